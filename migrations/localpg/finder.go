@@ -1,0 +1,178 @@
+package localpg
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// oldestMajor is the oldest Postgres that Stepwell runs on.
+const oldestMajor = 14
+
+// packageFolders is where packages put the programs outside PATH.
+var packageFolders = []string{
+	"/usr/lib/postgresql/*/bin",                               // Debian, Ubuntu
+	"/usr/pgsql-*/bin",                                        // postgresql.org's packages for RHEL
+	"/usr/lib/postgresql*/bin",                                // openSUSE
+	"/usr/libexec/postgresql*",                                // Alpine
+	"/usr/local/pgsql/bin",                                    // built from source
+	"/opt/homebrew/opt/postgresql@*/bin",                      // Homebrew, Apple silicon
+	"/usr/local/opt/postgresql@*/bin",                         // Homebrew, Intel
+	"/home/linuxbrew/.linuxbrew/opt/postgresql@*/bin",         // Homebrew, Linux
+	"/Applications/Postgres.app/Contents/Versions/[0-9]*/bin", // Postgres.app
+	"/Library/PostgreSQL/*/bin",                               // EDB installer
+	"/opt/local/lib/postgresql*/bin",                          // MacPorts
+}
+
+// finder knows where to look for Postgres.
+type finder struct {
+	path     []string // the folders of PATH, in order
+	packages []string // patterns of folders
+	docker   func(ctx context.Context) (engine, error)
+	download func(ctx context.Context) (dir string, err error)
+}
+
+// systemFinder looks at the real places.
+func systemFinder() finder {
+	return finder{
+		path:     filepath.SplitList(os.Getenv("PATH")),
+		packages: packageFolders,
+		docker:   findDocker,
+		download: func(ctx context.Context) (string, error) { return download(ctx, mavenCentral, cacheDir()) },
+	}
+}
+
+// search is one run of a finder: what is wanted, and what was seen so far.
+type search struct {
+	finder
+	account account
+	want    int      // the major version, 0 for any
+	tried   []string // why each place did not do
+	found   []string // programs of versions that were not wanted
+}
+
+// find returns the first engine that can serve the folder.
+func (fd finder) find(ctx context.Context, f *folder) (engine, error) {
+	major, err := f.major()
+	if err != nil {
+		return nil, err
+	}
+	if f.usesDocker() {
+		return fd.docker(ctx)
+	}
+	s := &search{finder: fd, account: f.account, want: major}
+	for _, look := range []func(context.Context) (engine, bool){s.inPath, s.inPackages, s.inDocker, s.inDownload} {
+		if e, ok := look(ctx); ok {
+			return e, nil
+		}
+		if ctx.Err() != nil { // it may have failed for that alone
+			return nil, fmt.Errorf("find Postgres: %w", ctx.Err())
+		}
+	}
+	if major != 0 {
+		return nil, &VersionError{Dir: f.dir, Major: major, Found: s.found}
+	}
+	return nil, &MissingError{Tried: s.tried}
+}
+
+// inPath takes the first folder of PATH with programs that do.
+func (s *search) inPath(ctx context.Context) (engine, bool) {
+	all := s.inspectAll(ctx, s.path)
+	if len(all) == 0 {
+		s.miss("PATH", "no folder of it has both initdb and postgres")
+	}
+	return s.first(all)
+}
+
+// inPackages takes the newest programs that packages have installed.
+func (s *search) inPackages(ctx context.Context) (engine, bool) {
+	var all []programs
+	for _, pattern := range s.packages {
+		dirs, err := filepath.Glob(pattern)
+		here := s.inspectAll(ctx, dirs)
+		if err != nil || len(here) == 0 {
+			s.miss(pattern, "not there")
+		}
+		all = append(all, here...)
+	}
+	slices.SortStableFunc(all, func(a, b programs) int { return cmp.Compare(b.major, a.major) })
+	return s.first(all)
+}
+
+// inDocker takes Docker if a daemon answers. Existing data is never Docker's: that would start an empty
+// database beside it.
+func (s *search) inDocker(ctx context.Context) (engine, bool) {
+	if s.want != 0 {
+		return nil, false
+	}
+	e, err := s.docker(ctx)
+	if err != nil {
+		s.miss("Docker", err.Error())
+		return nil, false
+	}
+	return e, true
+}
+
+// inDownload downloads programs.
+func (s *search) inDownload(ctx context.Context) (engine, bool) {
+	if s.want != 0 && s.want != downloadMajor {
+		return nil, false
+	}
+	dir, err := s.download(ctx)
+	if err != nil {
+		s.miss("download", err.Error())
+		return nil, false
+	}
+	return s.first(s.inspectAll(ctx, []string{dir}))
+}
+
+// inspectAll returns the programs of those folders that have them, and notes why others failed.
+func (s *search) inspectAll(ctx context.Context, dirs []string) []programs {
+	var all []programs
+	for _, dir := range dirs {
+		if !hasPrograms(dir) {
+			continue
+		}
+		p, err := inspect(ctx, dir, s.account)
+		if err != nil {
+			s.miss(dir, err.Error())
+			continue
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// first picks the first programs of the wanted version, and notes the others.
+func (s *search) first(all []programs) (engine, bool) {
+	for _, p := range all {
+		if p.major == s.want || s.want == 0 && p.major >= oldestMajor {
+			return p, true
+		}
+		s.found = append(s.found, p.String())
+		s.miss(p.dir, fmt.Sprintf("is Postgres %d", p.major))
+	}
+	return nil, false
+}
+
+// miss notes why a place did not do.
+func (s *search) miss(place, why string) {
+	s.tried = append(s.tried, place+": "+why)
+}
+
+// hasPrograms reports whether the folder has both programs. It must be absolute: a "." in PATH is no place
+// to take a server from.
+func hasPrograms(dir string) bool {
+	if !filepath.IsAbs(dir) {
+		return false
+	}
+	for _, name := range []string{"initdb", "postgres"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,60 @@
+package localpg
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"syscall"
+)
+
+// guardianScript waits for the end of its input, which comes when the owner is dead however it died, because
+// nobody else holds the other end of the pipe. A line before that says that the server is gone and its process
+// ID means nothing any more. Arguments: process ID, signal, folder to remove or "".
+const guardianScript = `
+pid=$1
+while read -r line; do pid=; done
+if [ -n "$pid" ]; then
+	kill -s "$2" "$pid" 2>/dev/null
+	tries=0
+	while kill -0 "$pid" 2>/dev/null && [ "$tries" -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
+fi
+[ -z "$3" ] || rm -rf -- "$3"
+`
+
+// guardian is the shell process that cleans up after a dead owner.
+type guardian struct {
+	cmd   *exec.Cmd
+	input io.WriteCloser
+}
+
+// startGuardian starts the guardian of one server. It runs as ourselves and apart from the terminal: the
+// Ctrl-C that ends the owner must not end it.
+func startGuardian(pid int, f *folder) (*guardian, error) {
+	signal, remove := "INT", ""
+	if f.temporary {
+		signal, remove = "QUIT", f.dir
+	}
+	cmd := exec.Command("/bin/sh", "-c", guardianScript, "stepwell-guardian", strconv.Itoa(pid), signal, remove)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start guardian: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start guardian: %w", err)
+	}
+	return &guardian{cmd: cmd, input: input}, nil
+}
+
+// serverGone tells the guardian to leave the server's process ID alone.
+func (g *guardian) serverGone() {
+	_, _ = io.WriteString(g.input, "gone\n") // fails only if the guardian is gone too
+}
+
+// dismiss ends the guardian without letting it do anything.
+func (g *guardian) dismiss() {
+	_ = g.cmd.Process.Kill() // fails only if it has ended
+	_ = g.cmd.Wait()         // reaps it; that it was killed is no news
+}

@@ -1,0 +1,131 @@
+package localpg
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ownerEnv makes the test binary the owner of a server on the folder it names, or of a temporary one.
+const (
+	ownerEnv       = "STEPWELL_LOCALPG_OWNER"
+	ownerTemporary = "temporary"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(ownerEnv); dir != "" {
+		own(dir)
+	}
+	m.Run()
+}
+
+// owned is what an owner process tells its parent.
+type owned struct {
+	Dir      string
+	Port     int
+	DSN      string
+	Guardian int // process ID
+}
+
+// own starts a server, says so on standard output, and waits to be killed.
+func own(dir string) {
+	o := Options{Dir: dir, Durability: Relaxed}
+	if dir == ownerTemporary {
+		o.Dir = ""
+	}
+	s, err := Start(context.Background(), o)
+	if err != nil {
+		panic(err)
+	}
+	said := owned{s.folder.dir, s.port, s.DSN("postgres"), s.process.guardian.cmd.Process.Pid}
+	if err := json.NewEncoder(os.Stdout).Encode(said); err != nil {
+		panic(err)
+	}
+	select {}
+}
+
+// newDir returns a folder that does not exist yet, in one that the server's user can reach.
+func newDir(t *testing.T) string {
+	t.Helper()
+	parent := t.TempDir()
+	for _, dir := range []string{parent, filepath.Dir(parent)} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(parent, "db")
+}
+
+// mustStart starts a server and stops it when the test ends.
+func mustStart(t *testing.T, o Options) *Server {
+	t.Helper()
+	o.Durability = Relaxed
+	s, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Stop(context.Background()) })
+	return s
+}
+
+// mustStop stops a server in good order.
+func mustStop(t *testing.T, s *Server) {
+	t.Helper()
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatalf("stop: %v", err)
+	}
+}
+
+// mustExec runs a statement in the database postgres.
+func mustExec(t *testing.T, dsn, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	if _, err := conn.Exec(t.Context(), sql); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// query returns the one value of a statement's result.
+func query[T any](t *testing.T, dsn, sql string) T {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	var value T
+	if err := conn.QueryRow(t.Context(), sql).Scan(&value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// eventually waits until the condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := poll(ctx, func(context.Context) (bool, error) { return holds(), nil }); err != nil {
+		t.Fatalf("%s: not within 20 s", what)
+	}
+}
+
+// wantError is the error as a *E, or a failed test.
+func wantError[E error](t *testing.T, err error) E {
+	t.Helper()
+	var want E
+	if !errors.As(err, &want) {
+		t.Fatalf("got error %v (%T), want %T", err, err, want)
+	}
+	return want
+}
