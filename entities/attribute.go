@@ -1,0 +1,61 @@
+package entities
+
+import (
+	"maps"
+	"strings"
+)
+
+// Limits on a run's attributes (protocol §3.9).
+const (
+	maxAttributes     = 64
+	maxAttributeKey   = 256 // characters
+	maxAttributeValue = 256 // bytes
+)
+
+// MergeAttributes is the attributes after the changes; a nil value removes its key. It fails with
+// [ErrInvalid] when a key or value is out of bounds, a key comes twice, or too many attributes result.
+// Keys that begin with "$" are reserved for the SDK and need allowReserved.
+func MergeAttributes(have map[string]string, changes []AttributeChange, allowReserved bool) (map[string]string, error) {
+	merged := maps.Clone(have)
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	seen := map[string]bool{}
+	for _, c := range changes {
+		if seen[c.Key] {
+			return nil, invalid("attribute %q is changed twice", c.Key)
+		}
+		seen[c.Key] = true
+		if err := c.validate(allowReserved); err != nil {
+			return nil, err
+		}
+		if c.Value == nil {
+			delete(merged, c.Key)
+		} else {
+			merged[c.Key] = *c.Value
+		}
+	}
+	if len(merged) > maxAttributes {
+		return nil, invalid("the run would have %d attributes; the limit is %d", len(merged), maxAttributes)
+	}
+	return merged, nil
+}
+
+func (c AttributeChange) validate(allowReserved bool) error {
+	if n := len([]rune(c.Key)); n < 1 || n > maxAttributeKey {
+		return invalid("attribute key has %d characters; want 1 to %d", n, maxAttributeKey)
+	}
+	if strings.HasPrefix(c.Key, "$") && !allowReserved {
+		return invalid("attribute %q: keys that begin with $ are reserved", c.Key)
+	}
+	if c.Value != nil && len(*c.Value) > maxAttributeValue {
+		return invalid("attribute %q has a value of %d bytes; the limit is %d", c.Key, len(*c.Value), maxAttributeValue)
+	}
+	if c.Value == nil {
+		return validateText("attribute key", c.Key, 4*maxAttributeKey)
+	}
+	if strings.ContainsRune(*c.Value, 0) {
+		return invalid("attribute %q has a NUL in its value", c.Key)
+	}
+	return validateText("attribute key", c.Key, 4*maxAttributeKey)
+}

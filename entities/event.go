@@ -1,0 +1,127 @@
+package entities
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// EventType names what happened. The values are those of the Workflow SDK's wire protocol.
+type EventType string
+
+// The event kinds of the log.
+const (
+	EventRunCreated    EventType = "run_created"
+	EventRunStarted    EventType = "run_started"
+	EventRunCompleted  EventType = "run_completed"
+	EventRunFailed     EventType = "run_failed"
+	EventRunCancelled  EventType = "run_cancelled"
+	EventAttrSet       EventType = "attr_set"
+	EventStepCreated   EventType = "step_created"
+	EventStepStarted   EventType = "step_started"
+	EventStepCompleted EventType = "step_completed"
+	EventStepFailed    EventType = "step_failed"
+	EventStepRetrying  EventType = "step_retrying"
+	EventHookCreated   EventType = "hook_created"
+	EventHookReceived  EventType = "hook_received"
+	EventHookDisposed  EventType = "hook_disposed"
+	EventHookConflict  EventType = "hook_conflict"
+	EventWaitCreated   EventType = "wait_created"
+	EventWaitCompleted EventType = "wait_completed"
+)
+
+// Event is one entry of a run's log. Events are immutable.
+type Event struct {
+	RunID RunID
+	// Seq is the event's position in its run's log: dense from 1, allocated under the run lock (I1).
+	Seq  int64
+	Type EventType
+	// CorrelationID names the step, hook or wait the event is about; empty for events about the run.
+	CorrelationID string
+	// SpecVersion is the protocol version the writer announced (protocol §8).
+	SpecVersion int
+	// CreatedAt is the server's clock when the event was decided: whole milliseconds, never before
+	// the run's previous event.
+	CreatedAt time.Time
+	// OccurredAt is the writer's own clock, when it sent one.
+	OccurredAt *time.Time
+	// Data holds the facts the server understands.
+	Data EventData
+	// Extra is the CBOR map of everything else the writer sent (execution context, error values,
+	// unknown keys), kept verbatim; nil when there was nothing else.
+	Extra []byte
+	// Payload is the user's data, opaque and returned bit for bit (I10); nil when there was none, and
+	// when a query was asked to leave payloads out.
+	Payload []byte
+}
+
+// ID is the event's public ID: see [EventID].
+func (e Event) ID() EventID { return EventIDAt(e.Seq) }
+
+// EventData is the part of an event the server reads. It is stored as a JSON object, so that the log
+// can be queried in SQL; empty fields are left out.
+type EventData struct {
+	// DeploymentID and WorkflowName are set on run_created.
+	DeploymentID string `json:"deploymentId,omitempty"`
+	WorkflowName string `json:"workflowName,omitempty"`
+	// StepName is set on step_created and, by most clients, on the step's other events.
+	StepName string `json:"stepName,omitempty"`
+	// Attempt is what the client of a step_started said; the server counts for itself.
+	Attempt *int `json:"attempt,omitempty"`
+	// ResumeAt is when a wait ends. It comes back to the millisecond: replay compares it.
+	ResumeAt *time.Time `json:"resumeAt,omitempty"`
+	// RetryAfter is the earliest time for a retried step's next attempt.
+	RetryAfter *time.Time `json:"retryAfter,omitempty"`
+	// Token is a hook's token.
+	Token string `json:"token,omitempty"`
+	// IsWebhook says that a hook may be resumed by the app's public webhook route.
+	IsWebhook *bool `json:"isWebhook,omitempty"`
+	// ConflictingRunID is the run that held the token of a hook_conflict.
+	ConflictingRunID RunID `json:"conflictingRunId,omitempty"`
+	// ErrorCode classifies a failure; a free string of the client's.
+	ErrorCode string `json:"errorCode,omitempty"`
+	// Changes are the attributes an attr_set sets or, with a nil value, removes.
+	Changes []AttributeChange `json:"changes,omitempty"`
+}
+
+// AttributeChange sets one attribute of a run, or removes it when Value is nil.
+type AttributeChange struct {
+	Key   string  `json:"key"`
+	Value *string `json:"value"`
+}
+
+// EventID is an event's public ID: "evnt_" and its position as 26 zero-padded digits. It has the shape
+// of a ULID and sorts like one, but carries no time.
+type EventID string
+
+const eventIDPrefix = "evnt_"
+
+// EventIDAt is the ID of the event at position seq of any run.
+func EventIDAt(seq int64) EventID {
+	return EventID(fmt.Sprintf("%s%026d", eventIDPrefix, seq))
+}
+
+// Seq is the position the ID stands for. It fails with [ErrInvalid] on anything [EventIDAt] cannot make.
+func (id EventID) Seq() (int64, error) {
+	digits, ok := strings.CutPrefix(string(id), eventIDPrefix)
+	seq, err := strconv.ParseInt(digits, 10, 64)
+	if !ok || err != nil || seq < 1 || EventIDAt(seq) != id {
+		return 0, invalid("event ID %q is not %s and 26 digits", id, eventIDPrefix)
+	}
+	return seq, nil
+}
+
+// KindOf is the kind of entity an event is about: one of the Kind constants. Unknown types are about runs.
+func KindOf(t EventType) string {
+	switch {
+	case Steps.has(t):
+		return KindStep
+	case Hooks.has(t):
+		return KindHook
+	case Waits.has(t):
+		return KindWait
+	default:
+		return KindRun
+	}
+}

@@ -1,0 +1,109 @@
+package entities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Querier reads. Both a pool and a transaction are one.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Page asks for one page of a list.
+type Page struct {
+	// Limit is the most rows to return; 1 to [MaxPage].
+	Limit int
+	// Cursor is where the previous page ended, as that page said; empty for the first page.
+	Cursor string
+	// Descending lists the newest first.
+	Descending bool
+}
+
+// MaxPage is the most rows one page may have (protocol §2.4).
+const MaxPage = 1000
+
+// order is the keyword and comparison that walk a list in the page's direction.
+func (p Page) order() (keyword, after string) {
+	if p.Descending {
+		return "DESC", "<"
+	}
+	return "ASC", ">"
+}
+
+// moment is a cursor into a list ordered by creation time and ID.
+type moment struct {
+	at time.Time
+	id string
+}
+
+func (m moment) String() string { return strconv.FormatInt(m.at.UnixMilli(), 10) + ":" + m.id }
+
+func parseMoment(cursor string) (moment, error) {
+	ms, id, ok := strings.Cut(cursor, ":")
+	n, err := strconv.ParseInt(ms, 10, 64)
+	if !ok || err != nil || id == "" {
+		return moment{}, badCursor(cursor)
+	}
+	return moment{at: time.UnixMilli(n).UTC(), id: id}, nil
+}
+
+func badCursor(cursor string) error {
+	return invalid("cursor %q is not one this list gave out: start again without it", cursor)
+}
+
+// collectPage reads the rows of a query that asked for one more than limit, and tells whether it got it.
+func collectPage[T any](rows pgx.Rows, err error, limit int) ([]T, bool, error) {
+	if err != nil {
+		return nil, false, err
+	}
+	items, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	if err != nil {
+		return nil, false, err
+	}
+	if len(items) > limit {
+		return items[:limit], true, nil
+	}
+	return items, false, nil
+}
+
+// collectOne reads the single row of a query; none is the missing error.
+func collectOne[T any](rows pgx.Rows, err, missing error) (T, error) {
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	item, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return item, missing
+	}
+	return item, err
+}
+
+// loadInto queues a query on the batch whose only row, if there is one, is put where into points.
+func loadInto[T any](b *pgx.Batch, into **T, sql string, args ...any) {
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		items, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[T])
+		if len(items) > 0 {
+			*into = items[0]
+		}
+		return err
+	})
+}
+
+// oneRow makes a queued write fail unless it changed exactly one row.
+func oneRow(b *pgx.Batch, what, sql string, args ...any) {
+	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
+		if n := tag.RowsAffected(); n != 1 {
+			return fmt.Errorf("%s: %d rows changed, want 1", what, n)
+		}
+		return nil
+	})
+}

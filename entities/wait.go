@@ -1,0 +1,48 @@
+package entities
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Wait is a sleep of a run. The client schedules its own wake-up, so the server only keeps the record;
+// it is deleted with the end of the run.
+type Wait struct {
+	RunID       RunID
+	ID          WaitID
+	Status      WaitStatus
+	SpecVersion int
+	// ResumeAt is when the wait is over, as the client said.
+	ResumeAt  *time.Time
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	// CompletedAt is set exactly when the wait is completed.
+	CompletedAt *time.Time
+}
+
+const waitColumns = `run_id, id, status, spec_version, resume_at, created_at, updated_at, completed_at`
+
+// LoadWait queues a read of the wait; into stays nil when the run has no such wait.
+func LoadWait(b *pgx.Batch, runID RunID, id WaitID, into **Wait) {
+	loadInto(b, into, `SELECT `+waitColumns+` FROM waits WHERE run_id = $1 AND id = $2`, runID, id)
+}
+
+// InsertWait queues the insertion of a wait.
+func InsertWait(b *pgx.Batch, w *Wait) {
+	oneRow(b, "insert wait", `
+		INSERT INTO waits (`+waitColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		w.RunID, w.ID, w.Status, w.SpecVersion, w.ResumeAt, w.CreatedAt, w.UpdatedAt, w.CompletedAt)
+}
+
+// UpdateWait queues the write of everything about a wait that events can change.
+func UpdateWait(b *pgx.Batch, w *Wait) {
+	oneRow(b, "update wait", `
+		UPDATE waits SET status = $3, updated_at = $4, completed_at = $5 WHERE run_id = $1 AND id = $2`,
+		w.RunID, w.ID, w.Status, w.UpdatedAt, w.CompletedAt)
+}
+
+// DeleteWaits queues the deletion of all waits of a run.
+func DeleteWaits(b *pgx.Batch, runID RunID) {
+	b.Queue(`DELETE FROM waits WHERE run_id = $1`, runID)
+}
