@@ -1,0 +1,202 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+const eventColumns = `run_id, seq, type, correlation_id, spec_version, created_at, occurred_at, data, extra`
+
+func insertEvent(b *pgx.Batch, e entities.Event) {
+	b.Queue(`
+		INSERT INTO events (`+eventColumns+`, payload) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		e.RunID, e.Seq, e.Type, e.CorrelationID, e.SpecVersion, e.CreatedAt, e.OccurredAt, e.Data, e.Extra, e.Payload)
+}
+
+// loadClaimed queues the question whether the log has an event that uses up the correlation ID although
+// no row may remain of it.
+func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into *bool) {
+	b.Queue(`
+		SELECT EXISTS (
+			SELECT FROM events WHERE correlation_id = $2 AND correlation_id <> '' AND run_id = $1
+				AND type IN ('hook_created', 'hook_conflict', 'attr_set'))`,
+		runID, correlationID).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
+}
+
+// Payloads says whether a query should bring the events' payloads.
+type Payloads bool
+
+// The choices of [Payloads].
+const (
+	WithPayloads    Payloads = true
+	WithoutPayloads Payloads = false
+)
+
+func (p Payloads) columns() string {
+	if p == WithPayloads {
+		return eventColumns + `, payload`
+	}
+	return eventColumns + `, NULL::bytea AS payload`
+}
+
+// EventPage is one page of a log.
+type EventPage struct {
+	Events []entities.Event
+	// More says that the list goes on.
+	More bool
+}
+
+const eventCursorPrefix = "eid:"
+
+// EventCursor is the cursor of a list that was read up to the event (protocol §2.4).
+func EventCursor(e entities.Event) string { return eventCursorPrefix + string(e.ID()) }
+
+func parseEventCursor(cursor string) (int64, error) {
+	seq, err := entities.EventID(strings.TrimPrefix(cursor, eventCursorPrefix)).Seq()
+	if err != nil {
+		return 0, entities.Invalid("cursor %q is not one this list gave out: start again without it", cursor)
+	}
+	return seq, nil
+}
+
+// Events reads a page of a run's log, in its order. A cursor is [EventCursor] of the last event read. A
+// run the project does not have fails with [entities.ErrRunNotFound], a strange cursor with
+// [entities.ErrInvalid].
+func (l *Log) Events(
+	ctx context.Context, project entities.Project, runID entities.RunID, p entities.Page, with Payloads,
+) (EventPage, error) {
+	page, err := l.eventsWhere(ctx, p, with,
+		`run_id = (SELECT id FROM runs WHERE id = $1 AND project = $2)`, runID, project)
+	if err != nil || len(page.Events) > 0 {
+		return page, err
+	}
+	_, err = entities.RunByID(ctx, l.pool, project, runID)
+	return page, err
+}
+
+// EventsByCorrelation reads a page of the events that share a correlation ID: those of one run, or with
+// an empty runID those of whichever of the project's runs has them. Cursors and errors are as for
+// [Log.Events]; what does not exist has no events.
+func (l *Log) EventsByCorrelation(
+	ctx context.Context, project entities.Project, runID entities.RunID, correlationID string,
+	p entities.Page, with Payloads,
+) (EventPage, error) {
+	// Correlation IDs are ULIDs: more than one run has one only by a client's design. One is then chosen,
+	// because a cursor is a position in a single log.
+	return l.eventsWhere(ctx, p, with, `correlation_id = $1 AND correlation_id <> '' AND run_id = (
+		SELECT e.run_id FROM events e JOIN runs r ON r.id = e.run_id
+		WHERE e.correlation_id = $1 AND e.correlation_id <> '' AND r.project = $2 AND ($3::text = '' OR e.run_id = $3)
+		ORDER BY e.run_id LIMIT 1)`, correlationID, project, runID)
+}
+
+// maxPageBytes ends a page early once its payloads are this large together.
+const maxPageBytes = 16 << 20
+
+func (l *Log) eventsWhere(
+	ctx context.Context, p entities.Page, with Payloads, where string, args ...any,
+) (EventPage, error) {
+	order, after := "ASC", ">"
+	if p.Descending {
+		order, after = "DESC", "<"
+	}
+	if p.Cursor != "" {
+		from, err := parseEventCursor(p.Cursor)
+		if err != nil {
+			return EventPage{}, err
+		}
+		args = append(args, from)
+		where += fmt.Sprintf(` AND seq %s $%d`, after, len(args))
+	}
+	sql := fmt.Sprintf(`SELECT %s FROM events WHERE %s ORDER BY seq %s LIMIT %d`,
+		with.columns(), where, order, p.Limit+1)
+	rows, err := l.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return EventPage{}, fmt.Errorf("list events: %w", err)
+	}
+	page, err := collectEvents(rows, p.Limit)
+	if err != nil {
+		return EventPage{}, fmt.Errorf("list events: %w", err)
+	}
+	return page, nil
+}
+
+// collectEvents reads events until there are limit of them or their payloads fill a page; either way it
+// looks at one more row to know whether the list goes on.
+func collectEvents(rows pgx.Rows, limit int) (EventPage, error) {
+	defer rows.Close()
+	var page EventPage
+	size := 0
+	for rows.Next() {
+		if len(page.Events) == limit || size >= maxPageBytes {
+			page.More = true
+			break
+		}
+		event, err := pgx.RowToStructByName[entities.Event](rows)
+		if err != nil {
+			return EventPage{}, err
+		}
+		size += len(event.Payload) + len(event.Extra)
+		page.Events = append(page.Events, event)
+	}
+	rows.Close()
+	return page, rows.Err()
+}
+
+// Event reads one event of a run. It fails with [entities.ErrEventNotFound].
+func (l *Log) Event(
+	ctx context.Context, project entities.Project, runID entities.RunID, seq int64,
+) (entities.Event, error) {
+	rows, err := l.pool.Query(ctx, `
+		SELECT `+WithPayloads.columns()+` FROM events
+		WHERE run_id = (SELECT id FROM runs WHERE id = $1 AND project = $2) AND seq = $3`, runID, project, seq)
+	if err != nil {
+		return entities.Event{}, fmt.Errorf("read event: %w", err)
+	}
+	event, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[entities.Event])
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = entities.ErrEventNotFound
+	}
+	if err != nil {
+		return entities.Event{}, fmt.Errorf("read event %d of %s: %w", seq, runID, err)
+	}
+	return event, nil
+}
+
+// Position is an event's place: in which log, and where.
+type Position struct {
+	RunID entities.RunID
+	Seq   int64
+}
+
+// EventsAt reads the events at the given positions, which the caller has from entities it may see.
+// Positions without an event are left out.
+func (l *Log) EventsAt(ctx context.Context, at []Position, with Payloads) (map[Position]entities.Event, error) {
+	if len(at) == 0 {
+		return nil, nil
+	}
+	runIDs, seqs := make([]string, len(at)), make([]int64, len(at))
+	for i, p := range at {
+		runIDs[i], seqs[i] = string(p.RunID), p.Seq
+	}
+	rows, err := l.pool.Query(ctx, `
+		SELECT `+with.columns()+` FROM events
+		JOIN unnest($1::text[], $2::bigint[]) AS wanted (run_id, seq) USING (run_id, seq)`, runIDs, seqs)
+	if err != nil {
+		return nil, fmt.Errorf("read events: %w", err)
+	}
+	events, err := pgx.CollectRows(rows, pgx.RowToStructByName[entities.Event])
+	if err != nil {
+		return nil, fmt.Errorf("read events: %w", err)
+	}
+	found := make(map[Position]entities.Event, len(events))
+	for _, e := range events {
+		found[Position{e.RunID, e.Seq}] = e
+	}
+	return found, nil
+}

@@ -1,0 +1,128 @@
+package eventlog
+
+import (
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// Request asks for one event to be appended to a run.
+type Request struct {
+	RunID entities.RunID
+	Type  entities.EventType
+	// CorrelationID is the ID of the step, hook or wait the event is about; empty for events about the run.
+	CorrelationID string
+	// SpecVersion is the protocol version the writer announced.
+	SpecVersion int
+	// OccurredAt is the writer's clock, if it sent one.
+	OccurredAt *time.Time
+	Data       entities.EventData
+	// AllowReserved lets an attr_set change keys that begin with "$".
+	AllowReserved bool
+	// Extra and Payload are stored as they are: see [entities.Event].
+	Extra   []byte
+	Payload []byte
+	// Messages are sent in the same transaction, so exactly when the event is recorded.
+	Messages []entities.Message
+}
+
+// createsRun reports whether a run_started carries what a run_created would, so that it can repair one
+// that got lost (protocol §3.5).
+func (r Request) createsRun() bool {
+	return r.Type == entities.EventRunStarted &&
+		r.Data.DeploymentID != "" && r.Data.WorkflowName != "" && len(r.Payload) > 0
+}
+
+// validate checks everything about a request that does not depend on the run.
+func (r Request) validate(now time.Time) error {
+	required, ok := checks[r.Type]
+	if !ok {
+		return entities.Invalid("%q is not an event a client can write", r.Type)
+	}
+	if err := entities.ValidateID("run ID", string(r.RunID)); err != nil {
+		return err
+	}
+	if entities.KindOf(r.Type) != entities.KindRun {
+		if err := entities.ValidateID("correlation ID", r.CorrelationID); err != nil {
+			return err
+		}
+	}
+	for _, check := range required {
+		if err := check(r, now); err != nil {
+			return err
+		}
+	}
+	if r.createsRun() {
+		return creation(r, now)
+	}
+	return nil
+}
+
+// checks are what each type of event must bring along. A type that is not here cannot be requested:
+// hook_conflict, which only the server writes, and unknown ones.
+var checks = map[entities.EventType][]func(Request, time.Time) error{
+	entities.EventRunCreated:    {creation},
+	entities.EventRunStarted:    {},
+	entities.EventRunCompleted:  {},
+	entities.EventRunFailed:     {printable},
+	entities.EventRunCancelled:  {},
+	entities.EventAttrSet:       {changes},
+	entities.EventStepCreated:   {stepName},
+	entities.EventStepStarted:   {printable},
+	entities.EventStepCompleted: {printable},
+	entities.EventStepFailed:    {printable},
+	entities.EventStepRetrying:  {printable},
+	entities.EventHookCreated:   {token},
+	entities.EventHookReceived:  {printable},
+	entities.EventHookDisposed:  {printable},
+	entities.EventWaitCreated:   {resumeAt},
+	entities.EventWaitCompleted: {},
+}
+
+func creation(r Request, now time.Time) error {
+	if err := entities.ValidateNewRunID(r.RunID, now); err != nil {
+		return err
+	}
+	if err := entities.ValidateName("deploymentId", r.Data.DeploymentID); err != nil {
+		return err
+	}
+	return entities.ValidateName("workflowName", r.Data.WorkflowName)
+}
+
+func stepName(r Request, _ time.Time) error {
+	return entities.ValidateName("stepName", r.Data.StepName)
+}
+
+func token(r Request, _ time.Time) error {
+	return entities.ValidateToken(r.Data.Token)
+}
+
+func resumeAt(r Request, _ time.Time) error {
+	if r.Data.ResumeAt == nil {
+		return entities.Invalid("resumeAt is missing")
+	}
+	return nil
+}
+
+func changes(r Request, _ time.Time) error {
+	if len(r.Data.Changes) == 0 {
+		return entities.Invalid("changes is missing")
+	}
+	return nil
+}
+
+// printable refuses optional texts that Postgres could not store.
+func printable(r Request, _ time.Time) error {
+	for what, s := range map[string]string{
+		"stepName": r.Data.StepName, "workflowName": r.Data.WorkflowName,
+		"token": r.Data.Token, "errorCode": r.Data.ErrorCode,
+	} {
+		if s == "" {
+			continue
+		}
+		if err := entities.ValidateName(what, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package eventlog
+
+import (
+	"maps"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// Snapshot is a run with entities of it: all of them when it is folded from a whole log, or just those
+// that an append touches.
+type Snapshot struct {
+	Project entities.Project
+	// Run is nil while the run does not exist.
+	Run   *entities.Run
+	Steps map[entities.StepID]entities.Step
+	// Hooks has live hooks only.
+	Hooks map[entities.HookID]entities.Hook
+	Waits map[entities.WaitID]entities.Wait
+}
+
+// NewSnapshot is a run of the project before its first event.
+func NewSnapshot(project entities.Project) *Snapshot {
+	return &Snapshot{
+		Project: project,
+		Steps:   map[entities.StepID]entities.Step{},
+		Hooks:   map[entities.HookID]entities.Hook{},
+		Waits:   map[entities.WaitID]entities.Wait{},
+	}
+}
+
+func (s *Snapshot) clone() *Snapshot {
+	c := *s
+	if s.Run != nil {
+		run := *s.Run
+		c.Run = &run
+	}
+	c.Steps, c.Hooks, c.Waits = maps.Clone(s.Steps), maps.Clone(s.Hooks), maps.Clone(s.Waits)
+	return &c
+}
+
+// Apply folds the next event of the run's log into the snapshot. The event must be one that was decided:
+// Apply checks nothing (I2).
+func (s *Snapshot) Apply(e entities.Event) {
+	if e.Type == entities.EventRunCreated {
+		s.createRun(e)
+	}
+	s.Run.LastSeq, s.Run.UpdatedAt = e.Seq, e.CreatedAt
+	switch entities.KindOf(e.Type) {
+	case entities.KindRun:
+		s.applyToRun(e)
+	case entities.KindStep:
+		s.applyToStep(e)
+	case entities.KindHook:
+		s.applyToHook(e)
+	case entities.KindWait:
+		s.applyToWait(e)
+	}
+}
+
+func (s *Snapshot) createRun(e entities.Event) {
+	s.Run = &entities.Run{
+		ID: e.RunID, Project: s.Project, Status: entities.RunPending, SpecVersion: e.SpecVersion,
+		DeploymentID: e.Data.DeploymentID, WorkflowName: e.Data.WorkflowName,
+		Attributes: map[string]string{}, CreatedAt: e.CreatedAt,
+	}
+}
+
+func (s *Snapshot) applyToRun(e entities.Event) {
+	run := s.Run
+	switch e.Type {
+	case entities.EventRunStarted:
+		run.Status = entities.RunRunning
+		if run.StartedAt == nil {
+			run.StartedAt = &e.CreatedAt
+		}
+	case entities.EventRunCompleted:
+		s.end(entities.RunCompleted, e)
+	case entities.EventRunFailed:
+		run.ErrorCode = e.Data.ErrorCode
+		s.end(entities.RunFailed, e)
+	case entities.EventRunCancelled:
+		s.end(entities.RunCancelled, e)
+	case entities.EventAttrSet:
+		// The merge was checked when the event was decided.
+		run.Attributes, _ = entities.MergeAttributes(run.Attributes, e.Data.Changes, true)
+	}
+}
+
+// end is a run's terminal event: it releases the run's hooks, with their tokens, and its waits. A
+// repeated run_cancelled changes nothing any more.
+func (s *Snapshot) end(status entities.RunStatus, e entities.Event) {
+	if s.Run.Status.Ended() {
+		return
+	}
+	s.Run.Status, s.Run.EndSeq, s.Run.CompletedAt = status, e.Seq, &e.CreatedAt
+	clear(s.Hooks)
+	clear(s.Waits)
+}
+
+func (s *Snapshot) applyToStep(e entities.Event) {
+	id := entities.StepID(e.CorrelationID)
+	step := s.Steps[id]
+	step.UpdatedAt = e.CreatedAt
+	switch e.Type {
+	case entities.EventStepCreated:
+		step = entities.Step{
+			RunID: e.RunID, ID: id, Name: e.Data.StepName, Status: entities.StepPending,
+			SpecVersion: e.SpecVersion, CreatedSeq: e.Seq, CreatedAt: e.CreatedAt, UpdatedAt: e.CreatedAt,
+		}
+	case entities.EventStepStarted:
+		step.Status, step.RetryAfter = entities.StepRunning, nil
+		step.Attempt++
+		if step.StartedAt == nil {
+			step.StartedAt = &e.CreatedAt
+		}
+	case entities.EventStepRetrying:
+		step.Status, step.RetryAfter, step.ResultSeq = entities.StepPending, e.Data.RetryAfter, e.Seq
+	case entities.EventStepCompleted:
+		step.Status, step.ResultSeq, step.CompletedAt = entities.StepCompleted, e.Seq, &e.CreatedAt
+	case entities.EventStepFailed:
+		step.Status, step.ResultSeq, step.CompletedAt = entities.StepFailed, e.Seq, &e.CreatedAt
+	}
+	s.Steps[id] = step
+}
+
+func (s *Snapshot) applyToHook(e entities.Event) {
+	id := entities.HookID(e.CorrelationID)
+	switch e.Type {
+	case entities.EventHookCreated:
+		s.Hooks[id] = entities.Hook{
+			RunID: e.RunID, ID: id, Project: s.Project, Token: e.Data.Token,
+			IsWebhook:   e.Data.IsWebhook != nil && *e.Data.IsWebhook,
+			SpecVersion: e.SpecVersion, CreatedSeq: e.Seq, CreatedAt: e.CreatedAt,
+		}
+	case entities.EventHookDisposed:
+		delete(s.Hooks, id)
+	}
+}
+
+func (s *Snapshot) applyToWait(e entities.Event) {
+	id := entities.WaitID(e.CorrelationID)
+	wait := s.Waits[id]
+	wait.UpdatedAt = e.CreatedAt
+	switch e.Type {
+	case entities.EventWaitCreated:
+		wait = entities.Wait{
+			RunID: e.RunID, ID: id, Status: entities.WaitWaiting, SpecVersion: e.SpecVersion,
+			ResumeAt: e.Data.ResumeAt, CreatedAt: e.CreatedAt, UpdatedAt: e.CreatedAt,
+		}
+	case entities.EventWaitCompleted:
+		wait.Status, wait.CompletedAt = entities.WaitCompleted, &e.CreatedAt
+	}
+	s.Waits[id] = wait
+}

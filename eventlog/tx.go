@@ -1,0 +1,64 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	maxTries        = 5
+	rollbackTimeout = 5 * time.Second
+)
+
+// InTx runs fn in a transaction, commits it when fn returns nil and rolls it back otherwise. It is the
+// only place in the module that begins one. A deadlock, a serialization failure or a lost race to create
+// a run makes it try again, so fn must have no effects but those of the transaction.
+func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
+	for try := 1; ; try++ {
+		err := tryTx(ctx, pool, fn)
+		if err == nil || try == maxTries || !worthRetrying(err) {
+			return err
+		}
+	}
+}
+
+func tryTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() {
+		// The caller may be gone; the connection must come back clean all the same.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		defer cancel()
+		_ = tx.Rollback(ctx)
+	}()
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+func worthRetrying(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	const serializationFailure, deadlock = "40001", "40P01"
+	return pg.Code == serializationFailure || pg.Code == deadlock || isDuplicateRun(err)
+}
+
+// isDuplicateRun reports whether another transaction created the run between our look and our insert.
+func isDuplicateRun(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.ConstraintName == "runs_pkey"
+}
