@@ -1,0 +1,171 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/riverqueue/river"
+)
+
+const (
+	// A function that cannot be reached is tried again after 1, 2, 4, … seconds, at most every 15 minutes:
+	// 48 tries, after which clients give a run up, so last for nine hours.
+	firstBackoff = time.Second
+	maxBackoff   = 15 * time.Minute
+	// A deployment that is not registered is looked for again this often; registering it is faster.
+	unregisteredBackoff = time.Minute
+
+	settleTimeout = 10 * time.Second
+	maxReasonBody = 300
+)
+
+// newDeliveryClient makes the HTTP client that calls functions. A call may take as long as its lease is
+// extended, so only connecting has a time limit.
+func newDeliveryClient() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+			TLSHandshakeTimeout: 10 * time.Second,
+			ForceAttemptHTTP2:   true,
+			MaxIdleConns:        1024,
+			MaxIdleConnsPerHost: 256,
+			IdleConnTimeout:     4 * time.Second, // below the 5 s after which Node closes idle connections
+			DisableCompression:  true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// deliverer is the River worker that delivers the messages tickets are for. It never fails a job because
+// of a function: what becomes of the message is the message row's business.
+type deliverer struct {
+	river.WorkerDefaults[Ticket]
+	*Worker
+}
+
+// Timeout is none: deliveries take as long as the function's lease lasts.
+func (*deliverer) Timeout(*river.Job[Ticket]) time.Duration { return -1 }
+
+// Work claims the ticket's message and calls the function with it.
+func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
+	d, ok, err := claim(ctx, w.queue.pool, job.Args, "rh_"+ulid.Make().String())
+	if err != nil || !ok {
+		return err
+	}
+	if d.URL == "" {
+		reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
+		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
+		return w.settle(ctx, d, unregisteredBackoff, 1, reason)
+	}
+	failure := w.post(ctx, d)
+	switch {
+	case failure == nil:
+		// Answered. The acknowledgement is a request of its own, and the only thing that counts
+		// (protocol §5.5): without one the lease runs out.
+		return nil
+	case ctx.Err() != nil:
+		return w.settle(ctx, d, 0, 0, "server shut down during the delivery")
+	default:
+		w.logger.InfoContext(ctx, "delivery failed",
+			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", failure)
+		return w.settle(ctx, d, backoff(d.DeliveryCount), 0, failure.Error())
+	}
+}
+
+func (w *deliverer) settle(ctx context.Context, d delivery, after time.Duration, uncounted int, reason string) error {
+	// Also when the server is shutting down: a lease handed back is not waited for.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	if err := giveBack(ctx, w.queue.pool, d.Lease, after, uncounted, storable(reason)); err != nil {
+		return err
+	}
+	w.queue.hub.Publish(timerTopic)
+	return nil
+}
+
+// storable makes any text fit for a Postgres text column.
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// backoff is how long to wait after the given delivery failed, a quarter of it by chance.
+func backoff(deliveries int) time.Duration {
+	d := maxBackoff
+	if deliveries < 11 { // 2^10 seconds is past the maximum
+		d = min(firstBackoff<<(deliveries-1), maxBackoff)
+	}
+	return d - rand.N(d/4)
+}
+
+// post calls the function and returns why that counts as not delivered, if it does.
+func (w *deliverer) post(ctx context.Context, d delivery) error {
+	req, err := newRequest(ctx, d)
+	if err != nil {
+		return err
+	}
+	resp, err := w.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	start, err := io.ReadAll(io.LimitReader(resp.Body, maxReasonBody))
+	if err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s answered %s: %q", req.URL, resp.Status, start)
+	}
+	_, err = io.Copy(io.Discard, resp.Body) // so that the connection can be used again
+	return err
+}
+
+// newRequest makes the call of protocol §5.4: a binary-mode CloudEvent whose body is the message's own.
+func newRequest(ctx context.Context, d delivery) (*http.Request, error) {
+	url := strings.TrimSuffix(d.URL, "/") + "/.well-known/workflow/v1/" + route(d.Topic)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(d.Body))
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range map[string]string{
+		"Content-Type":             d.ContentType,
+		"Ce-Specversion":           "1.0",
+		"Ce-Id":                    d.ID,
+		"Ce-Source":                "/stepwell/topics/" + d.Topic,
+		"Ce-Type":                  "com.vercel.queue.v2beta",
+		"Ce-Vqsqueuename":          d.Topic,
+		"Ce-Vqsconsumergroup":      "default",
+		"Ce-Vqsmessageid":          d.ID,
+		"Ce-Vqsreceipthandle":      d.Lease,
+		"Ce-Vqsdeliverycount":      strconv.Itoa(d.DeliveryCount),
+		"Ce-Vqscreatedat":          timestamp(d.CreatedAt),
+		"Ce-Vqsexpiresat":          timestamp(d.ExpiresAt),
+		"Ce-Vqsvisibilitydeadline": timestamp(d.DueAt),
+		"User-Agent":               "stepwell",
+	} {
+		req.Header.Set(name, value)
+	}
+	return req, nil
+}
+
+func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+var stepTopic = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_step_`)
+
+// route is the app's route for a topic (protocol §5.3).
+func route(topic string) string {
+	if stepTopic.MatchString(topic) {
+		return "step"
+	}
+	return "flow"
+}

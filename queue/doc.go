@@ -1,0 +1,21 @@
+// Package queue says when work runs: it keeps messages until the functions they are for have
+// acknowledged them, and delivers them by HTTP.
+//
+// It imports packages entities and eventlog, and nothing else of the module.
+//
+// A message is a row; the row is the promise (I6). Its due_at is the one instant that matters: when it
+// passes, the message gets a new ticket, a River job that may deliver it once. That holds for a delay
+// that is over, for a lease that ran out, and for a ticket that got lost with its process:
+//
+//	         send                  claim                     acknowledge
+//	(delayed) ──due──▶ (ticketed) ──────▶ (leased) ──────────────────────▶ gone
+//	    ▲                  ▲  │ due          │  │
+//	    │                  └──┘              │  └─ due, given back: a new ticket, or parked
+//	    └────────────────────────────────────┘     after too many deliveries
+//	           failed: due after the backoff
+//
+// A ticket has a number; only the newest can claim. A claim makes a fresh receipt handle; whoever
+// acknowledges, extends or gives back must show it, so a stale delivery can change nothing.
+//
+// All times are the database's, so processes whose clocks differ agree on what is due.
+package queue

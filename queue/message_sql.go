@@ -1,0 +1,184 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+const (
+	firstTicket = 1
+	// ticketTime is how long a ticket may take to be used before it counts as lost. A ticket that was only
+	// slow does no harm then: its number is stale.
+	ticketTime = 30 * time.Second
+	// leaseTime is how long a delivery has the message to itself unless the function extends it.
+	leaseTime = 5 * time.Minute
+)
+
+// claimKey remembers the message's idempotency key and returns the ID of the message it stands for: the
+// given one, or the earlier one that came with the same key and is still remembered.
+func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (string, error) {
+	var first string
+	err := tx.QueryRow(ctx, `
+		WITH claimed AS (
+			INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+			VALUES ($1, $2, $3, $4, $5, now() + $6)
+			ON CONFLICT (project, deployment_id, topic, key)
+				DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
+				WHERE message_keys.expires_at <= now()
+			RETURNING message_id
+		)
+		SELECT message_id FROM claimed`,
+		m.Project, m.DeploymentID, m.Topic, m.Key, id, m.Delay+m.Retention).Scan(&first)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return first, wrap("claim idempotency key", err)
+	}
+	// A statement of its own: the one above saw the table as it was before it waited for a rival.
+	err = tx.QueryRow(ctx, `
+		SELECT message_id FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4`,
+		m.Project, m.DeploymentID, m.Topic, m.Key).Scan(&first)
+	return first, wrap("read idempotency key", err)
+}
+
+// insertMessage stores a message: due after its delay, or with its first ticket out.
+func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string) error {
+	ticket, due := firstTicket, ticketTime
+	if m.Delay > 0 {
+		ticket, due = 0, m.Delay
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at, ticket)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, now() + $8, now() + $9, $10)`,
+		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.ContentType, m.Body, m.Delay+m.Retention, due, ticket)
+	return wrap("insert message", err)
+}
+
+// delivery is a message under way, leased to whoever shows the handle.
+type delivery struct {
+	ID            string
+	Topic         string
+	DeploymentID  string
+	ContentType   string
+	Body          []byte
+	CreatedAt     time.Time
+	ExpiresAt     time.Time
+	DueAt         time.Time
+	Lease         string
+	DeliveryCount int
+	// URL is the base URL of the deployment; empty when it is not registered.
+	URL string
+}
+
+// claim leases the message to the bearer of its newest ticket. It reports false when there is nothing to
+// deliver: the ticket is stale, or the message is gone or parked.
+func claim(ctx context.Context, pool *pgxpool.Pool, t Ticket, handle string) (delivery, bool, error) {
+	rows, err := pool.Query(ctx, `
+		UPDATE messages m
+		SET lease = $3, delivery_count = delivery_count + 1, due_at = now() + $4
+		WHERE id = $1 AND ticket = $2 AND lease = '' AND parked_at IS NULL
+		RETURNING id, topic, deployment_id, content_type, body, created_at, expires_at, due_at, lease, delivery_count,
+			coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url`,
+		t.MessageID, t.Number, handle, leaseTime)
+	if err != nil {
+		return delivery{}, false, wrap("claim message", err)
+	}
+	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[delivery])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return delivery{}, false, nil
+	}
+	return d, err == nil, wrap("claim message", err)
+}
+
+// giveBack ends a lease without an acknowledgement: the message is due again after the backoff. Uncounted
+// says how many deliveries to take off the count again, for one that never left the house.
+func giveBack(
+	ctx context.Context, pool *pgxpool.Pool, handle string, backoff time.Duration, uncounted int, reason string,
+) error {
+	_, err := pool.Exec(ctx, `
+		UPDATE messages
+		SET lease = '', due_at = now() + $2, delivery_count = delivery_count - $3, last_error = $4
+		WHERE lease = $1`, handle, backoff, uncounted, reason)
+	return wrap("give message back", err)
+}
+
+func deleteLeased(ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string) error {
+	tag, err := pool.Exec(ctx, `
+		DELETE FROM messages
+		WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND due_at > now()`, handle, project, topic)
+	return needLease(tag, err)
+}
+
+func setDue(
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string, d time.Duration,
+) error {
+	tag, err := pool.Exec(ctx, `
+		UPDATE messages SET due_at = now() + $4
+		WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND due_at > now()`, handle, project, topic, d)
+	return needLease(tag, err)
+}
+
+func needLease(tag pgconn.CommandTag, err error) error {
+	if err == nil && tag.RowsAffected() == 0 {
+		return entities.ErrLeaseNotFound
+	}
+	return err
+}
+
+// dueBatch is how many messages one transaction hands tickets to.
+const dueBatch = 500
+
+// takeDue gives due messages their next ticket and parks those that had maxDeliveries; both lose their
+// lease. It returns the tickets to issue.
+func takeDue(ctx context.Context, tx pgx.Tx, maxDeliveries int) ([]Ticket, error) {
+	rows, err := tx.Query(ctx, `
+		WITH due AS (
+			SELECT id, delivery_count >= $3 AS spent FROM messages
+			WHERE parked_at IS NULL AND due_at <= now()
+			ORDER BY due_at LIMIT $1
+			FOR UPDATE SKIP LOCKED
+		), moved AS (
+			UPDATE messages m
+			SET lease = '', ticket = ticket + 1, due_at = now() + $2, parked_at = CASE WHEN spent THEN now() END
+			FROM due WHERE m.id = due.id
+			RETURNING m.id, m.ticket, spent
+		)
+		SELECT id AS message_id, ticket AS number FROM moved WHERE NOT spent`, dueBatch, ticketTime, maxDeliveries)
+	if err != nil {
+		return nil, wrap("take due messages", err)
+	}
+	tickets, err := pgx.CollectRows(rows, pgx.RowToStructByName[Ticket])
+	return tickets, wrap("take due messages", err)
+}
+
+// untilDue is how long until the next message is due; negative when it is overdue, and far when there is none.
+func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
+	var d time.Duration
+	err := pool.QueryRow(ctx, `
+		SELECT due_at - clock_timestamp() FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1`).Scan(&d)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return time.Hour, nil
+	}
+	return d, wrap("look for due messages", err)
+}
+
+// forgetKeys deletes idempotency keys whose retention is over.
+func forgetKeys(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, `
+		DELETE FROM message_keys WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM message_keys WHERE expires_at <= now() LIMIT 10000 FOR UPDATE SKIP LOCKED))`)
+	return wrap("forget idempotency keys", err)
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

@@ -1,0 +1,201 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+const (
+	// DefaultRetention is how long an idempotency key is remembered when the sender does not say.
+	DefaultRetention = 24 * time.Hour
+	// MaxDelay is the longest a message may be delayed; it covers what clients ask for (protocol §5.1).
+	MaxDelay = 7 * 24 * time.Hour
+	// MaxRetention bounds what a sender may ask for.
+	MaxRetention = 30 * 24 * time.Hour
+	// MaxVisibility is the longest a lease may be extended at once.
+	MaxVisibility = 12 * time.Hour
+
+	// riverQueue is the River queue of tickets.
+	riverQueue = "deliveries"
+	// timerTopic is the hub's topic for "something is due sooner than you may think".
+	timerTopic = "timer"
+)
+
+// Ticket is the River job that may deliver a message once.
+type Ticket struct {
+	MessageID string `json:"message"`
+	Number    int    `json:"ticket"`
+}
+
+// Kind names the job in River's tables.
+func (Ticket) Kind() string { return "deliver" }
+
+// InsertOpts puts tickets on their queue. A ticket that cannot even claim its message is tried again a
+// few times; after that the message's due time hands out another.
+func (Ticket) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: riverQueue, MaxAttempts: 3}
+}
+
+// Queue accepts messages, and what functions say about them.
+type Queue struct {
+	pool    *pgxpool.Pool
+	hub     *eventlog.Hub
+	tickets *river.Client[pgx.Tx]
+	// fetch is the hint on which River's workers look for new jobs.
+	fetch eventlog.Hint
+}
+
+// New makes the queue of the database behind pool, whose tables are in the given schema.
+func New(pool *pgxpool.Pool, schema string, hub *eventlog.Hub) (*Queue, error) {
+	tickets, err := river.NewClient(quietDriver{riverpgxv5.New(pool)}, &river.Config{Schema: schema})
+	if err != nil {
+		return nil, fmt.Errorf("make River client: %w", err)
+	}
+	return &Queue{
+		pool: pool, hub: hub, tickets: tickets,
+		fetch: eventlog.Hint{Channel: schema + ".river_insert", Topic: `{"queue": "` + riverQueue + `"}`},
+	}, nil
+}
+
+// quietDriver keeps River from sending notifications inside our transactions, where each takes a lock on
+// the whole database until the commit has reached the disk. The hub sends them after the commit instead.
+type quietDriver struct{ *riverpgxv5.Driver }
+
+func (quietDriver) SupportsListener() bool     { return false }
+func (quietDriver) SupportsListenNotify() bool { return false }
+
+// Send accepts a message and returns its ID. The ID of a duplicate is that of the message it repeats,
+// whether or not that one has been acknowledged. It fails with [entities.ErrInvalid].
+func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
+	var id string
+	var committed func()
+	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) (err error) {
+		id, committed, err = q.enqueue(ctx, tx, m)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("send message: %w", err)
+	}
+	committed()
+	return id, nil
+}
+
+// Enqueue accepts messages as part of a transaction; see [eventlog.Enqueuer].
+func (q *Queue) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (func(), error) {
+	var hooks []func()
+	for _, m := range messages {
+		_, committed, err := q.enqueue(ctx, tx, m)
+		if err != nil {
+			return nil, fmt.Errorf("enqueue message: %w", err)
+		}
+		hooks = append(hooks, committed)
+	}
+	return func() {
+		for _, hook := range hooks {
+			hook()
+		}
+	}, nil
+}
+
+func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, m entities.Message) (id string, committed func(), err error) {
+	if m.Retention == 0 {
+		m.Retention = DefaultRetention
+	}
+	if err := validate(m); err != nil {
+		return "", nil, err
+	}
+	id = "msg_" + ulid.Make().String()
+	if m.Key != "" {
+		first, err := claimKey(ctx, tx, m, id)
+		if err != nil {
+			return "", nil, err
+		}
+		if first != id {
+			return first, func() {}, nil
+		}
+	}
+	if err := insertMessage(ctx, tx, m, id); err != nil {
+		return "", nil, err
+	}
+	if m.Delay > 0 {
+		return id, func() { q.hub.Publish(timerTopic) }, nil
+	}
+	if err := q.issue(ctx, tx, []Ticket{{MessageID: id, Number: firstTicket}}); err != nil {
+		return "", nil, err
+	}
+	return id, q.wakeWorkers, nil
+}
+
+func (q *Queue) issue(ctx context.Context, tx pgx.Tx, tickets []Ticket) error {
+	params := make([]river.InsertManyParams, len(tickets))
+	for i, t := range tickets {
+		params[i].Args = t
+	}
+	if _, err := q.tickets.InsertManyFastTx(ctx, tx, params); err != nil {
+		return fmt.Errorf("issue tickets: %w", err)
+	}
+	return nil
+}
+
+func (q *Queue) wakeWorkers() { q.hub.Send(q.fetch) }
+
+func validate(m entities.Message) error {
+	if err := entities.ValidateName("topic", m.Topic); err != nil {
+		return err
+	}
+	if err := entities.ValidateName("deployment ID", m.DeploymentID); err != nil {
+		return err
+	}
+	if m.RunID != "" {
+		if err := entities.ValidateID("run ID", string(m.RunID)); err != nil {
+			return err
+		}
+	}
+	if m.Key != "" {
+		if err := entities.ValidateName("idempotency key", m.Key); err != nil {
+			return err
+		}
+	}
+	if m.Delay < 0 || m.Delay > MaxDelay {
+		return entities.Invalid("a delay of %s is not between 0 and %s", m.Delay, MaxDelay)
+	}
+	if m.Retention < 0 || m.Retention > MaxRetention {
+		return entities.Invalid("a retention of %s is not between 0 and %s", m.Retention, MaxRetention)
+	}
+	return nil
+}
+
+// Acknowledge ends a message: the function is done with it. It fails with [entities.ErrLeaseNotFound]
+// when the handle is not that of a living lease of this project and topic.
+func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic, handle string) error {
+	if err := deleteLeased(ctx, q.pool, project, topic, handle); err != nil {
+		return fmt.Errorf("acknowledge message: %w", err)
+	}
+	return nil
+}
+
+// SetVisibility makes a leased message due again after d: far away to go on working on it, near to give it
+// back for another delivery. It fails with [entities.ErrInvalid] on a time out of bounds and with
+// [entities.ErrLeaseNotFound] as [Queue.Acknowledge] does.
+func (q *Queue) SetVisibility(
+	ctx context.Context, project entities.Project, topic, handle string, d time.Duration,
+) error {
+	if d < 0 || d > MaxVisibility {
+		return entities.Invalid("a visibility timeout of %s is not between 0 and %s", d, MaxVisibility)
+	}
+	if err := setDue(ctx, q.pool, project, topic, handle, d); err != nil {
+		return fmt.Errorf("change visibility of message: %w", err)
+	}
+	q.hub.Publish(timerTopic)
+	return nil
+}

@@ -1,0 +1,180 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+const (
+	// River fetches at once when it is hinted, then at most this often; unhinted it looks each second.
+	fetchCooldown = 5 * time.Millisecond
+	fetchPoll     = time.Second
+	// The timer looks at least this often, for messages that other processes delayed.
+	timerPoll = time.Second
+	// Tickets that were used are of no interest.
+	ticketRetention = time.Minute
+	keysPoll        = 5 * time.Minute
+)
+
+// WorkerOptions configures a [Worker].
+type WorkerOptions struct {
+	// Deliveries is how many deliveries may be under way at once; at most 10,000.
+	Deliveries int
+	// MaxDeliveries is after how many deliveries without an acknowledgement a message is parked. Clients
+	// give up by themselves after 48 (protocol §5.4); more gives them the chance.
+	MaxDeliveries int
+	// Grace is how long deliveries under way may go on when the worker stops.
+	Grace  time.Duration
+	Logger *slog.Logger
+}
+
+// Worker delivers messages.
+type Worker struct {
+	queue   *Queue
+	options WorkerOptions
+	logger  *slog.Logger
+	http    *http.Client
+	river   *river.Client[pgx.Tx]
+	loops   sync.WaitGroup
+	stop    context.CancelFunc
+}
+
+// NewWorker makes a worker for the queue, whose tables are in the given schema.
+func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
+	w := &Worker{queue: q, options: o, logger: o.Logger, http: newDeliveryClient()}
+	workers := river.NewWorkers()
+	if err := river.AddWorkerSafely(workers, &deliverer{Worker: w}); err != nil {
+		return nil, fmt.Errorf("add worker: %w", err)
+	}
+	var err error
+	w.river, err = river.NewClient(riverpgxv5.New(q.pool), &river.Config{
+		Schema:                      schema,
+		Queues:                      map[string]river.QueueConfig{riverQueue: {MaxWorkers: o.Deliveries}},
+		Workers:                     workers,
+		FetchCooldown:               fetchCooldown,
+		FetchPollInterval:           fetchPoll,
+		JobTimeout:                  -1,
+		CompletedJobRetentionPeriod: ticketRetention,
+		Logger:                      slog.New(quietHandler{o.Logger.Handler()}),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make River client: %w", err)
+	}
+	return w, nil
+}
+
+// quietHandler passes on only River's warnings and errors.
+type quietHandler struct{ slog.Handler }
+
+func (h quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
+}
+
+// Start begins to deliver. The context does not end it: [Worker.Stop] does.
+func (w *Worker) Start(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	if err := w.river.Start(ctx); err != nil {
+		return fmt.Errorf("start River: %w", err)
+	}
+	ctx, w.stop = context.WithCancel(ctx)
+	w.loops.Go(func() { w.timer(ctx) })
+	w.loops.Go(func() { w.forget(ctx) })
+	return nil
+}
+
+// Stop takes on no more deliveries, waits for those under way until the grace period or the context is
+// over, and then breaks them off and hands their leases back.
+func (w *Worker) Stop(ctx context.Context) error {
+	w.stop()
+	w.loops.Wait()
+	graceful, cancel := context.WithTimeout(ctx, w.options.Grace)
+	defer cancel()
+	err := w.river.Stop(graceful)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		hard, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*settleTimeout)
+		defer cancel()
+		err = w.river.StopAndCancel(hard)
+	}
+	if err != nil {
+		return fmt.Errorf("stop River: %w", err)
+	}
+	return nil
+}
+
+// timer hands tickets to messages as they become due.
+func (w *Worker) timer(ctx context.Context) {
+	news, cancel := w.queue.hub.Subscribe(timerTopic)
+	defer cancel()
+	for ctx.Err() == nil {
+		next, err := w.handOut(ctx)
+		if err != nil && ctx.Err() == nil {
+			w.logger.ErrorContext(ctx, "hand out tickets", "error", err)
+			next = timerPoll
+		}
+		clock := time.NewTimer(min(next, timerPoll))
+		select {
+		case <-ctx.Done():
+		case <-news:
+		case <-clock.C:
+		}
+		clock.Stop()
+	}
+}
+
+// handOut issues the tickets that are due and returns how long until the next one is.
+func (w *Worker) handOut(ctx context.Context) (time.Duration, error) {
+	for {
+		next, err := untilDue(ctx, w.queue.pool)
+		if err != nil || next > 0 {
+			return next, err
+		}
+		full, err := w.handOutBatch(ctx)
+		if err != nil {
+			return 0, err
+		}
+		w.queue.wakeWorkers()
+		if !full {
+			// What is due and was not taken is locked by another process that is at it.
+			return fetchCooldown, nil
+		}
+	}
+}
+
+func (w *Worker) handOutBatch(ctx context.Context) (full bool, err error) {
+	err = eventlog.InTx(ctx, w.queue.pool, func(tx pgx.Tx) error {
+		tickets, err := takeDue(ctx, tx, w.options.MaxDeliveries)
+		full = len(tickets) == dueBatch
+		if err != nil || len(tickets) == 0 {
+			return err
+		}
+		return w.queue.issue(ctx, tx, tickets)
+	})
+	return full, err
+}
+
+// forget drops idempotency keys whose time is over.
+func (w *Worker) forget(ctx context.Context) {
+	ticker := time.NewTicker(keysPoll)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := forgetKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
+			w.logger.ErrorContext(ctx, "forget idempotency keys", "error", err)
+		}
+	}
+}
