@@ -1,0 +1,116 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+)
+
+// statuses is the one table from errors to HTTP. The first match counts; what matches nothing is our own
+// fault, and its text is nobody else's business.
+var statuses = []struct {
+	match  error
+	status int
+	code   string
+}{
+	{entities.ErrInvalid, http.StatusBadRequest, "invalid_request"},
+	{codec.ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large"},
+	{codec.ErrMalformed, http.StatusBadRequest, "malformed"},
+	{auth.ErrUnauthorized, http.StatusUnauthorized, "unauthorized"},
+	{entities.ErrRunNotFound, http.StatusNotFound, "run_not_found"},
+	{entities.ErrStepNotFound, http.StatusNotFound, "step_not_found"},
+	{entities.ErrHookNotFound, http.StatusNotFound, "hook_not_found"},
+	{entities.ErrWaitNotFound, http.StatusNotFound, "wait_not_found"},
+	{entities.ErrEventNotFound, http.StatusNotFound, "event_not_found"},
+	{entities.ErrDeploymentNotFound, http.StatusNotFound, "deployment_not_found"},
+	{entities.ErrLeaseNotFound, http.StatusNotFound, "lease_not_found"},
+	{entities.ErrMessageNotFound, http.StatusNotFound, "message_not_found"},
+	{entities.ErrConflict, http.StatusConflict, "conflict"},
+	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
+	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},
+}
+
+// problem is what a client is told about an error.
+type problem struct {
+	status     int
+	code       string
+	message    string
+	retryAfter time.Duration
+}
+
+// problemOf finds what to tell a client about an error.
+func problemOf(err error) problem {
+	for _, s := range statuses {
+		if errors.Is(err, s.match) {
+			p := problem{status: s.status, code: s.code, message: err.Error()}
+			if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
+				p.retryAfter = early.RetryAfter
+			}
+			return p
+		}
+	}
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return problem{
+			status: http.StatusRequestEntityTooLarge, code: "too_large",
+			message: "the body is larger than " + strconv.FormatInt(tooLarge.Limit, 10) + " bytes",
+		}
+	}
+	if routing := (*echo.HTTPError)(nil); errors.As(err, &routing) {
+		return problem{
+			status: routing.Code, code: strings.ToLower(strings.ReplaceAll(http.StatusText(routing.Code), " ", "_")),
+			message: http.StatusText(routing.Code),
+		}
+	}
+	return problem{
+		status: http.StatusInternalServerError, code: "internal",
+		message: "internal error: the server's log has the details",
+	}
+}
+
+// errorHandler answers with what [problemOf] says. Errors are JSON everywhere: the event endpoints'
+// clients parse nothing else (protocol §1.5).
+func errorHandler(logger *slog.Logger) echo.HTTPErrorHandler {
+	return func(err error, c echo.Context) {
+		ctx := c.Request().Context()
+		p := problemOf(err)
+		if p.status >= http.StatusInternalServerError && !errors.Is(ctx.Err(), context.Canceled) {
+			logger.ErrorContext(ctx, "request failed",
+				"method", c.Request().Method, "path", c.Request().URL.Path, "error", err)
+		}
+		if c.Response().Committed {
+			return // too late to say anything
+		}
+		if p.retryAfter > 0 {
+			// Rounded up: never a second too early.
+			c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(int(math.Ceil(p.retryAfter.Seconds()))))
+		}
+		if err := c.JSON(p.status, envelope(c.Request().URL.Path, p)); err != nil {
+			logger.DebugContext(ctx, "answer with error", "error", err)
+		}
+	}
+}
+
+// envelope is the body for a problem: what the Workflow SDK's clients read below /sdk, our own elsewhere.
+func envelope(path string, p problem) any {
+	type body struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}
+	if strings.HasPrefix(path, sdkPath+"/") {
+		return body{p.code, p.message}
+	}
+	return struct {
+		Error body `json:"error"`
+	}{body{p.code, p.message}}
+}

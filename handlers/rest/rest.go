@@ -1,0 +1,75 @@
+// Package rest serves Stepwell's own API below /v1: JSON in camelCase.
+//
+// It imports packages entities, eventlog, queue and handlers/auth.
+package rest
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// Server answers the native API.
+type Server struct {
+	Log   *eventlog.Log
+	Queue *queue.Queue
+}
+
+// Register adds the endpoints below the group, which must authenticate.
+func (s *Server) Register(g *echo.Group) {
+	g.GET("/runs/:id/events", s.listEvents)
+
+	g.GET("/deployments", s.listDeployments)
+	g.PUT("/deployments/:id", s.putDeployment)
+	g.DELETE("/deployments/:id", s.removeDeployment)
+}
+
+// deployment is the JSON form of a deployment.
+type deployment struct {
+	ID        string    `json:"id"`
+	URL       string    `json:"url"`
+	CreatedAt time.Time `json:"createdAt"`
+	UpdatedAt time.Time `json:"updatedAt"`
+}
+
+func (s *Server) listDeployments(c echo.Context) error {
+	list, err := s.Queue.Deployments(c.Request().Context(), auth.Project(c))
+	if err != nil {
+		return err
+	}
+	body := struct {
+		Data []deployment `json:"data"`
+	}{Data: make([]deployment, len(list))}
+	for i, d := range list {
+		body.Data[i] = deployment(d)
+	}
+	return c.JSON(http.StatusOK, body)
+}
+
+// putDeployment registers a deployment, or moves it: {"url": "http://host:port"}.
+func (s *Server) putDeployment(c echo.Context) error {
+	var body struct {
+		URL string `json:"url"`
+	}
+	if err := c.Bind(&body); err != nil {
+		return entities.Invalid(`the body is not {"url": "http://host:port"} with Content-Type: application/json`)
+	}
+	d, err := s.Queue.PutDeployment(c.Request().Context(), auth.Project(c), c.Param("id"), body.URL)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, deployment(d))
+}
+
+func (s *Server) removeDeployment(c echo.Context) error {
+	if err := s.Queue.RemoveDeployment(c.Request().Context(), auth.Project(c), c.Param("id")); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}

@@ -1,0 +1,38 @@
+package wire
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+)
+
+const (
+	mimeCBOR   = "application/cbor"
+	mimeFrames = "application/vnd.workflow.v4-frames"
+)
+
+// answer sends v as CBOR.
+func answer(c echo.Context, v any) error {
+	body, err := codec.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return c.Blob(http.StatusOK, mimeCBOR, body)
+}
+
+// listing is one page of a plain list (§2.4). The cursor is null, not missing, on the last page.
+type listing[T any] struct {
+	Data    []T     `cbor:"data"`
+	Cursor  *string `cbor:"cursor"`
+	HasMore bool    `cbor:"hasMore"`
+}
+
+func newListing[T any](data []T, next string) listing[T] {
+	l := listing[T]{Data: data}
+	if next != "" {
+		l.Cursor, l.HasMore = &next, true
+	}
+	return l
+}

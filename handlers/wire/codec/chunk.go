@@ -1,0 +1,81 @@
+package codec
+
+import (
+	"errors"
+	"io"
+	"iter"
+)
+
+const (
+	// DefaultChunks is how many chunks one stream write may have unless ChunkLimits says otherwise (protocol §4).
+	DefaultChunks = 1000
+
+	// DefaultChunkBytes is how many bytes they may have in all unless ChunkLimits says otherwise.
+	DefaultChunkBytes = DefaultBody
+)
+
+// ChunkLimits bounds one multi-chunk stream write. Zero fields stand for the defaults.
+type ChunkLimits struct {
+	// Count is the greatest number of chunks.
+	Count int
+
+	// Bytes is the greatest sum of their lengths.
+	Bytes int
+}
+
+// withDefaults returns l with its zero fields filled in.
+func (l ChunkLimits) withDefaults() ChunkLimits {
+	if l.Count == 0 {
+		l.Count = DefaultChunks
+	}
+	if l.Bytes == 0 {
+		l.Bytes = DefaultChunkBytes
+	}
+	return l
+}
+
+// Chunks reads the body of a stream write with X-Stream-Multi, (u32be length | bytes)*, and yields each chunk,
+// which the caller may keep. An empty body has none. The first error ends it and comes after chunks that were fine,
+// so a write that is to be all or nothing uses [ReadChunks].
+func Chunks(r io.Reader, limits ChunkLimits) iter.Seq2[[]byte, error] {
+	limits = limits.withDefaults()
+	return func(yield func([]byte, error) bool) {
+		left := limits.Bytes
+		for i := 0; ; i++ {
+			chunk, err := nextChunk(r, i, left, limits)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if !yield(chunk, err) || err != nil {
+				return
+			}
+			left -= len(chunk)
+		}
+	}
+}
+
+// ReadChunks reads all that [Chunks] yields, or returns its error and nothing.
+func ReadChunks(r io.Reader, limits ChunkLimits) ([][]byte, error) {
+	var all [][]byte
+	for chunk, err := range Chunks(r, limits) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, chunk)
+	}
+	return all, nil
+}
+
+// nextChunk reads chunk i, with left bytes still allowed, or returns io.EOF if r ends before it.
+func nextChunk(r io.Reader, i, left int, limits ChunkLimits) ([]byte, error) {
+	n, err := readLength(r, "chunk length")
+	switch {
+	case err != nil:
+		return nil, err
+	case i >= limits.Count:
+		return nil, tooLarge("more than %d chunks in one write", limits.Count)
+	case n > int64(left):
+		return nil, tooLarge("chunks of more than %d bytes in one write", limits.Bytes)
+	}
+	return readFull(r, int(n), "chunk")
+}

@@ -1,0 +1,222 @@
+package codec
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestReadFrame(t *testing.T) {
+	t.Parallel()
+	vs := loadVectors(t)
+	for name, c := range map[string]struct{ body, eventType string }{
+		"request": {"devl[1]", "run_created"},
+		"noBody":  {"", "run_started"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data := vs.binary(t, name)
+			for _, r := range []io.Reader{bytes.NewReader(data), iotest.OneByteReader(bytes.NewReader(data))} {
+				f, err := ReadFrame(r, Limits{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var meta eventMeta
+				if err := Unmarshal(f.Meta, &meta); err != nil {
+					t.Fatal(err)
+				}
+				if string(f.Body) != c.body || meta.EventType != c.eventType {
+					t.Errorf("got body %q of %s, want %q of %s", f.Body, meta.EventType, c.body, c.eventType)
+				}
+			}
+		})
+	}
+}
+
+func TestReadFrameRefuses(t *testing.T) {
+	t.Parallel()
+	limits := Limits{Meta: 4, Body: 3}
+	for name, c := range map[string]struct {
+		in   string
+		kind error
+		want string
+	}{
+		"Empty":       {"", ErrMalformed, "no frame"},
+		"CutLength":   {"\x00\x00", ErrMalformed, "frame meta length cut short: 2 of 4 bytes"},
+		"CutMeta":     {"\x00\x00\x00\x02\xa0", ErrMalformed, "frame meta cut short: 1 of 2 bytes"},
+		"NoMeta":      {"\x00\x00\x00\x02", ErrMalformed, "frame meta cut short: 0 of 2 bytes"},
+		"NoBody":      {"\x00\x00\x00\x01\xa0", ErrMalformed, "frame body length cut short: 0 of 4 bytes"},
+		"CutBodySize": {"\x00\x00\x00\x01\xa0\x00", ErrMalformed, "frame body length cut short: 1 of 4 bytes"},
+		"CutBody":     {"\x00\x00\x00\x01\xa0\x00\x00\x00\x03ab", ErrMalformed, "frame body cut short: 2 of 3 bytes"},
+		"Trailing":    {"\x00\x00\x00\x01\xa0\x00\x00\x00\x01ab", ErrMalformed, "bytes after the end of the frame"},
+		"BigMeta":     {"\x00\x00\x00\x05", ErrTooLarge, "frame meta of 5 bytes, limit 4"},
+		"BigBody":     {"\x00\x00\x00\x01\xa0\xff\xff\xff\xff", ErrTooLarge, "frame body of 4294967295 bytes, limit 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, err := ReadFrame(strings.NewReader(c.in), limits)
+			if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, error %v, want %v: %s", f, err, c.kind, c.want)
+			}
+		})
+	}
+}
+
+func TestReadFrameLimitsReached(t *testing.T) {
+	t.Parallel()
+	in := "\x00\x00\x00\x01\xa0\x00\x00\x00\x03abc"
+	if _, err := ReadFrame(strings.NewReader(in), Limits{Meta: 1, Body: 3}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReadFrameLarge ensures that a body that takes several buffers arrives whole.
+func TestReadFrameLarge(t *testing.T) {
+	t.Parallel()
+	body := bytes.Repeat([]byte("0123456789"), 100_000)
+	var buf bytes.Buffer
+	if err := NewFrameWriter(&buf).WriteFrame([]byte{0xa0}, body); err != nil {
+		t.Fatal(err)
+	}
+	f, err := ReadFrame(&buf, Limits{})
+	if err != nil || !bytes.Equal(f.Body, body) {
+		t.Errorf("got %d bytes, error %v", len(f.Body), err)
+	}
+}
+
+// TestReadFrameAllocatesAsItReads ensures that a huge announcement alone costs nothing. Not parallel: it counts
+// allocated bytes.
+func TestReadFrameAllocatesAsItReads(t *testing.T) {
+	in := "\x00\x00\x00\x01\xa0\x7f\xff\xff\xffabc"
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := ReadFrame(strings.NewReader(in), Limits{Body: 1 << 31})
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, ErrMalformed) {
+		t.Errorf("got %v, want %v", err, ErrMalformed)
+	}
+	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
+		t.Errorf("allocated %d bytes for 12", got)
+	}
+}
+
+// TestReadErrorsPassThrough ensures that a failing connection is not blamed on the format.
+func TestReadErrorsPassThrough(t *testing.T) {
+	t.Parallel()
+	whole := "\x00\x00\x00\x01\xa0\x00\x00\x00\x01a"
+	for n := range len(whole) + 1 {
+		_, err := ReadFrame(io.MultiReader(strings.NewReader(whole[:n]), brokenPipe{}), Limits{})
+		if !errors.Is(err, errPipe) || errors.Is(err, ErrMalformed) {
+			t.Errorf("after %d bytes: got %v, want %v", n, err, errPipe)
+		}
+	}
+	if _, err := ReadChunks(brokenPipe{}, ChunkLimits{}); !errors.Is(err, errPipe) {
+		t.Errorf("chunks: got %v, want %v", err, errPipe)
+	}
+}
+
+func TestReadList(t *testing.T) {
+	t.Parallel()
+	vs := loadVectors(t)
+	for name, want := range map[string]struct {
+		bodies []string
+		end    End
+	}{
+		"list":      {[]string{"one", ""}, End{Next: "evnt_2", HasMore: true}},
+		"emptyList": {nil, End{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			frames, end, err := ReadList(bytes.NewReader(vs.binary(t, name)), Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var bodies []string
+			for _, f := range frames {
+				bodies = append(bodies, string(f.Body))
+			}
+			if diff := cmp.Diff(want.bodies, bodies); diff != "" || end != want.end {
+				t.Errorf("end %v, want %v; bodies (-want +got)\n%s", end, want.end, diff)
+			}
+		})
+	}
+}
+
+func TestReadListRefuses(t *testing.T) {
+	t.Parallel()
+	vs := loadVectors(t)
+	end := string(vs.binary(t, "emptyList"))
+	for name, in := range map[string]string{
+		"NoSentinel":    "\x00\x00\x00\x01\xa0\x00\x00\x00\x00",
+		"Empty":         "",
+		"AfterSentinel": end + "\x00\x00\x00\x01\xa0\x00\x00\x00\x00",
+		"TwoSentinels":  end + end,
+		"BadMeta":       "\x00\x00\x00\x01\xff\x00\x00\x00\x00" + end,
+		"Cut":           end[:len(end)-1],
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, _, err := ReadList(strings.NewReader(in), Limits{}); !errors.Is(err, ErrMalformed) {
+				t.Errorf("got %v, error %v, want %v", got, err, ErrMalformed)
+			}
+		})
+	}
+}
+
+// TestFrameWriter ensures that a list we write is what cbor-x's side reads (vectors "list" up to map lengths, which
+// cbor-x writes in 16 bits).
+func TestFrameWriter(t *testing.T) {
+	t.Parallel()
+	var buf bytes.Buffer
+	w := NewFrameWriter(&buf)
+	meta, err := Marshal(map[string]string{"eventId": "evnt_1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []func() error{
+		func() error { return w.WriteFrame(meta, []byte("one")) },
+		func() error { return w.WriteFrame(meta, nil) },
+		func() error { return w.WriteEnd("", false) },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "00000010" + "a1676576656e7449646665766e745f31" + "00000003" + "6f6e65" +
+		"00000010" + "a1676576656e7449646665766e745f31" + "00000000" +
+		"00000010" + "a2645f656e6401676861734d6f7265f4" + "00000000"
+	if got := buf.Bytes(); !bytes.Equal(got, unhex(t, want)) {
+		t.Errorf("got %x, want %s", got, want)
+	}
+	if err := w.WriteFrame(meta, nil); !errors.Is(err, errEnded) {
+		t.Errorf("after the sentinel: got %v, want %v", err, errEnded)
+	}
+}
+
+func TestFrameWriterFails(t *testing.T) {
+	t.Parallel()
+	w := NewFrameWriter(brokenPipe{})
+	if err := w.WriteFrame([]byte{0xa0}, []byte("a")); !errors.Is(err, errPipe) {
+		t.Errorf("frame: got %v, want %v", err, errPipe)
+	}
+	if err := w.WriteEnd("c", true); !errors.Is(err, errPipe) {
+		t.Errorf("sentinel: got %v, want %v", err, errPipe)
+	}
+}
+
+func TestFramesStops(t *testing.T) {
+	t.Parallel()
+	r := bytes.NewReader(loadVectors(t).binary(t, "list"))
+	for range Frames(r, Limits{}) {
+		break
+	}
+	if r.Len() == 0 {
+		t.Error("read on after the loop ended")
+	}
+}

@@ -1,0 +1,83 @@
+package codec
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+)
+
+// FuzzUnmarshal ensures that nothing panics, that every refusal is the client's, and that what was accepted can be
+// sent again and is accepted again.
+func FuzzUnmarshal(f *testing.F) {
+	vs := loadVectors(f)
+	for name := range vs.Values {
+		f.Add(vs.value(f, name))
+	}
+	for text := range vs.Reads {
+		f.Add(unhex(f, text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var raw Raw
+		for _, v := range []any{&raw, new(any), new(Map), new(eventMeta), new(record), new(Int), new(Time), new(Bytes)} {
+			if err := Unmarshal(data, v); err != nil && !errors.Is(err, ErrMalformed) {
+				t.Fatalf("into %T: %v", v, err)
+			}
+		}
+		if raw == nil {
+			return
+		}
+		again, err := Marshal(raw)
+		if err != nil || !bytes.Equal(again, raw) {
+			t.Fatalf("%x came back as %x, error %v", raw, again, err)
+		}
+		var m Map
+		if Unmarshal(data, &m) != nil {
+			return
+		}
+		again, err = Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Unmarshal(again, new(Map)); err != nil {
+			t.Fatalf("%x: %v", again, err)
+		}
+	})
+}
+
+// FuzzReadFrame ensures that nothing panics, that no more is kept than allowed, and that an accepted frame written
+// again is the same bytes.
+func FuzzReadFrame(f *testing.F) {
+	vs := loadVectors(f)
+	for name := range vs.Binaries {
+		data := vs.binary(f, name)
+		f.Add(data)
+		f.Add(data[:len(data)-1])
+	}
+	limits := Limits{Meta: 1 << 10, Body: 1 << 12}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, err := range Chunks(bytes.NewReader(data), ChunkLimits{Bytes: 1 << 12}) {
+			checkKind(t, err)
+		}
+		_, _, err := ReadList(bytes.NewReader(data), limits)
+		checkKind(t, err)
+		frame, err := ReadFrame(bytes.NewReader(data), limits)
+		checkKind(t, err)
+		if err != nil {
+			return
+		}
+		var again bytes.Buffer
+		if err := NewFrameWriter(&again).WriteFrame(frame.Meta, frame.Body); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(again.Bytes(), data) {
+			t.Fatalf("%x came back as %x", data, again.Bytes())
+		}
+	})
+}
+
+func checkKind(t *testing.T, err error) {
+	t.Helper()
+	if err != nil && !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrTooLarge) {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,292 @@
+package codec
+
+import (
+	"bytes"
+	"unicode/utf8"
+)
+
+const (
+	// MaxDepth is how deep arrays, maps and tags may be nested in accepted CBOR.
+	MaxDepth = 64
+
+	// MaxItems is how many elements an array, or pairs a map, may have in accepted CBOR.
+	MaxItems = 1 << 17
+)
+
+// scan checks that data is one CBOR item that clients may send and that every client can read back, and returns
+// it. The result is data itself unless a text had to be repaired, then a copy.
+//
+// Refused are, besides broken and oversized CBOR, the things on which cbor-x throws, which would let one writer
+// make runs unreadable for all: indefinite strings, other tags than those listed (27 calls JS constructors, 29
+// dereferences null), dates of 64-bit integers, unassigned simple values, and map keys that are not text.
+func scan(data []byte) ([]byte, error) {
+	s := scanner{data: data}
+	if err := s.item(0); err != nil {
+		return nil, err
+	}
+	if n := len(s.data) - s.off; n > 0 {
+		return nil, malformed("%d bytes after the end of the CBOR item", n)
+	}
+	return s.data, nil
+}
+
+// scanner walks over one CBOR item without allocating for what it announces.
+type scanner struct {
+	data  []byte
+	off   int
+	owned bool // data is a copy that may be changed
+}
+
+// refuse reports what is wrong at the current position.
+func (s *scanner) refuse(format string, args ...any) error {
+	return malformed("CBOR byte %d: "+format, append([]any{s.off}, args...)...)
+}
+
+// head reads the next head and moves past it.
+func (s *scanner) head() (head, error) {
+	h, err := parseHead(s.data[s.off:])
+	if err != nil {
+		return head{}, s.refuse("%v", err)
+	}
+	s.off += h.size
+	if h.indefinite() && h.major != majorArray && h.major != majorMap {
+		return head{}, s.refuse("indefinite length not allowed here")
+	}
+	return h, nil
+}
+
+// item checks the next item; depth counts the containers and tags around it.
+func (s *scanner) item(depth int) error {
+	h, err := s.head()
+	if err != nil {
+		return err
+	}
+	switch h.major {
+	case majorUint, majorNegative:
+		return nil
+	case majorBytes:
+		return s.skip(h)
+	case majorText:
+		return s.text(h)
+	case majorArray:
+		return s.array(h, depth+1)
+	case majorMap:
+		return s.object(h, depth+1)
+	case majorTag:
+		return s.tagged(h.arg, depth+1)
+	default:
+		return s.simple(h)
+	}
+}
+
+// skip moves past a string's content.
+func (s *scanner) skip(h head) error {
+	if left := len(s.data) - s.off; h.arg > uint64(left) {
+		return s.refuse("string of %d bytes, %d left", h.arg, left)
+	}
+	s.off += int(h.arg)
+	return nil
+}
+
+// text moves past a text and checks it. cbor-x writes lone surrogates of short JS strings (a cut emoji, say) as
+// three bytes each, which no UTF-8 reader takes; they become U+FFFD, as cbor-x itself does in long strings.
+func (s *scanner) text(h head) error {
+	start := s.off
+	if err := s.skip(h); err != nil {
+		return err
+	}
+	if utf8.Valid(s.data[start:s.off]) {
+		return nil
+	}
+	return s.repair(start, s.off)
+}
+
+// repair replaces the surrogates in a text that is not UTF-8, and refuses it for anything else.
+func (s *scanner) repair(start, end int) error {
+	s.own()
+	for i := start; i < end; {
+		r, n := utf8.DecodeRune(s.data[i:end])
+		if r == utf8.RuneError && n == 1 {
+			if !isSurrogate(s.data[i:end]) {
+				return s.refuse("text is not UTF-8")
+			}
+			n = copy(s.data[i:], string(utf8.RuneError))
+		}
+		i += n
+	}
+	return nil
+}
+
+// own makes data a copy, so that the caller's bytes stay as they are.
+func (s *scanner) own() {
+	if !s.owned {
+		s.data, s.owned = bytes.Clone(s.data), true
+	}
+}
+
+// isSurrogate reports whether b starts with a surrogate in the three-byte form of UTF-8.
+func isSurrogate(b []byte) bool {
+	return len(b) >= 3 && b[0] == 0xed && b[1]&0xe0 == 0xa0 && b[2]&0xc0 == 0x80
+}
+
+// enter checks depth and announced size of a container whose members take at least width bytes each.
+func (s *scanner) enter(h head, depth, width int) error {
+	switch left := len(s.data) - s.off; {
+	case depth > MaxDepth:
+		return s.refuse("nested deeper than %d", MaxDepth)
+	case h.arg > MaxItems:
+		return s.refuse("more than %d items in one container", MaxItems)
+	case int(h.arg)*width > left:
+		return s.refuse("container of %d items, %d bytes left", h.arg, left)
+	}
+	return nil
+}
+
+// more reports whether a container holds another member after i of them, and moves past the break that ends it.
+func (s *scanner) more(h head, i int) (bool, error) {
+	if !h.indefinite() {
+		return i < int(h.arg), nil
+	}
+	if s.off < len(s.data) && s.data[s.off] == itemBreak {
+		s.off++
+		return false, nil
+	}
+	if i >= MaxItems {
+		return false, s.refuse("more than %d items in one container", MaxItems)
+	}
+	return true, nil
+}
+
+// members checks the members of an entered container one by one with check.
+func (s *scanner) members(h head, check func() error) error {
+	for i := 0; ; i++ {
+		if more, err := s.more(h, i); err != nil || !more {
+			return err
+		}
+		if err := check(); err != nil {
+			return err
+		}
+	}
+}
+
+// array checks the elements of an array.
+func (s *scanner) array(h head, depth int) error {
+	if err := s.enter(h, depth, 1); err != nil {
+		return err
+	}
+	return s.members(h, func() error { return s.item(depth) })
+}
+
+// object checks the pairs of a map that stands for a JS object: text keys, each once.
+func (s *scanner) object(h head, depth int) error {
+	if err := s.enter(h, depth, 2); err != nil {
+		return err
+	}
+	var seen keySet
+	return s.members(h, func() error {
+		key, err := s.key()
+		if err != nil {
+			return err
+		}
+		if !seen.add(key) {
+			return s.refuse("key %q twice in one map", key)
+		}
+		return s.item(depth)
+	})
+}
+
+// key moves past a text key and returns it.
+func (s *scanner) key() ([]byte, error) {
+	h, err := s.head()
+	if err != nil {
+		return nil, err
+	}
+	if h.major != majorText {
+		return nil, s.refuse("map key is not text")
+	}
+	start := s.off
+	if err := s.text(h); err != nil {
+		return nil, err
+	}
+	return s.data[start:s.off], nil
+}
+
+// entries checks the pairs of a JS Map, whose keys may be anything and may look alike.
+func (s *scanner) entries(h head, depth int) error {
+	if err := s.enter(h, depth, 2); err != nil {
+		return err
+	}
+	return s.members(h, func() error {
+		if err := s.item(depth); err != nil {
+			return err
+		}
+		return s.item(depth)
+	})
+}
+
+// tagged checks what follows a tag; only the pairs of tag and content that clients write pass.
+func (s *scanner) tagged(tag uint64, depth int) error {
+	h, err := s.head()
+	if err != nil {
+		return err
+	}
+	switch {
+	case tag == tagDateText && h.major == majorText:
+		return s.text(h)
+	case tag == tagDate && isDate(h):
+		return nil
+	case tag == tagBytes && h.major == majorBytes:
+		return s.skip(h)
+	case tag == tagSet && h.major == majorArray:
+		return s.array(h, depth+1)
+	case tag == tagMap && h.major == majorMap:
+		return s.entries(h, depth+1)
+	}
+	return s.refuse("tag %d on this content not allowed", tag)
+}
+
+// isDate reports whether h is a number that cbor-x takes as a date: a float or an integer that is no BigInt.
+func isDate(h head) bool {
+	if h.major == majorSimple {
+		return h.info >= infoTwoBytes && h.info <= infoEightBytes
+	}
+	return h.major <= majorNegative && h.info < infoEightBytes
+}
+
+// simple checks a simple value: false, true, null, undefined or a float.
+func (s *scanner) simple(h head) error {
+	if h.info < infoFalse || h.info == infoOneByte {
+		return s.refuse("simple value %d not allowed", h.arg)
+	}
+	return nil
+}
+
+// keySet holds the keys of one map. Most maps are small, so it starts as a list.
+type keySet struct {
+	few  [][]byte
+	many map[string]struct{}
+}
+
+// fewKeys is where a keySet turns into a hash set.
+const fewKeys = 16
+
+// add adds key and reports whether it is new.
+func (k *keySet) add(key []byte) bool {
+	for _, old := range k.few {
+		if bytes.Equal(old, key) {
+			return false
+		}
+	}
+	if len(k.few) < fewKeys {
+		k.few = append(k.few, key)
+		return true
+	}
+	if _, ok := k.many[string(key)]; ok {
+		return false
+	}
+	if k.many == nil {
+		k.many = map[string]struct{}{}
+	}
+	k.many[string(key)] = struct{}{}
+	return true
+}

@@ -1,0 +1,231 @@
+package wire
+
+import (
+	"fmt"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+)
+
+// payloadField is where in an event's data its payload belongs (§2.2). Events of other types have none.
+var payloadField = map[entities.EventType]string{
+	entities.EventRunCreated:    "input",
+	entities.EventRunCompleted:  "output",
+	entities.EventRunFailed:     "error",
+	entities.EventStepCreated:   "input",
+	entities.EventStepCompleted: "result",
+	entities.EventStepFailed:    "error",
+	entities.EventStepRetrying:  "error",
+	entities.EventHookCreated:   "metadata",
+	entities.EventHookReceived:  "payload",
+}
+
+// dataOptional are the events whose data may be missing altogether; the others have at least an empty map.
+var dataOptional = map[entities.EventType]bool{
+	entities.EventRunStarted:    true,
+	entities.EventRunCancelled:  true,
+	entities.EventStepStarted:   true,
+	entities.EventHookDisposed:  true,
+	entities.EventWaitCompleted: true,
+}
+
+// event is the wire form of an event.
+type event struct {
+	EventID       string         `cbor:"eventId"`
+	RunID         string         `cbor:"runId"`
+	EventType     string         `cbor:"eventType"`
+	CorrelationID string         `cbor:"correlationId,omitzero"`
+	SpecVersion   codec.Int      `cbor:"specVersion"`
+	CreatedAt     codec.Time     `cbor:"createdAt"`
+	OccurredAt    codec.Time     `cbor:"occurredAt,omitzero"`
+	EventData     map[string]any `cbor:"eventData,omitzero"`
+}
+
+// newEvent makes the wire form of an event without its payload, which a frame carries beside it.
+func newEvent(e entities.Event) (event, error) {
+	data, err := eventData(e)
+	if err != nil {
+		return event{}, err
+	}
+	if len(data) == 0 && dataOptional[e.Type] {
+		data = nil
+	}
+	return event{
+		EventID: string(e.ID()), RunID: string(e.RunID), EventType: string(e.Type), CorrelationID: e.CorrelationID,
+		SpecVersion: codec.Int(e.SpecVersion), CreatedAt: codec.NewTime(e.CreatedAt),
+		OccurredAt: optionalTime(e.OccurredAt), EventData: data,
+	}, nil
+}
+
+// newResolvedEvent makes the wire form of an event with its payload inside its data.
+func newResolvedEvent(e entities.Event) (event, error) {
+	w, err := newEvent(e)
+	if field := payloadField[e.Type]; err == nil && field != "" && len(e.Payload) > 0 {
+		w.EventData[field] = codec.Bytes(e.Payload)
+	}
+	return w, err
+}
+
+// eventData is what the client sent with the event, under the names by which clients read it.
+func eventData(e entities.Event) (map[string]any, error) {
+	extra, err := extraOf(e)
+	if err != nil {
+		return nil, err
+	}
+	data := make(map[string]any, len(extra)+4)
+	for key, value := range extra {
+		data[key] = value
+	}
+	d := e.Data
+	setText(data, "deploymentId", d.DeploymentID)
+	setText(data, "workflowName", d.WorkflowName)
+	setText(data, "stepName", d.StepName)
+	setText(data, "token", d.Token)
+	setText(data, "conflictingRunId", string(d.ConflictingRunID))
+	setText(data, "errorCode", d.ErrorCode)
+	if d.Attempt != nil {
+		data["attempt"] = codec.Int(*d.Attempt)
+	}
+	if d.ResumeAt != nil {
+		data["resumeAt"] = codec.NewTime(*d.ResumeAt)
+	}
+	if d.RetryAfter != nil {
+		data["retryAfter"] = codec.NewTime(*d.RetryAfter)
+	}
+	if d.IsWebhook != nil {
+		data["isWebhook"] = *d.IsWebhook
+	}
+	if d.Changes != nil {
+		data["changes"] = wireChanges(d.Changes)
+	}
+	return data, nil
+}
+
+func setText(data map[string]any, key, value string) {
+	if value != "" {
+		data[key] = value
+	}
+}
+
+// change is the wire form of an attribute change; a null value removes the attribute.
+type change struct {
+	Key   string  `cbor:"key"`
+	Value *string `cbor:"value"`
+}
+
+func wireChanges(changes []entities.AttributeChange) []change {
+	list := make([]change, len(changes))
+	for i, c := range changes {
+		list[i] = change(c)
+	}
+	return list
+}
+
+// extraOf opens the part of an event that is kept as the client encoded it.
+func extraOf(e entities.Event) (codec.Map, error) {
+	if e.Extra == nil {
+		return nil, nil
+	}
+	var extra codec.Map
+	if err := codec.Unmarshal(e.Extra, &extra); err != nil {
+		return nil, fmt.Errorf("open event %s of %s: %w", e.ID(), e.RunID, err)
+	}
+	return extra, nil
+}
+
+// meta is what the server reads of a posted event's metadata (§3.1).
+type meta struct {
+	EventType         string     `cbor:"eventType"`
+	SpecVersion       codec.Int  `cbor:"specVersion"`
+	OccurredAt        codec.Time `cbor:"occurredAt"`
+	RemoteRefBehavior string     `cbor:"remoteRefBehavior"`
+	CorrelationID     string     `cbor:"correlationId"`
+	DeploymentID      string     `cbor:"deploymentId"`
+	WorkflowName      string     `cbor:"workflowName"`
+	StepName          string     `cbor:"stepName"`
+	Attempt           *codec.Int `cbor:"attempt"`
+	ResumeAt          codec.Time `cbor:"resumeAt"`
+	RetryAfter        codec.Time `cbor:"retryAfter"`
+	HookToken         string     `cbor:"hookToken"`
+	HookIsWebhook     *bool      `cbor:"hookIsWebhook"`
+	ErrorCode         string     `cbor:"errorCode"`
+	Changes           []change   `cbor:"changes"`
+	AllowReserved     bool       `cbor:"allowReservedAttributes"`
+}
+
+// readKeys are the metadata keys that meta takes out, and those that say nothing about the event: a guard
+// that event IDs without a time make pointless (§3.10). The rest is kept as it came.
+var readKeys = []string{
+	"eventType", "specVersion", "occurredAt", "remoteRefBehavior", "correlationId", "deploymentId", "workflowName",
+	"stepName", "attempt", "resumeAt", "retryAfter", "hookToken", "hookIsWebhook", "errorCode", "changes",
+	"allowReservedAttributes", "stateUpdatedAt",
+}
+
+const (
+	// A writer that says nothing speaks version 2 (§3.1).
+	minSpecVersion, maxSpecVersion = 2, 5
+)
+
+// newRequest reads a posted frame.
+func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta, error) {
+	var m meta
+	var rest codec.Map
+	if err := codec.Unmarshal(frame.Meta, &m); err != nil {
+		return eventlog.Request{}, m, err
+	}
+	if err := codec.Unmarshal(frame.Meta, &rest); err != nil {
+		return eventlog.Request{}, m, err
+	}
+	for _, key := range readKeys {
+		delete(rest, key)
+	}
+	r := eventlog.Request{
+		RunID: runID, Type: entities.EventType(m.EventType), CorrelationID: m.CorrelationID,
+		SpecVersion: int(m.SpecVersion), Data: m.data(), AllowReserved: m.AllowReserved,
+	}
+	if m.SpecVersion == 0 {
+		r.SpecVersion = minSpecVersion
+	}
+	if r.SpecVersion < minSpecVersion || r.SpecVersion > maxSpecVersion {
+		return r, m, entities.Invalid("specVersion %d is not supported: this server speaks %d to %d",
+			r.SpecVersion, minSpecVersion, maxSpecVersion)
+	}
+	if !m.OccurredAt.IsZero() {
+		at := m.OccurredAt.Time()
+		r.OccurredAt = &at
+	}
+	if len(frame.Body) > 0 {
+		r.Payload = frame.Body
+	}
+	if len(rest) > 0 {
+		var err error
+		if r.Extra, err = codec.Marshal(rest); err != nil {
+			return r, m, err
+		}
+	}
+	return r, m, nil
+}
+
+func (m meta) data() entities.EventData {
+	d := entities.EventData{
+		DeploymentID: m.DeploymentID, WorkflowName: m.WorkflowName, StepName: m.StepName,
+		Token: m.HookToken, IsWebhook: m.HookIsWebhook, ErrorCode: m.ErrorCode,
+	}
+	if m.Attempt != nil {
+		n := int(*m.Attempt)
+		d.Attempt = &n
+	}
+	if !m.ResumeAt.IsZero() {
+		at := m.ResumeAt.Time()
+		d.ResumeAt = &at
+	}
+	if !m.RetryAfter.IsZero() {
+		at := m.RetryAfter.Time()
+		d.RetryAfter = &at
+	}
+	for _, c := range m.Changes {
+		d.Changes = append(d.Changes, entities.AttributeChange(c))
+	}
+	return d
+}

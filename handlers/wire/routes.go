@@ -1,0 +1,57 @@
+package wire
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// Server answers the Workflow SDK's clients.
+type Server struct {
+	// Log, Streams and Queue are what requests act on; Reader is where entities are read from.
+	Log     *eventlog.Log
+	Streams *eventlog.Streams
+	Queue   *queue.Queue
+	Reader  entities.Querier
+	Logger  *slog.Logger
+	// Draining ends when the server is about to stop: whoever follows a stream then has to come back.
+	Draining context.Context
+}
+
+// Register adds the endpoints of protocol §2.3 below the group, which must authenticate.
+func (s *Server) Register(g *echo.Group) {
+	// Events.
+	g.POST("/v4/runs/:runId/events/:eventType", s.postEvent)
+	g.GET("/v4/runs/:runId/events", s.listEvents)
+	g.GET("/v4/runs/:runId/events/:eventId", s.getEvent)
+	g.GET("/v4/events", s.listEventsByCorrelation)
+
+	// Entities.
+	g.GET("/v2/runs", s.listRuns)
+	g.GET("/v2/runs/:runId", s.getRun)
+	g.GET("/v2/runs/:runId/steps", s.listSteps)
+	g.GET("/v2/runs/:runId/steps/:stepId", s.getStep)
+	g.GET("/v2/steps/:stepId", s.getStep)
+	g.GET("/v2/hooks", s.listHooks)
+	g.GET("/v2/hooks/by-token", s.getHookByToken)
+	g.GET("/v2/hooks/:hookId", s.getHook)
+
+	// Streams.
+	g.PUT("/v2/runs/:runId/stream/:name", s.writeStream)
+	g.GET("/v2/stream/:name", s.tailStream)
+	g.GET("/v2/runs/:runId/streams", s.listStreams)
+	g.GET("/v2/runs/:runId/streams/:name/chunks", s.listChunks)
+	g.GET("/v2/runs/:runId/streams/:name/info", s.streamInfo)
+
+	// Queue.
+	topic := g.Group("/queues-proxy/api/v3/topic/:topic")
+	topic.POST("", s.sendMessage)
+	topic.DELETE("/consumer/:group/lease/:receipt", s.acknowledge)
+	topic.PATCH("/consumer/:group/lease/:receipt", s.setVisibility)
+	topic.POST("/consumer/:group/id/:messageId", s.receiveMessage)
+}

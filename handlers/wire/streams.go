@@ -1,0 +1,187 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+)
+
+const chunkPage = 100
+
+func streamParam(c echo.Context) (entities.StreamName, error) {
+	name, err := param(c, "name")
+	return entities.StreamName(name), err
+}
+
+// writeStream is endpoint 12. A request without chunks that does not close the stream is what is left of
+// a client's broken retry, and is ignored (§1.6).
+func (s *Server) writeStream(c echo.Context) error {
+	runID, err := runParam(c)
+	if err != nil {
+		return err
+	}
+	name, err := streamParam(c)
+	if err != nil {
+		return err
+	}
+	chunks, err := readChunks(c.Request())
+	if err != nil {
+		return err
+	}
+	ctx, project := c.Request().Context(), auth.Project(c)
+	if len(chunks) > 0 {
+		if err := s.Streams.Write(ctx, project, runID, name, chunks); err != nil {
+			return err
+		}
+	}
+	if c.Request().Header.Get("X-Stream-Done") == "true" {
+		if err := s.Streams.Close(ctx, project, runID, name); err != nil {
+			return err
+		}
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+func readChunks(r *http.Request) ([][]byte, error) {
+	if r.Header.Get("X-Stream-Multi") == "true" {
+		return codec.ReadChunks(r.Body, codec.ChunkLimits{})
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read body: %w", err)
+	}
+	if len(body) == 0 {
+		return nil, nil
+	}
+	return [][]byte{body}, nil
+}
+
+// tailStream is endpoint 13: the stream's bytes as they come, until it is closed. Once the answer has
+// begun, the only way to say that it is not complete is to break the connection.
+func (s *Server) tailStream(c echo.Context) error {
+	name, err := streamParam(c)
+	if err != nil {
+		return err
+	}
+	from, err := startIndex(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(c.Request().Context())
+	defer cancel()
+	defer context.AfterFunc(s.Draining, cancel)()
+
+	w := c.Response()
+	w.Header().Set(echo.HeaderContentType, echo.MIMEOctetStream)
+	w.WriteHeader(http.StatusOK)
+	w.Flush()
+	err = s.Streams.Tail(ctx, auth.Project(c), name, from, func(data []byte) error {
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
+		w.Flush()
+		return nil
+	})
+	if err != nil {
+		s.Logger.DebugContext(ctx, "stream reader cut off", "stream", name, "error", err)
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+func startIndex(c echo.Context) (int64, error) {
+	value := c.QueryParam("startIndex")
+	if value == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return 0, entities.Invalid("startIndex %q is not a number", value)
+	}
+	return n, nil
+}
+
+// chunk is the wire form of a stream's chunk.
+type chunk struct {
+	Index codec.Int   `cbor:"index"`
+	Data  codec.Bytes `cbor:"data"`
+}
+
+// chunkListing is a page of a stream. The cursor is null when there is nothing more now, though there may
+// be later while the stream is not done.
+type chunkListing struct {
+	listing[chunk]
+	Done bool `cbor:"done"`
+}
+
+// listChunks is endpoint 14. Its cursor is the index of the next chunk.
+func (s *Server) listChunks(c echo.Context) error {
+	name, err := streamParam(c)
+	if err != nil {
+		return err
+	}
+	p, err := page(c, chunkPage, "asc")
+	if err != nil {
+		return err
+	}
+	from := int64(0)
+	if p.Cursor != "" {
+		if from, err = strconv.ParseInt(p.Cursor, 10, 64); err != nil || from < 0 {
+			return entities.Invalid("cursor %q is not one this list gave out: start again without it", p.Cursor)
+		}
+	}
+	chunks, stream, err := s.Streams.Chunks(c.Request().Context(), auth.Project(c), name, from, p.Limit)
+	if err != nil {
+		return err
+	}
+	data, next := make([]chunk, len(chunks)), from
+	for i, ch := range chunks {
+		data[i] = chunk{Index: codec.Int(ch.Idx), Data: ch.Data}
+		next = ch.Idx + 1
+	}
+	cursor := ""
+	if next < stream.Chunks {
+		cursor = strconv.FormatInt(next, 10)
+	}
+	return answer(c, chunkListing{newListing(data, cursor), stream.ClosedAt != nil})
+}
+
+// streamInfo is endpoint 15.
+func (s *Server) streamInfo(c echo.Context) error {
+	name, err := streamParam(c)
+	if err != nil {
+		return err
+	}
+	stream, err := s.Streams.Info(c.Request().Context(), auth.Project(c), name)
+	if err != nil {
+		return err
+	}
+	return answer(c, struct {
+		TailIndex codec.Int `cbor:"tailIndex"`
+		Done      bool      `cbor:"done"`
+	}{codec.Int(stream.Chunks - 1), stream.ClosedAt != nil})
+}
+
+// listStreams is endpoint 16, the one list that is JSON.
+func (s *Server) listStreams(c echo.Context) error {
+	runID, err := runParam(c)
+	if err != nil {
+		return err
+	}
+	names, err := s.Streams.List(c.Request().Context(), auth.Project(c), runID)
+	if err != nil {
+		return err
+	}
+	if names == nil {
+		names = []entities.StreamName{}
+	}
+	return c.JSON(http.StatusOK, names)
+}
