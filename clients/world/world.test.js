@@ -1,0 +1,172 @@
+// Each test runs a process in a made-up app whose SDK is a stand-in, since what matters here is which
+// copy of the client is found, what it is given, and what a user reads when something is missing.
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const HERE = dirname(fileURLToPath(import.meta.url));
+const ENV = { PATH: process.env.PATH, STEPWELL_URL: 'http://stepwell.test:8788/', STEPWELL_DEPLOYMENT_ID: 'shop' };
+const REQUIRE = 'const { createWorld } = require("@stepwell/world")';
+
+const CLIENT = (copy, specVersion) => `
+  export const createVercelWorld = (config) => ({
+    copy: ${JSON.stringify(copy)},
+    specVersion: ${specVersion},
+    config,
+    backend: process.env.WORKFLOW_VERCEL_BACKEND_URL,
+    deployment: process.env.VERCEL_DEPLOYMENT_ID,
+    getEncryptionKeyForRun() {},
+    resolveLatestDeploymentId() {},
+  });`;
+
+function install(folder, name, source = '') {
+  const home = join(folder, 'node_modules', name);
+  mkdirSync(home, { recursive: true });
+  const exports = { '.': { types: './index.d.ts', default: './index.js' } };
+  writeFileSync(join(home, 'package.json'), JSON.stringify({ name, type: 'module', exports }));
+  writeFileSync(join(home, 'index.js'), source);
+  return home;
+}
+
+function link(from, to) {
+  mkdirSync(dirname(to), { recursive: true });
+  symlinkSync(from, to, 'dir');
+}
+
+/** An app with this package linked in; layouts as npm and pnpm leave them. */
+function makeApp(t, layout, specVersion = 3) {
+  const app = mkdtempSync(join(tmpdir(), 'stepwell-world-'));
+  t.after(() => rmSync(app, { recursive: true, force: true }));
+  link(HERE, join(app, 'node_modules/@stepwell/world'));
+  if (layout === 'npm') {
+    install(app, 'workflow');
+    install(app, '@workflow/core');
+    install(app, '@workflow/world-vercel', CLIENT('hoisted', specVersion));
+  }
+  if (layout === 'pnpm') {
+    const store = (name) => join(app, 'node_modules/.pnpm', name);
+    const workflow = install(store('workflow'), 'workflow');
+    const core = install(store('core'), '@workflow/core');
+    install(store('core'), '@workflow/world-vercel', CLIENT('strict', specVersion));
+    link(workflow, join(app, 'node_modules/workflow'));
+    link(core, join(store('workflow'), 'node_modules/@workflow/core'));
+  }
+  if (layout === 'two versions') {
+    install(app, 'workflow');
+    const core = install(app, '@workflow/core');
+    install(app, '@workflow/world-vercel', CLIENT("another package's", specVersion));
+    install(core, '@workflow/world-vercel', CLIENT("the SDK's", specVersion));
+  }
+  if (layout === 'client only') {
+    install(app, '@workflow/world-vercel', CLIENT('direct', specVersion));
+  }
+  return app;
+}
+
+function run(app, code, env = ENV, flags = []) {
+  return spawnSync(process.execPath, [...flags, '-e', code], { cwd: app, env, encoding: 'utf8' });
+}
+
+function world(app, env = ENV, flags = [], code = `${REQUIRE}; console.log(JSON.stringify(createWorld()))`) {
+  const { stdout, stderr, status } = run(app, code, env, flags);
+  assert.equal(status, 0, stderr);
+  return JSON.parse(stdout);
+}
+
+for (const [layout, copy] of [
+  ['npm', 'hoisted'],
+  ['pnpm', 'strict'],
+  ['two versions', "the SDK's"],
+  ['client only', 'direct'],
+]) {
+  test(`finds the client of the app's SDK: ${layout}`, (t) => {
+    assert.equal(world(makeApp(t, layout)).copy, copy);
+  });
+}
+
+test('the environment becomes the configuration of the client', (t) => {
+  const app = makeApp(t, 'npm');
+  const bare = world(app);
+  assert.equal(bare.backend, 'http://stepwell.test:8788/sdk');
+  assert.equal(bare.deployment, 'shop');
+  assert.equal(bare.config.token, 'none');
+  assert.match(bare.config.projectConfig.projectId, /^prj_/);
+  assert.ok(bare.config.projectConfig.teamId);
+  assert.equal(world(app, { ...ENV, STEPWELL_API_KEY: 'sk_1' }).config.token, 'sk_1');
+});
+
+test('what the client already reads from the environment is kept', (t) => {
+  const env = { ...ENV, WORKFLOW_VERCEL_BACKEND_URL: 'http://other/base', VERCEL_DEPLOYMENT_ID: 'dpl_1' };
+  const { backend, deployment } = world(makeApp(t, 'npm'), env);
+  assert.deepEqual({ backend, deployment }, { backend: 'http://other/base', deployment: 'dpl_1' });
+});
+
+test('calls to the hosted service are taken out', (t) => {
+  const code = `${REQUIRE}; const w = createWorld();
+    console.log(JSON.stringify([typeof w.getEncryptionKeyForRun, typeof w.resolveLatestDeploymentId]))`;
+  assert.deepEqual(world(makeApp(t, 'npm'), ENV, [], code), ['undefined', 'undefined']);
+});
+
+test('the default export is createWorld, as the SDK calls it', (t) => {
+  const code = 'console.log(JSON.stringify(require(process.env.WORKFLOW_TARGET_WORLD).default()))';
+  assert.equal(world(makeApp(t, 'npm'), { ...ENV, WORKFLOW_TARGET_WORLD: '@stepwell/world' }, [], code).copy, 'hoisted');
+});
+
+for (const [name, env, message] of [
+  ['no server', { STEPWELL_URL: '' }, /set STEPWELL_URL/],
+  ['no deployment', { STEPWELL_DEPLOYMENT_ID: '' }, /set STEPWELL_DEPLOYMENT_ID/],
+  ['development mode', { NODE_ENV: 'development' }, /NODE_ENV is "development"/],
+]) {
+  test(`refuses to start: ${name}`, (t) => {
+    const { status, stderr } = run(makeApp(t, 'npm'), `${REQUIRE}; createWorld()`, { ...ENV, ...env });
+    assert.equal(status, 1);
+    assert.match(stderr, message);
+  });
+}
+
+test('refuses to start: no SDK', (t) => {
+  const { status, stderr } = run(makeApp(t, 'empty'), `${REQUIRE}; createWorld()`);
+  assert.equal(status, 1);
+  assert.match(stderr, /cannot find @workflow\/world-vercel/);
+});
+
+test('development mode is no obstacle to later SDK lines', (t) => {
+  assert.equal(world(makeApp(t, 'npm', 5), { ...ENV, NODE_ENV: 'development' }).specVersion, 5);
+});
+
+test('warns about VERCEL_URL outside Vercel only', (t) => {
+  const app = makeApp(t, 'npm');
+  const code = `${REQUIRE}; createWorld()`;
+  assert.match(run(app, code, { ...ENV, VERCEL_URL: 'x.example' }).stderr, /VERCEL_URL is set/);
+  assert.doesNotMatch(run(app, code, { ...ENV, VERCEL_URL: 'x.example', VERCEL: '1' }).stderr, /VERCEL_URL/);
+});
+
+const PRELOAD = ['--import', '@stepwell/world/preload'];
+const LOOK = (place) => `globalThis[Symbol.for('@workflow/world//${place}')]`;
+
+test('preload: one world in both places', (t) => {
+  const code = `const same = ${LOOK('cache')} === ${LOOK('stubbedCache')};
+    console.log(JSON.stringify({ same, copy: ${LOOK('cache')}.copy }))`;
+  assert.deepEqual(world(makeApp(t, 'npm'), ENV, PRELOAD, code), { same: true, copy: 'hoisted' });
+});
+
+test('preload: setWorld still works', (t) => {
+  const code = `${LOOK('cache')} = { copy: 'mine' }; console.log(JSON.stringify(${LOOK('cache')}))`;
+  assert.equal(world(makeApp(t, 'npm'), ENV, PRELOAD, code).copy, 'mine');
+});
+
+test('preload: a process that never asks for a world needs no settings', (t) => {
+  const { status, stderr } = run(makeApp(t, 'empty'), '', { PATH: ENV.PATH }, PRELOAD);
+  assert.equal(status, 0, stderr);
+  assert.equal(stderr, '');
+});
+
+test('the published files are few and flat', () => {
+  const [pack] = JSON.parse(execFileSync('npm', ['pack', '--dry-run', '--json'], { cwd: HERE, encoding: 'utf8' }));
+  const paths = pack.files.map((file) => file.path).sort();
+  assert.deepEqual(paths, ['README.md', 'index.d.ts', 'index.js', 'package.json', 'preload.mjs']);
+});
