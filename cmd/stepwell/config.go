@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+)
+
+// config is what the environment says. docs/configuration.md lists it for users.
+type config struct {
+	DatabaseURL string `env:"DATABASE_URL"`
+	Schema      string `env:"STEPWELL_SCHEMA" envDefault:"stepwell"`
+	Listen      string `env:"STEPWELL_LISTEN" envDefault:"127.0.0.1:8788"`
+	APIKey      string `env:"STEPWELL_API_KEY"`
+	// Deployments are registered at start: id=url,id=url.
+	Deployments map[string]string `env:"STEPWELL_DEPLOYMENTS" envKeyValSeparator:"="`
+	// Deliveries is how many calls of functions may be under way at once.
+	Deliveries int `env:"STEPWELL_DELIVERIES" envDefault:"4000"`
+	// MaxDeliveries is after how many deliveries a message is parked.
+	MaxDeliveries int           `env:"STEPWELL_MAX_DELIVERIES" envDefault:"64"`
+	Grace         time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"20s"`
+	DataDir       string        `env:"STEPWELL_DATA_DIR"`
+	LogFormat     string        `env:"STEPWELL_LOG" envDefault:"text"`
+	LogLevel      slog.Level    `env:"STEPWELL_LOG_LEVEL" envDefault:"info"`
+}
+
+func readConfig() (config, error) {
+	c, err := env.ParseAs[config]()
+	if err != nil {
+		return config{}, fmt.Errorf("read environment: %w", err)
+	}
+	if c.Deliveries < 1 || c.Deliveries > 10_000 {
+		return config{}, fmt.Errorf("STEPWELL_DELIVERIES is %d; want 1 to 10000", c.Deliveries)
+	}
+	if c.MaxDeliveries < 1 {
+		return config{}, fmt.Errorf("STEPWELL_MAX_DELIVERIES is %d; want at least 1", c.MaxDeliveries)
+	}
+	return c, nil
+}
+
+// newLogger logs to w as the configuration says.
+func (c config) newLogger(w io.Writer) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: c.LogLevel}
+	switch strings.ToLower(c.LogFormat) {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	default:
+		return nil, fmt.Errorf("STEPWELL_LOG is %q; want text or json", c.LogFormat)
+	}
+}

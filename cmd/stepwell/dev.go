@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/stepwell-dev/stepwell/migrations/localpg"
+)
+
+type devCmd struct{}
+
+// Run starts a private Postgres and the server on it, and stops both when the context ends. Their data
+// stays for the next time. A DATABASE_URL is used instead when it is set.
+func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) (err error) {
+	if config.DatabaseURL == "" {
+		dir := config.DataDir
+		if dir == "" {
+			if dir, err = localpg.DefaultDir(); err != nil {
+				return err
+			}
+		}
+		postgres, err := localpg.Start(ctx, localpg.Options{Dir: dir, Logger: logger})
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if stopErr := postgres.Stop(context.WithoutCancel(ctx)); err == nil {
+				err = stopErr
+			}
+		}()
+		config.DatabaseURL = postgres.DSN("postgres")
+		logger.InfoContext(ctx, "private Postgres is up", "folder", dir)
+	}
+	s := &server{config: config, role: roleAll, logger: logger}
+	if err := s.start(ctx); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(stdout, devBanner, s.addr, config.DatabaseURL)
+	err = s.wait(ctx)
+	s.logger.InfoContext(ctx, "stopping")
+	s.stop(context.WithoutCancel(ctx))
+	return err
+}
+
+const devBanner = `
+Stepwell is up at http://%[1]s
+
+Point an app of the Workflow SDK at it:
+  npm i http://%[1]s/clients/world.tgz
+  export STEPWELL_URL=http://%[1]s STEPWELL_DEPLOYMENT_ID=my-app WORKFLOW_TARGET_WORLD=@stepwell/world
+and tell it where the app is:
+  stepwell deployments add my-app http://127.0.0.1:3000
+
+The log in SQL: psql '%[2]s'
+  select seq, type, correlation_id, created_at from stepwell.events order by run_id, seq;
+
+`

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// role is which parts of the server a process runs.
+type role string
+
+const (
+	roleAll    role = "all"
+	roleAPI    role = "api"    // serves requests, delivers nothing
+	roleWorker role = "worker" // delivers, serves nothing but the probes
+)
+
+const (
+	readHeaderTimeout = 10 * time.Second
+	drainTimeout      = 5 * time.Second
+)
+
+// server is a running Stepwell. The zero value with config, role and logger set can be started.
+type server struct {
+	config config
+	role   role
+	logger *slog.Logger
+
+	pool     *pgxpool.Pool
+	hub      *eventlog.Hub
+	worker   *queue.Worker // nil in role api
+	http     *http.Server
+	addr     string // where it listens, once started
+	drain    context.CancelFunc
+	stopHub  context.CancelFunc
+	running  sync.WaitGroup
+	httpDone chan error
+}
+
+// start migrates the database and begins to serve and deliver. On an error nothing is left running.
+func (s *server) start(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			s.stop(context.WithoutCancel(ctx))
+		}
+	}()
+	if err := migrations.Up(ctx, s.config.DatabaseURL, s.config.Schema); err != nil {
+		return err
+	}
+	if s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema); err != nil {
+		return err
+	}
+	s.hub = eventlog.NewHub(s.pool, s.config.Schema+".hints", s.logger)
+	q, err := queue.New(s.pool, s.config.Schema, s.hub)
+	if err != nil {
+		return err
+	}
+	for id, url := range s.config.Deployments {
+		if _, err := q.PutDeployment(ctx, entities.DefaultProject, id, url); err != nil {
+			return fmt.Errorf("STEPWELL_DEPLOYMENTS: %w", err)
+		}
+	}
+	s.runHub(ctx)
+	// Listen before delivering: functions answer to the API.
+	if err := s.listen(ctx, s.handler(ctx, q)); err != nil {
+		return err
+	}
+	if s.role == roleAPI {
+		return nil
+	}
+	worker, err := queue.NewWorker(q, s.config.Schema, queue.WorkerOptions{
+		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
+		Grace: s.config.Grace, Logger: s.logger,
+	})
+	if err != nil {
+		return err
+	}
+	if err := worker.Start(ctx); err != nil {
+		return err
+	}
+	s.worker = worker
+	return nil
+}
+
+func (s *server) runHub(ctx context.Context) {
+	ctx, s.stopHub = context.WithCancel(context.WithoutCancel(ctx))
+	s.running.Go(func() { s.hub.Run(ctx) })
+}
+
+func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
+	if s.role == roleWorker {
+		return handlers.NewProbes(s.pool)
+	}
+	var draining context.Context
+	draining, s.drain = context.WithCancel(context.WithoutCancel(ctx))
+	return handlers.New(handlers.Options{
+		Pool:     s.pool,
+		Log:      eventlog.New(s.pool, q, time.Now),
+		Streams:  eventlog.NewStreams(s.pool, s.hub, time.Now),
+		Queue:    q,
+		APIKey:   s.config.APIKey,
+		Logger:   s.logger,
+		Draining: draining,
+	})
+}
+
+func (s *server) listen(ctx context.Context, h http.Handler) error {
+	var l net.ListenConfig
+	listener, err := l.Listen(ctx, "tcp", s.config.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w (STEPWELL_LISTEN chooses another address)", err)
+	}
+	s.addr = listener.Addr().String()
+	s.http = &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
+	}
+	s.httpDone = make(chan error, 1)
+	s.running.Go(func() { s.httpDone <- s.http.Serve(listener) })
+	s.logger.InfoContext(ctx, "listening", "addr", s.addr, "role", s.role)
+	return nil
+}
+
+// wait returns when the context ends, or with an error when the server cannot go on.
+func (s *server) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.httpDone:
+		return fmt.Errorf("serve: %w", err)
+	}
+}
+
+// stop takes on no new work, gives deliveries under way their grace period, while which the API goes on
+// answering the functions, hands the leases of the rest back, and closes everything.
+func (s *server) stop(ctx context.Context) {
+	if s.worker != nil {
+		if err := s.worker.Stop(ctx); err != nil {
+			s.logger.ErrorContext(ctx, "stop deliveries", "error", err)
+		}
+	}
+	if s.drain != nil {
+		s.drain()
+	}
+	if s.http != nil {
+		ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+		defer cancel()
+		if err := s.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+			_ = s.http.Close()
+		}
+	}
+	if s.stopHub != nil {
+		s.stopHub()
+	}
+	s.running.Wait()
+	if s.pool != nil {
+		s.pool.Close()
+	}
+}
