@@ -1,0 +1,148 @@
+import { createHook, createWebhook, sleep } from 'workflow';
+import {
+  add,
+  alwaysFails,
+  answer,
+  failsFatally,
+  makePayload,
+  measure,
+  retriesTwice,
+  takesTime,
+  tick,
+  writeChunks,
+} from './steps';
+
+export async function sequential(n: number) {
+  'use workflow';
+  const one = await add(n, 1);
+  const two = await add(one, 1);
+  return add(two, 1);
+}
+
+export async function parallel(n: number) {
+  'use workflow';
+  return Promise.all([add(n, 1), add(n, 2), add(n, 3)]);
+}
+
+/** n steps at once; returns 0 + 1 + … + (n-1). */
+export async function fanout(n: number) {
+  'use workflow';
+  const parts = await Promise.all(Array.from({ length: n }, (_, i) => add(i, 0)));
+  return parts.reduce((sum, part) => sum + part, 0);
+}
+
+export async function retryable() {
+  'use workflow';
+  return retriesTwice();
+}
+
+export async function fatal() {
+  'use workflow';
+  await failsFatally();
+}
+
+export async function exhausted() {
+  'use workflow';
+  await alwaysFails();
+}
+
+export async function sleepShort() {
+  'use workflow';
+  const before = await tick(0);
+  await sleep('1s');
+  return tick(before);
+}
+
+export async function sleepLong(ms: number) {
+  'use workflow';
+  await sleep(ms);
+  return 'awake';
+}
+
+/** Collects count payloads, gives the token back, and only then goes on to its end. */
+export async function hookMany(token: string, count: number) {
+  'use workflow';
+  const payloads: unknown[] = [];
+  {
+    using hook = createHook({ token });
+    for await (const payload of hook) {
+      payloads.push(payload);
+      if (payloads.length >= count) break;
+    }
+  }
+  // The SDK writes the disposal down at the next suspension; a run that ends at once never does.
+  await tick(0);
+  return payloads;
+}
+
+/** Holds the token until a payload comes or the run ends; a token already held ends in `conflict`. */
+export async function hookHold(token: string) {
+  'use workflow';
+  try {
+    return { payload: await createHook({ token }) };
+  } catch (err: any) {
+    return { conflict: { name: err.name, message: err.message, runId: err.conflictingRunId } };
+  }
+}
+
+// The SDK picks webhook tokens itself; tests find them at GET /runs/:id/hooks.
+
+export async function webhookDefault() {
+  'use workflow';
+  const request = await createWebhook();
+  return describe(request);
+}
+
+export async function webhookStatic() {
+  'use workflow';
+  const respondWith = new Response('static answer', { status: 207, headers: { 'x-answer': 'static' } });
+  const request = await createWebhook({ respondWith });
+  return describe(request);
+}
+
+export async function webhookManual() {
+  'use workflow';
+  const request = await createWebhook({ respondWith: 'manual' });
+  return { method: request.method, body: await answer(request) };
+}
+
+async function describe(request: Request) {
+  return { method: request.method, body: await request.text() };
+}
+
+export async function stream(count: number, waitMs = 20, namespace?: string) {
+  'use workflow';
+  return writeChunks(count, waitMs, namespace);
+}
+
+/** Never ends by itself. It holds a hook, so that a cancel has a token to free. */
+export async function cancelMe(token: string) {
+  'use workflow';
+  createHook({ token });
+  for (let n = 0; ; ) {
+    n = await tick(n);
+    await sleep('1s');
+  }
+}
+
+export async function slowStep(ms: number) {
+  'use workflow';
+  return takesTime(ms);
+}
+
+/** Carries a payload of that many bytes (or characters) out of one step and into the next. */
+export async function big(bytes: number, kind: 'string' | 'bytes' = 'string') {
+  'use workflow';
+  return measure(await makePayload(bytes, kind));
+}
+
+/** A bit of all, in an order that leaves time to kill things in between. */
+export async function everything(token: string) {
+  'use workflow';
+  const parts = await Promise.all([add(0, 1), add(0, 2), add(0, 3)]);
+  const attempts = await retriesTwice();
+  await sleep('1s');
+  const payload = await createHook({ token });
+  const slow = await takesTime(500);
+  return { parts, attempts, payload, slow };
+}
