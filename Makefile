@@ -1,0 +1,67 @@
+# Two commands for a fresh machine with Go, Node and make: make run, and make test.
+
+MAKEFLAGS += --no-builtin-rules
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+GO   ?= go
+LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+APP     := examples/order
+PACKAGE := $(APP)/node_modules/.package-lock.json
+BUNDLE  := $(APP)/.well-known/workflow/v1/manifest.json
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build $(BUNDLE) ## Start Postgres, the server and the example app, and drive an order through it
+	@scripts/need postgres
+	@node $(APP)/demo.mjs
+
+.PHONY: build
+build: ## Build bin/stepwell
+	$(GO) build -o bin/stepwell ./cmd/stepwell
+
+# The demo is here as the proof that make run works. With a TEST_DATABASE_URL it happens on that server, in a
+# schema that stays there.
+.PHONY: test
+test: build $(BUNDLE) ## Run everything that must pass: vet, the tests of Node and Go, the demo
+	@scripts/need postgres cc
+	$(GO) vet ./...
+	cd clients/world && npm test
+	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs
+	$(GO) test -race -shuffle=on -timeout 20m ./...
+
+.PHONY: short
+short: ## Run the quick part of the Go tests
+	$(GO) test -short ./...
+
+.PHONY: e2e
+e2e: ## Run the black-box tests alone
+	$(GO) test -race -timeout 20m -v ./e2e/...
+
+.PHONY: lint
+lint: ## Run golangci-lint (the first time builds it, which takes minutes)
+	$(LINT) run ./...
+
+.PHONY: fmt
+fmt: ## Format the Go code
+	$(LINT) fmt ./...
+
+.PHONY: golden
+golden: ## Rewrite the golden files from what the code does; then read the diff
+	$(GO) test $$(grep -rl --include='*_test.go' --exclude-dir=node_modules 'flag.Bool("update"' . | xargs -n1 dirname | sort -u) -update
+
+.PHONY: clean
+clean: ## Remove what was built, and the data of make run
+	rm -rf bin .data $(APP)/node_modules $(APP)/.well-known $(APP)/.swc
+
+$(PACKAGE): $(APP)/package.json $(APP)/package-lock.json
+	cd $(APP) && npm ci --loglevel=error
+	@touch $@
+
+$(BUNDLE): $(PACKAGE) $(wildcard $(APP)/workflows/*.ts)
+	cd $(APP) && npm run build
+	@touch $@
