@@ -20,7 +20,7 @@ type account struct {
 // accountFor says who runs the server whose data is in the given folder, if it exists yet.
 func accountFor(data string) (account, error) {
 	if os.Geteuid() != 0 {
-		return account{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}, nil //nolint:gosec // never negative on Unix
+		return account{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}, nil
 	}
 	if info, err := os.Stat(data); err == nil && ownerOf(info).Uid != 0 {
 		owner := ownerOf(info)

@@ -23,7 +23,7 @@ case "$1 $2" in
 esac
 `
 	path := filepath.Join(dir, "docker")
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return docker{path}, func() []string {

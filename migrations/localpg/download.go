@@ -86,7 +86,7 @@ func fetch(work, repository string) error {
 		RuntimePath(filepath.Join(work, "runtime")).
 		BinariesPath(filepath.Join(work, "postgres")).
 		DataPath(sham).
-		Port(uint32(port)). //nolint:gosec // a port
+		Port(uint32(port)).
 		Logger(io.Discard)).Start()
 	if hasPrograms(filepath.Join(work, "postgres", "bin")) {
 		return nil

@@ -22,7 +22,7 @@ func fakePrograms(t *testing.T, dir, version string) string {
 		"postgres": "#!/bin/sh\necho 'postgres (PostgreSQL) " + version + "'\n",
 		"initdb":   "#!/bin/sh\necho cannot initialise >&2\nexit 3\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

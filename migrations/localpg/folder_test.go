@@ -77,7 +77,7 @@ func TestServerStartedByHandIsRespected(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	withPostmasterPID(t, dir, strangerPID(t, dir), l.Addr().(*net.TCPAddr).Port)
 	_, err = Start(t.Context(), Options{Dir: dir})
-	wantError[*InUseError](t, err)
+	_ = wantError[*InUseError](t, err)
 }
 
 func TestOtherMajorVersionIsRefused(t *testing.T) {
@@ -103,7 +103,7 @@ func TestForeignFolderIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Start(t.Context(), Options{Dir: dir})
-	wantError[*ForeignFolderError](t, err)
+	_ = wantError[*ForeignFolderError](t, err)
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("the folder holds %v (%v), want only the thesis", entries, err)
@@ -131,7 +131,7 @@ func TestRootCannotUseAClosedFolder(t *testing.T) {
 		t.Skip("only root has to hand over")
 	}
 	closed := filepath.Dir(newDir(t))
-	if err := os.Chmod(closed, 0o700); err != nil { //nolint:gosec // closed, that is
+	if err := os.Chmod(closed, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	_, err := Start(t.Context(), Options{Dir: filepath.Join(closed, "below", "db")})

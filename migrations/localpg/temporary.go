@@ -70,7 +70,7 @@ func temporaryParent() string {
 	const memory, roomy = "/dev/shm", 2 << 30
 	var fs unix.Statfs_t
 	if os.Getenv("TMPDIR") == "" && unix.Statfs(memory, &fs) == nil &&
-		uint64(fs.Blocks)*uint64(fs.Bsize) >= roomy { //nolint:gosec,unconvert // their types differ between systems
+		uint64(fs.Blocks)*uint64(fs.Bsize) >= roomy { //nolint:unconvert // their types differ between systems
 		return memory
 	}
 	return os.TempDir()

@@ -95,7 +95,7 @@ func TestDatabaseIsDroppedWithItsTest(t *testing.T) {
 	other := New(t)
 	for _, kind := range []func(testing.TB) string{New, Empty} {
 		var name string
-		t.Run("owner", func(t *testing.T) { //nolint:paralleltest // it has to end first
+		t.Run("owner", func(t *testing.T) {
 			conn, err := pgx.Connect(t.Context(), kind(t)) // left open: it must not matter
 			if err != nil {
 				t.Fatal(err)

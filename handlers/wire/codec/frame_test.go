@@ -213,7 +213,10 @@ func TestFrameWriterFails(t *testing.T) {
 func TestFramesStops(t *testing.T) {
 	t.Parallel()
 	r := bytes.NewReader(loadVectors(t).binary(t, "list"))
-	for range Frames(r, Limits{}) {
+	for _, err := range Frames(r, Limits{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		break
 	}
 	if r.Len() == 0 {
