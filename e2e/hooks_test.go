@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func hookManyPayloads(t *testing.T, s *server, a *app) {
+	const many = 20
+	id := a.run(t, "hookMany", "many", many)
+	a.hook(t, id)
+	var payloads []any
+	for i := range many {
+		payload := map[string]any{"number": i, "text": fmt.Sprintf("payload %d", i)}
+		payloads = append(payloads, payload)
+		a.resume(t, "many", payload)
+	}
+	a.want(t, id, payloads)
+	received := ""
+	for range many {
+		received += " received"
+	}
+	l := s.wantThreads(t, id, "hook: created"+received+" disposed", "run: created started completed",
+		"tick: created started completed")
+	for i, e := range l.of("hook_received") {
+		want := fmt.Sprintf(`devl[{"number":1,"text":2},%d,"payload %[1]d"]`, i)
+		if string(e.Payload) != want {
+			t.Errorf("payload %d is %s, want %s", i, e.Payload, want)
+		}
+	}
+}
+
+// hookConflict: a token has one holder at a time, and is free again when its holder ends.
+func hookConflict(t *testing.T, s *server, a *app) {
+	const token = "contested"
+	holder := a.run(t, "hookHold", token)
+	a.hook(t, holder)
+
+	loser := a.run(t, "hookHold", token)
+	lost := a.outcome(t, loser)
+	conflict, _ := lost.Value.(map[string]any)["conflict"].(map[string]any)
+	if conflict["name"] != "HookConflictError" || conflict["runId"] != holder {
+		t.Errorf("the loser's outcome: %+v; want a conflict with %s", lost, holder)
+	}
+	l := s.wantLog(t, loser, "run_created", "run_started", "hook_conflict", "run_completed")
+	want := map[string]any{"token": token, "conflictingRunId": holder}
+	if diff := cmp.Diff(want, l.of("hook_conflict")[0].Data); diff != "" {
+		t.Errorf("data of hook_conflict (-want +got):\n%s", diff)
+	}
+
+	a.resumeHolder(t, s, holder, token)
+	next := a.run(t, "hookHold", token)
+	a.hook(t, next)
+	a.resumeHolder(t, s, next, token)
+	body := []byte(`{"token":"` + token + `","payload":0}`)
+	request(t, http.MethodPost, a.url()+"/hooks/resume", body).want(t, http.StatusNotFound)
+}
+
+// resumeHolder gives a run that holds the token what it waits for, and expects it to end.
+func (a *app) resumeHolder(t *testing.T, s *server, runID, token string) {
+	t.Helper()
+	a.resume(t, token, runID)
+	a.want(t, runID, map[string]any{"payload": runID})
+	s.wantLog(t, runID, "run_created", "run_started", "hook_created", "hook_received", "run_completed")
+}
+
+func webhookDefault(t *testing.T, s *server, a *app) {
+	id := a.run(t, "webhookDefault")
+	hook := a.hook(t, id)
+	if !hook.IsWebhook {
+		t.Error("the hook is not a webhook")
+	}
+	a.callWebhook(t, hook.Token, "hello").want(t, http.StatusAccepted)
+	a.want(t, id, map[string]any{"method": "POST", "body": "hello"})
+	s.wantWebhook(t, id, "__builtin_response_text")
+	a.callWebhook(t, hook.Token, "too late").want(t, http.StatusNotFound)
+}
+
+func webhookStatic(t *testing.T, s *server, a *app) {
+	id := a.run(t, "webhookStatic")
+	r := a.callWebhook(t, a.hook(t, id).Token, "hello").want(t, http.StatusMultiStatus)
+	if string(r.body) != "static answer" || r.header.Get("X-Answer") != "static" {
+		t.Errorf("answer: %q, %q", r.body, r.header.Get("X-Answer"))
+	}
+	a.want(t, id, map[string]any{"method": "POST", "body": "hello"})
+	s.wantWebhook(t, id, "__builtin_response_text")
+}
+
+func webhookManual(t *testing.T, s *server, a *app) {
+	id := a.run(t, "webhookManual")
+	r := a.callWebhook(t, a.hook(t, id).Token, "hello").want(t, http.StatusCreated)
+	if string(r.body) != "manual: hello" || r.header.Get("X-Answer") != "manual" {
+		t.Errorf("answer: %q, %q", r.body, r.header.Get("X-Answer"))
+	}
+	a.want(t, id, map[string]any{"method": "POST", "body": "hello"})
+	s.wantWebhook(t, id, "answer")
+	a.wantCounts(t, id, map[string]int{"answer": 1})
+}
+
+// wantWebhook expects a run that waited for one request and read it in one step.
+func (s *server) wantWebhook(t *testing.T, runID, reads string) {
+	t.Helper()
+	s.wantLog(t, runID, sequence("run_created", "run_started", "hook_created", "hook_received",
+		step(reads), "run_completed")...)
+}
+
+// cancelWhileRunning: the run goes round and round. A cancel ends it and gives its token back, and what
+// was still on its way changes nothing.
+func cancelWhileRunning(t *testing.T, s *server, a *app) {
+	const token = "cancelled"
+	id := a.run(t, "cancelMe", token)
+	a.hook(t, id)
+	eventually(t, "the run sleeps for the second time", func() bool {
+		return len(log(s.events(t, id)).of("wait_created")) >= 2
+	})
+	request(t, http.MethodPost, a.url()+"/runs/"+id+"/cancel", nil).want(t, http.StatusOK)
+	if got := a.outcome(t, id); got.Status != "cancelled" {
+		t.Errorf("outcome: %+v", got)
+	}
+	s.wantCancelled(t, id)
+
+	// This run takes the token over. The other one sleeps longer than the cancelled one did: once it is over,
+	// the cancelled one's last message has come, too.
+	next, later := a.run(t, "hookHold", token), a.run(t, "sleepShort")
+	a.hook(t, next)
+	a.resumeHolder(t, s, next, token)
+	a.want(t, later, 2)
+	s.wantCancelled(t, id)
+}
+
+// wantCancelled expects a log that ends in one cancel,
+// but for what a step under way had to say (see log.problems).
+func (s *server) wantCancelled(t *testing.T, runID string) {
+	t.Helper()
+	if l := s.log(t, runID); len(l.of("run_cancelled")) != 1 {
+		t.Errorf("not one run_cancelled:\n%v", l.lines())
+	}
+	if run := s.run(t, runID); run.Status != "cancelled" {
+		t.Errorf("the run is %s", run.Status)
+	}
+}

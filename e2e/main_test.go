@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+const appDir = "app"
+
+// workDir holds what the tests build, until all have ended.
+var workDir string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests wait most of their time, so more of them than there are processors can run at once.
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		_ = flag.Set("test.parallel", "32") // it is a number
+	}
+	var err error
+	if workDir, err = os.MkdirTemp("", "stepwell-e2e-"); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(1)
+	}
+	defer func() { _ = os.RemoveAll(workDir) }()
+	testdb.Main(m)
+}
+
+// skipIfShort skips what is not for go test -short: all of it.
+func skipIfShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+}
+
+// serverProgram builds the server, once.
+var serverProgram = sync.OnceValues(func() (string, error) {
+	if err := lookAtSources(); err != nil {
+		return "", err
+	}
+	path := filepath.Join(workDir, "stepwell")
+	args := append([]string{"build", "-o", path}, buildFlags...)
+	out, err := exec.Command("go", append(args, "../cmd/stepwell")...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build the server: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// lookAtSources opens all folders of the module. Go takes an earlier result of a test for a new one unless
+// something changed that the test itself has looked at; what programs are built from does not count.
+func lookAtSources() error {
+	return filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() && (name == "node_modules" || name == "bin" || name[0] == '.' && name != "..") {
+			return filepath.SkipDir
+		}
+		return nil
+	})
+}
+
+// prepareApp installs and builds the app, once, unless that has been done since its files last changed.
+var prepareApp = sync.OnceValue(func() error {
+	installed := filepath.Join(appDir, "node_modules", ".package-lock.json")
+	built := filepath.Join(appDir, ".well-known", "workflow", "v1", "manifest.json")
+	if err := remake(installed, []string{"package.json", "package-lock.json"}, "ci"); err != nil {
+		return err
+	}
+	return remake(built, []string{"package-lock.json", "workflows"}, "run", "build")
+})
+
+// remake lets npm make a file of the app again if it is missing, or older than what it is made from.
+func remake(file string, sources []string, npm ...string) error {
+	made, err := os.Stat(file)
+	if err == nil {
+		newest, err := newestOf(sources)
+		if err != nil {
+			return err
+		}
+		if !newest.After(made.ModTime()) {
+			return nil
+		}
+	}
+	cmd := exec.Command("npm", npm...)
+	cmd.Dir = appDir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("e2e/%s is not ready, and npm %v there says: %w\n%s", appDir, npm, err, out)
+	}
+	return nil
+}
+
+// newestOf is when any of the app's files or folders changed last.
+func newestOf(paths []string) (newest time.Time, err error) {
+	for _, path := range paths {
+		err := filepath.WalkDir(filepath.Join(appDir, path), func(_ string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := entry.Info()
+			if err == nil && info.ModTime().After(newest) {
+				newest = info.ModTime()
+			}
+			return err
+		})
+		if err != nil {
+			return newest, fmt.Errorf("look at the app: %w", err)
+		}
+	}
+	return newest, nil
+}

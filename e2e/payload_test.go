@@ -1,0 +1,40 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"testing"
+)
+
+// largePayload: 20 MB go out of one step and into the next, and come back over the wire as they went in.
+func largePayload(t *testing.T, s *server) {
+	const size = 20_000_000
+	a := s.app(t, "large")
+	id := a.run(t, "big", size, "string")
+	text := payloadText(size)
+	sum := sha256.Sum256(text)
+	a.want(t, id, map[string]any{"length": size, "sha256": hex.EncodeToString(sum[:])})
+
+	l := s.wantLog(t, id, sequence("run_created", "run_started", step("makePayload"), step("measure"),
+		"run_completed")...)
+	stored := l.of("step_completed")[0].Payload
+	if want := append(append([]byte(`devl["`), text...), `"]`...); !bytes.Equal(stored, want) {
+		t.Errorf("the result of the first step has %d bytes that are not the %d of the app", len(stored), len(want))
+	}
+	if input := l.of("step_created")[1].Payload; !bytes.Contains(input, text) {
+		t.Errorf("the input of the second step has %d bytes, without the result of the first", len(input))
+	}
+}
+
+// payloadText is what the app's makePayload makes.
+func payloadText(size int) []byte {
+	const alphabet = "abcdefghijklmnopqrstuvwxyz012345"
+	text := make([]byte, size)
+	x := uint32(1)
+	for i := range text {
+		x = x*1664525 + 1013904223
+		text[i] = alphabet[x>>24&31]
+	}
+	return text
+}

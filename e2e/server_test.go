@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// apiKey is the servers' key. All requests must carry it but those for the probes and the package.
+const apiKey = "sk_e2e"
+
+var serverReady = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
+
+// server is a server that can be stopped and started again, at the same address on the same database.
+type server struct {
+	*process
+	dsn  string
+	addr string
+	env  []string
+}
+
+// newServer starts a server on a database of its own.
+func newServer(t *testing.T) *server {
+	t.Helper()
+	return newReplica(t, testdb.New(t))
+}
+
+// newReplica starts a server on the given database.
+func newReplica(t *testing.T, dsn string, env ...string) *server {
+	t.Helper()
+	s := &server{dsn: dsn, addr: "127.0.0.1:0", env: env}
+	s.start(t)
+	return s
+}
+
+func (s *server) start(t *testing.T) {
+	t.Helper()
+	program, err := serverProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "serve")
+	cmd.Env = append(cleanEnv("DATABASE_URL="+s.dsn, "STEPWELL_LISTEN="+s.addr, "STEPWELL_API_KEY="+apiKey,
+		"STEPWELL_LOG=json"), s.env...)
+	s.process, s.addr = startProcess(t, "server", cmd, serverReady)
+}
+
+func (s *server) url() string { return "http://" + s.addr }
+
+// register tells the server where the functions of a deployment are.
+func (s *server) register(t *testing.T, deployment, url string) {
+	t.Helper()
+	body, err := json.Marshal(map[string]string{"url": url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request(t, http.MethodPut, s.url()+"/v1/deployments/"+deployment, body).want(t, http.StatusOK)
+}
+
+// app starts an app that is deployed on the server.
+func (s *server) app(t *testing.T, deployment string) *app {
+	t.Helper()
+	a := newApp(t, appOptions{stepwell: s.url(), deployment: deployment})
+	s.register(t, deployment, a.url())
+	return a
+}
+
+// response is what an HTTP request led to.
+type response struct {
+	what   string
+	status int
+	header http.Header
+	body   []byte
+	err    error // no response at all, or only part of one
+}
+
+// request sends a request with our API key and reads the whole answer.
+func request(t *testing.T, method, url string, body []byte) response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+apiKey)
+	req.Header.Set("Content-Type", "application/json")
+	r := response{what: method + " " + url}
+	resp, err := client.Do(req)
+	if err != nil {
+		r.err = err
+		return r
+	}
+	defer func() { _ = resp.Body.Close() }()
+	r.status, r.header = resp.StatusCode, resp.Header
+	r.body, r.err = io.ReadAll(resp.Body)
+	return r
+}
+
+// client is for requests that end: streams have none.
+var client = &http.Client{Timeout: patience}
+
+// problem says why the response does not have the status; nil if it does.
+func (r response) problem(status int) error {
+	if r.err != nil {
+		return fmt.Errorf("%s: %w", r.what, r.err)
+	}
+	if r.status != status {
+		return fmt.Errorf("%s answered %d %.300s; want %d", r.what, r.status, r.body, status)
+	}
+	return nil
+}
+
+func (r response) want(t *testing.T, status int) response {
+	t.Helper()
+	if err := r.problem(status); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// decode reads a JSON body.
+func decode[T any](t *testing.T, r response) (v T) {
+	t.Helper()
+	if err := json.Unmarshal(r.body, &v); err != nil {
+		t.Fatalf("%s answered %.300s: %v", r.what, r.body, err)
+	}
+	return v
+}
+
+// pause lets time pass where time itself is what is tested.
+func pause(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+		t.Fatal("the test ended in a pause")
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// What follows reads the wire as any client would that knows nothing but the protocol.
+
+// event is an event as it comes over the wire.
+type event struct {
+	ID            string         `cbor:"eventId"`
+	RunID         string         `cbor:"runId"`
+	Type          string         `cbor:"eventType"`
+	CorrelationID string         `cbor:"correlationId"`
+	CreatedAt     time.Time      `cbor:"createdAt"`
+	Data          map[string]any `cbor:"eventData"`
+	Payload       []byte         `cbor:"-"`
+}
+
+// runEntity is a run as it comes over the wire.
+type runEntity struct {
+	ID     string `cbor:"runId"`
+	Status string `cbor:"status"`
+	Output []byte `cbor:"output"`
+}
+
+// page is one page of a plain list.
+type page[T any] struct {
+	Data    []T     `cbor:"data"`
+	Cursor  *string `cbor:"cursor"`
+	HasMore bool    `cbor:"hasMore"`
+}
+
+// wireCBOR reads CBOR whose maps have text keys, as all of the protocol's do.
+var wireCBOR = func() cbor.DecMode {
+	mode, err := cbor.DecOptions{DefaultMapType: reflect.TypeFor[map[string]any]()}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return mode
+}()
+
+// get reads a CBOR answer.
+func get[T any](t *testing.T, s *server, path string) (v T) {
+	t.Helper()
+	r := request(t, http.MethodGet, s.url()+"/sdk"+path, nil).want(t, http.StatusOK)
+	if err := wireCBOR.Unmarshal(r.body, &v); err != nil {
+		t.Fatalf("%s: %v", r.what, err)
+	}
+	return v
+}
+
+func (s *server) run(t *testing.T, runID string) runEntity {
+	t.Helper()
+	return get[runEntity](t, s, "/v2/runs/"+runID)
+}
+
+// pageSize is so small that many logs take several pages.
+const pageSize = 20
+
+// events reads the log of a run, page by page.
+func (s *server) events(t *testing.T, runID string) []event {
+	t.Helper()
+	var all []event
+	cursor := ""
+	for {
+		url := fmt.Sprintf("%s/sdk/v4/runs/%s/events?limit=%d&cursor=%s", s.url(), runID, pageSize, cursor)
+		r := request(t, http.MethodGet, url, nil).want(t, http.StatusOK)
+		if got := r.header.Get("Content-Type"); got != "application/vnd.workflow.v4-frames" {
+			t.Fatalf("%s: content type %q", r.what, got)
+		}
+		events, end, err := readFrames(r.body)
+		if err != nil {
+			t.Fatalf("%s: %v", r.what, err)
+		}
+		all = append(all, events...)
+		if !end.HasMore {
+			return all
+		}
+		if end.Next == "" || end.Next == cursor || len(events) == 0 {
+			t.Fatalf("%s: says there is more, but not where: %+v", r.what, end)
+		}
+		cursor = end.Next
+	}
+}
+
+// sentinel is what the last frame of a list says.
+type sentinel struct {
+	End     int    `cbor:"_end"`
+	Next    string `cbor:"next"`
+	HasMore bool   `cbor:"hasMore"`
+}
+
+// readFrames reads a list of events and its mandatory end.
+func readFrames(data []byte) ([]event, sentinel, error) {
+	var events []event
+	r := strings.NewReader(string(data))
+	for {
+		meta, err := readBlock(r)
+		if err != nil {
+			return nil, sentinel{}, fmt.Errorf("metadata of frame %d: %w", len(events), err)
+		}
+		body, err := readBlock(r)
+		if err != nil {
+			return nil, sentinel{}, fmt.Errorf("body of frame %d: %w", len(events), err)
+		}
+		var end sentinel
+		if err := wireCBOR.Unmarshal(meta, &end); err == nil && end.End == 1 {
+			if r.Len() > 0 || len(body) > 0 {
+				return nil, end, fmt.Errorf("%d bytes after the end", r.Len()+len(body))
+			}
+			return events, end, nil
+		}
+		e := event{Payload: body}
+		if err := wireCBOR.Unmarshal(meta, &e); err != nil {
+			return nil, sentinel{}, fmt.Errorf("frame %d: %w", len(events), err)
+		}
+		events = append(events, e)
+	}
+}
+
+// readBlock reads bytes that follow their length.
+func readBlock(r io.Reader) ([]byte, error) {
+	var size uint32
+	if err := binary.Read(r, binary.BigEndian, &size); err != nil {
+		return nil, err
+	}
+	block := make([]byte, size)
+	_, err := io.ReadFull(r, block)
+	return block, err
+}
