@@ -27,6 +27,7 @@ var statuses = []struct {
 	{entities.ErrInvalid, http.StatusBadRequest, "invalid_request"},
 	{codec.ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large"},
 	{codec.ErrMalformed, http.StatusBadRequest, "malformed"},
+	{errBodyLost, http.StatusBadRequest, "malformed"},
 	{auth.ErrUnauthorized, http.StatusUnauthorized, "unauthorized"},
 	{entities.ErrRunNotFound, http.StatusNotFound, "run_not_found"},
 	{entities.ErrStepNotFound, http.StatusNotFound, "step_not_found"},

@@ -3,6 +3,9 @@ package handlers
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -39,22 +42,23 @@ type Options struct {
 	// APIKey is the one key that lets requests in; empty lets everyone in.
 	APIKey string
 	Logger *slog.Logger
-	// Draining ends when the server is about to stop.
-	Draining context.Context
+	// Stopping ends when the server takes on no more deliveries: from then on it is not ready. Draining
+	// ends when it is about to answer no more: whoever follows a stream is then cut off.
+	Stopping, Draining context.Context
 }
 
 // NewProbes assembles an HTTP server that answers nothing but the probes.
-func NewProbes(pool *pgxpool.Pool) *echo.Echo {
+func NewProbes(pool *pgxpool.Pool, stopping context.Context) *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, state{"ok"}) })
-	e.GET("/readyz", ready(pool))
+	e.GET("/readyz", ready(pool, stopping))
 	return e
 }
 
 // New assembles the HTTP server.
 func New(o Options) *echo.Echo {
-	e := NewProbes(o.Pool)
+	e := NewProbes(o.Pool, o.Stopping)
 	e.HTTPErrorHandler = errorHandler(o.Logger)
 	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{
 		LogErrorFunc: func(c echo.Context, err error, stack []byte) error {
@@ -74,11 +78,31 @@ func New(o Options) *echo.Echo {
 	return e
 }
 
+// limitBody bounds bodies, and tells what goes wrong with reading one from what goes wrong here.
 func limitBody(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, maxBody)
+		r := c.Request()
+		if r.ContentLength > maxBody {
+			return &http.MaxBytesError{Limit: maxBody}
+		}
+		r.Body = body{http.MaxBytesReader(c.Response().Writer, r.Body, maxBody)}
 		return next(c)
 	}
+}
+
+// errBodyLost says that a request's body did not come whole: its sender broke off, or breaks HTTP.
+var errBodyLost = errors.New("the body did not come whole")
+
+// body is a request's body, whose errors are those of its sender.
+type body struct{ io.ReadCloser }
+
+func (b body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	var tooLarge *http.MaxBytesError
+	if err != nil && err != io.EOF && !errors.As(err, &tooLarge) { //nolint:errorlint // EOF is never wrapped
+		err = fmt.Errorf("%w: %w", errBodyLost, err)
+	}
+	return n, err
 }
 
 // state is the body of the probes.
@@ -86,9 +110,12 @@ type state struct {
 	Status string `json:"status"`
 }
 
-// ready reports whether the server can do its work, which it cannot without the database.
-func ready(pool *pgxpool.Pool) echo.HandlerFunc {
+// ready reports whether the server should be sent work, which it cannot do without the database.
+func ready(pool *pgxpool.Pool, stopping context.Context) echo.HandlerFunc {
 	return func(c echo.Context) error {
+		if stopping.Err() != nil {
+			return c.JSON(http.StatusServiceUnavailable, state{"stopping"})
+		}
 		ctx, cancel := context.WithTimeout(c.Request().Context(), readyTimeout)
 		defer cancel()
 		if err := pool.Ping(ctx); err != nil {

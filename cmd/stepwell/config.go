@@ -22,14 +22,14 @@ type config struct {
 	Deliveries int `env:"STEPWELL_DELIVERIES" envDefault:"4000"`
 	// MaxDeliveries is after how many deliveries a message is parked.
 	MaxDeliveries int           `env:"STEPWELL_MAX_DELIVERIES" envDefault:"64"`
-	Grace         time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"20s"`
+	Grace         time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
 	DataDir       string        `env:"STEPWELL_DATA_DIR"`
 	LogFormat     string        `env:"STEPWELL_LOG" envDefault:"text"`
 	LogLevel      slog.Level    `env:"STEPWELL_LOG_LEVEL" envDefault:"info"`
 }
 
-func readConfig() (config, error) {
-	c, err := env.ParseAs[config]()
+func readConfig(environ []string) (config, error) {
+	c, err := env.ParseAsWithOptions[config](env.Options{Environment: env.ToMap(environ)})
 	if err != nil {
 		return config{}, fmt.Errorf("read environment: %w", err)
 	}
@@ -38,6 +38,9 @@ func readConfig() (config, error) {
 	}
 	if c.MaxDeliveries < 1 {
 		return config{}, fmt.Errorf("STEPWELL_MAX_DELIVERIES is %d; want at least 1", c.MaxDeliveries)
+	}
+	if c.Grace < 0 {
+		return config{}, fmt.Errorf("STEPWELL_SHUTDOWN_GRACE is %s; want 0s or more", c.Grace)
 	}
 	return c, nil
 }

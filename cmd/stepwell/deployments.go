@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -23,8 +24,8 @@ type deploymentsCmd struct {
 }
 
 // AfterApply gives the sub-commands their client.
-func (c *deploymentsCmd) AfterApply() error {
-	client := &client{server: c.Server, key: c.Key}
+func (c *deploymentsCmd) AfterApply() error { //nolint:unparam // kong wants the error
+	client := &client{server: strings.TrimRight(c.Server, "/"), key: c.Key}
 	c.Add.client, c.List.client, c.Remove.client = client, client, client
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 
 type devCmd struct{}
 
-// Run starts a private Postgres and the server on it, and stops both when the context ends. Their data
-// stays for the next time. A DATABASE_URL is used instead when it is set.
+// Run starts a private Postgres and the server on it, and stops both when the context or either ends.
+// Their data stays for the next time. A DATABASE_URL is used instead when it is set.
 func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) (err error) {
 	if config.DatabaseURL == "" {
 		dir := config.DataDir
@@ -21,15 +21,19 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 				return err
 			}
 		}
-		postgres, err := localpg.Start(ctx, localpg.Options{Dir: dir, Logger: logger})
-		if err != nil {
-			return err
+		postgres, startErr := localpg.Start(ctx, localpg.Options{Dir: dir, Logger: logger})
+		if startErr != nil {
+			return startErr
 		}
 		defer func() {
-			if stopErr := postgres.Stop(context.WithoutCancel(ctx)); err == nil {
+			// Why Postgres ended, if it did by itself, is the cause of all else.
+			if stopErr := postgres.Stop(context.WithoutCancel(ctx)); stopErr != nil {
 				err = stopErr
 			}
 		}()
+		var cancel context.CancelFunc
+		ctx, cancel = endWith(ctx, postgres.Done())
+		defer cancel()
 		config.DatabaseURL = postgres.DSN("postgres")
 		logger.InfoContext(ctx, "private Postgres is up", "folder", dir)
 	}
@@ -38,10 +42,20 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 		return err
 	}
 	_, _ = fmt.Fprintf(stdout, devBanner, s.addr, config.DatabaseURL)
-	err = s.wait(ctx)
-	s.logger.InfoContext(ctx, "stopping")
-	s.stop(context.WithoutCancel(ctx))
-	return err
+	return s.serve(ctx)
+}
+
+// endWith is a context that also ends when done is closed.
+func endWith(ctx context.Context, done <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 const devBanner = `

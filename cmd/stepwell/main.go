@@ -41,7 +41,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		kong.Name("stepwell"),
 		kong.Description("Durable workflows for serverless functions, on nothing but Postgres."),
 		kong.Writers(stdout, stderr),
-		kong.UsageOnError(),
 	)
 	if err != nil {
 		return err
@@ -50,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	config, err := readConfig()
+	config, err := readConfig(os.Environ())
 	if err != nil {
 		return err
 	}
@@ -74,17 +73,11 @@ func (c serveCmd) Run(ctx context.Context, config config, logger *slog.Logger) e
 	if config.DatabaseURL == "" {
 		return errNoDatabase
 	}
-	return serve(ctx, &server{config: config, role: c.Role, logger: logger})
-}
-
-func serve(ctx context.Context, s *server) error {
+	s := &server{config: config, role: c.Role, logger: logger}
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	err := s.wait(ctx)
-	s.logger.InfoContext(ctx, "stopping")
-	s.stop(context.WithoutCancel(ctx))
-	return err
+	return s.serve(ctx)
 }
 
 type migrateCmd struct{}

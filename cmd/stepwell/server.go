@@ -30,7 +30,7 @@ const (
 
 const (
 	readHeaderTimeout = 10 * time.Second
-	drainTimeout      = 5 * time.Second
+	drainTimeout      = 3 * time.Second
 )
 
 // server is a running Stepwell. The zero value with config, role and logger set can be started.
@@ -43,8 +43,9 @@ type server struct {
 	hub      *eventlog.Hub
 	worker   *queue.Worker // nil in role api
 	http     *http.Server
-	addr     string // where it listens, once started
-	drain    context.CancelFunc
+	addr     string             // where it listens, once started
+	stopping context.CancelFunc // makes it unready
+	drain    context.CancelFunc // cuts off those who follow streams
 	stopHub  context.CancelFunc
 	running  sync.WaitGroup
 	httpDone chan error
@@ -101,10 +102,11 @@ func (s *server) runHub(ctx context.Context) {
 }
 
 func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
+	var stopping, draining context.Context
+	stopping, s.stopping = context.WithCancel(context.WithoutCancel(ctx))
 	if s.role == roleWorker {
-		return handlers.NewProbes(s.pool)
+		return handlers.NewProbes(s.pool, stopping)
 	}
-	var draining context.Context
 	draining, s.drain = context.WithCancel(context.WithoutCancel(ctx))
 	return handlers.New(handlers.Options{
 		Pool:     s.pool,
@@ -113,6 +115,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
 		Queue:    q,
 		APIKey:   s.config.APIKey,
 		Logger:   s.logger,
+		Stopping: stopping,
 		Draining: draining,
 	})
 }
@@ -135,19 +138,24 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 	return nil
 }
 
-// wait returns when the context ends, or with an error when the server cannot go on.
-func (s *server) wait(ctx context.Context) error {
+// serve returns when the context ends, or with an error when the server cannot go on, and has stopped it.
+func (s *server) serve(ctx context.Context) (err error) {
 	select {
 	case <-ctx.Done():
-		return nil
-	case err := <-s.httpDone:
-		return fmt.Errorf("serve: %w", err)
+	case failure := <-s.httpDone:
+		err = fmt.Errorf("serve: %w", failure)
 	}
+	s.logger.InfoContext(ctx, "stopping")
+	s.stop(context.WithoutCancel(ctx))
+	return err
 }
 
 // stop takes on no new work, gives deliveries under way their grace period, while which the API goes on
 // answering the functions, hands the leases of the rest back, and closes everything.
 func (s *server) stop(ctx context.Context) {
+	if s.stopping != nil {
+		s.stopping()
+	}
 	if s.worker != nil {
 		if err := s.worker.Stop(ctx); err != nil {
 			s.logger.ErrorContext(ctx, "stop deliveries", "error", err)

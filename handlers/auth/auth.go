@@ -13,8 +13,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// ErrUnauthorized: the request does not carry a valid key.
-var ErrUnauthorized = errors.New("missing or wrong API key: send Authorization: Bearer with the server's STEPWELL_API_KEY")
+// ErrUnauthorized says that a request does not carry a valid key.
+var ErrUnauthorized = errors.New(
+	"missing or wrong API key: send Authorization: Bearer with the server's STEPWELL_API_KEY")
 
 const projectKey = "stepwell.project"
 

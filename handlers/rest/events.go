@@ -27,8 +27,8 @@ type event struct {
 
 // listEvents answers with a run's log, from the event behind the position "after" on.
 func (s *Server) listEvents(c echo.Context) error {
-	id := c.Param("id")
-	if err := entities.ValidateID("run ID", id); err != nil {
+	id, err := idParam(c, "run ID")
+	if err != nil {
 		return err
 	}
 	p := entities.Page{Limit: eventPage}

@@ -5,6 +5,7 @@ package rest
 
 import (
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -28,6 +29,20 @@ func (s *Server) Register(g *echo.Group) {
 	g.GET("/deployments", s.listDeployments)
 	g.PUT("/deployments/:id", s.putDeployment)
 	g.DELETE("/deployments/:id", s.removeDeployment)
+}
+
+// idParam is the path's ID, decoded: echo hands it out encoded when the path was encoded in any way but
+// the usual.
+func idParam(c echo.Context, what string) (string, error) {
+	id := c.Param("id")
+	if c.Request().URL.RawPath != "" {
+		decoded, err := url.PathUnescape(id)
+		if err != nil {
+			return "", entities.Invalid("path: the %s is not URL-encoded as it should be", what)
+		}
+		id = decoded
+	}
+	return id, entities.ValidateID(what, id)
 }
 
 // deployment is the JSON form of a deployment.
@@ -54,13 +69,17 @@ func (s *Server) listDeployments(c echo.Context) error {
 
 // putDeployment registers a deployment, or moves it: {"url": "http://host:port"}.
 func (s *Server) putDeployment(c echo.Context) error {
+	id, err := idParam(c, "deployment ID")
+	if err != nil {
+		return err
+	}
 	var body struct {
 		URL string `json:"url"`
 	}
 	if err := c.Bind(&body); err != nil {
 		return entities.Invalid(`the body is not {"url": "http://host:port"} with Content-Type: application/json`)
 	}
-	d, err := s.Queue.PutDeployment(c.Request().Context(), auth.Project(c), c.Param("id"), body.URL)
+	d, err := s.Queue.PutDeployment(c.Request().Context(), auth.Project(c), id, body.URL)
 	if err != nil {
 		return err
 	}
@@ -68,7 +87,11 @@ func (s *Server) putDeployment(c echo.Context) error {
 }
 
 func (s *Server) removeDeployment(c echo.Context) error {
-	if err := s.Queue.RemoveDeployment(c.Request().Context(), auth.Project(c), c.Param("id")); err != nil {
+	id, err := idParam(c, "deployment ID")
+	if err != nil {
+		return err
+	}
+	if err := s.Queue.RemoveDeployment(c.Request().Context(), auth.Project(c), id); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)

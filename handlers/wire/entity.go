@@ -52,6 +52,7 @@ func newRun(r entities.Run, first, end *entities.Event) (run, error) {
 		if w.Error, err = failureOf(*end); err != nil {
 			return run{}, err
 		}
+	default: // a cancelled run has neither
 	}
 	return w, nil
 }

@@ -154,12 +154,13 @@ type meta struct {
 	AllowReserved     bool       `cbor:"allowReservedAttributes"`
 }
 
-// readKeys are the metadata keys that meta takes out, and those that say nothing about the event: a guard
-// that event IDs without a time make pointless (§3.10). The rest is kept as it came.
+// readKeys are the metadata keys that are not kept as they came: those that meta takes out, a guard that
+// event IDs without a time make pointless (§3.10), and names that only the server gives to event data.
 var readKeys = []string{
 	"eventType", "specVersion", "occurredAt", "remoteRefBehavior", "correlationId", "deploymentId", "workflowName",
 	"stepName", "attempt", "resumeAt", "retryAfter", "hookToken", "hookIsWebhook", "errorCode", "changes",
 	"allowReservedAttributes", "stateUpdatedAt",
+	"token", "isWebhook", "conflictingRunId", "input", "output", "result", "metadata", "payload",
 }
 
 const (

@@ -61,7 +61,13 @@ func newMessage(c echo.Context) (entities.Message, error) {
 		return entities.Message{}, entities.Invalid(
 			"Vqs-Deployment-Id is missing: set STEPWELL_DEPLOYMENT_ID in the app, and do not run it with NODE_ENV=development")
 	}
-	contentType := h.Get(echo.HeaderContentType)
+	if err := entities.ValidateID("Vqs-Deployment-Id", deployment); err != nil {
+		return entities.Message{}, err
+	}
+	contentType, err := clean(echo.HeaderContentType, h.Get(echo.HeaderContentType))
+	if err != nil {
+		return entities.Message{}, err
+	}
 	if contentType == "" {
 		contentType = defaultContentType
 	}
@@ -114,8 +120,8 @@ func (s *Server) setVisibility(c echo.Context) error {
 	if err := json.NewDecoder(c.Request().Body).Decode(&body); err != nil || body.Seconds == nil {
 		return entities.Invalid(`the body is not {"visibilityTimeoutSeconds": seconds}`)
 	}
-	const most = int64(24 * 60 * 60) // keeps the multiplication from overflowing; the queue has its own limit
-	d := time.Duration(min(*body.Seconds, most)) * time.Second
+	const most = int64(24 * 60 * 60) // keeps the multiplication from overflowing; the queue has its own limits
+	d := time.Duration(max(-1, min(*body.Seconds, most))) * time.Second
 	if err := s.Queue.SetVisibility(c.Request().Context(), auth.Project(c), topic, receipt, d); err != nil {
 		return err
 	}

@@ -14,7 +14,11 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
-const chunkPage = 100
+const (
+	chunkPage = 100
+	// maxIndex is the greatest number that clients count right.
+	maxIndex = 1 << 53
+)
 
 func streamParam(c echo.Context) (entities.StreamName, error) {
 	name, err := param(c, "name")
@@ -134,7 +138,7 @@ func (s *Server) listChunks(c echo.Context) error {
 	}
 	from := int64(0)
 	if p.Cursor != "" {
-		if from, err = strconv.ParseInt(p.Cursor, 10, 64); err != nil || from < 0 {
+		if from, err = strconv.ParseInt(p.Cursor, 10, 64); err != nil || from < 0 || from > maxIndex {
 			return entities.Invalid("cursor %q is not one this list gave out: start again without it", p.Cursor)
 		}
 	}

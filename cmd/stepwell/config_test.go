@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// defaults is what an empty environment means.
+func defaults() config {
+	return config{
+		Schema: "stepwell", Listen: "127.0.0.1:8788", Deliveries: 4000, MaxDeliveries: 64, Grace: 15 * time.Second,
+		LogFormat: "text",
+	}
+}
+
+func TestReadConfig(t *testing.T) {
+	t.Parallel()
+	got, err := readConfig(nil)
+	if diff := cmp.Diff(defaults(), got); err != nil || diff != "" {
+		t.Errorf("defaults: %v (-want +got):\n%s", err, diff)
+	}
+	got, err = readConfig([]string{
+		"DATABASE_URL=postgres://u:p@h/d?sslmode=disable", "STEPWELL_SCHEMA=other", "STEPWELL_LISTEN=:0",
+		"STEPWELL_API_KEY=a=b", "STEPWELL_DEPLOYMENTS=shop=http://127.0.0.1:3000,blog=https://blog.test/app",
+		"STEPWELL_DELIVERIES=1", "STEPWELL_MAX_DELIVERIES=2", "STEPWELL_SHUTDOWN_GRACE=1m30s",
+		"STEPWELL_DATA_DIR=/data", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
+	})
+	want := config{
+		DatabaseURL: "postgres://u:p@h/d?sslmode=disable", Schema: "other", Listen: ":0", APIKey: "a=b",
+		Deployments: map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
+		Deliveries:  1, MaxDeliveries: 2, Grace: 90 * time.Second, DataDir: "/data", LogFormat: "JSON",
+		LogLevel: slog.LevelDebug,
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("everything set: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestReadConfigRefuses(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ variable, want string }{
+		{"STEPWELL_DELIVERIES=0", "STEPWELL_DELIVERIES is 0"},
+		{"STEPWELL_DELIVERIES=10001", "STEPWELL_DELIVERIES is 10001"},
+		{"STEPWELL_DELIVERIES=many", "Deliveries"},
+		{"STEPWELL_MAX_DELIVERIES=0", "STEPWELL_MAX_DELIVERIES is 0"},
+		{"STEPWELL_SHUTDOWN_GRACE=20", "Grace"},
+		{"STEPWELL_SHUTDOWN_GRACE=-1s", "STEPWELL_SHUTDOWN_GRACE is -1s"},
+		{"STEPWELL_DEPLOYMENTS=shop", "Deployments"},
+		{"STEPWELL_LOG_LEVEL=loud", "LogLevel"},
+		{"STEPWELL_LOG=xml", `STEPWELL_LOG is "xml"`},
+	} {
+		t.Run(tt.variable, func(t *testing.T) {
+			t.Parallel()
+			config, err := readConfig([]string{tt.variable})
+			if err == nil {
+				_, err = config.newLogger(&bytes.Buffer{})
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error that says %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestLogger(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string]string{
+		"text": "level=WARN msg=heard\n", "json": `"level":"WARN","msg":"heard"}` + "\n",
+	} {
+		var out bytes.Buffer
+		logger, err := config{LogFormat: format, LogLevel: slog.LevelWarn}.newLogger(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logger.Info("not heard")
+		logger.Warn("heard")
+		if got := out.String(); !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 1 {
+			t.Errorf("%s: got %q, want one line that ends in %q", format, got, want)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/migrations/localpg"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestCommandLine(t *testing.T) { // sets the environment
+	t.Setenv("DATABASE_URL", "")
+	t.Setenv("STEPWELL_ROLE", "all")
+	for _, tt := range []struct {
+		name string
+		args []string
+		env  string // a wrong value of STEPWELL_LOG
+		want string
+	}{
+		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "deployments"`},
+		{"unknown command", []string{"run"}, "", "unexpected argument run"},
+		{"unknown flag", []string{"serve", "--port", "1"}, "", "unknown flag --port"},
+		{"unknown role", []string{"serve", "--role", "boss"}, "", `--role must be one of "all","api","worker"`},
+		{"serve without a database", []string{"serve"}, "", errNoDatabase.Error()},
+		{"worker without a database", []string{"serve", "--role", "worker"}, "", errNoDatabase.Error()},
+		{"migrate without a database", []string{"migrate"}, "", errNoDatabase.Error()},
+		{"deployments of what", []string{"deployments"}, "", `expected one of "add", "list", "remove"`},
+		{"add without URL", []string{"deployments", "add", "a"}, "", `expected "<url>"`},
+		{"remove nothing", []string{"deployments", "remove"}, "", `expected "<id>"`},
+		{"configuration", []string{"serve"}, "xml", "STEPWELL_LOG"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("STEPWELL_LOG", tt.env)
+			if tt.env == "" {
+				t.Setenv("STEPWELL_LOG", "text")
+			}
+			err := run(t.Context(), tt.args, io.Discard, io.Discard)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error that says %s", err, tt.want)
+			}
+		})
+	}
+	t.Run("role of the environment", func(t *testing.T) {
+		t.Setenv("STEPWELL_ROLE", "boss")
+		if err := run(t.Context(), []string{"serve"}, io.Discard, io.Discard); err == nil ||
+			!strings.Contains(err.Error(), "boss") {
+			t.Errorf("got %v, want a refusal of the role", err)
+		}
+	})
+}
+
+func TestMigrate(t *testing.T) { // sets the environment
+	dsn := testdb.Empty(t)
+	t.Setenv("DATABASE_URL", dsn)
+	for range 2 { // a second time finds nothing to do
+		var logged bytes.Buffer
+		if err := run(t.Context(), []string{"migrate"}, io.Discard, &logged); err != nil ||
+			!strings.Contains(logged.String(), "database is up to date") {
+			t.Fatalf("got %v; log: %s", err, &logged)
+		}
+	}
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	if _, err := conn.Exec(t.Context(), `SELECT FROM stepwell.runs, stepwell.messages, stepwell.river_job`); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDeploymentsCommand(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testdb.New(t), roleAPI)
+	s.config.APIKey = "key"
+	mustStart(t, s)
+	base := "http://" + s.addr
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "<html>a proxy</html>", http.StatusBadGateway)
+	}))
+	t.Cleanup(broken.Close)
+	type call struct {
+		name, url, key string
+		args           []string
+		out            string // a pattern
+		err            string
+	}
+	for _, tt := range []call{
+		{"empty", base, "key", []string{"list"}, `^ID +URL +SINCE\n$`, ""},
+		{"add", base, "key", []string{"add", "shop", "http://127.0.0.1:3000"}, `^shop is at http://127.0.0.1:3000\n$`, ""},
+		{"move", base, "key", []string{"add", "shop", "http://127.0.0.1:3001"}, `^shop is at http://127.0.0.1:3001\n$`, ""},
+		{"odd ID", base, "key", []string{"add", "a,;?#%2F:b", "http://x.test"}, `^a,;\?#%2F:b is at http://x.test\n$`, ""},
+		{
+			"list", base, "key", []string{"list"},
+			`^ID +URL +SINCE\na,;\?#%2F:b +http://x\.test +2\S+Z\nshop +http://127\.0\.0\.1:3001 +2\S+Z\n$`, "",
+		},
+		{"address with a slash", base + "/", "key", []string{"add", "b", "http://b.test"}, `^b is at`, ""},
+		{"remove", base, "key", []string{"remove", "b"}, `^$`, ""},
+		{"remove odd ID", base, "key", []string{"remove", "a,;?#%2F:b"}, `^$`, ""},
+		{"remove", base, "key", []string{"remove", "shop"}, `^$`, ""},
+		{"remove again", base, "key", []string{"remove", "shop"}, `^$`, "remove deployment shop: deployment not found"},
+		{"no URL", base, "key", []string{"add", "shop", "127.0.0.1:3000"}, `^$`, "not an absolute http or https URL"},
+		{"no ID", base, "key", []string{"add", "a b", "http://x.test"}, `^$`, "characters an ID may not have"},
+		{"no key", base, "", []string{"list"}, `^$`, "STEPWELL_API_KEY"},
+		{"wrong key", base, "other", []string{"add", "a", "http://x.test"}, `^$`, "STEPWELL_API_KEY"},
+		{"no server", "http://127.0.0.1:1", "", []string{"list"}, `^$`, "is the server up?"},
+		{"no address", "http://a b", "", []string{"list"}, `^$`, "make request"},
+		{"another server", broken.URL, "", []string{"list"}, `^$`, "GET /v1/deployments: 502 Bad Gateway"},
+	} {
+		var out bytes.Buffer
+		args := append([]string{"deployments", "--url", tt.url, "--api-key", tt.key}, tt.args...)
+		err := run(t.Context(), args, &out, io.Discard)
+		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: got %v, want an error that says %q", tt.name, err, tt.err)
+		}
+		if !regexp.MustCompile(tt.out).MatchString(out.String()) {
+			t.Errorf("%s: got %q, want %s", tt.name, &out, tt.out)
+		}
+	}
+}
+
+func TestAnswersOfOtherServersAreNotTrusted(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<html>")
+	}))
+	t.Cleanup(web.Close)
+	err := run(t.Context(), []string{"deployments", "--url", web.URL, "list"}, io.Discard, io.Discard)
+	var syntax *json.SyntaxError
+	if !errors.As(err, &syntax) {
+		t.Errorf("got %v, want that the answer is no JSON", err)
+	}
+}
+
+// dev runs stepwell dev on a folder until it is told to end, and returns the address it says.
+func dev(t *testing.T, dir string) (addr, dsn string, cancel context.CancelFunc, done <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	var banner bytes.Buffer
+	out := newSignalling(&banner, "psql")
+	c := newServer(t, "", roleAll)
+	c.config.DataDir = dir
+	ended := make(chan error, 1)
+	go func() { ended <- devCmd{}.Run(ctx, out, c.config, c.logger) }()
+	select {
+	case <-out.seen:
+	case err := <-ended:
+		t.Fatalf("dev: %v", err)
+	}
+	found := regexp.MustCompile(`(?s)up at http://(\S+).*psql '(\S+)'`).FindStringSubmatch(banner.String())
+	if found == nil {
+		t.Fatalf("banner: %s", &banner)
+	}
+	return found[1], found[2], cancel, ended
+}
+
+// devDir is a folder that the user who runs Postgres can reach.
+func devDir(t *testing.T) string {
+	t.Helper()
+	parent := t.TempDir()
+	for _, dir := range []string{parent, filepath.Dir(parent)} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(parent, "db")
+}
+
+func TestDev(t *testing.T) {
+	t.Parallel()
+	dir := devDir(t)
+	addr, dsn, cancel, done := dev(t, dir)
+	if got := request(t, http.MethodGet, "http://"+addr+"/readyz", ""); got.StatusCode != http.StatusOK {
+		t.Errorf("got %s", got.Status)
+	}
+	put := request(t, http.MethodPut, "http://"+addr+"/v1/deployments/shop", `{"url":"http://x.test"}`,
+		"Content-Type", "application/json")
+	if put.StatusCode != http.StatusOK {
+		t.Errorf("put: got %s", put.Status)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("dev: %v", err)
+	}
+	if conn, err := pgx.Connect(t.Context(), dsn); err == nil {
+		_ = conn.Close(t.Context())
+		t.Error("Postgres is still up")
+	}
+
+	// The next time has the data; and it ends when its Postgres does.
+	addr, _, _, done = dev(t, dir)
+	list, err := io.ReadAll(request(t, http.MethodGet, "http://"+addr+"/v1/deployments", "").Body)
+	if err != nil || !strings.Contains(string(list), `"id":"shop"`) {
+		t.Errorf("got %s and %v, want the deployment", list, err)
+	}
+	first, _, _ := strings.Cut(mustRead(t, filepath.Join(dir, "data", "postmaster.pid")), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	var exit *localpg.ExitError
+	if err := <-done; !errors.As(err, &exit) {
+		t.Errorf("after Postgres was killed: got %v, want how it ended", err)
+	}
+}
+
+func mustRead(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

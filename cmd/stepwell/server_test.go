@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// newServer is a server on a free port, not started yet.
+func newServer(t *testing.T, dsn string, r role) *server {
+	t.Helper()
+	c := defaults()
+	c.DatabaseURL, c.Listen, c.Deliveries = dsn, "127.0.0.1:0", 10
+	return &server{config: c, role: r, logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+}
+
+func mustStart(t *testing.T, s *server) {
+	t.Helper()
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sync.OnceFunc(func() {
+		if s.pool.Ping(context.Background()) == nil { // not stopped by the test
+			s.stop(context.Background())
+		}
+	}))
+}
+
+// request makes a request and returns the answer, its body still to be read.
+func request(t *testing.T, method, url, body string, header ...string) *http.Response {
+	t.Helper()
+	resp, err := try(t, method, url, body, header...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// try is request for other goroutines than the test's own.
+func try(t *testing.T, method, url, body string, header ...string) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err == nil {
+		t.Cleanup(func() { _ = resp.Body.Close() })
+	}
+	return resp, err
+}
+
+// wantStopped checks that nothing of a server is left.
+func wantStopped(t *testing.T, s *server) {
+	t.Helper()
+	if s.addr != "" {
+		if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.addr); err == nil {
+			_ = conn.Close()
+			t.Error("it still listens")
+		}
+	}
+	if s.pool != nil {
+		if err := s.pool.Ping(t.Context()); err == nil {
+			t.Error("its pool is still open")
+		}
+	}
+}
+
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	for r, want := range map[role]struct {
+		api, delivers bool
+	}{roleAll: {true, true}, roleAPI: {true, false}, roleWorker: {false, true}} {
+		t.Run(string(r), func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, testdb.New(t), r)
+			mustStart(t, s)
+			for _, probe := range []string{"/healthz", "/readyz"} {
+				if got := request(t, http.MethodGet, "http://"+s.addr+probe, ""); got.StatusCode != http.StatusOK {
+					t.Errorf("%s: got %s", probe, got.Status)
+				}
+			}
+			for _, path := range []string{"/v1/deployments", "/sdk/v2/runs", "/clients/world.tgz"} {
+				got := request(t, http.MethodGet, "http://"+s.addr+path, "")
+				if (got.StatusCode == http.StatusOK) != want.api {
+					t.Errorf("%s: got %s, want it served: %v", path, got.Status, want.api)
+				}
+			}
+			if (s.worker != nil) != want.delivers {
+				t.Errorf("delivers: %v, want %v", s.worker != nil, want.delivers)
+			}
+			s.stop(t.Context())
+			wantStopped(t, s)
+		})
+	}
+}
+
+func TestServersStartTogetherOnAnEmptyDatabase(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.Empty(t)
+	servers := []*server{newServer(t, dsn, roleAll), newServer(t, dsn, roleAll)}
+	errs := make([]error, len(servers))
+	var wg sync.WaitGroup
+	for i, s := range servers {
+		wg.Go(func() { errs[i] = s.start(t.Context()) })
+	}
+	wg.Wait()
+	for i, s := range servers {
+		if errs[i] != nil {
+			t.Errorf("server %d: %v", i, errs[i])
+			continue
+		}
+		if got := request(t, http.MethodGet, "http://"+s.addr+"/sdk/v2/runs", ""); got.StatusCode != http.StatusOK {
+			t.Errorf("server %d: got %s", i, got.Status)
+		}
+		s.stop(t.Context())
+		wantStopped(t, s)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	for name, tt := range map[string]struct {
+		change func(*config)
+		want   string
+	}{
+		"port taken": {func(c *config) { c.Listen = taken.Addr().String() }, "STEPWELL_LISTEN"},
+		"no database URL": {
+			func(c *config) { c.DatabaseURL = "postgres://x y" }, "database URL",
+		},
+		"nobody there": {
+			func(c *config) { c.DatabaseURL = "postgres://u@127.0.0.1:1/d" }, "127.0.0.1",
+		},
+		"schema":         {func(c *config) { c.Schema = "Robert'); DROP" }, "schema name"},
+		"deployment URL": {func(c *config) { c.Deployments = map[string]string{"a": "b"} }, "STEPWELL_DEPLOYMENTS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, testdb.New(t), roleAll)
+			tt.change(&s.config)
+			if err := s.start(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error about %s", err, tt.want)
+			}
+			wantStopped(t, s)
+		})
+	}
+}
+
+func TestDeploymentsAreRegisteredAtStart(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testdb.New(t), roleAPI)
+	s.config.Deployments = map[string]string{"shop": "http://127.0.0.1:3000"}
+	mustStart(t, s)
+	body, err := io.ReadAll(request(t, http.MethodGet, "http://"+s.addr+"/v1/deployments", "").Body)
+	if err != nil || !strings.Contains(string(body), `"id":"shop","url":"http://127.0.0.1:3000"`) {
+		t.Errorf("got %s and %v", body, err)
+	}
+}
+
+// signalling is a writer that closes a channel once it has seen a text.
+type signalling struct {
+	io.Writer
+
+	text string
+	seen chan struct{}
+	once sync.Once
+}
+
+func newSignalling(w io.Writer, text string) *signalling {
+	return &signalling{Writer: w, text: text, seen: make(chan struct{})}
+}
+
+func (s *signalling) Write(p []byte) (int, error) {
+	n, err := s.Writer.Write(p)
+	if strings.Contains(string(p), s.text) {
+		s.once.Do(func() { close(s.seen) })
+	}
+	return n, err
+}
+
+// patience is after how long what should have happened will not happen any more.
+const patience = 30 * time.Second
+
+func await(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatalf("waited in vain for %s", what)
+	}
+}
+
+// workAndAcknowledge is a function that extends its lease for a while, and then acknowledges its message.
+func workAndAcknowledge(t *testing.T, topic string, delivery http.Header) error {
+	lease := topic + "/consumer/default/lease/" + delivery.Get("Ce-Vqsreceipthandle")
+	for range 50 {
+		got, err := try(t, http.MethodPatch, lease, `{"visibilityTimeoutSeconds":300}`)
+		if err != nil || got.StatusCode != http.StatusNoContent {
+			return fmt.Errorf("extend: %v, %w", got, err)
+		}
+	}
+	got, err := try(t, http.MethodDelete, lease, "")
+	if err != nil || got.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("acknowledge: %v, %w", got, err)
+	}
+	return nil
+}
+
+// TestStopping: a delivery under way goes on, with the API at its service, and a live stream is cut.
+func TestStopping(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	s := newServer(t, dsn, roleAll)
+	stopping := newSignalling(t.Output(), "msg=stopping")
+	s.logger = slog.New(slog.NewTextHandler(stopping, nil))
+
+	begun, worked := make(chan struct{}), make(chan error, 1)
+	app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-stopping.seen
+		worked <- workAndAcknowledge(t, "http://"+s.addr+"/sdk/queues-proxy/api/v3/topic/__wkf_step_a", r.Header)
+	}))
+	t.Cleanup(app.Close)
+	s.config.Deployments = map[string]string{"shop": app.URL}
+	// Not mustStart: serve starts and stops.
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		if err := s.start(ctx); err != nil {
+			done <- err
+			close(ready)
+			return
+		}
+		close(ready)
+		done <- s.serve(ctx)
+	}()
+	await(t, "the start", ready)
+	base := "http://" + s.addr + "/sdk"
+	sent := request(t, http.MethodPost, base+"/queues-proxy/api/v3/topic/__wkf_step_a", "x", "Vqs-Deployment-Id", "shop")
+	if sent.StatusCode != http.StatusCreated {
+		t.Fatalf("send: got %s", sent.Status)
+	}
+	await(t, "the delivery", begun)
+	stream := request(t, http.MethodGet, base+"/v2/stream/strm_1", "")
+
+	cancel()
+	if err := <-worked; err != nil {
+		t.Errorf("work while stopping: %v", err)
+	}
+	free := time.Now()
+	if rest, err := io.ReadAll(stream.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("stream: got %q and %v, want it cut off", rest, err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if took := time.Since(free); took >= drainTimeout {
+		t.Errorf("stopping took another %s: the stream was waited for, not told to come back", took)
+	}
+	wantStopped(t, s)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	var left int
+	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM stepwell.messages`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d messages are left (%v), want none", left, err)
+	}
+}
+
+// TestServeEndsWithItsListener: a server that nobody can reach is none.
+func TestServeEndsWithItsListener(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testdb.New(t), roleAll)
+	mustStart(t, s)
+	if err := s.http.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.serve(t.Context()); !errors.Is(err, http.ErrServerClosed) {
+		t.Errorf("got %v, want %v", err, http.ErrServerClosed)
+	}
+	wantStopped(t, s)
+}

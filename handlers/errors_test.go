@@ -1,0 +1,152 @@
+package handlers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+)
+
+// message is the body of an error as its reader sees it, below /sdk and elsewhere.
+func message(t *testing.T, path string, body []byte) (code, text string) {
+	t.Helper()
+	type inner struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	var sdk inner
+	outer := struct {
+		Error *inner `json:"error"`
+	}{&sdk}
+	var into any = &outer
+	if strings.HasPrefix(path, "/sdk/") {
+		into = &sdk
+	}
+	if err := decoder.Decode(into); err != nil {
+		t.Errorf("%s: body %q: %v", path, body, err)
+	}
+	return sdk.Code, sdk.Message
+}
+
+// TestEveryErrorHasItsStatus: each row of the table once over HTTP, below /sdk and elsewhere (§1.5).
+func TestEveryErrorHasItsStatus(t *testing.T) {
+	t.Parallel()
+	want := []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{entities.Invalid("no"), 400, "invalid_request"},
+		{&codec.Error{Kind: codec.ErrTooLarge, Reason: "much"}, 413, "too_large"},
+		{&codec.Error{Kind: codec.ErrMalformed, Reason: "bad"}, 400, "malformed"},
+		{fmt.Errorf("%w: %w", errBodyLost, io.ErrUnexpectedEOF), 400, "malformed"},
+		{auth.ErrUnauthorized, 401, "unauthorized"},
+		{entities.ErrRunNotFound, 404, "run_not_found"},
+		{entities.ErrStepNotFound, 404, "step_not_found"},
+		{entities.ErrHookNotFound, 404, "hook_not_found"},
+		{entities.ErrWaitNotFound, 404, "wait_not_found"},
+		{entities.ErrEventNotFound, 404, "event_not_found"},
+		{entities.ErrDeploymentNotFound, 404, "deployment_not_found"},
+		{entities.ErrLeaseNotFound, 404, "lease_not_found"},
+		{entities.ErrMessageNotFound, 404, "message_not_found"},
+		{&entities.TransitionError{Kind: "step", Refusal: entities.Conflict}, 409, "conflict"},
+		{&entities.TransitionError{Kind: "run", Refusal: entities.Ended}, 410, "run_ended"},
+		{&entities.NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, 425, "too_early"},
+	}
+	if len(want) != len(statuses) {
+		t.Errorf("the table has %d rows, this test %d", len(statuses), len(want))
+	}
+	e, _, logged := newEcho(t, "")
+	for i, row := range statuses {
+		tt := want[i]
+		if !errors.Is(tt.err, row.match) {
+			t.Fatalf("row %d is about %q, this test's about %q", i, row.match, tt.err)
+		}
+		for _, root := range []string{"/sdk/", "/v1/", "/"} {
+			path := fmt.Sprintf("%serror/%d", root, i)
+			e.GET(path, func(echo.Context) error { return fmt.Errorf("do it: %w", tt.err) })
+			got := serve(e, http.MethodGet, path)
+			code, text := message(t, path, got.Body.Bytes())
+			if got.Code != tt.status || code != tt.code || text != "do it: "+tt.err.Error() {
+				t.Errorf("%s: got %d %s %q, want %d %s with the error's text", path, got.Code, code, text, tt.status, tt.code)
+			}
+			retryAfter := ""
+			if tt.status == http.StatusTooEarly {
+				retryAfter = "2" // rounded up
+			}
+			if have := got.Header().Get("Retry-After"); have != retryAfter {
+				t.Errorf("%s: Retry-After: got %q, want %q", path, have, retryAfter)
+			}
+		}
+	}
+	if logged.String() != "" {
+		t.Errorf("logged what clients did wrong: %s", logged)
+	}
+}
+
+// TestInternalErrorsSayNothing to the client, and all to the log.
+func TestInternalErrorsSayNothing(t *testing.T) {
+	t.Parallel()
+	e, pool, logged := newEcho(t, "")
+	e.GET("/sdk/panic", func(echo.Context) error { panic("secret of a panic") })
+	e.GET("/v1/http", func(echo.Context) error { return errors.New("secret of an error") })
+	pool.Close()
+	for path, secret := range map[string]string{
+		"/sdk/v2/runs/wrun_1": "closed pool", "/v1/deployments": "closed pool", "/sdk/v2/hooks?token=x": "closed pool",
+		"/sdk/panic": "secret of a panic", "/v1/http": "secret of an error",
+	} {
+		got := serve(e, http.MethodGet, path)
+		code, text := message(t, path, got.Body.Bytes())
+		if got.Code != http.StatusInternalServerError || code != "internal" ||
+			text != "internal error: the server's log has the details" {
+			t.Errorf("%s: got %d %s %q, want 500 that says nothing", path, got.Code, code, text)
+		}
+		where, _, _ := strings.Cut(path, "?")
+		if log := logged.String(); !strings.Contains(log, secret) || !strings.Contains(log, "path="+where) {
+			t.Errorf("the log lacks %q at %s: %s", secret, where, log)
+		}
+	}
+}
+
+func TestUnknownRoutes(t *testing.T) {
+	t.Parallel()
+	e, _, logged := newEcho(t, "")
+	for _, tt := range []struct {
+		method, path string
+		status       int
+		code         string
+	}{
+		{http.MethodGet, "/", 404, "not_found"},
+		{http.MethodGet, "/nothing", 404, "not_found"},
+		{http.MethodGet, "/sdk/v9/runs", 404, "not_found"},
+		{http.MethodPost, "/sdk/v1/runs/create", 404, "not_found"}, // legacy
+		{http.MethodGet, "/v1/nothing", 404, "not_found"},
+		// Below a group, where the key is asked for first, another method is another route.
+		{http.MethodDelete, "/sdk/v2/runs", 404, "not_found"},
+		{http.MethodGet, "/sdk/queues-proxy/api/v3/topic/t", 404, "not_found"},
+		{http.MethodPost, "/v1/deployments/x", 404, "not_found"},
+		{http.MethodPost, "/healthz", 405, "method_not_allowed"},
+	} {
+		got := serve(e, tt.method, tt.path)
+		code, text := message(t, tt.path, got.Body.Bytes())
+		if got.Code != tt.status || code != tt.code || text == "" {
+			t.Errorf("%s %s: got %d %s %q, want %d %s", tt.method, tt.path, got.Code, code, text, tt.status, tt.code)
+		}
+	}
+	if logged.String() != "" {
+		t.Errorf("logged: %s", logged)
+	}
+}

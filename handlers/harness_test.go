@@ -1,0 +1,74 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// newEcho assembles a server with a database of its own, and returns what it logs.
+func newEcho(t *testing.T, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
+	t.Helper()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	l := &logs{}
+	logger := slog.New(slog.NewTextHandler(l, nil))
+	hub := eventlog.NewHub(pool, migrations.DefaultSchema+".hints", logger)
+	q, err := queue.New(pool, migrations.DefaultSchema, hub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	draining, drain := context.WithCancel(context.Background())
+	t.Cleanup(drain)
+	return New(Options{
+		Pool: pool, Log: eventlog.New(pool, q, time.Now), Streams: eventlog.NewStreams(pool, hub, time.Now), Queue: q,
+		APIKey: key, Logger: logger, Stopping: context.Background(), Draining: draining,
+	}), pool, l
+}
+
+// serve answers one request, which has no body.
+func serve(e http.Handler, method, path string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, r)
+	return w
+}
+
+// logs is what a server logged.
+type logs struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}

@@ -1,0 +1,207 @@
+package rest_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// t0 is what the clock of every test's server shows.
+var t0 = time.Date(2026, 11, 21, 1, 41, 43, 197_000_000, time.UTC)
+
+// api is a server with a database of its own.
+type api struct {
+	http.Handler
+
+	log *eventlog.Log
+}
+
+func newAPI(t *testing.T) api {
+	t.Helper()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	hub := eventlog.NewHub(pool, migrations.DefaultSchema+".hints", logger)
+	q, err := queue.New(pool, migrations.DefaultSchema, hub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := eventlog.New(pool, q, func() time.Time { return t0 })
+	return api{log: log, Handler: handlers.New(handlers.Options{
+		Pool: pool, Log: log, Streams: eventlog.NewStreams(pool, hub, time.Now), Queue: q, Logger: logger,
+		Stopping: context.Background(), Draining: context.Background(),
+	})}
+}
+
+// do makes a request and decodes its answer, which is JSON or nothing.
+func (a api) do(t *testing.T, method, path, body string) (status int, answer map[string]any) {
+	t.Helper()
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	if err := json.NewDecoder(w.Body).Decode(&answer); err != nil && err != io.EOF {
+		t.Fatalf("%s %s: %d %s: %v", method, path, w.Code, w.Body, err)
+	}
+	return w.Code, answer
+}
+
+func (a api) wantRefused(t *testing.T, method, path, body string, status int, code string) {
+	t.Helper()
+	got, answer := a.do(t, method, path, body)
+	problem, _ := answer["error"].(map[string]any)
+	if got != status || problem["code"] != code || problem["message"] == "" || len(answer) != 1 || len(problem) != 2 {
+		t.Errorf("%s %.200s %.80s: got %d %v, want %d %s", method, path, body, got, answer, status, code)
+	}
+}
+
+func TestDeployments(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	list := func() []any {
+		t.Helper()
+		status, answer := a.do(t, http.MethodGet, "/v1/deployments", "")
+		data, ok := answer["data"].([]any)
+		if status != http.StatusOK || !ok || len(answer) != 1 {
+			t.Fatalf("list: got %d %v", status, answer)
+		}
+		return data
+	}
+	if got := list(); len(got) != 0 {
+		t.Errorf("got %v before the first", got)
+	}
+	put := func(path, id, url string) map[string]any {
+		t.Helper()
+		status, d := a.do(t, http.MethodPut, "/v1/deployments/"+path, `{"url":"`+url+`"}`)
+		if status != http.StatusOK || d["id"] != id || d["url"] != url || len(d) != 4 {
+			t.Fatalf("put %s: got %d %v", path, status, d)
+		}
+		for _, key := range []string{"createdAt", "updatedAt"} {
+			if _, err := time.Parse(time.RFC3339Nano, d[key].(string)); err != nil {
+				t.Errorf("%s: %v", key, err)
+			}
+		}
+		return d
+	}
+	first := put("b", "b", "http://127.0.0.1:3000")
+	moved := put("b", "b", "https://example.com/app")
+	if moved["createdAt"] != first["createdAt"] {
+		t.Errorf("createdAt changed from %v to %v", first["createdAt"], moved["createdAt"])
+	}
+	// Encoded as url.PathEscape does, and as encodeURIComponent does.
+	comma := put("a%2C%3Bz", "a,;z", "http://127.0.0.1:3001")
+	accent := put("caf%C3%A9", "café", "http://127.0.0.1:3002")
+	if diff := cmp.Diff([]any{comma, moved, accent}, list()); diff != "" {
+		t.Errorf("list (-want +got):\n%s", diff)
+	}
+	for _, path := range []string{"a%2C%3Bz", "%62"} {
+		if status, answer := a.do(t, http.MethodDelete, "/v1/deployments/"+path, ""); status != http.StatusNoContent {
+			t.Errorf("remove %s: got %d %v", path, status, answer)
+		}
+		a.wantRefused(t, http.MethodDelete, "/v1/deployments/"+path, "", http.StatusNotFound, "deployment_not_found")
+	}
+	if diff := cmp.Diff([]any{accent}, list()); diff != "" {
+		t.Errorf("list at last (-want +got):\n%s", diff)
+	}
+}
+
+func TestDeploymentsRefuse(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for _, body := range []string{
+		``, `{}`, `{"url":""}`, `{"url":1}`, `[]`, `{"url":"http://x"`, `{"url":"127.0.0.1:3000"}`, `{"url":"/app"}`,
+		`{"url":"ftp://x"}`, `{"url":"http://"}`, `{"url":"http://u:p@x"}`, `{"url":"http://x?y=1"}`,
+		`{"url":"http://x#y"}`, `{"url":"http://x/\u0000"}`, `{"url":"http://x/%00` + "\n" + `"}`,
+	} {
+		a.wantRefused(t, http.MethodPut, "/v1/deployments/a", body, http.StatusBadRequest, "invalid_request")
+	}
+	long := strings.Repeat("x", 257)
+	for _, id := range []string{"a%00b", "a%0Ab", "a%C3", "a%2Fb", "%2E%2E", "a%20b", long} {
+		path := "/v1/deployments/" + id
+		a.wantRefused(t, http.MethodPut, path, `{"url":"http://x"}`, http.StatusBadRequest, "invalid_request")
+		got, answer := a.do(t, http.MethodDelete, path, "")
+		if got != http.StatusBadRequest && got != http.StatusNotFound {
+			t.Errorf("remove %s: got %d %v, want 400 or 404", id, got, answer)
+		}
+	}
+}
+
+func TestRunEvents(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := entities.RunID("wrun_" + ulid.MustNew(ulid.Timestamp(t0), ulid.DefaultEntropy()).String())
+	add := func(r eventlog.Request) {
+		t.Helper()
+		r.RunID, r.SpecVersion = id, 3
+		if _, err := a.log.Append(t.Context(), entities.DefaultProject, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(eventlog.Request{
+		Type: entities.EventRunCreated, Payload: []byte("secret"),
+		Data: entities.EventData{DeploymentID: "dpl_x", WorkflowName: "w"},
+	})
+	add(eventlog.Request{
+		Type: entities.EventWaitCreated, CorrelationID: "wait_1", Data: entities.EventData{ResumeAt: &t0},
+	})
+	at := "2026-11-21T01:41:43.197Z"
+	created := map[string]any{
+		"seq": 1.0, "id": "evnt_00000000000000000000000001", "type": "run_created", "createdAt": at,
+		"data": map[string]any{"deploymentId": "dpl_x", "workflowName": "w"},
+	}
+	waits := map[string]any{
+		"seq": 2.0, "id": "evnt_00000000000000000000000002", "type": "wait_created", "correlationId": "wait_1",
+		"createdAt": at, "data": map[string]any{"resumeAt": at},
+	}
+	path := "/v1/runs/" + string(id) + "/events"
+	for query, want := range map[string][]any{
+		"": {created, waits}, "?after=0": {created, waits}, "?after=1": {waits}, "?after=2": {}, "?after=99": {},
+	} {
+		status, answer := a.do(t, http.MethodGet, path+query, "")
+		if diff := cmp.Diff(map[string]any{"data": want, "hasMore": false}, answer); status != http.StatusOK || diff != "" {
+			t.Errorf("%s: got %d (-want +got):\n%s", query, status, diff)
+		}
+	}
+	for _, after := range []string{"x", "-1", "1.5", "9223372036854775808", "%00"} {
+		a.wantRefused(t, http.MethodGet, path+"?after="+after, "", http.StatusBadRequest, "invalid_request")
+	}
+	a.wantRefused(t, http.MethodGet, "/v1/runs/wrun_x/events", "", http.StatusNotFound, "run_not_found")
+	a.wantRefused(t, http.MethodGet, "/v1/runs/a%00b/events", "", http.StatusBadRequest, "invalid_request")
+
+	for range 99 {
+		add(eventlog.Request{
+			Type: entities.EventWaitCreated, CorrelationID: "wait_" + ulid.Make().String(),
+			Data: entities.EventData{ResumeAt: &t0},
+		})
+	}
+	for query, want := range map[string]struct {
+		events int
+		more   bool
+	}{"": {100, true}, "?after=1": {100, false}, "?after=100": {1, false}} {
+		_, answer := a.do(t, http.MethodGet, path+query, "")
+		if got := len(answer["data"].([]any)); got != want.events || answer["hasMore"] != want.more {
+			t.Errorf("%s: got %d events, hasMore %v; want %v", query, got, answer["hasMore"], want)
+		}
+	}
+}

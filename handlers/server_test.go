@@ -1,0 +1,190 @@
+package handlers
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+)
+
+// TestEveryRouteNeedsTheKey that the server was given, but for the few that are open to all.
+func TestEveryRouteNeedsTheKey(t *testing.T) {
+	t.Parallel()
+	open := map[string]bool{"/healthz": true, "/readyz": true, "/clients/world.tgz": true}
+	locked, _, _ := newEcho(t, "secret key")
+	free, _, _ := newEcho(t, "")
+	routes := 0
+	for _, route := range locked.Routes() {
+		if route.Method == echo.RouteNotFound {
+			continue
+		}
+		routes++
+		path := route.Path
+		for _, name := range []string{":runId", ":eventType", ":stepId", ":hookId", ":name", ":id", ":topic", ":group"} {
+			path = strings.ReplaceAll(path, name, "x")
+		}
+		for name, header := range map[string]string{
+			"no key": "", "wrong key": "Bearer secret", "another scheme": "Basic secret key", "key alone": "secret key",
+			"more than the key": "Bearer secret key2", "empty key": "Bearer ",
+		} {
+			got := serve(locked, route.Method, path, "Authorization", header)
+			switch {
+			case open[route.Path] && got.Code != http.StatusOK:
+				t.Errorf("%s %s with %s: got %d, want 200", route.Method, path, name, got.Code)
+			case !open[route.Path] && got.Code != http.StatusUnauthorized:
+				t.Errorf("%s %s with %s: got %d, want 401", route.Method, path, name, got.Code)
+			}
+		}
+		if strings.HasPrefix(route.Path, "/sdk/v2/stream/") {
+			continue // waits for the stream
+		}
+		if got := serve(locked, route.Method, path, "Authorization", "Bearer secret key"); got.Code == 401 {
+			t.Errorf("%s %s with the key: got 401", route.Method, path)
+		}
+		if got := serve(free, route.Method, path); got.Code == http.StatusUnauthorized {
+			t.Errorf("%s %s where there is no key: got 401", route.Method, path)
+		}
+	}
+	if routes < 20 {
+		t.Errorf("looked at %d routes only", routes)
+	}
+	// What is not there is nobody's business either.
+	for _, path := range []string{"/sdk/nothing", "/v1/nothing"} {
+		if got := serve(locked, http.MethodGet, path); got.Code != http.StatusUnauthorized {
+			t.Errorf("%s: got %d, want 401", path, got.Code)
+		}
+	}
+}
+
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	all, pool, _ := newEcho(t, "key")
+	stopping, stop := context.WithCancel(t.Context())
+	probes := NewProbes(pool, stopping)
+	for _, e := range []*echo.Echo{all, probes} {
+		for _, path := range []string{"/healthz", "/readyz"} {
+			got := serve(e, http.MethodGet, path)
+			if got.Code != http.StatusOK || strings.TrimSpace(got.Body.String()) != `{"status":"ok"}` {
+				t.Errorf("%s: got %d %s", path, got.Code, got.Body)
+			}
+		}
+	}
+	if got := serve(probes, http.MethodGet, "/v1/deployments"); got.Code != http.StatusNotFound {
+		t.Errorf("probes answered with %d for the API", got.Code)
+	}
+	stop()
+	got := serve(probes, http.MethodGet, "/readyz")
+	if got.Code != http.StatusServiceUnavailable || strings.TrimSpace(got.Body.String()) != `{"status":"stopping"}` {
+		t.Errorf("/readyz while stopping: got %d %s", got.Code, got.Body)
+	}
+	if got := serve(probes, http.MethodGet, "/healthz"); got.Code != http.StatusOK {
+		t.Errorf("/healthz while stopping: got %d", got.Code)
+	}
+
+	pool.Close()
+	probes = NewProbes(pool, t.Context())
+	for _, e := range []*echo.Echo{all, probes} {
+		got := serve(e, http.MethodGet, "/readyz")
+		if got.Code != http.StatusServiceUnavailable || strings.TrimSpace(got.Body.String()) != `{"status":"database unreachable"}` {
+			t.Errorf("/readyz without a database: got %d %s", got.Code, got.Body)
+		}
+		if got := serve(e, http.MethodGet, "/healthz"); got.Code != http.StatusOK {
+			t.Errorf("/healthz without a database: got %d", got.Code)
+		}
+	}
+}
+
+func TestWorldPackage(t *testing.T) {
+	t.Parallel()
+	e, _, _ := newEcho(t, "key")
+	got := serve(e, http.MethodGet, "/clients/world.tgz")
+	if got.Code != http.StatusOK || got.Header().Get("Content-Type") != "application/gzip" {
+		t.Fatalf("got %d %s", got.Code, got.Header().Get("Content-Type"))
+	}
+	if _, err := gzip.NewReader(got.Body); err != nil {
+		t.Errorf("not gzip: %v", err)
+	}
+}
+
+// zeros is an endless body.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestBodiesAreLimited, whether or not they say how long they are.
+func TestBodiesAreLimited(t *testing.T) {
+	t.Parallel()
+	e, _, _ := newEcho(t, "")
+	e.PUT("/sdk/sink", func(c echo.Context) error {
+		n, err := io.Copy(io.Discard, c.Request().Body)
+		if err != nil {
+			return err
+		}
+		return c.JSON(http.StatusOK, n)
+	})
+	web := httptest.NewServer(e)
+	t.Cleanup(web.Close)
+	for name, tt := range map[string]struct {
+		length, announced int64
+		status            int
+	}{
+		"just fits":          {maxBody, maxBody, http.StatusOK},
+		"announced":          {maxBody + 1, maxBody + 1, http.StatusRequestEntityTooLarge},
+		"grows":              {maxBody + 1, -1, http.StatusRequestEntityTooLarge},
+		"fits without a sum": {1000, -1, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body := io.NopCloser(io.LimitReader(zeros{}, tt.length))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, web.URL+"/sdk/sink", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.ContentLength = tt.announced
+			req.Header.Set("Expect", "100-continue") // so that a refusal is read, not run into
+			resp, err := http.DefaultTransport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			answer, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != tt.status {
+				t.Fatalf("got %d %s, want %d", resp.StatusCode, answer, tt.status)
+			}
+			if tt.status == http.StatusOK {
+				return
+			}
+			if code, text := message(t, "/sdk/sink", answer); code != "too_large" || !strings.Contains(text, "167772160") {
+				t.Errorf("got %s %q, want too_large and the limit", code, text)
+			}
+		})
+	}
+}
+
+// TestErrorsAfterTheAnswerBegan leave it as it is.
+func TestErrorsAfterTheAnswerBegan(t *testing.T) {
+	t.Parallel()
+	e, _, logged := newEcho(t, "")
+	e.GET("/sdk/late", func(c echo.Context) error {
+		if err := c.String(http.StatusOK, "begun"); err != nil {
+			return err
+		}
+		return io.ErrClosedPipe
+	})
+	got := serve(e, http.MethodGet, "/sdk/late")
+	if got.Code != http.StatusOK || !bytes.Equal(got.Body.Bytes(), []byte("begun")) {
+		t.Errorf("got %d %q", got.Code, got.Body)
+	}
+	if !strings.Contains(logged.String(), io.ErrClosedPipe.Error()) {
+		t.Errorf("the log lacks the error: %s", logged)
+	}
+}

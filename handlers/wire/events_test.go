@@ -1,0 +1,254 @@
+package wire_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+)
+
+// runOfFive creates a run with five events, one of them with a payload and other data besides.
+func (c client) runOfFive(t *testing.T) string {
+	t.Helper()
+	id := c.startedRun(t)
+	c.must(t, id, "step_created", []byte("devl[3]"), stepMeta("step_"+id)...)
+	c.must(t, id, "step_started", nil, stepMeta("step_"+id)...)
+	c.must(t, id, "step_completed", []byte("devl[5]"), stepMeta("step_"+id)...)
+	return id
+}
+
+// seqs are the positions of events, from their IDs.
+func seqs(t *testing.T, events []event) []int {
+	t.Helper()
+	list := []int{}
+	for _, e := range events {
+		var n int
+		if _, err := fmt.Sscanf(e.meta["eventId"].(string), "evnt_%d", &n); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, n)
+	}
+	return list
+}
+
+func TestEventLists(t *testing.T) { // §2.4
+	t.Parallel()
+	s := newServer(t)
+	id := client{s, stable}.runOfFive(t)
+	cursor := func(seq int) string { return "eid:" + eventID(seq) }
+	for _, tt := range []struct {
+		name, agent, query string
+		seqs               []int
+		end                map[string]any
+	}{
+		{
+			"stable, whole", stable, "", []int{1, 2, 3, 4, 5},
+			map[string]any{"_end": uint64(1), "hasMore": false},
+		},
+		{
+			"beta, whole", beta, "sortOrder=asc&remoteRefBehavior=resolve", []int{1, 2, 3, 4, 5},
+			map[string]any{"_end": uint64(1), "hasMore": false, "next": cursor(5)},
+		},
+		{
+			"stable, first page", stable, "limit=2", []int{1, 2},
+			map[string]any{"_end": uint64(1), "hasMore": true, "next": cursor(2)},
+		},
+		{
+			"beta, first page", beta, "limit=2", []int{1, 2},
+			map[string]any{"_end": uint64(1), "hasMore": true, "next": cursor(2)},
+		},
+		{
+			"second page", stable, "limit=2&cursor=" + cursor(2), []int{3, 4},
+			map[string]any{"_end": uint64(1), "hasMore": true, "next": cursor(4)},
+		},
+		{
+			"last page", stable, "limit=2&cursor=" + cursor(4), []int{5},
+			map[string]any{"_end": uint64(1), "hasMore": false},
+		},
+		{
+			"stable, exactly full", stable, "limit=5", []int{1, 2, 3, 4, 5},
+			map[string]any{"_end": uint64(1), "hasMore": false},
+		},
+		{
+			"beta, after the end", beta, "cursor=" + cursor(5), []int{},
+			map[string]any{"_end": uint64(1), "hasMore": false},
+		},
+		{
+			"stable, after the end", stable, "cursor=" + cursor(5), []int{},
+			map[string]any{"_end": uint64(1), "hasMore": false},
+		},
+		{
+			"newest first", stable, "sortOrder=desc&limit=3", []int{5, 4, 3},
+			map[string]any{"_end": uint64(1), "hasMore": true, "next": cursor(3)},
+		},
+		{
+			"newest first, goes on", beta, "sortOrder=desc&cursor=" + cursor(3), []int{2, 1},
+			map[string]any{"_end": uint64(1), "hasMore": false, "next": cursor(1)},
+		},
+		{
+			"limit is cut", stable, "limit=99999999", []int{1, 2, 3, 4, 5},
+			map[string]any{"_end": uint64(1), "hasMore": false},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := client{s, tt.agent}.get(t, "/v4/runs/"+id+"/events?"+tt.query)
+			wantStatus(t, got, http.StatusOK)
+			events, end := got.list(t)
+			wantEqual(t, "events", seqs(t, events), tt.seqs)
+			wantEqual(t, "sentinel", end, tt.end)
+		})
+	}
+}
+
+func TestEventListsRefuse(t *testing.T) { // §2.4
+	t.Parallel()
+	c := client{newServer(t), stable}
+	id := c.newRun(t)
+	for _, tt := range []struct {
+		name, path string
+		status     int
+		code       string
+	}{
+		{"cursor of another list", "/v4/runs/" + id + "/events?cursor=17", http.StatusBadRequest, "invalid_request"},
+		{"cursor cut", "/v4/runs/" + id + "/events?cursor=eid:evnt_01", http.StatusBadRequest, "invalid_request"},
+		{"limit 0", "/v4/runs/" + id + "/events?limit=0", http.StatusBadRequest, "invalid_request"},
+		{"limit -1", "/v4/runs/" + id + "/events?limit=-1", http.StatusBadRequest, "invalid_request"},
+		{"limit ten", "/v4/runs/" + id + "/events?limit=ten", http.StatusBadRequest, "invalid_request"},
+		{"order", "/v4/runs/" + id + "/events?sortOrder=up", http.StatusBadRequest, "invalid_request"},
+		{"refs", "/v4/runs/" + id + "/events?remoteRefBehavior=eager", http.StatusBadRequest, "invalid_request"},
+		{"no correlation ID", "/v4/events?runId=" + id, http.StatusBadRequest, "invalid_request"},
+		{"no run", "/v4/runs/" + newID("wrun_") + "/events", http.StatusNotFound, "run_not_found"},
+		{"no event", "/v4/runs/" + id + "/events/" + eventID(2), http.StatusNotFound, "event_not_found"},
+		{"event of no run", "/v4/runs/wrun_x/events/" + eventID(1), http.StatusNotFound, "event_not_found"},
+		{"event ID of another server", "/v4/runs/" + id + "/events/wevt_1", http.StatusNotFound, "event_not_found"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			wantProblem(t, c.get(t, tt.path), tt.status, tt.code)
+		})
+	}
+}
+
+// TestLazyLeavesOutPayloads and nothing else (§2.2).
+func TestLazyLeavesOutPayloads(t *testing.T) {
+	t.Parallel()
+	c := client{newServer(t), stable}
+	id := c.runOfFive(t)
+	path := "/v4/runs/" + id + "/events"
+	resolved, _ := c.get(t, path).list(t)
+	bodies := []string{}
+	for _, e := range resolved {
+		bodies = append(bodies, e.body)
+	}
+	wantEqual(t, "payloads", bodies, []string{"devl[1]", "", "devl[3]", "", "devl[5]"})
+	lazy, _ := c.get(t, path+"?remoteRefBehavior=lazy").list(t)
+	for i, e := range lazy {
+		wantEqual(t, "lazy payload", e.body, "")
+		wantEqual(t, "lazy meta", e.meta, resolved[i].meta)
+		one := c.get(t, path+"/"+eventID(i+1)).frames(t)
+		wantEqual(t, "single event's payload", one[0].body, bodies[i])
+		wantEqual(t, "single event's meta", one[0].meta, resolved[i].meta)
+		one = c.get(t, path+"/"+eventID(i+1)+"?remoteRefBehavior=lazy").frames(t)
+		wantEqual(t, "lazy single event's payload", one[0].body, "")
+		if len(one) != 1 {
+			t.Errorf("got %d frames, want one and no sentinel", len(one))
+		}
+	}
+	if len(lazy) != len(resolved) {
+		t.Errorf("got %d lazy events, want %d", len(lazy), len(resolved))
+	}
+}
+
+// TestPayloadsComeBackAsTheyWent for bytes that are no text, and none at all (I10).
+func TestPayloadsComeBackAsTheyWent(t *testing.T) {
+	t.Parallel()
+	c := client{newServer(t), stable}
+	id := c.startedRun(t)
+	all := make([]byte, 0, 3<<20)
+	for len(all) < cap(all) {
+		all = append(all, byte(len(all)), byte(len(all)>>8))
+	}
+	c.must(t, id, "hook_created", nil, field{"correlationId", "hook_1"}, field{"hookToken", "t"})
+	want := []string{string(all), "\x00", "encr\xff\xfe", ""}
+	for _, payload := range want {
+		c.must(t, id, "hook_received", []byte(payload), field{"correlationId", "hook_1"})
+	}
+	events, _ := c.get(t, "/v4/runs/"+id+"/events?cursor=eid:"+eventID(3)).list(t)
+	for i, e := range events {
+		if e.body != want[i] {
+			t.Errorf("payload %d: got %d bytes, want the %d that were sent", i, len(e.body), len(want[i]))
+		}
+	}
+	if len(events) != len(want) {
+		t.Errorf("got %d events, want %d", len(events), len(want))
+	}
+}
+
+func TestEventsByCorrelation(t *testing.T) { // endpoint 4
+	t.Parallel()
+	s := newServer(t)
+	c := client{s, stable}
+	first, second := c.runOfFive(t), c.runOfFive(t)
+	for _, tt := range []struct {
+		name, query string
+		runID       string
+		seqs        []int
+		end         map[string]any
+	}{
+		{
+			"of a step", "correlationId=step_" + first, first, []int{3, 4, 5},
+			map[string]any{"_end": uint64(1), "hasMore": false},
+		},
+		{
+			"of a step in its run", "runId=" + second + "&correlationId=step_" + second, second, []int{3, 4, 5},
+			map[string]any{"_end": uint64(1), "hasMore": false},
+		},
+		{
+			"of a step in another run", "runId=" + second + "&correlationId=step_" + first, "", []int{},
+			map[string]any{"_end": uint64(1), "hasMore": false},
+		},
+		{
+			"a page", "limit=1&correlationId=step_" + first, first, []int{3},
+			map[string]any{"_end": uint64(1), "hasMore": true, "next": "eid:" + eventID(3)},
+		},
+		{
+			"the next page", "limit=1&cursor=" + url.QueryEscape("eid:"+eventID(3)) + "&correlationId=step_" + first,
+			first, []int{4}, map[string]any{"_end": uint64(1), "hasMore": true, "next": "eid:" + eventID(4)},
+		},
+		{
+			"newest first", "sortOrder=desc&limit=2&correlationId=step_" + first, first, []int{5, 4},
+			map[string]any{"_end": uint64(1), "hasMore": true, "next": "eid:" + eventID(4)},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := c.get(t, "/v4/events?"+tt.query)
+			wantStatus(t, got, http.StatusOK)
+			events, end := got.list(t)
+			wantEqual(t, "events", seqs(t, events), tt.seqs)
+			wantEqual(t, "sentinel", end, tt.end)
+			for _, e := range events {
+				wantEqual(t, "run", e.meta["runId"], any(tt.runID))
+			}
+		})
+	}
+}
+
+// TestPreloadOfALongLog: the preload of run_started is its first page and says so (§3.5, §10, 30).
+func TestPreloadOfALongLog(t *testing.T) {
+	t.Parallel()
+	c := client{newServer(t), stable}
+	id := c.newRun(t)
+	big := make([]byte, 9<<20)
+	for i := range 3 {
+		c.must(t, id, "step_created", big, stepMeta(fmt.Sprintf("step_%d", i))...)
+	}
+	got := c.must(t, id, "run_started", nil)
+	if n := len(got["events"].([]any)); n != 3 || got["hasMore"] != true || got["cursor"] != "eid:"+eventID(3) {
+		t.Errorf("got %d events, hasMore %v, cursor %v; want what fits into a page", n, got["hasMore"], got["cursor"])
+	}
+	rest, end := c.get(t, "/v4/runs/"+id+"/events?cursor=eid:"+eventID(3)).list(t)
+	wantEqual(t, "the rest", seqs(t, rest), []int{4, 5})
+	wantEqual(t, "hasMore", end["hasMore"], any(false))
+}

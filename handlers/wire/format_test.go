@@ -1,0 +1,210 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+)
+
+// The format is written and read here by other means than the server's, so that an error in package codec
+// cannot cancel itself out. Only whole values are encoded with it.
+
+// field is an entry of a frame's meta, in the order in which a client writes it.
+type field struct {
+	key   string
+	value any
+}
+
+// undefined is the value of a field that a client has but does not know.
+var undefined = codec.Raw{0xf7}
+
+// meta encodes fields as cbor-x does: maps have lengths of 16 bits however short they are. Of two fields
+// with one key the later counts.
+func meta(t *testing.T, fields ...field) []byte {
+	t.Helper()
+	for i := len(fields) - 1; i >= 0; i-- {
+		same := func(f field) bool { return f.key == fields[i].key }
+		if j := slices.IndexFunc(fields, same); j < i {
+			fields = slices.Delete(slices.Clone(fields), j, j+1)
+			i--
+		}
+	}
+	data := binary.BigEndian.AppendUint16([]byte{0xb9}, uint16(len(fields)))
+	for _, f := range fields {
+		data = append(data, encode(t, f.key)...)
+		data = append(data, encode(t, f.value)...)
+	}
+	return data
+}
+
+func encode(t *testing.T, v any) []byte {
+	t.Helper()
+	switch v := v.(type) {
+	case []field:
+		return meta(t, v...)
+	case codec.Raw:
+		return v
+	case time.Time:
+		return encode(t, codec.NewTime(v))
+	}
+	data, err := codec.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func frame(t *testing.T, meta, body []byte) []byte {
+	t.Helper()
+	data := binary.BigEndian.AppendUint32(nil, uint32(len(meta)))
+	data = binary.BigEndian.AppendUint32(append(data, meta...), uint32(len(body)))
+	return append(data, body...)
+}
+
+// decode reads CBOR into plain Go values: what is not tagged as a date is no time.Time.
+func decode(t *testing.T, data []byte) any {
+	t.Helper()
+	mode, err := cbor.DecOptions{DefaultMapType: reflect.TypeFor[map[string]any]()}.DecMode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v any
+	if err := mode.Unmarshal(data, &v); err != nil {
+		t.Fatalf("decode %x: %v", data, err)
+	}
+	return exact(v)
+}
+
+// exact takes off dates what a float of seconds adds to them, which is below the microsecond.
+func exact(v any) any {
+	switch v := v.(type) {
+	case time.Time:
+		return v.Round(time.Microsecond)
+	case []any:
+		for i := range v {
+			v[i] = exact(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = exact(v[key])
+		}
+	}
+	return v
+}
+
+// cbor reads the body of a plain endpoint's answer.
+func (a answer) cbor(t *testing.T) map[string]any {
+	t.Helper()
+	if got := a.header.Get("Content-Type"); got != "application/cbor" {
+		t.Fatalf("Content-Type: got %q, want application/cbor; status %d, body %s", got, a.status, a.body)
+	}
+	return decode(t, a.body).(map[string]any)
+}
+
+// event is a frame of an answer.
+type event struct {
+	meta map[string]any
+	body string
+}
+
+// frames reads all frames of an answer.
+func (a answer) frames(t *testing.T) []event {
+	t.Helper()
+	if got := a.header.Get("Content-Type"); got != "application/vnd.workflow.v4-frames" {
+		t.Fatalf("Content-Type: got %q; status %d, body %s", got, a.status, a.body)
+	}
+	var list []event
+	next := func(rest []byte) (item, after []byte) {
+		if len(rest) < 4 || len(rest)-4 < int(binary.BigEndian.Uint32(rest)) {
+			t.Fatalf("frame cut short: %x", rest)
+		}
+		n := 4 + int(binary.BigEndian.Uint32(rest))
+		return rest[4:n], rest[n:]
+	}
+	for rest := a.body; len(rest) > 0; {
+		var meta, body []byte
+		meta, rest = next(rest)
+		body, rest = next(rest)
+		list = append(list, event{decode(t, meta).(map[string]any), string(body)})
+	}
+	return list
+}
+
+// list reads the frames of a list and its sentinel.
+func (a answer) list(t *testing.T) (events []event, end map[string]any) {
+	t.Helper()
+	events = a.frames(t)
+	if len(events) == 0 {
+		t.Fatal("list without a sentinel")
+	}
+	last := events[len(events)-1]
+	if last.meta["_end"] != uint64(1) || last.body != "" {
+		t.Fatalf("last frame: got %v, want the sentinel", last)
+	}
+	return events[:len(events)-1], last.meta
+}
+
+// problem is the body of an error.
+type problem struct {
+	Message string `json:"message"`
+	Code    string `json:"code"`
+}
+
+// wantProblem checks that an answer is an error that a client can read (protocol §1.5).
+func wantProblem(t *testing.T, got answer, status int, code string) problem {
+	t.Helper()
+	var p problem
+	decoder := json.NewDecoder(bytes.NewReader(got.body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&p); err != nil {
+		t.Errorf("status %d: body %q is no error: %v", got.status, got.body, err)
+	}
+	if !strings.HasPrefix(got.header.Get("Content-Type"), "application/json") {
+		t.Errorf("Content-Type: got %q, want application/json", got.header.Get("Content-Type"))
+	}
+	if got.status != status || p.Code != code || p.Message == "" {
+		t.Errorf("got %d %+v, want %d with code %s and a message", got.status, p, status, code)
+	}
+	return p
+}
+
+func wantStatus(t *testing.T, got answer, status int) {
+	t.Helper()
+	if got.status != status {
+		t.Fatalf("got %d %s, want %d", got.status, got.body, status)
+	}
+}
+
+func wantEqual(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// newID makes an ID as clients do, at the time the tests' clocks show at first.
+func newID(prefix string) string {
+	return prefix + ulid.MustNew(ulid.Timestamp(t0), ulid.DefaultEntropy()).String()
+}
+
+// eventID is the ID of the event at a position.
+func eventID(seq int) string {
+	const zeros = "evnt_00000000000000000000000000"
+	digits := []byte(zeros)
+	for i := len(digits) - 1; seq > 0; i-- {
+		digits[i] = byte('0' + seq%10)
+		seq /= 10
+	}
+	return string(digits)
+}

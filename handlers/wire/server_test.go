@@ -1,0 +1,174 @@
+package wire_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// t0 is what the clock of every test's server shows at first: with milliseconds, and with some more that
+// nobody may ever see.
+var t0 = time.Date(2026, 11, 21, 1, 41, 43, 197_654_321, time.UTC)
+
+// shown is how an instant appears on the wire.
+func shown(t time.Time) time.Time { return t.Truncate(time.Millisecond) }
+
+// server is a whole server with a database and a clock of its own.
+type server struct {
+	url   string
+	web   *httptest.Server
+	pool  *pgxpool.Pool
+	drain context.CancelFunc
+	logs  *logs
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s := &server{pool: pool, logs: &logs{}, now: t0}
+	logger := slog.New(slog.NewTextHandler(s.logs, nil))
+
+	hub := eventlog.NewHub(pool, migrations.DefaultSchema+".hints", logger)
+	var running sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	running.Go(func() { hub.Run(ctx) })
+	t.Cleanup(func() { stop(); running.Wait() })
+
+	q, err := queue.New(pool, migrations.DefaultSchema, hub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	draining, drain := context.WithCancel(context.Background())
+	s.drain = drain
+	web := httptest.NewServer(handlers.New(handlers.Options{
+		Pool: pool, Log: eventlog.New(pool, q, s.clock), Streams: eventlog.NewStreams(pool, hub, s.clock),
+		Queue: q, Logger: logger, Draining: draining,
+	}))
+	t.Cleanup(web.Close)
+	t.Cleanup(drain)
+	s.web, s.url = web, web.URL
+	return s
+}
+
+func (s *server) clock() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+// advance moves the server's clock and returns the new instant as it appears on the wire.
+func (s *server) advance(d time.Duration) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = s.now.Add(d)
+	return shown(s.now)
+}
+
+// logs is what the server logged.
+type logs struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// Clients of both lines, as they name themselves.
+const (
+	stable = "@workflow/world-vercel/4.7.4 node-v20.20.2 linux (x64) dpl_x"
+	beta   = "@workflow/world-vercel/5.0.0-beta.31 node-v22.12.0 linux (x64) dpl_x"
+)
+
+// client speaks to a server as the official client does.
+type client struct {
+	*server
+
+	agent string
+}
+
+// answer is a whole answer.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// send makes a request below the protocol's base URL.
+func (c client) send(t *testing.T, method, path string, body io.Reader, header ...string) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, c.url+"/sdk"+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("User-Agent", c.agent)
+	req.Header.Set("X-Request-Time", "1795225268528")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return answer{resp.StatusCode, resp.Header, data}
+}
+
+// get asks a plain endpoint.
+func (c client) get(t *testing.T, path string) answer {
+	t.Helper()
+	return c.send(t, http.MethodGet, path, nil, "Accept", "application/cbor")
+}
+
+// post posts an event.
+func (c client) post(t *testing.T, runID, eventType string, body []byte, fields ...field) answer {
+	t.Helper()
+	fields = append([]field{{"eventType", eventType}, {"specVersion", uint16(3)}}, fields...)
+	return c.send(t, http.MethodPost, "/v4/runs/"+runID+"/events/"+eventType,
+		bytes.NewReader(frame(t, meta(t, fields...), body)), "Content-Type", "application/octet-stream")
+}
+
+// must posts an event that is to be accepted.
+func (c client) must(t *testing.T, runID, eventType string, body []byte, fields ...field) map[string]any {
+	t.Helper()
+	got := c.post(t, runID, eventType, body, fields...)
+	if got.status != http.StatusOK {
+		t.Fatalf("%s: got %d %s", eventType, got.status, got.body)
+	}
+	return got.cbor(t)
+}
