@@ -3,6 +3,7 @@ package entities
 import (
 	"maps"
 	"strings"
+	"unicode/utf8"
 )
 
 // Limits on a run's attributes (protocol §3.9).
@@ -48,14 +49,14 @@ func (c AttributeChange) validate(allowReserved bool) error {
 	if strings.HasPrefix(c.Key, "$") && !allowReserved {
 		return invalid("attribute %q: keys that begin with $ are reserved", c.Key)
 	}
-	if c.Value != nil && len(*c.Value) > maxAttributeValue {
-		return invalid("attribute %q has a value of %d bytes; the limit is %d", c.Key, len(*c.Value), maxAttributeValue)
+	if err := validateText("attribute key", c.Key, 4*maxAttributeKey); err != nil || c.Value == nil {
+		return err
 	}
-	if c.Value == nil {
-		return validateText("attribute key", c.Key, 4*maxAttributeKey)
+	if n := len(*c.Value); n > maxAttributeValue {
+		return invalid("attribute %q has a value of %d bytes; the limit is %d", c.Key, n, maxAttributeValue)
 	}
-	if strings.ContainsRune(*c.Value, 0) {
-		return invalid("attribute %q has a NUL in its value", c.Key)
+	if !utf8.ValidString(*c.Value) || strings.ContainsRune(*c.Value, 0) {
+		return invalid("attribute %q has a value with a NUL or that is not UTF-8", c.Key)
 	}
-	return validateText("attribute key", c.Key, 4*maxAttributeKey)
+	return nil
 }

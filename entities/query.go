@@ -49,10 +49,11 @@ func (m moment) String() string { return strconv.FormatInt(m.at.UnixMilli(), 10)
 func parseMoment(cursor string) (moment, error) {
 	ms, id, ok := strings.Cut(cursor, ":")
 	n, err := strconv.ParseInt(ms, 10, 64)
-	if !ok || err != nil || id == "" {
+	m := moment{at: time.UnixMilli(n).UTC(), id: id}
+	if !ok || err != nil || ValidateID("ID", id) != nil || m.at.Year() < 1 || m.at.Year() > 9999 {
 		return moment{}, badCursor(cursor)
 	}
-	return moment{at: time.UnixMilli(n).UTC(), id: id}, nil
+	return m, nil
 }
 
 func badCursor(cursor string) error {

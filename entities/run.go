@@ -98,7 +98,8 @@ func InsertRun(b *pgx.Batch, r *Run) {
 	oneRow(b, "insert run", `
 		INSERT INTO runs (`+runColumns+`)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
-		r.ID, r.Project, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes, r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt)
+		r.ID, r.Project, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
+		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt)
 }
 
 // UpdateRun queues the write of everything about a run that events can change.

@@ -49,8 +49,9 @@ func StepByID(ctx context.Context, q Querier, project Project, runID RunID, id S
 		SELECT `+stepColumns+` FROM steps
 		WHERE id = $1 AND run_id = (
 			SELECT e.run_id FROM events e JOIN runs r ON r.id = e.run_id
-			WHERE e.correlation_id = $1 AND ($2::text = '' OR e.run_id = $2) AND r.project = $3
-			LIMIT 1)`, id, runID, project)
+			WHERE e.correlation_id = $1 AND e.correlation_id <> '' AND e.type = 'step_created'
+				AND ($2::text = '' OR e.run_id = $2) AND r.project = $3
+			ORDER BY e.run_id LIMIT 1)`, id, runID, project)
 	step, err := collectOne[Step](rows, err, ErrStepNotFound)
 	if err != nil {
 		return Step{}, fmt.Errorf("read step %s: %w", id, err)

@@ -87,6 +87,9 @@ func Chunks(ctx context.Context, q Querier, streamID, from int64, limit, maxByte
 // AppendChunks queues the creation of the stream if need be and the append of chunks; to a closed stream
 // it appends nothing.
 func AppendChunks(b *pgx.Batch, project Project, runID RunID, name StreamName, chunks [][]byte, now time.Time) {
+	if chunks == nil {
+		chunks = [][]byte{} // an empty array, not NULL
+	}
 	b.Queue(`
 		WITH stream AS (
 			INSERT INTO streams (project, name, run_id, chunks, created_at) VALUES ($1, $2, $3, cardinality($4::bytea[]), $5)
@@ -95,7 +98,7 @@ func AppendChunks(b *pgx.Batch, project Project, runID RunID, name StreamName, c
 			RETURNING id, chunks
 		)
 		INSERT INTO stream_chunks (stream_id, idx, data)
-		SELECT stream.id, stream.chunks - cardinality($4) + ord - 1, data
+		SELECT stream.id, stream.chunks - cardinality($4) + ord - 1, coalesce(data, '')
 		FROM stream, unnest($4) WITH ORDINALITY AS new (data, ord)`, project, name, runID, chunks, now)
 }
 

@@ -23,6 +23,9 @@ var errRepeat = errors.New("already so")
 // transaction's time.
 func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if f.Run == nil && r.createsRun() {
+		if err := creation(r, at); err != nil {
+			return nil, err
+		}
 		return []entities.Event{creationEvent(r, at), startedEvent(r, 2, at)}, nil
 	}
 	if err := f.permit(r); err != nil {
@@ -52,6 +55,7 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 		if _, err := entities.MergeAttributes(f.Run.Attributes, r.Data.Changes, r.AllowReserved); err != nil {
 			return nil, err
 		}
+	default: // the tables have said it all
 	}
 	return []entities.Event{e}, nil
 }

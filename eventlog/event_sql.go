@@ -45,6 +45,17 @@ func (p Payloads) columns() string {
 	return eventColumns + `, NULL::bytea AS payload`
 }
 
+// pageColumns are the columns of a list in the given order. Payloads beyond the one that fills the page are
+// left in the database, for they may be many times the page.
+func (p Payloads) pageColumns(order string) string {
+	if p == WithoutPayloads {
+		return p.columns()
+	}
+	return eventColumns + fmt.Sprintf(`, CASE WHEN coalesce(sum(octet_length(payload)) OVER (
+		ORDER BY seq %s ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < %d THEN payload END AS payload`,
+		order, maxPageBytes)
+}
+
 // EventPage is one page of a log.
 type EventPage struct {
 	Events []entities.Event
@@ -114,7 +125,7 @@ func (l *Log) eventsWhere(
 		where += fmt.Sprintf(` AND seq %s $%d`, after, len(args))
 	}
 	sql := fmt.Sprintf(`SELECT %s FROM events WHERE %s ORDER BY seq %s LIMIT %d`,
-		with.columns(), where, order, p.Limit+1)
+		with.pageColumns(order), where, order, p.Limit+1)
 	rows, err := l.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return EventPage{}, fmt.Errorf("list events: %w", err)

@@ -51,12 +51,14 @@ type Result struct {
 // and with [entities.ErrNotYet] on a step that is not due; then nothing was written.
 func (l *Log) Append(ctx context.Context, project entities.Project, r Request) (Result, error) {
 	now := l.now().UTC().Truncate(time.Millisecond)
+	r = r.exact()
 	if err := r.validate(now); err != nil {
 		return Result{}, err
 	}
 	var result Result
-	committed := func() {}
+	var committed func()
 	err := InTx(ctx, l.pool, func(tx pgx.Tx) error {
+		committed = func() {} // also that of an earlier try, which was rolled back
 		f, err := read(ctx, tx, project, r)
 		if err != nil {
 			return err

@@ -33,6 +33,21 @@ func (r Request) createsRun() bool {
 		r.Data.DeploymentID != "" && r.Data.WorkflowName != "" && len(r.Payload) > 0
 }
 
+// exact is the request with its times as all of the protocol sees them: whole milliseconds, UTC.
+func (r Request) exact() Request {
+	r.OccurredAt, r.Data.ResumeAt = exact(r.OccurredAt), exact(r.Data.ResumeAt)
+	r.Data.RetryAfter = exact(r.Data.RetryAfter)
+	return r
+}
+
+func exact(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	ms := t.UTC().Truncate(time.Millisecond)
+	return &ms
+}
+
 // validate checks everything about a request that does not depend on the run.
 func (r Request) validate(now time.Time) error {
 	required, ok := checks[r.Type]
@@ -42,18 +57,18 @@ func (r Request) validate(now time.Time) error {
 	if err := entities.ValidateID("run ID", string(r.RunID)); err != nil {
 		return err
 	}
-	if entities.KindOf(r.Type) != entities.KindRun {
+	if entities.KindOf(r.Type) != entities.KindRun || r.CorrelationID != "" {
 		if err := entities.ValidateID("correlation ID", r.CorrelationID); err != nil {
 			return err
 		}
+	}
+	if err := r.storable(); err != nil {
+		return err
 	}
 	for _, check := range required {
 		if err := check(r, now); err != nil {
 			return err
 		}
-	}
-	if r.createsRun() {
-		return creation(r, now)
 	}
 	return nil
 }
@@ -64,17 +79,17 @@ var checks = map[entities.EventType][]func(Request, time.Time) error{
 	entities.EventRunCreated:    {creation},
 	entities.EventRunStarted:    {},
 	entities.EventRunCompleted:  {},
-	entities.EventRunFailed:     {printable},
+	entities.EventRunFailed:     {},
 	entities.EventRunCancelled:  {},
 	entities.EventAttrSet:       {changes},
 	entities.EventStepCreated:   {stepName},
-	entities.EventStepStarted:   {printable},
-	entities.EventStepCompleted: {printable},
-	entities.EventStepFailed:    {printable},
-	entities.EventStepRetrying:  {printable},
+	entities.EventStepStarted:   {},
+	entities.EventStepCompleted: {},
+	entities.EventStepFailed:    {},
+	entities.EventStepRetrying:  {},
 	entities.EventHookCreated:   {token},
-	entities.EventHookReceived:  {printable},
-	entities.EventHookDisposed:  {printable},
+	entities.EventHookReceived:  {},
+	entities.EventHookDisposed:  {},
 	entities.EventWaitCreated:   {resumeAt},
 	entities.EventWaitCompleted: {},
 }
@@ -111,18 +126,28 @@ func changes(r Request, _ time.Time) error {
 	return nil
 }
 
-// printable refuses optional texts that Postgres could not store.
-func printable(r Request, _ time.Time) error {
-	for what, s := range map[string]string{
-		"stepName": r.Data.StepName, "workflowName": r.Data.WorkflowName,
-		"token": r.Data.Token, "errorCode": r.Data.ErrorCode,
+// storable refuses texts and times that Postgres could not store, in whichever field a client puts them.
+func (r Request) storable() error {
+	for _, text := range [...]struct{ what, value string }{
+		{"deploymentId", r.Data.DeploymentID},
+		{"workflowName", r.Data.WorkflowName},
+		{"stepName", r.Data.StepName},
+		{"token", r.Data.Token},
+		{"conflictingRunId", string(r.Data.ConflictingRunID)},
+		{"errorCode", r.Data.ErrorCode},
 	} {
-		if s == "" {
+		if text.value == "" {
 			continue
 		}
-		if err := entities.ValidateName(what, s); err != nil {
+		if err := entities.ValidateName(text.what, text.value); err != nil {
 			return err
 		}
 	}
-	return nil
+	for _, t := range [...]*time.Time{r.OccurredAt, r.Data.ResumeAt, r.Data.RetryAfter} {
+		if t != nil && (t.Year() < 1 || t.Year() > 9999) {
+			return entities.Invalid("a time is outside the years 1 to 9999")
+		}
+	}
+	_, err := entities.MergeAttributes(nil, r.Data.Changes, r.AllowReserved)
+	return err
 }

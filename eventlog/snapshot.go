@@ -83,6 +83,7 @@ func (s *Snapshot) applyToRun(e entities.Event) {
 	case entities.EventAttrSet:
 		// The merge was checked when the event was decided.
 		run.Attributes, _ = entities.MergeAttributes(run.Attributes, e.Data.Changes, true)
+	default: // run_created: see createRun
 	}
 }
 
@@ -119,6 +120,7 @@ func (s *Snapshot) applyToStep(e entities.Event) {
 		step.Status, step.ResultSeq, step.CompletedAt = entities.StepCompleted, e.Seq, &e.CreatedAt
 	case entities.EventStepFailed:
 		step.Status, step.ResultSeq, step.CompletedAt = entities.StepFailed, e.Seq, &e.CreatedAt
+	default: // not about steps
 	}
 	s.Steps[id] = step
 }
@@ -134,6 +136,7 @@ func (s *Snapshot) applyToHook(e entities.Event) {
 		}
 	case entities.EventHookDisposed:
 		delete(s.Hooks, id)
+	default: // what a hook receives, and a lost contest for a token, are in the log alone
 	}
 }
 
@@ -149,6 +152,7 @@ func (s *Snapshot) applyToWait(e entities.Event) {
 		}
 	case entities.EventWaitCompleted:
 		wait.Status, wait.CompletedAt = entities.WaitCompleted, &e.CreatedAt
+	default: // not about waits
 	}
 	s.Waits[id] = wait
 }

@@ -32,7 +32,7 @@ func NewStreams(pool *pgxpool.Pool, hub *Hub, now func() time.Time) *Streams {
 }
 
 // Write appends chunks to a stream. The stream begins with its first write; the run need not exist. What
-// is written after the close is ignored.
+// is written after the close is ignored. To write no chunks begins the stream, too.
 func (s *Streams) Write(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName, chunks [][]byte,
 ) error {
@@ -97,10 +97,10 @@ func (s *Streams) Chunks(
 	ctx context.Context, project entities.Project, name entities.StreamName, from int64, limit int,
 ) ([]entities.Chunk, entities.Stream, error) {
 	stream, err := s.Info(ctx, project, name)
-	if err != nil || stream.ID == 0 {
+	if err != nil || from >= stream.Chunks {
 		return nil, stream, err
 	}
-	chunks, err := entities.Chunks(ctx, s.pool, stream.ID, from, limit, maxPageBytes)
+	chunks, err := entities.Chunks(ctx, s.pool, stream.ID, max(0, from), limit, maxPageBytes)
 	return chunks, stream, err
 }
 

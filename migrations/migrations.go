@@ -46,17 +46,16 @@ func Up(ctx context.Context, dsn, schema string) error {
 	}
 	defer pool.Close()
 
-	conn, err := pool.Acquire(ctx)
+	// A session lock, not a transaction's: migrations run in transactions of their own, on connections of
+	// their own, and the pool may have just one. Disconnecting releases it.
+	conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	defer conn.Release()
-	// A session lock, not a transaction's: migrations run in transactions of their own. Losing the
-	// connection releases it.
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, lockID); err != nil {
 		return fmt.Errorf("lock migrations: %w", err)
 	}
-	defer func() { _, _ = conn.Exec(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock($1)`, lockID) }()
 
 	if _, err := conn.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+pgx.Identifier{schema}.Sanitize()); err != nil {
 		return fmt.Errorf("create schema: %w", err)

@@ -3,6 +3,7 @@ package queue
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -24,6 +25,10 @@ const (
 	maxBackoff   = 15 * time.Minute
 	// A deployment that is not registered is looked for again this often; registering it is faster.
 	unregisteredBackoff = time.Minute
+
+	// No delivery takes longer, however often its lease is extended. River keeps the tickets of processes
+	// that died for as long.
+	longestDelivery = 24 * time.Hour
 
 	settleTimeout = 10 * time.Second
 	maxReasonBody = 300
@@ -54,12 +59,12 @@ type deliverer struct {
 	*Worker
 }
 
-// Timeout is none: deliveries take as long as the function's lease lasts.
-func (*deliverer) Timeout(*river.Job[Ticket]) time.Duration { return -1 }
+// Timeout is far away: deliveries take as long as the function's lease lasts.
+func (*deliverer) Timeout(*river.Job[Ticket]) time.Duration { return longestDelivery }
 
 // Work claims the ticket's message and calls the function with it.
 func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
-	d, ok, err := claim(ctx, w.queue.pool, job.Args, "rh_"+ulid.Make().String())
+	d, ok, err := claim(ctx, w.queue.pool, job.Args, "rh_"+ulid.Make().String(), w.lease)
 	if err != nil || !ok {
 		return err
 	}
@@ -68,13 +73,13 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
 		return w.settle(ctx, d, unregisteredBackoff, 1, reason)
 	}
-	failure := w.post(ctx, d)
+	failure := w.call(ctx, d)
 	switch {
 	case failure == nil:
 		// Answered. The acknowledgement is a request of its own, and the only thing that counts
 		// (protocol §5.5): without one the lease runs out.
 		return nil
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.Canceled):
 		return w.settle(ctx, d, 0, 0, "server shut down during the delivery")
 	default:
 		w.logger.InfoContext(ctx, "delivery failed",
@@ -105,7 +110,38 @@ func backoff(deliveries int) time.Duration {
 	if deliveries < 11 { // 2^10 seconds is past the maximum
 		d = min(firstBackoff<<(deliveries-1), maxBackoff)
 	}
-	return d - rand.N(d/4)
+	return d - rand.N(d/4) //nolint:gosec // spreads retries; nobody gains by guessing it
+}
+
+var errLeaseOver = errors.New("broken off because its lease is over")
+
+// call calls the function for as long as the lease lasts: after that nobody waits for the answer, and a
+// function that never answers must not keep others from being called.
+func (w *deliverer) call(ctx context.Context, d delivery) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go w.watchLease(ctx, d.Lease, func() { end(errLeaseOver) })
+	err := w.post(ctx, d)
+	if err != nil && errors.Is(context.Cause(ctx), errLeaseOver) {
+		return errLeaseOver
+	}
+	return err
+}
+
+// watchLease calls over when the lease ran out, unless the context ends first.
+func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) {
+	for left := w.lease; left > 0; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(left):
+		}
+		var err error
+		if left, err = leaseLeft(ctx, w.queue.pool, handle); err != nil {
+			left = timerPoll // the database is away for now
+		}
+	}
+	over()
 }
 
 // post calls the function and returns why that counts as not delivered, if it does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,10 +60,10 @@ func (q *Queue) PutDeployment(ctx context.Context, project entities.Project, id,
 
 func validateURL(s string) error {
 	u, err := url.Parse(s)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {
 		return entities.Invalid("url %q is not an absolute http or https URL", s)
 	}
-	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+	if strings.ContainsAny(s, "?#") || u.User != nil {
 		return entities.Invalid("url %q has a query, a fragment or credentials; want a base URL", s)
 	}
 	return nil

@@ -14,8 +14,9 @@
 //	    └────────────────────────────────────┘     after too many deliveries
 //	           failed: due after the backoff
 //
-// A ticket has a number; only the newest can claim. A claim makes a fresh receipt handle; whoever
-// acknowledges, extends or gives back must show it, so a stale delivery can change nothing.
+// A ticket has a number, and a claim uses it up: of any number of tickets with it, one delivers. A claim
+// makes a fresh receipt handle; whoever acknowledges, extends or gives back must show it, so a stale
+// delivery can change nothing.
 //
 // All times are the database's, so processes whose clocks differ agree on what is due.
 package queue

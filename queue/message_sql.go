@@ -15,8 +15,7 @@ import (
 
 const (
 	firstTicket = 1
-	// ticketTime is how long a ticket may take to be used before it counts as lost. A ticket that was only
-	// slow does no harm then: its number is stale.
+	// ticketTime is how long a ticket may take to be used before it counts as lost, if none wait longer.
 	ticketTime = 30 * time.Second
 	// leaseTime is how long a delivery has the message to itself unless the function extends it.
 	leaseTime = 5 * time.Minute
@@ -55,7 +54,7 @@ func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string
 	}
 	_, err := tx.Exec(ctx, `
 		INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at, ticket)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, now() + $8, now() + $9, $10)`,
+		VALUES ($1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, now() + $9, $10)`,
 		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.ContentType, m.Body, m.Delay+m.Retention, due, ticket)
 	return wrap("insert message", err)
 }
@@ -76,16 +75,18 @@ type delivery struct {
 	URL string
 }
 
-// claim leases the message to the bearer of its newest ticket. It reports false when there is nothing to
-// deliver: the ticket is stale, or the message is gone or parked.
-func claim(ctx context.Context, pool *pgxpool.Pool, t Ticket, handle string) (delivery, bool, error) {
+// claim leases the message to the bearer of its ticket, and uses the ticket's number up. It reports false
+// when there is nothing to deliver: the number was used before, or the message is gone or parked.
+func claim(
+	ctx context.Context, pool *pgxpool.Pool, t Ticket, handle string, lease time.Duration,
+) (delivery, bool, error) {
 	rows, err := pool.Query(ctx, `
 		UPDATE messages m
-		SET lease = $3, delivery_count = delivery_count + 1, due_at = now() + $4
+		SET lease = $3, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $4
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND parked_at IS NULL
 		RETURNING id, topic, deployment_id, content_type, body, created_at, expires_at, due_at, lease, delivery_count,
 			coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url`,
-		t.MessageID, t.Number, handle, leaseTime)
+		t.MessageID, t.Number, handle, lease)
 	if err != nil {
 		return delivery{}, false, wrap("claim message", err)
 	}
@@ -134,8 +135,25 @@ func needLease(tag pgconn.CommandTag, err error) error {
 // dueBatch is how many messages one transaction hands tickets to.
 const dueBatch = 500
 
-// takeDue gives due messages their next ticket and parks those that had maxDeliveries; both lose their
-// lease. It returns the tickets to issue.
+// notAcknowledged is the last error of a message whose lease ran out.
+const notAcknowledged = "not acknowledged before the lease ran out"
+
+// leaseLeft is how long the lease goes on; not positive when it is over in whatever way.
+func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Duration, error) {
+	var d time.Duration
+	err := pool.QueryRow(ctx, `SELECT due_at - clock_timestamp() FROM messages WHERE lease = $1`, handle).Scan(&d)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	return d, wrap("look at lease", err)
+}
+
+// takeDue gives due messages a ticket and parks those that had maxDeliveries; both lose their lease. It
+// returns the tickets to issue.
+//
+// A message that is due because its ticket was not used gets one with the same number: if the first is not
+// lost but waits in a long queue, it keeps its place there. The longer that queue, the later they count as
+// lost, or else a backlog would make more tickets than it can work off.
 func takeDue(ctx context.Context, tx pgx.Tx, maxDeliveries int) ([]Ticket, error) {
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
@@ -143,13 +161,20 @@ func takeDue(ctx context.Context, tx pgx.Tx, maxDeliveries int) ([]Ticket, error
 			WHERE parked_at IS NULL AND due_at <= now()
 			ORDER BY due_at LIMIT $1
 			FOR UPDATE SKIP LOCKED
+		), longest AS (
+			SELECT greatest(now() - scheduled_at, '0') AS wait FROM river_job
+			WHERE state = 'available' AND queue = $4
+			ORDER BY priority, scheduled_at, id LIMIT 1
 		), moved AS (
 			UPDATE messages m
-			SET lease = '', ticket = ticket + 1, due_at = now() + $2, parked_at = CASE WHEN spent THEN now() END
+			SET lease = '', ticket = greatest(ticket, 1), parked_at = CASE WHEN spent THEN now() END,
+				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
+				last_error = CASE lease WHEN '' THEN last_error ELSE $5 END
 			FROM due WHERE m.id = due.id
 			RETURNING m.id, m.ticket, spent
 		)
-		SELECT id AS message_id, ticket AS number FROM moved WHERE NOT spent`, dueBatch, ticketTime, maxDeliveries)
+		SELECT id AS message_id, ticket AS number FROM moved WHERE NOT spent`,
+		dueBatch, ticketTime, maxDeliveries, riverQueue, notAcknowledged)
 	if err != nil {
 		return nil, wrap("take due messages", err)
 	}
@@ -168,11 +193,13 @@ func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
 	return d, wrap("look for due messages", err)
 }
 
-// forgetKeys deletes idempotency keys whose retention is over.
+// forgetKeys deletes idempotency keys whose retention is over; a little later, so that a transaction that
+// found a key alive finds it again.
 func forgetKeys(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, `
 		DELETE FROM message_keys WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM message_keys WHERE expires_at <= now() LIMIT 10000 FOR UPDATE SKIP LOCKED))`)
+			SELECT ctid FROM message_keys WHERE expires_at <= now() - interval '1 minute'
+			LIMIT 10000 FOR UPDATE SKIP LOCKED))`)
 	return wrap("forget idempotency keys", err)
 }
 

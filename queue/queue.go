@@ -153,7 +153,7 @@ func validate(m entities.Message) error {
 	if err := entities.ValidateName("topic", m.Topic); err != nil {
 		return err
 	}
-	if err := entities.ValidateName("deployment ID", m.DeploymentID); err != nil {
+	if err := entities.ValidateID("deployment ID", m.DeploymentID); err != nil {
 		return err
 	}
 	if m.RunID != "" {

@@ -34,7 +34,7 @@ func (q *Queue) Receive(
 		return Received{}, entities.Invalid("a visibility timeout of %s is not between 0 and %s", lease, MaxVisibility)
 	}
 	fail := func(err error) (Received, error) { return Received{}, fmt.Errorf("receive message %s: %w", id, err) }
-	// The ticket that is out becomes stale with the next number.
+	// The ticket that is out is used up, as by a delivery.
 	rows, err := q.pool.Query(ctx, `
 		UPDATE messages
 		SET lease = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5

@@ -46,13 +46,14 @@ type Worker struct {
 	logger  *slog.Logger
 	http    *http.Client
 	river   *river.Client[pgx.Tx]
+	lease   time.Duration // of each delivery at first
 	loops   sync.WaitGroup
 	stop    context.CancelFunc
 }
 
 // NewWorker makes a worker for the queue, whose tables are in the given schema.
 func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
-	w := &Worker{queue: q, options: o, logger: o.Logger, http: newDeliveryClient()}
+	w := &Worker{queue: q, options: o, logger: o.Logger, http: newDeliveryClient(), lease: leaseTime}
 	workers := river.NewWorkers()
 	if err := river.AddWorkerSafely(workers, &deliverer{Worker: w}); err != nil {
 		return nil, fmt.Errorf("add worker: %w", err)
@@ -106,6 +107,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 		defer cancel()
 		err = w.river.StopAndCancel(hard)
 	}
+	w.http.CloseIdleConnections()
 	if err != nil {
 		return fmt.Errorf("stop River: %w", err)
 	}

@@ -35,7 +35,8 @@ func startGuardian(pid int, f *folder) (*guardian, error) {
 	if f.temporary {
 		signal, remove = "QUIT", f.dir
 	}
-	cmd := exec.Command("/bin/sh", "-c", guardianScript, "stepwell-guardian", strconv.Itoa(pid), signal, remove) //nolint:gosec // our own script, its arguments quoted
+	args := []string{"-c", guardianScript, "stepwell-guardian", strconv.Itoa(pid), signal, remove}
+	cmd := exec.Command("/bin/sh", args...) //nolint:gosec // our own script, its arguments quoted
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	input, err := cmd.StdinPipe()

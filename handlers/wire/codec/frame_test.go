@@ -92,6 +92,8 @@ func TestReadFrameLarge(t *testing.T) {
 
 // TestReadFrameAllocatesAsItReads ensures that a huge announcement alone costs nothing. Not parallel: it counts
 // allocated bytes.
+//
+//nolint:paralleltest // it counts what the process allocates
 func TestReadFrameAllocatesAsItReads(t *testing.T) {
 	in := "\x00\x00\x00\x01\xa0\x7f\xff\xff\xffabc"
 	var before, after runtime.MemStats

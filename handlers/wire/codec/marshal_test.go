@@ -72,6 +72,7 @@ func emissions(t testing.TB) []emission {
 	}
 }
 
+//nolint:paralleltest // with -update it writes the file that the others read
 func TestMarshal(t *testing.T) {
 	vs := loadVectors(t)
 	var emitted []string

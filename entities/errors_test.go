@@ -1,0 +1,81 @@
+package entities
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sentinels are all that a caller may compare with.
+var sentinels = []error{
+	ErrInvalid, ErrConflict, ErrRunEnded, ErrNotYet, ErrRunNotFound, ErrStepNotFound, ErrHookNotFound,
+	ErrWaitNotFound, ErrEventNotFound, ErrDeploymentNotFound, ErrLeaseNotFound, ErrMessageNotFound,
+}
+
+func TestEachErrorIsExactlyItsSentinel(t *testing.T) {
+	t.Parallel()
+	refusal := func(kind string, r Refusal) error {
+		return &TransitionError{Kind: kind, ID: "the_id", Status: "some", Event: EventStepStarted, Refusal: r}
+	}
+	tests := map[string]struct {
+		err  error
+		want error // nil: none of them
+	}{
+		"conflict":      {refusal(KindStep, Conflict), ErrConflict},
+		"ended":         {refusal(KindStep, Ended), ErrRunEnded},
+		"missing run":   {refusal(KindRun, Missing), ErrRunNotFound},
+		"missing step":  {refusal(KindStep, Missing), ErrStepNotFound},
+		"missing hook":  {refusal(KindHook, Missing), ErrHookNotFound},
+		"missing wait":  {refusal(KindWait, Missing), ErrWaitNotFound},
+		"repeat":        {refusal(KindRun, Repeat), nil},
+		"not yet":       {&NotYetError{StepID: "step_1", RetryAfter: time.Second}, ErrNotYet},
+		"invalid":       {Invalid("%d is odd", 3), ErrInvalid},
+		"unknown kinds": {refusal("ghost", Missing), nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wrapped := fmt.Errorf("append: %w", test.err)
+			for _, sentinel := range sentinels {
+				if got, want := errors.Is(wrapped, sentinel), sentinel == test.want; got != want { //nolint:errorlint // which sentinel it is, not what it wraps
+					t.Errorf("errors.Is(err, %q) = %t, want %t", sentinel, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestErrorTextsNameWhatTheReaderNeeds(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		err  error
+		want []string
+	}{
+		"conflict": {
+			&TransitionError{Kind: KindStep, ID: "step_1", Status: "failed", Event: EventStepCompleted, Refusal: Conflict},
+			[]string{"step_1", "step_completed", "failed"},
+		},
+		"ended": {
+			&TransitionError{Kind: KindRun, ID: "wrun_1", Status: "failed", Event: EventRunStarted, Refusal: Ended},
+			[]string{"wrun_1", "run_started", "ended"},
+		},
+		"missing": {
+			&TransitionError{Kind: KindHook, ID: "hook_1", Event: EventHookReceived, Refusal: Missing},
+			[]string{"hook hook_1", "not found"},
+		},
+		"not yet": {&NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, []string{"step_1", "1.5s"}},
+		"invalid": {Invalid("%d is odd", 3), []string{"3 is odd"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, want := range test.want {
+				if got := test.err.Error(); !strings.Contains(got, want) {
+					t.Errorf("got %q, want %q in it", got, want)
+				}
+			}
+		})
+	}
+}

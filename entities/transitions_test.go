@@ -1,0 +1,231 @@
+package entities
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The statuses and events of each kind, in the order of the golden files. They are repeated from the
+// source on purpose: a status or event that a table leaves out must not vanish from the tests with it.
+var (
+	runStatuses  = []RunStatus{RunNone, RunPending, RunRunning, RunCompleted, RunFailed, RunCancelled}
+	stepStatuses = []StepStatus{StepNone, StepPending, StepRunning, StepCompleted, StepFailed}
+	hookStatuses = []HookStatus{HookNone, HookActive, HookDisposed}
+	waitStatuses = []WaitStatus{WaitNone, WaitWaiting, WaitCompleted}
+
+	runEvents = []EventType{
+		EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventAttrSet,
+	}
+	stepEvents = []EventType{
+		EventStepCreated, EventStepStarted, EventStepCompleted, EventStepFailed, EventStepRetrying,
+	}
+	hookEvents = []EventType{EventHookCreated, EventHookReceived, EventHookDisposed, EventHookConflict}
+	waitEvents = []EventType{EventWaitCreated, EventWaitCompleted}
+)
+
+// chart is a table without its type of status.
+type chart struct {
+	kind     string
+	statuses []string
+	events   []EventType
+	table    map[EventType]map[string]Cell[string]
+	next     func(status string, event EventType) (string, error)
+}
+
+func chartOf[S ~string](kind string, t Table[S], statuses []S, events []EventType) chart {
+	c := chart{kind: kind, events: events, table: map[EventType]map[string]Cell[string]{}}
+	for _, s := range statuses {
+		c.statuses = append(c.statuses, string(s))
+	}
+	for event, row := range t {
+		c.table[event] = map[string]Cell[string]{}
+		for status, cell := range row {
+			c.table[event][string(status)] = Cell[string]{To: string(cell.To), No: cell.No}
+		}
+	}
+	c.next = func(status string, event EventType) (string, error) {
+		to, err := t.Next(kind, "the_id", S(status), event)
+		return string(to), err
+	}
+	return c
+}
+
+// charts are all tables, by the names of their golden files.
+func charts() map[string]chart {
+	return map[string]chart{
+		"runs":            chartOf(KindRun, Runs, runStatuses, runEvents),
+		"steps":           chartOf(KindStep, Steps, stepStatuses, stepEvents),
+		"steps_after_end": chartOf(KindStep, StepsAfterEnd, stepStatuses, stepEvents),
+		"hooks":           chartOf(KindHook, Hooks, hookStatuses, hookEvents),
+		"hooks_after_end": chartOf(KindHook, HooksAfterEnd, hookStatuses, hookEvents),
+		"waits":           chartOf(KindWait, Waits, waitStatuses, waitEvents),
+		"waits_after_end": chartOf(KindWait, WaitsAfterEnd, waitStatuses, waitEvents),
+	}
+}
+
+// markdown draws the chart: an arrow leads to a status, a word is a refusal.
+func (c chart) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| event \\ status | %s |\n", strings.Join(c.statuses, " | "))
+	fmt.Fprintf(&b, "|---|%s\n", strings.Repeat("---|", len(c.statuses)))
+	for _, event := range c.events {
+		fmt.Fprintf(&b, "| %s |", event)
+		for _, status := range c.statuses {
+			to, err := c.next(status, event)
+			var refused *TransitionError
+			if errors.As(err, &refused) {
+				fmt.Fprintf(&b, " %s |", refused.Refusal)
+			} else if err != nil {
+				fmt.Fprintf(&b, " ERROR: %v |", err)
+			} else {
+				fmt.Fprintf(&b, " → %s |", to)
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func TestTransitionsAreThoseOfTheGoldenFiles(t *testing.T) {
+	t.Parallel()
+	for name, c := range charts() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, got := filepath.Join("testdata", name+".md"), c.markdown()
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("%s differs; if the rule is meant to change, run with -update (-want +got):\n%s", file, diff)
+			}
+		})
+	}
+}
+
+func TestTransitionTablesAreTotal(t *testing.T) {
+	t.Parallel()
+	for name, c := range charts() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, want := len(c.table), len(c.events); got != want {
+				t.Errorf("the table has %d events, want %d", got, want)
+			}
+			for _, event := range c.events {
+				row := c.table[event]
+				if got, want := len(row), len(c.statuses); got != want {
+					t.Errorf("%s has %d statuses, want %d", event, got, want)
+				}
+				for _, status := range c.statuses {
+					cell, ok := row[status]
+					if !ok {
+						t.Errorf("no cell for %s in status %s", event, status)
+					}
+					if (cell.To == "") == (cell.No == "") {
+						t.Errorf("%s in status %s: got To %q and No %q, want exactly one", event, status, cell.To, cell.No)
+					}
+					if cell.To != "" && (cell.To == "none" || !slices.Contains(c.statuses, cell.To)) {
+						t.Errorf("%s in status %s leads to %q, which is no status of a %s", event, status, cell.To, c.kind)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestI3TerminalStatusesHaveNoWayOut(t *testing.T) {
+	t.Parallel()
+	terminal := map[string][]string{
+		KindRun:  {"completed", "failed", "cancelled"},
+		KindStep: {"completed", "failed"},
+		KindHook: {"disposed"},
+		KindWait: {"completed"},
+	}
+	for name, c := range charts() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for event, row := range c.table {
+				for _, status := range terminal[c.kind] {
+					// The one documented exception, which does not leave the status either.
+					if event == EventRunCancelled && status == "cancelled" {
+						if got := row[status].To; got != "cancelled" {
+							t.Errorf("run_cancelled in status cancelled leads to %q, want cancelled", got)
+						}
+						continue
+					}
+					if cell := row[status]; cell.No == "" {
+						t.Errorf("%s leads out of %s to %s", event, status, cell.To)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestNothingBeginsAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"steps_after_end", "hooks_after_end", "waits_after_end"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := charts()[name]
+			for event, row := range c.table {
+				for status, cell := range row {
+					if cell.No == "" && status != "running" {
+						t.Errorf("%s moves a %s from %s to %s: only a running step may go on", event, c.kind, status, cell.To)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestEndedIsWhatHasNoWayOutOfARun(t *testing.T) {
+	t.Parallel()
+	want := map[RunStatus]bool{RunCompleted: true, RunFailed: true, RunCancelled: true}
+	for _, s := range runStatuses {
+		if got := s.Ended(); got != want[s] {
+			t.Errorf("%s.Ended() = %t, want %t", s, got, want[s])
+		}
+	}
+}
+
+func TestNextSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	t.Run("an event of another kind is invalid", func(t *testing.T) {
+		t.Parallel()
+		_, err := Steps.Next(KindStep, "step_1", StepPending, EventRunStarted)
+		wantInvalid(t, err, false)
+	})
+	t.Run("an unknown status is an error and no move", func(t *testing.T) {
+		t.Parallel()
+		got, err := Steps.Next(KindStep, "step_1", "odd", EventStepStarted)
+		if err == nil || got != "odd" {
+			t.Errorf("got %q and error %v, want the status unmoved and an error", got, err)
+		}
+	})
+	t.Run("a refusal names everything", func(t *testing.T) {
+		t.Parallel()
+		got, err := Steps.Next(KindStep, "step_1", StepFailed, EventStepCompleted)
+		if got != StepFailed {
+			t.Errorf("got status %q, want it unmoved", got)
+		}
+		want := &TransitionError{
+			Kind: KindStep, ID: "step_1", Status: "failed", Event: EventStepCompleted, Refusal: Conflict,
+		}
+		if diff := cmp.Diff(error(want), err); diff != "" {
+			t.Errorf("error differs (-want +got):\n%s", diff)
+		}
+	})
+}

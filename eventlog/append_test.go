@@ -1,0 +1,296 @@
+package eventlog
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+func TestATokenIsFreeAtOnceAfterItsHook(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ends := map[string]entities.EventType{
+		"disposed": "hook_disposed", "run completed": "run_completed", "run failed": "run_failed",
+		"run cancelled": "run_cancelled",
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, second := f.run(t, started), f.run(t, started)
+			token := "token of " + string(first)
+			f.must(t, hookCreated(first, "hook_1", token))
+			if got := f.must(t, hookCreated(second, "hook_1", token)); got.Event.Type != entities.EventHookConflict {
+				t.Fatalf("while it is held: got %s, want hook_conflict", got.Event.Type)
+			} else if got.Hook != nil {
+				t.Errorf("a hook_conflict came with a hook: %+v", got.Hook)
+			}
+			ask := onRun(first, end)
+			if end == entities.EventHookDisposed {
+				ask = on(first, end, "hook_1")
+			}
+			f.must(t, ask)
+			if _, err := entities.HookByToken(t.Context(), f.pool, home, token); !errors.Is(err, entities.ErrHookNotFound) {
+				t.Errorf("the token still has a hook: error %v", err)
+			}
+			if got := f.must(t, hookCreated(second, "hook_2", token)); got.Event.Type != entities.EventHookCreated {
+				t.Errorf("after its hook: got %s, want hook_created", got.Event.Type)
+			}
+			hook, err := entities.HookByToken(t.Context(), f.pool, home, token)
+			if err != nil || hook.RunID != second || hook.ID != "hook_2" {
+				t.Errorf("the token belongs to %+v, %v", hook, err)
+			}
+		})
+	}
+}
+
+func TestAStepThatIsNotDueIsToldWhen(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	retrying := step("step_retrying")
+	retrying.Data.RetryAfter = ptr(day.Add(90 * time.Second))
+	id := f.run(t, started, step("step_created"), step("step_started"), retrying)
+	f.clock.move(30 * time.Second)
+	_, err := f.Append(t.Context(), home, on(id, "step_started", "step_1"))
+	var early *entities.NotYetError
+	if !errors.As(err, &early) || early.RetryAfter != time.Minute {
+		t.Errorf("got error %v, want to be told to come back in a minute", err)
+	}
+	f.clock.move(time.Minute)
+	got := f.must(t, on(id, "step_started", "step_1"))
+	if got.Step.Attempt != 2 || got.Step.RetryAfter != nil {
+		t.Errorf("got attempt %d, retry after %v, want 2 and none", got.Step.Attempt, got.Step.RetryAfter)
+	}
+}
+
+func TestI10PayloadsComeBackAsTheyWere(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	large := make([]byte, 1<<20)
+	if _, err := rand.Read(large); err != nil {
+		t.Fatal(err)
+	}
+	payloads := map[string][]byte{
+		"every byte": all, "1 MiB": large, "1 MiB of one byte": bytes.Repeat([]byte{0}, 1<<20), "a NUL": {0}, "none": nil,
+		"JSON with odd spaces": []byte("{ \"a\" :1,\r\n\"a\":2 }"), "not UTF-8": {0xff, 0xfe}, "a backslash": []byte(`\x41`),
+	}
+	for name, payload := range payloads {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			id := f.run(t, started, hook("hook_created"))
+			r := on(id, "hook_received", "hook_1")
+			r.Payload, r.Extra = payload, payload
+			appended := f.must(t, r).Event
+			page, err := f.EventsByCorrelation(t.Context(), home, id, "hook_1", entities.Page{Limit: 10}, WithPayloads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := Position{id, appended.Seq}
+			several, err := f.EventsAt(t.Context(), []Position{at}, WithPayloads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			one, err := f.Event(t.Context(), home, id, appended.Seq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for from, got := range map[string]entities.Event{
+				"the answer": *appended, "Events": f.events(t, id)[appended.Seq-1], "Event": one, "EventsAt": several[at],
+				"EventsByCorrelation": page.Events[len(page.Events)-1],
+			} {
+				if !bytes.Equal(got.Payload, payload) || !bytes.Equal(got.Extra, payload) {
+					t.Errorf("%s: payload or extra came back different", from)
+				}
+				if (got.Payload == nil) != (payload == nil) {
+					t.Errorf("%s: got nil %t, want %t", from, got.Payload == nil, payload == nil)
+				}
+			}
+		})
+	}
+}
+
+func TestPayloadsAreLeftOutWhenAsked(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := runCreated(newRunID())
+	r.Extra = []byte{0xa0}
+	f.must(t, r)
+	page, err := f.Events(t.Context(), home, r.RunID, entities.Page{Limit: 10}, WithoutPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := Position{r.RunID, 1}
+	several, err := f.EventsAt(t.Context(), []Position{at, {r.RunID, 2}, {"wrun_none", 1}}, WithoutPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(several) != 1 {
+		t.Errorf("EventsAt found %d events, want 1", len(several))
+	}
+	for from, got := range map[string]entities.Event{"Events": page.Events[0], "EventsAt": several[at]} {
+		if got.Payload != nil {
+			t.Errorf("%s brought the payload", from)
+		}
+		if diff := cmp.Diff(r.Extra, got.Extra); diff != "" {
+			t.Errorf("%s: extra differs (-want +got):\n%s", from, diff)
+		}
+		if diff := cmp.Diff(r.Data, got.Data); diff != "" {
+			t.Errorf("%s: data differs (-want +got):\n%s", from, diff)
+		}
+	}
+}
+
+func TestTimeNeverGoesBackInALog(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, started)
+	f.clock.move(-time.Hour)
+	for _, r := range []Request{step("step_created"), step("step_started"), step("step_completed")} {
+		r.RunID = id
+		f.must(t, r)
+	}
+	f.clock.move(2 * time.Hour)
+	f.must(t, onRun(id, "run_completed"))
+	var got []time.Time
+	for _, e := range f.events(t, id) {
+		got = append(got, e.CreatedAt)
+	}
+	want := []time.Time{day, day, day, day, day, day.Add(time.Hour)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("times differ (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(fold(f.events(t, id)), f.rows(t, id)); diff != "" {
+		t.Errorf("rows are not the fold of the log (-fold +rows):\n%s", diff)
+	}
+}
+
+func TestAllTimesAreWholeMillisecondsUTC(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	east := time.FixedZone("east", 9*3600)
+	f.clock.at = day.Add(123456789 * time.Nanosecond).In(east)
+	fine := ptr(day.Add(time.Hour + 987654321*time.Nanosecond).In(east))
+	cut := day.Add(time.Hour + 987*time.Millisecond)
+	id := newRunID()
+	creation := runCreated(id)
+	creation.OccurredAt = fine
+	sleeping, retrying := on(id, "wait_created", "wait_1"), on(id, "step_retrying", "step_1")
+	sleeping.Data.ResumeAt, retrying.Data.RetryAfter = fine, fine
+	for _, r := range []Request{
+		creation, onRun(id, "run_started"), on(id, "step_created", "step_1"), on(id, "step_started", "step_1"), retrying,
+		sleeping, on(id, "wait_completed", "wait_1"), on(id, "hook_created", "hook_1"), on(id, "step_failed", "step_1"),
+	} {
+		result := f.must(t, r)
+		checkTimes(t, "the answer's event", map[string]*time.Time{
+			"createdAt": &result.Event.CreatedAt, "occurredAt": result.Event.OccurredAt,
+			"resumeAt": result.Event.Data.ResumeAt, "retryAfter": result.Event.Data.RetryAfter,
+		})
+	}
+	for _, e := range f.events(t, id) {
+		checkTimes(t, string(e.Type), map[string]*time.Time{
+			"createdAt": &e.CreatedAt, "occurredAt": e.OccurredAt, "resumeAt": e.Data.ResumeAt, "retryAfter": e.Data.RetryAfter,
+		})
+	}
+	rows := f.rows(t, id)
+	step, hook, wait, run := rows.Steps["step_1"], rows.Hooks["hook_1"], rows.Waits["wait_1"], rows.Run
+	checkTimes(t, "run", map[string]*time.Time{
+		"createdAt": &run.CreatedAt, "updatedAt": &run.UpdatedAt, "startedAt": run.StartedAt,
+	})
+	checkTimes(t, "step", map[string]*time.Time{
+		"createdAt": &step.CreatedAt, "updatedAt": &step.UpdatedAt, "startedAt": step.StartedAt,
+		"completedAt": step.CompletedAt, "retryAfter": step.RetryAfter,
+	})
+	checkTimes(t, "hook", map[string]*time.Time{"createdAt": &hook.CreatedAt})
+	checkTimes(t, "wait", map[string]*time.Time{
+		"createdAt": &wait.CreatedAt, "updatedAt": &wait.UpdatedAt, "completedAt": wait.CompletedAt, "resumeAt": wait.ResumeAt,
+	})
+	for what, got := range map[string]*time.Time{
+		"retry": step.RetryAfter, "resume": wait.ResumeAt, "occurred": f.events(t, id)[0].OccurredAt,
+	} {
+		if got == nil || !got.Equal(cut) {
+			t.Errorf("%s: got %v, want %s", what, got, cut)
+		}
+	}
+	if got, want := run.CreatedAt, day.Add(123*time.Millisecond); !got.Equal(want) {
+		t.Errorf("the run was created at %s, want %s", got, want)
+	}
+}
+
+// checkTimes fails the test for each time that is not whole milliseconds in UTC. Nil ones do not count.
+func checkTimes(t *testing.T, what string, times map[string]*time.Time) {
+	t.Helper()
+	for name, at := range times {
+		if at == nil {
+			continue
+		}
+		if at.Location() != time.UTC || !at.Equal(at.Truncate(time.Millisecond)) {
+			t.Errorf("%s: %s is %v", what, name, at)
+		}
+	}
+}
+
+func TestStartedAtNeverChanges(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.clock.move(5 * time.Millisecond)
+	id := f.run(t, started)
+	for _, event := range []entities.EventType{"run_started", "run_started", "run_completed"} {
+		f.clock.move(time.Second)
+		result := f.must(t, onRun(id, event))
+		if got, want := result.Run.StartedAt, day.Add(5*time.Millisecond); got == nil || !got.Equal(want) {
+			t.Errorf("after %s: started at %v, want %s", event, got, want)
+		}
+	}
+}
+
+func TestARepeatedRunStartedAnswersTheRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, started)
+	got := f.must(t, onRun(id, "run_started"))
+	if got.Event != nil {
+		t.Errorf("got event %+v, want none (3.5)", got.Event)
+	}
+	if diff := cmp.Diff(*f.rows(t, id).Run, got.Run); diff != "" {
+		t.Errorf("run differs (-row +answer):\n%s", diff)
+	}
+}
+
+func TestADayOldRunStillStarts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t)
+	f.clock.move(30 * 24 * time.Hour) // its message was delayed, or its function down
+	if got := f.must(t, runRepaired(id)); got.Run.Status != entities.RunRunning {
+		t.Errorf("the run is %s, want running", got.Run.Status)
+	}
+	f.clock.move(30 * 24 * time.Hour)
+	if got := f.must(t, runRepaired(id)); got.Event != nil {
+		t.Errorf("got event %s, want none", got.Event.Type)
+	}
+}
+
+func TestAnInvalidRequestWritesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	old := runCreated("wrun_01ARZ3NDEKTSV4RRFFQ69G5FAV")
+	f.refused(t, old, entities.ErrInvalid)
+	if got := f.rows(t, old.RunID); got.Run != nil {
+		t.Errorf("the run is there: %+v", got.Run)
+	}
+	id := f.run(t)
+	f.refused(t, on(id, "hook_conflict", "hook_1"), entities.ErrInvalid)
+	f.refused(t, on(id, "step_created", ""), entities.ErrInvalid)
+	if got := len(f.events(t, id)); got != 1 {
+		t.Errorf("the log has %d events, want 1", got)
+	}
+}

@@ -1,0 +1,176 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// messages are what a request sends along.
+var messages = []entities.Message{{Project: home, Topic: "t", DeploymentID: "dpl_1", Body: []byte("hello")}}
+
+var errBroken = errors.New("the queue is broken")
+
+func TestAFailingLastStepLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, _ []entities.Message) (func(), error) {
+		// The events are there already, for this transaction only.
+		var n int
+		if err := tx.QueryRow(ctx, `SELECT count(*) FROM events`).Scan(&n); err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return nil, errors.New("the queue came before the events")
+		}
+		return nil, errBroken
+	}))
+	full := []Request{
+		started, step("step_created"), step("step_started"), hookCreated(theRun, "hook_1", "T"), sleep("wait_created"),
+	}
+	id := f.run(t, full...)
+	for _, ask := range []Request{
+		step("step_completed"), on(id, "step_created", "step_2"), hook("hook_received"), hook("hook_disposed"),
+		hookCreated(id, "hook_2", "U"), hookCreated(id, "hook_3", "T"), sleep("wait_completed"), on(id, "attr_set", "attr_1"),
+		completed, failed, cancelled,
+	} {
+		t.Run(string(ask.Type)+" "+ask.CorrelationID, func(t *testing.T) {
+			// Not in parallel: all look at the same run.
+			before, log := f.rows(t, id), f.events(t, id)
+			ask = retold(ask, id)
+			ask.Messages = messages
+			result, err := broken.Append(t.Context(), home, ask)
+			if !errors.Is(err, errBroken) || result.Event != nil {
+				t.Errorf("got event %v and error %v, want none and that of the queue", result.Event, err)
+			}
+			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
+				t.Errorf("rows changed (-before +after):\n%s", diff)
+			}
+			if diff := cmp.Diff(log, f.events(t, id)); diff != "" {
+				t.Errorf("the log changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+	t.Run("the next append gets the position", func(t *testing.T) {
+		want := int64(len(full) + 2)
+		if got := f.must(t, on(id, "hook_received", "hook_1")).Event.Seq; got != want {
+			t.Errorf("got position %d, want %d", got, want)
+		}
+	})
+	t.Run("run_created", func(t *testing.T) {
+		for _, ask := range []Request{runCreated(newRunID()), runRepaired(newRunID())} {
+			ask.Messages = messages
+			if _, err := broken.Append(t.Context(), home, ask); !errors.Is(err, errBroken) {
+				t.Errorf("%s: got error %v, want that of the queue", ask.Type, err)
+			}
+			if got := f.rows(t, ask.RunID); got.Run != nil {
+				t.Errorf("%s: the run is there: %+v", ask.Type, got.Run)
+			}
+		}
+	})
+}
+
+// TestAFailingReleaseLeavesTheRunAlive breaks the statements that come last when a run ends.
+func TestAFailingReleaseLeavesTheRunAlive(t *testing.T) {
+	t.Parallel()
+	for _, table := range []string{"hooks", "waits"} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			id := f.run(t, started, step("step_created"), hook("hook_created"), sleep("wait_created"))
+			if _, err := f.pool.Exec(t.Context(), `
+				CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''refused''; END'`); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.pool.Exec(t.Context(),
+				`CREATE TRIGGER refuse BEFORE DELETE ON `+table+` FOR EACH ROW EXECUTE FUNCTION refuse()`); err != nil {
+				t.Fatal(err)
+			}
+			before, log := f.rows(t, id), f.events(t, id)
+			var pg *pgconn.PgError
+			if _, err := f.Append(t.Context(), home, onRun(id, "run_completed")); !errors.As(err, &pg) {
+				t.Fatalf("got error %v, want that of the trigger", err)
+			}
+			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
+				t.Errorf("rows changed (-before +after):\n%s", diff)
+			}
+			if diff := cmp.Diff(log, f.events(t, id)); diff != "" {
+				t.Errorf("the log changed (-before +after):\n%s", diff)
+			}
+			if _, err := f.pool.Exec(t.Context(), `DROP TRIGGER refuse ON `+table); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := f.must(t, onRun(id, "run_completed")).Event.Seq, int64(len(log)+1); got != want {
+				t.Errorf("the end is at %d, want %d", got, want)
+			}
+		})
+	}
+}
+
+func TestMessagesGoExactlyWithTheirEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var sent []entities.Message
+	var told []string // in order: what the queue was asked, and when it was told of the commit
+	log := f.with(queueFunc(func(_ context.Context, _ pgx.Tx, m []entities.Message) (func(), error) {
+		sent, told = append(sent, m...), append(told, "enqueue")
+		return func() { told = append(told, "committed") }, nil
+	}))
+	id := f.run(t)
+	ask := func(r Request) error {
+		r.RunID, r.Messages = id, messages
+		_, err := log.Append(t.Context(), home, r)
+		return err
+	}
+	if err := ask(started); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(messages, sent); diff != "" {
+		t.Errorf("messages differ (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"enqueue", "committed"}, told); diff != "" {
+		t.Errorf("the queue heard something else (-want +got):\n%s", diff)
+	}
+	sent, told = nil, nil
+	if err := ask(created); !errors.Is(err, entities.ErrConflict) {
+		t.Errorf("got error %v, want ErrConflict", err)
+	}
+	if err := ask(started); err != nil { // already so
+		t.Error(err)
+	}
+	if sent != nil || told != nil {
+		t.Errorf("the queue heard %v although nothing was appended", told)
+	}
+	t.Run("an append without messages does not bother the queue", func(t *testing.T) {
+		if _, err := log.Append(t.Context(), home, onRun(id, "run_completed")); err != nil {
+			t.Fatal(err)
+		}
+		if told != nil {
+			t.Errorf("the queue heard %v", told)
+		}
+	})
+}
+
+func TestNothingIsPromisedBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t)
+	var seen int
+	log := f.with(queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(), error) {
+		return func() { seen = len(f.events(t, id)) }, nil // through another connection (I8)
+	}))
+	r := onRun(id, "run_started")
+	r.Messages = messages
+	if _, err := log.Append(t.Context(), home, r); err != nil {
+		t.Fatal(err)
+	}
+	if seen != 2 {
+		t.Errorf("when the queue was told of the commit, others saw %d events, want 2", seen)
+	}
+}

@@ -1,0 +1,266 @@
+package eventlog
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// tb is what the helpers need of a test. A *rapid.T is one, too.
+type tb interface {
+	Helper()
+	Context() context.Context
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+const (
+	home     entities.Project = "home"
+	stranger entities.Project = "stranger"
+)
+
+// day is when the tests take place.
+var day = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+
+// ptr is the address of a copy of v.
+func ptr[T any](v T) *T { return &v }
+
+// clock stands still until it is moved.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+// noQueue is an Enqueuer that takes anything and does nothing.
+type noQueue struct{}
+
+func (noQueue) Enqueue(context.Context, pgx.Tx, []entities.Message) (func(), error) {
+	return func() {}, nil
+}
+
+// queueFunc is a function as an Enqueuer.
+type queueFunc func(context.Context, pgx.Tx, []entities.Message) (func(), error)
+
+func (f queueFunc) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (func(), error) {
+	return f(ctx, tx, messages)
+}
+
+// fixture is a log on a database of its own.
+type fixture struct {
+	*Log
+	clock *clock
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	c := &clock{at: day}
+	return &fixture{Log: New(openPool(t, testdb.New(t)), noQueue{}, c.now), clock: c}
+}
+
+func openPool(t *testing.T, dsn string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// with is the same log with another queue.
+func (f *fixture) with(q Enqueuer) *Log { return New(f.pool, q, f.clock.now) }
+
+// newRunID is the ID of a run that begins today.
+func newRunID() entities.RunID {
+	return entities.RunID("wrun_" + ulid.MustNew(ulid.Timestamp(day), rand.Reader).String())
+}
+
+// The requests of the tests. Each is the least of its kind.
+
+func runCreated(id entities.RunID) Request {
+	return Request{
+		RunID: id, Type: entities.EventRunCreated, SpecVersion: 3, Payload: []byte("input"),
+		Data: entities.EventData{DeploymentID: "dpl_1", WorkflowName: "order"},
+	}
+}
+
+// runRepaired is a run_started that can create its run.
+func runRepaired(id entities.RunID) Request {
+	r := runCreated(id)
+	r.Type = entities.EventRunStarted
+	return r
+}
+
+func onRun(id entities.RunID, event entities.EventType) Request {
+	return Request{RunID: id, Type: event, SpecVersion: 3}
+}
+
+func on(id entities.RunID, event entities.EventType, correlationID string) Request {
+	r := Request{RunID: id, Type: event, CorrelationID: correlationID, SpecVersion: 3}
+	switch event {
+	case entities.EventStepCreated:
+		r.Data.StepName, r.Payload = "charge", []byte("step input")
+	case entities.EventHookCreated:
+		r.Data.Token = "token of " + string(id) + " " + correlationID
+	case entities.EventWaitCreated:
+		r.Data.ResumeAt = ptr(day.Add(time.Hour))
+	case entities.EventAttrSet:
+		r.Data.Changes = []entities.AttributeChange{{Key: "k", Value: ptr("v")}}
+	default: // the others need nothing
+	}
+	return r
+}
+
+func hookCreated(id entities.RunID, hookID, token string) Request {
+	r := on(id, entities.EventHookCreated, hookID)
+	r.Data.Token = token
+	return r
+}
+
+// must appends and fails the test if that is refused.
+func (f *fixture) must(t tb, r Request) Result {
+	t.Helper()
+	result, err := f.Append(t.Context(), home, r)
+	if err != nil {
+		t.Fatalf("append %s %s: %v", r.Type, r.CorrelationID, err)
+	}
+	return result
+}
+
+// run makes a run that has come as far as the events say.
+func (f *fixture) run(t tb, events ...Request) entities.RunID {
+	t.Helper()
+	id := newRunID()
+	f.must(t, runCreated(id))
+	for _, r := range events {
+		r = retold(r, id)
+		if got := f.must(t, r); got.Event == nil || got.Event.Type != r.Type {
+			t.Fatalf("%s became %+v", r.Type, got.Event)
+		}
+	}
+	return id
+}
+
+// retold is a request of the run of the stories for another run, with a token of its own unless it has a
+// special one.
+func retold(r Request, id entities.RunID) Request {
+	if r.Data.Token == on(theRun, r.Type, r.CorrelationID).Data.Token {
+		r.Data.Token = on(id, r.Type, r.CorrelationID).Data.Token
+	}
+	r.RunID = id
+	return r
+}
+
+// refused appends and fails the test unless that is refused with the error.
+func (f *fixture) refused(t tb, r Request, want error) {
+	t.Helper()
+	result, err := f.Append(t.Context(), home, r)
+	if !errors.Is(err, want) {
+		t.Errorf("append %s %s: got error %v, want %v", r.Type, r.CorrelationID, err, want)
+	}
+	if result.Event != nil {
+		t.Errorf("append %s %s: got event %s beside the error", r.Type, r.CorrelationID, result.Event.Type)
+	}
+}
+
+// events is the whole log of a run of the home project.
+func (f *fixture) events(t tb, id entities.RunID) []entities.Event {
+	t.Helper()
+	var all []entities.Event
+	page := entities.Page{Limit: entities.MaxPage}
+	for {
+		got, err := f.Events(t.Context(), home, id, page, WithPayloads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, got.Events...)
+		if !got.More {
+			return all
+		}
+		page.Cursor = EventCursor(all[len(all)-1])
+	}
+}
+
+// types is the whole log of a run, just what happened.
+func (f *fixture) types(t tb, id entities.RunID) []entities.EventType {
+	t.Helper()
+	var types []entities.EventType
+	for _, e := range f.events(t, id) {
+		types = append(types, e.Type)
+	}
+	return types
+}
+
+// rows is the run with all its entities as the tables have them; an empty snapshot when there is no run.
+func (f *fixture) rows(t tb, id entities.RunID) *Snapshot {
+	t.Helper()
+	s := NewSnapshot(home)
+	run, err := entities.RunByID(t.Context(), f.pool, home, id)
+	if errors.Is(err, entities.ErrRunNotFound) {
+		return s
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Run = &run
+	for _, step := range entityRows[entities.Step](t, f.pool, "steps", id) {
+		s.Steps[step.ID] = step
+	}
+	for _, hook := range entityRows[entities.Hook](t, f.pool, "hooks", id) {
+		s.Hooks[hook.ID] = hook
+	}
+	for _, wait := range entityRows[entities.Wait](t, f.pool, "waits", id) {
+		s.Waits[wait.ID] = wait
+	}
+	return s
+}
+
+// entityRows is all rows of a table that belong to the run.
+func entityRows[T any](t tb, pool *pgxpool.Pool, name string, id entities.RunID) []T {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), fmt.Sprintf(`SELECT * FROM %s WHERE run_id = $1`, name), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	items, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return items
+}
+
+// fold is the snapshot that a log adds up to.
+func fold(events []entities.Event) *Snapshot {
+	s := NewSnapshot(home)
+	for _, e := range events {
+		s.Apply(e)
+	}
+	return s
+}

@@ -1,0 +1,91 @@
+package eventlog
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// theRun is the run of the tests that need no database.
+var theRun = newRunID()
+
+// story is a run in memory: the facts that the database would tell, without one.
+type story struct {
+	snapshot *Snapshot
+	log      []entities.Event
+	at       time.Time
+	// held are the live hooks of other runs, by their tokens.
+	held map[string]entities.Hook
+}
+
+// tell makes a story of what happened so far, one second apart.
+func tell(t tb, before ...Request) *story {
+	t.Helper()
+	s := &story{snapshot: NewSnapshot(home), at: day, held: map[string]entities.Hook{}}
+	for _, r := range before {
+		if _, err := s.append(r); err != nil {
+			t.Fatalf("tell %s %s: %v", r.Type, r.CorrelationID, err)
+		}
+		s.at = s.at.Add(time.Second)
+	}
+	return s
+}
+
+func (s *story) facts(r Request) facts {
+	f := facts{Snapshot: s.snapshot}
+	if r.Type != entities.EventHookCreated && r.Type != entities.EventAttrSet {
+		return f
+	}
+	f.claimed = r.CorrelationID != "" && slices.ContainsFunc(s.log, func(e entities.Event) bool {
+		return e.CorrelationID == r.CorrelationID && (e.Type == entities.EventHookCreated ||
+			e.Type == entities.EventHookConflict || e.Type == entities.EventAttrSet)
+	})
+	if hook, ok := s.held[r.Data.Token]; ok {
+		f.holder = &hook
+	}
+	for _, hook := range s.snapshot.Hooks {
+		if hook.Token == r.Data.Token {
+			f.holder = &hook
+		}
+	}
+	return f
+}
+
+// ask is the decision on a request.
+func (s *story) ask(r Request) ([]entities.Event, error) {
+	f := s.facts(r)
+	return decide(f, r, f.stamp(s.at))
+}
+
+// append is ask, and then it is so.
+func (s *story) append(r Request) ([]entities.Event, error) {
+	events, err := s.ask(r)
+	for _, e := range events {
+		s.snapshot.Apply(e)
+	}
+	s.log = append(s.log, events...)
+	return events, err
+}
+
+// typesOf is what happened in the events.
+func typesOf(events []entities.Event) []entities.EventType {
+	var types []entities.EventType
+	for _, e := range events {
+		types = append(types, e.Type)
+	}
+	return types
+}
+
+// A short hand for the requests of one run.
+var (
+	created   = runCreated(theRun)
+	started   = onRun(theRun, entities.EventRunStarted)
+	completed = onRun(theRun, entities.EventRunCompleted)
+	failed    = onRun(theRun, entities.EventRunFailed)
+	cancelled = onRun(theRun, entities.EventRunCancelled)
+)
+
+func step(event entities.EventType) Request  { return on(theRun, event, "step_1") }
+func hook(event entities.EventType) Request  { return on(theRun, event, "hook_1") }
+func sleep(event entities.EventType) Request { return on(theRun, event, "wait_1") }

@@ -1,0 +1,230 @@
+package migrations_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// tables are Stepwell's own; River's stand beside them.
+var tables = []string{
+	"deployments", "events", "hooks", "message_keys", "messages", "runs", "steps", "stream_chunks", "streams", "waits",
+}
+
+func openPool(t *testing.T, dsn, schema string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := migrations.Pool(t.Context(), dsn, schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func up(t *testing.T, dsn, schema string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := migrations.Up(ctx, dsn, schema); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tablesIn are the tables of a schema that are neither River's nor the migrations' own.
+func tablesIn(t *testing.T, pool *pgxpool.Pool, schema string) []string {
+	t.Helper()
+	rows, _ := pool.Query(t.Context(), `
+		SELECT tablename::text FROM pg_tables
+		WHERE schemaname = $1 AND tablename !~ '^(river|goose)_'
+		ORDER BY tablename`, schema)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func queryOne[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
+	t.Helper()
+	var value T
+	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// versions is how many times each of our migrations has been applied.
+func versions(t *testing.T, pool *pgxpool.Pool) map[int64]int {
+	t.Helper()
+	rows, _ := pool.Query(t.Context(), `SELECT version_id, count(*) FROM goose_db_version WHERE version_id > 0 GROUP BY 1`)
+	applied := map[int64]int{}
+	var version int64
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&version, &n}, func() error {
+		applied[version] = n
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return applied
+}
+
+func TestUpMakesEverything(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.Empty(t)
+	up(t, dsn, migrations.DefaultSchema)
+	pool := openPool(t, dsn, migrations.DefaultSchema)
+	if diff := cmp.Diff(tables, tablesIn(t, pool, migrations.DefaultSchema)); diff != "" {
+		t.Errorf("tables differ (-want +got):\n%s", diff)
+	}
+	if n := queryOne[int](t, pool, `SELECT count(*) FROM river_job`); n != 0 {
+		t.Errorf("River has %d jobs, want none", n)
+	}
+	if names := tablesIn(t, pool, "public"); len(names) != 0 {
+		t.Errorf("public has tables: %v", names)
+	}
+}
+
+func TestUpTwiceChangesNothing(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.Empty(t)
+	up(t, dsn, migrations.DefaultSchema)
+	pool := openPool(t, dsn, migrations.DefaultSchema)
+	first := versions(t, pool)
+	up(t, dsn, migrations.DefaultSchema)
+	if diff := cmp.Diff(first, versions(t, pool)); diff != "" {
+		t.Errorf("applied migrations differ (-first +second):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[int64]int{1: 1, 2: 1, 3: 1}, first); diff != "" {
+		t.Errorf("applied migrations differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestManyServersMayMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.Empty(t)
+	const servers = 4
+	errs := make(chan error, servers)
+	for range servers {
+		go func() { errs <- migrations.Up(t.Context(), dsn, migrations.DefaultSchema) }()
+	}
+	for range servers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	pool := openPool(t, dsn, migrations.DefaultSchema)
+	if diff := cmp.Diff(map[int64]int{1: 1, 2: 1, 3: 1}, versions(t, pool)); diff != "" {
+		t.Errorf("applied migrations differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestUpNeedsNoSpareConnections(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.Empty(t)
+	address, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := address.Query()
+	query.Set("pool_max_conns", "1")
+	address.RawQuery = query.Encode()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := migrations.Up(ctx, address.String(), migrations.DefaultSchema); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSchemasOfOtherNames(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.Empty(t)
+	longest := strings.Repeat("s", 48)
+	for _, schema := range []string{"acme", "_x1", longest, "user"} { // one is a key word
+		up(t, dsn, schema)
+		pool := openPool(t, dsn, schema)
+		if diff := cmp.Diff(tables, tablesIn(t, pool, schema)); diff != "" {
+			t.Errorf("tables of %s differ (-want +got):\n%s", schema, diff)
+		}
+		if got := queryOne[string](t, pool, `SELECT 'runs'::regclass::oid::regclass::text`); got != "runs" {
+			t.Errorf("in %s runs is %s", schema, got)
+		}
+	}
+	t.Run("do not meet", func(t *testing.T) {
+		pool := openPool(t, dsn, "acme")
+		if _, err := pool.Exec(t.Context(), `
+			INSERT INTO deployments (project, id, url) VALUES ('default', 'dpl_1', 'http://localhost')`); err != nil {
+			t.Fatal(err)
+		}
+		if n := queryOne[int](t, openPool(t, dsn, "_x1"), `SELECT count(*) FROM deployments`); n != 0 {
+			t.Errorf("another schema has %d deployments", n)
+		}
+	})
+}
+
+func TestBadSchemaNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, schema := range map[string]string{
+		"empty": "", "upper case": "Stepwell", "a digit first": "1a", "a dash": "a-b", "a space": "a b", "a dot": "a.b",
+		"a quote": `a"b`, "a statement": "a; DROP TABLE runs", "a new line": "a\n", "a NUL": "a\x00",
+		"49 letters": strings.Repeat("s", 49), "letters of the world": "ä",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// No server listens there, so a name that is let through fails differently.
+			err := migrations.Up(t.Context(), "postgres://127.0.0.1:1/none", schema)
+			if err == nil || !strings.Contains(err.Error(), "schema name") {
+				t.Errorf("got error %v, want one about the schema's name", err)
+			}
+		})
+	}
+}
+
+func TestUpSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	t.Run("with the address", func(t *testing.T) {
+		t.Parallel()
+		if err := migrations.Up(t.Context(), "postgres://%", migrations.DefaultSchema); err == nil {
+			t.Error("got no error for an address that is none")
+		}
+	})
+	t.Run("when its time is over", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := migrations.Up(ctx, testdb.Empty(t), migrations.DefaultSchema); !errors.Is(err, context.Canceled) {
+			t.Errorf("got error %v, want that of the context", err)
+		}
+	})
+}
+
+func TestPoolsSpeakUTC(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
+	got := queryOne[time.Time](t, pool, `SELECT '2026-03-01 12:00:00.123+09'::timestamptz`)
+	if want := time.Date(2026, 3, 1, 3, 0, 0, 123e6, time.UTC); got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestPoolSizeIsThatOfTheAddress(t *testing.T) {
+	t.Parallel()
+	for suffix, want := range map[string]int32{"": 20, "?pool_max_conns=7": 7} {
+		pool := openPool(t, "postgres://127.0.0.1:1/none"+suffix, migrations.DefaultSchema)
+		if got := pool.Config().MaxConns; got != want {
+			t.Errorf("%q: got %d connections, want %d", suffix, got, want)
+		}
+	}
+}

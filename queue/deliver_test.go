@@ -1,0 +1,157 @@
+package queue
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestDeliveryHasTheHeadersOfTheProtocol(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := start(t, a)
+	id := r.send(t, body("\x00\xff\xfe not text"), func(m *entities.Message) { m.ContentType = "application/x-odd; a=b" })
+	c := a.next(t)
+
+	var created, expires, due time.Time
+	var handle string
+	r.scan(t, `SELECT created_at, expires_at, due_at, lease FROM messages WHERE id = $1`, []any{id},
+		&created, &expires, &due, &handle)
+	const iso = "2006-01-02T15:04:05.000Z"
+	want := call{
+		Path: "POST /.well-known/workflow/v1/flow",
+		Header: http.Header{
+			"Ce-Id":                    {id},
+			"Ce-Source":                {"/stepwell/topics/" + topic},
+			"Ce-Specversion":           {"1.0"},
+			"Ce-Type":                  {"com.vercel.queue.v2beta"},
+			"Ce-Vqsconsumergroup":      {"default"},
+			"Ce-Vqscreatedat":          {created.UTC().Format(iso)},
+			"Ce-Vqsdeliverycount":      {"1"},
+			"Ce-Vqsexpiresat":          {expires.UTC().Format(iso)},
+			"Ce-Vqsmessageid":          {id},
+			"Ce-Vqsqueuename":          {topic},
+			"Ce-Vqsreceipthandle":      {handle},
+			"Ce-Vqsvisibilitydeadline": {due.UTC().Format(iso)},
+			"Content-Length":           {"12"},
+			"Content-Type":             {"application/x-odd; a=b"},
+			"User-Agent":               {"stepwell"},
+		},
+		Body: []byte("\x00\xff\xfe not text"),
+	}
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Errorf("call (-want +got):\n%s", diff)
+	}
+	if handle == "" {
+		t.Error("the receipt handle is empty")
+	}
+}
+
+func TestDeliveryOfBodies(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := start(t, a)
+	big := make([]byte, 5<<20)
+	for i := range big {
+		big[i] = byte(i * 7)
+	}
+	for name, b := range map[string][]byte{"nil": nil, "empty": {}, "one NUL": {0}, "big": big} {
+		id := r.send(t, func(m *entities.Message) { m.Body = b })
+		c := a.next(t)
+		if c.id() != id || string(c.Body) != string(b) {
+			t.Errorf("%s: got message %s with %d bytes, want %s with the %d sent", name, c.id(), len(c.Body), id, len(b))
+		}
+	}
+}
+
+func TestDeliveryGoesToTheTopicsRoute(t *testing.T) {
+	t.Parallel()
+	for topic, want := range map[string]string{
+		"__wkf_workflow_a":            "flow",
+		"__wkf_step_a":                "step",
+		"__ns_wkf_step_a":             "step",
+		"__n-s_wkf_workflow_a":        "flow",
+		"__wkf_workflow_health_check": "flow",
+		"__wkf_step_health_check":     "step",
+		"x__wkf_step_a":               "flow",
+		"__wkf_workflow___wkf_step_":  "flow",
+	} {
+		if got := route(topic); got != want {
+			t.Errorf("route(%q) = %q, want %q", topic, got, want)
+		}
+	}
+}
+
+func TestDeliveryGoesBelowTheBaseURL(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := open(t, testdb.New(t))
+	r.worker(t)
+	for base, want := range map[string]string{
+		a.URL:               "POST /.well-known/workflow/v1/flow",
+		a.URL + "/":         "POST /.well-known/workflow/v1/flow",
+		a.URL + "/my%20app": "POST /my%20app/.well-known/workflow/v1/flow",
+	} {
+		r.register(t, deployment, base)
+		r.send(t)
+		if got := a.next(t).Path; got != want {
+			t.Errorf("base URL %s: got %s, want %s", base, got, want)
+		}
+	}
+}
+
+func TestRedeliveriesKeepTheIDAndGetFreshHandles(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := start(t, a)
+	id := r.send(t)
+	handles := map[string]bool{}
+	for _, want := range []string{"1", "2", "3", "4"} {
+		c := a.next(t)
+		if c.id() != id || c.count() != want || string(c.Body) != "body" {
+			t.Errorf("got delivery %s of %s, %q; want %s of %s", c.count(), c.id(), c.Body, want, id)
+		}
+		if handles[c.handle()] {
+			t.Errorf("delivery %s has the handle %s of an earlier one", want, c.handle())
+		}
+		handles[c.handle()] = true
+		r.hurry(t, id) // the lease runs out
+	}
+}
+
+func TestDelayedMessageIsNeverEarly(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	for name, sender := range map[string]*replica{"hinted": open(t, dsn), "unhinted": deaf(t, dsn)} {
+		early := make(chan time.Duration, 10)
+		a := newApp(t, func(_ http.ResponseWriter, r *http.Request, c call) {
+			var d time.Duration
+			if err := sender.pool.QueryRow(r.Context(), `
+				SELECT clock_timestamp() - created_at FROM messages WHERE id = $1`, c.id()).Scan(&d); err != nil {
+				t.Error(err)
+			}
+			sender.ack(t, c)
+			early <- d
+		})
+		sender.register(t, deployment, a.URL)
+		w := open(t, dsn).worker(t)
+		for _, delay := range []time.Duration{time.Millisecond, 300 * time.Millisecond, 1200 * time.Millisecond} {
+			id := sender.send(t, delayed(delay))
+			if got, want := sender.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1 AND
+				(SELECT due_at > now() FROM messages WHERE id = $1)`, id), 0; got != want {
+				t.Errorf("%s: got %d tickets before the delay of %s is over, want %d", name, got, delay, want)
+			}
+			got := receive(t, "the delayed message", early)
+			if got < delay {
+				t.Errorf("%s: delivered %s after sending, want not before %s", name, got, delay)
+			}
+			t.Logf("%s: %s late", name, got-delay)
+		}
+		stop(t, w)
+	}
+}

@@ -1,0 +1,143 @@
+package queue
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// deployments lists a project's deployments as "id url".
+func (r *replica) deployments(t testing.TB, p entities.Project) []string {
+	t.Helper()
+	list, err := r.Deployments(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range list {
+		got = append(got, d.ID+" "+d.URL)
+	}
+	return got
+}
+
+func TestDeploymentsAreListedPerProject(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.register(t, "b", "http://b.test")
+	r.register(t, "a", "https://a.test:8443/base")
+	if _, err := r.PutDeployment(t.Context(), "other", "a", "http://other.test"); err != nil {
+		t.Fatal(err)
+	}
+	want := map[entities.Project][]string{
+		project: {"a https://a.test:8443/base", "b http://b.test"}, "other": {"a http://other.test"}, "third": nil,
+	}
+	for p, list := range want {
+		if diff := cmp.Diff(list, r.deployments(t, p)); diff != "" {
+			t.Errorf("deployments of %s (-want +got):\n%s", p, diff)
+		}
+	}
+}
+
+func TestPutDeploymentMovesIt(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	first, err := r.PutDeployment(t.Context(), project, "a", "http://old.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := r.PutDeployment(t.Context(), project, "a", "http://new.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !second.CreatedAt.Equal(first.CreatedAt) || !second.UpdatedAt.After(first.UpdatedAt) {
+		t.Errorf("got %+v after %+v, want it created at the same time and updated later", second, first)
+	}
+	if diff := cmp.Diff([]string{"a http://new.test"}, r.deployments(t, project)); diff != "" {
+		t.Errorf("deployments (-want +got):\n%s", diff)
+	}
+}
+
+func TestPutDeploymentNeedsABaseURL(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	for _, url := range []string{
+		"", "localhost:3000", "/path", "//host", "ftp://host", "http://", "http:///path", "http://host?q", "http://host#f",
+		"http://host?", "http://host/#", "http://u:p@host", "http://u@host", "http://ho st", "http://host:port",
+		"http://host/%zz", "http://host\x00", "http://:80", "javascript:alert(1)",
+	} {
+		_, err := r.PutDeployment(t.Context(), project, "a", url)
+		wantError(t, url, err, entities.ErrInvalid)
+	}
+	for _, id := range []string{"", "a/b", "a b", "..", "a\x00", strings.Repeat("a", 10_000)} {
+		_, err := r.PutDeployment(t.Context(), project, id, "http://host")
+		wantError(t, id, err, entities.ErrInvalid)
+	}
+	if diff := cmp.Diff([]string(nil), r.deployments(t, project)); diff != "" {
+		t.Errorf("deployments (-want +got):\n%s", diff)
+	}
+}
+
+func TestRemoveDeployment(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.register(t, "a", "http://a.test")
+	wantError(t, "foreign project", r.RemoveDeployment(t.Context(), "other", "a"), entities.ErrDeploymentNotFound)
+	wantError(t, "unknown", r.RemoveDeployment(t.Context(), project, "b"), entities.ErrDeploymentNotFound)
+	if err := r.RemoveDeployment(t.Context(), project, "a"); err != nil {
+		t.Errorf("remove: %v", err)
+	}
+	wantError(t, "removed", r.RemoveDeployment(t.Context(), project, "a"), entities.ErrDeploymentNotFound)
+}
+
+func TestDeliveriesGoToTheProjectsOwnDeployment(t *testing.T) {
+	t.Parallel()
+	ours, theirs := newApp(t, nil), newApp(t, nil)
+	r := start(t, ours)
+	if _, err := r.PutDeployment(t.Context(), "other", deployment, theirs.URL); err != nil {
+		t.Fatal(err)
+	}
+	id := r.send(t, func(m *entities.Message) { m.Project = "other" })
+	c := theirs.next(t)
+	if c.id() != id {
+		t.Errorf("the other project got %s, want %s", c.id(), id)
+	}
+	wantError(t, "acknowledge as ours", r.Acknowledge(t.Context(), project, topic, c.handle()), entities.ErrLeaseNotFound)
+	own := r.send(t)
+	if got := ours.next(t).id(); got != own {
+		t.Errorf("we got %s, want %s", got, own)
+	}
+}
+
+func TestPutDeploymentHurriesOnlyItsFailedMessages(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	in := func(p entities.Project, d string) string {
+		id := r.send(t, func(m *entities.Message) { m.Project, m.DeploymentID = p, d })
+		r.exec(t, `UPDATE messages SET last_error = 'down', due_at = now() + interval '1 h' WHERE id = $1`, id)
+		return id
+	}
+	failed, foreign, elsewhere := in(project, "a"), in("other", "a"), in(project, "b")
+	leased, parked := in(project, "a"), in(project, "a")
+	r.exec(t, `UPDATE messages SET lease = 'rh_1' WHERE id = $1`, leased)
+	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
+	waiting := r.send(t, delayed(time.Hour), func(m *entities.Message) { m.DeploymentID = "a" })
+
+	r.register(t, "a", "http://a.test")
+	due := map[string]bool{}
+	for name, id := range map[string]string{
+		"failed": failed, "foreign": foreign, "elsewhere": elsewhere, "leased": leased, "parked": parked, "delayed": waiting,
+	} {
+		due[name] = r.stored(t, id).Wait <= 0
+	}
+	want := map[string]bool{
+		"failed": true, "foreign": false, "elsewhere": false, "leased": false, "parked": false, "delayed": false,
+	}
+	if diff := cmp.Diff(want, due); diff != "" {
+		t.Errorf("due after the registration (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,423 @@
+package queue
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// rawApp is a server that answers each connection's first request with bytes of our own and hangs up.
+func rawApp(t testing.TB, answer string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 4096))
+			_, _ = io.WriteString(conn, answer)
+			_ = conn.Close()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// refusing is the address of a port that nobody listens on.
+func refusing(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return "http://" + l.Addr().String()
+}
+
+// failed waits until n deliveries of the message have failed, or more on a slow machine.
+func (r *replica) failed(t testing.TB, id string, n int) stored {
+	t.Helper()
+	var s stored
+	eventually(t, fmt.Sprintf("delivery %d has failed", n), func() bool {
+		s = r.stored(t, id)
+		return s.DeliveryCount >= n && s.Lease == ""
+	})
+	return s
+}
+
+func TestFailedDeliveryIsGivenBackWithItsReason(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	r.worker(t)
+	broken := newApp(t, func(w http.ResponseWriter, _ *http.Request, _ call) {
+		w.Header().Set("Content-Length", "1000")
+		_, _ = io.WriteString(w, "half")
+	})
+	long := newApp(t, func(w http.ResponseWriter, _ *http.Request, _ call) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+	})
+	moved := newApp(t, func(w http.ResponseWriter, r *http.Request, _ call) {
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	})
+	for name, try := range map[string]struct{ url, reason string }{
+		"refused":      {refusing(t), "connection refused"},
+		"500":          {newApp(t, status(500)).URL, "500 Internal Server Error"},
+		"404":          {newApp(t, status(404)).URL, "404 Not Found"},
+		"redirect":     {moved.URL, "307 Temporary Redirect"},
+		"broken":       {broken.URL, "unexpected EOF"},
+		"long answer":  {long.URL, strings.Repeat("x", maxReasonBody)},
+		"hung up":      {rawApp(t, ""), "EOF"},
+		"no HTTP":      {rawApp(t, "\x00\xff\xfe hello\r\n\r\n"), "malformed HTTP"},
+		"odd body":     {rawApp(t, "HTTP/1.1 500 no\r\n\r\nb\x00o\xffdy"), `b\x00o\xffdy`},
+		"odd status":   {rawApp(t, "HTTP/1.1 500 n\xffo\r\n\r\n"), "500 n\uFFFDo"},
+		"hung up late": {rawApp(t, "HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"+strings.Repeat("y", 5000)), "EOF"},
+	} {
+		name = strings.ReplaceAll(name, " ", "_")
+		r.register(t, name, try.url)
+		id := r.send(t, func(m *entities.Message) { m.DeploymentID = name })
+		for n := 1; n <= 3; n++ {
+			got := r.failed(t, id, n)
+			if !strings.Contains(got.LastError, try.reason) || len(got.LastError) > 2000 {
+				t.Errorf("%s: got last error %q, want it to contain %q", name, got.LastError, try.reason)
+			}
+			if most := firstBackoff << (got.DeliveryCount - 1); got.Wait > most || got.Wait < most/2-time.Second {
+				t.Errorf("%s: after delivery %d due in %s, want about %s", name, n, got.Wait, most)
+			}
+			r.hurry(t, id)
+		}
+	}
+}
+
+func TestFailedMessageIsDeliveredOnceTheAppIsBack(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	a := newApp(t, func(w http.ResponseWriter, _ *http.Request, _ call) {
+		if calls.Add(1) == 1 {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	})
+	r := start(t, a)
+	id := r.send(t)
+	first := a.next(t)
+	second := a.next(t) // after the backoff, with nobody's help
+	if second.id() != id || second.count() != "2" || second.handle() == first.handle() {
+		t.Errorf("got delivery %s of %s, want 2 of %s with a new handle", second.count(), second.id(), id)
+	}
+	r.ack(t, second)
+	r.gone(t, id)
+}
+
+func TestFailureAfterAcknowledgementChangesNothing(t *testing.T) {
+	t.Parallel()
+	var r *replica
+	a := newApp(t, func(w http.ResponseWriter, _ *http.Request, c call) {
+		r.ack(t, c)
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	r = open(t, testdb.New(t))
+	r.register(t, deployment, a.URL)
+	r.worker(t)
+	id := r.send(t)
+	a.next(t)
+	r.gone(t, id)
+	r.fence(t, a, 2*firstBackoff)
+}
+
+func TestStaleFailureDoesNotTouchTheNewLease(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	a := newApp(t, func(w http.ResponseWriter, _ *http.Request, c call) {
+		if c.count() == "1" {
+			<-release
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	r := start(t, a)
+	id := r.send(t)
+	a.next(t)
+	r.hurry(t, id) // the lease runs out under the first delivery
+	second := a.next(t)
+	close(release)
+	eventually(t, "both tickets are done with", func() bool {
+		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) == 2
+	})
+	got := r.stored(t, id)
+	if got.Lease != second.handle() || got.DeliveryCount != 2 || strings.Contains(got.LastError, "500") {
+		t.Errorf("got %+v, want the lease %s of delivery 2", got, second.handle())
+	}
+	r.ack(t, second)
+}
+
+func TestExpiredLeaseIsAFailure(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := start(t, a)
+	id := r.send(t)
+	a.next(t)
+	r.hurry(t, id)
+	r.ack(t, a.next(t))
+	r.gone(t, id)
+
+	id = r.send(t)
+	a.next(t)
+	r.exec(t, `UPDATE messages SET delivery_count = 1000 WHERE id = $1`, id)
+	r.hurry(t, id)
+	eventually(t, "it is parked", func() bool { return r.stored(t, id).Parked })
+	if got := r.stored(t, id); got.LastError != notAcknowledged || got.Lease != "" {
+		t.Errorf("got %+v, want the error %q and no lease", got, notAcknowledged)
+	}
+}
+
+func TestCallEndsWithItsLease(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, func(_ http.ResponseWriter, r *http.Request, _ call) { <-r.Context().Done() }) // never answers
+	r := open(t, testdb.New(t))
+	r.register(t, deployment, a.URL)
+	w, err := NewWorker(r.Queue, "stepwell",
+		WorkerOptions{Deliveries: 1, MaxDeliveries: 50, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.lease = time.Second
+	if err := w.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, w) })
+	// The one slot for deliveries is free again and again, for whichever of the two.
+	first, second := r.send(t), r.send(t)
+	seen := map[string]int{}
+	for seen[first] == 0 || seen[second] == 0 || seen[first]+seen[second] < 3 {
+		seen[a.next(t).id()]++
+	}
+}
+
+func TestExtendedCallOutlastsItsFirstLease(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	over := make(chan error, 2)
+	a := newApp(t, func(_ http.ResponseWriter, r *http.Request, _ call) {
+		select {
+		case <-release:
+			over <- nil
+		case <-r.Context().Done():
+			over <- r.Context().Err()
+		}
+	})
+	r := open(t, testdb.New(t))
+	r.register(t, deployment, a.URL)
+	w, err := NewWorker(r.Queue, "stepwell",
+		WorkerOptions{Deliveries: 10, MaxDeliveries: 50, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.lease = time.Second
+	if err := w.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, w) })
+	r.send(t)
+	kept := a.next(t)
+	if err := r.SetVisibility(t.Context(), project, topic, kept.handle(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	// A second call, begun later and not extended, is broken off: so the first has outlasted its lease.
+	r.send(t)
+	a.next(t)
+	if err := receive(t, "the end of the second call", over); err == nil {
+		t.Error("the second call was answered, want it broken off")
+	}
+	close(release)
+	if err := receive(t, "the end of the first call", over); err != nil {
+		t.Errorf("the first call was broken off: %v", err)
+	}
+	r.ack(t, kept)
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	ceiling := func(n int) time.Duration { return min(firstBackoff<<min(n-1, 20), maxBackoff) }
+	if ceiling(1) != time.Second || ceiling(10) != 512*time.Second || ceiling(11) != 15*time.Minute {
+		t.Fatal("the test's own table is wrong")
+	}
+	for n := 1; n <= 1000; n++ {
+		least, most := maxBackoff, time.Duration(0)
+		for range 50 {
+			d := backoff(n)
+			least, most = min(least, d), max(most, d)
+		}
+		if most > ceiling(n) || least < ceiling(n)*3/4 {
+			t.Errorf("backoff(%d) is from %s to %s, want from 3/4 of %s to that", n, least, most, ceiling(n))
+		}
+		if least == most {
+			t.Errorf("backoff(%d) is always %s, want it spread", n, least)
+		}
+	}
+}
+
+func TestStorable(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"plain ü": "plain ü", "": "", "a\x00b": "a\uFFFDb", "a\xff\xfeb": "a\uFFFDb", "\x00\xff": "\uFFFD\uFFFD",
+	} {
+		if got := storable(in); got != want || !utf8.ValidString(got) {
+			t.Errorf("storable(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestMessageWaitsForItsDeployment(t *testing.T) {
+	t.Parallel()
+	var l logs
+	r := open(t, testdb.New(t))
+	r.worker(t, func(o *WorkerOptions) {
+		o.MaxDeliveries = 1 // tries that never left the house must not use it up
+		o.Logger = slog.New(slog.NewTextHandler(&l, nil))
+	})
+	id := r.send(t)
+	var got stored
+	held := func() bool {
+		got = r.stored(t, id)
+		return got.LastError != "" && got.Lease == "" && got.Wait > unregisteredBackoff/2
+	}
+	for range 3 {
+		eventually(t, "it is held", held)
+		if got.DeliveryCount != 0 || got.Parked || !strings.Contains(got.LastError, deployment) {
+			t.Errorf("got %+v, want it held uncounted, with %s in the error", got, deployment)
+		}
+		r.hurry(t, id)
+	}
+	eventually(t, "it is held", held)
+	if !l.contains("level=WARN") || !l.contains(id) || !l.contains(deployment) {
+		t.Errorf("got no warning about %s", id)
+	}
+	a := newApp(t, nil)
+	r.register(t, deployment, a.URL)
+	c := a.next(t) // far sooner than unregisteredBackoff
+	if c.id() != id || c.count() != "1" {
+		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
+	}
+	r.ack(t, c)
+}
+
+func TestMessageIsParkedAfterTooManyDeliveries(t *testing.T) {
+	t.Parallel()
+	var r *replica
+	a := newApp(t, func(w http.ResponseWriter, _ *http.Request, c call) {
+		if string(c.Body) == "poison" {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, "cannot digest")
+			return
+		}
+		r.ack(t, c)
+	})
+	r = open(t, testdb.New(t))
+	r.register(t, deployment, a.URL)
+	r.worker(t, func(o *WorkerOptions) { o.MaxDeliveries = 3 })
+	poison := r.send(t, body("poison"))
+	for n := 1; n <= 3; n++ {
+		sibling := r.send(t)
+		r.failed(t, poison, n)
+		r.gone(t, sibling)
+		r.hurry(t, poison)
+	}
+	eventually(t, "it is parked", func() bool { return r.stored(t, poison).Parked })
+	got := r.stored(t, poison)
+	if got.DeliveryCount != 3 || got.Lease != "" || !strings.Contains(got.LastError, "cannot digest") {
+		t.Errorf("got %+v, want 3 deliveries and the last one's error", got)
+	}
+	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1`, poison)
+	r.gone(t, r.send(t, delayed(10*time.Millisecond))) // the timer has looked since
+	poisoned := 0
+	for len(a.calls) > 0 {
+		if string((<-a.calls).Body) == "poison" {
+			poisoned++
+		}
+	}
+	if poisoned != 3 {
+		t.Errorf("got %d deliveries, want 3", poisoned)
+	}
+}
+
+func TestLostTicketIsReplaced(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	a := newApp(t, nil)
+	r := deaf(t, dsn)
+	r.register(t, deployment, a.URL)
+	id := r.send(t)
+	if got := r.stored(t, id).Wait; got <= 0 || got > ticketTime {
+		t.Errorf("the ticket counts as lost in %s, want within %s", got, ticketTime)
+	}
+	r.exec(t, `DELETE FROM river_job`)
+	r.exec(t, `UPDATE messages SET due_at = now()`)
+	open(t, dsn).worker(t)
+	c := a.next(t)
+	if c.id() != id || c.count() != "1" {
+		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
+	}
+	r.ack(t, c)
+}
+
+func TestUsedTicketDoesNothing(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := start(t, a)
+	id := r.send(t)
+	c := a.next(t)
+	r.exec(t, `UPDATE messages SET lease = '', due_at = now() + interval '1 h', last_error = 'x' WHERE id = $1`, id)
+	before := r.stored(t, id)
+	r.exec(t, `
+		INSERT INTO river_job (args, kind, max_attempts, queue, state)
+		SELECT args, kind, max_attempts, queue, 'available' FROM river_job, generate_series(1, 10)`)
+	eventually(t, "the tickets are used", func() bool {
+		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) == 11
+	})
+	after := r.stored(t, id)
+	before.Wait, after.Wait = 0, 0
+	if after != before {
+		t.Errorf("got %+v after used tickets, want %+v", after, before)
+	}
+	if len(a.calls) > 0 {
+		t.Errorf("got %d calls after %s, want none", len(a.calls), c.handle())
+	}
+}
+
+func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	id := r.send(t)
+	r.exec(t, `UPDATE river_job SET scheduled_at = now() - interval '10 min'`) // a long queue
+	r.exec(t, `UPDATE messages SET due_at = now()`)
+	w, err := NewWorker(r.Queue, "stepwell", WorkerOptions{Deliveries: 1, MaxDeliveries: 1, Logger: slog.Default()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.handOut(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.count(t, `SELECT count(*) FROM river_job`), 2; got != want {
+		t.Errorf("got %d tickets, want %d", got, want)
+	}
+	if got := r.stored(t, id); got.Wait < 20*time.Minute || got.DeliveryCount != 0 || got.Parked {
+		t.Errorf("got %+v, want the next ticket after twice the time others wait", got)
+	}
+	if _, ok, err := claim(t.Context(), r.pool, Ticket{id, firstTicket}, "rh_1", leaseTime); !ok || err != nil {
+		t.Errorf("claim with the ticket that waited: got %v, %v; want true", ok, err)
+	}
+}

@@ -1,0 +1,127 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+const riverChannel = "stepwell.river_insert"
+
+// listen returns what is notified on River's channel.
+func listen(t *testing.T, r *replica) func() string {
+	t.Helper()
+	conn, err := r.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := conn.Hijack()
+	t.Cleanup(func() { _ = own.Close(context.Background()) })
+	if _, err := own.Exec(t.Context(), `LISTEN "`+riverChannel+`"`); err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		n, err := own.WaitForNotification(ctx)
+		if err != nil {
+			t.Fatalf("wait for a notification: %v", err)
+		}
+		return n.Payload
+	}
+}
+
+// fence notifies River's channel, so that whatever came before it is heard before it.
+func fence(t *testing.T, r *replica) {
+	t.Helper()
+	r.exec(t, `SELECT pg_notify($1, 'fence')`, riverChannel)
+}
+
+// wantNoHint fails the test if the hub sends anything that it was given before, besides the fences. The
+// first fence may overtake what goes out with it, the second can not.
+func wantNoHint(t *testing.T, r *replica, heard func() string) {
+	t.Helper()
+	for _, want := range []string{"fence 1", "fence 2"} {
+		r.hub.Send(eventlog.Hint{Channel: riverChannel, Topic: want})
+		if got := heard(); got != want {
+			t.Errorf("got the hint %q, want none", got)
+		}
+	}
+}
+
+func TestTransactionsDoNotNotify(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	heard := listen(t, r)
+	r.send(t)
+	enqueue(t, r, nil)()
+	fence(t, r)
+	if got := heard(); got != "fence" {
+		t.Errorf("the transactions notified %q, want nothing", got)
+	}
+}
+
+// enqueue puts two messages on the queue in a transaction, which ends with err.
+func enqueue(t *testing.T, r *replica, err error) (committed func()) {
+	t.Helper()
+	got := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+		var failure error
+		committed, failure = r.Enqueue(t.Context(), tx, []entities.Message{message(), message()})
+		return errors.Join(failure, err)
+	})
+	if !errors.Is(got, err) {
+		t.Fatalf("enqueue: got error %v, want %v", got, err)
+	}
+	return committed
+}
+
+func TestHintComesAfterTheCommit(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t)) // its hub runs
+	heard := listen(t, r)
+	committed := enqueue(t, r, nil)
+	wantNoHint(t, r, heard)
+	committed()
+	const want = `{"queue": "deliveries"}`
+	if got := heard(); got != want {
+		t.Errorf("got the hint %q, want %q", got, want)
+	}
+	r.send(t)
+	if got := heard(); got != want {
+		t.Errorf("Send: got the hint %q, want %q", got, want)
+	}
+}
+
+func TestFailedTransactionsGiveNoHint(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	heard := listen(t, r)
+	enqueue(t, r, errors.New("boom"))
+	wantNoHint(t, r, heard)
+}
+
+func TestWorkersFindWorkWithoutHints(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	a := newApp(t, nil)
+	r := deaf(t, dsn)
+	r.register(t, deployment, a.URL)
+	r.worker(t)
+	id := r.send(t)
+	first := a.next(t)
+	if err := r.SetVisibility(t.Context(), project, topic, first.handle(), 0); err != nil {
+		t.Fatal(err)
+	}
+	second := a.next(t)
+	if first.id() != id || second.id() != id || second.count() != "2" {
+		t.Errorf("got %s and delivery %s of %s, want both of %s", first.id(), second.count(), second.id(), id)
+	}
+	r.ack(t, second)
+}

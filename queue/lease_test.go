@@ -1,0 +1,365 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestAcknowledgeEndsMessage(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := start(t, a)
+	id := r.send(t)
+	c := a.next(t)
+	r.ack(t, c)
+	if got, want := r.count(t, `SELECT count(*) FROM messages WHERE id = $1`, id), 0; got != want {
+		t.Errorf("got %d messages after the acknowledgement, want %d", got, want)
+	}
+	wantError(t, "second acknowledgement", r.Acknowledge(t.Context(), project, topic, c.handle()), entities.ErrLeaseNotFound)
+}
+
+func TestOnlyTheLivingHandleCounts(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := start(t, a)
+	id := r.send(t)
+	stale := a.next(t).handle()
+	r.hurry(t, id)
+	handle := a.next(t).handle()
+	other := r.send(t, func(m *entities.Message) { m.Topic, m.DeploymentID = "other", "unregistered" })
+
+	before := r.stored(t, id)
+	for name, try := range map[string]struct {
+		project entities.Project
+		topic   string
+		handle  string
+	}{
+		"stale":           {project, topic, stale},
+		"unknown":         {project, topic, "rh_unknown"},
+		"empty":           {project, topic, ""},
+		"empty, other":    {project, "other", ""},
+		"foreign project": {"other", topic, handle},
+		"wrong topic":     {project, "other", handle},
+		"message ID":      {project, topic, id},
+	} {
+		wantError(t, "acknowledge with handle: "+name,
+			r.Acknowledge(t.Context(), try.project, try.topic, try.handle), entities.ErrLeaseNotFound)
+		wantError(t, "extend with handle: "+name,
+			r.SetVisibility(t.Context(), try.project, try.topic, try.handle, MaxVisibility), entities.ErrLeaseNotFound)
+	}
+	after := r.stored(t, id)
+	if after.Lease != before.Lease || after.Wait > before.Wait {
+		t.Errorf("got %+v after wrong handles, want %+v", after, before)
+	}
+	r.stored(t, other)
+}
+
+func TestExpiredHandleIsDead(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t)) // no worker takes the lease away
+	id := r.send(t)
+	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", leaseTime)
+	if err != nil || !ok {
+		t.Fatalf("claim: got %v, %v", ok, err)
+	}
+	r.exec(t, `UPDATE messages SET due_at = now()`)
+	wantError(t, "acknowledge", r.Acknowledge(t.Context(), project, topic, d.Lease), entities.ErrLeaseNotFound)
+	wantError(t, "extend", r.SetVisibility(t.Context(), project, topic, d.Lease, time.Minute), entities.ErrLeaseNotFound)
+	if got := r.stored(t, id); got.Wait > 0 {
+		t.Errorf("message is due in %s, want it due", got.Wait)
+	}
+}
+
+func TestSetVisibilityBounds(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	for _, d := range []time.Duration{-1, MaxVisibility + 1} {
+		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrInvalid)
+	}
+	for _, d := range []time.Duration{0, MaxVisibility} {
+		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrLeaseNotFound)
+	}
+}
+
+// fence sends a message that is due after everything that is due within d, and waits until it is delivered.
+func (r *replica) fence(t testing.TB, a *app, d time.Duration) {
+	t.Helper()
+	id := r.send(t, delayed(d))
+	if c := a.next(t); c.id() != id {
+		t.Errorf("got delivery %s of %s, want none before %s", c.count(), c.id(), id)
+	}
+}
+
+func TestExtendedLeaseIsNotRedelivered(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := start(t, a)
+	id := r.send(t)
+	c := a.next(t)
+	// It would run out soon, then it is extended.
+	r.exec(t, `UPDATE messages SET due_at = now() + interval '2 s' WHERE id = $1`, id)
+	if err := r.SetVisibility(t.Context(), project, topic, c.handle(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	r.fence(t, a, 2*time.Second)
+	got := r.stored(t, id)
+	if got.Lease != c.handle() || got.DeliveryCount != 1 || got.Wait < 50*time.Minute {
+		t.Errorf("got %+v, want the lease %s of delivery 1 for an hour", got, c.handle())
+	}
+	r.ack(t, c)
+}
+
+func TestSetVisibilityGivesBack(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := start(t, a)
+	for _, d := range []time.Duration{0, 700 * time.Millisecond} {
+		id := r.send(t)
+		first := a.next(t)
+		if err := r.SetVisibility(t.Context(), project, topic, first.handle(), d); err != nil {
+			t.Fatal(err)
+		}
+		var given time.Time
+		r.scan(t, `SELECT due_at FROM messages WHERE id = $1`, []any{id}, &given)
+		second := a.next(t)
+		if second.id() != id || second.count() != "2" {
+			t.Errorf("%s: got delivery %s of %s, want 2 of %s", d, second.count(), second.id(), id)
+		}
+		// The deadline that the second delivery got is leaseTime after its claim.
+		deadline, err := time.Parse(time.RFC3339, second.Header.Get("Ce-Vqsvisibilitydeadline"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if claimed := deadline.Add(-leaseTime); d > 0 && claimed.Before(given.Truncate(time.Millisecond)) {
+			t.Errorf("%s: given back until %s, delivered at %s, want it later", d, given, claimed)
+		}
+		wantError(t, "old handle", r.Acknowledge(t.Context(), project, topic, first.handle()), entities.ErrLeaseNotFound)
+		r.ack(t, second)
+	}
+}
+
+func TestAnswerAloneDoesNotAcknowledge(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{http.StatusOK, http.StatusNoContent} {
+		a := newApp(t, status(code))
+		r := start(t, a)
+		id := r.send(t)
+		c := a.next(t)
+		r.fence(t, a, 0) // the one worker has seen the answer, or soon will
+		eventually(t, "the first ticket is done with", func() bool {
+			return r.count(t, `
+				SELECT count(*) FROM river_job WHERE args->>'message' = $1 AND state = 'completed'`, id) == 1
+		})
+		got := r.stored(t, id)
+		if got.Lease != c.handle() || got.Wait < leaseTime/2 || got.LastError != "" {
+			t.Errorf("status %d: got %+v, want the message leased to %s", code, got, c.handle())
+		}
+		r.ack(t, c)
+	}
+}
+
+func TestRacersForOneTicketClaimOnce(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	for range 5 {
+		id := r.send(t)
+		won := race(16, func(i int) string {
+			d, ok, err := claim(context.Background(), r.pool, Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint(id, i), leaseTime)
+			if err != nil {
+				t.Error(err)
+			}
+			if !ok {
+				return ""
+			}
+			return d.Lease
+		})
+		var handles []string
+		for _, handle := range won {
+			if handle != "" {
+				handles = append(handles, handle)
+			}
+		}
+		got := r.stored(t, id)
+		if len(handles) != 1 || got.Lease != handles[0] || got.DeliveryCount != 1 {
+			t.Errorf("got winners %v and %+v, want one winner and one delivery", handles, got)
+		}
+	}
+}
+
+func TestClaimNeedsTheNewestTicket(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	parked, leased, fresh, later := r.send(t), r.send(t), r.send(t), r.send(t, delayed(time.Hour))
+	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
+	r.exec(t, `UPDATE messages SET lease = 'rh_other' WHERE id = $1`, leased)
+	r.exec(t, `UPDATE messages SET ticket = 7 WHERE id = $1`, fresh)
+	for name, ticket := range map[string]Ticket{
+		"parked":          {parked, 1},
+		"leased":          {leased, 1},
+		"stale ticket":    {fresh, 6},
+		"future ticket":   {fresh, 8},
+		"delayed":         {later, 1},
+		"unknown message": {"msg_unknown", 1},
+	} {
+		if _, ok, err := claim(t.Context(), r.pool, ticket, "rh_1", leaseTime); ok || err != nil {
+			t.Errorf("%s: claim got %v, %v; want false", name, ok, err)
+		}
+	}
+	if _, ok, err := claim(t.Context(), r.pool, Ticket{fresh, 7}, "rh_1", leaseTime); !ok || err != nil {
+		t.Errorf("newest ticket: claim got %v, %v; want true", ok, err)
+	}
+}
+
+// overlaps watches that no message is worked on twice at a time.
+type overlaps struct {
+	mu     sync.Mutex
+	active map[string]bool
+	seen   map[string]int
+}
+
+func (o *overlaps) enter(t testing.TB, id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.active[id] {
+		t.Errorf("message %s is delivered twice at the same time", id)
+	}
+	o.active[id] = true
+	o.seen[id]++
+}
+
+func (o *overlaps) leave(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.active[id] = false
+}
+
+func TestReplicasDeliverEachMessageOnce(t *testing.T) {
+	t.Parallel()
+	const messages = 300
+	dsn := testdb.New(t)
+	first, second := open(t, dsn), open(t, dsn)
+	o := &overlaps{active: map[string]bool{}, seen: map[string]int{}}
+	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
+		o.enter(t, c.id())
+		// Tickets for everyone's messages, as from a timer that thinks all were lost.
+		if rand.N(3) == 0 {
+			if _, err := first.pool.Exec(context.Background(), `
+				UPDATE messages SET due_at = now() WHERE id IN (
+					SELECT id FROM messages WHERE lease = '' FOR UPDATE SKIP LOCKED)`); err != nil {
+				t.Error(err)
+			}
+			first.hub.Publish(timerTopic)
+		}
+		o.leave(c.id())
+		second.ack(t, c)
+	})
+	first.register(t, deployment, a.URL)
+	sent := map[string]int{}
+	for range messages {
+		sent[first.send(t)] = 1
+	}
+	first.worker(t)
+	second.worker(t)
+	eventually(t, "all messages are acknowledged", func() bool {
+		return first.count(t, `SELECT count(*) FROM messages`) == 0
+	})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id := range sent {
+		if o.seen[id] != 1 {
+			t.Errorf("message %s was delivered %d times, want once", id, o.seen[id])
+		}
+	}
+	if got := first.count(t, `SELECT count(*) FROM river_job`); got <= messages {
+		t.Errorf("got %d tickets for %d messages, want more for the test to mean something", got, messages)
+	}
+}
+
+func TestReceiveLeasesAMessage(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	id := r.send(t, body("pulled"))
+	m, err := r.Receive(t.Context(), project, topic, id, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.ID != id || string(m.Body) != "pulled" || m.ContentType != "application/cbor" || m.DeliveryCount != 1 {
+		t.Errorf("got %+v, want delivery 1 of %s", m, id)
+	}
+	if got := r.stored(t, id); got.Lease != m.Lease || got.Wait > time.Minute {
+		t.Errorf("got %+v, want the lease %s for a minute", got, m.Lease)
+	}
+	if _, ok, err := claim(t.Context(), r.pool, Ticket{id, firstTicket}, "rh_1", leaseTime); ok || err != nil {
+		t.Errorf("claim with the ticket that was out: got %v, %v; want false", ok, err)
+	}
+	if err := r.Acknowledge(t.Context(), project, topic, m.Lease); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReceiveFails(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	ready, leased, parked, later := r.send(t), r.send(t), r.send(t), r.send(t, delayed(time.Hour))
+	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
+	if _, err := r.Receive(t.Context(), project, topic, leased, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for name, try := range map[string]struct {
+		project entities.Project
+		topic   string
+		id      string
+		lease   time.Duration
+		want    error
+	}{
+		"leased":          {project, topic, leased, time.Minute, entities.ErrConflict},
+		"parked":          {project, topic, parked, time.Minute, entities.ErrConflict},
+		"delayed":         {project, topic, later, time.Minute, entities.ErrConflict},
+		"unknown":         {project, topic, "msg_unknown", time.Minute, entities.ErrMessageNotFound},
+		"foreign project": {"other", topic, ready, time.Minute, entities.ErrMessageNotFound},
+		"wrong topic":     {project, "other", ready, time.Minute, entities.ErrMessageNotFound},
+		"no time":         {project, topic, ready, 0, entities.ErrInvalid},
+		"too long":        {project, topic, ready, MaxVisibility + 1, entities.ErrInvalid},
+	} {
+		_, err := r.Receive(t.Context(), try.project, try.topic, try.id, try.lease)
+		wantError(t, name, err, try.want)
+	}
+}
+
+func TestReceiversAndTicketGetAMessageOnce(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	id := r.send(t)
+	won := race(16, func(i int) bool {
+		if i%2 == 0 {
+			_, ok, err := claim(context.Background(), r.pool, Ticket{id, firstTicket}, fmt.Sprint("rh_", i), leaseTime)
+			if err != nil {
+				t.Error(err)
+			}
+			return ok
+		}
+		_, err := r.Receive(context.Background(), project, topic, id, time.Minute)
+		if err != nil && !errors.Is(err, entities.ErrConflict) {
+			t.Error(err)
+		}
+		return err == nil
+	})
+	winners := 0
+	for _, w := range won {
+		if w {
+			winners++
+		}
+	}
+	if winners != 1 {
+		t.Errorf("got %d winners, want 1", winners)
+	}
+}
