@@ -211,7 +211,8 @@ func TestAllTimesAreWholeMillisecondsUTC(t *testing.T) {
 	})
 	checkTimes(t, "hook", map[string]*time.Time{"createdAt": &hook.CreatedAt})
 	checkTimes(t, "wait", map[string]*time.Time{
-		"createdAt": &wait.CreatedAt, "updatedAt": &wait.UpdatedAt, "completedAt": wait.CompletedAt, "resumeAt": wait.ResumeAt,
+		"createdAt": &wait.CreatedAt, "updatedAt": &wait.UpdatedAt, "completedAt": wait.CompletedAt,
+		"resumeAt": wait.ResumeAt,
 	})
 	for what, got := range map[string]*time.Time{
 		"retry": step.RetryAfter, "resume": wait.ResumeAt, "occurred": f.events(t, id)[0].OccurredAt,

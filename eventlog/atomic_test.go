@@ -85,11 +85,9 @@ func TestAFailingReleaseLeavesTheRunAlive(t *testing.T) {
 			f := newFixture(t)
 			id := f.run(t, started, step("step_created"), hook("hook_created"), sleep("wait_created"))
 			if _, err := f.pool.Exec(t.Context(), `
-				CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''refused''; END'`); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := f.pool.Exec(t.Context(),
-				`CREATE TRIGGER refuse BEFORE DELETE ON `+table+` FOR EACH ROW EXECUTE FUNCTION refuse()`); err != nil {
+				CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql
+					AS 'BEGIN RAISE EXCEPTION ''refused''; END';
+				CREATE TRIGGER refuse BEFORE DELETE ON `+table+` FOR EACH ROW EXECUTE FUNCTION refuse()`); err != nil {
 				t.Fatal(err)
 			}
 			before, log := f.rows(t, id), f.events(t, id)

@@ -173,8 +173,10 @@ func TestDecideStepsBySection3_7(t *testing.T) {
 	done := append(running[:len(running):len(running)], step("step_completed"))
 	broken := append(running[:len(running):len(running)], step("step_failed"))
 	rulings := map[string]ruling{
-		"step_created creates":                         {alive(), step("step_created"), types{"step_created"}, nil},
-		"step_created in a pending run creates":        {[]Request{created}, step("step_created"), types{"step_created"}, nil},
+		"step_created creates": {alive(), step("step_created"), types{"step_created"}, nil},
+		"step_created in a pending run creates": {
+			[]Request{created}, step("step_created"), types{"step_created"}, nil,
+		},
 		"step_created twice is a conflict":             {pending, step("step_created"), nil, entities.ErrConflict},
 		"step_created of a done step is a conflict":    {done, step("step_created"), nil, entities.ErrConflict},
 		"step_started starts a pending step":           {pending, step("step_started"), types{"step_started"}, nil},
@@ -204,7 +206,9 @@ func TestDecideHooksAndWaitsBySection3_8(t *testing.T) {
 		"hook_created creates":                         {alive(), hook("hook_created"), types{"hook_created"}, nil},
 		"hook_created twice is a conflict":             {open, hook("hook_created"), nil, entities.ErrConflict},
 		"hook_created of a disposed one is a conflict": {disposed, hook("hook_created"), nil, entities.ErrConflict},
-		"hook_created of one that lost is a conflict":  {lost, hookCreated(theRun, "hook_1", "free"), nil, entities.ErrConflict},
+		"hook_created of one that lost is a conflict": {
+			lost, hookCreated(theRun, "hook_1", "free"), nil, entities.ErrConflict,
+		},
 		"hook_created for a token of the same run's other hook is a hook_conflict": {
 			open, hookCreated(theRun, "hook_2", hook("hook_created").Data.Token), types{"hook_conflict"}, nil,
 		},
@@ -222,9 +226,13 @@ func TestDecideHooksAndWaitsBySection3_8(t *testing.T) {
 		"hook_disposed without its hook is not found":    {alive(), hook("hook_disposed"), nil, entities.ErrHookNotFound},
 		"hook_disposed twice is not found":               {disposed, hook("hook_disposed"), nil, entities.ErrHookNotFound},
 		"wait_created creates":                           {alive(), sleep("wait_created"), types{"wait_created"}, nil},
-		"wait_created twice is a conflict":               {alive(sleep("wait_created")), sleep("wait_created"), nil, entities.ErrConflict},
-		"wait_completed completes":                       {alive(sleep("wait_created")), sleep("wait_completed"), types{"wait_completed"}, nil},
-		"wait_completed of nothing is a conflict":        {alive(), sleep("wait_completed"), nil, entities.ErrConflict},
+		"wait_created twice is a conflict": {
+			alive(sleep("wait_created")), sleep("wait_created"), nil, entities.ErrConflict,
+		},
+		"wait_completed completes": {
+			alive(sleep("wait_created")), sleep("wait_completed"), types{"wait_completed"}, nil,
+		},
+		"wait_completed of nothing is a conflict": {alive(), sleep("wait_completed"), nil, entities.ErrConflict},
 		"wait_completed twice is a conflict, not a repeat": {
 			alive(sleep("wait_created"), sleep("wait_completed")), sleep("wait_completed"), nil, entities.ErrConflict,
 		},
@@ -243,13 +251,25 @@ func TestDecideAttributesBySection3_9(t *testing.T) {
 	}
 	once := []Request{created, attr("attr_1", "a", false)}
 	checkRulings(t, map[string]ruling{
-		"attr_set on a pending run":                   {[]Request{created}, attr("attr_1", "a", false), types{"attr_set"}, nil},
-		"attr_set on a running run":                   {[]Request{created, started}, attr("attr_1", "a", false), types{"attr_set"}, nil},
+		"attr_set on a pending run": {
+			[]Request{created}, attr("attr_1", "a", false), types{"attr_set"}, nil,
+		},
+		"attr_set on a running run": {
+			[]Request{created, started}, attr("attr_1", "a", false), types{"attr_set"}, nil,
+		},
 		"attr_set of the same ID again is a conflict": {once, attr("attr_1", "b", false), nil, entities.ErrConflict},
 		"attr_set of another ID is appended":          {once, attr("attr_2", "a", false), types{"attr_set"}, nil},
-		"attr_set without an ID is never a repeat":    {[]Request{created, attr("", "a", false)}, attr("", "a", false), types{"attr_set"}, nil},
-		"attr_set of a reserved key is invalid":       {[]Request{created}, attr("attr_1", "$a", false), nil, entities.ErrInvalid},
-		"attr_set of a reserved key with leave":       {[]Request{created}, attr("attr_1", "$a", true), types{"attr_set"}, nil},
-		"attr_set of a bad key does not claim its ID": {[]Request{created}, attr("attr_1", "", false), nil, entities.ErrInvalid},
+		"attr_set without an ID is never a repeat": {
+			[]Request{created, attr("", "a", false)}, attr("", "a", false), types{"attr_set"}, nil,
+		},
+		"attr_set of a reserved key is invalid": {
+			[]Request{created}, attr("attr_1", "$a", false), nil, entities.ErrInvalid,
+		},
+		"attr_set of a reserved key with leave": {
+			[]Request{created}, attr("attr_1", "$a", true), types{"attr_set"}, nil,
+		},
+		"attr_set of a bad key does not claim its ID": {
+			[]Request{created}, attr("attr_1", "", false), nil, entities.ErrInvalid,
+		},
 	})
 }

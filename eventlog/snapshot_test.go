@@ -189,8 +189,10 @@ func TestApplyFoldsWaits(t *testing.T) {
 		story []Request // after created
 		want  map[entities.WaitID]entities.Wait
 	}{
-		"created":   {[]Request{sleep("wait_created")}, map[entities.WaitID]entities.Wait{"wait_1": waiting}},
-		"completed": {[]Request{sleep("wait_created"), sleep("wait_completed")}, map[entities.WaitID]entities.Wait{"wait_1": over}},
+		"created": {[]Request{sleep("wait_created")}, map[entities.WaitID]entities.Wait{"wait_1": waiting}},
+		"completed": {
+			[]Request{sleep("wait_created"), sleep("wait_completed")}, map[entities.WaitID]entities.Wait{"wait_1": over},
+		},
 		"released by the run's end": {
 			[]Request{sleep("wait_created"), sleep("wait_completed"), completed}, map[entities.WaitID]entities.Wait{},
 		},

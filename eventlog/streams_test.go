@@ -288,7 +288,10 @@ func TestStreamsWithStrangeNamesAreInvalid(t *testing.T) {
 	for _, test := range []struct {
 		run  entities.RunID
 		name entities.StreamName
-	}{{"", strm}, {"a/b", strm}, {someRun, ""}, {someRun, "a\x00"}, {someRun, entities.StreamName(strings.Repeat("s", 1025))}} {
+	}{
+		{"", strm}, {"a/b", strm}, {someRun, ""}, {someRun, "a\x00"},
+		{someRun, entities.StreamName(strings.Repeat("s", 1025))},
+	} {
 		if err := r.Write(t.Context(), home, test.run, test.name, [][]byte{{1}}); !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("write %q %q: got error %v, want ErrInvalid", test.run, test.name, err)
 		}

@@ -59,7 +59,8 @@ func TestConstraintsRefuseBadRows(t *testing.T) {
 		"steps_status_check":  {`UPDATE steps SET status = 'cancelled'`},
 		"steps_attempt_check": {`UPDATE steps SET attempt = -1`},
 		"steps_completed_at_check": {
-			`UPDATE steps SET status = 'completed'`, `UPDATE steps SET status = 'failed'`, `UPDATE steps SET completed_at = now()`,
+			`UPDATE steps SET status = 'completed'`, `UPDATE steps SET status = 'failed'`,
+			`UPDATE steps SET completed_at = now()`,
 		},
 		"steps_created_key": {`
 			INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)

@@ -24,7 +24,7 @@ func TestAcknowledgeEndsMessage(t *testing.T) {
 	if got, want := r.count(t, `SELECT count(*) FROM messages WHERE id = $1`, id), 0; got != want {
 		t.Errorf("got %d messages after the acknowledgement, want %d", got, want)
 	}
-	wantError(t, "second acknowledgement", r.Acknowledge(t.Context(), project, topic, c.handle()), entities.ErrLeaseNotFound)
+	wantError(t, "second", r.Acknowledge(t.Context(), project, topic, c.handle()), entities.ErrLeaseNotFound)
 }
 
 func TestOnlyTheLivingHandleCounts(t *testing.T) {
@@ -250,7 +250,7 @@ func TestReplicasDeliverEachMessageOnce(t *testing.T) {
 	o := &overlaps{active: map[string]bool{}, seen: map[string]int{}}
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
 		o.enter(t, c.id())
-		// Tickets for everyone's messages, as from a timer that thinks all were lost.
+		// More tickets for everyone's messages, as from a timer that thinks all were lost.
 		if rand.N(3) == 0 {
 			if _, err := first.pool.Exec(context.Background(), `
 				UPDATE messages SET due_at = now() WHERE id IN (
@@ -263,10 +263,13 @@ func TestReplicasDeliverEachMessageOnce(t *testing.T) {
 		second.ack(t, c)
 	})
 	first.register(t, deployment, a.URL)
-	sent := map[string]int{}
+	var sent []string
 	for range messages {
-		sent[first.send(t)] = 1
+		sent = append(sent, first.send(t))
 	}
+	first.exec(t, `
+		INSERT INTO river_job (args, kind, max_attempts, queue, state)
+		SELECT args, kind, max_attempts, queue, 'available' FROM river_job ORDER BY random()`)
 	first.worker(t)
 	second.worker(t)
 	eventually(t, "all messages are acknowledged", func() bool {
@@ -274,13 +277,10 @@ func TestReplicasDeliverEachMessageOnce(t *testing.T) {
 	})
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for id := range sent {
+	for _, id := range sent {
 		if o.seen[id] != 1 {
 			t.Errorf("message %s was delivered %d times, want once", id, o.seen[id])
 		}
-	}
-	if got := first.count(t, `SELECT count(*) FROM river_job`); got <= messages {
-		t.Errorf("got %d tickets for %d messages, want more for the test to mean something", got, messages)
 	}
 }
 
