@@ -42,6 +42,16 @@ func MergeAttributes(have map[string]string, changes []AttributeChange, allowRes
 	return merged, nil
 }
 
+// ValidateAttributes reports whether a run may start with the attributes, by the rules of [MergeAttributes].
+func ValidateAttributes(attributes map[string]string, allowReserved bool) error {
+	changes := make([]AttributeChange, 0, len(attributes))
+	for key, value := range attributes {
+		changes = append(changes, AttributeChange{Key: key, Value: &value})
+	}
+	_, err := MergeAttributes(nil, changes, allowReserved)
+	return err
+}
+
 func (c AttributeChange) validate(allowReserved bool) error {
 	if n := len([]rune(c.Key)); n < 1 || n > maxAttributeKey {
 		return invalid("attribute key has %d characters; want 1 to %d", n, maxAttributeKey)

@@ -65,6 +65,8 @@ type EventData struct {
 	// DeploymentID and WorkflowName are set on run_created.
 	DeploymentID string `json:"deploymentId,omitempty"`
 	WorkflowName string `json:"workflowName,omitempty"`
+	// Attributes are those a run_created starts the run with.
+	Attributes map[string]string `json:"attributes,omitempty"`
 	// StepName is set on step_created and, by most clients, on the step's other events.
 	StepName string `json:"stepName,omitempty"`
 	// Attempt is what the client of a step_started said; the server counts for itself.
@@ -77,12 +79,22 @@ type EventData struct {
 	Token string `json:"token,omitempty"`
 	// IsWebhook says that a hook may be resumed by the app's public webhook route.
 	IsWebhook *bool `json:"isWebhook,omitempty"`
+	// IsSystem says that the SDK made a hook for itself.
+	IsSystem *bool `json:"isSystem,omitempty"`
+	// TokenRetentionUntil is until when a hook's token stays taken even if the run ends before.
+	TokenRetentionUntil *time.Time `json:"tokenRetentionUntil,omitempty"`
+	// ResumeID names the resumption a hook_received belongs to, so that it is recorded once however often
+	// it is sent; ResumeDigest is the sender's digest of what it brings.
+	ResumeID     string `json:"resumeId,omitempty"`
+	ResumeDigest string `json:"resumePayloadDigest,omitempty"`
 	// ConflictingRunID is the run that held the token of a hook_conflict.
 	ConflictingRunID RunID `json:"conflictingRunId,omitempty"`
 	// ErrorCode classifies a failure; a free string of the client's.
 	ErrorCode string `json:"errorCode,omitempty"`
 	// Changes are the attributes an attr_set sets or, with a nil value, removes.
 	Changes []AttributeChange `json:"changes,omitempty"`
+	// AllowReserved lets Changes and Attributes have keys that begin with "$".
+	AllowReserved bool `json:"allowReservedAttributes,omitempty"`
 }
 
 // AttributeChange sets one attribute of a run, or removes it when Value is nil.

@@ -17,32 +17,47 @@ type Hook struct {
 	// Token is what outsiders resume the hook by; unique per project while the hook lives.
 	Token string
 	// IsWebhook says that the app's public webhook route may resume the hook.
-	IsWebhook   bool
+	IsWebhook bool
+	// IsSystem says that the SDK made the hook for itself.
+	IsSystem    bool
 	SpecVersion int
 	// CreatedSeq is the position of hook_created.
 	CreatedSeq int64
 	CreatedAt  time.Time
+	// RetainUntil is until when the token is to stay taken even if the run ends before.
+	RetainUntil *time.Time
+	// ExpiresAt is set when the run has ended before RetainUntil: the hook can no longer be resumed, but is
+	// there, and holds its token, until then.
+	ExpiresAt *time.Time
 }
 
-const hookColumns = `run_id, id, project, token, is_webhook, spec_version, created_seq, created_at`
+// Holds reports whether the hook still holds its token at the given time.
+func (h Hook) Holds(at time.Time) bool { return h.ExpiresAt == nil || h.ExpiresAt.After(at) }
 
-// LoadHook queues a read of the hook; into stays nil when the run has no such live hook.
+const hookColumns = `run_id, id, project, token, is_webhook, is_system, spec_version, created_seq, created_at,
+	retain_until, expires_at`
+
+// LoadHook queues a read of the hook and a lock on its row; into stays nil when the run has no such hook.
+// The lock is against those who take over the token of a hook that has expired.
 func LoadHook(b *pgx.Batch, runID RunID, id HookID, into **Hook) {
-	loadInto(b, into, `SELECT `+hookColumns+` FROM hooks WHERE run_id = $1 AND id = $2`, runID, id)
+	loadInto(b, into, `SELECT `+hookColumns+` FROM hooks WHERE run_id = $1 AND id = $2 FOR NO KEY UPDATE`, runID, id)
 }
 
-// LockToken queues a lock on the token's name until the transaction ends, and a read of the live hook
-// that holds it; into stays nil when the token is free. Claims of one token so happen one after the other.
+// LockToken queues a lock on the token's name until the transaction ends, and a read of the hook that has
+// it, be it one that has expired; into stays nil when there is none. Claims of one token so happen one
+// after the other.
 func LockToken(b *pgx.Batch, project Project, token string, into **Hook) {
 	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1::text || ' ' || $2::text, 0))`, project, token)
-	loadInto(b, into, hookByToken, project, token)
+	loadInto(b, into, `SELECT `+hookColumns+` FROM hooks WHERE project = $1 AND token = $2`, project, token)
 }
 
-const hookByToken = `SELECT ` + hookColumns + ` FROM hooks WHERE project = $1 AND token = $2`
+// held is the condition on hooks that still hold their token at the time that is the statement's parameter n.
+func held(n int) string { return fmt.Sprintf(`(expires_at IS NULL OR expires_at > $%d)`, n) }
 
-// HookByToken reads the live hook that holds the token. It fails with [ErrHookNotFound].
-func HookByToken(ctx context.Context, q Querier, project Project, token string) (Hook, error) {
-	rows, err := q.Query(ctx, hookByToken, project, token)
+// HookByToken reads the hook that holds the token at the given time. It fails with [ErrHookNotFound].
+func HookByToken(ctx context.Context, q Querier, project Project, token string, at time.Time) (Hook, error) {
+	rows, err := q.Query(ctx,
+		`SELECT `+hookColumns+` FROM hooks WHERE project = $1 AND token = $2 AND `+held(3), project, token, at)
 	hook, err := collectOne[Hook](rows, err, ErrHookNotFound)
 	if err != nil {
 		return Hook{}, fmt.Errorf("read hook by token: %w", err)
@@ -50,10 +65,11 @@ func HookByToken(ctx context.Context, q Querier, project Project, token string) 
 	return hook, nil
 }
 
-// HookByID reads a live hook of the project. It fails with [ErrHookNotFound].
-func HookByID(ctx context.Context, q Querier, project Project, id HookID) (Hook, error) {
-	rows, err := q.Query(ctx,
-		`SELECT `+hookColumns+` FROM hooks WHERE id = $1 AND project = $2 ORDER BY run_id LIMIT 1`, id, project)
+// HookByID reads a hook of the project as of the given time. It fails with [ErrHookNotFound].
+func HookByID(ctx context.Context, q Querier, project Project, id HookID, at time.Time) (Hook, error) {
+	rows, err := q.Query(ctx, `
+		SELECT `+hookColumns+` FROM hooks WHERE id = $1 AND project = $2 AND `+held(3)+`
+		ORDER BY run_id LIMIT 1`, id, project, at)
 	hook, err := collectOne[Hook](rows, err, ErrHookNotFound)
 	if err != nil {
 		return Hook{}, fmt.Errorf("read hook %s: %w", id, err)
@@ -61,10 +77,12 @@ func HookByID(ctx context.Context, q Querier, project Project, id HookID) (Hook,
 	return hook, nil
 }
 
-// ListHooks reads a page of live hooks in the order of their creation, those of one run or, when runID is
-// empty, of the whole project, and the cursor of the next page; empty when this is the last. It fails with
-// [ErrInvalid] on a cursor that is not of this list.
-func ListHooks(ctx context.Context, q Querier, project Project, runID RunID, p Page) ([]Hook, string, error) {
+// ListHooks reads a page of the hooks there are at the given time, in the order of their creation, those of
+// one run or, when runID is empty, of the whole project, and the cursor of the next page; empty when this is
+// the last. It fails with [ErrInvalid] on a cursor that is not of this list.
+func ListHooks(
+	ctx context.Context, q Querier, project Project, runID RunID, at time.Time, p Page,
+) ([]Hook, string, error) {
 	from := moment{}
 	if p.Cursor != "" {
 		var err error
@@ -78,9 +96,10 @@ func ListHooks(ctx context.Context, q Querier, project Project, runID RunID, p P
 		WHERE project = $1
 			AND ($2::text = '' OR run_id = $2)
 			AND ($3 OR (created_at, id) %[2]s ($4, $5))
+			AND %[3]s
 		ORDER BY created_at %[1]s, id %[1]s
-		LIMIT $6`, order, after)
-	rows, err := q.Query(ctx, sql, project, runID, p.Cursor == "", from.at, from.id, p.Limit+1)
+		LIMIT $6`, order, after, held(7))
+	rows, err := q.Query(ctx, sql, project, runID, p.Cursor == "", from.at, from.id, p.Limit+1, at)
 	hooks, more, err := collectPage[Hook](rows, err, p.Limit)
 	if err != nil {
 		return nil, "", fmt.Errorf("list hooks: %w", err)
@@ -96,8 +115,9 @@ func ListHooks(ctx context.Context, q Querier, project Project, runID RunID, p P
 // InsertHook queues the insertion of a hook.
 func InsertHook(b *pgx.Batch, h *Hook) {
 	oneRow(b, "insert hook", `
-		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.SpecVersion, h.CreatedSeq, h.CreatedAt)
+		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.IsSystem, h.SpecVersion, h.CreatedSeq, h.CreatedAt,
+		h.RetainUntil, h.ExpiresAt)
 }
 
 // DeleteHook queues the deletion of a hook, which frees its token.
@@ -105,7 +125,15 @@ func DeleteHook(b *pgx.Batch, runID RunID, id HookID) {
 	oneRow(b, "delete hook", `DELETE FROM hooks WHERE run_id = $1 AND id = $2`, runID, id)
 }
 
-// DeleteHooks queues the deletion of all hooks of a run.
-func DeleteHooks(b *pgx.Batch, runID RunID) {
-	b.Queue(`DELETE FROM hooks WHERE run_id = $1`, runID)
+// DeleteExpiredHook queues the deletion of a hook of another run whose time to hold the token is over. That
+// run may be disposing of it right now.
+func DeleteExpiredHook(b *pgx.Batch, h *Hook) {
+	b.Queue(`DELETE FROM hooks WHERE run_id = $1 AND id = $2 AND expires_at = $3`, h.RunID, h.ID, h.ExpiresAt)
+}
+
+// EndHooks queues what the end of a run does to its hooks: they go, with their tokens, but for those that
+// are to be retained beyond the given time.
+func EndHooks(b *pgx.Batch, runID RunID, at time.Time) {
+	b.Queue(`DELETE FROM hooks WHERE run_id = $1 AND (retain_until IS NULL OR retain_until <= $2)`, runID, at)
+	b.Queue(`UPDATE hooks SET expires_at = retain_until WHERE run_id = $1`, runID)
 }

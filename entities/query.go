@@ -99,6 +99,17 @@ func loadInto[T any](b *pgx.Batch, into **T, sql string, args ...any) {
 	})
 }
 
+// loadEach queues a query on the batch and hands each of its rows to take.
+func loadEach[T any](b *pgx.Batch, take func(T), sql string, args ...any) {
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		items, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		for _, item := range items {
+			take(item)
+		}
+		return err
+	})
+}
+
 // oneRow makes a queued write fail unless it changed exactly one row.
 func oneRow(b *pgx.Batch, what, sql string, args ...any) {
 	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {

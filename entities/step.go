@@ -36,9 +36,10 @@ type Step struct {
 const stepColumns = `run_id, id, name, status, attempt, spec_version, created_seq, result_seq,
 	created_at, updated_at, started_at, completed_at, retry_after`
 
-// LoadStep queues a read of the step; into stays nil when the run has no such step.
-func LoadStep(b *pgx.Batch, runID RunID, id StepID, into **Step) {
-	loadInto(b, into, `SELECT `+stepColumns+` FROM steps WHERE run_id = $1 AND id = $2`, runID, id)
+// LoadSteps queues a read of those of the steps that the run has.
+func LoadSteps(b *pgx.Batch, runID RunID, ids []StepID, into map[StepID]Step) {
+	loadEach(b, func(s Step) { into[s.ID] = s },
+		`SELECT `+stepColumns+` FROM steps WHERE run_id = $1 AND id = ANY ($2)`, runID, ids)
 }
 
 // StepByID reads a step of one of the project's runs; an empty runID means whichever run has it. It fails

@@ -1,6 +1,9 @@
 package entities
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // RunStatus is where a run stands. RunNone is the status of a run that does not exist.
 type RunStatus string
@@ -158,6 +161,18 @@ var StepsAfterEnd = Table[StepStatus]{
 	},
 }
 
+// SpecSlots is the protocol version from which on event IDs are positions, and from which on no attempt of a
+// step begins once its run has ended (protocol §3.3, §8).
+const SpecSlots = 6
+
+// StepsAfterEndNext is [StepsAfterEnd] for runs of version [SpecSlots] and later.
+var StepsAfterEndNext = func() Table[StepStatus] {
+	t := maps.Clone(StepsAfterEnd)
+	t[EventStepStarted] = maps.Clone(t[EventStepStarted])
+	t[EventStepStarted][StepRunning] = Cell[StepStatus]{No: Ended}
+	return t
+}()
+
 // Hooks is what happens to hooks while their run is alive. hook_conflict is what becomes of a
 // hook_created whose token another live hook holds; no client may write it.
 var Hooks = Table[HookStatus]{
@@ -167,13 +182,13 @@ var Hooks = Table[HookStatus]{
 	EventHookDisposed: {HookNone: {No: Missing}, HookActive: {To: HookDisposed}, HookDisposed: {No: Missing}},
 }
 
-// HooksAfterEnd is what happens to hooks once their run has ended: it took them along, so nothing more
-// is received (I7).
+// HooksAfterEnd is what happens to hooks once their run has ended: it took them along, but for those that
+// are retained. Nothing more is received (I7); a retained hook can still be disposed of.
 var HooksAfterEnd = Table[HookStatus]{
 	EventHookCreated:  {HookNone: {No: Conflict}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookConflict: {HookNone: {No: Conflict}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookReceived: {HookNone: {No: Missing}, HookActive: {No: Missing}, HookDisposed: {No: Missing}},
-	EventHookDisposed: {HookNone: {No: Missing}, HookActive: {No: Missing}, HookDisposed: {No: Missing}},
+	EventHookDisposed: {HookNone: {No: Missing}, HookActive: {To: HookDisposed}, HookDisposed: {No: Missing}},
 }
 
 // Waits is what happens to waits while their run is alive. Clients tolerate only a conflict when they

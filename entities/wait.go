@@ -23,9 +23,10 @@ type Wait struct {
 
 const waitColumns = `run_id, id, status, spec_version, resume_at, created_at, updated_at, completed_at`
 
-// LoadWait queues a read of the wait; into stays nil when the run has no such wait.
-func LoadWait(b *pgx.Batch, runID RunID, id WaitID, into **Wait) {
-	loadInto(b, into, `SELECT `+waitColumns+` FROM waits WHERE run_id = $1 AND id = $2`, runID, id)
+// LoadWaits queues a read of those of the waits that the run has.
+func LoadWaits(b *pgx.Batch, runID RunID, ids []WaitID, into map[WaitID]Wait) {
+	loadEach(b, func(w Wait) { into[w.ID] = w },
+		`SELECT `+waitColumns+` FROM waits WHERE run_id = $1 AND id = ANY ($2)`, runID, ids)
 }
 
 // InsertWait queues the insertion of a wait.

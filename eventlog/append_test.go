@@ -35,13 +35,13 @@ func TestATokenIsFreeAtOnceAfterItsHook(t *testing.T) {
 				ask = on(first, end, "hook_1")
 			}
 			f.must(t, ask)
-			if _, err := entities.HookByToken(t.Context(), f.pool, home, token); !errors.Is(err, entities.ErrHookNotFound) {
+			if _, err := entities.HookByToken(t.Context(), f.pool, home, token, day); !errors.Is(err, entities.ErrHookNotFound) {
 				t.Errorf("the token still has a hook: error %v", err)
 			}
 			if got := f.must(t, hookCreated(second, "hook_2", token)); got.Event.Type != entities.EventHookCreated {
 				t.Errorf("after its hook: got %s, want hook_created", got.Event.Type)
 			}
-			hook, err := entities.HookByToken(t.Context(), f.pool, home, token)
+			hook, err := entities.HookByToken(t.Context(), f.pool, home, token, day)
 			if err != nil || hook.RunID != second || hook.ID != "hook_2" {
 				t.Errorf("the token belongs to %+v, %v", hook, err)
 			}
@@ -258,8 +258,11 @@ func TestARepeatedRunStartedAnswersTheRun(t *testing.T) {
 	f := newFixture(t)
 	id := f.run(t, started)
 	got := f.must(t, onRun(id, "run_started"))
-	if got.Event != nil {
-		t.Errorf("got event %+v, want none (3.5)", got.Event)
+	if first := f.events(t, id)[1]; !got.Repeated || got.Event == nil || got.Event.Seq != first.Seq || got.Event.Type != first.Type {
+		t.Errorf("got event %+v, want the one that started the run", got.Event)
+	}
+	if got := len(f.events(t, id)); got != 2 {
+		t.Errorf("the log has %d events, want 2 (3.5)", got)
 	}
 	if diff := cmp.Diff(*f.rows(t, id).Run, got.Run); diff != "" {
 		t.Errorf("run differs (-row +answer):\n%s", diff)
@@ -275,8 +278,8 @@ func TestADayOldRunStillStarts(t *testing.T) {
 		t.Errorf("the run is %s, want running", got.Run.Status)
 	}
 	f.clock.move(30 * 24 * time.Hour)
-	if got := f.must(t, runRepaired(id)); got.Event != nil {
-		t.Errorf("got event %s, want none", got.Event.Type)
+	if got := f.must(t, runRepaired(id)); !got.Repeated {
+		t.Errorf("got event %s, want none new", got.Event.Type)
 	}
 }
 

@@ -12,8 +12,12 @@ type facts struct {
 	*Snapshot
 	// claimed says that the log has a hook_created, hook_conflict or attr_set of this correlation ID.
 	claimed bool
-	// holder is the live hook that holds the token a hook_created asks for; nil when the token is free.
+	// holder is the hook that has the token a hook_created asks for, be it one that has expired; nil when
+	// there is none.
 	holder *entities.Hook
+	// earlier is the event that the request may repeat: the run's run_started, or the hook_received of the
+	// same resumption; nil when there is none.
+	earlier *entities.Event
 }
 
 // errRepeat: the request is already so. The answer is success, and nothing is written.
@@ -28,7 +32,13 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 		}
 		return []entities.Event{creationEvent(r, at), startedEvent(r, 2, at)}, nil
 	}
-	if err := f.permit(r); err != nil {
+	if r.createsStep() {
+		return f.startNewStep(r, at)
+	}
+	if r.Type == entities.EventHookReceived && f.earlier != nil {
+		return nil, f.resumedBefore(r)
+	}
+	if err := f.permit(r, at); err != nil {
 		return nil, err
 	}
 	e := f.next(r, at)
@@ -41,7 +51,7 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 		}
 		e.Payload = nil // the input is in step_created
 	case entities.EventHookCreated:
-		if f.holder != nil {
+		if f.holder != nil && f.holder.Holds(at) {
 			e.Type, e.Extra, e.Payload = entities.EventHookConflict, nil, nil
 			e.Data = entities.EventData{Token: r.Data.Token, ConflictingRunID: f.holder.RunID}
 		}
@@ -52,7 +62,7 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 				Refusal: entities.Conflict,
 			}
 		}
-		if _, err := entities.MergeAttributes(f.Run.Attributes, r.Data.Changes, r.AllowReserved); err != nil {
+		if _, err := entities.MergeAttributes(f.Run.Attributes, r.Data.Changes, r.Data.AllowReserved); err != nil {
 			return nil, err
 		}
 	default: // the tables have said it all
@@ -60,8 +70,33 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	return []entities.Event{e}, nil
 }
 
+// startNewStep is a step_started that also creates its step: whoever sends it wants to be the only one to run
+// it, so that the step must not exist in any state (protocol §3.7).
+func (f facts) startNewStep(r Request, at time.Time) ([]entities.Event, error) {
+	creation := r
+	creation.Type, creation.Extra = entities.EventStepCreated, nil
+	creation.Data = entities.EventData{StepName: r.Data.StepName, WorkflowName: r.Data.WorkflowName}
+	if err := f.permit(creation, at); err != nil {
+		return nil, err
+	}
+	created, started := f.next(creation, at), f.next(r, at)
+	started.Seq, started.Payload = created.Seq+1, nil
+	return []entities.Event{created, started}, nil
+}
+
+// resumedBefore judges a resumption that is in the log already.
+func (f facts) resumedBefore(r Request) error {
+	if f.earlier.CorrelationID == r.CorrelationID && f.earlier.Data.ResumeDigest == r.Data.ResumeDigest {
+		return errRepeat
+	}
+	return &entities.TransitionError{
+		Kind: entities.KindHook, ID: r.CorrelationID, Status: "resumed otherwise by " + r.Data.ResumeID,
+		Event: r.Type, Refusal: entities.Conflict,
+	}
+}
+
 // permit asks the transition tables.
-func (f facts) permit(r Request) error {
+func (f facts) permit(r Request, at time.Time) error {
 	if f.Run == nil {
 		// run_created is the one event a run need not exist for.
 		return next(entities.Runs, entities.KindRun, string(r.RunID), entities.RunNone, runEvent(r.Type))
@@ -69,9 +104,9 @@ func (f facts) permit(r Request) error {
 	id, ended := r.CorrelationID, f.Run.Status.Ended()
 	switch kind := entities.KindOf(r.Type); kind {
 	case entities.KindStep:
-		return next(table(ended, entities.Steps, entities.StepsAfterEnd), kind, id, f.stepStatus(r), r.Type)
+		return next(f.stepTable(), kind, id, f.stepStatus(r), r.Type)
 	case entities.KindHook:
-		return next(table(ended, entities.Hooks, entities.HooksAfterEnd), kind, id, f.hookStatus(r), r.Type)
+		return next(table(ended, entities.Hooks, entities.HooksAfterEnd), kind, id, f.hookStatus(r, at), r.Type)
 	case entities.KindWait:
 		return next(table(ended, entities.Waits, entities.WaitsAfterEnd), kind, id, f.waitStatus(r), r.Type)
 	default:
@@ -85,6 +120,15 @@ func runEvent(t entities.EventType) entities.EventType {
 		return t
 	}
 	return entities.EventRunStarted
+}
+
+// stepTable depends on the run's version: the next line wants no attempt to begin once the run has ended.
+func (f facts) stepTable() entities.Table[entities.StepStatus] {
+	afterEnd := entities.StepsAfterEnd
+	if f.Run.SpecVersion >= entities.SpecSlots {
+		afterEnd = entities.StepsAfterEndNext
+	}
+	return table(f.Run.Status.Ended(), entities.Steps, afterEnd)
 }
 
 func table[S ~string](ended bool, alive, afterEnd entities.Table[S]) entities.Table[S] {
@@ -110,8 +154,11 @@ func (f facts) stepStatus(r Request) entities.StepStatus {
 	return entities.StepNone
 }
 
-func (f facts) hookStatus(r Request) entities.HookStatus {
-	if _, ok := f.Hooks[entities.HookID(r.CorrelationID)]; ok {
+func (f facts) hookStatus(r Request, at time.Time) entities.HookStatus {
+	if hook, ok := f.Hooks[entities.HookID(r.CorrelationID)]; ok {
+		if !hook.Holds(at) {
+			return entities.HookDisposed
+		}
 		return entities.HookActive
 	}
 	if f.claimed {

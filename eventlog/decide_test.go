@@ -246,7 +246,7 @@ func TestDecideAttributesBySection3_9(t *testing.T) {
 	t.Parallel()
 	attr := func(id, key string, reserved bool) Request {
 		r := on(theRun, "attr_set", id)
-		r.Data.Changes[0].Key, r.AllowReserved = key, reserved
+		r.Data.Changes[0].Key, r.Data.AllowReserved = key, reserved
 		return r
 	}
 	once := []Request{created, attr("attr_1", "a", false)}

@@ -29,6 +29,28 @@ func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into 
 		runID, correlationID).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
 }
 
+// loadStart queues a read of the run's first run_started, which is near the beginning of its log.
+func loadStart(b *pgx.Batch, runID entities.RunID, into **entities.Event) {
+	loadEvent(b, into, `run_id = $1 AND type = 'run_started' ORDER BY seq LIMIT 1`, runID)
+}
+
+// loadResumption queues a read of the hook_received that a resumption has left in the run's log.
+func loadResumption(b *pgx.Batch, runID entities.RunID, resumeID string, into **entities.Event) {
+	loadEvent(b, into, `run_id = $1 AND type = 'hook_received' AND data ->> 'resumeId' = $2`, runID, resumeID)
+}
+
+// loadEvent queues a read of an event without its payload; into stays nil when there is none.
+func loadEvent(b *pgx.Batch, into **entities.Event, where string, args ...any) {
+	b.Queue(`SELECT `+WithoutPayloads.columns()+` FROM events WHERE `+where, args...).Query(func(rows pgx.Rows) error {
+		event, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[entities.Event])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		*into = event
+		return err
+	})
+}
+
 // Payloads says whether a query should bring the events' payloads.
 type Payloads bool
 
@@ -66,7 +88,16 @@ type EventPage struct {
 const eventCursorPrefix = "eid:"
 
 // EventCursor is the cursor of a list that was read up to the event (protocol §2.4).
-func EventCursor(e entities.Event) string { return eventCursorPrefix + string(e.ID()) }
+func EventCursor(e entities.Event) string { return EventCursorAt(e.Seq) }
+
+// EventCursorAt is the cursor of a list that was read up to the position.
+func EventCursorAt(seq int64) string { return eventCursorPrefix + string(entities.EventIDAt(seq)) }
+
+// ValidateEventCursor fails with [entities.ErrInvalid] on what no list has given out.
+func ValidateEventCursor(cursor string) error {
+	_, err := parseEventCursor(cursor)
+	return err
+}
 
 func parseEventCursor(cursor string) (int64, error) {
 	seq, err := entities.EventID(strings.TrimPrefix(cursor, eventCursorPrefix)).Seq()

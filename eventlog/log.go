@@ -21,20 +21,28 @@ type Enqueuer interface {
 // Log appends events to runs and reads them.
 type Log struct {
 	pool     *pgxpool.Pool
+	hub      *Hub
 	enqueuer Enqueuer
 	now      func() time.Time
 }
 
-// New makes a log on the database behind pool. Now is the clock; it is read once per append and cut to
-// whole milliseconds.
-func New(pool *pgxpool.Pool, enqueuer Enqueuer, now func() time.Time) *Log {
-	return &Log{pool: pool, enqueuer: enqueuer, now: now}
+// New makes a log on the database behind pool. Through hub it tells of runs that ended. Now is the clock; it
+// is read once per append and cut to whole milliseconds.
+func New(pool *pgxpool.Pool, hub *Hub, enqueuer Enqueuer, now func() time.Time) *Log {
+	return &Log{pool: pool, hub: hub, enqueuer: enqueuer, now: now}
 }
+
+// Now is what the log's clock shows: whole milliseconds, UTC.
+func (l *Log) Now() time.Time { return l.now().UTC().Truncate(time.Millisecond) }
 
 // Result is what an append did.
 type Result struct {
-	// Event is what was appended last; nil when the request was already so and nothing was written.
+	// Event is what was appended last. When the request was already so, it is the event that made it so.
 	Event *entities.Event
+	// Repeated says that the request was already so, and that nothing was written.
+	Repeated bool
+	// StepCreated says that a step_started created its step.
+	StepCreated bool
 	// Run is the run after the append.
 	Run entities.Run
 	// Step, Hook and Wait are the entity the event is about, after the append; nil when it is about
@@ -50,41 +58,10 @@ type Result struct {
 // what is missing, with [entities.ErrConflict] or [entities.ErrRunEnded] as the transition tables say,
 // and with [entities.ErrNotYet] on a step that is not due; then nothing was written.
 func (l *Log) Append(ctx context.Context, project entities.Project, r Request) (Result, error) {
-	now := l.now().UTC().Truncate(time.Millisecond)
-	r = r.exact()
-	if err := r.validate(now); err != nil {
-		return Result{}, err
+	outcomes, err := l.append(ctx, project, []Request{r})
+	if err == nil {
+		err = outcomes[0].Err
 	}
-	var result Result
-	var committed func()
-	err := InTx(ctx, l.pool, func(tx pgx.Tx) error {
-		committed = func() {} // also that of an earlier try, which was rolled back
-		f, err := read(ctx, tx, project, r)
-		if err != nil {
-			return err
-		}
-		events, err := decide(f, r, f.stamp(now))
-		if errors.Is(err, errRepeat) {
-			result = resultOf(f.Snapshot, nil, r)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		after := f.clone()
-		for _, e := range events {
-			after.Apply(e)
-		}
-		if err := write(ctx, tx, f.Snapshot, after, events); err != nil {
-			return err
-		}
-		result = resultOf(after, &events[len(events)-1], r)
-		if len(r.Messages) == 0 {
-			return nil
-		}
-		committed, err = l.enqueuer.Enqueue(ctx, tx, r.Messages)
-		return err
-	})
 	if isDuplicateRun(err) {
 		// Not ours to see, or it would have been found: another project has a run of this ID.
 		return Result{}, &entities.TransitionError{
@@ -94,92 +71,129 @@ func (l *Log) Append(ctx context.Context, project entities.Project, r Request) (
 	if err != nil {
 		return Result{}, fmt.Errorf("append %s: %w", r.Type, err)
 	}
+	return outcomes[0].Result, nil
+}
+
+// errUnwritten rolls a transaction back that has nothing to commit.
+var errUnwritten = errors.New("nothing was written")
+
+// append decides and writes requests for one run in one transaction. Those that are refused have the reason
+// in their outcome; the others are appended in the order of the requests.
+func (l *Log) append(ctx context.Context, project entities.Project, requests []Request) ([]Outcome, error) {
+	now := l.Now()
+	for i, r := range requests {
+		requests[i] = r.exact()
+		if err := requests[i].validate(now); err != nil {
+			return nil, err
+		}
+	}
+	var j judgement
+	var committed func()
+	err := InTx(ctx, l.pool, func(tx pgx.Tx) error {
+		committed = func() {} // also that of an earlier try, which was rolled back
+		f, err := read(ctx, tx, project, requests)
+		if err != nil {
+			return err
+		}
+		if j = judge(f, requests, now); len(j.events) == 0 {
+			return errUnwritten
+		}
+		if err := write(ctx, tx, f, j); err != nil {
+			return err
+		}
+		if len(j.messages) == 0 {
+			return nil
+		}
+		committed, err = l.enqueuer.Enqueue(ctx, tx, j.messages)
+		return err
+	})
+	if errors.Is(err, errUnwritten) {
+		return j.outcomes, nil
+	}
+	if err != nil {
+		return nil, err
+	}
 	committed()
-	return result, nil
+	if j.endsRun() {
+		l.hub.Publish(endTopic(project, j.after.Run.ID))
+	}
+	return j.outcomes, nil
 }
 
-// stamp is the time of the next event: now, but never before the run's previous event, as replay sets its
-// clock from them.
-func (f facts) stamp(now time.Time) time.Time {
-	if f.Run != nil && f.Run.UpdatedAt.After(now) {
-		return f.Run.UpdatedAt
-	}
-	return now
-}
-
-func resultOf(s *Snapshot, e *entities.Event, r Request) Result {
-	result := Result{Event: e, Run: *s.Run}
-	if step, ok := s.Steps[entities.StepID(r.CorrelationID)]; ok {
-		result.Step = &step
-	}
-	if hook, ok := s.Hooks[entities.HookID(r.CorrelationID)]; ok {
-		result.Hook = &hook
-	}
-	if wait, ok := s.Waits[entities.WaitID(r.CorrelationID)]; ok {
-		result.Wait = &wait
-	}
-	return result
-}
-
-// read locks the run and reads what the decision needs, in one round trip.
-func read(ctx context.Context, tx pgx.Tx, project entities.Project, r Request) (facts, error) {
+// read locks the run and reads what the decisions need, in one round trip.
+func read(ctx context.Context, tx pgx.Tx, project entities.Project, requests []Request) (facts, error) {
 	f := facts{Snapshot: NewSnapshot(project)}
 	var (
-		b    pgx.Batch
-		step *entities.Step
-		hook *entities.Hook
-		wait *entities.Wait
+		b     pgx.Batch
+		steps []entities.StepID
+		waits []entities.WaitID
+		hook  *entities.Hook
+		runID = requests[0].RunID
 	)
-	entities.LockRun(&b, project, r.RunID, &f.Run)
-	switch entities.KindOf(r.Type) {
-	case entities.KindStep:
-		entities.LoadStep(&b, r.RunID, entities.StepID(r.CorrelationID), &step)
-	case entities.KindHook:
-		entities.LoadHook(&b, r.RunID, entities.HookID(r.CorrelationID), &hook)
-	case entities.KindWait:
-		entities.LoadWait(&b, r.RunID, entities.WaitID(r.CorrelationID), &wait)
+	entities.LockRun(&b, project, runID, &f.Run)
+	for _, r := range requests {
+		switch entities.KindOf(r.Type) {
+		case entities.KindStep:
+			steps = append(steps, entities.StepID(r.CorrelationID))
+		case entities.KindWait:
+			waits = append(waits, entities.WaitID(r.CorrelationID))
+		case entities.KindHook:
+			entities.LoadHook(&b, runID, entities.HookID(r.CorrelationID), &hook)
+		}
+		f.load(&b, project, r)
 	}
-	if r.Type == entities.EventHookCreated {
-		entities.LockToken(&b, project, r.Data.Token, &f.holder)
+	if len(steps) > 0 {
+		entities.LoadSteps(&b, runID, steps, f.Steps)
 	}
-	if r.Type == entities.EventHookCreated || r.Type == entities.EventAttrSet {
-		loadClaimed(&b, r.RunID, r.CorrelationID, &f.claimed)
+	if len(waits) > 0 {
+		entities.LoadWaits(&b, runID, waits, f.Waits)
 	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return f, fmt.Errorf("lock run %s: %w", r.RunID, err)
-	}
-	if step != nil {
-		f.Steps[step.ID] = *step
+		return f, fmt.Errorf("lock run %s: %w", runID, err)
 	}
 	if hook != nil {
 		f.Hooks[hook.ID] = *hook
 	}
-	if wait != nil {
-		f.Waits[wait.ID] = *wait
-	}
 	return f, nil
 }
 
+// load queues reads of what is in the log, but in no row of the run.
+func (f *facts) load(b *pgx.Batch, project entities.Project, r Request) {
+	switch r.Type {
+	case entities.EventHookCreated:
+		entities.LockToken(b, project, r.Data.Token, &f.holder)
+		loadClaimed(b, r.RunID, r.CorrelationID, &f.claimed)
+	case entities.EventAttrSet:
+		loadClaimed(b, r.RunID, r.CorrelationID, &f.claimed)
+	case entities.EventRunStarted:
+		loadStart(b, r.RunID, &f.earlier)
+	case entities.EventHookReceived:
+		if r.Data.ResumeID != "" {
+			loadResumption(b, r.RunID, r.Data.ResumeID, &f.earlier)
+		}
+	default: // the rows say it all
+	}
+}
+
 // write sends the events and what they changed, in one round trip.
-func write(ctx context.Context, tx pgx.Tx, before, after *Snapshot, events []entities.Event) error {
+func write(ctx context.Context, tx pgx.Tx, before facts, j judgement) error {
 	var b pgx.Batch
+	after := j.after
 	if before.Run == nil {
 		entities.InsertRun(&b, after.Run)
 	} else {
 		entities.UpdateRun(&b, after.Run)
 	}
-	for _, e := range events {
+	for _, e := range j.events {
 		insertEvent(&b, e)
 	}
-	writeSteps(&b, before, after)
-	if after.Run.Status.Ended() {
-		if before.Run == nil || !before.Run.Status.Ended() {
-			entities.DeleteHooks(&b, after.Run.ID)
-			entities.DeleteWaits(&b, after.Run.ID)
-		}
+	writeSteps(&b, before.Snapshot, after)
+	writeHooks(&b, before, after)
+	if j.endsRun() {
+		entities.EndHooks(&b, after.Run.ID, *after.Run.CompletedAt)
+		entities.DeleteWaits(&b, after.Run.ID)
 	} else {
-		writeHooks(&b, before, after)
-		writeWaits(&b, before, after)
+		writeWaits(&b, before.Snapshot, after)
 	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("write run %s: %w", after.Run.ID, err)
@@ -189,19 +203,25 @@ func write(ctx context.Context, tx pgx.Tx, before, after *Snapshot, events []ent
 
 func writeSteps(b *pgx.Batch, before, after *Snapshot) {
 	for id, step := range after.Steps {
-		if _, ok := before.Steps[id]; ok {
-			entities.UpdateStep(b, &step)
-		} else {
+		switch was, ok := before.Steps[id]; {
+		case !ok:
 			entities.InsertStep(b, &step)
+		case was != step:
+			entities.UpdateStep(b, &step)
 		}
 	}
 }
 
-func writeHooks(b *pgx.Batch, before, after *Snapshot) {
+// writeHooks writes what became of the hook that the events are about.
+func writeHooks(b *pgx.Batch, before facts, after *Snapshot) {
 	for id, hook := range after.Hooks {
-		if _, ok := before.Hooks[id]; !ok {
-			entities.InsertHook(b, &hook)
+		if _, ok := before.Hooks[id]; ok {
+			continue
 		}
+		if before.holder != nil {
+			entities.DeleteExpiredHook(b, before.holder) // or the token would not have been given out
+		}
+		entities.InsertHook(b, &hook)
 	}
 	for id, hook := range before.Hooks {
 		if _, ok := after.Hooks[id]; !ok {
@@ -212,10 +232,11 @@ func writeHooks(b *pgx.Batch, before, after *Snapshot) {
 
 func writeWaits(b *pgx.Batch, before, after *Snapshot) {
 	for id, wait := range after.Waits {
-		if _, ok := before.Waits[id]; ok {
-			entities.UpdateWait(b, &wait)
-		} else {
+		switch was, ok := before.Waits[id]; {
+		case !ok:
 			entities.InsertWait(b, &wait)
+		case was != wait:
+			entities.UpdateWait(b, &wait)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -81,7 +82,9 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	c := &clock{at: day}
-	return &fixture{Log: New(openPool(t, testdb.New(t)), noQueue{}, c.now), clock: c}
+	pool := openPool(t, testdb.New(t))
+	hub := NewHub(pool, "hints", slog.New(slog.DiscardHandler)) // nobody runs it: what it is told is forgotten
+	return &fixture{Log: New(pool, hub, noQueue{}, c.now), clock: c}
 }
 
 func openPool(t *testing.T, dsn string) *pgxpool.Pool {
@@ -95,7 +98,7 @@ func openPool(t *testing.T, dsn string) *pgxpool.Pool {
 }
 
 // with is the same log with another queue.
-func (f *fixture) with(q Enqueuer) *Log { return New(f.pool, q, f.clock.now) }
+func (f *fixture) with(q Enqueuer) *Log { return New(f.pool, f.hub, q, f.clock.now) }
 
 // newRunID is the ID of a run that begins today.
 func newRunID() entities.RunID {

@@ -111,7 +111,7 @@ func lists(t *testing.T) map[string]struct {
 			return ids, next, err
 		}, steps},
 		"hooks of a run": {func(p entities.Page) (ids []string, next string, err error) {
-			items, next, err := entities.ListHooks(ctx, f.pool, home, id, p)
+			items, next, err := entities.ListHooks(ctx, f.pool, home, id, day, p)
 			for _, item := range items {
 				ids = append(ids, string(item.ID))
 			}
@@ -212,8 +212,8 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	_, noEvent := f.Event(ctx, home, id, 2)
 	_, noRun := entities.RunByID(ctx, f.pool, home, none)
 	_, noStep := entities.StepByID(ctx, f.pool, home, id, "step_none")
-	_, noHook := entities.HookByID(ctx, f.pool, home, "hook_none")
-	_, noToken := entities.HookByToken(ctx, f.pool, home, "T")
+	_, noHook := entities.HookByID(ctx, f.pool, home, "hook_none", day)
+	_, noToken := entities.HookByToken(ctx, f.pool, home, "T", day)
 	for name, test := range map[string]struct{ got, want error }{
 		"events": {noEvents, entities.ErrRunNotFound}, "event": {noEvent, entities.ErrEventNotFound},
 		"run": {noRun, entities.ErrRunNotFound}, "step": {noStep, entities.ErrStepNotFound},
@@ -242,7 +242,7 @@ func TestAPageEndsWhenItsPayloadsAreLarge(t *testing.T) {
 		f.must(t, r)
 	}
 	read, counted := countingPool(t, f.pool)
-	log := New(read, noQueue{}, f.clock.now)
+	log := New(read, f.hub, noQueue{}, f.clock.now)
 	for _, test := range []struct {
 		descending bool
 		want       []int

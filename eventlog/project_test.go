@@ -67,7 +67,7 @@ func TestI9TokensOfProjectsDoNotMeet(t *testing.T) {
 		}
 	}
 	for project, want := range map[entities.Project]entities.RunID{home: id, stranger: other} {
-		hook, err := entities.HookByToken(t.Context(), f.pool, project, "T")
+		hook, err := entities.HookByToken(t.Context(), f.pool, project, "T", day)
 		if err != nil || hook.RunID != want {
 			t.Errorf("in %s the token belongs to run %q, %v; want %s", project, hook.RunID, err, want)
 		}
@@ -121,19 +121,19 @@ func TestI9AStrangerSeesNothing(t *testing.T) {
 			return len(got), err
 		},
 		"HookByToken": func(p entities.Project) (int, error) {
-			got, err := entities.HookByToken(ctx, f.pool, p, "T")
+			got, err := entities.HookByToken(ctx, f.pool, p, "T", day)
 			return len(got.ID), err
 		},
 		"HookByID": func(p entities.Project) (int, error) {
-			got, err := entities.HookByID(ctx, f.pool, p, "hook_1")
+			got, err := entities.HookByID(ctx, f.pool, p, "hook_1", day)
 			return len(got.ID), err
 		},
 		"ListHooks of the run": func(p entities.Project) (int, error) {
-			got, _, err := entities.ListHooks(ctx, f.pool, p, id, page)
+			got, _, err := entities.ListHooks(ctx, f.pool, p, id, day, page)
 			return len(got), err
 		},
 		"ListHooks": func(p entities.Project) (int, error) {
-			got, _, err := entities.ListHooks(ctx, f.pool, p, "", page)
+			got, _, err := entities.ListHooks(ctx, f.pool, p, "", day, page)
 			return len(got), err
 		},
 		"stream Info": func(p entities.Project) (int, error) {

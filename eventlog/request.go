@@ -17,8 +17,6 @@ type Request struct {
 	// OccurredAt is the writer's clock, if it sent one.
 	OccurredAt *time.Time
 	Data       entities.EventData
-	// AllowReserved lets an attr_set change keys that begin with "$".
-	AllowReserved bool
 	// Extra and Payload are stored as they are: see [entities.Event].
 	Extra   []byte
 	Payload []byte
@@ -33,10 +31,16 @@ func (r Request) createsRun() bool {
 		r.Data.DeploymentID != "" && r.Data.WorkflowName != "" && len(r.Payload) > 0
 }
 
+// createsStep reports whether a step_started brings the input of its step and is to create it as well
+// (protocol §3.7).
+func (r Request) createsStep() bool {
+	return r.Type == entities.EventStepStarted && r.Data.StepName != "" && len(r.Payload) > 0
+}
+
 // exact is the request with its times as all of the protocol sees them: whole milliseconds, UTC.
 func (r Request) exact() Request {
 	r.OccurredAt, r.Data.ResumeAt = exact(r.OccurredAt), exact(r.Data.ResumeAt)
-	r.Data.RetryAfter = exact(r.Data.RetryAfter)
+	r.Data.RetryAfter, r.Data.TokenRetentionUntil = exact(r.Data.RetryAfter), exact(r.Data.TokenRetentionUntil)
 	return r
 }
 
@@ -87,7 +91,7 @@ var checks = map[entities.EventType][]func(Request, time.Time) error{
 	entities.EventStepCompleted: {},
 	entities.EventStepFailed:    {},
 	entities.EventStepRetrying:  {},
-	entities.EventHookCreated:   {token},
+	entities.EventHookCreated:   {token, retention},
 	entities.EventHookReceived:  {},
 	entities.EventHookDisposed:  {},
 	entities.EventWaitCreated:   {resumeAt},
@@ -110,6 +114,17 @@ func stepName(r Request, _ time.Time) error {
 
 func token(r Request, _ time.Time) error {
 	return entities.ValidateToken(r.Data.Token)
+}
+
+// maxTokenRetention is how far ahead a hook's token may be promised to stay taken.
+const maxTokenRetention = 30 * 24 * time.Hour
+
+func retention(r Request, now time.Time) error {
+	if until := r.Data.TokenRetentionUntil; until != nil && until.After(now.Add(maxTokenRetention)) {
+		return entities.Invalid("tokenRetentionUntil %s is more than %d days ahead",
+			until.Format(time.RFC3339), maxTokenRetention/(24*time.Hour))
+	}
+	return nil
 }
 
 func resumeAt(r Request, _ time.Time) error {
@@ -135,6 +150,8 @@ func (r Request) storable() error {
 		{"token", r.Data.Token},
 		{"conflictingRunId", string(r.Data.ConflictingRunID)},
 		{"errorCode", r.Data.ErrorCode},
+		{"resumeId", r.Data.ResumeID},
+		{"resumePayloadDigest", r.Data.ResumeDigest},
 	} {
 		if text.value == "" {
 			continue
@@ -143,11 +160,14 @@ func (r Request) storable() error {
 			return err
 		}
 	}
-	for _, t := range [...]*time.Time{r.OccurredAt, r.Data.ResumeAt, r.Data.RetryAfter} {
+	for _, t := range [...]*time.Time{r.OccurredAt, r.Data.ResumeAt, r.Data.RetryAfter, r.Data.TokenRetentionUntil} {
 		if t != nil && (t.Year() < 1 || t.Year() > 9999) {
 			return entities.Invalid("a time is outside the years 1 to 9999")
 		}
 	}
-	_, err := entities.MergeAttributes(nil, r.Data.Changes, r.AllowReserved)
+	if err := entities.ValidateAttributes(r.Data.Attributes, r.Data.AllowReserved); err != nil {
+		return err
+	}
+	_, err := entities.MergeAttributes(nil, r.Data.Changes, r.Data.AllowReserved)
 	return err
 }

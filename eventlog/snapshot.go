@@ -13,7 +13,7 @@ type Snapshot struct {
 	// Run is nil while the run does not exist.
 	Run   *entities.Run
 	Steps map[entities.StepID]entities.Step
-	// Hooks has live hooks only.
+	// Hooks has live hooks, and those that outlive their run.
 	Hooks map[entities.HookID]entities.Hook
 	Waits map[entities.WaitID]entities.Wait
 }
@@ -63,6 +63,7 @@ func (s *Snapshot) createRun(e entities.Event) {
 		DeploymentID: e.Data.DeploymentID, WorkflowName: e.Data.WorkflowName,
 		Attributes: map[string]string{}, CreatedAt: e.CreatedAt,
 	}
+	maps.Copy(s.Run.Attributes, e.Data.Attributes)
 }
 
 func (s *Snapshot) applyToRun(e entities.Event) {
@@ -87,15 +88,22 @@ func (s *Snapshot) applyToRun(e entities.Event) {
 	}
 }
 
-// end is a run's terminal event: it releases the run's hooks, with their tokens, and its waits. A
-// repeated run_cancelled changes nothing any more.
+// end is a run's terminal event: it releases the run's waits and its hooks, with their tokens, unless a hook
+// is to be retained. A repeated run_cancelled changes nothing any more.
 func (s *Snapshot) end(status entities.RunStatus, e entities.Event) {
 	if s.Run.Status.Ended() {
 		return
 	}
 	s.Run.Status, s.Run.EndSeq, s.Run.CompletedAt = status, e.Seq, &e.CreatedAt
-	clear(s.Hooks)
 	clear(s.Waits)
+	for id, hook := range s.Hooks {
+		if hook.RetainUntil == nil || !hook.RetainUntil.After(e.CreatedAt) {
+			delete(s.Hooks, id)
+			continue
+		}
+		hook.ExpiresAt = hook.RetainUntil
+		s.Hooks[id] = hook
+	}
 }
 
 func (s *Snapshot) applyToStep(e entities.Event) {
@@ -132,7 +140,9 @@ func (s *Snapshot) applyToHook(e entities.Event) {
 		s.Hooks[id] = entities.Hook{
 			RunID: e.RunID, ID: id, Project: s.Project, Token: e.Data.Token,
 			IsWebhook:   e.Data.IsWebhook != nil && *e.Data.IsWebhook,
+			IsSystem:    e.Data.IsSystem != nil && *e.Data.IsSystem,
 			SpecVersion: e.SpecVersion, CreatedSeq: e.Seq, CreatedAt: e.CreatedAt,
+			RetainUntil: e.Data.TokenRetentionUntil,
 		}
 	case entities.EventHookDisposed:
 		delete(s.Hooks, id)

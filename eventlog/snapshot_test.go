@@ -27,7 +27,7 @@ func TestApplyFoldsTheRun(t *testing.T) {
 	coded.Data.ErrorCode = "USER_ERROR"
 	removal := on(theRun, entities.EventAttrSet, "attr_2")
 	removal.Data.Changes = []entities.AttributeChange{{Key: "k"}, {Key: "$sys", Value: ptr("1")}}
-	removal.AllowReserved = true
+	removal.Data.AllowReserved = true
 	tests := map[string]struct {
 		story []Request
 		want  entities.Run

@@ -34,6 +34,13 @@ func tell(t tb, before ...Request) *story {
 
 func (s *story) facts(r Request) facts {
 	f := facts{Snapshot: s.snapshot}
+	for _, e := range s.log {
+		if e.Type == r.Type && (r.Type == entities.EventRunStarted ||
+			r.Type == entities.EventHookReceived && r.Data.ResumeID != "" && e.Data.ResumeID == r.Data.ResumeID) {
+			f.earlier = &e
+			break
+		}
+	}
 	if r.Type != entities.EventHookCreated && r.Type != entities.EventAttrSet {
 		return f
 	}

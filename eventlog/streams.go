@@ -127,7 +127,7 @@ func (s *Streams) Tail(
 		if stream.ClosedAt != nil {
 			return nil
 		}
-		if err := waitForNews(ctx, news); err != nil {
+		if err := waitForNews(ctx, news, streamPoll); err != nil {
 			return err
 		}
 	}
@@ -153,16 +153,4 @@ func (s *Streams) emitUpTo(
 		}
 	}
 	return from, nil
-}
-
-func waitForNews(ctx context.Context, news <-chan struct{}) error {
-	timer := time.NewTimer(streamPoll)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-news:
-	case <-timer.C:
-	}
-	return nil
 }

@@ -215,7 +215,7 @@ func TestAppendIsTriedAgain(t *testing.T) {
 		r := onRun(id, "run_started")
 		r.Messages = messages
 		result, err := log.Append(t.Context(), home, r)
-		if err != nil || result.Event != nil || result.Run.Status != entities.RunRunning {
+		if err != nil || !result.Repeated || result.Run.Status != entities.RunRunning {
 			t.Errorf("got %+v and error %v, want a running run and nothing appended", result, err)
 		}
 	})

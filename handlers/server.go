@@ -73,6 +73,10 @@ func New(o Options) *echo.Echo {
 	key := auth.Middleware(o.APIKey)
 	(&wire.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
+		Problem: func(err error) (int, string, string) {
+			p := problemOf(err)
+			return p.status, p.code, p.message
+		},
 	}).Register(e.Group(sdkPath, key))
 	(&rest.Server{Log: o.Log, Queue: o.Queue}).Register(e.Group(nativePath, key))
 	return e

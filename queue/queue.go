@@ -77,30 +77,48 @@ func (quietDriver) SupportsListenNotify() bool { return false }
 // Send accepts a message and returns its ID. The ID of a duplicate is that of the message it repeats,
 // whether or not that one has been acknowledged. It fails with [entities.ErrInvalid].
 func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
-	var id string
+	ids, err := q.SendAll(ctx, []entities.Message{m})
+	if err != nil {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+// SendAll accepts messages, all or none of them, and returns their IDs; see [Queue.Send].
+func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]string, error) {
+	var ids []string
 	var committed func()
 	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) (err error) {
-		id, committed, err = q.enqueue(ctx, tx, m)
+		ids, committed, err = q.enqueueAll(ctx, tx, messages)
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("send message: %w", err)
+		return nil, fmt.Errorf("send message: %w", err)
 	}
 	committed()
-	return id, nil
+	return ids, nil
 }
 
 // Enqueue accepts messages as part of a transaction; see [eventlog.Enqueuer].
 func (q *Queue) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (func(), error) {
-	var hooks []func()
-	for _, m := range messages {
-		_, committed, err := q.enqueue(ctx, tx, m)
-		if err != nil {
-			return nil, fmt.Errorf("enqueue message: %w", err)
-		}
-		hooks = append(hooks, committed)
+	_, committed, err := q.enqueueAll(ctx, tx, messages)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue message: %w", err)
 	}
-	return func() {
+	return committed, nil
+}
+
+func (q *Queue) enqueueAll(
+	ctx context.Context, tx pgx.Tx, messages []entities.Message,
+) (ids []string, committed func(), err error) {
+	hooks := make([]func(), len(messages))
+	ids = make([]string, len(messages))
+	for i, m := range messages {
+		if ids[i], hooks[i], err = q.enqueue(ctx, tx, m); err != nil {
+			return nil, nil, err
+		}
+	}
+	return ids, func() {
 		for _, hook := range hooks {
 			hook()
 		}

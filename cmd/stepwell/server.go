@@ -110,7 +110,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
 	draining, s.drain = context.WithCancel(context.WithoutCancel(ctx))
 	return handlers.New(handlers.Options{
 		Pool:     s.pool,
-		Log:      eventlog.New(s.pool, q, time.Now),
+		Log:      eventlog.New(s.pool, s.hub, q, time.Now),
 		Streams:  eventlog.NewStreams(s.pool, s.hub, time.Now),
 		Queue:    q,
 		APIKey:   s.config.APIKey,

@@ -47,7 +47,7 @@ func newAPI(t *testing.T) api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := eventlog.New(pool, q, func() time.Time { return t0 })
+	log := eventlog.New(pool, hub, q, func() time.Time { return t0 })
 	return api{log: log, Handler: handlers.New(handlers.Options{
 		Pool: pool, Log: log, Streams: eventlog.NewStreams(pool, hub, time.Now), Queue: q, Logger: logger,
 		Stopping: context.Background(), Draining: context.Background(),

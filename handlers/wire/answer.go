@@ -22,6 +22,16 @@ func answer(c echo.Context, v any) error {
 	return c.Blob(http.StatusOK, mimeCBOR, body)
 }
 
+// cutOff ends an answer that cannot be finished. Once it has begun, the only way to say so is to break the
+// connection.
+func (s *Server) cutOff(c echo.Context, err error) error {
+	if !c.Response().Committed {
+		return err
+	}
+	s.Logger.DebugContext(c.Request().Context(), "answer cut off", "path", c.Path(), "error", err)
+	panic(http.ErrAbortHandler)
+}
+
 // listing is one page of a plain list (§2.4). The cursor is null, not missing, on the last page.
 type listing[T any] struct {
 	Data    []T     `cbor:"data"`

@@ -16,6 +16,7 @@ type run struct {
 	SpecVersion      codec.Int         `cbor:"specVersion"`
 	ExecutionContext codec.Raw         `cbor:"executionContext,omitzero"`
 	Attributes       map[string]string `cbor:"attributes"`
+	PublicKey        codec.Raw         `cbor:"encryptionPublicKey,omitzero"`
 	Input            codec.Bytes       `cbor:"input,omitzero"`
 	Output           codec.Bytes       `cbor:"output,omitzero"`
 	Error            any               `cbor:"error,omitzero"`
@@ -39,7 +40,7 @@ func newRun(r entities.Run, first, end *entities.Event) (run, error) {
 		if err != nil {
 			return run{}, err
 		}
-		w.ExecutionContext, w.Input = extra["executionContext"], first.Payload
+		w.ExecutionContext, w.PublicKey, w.Input = extra["executionContext"], extra["encryptionPublicKey"], first.Payload
 	}
 	if end == nil {
 		return w, nil
@@ -108,16 +109,19 @@ type hook struct {
 	ProjectID   string      `cbor:"projectId"`
 	Environment string      `cbor:"environment"`
 	IsWebhook   bool        `cbor:"isWebhook"`
+	IsSystem    bool        `cbor:"isSystem,omitzero"`
 	SpecVersion codec.Int   `cbor:"specVersion"`
 	Metadata    codec.Bytes `cbor:"metadata,omitzero"`
 	CreatedAt   codec.Time  `cbor:"createdAt"`
+	RetainUntil codec.Time  `cbor:"tokenRetentionUntil,omitzero"`
 }
 
 // newHook makes the wire form from a hook and what is at hand of the event that made it.
 func newHook(h entities.Hook, created *entities.Event) hook {
 	w := hook{
 		RunID: string(h.RunID), HookID: string(h.ID), Token: h.Token, ProjectID: string(h.Project),
-		IsWebhook: h.IsWebhook, SpecVersion: codec.Int(h.SpecVersion), CreatedAt: codec.NewTime(h.CreatedAt),
+		IsWebhook: h.IsWebhook, IsSystem: h.IsSystem, SpecVersion: codec.Int(h.SpecVersion),
+		CreatedAt: codec.NewTime(h.CreatedAt), RetainUntil: optionalTime(h.RetainUntil),
 	}
 	if created != nil {
 		w.Metadata = created.Payload

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -39,6 +40,7 @@ type event struct {
 	SpecVersion   codec.Int      `cbor:"specVersion"`
 	CreatedAt     codec.Time     `cbor:"createdAt"`
 	OccurredAt    codec.Time     `cbor:"occurredAt,omitzero"`
+	ResumeID      string         `cbor:"resumeId,omitzero"`
 	EventData     map[string]any `cbor:"eventData,omitzero"`
 }
 
@@ -54,7 +56,7 @@ func newEvent(e entities.Event) (event, error) {
 	return event{
 		EventID: string(e.ID()), RunID: string(e.RunID), EventType: string(e.Type), CorrelationID: e.CorrelationID,
 		SpecVersion: codec.Int(e.SpecVersion), CreatedAt: codec.NewTime(e.CreatedAt),
-		OccurredAt: optionalTime(e.OccurredAt), EventData: data,
+		OccurredAt: optionalTime(e.OccurredAt), ResumeID: e.Data.ResumeID, EventData: data,
 	}, nil
 }
 
@@ -77,7 +79,11 @@ func eventData(e entities.Event) (map[string]any, error) {
 	for key, value := range extra {
 		data[key] = value
 	}
-	d := e.Data
+	setData(data, e.Data)
+	return data, nil
+}
+
+func setData(data map[string]any, d entities.EventData) {
 	setText(data, "deploymentId", d.DeploymentID)
 	setText(data, "workflowName", d.WorkflowName)
 	setText(data, "stepName", d.StepName)
@@ -87,19 +93,30 @@ func eventData(e entities.Event) (map[string]any, error) {
 	if d.Attempt != nil {
 		data["attempt"] = codec.Int(*d.Attempt)
 	}
-	if d.ResumeAt != nil {
-		data["resumeAt"] = codec.NewTime(*d.ResumeAt)
-	}
-	if d.RetryAfter != nil {
-		data["retryAfter"] = codec.NewTime(*d.RetryAfter)
-	}
+	setTime(data, "resumeAt", d.ResumeAt)
+	setTime(data, "retryAfter", d.RetryAfter)
+	setTime(data, "tokenRetentionUntil", d.TokenRetentionUntil)
 	if d.IsWebhook != nil {
 		data["isWebhook"] = *d.IsWebhook
+	}
+	if d.IsSystem != nil {
+		data["isSystem"] = *d.IsSystem
+	}
+	if d.Attributes != nil {
+		data["attributes"] = d.Attributes
 	}
 	if d.Changes != nil {
 		data["changes"] = wireChanges(d.Changes)
 	}
-	return data, nil
+	if d.AllowReserved {
+		data["allowReservedAttributes"] = true
+	}
+}
+
+func setTime(data map[string]any, key string, at *time.Time) {
+	if at != nil {
+		data[key] = codec.NewTime(*at)
+	}
 }
 
 func setText(data map[string]any, key, value string) {
@@ -122,6 +139,14 @@ func wireChanges(changes []entities.AttributeChange) []change {
 	return list
 }
 
+func attributeChanges(changes []change) []entities.AttributeChange {
+	var list []entities.AttributeChange
+	for _, c := range changes {
+		list = append(list, entities.AttributeChange(c))
+	}
+	return list
+}
+
 // extraOf opens the part of an event that is kept as the client encoded it.
 func extraOf(e entities.Event) (codec.Map, error) {
 	if e.Extra == nil {
@@ -136,36 +161,48 @@ func extraOf(e entities.Event) (codec.Map, error) {
 
 // meta is what the server reads of a posted event's metadata (§3.1).
 type meta struct {
-	EventType         string     `cbor:"eventType"`
-	SpecVersion       codec.Int  `cbor:"specVersion"`
-	OccurredAt        codec.Time `cbor:"occurredAt"`
-	RemoteRefBehavior string     `cbor:"remoteRefBehavior"`
-	CorrelationID     string     `cbor:"correlationId"`
-	DeploymentID      string     `cbor:"deploymentId"`
-	WorkflowName      string     `cbor:"workflowName"`
-	StepName          string     `cbor:"stepName"`
-	Attempt           *codec.Int `cbor:"attempt"`
-	ResumeAt          codec.Time `cbor:"resumeAt"`
-	RetryAfter        codec.Time `cbor:"retryAfter"`
-	HookToken         string     `cbor:"hookToken"`
-	HookIsWebhook     *bool      `cbor:"hookIsWebhook"`
-	ErrorCode         string     `cbor:"errorCode"`
-	Changes           []change   `cbor:"changes"`
-	AllowReserved     bool       `cbor:"allowReservedAttributes"`
+	EventType          string            `cbor:"eventType"`
+	SpecVersion        codec.Int         `cbor:"specVersion"`
+	OccurredAt         codec.Time        `cbor:"occurredAt"`
+	RemoteRefBehavior  string            `cbor:"remoteRefBehavior"`
+	CorrelationID      string            `cbor:"correlationId"`
+	DeploymentID       string            `cbor:"deploymentId"`
+	WorkflowName       string            `cbor:"workflowName"`
+	Attributes         map[string]string `cbor:"attributes"`
+	StepName           string            `cbor:"stepName"`
+	Attempt            *codec.Int        `cbor:"attempt"`
+	ResumeAt           codec.Time        `cbor:"resumeAt"`
+	RetryAfter         codec.Time        `cbor:"retryAfter"`
+	HookToken          string            `cbor:"hookToken"`
+	HookIsWebhook      *bool             `cbor:"hookIsWebhook"`
+	HookIsSystem       *bool             `cbor:"hookIsSystem"`
+	HookRetentionUntil codec.Time        `cbor:"hookTokenRetentionUntil"`
+	ResumeID           string            `cbor:"resumeId"`
+	ResumeDigest       string            `cbor:"resumePayloadDigest"`
+	ErrorCode          string            `cbor:"errorCode"`
+	Changes            []change          `cbor:"changes"`
+	AllowReserved      bool              `cbor:"allowReservedAttributes"`
+
+	// What the answer should have besides: see addMissed.
+	SkipPreload bool      `cbor:"skipPreload"`
+	SinceCursor string    `cbor:"sinceCursor"`
+	MaxSlot     codec.Int `cbor:"maxSlot"`
 }
 
 // readKeys are the metadata keys that are not kept as they came: those that meta takes out, a guard that
 // event IDs without a time make pointless (§3.10), and names that only the server gives to event data.
 var readKeys = []string{
 	"eventType", "specVersion", "occurredAt", "remoteRefBehavior", "correlationId", "deploymentId", "workflowName",
-	"stepName", "attempt", "resumeAt", "retryAfter", "hookToken", "hookIsWebhook", "errorCode", "changes",
-	"allowReservedAttributes", "stateUpdatedAt",
-	"token", "isWebhook", "conflictingRunId", "input", "output", "result", "metadata", "payload",
+	"attributes", "stepName", "attempt", "resumeAt", "retryAfter", "hookToken", "hookIsWebhook", "hookIsSystem",
+	"hookTokenRetentionUntil", "resumeId", "resumePayloadDigest", "errorCode", "changes", "allowReservedAttributes",
+	"skipPreload", "sinceCursor", "maxSlot", "stateUpdatedAt",
+	"token", "isWebhook", "isSystem", "tokenRetentionUntil", "conflictingRunId",
+	"input", "output", "result", "metadata", "payload",
 }
 
 const (
 	// A writer that says nothing speaks version 2 (§3.1).
-	minSpecVersion, maxSpecVersion = 2, 5
+	minSpecVersion, maxSpecVersion = 2, 7
 )
 
 // newRequest reads a posted frame.
@@ -183,7 +220,7 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 	}
 	r := eventlog.Request{
 		RunID: runID, Type: entities.EventType(m.EventType), CorrelationID: m.CorrelationID,
-		SpecVersion: int(m.SpecVersion), Data: m.data(), AllowReserved: m.AllowReserved,
+		SpecVersion: int(m.SpecVersion), Data: m.data(),
 	}
 	if m.SpecVersion == 0 {
 		r.SpecVersion = minSpecVersion
@@ -192,10 +229,7 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 		return r, m, entities.Invalid("specVersion %d is not supported: this server speaks %d to %d",
 			r.SpecVersion, minSpecVersion, maxSpecVersion)
 	}
-	if !m.OccurredAt.IsZero() {
-		at := m.OccurredAt.Time()
-		r.OccurredAt = &at
-	}
+	r.OccurredAt = given(m.OccurredAt)
 	if len(frame.Body) > 0 {
 		r.Payload = frame.Body
 	}
@@ -210,23 +244,24 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 
 func (m meta) data() entities.EventData {
 	d := entities.EventData{
-		DeploymentID: m.DeploymentID, WorkflowName: m.WorkflowName, StepName: m.StepName,
-		Token: m.HookToken, IsWebhook: m.HookIsWebhook, ErrorCode: m.ErrorCode,
+		DeploymentID: m.DeploymentID, WorkflowName: m.WorkflowName, Attributes: m.Attributes, StepName: m.StepName,
+		ResumeAt: given(m.ResumeAt), RetryAfter: given(m.RetryAfter),
+		Token: m.HookToken, IsWebhook: m.HookIsWebhook, IsSystem: m.HookIsSystem,
+		TokenRetentionUntil: given(m.HookRetentionUntil), ResumeID: m.ResumeID, ResumeDigest: m.ResumeDigest,
+		ErrorCode: m.ErrorCode, Changes: attributeChanges(m.Changes), AllowReserved: m.AllowReserved,
 	}
 	if m.Attempt != nil {
 		n := int(*m.Attempt)
 		d.Attempt = &n
 	}
-	if !m.ResumeAt.IsZero() {
-		at := m.ResumeAt.Time()
-		d.ResumeAt = &at
-	}
-	if !m.RetryAfter.IsZero() {
-		at := m.RetryAfter.Time()
-		d.RetryAfter = &at
-	}
-	for _, c := range m.Changes {
-		d.Changes = append(d.Changes, entities.AttributeChange(c))
-	}
 	return d
+}
+
+// given is an optional time of the metadata.
+func given(t codec.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	at := t.Time()
+	return &at
 }

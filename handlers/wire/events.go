@@ -2,6 +2,8 @@ package wire
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -15,16 +17,26 @@ import (
 // eventPage is how many events a list has when the client names no limit: a whole log, nearly always.
 const eventPage = entities.MaxPage
 
+// maxEvents is the length at which clients of the next line give a run up (§1.4).
+const maxEvents = 25_000
+
 // result is the answer to a posted event (§3.2).
 type result struct {
-	Event   *event  `cbor:"event,omitzero"`
-	Run     *run    `cbor:"run,omitzero"`
-	Step    *step   `cbor:"step,omitzero"`
-	Hook    *hook   `cbor:"hook,omitzero"`
-	Wait    *wait   `cbor:"wait,omitzero"`
-	Events  []event `cbor:"events,omitzero"`
-	Cursor  string  `cbor:"cursor,omitzero"`
-	HasMore *bool   `cbor:"hasMore,omitzero"`
+	Event       *event `cbor:"event,omitzero"`
+	Run         *run   `cbor:"run,omitzero"`
+	Step        *step  `cbor:"step,omitzero"`
+	Hook        *hook  `cbor:"hook,omitzero"`
+	Wait        *wait  `cbor:"wait,omitzero"`
+	StepCreated bool   `cbor:"stepCreated,omitzero"`
+
+	*excerpt
+}
+
+// excerpt is a part of the log that comes with an answer: all of its fields, or none.
+type excerpt struct {
+	Events  []event `cbor:"events"`
+	Cursor  *string `cbor:"cursor"`
+	HasMore bool    `cbor:"hasMore"`
 }
 
 // postEvent is endpoint 1.
@@ -48,47 +60,57 @@ func (s *Server) postEvent(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if m.SinceCursor != "" {
+		if err := eventlog.ValidateEventCursor(m.SinceCursor); err != nil {
+			return err
+		}
+	}
 	ctx, project := c.Request().Context(), auth.Project(c)
 	appended, err := s.Log.Append(ctx, project, request)
 	if err != nil {
 		return err
 	}
-	res, err := s.newResult(ctx, project, request, appended, with)
+	setEventHeaders(c, appended)
+	if request.Type == entities.EventRunStarted && !m.SkipPreload && wantsFrames(c) {
+		c.Response().Header().Set("X-Wf-Max-Events", strconv.Itoa(maxEvents))
+		return s.sendLog(c, entities.Page{Limit: eventPage}, eventlog.WithPayloads, s.eventsOf(project, runID))
+	}
+	res, err := s.newResult(ctx, request.Type, appended, with)
 	if err != nil {
 		return err
 	}
-	setEventHeaders(c, appended)
+	if res.excerpt, err = s.excerptFor(ctx, project, appended, m); err != nil {
+		return err
+	}
 	return answer(c, res)
 }
 
-// setEventHeaders names the event that was stored or, when none was, the newest one: clients insist (§1.4).
-func setEventHeaders(c echo.Context, r eventlog.Result) {
-	seq, at := r.Run.LastSeq, r.Run.UpdatedAt
-	if r.Event != nil {
-		seq, at = r.Event.Seq, r.Event.CreatedAt
-	}
-	h := c.Response().Header()
-	h.Set("X-Wf-Event-Id", string(entities.EventIDAt(seq)))
-	h.Set("X-Wf-Run-Id", string(r.Run.ID))
-	h.Set("X-Wf-Created-At", at.UTC().Format(time.RFC3339Nano))
+// wantsFrames reports whether the client is one of the next line, which reads the log of a run it starts as
+// frames (§3.5).
+func wantsFrames(c echo.Context) bool {
+	return strings.Contains(c.Request().Header.Get(echo.HeaderAccept), mimeFrames)
 }
 
-// newResult is the answer to an append: the event, the entity it is about, and where the client is about
-// to replay the run, its input and its log.
+// setEventHeaders names the event: clients of the stable line insist (§1.4).
+func setEventHeaders(c echo.Context, r eventlog.Result) {
+	h := c.Response().Header()
+	h.Set("X-Wf-Event-Id", string(r.Event.ID()))
+	h.Set("X-Wf-Run-Id", string(r.Run.ID))
+	h.Set("X-Wf-Created-At", r.Event.CreatedAt.UTC().Format(time.RFC3339Nano))
+}
+
+// newResult is the answer to an append: the event and the entity it is about.
 func (s *Server) newResult(
-	ctx context.Context, project entities.Project, request eventlog.Request, appended eventlog.Result,
-	with eventlog.Payloads,
-) (res result, err error) {
-	if appended.Event != nil {
-		e, err := newEvent(*appended.Event)
-		if err != nil {
-			return res, err
-		}
-		res.Event = &e
+	ctx context.Context, typ entities.EventType, appended eventlog.Result, with eventlog.Payloads,
+) (result, error) {
+	e, err := newEvent(*appended.Event)
+	if err != nil {
+		return result{}, err
 	}
-	switch entities.KindOf(request.Type) {
+	res := result{Event: &e, StepCreated: appended.StepCreated}
+	switch entities.KindOf(typ) {
 	case entities.KindStep:
-		res.Step, err = s.stepAfter(ctx, request.Type, *appended.Step, with)
+		res.Step, err = s.stepAfter(ctx, typ, *appended.Step, with)
 	case entities.KindHook:
 		if appended.Hook != nil {
 			h := newHook(*appended.Hook, nil)
@@ -98,7 +120,7 @@ func (s *Server) newResult(
 		w := newWait(*appended.Wait)
 		res.Wait = &w
 	default:
-		err = s.addRun(ctx, project, request.Type, appended, with, &res)
+		res.Run, err = s.runAfter(ctx, typ, appended, with)
 	}
 	return res, err
 }
@@ -109,61 +131,93 @@ func (s *Server) stepAfter(
 ) (*step, error) {
 	var created *entities.Event
 	if typ == entities.EventStepStarted && with == eventlog.WithPayloads {
-		at := eventlog.Position{RunID: after.RunID, Seq: after.CreatedSeq}
-		events, err := s.Log.EventsAt(ctx, []eventlog.Position{at}, with)
+		var err error
+		created, err = s.eventAt(ctx, eventlog.Position{RunID: after.RunID, Seq: after.CreatedSeq})
 		if err != nil {
 			return nil, err
 		}
-		e := events[at]
-		created = &e
 	}
 	w, err := newStep(after, created, nil)
 	return &w, err
 }
 
-// addRun adds the run to an answer, and to the one that begins a replay the log so far (§3.5).
-func (s *Server) addRun(
-	ctx context.Context, project entities.Project, typ entities.EventType, appended eventlog.Result,
-	with eventlog.Payloads, res *result,
-) error {
+// runAfter is a run as an append left it.
+func (s *Server) runAfter(
+	ctx context.Context, typ entities.EventType, appended eventlog.Result, with eventlog.Payloads,
+) (*run, error) {
 	var first *entities.Event
 	switch {
-	case typ == entities.EventRunStarted && appended.Event != nil:
-		page, err := s.Log.Events(ctx, project, appended.Run.ID, entities.Page{Limit: eventPage}, with)
-		if err != nil {
-			return err
-		}
-		if err := res.addEvents(page); err != nil {
-			return err
-		}
-		first = &page.Events[0]
 	case typ == entities.EventRunCreated:
 		first = appended.Event
 	case with == eventlog.WithPayloads:
-		at := eventlog.Position{RunID: appended.Run.ID, Seq: 1}
-		events, err := s.Log.EventsAt(ctx, []eventlog.Position{at}, with)
-		if err != nil {
-			return err
+		var err error
+		if first, err = s.eventAt(ctx, eventlog.Position{RunID: appended.Run.ID, Seq: 1}); err != nil {
+			return nil, err
 		}
-		e := events[at]
-		first = &e
 	}
 	w, err := newRun(appended.Run, first, nil)
-	res.Run = &w
-	return err
+	return &w, err
 }
 
-func (r *result) addEvents(page eventlog.EventPage) error {
-	for _, e := range page.Events {
-		w, err := newResolvedEvent(e)
-		if err != nil {
-			return err
-		}
-		r.Events = append(r.Events, w)
+// eventAt is the event at a position, with its payload.
+func (s *Server) eventAt(ctx context.Context, at eventlog.Position) (*entities.Event, error) {
+	events, err := s.Log.EventsAt(ctx, []eventlog.Position{at}, eventlog.WithPayloads)
+	if err != nil {
+		return nil, err
 	}
-	r.Cursor = eventlog.EventCursor(page.Events[len(page.Events)-1])
-	r.HasMore = &page.More
-	return nil
+	e := events[at]
+	return &e, nil
+}
+
+// excerptFor is the part of the log that saves the writer a request: all of it where a replay begins (§3.5),
+// what has come since a cursor, or what the event was pushed past (§3.2); nil otherwise.
+func (s *Server) excerptFor(
+	ctx context.Context, project entities.Project, appended eventlog.Result, m meta,
+) (*excerpt, error) {
+	p := entities.Page{Limit: eventPage}
+	pushed := false
+	switch seen, seq := int64(m.MaxSlot), appended.Event.Seq; {
+	case m.SinceCursor != "":
+		p.Cursor = m.SinceCursor
+	case appended.Repeated:
+		return nil, nil
+	case appended.Event.Type == entities.EventRunStarted:
+		if m.SkipPreload {
+			return nil, nil
+		}
+	case seen >= 1 && seq > seen+1 && seq-seen <= eventPage:
+		pushed = true
+		p.Cursor, p.Limit = eventlog.EventCursorAt(seen), int(seq-seen-1)
+	default:
+		return nil, nil
+	}
+	page, err := s.Log.Events(ctx, project, appended.Run.ID, p, eventlog.WithPayloads)
+	if err != nil {
+		return nil, err
+	}
+	if pushed && len(page.Events) < p.Limit {
+		return nil, nil // too large to come along
+	}
+	x, err := newExcerpt(page)
+	if err == nil && pushed {
+		x.Cursor, x.HasMore = nil, false // it ends where the writer's own event begins
+	}
+	return x, err
+}
+
+func newExcerpt(page eventlog.EventPage) (*excerpt, error) {
+	x := &excerpt{Events: make([]event, len(page.Events)), HasMore: page.More}
+	for i, e := range page.Events {
+		var err error
+		if x.Events[i], err = newResolvedEvent(e); err != nil {
+			return nil, err
+		}
+	}
+	if n := len(page.Events); n > 0 {
+		cursor := eventlog.EventCursor(page.Events[n-1])
+		x.Cursor = &cursor
+	}
+	return x, nil
 }
 
 // listEvents is endpoint 2.
@@ -172,9 +226,7 @@ func (s *Server) listEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.sendEvents(c, func(ctx context.Context, p entities.Page, with eventlog.Payloads) (eventlog.EventPage, error) {
-		return s.Log.Events(ctx, auth.Project(c), runID, p, with)
-	})
+	return s.sendEvents(c, s.eventsOf(auth.Project(c), runID))
 }
 
 // listEventsByCorrelation is endpoint 4.
@@ -197,7 +249,14 @@ func (s *Server) listEventsByCorrelation(c echo.Context) error {
 
 type eventQuery func(context.Context, entities.Page, eventlog.Payloads) (eventlog.EventPage, error)
 
-// sendEvents answers with one page of a log as frames.
+// eventsOf queries the log of a run.
+func (s *Server) eventsOf(project entities.Project, runID entities.RunID) eventQuery {
+	return func(ctx context.Context, p entities.Page, with eventlog.Payloads) (eventlog.EventPage, error) {
+		return s.Log.Events(ctx, project, runID, p, with)
+	}
+}
+
+// sendEvents answers with events as frames: one page, or with returnAll everything (§2.4).
 func (s *Server) sendEvents(c echo.Context, list eventQuery) error {
 	p, err := page(c, eventPage, "asc")
 	if err != nil {
@@ -207,24 +266,58 @@ func (s *Server) sendEvents(c echo.Context, list eventQuery) error {
 	if err != nil {
 		return err
 	}
+	if c.QueryParam("returnAll") == "true" {
+		return s.sendLog(c, p, with, list)
+	}
 	got, err := list(c.Request().Context(), p, with)
 	if err != nil {
 		return err
 	}
-	metas := make([][]byte, len(got.Events))
-	for i, e := range got.Events {
-		if metas[i], err = frameMeta(e); err != nil {
-			return err
-		}
-	}
-	c.Response().Header().Set(echo.HeaderContentType, mimeFrames)
-	w := codec.NewFrameWriter(c.Response())
-	for i, e := range got.Events {
-		if err := w.WriteFrame(metas[i], e.Payload); err != nil {
-			return err
-		}
+	w := startFrames(c)
+	if err := writeEvents(w, got.Events); err != nil {
+		return s.cutOff(c, err)
 	}
 	return w.WriteEnd(nextCursor(c, got), got.More)
+}
+
+// sendLog answers with all events from the page's cursor on, of which it holds one page at a time.
+func (s *Server) sendLog(c echo.Context, p entities.Page, with eventlog.Payloads, list eventQuery) error {
+	ctx := c.Request().Context()
+	got, err := list(ctx, p, with)
+	if err != nil {
+		return err
+	}
+	w := startFrames(c)
+	for {
+		if err := writeEvents(w, got.Events); err != nil {
+			return s.cutOff(c, err)
+		}
+		if !got.More {
+			return w.WriteEnd(nextCursor(c, got), false)
+		}
+		p.Cursor = eventlog.EventCursor(got.Events[len(got.Events)-1])
+		if got, err = list(ctx, p, with); err != nil {
+			return s.cutOff(c, err)
+		}
+	}
+}
+
+func startFrames(c echo.Context) *codec.FrameWriter {
+	c.Response().Header().Set(echo.HeaderContentType, mimeFrames)
+	return codec.NewFrameWriter(c.Response())
+}
+
+func writeEvents(w *codec.FrameWriter, events []entities.Event) error {
+	for _, e := range events {
+		meta, err := frameMeta(e)
+		if err != nil {
+			return err
+		}
+		if err := w.WriteFrame(meta, e.Payload); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // nextCursor is where the list goes on. Newer clients keep the one of the last page to ask for what was
@@ -273,6 +366,5 @@ func (s *Server) getEvent(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Response().Header().Set(echo.HeaderContentType, mimeFrames)
-	return codec.NewFrameWriter(c.Response()).WriteFrame(meta, e.Payload)
+	return startFrames(c).WriteFrame(meta, e.Payload)
 }

@@ -34,10 +34,17 @@ func TestHookLife(t *testing.T) { // §3.8
 	})
 	whole := merged(hook, map[string]any{"metadata": []byte("devl[3]")})
 	wantEqual(t, "hook", c.get(t, "/v2/hooks/hook_1").cbor(t), whole)
+	resumable := merged(whole, map[string]any{
+		"resumeContext": map[string]any{
+			"deploymentId": "dpl_x", "workflowName": "workflow//./a//b", "runSpecVersion": uint64(3),
+			"workflowCoreVersion": "4.8.9", "traceCarrier": map[string]any{},
+		},
+		"resumeCapabilities": map[string]any{"hookResumeDedupVersion": uint64(1)},
+	})
 	byToken := "/v2/hooks/by-token?token=" + url.QueryEscape("tok/a b")
-	wantEqual(t, "hook by token", c.get(t, byToken).cbor(t), whole)
+	wantEqual(t, "hook by token", c.get(t, byToken).cbor(t), resumable)
 	// encodeURIComponent writes a space in another way than forms do.
-	wantEqual(t, "hook by token", c.get(t, "/v2/hooks/by-token?token=tok%2Fa%20b").cbor(t), whole)
+	wantEqual(t, "hook by token", c.get(t, "/v2/hooks/by-token?token=tok%2Fa%20b").cbor(t), resumable)
 
 	for seq := 4; seq <= 5; seq++ {
 		got = c.post(t, runID, "hook_received", []byte("devl[4]"), id, field{"hookToken", "tok/a b"})

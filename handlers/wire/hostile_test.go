@@ -339,7 +339,7 @@ func TestForeignEvents(t *testing.T) {
 func TestSpecVersions(t *testing.T) { // §8
 	t.Parallel()
 	c := client{newServer(t), stable}
-	for version, status := range map[int]int{1: 400, 2: 200, 3: 200, 4: 200, 5: 200, 6: 400, -1: 400} {
+	for version, status := range map[int]int{1: 400, 2: 200, 3: 200, 4: 200, 5: 200, 6: 200, 7: 200, 8: 400, -1: 400} {
 		fields := append(creation("w"), field{"specVersion", version})
 		got := c.post(t, newID("wrun_"), "run_created", []byte("devl[1]"), fields...)
 		if got.status != status {

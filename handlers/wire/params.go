@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -71,6 +72,19 @@ func page(c echo.Context, limit int, order string) (entities.Page, error) {
 		return p, entities.Invalid("sortOrder %q is neither asc nor desc", order)
 	}
 	return p, nil
+}
+
+// milliseconds reads a query parameter that counts milliseconds; 0 when it is missing.
+func milliseconds(c echo.Context, name string) (time.Duration, error) {
+	s := c.QueryParam(name)
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return 0, entities.Invalid("%s: %q is not a whole number of milliseconds", name, s)
+	}
+	return time.Duration(n) * time.Millisecond, nil
 }
 
 const (

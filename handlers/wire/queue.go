@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -28,7 +29,11 @@ var workflowTopic = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_(?:workflow|st
 
 // sendMessage is endpoint 17. The body is kept as it comes, whatever it is.
 func (s *Server) sendMessage(c echo.Context) error {
-	m, err := newMessage(c)
+	to, err := newAddress(c)
+	if err != nil {
+		return err
+	}
+	m, err := to.message(c.Request().Header, c.Request().Body)
 	if err != nil {
 		return err
 	}
@@ -39,29 +44,87 @@ func (s *Server) sendMessage(c echo.Context) error {
 	return c.JSON(http.StatusCreated, map[string]string{"messageId": id})
 }
 
-func newMessage(c echo.Context) (entities.Message, error) {
-	h := c.Request().Header
-	topic, err := param(c, "topic")
+// maxMessages is the most messages one batch may have (§5.1b).
+const maxMessages = 100
+
+// sendMessages is endpoint 17b: a fan-out, every part of a multipart body a message of its own. All are
+// accepted, or none.
+func (s *Server) sendMessages(c echo.Context) error {
+	to, err := newAddress(c)
 	if err != nil {
-		return entities.Message{}, err
+		return err
 	}
-	if !workflowTopic.MatchString(topic) {
-		return entities.Message{}, entities.Invalid("topic %q is not that of a workflow or step", topic)
+	parts, err := c.Request().MultipartReader()
+	if err != nil {
+		return entities.Invalid("the body is not multipart: %v", err)
 	}
+	var messages []entities.Message
+	for {
+		part, err := parts.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read part %d: %w", len(messages), err)
+		}
+		if len(messages) == maxMessages {
+			return entities.Invalid("the batch has more than %d messages", maxMessages)
+		}
+		m, err := to.message(http.Header(part.Header), part)
+		if err != nil {
+			return err
+		}
+		messages = append(messages, m)
+	}
+	if len(messages) == 0 {
+		return entities.Invalid("the batch has no messages")
+	}
+	ids, err := s.Queue.SendAll(c.Request().Context(), messages)
+	if err != nil {
+		return err
+	}
+	type sent struct {
+		Status    string `json:"status"`
+		MessageID string `json:"messageId"`
+	}
+	results := make([]sent, len(ids))
+	for i, id := range ids {
+		results[i] = sent{"sent", id}
+	}
+	return c.JSON(http.StatusOK, map[string][]sent{"results": results})
+}
+
+// address is where the messages of a request go.
+type address struct {
+	project    entities.Project
+	topic      string
+	deployment string
+}
+
+func newAddress(c echo.Context) (address, error) {
+	to := address{project: auth.Project(c), deployment: c.Request().Header.Get("Vqs-Deployment-Id")}
+	var err error
+	if to.topic, err = param(c, "topic"); err != nil {
+		return to, err
+	}
+	if !workflowTopic.MatchString(to.topic) {
+		return to, entities.Invalid("topic %q is not that of a workflow or step", to.topic)
+	}
+	if to.deployment == "" {
+		return to, entities.Invalid(
+			"Vqs-Deployment-Id is missing: set STEPWELL_DEPLOYMENT_ID in the app, and do not run it with NODE_ENV=development")
+	}
+	return to, entities.ValidateID("Vqs-Deployment-Id", to.deployment)
+}
+
+// message is what one set of headers and a body say.
+func (to address) message(h http.Header, body io.Reader) (entities.Message, error) {
 	delay, err := seconds(h, "Vqs-Delay-Seconds")
 	if err != nil {
 		return entities.Message{}, err
 	}
 	retention, err := seconds(h, "Vqs-Retention-Seconds")
 	if err != nil {
-		return entities.Message{}, err
-	}
-	deployment := h.Get("Vqs-Deployment-Id")
-	if deployment == "" {
-		return entities.Message{}, entities.Invalid(
-			"Vqs-Deployment-Id is missing: set STEPWELL_DEPLOYMENT_ID in the app, and do not run it with NODE_ENV=development")
-	}
-	if err := entities.ValidateID("Vqs-Deployment-Id", deployment); err != nil {
 		return entities.Message{}, err
 	}
 	contentType, err := clean(echo.HeaderContentType, h.Get(echo.HeaderContentType))
@@ -71,14 +134,14 @@ func newMessage(c echo.Context) (entities.Message, error) {
 	if contentType == "" {
 		contentType = defaultContentType
 	}
-	body, err := io.ReadAll(c.Request().Body)
+	data, err := io.ReadAll(body)
 	if err != nil {
 		return entities.Message{}, fmt.Errorf("read body: %w", err)
 	}
 	return entities.Message{
-		Project: auth.Project(c), Topic: topic, DeploymentID: deployment,
+		Project: to.project, Topic: to.topic, DeploymentID: to.deployment,
 		RunID:       entities.RunID(h.Get("X-Vercel-Workflow-Run-Id")),
-		ContentType: contentType, Body: body, Key: h.Get("Vqs-Idempotency-Key"),
+		ContentType: contentType, Body: data, Key: h.Get("Vqs-Idempotency-Key"),
 		Delay: delay, Retention: retention,
 	}, nil
 }

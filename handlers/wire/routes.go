@@ -19,7 +19,10 @@ type Server struct {
 	Queue   *queue.Queue
 	Reader  entities.Querier
 	Logger  *slog.Logger
-	// Draining ends when the server is about to stop: whoever follows a stream then has to come back.
+	// Problem is what a client is told about an error that is only a part of its answer.
+	Problem func(error) (status int, code, message string)
+	// Draining ends when the server is about to stop: whoever follows a stream or waits for a run then has to
+	// come back.
 	Draining context.Context
 }
 
@@ -27,6 +30,7 @@ type Server struct {
 func (s *Server) Register(g *echo.Group) {
 	// Events.
 	g.POST("/v4/runs/:runId/events/:eventType", s.postEvent)
+	g.POST("/v4/runs/:runId/events/batch", s.postBatch)
 	g.GET("/v4/runs/:runId/events", s.listEvents)
 	g.GET("/v4/runs/:runId/events/:eventId", s.getEvent)
 	g.GET("/v4/events", s.listEventsByCorrelation)
@@ -34,6 +38,9 @@ func (s *Server) Register(g *echo.Group) {
 	// Entities.
 	g.GET("/v2/runs", s.listRuns)
 	g.GET("/v2/runs/:runId", s.getRun)
+	g.GET("/v2/runs/:runId/status", s.awaitRun)
+	g.POST("/v2/runs/:runId/attributes", s.setAttributes)
+	g.POST("/v4/runs/cancel", s.cancelRuns)
 	g.GET("/v2/runs/:runId/steps", s.listSteps)
 	g.GET("/v2/runs/:runId/steps/:stepId", s.getStep)
 	g.GET("/v2/steps/:stepId", s.getStep)
@@ -44,6 +51,7 @@ func (s *Server) Register(g *echo.Group) {
 	// Streams.
 	g.PUT("/v2/runs/:runId/stream/:name", s.writeStream)
 	g.GET("/v2/stream/:name", s.tailStream)
+	g.GET("/v3/runs/:runId/stream/:name", s.tailStream)
 	g.GET("/v2/runs/:runId/streams", s.listStreams)
 	g.GET("/v2/runs/:runId/streams/:name/chunks", s.listChunks)
 	g.GET("/v2/runs/:runId/streams/:name/info", s.streamInfo)
@@ -51,6 +59,7 @@ func (s *Server) Register(g *echo.Group) {
 	// Queue.
 	topic := g.Group("/queues-proxy/api/v3/topic/:topic")
 	topic.POST("", s.sendMessage)
+	topic.POST("/batch", s.sendMessages)
 	topic.DELETE("/consumer/:group/lease/:receipt", s.acknowledge)
 	topic.PATCH("/consumer/:group/lease/:receipt", s.setVisibility)
 	topic.POST("/consumer/:group/id/:messageId", s.receiveMessage)

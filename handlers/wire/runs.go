@@ -2,19 +2,20 @@ package wire
 
 import (
 	"context"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
 // Page sizes when the client names none (§2.4).
 const (
 	runPage  = 20
 	stepPage = 20
-	hookPage = 100
 )
 
 // listRuns is endpoint 5.
@@ -68,6 +69,73 @@ func (s *Server) getRun(c echo.Context) error {
 		return err
 	}
 	return answer(c, list[0])
+}
+
+// maxWait is the longest that a client may wait for the end of a run in one request.
+const maxWait = 55 * time.Second
+
+// awaitRun is endpoint 6b: the run once it has ended, or as it is when the time the client gives is over
+// (§3.14).
+func (s *Server) awaitRun(c echo.Context) error {
+	id, err := runParam(c)
+	if err != nil {
+		return err
+	}
+	with, err := payloads(c)
+	if err != nil {
+		return err
+	}
+	patience, err := milliseconds(c, "waitMs")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), min(patience, maxWait))
+	defer cancel()
+	defer context.AfterFunc(s.Draining, cancel)()
+	r, err := s.Log.WaitForEnd(ctx, auth.Project(c), id)
+	if err != nil {
+		return err
+	}
+	list, err := s.withEvents(c.Request().Context(), []entities.Run{r}, with)
+	if err != nil {
+		return err
+	}
+	return answer(c, list[0])
+}
+
+// setAttributes is endpoint 20: a change from outside the run's code. To replay it is a change by the workflow
+// that no call of it waits for.
+func (s *Server) setAttributes(c echo.Context) error {
+	id, err := runParam(c)
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Changes       []change `cbor:"changes"`
+		AllowReserved bool     `cbor:"allowReservedAttributes"`
+	}
+	if err := readBody(c.Request(), &body); err != nil {
+		return err
+	}
+	extra, err := codec.Marshal(map[string]any{"writer": map[string]string{"type": "workflow"}})
+	if err != nil {
+		return err
+	}
+	ctx, project := c.Request().Context(), auth.Project(c)
+	run, err := entities.RunByID(ctx, s.Reader, project, id)
+	if err != nil {
+		return err
+	}
+	appended, err := s.Log.Append(ctx, project, eventlog.Request{
+		RunID: id, Type: entities.EventAttrSet, SpecVersion: run.SpecVersion, Extra: extra,
+		Data: entities.EventData{Changes: attributeChanges(body.Changes), AllowReserved: body.AllowReserved},
+	})
+	if err != nil {
+		return err
+	}
+	return answer(c, struct {
+		Attributes map[string]string `cbor:"attributes"`
+	}{appended.Run.Attributes})
 }
 
 // withEvents makes the wire form of runs. Execution context and payloads are in their first events, and,
@@ -175,85 +243,6 @@ func (s *Server) withResults(ctx context.Context, steps []entities.Step, with ev
 		if err != nil {
 			return nil, err
 		}
-	}
-	return list, nil
-}
-
-// listHooks is endpoint 9.
-func (s *Server) listHooks(c echo.Context) error {
-	runID, err := query(c, "runId")
-	if err != nil {
-		return err
-	}
-	p, err := page(c, hookPage, "asc")
-	if err != nil {
-		return err
-	}
-	with, err := payloads(c)
-	if err != nil {
-		return err
-	}
-	ctx := c.Request().Context()
-	hooks, next, err := entities.ListHooks(ctx, s.Reader, auth.Project(c), entities.RunID(runID), p)
-	if err != nil {
-		return err
-	}
-	list, err := s.withMetadata(ctx, hooks, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, newListing(list, next))
-}
-
-// getHook is endpoint 10.
-func (s *Server) getHook(c echo.Context) error {
-	id, err := param(c, "hookId")
-	if err != nil {
-		return err
-	}
-	h, err := entities.HookByID(c.Request().Context(), s.Reader, auth.Project(c), entities.HookID(id))
-	if err != nil {
-		return err
-	}
-	return s.answerHook(c, h)
-}
-
-// getHookByToken is endpoint 11.
-func (s *Server) getHookByToken(c echo.Context) error {
-	token, err := query(c, "token")
-	if err != nil {
-		return err
-	}
-	h, err := entities.HookByToken(c.Request().Context(), s.Reader, auth.Project(c), token)
-	if err != nil {
-		return err
-	}
-	return s.answerHook(c, h)
-}
-
-// answerHook answers with a hook and its metadata, by which a webhook knows how to respond (§7).
-func (s *Server) answerHook(c echo.Context, h entities.Hook) error {
-	list, err := s.withMetadata(c.Request().Context(), []entities.Hook{h}, eventlog.WithPayloads)
-	if err != nil {
-		return err
-	}
-	return answer(c, list[0])
-}
-
-func (s *Server) withMetadata(ctx context.Context, hooks []entities.Hook, with eventlog.Payloads) ([]hook, error) {
-	var at []eventlog.Position
-	if with == eventlog.WithPayloads {
-		for _, h := range hooks {
-			at = append(at, eventlog.Position{RunID: h.RunID, Seq: h.CreatedSeq})
-		}
-	}
-	events, err := s.Log.EventsAt(ctx, at, with)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]hook, len(hooks))
-	for i, h := range hooks {
-		list[i] = newHook(h, eventAt(events, h.RunID, h.CreatedSeq))
 	}
 	return list, nil
 }

@@ -161,11 +161,11 @@ func TestRunStarted(t *testing.T) { // §3.5
 		"cursor": "eid:" + eventID(2), "hasMore": false,
 	})
 
-	// A redelivery writes nothing, and gets the run alone.
+	// A redelivery writes nothing, and gets the event there is and the run, but not the log.
 	c.advance(time.Second)
 	got = c.post(t, id, "run_started", []byte("devl[2]"), along...)
 	wantEventHeaders(t, got, id, 2, at)
-	wantEqual(t, "answer to the second", got.cbor(t), map[string]any{"run": run})
+	wantEqual(t, "answer to the second", got.cbor(t), map[string]any{"event": started, "run": run})
 
 	missing := c.post(t, newID("wrun_"), "run_started", nil, field{"remoteRefBehavior", "resolve"})
 	wantProblem(t, missing, http.StatusNotFound, "run_not_found")
@@ -365,7 +365,7 @@ func TestEndedRunsRefuse(t *testing.T) {
 		if tt.correlationID != "" {
 			fields = append(fields, field{"correlationId", tt.correlationID})
 		}
-		if got := c.post(t, id, tt.eventType, []byte("devl[1]"), fields...); tt.status == http.StatusOK {
+		if got := c.post(t, id, tt.eventType, reportOf(tt.eventType), fields...); tt.status == http.StatusOK {
 			wantStatus(t, got, tt.status)
 		} else {
 			wantProblem(t, got, tt.status, tt.code)

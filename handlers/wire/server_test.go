@@ -64,7 +64,7 @@ func newServer(t *testing.T) *server {
 	draining, drain := context.WithCancel(context.Background())
 	s.drain = drain
 	web := httptest.NewServer(handlers.New(handlers.Options{
-		Pool: pool, Log: eventlog.New(pool, q, s.clock), Streams: eventlog.NewStreams(pool, hub, s.clock),
+		Pool: pool, Log: eventlog.New(pool, hub, q, s.clock), Streams: eventlog.NewStreams(pool, hub, s.clock),
 		Queue: q, Logger: logger, Draining: draining,
 	}))
 	t.Cleanup(web.Close)

@@ -134,6 +134,14 @@ func TestTooEarlyIsRoundedUp(t *testing.T) { // §3.7
 	}
 }
 
+// reportOf is a body for an event; a step_started has one only when it is to create its step.
+func reportOf(eventType string) []byte {
+	if eventType == "step_started" {
+		return nil
+	}
+	return []byte("devl[1]")
+}
+
 func TestStepRefusals(t *testing.T) { // §3.7
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -160,7 +168,7 @@ func TestStepRefusals(t *testing.T) { // §3.7
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			wantProblem(t, c.post(t, runID, tt.eventType, []byte("devl[1]"), stepMeta(tt.id)...), tt.status, tt.code)
+			wantProblem(t, c.post(t, runID, tt.eventType, reportOf(tt.eventType), stepMeta(tt.id)...), tt.status, tt.code)
 		})
 	}
 	t.Run("no run", func(t *testing.T) {

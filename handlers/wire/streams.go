@@ -95,8 +95,7 @@ func (s *Server) tailStream(c echo.Context) error {
 		return nil
 	})
 	if err != nil {
-		s.Logger.DebugContext(ctx, "stream reader cut off", "stream", name, "error", err)
-		panic(http.ErrAbortHandler)
+		return s.cutOff(c, err)
 	}
 	return nil
 }

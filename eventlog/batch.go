@@ -1,0 +1,161 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// MaxBatch is the most requests one batch may have.
+const MaxBatch = 1000
+
+// Outcome is what became of one request of a batch: a result, or why there is none.
+type Outcome struct {
+	Result
+
+	Err error
+}
+
+// AppendBatch appends what can be of several requests for one run, in one transaction and in their order, and
+// tells of each what [Log.Append] would. A step_created directly followed by the step_started of the same step
+// stands or falls together (protocol §3.13).
+//
+// It fails as a whole, and nothing is written, with [entities.ErrInvalid] when a request can never succeed or
+// does not belong in a batch, and with [entities.ErrRunNotFound].
+func (l *Log) AppendBatch(
+	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request,
+) ([]Outcome, error) {
+	for i := range requests {
+		requests[i].RunID = runID
+	}
+	if err := validateBatch(requests); err != nil {
+		return nil, err
+	}
+	outcomes, err := l.append(ctx, project, requests)
+	if err != nil {
+		return nil, fmt.Errorf("append batch: %w", err)
+	}
+	for _, o := range outcomes {
+		if errors.Is(o.Err, entities.ErrRunNotFound) {
+			return nil, fmt.Errorf("append batch: %w", o.Err)
+		}
+	}
+	return outcomes, nil
+}
+
+// batched are the events that may come in a batch: those whose decision needs nothing but the run and the
+// rows of its steps and waits.
+var batched = map[entities.EventType]bool{
+	entities.EventStepCreated:   true,
+	entities.EventStepStarted:   true,
+	entities.EventStepCompleted: true,
+	entities.EventStepFailed:    true,
+	entities.EventStepRetrying:  true,
+	entities.EventWaitCreated:   true,
+	entities.EventWaitCompleted: true,
+	entities.EventRunCompleted:  true,
+	entities.EventRunFailed:     true,
+}
+
+// validateBatch checks the composition of a batch: at most one event for each entity, but for the pair that
+// creates a step and starts it.
+func validateBatch(requests []Request) error {
+	if n := len(requests); n < 1 || n > MaxBatch {
+		return entities.Invalid("a batch of %d events; want 1 to %d", n, MaxBatch)
+	}
+	seen := map[[2]string]bool{}
+	for i, r := range requests {
+		if !batched[r.Type] {
+			return entities.Invalid("event %d of the batch: %q cannot be part of one, post it alone", i, r.Type)
+		}
+		if r.createsStep() {
+			return entities.Invalid("event %d of the batch: a step_started in a batch has no input; "+
+				"put the step_created before it", i)
+		}
+		entity := [2]string{entities.KindOf(r.Type), r.CorrelationID}
+		if seen[entity] && (i == 0 || !r.claims(requests[i-1])) {
+			return entities.Invalid("event %d of the batch: there is another one for the same %s", i, entity[0])
+		}
+		seen[entity] = true
+	}
+	return nil
+}
+
+// claims reports whether r starts the step that before creates.
+func (r Request) claims(before Request) bool {
+	return before.Type == entities.EventStepCreated && r.Type == entities.EventStepStarted &&
+		before.CorrelationID == r.CorrelationID
+}
+
+// judgement is what was decided on some requests.
+type judgement struct {
+	before   *Snapshot
+	after    *Snapshot
+	outcomes []Outcome
+	// events are those to append, and messages those to send with them.
+	events   []entities.Event
+	messages []entities.Message
+}
+
+// endsRun reports whether the run was alive before.
+func (j judgement) endsRun() bool {
+	return j.after.Run.Status.Ended() && (j.before.Run == nil || !j.before.Run.Status.Ended())
+}
+
+// judge decides on requests one after the other, each as if those before it had been written. It is pure.
+func judge(f facts, requests []Request, now time.Time) judgement {
+	j := judgement{before: f.Snapshot, after: f.clone()}
+	f.Snapshot = j.after
+	for i, r := range requests {
+		if i > 0 && r.claims(requests[i-1]) && j.outcomes[i-1].Err != nil {
+			j.outcomes = append(j.outcomes, Outcome{Err: j.outcomes[i-1].Err})
+			continue
+		}
+		j.outcomes = append(j.outcomes, j.add(f, r, now))
+	}
+	return j
+}
+
+// add decides on one request and applies what follows from it.
+func (j *judgement) add(f facts, r Request, now time.Time) Outcome {
+	events, err := decide(f, r, f.stamp(now))
+	if errors.Is(err, errRepeat) {
+		return Outcome{Result: resultOf(j.after, f.earlier, r, Result{Repeated: true})}
+	}
+	if err != nil {
+		return Outcome{Err: err}
+	}
+	for _, e := range events {
+		j.after.Apply(e)
+	}
+	j.events, j.messages = append(j.events, events...), append(j.messages, r.Messages...)
+	last := events[len(events)-1]
+	return Outcome{Result: resultOf(j.after, &last, r, Result{StepCreated: r.createsStep()})}
+}
+
+// stamp is the time of the next event: now, but never before the run's previous event, as replay sets its
+// clock from them.
+func (f facts) stamp(now time.Time) time.Time {
+	if f.Run != nil && f.Run.UpdatedAt.After(now) {
+		return f.Run.UpdatedAt
+	}
+	return now
+}
+
+// resultOf adds the event and the entities it is about to a result.
+func resultOf(s *Snapshot, e *entities.Event, r Request, result Result) Result {
+	result.Event, result.Run = e, *s.Run
+	if step, ok := s.Steps[entities.StepID(r.CorrelationID)]; ok {
+		result.Step = &step
+	}
+	if hook, ok := s.Hooks[entities.HookID(r.CorrelationID)]; ok {
+		result.Hook = &hook
+	}
+	if wait, ok := s.Waits[entities.WaitID(r.CorrelationID)]; ok {
+		result.Wait = &wait
+	}
+	return result
+}

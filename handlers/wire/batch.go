@@ -1,0 +1,71 @@
+package wire
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+)
+
+// item is what became of one event of a batch: the answer that a single one gets, or the reason it was refused.
+type item struct {
+	Status  codec.Int `cbor:"status"`
+	Error   string    `cbor:"error,omitzero"`
+	Message string    `cbor:"message,omitzero"`
+
+	*result
+}
+
+// postBatch is endpoint 1b: the frames of single events, back to back (§3.13).
+func (s *Server) postBatch(c echo.Context) error {
+	runID, err := runParam(c)
+	if err != nil {
+		return err
+	}
+	requests, err := readBatch(c.Request(), runID)
+	if err != nil {
+		return err
+	}
+	outcomes, err := s.Log.AppendBatch(c.Request().Context(), auth.Project(c), runID, requests)
+	if err != nil {
+		return err
+	}
+	items := make([]item, len(outcomes))
+	for i, o := range outcomes {
+		if o.Err != nil {
+			status, code, message := s.Problem(o.Err)
+			items[i] = item{Status: codec.Int(status), Error: code, Message: message}
+			continue
+		}
+		res, err := s.newResult(c.Request().Context(), requests[i].Type, o.Result, eventlog.WithoutPayloads)
+		if err != nil {
+			return err
+		}
+		items[i] = item{Status: http.StatusOK, result: &res}
+	}
+	return answer(c, struct {
+		Results []item `cbor:"results"`
+	}{items})
+}
+
+func readBatch(r *http.Request, runID entities.RunID) ([]eventlog.Request, error) {
+	var requests []eventlog.Request
+	for frame, err := range codec.Frames(r.Body, codec.Limits{}) {
+		if err != nil {
+			return nil, err
+		}
+		if len(requests) == eventlog.MaxBatch {
+			return nil, entities.Invalid("the batch has more than %d events", eventlog.MaxBatch)
+		}
+		request, _, err := newRequest(runID, frame)
+		if err != nil {
+			return nil, err
+		}
+		requests = append(requests, request)
+	}
+	return requests, nil
+}

@@ -1,0 +1,150 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+)
+
+const (
+	maxCancelled    = 500 // runs in one request
+	maxCancelReason = 512 // characters
+)
+
+// What becomes of each run of a bulk cancel (§3.15).
+const (
+	cancelDone     = "cancelled"
+	cancelAlready  = "already_cancelled"
+	cancelTooLate  = "not_cancellable"
+	cancelNotFound = "not_found"
+	cancelFailed   = "failed"
+)
+
+// cancellation is the outcome for one run.
+type cancellation struct {
+	RunID     string `cbor:"runId"`
+	Outcome   string `cbor:"outcome"`
+	Status    string `cbor:"status,omitzero"`    // of a run that ended otherwise
+	Code      string `cbor:"code,omitzero"`      // of a failure
+	Retryable bool   `cbor:"retryable,omitzero"` // whether the same request may succeed later
+}
+
+// cancelSummary counts the outcomes.
+type cancelSummary struct {
+	Requested      codec.Int `cbor:"requested"`
+	Cancelled      codec.Int `cbor:"cancelled"`
+	Already        codec.Int `cbor:"alreadyCancelled"`
+	NotCancellable codec.Int `cbor:"notCancellable"`
+	NotFound       codec.Int `cbor:"notFound"`
+	Failed         codec.Int `cbor:"failed"`
+}
+
+// cancelRuns is endpoint 23. Each run is cancelled by itself: one that cannot be does not stop the others.
+func (s *Server) cancelRuns(c echo.Context) error {
+	var body struct {
+		RunIDs []string `cbor:"runIds"`
+		Reason string   `cbor:"cancelReason"`
+	}
+	if err := readBody(c.Request(), &body); err != nil {
+		return err
+	}
+	if err := validateCancel(body.RunIDs, body.Reason); err != nil {
+		return err
+	}
+	extra, err := cancelExtra(body.Reason)
+	if err != nil {
+		return err
+	}
+	ctx, project := c.Request().Context(), auth.Project(c)
+	results := make([]cancellation, len(body.RunIDs))
+	summary := cancelSummary{Requested: codec.Int(len(results))}
+	count := map[string]*codec.Int{
+		cancelDone: &summary.Cancelled, cancelAlready: &summary.Already, cancelTooLate: &summary.NotCancellable,
+		cancelNotFound: &summary.NotFound, cancelFailed: &summary.Failed,
+	}
+	for i, id := range body.RunIDs {
+		results[i] = s.cancelRun(ctx, project, entities.RunID(id), extra)
+		*count[results[i].Outcome]++
+	}
+	return answer(c, struct {
+		Summary cancelSummary  `cbor:"summary"`
+		Results []cancellation `cbor:"results"`
+	}{summary, results})
+}
+
+func validateCancel(runIDs []string, reason string) error {
+	if n := len(runIDs); n < 1 || n > maxCancelled {
+		return entities.Invalid("runIds has %d IDs; want 1 to %d", n, maxCancelled)
+	}
+	seen := map[string]bool{}
+	for _, id := range runIDs {
+		if err := entities.ValidateID("run ID", id); err != nil {
+			return err
+		}
+		if seen[id] {
+			return entities.Invalid("runIds has %s twice", id)
+		}
+		seen[id] = true
+	}
+	if n := len([]rune(reason)); n > maxCancelReason {
+		return entities.Invalid("cancelReason has %d characters; the limit is %d", n, maxCancelReason)
+	}
+	return nil
+}
+
+// cancelExtra is the reason as an event keeps it.
+func cancelExtra(reason string) ([]byte, error) {
+	if reason == "" {
+		return nil, nil
+	}
+	return codec.Marshal(map[string]string{"cancelReason": reason})
+}
+
+func (s *Server) cancelRun(
+	ctx context.Context, project entities.Project, id entities.RunID, extra []byte,
+) cancellation {
+	outcome := cancellation{RunID: string(id)}
+	run, err := entities.RunByID(ctx, s.Reader, project, id)
+	if err == nil && !run.Status.Ended() {
+		_, err = s.Log.Append(ctx, project, eventlog.Request{
+			RunID: id, Type: entities.EventRunCancelled, SpecVersion: run.SpecVersion, Extra: extra,
+		})
+		if err == nil {
+			outcome.Outcome = cancelDone
+			return outcome
+		}
+		if errors.Is(err, entities.ErrConflict) { // it has just ended
+			run, err = entities.RunByID(ctx, s.Reader, project, id)
+		}
+	}
+	switch {
+	case errors.Is(err, entities.ErrRunNotFound):
+		outcome.Outcome = cancelNotFound
+	case err != nil:
+		s.Logger.ErrorContext(ctx, "cancel run", "run", id, "error", err)
+		outcome.Outcome, outcome.Code, outcome.Retryable = cancelFailed, "internal", true
+	case run.Status == entities.RunCancelled:
+		outcome.Outcome = cancelAlready
+	default:
+		outcome.Outcome, outcome.Status = cancelTooLate, string(run.Status)
+	}
+	return outcome
+}
+
+// readBody reads a body that is one CBOR item.
+func readBody(r *http.Request, into any) error {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return fmt.Errorf("read body: %w", err)
+	}
+	return codec.Unmarshal(body, into)
+}

@@ -1,0 +1,149 @@
+package wire
+
+import (
+	"context"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+)
+
+const hookPage = 100
+
+// listHooks is endpoint 9.
+func (s *Server) listHooks(c echo.Context) error {
+	runID, err := query(c, "runId")
+	if err != nil {
+		return err
+	}
+	p, err := page(c, hookPage, "asc")
+	if err != nil {
+		return err
+	}
+	with, err := payloads(c)
+	if err != nil {
+		return err
+	}
+	ctx := c.Request().Context()
+	hooks, next, err := entities.ListHooks(ctx, s.Reader, auth.Project(c), entities.RunID(runID), s.Log.Now(), p)
+	if err != nil {
+		return err
+	}
+	list, err := s.withMetadata(ctx, hooks, with)
+	if err != nil {
+		return err
+	}
+	return answer(c, newListing(list, next))
+}
+
+// getHook is endpoint 10.
+func (s *Server) getHook(c echo.Context) error {
+	id, err := param(c, "hookId")
+	if err != nil {
+		return err
+	}
+	h, err := entities.HookByID(c.Request().Context(), s.Reader, auth.Project(c), entities.HookID(id), s.Log.Now())
+	if err != nil {
+		return err
+	}
+	return s.answerHook(c, h)
+}
+
+// resumable is a hook as whoever is about to resume it wants it (§7): with what of its run the client would
+// have to ask for otherwise.
+type resumable struct {
+	hook
+
+	Context      resumeContext      `cbor:"resumeContext"`
+	Capabilities resumeCapabilities `cbor:"resumeCapabilities"`
+}
+
+type resumeContext struct {
+	DeploymentID string    `cbor:"deploymentId"`
+	WorkflowName string    `cbor:"workflowName"`
+	SpecVersion  codec.Int `cbor:"runSpecVersion"`
+	CoreVersion  codec.Raw `cbor:"workflowCoreVersion,omitzero"`
+	TraceCarrier codec.Raw `cbor:"traceCarrier,omitzero"`
+	PublicKey    codec.Raw `cbor:"encryptionPublicKey,omitzero"`
+	InputVersion codec.Raw `cbor:"hookResumeInputVersion,omitzero"`
+}
+
+// resumeCapabilities says that a resumption may be sent more than once: it is recorded once (§3.8).
+type resumeCapabilities struct {
+	DedupVersion codec.Int `cbor:"hookResumeDedupVersion"`
+}
+
+// getHookByToken is endpoint 11.
+func (s *Server) getHookByToken(c echo.Context) error {
+	token, err := query(c, "token")
+	if err != nil {
+		return err
+	}
+	ctx, project := c.Request().Context(), auth.Project(c)
+	h, err := entities.HookByToken(ctx, s.Reader, project, token, s.Log.Now())
+	if err != nil {
+		return err
+	}
+	list, err := s.withMetadata(ctx, []entities.Hook{h}, eventlog.WithPayloads)
+	if err != nil {
+		return err
+	}
+	of, err := s.resumeContext(ctx, project, h.RunID)
+	if err != nil {
+		return err
+	}
+	return answer(c, resumable{list[0], of, resumeCapabilities{DedupVersion: 1}})
+}
+
+func (s *Server) resumeContext(
+	ctx context.Context, project entities.Project, runID entities.RunID,
+) (resumeContext, error) {
+	run, err := entities.RunByID(ctx, s.Reader, project, runID)
+	if err != nil {
+		return resumeContext{}, err
+	}
+	list, err := s.withEvents(ctx, []entities.Run{run}, eventlog.WithoutPayloads)
+	if err != nil {
+		return resumeContext{}, err
+	}
+	of := resumeContext{
+		DeploymentID: run.DeploymentID, WorkflowName: run.WorkflowName, SpecVersion: codec.Int(run.SpecVersion),
+		PublicKey: list[0].PublicKey,
+	}
+	var execution codec.Map
+	if codec.Unmarshal(list[0].ExecutionContext, &execution) == nil { // any other shape says nothing
+		of.CoreVersion, of.TraceCarrier = execution["workflowCoreVersion"], execution["traceCarrier"]
+		of.InputVersion = execution["hookResumeInputVersion"]
+	}
+	return of, nil
+}
+
+// answerHook answers with a hook and its metadata, by which a webhook knows how to respond (§7).
+func (s *Server) answerHook(c echo.Context, h entities.Hook) error {
+	list, err := s.withMetadata(c.Request().Context(), []entities.Hook{h}, eventlog.WithPayloads)
+	if err != nil {
+		return err
+	}
+	return answer(c, list[0])
+}
+
+func (s *Server) withMetadata(ctx context.Context, hooks []entities.Hook, with eventlog.Payloads) ([]hook, error) {
+	var at []eventlog.Position
+	if with == eventlog.WithPayloads {
+		for _, h := range hooks {
+			at = append(at, eventlog.Position{RunID: h.RunID, Seq: h.CreatedSeq})
+		}
+	}
+	events, err := s.Log.EventsAt(ctx, at, with)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]hook, len(hooks))
+	for i, h := range hooks {
+		list[i] = newHook(h, eventAt(events, h.RunID, h.CreatedSeq))
+	}
+	return list, nil
+}
