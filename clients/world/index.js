@@ -1,6 +1,12 @@
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
+// The spec versions of the SDK (what a run is written in) that this package was tried with: 3 is the 4.x
+// line, 5 is 5.0.0-beta.35, 7 is 5.0.0-beta.55 (6 with WORKFLOW_SEALED_LOG=0). One it does not know may
+// need something of the server that an older one does not have, and would show that only in the middle of runs.
+const OLDEST_SPEC = 3;
+const NEWEST_SPEC = 7;
+
 // Where the official client hangs in an app. The way through `workflow` comes first: it ends at the
 // version that SDK was built with, also where a package manager keeps dependencies strictly apart,
 // while a copy found directly may belong to another package.
@@ -14,14 +20,21 @@ const PROJECT = { projectId: 'prj_stepwell', teamId: 'team_stepwell', environmen
 /** The World of a Stepwell server, configured from the environment (see the README). */
 export function createWorld() {
   configure();
-  const world = requireClient().createVercelWorld({
+  const client = requireClient();
+  const world = (client.createWorld ?? client.createVercelWorld)({
     // The client wants a token even where the server asks for none.
     token: process.env.STEPWELL_API_KEY || 'none',
     projectConfig: PROJECT,
   });
+  refuseUnknownVersion(world.specVersion);
   refuseDevelopmentMode(world.specVersion);
   return {
+    // Its spec version among others: the SDK writes it on each run, and refuses a World that says another.
     ...world,
+    // "A deployment is one build for ever" is not so here. Its name stays the same from build to build, and
+    // which app it means is for the server's operator to say: an app that is sent a run of another name has
+    // been told to take it over. With this on, it would send the run back to that name and, in the end, fail it.
+    ...(world.capabilities && { capabilities: { ...world.capabilities, deploymentAffinity: false } }),
     // Both would call the hosted service, at a fixed address and with our token. Without them the
     // SDK does not encrypt, and takes deployment "latest" to be the current one.
     getEncryptionKeyForRun: undefined,
@@ -52,6 +65,18 @@ function configure() {
         'and the SDK may end the process when a replay takes long. Unset it.',
     );
   }
+}
+
+function refuseUnknownVersion(specVersion) {
+  if (specVersion >= OLDEST_SPEC && specVersion <= NEWEST_SPEC) return;
+  const remedy =
+    specVersion > NEWEST_SPEC
+      ? 'update the Stepwell server and install the package it serves (npm install <server>/clients/world.tgz), or use an older "workflow"'
+      : 'update "workflow" to 4.8 or newer';
+  throw fail(
+    `the Workflow SDK of this app has spec version ${specVersion ?? 'none'}, and this package knows ` +
+      `${OLDEST_SPEC} to ${NEWEST_SPEC}: ${remedy}.`,
+  );
 }
 
 // On the 4.x line (spec version 3) the queue client omits the deployment of each message when

@@ -10,10 +10,22 @@ import { fileURLToPath } from 'node:url';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const ENV = { PATH: process.env.PATH, STEPWELL_URL: 'http://stepwell.test:8788/', STEPWELL_DEPLOYMENT_ID: 'shop' };
+const PRELOAD = ['--import', '@stepwell/world/preload'];
+const LOOK = (place) => `globalThis[Symbol.for('@workflow/world//${place}')]`;
 const REQUIRE = 'const { createWorld } = require("@stepwell/world")';
 
-const CLIENT = (copy, specVersion) => `
-  export const createVercelWorld = (config) => ({
+// The lines of the SDK, by spec version: what the client's factory is called, and what its World says of itself.
+const LINES = {
+  3: { factory: 'createVercelWorld' },
+  5: { factory: 'createWorld', processExitTriggersQueueRedelivery: true },
+  7: { factory: 'createWorld', capabilities: { hookRetention: { active: true }, deploymentAffinity: true } },
+};
+
+function CLIENT(copy, specVersion) {
+  const { factory, ...said } = LINES[specVersion] ?? { factory: 'createWorld' };
+  return `
+  export const ${factory} = (config) => ({
+    ...${JSON.stringify(said)},
     copy: ${JSON.stringify(copy)},
     specVersion: ${specVersion},
     config,
@@ -22,6 +34,7 @@ const CLIENT = (copy, specVersion) => `
     getEncryptionKeyForRun() {},
     resolveLatestDeploymentId() {},
   });`;
+}
 
 function install(folder, name, source = '') {
   const home = join(folder, 'node_modules', name);
@@ -134,6 +147,35 @@ test('refuses to start: no SDK', (t) => {
   assert.match(stderr, /cannot find @workflow\/world-vercel/);
 });
 
+for (const specVersion of [3, 5, 7]) {
+  test(`announces the version of the SDK it finds: ${specVersion}`, (t) => {
+    const app = makeApp(t, 'npm', specVersion);
+    assert.equal(world(app).specVersion, specVersion);
+    const look = `console.log(JSON.stringify(${LOOK('cache')}))`;
+    assert.equal(world(app, ENV, PRELOAD, look).specVersion, specVersion);
+  });
+}
+
+for (const [specVersion, said] of [
+  [2, /spec version 2, and this package knows 3 to 7: update "workflow" to 4\.8 or newer\.$/m],
+  [undefined, /spec version none, and this package knows 3 to 7: update "workflow" to 4\.8 or newer\.$/m],
+  [8, /spec version 8, .*: update the Stepwell server and install the package it serves .*, or use an older "workflow"\.$/m],
+]) {
+  test(`refuses to start: an SDK of version ${specVersion}`, (t) => {
+    const { status, stderr } = run(makeApp(t, 'npm', `${specVersion}`), `${REQUIRE}; createWorld()`);
+    assert.equal(status, 1);
+    assert.match(stderr, said);
+  });
+}
+
+test('deployment names are not builds, all else is as the client says', (t) => {
+  const newest = world(makeApp(t, 'npm', 7));
+  assert.deepEqual(newest.capabilities, { hookRetention: { active: true }, deploymentAffinity: false });
+  const middle = world(makeApp(t, 'npm', 5));
+  assert.equal(middle.capabilities, undefined);
+  assert.equal(middle.processExitTriggersQueueRedelivery, true);
+});
+
 test('development mode is no obstacle to later SDK lines', (t) => {
   assert.equal(world(makeApp(t, 'npm', 5), { ...ENV, NODE_ENV: 'development' }).specVersion, 5);
 });
@@ -144,9 +186,6 @@ test('warns about VERCEL_URL outside Vercel only', (t) => {
   assert.match(run(app, code, { ...ENV, VERCEL_URL: 'x.example' }).stderr, /VERCEL_URL is set/);
   assert.doesNotMatch(run(app, code, { ...ENV, VERCEL_URL: 'x.example', VERCEL: '1' }).stderr, /VERCEL_URL/);
 });
-
-const PRELOAD = ['--import', '@stepwell/world/preload'];
-const LOOK = (place) => `globalThis[Symbol.for('@workflow/world//${place}')]`;
 
 test('preload: one world in both places', (t) => {
   const code = `const same = ${LOOK('cache')} === ${LOOK('stubbedCache')};
