@@ -17,6 +17,7 @@ var appReady = regexp.MustCompile(`(?m)^listening (\d+)$`)
 
 // appOptions says how to start an app.
 type appOptions struct {
+	line       *line
 	stepwell   string // the server's base URL, as the app sees it
 	deployment string
 	// preload installs the World by NODE_OPTIONS, else it is named by WORKFLOW_TARGET_WORLD.
@@ -27,32 +28,37 @@ type appOptions struct {
 // app is an app that can be stopped and started again, at the same port.
 type app struct {
 	*process
+	*line
 	options appOptions
 	port    string
+	tap     *tap   // what it says to the server, where a test listens
 	effects string // the file that records what its steps do
 }
 
 func newApp(t *testing.T, options appOptions) *app {
 	t.Helper()
-	a := &app{options: options, port: "0", effects: filepath.Join(t.TempDir(), "effects.jsonl")}
+	a := &app{line: options.line, options: options, port: "0", effects: filepath.Join(t.TempDir(), "effects.jsonl")}
 	a.start(t)
 	return a
 }
 
 func (a *app) start(t *testing.T) {
 	t.Helper()
-	if err := prepareApp(); err != nil {
+	if err := a.prepare(); err != nil {
 		t.Fatal(err)
 	}
-	install := "WORKFLOW_TARGET_WORLD=@stepwell/world"
+	install := []string{"WORKFLOW_TARGET_WORLD=@stepwell/world"}
 	if a.options.preload {
-		install = "NODE_OPTIONS=--import @stepwell/world/preload"
+		install = []string{"NODE_OPTIONS=--import @stepwell/world/preload"}
+		if a.otherBuild != "" {
+			install = append(install, "BUILD_DIR="+a.otherBuild)
+		}
 	}
 	cmd := exec.Command("node", "server.mjs")
-	cmd.Dir = appDir
-	cmd.Env = append(cleanEnv("PORT="+a.port, install, "STEPWELL_URL="+a.options.stepwell,
+	cmd.Dir = a.dir
+	cmd.Env = append(cleanEnv("PORT="+a.port, "STEPWELL_URL="+a.options.stepwell,
 		"STEPWELL_DEPLOYMENT_ID="+a.options.deployment, "STEPWELL_API_KEY="+apiKey, "EFFECTS_FILE="+a.effects),
-		a.options.env...)
+		append(install, a.options.env...)...)
 	a.process, a.port = startProcess(t, "app "+a.options.deployment, cmd, appReady)
 }
 
@@ -61,12 +67,32 @@ func (a *app) url() string { return "http://127.0.0.1:" + a.port }
 // run starts a workflow and returns the run's ID.
 func (a *app) run(t *testing.T, workflow string, args ...any) string {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{"workflow": workflow, "args": append([]any{}, args...)})
+	return a.runWith(t, nil, workflow, args...)
+}
+
+// runWith starts a workflow with options of the SDK's start.
+func (a *app) runWith(t *testing.T, options map[string]any, workflow string, args ...any) string {
+	t.Helper()
+	started := a.post(t, "/start", map[string]any{
+		"workflow": workflow, "args": append([]any{}, args...), "options": options,
+	})
+	return decode[struct{ RunID string }](t, started.want(t, http.StatusOK)).RunID
+}
+
+// post sends JSON to the app.
+func (a *app) post(t *testing.T, path string, body any) response {
+	t.Helper()
+	encoded, err := json.Marshal(body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := request(t, http.MethodPost, a.url()+"/start", body).want(t, http.StatusOK)
-	return decode[struct{ RunID string }](t, r).RunID
+	return request(t, http.MethodPost, a.url()+path, encoded)
+}
+
+// world calls a method of the app's World, as a program of the user's would.
+func (a *app) world(t *testing.T, object, method string, args ...any) response {
+	t.Helper()
+	return a.post(t, "/world", map[string]any{"object": object, "method": method, "args": args})
 }
 
 // outcome is how a run ended, as the SDK tells its caller.
@@ -155,11 +181,12 @@ func (a *app) hook(t *testing.T, runID string) (h appHook) {
 // resume gives an open hook a payload.
 func (a *app) resume(t *testing.T, token string, payload any) {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{"token": token, "payload": payload})
-	if err != nil {
-		t.Fatal(err)
-	}
-	request(t, http.MethodPost, a.url()+"/hooks/resume", body).want(t, http.StatusOK)
+	a.tryResume(t, token, payload).want(t, http.StatusOK)
+}
+
+func (a *app) tryResume(t *testing.T, token string, payload any) response {
+	t.Helper()
+	return a.post(t, "/hooks/resume", map[string]any{"token": token, "payload": payload})
 }
 
 // callWebhook calls the app's public URL of a webhook.

@@ -12,62 +12,77 @@ import (
 	"testing"
 )
 
-// longSleep: the SDK sleeps in hops of at most 23 hours, or what VERCEL_QUEUE_MAX_DELAY_SECONDS says.
-func longSleep(t *testing.T, s *server) {
-	var mu sync.Mutex
-	var hops []string
-	between := newProxy(t, s.url(), func(forward http.Handler) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			if delay := r.Header.Get("Vqs-Delay-Seconds"); delay != "" {
-				mu.Lock()
-				hops = append(hops, delay)
-				mu.Unlock()
-			}
-			forward.ServeHTTP(w, r)
-		}
-	})
-	a := newApp(t, appOptions{
-		stepwell: between.URL, deployment: "hops", env: []string{"VERCEL_QUEUE_MAX_DELAY_SECONDS=1"},
-	})
-	s.register(t, "hops", a.url())
+// roughRoad is an app whose requests for delay are noted, and whose run_created, or the answer to it, is
+// lost when a case says so.
+type roughRoad struct {
+	*app
+	mu   sync.Mutex
+	hops []string // what Vqs-Delay-Seconds said
 
-	id := a.run(t, "sleepLong", 5000)
-	a.want(t, id, "awake")
+	losing, answerOnly atomic.Bool
+	lost               atomic.Int64
+}
+
+func newRoughRoad(t *testing.T, s *server, l *line) *roughRoad {
+	r := &roughRoad{}
+	between := newProxy(t, s.url(), func(forward http.Handler) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) { r.serve(w, req, forward) }
+	})
+	r.app = newApp(t, appOptions{
+		line: l, stepwell: between.URL, deployment: l.named("rough"),
+		env: []string{"VERCEL_QUEUE_MAX_DELAY_SECONDS=1"},
+	})
+	s.register(t, l.named("rough"), r.url())
+	return r
+}
+
+func (r *roughRoad) serve(w http.ResponseWriter, req *http.Request, forward http.Handler) {
+	if delay := req.Header.Get("Vqs-Delay-Seconds"); delay != "" {
+		r.mu.Lock()
+		r.hops = append(r.hops, delay)
+		r.mu.Unlock()
+	}
+	if r.losing.Load() && strings.HasSuffix(req.URL.Path, "/events/run_created") {
+		if r.answerOnly.Load() {
+			forward.ServeHTTP(httptest.NewRecorder(), req)
+		}
+		r.lost.Add(1)
+		hangUp(w)
+	}
+	forward.ServeHTTP(w, req)
+}
+
+// roughRoads is two cases on one app, one after the other.
+func roughRoads(t *testing.T, s *server, l *line) {
+	r := newRoughRoad(t, s, l)
+	t.Run("sleep beyond the longest hop", func(t *testing.T) { longSleep(t, s, r) })
+	t.Run("run_created or its answer lost", func(t *testing.T) { runCreatedLost(t, s, r) })
+}
+
+// longSleep: the SDK sleeps in hops of at most 23 hours, or what VERCEL_QUEUE_MAX_DELAY_SECONDS says.
+func longSleep(t *testing.T, s *server, r *roughRoad) {
+	id := r.run(t, "sleepLong", 5000)
+	r.want(t, id, "awake")
 	s.wantLog(t, id, "run_created", "run_started", "wait_created", "wait_completed", "run_completed").wantSlept(t)
-	mu.Lock()
-	defer mu.Unlock()
-	if len(hops) < 2 || slices.ContainsFunc(hops, func(s string) bool { return s != "1" }) {
-		t.Errorf("slept in hops of %v seconds; want several of 1", hops)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.hops) < 2 || slices.ContainsFunc(r.hops, func(s string) bool { return s != "1" }) {
+		t.Errorf("slept in hops of %v seconds; want several of 1", r.hops)
 	}
 }
 
 // runCreatedLost: start() sends run_created beside the first message, which is enough to begin with.
-func runCreatedLost(t *testing.T, s *server) {
-	var answerOnly atomic.Bool
-	var lost atomic.Int64
-	between := newProxy(t, s.url(), func(forward http.Handler) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, "/events/run_created") {
-				if answerOnly.Load() {
-					forward.ServeHTTP(httptest.NewRecorder(), r)
-				}
-				lost.Add(1)
-				hangUp(w)
-			}
-			forward.ServeHTTP(w, r)
-		}
-	})
-	a := newApp(t, appOptions{stepwell: between.URL, deployment: "lossy"})
-	s.register(t, "lossy", a.url())
+func runCreatedLost(t *testing.T, s *server, r *roughRoad) {
+	r.losing.Store(true)
 	for _, only := range []bool{false, true} {
-		answerOnly.Store(only)
-		lost.Store(0)
-		id := a.run(t, "sequential", 1)
-		a.want(t, id, 4)
+		r.answerOnly.Store(only)
+		r.lost.Store(0)
+		id := r.run(t, "sequential", 1)
+		r.want(t, id, 4)
 		s.wantLog(t, id,
 			sequence("run_created", "run_started", step("add"), step("add"), step("add"), "run_completed")...)
-		a.wantCounts(t, id, map[string]int{"add": 3})
-		if lost.Load() == 0 {
+		r.wantCounts(t, id, map[string]int{"add": 3})
+		if r.lost.Load() == 0 {
 			t.Error("nothing was lost")
 		}
 	}
@@ -75,8 +90,9 @@ func runCreatedLost(t *testing.T, s *server) {
 
 // deliveredTwice: each message comes twice at the same time. Steps may then be tried twice, but nothing
 // ends twice, and nothing else happens twice.
-func deliveredTwice(t *testing.T, s *server) {
-	a := newApp(t, appOptions{stepwell: s.url(), deployment: "twice"})
+func deliveredTwice(t *testing.T, s *server, l *line) {
+	a := newApp(t, appOptions{line: l, stepwell: s.url(), deployment: l.named("twice")})
+	token := l.named("twice")
 	var delivered atomic.Int64
 	twice := newProxy(t, a.url(), func(http.Handler) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -84,13 +100,13 @@ func deliveredTwice(t *testing.T, s *server) {
 			deliverTwice(w, r, a.url())
 		}
 	})
-	s.register(t, "twice", twice.URL)
+	s.register(t, l.named("twice"), twice.URL)
 
 	steps, fan := a.run(t, "sequential", 1), a.run(t, "fanout", 10)
-	sleeper, hooked := a.run(t, "sleepShort"), a.run(t, "hookMany", "twice", 5)
+	sleeper, hooked := a.run(t, "sleepShort"), a.run(t, "hookMany", token, 5)
 	a.hook(t, hooked)
 	for i := range 5 {
-		a.resume(t, "twice", i)
+		a.resume(t, token, i)
 	}
 	const run, tick = "run: created started completed", "tick: created started completed"
 	for _, want := range []struct {

@@ -10,13 +10,14 @@ import (
 
 func hookManyPayloads(t *testing.T, s *server, a *app) {
 	const many = 20
-	id := a.run(t, "hookMany", "many", many)
+	token := a.named("many")
+	id := a.run(t, "hookMany", token, many)
 	a.hook(t, id)
 	var payloads []any
 	for i := range many {
 		payload := map[string]any{"number": i, "text": fmt.Sprintf("payload %d", i)}
 		payloads = append(payloads, payload)
-		a.resume(t, "many", payload)
+		a.resume(t, token, payload)
 	}
 	a.want(t, id, payloads)
 	received := ""
@@ -35,7 +36,7 @@ func hookManyPayloads(t *testing.T, s *server, a *app) {
 
 // hookConflict: a token has one holder at a time, and is free again when its holder ends.
 func hookConflict(t *testing.T, s *server, a *app) {
-	const token = "contested"
+	token := a.named("contested")
 	holder := a.run(t, "hookHold", token)
 	a.hook(t, holder)
 
@@ -55,8 +56,7 @@ func hookConflict(t *testing.T, s *server, a *app) {
 	next := a.run(t, "hookHold", token)
 	a.hook(t, next)
 	a.resumeHolder(t, s, next, token)
-	body := []byte(`{"token":"` + token + `","payload":0}`)
-	request(t, http.MethodPost, a.url()+"/hooks/resume", body).want(t, http.StatusNotFound)
+	a.tryResume(t, token, 0).want(t, http.StatusNotFound)
 }
 
 // resumeHolder gives a run that holds the token what it waits for, and expects it to end.
@@ -110,7 +110,7 @@ func (s *server) wantWebhook(t *testing.T, runID, reads string) {
 // cancelWhileRunning: the run goes round and round. A cancel ends it and gives its token back, and what
 // was still on its way changes nothing.
 func cancelWhileRunning(t *testing.T, s *server, a *app) {
-	const token = "cancelled"
+	token := a.named("cancelled")
 	id := a.run(t, "cancelMe", token)
 	a.hook(t, id)
 	eventually(t, "the run sleeps for the second time", func() bool {

@@ -12,9 +12,9 @@ import (
 )
 
 // worldByPreload: nothing of the app or its build names the World.
-func worldByPreload(t *testing.T, s *server) {
-	a := newApp(t, appOptions{stepwell: s.url(), deployment: "preload", preload: true})
-	s.register(t, "preload", a.url())
+func worldByPreload(t *testing.T, s *server, l *line) {
+	a := newApp(t, appOptions{line: l, stepwell: s.url(), deployment: l.named("preload"), preload: true})
+	s.register(t, l.named("preload"), a.url())
 	id := a.run(t, "sequential", 1)
 	a.want(t, id, 4)
 	s.wantLog(t, id, sequence("run_created", "run_started", step("add"), step("add"), step("add"), "run_completed")...)
@@ -38,7 +38,7 @@ func worldFromServer(t *testing.T, s *server, a *app) {
 		t.Fatal(err)
 	}
 	inDir(t, dir, nil, "npm", "install", "--no-audit", "--no-fund", s.url()+"/clients/world.tgz")
-	sdk, err := filepath.Abs(filepath.Join(appDir, "node_modules", "workflow"))
+	sdk, err := filepath.Abs(filepath.Join(a.dir, "node_modules", "workflow"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func worldFromServer(t *testing.T, s *server, a *app) {
 	if err := json.Unmarshal(said, &got); err != nil {
 		t.Fatalf("the World said %s", said)
 	}
-	want := map[string]int{"specVersion": 3, "events": len(s.log(t, id))}
+	want := map[string]int{"specVersion": a.spec, "events": len(s.log(t, id))}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the installed World (-want +got):\n%s", diff)
 	}

@@ -9,12 +9,9 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
-
-const appDir = "app"
 
 // workDir holds what the tests build, until all have ended.
 var workDir string
@@ -71,54 +68,4 @@ func lookAtSources() error {
 		}
 		return nil
 	})
-}
-
-// prepareApp installs and builds the app, once, unless that has been done since its files last changed.
-var prepareApp = sync.OnceValue(func() error {
-	installed := filepath.Join(appDir, "node_modules", ".package-lock.json")
-	built := filepath.Join(appDir, ".well-known", "workflow", "v1", "manifest.json")
-	if err := remake(installed, []string{"package.json", "package-lock.json"}, "ci"); err != nil {
-		return err
-	}
-	return remake(built, []string{"package-lock.json", "workflows"}, "run", "build")
-})
-
-// remake lets npm make a file of the app again if it is missing, or older than what it is made from.
-func remake(file string, sources []string, npm ...string) error {
-	made, err := os.Stat(file)
-	if err == nil {
-		newest, err := newestOf(sources)
-		if err != nil {
-			return err
-		}
-		if !newest.After(made.ModTime()) {
-			return nil
-		}
-	}
-	cmd := exec.Command("npm", npm...)
-	cmd.Dir = appDir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("e2e/%s is not ready, and npm %v there says: %w\n%s", appDir, npm, err, out)
-	}
-	return nil
-}
-
-// newestOf is when any of the app's files or folders changed last.
-func newestOf(paths []string) (newest time.Time, err error) {
-	for _, path := range paths {
-		err := filepath.WalkDir(filepath.Join(appDir, path), func(_ string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			info, err := entry.Info()
-			if err == nil && info.ModTime().After(newest) {
-				newest = info.ModTime()
-			}
-			return err
-		})
-		if err != nil {
-			return newest, fmt.Errorf("look at the app: %w", err)
-		}
-	}
-	return newest, nil
 }

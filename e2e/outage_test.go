@@ -9,16 +9,17 @@ import (
 )
 
 // appDown: the app crashes amid a step, and while it is down a sleep ends and a hook is resumed.
-func appDown(t *testing.T, s *server) {
-	a, other := s.app(t, "down"), s.app(t, "up")
-	holder := a.run(t, "hookHold", "down")
+func appDown(t *testing.T, s *server, other *app) {
+	a := s.app(t, other.line, "down")
+	token := a.named("down")
+	holder := a.run(t, "hookHold", token)
 	a.hook(t, holder)
 	sleeper := a.run(t, "sleepLong", 6000)
 	s.waitFor(t, sleeper, "wait_created")
 	worker := a.run(t, "slowStep", 3000)
 	eventually(t, "the step is at work", func() bool { return a.counts(t, worker)["takesTime"] == 1 })
 	a.kill()
-	other.resume(t, "down", "while you were out")
+	other.resume(t, token, "while you were out")
 	pause(t, 10*time.Second)
 	for _, id := range []string{sleeper, worker, holder} {
 		if run := s.run(t, id); run.Status != "running" {
@@ -45,35 +46,45 @@ func (s *server) waitFor(t *testing.T, runID, typ string) {
 }
 
 // TestServerRestarts stops the only server in good order, kills it, and stops it again, each time amid
-// runs that are at something else. Nobody but who asks just then notices.
+// runs that are at something else, of all lines. Nobody but who asks just then notices.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
 	s := newServer(t)
-	a := newApp(t, appOptions{stepwell: s.url(), deployment: "restarts"})
 	var underWay atomic.Int64
-	between := newProxy(t, a.url(), func(forward http.Handler) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			underWay.Add(1)
-			defer underWay.Add(-1)
-			forward.ServeHTTP(w, r)
-		}
-	})
-	s.register(t, "restarts", between.URL)
-
-	tokens := []string{"restart 1", "restart 2", "restart 3", "restart 4"}
-	runs := make([]string, len(tokens))
-	for i, token := range tokens {
-		runs[i] = a.run(t, "everything", token)
+	type pair struct {
+		*app
+		id, token string
 	}
-	s.waitFor(t, runs[0], "step_retrying")
+	var runs []pair
+	var sleepers []pair
+	for _, l := range lines {
+		a := newApp(t, appOptions{line: l, stepwell: s.url(), deployment: l.named("restarts")})
+		between := newProxy(t, a.url(), func(forward http.Handler) http.HandlerFunc {
+			return func(w http.ResponseWriter, r *http.Request) {
+				underWay.Add(1)
+				defer underWay.Add(-1)
+				forward.ServeHTTP(w, r)
+			}
+		})
+		s.register(t, l.named("restarts"), between.URL)
+		for _, name := range []string{"restart 1", "restart 2"} {
+			token := l.named(name)
+			runs = append(runs, pair{a, a.run(t, "everything", token), token})
+		}
+	}
+	s.waitFor(t, runs[0].id, "step_retrying")
 	s.restart(t)
 
-	for _, id := range runs {
-		a.hook(t, id)
+	for _, r := range runs {
+		r.hook(t, r.id)
 	}
-	sleeper := a.run(t, "sleepLong", 8000)
-	s.waitFor(t, sleeper, "wait_created")
+	for i := 0; i < len(runs); i += 2 {
+		sleepers = append(sleepers, pair{runs[i].app, runs[i].run(t, "sleepLong", 8000), ""})
+	}
+	for _, r := range sleepers {
+		s.waitFor(t, r.id, "wait_created")
+	}
 	// A delivery that is under way at a crash waits for its lease to end, which takes longer than this test.
 	quiet := 0
 	eventually(t, "no delivery is under way", func() bool {
@@ -82,22 +93,30 @@ func TestServerRestarts(t *testing.T) {
 		}
 		return quiet > 20
 	})
-	before := s.logs(t, runs)
+	logs := func() (logs [][]string) {
+		for _, r := range runs {
+			logs = append(logs, log(s.events(t, r.id)).lines())
+		}
+		return logs
+	}
+	before := logs()
 	s.kill()
 	s.start(t)
-	if after := s.logs(t, runs); !slices.EqualFunc(before, after, slices.Equal) {
+	if after := logs(); !slices.EqualFunc(before, after, slices.Equal) {
 		t.Errorf("logs before the crash:\n%q\nand after:\n%q", before, after)
 	}
 
-	for i, token := range tokens {
-		a.resume(t, token, i)
+	for i, r := range runs {
+		r.resume(t, r.token, i)
 	}
-	s.waitFor(t, runs[len(runs)-1], "hook_received")
+	s.waitFor(t, runs[len(runs)-1].id, "hook_received")
 	s.restart(t)
-	a.want(t, sleeper, "awake")
-	s.wantLog(t, sleeper, "run_created", "run_started", "wait_created", "wait_completed", "run_completed").wantSlept(t)
-	for i, id := range runs {
-		a.wantEverything(t, s, id, i)
+	for _, r := range sleepers {
+		r.want(t, r.id, "awake")
+		s.wantLog(t, r.id, "run_created", "run_started", "wait_created", "wait_completed", "run_completed").wantSlept(t)
+	}
+	for i, r := range runs {
+		r.wantEverything(t, s, r.id, i)
 	}
 }
 
@@ -106,16 +125,6 @@ func (s *server) restart(t *testing.T) {
 	t.Helper()
 	s.stop(t)
 	s.start(t)
-}
-
-// logs is the logs of runs that may not have ended.
-func (s *server) logs(t *testing.T, runs []string) [][]string {
-	t.Helper()
-	logs := make([][]string, len(runs))
-	for i, id := range runs {
-		logs[i] = log(s.events(t, id)).lines()
-	}
-	return logs
 }
 
 // wantEverything expects that a run of the workflow "everything" went as if nothing had happened.

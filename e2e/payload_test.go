@@ -8,9 +8,8 @@ import (
 )
 
 // largePayload: 20 MB go out of one step and into the next, and come back over the wire as they went in.
-func largePayload(t *testing.T, s *server) {
+func largePayload(t *testing.T, s *server, a *app) {
 	const size = 20_000_000
-	a := s.app(t, "large")
 	id := a.run(t, "big", size, "string")
 	text := payloadText(size)
 	sum := sha256.Sum256(text)
@@ -18,11 +17,11 @@ func largePayload(t *testing.T, s *server) {
 
 	l := s.wantLog(t, id, sequence("run_created", "run_started", step("makePayload"), step("measure"),
 		"run_completed")...)
-	stored := l.of("step_completed")[0].Payload
+	stored := plain(t, l.of("step_completed")[0])
 	if want := append(append([]byte(`devl["`), text...), `"]`...); !bytes.Equal(stored, want) {
 		t.Errorf("the result of the first step has %d bytes that are not the %d of the app", len(stored), len(want))
 	}
-	if input := l.of("step_created")[1].Payload; !bytes.Contains(input, text) {
+	if input := plain(t, l.of("step_created")[1]); !bytes.Contains(input, text) {
 		t.Errorf("the input of the second step has %d bytes, without the result of the first", len(input))
 	}
 }

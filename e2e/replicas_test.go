@@ -4,61 +4,90 @@ import (
 	"bufio"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// replicas are two servers on one database, and an app that does not know about it: its requests go to
-// either of them in turn, and each reaches it through an HTTP proxy of its own, which counts.
+// replicas are two servers on one database, and an app of each line that does not know about it: its requests
+// go to either of them in turn, and each reaches it through an HTTP proxy of its own, which counts.
 type replicas struct {
 	servers   [2]*server
 	delivered [2]atomic.Int64
-	app       *app
+	balancer  *tap
+	apps      map[string]*app // by host
 }
 
 func newReplicas(t *testing.T) *replicas {
 	t.Helper()
-	// An address that only the proxies know: Go does not use proxies for those of this machine.
-	const appURL = "http://app.replicas.test"
-	r := &replicas{}
-	deployed := make(chan struct{}) // closed once there is an app
+	r := &replicas{apps: map[string]*app{}}
+	deployed := make(chan struct{}) // closed once there are apps
 	dsn := testdb.Empty(t)
 	for i := range r.servers {
-		counter := newProxy(t, appURL, func(http.Handler) http.HandlerFunc {
+		counter := newProxy(t, "http://nowhere.test", func(http.Handler) http.HandlerFunc {
 			return func(w http.ResponseWriter, req *http.Request) {
-				r.delivered[i].Add(1)
 				<-deployed
-				forwardTo(t, r.app.url()).ServeHTTP(w, req)
+				r.delivered[i].Add(1)
+				forwardTo(t, r.apps[req.Host].url()).ServeHTTP(w, req)
 			}
 		})
 		r.servers[i] = newReplica(t, dsn, "HTTP_PROXY="+counter.URL)
 	}
 	var turn atomic.Int64
-	balancer := newProxy(t, r.servers[0].url(), func(first http.Handler) http.HandlerFunc {
-		either := [2]http.Handler{first, forwardTo(t, r.servers[1].url())}
+	either := newProxy(t, r.servers[0].url(), func(first http.Handler) http.HandlerFunc {
+		both := [2]http.Handler{first, forwardTo(t, r.servers[1].url())}
 		return func(w http.ResponseWriter, req *http.Request) {
-			either[turn.Add(1)%2].ServeHTTP(w, req)
+			both[turn.Add(1)%2].ServeHTTP(w, req)
 		}
 	})
-	r.app = newApp(t, appOptions{stepwell: balancer.URL, deployment: "replicated"})
+	r.balancer = newTap(t, either.URL)
+	for _, l := range lines {
+		// An address that only the proxies know: Go does not use proxies for those of this machine.
+		host := l.name + ".replicas.test"
+		r.apps[host] = newApp(t, appOptions{line: l, stepwell: r.balancer.URL, deployment: l.named("replicated")})
+		r.servers[0].register(t, l.named("replicated"), "http://"+host)
+	}
 	close(deployed)
-	r.servers[0].register(t, "replicated", appURL)
 	return r
 }
 
-// TestReplicas begins with an empty database. A stream is written and read through either server.
+// TestReplicas begins with an empty database.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
 	r := newReplicas(t)
-	a := r.app
+	t.Run("lines", func(t *testing.T) {
+		for _, a := range r.apps {
+			t.Run(a.line.name, func(t *testing.T) {
+				t.Parallel()
+				r.everything(t, a)
+			})
+			if a.later(beta55) {
+				t.Run(a.line.name+" waits for returnValue", func(t *testing.T) {
+					t.Parallel()
+					r.returnValues(t, a)
+				})
+			}
+		}
+	})
+	one, two := r.delivered[0].Load(), r.delivered[1].Load()
+	t.Logf("the servers made %d and %d deliveries", one, two)
+	if one == 0 || two == 0 {
+		t.Errorf("the servers made %d and %d deliveries; want both to work", one, two)
+	}
+}
+
+// everything: a stream is written and read through either server, and runs go on through both.
+func (r *replicas) everything(t *testing.T, a *app) {
 	lines := bufio.NewScanner(a.openStream(t, a.run(t, "stream", 20, 20, "letters"), 0))
 	var fans, everything []string
-	for i := range 4 {
+	token := func(i int) string { return a.named(fmt.Sprint("replica ", i)) }
+	for i := range 2 {
 		fans = append(fans, a.run(t, "fanout", 20))
-		everything = append(everything, a.run(t, "everything", fmt.Sprint("replica ", i)))
+		everything = append(everything, a.run(t, "everything", token(i)))
 	}
 	chunks := 0
 	for lines.Scan() {
@@ -69,7 +98,7 @@ func TestReplicas(t *testing.T) {
 	}
 	for i, id := range everything {
 		a.hook(t, id)
-		a.resume(t, fmt.Sprint("replica ", i), i)
+		a.resume(t, token(i), i)
 	}
 	for _, id := range fans {
 		a.want(t, id, 190)
@@ -79,9 +108,47 @@ func TestReplicas(t *testing.T) {
 	for i, id := range everything {
 		a.wantEverything(t, r.servers[1], id, i)
 	}
-	one, two := r.delivered[0].Load(), r.delivered[1].Load()
-	t.Logf("the servers made %d and %d deliveries", one, two)
-	if one == 0 || two == 0 {
-		t.Errorf("the servers made %d and %d deliveries; want both to work", one, two)
+}
+
+// returnValues: whichever server the app asks, and whichever the run ends at, the one question is answered
+// when the run ends. Had it to be asked again, a second would go by.
+func (r *replicas) returnValues(t *testing.T, a *app) {
+	var runs []string
+	answers := make(chan response, 4)
+	for range cap(answers) {
+		id := a.run(t, "slowStep", 2000)
+		runs = append(runs, id)
+		go func() { answers <- request(t, http.MethodGet, a.url()+"/runs/"+id+"/value", nil) }()
+	}
+	for range runs {
+		(<-answers).want(t, http.StatusOK)
+	}
+	for _, id := range runs {
+		ended := r.servers[0].log(t, id).of("run_completed")[0].CreatedAt
+		r.balancer.wantLongPoll(t, id, ended)
+	}
+}
+
+// wantLongPoll expects that one question for the run's status was held until the run ended, and not longer.
+func (tp *tap) wantLongPoll(t *testing.T, runID string, ended time.Time) {
+	t.Helper()
+	var asked []*call
+	eventually(t, "the status of "+runID+" is answered", func() bool {
+		asked = tp.of(runID, "/status")
+		return len(asked) > 0
+	})
+	late := asked[0].at.Sub(ended)
+	t.Logf("the answer came %s after the end", late)
+	var run runEntity
+	if err := wireCBOR.Unmarshal(asked[0].answer.Bytes(), &run); err != nil {
+		t.Fatal(err)
+	}
+	held := asked[0].took
+	if len(asked) != 1 || run.Status != "completed" || held < time.Second || late > time.Second {
+		t.Errorf("%d questions for the status of %s; the first was held for %s, and answered %s, %s after the end",
+			len(asked), runID, held, run.Status, late)
+	}
+	if wait := asked[0].URL.Query().Get("waitMs"); strings.TrimLeft(wait, "0123456789") != "" || wait == "" {
+		t.Errorf("waitMs=%q", wait)
 	}
 }

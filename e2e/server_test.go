@@ -66,10 +66,10 @@ func (s *server) register(t *testing.T, deployment, url string) {
 }
 
 // app starts an app that is deployed on the server.
-func (s *server) app(t *testing.T, deployment string) *app {
+func (s *server) app(t *testing.T, l *line, deployment string) *app {
 	t.Helper()
-	a := newApp(t, appOptions{stepwell: s.url(), deployment: deployment})
-	s.register(t, deployment, a.url())
+	a := newApp(t, appOptions{line: l, stepwell: s.url(), deployment: l.named(deployment)})
+	s.register(t, l.named(deployment), a.url())
 	return a
 }
 

@@ -2,53 +2,78 @@ package e2e
 
 import "testing"
 
-// TestStepwell runs every case on one server and one database, all at once. The first group shares one
-// app, too; the second needs apps that were set up or are treated in some other way.
+// TestStepwell runs every case on one server and one database, all at once, for every line of the SDK. The
+// cases of a line share one app, but for the few that need one that was set up or is treated in some other way.
 func TestStepwell(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
 	s := newServer(t)
-	a := s.app(t, "shared")
-	for _, c := range []struct {
-		name string
-		run  func(t *testing.T, s *server, a *app)
-	}{
-		{"sequential steps", sequentialSteps},
-		{"parallel steps", parallelSteps},
-		{"fan-out of 50 steps", fanOut},
-		{"RetryableError with retryAfter", retryableError},
-		{"FatalError", fatalError},
-		{"retries exhausted", retriesExhausted},
-		{"sleep", shortSleep},
-		{"hook with many payloads", hookManyPayloads},
-		{"hook conflict and token reuse", hookConflict},
-		{"webhook answered at once", webhookDefault},
-		{"webhook with a stored response", webhookStatic},
-		{"webhook answered by the workflow", webhookManual},
-		{"stream read while written", streamWhileWritten},
-		{"cancel while running", cancelWhileRunning},
-		{"World from the server's own package", worldFromServer},
-		{"requests without the key", noKey},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			c.run(t, s, a)
-		})
-	}
-	for _, c := range []struct {
-		name string
-		run  func(t *testing.T, s *server)
-	}{
-		{"World by preload", worldByPreload},
-		{"sleep beyond the longest hop", longSleep},
-		{"run_created or its answer lost", runCreatedLost},
-		{"every message delivered twice", deliveredTwice},
-		{"payload of 20 MB", largePayload},
-		{"app down for ten seconds", appDown},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			c.run(t, s)
-		})
-	}
+	forLines(t, stable, func(t *testing.T, l *line) {
+		between := newTap(t, s.url())
+		a := newApp(t, appOptions{line: l, stepwell: between.URL, deployment: l.named("shared")})
+		s.register(t, l.named("shared"), a.url())
+		a.tap = between
+		for _, c := range sharedCases {
+			if l.later(c.from) {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					c.run(t, s, a)
+				})
+			}
+		}
+		for _, c := range []struct {
+			name string
+			run  func(t *testing.T, s *server, l *line)
+		}{
+			{"World by preload", worldByPreload},
+			{"rough roads", roughRoads},
+			{"every message delivered twice", deliveredTwice},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				c.run(t, s, l)
+			})
+		}
+	})
+}
+
+// sharedCases are those that share an app. From is the first line of the SDK that can do what it takes.
+var sharedCases = []struct {
+	name string
+	from *line
+	run  func(t *testing.T, s *server, a *app)
+}{
+	{"sequential steps", stable, sequentialSteps},
+	{"parallel steps", stable, parallelSteps},
+	{"fan-out of 50 steps", stable, fanOut},
+	{"RetryableError with retryAfter", stable, retryableError},
+	{"FatalError", stable, fatalError},
+	{"retries exhausted", stable, retriesExhausted},
+	{"sleep", stable, shortSleep},
+	{"hook with many payloads", stable, hookManyPayloads},
+	{"hook conflict and token reuse", stable, hookConflict},
+	{"webhook answered at once", stable, webhookDefault},
+	{"webhook with a stored response", stable, webhookStatic},
+	{"webhook answered by the workflow", stable, webhookManual},
+	{"stream read while written", stable, streamWhileWritten},
+	{"cancel while running", stable, cancelWhileRunning},
+	{"World from the server's own package", stable, worldFromServer},
+	{"requests without the key", stable, noKey},
+	{"payload of 20 MB", stable, largePayload},
+	{"app down for ten seconds", stable, appDown},
+
+	{"steps run inline, with deltas", beta35, inlineSteps},
+	{"preload and its opt-out", beta35, preload},
+	{"fan-outs of 12 and 60 steps", beta35, fans},
+	{"attributes by event", beta35, attributesByEvent},
+	{"attributes by endpoint", beta35, attributesByEndpoint},
+	{"AbortController", beta35, aborts},
+	{"child workflow", beta35, childWorkflow},
+	{"compressed payload", beta35, compressedPayload},
+	{"stream endpoints", beta35, streamEndpoints},
+	{"hook retained beyond its run", beta55, hookRetained},
+	{"hook resumed once", beta55, resumedOnce},
+	{"returnValue by long poll", beta55, returnValue},
+	{"cancel of many runs", beta55, cancelMany},
+	{"many runs at once", beta55, getMany},
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 )
 
@@ -20,7 +19,7 @@ type streamInfo struct {
 func streamWhileWritten(t *testing.T, s *server, a *app) {
 	const count = 20
 	id := a.run(t, "stream", count, 200, "letters")
-	name := "strm_" + strings.TrimPrefix(id, "wrun_") + "_user_bGV0dGVycw"
+	name := streamName(id)
 
 	lines := bufio.NewScanner(a.openStream(t, id, 0))
 	for i := range count {

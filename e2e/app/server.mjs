@@ -6,6 +6,8 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 
 const V1 = '/.well-known/workflow/v1/';
+// Where the bundle is that workflow build made, when it is not beside this file.
+const BUILD = new URL(`${process.env.BUILD_DIR ?? '.'}${V1}`, import.meta.url);
 
 // The SDK reads PORT while it loads (for webhook URLs, and the local world for its deliveries). So the
 // socket comes first, which also makes PORT=0 work, and the SDK after it. Nothing is announced before
@@ -17,33 +19,41 @@ process.env.PORT = String(server.address().port);
 const effects = openEffects(process.env.EFFECTS_FILE);
 globalThis.recordEffect = effects.add;
 
+// The bundle goes first: 5.0.0-beta.35 has the World compiled in there and nowhere else, and the first SDK
+// to be loaded is the one that the others ask for it.
+const [flow, step, webhook] = await Promise.all(['flow', 'step', 'webhook'].map(loadRoute));
 const { getRun, resumeHook, start } = await import('workflow/api');
 const { getWorld } = await import('workflow/runtime');
-const manifest = JSON.parse(readFileSync(new URL(`.${V1}manifest.json`, import.meta.url), 'utf8'));
-const workflows = Object.assign({}, ...Object.values(manifest.workflows));
-const routes = await loadRoutes();
-
-const world = await getWorld();
+const world = await (globalThis[Symbol.for('@workflow/world//getWorldFn')] ?? getWorld)();
 await world.start?.();
+
+const manifest = JSON.parse(readFileSync(new URL('manifest.json', BUILD), 'utf8'));
+const workflows = Object.assign({}, ...Object.values(manifest.workflows));
+const routes = listRoutes();
 
 for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, stop);
 exitWithParent();
 console.log(`listening ${process.env.PORT}`);
 
-async function loadRoutes() {
-  const load = (name) => import(new URL(`.${V1}${name}.js`, import.meta.url));
-  const [flow, step, webhook] = await Promise.all([load('flow'), load('step'), load('webhook')]);
+// The 5.x line has no route for steps: flow runs them. What it writes as step.mjs is a part of flow.
+async function loadRoute(name) {
+  const file = [`${name}.js`, `${name}.mjs`].map((file) => new URL(file, BUILD)).find((file) => existsSync(file));
+  return file && import(file);
+}
+
+function listRoutes() {
   const get = (path, handler) => ['GET', path, handler];
   const post = (path, handler) => ['POST', path, handler];
   const all = (path, handler) => ['*', path, handler];
   return [
     all(`${V1}flow`, (_, request) => flow.POST(request)),
-    all(`${V1}step`, (_, request) => step.POST(request)),
+    ...(step?.POST ? [all(`${V1}step`, (_, request) => step.POST(request))] : []),
     all(`${V1}webhook/:token`, (_, request) => (webhook[request.method] ?? webhook.POST)(request)),
     get(`${V1}manifest.json`, () => Response.json(manifest)),
 
     post('/start', startRun),
     get('/runs/:id/result', awaitResult),
+    get('/runs/:id/value', async ({ id }) => Response.json({ value: await getRun(id).returnValue, at: new Date() })),
     get('/runs/:id/status', async ({ id }) => Response.json({ status: await getRun(id).status })),
     get('/runs/:id/hooks', listHooks),
     get('/runs/:id/stream', readStream),
@@ -56,14 +66,18 @@ async function loadRoutes() {
       const { runId } = await resumeHook(token, payload);
       return Response.json({ runId });
     }),
+    post('/world', async (_, request) => {
+      const { object, method, args } = await request.json();
+      return Response.json((await world[object][method](...args)) ?? null);
+    }),
     get('/effects', (_, request) => Response.json(effects.list(query(request).get('key')))),
   ];
 }
 
 async function startRun(_, request) {
-  const { workflow, args = [] } = await request.json();
+  const { workflow, args = [], options } = await request.json();
   if (!workflows[workflow]) return problem(404, new Error(`no workflow "${workflow}"`));
-  const { runId } = await start(workflows[workflow], args);
+  const { runId } = await start(workflows[workflow], args, options);
   return Response.json({ runId });
 }
 
@@ -83,7 +97,7 @@ async function awaitResult({ id }, request) {
     if (err.name === 'WorkflowRunCancelledError') return Response.json({ status: 'cancelled' });
     if (err.name !== 'WorkflowRunFailedError') throw err;
     const { message, code } = err.cause;
-    return Response.json({ status: 'failed', error: { name: err.name, message, code } });
+    return Response.json({ status: 'failed', error: { name: err.name, message, code: err.errorCode ?? code } });
   }
 }
 

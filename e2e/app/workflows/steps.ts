@@ -10,7 +10,7 @@ import {
 
 // Every step body says that it ran, under its run's ID: what the tests compare with the event log is
 // what really happened here. server.mjs keeps the record.
-function record(step: string) {
+export function record(step: string) {
   const { stepId, attempt } = getStepMetadata();
   (globalThis as any).recordEffect({ runId: getWorkflowMetadata().workflowRunId, step, stepId, attempt });
 }
