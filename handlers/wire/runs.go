@@ -103,8 +103,12 @@ func (s *Server) awaitRun(c echo.Context) error {
 	return answer(c, list[0])
 }
 
-// setAttributes is endpoint 20: a change from outside the run's code. To replay it is a change by the workflow
-// that no call of it waits for.
+// outsider stands for the writer of attributes that are set from outside a run. The protocol knows workflows and
+// steps as writers (§3.9). A replay that finds a change by the workflow which no call of the workflow made
+// has diverged, and fails the run; a change by a step it passes over, whatever the step.
+var outsider = map[string]any{"type": "step", "stepId": "outside", "attempt": 0}
+
+// setAttributes is endpoint 20: a change from outside the run's code.
 func (s *Server) setAttributes(c echo.Context) error {
 	id, err := runParam(c)
 	if err != nil {
@@ -117,7 +121,7 @@ func (s *Server) setAttributes(c echo.Context) error {
 	if err := readBody(c.Request(), &body); err != nil {
 		return err
 	}
-	extra, err := codec.Marshal(map[string]any{"writer": map[string]string{"type": "workflow"}})
+	extra, err := codec.Marshal(map[string]any{"writer": outsider})
 	if err != nil {
 		return err
 	}
