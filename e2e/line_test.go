@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"testing"
 	"time"
 )
 
@@ -91,17 +90,4 @@ func (l *line) newestOf(paths []string) (newest time.Time, err error) {
 		}
 	}
 	return newest, nil
-}
-
-// forLines runs a test for each line that is at least the given one, all at the same time.
-func forLines(t *testing.T, from *line, test func(t *testing.T, l *line)) {
-	t.Helper()
-	for _, l := range lines {
-		if l.later(from) {
-			t.Run(l.name, func(t *testing.T) {
-				t.Parallel()
-				test(t, l)
-			})
-		}
-	}
 }

@@ -43,7 +43,7 @@ func (l log) problems(runID string) (problems []string) {
 			add("event %d is older than the one before", i+1)
 		}
 		id := e.CorrelationID
-		begins := strings.HasSuffix(e.Type, "_created") || e.Type == "hook_conflict"
+		begins := strings.HasSuffix(e.Type, "_created") || e.Type == "hook_conflict" || e.Type == "attr_set" && id != ""
 		switch {
 		case begins == created[id]:
 			add("event %d: %s of %q, which was created: %v", i+1, e.Type, id, created[id])

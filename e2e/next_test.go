@@ -61,32 +61,55 @@ func (tp *tap) wantDeltas(t *testing.T, runID string) {
 	}
 }
 
-// preload: the first delivery of a run does not want its log with run_started. A later one does.
+// preload: the stable line wants the log of a run with its start. The 5.x line does not want it with the
+// first delivery, which sends what the run begins with; with a later one it is wanted as a stream of frames.
 func preload(t *testing.T, s *server, a *app) {
 	id := a.run(t, "sleepShort")
 	a.want(t, id, 2)
 	s.log(t, id)
-	wanted := 0
+	got := map[string]int{}
 	for _, c := range a.tap.of(id, "/run_started") {
-		skip, _ := c.meta(t)["skipPreload"].(bool)
-		frames := strings.HasPrefix(c.header.Get("Content-Type"), "application/vnd.workflow.v4-frames")
-		switch {
-		case c.status != http.StatusOK:
-			t.Errorf("run_started answered %d %.300s", c.status, c.answer.Bytes())
-		case skip && frames:
-			t.Error("run_started answered with a log that was not wanted")
-		case !skip && frames:
-			wanted++
-			events, end, err := readFrames(c.answer.Bytes())
-			if err != nil || len(events) < 2 || end.Next == "" || c.header.Get("X-Wf-Max-Events") == "" {
-				t.Errorf("run_started answered with %d events, %+v, %v (%v)", len(events), end, c.header, err)
-			}
-		case !skip && a.later(beta55):
-			t.Error("run_started answered without the log")
+		got[c.preloaded(t)]++
+	}
+	want := map[*line][]string{stable: {"answer"}, beta35: {"not wanted"}, beta55: {"not wanted", "stream"}}
+	for _, how := range want[a.line] {
+		if got[how] == 0 {
+			t.Errorf("preload of %s: %v, want %v", id, got, want[a.line])
 		}
 	}
-	if a.later(beta55) && wanted == 0 {
-		t.Error("no delivery wanted the log")
+}
+
+// preloaded says how a start of a run was answered: with its log or without.
+func (c *call) preloaded(t *testing.T) string {
+	t.Helper()
+	if c.status != http.StatusOK {
+		t.Errorf("run_started answered %d %.300s", c.status, c.answer.Bytes())
+		return "error"
+	}
+	skip, _ := c.meta(t)["skipPreload"].(bool)
+	if strings.Contains(c.Header.Get("Accept"), "v4-frames") {
+		list, end, err := readFrames(c.answer.Bytes())
+		if err != nil || len(list) < 2 || end.Next == "" || c.header.Get("X-Wf-Max-Events") == "" || skip {
+			t.Errorf("run_started answered with %d events, %+v, %v (%v)", len(list), end, c.header, err)
+		}
+		return "stream"
+	}
+	var answer struct {
+		Events []event `cbor:"events"`
+	}
+	if err := wireCBOR.Unmarshal(c.answer.Bytes(), &answer); err != nil {
+		t.Fatal(err)
+	}
+	switch events := len(answer.Events); {
+	case skip && events > 0:
+		t.Errorf("run_started answered with %d events that were not wanted", events)
+		return "unwanted"
+	case skip:
+		return "not wanted"
+	case events >= 2:
+		return "answer"
+	default: // the run had been started
+		return "none"
 	}
 }
 
@@ -171,11 +194,7 @@ func attributesByEndpoint(t *testing.T, s *server, a *app) {
 // hookRetained: the token of an ended run is still taken, and the hook can be looked at but not resumed.
 func hookRetained(t *testing.T, s *server, a *app) {
 	token := a.named("retained")
-	id := a.run(t, "hookRetained", token, 4000)
-	a.hook(t, id)
-	a.resume(t, token, "one")
-	a.want(t, id, map[string]any{"payload": "one"})
-	s.log(t, id)
+	id := a.retain(t, s, token, 600_000)
 
 	loser := a.run(t, "hookHold", token)
 	lost, _ := a.outcome(t, loser).Value.(map[string]any)
@@ -186,16 +205,33 @@ func hookRetained(t *testing.T, s *server, a *app) {
 	if kept := a.world(t, "hooks", "getByToken", token).want(t, http.StatusOK); !bytes.Contains(kept.body, []byte(id)) {
 		t.Errorf("the hook by its token: %s", kept.body)
 	}
+}
+
+// hookReleased: once its time is over, the token of an ended run is free.
+func hookReleased(t *testing.T, s *server, a *app) {
+	token := a.named("released")
+	a.retain(t, s, token, 1000)
 	var next string
 	eventually(t, "the token is free", func() bool {
 		next = a.run(t, "hookHold", token)
-		eventually(t, "it is decided", func() bool {
+		eventually(t, "the claim is decided", func() bool {
 			l := log(s.events(t, next))
 			return len(l.of("hook_created"))+len(l.of("hook_conflict")) > 0
 		})
 		return len(log(s.events(t, next)).of("hook_created")) > 0
 	})
 	a.resumeHolder(t, s, next, token)
+}
+
+// retain ends a run that keeps its token from others for so many milliseconds.
+func (a *app) retain(t *testing.T, s *server, token string, ms int) string {
+	t.Helper()
+	id := a.run(t, "hookRetained", token, ms)
+	a.hook(t, id)
+	a.resume(t, token, "one")
+	a.want(t, id, map[string]any{"payload": "one"})
+	s.log(t, id)
+	return id
 }
 
 // resumedOnce: the answer to a resumption is lost and the SDK sends it again.

@@ -17,6 +17,7 @@ func appDown(t *testing.T, s *server, other *app) {
 	sleeper := a.run(t, "sleepLong", 6000)
 	s.waitFor(t, sleeper, "wait_created")
 	worker := a.run(t, "slowStep", 3000)
+	s.waitFor(t, worker, "step_started") // the 5.x line begins with the work even before that
 	eventually(t, "the step is at work", func() bool { return a.counts(t, worker)["takesTime"] == 1 })
 	a.kill()
 	other.resume(t, token, "while you were out")
@@ -45,79 +46,98 @@ func (s *server) waitFor(t *testing.T, runID, typ string) {
 	eventually(t, "run "+runID+" has a "+typ, func() bool { return len(log(s.events(t, runID)).of(typ)) > 0 })
 }
 
+// restarts is a server to be restarted, and an app of each line with a run at each of its hooks.
+type restarts struct {
+	*server
+	runs     []restartedRun
+	underWay atomic.Int64 // deliveries
+}
+
+type restartedRun struct {
+	*app
+	id, token string
+}
+
+func newRestarts(t *testing.T) *restarts {
+	t.Helper()
+	r := &restarts{server: newServer(t)}
+	for _, l := range lines {
+		a := newApp(t, appOptions{line: l, stepwell: r.url(), deployment: l.named("restarts")})
+		between := newProxy(t, a.url(), func(forward http.Handler) http.HandlerFunc {
+			return func(w http.ResponseWriter, req *http.Request) {
+				r.underWay.Add(1)
+				defer r.underWay.Add(-1)
+				forward.ServeHTTP(w, req)
+			}
+		})
+		r.register(t, l.named("restarts"), between.URL)
+		for _, name := range []string{"restart 1", "restart 2"} {
+			token := l.named(name)
+			r.runs = append(r.runs, restartedRun{a, a.run(t, "everything", token), token})
+		}
+	}
+	return r
+}
+
 // TestServerRestarts stops the only server in good order, kills it, and stops it again, each time amid
-// runs that are at something else, of all lines. Nobody but who asks just then notices.
+// runs that are at something else. Nobody but who asks just then notices.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
-	s := newServer(t)
-	var underWay atomic.Int64
-	type pair struct {
-		*app
-		id, token string
-	}
-	var runs []pair
-	var sleepers []pair
-	for _, l := range lines {
-		a := newApp(t, appOptions{line: l, stepwell: s.url(), deployment: l.named("restarts")})
-		between := newProxy(t, a.url(), func(forward http.Handler) http.HandlerFunc {
-			return func(w http.ResponseWriter, r *http.Request) {
-				underWay.Add(1)
-				defer underWay.Add(-1)
-				forward.ServeHTTP(w, r)
-			}
-		})
-		s.register(t, l.named("restarts"), between.URL)
-		for _, name := range []string{"restart 1", "restart 2"} {
-			token := l.named(name)
-			runs = append(runs, pair{a, a.run(t, "everything", token), token})
+	r := newRestarts(t)
+	r.waitFor(t, r.runs[0].id, "step_retrying")
+	r.restart(t)
+
+	var sleepers []restartedRun
+	for i, run := range r.runs {
+		run.hook(t, run.id)
+		if i%2 == 0 {
+			sleepers = append(sleepers, restartedRun{app: run.app, id: run.run(t, "sleepLong", 8000)})
+			r.waitFor(t, sleepers[len(sleepers)-1].id, "wait_created")
 		}
 	}
-	s.waitFor(t, runs[0].id, "step_retrying")
-	s.restart(t)
+	r.quiet(t)
+	before := r.logs(t)
+	r.kill()
+	r.start(t)
+	if after := r.logs(t); !slices.EqualFunc(before, after, slices.Equal) {
+		t.Errorf("logs before the crash:\n%q\nand after:\n%q", before, after)
+	}
 
-	for _, r := range runs {
-		r.hook(t, r.id)
+	for i, run := range r.runs {
+		run.resume(t, run.token, i)
 	}
-	for i := 0; i < len(runs); i += 2 {
-		sleepers = append(sleepers, pair{runs[i].app, runs[i].run(t, "sleepLong", 8000), ""})
+	r.waitFor(t, r.runs[len(r.runs)-1].id, "hook_received")
+	r.restart(t)
+	for _, run := range sleepers {
+		run.want(t, run.id, "awake")
+		r.wantLog(t, run.id, "run_created", "run_started", "wait_created", "wait_completed", "run_completed").wantSlept(t)
 	}
-	for _, r := range sleepers {
-		s.waitFor(t, r.id, "wait_created")
+	for i, run := range r.runs {
+		run.wantEverything(t, r.server, run.id, i)
 	}
-	// A delivery that is under way at a crash waits for its lease to end, which takes longer than this test.
+}
+
+// quiet waits for a time without deliveries. One that is under way at a crash waits for its lease to end,
+// which takes longer than this test.
+func (r *restarts) quiet(t *testing.T) {
+	t.Helper()
 	quiet := 0
 	eventually(t, "no delivery is under way", func() bool {
-		if quiet++; underWay.Load() > 0 {
+		if quiet++; r.underWay.Load() > 0 {
 			quiet = 0
 		}
 		return quiet > 20
 	})
-	logs := func() (logs [][]string) {
-		for _, r := range runs {
-			logs = append(logs, log(s.events(t, r.id)).lines())
-		}
-		return logs
-	}
-	before := logs()
-	s.kill()
-	s.start(t)
-	if after := logs(); !slices.EqualFunc(before, after, slices.Equal) {
-		t.Errorf("logs before the crash:\n%q\nand after:\n%q", before, after)
-	}
+}
 
-	for i, r := range runs {
-		r.resume(t, r.token, i)
+// logs is the logs of the runs, which have not ended.
+func (r *restarts) logs(t *testing.T) (logs [][]string) {
+	t.Helper()
+	for _, run := range r.runs {
+		logs = append(logs, log(r.events(t, run.id)).lines())
 	}
-	s.waitFor(t, runs[len(runs)-1].id, "hook_received")
-	s.restart(t)
-	for _, r := range sleepers {
-		r.want(t, r.id, "awake")
-		s.wantLog(t, r.id, "run_created", "run_started", "wait_created", "wait_completed", "run_completed").wantSlept(t)
-	}
-	for i, r := range runs {
-		r.wantEverything(t, s, r.id, i)
-	}
+	return logs
 }
 
 // restart stops the server in good order and starts it again.

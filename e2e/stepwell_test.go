@@ -2,39 +2,47 @@ package e2e
 
 import "testing"
 
-// TestStepwell runs every case on one server and one database, all at once, for every line of the SDK. The
-// cases of a line share one app, but for the few that need one that was set up or is treated in some other way.
+// TestStepwell runs every case on one server and one database for every line of the SDK, one line after the
+// other. The cases of a line run all at once, and share one app, but for the few that need one that was set up
+// or is treated in some other way.
 func TestStepwell(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
 	s := newServer(t)
-	forLines(t, stable, func(t *testing.T, l *line) {
-		between := newTap(t, s.url())
-		a := newApp(t, appOptions{line: l, stepwell: between.URL, deployment: l.named("shared")})
-		s.register(t, l.named("shared"), a.url())
-		a.tap = between
-		for _, c := range sharedCases {
-			if l.later(c.from) {
-				t.Run(c.name, func(t *testing.T) {
-					t.Parallel()
-					c.run(t, s, a)
-				})
-			}
-		}
-		for _, c := range []struct {
-			name string
-			run  func(t *testing.T, s *server, l *line)
-		}{
-			{"World by preload", worldByPreload},
-			{"rough roads", roughRoads},
-			{"every message delivered twice", deliveredTwice},
-		} {
+	for _, l := range lines {
+		t.Run(l.name, func(t *testing.T) { runCases(t, s, l) })
+	}
+}
+
+func runCases(t *testing.T, s *server, l *line) {
+	between := newTap(t, s.url())
+	a := newApp(t, appOptions{line: l, stepwell: between.URL, deployment: l.named("shared")})
+	s.register(t, l.named("shared"), a.url())
+	a.tap = between
+	for _, c := range sharedCases {
+		if l.later(c.from) {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				c.run(t, s, l)
+				c.run(t, s, a)
 			})
 		}
-	})
+	}
+	for _, c := range ownCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(t, s, l)
+		})
+	}
+}
+
+// ownCases are those that need apps of their own.
+var ownCases = []struct {
+	name string
+	run  func(t *testing.T, s *server, l *line)
+}{
+	{"World by preload", worldByPreload},
+	{"rough roads", roughRoads},
+	{"every message delivered twice", deliveredTwice},
 }
 
 // sharedCases are those that share an app. From is the first line of the SDK that can do what it takes.
@@ -63,7 +71,7 @@ var sharedCases = []struct {
 	{"app down for ten seconds", stable, appDown},
 
 	{"steps run inline, with deltas", beta35, inlineSteps},
-	{"preload and its opt-out", beta35, preload},
+	{"preload and its opt-out", stable, preload},
 	{"fan-outs of 12 and 60 steps", beta35, fans},
 	{"attributes by event", beta35, attributesByEvent},
 	{"attributes by endpoint", beta35, attributesByEndpoint},
@@ -72,6 +80,7 @@ var sharedCases = []struct {
 	{"compressed payload", beta35, compressedPayload},
 	{"stream endpoints", beta35, streamEndpoints},
 	{"hook retained beyond its run", beta55, hookRetained},
+	{"hook released in time", beta55, hookReleased},
 	{"hook resumed once", beta55, resumedOnce},
 	{"returnValue by long poll", beta55, returnValue},
 	{"cancel of many runs", beta55, cancelMany},

@@ -21,7 +21,7 @@ globalThis.recordEffect = effects.add;
 
 // The bundle goes first: 5.0.0-beta.35 has the World compiled in there and nowhere else, and the first SDK
 // to be loaded is the one that the others ask for it.
-const [flow, step, webhook] = await Promise.all(['flow', 'step', 'webhook'].map(loadRoute));
+const [flow, step, webhook] = [await loadRoute('flow'), await loadRoute('step'), await loadRoute('webhook')];
 const { getRun, resumeHook, start } = await import('workflow/api');
 const { getWorld } = await import('workflow/runtime');
 const world = await (globalThis[Symbol.for('@workflow/world//getWorldFn')] ?? getWorld)();
@@ -38,7 +38,7 @@ console.log(`listening ${process.env.PORT}`);
 // The 5.x line has no route for steps: flow runs them. What it writes as step.mjs is a part of flow.
 async function loadRoute(name) {
   const file = [`${name}.js`, `${name}.mjs`].map((file) => new URL(file, BUILD)).find((file) => existsSync(file));
-  return file && import(file);
+  return file && (await import(file));
 }
 
 function listRoutes() {
