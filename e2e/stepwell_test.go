@@ -19,6 +19,7 @@ func runCases(t *testing.T, s *server, l *line) {
 	a := newApp(t, appOptions{line: l, stepwell: between.URL, deployment: l.named("shared")})
 	s.register(t, l.named("shared"), a.url())
 	a.tap = between
+	t.Cleanup(func() { between.wantNews(t) }) // when the cases are over
 	for _, c := range sharedCases {
 		if l.later(c.from) {
 			t.Run(c.name, func(t *testing.T) {

@@ -5,10 +5,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // keptBody is how much of a request or an answer a tap keeps.
@@ -95,6 +98,75 @@ func (tp *tap) of(runID string, endings ...string) (found []*call) {
 		}
 	}
 	return found
+}
+
+// wantNews checks what all writes were told of the events that their writers did not know (protocol: delta, and
+// skipped slots): those after the position they named, up to their own, and no others.
+func (tp *tap) wantNews(t *testing.T) {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	asked, pushed := 0, 0
+	for _, c := range tp.calls {
+		if c.status != http.StatusOK || c.Method != http.MethodPost || !strings.Contains(c.URL.Path, "/events/") ||
+			c.header.Get("Content-Type") != "application/cbor" || strings.HasSuffix(c.URL.Path, "/batch") ||
+			c.answer.Len() == keptBody {
+			continue
+		}
+		meta, news := c.meta(t), c.news(t)
+		own := position(news.Event.ID)
+		since, isDelta := meta["sinceCursor"].(string)
+		known, hasKnown := meta["maxSlot"].(uint64)
+		var want []int
+		switch {
+		case isDelta:
+			asked++
+			want = between(position(since), own+1)
+		case hasKnown && known >= 1 && own > int(known)+1:
+			pushed++
+			want = between(int(known), own)
+		default:
+			continue
+		}
+		if diff := cmp.Diff(want, news.positions()); diff != "" {
+			t.Errorf("%s of %v: what it was told (-want +got):\n%s", c.URL.Path, meta, diff)
+		}
+	}
+	t.Logf("%d writes asked for what was new, and %d were told that they came late", asked, pushed)
+}
+
+// news is what the answer to a write tells of events.
+type news struct {
+	Event  event   `cbor:"event"`
+	Events []event `cbor:"events"`
+}
+
+func (c *call) news(t *testing.T) (n news) {
+	t.Helper()
+	if err := wireCBOR.Unmarshal(c.answer.Bytes(), &n); err != nil {
+		t.Fatalf("answer to %s: %v", c.URL.Path, err)
+	}
+	return n
+}
+
+func (n news) positions() (positions []int) {
+	for _, e := range n.Events {
+		positions = append(positions, position(e.ID))
+	}
+	return positions
+}
+
+// position is the place in the log that an event's ID, or a cursor, says; 0 if it says none.
+func position(id string) int {
+	n, _ := strconv.Atoi(strings.TrimLeft(id[strings.LastIndex(id, "_")+1:], "0"))
+	return n
+}
+
+// between is the numbers between two others.
+func between(low, high int) (numbers []int) {
+	for n := low + 1; n < high; n++ {
+		numbers = append(numbers, n)
+	}
+	return numbers
 }
 
 // meta is what the first frame of a request says.
