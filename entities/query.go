@@ -38,6 +38,15 @@ func (p Page) order() (keyword, after string) {
 	return "ASC", ">"
 }
 
+// arguments are those of a statement whose conditions depend on what is asked.
+type arguments []any
+
+// add appends an argument and returns its placeholder.
+func (a *arguments) add(v any) string {
+	*a = append(*a, v)
+	return "$" + strconv.Itoa(len(*a))
+}
+
 // moment is a cursor into a list ordered by creation time and ID.
 type moment struct {
 	at time.Time

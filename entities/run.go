@@ -55,44 +55,6 @@ func RunByID(ctx context.Context, q Querier, project Project, id RunID) (Run, er
 	return run, nil
 }
 
-// RunFilter narrows a list of runs; empty fields match everything.
-type RunFilter struct {
-	WorkflowName string
-	Status       RunStatus
-}
-
-// ListRuns reads a page of the project's runs in the order of their creation, and the cursor of the next
-// page; empty when this is the last. It fails with [ErrInvalid] on a cursor that is not of this list.
-func ListRuns(ctx context.Context, q Querier, project Project, f RunFilter, p Page) ([]Run, string, error) {
-	from := moment{}
-	if p.Cursor != "" {
-		var err error
-		if from, err = parseMoment(p.Cursor); err != nil {
-			return nil, "", err
-		}
-	}
-	order, after := p.order()
-	sql := fmt.Sprintf(`
-		SELECT `+runColumns+` FROM runs
-		WHERE project = $1
-			AND ($2::text = '' OR workflow_name = $2)
-			AND ($3::text = '' OR status = $3)
-			AND ($4 OR (created_at, id) %[2]s ($5, $6))
-		ORDER BY created_at %[1]s, id %[1]s
-		LIMIT $7`, order, after)
-	rows, err := q.Query(ctx, sql, project, f.WorkflowName, f.Status, p.Cursor == "", from.at, from.id, p.Limit+1)
-	runs, more, err := collectPage[Run](rows, err, p.Limit)
-	if err != nil {
-		return nil, "", fmt.Errorf("list runs: %w", err)
-	}
-	next := ""
-	if more {
-		last := runs[len(runs)-1]
-		next = moment{last.CreatedAt, string(last.ID)}.String()
-	}
-	return runs, next, nil
-}
-
 // InsertRun queues the insertion of a run. Its batch fails on the constraint runs_pkey when the ID is taken.
 func InsertRun(b *pgx.Batch, r *Run) {
 	oneRow(b, "insert run", `

@@ -184,6 +184,7 @@ func write(ctx context.Context, tx pgx.Tx, before facts, j judgement) error {
 	} else {
 		entities.UpdateRun(&b, after.Run)
 	}
+	entities.WriteAttributes(&b, before.Run, after.Run)
 	for _, e := range j.events {
 		insertEvent(&b, e)
 	}

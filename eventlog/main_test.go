@@ -233,6 +233,7 @@ func (f *fixture) rows(t tb, id entities.RunID) *Snapshot {
 		t.Fatal(err)
 	}
 	s.Run = &run
+	wantAttributeRows(t, f.pool, run)
 	for _, step := range entityRows[entities.Step](t, f.pool, "steps", id) {
 		s.Steps[step.ID] = step
 	}
@@ -243,6 +244,22 @@ func (f *fixture) rows(t tb, id entities.RunID) *Snapshot {
 		s.Waits[wait.ID] = wait
 	}
 	return s
+}
+
+// wantAttributeRows fails the test unless the rows of a run's attributes say what the run says (I2).
+func wantAttributeRows(t tb, pool *pgxpool.Pool, run entities.Run) {
+	t.Helper()
+	var same bool
+	if err := pool.QueryRow(t.Context(), `
+		SELECT coalesce(jsonb_object_agg(a.key, a.value) FILTER (WHERE a.key IS NOT NULL), '{}') = r.attributes
+			AND coalesce(bool_and((a.project, a.workflow_name, a.created_at) = (r.project, r.workflow_name, r.created_at)), true)
+		FROM runs r LEFT JOIN run_attributes a ON a.run_id = r.id
+		WHERE r.id = $1 GROUP BY r.id`, run.ID).Scan(&same); err != nil {
+		t.Fatal(err)
+	}
+	if !same {
+		t.Fatalf("the rows of %s's attributes are not those of the run: %v", run.ID, run.Attributes)
+	}
 }
 
 // entityRows is all rows of a table that belong to the run.

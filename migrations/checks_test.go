@@ -23,6 +23,8 @@ const goodRows = `
 	VALUES ('run', 'hook', 'p', 'T', false, 3, 1, now());
 	INSERT INTO waits (run_id, id, status, spec_version, created_at, updated_at)
 	VALUES ('run', 'wait', 'waiting', 3, now(), now());
+	INSERT INTO run_attributes (run_id, key, value, project, workflow_name, created_at)
+	VALUES ('run', 'k', 'v', 'p', 'w', now());
 	INSERT INTO streams (project, name, run_id, chunks, created_at) VALUES ('p', 'strm', 'none', 0, now());
 	INSERT INTO stream_chunks (stream_id, idx, data) SELECT id, 0, '' FROM streams;
 	INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, lease)
@@ -121,7 +123,7 @@ func TestARunTakesAllThatIsItsWithIt(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), goodRows+`; DELETE FROM runs`); err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"events", "steps", "hooks", "waits"} {
+	for _, table := range []string{"events", "steps", "hooks", "waits", "run_attributes"} {
 		if n := queryOne[int](t, pool, `SELECT count(*) FROM `+table); n != 0 {
 			t.Errorf("%s still has %d rows", table, n)
 		}

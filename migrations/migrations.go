@@ -81,6 +81,8 @@ func Pool(ctx context.Context, dsn, schema string) (*pgxpool.Pool, error) {
 	}
 	config.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
 	config.ConnConfig.RuntimeParams["application_name"] = "stepwell"
+	// All statements are short. Those that the planner thinks long would take longer to compile than to run.
+	config.ConnConfig.RuntimeParams["jit"] = "off"
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		conn.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},

@@ -1,0 +1,161 @@
+package entities
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+)
+
+// attributeRows are the rows of a run's attributes.
+func attributeRows(t *testing.T, q Querier, id RunID) map[string]string {
+	t.Helper()
+	rows, err := q.Query(t.Context(), `SELECT key, value FROM run_attributes WHERE run_id = $1`, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	var key, value string
+	if _, err := pgx.ForEachRow(rows, []any{&key, &value}, func() error { got[key] = value; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestWriteAttributesFollowsTheRun(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t)
+	run := manyRuns()[1]
+	run.Attributes = map[string]string{}
+	insertRuns(t, pool, []Run{run})
+	for _, step := range []struct {
+		after      map[string]string
+		statements int
+	}{
+		{map[string]string{}, 0},
+		{map[string]string{"a": "1", "b": ""}, 1},
+		{map[string]string{"a": "1", "b": ""}, 0},
+		{map[string]string{"a": "2", "b": "", "c": "3"}, 1},
+		{map[string]string{"c": "3"}, 1},
+		{map[string]string{"c": "4", "a": ""}, 1},
+		{map[string]string{"d": "5"}, 2},
+		{nil, 1},
+	} {
+		after := run
+		after.Attributes = step.after
+		var b pgx.Batch
+		WriteAttributes(&b, &run, &after)
+		if b.Len() != step.statements {
+			t.Errorf("from %v to %v: %d statements, want %d", run.Attributes, after.Attributes, b.Len(), step.statements)
+		}
+		if err := pool.SendBatch(t.Context(), &b).Close(); err != nil {
+			t.Fatal(err)
+		}
+		run = after
+		want := step.after
+		if want == nil {
+			want = map[string]string{}
+		}
+		if diff := cmp.Diff(want, attributeRows(t, pool, run.ID)); diff != "" {
+			t.Errorf("rows (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestTheLongestAttributeFits: keys of indexes have a limit of their own, below what texts may have together.
+func TestTheLongestAttributeFits(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t)
+	random := rand.New(rand.NewChaCha8([32]byte{1}))
+	long := func(runes int) string { // so random that it cannot be compressed
+		var s strings.Builder
+		for range runes {
+			s.WriteRune(rune(0x20000 + random.IntN(0xa000))) // four bytes each
+		}
+		return s.String()
+	}
+	run := manyRuns()[0]
+	run.ID = RunID(long(maxIDLength / 4))
+	run.WorkflowName = long(maxNameLength / 4)
+	key, value := long(maxAttributeKey), long(maxAttributeValue/4)
+	run.Attributes = map[string]string{key: value}
+	if err := (AttributeChange{Key: key, Value: &value}).validate(true); err != nil {
+		t.Fatal(err)
+	}
+	insertRuns(t, pool, []Run{run})
+	if diff := cmp.Diff(run.Attributes, attributeRows(t, pool, run.ID)); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
+
+func TestListAttributeKeys(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t)
+	var runs []Run
+	for i := range 24 {
+		r := manyRuns()[1]
+		r.ID, r.WorkflowName = RunID(fmt.Sprintf("wrun_%02d", i)), []string{"order", "refund"}[i/12]
+		r.CreatedAt = day.Add(time.Duration(i) * time.Second)
+		r.Attributes = map[string]string{"id": fmt.Sprint(i)}
+		if i%3 == 0 {
+			r.Attributes["b"] = "x"
+		}
+		if i == 5 {
+			r.Attributes["$root"], r.Attributes["Z"], r.Attributes["ä"] = "x", "x", "x"
+		}
+		runs = append(runs, r)
+	}
+	other := runs[0]
+	other.ID, other.Project, other.Attributes = "wrun_other", stranger, map[string]string{"theirs": "x"}
+	insertRuns(t, pool, append(runs, other))
+	at := func(i int) time.Time { return day.Add(time.Duration(i) * time.Second) }
+	root, b, id := AttributeKey{"$root", 1, at(5), at(5)}, AttributeKey{"b", 8, at(0), at(21)}, AttributeKey{"id", 24, at(0), at(23)}
+	z, umlaut := AttributeKey{"Z", 1, at(5), at(5)}, AttributeKey{"ä", 1, at(5), at(5)}
+	for name, tt := range map[string]struct {
+		f    KeyFilter
+		p    Page
+		want []AttributeKey
+	}{
+		"all":        {KeyFilter{}, Page{Limit: 100}, []AttributeKey{root, z, b, id, umlaut}},
+		"in pages":   {KeyFilter{}, Page{Limit: 2}, []AttributeKey{root, z, b, id, umlaut}},
+		"full page":  {KeyFilter{}, Page{Limit: 5}, []AttributeKey{root, z, b, id, umlaut}},
+		"backwards":  {KeyFilter{}, Page{Limit: 1, Descending: true}, []AttributeKey{umlaut, id, b, z, root}},
+		"workflow":   {KeyFilter{WorkflowName: "refund"}, Page{Limit: 1}, []AttributeKey{{"b", 4, at(12), at(21)}, {"id", 12, at(12), at(23)}}},
+		"no one's":   {KeyFilter{WorkflowName: "none"}, Page{Limit: 9}, nil},
+		"window":     {KeyFilter{Created: Window{at(4), at(9)}}, Page{Limit: 2}, []AttributeKey{root, z, {"b", 2, at(6), at(9)}, {"id", 6, at(4), at(9)}, umlaut}},
+		"both":       {KeyFilter{"order", Window{at(7), at(99)}}, Page{Limit: 2}, []AttributeKey{{"b", 1, at(9), at(9)}, {"id", 5, at(7), at(11)}}},
+		"before all": {KeyFilter{Created: Window{at(-9), at(-1)}}, Page{Limit: 2}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got []AttributeKey
+			p := tt.p
+			for {
+				keys, next, err := ListAttributeKeys(t.Context(), pool, home, tt.f, p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, keys...)
+				if next == "" {
+					break
+				}
+				if p.Cursor = next; len(keys) != p.Limit {
+					t.Fatalf("page of %d is not the last, want %d", len(keys), p.Limit)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("keys (-want +got):\n%s", diff)
+			}
+		})
+	}
+	for _, cursor := range []string{"x", "key:", "1:wrun_1"} {
+		_, _, err := ListAttributeKeys(t.Context(), pool, home, KeyFilter{}, Page{Limit: 1, Cursor: cursor})
+		wantInvalid(t, err, false)
+	}
+	_, _, err := ListAttributeKeys(t.Context(), pool, home, KeyFilter{Created: Window{at(1), at(0)}}, Page{Limit: 1})
+	wantInvalid(t, err, false)
+}

@@ -1,0 +1,155 @@
+package entities
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// meter measures the last query that went through it.
+type meter struct {
+	*pgxpool.Pool
+
+	sql  string
+	args []any
+}
+
+func (m *meter) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	m.sql, m.args = sql, args
+	return m.Pool.Query(ctx, sql, args...)
+}
+
+// plan is a node of what EXPLAIN says.
+type plan struct {
+	Kind  string `json:"Node Type"`
+	Table string `json:"Relation Name"`
+	Hit   int    `json:"Shared Hit Blocks"`
+	Read  int    `json:"Shared Read Blocks"`
+	Plans []plan
+}
+
+func (p plan) blocks() int { return p.Hit + p.Read }
+
+// scans are the tables that are read otherwise than in the order of an index.
+func (p plan) scans() []string {
+	var list []string
+	if p.Kind == "Seq Scan" || p.Kind == "Bitmap Heap Scan" {
+		list = append(list, p.Kind+" of "+p.Table)
+	}
+	for _, part := range p.Plans {
+		list = append(list, part.scans()...)
+	}
+	return list
+}
+
+func (m *meter) explain(t *testing.T) plan {
+	t.Helper()
+	var data []byte
+	if err := m.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+m.sql, m.args...).Scan(&data); err != nil {
+		t.Fatal(err)
+	}
+	var explained []struct{ Plan plan }
+	if err := json.Unmarshal(data, &explained); err != nil {
+		t.Fatal(err)
+	}
+	return explained[0].Plan
+}
+
+// TestListsReadAboutAPage fills a database with 40,000 runs, of which the seventh workflow, a failure and some
+// attributes are rare, and counts the blocks that each list touches. The runs alone fill more than a thousand.
+func TestListsReadAboutAPage(t *testing.T) {
+	t.Parallel()
+	m := &meter{Pool: openPool(t)}
+	if _, err := m.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, end_seq,
+			created_at, updated_at, completed_at)
+		SELECT 'wrun_' || md5(i::text), 'home', 'dpl_1', 'w' || CASE WHEN i % 5000 = 0 THEN 7 ELSE i % 7 END,
+			CASE WHEN i % 4000 = 0 THEN 'failed' WHEN i > 39900 THEN 'running' ELSE 'completed' END, 3,
+			CASE i % 2 WHEN 0 THEN jsonb_build_object('env', CASE WHEN i % 100 = 0 THEN 'dev' ELSE 'prod' END, 'user', i::text)
+				ELSE '{"half": "1"}' END || CASE WHEN i % 20000 = 0 THEN '{"debug": "1"}'::jsonb ELSE '{}' END,
+			9, CASE WHEN i > 39900 THEN 0 ELSE 9 END, at, at, CASE WHEN i <= 39900 THEN at END
+		FROM (SELECT i, $1::timestamptz + i * interval '1 s' AS at FROM generate_series(1, 39999) i) made`, day); err != nil {
+		t.Fatal(err)
+	}
+	copyAttributes(t, m.Pool)
+	if _, err := m.Exec(t.Context(), `ANALYZE runs; ANALYZE run_attributes`); err != nil {
+		t.Fatal(err)
+	}
+	in := func(from, to int) Window {
+		return Window{day.Add(time.Duration(from) * time.Second), day.Add(time.Duration(to) * time.Second)}
+	}
+	const page, walk = 120, 4000 // blocks: of a list with one condition, and of one that leaps between some
+	for name, tt := range map[string]struct {
+		filter RunFilter
+		most   int
+	}{
+		"all":                   {RunFilter{}, page},
+		"common status":         {RunFilter{Status: RunCompleted}, page},
+		"rare status":           {RunFilter{Status: RunFailed}, page},
+		"new status":            {RunFilter{Status: RunRunning}, page},
+		"status of nobody":      {RunFilter{Status: RunCancelled}, page},
+		"window":                {RunFilter{Created: in(20000, 20100)}, page},
+		"window of nobody":      {RunFilter{Created: in(-20, -10)}, page},
+		"window and status":     {RunFilter{Created: in(20000, 30000), Status: RunRunning}, page},
+		"common workflow":       {RunFilter{WorkflowName: "w1"}, page},
+		"rare workflow":         {RunFilter{WorkflowName: "w7"}, page},
+		"workflow of nobody":    {RunFilter{WorkflowName: "w8"}, page},
+		"workflow and status":   {RunFilter{WorkflowName: "w1", Status: RunCancelled}, page},
+		"workflow and window":   {RunFilter{WorkflowName: "w1", Created: in(20000, 20100)}, page},
+		"common attribute":      {RunFilter{Attributes: map[string]string{"env": "prod"}}, 250},
+		"rare attribute":        {RunFilter{Attributes: map[string]string{"debug": "1"}}, page},
+		"attribute of nobody":   {RunFilter{Attributes: map[string]string{"env": "x"}}, page},
+		"attribute and window":  {RunFilter{Attributes: map[string]string{"env": "prod"}, Created: in(20000, 30000)}, 250},
+		"common and rare":       {RunFilter{Attributes: map[string]string{"env": "prod", "user": "20002"}}, page},
+		"common, nobody failed": {RunFilter{Attributes: map[string]string{"half": "1"}, Status: RunCancelled}, page},
+		"common, some failed":   {RunFilter{Attributes: map[string]string{"env": "dev"}, Status: RunFailed}, 250},
+		"attribute, workflow":   {RunFilter{Attributes: map[string]string{"env": "prod"}, WorkflowName: "w3"}, walk},
+		"rare and workflow":     {RunFilter{Attributes: map[string]string{"env": "dev"}, WorkflowName: "w3"}, walk},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, p := range []Page{{Limit: 20}, {Limit: 20, Descending: true}} {
+				_, next, err := ListRuns(t.Context(), m, home, tt.filter, p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.wantIndexed(t, tt.most)
+				if p.Cursor = next; next == "" {
+					continue
+				}
+				if _, _, err := ListRuns(t.Context(), m, home, tt.filter, p); err != nil {
+					t.Fatal(err)
+				}
+				m.wantIndexed(t, tt.most)
+			}
+		})
+	}
+	for name, f := range map[string]KeyFilter{
+		"attributes": {}, "attributes of a workflow": {WorkflowName: "w1"},
+		"attributes of a window": {Created: in(20000, 20100)}, "attributes of nobody": {WorkflowName: "w8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, _, err := ListAttributeKeys(t.Context(), m, home, f, Page{Limit: 100}); err != nil {
+				t.Fatal(err)
+			}
+			if n := m.explain(t).blocks(); n > walk { // what is counted
+				t.Errorf("%d blocks touched, want at most %d", n, walk)
+			}
+		})
+	}
+}
+
+// wantIndexed fails the test when the last query touched more blocks, or read a table as a whole.
+func (m *meter) wantIndexed(t *testing.T, most int) {
+	t.Helper()
+	p := m.explain(t)
+	if n := p.blocks(); n > most {
+		t.Errorf("%d blocks touched, want at most %d", n, most)
+	}
+	if scans := p.scans(); len(scans) > 0 {
+		t.Errorf("the plan has %q", scans)
+	}
+}

@@ -1,0 +1,272 @@
+package entities
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// RunFilter narrows a list of runs; empty fields match everything.
+type RunFilter struct {
+	WorkflowName string
+	Status       RunStatus
+	Created      Window
+	// Attributes are values that the runs must have, under their keys: up to 8.
+	Attributes map[string]string
+}
+
+// Window is a span of time that has both its ends; a zero end leaves that side open.
+type Window struct {
+	From, To time.Time
+}
+
+// maxAttributeFilters is how many attributes a list may be filtered by (protocol §2.7).
+const maxAttributeFilters = 8
+
+// storedRunStatuses are those that a run can have.
+var storedRunStatuses = []RunStatus{RunPending, RunRunning, RunCompleted, RunFailed, RunCancelled}
+
+func (w Window) validate() error {
+	if !w.From.IsZero() && !w.To.IsZero() && w.To.Before(w.From) {
+		return invalid("the time window ends before it starts")
+	}
+	return nil
+}
+
+func (f RunFilter) validate() error {
+	if f.Status != "" && !slices.Contains(storedRunStatuses, f.Status) {
+		return invalid("%q is not a status a run can have", f.Status)
+	}
+	if n := len(f.Attributes); n > maxAttributeFilters {
+		return invalid("the list is filtered by %d attributes; the limit is %d", n, maxAttributeFilters)
+	}
+	for key, value := range f.Attributes {
+		if err := (AttributeChange{Key: key, Value: &value}).validate(true); err != nil {
+			return err
+		}
+	}
+	return f.Created.validate()
+}
+
+// ListRuns reads a page of the project's runs in the order of their creation, and the cursor of the next
+// page; empty when this is the last. A page of a list by attributes may be short, even empty, and not be the
+// last: see [runSearch.byAttributes]. It fails with [ErrInvalid] on a filter out of bounds and on a cursor
+// that is not of this list.
+func ListRuns(ctx context.Context, q Querier, project Project, f RunFilter, p Page) ([]Run, string, error) {
+	if err := f.validate(); err != nil {
+		return nil, "", err
+	}
+	s := runSearch{RunFilter: f, Page: p, project: project}
+	if err := s.begin(); err != nil {
+		return nil, "", err
+	}
+	list := s.plain
+	if len(f.Attributes) > 0 {
+		list = s.byAttributes
+	}
+	runs, next, err := list(ctx, q)
+	if err != nil {
+		return nil, "", fmt.Errorf("list runs: %w", err)
+	}
+	return runs, next, nil
+}
+
+// runSearch is one look at a list of runs. A place in the list is what the next of its runs is compared with:
+// going down, those before the place follow; going up, the one at the place and those after it.
+type runSearch struct {
+	RunFilter
+	Page
+
+	project Project
+	// start is the place where the page begins; nil where the list does.
+	start *moment
+	args  arguments
+}
+
+// justAfter makes an ID the least text beyond it: no ID has control characters.
+const justAfter = "\x01"
+
+func (s *runSearch) compare() string {
+	if s.Descending {
+		return `<`
+	}
+	return `>=`
+}
+
+// begin finds the place where the page begins: after its cursor, and where the window opens. The index then
+// has to be told of one place only; of two it may well choose the wrong one and walk to the other.
+func (s *runSearch) begin() error {
+	window, open := moment{at: s.Created.From}, !s.Created.From.IsZero()
+	if s.Descending {
+		window, open = moment{at: s.Created.To.Add(time.Microsecond)}, !s.Created.To.IsZero()
+	}
+	if open {
+		s.start = &window
+	}
+	if s.Cursor == "" {
+		return nil
+	}
+	cursor, err := parseMoment(s.Cursor)
+	if err != nil {
+		return err
+	}
+	if !s.Descending {
+		cursor.id += justAfter
+	}
+	if !open || cursor.at.Before(window.at) == s.Descending {
+		s.start = &cursor
+	}
+	return nil
+}
+
+// beyond is the condition on a row to follow a place, with " AND " before it; id is the column of the run's
+// ID, and place the two values of the place.
+func (s *runSearch) beyond(id, place string) string {
+	if place == "" {
+		return ""
+	}
+	return ` AND (created_at, ` + id + `) ` + s.compare() + ` (` + place + `)`
+}
+
+// untilEnd is the condition on a row not to lie beyond the window's other end, with " AND " before it.
+func (s *runSearch) untilEnd() string {
+	end, compare := s.Created.To, `<=`
+	if s.Descending {
+		end, compare = s.Created.From, `>=`
+	}
+	if end.IsZero() {
+		return ""
+	}
+	return ` AND created_at ` + compare + ` ` + s.args.add(end)
+}
+
+// momentOf is a run's place in lists of runs.
+func momentOf(r Run) moment { return moment{r.CreatedAt, string(r.ID)} }
+
+func (s *runSearch) plain(ctx context.Context, q Querier) ([]Run, string, error) {
+	place := ""
+	if s.start != nil {
+		place = s.args.add(s.start.at) + `, ` + s.args.add(s.start.id)
+	}
+	sql := s.runs(runColumns, place, s.args.add(s.Limit+1))
+	rows, err := q.Query(ctx, sql, s.args...)
+	runs, more, err := collectPage[Run](rows, err, s.Limit)
+	if err != nil || !more {
+		return runs, "", err
+	}
+	return runs, momentOf(runs[len(runs)-1]).String(), nil
+}
+
+// runs is a query for the first runs that follow a place and match the filter, but for its attributes. An index
+// has them in order for one status at a time; without a filter by status those of all are merged, so that
+// whatever is rare, little but results is read.
+func (s *runSearch) runs(columns, place, limit string) string {
+	statuses := storedRunStatuses
+	if s.Status != "" {
+		statuses = []RunStatus{s.Status}
+	}
+	keyword, _ := s.order()
+	tail := fmt.Sprintf(` ORDER BY created_at %[1]s, id %[1]s LIMIT %[2]s`, keyword, limit)
+	where := ` WHERE project = ` + s.args.add(s.project)
+	if s.WorkflowName != "" {
+		where += ` AND workflow_name = ` + s.args.add(s.WorkflowName)
+	}
+	where += s.beyond("id", place) + s.untilEnd()
+	parts := make([]string, len(statuses))
+	for i, status := range statuses {
+		parts[i] = `(SELECT ` + columns + ` FROM runs` + where + ` AND status = ` + s.args.add(status) + tail + `)`
+	}
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return strings.Join(parts, ` UNION ALL `) + tail
+}
+
+// maxLeaps bounds the work for one page of a list by attributes, to some 100 ms.
+const maxLeaps = 5000
+
+// leaping is a run at which a list by attributes stood still.
+type leaping struct {
+	Run
+
+	// N counts the leaps.
+	N int
+	// Hit says that the run matches; else the list gave up here.
+	Hit bool
+}
+
+// byAttributes walks through one ordered index per attribute, and that of the runs when it is also by status
+// or workflow, all at once: each leaps to its first run not before where the one before it arrived, and when
+// all arrived at one run, that matches. So the rarest of the conditions decides how much is read. When many
+// are common but never meet, the page ends after [maxLeaps] with what it has, and its cursor goes on from there.
+func (s *runSearch) byAttributes(ctx context.Context, q Querier) ([]Run, string, error) {
+	sql := s.leaps()
+	rows, err := q.Query(ctx, sql, s.args...)
+	found, more, err := collectPage[leaping](rows, err, s.Limit)
+	if err != nil || len(found) == 0 {
+		return nil, "", err
+	}
+	last, next := found[len(found)-1], ""
+	if more || last.N == maxLeaps {
+		next = momentOf(last.Run).String()
+	}
+	if !last.Hit {
+		found = found[:len(found)-1]
+	}
+	runs := make([]Run, len(found))
+	for i, f := range found {
+		runs[i] = f.Run
+	}
+	return runs, next, nil
+}
+
+// leaps is the query of [runSearch.byAttributes].
+func (s *runSearch) leaps() string {
+	at, id := `'-infinity'`, `''`
+	within, without := `''`, `E'\x01'` // make a place of a run's: one with the run itself, and one without
+	if s.Descending {
+		at, within, without = `'infinity'`, `E'\x01'`, `''`
+	}
+	if s.start != nil {
+		at, id = s.args.add(s.start.at), s.args.add(s.start.id)
+	}
+	place := `leap.at, leap.id || leap.beyond`
+	stops, n := "", 0
+	stop := func(query string) {
+		n++
+		stops += fmt.Sprintf(` CROSS JOIN LATERAL (%s) s%d`, query, n)
+		place = fmt.Sprintf(`s%[1]d.created_at, s%[1]d.id || %[2]s`, n, within)
+	}
+	for _, key := range sortedKeys(s.Attributes) {
+		stop(s.attribute(key, s.Attributes[key], place))
+	}
+	if s.Status != "" || s.WorkflowName != "" {
+		stop(s.runs(`created_at, id`, place, `1`))
+	}
+	return fmt.Sprintf(`
+		WITH RECURSIVE leap (n, at, id, beyond, first, hit) AS (
+			SELECT 0, %[1]s::timestamptz, %[2]s::text COLLATE "C", '', '' COLLATE "C", false
+			UNION ALL
+			SELECT leap.n + 1, s%[3]d.created_at, s%[3]d.id,
+				CASE WHEN s1.id = s%[3]d.id THEN %[4]s ELSE %[5]s END, s1.id, s1.id = s%[3]d.id
+			FROM leap%[6]s
+			WHERE leap.n < %[7]d
+		)
+		SELECT %[8]s, n, hit
+		FROM (SELECT n, first, hit FROM leap WHERE hit OR n = %[7]d LIMIT %[9]s) stood
+		JOIN runs ON runs.id = stood.first
+		ORDER BY n`,
+		at, id, n, without, within, stops, maxLeaps, runColumns, s.args.add(s.Limit+1))
+}
+
+// attribute is a query for the first run that follows a place and has the value under the key.
+func (s *runSearch) attribute(key, value, place string) string {
+	keyword, _ := s.order()
+	return fmt.Sprintf(`
+		SELECT created_at, run_id AS id FROM run_attributes
+		WHERE project = %s AND key = %s AND value = %s%s%s
+		ORDER BY created_at %[6]s, run_id %[6]s LIMIT 1`,
+		s.args.add(s.project), s.args.add(key), s.args.add(value), s.beyond("run_id", place), s.untilEnd(), keyword)
+}

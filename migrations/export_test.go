@@ -1,0 +1,4 @@
+package migrations
+
+// NewProvider lets tests stop between two migrations.
+var NewProvider = newProvider
