@@ -48,6 +48,22 @@ func (s *Server) Register(g *echo.Group) {
 	g.GET("/v2/hooks/by-token", s.getHookByToken)
 	g.GET("/v2/hooks/:hookId", s.getHook)
 
+	// Analytics.
+	a := g.Group("/v2/analytics")
+	a.GET("/runs", s.analyticsRuns)
+	a.GET("/runs/:runId", s.analyticsRun)
+	a.GET("/runs/:runId/steps", s.analyticsSteps)
+	a.GET("/runs/:runId/steps/:stepId", s.analyticsStep)
+	a.GET("/runs/:runId/events", s.analyticsEvents)
+	a.GET("/runs/:runId/events/:eventId", s.analyticsEvent)
+	a.POST("/runs/:runId/events/get-many", s.analyticsEventsAt)
+	a.GET("/runs/:runId/waits", s.analyticsWaits)
+	a.GET("/runs/:runId/waits/:waitId", s.analyticsWait)
+	a.GET("/events", s.analyticsEventsByCorrelation)
+	a.GET("/hooks", s.analyticsHooks)
+	a.GET("/hooks/:hookId", s.analyticsHook)
+	a.GET("/attributes", s.analyticsAttributes)
+
 	// Streams.
 	g.PUT("/v2/runs/:runId/stream/:name", s.writeStream)
 	g.GET("/v2/stream/:name", s.tailStream)

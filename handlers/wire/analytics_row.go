@@ -1,0 +1,212 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+)
+
+// The rows of analytics lists (§2.7): what is known about a thing without its payloads. Optional fields are left
+// out, never null.
+
+// madeBy is what every row says about the code that started its run.
+type madeBy struct {
+	CoreVersion string `cbor:"workflowCoreVersion,omitzero"`
+	Encrypted   *bool  `cbor:"workflowEncryptionEnabled,omitzero"`
+}
+
+func (o origin) madeBy() madeBy { return madeBy{o.coreVersion, o.encrypted} }
+
+// runRow is a run.
+type runRow struct {
+	RunID        string            `cbor:"runId"`
+	Status       string            `cbor:"status"`
+	DeploymentID string            `cbor:"deploymentId"`
+	WorkflowName string            `cbor:"workflowName"`
+	SpecVersion  codec.Int         `cbor:"specVersion"`
+	Attributes   map[string]string `cbor:"attributes"`
+	ErrorCode    string            `cbor:"errorCode,omitzero"`
+	CreatedAt    codec.Time        `cbor:"createdAt"`
+	UpdatedAt    codec.Time        `cbor:"updatedAt"`
+	StartedAt    codec.Time        `cbor:"startedAt,omitzero"`
+	CompletedAt  codec.Time        `cbor:"completedAt,omitzero"`
+	madeBy
+}
+
+func newRunRow(o origin) runRow {
+	r := o.run
+	return runRow{
+		RunID: string(r.ID), Status: string(r.Status), DeploymentID: r.DeploymentID, WorkflowName: r.WorkflowName,
+		SpecVersion: codec.Int(r.SpecVersion), Attributes: r.Attributes, ErrorCode: r.ErrorCode,
+		CreatedAt: codec.NewTime(r.CreatedAt), UpdatedAt: codec.NewTime(r.UpdatedAt),
+		StartedAt: optionalTime(r.StartedAt), CompletedAt: optionalTime(r.CompletedAt), madeBy: o.madeBy(),
+	}
+}
+
+// stepRow is a step.
+type stepRow struct {
+	RunID       string     `cbor:"runId"`
+	StepID      string     `cbor:"stepId"`
+	StepName    string     `cbor:"stepName"`
+	Status      string     `cbor:"status"`
+	Attempt     codec.Int  `cbor:"attempt"`
+	ErrorCode   string     `cbor:"errorCode,omitzero"`
+	CreatedAt   codec.Time `cbor:"createdAt"`
+	UpdatedAt   codec.Time `cbor:"updatedAt"`
+	StartedAt   codec.Time `cbor:"startedAt,omitzero"`
+	CompletedAt codec.Time `cbor:"completedAt,omitzero"`
+	RetryAfter  codec.Time `cbor:"retryAfter,omitzero"`
+	// ComputeInstanceID is where the latest attempt runs.
+	ComputeInstanceID string `cbor:"computeInstanceId,omitzero"`
+	madeBy
+}
+
+func newStepRow(o origin, s entities.Step, errorCode string, start entities.Event) (stepRow, error) {
+	extra, err := extraOf(start)
+	return stepRow{
+		RunID: string(s.RunID), StepID: string(s.ID), StepName: s.Name, Status: string(s.Status),
+		Attempt: codec.Int(s.Attempt), ErrorCode: errorCode,
+		CreatedAt: codec.NewTime(s.CreatedAt), UpdatedAt: codec.NewTime(s.UpdatedAt),
+		StartedAt: optionalTime(s.StartedAt), CompletedAt: optionalTime(s.CompletedAt),
+		RetryAfter: optionalTime(s.RetryAfter), ComputeInstanceID: text(extra, "computeInstanceId"),
+		madeBy: o.madeBy(),
+	}, err
+}
+
+// eventRow is an event.
+type eventRow struct {
+	RunID         string     `cbor:"runId"`
+	EventID       string     `cbor:"eventId"`
+	EventType     string     `cbor:"eventType"`
+	CorrelationID string     `cbor:"correlationId,omitzero"`
+	EntityID      string     `cbor:"entityId,omitzero"`
+	StepName      string     `cbor:"stepName,omitzero"`
+	WorkflowName  string     `cbor:"workflowName"`
+	DeploymentID  string     `cbor:"deploymentId"`
+	SpecVersion   codec.Int  `cbor:"specVersion"`
+	RunCreatedAt  codec.Time `cbor:"runCreatedAt"`
+	CreatedAt     codec.Time `cbor:"createdAt"`
+	ResumeAt      codec.Time `cbor:"resumeAt,omitzero"`
+	RetryAfter    codec.Time `cbor:"retryAfter,omitzero"`
+	ErrorCode     string     `cbor:"errorCode,omitzero"`
+	IsWebhook     *bool      `cbor:"isWebhook,omitzero"`
+	IsSystem      *bool      `cbor:"isSystem,omitzero"`
+	// VercelID and ComputeInstanceID are where the writer ran, in its own words.
+	VercelID          string `cbor:"vercelId,omitzero"`
+	ComputeInstanceID string `cbor:"computeInstanceId,omitzero"`
+	madeBy
+}
+
+func newEventRow(o origin, e entities.Event) (eventRow, error) {
+	extra, err := extraOf(e)
+	row := eventRow{
+		RunID: string(e.RunID), EventID: string(e.ID()), EventType: string(e.Type), CorrelationID: e.CorrelationID,
+		StepName: e.Data.StepName, WorkflowName: o.run.WorkflowName, DeploymentID: o.run.DeploymentID,
+		SpecVersion: codec.Int(e.SpecVersion), RunCreatedAt: codec.NewTime(o.run.CreatedAt),
+		CreatedAt: codec.NewTime(e.CreatedAt), ResumeAt: optionalTime(e.Data.ResumeAt),
+		RetryAfter: optionalTime(e.Data.RetryAfter), ErrorCode: e.Data.ErrorCode, IsWebhook: e.Data.IsWebhook,
+		IsSystem: e.Data.IsSystem, VercelID: text(extra, "vercelId"),
+		ComputeInstanceID: text(extra, "computeInstanceId"), madeBy: o.madeBy(),
+	}
+	if entities.KindOf(e.Type) != entities.KindRun {
+		row.EntityID = e.CorrelationID
+	}
+	return row, err
+}
+
+func eventRows(o origin, events []entities.Event) ([]eventRow, error) {
+	rows := make([]eventRow, len(events))
+	for i, e := range events {
+		var err error
+		if rows[i], err = newEventRow(o, e); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// hookRow is a hook that is, was, or was refused.
+type hookRow struct {
+	RunID      string     `cbor:"runId"`
+	HookID     string     `cbor:"hookId"`
+	Status     string     `cbor:"status"`
+	CreatedAt  codec.Time `cbor:"createdAt"`
+	UpdatedAt  codec.Time `cbor:"updatedAt"`
+	ReceivedAt codec.Time `cbor:"receivedAt,omitzero"`
+	DisposedAt codec.Time `cbor:"disposedAt,omitzero"`
+	IsWebhook  *bool      `cbor:"isWebhook,omitzero"`
+	IsSystem   *bool      `cbor:"isSystem,omitzero"`
+	madeBy
+}
+
+func newHookRow(o origin, h eventlog.HookHistory) hookRow {
+	status := "created"
+	switch {
+	case h.Type == entities.EventHookConflict:
+		status = "conflict"
+	case h.DisposedAt != nil:
+		status = "disposed"
+	case h.ReceivedAt != nil:
+		status = "received"
+	}
+	return hookRow{
+		RunID: string(h.RunID), HookID: string(h.ID), Status: status,
+		CreatedAt: codec.NewTime(h.CreatedAt), UpdatedAt: latest(h.CreatedAt, h.ReceivedAt, h.DisposedAt),
+		ReceivedAt: optionalTime(h.ReceivedAt), DisposedAt: optionalTime(h.DisposedAt),
+		IsWebhook: h.Data.IsWebhook, IsSystem: h.Data.IsSystem, madeBy: o.madeBy(),
+	}
+}
+
+// waitRow is a wait, also one that its run did not see the end of.
+type waitRow struct {
+	RunID       string     `cbor:"runId"`
+	WaitID      string     `cbor:"waitId"`
+	Status      string     `cbor:"status"`
+	ResumeAt    codec.Time `cbor:"resumeAt,omitzero"`
+	CreatedAt   codec.Time `cbor:"createdAt"`
+	UpdatedAt   codec.Time `cbor:"updatedAt"`
+	CompletedAt codec.Time `cbor:"completedAt,omitzero"`
+	madeBy
+}
+
+func newWaitRow(o origin, w eventlog.WaitHistory) waitRow {
+	return waitRow{
+		RunID: string(w.RunID), WaitID: string(w.ID), Status: string(w.Status()),
+		ResumeAt: optionalTime(w.Data.ResumeAt), CreatedAt: codec.NewTime(w.CreatedAt),
+		UpdatedAt: latest(w.CreatedAt, w.CompletedAt), CompletedAt: optionalTime(w.CompletedAt), madeBy: o.madeBy(),
+	}
+}
+
+// attributeRow is an attribute that runs have.
+type attributeRow struct {
+	Key         string     `cbor:"key"`
+	RunCount    codec.Int  `cbor:"runCount"`
+	FirstSeenAt codec.Time `cbor:"firstSeenAt"`
+	LastSeenAt  codec.Time `cbor:"lastSeenAt"`
+}
+
+func newAttributeRow(k entities.AttributeKey) attributeRow {
+	return attributeRow{
+		Key: k.Key, RunCount: codec.Int(k.Runs),
+		FirstSeenAt: codec.NewTime(k.FirstSeen), LastSeenAt: codec.NewTime(k.LastSeen),
+	}
+}
+
+// latest is the last of some times, of which those after the first may be missing.
+func latest(t time.Time, others ...*time.Time) codec.Time {
+	for _, other := range others {
+		if other != nil && other.After(t) {
+			t = *other
+		}
+	}
+	return codec.NewTime(t)
+}
+
+// text is what the writer of an event sent under a key that the server only passes on; empty when that is no text.
+func text(extra codec.Map, key string) string {
+	var s string
+	_ = codec.Unmarshal(extra[key], &s)
+	return s
+}
