@@ -24,6 +24,7 @@ var mayImport = map[string][]string{
 	"clients":             {},
 	"cmd/stepwell":        {"clients", "entities", "eventlog", "handlers", "migrations", "migrations/localpg", "queue"},
 	"e2e":                 {},
+	"e2e/tools":           {},
 	"entities":            {},
 	"eventlog":            {"entities"},
 	"handlers":            {"clients", "entities", "eventlog", "queue", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec"},

@@ -1,0 +1,272 @@
+package tools
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// cli runs the line's command line to its end, in the folder and with the settings of the app, and returns
+// what it wrote to standard output.
+func (s *scene) cli(t *testing.T, args ...string) []byte {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), s.node.program, filepath.Join("node_modules", ".bin", "workflow"))
+	cmd.Args = append(cmd.Args, args...)
+	cmd.Dir, cmd.Env = s.path, append(s.env(), "WORKFLOW_NO_UPDATE_CHECK=1")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("workflow %s: %v\n%s%s", strings.Join(args, " "), err, out.Bytes(), errs.Bytes())
+	}
+	return out.Bytes()
+}
+
+// cliJSON runs the command line with --json and reads what it says.
+func cliJSON[T any](t *testing.T, s *scene, args ...string) (v T) {
+	t.Helper()
+	out := s.cli(t, append(args, "--json")...)
+	if err := json.Unmarshal(out, &v); err != nil {
+		t.Fatalf("workflow %s --json: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return v
+}
+
+// listed is a run as the command line tells it. Not every list has every field.
+type listed struct {
+	RunID        string
+	WorkflowName string
+	Status       string
+	Input        []any
+	Output       any
+	Error        struct{ Message string }
+	Attributes   map[string]string
+}
+
+type page[T any] struct{ Data []T }
+
+// runs are those of a list, as the scene has them.
+func runs(list []listed) (runs []run) {
+	for _, r := range list {
+		runs = append(runs, run{short(r.WorkflowName), r.Status, r.RunID})
+	}
+	return runs
+}
+
+// newestFirst is the scene's runs as lists have them.
+func (s *scene) newestFirst() []run {
+	list := slices.Clone(s.runs)
+	slices.Reverse(list)
+	return list
+}
+
+func cliRuns(t *testing.T, s *scene) {
+	list := cliJSON[page[listed]](t, s, "inspect", "runs").Data
+	if diff := cmp.Diff(s.newestFirst(), runs(list)); diff != "" {
+		t.Errorf("inspect runs (-want +got):\n%s", diff)
+	}
+}
+
+func cliRunsWithData(t *testing.T, s *scene) {
+	got := cliJSON[page[listed]](t, s, "inspect", "runs", "--withData", "--status", "completed").Data
+	if len(got) != 2 {
+		t.Fatalf("inspect runs --status completed: %+v", got)
+	}
+	type data struct{ Input, Output any }
+	want := []data{{[]any{3., 1.}, 3.}, {[]any{1.}, 4.}}
+	if diff := cmp.Diff(want, []data{{got[0].Input, got[0].Output}, {got[1].Input, got[1].Output}}); diff != "" {
+		t.Errorf("inspect runs --withData (-want +got):\n%s", diff)
+	}
+}
+
+// cliTable: without --json the list is for people.
+func cliTable(t *testing.T, s *scene) {
+	table := string(s.cli(t, "inspect", "runs"))
+	for _, r := range s.runs {
+		if !strings.Contains(table, r.Workflow) || !strings.Contains(table, r.ID[len(r.ID)-4:]) {
+			t.Errorf("inspect runs does not list %+v:\n%s", r, table)
+		}
+	}
+}
+
+func cliRun(t *testing.T, s *scene) {
+	done := s.run(t, "sequential")
+	got := cliJSON[listed](t, s, "inspect", "run", done.ID)
+	if got.RunID != done.ID || got.Status != done.Status || got.Output != 4. || !cmp.Equal(got.Input, []any{1.}) {
+		t.Errorf("inspect run %s: %+v", done.ID, got)
+	}
+	failed := s.run(t, "fatal")
+	got = cliJSON[listed](t, s, "inspect", "run", failed.ID)
+	if got.RunID != failed.ID || got.Status != failed.Status || !strings.Contains(got.Error.Message, "no use trying again") {
+		t.Errorf("inspect run %s: %+v", failed.ID, got)
+	}
+}
+
+// listedStep is a step as the command line and the dashboard tell it.
+type listedStep struct {
+	StepName, Status string
+	Attempt          int
+	Input            struct{ Args []any }
+	Output           any
+}
+
+func cliSteps(t *testing.T, s *scene) {
+	id := s.run(t, "sequential").ID
+	want := []listedStep{
+		{StepName: "add", Status: "completed", Attempt: 1},
+		{StepName: "add", Status: "completed", Attempt: 1},
+		{StepName: "add", Status: "completed", Attempt: 1},
+	}
+	steps := func(more ...string) []listedStep {
+		list := cliList[listedStep](t, s, append([]string{"inspect", "steps", "--runId", id, "--sort", "asc"}, more...)...)
+		for i := range list {
+			list[i].StepName = short(list[i].StepName)
+		}
+		return list
+	}
+	if diff := cmp.Diff(want, steps()); diff != "" {
+		t.Errorf("inspect steps (-want +got):\n%s", diff)
+	}
+	for i := range want {
+		want[i].Input.Args, want[i].Output = []any{float64(i + 1), 1.}, float64(i+2)
+	}
+	if diff := cmp.Diff(want, steps("--withData")); diff != "" {
+		t.Errorf("inspect steps --withData (-want +got):\n%s", diff)
+	}
+}
+
+// cliList reads a list that one line gives bare and another as a page.
+func cliList[T any](t *testing.T, s *scene, args ...string) (list []T) {
+	t.Helper()
+	raw := cliJSON[json.RawMessage](t, s, args...)
+	if json.Unmarshal(raw, &list) == nil {
+		return list
+	}
+	var p page[T]
+	if err := json.Unmarshal(raw, &p); err != nil {
+		t.Fatalf("workflow %s: %v\n%s", strings.Join(args, " "), err, raw)
+	}
+	return p.Data
+}
+
+// listedEvent is an event as the command line and the dashboard tell it.
+type listedEvent struct {
+	EventID       string `json:"eventId" cbor:"eventId"`
+	EventType     string `json:"eventType" cbor:"eventType"`
+	CorrelationID string `json:"correlationId" cbor:"correlationId"`
+	EventData     struct {
+		Output any `json:"output" cbor:"-"`
+	} `json:"eventData" cbor:"-"`
+}
+
+// events is the log of a run as lists have it.
+func (s *scene) events(t *testing.T, runID string) (list []listedEvent) {
+	t.Helper()
+	for _, e := range s.log(t, runID) {
+		list = append(list, listedEvent{EventID: e.ID, EventType: e.Type, CorrelationID: e.CorrelationID})
+	}
+	return list
+}
+
+func cliEvents(t *testing.T, s *scene) {
+	id := s.run(t, "sequential").ID
+	want := s.events(t, id)
+	args := []string{"inspect", "events", "--runId", id, "--sort", "asc"}
+	if diff := cmp.Diff(want, cliList[listedEvent](t, s, args...)); diff != "" {
+		t.Errorf("inspect events (-want +got):\n%s", diff)
+	}
+	want[len(want)-1].EventData.Output = 4.
+	if diff := cmp.Diff(want, cliList[listedEvent](t, s, append(args, "--withData")...)); diff != "" {
+		t.Errorf("inspect events --withData (-want +got):\n%s", diff)
+	}
+}
+
+func cliHooks(t *testing.T, s *scene) {
+	type hook struct{ RunID, HookID string }
+	waiting := s.run(t, "hookHold").ID
+	want := []hook{{waiting, s.waitFor(t, waiting, "hook_created").CorrelationID}}
+	if diff := cmp.Diff(want, cliJSON[page[hook]](t, s, "inspect", "hooks").Data); diff != "" {
+		t.Errorf("inspect hooks (-want +got):\n%s", diff)
+	}
+	one := cliJSON[struct{ RunID, Token string }](t, s, "inspect", "hook", want[0].HookID)
+	if one.RunID != waiting || one.Token != hookToken {
+		t.Errorf("inspect hook %s: %+v", want[0].HookID, one)
+	}
+}
+
+func cliStreams(t *testing.T, s *scene) {
+	type stream struct{ RunID, StreamID string }
+	id := s.run(t, "stream").ID
+	list := cliList[stream](t, s, "inspect", "streams", "--runId", id)
+	if len(list) != 1 || list[0].RunID != id {
+		t.Fatalf("inspect streams --runId %s: %+v", id, list)
+	}
+	said := string(s.cli(t, "inspect", "stream", list[0].StreamID, "--runId", id, "--json"))
+	if want := "{\"chunk\":0}\n{\"chunk\":1}\n{\"chunk\":2}\n"; said != want {
+		t.Errorf("inspect stream %s said %q, want %q", list[0].StreamID, said, want)
+	}
+}
+
+func cliSleeps(t *testing.T, s *scene) {
+	id := s.run(t, "sleepLong").ID
+	list := cliList[struct{ ResumeAt time.Time }](t, s, "inspect", "sleeps", "--runId", id)
+	if want := s.waitFor(t, id, "wait_created").Data.ResumeAt; len(list) != 1 || !list[0].ResumeAt.Equal(want) {
+		t.Errorf("inspect sleeps --runId %s: %v, want one until %v", id, list, want)
+	}
+}
+
+func cliHealth(t *testing.T, s *scene) {
+	got := cliJSON[struct{ AllHealthy bool }](t, s, "health")
+	if !got.AllHealthy {
+		t.Errorf("health: %+v", got)
+	}
+}
+
+// cliWithoutPackage: who does not have @stepwell/world can set what the SDK has for its own backend.
+func cliWithoutPackage(t *testing.T, s *scene) {
+	cmd := exec.CommandContext(t.Context(), s.node.program, filepath.Join("node_modules", ".bin", "workflow"))
+	cmd.Args = append(cmd.Args, "inspect", "runs", "--json")
+	cmd.Dir, cmd.Env = s.path, s.node.env("WORKFLOW_NO_UPDATE_CHECK=1",
+		"WORKFLOW_TARGET_WORLD=vercel", "WORKFLOW_VERCEL_BACKEND_URL="+s.server+"/sdk", "WORKFLOW_VERCEL_AUTH_TOKEN="+apiKey,
+		"WORKFLOW_VERCEL_PROJECT=prj_stepwell", "WORKFLOW_VERCEL_TEAM=team_stepwell", "WORKFLOW_VERCEL_PROJECT_NAME=stepwell")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("workflow inspect runs: %v\n%s", err, out)
+	}
+	var list page[listed]
+	if err := json.Unmarshal(out, &list); err != nil {
+		t.Fatalf("workflow inspect runs: %v\n%s", err, out)
+	}
+	if diff := cmp.Diff(s.newestFirst(), runs(list.Data)); diff != "" {
+		t.Errorf("inspect runs (-want +got):\n%s", diff)
+	}
+}
+
+// cliWrites starts a run and cancels runs. The last command cancels whatever runs.
+func cliWrites(t *testing.T, s *scene) {
+	name := cliJSON[listed](t, s, "inspect", "run", s.run(t, "sequential").ID).WorkflowName
+	started := cliJSON[listed](t, s, "start", name, "5").RunID
+	s.waitFor(t, started, "run_completed")
+	if got := cliJSON[listed](t, s, "inspect", "run", started); got.Output != 8. {
+		t.Errorf("the run that was started: %+v", got)
+	}
+
+	s.cli(t, "cancel", s.run(t, "sleepLong").ID)
+	s.waitFor(t, s.run(t, "sleepLong").ID, "run_cancelled")
+	for _, e := range s.log(t, s.run(t, "hookHold").ID) {
+		if e.Type == "run_cancelled" {
+			t.Error("cancelling one run cancelled another")
+		}
+	}
+	s.cli(t, "cancel", "--status", "running", "-y")
+	s.waitFor(t, s.run(t, "hookHold").ID, "run_cancelled")
+	if left := cliJSON[page[listed]](t, s, "inspect", "runs", "--status", "running").Data; len(left) > 0 {
+		t.Errorf("runs that still run: %+v", left)
+	}
+}

@@ -1,0 +1,342 @@
+package tools
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/google/go-cmp/cmp"
+)
+
+// dashboard is a line's dashboard, which the line's command line starts.
+type dashboard struct {
+	*scene
+	url string
+
+	mu     sync.Mutex
+	driven map[string]bool // methods
+}
+
+var dashboardReady = regexp.MustCompile(`Web UI server started on port (\d+)`)
+
+func newDashboard(t *testing.T, s *scene) *dashboard {
+	t.Helper()
+	cmd := exec.Command(s.node.program, filepath.Join("node_modules", ".bin", "workflow"), "web", "--noBrowser",
+		"--webPort", freePort(t))
+	cmd.Dir, cmd.Env = s.path, append(s.env(), "WORKFLOW_NO_UPDATE_CHECK=1",
+		"WORKFLOW_MANIFEST_PATH="+filepath.Join(".well-known", "workflow", "v1", "manifest.json"))
+	return &dashboard{scene: s, url: "http://localhost:" + start(t, "dashboard", cmd, dashboardReady), driven: map[string]bool{}}
+}
+
+// freePort is a port that nobody listened at just now. The dashboard cannot be told to find one.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// rpc calls a method of the dashboard's server as its pages do.
+func rpc[T any](t *testing.T, d *dashboard, method string, params map[string]any) T {
+	t.Helper()
+	d.drive(method)
+	body, err := cbor.Marshal(map[string]any{"method": method, "params": params})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := exchange(t, http.MethodPost, d.url+"/api/rpc", "application/cbor", body)
+	var got struct {
+		Success bool `cbor:"success"`
+		Data    T    `cbor:"data"`
+	}
+	if err := cbor.Unmarshal(answer, &got); err != nil {
+		t.Fatalf("%s: %v in %q", method, err, answer)
+	}
+	if !got.Success {
+		t.Fatalf("%s(%v): %q", method, params, answer)
+	}
+	return got.Data
+}
+
+func (d *dashboard) drive(method string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.driven[method] = true
+}
+
+// methods are all that the dashboard's server has, by its own code.
+func (d *dashboard) methods(t *testing.T) (names []string) {
+	t.Helper()
+	assets, err := filepath.Glob(filepath.Join(d.path, "node_modules", "@workflow", "web", "build", "server", "assets", "*.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := regexp.MustCompile(`(?s)\nconst handlers = \{\n(  fetchRuns: .*?)\n\};`)
+	entry := regexp.MustCompile(`(?m)^  (\w+): \(`)
+	for _, asset := range assets {
+		code, err := os.ReadFile(asset)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := table.FindSubmatch(code); found != nil {
+			for _, match := range entry.FindAllSubmatch(found[1], -1) {
+				names = append(names, string(match[1]))
+			}
+		}
+	}
+	return names
+}
+
+// has reports whether the line's dashboard has a method.
+func (d *dashboard) has(t *testing.T, method string) bool {
+	t.Helper()
+	return slices.Contains(d.methods(t), method)
+}
+
+// wantAllDriven expects that tests have called every method there is.
+func (d *dashboard) wantAllDriven(t *testing.T) {
+	t.Helper()
+	methods := d.methods(t)
+	if len(methods) < 15 {
+		t.Fatalf("found only these methods: %v", methods)
+	}
+	for _, method := range methods {
+		if !d.driven[method] {
+			t.Errorf("no test has called %s", method)
+		}
+	}
+}
+
+// shownRun is a run as the dashboard's pages get it: payloads are as the app wrote them.
+type shownRun struct {
+	RunID        string            `cbor:"runId"`
+	WorkflowName string            `cbor:"workflowName"`
+	Status       string            `cbor:"status"`
+	Output       []byte            `cbor:"output"`
+	Attributes   map[string]string `cbor:"attributes"`
+}
+
+// shown is a page of a list.
+type shown[T any] struct {
+	Data    []T     `cbor:"data"`
+	Cursor  *string `cbor:"cursor"`
+	HasMore bool    `cbor:"hasMore"`
+}
+
+func shownRuns(list []shownRun) (runs []run) {
+	for _, r := range list {
+		runs = append(runs, run{short(r.WorkflowName), r.Status, r.RunID})
+	}
+	return runs
+}
+
+func dashboardRuns(t *testing.T, d *dashboard) {
+	var got []run
+	params := map[string]any{"limit": 2}
+	for {
+		p := rpc[shown[shownRun]](t, d, "fetchRuns", map[string]any{"params": params})
+		got = append(got, shownRuns(p.Data)...)
+		if !p.HasMore || len(got) > len(d.runs) {
+			break
+		}
+		params["cursor"] = p.Cursor
+	}
+	if diff := cmp.Diff(d.newestFirst(), got); diff != "" {
+		t.Errorf("fetchRuns, page by page (-want +got):\n%s", diff)
+	}
+	failed := rpc[shown[shownRun]](t, d, "fetchRuns", map[string]any{"params": map[string]any{"status": "failed"}})
+	if diff := cmp.Diff([]run{d.run(t, "fatal")}, shownRuns(failed.Data)); diff != "" {
+		t.Errorf("fetchRuns of status failed (-want +got):\n%s", diff)
+	}
+	named := rpc[shown[shownRun]](t, d, "fetchRuns",
+		map[string]any{"params": map[string]any{"workflowName": failed.Data[0].WorkflowName}})
+	if diff := cmp.Diff([]run{d.run(t, "fatal")}, shownRuns(named.Data)); diff != "" {
+		t.Errorf("fetchRuns by name (-want +got):\n%s", diff)
+	}
+}
+
+func dashboardRun(t *testing.T, d *dashboard) {
+	id := d.run(t, "sequential").ID
+	got := rpc[shownRun](t, d, "fetchRun", map[string]any{"runId": id, "resolveData": "all"})
+	if got.RunID != id || got.Status != "completed" || !bytes.Contains(got.Output, []byte("4")) {
+		t.Errorf("fetchRun: %+v", got)
+	}
+	// No keys: the app does not encrypt.
+	if key := rpc[any](t, d, "getEncryptionKeyForRun", map[string]any{"runId": id}); key != nil {
+		t.Errorf("getEncryptionKeyForRun: %v", key)
+	}
+}
+
+// shownStep is a step as the dashboard's pages get it.
+type shownStep struct {
+	StepID   string `cbor:"stepId"`
+	StepName string `cbor:"stepName"`
+	Status   string `cbor:"status"`
+	Output   []byte `cbor:"output"`
+}
+
+func dashboardSteps(t *testing.T, d *dashboard) {
+	id := d.run(t, "sequential").ID
+	var want []shownStep
+	for _, e := range d.log(t, id) {
+		if e.Type == "step_created" {
+			want = append(want, shownStep{StepID: e.CorrelationID, StepName: e.Data.StepName, Status: "completed"})
+		}
+	}
+	if d.has(t, "fetchSteps") {
+		got := rpc[shown[shownStep]](t, d, "fetchSteps", map[string]any{"runId": id}).Data
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("fetchSteps (-want +got):\n%s", diff)
+		}
+	}
+	last := want[len(want)-1]
+	got := rpc[shownStep](t, d, "fetchStep", map[string]any{"runId": id, "stepId": last.StepID, "resolveData": "all"})
+	if got.StepID != last.StepID || got.Status != "completed" || !bytes.Contains(got.Output, []byte("4")) {
+		t.Errorf("fetchStep: %+v", got)
+	}
+}
+
+func dashboardEvents(t *testing.T, d *dashboard) {
+	id := d.run(t, "sequential").ID
+	want := d.events(t, id)
+	for _, withData := range []bool{false, true} {
+		params := map[string]any{"runId": id, "params": map[string]any{"withData": withData}}
+		if diff := cmp.Diff(want, rpc[shown[listedEvent]](t, d, "fetchEvents", params).Data); diff != "" {
+			t.Errorf("fetchEvents, with data: %v (-want +got):\n%s", withData, diff)
+		}
+	}
+	step := want[2].CorrelationID
+	ofStep := slices.DeleteFunc(slices.Clone(want), func(e listedEvent) bool { return e.CorrelationID != step })
+	params := map[string]any{"correlationId": step, "params": map[string]any{"runId": id}}
+	if diff := cmp.Diff(ofStep, rpc[shown[listedEvent]](t, d, "fetchEventsByCorrelationId", params).Data); diff != "" {
+		t.Errorf("fetchEventsByCorrelationId (-want +got):\n%s", diff)
+	}
+	last := want[len(want)-1]
+	got := rpc[struct {
+		EventID   string `cbor:"eventId"`
+		EventData struct {
+			Output []byte `cbor:"output"`
+		} `cbor:"eventData"`
+	}](t, d, "fetchEvent", map[string]any{"runId": id, "eventId": last.EventID, "resolveData": "all"})
+	if got.EventID != last.EventID || !bytes.Contains(got.EventData.Output, []byte("4")) {
+		t.Errorf("fetchEvent: %+v", got)
+	}
+}
+
+func dashboardHooks(t *testing.T, d *dashboard) {
+	type hook struct {
+		RunID  string `cbor:"runId"`
+		HookID string `cbor:"hookId"`
+	}
+	id := d.run(t, "hookHold").ID
+	want := hook{id, d.waitFor(t, id, "hook_created").CorrelationID}
+	for _, params := range []map[string]any{{}, {"runId": id}} {
+		got := rpc[shown[hook]](t, d, "fetchHooks", map[string]any{"params": params}).Data
+		if diff := cmp.Diff([]hook{want}, got); diff != "" {
+			t.Errorf("fetchHooks(%v) (-want +got):\n%s", params, diff)
+		}
+	}
+	type token struct {
+		Token string `cbor:"token"`
+	}
+	reading := []string{"fetchHook"}
+	if d.has(t, "fetchHookToken") {
+		reading = append(reading, "fetchHookToken")
+	}
+	for _, method := range reading {
+		got := rpc[token](t, d, method, map[string]any{"runId": id, "hookId": want.HookID})
+		if got.Token != hookToken {
+			t.Errorf("%s: %+v", method, got)
+		}
+	}
+}
+
+func dashboardStreams(t *testing.T, d *dashboard) {
+	id := d.run(t, "stream").ID
+	names := rpc[[]string](t, d, "fetchStreams", map[string]any{"runId": id})
+	if len(names) != 1 {
+		t.Fatalf("fetchStreams: %v", names)
+	}
+	content := exchange(t, http.MethodGet, d.url+"/api/stream/"+url.PathEscape(names[0])+"?runId="+id, "", nil)
+	if n := bytes.Count(content, []byte("chunk")); n != 3 {
+		t.Errorf("the stream has %d chunks: %q", n, content)
+	}
+}
+
+// dashboardHealth: what the dashboard can say without a run.
+func dashboardHealth(t *testing.T, d *dashboard) {
+	health := rpc[struct {
+		Healthy bool `cbor:"healthy"`
+	}](t, d, "runHealthCheck", map[string]any{"endpoint": "workflow", "options": map[string]any{"timeout": 30_000}})
+	if !health.Healthy {
+		t.Error("runHealthCheck: the app is not healthy")
+	}
+	manifest := rpc[struct {
+		Workflows map[string]map[string]any `cbor:"workflows"`
+	}](t, d, "fetchWorkflowsManifest", nil)
+	if _, ok := manifest.Workflows["workflows/e2e.ts"]["sequential"]; !ok {
+		t.Errorf("fetchWorkflowsManifest: %v", manifest)
+	}
+	d.drive("getPublicServerConfig")
+	config := string(exchange(t, http.MethodGet, d.url+"/api/rpc?method=getPublicServerConfig", "", nil))
+	if !strings.Contains(config, "@stepwell/world") {
+		t.Errorf("getPublicServerConfig: %s", config)
+	}
+}
+
+// dashboardWrites does what the dashboard has buttons for.
+func dashboardWrites(t *testing.T, d *dashboard) {
+	hold := func(name string) string {
+		id := d.start(t, "hookHold", "dashboard-"+name)
+		d.waitFor(t, id, "hook_created")
+		return id
+	}
+	of := func(id string) map[string]any { return map[string]any{"runId": id} }
+
+	id := hold("cancelled")
+	rpc[any](t, d, "cancelRun", of(id))
+	d.waitFor(t, id, "run_cancelled")
+
+	if d.has(t, "bulkCancelRuns") {
+		ids := []string{hold("one"), hold("another")}
+		rpc[any](t, d, "bulkCancelRuns", map[string]any{"runIds": ids})
+		d.waitFor(t, ids[0], "run_cancelled")
+		d.waitFor(t, ids[1], "run_cancelled")
+	}
+
+	id = hold("resumed")
+	rpc[any](t, d, "reenqueueRun", of(id)) // one delivery more than it needs
+	rpc[any](t, d, "resumeHook", map[string]any{"token": "dashboard-resumed", "payload": map[string]any{"by": "hand"}})
+	d.waitFor(t, id, "run_completed")
+	if got := rpc[shownRun](t, d, "fetchRun", of(id)); !bytes.Contains(got.Output, []byte("hand")) {
+		t.Errorf("the run that was resumed: %q", got.Output)
+	}
+
+	id = d.start(t, "sleepLong", sleepTime.Milliseconds())
+	d.waitFor(t, id, "wait_created")
+	rpc[any](t, d, "wakeUpRun", of(id))
+	d.waitFor(t, id, "run_completed")
+
+	again := rpc[string](t, d, "recreateRun", of(d.run(t, "sequential").ID))
+	d.waitFor(t, again, "run_completed")
+	if got := rpc[shownRun](t, d, "fetchRun", of(again)); !bytes.Contains(got.Output, []byte("4")) {
+		t.Errorf("the run that was done again: %q", got.Output)
+	}
+}
