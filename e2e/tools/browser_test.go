@@ -3,6 +3,7 @@ package tools
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -46,7 +47,8 @@ func newBrowser(t *testing.T) *browser {
 	if os.Geteuid() == 0 {
 		args = append(args, "--no-sandbox") // which root cannot have
 	}
-	cmd := exec.Command(browserProgram(t), args...)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	cmd := exec.CommandContext(ctx, browserProgram(t), args...)
 	read, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +65,7 @@ func newBrowser(t *testing.T) *browser {
 	_, _ = read.Close(), write.Close() // they are the browser's now
 	b := &browser{in: in, out: bufio.NewReader(out)}
 	t.Cleanup(func() {
+		defer cancel()
 		b.call(t, "", "Browser.close", nil, nil)
 		_ = cmd.Wait() // nothing is lost with it
 		_, _ = in.Close(), out.Close()

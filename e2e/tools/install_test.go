@@ -135,7 +135,7 @@ func newNode(t *testing.T) node {
 func (n node) env(more ...string) []string {
 	// The tools are short, and spend most of their time on being compiled.
 	cache := "NODE_COMPILE_CACHE=" + filepath.Join(workDir, "node")
-	return cleanEnv(append([]string{"PATH=" + n.path, cache}, more...)...)
+	return cleanEnv(append([]string{"PATH=" + n.path, cache, "WORKFLOW_NO_UPDATE_CHECK=1"}, more...)...)
 }
 
 var nodeVersion = regexp.MustCompile(`^v(\d+)\.(\d+)\.`)

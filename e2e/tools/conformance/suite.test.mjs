@@ -1,0 +1,4 @@
+import { fileURLToPath } from 'node:url';
+import { createTestSuite } from '@workflow/world-testing';
+
+createTestSuite(fileURLToPath(new URL('world.mjs', import.meta.url)));

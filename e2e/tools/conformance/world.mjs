@@ -1,0 +1,31 @@
+// The World that the suite is given. Each of its tests starts an app of its own, at a port that is known
+// only once it listens: so each app is a deployment of its own, and tells the server where it is when it starts.
+import { createWorld as createStepwellWorld } from '@stepwell/world';
+
+export function createWorld() {
+  process.env.STEPWELL_DEPLOYMENT_ID ??= `conformance-${process.pid}`;
+  const world = createStepwellWorld();
+  return {
+    ...world,
+    async start() {
+      exitWithParent();
+      await world.start?.();
+      await register(process.env.STEPWELL_DEPLOYMENT_ID, `http://127.0.0.1:${process.env.PORT}`);
+    },
+  };
+}
+
+// The suite stops its apps. Should it be killed, they must not stay behind.
+function exitWithParent() {
+  const parent = process.ppid;
+  setInterval(() => process.ppid === parent || process.exit(1), 1000).unref();
+}
+
+async function register(deployment, url) {
+  const answer = await fetch(`${process.env.STEPWELL_URL}/v1/deployments/${deployment}`, {
+    method: 'PUT',
+    headers: { authorization: `Bearer ${process.env.STEPWELL_API_KEY}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ url }),
+  });
+  if (!answer.ok) throw new Error(`registering ${deployment}: ${answer.status} ${await answer.text()}`);
+}

@@ -1,0 +1,69 @@
+package tools
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// suiteSize is how many tests the suite has. Fewer would be tests that it did not run.
+const suiteSize = 12
+
+// TestConformance runs the suite that the SDK's authors test their Worlds with, @workflow/world-testing, against
+// a server: conformance/world.mjs is the World it is given, conformance/count-cbor.mjs what lets it count.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	skipIfShort(t)
+	node := newNode(t)
+	server := startServer(t)
+	report := filepath.Join(t.TempDir(), "report.json")
+	preload, err := filepath.Abs(filepath.Join(suite.path, "count-cbor.mjs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), node.program, filepath.Join("node_modules", "vitest", "vitest.mjs"), "run",
+		"--reporter=verbose", "--reporter=json", "--outputFile="+report)
+	cmd.Dir = suite.path
+	cmd.Env = append(node.env(), "STEPWELL_URL="+server, "STEPWELL_API_KEY="+apiKey, "NODE_OPTIONS=--import "+preload)
+	dieWithParent(cmd)
+	said, failed := cmd.CombinedOutput()
+	tests := readReport(t, report)
+	if len(tests) != suiteSize || failed != nil {
+		t.Errorf("the suite ran %d tests (want %d): %v\n%s", len(tests), suiteSize, failed, said)
+	}
+	for _, test := range tests {
+		t.Run(test.Title, func(t *testing.T) {
+			t.Parallel()
+			if test.Status != "passed" {
+				t.Errorf("%s: %s", test.Status, test.FailureMessages)
+			}
+		})
+	}
+}
+
+// suiteTest is what became of one of the suite's tests.
+type suiteTest struct {
+	Title, Status   string
+	FailureMessages []string
+}
+
+func readReport(t *testing.T, file string) (tests []suiteTest) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Errorf("the suite left no report: %v", err)
+		return nil
+	}
+	var report struct {
+		TestResults []struct{ AssertionResults []suiteTest }
+	}
+	if err := json.Unmarshal(data, &report); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range report.TestResults {
+		tests = append(tests, file.AssertionResults...)
+	}
+	return tests
+}
