@@ -168,7 +168,7 @@ func (w *deliverer) post(ctx context.Context, d delivery) error {
 
 // newRequest makes the call of protocol §5.4: a binary-mode CloudEvent whose body is the message's own.
 func newRequest(ctx context.Context, d delivery) (*http.Request, error) {
-	url := strings.TrimSuffix(d.URL, "/") + "/.well-known/workflow/v1/" + route(d.Topic)
+	url := strings.TrimSuffix(d.URL, "/") + "/.well-known/workflow/v1/" + route(d.Topic, d.DeliveryCount)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(d.Body))
 	if err != nil {
 		return nil, err
@@ -198,10 +198,14 @@ func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.
 
 var stepTopic = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_step_`)
 
-// route is the app's route for a topic (protocol §5.3).
-func route(topic string) string {
-	if stepTopic.MatchString(topic) {
-		return "step"
+// stepHealth is how the topic of health checks of the step route ends.
+const stepHealth = "wkf_step_health_check"
+
+// route is the app's route for a delivery (protocol §5.3). Apps of the SDK's 5.x line have none for steps and
+// answer 404 there, but are sent health checks of it: every second delivery goes to the route that they have.
+func route(topic string, delivery int) string {
+	if !stepTopic.MatchString(topic) || delivery%2 == 0 && strings.HasSuffix(topic, stepHealth) {
+		return "flow"
 	}
-	return "flow"
+	return "step"
 }

@@ -81,8 +81,18 @@ func TestDeliveryGoesToTheTopicsRoute(t *testing.T) {
 		"x__wkf_step_a":               "flow",
 		"__wkf_workflow___wkf_step_":  "flow",
 	} {
-		if got := route(topic); got != want {
+		if got := route(topic, 1); got != want {
 			t.Errorf("route(%q) = %q, want %q", topic, got, want)
+		}
+	}
+	for topic, want := range map[string]string{
+		"__wkf_workflow_a":           "flow",
+		"__wkf_step_a":               "step",
+		"__wkf_step_health_check":    "flow",
+		"__ns_wkf_step_health_check": "flow",
+	} {
+		if got := route(topic, 2); got != want {
+			t.Errorf("second time: route(%q) = %q, want %q", topic, got, want)
 		}
 	}
 }
