@@ -2,6 +2,7 @@ package tools
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
@@ -17,15 +18,27 @@ import (
 // what it wrote to standard output.
 func (s *scene) cli(t *testing.T, args ...string) []byte {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), s.node.program, filepath.Join("node_modules", ".bin", "workflow"))
-	cmd.Args = append(cmd.Args, args...)
-	cmd.Dir, cmd.Env = s.path, append(s.env(), "WORKFLOW_NO_UPDATE_CHECK=1")
+	return s.cliIn(t, s.env(), args...)
+}
+
+func (s *scene) cliIn(t *testing.T, env []string, args ...string) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.node.program, s.workflow(args...)...)
+	cmd.Dir, cmd.Env = s.path, env
+	dieWithParent(cmd)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("workflow %s: %v\n%s%s", strings.Join(args, " "), err, out.Bytes(), errs.Bytes())
 	}
 	return out.Bytes()
+}
+
+// workflow is how the folder's command line is called.
+func (f *folder) workflow(args ...string) []string {
+	return append([]string{filepath.Join("node_modules", ".bin", "workflow")}, args...)
 }
 
 // cliJSON runs the command line with --json and reads what it says.
@@ -71,15 +84,18 @@ func cliRuns(t *testing.T, s *scene) {
 	if diff := cmp.Diff(s.newestFirst(), runs(list)); diff != "" {
 		t.Errorf("inspect runs (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(attributes, list[0].Attributes); s.hasAttributes() && diff != "" {
+		t.Errorf("attributes of the newest run (-want +got):\n%s", diff)
+	}
 }
 
 func cliRunsWithData(t *testing.T, s *scene) {
-	got := cliJSON[page[listed]](t, s, "inspect", "runs", "--withData", "--status", "completed").Data
-	if len(got) != 2 {
+	got := cliJSON[page[listed]](t, s, "inspect", "runs", "--withData", "--status", "completed", "--sort", "asc").Data
+	if len(got) < 2 {
 		t.Fatalf("inspect runs --status completed: %+v", got)
 	}
 	type data struct{ Input, Output any }
-	want := []data{{[]any{3., 1.}, 3.}, {[]any{1.}, 4.}}
+	want := []data{{[]any{1.}, 4.}, {[]any{3., 1.}, 3.}}
 	if diff := cmp.Diff(want, []data{{got[0].Input, got[0].Output}, {got[1].Input, got[1].Output}}); diff != "" {
 		t.Errorf("inspect runs --withData (-want +got):\n%s", diff)
 	}
@@ -221,6 +237,30 @@ func cliSleeps(t *testing.T, s *scene) {
 	}
 }
 
+// cliAttributes: the keys there are, and the runs that have a value.
+func cliAttributes(t *testing.T, s *scene) {
+	if s.spec < 7 {
+		t.Skip("the line's command line has no attributes")
+	}
+	got := map[string]int{}
+	for _, a := range cliList[struct {
+		Key      string
+		RunCount int
+	}](t, s, "inspect", "attributes") {
+		got[a.Key] = a.RunCount
+	}
+	if diff := cmp.Diff(map[string]int{"by-step": 1, "customer": 1, "phase": 1}, got); diff != "" {
+		t.Errorf("inspect attributes (-want +got):\n%s", diff)
+	}
+	list := cliList[listed](t, s, "inspect", "runs", "--attribute", "phase=ended", "--since", "1h")
+	if diff := cmp.Diff([]run{s.run(t, "attributes")}, runs(list)); diff != "" {
+		t.Errorf("inspect runs --attribute (-want +got):\n%s", diff)
+	}
+	if list := cliList[listed](t, s, "inspect", "runs", "--attribute", "phase=new"); len(list) > 0 {
+		t.Errorf("runs with an attribute that they do not have any more: %+v", list)
+	}
+}
+
 func cliHealth(t *testing.T, s *scene) {
 	got := cliJSON[struct{ AllHealthy bool }](t, s, "health")
 	if !got.AllHealthy {
@@ -230,18 +270,12 @@ func cliHealth(t *testing.T, s *scene) {
 
 // cliWithoutPackage: who does not have @stepwell/world can set what the SDK has for its own backend.
 func cliWithoutPackage(t *testing.T, s *scene) {
-	cmd := exec.CommandContext(t.Context(), s.node.program, filepath.Join("node_modules", ".bin", "workflow"))
-	cmd.Args = append(cmd.Args, "inspect", "runs", "--json")
-	cmd.Dir, cmd.Env = s.path, s.node.env("WORKFLOW_NO_UPDATE_CHECK=1",
-		"WORKFLOW_TARGET_WORLD=vercel", "WORKFLOW_VERCEL_BACKEND_URL="+s.server+"/sdk", "WORKFLOW_VERCEL_AUTH_TOKEN="+apiKey,
-		"WORKFLOW_VERCEL_PROJECT=prj_stepwell", "WORKFLOW_VERCEL_TEAM=team_stepwell", "WORKFLOW_VERCEL_PROJECT_NAME=stepwell")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("workflow inspect runs: %v\n%s", err, out)
-	}
+	out := s.cliIn(t, s.node.env("WORKFLOW_TARGET_WORLD=vercel", "WORKFLOW_VERCEL_BACKEND_URL="+s.server+"/sdk",
+		"WORKFLOW_VERCEL_AUTH_TOKEN="+apiKey, "WORKFLOW_VERCEL_PROJECT=prj_stepwell", "WORKFLOW_VERCEL_TEAM=team_stepwell",
+		"WORKFLOW_VERCEL_PROJECT_NAME=stepwell"), "inspect", "runs", "--json")
 	var list page[listed]
 	if err := json.Unmarshal(out, &list); err != nil {
-		t.Fatalf("workflow inspect runs: %v\n%s", err, out)
+		t.Fatalf("inspect runs: %v\n%s", err, out)
 	}
 	if diff := cmp.Diff(s.newestFirst(), runs(list.Data)); diff != "" {
 		t.Errorf("inspect runs (-want +got):\n%s", diff)
@@ -250,23 +284,23 @@ func cliWithoutPackage(t *testing.T, s *scene) {
 
 // cliWrites starts a run and cancels runs. The last command cancels whatever runs.
 func cliWrites(t *testing.T, s *scene) {
-	name := cliJSON[listed](t, s, "inspect", "run", s.run(t, "sequential").ID).WorkflowName
-	started := cliJSON[listed](t, s, "start", name, "5").RunID
+	started := cliJSON[listed](t, s, "start", "workflow//./workflows/e2e//sequential", "5").RunID
 	s.waitFor(t, started, "run_completed")
 	if got := cliJSON[listed](t, s, "inspect", "run", started); got.Output != 8. {
 		t.Errorf("the run that was started: %+v", got)
 	}
 
-	s.cli(t, "cancel", s.run(t, "sleepLong").ID)
-	s.waitFor(t, s.run(t, "sleepLong").ID, "run_cancelled")
-	for _, e := range s.log(t, s.run(t, "hookHold").ID) {
-		if e.Type == "run_cancelled" {
-			t.Error("cancelling one run cancelled another")
-		}
+	one, other := s.run(t, "sleepLong").ID, s.run(t, "hookHold").ID
+	s.cli(t, "cancel", one)
+	s.waitFor(t, one, "run_cancelled")
+	if n := s.count(t, other, "run_cancelled"); n != 0 {
+		t.Error("cancelling one run cancelled another")
 	}
 	s.cli(t, "cancel", "--status", "running", "-y")
-	s.waitFor(t, s.run(t, "hookHold").ID, "run_cancelled")
-	if left := cliJSON[page[listed]](t, s, "inspect", "runs", "--status", "running").Data; len(left) > 0 {
-		t.Errorf("runs that still run: %+v", left)
+	s.waitFor(t, other, "run_cancelled")
+	for _, r := range s.runs {
+		if n := s.count(t, r.ID, "run_cancelled"); r.Status != "running" && n != 0 || n > 1 {
+			t.Errorf("after both cancels, %+v was cancelled %d times", r, n)
+		}
 	}
 }

@@ -31,10 +31,9 @@ var dashboardReady = regexp.MustCompile(`Web UI server started on port (\d+)`)
 
 func newDashboard(t *testing.T, s *scene) *dashboard {
 	t.Helper()
-	cmd := exec.Command(s.node.program, filepath.Join("node_modules", ".bin", "workflow"), "web", "--noBrowser",
-		"--webPort", freePort(t))
-	cmd.Dir, cmd.Env = s.path, append(s.env(), "WORKFLOW_NO_UPDATE_CHECK=1",
-		"WORKFLOW_MANIFEST_PATH="+filepath.Join(".well-known", "workflow", "v1", "manifest.json"))
+	cmd := exec.Command(s.node.program, s.workflow("web", "--noBrowser", "--webPort", freePort(t))...)
+	cmd.Dir = s.path
+	cmd.Env = append(s.env(), "WORKFLOW_MANIFEST_PATH="+filepath.Join(".well-known", "workflow", "v1", "manifest.json"))
 	return &dashboard{scene: s, url: "http://localhost:" + start(t, "dashboard", cmd, dashboardReady), driven: map[string]bool{}}
 }
 
@@ -165,6 +164,10 @@ func dashboardRuns(t *testing.T, d *dashboard) {
 	if diff := cmp.Diff([]run{d.run(t, "fatal")}, shownRuns(failed.Data)); diff != "" {
 		t.Errorf("fetchRuns of status failed (-want +got):\n%s", diff)
 	}
+	newest := rpc[shown[shownRun]](t, d, "fetchRuns", map[string]any{"params": map[string]any{"limit": 1}}).Data[0]
+	if diff := cmp.Diff(attributes, newest.Attributes); d.hasAttributes() && diff != "" {
+		t.Errorf("attributes of the newest run (-want +got):\n%s", diff)
+	}
 	named := rpc[shown[shownRun]](t, d, "fetchRuns",
 		map[string]any{"params": map[string]any{"workflowName": failed.Data[0].WorkflowName}})
 	if diff := cmp.Diff([]run{d.run(t, "fatal")}, shownRuns(named.Data)); diff != "" {
@@ -177,6 +180,12 @@ func dashboardRun(t *testing.T, d *dashboard) {
 	got := rpc[shownRun](t, d, "fetchRun", map[string]any{"runId": id, "resolveData": "all"})
 	if got.RunID != id || got.Status != "completed" || !bytes.Contains(got.Output, []byte("4")) {
 		t.Errorf("fetchRun: %+v", got)
+	}
+	if d.hasAttributes() {
+		got := rpc[shownRun](t, d, "fetchRun", map[string]any{"runId": d.run(t, "attributes").ID})
+		if diff := cmp.Diff(attributes, got.Attributes); diff != "" {
+			t.Errorf("attributes of fetchRun (-want +got):\n%s", diff)
+		}
 	}
 	// No keys: the app does not encrypt.
 	if key := rpc[any](t, d, "getEncryptionKeyForRun", map[string]any{"runId": id}); key != nil {

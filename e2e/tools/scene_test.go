@@ -34,11 +34,14 @@ type line struct {
 
 var lines = []line{
 	{"stable", 3, app("app")},
+	{"beta35", 5, app("beta35")},
+	{"beta55", 7, app("beta55")},
 }
 
 // app is a folder of package e2e, which builds it under the same conditions.
 func app(name string) *folder {
-	sources := []string{"package.json", "package-lock.json", "../app/workflows", "../app/server.mjs", "../../clients/world"}
+	sources := []string{"package.json", "package-lock.json", "../app/workflows", "../app/server.mjs", "../beta",
+		"../../clients/world"}
 	return &folder{path: "../" + name, sources: sources}
 }
 
@@ -78,13 +81,23 @@ func newScene(t *testing.T, l line) *scene {
 		{"stream", "completed", "run_completed", []any{3, 1}},
 		{"sleepLong", "running", "wait_created", []any{sleepTime.Milliseconds()}},
 		{"hookHold", "running", "hook_created", []any{hookToken}},
+		{"attributes", "completed", "run_completed", nil},
 	} {
+		if r.workflow == "attributes" && !l.hasAttributes() {
+			continue
+		}
 		id := s.start(t, r.workflow, r.args...)
 		s.waitFor(t, id, r.last)
 		s.runs = append(s.runs, run{r.workflow, r.status, id})
 	}
 	return s
 }
+
+// hasAttributes reports whether runs of the line have attributes, which its tools then show.
+func (l line) hasAttributes() bool { return l.spec >= 5 }
+
+// attributes are those that the scene's run of that name is given at its start, sets and does not delete.
+var attributes = map[string]string{"customer": "c_1", "phase": "ended", "by-step": "set"}
 
 // startServer starts a server on a database of its own.
 func startServer(t *testing.T) string {
@@ -118,10 +131,13 @@ func (s *scene) register(t *testing.T) {
 	call[any](t, http.MethodPut, s.server+"/v1/deployments/"+deployment, map[string]string{"url": s.app})
 }
 
-// start starts a run and returns its ID.
+// start starts a run and returns its ID. That of attributes begins with two.
 func (s *scene) start(t *testing.T, workflow string, args ...any) string {
 	t.Helper()
 	body := map[string]any{"workflow": workflow, "args": append([]any{}, args...)}
+	if workflow == "attributes" {
+		body["options"] = map[string]any{"attributes": map[string]string{"customer": "c_1", "phase": "new"}}
+	}
 	return call[struct{ RunID string }](t, http.MethodPost, s.app+"/start", body).RunID
 }
 
@@ -154,6 +170,17 @@ func (s *scene) waitFor(t *testing.T, runID, typ string) (found event) {
 		return false
 	})
 	return found
+}
+
+// count is how many events of the type a run has.
+func (s *scene) count(t *testing.T, runID, typ string) (n int) {
+	t.Helper()
+	for _, e := range s.log(t, runID) {
+		if e.Type == typ {
+			n++
+		}
+	}
+	return n
 }
 
 // run is the scene's one run of a workflow.

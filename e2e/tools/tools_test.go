@@ -34,6 +34,7 @@ func looking(t *testing.T, s *scene, d *dashboard) {
 		{"hooks", cliHooks},
 		{"streams", cliStreams},
 		{"sleeps", cliSleeps},
+		{"attributes", cliAttributes},
 		{"health", cliHealth},
 		{"without our package", cliWithoutPackage},
 	} {
