@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -39,6 +40,11 @@ func (l *line) named(name string) string { return name + "-" + l.name }
 // newLine installs and builds its app, once, unless that has been done since the files last changed.
 func newLine(l line) *line {
 	l.prepare = sync.OnceValue(func() error {
+		unlock, err := l.lock()
+		if err != nil {
+			return err
+		}
+		defer unlock()
 		installed := filepath.Join("node_modules", ".package-lock.json")
 		built := filepath.Join(".well-known", "workflow", "v1", "manifest.json")
 		if err := l.remake(installed, []string{"package.json", "package-lock.json"}, "ci"); err != nil {
@@ -50,6 +56,19 @@ func newLine(l line) *line {
 		return l.remake(built, sources, "run", "build")
 	})
 	return &l
+}
+
+// lock keeps package tools out of the folder, which makes it ready, too, when both are tested at once.
+func (l *line) lock() (unlock func(), err error) {
+	dir, err := os.Open(l.dir)
+	if err != nil {
+		return nil, fmt.Errorf("lock folder: %w", err)
+	}
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
+		_ = dir.Close()
+		return nil, fmt.Errorf("lock %s: %w", l.dir, err)
+	}
+	return func() { _ = dir.Close() }, nil
 }
 
 // remake lets npm make a file of the app again if it is missing, or older than what it is made from.
