@@ -131,11 +131,16 @@ func (b *browser) open(t *testing.T, url string) *tab {
 	return &tab{b, attached.SessionID}
 }
 
-// text is what the page shows, as a reader would see it.
+// readPage is what the page shows, and what it would say to those who cannot see it: the bars of a time line
+// have a text only if they are wide enough.
+const readPage = `(document.body?.innerText ?? '') + '\n' +
+	Array.from(document.querySelectorAll('[aria-label]'), (element) => element.ariaLabel).join('\n')`
+
+// text is what there is to read on the page.
 func (p *tab) text(t *testing.T) string {
 	t.Helper()
 	var got struct{ Result struct{ Value string } }
-	p.call(t, p.session, "Runtime.evaluate", map[string]any{"expression": "document.body?.innerText ?? ''"}, &got)
+	p.call(t, p.session, "Runtime.evaluate", map[string]any{"expression": readPage}, &got)
 	return got.Result.Value
 }
 

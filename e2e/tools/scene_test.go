@@ -121,7 +121,7 @@ func (s *scene) env() []string {
 func (s *scene) startApp(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command(s.node.program, "server.mjs")
-	cmd.Dir, cmd.Env = s.folder.path, append(s.env(), "PORT=0")
+	cmd.Dir, cmd.Env = s.path, append(s.env(), "PORT=0")
 	return "http://127.0.0.1:" + start(t, "app", cmd, appReady)
 }
 
