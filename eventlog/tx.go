@@ -16,20 +16,25 @@ const (
 	rollbackTimeout = 5 * time.Second
 )
 
-// InTx runs fn in a transaction, commits it when fn returns nil and rolls it back otherwise. It is the
-// only place in the module that begins one. A deadlock, a serialization failure or a lost race to create
+// InTx runs fn in a transaction, commits it when fn returns nil and rolls it back otherwise. With
+// [InSnapshot] it is the only place in the module that begins one. A deadlock, a serialization failure or a lost race to create
 // a run makes it try again, so fn must have no effects but those of the transaction.
 func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
 	for try := 1; ; try++ {
-		err := tryTx(ctx, pool, fn)
+		err := tryTx(ctx, pool, pgx.TxOptions{}, fn)
 		if err == nil || try == maxTries || !worthRetrying(err) {
 			return err
 		}
 	}
 }
 
-func tryTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
-	tx, err := pool.Begin(ctx)
+// InSnapshot runs fn in a transaction that only reads, and in which all reads see the same moment.
+func InSnapshot(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
+	return tryTx(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, fn)
+}
+
+func tryTx(ctx context.Context, pool *pgxpool.Pool, o pgx.TxOptions, fn func(pgx.Tx) error) error {
+	tx, err := pool.BeginTx(ctx, o)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}

@@ -31,13 +31,15 @@ func TestCommandLine(t *testing.T) { // sets the environment
 		env  string // a wrong value of STEPWELL_LOG
 		want string
 	}{
-		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "deployments"`},
+		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "deployments", "verify"`},
 		{"unknown command", []string{"run"}, "", "unexpected argument run"},
 		{"unknown flag", []string{"serve", "--port", "1"}, "", "unknown flag --port"},
 		{"unknown role", []string{"serve", "--role", "boss"}, "", `--role must be one of "all","api","worker"`},
 		{"serve without a database", []string{"serve"}, "", errNoDatabase.Error()},
 		{"worker without a database", []string{"serve", "--role", "worker"}, "", errNoDatabase.Error()},
 		{"migrate without a database", []string{"migrate"}, "", errNoDatabase.Error()},
+		{"verify without a database", []string{"verify"}, "", errNoDatabase.Error()},
+		{"rebuild without a database", []string{"rebuild"}, "", errNoDatabase.Error()},
 		{"deployments of what", []string{"deployments"}, "", `expected one of "add", "list", "remove"`},
 		{"add without URL", []string{"deployments", "add", "a"}, "", `expected "<url>"`},
 		{"remove nothing", []string{"deployments", "remove"}, "", `expected "<id>"`},

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations"
+)
+
+// runsPage is how many run IDs a walk over all runs reads at once, and progressEvery how often it says
+// where it is.
+const (
+	runsPage      = 1000
+	progressEvery = 5 * time.Second
+)
+
+// walk is which runs a command is about.
+type walk struct {
+	Run     entities.RunID   `placeholder:"ID" help:"This run only."`
+	Project entities.Project `placeholder:"ID" help:"The runs of this project only."`
+	After   entities.RunID   `placeholder:"ID" help:"The runs after this one in the order of IDs: where another walk stopped."`
+}
+
+// each calls do with the runs, in the order of their IDs. It logs now and then, and when it is interrupted,
+// from where to go on.
+func (w walk) each(
+	ctx context.Context, audit *eventlog.Audit, logger *slog.Logger, do func(entities.RunID) error,
+) error {
+	if w.Run != "" {
+		return do(w.Run)
+	}
+	n, said := 0, time.Now()
+	for {
+		page, err := audit.Runs(ctx, w.Project, w.After, runsPage)
+		for _, id := range page {
+			if time.Since(said) >= progressEvery {
+				said = time.Now()
+				logger.InfoContext(ctx, "under way", "runs", n, "after", w.After)
+			}
+			// A run may have left since the page was read.
+			if err = do(id); err != nil && !errors.Is(err, entities.ErrRunNotFound) {
+				break
+			}
+			err, w.After = nil, id
+			n++
+		}
+		if err != nil && w.After != "" {
+			err = fmt.Errorf("%w\nto go on from here: --after %s", err, w.After)
+		}
+		if err != nil || len(page) < runsPage {
+			logger.InfoContext(ctx, "done", "runs", n, "after", w.After)
+			return err
+		}
+	}
+}
+
+type verifyCmd struct{ walk }
+
+// Run prints every difference on a line, and fails when there is one.
+func (c verifyCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
+	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
+		differences := 0
+		var printed error
+		err := c.each(ctx, audit, logger, func(id entities.RunID) error {
+			err := audit.Verify(ctx, id, func(d eventlog.Difference) {
+				differences++
+				_, err := fmt.Fprintln(stdout, d)
+				printed = errors.Join(printed, err)
+			})
+			return errors.Join(err, printed)
+		})
+		if err == nil && differences > 0 {
+			err = fmt.Errorf("found %d differences; stepwell rebuild restores rows from the log", differences)
+		}
+		return err
+	})
+}
+
+type rebuildCmd struct{ walk }
+
+// Run prints the runs it changed and what it could not mend, and fails when there is such.
+func (c rebuildCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
+	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
+		left := 0
+		err := c.each(ctx, audit, logger, func(id entities.RunID) error {
+			done, err := audit.Rebuild(ctx, id)
+			if err != nil {
+				return err
+			}
+			left += len(done.Left)
+			return printRebuilt(stdout, id, done)
+		})
+		if err == nil && left > 0 {
+			err = fmt.Errorf("%d differences are left that the log cannot mend", left)
+		}
+		return err
+	})
+}
+
+func printRebuilt(stdout io.Writer, id entities.RunID, done eventlog.Rebuilt) error {
+	if done.Changed {
+		if _, err := fmt.Fprintf(stdout, "%s rebuilt\n", id); err != nil {
+			return err
+		}
+	}
+	for _, d := range done.Left {
+		if _, err := fmt.Fprintln(stdout, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withAudit opens the database for a command that looks at it directly.
+func withAudit(ctx context.Context, config config, do func(*eventlog.Audit) error) error {
+	if config.DatabaseURL == "" {
+		return errNoDatabase
+	}
+	pool, err := migrations.Pool(ctx, config.DatabaseURL, config.Schema)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return do(eventlog.NewAudit(pool))
+}

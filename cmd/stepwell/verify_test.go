@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// database is a database that commands of this process use, and its runs in the order of their IDs.
+type database struct {
+	*pgxpool.Pool
+	runs []entities.RunID
+}
+
+// newDatabase makes a database with runs of one step each. It sets the environment.
+func newDatabase(t *testing.T, runs int) *database {
+	t.Helper()
+	dsn := testdb.New(t)
+	t.Setenv("DATABASE_URL", dsn)
+	pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	d := &database{Pool: pool}
+	for range runs {
+		id := entities.RunID("wrun_" + ulid.Make().String())
+		d.runs = append(d.runs, id)
+		d.add(t, eventlog.Request{
+			RunID: id, Type: entities.EventRunCreated, Payload: []byte("input"),
+			Data: entities.EventData{DeploymentID: "shop", WorkflowName: "order"},
+		})
+		d.add(t, eventlog.Request{
+			RunID: id, Type: entities.EventStepCreated, CorrelationID: "step_1", Payload: []byte("step input"),
+			Data: entities.EventData{StepName: "charge"},
+		})
+	}
+	slices.Sort(d.runs)
+	return d
+}
+
+// add appends an event.
+func (d *database) add(t *testing.T, r eventlog.Request) {
+	t.Helper()
+	r.SpecVersion = 3
+	if _, err := eventlog.New(d.Pool, nil, time.Now).Append(t.Context(), entities.DefaultProject, r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *database) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	if _, err := d.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantOutput runs a command and compares what it prints, and its error's first line.
+func wantOutput(t *testing.T, args []string, wantErr, want string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	err := run(t.Context(), args, &stdout, &stderr)
+	got := ""
+	if err != nil {
+		got, _, _ = strings.Cut(err.Error(), "\n")
+	}
+	if got != wantErr {
+		t.Errorf("%v: got error %q, want %q", args, got, wantErr)
+	}
+	if stdout.String() != want {
+		t.Errorf("%v: got output\n%swant\n%s", args, &stdout, want)
+	}
+}
+
+func TestVerifyAndRebuildCommands(t *testing.T) { // sets the environment
+	d := newDatabase(t, 4)
+	wantOutput(t, []string{"verify"}, "", "")
+	d.exec(t, `UPDATE steps SET attempt = 2 WHERE run_id = ANY ($1)`, d.runs[1:])
+	line := func(i int) string {
+		return fmt.Sprintf("%s step step_1: Attempt: log says 0, row says 2\n", d.runs[i])
+	}
+	found := func(n int) string { return fmt.Sprintf("found %d differences; stepwell rebuild restores rows from the log", n) }
+	last := string(d.runs[3])
+	wantOutput(t, []string{"verify"}, found(3), line(1)+line(2)+line(3))
+	wantOutput(t, []string{"verify", "--run", last}, found(1), line(3))
+	wantOutput(t, []string{"verify", "--run", string(d.runs[0])}, "", "")
+	wantOutput(t, []string{"verify", "--after", string(d.runs[1])}, found(2), line(2)+line(3))
+	wantOutput(t, []string{"verify", "--project", "default"}, found(3), line(1)+line(2)+line(3))
+	wantOutput(t, []string{"verify", "--project", "other"}, "", "")
+	wantOutput(t, []string{"verify", "--run", "wrun_1"}, "verify run wrun_1: read run wrun_1: run not found", "")
+
+	wantOutput(t, []string{"rebuild", "--run", last}, "", last+" rebuilt\n")
+	wantOutput(t, []string{"verify"}, found(2), line(1)+line(2))
+	wantOutput(t, []string{"rebuild"}, "", fmt.Sprintf("%s rebuilt\n%s rebuilt\n", d.runs[1], d.runs[2]))
+	wantOutput(t, []string{"verify"}, "", "")
+	wantOutput(t, []string{"rebuild"}, "", "")
+
+	d.exec(t, `UPDATE events SET seq = 3 WHERE run_id = $1 AND seq = 2`, last)
+	hole := last + " event 3: the event before it is missing\n"
+	wantOutput(t, []string{"rebuild"}, "1 differences are left that the log cannot mend", hole)
+}
+
+// TestWalksGoOn where they were interrupted.
+func TestWalksGoOn(t *testing.T) { // sets the environment
+	d := newDatabase(t, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seen := 0
+	var logged bytes.Buffer
+	logger, err := defaults().newLogger(&logged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = walk{}.each(ctx, eventlog.NewAudit(d.Pool), logger, func(entities.RunID) error {
+		if seen++; seen == 3 {
+			cancel()
+		}
+		return ctx.Err()
+	})
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "--after "+string(d.runs[1])) {
+		t.Errorf("got %v, want to be told to go on after %s", err, d.runs[1])
+	}
+	// A run that leaves meanwhile is no error.
+	seen = 0
+	err = walk{}.each(t.Context(), eventlog.NewAudit(d.Pool), logger, func(entities.RunID) error {
+		seen++
+		return fmt.Errorf("verify: %w", entities.ErrRunNotFound)
+	})
+	if err != nil || seen != 3 || !strings.Contains(logged.String(), "msg=done runs=3") {
+		t.Errorf("got %v after %d runs; log: %s", err, seen, &logged)
+	}
+}

@@ -1,0 +1,157 @@
+package entities
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// What verify and rebuild need of the tables: all rows of a run in a bounded way, and writes that trust
+// nothing that is there.
+
+// Span is a stretch of a run's entities in the order of their IDs: those after After, up to and with UpTo.
+type Span struct {
+	After, UpTo string
+}
+
+// LastID is not before any ID in the database's order.
+const LastID = "\U0010ffff"
+
+// RunIDs reads the IDs of at most limit runs after the given one, in their order; of all projects when
+// project is empty.
+func RunIDs(ctx context.Context, q Querier, project Project, after RunID, limit int) ([]RunID, error) {
+	rows, err := q.Query(ctx, `
+		SELECT id FROM runs WHERE id > $1 AND ($2::text = '' OR project = $2) ORDER BY id LIMIT $3`,
+		after, project, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list run IDs: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[RunID])
+	if err != nil {
+		return nil, fmt.Errorf("list run IDs: %w", err)
+	}
+	return ids, nil
+}
+
+// RunOfAny reads a run of whichever project. It fails with [ErrRunNotFound].
+func RunOfAny(ctx context.Context, q Querier, id RunID) (Run, error) {
+	return runOfAny(ctx, q, id, "")
+}
+
+// LockRunOfAny is [RunOfAny] that locks the run as [LockRun] does.
+func LockRunOfAny(ctx context.Context, q Querier, id RunID) (Run, error) {
+	return runOfAny(ctx, q, id, " FOR NO KEY UPDATE")
+}
+
+func runOfAny(ctx context.Context, q Querier, id RunID, lock string) (Run, error) {
+	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE id = $1`+lock, id)
+	run, err := collectOne[Run](rows, err, ErrRunNotFound)
+	if err != nil {
+		return Run{}, fmt.Errorf("read run %s: %w", id, err)
+	}
+	return run, nil
+}
+
+// RewriteRun queues the write of everything about a run that its log knows: all but its ID and its project.
+func RewriteRun(b *pgx.Batch, r *Run) {
+	oneRow(b, "rewrite run", `
+		UPDATE runs SET deployment_id = $2, workflow_name = $3, status = $4, spec_version = $5, attributes = $6,
+			error_code = $7, last_seq = $8, end_seq = $9, created_at = $10, updated_at = $11, started_at = $12,
+			completed_at = $13
+		WHERE id = $1`,
+		r.ID, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
+		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt)
+}
+
+// DeleteSteps queues the deletion of all steps of a run.
+func DeleteSteps(b *pgx.Batch, runID RunID) {
+	b.Queue(`DELETE FROM steps WHERE run_id = $1`, runID)
+}
+
+// RestoreHook queues the insertion of a hook; if another one has its token, taken is called with that one
+// instead. It locks the token as [LockToken] does.
+func RestoreHook(b *pgx.Batch, h *Hook, taken func(Hook)) {
+	var holder *Hook
+	LockToken(b, h.Project, h.Token, &holder)
+	b.Queue(`
+		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		ON CONFLICT ON CONSTRAINT hooks_token_key DO NOTHING`,
+		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.SpecVersion, h.CreatedSeq, h.CreatedAt,
+	).Exec(func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() == 0 && holder != nil {
+			taken(*holder)
+		}
+		return nil
+	})
+}
+
+// EachStep calls do with the run's steps of the span, one at a time.
+func EachStep(ctx context.Context, q Querier, runID RunID, s Span, do func(Step) error) error {
+	return each(ctx, q, do, `SELECT `+stepColumns+` FROM steps`+inSpan, runID, s)
+}
+
+// EachHook calls do with the run's hooks of the span, one at a time.
+func EachHook(ctx context.Context, q Querier, runID RunID, s Span, do func(Hook) error) error {
+	return each(ctx, q, do, `SELECT `+hookColumns+` FROM hooks`+inSpan, runID, s)
+}
+
+// EachWait calls do with the run's waits of the span, one at a time.
+func EachWait(ctx context.Context, q Querier, runID RunID, s Span, do func(Wait) error) error {
+	return each(ctx, q, do, `SELECT `+waitColumns+` FROM waits`+inSpan, runID, s)
+}
+
+const inSpan = ` WHERE run_id = $1 AND id > $2 AND id <= $3 ORDER BY id`
+
+func each[T any](ctx context.Context, q Querier, do func(T) error, sql string, runID RunID, s Span) error {
+	rows, err := q.Query(ctx, sql, runID, s.After, s.UpTo)
+	if err != nil {
+		return fmt.Errorf("read rows of %s: %w", runID, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		item, err := pgx.RowToStructByName[T](rows)
+		if err != nil {
+			return fmt.Errorf("read row of %s: %w", runID, err)
+		}
+		if err := do(item); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read rows of %s: %w", runID, err)
+	}
+	return nil
+}
+
+// StreamFault is a stream whose row does not count what it has.
+type StreamFault struct {
+	Name StreamName
+	// Counted is how many chunks the row says there are, and Stored how many there are.
+	Counted, Stored int64
+	// Dense says that the chunks' indexes are 0 to Stored-1.
+	Dense bool
+}
+
+// StreamFaults finds the streams of a run of the project whose chunks are not those that their row counts.
+func StreamFaults(ctx context.Context, q Querier, project Project, runID RunID) ([]StreamFault, error) {
+	rows, err := q.Query(ctx, `
+		SELECT name, counted, stored, dense FROM (
+			SELECT s.name, s.chunks AS counted, c.stored, c.last = c.stored - 1 AS dense
+			FROM streams s, LATERAL (
+				SELECT count(*) AS stored, coalesce(max(idx), -1) AS last FROM stream_chunks WHERE stream_id = s.id
+			) c
+			WHERE s.project = $1 AND s.run_id = $2
+		) counted
+		WHERE counted <> stored OR NOT dense
+		ORDER BY name`, project, runID)
+	if err != nil {
+		return nil, fmt.Errorf("count chunks of %s: %w", runID, err)
+	}
+	faults, err := pgx.CollectRows(rows, pgx.RowToStructByName[StreamFault])
+	if err != nil {
+		return nil, fmt.Errorf("count chunks of %s: %w", runID, err)
+	}
+	return faults, nil
+}

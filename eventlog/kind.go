@@ -1,0 +1,164 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// kind is one kind of rows that are a fold of the log, as verify and rebuild see it: by the key of each row.
+type kind struct {
+	name string
+	// folded is the rows that there ought to be.
+	folded func(*Snapshot) map[string]any
+	// rows goes through those there are.
+	rows func(ctx context.Context, q entities.Querier, id entities.RunID, s entities.Span, do func(string, any) error) error
+	// insert queues the insertion of a row. It may call the function instead, with what is in the way.
+	insert func(b *pgx.Batch, row any, obstacle func(string))
+}
+
+// within is the rows that there ought to be whose keys are in the span.
+func (k kind) within(s *Snapshot, span entities.Span) map[string]any {
+	rows := k.folded(s)
+	maps.DeleteFunc(rows, func(key string, _ any) bool { return key <= span.After || key > span.UpTo })
+	return rows
+}
+
+// newKind describes a kind whose rows are of type T. Every field of T is compared.
+func newKind[ID ~string, T any](
+	name string,
+	folded func(*Snapshot) map[ID]T,
+	rows func(context.Context, entities.Querier, entities.RunID, entities.Span, func(T) error) error,
+	key func(T) ID,
+	insert func(b *pgx.Batch, row *T, obstacle func(string)),
+) kind {
+	return kind{
+		name: name,
+		folded: func(s *Snapshot) map[string]any {
+			all := map[string]any{}
+			for id, row := range folded(s) {
+				all[string(id)] = row
+			}
+			return all
+		},
+		rows: func(
+			ctx context.Context, q entities.Querier, id entities.RunID, s entities.Span, do func(string, any) error,
+		) error {
+			return rows(ctx, q, id, s, func(row T) error { return do(string(key(row)), row) })
+		},
+		insert: func(b *pgx.Batch, row any, obstacle func(string)) {
+			item, _ := row.(T) // folded made it
+			insert(b, &item, obstacle)
+		},
+	}
+}
+
+// kinds are all rows of a run besides the run itself. Whoever adds one adds it here, its field to
+// [Snapshot], and its deletion to clearRows.
+var kinds = []kind{
+	newKind(entities.KindStep, func(s *Snapshot) map[entities.StepID]entities.Step { return s.Steps },
+		entities.EachStep, func(s entities.Step) entities.StepID { return s.ID }, always(entities.InsertStep)),
+	newKind(entities.KindHook, func(s *Snapshot) map[entities.HookID]entities.Hook { return s.Hooks },
+		entities.EachHook, func(h entities.Hook) entities.HookID { return h.ID }, restoreHook),
+	newKind(entities.KindWait, func(s *Snapshot) map[entities.WaitID]entities.Wait { return s.Waits },
+		entities.EachWait, func(w entities.Wait) entities.WaitID { return w.ID }, always(entities.InsertWait)),
+}
+
+// always is an insertion that nothing can be in the way of.
+func always[T any](insert func(*pgx.Batch, *T)) func(*pgx.Batch, *T, func(string)) {
+	return func(b *pgx.Batch, row *T, _ func(string)) { insert(b, row) }
+}
+
+// restoreHook inserts a hook unless another one has its token, which two cannot have.
+func restoreHook(b *pgx.Batch, h *entities.Hook, obstacle func(string)) {
+	entities.RestoreHook(b, h, func(holder entities.Hook) {
+		obstacle(fmt.Sprintf("it cannot be restored: hook %s of run %s has its token now", holder.ID, holder.RunID))
+	})
+}
+
+// clearRows queues the deletion of all rows of a run besides the run itself.
+func clearRows(b *pgx.Batch, id entities.RunID) {
+	entities.DeleteSteps(b, id)
+	entities.DeleteHooks(b, id)
+	entities.DeleteWaits(b, id)
+}
+
+// Difference is something that is not as the log has it, or wrong with the log itself.
+type Difference struct {
+	RunID entities.RunID
+	// Entity is what it is about: "run", "step step_…", "event 7", "stream logs".
+	Entity string
+	// Field is the field that differs, Log its value by the log, and Row its value in the table.
+	Field, Log, Row string
+	// Fault says what is wrong when that is no field.
+	Fault string
+}
+
+// String is the difference on one line.
+func (d Difference) String() string {
+	if d.Fault != "" {
+		return fmt.Sprintf("%s %s: %s", d.RunID, d.Entity, d.Fault)
+	}
+	return fmt.Sprintf("%s %s: %s: log says %s, row says %s", d.RunID, d.Entity, d.Field, d.Log, d.Row)
+}
+
+// differ tells the fields in which two values of one struct type differ.
+func differ(log, row any, tell func(field, log, row string)) {
+	want, got := reflect.ValueOf(log), reflect.ValueOf(row)
+	for i := range want.NumField() {
+		w, g := want.Field(i).Interface(), got.Field(i).Interface()
+		if !same(w, g) {
+			tell(want.Type().Field(i).Name, show(w), show(g))
+		}
+	}
+}
+
+// same compares as the database does: times by their moment, and an empty map is one however it is made.
+func same(a, b any) bool {
+	switch a := a.(type) {
+	case time.Time:
+		b, ok := b.(time.Time)
+		return ok && a.Equal(b)
+	case *time.Time:
+		b, ok := b.(*time.Time)
+		return ok && (a == nil) == (b == nil) && (a == nil || a.Equal(*b))
+	default:
+		v, w := reflect.ValueOf(a), reflect.ValueOf(b)
+		if v.Kind() == reflect.Map && v.Len() == 0 && w.Len() == 0 {
+			return true
+		}
+		return reflect.DeepEqual(a, b)
+	}
+}
+
+// show is a value on a line of text.
+func show(value any) string {
+	v := reflect.ValueOf(value)
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return "none"
+		}
+		v = v.Elem()
+	}
+	switch value := v.Interface().(type) {
+	case time.Time:
+		return value.UTC().Format(time.RFC3339Nano)
+	default:
+		if v.Kind() == reflect.String {
+			return strconv.Quote(v.String())
+		}
+		text, err := json.Marshal(value)
+		if err != nil {
+			return fmt.Sprintf("%+v", value)
+		}
+		return string(text)
+	}
+}

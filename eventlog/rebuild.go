@@ -1,0 +1,124 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// Rebuilt is what a rebuild did to a run.
+type Rebuilt struct {
+	// Changed says that the rows differed from the log and were written anew.
+	Changed bool
+	// Left is what is still wrong and the log cannot mend; the first hundred of it.
+	Left []Difference
+}
+
+const maxLeft = 100
+
+func (r *Rebuilt) leave(d Difference) {
+	if len(r.Left) < maxLeft {
+		r.Left = append(r.Left, d)
+	}
+}
+
+// errUnsound: the log itself is damaged, so its fold means nothing.
+var errUnsound = errors.New("the log is not sound")
+
+// Rebuild restores the rows of a run from its log, if they differ from it. It is one transaction under the
+// run's lock: an append comes before it and is in the log, or after it and finds the new rows. Its memory
+// does not grow with the log.
+//
+// Not restored are: rows of a run whose log is not sound; a hook whose token another run has taken
+// meanwhile; streams, which are not in the log; and the run's ID and project, which are in no event. It
+// fails with [entities.ErrRunNotFound].
+func (a *Audit) Rebuild(ctx context.Context, id entities.RunID) (Rebuilt, error) {
+	wrong := false
+	err := a.Verify(ctx, id, func(Difference) { wrong = true })
+	if err != nil || !wrong {
+		return Rebuilt{}, err
+	}
+	var result Rebuilt
+	err = InTx(ctx, a.pool, func(tx pgx.Tx) error {
+		result = Rebuilt{} // also that of an earlier try, which was rolled back
+		return rebuild(ctx, tx, id, &result)
+	})
+	if err != nil && !errors.Is(err, errUnsound) {
+		return Rebuilt{}, fmt.Errorf("rebuild run %s: %w", id, err)
+	}
+	return result, nil
+}
+
+// rebuild looks again, now under the lock, and writes if need be.
+func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, result *Rebuilt) error {
+	run, err := entities.LockRunOfAny(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	sound := true
+	c := comparison{tx: tx, row: run, report: func(d Difference) {
+		if d.Fault == "" {
+			result.Changed = true
+		} else {
+			sound = false
+			result.leave(d)
+		}
+	}}
+	if err := c.log(ctx); err != nil {
+		return err
+	}
+	if !sound {
+		result.Changed = false
+		return errUnsound
+	}
+	c.report = result.leave
+	if err := c.streams(ctx); err != nil || !result.Changed {
+		return err
+	}
+	return restore(ctx, tx, run, result.leave)
+}
+
+// restore writes all rows of a run anew, under its lock. It leaves what cannot be.
+func restore(ctx context.Context, tx pgx.Tx, run entities.Run, leave func(Difference)) error {
+	var b pgx.Batch
+	clearRows(&b, run.ID)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("clear rows: %w", err)
+	}
+	f := folding{
+		runID: run.ID, project: run.Project,
+		fault: func(string, string) {}, // seen before, under the same lock
+		whole: func(run *entities.Run) error {
+			var b pgx.Batch
+			entities.RewriteRun(&b, run)
+			return tx.SendBatch(ctx, &b).Close()
+		},
+		piece: func(s *Snapshot, span entities.Span) error {
+			return insertRows(ctx, tx, s, span, leave)
+		},
+	}
+	return f.all(ctx, tx)
+}
+
+// insertRows inserts the rows of a span.
+func insertRows(ctx context.Context, tx pgx.Tx, s *Snapshot, span entities.Span, leave func(Difference)) error {
+	var b pgx.Batch
+	for _, k := range kinds {
+		rows := k.within(s, span)
+		for _, key := range slices.Sorted(maps.Keys(rows)) {
+			k.insert(&b, rows[key], func(obstacle string) {
+				leave(Difference{RunID: s.Run.ID, Entity: k.name + " " + key, Fault: obstacle})
+			})
+		}
+	}
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("restore rows: %w", err)
+	}
+	return nil
+}

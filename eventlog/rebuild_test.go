@@ -1,0 +1,258 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// mustRebuild rebuilds a run that is damaged, and leaves nothing.
+func (f *fixture) mustRebuild(t tb, id entities.RunID) {
+	t.Helper()
+	got, err := f.audit().Rebuild(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Changed || len(got.Left) > 0 {
+		t.Errorf("rebuild did %+v, want changes that leave nothing", got)
+	}
+}
+
+func TestRebuildLeavesSoundRowsAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.full(t)
+	versions := func() (v string) {
+		err := f.pool.QueryRow(t.Context(), `
+			SELECT string_agg(version, ' ' ORDER BY version) FROM (
+				SELECT xmin::text || ctid::text AS version FROM runs UNION ALL SELECT xmin::text || ctid::text FROM steps
+				UNION ALL SELECT xmin::text || ctid::text FROM hooks UNION ALL SELECT xmin::text || ctid::text FROM waits
+			) rows`).Scan(&v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	before := versions()
+	if got, err := f.audit().Rebuild(t.Context(), id); err != nil || got.Changed || len(got.Left) > 0 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if after := versions(); after != before {
+		t.Errorf("rows were written: %s, then %s", before, after)
+	}
+}
+
+// TestRebuildTouchesOneRunOnly although the other is damaged as well.
+func TestRebuildTouchesOneRunOnly(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	one, other := f.full(t), f.full(t)
+	f.exec(t, `UPDATE steps SET attempt = 9`)
+	f.exec(t, `DELETE FROM hooks`)
+	before := f.rows(t, other)
+	f.mustRebuild(t, one)
+	f.wantSound(t, one)
+	if diff := cmp.Diff(before, f.rows(t, other)); diff != "" {
+		t.Errorf("the other run changed:\n%s", diff)
+	}
+}
+
+// TestRebuildCannotTakeATokenBack that another run was given while the hook's row was missing.
+func TestRebuildCannotTakeATokenBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	loser, winner := f.run(t), f.run(t)
+	f.must(t, hookCreated(loser, "h1", "contested"))
+	f.must(t, hookCreated(loser, "h2", "other"))
+	f.exec(t, `DELETE FROM hooks`)
+	f.must(t, hookCreated(winner, "h3", "contested"))
+	got, err := f.audit().Rebuild(t.Context(), loser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%s hook h1: it cannot be restored: hook h3 of run %s has its token now", loser, winner)
+	if !got.Changed || len(got.Left) != 1 || got.Left[0].String() != want {
+		t.Errorf("got %+v, want %s", got, want)
+	}
+	f.wantDifferences(t, loser, `hook h1: row: log says exists, row says none`)
+	f.wantSound(t, winner)
+	// Once the token is free again, so is the way.
+	f.must(t, on(winner, entities.EventHookDisposed, "h3"))
+	f.mustRebuild(t, loser)
+	f.wantSound(t, loser)
+}
+
+// TestRebuildOfTwoHooksWithOneToken restores the first: the log of a run may be sound and say that.
+func TestRebuildOfTwoHooksWithOneToken(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t)
+	f.must(t, hookCreated(id, "h1", "one"))
+	f.must(t, hookCreated(id, "h2", "two"))
+	f.exec(t, `UPDATE events SET data = data || '{"token": "one"}' WHERE correlation_id = 'h2'`)
+	got, err := f.audit().Rebuild(t.Context(), id)
+	if err != nil || len(got.Left) != 1 || got.Left[0].Entity != "hook h2" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if hooks := f.rows(t, id).Hooks; len(hooks) != 1 || hooks["h1"].Token != "one" {
+		t.Errorf("got hooks %v", hooks)
+	}
+}
+
+// TestRebuildThatFailsLeavesNoTrace: its last insertion is refused.
+func TestRebuildThatFailsLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.full(t)
+	f.exec(t, `UPDATE steps SET attempt = 9`)
+	f.exec(t, `ALTER TABLE waits ADD CONSTRAINT no_waits CHECK (id <> 'w2') NOT VALID`)
+	before := f.rows(t, id)
+	if _, err := f.audit().Rebuild(t.Context(), id); err == nil || !strings.Contains(err.Error(), "no_waits") {
+		t.Errorf("got %v, want the refusal of the last row", err)
+	}
+	if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
+		t.Errorf("something changed:\n%s", diff)
+	}
+}
+
+// TestLongLogsAreFoldedInPieces: more events than are fetched, and more entities than are kept, at once.
+func TestLongLogsAreFoldedInPieces(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, onRun(theRun, entities.EventRunStarted))
+	const steps = 2*foldPiece + 500
+	// Every third step is completed, and every tenth correlation ID is a wait's, too.
+	f.exec(t, `
+		INSERT INTO events (run_id, seq, type, correlation_id, spec_version, created_at, data)
+		SELECT $1, 2 + row_number() OVER (ORDER BY part, n), type, 'id_' || n, 3,
+			$3::timestamptz + (part * 100000 + n) * interval '1 ms',
+			CASE type WHEN 'step_created' THEN '{"stepName": "s"}' ELSE '{"resumeAt": "2026-03-01T13:00:00Z"}' END::jsonb
+		FROM generate_series(1, $2) n, (VALUES (1, 'step_created'), (2, 'step_completed'), (3, 'wait_created')) t (part, type)
+		WHERE part = 1 OR (part = 2 AND n % 3 = 0) OR (part = 3 AND n % 10 = 0)`, id, steps, day)
+	f.mustRebuild(t, id)
+	f.wantSound(t, id)
+	rows := f.rows(t, id)
+	if diff := cmp.Diff(fold(f.events(t, id)), rows); diff != "" {
+		t.Errorf("rows are not the fold of the log (-fold +rows):\n%s", diff)
+	}
+	if len(rows.Steps) != steps || len(rows.Waits) != steps/10 {
+		t.Errorf("got %d steps and %d waits", len(rows.Steps), len(rows.Waits))
+	}
+	// Damage in the first piece, at a boundary, in the last, and beyond all.
+	ids := make([]string, 0, steps)
+	for step := range rows.Steps {
+		ids = append(ids, string(step))
+	}
+	slices.Sort(ids)
+	damaged := []string{ids[0], ids[foldPiece-1], ids[foldPiece], ids[steps-1]}
+	f.exec(t, `UPDATE steps SET attempt = 5 WHERE id = ANY ($1)`, damaged)
+	f.exec(t, `INSERT INTO waits SELECT run_id, 'zzz', status, spec_version, resume_at, created_at, updated_at
+		FROM waits WHERE id = 'id_10'`)
+	want := []string{}
+	for _, step := range damaged {
+		want = append(want, "step "+step+": Attempt: log says 0, row says 5")
+	}
+	f.wantDifferences(t, id, append(want, "wait zzz: row: log says none, row says exists")...)
+	f.mustRebuild(t, id)
+	f.wantSound(t, id)
+	f.must(t, onRun(id, entities.EventRunCompleted))
+	f.wantSound(t, id)
+}
+
+// TestI2VerifyAndRebuildBesideAppends: while racers append, others verify, damage and rebuild the same run.
+// No append is lost or refused, and in the end all is sound.
+func TestI2VerifyAndRebuildBesideAppends(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	damaged, sound := f.run(t), f.run(t)
+	const each = 20
+	var writers, auditors sync.WaitGroup
+	var done atomic.Bool
+	for _, id := range []entities.RunID{damaged, sound} {
+		for i := range racers / 2 {
+			writers.Go(func() {
+				for n := range each {
+					if _, err := f.Append(t.Context(), home, on(id, entities.EventStepCreated, fmt.Sprintf("s%d_%d", i, n))); err != nil {
+						t.Errorf("append: %v", err)
+					}
+				}
+			})
+		}
+	}
+	looks, rebuilds := atomic.Int64{}, atomic.Int64{}
+	for range 2 {
+		auditors.Go(func() {
+			for ok := true; ok; ok = !done.Load() {
+				f.wantSound(t, sound)
+				looks.Add(1)
+			}
+		})
+		auditors.Go(func() {
+			for ok := true; ok; ok = !done.Load() {
+				// Damage that appends neither mend nor trip over.
+				f.exec(t, `DELETE FROM steps WHERE run_id = $1 AND created_seq % 2 = 0`, damaged)
+				got, err := f.audit().Rebuild(t.Context(), damaged)
+				if err != nil || len(got.Left) > 0 {
+					t.Errorf("rebuild: %+v, %v", got, err)
+				}
+				rebuilds.Add(1)
+			}
+		})
+	}
+	writers.Wait()
+	done.Store(true)
+	auditors.Wait()
+	if looks.Load() < 2 || rebuilds.Load() < 2 {
+		t.Errorf("%d looks and %d rebuilds", looks.Load(), rebuilds.Load())
+	}
+	if _, err := f.audit().Rebuild(t.Context(), damaged); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []entities.RunID{damaged, sound} {
+		f.wantSound(t, id)
+		events := f.events(t, id)
+		wantDense(t, events)
+		if n := count(events, entities.EventStepCreated); n != racers/2*each || len(f.rows(t, id).Steps) != n {
+			t.Errorf("got %d events and %d rows of %d steps", n, len(f.rows(t, id).Steps), racers/2*each)
+		}
+	}
+}
+
+// TestRebuildWaitsForTheRunsLock, and an append that waits for it in turn finds the new rows.
+func TestRebuildWaitsForTheRunsLock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, on(theRun, entities.EventStepCreated, "s1"))
+	f.exec(t, `DELETE FROM steps`)
+	f.refused(t, on(id, entities.EventStepStarted, "s1"), entities.ErrStepNotFound)
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := entities.LockRunOfAny(t.Context(), tx, id); err != nil {
+		t.Fatal(err)
+	}
+	rebuilt := make(chan error, 1)
+	go func() {
+		got, err := f.audit().Rebuild(t.Context(), id)
+		rebuilt <- errors.Join(err, map[bool]error{false: errors.New("nothing changed")}[got.Changed])
+	}()
+	f.waitForLock(t, rebuilt)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-rebuilt; err != nil {
+		t.Fatal(err)
+	}
+	f.must(t, on(id, entities.EventStepStarted, "s1"))
+	f.wantSound(t, id)
+}

@@ -1,0 +1,118 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// Audit compares rows with the log they must be the fold of (I2), and restores them from it. It may be
+// used beside live traffic.
+type Audit struct {
+	pool *pgxpool.Pool
+}
+
+// NewAudit makes an audit of the database behind pool.
+func NewAudit(pool *pgxpool.Pool) *Audit { return &Audit{pool: pool} }
+
+// Runs reads the IDs of at most limit runs after the given one, in the order of IDs; of all projects when
+// project is empty.
+func (a *Audit) Runs(
+	ctx context.Context, project entities.Project, after entities.RunID, limit int,
+) ([]entities.RunID, error) {
+	return entities.RunIDs(ctx, a.pool, project, after, limit)
+}
+
+// Verify folds the log of a run and reports everything in which it is not sound, its rows are not its
+// fold, or the run's streams do not have the chunks they count. It sees one moment of the run and keeps
+// nobody from appending. Its memory does not grow with the log. It fails with [entities.ErrRunNotFound].
+func (a *Audit) Verify(ctx context.Context, id entities.RunID, report func(Difference)) error {
+	err := InSnapshot(ctx, a.pool, func(tx pgx.Tx) error {
+		run, err := entities.RunOfAny(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		c := comparison{tx: tx, row: run, report: report}
+		if err := c.log(ctx); err != nil {
+			return err
+		}
+		return c.streams(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("verify run %s: %w", id, err)
+	}
+	return nil
+}
+
+// comparison is of one run in one transaction.
+type comparison struct {
+	tx     pgx.Tx
+	row    entities.Run
+	report func(Difference)
+}
+
+// log compares all rows with the fold of the log.
+func (c *comparison) log(ctx context.Context) error {
+	f := folding{
+		runID: c.row.ID, project: c.row.Project,
+		fault: func(entity, what string) { c.report(Difference{RunID: c.row.ID, Entity: entity, Fault: what}) },
+		whole: func(run *entities.Run) error {
+			differ(*run, c.row, func(field, log, row string) { c.differs(entities.KindRun, field, log, row) })
+			return nil
+		},
+		piece: func(s *Snapshot, span entities.Span) error {
+			for _, k := range kinds {
+				if err := c.rows(ctx, k, k.within(s, span), span); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	return f.all(ctx, c.tx)
+}
+
+// rows compares the rows of one kind in a span with those that the log says are there.
+func (c *comparison) rows(ctx context.Context, k kind, folded map[string]any, span entities.Span) error {
+	err := k.rows(ctx, c.tx, c.row.ID, span, func(key string, row any) error {
+		entity := k.name + " " + key
+		log, ok := folded[key]
+		if !ok {
+			c.differs(entity, "row", "none", "exists")
+			return nil
+		}
+		delete(folded, key)
+		differ(log, row, func(field, log, row string) { c.differs(entity, field, log, row) })
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(folded)) {
+		c.differs(k.name+" "+key, "row", "exists", "none")
+	}
+	return nil
+}
+
+func (c *comparison) differs(entity, field, log, row string) {
+	c.report(Difference{RunID: c.row.ID, Entity: entity, Field: field, Log: log, Row: row})
+}
+
+// streams compares the counters of the run's streams with their chunks.
+func (c *comparison) streams(ctx context.Context) error {
+	faults, err := entities.StreamFaults(ctx, c.tx, c.row.Project, c.row.ID)
+	for _, s := range faults {
+		what := fmt.Sprintf("it counts %d chunks and has %d", s.Counted, s.Stored)
+		if !s.Dense {
+			what += ", which are not numbered from 0 without a gap"
+		}
+		c.report(Difference{RunID: c.row.ID, Entity: "stream " + string(s.Name), Fault: what})
+	}
+	return err
+}

@@ -1,0 +1,406 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// audit is an audit of the fixture's database.
+func (f *fixture) audit() *Audit { return NewAudit(f.pool) }
+
+// differences is what verify reports about a run, without the run's ID.
+func (f *fixture) differences(t tb, id entities.RunID) []string {
+	t.Helper()
+	found := []string{}
+	err := f.audit().Verify(t.Context(), id, func(d Difference) {
+		found = append(found, strings.TrimPrefix(d.String(), string(id)+" "))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// wantSound fails the test unless verify finds nothing wrong with the run.
+func (f *fixture) wantSound(t tb, id entities.RunID) {
+	t.Helper()
+	if found := f.differences(t, id); len(found) > 0 {
+		t.Errorf("verify found:\n%s", strings.Join(found, "\n"))
+	}
+}
+
+// wantDifferences fails the test unless verify reports exactly these.
+func (f *fixture) wantDifferences(t tb, id entities.RunID, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, f.differences(t, id)); diff != "" {
+		t.Errorf("differences differ (-want +got):\n%s", diff)
+	}
+}
+
+func (f *fixture) exec(t tb, sql string, args ...any) {
+	t.Helper()
+	if _, err := f.pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// unguarded is a fixture whose database lets anything be written.
+func unguarded(t *testing.T) *fixture {
+	t.Helper()
+	f := newFixture(t)
+	rows, err := f.pool.Query(t.Context(), `
+		SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint
+		WHERE contype = 'c' AND connamespace = 'stepwell'::regnamespace
+			AND conrelid::regclass::text IN ('runs', 'steps', 'hooks', 'waits', 'events', 'streams')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(statements) == 0 {
+		t.Fatalf("got constraints %v, error %v", statements, err)
+	}
+	for _, sql := range statements {
+		f.exec(t, sql)
+	}
+	return f
+}
+
+// full is a live run that has one of everything.
+func (f *fixture) full(t tb) entities.RunID {
+	t.Helper()
+	retry := on(theRun, entities.EventStepRetrying, "s3")
+	retry.Data.RetryAfter = ptr(day.Add(-1))
+	return f.run(t, onRun(theRun, entities.EventRunStarted), on(theRun, entities.EventAttrSet, "a1"),
+		on(theRun, entities.EventStepCreated, "s1"), on(theRun, entities.EventStepCreated, "s2"),
+		on(theRun, entities.EventStepCreated, "s3"), on(theRun, entities.EventStepStarted, "s1"),
+		on(theRun, entities.EventStepStarted, "s2"), on(theRun, entities.EventStepCompleted, "s1"), retry,
+		on(theRun, entities.EventHookCreated, "h1"), on(theRun, entities.EventHookReceived, "h1"),
+		on(theRun, entities.EventWaitCreated, "w1"), on(theRun, entities.EventWaitCreated, "w2"),
+		on(theRun, entities.EventWaitCompleted, "w2"))
+}
+
+// ended is a run that had one of everything, and whose running step reported after the end.
+func (f *fixture) ended(t tb) entities.RunID {
+	t.Helper()
+	id := f.full(t)
+	failed := onRun(id, entities.EventRunFailed)
+	failed.Data.ErrorCode = "USER_ERROR"
+	f.must(t, failed)
+	f.must(t, on(id, entities.EventStepCompleted, "s2"))
+	return id
+}
+
+// TestI2RowsThatAppendWroteAreVerified and rebuilt, from whatever was left of them.
+func TestI2RowsThatAppendWroteAreVerified(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		one, other := newModel(rt), newModel(rt)
+		now := day
+		log := New(f.pool, noQueue{}, f.clock.now)
+		for range rapid.IntRange(1, 30).Draw(rt, "requests") {
+			one.compare(rt, log, other, drawRequest(rt, one, other), now)
+		}
+		if one.snapshot.Run == nil {
+			return
+		}
+		f.wantSound(rt, one.id)
+		table := rapid.SampledFrom([]string{"steps", "hooks", "waits"}).Draw(rt, "table")
+		f.exec(rt, `DELETE FROM `+table+` WHERE run_id = $1`, one.id)
+		f.exec(rt, `UPDATE runs SET last_seq = last_seq + 7, workflow_name = 'damaged' WHERE id = $1`, one.id)
+		f.mustRebuild(rt, one.id)
+		if diff := cmp.Diff(one.snapshot, f.rows(rt, one.id)); diff != "" {
+			rt.Fatalf("rows differ after the rebuild (-model +rows):\n%s", diff)
+		}
+		f.wantSound(rt, one.id)
+	})
+}
+
+// TestVerifySeesDamageToEveryColumn there is, and rebuild repairs it.
+func TestVerifySeesDamageToEveryColumn(t *testing.T) {
+	t.Parallel()
+	f := unguarded(t)
+	for _, table := range []string{"runs", "steps", "hooks", "waits"} {
+		for _, c := range f.columns(t, table) {
+			for what, id := range map[string]entities.RunID{"live": f.full(t), "ended": f.ended(t)} {
+				if what == "ended" && (table == "hooks" || table == "waits") {
+					continue // it has none
+				}
+				t.Run(table+" "+c.name+" "+what, func(t *testing.T) {
+					f.damage(t, table, c, id)
+				})
+			}
+		}
+	}
+}
+
+type column struct{ name, kind string }
+
+// columns are those of a table that the log determines.
+func (f *fixture) columns(t *testing.T, table string) []column {
+	t.Helper()
+	rows, err := f.pool.Query(t.Context(), `
+		SELECT attname, atttypid::regtype::text FROM pg_attribute
+		WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'run_id'
+			AND NOT ($1::text = 'runs' AND attname IN ('id', 'project'))`, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c column, err error) {
+		return c, row.Scan(&c.name, &c.kind)
+	})
+	if err != nil || len(columns) < 5 {
+		t.Fatalf("got columns %v, error %v", columns, err)
+	}
+	return columns
+}
+
+// damage changes one column of one row, and wants just that reported and mended.
+func (f *fixture) damage(t *testing.T, table string, c column, id entities.RunID) {
+	t.Helper()
+	other, ok := map[string]string{
+		"text": `%[2]s || '!'`, "integer": `%[2]s + 1000`, "bigint": `%[2]s + 1000`, "boolean": `NOT %[2]s`,
+		"jsonb": `%[2]s || '{"damage": "done"}'`, "timestamp with time zone": `coalesce(%[2]s + interval '1 ms', 'epoch')`,
+	}[c.kind]
+	if !ok {
+		t.Fatalf("the test knows no damage to a %s", c.kind)
+	}
+	before := f.rows(t, id)
+	key := "run_id"
+	if table == "runs" {
+		key = "id"
+	}
+	sql := fmt.Sprintf(`UPDATE %[1]s SET %[2]s = `+other+` WHERE ctid = (
+		SELECT ctid FROM %[1]s WHERE %[3]s = $1 ORDER BY id LIMIT 1)`, table, c.name, key)
+	f.exec(t, sql, id)
+	found := f.differences(t, id)
+	want := strings.ReplaceAll(c.name, "_", "")
+	switch {
+	case c.name == "id": // one is missing and one too many
+		if len(found) != 2 || !strings.Contains(found[0], "log says none, row says exists") ||
+			!strings.Contains(found[1], "log says exists, row says none") {
+			t.Errorf("got %q", found)
+		}
+	case len(found) != 1 || !strings.Contains(strings.ToLower(found[0]), " "+want+": log says "):
+		t.Errorf("got %q, want one difference in %s", found, want)
+	}
+	f.mustRebuild(t, id)
+	if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
+		t.Errorf("rows differ after the rebuild (-before +after):\n%s", diff)
+	}
+	f.wantSound(t, id)
+}
+
+// TestDifferencesAreOneClearLineEach shows what an operator reads.
+func TestDifferencesAreOneClearLineEach(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, sql string
+		ended     bool
+		want      []string
+	}{
+		{"status", `UPDATE steps SET status = 'failed' WHERE run_id = $1 AND id = 's1'`, false,
+			[]string{`step s1: Status: log says "completed", row says "failed"`}},
+		{"time", `UPDATE runs SET started_at = NULL WHERE id = $1`, false,
+			[]string{`run: StartedAt: log says 2026-03-01T12:00:00Z, row says none`}},
+		{"map", `UPDATE runs SET attributes = '{}' WHERE id = $1`, false,
+			[]string{`run: Attributes: log says {"k":"v"}, row says {}`}},
+		{"hook in another project", `UPDATE hooks SET project = 'stranger' WHERE run_id = $1`, false,
+			[]string{`hook h1: Project: log says "home", row says "stranger"`}},
+		{"no step", `DELETE FROM steps WHERE run_id = $1 AND id = 's2'`, false,
+			[]string{`step s2: row: log says exists, row says none`}},
+		{"no hook", `DELETE FROM hooks WHERE run_id = $1`, false,
+			[]string{`hook h1: row: log says exists, row says none`}},
+		{"no waits", `DELETE FROM waits WHERE run_id = $1`, false,
+			[]string{`wait w1: row: log says exists, row says none`, `wait w2: row: log says exists, row says none`}},
+		{"a step from nowhere",
+			`INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+			VALUES ($1, 's0', 'ghost', 'pending', 0, 3, 99, now(), now())`, false,
+			[]string{`step s0: row: log says none, row says exists`}},
+		{"a wait of an ended run", `INSERT INTO waits (run_id, id, status, spec_version, created_at, updated_at)
+			VALUES ($1, 'w1', 'waiting', 3, now(), now())`, true,
+			[]string{`wait w1: row: log says none, row says exists`}},
+		{"a hook of an ended run",
+			`INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
+			VALUES ($1, 'h1', 'home', 't', false, 3, 3, now())`, true,
+			[]string{`hook h1: row: log says none, row says exists`}},
+		{"a run revived", `UPDATE runs SET status = 'running', completed_at = NULL, end_seq = 0 WHERE id = $1`, true,
+			[]string{`run: Status: log says "failed", row says "running"`, `run: EndSeq: log says 16, row says 0`,
+				`run: CompletedAt: log says 2026-03-01T12:00:00Z, row says none`}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := unguarded(t)
+			id := f.full(t)
+			if tt.ended {
+				id = f.ended(t)
+			}
+			before := f.rows(t, id)
+			f.exec(t, tt.sql, id)
+			f.wantDifferences(t, id, tt.want...)
+			f.mustRebuild(t, id)
+			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
+				t.Errorf("rows differ after the rebuild (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestVerifyJudgesTheLogItself, and rebuild touches nothing that hangs on a damaged one.
+func TestVerifyJudgesTheLogItself(t *testing.T) {
+	t.Parallel()
+	event := func(seq int, event, id, data string) string {
+		return fmt.Sprintf(`INSERT INTO events (run_id, seq, type, correlation_id, spec_version, created_at, data)
+			VALUES ($1, %d, '%s', '%s', 3, (SELECT updated_at FROM runs WHERE id = $1), '%s')`, seq, event, id, data)
+	}
+	for _, tt := range []struct {
+		name  string
+		sql   string
+		ended bool
+		want  string // among what is found
+	}{
+		{"hole", `DELETE FROM events WHERE run_id = $1 AND seq = 3`, false, `event 4: the event before it is missing`},
+		{"end cut off", `DELETE FROM events WHERE run_id = $1 AND seq > 14`, false, `run: LastSeq: log says 14, row says 15`},
+		{"beginning cut off", `DELETE FROM events WHERE run_id = $1 AND seq = 1`, false, `log: the log creates no run`},
+		{"all gone", `DELETE FROM events WHERE run_id = $1`, false, `log: the log creates no run`},
+		{"back in time", `UPDATE events SET created_at = created_at - interval '1 s' WHERE run_id = $1 AND seq = 5`, false,
+			`event 5: it is from before the event before it`},
+		{"a second creation", event(16, "run_created", "", "{}"), false, `event 16: run_created is not legal: `},
+		{"a second start", event(16, "run_started", "", "{}"), false, `event 16: run_started is not legal: already so`},
+		{"a second end", event(18, "run_completed", "", "{}"), true, `event 18: run_completed is not legal: `},
+		{"an attribute after the end", event(18, "attr_set", "", `{"changes": [{"key": "a", "value": "b"}]}`), true,
+			`event 18: attr_set is not legal: `},
+		{"an attribute out of bounds", event(16, "attr_set", "", `{"changes": [{"key": "", "value": "b"}]}`), false,
+			`event 16: attr_set is not legal: `},
+		{"a second result", event(16, "step_failed", "s1", "{}"), false,
+			`event 16: step_failed is not legal: step_failed on step s1: it is already completed`},
+		{"a result of nothing", event(16, "step_completed", "s9", "{}"), false,
+			`event 16: step_completed is not legal: step s9 not found`},
+		{"a step after the end", event(18, "step_created", "s9", "{}"), true, `event 18: step_created is not legal: `},
+		{"a hook created twice", `UPDATE events SET type = 'hook_conflict' WHERE run_id = $1 AND seq = 11`, false,
+			`event 12: hook_received is not legal: hook h1 not found`},
+		{"received after the end (I7)", event(18, "hook_received", "h1", "{}"), true,
+			`event 18: hook_received is not legal: hook h1 not found`},
+		{"a wait over twice", event(16, "wait_completed", "w2", "{}"), false, `event 16: wait_completed is not legal: `},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := unguarded(t)
+			id := f.full(t)
+			if tt.ended {
+				id = f.ended(t)
+			}
+			f.exec(t, tt.sql, id)
+			before := f.rows(t, id)
+			found := f.differences(t, id)
+			if !strings.Contains("\n"+strings.Join(found, "\n"), "\n"+tt.want) {
+				t.Errorf("got\n%s\nwant %s", strings.Join(found, "\n"), tt.want)
+			}
+			got, err := f.audit().Rebuild(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.name == "end cut off" { // a log that ends early is sound
+				if !got.Changed || len(got.Left) > 0 {
+					t.Errorf("got %+v, want rows of the log there is", got)
+				}
+				return
+			}
+			if got.Changed || len(got.Left) == 0 {
+				t.Errorf("got %+v, want nothing changed, and why", got)
+			}
+			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
+				t.Errorf("rebuild changed rows (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestVerifyCountsChunks(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, sql, want string }{
+		{"counter", `UPDATE streams SET chunks = 5`, `stream logs: it counts 5 chunks and has 3`},
+		{"chunk gone", `DELETE FROM stream_chunks WHERE idx = 2`, `stream logs: it counts 3 chunks and has 2`},
+		{"hole", `DELETE FROM stream_chunks WHERE idx = 1`,
+			`stream logs: it counts 3 chunks and has 2, which are not numbered from 0 without a gap`},
+		{"no chunks", `DELETE FROM stream_chunks`, `stream logs: it counts 3 chunks and has 0`},
+		{"numbers", `UPDATE stream_chunks SET idx = 9 WHERE idx = 2`,
+			`stream logs: it counts 3 chunks and has 3, which are not numbered from 0 without a gap`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			id := f.run(t)
+			streams := NewStreams(f.pool, NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
+			if err := streams.Write(t.Context(), home, id, "logs", [][]byte{{1}, {2}, {3}}); err != nil {
+				t.Fatal(err)
+			}
+			f.wantSound(t, id)
+			f.exec(t, tt.sql)
+			f.wantDifferences(t, id, tt.want)
+			got, err := f.audit().Rebuild(t.Context(), id)
+			if err != nil || got.Changed || len(got.Left) != 1 {
+				t.Errorf("got %+v, %v: want it told, for streams are not in the log", got, err)
+			}
+		})
+	}
+}
+
+func TestVerifyAndRebuildOfARunThatIsNot(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	err := f.audit().Verify(t.Context(), theRun, func(d Difference) { t.Errorf("reported %s", d) })
+	if !errors.Is(err, entities.ErrRunNotFound) {
+		t.Errorf("verify: got %v", err)
+	}
+	if _, err := f.audit().Rebuild(t.Context(), theRun); !errors.Is(err, entities.ErrRunNotFound) {
+		t.Errorf("rebuild: got %v", err)
+	}
+}
+
+func TestRunsAreWalkedInOrderFromAnywhere(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 5 {
+		f.run(t)
+	}
+	if _, err := f.Append(t.Context(), stranger, runCreated(newRunID())); err != nil {
+		t.Fatal(err)
+	}
+	walk := func(project entities.Project, after entities.RunID) (ids []entities.RunID) {
+		for {
+			page, err := f.audit().Runs(t.Context(), project, after, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page) == 0 {
+				return ids
+			}
+			ids = append(ids, page...)
+			after = page[len(page)-1]
+		}
+	}
+	all, ours := walk("", ""), walk(home, "")
+	for _, tt := range []struct {
+		name string
+		runs []entities.RunID
+		want int
+	}{{"all", all, 6}, {"ours", ours, 5}, {"the stranger's", walk(stranger, ""), 1}, {"nobody's", walk("nobody", ""), 0}} {
+		if len(tt.runs) != tt.want || !slices.IsSorted(tt.runs) || len(slices.Compact(tt.runs)) != tt.want {
+			t.Errorf("%s: got %v, want %d in their order", tt.name, tt.runs, tt.want)
+		}
+	}
+	if diff := cmp.Diff(ours[3:], walk(home, ours[2])); diff != "" {
+		t.Errorf("from the middle (-want +got):\n%s", diff)
+	}
+}
