@@ -10,5 +10,6 @@
 // Rows are never computed beside the log: [Snapshot.Apply] folds the decided events into what was read
 // under the lock, and the difference is what is written, so that rows equal the fold of the log (I2).
 //
-// Lock order: the run's row, then the name of a hook token (an advisory lock). Nothing holds two runs.
+// Lock order: the run's row, then the names of hook tokens (advisory locks), then streams. Nothing waits for
+// a run while it holds another.
 package eventlog

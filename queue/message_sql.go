@@ -193,14 +193,21 @@ func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
 	return d, wrap("look for due messages", err)
 }
 
-// forgetKeys deletes idempotency keys whose retention is over; a little later, so that a transaction that
+// keysBatch is how many idempotency keys one statement deletes.
+const keysBatch = 10_000
+
+// forgetKeys deletes all idempotency keys whose retention is over; a little later, so that a transaction that
 // found a key alive finds it again.
 func forgetKeys(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, `
-		DELETE FROM message_keys WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM message_keys WHERE expires_at <= now() - interval '1 minute'
-			LIMIT 10000 FOR UPDATE SKIP LOCKED))`)
-	return wrap("forget idempotency keys", err)
+	for {
+		tag, err := pool.Exec(ctx, `
+			DELETE FROM message_keys WHERE ctid = ANY (ARRAY(
+				SELECT ctid FROM message_keys WHERE expires_at <= now() - interval '1 minute'
+				LIMIT $1 FOR UPDATE SKIP LOCKED))`, keysBatch)
+		if err != nil || tag.RowsAffected() < keysBatch {
+			return wrap("forget idempotency keys", err)
+		}
+	}
 }
 
 func wrap(what string, err error) error {

@@ -35,8 +35,10 @@ type WorkerOptions struct {
 	// give up by themselves after 48 (protocol §5.4); more gives them the chance.
 	MaxDeliveries int
 	// Grace is how long deliveries under way may go on when the worker stops.
-	Grace  time.Duration
-	Logger *slog.Logger
+	Grace time.Duration
+	// Retention, if there is one, is looked after every minute.
+	Retention *eventlog.Retention
+	Logger    *slog.Logger
 }
 
 // Worker delivers messages.
@@ -91,6 +93,9 @@ func (w *Worker) Start(ctx context.Context) error {
 	ctx, w.stop = context.WithCancel(ctx)
 	w.loops.Go(func() { w.timer(ctx) })
 	w.loops.Go(func() { w.forget(ctx) })
+	if w.options.Retention != nil {
+		w.loops.Go(func() { w.retain(ctx) })
+	}
 	return nil
 }
 

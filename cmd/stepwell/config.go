@@ -24,8 +24,10 @@ type config struct {
 	MaxDeliveries int           `env:"STEPWELL_MAX_DELIVERIES" envDefault:"64"`
 	Grace         time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
 	DataDir       string        `env:"STEPWELL_DATA_DIR"`
-	LogFormat     string        `env:"STEPWELL_LOG" envDefault:"text"`
-	LogLevel      slog.Level    `env:"STEPWELL_LOG_LEVEL" envDefault:"info"`
+	// Retention is how long runs are kept after their end; 0 is for ever.
+	Retention time.Duration `env:"STEPWELL_RETENTION"`
+	LogFormat string        `env:"STEPWELL_LOG" envDefault:"text"`
+	LogLevel  slog.Level    `env:"STEPWELL_LOG_LEVEL" envDefault:"info"`
 }
 
 func readConfig(environ []string) (config, error) {
@@ -41,6 +43,10 @@ func readConfig(environ []string) (config, error) {
 	}
 	if c.Grace < 0 {
 		return config{}, fmt.Errorf("STEPWELL_SHUTDOWN_GRACE is %s; want 0s or more", c.Grace)
+	}
+	if c.Retention < 0 {
+		return config{}, fmt.Errorf("STEPWELL_RETENTION is %s; want a time such as 720h, or nothing to keep runs for ever",
+			c.Retention)
 	}
 	return c, nil
 }

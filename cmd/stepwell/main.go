@@ -25,6 +25,7 @@ type cli struct {
 	Deployments deploymentsCmd `cmd:"" help:"Say where the functions of apps are."`
 	Verify      verifyCmd      `cmd:"" help:"Compare rows with the log they must be the fold of."`
 	Rebuild     rebuildCmd     `cmd:"" help:"Restore rows that differ from the log."`
+	Retention   retentionCmd   `cmd:"" help:"Say how long ended runs are kept."`
 }
 
 func main() {

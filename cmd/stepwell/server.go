@@ -85,6 +85,7 @@ func (s *server) start(ctx context.Context) (err error) {
 	worker, err := queue.NewWorker(q, s.config.Schema, queue.WorkerOptions{
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		Grace: s.config.Grace, Logger: s.logger,
+		Retention: eventlog.NewRetention(s.pool, eventlog.RetentionOptions{Keep: s.config.Retention, Drop: queue.DropRuns}),
 	})
 	if err != nil {
 		return err

@@ -8,9 +8,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/migrations"
 )
 
 // runsPage is how many run IDs a walk over all runs reads at once, and progressEvery how often it says
@@ -117,15 +118,6 @@ func printRebuilt(stdout io.Writer, id entities.RunID, done eventlog.Rebuilt) er
 	return nil
 }
 
-// withAudit opens the database for a command that looks at it directly.
 func withAudit(ctx context.Context, config config, do func(*eventlog.Audit) error) error {
-	if config.DatabaseURL == "" {
-		return errNoDatabase
-	}
-	pool, err := migrations.Pool(ctx, config.DatabaseURL, config.Schema)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	return do(eventlog.NewAudit(pool))
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(eventlog.NewAudit(pool)) })
 }

@@ -92,7 +92,9 @@ func TestVerifyAndRebuildCommands(t *testing.T) { // sets the environment
 	line := func(i int) string {
 		return fmt.Sprintf("%s step step_1: Attempt: log says 0, row says 2\n", d.runs[i])
 	}
-	found := func(n int) string { return fmt.Sprintf("found %d differences; stepwell rebuild restores rows from the log", n) }
+	found := func(n int) string {
+		return fmt.Sprintf("found %d differences; stepwell rebuild restores rows from the log", n)
+	}
 	last := string(d.runs[3])
 	wantOutput(t, []string{"verify"}, found(3), line(1)+line(2)+line(3))
 	wantOutput(t, []string{"verify", "--run", last}, found(1), line(3))
@@ -141,5 +143,36 @@ func TestWalksGoOn(t *testing.T) { // sets the environment
 	})
 	if err != nil || seen != 3 || !strings.Contains(logged.String(), "msg=done runs=3") {
 		t.Errorf("got %v after %d runs; log: %s", err, seen, &logged)
+	}
+}
+
+func TestRetentionCommands(t *testing.T) { // sets the environment
+	newDatabase(t, 0)
+	header := "PROJECT  KEEP\n"
+	wantOutput(t, []string{"retention", "list"}, "", header)
+	wantOutput(t, []string{"retention", "set", "default", "720h"}, "", "ended runs of default are kept: 720h0m0s\n")
+	wantOutput(t, []string{"retention", "set", "audit", "forever"}, "", "ended runs of audit are kept: forever\n")
+	wantOutput(t, []string{"retention", "list"}, "", header+"audit    forever\ndefault  720h0m0s\n")
+	wantOutput(t, []string{"retention", "set", "default", "a month"}, `"a month" is neither an age such as 720h nor forever`, "")
+	wantOutput(t, []string{"retention", "set", "default", "0s"}, "runs cannot be kept for 0s", "")
+	wantOutput(t, []string{"retention", "remove", "default"}, "", "")
+	wantOutput(t, []string{"retention", "list"}, "", header+"audit    forever\n")
+}
+
+// TestServersLetRunsLeave of themselves.
+func TestServersLetRunsLeave(t *testing.T) { // sets the environment
+	d := newDatabase(t, 1)
+	d.add(t, eventlog.Request{RunID: d.runs[0], Type: entities.EventRunCompleted})
+	s := newServer(t, d.Config().ConnString(), roleWorker)
+	s.config.Retention = time.Nanosecond
+	mustStart(t, s)
+	deadline := time.Now().Add(30 * time.Second)
+	for n := 1; n > 0; {
+		if err := d.QueryRow(t.Context(), `SELECT count(*) FROM runs`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the run is still there")
+		}
 	}
 }

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations"
+)
+
+// retentionCmd writes to the database of DATABASE_URL.
+type retentionCmd struct {
+	Set    setRetentionCmd    `cmd:"" help:"Say how long the runs of a project are kept after their end."`
+	List   listRetentionCmd   `cmd:"" help:"List what projects have of their own."`
+	Remove removeRetentionCmd `cmd:"" help:"Let STEPWELL_RETENTION hold for a project again."`
+}
+
+const forever = "forever"
+
+type setRetentionCmd struct {
+	Project entities.Project `arg:"" help:"The project, such as default."`
+	Keep    string           `arg:"" help:"An age such as 720h, or forever."`
+}
+
+// Run writes the age.
+func (c setRetentionCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
+	age := entities.Retention{Project: c.Project}
+	if c.Keep != forever {
+		keep, err := time.ParseDuration(c.Keep)
+		if err != nil {
+			return fmt.Errorf("%q is neither an age such as 720h nor forever", c.Keep)
+		}
+		age.Keep = &keep
+	}
+	return withRetention(ctx, config, func(r *eventlog.Retention) error {
+		if err := r.Put(ctx, age); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(stdout, "ended runs of %s are kept: %s\n", c.Project, showKeep(age.Keep))
+		return err
+	})
+}
+
+type listRetentionCmd struct{}
+
+// Run prints the ages.
+func (listRetentionCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
+	return withRetention(ctx, config, func(r *eventlog.Retention) error {
+		ages, err := r.Retentions(ctx)
+		if err != nil {
+			return err
+		}
+		w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+		_, _ = fmt.Fprintln(w, "PROJECT\tKEEP")
+		for _, age := range ages {
+			_, _ = fmt.Fprintf(w, "%s\t%s\n", age.Project, showKeep(age.Keep))
+		}
+		return w.Flush()
+	})
+}
+
+func showKeep(keep *time.Duration) string {
+	if keep == nil {
+		return forever
+	}
+	return keep.String()
+}
+
+type removeRetentionCmd struct {
+	Project entities.Project `arg:"" help:"The project."`
+}
+
+// Run removes the age.
+func (c removeRetentionCmd) Run(ctx context.Context, config config) error {
+	return withRetention(ctx, config, func(r *eventlog.Retention) error { return r.Remove(ctx, c.Project) })
+}
+
+func withRetention(ctx context.Context, config config, do func(*eventlog.Retention) error) error {
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error {
+		return do(eventlog.NewRetention(pool, eventlog.RetentionOptions{}))
+	})
+}
+
+// withPool opens the database for a command that uses it directly.
+func withPool(ctx context.Context, config config, do func(*pgxpool.Pool) error) error {
+	if config.DatabaseURL == "" {
+		return errNoDatabase
+	}
+	pool, err := migrations.Pool(ctx, config.DatabaseURL, config.Schema)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return do(pool)
+}

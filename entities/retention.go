@@ -1,0 +1,169 @@
+package entities
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Retention is how long the runs of a project are kept after their end.
+type Retention struct {
+	Project Project
+	// Keep is the age at which an ended run leaves; nil is for ever.
+	Keep *time.Duration
+}
+
+// Retentions reads what projects have of their own, in the order of projects.
+func Retentions(ctx context.Context, q Querier) ([]Retention, error) {
+	return collectRetentions(q.Query(ctx, `SELECT project, keep FROM retention ORDER BY project`))
+}
+
+// RetentionsInUse reads what holds for each project that has ended runs: its own, or else byDefault.
+func RetentionsInUse(ctx context.Context, q Querier, byDefault time.Duration) ([]Retention, error) {
+	// From one project to the next, for there are many more runs than projects.
+	return collectRetentions(q.Query(ctx, `
+		WITH RECURSIVE projects AS (
+			(SELECT project FROM runs WHERE completed_at IS NOT NULL ORDER BY project LIMIT 1)
+			UNION ALL
+			SELECT (
+				SELECT project FROM runs r WHERE completed_at IS NOT NULL AND r.project > p.project ORDER BY project LIMIT 1)
+			FROM projects p WHERE p.project IS NOT NULL
+		)
+		SELECT p.project, CASE WHEN r.project IS NULL THEN $1::interval ELSE r.keep END AS keep
+		FROM projects p LEFT JOIN retention r ON r.project = p.project
+		WHERE p.project IS NOT NULL ORDER BY p.project`, byDefault))
+}
+
+func collectRetentions(rows pgx.Rows, err error) ([]Retention, error) {
+	if err != nil {
+		return nil, fmt.Errorf("list retention: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Retention])
+	if err != nil {
+		return nil, fmt.Errorf("list retention: %w", err)
+	}
+	return list, nil
+}
+
+// PutRetention queues the write of what holds for a project.
+func PutRetention(b *pgx.Batch, r Retention) {
+	oneRow(b, "put retention", `
+		INSERT INTO retention (project, keep) VALUES ($1, $2)
+		ON CONFLICT (project) DO UPDATE SET keep = excluded.keep`, r.Project, r.Keep)
+}
+
+// DeleteRetention queues the return of a project to the default.
+func DeleteRetention(b *pgx.Batch, project Project) {
+	b.Queue(`DELETE FROM retention WHERE project = $1`, project)
+}
+
+// EndedRun is a run that may leave.
+type EndedRun struct {
+	ID          RunID
+	LastSeq     int64
+	CompletedAt time.Time
+}
+
+// ExpiredRuns reads at most limit runs of the project that ended longer than keep ago by the database's
+// clock, those that ended first first, after the given one. A run with a retained hook is not among them.
+func ExpiredRuns(
+	ctx context.Context, q Querier, project Project, keep time.Duration, after EndedRun, limit int,
+) ([]EndedRun, error) {
+	rows, err := q.Query(ctx, expiredRuns, project, keep, after.CompletedAt, after.ID, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for expired runs: %w", err)
+	}
+	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[EndedRun])
+	if err != nil {
+		return nil, fmt.Errorf("look for expired runs: %w", err)
+	}
+	return runs, nil
+}
+
+const expiredRuns = `
+	SELECT id, last_seq, completed_at FROM runs r
+	WHERE project = $1 AND completed_at IS NOT NULL AND completed_at < now() - $2::interval
+		AND (completed_at, id) > ($3, $4)
+		AND NOT EXISTS (SELECT FROM hooks h WHERE h.run_id = r.id)
+	ORDER BY completed_at, id LIMIT $5`
+
+// LockEndedRuns locks those of the runs that are there, have ended, and that nobody else has locked, so that
+// they can be deleted.
+func LockEndedRuns(ctx context.Context, q Querier, ids []RunID) ([]EndedRun, error) {
+	rows, err := q.Query(ctx, `
+		SELECT id, last_seq, completed_at FROM runs WHERE id = ANY ($1) AND completed_at IS NOT NULL
+		FOR UPDATE SKIP LOCKED`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("lock expired runs: %w", err)
+	}
+	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[EndedRun])
+	if err != nil {
+		return nil, fmt.Errorf("lock expired runs: %w", err)
+	}
+	return runs, nil
+}
+
+// DeleteRuns queues the deletion of runs of the caller's lock, with their events and entities.
+func DeleteRuns(b *pgx.Batch, ids []RunID) {
+	b.Queue(`DELETE FROM runs WHERE id = ANY ($1)`, ids)
+}
+
+// LockStreams reads the streams of the project's runs and keeps them from being written.
+func LockStreams(ctx context.Context, q Querier, project Project, runIDs []RunID) ([]Stream, error) {
+	rows, err := q.Query(ctx,
+		`SELECT `+streamColumns+` FROM streams WHERE project = $1 AND run_id = ANY ($2) ORDER BY id FOR UPDATE`,
+		project, runIDs)
+	if err != nil {
+		return nil, fmt.Errorf("lock streams: %w", err)
+	}
+	streams, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stream])
+	if err != nil {
+		return nil, fmt.Errorf("lock streams: %w", err)
+	}
+	return streams, nil
+}
+
+// DeleteStreams queues the deletion of streams with their chunks.
+func DeleteStreams(b *pgx.Batch, ids []int64) {
+	b.Queue(`DELETE FROM streams WHERE id = ANY ($1)`, ids)
+}
+
+// DeleteOrphans deletes those of at most limit streams after the given one that began longer than age ago and
+// whose project has no such run. It returns where to go on; that there is more to look at now; and how many
+// it deleted.
+func DeleteOrphans(
+	ctx context.Context, q Querier, after int64, age time.Duration, limit int,
+) (next int64, more bool, deleted int, err error) {
+	// Streams are numbered in the order of their beginnings, nearly: what comes after a young one is looked
+	// at later.
+	rows, err := q.Query(ctx, `
+		WITH page AS MATERIALIZED (
+			SELECT id, project, run_id, created_at < now() - $2::interval AS old FROM streams
+			WHERE id > $1 ORDER BY id LIMIT $3
+		), old AS MATERIALIZED (
+			SELECT id, project, run_id FROM page WHERE id < coalesce((SELECT min(id) FROM page WHERE NOT old), id + 1)
+		), gone AS (
+			DELETE FROM streams WHERE id = ANY (ARRAY(
+				SELECT s.id FROM streams s JOIN old USING (id)
+				WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = old.run_id AND r.project = old.project)
+				FOR UPDATE OF s SKIP LOCKED))
+			RETURNING 1
+		)
+		SELECT coalesce((SELECT max(id) FROM old), $1) AS next, (SELECT count(*) FROM old) = $3 AS more,
+			(SELECT count(*)::int FROM gone) AS deleted`, after, age, limit)
+	if err != nil {
+		return after, false, 0, fmt.Errorf("delete orphan streams: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(&next, &more, &deleted); err != nil {
+			return after, false, 0, fmt.Errorf("delete orphan streams: %w", err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return after, false, 0, fmt.Errorf("delete orphan streams: %w", err)
+	}
+	return next, more, deleted, nil
+}

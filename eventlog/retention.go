@@ -1,0 +1,272 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+const (
+	// One transaction deletes no more runs than this, and none after the one that fills it with events.
+	leaveRuns   = 200
+	leaveEvents = 20_000
+	// A stream whose run never was, or has left, stays this long; longer than a run may take to come.
+	orphanAge     = 7 * 24 * time.Hour
+	orphansBatch  = 1000
+	orphanBatches = 100 // of one pass
+	// After so many runs that could not be archived, a pass gives up.
+	maxUnarchived = 10
+)
+
+// RetentionOptions configures a [Retention].
+type RetentionOptions struct {
+	// Keep is how long runs stay after their end, unless their project says otherwise; 0 is for ever.
+	Keep time.Duration
+	// Archive, if there is one, stores a run durably before it leaves, and says how much there was of it.
+	Archive func(context.Context, entities.RunID) (Extent, error)
+	// Drop deletes what else there is about runs that leave, in the same transaction.
+	Drop func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error
+}
+
+// Retention lets runs leave that ended long enough ago, with everything that belongs to them. Several may be
+// at it on one database.
+type Retention struct {
+	pool    *pgxpool.Pool
+	options RetentionOptions
+	// Streams up to this one have been looked at since the start.
+	lookedAt int64
+}
+
+// NewRetention makes the retention of the database behind pool.
+func NewRetention(pool *pgxpool.Pool, o RetentionOptions) *Retention {
+	return &Retention{pool: pool, options: o}
+}
+
+// Extent is how much there is of a run: it has grown since if it differs.
+type Extent struct {
+	// LastSeq is the position of the last event.
+	LastSeq int64 `json:"lastSeq"`
+	// Streams is how many streams there are, Closed how many of them are closed, and Chunks how many chunks
+	// they have together.
+	Streams int64 `json:"streams"`
+	Closed  int64 `json:"closed"`
+	Chunks  int64 `json:"chunks"`
+}
+
+func (e *Extent) add(s entities.Stream) {
+	e.Streams++
+	e.Chunks += s.Chunks
+	if s.ClosedAt != nil {
+		e.Closed++
+	}
+}
+
+// Passed is what a pass has removed.
+type Passed struct {
+	Runs, Streams int
+}
+
+// Pass removes everything whose time is over. Each batch is one transaction, in which a run goes wholly or
+// not at all. A run that others have locked or append to just then, or that could not be archived, is left
+// for the next pass; the error is that of the archive then.
+func (r *Retention) Pass(ctx context.Context) (Passed, error) {
+	p := pass{Retention: r}
+	ages, err := r.ages(ctx)
+	if err != nil {
+		return Passed{}, err
+	}
+	for _, age := range ages {
+		if age.Keep == nil {
+			continue
+		}
+		if err := p.project(ctx, age.Project, *age.Keep); err != nil {
+			return p.Passed, err
+		}
+	}
+	if err := p.orphans(ctx); err != nil {
+		return p.Passed, err
+	}
+	return p.Passed, p.failure
+}
+
+func (r *Retention) ages(ctx context.Context) ([]entities.Retention, error) {
+	if r.options.Keep > 0 {
+		return entities.RetentionsInUse(ctx, r.pool, r.options.Keep)
+	}
+	return entities.Retentions(ctx, r.pool)
+}
+
+// pass is one pass under way.
+type pass struct {
+	*Retention
+	Passed
+	unarchived int
+	failure    error // of the last of those
+}
+
+// project goes through the project's expired runs once, so that those left behind do not hold up the rest.
+func (p *pass) project(ctx context.Context, project entities.Project, keep time.Duration) error {
+	var after entities.EndedRun
+	for {
+		batch, err := entities.ExpiredRuns(ctx, p.pool, project, keep, after, leaveRuns)
+		if err != nil || len(batch) == 0 {
+			return err
+		}
+		batch = cutToEvents(batch)
+		after = batch[len(batch)-1]
+		if err := p.remove(ctx, project, p.archived(ctx, batch)); err != nil {
+			return err
+		}
+		if p.unarchived >= maxUnarchived {
+			return p.failure
+		}
+	}
+}
+
+// cutToEvents is the beginning of the batch that fills a transaction.
+func cutToEvents(batch []entities.EndedRun) []entities.EndedRun {
+	events := int64(0)
+	for i, run := range batch {
+		if events += run.LastSeq; events >= leaveEvents {
+			return batch[:i+1]
+		}
+	}
+	return batch
+}
+
+// leaving are runs that may be deleted unless there is more of them now than was archived; nil when nothing
+// need be.
+type leaving map[entities.RunID]*Extent
+
+func (p *pass) archived(ctx context.Context, batch []entities.EndedRun) leaving {
+	ready := leaving{}
+	for _, run := range batch {
+		if p.options.Archive == nil {
+			ready[run.ID] = nil
+			continue
+		}
+		if p.unarchived >= maxUnarchived {
+			break
+		}
+		extent, err := p.options.Archive(ctx, run.ID)
+		if err != nil {
+			p.unarchived++
+			p.failure = fmt.Errorf("archive run %s: %w", run.ID, err)
+			continue
+		}
+		ready[run.ID] = &extent
+	}
+	return ready
+}
+
+// remove deletes runs in one transaction, with everything that belongs to them.
+func (p *pass) remove(ctx context.Context, project entities.Project, ready leaving) error {
+	n := 0
+	err := InTx(ctx, p.pool, func(tx pgx.Tx) error {
+		runs, streams, err := lockLeaving(ctx, tx, project, ready)
+		n = len(runs)
+		if err != nil || n == 0 {
+			return err
+		}
+		if err := p.options.Drop(ctx, tx, project, runs); err != nil {
+			return err
+		}
+		var b pgx.Batch
+		entities.DeleteStreams(&b, streams)
+		entities.DeleteRuns(&b, runs)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return fmt.Errorf("remove runs: %w", err)
+	}
+	p.Runs += n
+	return nil
+}
+
+// lockLeaving locks the runs that may go, and their streams.
+func lockLeaving(
+	ctx context.Context, tx pgx.Tx, project entities.Project, ready leaving,
+) (runs []entities.RunID, streams []int64, err error) {
+	locked, err := entities.LockEndedRuns(ctx, tx, slices.Collect(maps.Keys(ready)))
+	if err != nil || len(locked) == 0 {
+		return nil, nil, err
+	}
+	now := map[entities.RunID]*Extent{}
+	for _, run := range locked {
+		now[run.ID] = &Extent{LastSeq: run.LastSeq}
+	}
+	// Streams have a lock of their own: a chunk that comes after this begins a stream without a run.
+	all, err := entities.LockStreams(ctx, tx, project, slices.Collect(maps.Keys(now)))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, s := range all {
+		now[s.RunID].add(s)
+	}
+	maps.DeleteFunc(now, func(id entities.RunID, extent *Extent) bool {
+		return ready[id] != nil && *ready[id] != *extent
+	})
+	for _, s := range all {
+		if now[s.RunID] != nil {
+			streams = append(streams, s.ID)
+		}
+	}
+	return slices.Collect(maps.Keys(now)), streams, nil
+}
+
+// orphans removes streams of runs that are not there. Each stream is looked at once, when it is old enough:
+// runs that leave later take theirs along.
+func (p *pass) orphans(ctx context.Context) error {
+	for range orphanBatches {
+		next, more, deleted, err := entities.DeleteOrphans(ctx, p.pool, p.lookedAt, orphanAge, orphansBatch)
+		if err != nil {
+			return err
+		}
+		p.lookedAt = next
+		p.Streams += deleted
+		if !more {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Retentions reads what projects have of their own.
+func (r *Retention) Retentions(ctx context.Context) ([]entities.Retention, error) {
+	return entities.Retentions(ctx, r.pool)
+}
+
+// Put says how long the runs of a project are kept. It fails with [entities.ErrInvalid].
+func (r *Retention) Put(ctx context.Context, age entities.Retention) error {
+	if err := entities.ValidateID("project", string(age.Project)); err != nil {
+		return err
+	}
+	if age.Keep != nil && *age.Keep <= 0 {
+		return entities.Invalid("runs cannot be kept for %s", *age.Keep)
+	}
+	return r.change(ctx, func(b *pgx.Batch) { entities.PutRetention(b, age) })
+}
+
+// Remove lets the default hold for a project again.
+func (r *Retention) Remove(ctx context.Context, project entities.Project) error {
+	return r.change(ctx, func(b *pgx.Batch) { entities.DeleteRetention(b, project) })
+}
+
+func (r *Retention) change(ctx context.Context, statement func(*pgx.Batch)) error {
+	err := InTx(ctx, r.pool, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		statement(&b)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return fmt.Errorf("change retention: %w", err)
+	}
+	return nil
+}

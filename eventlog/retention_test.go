@@ -1,0 +1,441 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+const keep = time.Hour
+
+// retention is one that keeps runs for an hour and has nothing to archive.
+func (f *fixture) retention(change ...func(*RetentionOptions)) *Retention {
+	o := RetentionOptions{Keep: keep, Drop: dropNothing}
+	for _, c := range change {
+		c(&o)
+	}
+	return NewRetention(f.pool, o)
+}
+
+func dropNothing(context.Context, pgx.Tx, entities.Project, []entities.RunID) error { return nil }
+
+func archiving(archive func(context.Context, entities.RunID) (Extent, error)) func(*RetentionOptions) {
+	return func(o *RetentionOptions) { o.Archive = archive }
+}
+
+func dropping(drop func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error) func(*RetentionOptions) {
+	return func(o *RetentionOptions) { o.Drop = drop }
+}
+
+// expired is an ended run that is older than that by the database's clock.
+func (f *fixture) expired(t tb, age time.Duration) entities.RunID {
+	t.Helper()
+	id := f.ended(t)
+	f.exec(t, `UPDATE runs SET completed_at = now() - $2::interval WHERE id = $1`, id, age)
+	return id
+}
+
+func (f *fixture) streams() *Streams {
+	return NewStreams(f.pool, NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
+}
+
+func (f *fixture) write(t tb, project entities.Project, id entities.RunID, name string) {
+	t.Helper()
+	err := f.streams().Write(t.Context(), project, id, entities.StreamName(name), [][]byte{[]byte("a"), []byte("b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantPass fails the test unless a pass removes that much.
+func wantPass(t tb, r *Retention, want Passed) {
+	t.Helper()
+	if got, err := r.Pass(t.Context()); err != nil || got != want {
+		t.Errorf("the pass removed %+v, error %v; want %+v", got, err, want)
+	}
+}
+
+// contents is the database as a text per table.
+func (f *fixture) contents(t tb) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, table := range []string{"runs", "events", "steps", "hooks", "waits", "streams", "stream_chunks", "messages"} {
+		var text string
+		err := f.pool.QueryRow(t.Context(),
+			`SELECT coalesce(string_agg(r::text, E'\n' ORDER BY r::text), '') FROM `+table+` r`).Scan(&text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[table] = text
+	}
+	return all
+}
+
+// TestExpiredRunsLeaveWithAllTheyHad, and nothing else leaves.
+func TestExpiredRunsLeaveWithAllTheyHad(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	live, fresh := f.full(t), f.expired(t, keep-time.Minute)
+	f.exec(t, `UPDATE runs SET created_at = created_at - interval '1 year' WHERE id = $1`, live)
+	retained := f.expired(t, 2*keep)
+	f.exec(t, `INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
+		VALUES ($1, 'h1', 'home', 'retained', false, 3, 11, now())`, retained)
+	for _, id := range []entities.RunID{live, fresh, retained} {
+		f.write(t, home, id, "stream of "+string(id))
+	}
+	before := f.contents(t)
+
+	var gone []entities.RunID
+	for i := range 3 {
+		id := f.expired(t, keep+time.Duration(i+1)*time.Minute)
+		f.write(t, home, id, fmt.Sprint("one ", i))
+		f.write(t, home, id, fmt.Sprint("two ", i))
+		gone = append(gone, id)
+	}
+	var dropped []entities.RunID
+	r := f.retention(dropping(func(_ context.Context, _ pgx.Tx, project entities.Project, ids []entities.RunID) error {
+		if project != home {
+			t.Errorf("dropped runs of project %q", project)
+		}
+		dropped = append(dropped, ids...)
+		return nil
+	}))
+	wantPass(t, r, Passed{Runs: 3})
+	slices.Sort(gone)
+	slices.Sort(dropped)
+	if diff := cmp.Diff(gone, dropped); diff != "" {
+		t.Errorf("dropped differs (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, f.contents(t)); diff != "" {
+		t.Errorf("what is left differs (-before +after):\n%s", diff)
+	}
+	wantPass(t, r, Passed{})
+	f.exec(t, `DELETE FROM hooks WHERE token = 'retained'`)
+	wantPass(t, r, Passed{Runs: 1})
+	f.refused(t, on(retained, entities.EventStepCompleted, "s2"), entities.ErrRunNotFound)
+}
+
+// TestLiveRunsAreNeverTrimmed, however old and whatever the setting.
+func TestLiveRunsAreNeverTrimmed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.full(t)
+	f.run(t)
+	f.exec(t, `UPDATE runs SET created_at = created_at - interval '9 years', updated_at = updated_at - interval '9 years'`)
+	before := f.contents(t)
+	wantPass(t, f.retention(func(o *RetentionOptions) { o.Keep = 1 }), Passed{})
+	if diff := cmp.Diff(before, f.contents(t)); diff != "" {
+		t.Errorf("something left:\n%s", diff)
+	}
+}
+
+// TestProjectsHaveAgesOfTheirOwn, which hold before the default.
+func TestProjectsHaveAgesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	hour, day := time.Hour, 24*time.Hour
+	for _, tt := range []struct {
+		name string
+		keep time.Duration
+		ages map[entities.Project]*time.Duration
+		want []string
+	}{
+		{"for ever", 0, nil, []string{"a new", "a old", "b new", "b old", "c new", "c old"}},
+		{"default", day, nil, []string{"a new", "b new", "c new"}},
+		{"one shorter", 0, map[entities.Project]*time.Duration{"b": &day}, []string{"a new", "a old", "b new", "c new", "c old"}},
+		{"one for ever", day, map[entities.Project]*time.Duration{"b": nil}, []string{"a new", "b new", "b old", "c new"}},
+		{"one longer, one shorter", day, map[entities.Project]*time.Duration{"a": ptr(100 * day), "c": &hour},
+			[]string{"a new", "a old", "b new"}},
+		{"a project without runs", 0, map[entities.Project]*time.Duration{"nobody": &hour},
+			[]string{"a new", "a old", "b new", "b old", "c new", "c old"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			for _, project := range []string{"a", "b", "c"} {
+				for what, age := range map[string]time.Duration{"new": 2 * hour, "old": 2 * day} {
+					id := f.expired(t, age)
+					f.exec(t, `UPDATE runs SET project = $2, workflow_name = $3 WHERE id = $1`, id, project, project+" "+what)
+				}
+			}
+			r := f.retention(func(o *RetentionOptions) { o.Keep = tt.keep })
+			for project, age := range tt.ages {
+				if err := r.Put(t.Context(), entities.Retention{Project: project, Keep: age}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantPass(t, r, Passed{Runs: 6 - len(tt.want)})
+			rows, err := f.pool.Query(t.Context(), `SELECT workflow_name FROM runs ORDER BY 1`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+				t.Errorf("what is left differs (-want +got), error %v:\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func TestAgesOfProjectsAreKept(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := f.retention()
+	put := func(project entities.Project, keep *time.Duration) error {
+		return r.Put(t.Context(), entities.Retention{Project: project, Keep: keep})
+	}
+	want := []entities.Retention{{Project: "a", Keep: ptr(90*24*time.Hour + time.Microsecond)}, {Project: "b"}}
+	for _, err := range []error{put("b", ptr(time.Second)), put("b", nil), put("a", want[0].Keep), put("c", nil),
+		r.Remove(t.Context(), "c"), r.Remove(t.Context(), "c")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, err := range []error{put("", nil), put("a b", nil), put("a", ptr(time.Duration(0))), put("a", ptr(-time.Second))} {
+		if !errors.Is(err, entities.ErrInvalid) {
+			t.Errorf("got error %v, want a refusal", err)
+		}
+	}
+	got, err := r.Retentions(t.Context())
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("ages differ (-want +got), error %v:\n%s", err, diff)
+	}
+}
+
+// TestBatchThatFailsLeavesNothingHalfDeleted: at its first step, in the middle, at its last, and at the commit.
+func TestBatchThatFailsLeavesNothingHalfDeleted(t *testing.T) {
+	t.Parallel()
+	trigger := func(table, when string) string {
+		return fmt.Sprintf(`
+			CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken'; END $$;
+			CREATE CONSTRAINT TRIGGER refuse AFTER DELETE ON %s %s FOR EACH ROW EXECUTE FUNCTION refuse()`, table, when)
+	}
+	for name, sql := range map[string]string{
+		"drop":   "",
+		"chunks": trigger("stream_chunks", ""), "streams": trigger("streams", ""), "events": trigger("events", ""),
+		"steps": trigger("steps", ""), "runs": trigger("runs", ""), "commit": trigger("runs", "DEFERRABLE INITIALLY DEFERRED"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			for range 3 {
+				f.write(t, home, f.expired(t, 2*keep), string(newRunID()))
+			}
+			before := f.contents(t)
+			r := f.retention(dropping(func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
+				if sql == "" {
+					return errBroken
+				}
+				return nil
+			}))
+			if sql != "" {
+				f.exec(t, sql)
+			}
+			if done, err := r.Pass(t.Context()); err == nil || !strings.Contains(err.Error(), "broken") || done.Runs > 0 {
+				t.Errorf("got %+v, error %v", done, err)
+			}
+			if diff := cmp.Diff(before, f.contents(t)); diff != "" {
+				t.Errorf("something is gone (-before +after):\n%s", diff)
+			}
+			if sql != "" {
+				f.exec(t, `DROP FUNCTION refuse CASCADE`)
+				wantPass(t, r, Passed{Runs: 3})
+			}
+		})
+	}
+}
+
+// TestCrashInTheMiddleOfABatch: the connection is lost with all deletions done and nothing committed.
+func TestCrashInTheMiddleOfABatch(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.write(t, home, f.expired(t, 2*keep), "stream")
+	before := f.contents(t)
+	r := f.retention(dropping(func(ctx context.Context, tx pgx.Tx, _ entities.Project, ids []entities.RunID) error {
+		if _, err := tx.Exec(ctx, `DELETE FROM runs WHERE id = ANY ($1)`, ids); err != nil {
+			return err
+		}
+		return tx.Conn().Close(ctx)
+	}))
+	if done, err := r.Pass(t.Context()); err == nil || done.Runs > 0 {
+		t.Errorf("got %+v, error %v", done, err)
+	}
+	if diff := cmp.Diff(before, f.contents(t)); diff != "" {
+		t.Errorf("something is gone (-before +after):\n%s", diff)
+	}
+	wantPass(t, f.retention(), Passed{Runs: 1})
+}
+
+// TestI4RetentionsRace: each run leaves once, whoever takes it.
+func TestI4RetentionsRace(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.expired(t, 2*keep)
+	const copies = 3*leaveRuns + 7
+	f.exec(t, `
+		INSERT INTO runs SELECT id || n, project, deployment_id, workflow_name, status, spec_version, attributes, error_code,
+			last_seq, end_seq, created_at, updated_at, started_at, completed_at
+		FROM runs, generate_series(1, $1) n`, copies)
+	f.exec(t, `INSERT INTO events SELECT r.id, seq, type, correlation_id, e.spec_version, e.created_at, occurred_at, data, extra, payload
+		FROM runs r, events e WHERE e.run_id = $1 AND r.id <> $1`, id)
+	var sum atomic.Int64
+	var mu sync.Mutex
+	dropped := map[entities.RunID]int{}
+	for _, err := range race(func(i int) error {
+		if i >= 4 {
+			return nil
+		}
+		done, err := f.retention(dropping(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, id := range ids {
+				dropped[id]++
+			}
+			return nil
+		})).Pass(t.Context())
+		sum.Add(int64(done.Runs))
+		return err
+	}) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if sum.Load() != copies+1 || len(dropped) != copies+1 {
+		t.Errorf("%d runs left, %d of them different; want %d", sum.Load(), len(dropped), copies+1)
+	}
+	for id, n := range dropped {
+		if n != 1 {
+			t.Errorf("run %s was dropped %d times", id, n)
+		}
+	}
+	for table, text := range f.contents(t) {
+		if text != "" {
+			t.Errorf("there is something left in %s", table)
+		}
+	}
+}
+
+// TestRetentionWaitsForNobody: a run whose lock another has stays, and the others leave.
+func TestRetentionWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	held := f.expired(t, 3*keep)
+	f.expired(t, 2*keep)
+	err := InTx(t.Context(), f.pool, func(tx pgx.Tx) error {
+		if _, err := entities.LockRunOfAny(t.Context(), tx, held); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		done, err := f.retention().Pass(ctx)
+		if done.Runs != 1 {
+			t.Errorf("%d runs left, want the other one", done.Runs)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantPass(t, f.retention(), Passed{Runs: 1})
+}
+
+// TestLateAppendsAndRetention: an append that comes first is deleted with the run, one that comes later
+// finds no run; neither fails otherwise.
+func TestLateAppendsAndRetention(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 8 {
+		id := f.full(t)
+		f.must(t, onRun(id, entities.EventRunCompleted))
+		f.exec(t, `UPDATE runs SET completed_at = now() - interval '2 h' WHERE id = $1`, id)
+		var appended error
+		for i, err := range race(func(i int) error {
+			if i > 1 {
+				return nil
+			}
+			if i == 1 {
+				_, appended = f.Append(t.Context(), home, on(id, entities.EventStepCompleted, "s2"))
+				return nil
+			}
+			_, err := f.retention().Pass(t.Context())
+			return err
+		}) {
+			if err != nil {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		if appended != nil && !errors.Is(appended, entities.ErrRunNotFound) {
+			t.Errorf("append: %v", appended)
+		}
+		if _, err := f.retention().Pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for table, text := range f.contents(t) {
+		if text != "" {
+			t.Errorf("there is something left in %s", table)
+		}
+	}
+}
+
+// TestOrphanStreamsLeave a week after they began, unless there is their run.
+func TestOrphanStreamsLeave(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	live := f.run(t)
+	f.write(t, home, live, "of a live run")
+	f.write(t, home, "wrun_hc_1", "old")
+	f.write(t, stranger, live, "of another's run")
+	f.write(t, home, "wrun_hc_2", "young")
+	f.write(t, home, "wrun_hc_3", "old, but after a young one")
+	f.exec(t, `UPDATE streams SET created_at = now() - CASE name WHEN 'young' THEN $1::interval ELSE $2 END`,
+		orphanAge-time.Minute, orphanAge+time.Minute)
+	r := f.retention(func(o *RetentionOptions) { o.Keep = 0 }) // orphans leave anyway
+	wantPass(t, r, Passed{Streams: 2})
+	wantPass(t, r, Passed{})
+	f.exec(t, `UPDATE streams SET created_at = now() - $1::interval`, orphanAge+time.Minute)
+	wantPass(t, r, Passed{Streams: 2})
+	f.exec(t, `
+		INSERT INTO streams (project, name, run_id, chunks, created_at)
+		SELECT 'home', 'many ' || n, 'wrun_hc_4', 0, now() - interval '1 year' FROM generate_series(1, $1) n`, 2*orphansBatch+3)
+	wantPass(t, r, Passed{Streams: 2*orphansBatch + 3})
+	names, err := f.streams().List(t.Context(), home, live)
+	if diff := cmp.Diff([]entities.StreamName{"of a live run"}, names); err != nil || diff != "" {
+		t.Errorf("what is left differs (-want +got), error %v:\n%s", err, diff)
+	}
+	if text := f.contents(t)["stream_chunks"]; strings.Count(text, "\n") != 1 {
+		t.Errorf("got chunks\n%s\nwant two", text)
+	}
+}
+
+func TestBatchesEndWithTheRunThatFillsThem(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		events []int64
+		want   int
+	}{
+		"small":         {[]int64{1, 2, 3}, 3},
+		"one is all":    {[]int64{leaveEvents * 50, 1}, 1},
+		"in the end":    {[]int64{1, leaveEvents - 1}, 2},
+		"in the middle": {[]int64{1, leaveEvents - 2, 1, 1}, 3},
+	} {
+		var batch []entities.EndedRun
+		for _, n := range tt.events {
+			batch = append(batch, entities.EndedRun{LastSeq: n})
+		}
+		if got := len(cutToEvents(batch)); got != tt.want {
+			t.Errorf("%s: got %d runs, want %d", name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// newRun makes a run that ended that long ago, or is alive when that is 0.
+func (r *replica) newRun(t *testing.T, project entities.Project, id entities.RunID, ended time.Duration) {
+	t.Helper()
+	r.exec(t, `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
+			created_at, updated_at, completed_at)
+		SELECT $1, $2, 'dpl', 'order', CASE WHEN dead THEN 'failed' ELSE 'running' END, 3, 1, dead::int, now(), now(),
+			CASE WHEN dead THEN now() - $3::interval END
+		FROM (SELECT $3::interval > '0' AS dead) d`, id, project, ended)
+}
+
+// TestWorkersLetRunsLeaveWithTheirMessages, parked and pending ones; not those of other runs, of other
+// projects or of none.
+func TestWorkersLetRunsLeaveWithTheirMessages(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	r.newRun(t, project, "wrun_old", 2*time.Hour)
+	r.newRun(t, project, "wrun_new", time.Minute)
+	r.newRun(t, project, "wrun_live", 0)
+	about := func(id entities.RunID, change ...func(*entities.Message)) string {
+		return r.send(t, append(change, delayed(time.Hour), func(m *entities.Message) { m.RunID = id })...)
+	}
+	gone := []string{about("wrun_old"), about("wrun_old")}
+	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, gone[1])
+	kept := []string{
+		about("wrun_new"), about("wrun_live"), about(""),
+		about("wrun_old", func(m *entities.Message) { m.Project = "other" }),
+	}
+	r.worker(t, func(o *WorkerOptions) {
+		o.Retention = eventlog.NewRetention(r.pool, eventlog.RetentionOptions{Keep: time.Hour, Drop: DropRuns})
+	})
+	for _, id := range gone {
+		r.gone(t, id)
+	}
+	for _, id := range kept {
+		r.stored(t, id)
+	}
+	if n := r.count(t, `SELECT count(*) FROM runs WHERE id = 'wrun_old'`); n != 0 {
+		t.Error("the run is still there")
+	}
+	if n := r.count(t, `SELECT count(*) FROM runs`); n != 2 {
+		t.Errorf("%d runs are left, want 2", n)
+	}
+}
+
+// TestForgetKeysGoesOnUntilAllAreGone, however many they are.
+func TestForgetKeysGoesOnUntilAllAreGone(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.exec(t, `
+		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+		SELECT 'default', 'd', 't', n::text, 'm', now() - interval '1 h' FROM generate_series(1, $1) n`, 2*keysBatch+5)
+	if err := forgetKeys(t.Context(), r.pool); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(t, `SELECT count(*) FROM message_keys`); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
