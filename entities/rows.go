@@ -3,6 +3,7 @@ package entities
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -154,4 +155,39 @@ func StreamFaults(ctx context.Context, q Querier, project Project, runID RunID) 
 		return nil, fmt.Errorf("count chunks of %s: %w", runID, err)
 	}
 	return faults, nil
+}
+
+// StoredStream is a stream with all there is in its row.
+type StoredStream struct {
+	Stream
+	CreatedAt time.Time
+}
+
+// StreamsOf reads the streams of a run of the project, in the order of their names.
+func StreamsOf(ctx context.Context, q Querier, project Project, runID RunID) ([]StoredStream, error) {
+	rows, err := q.Query(ctx, `
+		SELECT `+streamColumns+`, created_at FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID)
+	if err != nil {
+		return nil, fmt.Errorf("read streams of %s: %w", runID, err)
+	}
+	streams, err := pgx.CollectRows(rows, pgx.RowToStructByName[StoredStream])
+	if err != nil {
+		return nil, fmt.Errorf("read streams of %s: %w", runID, err)
+	}
+	return streams, nil
+}
+
+// InsertStream queues the insertion of a stream that has its chunks already counted; its ID is put into id.
+// Its batch fails on the constraint streams_name_key when the project has a stream of that name.
+func InsertStream(b *pgx.Batch, project Project, s StoredStream, id *int64) {
+	b.Queue(`
+		INSERT INTO streams (project, name, run_id, chunks, created_at, closed_at) VALUES ($1, $2, $3, $4, $5, $6)
+		RETURNING id`, project, s.Name, s.RunID, s.Chunks, s.CreatedAt, s.ClosedAt,
+	).QueryRow(func(row pgx.Row) error { return row.Scan(id) })
+}
+
+// InsertChunk queues the insertion of a chunk that its stream already counts.
+func InsertChunk(b *pgx.Batch, streamID int64, c Chunk) {
+	b.Queue(`INSERT INTO stream_chunks (stream_id, idx, data) VALUES ($1, $2, coalesce($3::bytea, ''))`,
+		streamID, c.Idx, c.Data)
 }

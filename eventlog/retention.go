@@ -30,7 +30,7 @@ type RetentionOptions struct {
 	// Keep is how long runs stay after their end, unless their project says otherwise; 0 is for ever.
 	Keep time.Duration
 	// Archive, if there is one, stores a run durably before it leaves, and says how much there was of it.
-	Archive func(context.Context, entities.RunID) (Extent, error)
+	Archive func(context.Context, entities.Project, entities.RunID) (Extent, error)
 	// Drop deletes what else there is about runs that leave, in the same transaction.
 	Drop func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error
 }
@@ -121,7 +121,7 @@ func (p *pass) project(ctx context.Context, project entities.Project, keep time.
 		}
 		batch = cutToEvents(batch)
 		after = batch[len(batch)-1]
-		if err := p.remove(ctx, project, p.archived(ctx, batch)); err != nil {
+		if err := p.remove(ctx, project, p.archived(ctx, project, batch)); err != nil {
 			return err
 		}
 		if p.unarchived >= maxUnarchived {
@@ -145,7 +145,7 @@ func cutToEvents(batch []entities.EndedRun) []entities.EndedRun {
 // need be.
 type leaving map[entities.RunID]*Extent
 
-func (p *pass) archived(ctx context.Context, batch []entities.EndedRun) leaving {
+func (p *pass) archived(ctx context.Context, project entities.Project, batch []entities.EndedRun) leaving {
 	ready := leaving{}
 	for _, run := range batch {
 		if p.options.Archive == nil {
@@ -155,7 +155,7 @@ func (p *pass) archived(ctx context.Context, batch []entities.EndedRun) leaving 
 		if p.unarchived >= maxUnarchived {
 			break
 		}
-		extent, err := p.options.Archive(ctx, run.ID)
+		extent, err := p.options.Archive(ctx, project, run.ID)
 		if err != nil {
 			p.unarchived++
 			p.failure = fmt.Errorf("archive run %s: %w", run.ID, err)

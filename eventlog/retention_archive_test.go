@@ -38,7 +38,7 @@ func TestRunThatGrowsAfterItsArchiveStays(t *testing.T) {
 		f.write(t, home, id, "of "+string(id))
 		f.exec(t, `UPDATE runs SET completed_at = now() - interval '2 h' WHERE id = $1`, id)
 		archived := 0
-		r := f.retention(archiving(func(ctx context.Context, id entities.RunID) (Extent, error) {
+		r := f.retention(archiving(func(ctx context.Context, _ entities.Project, id entities.RunID) (Extent, error) {
 			extent, err := f.extent(ctx, id)
 			if archived++; archived == 1 {
 				grow(id)
@@ -65,7 +65,7 @@ func TestRunThatCannotBeArchivedStays(t *testing.T) {
 		f.expired(t, time.Duration(i+4)*keep)
 	}
 	asked := 0
-	r := f.retention(archiving(func(ctx context.Context, id entities.RunID) (Extent, error) {
+	r := f.retention(archiving(func(ctx context.Context, _ entities.Project, id entities.RunID) (Extent, error) {
 		asked++
 		if bad[id] {
 			return Extent{}, errBroken

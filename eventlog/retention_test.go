@@ -31,7 +31,7 @@ func (f *fixture) retention(change ...func(*RetentionOptions)) *Retention {
 
 func dropNothing(context.Context, pgx.Tx, entities.Project, []entities.RunID) error { return nil }
 
-func archiving(archive func(context.Context, entities.RunID) (Extent, error)) func(*RetentionOptions) {
+func archiving(archive func(context.Context, entities.Project, entities.RunID) (Extent, error)) func(*RetentionOptions) {
 	return func(o *RetentionOptions) { o.Archive = archive }
 }
 

@@ -28,12 +28,12 @@ func TestReadConfig(t *testing.T) {
 		"DATABASE_URL=postgres://u:p@h/d?sslmode=disable", "STEPWELL_SCHEMA=other", "STEPWELL_LISTEN=:0",
 		"STEPWELL_API_KEY=a=b", "STEPWELL_DEPLOYMENTS=shop=http://127.0.0.1:3000,blog=https://blog.test/app",
 		"STEPWELL_DELIVERIES=1", "STEPWELL_MAX_DELIVERIES=2", "STEPWELL_SHUTDOWN_GRACE=1m30s",
-		"STEPWELL_DATA_DIR=/data", "STEPWELL_RETENTION=720h", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
+		"STEPWELL_DATA_DIR=/data", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
 	})
 	want := config{
 		DatabaseURL: "postgres://u:p@h/d?sslmode=disable", Schema: "other", Listen: ":0", APIKey: "a=b",
 		Deployments: map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
-		Deliveries:  1, MaxDeliveries: 2, Grace: 90 * time.Second, DataDir: "/data", Retention: 720 * time.Hour, LogFormat: "JSON",
+		Deliveries:  1, MaxDeliveries: 2, Grace: 90 * time.Second, DataDir: "/data", Retention: 720 * time.Hour, Archive: "/archive", LogFormat: "JSON",
 		LogLevel: slog.LevelDebug,
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {

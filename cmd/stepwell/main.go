@@ -25,6 +25,9 @@ type cli struct {
 	Deployments deploymentsCmd `cmd:"" help:"Say where the functions of apps are."`
 	Verify      verifyCmd      `cmd:"" help:"Compare rows with the log they must be the fold of."`
 	Rebuild     rebuildCmd     `cmd:"" help:"Restore rows that differ from the log."`
+	Export      exportCmd      `cmd:"" help:"Write a run to a file."`
+	Import      importCmd      `cmd:"" help:"Restore an ended run from a file."`
+	Show        showCmd        `cmd:"" help:"Print the log in a file."`
 	Retention   retentionCmd   `cmd:"" help:"Say how long ended runs are kept."`
 }
 

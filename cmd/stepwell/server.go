@@ -14,6 +14,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -82,10 +83,14 @@ func (s *server) start(ctx context.Context) (err error) {
 	if s.role == roleAPI {
 		return nil
 	}
+	retention, err := s.retention()
+	if err != nil {
+		return err
+	}
 	worker, err := queue.NewWorker(q, s.config.Schema, queue.WorkerOptions{
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		Grace: s.config.Grace, Logger: s.logger,
-		Retention: eventlog.NewRetention(s.pool, eventlog.RetentionOptions{Keep: s.config.Retention, Drop: queue.DropRuns}),
+		Retention: retention,
 	})
 	if err != nil {
 		return err
@@ -95,6 +100,18 @@ func (s *server) start(ctx context.Context) (err error) {
 	}
 	s.worker = worker
 	return nil
+}
+
+func (s *server) retention() (*eventlog.Retention, error) {
+	o := eventlog.RetentionOptions{Keep: s.config.Retention, Drop: queue.DropRuns}
+	if s.config.Archive != "" {
+		folder, err := archive.NewFolder(s.config.Archive, eventlog.NewAudit(s.pool))
+		if err != nil {
+			return nil, err
+		}
+		o.Archive = folder.Store
+	}
+	return eventlog.NewRetention(s.pool, o), nil
 }
 
 func (s *server) runHub(ctx context.Context) {

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/archive"
+)
+
+type exportCmd struct {
+	ID   entities.RunID `arg:"" help:"The run's ID."`
+	File string         `arg:"" optional:"" help:"The file to write; RUN.jsonl.zst when not given."`
+}
+
+// Run writes the run to a file, which is there in the end or not at all.
+func (c exportCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
+	if err := entities.ValidateID("run ID", string(c.ID)); err != nil {
+		return err
+	}
+	if c.File == "" {
+		c.File = string(c.ID) + archive.Suffix
+	}
+	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
+		var extent eventlog.Extent
+		err := archive.WriteFile(c.File, func(w io.Writer) error {
+			return archive.Write(w, func(emit func(eventlog.Record) error) (err error) {
+				extent, err = audit.Export(ctx, c.ID, emit)
+				return err
+			})
+		})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(stdout, "%s: %d events, %d streams\n", c.File, extent.LastSeq, extent.Streams)
+		return err
+	})
+}
+
+type importCmd struct {
+	File string `arg:"" help:"A file that export or an archive wrote."`
+}
+
+// Run restores the run of a file.
+func (c importCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
+	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
+		return withArchived(c.File, func(r *archive.Reader) error {
+			id, err := audit.Import(ctx, r.Next)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(stdout, id)
+			return err
+		})
+	})
+}
+
+type showCmd struct {
+	File string `arg:"" help:"A file that export or an archive wrote."`
+}
+
+// Run prints the log and the streams of a file, without payloads.
+func (c showCmd) Run(stdout io.Writer) error {
+	return withArchived(c.File, func(r *archive.Reader) error {
+		w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+		whole := false
+		for {
+			record, err := r.Next()
+			if errors.Is(err, io.EOF) && !whole {
+				err = entities.Invalid("the file ends before the run does")
+			}
+			if errors.Is(err, io.EOF) {
+				return w.Flush()
+			}
+			if err != nil {
+				return errors.Join(w.Flush(), err)
+			}
+			whole = whole || record.End != nil
+			showRecord(w, record)
+		}
+	})
+}
+
+func showRecord(w io.Writer, r eventlog.Record) {
+	switch {
+	case r.Run != nil:
+		_, _ = fmt.Fprintf(w, "run %s of project %s\n", r.Run.ID, r.Run.Project)
+	case r.Event != nil:
+		_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d bytes\n", r.Event.Seq, r.Event.CreatedAt.Format(time.RFC3339Nano),
+			r.Event.Type, r.Event.CorrelationID, len(r.Event.Payload))
+	case r.Stream != nil:
+		_, _ = fmt.Fprintf(w, "stream %q of %d chunks\n", r.Stream.Name, r.Stream.Chunks)
+	default: // chunks, and the end
+	}
+}
+
+func withArchived(path string, do func(*archive.Reader) error) error {
+	file, err := os.Open(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	r, err := archive.NewReader(file)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return do(r)
+}

@@ -1,0 +1,7 @@
+// Package archive keeps exported runs as files: one compressed, self-describing file per run, in a folder.
+//
+// A file is Zstandard around JSON lines, each of which is an [eventlog.Record]: the run, its events with their
+// payloads in base64, its streams with their chunks, and how much of all there is. What is cut off is noticed.
+//
+// It imports packages entities and eventlog.
+package archive

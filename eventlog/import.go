@@ -1,0 +1,163 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// An import writes when so many statements, or so many bytes, have come together.
+const (
+	importBatch = 500
+	importBytes = 8 << 20
+)
+
+// Import writes an exported run, with its streams, back as it was, in one transaction; its rows are the fold
+// of its log. Next returns the records and then [io.EOF]. It fails with [entities.ErrInvalid] on records that
+// are no whole run, or one that had not ended: it would begin a second life. It fails with
+// [entities.ErrConflict] when the run or a stream of that name is there.
+func (a *Audit) Import(ctx context.Context, next func() (Record, error)) (entities.RunID, error) {
+	in := reading{next: next}
+	// Once: records cannot be read again.
+	err := tryTx(ctx, a.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		in.tx = tx
+		return in.all(ctx)
+	})
+	var pg *pgconn.PgError
+	if isDuplicateRun(err) || errors.As(err, &pg) && pg.ConstraintName == "streams_name_key" {
+		err = fmt.Errorf("%w: it, or a stream of its, is there already", entities.ErrConflict)
+	}
+	if err != nil {
+		return "", fmt.Errorf("import run %s: %w", in.run.ID, err)
+	}
+	return in.run.ID, nil
+}
+
+// reading is an import under way.
+type reading struct {
+	tx     pgx.Tx
+	next   func() (Record, error)
+	run    RunRecord
+	read   Extent
+	stream int64 // the row of the stream under way
+	left   int64 // chunks that are still to come of it
+	idx    int64 // of the next one
+	batch  pgx.Batch
+	bytes  int
+}
+
+func (in *reading) all(ctx context.Context) error {
+	first, err := in.next()
+	if err != nil {
+		return err
+	}
+	if first.Run == nil || first.Run.Format != exportFormat {
+		return entities.Invalid("this is not an exported run")
+	}
+	if in.run = *first.Run; in.run.Version != exportVersion {
+		return entities.Invalid("this is version %d of the format; this program reads %d", in.run.Version, exportVersion)
+	}
+	if err := entities.ValidateID("run ID", string(in.run.ID)); err != nil {
+		return err
+	}
+	for {
+		r, err := in.next()
+		if errors.Is(err, io.EOF) {
+			return entities.Invalid("the file ends before the run does")
+		}
+		if err != nil {
+			return err
+		}
+		if r.End != nil {
+			if *r.End != in.read || in.left > 0 {
+				return entities.Invalid("the file says %+v of a run it has %+v of", *r.End, in.read)
+			}
+			break
+		}
+		if err := in.add(ctx, r); err != nil {
+			return err
+		}
+	}
+	if err := in.flush(ctx); err != nil {
+		return err
+	}
+	return in.conclude(ctx)
+}
+
+// add takes in one record between the first and the last.
+func (in *reading) add(ctx context.Context, r Record) error {
+	switch {
+	case r.Event != nil:
+		if in.read.LastSeq++; r.Event.Seq != in.read.LastSeq || in.read.Streams > 0 {
+			return entities.Invalid("event %d comes where event %d must", r.Event.Seq, in.read.LastSeq)
+		}
+		if err := in.addEvent(r.Event.of(in.run.ID)); err != nil {
+			return err
+		}
+	case r.Stream != nil && in.left == 0:
+		return in.addStream(ctx, *r.Stream)
+	case r.Chunk != nil && in.left > 0:
+		entities.InsertChunk(&in.batch, in.stream, entities.Chunk{Idx: in.idx, Data: r.Chunk.Data})
+		in.bytes += len(r.Chunk.Data)
+		in.idx++
+		in.left--
+	default:
+		return entities.Invalid("there is a record that has no place there")
+	}
+	if in.batch.Len() >= importBatch || in.bytes >= importBytes {
+		return in.flush(ctx)
+	}
+	return nil
+}
+
+func (in *reading) addEvent(e entities.Event) error {
+	if e.Seq == 1 {
+		if e.Type != entities.EventRunCreated {
+			return entities.Invalid("the log begins with %s", e.Type)
+		}
+		s := NewSnapshot(in.run.Project)
+		s.Apply(e)
+		entities.InsertRun(&in.batch, s.Run)
+	}
+	insertEvent(&in.batch, e)
+	in.bytes += len(e.Payload) + len(e.Extra)
+	return nil
+}
+
+func (in *reading) addStream(ctx context.Context, r StreamRecord) error {
+	s := entities.StoredStream{CreatedAt: r.CreatedAt}
+	s.RunID, s.Name, s.Chunks, s.ClosedAt = in.run.ID, r.Name, r.Chunks, r.ClosedAt
+	in.read.add(s.Stream)
+	in.left, in.idx = r.Chunks, 0
+	entities.InsertStream(&in.batch, in.run.Project, s, &in.stream)
+	return in.flush(ctx)
+}
+
+func (in *reading) flush(ctx context.Context) error {
+	b := in.batch
+	in.batch, in.bytes = pgx.Batch{}, 0
+	return in.tx.SendBatch(ctx, &b).Close()
+}
+
+// conclude makes the rows from the log.
+func (in *reading) conclude(ctx context.Context) error {
+	var result Rebuilt
+	err := rebuild(ctx, in.tx, in.run.ID, &result)
+	if errors.Is(err, errUnsound) || err == nil && len(result.Left) > 0 {
+		return entities.Invalid("%s", result.Left[0])
+	}
+	if err != nil {
+		return err
+	}
+	run, err := entities.RunOfAny(ctx, in.tx, in.run.ID)
+	if err == nil && !run.Status.Ended() {
+		return entities.Invalid("the run had not ended: another life of it cannot begin here")
+	}
+	return err
+}
