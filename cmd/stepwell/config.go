@@ -27,9 +27,9 @@ type config struct {
 	// Retention is how long runs are kept after their end; 0 is for ever.
 	Retention time.Duration `env:"STEPWELL_RETENTION"`
 	// Archive is the folder that runs are exported to before they leave; empty for nowhere.
-	Archive string `env:"STEPWELL_ARCHIVE"`
-	LogFormat string        `env:"STEPWELL_LOG" envDefault:"text"`
-	LogLevel  slog.Level    `env:"STEPWELL_LOG_LEVEL" envDefault:"info"`
+	Archive   string     `env:"STEPWELL_ARCHIVE"`
+	LogFormat string     `env:"STEPWELL_LOG" envDefault:"text"`
+	LogLevel  slog.Level `env:"STEPWELL_LOG_LEVEL" envDefault:"info"`
 }
 
 func readConfig(environ []string) (config, error) {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -166,13 +168,74 @@ func TestServersLetRunsLeave(t *testing.T) { // sets the environment
 	s := newServer(t, d.Config().ConnString(), roleWorker)
 	s.config.Retention = time.Nanosecond
 	mustStart(t, s)
+	d.waitUntilEmpty(t)
+}
+
+func TestExportImportAndShowCommands(t *testing.T) { // sets the environment
+	d := newDatabase(t, 1)
+	id := d.runs[0]
+	t.Chdir(t.TempDir())
+	name := string(id) + ".jsonl.zst"
+	wantOutput(t, []string{"export", string(id), "alive"}, "", "alive: 2 events, 0 streams\n")
+	d.add(t, eventlog.Request{RunID: id, Type: entities.EventRunCompleted, Payload: []byte("output")})
+	d.exec(t, `UPDATE events SET created_at = '2026-03-01T12:00:00.5Z'`)
+	wantOutput(t, []string{"export", string(id)}, "", name+": 3 events, 0 streams\n")
+	log := fmt.Sprintf(`run %s of project default
+1  2026-03-01T12:00:00.5Z  run_created            5 bytes
+2  2026-03-01T12:00:00.5Z  step_created   step_1  10 bytes
+3  2026-03-01T12:00:00.5Z  run_completed          6 bytes
+`, id)
+	wantOutput(t, []string{"show", name}, "", log)
+	wantOutput(t, []string{"import", name},
+		"import run "+string(id)+": conflict: it, or a stream of its, is there already", "")
+	d.exec(t, `DELETE FROM runs`)
+	wantOutput(t, []string{"import", "alive"},
+		"import run "+string(id)+": the run had not ended: another life of it cannot begin here", "")
+	wantOutput(t, []string{"import", name}, "", string(id)+"\n")
+	wantOutput(t, []string{"verify"}, "", "")
+	wantOutput(t, []string{"import", "missing"}, "open missing: no such file or directory", "")
+	wantOutput(t, []string{"export", "wrun_1"}, "export run wrun_1: read run wrun_1: run not found", "")
+	wantOutput(t, []string{"export", "a/b"}, `run ID "a/b" has characters an ID may not have`, "")
+	file, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("cut", file[:0], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantOutput(t, []string{"show", "cut"}, "the file ends before the run does", "")
+	if entries, err := os.ReadDir("."); err != nil || len(entries) != 3 {
+		t.Errorf("got files %v, error %v; want just those three", entries, err)
+	}
+}
+
+// TestServersArchive runs before they leave, and do not start without the folder.
+func TestServersArchive(t *testing.T) { // sets the environment
+	d := newDatabase(t, 1)
+	d.add(t, eventlog.Request{RunID: d.runs[0], Type: entities.EventRunCompleted})
+	s := newServer(t, d.Config().ConnString(), roleWorker)
+	s.config.Retention, s.config.Archive = time.Nanosecond, filepath.Join(t.TempDir(), "missing")
+	if err := s.start(t.Context()); err == nil || !strings.Contains(err.Error(), "missing") {
+		t.Fatalf("got %v, want to be told that the folder is missing", err)
+	}
+	s = newServer(t, d.Config().ConnString(), roleWorker)
+	s.config.Retention, s.config.Archive = time.Nanosecond, t.TempDir()
+	mustStart(t, s)
+	d.waitUntilEmpty(t)
+	wantOutput(t, []string{"import", filepath.Join(s.config.Archive, "default", string(d.runs[0])+".jsonl.zst")}, "",
+		string(d.runs[0])+"\n")
+}
+
+// waitUntilEmpty waits for the runs to leave.
+func (d *database) waitUntilEmpty(t *testing.T) {
+	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for n := 1; n > 0; {
 		if err := d.QueryRow(t.Context(), `SELECT count(*) FROM runs`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the run is still there")
+			t.Fatal("a run is still there")
 		}
 	}
 }
