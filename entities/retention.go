@@ -67,7 +67,7 @@ type EndedRun struct {
 }
 
 // ExpiredRuns reads at most limit runs of the project that ended longer than keep ago by the database's
-// clock, those that ended first first, after the given one. A run with a retained hook is not among them.
+// clock, those that ended first first, after the given one. A run whose hook still holds its token is not among them.
 func ExpiredRuns(
 	ctx context.Context, q Querier, project Project, keep time.Duration, after EndedRun, limit int,
 ) ([]EndedRun, error) {
@@ -86,7 +86,8 @@ const expiredRuns = `
 	SELECT id, last_seq, completed_at FROM runs r
 	WHERE project = $1 AND completed_at IS NOT NULL AND completed_at < now() - $2::interval
 		AND (completed_at, id) > ($3, $4)
-		AND NOT EXISTS (SELECT FROM hooks h WHERE h.run_id = r.id)
+		AND NOT EXISTS (
+			SELECT FROM hooks h WHERE h.run_id = r.id AND (h.expires_at IS NULL OR h.expires_at > now()))
 	ORDER BY completed_at, id LIMIT $5`
 
 // LockEndedRuns locks those of the runs that are there, have ended, and that nobody else has locked, so that

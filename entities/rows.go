@@ -71,15 +71,22 @@ func DeleteSteps(b *pgx.Batch, runID RunID) {
 	b.Queue(`DELETE FROM steps WHERE run_id = $1`, runID)
 }
 
-// RestoreHook queues the insertion of a hook; if another one has its token, taken is called with that one
-// instead. It locks the token as [LockToken] does.
-func RestoreHook(b *pgx.Batch, h *Hook, taken func(Hook)) {
+// DeleteHooks queues the deletion of all hooks of a run.
+func DeleteHooks(b *pgx.Batch, runID RunID) {
+	b.Queue(`DELETE FROM hooks WHERE run_id = $1`, runID)
+}
+
+// RestoreHook queues the insertion of a hook; if another one holds its token at the given time, taken is
+// called with that one instead. It locks the token as [LockToken] does.
+func RestoreHook(b *pgx.Batch, h *Hook, at time.Time, taken func(Hook)) {
 	var holder *Hook
 	LockToken(b, h.Project, h.Token, &holder)
+	b.Queue(`DELETE FROM hooks WHERE project = $1 AND token = $2 AND expires_at <= $3`, h.Project, h.Token, at)
 	b.Queue(`
-		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 		ON CONFLICT ON CONSTRAINT hooks_token_key DO NOTHING`,
-		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.SpecVersion, h.CreatedSeq, h.CreatedAt,
+		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.IsSystem, h.SpecVersion, h.CreatedSeq, h.CreatedAt,
+		h.RetainUntil, h.ExpiresAt,
 	).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() == 0 && holder != nil {
 			taken(*holder)

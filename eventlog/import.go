@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -26,7 +27,7 @@ func (a *Audit) Import(ctx context.Context, next func() (Record, error)) (entiti
 	in := reading{next: next}
 	// Once: records cannot be read again.
 	err := tryTx(ctx, a.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		in.tx = tx
+		in.tx, in.at = tx, a.now()
 		return in.all(ctx)
 	})
 	var pg *pgconn.PgError
@@ -42,6 +43,7 @@ func (a *Audit) Import(ctx context.Context, next func() (Record, error)) (entiti
 // reading is an import under way.
 type reading struct {
 	tx     pgx.Tx
+	at     time.Time
 	next   func() (Record, error)
 	run    RunRecord
 	read   Extent
@@ -148,7 +150,7 @@ func (in *reading) flush(ctx context.Context) error {
 // conclude makes the rows from the log.
 func (in *reading) conclude(ctx context.Context) error {
 	var result Rebuilt
-	err := rebuild(ctx, in.tx, in.run.ID, &result)
+	err := rebuild(ctx, in.tx, in.run.ID, in.at, &result)
 	if errors.Is(err, errUnsound) || err == nil && len(result.Left) > 0 {
 		return entities.Invalid("%s", result.Left[0])
 	}

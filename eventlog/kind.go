@@ -21,8 +21,11 @@ type kind struct {
 	folded func(*Snapshot) map[string]any
 	// rows goes through those there are.
 	rows func(ctx context.Context, q entities.Querier, id entities.RunID, s entities.Span, do func(string, any) error) error
-	// insert queues the insertion of a row. It may call the function instead, with what is in the way.
-	insert func(b *pgx.Batch, row any, obstacle func(string))
+	// insert queues the insertion of a row at that time. It may call the function instead, with what is in
+	// the way.
+	insert func(b *pgx.Batch, row any, at time.Time, obstacle func(string))
+	// over, if there is one, says that a row no longer counts at that time, and may be there or not.
+	over func(row any, at time.Time) bool
 }
 
 // within is the rows that there ought to be whose keys are in the span.
@@ -38,7 +41,7 @@ func newKind[ID ~string, T any](
 	folded func(*Snapshot) map[ID]T,
 	rows func(context.Context, entities.Querier, entities.RunID, entities.Span, func(T) error) error,
 	key func(T) ID,
-	insert func(b *pgx.Batch, row *T, obstacle func(string)),
+	insert func(b *pgx.Batch, row *T, at time.Time, obstacle func(string)),
 ) kind {
 	return kind{
 		name: name,
@@ -54,11 +57,18 @@ func newKind[ID ~string, T any](
 		) error {
 			return rows(ctx, q, id, s, func(row T) error { return do(string(key(row)), row) })
 		},
-		insert: func(b *pgx.Batch, row any, obstacle func(string)) {
+		insert: func(b *pgx.Batch, row any, at time.Time, obstacle func(string)) {
 			item, _ := row.(T) // folded made it
-			insert(b, &item, obstacle)
+			insert(b, &item, at, obstacle)
 		},
+		over: func(any, time.Time) bool { return false },
 	}
+}
+
+// until makes rows of the kind count only until they are over.
+func (k kind) until(over func(row any, at time.Time) bool) kind {
+	k.over = over
+	return k
 }
 
 // kinds are all rows of a run besides the run itself. Whoever adds one adds it here, its field to
@@ -67,21 +77,28 @@ var kinds = []kind{
 	newKind(entities.KindStep, func(s *Snapshot) map[entities.StepID]entities.Step { return s.Steps },
 		entities.EachStep, func(s entities.Step) entities.StepID { return s.ID }, always(entities.InsertStep)),
 	newKind(entities.KindHook, func(s *Snapshot) map[entities.HookID]entities.Hook { return s.Hooks },
-		entities.EachHook, func(h entities.Hook) entities.HookID { return h.ID }, restoreHook),
+		entities.EachHook, func(h entities.Hook) entities.HookID { return h.ID }, restoreHook).
+		until(hookExpired),
 	newKind(entities.KindWait, func(s *Snapshot) map[entities.WaitID]entities.Wait { return s.Waits },
 		entities.EachWait, func(w entities.Wait) entities.WaitID { return w.ID }, always(entities.InsertWait)),
 }
 
 // always is an insertion that nothing can be in the way of.
-func always[T any](insert func(*pgx.Batch, *T)) func(*pgx.Batch, *T, func(string)) {
-	return func(b *pgx.Batch, row *T, _ func(string)) { insert(b, row) }
+func always[T any](insert func(*pgx.Batch, *T)) func(*pgx.Batch, *T, time.Time, func(string)) {
+	return func(b *pgx.Batch, row *T, _ time.Time, _ func(string)) { insert(b, row) }
 }
 
-// restoreHook inserts a hook unless another one has its token, which two cannot have.
-func restoreHook(b *pgx.Batch, h *entities.Hook, obstacle func(string)) {
-	entities.RestoreHook(b, h, func(holder entities.Hook) {
+// restoreHook inserts a hook unless another one holds its token, which two cannot.
+func restoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, obstacle func(string)) {
+	entities.RestoreHook(b, h, at, func(holder entities.Hook) {
 		obstacle(fmt.Sprintf("it cannot be restored: hook %s of run %s has its token now", holder.ID, holder.RunID))
 	})
+}
+
+// hookExpired: whoever claims the token next deletes the row, and no event of the run says so.
+func hookExpired(row any, at time.Time) bool {
+	hook, _ := row.(entities.Hook)
+	return !hook.Holds(at)
 }
 
 // clearRows queues the deletion of all rows of a run besides the run itself.

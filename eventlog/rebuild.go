@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -47,7 +48,7 @@ func (a *Audit) Rebuild(ctx context.Context, id entities.RunID) (Rebuilt, error)
 	var result Rebuilt
 	err = InTx(ctx, a.pool, func(tx pgx.Tx) error {
 		result = Rebuilt{} // also that of an earlier try, which was rolled back
-		return rebuild(ctx, tx, id, &result)
+		return rebuild(ctx, tx, id, a.now(), &result)
 	})
 	if err != nil && !errors.Is(err, errUnsound) {
 		return Rebuilt{}, fmt.Errorf("rebuild run %s: %w", id, err)
@@ -56,13 +57,13 @@ func (a *Audit) Rebuild(ctx context.Context, id entities.RunID) (Rebuilt, error)
 }
 
 // rebuild looks again, now under the lock, and writes if need be.
-func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, result *Rebuilt) error {
+func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, at time.Time, result *Rebuilt) error {
 	run, err := entities.LockRunOfAny(ctx, tx, id)
 	if err != nil {
 		return err
 	}
 	sound := true
-	c := comparison{tx: tx, row: run, report: func(d Difference) {
+	c := comparison{tx: tx, row: run, at: at, report: func(d Difference) {
 		if d.Fault == "" {
 			result.Changed = true
 		} else {
@@ -81,11 +82,13 @@ func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, result *Rebuilt)
 	if err := c.streams(ctx); err != nil || !result.Changed {
 		return err
 	}
-	return restore(ctx, tx, run, result.leave)
+	return restore(ctx, tx, run, at, result.leave)
 }
 
-// restore writes all rows of a run anew, under its lock. It leaves what cannot be.
-func restore(ctx context.Context, tx pgx.Tx, run entities.Run, leave func(Difference)) error {
+// restore writes all rows of a run anew, under its lock. It leaves what cannot be. Here the hooks' rows are
+// locked before their tokens: whoever takes over an expired one the other way round may deadlock with this,
+// and both try again.
+func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, leave func(Difference)) error {
 	var b pgx.Batch
 	clearRows(&b, run.ID)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
@@ -100,25 +103,28 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, leave func(Differ
 			return tx.SendBatch(ctx, &b).Close()
 		},
 		piece: func(s *Snapshot, span entities.Span) error {
-			return insertRows(ctx, tx, s, span, leave)
+			var b pgx.Batch
+			for _, k := range kinds {
+				k.restore(&b, s, span, at, leave)
+			}
+			if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+				return fmt.Errorf("restore rows: %w", err)
+			}
+			return nil
 		},
 	}
 	return f.all(ctx, tx)
 }
 
-// insertRows inserts the rows of a span.
-func insertRows(ctx context.Context, tx pgx.Tx, s *Snapshot, span entities.Span, leave func(Difference)) error {
-	var b pgx.Batch
-	for _, k := range kinds {
-		rows := k.within(s, span)
-		for _, key := range slices.Sorted(maps.Keys(rows)) {
-			k.insert(&b, rows[key], func(obstacle string) {
-				leave(Difference{RunID: s.Run.ID, Entity: k.name + " " + key, Fault: obstacle})
-			})
+// restore queues the insertion of the rows of a span that count.
+func (k kind) restore(b *pgx.Batch, s *Snapshot, span entities.Span, at time.Time, leave func(Difference)) {
+	rows := k.within(s, span)
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		if k.over(rows[key], at) {
+			continue
 		}
+		k.insert(b, rows[key], at, func(obstacle string) {
+			leave(Difference{RunID: s.Run.ID, Entity: k.name + " " + key, Fault: obstacle})
+		})
 	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("restore rows: %w", err)
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,6 +89,45 @@ func TestRebuildCannotTakeATokenBack(t *testing.T) {
 	f.must(t, on(winner, entities.EventHookDisposed, "h3"))
 	f.mustRebuild(t, loser)
 	f.wantSound(t, loser)
+}
+
+// TestRetainedHooksAreRestoredUntilTheyExpire. Then their row may be there or not: the next claim of the token
+// deletes it, and the log of its run does not tell.
+func TestRetainedHooksAreRestoredUntilTheyExpire(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	kept := hookCreated(theRun, "h1", "kept")
+	kept.Data.TokenRetentionUntil = ptr(day.Add(time.Hour))
+	id := f.run(t, kept, onRun(theRun, entities.EventRunCompleted))
+	before := f.rows(t, id)
+	if len(before.Hooks) != 1 {
+		t.Fatalf("got hooks %v, want one that is retained", before.Hooks)
+	}
+	f.wantSound(t, id)
+	f.exec(t, `DELETE FROM hooks`)
+	f.wantDifferences(t, id, `hook h1: row: log says exists, row says none`)
+	f.mustRebuild(t, id)
+	if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
+		t.Errorf("rows differ after the rebuild (-before +after):\n%s", diff)
+	}
+
+	f.clock.move(time.Hour)
+	f.wantSound(t, id)
+	other := f.run(t, hookCreated(theRun, "h2", "kept"))
+	if hooks := f.rows(t, id).Hooks; len(hooks) != 0 {
+		t.Fatalf("got hooks %v, want the token taken over", hooks)
+	}
+	f.wantSound(t, id)
+	f.exec(t, `UPDATE runs SET last_seq = 99 WHERE id = $1`, id)
+	f.mustRebuild(t, id)
+	f.wantSound(t, other)
+
+	// The other way round: an expired row is in the way of a hook that must be restored.
+	f.exec(t, `DELETE FROM hooks`)
+	f.exec(t, `INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at, expires_at)
+		VALUES ($1, 'h1', 'home', 'kept', false, 3, 2, $2, $2)`, id, day)
+	f.mustRebuild(t, other)
+	f.wantSound(t, other)
 }
 
 // TestRebuildOfTwoHooksWithOneToken restores the first: the log of a run may be sound and say that.

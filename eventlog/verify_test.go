@@ -16,7 +16,7 @@ import (
 )
 
 // audit is an audit of the fixture's database.
-func (f *fixture) audit() *Audit { return NewAudit(f.pool) }
+func (f *fixture) audit() *Audit { return NewAudit(f.pool, f.clock.now) }
 
 // differences is what verify reports about a run, without the run's ID.
 func (f *fixture) differences(t tb, id entities.RunID) []string {
@@ -107,7 +107,7 @@ func TestI2RowsThatAppendWroteAreVerified(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		one, other := newModel(rt), newModel(rt)
 		now := day
-		log := New(f.pool, noQueue{}, f.clock.now)
+		log := f.with(noQueue{})
 		for range rapid.IntRange(1, 30).Draw(rt, "requests") {
 			one.compare(rt, log, other, drawRequest(rt, one, other), now)
 		}

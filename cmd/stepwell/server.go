@@ -105,7 +105,7 @@ func (s *server) start(ctx context.Context) (err error) {
 func (s *server) retention() (*eventlog.Retention, error) {
 	o := eventlog.RetentionOptions{Keep: s.config.Retention, Drop: queue.DropRuns}
 	if s.config.Archive != "" {
-		folder, err := archive.NewFolder(s.config.Archive, eventlog.NewAudit(s.pool))
+		folder, err := archive.NewFolder(s.config.Archive, eventlog.NewAudit(s.pool, time.Now))
 		if err != nil {
 			return nil, err
 		}

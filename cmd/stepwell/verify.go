@@ -119,5 +119,5 @@ func printRebuilt(stdout io.Writer, id entities.RunID, done eventlog.Rebuilt) er
 }
 
 func withAudit(ctx context.Context, config config, do func(*eventlog.Audit) error) error {
-	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(eventlog.NewAudit(pool)) })
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(eventlog.NewAudit(pool, time.Now)) })
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,7 +59,7 @@ func newDatabase(t *testing.T, runs int) *database {
 func (d *database) add(t *testing.T, r eventlog.Request) {
 	t.Helper()
 	r.SpecVersion = 3
-	if _, err := eventlog.New(d.Pool, nil, time.Now).Append(t.Context(), entities.DefaultProject, r); err != nil {
+	if _, err := eventlog.New(d.Pool, eventlog.NewHub(d.Pool, "test", slog.New(slog.DiscardHandler)), nil, time.Now).Append(t.Context(), entities.DefaultProject, r); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -128,7 +129,7 @@ func TestWalksGoOn(t *testing.T) { // sets the environment
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = walk{}.each(ctx, eventlog.NewAudit(d.Pool), logger, func(entities.RunID) error {
+	err = walk{}.each(ctx, eventlog.NewAudit(d.Pool, time.Now), logger, func(entities.RunID) error {
 		if seen++; seen == 3 {
 			cancel()
 		}
@@ -139,7 +140,7 @@ func TestWalksGoOn(t *testing.T) { // sets the environment
 	}
 	// A run that leaves meanwhile is no error.
 	seen = 0
-	err = walk{}.each(t.Context(), eventlog.NewAudit(d.Pool), logger, func(entities.RunID) error {
+	err = walk{}.each(t.Context(), eventlog.NewAudit(d.Pool, time.Now), logger, func(entities.RunID) error {
 		seen++
 		return fmt.Errorf("verify: %w", entities.ErrRunNotFound)
 	})

@@ -44,7 +44,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	f := &fixture{pool: pool, audit: eventlog.NewAudit(pool), run: entities.RunID("wrun_" + ulid.Make().String())}
+	f := &fixture{pool: pool, audit: eventlog.NewAudit(pool, time.Now), run: entities.RunID("wrun_" + ulid.Make().String())}
 	occurred := time.Now().Add(-time.Second)
 	text := func(s string) *string { return &s }
 	for _, r := range []eventlog.Request{
@@ -84,14 +84,17 @@ func newFixture(t *testing.T) *fixture {
 func (f *fixture) append(t *testing.T, r eventlog.Request) {
 	t.Helper()
 	r.SpecVersion = 3
-	if _, err := eventlog.New(f.pool, nil, time.Now).Append(t.Context(), project, r); err != nil {
+	if _, err := eventlog.New(f.pool, f.hub(), nil, time.Now).Append(t.Context(), project, r); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (f *fixture) streams() *eventlog.Streams {
-	hub := eventlog.NewHub(f.pool, "test", slog.New(slog.DiscardHandler))
-	return eventlog.NewStreams(f.pool, hub, time.Now)
+	return eventlog.NewStreams(f.pool, f.hub(), time.Now)
+}
+
+func (f *fixture) hub() *eventlog.Hub {
+	return eventlog.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)) // nobody runs it
 }
 
 func (f *fixture) exec(t *testing.T, sql string, args ...any) {
@@ -219,7 +222,9 @@ func TestImportRefusesWhatIsNotAWholeEndedRun(t *testing.T) {
 	text := plain(t, file)
 	empty := f.clear(t)
 	lines := strings.SplitAfter(text, "\n")
-	without := func(line int) []byte { return packed(t, strings.Join(append(lines[:line:line], lines[line+1:]...), "")) }
+	without := func(line int) []byte {
+		return packed(t, strings.Join(append(lines[:line:line], lines[line+1:]...), ""))
+	}
 	replaced := func(old, new string) []byte {
 		t.Helper()
 		if !strings.Contains(text, old) {
