@@ -86,6 +86,12 @@ func (in *reading) all(ctx context.Context) error {
 			return err
 		}
 	}
+	// To the very end, where the file's checksum is.
+	if _, err := in.next(); err == nil {
+		return entities.Invalid("the file goes on after the end of the run")
+	} else if !errors.Is(err, io.EOF) {
+		return err
+	}
 	if err := in.flush(ctx); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type kind struct {
 	// folded is the rows that there ought to be.
 	folded func(*Snapshot) map[string]any
 	// rows goes through those there are.
-	rows func(ctx context.Context, q entities.Querier, id entities.RunID, s entities.Span, do func(string, any) error) error
+	rows func(context.Context, entities.Querier, entities.RunID, entities.Span, func(key string, row any) error) error
 	// insert queues the insertion of a row at that time. It may call the function instead, with what is in
 	// the way.
 	insert func(b *pgx.Batch, row any, at time.Time, obstacle func(string))

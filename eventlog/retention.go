@@ -170,6 +170,10 @@ func (p *pass) archived(ctx context.Context, project entities.Project, batch []e
 func (p *pass) remove(ctx context.Context, project entities.Project, ready leaving) error {
 	n := 0
 	err := InTx(ctx, p.pool, func(tx pgx.Tx) error {
+		// A server's statements are bounded, but a run with a million events takes as long as it takes.
+		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
+			return err
+		}
 		runs, streams, err := lockLeaving(ctx, tx, project, ready)
 		n = len(runs)
 		if err != nil || n == 0 {

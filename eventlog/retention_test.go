@@ -350,6 +350,19 @@ func TestRetentionWaitsForNobody(t *testing.T) {
 	wantPass(t, f.retention(), Passed{Runs: 1})
 }
 
+// TestLongRunsLeaveThoughStatementsAreBounded, as a server's are.
+func TestLongRunsLeaveThoughStatementsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.expired(t, 2*keep)
+	f.exec(t, `
+		CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(4); RETURN OLD; END $$;
+		CREATE TRIGGER linger BEFORE DELETE ON runs FOR EACH ROW EXECUTE FUNCTION linger();
+		DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout = 3000', current_database()); END $$`)
+	f.pool.Reset() // new sessions have the setting
+	wantPass(t, f.retention(), Passed{Runs: 1})
+}
+
 // TestLateAppendsAndRetention: an append that comes first is deleted with the run, one that comes later
 // finds no run; neither fails otherwise.
 func TestLateAppendsAndRetention(t *testing.T) {

@@ -16,9 +16,9 @@ const (
 	rollbackTimeout = 5 * time.Second
 )
 
-// InTx runs fn in a transaction, commits it when fn returns nil and rolls it back otherwise. With
-// [InSnapshot] it is the only place in the module that begins one. A deadlock, a serialization failure or a lost race to create
-// a run makes it try again, so fn must have no effects but those of the transaction.
+// InTx runs fn in a transaction, commits it when fn returns nil and rolls it back otherwise. A deadlock, a
+// serialization failure or a lost race to create a run makes it try again, so fn must have no effects but
+// those of the transaction. In the module only this file begins transactions.
 func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
 	for try := 1; ; try++ {
 		err := tryTx(ctx, pool, pgx.TxOptions{}, fn)

@@ -25,7 +25,7 @@ const (
 type walk struct {
 	Run     entities.RunID   `placeholder:"ID" help:"This run only."`
 	Project entities.Project `placeholder:"ID" help:"The runs of this project only."`
-	After   entities.RunID   `placeholder:"ID" help:"The runs after this one in the order of IDs: where another walk stopped."`
+	After   entities.RunID   `placeholder:"ID" help:"The runs with IDs after this one: where another walk stopped."`
 }
 
 // each calls do with the runs, in the order of their IDs. It logs now and then, and when it is interrupted,

@@ -28,12 +28,10 @@ type database struct {
 	runs []entities.RunID
 }
 
-// newDatabase makes a database with runs of one step each. It sets the environment.
+// newDatabase fills the new database of DATABASE_URL with runs of one step each.
 func newDatabase(t *testing.T, runs int) *database {
 	t.Helper()
-	dsn := testdb.New(t)
-	t.Setenv("DATABASE_URL", dsn)
-	pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
+	pool, err := migrations.Pool(t.Context(), os.Getenv("DATABASE_URL"), migrations.DefaultSchema)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +87,7 @@ func wantOutput(t *testing.T, args []string, wantErr, want string) {
 }
 
 func TestVerifyAndRebuildCommands(t *testing.T) { // sets the environment
+	t.Setenv("DATABASE_URL", testdb.New(t))
 	d := newDatabase(t, 4)
 	wantOutput(t, []string{"verify"}, "", "")
 	d.exec(t, `UPDATE steps SET attempt = 2 WHERE run_id = ANY ($1)`, d.runs[1:])
@@ -120,6 +119,7 @@ func TestVerifyAndRebuildCommands(t *testing.T) { // sets the environment
 
 // TestWalksGoOn where they were interrupted.
 func TestWalksGoOn(t *testing.T) { // sets the environment
+	t.Setenv("DATABASE_URL", testdb.New(t))
 	d := newDatabase(t, 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -150,6 +150,7 @@ func TestWalksGoOn(t *testing.T) { // sets the environment
 }
 
 func TestRetentionCommands(t *testing.T) { // sets the environment
+	t.Setenv("DATABASE_URL", testdb.New(t))
 	newDatabase(t, 0)
 	header := "PROJECT  KEEP\n"
 	wantOutput(t, []string{"retention", "list"}, "", header)
@@ -164,6 +165,7 @@ func TestRetentionCommands(t *testing.T) { // sets the environment
 
 // TestServersLetRunsLeave of themselves.
 func TestServersLetRunsLeave(t *testing.T) { // sets the environment
+	t.Setenv("DATABASE_URL", testdb.New(t))
 	d := newDatabase(t, 1)
 	d.add(t, eventlog.Request{RunID: d.runs[0], Type: entities.EventRunCompleted})
 	s := newServer(t, d.Config().ConnString(), roleWorker)
@@ -173,6 +175,7 @@ func TestServersLetRunsLeave(t *testing.T) { // sets the environment
 }
 
 func TestExportImportAndShowCommands(t *testing.T) { // sets the environment
+	t.Setenv("DATABASE_URL", testdb.New(t))
 	d := newDatabase(t, 1)
 	id := d.runs[0]
 	t.Chdir(t.TempDir())
@@ -212,6 +215,7 @@ func TestExportImportAndShowCommands(t *testing.T) { // sets the environment
 
 // TestServersArchive runs before they leave, and do not start without the folder.
 func TestServersArchive(t *testing.T) { // sets the environment
+	t.Setenv("DATABASE_URL", testdb.New(t))
 	d := newDatabase(t, 1)
 	d.add(t, eventlog.Request{RunID: d.runs[0], Type: entities.EventRunCompleted})
 	s := newServer(t, d.Config().ConnString(), roleWorker)

@@ -97,9 +97,9 @@ func (f *fixture) hub() *eventlog.Hub {
 	return eventlog.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)) // nobody runs it
 }
 
-func (f *fixture) exec(t *testing.T, sql string, args ...any) {
+func (f *fixture) exec(t *testing.T, sql string) {
 	t.Helper()
-	if _, err := f.pool.Exec(t.Context(), sql, args...); err != nil {
+	if _, err := f.pool.Exec(t.Context(), sql); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -243,6 +243,11 @@ func TestImportRefusesWhatIsNotAWholeEndedRun(t *testing.T) {
 		"alive":           packed(t, strings.ReplaceAll(strings.Replace(text, "run_failed", "attr_set", 1), `"errorCode":"E"`, `"changes":[{"key":"k","value":"v"}]`)),
 		"not legal":       replaced(`"type":"run_started"`, `"type":"run_created"`),
 	}
+	last := len(file) - 1
+	rotten := bytes.Clone(file)
+	rotten[last] ^= 1
+	tests["checksum cut off"], tests["checksum rotten"] = file[:last], rotten
+	tests["something after the end"] = packed(t, text+lines[len(lines)-2])
 	for cut := 1; cut < len(file); cut += len(file)/10 + 1 {
 		tests["cut off after "+time.Duration(cut).String()] = file[:cut]
 	}
