@@ -55,8 +55,36 @@ type reading struct {
 }
 
 func (in *reading) all(ctx context.Context) error {
+	if err := in.header(); err != nil {
+		return err
+	}
+	for ended := false; !ended; {
+		r, err := in.next()
+		if errors.Is(err, io.EOF) {
+			err = entities.Invalid("the file ends before the run does")
+		}
+		if err != nil {
+			return err
+		}
+		if ended = r.End != nil; ended {
+			err = in.trailer(*r.End)
+		} else {
+			err = in.add(ctx, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := in.flush(ctx); err != nil {
+		return err
+	}
+	return in.conclude(ctx)
+}
+
+// header reads the first record.
+func (in *reading) header() error {
 	first, err := in.next()
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if first.Run == nil || first.Run.Format != exportFormat {
@@ -65,37 +93,22 @@ func (in *reading) all(ctx context.Context) error {
 	if in.run = *first.Run; in.run.Version != exportVersion {
 		return entities.Invalid("this is version %d of the format; this program reads %d", in.run.Version, exportVersion)
 	}
-	if err := entities.ValidateID("run ID", string(in.run.ID)); err != nil {
-		return err
+	return entities.ValidateID("run ID", string(in.run.ID))
+}
+
+// trailer looks whether all came, and reads to the very end, where the file's checksum is.
+func (in *reading) trailer(end Extent) error {
+	if end != in.read || in.left > 0 {
+		return entities.Invalid("the file says %+v of a run it has %+v of", end, in.read)
 	}
-	for {
-		r, err := in.next()
-		if errors.Is(err, io.EOF) {
-			return entities.Invalid("the file ends before the run does")
-		}
-		if err != nil {
-			return err
-		}
-		if r.End != nil {
-			if *r.End != in.read || in.left > 0 {
-				return entities.Invalid("the file says %+v of a run it has %+v of", *r.End, in.read)
-			}
-			break
-		}
-		if err := in.add(ctx, r); err != nil {
-			return err
-		}
-	}
-	// To the very end, where the file's checksum is.
-	if _, err := in.next(); err == nil {
+	_, err := in.next()
+	if err == nil {
 		return entities.Invalid("the file goes on after the end of the run")
-	} else if !errors.Is(err, io.EOF) {
+	}
+	if !errors.Is(err, io.EOF) {
 		return err
 	}
-	if err := in.flush(ctx); err != nil {
-		return err
-	}
-	return in.conclude(ctx)
+	return nil
 }
 
 // add takes in one record between the first and the last.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
@@ -53,6 +55,30 @@ func TestRunThatGrowsAfterItsArchiveStays(t *testing.T) {
 		if archived != 2 {
 			t.Errorf("%s: archived %d times, want 2", name, archived)
 		}
+	}
+}
+
+// TestChunkThatComesTooLateIsNotLost: it waits for the run to leave, and then begins a stream of its own.
+func TestChunkThatComesTooLateIsNotLost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.expired(t, 2*keep)
+	f.write(t, home, id, "logs")
+	wrote := make(chan error, 1)
+	r := f.retention(dropping(func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error {
+		go func() {
+			wrote <- f.streams().Write(context.WithoutCancel(t.Context()), home, id, "logs", [][]byte{[]byte("late")})
+		}()
+		f.waitForLock(t, wrote)
+		return nil
+	}))
+	wantPass(t, r, Passed{Runs: 1})
+	if err := <-wrote; err != nil {
+		t.Fatal(err)
+	}
+	chunks, _, err := f.streams().Chunks(t.Context(), home, "logs", 0, 10)
+	if err != nil || len(chunks) != 1 || string(chunks[0].Data) != "late" {
+		t.Errorf("got chunks %v, error %v; want the late one", chunks, err)
 	}
 }
 

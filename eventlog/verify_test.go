@@ -54,7 +54,7 @@ func (f *fixture) exec(t tb, sql string, args ...any) {
 	}
 }
 
-// unguarded is a fixture whose database lets anything be written.
+// unguarded is a fixture whose database lets nearly anything be written.
 func unguarded(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t)
@@ -72,6 +72,7 @@ func unguarded(t *testing.T) *fixture {
 	for _, sql := range statements {
 		f.exec(t, sql)
 	}
+	f.exec(t, `DROP INDEX events_hook_claim_key`)
 	return f
 }
 
@@ -287,7 +288,11 @@ func TestVerifyJudgesTheLogItself(t *testing.T) {
 		{"a result of nothing", event(16, "step_completed", "s9", "{}"), false,
 			`event 16: step_completed is not legal: step s9 not found`},
 		{"a step after the end", event(18, "step_created", "s9", "{}"), true, `event 18: step_created is not legal: `},
-		{"a hook created twice", `UPDATE events SET type = 'hook_conflict' WHERE run_id = $1 AND seq = 11`, false,
+		{"a hook created twice", `WITH disposed AS (
+			UPDATE events SET type = 'hook_disposed' WHERE run_id = $1 AND seq = 12)
+			` + event(16, "hook_created", "h1", `{"token": "t"}`), false,
+			`event 16: hook_created is not legal: hook_created on hook h1: it is already disposed`},
+		{"received by a loser", `UPDATE events SET type = 'hook_conflict' WHERE run_id = $1 AND seq = 11`, false,
 			`event 12: hook_received is not legal: hook h1 not found`},
 		{"received after the end (I7)", event(18, "hook_received", "h1", "{}"), true,
 			`event 18: hook_received is not legal: hook h1 not found`},
