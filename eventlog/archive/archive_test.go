@@ -235,7 +235,8 @@ func TestImportRefusesWhatIsNotAWholeEndedRun(t *testing.T) {
 	tests := map[string][]byte{
 		"empty": {}, "no archive": []byte("hello"), "other JSON": packed(t, `{"a": 1}`), "nothing in it": packed(t, ""),
 		"no first line": without(0), "no first event": without(1), "no event in the middle": without(5),
-		"no stream": without(12), "no chunk": without(14), "no end": without(len(lines) - 2),
+		"no last event": without(11), "no stream": without(12), "no chunk": without(14), "no last stream": without(len(lines) - 3),
+		"no end":          without(len(lines) - 2),
 		"another format":  replaced(`"format":"stepwell run"`, `"format":"other"`),
 		"another version": replaced(`"version":1`, `"version":2`),
 		"odd ID":          replaced(`"id":"wrun_`, `"id":"../`),
