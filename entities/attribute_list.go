@@ -31,7 +31,7 @@ func WriteAttributes(b *pgx.Batch, before, after *Run) {
 	}
 	if len(keys) > 0 {
 		b.Queue(`
-			INSERT INTO run_attributes (run_id, key, value, project, workflow_name, created_at)
+			INSERT INTO run_attributes (`+attributeColumns+`)
 			SELECT $1, key, value, $4, $5, $6 FROM unnest($2::text[], $3::text[]) AS given (key, value)
 			ON CONFLICT (run_id, key) DO UPDATE SET value = excluded.value`,
 			after.ID, keys, values, after.Project, after.WorkflowName, after.CreatedAt)
@@ -39,6 +39,33 @@ func WriteAttributes(b *pgx.Batch, before, after *Run) {
 	if len(gone) > 0 {
 		b.Queue(`DELETE FROM run_attributes WHERE run_id = $1 AND key = ANY($2)`, after.ID, gone)
 	}
+}
+
+// RunAttribute is a row of an attribute of a run.
+type RunAttribute struct {
+	RunID        RunID
+	Key          string
+	Value        string
+	Project      Project
+	WorkflowName string
+	CreatedAt    time.Time
+}
+
+const attributeColumns = `run_id, key, value, project, workflow_name, created_at`
+
+// RunAttributes is the rows there are of a run's attributes.
+func RunAttributes(r *Run) map[string]RunAttribute {
+	rows := make(map[string]RunAttribute, len(r.Attributes))
+	for key, value := range r.Attributes {
+		rows[key] = RunAttribute{r.ID, key, value, r.Project, r.WorkflowName, r.CreatedAt}
+	}
+	return rows
+}
+
+// InsertAttribute queues the insertion of the row of an attribute.
+func InsertAttribute(b *pgx.Batch, a *RunAttribute) {
+	oneRow(b, "insert attribute", `INSERT INTO run_attributes (`+attributeColumns+`) VALUES ($1, $2, $3, $4, $5, $6)`,
+		a.RunID, a.Key, a.Value, a.Project, a.WorkflowName, a.CreatedAt)
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

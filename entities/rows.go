@@ -76,6 +76,11 @@ func DeleteHooks(b *pgx.Batch, runID RunID) {
 	b.Queue(`DELETE FROM hooks WHERE run_id = $1`, runID)
 }
 
+// DeleteAttributes queues the deletion of all rows of a run's attributes.
+func DeleteAttributes(b *pgx.Batch, runID RunID) {
+	b.Queue(`DELETE FROM run_attributes WHERE run_id = $1`, runID)
+}
+
 // RestoreHook queues the insertion of a hook; if another one holds its token at the given time, taken is
 // called with that one instead. It locks the token as [LockToken] does.
 func RestoreHook(b *pgx.Batch, h *Hook, at time.Time, taken func(Hook)) {
@@ -108,6 +113,13 @@ func EachHook(ctx context.Context, q Querier, runID RunID, s Span, do func(Hook)
 // EachWait calls do with the run's waits of the span, one at a time.
 func EachWait(ctx context.Context, q Querier, runID RunID, s Span, do func(Wait) error) error {
 	return each(ctx, q, do, `SELECT `+waitColumns+` FROM waits`+inSpan, runID, s)
+}
+
+// EachAttribute calls do with the run's attributes whose keys are in the span, one at a time.
+func EachAttribute(ctx context.Context, q Querier, runID RunID, s Span, do func(RunAttribute) error) error {
+	return each(ctx, q, do, `
+		SELECT `+attributeColumns+` FROM run_attributes
+		WHERE run_id = $1 AND key > $2 AND key <= $3 ORDER BY key`, runID, s)
 }
 
 const inSpan = ` WHERE run_id = $1 AND id > $2 AND id <= $3 ORDER BY id`

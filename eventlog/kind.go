@@ -81,6 +81,8 @@ var kinds = []kind{
 		until(hookExpired),
 	newKind(entities.KindWait, func(s *Snapshot) map[entities.WaitID]entities.Wait { return s.Waits },
 		entities.EachWait, func(w entities.Wait) entities.WaitID { return w.ID }, always(entities.InsertWait)),
+	newKind("attribute", func(s *Snapshot) map[string]entities.RunAttribute { return entities.RunAttributes(s.Run) },
+		entities.EachAttribute, func(a entities.RunAttribute) string { return a.Key }, always(entities.InsertAttribute)),
 }
 
 // always is an insertion that nothing can be in the way of.
@@ -106,6 +108,7 @@ func clearRows(b *pgx.Batch, id entities.RunID) {
 	entities.DeleteSteps(b, id)
 	entities.DeleteHooks(b, id)
 	entities.DeleteWaits(b, id)
+	entities.DeleteAttributes(b, id)
 }
 
 // Difference is something that is not as the log has it, or wrong with the log itself.

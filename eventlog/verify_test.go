@@ -131,7 +131,7 @@ func TestI2RowsThatAppendWroteAreVerified(t *testing.T) {
 func TestVerifySeesDamageToEveryColumn(t *testing.T) {
 	t.Parallel()
 	f := unguarded(t)
-	for _, table := range []string{"runs", "steps", "hooks", "waits"} {
+	for _, table := range []string{"runs", "steps", "hooks", "waits", "run_attributes"} {
 		for _, c := range f.columns(t, table) {
 			for what, id := range map[string]entities.RunID{"live": f.full(t), "ended": f.ended(t)} {
 				if what == "ended" && (table == "hooks" || table == "waits") {
@@ -182,12 +182,12 @@ func (f *fixture) damage(t *testing.T, table string, c column, id entities.RunID
 		key = "id"
 	}
 	sql := fmt.Sprintf(`UPDATE %[1]s SET %[2]s = `+other+` WHERE ctid = (
-		SELECT ctid FROM %[1]s WHERE %[3]s = $1 ORDER BY id LIMIT 1)`, table, c.name, key)
+		SELECT ctid FROM %[1]s WHERE %[3]s = $1 ORDER BY ctid LIMIT 1)`, table, c.name, key)
 	f.exec(t, sql, id)
 	found := f.differences(t, id)
 	want := strings.ReplaceAll(c.name, "_", "")
 	switch {
-	case c.name == "id": // one is missing and one too many
+	case c.name == "id" || c.name == "key": // one is missing and one too many
 		if len(found) != 2 || !strings.Contains(found[0], "log says none, row says exists") ||
 			!strings.Contains(found[1], "log says exists, row says none") {
 			t.Errorf("got %q", found)
@@ -222,6 +222,8 @@ func TestDifferencesAreOneClearLineEach(t *testing.T) {
 			[]string{`step s2: row: log says exists, row says none`}},
 		{"no hook", `DELETE FROM hooks WHERE run_id = $1`, false,
 			[]string{`hook h1: row: log says exists, row says none`}},
+		{"no attributes", `DELETE FROM run_attributes WHERE run_id = $1`, true,
+			[]string{`attribute k: row: log says exists, row says none`}},
 		{"no waits", `DELETE FROM waits WHERE run_id = $1`, false,
 			[]string{`wait w1: row: log says exists, row says none`, `wait w2: row: log says exists, row says none`}},
 		{"a step from nowhere",

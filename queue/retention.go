@@ -15,7 +15,10 @@ const retentionPoll = time.Minute
 // DropRuns deletes the messages about runs of the project that leave: delayed and parked ones, and what an
 // ended run was still to be told. Tickets and leases of theirs come to nothing.
 func DropRuns(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
-	_, err := tx.Exec(ctx, `DELETE FROM messages WHERE run_id = ANY ($1) AND run_id <> '' AND project = $2`, runs, project)
+	_, err := tx.Exec(ctx, `
+		DELETE FROM messages m USING runs r
+		WHERE r.id = ANY ($1) AND r.project = $2
+			AND m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id`, runs, project)
 	return wrap("delete messages of runs", err)
 }
 

@@ -186,16 +186,22 @@ func TestI10ImportIsExactlyWhatWasExported(t *testing.T) {
 // plain is what is in a file, and packed the file of that.
 func plain(t *testing.T, file []byte) string {
 	t.Helper()
-	r, err := zstd.NewReader(bytes.NewReader(file))
+	text, err := unpacked(file)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return text
+}
+
+// unpacked is the text in a file, whole or not.
+func unpacked(file []byte) (string, error) {
+	r, err := zstd.NewReader(bytes.NewReader(file))
+	if err != nil {
+		return "", err
 	}
 	defer r.Close()
 	text, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return string(text), err
 }
 
 func packed(t *testing.T, text string) []byte {
@@ -255,6 +261,9 @@ func TestImportRefusesWhatIsNotAWholeEndedRun(t *testing.T) {
 	for at := 10; at < len(file); at += len(file)/5 + 1 {
 		bad := bytes.Clone(file)
 		bad[at] ^= 0x55
+		if same, err := unpacked(bad); err == nil && same == text {
+			continue // it hit bits that mean nothing, of which zstd has a few
+		}
 		tests["bit rot at "+time.Duration(at).String()] = bad
 	}
 	for name, file := range tests {

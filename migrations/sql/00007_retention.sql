@@ -8,7 +8,6 @@ CREATE TABLE retention (
 );
 
 CREATE INDEX runs_ended_idx ON runs (project, completed_at, id) WHERE completed_at IS NOT NULL;
-CREATE INDEX messages_run_idx ON messages (run_id) WHERE run_id <> '';
 
 -- What leaves makes room for what comes: vacuum before a fifth of a large table is dead.
 ALTER TABLE events SET (autovacuum_vacuum_scale_factor = 0.02);
@@ -19,5 +18,5 @@ ALTER TABLE stream_chunks SET (autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE stream_chunks RESET (autovacuum_vacuum_scale_factor);
 ALTER TABLE steps RESET (autovacuum_vacuum_scale_factor);
 ALTER TABLE events RESET (autovacuum_vacuum_scale_factor);
-DROP INDEX messages_run_idx, runs_ended_idx;
+DROP INDEX runs_ended_idx;
 DROP TABLE retention;
