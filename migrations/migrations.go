@@ -70,8 +70,8 @@ func Up(ctx context.Context, dsn, schema string) error {
 const defaultConnections = 20
 
 // Pool opens connections whose statements find the schema's tables without naming it, and whose times
-// are UTC.
-func Pool(ctx context.Context, dsn, schema string) (*pgxpool.Pool, error) {
+// are UTC. The options change how, such as by timeouts.
+func Pool(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("parse database URL: %w", err)
@@ -88,6 +88,9 @@ func Pool(ctx context.Context, dsn, schema string) (*pgxpool.Pool, error) {
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
 		})
 		return nil
+	}
+	for _, option := range options {
+		option(config)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

@@ -19,12 +19,16 @@ import (
 )
 
 const (
-	// A function that cannot be reached is tried again after 1, 2, 4, … seconds, at most every 15 minutes:
-	// 48 tries, after which clients give a run up, so last for nine hours.
+	// A function that fails is tried again after 1, 2, 4, … seconds, at most every 15 minutes: 48 tries,
+	// after which clients give a run up, so last for nine hours.
 	firstBackoff = time.Second
 	maxBackoff   = 15 * time.Minute
-	// A deployment that is not registered is looked for again this often; registering it is faster.
-	unregisteredBackoff = time.Minute
+	// A function that cannot be reached, or whose deployment is not registered, is looked for again at
+	// least this often, for as long as it takes. Registering it is faster.
+	unreachedBackoff = time.Minute
+	// leftLease is how long a lease lasts that is left with its function when the server stops: longer than
+	// the minute after which clients extend it (protocol §5.5).
+	leftLease = 90 * time.Second
 
 	// No delivery takes longer, however often its lease is extended. River keeps the tickets of processes
 	// that died for as long.
@@ -64,35 +68,64 @@ func (*deliverer) Timeout(*river.Job[Ticket]) time.Duration { return longestDeli
 
 // Work claims the ticket's message and calls the function with it.
 func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
-	d, ok, err := claim(ctx, w.queue.pool, job.Args, "rh_"+ulid.Make().String(), w.lease)
+	free, err := w.memory.take(ctx, job.Args.Size)
+	if err != nil {
+		return err // shutting down; the ticket is still good
+	}
+	defer free()
+	d, ok, err := claim(ctx, w.queue.pool, job.Args, "rh_"+ulid.Make().String(), w.pulse.id, w.lease)
 	if err != nil || !ok {
 		return err
 	}
 	if d.URL == "" {
 		reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
-		return w.settle(ctx, d, unregisteredBackoff, 1, reason)
+		return w.settle(ctx, d, failure{reason: reason, after: unreachedBackoff})
 	}
-	failure := w.call(ctx, d)
+	err = w.call(ctx, &d, free)
 	switch {
-	case failure == nil:
+	case err == nil:
 		// Answered. The acknowledgement is a request of its own, and the only thing that counts
 		// (protocol §5.5): without one the lease runs out.
 		return nil
 	case errors.Is(ctx.Err(), context.Canceled):
-		return w.settle(ctx, d, 0, 0, "server shut down during the delivery")
+		ctx, cancel := settling(ctx)
+		defer cancel()
+		return leaveWithFunction(ctx, w.queue.pool, d.Lease, leftLease)
 	default:
 		w.logger.InfoContext(ctx, "delivery failed",
-			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", failure)
-		return w.settle(ctx, d, backoff(d.DeliveryCount), 0, failure.Error())
+			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", err)
+		return w.settle(ctx, d, failureOf(d, err))
 	}
 }
 
-func (w *deliverer) settle(ctx context.Context, d delivery, after time.Duration, uncounted int, reason string) error {
-	// Also when the server is shutting down: a lease handed back is not waited for.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+// settling is a context for what must still be done when the server is shutting down.
+func settling(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+}
+
+// failure is why a delivery came to nothing, and what follows for its message.
+type failure struct {
+	reason string
+	// after is how long to wait before the next one.
+	after time.Duration
+	// reached says that the function may have seen the message. Only such deliveries are counted: an app
+	// that is away says nothing about the messages that wait for it.
+	reached bool
+}
+
+func failureOf(d delivery, err error) failure {
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+		return failure{err.Error(), min(backoff(d.Unreached+1), unreachedBackoff), false}
+	}
+	return failure{err.Error(), backoff(d.DeliveryCount), true}
+}
+
+func (w *deliverer) settle(ctx context.Context, d delivery, f failure) error {
+	ctx, cancel := settling(ctx)
 	defer cancel()
-	if err := giveBack(ctx, w.queue.pool, d.Lease, after, uncounted, storable(reason)); err != nil {
+	f.reason = storable(f.reason)
+	if err := giveBack(ctx, w.queue.pool, d.Lease, f); err != nil {
 		return err
 	}
 	w.queue.hub.Publish(timerTopic)
@@ -104,7 +137,7 @@ func storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// backoff is how long to wait after the given delivery failed, a quarter of it by chance.
+// backoff is how long to wait after the given failure, up to a quarter less by chance.
 func backoff(deliveries int) time.Duration {
 	d := maxBackoff
 	if deliveries < 11 { // 2^10 seconds is past the maximum
@@ -117,11 +150,11 @@ var errLeaseOver = errors.New("broken off because its lease is over")
 
 // call calls the function for as long as the lease lasts: after that nobody waits for the answer, and a
 // function that never answers must not keep others from being called.
-func (w *deliverer) call(ctx context.Context, d delivery) error {
+func (w *deliverer) call(ctx context.Context, d *delivery, sent func()) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	go w.watchLease(ctx, d.Lease, func() { end(errLeaseOver) })
-	err := w.post(ctx, d)
+	err := w.post(ctx, d, sent)
 	if err != nil && errors.Is(context.Cause(ctx), errLeaseOver) {
 		return errLeaseOver
 	}
@@ -145,10 +178,15 @@ func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) 
 }
 
 // post calls the function and returns why that counts as not delivered, if it does.
-func (w *deliverer) post(ctx context.Context, d delivery) error {
-	req, err := newRequest(ctx, d)
+func (w *deliverer) post(ctx context.Context, d *delivery, sent func()) error {
+	req, err := newRequest(ctx, *d)
 	if err != nil {
 		return err
+	}
+	if len(d.Body) > smallBody {
+		// Its memory is needed until it is sent, not until the function has answered.
+		req.Body, req.GetBody = &sending{body: d.Body, sent: sent}, nil
+		d.Body = nil
 	}
 	resp, err := w.http.Do(req)
 	if err != nil {
@@ -196,7 +234,10 @@ func newRequest(ctx context.Context, d delivery) (*http.Request, error) {
 
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-var stepTopic = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_step_`)
+// stepTopics is what the topics of steps look like, to Go and to Postgres.
+const stepTopics = `^__(?:[A-Za-z0-9-]+_)?wkf_step_`
+
+var stepTopic = regexp.MustCompile(stepTopics)
 
 // stepHealth is how the topic of health checks of the step route ends.
 const stepHealth = "wkf_step_health_check"

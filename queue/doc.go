@@ -18,5 +18,8 @@
 // makes a fresh receipt handle; whoever acknowledges, extends or gives back must show it, so a stale
 // delivery can change nothing.
 //
+// The lease is held by the process that makes the call, and lost with it, until the function extends it:
+// from then on the lease is the function's own. See process.go for how processes know of each other.
+//
 // All times are the database's, so processes whose clocks differ agree on what is due.
 package queue

@@ -76,7 +76,6 @@ func TestFailedDeliveryIsGivenBackWithItsReason(t *testing.T) {
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	})
 	for name, try := range map[string]struct{ url, reason string }{
-		"refused":      {refusing(t), "connection refused"},
 		"500":          {newApp(t, status(500)).URL, "500 Internal Server Error"},
 		"404":          {newApp(t, status(404)).URL, "404 Not Found"},
 		"redirect":     {moved.URL, "307 Temporary Redirect"},
@@ -102,6 +101,58 @@ func TestFailedDeliveryIsGivenBackWithItsReason(t *testing.T) {
 			r.hurry(t, id)
 		}
 	}
+}
+
+// TestUnreachableFunctionUsesNothingUp: however long an app is away, its messages are good when it is back.
+func TestUnreachableFunctionUsesNothingUp(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	r.worker(t, func(o *WorkerOptions) { o.MaxDeliveries = 1 })
+	r.register(t, deployment, refusing(t))
+	id := r.send(t)
+	for n := 1; n <= 12; n++ {
+		var unreached int
+		eventually(t, "it failed once more", func() bool {
+			r.scan(t, `SELECT unreached FROM messages WHERE id = $1`, []any{id}, &unreached)
+			return unreached >= n && r.stored(t, id).Lease == ""
+		})
+		got := r.stored(t, id)
+		if got.DeliveryCount != 0 || got.Parked || !strings.Contains(got.LastError, "connection refused") {
+			t.Fatalf("got %+v, want no delivery counted and the reason", got)
+		}
+		most := min(firstBackoff<<min(unreached-1, 20), unreachedBackoff)
+		if got.Wait > most || got.Wait < most/2-time.Second {
+			t.Errorf("after %d failures due in %s, want about %s", unreached, got.Wait, most)
+		}
+		r.hurry(t, id)
+	}
+	a := newApp(t, nil)
+	r.register(t, deployment, a.URL)
+	c := a.next(t)
+	if c.id() != id || c.count() != "1" {
+		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
+	}
+	r.ack(t, c)
+}
+
+// TestBurstOfFailuresDoesNotPark: the budget is one over a window.
+func TestBurstOfFailuresDoesNotPark(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, status(http.StatusInternalServerError))
+	r := open(t, testdb.New(t))
+	r.register(t, deployment, a.URL)
+	r.worker(t, func(o *WorkerOptions) { o.MaxDeliveries, o.FailureWindow = 2, time.Hour })
+	id := r.send(t)
+	for n := 1; n <= 5; n++ {
+		if got := r.failed(t, id, n); got.Parked {
+			t.Fatalf("parked after %d failures within the window", n)
+		}
+		r.hurry(t, id)
+	}
+	r.failed(t, id, 6)
+	r.exec(t, `UPDATE messages SET first_failed_at = now() - interval '61 minutes' WHERE id = $1`, id)
+	r.hurry(t, id)
+	eventually(t, "it is parked", func() bool { return r.stored(t, id).Parked })
 }
 
 func TestFailedMessageIsDeliveredOnceTheAppIsBack(t *testing.T) {
@@ -176,7 +227,7 @@ func TestExpiredLeaseIsAFailure(t *testing.T) {
 
 	id = r.send(t)
 	a.next(t)
-	r.exec(t, `UPDATE messages SET delivery_count = 1000 WHERE id = $1`, id)
+	r.exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() WHERE id = $1`, id)
 	r.hurry(t, id)
 	eventually(t, "it is parked", func() bool { return r.stored(t, id).Parked })
 	if got := r.stored(t, id); got.LastError != notAcknowledged || got.Lease != "" {
@@ -189,16 +240,9 @@ func TestCallEndsWithItsLease(t *testing.T) {
 	a := newApp(t, func(_ http.ResponseWriter, r *http.Request, _ call) { <-r.Context().Done() }) // never answers
 	r := open(t, testdb.New(t))
 	r.register(t, deployment, a.URL)
-	w, err := NewWorker(r.Queue, "stepwell",
-		WorkerOptions{Deliveries: 1, MaxDeliveries: 50, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := r.newWorker(t, func(o *WorkerOptions) { o.Deliveries, o.Grace = 1, 0 })
 	w.lease = time.Second
-	if err := w.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stop(t, w) })
+	begin(t, w)
 	// The one slot for deliveries is free again and again, for whichever of the two.
 	first, second := r.send(t), r.send(t)
 	seen := map[string]int{}
@@ -221,16 +265,9 @@ func TestExtendedCallOutlastsItsFirstLease(t *testing.T) {
 	})
 	r := open(t, testdb.New(t))
 	r.register(t, deployment, a.URL)
-	w, err := NewWorker(r.Queue, "stepwell",
-		WorkerOptions{Deliveries: 10, MaxDeliveries: 50, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := r.newWorker(t, func(o *WorkerOptions) { o.Deliveries, o.Grace = 10, 0 })
 	w.lease = time.Second
-	if err := w.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stop(t, w) })
+	begin(t, w)
 	r.send(t)
 	kept := a.next(t)
 	if err := r.SetVisibility(t.Context(), project, topic, kept.handle(), time.Hour); err != nil {
@@ -293,7 +330,7 @@ func TestMessageWaitsForItsDeployment(t *testing.T) {
 	var got stored
 	held := func() bool {
 		got = r.stored(t, id)
-		return got.LastError != "" && got.Lease == "" && got.Wait > unregisteredBackoff/2
+		return got.LastError != "" && got.Lease == "" && got.Wait > unreachedBackoff/2
 	}
 	for range 3 {
 		eventually(t, "it is held", held)
@@ -308,7 +345,7 @@ func TestMessageWaitsForItsDeployment(t *testing.T) {
 	}
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
-	c := a.next(t) // far sooner than unregisteredBackoff
+	c := a.next(t) // far sooner than unreachedBackoff
 	if c.id() != id || c.count() != "1" {
 		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
 	}
@@ -404,10 +441,7 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	id := r.send(t)
 	r.exec(t, `UPDATE river_job SET scheduled_at = now() - interval '10 min'`) // a long queue
 	r.exec(t, `UPDATE messages SET due_at = now()`)
-	w, err := NewWorker(r.Queue, "stepwell", WorkerOptions{Deliveries: 1, MaxDeliveries: 1, Logger: slog.Default()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := r.newWorker(t)
 	if _, err := w.handOut(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +451,7 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	if got := r.stored(t, id); got.Wait < 20*time.Minute || got.DeliveryCount != 0 || got.Parked {
 		t.Errorf("got %+v, want the next ticket after twice the time others wait", got)
 	}
-	if _, ok, err := claim(t.Context(), r.pool, Ticket{id, firstTicket}, "rh_1", leaseTime); !ok || err != nil {
+	if _, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
 		t.Errorf("claim with the ticket that waited: got %v, %v; want true", ok, err)
 	}
 }

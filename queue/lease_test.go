@@ -67,7 +67,7 @@ func TestExpiredHandleIsDead(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t)) // no worker takes the lease away
 	id := r.send(t)
-	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", leaseTime)
+	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime)
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
@@ -173,7 +173,7 @@ func TestRacersForOneTicketClaimOnce(t *testing.T) {
 	for range 5 {
 		id := r.send(t)
 		won := race(16, func(i int) string {
-			d, ok, err := claim(context.Background(), r.pool, Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint(id, i), leaseTime)
+			d, ok, err := claim(context.Background(), r.pool, Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint(id, i), "proc_1", leaseTime)
 			if err != nil {
 				t.Error(err)
 			}
@@ -203,18 +203,18 @@ func TestClaimNeedsTheNewestTicket(t *testing.T) {
 	r.exec(t, `UPDATE messages SET lease = 'rh_other' WHERE id = $1`, leased)
 	r.exec(t, `UPDATE messages SET ticket = 7 WHERE id = $1`, fresh)
 	for name, ticket := range map[string]Ticket{
-		"parked":          {parked, 1},
-		"leased":          {leased, 1},
-		"stale ticket":    {fresh, 6},
-		"future ticket":   {fresh, 8},
-		"delayed":         {later, 1},
-		"unknown message": {"msg_unknown", 1},
+		"parked":          {MessageID: parked, Number: 1},
+		"leased":          {MessageID: leased, Number: 1},
+		"stale ticket":    {MessageID: fresh, Number: 6},
+		"future ticket":   {MessageID: fresh, Number: 8},
+		"delayed":         {MessageID: later, Number: 1},
+		"unknown message": {MessageID: "msg_unknown", Number: 1},
 	} {
-		if _, ok, err := claim(t.Context(), r.pool, ticket, "rh_1", leaseTime); ok || err != nil {
+		if _, ok, err := claim(t.Context(), r.pool, ticket, "rh_1", "proc_1", leaseTime); ok || err != nil {
 			t.Errorf("%s: claim got %v, %v; want false", name, ok, err)
 		}
 	}
-	if _, ok, err := claim(t.Context(), r.pool, Ticket{fresh, 7}, "rh_1", leaseTime); !ok || err != nil {
+	if _, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: fresh, Number: 7}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
 		t.Errorf("newest ticket: claim got %v, %v; want true", ok, err)
 	}
 }
@@ -298,7 +298,7 @@ func TestReceiveLeasesAMessage(t *testing.T) {
 	if got := r.stored(t, id); got.Lease != m.Lease || got.Wait > time.Minute {
 		t.Errorf("got %+v, want the lease %s for a minute", got, m.Lease)
 	}
-	if _, ok, err := claim(t.Context(), r.pool, Ticket{id, firstTicket}, "rh_1", leaseTime); ok || err != nil {
+	if _, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); ok || err != nil {
 		t.Errorf("claim with the ticket that was out: got %v, %v; want false", ok, err)
 	}
 	if err := r.Acknowledge(t.Context(), project, topic, m.Lease); err != nil {
@@ -341,7 +341,7 @@ func TestReceiversAndTicketGetAMessageOnce(t *testing.T) {
 	id := r.send(t)
 	won := race(16, func(i int) bool {
 		if i%2 == 0 {
-			_, ok, err := claim(context.Background(), r.pool, Ticket{id, firstTicket}, fmt.Sprint("rh_", i), leaseTime)
+			_, ok, err := claim(context.Background(), r.pool, Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint("rh_", i), "proc_1", leaseTime)
 			if err != nil {
 				t.Error(err)
 			}

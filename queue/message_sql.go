@@ -71,22 +71,30 @@ type delivery struct {
 	DueAt         time.Time
 	Lease         string
 	DeliveryCount int
+	// Unreached is how often in a row the function could not be reached so far.
+	Unreached int
 	// URL is the base URL of the deployment; empty when it is not registered.
 	URL string
 }
 
-// claim leases the message to the bearer of its ticket, and uses the ticket's number up. It reports false
-// when there is nothing to deliver: the number was used before, or the message is gone or parked.
+// lengthOfLog is how many events the run has that message m is about; 0 when it is about none.
+const lengthOfLog = `coalesce((SELECT last_seq FROM runs r WHERE r.id = m.run_id AND r.project = m.project), 0)`
+
+// claim leases the message to the bearer of its ticket, for a delivery that the holder makes, and uses the
+// ticket's number up. It reports false when there is nothing to deliver: the number was used before, or the
+// message is gone or parked.
 func claim(
-	ctx context.Context, pool *pgxpool.Pool, t Ticket, handle string, lease time.Duration,
+	ctx context.Context, pool *pgxpool.Pool, t Ticket, handle, holder string, lease time.Duration,
 ) (delivery, bool, error) {
 	rows, err := pool.Query(ctx, `
 		UPDATE messages m
-		SET lease = $3, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $4
+		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
+			seen_seq = `+lengthOfLog+`
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND parked_at IS NULL
 		RETURNING id, topic, deployment_id, content_type, body, created_at, expires_at, due_at, lease, delivery_count,
+			unreached,
 			coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url`,
-		t.MessageID, t.Number, handle, lease)
+		t.MessageID, t.Number, handle, holder, lease)
 	if err != nil {
 		return delivery{}, false, wrap("claim message", err)
 	}
@@ -97,30 +105,54 @@ func claim(
 	return d, err == nil, wrap("claim message", err)
 }
 
-// giveBack ends a lease without an acknowledgement: the message is due again after the backoff. Uncounted
-// says how many deliveries to take off the count again, for one that never left the house.
-func giveBack(
-	ctx context.Context, pool *pgxpool.Pool, handle string, backoff time.Duration, uncounted int, reason string,
-) error {
+// giveBack ends a lease without an acknowledgement: the message is due again when the failure says. A
+// delivery that did not reach the function is taken off the count again.
+func giveBack(ctx context.Context, pool *pgxpool.Pool, handle string, f failure) error {
 	_, err := pool.Exec(ctx, `
 		UPDATE messages
-		SET lease = '', due_at = now() + $2, delivery_count = delivery_count - $3, last_error = $4
-		WHERE lease = $1`, handle, backoff, uncounted, reason)
+		SET lease = '', holder = '', due_at = now() + $2, last_error = $3,
+			delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
+			unreached = CASE WHEN $4 THEN 0 ELSE unreached + 1 END,
+			first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END
+		WHERE lease = $1`, handle, f.after, f.reason, f.reached)
 	return wrap("give message back", err)
 }
 
+// leaveWithFunction leaves a lease with the function when the process that called it stops: it may go on
+// for d, and extend the lease or acknowledge through any other server.
+func leaveWithFunction(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
+	_, err := pool.Exec(ctx, `
+		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE lease = $1 AND holder <> ''`,
+		handle, d)
+	return wrap("leave lease with function", err)
+}
+
+// deleteLeased ends a message for good. If its run has hooks, it notes how much of the log the delivery has
+// seen: what came later and has no message was not heard by anyone (see the sweeper).
 func deleteLeased(ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string) error {
 	tag, err := pool.Exec(ctx, `
-		DELETE FROM messages
-		WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND due_at > now()`, handle, project, topic)
+		WITH done AS (
+			DELETE FROM messages
+			WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND due_at > now()
+			RETURNING project, topic, run_id, seen_seq
+		), noted AS (
+			INSERT INTO run_wakes AS w (run_id, seen_seq)
+			SELECT run_id, seen_seq FROM done
+			WHERE topic !~ $4
+				AND EXISTS (SELECT FROM hooks h WHERE h.run_id = done.run_id AND h.project = done.project)
+			ON CONFLICT (run_id) DO UPDATE SET seen_seq = excluded.seen_seq WHERE w.seen_seq < excluded.seen_seq
+		)
+		SELECT FROM done`, handle, project, topic, stepTopics)
 	return needLease(tag, err)
 }
 
+// setDue says when a leased message is due again. From then on the lease is the function's own: it lives
+// and reaches us, whatever becomes of the process that called it.
 func setDue(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string, d time.Duration,
 ) error {
 	tag, err := pool.Exec(ctx, `
-		UPDATE messages SET due_at = now() + $4
+		UPDATE messages SET holder = '', due_at = now() + $4
 		WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND due_at > now()`, handle, project, topic, d)
 	return needLease(tag, err)
 }
@@ -148,16 +180,24 @@ func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Dur
 	return d, wrap("look at lease", err)
 }
 
-// takeDue gives due messages a ticket and parks those that had maxDeliveries; both lose their lease. It
+// parking says when a message has failed too often: after so many deliveries that reached its function, but
+// not before the first failure is so long ago.
+type parking struct {
+	deliveries int
+	window     time.Duration
+}
+
+// takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It
 // returns the tickets to issue.
 //
 // A message that is due because its ticket was not used gets one with the same number: if the first is not
 // lost but waits in a long queue, it keeps its place there. The longer that queue, the later they count as
 // lost, or else a backlog would make more tickets than it can work off.
-func takeDue(ctx context.Context, tx pgx.Tx, maxDeliveries int) ([]Ticket, error) {
+func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]Ticket, error) {
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
-			SELECT id, delivery_count >= $3 AS spent FROM messages
+			SELECT id, delivery_count >= $3 AND coalesce(first_failed_at <= now() - $6::interval, false) AS spent
+			FROM messages
 			WHERE parked_at IS NULL AND due_at <= now()
 			ORDER BY due_at LIMIT $1
 			FOR UPDATE SKIP LOCKED
@@ -167,14 +207,15 @@ func takeDue(ctx context.Context, tx pgx.Tx, maxDeliveries int) ([]Ticket, error
 			ORDER BY priority, scheduled_at, id LIMIT 1
 		), moved AS (
 			UPDATE messages m
-			SET lease = '', ticket = greatest(ticket, 1), parked_at = CASE WHEN spent THEN now() END,
+			SET lease = '', holder = '', ticket = greatest(ticket, 1), parked_at = CASE WHEN spent THEN now() END,
 				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
+				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
 				last_error = CASE lease WHEN '' THEN last_error ELSE $5 END
 			FROM due WHERE m.id = due.id
-			RETURNING m.id, m.ticket, spent
+			RETURNING m.id, m.ticket, octet_length(m.body) AS size, spent
 		)
-		SELECT id AS message_id, ticket AS number FROM moved WHERE NOT spent`,
-		dueBatch, ticketTime, maxDeliveries, riverQueue, notAcknowledged)
+		SELECT id AS message_id, ticket AS number, size FROM moved WHERE NOT spent`,
+		dueBatch, ticketTime, limit.deliveries, riverQueue, notAcknowledged, limit.window)
 	if err != nil {
 		return nil, wrap("take due messages", err)
 	}

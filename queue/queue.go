@@ -35,6 +35,8 @@ const (
 type Ticket struct {
 	MessageID string `json:"message"`
 	Number    int    `json:"ticket"`
+	// Size is how many bytes the message's body has, so that its memory can be had before it is read.
+	Size int64 `json:"size,omitempty"`
 }
 
 // Kind names the job in River's tables.
@@ -148,7 +150,7 @@ func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, m entities.Message) (id 
 	if m.Delay > 0 {
 		return id, func() { q.hub.Publish(timerTopic) }, nil
 	}
-	if err := q.issue(ctx, tx, []Ticket{{MessageID: id, Number: firstTicket}}); err != nil {
+	if err := q.issue(ctx, tx, []Ticket{{id, firstTicket, int64(len(m.Body))}}); err != nil {
 		return "", nil, err
 	}
 	return id, q.wakeWorkers, nil

@@ -36,8 +36,9 @@ func (q *Queue) Receive(
 	fail := func(err error) (Received, error) { return Received{}, fmt.Errorf("receive message %s: %w", id, err) }
 	// The ticket that is out is used up, as by a delivery.
 	rows, err := q.pool.Query(ctx, `
-		UPDATE messages
-		SET lease = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5
+		UPDATE messages m
+		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
+			seen_seq = `+lengthOfLog+`
 		WHERE id = $1 AND project = $2 AND topic = $3 AND lease = '' AND parked_at IS NULL AND ticket > 0
 		RETURNING id, content_type, body, created_at, expires_at, lease, delivery_count`,
 		id, project, topic, "rh_"+ulid.Make().String(), lease)

@@ -81,10 +81,12 @@ func withConnections(t testing.TB, dsn string) string {
 	return u.String()
 }
 
-// worker makes a worker and starts it. It is stopped when the test ends, if it was not before.
-func (r *replica) worker(t testing.TB, configure ...func(*WorkerOptions)) *Worker {
+// newWorker makes a worker, not started yet.
+func (r *replica) newWorker(t testing.TB, configure ...func(*WorkerOptions)) *Worker {
 	t.Helper()
-	o := WorkerOptions{Deliveries: 100, MaxDeliveries: 50, Grace: patience, Logger: slog.New(slog.DiscardHandler)}
+	o := WorkerOptions{
+		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: patience, Logger: slog.New(slog.DiscardHandler),
+	}
 	for _, c := range configure {
 		c(&o)
 	}
@@ -92,11 +94,24 @@ func (r *replica) worker(t testing.TB, configure ...func(*WorkerOptions)) *Worke
 	if err != nil {
 		t.Fatal(err)
 	}
+	return w
+}
+
+// worker makes a worker and starts it. It is stopped when the test ends, if it was not before.
+func (r *replica) worker(t testing.TB, configure ...func(*WorkerOptions)) *Worker {
+	t.Helper()
+	w := r.newWorker(t, configure...)
+	begin(t, w)
+	return w
+}
+
+// begin starts a worker. It is stopped when the test ends, if it was not before.
+func begin(t testing.TB, w *Worker) {
+	t.Helper()
 	if err := w.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop(t, w) })
-	return w
 }
 
 func stop(t testing.TB, w *Worker) {
@@ -316,3 +331,5 @@ func (l *logs) contains(s string) bool {
 	defer l.mu.Unlock()
 	return bytes.Contains(l.b.Bytes(), []byte(s))
 }
+
+func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

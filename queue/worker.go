@@ -34,6 +34,12 @@ type WorkerOptions struct {
 	// MaxDeliveries is after how many deliveries without an acknowledgement a message is parked. Clients
 	// give up by themselves after 48 (protocol §5.4); more gives them the chance.
 	MaxDeliveries int
+	// FailureWindow is how long ago the first failure must be for a message to be parked, however many
+	// followed.
+	FailureWindow time.Duration
+	// BodyMemory is how many bytes the bodies of the deliveries under way may have together. A body that
+	// is larger is delivered alone.
+	BodyMemory int64
 	// Grace is how long deliveries under way may go on when the worker stops.
 	Grace time.Duration
 	// Retention, if there is one, is looked after every minute.
@@ -48,20 +54,27 @@ type Worker struct {
 	logger  *slog.Logger
 	http    *http.Client
 	river   *river.Client[pgx.Tx]
+	pulse   *pulse
+	memory  *memory
 	lease   time.Duration // of each delivery at first
-	loops   sync.WaitGroup
-	stop    context.CancelFunc
+
+	loops, beating sync.WaitGroup
+	stop, signOff  context.CancelFunc
 }
 
 // NewWorker makes a worker for the queue, whose tables are in the given schema.
 func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
-	w := &Worker{queue: q, options: o, logger: o.Logger, http: newDeliveryClient(), lease: leaseTime}
+	w := &Worker{
+		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(), lease: leaseTime,
+		pulse: newPulse(q, o.Logger), memory: newMemory(o.BodyMemory),
+	}
 	workers := river.NewWorkers()
 	if err := river.AddWorkerSafely(workers, &deliverer{Worker: w}); err != nil {
 		return nil, fmt.Errorf("add worker: %w", err)
 	}
 	var err error
 	w.river, err = river.NewClient(riverpgxv5.New(q.pool), &river.Config{
+		ID:                          w.pulse.id, // by which a dead process's tickets are found
 		Schema:                      schema,
 		Queues:                      map[string]river.QueueConfig{riverQueue: {MaxWorkers: o.Deliveries}},
 		Workers:                     workers,
@@ -90,6 +103,9 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := w.river.Start(ctx); err != nil {
 		return fmt.Errorf("start River: %w", err)
 	}
+	beating, signOff := context.WithCancel(ctx)
+	w.signOff = signOff
+	w.beating.Go(func() { w.pulse.run(beating) })
 	ctx, w.stop = context.WithCancel(ctx)
 	w.loops.Go(func() { w.timer(ctx) })
 	w.loops.Go(func() { w.forget(ctx) })
@@ -100,7 +116,7 @@ func (w *Worker) Start(ctx context.Context) error {
 }
 
 // Stop takes on no more deliveries, waits for those under way until the grace period or the context is
-// over, and then breaks them off and hands their leases back.
+// over, and then breaks the calls off and leaves the leases with the functions.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.stop()
 	w.loops.Wait()
@@ -113,6 +129,8 @@ func (w *Worker) Stop(ctx context.Context) error {
 		err = w.river.StopAndCancel(hard)
 	}
 	w.http.CloseIdleConnections()
+	w.signOff()
+	w.beating.Wait()
 	if err != nil {
 		return fmt.Errorf("stop River: %w", err)
 	}
@@ -160,7 +178,7 @@ func (w *Worker) handOut(ctx context.Context) (time.Duration, error) {
 
 func (w *Worker) handOutBatch(ctx context.Context) (full bool, err error) {
 	err = eventlog.InTx(ctx, w.queue.pool, func(tx pgx.Tx) error {
-		tickets, err := takeDue(ctx, tx, w.options.MaxDeliveries)
+		tickets, err := takeDue(ctx, tx, parking{w.options.MaxDeliveries, w.options.FailureWindow})
 		full = len(tickets) == dueBatch
 		if err != nil || len(tickets) == 0 {
 			return err

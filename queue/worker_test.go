@@ -144,7 +144,9 @@ func TestStopWaitsForDeliveries(t *testing.T) {
 	}
 }
 
-func TestStopBreaksOffDeliveriesAfterTheGracePeriod(t *testing.T) {
+// TestStopLeavesLeasesWithFunctions: a function that is still at work when the grace period is over goes on
+// under its lease, which any other server extends and ends. One that is not gets the message again.
+func TestStopLeavesLeasesWithFunctions(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
 		grace  time.Duration
@@ -159,8 +161,12 @@ func TestStopBreaksOffDeliveriesAfterTheGracePeriod(t *testing.T) {
 		stopped, other := open(t, dsn), open(t, dsn)
 		other.register(t, deployment, a.URL)
 		w := stopped.worker(t, func(o *WorkerOptions) { o.Grace = how.grace })
-		id := other.send(t)
-		first := a.next(t)
+		kept, lost := other.send(t, body("kept")), other.send(t, body("lost"))
+		calls := map[string]call{}
+		for range 2 {
+			c := a.next(t)
+			calls[c.id()] = c
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if how.cancel {
@@ -169,19 +175,29 @@ func TestStopBreaksOffDeliveriesAfterTheGracePeriod(t *testing.T) {
 		if err := w.Stop(ctx); err != nil {
 			t.Errorf("%s: stop: %v", name, err)
 		}
-		got := other.stored(t, id)
-		if got.Lease != "" || got.Wait > 0 || !strings.Contains(got.LastError, "shut down") {
-			t.Errorf("%s: got %+v after Stop, want the lease handed back", name, got)
+		for _, id := range []string{kept, lost} {
+			got := other.stored(t, id)
+			if got.Lease != calls[id].handle() || got.Wait > leftLease || got.Wait < leftLease/2 || got.DeliveryCount != 1 {
+				t.Errorf("%s: got %+v after Stop, want the lease of delivery 1 for %s", name, got, leftLease)
+			}
 		}
 		if got := other.count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`); got != 0 {
 			t.Errorf("%s: got %d tickets in use after Stop, want none", name, got)
 		}
+		if got := other.count(t, `SELECT count(*) FROM processes`); got != 0 {
+			t.Errorf("%s: got %d processes after Stop, want none", name, got)
+		}
 		other.worker(t)
+		if err := other.SetVisibility(t.Context(), project, topic, calls[kept].handle(), leaseTime); err != nil {
+			t.Errorf("%s: extend after Stop: %v", name, err)
+		}
+		other.hurry(t, lost)
 		second := a.next(t)
-		if second.id() != id || second.count() != "2" || second.handle() == first.handle() {
-			t.Errorf("%s: got delivery %s of %s, want 2 of %s", name, second.count(), second.id(), id)
+		if second.id() != lost || second.count() != "2" || second.handle() == calls[lost].handle() {
+			t.Errorf("%s: got delivery %s of %s, want 2 of %s", name, second.count(), second.id(), lost)
 		}
 		other.ack(t, second)
+		other.ack(t, calls[kept])
 	}
 }
 

@@ -20,10 +20,14 @@ type config struct {
 	Deployments map[string]string `env:"STEPWELL_DEPLOYMENTS" envKeyValSeparator:"="`
 	// Deliveries is how many calls of functions may be under way at once.
 	Deliveries int `env:"STEPWELL_DELIVERIES" envDefault:"4000"`
-	// MaxDeliveries is after how many deliveries a message is parked.
+	// MaxDeliveries is after how many deliveries a message is parked, FailureWindow how long ago the first of
+	// them must have failed.
 	MaxDeliveries int           `env:"STEPWELL_MAX_DELIVERIES" envDefault:"64"`
-	Grace         time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
-	DataDir       string        `env:"STEPWELL_DATA_DIR"`
+	FailureWindow time.Duration `env:"STEPWELL_FAILURE_WINDOW" envDefault:"1h"`
+	// BodyMemory is how many MiB the bodies of messages under way may have together.
+	BodyMemory int64         `env:"STEPWELL_BODY_MEMORY" envDefault:"256"`
+	Grace      time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
+	DataDir    string        `env:"STEPWELL_DATA_DIR"`
 	// Retention is how long runs are kept after their end; 0 is for ever.
 	Retention time.Duration `env:"STEPWELL_RETENTION"`
 	// Archive is the folder that runs are exported to before they leave; empty for nowhere.
@@ -42,6 +46,12 @@ func readConfig(environ []string) (config, error) {
 	}
 	if c.MaxDeliveries < 1 {
 		return config{}, fmt.Errorf("STEPWELL_MAX_DELIVERIES is %d; want at least 1", c.MaxDeliveries)
+	}
+	if c.FailureWindow < 0 {
+		return config{}, fmt.Errorf("STEPWELL_FAILURE_WINDOW is %s; want 0s or more", c.FailureWindow)
+	}
+	if c.BodyMemory < 1 || c.BodyMemory > 1<<20 {
+		return config{}, fmt.Errorf("STEPWELL_BODY_MEMORY is %d MiB; want 1 to %d", c.BodyMemory, 1<<20)
 	}
 	if c.Grace < 0 {
 		return config{}, fmt.Errorf("STEPWELL_SHUTDOWN_GRACE is %s; want 0s or more", c.Grace)

@@ -34,6 +34,23 @@ const (
 	drainTimeout      = 3 * time.Second
 )
 
+// timeouts bound what a request may wait for the database, and how long others may wait for a transaction
+// whose process hangs. All of a server's statements are short.
+var timeouts = map[string]string{
+	"statement_timeout":                   "30s",
+	"lock_timeout":                        "10s",
+	"idle_in_transaction_session_timeout": "15s",
+}
+
+// impatient gives a pool the timeouts, except where the database URL has its own.
+func impatient(c *pgxpool.Config) {
+	for name, value := range timeouts {
+		if _, ok := c.ConnConfig.RuntimeParams[name]; !ok {
+			c.ConnConfig.RuntimeParams[name] = value
+		}
+	}
+}
+
 // server is a running Stepwell. The zero value with config, role and logger set can be started.
 type server struct {
 	config config
@@ -62,7 +79,7 @@ func (s *server) start(ctx context.Context) (err error) {
 	if err := migrations.Up(ctx, s.config.DatabaseURL, s.config.Schema); err != nil {
 		return err
 	}
-	if s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema); err != nil {
+	if s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema, impatient); err != nil {
 		return err
 	}
 	s.hub = eventlog.NewHub(s.pool, s.config.Schema+".hints", s.logger)
@@ -89,6 +106,7 @@ func (s *server) start(ctx context.Context) (err error) {
 	}
 	worker, err := queue.NewWorker(q, s.config.Schema, queue.WorkerOptions{
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
+		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger,
 		Retention: retention,
 	})
@@ -169,7 +187,7 @@ func (s *server) serve(ctx context.Context) (err error) {
 }
 
 // stop takes on no new work, gives deliveries under way their grace period, while which the API goes on
-// answering the functions, hands the leases of the rest back, and closes everything.
+// answering the functions, leaves the leases of the rest with them, and closes everything.
 func (s *server) stop(ctx context.Context) {
 	if s.stopping != nil {
 		s.stopping()

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +20,14 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+// TestMain makes the tests' program the command itself where a test starts it as one.
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+		return
+	}
+	testdb.Main(m)
+}
 
 // newServer is a server on a free port, not started yet.
 func newServer(t *testing.T, dsn string, r role) *server {

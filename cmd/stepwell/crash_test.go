@@ -1,0 +1,281 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// asCommand is the environment variable that makes the tests' program the command.
+const asCommand = "STEPWELL_TEST_AS_COMMAND"
+
+// child is a server in a process of its own.
+type child struct {
+	*os.Process
+	base string // URL of its API
+}
+
+// serveInChild starts a server and waits until it listens. It is killed when the test ends.
+func serveInChild(t *testing.T, dsn string, env ...string) child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "serve")
+	cmd.Env = append(os.Environ(), append([]string{
+		asCommand + "=1", "DATABASE_URL=" + dsn, "STEPWELL_LISTEN=127.0.0.1:0",
+	}, env...)...)
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	addr, said := make(chan string, 1), make(chan struct{})
+	go func() {
+		defer close(said)
+		listening := regexp.MustCompile(`msg=listening addr=(\S+)`)
+		for lines := bufio.NewScanner(pipe); lines.Scan(); {
+			t.Logf("process %d: %s", cmd.Process.Pid, lines.Text())
+			if found := listening.FindStringSubmatch(lines.Text()); found != nil {
+				addr <- found[1]
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // fails if the test has killed it
+		<-said
+		_ = cmd.Wait()
+	})
+	select {
+	case a := <-addr:
+		return child{cmd.Process, "http://" + a}
+	case <-said:
+	case <-time.After(patience):
+	}
+	t.Fatal("the server does not listen")
+	return child{}
+}
+
+// signal sends the process a signal.
+func (c child) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := c.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hanging is an app whose functions do not answer before the test is over.
+type hanging struct {
+	url   string
+	calls chan http.Header
+}
+
+func newHanging(t *testing.T) hanging {
+	t.Helper()
+	release := make(chan struct{})
+	calls := make(chan http.Header, 100)
+	app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		calls <- r.Header
+		<-release
+	}))
+	t.Cleanup(app.Close)
+	t.Cleanup(sync.OnceFunc(func() { close(release) }))
+	return hanging{app.URL, calls}
+}
+
+// next waits for the next call, for so long.
+func (h hanging) next(t *testing.T, within time.Duration) http.Header {
+	t.Helper()
+	select {
+	case c := <-h.calls:
+		return c
+	case <-time.After(within):
+		t.Fatalf("no delivery within %s", within)
+		return nil
+	}
+}
+
+const stepTopic = "/sdk/queues-proxy/api/v3/topic/__wkf_step_a"
+
+func send(t *testing.T, base string) {
+	t.Helper()
+	got := request(t, http.MethodPost, base+stepTopic, "x", "Vqs-Deployment-Id", "shop")
+	if got.StatusCode != http.StatusCreated {
+		t.Fatalf("send: got %s", got.Status)
+	}
+}
+
+// lease asks a server for a change of the lease of a call, and returns the status.
+func lease(t *testing.T, base, method string, call http.Header) int {
+	t.Helper()
+	url := base + stepTopic + "/consumer/default/lease/" + call.Get("Ce-Vqsreceipthandle")
+	return request(t, method, url, `{"visibilityTimeoutSeconds":300}`).StatusCode
+}
+
+// TestKilledServersDeliveriesAreMadeByAnother: within 5 s, and only those that the functions have not
+// taken on themselves.
+func TestKilledServersDeliveriesAreMadeByAnother(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	app := newHanging(t)
+	victim := serveInChild(t, dsn, "STEPWELL_DEPLOYMENTS=shop="+app.url)
+	send(t, victim.base)
+	kept := app.next(t, patience)
+	if got := lease(t, victim.base, http.MethodPatch, kept); got != http.StatusNoContent {
+		t.Fatalf("extend: got %d", got)
+	}
+	send(t, victim.base)
+	lost := app.next(t, patience)
+	survivor := serveInChild(t, dsn)
+	steady(t, dsn, 2)
+
+	victim.signal(t, syscall.SIGKILL)
+	died := time.Now()
+	again := app.next(t, patience)
+	took := time.Since(died)
+	t.Logf("delivered again after %s", took)
+	if took > 5*time.Second {
+		t.Errorf("delivered again %s after the server was killed, want 5 s at most", took)
+	}
+	id, handle := "Ce-Vqsmessageid", "Ce-Vqsreceipthandle"
+	if again.Get(id) != lost.Get(id) || again.Get(handle) == lost.Get(handle) {
+		t.Errorf("got %v, want message %s with a new handle", again, lost.Get(id))
+	}
+	for _, method := range []string{http.MethodPatch, http.MethodDelete} {
+		if got := lease(t, survivor.base, method, lost); got != http.StatusNotFound {
+			t.Errorf("%s with the handle of the lost delivery: got %d, want 404", method, got)
+		}
+		for name, call := range map[string]http.Header{"kept": kept, "redelivered": again} {
+			if got := lease(t, survivor.base, method, call); got != http.StatusNoContent {
+				t.Errorf("%s of the %s message: got %d, want 204", method, name, got)
+			}
+		}
+	}
+	if len(app.calls) > 0 {
+		t.Errorf("got another call: %v", <-app.calls)
+	}
+}
+
+// steady waits until so many processes are on record, whose beats have come for long enough to judge others.
+func steady(t *testing.T, dsn string, processes int) {
+	t.Helper()
+	until(t, dsn, `SELECT count(*) = $1 FROM stepwell.processes WHERE steady_since < now() - interval '3 s'`, processes)
+}
+
+// until waits until a query is true.
+func until(t *testing.T, dsn, sql string, args ...any) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for holds := false; ; {
+		if err := conn.QueryRow(t.Context(), sql, args...).Scan(&holds); err != nil {
+			t.Fatal(err)
+		}
+		if holds {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within %s: %s", patience, sql)
+		}
+	}
+}
+
+// TestFrozenServerCannotTouchWhatItLost: it is stopped amid deliveries and requests, loses its leases, and
+// goes on.
+func TestFrozenServerCannotTouchWhatItLost(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	app := newHanging(t)
+	frozen := serveInChild(t, dsn, "STEPWELL_DEPLOYMENTS=shop="+app.url)
+	send(t, frozen.base)
+	lost := app.next(t, patience)
+	survivor := serveInChild(t, dsn)
+	frozen.signal(t, syscall.SIGSTOP)
+	// What it gets now it will read when it goes on: an acknowledgement and an extension.
+	late := make(chan int, 2)
+	for _, method := range []string{http.MethodPatch, http.MethodDelete} {
+		go func() { late <- lease(t, frozen.base, method, lost) }()
+	}
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	// Its silence reaches the limit, without the test waiting for all of it.
+	until(t, dsn, `SELECT EXISTS (SELECT FROM stepwell.processes WHERE beat_at < now() - interval '3 s')`)
+	if _, err := conn.Exec(t.Context(), `
+		UPDATE stepwell.processes SET beat_at = now() - interval '1 minute' WHERE beat_at < now() - interval '3 s'
+	`); err != nil {
+		t.Fatal(err)
+	}
+	again := app.next(t, patience)
+	if again.Get("Ce-Vqsmessageid") != lost.Get("Ce-Vqsmessageid") {
+		t.Fatalf("got %v, want the lost message", again)
+	}
+	frozen.signal(t, syscall.SIGCONT)
+	for range 2 {
+		if got := <-late; got != http.StatusNotFound {
+			t.Errorf("a request from before it was frozen: got %d, want 404", got)
+		}
+	}
+	// It is one of the living again, and has taken nothing back.
+	until(t, dsn, `SELECT count(*) = 2 FROM stepwell.processes WHERE beat_at > now() - interval '2 s'`)
+	var handle, holder string
+	if err := conn.QueryRow(t.Context(), `SELECT lease, holder FROM stepwell.messages`).Scan(&handle, &holder); err != nil {
+		t.Fatal(err)
+	}
+	if handle != again.Get("Ce-Vqsreceipthandle") || holder == "" {
+		t.Errorf("the lease is %s of %q, want %s", handle, holder, again.Get("Ce-Vqsreceipthandle"))
+	}
+	if got := lease(t, survivor.base, http.MethodDelete, again); got != http.StatusNoContent {
+		t.Errorf("acknowledge: got %d", got)
+	}
+	if len(app.calls) > 0 {
+		t.Errorf("got another call: %v", <-app.calls)
+	}
+}
+
+// TestFrozenTransactionIsEnded: a server that hangs amid a transaction does not lock others out.
+func TestFrozenTransactionIsEnded(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testdb.New(t), roleAPI)
+	mustStart(t, s)
+	for name, want := range timeouts {
+		var got string
+		if err := s.pool.QueryRow(t.Context(), `SELECT current_setting($1)`, name).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %s (%v), want %s", name, got, err, want)
+		}
+	}
+	patient := newServer(t, testdb.New(t), roleAPI)
+	sign := "?"
+	if strings.Contains(patient.config.DatabaseURL, "?") {
+		sign = "&"
+	}
+	patient.config.DatabaseURL += sign + "statement_timeout=70s"
+	mustStart(t, patient)
+	var got string
+	err := patient.pool.QueryRow(t.Context(), `SELECT current_setting('statement_timeout')`).Scan(&got)
+	if err != nil || got != "70s" {
+		t.Errorf("statement_timeout of the database URL: got %s (%v), want 70s", got, err)
+	}
+}

@@ -1,0 +1,277 @@
+package queue
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// redeliveryLimit is how long after the death of its server a message may take to be delivered again.
+const redeliveryLimit = 5 * time.Second
+
+// someone is a process of which only the row in the table exists, silent for as long as said. Its session
+// is open until closed.
+func (r *replica) someone(t testing.TB, id string, silent time.Duration) (session *pgx.Conn) {
+	t.Helper()
+	conn, err := pgx.ConnectConfig(t.Context(), r.pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	const key = -7_000_000_000 // both halves of it matter
+	if _, err := conn.Exec(t.Context(), `SELECT pg_advisory_lock($1)`, int64(key)); err != nil {
+		t.Fatal(err)
+	}
+	r.exec(t, `
+		INSERT INTO processes (id, host, session_key, beat_at) VALUES ($1, 'host', $2, now() - $3::interval)`,
+		id, int64(key), silent)
+	return conn
+}
+
+// hang ends a session as the death of its process does, and waits until Postgres has noticed.
+func (r *replica) hang(t testing.TB, session *pgx.Conn) {
+	t.Helper()
+	_ = session.PgConn().Conn().Close()
+	eventually(t, "the session is over", func() bool {
+		return r.count(t, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, session.PgConn().PID()) == 0
+	})
+}
+
+// held sends a message and lets a process claim it.
+func (r *replica) held(t testing.TB, holder string) delivery {
+	t.Helper()
+	id := r.send(t)
+	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, holder, leaseTime)
+	if err != nil || !ok {
+		t.Fatalf("claim: got %v, %v", ok, err)
+	}
+	return d
+}
+
+func TestDeadProcessIsReplaced(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	r := open(t, dsn)
+	a := newApp(t, nil)
+	r.register(t, deployment, a.URL)
+	session := r.someone(t, "proc_dead", 0)
+	lost, kept, living := r.held(t, "proc_dead"), r.held(t, "proc_dead"), r.held(t, "proc_living")
+	// The function of one has extended its lease itself: it lives, whatever becomes of the server.
+	if err := r.SetVisibility(t.Context(), project, topic, kept.Lease, leaseTime); err != nil {
+		t.Fatal(err)
+	}
+	// And one has been fetched and not yet begun.
+	fetched := r.send(t)
+	r.exec(t, `DELETE FROM river_job WHERE args->>'message' <> $1`, fetched)
+	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_other, proc_dead}'`)
+	r.worker(t)
+	r.hang(t, session)
+	died := time.Now()
+
+	got := map[string]call{}
+	for range 2 {
+		c := a.next(t)
+		got[c.id()] = c
+	}
+	if took := time.Since(died); took > redeliveryLimit {
+		t.Errorf("delivered again %s after the death, want %s at most", took, redeliveryLimit)
+	}
+	for _, id := range []string{lost.ID, fetched} {
+		if c, ok := got[id]; !ok || c.count() != "1" || c.handle() == lost.Lease {
+			t.Errorf("message %s: got %v, want delivery 1 with a new handle", id, c.Header)
+		}
+	}
+	wantError(t, "the old handle", r.Acknowledge(t.Context(), project, topic, lost.Lease), entities.ErrLeaseNotFound)
+	for _, d := range []delivery{kept, living} {
+		if s := r.stored(t, d.ID); s.Lease != d.Lease || s.DeliveryCount != 1 {
+			t.Errorf("got %+v, want the lease %s untouched", s, d.Lease)
+		}
+		if err := r.Acknowledge(t.Context(), project, topic, d.Lease); err != nil {
+			t.Errorf("acknowledge %s: %v", d.Lease, err)
+		}
+	}
+	r.ack(t, got[lost.ID])
+	r.ack(t, got[fetched])
+	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = 'proc_dead'`); n != 0 {
+		t.Error("the dead process is still on record")
+	}
+	eventually(t, "no ticket is in use", func() bool {
+		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 0
+	})
+}
+
+// silentOf is whom a process with steady beats would look for.
+func (r *replica) silentOf(t testing.TB, p *pulse) []string {
+	t.Helper()
+	if err := p.connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.leave(context.Background()) })
+	silent, err := beat(t.Context(), p.conn, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return silent
+}
+
+func TestOnlyTheSteadyJudge(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.someone(t, "proc_silent", time.Minute)
+	p := r.newWorker(t).pulse
+	if got := r.silentOf(t, p); len(got) != 0 {
+		t.Errorf("first beat: got %v, want nobody judged", got)
+	}
+	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.id)
+	if got := r.silentOf(t, p); !slices.Equal(got, []string{"proc_silent"}) {
+		t.Errorf("steady: got %v, want the silent one", got)
+	}
+	// It was away itself, as all are when the database is.
+	r.exec(t, `UPDATE processes SET beat_at = now() - interval '3 s' WHERE id = $1`, p.id)
+	if got := r.silentOf(t, p); len(got) != 0 {
+		t.Errorf("after a pause: got %v, want nobody judged", got)
+	}
+	r.exec(t, `UPDATE processes SET beat_at = now() WHERE id = 'proc_silent'`)
+	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.id)
+	if got := r.silentOf(t, p); len(got) != 0 {
+		t.Errorf("nobody silent: got %v", got)
+	}
+}
+
+func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		silent   time.Duration
+		gone     bool
+		wantDead bool
+	}{
+		"slow":                {silent: 20 * time.Second},
+		"beats, reconnecting": {silent: time.Second, gone: true},
+		"gone":                {silent: 3 * time.Second, gone: true, wantDead: true},
+		"frozen":              {silent: 31 * time.Second, wantDead: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := deaf(t, testdb.New(t))
+			session := r.someone(t, "proc_1", tt.silent)
+			d := r.held(t, "proc_1")
+			if tt.gone {
+				r.hang(t, session)
+			}
+			p := r.newWorker(t).pulse
+			r.silentOf(t, p)
+			got, err := reap(t.Context(), p.conn, []string{"proc_1"}, silenceLimit, frozenLimit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := r.stored(t, d.ID)
+			if dead := len(got.Processes) == 1; dead != tt.wantDead || (s.Lease == "") != tt.wantDead {
+				t.Errorf("got %+v and %+v, want it dead: %v", got, s, tt.wantDead)
+			}
+		})
+	}
+}
+
+func TestRacersTakeOverOnce(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	var pulses []*pulse
+	for range 8 {
+		p := r.newWorker(t).pulse
+		r.silentOf(t, p)
+		pulses = append(pulses, p)
+	}
+	for range 10 {
+		r.hang(t, r.someone(t, "proc_dead", 5*time.Second))
+		var held []delivery
+		for range 5 {
+			held = append(held, r.held(t, "proc_dead"))
+		}
+		won := race(len(pulses), func(i int) int {
+			got, err := reap(context.Background(), pulses[i].conn, []string{"proc_dead"}, silenceLimit, frozenLimit)
+			if err != nil {
+				t.Error(err)
+			}
+			return len(got.Processes)*100 + got.Leases
+		})
+		slices.Sort(won)
+		if got := won[len(won)-1]; got != 105 || won[len(won)-2] != 0 {
+			t.Errorf("got %v, want one that took 5 leases over, and nothing for the others", won)
+		}
+		for _, d := range held {
+			if s := r.stored(t, d.ID); s.DeliveryCount != 0 || s.Lease != "" || s.LastError != processDied {
+				t.Errorf("got %+v, want it taken over once", s)
+			}
+		}
+	}
+}
+
+func TestTakingOverIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.hang(t, r.someone(t, "proc_dead", 5*time.Second))
+	d := r.held(t, "proc_dead")
+	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_dead}'`)
+	r.exec(t, `
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE ON messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	p := r.newWorker(t).pulse
+	r.silentOf(t, p)
+	if got, err := reap(t.Context(), p.conn, []string{"proc_dead"}, silenceLimit, frozenLimit); err == nil {
+		t.Fatalf("got %+v, want an error", got)
+	}
+	if s := r.stored(t, d.ID); s.Lease != d.Lease {
+		t.Errorf("got %+v, want the lease %s", s, d.Lease)
+	}
+	left := r.count(t, `
+		SELECT (SELECT count(*) FROM river_job) + (SELECT count(*) FROM processes WHERE id = 'proc_dead')`)
+	if left != 2 {
+		t.Errorf("got %d rows of the dead process, want the ticket and the process", left)
+	}
+}
+
+// TestPulseSurvivesTheLossOfItsSession: a living process that loses its connection is back before anybody
+// takes over from it.
+func TestPulseSurvivesTheLossOfItsSession(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	release := make(chan struct{})
+	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) { <-release })
+	t.Cleanup(sync.OnceFunc(func() { close(release) }))
+	r, other := open(t, dsn), open(t, dsn)
+	r.register(t, deployment, a.URL)
+	var l logs
+	w := r.worker(t, func(o *WorkerOptions) { o.Grace = 0 })
+	id := r.send(t)
+	c := a.next(t)
+	other.worker(t, func(o *WorkerOptions) { o.Logger = l.logger() })
+	for range 2 {
+		beaten := func() bool {
+			return r.count(t, `
+				SELECT count(*) FROM processes p JOIN pg_locks l ON l.locktype = 'advisory'
+					AND l.classid::bigint << 32 | l.objid::bigint = p.session_key
+				WHERE p.id = $1 AND p.beat_at > now() - interval '2 s'`, w.pulse.id) == 1
+		}
+		eventually(t, "it beats", beaten)
+		r.exec(t, `
+			SELECT pg_terminate_backend(pid) FROM pg_locks l JOIN processes p ON l.locktype = 'advisory'
+				AND l.classid::bigint << 32 | l.objid::bigint = p.session_key WHERE p.id = $1`, w.pulse.id)
+		eventually(t, "it has lost its session", func() bool { return !beaten() })
+		eventually(t, "it beats again", beaten)
+	}
+	if got := r.stored(t, id); got.Lease != c.handle() {
+		t.Errorf("got %+v, want the lease %s", got, c.handle())
+	}
+	if l.contains("took over") {
+		t.Error("the other one took over from a living process")
+	}
+	r.ack(t, c)
+}
