@@ -23,6 +23,7 @@ type cli struct {
 	Serve       serveCmd       `cmd:"" help:"Run the server on the Postgres of DATABASE_URL."`
 	Migrate     migrateCmd     `cmd:"" help:"Bring the database of DATABASE_URL up to date, and exit."`
 	Deployments deploymentsCmd `cmd:"" help:"Say where the functions of apps are."`
+	Messages    messagesCmd    `cmd:"" help:"Look after messages that could not be delivered."`
 	Verify      verifyCmd      `cmd:"" help:"Compare rows with the log they must be the fold of."`
 	Rebuild     rebuildCmd     `cmd:"" help:"Restore rows that differ from the log."`
 	Export      exportCmd      `cmd:"" help:"Write a run to a file."`

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,7 +32,7 @@ func TestCommandLine(t *testing.T) { // sets the environment
 		env  string // a wrong value of STEPWELL_LOG
 		want string
 	}{
-		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "deployments", "verify"`},
+		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "deployments", "messages"`},
 		{"unknown command", []string{"run"}, "", "unexpected argument run"},
 		{"unknown flag", []string{"serve", "--port", "1"}, "", "unknown flag --port"},
 		{"unknown role", []string{"serve", "--role", "boss"}, "", `--role must be one of "all","api","worker"`},
@@ -43,6 +44,8 @@ func TestCommandLine(t *testing.T) { // sets the environment
 		{"deployments of what", []string{"deployments"}, "", `expected one of "add", "list", "remove"`},
 		{"add without URL", []string{"deployments", "add", "a"}, "", `expected "<url>"`},
 		{"remove nothing", []string{"deployments", "remove"}, "", `expected "<id>"`},
+		{"retry nothing", []string{"messages", "retry"}, "", `expected "<id> ..."`},
+		{"state", []string{"messages", "list", "--state", "lost"}, "", "--state must be one of"},
 		{"configuration", []string{"serve"}, "xml", "STEPWELL_LOG"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -131,6 +134,51 @@ func TestDeploymentsCommand(t *testing.T) {
 		}
 		if !regexp.MustCompile(tt.out).MatchString(out.String()) {
 			t.Errorf("%s: got %q, want %s", tt.name, &out, tt.out)
+		}
+	}
+}
+
+func TestMessagesCommand(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testdb.New(t), roleAPI)
+	mustStart(t, s)
+	base := "http://" + s.addr
+	for range 3 {
+		send(t, base)
+	}
+	parked := make([]string, 0, 2)
+	rows, err := s.pool.Query(t.Context(), `
+		UPDATE messages SET parked_at = now(), last_error = E'no\n good', delivery_count = 64
+		WHERE id IN (SELECT id FROM messages ORDER BY id LIMIT 2) RETURNING id`)
+	if err == nil {
+		parked, err = pgx.AppendRows(parked, rows, pgx.RowTo[string])
+	}
+	if err != nil || len(parked) != 2 {
+		t.Fatalf("park: got %v, %v", parked, err)
+	}
+	slices.Sort(parked)
+	for _, tt := range []struct {
+		args     []string
+		out, err string // patterns
+	}{
+		{
+			[]string{"list"}, `^ID +STATE.*\n` + parked[0] + ` +parked +shop +__wkf_step_a .*64 .*"no\\n good"\n` +
+				parked[1] + ` .*\n$`, "",
+		},
+		{[]string{"list", "--state", "all"}, `^.*\n.* parked .*\n.* parked .*\n.* waiting .*\n$`, ""},
+		{[]string{"retry", parked[0]}, `^$`, ""},
+		{[]string{"discard", parked[1], "msg_none"}, `^$`, "discard message msg_none: message not found"},
+		{[]string{"list"}, `^ID.*\n$`, ""},
+		{[]string{"list", "--state", "waiting"}, `^ID.*\n.* waiting .*\n.* waiting .*\n$`, ""},
+		{[]string{"retry", parked[1]}, `^$`, "message not found"},
+	} {
+		var out bytes.Buffer
+		err := run(t.Context(), append([]string{"messages", "--url", base}, tt.args...), &out, io.Discard)
+		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: got %v, want an error that says %q", tt.args, err, tt.err)
+		}
+		if !regexp.MustCompile(tt.out).MatchString(out.String()) {
+			t.Errorf("%s: got %q, want %s", tt.args, &out, tt.out)
 		}
 	}
 }

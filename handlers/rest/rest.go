@@ -29,6 +29,10 @@ func (s *Server) Register(g *echo.Group) {
 	g.GET("/deployments", s.listDeployments)
 	g.PUT("/deployments/:id", s.putDeployment)
 	g.DELETE("/deployments/:id", s.removeDeployment)
+
+	g.GET("/messages", s.listMessages)
+	g.POST("/messages/:id/retry", s.retryMessage)
+	g.DELETE("/messages/:id", s.discardMessage)
 }
 
 // idParam is the path's ID, decoded: echo hands it out encoded when the path was encoded in any way but

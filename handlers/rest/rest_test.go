@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -31,7 +32,9 @@ var t0 = time.Date(2026, 11, 21, 1, 41, 43, 197_000_000, time.UTC)
 type api struct {
 	http.Handler
 
-	log *eventlog.Log
+	log   *eventlog.Log
+	queue *queue.Queue
+	pool  *pgxpool.Pool
 }
 
 func newAPI(t *testing.T) api {
@@ -48,7 +51,7 @@ func newAPI(t *testing.T) api {
 		t.Fatal(err)
 	}
 	log := eventlog.New(pool, hub, q, func() time.Time { return t0 })
-	return api{log: log, Handler: handlers.New(handlers.Options{
+	return api{log: log, queue: q, pool: pool, Handler: handlers.New(handlers.Options{
 		Pool: pool, Log: log, Streams: eventlog.NewStreams(pool, hub, time.Now), Queue: q, Logger: logger,
 		Stopping: context.Background(), Draining: context.Background(),
 	})}

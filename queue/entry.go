@@ -1,0 +1,149 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+// State is where a message that the queue has is on its way.
+type State string
+
+// The states of messages.
+const (
+	// StateWaiting: for its delay or backoff to end, or for a worker.
+	StateWaiting State = "waiting"
+	// StateLeased: being delivered, or worked on.
+	StateLeased State = "leased"
+	// StateParked: failed too often, and is not delivered again until someone says so.
+	StateParked State = "parked"
+)
+
+// conditions are what the rows of a state have in common.
+var conditions = map[State]string{
+	"":           `true`,
+	StateWaiting: `parked_at IS NULL AND lease = ''`,
+	StateLeased:  `parked_at IS NULL AND lease <> ''`,
+	StateParked:  `parked_at IS NOT NULL`,
+}
+
+// Entry is a message as the queue has it, without its body.
+type Entry struct {
+	ID           string
+	Topic        string
+	DeploymentID string
+	// RunID is the run it is about; empty when its sender did not say.
+	RunID entities.RunID
+	State State
+	// DeliveryCount is how many deliveries may have reached the function.
+	DeliveryCount int
+	// LastError is why the last delivery came to nothing; empty when none has.
+	LastError string
+	CreatedAt time.Time
+	// DueAt is when something happens next: it is delivered, or its lease runs out. It means nothing for
+	// parked ones.
+	DueAt time.Time
+	// ParkedAt is set exactly when it is parked.
+	ParkedAt *time.Time
+}
+
+const entryColumns = `id, topic, deployment_id, run_id, delivery_count, last_error, created_at, due_at, parked_at,
+	CASE WHEN parked_at IS NOT NULL THEN 'parked' WHEN lease <> '' THEN 'leased' ELSE 'waiting' END AS state`
+
+// Messages lists the project's messages in the order they were sent, those in one state or, when it is
+// empty, all, and returns the cursor of the next page; empty when this is the last. It fails with
+// [entities.ErrInvalid] on a state or cursor that does not exist.
+func (q *Queue) Messages(
+	ctx context.Context, project entities.Project, state State, p entities.Page,
+) (entries []Entry, next string, err error) {
+	condition, ok := conditions[state]
+	if !ok {
+		return nil, "", entities.Invalid("state %q is none of waiting, leased and parked", state)
+	}
+	if p.Cursor != "" {
+		if err := entities.ValidateID("cursor", p.Cursor); err != nil {
+			return nil, "", err
+		}
+	}
+	rows, err := q.pool.Query(ctx, `
+		SELECT `+entryColumns+` FROM messages
+		WHERE project = $1 AND id > $2 AND `+condition+` ORDER BY id LIMIT $3`, project, p.Cursor, p.Limit+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list messages: %w", err)
+	}
+	if entries, err = pgx.CollectRows(rows, pgx.RowToStructByName[Entry]); err != nil {
+		return nil, "", fmt.Errorf("list messages: %w", err)
+	}
+	if len(entries) > p.Limit {
+		entries = slices.Delete(entries, p.Limit, len(entries))
+		next = entries[p.Limit-1].ID
+	}
+	return entries, next, nil
+}
+
+// Retry makes a message that is parked, or waits after a failure, due at once, as if it had never been
+// delivered. It fails with [entities.ErrMessageNotFound], and with [entities.ErrConflict] on one that has
+// not failed or is leased.
+func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) (Entry, error) {
+	var e Entry
+	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE id = $1 AND project = $2 FOR UPDATE`,
+			id, project)
+		if err != nil {
+			return err
+		}
+		before, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return entities.ErrMessageNotFound
+		}
+		if err != nil {
+			return err
+		}
+		if before.State == StateLeased || before.LastError == "" && before.State != StateParked {
+			return fmt.Errorf("it is %s and has not failed: %w", before.State, entities.ErrConflict)
+		}
+		rows, err = tx.Query(ctx, `
+			UPDATE messages SET parked_at = NULL, due_at = now(), delivery_count = 0, unreached = 0, first_failed_at = NULL
+			WHERE id = $1
+			RETURNING `+entryColumns, id)
+		if err != nil {
+			return err
+		}
+		e, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
+		return err
+	})
+	if err != nil {
+		return Entry{}, fmt.Errorf("retry message %s: %w", id, err)
+	}
+	q.hub.Publish(timerTopic)
+	return e, nil
+}
+
+// Discard deletes a message in whatever state, and forgets its idempotency key, so that its sender may send
+// it again. A run it leaves without a way to move is woken by the sweeper. It fails with
+// [entities.ErrMessageNotFound].
+func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
+	tag, err := q.pool.Exec(ctx, `
+		WITH gone AS (
+			DELETE FROM messages WHERE id = $1 AND project = $2 RETURNING id, project, deployment_id, topic
+		), forgotten AS (
+			DELETE FROM message_keys k USING gone
+			WHERE (k.project, k.deployment_id, k.topic) = (gone.project, gone.deployment_id, gone.topic)
+				AND k.message_id = gone.id
+		)
+		SELECT FROM gone`, id, project)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = entities.ErrMessageNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("discard message %s: %w", id, err)
+	}
+	return nil
+}
