@@ -25,6 +25,9 @@ const (
 	hintWindow     = 2 * time.Millisecond
 	reconnectDelay = time.Second
 	maxTopics      = 100_000
+	// maxTopic is the longest topic that Postgres notifies of. One that is longer would fail all those that
+	// are sent with it.
+	maxTopic = 7999
 )
 
 // Hub carries hints between the processes that share a database.
@@ -56,8 +59,12 @@ func (h *Hub) Publish(topic string) {
 	h.Send(Hint{Channel: h.channel, Topic: topic})
 }
 
-// Send queues a hint to any channel. It never blocks; under absurd load hints are dropped.
+// Send queues a hint to any channel. It never blocks; under absurd load hints are dropped, and those whose
+// topic is too long always.
 func (h *Hub) Send(hint Hint) {
+	if len(hint.Topic) > maxTopic {
+		return
+	}
 	h.mu.Lock()
 	if len(h.outbox) < maxTopics {
 		h.outbox[hint] = struct{}{}

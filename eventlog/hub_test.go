@@ -36,6 +36,28 @@ func TestHintsReachOtherReplicas(t *testing.T) {
 	wantNews(t, news)
 }
 
+// TestOverlongTopicTakesNobodyWithIt: Postgres refuses it, and would refuse the others of its batch.
+func TestOverlongTopicTakesNobodyWithIt(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	here, there := newReplica(t, openPool(t, dsn)), newReplica(t, openPool(t, dsn))
+	longest := strings.Repeat("x", maxTopic)
+	news, cancel := there.hub.Subscribe("topic")
+	defer cancel()
+	longNews, cancelLong := there.hub.Subscribe(longest)
+	defer cancelLong()
+	wantNews(t, news)
+	wantNews(t, longNews)
+	overlong, cancelOverlong := here.hub.Subscribe(longest + "x")
+	defer cancelOverlong()
+	here.hub.Publish(longest + "x")
+	here.hub.Publish(longest)
+	here.hub.Publish("topic")
+	wantNews(t, news)
+	wantNews(t, longNews)
+	wantNews(t, overlong) // in its own process
+}
+
 func TestHintsOfTheSameProcessNeedNoDatabase(t *testing.T) {
 	t.Parallel()
 	hub := NewHub(nil, "stepwell_test", nil)

@@ -45,21 +45,26 @@ type Options struct {
 	// Stopping ends when the server takes on no more deliveries: from then on it is not ready. Draining
 	// ends when it is about to answer no more: whoever follows a stream is then cut off.
 	Stopping, Draining context.Context
+	// Trouble says what keeps the server from working although the database answers; nothing while
+	// nothing does. It may be nil.
+	Trouble func() string
 }
 
-// NewProbes assembles an HTTP server that answers nothing but the probes.
-func NewProbes(pool *pgxpool.Pool, stopping context.Context) *echo.Echo {
+// NewProbes assembles an HTTP server that answers nothing but the probes and the metrics. It needs only the
+// pool, the queue, the logger and the context Stopping.
+func NewProbes(o Options) *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
+	e.HTTPErrorHandler = errorHandler(o.Logger)
 	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, state{"ok"}) })
-	e.GET("/readyz", ready(pool, stopping))
+	e.GET("/readyz", o.ready)
+	e.GET("/metrics", metrics(o.Queue))
 	return e
 }
 
 // New assembles the HTTP server.
 func New(o Options) *echo.Echo {
-	e := NewProbes(o.Pool, o.Stopping)
-	e.HTTPErrorHandler = errorHandler(o.Logger)
+	e := NewProbes(o)
 	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{
 		LogErrorFunc: func(c echo.Context, err error, stack []byte) error {
 			o.Logger.ErrorContext(c.Request().Context(), "panic", "error", err, "stack", string(stack))
@@ -115,18 +120,22 @@ type state struct {
 }
 
 // ready reports whether the server should be sent work, which it cannot do without the database.
-func ready(pool *pgxpool.Pool, stopping context.Context) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if stopping.Err() != nil {
-			return c.JSON(http.StatusServiceUnavailable, state{"stopping"})
-		}
-		ctx, cancel := context.WithTimeout(c.Request().Context(), readyTimeout)
-		defer cancel()
-		if err := pool.Ping(ctx); err != nil {
-			return c.JSON(http.StatusServiceUnavailable, state{"database unreachable"})
-		}
-		return c.JSON(http.StatusOK, state{"ok"})
+func (o Options) ready(c echo.Context) error {
+	unready := func(why string) error { return c.JSON(http.StatusServiceUnavailable, state{why}) }
+	if o.Stopping.Err() != nil {
+		return unready("stopping")
 	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), readyTimeout)
+	defer cancel()
+	if err := o.Pool.Ping(ctx); err != nil {
+		return unready("database unreachable")
+	}
+	if o.Trouble != nil {
+		if trouble := o.Trouble(); trouble != "" {
+			return unready(trouble)
+		}
+	}
+	return c.JSON(http.StatusOK, state{"ok"})
 }
 
 // worldPackage is the npm package that points an app at this server: npm i http://HOST:PORT/clients/world.tgz.

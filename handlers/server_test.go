@@ -5,18 +5,22 @@ import (
 	"compress/gzip"
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // TestEveryRouteNeedsTheKey that the server was given, but for the few that are open to all.
 func TestEveryRouteNeedsTheKey(t *testing.T) {
 	t.Parallel()
-	open := map[string]bool{"/healthz": true, "/readyz": true, "/clients/world.tgz": true}
+	open := map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/clients/world.tgz": true}
 	locked, _, _ := newEcho(t, "secret key")
 	free, _, _ := newEcho(t, "")
 	routes := 0
@@ -66,7 +70,16 @@ func TestProbes(t *testing.T) {
 	t.Parallel()
 	all, pool, _ := newEcho(t, "key")
 	stopping, stop := context.WithCancel(t.Context())
-	probes := NewProbes(pool, stopping)
+	q, err := queue.New(pool, migrations.DefaultSchema, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trouble := ""
+	o := Options{
+		Pool: pool, Queue: q, Logger: slog.New(slog.DiscardHandler), Stopping: stopping,
+		Trouble: func() string { return trouble },
+	}
+	probes := NewProbes(o)
 	for _, e := range []*echo.Echo{all, probes} {
 		for _, path := range []string{"/healthz", "/readyz"} {
 			got := serve(e, http.MethodGet, path)
@@ -75,6 +88,20 @@ func TestProbes(t *testing.T) {
 			}
 		}
 	}
+	for _, e := range []*echo.Echo{all, probes} {
+		got := serve(e, http.MethodGet, "/metrics")
+		for _, line := range []string{"stepwell_runs_stranded 0\n", "# TYPE stepwell_messages_parked gauge\n"} {
+			if got.Code != http.StatusOK || !strings.Contains(got.Body.String(), line) {
+				t.Errorf("/metrics: got %d %s, want it to have %q", got.Code, got.Body, line)
+			}
+		}
+	}
+	trouble = "no room"
+	if got := serve(probes, http.MethodGet, "/readyz"); got.Code != http.StatusServiceUnavailable ||
+		strings.TrimSpace(got.Body.String()) != `{"status":"no room"}` {
+		t.Errorf("/readyz in trouble: got %d %s", got.Code, got.Body)
+	}
+	trouble = ""
 	if got := serve(probes, http.MethodGet, "/v1/deployments"); got.Code != http.StatusNotFound {
 		t.Errorf("probes answered with %d for the API", got.Code)
 	}
@@ -88,7 +115,8 @@ func TestProbes(t *testing.T) {
 	}
 
 	pool.Close()
-	probes = NewProbes(pool, t.Context())
+	o.Stopping = t.Context()
+	probes = NewProbes(o)
 	for _, e := range []*echo.Echo{all, probes} {
 		got := serve(e, http.MethodGet, "/readyz")
 		if got.Code != http.StatusServiceUnavailable || strings.TrimSpace(got.Body.String()) != `{"status":"database unreachable"}` {

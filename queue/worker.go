@@ -55,6 +55,7 @@ type Worker struct {
 	http    *http.Client
 	river   *river.Client[pgx.Tx]
 	pulse   *pulse
+	sweeper *sweeper
 	memory  *memory
 	lease   time.Duration // of each delivery at first
 
@@ -66,7 +67,7 @@ type Worker struct {
 func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
 	w := &Worker{
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(), lease: leaseTime,
-		pulse: newPulse(q, o.Logger), memory: newMemory(o.BodyMemory),
+		pulse: newPulse(q, o.Logger), sweeper: newSweeper(q, o.Logger), memory: newMemory(o.BodyMemory),
 	}
 	workers := river.NewWorkers()
 	if err := river.AddWorkerSafely(workers, &deliverer{Worker: w}); err != nil {
@@ -109,6 +110,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	ctx, w.stop = context.WithCancel(ctx)
 	w.loops.Go(func() { w.timer(ctx) })
 	w.loops.Go(func() { w.forget(ctx) })
+	w.loops.Go(func() { w.sweeper.run(ctx) })
 	if w.options.Retention != nil {
 		w.loops.Go(func() { w.retain(ctx) })
 	}

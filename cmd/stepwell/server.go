@@ -58,6 +58,7 @@ type server struct {
 	logger *slog.Logger
 
 	pool     *pgxpool.Pool
+	disk     disk
 	hub      *eventlog.Hub
 	worker   *queue.Worker // nil in role api
 	http     *http.Server
@@ -79,7 +80,8 @@ func (s *server) start(ctx context.Context) (err error) {
 	if err := migrations.Up(ctx, s.config.DatabaseURL, s.config.Schema); err != nil {
 		return err
 	}
-	if s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema, impatient); err != nil {
+	s.disk.now = time.Now
+	if s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema, impatient, s.disk.watch); err != nil {
 		return err
 	}
 	s.hub = eventlog.NewHub(s.pool, s.config.Schema+".hints", s.logger)
@@ -140,11 +142,8 @@ func (s *server) runHub(ctx context.Context) {
 func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
 	var stopping, draining context.Context
 	stopping, s.stopping = context.WithCancel(context.WithoutCancel(ctx))
-	if s.role == roleWorker {
-		return handlers.NewProbes(s.pool, stopping)
-	}
 	draining, s.drain = context.WithCancel(context.WithoutCancel(ctx))
-	return handlers.New(handlers.Options{
+	options := handlers.Options{
 		Pool:     s.pool,
 		Log:      eventlog.New(s.pool, s.hub, q, time.Now),
 		Streams:  eventlog.NewStreams(s.pool, s.hub, time.Now),
@@ -153,7 +152,12 @@ func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
 		Logger:   s.logger,
 		Stopping: stopping,
 		Draining: draining,
-	})
+		Trouble:  s.disk.trouble,
+	}
+	if s.role == roleWorker {
+		return handlers.NewProbes(options)
+	}
+	return handlers.New(options)
 }
 
 func (s *server) listen(ctx context.Context, h http.Handler) error {

@@ -34,16 +34,16 @@ CREATE INDEX runs_open_idx ON runs (id) WHERE completed_at IS NULL;
 -- What the sweeper knows about a run that is not in its log: how much of it a delivery has seen, and
 -- whether it found the run without a way to move.
 CREATE TABLE run_wakes (
-    run_id         text COLLATE "C" PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+    run_id       text COLLATE "C" PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
     -- How long the log was when the last delivery that was acknowledged began. Kept for runs with hooks only.
-    seen_seq       bigint NOT NULL DEFAULT 0,
+    seen_seq     bigint NOT NULL DEFAULT 0,
     -- Set while the run has no way to move, with the reason and the length of its log.
-    stranded_at    timestamptz,
-    reason         text NOT NULL DEFAULT '',
-    stranded_seq   bigint NOT NULL DEFAULT 0,
-    -- How often it was woken at that length, and before when it is not woken again.
-    repairs        integer NOT NULL DEFAULT 0,
-    next_repair_at timestamptz
+    stranded_at  timestamptz,
+    reason       text NOT NULL DEFAULT '',
+    stranded_seq bigint NOT NULL DEFAULT 0,
+    -- How often it was woken at that length, and when last.
+    repairs      integer NOT NULL DEFAULT 0,
+    repaired_at  timestamptz
 );
 CREATE INDEX run_wakes_stranded_idx ON run_wakes (run_id) WHERE stranded_at IS NOT NULL;
 

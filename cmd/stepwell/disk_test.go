@@ -1,0 +1,74 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// TestFullDiskTurnsReadinessRed: whichever way a statement that needs space goes, and only for a while.
+func TestFullDiskTurnsReadinessRed(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testdb.New(t), roleAPI)
+	mustStart(t, s)
+	base := "http://" + s.addr
+	var shift atomic.Int64
+	s.disk.now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
+	ready := func() (int, string) {
+		got := request(t, http.MethodGet, base+"/readyz", "")
+		body, err := io.ReadAll(got.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.StatusCode, string(body)
+	}
+	if _, err := s.pool.Exec(t.Context(), `
+		CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
+		CREATE TRIGGER full_disk BEFORE INSERT ON messages FOR EACH ROW EXECUTE FUNCTION full_disk();
+		CREATE TRIGGER full_disk BEFORE INSERT ON runs FOR EACH ROW EXECUTE FUNCTION full_disk()`); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := ready(); code != http.StatusOK {
+		t.Fatalf("before: got %d %s", code, body)
+	}
+	for name, write := range map[string]func() int{
+		"statement": func() int {
+			return request(t, http.MethodPost, base+stepTopic, "x", "Vqs-Deployment-Id", "shop").StatusCode
+		},
+		"batch": func() int {
+			var b pgx.Batch
+			b.Queue(`SELECT 1`)
+			b.Queue(`INSERT INTO runs (id) VALUES ('x')`)
+			if s.pool.SendBatch(t.Context(), &b).Close() == nil {
+				t.Error("the trigger does nothing")
+			}
+			return http.StatusInternalServerError
+		},
+	} {
+		if code := write(); code != http.StatusInternalServerError {
+			t.Errorf("%s: got %d, want a failure", name, code)
+		}
+		if code, body := ready(); code != http.StatusServiceUnavailable || !strings.Contains(body, "disk is full") {
+			t.Errorf("%s: got %d %s, want it unready", name, code, body)
+		}
+		shift.Add(int64(fullFor))
+		if code, body := ready(); code != http.StatusOK {
+			t.Errorf("%s, a while later: got %d %s", name, code, body)
+		}
+	}
+	// A statement that fails for another reason is none of the disk's business.
+	if _, err := s.pool.Exec(t.Context(), `SELECT 1 / 0`); err == nil {
+		t.Error("divided by nothing")
+	}
+	if code, body := ready(); code != http.StatusOK {
+		t.Errorf("after another failure: got %d %s", code, body)
+	}
+}

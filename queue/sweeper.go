@@ -1,0 +1,153 @@
+package queue
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+const (
+	// Each turn of the sweeper looks at so many open runs: 100 a second in all, however many servers there
+	// are, so that a round over a million takes three hours and costs next to nothing.
+	sweepInterval = 10 * time.Second
+	sweepBatch    = 1000
+	// sweepRepairs is how many runs one turn wakes at most.
+	sweepRepairs = 100
+	// sweepQuiet is how long nothing may have happened to a run before it is suspected: longer than a client
+	// takes between an event and its queue call.
+	sweepQuiet = 30 * time.Second
+	// A run that was woken and did not move is woken again after 1, 2, 4, … minutes, at most every hour.
+	firstRepairBackoff = time.Minute
+	maxRepairBackoff   = time.Hour
+)
+
+// sweeper finds runs without a way to move (I5) and wakes them. It goes round over the runs that have not
+// ended, a batch at a time. All servers share one round: it is one of them that has a turn.
+//
+// A run has a way to move if a message about it is pending, leased or parked; if a wait or a step's retry is
+// not due yet; or if it has an open hook and a delivery has seen all that there was to tell it.
+type sweeper struct {
+	queue    *Queue
+	logger   *slog.Logger
+	interval time.Duration
+	quiet    time.Duration
+	batch    int
+}
+
+func newSweeper(q *Queue, logger *slog.Logger) *sweeper {
+	return &sweeper{queue: q, logger: logger, interval: sweepInterval, quiet: sweepQuiet, batch: sweepBatch}
+}
+
+// run takes turns until the context ends.
+func (s *sweeper) run(ctx context.Context) {
+	ticker := time.NewTicker(s.interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if _, err := s.turn(ctx); err != nil && ctx.Err() == nil {
+			s.logger.ErrorContext(ctx, "look for stranded runs", "error", err)
+		}
+	}
+}
+
+// turn looks at the next batch of open runs, if it is time to, and returns the runs that it woke.
+func (s *sweeper) turn(ctx context.Context) (woken []stranded, err error) {
+	var committed func()
+	err = eventlog.InTx(ctx, s.queue.pool, func(tx pgx.Tx) error {
+		woken, committed = nil, func() {}
+		place, ok, err := takeTurn(ctx, tx, s.interval)
+		if err != nil || !ok {
+			return err
+		}
+		suspects, place, err := s.look(ctx, tx, place)
+		if err != nil {
+			return err
+		}
+		if woken, committed, err = s.wake(ctx, tx, suspects); err != nil {
+			return err
+		}
+		return movePlace(ctx, tx, place)
+	})
+	if err != nil {
+		return nil, err
+	}
+	committed()
+	for _, run := range woken {
+		s.logger.WarnContext(ctx, "woke a stranded run", "run", run.ID, "reason", run.Reason)
+	}
+	return woken, nil
+}
+
+// look returns the stranded runs among those of the next batch and those that were stranded before, and
+// where the next batch begins.
+func (s *sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]stranded, string, error) {
+	known, err := knownStranded(ctx, tx, s.batch)
+	if err != nil {
+		return nil, "", err
+	}
+	still, err := findStranded(ctx, tx, known, s.quiet, len(known))
+	if err != nil {
+		return nil, "", err
+	}
+	if err := settleStranded(ctx, tx, known, still); err != nil {
+		return nil, "", err
+	}
+	open, err := openRuns(ctx, tx, place, s.batch)
+	if err != nil {
+		return nil, "", err
+	}
+	place = "" // the round is over, unless there is more
+	if len(open) == s.batch {
+		place = open[len(open)-1]
+	}
+	open = slices.DeleteFunc(open, func(id string) bool { return slices.Contains(known, id) })
+	found, err := findStranded(ctx, tx, open, s.quiet, sweepRepairs)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(found) == sweepRepairs {
+		place = string(found[len(found)-1].ID)
+	}
+	return append(still, found...), place, nil
+}
+
+// wake enqueues what makes the runs' clients continue them, except for those that were woken lately.
+func (s *sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []stranded) ([]stranded, func(), error) {
+	var woken []stranded
+	var hooks []func()
+	for _, run := range suspects {
+		due, err := noteStranded(ctx, tx, run)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !due {
+			continue
+		}
+		if err := forgetLostKeys(ctx, tx, run); err != nil {
+			return nil, nil, err
+		}
+		m, err := continuation(run)
+		if err != nil {
+			return nil, nil, err
+		}
+		_, committed, err := s.queue.enqueue(ctx, tx, m)
+		if err != nil {
+			return nil, nil, err
+		}
+		woken, hooks = append(woken, run), append(hooks, committed)
+	}
+	return woken, func() {
+		for _, hook := range hooks {
+			hook()
+		}
+	}, nil
+}

@@ -1,0 +1,592 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+const workflow = "workflow//./src/order//order"
+
+func hourAgo() time.Time { return time.Now().Add(-time.Hour) }
+
+// aRun is a run that a test tells the story of. Its clock shows an hour ago.
+type aRun struct {
+	*replica
+	entities.RunID
+}
+
+// created begins the story of a run.
+func (r *replica) created(t testing.TB) aRun {
+	t.Helper()
+	run := aRun{r, entities.RunID("wrun_" + ulid.MustNewDefault(hourAgo()).String())}
+	run.happens(t, entities.EventRunCreated, "", func(e *eventlog.Request) {
+		e.Data = entities.EventData{DeploymentID: deployment, WorkflowName: workflow}
+	})
+	return run
+}
+
+func (r *replica) started(t testing.TB) aRun {
+	t.Helper()
+	run := r.created(t)
+	run.happens(t, entities.EventRunStarted, "")
+	return run
+}
+
+// happens appends an event.
+func (r aRun) happens(t testing.TB, typ entities.EventType, about string, options ...func(*eventlog.Request)) {
+	t.Helper()
+	e := eventlog.Request{RunID: r.RunID, Type: typ, CorrelationID: about, SpecVersion: 3}
+	switch typ {
+	case entities.EventStepCreated:
+		e.Data.StepName = "step//./src/order//charge"
+	case entities.EventHookCreated:
+		e.Data.Token = about
+	}
+	for _, o := range options {
+		o(&e)
+	}
+	log := eventlog.New(r.pool, r.Queue, hourAgo)
+	if _, err := log.Append(t.Context(), project, e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// in is a time from now, as the time that a wait ends or a step is tried again.
+func in(d time.Duration) func(*eventlog.Request) {
+	at := time.Now().Add(d)
+	return func(e *eventlog.Request) { e.Data.ResumeAt, e.Data.RetryAfter = &at, &at }
+}
+
+func about(run aRun) func(*entities.Message) {
+	return func(m *entities.Message) { m.RunID = run.RunID }
+}
+
+// delivered sends a message about the run and acknowledges it; between its claim and that, something happens.
+func (r aRun) delivered(t testing.TB, topic string, meanwhile ...func()) {
+	t.Helper()
+	id := r.send(t, about(r), func(m *entities.Message) { m.Topic = topic })
+	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, "proc_1", leaseTime)
+	if err != nil || !ok {
+		t.Fatalf("claim: got %v, %v", ok, err)
+	}
+	for _, f := range meanwhile {
+		f()
+	}
+	if err := r.Acknowledge(t.Context(), project, topic, d.Lease); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sweep has a new sweeper take a turn that is due.
+func (r *replica) sweep(t testing.TB, configure ...func(*sweeper)) []stranded {
+	t.Helper()
+	s := r.newWorker(t).sweeper
+	s.interval = 0
+	for _, c := range configure {
+		c(s)
+	}
+	woken, err := s.turn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return woken
+}
+
+func TestStrandedRuns(t *testing.T) {
+	t.Parallel()
+	const (
+		flow = "__wkf_workflow_x"
+		step = "__wkf_step_x"
+	)
+	type story func(t *testing.T, r *replica) aRun
+	started := func(tell func(t *testing.T, run aRun)) story {
+		return func(t *testing.T, r *replica) aRun {
+			run := r.started(t)
+			tell(t, run)
+			return run
+		}
+	}
+	stepped := func(events ...entities.EventType) story {
+		return started(func(t *testing.T, run aRun) {
+			for _, e := range events {
+				run.happens(t, e, "step_1")
+			}
+		})
+	}
+	retried := func(d time.Duration) story {
+		return started(func(t *testing.T, run aRun) {
+			run.happens(t, entities.EventStepCreated, "step_1")
+			run.happens(t, entities.EventStepStarted, "step_1")
+			run.happens(t, entities.EventStepRetrying, "step_1", in(d))
+		})
+	}
+	hooked := func(tell func(t *testing.T, run aRun, receive func())) story {
+		return started(func(t *testing.T, run aRun) {
+			run.happens(t, entities.EventHookCreated, "hook_1")
+			tell(t, run, func() { run.happens(t, entities.EventHookReceived, "hook_1") })
+		})
+	}
+	for name, tt := range map[string]struct {
+		tell   story
+		reason string // empty when it has a way to move
+	}{
+		"created, and its message was never sent": {
+			func(t *testing.T, r *replica) aRun { return r.created(t) }, "no message starts it",
+		},
+		"message pending": {started(func(t *testing.T, run aRun) { run.send(t, about(run)) }), ""},
+		"message delayed": {started(func(t *testing.T, run aRun) { run.send(t, about(run), delayed(time.Hour)) }), ""},
+		"message leased": {started(func(t *testing.T, run aRun) {
+			run.send(t, about(run))
+			run.exec(t, `UPDATE messages SET lease = 'rh_1'`)
+		}), ""},
+		"message parked":         {started(func(t *testing.T, run aRun) { run.park(t, run.send(t, about(run))) }), ""},
+		"message of another run": {started(func(t *testing.T, run aRun) { run.send(t) }), "waits for nothing"},
+		"nothing to wait for":    {started(func(*testing.T, aRun) {}), "waits for nothing"},
+		"something happened just now": {started(func(t *testing.T, run aRun) {
+			run.exec(t, `UPDATE runs SET updated_at = now()`)
+		}), ""},
+		"ended":          {started(func(t *testing.T, run aRun) { run.happens(t, entities.EventRunCompleted, "") }), ""},
+		"step pending":   {stepped(entities.EventStepCreated), "step step_1 is pending"},
+		"step running":   {stepped(entities.EventStepCreated, entities.EventStepStarted), "step step_1 is running"},
+		"step retries":   {retried(time.Hour), ""},
+		"step retried":   {retried(-2 * time.Minute), "step step_1 is pending"},
+		"step completed": {stepped(entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted), "waits for nothing"},
+		"wait":           {started(func(t *testing.T, run aRun) { run.happens(t, entities.EventWaitCreated, "wait_1", in(time.Hour)) }), ""},
+		"wait just over": {started(func(t *testing.T, run aRun) { run.happens(t, entities.EventWaitCreated, "wait_1", in(-time.Second)) }), ""},
+		"wait over": {started(func(t *testing.T, run aRun) {
+			run.happens(t, entities.EventWaitCreated, "wait_1", in(-time.Minute))
+		}), "wait wait_1 is over"},
+		"hook":                  {hooked(func(*testing.T, aRun, func()) {}), ""},
+		"hook, never delivered": {hooked(func(_ *testing.T, _ aRun, receive func()) { receive() }), "event 4, hook_received"},
+		"hook, delivered": {hooked(func(t *testing.T, run aRun, receive func()) {
+			receive()
+			run.delivered(t, flow)
+		}), ""},
+		"hook, received while delivered": {hooked(func(t *testing.T, run aRun, receive func()) {
+			run.delivered(t, flow, receive)
+		}), "event 4, hook_received"},
+		"hook, received again": {hooked(func(t *testing.T, run aRun, receive func()) {
+			receive()
+			run.delivered(t, flow)
+			receive()
+		}), "event 5, hook_received"},
+		"hook, deliveries acknowledged in another order": {hooked(func(t *testing.T, run aRun, receive func()) {
+			run.delivered(t, flow, func() {
+				receive()
+				run.delivered(t, flow)
+			})
+		}), ""},
+		"hook, only a step was delivered": {hooked(func(t *testing.T, run aRun, receive func()) {
+			receive()
+			run.delivered(t, step)
+		}), "event 4, hook_received"},
+		"hook, delivered to another project's message": {hooked(func(t *testing.T, run aRun, receive func()) {
+			receive()
+			id := run.send(t, about(run), func(m *entities.Message) { m.Project = "other" })
+			m, err := run.Receive(t.Context(), "other", topic, id, time.Minute)
+			if err == nil {
+				err = run.Acknowledge(t.Context(), "other", topic, m.Lease)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}), "event 4, hook_received"},
+		"hook, and a step that nobody heard of": {hooked(func(t *testing.T, run aRun, _ func()) {
+			for _, e := range []entities.EventType{
+				entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted,
+			} {
+				run.happens(t, e, "step_1")
+			}
+		}), "event 6, step_completed"},
+		"hook after a step, in one delivery": {started(func(t *testing.T, run aRun) {
+			run.delivered(t, flow, func() {
+				for _, e := range []entities.EventType{
+					entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted,
+				} {
+					run.happens(t, e, "step_1")
+				}
+				run.happens(t, entities.EventHookCreated, "hook_1")
+			})
+		}), ""},
+		"hook, and a step": {hooked(func(t *testing.T, run aRun, _ func()) {
+			run.happens(t, entities.EventStepCreated, "step_1")
+		}), "step step_1 is pending"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := deaf(t, testdb.New(t))
+			run := tt.tell(t, r)
+			before := r.count(t, `SELECT count(*) FROM messages WHERE project = $1`, project)
+			woken := r.sweep(t)
+			g, err := r.Gauges(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := r.count(t, `SELECT count(*) FROM messages WHERE project = $1`, project) - before
+			if tt.reason == "" {
+				if len(woken) != 0 || sent != 0 || g.StrandedRuns != 0 {
+					t.Errorf("got %+v, want it left alone", woken)
+				}
+				return
+			}
+			if len(woken) != 1 || woken[0].ID != run.RunID || !strings.Contains(woken[0].Reason, tt.reason) || sent != 1 {
+				t.Errorf("got %+v and %d messages, want it woken because %s", woken, sent, tt.reason)
+			}
+			if g.StrandedRuns != 1 {
+				t.Errorf("got a gauge of %d, want 1", g.StrandedRuns)
+			}
+			if woken = r.sweep(t); len(woken) != 0 {
+				t.Errorf("got %+v at the next turn, want nothing", woken)
+			}
+			if g, err = r.Gauges(t.Context()); err != nil || g.StrandedRuns != 0 {
+				t.Errorf("got a gauge of %d (%v) with a message on its way, want 0", g.StrandedRuns, err)
+			}
+		})
+	}
+}
+
+// TestWokenRunIsContinuedByItsClient: the app gets what its own client would have sent.
+func TestWokenRunIsContinuedByItsClient(t *testing.T) {
+	t.Parallel()
+	var r *replica
+	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) { r.ack(t, c) })
+	r = open(t, testdb.New(t))
+	r.register(t, deployment, a.URL)
+	run := r.created(t)
+	w := r.newWorker(t)
+	w.sweeper.interval = 50 * time.Millisecond
+	r.exec(t, `UPDATE sweeper SET due_at = now()`)
+	begin(t, w)
+	c := a.next(t)
+	want := map[string]any{
+		"payload": map[any]any{"runId": string(run.RunID)}, "queueName": "__wkf_workflow_" + workflow, "deploymentId": deployment,
+	}
+	var got map[string]any
+	if err := cbor.Unmarshal(c.Body, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("body (-want +got):\n%s", diff)
+	}
+	if c.topic() != "__wkf_workflow_workflow----src-order--order" || c.Header.Get("Content-Type") != "application/cbor" {
+		t.Errorf("got topic %s and content type %s", c.topic(), c.Header.Get("Content-Type"))
+	}
+	if c.Path != "POST /.well-known/workflow/v1/flow" {
+		t.Errorf("got %s", c.Path)
+	}
+}
+
+func TestContinuationOfOldClientsIsJSON(t *testing.T) {
+	t.Parallel()
+	m, err := continuation(stranded{ID: "wrun_1", Project: "p", DeploymentID: "d", WorkflowName: `w"`, SpecVersion: 2})
+	const want = `{"deploymentId":"d","payload":{"runId":"wrun_1"},"queueName":"__wkf_workflow_w\""}`
+	if err != nil || string(m.Body) != want || m.ContentType != "application/json" || m.Project != "p" {
+		t.Errorf("got %s as %s, %v", m.Body, m.ContentType, err)
+	}
+}
+
+func TestContinuationIsCBORWhateverTheLengths(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 5, 8, 9, 23, 24, 100, 240, 255, 256, 300, 65_535, 65_536, 70_000} {
+		name := strings.Repeat("w", n)
+		m, err := continuation(stranded{ID: "wrun_1", DeploymentID: name, WorkflowName: name, SpecVersion: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Payload      map[string]string `cbor:"payload"`
+			QueueName    string            `cbor:"queueName"`
+			DeploymentID string            `cbor:"deploymentId"`
+		}
+		if err := cbor.Unmarshal(m.Body, &got); err != nil {
+			t.Fatalf("%d: %v", n, err)
+		}
+		if got.Payload["runId"] != "wrun_1" || got.QueueName != "__wkf_workflow_"+name || got.DeploymentID != name {
+			t.Errorf("%d: got %+v", n, got)
+		}
+	}
+}
+
+// TestRunIsNotWokenOverAndOver: what does not help is tried again more and more rarely, until the run moves.
+func TestRunIsNotWokenOverAndOver(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	run := r.started(t)
+	later := func(d time.Duration) {
+		r.exec(t, `UPDATE run_wakes SET repaired_at = repaired_at - $1::interval`, d)
+		r.exec(t, `DELETE FROM messages`) // acknowledged without effect
+	}
+	r.sweep(t)
+	for i, backoff := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		later(backoff*time.Minute - 5*time.Second)
+		if woken := r.sweep(t); len(woken) != 0 {
+			t.Errorf("wake %d came before %d minutes were over", i+2, backoff)
+		}
+		if g, err := r.Gauges(t.Context()); err != nil || g.StrandedRuns != 1 {
+			t.Errorf("got a gauge of %d (%v) for a run that nothing helps, want 1", g.StrandedRuns, err)
+		}
+		later(6 * time.Second)
+		if woken := r.sweep(t); len(woken) != 1 {
+			t.Errorf("wake %d did not come after %d minutes", i+2, backoff)
+		}
+	}
+	run.happens(t, entities.EventAttrSet, "", func(e *eventlog.Request) {
+		value := "v"
+		e.Data.Changes = []entities.AttributeChange{{Key: "k", Value: &value}}
+	})
+	later(0)
+	if woken := r.sweep(t); len(woken) != 1 {
+		t.Error("a run that has moved and is stranded again was not woken")
+	}
+	run.happens(t, entities.EventRunCompleted, "")
+	later(time.Hour)
+	if woken := r.sweep(t); len(woken) != 0 {
+		t.Error("a run that has ended was woken")
+	}
+	if g, err := r.Gauges(t.Context()); err != nil || g.StrandedRuns != 0 {
+		t.Errorf("got a gauge of %d (%v) after the end, want 0", g.StrandedRuns, err)
+	}
+}
+
+// TestLostStepMessageCanBeSentAgain: its key outlives it, and would swallow what the woken client sends.
+func TestLostStepMessageCanBeSentAgain(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	run, sibling := r.started(t), r.started(t)
+	run.happens(t, entities.EventStepCreated, "step_1")
+	run.happens(t, entities.EventWaitCreated, "wait_1", in(-time.Minute))
+	sibling.send(t, about(sibling))
+	flow, step := topicOf("__wkf_workflow_"+workflow), topicOf("__wkf_step_step//./src/order//charge")
+	on := func(topic, key string) func(*entities.Message) {
+		return func(m *entities.Message) { m.Topic, m.Key, m.RunID = topic, key, run.RunID }
+	}
+	lost := []func(*entities.Message){
+		on(step, "step_1"), on(flow, "step_1:43b660d1"), on(flow, "wait_1"), on(flow, "wait_1:hop-1"),
+	}
+	others := []func(*entities.Message){
+		on(step, "step_10"), on(flow, "step_2"), on(flow, "hook-1"), on("other", "step_1"), on(flow, "step_0"),
+	}
+	ids := map[int]string{}
+	for i, m := range slices.Concat(lost, others) {
+		ids[i] = r.send(t, m)
+	}
+	alive := r.send(t, on(flow, "step_1:alive"), func(m *entities.Message) { m.RunID = "" })
+	r.exec(t, `DELETE FROM messages WHERE run_id = $1`, run.RunID)
+	if woken := r.sweep(t); len(woken) != 1 || woken[0].ID != run.RunID {
+		t.Fatalf("got %+v, want the run woken", woken)
+	}
+	for i, m := range slices.Concat(lost, others) {
+		if again := r.send(t, m); (again == ids[i]) == (i < len(lost)) {
+			t.Errorf("message %d is sent again: %v, want %v", i, again != ids[i], i < len(lost))
+		}
+	}
+	if again := r.send(t, on(flow, "step_1:alive")); again != alive {
+		t.Error("a message that is on its way can be sent again")
+	}
+}
+
+func TestSweepersShareOneRound(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	var runs []string
+	for range 20 {
+		run := r.started(t)
+		run.send(t, about(run))
+		runs = append(runs, string(run.RunID))
+	}
+	strandedRun := r.started(t)
+	small := func(s *sweeper) { s.batch = 4 }
+	for turn := 1; ; turn++ {
+		if woken := r.sweep(t, small); len(woken) == 1 && woken[0].ID == strandedRun.RunID {
+			if turn != 6 {
+				t.Errorf("it was found at turn %d, want 6: each turn looks at 4 runs", turn)
+			}
+			break
+		}
+		if turn > 6 {
+			t.Fatal("it was never found")
+		}
+	}
+	r.exec(t, `DELETE FROM messages WHERE run_id = $1`, runs[0])
+	if woken := r.sweep(t, small); len(woken) != 1 || string(woken[0].ID) != runs[0] {
+		t.Errorf("got %+v, want the round to begin again", woken)
+	}
+	// Whose turn it is not does nothing.
+	r.exec(t, `UPDATE sweeper SET due_at = now() + interval '1 h'`)
+	r.exec(t, `DELETE FROM messages`)
+	if woken := r.sweep(t, small); len(woken) != 0 {
+		t.Errorf("got %+v out of turn", woken)
+	}
+}
+
+func TestRacersWakeARunOnce(t *testing.T) {
+	t.Parallel()
+	const runs = 120 // more than one turn wakes
+	r := deaf(t, testdb.New(t))
+	for range runs {
+		r.started(t)
+	}
+	var sweepers []*sweeper
+	for range 8 {
+		s := r.newWorker(t).sweeper
+		s.interval = 0 // always due
+		sweepers = append(sweepers, s)
+	}
+	total := 0
+	for range 4 {
+		for _, n := range race(len(sweepers), func(i int) int {
+			woken, err := sweepers[i].turn(context.Background())
+			if err != nil {
+				t.Error(err)
+			}
+			return len(woken)
+		}) {
+			total += n
+		}
+	}
+	for r.count(t, `SELECT count(*) FROM messages`) < runs {
+		total += len(r.sweep(t))
+	}
+	doubled := r.count(t, `SELECT count(*) FROM (SELECT FROM messages GROUP BY run_id HAVING count(*) <> 1) d`)
+	if total != runs || doubled != 0 {
+		t.Errorf("%d were woken, %d of them not once; want each of %d once", total, doubled, runs)
+	}
+}
+
+func TestTurnIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.started(t)
+	var due time.Time
+	r.scan(t, `SELECT due_at FROM sweeper`, nil, &due)
+	r.exec(t, `
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE OF place ON sweeper FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	if woken, err := r.newWorker(t).sweeper.turn(t.Context()); err == nil || len(woken) > 0 {
+		t.Errorf("got %+v, %v; want an error", woken, err)
+	}
+	left := r.count(t, `
+		SELECT (SELECT count(*) FROM messages) + (SELECT count(*) FROM run_wakes) + (SELECT count(*) FROM river_job)
+			+ (SELECT count(*) FROM sweeper WHERE due_at <> $1)`, due)
+	if left != 0 {
+		t.Errorf("the failed turn left %d rows", left)
+	}
+}
+
+// TestSweepingScansNoTable has what the sweeper asks explained, on a table of many runs.
+func TestSweepingScansNoTable(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	fill(t, r, 50_000)
+	for what, q := range map[string]struct {
+		sql  string
+		args []any
+	}{
+		"open runs": {
+			`SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, []any{"wrun_0000040000", 1000},
+		},
+		"stranded runs": {findStrandedSQL, []any{r.open(t, 1000), sweepQuiet, sweepRepairs}},
+	} {
+		plan := r.explain(t, q.sql, q.args...)
+		for _, table := range []string{"runs", "messages", "events", "steps", "waits", "hooks"} {
+			if strings.Contains(plan, "Seq Scan on "+table) {
+				t.Errorf("%s: scans %s:\n%s", what, table, plan)
+			}
+		}
+	}
+}
+
+// fill makes n runs, of which every second has ended; of the others, half wait with a delayed message and
+// half for a hook.
+func fill(t testing.TB, r *replica, n int) {
+	t.Helper()
+	for _, sql := range []string{
+		`INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
+			created_at, updated_at, started_at, completed_at)
+		SELECT 'wrun_' || lpad(i::text, 10, '0'), 'default', 'dpl_test', 'w',
+			CASE i % 2 WHEN 0 THEN 'completed' ELSE 'running' END, 3, 4, CASE i % 2 WHEN 0 THEN 4 ELSE 0 END,
+			now() - interval '1 h', now() - interval '1 h', now(), CASE i % 2 WHEN 0 THEN now() END
+		FROM generate_series(1, $1) i`,
+		`INSERT INTO events (run_id, seq, type, spec_version, created_at, data)
+		SELECT 'wrun_' || lpad(i::text, 10, '0'), seq, 'run_started', 3, now(), '{}'
+		FROM generate_series(1, $1, 2) i, generate_series(1, 4) seq`,
+		`INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at)
+		SELECT 'msg_' || lpad(i::text, 10, '0'), 'default', 'w', 'dpl_test', 'wrun_' || lpad(i::text, 10, '0'), '', '',
+			now(), now() + interval '1 d'
+		FROM generate_series(1, $1, 4) i`,
+		`INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
+		SELECT 'wrun_' || lpad(i::text, 10, '0'), 'hook_1', 'default', i::text, false, 3, 3, now()
+		FROM generate_series(3, $1, 4) i`,
+		`INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at, completed_at)
+		SELECT 'wrun_' || lpad(i::text, 10, '0'), 'step_1', 's', 'completed', 1, 3, 2, now(), now(), now()
+		FROM generate_series(1, $1, 2) i`,
+		`INSERT INTO waits (run_id, id, status, spec_version, resume_at, created_at, updated_at)
+		SELECT 'wrun_' || lpad(i::text, 10, '0'), 'wait_1', 'waiting', 3, now() + interval '1 d', now(), now()
+		FROM generate_series(1, $1, 4) i`,
+	} {
+		r.exec(t, sql, n)
+	}
+	r.exec(t, `ANALYZE`)
+}
+
+// open are some runs that have not ended.
+func (r *replica) open(t testing.TB, n int) []string {
+	t.Helper()
+	var ids []string
+	r.scan(t, `SELECT array_agg(id) FROM (
+		SELECT id FROM runs WHERE completed_at IS NULL ORDER BY id OFFSET (SELECT count(*) / 4 FROM runs) LIMIT $1) o`,
+		[]any{n}, &ids)
+	return ids
+}
+
+func (r *replica) explain(t testing.TB, sql string, args ...any) string {
+	t.Helper()
+	rows, err := r.pool.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS) `+sql, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&plan, line)
+	}
+	if rows.Err() != nil {
+		t.Fatal(rows.Err())
+	}
+	return plan.String()
+}
+
+// BenchmarkSweep measures a turn over a million runs, half of them open, when nothing is wrong.
+func BenchmarkSweep(b *testing.B) {
+	r := deaf(b, testdb.New(b))
+	fill(b, r, 1_000_000)
+	r.exec(b, `VACUUM ANALYZE`)
+	b.Logf("open runs:\n%s", r.explain(b,
+		`SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, "wrun_0000400000", sweepBatch))
+	b.Logf("stranded runs:\n%s", r.explain(b, findStrandedSQL, r.open(b, sweepBatch), sweepQuiet, sweepRepairs))
+	s := r.newWorker(b).sweeper
+	s.interval = 0
+	for b.Loop() {
+		if woken, err := s.turn(b.Context()); err != nil || len(woken) > 0 {
+			b.Fatalf("got %v, %v", woken, err)
+		}
+	}
+	b.ReportMetric(float64(sweepBatch), "runs/op")
+}
