@@ -34,7 +34,10 @@ const (
 	// that died for as long.
 	longestDelivery = 24 * time.Hour
 
-	settleTimeout = 10 * time.Second
+	// settleTimeout is how long a delivery tries to tell the database how it went, which may be away just
+	// then. After that its lease has to run out.
+	settleTimeout = time.Minute
+	settlePause   = 250 * time.Millisecond
 	maxReasonBody = 300
 )
 
@@ -73,14 +76,19 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 		return err // shutting down; the ticket is still good
 	}
 	defer free()
-	d, ok, err := claim(ctx, w.queue.pool, job.Args, "rh_"+ulid.Make().String(), w.pulse.id, w.lease)
-	if err != nil || !ok {
-		return err
+	handle := "rh_" + ulid.Make().String()
+	d, ok, err := claim(ctx, w.queue.pool, job.Args, handle, w.pulse.id, w.lease)
+	if err != nil {
+		// It may have been claimed all the same, and then nobody else knows of this lease.
+		return errors.Join(err, w.settle(ctx, handle, failure{reason: err.Error()}))
+	}
+	if !ok {
+		return nil
 	}
 	if d.URL == "" {
 		reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
-		return w.settle(ctx, d, failure{reason: reason, after: unreachedBackoff})
+		return w.settle(ctx, handle, failure{reason: reason, after: unreachedBackoff})
 	}
 	err = w.call(ctx, &d, free)
 	switch {
@@ -89,19 +97,31 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 		// (protocol §5.5): without one the lease runs out.
 		return nil
 	case errors.Is(ctx.Err(), context.Canceled):
-		ctx, cancel := settling(ctx)
-		defer cancel()
-		return leaveWithFunction(ctx, w.queue.pool, d.Lease, leftLease)
+		return persist(ctx, func(ctx context.Context) error {
+			return leaveWithFunction(ctx, w.queue.pool, handle, leftLease)
+		})
 	default:
 		w.logger.InfoContext(ctx, "delivery failed",
 			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", err)
-		return w.settle(ctx, d, failureOf(d, err))
+		return w.settle(ctx, handle, failureOf(d, err))
 	}
 }
 
-// settling is a context for what must still be done when the server is shutting down.
-func settling(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+// persist does what must be done also when the server is shutting down, or the database is away for a while.
+func persist(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	for {
+		err := do(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(settlePause):
+		}
+	}
 }
 
 // failure is why a delivery came to nothing, and what follows for its message.
@@ -121,11 +141,11 @@ func failureOf(d delivery, err error) failure {
 	return failure{err.Error(), backoff(d.DeliveryCount), true}
 }
 
-func (w *deliverer) settle(ctx context.Context, d delivery, f failure) error {
-	ctx, cancel := settling(ctx)
-	defer cancel()
+// settle gives a lease back, if it is still ours.
+func (w *deliverer) settle(ctx context.Context, handle string, f failure) error {
 	f.reason = storable(f.reason)
-	if err := giveBack(ctx, w.queue.pool, d.Lease, f); err != nil {
+	err := persist(ctx, func(ctx context.Context) error { return giveBack(ctx, w.queue.pool, handle, f) })
+	if err != nil {
 		return err
 	}
 	w.queue.hub.Publish(timerTopic)

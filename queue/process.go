@@ -114,7 +114,7 @@ func (p *pulse) leave(ctx context.Context) {
 	if p.conn == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	if _, err := p.conn.Exec(ctx, `DELETE FROM processes WHERE id = $1`, p.id); err != nil {
 		p.logger.WarnContext(ctx, "sign off", "error", err)

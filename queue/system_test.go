@@ -39,9 +39,9 @@ type replica struct {
 }
 
 // open starts a replica on the database. It ends with the test.
-func open(t testing.TB, dsn string) *replica {
+func open(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
-	r := deaf(t, dsn)
+	r := deaf(t, dsn, options...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.hub.Run(ctx) })
@@ -53,9 +53,9 @@ func open(t testing.TB, dsn string) *replica {
 }
 
 // deaf opens a replica whose hub neither sends nor receives hints.
-func deaf(t testing.TB, dsn string) *replica {
+func deaf(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), withConnections(t, dsn), migrations.DefaultSchema)
+	pool, err := migrations.Pool(t.Context(), withConnections(t, dsn), migrations.DefaultSchema, options...)
 	if err != nil {
 		t.Fatal(err)
 	}

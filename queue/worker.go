@@ -25,6 +25,8 @@ const (
 	// Tickets that were used are of no interest.
 	ticketRetention = time.Minute
 	keysPoll        = 5 * time.Minute
+	// hardStopTimeout is how long breaking off the deliveries may take.
+	hardStopTimeout = 10 * time.Second
 )
 
 // WorkerOptions configures a [Worker].
@@ -126,7 +128,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 	defer cancel()
 	err := w.river.Stop(graceful)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		hard, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*settleTimeout)
+		hard, cancel := context.WithTimeout(context.WithoutCancel(ctx), hardStopTimeout)
 		defer cancel()
 		err = w.river.StopAndCancel(hard)
 	}

@@ -255,8 +255,8 @@ func TestFrozenServerCannotTouchWhatItLost(t *testing.T) {
 	}
 }
 
-// TestFrozenTransactionIsEnded: a server that hangs amid a transaction does not lock others out.
-func TestFrozenTransactionIsEnded(t *testing.T) {
+// TestServerIsImpatient: one that hangs amid a transaction does not lock others out, unless told otherwise.
+func TestServerIsImpatient(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleAPI)
 	mustStart(t, s)

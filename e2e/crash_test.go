@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// TestServerKilledAmidSteps: the steps that it had called are called again by another, and end once.
+func TestServerKilledAmidSteps(t *testing.T) {
+	t.Parallel()
+	skipIfShort(t)
+	const runs, work = 12, 4 * time.Second
+	dsn := testdb.New(t)
+	survivor, victim := newReplica(t, dsn), newReplica(t, dsn)
+	a := survivor.app(t, "crash")
+	var ids []string
+	for range runs {
+		ids = append(ids, a.run(t, "slowStep", work.Milliseconds()))
+	}
+	for _, id := range ids {
+		eventually(t, "the step is at work", func() bool { return a.counts(t, id)["takesTime"] == 1 })
+	}
+	victim.kill()
+	killed := time.Now()
+	again := 0
+	for _, id := range ids {
+		a.want(t, id, work.Milliseconds())
+		if n := a.counts(t, id)["takesTime"]; n > 1 {
+			again++
+		}
+		if l := log(survivor.events(t, id)); len(l.of("step_completed")) != 1 || len(l.of("run_completed")) != 1 {
+			t.Errorf("log of %s: %q, want each end once", id, l.lines())
+		}
+	}
+	took := time.Since(killed)
+	t.Logf("%d of %d steps were called again; all runs had ended after %s", again, runs, took)
+	// Five seconds for the survivor to take over, and the step itself; the rest is for a busy machine.
+	if most := 5*time.Second + work + 15*time.Second; took > most {
+		t.Errorf("the runs had ended %s after the kill, want %s at most", took, most)
+	}
+}
+
+// TestLostMessages: runs go on although the message that was to continue them was accepted and lost, as if
+// the client had died before it sent it.
+func TestLostMessages(t *testing.T) {
+	t.Parallel()
+	skipIfShort(t)
+	s := newServer(t)
+	var lose atomic.Pointer[string] // the kind of topic whose next message is lost
+	none := ""
+	lose.Store(&none)
+	between := newProxy(t, s.url(), func(forward http.Handler) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			kind := lose.Load()
+			sends := r.Method == http.MethodPost && strings.Contains(r.URL.Path, "/topic/") && !strings.Contains(r.URL.Path, "/consumer/")
+			if *kind == "" || !sends || !strings.Contains(r.URL.Path, *kind) || !lose.CompareAndSwap(kind, &none) {
+				forward.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, `{"messageId":"msg_lost"}`)
+		}
+	})
+	a := newApp(t, appOptions{stepwell: between.URL, deployment: "lossy"})
+	s.register(t, "lossy", a.url())
+	loseNext := func(kind string) { lose.Store(&kind) }
+	lost := func() {
+		t.Helper()
+		eventually(t, "a message is lost", func() bool { return *lose.Load() == "" })
+	}
+
+	holder := a.run(t, "hookHold", "lossy")
+	a.hook(t, holder)
+	loseNext("/__wkf_workflow_")
+	created := a.run(t, "sequential", 1)
+	lost()
+	loseNext("/__wkf_workflow_")
+	a.resume(t, "lossy", "hello")
+	lost()
+	loseNext("/__wkf_step_")
+	stepping := a.run(t, "sequential", 2)
+	lost()
+
+	a.want(t, created, 4)
+	a.want(t, holder, map[string]any{"payload": "hello"})
+	a.want(t, stepping, 5)
+	for _, id := range []string{created, stepping} {
+		a.wantCounts(t, id, map[string]int{"add": 3})
+	}
+}
