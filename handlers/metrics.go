@@ -24,7 +24,7 @@ func metrics(q *queue.Queue) echo.HandlerFunc {
 			value      int64
 		}{
 			{"stepwell_runs_stranded", "Runs that have no way to move, as far as the sweeper has seen.", g.StrandedRuns},
-			{"stepwell_messages_parked", "Messages that failed too often and wait to be retried or discarded.", g.ParkedMessages},
+			{"stepwell_messages_parked", "Messages that failed too often, to be retried or discarded.", g.ParkedMessages},
 		} {
 			fmt.Fprintf(&b, "# HELP %[1]s %[2]s\n# TYPE %[1]s gauge\n%[1]s %[3]d\n", m.name, m.help, m.value)
 		}

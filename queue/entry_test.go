@@ -56,6 +56,7 @@ func TestMessagesAreListedByState(t *testing.T) {
 			r.exec(t, `UPDATE messages SET lease = id WHERE id = $1`, id)
 		case StateParked:
 			r.park(t, id)
+		default:
 		}
 		want[s], want[""] = append(want[s], id), append(want[""], id)
 	}

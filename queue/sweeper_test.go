@@ -54,6 +54,7 @@ func (r aRun) happens(t testing.TB, typ entities.EventType, about string, option
 		e.Data.StepName = "step//./src/order//charge"
 	case entities.EventHookCreated:
 		e.Data.Token = about
+	default:
 	}
 	for _, o := range options {
 		o(&e)

@@ -95,14 +95,14 @@ func newHanging(t *testing.T) hanging {
 	return hanging{app.URL, calls}
 }
 
-// next waits for the next call, for so long.
-func (h hanging) next(t *testing.T, within time.Duration) http.Header {
+// next waits for the next call.
+func (h hanging) next(t *testing.T) http.Header {
 	t.Helper()
 	select {
 	case c := <-h.calls:
 		return c
-	case <-time.After(within):
-		t.Fatalf("no delivery within %s", within)
+	case <-time.After(patience):
+		t.Fatalf("no delivery within %s", patience)
 		return nil
 	}
 }
@@ -132,18 +132,18 @@ func TestKilledServersDeliveriesAreMadeByAnother(t *testing.T) {
 	app := newHanging(t)
 	victim := serveInChild(t, dsn, "STEPWELL_DEPLOYMENTS=shop="+app.url)
 	send(t, victim.base)
-	kept := app.next(t, patience)
+	kept := app.next(t)
 	if got := lease(t, victim.base, http.MethodPatch, kept); got != http.StatusNoContent {
 		t.Fatalf("extend: got %d", got)
 	}
 	send(t, victim.base)
-	lost := app.next(t, patience)
+	lost := app.next(t)
 	survivor := serveInChild(t, dsn)
 	steady(t, dsn, 2)
 
 	victim.signal(t, syscall.SIGKILL)
 	died := time.Now()
-	again := app.next(t, patience)
+	again := app.next(t)
 	took := time.Since(died)
 	t.Logf("delivered again after %s", took)
 	if took > 5*time.Second {
@@ -208,7 +208,7 @@ func TestFrozenServerCannotTouchWhatItLost(t *testing.T) {
 	app := newHanging(t)
 	frozen := serveInChild(t, dsn, "STEPWELL_DEPLOYMENTS=shop="+app.url)
 	send(t, frozen.base)
-	lost := app.next(t, patience)
+	lost := app.next(t)
 	survivor := serveInChild(t, dsn)
 	frozen.signal(t, syscall.SIGSTOP)
 	// What it gets now it will read when it goes on: an acknowledgement and an extension.
@@ -228,7 +228,7 @@ func TestFrozenServerCannotTouchWhatItLost(t *testing.T) {
 	`); err != nil {
 		t.Fatal(err)
 	}
-	again := app.next(t, patience)
+	again := app.next(t)
 	if again.Get("Ce-Vqsmessageid") != lost.Get("Ce-Vqsmessageid") {
 		t.Fatalf("got %v, want the lost message", again)
 	}

@@ -48,7 +48,9 @@ func (d *disk) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 }
 
 // TraceQueryEnd implements [pgx.QueryTracer].
-func (d *disk) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) { d.saw(data.Err) }
+func (d *disk) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	d.saw(data.Err)
+}
 
 // TraceBatchStart implements [pgx.BatchTracer].
 func (d *disk) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
