@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -123,7 +124,7 @@ func (s *sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]stranded
 // wake enqueues what makes the runs' clients continue them, except for those that were woken lately.
 func (s *sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []stranded) ([]stranded, func(), error) {
 	var woken []stranded
-	var hooks []func()
+	var messages []entities.Message
 	for _, run := range suspects {
 		due, err := noteStranded(ctx, tx, run)
 		if err != nil {
@@ -139,15 +140,8 @@ func (s *sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []stranded) ([]s
 		if err != nil {
 			return nil, nil, err
 		}
-		_, committed, err := s.queue.enqueue(ctx, tx, m)
-		if err != nil {
-			return nil, nil, err
-		}
-		woken, hooks = append(woken, run), append(hooks, committed)
+		woken, messages = append(woken, run), append(messages, m)
 	}
-	return woken, func() {
-		for _, hook := range hooks {
-			hook()
-		}
-	}, nil
+	committed, err := s.queue.Enqueue(ctx, tx, messages)
+	return woken, committed, err
 }

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -59,7 +58,7 @@ func (r aRun) happens(t testing.TB, typ entities.EventType, about string, option
 	for _, o := range options {
 		o(&e)
 	}
-	log := eventlog.New(r.pool, r.Queue, hourAgo)
+	log := eventlog.New(r.pool, r.hub, r.Queue, hourAgo)
 	if _, err := log.Append(t.Context(), project, e); err != nil {
 		t.Fatal(err)
 	}
@@ -485,109 +484,4 @@ func TestTurnIsAllOrNothing(t *testing.T) {
 	if left != 0 {
 		t.Errorf("the failed turn left %d rows", left)
 	}
-}
-
-// TestSweepingScansNoTable has what the sweeper asks explained, on a table of many runs.
-func TestSweepingScansNoTable(t *testing.T) {
-	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	fill(t, r, 50_000)
-	for what, q := range map[string]struct {
-		sql  string
-		args []any
-	}{
-		"open runs": {
-			`SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, []any{"wrun_0000040000", 1000},
-		},
-		"stranded runs": {findStrandedSQL, []any{r.open(t, 1000), sweepQuiet, sweepRepairs}},
-	} {
-		plan := r.explain(t, q.sql, q.args...)
-		for _, table := range []string{"runs", "messages", "events", "steps", "waits", "hooks"} {
-			if strings.Contains(plan, "Seq Scan on "+table) {
-				t.Errorf("%s: scans %s:\n%s", what, table, plan)
-			}
-		}
-	}
-}
-
-// fill makes n runs, of which every second has ended; of the others, half wait with a delayed message and
-// half for a hook.
-func fill(t testing.TB, r *replica, n int) {
-	t.Helper()
-	for _, sql := range []string{
-		`INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
-			created_at, updated_at, started_at, completed_at)
-		SELECT 'wrun_' || lpad(i::text, 10, '0'), 'default', 'dpl_test', 'w',
-			CASE i % 2 WHEN 0 THEN 'completed' ELSE 'running' END, 3, 4, CASE i % 2 WHEN 0 THEN 4 ELSE 0 END,
-			now() - interval '1 h', now() - interval '1 h', now(), CASE i % 2 WHEN 0 THEN now() END
-		FROM generate_series(1, $1) i`,
-		`INSERT INTO events (run_id, seq, type, spec_version, created_at, data)
-		SELECT 'wrun_' || lpad(i::text, 10, '0'), seq, 'run_started', 3, now(), '{}'
-		FROM generate_series(1, $1, 2) i, generate_series(1, 4) seq`,
-		`INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at)
-		SELECT 'msg_' || lpad(i::text, 10, '0'), 'default', 'w', 'dpl_test', 'wrun_' || lpad(i::text, 10, '0'), '', '',
-			now(), now() + interval '1 d'
-		FROM generate_series(1, $1, 4) i`,
-		`INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
-		SELECT 'wrun_' || lpad(i::text, 10, '0'), 'hook_1', 'default', i::text, false, 3, 3, now()
-		FROM generate_series(3, $1, 4) i`,
-		`INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at, completed_at)
-		SELECT 'wrun_' || lpad(i::text, 10, '0'), 'step_1', 's', 'completed', 1, 3, 2, now(), now(), now()
-		FROM generate_series(1, $1, 2) i`,
-		`INSERT INTO waits (run_id, id, status, spec_version, resume_at, created_at, updated_at)
-		SELECT 'wrun_' || lpad(i::text, 10, '0'), 'wait_1', 'waiting', 3, now() + interval '1 d', now(), now()
-		FROM generate_series(1, $1, 4) i`,
-	} {
-		r.exec(t, sql, n)
-	}
-	r.exec(t, `ANALYZE`)
-}
-
-// open are some runs that have not ended.
-func (r *replica) open(t testing.TB, n int) []string {
-	t.Helper()
-	var ids []string
-	r.scan(t, `SELECT array_agg(id) FROM (
-		SELECT id FROM runs WHERE completed_at IS NULL ORDER BY id OFFSET (SELECT count(*) / 4 FROM runs) LIMIT $1) o`,
-		[]any{n}, &ids)
-	return ids
-}
-
-func (r *replica) explain(t testing.TB, sql string, args ...any) string {
-	t.Helper()
-	rows, err := r.pool.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS) `+sql, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	var plan strings.Builder
-	for rows.Next() {
-		var line string
-		if err := rows.Scan(&line); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintln(&plan, line)
-	}
-	if rows.Err() != nil {
-		t.Fatal(rows.Err())
-	}
-	return plan.String()
-}
-
-// BenchmarkSweep measures a turn over a million runs, half of them open, when nothing is wrong.
-func BenchmarkSweep(b *testing.B) {
-	r := deaf(b, testdb.New(b))
-	fill(b, r, 1_000_000)
-	r.exec(b, `VACUUM ANALYZE`)
-	b.Logf("open runs:\n%s", r.explain(b,
-		`SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, "wrun_0000400000", sweepBatch))
-	b.Logf("stranded runs:\n%s", r.explain(b, findStrandedSQL, r.open(b, sweepBatch), sweepQuiet, sweepRepairs))
-	s := r.newWorker(b).sweeper
-	s.interval = 0
-	for b.Loop() {
-		if woken, err := s.turn(b.Context()); err != nil || len(woken) > 0 {
-			b.Fatalf("got %v, %v", woken, err)
-		}
-	}
-	b.ReportMetric(float64(sweepBatch), "runs/op")
 }
