@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -167,10 +168,12 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 	const size, count = 100 << 10, 20
 	release := make(chan struct{})
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, _ call) { <-release })
+	let := sync.OnceFunc(func() { close(release) })
 	r := open(t, testdb.New(t))
 	r.register(t, deployment, a.URL)
 	w := r.newWorker(t, func(o *WorkerOptions) { o.BodyMemory = size + 1 }) // one at a time
 	begin(t, w)
+	t.Cleanup(let)
 	for i := range count {
 		r.send(t, body(strings.Repeat(string(rune('a'+i)), size)))
 	}
@@ -191,7 +194,7 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 	if seen['z'] != 3*size {
 		t.Errorf("got %d bytes of the largest body, want %d", seen['z'], 3*size)
 	}
-	close(release)
+	let()
 	eventually(t, "all memory is free", func() bool {
 		free := w.memory.free.TryAcquire(w.memory.limit)
 		if free {

@@ -1,10 +1,13 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,4 +69,59 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// deafConn is a connection that hears no answer to the first claim that it sends.
+type deafConn struct {
+	net.Conn
+
+	first *atomic.Bool // no claim has been sent yet
+	cut   bool
+}
+
+func (c *deafConn) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("rh_")) && c.first.CompareAndSwap(true, false) {
+		c.cut = true
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *deafConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.cut && err == nil {
+		_ = c.Close()
+		return 0, net.ErrClosed // the answer was there, so the claim was committed
+	}
+	return n, err
+}
+
+// TestClaimWithoutAnAnswerIsGivenBack: nobody but the worker that lost the answer knows of the lease.
+func TestClaimWithoutAnAnswerIsGivenBack(t *testing.T) {
+	t.Parallel()
+	var first atomic.Bool
+	first.Store(true)
+	r := open(t, testdb.New(t), func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return &deafConn{Conn: conn, first: &first}, err
+		}
+	})
+	a := newApp(t, nil)
+	r.register(t, deployment, a.URL)
+	r.worker(t)
+	id := r.send(t)
+	c := a.next(t) // long before the lease of the first claim is over
+	if first.Load() {
+		t.Error("no answer was lost")
+	}
+	if c.id() != id || c.count() != "1" {
+		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
+	}
+	var ticket int
+	r.scan(t, `SELECT ticket FROM messages WHERE id = $1`, []any{id}, &ticket)
+	if ticket != firstTicket+2 {
+		t.Errorf("got ticket %d, want that two claims were made", ticket)
+	}
+	r.ack(t, c)
 }
