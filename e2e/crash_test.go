@@ -18,7 +18,7 @@ func TestServerKilledAmidSteps(t *testing.T) {
 	const runs, work = 12, 4 * time.Second
 	dsn := testdb.New(t)
 	survivor, victim := newReplica(t, dsn), newReplica(t, dsn)
-	a := survivor.app(t, "crash")
+	a := survivor.app(t, stable, "crash")
 	var ids []string
 	for range runs {
 		ids = append(ids, a.run(t, "slowStep", work.Milliseconds()))
@@ -68,7 +68,7 @@ func TestLostMessages(t *testing.T) {
 			_, _ = io.WriteString(w, `{"messageId":"msg_lost"}`)
 		}
 	})
-	a := newApp(t, appOptions{stepwell: between.URL, deployment: "lossy"})
+	a := newApp(t, appOptions{line: stable, stepwell: between.URL, deployment: "lossy"})
 	s.register(t, "lossy", a.url())
 	loseNext := func(kind string) { lose.Store(&kind) }
 	lost := func() {

@@ -118,8 +118,8 @@ func TestServerRestarts(t *testing.T) {
 	}
 }
 
-// quiet waits for a time without deliveries. One that is under way at a crash waits for its lease to end,
-// which takes longer than this test.
+// quiet waits for a time without deliveries. A step that is under way at a crash may be called twice, which
+// is another test (TestServerKilledAmidSteps).
 func (r *restarts) quiet(t *testing.T) {
 	t.Helper()
 	quiet := 0

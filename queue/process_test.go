@@ -275,3 +275,23 @@ func TestPulseSurvivesTheLossOfItsSession(t *testing.T) {
 	}
 	r.ack(t, c)
 }
+
+// TestNothingIsHeldBeforeTheFirstBeat: a worker that cannot sign on does not start.
+func TestNothingIsHeldBeforeTheFirstBeat(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	a := newApp(t, nil)
+	r.register(t, deployment, a.URL)
+	r.send(t)
+	r.exec(t, `ALTER TABLE processes RENAME TO elsewhere`)
+	if err := r.newWorker(t).Start(t.Context()); err == nil {
+		t.Fatal("it started without being on record")
+	}
+	r.exec(t, `ALTER TABLE elsewhere RENAME TO processes`)
+	w := r.newWorker(t)
+	begin(t, w)
+	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = $1`, w.pulse.id); n != 1 {
+		t.Errorf("got %d rows of a worker that has started, want 1", n)
+	}
+	r.ack(t, a.next(t))
+}

@@ -103,7 +103,13 @@ func (h quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
 // Start begins to deliver. The context does not end it: [Worker.Stop] does.
 func (w *Worker) Start(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
+	// On record before it holds anything: nobody takes over from a process that nobody knows.
+	if err := w.pulse.turn(ctx); err != nil {
+		w.pulse.leave(ctx)
+		return fmt.Errorf("sign on: %w", err)
+	}
 	if err := w.river.Start(ctx); err != nil {
+		w.pulse.leave(ctx)
 		return fmt.Errorf("start River: %w", err)
 	}
 	beating, signOff := context.WithCancel(ctx)

@@ -76,6 +76,16 @@ func (c child) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
+// freeze stops the process, and returns once it stands still.
+func (c child) freeze(t *testing.T) {
+	t.Helper()
+	c.signal(t, syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(c.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("freeze: got status %v, %v", status, err)
+	}
+}
+
 // hanging is an app whose functions do not answer before the test is over.
 type hanging struct {
 	url   string
@@ -210,7 +220,7 @@ func TestFrozenServerCannotTouchWhatItLost(t *testing.T) {
 	send(t, frozen.base)
 	lost := app.next(t)
 	survivor := serveInChild(t, dsn)
-	frozen.signal(t, syscall.SIGSTOP)
+	frozen.freeze(t)
 	// What it gets now it will read when it goes on: an acknowledgement and an extension.
 	late := make(chan int, 2)
 	for _, method := range []string{http.MethodPatch, http.MethodDelete} {
