@@ -15,9 +15,9 @@ func (r *replica) newRun(t *testing.T, project entities.Project, id entities.Run
 	r.exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
 			created_at, updated_at, completed_at)
-		SELECT $1, $2, 'dpl', 'order', CASE WHEN dead THEN 'failed' ELSE 'running' END, 3, 1, dead::int, now(), now(),
+		SELECT $1, $2, $4, 'order', CASE WHEN dead THEN 'failed' ELSE 'running' END, 3, 1, dead::int, now(), now(),
 			CASE WHEN dead THEN now() - $3::interval END
-		FROM (SELECT $3::interval > '0' AS dead) d`, id, project, ended)
+		FROM (SELECT $3::interval > '0' AS dead) d`, id, project, ended, deployment)
 }
 
 // TestWorkersLetRunsLeaveWithTheirMessages, parked and pending ones; not those of other runs, of other
