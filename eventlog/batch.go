@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -28,6 +29,7 @@ type Outcome struct {
 func (l *Log) AppendBatch(
 	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request,
 ) ([]Outcome, error) {
+	requests = slices.Clone(requests)
 	for i := range requests {
 		requests[i].RunID = runID
 	}
@@ -71,11 +73,14 @@ func validateBatch(requests []Request) error {
 		if !batched[r.Type] {
 			return entities.Invalid("event %d of the batch: %q cannot be part of one, post it alone", i, r.Type)
 		}
-		if r.createsStep() {
+		if r.Type == entities.EventStepStarted && len(r.Payload) > 0 {
 			return entities.Invalid("event %d of the batch: a step_started in a batch has no input; "+
 				"put the step_created before it", i)
 		}
 		entity := [2]string{entities.KindOf(r.Type), r.CorrelationID}
+		if entity[0] == entities.KindRun {
+			entity[1] = "" // there is just the one
+		}
 		if seen[entity] && (i == 0 || !r.claims(requests[i-1])) {
 			return entities.Invalid("event %d of the batch: there is another one for the same %s", i, entity[0])
 		}

@@ -35,7 +35,7 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if r.createsStep() {
 		return f.startNewStep(r, at)
 	}
-	if r.Type == entities.EventHookReceived && f.earlier != nil {
+	if r.Type == entities.EventHookReceived && f.Run != nil && f.earlier != nil {
 		return nil, f.resumedBefore(r)
 	}
 	if err := f.permit(r, at); err != nil {

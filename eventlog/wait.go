@@ -21,13 +21,12 @@ func (l *Log) WaitForEnd(ctx context.Context, project entities.Project, runID en
 	news, cancel := l.hub.Subscribe(endTopic(project, runID))
 	defer cancel()
 	for {
+		over := ctx.Err() != nil
 		// The answer is wanted although the time to wait for a better one is over.
 		run, err := entities.RunByID(context.WithoutCancel(ctx), l.pool, project, runID)
-		if err != nil || run.Status.Ended() {
+		if err != nil || over || run.Status.Ended() {
 			return run, err
 		}
-		if waitForNews(ctx, news, endPoll) != nil {
-			return run, nil
-		}
+		_ = waitForNews(ctx, news, endPoll) // either way, look once more
 	}
 }
