@@ -22,10 +22,10 @@ func answer(c echo.Context, v any) error {
 	return c.Blob(http.StatusOK, mimeCBOR, body)
 }
 
-// cutOff ends an answer that cannot be finished. Once it has begun, the only way to say so is to break the
-// connection.
+// cutOff ends an answer that cannot be finished because of the error, if there is one. Once it has begun, the
+// only way to say so is to break the connection.
 func (s *Server) cutOff(c echo.Context, err error) error {
-	if !c.Response().Committed {
+	if err == nil || !c.Response().Committed {
 		return err
 	}
 	s.Logger.DebugContext(c.Request().Context(), "answer cut off", "path", c.Path(), "error", err)

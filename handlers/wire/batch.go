@@ -38,6 +38,9 @@ func (s *Server) postBatch(c echo.Context) error {
 	for i, o := range outcomes {
 		if o.Err != nil {
 			status, code, message := s.Problem(o.Err)
+			if status >= http.StatusInternalServerError {
+				return o.Err // to be logged like any other; a repeated batch finds what it has written
+			}
 			items[i] = item{Status: codec.Int(status), Error: code, Message: message}
 			continue
 		}

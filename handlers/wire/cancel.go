@@ -72,6 +72,9 @@ func (s *Server) cancelRuns(c echo.Context) error {
 		cancelNotFound: &summary.NotFound, cancelFailed: &summary.Failed,
 	}
 	for i, id := range body.RunIDs {
+		if err := ctx.Err(); err != nil {
+			return err // nobody reads the answer
+		}
 		results[i] = s.cancelRun(ctx, project, entities.RunID(id), extra)
 		*count[results[i].Outcome]++
 	}

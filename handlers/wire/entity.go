@@ -16,7 +16,7 @@ type run struct {
 	SpecVersion      codec.Int         `cbor:"specVersion"`
 	ExecutionContext codec.Raw         `cbor:"executionContext,omitzero"`
 	Attributes       map[string]string `cbor:"attributes"`
-	PublicKey        codec.Raw         `cbor:"encryptionPublicKey,omitzero"`
+	PublicKey        string            `cbor:"encryptionPublicKey,omitzero"`
 	Input            codec.Bytes       `cbor:"input,omitzero"`
 	Output           codec.Bytes       `cbor:"output,omitzero"`
 	Error            any               `cbor:"error,omitzero"`
@@ -40,7 +40,8 @@ func newRun(r entities.Run, first, end *entities.Event) (run, error) {
 		if err != nil {
 			return run{}, err
 		}
-		w.ExecutionContext, w.PublicKey, w.Input = extra["executionContext"], extra["encryptionPublicKey"], first.Payload
+		w.ExecutionContext, w.Input = extra["executionContext"], first.Payload
+		_ = codec.Unmarshal(extra[publicKey], &w.PublicKey) // there is none, or it is a text: see newRequest
 	}
 	if end == nil {
 		return w, nil

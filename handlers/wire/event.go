@@ -183,6 +183,9 @@ type meta struct {
 	Changes            []change          `cbor:"changes"`
 	AllowReserved      bool              `cbor:"allowReservedAttributes"`
 
+	// Kept as it came, but always a text: entities show it.
+	PublicKey string `cbor:"encryptionPublicKey"`
+
 	// What the answer should have besides: see addMissed.
 	SkipPreload bool      `cbor:"skipPreload"`
 	SinceCursor string    `cbor:"sinceCursor"`
@@ -199,6 +202,9 @@ var readKeys = []string{
 	"token", "isWebhook", "isSystem", "tokenRetentionUntil", "conflictingRunId",
 	"input", "output", "result", "metadata", "payload",
 }
+
+// publicKey is the metadata key of the key by which others encrypt what they send to a run (§2.8).
+const publicKey = "encryptionPublicKey"
 
 const (
 	// A writer that says nothing speaks version 2 (§3.1).
@@ -217,6 +223,9 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 	}
 	for _, key := range readKeys {
 		delete(rest, key)
+	}
+	if m.PublicKey == "" {
+		delete(rest, publicKey)
 	}
 	r := eventlog.Request{
 		RunID: runID, Type: entities.EventType(m.EventType), CorrelationID: m.CorrelationID,

@@ -274,10 +274,11 @@ func (s *Server) sendEvents(c echo.Context, list eventQuery) error {
 		return err
 	}
 	w := startFrames(c)
-	if err := writeEvents(w, got.Events); err != nil {
-		return s.cutOff(c, err)
+	err = writeEvents(w, got.Events)
+	if err == nil {
+		err = w.WriteEnd(nextCursor(c, got), got.More)
 	}
-	return w.WriteEnd(nextCursor(c, got), got.More)
+	return s.cutOff(c, err)
 }
 
 // sendLog answers with all events from the page's cursor on, of which it holds one page at a time.
@@ -293,7 +294,7 @@ func (s *Server) sendLog(c echo.Context, p entities.Page, with eventlog.Payloads
 			return s.cutOff(c, err)
 		}
 		if !got.More {
-			return w.WriteEnd(nextCursor(c, got), false)
+			return s.cutOff(c, w.WriteEnd(nextCursor(c, got), false))
 		}
 		p.Cursor = eventlog.EventCursor(got.Events[len(got.Events)-1])
 		if got, err = list(ctx, p, with); err != nil {

@@ -65,10 +65,11 @@ type resumeContext struct {
 	DeploymentID string    `cbor:"deploymentId"`
 	WorkflowName string    `cbor:"workflowName"`
 	SpecVersion  codec.Int `cbor:"runSpecVersion"`
-	CoreVersion  codec.Raw `cbor:"workflowCoreVersion,omitzero"`
-	TraceCarrier codec.Raw `cbor:"traceCarrier,omitzero"`
-	PublicKey    codec.Raw `cbor:"encryptionPublicKey,omitzero"`
-	InputVersion codec.Raw `cbor:"hookResumeInputVersion,omitzero"`
+	PublicKey    string    `cbor:"encryptionPublicKey,omitzero"`
+
+	CoreVersion  string            `cbor:"workflowCoreVersion,omitzero"`
+	TraceCarrier map[string]string `cbor:"traceCarrier,omitzero"`
+	InputVersion codec.Int         `cbor:"hookResumeInputVersion,omitzero"`
 }
 
 // resumeCapabilities says that a resumption may be sent more than once: it is recorded once (§3.8).
@@ -113,11 +114,12 @@ func (s *Server) resumeContext(
 		DeploymentID: run.DeploymentID, WorkflowName: run.WorkflowName, SpecVersion: codec.Int(run.SpecVersion),
 		PublicKey: list[0].PublicKey,
 	}
+	// Each may be of another shape than clients read; then it says nothing.
 	var execution codec.Map
-	if codec.Unmarshal(list[0].ExecutionContext, &execution) == nil { // any other shape says nothing
-		of.CoreVersion, of.TraceCarrier = execution["workflowCoreVersion"], execution["traceCarrier"]
-		of.InputVersion = execution["hookResumeInputVersion"]
-	}
+	_ = codec.Unmarshal(list[0].ExecutionContext, &execution)
+	_ = codec.Unmarshal(execution["workflowCoreVersion"], &of.CoreVersion)
+	_ = codec.Unmarshal(execution["traceCarrier"], &of.TraceCarrier)
+	_ = codec.Unmarshal(execution["hookResumeInputVersion"], &of.InputVersion)
 	return of, nil
 }
 

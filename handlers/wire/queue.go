@@ -54,30 +54,9 @@ func (s *Server) sendMessages(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	parts, err := c.Request().MultipartReader()
+	messages, err := to.messages(c.Request())
 	if err != nil {
-		return entities.Invalid("the body is not multipart: %v", err)
-	}
-	var messages []entities.Message
-	for {
-		part, err := parts.NextRawPart()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("read part %d: %w", len(messages), err)
-		}
-		if len(messages) == maxMessages {
-			return entities.Invalid("the batch has more than %d messages", maxMessages)
-		}
-		m, err := to.message(http.Header(part.Header), part)
-		if err != nil {
-			return err
-		}
-		messages = append(messages, m)
-	}
-	if len(messages) == 0 {
-		return entities.Invalid("the batch has no messages")
+		return err
 	}
 	ids, err := s.Queue.SendAll(c.Request().Context(), messages)
 	if err != nil {
@@ -144,6 +123,45 @@ func (to address) message(h http.Header, body io.Reader) (entities.Message, erro
 		ContentType: contentType, Body: data, Key: h.Get("Vqs-Idempotency-Key"),
 		Delay: delay, Retention: retention,
 	}, nil
+}
+
+// messages reads a multipart body whose parts are messages.
+func (to address) messages(r *http.Request) ([]entities.Message, error) {
+	parts, err := r.MultipartReader()
+	if err != nil {
+		return nil, entities.Invalid("the body is not multipart: %v", err)
+	}
+	var messages []entities.Message
+	for {
+		part, err := parts.NextRawPart()
+		if err == io.EOF { //nolint:errorlint // wrapped, it says that the last boundary is missing
+			break
+		}
+		if err != nil {
+			return nil, badPart(err, len(messages))
+		}
+		if len(messages) == maxMessages {
+			return nil, entities.Invalid("the batch has more than %d messages", maxMessages)
+		}
+		m, err := to.message(http.Header(part.Header), part)
+		if err != nil {
+			return nil, badPart(err, len(messages))
+		}
+		messages = append(messages, m)
+	}
+	if len(messages) == 0 {
+		return nil, entities.Invalid("the batch has no messages")
+	}
+	return messages, nil
+}
+
+// badPart is why a part could not be read: that the body is too large, or else not multipart as it should be.
+func badPart(err error, part int) error {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) || errors.Is(err, entities.ErrInvalid) {
+		return err
+	}
+	return entities.Invalid("part %d of the batch: %v", part, err)
 }
 
 // seconds reads a header that counts seconds; 0 when it is missing.

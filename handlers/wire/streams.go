@@ -94,10 +94,7 @@ func (s *Server) tailStream(c echo.Context) error {
 		w.Flush()
 		return nil
 	})
-	if err != nil {
-		return s.cutOff(c, err)
-	}
-	return nil
+	return s.cutOff(c, err)
 }
 
 func startIndex(c echo.Context) (int64, error) {
