@@ -66,7 +66,7 @@ type EventData struct {
 	DeploymentID string `json:"deploymentId,omitempty"`
 	WorkflowName string `json:"workflowName,omitempty"`
 	// Attributes are those a run_created starts the run with.
-	Attributes map[string]string `json:"attributes,omitempty"`
+	Attributes map[string]string `json:"attributes,omitzero"`
 	// StepName is set on step_created and, by most clients, on the step's other events.
 	StepName string `json:"stepName,omitempty"`
 	// Attempt is what the client of a step_started said; the server counts for itself.

@@ -153,14 +153,21 @@ func (f facts) stamp(now time.Time) time.Time {
 // resultOf adds the event and the entities it is about to a result.
 func resultOf(s *Snapshot, e *entities.Event, r Request, result Result) Result {
 	result.Event, result.Run = e, *s.Run
-	if step, ok := s.Steps[entities.StepID(r.CorrelationID)]; ok {
-		result.Step = &step
-	}
-	if hook, ok := s.Hooks[entities.HookID(r.CorrelationID)]; ok {
-		result.Hook = &hook
-	}
-	if wait, ok := s.Waits[entities.WaitID(r.CorrelationID)]; ok {
-		result.Wait = &wait
+	switch entities.KindOf(r.Type) {
+	case entities.KindStep:
+		result.Step = find(s.Steps, entities.StepID(r.CorrelationID))
+	case entities.KindHook:
+		result.Hook = find(s.Hooks, entities.HookID(r.CorrelationID))
+	case entities.KindWait:
+		result.Wait = find(s.Waits, entities.WaitID(r.CorrelationID))
 	}
 	return result
+}
+
+// find is a copy of an item of the map; nil when it has none.
+func find[K comparable, V any](m map[K]V, key K) *V {
+	if v, ok := m[key]; ok {
+		return &v
+	}
+	return nil
 }

@@ -41,6 +41,24 @@ func TestI4ASecondClaimWaitsForTheFirst(t *testing.T) {
 			before: []Request{started}, first: step("step_created"), second: step("step_created"),
 			won: types{"step_created"}, err: entities.ErrConflict,
 		},
+		"create a step by its start": {
+			before: []Request{started}, first: lazyStart(theRun, "step_1"), second: lazyStart(theRun, "step_1"),
+			won: types{"step_created", "step_started"}, err: entities.ErrConflict,
+		},
+		"create a step by its start, after its creation": {
+			before: []Request{started}, first: step("step_created"), second: lazyStart(theRun, "step_1"),
+			won: types{"step_created", "step_started"}, err: entities.ErrConflict,
+		},
+		"resume once more": {
+			before: []Request{started, hook("hook_created")},
+			first:  resumption(theRun, "hook_1", "res_1", "d"), second: resumption(theRun, "hook_1", "res_1", "d"),
+			won: types{"hook_received"}, lost: types{},
+		},
+		"resume otherwise": {
+			before: []Request{started, hook("hook_created")},
+			first:  resumption(theRun, "hook_1", "res_1", "d"), second: resumption(theRun, "hook_1", "res_1", "e"),
+			won: types{"hook_received"}, err: entities.ErrConflict,
+		},
 		"receive on a hook that is disposed": {
 			before: []Request{started, hook("hook_created")}, first: hook("hook_disposed"), second: hook("hook_received"),
 			won: types{"hook_received"}, err: entities.ErrHookNotFound,

@@ -1,0 +1,212 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// logHere is a log of a process of its own.
+func logHere(t *testing.T, dsn string) *fixture {
+	t.Helper()
+	pool := openPool(t, dsn)
+	c := &clock{at: day}
+	return &fixture{Log: New(pool, newReplica(t, pool).hub, noQueue{}, c.now), clock: c}
+}
+
+// waitFor makes a wait, and returns once it has begun what it will say.
+func (f *fixture) waitFor(ctx context.Context, t *testing.T, id entities.RunID) <-chan entities.Run {
+	t.Helper()
+	ended := make(chan entities.Run, 1)
+	go func() {
+		run, err := f.WaitForEnd(ctx, home, id)
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- run
+	}()
+	f.hub.waitForSubscribers(t, endTopic(home, id), 1)
+	return ended
+}
+
+// waitForSubscribers returns when as many wait for the topic.
+func (h *Hub) waitForSubscribers(t *testing.T, topic string, want int) {
+	t.Helper()
+	look, deadline := time.NewTicker(time.Millisecond), time.After(patience)
+	defer look.Stop()
+	for got := -1; got != want; {
+		h.mu.Lock()
+		got = len(h.subscribers[topic])
+		h.mu.Unlock()
+		select {
+		case <-look.C:
+		case <-deadline:
+			t.Fatalf("%d wait for %q, want %d", got, topic, want)
+		}
+	}
+}
+
+func TestTheEndOfARunIsHeardInOtherReplicas(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	here, there := logHere(t, dsn), logHere(t, dsn)
+	listening, cancel := here.hub.Subscribe("listening")
+	defer cancel()
+	wantNews(t, listening) // it hears of others from now on
+	ends := map[string]func(entities.RunID) error{
+		"run_completed": nil, "run_failed": nil, "run_cancelled": nil,
+		"a batch": func(id entities.RunID) error {
+			_, err := there.AppendBatch(t.Context(), home, id, []Request{step("step_completed"), completed})
+			return err
+		},
+	}
+	for name, end := range ends {
+		if end == nil {
+			end = func(id entities.RunID) error {
+				_, err := there.Append(t.Context(), home, onRun(id, entities.EventType(name)))
+				return err
+			}
+		}
+		id := there.run(t, started, step("step_created"))
+		ended := here.waitFor(t.Context(), t, id)
+		// Other news are none.
+		there.must(t, on(id, "step_started", "step_1"))
+		before := time.Now()
+		if err := end(id); err != nil {
+			t.Fatal(err)
+		}
+		run := <-ended
+		// Far below the time after which a wait looks by itself; it takes some milliseconds.
+		if took := time.Since(before); took > endPoll/2 {
+			t.Errorf("%s: it was heard after %s", name, took)
+		}
+		if !run.Status.Ended() || run.CompletedAt == nil {
+			t.Errorf("%s: got a run that is %s", name, run.Status)
+		}
+		here.hub.waitForSubscribers(t, endTopic(home, id), 0)
+	}
+}
+
+func TestManyWaitForOneEnd(t *testing.T) {
+	t.Parallel()
+	f := logHere(t, testdb.New(t))
+	id := f.run(t, started)
+	var waits []<-chan entities.Run
+	for i := range racers {
+		ended := make(chan entities.Run, 1)
+		go func() {
+			run, err := f.WaitForEnd(t.Context(), home, id)
+			if err != nil {
+				t.Error(err)
+			}
+			ended <- run
+		}()
+		f.hub.waitForSubscribers(t, endTopic(home, id), i+1)
+		waits = append(waits, ended)
+	}
+	f.must(t, onRun(id, "run_completed"))
+	for i, ended := range waits {
+		if run := <-ended; run.Status != entities.RunCompleted {
+			t.Errorf("waiter %d got a run that is %s", i, run.Status)
+		}
+	}
+}
+
+func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	f := logHere(t, testdb.New(t))
+	id := f.run(t)
+	t.Run("ends with the context, and with the run as it then is", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := f.waitFor(ctx, t, id)
+		f.must(t, onRun(id, "run_started"))
+		cancel()
+		if run := <-ended; run.Status != entities.RunRunning {
+			t.Errorf("got a run that is %s, want running", run.Status)
+		}
+		f.hub.waitForSubscribers(t, endTopic(home, id), 0)
+	})
+	t.Run("does not begin when there is no time", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		run, err := f.WaitForEnd(ctx, home, id)
+		if err != nil || run.Status != entities.RunRunning {
+			t.Errorf("got %s and error %v, want a running run", run.Status, err)
+		}
+	})
+	t.Run("fails at once when there is no run", func(t *testing.T) {
+		for project, nobody := range map[entities.Project]entities.RunID{home: newRunID(), stranger: id} {
+			if _, err := f.WaitForEnd(t.Context(), project, nobody); !errors.Is(err, entities.ErrRunNotFound) {
+				t.Errorf("%s: got error %v, want ErrRunNotFound", project, err)
+			}
+			f.hub.waitForSubscribers(t, endTopic(project, nobody), 0)
+		}
+	})
+	t.Run("fails when the database does", func(t *testing.T) {
+		pool := openPool(t, testdb.New(t))
+		log := New(pool, f.hub, noQueue{}, f.clock.now)
+		pool.Close()
+		if _, err := log.WaitForEnd(t.Context(), home, id); err == nil {
+			t.Error("got no error from a closed pool")
+		}
+		f.hub.waitForSubscribers(t, endTopic(home, id), 0)
+	})
+}
+
+func TestAnEndedRunIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t) // whose hub nobody runs
+	id := f.run(t, started, failed)
+	run, err := f.WaitForEnd(t.Context(), home, id)
+	if err != nil || run.Status != entities.RunFailed {
+		t.Errorf("got %s and error %v, want a failed run", run.Status, err)
+	}
+}
+
+// TestALostHintOfAnEndIsMadeUpFor lets a run end in a process whose hints go nowhere.
+func TestALostHintOfAnEndIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	here := logHere(t, dsn)
+	listening, cancel := here.hub.Subscribe("listening")
+	defer cancel()
+	wantNews(t, listening) // the hint that makes up for all before is over
+	mute := &fixture{Log: New(here.pool, NewHub(nil, "mute", nil), noQueue{}, here.clock.now), clock: here.clock}
+	id := mute.run(t, started)
+	ended := here.waitFor(t.Context(), t, id)
+	mute.must(t, onRun(id, "run_completed"))
+	select {
+	case run := <-ended:
+		if run.Status != entities.RunCompleted {
+			t.Errorf("got a run that is %s", run.Status)
+		}
+	case <-time.After(endPoll + patience):
+		t.Error("the end was never found")
+	}
+}
+
+// TestAnEndDuringTheFirstLook: whoever subscribes and then looks misses nothing. The hint comes before the wait.
+func TestAnEndDuringTheFirstLook(t *testing.T) {
+	t.Parallel()
+	f := logHere(t, testdb.New(t))
+	for range 20 {
+		id := f.run(t, started)
+		var both sync.WaitGroup
+		before := time.Now()
+		both.Go(func() {
+			if run, err := f.WaitForEnd(t.Context(), home, id); err != nil || !run.Status.Ended() {
+				t.Errorf("got %s and error %v", run.Status, err)
+			}
+		})
+		both.Go(func() { f.must(t, onRun(id, "run_cancelled")) })
+		both.Wait()
+		if took := time.Since(before); took > endPoll/2 {
+			t.Fatalf("the end was found after %s: a hint got lost", took)
+		}
+	}
+}
