@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -113,12 +115,29 @@ func (q *Queue) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Mess
 func (q *Queue) enqueueAll(
 	ctx context.Context, tx pgx.Tx, messages []entities.Message,
 ) (ids []string, committed func(), err error) {
-	hooks := make([]func(), len(messages))
-	ids = make([]string, len(messages))
-	for i, m := range messages {
-		if ids[i], hooks[i], err = q.enqueue(ctx, tx, m); err != nil {
+	messages = slices.Clone(messages)
+	for i := range messages {
+		if messages[i].Retention == 0 {
+			messages[i].Retention = DefaultRetention
+		}
+		if err := validate(messages[i]); err != nil {
 			return nil, nil, err
 		}
+	}
+	ids, first, err := claimKeys(ctx, tx, messages)
+	if err != nil {
+		return nil, nil, err
+	}
+	hooks := make([]func(), 0, len(messages))
+	for i, m := range messages {
+		if !first[i] {
+			continue
+		}
+		hook, err := q.enqueue(ctx, tx, ids[i], m)
+		if err != nil {
+			return nil, nil, err
+		}
+		hooks = append(hooks, hook)
 	}
 	return ids, func() {
 		for _, hook := range hooks {
@@ -127,33 +146,42 @@ func (q *Queue) enqueueAll(
 	}, nil
 }
 
-func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, m entities.Message) (id string, committed func(), err error) {
-	if m.Retention == 0 {
-		m.Retention = DefaultRetention
+// claimKeys gives each message its ID, and tells whether it is the first with its idempotency key; of one that is
+// not, the ID is that of the first. Keys are claimed in one order by all, for a claim waits for a rival's
+// transaction to end.
+func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids []string, first []bool, err error) {
+	ids, first = make([]string, len(messages)), make([]bool, len(messages))
+	order := make([]int, len(messages))
+	for i := range messages {
+		ids[i], order[i] = "msg_"+ulid.Make().String(), i
 	}
-	if err := validate(m); err != nil {
-		return "", nil, err
-	}
-	id = "msg_" + ulid.Make().String()
-	if m.Key != "" {
-		first, err := claimKey(ctx, tx, m, id)
-		if err != nil {
-			return "", nil, err
+	slices.SortStableFunc(order, func(i, j int) int {
+		a, b := messages[i], messages[j]
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.DeploymentID, b.DeploymentID))
+	})
+	for _, i := range order {
+		own := ids[i]
+		if messages[i].Key != "" {
+			if ids[i], err = claimKey(ctx, tx, messages[i], own); err != nil {
+				return nil, nil, err
+			}
 		}
-		if first != id {
-			return first, func() {}, nil
-		}
+		first[i] = ids[i] == own
 	}
+	return ids, first, nil
+}
+
+func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Message) (func(), error) {
 	if err := insertMessage(ctx, tx, m, id); err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	if m.Delay > 0 {
-		return id, func() { q.hub.Publish(timerTopic) }, nil
+		return func() { q.hub.Publish(timerTopic) }, nil
 	}
 	if err := q.issue(ctx, tx, []Ticket{{id, firstTicket, int64(len(m.Body))}}); err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	return id, q.wakeWorkers, nil
+	return q.wakeWorkers, nil
 }
 
 func (q *Queue) issue(ctx context.Context, tx pgx.Tx, tickets []Ticket) error {
