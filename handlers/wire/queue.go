@@ -127,6 +127,7 @@ func (to address) message(h http.Header, body io.Reader) (entities.Message, erro
 
 // messages reads a multipart body whose parts are messages.
 func (to address) messages(r *http.Request) ([]entities.Message, error) {
+	r.Body = io.NopCloser(unended{r.Body})
 	parts, err := r.MultipartReader()
 	if err != nil {
 		return nil, entities.Invalid("the body is not multipart: %v", err)
@@ -134,7 +135,7 @@ func (to address) messages(r *http.Request) ([]entities.Message, error) {
 	var messages []entities.Message
 	for {
 		part, err := parts.NextRawPart()
-		if err == io.EOF { //nolint:errorlint // wrapped, it says that the last boundary is missing
+		if errors.Is(err, io.EOF) { // the last boundary was there
 			break
 		}
 		if err != nil {
@@ -153,6 +154,17 @@ func (to address) messages(r *http.Request) ([]entities.Message, error) {
 		return nil, entities.Invalid("the batch has no messages")
 	}
 	return messages, nil
+}
+
+// unended is a body whose end comes unexpected, which package multipart would else take for that of the parts.
+type unended struct{ io.Reader }
+
+func (u unended) Read(p []byte) (int, error) {
+	n, err := u.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
 }
 
 // badPart is why a part could not be read: that the body is too large, or else not multipart as it should be.
