@@ -225,7 +225,7 @@ func TestSetAttributes(t *testing.T) { // endpoint 20
 		// A replay passes over changes by steps; one by the workflow it would look for in vain.
 		"eventData": map[string]any{
 			"changes": []any{change("tier", nil), change("who", "ops")},
-			"writer":  map[string]any{"type": "step", "stepId": "", "attempt": uint64(0)},
+			"writer":  map[string]any{"type": "step", "stepId": "outside", "attempt": uint64(0)},
 		},
 	})
 	wantStatus(t, set(id, []any{change("who", "ops")}), http.StatusOK) // never a repeat

@@ -1,7 +1,6 @@
 package wire_test
 
 import (
-	"bytes"
 	"net/http"
 	"net/url"
 	"testing"
@@ -186,24 +185,4 @@ func TestAttrSet(t *testing.T) { // §3.9
 	reserved := c.post(t, runID, "attr_set", nil, field{"correlationId", "attr_3"},
 		field{"changes", []any{change("$a", "2")}}, field{"allowReservedAttributes", true})
 	wantEventHeaders(t, reserved, runID, 5, shown(t0))
-}
-
-// TestSetAttributes: what is set from outside must not look to a replay like a call of the workflow's.
-func TestSetAttributes(t *testing.T) { // endpoint 20
-	t.Parallel()
-	c := client{newServer(t), beta}
-	runID := c.startedRun(t)
-	set := func(changes ...any) answer {
-		body := bytes.NewReader(encode(t, map[string]any{"changes": changes}))
-		return c.send(t, http.MethodPost, "/v2/runs/"+runID+"/attributes", body, "Content-Type", "application/cbor")
-	}
-	got := set(map[string]any{"key": "a", "value": "1"}, map[string]any{"key": "b", "value": nil})
-	wantEqual(t, "answer", any(got.cbor(t)), any(map[string]any{"attributes": map[string]any{"a": "1"}}))
-	events, _ := c.get(t, "/v4/runs/"+runID+"/events").list(t)
-	last := events[len(events)-1].meta
-	wantEqual(t, "type", last["eventType"], any("attr_set"))
-	wantEqual(t, "correlation", last["correlationId"], nil)
-	wantEqual(t, "writer", last["eventData"].(map[string]any)["writer"],
-		any(map[string]any{"type": "step", "stepId": "outside", "attempt": uint64(0)}))
-	wantProblem(t, set(map[string]any{"key": "$a", "value": "1"}), http.StatusBadRequest, "invalid_request")
 }
