@@ -114,12 +114,14 @@ func (j judgement) endsRun() bool {
 func judge(f facts, requests []Request, now time.Time) judgement {
 	j := judgement{before: f.Snapshot, after: f.clone()}
 	f.Snapshot = j.after
-	for i, r := range requests {
-		if i > 0 && r.claims(requests[i-1]) && j.outcomes[i-1].Err != nil {
-			j.outcomes = append(j.outcomes, Outcome{Err: j.outcomes[i-1].Err})
-			continue
+	var before Request
+	var last Outcome
+	for _, r := range requests {
+		if last.Err == nil || !r.claims(before) { // else it falls with the one before it
+			last = j.add(f, r, now)
 		}
-		j.outcomes = append(j.outcomes, j.add(f, r, now))
+		j.outcomes = append(j.outcomes, last)
+		before = r
 	}
 	return j
 }

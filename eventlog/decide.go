@@ -27,10 +27,7 @@ var errRepeat = errors.New("already so")
 // transaction's time.
 func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if f.Run == nil && r.createsRun() {
-		if err := creation(r, at); err != nil {
-			return nil, err
-		}
-		return []entities.Event{creationEvent(r, at), startedEvent(r, 2, at)}, nil
+		return startNewRun(r, at)
 	}
 	if r.createsStep() {
 		return f.startNewStep(r, at)
@@ -51,23 +48,44 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 		}
 		e.Payload = nil // the input is in step_created
 	case entities.EventHookCreated:
-		if f.holder != nil && f.holder.Holds(at) {
-			e.Type, e.Extra, e.Payload = entities.EventHookConflict, nil, nil
-			e.Data = entities.EventData{Token: r.Data.Token, ConflictingRunID: f.holder.RunID}
-		}
+		e = f.contested(e)
 	case entities.EventAttrSet:
-		if f.claimed {
-			return nil, &entities.TransitionError{
-				Kind: entities.KindRun, ID: string(r.RunID), Status: string(f.Run.Status), Event: r.Type,
-				Refusal: entities.Conflict,
-			}
-		}
-		if _, err := entities.MergeAttributes(f.Run.Attributes, r.Data.Changes, r.Data.AllowReserved); err != nil {
+		if err := f.permitChange(r); err != nil {
 			return nil, err
 		}
 	default: // the tables have said it all
 	}
 	return []entities.Event{e}, nil
+}
+
+// startNewRun is a run_started that makes up for a run_created that got lost.
+func startNewRun(r Request, at time.Time) ([]entities.Event, error) {
+	if err := creation(r, at); err != nil {
+		return nil, err
+	}
+	return []entities.Event{creationEvent(r, at), startedEvent(r, 2, at)}, nil
+}
+
+// contested is a hook_created, or the hook_conflict it becomes when another hook holds the token.
+func (f facts) contested(e entities.Event) entities.Event {
+	if f.holder == nil || !f.holder.Holds(e.CreatedAt) {
+		return e
+	}
+	e.Type, e.Extra, e.Payload = entities.EventHookConflict, nil, nil
+	e.Data = entities.EventData{Token: e.Data.Token, ConflictingRunID: f.holder.RunID}
+	return e
+}
+
+// permitChange judges an attr_set by the run's attributes, and by its ID, which counts once.
+func (f facts) permitChange(r Request) error {
+	if f.claimed {
+		return &entities.TransitionError{
+			Kind: entities.KindRun, ID: string(r.RunID), Status: string(f.Run.Status), Event: r.Type,
+			Refusal: entities.Conflict,
+		}
+	}
+	_, err := entities.MergeAttributes(f.Run.Attributes, r.Data.Changes, r.Data.AllowReserved)
+	return err
 }
 
 // startNewStep is a step_started that also creates its step: whoever sends it wants to be the only one to run

@@ -80,7 +80,10 @@ func (m *model) compareBatch(t *rapid.T, log *Log, batch []Request, now time.Tim
 		wantErr = entities.ErrRunNotFound
 	}
 	if wantErr != nil {
-		if !errors.Is(err, wantErr) && !(errors.Is(wantErr, entities.ErrInvalid) && errors.Is(err, entities.ErrInvalid)) {
+		if errors.Is(wantErr, entities.ErrInvalid) {
+			wantErr = entities.ErrInvalid
+		}
+		if !errors.Is(err, wantErr) {
 			t.Fatalf("batch: got error %v, want %v", err, wantErr)
 		}
 		return
