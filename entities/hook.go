@@ -131,6 +131,20 @@ func DeleteExpiredHook(b *pgx.Batch, h *Hook) {
 	b.Queue(`DELETE FROM hooks WHERE run_id = $1 AND id = $2 AND expires_at = $3`, h.RunID, h.ID, h.ExpiresAt)
 }
 
+// DeleteExpiredHooks deletes hooks that have outlived their run for as long as they asked, by the database's
+// clock.
+func DeleteExpiredHooks(ctx context.Context, q Querier) error {
+	rows, err := q.Query(ctx, `DELETE FROM hooks WHERE expires_at <= now()`)
+	if err == nil {
+		rows.Close()
+		err = rows.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("delete expired hooks: %w", err)
+	}
+	return nil
+}
+
 // EndHooks queues what the end of a run does to its hooks: they go, with their tokens, but for those that
 // are to be retained beyond the given time.
 func EndHooks(b *pgx.Batch, runID RunID, at time.Time) {

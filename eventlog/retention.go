@@ -93,6 +93,9 @@ func (r *Retention) Pass(ctx context.Context) (Passed, error) {
 	if err := p.orphans(ctx); err != nil {
 		return p.Passed, err
 	}
+	if err := entities.DeleteExpiredHooks(ctx, p.pool); err != nil {
+		return p.Passed, err
+	}
 	return p.Passed, p.failure
 }
 

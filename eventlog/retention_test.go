@@ -452,3 +452,25 @@ func TestBatchesEndWithTheRunThatFillsThem(t *testing.T) {
 		}
 	}
 }
+
+// TestExpiredHooksLeave with the next pass, and those still retained stay.
+func TestExpiredHooksLeave(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	retained := func(until time.Time) entities.RunID {
+		r := hookCreated(theRun, "hook_1", "token "+until.String())
+		r.Data.TokenRetentionUntil = &until
+		return f.run(t, started, r, completed)
+	}
+	over, kept := retained(day.Add(time.Hour)), retained(day.Add(2*time.Hour))
+	f.exec(t, `UPDATE hooks SET expires_at = now() + interval '1 h' WHERE run_id = $1`, kept)
+	r := NewRetention(f.pool, RetentionOptions{Drop: dropNothing}) // which keeps runs for ever
+	wantPass(t, r, Passed{})
+	for id, want := range map[entities.RunID]int{over: 0, kept: 1} {
+		if got := len(f.rows(t, id).Hooks); got != want {
+			t.Errorf("run %s has %d hooks, want %d", id, got, want)
+		}
+	}
+	f.clock.move(time.Hour)
+	f.wantSound(t, over)
+}

@@ -238,6 +238,10 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 		return r, m, entities.Invalid("specVersion %d is not supported: this server speaks %d to %d",
 			r.SpecVersion, minSpecVersion, maxSpecVersion)
 	}
+	if r.Type == entities.EventAttrSet && r.SpecVersion >= entities.SpecSlots && rest["writer"] == nil {
+		// Clients of that version cannot read a log that has one.
+		return r, m, entities.Invalid("writer is missing: say who changes the attributes")
+	}
 	r.OccurredAt = given(m.OccurredAt)
 	if len(frame.Body) > 0 {
 		r.Payload = frame.Body

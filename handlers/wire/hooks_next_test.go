@@ -271,3 +271,15 @@ func TestEventDataIsThereWhereClientsWantIt(t *testing.T) {
 		t.Errorf("got %d events, want 14", len(lazy))
 	}
 }
+
+func TestAttributesSayWhoWrites(t *testing.T) { // §2.5: the next line cannot read a log in which one does not
+	t.Parallel()
+	c := client{newServer(t), beta}
+	runID := c.startedRun(t)
+	changes := field{"changes", []any{map[string]any{"key": "k", "value": "v"}}}
+	for version, status := range map[uint16]int{5: http.StatusOK, 6: http.StatusBadRequest, 7: http.StatusBadRequest} {
+		wantStatus(t, c.post(t, runID, "attr_set", nil, changes, field{"specVersion", version}), status)
+		writer := field{"writer", map[string]any{"type": "workflow"}}
+		wantStatus(t, c.post(t, runID, "attr_set", nil, changes, writer, field{"specVersion", version}), http.StatusOK)
+	}
+}
