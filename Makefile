@@ -42,6 +42,12 @@ short: ## Run the quick part of the Go tests
 e2e: ## Run the black-box tests alone
 	$(GO) test -race -timeout 20m -v ./e2e/...
 
+.PHONY: corpus
+corpus: ## Record anew what the official clients say, and replay it
+	rm -rf handlers/wire/testdata/traffic
+	$(GO) test ./e2e -run '^TestRecord$$' -record ../handlers/wire/testdata/traffic -parallel 4 -timeout 20m
+	$(GO) test ./handlers/wire -run '^TestReplay$$'
+
 .PHONY: lint
 lint: ## Run golangci-lint (the first time builds it, which takes minutes)
 	$(LINT) run ./...

@@ -47,6 +47,7 @@ var testsMayImport = []string{"migrations", "migrations/testdb"}
 // testsOf has tests that need more: those of a surface assemble the whole server around it.
 var testsOf = map[string][]string{
 	"cmd/stepwell":  {"migrations/localpg"},
+	"e2e":           {"e2e/record"},
 	"entities":      {"eventlog"},
 	"eventlog":      {"queue"},
 	"handlers/rest": {"handlers"},
@@ -56,6 +57,7 @@ var testsOf = map[string][]string{
 // onlyFor are packages, each with those below it, and the few places that may import them. A place is a
 // folder, a file, or all tests.
 var onlyFor = map[string][]string{
+	module + "/e2e/record":         {"_test.go"},
 	module + "/migrations/testdb":  {"_test.go"},
 	module + "/migrations/localpg": {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// In handlers only the type of the pool, which the readiness probe pings.

@@ -46,12 +46,15 @@ var ownCases = []struct {
 	{"every message delivered twice", deliveredTwice},
 }
 
-// sharedCases are those that share an app. From is the first line of the SDK that can do what it takes.
-var sharedCases = []struct {
+// sharedCase is a case that shares its app with others. From is the first line of the SDK that can do what it takes.
+type sharedCase struct {
 	name string
 	from *line
 	run  func(t *testing.T, s *server, a *app)
-}{
+}
+
+// sharedCases are all of them.
+var sharedCases = []sharedCase{
 	{"sequential steps", stable, sequentialSteps},
 	{"parallel steps", stable, parallelSteps},
 	{"fan-out of 50 steps", stable, fanOut},

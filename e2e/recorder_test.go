@@ -1,0 +1,282 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/stepwell-dev/stepwell/e2e/record"
+)
+
+// recorder stands on both ways between an app and a server, and writes down what they say to each other in the
+// order in which the server decided it. For that it lets one request through at a time. Those that the server
+// holds, long polls and live reads of streams, pass beside the others and are written down when they are over.
+type recorder struct {
+	*proxy // for what the app asks
+
+	server *server
+	turn   sync.Mutex // of the one request that is with the server; it guards what follows
+	record.Recording
+	seen map[string]record.Answer // by question: the latest answer
+}
+
+func newRecorder(t *testing.T, s *server) *recorder {
+	t.Helper()
+	r := &recorder{server: s, seen: map[string]record.Answer{}}
+	r.proxy = newProxy(t, s.url(), func(forward http.Handler) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) { r.serve(t, w, req, forward) }
+	})
+	return r
+}
+
+// deliveries is a proxy for what the server asks the app.
+func (r *recorder) deliveries(t *testing.T, app string) *proxy {
+	t.Helper()
+	return newProxy(t, app, func(forward http.Handler) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			r.noteDelivery(t, req.Header)
+			forward.ServeHTTP(w, req)
+		}
+	})
+}
+
+func (r *recorder) noteDelivery(t *testing.T, h http.Header) {
+	count, err := strconv.Atoi(h.Get("Ce-Vqsdeliverycount"))
+	if err != nil {
+		t.Errorf("a delivery has the count %q", h.Get("Ce-Vqsdeliverycount"))
+	}
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	r.note(record.Exchange{Clock: now(), Delivery: &record.Delivery{
+		Topic: h.Get("Ce-Vqsqueuename"), Message: h.Get("Ce-Vqsmessageid"), Receipt: h.Get("Ce-Vqsreceipthandle"),
+		Count: count,
+	}})
+}
+
+func (r *recorder) serve(t *testing.T, w http.ResponseWriter, req *http.Request, forward http.Handler) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		hangUp(w)
+	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	asked := record.Request{
+		Method: req.Method, Path: req.URL.RequestURI(), Header: headerOf(req.Header), Body: body,
+	}
+	if isHeld(req) {
+		r.serveHeld(w, req, forward, asked)
+		return
+	}
+	answer := httptest.NewRecorder()
+	r.ask(t, answer, req, forward, asked)
+	maps.Copy(w.Header(), answer.Header())
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes()) // the app may have gone away
+}
+
+// ask lets a request through alone, and writes down what came of it.
+func (r *recorder) ask(
+	t *testing.T, answer *httptest.ResponseRecorder, req *http.Request, forward http.Handler, asked record.Request,
+) {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	begun := now()
+	forward.ServeHTTP(answer, req)
+	e := record.Exchange{Request: asked, Answer: answerOf(asked, answer.Code, answer.Header(), answer.Body.Bytes())}
+	e.Clock = r.clock(t, begun, e)
+	r.note(e)
+}
+
+// serveHeld passes an answer on as it comes.
+func (r *recorder) serveHeld(w http.ResponseWriter, req *http.Request, forward http.Handler, asked record.Request) {
+	c := &call{Request: req}
+	defer func() {
+		r.turn.Lock()
+		defer r.turn.Unlock()
+		e := record.Exchange{
+			Clock: now(), Request: asked, Answer: answerOf(asked, c.status, w.Header(), c.answer.Bytes()),
+		}
+		e.Answer.Cut = req.Context().Err() != nil
+		if c.status != 0 {
+			r.note(e)
+		}
+	}()
+	forward.ServeHTTP(&overheard{ResponseWriter: w, call: c}, req)
+}
+
+// isHeld says whether the server may hold the request until something happens.
+func isHeld(r *http.Request) bool {
+	return r.Method == http.MethodGet && (strings.HasSuffix(r.URL.Path, "/status") || strings.Contains(r.URL.Path, "/stream/"))
+}
+
+// note adds to the recording. A question that is asked again and answered as it was before adds nothing.
+func (r *recorder) note(e record.Exchange) {
+	if e.Request.Method == http.MethodGet {
+		question := e.Request.Path + " " + e.Request.Header["Accept"]
+		if last, again := r.seen[question]; again && reflect.DeepEqual(last, e.Answer) {
+			return
+		}
+		r.seen[question] = e.Answer
+	}
+	r.Exchanges = append(r.Exchanges, e)
+}
+
+// transport are the headers that are about the way and not the message, or that mean nothing to the server.
+// The key is not kept.
+var transport = []string{
+	"Accept-Encoding", "Accept-Language", "Authorization", "Baggage", "Connection", "Content-Length", "Date",
+	"Sec-Fetch-Mode", "Traceparent", "Tracestate", "Transfer-Encoding", "Vqs-Client-Ts", "X-Request-Time",
+}
+
+func headerOf(h http.Header) map[string]string {
+	kept := map[string]string{}
+	for name, values := range h {
+		if !slices.Contains(transport, name) && values[0] != "*/*" {
+			kept[name] = strings.Join(values, ", ")
+		}
+	}
+	return kept
+}
+
+func answerOf(asked record.Request, status int, h http.Header, body []byte) record.Answer {
+	return record.Answer{
+		Status: status, Header: headerOf(h),
+		Body: record.Value(asked.Path, h.Get("Content-Type"), body),
+	}
+}
+
+// now is the time as the wire shows it.
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// clock is what the server's clock showed when it answered: the time of what it wrote. An answer that names
+// an older event, or none, wrote nothing.
+func (r *recorder) clock(t *testing.T, begun time.Time, e record.Exchange) time.Time {
+	latest := begun
+	consider := func(at time.Time) {
+		if at.After(latest) {
+			latest = at
+		}
+	}
+	switch path := e.Request.Path; {
+	case e.Answer.Status != http.StatusOK || e.Request.Method != http.MethodPost:
+	case strings.HasSuffix(path, "/events/batch"):
+		for _, item := range items(e.Answer.Body, "results") {
+			consider(dateOf(item, "event", "createdAt"))
+		}
+	case strings.Contains(path, "/events/"):
+		at, err := time.Parse(time.RFC3339Nano, e.Answer.Header["X-Wf-Created-At"])
+		if err != nil {
+			t.Errorf("%s was answered without its time: %v", path, err)
+		}
+		consider(at)
+	case strings.HasSuffix(path, "/attributes"):
+		consider(r.lastChange(t, strings.Split(path, "/")[4]))
+	case strings.HasSuffix(path, "/runs/cancel"):
+		for _, id := range items(e.Request.Says(), "runIds") {
+			consider(r.lastChange(t, fmt.Sprint(id)))
+		}
+	}
+	return latest
+}
+
+// lastChange is when the latest event of a run happened.
+func (r *recorder) lastChange(t *testing.T, runID string) time.Time {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		r.server.url()+"/sdk/v4/runs/"+runID+"/events?limit=1&sortOrder=desc", nil)
+	if err != nil {
+		t.Error(err)
+		return time.Time{}
+	}
+	req.Header.Set("Authorization", "Bearer "+apiKey)
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Error(err)
+		return time.Time{}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	list, _, err := readFrames(body)
+	if err != nil || len(list) == 0 {
+		return time.Time{} // there is no such run
+	}
+	return list[0].CreatedAt.Round(time.Millisecond)
+}
+
+// items is the list at a key of a value.
+func items(v any, key string) []any {
+	fields, _ := v.(map[string]any)
+	list, _ := fields[key].([]any)
+	return list
+}
+
+// dateOf is the date that the keys lead to; the zero time if they do not.
+func dateOf(v any, keys ...string) (at time.Time) {
+	for _, key := range append(keys, "$date") {
+		fields, _ := v.(map[string]any)
+		v = fields[key]
+	}
+	text, _ := v.(string)
+	at, _ = time.Parse(time.RFC3339Nano, text)
+	return at
+}
+
+// save writes the recording to a file of the folder, from which it has to come back as it is.
+func (r *recorder) save(t *testing.T, dir string) {
+	t.Helper()
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	var out bytes.Buffer
+	if err := r.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	if out.Len() > largestRecording {
+		t.Fatalf("%d exchanges are %d bytes: record less of %q", len(r.Exchanges), out.Len(), r.Case)
+	}
+	r.wantNoFolders(t, out.Bytes())
+	back, err := record.Read(bytes.NewReader(out.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r.Recording, back, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("the recording as it is read (-want +got):\n%s", diff)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	name := strings.NewReplacer(",", "", " ", "-").Replace(r.Case) + ".json"
+	if err := os.WriteFile(filepath.Join(dir, name), out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantNoFolders expects that nothing in the recording says where on this machine it was made.
+func (r *recorder) wantNoFolders(t *testing.T, file []byte) {
+	t.Helper()
+	here, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range r.Exchanges {
+		file = append(file, e.Request.Body...)
+	}
+	if at := bytes.Index(file, []byte(here)); at >= 0 {
+		t.Fatalf("the recording names a folder of this machine: …%q", file[max(0, at-100):min(len(file), at+100)])
+	}
+}
