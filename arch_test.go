@@ -51,7 +51,7 @@ var testsOf = map[string][]string{
 	"entities":      {"eventlog"},
 	"eventlog":      {"queue"},
 	"handlers/rest": {"handlers"},
-	"handlers/wire": {"handlers"},
+	"handlers/wire": {"e2e/record", "handlers"},
 }
 
 // onlyFor are packages, each with those below it, and the few places that may import them. A place is a

@@ -1,0 +1,170 @@
+package wire_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/record"
+)
+
+// names are those that the server makes: what each of the recording is called now, and the reverse.
+type names struct{ now, was map[string]string }
+
+// add notes a name of now for one of the recording. Each has one: a second is not noted, and found wrong where the
+// two are compared.
+func (n names) add(now, was string) {
+	_, named := n.now[was]
+	_, used := n.was[now]
+	if !named && !used {
+		n.now[was], n.was[now] = now, was
+	}
+}
+
+// toNow puts the names of now for those of the recording. They have the same lengths, so that even frames stay
+// whole.
+func (n names) toNow() *strings.Replacer { return replacer(n.now) }
+
+// toThen does the reverse.
+func (n names) toThen() *strings.Replacer { return replacer(n.was) }
+
+func replacer(names map[string]string) *strings.Replacer {
+	var pairs []string
+	for old, new := range names {
+		pairs = append(pairs, old, new)
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// content is what a message was sent with.
+type content struct{ kind, body string }
+
+// nameMessages notes what the messages are called now that a request of the recording sent, and what they carry.
+func (r *replay) nameMessages(t *testing.T, e record.Exchange, answer any) {
+	t.Helper()
+	was, now := messageIDs(e.Answer.Body), messageIDs(answer)
+	contents := r.contents(t, e.Request)
+	for i := range min(len(was), len(now), len(contents)) {
+		r.names.add(now[i], was[i])
+		if _, duplicate := r.sent[was[i]]; !duplicate {
+			r.sent[was[i]] = contents[i]
+		}
+	}
+}
+
+// messageIDs is what an answer calls the messages of its request.
+func messageIDs(answer any) (ids []string) {
+	fields, _ := answer.(map[string]any)
+	if id, ok := fields["messageId"].(string); ok {
+		return []string{id}
+	}
+	results, _ := fields["results"].([]any)
+	for _, result := range results {
+		fields, _ := result.(map[string]any)
+		id, _ := fields["messageId"].(string)
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// contents is what a request to send carries: one message or, in parts, several.
+func (r *replay) contents(t *testing.T, request record.Request) (list []content) {
+	t.Helper()
+	body := r.names.toNow().Replace(string(request.Body))
+	kind, params, _ := mime.ParseMediaType(request.Header["Content-Type"])
+	if kind != "multipart/mixed" {
+		return []content{{request.Header["Content-Type"], body}}
+	}
+	for _, p := range partsOf(t, body, params["boundary"]) {
+		list = append(list, p.content)
+	}
+	return list
+}
+
+type sentPart struct {
+	content
+
+	header http.Header
+}
+
+func partsOf(t *testing.T, body, boundary string) (list []sentPart) {
+	t.Helper()
+	r := multipart.NewReader(strings.NewReader(body), boundary)
+	for {
+		p, err := r.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, sentPart{content{p.Header.Get("Content-Type"), string(data)}, http.Header(p.Header)})
+	}
+}
+
+// translate is a value with other names in its texts.
+func translate(v any, names *strings.Replacer) any {
+	switch v := v.(type) {
+	case string:
+		return names.Replace(v)
+	case map[string]any:
+		translated := make(map[string]any, len(v))
+		for key, of := range v {
+			translated[key] = translate(of, names)
+		}
+		return translated
+	case []any:
+		translated := make([]any, len(v))
+		for i, of := range v {
+			translated[i] = translate(of, names)
+		}
+		return translated
+	default:
+		return v
+	}
+}
+
+// deliver fetches the message that was delivered, once its time has come.
+func (r *replay) deliver(t *testing.T, d record.Delivery) (wrong []string) {
+	t.Helper()
+	id, sent := r.names.now[d.Message]
+	if !sent {
+		return []string{"nobody sent it"}
+	}
+	_, err := r.pool.Exec(t.Context(),
+		`UPDATE messages SET due_at = now(), lease = '', ticket = greatest(ticket, 1) WHERE id = $1`, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := client{server: r.server}.send(t, http.MethodPost, queuePath+d.Topic+"/consumer/default/id/"+id, nil)
+	kind, params, _ := mime.ParseMediaType(got.header.Get("Content-Type"))
+	if got.status != http.StatusOK || kind != "multipart/mixed" {
+		return []string{fmt.Sprintf("fetch it: got %d %s %s", got.status, kind, bytes.TrimSpace(got.body))}
+	}
+	list := partsOf(t, string(got.body), params["boundary"])
+	if len(list) != 1 {
+		return []string{fmt.Sprintf("fetch it: got %d parts", len(list))}
+	}
+	check := func(what, got, want string) {
+		if got != want {
+			wrong = append(wrong, fmt.Sprintf("%s: got %q, want %q", what, got, want))
+		}
+	}
+	check("ID", list[0].header.Get("Vqs-Message-Id"), id)
+	check("delivery count", list[0].header.Get("Vqs-Delivery-Count"), strconv.Itoa(d.Count))
+	check("content type", list[0].kind, r.sent[d.Message].kind)
+	check("body", list[0].body, r.sent[d.Message].body)
+	r.names.add(list[0].header.Get("Vqs-Receipt-Handle"), d.Receipt)
+	return wrong
+}
