@@ -13,7 +13,8 @@ import (
 const retentionPoll = time.Minute
 
 // DropRuns deletes the messages about runs of the project that leave, which are all for the deployment that
-// executes them: delayed and parked ones, and what an ended run was still to be told. Tickets and leases of theirs come to nothing.
+// executes them: delayed and parked ones, and what an ended run was still to be told. Tickets and leases of
+// theirs come to nothing.
 func DropRuns(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
 	_, err := tx.Exec(ctx, `
 		DELETE FROM messages m USING runs r
