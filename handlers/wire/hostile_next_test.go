@@ -157,3 +157,26 @@ func TestAnyBytesWhereFramesAreExpected(t *testing.T) {
 	wantEqual(t, "length of the log", len(c.log(t, id)), 2)
 	wantEqual(t, "number of messages", c.messages(t), 0)
 }
+
+// TestWhatIsNotOffered is answered at once, with what makes clients do without it.
+func TestWhatIsNotOffered(t *testing.T) { // §9
+	t.Parallel()
+	c := client{newServer(t), beta}
+	upgrade := []string{
+		"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
+		"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==",
+	}
+	runID := c.newRun(t)
+	for _, tt := range []struct {
+		method, path string
+		header       []string
+	}{
+		{http.MethodGet, "/websockets/v1/runs/" + runID, upgrade},
+		{http.MethodGet, "/websockets/v1/runs/" + runID + "/streams/strm_1?writerId=1", upgrade},
+		{http.MethodPut, "/v1/runs/" + runID + "/cancel", nil},
+		{http.MethodPost, "/v1/runs/create", nil},
+		{http.MethodGet, "/v9/anything", nil},
+	} {
+		wantProblem(t, c.send(t, tt.method, tt.path, nil, tt.header...), http.StatusNotFound, "not_found")
+	}
+}
