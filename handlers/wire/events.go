@@ -258,11 +258,7 @@ func (s *Server) eventsOf(project entities.Project, runID entities.RunID) eventQ
 
 // sendEvents answers with events as frames: one page, or with returnAll everything (§2.4).
 func (s *Server) sendEvents(c echo.Context, list eventQuery) error {
-	p, err := page(c, eventPage, "asc")
-	if err != nil {
-		return err
-	}
-	with, err := payloads(c)
+	p, with, err := listParams(c, eventPage, "asc")
 	if err != nil {
 		return err
 	}

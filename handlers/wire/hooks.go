@@ -19,11 +19,7 @@ func (s *Server) listHooks(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := page(c, hookPage, "asc")
-	if err != nil {
-		return err
-	}
-	with, err := payloads(c)
+	p, with, err := listParams(c, hookPage, "asc")
 	if err != nil {
 		return err
 	}

@@ -87,6 +87,16 @@ func milliseconds(c echo.Context, name string) (time.Duration, error) {
 	return time.Duration(n) * time.Millisecond, nil
 }
 
+// listParams reads what every list of things with payloads may be asked: which page, and how.
+func listParams(c echo.Context, limit int, order string) (entities.Page, eventlog.Payloads, error) {
+	p, err := page(c, limit, order)
+	if err != nil {
+		return p, false, err
+	}
+	with, err := payloads(c)
+	return p, with, err
+}
+
 const (
 	refsLazy    = "lazy"
 	refsResolve = "resolve"

@@ -20,11 +20,7 @@ const (
 
 // listRuns is endpoint 5.
 func (s *Server) listRuns(c echo.Context) error {
-	p, err := page(c, runPage, "desc")
-	if err != nil {
-		return err
-	}
-	with, err := payloads(c)
+	p, with, err := listParams(c, runPage, "desc")
 	if err != nil {
 		return err
 	}
@@ -179,11 +175,7 @@ func (s *Server) listSteps(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := page(c, stepPage, "desc")
-	if err != nil {
-		return err
-	}
-	with, err := payloads(c)
+	p, with, err := listParams(c, stepPage, "desc")
 	if err != nil {
 		return err
 	}
