@@ -21,28 +21,29 @@ const module = "github.com/stepwell-dev/stepwell"
 // mayImport is the table of design.md, "Packages": what each package may import of ours. Tests may also
 // import what testsMayImport says.
 var mayImport = map[string][]string{
-	"clients":             {},
-	"cmd/stepwell":        {"clients", "entities", "eventlog", "eventlog/archive", "handlers", "migrations", "migrations/localpg", "queue"},
-	"e2e":                 {},
-	"e2e/record":          {},
-	"e2e/tools":           {},
-	"entities":            {},
-	"eventlog":            {"entities"},
-	"eventlog/archive":    {"entities", "eventlog"},
-	"handlers":            {"clients", "entities", "eventlog", "queue", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec"},
-	"handlers/auth":       {"entities"},
-	"handlers/rest":       {"entities", "eventlog", "queue", "handlers/auth"},
-	"handlers/wire":       {"entities", "eventlog", "queue", "handlers/auth", "handlers/wire/codec"},
-	"handlers/wire/codec": {},
-	"migrations":          {},
-	"migrations/localpg":  {},
-	"migrations/testdb":   {"migrations", "migrations/localpg"},
-	"queue":               {"entities", "eventlog"},
+	"clients":                {},
+	"cmd/stepwell":           {"clients", "entities", "eventlog", "eventlog/archive", "handlers", "migrations", "migrations/localpg", "queue"},
+	"e2e":                    {},
+	"e2e/record":             {},
+	"e2e/tools":              {},
+	"entities":               {},
+	"eventlog":               {"entities"},
+	"eventlog/archive":       {"entities", "eventlog"},
+	"handlers":               {"clients", "entities", "eventlog", "queue", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec"},
+	"handlers/auth":          {"entities"},
+	"handlers/rest":          {"entities", "eventlog", "queue", "handlers/auth"},
+	"handlers/wire":          {"entities", "eventlog", "queue", "handlers/auth", "handlers/wire/codec"},
+	"handlers/wire/codec":    {},
+	"migrations":             {},
+	"migrations/localpg":     {},
+	"migrations/testdb":      {"migrations", "migrations/localpg"},
+	"migrations/testdb/gate": {"migrations"},
+	"queue":                  {"entities", "eventlog"},
 }
 
 // testsMayImport is what tests of any package may import besides: a database, and the layers below the one
 // they test to set a scene.
-var testsMayImport = []string{"migrations", "migrations/testdb"}
+var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/testdb/gate"}
 
 // testsOf has tests that need more: those of a surface assemble the whole server around it.
 var testsOf = map[string][]string{
@@ -62,8 +63,8 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg": {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// In handlers only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities", "eventlog", "queue", "migrations", "migrations/localpg", "migrations/testdb", "cmd/stepwell",
-		"handlers/server.go", "_test.go",
+		"entities", "eventlog", "queue", "migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
+		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},
 	"github.com/riverqueue":         {"queue", "migrations", "_test.go"},
 	"github.com/labstack/echo":      {"handlers", "handlers/auth", "handlers/rest", "handlers/wire"},
@@ -71,7 +72,7 @@ var onlyFor = map[string][]string{
 	"github.com/alecthomas/kong":    {"cmd/stepwell"},
 	"github.com/caarlos0/env":       {"cmd/stepwell"},
 	"github.com/klauspost/compress": {"eventlog/archive"},
-	"testing":                       {"migrations/testdb", "_test.go"},
+	"testing":                       {"migrations/testdb", "migrations/testdb/gate", "_test.go"},
 	"net/http/httptest":             {"_test.go"},
 	"github.com/google/go-cmp":      {"_test.go"},
 	"pgregory.net/rapid":            {"_test.go"},

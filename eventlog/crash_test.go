@@ -1,0 +1,237 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+)
+
+// crashing is a write that is broken off, and repeated by its client.
+type crashing struct {
+	pair
+
+	// again is what the client is told when it repeats what was done already, and grows what that appends
+	// to the log: the SDK's clients live with it.
+	again error
+	grows types
+}
+
+// crashes are all requests that write. See [TestACrashAtAnyStatement].
+func crashes() map[string]crashing {
+	is := func(r ...Request) []Request { return r }
+	resumed := hook("hook_received")
+	resumed.Data.ResumeID, resumed.Data.ResumeDigest = "resume_1", "digest"
+	lazy := step("step_started")
+	lazy.Data.StepName, lazy.Payload = "charge", []byte("step input")
+	retained := hookCreated(theRun, "hook_1", contested)
+	retained.Data.TokenRetentionUntil = ptr(day.Add(time.Hour))
+	late := [2]time.Duration{2 * time.Hour, 2 * time.Hour}
+	withStep := is(started, step("step_created"), step("step_started"))
+	withHook := is(started, hook("hook_created"))
+	full := is(started, step("step_created"), hook("hook_created"), retained, sleep("wait_created"))
+	full[3].CorrelationID = "hook_2"
+	batch := is(on(theRun, "step_created", "step_2"), on(theRun, "step_started", "step_2"), step("step_completed"),
+		sleep("wait_created"))
+	conflict, missing := entities.ErrConflict, entities.ErrHookNotFound
+	return map[string]crashing{
+		"run_created":            {pair: pair{one: is(created)}, again: conflict},
+		"resilient start":        {pair: pair{one: is(runRepaired(theRun))}},
+		"run_started":            {pair: pair{before: []Request{}, one: is(started)}},
+		"run_completed":          {pair: pair{before: full, one: is(completed)}, again: conflict},
+		"run_failed":             {pair: pair{before: full, one: is(failed)}, again: conflict},
+		"run_cancelled":          {pair: pair{before: full, one: is(cancelled)}, grows: types{"run_cancelled"}},
+		"attr_set":               {pair: pair{before: is(started), one: is(on(theRun, "attr_set", ""))}, grows: types{"attr_set"}},
+		"attr_set with an ID":    {pair: pair{before: is(started), one: is(on(theRun, "attr_set", "attr_1"))}, again: conflict},
+		"step_created":           {pair: pair{before: is(started), one: is(step("step_created"))}, again: conflict},
+		"step_started":           {pair: pair{before: withStep, one: is(step("step_started"))}, grows: types{"step_started"}},
+		"lazy start":             {pair: pair{before: is(started), one: is(lazy)}, again: conflict},
+		"step_completed":         {pair: pair{before: withStep, one: is(step("step_completed"))}, again: conflict},
+		"step_failed":            {pair: pair{before: withStep, one: is(step("step_failed"))}, again: conflict},
+		"step_retrying":          {pair: pair{before: withStep, one: is(step("step_retrying"))}, grows: types{"step_retrying"}},
+		"hook_created":           {pair: pair{before: is(started), one: is(hook("hook_created"))}, again: conflict},
+		"hook_received":          {pair: pair{before: withHook, one: is(hook("hook_received"))}, grows: types{"hook_received"}},
+		"resumption":             {pair: pair{before: withHook, one: is(resumed)}},
+		"hook_disposed":          {pair: pair{before: withHook, one: is(hook("hook_disposed"))}, again: missing},
+		"wait_created":           {pair: pair{before: is(started), one: is(sleep("wait_created"))}, again: conflict},
+		"wait_completed":         {pair: pair{before: full, one: is(sleep("wait_completed"))}, again: conflict},
+		"batch":                  {pair: pair{before: withStep, one: batch}, again: conflict},
+		"batch that ends":        {pair: pair{before: withStep, one: is(step("step_completed"), completed)}, again: conflict},
+		"claim of a taken token": {pair: pair{before: is(started), holder: is(started, retained), one: is(retained)}, again: conflict},
+		"claim of an expired token": {
+			pair:  pair{before: is(started), holder: is(started, retained, completed), late: late, one: is(retained)},
+			again: conflict,
+		},
+	}
+}
+
+// TestACrashAtAnyStatement breaks every write off at each of its statements: by killing the server's process
+// before the statement, and by cutting the client off when the statement has been executed, the commit too.
+// Then the log is dense, the rows are its fold, and all of the write is there or nothing, as the commit was
+// executed or not. The client repeats itself to another server: if the write was lost, all is as if nothing
+// had happened; if just its answer was, the client is told so, and the outcome is the same.
+func TestACrashAtAnyStatement(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	f := fixtureOn(t, dsn)
+	for name, test := range crashes() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			session := gate.Open(t, dsn, f.pool, nil)
+			logs := [2]*Log{f.over(session.Pool, test.late[0]), f.over(f.pool, test.late[1])}
+			clean := test.set(t, f, logs)
+			untouched := clean.state(t, f)
+			statements := session.Run(t, -1, gate.None, func() { clean.ask(t, 0) })
+			done := clean.state(t, f)
+			commit := len(statements) - 1
+			if untouched == done || commit < 2 || statements[commit] != "COMMIT" {
+				t.Fatalf("the write is not one: %q", statements)
+			}
+			for n, sql := range statements {
+				for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+					t.Run(fmt.Sprintf("%s at %d, %.20s", crash, n, sql), func(t *testing.T) {
+						s := test.set(t, f, logs)
+						session.Run(t, n, crash, func() { s.ask(t, 0) })
+						if err := s.errs[0]; err == nil || isRefusal(err) {
+							t.Errorf("the client was told %v", err)
+						}
+						want := untouched
+						if committed := n == commit && crash == gate.AnswerLost; committed {
+							want = done
+						}
+						if diff := cmp.Diff(want, s.state(t, f)); diff != "" {
+							t.Fatalf("the crash left a trace (-want +got):\n%s", diff)
+						}
+						s.askOf(t, 0, s.logs[1])
+						if want == untouched {
+							s.wantSame(t, f, clean, done)
+						} else {
+							s.wantAgain(t, f, test, done)
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+// isRefusal reports whether an error says that the request was judged.
+func isRefusal(err error) bool {
+	return errors.Is(err, entities.ErrConflict) || errors.Is(err, entities.ErrInvalid) || errors.Is(err, entities.ErrRunEnded)
+}
+
+// wantSame fails the test unless the answer and the state are those of a write without a crash.
+func (s *scene) wantSame(t *testing.T, f *fixture, clean *scene, done string) {
+	t.Helper()
+	if diff := cmp.Diff(clean.text(t, clean.answers), s.text(t, s.answers)); diff != "" {
+		t.Errorf("the second answer is not what the first would have been (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(done, s.state(t, f)); diff != "" {
+		t.Errorf("the outcome is not as without the crash (-want +got):\n%s", diff)
+	}
+}
+
+// wantAgain fails the test unless the client was told that the write had happened, and the log grew by what it
+// may.
+func (s *scene) wantAgain(t *testing.T, f *fixture, test crashing, done string) {
+	t.Helper()
+	if err := s.errs[0]; !errors.Is(err, test.again) {
+		t.Errorf("the client was told %v, want %v", err, test.again)
+	}
+	state := s.state(t, f)
+	if test.grows == nil {
+		if diff := cmp.Diff(done, state); diff != "" {
+			t.Errorf("the repetition changed something (-want +got):\n%s", diff)
+		}
+		return
+	}
+	log := f.types(t, s.ids[0])
+	if got := types(log[len(log)-len(test.grows):]); !slices.Equal(got, test.grows) {
+		t.Errorf("the repetition appended %v, want %v", got, test.grows)
+	}
+	if got, want := len(log), 1+len(test.before)+len(test.one)+len(test.grows); got != want {
+		t.Errorf("the log has %d events, want %d: %s", got, want, strings.Join(strings.Fields(fmt.Sprint(log)), ", "))
+	}
+}
+
+// TestACrashAtAnyStatementOfAStreamWrite: all chunks of a write are there, or none. There is nothing by which a
+// repeated write could be known for one; clients do not repeat it, but fail the write (protocol §4).
+func TestACrashAtAnyStatementOfAStreamWrite(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	f := fixtureOn(t, dsn)
+	session := gate.Open(t, dsn, f.pool, nil)
+	broken, sound := NewStreams(session.Pool, f.hub, f.clock.now), NewStreams(f.pool, f.hub, f.clock.now)
+	chunks := func(name entities.StreamName) (all []string, closed bool) {
+		t.Helper()
+		read, stream, err := sound.Chunks(t.Context(), home, name, 0, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range read {
+			if c.Idx != int64(i) {
+				t.Errorf("chunk %d has index %d", i, c.Idx)
+			}
+			all = append(all, string(c.Data))
+		}
+		return all, stream.ClosedAt != nil
+	}
+	writes := map[string]func(*Streams, entities.StreamName) error{
+		"write": func(s *Streams, name entities.StreamName) error {
+			return s.Write(t.Context(), home, "wrun_1", name, [][]byte{[]byte("b"), {}, []byte("c")})
+		},
+		"close": func(s *Streams, name entities.StreamName) error { return s.Close(t.Context(), home, "wrun_1", name) },
+	}
+	for kind, write := range writes {
+		statements := session.Run(t, -1, gate.None, func() {
+			if err := write(broken, entities.StreamName("clean "+kind)); err != nil {
+				t.Error(err)
+			}
+		})
+		if len(statements) != 2 || statements[1] != "COMMIT" {
+			t.Fatalf("a stream write has the statements %q", statements)
+		}
+		for _, begun := range []bool{false, true} {
+			for n := range statements {
+				for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+					t.Run(fmt.Sprintf("%s at %d of %s, begun %v", crash, n, kind, begun), func(t *testing.T) {
+						name := entities.StreamName(t.Name())
+						var before []string
+						if begun {
+							before = []string{"a"}
+							if err := sound.Write(t.Context(), home, "wrun_1", name, [][]byte{[]byte("a")}); err != nil {
+								t.Fatal(err)
+							}
+						}
+						after, closed := before, false
+						if n == 1 && crash == gate.AnswerLost {
+							if closed = kind == "close"; !closed {
+								after = append(before[:len(before):len(before)], "b", "", "c")
+							}
+						}
+						session.Run(t, n, crash, func() {
+							if err := write(broken, name); err == nil {
+								t.Error("the client was told that all is well")
+							}
+						})
+						got, gotClosed := chunks(name)
+						if diff := cmp.Diff(after, got); diff != "" || gotClosed != closed {
+							t.Errorf("closed %v, want %v; chunks differ (-want +got):\n%s", gotClosed, closed, diff)
+						}
+						if err := sound.Close(t.Context(), home, "wrun_1", name); err != nil {
+							t.Errorf("the stream cannot be closed afterwards: %v", err)
+						}
+					})
+				}
+			}
+		}
+	}
+}
