@@ -32,6 +32,8 @@ type conn struct {
 	inbox, partial []byte
 	// answers and ready count the server's messages since the last statement was sent.
 	answers, ready int
+	// copying says that the server waits for data.
+	copying bool
 	// failed says that the server refused something and ignores all up to the next Sync.
 	failed bool
 	// status is that of the transaction when the server was last ready: 'I' when there is none.
@@ -134,10 +136,15 @@ func (c *conn) pass(m, out []byte) ([]byte, error) {
 		if sql == "begin" || strings.HasPrefix(sql, "--") {
 			return append(out, m...), nil // it takes no lock and no snapshot
 		}
-		if err := c.halt(out, strings.ToUpper(sql)); err != nil {
+		if !strings.Contains(sql, " ") {
+			sql = strings.ToUpper(sql) // COMMIT and ROLLBACK
+		}
+		if err := c.halt(out, sql); err != nil {
 			return nil, err
 		}
-		return nil, c.ask(m, func() bool { return c.ready > 0 })
+		return nil, c.ask(m, func() bool { return c.ready > 0 || c.copying })
+	case 'c': // CopyDone: the end of a statement that was halted before
+		return nil, c.ask(append(out, m...), func() bool { return c.ready > 0 })
 	default:
 		return append(out, m...), nil
 	}
@@ -166,7 +173,7 @@ func (c *conn) ask(out []byte, answered func() bool) error {
 	if err := c.fillUntil(answered); err != nil {
 		return err
 	}
-	if c.session.loses() {
+	if c.session.loses() && !c.copying {
 		c.inbox = nil
 		_ = c.Close()
 		return errCut
@@ -229,10 +236,12 @@ func (c *conn) note(m []byte) {
 	switch m[0] {
 	case 'C', 'I', 's': // the statement is done
 		c.answers++
+	case 'G': // it wants data to copy
+		c.copying = true
 	case 'E':
 		c.failed = true
 	case 'Z':
-		c.ready, c.status = c.ready+1, m[5]
+		c.ready, c.status, c.copying = c.ready+1, m[5], false
 	}
 }
 

@@ -23,7 +23,8 @@ const (
 func (c Crash) String() string { return [...]string{"none", "terminated", "cut", "answer lost"}[c] }
 
 // Run calls fn, which uses the session, and lets the crash happen at its statement n, counted from 0. It
-// returns the statements that were begun. The session can be used again afterwards.
+// returns the statements that were begun. The session can be used again afterwards; its old backend is gone,
+// with its locks.
 func (s *Session) Run(t testing.TB, n int, crash Crash, fn func()) []string {
 	t.Helper()
 	pid := s.pid(t)
@@ -32,6 +33,9 @@ func (s *Session) Run(t testing.TB, n int, crash Crash, fn func()) []string {
 	for {
 		select {
 		case <-done:
+			if n >= 0 && n < len(begun) && crash != None {
+				s.outlive(t, pid)
+			}
 			return begun
 		case sql := <-s.held:
 			begun = append(begun, sql)
@@ -54,12 +58,33 @@ func (s *Session) Run(t testing.TB, n int, crash Crash, fn func()) []string {
 	}
 }
 
-// terminate kills a backend and waits until it is gone, with its locks.
+// terminate kills a backend.
 func (s *Session) terminate(t testing.TB, pid uint32) {
 	t.Helper()
-	var gone bool
-	if err := s.observer.QueryRow(t.Context(),
-		`SELECT pg_terminate_backend($1, $2)`, pid, patience.Milliseconds()).Scan(&gone); err != nil || !gone {
-		t.Fatalf("terminate backend: %v, %v", gone, err)
+	if _, err := s.observer.Exec(t.Context(), `SELECT pg_terminate_backend($1)`, pid); err != nil {
+		t.Fatalf("terminate backend: %v", err)
+	}
+	s.outlive(t, pid)
+}
+
+// outlive waits until a backend is gone. One whose client is gone takes a moment to notice.
+func (s *Session) outlive(t testing.TB, pid uint32) {
+	t.Helper()
+	deadline, poll := time.After(patience), time.NewTicker(time.Millisecond)
+	defer poll.Stop()
+	for {
+		var alive bool
+		if err := s.observer.QueryRow(t.Context(),
+			`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&alive); err != nil {
+			t.Fatal(err)
+		}
+		if !alive {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-deadline:
+			t.Fatalf("backend %d does not go", pid)
+		}
 	}
 }

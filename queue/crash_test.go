@@ -1,0 +1,126 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+)
+
+// sendsAll is a batch: two messages, one of them with a key.
+func sendsAll(ctx context.Context, s *site) (any, error) {
+	return s.SendAll(ctx, []entities.Message{message(keyed("key"), body("1")), message(body("2"))})
+}
+
+// starts makes a run, and sends the message that starts it, in one transaction.
+func starts(ctx context.Context, s *site) (any, error) {
+	result, err := s.log.Append(ctx, project, eventlog.Request{
+		RunID: entities.RunID(s.id), Type: entities.EventRunCreated, SpecVersion: 3,
+		Data: entities.EventData{DeploymentID: deployment, WorkflowName: "order"}, Payload: []byte("input"),
+		Messages: []entities.Message{message(keyed("key"))},
+	})
+	return result.Event != nil, err
+}
+
+// unborn is a run that is not there yet.
+func (s *site) unborn(t *testing.T) {
+	t.Helper()
+	s.empty(t)
+	s.exec(t, `DELETE FROM runs`)
+	s.id = "wrun_" + ulid.MustNew(ulid.Timestamp(time.Now()), rand.Reader).String()
+}
+
+// TestACrashAtAnyStatementOfTheQueue breaks every write of the queue off at each of its statements: by killing
+// the server's process before it, and by cutting the client off when it has been executed, the commit too.
+// Then all of the write is there or nothing, message, key and ticket alike. Whoever asked repeats himself: if
+// the write was lost, all is as if nothing had happened; if just the answer was, he is told so.
+func TestACrashAtAnyStatementOfTheQueue(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	home := on(t, deaf(t, dsn).pool)
+	for name, test := range map[string]struct {
+		scene func(*site, *testing.T)
+		do    deed
+		// again is what is told to who repeats what was done already, and grows by how many messages that
+		// adds: without a key nothing tells a repetition from another message.
+		again error
+		grows int
+	}{
+		"send":              {scene: (*site).empty, do: sends(), grows: 1},
+		"send with a key":   {scene: (*site).empty, do: sends(keyed("key"))},
+		"send later":        {scene: (*site).empty, do: sends(keyed("key"), delayed(time.Hour))},
+		"send a forgotten":  {scene: (*site).forgotten, do: sends(keyed("key"))},
+		"send a batch":      {scene: (*site).empty, do: sendsAll, grows: 1},
+		"start a run":       {scene: (*site).unborn, do: starts, again: entities.ErrConflict},
+		"claim":             {scene: (*site).ready, do: claims("rh_1")},
+		"receive":           {scene: (*site).ready, do: receives, again: entities.ErrConflict},
+		"acknowledge":       {scene: (*site).leased, do: acknowledges, again: entities.ErrLeaseNotFound},
+		"extend":            {scene: (*site).leased, do: extends},
+		"give back":         {scene: (*site).leased, do: givesBack},
+		"take over":         {scene: (*site).leased, do: reaps},
+		"take over tickets": {scene: (*site).fetched, do: reaps},
+		"hand out a ticket": {scene: (*site).lost, do: handsOut},
+	} {
+		t.Run(name, func(t *testing.T) { // not in parallel: a timer looks at all messages
+			session := gate.Open(t, dsn, home.pool, nil)
+			broken := on(t, session.Pool)
+			// crash does the deed with a crash at statement n.
+			crash := func(t *testing.T, n int, crash gate.Crash) (statements []string, err error) {
+				t.Helper()
+				test.scene(home, t)
+				statements = session.Run(t, n, crash, func() { _, err = test.do(t.Context(), home.with(broken)) })
+				return statements, err
+			}
+			statements, err := crash(t, -1, gate.None)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := home.state(t)
+			test.scene(home, t)
+			untouched := home.state(t)
+			commit := len(statements) - 1
+			if untouched == done || commit < 1 || statements[commit] != "COMMIT" {
+				t.Fatalf("the write is not one: %q", statements)
+			}
+			for n, sql := range statements {
+				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+					t.Run(fmt.Sprintf("%s at %d, %.20s", how, n, sql), func(t *testing.T) {
+						if _, err := crash(t, n, how); err == nil || errors.Is(err, test.again) && test.again != nil {
+							t.Errorf("who asked was told %v", err)
+						}
+						want, again := untouched, error(nil)
+						committed := n == commit && how == gate.AnswerLost
+						if committed {
+							want, again = done, test.again
+						}
+						if diff := cmp.Diff(want, home.state(t)); diff != "" {
+							t.Fatalf("the crash left a trace (-want +got):\n%s", diff)
+						}
+						before := home.count(t, `SELECT count(*) FROM messages`)
+						_, err := test.do(t.Context(), home)
+						wantError(t, "the repetition", err, again)
+						if committed && test.grows > 0 {
+							if got := home.count(t, `SELECT count(*) FROM messages`) - before; got != test.grows {
+								t.Errorf("the repetition added %d messages, want %d", got, test.grows)
+							}
+							return
+						}
+						if diff := cmp.Diff(done, home.state(t)); diff != "" {
+							t.Errorf("the outcome is not as without the crash (-want +got):\n%s", diff)
+						}
+					})
+				}
+			}
+		})
+	}
+}
