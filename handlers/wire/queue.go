@@ -11,6 +11,7 @@ import (
 	"net/textproto"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -127,7 +128,8 @@ func (to address) message(h http.Header, body io.Reader) (entities.Message, erro
 
 // messages reads a multipart body whose parts are messages.
 func (to address) messages(r *http.Request) ([]entities.Message, error) {
-	r.Body = io.NopCloser(unended{r.Body})
+	// The line end after the last delimiter may be missing, for which unended leaves no chance.
+	r.Body = io.NopCloser(unended{io.MultiReader(r.Body, strings.NewReader("\r\n"))})
 	parts, err := r.MultipartReader()
 	if err != nil {
 		return nil, entities.Invalid("the body is not multipart: %v", err)
