@@ -151,7 +151,7 @@ func TestI4EveryInterleavingIsSerial(t *testing.T) {
 				}
 				outcome := s.outcome(t, f)
 				if _, ok := serial[outcome]; !ok {
-					t.Errorf("not serial:\n%s\n%s", schedule, differences(serial, outcome))
+					t.Fatalf("not serial:\n%s\n%s", schedule, differences(serial, outcome))
 				}
 				seen[outcome] = true
 				waits += schedule.Waits

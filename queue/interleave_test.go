@@ -278,10 +278,10 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 				}
 				outcome := home.state(t, told[:]...)
 				if _, ok := serial[outcome]; !ok {
-					t.Errorf("not serial:\n%s", schedule)
 					for want, order := range serial {
 						t.Errorf("from %s (-want +got):\n%s", order, cmp.Diff(want, outcome))
 					}
+					t.Fatalf("not serial:\n%s", schedule)
 				}
 				seen[outcome] = true
 			})

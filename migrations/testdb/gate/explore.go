@@ -24,13 +24,20 @@ type Schedule struct {
 // String tells what happened, a line each.
 func (s *Schedule) String() string { return strings.Join(s.trace, "\n") }
 
+// maxSchedules is more than any two sessions have of which one soon waits for the other.
+const maxSchedules = 500
+
 // Explore calls fn with every schedule of two sessions there is, and returns how many. It must set the same
-// scene each time and call [Schedule.Run] once.
+// scene each time and call [Schedule.Run] once. Too many fail the test: sessions that never wait for each other
+// have as many as there are ways to shuffle their statements.
 func Explore(t testing.TB, one, two *Session, fn func(*Schedule)) int {
 	t.Helper()
 	var plan []int
 	for n := 1; ; n++ {
 		s := &Schedule{sessions: [2]*Session{one, two}, plan: plan}
+		if n > maxSchedules {
+			t.Fatalf("there are more than %d schedules: the sessions do not wait for each other", maxSchedules)
+		}
 		fn(s)
 		// The next schedule differs in the last choice that still has an alternative.
 		last := len(s.choices) - 1

@@ -1,0 +1,98 @@
+package entities
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// wantClientsFault fails the test on an error that is not the client's.
+func wantClientsFault(t *testing.T, err error) {
+	t.Helper()
+	if err != nil && !errors.Is(err, ErrInvalid) {
+		t.Errorf("got %v, which is not an ErrInvalid", err)
+	}
+}
+
+// FuzzEventID ensures that a position has one ID, which comes back as it is, and that nothing else is one.
+func FuzzEventID(f *testing.F) {
+	f.Add(string(EventIDAt(1)))
+	f.Add(string(EventIDAt(1<<63 - 1)))
+	f.Add("evnt_00000000000000000000000000")
+	f.Add("evnt_+0000000000000000000000001")
+	f.Add("evnt_99999999999999999999999999")
+	f.Add("evnt_0000000000000000000000000１")
+	f.Fuzz(func(t *testing.T, text string) {
+		seq, err := EventID(text).Seq()
+		wantClientsFault(t, err)
+		if err == nil && (seq < 1 || string(EventIDAt(seq)) != text) {
+			t.Errorf("%q is position %d, whose ID is %q", text, seq, EventIDAt(seq))
+		}
+	})
+}
+
+// FuzzIDs ensures that every ID and name that is accepted can be stored, stands in a path as one piece, and is as
+// long as it may be.
+func FuzzIDs(f *testing.F) {
+	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	for _, text := range []string{
+		"wrun_01KJM8J2G00000000000000000", "wrun_7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "wrun_81KJM8J2G00000000000000000",
+		"wrun_01kjm8j2g00000000000000000", "step_1", "", ".", "..", "a/b", "a\\b", "\x00", "a\u2028b", "\xff", "é",
+		strings.Repeat("a", maxIDLength), strings.Repeat("a", maxNameLength+1),
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for what, validate := range map[string]func(string) error{
+			"new run ID": func(s string) error { return ValidateNewRunID(RunID(s), now) },
+			"ID":         func(s string) error { return ValidateID("ID", s) },
+			"name":       func(s string) error { return ValidateName("name", s) },
+			"token":      ValidateToken,
+		} {
+			err := validate(text)
+			wantClientsFault(t, err)
+			if err != nil {
+				if !utf8.ValidString(err.Error()) {
+					t.Errorf("%s: the error %q is not UTF-8", what, err)
+				}
+				continue
+			}
+			if text == "" || len(text) > maxNameLength || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
+				t.Errorf("%s %q was accepted and cannot be stored", what, text)
+			}
+			if strings.HasSuffix(what, "ID") && (strings.ContainsAny(text, "/\\ \n") || len(text) > maxIDLength) {
+				t.Errorf("%s %q was accepted and does not fit into a path", what, text)
+			}
+		}
+		if ValidateNewRunID(RunID(text), now) == nil && ValidateID("run ID", text) != nil {
+			t.Errorf("%q can begin a run, but not be asked for", text)
+		}
+	})
+}
+
+// FuzzListCursor ensures that the cursor of a list is read in one way, as a time that Postgres knows.
+func FuzzListCursor(f *testing.F) {
+	f.Add("1772366400000:wrun_01KJM8J2G00000000000000000")
+	f.Add("-62135596800000:a")
+	f.Add("-62135596800001:a")
+	f.Add("253402300800000:a")
+	f.Add("9223372036854775807:a")
+	f.Add("+1:a")
+	f.Add("1:a:b")
+	f.Add("1:")
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := parseMoment(text)
+		wantClientsFault(t, err)
+		if err != nil {
+			return
+		}
+		if year := m.at.Year(); year < 1 || year > 9999 || ValidateID("ID", m.id) != nil {
+			t.Errorf("%q was accepted as %v", text, m)
+		}
+		if again, err := parseMoment(m.String()); err != nil || again != m {
+			t.Errorf("%q is %v, which comes back as %v, %v", text, m, again, err)
+		}
+	})
+}
