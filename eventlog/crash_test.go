@@ -86,11 +86,11 @@ func TestACrashAtAnyStatement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			session := gate.Open(t, dsn, f.pool, nil)
-			logs := [2]*Log{f.over(session.Pool, test.late[0]), f.over(f.pool, test.late[1])}
-			clean := test.set(t, f, logs)
-			untouched := clean.state(t, f)
+			st := f.stage(f.over(session.Pool, test.late[0]), f.over(f.pool, test.late[1]))
+			clean := test.set(t, st)
+			untouched := clean.state(t)
 			statements := session.Run(t, -1, gate.None, func() { clean.ask(t, 0) })
-			done := clean.state(t, f)
+			done := clean.state(t)
 			commit := len(statements) - 1
 			if untouched == done || commit < 2 || statements[commit] != "COMMIT" {
 				t.Fatalf("the write is not one: %q", statements)
@@ -98,7 +98,7 @@ func TestACrashAtAnyStatement(t *testing.T) {
 			for n, sql := range statements {
 				for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
 					t.Run(fmt.Sprintf("%s at %d, %.20s", crash, n, sql), func(t *testing.T) {
-						s := test.set(t, f, logs)
+						s := test.set(t, st)
 						session.Run(t, n, crash, func() { s.ask(t, 0) })
 						if err := s.errs[0]; err == nil || isRefusal(err) {
 							t.Errorf("the client was told %v", err)
@@ -107,14 +107,14 @@ func TestACrashAtAnyStatement(t *testing.T) {
 						if committed := n == commit && crash == gate.AnswerLost; committed {
 							want = done
 						}
-						if diff := cmp.Diff(want, s.state(t, f)); diff != "" {
+						if diff := cmp.Diff(want, s.state(t)); diff != "" {
 							t.Fatalf("the crash left a trace (-want +got):\n%s", diff)
 						}
 						s.askOf(t, 0, s.logs[1])
 						if want == untouched {
-							s.wantSame(t, f, clean, done)
+							s.wantSame(t, clean, done)
 						} else {
-							s.wantAgain(t, f, test, done)
+							s.wantAgain(t, test, done)
 						}
 					})
 				}
@@ -129,31 +129,31 @@ func isRefusal(err error) bool {
 }
 
 // wantSame fails the test unless the answer and the state are those of a write without a crash.
-func (s *scene) wantSame(t *testing.T, f *fixture, clean *scene, done string) {
+func (s *scene) wantSame(t *testing.T, clean *scene, done string) {
 	t.Helper()
 	if diff := cmp.Diff(clean.text(t, clean.answers), s.text(t, s.answers)); diff != "" {
 		t.Errorf("the second answer is not what the first would have been (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(done, s.state(t, f)); diff != "" {
+	if diff := cmp.Diff(done, s.state(t)); diff != "" {
 		t.Errorf("the outcome is not as without the crash (-want +got):\n%s", diff)
 	}
 }
 
 // wantAgain fails the test unless the client was told that the write had happened, and the log grew by what it
 // may.
-func (s *scene) wantAgain(t *testing.T, f *fixture, test crashing, done string) {
+func (s *scene) wantAgain(t *testing.T, test crashing, done string) {
 	t.Helper()
 	if err := s.errs[0]; !errors.Is(err, test.again) {
 		t.Errorf("the client was told %v, want %v", err, test.again)
 	}
-	state := s.state(t, f)
+	state := s.state(t)
 	if test.grows == nil {
 		if diff := cmp.Diff(done, state); diff != "" {
 			t.Errorf("the repetition changed something (-want +got):\n%s", diff)
 		}
 		return
 	}
-	log := f.types(t, s.ids[0])
+	log := s.types(t, s.ids[0])
 	if got := types(log[len(log)-len(test.grows):]); !slices.Equal(got, test.grows) {
 		t.Errorf("the repetition appended %v, want %v", got, test.grows)
 	}
