@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -34,7 +35,7 @@ type conn struct {
 	answers, ready int
 	// copying says that the server waits for data.
 	copying bool
-	// failed says that the server refused something and ignores all up to the next Sync.
+	// failed says that the server refused something and ignores all until it is ready again.
 	failed bool
 	// status is that of the transaction when the server was last ready: 'I' when there is none.
 	status byte
@@ -97,58 +98,83 @@ func cut(b []byte, kind int) (m, rest []byte, ok bool) {
 // pass adds a message to out, what is to be sent. Before a statement it sends all before it and waits at the
 // gate; after one it waits for the server to be done with it.
 func (c *conn) pass(m, out []byte) ([]byte, error) {
-	text := func(i int) string { s, _, _ := bytes.Cut(m[i:], []byte{0}); return string(s) }
+	if m[0] == 'P' { // Parse: name, text
+		name := textAt(m, 5)
+		c.prepared[name] = textAt(m, 6+len(name))
+	}
 	if !c.session.holds() {
-		if m[0] == 'P' {
-			c.prepared[text(5)] = text(6 + len(text(5)))
-		}
 		return append(out, m...), nil
 	}
 	switch m[0] {
-	case 'P': // Parse: name, text
-		c.prepared[text(5)] = text(6 + len(text(5)))
-		return append(out, m...), nil
-	case 'B': // Bind: portal, name of the statement. Postgres takes the statement's snapshot here.
-		if c.hasFailed() {
-			return append(out, m...), nil
-		}
-		return append(m[:0:0], m...), c.halt(out, c.prepared[text(6+len(text(5)))])
-	case 'E': // Execute
-		if c.hasFailed() {
-			return append(out, m...), nil
-		}
-		c.executed = true
-		const flush = "H\x00\x00\x00\x04"
-		return nil, c.ask(append(append(out, m...), flush...), func() bool { return c.answers > 0 || c.failed })
-	case 'S': // Sync: the commit, when there is no transaction
-		commits := c.executed && c.asks(func() bool { return c.status == 'I' && !c.failed })
-		c.executed = false
-		if !commits {
-			c.listen()
-			return append(out, m...), nil
-		}
-		if err := c.halt(out, "COMMIT"); err != nil {
-			return nil, err
-		}
-		return nil, c.ask(m, func() bool { return c.ready > 0 })
-	case 'Q': // a statement without parameters
-		sql := text(5)
-		if sql == "begin" || strings.HasPrefix(sql, "--") {
-			return append(out, m...), nil // it takes no lock and no snapshot
-		}
-		if !strings.Contains(sql, " ") {
-			sql = strings.ToUpper(sql) // COMMIT and ROLLBACK
-		}
-		if err := c.halt(out, sql); err != nil {
-			return nil, err
-		}
-		return nil, c.ask(m, func() bool { return c.ready > 0 || c.copying })
+	case 'B':
+		return c.bind(m, out)
+	case 'E':
+		return c.execute(m, out)
+	case 'S':
+		return c.sync(m, out)
+	case 'Q':
+		return c.query(m, out)
 	case 'c': // CopyDone: the end of a statement that was halted before
-		return nil, c.ask(append(out, m...), func() bool { return c.ready > 0 })
+		return nil, c.ask(append(out, m...), c.isReady)
 	default:
 		return append(out, m...), nil
 	}
 }
+
+// textAt is the text that begins at byte i of a message.
+func textAt(m []byte, i int) string {
+	text, _, _ := bytes.Cut(m[i:], []byte{0})
+	return string(text)
+}
+
+// bind is the beginning of a statement: Postgres takes its snapshot here.
+func (c *conn) bind(m, out []byte) ([]byte, error) {
+	if c.hasFailed() {
+		return append(out, m...), nil
+	}
+	statement := textAt(m, 6+len(textAt(m, 5))) // after the portal's name
+	return slices.Clone(m), c.halt(out, c.prepared[statement])
+}
+
+// execute is the end of a statement. The server is told to answer at once, not just at the next Sync.
+func (c *conn) execute(m, out []byte) ([]byte, error) {
+	if c.hasFailed() {
+		return append(out, m...), nil
+	}
+	c.executed = true
+	const flush = "H\x00\x00\x00\x04"
+	return nil, c.ask(append(append(out, m...), flush...), func() bool { return c.answers > 0 || c.failed })
+}
+
+// sync is the commit, when there is no transaction.
+func (c *conn) sync(m, out []byte) ([]byte, error) {
+	commits := c.executed && c.asks(func() bool { return c.status == 'I' && !c.failed })
+	c.executed = false
+	if !commits {
+		return append(out, m...), nil
+	}
+	if err := c.halt(out, "COMMIT"); err != nil {
+		return nil, err
+	}
+	return nil, c.ask(m, c.isReady)
+}
+
+// query is a statement without parameters.
+func (c *conn) query(m, out []byte) ([]byte, error) {
+	sql := textAt(m, 5)
+	if sql == "begin" || strings.HasPrefix(sql, "--") {
+		return append(out, m...), nil // it takes no lock and no snapshot
+	}
+	if !strings.Contains(sql, " ") {
+		sql = strings.ToUpper(sql) // COMMIT and ROLLBACK
+	}
+	if err := c.halt(out, sql); err != nil {
+		return nil, err
+	}
+	return nil, c.ask(m, func() bool { return c.isReady() || c.copying })
+}
+
+func (c *conn) isReady() bool { return c.ready > 0 }
 
 // halt sends what comes before a statement and waits until the statement may go on.
 func (c *conn) halt(out []byte, sql string) error {
@@ -241,15 +267,8 @@ func (c *conn) note(m []byte) {
 	case 'E':
 		c.failed = true
 	case 'Z':
-		c.ready, c.status, c.copying = c.ready+1, m[5], false
+		c.ready, c.status, c.copying, c.failed = c.ready+1, m[5], false, false
 	}
-}
-
-// listen is for a Sync: from there on the server no longer ignores what it is sent.
-func (c *conn) listen() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.failed = false
 }
 
 // asks reads what is guarded.
