@@ -163,7 +163,7 @@ func (c *conn) sync(m, out []byte) ([]byte, error) {
 func (c *conn) query(m, out []byte) ([]byte, error) {
 	sql := textAt(m, 5)
 	if sql == "begin" || strings.HasPrefix(sql, "--") {
-		return append(out, m...), nil // it takes no lock and no snapshot
+		return append(out, m...), nil // it takes no lock and no snapshot, but it does stop the clock of now()
 	}
 	if !strings.Contains(sql, " ") {
 		sql = strings.ToUpper(sql) // COMMIT and ROLLBACK
