@@ -61,6 +61,9 @@ func problemOf(err error) problem {
 			return p
 		}
 	}
+	if full := (*errOverloaded)(nil); errors.As(err, &full) {
+		return problem{status: full.status, code: "overloaded", message: full.Error(), retryAfter: full.retryAfter}
+	}
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return problem{
 			status: http.StatusRequestEntityTooLarge, code: "too_large",

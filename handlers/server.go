@@ -41,7 +41,10 @@ type Options struct {
 	Queue   *queue.Queue
 	// APIKey is the one key that lets requests in; empty lets everyone in.
 	APIKey string
-	Logger *slog.Logger
+	// Requests is how many requests are answered at once, and RequestMemory how many bytes their bodies may
+	// have together; 0 for the defaults. Whoever follows a stream or waits for a run does not count.
+	Requests, RequestMemory int64
+	Logger                  *slog.Logger
 	// Stopping ends when the server takes on no more deliveries: from then on it is not ready. Draining
 	// ends when it is about to answer no more: whoever follows a stream is then cut off.
 	Stopping, Draining context.Context
@@ -76,14 +79,15 @@ func New(o Options) *echo.Echo {
 	e.GET("/clients/world.tgz", worldPackage)
 
 	key := auth.Middleware(o.APIKey)
+	admit := newAdmission(o.Requests, o.RequestMemory).middleware
 	(&wire.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
 		Problem: func(err error) (int, string, string) {
 			p := problemOf(err)
 			return p.status, p.code, p.message
 		},
-	}).Register(e.Group(sdkPath, key))
-	(&rest.Server{Log: o.Log, Queue: o.Queue}).Register(e.Group(nativePath, key))
+	}).Register(e.Group(sdkPath, key, admit))
+	(&rest.Server{Log: o.Log, Queue: o.Queue}).Register(e.Group(nativePath, key, admit))
 	return e
 }
 

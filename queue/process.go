@@ -146,6 +146,15 @@ type reaped struct {
 	Leases, Tickets int
 }
 
+// releaseOrphans frees leases whose holder is on no record: a process whose claim was still on its way to the
+// database when it died, and was carried out after others took over. It returns how many there were.
+func releaseOrphans(ctx context.Context, tx pgx.Tx) (int64, error) {
+	tag, err := tx.Exec(ctx, `
+		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $1
+		WHERE lease <> '' AND holder <> '' AND NOT EXISTS (SELECT FROM processes p WHERE p.id = holder)`, processDied)
+	return tag.RowsAffected(), wrap("release leases of the dead", err)
+}
+
 // reap declares those of the processes dead that are, forgets them, and makes what they held due. It is one
 // statement, and whoever deletes a process's row is the one who takes over from it.
 //

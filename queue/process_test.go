@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -294,4 +295,24 @@ func TestNothingIsHeldBeforeTheFirstBeat(t *testing.T) {
 		t.Errorf("got %d rows of a worker that has started, want 1", n)
 	}
 	r.ack(t, a.next(t))
+}
+
+// TestLeaseOfNobodyIsReleased: its holder died before the database carried its claim out, and others took over
+// in between. Leases of the living and of functions stay.
+func TestLeaseOfNobodyIsReleased(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.someone(t, "proc_alive", 0)
+	lost, kept, own := r.held(t, "proc_gone"), r.held(t, "proc_alive"), r.held(t, "")
+	if _, err := newSweeper(r.Queue, slog.New(slog.DiscardHandler)).turn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]int{lost.ID: 0, kept.ID: 1, own.ID: 1} {
+		if got := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND lease <> ''`, id); got != want {
+			t.Errorf("message %s has %d leases, want %d", id, got, want)
+		}
+	}
+	if n := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND due_at <= now() AND delivery_count = 0`, lost.ID); n != 1 {
+		t.Error("the message is not due at once, or its delivery was counted")
+	}
 }

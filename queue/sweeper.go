@@ -63,10 +63,14 @@ func (s *sweeper) run(ctx context.Context) {
 // turn looks at the next batch of open runs, if it is time to, and returns the runs that it woke.
 func (s *sweeper) turn(ctx context.Context) (woken []stranded, err error) {
 	var committed func()
+	var orphans int64
 	err = eventlog.InTx(ctx, s.queue.pool, func(tx pgx.Tx) error {
-		woken, committed = nil, func() {}
+		woken, orphans, committed = nil, 0, func() {}
 		place, ok, err := takeTurn(ctx, tx, s.interval)
 		if err != nil || !ok {
+			return err
+		}
+		if orphans, err = releaseOrphans(ctx, tx); err != nil {
 			return err
 		}
 		suspects, place, err := s.look(ctx, tx, place)
@@ -82,6 +86,10 @@ func (s *sweeper) turn(ctx context.Context) (woken []stranded, err error) {
 		return nil, err
 	}
 	committed()
+	if orphans > 0 {
+		s.logger.WarnContext(ctx, "released leases that servers took as they died", "deliveries", orphans)
+		s.queue.hub.Publish(timerTopic)
+	}
 	for _, run := range woken {
 		s.logger.WarnContext(ctx, "woke a stranded run", "run", run.ID, "reason", run.Reason)
 	}

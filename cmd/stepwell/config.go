@@ -25,9 +25,12 @@ type config struct {
 	MaxDeliveries int           `env:"STEPWELL_MAX_DELIVERIES" envDefault:"64"`
 	FailureWindow time.Duration `env:"STEPWELL_FAILURE_WINDOW" envDefault:"1h"`
 	// BodyMemory is how many MiB the bodies of messages under way may have together.
-	BodyMemory int64         `env:"STEPWELL_BODY_MEMORY" envDefault:"256"`
-	Grace      time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
-	DataDir    string        `env:"STEPWELL_DATA_DIR"`
+	BodyMemory int64 `env:"STEPWELL_BODY_MEMORY" envDefault:"256"`
+	// Requests is how many requests are answered at once, RequestMemory how many MiB their bodies may have.
+	Requests      int64         `env:"STEPWELL_REQUESTS" envDefault:"1000"`
+	RequestMemory int64         `env:"STEPWELL_REQUEST_MEMORY" envDefault:"512"`
+	Grace         time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
+	DataDir       string        `env:"STEPWELL_DATA_DIR"`
 	// Retention is how long runs are kept after their end; 0 is for ever.
 	Retention time.Duration `env:"STEPWELL_RETENTION"`
 	// Archive is the folder that runs are exported to before they leave; empty for nowhere.
@@ -52,6 +55,12 @@ func readConfig(environ []string) (config, error) {
 	}
 	if c.BodyMemory < 1 || c.BodyMemory > 1<<20 {
 		return config{}, fmt.Errorf("STEPWELL_BODY_MEMORY is %d MiB; want 1 to %d", c.BodyMemory, 1<<20)
+	}
+	if c.Requests < 1 {
+		return config{}, fmt.Errorf("STEPWELL_REQUESTS is %d; want at least 1", c.Requests)
+	}
+	if c.RequestMemory < 1 || c.RequestMemory > 1<<20 {
+		return config{}, fmt.Errorf("STEPWELL_REQUEST_MEMORY is %d MiB; want 1 to %d", c.RequestMemory, 1<<20)
 	}
 	if c.Grace < 0 {
 		return config{}, fmt.Errorf("STEPWELL_SHUTDOWN_GRACE is %s; want 0s or more", c.Grace)

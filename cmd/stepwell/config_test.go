@@ -14,7 +14,7 @@ import (
 func defaults() config {
 	return config{
 		Schema: "stepwell", Listen: "127.0.0.1:8788", Deliveries: 4000, MaxDeliveries: 64,
-		FailureWindow: time.Hour, BodyMemory: 256, Grace: 15 * time.Second, LogFormat: "text",
+		FailureWindow: time.Hour, BodyMemory: 256, Requests: 1000, RequestMemory: 512, Grace: 15 * time.Second, LogFormat: "text",
 	}
 }
 
@@ -28,13 +28,13 @@ func TestReadConfig(t *testing.T) {
 		"DATABASE_URL=postgres://u:p@h/d?sslmode=disable", "STEPWELL_SCHEMA=other", "STEPWELL_LISTEN=:0",
 		"STEPWELL_API_KEY=a=b", "STEPWELL_DEPLOYMENTS=shop=http://127.0.0.1:3000,blog=https://blog.test/app",
 		"STEPWELL_DELIVERIES=1", "STEPWELL_MAX_DELIVERIES=2", "STEPWELL_SHUTDOWN_GRACE=1m30s",
-		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive",
+		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_REQUESTS=3", "STEPWELL_REQUEST_MEMORY=4", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive",
 		"STEPWELL_DATA_DIR=/data", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
 	})
 	want := config{
 		DatabaseURL: "postgres://u:p@h/d?sslmode=disable", Schema: "other", Listen: ":0", APIKey: "a=b",
 		Deployments: map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
-		Deliveries:  1, MaxDeliveries: 2, BodyMemory: 1, Grace: 90 * time.Second, DataDir: "/data",
+		Deliveries:  1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Grace: 90 * time.Second, DataDir: "/data",
 		Retention: 720 * time.Hour, Archive: "/archive", LogFormat: "JSON",
 		LogLevel: slog.LevelDebug,
 	}
@@ -51,6 +51,8 @@ func TestReadConfigRefuses(t *testing.T) {
 		{"STEPWELL_DELIVERIES=many", "Deliveries"},
 		{"STEPWELL_MAX_DELIVERIES=0", "STEPWELL_MAX_DELIVERIES is 0"},
 		{"STEPWELL_FAILURE_WINDOW=-1s", "STEPWELL_FAILURE_WINDOW is -1s"},
+		{"STEPWELL_REQUESTS=0", "STEPWELL_REQUESTS is 0"},
+		{"STEPWELL_REQUEST_MEMORY=0", "STEPWELL_REQUEST_MEMORY is 0 MiB"},
 		{"STEPWELL_BODY_MEMORY=0", "STEPWELL_BODY_MEMORY is 0 MiB"},
 		{"STEPWELL_BODY_MEMORY=1048577", "STEPWELL_BODY_MEMORY is 1048577 MiB"},
 		{"STEPWELL_SHUTDOWN_GRACE=20", "Grace"},

@@ -149,6 +149,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
 		Streams:  eventlog.NewStreams(s.pool, s.hub, time.Now),
 		Queue:    q,
 		APIKey:   s.config.APIKey,
+		Requests: s.config.Requests, RequestMemory: s.config.RequestMemory << 20,
 		Logger:   s.logger,
 		Stopping: stopping,
 		Draining: draining,

@@ -1,0 +1,165 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"golang.org/x/sync/semaphore"
+)
+
+const (
+	// Requests are let in up to so many at once unless the options say otherwise, and their bodies up to so
+	// many bytes.
+	defaultRequests      = 1000
+	defaultRequestMemory = 512 << 20
+
+	// smallRequest is a body that is not accounted for.
+	smallRequest = 64 << 10
+	// meteredChunk is how much memory a body of unknown length is given at a time.
+	meteredChunk = 1 << 20
+)
+
+// errOverloaded: there is no room for the request now. The sender is told to come back.
+type errOverloaded struct {
+	status     int
+	retryAfter time.Duration
+}
+
+func (e *errOverloaded) Error() string {
+	return fmt.Sprintf("the server is overloaded: try again in %s", e.retryAfter)
+}
+
+// manners is how to treat the requests of one kind when there is no room: how long they may wait for it, and
+// what they are then told. It follows from what clients do next (protocol §1.5, §1.6).
+type manners struct {
+	patience time.Duration
+	status   int
+}
+
+var (
+	// An event is thrown back at once: clients defer their message, or wait a second in place.
+	eventManners = manners{time.Second, http.StatusTooManyRequests}
+	// A message that is not taken fails a delivery, or the start of a run; that is worth some waiting.
+	sendManners = manners{10 * time.Second, http.StatusTooManyRequests}
+	// A chunk of a stream must not be thrown back: its sender's second attempt has lost it. Clients wait 30 s.
+	chunkManners = manners{25 * time.Second, http.StatusServiceUnavailable}
+	// Everything else is repeated by its sender, who minds what Retry-After says.
+	otherManners = manners{5 * time.Second, http.StatusServiceUnavailable}
+)
+
+// mannersOf knows a request by its route.
+func mannersOf(method, route string) manners {
+	switch {
+	case method == http.MethodPost && strings.HasPrefix(route, sdkPath+"/v4/runs/:runId/events/"):
+		return eventManners
+	case method == http.MethodPost && strings.HasPrefix(route, sdkPath+"/queues-proxy/"):
+		return sendManners
+	case method == http.MethodPut && strings.HasPrefix(route, sdkPath+"/v2/runs/:runId/stream/"):
+		return chunkManners
+	default:
+		return otherManners
+	}
+}
+
+// waits reports whether requests of the route take their time and next to nothing else: they follow a stream
+// or wait for the end of a run.
+func waits(route string) bool {
+	switch route {
+	case sdkPath + "/v2/stream/:name", sdkPath + "/v3/runs/:runId/stream/:name", sdkPath + "/v2/runs/:runId/status":
+		return true
+	default:
+		return false
+	}
+}
+
+// admission bounds what requests take together: how many are answered at once, and the memory of their bodies.
+type admission struct {
+	slots  *semaphore.Weighted
+	memory *semaphore.Weighted
+	limit  int64 // of memory
+}
+
+func newAdmission(requests, memory int64) *admission {
+	if requests == 0 {
+		requests = defaultRequests
+	}
+	if memory == 0 {
+		memory = defaultRequestMemory
+	}
+	return &admission{semaphore.NewWeighted(requests), semaphore.NewWeighted(memory), memory}
+}
+
+// middleware lets requests in.
+func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if waits(c.Path()) {
+			return next(c)
+		}
+		r := c.Request()
+		m := mannersOf(r.Method, c.Path())
+		if err := m.acquire(r.Context(), a.slots, 1); err != nil {
+			return err
+		}
+		defer a.slots.Release(1)
+		b := &metered{ReadCloser: r.Body, ctx: r.Context(), admission: a, manners: m}
+		defer func() { a.memory.Release(b.granted) }()
+		if r.ContentLength > smallRequest {
+			if err := b.grant(r.ContentLength); err != nil {
+				return err
+			}
+		}
+		r.Body = b
+		return next(c)
+	}
+}
+
+// acquire waits for n of what there is, as long as manners allow.
+func (m manners) acquire(ctx context.Context, s *semaphore.Weighted, n int64) error {
+	if s.TryAcquire(n) {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, m.patience)
+	defer cancel()
+	err := s.Acquire(waiting, n)
+	if err != nil && ctx.Err() == nil {
+		return &errOverloaded{m.status, time.Second}
+	}
+	return err
+}
+
+// metered is a body that asks for memory before it is read: for all of it when its length is known, or else as
+// it comes.
+type metered struct {
+	io.ReadCloser
+
+	ctx       context.Context // of the request
+	admission *admission
+	manners   manners
+	read      int64
+	granted   int64
+}
+
+// grant asks for memory for n more bytes. What there is in all is enough for any one body.
+func (b *metered) grant(n int64) error {
+	n = min(n, b.admission.limit-b.granted)
+	if err := b.manners.acquire(b.ctx, b.admission.memory, n); err != nil {
+		return err
+	}
+	b.granted += n
+	return nil
+}
+
+// Read implements [io.Reader].
+func (b *metered) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	if err == nil && b.read > smallRequest && b.read > b.granted && b.granted < b.admission.limit {
+		err = b.grant(meteredChunk)
+	}
+	return n, err
+}
