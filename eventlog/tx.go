@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,7 +13,9 @@ import (
 )
 
 const (
-	maxTries        = 5
+	maxTries = 5
+	// retryPause is about how long the second retry waits; each further one waits twice as long.
+	retryPause      = 10 * time.Millisecond
 	rollbackTimeout = 5 * time.Second
 )
 
@@ -24,6 +27,10 @@ func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error 
 		err := tryTx(ctx, pool, pgx.TxOptions{}, fn)
 		if err == nil || try == maxTries || !worthRetrying(err) {
 			return err
+		}
+		if try > 1 { // not by chance: somebody is in the way, who should not be met in step
+			d := retryPause << (try - 2)
+			wait(ctx, d/2+rand.N(d)) //nolint:gosec // chance enough
 		}
 	}
 }
