@@ -73,13 +73,13 @@ func TestRecord(t *testing.T) {
 func recordCase(t *testing.T, dir string, l *line, c sharedCase) {
 	s := newServer(t)
 	r := newRecorder(t, s)
-	r.Client, r.Case = l.versions(t), c.name
 	between := newTap(t, r.URL)
 	a := newApp(t, appOptions{
 		line: l, stepwell: between.URL, deployment: l.named("recorded"),
 		env: []string{"NODE_OPTIONS=--stack-trace-limit=0"}, // stacks are long and name the folders of this machine
 	})
 	a.tap = between
+	r.Client, r.Case = l.versions(t), c.name // of what the app has installed by now
 	s.register(t, l.named("recorded"), r.deliveries(t, a.url()).URL)
 	c.run(t, s, a)
 	a.stop(t) // which lets it finish what it has begun
