@@ -106,11 +106,13 @@ func ListHooks(
 	}
 	next := ""
 	if more {
-		last := hooks[len(hooks)-1]
-		next = moment{last.CreatedAt, string(last.ID)}.String()
+		next = HookCursor(hooks[len(hooks)-1])
 	}
 	return hooks, next, nil
 }
+
+// HookCursor is the cursor of a list of hooks that was read up to the hook.
+func HookCursor(h Hook) string { return moment{h.CreatedAt, string(h.ID)}.String() }
 
 // InsertHook queues the insertion of a hook.
 func InsertHook(b *pgx.Batch, h *Hook) {

@@ -143,6 +143,9 @@ func (s *runSearch) untilEnd() string {
 }
 
 // momentOf is a run's place in lists of runs.
+// RunCursor is the cursor of a list of runs that was read up to the run.
+func RunCursor(r Run) string { return momentOf(r).String() }
+
 func momentOf(r Run) moment { return moment{r.CreatedAt, string(r.ID)} }
 
 func (s *runSearch) plain(ctx context.Context, q Querier) ([]Run, string, error) {

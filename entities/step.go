@@ -85,10 +85,13 @@ func ListSteps(ctx context.Context, q Querier, project Project, runID RunID, p P
 	}
 	next := ""
 	if more {
-		next = strconv.FormatInt(steps[len(steps)-1].CreatedSeq, 10)
+		next = StepCursor(steps[len(steps)-1])
 	}
 	return steps, next, nil
 }
+
+// StepCursor is the cursor of a list of steps that was read up to the step.
+func StepCursor(s Step) string { return strconv.FormatInt(s.CreatedSeq, 10) }
 
 // InsertStep queues the insertion of a step.
 func InsertStep(b *pgx.Batch, s *Step) {

@@ -216,6 +216,35 @@ type Position struct {
 	Seq   int64
 }
 
+// Fit reports how many of the groups of events, from the first on, are no more than a page together; one always
+// is. Rows that bring events along are listed so many at a time.
+func (l *Log) Fit(ctx context.Context, groups [][]Position, with Payloads) (int, error) {
+	if len(groups) < 2 {
+		return len(groups), nil
+	}
+	var runIDs []string
+	var seqs []int64
+	var of []int // the group of each
+	for i, group := range groups {
+		for _, p := range group {
+			runIDs, seqs, of = append(runIDs, string(p.RunID)), append(seqs, p.Seq), append(of, i)
+		}
+	}
+	var fit int
+	err := l.pool.QueryRow(ctx, `
+		WITH sized AS (
+			SELECT wanted.of, sum(coalesce(octet_length(extra), 0) + CASE WHEN $4 THEN coalesce(octet_length(payload), 0) ELSE 0 END)
+				OVER (ORDER BY wanted.of) AS size
+			FROM events JOIN unnest($1::text[], $2::bigint[], $3::int[]) AS wanted (run_id, seq, of) USING (run_id, seq)
+		)
+		SELECT coalesce(min(of) FILTER (WHERE size > $5), $6) FROM sized`,
+		runIDs, seqs, of, with == WithPayloads, maxPageBytes, len(groups)).Scan(&fit)
+	if err != nil {
+		return 0, fmt.Errorf("measure events: %w", err)
+	}
+	return max(1, fit), nil
+}
+
 // EventsAt reads the events at the given positions, which the caller has from entities it may see.
 // Positions without an event are left out.
 func (l *Log) EventsAt(ctx context.Context, at []Position, with Payloads) (map[Position]entities.Event, error) {

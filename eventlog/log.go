@@ -24,12 +24,13 @@ type Log struct {
 	hub      *Hub
 	enqueuer Enqueuer
 	now      func() time.Time
+	endPoll  time.Duration
 }
 
 // New makes a log on the database behind pool. Through hub it tells of runs that ended. Now is the clock; it
 // is read once per append and cut to whole milliseconds.
 func New(pool *pgxpool.Pool, hub *Hub, enqueuer Enqueuer, now func() time.Time) *Log {
-	return &Log{pool: pool, hub: hub, enqueuer: enqueuer, now: now}
+	return &Log{pool: pool, hub: hub, enqueuer: enqueuer, now: now, endPoll: defaultEndPoll}
 }
 
 // Now is what the log's clock shows: whole milliseconds, UTC.

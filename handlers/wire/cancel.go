@@ -118,14 +118,15 @@ func (s *Server) cancelRun(
 	outcome := cancellation{RunID: string(id)}
 	run, err := entities.RunByID(ctx, s.Reader, project, id)
 	if err == nil && !run.Status.Ended() {
-		_, err = s.Log.Append(ctx, project, eventlog.Request{
+		var appended eventlog.Result
+		appended, err = s.Log.Append(ctx, project, eventlog.Request{
 			RunID: id, Type: entities.EventRunCancelled, SpecVersion: run.SpecVersion, Extra: extra,
 		})
-		if err == nil {
+		if err == nil && appended.Run.EndSeq == appended.Event.Seq {
 			outcome.Outcome = cancelDone
 			return outcome
 		}
-		if errors.Is(err, entities.ErrConflict) { // it has just ended
+		if err == nil || errors.Is(err, entities.ErrConflict) { // it has just ended
 			run, err = entities.RunByID(ctx, s.Reader, project, id)
 		}
 	}

@@ -72,7 +72,6 @@ func TestAwaitRun(t *testing.T) { // §3.14
 			waiting := []<-chan answer{
 				c.await(t, id, "waitMs=50000&remoteRefBehavior=lazy"), c.await(t, id, "waitMs=2147483647"),
 			}
-			before := time.Now()
 			if eventType == "in bulk" {
 				wantStatus(t, c.cancel(t, []string{id}, ""), http.StatusOK)
 			} else {
@@ -84,9 +83,6 @@ func TestAwaitRun(t *testing.T) { // §3.14
 				if _, resolved := run["input"]; resolved != (i == 1) {
 					t.Errorf("waiter %d: input is there: %t", i, resolved)
 				}
-			}
-			if took := time.Since(before); took > 4*time.Second { // below the time after which it looks by itself
-				t.Errorf("%s was heard of after %s", eventType, took)
 			}
 			wantEqual(t, "after the end", (<-c.await(t, id, "waitMs=50000")).cbor(t)["status"], any(status))
 		}

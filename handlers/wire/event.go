@@ -186,7 +186,7 @@ type meta struct {
 	// Kept as it came, but always a text: entities show it.
 	PublicKey string `cbor:"encryptionPublicKey"`
 
-	// What the answer should have besides: see addMissed.
+	// What the answer should have besides: see excerptFor.
 	SkipPreload bool      `cbor:"skipPreload"`
 	SinceCursor string    `cbor:"sinceCursor"`
 	MaxSlot     codec.Int `cbor:"maxSlot"`
@@ -238,9 +238,10 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 		return r, m, entities.Invalid("specVersion %d is not supported: this server speaks %d to %d",
 			r.SpecVersion, minSpecVersion, maxSpecVersion)
 	}
-	if r.Type == entities.EventAttrSet && r.SpecVersion >= entities.SpecSlots && rest["writer"] == nil {
-		// Clients of that version cannot read a log that has one.
-		return r, m, entities.Invalid("writer is missing: say who changes the attributes")
+	if r.Type == entities.EventAttrSet {
+		if err := nameWriter(rest); err != nil {
+			return r, m, err
+		}
 	}
 	r.OccurredAt = given(m.OccurredAt)
 	if len(frame.Body) > 0 {
@@ -253,6 +254,33 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 		}
 	}
 	return r, m, nil
+}
+
+// nameWriter sees to it that an attr_set says who writes. Someone who does not say is an outsider.
+func nameWriter(rest codec.Map) error {
+	if rest["writer"] == nil {
+		var err error
+		rest["writer"], err = codec.Marshal(outsider)
+		return err
+	}
+	if !validWriter(rest["writer"]) {
+		return entities.Invalid("writer is neither the workflow nor a step with its stepId and attempt")
+	}
+	return nil
+}
+
+// validWriter reports whether an attr_set says who writes, in one of the two ways that clients can read. A log
+// with any other they could not read at all (§2.5).
+func validWriter(raw codec.Raw) bool {
+	var w struct {
+		Type    string     `cbor:"type"`
+		StepID  *string    `cbor:"stepId"`
+		Attempt *codec.Int `cbor:"attempt"`
+	}
+	if codec.Unmarshal(raw, &w) != nil {
+		return false
+	}
+	return w.Type == "workflow" || w.Type == "step" && w.StepID != nil && w.Attempt != nil
 }
 
 func (m meta) data() entities.EventData {

@@ -28,6 +28,10 @@ func (s *Server) listHooks(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	hooks, next, err = cut(ctx, s, hooks, next, with, hookEvents, entities.HookCursor)
+	if err != nil {
+		return err
+	}
 	list, err := s.withMetadata(ctx, hooks, with)
 	if err != nil {
 		return err
@@ -128,12 +132,19 @@ func (s *Server) answerHook(c echo.Context, h entities.Hook) error {
 	return answer(c, list[0])
 }
 
+// hookEvents is where the metadata of a hook is: in the event that created it.
+func hookEvents(h entities.Hook, with eventlog.Payloads) []eventlog.Position {
+	if with == eventlog.WithoutPayloads {
+		return nil
+	}
+	return []eventlog.Position{{RunID: h.RunID, Seq: h.CreatedSeq}}
+}
+
+// withMetadata makes the wire form of hooks.
 func (s *Server) withMetadata(ctx context.Context, hooks []entities.Hook, with eventlog.Payloads) ([]hook, error) {
 	var at []eventlog.Position
-	if with == eventlog.WithPayloads {
-		for _, h := range hooks {
-			at = append(at, eventlog.Position{RunID: h.RunID, Seq: h.CreatedSeq})
-		}
+	for _, h := range hooks {
+		at = append(at, hookEvents(h, with)...)
 	}
 	events, err := s.Log.EventsAt(ctx, at, with)
 	if err != nil {

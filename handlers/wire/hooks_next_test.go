@@ -276,10 +276,28 @@ func TestAttributesSayWhoWrites(t *testing.T) { // §2.5: the next line cannot r
 	t.Parallel()
 	c := client{newServer(t), beta}
 	runID := c.startedRun(t)
-	changes := field{"changes", []any{map[string]any{"key": "k", "value": "v"}}}
-	for version, status := range map[uint16]int{5: http.StatusOK, 6: http.StatusBadRequest, 7: http.StatusBadRequest} {
-		wantStatus(t, c.post(t, runID, "attr_set", nil, changes, field{"specVersion", version}), status)
-		writer := field{"writer", map[string]any{"type": "workflow"}}
-		wantStatus(t, c.post(t, runID, "attr_set", nil, changes, writer, field{"specVersion", version}), http.StatusOK)
+	set := func(writer any, version uint16) answer {
+		return c.post(t, runID, "attr_set", nil, field{"specVersion", version}, field{"writer", writer},
+			field{"changes", []any{map[string]any{"key": "k", "value": "v"}}})
+	}
+	step := map[string]any{"type": "step", "stepId": "step_1", "attempt": uint16(1)}
+	for _, version := range []uint16{3, 5, 7} {
+		for name, writer := range map[string]any{
+			"null": nil, "a text": "workflow", "nobody": map[string]any{}, "another": map[string]any{"type": "cli"},
+			"a step without an ID":      map[string]any{"type": "step", "attempt": uint16(1)},
+			"a step without an attempt": map[string]any{"type": "step", "stepId": "step_1"},
+		} {
+			got := set(writer, version)
+			if p := wantProblem(t, got, http.StatusBadRequest, "invalid_request"); t.Failed() {
+				t.Fatalf("%s in version %d: %s", name, version, p.Message)
+			}
+		}
+		for _, writer := range []any{map[string]any{"type": "workflow"}, step} {
+			wantStatus(t, set(writer, version), http.StatusOK)
+		}
+		// Who does not say is an outsider, in a shape that clients can read.
+		data := set(undefined, version).cbor(t)["event"].(map[string]any)["eventData"].(map[string]any)
+		outsider := map[string]any{"type": "step", "stepId": "outside", "attempt": uint64(0)}
+		wantEqual(t, "writer", data["writer"], any(outsider))
 	}
 }

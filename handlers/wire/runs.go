@@ -38,6 +38,10 @@ func (s *Server) listRuns(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	runs, next, err = cut(ctx, s, runs, next, with, runEvents, entities.RunCursor)
+	if err != nil {
+		return err
+	}
 	list, err := s.withEvents(ctx, runs, with)
 	if err != nil {
 		return err
@@ -81,18 +85,19 @@ func (s *Server) awaitRun(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	patience, err := milliseconds(c, "waitMs")
+	wait, err := milliseconds(c, "waitMs")
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), min(patience, maxWait))
+	ctx := c.Request().Context()
+	patience, cancel := context.WithTimeout(ctx, min(wait, maxWait))
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
-	r, err := s.Log.WaitForEnd(ctx, auth.Project(c), id)
+	r, err := s.Log.WaitForEnd(ctx, patience, auth.Project(c), id)
 	if err != nil {
 		return err
 	}
-	list, err := s.withEvents(c.Request().Context(), []entities.Run{r}, with)
+	list, err := s.withEvents(ctx, []entities.Run{r}, with)
 	if err != nil {
 		return err
 	}
@@ -138,15 +143,37 @@ func (s *Server) setAttributes(c echo.Context) error {
 	}{appended.Run.Attributes})
 }
 
-// withEvents makes the wire form of runs. Execution context and payloads are in their first events, and,
-// wanted only with payloads, outputs and errors in their last.
+// cut ends a page early, as lists of events do, when what its rows bring along is more than a page (§2.4).
+func cut[T any](
+	ctx context.Context, s *Server, rows []T, next string, with eventlog.Payloads,
+	events func(T, eventlog.Payloads) []eventlog.Position, cursor func(T) string,
+) ([]T, string, error) {
+	groups := make([][]eventlog.Position, len(rows))
+	for i, row := range rows {
+		groups[i] = events(row, with)
+	}
+	n, err := s.Log.Fit(ctx, groups, with)
+	if err != nil || n == len(rows) {
+		return rows, next, err
+	}
+	return rows[:n], cursor(rows[n-1]), nil
+}
+
+// runEvents is where the rest of a run is: execution context and input in its first event, and, wanted only
+// with payloads, its output or error in its last.
+func runEvents(r entities.Run, with eventlog.Payloads) []eventlog.Position {
+	at := []eventlog.Position{{RunID: r.ID, Seq: 1}}
+	if with == eventlog.WithPayloads && r.EndSeq > 0 {
+		at = append(at, eventlog.Position{RunID: r.ID, Seq: r.EndSeq})
+	}
+	return at
+}
+
+// withEvents makes the wire form of runs.
 func (s *Server) withEvents(ctx context.Context, runs []entities.Run, with eventlog.Payloads) ([]run, error) {
 	at := make([]eventlog.Position, 0, 2*len(runs))
 	for _, r := range runs {
-		at = append(at, eventlog.Position{RunID: r.ID, Seq: 1})
-		if with == eventlog.WithPayloads && r.EndSeq > 0 {
-			at = append(at, eventlog.Position{RunID: r.ID, Seq: r.EndSeq})
-		}
+		at = append(at, runEvents(r, with)...)
 	}
 	events, err := s.Log.EventsAt(ctx, at, with)
 	if err != nil {
@@ -184,6 +211,10 @@ func (s *Server) listSteps(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	steps, next, err = cut(ctx, s, steps, next, with, stepEvents, entities.StepCursor)
+	if err != nil {
+		return err
+	}
 	list, err := s.withResults(ctx, steps, with)
 	if err != nil {
 		return err
@@ -217,17 +248,23 @@ func (s *Server) getStep(c echo.Context) error {
 	return answer(c, list[0])
 }
 
-// withResults makes the wire form of steps. Their payloads are in the events that created them and that
-// brought their results.
+// stepEvents is where the payloads of a step are: in the events that created it and that brought its result.
+func stepEvents(st entities.Step, with eventlog.Payloads) []eventlog.Position {
+	if with == eventlog.WithoutPayloads {
+		return nil
+	}
+	at := []eventlog.Position{{RunID: st.RunID, Seq: st.CreatedSeq}}
+	if st.ResultSeq > 0 {
+		at = append(at, eventlog.Position{RunID: st.RunID, Seq: st.ResultSeq})
+	}
+	return at
+}
+
+// withResults makes the wire form of steps.
 func (s *Server) withResults(ctx context.Context, steps []entities.Step, with eventlog.Payloads) ([]step, error) {
 	var at []eventlog.Position
-	if with == eventlog.WithPayloads {
-		for _, st := range steps {
-			at = append(at, eventlog.Position{RunID: st.RunID, Seq: st.CreatedSeq})
-			if st.ResultSeq > 0 {
-				at = append(at, eventlog.Position{RunID: st.RunID, Seq: st.ResultSeq})
-			}
-		}
+	for _, st := range steps {
+		at = append(at, stepEvents(st, with)...)
 	}
 	events, err := s.Log.EventsAt(ctx, at, with)
 	if err != nil {
