@@ -75,8 +75,24 @@ type HookHistory struct {
 	Data entities.EventData
 	// ReceivedAt is when it last received something.
 	ReceivedAt *time.Time
-	// DisposedAt is when it was disposed of, by itself or by the end of its run.
+	// DisposedAt is when it was disposed of, by itself or by the end of its run and of its retention.
 	DisposedAt *time.Time
+	// RunEndedAt is when its run ended.
+	RunEndedAt *time.Time
+}
+
+// settle works out the end of a hook that nobody disposed of.
+func (h *HookHistory) settle(now time.Time) {
+	if h.Type != entities.EventHookCreated || h.DisposedAt != nil || h.RunEndedAt == nil {
+		return
+	}
+	end := h.RunEndedAt
+	if until := h.Data.TokenRetentionUntil; until != nil && until.After(*end) {
+		end = until
+	}
+	if !end.After(now) {
+		h.DisposedAt = end
+	}
 }
 
 // WaitHistory is what the log has of a wait, which outlives its row.
@@ -113,7 +129,7 @@ var (
 	hookHistory = `
 		SELECT made.run_id, made.correlation_id AS id, made.seq, made.created_at, made.type, made.data,
 			received.at AS received_at,
-			CASE WHEN made.type = 'hook_created' THEN coalesce(disposed.at, r.completed_at) END AS disposed_at
+			disposed.at AS disposed_at, r.completed_at AS run_ended_at
 		FROM events made JOIN runs r ON r.id = made.run_id` +
 		latest("received", entities.EventHookReceived) + latest("disposed", entities.EventHookDisposed) + `
 		WHERE made.type IN ('hook_created', 'hook_conflict')`
@@ -132,8 +148,12 @@ var (
 func (l *Log) HookHistories(
 	ctx context.Context, project entities.Project, runID entities.RunID, p entities.Page,
 ) ([]HookHistory, string, error) {
-	return histories(ctx, l, hookHistory, project, runID, p,
+	hooks, next, err := histories(ctx, l, hookHistory, project, runID, p,
 		func(h HookHistory) int64 { return h.Seq })
+	for i := range hooks {
+		hooks[i].settle(l.Now())
+	}
+	return hooks, next, err
 }
 
 // WaitHistories reads a page of all the waits that a run ever had, those of a status when it is not empty.
@@ -194,8 +214,9 @@ func histories[T any](
 func (l *Log) HookHistory(
 	ctx context.Context, project entities.Project, runID entities.RunID, id entities.HookID,
 ) (HookHistory, error) {
-	return history[HookHistory](ctx, l, hookHistory, project, runID, string(id),
-		entities.ErrHookNotFound)
+	hook, err := history[HookHistory](ctx, l, hookHistory, project, runID, string(id), entities.ErrHookNotFound)
+	hook.settle(l.Now())
+	return hook, err
 }
 
 // WaitHistory reads what the log has of a wait. It fails with [entities.ErrWaitNotFound].

@@ -38,16 +38,18 @@ func TestHookHistories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := past(t, f)
+	var end *time.Time
 	made := func(hook entities.HookID, seq int64, event entities.EventType, received, disposed *time.Time) HookHistory {
 		return HookHistory{
 			RunID: id, ID: hook, Seq: seq, CreatedAt: *after(int(seq - 1)), Type: event, ReceivedAt: received, DisposedAt: disposed,
+			RunEndedAt: end,
 		}
 	}
-	want := func(end *time.Time) []HookHistory {
+	want := func() []HookHistory {
 		return []HookHistory{
 			made("hook_quiet", 2, "hook_created", nil, end), made("hook_used", 3, "hook_created", after(9), end),
 			made("hook_lost", 4, "hook_conflict", nil, nil), made("hook_gone", 5, "hook_created", after(7), after(8)),
-			made("hook_kept", 6, "hook_created", nil, end),
+			made("hook_kept", 6, "hook_created", nil, nil), // which is retained
 		}
 	}
 	check := func(want []HookHistory) {
@@ -69,9 +71,34 @@ func TestHookHistories(t *testing.T) {
 			t.Errorf("histories (-want +got):\n%s", diff)
 		}
 	}
-	check(want(nil))
+	check(want())
 	f.must(t, onRun(id, "run_completed"))
-	check(want(after(13)))
+	end = after(13)
+	check(want())
+}
+
+// TestHistoryOfARetainedHook: it is there until its time is over.
+func TestHistoryOfARetainedHook(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := hookCreated(theRun, "hook_1", "T")
+	r.Data.TokenRetentionUntil = ptr(day.Add(time.Hour))
+	id := f.run(t, started, r, completed)
+	disposed := func() *time.Time {
+		t.Helper()
+		h, err := f.HookHistory(t.Context(), home, id, "hook_1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.DisposedAt
+	}
+	if at := disposed(); at != nil {
+		t.Errorf("it was disposed of at %s, before its time is over", at)
+	}
+	f.clock.move(time.Hour)
+	if at := disposed(); at == nil || !at.Equal(day.Add(time.Hour)) {
+		t.Errorf("it was disposed of at %v, want when its time was over", at)
+	}
 }
 
 func TestWaitHistories(t *testing.T) {

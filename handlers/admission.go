@@ -20,8 +20,12 @@ const (
 
 	// smallRequest is a body that is not accounted for.
 	smallRequest = 64 << 10
-	// meteredChunk is how much memory a body of unknown length is given at a time.
+	// unknownShare is how much memory a body of unknown length is given first, and meteredChunk how much at a
+	// time from there on.
+	unknownShare = 16 << 20
 	meteredChunk = 1 << 20
+	// bodyStall is how long a sender may keep silent in the middle of a body.
+	bodyStall = 30 * time.Second
 )
 
 // errOverloaded: there is no room for the request now. The sender is told to come back.
@@ -82,6 +86,9 @@ type admission struct {
 	slots  *semaphore.Weighted
 	memory *semaphore.Weighted
 	limit  int64 // of memory
+	// growing is held by the one body that may take more memory while it has some: two would wait for each other.
+	growing *semaphore.Weighted
+	stall   time.Duration
 }
 
 func newAdmission(requests, memory int64) *admission {
@@ -91,7 +98,10 @@ func newAdmission(requests, memory int64) *admission {
 	if memory == 0 {
 		memory = defaultRequestMemory
 	}
-	return &admission{semaphore.NewWeighted(requests), semaphore.NewWeighted(memory), memory}
+	return &admission{
+		slots: semaphore.NewWeighted(requests), memory: semaphore.NewWeighted(memory), limit: memory,
+		growing: semaphore.NewWeighted(1), stall: bodyStall,
+	}
 }
 
 // middleware lets requests in.
@@ -107,7 +117,11 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		defer a.slots.Release(1)
 		b := &metered{ReadCloser: r.Body, ctx: r.Context(), admission: a, manners: m}
-		defer func() { a.memory.Release(b.granted) }()
+		defer b.release()
+		conn := http.NewResponseController(c.Response().Writer)
+		// A deadline long past breaks off the read under way.
+		b.stalled = time.AfterFunc(a.stall, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+		b.stalled.Stop()
 		if r.ContentLength > smallRequest {
 			if err := b.grant(r.ContentLength); err != nil {
 				return err
@@ -140,8 +154,19 @@ type metered struct {
 	ctx       context.Context // of the request
 	admission *admission
 	manners   manners
+	stalled   *time.Timer
 	read      int64
 	granted   int64
+	grows     bool // that it holds growing
+}
+
+// release gives back what the body took.
+func (b *metered) release() {
+	b.stalled.Stop()
+	b.admission.memory.Release(b.granted)
+	if b.grows {
+		b.admission.growing.Release(1)
+	}
 }
 
 // grant asks for memory for n more bytes. What there is in all is enough for any one body.
@@ -154,12 +179,28 @@ func (b *metered) grant(n int64) error {
 	return nil
 }
 
+// grow asks for more memory than was granted.
+func (b *metered) grow() error {
+	if b.granted == 0 {
+		return b.grant(unknownShare)
+	}
+	if !b.grows {
+		if err := b.manners.acquire(b.ctx, b.admission.growing, 1); err != nil {
+			return err
+		}
+		b.grows = true
+	}
+	return b.grant(meteredChunk)
+}
+
 // Read implements [io.Reader].
 func (b *metered) Read(p []byte) (int, error) {
+	b.stalled.Reset(b.admission.stall)
 	n, err := b.ReadCloser.Read(p)
+	b.stalled.Stop()
 	b.read += int64(n)
 	if err == nil && b.read > smallRequest && b.read > b.granted && b.granted < b.admission.limit {
-		err = b.grant(meteredChunk)
+		err = b.grow()
 	}
 	return n, err
 }

@@ -182,6 +182,44 @@ func TestBodiesBeyondTheMemory(t *testing.T) {
 	s.wantAllFree(t, 10, memory)
 }
 
+// TestBodiesThatStall lose their place.
+func TestBodiesThatStall(t *testing.T) {
+	t.Parallel()
+	s := newCrowded(t, 1, 1<<20)
+	s.admission.stall = 50 * time.Millisecond
+	body, answer := s.begin(t, http.MethodPut, chunk, 10)
+	<-s.reading
+	if _, err := io.WriteString(body, "half"); err != nil {
+		t.Fatal(err)
+	}
+	if resp := <-answer; resp == nil || resp.StatusCode == http.StatusOK {
+		t.Errorf("got %v, want it broken off", resp)
+	}
+	s.admission.stall = time.Hour
+	wantCount(t, s.do(t, http.MethodPut, chunk, 3), 3)
+	s.wantAllFree(t, 1, 1<<20)
+}
+
+// TestGrowingBodiesDoNotWaitForEachOther: half of them fit, and those are let in.
+func TestGrowingBodiesDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	const memory = 40 << 20
+	s := newCrowded(t, 10, memory)
+	answers := make(chan *http.Response, 2)
+	for range 2 {
+		body, answer := s.begin(t, http.MethodPut, chunk, -1)
+		go func() {
+			_, _ = body.Write(make([]byte, 24<<20))
+			_ = body.Close()
+			answers <- <-answer
+		}()
+	}
+	for range 2 {
+		wantCount(t, <-answers, 24<<20)
+	}
+	s.wantAllFree(t, 10, memory)
+}
+
 // TestMannersOfEveryRoute: what clients of protocol §1.5 and §1.6 can stand.
 func TestMannersOfEveryRoute(t *testing.T) {
 	t.Parallel()

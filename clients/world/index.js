@@ -1,5 +1,5 @@
 import { createRequire } from 'node:module';
-import { join } from 'node:path';
+import { isAbsolute, join } from 'node:path';
 
 // The spec versions of the SDK (what a run is written in) that this package was tried with: 3 is the 4.x
 // line, 5 is 5.0.0-beta.35, 7 is 5.0.0-beta.55 (6 with WORKFLOW_SEALED_LOG=0). One it does not know may
@@ -91,7 +91,9 @@ function refuseDevelopmentMode(specVersion) {
 }
 
 function requireClient() {
-  const roots = [join(process.cwd(), 'index.js'), process.argv[1], import.meta.url].filter(Boolean);
+  const roots = [join(process.cwd(), 'index.js'), process.argv[1], import.meta.url].filter(
+    (root) => root && (isAbsolute(root) || root.startsWith('file:')), // node -e leaves any word there
+  );
   for (const root of roots) {
     for (const route of ROUTES) {
       const client = resolve(root, [...route, CLIENT]);

@@ -32,6 +32,7 @@ const (
 const (
 	readHeaderTimeout = 10 * time.Second
 	drainTimeout      = 3 * time.Second
+	idleTimeout       = 2 * time.Minute // of connections between requests
 )
 
 // timeouts bound what a request may wait for the database, and how long others may wait for a transaction
@@ -171,6 +172,7 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 	s.http = &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 	s.httpDone = make(chan error, 1)

@@ -4,6 +4,9 @@
 package rest
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -80,8 +83,12 @@ func (s *Server) putDeployment(c echo.Context) error {
 	var body struct {
 		URL string `json:"url"`
 	}
-	if err := c.Bind(&body); err != nil {
-		return entities.Invalid(`the body is not {"url": "http://host:port"} with Content-Type: application/json`)
+	data, err := io.ReadAll(c.Request().Body)
+	if err != nil {
+		return fmt.Errorf("read body: %w", err)
+	}
+	if err := json.Unmarshal(data, &body); err != nil {
+		return entities.Invalid(`the body is not {"url": "http://host:port"}`)
 	}
 	d, err := s.Queue.PutDeployment(c.Request().Context(), auth.Project(c), id, body.URL)
 	if err != nil {

@@ -1,11 +1,15 @@
 package wire_test
 
 import (
+	"bytes"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // listed reads all pages of a list, checks the form of each, and returns the values of one key.
@@ -166,4 +170,40 @@ func TestListsOfWholeEntities(t *testing.T) {
 	wantProblem(t, c.get(t, "/v2/hooks/hook_x"), http.StatusNotFound, "hook_not_found")
 	wantProblem(t, c.get(t, "/v2/hooks/by-token?token=x"), http.StatusNotFound, "hook_not_found")
 	wantProblem(t, c.get(t, "/v2/hooks/by-token"), http.StatusNotFound, "hook_not_found")
+}
+
+// TestListsOfLargePayloads: what the rows of a page bring along is bounded, whatever their number (§2.4).
+func TestListsOfLargePayloads(t *testing.T) {
+	t.Parallel()
+	c := client{newServer(t), stable}
+	large := bytes.Repeat([]byte("x"), 5<<20)
+	id := c.startedRun(t)
+	for i := range 5 {
+		c.must(t, newID("wrun_"), "run_created", large, creation("w")...)
+		c.must(t, id, "step_created", large, stepMeta(fmt.Sprintf("step_%d", i))...)
+		c.must(t, id, "hook_created", large, field{"correlationId", fmt.Sprintf("hook_%d", i)},
+			field{"hookToken", fmt.Sprint(i)})
+	}
+	for list, want := range map[string]int{
+		"/v2/runs?workflowName=w": 5, "/v2/runs/" + id + "/steps?": 5, "/v2/hooks?": 5,
+	} {
+		lazy := c.get(t, list+"&remoteRefBehavior=lazy").cbor(t)["data"].([]any)
+		if len(lazy) != want {
+			t.Errorf("%s: got %d rows without payloads, want %d", list, len(lazy), want)
+		}
+		var sizes []int
+		cursor, rows := "", 0
+		for {
+			page := c.get(t, list+"&limit=100&remoteRefBehavior=resolve"+cursor).cbor(t)
+			sizes = append(sizes, len(page["data"].([]any)))
+			rows += sizes[len(sizes)-1]
+			if page["hasMore"] == false {
+				break
+			}
+			cursor = "&cursor=" + url.QueryEscape(page["cursor"].(string))
+		}
+		if diff := cmp.Diff([]int{3, 2}, sizes); diff != "" || rows != want { // 15 MiB is a page, 20 MiB are not
+			t.Errorf("%s: pages (-want +got):\n%s", list, diff)
+		}
+	}
 }
