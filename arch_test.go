@@ -21,24 +21,25 @@ const module = "github.com/stepwell-dev/stepwell"
 // mayImport is the table of design.md, "Packages": what each package may import of ours. Tests may also
 // import what testsMayImport says.
 var mayImport = map[string][]string{
-	"clients":                {},
-	"cmd/stepwell":           {"clients", "entities", "eventlog", "eventlog/archive", "handlers", "migrations", "migrations/localpg", "queue"},
-	"e2e":                    {},
-	"e2e/record":             {},
-	"e2e/tools":              {},
-	"entities":               {},
-	"eventlog":               {"entities"},
-	"eventlog/archive":       {"entities", "eventlog"},
-	"handlers":               {"clients", "entities", "eventlog", "queue", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec"},
-	"handlers/auth":          {"entities"},
-	"handlers/rest":          {"entities", "eventlog", "queue", "handlers/auth"},
-	"handlers/wire":          {"entities", "eventlog", "queue", "handlers/auth", "handlers/wire/codec"},
-	"handlers/wire/codec":    {},
-	"migrations":             {},
-	"migrations/localpg":     {},
-	"migrations/testdb":      {"migrations", "migrations/localpg"},
-	"migrations/testdb/gate": {"migrations"},
-	"queue":                  {"entities", "eventlog"},
+	"clients":                 {},
+	"cmd/stepwell":            {"clients", "entities", "eventlog", "eventlog/archive", "handlers", "migrations", "migrations/localpg", "queue"},
+	"e2e":                     {},
+	"e2e/record":              {},
+	"e2e/tools":               {},
+	"entities":                {},
+	"eventlog":                {"entities"},
+	"eventlog/archive":        {"entities", "eventlog"},
+	"eventlog/archive/s3test": {},
+	"handlers":                {"clients", "entities", "eventlog", "queue", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec"},
+	"handlers/auth":           {"entities"},
+	"handlers/rest":           {"entities", "eventlog", "queue", "handlers/auth"},
+	"handlers/wire":           {"entities", "eventlog", "queue", "handlers/auth", "handlers/wire/codec"},
+	"handlers/wire/codec":     {},
+	"migrations":              {},
+	"migrations/localpg":      {},
+	"migrations/testdb":       {"migrations", "migrations/localpg"},
+	"migrations/testdb/gate":  {"migrations"},
+	"queue":                   {"entities", "eventlog"},
 }
 
 // testsMayImport is what tests of any package may import besides: a database, and the layers below the one
@@ -47,20 +48,22 @@ var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/tes
 
 // testsOf has tests that need more: those of a surface assemble the whole server around it.
 var testsOf = map[string][]string{
-	"cmd/stepwell":  {"migrations/localpg"},
-	"e2e":           {"e2e/record"},
-	"entities":      {"eventlog"},
-	"eventlog":      {"queue"},
-	"handlers/rest": {"handlers"},
-	"handlers/wire": {"e2e/record", "handlers"},
+	"cmd/stepwell":     {"migrations/localpg", "eventlog/archive/s3test"},
+	"e2e":              {"e2e/record"},
+	"entities":         {"eventlog"},
+	"eventlog":         {"queue"},
+	"eventlog/archive": {"eventlog/archive/s3test"},
+	"handlers/rest":    {"handlers"},
+	"handlers/wire":    {"e2e/record", "handlers"},
 }
 
 // onlyFor are packages, each with those below it, and the few places that may import them. A place is a
 // folder, a file, or all tests.
 var onlyFor = map[string][]string{
-	module + "/e2e/record":         {"_test.go"},
-	module + "/migrations/testdb":  {"_test.go"},
-	module + "/migrations/localpg": {"cmd/stepwell", "migrations/testdb", "_test.go"},
+	module + "/e2e/record":              {"_test.go"},
+	module + "/migrations/testdb":       {"_test.go"},
+	module + "/eventlog/archive/s3test": {"_test.go"},
+	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// In handlers only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
 		"entities", "eventlog", "queue", "migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
@@ -72,7 +75,8 @@ var onlyFor = map[string][]string{
 	"github.com/alecthomas/kong":    {"cmd/stepwell"},
 	"github.com/caarlos0/env":       {"cmd/stepwell"},
 	"github.com/klauspost/compress": {"eventlog/archive"},
-	"testing":                       {"migrations/testdb", "migrations/testdb/gate", "_test.go"},
+	"github.com/minio/minio-go":     {"eventlog/archive"},
+	"testing":                       {"migrations/testdb", "eventlog/archive/s3test", "migrations/testdb/gate", "_test.go"},
 	"net/http/httptest":             {"_test.go"},
 	"github.com/google/go-cmp":      {"_test.go"},
 	"pgregory.net/rapid":            {"_test.go"},

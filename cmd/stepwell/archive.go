@@ -29,11 +29,9 @@ func (c exportCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 	}
 	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
 		var extent eventlog.Extent
-		err := archive.WriteFile(c.File, func(w io.Writer) error {
-			return archive.Write(w, func(emit func(eventlog.Record) error) (err error) {
-				extent, err = audit.Export(ctx, c.ID, emit)
-				return err
-			})
+		err := archive.WriteFile(c.File, func(w io.Writer) (err error) {
+			extent, err = archive.Export(ctx, audit, c.ID, w)
+			return err
 		})
 		if err != nil {
 			return err
@@ -44,13 +42,13 @@ func (c exportCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 }
 
 type importCmd struct {
-	File string `arg:"" help:"A file that export or an archive wrote."`
+	File string `arg:"" help:"A file that export or an archive wrote; one in a bucket is s3://BUCKET/KEY."`
 }
 
 // Run restores the run of a file.
 func (c importCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
 	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
-		return withArchived(c.File, func(r *archive.Reader) error {
+		return withArchived(ctx, config, c.File, func(r *archive.Reader) error {
 			id, err := audit.Import(ctx, r.Next)
 			if err != nil {
 				return err
@@ -62,12 +60,12 @@ func (c importCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 }
 
 type showCmd struct {
-	File string `arg:"" help:"A file that export or an archive wrote."`
+	File string `arg:"" help:"A file that export or an archive wrote; one in a bucket is s3://BUCKET/KEY."`
 }
 
 // Run prints the log and the streams of a file, without payloads.
-func (c showCmd) Run(stdout io.Writer) error {
-	return withArchived(c.File, func(r *archive.Reader) error {
+func (c showCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
+	return withArchived(ctx, config, c.File, func(r *archive.Reader) error {
 		w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 		whole := false
 		for {
@@ -100,8 +98,8 @@ func showRecord(w io.Writer, r eventlog.Record) {
 	}
 }
 
-func withArchived(path string, do func(*archive.Reader) error) error {
-	file, err := os.Open(path) //nolint:gosec // the operator names it
+func withArchived(ctx context.Context, config config, location string, do func(*archive.Reader) error) error {
+	file, err := openArchived(ctx, config, location)
 	if err != nil {
 		return err
 	}
@@ -112,4 +110,11 @@ func withArchived(path string, do func(*archive.Reader) error) error {
 	}
 	defer r.Close()
 	return do(r)
+}
+
+func openArchived(ctx context.Context, config config, location string) (io.ReadCloser, error) {
+	if archive.IsBucket(location) {
+		return config.AWS.s3().Open(ctx, location)
+	}
+	return os.Open(location) //nolint:gosec // the operator names it
 }

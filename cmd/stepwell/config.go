@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/caarlos0/env/v11"
+
+	"github.com/stepwell-dev/stepwell/eventlog/archive"
 )
 
 // config is what the environment says. docs/configuration.md lists it for users.
@@ -33,10 +36,29 @@ type config struct {
 	DataDir       string        `env:"STEPWELL_DATA_DIR"`
 	// Retention is how long runs are kept after their end; 0 is for ever.
 	Retention time.Duration `env:"STEPWELL_RETENTION"`
-	// Archive is the folder that runs are exported to before they leave; empty for nowhere.
-	Archive   string     `env:"STEPWELL_ARCHIVE"`
+	// Archive is the folder or bucket that runs are exported to before they leave; empty for nowhere.
+	Archive   string `env:"STEPWELL_ARCHIVE"`
+	AWS       aws
 	LogFormat string     `env:"STEPWELL_LOG" envDefault:"text"`
 	LogLevel  slog.Level `env:"STEPWELL_LOG_LEVEL" envDefault:"info"`
+}
+
+// aws has the names that Amazon's own clients read.
+type aws struct {
+	EndpointS3      string `env:"AWS_ENDPOINT_URL_S3"`
+	Endpoint        string `env:"AWS_ENDPOINT_URL"`
+	Region          string `env:"AWS_REGION"`
+	DefaultRegion   string `env:"AWS_DEFAULT_REGION"`
+	AccessKeyID     string `env:"AWS_ACCESS_KEY_ID"`
+	SecretAccessKey string `env:"AWS_SECRET_ACCESS_KEY"`
+	SessionToken    string `env:"AWS_SESSION_TOKEN"`
+}
+
+func (a aws) s3() archive.S3 {
+	return archive.S3{
+		Endpoint: cmp.Or(a.EndpointS3, a.Endpoint), Region: cmp.Or(a.Region, a.DefaultRegion),
+		AccessKeyID: a.AccessKeyID, SecretAccessKey: a.SecretAccessKey, SessionToken: a.SessionToken,
+	}
 }
 
 func readConfig(environ []string) (config, error) {

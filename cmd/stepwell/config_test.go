@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/eventlog/archive"
 )
 
 // defaults is what an empty environment means.
@@ -29,6 +31,8 @@ func TestReadConfig(t *testing.T) {
 		"STEPWELL_API_KEY=a=b", "STEPWELL_DEPLOYMENTS=shop=http://127.0.0.1:3000,blog=https://blog.test/app",
 		"STEPWELL_DELIVERIES=1", "STEPWELL_MAX_DELIVERIES=2", "STEPWELL_SHUTDOWN_GRACE=1m30s",
 		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_REQUESTS=3", "STEPWELL_REQUEST_MEMORY=4", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive",
+		"AWS_ENDPOINT_URL=http://all.test", "AWS_ENDPOINT_URL_S3=http://s3.test", "AWS_REGION=eu-1", "AWS_DEFAULT_REGION=eu-2",
+		"AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=se=cret", "AWS_SESSION_TOKEN=token",
 		"STEPWELL_DATA_DIR=/data", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
 	})
 	want := config{
@@ -36,10 +40,37 @@ func TestReadConfig(t *testing.T) {
 		Deployments: map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
 		Deliveries:  1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Grace: 90 * time.Second, DataDir: "/data",
 		Retention: 720 * time.Hour, Archive: "/archive", LogFormat: "JSON",
+		AWS: aws{
+			Endpoint: "http://all.test", EndpointS3: "http://s3.test", Region: "eu-1", DefaultRegion: "eu-2",
+			AccessKeyID: "id", SecretAccessKey: "se=cret", SessionToken: "token",
+		},
 		LogLevel: slog.LevelDebug,
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("everything set: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestBucketOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		environ []string
+		want    archive.S3
+	}{
+		{nil, archive.S3{}},
+		{[]string{"AWS_ENDPOINT_URL=a", "AWS_DEFAULT_REGION=r"}, archive.S3{Endpoint: "a", Region: "r"}},
+		{
+			[]string{
+				"AWS_ENDPOINT_URL=a", "AWS_ENDPOINT_URL_S3=b", "AWS_DEFAULT_REGION=r", "AWS_REGION=s",
+				"AWS_ACCESS_KEY_ID=i", "AWS_SECRET_ACCESS_KEY=k", "AWS_SESSION_TOKEN=t",
+			},
+			archive.S3{Endpoint: "b", Region: "s", AccessKeyID: "i", SecretAccessKey: "k", SessionToken: "t"},
+		},
+	} {
+		c, err := readConfig(tt.environ)
+		if diff := cmp.Diff(tt.want, c.AWS.s3()); err != nil || diff != "" {
+			t.Errorf("%v: %v (-want +got):\n%s", tt.environ, err, diff)
+		}
 	}
 }
 

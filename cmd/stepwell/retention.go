@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // retentionCmd writes to the database of DATABASE_URL.
@@ -19,6 +22,46 @@ type retentionCmd struct {
 	Set    setRetentionCmd    `cmd:"" help:"Say how long the runs of a project are kept after their end."`
 	List   listRetentionCmd   `cmd:"" help:"List what projects have of their own."`
 	Remove removeRetentionCmd `cmd:"" help:"Let STEPWELL_RETENTION hold for a project again."`
+}
+
+// retention is the server's. It fails when runs could never be archived, with what to do about that.
+func (s *server) retention(ctx context.Context) (*eventlog.Retention, error) {
+	store, err := s.archive(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("STEPWELL_ARCHIVE: %w", err)
+	}
+	return eventlog.NewRetention(s.pool, eventlog.RetentionOptions{
+		Keep: s.config.Retention, Drop: queue.DropRuns, Archive: store,
+	}), nil
+}
+
+type store = func(context.Context, entities.Project, entities.RunID) (eventlog.Extent, error)
+
+// archive is how runs are archived; nil for not at all.
+func (s *server) archive(ctx context.Context) (store, error) {
+	audit := eventlog.NewAudit(s.pool, time.Now)
+	switch location := s.config.Archive; {
+	case location == "":
+		return nil, nil
+	case !archive.IsBucket(location):
+		folder, err := archive.NewFolder(location, audit)
+		if err != nil {
+			return nil, err
+		}
+		return folder.Store, nil
+	default:
+		bucket, err := archive.NewBucket(location, s.config.AWS.s3(), audit)
+		if err != nil {
+			return nil, err
+		}
+		err = bucket.Check(ctx)
+		if errors.Is(err, archive.ErrUnreachable) {
+			// That must not keep deliveries from going on.
+			s.logger.WarnContext(ctx, "ended runs stay until the archive can be reached", "error", err)
+			err = nil
+		}
+		return bucket.Store, err
+	}
 }
 
 const forever = "forever"

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -103,7 +102,7 @@ func (s *server) start(ctx context.Context) (err error) {
 	if s.role == roleAPI {
 		return nil
 	}
-	retention, err := s.retention()
+	retention, err := s.retention(ctx)
 	if err != nil {
 		return err
 	}
@@ -121,18 +120,6 @@ func (s *server) start(ctx context.Context) (err error) {
 	}
 	s.worker = worker
 	return nil
-}
-
-func (s *server) retention() (*eventlog.Retention, error) {
-	o := eventlog.RetentionOptions{Keep: s.config.Retention, Drop: queue.DropRuns}
-	if s.config.Archive != "" {
-		folder, err := archive.NewFolder(s.config.Archive, eventlog.NewAudit(s.pool, time.Now))
-		if err != nil {
-			return nil, err
-		}
-		o.Archive = folder.Store
-	}
-	return eventlog.NewRetention(s.pool, o), nil
 }
 
 func (s *server) runHub(ctx context.Context) {

@@ -135,7 +135,7 @@ func (f *fixture) contents(t *testing.T) map[string]string {
 	for table, columns := range map[string]string{
 		"runs": "r::text", "events": "r::text", "steps": "r::text", "hooks": "r::text", "waits": "r::text",
 		"streams":       "(to_jsonb(r) - 'id')::text",
-		"stream_chunks": "(SELECT name FROM streams s WHERE s.id = stream_id) || idx || data::text",
+		"stream_chunks": "(SELECT name FROM streams s WHERE s.id = stream_id) || idx || md5(data)",
 	} {
 		var text string
 		err := f.pool.QueryRow(t.Context(), `

@@ -41,11 +41,7 @@ func (f *Folder) Path(project entities.Project, id entities.RunID) string {
 func (f *Folder) Store(
 	ctx context.Context, project entities.Project, id entities.RunID,
 ) (extent eventlog.Extent, err error) {
-	// They become names of files.
-	if err := entities.ValidateID("project", string(project)); err != nil {
-		return extent, err
-	}
-	if err := entities.ValidateID("run ID", string(id)); err != nil {
+	if err := validate(project, id); err != nil {
 		return extent, err
 	}
 	path := f.Path(project, id)
@@ -56,12 +52,18 @@ func (f *Folder) Store(
 		return extent, err
 	}
 	err = WriteFile(path, func(w io.Writer) error {
-		return Write(w, func(emit func(eventlog.Record) error) (err error) {
-			extent, err = f.audit.Export(ctx, id, emit)
-			return err
-		})
+		extent, err = Export(ctx, f.audit, id, w)
+		return err
 	})
 	return extent, err
+}
+
+// validate reports whether project and run can be names of files.
+func validate(project entities.Project, id entities.RunID) error {
+	if err := entities.ValidateID("project", string(project)); err != nil {
+		return err
+	}
+	return entities.ValidateID("run ID", string(id))
 }
 
 // WriteFile makes a file of what write writes, all of it or none: it is on disk, under its name, when there is

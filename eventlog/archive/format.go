@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ const Suffix = ".jsonl.zst"
 // Write writes the records that export emits as a file's content.
 func Write(w io.Writer, export func(emit func(eventlog.Record) error) error) error {
 	// One goroutine, so that equal records are equal bytes, and memory is bounded.
-	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return fmt.Errorf("compress: %w", err)
 	}
@@ -37,21 +38,47 @@ func Write(w io.Writer, export func(emit func(eventlog.Record) error) error) err
 	return err
 }
 
+// Export writes a run as a file's content, and says how much that was.
+func Export(ctx context.Context, audit *eventlog.Audit, id entities.RunID, w io.Writer) (eventlog.Extent, error) {
+	var extent eventlog.Extent
+	err := Write(w, func(emit func(eventlog.Record) error) (err error) {
+		extent, err = audit.Export(ctx, id, emit)
+		return err
+	})
+	return extent, err
+}
+
 // Reader reads a file's records.
 type Reader struct {
-	z     *zstd.Decoder
-	lines *json.Decoder
+	source *source
+	z      *zstd.Decoder
+	lines  *json.Decoder
+}
+
+// source remembers that the file could not be read, which is not to say that it is damaged.
+type source struct {
+	io.Reader
+	failure error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.failure = err
+	}
+	return n, err
 }
 
 // NewReader begins to read a file's content. Close the reader in the end; it leaves r open.
 func NewReader(r io.Reader) (*Reader, error) {
-	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
+	from := &source{Reader: r}
+	z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1))
 	if err != nil {
 		return nil, fmt.Errorf("decompress: %w", err)
 	}
 	lines := json.NewDecoder(bufio.NewReader(z))
 	lines.DisallowUnknownFields()
-	return &Reader{z: z, lines: lines}, nil
+	return &Reader{source: from, z: z, lines: lines}, nil
 }
 
 // Next returns the next record, and [io.EOF] after the last. It fails with [entities.ErrInvalid] on what
@@ -62,6 +89,8 @@ func (r *Reader) Next() (eventlog.Record, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		return record, io.EOF
+	case r.source.failure != nil:
+		return record, fmt.Errorf("read file: %w", r.source.failure)
 	case err != nil:
 		return record, entities.Invalid("the file is damaged, or not of an exported run: %v", err)
 	default:

@@ -1,0 +1,373 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/archive/s3test"
+)
+
+const location = "s3://" + s3test.Bucket + "/some/prefix"
+
+// access is how to reach the server.
+func access(s *s3test.Server) S3 {
+	return S3{Endpoint: s.Endpoint, AccessKeyID: s3test.AccessKeyID, SecretAccessKey: s3test.SecretAccessKey}
+}
+
+func (f *fixture) bucket(t *testing.T, s3 S3) *Bucket {
+	t.Helper()
+	b, err := NewBucket(location, s3, f.audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (f *fixture) key() string { return "some/prefix/home/" + string(f.run) + Suffix }
+
+// enlarge gives the run so many MiB more that no compression makes smaller.
+func (f *fixture) enlarge(t *testing.T, megabytes int) {
+	t.Helper()
+	for range megabytes {
+		chunk := make([]byte, 1<<20)
+		_, _ = rand.Read(chunk)
+		if err := f.streams().Write(t.Context(), project, f.run, "large", [][]byte{chunk}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// retention lets the run leave into the archive.
+func (f *fixture) retention(t *testing.T, b *Bucket, drop func(context.Context, pgx.Tx) error) *eventlog.Retention {
+	t.Helper()
+	return eventlog.NewRetention(f.pool, eventlog.RetentionOptions{
+		Keep: time.Nanosecond, Archive: b.Store,
+		Drop: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
+			return drop(ctx, tx)
+		},
+	})
+}
+
+func dropNothing(context.Context, pgx.Tx) error { return nil }
+
+// wantObjects fails the test unless the bucket has these objects and nothing else, not even unseen.
+func wantObjects(t *testing.T, s *s3test.Server, want map[string][]byte) {
+	t.Helper()
+	got := s.Objects(t)
+	if !maps.EqualFunc(got, want, bytes.Equal) {
+		t.Errorf("got objects %q, want %q, or their contents differ",
+			slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+	}
+	if n := s.Uploads(t); n != 0 {
+		t.Errorf("there are %d parts of uploads left", n)
+	}
+}
+
+// load imports the run from its place in a bucket.
+func (b *Bucket) load(ctx context.Context, s3 S3, f *fixture) error {
+	file, err := s3.Open(ctx, b.Path(project, f.run))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	r, err := NewReader(file)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = f.audit.Import(ctx, r.Next)
+	return err
+}
+
+// TestBucketThenCrashThenRepeat: the run was stored, and its deletion is lost. The next pass stores it once more, as
+// the same file, and deletes it; from the bucket it comes back as it was.
+func TestBucketThenCrashThenRepeat(t *testing.T) {
+	t.Parallel()
+	s := s3test.New(t)
+	for name, megabytes := range map[string]int{"in one request": 0, "in parts": 9} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.enlarge(t, megabytes)
+			b := f.bucket(t, access(s))
+			if err := b.Check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			before, want := f.contents(t), s.Objects(t)
+			want[f.key()] = f.file(t)
+			crash := func(ctx context.Context, tx pgx.Tx) error { return errors.Join(errBroken, tx.Conn().Close(ctx)) }
+			if _, err := f.retention(t, b, crash).Pass(t.Context()); !errors.Is(err, errBroken) {
+				t.Fatalf("got %v", err)
+			}
+			wantObjects(t, s, want)
+			f.wantContents(t, before)
+			done, err := f.retention(t, b, dropNothing).Pass(t.Context())
+			if err != nil || done.Runs != 1 {
+				t.Fatalf("got %+v, error %v", done, err)
+			}
+			wantObjects(t, s, want)
+			if left := f.contents(t); left["events"]+left["streams"] != "" {
+				t.Errorf("there is something left: %.500s", left)
+			}
+			if err := b.load(t.Context(), access(s), f); err != nil {
+				t.Fatal(err)
+			}
+			f.wantContents(t, before)
+		})
+	}
+}
+
+// TestUploadCutInTheMiddle leaves what was there before, or nothing; when the wire is mended, it goes on.
+func TestUploadCutInTheMiddle(t *testing.T) {
+	t.Parallel()
+	data := make([]byte, 2*partSize+partSize/2)
+	_, _ = rand.Read(data)
+	for name, tt := range map[string]struct {
+		size int
+		cut  int64
+	}{
+		"at once": {1, 1}, "in the only request": {partSize, partSize / 2}, "in the first part": {len(data), partSize / 2},
+		"in the second part": {len(data), 2*partSize - 1}, "in the last part": {len(data), int64(len(data)) - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, f := s3test.New(t), &fixture{}
+			b := f.bucket(t, access(s))
+			put := func(data []byte) error {
+				return b.write(t.Context(), object{s3test.Bucket, "file"}, func(w io.Writer) error {
+					_, err := w.Write(data)
+					return err
+				})
+			}
+			want := map[string][]byte{}
+			for round := range 2 {
+				s.Cut(tt.cut)
+				if err := put(data[:tt.size]); !errors.Is(err, ErrUnreachable) {
+					t.Errorf("got %v, want %v", err, ErrUnreachable)
+				}
+				s.Mend()
+				if got := s.Objects(t); !maps.EqualFunc(got, want, bytes.Equal) {
+					t.Errorf("round %d: after the cut there is %q", round, slices.Collect(maps.Keys(got)))
+				}
+				data := data[:tt.size-round]
+				if err := put(data); err != nil {
+					t.Error(err)
+				}
+				want["file"] = data
+				if got := s.Objects(t); !maps.EqualFunc(got, want, bytes.Equal) {
+					t.Errorf("round %d: after the repetition the file is not there, or another one", round)
+				}
+			}
+		})
+	}
+}
+
+// TestRunStaysWhenTheUploadIsCut.
+func TestRunStaysWhenTheUploadIsCut(t *testing.T) {
+	t.Parallel()
+	s, f := s3test.New(t), newFixture(t)
+	f.enlarge(t, 1)
+	before := f.contents(t)
+	s.Cut(1 << 19)
+	r := f.retention(t, f.bucket(t, access(s)), func(context.Context, pgx.Tx) error { return errBroken }) // if it came so far
+	if _, err := r.Pass(t.Context()); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("got %v, want %v", err, ErrUnreachable)
+	}
+	f.wantContents(t, before)
+	wantObjects(t, s, map[string][]byte{})
+}
+
+// TestUploadOfWhatCannotBeExported leaves nothing, not even unseen parts.
+func TestUploadOfWhatCannotBeExported(t *testing.T) {
+	t.Parallel()
+	s, f := s3test.New(t), newFixture(t)
+	f.enlarge(t, 10)
+	f.exec(t, `DELETE FROM stream_chunks WHERE idx = 9`)
+	if _, err := f.bucket(t, access(s)).Store(t.Context(), project, f.run); err == nil {
+		t.Error("it was stored")
+	}
+	wantObjects(t, s, map[string][]byte{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := f.bucket(t, access(s)).write(ctx, object{s3test.Bucket, "file"}, func(w io.Writer) error {
+		_, err := w.Write(make([]byte, partSize+1))
+		cancel(errBroken)
+		return err
+	})
+	if !errors.Is(err, errBroken) {
+		t.Errorf("a server that stops: got %v", err)
+	}
+	wantObjects(t, s, map[string][]byte{})
+}
+
+// TestUploadsOfAnySize arrive, also where a part is just full.
+func TestUploadsOfAnySize(t *testing.T) {
+	t.Parallel()
+	s, f := s3test.New(t), &fixture{}
+	b := f.bucket(t, access(s))
+	data := make([]byte, 2*partSize+1)
+	_, _ = rand.Read(data)
+	want := map[string][]byte{}
+	for _, size := range []int{0, 1, partSize - 1, partSize, partSize + 1, 2 * partSize, 2*partSize + 1} {
+		key := fmt.Sprint(size)
+		want[key] = data[:size]
+		err := b.write(t.Context(), object{s3test.Bucket, key}, func(w io.Writer) error {
+			for piece := range slices.Chunk(data[:size], 1_000_003) {
+				if n, err := w.Write(piece); n != len(piece) || err != nil {
+					return fmt.Errorf("wrote %d of %d: %w", n, len(piece), err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	wantObjects(t, s, want)
+}
+
+// TestLargeRunInBoundedMemory: its 50 MiB pass through a few.
+func TestLargeRunInBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of all
+	s, f := s3test.New(t), newFixture(t)
+	f.enlarge(t, 50)
+	b := f.bucket(t, access(s))
+	defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is in use, rather than what is still to be collected
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	base, peak := m.HeapAlloc, uint64(0)
+	ctx, done := context.WithCancel(t.Context())
+	sampled := make(chan struct{})
+	go func() {
+		defer close(sampled)
+		for ticker := time.NewTicker(2 * time.Millisecond); ctx.Err() == nil; <-ticker.C {
+			runtime.ReadMemStats(&m)
+			peak = max(peak, m.HeapAlloc)
+		}
+	}()
+	_, err := b.Store(t.Context(), project, f.run)
+	done()
+	<-sampled
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the heap went from %d to %d MiB", base>>20, peak>>20)
+	if peak > base+64<<20 {
+		t.Errorf("the heap grew by %d MiB", (peak-base)>>20)
+	}
+	if n := len(s.Objects(t)[f.key()]); n < 50<<20 {
+		t.Errorf("the file has %d bytes only", n)
+	}
+}
+
+// TestRunsWaitForTheBucket while its server is down.
+func TestRunsWaitForTheBucket(t *testing.T) {
+	t.Parallel()
+	s, f := s3test.New(t), newFixture(t)
+	b, before := f.bucket(t, access(s)), f.contents(t)
+	r := f.retention(t, b, dropNothing)
+	s.Stop()
+	if err := b.Check(t.Context()); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("check: got %v", err)
+	}
+	for range 2 {
+		if done, err := r.Pass(t.Context()); done.Runs != 0 || !errors.Is(err, ErrUnreachable) {
+			t.Errorf("got %+v, error %v", done, err)
+		}
+	}
+	f.wantContents(t, before)
+	s.Start(t)
+	if done, err := r.Pass(t.Context()); err != nil || done.Runs != 1 {
+		t.Errorf("got %+v, error %v", done, err)
+	}
+	if err := b.load(t.Context(), access(s), f); err != nil {
+		t.Error(err)
+	}
+	f.wantContents(t, before)
+}
+
+// tampering is a server before s whose requests and answers are changed on their way.
+func tampering(t *testing.T, s *s3test.Server, request func(*http.Request), answer func(*http.Response) error) S3 {
+	t.Helper()
+	target, err := url.Parse(s.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Host = r.In.Host // which is signed
+			if request != nil {
+				request(r.Out)
+			}
+		},
+		ModifyResponse: answer,
+	})
+	t.Cleanup(web.Close)
+	s3 := access(s)
+	s3.Endpoint = web.URL
+	return s3
+}
+
+// TestRunStaysUnlessTheBucketHasIt as it was sent.
+func TestRunStaysUnlessTheBucketHasIt(t *testing.T) {
+	t.Parallel()
+	s, f := s3test.New(t), newFixture(t)
+	before := f.contents(t)
+	head := func(header, value string) func(*http.Response) error {
+		return func(r *http.Response) error {
+			if r.Request.Method == http.MethodHead {
+				r.Header.Set(header, value)
+			}
+			return nil
+		}
+	}
+	for name, tt := range map[string]struct {
+		request func(*http.Request)
+		answer  func(*http.Response) error
+		want    string
+	}{
+		"rotten": {func(r *http.Request) {
+			if r.Method == http.MethodPut {
+				data, err := io.ReadAll(r.Body)
+				if err != nil {
+					t.Error(err)
+				}
+				data[len(data)/2] ^= 1
+				r.Body = io.NopCloser(bytes.NewReader(data))
+			}
+		}, nil, "write " + location + "/home/" + string(f.run) + Suffix + ": 400 "},
+		"another size": {nil, head("Content-Length", "7"), "but there are 7 as"},
+		"another file": {nil, head("ETag", `"7"`), `as "7"`},
+		"lost": {nil, func(r *http.Response) error {
+			if r.Request.Method == http.MethodHead {
+				r.StatusCode = http.StatusNotFound
+			}
+			return nil
+		}, "there is no such file in the bucket"},
+	} {
+		b := f.bucket(t, tampering(t, s, tt.request, tt.answer))
+		r := f.retention(t, b, func(context.Context, pgx.Tx) error { return errBroken })
+		if _, err := r.Pass(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want an error that says %s", name, err, tt.want)
+		}
+	}
+	f.wantContents(t, before)
+}

@@ -1,0 +1,84 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/minio/minio-go/v7"
+)
+
+// refusal translates an error of the client's: into what to do about it, or into [ErrUnreachable].
+func refusal(ctx context.Context, client *minio.Core, what string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	}
+	value, roleErr := client.GetCreds()
+	if roleErr != nil {
+		return fmt.Errorf("%s: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
+			"or give the machine a role (%w)", what, roleErr)
+	}
+	var answer minio.ErrorResponse
+	if !errors.As(err, &answer) {
+		return fmt.Errorf("%s: %w: %w", what, ErrUnreachable, err)
+	}
+	said := fmt.Sprintf("%d %s", answer.StatusCode, answer.Code)
+	message := strings.Join(strings.Fields(answer.Message), " ")
+	secrets := []string{value.AccessKeyID, value.SecretAccessKey, value.SessionToken}
+	if len(message) <= messageLength && !containsAny(message, secrets) {
+		said += ": " + message
+	}
+	if s := answer.StatusCode; s >= http.StatusInternalServerError || s == http.StatusTooManyRequests ||
+		s == http.StatusRequestTimeout {
+		return fmt.Errorf("%s: %w: it says %s", what, ErrUnreachable, said)
+	}
+	if advice := adviceOn(answer); advice != "" {
+		said = advice + " (" + said + ")"
+	}
+	return fmt.Errorf("%s: %s", what, said)
+}
+
+// containsAny reports whether a server repeats in the text what it was sent.
+func containsAny(text string, secrets []string) bool {
+	for _, s := range secrets {
+		if s != "" && strings.Contains(text, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// adviceOn is what to do about an answer; empty when there is none.
+func adviceOn(answer minio.ErrorResponse) string {
+	switch answer.Code {
+	case minio.NoSuchBucket:
+		return "there is no such bucket: make it, or correct its name or AWS_ENDPOINT_URL"
+	case minio.NoSuchKey:
+		return "there is no such file in the bucket"
+	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidClientTokenId", "InvalidToken", "ExpiredToken",
+		"ExpiredTokenException", "InvalidSecurity", "XAdminUserNotFound": // the last is Versity's
+		return "the credentials are wrong or expired: correct AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY " +
+			"and AWS_SESSION_TOKEN"
+	case minio.AccessDenied, "AllAccessDisabled", "AccountProblem":
+		return "the credentials do not allow it: grant s3:PutObject, s3:GetObject and s3:AbortMultipartUpload " +
+			"below the prefix, or correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+	case minio.InvalidRegion, "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect",
+		"IllegalLocationConstraintException":
+		return regionAdvice(answer.Region)
+	case "RequestTimeTooSkewed":
+		return "set the clock of this machine"
+	}
+	if answer.StatusCode/100 == 3 { // what redirects without a body
+		return regionAdvice(answer.Region)
+	}
+	return ""
+}
+
+func regionAdvice(region string) string {
+	if region == "" {
+		return "the bucket is in another region: set AWS_REGION to it"
+	}
+	return fmt.Sprintf("the bucket is in another region: set AWS_REGION to %q", region)
+}

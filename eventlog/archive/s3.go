@@ -1,0 +1,150 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+const (
+	scheme        = "s3://"
+	defaultRegion = "us-east-1"
+	awsEndpoint   = "https://s3.amazonaws.com" // the client knows that of each region
+)
+
+const (
+	dialLimit     = 10 * time.Second
+	roleLimit     = 10 * time.Second // to be given credentials by the machine
+	requestLimit  = 5 * time.Minute  // of one request with its attempts
+	abortLimit    = 10 * time.Second
+	checkLimit    = 30 * time.Second // a server that starts waits no longer to know
+	attempts      = 3
+	messageLength = 300
+)
+
+// S3 says where buckets are, and who asks for them. The zero value is Amazon's in us-east-1, with the role of
+// the machine.
+type S3 struct {
+	// Endpoint is the URL of an S3-compatible server, such as https://s3.example.com; empty for Amazon's.
+	Endpoint string
+	// Region is empty for us-east-1, which servers without regions take too.
+	Region string
+	// AccessKeyID and SecretAccessKey, with SessionToken if they are temporary. Without them the machine is asked
+	// for its role: that of a pod, a container or an instance, as Amazon's own clients do.
+	AccessKeyID, SecretAccessKey, SessionToken string
+}
+
+// IsBucket reports whether a location is meant to be in a bucket: s3://BUCKET/KEY.
+func IsBucket(location string) bool { return strings.HasPrefix(location, scheme) }
+
+// object is a place in a bucket.
+type object struct{ bucket, key string }
+
+func (o object) String() string { return scheme + o.bucket + "/" + o.key }
+
+// parseLocation takes s3://BUCKET/KEY apart. Nothing in it is escaped.
+func parseLocation(location string) (object, error) {
+	rest, ok := strings.CutPrefix(location, scheme)
+	bucket, key, _ := strings.Cut(rest, "/")
+	if !ok || bucket == "" {
+		return object{}, entities.Invalid("%q is no location in a bucket; want s3://BUCKET/PREFIX", location)
+	}
+	if err := s3utils.CheckValidBucketNameStrict(bucket); err != nil {
+		return object{}, entities.Invalid("%q: %v", location, err)
+	}
+	return object{bucket, key}, nil
+}
+
+// client connects nowhere yet.
+func (s S3) client() (*minio.Core, error) {
+	endpoint, err := s.endpoint()
+	if err != nil {
+		return nil, err
+	}
+	provider, err := s.credentials()
+	if err != nil {
+		return nil, err
+	}
+	secure := endpoint.Scheme == "https"
+	transport, err := minio.DefaultTransport(secure)
+	if err != nil {
+		return nil, fmt.Errorf("make client of bucket: %w", err)
+	}
+	transport.DialContext = (&net.Dialer{Timeout: dialLimit}).DialContext
+	client, err := minio.NewCore(endpoint.Host, &minio.Options{
+		Creds: provider, Secure: secure, Region: s.region(), Transport: transport, MaxRetries: attempts,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make client of bucket: %w", err)
+	}
+	return client, nil
+}
+
+func (s S3) region() string {
+	if s.Region == "" {
+		return defaultRegion
+	}
+	return s.Region
+}
+
+func (s S3) endpoint() (*url.URL, error) {
+	address := s.Endpoint
+	if address == "" {
+		address = awsEndpoint
+	}
+	u, err := url.Parse(address)
+	// The text is not repeated: there may be a password in it, which does not belong there.
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+		u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, entities.Invalid("the endpoint of the bucket is no URL such as https://s3.example.com: " +
+			"set AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL to scheme, host and port alone, or to nothing for Amazon's")
+	}
+	return u, nil
+}
+
+func (s S3) credentials() (*credentials.Credentials, error) {
+	switch {
+	case s.AccessKeyID != "" && s.SecretAccessKey != "":
+		return credentials.NewStaticV4(s.AccessKeyID, s.SecretAccessKey, s.SessionToken), nil
+	case s.AccessKeyID != "" || s.SecretAccessKey != "":
+		return nil, entities.Invalid("of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY only one is set: " +
+			"set both, or neither for the role of the machine")
+	default:
+		return credentials.New(&credentials.IAM{Client: &http.Client{Timeout: roleLimit}}), nil
+	}
+}
+
+// Open reads the file at s3://BUCKET/KEY. Close the reader in the end.
+func (s S3) Open(ctx context.Context, location string) (io.ReadCloser, error) {
+	o, err := parseLocation(location)
+	if err != nil {
+		return nil, err
+	}
+	if o.key == "" {
+		return nil, entities.Invalid("%q names no file in the bucket", location)
+	}
+	client, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	r, _, _, err := client.GetObject(ctx, o.bucket, o.key, minio.GetObjectOptions{})
+	if err != nil {
+		return nil, refusal(ctx, client, "read "+o.String(), err)
+	}
+	return r, nil
+}
+
+// ErrUnreachable is that a bucket's server did not answer, or not as it does when it is well: another time it may.
+var ErrUnreachable = errors.New("the bucket cannot be reached")

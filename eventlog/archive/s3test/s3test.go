@@ -1,0 +1,231 @@
+// Package s3test gives a test a bucket on a real S3-compatible server, Versity's gateway on a folder, and takes both
+// away again:
+//
+//	s := s3test.New(t)
+//	archive.S3{Endpoint: s.Endpoint, AccessKeyID: s3test.AccessKeyID, SecretAccessKey: s3test.SecretAccessKey}
+//
+// The server is built from the module in testdata/server, once: Go keeps the program in its build cache. A test may
+// stop it, start it again, and cut it off in the middle of a request.
+//
+// It imports nothing of ours; only tests may import it.
+package s3test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Bucket is there; it is empty.
+const Bucket = "archive"
+
+// The credentials that the server takes.
+const (
+	AccessKeyID     = "stepwelltestaccess"
+	SecretAccessKey = "stepwelltestsecret/not+real"
+)
+
+const (
+	pkg        = "github.com/stepwell-dev/stepwell/eventlog/archive/s3test"
+	buildLimit = 10 * time.Minute // the first time, on a busy machine
+	startLimit = time.Minute
+	retry      = 5 * time.Millisecond
+)
+
+// Server is a server with a bucket, behind a wire that can be cut. It keeps its address when it is stopped.
+type Server struct {
+	// Endpoint is the URL that clients use.
+	Endpoint string
+
+	dir      string // of sockets: their paths must be short
+	listener net.Listener
+	wire     wire
+	process  *exec.Cmd // nil while it is stopped
+	stdin    io.Closer
+	starts   int
+}
+
+// New starts a server. The test's end ends it. With -short the test is skipped: building the server takes a minute
+// the first time.
+func New(t testing.TB) *Server {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs an S3-compatible server")
+	}
+	dir, err := os.MkdirTemp("", "s3test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &Server{dir: dir}
+	for _, name := range []string{"data/" + Bucket, "meta"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var l net.ListenConfig
+	if s.listener, err = l.Listen(t.Context(), "tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	s.Endpoint = "http://" + s.listener.Addr().String()
+	s.wire.Mend()
+	var serving sync.WaitGroup
+	serving.Go(func() { s.wire.serve(s.listener) })
+	t.Cleanup(func() {
+		s.Stop()
+		_ = s.listener.Close()
+		s.Cut(0)
+		serving.Wait()
+	})
+	s.Start(t)
+	return s
+}
+
+// program is the server's, built.
+var program = sync.OnceValues(func() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
+	defer cancel()
+	dir, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", pkg).Output()
+	if err != nil {
+		return "", fmt.Errorf("find module of server: %w", withOutput(err))
+	}
+	build := exec.CommandContext(ctx, "go", "tool", "-n", "server")
+	build.Dir = filepath.Join(strings.TrimSpace(string(dir)), "testdata", "server")
+	path, err := build.Output()
+	if err != nil {
+		return "", fmt.Errorf("build server: %w", withOutput(err))
+	}
+	return strings.TrimSpace(string(path)), nil
+})
+
+func withOutput(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("%w: %s", err, exit.Stderr)
+	}
+	return err
+}
+
+// Start starts the server after a stop, with what it had, and waits until it answers.
+func (s *Server) Start(t testing.TB) {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.starts++
+	socket := filepath.Join(s.dir, fmt.Sprint(s.starts))
+	log, err := os.Create(socket + ".log") //nolint:gosec // in a folder of its own
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	s.process = exec.Command(path, socket, s.dir) //nolint:gosec // the program it has built; Stop ends it
+	s.process.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+AccessKeyID, "ROOT_SECRET_KEY="+SecretAccessKey)
+	s.process.Stdout, s.process.Stderr = log, log
+	if s.stdin, err = s.process.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitSocket(t.Context(), socket); err != nil {
+		said, _ := os.ReadFile(log.Name())
+		t.Fatalf("the S3 server does not start: %v\n%s", err, said)
+	}
+	s.wire.connect(socket)
+}
+
+// awaitSocket waits until somebody listens there.
+func awaitSocket(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	ticker := time.NewTicker(retry)
+	defer ticker.Stop()
+	for {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// Stop kills the server.
+func (s *Server) Stop() {
+	if s.process == nil {
+		return
+	}
+	_ = s.process.Process.Kill()
+	_ = s.stdin.Close()
+	_ = s.process.Wait()
+	s.process = nil
+}
+
+// Cut lets so many more bytes of requests pass, and then cuts off all connections until Mend.
+func (s *Server) Cut(bytes int64) { s.wire.Cut(bytes) }
+
+// Mend lets everything pass again.
+func (s *Server) Mend() { s.wire.Mend() }
+
+// Objects are the contents of the bucket by key, read from the server's disk.
+func (s *Server) Objects(t testing.TB) map[string][]byte {
+	t.Helper()
+	objects := map[string][]byte{}
+	s.walk(t, func(key string, read func() []byte) {
+		if !strings.HasPrefix(key, uploads) {
+			objects[key] = read()
+		}
+	})
+	return objects
+}
+
+// Uploads is how many parts there are of uploads that did not become objects.
+func (s *Server) Uploads(t testing.TB) int {
+	t.Helper()
+	n := 0
+	s.walk(t, func(key string, _ func() []byte) {
+		if strings.HasPrefix(key, uploads) {
+			n++
+		}
+	})
+	return n
+}
+
+// uploads is where the gateway keeps parts.
+const uploads = ".sgwtmp/"
+
+func (s *Server) walk(t testing.TB, visit func(key string, read func() []byte)) {
+	t.Helper()
+	root := os.DirFS(filepath.Join(s.dir, "data", Bucket))
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		visit(name, func() []byte {
+			data, err := fs.ReadFile(root, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return data
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
