@@ -32,6 +32,7 @@ test: build $(BUNDLE) ## Run everything that must pass: vet, the tests of Node a
 	$(GO) vet ./...
 	cd clients/world && npm test
 	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs
+	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server # once, rather than by each test that needs it
 	$(GO) test -race -shuffle=on -timeout 20m ./...
 
 .PHONY: short

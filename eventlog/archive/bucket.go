@@ -64,7 +64,8 @@ func (b *Bucket) object(project entities.Project, id entities.RunID) object {
 
 // Store exports a run into its file, and says how much that was. When it returns without an error the file is in the
 // bucket, as it was sent. Until then, and after an error, the file is the one that was there before, or none, or the
-// new one. Storing again replaces it. No more than a part of 8 MiB is in memory.
+// new one. Storing again replaces it,
+// but not one that came after this had begun. No more than a part of 8 MiB is in memory.
 func (b *Bucket) Store(
 	ctx context.Context, project entities.Project, id entities.RunID,
 ) (extent eventlog.Extent, err error) {
@@ -78,10 +79,14 @@ func (b *Bucket) Store(
 	return extent, err
 }
 
-// write makes an object of what write writes, all of it or none.
+// write makes an object of what write writes, all of it or none. It fails if another was made after it began: that
+// one may know more.
 func (b *Bucket) write(ctx context.Context, o object, write func(io.Writer) error) error {
 	u := &upload{ctx: ctx, client: b.client, object: o}
 	defer u.abort()
+	if err := u.begin(); err != nil {
+		return err
+	}
 	if err := write(u); err != nil {
 		return err
 	}

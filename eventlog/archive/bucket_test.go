@@ -152,10 +152,7 @@ func TestUploadCutInTheMiddle(t *testing.T) {
 			s, f := s3test.New(t), &fixture{}
 			b := f.bucket(t, access(s))
 			put := func(data []byte) error {
-				return b.write(t.Context(), object{s3test.Bucket, "file"}, func(w io.Writer) error {
-					_, err := w.Write(data)
-					return err
-				})
+				return b.write(t.Context(), object{s3test.Bucket, "file"}, func(w io.Writer) error { return writeAll(w, data) })
 			}
 			want := map[string][]byte{}
 			for round := range 2 {
@@ -193,6 +190,69 @@ func TestRunStaysWhenTheUploadIsCut(t *testing.T) {
 	}
 	f.wantContents(t, before)
 	wantObjects(t, s, map[string][]byte{})
+}
+
+// TestLateUploadDoesNotReplaceANewerFile, which may be of a run that is deleted by now.
+func TestLateUploadDoesNotReplaceANewerFile(t *testing.T) {
+	t.Parallel()
+	s, f := s3test.New(t), &fixture{}
+	b, o := f.bucket(t, access(s)), object{s3test.Bucket, "file"}
+	old, large := []byte("old"), bytes.Repeat([]byte("old"), partSize/2)
+	first := true
+	for _, late := range [][]byte{old, large} {
+		for i, newer := range []string{"newer", "newest"} {
+			err := b.write(t.Context(), o, func(w io.Writer) error {
+				if first { // then there is nothing
+					wantObjects(t, s, map[string][]byte{})
+					first = false
+				}
+				text := fmt.Sprint(newer, len(late))
+				if err := b.write(t.Context(), o, func(w io.Writer) error { return writeAll(w, []byte(text)) }); err != nil {
+					t.Error(err)
+				}
+				return writeAll(w, late)
+			})
+			if err == nil || !strings.Contains(err.Error(), "another worker wrote the file meanwhile") {
+				t.Errorf("%d bytes, file %d: got %v", len(late), i, err)
+			}
+			wantObjects(t, s, map[string][]byte{"file": fmt.Append(nil, newer, len(late))})
+		}
+	}
+}
+
+func writeAll(w io.Writer, p []byte) error {
+	_, err := w.Write(p)
+	return err
+}
+
+// TestServersWithoutConditions are written to all the same.
+func TestServersWithoutConditions(t *testing.T) {
+	t.Parallel()
+	s, f := s3test.New(t), &fixture{}
+	refused := 0
+	b := f.bucket(t, tampering(t, s, func(r *http.Request) {
+		if r.Header.Get("If-Match")+r.Header.Get("If-None-Match") != "" {
+			r.Method = "PATCH" // which it does not know either
+			refused++
+		}
+	}, func(r *http.Response) error {
+		if r.Request.Method == "PATCH" {
+			r.StatusCode = http.StatusNotImplemented
+		}
+		return nil
+	}))
+	for _, size := range []int{1, partSize + 1} {
+		for range 2 {
+			err := b.write(t.Context(), object{s3test.Bucket, "file"}, func(w io.Writer) error { return writeAll(w, make([]byte, size)) })
+			if err != nil {
+				t.Errorf("%d bytes: %v", size, err)
+			}
+			wantObjects(t, s, map[string][]byte{"file": make([]byte, size)})
+		}
+	}
+	if refused != 4 {
+		t.Errorf("refused %d conditions, want 4", refused)
+	}
 }
 
 // TestUploadOfWhatCannotBeExported leaves nothing, not even unseen parts.
@@ -331,13 +391,18 @@ func TestRunStaysUnlessTheBucketHasIt(t *testing.T) {
 	t.Parallel()
 	s, f := s3test.New(t), newFixture(t)
 	before := f.contents(t)
-	head := func(header, value string) func(*http.Response) error {
+	confirming := func(change func(*http.Response)) func(*http.Response) error {
+		written := false
 		return func(r *http.Response) error {
-			if r.Request.Method == http.MethodHead {
-				r.Header.Set(header, value)
+			if written && r.Request.Method == http.MethodHead {
+				change(r)
 			}
+			written = written || r.Request.Method == http.MethodPut
 			return nil
 		}
+	}
+	header := func(name, value string) func(*http.Response) error {
+		return confirming(func(r *http.Response) { r.Header.Set(name, value) })
 	}
 	for name, tt := range map[string]struct {
 		request func(*http.Request)
@@ -354,14 +419,9 @@ func TestRunStaysUnlessTheBucketHasIt(t *testing.T) {
 				r.Body = io.NopCloser(bytes.NewReader(data))
 			}
 		}, nil, "write " + location + "/home/" + string(f.run) + Suffix + ": 400 "},
-		"another size": {nil, head("Content-Length", "7"), "but there are 7 as"},
-		"another file": {nil, head("ETag", `"7"`), `as "7"`},
-		"lost": {nil, func(r *http.Response) error {
-			if r.Request.Method == http.MethodHead {
-				r.StatusCode = http.StatusNotFound
-			}
-			return nil
-		}, "there is no such file in the bucket"},
+		"another size": {nil, header("Content-Length", "7"), "but there are 7 as"},
+		"another file": {nil, header("ETag", `"7"`), `as "7"`},
+		"lost":         {nil, confirming(func(r *http.Response) { r.StatusCode = http.StatusNotFound }), "there is no such file in the bucket"},
 	} {
 		b := f.bucket(t, tampering(t, s, tt.request, tt.answer))
 		r := f.retention(t, b, func(context.Context, pgx.Tx) error { return errBroken })

@@ -67,6 +67,8 @@ func adviceOn(answer minio.ErrorResponse) string {
 	case minio.InvalidRegion, "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect",
 		"IllegalLocationConstraintException":
 		return regionAdvice(answer.Region)
+	case minio.PreconditionFailed, "ConditionalRequestConflict":
+		return "another worker wrote the file meanwhile, or an answer was lost: the next pass looks again"
 	case "RequestTimeTooSkewed":
 		return "set the clock of this machine"
 	}

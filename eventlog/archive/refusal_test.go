@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -83,14 +82,16 @@ func TestAnswersOfServers(t *testing.T) {
 		"old token":      {400, `<Error><Code>InvalidToken</Code></Error>`, false, "and AWS_SESSION_TOKEN"},
 		"another region": {301, ``, false, "set AWS_REGION"},
 		"clock":          {403, `<Error><Code>RequestTimeTooSkewed</Code></Error>`, false, "set the clock"},
-		"echo":           {400, `<Error><Code>Odd</Code><Message>You sent %s</Message></Error>`, false, ": 400 Odd"},
-		"echo of a page": {405, `You sent %s`, false, ": 405 "},
+		"echo of ID":     {400, `<Error><Code>Odd</Code><Message>You sent %ID</Message></Error>`, false, ": 400 Odd"},
+		"echo of secret": {400, `<Error><Code>Odd</Code><Message>You are %secret</Message></Error>`, false, ": 400 Odd"},
+		"echo on a page": {405, `You sent %token`, false, ": 405 "},
 		"long":           {400, strings.Repeat("x", 10_000), false, ": 400 400 Bad Request"},
 	} {
 		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(tt.status)
-			sent, _ := json.Marshal(r.Header)
-			_, _ = fmt.Fprint(w, strings.ReplaceAll(tt.body, "%s", string(sent)+s3test.SecretAccessKey))
+			id, _, _ := strings.Cut(r.Header.Get("Authorization"), "/")
+			_, _ = strings.NewReplacer("%ID", id, "%secret", s3test.SecretAccessKey,
+				"%token", r.Header.Get("X-Amz-Security-Token")).WriteString(w, tt.body)
 		}))
 		b, err := NewBucket(location, S3{
 			Endpoint: web.URL, AccessKeyID: s3test.AccessKeyID, SecretAccessKey: s3test.SecretAccessKey, SessionToken: token,

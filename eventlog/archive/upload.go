@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/minio/minio-go/v7"
 )
@@ -28,10 +29,32 @@ type upload struct {
 	ctx    context.Context // an io.Writer gets none
 	client *minio.Core
 	object
-	id    string // of the upload in parts, once there is one
-	parts []minio.CompletePart
-	part  []byte // the one that fills up
-	size  int64
+	before string // the ETag of what is there already
+	id     string // of the upload in parts, once there is one
+	parts  []minio.CompletePart
+	part   []byte // the one that fills up
+	size   int64
+}
+
+// begin looks what is there. A worker that was held up must not replace the file that another wrote meanwhile, of a
+// run that is deleted by now.
+func (u *upload) begin() error {
+	there, err := u.stat()
+	// Who may not list a bucket is forbidden to see that nothing is there.
+	if status := minio.ToErrorResponse(err).StatusCode; status == http.StatusNotFound || status == http.StatusForbidden {
+		return nil
+	}
+	if err != nil {
+		return u.refusal("look for", err)
+	}
+	u.before = there.ETag
+	return nil
+}
+
+func (u *upload) stat() (minio.ObjectInfo, error) {
+	ctx, cancel := context.WithTimeout(u.ctx, requestLimit)
+	defer cancel()
+	return u.client.StatObject(ctx, u.bucket, u.key, minio.StatObjectOptions{})
 }
 
 // Write implements io.Writer.
@@ -82,9 +105,7 @@ func (u *upload) finish() error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(u.ctx, requestLimit)
-	defer cancel()
-	there, err := u.client.StatObject(ctx, u.bucket, u.key, minio.StatObjectOptions{})
+	there, err := u.stat()
 	if err != nil {
 		return u.refusal("confirm", err)
 	}
@@ -96,26 +117,44 @@ func (u *upload) finish() error {
 
 // complete makes the object, and says which it is.
 func (u *upload) complete() (etag string, err error) {
-	ctx, cancel := context.WithTimeout(u.ctx, requestLimit)
-	defer cancel()
-	options := minio.PutObjectOptions{ContentType: contentType, DisableContentSha256: true}
-	if u.id == "" {
-		sums := sumsOf(u.part)
-		info, err := u.client.PutObject(ctx, u.bucket, u.key, bytes.NewReader(u.part), u.size, sums.md5, sums.sha256, options)
-		if err != nil {
-			return "", u.refusal("write", err)
+	finish := u.put
+	if u.id != "" {
+		if err := u.send(); err != nil {
+			return "", err
 		}
-		return info.ETag, nil
+		finish = u.join
 	}
-	if err := u.send(); err != nil {
-		return "", err
+	options := minio.PutObjectOptions{ContentType: contentType, DisableContentSha256: true}
+	unless := options
+	if u.before == "" {
+		unless.SetMatchETagExcept("*")
+	} else {
+		unless.SetMatchETag(u.before)
 	}
-	info, err := u.client.CompleteMultipartUpload(ctx, u.bucket, u.key, u.id, u.parts, minio.PutObjectOptions{})
+	info, err := finish(unless)
+	if minio.ToErrorResponse(err).StatusCode == http.StatusNotImplemented {
+		info, err = finish(options) // some servers refuse conditions
+	}
 	if err != nil {
-		return "", u.refusal("complete", err)
+		return "", u.refusal("write", err)
 	}
 	u.id = ""
 	return info.ETag, nil
+}
+
+// put makes the object in one request.
+func (u *upload) put(options minio.PutObjectOptions) (minio.UploadInfo, error) {
+	ctx, cancel := context.WithTimeout(u.ctx, requestLimit)
+	defer cancel()
+	sums := sumsOf(u.part)
+	return u.client.PutObject(ctx, u.bucket, u.key, bytes.NewReader(u.part), u.size, sums.md5, sums.sha256, options)
+}
+
+// join makes the object of the parts.
+func (u *upload) join(options minio.PutObjectOptions) (minio.UploadInfo, error) {
+	ctx, cancel := context.WithTimeout(u.ctx, requestLimit)
+	defer cancel()
+	return u.client.CompleteMultipartUpload(ctx, u.bucket, u.key, u.id, u.parts, options)
 }
 
 // abort takes back the parts that were sent, unless they have become the object. What it cannot reach stays, unseen.
