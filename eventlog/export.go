@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +17,9 @@ const (
 	exportFormat  = "stepwell run"
 	exportVersion = 1
 )
+
+// ErrUnreadable says that a run cannot be read, or that there is less of it than its rows say.
+var ErrUnreadable = errors.New("the run cannot be read")
 
 // Record is one item of an exported run; exactly one field is set. First comes the run; then its events in
 // their order; then each stream, followed by its chunks in theirs; in the end, the end.
@@ -71,10 +75,17 @@ func (e EventRecord) of(id entities.RunID) entities.Event {
 
 // Export emits all records of a run, as it is when the export begins, and says how much that was. It holds
 // neither a lock nor a transaction open, and no more than a page in memory. It fails with
-// [entities.ErrRunNotFound], and when there is less than the rows say.
+// [entities.ErrRunNotFound], with [ErrUnreadable], and with what emit fails with.
 func (a *Audit) Export(ctx context.Context, id entities.RunID, emit func(Record) error) (Extent, error) {
-	x := export{pool: a.pool, emit: emit}
+	var refused error
+	x := export{pool: a.pool, emit: func(r Record) error {
+		refused = emit(r)
+		return refused
+	}}
 	if err := x.all(ctx, id); err != nil {
+		if refused == nil && !errors.Is(err, entities.ErrRunNotFound) {
+			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
+		}
 		return Extent{}, fmt.Errorf("export run %s: %w", id, err)
 	}
 	return x.extent, nil

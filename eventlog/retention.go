@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,15 +22,17 @@ const (
 	orphanAge     = 7 * 24 * time.Hour
 	orphansBatch  = 1000
 	orphanBatches = 100 // of one pass
-	// After so many runs that could not be archived, a pass gives up.
-	maxUnarchived = 10
+	// An archive that has refused so many runs in a row is out of order.
+	maxRefusals = 10
 )
 
 // RetentionOptions configures a [Retention].
 type RetentionOptions struct {
 	// Keep is how long runs stay after their end, unless their project says otherwise; 0 is for ever.
 	Keep time.Duration
-	// Archive, if there is one, stores a run durably before it leaves, and says how much there was of it.
+	// Archive, if there is one, stores a run durably before it leaves, and says how much there was of it. It fails
+	// with [ErrUnreadable] when that is due to the run, and with [entities.ErrConflict] when another stored the
+	// run meanwhile; whatever else it fails with is about the archive.
 	Archive func(context.Context, entities.Project, entities.RunID) (Extent, error)
 	// Drop deletes what else there is about runs that leave, in the same transaction.
 	Drop func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error
@@ -71,32 +74,21 @@ func (e *Extent) add(s entities.Stream) {
 // Passed is what a pass has removed.
 type Passed struct {
 	Runs, Streams int
+	// Unarchived is how many runs stay because they could not be archived.
+	Unarchived int
 }
 
 // Pass removes everything whose time is over. Each batch is one transaction, in which a run goes wholly or
 // not at all. A run that others have locked or append to just then, or that could not be archived, is left
-// for the next pass; the error is that of the archive then.
+// for the next pass, and the others go. Only an archive that refuses one run after the other ends it for all
+// runs. The error tells of the last run that could not be archived, and of what the database refused.
 func (r *Retention) Pass(ctx context.Context) (Passed, error) {
 	p := pass{Retention: r}
-	ages, err := r.ages(ctx)
-	if err != nil {
-		return Passed{}, err
+	err := errors.Join(p.runs(ctx), p.orphans(ctx), entities.DeleteExpiredHooks(ctx, p.pool))
+	if p.failure != nil {
+		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.failure), err)
 	}
-	for _, age := range ages {
-		if age.Keep == nil {
-			continue
-		}
-		if err := p.project(ctx, age.Project, *age.Keep); err != nil {
-			return p.Passed, err
-		}
-	}
-	if err := p.orphans(ctx); err != nil {
-		return p.Passed, err
-	}
-	if err := entities.DeleteExpiredHooks(ctx, p.pool); err != nil {
-		return p.Passed, err
-	}
-	return p.Passed, p.failure
+	return p.Passed, err
 }
 
 func (r *Retention) ages(ctx context.Context) ([]entities.Retention, error) {
@@ -110,27 +102,49 @@ func (r *Retention) ages(ctx context.Context) ([]entities.Retention, error) {
 type pass struct {
 	*Retention
 	Passed
-	unarchived int
-	failure    error // of the last of those
+	failure error // of the last of those that could not be archived
+	// refusals is how many runs the archive has refused since it took one.
+	refusals int
+}
+
+func (p *pass) archiveIsOut() bool { return p.refusals >= maxRefusals }
+
+// runs lets the expired runs of all projects leave.
+func (p *pass) runs(ctx context.Context) error {
+	ages, err := p.ages(ctx)
+	if err != nil {
+		return err
+	}
+	for _, age := range ages {
+		if age.Keep == nil {
+			continue
+		}
+		if err := p.project(ctx, age.Project, *age.Keep); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // project goes through the project's expired runs once, so that those left behind do not hold up the rest.
 func (p *pass) project(ctx context.Context, project entities.Project, keep time.Duration) error {
 	var after entities.EndedRun
-	for {
+	for !p.archiveIsOut() {
 		batch, err := entities.ExpiredRuns(ctx, p.pool, project, keep, after, leaveRuns)
 		if err != nil || len(batch) == 0 {
 			return err
 		}
 		batch = cutToEvents(batch)
 		after = batch[len(batch)-1]
-		if err := p.remove(ctx, project, p.archived(ctx, project, batch)); err != nil {
+		ready, err := p.archived(ctx, project, batch)
+		if err != nil {
 			return err
 		}
-		if p.unarchived >= maxUnarchived {
-			return p.failure
+		if err := p.remove(ctx, project, ready); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // cutToEvents is the beginning of the batch that fills a transaction.
@@ -148,25 +162,48 @@ func cutToEvents(batch []entities.EndedRun) []entities.EndedRun {
 // need be.
 type leaving map[entities.RunID]*Extent
 
-func (p *pass) archived(ctx context.Context, project entities.Project, batch []entities.EndedRun) leaving {
+func (p *pass) archived(ctx context.Context, project entities.Project, batch []entities.EndedRun) (leaving, error) {
 	ready := leaving{}
 	for _, run := range batch {
 		if p.options.Archive == nil {
 			ready[run.ID] = nil
 			continue
 		}
-		if p.unarchived >= maxUnarchived {
+		if p.archiveIsOut() {
 			break
 		}
 		extent, err := p.options.Archive(ctx, project, run.ID)
-		if err != nil {
-			p.unarchived++
-			p.failure = fmt.Errorf("archive run %s: %w", run.ID, err)
+		if err == nil {
+			p.refusals = 0
+			ready[run.ID] = &extent
 			continue
 		}
-		ready[run.ID] = &extent
+		if err := p.unarchived(ctx, run.ID, err); err != nil {
+			return nil, err
+		}
 	}
-	return ready
+	return ready, nil
+}
+
+// unarchived takes down why a run could not be archived. That another has archived it, or removed it, is no
+// failure. It fails itself when the database does.
+func (p *pass) unarchived(ctx context.Context, id entities.RunID, why error) error {
+	if errors.Is(why, entities.ErrConflict) {
+		return nil
+	}
+	_, err := entities.RunOfAny(ctx, p.pool, id)
+	if errors.Is(err, entities.ErrRunNotFound) {
+		return nil
+	}
+	if err != nil {
+		return errors.Join(err, why)
+	}
+	p.Unarchived++
+	p.failure = fmt.Errorf("archive run %s: %w", id, why)
+	if !errors.Is(why, ErrUnreadable) {
+		p.refusals++
+	}
+	return nil
 }
 
 // remove deletes runs in one transaction, with everything that belongs to them.
