@@ -153,3 +153,35 @@ func (m *meter) wantIndexed(t *testing.T, most int) {
 		t.Errorf("the plan has %q", scans)
 	}
 }
+
+// TestExpiredRunsReadAboutAPage, also of a project with many streams.
+func TestExpiredRunsReadAboutAPage(t *testing.T) {
+	t.Parallel()
+	m := &meter{Pool: openPool(t)}
+	if _, err := m.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
+			created_at, updated_at, completed_at)
+		SELECT 'wrun_' || md5(i::text), 'home', 'dpl_1', 'w', 'completed', 3, 9, 9, at, at, at
+		FROM (SELECT i, $1::timestamptz + i * interval '1 s' AS at FROM generate_series(1, 20000) i) made`, day); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Exec(t.Context(), `
+		INSERT INTO streams (project, name, run_id, chunks, created_at)
+		SELECT project, id || n, id, n, created_at FROM runs, generate_series(1, 2) n`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Exec(t.Context(), `ANALYZE runs; ANALYZE streams`); err != nil {
+		t.Fatal(err)
+	}
+	var after EndedRun
+	for range 2 {
+		runs, err := ExpiredRuns(t.Context(), m, home, time.Second, after, 20)
+		if err != nil || len(runs) != 20 || runs[7].Chunks != 3 {
+			t.Fatalf("got %v, error %v; want 20 runs with 3 chunks each", runs, err)
+		}
+		if n := m.explain(t).blocks(); n > 250 {
+			t.Errorf("%d blocks touched, want at most 250", n)
+		}
+		after = runs[19].EndedRun
+	}
+}

@@ -66,29 +66,42 @@ type EndedRun struct {
 	CompletedAt time.Time
 }
 
+// ExpiredRun is a run whose time is over.
+type ExpiredRun struct {
+	EndedRun
+	// Chunks is how many chunks its streams have together.
+	Chunks int64
+}
+
 // ExpiredRuns reads at most limit runs of the project that ended longer than keep ago by the database's
 // clock, those that ended first first, after the given one. A run whose hook still holds its token is not among them.
 func ExpiredRuns(
 	ctx context.Context, q Querier, project Project, keep time.Duration, after EndedRun, limit int,
-) ([]EndedRun, error) {
+) ([]ExpiredRun, error) {
 	rows, err := q.Query(ctx, expiredRuns, project, keep, after.CompletedAt, after.ID, limit)
 	if err != nil {
 		return nil, fmt.Errorf("look for expired runs: %w", err)
 	}
-	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[EndedRun])
+	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[ExpiredRun])
 	if err != nil {
 		return nil, fmt.Errorf("look for expired runs: %w", err)
 	}
 	return runs, nil
 }
 
+// Chunks are counted after the limit, of no more runs than are asked for.
 const expiredRuns = `
-	SELECT id, last_seq, completed_at FROM runs r
-	WHERE project = $1 AND completed_at IS NOT NULL AND completed_at < now() - $2::interval
-		AND (completed_at, id) > ($3, $4)
-		AND NOT EXISTS (
-			SELECT FROM hooks h WHERE h.run_id = r.id AND (h.expires_at IS NULL OR h.expires_at > now()))
-	ORDER BY completed_at, id LIMIT $5`
+	SELECT id, last_seq, completed_at, chunks FROM (
+		SELECT id, last_seq, completed_at FROM runs r
+		WHERE project = $1 AND completed_at IS NOT NULL AND completed_at < now() - $2::interval
+			AND (completed_at, id) > ($3, $4)
+			AND NOT EXISTS (
+				SELECT FROM hooks h WHERE h.run_id = r.id AND (h.expires_at IS NULL OR h.expires_at > now()))
+		ORDER BY completed_at, id LIMIT $5
+	) expired CROSS JOIN LATERAL (
+		SELECT coalesce(sum(s.chunks), 0)::bigint AS chunks FROM streams s WHERE s.project = $1 AND s.run_id = expired.id
+	) counted
+	ORDER BY completed_at, id`
 
 // LockEndedRuns locks those of the runs that are there, have ended, and that nobody else has locked, so that
 // they can be deleted.

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// One transaction deletes no more runs than this, and none after the one that fills it with events.
-	leaveRuns   = 200
-	leaveEvents = 20_000
+	// One transaction deletes no more runs than this, and none after the one that fills it with rows.
+	leaveRuns = 200
+	leaveRows = 20_000
 	// A stream whose run never was, or has left, stays this long; longer than a run may take to come.
 	orphanAge     = 7 * 24 * time.Hour
 	orphansBatch  = 1000
@@ -134,8 +134,8 @@ func (p *pass) project(ctx context.Context, project entities.Project, keep time.
 		if err != nil || len(batch) == 0 {
 			return err
 		}
-		batch = cutToEvents(batch)
-		after = batch[len(batch)-1]
+		batch = cutToRows(batch)
+		after = batch[len(batch)-1].EndedRun
 		ready, err := p.archived(ctx, project, batch)
 		if err != nil {
 			return err
@@ -147,11 +147,11 @@ func (p *pass) project(ctx context.Context, project entities.Project, keep time.
 	return nil
 }
 
-// cutToEvents is the beginning of the batch that fills a transaction.
-func cutToEvents(batch []entities.EndedRun) []entities.EndedRun {
-	events := int64(0)
+// cutToRows is the beginning of the batch that fills a transaction with events and chunks.
+func cutToRows(batch []entities.ExpiredRun) []entities.ExpiredRun {
+	rows := int64(0)
 	for i, run := range batch {
-		if events += run.LastSeq; events >= leaveEvents {
+		if rows += run.LastSeq + run.Chunks; rows >= leaveRows {
 			return batch[:i+1]
 		}
 	}
@@ -162,7 +162,7 @@ func cutToEvents(batch []entities.EndedRun) []entities.EndedRun {
 // need be.
 type leaving map[entities.RunID]*Extent
 
-func (p *pass) archived(ctx context.Context, project entities.Project, batch []entities.EndedRun) (leaving, error) {
+func (p *pass) archived(ctx context.Context, project entities.Project, batch []entities.ExpiredRun) (leaving, error) {
 	ready := leaving{}
 	for _, run := range batch {
 		if p.options.Archive == nil {

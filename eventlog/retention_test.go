@@ -434,22 +434,49 @@ func TestOrphanStreamsLeave(t *testing.T) {
 
 func TestBatchesEndWithTheRunThatFillsThem(t *testing.T) {
 	t.Parallel()
+	type runs [][2]int64 // events and chunks
 	for name, tt := range map[string]struct {
-		events []int64
-		want   int
+		runs runs
+		want int
 	}{
-		"small":         {[]int64{1, 2, 3}, 3},
-		"one is all":    {[]int64{leaveEvents * 50, 1}, 1},
-		"in the end":    {[]int64{1, leaveEvents - 1}, 2},
-		"in the middle": {[]int64{1, leaveEvents - 2, 1, 1}, 3},
+		"small":         {runs{{1, 1}, {2, 0}, {3, 7}}, 3},
+		"one is all":    {runs{{leaveRows * 50, 0}, {1, 0}}, 1},
+		"in the end":    {runs{{1, 0}, {leaveRows - 1, 0}}, 2},
+		"in the middle": {runs{{1, 0}, {leaveRows - 2, 0}, {1, 0}, {1, 0}}, 3},
+		"by chunks":     {runs{{1, 0}, {1, leaveRows}, {1, 0}}, 2},
+		"by both":       {runs{{leaveRows / 2, 0}, {1, leaveRows / 2}, {1, 0}}, 2},
 	} {
-		var batch []entities.EndedRun
-		for _, n := range tt.events {
-			batch = append(batch, entities.EndedRun{LastSeq: n})
+		var batch []entities.ExpiredRun
+		for _, n := range tt.runs {
+			batch = append(batch, entities.ExpiredRun{EndedRun: entities.EndedRun{LastSeq: n[0]}, Chunks: n[1]})
 		}
-		if got := len(cutToEvents(batch)); got != tt.want {
+		if got := len(cutToRows(batch)); got != tt.want {
 			t.Errorf("%s: got %d runs, want %d", name, got, tt.want)
 		}
+	}
+}
+
+// TestChunksFillABatch: a run whose streams have many chunks together is the last of its transaction.
+func TestChunksFillABatch(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for i := range 5 {
+		f.expired(t, time.Duration(9-i)*keep)
+	}
+	f.exec(t, `
+		INSERT INTO streams (project, name, run_id, chunks, created_at)
+		SELECT project, id || n, id, 0, now() FROM (SELECT project, id FROM runs ORDER BY completed_at OFFSET 1 LIMIT 2) r,
+			generate_series(1, 2) n`)
+	f.exec(t, `INSERT INTO stream_chunks SELECT id, idx, '' FROM streams, generate_series(0, $1) idx`, leaveRows/2-1)
+	f.exec(t, `UPDATE streams SET chunks = $1`, leaveRows/2)
+	var batches []int
+	r := f.retention(dropping(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
+		batches = append(batches, len(ids))
+		return nil
+	}))
+	wantPass(t, r, Passed{Runs: 5})
+	if diff := cmp.Diff([]int{2, 1, 2}, batches); diff != "" {
+		t.Errorf("batches differ (-want +got):\n%s", diff)
 	}
 }
 
