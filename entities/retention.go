@@ -144,40 +144,56 @@ func DeleteStreams(b *pgx.Batch, ids []int64) {
 	b.Queue(`DELETE FROM streams WHERE id = ANY ($1)`, ids)
 }
 
-// DeleteOrphans deletes those of at most limit streams after the given one that began longer than age ago and
-// whose project has no such run. It returns where to go on; that there is more to look at now; and how many
-// it deleted.
-func DeleteOrphans(
-	ctx context.Context, q Querier, after int64, age time.Duration, limit int,
-) (next int64, more bool, deleted int, err error) {
-	// Streams are numbered in the order of their beginnings, nearly: what comes after a young one is looked
-	// at later.
-	rows, err := q.Query(ctx, `
-		WITH page AS MATERIALIZED (
-			SELECT id, project, run_id, created_at < now() - $2::interval AS old FROM streams
-			WHERE id > $1 ORDER BY id LIMIT $3
-		), old AS MATERIALIZED (
-			SELECT id, project, run_id FROM page WHERE id < coalesce((SELECT min(id) FROM page WHERE NOT old), id + 1)
-		), gone AS (
-			DELETE FROM streams WHERE id = ANY (ARRAY(
-				SELECT s.id FROM streams s JOIN old USING (id)
-				WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = old.run_id AND r.project = old.project)
-				FOR UPDATE OF s SKIP LOCKED))
-			RETURNING 1
-		)
-		SELECT coalesce((SELECT max(id) FROM old), $1) AS next, (SELECT count(*) FROM old) = $3 AS more,
-			(SELECT count(*)::int FROM gone) AS deleted`, after, age, limit)
-	if err != nil {
-		return after, false, 0, fmt.Errorf("delete orphan streams: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := rows.Scan(&next, &more, &deleted); err != nil {
-			return after, false, 0, fmt.Errorf("delete orphan streams: %w", err)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return after, false, 0, fmt.Errorf("delete orphan streams: %w", err)
-	}
-	return next, more, deleted, nil
+// Orphans is what became of some streams that were looked at.
+type Orphans struct {
+	// Next is the last stream looked at; More says that there is more to look at now.
+	Next int64
+	More bool
+	// Deleted is how many were deleted.
+	Deleted int
+	// Locked is the first that should have been deleted, but that another had locked; 0 when there is none.
+	Locked int64
 }
+
+// DeleteOrphans deletes those of at most limit streams after the given one that began longer than age ago and
+// whose project has no such run, and that nobody has locked; none after the one that brings their chunks to
+// maxChunks.
+func DeleteOrphans(
+	ctx context.Context, q Querier, after int64, age time.Duration, limit, maxChunks int,
+) (Orphans, error) {
+	rows, err := q.Query(ctx, deleteOrphans, after, age, limit, maxChunks)
+	if err != nil {
+		return Orphans{}, fmt.Errorf("delete orphan streams: %w", err)
+	}
+	done, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Orphans])
+	if err != nil {
+		return Orphans{}, fmt.Errorf("delete orphan streams: %w", err)
+	}
+	return done, nil
+}
+
+// Streams are numbered in the order of their beginnings, nearly: what comes after a young one is looked at later.
+const deleteOrphans = `
+	WITH page AS MATERIALIZED (
+		SELECT id, project, run_id, chunks, created_at < now() - $2::interval AS old FROM streams
+		WHERE id > $1 ORDER BY id LIMIT $3
+	), old AS MATERIALIZED (
+		SELECT id, project, run_id, chunks FROM page
+		WHERE id < coalesce((SELECT min(id) FROM page WHERE NOT old), id + 1)
+	), orphan AS MATERIALIZED (
+		SELECT id, sum(chunks) OVER (ORDER BY id) - chunks AS before FROM old
+		WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = old.run_id AND r.project = old.project)
+	), stop AS MATERIALIZED (
+		SELECT min(id) AS id FROM orphan WHERE before >= $4
+	), leaving AS MATERIALIZED (
+		SELECT id FROM orphan WHERE before < $4
+	), locked AS MATERIALIZED (
+		SELECT s.id FROM streams s JOIN leaving USING (id) FOR UPDATE OF s SKIP LOCKED
+	), gone AS (
+		DELETE FROM streams WHERE id = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1
+	)
+	SELECT coalesce(stop.id - 1, (SELECT max(id) FROM old), $1) AS next,
+		stop.id IS NOT NULL OR (SELECT count(*) FROM old) = $3 AS more,
+		(SELECT count(*)::int FROM gone) AS deleted,
+		coalesce((SELECT min(id) FROM leaving WHERE id NOT IN (SELECT id FROM locked)), 0) AS locked
+	FROM stop`

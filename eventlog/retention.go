@@ -43,7 +43,7 @@ type RetentionOptions struct {
 type Retention struct {
 	pool    *pgxpool.Pool
 	options RetentionOptions
-	// Streams up to this one have been looked at since the start.
+	// Streams up to this one have been looked at since the start, and need not be again.
 	lookedAt int64
 }
 
@@ -266,16 +266,24 @@ func lockLeaving(
 }
 
 // orphans removes streams of runs that are not there. Each stream is looked at once, when it is old enough:
-// runs that leave later take theirs along.
+// runs that leave later take theirs along. From the first that was locked on, the next pass looks again.
 func (p *pass) orphans(ctx context.Context) error {
+	at, locked := p.lookedAt, int64(0)
 	for range orphanBatches {
-		next, more, deleted, err := entities.DeleteOrphans(ctx, p.pool, p.lookedAt, orphanAge, orphansBatch)
+		done, err := entities.DeleteOrphans(ctx, p.pool, at, orphanAge, orphansBatch, leaveRows)
 		if err != nil {
 			return err
 		}
-		p.lookedAt = next
-		p.Streams += deleted
-		if !more {
+		at = done.Next
+		p.Streams += done.Deleted
+		if locked == 0 {
+			locked = done.Locked
+		}
+		p.lookedAt = at
+		if locked > 0 {
+			p.lookedAt = locked - 1
+		}
+		if !done.More {
 			return nil
 		}
 	}

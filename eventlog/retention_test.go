@@ -402,36 +402,6 @@ func TestLateAppendsAndRetention(t *testing.T) {
 	}
 }
 
-// TestOrphanStreamsLeave a week after they began, unless there is their run.
-func TestOrphanStreamsLeave(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	live := f.run(t)
-	f.write(t, home, live, "of a live run")
-	f.write(t, home, "wrun_hc_1", "old")
-	f.write(t, stranger, live, "of another's run")
-	f.write(t, home, "wrun_hc_2", "young")
-	f.write(t, home, "wrun_hc_3", "old, but after a young one")
-	f.exec(t, `UPDATE streams SET created_at = now() - CASE name WHEN 'young' THEN $1::interval ELSE $2 END`,
-		orphanAge-time.Minute, orphanAge+time.Minute)
-	r := f.retention(func(o *RetentionOptions) { o.Keep = 0 }) // orphans leave anyway
-	wantPass(t, r, Passed{Streams: 2})
-	wantPass(t, r, Passed{})
-	f.exec(t, `UPDATE streams SET created_at = now() - $1::interval`, orphanAge+time.Minute)
-	wantPass(t, r, Passed{Streams: 2})
-	f.exec(t, `
-		INSERT INTO streams (project, name, run_id, chunks, created_at)
-		SELECT 'home', 'many ' || n, 'wrun_hc_4', 0, now() - interval '1 year' FROM generate_series(1, $1) n`, 2*orphansBatch+3)
-	wantPass(t, r, Passed{Streams: 2*orphansBatch + 3})
-	names, err := f.streams().List(t.Context(), home, live)
-	if diff := cmp.Diff([]entities.StreamName{"of a live run"}, names); err != nil || diff != "" {
-		t.Errorf("what is left differs (-want +got), error %v:\n%s", err, diff)
-	}
-	if text := f.contents(t)["stream_chunks"]; strings.Count(text, "\n") != 1 {
-		t.Errorf("got chunks\n%s\nwant two", text)
-	}
-}
-
 func TestBatchesEndWithTheRunThatFillsThem(t *testing.T) {
 	t.Parallel()
 	type runs [][2]int64 // events and chunks
