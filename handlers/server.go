@@ -30,7 +30,7 @@ const (
 
 	// maxBody bounds any request body. Payloads of tens of megabytes are legal.
 	maxBody      = 160 << 20
-	readyTimeout = 2 * time.Second
+	readyTimeout = 2 * time.Second // for a connection and an answer
 )
 
 // Options is what the HTTP server is made of.
@@ -129,17 +129,48 @@ func (o Options) ready(c echo.Context) error {
 	if o.Stopping.Err() != nil {
 		return unready("stopping")
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), readyTimeout)
-	defer cancel()
-	if err := o.Pool.Ping(ctx); err != nil {
-		return unready("database unreachable")
+	busy, wrong := databaseState(c.Request().Context(), o.Pool)
+	if wrong != "" {
+		return unready(wrong)
 	}
 	if o.Trouble != nil {
 		if trouble := o.Trouble(); trouble != "" {
 			return unready(trouble)
 		}
 	}
+	if busy {
+		return c.JSON(http.StatusOK, state{"busy"})
+	}
 	return c.JSON(http.StatusOK, state{"ok"})
+}
+
+// databaseState says what is wrong with the way to the database, if something is. A pool so busy that no
+// connection came free for the question is fine as long as others that waited have got theirs: a connection
+// comes back to the pool only after the database has answered on it.
+func databaseState(ctx context.Context, pool *pgxpool.Pool) (busy bool, wrong string) {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	served := pool.Stat().EmptyAcquireCount()
+	conn, err := pool.Acquire(ctx)
+	if err == nil {
+		err = conn.Ping(ctx)
+		conn.Release()
+		if err != nil {
+			return false, "database unreachable"
+		}
+		return false, ""
+	}
+	now := pool.Stat()
+	switch {
+	case !errors.Is(err, context.DeadlineExceeded):
+		return false, "database unreachable"
+	case now.EmptyAcquireCount() > served:
+		return true, ""
+	case now.AcquiredConns() == now.MaxConns():
+		return false, "no connection to the database is free"
+	default:
+		return false, "database unreachable"
+	}
 }
 
 // worldPackage is the npm package that points an app at this server: npm i http://HOST:PORT/clients/world.tgz.

@@ -1,0 +1,110 @@
+package handlers
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// newSmallProbes are probes on a pool of one connection.
+func newSmallProbes(t *testing.T, options ...func(*pgxpool.Config)) (*echo.Echo, *pgxpool.Pool) {
+	t.Helper()
+	options = append(options, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	q, err := queue.New(pool, migrations.DefaultSchema, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewProbes(Options{Pool: pool, Queue: q, Logger: slog.New(slog.DiscardHandler), Stopping: t.Context()}), pool
+}
+
+func wantReady(t *testing.T, e http.Handler, status int, body string) {
+	t.Helper()
+	got := serve(e, http.MethodGet, "/readyz")
+	if got.Code != status || strings.TrimSpace(got.Body.String()) != body {
+		t.Errorf("/readyz: got %d %s, want %d %s", got.Code, got.Body, status, body)
+	}
+}
+
+// TestBusyServerIsReady while those who wait for connections get them, though the probe gets none in time.
+func TestBusyServerIsReady(t *testing.T) {
+	t.Parallel()
+	e, pool := newSmallProbes(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	defer cancel()
+	served := make(chan struct{}, 60)
+	for range cap(served) {
+		busy.Go(func() {
+			_, _ = pool.Exec(ctx, `SELECT pg_sleep(0.1)`) // in the queue's order
+			served <- struct{}{}
+		})
+	}
+	for range 3 { // by then all have queued
+		<-served
+	}
+	wantReady(t, e, http.StatusOK, `{"status":"busy"}`)
+}
+
+// TestServerWhoseConnectionsAreAllStuckIsNotReady, and says so; it is again when one comes free.
+func TestServerWhoseConnectionsAreAllStuckIsNotReady(t *testing.T) {
+	t.Parallel()
+	e, pool := newSmallProbes(t)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantReady(t, e, http.StatusServiceUnavailable, `{"status":"no connection to the database is free"}`)
+	conn.Release()
+	wantReady(t, e, http.StatusOK, `{"status":"ok"}`)
+}
+
+// TestDatabaseThatCannotBeReached, because it refuses or is silent, is told from one that is busy.
+func TestDatabaseThatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(mended <-chan struct{}){
+		"refuses": func(<-chan struct{}) {},
+		"silent":  func(mended <-chan struct{}) { <-mended },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var cut atomic.Bool
+			mended := make(chan struct{})
+			e, pool := newSmallProbes(t, func(c *pgxpool.Config) {
+				dialAnyway := c.ConnConfig.DialFunc
+				c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if cut.Load() {
+						wait(mended)
+						return nil, syscall.ECONNREFUSED
+					}
+					return dialAnyway(ctx, network, addr)
+				}
+			})
+			wantReady(t, e, http.StatusOK, `{"status":"ok"}`)
+			cut.Store(true)
+			pool.Reset()
+			wantReady(t, e, http.StatusServiceUnavailable, `{"status":"database unreachable"}`)
+			cut.Store(false)
+			close(mended)
+			wantReady(t, e, http.StatusOK, `{"status":"ok"}`)
+		})
+	}
+}
