@@ -18,6 +18,8 @@ const (
 	// One transaction deletes no more runs than this, and none after the one that fills it with rows.
 	leaveRuns = 200
 	leaveRows = 20_000
+	// Postgres knows no shorter age than a microsecond, and nobody means one so short.
+	minKeep = time.Second
 	// A stream whose run never was, or has left, stays this long; longer than a run may take to come.
 	orphanAge     = 7 * 24 * time.Hour
 	orphansBatch  = 1000
@@ -300,8 +302,8 @@ func (r *Retention) Put(ctx context.Context, age entities.Retention) error {
 	if err := entities.ValidateID("project", string(age.Project)); err != nil {
 		return err
 	}
-	if age.Keep != nil && *age.Keep <= 0 {
-		return entities.Invalid("runs cannot be kept for %s", *age.Keep)
+	if age.Keep != nil && *age.Keep < minKeep {
+		return entities.Invalid("runs cannot be kept for %s; the least is %s", *age.Keep, minKeep)
 	}
 	return r.change(ctx, func(b *pgx.Batch) { entities.PutRetention(b, age) })
 }

@@ -202,7 +202,8 @@ func TestAgesOfProjectsAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, err := range []error{put("", nil), put("a b", nil), put("a", ptr(time.Duration(0))), put("a", ptr(-time.Second))} {
+	for _, err := range []error{put("", nil), put("a b", nil), put("a", ptr(time.Duration(0))), put("a", ptr(-time.Second)),
+		put("a", ptr(time.Nanosecond)), put("a", ptr(time.Second-1))} {
 		if !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("got error %v, want a refusal", err)
 		}
