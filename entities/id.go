@@ -86,6 +86,15 @@ func ValidateName(what, s string) error {
 	return validateText(what, s, maxNameLength)
 }
 
+// WorkflowTopic is how the topic of a workflow's messages begins; its name follows (protocol §5.1).
+const WorkflowTopic = "__wkf_workflow_"
+
+// ValidateWorkflowName reports whether s can be the name of a workflow whose runs are sent messages: a name,
+// and so is its topic. The error is an [ErrInvalid].
+func ValidateWorkflowName(what, s string) error {
+	return validateText(what, s, maxNameLength-len(WorkflowTopic))
+}
+
 // ValidateToken reports whether s can be a hook's token: 1 to 1,024 printable characters. The error is
 // an [ErrInvalid].
 func ValidateToken(s string) error {

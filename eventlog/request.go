@@ -102,10 +102,11 @@ func creation(r Request, now time.Time) error {
 	if err := entities.ValidateNewRunID(r.RunID, now); err != nil {
 		return err
 	}
-	if err := entities.ValidateName("deploymentId", r.Data.DeploymentID); err != nil {
+	// As the queue takes them: a run that no message can be about could never be woken.
+	if err := entities.ValidateID("deploymentId", r.Data.DeploymentID); err != nil {
 		return err
 	}
-	return entities.ValidateName("workflowName", r.Data.WorkflowName)
+	return entities.ValidateWorkflowName("workflowName", r.Data.WorkflowName)
 }
 
 func stepName(r Request, _ time.Time) error {

@@ -51,15 +51,19 @@ func TestRequestsThatCannotSucceedAreInvalid(t *testing.T) {
 		event  entities.EventType
 		change func(*Request)
 	}{
-		"3.3 empty run ID":            {"run_started", func(r *Request) { r.RunID = "" }},
-		"3.3 path-like run ID":        {"run_started", func(r *Request) { r.RunID = "../etc" }},
-		"3.3 run_created, old run ID": {"run_created", func(r *Request) { r.RunID = "wrun_01ARZ3NDEKTSV4RRFFQ69G5FAV" }},
-		"3.3 run_created, odd run ID": {"run_created", func(r *Request) { r.RunID = "wrun_hc_1" }},
-		"run_created, no deployment":  {"run_created", func(r *Request) { r.Data.DeploymentID = "" }},
-		"run_created, no workflow":    {"run_created", func(r *Request) { r.Data.WorkflowName = "" }},
-		"run_created, odd deployment": {"run_created", func(r *Request) { r.Data.DeploymentID = "a\x00" }},
-		"run_created, long workflow": {
-			"run_created", func(r *Request) { r.Data.WorkflowName = strings.Repeat("w", 1025) },
+		"3.3 empty run ID":                {"run_started", func(r *Request) { r.RunID = "" }},
+		"3.3 path-like run ID":            {"run_started", func(r *Request) { r.RunID = "../etc" }},
+		"3.3 run_created, old run ID":     {"run_created", func(r *Request) { r.RunID = "wrun_01ARZ3NDEKTSV4RRFFQ69G5FAV" }},
+		"3.3 run_created, odd run ID":     {"run_created", func(r *Request) { r.RunID = "wrun_hc_1" }},
+		"run_created, no deployment":      {"run_created", func(r *Request) { r.Data.DeploymentID = "" }},
+		"run_created, no workflow":        {"run_created", func(r *Request) { r.Data.WorkflowName = "" }},
+		"run_created, odd deployment":     {"run_created", func(r *Request) { r.Data.DeploymentID = "a\x00" }},
+		"run_created, path as deployment": {"run_created", func(r *Request) { r.Data.DeploymentID = "apps/shop" }},
+		"run_created, long deployment": {
+			"run_created", func(r *Request) { r.Data.DeploymentID = strings.Repeat("d", 257) },
+		},
+		"run_created, workflow too long for its topic": {
+			"run_created", func(r *Request) { r.Data.WorkflowName = strings.Repeat("w", 1010) },
 		},
 		"3.3 step, empty correlation ID": {"step_created", func(r *Request) { r.CorrelationID = "" }},
 		"3.3 hook, empty correlation ID": {"hook_created", func(r *Request) { r.CorrelationID = "" }},

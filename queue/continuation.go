@@ -15,7 +15,7 @@ const cborTransport = 3
 // continuation is the message that makes the client of a run continue it: as its own, without anything
 // that is optional (protocol §5.2, §7).
 func continuation(s stranded) (entities.Message, error) {
-	queueName := "__wkf_workflow_" + s.WorkflowName
+	queueName := entities.WorkflowTopic + s.WorkflowName
 	m := entities.Message{
 		Project: s.Project, Topic: topicOf(queueName), DeploymentID: s.DeploymentID, RunID: s.ID,
 	}

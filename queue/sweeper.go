@@ -62,15 +62,14 @@ func (s *sweeper) run(ctx context.Context) {
 
 // turn looks at the next batch of open runs, if it is time to, and returns the runs that it woke.
 func (s *sweeper) turn(ctx context.Context) (woken []stranded, err error) {
+	if err := s.releaseOrphans(ctx); err != nil {
+		return nil, err
+	}
 	var committed func()
-	var orphans int64
 	err = eventlog.InTx(ctx, s.queue.pool, func(tx pgx.Tx) error {
-		woken, orphans, committed = nil, 0, func() {}
+		woken, committed = nil, func() {}
 		place, ok, err := takeTurn(ctx, tx, s.interval)
 		if err != nil || !ok {
-			return err
-		}
-		if orphans, err = releaseOrphans(ctx, tx); err != nil {
 			return err
 		}
 		suspects, place, err := s.look(ctx, tx, place)
@@ -86,14 +85,24 @@ func (s *sweeper) turn(ctx context.Context) (woken []stranded, err error) {
 		return nil, err
 	}
 	committed()
-	if orphans > 0 {
-		s.logger.WarnContext(ctx, "released leases that servers took as they died", "deliveries", orphans)
-		s.queue.hub.Publish(timerTopic)
-	}
 	for _, run := range woken {
 		s.logger.WarnContext(ctx, "woke a stranded run", "run", run.ID, "reason", run.Reason)
 	}
 	return woken, nil
+}
+
+// releaseOrphans releases the leases of nobody, whatever becomes of the turn.
+func (s *sweeper) releaseOrphans(ctx context.Context) error {
+	var orphans int64
+	err := eventlog.InTx(ctx, s.queue.pool, func(tx pgx.Tx) (err error) {
+		orphans, err = releaseOrphans(ctx, tx)
+		return err
+	})
+	if orphans > 0 && err == nil {
+		s.logger.WarnContext(ctx, "released leases that servers took as they died", "deliveries", orphans)
+		s.queue.hub.Publish(timerTopic)
+	}
+	return err
 }
 
 // look returns the stranded runs among those of the next batch and those that were stranded before, and
@@ -129,7 +138,8 @@ func (s *sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]stranded
 	return append(still, found...), place, nil
 }
 
-// wake enqueues what makes the runs' clients continue them, except for those that were woken lately.
+// wake enqueues what makes the runs' clients continue them, except for those that were woken lately. A run that
+// no message can be about stays stranded, where it is counted, and does not keep others from being woken.
 func (s *sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []stranded) ([]stranded, func(), error) {
 	var woken []stranded
 	var messages []entities.Message
@@ -141,11 +151,15 @@ func (s *sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []stranded) ([]s
 		if !due {
 			continue
 		}
-		if err := forgetLostKeys(ctx, tx, run); err != nil {
-			return nil, nil, err
-		}
 		m, err := continuation(run)
+		if err == nil {
+			err = validate(m)
+		}
 		if err != nil {
+			s.logger.ErrorContext(ctx, "cannot wake a stranded run", "run", run.ID, "reason", run.Reason, "error", err)
+			continue
+		}
+		if err := forgetLostKeys(ctx, tx, run); err != nil {
 			return nil, nil, err
 		}
 		woken, messages = append(woken, run), append(messages, m)

@@ -169,7 +169,7 @@ func forgetLostKeys(ctx context.Context, tx pgx.Tx, s stranded) error {
 		WHERE k.project = $2 AND k.deployment_id = $3 AND k.topic = ANY(lost.topics)
 			AND k.key >= lost.id AND k.key < lost.id || ';' AND (k.key = lost.id OR starts_with(k.key, lost.id || ':'))
 			AND NOT EXISTS (SELECT FROM messages m WHERE m.id = k.message_id)`,
-		s.ID, s.Project, s.DeploymentID, topicOf("__wkf_workflow_"+s.WorkflowName))
+		s.ID, s.Project, s.DeploymentID, topicOf(entities.WorkflowTopic+s.WorkflowName))
 	return wrap("forget lost keys", err)
 }
 

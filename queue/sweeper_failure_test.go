@@ -1,0 +1,59 @@
+package queue
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// TestRunThatNobodyCanWakeStopsNobody: such runs were recorded by older servers.
+func TestRunThatNobodyCanWakeStopsNobody(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]string{
+		"deployment": `UPDATE runs SET deployment_id = 'apps/shop' WHERE id = $1`,
+		"name":       `UPDATE runs SET workflow_name = repeat('w', 1020) WHERE id = $1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := deaf(t, testdb.New(t))
+			first, bad, last := r.created(t), r.created(t), r.created(t)
+			r.exec(t, damage, bad.RunID)
+			lost := r.held(t, "proc_gone")
+			var l logs
+			woken := r.sweep(t, func(s *sweeper) { s.logger = l.logger() })
+			got := map[entities.RunID]bool{}
+			for _, run := range woken {
+				got[run.ID] = true
+			}
+			if diff := cmp.Diff(map[entities.RunID]bool{first.RunID: true, last.RunID: true}, got); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+			if !l.contains(string(bad.RunID)) {
+				t.Error("nothing is logged about the run that cannot be woken")
+			}
+			if g, err := r.Gauges(t.Context()); err != nil || g.StrandedRuns != 3 {
+				t.Errorf("got a gauge of %d (%v), want all 3", g.StrandedRuns, err)
+			}
+			if s := r.stored(t, lost.ID); s.Lease != "" {
+				t.Errorf("got %+v, want the lease of nobody released", s)
+			}
+		})
+	}
+}
+
+// TestLeasesOfNobodyAreReleasedWhateverTheTurn: a turn that fails does not hold them.
+func TestLeasesOfNobodyAreReleasedWhateverTheTurn(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	lost := r.held(t, "proc_gone")
+	r.exec(t, `ALTER TABLE run_wakes RENAME TO elsewhere`)
+	if woken, err := r.newWorker(t).sweeper.turn(t.Context()); err == nil {
+		t.Fatalf("got %+v, want the turn to fail", woken)
+	}
+	if s := r.stored(t, lost.ID); s.Lease != "" {
+		t.Errorf("got %+v, want the lease of nobody released", s)
+	}
+}
