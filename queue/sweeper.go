@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -60,11 +61,23 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
-// turn looks at the next batch of open runs, if it is time to, and returns the runs that it woke.
-func (s *sweeper) turn(ctx context.Context) (woken []stranded, err error) {
+// turn looks at the next batch of open runs, if it is time to, and returns the runs that it woke. A batch that
+// cannot be looked at is passed over until the next round.
+func (s *sweeper) turn(ctx context.Context) ([]stranded, error) {
 	if err := s.releaseOrphans(ctx); err != nil {
 		return nil, err
 	}
+	woken, err := s.lookAndWake(ctx)
+	if err != nil {
+		return nil, errors.Join(err, s.passOver(ctx))
+	}
+	for _, run := range woken {
+		s.logger.WarnContext(ctx, "woke a stranded run", "run", run.ID, "reason", run.Reason)
+	}
+	return woken, nil
+}
+
+func (s *sweeper) lookAndWake(ctx context.Context) (woken []stranded, err error) {
 	var committed func()
 	err = eventlog.InTx(ctx, s.queue.pool, func(tx pgx.Tx) error {
 		woken, committed = nil, func() {}
@@ -85,10 +98,21 @@ func (s *sweeper) turn(ctx context.Context) (woken []stranded, err error) {
 		return nil, err
 	}
 	committed()
-	for _, run := range woken {
-		s.logger.WarnContext(ctx, "woke a stranded run", "run", run.ID, "reason", run.Reason)
-	}
 	return woken, nil
+}
+
+// passOver takes the turn and only moves on.
+func (s *sweeper) passOver(ctx context.Context) error {
+	return eventlog.InTx(ctx, s.queue.pool, func(tx pgx.Tx) error {
+		place, ok, err := takeTurn(ctx, tx, s.interval)
+		if err != nil || !ok {
+			return err
+		}
+		if _, place, err = s.next(ctx, tx, place); err != nil {
+			return err
+		}
+		return movePlace(ctx, tx, place)
+	})
 }
 
 // releaseOrphans releases the leases of nobody, whatever becomes of the turn.
@@ -119,13 +143,9 @@ func (s *sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]stranded
 	if err := settleStranded(ctx, tx, known, still); err != nil {
 		return nil, "", err
 	}
-	open, err := openRuns(ctx, tx, place, s.batch)
+	open, place, err := s.next(ctx, tx, place)
 	if err != nil {
 		return nil, "", err
-	}
-	place = "" // the round is over, unless there is more
-	if len(open) == s.batch {
-		place = open[len(open)-1]
 	}
 	open = slices.DeleteFunc(open, func(id string) bool { return slices.Contains(known, id) })
 	found, err := findStranded(ctx, tx, open, s.quiet, sweepRepairs)
@@ -136,6 +156,15 @@ func (s *sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]stranded
 		place = string(found[len(found)-1].ID)
 	}
 	return append(still, found...), place, nil
+}
+
+// next returns the batch of open runs at the place, and where the one after it begins.
+func (s *sweeper) next(ctx context.Context, tx pgx.Tx, place string) ([]string, string, error) {
+	open, err := openRuns(ctx, tx, place, s.batch)
+	if err != nil || len(open) < s.batch {
+		return open, "", err // the round is over
+	}
+	return open, open[len(open)-1], nil
 }
 
 // wake enqueues what makes the runs' clients continue them, except for those that were woken lately. A run that

@@ -57,3 +57,26 @@ func TestLeasesOfNobodyAreReleasedWhateverTheTurn(t *testing.T) {
 		t.Errorf("got %+v, want the lease of nobody released", s)
 	}
 }
+
+// TestBatchThatFailsDoesNotStopTheRound: looking at some of its runs takes too long, say.
+func TestBatchThatFailsDoesNotStopTheRound(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	bad, good := r.created(t), r.created(t)
+	r.exec(t, `
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`)
+	r.exec(t, `
+		CREATE TRIGGER refuse BEFORE INSERT ON run_wakes FOR EACH ROW
+		WHEN (NEW.run_id = '`+string(bad.RunID)+`') EXECUTE FUNCTION refuse()`)
+	s := r.newWorker(t).sweeper
+	s.interval, s.batch = 0, 1
+	if woken, err := s.turn(t.Context()); err == nil {
+		t.Fatalf("got %+v, want the turn to fail", woken)
+	}
+	if woken, err := s.turn(t.Context()); err != nil || len(woken) != 1 || woken[0].ID != good.RunID {
+		t.Errorf("got %+v, %v; want the next run woken", woken, err)
+	}
+	if n := r.count(t, `SELECT count(*) FROM run_wakes WHERE run_id = $1`, bad.RunID); n != 0 {
+		t.Errorf("the turn that failed left %d rows", n)
+	}
+}

@@ -2,6 +2,8 @@ package queue
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -29,6 +31,71 @@ func TestSweepingScansNoTable(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLongLogsAreReadOnceAtMost bounds what the sweeper reads of runs with long logs that wait: after a fan-out,
+// most of a log are results of steps behind the last thing that the workflow did.
+func TestLongLogsAreReadOnceAtMost(t *testing.T) {
+	t.Parallel()
+	const runs, length = 20, 3000
+	for name, tt := range map[string]struct {
+		hook  bool
+		limit int // of blocks a run
+	}{"without hooks": {false, 30}, "with hooks": {true, 300}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := deaf(t, testdb.New(t))
+			fanOut(t, r, runs, length, tt.hook)
+			plan := r.explain(t, findStrandedSQL, r.all(t), sweepQuiet, sweepRepairs)
+			got := blocks(t, plan) / runs
+			if got > tt.limit {
+				t.Errorf("read %d blocks a run, want %d at most:\n%s", got, tt.limit, plan)
+			}
+		})
+	}
+}
+
+// blocks is how many the whole of a plan has read.
+func blocks(t testing.TB, plan string) int {
+	t.Helper()
+	found := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`).FindStringSubmatch(plan)
+	if found == nil {
+		t.Fatalf("no count of blocks in:\n%s", plan)
+	}
+	hit, err := strconv.Atoi(found[1])
+	read, _ := strconv.Atoi(found[2]) // missing when there are none
+	if err != nil || hit+read == 0 {
+		t.Fatalf("got %d blocks, %v in:\n%s", hit+read, err, plan)
+	}
+	return hit + read
+}
+
+// fanOut makes runs whose logs begin with steps that they created, go on with what came of those, and end with a
+// wait until tomorrow. Half of that was heard of by those with a hook.
+func fanOut(t testing.TB, r *replica, runs, length int, hook bool) {
+	t.Helper()
+	id := `'wrun_' || lpad(i::text, 10, '0')`
+	r.exec(t, `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
+			created_at, updated_at, started_at)
+		SELECT `+id+`, 'default', 'dpl_test', 'w', 'running', 3, $2, 0,
+			now() - interval '1 h', now() - interval '1 h', now()
+		FROM generate_series(1, $1) i`, runs, length)
+	r.exec(t, `
+		INSERT INTO waits (run_id, id, status, spec_version, resume_at, created_at, updated_at)
+		SELECT `+id+`, 'wait_1', 'waiting', 3, now() + interval '1 d', now(), now() FROM generate_series(1, $1) i`, runs)
+	r.exec(t, `
+		INSERT INTO events (run_id, seq, type, correlation_id, spec_version, created_at, data)
+		SELECT `+id+`, seq, CASE WHEN seq <= $2 / 3 THEN 'step_created' WHEN seq < $2 THEN 'step_completed'
+			ELSE 'wait_created' END, 'step_' || seq, 3, now(), '{}'
+		FROM generate_series(1, $1) i, generate_series(1, $2) seq`, runs, length)
+	if hook {
+		r.exec(t, `
+			INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
+			SELECT `+id+`, 'hook_1', 'default', i::text, false, 3, 3, now() FROM generate_series(1, $1) i`, runs)
+		r.exec(t, `INSERT INTO run_wakes (run_id, seen_seq) SELECT id, $1 / 2 FROM runs`, length)
+	}
+	r.exec(t, `ANALYZE`)
 }
 
 // fill makes n runs, of which every second has ended; of the others, half wait with a delayed message and
@@ -71,6 +138,14 @@ func (r *replica) open(t testing.TB, n int) []string {
 	r.scan(t, `SELECT array_agg(id) FROM (
 		SELECT id FROM runs WHERE completed_at IS NULL ORDER BY id OFFSET (SELECT count(*) / 4 FROM runs) LIMIT $1) o`,
 		[]any{n}, &ids)
+	return ids
+}
+
+// all are all runs.
+func (r *replica) all(t testing.TB) []string {
+	t.Helper()
+	var ids []string
+	r.scan(t, `SELECT array_agg(id ORDER BY id) FROM runs`, nil, &ids)
 	return ids
 }
 

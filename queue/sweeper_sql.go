@@ -79,7 +79,8 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 }
 
 // Each question about a run is a subquery with a LIMIT, which Postgres answers from an index and never by
-// reading the whole table into a hash.
+// reading the whole table into a hash. News are looked for in runs with hooks only, once through the log behind
+// what was heard of: a log may be long.
 const findStrandedSQL = `
 	WITH mute AS MATERIALIZED (
 		SELECT r.id, r.status, r.last_seq FROM runs r
@@ -96,10 +97,11 @@ const findStrandedSQL = `
 			(SELECT 'event ' || e.seq || ', ' || e.type || ', came, and no message says so' FROM events e
 				WHERE e.run_id = r.id
 					AND e.seq > coalesce((SELECT seen_seq FROM run_wakes w WHERE w.run_id = r.id), 0)
-					AND (e.type = 'hook_received' OR e.type IN ('step_completed', 'step_failed') AND (
-						SELECT true FROM events l WHERE l.run_id = r.id AND l.seq > e.seq AND l.type IN (
+					AND (SELECT true FROM hooks h WHERE h.run_id = r.id LIMIT 1)
+					AND (e.type = 'hook_received' OR e.type IN ('step_completed', 'step_failed') AND e.seq > coalesce((
+						SELECT l.seq FROM events l WHERE l.run_id = r.id AND l.type IN (
 							'step_created', 'hook_created', 'hook_conflict', 'hook_disposed', 'wait_created', 'wait_completed')
-						LIMIT 1) IS NULL)
+						ORDER BY l.seq DESC LIMIT 1), 0))
 				ORDER BY e.seq LIMIT 1) AS news,
 			(SELECT true FROM hooks h WHERE h.run_id = r.id LIMIT 1) AS hook,
 			(SELECT true FROM steps s WHERE s.run_id = r.id AND s.completed_at IS NULL LIMIT 1) AS retry,
