@@ -83,7 +83,7 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 		return errors.Join(err, w.settle(ctx, handle, failure{reason: err.Error()}))
 	}
 	if !ok {
-		return nil
+		return w.whyNotClaimed(ctx, job.Args)
 	}
 	if d.URL == "" {
 		reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
@@ -105,6 +105,16 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", err)
 		return w.settle(ctx, handle, failureOf(d, err))
 	}
+}
+
+// whyNotClaimed ends a job whose ticket is used up. One whose ticket is still good comes again: this process is
+// on no record until its next beat.
+func (w *deliverer) whyNotClaimed(ctx context.Context, t Ticket) error {
+	good, err := keepTicket(ctx, w.queue.pool, t)
+	if err != nil || !good {
+		return err
+	}
+	return river.JobSnooze(beatInterval)
 }
 
 // persist does what must be done also when the server is shutting down, or the database is away for a while.

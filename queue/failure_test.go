@@ -451,6 +451,7 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	if got := r.stored(t, id); got.Wait < 20*time.Minute || got.DeliveryCount != 0 || got.Parked {
 		t.Errorf("got %+v, want the next ticket after twice the time others wait", got)
 	}
+	r.onRecord(t, "proc_1")
 	if _, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
 		t.Errorf("claim with the ticket that waited: got %v, %v; want true", ok, err)
 	}

@@ -66,6 +66,7 @@ func TestOnlyTheLivingHandleCounts(t *testing.T) {
 func TestExpiredHandleIsDead(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t)) // no worker takes the lease away
+	r.onRecord(t, "proc_1")
 	id := r.send(t)
 	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime)
 	if err != nil || !ok {
@@ -170,6 +171,7 @@ func TestAnswerAloneDoesNotAcknowledge(t *testing.T) {
 func TestRacersForOneTicketClaimOnce(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
+	r.onRecord(t, "proc_1")
 	for range 5 {
 		id := r.send(t)
 		won := race(16, func(i int) string {
@@ -198,6 +200,7 @@ func TestRacersForOneTicketClaimOnce(t *testing.T) {
 func TestClaimNeedsTheNewestTicket(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
+	r.onRecord(t, "proc_1")
 	parked, leased, fresh, later := r.send(t), r.send(t), r.send(t), r.send(t, delayed(time.Hour))
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
 	r.exec(t, `UPDATE messages SET lease = 'rh_other' WHERE id = $1`, leased)
@@ -287,6 +290,7 @@ func TestReplicasDeliverEachMessageOnce(t *testing.T) {
 func TestReceiveLeasesAMessage(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
+	r.onRecord(t, "proc_1")
 	id := r.send(t, body("pulled"))
 	m, err := r.Receive(t.Context(), project, topic, id, time.Minute)
 	if err != nil {
@@ -338,6 +342,7 @@ func TestReceiveFails(t *testing.T) {
 func TestReceiversAndTicketGetAMessageOnce(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
+	r.onRecord(t, "proc_1")
 	id := r.send(t)
 	won := race(16, func(i int) bool {
 		if i%2 == 0 {

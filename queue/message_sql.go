@@ -81,8 +81,9 @@ type delivery struct {
 const lengthOfLog = `coalesce((SELECT last_seq FROM runs r WHERE r.id = m.run_id AND r.project = m.project), 0)`
 
 // claim leases the message to the bearer of its ticket, for a delivery that the holder makes, and uses the
-// ticket's number up. It reports false when there is nothing to deliver: the number was used before, or the
-// message is gone or parked.
+// ticket's number up. It reports false when there is nothing to deliver, for the number was used before, or the
+// message is gone or parked; and when the holder is a process on no record: others took over from it, and would
+// from this lease.
 func claim(
 	ctx context.Context, pool *pgxpool.Pool, t Ticket, handle, holder string, lease time.Duration,
 ) (delivery, bool, error) {
@@ -91,6 +92,7 @@ func claim(
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			seen_seq = `+lengthOfLog+`
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND parked_at IS NULL
+			AND ($4 = '' OR EXISTS (SELECT FROM processes p WHERE p.id = $4))
 		RETURNING id, topic, deployment_id, content_type, body, created_at, expires_at, due_at, lease, delivery_count,
 			unreached,
 			coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url`,
@@ -103,6 +105,14 @@ func claim(
 		return delivery{}, false, nil
 	}
 	return d, err == nil, wrap("claim message", err)
+}
+
+// keepTicket puts off the time when a ticket that is out counts as lost, and reports whether it is still good.
+func keepTicket(ctx context.Context, pool *pgxpool.Pool, t Ticket) (bool, error) {
+	tag, err := pool.Exec(ctx, `
+		UPDATE messages SET due_at = now() + $3
+		WHERE id = $1 AND ticket = $2 AND lease = '' AND parked_at IS NULL`, t.MessageID, t.Number, ticketTime)
+	return tag.RowsAffected() > 0, wrap("keep ticket", err)
 }
 
 // giveBack ends a lease without an acknowledgement: the message is due again when the failure says. A

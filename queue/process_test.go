@@ -27,13 +27,13 @@ func (r *replica) someone(t testing.TB, id string, silent time.Duration) (sessio
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	const key = -7_000_000_000 // both halves of it matter
-	if _, err := conn.Exec(t.Context(), `SELECT pg_advisory_lock($1)`, int64(key)); err != nil {
+	const locked = `SELECT pg_advisory_lock(hashtextextended($1, 0))` // all 64 bits matter
+	if _, err := conn.Exec(t.Context(), locked, id); err != nil {
 		t.Fatal(err)
 	}
 	r.exec(t, `
-		INSERT INTO processes (id, host, session_key, beat_at) VALUES ($1, 'host', $2, now() - $3::interval)`,
-		id, int64(key), silent)
+		INSERT INTO processes (id, host, session_key, beat_at)
+		VALUES ($1, 'host', hashtextextended($1, 0), now() - $2::interval)`, id, silent)
 	return conn
 }
 
@@ -46,9 +46,18 @@ func (r *replica) hang(t testing.TB, session *pgx.Conn) {
 	})
 }
 
-// held sends a message and lets a process claim it.
+// onRecord makes sure that a process is on record.
+func (r *replica) onRecord(t testing.TB, id string) {
+	t.Helper()
+	r.exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
+}
+
+// held sends a message and lets a process on record claim it.
 func (r *replica) held(t testing.TB, holder string) delivery {
 	t.Helper()
+	if holder != "" {
+		r.onRecord(t, holder)
+	}
 	id := r.send(t)
 	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, holder, leaseTime)
 	if err != nil || !ok {
@@ -64,6 +73,7 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
 	session := r.someone(t, "proc_dead", 0)
+	r.someone(t, "proc_living", 0)
 	lost, kept, living := r.held(t, "proc_dead"), r.held(t, "proc_dead"), r.held(t, "proc_living")
 	// The function of one has extended its lease itself: it lives, whatever becomes of the server.
 	if err := r.SetVisibility(t.Context(), project, topic, kept.Lease, leaseTime); err != nil {
@@ -304,6 +314,7 @@ func TestLeaseOfNobodyIsReleased(t *testing.T) {
 	r := deaf(t, testdb.New(t))
 	r.someone(t, "proc_alive", 0)
 	lost, kept, own := r.held(t, "proc_gone"), r.held(t, "proc_alive"), r.held(t, "")
+	r.exec(t, `DELETE FROM processes WHERE id = 'proc_gone'`)
 	if _, err := newSweeper(r.Queue, slog.New(slog.DiscardHandler)).turn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -314,5 +325,38 @@ func TestLeaseOfNobodyIsReleased(t *testing.T) {
 	}
 	if n := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND due_at <= now() AND delivery_count = 0`, lost.ID); n != 1 {
 		t.Error("the message is not due at once, or its delivery was counted")
+	}
+}
+
+// TestProcessOnNoRecordTakesNothing: others took over from a living process while it was cut off. What it took now
+// would be taken from it again. It goes on when it beats again.
+func TestProcessOnNoRecordTakesNothing(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	a := newApp(t, nil)
+	r.register(t, deployment, a.URL)
+	w := r.worker(t)
+	w.signOff() // its pool is alive
+	w.beating.Wait()
+	id := r.send(t)
+	eventually(t, "the ticket was put off", func() bool {
+		return r.count(t, `SELECT count(*) FROM river_job WHERE (metadata->>'snoozes')::integer >= 2`) == 1
+	})
+	if got := r.stored(t, id); got.Lease != "" || got.DeliveryCount != 0 || got.Ticket != firstTicket || len(a.calls) > 0 {
+		t.Errorf("got %+v and %d calls, want the message untouched", got, len(a.calls))
+	}
+	r.sweep(t)
+	if err := w.pulse.turn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := a.next(t)
+	if c.id() != id || c.count() != "1" {
+		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
+	}
+	r.sweep(t)
+	r.ack(t, c)
+	w.pulse.leave(t.Context())
+	if n := r.count(t, `SELECT count(*) FROM river_job`); n != 1 {
+		t.Errorf("got %d tickets of one message, want 1", n)
 	}
 }

@@ -22,6 +22,7 @@ func TestRunThatNobodyCanWakeStopsNobody(t *testing.T) {
 			first, bad, last := r.created(t), r.created(t), r.created(t)
 			r.exec(t, damage, bad.RunID)
 			lost := r.held(t, "proc_gone")
+			r.exec(t, `DELETE FROM processes`)
 			var l logs
 			woken := r.sweep(t, func(s *sweeper) { s.logger = l.logger() })
 			got := map[entities.RunID]bool{}
@@ -49,6 +50,7 @@ func TestLeasesOfNobodyAreReleasedWhateverTheTurn(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	lost := r.held(t, "proc_gone")
+	r.exec(t, `DELETE FROM processes`)
 	r.exec(t, `ALTER TABLE run_wakes RENAME TO elsewhere`)
 	if woken, err := r.newWorker(t).sweeper.turn(t.Context()); err == nil {
 		t.Fatalf("got %+v, want the turn to fail", woken)

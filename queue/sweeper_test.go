@@ -77,6 +77,7 @@ func about(run aRun) func(*entities.Message) {
 // delivered sends a message about the run and acknowledges it; between its claim and that, something happens.
 func (r aRun) delivered(t testing.TB, topic string, meanwhile ...func()) {
 	t.Helper()
+	r.onRecord(t, "proc_1")
 	id := r.send(t, about(r), func(m *entities.Message) { m.Topic = topic })
 	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, "proc_1", leaseTime)
 	if err != nil || !ok {
