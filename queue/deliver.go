@@ -71,7 +71,10 @@ func (*deliverer) Timeout(*river.Job[Ticket]) time.Duration { return longestDeli
 
 // Work claims the ticket's message and calls the function with it.
 func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
-	free, err := w.memory.take(ctx, job.Args.Size)
+	free, err := w.room(ctx, job.Args)
+	if errors.Is(err, errTicketUsed) {
+		return nil
+	}
 	if err != nil {
 		return err // shutting down; the ticket is still good
 	}
@@ -104,6 +107,39 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 		w.logger.InfoContext(ctx, "delivery failed",
 			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", err)
 		return w.settle(ctx, handle, failureOf(d, err))
+	}
+}
+
+var errTicketUsed = errors.New("the ticket is used up")
+
+// room waits for memory for the message's body. Meanwhile its ticket does not count as lost: the message would get
+// another one, and another, until all deliveries wait for the same. It fails with errTicketUsed.
+func (w *deliverer) room(ctx context.Context, t Ticket) (free func(), err error) {
+	if free, ok := w.memory.try(t.Size); ok {
+		return free, nil
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go w.keep(ctx, t, func() { end(errTicketUsed) })
+	if free, err = w.memory.take(ctx, t.Size); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return free, nil
+}
+
+// keep keeps a ticket until the context ends, and calls used when it is no longer good.
+func (w *deliverer) keep(ctx context.Context, t Ticket, used func()) {
+	for {
+		good, err := keepTicket(ctx, w.queue.pool, t)
+		if err == nil && !good {
+			used()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(w.keepPause): // if the database is away, the message may get another ticket
+		}
 	}
 }
 

@@ -20,6 +20,18 @@ type memory struct {
 
 func newMemory(limit int64) *memory { return &memory{limit, semaphore.NewWeighted(limit)} }
 
+// try is take if there is memory at once.
+func (m *memory) try(size int64) (free func(), ok bool) {
+	if size <= smallBody {
+		return func() {}, true
+	}
+	size = min(size, m.limit)
+	if !m.free.TryAcquire(size) {
+		return nil, false
+	}
+	return m.lent(size), true
+}
+
 // take waits until there is memory for a body and returns what gives it back, which may be called more than
 // once. A body larger than all there is gets all there is. It fails with the context's error.
 func (m *memory) take(ctx context.Context, size int64) (free func(), err error) {
@@ -30,8 +42,10 @@ func (m *memory) take(ctx context.Context, size int64) (free func(), err error) 
 	if err := m.free.Acquire(ctx, size); err != nil {
 		return nil, err
 	}
-	return sync.OnceFunc(func() { m.free.Release(size) }), nil
+	return m.lent(size), nil
 }
+
+func (m *memory) lent(size int64) (free func()) { return sync.OnceFunc(func() { m.free.Release(size) }) }
 
 // sending is the body of a request that lets go of its memory once it has been sent.
 type sending struct {

@@ -60,6 +60,8 @@ type Worker struct {
 	sweeper *sweeper
 	memory  *memory
 	lease   time.Duration // of each delivery at first
+	// keepPause is how often a delivery that waits for memory says so.
+	keepPause time.Duration
 
 	loops, beating sync.WaitGroup
 	stop, signOff  context.CancelFunc
@@ -69,7 +71,8 @@ type Worker struct {
 func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
 	w := &Worker{
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(), lease: leaseTime,
-		pulse: newPulse(q, o.Logger), sweeper: newSweeper(q, o.Logger), memory: newMemory(o.BodyMemory),
+		keepPause: ticketTime / 3,
+		pulse:     newPulse(q, o.Logger), sweeper: newSweeper(q, o.Logger), memory: newMemory(o.BodyMemory),
 	}
 	workers := river.NewWorkers()
 	if err := river.AddWorkerSafely(workers, &deliverer{Worker: w}); err != nil {

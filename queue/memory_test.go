@@ -1,0 +1,81 @@
+package queue
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// withoutMemory starts a worker all of whose memory for bodies is taken until it is given back.
+func (r *replica) withoutMemory(t *testing.T) (giveBack func()) {
+	t.Helper()
+	w := r.newWorker(t, func(o *WorkerOptions) { o.BodyMemory = 1 << 20 })
+	w.keepPause = 10 * time.Millisecond
+	giveBack, err := w.memory.take(t.Context(), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(giveBack)
+	begin(t, w)
+	return giveBack
+}
+
+// waits sends a message whose delivery waits for memory.
+func (r *replica) waits(t *testing.T) string {
+	t.Helper()
+	id := r.send(t, body(strings.Repeat("x", 1<<20)))
+	eventually(t, "the ticket is fetched", func() bool {
+		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 1
+	})
+	return id
+}
+
+// TestTicketThatWaitsForMemoryIsNotLost: or else its message would get another, and another, until all deliveries
+// wait for the same one.
+func TestTicketThatWaitsForMemoryIsNotLost(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) { r.ack(t, c) })
+	r.register(t, deployment, a.URL)
+	giveBack := r.withoutMemory(t)
+	id := r.waits(t)
+	for range 3 { // its ticket has been out for long
+		r.exec(t, `UPDATE messages SET due_at = now() + interval '2 s' WHERE id = $1`, id)
+		eventually(t, "its ticket is kept", func() bool { return r.stored(t, id).Wait > ticketTime/2 })
+	}
+	if n := r.count(t, `SELECT count(*) FROM river_job`); n != 1 {
+		t.Errorf("got %d tickets of one message, want 1", n)
+	}
+	giveBack()
+	r.gone(t, id)
+	if c := a.next(t); c.id() != id || c.count() != "1" {
+		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
+	}
+}
+
+// TestWhoWaitsForMemoryInVainStops: its message is gone, or was fetched by its reader.
+func TestWhoWaitsForMemoryInVainStops(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	r.withoutMemory(t)
+	for what, do := range map[string]func(id string){
+		"discarded": func(id string) {
+			if err := r.Discard(t.Context(), project, id); err != nil {
+				t.Error(err)
+			}
+		},
+		"received": func(id string) {
+			if _, err := r.Receive(t.Context(), project, topic, id, time.Hour); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		do(r.waits(t))
+		eventually(t, "nobody waits for what was "+what, func() bool {
+			return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 0
+		})
+	}
+}
