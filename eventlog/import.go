@@ -33,11 +33,20 @@ func (a *Audit) Import(ctx context.Context, next func() (Record, error)) (entiti
 	var pg *pgconn.PgError
 	if isDuplicateRun(err) || errors.As(err, &pg) && pg.ConstraintName == "streams_name_key" {
 		err = fmt.Errorf("%w: it, or a stream of its, is there already", entities.ErrConflict)
+	} else if pg != nil && refusesData(pg) {
+		err = entities.Invalid("the database cannot store what the file says: %s", pg.Message)
 	}
 	if err != nil {
 		return "", fmt.Errorf("import run %s: %w", in.run.ID, err)
 	}
 	return in.run.ID, nil
+}
+
+// refusesData reports whether a statement failed because of the values it was to write.
+func refusesData(err *pgconn.PgError) bool {
+	class := err.Code[:min(2, len(err.Code))]
+	const dataException, integrityViolation, limitExceeded = "22", "23", "54"
+	return class == dataException || class == integrityViolation || class == limitExceeded
 }
 
 // reading is an import under way.
@@ -92,6 +101,9 @@ func (in *reading) header() error {
 	}
 	if in.run = *first.Run; in.run.Version != exportVersion {
 		return entities.Invalid("this is version %d of the format; this program reads %d", in.run.Version, exportVersion)
+	}
+	if err := entities.ValidateID("project", string(in.run.Project)); err != nil {
+		return err
 	}
 	return entities.ValidateID("run ID", string(in.run.ID))
 }
@@ -152,6 +164,12 @@ func (in *reading) addEvent(e entities.Event) error {
 }
 
 func (in *reading) addStream(ctx context.Context, r StreamRecord) error {
+	if err := entities.ValidateName("stream name", string(r.Name)); err != nil {
+		return err
+	}
+	if r.Chunks < 0 {
+		return entities.Invalid("stream %s has %d chunks", r.Name, r.Chunks)
+	}
 	s := entities.StoredStream{CreatedAt: r.CreatedAt}
 	s.RunID, s.Name, s.Chunks, s.ClosedAt = in.run.ID, r.Name, r.Chunks, r.ClosedAt
 	in.read.add(s.Stream)

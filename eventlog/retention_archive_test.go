@@ -141,7 +141,8 @@ func TestArchiveOutOfOrderEndsThePass(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for i := range 2*maxRefusals + 2 {
-		f.exec(t, `UPDATE runs SET project = $2 WHERE id = $1`, f.expired(t, time.Duration(99-i)*keep), []string{"a", "b"}[i%2])
+		id := f.expired(t, time.Duration(99-i)*keep)
+		f.exec(t, `UPDATE runs SET project = $2 WHERE id = $1`, id, []string{"a", "b"}[i%2])
 	}
 	retained := f.expired(t, keep/2)
 	f.exec(t, `INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at, expires_at)
