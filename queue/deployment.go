@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
 // Deployment says where the functions of an app are: messages for ID are POSTed below URL.
@@ -23,9 +23,13 @@ type Deployment struct {
 
 const deploymentColumns = `id, url, created_at, updated_at`
 
-// PutDeployment registers a deployment or moves it to another URL, and hurries along the messages that
-// could not be delivered to it. It fails with [entities.ErrInvalid] when the URL is not an absolute http
-// or https URL.
+// ErrNotHurried is of a registration that holds, and after which messages wait for the end of their backoff.
+var ErrNotHurried = errors.New("messages wait for their backoff")
+
+// PutDeployment registers a deployment or moves it to another URL, and then hurries along the messages that
+// could not be delivered to it: those that did not reach it and, if it has moved, all that failed. It fails with
+// [entities.ErrInvalid] when the URL is not an absolute http or https URL, and with [ErrNotHurried] when the
+// registration is all that was done.
 func (q *Queue) PutDeployment(ctx context.Context, project entities.Project, id, baseURL string) (Deployment, error) {
 	if err := entities.ValidateID("deployment ID", id); err != nil {
 		return Deployment{}, err
@@ -33,29 +37,27 @@ func (q *Queue) PutDeployment(ctx context.Context, project entities.Project, id,
 	if err := validateURL(baseURL); err != nil {
 		return Deployment{}, err
 	}
-	var d Deployment
-	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `
-			INSERT INTO deployments (project, id, url) VALUES ($1, $2, $3)
-			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, updated_at = now()
-			RETURNING `+deploymentColumns, project, id, baseURL)
-		if err != nil {
-			return err
-		}
-		if d, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Deployment]); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `
-			UPDATE messages SET due_at = now()
-			WHERE project = $1 AND deployment_id = $2 AND lease = '' AND last_error <> '' AND parked_at IS NULL`,
-			project, id)
-		return err
-	})
+	rows, err := q.pool.Query(ctx, `
+		INSERT INTO deployments (project, id, url) VALUES ($1, $2, $3)
+		ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, updated_at = now()
+		RETURNING `+deploymentColumns+`,
+			url IS DISTINCT FROM (SELECT url FROM deployments WHERE project = $1 AND id = $2) AS moved`,
+		project, id, baseURL)
 	if err != nil {
 		return Deployment{}, fmt.Errorf("put deployment %s: %w", id, err)
 	}
-	q.hub.Publish(timerTopic)
-	return d, nil
+	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[struct {
+		Deployment
+		Moved bool
+	}])
+	if err != nil {
+		return Deployment{}, fmt.Errorf("put deployment %s: %w", id, err)
+	}
+	defer q.hub.Publish(timerTopic)
+	if err := hurry(ctx, q.pool, project, d.Deployment, d.Moved); err != nil {
+		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", id, ErrNotHurried, err)
+	}
+	return d.Deployment, nil
 }
 
 func validateURL(s string) error {

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -139,5 +141,58 @@ func TestPutDeploymentHurriesOnlyItsFailedMessages(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, due); diff != "" {
 		t.Errorf("due after the registration (-want +got):\n%s", diff)
+	}
+}
+
+// away makes messages that wait for a deployment after a delivery that did not reach it.
+func (r *replica) away(t testing.TB, n int) {
+	t.Helper()
+	r.exec(t, `
+		INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, ticket,
+			last_error, unreached)
+		SELECT 'msg_' || i, $2, 'w', $3, '', '', now(), now() + interval '1 min' * (1 + i % 2), 2, 'away', 1
+		FROM generate_series(1, $1) i`, n, project, deployment)
+}
+
+func TestPutDeploymentHurriesABacklogInBatches(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.register(t, deployment, "http://a.test")
+	r.away(t, 2*dueBatch+100)
+	r.exec(t, `UPDATE messages SET unreached = 0 WHERE id = 'msg_1'`) // it failed, and the app is as it was
+	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SELECT FROM messages WHERE id = 'msg_2' FOR UPDATE`); err != nil {
+			return err
+		}
+		r.register(t, deployment, "http://a.test") // does not wait for it
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const left = `SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM messages WHERE due_at > now()`
+	var got []string
+	r.scan(t, left, nil, &got)
+	if diff := cmp.Diff([]string{"msg_1", "msg_2"}, got); diff != "" {
+		t.Errorf("not hurried (-want +got):\n%s", diff)
+	}
+	r.register(t, deployment, "http://b.test")
+	r.scan(t, left, nil, &got)
+	if len(got) > 0 {
+		t.Errorf("got %v not due although the deployment has moved", got)
+	}
+}
+
+func TestPutDeploymentHoldsAlsoIfItHurriesNobody(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.away(t, 1)
+	r.exec(t, `
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE ON messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	_, err := r.PutDeployment(t.Context(), project, deployment, "http://a.test")
+	wantError(t, "hurrying fails", err, ErrNotHurried)
+	if diff := cmp.Diff([]string{deployment + " http://a.test"}, r.deployments(t, project)); diff != "" {
+		t.Errorf("deployments (-want +got):\n%s", diff)
 	}
 }

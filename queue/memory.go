@@ -45,7 +45,9 @@ func (m *memory) take(ctx context.Context, size int64) (free func(), err error) 
 	return m.lent(size), nil
 }
 
-func (m *memory) lent(size int64) (free func()) { return sync.OnceFunc(func() { m.free.Release(size) }) }
+func (m *memory) lent(size int64) (free func()) {
+	return sync.OnceFunc(func() { m.free.Release(size) })
+}
 
 // sending is the body of a request that lets go of its memory once it has been sent.
 type sending struct {

@@ -220,7 +220,8 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]Ticket, error) {
 			SET lease = '', holder = '', ticket = greatest(ticket, 1), parked_at = CASE WHEN spent THEN now() END,
 				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
 				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
-				last_error = CASE lease WHEN '' THEN last_error ELSE $5 END
+				last_error = CASE lease WHEN '' THEN last_error ELSE $5 END,
+				unreached = CASE lease WHEN '' THEN unreached ELSE 0 END
 			FROM due WHERE m.id = due.id
 			RETURNING m.id, m.ticket, octet_length(m.body) AS size, spent
 		)
@@ -231,6 +232,33 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]Ticket, error) {
 	}
 	tickets, err := pgx.CollectRows(rows, pgx.RowToStructByName[Ticket])
 	return tickets, wrap("take due messages", err)
+}
+
+// hurry makes messages due that wait for a deployment since they did not reach it, or since they failed, if it has
+// moved. They are many when it was away for long: a batch at a time, the next due first, passing over what others
+// have locked.
+func hurry(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
+	for at, last, n := d.UpdatedAt, "", dueBatch; n == dueBatch; {
+		err := pool.QueryRow(ctx, `
+			WITH next AS (
+				SELECT id, due_at FROM messages
+				WHERE project = $1 AND deployment_id = $2 AND lease = '' AND parked_at IS NULL
+					AND (unreached > 0 OR $3 AND last_error <> '')
+					AND due_at >= $4 AND (due_at, id) > ($4, $5)
+				ORDER BY due_at, id LIMIT $6
+				FOR UPDATE SKIP LOCKED
+			), hurried AS (
+				UPDATE messages m SET due_at = now() FROM next WHERE m.id = next.id
+			)
+			SELECT coalesce(max(due_at), $4),
+				coalesce(max(id) FILTER (WHERE due_at = (SELECT max(due_at) FROM next)), ''), count(*)
+			FROM next`,
+			project, d.ID, moved, at, last, dueBatch).Scan(&at, &last, &n)
+		if err != nil {
+			return wrap("hurry messages along", err)
+		}
+	}
+	return nil
 }
 
 // untilDue is how long until the next message is due; negative when it is overdue, and far when there is none.

@@ -90,7 +90,10 @@ func (s *server) start(ctx context.Context) (err error) {
 		return err
 	}
 	for id, url := range s.config.Deployments {
-		if _, err := q.PutDeployment(ctx, entities.DefaultProject, id, url); err != nil {
+		_, err := q.PutDeployment(ctx, entities.DefaultProject, id, url)
+		if errors.Is(err, queue.ErrNotHurried) {
+			s.logger.WarnContext(ctx, "STEPWELL_DEPLOYMENTS", "error", err)
+		} else if err != nil {
 			return fmt.Errorf("STEPWELL_DEPLOYMENTS: %w", err)
 		}
 	}
