@@ -228,3 +228,20 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Error("got more than there is after a second release")
 	}
 }
+
+// TestListsOfFewReadFew: who lists what is leased or parked does not read all that waits.
+func TestListsOfFewReadFew(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.away(t, 20_000)
+	r.exec(t, `UPDATE messages SET lease = 'rh_' || id WHERE id IN ('msg_7', 'msg_19000')`)
+	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = 'msg_8'`)
+	r.exec(t, `VACUUM ANALYZE messages`)
+	for _, state := range []State{StateLeased, StateParked} {
+		plan := r.explain(t, `SELECT `+entryColumns+` FROM messages WHERE project = $1 AND id > $2 AND `+
+			conditions[state]+` ORDER BY id LIMIT $3`, project, "", 101)
+		if got := blocks(t, plan); got > 20 {
+			t.Errorf("%s: read %d blocks, want 20 at most:\n%s", state, got, plan)
+		}
+	}
+}

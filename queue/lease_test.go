@@ -368,3 +368,19 @@ func TestReceiversAndTicketGetAMessageOnce(t *testing.T) {
 		t.Errorf("got %d winners, want 1", winners)
 	}
 }
+
+// TestLeaseThatRanOutHasReachedItsFunction: the next time that it cannot be reached is the first in a row.
+func TestLeaseThatRanOutHasReachedItsFunction(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	reached, lost := r.held(t, ""), r.send(t)
+	r.exec(t, `UPDATE messages SET unreached = 5, due_at = now()`)
+	if _, err := r.newWorker(t).handOut(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]int{reached.ID: 0, lost: 5} {
+		if got := r.count(t, `SELECT unreached FROM messages WHERE id = $1`, id); got != want {
+			t.Errorf("message %s: got %d times not reached in a row, want %d", id, got, want)
+		}
+	}
+}

@@ -26,6 +26,8 @@ ALTER TABLE messages
 CREATE INDEX messages_run_idx ON messages (project, deployment_id, run_id);
 DROP INDEX messages_deployment_idx;
 CREATE INDEX messages_parked_idx ON messages (project, id) WHERE parked_at IS NOT NULL;
+-- Those that are being delivered, for lists: few among many that wait.
+CREATE INDEX messages_leased_idx ON messages (project, id) WHERE lease <> '';
 
 -- The runs that have not ended, for the sweeper. Its columns change once in a run's life, so that writing
 -- events stays as cheap as it was.
@@ -57,7 +59,7 @@ INSERT INTO sweeper DEFAULT VALUES;
 
 -- +goose Down
 DROP TABLE sweeper, run_wakes, processes;
-DROP INDEX runs_open_idx, messages_parked_idx;
+DROP INDEX runs_open_idx, messages_parked_idx, messages_leased_idx;
 CREATE INDEX messages_deployment_idx ON messages (project, deployment_id);
 DROP INDEX messages_run_idx;
 ALTER TABLE messages DROP holder, DROP unreached, DROP first_failed_at, DROP seen_seq;
