@@ -15,7 +15,7 @@ import (
 
 const (
 	// patience is how long anything may take that is not a matter of time itself: long, for a busy machine.
-	patience = 3 * time.Minute
+	patience = 5 * time.Minute
 	pollTime = 20 * time.Millisecond
 	// keptOutput is how much of what a process says is shown when a test fails.
 	keptOutput = 32 << 10

@@ -49,7 +49,7 @@ func newFixture(t *testing.T) *fixture {
 	text := func(s string) *string { return &s }
 	for _, r := range []eventlog.Request{
 		{Type: entities.EventRunCreated, Payload: []byte("in\x00put\xff"), Extra: []byte{0xa0}, OccurredAt: &occurred,
-			Data: entities.EventData{DeploymentID: "dpl <&>", WorkflowName: "Bestellung ß"}},
+			Data: entities.EventData{DeploymentID: "dpl<&>", WorkflowName: "Bestellung ß"}},
 		{Type: entities.EventRunStarted},
 		{Type: entities.EventAttrSet, CorrelationID: "a1", Data: entities.EventData{
 			Changes: []entities.AttributeChange{{Key: "x", Value: text("\u2028 y")}, {Key: "gone"}}}},
