@@ -29,6 +29,9 @@ const (
 	// leftLease is how long a lease lasts that is left with its function when the server stops: longer than
 	// the minute after which clients extend it (protocol §5.5).
 	leftLease = 90 * time.Second
+	// answeredLease is how long a function that has answered at least has to acknowledge. Clients do that, or
+	// give the message back, before they answer, also where it fails: what did not come by then was lost.
+	answeredLease = 10 * time.Second
 
 	// No delivery takes longer, however often its lease is extended. River keeps the tickets of processes
 	// that died for as long.
@@ -97,12 +100,10 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 	switch {
 	case err == nil:
 		// Answered. The acknowledgement is a request of its own, and the only thing that counts
-		// (protocol §5.5): without one the lease runs out.
-		return nil
+		// (protocol §5.5): without one the lease runs out soon, and later the more often that has happened.
+		return w.leave(ctx, handle, max(answeredLease, backoff(d.DeliveryCount)))
 	case errors.Is(ctx.Err(), context.Canceled):
-		return persist(ctx, func(ctx context.Context) error {
-			return leaveWithFunction(ctx, w.queue.pool, handle, leftLease)
-		})
+		return w.leave(ctx, handle, leftLease)
 	default:
 		w.logger.InfoContext(ctx, "delivery failed",
 			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", err)
@@ -185,6 +186,11 @@ func failureOf(d delivery, err error) failure {
 		return failure{err.Error(), min(backoff(d.Unreached+1), unreachedBackoff), false}
 	}
 	return failure{err.Error(), backoff(d.DeliveryCount), true}
+}
+
+// leave leaves a lease with its function for d, unless the function has seen to it.
+func (w *deliverer) leave(ctx context.Context, handle string, d time.Duration) error {
+	return persist(ctx, func(ctx context.Context) error { return leaveWithFunction(ctx, w.queue.pool, handle, d) })
 }
 
 // settle gives a lease back, if it is still ours.

@@ -13,8 +13,10 @@ import (
 
 func TestDeliveryHasTheHeadersOfTheProtocol(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, nil)
+	answer := make(chan struct{}) // which would make the lease end sooner
+	a := newApp(t, func(http.ResponseWriter, *http.Request, call) { <-answer })
 	r := start(t, a)
+	t.Cleanup(func() { close(answer) })
 	id := r.send(t, body("\x00\xff\xfe not text"), func(m *entities.Message) { m.ContentType = "application/x-odd; a=b" })
 	c := a.next(t)
 

@@ -148,24 +148,58 @@ func TestSetVisibilityGivesBack(t *testing.T) {
 	}
 }
 
+// TestAnswerAloneDoesNotAcknowledge: it shortens the lease, to a time that grows with the deliveries.
 func TestAnswerAloneDoesNotAcknowledge(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{http.StatusOK, http.StatusNoContent} {
 		a := newApp(t, status(code))
 		r := start(t, a)
 		id := r.send(t)
-		c := a.next(t)
-		r.fence(t, a, 0) // the one worker has seen the answer, or soon will
-		eventually(t, "the first ticket is done with", func() bool {
-			return r.count(t, `
-				SELECT count(*) FROM river_job WHERE args->>'message' = $1 AND state = 'completed'`, id) == 1
-		})
-		got := r.stored(t, id)
-		if got.Lease != c.handle() || got.Wait < leaseTime/2 || got.LastError != "" {
-			t.Errorf("status %d: got %+v, want the message leased to %s", code, got, c.handle())
+		for n, most := range []time.Duration{answeredLease, 128 * time.Second, leaseTime} {
+			c := a.next(t)
+			r.ticketsDone(t, id, n+1)
+			got := r.stored(t, id)
+			if got.Lease != c.handle() || got.Wait > most || got.Wait < most/2 || n == 0 && got.LastError != "" {
+				t.Errorf("status %d: got %+v, want the message leased to %s for %s", code, got, c.handle(), most)
+			}
+			if n == 2 {
+				r.ack(t, c)
+				break
+			}
+			r.exec(t, `UPDATE messages SET delivery_count = $2 WHERE id = $1`, id, []int{7, 12}[n])
+			r.hurry(t, id)
 		}
-		r.ack(t, c)
+		r.gone(t, id)
 	}
+}
+
+// TestAnswerLeavesWhatTheFunctionDecided: an extension or a time to come back is not shortened.
+func TestAnswerLeavesWhatTheFunctionDecided(t *testing.T) {
+	t.Parallel()
+	var r *replica
+	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
+		if err := r.SetVisibility(context.Background(), project, topic, c.handle(), time.Minute); err != nil {
+			t.Error(err)
+		}
+	})
+	r = open(t, testdb.New(t))
+	r.register(t, deployment, a.URL)
+	r.worker(t)
+	id := r.send(t)
+	c := a.next(t)
+	r.ticketsDone(t, id, 1)
+	if got := r.stored(t, id); got.Lease != c.handle() || got.Wait < time.Minute/2 {
+		t.Errorf("got %+v, want the message leased to %s for a minute", got, c.handle())
+	}
+}
+
+// ticketsDone waits until so many of the message's tickets are done with.
+func (r *replica) ticketsDone(t testing.TB, id string, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d tickets are done with", n), func() bool {
+		return r.count(t, `
+			SELECT count(*) FROM river_job WHERE args->>'message' = $1 AND state = 'completed'`, id) == n
+	})
 }
 
 func TestRacersForOneTicketClaimOnce(t *testing.T) {

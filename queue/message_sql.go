@@ -128,8 +128,9 @@ func giveBack(ctx context.Context, pool *pgxpool.Pool, handle string, f failure)
 	return wrap("give message back", err)
 }
 
-// leaveWithFunction leaves a lease with the function when the process that called it stops: it may go on
-// for d, and extend the lease or acknowledge through any other server.
+// leaveWithFunction leaves a lease with the function when the process that called it stops, or has its answer:
+// for d it may extend the lease or acknowledge through any server. One that the function has extended or given
+// back stays as it is.
 func leaveWithFunction(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
 	_, err := pool.Exec(ctx, `
 		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE lease = $1 AND holder <> ''`,
