@@ -142,10 +142,10 @@ func (s *runSearch) untilEnd() string {
 	return ` AND created_at ` + compare + ` ` + s.args.add(end)
 }
 
-// momentOf is a run's place in lists of runs.
 // RunCursor is the cursor of a list of runs that was read up to the run.
 func RunCursor(r Run) string { return momentOf(r).String() }
 
+// momentOf is a run's place in lists of runs.
 func momentOf(r Run) moment { return moment{r.CreatedAt, string(r.ID)} }
 
 func (s *runSearch) plain(ctx context.Context, q Querier) ([]Run, string, error) {

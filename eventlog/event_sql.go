@@ -233,8 +233,9 @@ func (l *Log) Fit(ctx context.Context, groups [][]Position, with Payloads) (int,
 	var fit int
 	err := l.pool.QueryRow(ctx, `
 		WITH sized AS (
-			SELECT wanted.of, sum(coalesce(octet_length(extra), 0) + CASE WHEN $4 THEN coalesce(octet_length(payload), 0) ELSE 0 END)
-				OVER (ORDER BY wanted.of) AS size
+			SELECT wanted.of, sum(
+				coalesce(octet_length(extra), 0) + CASE WHEN $4 THEN coalesce(octet_length(payload), 0) ELSE 0 END
+			) OVER (ORDER BY wanted.of) AS size
 			FROM events JOIN unnest($1::text[], $2::bigint[], $3::int[]) AS wanted (run_id, seq, of) USING (run_id, seq)
 		)
 		SELECT coalesce(min(of) FILTER (WHERE size > $5), $6) FROM sized`,
