@@ -113,13 +113,16 @@ func parseEventCursor(cursor string) (int64, error) {
 func (l *Log) Events(
 	ctx context.Context, project entities.Project, runID entities.RunID, p entities.Page, with Payloads,
 ) (EventPage, error) {
-	page, err := l.eventsWhere(ctx, p, with,
-		`run_id = (SELECT id FROM runs WHERE id = $1 AND project = $2)`, runID, project)
+	const ofRun = `run_id = (SELECT id FROM runs WHERE id = $1 AND project = $2)`
+	page, err := l.eventsWhere(ctx, p, with, ofRun, runID, project)
 	if err != nil || len(page.Events) > 0 {
 		return page, err
 	}
-	_, err = entities.RunByID(ctx, l.pool, project, runID)
-	return page, err
+	if _, err := entities.RunByID(ctx, l.pool, project, runID); err != nil || p.Cursor != "" {
+		return page, err
+	}
+	// The run was created between the two looks. No run is ever without events.
+	return l.eventsWhere(ctx, p, with, ofRun, runID, project)
 }
 
 // EventsByCorrelation reads a page of the events that share a correlation ID: those of one run, or with

@@ -316,3 +316,35 @@ func differences(serial map[string]string, outcome string) string {
 	}
 	return b.String()
 }
+
+// TestALogThatBeginsIsReadOrMissing: whoever reads the log of a run that is just being created finds no run, or a
+// log with its beginning.
+func TestALogThatBeginsIsReadOrMissing(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	f := fixtureOn(t, dsn)
+	writer, reader := gate.Open(t, dsn, f.pool, nil), gate.Open(t, dsn, f.pool, nil)
+	writes, reads := f.over(writer.Pool, 0), f.over(reader.Pool, 0)
+	outcomes := map[string]int{}
+	gate.Explore(t, writer, reader, func(schedule *gate.Schedule) {
+		id := newRunID()
+		var page EventPage
+		var err, refused error
+		schedule.Run(t,
+			func() { _, refused = writes.Append(t.Context(), home, runCreated(id)) },
+			func() { page, err = reads.Events(t.Context(), home, id, entities.Page{Limit: 10}, WithPayloads) })
+		switch {
+		case refused != nil:
+			t.Fatal(refused)
+		case errors.Is(err, entities.ErrRunNotFound):
+			outcomes["missing"]++
+		case err != nil || len(page.Events) != 1:
+			t.Fatalf("got %d events, %v; want the first, or %v:\n%s", len(page.Events), err, entities.ErrRunNotFound, schedule)
+		default:
+			outcomes["read"]++
+		}
+	})
+	if outcomes["missing"] == 0 || outcomes["read"] == 0 {
+		t.Errorf("schedules by their outcomes: %v, want both", outcomes)
+	}
+}
