@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -78,6 +81,31 @@ func TestExpiredHandleIsDead(t *testing.T) {
 	if got := r.stored(t, id); got.Wait > 0 {
 		t.Errorf("message is due in %s, want it due", got.Wait)
 	}
+}
+
+// TestHandleThatWasGivenBackIsDead: also for requests that were on their way before and come after.
+func TestHandleThatWasGivenBackIsDead(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	r := deaf(t, dsn)
+	// A connection whose transactions have begun, so that their now() is past, when something is asked of them.
+	late := deaf(t, dsn, func(c *pgxpool.Config) {
+		c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+			_, err := conn.Exec(ctx, `BEGIN; SELECT FROM messages`)
+			if err == nil {
+				_, err = r.pool.Exec(ctx, `UPDATE messages SET due_at = now()`)
+			}
+			return true, err
+		}
+	})
+	r.onRecord(t, "proc_1")
+	ticket := Ticket{MessageID: r.send(t), Number: firstTicket}
+	d, ok, err := claim(t.Context(), r.pool, ticket, "rh_1", "proc_1", leaseTime)
+	if err != nil || !ok {
+		t.Fatalf("claim: got %v, %v", ok, err)
+	}
+	wantError(t, "extend", late.SetVisibility(t.Context(), project, topic, d.Lease, time.Minute), entities.ErrLeaseNotFound)
+	wantError(t, "acknowledge", late.Acknowledge(t.Context(), project, topic, d.Lease), entities.ErrLeaseNotFound)
 }
 
 func TestSetVisibilityBounds(t *testing.T) {

@@ -140,11 +140,14 @@ func leaveWithFunction(ctx context.Context, pool *pgxpool.Pool, handle string, d
 
 // deleteLeased ends a message for good. If its run has hooks, it notes how much of the log the delivery has
 // seen: what came later and has no message was not heard by anyone (see the sweeper).
+//
+// Whether the lease lives is asked of the clock, here and in [setDue]: now() is when the statement began, and it may
+// have waited for the one that gave the lease back.
 func deleteLeased(ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string) error {
 	tag, err := pool.Exec(ctx, `
 		WITH done AS (
 			DELETE FROM messages
-			WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND due_at > now()
+			WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND due_at > clock_timestamp()
 			RETURNING project, topic, run_id, seen_seq
 		), noted AS (
 			INSERT INTO run_wakes AS w (run_id, seen_seq)
@@ -164,7 +167,8 @@ func setDue(
 ) error {
 	tag, err := pool.Exec(ctx, `
 		UPDATE messages SET holder = '', due_at = now() + $4
-		WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND due_at > now()`, handle, project, topic, d)
+		WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND due_at > clock_timestamp()`,
+		handle, project, topic, d)
 	return needLease(tag, err)
 }
 
