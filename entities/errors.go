@@ -15,6 +15,12 @@ var (
 	ErrConflict = errors.New("conflict")
 	// ErrRunEnded: the run is over, so this can no longer happen to it.
 	ErrRunEnded = errors.New("run has ended")
+	// ErrKeyTaken: another live run of the workflow has the key; a [KeyTakenError] says which.
+	ErrKeyTaken = errors.New("key taken")
+	// ErrKeyReused: the idempotency key came with another request before.
+	ErrKeyReused = errors.New("idempotency key reused")
+	// ErrStale: the invocation is over, so it can change nothing any more.
+	ErrStale = errors.New("stale invocation")
 	// ErrNotYet: too early; a [NotYetError] says when.
 	ErrNotYet = errors.New("not yet")
 
@@ -62,6 +68,19 @@ func (e *NotYetError) Error() string {
 
 // Is makes errors.Is(err, ErrNotYet) true.
 func (e *NotYetError) Is(target error) bool { return target == ErrNotYet }
+
+// KeyTakenError is an [ErrKeyTaken] that says who has the key.
+type KeyTakenError struct {
+	Key   string
+	RunID RunID
+}
+
+func (e *KeyTakenError) Error() string {
+	return fmt.Sprintf("run %s is alive and has the key %q: wait for its end, cancel it, or join it", e.RunID, e.Key)
+}
+
+// Is makes errors.Is(err, ErrKeyTaken) true.
+func (e *KeyTakenError) Is(target error) bool { return target == ErrKeyTaken }
 
 // TransitionError says that an event is not legal for an entity in its present status. By its refusal
 // it is an [ErrConflict], an [ErrRunEnded] or the not-found error of its kind.

@@ -67,6 +67,22 @@ type EventData struct {
 	WorkflowName string `json:"workflowName,omitempty"`
 	// Attributes are those a run_created starts the run with.
 	Attributes map[string]string `json:"attributes,omitzero"`
+	// The next ones are set on the run_created of runs that the server continues: see the fields of [Run].
+	Driver         Driver     `json:"driver,omitempty"`
+	UniqueKey      string     `json:"uniqueKey,omitempty"`
+	IdempotencyKey string     `json:"idempotencyKey,omitempty"`
+	ParentID       RunID      `json:"parentId,omitempty"`
+	ParentStep     StepID     `json:"parentStep,omitempty"`
+	Detached       bool       `json:"detached,omitempty"`
+	Deadline       *time.Time `json:"deadline,omitempty"`
+	// StartAt is when such a run is to begin, if not at once.
+	StartAt *time.Time `json:"startAt,omitempty"`
+	// RequestDigest is that of the request that started the run, which its repetitions must have as well.
+	RequestDigest string `json:"requestDigest,omitempty"`
+	// Reason is why a run was cancelled, as its canceller says.
+	Reason string `json:"reason,omitempty"`
+	// Step says how the server is to have a step executed; nil when others see to that.
+	Step *StepSpec `json:"step,omitempty"`
 	// StepName is set on step_created and, by most clients, on the step's other events.
 	StepName string `json:"stepName,omitempty"`
 	// Attempt is what the client of a step_started said; the server counts for itself.
@@ -79,6 +95,13 @@ type EventData struct {
 	Token string `json:"token,omitempty"`
 	// IsWebhook says that a hook may be resumed by the app's public webhook route.
 	IsWebhook *bool `json:"isWebhook,omitempty"`
+	// Webhook says how a hook of a run that the server continues receives webhooks.
+	Webhook *WebhookSpec `json:"webhook,omitempty"`
+	// Signal and Condition are those of the [Hook]; LookBackMS is how many milliseconds before the hook a
+	// signal may have come.
+	Signal     string `json:"signal,omitempty"`
+	Condition  string `json:"condition,omitempty"`
+	LookBackMS int64  `json:"lookBackMs,omitempty"`
 	// IsSystem says that the SDK made a hook for itself.
 	IsSystem *bool `json:"isSystem,omitempty"`
 	// TokenRetentionUntil is until when a hook's token stays taken even if the run ends before.
@@ -95,6 +118,35 @@ type EventData struct {
 	Changes []AttributeChange `json:"changes,omitempty"`
 	// AllowReserved lets Changes and Attributes have keys that begin with "$".
 	AllowReserved bool `json:"allowReservedAttributes,omitempty"`
+}
+
+// StepSpec says how the server has a step executed. All durations are in milliseconds.
+type StepSpec struct {
+	// DeploymentID says whose function executes the step; empty when a child run does.
+	DeploymentID string `json:"deploymentId,omitempty"`
+	// ChildID is the run whose result is the step's; empty when a function executes it.
+	ChildID RunID `json:"childId,omitempty"`
+	// Deadline is when the step fails if it has no result by then, wherever it is; nil for never.
+	Deadline *time.Time `json:"deadline,omitempty"`
+	// AttemptTimeoutMS bounds one attempt.
+	AttemptTimeoutMS int64 `json:"attemptTimeoutMs,omitempty"`
+	// MaxAttempts is after how many attempts that reached the function the step fails.
+	MaxAttempts int `json:"maxAttempts,omitempty"`
+	// BackoffMS is the pause after the first attempt; each further one is Factor times as long, at most
+	// MaxBackoffMS.
+	BackoffMS    int64   `json:"backoffMs,omitempty"`
+	Factor       float64 `json:"factor,omitempty"`
+	MaxBackoffMS int64   `json:"maxBackoffMs,omitempty"`
+}
+
+// WebhookSpec says how a hook receives webhooks.
+type WebhookSpec struct {
+	// Verify names the scheme that a request must be signed by, and Secret the project's secret for it; empty
+	// for none.
+	Verify string `json:"verify,omitempty"`
+	Secret string `json:"secret,omitempty"`
+	// RespondMS is how many milliseconds a request waits for the workflow's response; 0 to be answered at once.
+	RespondMS int64 `json:"respondMs,omitempty"`
 }
 
 // AttributeChange sets one attribute of a run, or removes it when Value is nil.

@@ -29,26 +29,31 @@ type Hook struct {
 	// ExpiresAt is set when the run has ended before RetainUntil: the hook can no longer be resumed, but is
 	// there, and holds its token, until then.
 	ExpiresAt *time.Time
+	// Signal is the name of the signals that resume the hook, and Condition a CEL expression that must be
+	// true of them; empty for none.
+	Signal    string
+	Condition string
 }
 
 // Holds reports whether the hook still holds its token at the given time.
 func (h Hook) Holds(at time.Time) bool { return h.ExpiresAt == nil || h.ExpiresAt.After(at) }
 
 const hookColumns = `run_id, id, project, token, is_webhook, is_system, spec_version, created_seq, created_at,
-	retain_until, expires_at`
+	retain_until, expires_at, signal, condition`
 
-// LoadHook queues a read of the hook and a lock on its row; into stays nil when the run has no such hook.
+// LoadHook queues a read of the hook, if the run has it, and a lock on its row.
 // The lock is against those who take over the token of a hook that has expired.
-func LoadHook(b *pgx.Batch, runID RunID, id HookID, into **Hook) {
-	loadInto(b, into, `SELECT `+hookColumns+` FROM hooks WHERE run_id = $1 AND id = $2 FOR NO KEY UPDATE`, runID, id)
+func LoadHook(b *pgx.Batch, runID RunID, id HookID, into map[HookID]Hook) {
+	loadEach(b, func(h Hook) { into[h.ID] = h },
+		`SELECT `+hookColumns+` FROM hooks WHERE run_id = $1 AND id = $2 FOR NO KEY UPDATE`, runID, id)
 }
 
 // LockToken queues a lock on the token's name until the transaction ends, and a read of the hook that has
-// it, be it one that has expired; into stays nil when there is none. Claims of one token so happen one
-// after the other.
-func LockToken(b *pgx.Batch, project Project, token string, into **Hook) {
+// it, be it one that has expired, if there is one. Claims of one token so happen one after the other.
+func LockToken(b *pgx.Batch, project Project, token string, into map[string]*Hook) {
 	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1::text || ' ' || $2::text, 0))`, project, token)
-	loadInto(b, into, `SELECT `+hookColumns+` FROM hooks WHERE project = $1 AND token = $2`, project, token)
+	loadEach(b, func(h Hook) { into[h.Token] = &h },
+		`SELECT `+hookColumns+` FROM hooks WHERE project = $1 AND token = $2`, project, token)
 }
 
 // held is the condition on hooks that still hold their token at the time that is the statement's parameter n.
@@ -117,9 +122,9 @@ func HookCursor(h Hook) string { return moment{h.CreatedAt, string(h.ID)}.String
 // InsertHook queues the insertion of a hook.
 func InsertHook(b *pgx.Batch, h *Hook) {
 	oneRow(b, "insert hook", `
-		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
 		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.IsSystem, h.SpecVersion, h.CreatedSeq, h.CreatedAt,
-		h.RetainUntil, h.ExpiresAt)
+		h.RetainUntil, h.ExpiresAt, h.Signal, h.Condition)
 }
 
 // DeleteHook queues the deletion of a hook, which frees its token.

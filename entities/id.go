@@ -42,6 +42,11 @@ const (
 // regionTag is the top bit of a run ID's time, which newer clients set to mark IDs that carry a region.
 const regionTag = uint64(1) << 47
 
+// NewRunID makes the ID of a run that begins at the given time.
+func NewRunID(at time.Time) RunID {
+	return RunID(runIDPrefix + ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy()).String())
+}
+
 // ValidateNewRunID reports whether a run may be created with this ID now. It fails with [ErrInvalid]
 // when the ID is not "wrun_" and a ULID made within the last 24 hours.
 func ValidateNewRunID(id RunID, now time.Time) error {

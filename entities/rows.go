@@ -60,10 +60,12 @@ func RewriteRun(b *pgx.Batch, r *Run) {
 	oneRow(b, "rewrite run", `
 		UPDATE runs SET deployment_id = $2, workflow_name = $3, status = $4, spec_version = $5, attributes = $6,
 			error_code = $7, last_seq = $8, end_seq = $9, created_at = $10, updated_at = $11, started_at = $12,
-			completed_at = $13
+			completed_at = $13, driver = $14, unique_key = $15, idempotency_key = $16, parent_id = $17,
+			parent_step = $18, detached = $19, deadline = $20
 		WHERE id = $1`,
 		r.ID, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
-		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt)
+		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt,
+		r.Driver, r.UniqueKey, r.IdempotencyKey, r.ParentID, r.ParentStep, r.Detached, r.Deadline)
 }
 
 // DeleteSteps queues the deletion of all steps of a run.
@@ -84,16 +86,16 @@ func DeleteAttributes(b *pgx.Batch, runID RunID) {
 // RestoreHook queues the insertion of a hook; if another one holds its token at the given time, taken is
 // called with that one instead. It locks the token as [LockToken] does.
 func RestoreHook(b *pgx.Batch, h *Hook, at time.Time, taken func(Hook)) {
-	var holder *Hook
-	LockToken(b, h.Project, h.Token, &holder)
+	holders := map[string]*Hook{}
+	LockToken(b, h.Project, h.Token, holders)
 	b.Queue(`DELETE FROM hooks WHERE project = $1 AND token = $2 AND expires_at <= $3`, h.Project, h.Token, at)
 	b.Queue(`
-		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 		ON CONFLICT ON CONSTRAINT hooks_token_key DO NOTHING`,
 		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.IsSystem, h.SpecVersion, h.CreatedSeq, h.CreatedAt,
-		h.RetainUntil, h.ExpiresAt,
+		h.RetainUntil, h.ExpiresAt, h.Signal, h.Condition,
 	).Exec(func(tag pgconn.CommandTag) error {
-		if tag.RowsAffected() == 0 && holder != nil {
+		if holder := holders[h.Token]; tag.RowsAffected() == 0 && holder != nil {
 			taken(*holder)
 		}
 		return nil

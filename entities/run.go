@@ -21,6 +21,20 @@ type Run struct {
 	SpecVersion int
 	// Attributes are the user's labels; never nil once stored.
 	Attributes map[string]string
+	// Driver says who continues the run.
+	Driver Driver
+	// UniqueKey is one that only one of the workflow's live runs has; empty for none.
+	UniqueKey string
+	// IdempotencyKey is what its starter may repeat the start by; unique in the project. Empty for none.
+	IdempotencyKey string
+	// ParentID is the run that started this one; empty when none did. ParentStep is the step of it that waits
+	// for the result, if one does.
+	ParentID   RunID
+	ParentStep StepID
+	// Detached says that the run goes on when its parent ends.
+	Detached bool
+	// Deadline is when the run fails if it has not ended by then; nil for never.
+	Deadline *time.Time
 	// ErrorCode is set on failed runs whose client gave one.
 	ErrorCode string
 	// LastSeq is the position of the newest event.
@@ -36,8 +50,23 @@ type Run struct {
 	CompletedAt *time.Time
 }
 
+// Driver says who continues a run.
+type Driver string
+
+// The drivers of runs.
+const (
+	// DriverClient is the Workflow SDK: its functions send each other messages.
+	DriverClient Driver = ""
+	// DriverServer is this server: it invokes the run's function whenever the run can move.
+	DriverServer Driver = "server"
+)
+
+// SpecDriven is the protocol version of runs that the server continues: the first whose payloads are opaque
+// to all who read them through the wire protocol (protocol §8).
+const SpecDriven = 2
+
 const runColumns = `id, project, deployment_id, workflow_name, status, spec_version, attributes,
-	error_code, last_seq, end_seq, created_at, updated_at, started_at, completed_at`
+	driver, unique_key, idempotency_key, parent_id, parent_step, detached, deadline, error_code, last_seq, end_seq, created_at, updated_at, started_at, completed_at`
 
 // LockRun queues a read of the run that locks it until the transaction ends; into stays nil when the
 // project has no such run. The run row is the one lock of the write path.
@@ -55,12 +84,64 @@ func RunByID(ctx context.Context, q Querier, project Project, id RunID) (Run, er
 	return run, nil
 }
 
+// RunByIdempotencyKey reads the run that was started by the key. It fails with [ErrRunNotFound].
+func RunByIdempotencyKey(ctx context.Context, q Querier, project Project, key string) (Run, error) {
+	rows, err := q.Query(ctx, `
+		SELECT `+runColumns+` FROM runs WHERE project = $1 AND idempotency_key = $2 AND idempotency_key <> ''`,
+		project, key)
+	run, err := collectOne[Run](rows, err, ErrRunNotFound)
+	if err != nil {
+		return Run{}, fmt.Errorf("read run by idempotency key: %w", err)
+	}
+	return run, nil
+}
+
+// RunByUniqueKey reads which live run of the workflow has the key. It fails with [ErrRunNotFound].
+func RunByUniqueKey(ctx context.Context, q Querier, project Project, workflow, key string) (RunID, error) {
+	rows, err := q.Query(ctx, `
+		SELECT `+runColumns+` FROM runs
+		WHERE project = $1 AND workflow_name = $2 AND unique_key = $3 AND unique_key <> '' AND completed_at IS NULL`,
+		project, workflow, key)
+	run, err := collectOne[Run](rows, err, ErrRunNotFound)
+	if err != nil {
+		return "", fmt.Errorf("read run by key: %w", err)
+	}
+	return run.ID, nil
+}
+
+// HoldRun reads a run and keeps it as it is until the transaction ends. It fails with [ErrRunNotFound].
+func HoldRun(ctx context.Context, q Querier, project Project, id RunID) (Run, error) {
+	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2 FOR SHARE`, id, project)
+	run, err := collectOne[Run](rows, err, ErrRunNotFound)
+	if err != nil {
+		return Run{}, fmt.Errorf("hold run %s: %w", id, err)
+	}
+	return run, nil
+}
+
+// OpenChildren reads which runs, at most limit, are to end with the one that started them, and have not ended.
+func OpenChildren(ctx context.Context, q Querier, parent RunID, limit int) ([]RunID, error) {
+	rows, err := q.Query(ctx, `
+		SELECT id FROM runs
+		WHERE parent_id = $1 AND parent_id <> '' AND completed_at IS NULL AND NOT detached ORDER BY id LIMIT $2`,
+		parent, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read children of %s: %w", parent, err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[RunID])
+	if err != nil {
+		return nil, fmt.Errorf("read children of %s: %w", parent, err)
+	}
+	return ids, nil
+}
+
 // InsertRun queues the insertion of a run. Its batch fails on the constraint runs_pkey when the ID is taken.
 func InsertRun(b *pgx.Batch, r *Run) {
 	oneRow(b, "insert run", `
 		INSERT INTO runs (`+runColumns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`,
 		r.ID, r.Project, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
+		r.Driver, r.UniqueKey, r.IdempotencyKey, r.ParentID, r.ParentStep, r.Detached, r.Deadline,
 		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt)
 }
 

@@ -36,7 +36,7 @@ func (l *Log) AppendBatch(
 	if err := validateBatch(requests); err != nil {
 		return nil, err
 	}
-	outcomes, err := l.append(ctx, project, requests)
+	outcomes, err := l.append(ctx, project, runID, requests, eachByItself{})
 	if err != nil {
 		return nil, fmt.Errorf("append batch: %w", err)
 	}
@@ -103,6 +103,8 @@ type judgement struct {
 	// events are those to append, and messages those to send with them.
 	events   []entities.Event
 	messages []entities.Message
+	// children are the runs to create with them.
+	children []judgement
 }
 
 // endsRun reports whether the run was alive before.
@@ -137,10 +139,28 @@ func (j *judgement) add(f facts, r Request, now time.Time) Outcome {
 	}
 	for _, e := range events {
 		j.after.Apply(e)
+		f.release(e)
+		j.messages = append(j.messages, follows(j.after.Run, e)...)
 	}
 	j.events, j.messages = append(j.events, events...), append(j.messages, r.Messages...)
+	if r.Child != nil {
+		child := judge(facts{Snapshot: NewSnapshot(f.Project)}, []Request{*r.Child}, now)
+		j.children, j.messages = append(j.children, child), append(j.messages, child.messages...)
+	}
 	last := events[len(events)-1]
 	return Outcome{Result: resultOf(j.after, &last, r, Result{StepCreated: r.createsStep()})}
+}
+
+// release frees the token of a hook that was disposed of.
+func (f facts) release(e entities.Event) {
+	if e.Type != entities.EventHookDisposed {
+		return
+	}
+	for token, holder := range f.holders {
+		if holder.RunID == e.RunID && string(holder.ID) == e.CorrelationID {
+			delete(f.holders, token)
+		}
+	}
 }
 
 // stamp is the time of the next event: now, but never before the run's previous event, as replay sets its

@@ -2,6 +2,8 @@ package eventlog
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -10,11 +12,10 @@ import (
 // facts is what a decision is made from: what was read under the run's lock.
 type facts struct {
 	*Snapshot
-	// claimed says that the log has a hook_created, hook_conflict or attr_set of this correlation ID.
-	claimed bool
-	// holder is the hook that has the token a hook_created asks for, be it one that has expired; nil when
-	// there is none.
-	holder *entities.Hook
+	// claimed are the correlation IDs of which the log has a hook_created, hook_conflict or attr_set.
+	claimed map[string]bool
+	// holders are the hooks that have the tokens which hook_created ask for, be it one that has expired.
+	holders map[string]*entities.Hook
 	// earlier is the event that the request may repeat: the run's run_started, or the hook_received of the
 	// same resumption; nil when there is none.
 	earlier *entities.Event
@@ -28,6 +29,9 @@ var errRepeat = errors.New("already so")
 func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if f.Run == nil && r.createsRun() {
 		return startNewRun(r, at)
+	}
+	if r.Once && f.done(r) {
+		return nil, f.repeats(r)
 	}
 	if r.createsStep() {
 		return f.startNewStep(r, at)
@@ -68,17 +72,76 @@ func startNewRun(r Request, at time.Time) ([]entities.Event, error) {
 
 // contested is a hook_created, or the hook_conflict it becomes when another hook holds the token.
 func (f facts) contested(e entities.Event) entities.Event {
-	if f.holder == nil || !f.holder.Holds(e.CreatedAt) {
+	holder := f.holderOf(e.Data.Token)
+	if holder == nil || !holder.Holds(e.CreatedAt) {
 		return e
 	}
 	e.Type, e.Extra, e.Payload = entities.EventHookConflict, nil, nil
-	e.Data = entities.EventData{Token: e.Data.Token, ConflictingRunID: f.holder.RunID}
+	e.Data = entities.EventData{Token: e.Data.Token, ConflictingRunID: holder.RunID}
 	return e
+}
+
+// holderOf is the hook that has the token: another run's, or one that was created just before.
+func (f facts) holderOf(token string) *entities.Hook {
+	for _, hook := range f.Hooks {
+		if hook.Token == token {
+			return &hook
+		}
+	}
+	return f.holders[token]
+}
+
+// changesNothing reports whether the run has the attributes that the request is to give it.
+func (f facts) changesNothing(r Request) bool {
+	if f.Run == nil || r.CorrelationID != "" {
+		return false
+	}
+	merged, err := entities.MergeAttributes(f.Run.Attributes, r.Data.Changes, r.Data.AllowReserved)
+	return err == nil && maps.Equal(merged, f.Run.Attributes)
+}
+
+// repeats judges a request for what is so already: it must not mean something else by the same ID.
+func (f facts) repeats(r Request) error {
+	if r.Type != entities.EventStepCreated {
+		return errRepeat
+	}
+	if step := f.Steps[entities.StepID(r.CorrelationID)]; step.Name != r.Data.StepName {
+		return fmt.Errorf("step %s is %q in the log and cannot become %q: %w",
+			step.ID, step.Name, r.Data.StepName, entities.ErrConflict)
+	}
+	return errRepeat
+}
+
+// done reports whether there is what the request asks for, whatever became of it since.
+func (f facts) done(r Request) bool {
+	switch r.Type {
+	case entities.EventRunStarted:
+		return f.Run != nil && f.Run.StartedAt != nil && !f.Run.Status.Ended()
+	case entities.EventStepCreated:
+		_, ok := f.Steps[entities.StepID(r.CorrelationID)]
+		return ok
+	case entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed:
+		return f.Steps[entities.StepID(r.CorrelationID)].CompletedAt != nil
+	case entities.EventWaitCreated:
+		_, ok := f.Waits[entities.WaitID(r.CorrelationID)]
+		return ok
+	case entities.EventWaitCompleted:
+		return f.Waits[entities.WaitID(r.CorrelationID)].CompletedAt != nil
+	case entities.EventHookCreated:
+		return f.claimed[r.CorrelationID]
+	case entities.EventAttrSet:
+		return f.claimed[r.CorrelationID] || f.changesNothing(r)
+	case entities.EventHookDisposed:
+		_, ok := f.Hooks[entities.HookID(r.CorrelationID)]
+		return !ok && f.claimed[r.CorrelationID]
+	default:
+		return false
+	}
 }
 
 // permitChange judges an attr_set by the run's attributes, and by its ID, which counts once.
 func (f facts) permitChange(r Request) error {
-	if f.claimed {
+	if r.CorrelationID != "" && f.claimed[r.CorrelationID] {
 		return &entities.TransitionError{
 			Kind: entities.KindRun, ID: string(r.RunID), Status: string(f.Run.Status), Event: r.Type,
 			Refusal: entities.Conflict,
@@ -179,7 +242,7 @@ func (f facts) hookStatus(r Request, at time.Time) entities.HookStatus {
 		}
 		return entities.HookActive
 	}
-	if f.claimed {
+	if f.claimed[r.CorrelationID] {
 		return entities.HookDisposed
 	}
 	return entities.HookNone

@@ -180,7 +180,7 @@ func TestDecideResumptionsBySection3_8(t *testing.T) {
 // TestDecideWithoutTheRunNothingIsEarlier: what a reader of the log finds is not for another project.
 func TestDecideWithoutTheRunNothingIsEarlier(t *testing.T) {
 	t.Parallel()
-	f := facts{Snapshot: NewSnapshot(stranger), claimed: true, earlier: &entities.Event{
+	f := facts{Snapshot: NewSnapshot(stranger), claimed: map[string]bool{"hook_1": true, "attr_1": true}, earlier: &entities.Event{
 		CorrelationID: "hook_1", Data: entities.EventData{ResumeID: "res_1", ResumeDigest: "d1"},
 	}}
 	for _, ask := range []Request{

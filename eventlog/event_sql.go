@@ -21,12 +21,17 @@ func insertEvent(b *pgx.Batch, e entities.Event) {
 
 // loadClaimed queues the question whether the log has an event that uses up the correlation ID although
 // no row may remain of it.
-func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into *bool) {
+func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]bool) {
 	b.Queue(`
 		SELECT EXISTS (
 			SELECT FROM events WHERE correlation_id = $2 AND correlation_id <> '' AND run_id = $1
 				AND type IN ('hook_created', 'hook_conflict', 'attr_set'))`,
-		runID, correlationID).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
+		runID, correlationID).QueryRow(func(row pgx.Row) error {
+		var claimed bool
+		err := row.Scan(&claimed)
+		into[correlationID] = claimed
+		return err
+	})
 }
 
 // loadStart queues a read of the run's first run_started, which is near the beginning of its log.

@@ -1,9 +1,11 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,7 +61,7 @@ type Result struct {
 // what is missing, with [entities.ErrConflict] or [entities.ErrRunEnded] as the transition tables say,
 // and with [entities.ErrNotYet] on a step that is not due; then nothing was written.
 func (l *Log) Append(ctx context.Context, project entities.Project, r Request) (Result, error) {
-	outcomes, err := l.append(ctx, project, []Request{r})
+	outcomes, err := l.append(ctx, project, r.RunID, []Request{r}, eachByItself{})
 	if err == nil {
 		err = outcomes[0].Err
 	}
@@ -75,38 +77,60 @@ func (l *Log) Append(ctx context.Context, project entities.Project, r Request) (
 	return outcomes[0].Result, nil
 }
 
-// errUnwritten rolls a transaction back that has nothing to commit.
-var errUnwritten = errors.New("nothing was written")
+// AppendAll appends all of several requests for one run, or none of them, in one transaction and in their order,
+// and has the turn taken in it. There may be no requests; then the run must exist all the same.
+//
+// It fails with a *[RefusedError] about the first request that [Log.Append] would refuse, with the errors of the
+// turn, and with [entities.ErrRunNotFound].
+func (l *Log) AppendAll(
+	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request, turn Turn,
+) ([]Result, error) {
+	requests = slices.Clone(requests)
+	for i := range requests {
+		requests[i].RunID = runID
+	}
+	outcomes, err := l.append(ctx, project, runID, requests, allOrNone{turn})
+	if err != nil {
+		return nil, fmt.Errorf("append to %s: %w", runID, err)
+	}
+	results := make([]Result, len(outcomes))
+	for i, o := range outcomes {
+		results[i] = o.Result
+	}
+	return results, nil
+}
 
 // append decides and writes requests for one run in one transaction. Those that are refused have the reason
 // in their outcome; the others are appended in the order of the requests.
-func (l *Log) append(ctx context.Context, project entities.Project, requests []Request) ([]Outcome, error) {
+func (l *Log) append(
+	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request, t terms,
+) ([]Outcome, error) {
 	now := l.Now()
 	for i, r := range requests {
 		requests[i] = r.exact()
 		if err := requests[i].validate(now); err != nil {
-			return nil, err
+			return nil, &RefusedError{i, err}
 		}
 	}
 	var j judgement
 	var committed func()
 	err := InTx(ctx, l.pool, func(tx pgx.Tx) error {
 		committed = func() {} // also that of an earlier try, which was rolled back
-		f, err := read(ctx, tx, project, requests)
+		f, err := read(ctx, tx, project, runID, requests)
 		if err != nil {
 			return err
 		}
-		if j = judge(f, requests, now); len(j.events) == 0 {
-			return errUnwritten
-		}
-		if err := write(ctx, tx, f, j); err != nil {
+		if err := t.before(ctx, tx); err != nil {
 			return err
 		}
-		if len(j.messages) == 0 {
-			return nil
+		j = judge(f, requests, now)
+		if err := t.agree(j); err != nil {
+			return err
 		}
-		committed, err = l.enqueuer.Enqueue(ctx, tx, j.messages)
-		return err
+		if committed, err = l.carryOut(ctx, tx, f, j); err != nil {
+			return err
+		}
+		return t.after(ctx, tx)
 	})
 	if errors.Is(err, errUnwritten) {
 		return j.outcomes, nil
@@ -115,21 +139,41 @@ func (l *Log) append(ctx context.Context, project entities.Project, requests []R
 		return nil, err
 	}
 	committed()
-	if j.endsRun() {
-		l.hub.Publish(endTopic(project, j.after.Run.ID))
+	if len(j.events) > 0 && j.endsRun() {
+		l.hub.Publish(endTopic(project, runID))
 	}
 	return j.outcomes, nil
 }
 
+// carryOut writes what was decided, and enqueues what follows.
+func (l *Log) carryOut(ctx context.Context, tx pgx.Tx, f facts, j judgement) (committed func(), err error) {
+	if len(j.events) > 0 {
+		if err := write(ctx, tx, f, j); err != nil {
+			return nil, err
+		}
+	}
+	for _, child := range j.children {
+		if err := write(ctx, tx, facts{Snapshot: child.before}, child); err != nil {
+			return nil, err
+		}
+	}
+	if len(j.messages) == 0 {
+		return func() {}, nil
+	}
+	return l.enqueuer.Enqueue(ctx, tx, j.messages)
+}
+
 // read locks the run and reads what the decisions need, in one round trip.
-func read(ctx context.Context, tx pgx.Tx, project entities.Project, requests []Request) (facts, error) {
-	f := facts{Snapshot: NewSnapshot(project)}
+func read(
+	ctx context.Context, tx pgx.Tx, project entities.Project, runID entities.RunID, requests []Request,
+) (facts, error) {
+	f := facts{
+		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
+	}
 	var (
 		b     pgx.Batch
 		steps []entities.StepID
 		waits []entities.WaitID
-		hook  *entities.Hook
-		runID = requests[0].RunID
 	)
 	entities.LockRun(&b, project, runID, &f.Run)
 	for _, r := range requests {
@@ -139,9 +183,8 @@ func read(ctx context.Context, tx pgx.Tx, project entities.Project, requests []R
 		case entities.KindWait:
 			waits = append(waits, entities.WaitID(r.CorrelationID))
 		case entities.KindHook:
-			entities.LoadHook(&b, runID, entities.HookID(r.CorrelationID), &hook)
+			entities.LoadHook(&b, runID, entities.HookID(r.CorrelationID), f.Hooks)
 		}
-		f.load(&b, project, r)
 	}
 	if len(steps) > 0 {
 		entities.LoadSteps(&b, runID, steps, f.Steps)
@@ -149,23 +192,37 @@ func read(ctx context.Context, tx pgx.Tx, project entities.Project, requests []R
 	if len(waits) > 0 {
 		entities.LoadWaits(&b, runID, waits, f.Waits)
 	}
+	for _, r := range byToken(requests) {
+		f.load(&b, project, r)
+	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return f, fmt.Errorf("lock run %s: %w", runID, err)
 	}
-	if hook != nil {
-		f.Hooks[hook.ID] = *hook
-	}
 	return f, nil
+}
+
+// byToken orders requests so that all who lock the names of several tokens do so in the same order.
+func byToken(requests []Request) []Request {
+	if len(requests) == 1 {
+		return requests
+	}
+	return slices.SortedStableFunc(slices.Values(requests), func(a, b Request) int {
+		return cmp.Compare(a.Data.Token, b.Data.Token)
+	})
 }
 
 // load queues reads of what is in the log, but in no row of the run.
 func (f *facts) load(b *pgx.Batch, project entities.Project, r Request) {
 	switch r.Type {
 	case entities.EventHookCreated:
-		entities.LockToken(b, project, r.Data.Token, &f.holder)
-		loadClaimed(b, r.RunID, r.CorrelationID, &f.claimed)
+		entities.LockToken(b, project, r.Data.Token, f.holders)
+		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
 	case entities.EventAttrSet:
-		loadClaimed(b, r.RunID, r.CorrelationID, &f.claimed)
+		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
+	case entities.EventHookDisposed:
+		if r.Once {
+			loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
+		}
 	case entities.EventRunStarted:
 		loadStart(b, r.RunID, &f.earlier)
 	case entities.EventHookReceived:
@@ -214,21 +271,21 @@ func writeSteps(b *pgx.Batch, before, after *Snapshot) {
 	}
 }
 
-// writeHooks writes what became of the hook that the events are about.
+// writeHooks writes what became of the hooks that the events are about. What goes makes room for what comes.
 func writeHooks(b *pgx.Batch, before facts, after *Snapshot) {
-	for id, hook := range after.Hooks {
-		if _, ok := before.Hooks[id]; ok {
-			continue
-		}
-		if before.holder != nil {
-			entities.DeleteExpiredHook(b, before.holder) // or the token would not have been given out
-		}
-		entities.InsertHook(b, &hook)
-	}
 	for id, hook := range before.Hooks {
 		if _, ok := after.Hooks[id]; !ok {
 			entities.DeleteHook(b, hook.RunID, id)
 		}
+	}
+	for id, hook := range after.Hooks {
+		if _, ok := before.Hooks[id]; ok {
+			continue
+		}
+		if holder := before.holders[hook.Token]; holder != nil {
+			entities.DeleteExpiredHook(b, holder) // or the token would not have been given out
+		}
+		entities.InsertHook(b, &hook)
 	}
 }
 

@@ -20,6 +20,10 @@ type Request struct {
 	// Extra and Payload are stored as they are: see [entities.Event].
 	Extra   []byte
 	Payload []byte
+	// Once makes it a success that writes nothing if what the request asks for is so already.
+	Once bool
+	// Child is the run_created of a run that a step_created starts, which is created with it.
+	Child *Request
 	// Messages are sent in the same transaction, so exactly when the event is recorded.
 	Messages []entities.Message
 }
@@ -41,6 +45,11 @@ func (r Request) createsStep() bool {
 func (r Request) exact() Request {
 	r.OccurredAt, r.Data.ResumeAt = exact(r.OccurredAt), exact(r.Data.ResumeAt)
 	r.Data.RetryAfter, r.Data.TokenRetentionUntil = exact(r.Data.RetryAfter), exact(r.Data.TokenRetentionUntil)
+	r.Data.Deadline, r.Data.StartAt = exact(r.Data.Deadline), exact(r.Data.StartAt)
+	if r.Child != nil {
+		child := r.Child.exact()
+		r.Child = &child
+	}
 	return r
 }
 
@@ -73,6 +82,9 @@ func (r Request) validate(now time.Time) error {
 		if err := check(r, now); err != nil {
 			return err
 		}
+	}
+	if r.Child != nil {
+		return r.Child.validate(now)
 	}
 	return nil
 }
@@ -153,6 +165,13 @@ func (r Request) storable() error {
 		{"errorCode", r.Data.ErrorCode},
 		{"resumeId", r.Data.ResumeID},
 		{"resumePayloadDigest", r.Data.ResumeDigest},
+		{"key", r.Data.UniqueKey},
+		{"idempotencyKey", r.Data.IdempotencyKey},
+		{"requestDigest", r.Data.RequestDigest},
+		{"parent", string(r.Data.ParentID)},
+		{"step of the parent", string(r.Data.ParentStep)},
+		{"reason", r.Data.Reason},
+		{"signal", r.Data.Signal},
 	} {
 		if text.value == "" {
 			continue
@@ -161,7 +180,9 @@ func (r Request) storable() error {
 			return err
 		}
 	}
-	for _, t := range [...]*time.Time{r.OccurredAt, r.Data.ResumeAt, r.Data.RetryAfter, r.Data.TokenRetentionUntil} {
+	for _, t := range [...]*time.Time{
+		r.OccurredAt, r.Data.ResumeAt, r.Data.RetryAfter, r.Data.TokenRetentionUntil, r.Data.Deadline, r.Data.StartAt,
+	} {
 		if t != nil && (t.Year() < 1 || t.Year() > 9999) {
 			return entities.Invalid("a time is outside the years 1 to 9999")
 		}

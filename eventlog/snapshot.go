@@ -62,6 +62,8 @@ func (s *Snapshot) createRun(e entities.Event) {
 		ID: e.RunID, Project: s.Project, Status: entities.RunPending, SpecVersion: e.SpecVersion,
 		DeploymentID: e.Data.DeploymentID, WorkflowName: e.Data.WorkflowName,
 		Attributes: map[string]string{}, CreatedAt: e.CreatedAt,
+		Driver: e.Data.Driver, UniqueKey: e.Data.UniqueKey, IdempotencyKey: e.Data.IdempotencyKey,
+		ParentID: e.Data.ParentID, ParentStep: e.Data.ParentStep, Detached: e.Data.Detached, Deadline: e.Data.Deadline,
 	}
 	maps.Copy(s.Run.Attributes, e.Data.Attributes)
 }
@@ -143,6 +145,7 @@ func (s *Snapshot) applyToHook(e entities.Event) {
 			IsSystem:    e.Data.IsSystem != nil && *e.Data.IsSystem,
 			SpecVersion: e.SpecVersion, CreatedSeq: e.Seq, CreatedAt: e.CreatedAt,
 			RetainUntil: e.Data.TokenRetentionUntil,
+			Signal:      e.Data.Signal, Condition: e.Data.Condition,
 		}
 	case entities.EventHookDisposed:
 		delete(s.Hooks, id)

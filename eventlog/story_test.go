@@ -44,16 +44,17 @@ func (s *story) facts(r Request) facts {
 	if r.Type != entities.EventHookCreated && r.Type != entities.EventAttrSet {
 		return f
 	}
-	f.claimed = r.CorrelationID != "" && slices.ContainsFunc(s.log, func(e entities.Event) bool {
+	f.claimed = map[string]bool{r.CorrelationID: r.CorrelationID != "" && slices.ContainsFunc(s.log, func(e entities.Event) bool {
 		return e.CorrelationID == r.CorrelationID && (e.Type == entities.EventHookCreated ||
 			e.Type == entities.EventHookConflict || e.Type == entities.EventAttrSet)
-	})
+	})}
+	f.holders = map[string]*entities.Hook{}
 	if hook, ok := s.held[r.Data.Token]; ok {
-		f.holder = &hook
+		f.holders[hook.Token] = &hook
 	}
 	for _, hook := range s.snapshot.Hooks {
 		if hook.Token == r.Data.Token {
-			f.holder = &hook
+			f.holders[hook.Token] = &hook
 		}
 	}
 	return f

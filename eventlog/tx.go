@@ -71,6 +71,5 @@ func worthRetrying(err error) bool {
 
 // isDuplicateRun reports whether another transaction created the run between our look and our insert.
 func isDuplicateRun(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.ConstraintName == "runs_pkey"
+	return violated(err) == "runs_pkey"
 }

@@ -62,8 +62,12 @@ func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string
 // delivery is a message under way, leased to whoever shows the handle.
 type delivery struct {
 	ID            string
+	Project       entities.Project
 	Topic         string
 	DeploymentID  string
+	RunID         entities.RunID
+	Work          entities.Work
+	Subject       string
 	ContentType   string
 	Body          []byte
 	CreatedAt     time.Time
@@ -90,10 +94,10 @@ func claim(
 	rows, err := pool.Query(ctx, `
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
-			seen_seq = `+lengthOfLog+`
+			again = false, seen_seq = `+lengthOfLog+`
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND parked_at IS NULL
 			AND ($4 = '' OR EXISTS (SELECT FROM processes p WHERE p.id = $4))
-		RETURNING id, topic, deployment_id, content_type, body, created_at, expires_at, due_at, lease, delivery_count,
+		RETURNING id, project, topic, deployment_id, run_id, work, subject, content_type, body, created_at, expires_at, due_at, lease, delivery_count,
 			unreached,
 			coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url`,
 		t.MessageID, t.Number, handle, holder, lease)
@@ -147,7 +151,8 @@ func deleteLeased(ctx context.Context, pool *pgxpool.Pool, project entities.Proj
 	tag, err := pool.Exec(ctx, `
 		WITH done AS (
 			DELETE FROM messages
-			WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND due_at > clock_timestamp()
+			WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND work = ''
+				AND due_at > clock_timestamp()
 			RETURNING project, topic, run_id, seen_seq
 		), noted AS (
 			INSERT INTO run_wakes AS w (run_id, seen_seq)
@@ -167,7 +172,8 @@ func setDue(
 ) error {
 	tag, err := pool.Exec(ctx, `
 		UPDATE messages SET holder = '', due_at = now() + $4
-		WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND due_at > clock_timestamp()`,
+		WHERE lease = $1 AND lease <> '' AND project = $2 AND topic = $3 AND work = ''
+			AND due_at > clock_timestamp()`,
 		handle, project, topic, d)
 	return needLease(tag, err)
 }
@@ -203,7 +209,7 @@ type parking struct {
 }
 
 // takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It
-// returns the tickets to issue.
+// returns the tickets to issue. Steps say themselves how often they may fail.
 //
 // A message that is due because its ticket was not used gets one with the same number: if the first is not
 // lost but waits in a long queue, it keeps its place there. The longer that queue, the later they count as
@@ -211,7 +217,7 @@ type parking struct {
 func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]Ticket, error) {
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
-			SELECT id, delivery_count >= $3 AND coalesce(first_failed_at <= now() - $6::interval, false) AS spent
+			SELECT id, work <> 'step' AND delivery_count >= $3 AND coalesce(first_failed_at <= now() - $6::interval, false) AS spent
 			FROM messages
 			WHERE parked_at IS NULL AND due_at <= now()
 			ORDER BY due_at LIMIT $1

@@ -115,7 +115,7 @@ func (q *Queue) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Mess
 func (q *Queue) enqueueAll(
 	ctx context.Context, tx pgx.Tx, messages []entities.Message,
 ) (ids []string, committed func(), err error) {
-	messages = slices.Clone(messages)
+	work, messages := split(messages)
 	for i := range messages {
 		if messages[i].Retention == 0 {
 			messages[i].Retention = DefaultRetention
@@ -128,7 +128,14 @@ func (q *Queue) enqueueAll(
 	if err != nil {
 		return nil, nil, err
 	}
-	hooks := make([]func(), 0, len(messages))
+	hooks := make([]func(), 0, len(messages)+len(work))
+	for _, m := range work {
+		hook, err := q.enqueueWork(ctx, tx, m)
+		if err != nil {
+			return nil, nil, err
+		}
+		hooks = append(hooks, hook)
+	}
 	for i, m := range messages {
 		if !first[i] {
 			continue
@@ -144,6 +151,18 @@ func (q *Queue) enqueueAll(
 			hook()
 		}
 	}, nil
+}
+
+// split tells work from messages for functions; both are copies.
+func split(all []entities.Message) (work, messages []entities.Message) {
+	for _, m := range all {
+		if m.Work == entities.WorkNone {
+			messages = append(messages, m)
+		} else {
+			work = append(work, m)
+		}
+	}
+	return work, messages
 }
 
 // claimKeys gives each message its ID, and tells whether it is the first with its idempotency key; of one that is

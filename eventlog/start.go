@@ -1,0 +1,96 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// Start creates a run by a run_created of a run that the server continues, and reports whether it did: one that was
+// started before with the same idempotency key and digest is returned as it is now. Its parent, if it has one,
+// must be alive.
+//
+// It fails as [Log.Append] does; with [entities.ErrKeyReused] when the idempotency key came with another digest;
+// with a *[entities.KeyTakenError] when a live run of the workflow has its unique key; and with
+// [entities.ErrRunNotFound] and [entities.ErrRunEnded] about the parent.
+func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
+	fail := func(err error) (entities.Run, bool, error) {
+		return entities.Run{}, false, fmt.Errorf("start run: %w", err)
+	}
+	if run, ok, err := l.startedBefore(ctx, project, r); ok || err != nil {
+		return run, false, err
+	}
+	results, err := l.AppendAll(ctx, project, r.RunID, []Request{r}, Turn{Check: aliveParent(project, r.Data.ParentID)})
+	switch violated(err) {
+	case "runs_idempotency_key":
+		run, ok, err := l.startedBefore(ctx, project, r)
+		if err == nil && !ok {
+			err = fmt.Errorf("the run started before is gone: %w", entities.ErrConflict)
+		}
+		return run, false, err
+	case "runs_unique_key":
+		id, err := entities.RunByUniqueKey(ctx, l.pool, project, r.Data.WorkflowName, r.Data.UniqueKey)
+		if err != nil {
+			return fail(err)
+		}
+		return fail(&entities.KeyTakenError{Key: r.Data.UniqueKey, RunID: id})
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return results[0].Run, true, nil
+}
+
+// startedBefore finds the run that was started by the request's idempotency key, if there is one.
+func (l *Log) startedBefore(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
+	if r.Data.IdempotencyKey == "" {
+		return entities.Run{}, false, nil
+	}
+	run, err := entities.RunByIdempotencyKey(ctx, l.pool, project, r.Data.IdempotencyKey)
+	if errors.Is(err, entities.ErrRunNotFound) {
+		return entities.Run{}, false, nil
+	}
+	if err != nil {
+		return entities.Run{}, false, err
+	}
+	page, err := l.Events(ctx, project, run.ID, entities.Page{Limit: 1}, WithoutPayloads)
+	if err != nil {
+		return entities.Run{}, false, err
+	}
+	if len(page.Events) != 1 || page.Events[0].Data.RequestDigest != r.Data.RequestDigest {
+		return entities.Run{}, false, fmt.Errorf("%w: run %s was started with the key %q and another request",
+			entities.ErrKeyReused, run.ID, r.Data.IdempotencyKey)
+	}
+	return run, true, nil
+}
+
+// aliveParent locks a run's parent, so that it does not end before the run is there, and fails if it has.
+func aliveParent(project entities.Project, id entities.RunID) func(context.Context, pgx.Tx) error {
+	if id == "" {
+		return nil
+	}
+	return func(ctx context.Context, tx pgx.Tx) error {
+		parent, err := entities.HoldRun(ctx, tx, project, id)
+		if err != nil {
+			return fmt.Errorf("parent: %w", err)
+		}
+		if parent.Status.Ended() {
+			return fmt.Errorf("parent %s: %w", id, entities.ErrRunEnded)
+		}
+		return nil
+	}
+}
+
+// violated is the name of the constraint that an error is about; empty when it is about none.
+func violated(err error) string {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return ""
+	}
+	return pg.ConstraintName
+}

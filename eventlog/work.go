@@ -1,0 +1,89 @@
+package eventlog
+
+import (
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// follows is the work that an event makes for the server, if it is the one that continues the run: whatever lets
+// the run move gets it invoked. Run is the run with the event.
+func follows(run *entities.Run, e entities.Event) []entities.Message {
+	if run.Driver != entities.DriverServer {
+		return nil
+	}
+	switch e.Type {
+	case entities.EventRunCreated:
+		return begins(run, e)
+	case entities.EventStepCreated:
+		return stepWork(run, e)
+	case entities.EventStepCompleted, entities.EventStepFailed, entities.EventHookReceived, entities.EventHookConflict:
+		if run.Status.Ended() {
+			return nil
+		}
+		return []entities.Message{invocation(run, 0)}
+	case entities.EventWaitCreated:
+		return []entities.Message{invocation(run, max(0, e.Data.ResumeAt.Sub(e.CreatedAt)))}
+	case entities.EventHookCreated:
+		if e.Data.LookBackMS > 0 {
+			return []entities.Message{work(run, entities.WorkLookBack, e.CorrelationID)}
+		}
+		return nil
+	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
+		return ends(run, e)
+	default:
+		return nil
+	}
+}
+
+func work(run *entities.Run, w entities.Work, subject string) entities.Message {
+	return entities.Message{
+		Project: run.Project, DeploymentID: run.DeploymentID, RunID: run.ID, Topic: run.WorkflowName,
+		Work: w, Subject: subject,
+	}
+}
+
+// invocation is to happen after the delay.
+func invocation(run *entities.Run, delay time.Duration) entities.Message {
+	m := work(run, entities.WorkRun, "")
+	m.Delay = delay
+	return m
+}
+
+// begins is the work that a new run makes.
+func begins(run *entities.Run, e entities.Event) []entities.Message {
+	first := invocation(run, 0)
+	if e.Data.StartAt != nil {
+		first.Delay = max(0, e.Data.StartAt.Sub(e.CreatedAt))
+	}
+	if run.Deadline == nil {
+		return []entities.Message{first}
+	}
+	deadline := work(run, entities.WorkDeadline, "")
+	deadline.Delay = max(0, run.Deadline.Sub(e.CreatedAt))
+	return []entities.Message{first, deadline}
+}
+
+// stepWork is to have a step executed, unless its function does so by itself, or a child run is the step.
+func stepWork(run *entities.Run, e entities.Event) []entities.Message {
+	if e.Data.Step == nil || e.Data.Step.DeploymentID == "" {
+		return nil
+	}
+	m := work(run, entities.WorkStep, e.CorrelationID)
+	m.DeploymentID, m.Topic = e.Data.Step.DeploymentID, e.Data.StepName
+	return []entities.Message{m}
+}
+
+// ends is the work that is left when a run has ended.
+func ends(run *entities.Run, e entities.Event) []entities.Message {
+	if run.EndSeq != e.Seq {
+		return nil // it had ended before
+	}
+	list := []entities.Message{work(run, entities.WorkEnd, "")}
+	if run.ParentStep != "" {
+		report := work(run, entities.WorkReport, string(run.ParentStep))
+		report.RunID = run.ParentID
+		list = append(list, report)
+	}
+	return list
+}

@@ -1,0 +1,135 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// enqueueWork sees to it that the work is there, and is done once its delay is over.
+func (q *Queue) enqueueWork(ctx context.Context, tx pgx.Tx, m entities.Message) (func(), error) {
+	if m.Work == entities.WorkEnd {
+		needed, err := dropWork(ctx, tx, m.RunID)
+		if err != nil || !needed {
+			return func() {}, err
+		}
+	}
+	t, now, err := upsertWork(ctx, tx, m, "msg_"+ulid.Make().String())
+	if err != nil {
+		return nil, err
+	}
+	if !now {
+		return func() { q.hub.Publish(timerTopic) }, nil
+	}
+	if err := q.issue(ctx, tx, []Ticket{t}); err != nil {
+		return nil, err
+	}
+	return q.wakeWorkers, nil
+}
+
+// upsertWork stores a piece of work, or hurries the one that is there along, and reports whether its ticket is to be
+// issued now. What is under way is to be done again if the news is of now. What failed, or is parked, is left to
+// its backoff: it will see all there is then.
+func upsertWork(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (t Ticket, now bool, err error) {
+	ticket, due := firstTicket, ticketTime
+	if m.Delay > 0 {
+		ticket, due = 0, m.Delay
+	}
+	err = tx.QueryRow(ctx, `
+		INSERT INTO messages AS m (
+			id, project, topic, deployment_id, run_id, work, subject, content_type, body, expires_at, due_at, ticket)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, now() + $8, $9)
+		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
+			again = m.again OR m.lease <> '' AND excluded.ticket > 0,
+			(ticket, due_at) = (SELECT
+				CASE WHEN idle THEN greatest(m.ticket, excluded.ticket) ELSE m.ticket END,
+				CASE WHEN NOT idle THEN m.due_at WHEN excluded.ticket > 0 THEN excluded.due_at
+					ELSE least(m.due_at, excluded.due_at) END
+				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)
+		RETURNING id, ticket, $9 > 0 AND lease = '' AND parked_at IS NULL AND last_error = ''`,
+		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, due, ticket, MaxRetention,
+	).Scan(&t.MessageID, &t.Number, &now)
+	return t, now, wrap("enqueue work", err)
+}
+
+// dropWork drops all work about a run, for it has ended, and reports whether children end with it.
+func dropWork(ctx context.Context, tx pgx.Tx, runID entities.RunID) (children bool, err error) {
+	if _, err := tx.Exec(ctx, `DELETE FROM messages WHERE run_id = $1 AND work <> ''`, runID); err != nil {
+		return false, wrap("drop work", err)
+	}
+	open, err := entities.OpenChildren(ctx, tx, runID, 1)
+	return len(open) > 0, err
+}
+
+// checkLease fails with [entities.ErrStale] unless the lease on a piece of work about the run lives. It keeps the
+// lease as it is until the transaction ends.
+func checkLease(ctx context.Context, tx pgx.Tx, project entities.Project, runID entities.RunID, handle string) error {
+	var alive bool
+	err := tx.QueryRow(ctx, `
+		SELECT due_at > clock_timestamp() FROM messages
+		WHERE lease = $1 AND lease <> '' AND project = $2 AND run_id = $3 AND work <> '' FOR UPDATE`,
+		handle, project, runID).Scan(&alive)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !alive {
+		return fmt.Errorf("%w: it is over, or another one has taken its place", entities.ErrStale)
+	}
+	return wrap("check lease", err)
+}
+
+// extendLease makes a lease last so long from now.
+func extendLease(ctx context.Context, tx pgx.Tx, handle string, d time.Duration) error {
+	_, err := tx.Exec(ctx, `UPDATE messages SET due_at = now() + $2 WHERE lease = $1`, handle, d)
+	return wrap("extend lease", err)
+}
+
+// execer is a pool or a transaction.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// deleteWork ends a piece of work for good. It may be gone: the end of a run drops all.
+func deleteWork(ctx context.Context, q execer, handle string) error {
+	_, err := q.Exec(ctx, `DELETE FROM messages WHERE lease = $1 AND lease <> '' AND work <> ''`, handle)
+	return wrap("end work", err)
+}
+
+// outlook is what there is for a run to wait for.
+type outlook struct {
+	// Again says that there is news the invocation has not seen.
+	Again bool
+	// Next is how long until the next wait is over; nil when there is none.
+	Next *time.Duration
+	// Open says that a step or a hook is open.
+	Open bool
+}
+
+// lookOut reads what the run waits for. The lease must have been checked.
+func lookOut(ctx context.Context, tx pgx.Tx, handle string) (outlook, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT m.again,
+			(SELECT min(resume_at) FROM waits w WHERE w.run_id = m.run_id AND w.status = 'waiting') - now() AS next,
+			coalesce((SELECT true FROM steps s WHERE s.run_id = m.run_id AND s.completed_at IS NULL LIMIT 1),
+				(SELECT true FROM hooks h WHERE h.run_id = m.run_id LIMIT 1), false) AS open
+		FROM messages m WHERE m.lease = $1`, handle)
+	if err != nil {
+		return outlook{}, wrap("look what the run waits for", err)
+	}
+	o, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[outlook])
+	return o, wrap("look what the run waits for", err)
+}
+
+// nextTurn ends a lease after the work was done, and has it done again at a later time. Its failures are forgotten.
+func nextTurn(ctx context.Context, tx pgx.Tx, handle string, after time.Duration) error {
+	_, err := tx.Exec(ctx, `
+		UPDATE messages
+		SET lease = '', holder = '', again = false, due_at = now() + $2, delivery_count = 0, unreached = 0,
+			first_failed_at = NULL, last_error = ''
+		WHERE lease = $1`, handle, after)
+	return wrap("put work off", err)
+}
