@@ -39,7 +39,8 @@ var mayImport = map[string][]string{
 	"migrations/localpg":      {},
 	"migrations/testdb":       {"migrations", "migrations/localpg"},
 	"migrations/testdb/gate":  {"migrations"},
-	"queue":                   {"entities", "eventlog"},
+	"queue":                   {"entities", "eventlog", "queue/contract"},
+	"queue/contract":          {"entities", "eventlog"},
 }
 
 // testsMayImport is what tests of any package may import besides: a database, and the layers below the one

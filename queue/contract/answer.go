@@ -1,0 +1,130 @@
+package contract
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+// Scene is what commands are understood by.
+type Scene struct {
+	// Run is the run whose function gave them.
+	Run entities.Run
+	// Now is the time that durations count from.
+	Now time.Time
+	// Deployment finds the deployment to start a workflow on, for "latest" and when none is named.
+	Deployment func(workflow string) (string, error)
+	// Condition fails when a signal's condition is not one.
+	Condition func(string) error
+}
+
+// Requests reads the commands of an answer, {"commands": […]}, as requests for the log, in their order. An empty
+// answer has none. It fails with [entities.ErrInvalid], and says which command is wrong.
+func (s Scene) Requests(answer []byte) ([]eventlog.Request, error) {
+	if len(bytes.TrimSpace(answer)) == 0 {
+		return nil, nil
+	}
+	var body struct {
+		Commands []json.RawMessage `json:"commands"`
+	}
+	if err := strict(answer, &body); err != nil {
+		return nil, fmt.Errorf(`%w; want {"commands": […]}`, err)
+	}
+	if n := len(body.Commands); n > MaxCommands {
+		return nil, entities.Invalid("%d commands; the limit is %d", n, MaxCommands)
+	}
+	var all []eventlog.Request
+	for i, text := range body.Commands {
+		requests, err := s.command(text)
+		if err != nil {
+			return nil, fmt.Errorf("command %d: %w", i, err)
+		}
+		all = append(all, requests...)
+	}
+	return all, nil
+}
+
+// command is one of the types of commands.
+type command interface {
+	requests(s Scene) ([]eventlog.Request, error)
+}
+
+// commands makes an empty command of each type.
+var commands = map[string]func() command{
+	"runStep":       func() command { return &runStep{} },
+	"recordStep":    func() command { return &recordStep{} },
+	"wait":          func() command { return &wait{} },
+	"openHook":      func() command { return &openHook{} },
+	"closeHook":     func() command { return &closeHook{} },
+	"setAttributes": func() command { return &setAttributes{} },
+	"startChild":    func() command { return &startChild{} },
+	"complete":      func() command { return &complete{} },
+	"fail":          func() command { return &fail{} },
+}
+
+func (s Scene) command(text json.RawMessage) ([]eventlog.Request, error) {
+	var kind struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(text, &kind); err != nil {
+		return nil, entities.Invalid("it is no object with a type: %v", err)
+	}
+	empty, ok := commands[kind.Type]
+	if !ok {
+		return nil, entities.Invalid("%q is no type of command", kind.Type)
+	}
+	c := empty()
+	if err := strict(text, c); err != nil {
+		return nil, fmt.Errorf("%s: %w", kind.Type, err)
+	}
+	requests, err := c.requests(s)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", kind.Type, err)
+	}
+	for i := range requests {
+		requests[i].RunID, requests[i].SpecVersion, requests[i].Once = s.Run.ID, entities.SpecDriven, true
+	}
+	return requests, nil
+}
+
+// strict decodes JSON that has nothing but what into knows.
+func strict(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if err == nil {
+		if _, err = d.Token(); err == io.EOF { //nolint:errorlint // never wrapped
+			return nil
+		}
+		err = errors.New("there is something behind it")
+	}
+	return entities.Invalid("%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// duration is a span of time as JSON has it: "1.5s", "10m", "48h".
+type duration time.Duration
+
+// maxDuration bounds everything that can be waited for: ten years.
+const maxDuration = 10 * 365 * 24 * time.Hour
+
+func (d *duration) UnmarshalJSON(text []byte) error {
+	var s string
+	if err := json.Unmarshal(text, &s); err != nil {
+		return fmt.Errorf(`%s is no duration like "30s" or "48h"`, text)
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil || v < 0 || v > maxDuration {
+		return fmt.Errorf(`%q is no duration like "30s" or "48h", from 0 to %s`, s, maxDuration)
+	}
+	*d = duration(v)
+	return nil
+}
+
+func (d duration) milliseconds() int64 { return time.Duration(d).Milliseconds() }
