@@ -1,6 +1,8 @@
 package entities
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +29,21 @@ const waitColumns = `run_id, id, status, spec_version, resume_at, created_at, up
 func LoadWaits(b *pgx.Batch, runID RunID, ids []WaitID, into map[WaitID]Wait) {
 	loadEach(b, func(w Wait) { into[w.ID] = w },
 		`SELECT `+waitColumns+` FROM waits WHERE run_id = $1 AND id = ANY ($2)`, runID, ids)
+}
+
+// DueWaits reads which waits of a run are over by the database's clock and not reported so.
+func DueWaits(ctx context.Context, q Querier, runID RunID) ([]WaitID, error) {
+	rows, err := q.Query(ctx, `
+		SELECT id FROM waits WHERE run_id = $1 AND status = 'waiting' AND resume_at <= now() ORDER BY resume_at, id LIMIT $2`,
+		runID, MaxPage)
+	if err != nil {
+		return nil, fmt.Errorf("read due waits of %s: %w", runID, err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[WaitID])
+	if err != nil {
+		return nil, fmt.Errorf("read due waits of %s: %w", runID, err)
+	}
+	return ids, nil
 }
 
 // InsertWait queues the insertion of a wait.

@@ -16,6 +16,8 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	"github.com/riverqueue/river"
+
+	"github.com/stepwell-dev/stepwell/entities"
 )
 
 const (
@@ -90,6 +92,10 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 	}
 	if !ok {
 		return w.whyNotClaimed(ctx, job.Args)
+	}
+	if d.Work != entities.WorkNone {
+		free() // what it calls with is read anew
+		return w.perform(ctx, d)
 	}
 	if d.URL == "" {
 		reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
@@ -215,7 +221,15 @@ func backoff(deliveries int) time.Duration {
 	if deliveries < 11 { // 2^10 seconds is past the maximum
 		d = min(firstBackoff<<(deliveries-1), maxBackoff)
 	}
-	return d - rand.N(d/4) //nolint:gosec // spreads retries; nobody gains by guessing it
+	return jitter(d)
+}
+
+// jitter is d or up to a quarter less, so that what failed together is not tried again together.
+func jitter(d time.Duration) time.Duration {
+	if d < 4 {
+		return d
+	}
+	return d - rand.N(d/4) //nolint:gosec // nobody gains by guessing it
 }
 
 var errLeaseOver = errors.New("broken off because its lease is over")

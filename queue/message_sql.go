@@ -121,8 +121,8 @@ func keepTicket(ctx context.Context, pool *pgxpool.Pool, t Ticket) (bool, error)
 
 // giveBack ends a lease without an acknowledgement: the message is due again when the failure says. A
 // delivery that did not reach the function is taken off the count again.
-func giveBack(ctx context.Context, pool *pgxpool.Pool, handle string, f failure) error {
-	_, err := pool.Exec(ctx, `
+func giveBack(ctx context.Context, q execer, handle string, f failure) error {
+	_, err := q.Exec(ctx, `
 		UPDATE messages
 		SET lease = '', holder = '', due_at = now() + $2, last_error = $3,
 			delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,

@@ -44,6 +44,8 @@ type WorkerOptions struct {
 	BodyMemory int64
 	// Grace is how long deliveries under way may go on when the worker stops.
 	Grace time.Duration
+	// Runs continues those that the server drives.
+	Runs *Runs
 	// Retention, if there is one, is looked after every minute.
 	Retention *eventlog.Retention
 	Logger    *slog.Logger

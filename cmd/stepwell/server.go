@@ -60,6 +60,7 @@ type server struct {
 	pool     *pgxpool.Pool
 	disk     disk
 	hub      *eventlog.Hub
+	log      *eventlog.Log
 	worker   *queue.Worker // nil in role api
 	http     *http.Server
 	addr     string             // where it listens, once started
@@ -89,6 +90,7 @@ func (s *server) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	s.log = eventlog.New(s.pool, s.hub, q, time.Now)
 	for id, url := range s.config.Deployments {
 		_, err := q.PutDeployment(ctx, entities.DefaultProject, id, url)
 		if errors.Is(err, queue.ErrNotHurried) {
@@ -113,7 +115,7 @@ func (s *server) start(ctx context.Context) (err error) {
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger,
-		Retention: retention,
+		Runs: queue.NewRuns(q, s.log), Retention: retention,
 	})
 	if err != nil {
 		return err
@@ -136,7 +138,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
 	draining, s.drain = context.WithCancel(context.WithoutCancel(ctx))
 	options := handlers.Options{
 		Pool:     s.pool,
-		Log:      eventlog.New(s.pool, s.hub, q, time.Now),
+		Log:      s.log,
 		Streams:  eventlog.NewStreams(s.pool, s.hub, time.Now),
 		Queue:    q,
 		APIKey:   s.config.APIKey,

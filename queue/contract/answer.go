@@ -19,7 +19,7 @@ type Scene struct {
 	Run entities.Run
 	// Now is the time that durations count from.
 	Now time.Time
-	// Deployment finds the deployment to start a workflow on, for "latest" and when none is named.
+	// Deployment finds the deployment to start a workflow on, for "latest".
 	Deployment func(workflow string) (string, error)
 	// Condition fails when a signal's condition is not one.
 	Condition func(string) error

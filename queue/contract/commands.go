@@ -114,7 +114,7 @@ func (c *recordStep) requests(Scene) ([]eventlog.Request, error) {
 		Data: entities.EventData{StepName: name},
 	}
 	if c.Error != nil {
-		ended.Type, ended.Payload, ended.Data.ErrorCode = entities.EventStepFailed, c.Error.payload(), c.Error.Code
+		ended.Type, ended.Payload, ended.Data.ErrorCode = entities.EventStepFailed, c.Error.Text(), c.Error.Code
 	}
 	return []eventlog.Request{created, ended}, nil
 }
@@ -262,8 +262,8 @@ func (c *startChild) requests(s Scene) ([]eventlog.Request, error) {
 	if c.OnParentEnd != "" && c.OnParentEnd != onEndCancel && c.OnParentEnd != onEndLeave {
 		return nil, entities.Invalid("onParentEnd %q is neither %s nor %s", c.OnParentEnd, onEndCancel, onEndLeave)
 	}
-	deployment := c.Deployment
-	if deployment == "" || deployment == Latest {
+	deployment := cmp.Or(c.Deployment, s.Run.DeploymentID)
+	if deployment == Latest {
 		var err error
 		if deployment, err = s.Deployment(c.Workflow); err != nil {
 			return nil, err
@@ -311,7 +311,7 @@ func (c *fail) requests(Scene) ([]eventlog.Request, error) {
 		return nil, entities.Invalid(`want {"error": {"message": "…"}}`)
 	}
 	return []eventlog.Request{{
-		Type: entities.EventRunFailed, Payload: c.Error.payload(), Data: entities.EventData{ErrorCode: c.Error.Code},
+		Type: entities.EventRunFailed, Payload: c.Error.Text(), Data: entities.EventData{ErrorCode: c.Error.Code},
 	}}, nil
 }
 

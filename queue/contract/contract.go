@@ -62,6 +62,14 @@ type Run struct {
 	Input      json.RawMessage   `json:"input,omitempty"`
 }
 
+// About is what calls say about a run; its input is to be added.
+func About(r entities.Run) Run {
+	return Run{
+		ID: r.ID, Workflow: r.WorkflowName, Deployment: r.DeploymentID, Attributes: r.Attributes, Key: r.UniqueKey,
+		ParentID: r.ParentID, CreatedAt: r.CreatedAt, Deadline: r.Deadline,
+	}
+}
+
 // Step is what a call says about the step to execute.
 type Step struct {
 	ID       entities.StepID `json:"id"`
@@ -77,8 +85,8 @@ type Failure struct {
 	Details json.RawMessage `json:"details,omitempty"`
 }
 
-// payload is the failure as the log keeps it.
-func (f Failure) payload() []byte {
+// Text is the failure as the log keeps it.
+func (f Failure) Text() []byte {
 	text, err := json.Marshal(f)
 	if err != nil {
 		text, _ = json.Marshal(Failure{Message: f.Message, Code: f.Code}) // the details are no JSON
@@ -87,4 +95,4 @@ func (f Failure) payload() []byte {
 }
 
 // Payload is a failure as the log keeps it.
-func Payload(message, code string) []byte { return Failure{Message: message, Code: code}.payload() }
+func Payload(message, code string) []byte { return Failure{Message: message, Code: code}.Text() }

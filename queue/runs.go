@@ -1,0 +1,128 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// Runs continues runs whose driver is the server: it has their functions' commands carried out.
+type Runs struct {
+	queue *Queue
+	log   *eventlog.Log
+}
+
+// NewRuns makes it of the queue and the log of one database.
+func NewRuns(q *Queue, log *eventlog.Log) *Runs { return &Runs{queue: q, log: log} }
+
+// Command carries out commands of an invocation under way, all or none, and returns the events they made. The
+// handle is the invocation's name. Body is as package contract says.
+//
+// It fails with [entities.ErrInvalid] on commands that are wrong, with [entities.ErrStale] when the invocation is
+// over, with [entities.ErrRunEnded] when the run is, and as [eventlog.Log.AppendAll] does.
+func (r *Runs) Command(
+	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
+) ([]eventlog.Result, error) {
+	run, err := entities.RunByID(ctx, r.queue.pool, project, runID)
+	if err != nil {
+		return nil, err
+	}
+	if run.Status.Ended() {
+		return nil, fmt.Errorf("run %s is %s: %w", runID, run.Status, entities.ErrRunEnded)
+	}
+	requests, err := r.scene(ctx, run).Requests(body)
+	if err != nil {
+		return nil, err
+	}
+	return r.log.AppendAll(ctx, project, runID, requests, eventlog.Turn{Check: r.holds(project, runID, handle)})
+}
+
+// answer carries out the commands that end an invocation, and settles what comes next.
+func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []byte) error {
+	requests, err := r.scene(ctx, run).Requests(body)
+	if err != nil {
+		return err
+	}
+	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
+		Check: r.holds(d.Project, d.RunID, d.Lease),
+		Settle: func(ctx context.Context, tx pgx.Tx) error {
+			return settleTurn(ctx, tx, d.Lease)
+		},
+	})
+	if err == nil {
+		r.queue.hub.Publish(timerTopic)
+	}
+	return err
+}
+
+// holds is the check that the lease on work about the run lives.
+func (r *Runs) holds(
+	project entities.Project, runID entities.RunID, handle string,
+) func(context.Context, pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error { return checkLease(ctx, tx, project, runID, handle) }
+}
+
+// scene is what the commands of a run's function are understood by.
+func (r *Runs) scene(_ context.Context, run entities.Run) contract.Scene {
+	return contract.Scene{
+		Run: run, Now: r.log.Now(),
+		Deployment: func(string) (string, error) { return run.DeploymentID, nil },
+		Condition:  func(string) error { return nil },
+	}
+}
+
+// errNothingLeft refuses an answer that would leave its run for ever.
+var errNothingLeft = errors.New(`the run would wait for nothing: ` +
+	`answer with a step, a wait, a hook or a child to wait for, or with "complete" or "fail"`)
+
+// settleTurn ends the work of an invocation that was answered: the run is invoked again when there is news, or at
+// the end of its next wait.
+func settleTurn(ctx context.Context, tx pgx.Tx, handle string) error {
+	o, err := lookOut(ctx, tx, handle)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil // the run has ended, and its work is dropped
+	case err != nil:
+		return err
+	case o.Again:
+		return nextTurn(ctx, tx, handle, 0)
+	case o.Next != nil:
+		return nextTurn(ctx, tx, handle, max(0, *o.Next))
+	case !o.Open:
+		return errNothingLeft
+	default:
+		return deleteWork(ctx, tx, handle)
+	}
+}
+
+// begin records that an invocation of a run begins: that the run has started, and which of its waits are over.
+func (r *Runs) begin(ctx context.Context, d delivery) (entities.Run, error) {
+	due, err := entities.DueWaits(ctx, r.queue.pool, d.RunID)
+	if err != nil {
+		return entities.Run{}, err
+	}
+	requests := []eventlog.Request{{Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}}
+	for _, id := range due {
+		requests = append(requests, eventlog.Request{
+			Type: entities.EventWaitCompleted, CorrelationID: string(id), SpecVersion: entities.SpecDriven, Once: true,
+		})
+	}
+	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests,
+		eventlog.Turn{Check: r.holds(d.Project, d.RunID, d.Lease)})
+	if err != nil {
+		return entities.Run{}, err
+	}
+	return results[len(results)-1].Run, nil
+}
+
+// over reports whether an error says that there is nothing left to do: the run has ended or is gone, or others do it.
+func over(err error) bool {
+	return errors.Is(err, entities.ErrRunEnded) || errors.Is(err, entities.ErrRunNotFound) ||
+		errors.Is(err, entities.ErrStale)
+}

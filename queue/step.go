@@ -1,0 +1,271 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// The codes of failures that the server finds by itself.
+const (
+	// CodeTimeout: there was no result in time.
+	CodeTimeout = "timeout"
+	// CodeRefused: the function said that to try again makes no sense.
+	CodeRefused = "refused"
+	// CodeAttempts: the last attempt failed as well.
+	CodeAttempts = "attempts_exhausted"
+	// CodeChildFailed and CodeChildCancelled: what became of a child.
+	CodeChildFailed    = "child_failed"
+	CodeChildCancelled = "child_cancelled"
+)
+
+// executeStep calls the function that is to execute a step, and records what becomes of it.
+func (w *deliverer) executeStep(ctx context.Context, d delivery) error {
+	s, err := w.options.Runs.step(ctx, d)
+	if errors.Is(err, entities.ErrStepNotFound) || err == nil && s.CompletedAt != nil {
+		return w.drop(ctx, d)
+	}
+	if err != nil {
+		return err
+	}
+	if s.late(w.options.Runs.log.Now()) {
+		return w.record(ctx, d, s, s.timeout())
+	}
+	if err := w.options.Runs.attempt(ctx, d, &s); err != nil {
+		return err
+	}
+	a, err := w.ask(ctx, d, s.call(d), s.patience(w.options.Runs.log.Now()))
+	now := w.options.Runs.log.Now()
+	if err != nil {
+		if over(err) || ctx.Err() != nil {
+			return err
+		}
+		if f := unreached(d, err); f != nil { // which is no attempt
+			f.after = s.within(f.after, now)
+			return &laterError{*f}
+		}
+	}
+	return w.record(ctx, d, s, s.judge(a, err, d.DeliveryCount, now))
+}
+
+// unreached is what follows from a call that did not reach the function; nil if it did.
+func unreached(d delivery, err error) *failure {
+	if unregistered := (*laterError)(nil); errors.As(err, &unregistered) {
+		return &unregistered.failure
+	}
+	if f := failureOf(d, err); !f.reached {
+		return &f
+	}
+	return nil
+}
+
+// stepWork is a step and how it is to be executed.
+type stepWork struct {
+	entities.Step
+
+	spec  entities.StepSpec
+	input []byte
+	run   entities.Run
+}
+
+// step reads what the work is about.
+func (r *Runs) step(ctx context.Context, d delivery) (stepWork, error) {
+	step, err := entities.StepByID(ctx, r.queue.pool, d.Project, d.RunID, entities.StepID(d.Subject))
+	if err != nil {
+		return stepWork{}, err
+	}
+	created, err := r.log.Event(ctx, d.Project, d.RunID, step.CreatedSeq)
+	if err != nil {
+		return stepWork{}, err
+	}
+	run, err := entities.RunByID(ctx, r.queue.pool, d.Project, d.RunID)
+	if err != nil {
+		return stepWork{}, err
+	}
+	s := stepWork{Step: step, input: created.Payload, run: run}
+	if created.Data.Step != nil {
+		s.spec = *created.Data.Step
+	}
+	return s, nil
+}
+
+// attempt records that an attempt begins, and makes the lease last as long as it may take. One that did not reach
+// the function goes on.
+func (r *Runs) attempt(ctx context.Context, d delivery, s *stepWork) error {
+	var requests []eventlog.Request
+	if s.Status != entities.StepRunning || d.Unreached == 0 {
+		requests = append(requests, s.request(entities.EventStepStarted))
+	}
+	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
+		Check: r.holds(d.Project, d.RunID, d.Lease),
+		Settle: func(ctx context.Context, tx pgx.Tx) error {
+			return extendLease(ctx, tx, d.Lease, s.patience(r.log.Now())+settleTimeout)
+		},
+	})
+	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
+		return &laterError{failure{reason: early.Error(), after: early.RetryAfter}}
+	}
+	if err == nil && len(results) > 0 && results[0].Step != nil {
+		s.Step = *results[0].Step
+	}
+	return err
+}
+
+// request is a request for an event of the step.
+func (s stepWork) request(t entities.EventType) eventlog.Request {
+	return eventlog.Request{
+		Type: t, CorrelationID: string(s.ID), SpecVersion: entities.SpecDriven, Data: entities.EventData{StepName: s.Name},
+	}
+}
+
+// late reports whether the step's time is over.
+func (s stepWork) late(now time.Time) bool {
+	return s.spec.Deadline != nil && !s.spec.Deadline.After(now)
+}
+
+// patience is how long to wait for the answer to an attempt.
+func (s stepWork) patience(now time.Time) time.Duration {
+	return s.within(time.Duration(s.spec.AttemptTimeoutMS)*time.Millisecond, now)
+}
+
+// within is the duration, or less if the step's time is over before.
+func (s stepWork) within(d time.Duration, now time.Time) time.Duration {
+	if s.spec.Deadline == nil {
+		return d
+	}
+	return max(0, min(d, s.spec.Deadline.Sub(now)))
+}
+
+func (s stepWork) call(d delivery) contract.Call {
+	return contract.Call{
+		Type: contract.TypeStep, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(s.run),
+		Step: &contract.Step{ID: s.ID, Name: s.Name, Input: s.input, Deadline: s.spec.Deadline},
+	}
+}
+
+// verdict is what follows for a step from an attempt.
+type verdict struct {
+	event   entities.EventType
+	payload []byte
+	code    string
+	// after is when to try again, if the event says so.
+	after time.Duration
+}
+
+func (s stepWork) timeout() verdict {
+	return verdict{
+		event: entities.EventStepFailed, code: CodeTimeout,
+		payload: contract.Payload("there was no result before "+s.spec.Deadline.Format(time.RFC3339), CodeTimeout),
+	}
+}
+
+// judge says what follows from an answer, or from there being none: attempts counts those that reached the
+// function.
+func (s stepWork) judge(a answer, err error, attempts int, now time.Time) verdict {
+	if err == nil && a.ok() {
+		if output, ok := outputOf(a.body); ok {
+			return verdict{event: entities.EventStepCompleted, payload: output}
+		}
+		err = fmt.Errorf("the answer is no JSON: %.100q", a.body)
+	}
+	f, retryable := failed(a, err)
+	switch {
+	case !retryable:
+		return verdict{event: entities.EventStepFailed, payload: f.Text(), code: f.Code}
+	case s.late(now):
+		return s.timeout()
+	case attempts >= s.spec.MaxAttempts:
+		return verdict{event: entities.EventStepFailed, payload: f.Text(), code: f.Code}
+	default:
+		after := s.within(max(s.backoff(attempts), a.retryAfter), now)
+		return verdict{event: entities.EventStepRetrying, payload: f.Text(), code: f.Code, after: after}
+	}
+}
+
+// outputOf is the output of a step that was answered: JSON, or nothing, which is null.
+func outputOf(body []byte) (output []byte, ok bool) {
+	if len(body) == 0 {
+		return []byte("null"), true
+	}
+	return body, json.Valid(body)
+}
+
+// failed is how an attempt failed, and whether to try again makes sense. The function's own words count, then its
+// status: what is wrong with the request stays wrong.
+func failed(a answer, err error) (contract.Failure, bool) {
+	if err != nil {
+		return contract.Failure{Message: storable(err.Error())}, true
+	}
+	retryable := a.status/100 != 4 || a.status == http.StatusRequestTimeout || a.status == http.StatusTooEarly ||
+		a.status == http.StatusTooManyRequests
+	var body struct {
+		Error *struct {
+			contract.Failure
+
+			Retryable *bool `json:"retryable"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(a.body, &body) != nil || body.Error == nil || body.Error.Message == "" {
+		return contract.Failure{
+			Message: storable(fmt.Sprintf("%d %s: %.200q", a.status, http.StatusText(a.status), a.body)),
+		}, retryable
+	}
+	if body.Error.Retryable != nil {
+		retryable = *body.Error.Retryable
+	}
+	f := body.Error.Failure
+	f.Message, f.Code = storable(f.Message), storable(f.Code)
+	return f, retryable
+}
+
+// backoff is how long to wait after so many attempts, up to a quarter less by chance.
+func (s stepWork) backoff(attempts int) time.Duration {
+	longest := float64(s.spec.MaxBackoffMS)
+	ms := min(longest, float64(s.spec.BackoffMS)*math.Pow(s.spec.Factor, float64(attempts-1)))
+	return jitter(time.Duration(ms) * time.Millisecond)
+}
+
+// record appends the verdict on a step, and ends the work or has it done again, in one transaction. It must not get
+// lost, for the function has done its work.
+func (w *deliverer) record(ctx context.Context, d delivery, s stepWork, v verdict) error {
+	r := s.request(v.event)
+	r.Payload, r.Data.ErrorCode = v.payload, v.code
+	if v.event == entities.EventStepRetrying {
+		at := w.options.Runs.log.Now().Add(v.after)
+		r.Data.RetryAfter = &at
+	}
+	var final error
+	err := persist(ctx, func(ctx context.Context) error {
+		_, final = w.options.Runs.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, eventlog.Turn{
+			Check: w.options.Runs.holds(d.Project, d.RunID, d.Lease),
+			Settle: func(ctx context.Context, tx pgx.Tx) error {
+				if v.event == entities.EventStepRetrying {
+					return giveBack(ctx, tx, d.Lease, failure{reason: string(v.payload), after: v.after, reached: true})
+				}
+				return deleteWork(ctx, tx, d.Lease)
+			},
+		})
+		if refused := (*eventlog.RefusedError)(nil); final == nil || over(final) || errors.As(final, &refused) {
+			return nil
+		}
+		return final
+	})
+	w.queue.hub.Publish(timerTopic)
+	if err != nil {
+		return err
+	}
+	if errors.Is(final, entities.ErrConflict) {
+		return w.drop(ctx, d) // it has a result already
+	}
+	return final
+}
