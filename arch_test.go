@@ -24,6 +24,8 @@ var mayImport = map[string][]string{
 	"clients":                 {},
 	"cmd/stepwell":            {"clients", "entities", "eventlog", "eventlog/archive", "handlers", "migrations", "migrations/localpg", "queue"},
 	"e2e":                     {},
+	"e2e/model":               {},
+	"e2e/model/client":        {"e2e/model"},
 	"e2e/record":              {},
 	"e2e/tools":               {},
 	"entities":                {},
@@ -50,6 +52,7 @@ var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/tes
 // testsOf has tests that need more: those of a surface assemble the whole server around it.
 var testsOf = map[string][]string{
 	"cmd/stepwell":     {"migrations/localpg", "eventlog/archive/s3test"},
+	"e2e/model":        {"e2e/model/client", "entities", "eventlog", "handlers", "queue"},
 	"e2e":              {"e2e/record"},
 	"entities":         {"eventlog"},
 	"eventlog":         {"queue"},
@@ -72,7 +75,7 @@ var onlyFor = map[string][]string{
 	},
 	"github.com/riverqueue":         {"queue", "migrations", "_test.go"},
 	"github.com/labstack/echo":      {"handlers", "handlers/auth", "handlers/rest", "handlers/wire"},
-	"github.com/fxamacker/cbor":     {"e2e/record", "handlers/wire/codec", "_test.go"},
+	"github.com/fxamacker/cbor":     {"e2e/model/client", "e2e/record", "handlers/wire/codec", "_test.go"},
 	"github.com/alecthomas/kong":    {"cmd/stepwell"},
 	"github.com/caarlos0/env":       {"cmd/stepwell"},
 	"github.com/klauspost/compress": {"eventlog/archive"},

@@ -1,0 +1,366 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/stepwell-dev/stepwell/e2e/model"
+)
+
+// metaOf is the metadata of a frame (§3.1).
+func metaOf(r model.Request, e model.Event) map[string]any {
+	m := map[string]any{
+		"eventType": e.Type, "specVersion": r.Spec, "occurredAt": time.UnixMilli(r.Now), "remoteRefBehavior": "lazy",
+	}
+	switch e.Type {
+	case "run_created", "run_started", "step_started":
+		m["remoteRefBehavior"] = "resolve"
+	case "attr_set":
+		m["writer"] = map[string]any{"type": "workflow"}
+		m["changes"] = changesOf(e.Changes)
+	default: // the rest is for all
+	}
+	text := func(name, value string) {
+		if value != "" {
+			m[name] = value
+		}
+	}
+	text("correlationId", e.ID)
+	text("stepName", e.Name)
+	text("hookToken", e.Token)
+	text("resumeId", e.Resume)
+	text("resumePayloadDigest", e.Digest)
+	text("deploymentId", e.Deployment)
+	text("workflowName", e.Workflow)
+	text("errorCode", e.ErrorCode)
+	text("vercelId", e.Mark) // the request that the client serves, to which the protocol gives no meaning
+	if e.Type == "hook_created" {
+		m["hookIsWebhook"] = e.Webhook
+	}
+	if e.Due != 0 {
+		m[map[bool]string{true: "retryAfter", false: "resumeAt"}[e.Type == "step_retrying"]] = time.UnixMilli(e.Due)
+	}
+	if e.Retain != 0 {
+		m["hookTokenRetentionUntil"] = time.UnixMilli(e.Retain)
+	}
+	if e.Attributes != nil {
+		m["attributes"] = e.Attributes
+	}
+	if r.Skip {
+		m["skipPreload"] = true
+	}
+	if r.MaxSlot > 0 {
+		m["maxSlot"] = r.MaxSlot
+	}
+	if r.Since > 0 {
+		m["sinceCursor"] = cursor(r.Since)
+	}
+	return m
+}
+
+// cursor is that of a list that goes on after the position.
+func cursor(seq int) string { return fmt.Sprintf("eid:evnt_%026d", seq) }
+
+func changesOf(changes []model.Change) []map[string]any {
+	list := []map[string]any{}
+	for _, c := range changes {
+		m := map[string]any{"key": c.Key, "value": nil}
+		if !c.Delete {
+			m["value"] = c.Value
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+var encode = func() func(any) ([]byte, error) {
+	mode, err := cbor.EncOptions{Time: cbor.TimeUnixMicro, TimeTag: cbor.EncTagRequired}.EncMode()
+	if err != nil {
+		panic(err)
+	}
+	return mode.Marshal
+}()
+
+var decode = func() func([]byte, any) error {
+	mode, err := cbor.DecOptions{DefaultMapType: reflect.TypeFor[map[string]any]()}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return mode.Unmarshal
+}()
+
+// instant is a time on the wire; the zero instant was not there.
+type instant struct{ time.Time }
+
+// UnmarshalCBOR reads a CBOR date, exact to the millisecond.
+func (i *instant) UnmarshalCBOR(data []byte) error { return decode(data, &i.Time) }
+
+func (i instant) ms() int64 {
+	if i.IsZero() {
+		return 0
+	}
+	return i.Round(time.Millisecond).UnixMilli()
+}
+
+type wireEvent struct {
+	EventID       string  `cbor:"eventId"`
+	EventType     string  `cbor:"eventType"`
+	CorrelationID string  `cbor:"correlationId"`
+	ResumeID      string  `cbor:"resumeId"`
+	CreatedAt     instant `cbor:"createdAt"`
+	EventData     *struct {
+		DeploymentID     string            `cbor:"deploymentId"`
+		WorkflowName     string            `cbor:"workflowName"`
+		StepName         string            `cbor:"stepName"`
+		Token            string            `cbor:"token"`
+		ConflictingRunID string            `cbor:"conflictingRunId"`
+		IsWebhook        bool              `cbor:"isWebhook"`
+		RetainUntil      instant           `cbor:"tokenRetentionUntil"`
+		ResumeAt         instant           `cbor:"resumeAt"`
+		RetryAfter       instant           `cbor:"retryAfter"`
+		ErrorCode        string            `cbor:"errorCode"`
+		VercelID         string            `cbor:"vercelId"`
+		Attributes       map[string]string `cbor:"attributes"`
+		Changes          []struct {
+			Key   string  `cbor:"key"`
+			Value *string `cbor:"value"`
+		} `cbor:"changes"`
+		Input    []byte `cbor:"input"`
+		Output   []byte `cbor:"output"`
+		Error    []byte `cbor:"error"`
+		Result   []byte `cbor:"result"`
+		Metadata []byte `cbor:"metadata"`
+		Payload  []byte `cbor:"payload"`
+	} `cbor:"eventData"`
+}
+
+// event is the wire's event in the model's terms.
+func (w wireEvent) event() (model.Event, error) {
+	digits, ok := strings.CutPrefix(w.EventID, "evnt_")
+	seq, err := strconv.Atoi(digits)
+	if !ok || len(digits) != 26 || err != nil {
+		return model.Event{}, fmt.Errorf("event ID %q is not a position", w.EventID)
+	}
+	e := model.Event{Seq: seq, At: w.CreatedAt.ms(), Type: w.EventType, ID: w.CorrelationID, Resume: w.ResumeID}
+	d := w.EventData
+	if d == nil {
+		return e, nil
+	}
+	e.Deployment, e.Workflow, e.Name, e.ErrorCode = d.DeploymentID, d.WorkflowName, d.StepName, d.ErrorCode
+	e.Token, e.Holder, e.Webhook, e.Retain = d.Token, d.ConflictingRunID, d.IsWebhook, d.RetainUntil.ms()
+	e.Mark = d.VercelID
+	e.Due, e.Attributes = d.ResumeAt.ms()+d.RetryAfter.ms(), d.Attributes // there is at most one of the two
+	for _, c := range d.Changes {
+		change := model.Change{Key: c.Key, Delete: c.Value == nil}
+		if c.Value != nil {
+			change.Value = *c.Value
+		}
+		e.Changes = append(e.Changes, change)
+	}
+	for _, payload := range [][]byte{d.Input, d.Output, d.Error, d.Result, d.Metadata, d.Payload} {
+		e.Body += string(payload) // there is at most one
+	}
+	return e, nil
+}
+
+type wireResult struct {
+	Status  int        `cbor:"status"` // in batches
+	Error   string     `cbor:"error"`
+	Message string     `cbor:"message"`
+	Event   *wireEvent `cbor:"event"`
+	Run     *struct {
+		RunID        string            `cbor:"runId"`
+		Status       string            `cbor:"status"`
+		DeploymentID string            `cbor:"deploymentId"`
+		WorkflowName string            `cbor:"workflowName"`
+		SpecVersion  int               `cbor:"specVersion"`
+		Attributes   map[string]string `cbor:"attributes"`
+		Input        []byte            `cbor:"input"`
+		Output       []byte            `cbor:"output"`
+		Error        []byte            `cbor:"error"`
+		ErrorCode    string            `cbor:"errorCode"`
+		CreatedAt    instant           `cbor:"createdAt"`
+		UpdatedAt    instant           `cbor:"updatedAt"`
+		StartedAt    instant           `cbor:"startedAt"`
+		CompletedAt  instant           `cbor:"completedAt"`
+	} `cbor:"run"`
+	Step *struct {
+		StepID      string  `cbor:"stepId"`
+		StepName    string  `cbor:"stepName"`
+		Status      string  `cbor:"status"`
+		Attempt     int     `cbor:"attempt"`
+		Input       []byte  `cbor:"input"`
+		Output      []byte  `cbor:"output"`
+		Error       []byte  `cbor:"error"`
+		CreatedAt   instant `cbor:"createdAt"`
+		UpdatedAt   instant `cbor:"updatedAt"`
+		StartedAt   instant `cbor:"startedAt"`
+		CompletedAt instant `cbor:"completedAt"`
+		RetryAfter  instant `cbor:"retryAfter"`
+	} `cbor:"step"`
+	Hook *wireHook `cbor:"hook"`
+	Wait *struct {
+		WaitID      string  `cbor:"waitId"`
+		RunID       string  `cbor:"runId"`
+		Status      string  `cbor:"status"`
+		ResumeAt    instant `cbor:"resumeAt"`
+		CreatedAt   instant `cbor:"createdAt"`
+		UpdatedAt   instant `cbor:"updatedAt"`
+		CompletedAt instant `cbor:"completedAt"`
+	} `cbor:"wait"`
+	StepCreated bool        `cbor:"stepCreated"`
+	Events      []wireEvent `cbor:"events"`
+}
+
+type wireHook struct {
+	RunID       string  `cbor:"runId"`
+	HookID      string  `cbor:"hookId"`
+	Token       string  `cbor:"token"`
+	IsWebhook   bool    `cbor:"isWebhook"`
+	Metadata    []byte  `cbor:"metadata"`
+	CreatedAt   instant `cbor:"createdAt"`
+	RetainUntil instant `cbor:"tokenRetentionUntil"`
+}
+
+func (w wireHook) hook() *model.Hook {
+	return &model.Hook{
+		Run: w.RunID, ID: w.HookID, Token: w.Token, Metadata: string(w.Metadata), Webhook: w.IsWebhook,
+		Created: w.CreatedAt.ms(), Retain: w.RetainUntil.ms(),
+	}
+}
+
+// answer adds what the result says.
+func (w wireResult) answer(a *model.Answer) error {
+	if w.Event == nil {
+		return errors.New("no event in the answer")
+	}
+	e, err := w.Event.event()
+	if err != nil {
+		return err
+	}
+	a.Event, a.StepCreated = &e, w.StepCreated
+	if r := w.Run; r != nil {
+		a.Run = &model.Run{
+			ID: r.RunID, Status: r.Status, Deployment: r.DeploymentID, Workflow: r.WorkflowName, Spec: r.SpecVersion,
+			Input: string(r.Input), Output: string(r.Output) + string(r.Error), ErrorCode: r.ErrorCode,
+			Attributes: r.Attributes,
+			Created:    r.CreatedAt.ms(), Updated: r.UpdatedAt.ms(), Started: r.StartedAt.ms(), Ended: r.CompletedAt.ms(),
+		}
+	}
+	if s := w.Step; s != nil {
+		a.Step = &model.Step{
+			ID: s.StepID, Name: s.StepName, Status: s.Status, Attempt: s.Attempt,
+			Input: string(s.Input), Output: string(s.Output) + string(s.Error), RetryAfter: s.RetryAfter.ms(),
+			Created: s.CreatedAt.ms(), Updated: s.UpdatedAt.ms(), Started: s.StartedAt.ms(), Ended: s.CompletedAt.ms(),
+		}
+	}
+	if w.Hook != nil {
+		a.Hook = w.Hook.hook()
+	}
+	if v := w.Wait; v != nil {
+		a.Wait = &model.Wait{
+			ID: strings.TrimPrefix(v.WaitID, v.RunID+"-"), Status: v.Status, Due: v.ResumeAt.ms(),
+			Created: v.CreatedAt.ms(), Updated: v.UpdatedAt.ms(), Ended: v.CompletedAt.ms(),
+		}
+	}
+	for _, w := range w.Events {
+		e, err := w.event()
+		if err != nil {
+			return err
+		}
+		a.Events = append(a.Events, e)
+	}
+	return nil
+}
+
+func decodeResult(data []byte, a *model.Answer) error {
+	var w wireResult
+	if err := decode(data, &w); err != nil {
+		return err
+	}
+	return w.answer(a)
+}
+
+func decodeBatch(data []byte, a *model.Answer) error {
+	var w struct {
+		Results []wireResult `cbor:"results"`
+	}
+	if err := decode(data, &w); err != nil {
+		return err
+	}
+	for _, r := range w.Results {
+		item := model.Answer{Status: r.Status, Code: r.Error}
+		if r.Status == 200 {
+			if err := r.answer(&item); err != nil {
+				return err
+			}
+		} else if r.Error == "" || r.Message == "" {
+			return fmt.Errorf("a refusal with status %d does not say why", r.Status)
+		}
+		a.Items = append(a.Items, item)
+	}
+	return nil
+}
+
+func decodeHook(data []byte, a *model.Answer) error {
+	var w wireHook
+	err := decode(data, &w)
+	a.Hook = w.hook()
+	return err
+}
+
+func decodeChunks(data []byte, a *model.Answer) error {
+	var w struct {
+		Data []struct {
+			Index int    `cbor:"index"`
+			Data  []byte `cbor:"data"`
+		} `cbor:"data"`
+		Cursor *string `cbor:"cursor"`
+		Done   bool    `cbor:"done"`
+	}
+	if err := decode(data, &w); err != nil {
+		return err
+	}
+	for i, c := range w.Data {
+		if c.Index != i {
+			return fmt.Errorf("chunk %d is where %d should be", c.Index, i)
+		}
+		a.Chunks = append(a.Chunks, string(c.Data))
+	}
+	a.Done = w.Done
+	if w.Cursor != nil {
+		return fmt.Errorf("there is more, at %s", *w.Cursor)
+	}
+	return nil
+}
+
+// sentinel is what the last frame says.
+type sentinel struct {
+	End     int    `cbor:"_end"`
+	Next    string `cbor:"next"`
+	HasMore bool   `cbor:"hasMore"`
+}
+
+// decodeFrame reads an event, or the end of them.
+func decodeFrame(meta, body []byte) (model.Event, *sentinel, error) {
+	var end sentinel
+	if err := decode(meta, &end); err != nil {
+		return model.Event{}, nil, err
+	}
+	if end.End == 1 {
+		return model.Event{}, &end, nil
+	}
+	var w wireEvent
+	if err := decode(meta, &w); err != nil {
+		return model.Event{}, nil, err
+	}
+	e, err := w.event()
+	e.Body += string(body)
+	return e, nil, err
+}

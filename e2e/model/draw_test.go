@@ -1,0 +1,171 @@
+package model_test
+
+import (
+	"fmt"
+
+	"pgregory.net/rapid"
+
+	"github.com/stepwell-dev/stepwell/e2e/model"
+)
+
+// one draws one of the values.
+func one[T any](rt *rapid.T, what string, values ...T) T {
+	return rapid.SampledFrom(values).Draw(rt, what)
+}
+
+// singles are the types of events, those that make something more often than once.
+var singles = []string{
+	"run_created", "run_created", "run_started", "run_started", "run_completed", "run_failed", "run_cancelled",
+	"attr_set", "attr_set",
+	"step_created", "step_created", "step_started", "step_started", "step_started", "step_completed", "step_failed",
+	"step_retrying",
+	"hook_created", "hook_created", "hook_created", "hook_received", "hook_received", "hook_disposed", "hook_conflict",
+	"wait_created", "wait_created", "wait_completed", "noop",
+}
+
+// post draws a request for one event.
+func (m *machine) post(rt *rapid.T) model.Request {
+	r := model.Request{Op: model.Post, Run: one(rt, "run", m.runs...), Spec: one(rt, "spec", 2, 3, 5, 6, 7)}
+	e := m.event(rt, one(rt, "type", singles...))
+	switch e.Type {
+	case "run_started":
+		r.Frames = rapid.Bool().Draw(rt, "frames")
+		r.Skip = !r.Frames && rapid.Bool().Draw(rt, "skip")
+	case "run_created", "run_cancelled":
+	default:
+		r.Since = one(rt, "since", 0, 0, 0, 1, 3, 50)
+		r.MaxSlot = one(rt, "maxSlot", 0, 0, 1, 2, 5)
+	}
+	r.Events = []model.Event{e}
+	return r
+}
+
+// event draws an event of a type, rarely one that lacks what it needs.
+func (m *machine) event(rt *rapid.T, typ string) model.Event {
+	now := m.s.clock().UnixMilli()
+	e := model.Event{Type: typ, Body: one(rt, "body", "", "a", "bb", "\x00\xff")}
+	switch typ {
+	case "run_created", "run_started":
+		e.Deployment, e.Workflow = one(rt, "deployment", "dpl", "dpl", "dpl", ""), one(rt, "workflow", "wf", "wf", "wf", "")
+		e.Attributes = one(rt, "attributes", nil, map[string]string{"k1": "v"}, map[string]string{"$r": "v"})
+	case "run_failed":
+		e.ErrorCode = one(rt, "code", "", "USER_ERROR")
+	case "attr_set":
+		e.ID, e.Body = one(rt, "ID", "", "attr_1", "attr_2", "attr_3"), ""
+		e.Changes = m.changes(rt)
+	case "step_created", "step_started", "step_completed", "step_failed", "step_retrying":
+		e.ID, e.Name = one(rt, "ID", "step_1", "step_2", "step_3", "step_4"), one(rt, "name", "f", "g", "f", "")
+		if typ == "step_retrying" {
+			e.Due = one(rt, "retryAfter", 0, now-1, now+1, now+1001, now+5000)
+		}
+	case "hook_created", "hook_received", "hook_disposed", "hook_conflict":
+		e.ID = one(rt, "ID", "hook_1", "hook_2", "hook_3", "hook_4")
+		m.hook(rt, &e, now)
+	case "wait_created", "wait_completed":
+		e.ID, e.Body = one(rt, "ID", "wait_1", "wait_2", "wait_3", ""), ""
+		e.Due = one(rt, "resumeAt", now+1000, now+1000, now-1, 0)
+	case "run_cancelled", "noop":
+		e.Body = ""
+	}
+	return e
+}
+
+func (m *machine) hook(rt *rapid.T, e *model.Event, now int64) {
+	switch e.Type {
+	case "hook_created":
+		e.Token = one(rt, "token", "t1", "t2", "t3") + m.suffix
+		e.Webhook = rapid.Bool().Draw(rt, "webhook")
+		e.Retain = one(rt, "retain", 0, 0, 0, now-1, now+1000, now+3_600_000, now+31*86_400_000)
+	case "hook_received":
+		e.Resume = one(rt, "resume", "", "", "res_1", "res_2")
+		if e.Resume != "" {
+			e.Digest = one(rt, "digest", "d1", "d1", "d2")
+		}
+	default:
+		e.Body = ""
+	}
+}
+
+func (m *machine) changes(rt *rapid.T) []model.Change {
+	changes := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) model.Change {
+		c := model.Change{Key: one(rt, "key", "k1", "k2", "k3", "k4", "$r"), Value: one(rt, "value", "", "x", "ü")}
+		if c.Delete = one(rt, "delete", false, false, true); c.Delete {
+			c.Value = ""
+		}
+		return c
+	}), 0, 3).Draw(rt, "changes")
+	if from := one(rt, "many", -1, -1, -1, -1, 0, 30, 60); from >= 0 { // three of these are too many
+		for i := range 30 {
+			changes = append(changes, model.Change{Key: fmt.Sprintf("m%d", from+i), Value: "x"})
+		}
+	}
+	return changes
+}
+
+// batch draws a request for several events, most of which can be together.
+func (m *machine) batch(rt *rapid.T) model.Request {
+	r := model.Request{Op: model.Batch, Run: one(rt, "run", m.runs...), Spec: one(rt, "spec", 3, 5, 7)}
+	types := []string{
+		"pair", "pair", "pair", "step_created", "step_created", "step_started", "step_completed", "step_failed",
+		"step_retrying", "wait_created", "wait_created", "wait_completed", "run_completed", "run_failed",
+	}
+	for range rapid.IntRange(1, 4).Draw(rt, "events") {
+		typ := one(rt, "type", types...)
+		if one(rt, "odd", false, false, false, false, false, false, false, false, true) {
+			typ = one(rt, "type", singles...)
+		}
+		if typ != "pair" {
+			e := m.event(rt, typ)
+			if typ == "step_started" && one(rt, "bare", true, true, true, false) {
+				e.Body = ""
+			}
+			r.Events = append(r.Events, e)
+			continue
+		}
+		created := m.event(rt, "step_created")
+		r.Events = append(r.Events, created, model.Event{Type: "step_started", ID: created.ID, Name: created.Name})
+	}
+	return r
+}
+
+// again draws a request that was made before.
+func (m *machine) again(rt *rapid.T) model.Request {
+	if len(m.past) == 0 {
+		rt.Skip("nothing was requested yet")
+	}
+	return m.past[rapid.IntRange(0, len(m.past)-1).Draw(rt, "request")]
+}
+
+// message draws a request to the queue.
+func (m *machine) message(rt *rapid.T) model.Request {
+	r := model.Request{Op: one(rt, "op", model.Send, model.Send, model.Deliver, model.Extend, model.Ack), Topic: "__wkf_workflow_w"}
+	if r.Op == model.Send || len(m.ids) == 0 {
+		r.Op, r.Body = model.Send, one(rt, "body", "", "b", "\x00\xff")
+		r.Topic = one(rt, "topic", "__wkf_workflow_w", "__wkf_workflow_w", "__wkf_step_s")
+		r.Deployment = one(rt, "deployment", pushed, pulled)
+		r.Key = one(rt, "key", "", "k1"+m.suffix, "k2"+m.suffix)
+		r.Seconds = one(rt, "delay", 0, 0, 0, 3600)
+		return r
+	}
+	switch r.Op {
+	case model.Deliver:
+		r.ID = one(rt, "message", append([]string{"msg_none"}, m.ids...)...)
+		r.Topic = one(rt, "topic", m.sent[r.ID].Topic, "__wkf_workflow_w")
+	case model.Extend:
+		r.Seconds = one(rt, "seconds", 0, 0, 300)
+		r.Handle = one(rt, "handle", append([]string{"rh_none"}, m.handles...)...)
+	default:
+		r.Handle = one(rt, "handle", append([]string{"rh_none"}, m.handles...)...)
+	}
+	return r
+}
+
+// stream draws a write to a stream, or a look at it.
+func (m *machine) stream(rt *rapid.T) model.Request {
+	r := model.Request{Op: one(rt, "op", model.Write, model.Write, model.Read), Run: m.runs[0], Stream: one(rt, "stream", "s1", "s2") + m.suffix}
+	if r.Op == model.Write {
+		r.Chunks = rapid.SliceOfN(rapid.SampledFrom([]string{"x", "yy", "\x00"}), 0, 3).Draw(rt, "chunks")
+		r.Done = one(rt, "done", false, false, false, true)
+	}
+	return r
+}

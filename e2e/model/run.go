@@ -1,0 +1,338 @@
+package model
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Event is what a client asks for and, with Seq and At, what the log then has.
+type Event struct {
+	Seq  int
+	At   int64
+	Type string
+	ID   string // of the step, hook, wait or change of attributes: the correlation ID
+	Body string // the payload
+	Name string // of a step
+	Due  int64  // resumeAt of a wait, retryAfter of a step
+
+	Token          string
+	Holder         string // of the token, in a hook_conflict: the ID of its run
+	Webhook        bool
+	Retain         int64 // tokenRetentionUntil
+	Resume, Digest string
+
+	Deployment, Workflow, ErrorCode string
+	Attributes                      map[string]string
+	Changes                         []Change
+
+	// Mark is anything by which a client knows its event again. A server may drop it.
+	Mark string
+}
+
+// Change sets an attribute, or takes it away.
+type Change struct {
+	Key, Value string
+	Delete     bool
+}
+
+// Run is a run. Output is its result or its error.
+type Run struct {
+	ID, Status, Deployment, Workflow, Input, Output, ErrorCode string
+	Spec                                                       int
+	Attributes                                                 map[string]string
+	Created, Updated, Started, Ended                           int64
+}
+
+// Step is a step. Output is its result or its last error.
+type Step struct {
+	ID, Name, Status, Input, Output              string
+	Attempt                                      int
+	Created, Updated, Started, Ended, RetryAfter int64
+}
+
+// Hook is a hook that holds its token: as long as its run lives or, if that ends before Retain, until then.
+type Hook struct {
+	Run, ID, Token, Metadata string
+	Webhook                  bool
+	Created, Retain          int64
+}
+
+// Wait is a wait. Waits go with the end of their run.
+type Wait struct {
+	ID, Status                   string
+	Due, Created, Updated, Ended int64
+}
+
+// History is a run with its log and all that the log made.
+type History struct {
+	Run   Run
+	Steps map[string]Step
+	Hooks map[string]Hook
+	Waits map[string]Wait
+	Log   []Event
+	// Resumed has the resumptions by their IDs: the events, with the digests that the log does not show.
+	Resumed map[string]Event
+}
+
+func (h *History) ended() bool { return h.Run.Status != "pending" && h.Run.Status != "running" }
+
+// record appends an event to the log.
+func (h *History) record(e Event, now int64) *Event {
+	e.Seq, e.At = len(h.Log)+1, now
+	h.Log, h.Run.Updated = append(h.Log, e), now
+	return &e
+}
+
+// earlier finds the first event of the log that is of one of the types and for which is holds.
+func (h *History) earlier(is func(Event) bool, types ...string) *Event {
+	i := slices.IndexFunc(h.Log, func(e Event) bool { return slices.Contains(types, e.Type) && is(e) })
+	if i < 0 {
+		return nil
+	}
+	return &h.Log[i]
+}
+
+// post is one event, §3.3: first what is wrong with the request itself, then the run, then the entity.
+func (w *World) post(r Request) Answer {
+	before := 0
+	if h := w.Runs[r.Run]; h != nil {
+		before = len(h.Log)
+	}
+	a := w.append(r, r.Events[0])
+	if a.Status != 200 {
+		return a
+	}
+	h, repeated := w.Runs[r.Run], a.Event.Seq <= before
+	switch {
+	case a.Event.Type == "run_started" && r.Frames: // §3.5
+		return Answer{Status: 200, Events: h.Log}
+	case r.Since > 0: // §3.2
+		a.Events = h.Log[min(r.Since, len(h.Log)):]
+	case repeated || a.Event.Type == "run_started" && r.Skip:
+	case a.Event.Type == "run_started":
+		a.Events = h.Log
+	case r.MaxSlot > 0 && a.Event.Seq > r.MaxSlot+1:
+		a.Events = h.Log[r.MaxSlot : a.Event.Seq-1]
+	}
+	return a
+}
+
+func (w *World) append(r Request, e Event) Answer {
+	h := w.Runs[r.Run]
+	whole := e.Deployment != "" && e.Workflow != ""
+	creates := e.Type == "run_created" || e.Type == "run_started" && h == nil && whole && e.Body != ""
+	switch {
+	case !valid(e, r.Now) || creates && !(whole && madeNear(r.Run, r.Now)):
+		return invalid
+	case creates && h != nil:
+		return conflict
+	case creates:
+		h = &History{}
+		put(&w.Runs, r.Run, h)
+		h.Run = Run{
+			ID: r.Run, Status: "pending", Spec: r.Spec, Created: r.Now,
+			Deployment: e.Deployment, Workflow: e.Workflow, Input: e.Body, Attributes: maps.Clone(e.Attributes),
+		}
+		if e.Type == "run_created" {
+			return h.answer(h.record(e, r.Now))
+		}
+		e.Type = "run_created" // the start makes up for it, §3.5
+		h.record(e, r.Now)
+		e.Type = "run_started"
+	case h == nil:
+		return missing("run")
+	}
+	switch kind, _, _ := strings.Cut(e.Type, "_"); kind {
+	case "step":
+		return h.step(e, r.Now)
+	case "hook":
+		return w.hook(h, e, r.Now)
+	case "wait":
+		return h.wait(e, r.Now)
+	default:
+		return h.run(e, r.Now)
+	}
+}
+
+func (h *History) answer(e *Event) Answer {
+	run := h.Run
+	return Answer{Status: 200, Event: e, Run: &run}
+}
+
+// run is §3.5, §3.6 and §3.9.
+func (h *History) run(e Event, now int64) Answer {
+	switch e.Type {
+	case "run_started":
+		if h.ended() {
+			return over
+		}
+		if h.Run.Status == "running" {
+			return h.answer(h.earlier(func(Event) bool { return true }, "run_started"))
+		}
+		h.Run.Status, h.Run.Started = "running", now
+		return h.answer(h.record(Event{Type: e.Type}, now))
+	case "attr_set":
+		same := func(was Event) bool { return e.ID != "" && was.ID == e.ID }
+		if h.ended() || h.earlier(same, "attr_set") != nil {
+			return conflict
+		}
+		merged, ok := merge(h.Run.Attributes, e.Changes)
+		if !ok {
+			return invalid
+		}
+		h.Run.Attributes = merged
+		return h.answer(h.record(e, now))
+	}
+	if h.Run.Status == "cancelled" && e.Type == "run_cancelled" { // §3.3: again
+		return h.answer(h.record(e, now))
+	}
+	if h.ended() {
+		return conflict
+	}
+	h.Run.Status, h.Run.Output, h.Run.ErrorCode, h.Run.Ended = e.Type[len("run_"):], e.Body, e.ErrorCode, now
+	h.Waits = nil
+	maps.DeleteFunc(h.Hooks, func(_ string, k Hook) bool { return k.Retain <= now })
+	return h.answer(h.record(e, now))
+}
+
+// step is §3.7, and §3.3 for what comes after the end of the run.
+func (h *History) step(e Event, now int64) Answer {
+	s, exists := h.Steps[e.ID]
+	lazy := e.Type == "step_started" && e.Name != "" && e.Body != ""
+	starts := e.Type == "step_started" && !lazy
+	switch {
+	case (e.Type == "step_created" || lazy) && (exists || h.ended()):
+		return conflict
+	case e.Type == "step_created" || lazy:
+		s = Step{ID: e.ID, Name: e.Name, Status: "pending", Input: e.Body, Created: now}
+		if lazy {
+			h.record(Event{Type: "step_created", ID: e.ID, Name: e.Name, Body: e.Body}, now)
+		}
+	case s.Status == "completed" || s.Status == "failed":
+		return conflict
+	case h.ended() && (s.Status != "running" || starts && h.Run.Spec >= 6):
+		return over
+	case !exists:
+		return missing("step")
+	case starts && s.RetryAfter > now:
+		return Answer{Status: 425, Code: "too_early", RetryAfter: int((s.RetryAfter - now + 999) / 1000)}
+	}
+	switch e.Type {
+	case "step_started":
+		e.Body = ""
+		s.Status, s.RetryAfter = "running", 0
+		if s.Attempt++; s.Attempt == 1 {
+			s.Started = now
+		}
+	case "step_retrying":
+		s.Status, s.Output, s.RetryAfter = "pending", e.Body, e.Due
+	case "step_completed", "step_failed":
+		s.Status, s.Output, s.Ended = e.Type[len("step_"):], e.Body, now
+	}
+	s.Updated = now
+	put(&h.Steps, e.ID, s)
+	return Answer{Status: 200, Event: h.record(e, now), Step: &s, StepCreated: lazy}
+}
+
+// hook is the first half of §3.8.
+func (w *World) hook(h *History, e Event, now int64) Answer {
+	k, exists := h.Hooks[e.ID]
+	exists = exists && (!h.ended() || k.Retain > now)
+	var live *Hook
+	if exists {
+		live = &k
+	}
+	switch e.Type {
+	case "hook_created":
+		same := func(was Event) bool { return was.ID == e.ID }
+		if h.ended() || h.earlier(same, "hook_created", "hook_conflict") != nil {
+			return conflict
+		}
+		if k := w.holder(e.Token, now); k != nil {
+			e = Event{Type: "hook_conflict", ID: e.ID, Token: e.Token, Holder: k.Run}
+			return Answer{Status: 200, Event: h.record(e, now)}
+		}
+		k = Hook{h.Run.ID, e.ID, e.Token, e.Body, e.Webhook, now, e.Retain}
+		put(&h.Hooks, e.ID, k)
+		return Answer{Status: 200, Event: h.record(e, now), Hook: &k}
+	case "hook_received":
+		switch was, again := h.Resumed[e.Resume]; {
+		case again && was.ID == e.ID && was.Digest == e.Digest:
+			return Answer{Status: 200, Event: &h.Log[was.Seq-1], Hook: live}
+		case again:
+			return conflict
+		case !exists || h.ended():
+			return missing("hook")
+		}
+		digest := e.Digest
+		e.Digest = ""
+		got := h.record(e, now)
+		if e.Resume != "" {
+			put(&h.Resumed, e.Resume, Event{Seq: got.Seq, ID: e.ID, Digest: digest})
+		}
+		return Answer{Status: 200, Event: got, Hook: live}
+	default: // hook_disposed
+		if !exists {
+			return missing("hook")
+		}
+		delete(h.Hooks, e.ID)
+		return Answer{Status: 200, Event: h.record(e, now)}
+	}
+}
+
+// holder is the hook that holds a token.
+func (w *World) holder(token string, now int64) *Hook {
+	for _, h := range w.Runs {
+		for _, k := range h.Hooks {
+			if k.Token == token && (!h.ended() || k.Retain > now) {
+				return &k
+			}
+		}
+	}
+	return nil
+}
+
+// wait is the second half of §3.8: whatever is wrong with a wait, clients want to hear of a conflict.
+func (h *History) wait(e Event, now int64) Answer {
+	v, exists := h.Waits[e.ID]
+	if h.ended() || exists == (e.Type == "wait_created") || v.Status == "completed" {
+		return conflict
+	}
+	if !exists {
+		v = Wait{ID: e.ID, Status: "waiting", Due: e.Due, Created: now, Updated: now}
+	} else {
+		v.Status, v.Updated, v.Ended = "completed", now, now
+	}
+	put(&h.Waits, e.ID, v)
+	return Answer{Status: 200, Event: h.record(e, now), Wait: &v}
+}
+
+// batch is §3.13.
+func (w *World) batch(r Request) Answer {
+	for i, e := range r.Events {
+		alone := !strings.HasPrefix(e.Type, "step_") && !strings.HasPrefix(e.Type, "wait_") &&
+			e.Type != "run_completed" && e.Type != "run_failed"
+		again := slices.ContainsFunc(r.Events[:i], func(b Event) bool { return b.ID == e.ID && b.Type[:4] == e.Type[:4] })
+		if alone || !valid(e, r.Now) || e.Type == "step_started" && e.Body != "" || again && !claims(r.Events, i) {
+			return invalid
+		}
+	}
+	if w.Runs[r.Run] == nil {
+		return missing("run")
+	}
+	a := Answer{Status: 200}
+	for i, e := range r.Events {
+		if claims(r.Events, i) && a.Items[i-1].Status != 200 {
+			a.Items = append(a.Items, conflict)
+			continue
+		}
+		a.Items = append(a.Items, w.append(r, e))
+	}
+	return a
+}
+
+// claims reports whether event i starts the step that the one before creates: the two stand or fall together.
+func claims(events []Event, i int) bool {
+	return i > 0 && events[i].Type == "step_started" && events[i-1].Type == "step_created" && events[i].ID == events[i-1].ID
+}
