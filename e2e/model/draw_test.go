@@ -2,6 +2,8 @@ package model_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"pgregory.net/rapid"
 
@@ -13,20 +15,38 @@ func one[T any](rt *rapid.T, what string, values ...T) T {
 	return rapid.SampledFrom(values).Draw(rt, what)
 }
 
-// singles are the types of events, those that make something more often than once.
-var singles = []string{
-	"run_created", "run_created", "run_started", "run_started", "run_completed", "run_failed", "run_cancelled",
-	"attr_set", "attr_set",
-	"step_created", "step_created", "step_started", "step_started", "step_started", "step_completed", "step_failed",
-	"step_retrying",
-	"hook_created", "hook_created", "hook_created", "hook_received", "hook_received", "hook_disposed", "hook_conflict",
-	"wait_created", "wait_created", "wait_completed", "noop",
+// singles are the types of events, as often as they are to be drawn. The ends of runs are rare, as little happens
+// after them.
+var singles = func() (list []string) {
+	for _, typ := range []struct {
+		name   string
+		weight int
+	}{
+		{"run_created", 2}, {"run_started", 3}, {"run_completed", 1}, {"run_failed", 1}, {"run_cancelled", 1},
+		{"attr_set", 5}, {"step_created", 4}, {"step_started", 8}, {"step_completed", 3}, {"step_failed", 2},
+		{"step_retrying", 4}, {"hook_created", 9}, {"hook_received", 9}, {"hook_disposed", 4}, {"hook_conflict", 1},
+		{"wait_created", 4}, {"wait_completed", 4}, {"noop", 1},
+	} {
+		list = append(list, slices.Repeat([]string{typ.name}, typ.weight)...)
+	}
+	return list
+}()
+
+// run draws a run, mostly one that lives.
+func (m *machine) run(rt *rapid.T) string {
+	runs := slices.Clone(m.runs)
+	for _, id := range m.runs {
+		if h := m.w.Runs[id]; h != nil && h.Run.Ended == 0 {
+			runs = append(runs, slices.Repeat([]string{id}, len(m.runs))...)
+		}
+	}
+	return one(rt, "run", runs...)
 }
 
 // post draws a request for one event.
 func (m *machine) post(rt *rapid.T) model.Request {
-	r := model.Request{Op: model.Post, Run: one(rt, "run", m.runs...), Spec: one(rt, "spec", 2, 3, 5, 6, 7)}
-	e := m.event(rt, one(rt, "type", singles...))
+	r := model.Request{Op: model.Post, Run: m.run(rt), Spec: one(rt, "spec", 2, 3, 5, 6, 7)}
+	e := m.event(rt, r.Run, one(rt, "type", singles...))
 	switch e.Type {
 	case "run_started":
 		r.Frames = rapid.Bool().Draw(rt, "frames")
@@ -40,8 +60,8 @@ func (m *machine) post(rt *rapid.T) model.Request {
 	return r
 }
 
-// event draws an event of a type, rarely one that lacks what it needs.
-func (m *machine) event(rt *rapid.T, typ string) model.Event {
+// event draws an event of a type for a run, rarely one that lacks what it needs.
+func (m *machine) event(rt *rapid.T, run, typ string) model.Event {
 	now := m.s.clock().UnixMilli()
 	e := model.Event{Type: typ, Body: one(rt, "body", "", "a", "bb", "\x00\xff")}
 	switch typ {
@@ -59,8 +79,7 @@ func (m *machine) event(rt *rapid.T, typ string) model.Event {
 			e.Due = one(rt, "retryAfter", 0, now-1, now+1, now+1001, now+5000)
 		}
 	case "hook_created", "hook_received", "hook_disposed", "hook_conflict":
-		e.ID = one(rt, "ID", "hook_1", "hook_2", "hook_3", "hook_4")
-		m.hook(rt, &e, now)
+		m.hook(rt, run, &e)
 	case "wait_created", "wait_completed":
 		e.ID, e.Body = one(rt, "ID", "wait_1", "wait_2", "wait_3", ""), ""
 		e.Due = one(rt, "resumeAt", now+1000, now+1000, now-1, 0)
@@ -70,14 +89,23 @@ func (m *machine) event(rt *rapid.T, typ string) model.Event {
 	return e
 }
 
-func (m *machine) hook(rt *rapid.T, e *model.Event, now int64) {
+// hook draws the rest of a hook's event, which is mostly about a hook that is there.
+func (m *machine) hook(rt *rapid.T, run string, e *model.Event) {
+	ids := []string{"hook_1", "hook_2", "hook_3"}
+	if h := m.w.Runs[run]; h != nil && e.Type != "hook_created" {
+		for _, id := range slices.Sorted(maps.Keys(h.Hooks)) {
+			ids = append(ids, id, id, id)
+		}
+	}
+	e.ID = one(rt, "ID", ids...)
 	switch e.Type {
 	case "hook_created":
-		e.Token = one(rt, "token", "t1", "t2", "t3") + m.suffix
+		now := m.s.clock().UnixMilli()
+		e.Token = one(rt, "token", "t1", "t2") + m.suffix
 		e.Webhook = rapid.Bool().Draw(rt, "webhook")
 		e.Retain = one(rt, "retain", 0, 0, 0, now-1, now+1000, now+3_600_000, now+31*86_400_000)
 	case "hook_received":
-		e.Resume = one(rt, "resume", "", "", "res_1", "res_2")
+		e.Resume = one(rt, "resume", "", "res_1", "res_1", "res_2")
 		if e.Resume != "" {
 			e.Digest = one(rt, "digest", "d1", "d1", "d2")
 		}
@@ -104,7 +132,7 @@ func (m *machine) changes(rt *rapid.T) []model.Change {
 
 // batch draws a request for several events, most of which can be together.
 func (m *machine) batch(rt *rapid.T) model.Request {
-	r := model.Request{Op: model.Batch, Run: one(rt, "run", m.runs...), Spec: one(rt, "spec", 3, 5, 7)}
+	r := model.Request{Op: model.Batch, Run: m.run(rt), Spec: one(rt, "spec", 3, 5, 7)}
 	types := []string{
 		"pair", "pair", "pair", "step_created", "step_created", "step_started", "step_completed", "step_failed",
 		"step_retrying", "wait_created", "wait_created", "wait_completed", "run_completed", "run_failed",
@@ -115,25 +143,25 @@ func (m *machine) batch(rt *rapid.T) model.Request {
 			typ = one(rt, "type", singles...)
 		}
 		if typ != "pair" {
-			e := m.event(rt, typ)
+			e := m.event(rt, r.Run, typ)
 			if typ == "step_started" && one(rt, "bare", true, true, true, false) {
 				e.Body = ""
 			}
 			r.Events = append(r.Events, e)
 			continue
 		}
-		created := m.event(rt, "step_created")
+		created := m.event(rt, r.Run, "step_created")
 		r.Events = append(r.Events, created, model.Event{Type: "step_started", ID: created.ID, Name: created.Name})
 	}
 	return r
 }
 
-// again draws a request that was made before.
+// again draws a request that was made before, mostly just before.
 func (m *machine) again(rt *rapid.T) model.Request {
 	if len(m.past) == 0 {
 		rt.Skip("nothing was requested yet")
 	}
-	return m.past[rapid.IntRange(0, len(m.past)-1).Draw(rt, "request")]
+	return m.past[max(len(m.past)-one(rt, "back", 1, 1, 1, 2, 3, 5, 8, 20), 0)]
 }
 
 // message draws a request to the queue.

@@ -27,7 +27,7 @@ func TestServerDoesWhatTheModelSays(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(t.Context(), rt, s)
 		defer m.end(rt)
-		if rapid.Bool().Draw(rt, "begun") {
+		if one(rt, "begun", false, true, true, true) {
 			m.begin(rt)
 		}
 		post := func(rt *rapid.T) { m.do(rt, m.post(rt)) }
@@ -74,7 +74,7 @@ func newMachine(ctx context.Context, rt *rapid.T, s *server) *machine {
 		m.runs = append(m.runs, "wrun_"+id.String())
 		names = append(names, m.runs[i], fmt.Sprintf("run %d", i))
 	}
-	m.runs = append(m.runs, m.runs[0], m.runs[0], m.runs[1], m.runs[2], "wrun_"+strings.Repeat("U", 26))
+	m.runs = append(m.runs, "wrun_"+strings.Repeat("U", 26)) // the ID of nothing
 	m.nice = strings.NewReplacer(names...)
 	return m
 }
