@@ -1,0 +1,6 @@
+//go:build !race
+
+package linear
+
+// buildFlags: without -race, the server is built as usual.
+var buildFlags []string

@@ -1,0 +1,265 @@
+package linear
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/localpg"
+)
+
+const (
+	apiKey   = "sk_linear"
+	patience = 30 * time.Second
+)
+
+// cluster is two servers on a Postgres of their own.
+type cluster struct {
+	t       *testing.T
+	options localpg.Options
+	pg      *localpg.Server
+	servers [2]*server
+
+	mu       sync.Mutex
+	troubles []time.Time // when something was killed, or had just come back
+}
+
+// newCluster starts Postgres and the servers.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	program := build(t)
+	// Commits are on disk when they are answered, as in production, but the disk need not sync.
+	c := &cluster{t: t, options: localpg.Options{
+		Dir: filepath.Join(openFolder(t), "postgres"), Port: freePort(t), Durability: localpg.Relaxed,
+	}}
+	if c.startPostgres(); t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() { _ = c.pg.Stop(context.Background()) })
+	for i := range c.servers {
+		c.servers[i] = &server{t: t, program: program, dsn: c.pg.DSN("postgres"), addr: freeAddress(t)}
+		c.servers[i].start()
+		t.Cleanup(c.servers[i].kill)
+	}
+	for _, s := range c.servers {
+		s.await()
+	}
+	return c
+}
+
+// openFolder makes a folder that the user can reach who runs Postgres for root.
+func openFolder(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	for _, f := range []string{folder, filepath.Dir(folder)} {
+		if err := os.Chmod(f, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+func (c *cluster) startPostgres() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	pg, err := localpg.Start(ctx, c.options)
+	if err != nil {
+		c.t.Errorf("start postgres: %v", err)
+		return
+	}
+	c.pg = pg
+}
+
+// crashPostgres is pg_ctl restart -m immediate: nobody is said goodbye to, and the log is replayed.
+func (c *cluster) crashPostgres() {
+	c.trouble()
+	if err := syscall.Kill(c.postmaster(), syscall.SIGQUIT); err != nil {
+		c.t.Errorf("crash postgres: %v", err)
+	}
+	<-c.pg.Done()
+	_ = c.pg.Stop(context.Background()) // it says that Postgres ended by itself
+	c.startPostgres()
+	c.trouble()
+}
+
+// postmaster is the process of Postgres that the others are children of.
+func (c *cluster) postmaster() int {
+	files, err := filepath.Glob(filepath.Join(c.options.Dir, "*", "postmaster.pid"))
+	if err != nil || len(files) != 1 {
+		c.t.Fatalf("found %q, %v; want one postmaster.pid", files, err)
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(data), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil || pid < 2 {
+		c.t.Fatalf("%s says %q", files[0], first)
+	}
+	return pid
+}
+
+// crashServer is kill -9, and a start some time later.
+func (c *cluster) crashServer(i int) {
+	c.trouble()
+	c.servers[i].kill()
+	pause()
+	c.servers[i].start()
+	c.servers[i].await()
+	c.trouble()
+}
+
+// crashes kills one thing after the other until the context ends.
+func (c *cluster) crashes(ctx context.Context, random *rand.Rand) {
+	for i := 0; ctx.Err() == nil; i++ {
+		if i%3 == 2 {
+			c.crashPostgres()
+		} else {
+			c.crashServer(random.IntN(2))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(500+random.IntN(1000)) * time.Millisecond):
+		}
+	}
+}
+
+func (c *cluster) trouble() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.troubles = append(c.troubles, time.Now())
+}
+
+// shaky reports whether there was trouble between the two, or so shortly before that it may not be over: the leases
+// of the dead go on for up to five seconds.
+func (c *cluster) shaky(from, to time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, at := range c.troubles {
+		if at.After(from.Add(-10*time.Second)) && at.Before(to) {
+			return true
+		}
+	}
+	return false
+}
+
+// server is a server process at an address that it keeps.
+type server struct {
+	t                  *testing.T
+	program, dsn, addr string
+	cmd                *exec.Cmd
+	ended              chan struct{} // closed when the process has
+	killed             *atomic.Bool
+}
+
+func (s *server) start() {
+	cmd, out, ended := exec.Command(s.program, "serve"), &bytes.Buffer{}, make(chan struct{})
+	cmd.Env = []string{
+		"DATABASE_URL=" + s.dsn, "STEPWELL_LISTEN=" + s.addr, "STEPWELL_API_KEY=" + apiKey, "STEPWELL_LOG_LEVEL=warn",
+		"GORACE=halt_on_error=1",
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	dieWithParent(cmd)
+	killed := &atomic.Bool{}
+	s.cmd, s.ended, s.killed = cmd, ended, killed
+	started := make(chan error)
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // the kernel takes the end of the thread that started it for ours
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		if started <- err; err != nil {
+			return
+		}
+		if err := cmd.Wait(); !killed.Load() || strings.Contains(out.String(), "DATA RACE") {
+			s.t.Errorf("server %s ended by itself, %v:\n%s", s.addr, err, out)
+		}
+	}()
+	if err := <-started; err != nil {
+		s.t.Fatalf("start server: %v", err)
+	}
+}
+
+func (s *server) kill() {
+	s.killed.Store(true)
+	_ = s.cmd.Process.Kill() // fails only if it has ended
+	<-s.ended
+}
+
+// await waits until the server is ready.
+func (s *server) await() {
+	deadline := time.Now().Add(patience)
+	for {
+		resp, err := http.Get("http://" + s.addr + "/readyz")
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			s.t.Errorf("server %s is not ready: %v", s.addr, err)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// build makes the server's program. It opens the folders of the module: for go test a program's sources do not
+// count as something that a test depends on, but what it looked at does.
+func build(t *testing.T) string {
+	t.Helper()
+	err := filepath.WalkDir("../..", func(_ string, entry fs.DirEntry, err error) error {
+		if name := entry.Name(); err == nil && entry.IsDir() && name != ".." &&
+			(name == "node_modules" || name == "bin" || name[0] == '.') {
+			return filepath.SkipDir
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "stepwell")
+	args := append([]string{"build", "-o", path}, buildFlags...)
+	if out, err := exec.Command("go", append(args, "../../cmd/stepwell")...).CombinedOutput(); err != nil {
+		t.Fatalf("build the server: %v\n%s", err, out)
+	}
+	return path
+}
+
+// freePort finds a port that nobody will take while a server is down: outgoing connections come from higher ones.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		port := 12_000 + rand.IntN(18_000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
+}
