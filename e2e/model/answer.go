@@ -8,47 +8,54 @@ import (
 // LeavingOut is the answer without what the protocol lets a server leave out (§3.2) and got does: payloads, but for
 // the input of a step that is to begin; and the hook that has received something.
 func (a Answer) LeavingOut(got Answer) Answer {
-	if a.Event != nil {
-		e := *a.Event
-		leave(&e.Body, got.Event == nil || got.Event.Body == "")
-		a.Event = &e
-	}
-	if a.Run != nil {
-		r := *a.Run
-		leave(&r.Input, got.Run == nil || got.Run.Input == "")
-		leave(&r.Output, got.Run == nil || got.Run.Output == "")
-		a.Run = &r
-	}
-	if a.Step != nil {
-		s := *a.Step
-		leave(&s.Input, got.Step == nil || got.Step.Input == "" && a.Event.Type != "step_started")
-		leave(&s.Output, got.Step == nil || got.Step.Output == "")
-		a.Step = &s
-	}
-	if a.Hook != nil && got.Hook == nil && a.Event != nil && a.Event.Type == "hook_received" {
+	a.Event = without(a.Event, got.Event, func(e, got *Event) { leave(&e.Body, got.Body) })
+	a.Run = without(a.Run, got.Run, func(r, got *Run) {
+		leave(&r.Input, got.Input)
+		leave(&r.Output, got.Output)
+	})
+	a.Step = without(a.Step, got.Step, func(s, got *Step) {
+		if a.Event.Type != "step_started" {
+			leave(&s.Input, got.Input)
+		}
+		leave(&s.Output, got.Output)
+	})
+	a.Hook = without(a.Hook, got.Hook, func(k, got *Hook) { leave(&k.Metadata, got.Metadata) })
+	if a.Event != nil && a.Event.Type == "hook_received" && got.Hook == nil {
 		a.Hook = nil
-	}
-	if a.Hook != nil {
-		k := *a.Hook
-		leave(&k.Metadata, got.Hook == nil || got.Hook.Metadata == "")
-		a.Hook = &k
 	}
 	items := a.Items
 	a.Items = nil
 	for i, item := range items {
 		if i < len(got.Items) {
-			item = item.LeavingOut(got.Items[i])
-			if item.Step != nil && got.Items[i].Step != nil { // here the client has the input
-				leave(&item.Step.Input, got.Items[i].Step.Input == "")
-			}
+			item = item.leavingOutItem(got.Items[i])
 		}
 		a.Items = append(a.Items, item)
 	}
 	return a
 }
 
-func leave(field *string, out bool) {
-	if out {
+// leavingOutItem is LeavingOut for one of a batch, where who starts a step has the input.
+func (a Answer) leavingOutItem(got Answer) Answer {
+	a = a.LeavingOut(got)
+	a.Step = without(a.Step, got.Step, func(s, got *Step) { leave(&s.Input, got.Input) })
+	return a
+}
+
+// without is a copy of what is wanted, from which fields were left out by what was got, which may be nothing.
+func without[T any](want, got *T, leaveOut func(want, got *T)) *T {
+	if want == nil {
+		return nil
+	}
+	rest := *want
+	if got == nil {
+		got = new(T)
+	}
+	leaveOut(&rest, got)
+	return &rest
+}
+
+func leave(field *string, got string) {
+	if got == "" {
 		*field = ""
 	}
 }

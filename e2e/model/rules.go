@@ -29,7 +29,8 @@ func valid(e Event, now int64) bool {
 		return e.ID != "" && e.Token != "" && e.Retain <= now+30*day
 	case "wait_created":
 		return e.ID != "" && e.Due != 0
-	case "step_started", "step_completed", "step_failed", "step_retrying", "hook_received", "hook_disposed", "wait_completed":
+	case "step_started", "step_completed", "step_failed", "step_retrying",
+		"hook_received", "hook_disposed", "wait_completed":
 		return e.ID != ""
 	default: // hook_conflict, noop: not for clients
 		return false

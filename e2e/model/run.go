@@ -120,26 +120,17 @@ func (w *World) post(r Request) Answer {
 
 func (w *World) append(r Request, e Event) Answer {
 	h := w.Runs[r.Run]
-	whole := e.Deployment != "" && e.Workflow != ""
-	creates := e.Type == "run_created" || e.Type == "run_started" && h == nil && whole && e.Body != ""
 	switch {
-	case !valid(e, r.Now) || creates && !(whole && madeNear(r.Run, r.Now)):
+	case !valid(e, r.Now):
 		return invalid
-	case creates && h != nil:
-		return conflict
-	case creates:
-		h = &History{}
-		put(&w.Runs, r.Run, h)
-		h.Run = Run{
-			ID: r.Run, Status: "pending", Spec: r.Spec, Created: r.Now,
-			Deployment: e.Deployment, Workflow: e.Workflow, Input: e.Body, Attributes: maps.Clone(e.Attributes),
-		}
-		if e.Type == "run_created" {
-			return h.answer(h.record(e, r.Now))
-		}
+	case e.Type == "run_created":
+		return w.create(r, e)
+	case h == nil && e.Type == "run_started" && e.Deployment != "" && e.Workflow != "" && e.Body != "":
 		e.Type = "run_created" // the start makes up for it, §3.5
-		h.record(e, r.Now)
-		e.Type = "run_started"
+		if a := w.create(r, e); a.Status != 200 {
+			return a
+		}
+		h, e.Type = w.Runs[r.Run], "run_started"
 	case h == nil:
 		return missing("run")
 	}
@@ -153,6 +144,22 @@ func (w *World) append(r Request, e Event) Answer {
 	default:
 		return h.run(e, r.Now)
 	}
+}
+
+// create is §3.4.
+func (w *World) create(r Request, e Event) Answer {
+	switch {
+	case e.Deployment == "" || e.Workflow == "" || !madeNear(r.Run, r.Now):
+		return invalid
+	case w.Runs[r.Run] != nil:
+		return conflict
+	}
+	h := &History{Run: Run{
+		ID: r.Run, Status: "pending", Spec: r.Spec, Created: r.Now,
+		Deployment: e.Deployment, Workflow: e.Workflow, Input: e.Body, Attributes: maps.Clone(e.Attributes),
+	}}
+	put(&w.Runs, r.Run, h)
+	return h.answer(h.record(e, r.Now))
 }
 
 func (h *History) answer(e *Event) Answer {
@@ -196,27 +203,18 @@ func (h *History) run(e Event, now int64) Answer {
 	return h.answer(h.record(e, now))
 }
 
-// step is §3.7, and §3.3 for what comes after the end of the run.
+// step is §3.7.
 func (h *History) step(e Event, now int64) Answer {
-	s, exists := h.Steps[e.ID]
 	lazy := e.Type == "step_started" && e.Name != "" && e.Body != ""
-	starts := e.Type == "step_started" && !lazy
-	switch {
-	case (e.Type == "step_created" || lazy) && (exists || h.ended()):
-		return conflict
-	case e.Type == "step_created" || lazy:
+	if refusal, refused := h.refuseStep(e, lazy || e.Type == "step_created", now); refused {
+		return refusal
+	}
+	s, exists := h.Steps[e.ID]
+	if !exists {
 		s = Step{ID: e.ID, Name: e.Name, Status: "pending", Input: e.Body, Created: now}
-		if lazy {
-			h.record(Event{Type: "step_created", ID: e.ID, Name: e.Name, Body: e.Body}, now)
-		}
-	case s.Status == "completed" || s.Status == "failed":
-		return conflict
-	case h.ended() && (s.Status != "running" || starts && h.Run.Spec >= 6):
-		return over
-	case !exists:
-		return missing("step")
-	case starts && s.RetryAfter > now:
-		return Answer{Status: 425, Code: "too_early", RetryAfter: int((s.RetryAfter - now + 999) / 1000)}
+	}
+	if lazy {
+		h.record(Event{Type: "step_created", ID: e.ID, Name: e.Name, Body: e.Body}, now)
 	}
 	switch e.Type {
 	case "step_started":
@@ -235,45 +233,34 @@ func (h *History) step(e Event, now int64) Answer {
 	return Answer{Status: 200, Event: h.record(e, now), Step: &s, StepCreated: lazy}
 }
 
+// refuseStep is what is wrong with a step's event, if anything is: §3.7, and §3.3 for what comes after the end.
+func (h *History) refuseStep(e Event, creates bool, now int64) (refusal Answer, refused bool) {
+	s, exists := h.Steps[e.ID]
+	starts := e.Type == "step_started"
+	switch {
+	case creates:
+		return conflict, exists || h.ended()
+	case s.Status == "completed" || s.Status == "failed":
+		return conflict, true
+	case h.ended() && (s.Status != "running" || starts && h.Run.Spec >= 6):
+		return over, true
+	case !exists:
+		return missing("step"), true
+	default:
+		late := Answer{Status: 425, Code: "too_early", RetryAfter: int((s.RetryAfter - now + 999) / 1000)}
+		return late, starts && s.RetryAfter > now
+	}
+}
+
 // hook is the first half of §3.8.
 func (w *World) hook(h *History, e Event, now int64) Answer {
-	k, exists := h.Hooks[e.ID]
-	exists = exists && (!h.ended() || k.Retain > now)
-	var live *Hook
-	if exists {
-		live = &k
-	}
 	switch e.Type {
 	case "hook_created":
-		same := func(was Event) bool { return was.ID == e.ID }
-		if h.ended() || h.earlier(same, "hook_created", "hook_conflict") != nil {
-			return conflict
-		}
-		if k := w.holder(e.Token, now); k != nil {
-			e = Event{Type: "hook_conflict", ID: e.ID, Token: e.Token, Holder: k.Run}
-			return Answer{Status: 200, Event: h.record(e, now)}
-		}
-		k = Hook{h.Run.ID, e.ID, e.Token, e.Body, e.Webhook, now, e.Retain}
-		put(&h.Hooks, e.ID, k)
-		return Answer{Status: 200, Event: h.record(e, now), Hook: &k}
+		return w.claim(h, e, now)
 	case "hook_received":
-		switch was, again := h.Resumed[e.Resume]; {
-		case again && was.ID == e.ID && was.Digest == e.Digest:
-			return Answer{Status: 200, Event: &h.Log[was.Seq-1], Hook: live}
-		case again:
-			return conflict
-		case !exists || h.ended():
-			return missing("hook")
-		}
-		digest := e.Digest
-		e.Digest = ""
-		got := h.record(e, now)
-		if e.Resume != "" {
-			put(&h.Resumed, e.Resume, Event{Seq: got.Seq, ID: e.ID, Digest: digest})
-		}
-		return Answer{Status: 200, Event: got, Hook: live}
+		return h.receive(e, now)
 	default: // hook_disposed
-		if !exists {
+		if h.live(e.ID, now) == nil {
 			return missing("hook")
 		}
 		delete(h.Hooks, e.ID)
@@ -281,11 +268,54 @@ func (w *World) hook(h *History, e Event, now int64) Answer {
 	}
 }
 
+// live is the hook, if it holds its token.
+func (h *History) live(id string, now int64) *Hook {
+	if k, exists := h.Hooks[id]; exists && (!h.ended() || k.Retain > now) {
+		return &k
+	}
+	return nil
+}
+
+// claim makes a hook, or a hook_conflict when another holds the token.
+func (w *World) claim(h *History, e Event, now int64) Answer {
+	same := func(was Event) bool { return was.ID == e.ID }
+	if h.ended() || h.earlier(same, "hook_created", "hook_conflict") != nil {
+		return conflict
+	}
+	if k := w.holder(e.Token, now); k != nil {
+		e = Event{Type: "hook_conflict", ID: e.ID, Token: e.Token, Holder: k.Run}
+		return Answer{Status: 200, Event: h.record(e, now)}
+	}
+	k := Hook{h.Run.ID, e.ID, e.Token, e.Body, e.Webhook, now, e.Retain}
+	put(&h.Hooks, e.ID, k)
+	return Answer{Status: 200, Event: h.record(e, now), Hook: &k}
+}
+
+// receive records what a hook receives, a resumption once.
+func (h *History) receive(e Event, now int64) Answer {
+	k := h.live(e.ID, now)
+	switch was, again := h.Resumed[e.Resume]; {
+	case again && was.ID == e.ID && was.Digest == e.Digest:
+		return Answer{Status: 200, Event: &h.Log[was.Seq-1], Hook: k}
+	case again:
+		return conflict
+	case k == nil || h.ended():
+		return missing("hook")
+	}
+	digest := e.Digest
+	e.Digest = ""
+	got := h.record(e, now)
+	if e.Resume != "" {
+		put(&h.Resumed, e.Resume, Event{Seq: got.Seq, ID: e.ID, Digest: digest})
+	}
+	return Answer{Status: 200, Event: got, Hook: k}
+}
+
 // holder is the hook that holds a token.
 func (w *World) holder(token string, now int64) *Hook {
 	for _, h := range w.Runs {
-		for _, k := range h.Hooks {
-			if k.Token == token && (!h.ended() || k.Retain > now) {
+		for id, k := range h.Hooks {
+			if k.Token == token && h.live(id, now) != nil {
 				return &k
 			}
 		}
@@ -310,11 +340,8 @@ func (h *History) wait(e Event, now int64) Answer {
 
 // batch is §3.13.
 func (w *World) batch(r Request) Answer {
-	for i, e := range r.Events {
-		alone := !strings.HasPrefix(e.Type, "step_") && !strings.HasPrefix(e.Type, "wait_") &&
-			e.Type != "run_completed" && e.Type != "run_failed"
-		again := slices.ContainsFunc(r.Events[:i], func(b Event) bool { return b.ID == e.ID && b.Type[:4] == e.Type[:4] })
-		if alone || !valid(e, r.Now) || e.Type == "step_started" && e.Body != "" || again && !claims(r.Events, i) {
+	for i := range r.Events {
+		if !batchable(r.Events, i, r.Now) {
 			return invalid
 		}
 	}
@@ -332,7 +359,23 @@ func (w *World) batch(r Request) Answer {
 	return a
 }
 
+// batchable reports whether event i may be in the batch: of each entity one, but for a claim.
+func batchable(events []Event, i int, now int64) bool {
+	e := events[i]
+	again := slices.ContainsFunc(events[:i], func(b Event) bool { return b.ID == e.ID && b.Type[:4] == e.Type[:4] })
+	switch {
+	case !valid(e, now) || again && !claims(events, i):
+		return false
+	case e.Type == "step_started":
+		return e.Body == ""
+	default:
+		return e.Type == "run_completed" || e.Type == "run_failed" ||
+			strings.HasPrefix(e.Type, "step_") || strings.HasPrefix(e.Type, "wait_")
+	}
+}
+
 // claims reports whether event i starts the step that the one before creates: the two stand or fall together.
 func claims(events []Event, i int) bool {
-	return i > 0 && events[i].Type == "step_started" && events[i-1].Type == "step_created" && events[i].ID == events[i-1].ID
+	return i > 0 && events[i-1].Type == "step_created" && events[i].Type == "step_started" &&
+		events[i-1].ID == events[i].ID
 }
