@@ -55,6 +55,7 @@ type scene struct {
 	mu      sync.Mutex
 	id      string // of the message, once someone was told
 	handles []string
+	last    model.Request // that was drawn
 }
 
 // sceneLength is how many operations a scene has: enough for things to happen, and few enough for porcupine.
@@ -64,7 +65,7 @@ func newWorld(t *testing.T, c *cluster) *world {
 	t.Helper()
 	w := &world{t: t, began: time.Now(), cluster: c, ended: make(chan struct{}), http: &http.Client{
 		Transport: &http.Transport{DisableKeepAlives: true}, // each request is a connection, and a fate
-		Timeout:   3 * time.Second,
+		Timeout:   10 * time.Second,
 	}}
 	for i := range w.proxies {
 		w.proxies[i] = newProxy(t,
@@ -122,6 +123,18 @@ func (w *world) scene() *scene {
 	return w.now
 }
 
+// history is the one that a request is part of.
+func (s *scene) history(op string) *history {
+	switch op {
+	case model.Send, model.Deliver, model.Extend, model.Ack:
+		return &s.messages
+	case model.Write, model.Read:
+		return &s.streams
+	default:
+		return &s.runs
+	}
+}
+
 // over reports whether all have gone on to another scene.
 func (w *world) over(s *scene) bool {
 	w.mu.Lock()
@@ -137,7 +150,8 @@ func (w *world) client(ctx context.Context, number int, random *rand.Rand, fault
 	for ctx.Err() == nil {
 		s := w.scene()
 		d := draw{random, s, fmt.Sprintf("m%d", w.marks.Add(1))}
-		h, r := d.request()
+		r := d.request()
+		h := s.history(r.Op)
 		r.Now = w.began.UnixMilli()
 		f := faults()
 		o := operation{Request: r, client: number, call: w.since()}

@@ -1,6 +1,7 @@
 package linear
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -19,22 +20,54 @@ var tokens = []string{"t1", "t2"}
 
 func (d draw) one(values ...string) string { return values[d.IntN(len(values))] }
 
-// request draws a request, and tells whose history it is part of.
-func (d draw) request() (*history, model.Request) {
+// request draws a request, often what somebody else has just asked for, so that claims meet.
+func (d draw) request() model.Request {
+	s := d.scene
+	r := d.fresh()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last.Op != "" && d.IntN(3) == 0 {
+		own := r.Run
+		if r = s.last; r.Op == model.Post && d.IntN(2) == 0 && own != "" {
+			r.Run = own // the same of another run
+		}
+	}
+	s.last = r
+	return d.marked(r)
+}
+
+// fresh draws a request that need not be like any other.
+func (d draw) fresh() model.Request {
 	switch n := d.IntN(100); {
 	case n < 15:
-		return &d.scene.messages, d.message()
+		return d.message()
 	case n < 25:
-		return &d.scene.streams, d.stream()
+		return d.stream()
 	case n < 35:
-		return &d.scene.runs, model.Request{Op: model.ReadLog, Run: d.run()}
+		return model.Request{Op: model.ReadLog, Run: d.run()}
 	case n < 40:
-		return &d.scene.runs, model.Request{Op: model.ByToken, Events: []model.Event{{Token: d.token()}}}
+		return model.Request{Op: model.ByToken, Events: []model.Event{{Token: d.token()}}}
 	case n < 50:
-		return &d.scene.runs, d.batch()
+		return d.batch()
 	default:
-		return &d.scene.runs, d.post()
+		return d.post()
 	}
+}
+
+// marked is the request with marks of its own.
+func (d draw) marked(r model.Request) model.Request {
+	part := func(i int) string { return fmt.Sprintf("%s.%d", d.mark, i) }
+	r.Events, r.Chunks = slices.Clone(r.Events), slices.Clone(r.Chunks)
+	for i := range r.Events {
+		r.Events[i].Mark = part(i)
+	}
+	for i := range r.Chunks {
+		r.Chunks[i] = part(i)
+	}
+	if r.Op == model.Send {
+		r.Body = d.scene.names + d.mark
+	}
+	return r
 }
 
 func (d draw) run() string   { return d.scene.ids[d.IntN(len(d.scene.ids))] }
@@ -59,7 +92,6 @@ var types = func() (list []string) {
 func (d draw) post() model.Request {
 	r := model.Request{Op: model.Post, Run: d.run(), Spec: 3 + 4*d.IntN(2)}
 	e := d.event(d.one(types...))
-	e.Mark = d.mark
 	switch {
 	case e.Type == "run_started":
 		r.Frames = d.IntN(2) == 0
@@ -134,9 +166,6 @@ func (d draw) batch() model.Request {
 	e := d.event("wait_created")
 	e.Body = ""
 	r.Events = append(r.Events, e)
-	for i := range r.Events {
-		r.Events[i].Mark = d.mark + "." + string(rune('a'+i))
-	}
 	return r
 }
 
@@ -146,7 +175,7 @@ func (d draw) message() model.Request {
 	defer s.mu.Unlock()
 	r := model.Request{Topic: topic}
 	if s.id == "" || d.IntN(5) == 0 {
-		r.Op, r.Deployment, r.Key, r.Body = model.Send, deployment, s.names+"key", s.names+d.mark
+		r.Op, r.Deployment, r.Key = model.Send, deployment, s.names+"key"
 		return r
 	}
 	if len(s.handles) == 0 || d.IntN(10) == 0 {
@@ -172,10 +201,7 @@ func (d draw) stream() model.Request {
 	case n < 8:
 		r.Op = model.Read
 	case n < 19:
-		r.Op, r.Chunks = model.Write, []string{d.mark}
-		if n%2 == 0 {
-			r.Chunks = []string{d.mark + ".a", d.mark + ".b"}
-		}
+		r.Op, r.Chunks = model.Write, make([]string, 1+n%2)
 	default:
 		r.Op, r.Done = model.Write, true
 	}

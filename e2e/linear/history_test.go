@@ -98,6 +98,13 @@ func (h *history) add(o operation) {
 	h.operations = append(h.operations, o)
 }
 
+// soFar is a copy of the operations. More may come: deliveries go on.
+func (h *history) soFar() []operation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.operations)
+}
+
 // sequential is the model as porcupine asks for it. States are worlds that nobody changes any more.
 var sequential = porcupine.Model{
 	Init: func() any { return &model.World{} },

@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	length   = flag.Duration("for", 9*time.Second, "how long clients are at it; what they saw is checked afterwards")
+	length   = flag.Duration("for", 7*time.Second, "how long clients are at it; what they saw is checked afterwards")
 	seedFlag = flag.Uint64("seed", 0, "what is drawn, though not how it meets; 0 for another each time")
 )
 
@@ -38,6 +38,7 @@ func TestLinearizable(t *testing.T) { //nolint:paralleltest // what it starts wa
 	c := newCluster(t)
 	w := newWorld(t, c)
 	w.phase(*length/5, seed, healthy, peace)
+	w.wantAnswers()
 	w.phase(*length/5, seed+1, broken, peace)
 	w.phase(*length-2*(*length/5), seed+2, broken, c.crashes)
 	for _, p := range w.proxies {
@@ -78,6 +79,19 @@ func broken(random *rand.Rand) fault {
 }
 
 func peace(context.Context, *rand.Rand) {}
+
+// wantAnswers complains of requests that were not answered although nothing was wrong.
+func (w *world) wantAnswers() {
+	for _, s := range w.past {
+		for _, h := range []*history{&s.runs, &s.messages, &s.streams} {
+			for _, o := range h.soFar() {
+				if !o.known() {
+					w.t.Errorf("%s: in peace, %v", h.name, o)
+				}
+			}
+		}
+	}
+}
 
 // check asks porcupine about every history.
 func (w *world) check() {
@@ -120,10 +134,10 @@ const checkTime = 20 * time.Second
 // linearizable checks one history, and on failure shows as little of it as does.
 func (w *world) linearizable(name string, operations []operation) bool {
 	result, info := porcupine.CheckOperationsVerbose(sequential, toPorcupine(operations), checkTime)
-	switch result {
-	case porcupine.Ok:
+	if result == porcupine.Ok {
 		return true
-	case porcupine.Unknown:
+	}
+	if result == porcupine.Unknown {
 		w.t.Errorf("%s: porcupine cannot tell of %d operations within %s:\n%s", name, len(operations), checkTime, list(operations))
 		return false
 	}

@@ -20,9 +20,7 @@ type remains struct {
 //
 // Porcupine would find out by itself, but it takes it too long: each doubt doubles the number of possible pasts.
 func (h *history) settled() []operation {
-	h.mu.Lock()
-	operations := slices.Clone(h.operations) // deliveries go on
-	h.mu.Unlock()
+	operations := h.soFar()
 	left := remains{operations, map[string][]model.Event{}, map[string][]int{}}
 	for _, o := range operations {
 		if o.final {
