@@ -10,9 +10,20 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/model"
 )
 
-// one draws one of the values.
+// one draws one of the values, each as likely as the others: rapid prefers the first of a list, but tosses coins
+// fairly. It shrinks to the first all the same.
 func one[T any](rt *rapid.T, what string, values ...T) T {
-	return rapid.SampledFrom(values).Draw(rt, what)
+	return rapid.Custom(func(rt *rapid.T) T {
+		const draws = 12
+		n := 0
+		for range draws {
+			n *= 2
+			if rapid.Bool().Draw(rt, "bit") {
+				n++
+			}
+		}
+		return values[n*len(values)>>draws]
+	}).Draw(rt, what)
 }
 
 // singles are the types of events, as often as they are to be drawn. The ends of runs are rare, as little happens
