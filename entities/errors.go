@@ -103,6 +103,11 @@ func (e *TransitionError) Error() string {
 		return fmt.Sprintf("%s %s not found", e.Kind, e.ID)
 	case Ended:
 		return fmt.Sprintf("%s on %s %s: the run has ended", e.Event, e.Kind, e.ID)
+	case Conflict:
+		if e.Status == string(StepNone) {
+			return fmt.Sprintf("%s on %s %s: it does not exist, or may not any more", e.Event, e.Kind, e.ID)
+		}
+		fallthrough
 	default:
 		return fmt.Sprintf("%s on %s %s: it is already %s", e.Event, e.Kind, e.ID, e.Status)
 	}

@@ -40,7 +40,8 @@ func (r *Runs) Command(
 	if err != nil {
 		return nil, err
 	}
-	return r.log.AppendAll(ctx, project, runID, requests, eventlog.Turn{Check: r.holds(project, runID, handle)})
+	invocation := delivery{Project: project, RunID: runID, Work: entities.WorkRun, Lease: handle}
+	return r.log.AppendAll(ctx, project, runID, requests, eventlog.Turn{Check: holds(invocation)})
 }
 
 // answer carries out the commands that end an invocation, and settles what comes next.
@@ -50,7 +51,7 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 		return err
 	}
 	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
-		Check: r.holds(d.Project, d.RunID, d.Lease),
+		Check: holds(d),
 		Settle: func(ctx context.Context, tx pgx.Tx) error {
 			return settleTurn(ctx, tx, d.Lease)
 		},
@@ -61,11 +62,11 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 	return err
 }
 
-// holds is the check that the lease on work about the run lives.
-func (r *Runs) holds(
-	project entities.Project, runID entities.RunID, handle string,
-) func(context.Context, pgx.Tx) error {
-	return func(ctx context.Context, tx pgx.Tx) error { return checkLease(ctx, tx, project, runID, handle) }
+// holds is the check that the lease on the work lives.
+func holds(d delivery) func(context.Context, pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		return checkLease(ctx, tx, d.Project, d.RunID, d.Work, d.Lease)
+	}
 }
 
 // scene is what the commands of a run's function are understood by.
@@ -114,7 +115,7 @@ func (r *Runs) begin(ctx context.Context, d delivery) (entities.Run, error) {
 		})
 	}
 	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests,
-		eventlog.Turn{Check: r.holds(d.Project, d.RunID, d.Lease)})
+		eventlog.Turn{Check: holds(d)})
 	if err != nil {
 		return entities.Run{}, err
 	}

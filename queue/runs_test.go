@@ -240,10 +240,5 @@ func TestRunOfAPlainFunction(t *testing.T) {
 // untilEvent waits until a run's log has an event.
 func (d *driven) untilEvent(t *testing.T, id entities.RunID, event string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !slices.Contains(d.events(t, id), event); {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s after %s; the log is\n%s", event, patience, d.story(t, id))
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	eventually(t, "there is "+event, func() bool { return slices.Contains(d.events(t, id), event) })
 }

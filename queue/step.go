@@ -107,7 +107,7 @@ func (r *Runs) attempt(ctx context.Context, d delivery, s *stepWork) error {
 		requests = append(requests, s.request(entities.EventStepStarted))
 	}
 	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
-		Check: r.holds(d.Project, d.RunID, d.Lease),
+		Check: holds(d),
 		Settle: func(ctx context.Context, tx pgx.Tx) error {
 			return extendLease(ctx, tx, d.Lease, s.patience(r.log.Now())+settleTimeout)
 		},
@@ -247,7 +247,7 @@ func (w *deliverer) record(ctx context.Context, d delivery, s stepWork, v verdic
 	var final error
 	err := persist(ctx, func(ctx context.Context) error {
 		_, final = w.options.Runs.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, eventlog.Turn{
-			Check: w.options.Runs.holds(d.Project, d.RunID, d.Lease),
+			Check: holds(d),
 			Settle: func(ctx context.Context, tx pgx.Tx) error {
 				if v.event == entities.EventStepRetrying {
 					return giveBack(ctx, tx, d.Lease, failure{reason: string(v.payload), after: v.after, reached: true})

@@ -180,19 +180,39 @@ func (s *sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []stranded) ([]s
 		if !due {
 			continue
 		}
-		m, err := continuation(run)
-		if err == nil {
-			err = validate(m)
-		}
+		repair, err := s.repair(ctx, tx, run)
 		if err != nil {
+			return nil, nil, err
+		}
+		if err := validateAll(repair); err != nil {
 			s.logger.ErrorContext(ctx, "cannot wake a stranded run", "run", run.ID, "reason", run.Reason, "error", err)
 			continue
 		}
 		if err := forgetLostKeys(ctx, tx, run); err != nil {
 			return nil, nil, err
 		}
-		woken, messages = append(woken, run), append(messages, m)
+		woken, messages = append(woken, run), append(messages, repair...)
 	}
 	committed, err := s.queue.Enqueue(ctx, tx, messages)
 	return woken, committed, err
+}
+
+// repair is what gets a stranded run going: its client's message, or the work that there ought to be.
+func (s *sweeper) repair(ctx context.Context, tx pgx.Tx, run stranded) ([]entities.Message, error) {
+	if run.Driver == entities.DriverServer {
+		return lostWork(ctx, tx, run)
+	}
+	m, err := continuation(run)
+	return []entities.Message{m}, err
+}
+
+// validateAll checks messages for functions.
+func validateAll(all []entities.Message) error {
+	_, messages := split(all)
+	for _, m := range messages {
+		if err := validate(m); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
 // enqueueWork sees to it that the work is there, and is done once its delay is over.
@@ -68,14 +69,16 @@ func dropWork(ctx context.Context, tx pgx.Tx, runID entities.RunID) (children bo
 	return len(open) > 0, err
 }
 
-// checkLease fails with [entities.ErrStale] unless the lease on a piece of work about the run lives. It keeps the
-// lease as it is until the transaction ends.
-func checkLease(ctx context.Context, tx pgx.Tx, project entities.Project, runID entities.RunID, handle string) error {
+// checkLease fails with [entities.ErrStale] unless the lease on that work about the run lives. It keeps the lease as it
+// is until the transaction ends.
+func checkLease(
+	ctx context.Context, tx pgx.Tx, project entities.Project, runID entities.RunID, work entities.Work, handle string,
+) error {
 	var alive bool
 	err := tx.QueryRow(ctx, `
 		SELECT due_at > clock_timestamp() FROM messages
-		WHERE lease = $1 AND lease <> '' AND project = $2 AND run_id = $3 AND work <> '' FOR UPDATE`,
-		handle, project, runID).Scan(&alive)
+		WHERE lease = $1 AND lease <> '' AND project = $2 AND run_id = $3 AND work = $4 FOR UPDATE`,
+		handle, project, runID, work).Scan(&alive)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && !alive {
 		return fmt.Errorf("%w: it is over, or another one has taken its place", entities.ErrStale)
 	}
@@ -132,4 +135,28 @@ func nextTurn(ctx context.Context, tx pgx.Tx, handle string, after time.Duration
 			first_failed_at = NULL, last_error = ''
 		WHERE lease = $1`, handle, after)
 	return wrap("put work off", err)
+}
+
+// lostWork is all the work there ought to be about a run that has none.
+func lostWork(ctx context.Context, tx pgx.Tx, run stranded) ([]entities.Message, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT s.id AS subject, s.name AS topic, CASE WHEN e.data->'step'->>'childId' IS NULL THEN 'step' ELSE 'report' END AS work,
+			coalesce(e.data->'step'->>'deploymentId', $2) AS deployment_id
+		FROM steps s JOIN events e ON e.run_id = s.run_id AND e.seq = s.created_seq
+		WHERE s.run_id = $1 AND s.completed_at IS NULL AND e.data->'step' IS NOT NULL
+			AND NOT EXISTS (SELECT FROM runs c WHERE c.parent_id = s.run_id AND c.parent_id <> ''
+				AND c.parent_step = s.id AND c.completed_at IS NULL)
+		ORDER BY s.created_seq LIMIT $3`, run.ID, run.DeploymentID, eventlog.MaxBatch)
+	if err != nil {
+		return nil, wrap("look for lost work", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[entities.Message])
+	if err != nil {
+		return nil, wrap("look for lost work", err)
+	}
+	list = append(list, entities.Message{Work: entities.WorkRun, Topic: run.WorkflowName, DeploymentID: run.DeploymentID})
+	for i := range list {
+		list[i].Project, list[i].RunID = run.Project, run.ID
+	}
+	return list, nil
 }
