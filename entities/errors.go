@@ -127,6 +127,11 @@ func (e *TransitionError) Is(target error) bool {
 	}
 }
 
+// Details are what the error says, for programs to read.
+func (e *TransitionError) Details() map[string]any {
+	return map[string]any{"kind": e.Kind, "id": e.ID, "status": e.Status, "event": e.Event}
+}
+
 var notFound = map[string]error{
 	KindRun: ErrRunNotFound, KindStep: ErrStepNotFound, KindHook: ErrHookNotFound, KindWait: ErrWaitNotFound,
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
@@ -28,6 +29,7 @@ var statuses = []struct {
 	{codec.ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large"},
 	{codec.ErrMalformed, http.StatusBadRequest, "malformed"},
 	{errBodyLost, http.StatusBadRequest, "malformed"},
+	{rest.ErrMediaType, http.StatusUnsupportedMediaType, "unsupported_media_type"},
 	{auth.ErrUnauthorized, http.StatusUnauthorized, "unauthorized"},
 	{entities.ErrRunNotFound, http.StatusNotFound, "run_not_found"},
 	{entities.ErrStepNotFound, http.StatusNotFound, "step_not_found"},
@@ -48,7 +50,12 @@ type problem struct {
 	code       string
 	message    string
 	retryAfter time.Duration
+	// details are facts for programs to read; nil when there are none.
+	details map[string]any
 }
+
+// detailed is an error with facts for programs to read.
+type detailed interface{ Details() map[string]any }
 
 // problemOf finds what to tell a client about an error.
 func problemOf(err error) problem {
@@ -57,6 +64,9 @@ func problemOf(err error) problem {
 			p := problem{status: s.status, code: s.code, message: err.Error()}
 			if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
 				p.retryAfter = early.RetryAfter
+			}
+			if facts := detailed(nil); errors.As(err, &facts) {
+				p.details = facts.Details()
 			}
 			return p
 		}
@@ -108,13 +118,14 @@ func errorHandler(logger *slog.Logger) echo.HTTPErrorHandler {
 // envelope is the body for a problem: what the Workflow SDK's clients read below /sdk, our own elsewhere.
 func envelope(path string, p problem) any {
 	type body struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
+		Code    string         `json:"code"`
+		Message string         `json:"message"`
+		Details map[string]any `json:"details,omitempty"`
 	}
 	if strings.HasPrefix(path, sdkPath+"/") {
-		return body{p.code, p.message}
+		return body{p.code, p.message, nil}
 	}
 	return struct {
 		Error body `json:"error"`
-	}{body{p.code, p.message}}
+	}{body{p.code, p.message, p.details}}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
@@ -22,8 +23,9 @@ import (
 func message(t *testing.T, path string, body []byte) (code, text string) {
 	t.Helper()
 	type inner struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
+		Code    string         `json:"code"`
+		Message string         `json:"message"`
+		Details map[string]any `json:"details"`
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
@@ -53,6 +55,7 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		{&codec.Error{Kind: codec.ErrTooLarge, Reason: "much"}, 413, "too_large"},
 		{&codec.Error{Kind: codec.ErrMalformed, Reason: "bad"}, 400, "malformed"},
 		{fmt.Errorf("%w: %w", errBodyLost, io.ErrUnexpectedEOF), 400, "malformed"},
+		{rest.ErrMediaType, 415, "unsupported_media_type"},
 		{auth.ErrUnauthorized, 401, "unauthorized"},
 		{entities.ErrRunNotFound, 404, "run_not_found"},
 		{entities.ErrStepNotFound, 404, "step_not_found"},

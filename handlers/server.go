@@ -87,7 +87,10 @@ func New(o Options) *echo.Echo {
 			return p.status, p.code, p.message
 		},
 	}).Register(e.Group(sdkPath, key, admit))
-	(&rest.Server{Log: o.Log, Queue: o.Queue}).Register(e.Group(nativePath, key, admit))
+	e.GET(nativePath+"/openapi.json", rest.Document)
+	(&rest.Server{
+		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
+	}).Register(e.Group(nativePath, key, admit))
 	return e
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,34 +16,46 @@ import (
 
 // Deployment says where the functions of an app are: messages for ID are POSTed below URL.
 type Deployment struct {
-	ID        string
-	URL       string
+	ID  string
+	URL string
+	// Workflows are the names of the workflows it has, in their order; none when it was registered without, and
+	// then it may have any.
+	Workflows []string
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-const deploymentColumns = `id, url, created_at, updated_at`
+const deploymentColumns = `id, url, workflows, created_at, updated_at`
+
+// maxWorkflows is how many workflows a deployment may list.
+const maxWorkflows = 1000
 
 // ErrNotHurried is of a registration that holds, and after which messages wait for the end of their backoff.
 var ErrNotHurried = errors.New("messages wait for their backoff")
 
 // PutDeployment registers a deployment or moves it to another URL, and then hurries along the messages that
-// could not be delivered to it: those that did not reach it and, if it has moved, all that failed. It fails with
-// [entities.ErrInvalid] when the URL is not an absolute http or https URL, and with [ErrNotHurried] when the
-// registration is all that was done.
-func (q *Queue) PutDeployment(ctx context.Context, project entities.Project, id, baseURL string) (Deployment, error) {
+// could not be delivered to it: those that did not reach it and, if it has moved, all that failed. Workflows are those
+// it has, if it is to be found by them. It fails with [entities.ErrInvalid] when the URL is not an absolute http or
+// https URL or a workflow has no name, and with [ErrNotHurried] when the registration is all that was done.
+func (q *Queue) PutDeployment(
+	ctx context.Context, project entities.Project, id, baseURL string, workflows ...string,
+) (Deployment, error) {
 	if err := entities.ValidateID("deployment ID", id); err != nil {
 		return Deployment{}, err
 	}
 	if err := validateURL(baseURL); err != nil {
 		return Deployment{}, err
 	}
+	workflows, err := validateWorkflows(workflows)
+	if err != nil {
+		return Deployment{}, err
+	}
 	rows, err := q.pool.Query(ctx, `
-		INSERT INTO deployments (project, id, url) VALUES ($1, $2, $3)
-		ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, updated_at = now()
+		INSERT INTO deployments (project, id, url, workflows) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows, updated_at = now()
 		RETURNING `+deploymentColumns+`,
 			url IS DISTINCT FROM (SELECT url FROM deployments WHERE project = $1 AND id = $2) AS moved`,
-		project, id, baseURL)
+		project, id, baseURL, workflows)
 	if err != nil {
 		return Deployment{}, fmt.Errorf("put deployment %s: %w", id, err)
 	}
@@ -69,6 +82,54 @@ func validateURL(s string) error {
 		return entities.Invalid("url %q has a query, a fragment or credentials; want a base URL", s)
 	}
 	return nil
+}
+
+// validateWorkflows is the names in their order, each once.
+func validateWorkflows(names []string) ([]string, error) {
+	if n := len(names); n > maxWorkflows {
+		return nil, entities.Invalid("a deployment has %d workflows; the limit is %d", n, maxWorkflows)
+	}
+	for _, name := range names {
+		if err := entities.ValidateWorkflowName("workflow", name); err != nil {
+			return nil, err
+		}
+	}
+	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
+	if sorted == nil {
+		sorted = []string{} // an empty array, not NULL
+	}
+	return sorted, nil
+}
+
+// Deployment reads a deployment. It fails with [entities.ErrDeploymentNotFound].
+func (q *Queue) Deployment(ctx context.Context, project entities.Project, id string) (Deployment, error) {
+	return q.oneDeployment(ctx, `id = $2`, project, id)
+}
+
+// NewestDeployment reads the deployment that a new run of the workflow goes to: of those that list it the one
+// that was registered last as new, or else of those that list none. It fails with [entities.ErrDeploymentNotFound].
+func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
+	return q.oneDeployment(ctx, `($2 = ANY (workflows) OR workflows = '{}')
+		ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)
+}
+
+// oneDeployment reads the deployment that a condition on the argument picks.
+func (q *Queue) oneDeployment(
+	ctx context.Context, condition string, project entities.Project, argument string,
+) (Deployment, error) {
+	rows, err := q.pool.Query(ctx,
+		`SELECT `+deploymentColumns+` FROM deployments WHERE project = $1 AND `+condition, project, argument)
+	if err != nil {
+		return Deployment{}, fmt.Errorf("read deployment: %w", err)
+	}
+	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Deployment])
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = entities.ErrDeploymentNotFound
+	}
+	if err != nil {
+		return Deployment{}, fmt.Errorf("read deployment for %s: %w", argument, err)
+	}
+	return d, nil
 }
 
 // Deployments lists the project's deployments by ID.

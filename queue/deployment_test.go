@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -194,5 +195,53 @@ func TestPutDeploymentHoldsAlsoIfItHurriesNobody(t *testing.T) {
 	wantError(t, "hurrying fails", err, ErrNotHurried)
 	if diff := cmp.Diff([]string{deployment + " http://a.test"}, r.deployments(t, project)); diff != "" {
 		t.Errorf("deployments (-want +got):\n%s", diff)
+	}
+}
+
+func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	put := func(p entities.Project, id string, workflows ...string) {
+		t.Helper()
+		if _, err := r.PutDeployment(t.Context(), p, id, "http://a.test", workflows...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(workflow, id string) {
+		t.Helper()
+		d, err := r.NewestDeployment(t.Context(), project, workflow)
+		if id == "" {
+			wantError(t, workflow, err, entities.ErrDeploymentNotFound)
+		} else if err != nil || d.ID != id {
+			t.Errorf("%s: got %s and error %v, want %s", workflow, d.ID, err, id)
+		}
+	}
+	put("other", "foreign")
+	want("order", "")
+	put(project, "v1", "order", "refund", "order")
+	want("order", "v1")
+	want("ship", "")
+	put(project, "any")
+	want("order", "v1") // one that lists it, though older
+	want("ship", "any")
+	put(project, "v2", "order")
+	want("order", "v2")
+	want("refund", "v1")
+	put(project, "v1", "order", "refund") // an old one that starts again is not new
+	want("order", "v2")
+	put(project, "any2")
+	want("ship", "any2")
+	put(project, "v2")
+	want("order", "v1")
+
+	d, err := r.Deployment(t.Context(), project, "v1")
+	if err != nil || !slices.Equal(d.Workflows, []string{"order", "refund"}) {
+		t.Errorf("got %+v and error %v, want each of its workflows once", d, err)
+	}
+	_, err = r.Deployment(t.Context(), project, "foreign")
+	wantError(t, "another project's", err, entities.ErrDeploymentNotFound)
+	for _, bad := range [][]string{{""}, {"a\x00"}, make([]string, 1001)} {
+		_, err := r.PutDeployment(t.Context(), project, "v1", "http://a.test", bad...)
+		wantError(t, "workflows", err, entities.ErrInvalid)
 	}
 }

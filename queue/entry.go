@@ -57,24 +57,35 @@ type Entry struct {
 const entryColumns = `id, topic, deployment_id, run_id, delivery_count, last_error, created_at, due_at, parked_at,
 	CASE WHEN parked_at IS NOT NULL THEN 'parked' WHEN lease <> '' THEN 'leased' ELSE 'waiting' END AS state`
 
-// Messages lists the project's messages in the order they were sent, those in one state or, when it is
-// empty, all, and returns the cursor of the next page; empty when this is the last. It fails with
-// [entities.ErrInvalid] on a state or cursor that does not exist.
+// Filter narrows a list of messages; empty fields match everything.
+type Filter struct {
+	State State
+	RunID entities.RunID
+}
+
+// Messages lists those of the project's messages that match the filter, in the order they were sent, and returns
+// the cursor of the next page; empty when this is the last. It fails with [entities.ErrInvalid] on a state or
+// cursor that does not exist.
 func (q *Queue) Messages(
-	ctx context.Context, project entities.Project, state State, p entities.Page,
+	ctx context.Context, project entities.Project, f Filter, p entities.Page,
 ) (entries []Entry, next string, err error) {
-	condition, ok := conditions[state]
+	condition, ok := conditions[f.State]
 	if !ok {
-		return nil, "", entities.Invalid("state %q is none of waiting, leased and parked", state)
+		return nil, "", entities.Invalid("state %q is none of waiting, leased and parked", f.State)
 	}
 	if p.Cursor != "" {
 		if err := entities.ValidateID("cursor", p.Cursor); err != nil {
 			return nil, "", err
 		}
 	}
+	keyword, after := "ASC", ">"
+	if p.Descending {
+		keyword, after = "DESC", "<"
+	}
 	rows, err := q.pool.Query(ctx, `
 		SELECT `+entryColumns+` FROM messages
-		WHERE project = $1 AND id > $2 AND `+condition+` ORDER BY id LIMIT $3`, project, p.Cursor, p.Limit+1)
+		WHERE project = $1 AND ($2::text = '' OR id `+after+` $2) AND ($4::text = '' OR run_id = $4) AND `+condition+`
+		ORDER BY id `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1, f.RunID)
 	if err != nil {
 		return nil, "", fmt.Errorf("list messages: %w", err)
 	}
@@ -86,6 +97,22 @@ func (q *Queue) Messages(
 		next = entries[p.Limit-1].ID
 	}
 	return entries, next, nil
+}
+
+// Message reads a message of the project. It fails with [entities.ErrMessageNotFound].
+func (q *Queue) Message(ctx context.Context, project entities.Project, id string) (Entry, error) {
+	rows, err := q.pool.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE id = $1 AND project = $2`, id, project)
+	if err != nil {
+		return Entry{}, fmt.Errorf("read message %s: %w", id, err)
+	}
+	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = entities.ErrMessageNotFound
+	}
+	if err != nil {
+		return Entry{}, fmt.Errorf("read message %s: %w", id, err)
+	}
+	return e, nil
 }
 
 // Retry makes a message that is parked, or waits after a failure, due at once, as if it had never been

@@ -28,7 +28,7 @@ func (r *replica) ids(t testing.TB, p entities.Project, s State) []string {
 	var ids []string
 	page := entities.Page{Limit: 2}
 	for {
-		entries, next, err := r.Messages(t.Context(), p, s, page)
+		entries, next, err := r.Messages(t.Context(), p, Filter{State: s}, page)
 		if err != nil || len(entries) > 2 {
 			t.Fatalf("list: got %d and %v", len(entries), err)
 		}
@@ -71,7 +71,7 @@ func TestMessagesAreListedByState(t *testing.T) {
 		t.Errorf("other project: got %v, want %v", got, foreign)
 	}
 	for _, bad := range []struct{ state, cursor string }{{"lost", ""}, {"parked", "a b"}} {
-		_, _, err := r.Messages(t.Context(), project, State(bad.state), entities.Page{Limit: 1, Cursor: bad.cursor})
+		_, _, err := r.Messages(t.Context(), project, Filter{State: State(bad.state)}, entities.Page{Limit: 1, Cursor: bad.cursor})
 		wantError(t, fmt.Sprint(bad), err, entities.ErrInvalid)
 	}
 }
@@ -244,4 +244,32 @@ func TestListsOfFewReadFew(t *testing.T) {
 			t.Errorf("%s: read %d blocks, want 20 at most:\n%s", state, got, plan)
 		}
 	}
+}
+
+func TestMessagesAreListedByRunAndBackwards(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	about := func(id entities.RunID) func(*entities.Message) { return func(m *entities.Message) { m.RunID = id } }
+	first, other, last := r.send(t, about("wrun_1")), r.send(t, about("wrun_2")), r.send(t, about("wrun_1"))
+	var got []string
+	for p := (entities.Page{Limit: 1, Descending: true}); ; {
+		entries, next, err := r.Messages(t.Context(), project, Filter{RunID: "wrun_1"}, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			got = append(got, e.ID)
+		}
+		if p.Cursor = next; next == "" {
+			break
+		}
+	}
+	if want := []string{last, first}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if e, err := r.Message(t.Context(), project, other); err != nil || e.ID != other || e.RunID != "wrun_2" {
+		t.Errorf("got %+v and error %v", e, err)
+	}
+	_, err := r.Message(t.Context(), "other", other)
+	wantError(t, "another project's", err, entities.ErrMessageNotFound)
 }

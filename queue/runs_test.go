@@ -174,7 +174,7 @@ func (d *driven) story(t *testing.T, id entities.RunID) string {
 	for _, e := range page.Events {
 		text += fmt.Sprintln(e.Seq, e.Type, e.CorrelationID, string(e.Payload))
 	}
-	list, _, err := d.Messages(t.Context(), project, "", entities.Page{Limit: 100})
+	list, _, err := d.Messages(t.Context(), project, Filter{}, entities.Page{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestRunOfAPlainFunction(t *testing.T) {
 	}
 	d.wantEnd(t, id, entities.RunCompleted,
 		`{"approval":"yes","charge":{"charged":{"total":42}},"kid":"grown up","ship":{"shipped":7}}`)
-	list, _, err := d.Messages(t.Context(), project, "", entities.Page{Limit: 100})
+	list, _, err := d.Messages(t.Context(), project, Filter{}, entities.Page{Limit: 100})
 	if err != nil || len(list) != 0 {
 		t.Errorf("the queue has %+v and error %v, want nothing", list, err)
 	}

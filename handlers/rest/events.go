@@ -3,7 +3,6 @@ package rest
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -21,13 +20,13 @@ type event struct {
 	ID            entities.EventID   `json:"id"`
 	Type          entities.EventType `json:"type"`
 	CorrelationID string             `json:"correlationId,omitempty"`
-	CreatedAt     time.Time          `json:"createdAt"`
+	CreatedAt     timestamp          `json:"createdAt"`
 	Data          entities.EventData `json:"data"`
 }
 
 // listEvents answers with a run's log, from the event behind the position "after" on.
 func (s *Server) listEvents(c echo.Context) error {
-	id, err := idParam(c, "run ID")
+	id, err := runParam(c)
 	if err != nil {
 		return err
 	}
@@ -39,7 +38,7 @@ func (s *Server) listEvents(c echo.Context) error {
 		}
 		p.Cursor = string(entities.EventIDAt(seq))
 	}
-	page, err := s.Log.Events(c.Request().Context(), auth.Project(c), entities.RunID(id), p, eventlog.WithoutPayloads)
+	page, err := s.Log.Events(c.Request().Context(), auth.Project(c), id, p, eventlog.WithoutPayloads)
 	if err != nil {
 		return err
 	}
@@ -48,7 +47,7 @@ func (s *Server) listEvents(c echo.Context) error {
 		HasMore bool    `json:"hasMore"`
 	}{Data: make([]event, len(page.Events)), HasMore: page.More}
 	for i, e := range page.Events {
-		body.Data[i] = event{e.Seq, e.ID(), e.Type, e.CorrelationID, e.CreatedAt, e.Data}
+		body.Data[i] = event{e.Seq, e.ID(), e.Type, e.CorrelationID, timestamp(e.CreatedAt), e.Data}
 	}
 	return c.JSON(http.StatusOK, body)
 }

@@ -2,8 +2,6 @@ package rest
 
 import (
 	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -11,9 +9,6 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 )
-
-// messagePage is how many messages a list has unless the request says.
-const messagePage = 100
 
 // message is the JSON form of a message that the queue has.
 type message struct {
@@ -24,38 +19,47 @@ type message struct {
 	State         queue.State    `json:"state"`
 	DeliveryCount int            `json:"deliveryCount"`
 	LastError     string         `json:"lastError,omitempty"`
-	CreatedAt     time.Time      `json:"createdAt"`
-	DueAt         time.Time      `json:"dueAt"`
-	ParkedAt      *time.Time     `json:"parkedAt,omitempty"`
+	CreatedAt     timestamp      `json:"createdAt"`
+	DueAt         timestamp      `json:"dueAt"`
+	ParkedAt      *timestamp     `json:"parkedAt,omitempty"`
 }
 
-// listMessages answers with the messages in a state, from the one behind the cursor on.
-func (s *Server) listMessages(c echo.Context) error {
-	p := entities.Page{Limit: messagePage, Cursor: c.QueryParam("cursor")}
-	if limit := c.QueryParam("limit"); limit != "" {
-		n, err := strconv.Atoi(limit)
-		if err != nil || n < 1 || n > entities.MaxPage {
-			return entities.Invalid("limit %q is not a number from 1 to %d", limit, entities.MaxPage)
-		}
-		p.Limit = n
+func newMessage(e queue.Entry) message {
+	return message{
+		e.ID, e.Topic, e.DeploymentID, e.RunID, e.State, e.DeliveryCount, e.LastError,
+		timestamp(e.CreatedAt), timestamp(e.DueAt), optionalTime(e.ParkedAt),
 	}
-	list, next, err := s.Queue.Messages(c.Request().Context(), auth.Project(c), queue.State(c.QueryParam("state")), p)
+}
+
+// listMessages answers with the messages in a state, or of a run.
+func (s *Server) listMessages(c echo.Context) error {
+	p, err := page(c, oldestFirst)
 	if err != nil {
 		return err
 	}
-	body := struct {
-		Data   []message `json:"data"`
-		Cursor string    `json:"cursor,omitempty"`
-	}{Data: make([]message, len(list)), Cursor: next}
-	for i, e := range list {
-		body.Data[i] = message(e)
+	f := queue.Filter{State: queue.State(c.QueryParam("state")), RunID: entities.RunID(c.QueryParam("runId"))}
+	entries, next, err := s.Queue.Messages(c.Request().Context(), auth.Project(c), f, p)
+	if err != nil {
+		return err
 	}
-	return c.JSON(http.StatusOK, body)
+	return answerList(c, entries, next, newMessage)
+}
+
+func (s *Server) getMessage(c echo.Context) error {
+	id, err := pathParam(c, "id", "message ID")
+	if err != nil {
+		return err
+	}
+	e, err := s.Queue.Message(c.Request().Context(), auth.Project(c), id)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, newMessage(e))
 }
 
 // retryMessage has a message that failed delivered now.
 func (s *Server) retryMessage(c echo.Context) error {
-	id, err := idParam(c, "message ID")
+	id, err := pathParam(c, "id", "message ID")
 	if err != nil {
 		return err
 	}
@@ -63,11 +67,11 @@ func (s *Server) retryMessage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, message(e))
+	return c.JSON(http.StatusOK, newMessage(e))
 }
 
 func (s *Server) discardMessage(c echo.Context) error {
-	id, err := idParam(c, "message ID")
+	id, err := pathParam(c, "id", "message ID")
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,10 @@ func TestMessages(t *testing.T) {
 	if status, answer := a.do(t, http.MethodDelete, "/v1/messages/"+ids[2], ""); status != http.StatusNoContent {
 		t.Errorf("discard: got %d %v", status, answer)
 	}
+	if status, answer := a.do(t, http.MethodGet, "/v1/messages/"+ids[1], ""); status != http.StatusOK || answer["id"] != ids[1] {
+		t.Errorf("get: got %d %v", status, answer)
+	}
+	a.wantRefused(t, http.MethodGet, "/v1/messages/"+ids[2], "", http.StatusNotFound, "message_not_found")
 	a.wantRefused(t, http.MethodDelete, "/v1/messages/"+ids[2], "", http.StatusNotFound, "message_not_found")
 	a.wantRefused(t, http.MethodPost, "/v1/messages/"+ids[2]+"/retry", "", http.StatusNotFound, "message_not_found")
 	a.wantRefused(t, http.MethodPost, "/v1/messages/"+ids[0]+"/retry", "", http.StatusConflict, "conflict")

@@ -1,109 +1,56 @@
-// Package rest serves Stepwell's own API below /v1: JSON in camelCase.
+// Package rest serves Stepwell's own API below /v1: JSON in camelCase, as openapi.yaml describes it.
 //
 // It imports packages entities, eventlog, queue and handlers/auth.
 package rest
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
+	"context"
+	"log/slog"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // Server answers the native API.
 type Server struct {
-	Log   *eventlog.Log
-	Queue *queue.Queue
+	// Log, Streams and Queue are what requests act on; Reader is where entities are read from.
+	Log     *eventlog.Log
+	Streams *eventlog.Streams
+	Queue   *queue.Queue
+	Reader  entities.Querier
+	Logger  *slog.Logger
+	// Draining ends when the server is about to stop: whoever follows a stream or waits for a run then has to
+	// come back.
+	Draining context.Context
 }
 
-// Register adds the endpoints below the group, which must authenticate.
-func (s *Server) Register(g *echo.Group) {
-	g.GET("/runs/:id/events", s.listEvents)
+// timestamp is a time as the API has it: UTC, to the millisecond, which are always there.
+type timestamp time.Time
 
-	g.GET("/deployments", s.listDeployments)
-	g.PUT("/deployments/:id", s.putDeployment)
-	g.DELETE("/deployments/:id", s.removeDeployment)
-
-	g.GET("/messages", s.listMessages)
-	g.POST("/messages/:id/retry", s.retryMessage)
-	g.DELETE("/messages/:id", s.discardMessage)
+// MarshalJSON implements [json.Marshaler].
+func (t timestamp) MarshalJSON() ([]byte, error) {
+	return time.Time(t).UTC().AppendFormat(nil, `"2006-01-02T15:04:05.000Z"`), nil
 }
 
-// idParam is the path's ID, decoded: echo hands it out encoded when the path was encoded in any way but
-// the usual.
-func idParam(c echo.Context, what string) (string, error) {
-	id := c.Param("id")
-	if c.Request().URL.RawPath != "" {
-		decoded, err := url.PathUnescape(id)
-		if err != nil {
-			return "", entities.Invalid("path: the %s is not URL-encoded as it should be", what)
-		}
-		id = decoded
-	}
-	return id, entities.ValidateID(what, id)
+// optionalTime is the time, if there is one.
+func optionalTime(t *time.Time) *timestamp { return (*timestamp)(t) }
+
+// list is one page of a list. Without a cursor it is the last.
+type list[T any] struct {
+	Data   []T    `json:"data"`
+	Cursor string `json:"cursor,omitempty"`
 }
 
-// deployment is the JSON form of a deployment.
-type deployment struct {
-	ID        string    `json:"id"`
-	URL       string    `json:"url"`
-	CreatedAt time.Time `json:"createdAt"`
-	UpdatedAt time.Time `json:"updatedAt"`
-}
-
-func (s *Server) listDeployments(c echo.Context) error {
-	list, err := s.Queue.Deployments(c.Request().Context(), auth.Project(c))
-	if err != nil {
-		return err
+// answerList answers with a page of what rows show.
+func answerList[R, T any](c echo.Context, rows []R, cursor string, show func(R) T) error {
+	l := list[T]{Data: make([]T, len(rows)), Cursor: cursor}
+	for i, row := range rows {
+		l.Data[i] = show(row)
 	}
-	body := struct {
-		Data []deployment `json:"data"`
-	}{Data: make([]deployment, len(list))}
-	for i, d := range list {
-		body.Data[i] = deployment(d)
-	}
-	return c.JSON(http.StatusOK, body)
-}
-
-// putDeployment registers a deployment, or moves it: {"url": "http://host:port"}.
-func (s *Server) putDeployment(c echo.Context) error {
-	id, err := idParam(c, "deployment ID")
-	if err != nil {
-		return err
-	}
-	var body struct {
-		URL string `json:"url"`
-	}
-	data, err := io.ReadAll(c.Request().Body)
-	if err != nil {
-		return fmt.Errorf("read body: %w", err)
-	}
-	if err := json.Unmarshal(data, &body); err != nil {
-		return entities.Invalid(`the body is not {"url": "http://host:port"}`)
-	}
-	d, err := s.Queue.PutDeployment(c.Request().Context(), auth.Project(c), id, body.URL)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, deployment(d))
-}
-
-func (s *Server) removeDeployment(c echo.Context) error {
-	id, err := idParam(c, "deployment ID")
-	if err != nil {
-		return err
-	}
-	if err := s.Queue.RemoveDeployment(c.Request().Context(), auth.Project(c), id); err != nil {
-		return err
-	}
-	return c.NoContent(http.StatusNoContent)
+	return c.JSON(http.StatusOK, l)
 }

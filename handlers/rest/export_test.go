@@ -1,0 +1,4 @@
+package rest
+
+// WriteJSON is for the reference's examples.
+var WriteJSON = writeJSON

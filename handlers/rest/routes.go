@@ -1,0 +1,26 @@
+package rest
+
+import "github.com/labstack/echo/v4"
+
+// Register adds the endpoints below the group, which must authenticate.
+//
+// A new endpoint stands in three places: here, in openapi.yaml, and in a test that calls it. Then
+// go test ./handlers/rest -run TestReference -update writes docs/api.md anew.
+func (s *Server) Register(g *echo.Group) {
+	g.Use(refuseUnknown)
+
+	// Logs.
+	g.GET("/runs/:id/events", s.listEvents)
+
+	// Deployments.
+	g.GET("/deployments", s.listDeployments)
+	g.GET("/deployments/:id", s.getDeployment)
+	g.PUT("/deployments/:id", s.putDeployment)
+	g.DELETE("/deployments/:id", s.removeDeployment)
+
+	// Messages.
+	g.GET("/messages", s.listMessages)
+	g.GET("/messages/:id", s.getMessage)
+	g.POST("/messages/:id/retry", s.retryMessage)
+	g.DELETE("/messages/:id", s.discardMessage)
+}

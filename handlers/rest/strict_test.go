@@ -1,0 +1,84 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+type inner struct {
+	Name  string  `json:"name"`
+	Value *string `json:"value"`
+}
+
+type outer struct {
+	Text   string             `json:"text"`
+	Number int                `json:"number"`
+	Flag   bool               `json:"flag"`
+	Raw    json.RawMessage    `json:"raw"`
+	Inner  inner              `json:"inner"`
+	List   []inner            `json:"list"`
+	Map    map[string]*string `json:"map"`
+	Maybe  *inner             `json:"maybe"`
+	hidden string
+}
+
+func TestStrictTakesWhatFits(t *testing.T) {
+	t.Parallel()
+	v := "v"
+	var got outer
+	err := strict([]byte(`{"text":"t","number":7,"flag":true,"raw":{"a":1,"a":null},"inner":{"name":"n","value":null},
+		"list":[{"name":"x","value":"v"}],"map":{"k":"v","gone":null},"maybe":null}`), &got)
+	want := outer{
+		Text: "t", Number: 7, Flag: true, Raw: json.RawMessage(`{"a":1,"a":null}`), Inner: inner{Name: "n"},
+		List: []inner{{"x", &v}}, Map: map[string]*string{"k": &v, "gone": nil},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outer{})); err != nil || diff != "" {
+		t.Errorf("error %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestStrictSaysWhereItDoesNotFit(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`[]`:                              "body: want an object, got a list",
+		`null`:                            "body: want an object, got null",
+		`{"text":1}`:                      "text: want a text, got a number",
+		`{"text":null}`:                   "text: want a text, got null",
+		`{"Text":"t"}`:                    "Text: there is no such field here",
+		`{"hidden":"t"}`:                  "hidden: there is no such field here",
+		`{"":"t"}`:                        ": there is no such field here",
+		`{"text":"t","text":"u"}`:         "text: it is given twice",
+		`{"number":1.5}`:                  "number: 1.5 is not a whole number",
+		`{"number":99999999999999999999}`: "number: 99999999999999999999 is not a whole number",
+		`{"flag":"true"}`:                 "flag: want true or false, got a text",
+		`{"inner":{"nam":"n"}}`:           "inner.nam: there is no such field here",
+		`{"inner":{"value":1}}`:           "inner.value: want a text, got a number",
+		`{"list":{}}`:                     "list: want a list, got an object",
+		`{"list":[{},{"name":true}]}`:     "list[1].name: want a text, got true or false",
+		`{"map":{"k":1}}`:                 "map.k: want a text, got a number",
+		`{"maybe":{"name":[]}}`:           "maybe.name: want a text, got a list",
+	} {
+		err := strict([]byte(body), new(outer))
+		if !errors.Is(err, entities.ErrInvalid) || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", body, err, want)
+		}
+	}
+}
+
+func FuzzStrict(f *testing.F) {
+	f.Add([]byte(`{"text":"t","list":[{"value":null}],"map":{"a":"b"},"raw":[1]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if !json.Valid(data) {
+			return
+		}
+		var got outer
+		if err := strict(data, &got); err != nil && !errors.Is(err, entities.ErrInvalid) {
+			t.Errorf("%s: got %v, want an invalid request", data, err)
+		}
+	})
+}
