@@ -33,6 +33,7 @@ var (
 	ErrDeploymentNotFound = errors.New("deployment not found")
 	ErrLeaseNotFound      = errors.New("lease not found")
 	ErrMessageNotFound    = errors.New("message not found")
+	ErrStreamNotFound     = errors.New("stream not found")
 )
 
 // invalid makes an error that is [ErrInvalid] and says what is wrong.
@@ -81,6 +82,11 @@ func (e *KeyTakenError) Error() string {
 
 // Is makes errors.Is(err, ErrKeyTaken) true.
 func (e *KeyTakenError) Is(target error) bool { return target == ErrKeyTaken }
+
+// Details are what the error says, for programs to read.
+func (e *KeyTakenError) Details() map[string]any {
+	return map[string]any{"key": e.Key, "runId": e.RunID}
+}
 
 // TransitionError says that an event is not legal for an entity in its present status. By its refusal
 // it is an [ErrConflict], an [ErrRunEnded] or the not-found error of its kind.

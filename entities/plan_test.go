@@ -66,12 +66,14 @@ func TestListsReadAboutAPage(t *testing.T) {
 	m := &meter{Pool: openPool(t)}
 	if _, err := m.Exec(t.Context(), `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, end_seq,
-			created_at, updated_at, completed_at)
+			created_at, updated_at, completed_at, unique_key, parent_id)
 		SELECT 'wrun_' || md5(i::text), 'home', 'dpl_1', 'w' || CASE WHEN i % 5000 = 0 THEN 7 ELSE i % 7 END,
 			CASE WHEN i % 4000 = 0 THEN 'failed' WHEN i > 39900 THEN 'running' ELSE 'completed' END, 3,
 			CASE i % 2 WHEN 0 THEN jsonb_build_object('env', CASE WHEN i % 100 = 0 THEN 'dev' ELSE 'prod' END, 'user', i::text)
 				ELSE '{"half": "1"}' END || CASE WHEN i % 20000 = 0 THEN '{"debug": "1"}'::jsonb ELSE '{}' END,
-			9, CASE WHEN i > 39900 THEN 0 ELSE 9 END, at, at, CASE WHEN i <= 39900 THEN at END
+			9, CASE WHEN i > 39900 THEN 0 ELSE 9 END, at, at, CASE WHEN i <= 39900 THEN at END,
+			CASE WHEN i % 2000 = 0 THEN 'rare' WHEN i > 39900 OR i % 3 > 0 THEN '' WHEN i % 2 = 0 THEN 'common' ELSE 'k' || i END,
+			CASE WHEN i % 2000 = 0 THEN 'rare' WHEN i % 3 = 0 THEN 'p' || i / 100 ELSE '' END
 		FROM (SELECT i, $1::timestamptz + i * interval '1 s' AS at FROM generate_series(1, 39999) i) made`, day); err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +99,9 @@ func TestListsReadAboutAPage(t *testing.T) {
 		"window and status":     {RunFilter{Created: in(20000, 30000), Status: RunRunning}, page},
 		"common workflow":       {RunFilter{WorkflowName: "w1"}, page},
 		"rare workflow":         {RunFilter{WorkflowName: "w7"}, page},
+		"open":                  {RunFilter{Open: true}, page},
+		"open, of a workflow":   {RunFilter{Open: true, WorkflowName: "w1"}, page},
+		"common key":            {RunFilter{UniqueKey: "common"}, page},
 		"workflow of nobody":    {RunFilter{WorkflowName: "w8"}, page},
 		"workflow and status":   {RunFilter{WorkflowName: "w1", Status: RunCancelled}, page},
 		"workflow and window":   {RunFilter{WorkflowName: "w1", Created: in(20000, 20100)}, page},
@@ -124,6 +129,19 @@ func TestListsReadAboutAPage(t *testing.T) {
 					t.Fatal(err)
 				}
 				m.wantIndexed(t, tt.most)
+			}
+		})
+	}
+	for name, f := range map[string]RunFilter{ // of which there are so few that they may be sorted
+		"rare key": {UniqueKey: "rare"}, "key of nobody": {UniqueKey: "x"}, "rare parent": {ParentID: "rare"},
+		"parent": {ParentID: "p7"}, "parent of nobody": {ParentID: "x"}, "parent and status": {ParentID: "p7", Open: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, _, err := ListRuns(t.Context(), m, home, f, Page{Limit: 20, Descending: true}); err != nil {
+				t.Fatal(err)
+			}
+			if n := m.explain(t).blocks(); n > 250 {
+				t.Errorf("%d blocks touched, want at most 250", n)
 			}
 		})
 	}

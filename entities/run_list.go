@@ -12,7 +12,12 @@ import (
 type RunFilter struct {
 	WorkflowName string
 	Status       RunStatus
-	Created      Window
+	// Open matches the runs that have not ended.
+	Open    bool
+	Created Window
+	// UniqueKey and ParentID are those of the [Run].
+	UniqueKey string
+	ParentID  RunID
 	// Attributes are values that the runs must have, under their keys: up to 8.
 	Attributes map[string]string
 }
@@ -35,12 +40,37 @@ func (w Window) validate() error {
 	return nil
 }
 
+// statuses are those that the runs may have.
+func (f RunFilter) statuses() []RunStatus {
+	return slices.DeleteFunc(slices.Clone(storedRunStatuses), func(s RunStatus) bool {
+		return f.Status != "" && s != f.Status || f.Open && s.Ended()
+	})
+}
+
+// beyondAttributes reports whether the filter has more than attributes and a window of time.
+func (f RunFilter) beyondAttributes() bool {
+	return f.WorkflowName != "" || f.Status != "" || f.Open || f.UniqueKey != "" || f.ParentID != ""
+}
+
 func (f RunFilter) validate() error {
 	if f.Status != "" && !slices.Contains(storedRunStatuses, f.Status) {
 		return invalid("%q is not a status a run can have", f.Status)
 	}
+	if len(f.statuses()) == 0 {
+		return invalid("no run is both open and %s", f.Status)
+	}
 	if n := len(f.Attributes); n > maxAttributeFilters {
 		return invalid("the list is filtered by %d attributes; the limit is %d", n, maxAttributeFilters)
+	}
+	if f.UniqueKey != "" {
+		if err := ValidateName("key", f.UniqueKey); err != nil {
+			return err
+		}
+	}
+	if f.ParentID != "" {
+		if err := ValidateID("parent", string(f.ParentID)); err != nil {
+			return err
+		}
 	}
 	for key, value := range f.Attributes {
 		if err := (AttributeChange{Key: key, Value: &value}).validate(true); err != nil {
@@ -166,15 +196,18 @@ func (s *runSearch) plain(ctx context.Context, q Querier) ([]Run, string, error)
 // has them in order for one status at a time; without a filter by status those of all are merged, so that
 // whatever is rare, little but results is read.
 func (s *runSearch) runs(columns, place, limit string) string {
-	statuses := storedRunStatuses
-	if s.Status != "" {
-		statuses = []RunStatus{s.Status}
-	}
+	statuses := s.statuses()
 	keyword, _ := s.order()
 	tail := fmt.Sprintf(` ORDER BY created_at %[1]s, id %[1]s LIMIT %[2]s`, keyword, limit)
 	where := ` WHERE project = ` + s.args.add(s.project)
 	if s.WorkflowName != "" {
 		where += ` AND workflow_name = ` + s.args.add(s.WorkflowName)
+	}
+	if s.UniqueKey != "" {
+		where += ` AND unique_key <> '' AND unique_key = ` + s.args.add(s.UniqueKey)
+	}
+	if s.ParentID != "" {
+		where += ` AND parent_id <> '' AND parent_id = ` + s.args.add(s.ParentID)
 	}
 	where += s.beyond("id", place) + s.untilEnd()
 	parts := make([]string, len(statuses))
@@ -200,8 +233,8 @@ type leaping struct {
 	Hit bool
 }
 
-// byAttributes walks through one ordered index per attribute, and that of the runs when it is also by status
-// or workflow, all at once: each leaps to its first run not before where the one before it arrived, and when
+// byAttributes walks through one ordered index per attribute, and that of the runs when it is also by what
+// is in their rows, all at once: each leaps to its first run not before where the one before it arrived, and when
 // all arrived at one run, that matches. So the rarest of the conditions decides how much is read. When many
 // are common but never meet, the page ends after [maxLeaps] with what it has, and its cursor goes on from there.
 func (s *runSearch) byAttributes(ctx context.Context, q Querier) ([]Run, string, error) {
@@ -245,7 +278,7 @@ func (s *runSearch) leaps() string {
 	for _, key := range sortedKeys(s.Attributes) {
 		stop(s.attribute(key, s.Attributes[key], place))
 	}
-	if s.Status != "" || s.WorkflowName != "" {
+	if s.beyondAttributes() {
 		stop(s.runs(`created_at, id`, place, `1`))
 	}
 	return fmt.Sprintf(`

@@ -185,8 +185,8 @@ func TestI9StreamsOfProjectsDoNotMeet(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var got []string
-	err := streams.Tail(ctx, stranger, "strm_1", 0, func(data []byte) error {
-		got = append(got, string(data))
+	err := streams.Tail(ctx, stranger, "strm_1", 0, func(data entities.Chunk) error {
+		got = append(got, string(data.Data))
 		return nil
 	})
 	if err != nil {

@@ -104,12 +104,19 @@ func (s *Streams) Chunks(
 	return chunks, stream, err
 }
 
-// Tail calls emit with the data of every chunk of a stream from index from on, in order and as they are
+// Of reads a run's streams, in the order of their names.
+func (s *Streams) Of(
+	ctx context.Context, project entities.Project, runID entities.RunID,
+) ([]entities.StoredStream, error) {
+	return entities.StreamsOf(ctx, s.pool, project, runID)
+}
+
+// Tail calls emit with every chunk of a stream from index from on, in order and as they are
 // written by whichever process, until the stream is closed and all read. A negative from means that many
 // chunks before the end there is now. It waits, as long as the context lets it, for a stream that does not
 // exist yet. Emit's error ends it.
 func (s *Streams) Tail(
-	ctx context.Context, project entities.Project, name entities.StreamName, from int64, emit func([]byte) error,
+	ctx context.Context, project entities.Project, name entities.StreamName, from int64, emit func(entities.Chunk) error,
 ) error {
 	news, cancel := s.hub.Subscribe(streamTopic(project, name))
 	defer cancel()
@@ -135,7 +142,7 @@ func (s *Streams) Tail(
 
 // emitUpTo emits what the stream had when it was looked at, and returns where to go on.
 func (s *Streams) emitUpTo(
-	ctx context.Context, stream entities.Stream, from int64, emit func([]byte) error,
+	ctx context.Context, stream entities.Stream, from int64, emit func(entities.Chunk) error,
 ) (int64, error) {
 	for from < stream.Chunks {
 		chunks, err := entities.Chunks(ctx, s.pool, stream.ID, from, tailChunks, tailBytes)
@@ -143,7 +150,7 @@ func (s *Streams) emitUpTo(
 			return from, err
 		}
 		for _, chunk := range chunks {
-			if err := emit(chunk.Data); err != nil {
+			if err := emit(chunk); err != nil {
 				return from, err
 			}
 			from = chunk.Idx + 1

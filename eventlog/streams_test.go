@@ -79,8 +79,8 @@ func (r replica) tail(t *testing.T, from int64) *tail {
 	l := &tail{chunks: make(chan string, 1000), cancel: cancel}
 	go func() {
 		defer close(l.chunks)
-		l.err = r.Tail(ctx, home, strm, from, func(data []byte) error {
-			l.chunks <- string(data)
+		l.err = r.Tail(ctx, home, strm, from, func(chunk entities.Chunk) error {
+			l.chunks <- string(chunk.Data)
 			return nil
 		})
 	}()
@@ -415,8 +415,11 @@ func TestATailReadsMoreThanItTakesAtOnce(t *testing.T) {
 	r.write(t, want...)
 	r.close(t)
 	var got []string
-	err := r.Tail(t.Context(), home, strm, 0, func(data []byte) error {
-		got = append(got, string(data))
+	err := r.Tail(t.Context(), home, strm, 0, func(chunk entities.Chunk) error {
+		if chunk.Idx != int64(len(got)) {
+			t.Errorf("got chunk %d, want %d", chunk.Idx, len(got))
+		}
+		got = append(got, string(chunk.Data))
 		return nil
 	})
 	if err != nil || !slices.Equal(got, want) {
@@ -452,7 +455,7 @@ func TestATailEndsWithItsEmittersError(t *testing.T) {
 	r := newReplica(t, onePool(t))
 	r.write(t, "one", "two")
 	emitted := 0
-	err := r.Tail(t.Context(), home, strm, 0, func([]byte) error {
+	err := r.Tail(t.Context(), home, strm, 0, func(entities.Chunk) error {
 		emitted++
 		return errBroken
 	})

@@ -74,7 +74,8 @@ func mannersOf(method, route string) manners {
 // or wait for the end of a run.
 func waits(route string) bool {
 	switch route {
-	case sdkPath + "/v2/stream/:name", sdkPath + "/v3/runs/:runId/stream/:name", sdkPath + "/v2/runs/:runId/status":
+	case sdkPath + "/v2/stream/:name", sdkPath + "/v3/runs/:runId/stream/:name", sdkPath + "/v2/runs/:runId/status",
+		nativePath + "/runs/:id/wait", nativePath + "/runs/:id/streams/:name/tail":
 		return true
 	default:
 		return false

@@ -41,7 +41,10 @@ type Entry struct {
 	DeploymentID string
 	// RunID is the run it is about; empty when its sender did not say.
 	RunID entities.RunID
-	State State
+	// Work says that it is for the server itself to do, and Subject what of the run it is about.
+	Work    entities.Work
+	Subject string
+	State   State
 	// DeliveryCount is how many deliveries may have reached the function.
 	DeliveryCount int
 	// LastError is why the last delivery came to nothing; empty when none has.
@@ -54,7 +57,7 @@ type Entry struct {
 	ParkedAt *time.Time
 }
 
-const entryColumns = `id, topic, deployment_id, run_id, delivery_count, last_error, created_at, due_at, parked_at,
+const entryColumns = `id, topic, deployment_id, run_id, work, subject, delivery_count, last_error, created_at, due_at, parked_at,
 	CASE WHEN parked_at IS NOT NULL THEN 'parked' WHEN lease <> '' THEN 'leased' ELSE 'waiting' END AS state`
 
 // Filter narrows a list of messages; empty fields match everything.

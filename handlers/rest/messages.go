@@ -16,6 +16,8 @@ type message struct {
 	Topic         string         `json:"topic"`
 	DeploymentID  string         `json:"deploymentId"`
 	RunID         entities.RunID `json:"runId,omitempty"`
+	Work          entities.Work  `json:"work,omitempty"`
+	Subject       string         `json:"subject,omitempty"`
 	State         queue.State    `json:"state"`
 	DeliveryCount int            `json:"deliveryCount"`
 	LastError     string         `json:"lastError,omitempty"`
@@ -26,7 +28,7 @@ type message struct {
 
 func newMessage(e queue.Entry) message {
 	return message{
-		e.ID, e.Topic, e.DeploymentID, e.RunID, e.State, e.DeliveryCount, e.LastError,
+		e.ID, e.Topic, e.DeploymentID, e.RunID, e.Work, e.Subject, e.State, e.DeliveryCount, e.LastError,
 		timestamp(e.CreatedAt), timestamp(e.DueAt), optionalTime(e.ParkedAt),
 	}
 }

@@ -220,7 +220,7 @@ func (w *writer) parameters(list []node) {
 		}
 		name := p.text("name")
 		if prefix := p.text("x-prefix"); prefix != "" {
-			name = prefix + strings.ToUpper(name)
+			name = prefix + "KEY"
 		}
 		w.f("| `%s` | %s | %s | %s |\n", name, p.text("in"), w.kind(p.at("schema")), meaning)
 	}

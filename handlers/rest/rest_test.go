@@ -33,9 +33,12 @@ var t0 = time.Date(2026, 11, 21, 1, 41, 43, 197_000_000, time.UTC)
 type api struct {
 	http.Handler
 
-	log   *eventlog.Log
-	queue *queue.Queue
-	pool  *pgxpool.Pool
+	log     *eventlog.Log
+	streams *eventlog.Streams
+	queue   *queue.Queue
+	pool    *pgxpool.Pool
+	// drain has the server let go of those who wait.
+	drain func()
 	// routes are those of the server.
 	routes []*echo.Route
 }
@@ -54,11 +57,17 @@ func newAPI(t *testing.T) api {
 		t.Fatal(err)
 	}
 	log := eventlog.New(pool, hub, q, func() time.Time { return t0 })
+	streams := eventlog.NewStreams(pool, hub, time.Now)
+	draining, drain := context.WithCancel(context.Background())
+	t.Cleanup(drain)
 	server := handlers.New(handlers.Options{
-		Pool: pool, Log: log, Streams: eventlog.NewStreams(pool, hub, time.Now), Queue: q, Logger: logger,
-		Stopping: context.Background(), Draining: context.Background(),
+		Pool: pool, Log: log, Streams: streams, Queue: q, Logger: logger,
+		Stopping: context.Background(), Draining: draining,
 	})
-	return api{log: log, queue: q, pool: pool, Handler: held(t, server), routes: server.Routes()}
+	return api{
+		log: log, streams: streams, queue: q, pool: pool, drain: drain,
+		Handler: held(t, server), routes: server.Routes(),
+	}
 }
 
 // do makes a request and decodes its answer, which is JSON or nothing.

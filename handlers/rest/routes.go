@@ -9,6 +9,24 @@ import "github.com/labstack/echo/v4"
 func (s *Server) Register(g *echo.Group) {
 	g.Use(refuseUnknown)
 
+	// Runs.
+	g.GET("/runs", s.listRuns)
+	g.GET("/runs/:id", s.getRun)
+	g.GET("/runs/:id/wait", s.awaitRun)
+	g.GET("/runs/:id/attributes", s.getAttributes)
+	g.GET("/runs/:id/children", s.listChildren)
+
+	// What runs have.
+	g.GET("/runs/:id/steps", s.listSteps)
+	g.GET("/runs/:id/steps/:stepId", s.getStep)
+	g.GET("/hooks", s.listHooks)
+	g.GET("/runs/:id/hooks", s.listRunHooks)
+	g.GET("/runs/:id/hooks/:hookId", s.getHook)
+	g.GET("/runs/:id/waits", s.listWaits)
+	g.GET("/runs/:id/streams", s.listStreams)
+	g.GET("/runs/:id/streams/:name", s.listChunks)
+	g.GET("/runs/:id/streams/:name/tail", s.tailStream)
+
 	// Logs.
 	g.GET("/runs/:id/events", s.listEvents)
 

@@ -87,8 +87,8 @@ func (s *Server) tailStream(c echo.Context) error {
 	w.Header().Set(echo.HeaderContentType, echo.MIMEOctetStream)
 	w.WriteHeader(http.StatusOK)
 	w.Flush()
-	err = s.Streams.Tail(ctx, auth.Project(c), name, from, func(data []byte) error {
-		if _, err := w.Write(data); err != nil {
+	err = s.Streams.Tail(ctx, auth.Project(c), name, from, func(chunk entities.Chunk) error {
+		if _, err := w.Write(chunk.Data); err != nil {
 			return err
 		}
 		w.Flush()

@@ -4,5 +4,9 @@
 -- else to the newest that lists none.
 ALTER TABLE deployments ADD COLUMN workflows text[] NOT NULL DEFAULT '{}';
 
+-- The runs that had a key one after the other.
+CREATE INDEX runs_key_idx ON runs (project, unique_key, created_at, id) WHERE unique_key <> '';
+
 -- +goose Down
+DROP INDEX runs_key_idx;
 ALTER TABLE deployments DROP COLUMN workflows;

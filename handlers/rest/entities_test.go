@@ -1,0 +1,127 @@
+package rest_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.driven(t, "order")
+	a.event(t, id, entities.EventRunStarted)
+	create := func(step string, spec *entities.StepSpec) {
+		a.event(t, id, entities.EventStepCreated, on(step), with(`[1]`),
+			data(func(d *entities.EventData) { d.StepName, d.Step = "name of "+step, spec }))
+	}
+	create("charge:é", &entities.StepSpec{DeploymentID: "payments"})
+	create("ship", nil)
+	create("later", nil)
+	for _, step := range []string{"charge:é", "ship", "later"} {
+		a.event(t, id, entities.EventStepStarted, on(step))
+	}
+	a.event(t, id, entities.EventStepCompleted, on("charge:é"), with(`{"ok":true}`))
+	a.event(t, id, entities.EventStepFailed, on("ship"), with(`{"message":"no"}`),
+		data(func(d *entities.EventData) { d.ErrorCode = "E" }))
+	a.event(t, id, entities.EventStepRetrying, on("later"), with(`{"message":"not yet"}`),
+		data(func(d *entities.EventData) { d.RetryAfter = &later }))
+
+	path := "/v1/runs/" + string(id) + "/steps"
+	head := func(step, status string) string {
+		return `{"id":"` + step + `","runId":"` + string(id) + `","name":"name of ` + step + `","status":"` + status +
+			`","attempt":1,"createdAt":"` + at0 + `","startedAt":"` + at0 + `"`
+	}
+	done := `,"completedAt":"` + at0 + `"`
+	retry := `,"retryAfter":"2026-11-21T02:41:43.197Z"`
+	charge, ship, wait := head("charge:é", "completed")+done, head("ship", "failed")+done, head("later", "pending")+retry
+	var all []any
+	for _, step := range a.all(t, path, "2") {
+		all = append(all, step)
+	}
+	same(t, "list", "["+charge+"},"+ship+"},"+wait+"}]", all)
+	same(t, "backwards", "["+wait+"}]", a.get(t, path+"?limit=1&order=desc")["data"])
+	input := `,"input":[1],"inputEncoding":"json"`
+	same(t, "charge", charge+input+`,"deployment":"payments","output":{"ok":true},"outputEncoding":"json"}`,
+		a.get(t, path+"/"+url.PathEscape("charge:é")))
+	same(t, "ship", ship+input+`,"error":{"code":"E","message":"no"}}`, a.get(t, path+"/ship"))
+	same(t, "later", wait+input+`,"error":{"message":"not yet"}}`, a.get(t, path+"/later"))
+	a.wantRefused(t, http.MethodGet, path+"/other", "", http.StatusNotFound, "step_not_found")
+	a.wantRefused(t, http.MethodGet, path+"?cursor=x", "", http.StatusBadRequest, "invalid_request")
+}
+
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	hook := func(id entities.RunID, hookID, token string, change ...func(*entities.EventData)) {
+		t.Helper()
+		a.event(t, id, entities.EventHookCreated, on(hookID), with(`{"for":"`+hookID+`"}`), data(func(d *entities.EventData) {
+			d.Token = token
+			for _, c := range change {
+				c(d)
+			}
+		}))
+	}
+	one, two := a.driven(t, "order"), a.driven(t, "order")
+	hook(one, "active", "t1", func(d *entities.EventData) { d.IsWebhook, d.Signal, d.Condition = pointer(true), "paid", "true" })
+	hook(one, "gone", "t2")
+	a.event(t, one, entities.EventHookReceived, on("gone"), with(`1`))
+	a.event(t, one, entities.EventHookDisposed, on("gone"))
+	hook(two, "loser", "t1")
+	hook(two, "kept", "t3", func(d *entities.EventData) { d.TokenRetentionUntil = &later })
+	a.event(t, two, entities.EventRunCompleted)
+
+	form := func(hookID string, run entities.RunID, token, rest string) string {
+		return `{"id":"` + hookID + `","runId":"` + string(run) + `","token":"` + token + `","createdAt":"` + at0 + `",` + rest
+	}
+	active := form("active", one, "t1", `"status":"active","webhook":true,"signal":"paid","condition":"true"`)
+	gone := form("gone", one, "t2", `"status":"disposed","webhook":false,"receivedAt":"`+at0+`","disposedAt":"`+at0+`"`)
+	kept := form("kept", two, "t3", `"status":"retained","webhook":false,"retainedUntil":"2026-11-21T02:41:43.197Z"`)
+	loser := form("loser", two, "t1", `"status":"conflict","webhook":false,"conflictingRunId":"`+string(one)+`"`)
+	same(t, "there now", "["+active+"},"+kept+"}]", a.get(t, "/v1/hooks")["data"])
+	ofOne, ofTwo := "/v1/runs/"+string(one)+"/hooks", "/v1/runs/"+string(two)+"/hooks"
+	same(t, "of one", "["+active+"},"+gone+"}]", a.get(t, ofOne)["data"])
+	same(t, "of two, backwards", "["+kept+"},"+loser+"}]", a.get(t, ofTwo+"?order=desc")["data"])
+	if got := a.all(t, ofTwo, "1"); len(got) != 2 {
+		t.Errorf("got %d hooks of two, one to a page", len(got))
+	}
+	same(t, "one", gone+`,"metadata":{"for":"gone"},"metadataEncoding":"json"}`, a.get(t, ofOne+"/gone"))
+	a.wantRefused(t, http.MethodGet, ofOne+"/kept", "", http.StatusNotFound, "hook_not_found")
+	for _, path := range []string{ofOne, "/v1/hooks"} {
+		a.wantRefused(t, http.MethodGet, path+"?cursor=x", "", http.StatusBadRequest, "invalid_request")
+	}
+}
+
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.driven(t, "order")
+	for _, wait := range []string{"one", "two"} {
+		a.event(t, id, entities.EventWaitCreated, on(wait), data(func(d *entities.EventData) { d.ResumeAt = &later }))
+	}
+	a.event(t, id, entities.EventWaitCompleted, on("one"))
+	path := "/v1/runs/" + string(id) + "/waits"
+	form := func(wait, rest string) string {
+		return `{"id":"` + wait + `","runId":"` + string(id) + `","resumeAt":"2026-11-21T02:41:43.197Z","createdAt":"` + at0 +
+			`",` + rest + `}`
+	}
+	one := form("one", `"status":"completed","completedAt":"`+at0+`"`)
+	same(t, "while it runs", "["+one+","+form("two", `"status":"waiting"`)+"]", a.get(t, path)["data"])
+	a.event(t, id, entities.EventRunCancelled)
+	same(t, "after its end", "["+form("two", `"status":"abandoned"`)+","+one+"]", a.get(t, path+"?order=desc")["data"])
+	if got := a.all(t, path, "1"); len(got) != 2 {
+		t.Errorf("got %d waits, one to a page", len(got))
+	}
+}
+
+func TestAttributesOfARun(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	none := a.driven(t, "order")
+	same(t, "none", `{"attributes":{}}`, a.get(t, "/v1/runs/"+string(none)+"/attributes"))
+	some := a.driven(t, "order", func(r *eventlog.Request) { r.Data.Attributes = map[string]string{"a": "b"} })
+	same(t, "some", `{"attributes":{"a":"b"}}`, a.get(t, "/v1/runs/"+string(some)+"/attributes"))
+}

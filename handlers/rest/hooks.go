@@ -1,0 +1,124 @@
+package rest
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+)
+
+// Where a hook stands.
+const (
+	hookActive   = "active"
+	hookRetained = "retained"
+	hookDisposed = "disposed"
+	hookConflict = "conflict"
+)
+
+// hook is the JSON form of a hook. Metadata comes only with a single hook.
+type hook struct {
+	ID               entities.HookID `json:"id"`
+	RunID            entities.RunID  `json:"runId"`
+	Token            string          `json:"token"`
+	Status           string          `json:"status"`
+	Webhook          bool            `json:"webhook"`
+	Signal           string          `json:"signal,omitempty"`
+	Condition        string          `json:"condition,omitempty"`
+	CreatedAt        timestamp       `json:"createdAt"`
+	ReceivedAt       *timestamp      `json:"receivedAt,omitempty"`
+	DisposedAt       *timestamp      `json:"disposedAt,omitempty"`
+	RetainedUntil    *timestamp      `json:"retainedUntil,omitempty"`
+	ConflictingRunID entities.RunID  `json:"conflictingRunId,omitempty"`
+
+	Metadata         json.RawMessage `json:"metadata,omitempty"`
+	MetadataEncoding string          `json:"metadataEncoding,omitempty"`
+}
+
+// newHook is the form of a hook that is there.
+func newHook(h entities.Hook) hook {
+	v := hook{
+		ID: h.ID, RunID: h.RunID, Token: h.Token, Status: hookActive, Webhook: h.IsWebhook, Signal: h.Signal,
+		Condition: h.Condition, CreatedAt: timestamp(h.CreatedAt), RetainedUntil: optionalTime(h.RetainUntil),
+	}
+	if h.ExpiresAt != nil {
+		v.Status = hookRetained
+	}
+	return v
+}
+
+// newPastHook is the form of a hook that is or was there, or lost the contest for its token.
+func newPastHook(h eventlog.HookHistory) hook {
+	v := hook{
+		ID: h.ID, RunID: h.RunID, Token: h.Data.Token, Status: hookActive,
+		Webhook: h.Data.IsWebhook != nil && *h.Data.IsWebhook, Signal: h.Data.Signal, Condition: h.Data.Condition,
+		CreatedAt: timestamp(h.CreatedAt), ReceivedAt: optionalTime(h.ReceivedAt), DisposedAt: optionalTime(h.DisposedAt),
+		RetainedUntil: optionalTime(h.Data.TokenRetentionUntil), ConflictingRunID: h.Data.ConflictingRunID,
+	}
+	switch {
+	case h.Type == entities.EventHookConflict:
+		v.Status = hookConflict
+	case h.DisposedAt != nil:
+		v.Status = hookDisposed
+	case h.RunEndedAt != nil:
+		v.Status = hookRetained
+	}
+	return v
+}
+
+// listHooks answers with the hooks that there are now.
+func (s *Server) listHooks(c echo.Context) error {
+	p, err := page(c, oldestFirst)
+	if err != nil {
+		return err
+	}
+	hooks, next, err := entities.ListHooks(c.Request().Context(), s.Reader, auth.Project(c), "", s.Log.Now(), p)
+	if err != nil {
+		return err
+	}
+	return answerList(c, hooks, next, newHook)
+}
+
+// listRunHooks answers with all hooks that a run ever had.
+func (s *Server) listRunHooks(c echo.Context) error {
+	p, err := page(c, oldestFirst)
+	if err != nil {
+		return err
+	}
+	r, err := s.theRun(c)
+	if err != nil {
+		return err
+	}
+	hooks, next, err := s.Log.HookHistories(c.Request().Context(), r.Project, r.ID, p)
+	if err != nil {
+		return err
+	}
+	return answerList(c, hooks, next, newPastHook)
+}
+
+func (s *Server) getHook(c echo.Context) error {
+	r, err := s.theRun(c)
+	if err != nil {
+		return err
+	}
+	id, err := pathParam(c, "hookId", "hook ID")
+	if err != nil {
+		return err
+	}
+	ctx := c.Request().Context()
+	h, err := s.Log.HookHistory(ctx, r.Project, r.ID, entities.HookID(id))
+	if err != nil {
+		return err
+	}
+	created := eventlog.Position{RunID: r.ID, Seq: h.Seq}
+	events, err := s.Log.EventsAt(ctx, []eventlog.Position{created}, eventlog.WithPayloads)
+	if err != nil {
+		return err
+	}
+	v := newPastHook(h)
+	v.Metadata, v.MetadataEncoding = decode(events[created])
+	return c.JSON(http.StatusOK, v)
+}

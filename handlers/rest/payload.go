@@ -1,0 +1,56 @@
+package rest
+
+import (
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// What a payload is.
+const (
+	encodingJSON   = "json"
+	encodingNone   = "none"
+	encodingOpaque = "opaque"
+)
+
+// decode is an event's payload as far as it can be shown, and what it is.
+func decode(e entities.Event) (json.RawMessage, string) {
+	switch {
+	case len(e.Payload) == 0:
+		return nil, encodingNone
+	case utf8.Valid(e.Payload) && json.Valid(e.Payload):
+		return e.Payload, encodingJSON
+	default:
+		return nil, encodingOpaque
+	}
+}
+
+// failure is the JSON form of why a run or a step failed, as far as its error can be read.
+type failure struct {
+	Code    string          `json:"code,omitempty"`
+	Message string          `json:"message,omitempty"`
+	Details json.RawMessage `json:"details,omitempty"`
+}
+
+// newFailure reads an error: of the event that brought it, if that is at hand, and the code that the server knows.
+func newFailure(code string, e *entities.Event) *failure {
+	f := &failure{Code: code}
+	if e == nil {
+		return f
+	}
+	value, _ := decode(*e)
+	var given struct {
+		Code    any
+		Message string
+		Details json.RawMessage
+	}
+	if json.Unmarshal(value, &f.Message) == nil || json.Unmarshal(value, &given) != nil {
+		return f // it is a text, or of another shape than we look for
+	}
+	f.Message, f.Details = given.Message, given.Details
+	if text, ok := given.Code.(string); ok && code == "" {
+		f.Code = text
+	}
+	return f
+}

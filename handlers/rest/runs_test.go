@@ -1,0 +1,181 @@
+package rest_test
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+func TestRunOfTheServer(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	parent := a.driven(t, "order")
+	id := a.driven(t, "order", data(func(d *entities.EventData) {
+		d.Attributes = map[string]string{"customer": "7"}
+		d.UniqueKey, d.ParentID, d.Detached, d.Deadline, d.StartAt = "order-7", parent, true, &later, &later
+	}))
+	path := "/v1/runs/" + string(id)
+	brief := `{"id":"` + string(id) + `","workflow":"order","deployment":"shop","driver":"server","status":"pending",
+		"attributes":{"customer":"7"},"key":"order-7","parentId":"` + string(parent) + `","createdAt":"` + at0 + `",
+		"startAt":"2026-11-21T02:41:43.197Z","deadline":"2026-11-21T02:41:43.197Z","lastSeq":1`
+	same(t, "list", `[`+brief+`}]`, a.get(t, "/v1/runs?limit=1")["data"])
+	same(t, "one", brief+`,"input":{"n":7},"inputEncoding":"json"}`, a.get(t, path))
+	same(t, "children", `[`+brief+`}]`, a.get(t, "/v1/runs/"+string(parent)+"/children")["data"])
+
+	a.event(t, id, entities.EventRunStarted)
+	a.event(t, id, entities.EventRunCompleted, with(`null`))
+	got := a.get(t, path)
+	for key, want := range map[string]any{
+		"status": "completed", "startedAt": at0, "completedAt": at0, "output": nil, "outputEncoding": "json", "lastSeq": 3.0,
+	} {
+		if have, ok := got[key]; !ok || have != want {
+			t.Errorf("%s: got %v, want %v", key, have, want)
+		}
+	}
+	if _, ok := got["startAt"]; ok {
+		t.Error("it is still to start, though it has ended")
+	}
+}
+
+func TestRunOfAClient(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.sdkRun(t, "order")
+	same(t, "pending", `{"id":"`+string(id)+`","workflow":"order","deployment":"shop","driver":"client",
+		"status":"pending","attributes":{},"createdAt":"`+at0+`","lastSeq":1,"inputEncoding":"opaque"}`,
+		a.get(t, "/v1/runs/"+string(id)))
+}
+
+func TestRunThatFailed(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for payload, want := range map[string]string{
+		`{"message":"no","code":"declined","details":{"a":[1]},"more":1}`: `{"code":"E","message":"no","details":{"a":[1]}}`,
+		`"no"`:           `{"code":"E","message":"no"}`,
+		`{"message":1}`:  `{"code":"E"}`,
+		`[]`:             `{"code":"E"}`,
+		"devl\xffopaque": `{"code":"E"}`,
+		``:               `{"code":"E"}`,
+	} {
+		id := a.driven(t, "order")
+		a.event(t, id, entities.EventRunFailed, with(payload), data(func(d *entities.EventData) { d.ErrorCode = "E" }))
+		same(t, payload, want, a.get(t, "/v1/runs/"+string(id))["error"])
+	}
+	same(t, "list", `{"code":"E"}`, a.get(t, "/v1/runs?limit=1")["data"].([]any)[0].(object)["error"])
+	id := a.driven(t, "order")
+	a.event(t, id, entities.EventRunFailed, with(`{"message":"no","code":"declined"}`))
+	same(t, "code of the function", `{"code":"declined","message":"no"}`, a.get(t, "/v1/runs/"+string(id))["error"])
+}
+
+func TestRunsAreFound(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	tagged := func(key, value string) func(*eventlog.Request) {
+		return data(func(d *entities.EventData) { d.Attributes = map[string]string{key: value, "all": "x"} })
+	}
+	keyed := data(func(d *entities.EventData) { d.UniqueKey = "k" })
+	one, two := a.sdkRun(t, "order", tagged("c", "1")), a.driven(t, "order", tagged("c", "2"), keyed)
+	a.event(t, two, entities.EventRunCancelled)
+	three := a.driven(t, "refund", tagged("c é&=", "1"))
+	four := a.driven(t, "order", keyed, data(func(d *entities.EventData) { d.ParentID = three }))
+	for query, want := range map[string][]entities.RunID{
+		"":                                              {four, three, two, one},
+		"order=asc":                                     {one, two, three, four},
+		"order=desc&workflow=order":                     {four, two, one},
+		"workflow=none":                                 {},
+		"status=cancelled":                              {two},
+		"status=pending&workflow=order":                 {four, one},
+		"key=k":                                         {four, two},
+		"key=k&workflow=refund":                         {},
+		"parentId=" + string(three):                     {four},
+		"attribute.c=1":                                 {one},
+		"attribute.all=x":                               {three, two, one},
+		"attribute.all=x&attribute.c=2":                 {two},
+		"attribute.all=x&workflow=order":                {two, one},
+		"attribute.all=x&key=k":                         {two},
+		"attribute.c+%C3%A9%26%3D=1":                    {three},
+		"attribute.all=x&status=pending":                {three, one},
+		"createdAfter=2026-11-21T01:41:43.197Z":         {four, three, two, one},
+		"createdAfter=2026-11-21T01:41:43.1971Z":        {},
+		"createdBefore=2026-11-21T01:41:43.197Z":        {},
+		"createdBefore=2026-11-21T01:41:43.1971Z":       {four, three, two, one},
+		"createdBefore=2026-11-21T02:41:43.198%2B01:00": {four, three, two, one},
+		"createdAfter=2026-11-21T01:41:43Z&createdBefore=2026-11-21T01:42:00Z&status=cancelled": {two},
+	} {
+		for _, limit := range []string{"1", "2", "1000"} {
+			if diff := cmp.Diff(want, ids(a.all(t, "/v1/runs?"+query, limit))); diff != "" {
+				t.Errorf("%s, %s to a page (-want +got):\n%s", query, limit, diff)
+			}
+		}
+	}
+}
+
+// TestCursorsStayGood while runs come and go.
+func TestCursorsStayGood(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	one, two, three := a.driven(t, "w"), a.driven(t, "w"), a.driven(t, "w")
+	first := a.get(t, "/v1/runs?limit=2")
+	if diff := cmp.Diff([]any{string(three), string(two)}, []any{
+		first["data"].([]any)[0].(object)["id"], first["data"].([]any)[1].(object)["id"],
+	}); diff != "" {
+		t.Fatalf("first page (-want +got):\n%s", diff)
+	}
+	a.driven(t, "w")
+	if _, err := a.pool.Exec(t.Context(), `DELETE FROM runs WHERE id = $1`, two); err != nil {
+		t.Fatal(err)
+	}
+	rest := a.all(t, "/v1/runs?cursor="+url.QueryEscape(first["cursor"].(string)), "2")
+	if got := ids(rest); !slices.Equal(got, []entities.RunID{one}) {
+		t.Errorf("got %v, want %v", got, one)
+	}
+}
+
+func TestRunsRefuse(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for _, query := range []string{
+		"status=lost", "status=none", "limit=0", "order=up", "cursor=x", "createdAfter=yesterday", "createdBefore=2026-11-21",
+		"createdAfter=2026-11-21T01:00:00Z&createdBefore=2026-11-21T00:00:00Z", "attribute.=1",
+		"attribute=1", "attributes.a=1", "parentId=a/b", "workflow=a&workflow=b",
+		"attribute.1=1&attribute.2=1&attribute.3=1&attribute.4=1&attribute.5=1&attribute.6=1&attribute.7=1&attribute.8=1&attribute.9=1",
+	} {
+		a.wantRefused(t, http.MethodGet, "/v1/runs?"+query, "", http.StatusBadRequest, "invalid_request")
+	}
+	for _, path := range []string{"", "/attributes", "/children", "/wait", "/steps", "/steps/s", "/hooks", "/hooks/h", "/waits",
+		"/streams", "/streams/s", "/streams/s/tail"} {
+		a.wantRefused(t, http.MethodGet, "/v1/runs/wrun_x"+path, "", http.StatusNotFound, "run_not_found")
+		a.wantRefused(t, http.MethodGet, "/v1/runs/a%00b"+path, "", http.StatusBadRequest, "invalid_request")
+	}
+}
+
+func TestWaitForARun(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.driven(t, "order")
+	path := "/v1/runs/" + string(id)
+	if got := a.get(t, path+"/wait?timeout=1ms"); got["status"] != "pending" || got["inputEncoding"] != "json" {
+		t.Errorf("got %v, want the run as it is", got)
+	}
+	answered := make(chan object, 1)
+	go func() { answered <- a.get(t, path+"/wait?timeout=60s") }()
+	a.event(t, id, entities.EventRunCompleted, with(`"done"`))
+	select {
+	case got := <-answered:
+		if got["status"] != "completed" || got["output"] != "done" {
+			t.Errorf("got %v, want the run with its output", got)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the end was not heard of")
+	}
+	for _, timeout := range []string{"61s", "-1s", "5", "x"} {
+		a.wantRefused(t, http.MethodGet, path+"/wait?timeout="+timeout, "", http.StatusBadRequest, "invalid_request")
+	}
+}

@@ -1,0 +1,153 @@
+package rest_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+// object is a JSON object as tests see it.
+type object = map[string]any
+
+// at0 is t0 as the API has it.
+const at0 = "2026-11-21T01:41:43.197Z"
+
+var made atomic.Uint64
+
+// newRunID is an ID that sorts behind those made before.
+func newRunID() entities.RunID {
+	var u ulid.ULID
+	if err := u.SetTime(ulid.Timestamp(t0)); err != nil {
+		panic(err)
+	}
+	binary.BigEndian.PutUint64(u[8:], made.Add(1))
+	return entities.RunID("wrun_" + u.String())
+}
+
+// event appends an event to a run.
+func (a api) event(t *testing.T, id entities.RunID, typ entities.EventType, change ...func(*eventlog.Request)) {
+	t.Helper()
+	r := eventlog.Request{RunID: id, Type: typ, SpecVersion: 3}
+	for _, c := range change {
+		c(&r)
+	}
+	if _, err := a.log.Append(t.Context(), entities.DefaultProject, r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// on makes an event one about a step, hook or wait.
+func on(correlationID string) func(*eventlog.Request) {
+	return func(r *eventlog.Request) { r.CorrelationID = correlationID }
+}
+
+// with gives an event its payload.
+func with(payload string) func(*eventlog.Request) {
+	return func(r *eventlog.Request) { r.Payload = []byte(payload) }
+}
+
+// data changes what the server reads of an event.
+func data(change func(*entities.EventData)) func(*eventlog.Request) {
+	return func(r *eventlog.Request) { change(&r.Data) }
+}
+
+// sdkRun creates a run as a client of the Workflow SDK does.
+func (a api) sdkRun(t *testing.T, workflow string, change ...func(*eventlog.Request)) entities.RunID {
+	t.Helper()
+	id := newRunID()
+	a.event(t, id, entities.EventRunCreated, append([]func(*eventlog.Request){func(r *eventlog.Request) {
+		r.Payload = []byte("devl\xffopaque")
+		r.Data.DeploymentID, r.Data.WorkflowName = "shop", workflow
+	}}, change...)...)
+	return id
+}
+
+// driven creates a run that the server continues.
+func (a api) driven(t *testing.T, workflow string, change ...func(*eventlog.Request)) entities.RunID {
+	t.Helper()
+	r := eventlog.Request{
+		RunID: newRunID(), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven, Payload: []byte(`{"n":7}`),
+		Data: entities.EventData{Driver: entities.DriverServer, DeploymentID: "shop", WorkflowName: workflow},
+	}
+	for _, c := range change {
+		c(&r)
+	}
+	if _, _, err := a.log.Start(t.Context(), entities.DefaultProject, r); err != nil {
+		t.Fatal(err)
+	}
+	return r.RunID
+}
+
+// get asks for what must be there.
+func (a api) get(t *testing.T, path string) object {
+	t.Helper()
+	status, answer := a.do(t, http.MethodGet, path, "")
+	if status != http.StatusOK {
+		t.Fatalf("GET %s: got %d %v", path, status, answer)
+	}
+	return answer
+}
+
+// all are the items of a list, page by page.
+func (a api) all(t *testing.T, path string, limit string) []object {
+	t.Helper()
+	var items []object
+	query := url.Values{"limit": {limit}}
+	for range 50 {
+		u, err := url.Parse(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := u.Query()
+		for key, values := range query {
+			q[key] = values
+		}
+		u.RawQuery = q.Encode()
+		answer := a.get(t, u.String())
+		for _, item := range answer["data"].([]any) {
+			items = append(items, item.(object))
+		}
+		cursor, ok := answer["cursor"].(string)
+		if !ok {
+			return items
+		}
+		query.Set("cursor", cursor)
+	}
+	t.Fatalf("%s: no end after %d items", path, len(items))
+	return nil
+}
+
+// ids are the IDs of a list's items.
+func ids(items []object) []entities.RunID {
+	list := []entities.RunID{}
+	for _, item := range items {
+		list = append(list, entities.RunID(item["id"].(string)))
+	}
+	return list
+}
+
+// same compares what came with what is wanted, which is given as JSON.
+func same(t *testing.T, what, want string, got any) {
+	t.Helper()
+	var wanted any
+	if err := json.Unmarshal([]byte(want), &wanted); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if diff := cmp.Diff(wanted, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func pointer[T any](v T) *T { return &v }
+
+var later = t0.Add(time.Hour)
