@@ -12,6 +12,13 @@ import (
 // cborTransport is the first protocol version whose clients read CBOR messages (protocol §8).
 const cborTransport = 3
 
+// Continuation is the message that makes the client of a run continue it.
+func Continuation(r entities.Run) (entities.Message, error) {
+	return continuation(stranded{
+		ID: r.ID, Project: r.Project, DeploymentID: r.DeploymentID, WorkflowName: r.WorkflowName, SpecVersion: r.SpecVersion,
+	})
+}
+
 // continuation is the message that makes the client of a run continue it: as its own, without anything
 // that is optional (protocol §5.2, §7).
 func continuation(s stranded) (entities.Message, error) {

@@ -145,6 +145,20 @@ func parseTime(s string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
+// instant is a time in a body; the zero time when it is missing.
+type instant time.Time
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (i *instant) UnmarshalJSON(data []byte) error {
+	var s string
+	if err := json.Unmarshal(data, &s); err != nil || string(data) == "null" {
+		return errors.New("want a time like \"2026-11-21T01:41:43.197Z\"")
+	}
+	t, err := parseTime(s)
+	*i = instant(t)
+	return err
+}
+
 // durationParam reads a query parameter that is a duration of at most limit; missing stands for an absent one.
 func durationParam(c echo.Context, name string, missing, limit time.Duration) (time.Duration, error) {
 	s := c.QueryParam(name)

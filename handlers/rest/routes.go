@@ -14,7 +14,10 @@ func (s *Server) Register(g *echo.Group) {
 	g.GET("/runs/:id", s.getRun)
 	g.GET("/runs/:id/wait", s.awaitRun)
 	g.GET("/runs/:id/attributes", s.getAttributes)
+	g.PATCH("/runs/:id/attributes", s.setAttributes)
 	g.GET("/runs/:id/children", s.listChildren)
+	g.POST("/runs/:id/cancel", s.cancelRun)
+	g.POST("/runs/cancel", s.cancelRuns)
 
 	// What runs have.
 	g.GET("/runs/:id/steps", s.listSteps)

@@ -139,16 +139,3 @@ func (s *Server) awaitRun(c echo.Context) error {
 	}
 	return s.answerRun(c, http.StatusOK, r)
 }
-
-// attributes is the JSON form of a run's attributes.
-type attributes struct {
-	Attributes map[string]string `json:"attributes"`
-}
-
-func (s *Server) getAttributes(c echo.Context) error {
-	r, err := s.theRun(c)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, attributes{newRun(r).Attributes})
-}

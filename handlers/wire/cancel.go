@@ -116,26 +116,15 @@ func (s *Server) cancelRun(
 	ctx context.Context, project entities.Project, id entities.RunID, extra []byte,
 ) cancellation {
 	outcome := cancellation{RunID: string(id)}
-	run, err := entities.RunByID(ctx, s.Reader, project, id)
-	if err == nil && !run.Status.Ended() {
-		var appended eventlog.Result
-		appended, err = s.Log.Append(ctx, project, eventlog.Request{
-			RunID: id, Type: entities.EventRunCancelled, SpecVersion: run.SpecVersion, Extra: extra,
-		})
-		if err == nil && appended.Run.EndSeq == appended.Event.Seq {
-			outcome.Outcome = cancelDone
-			return outcome
-		}
-		if err == nil || errors.Is(err, entities.ErrConflict) { // it has just ended
-			run, err = entities.RunByID(ctx, s.Reader, project, id)
-		}
-	}
+	run, did, err := s.Log.Cancel(ctx, project, eventlog.Request{RunID: id, Extra: extra})
 	switch {
 	case errors.Is(err, entities.ErrRunNotFound):
 		outcome.Outcome = cancelNotFound
 	case err != nil:
 		s.Logger.ErrorContext(ctx, "cancel run", "run", id, "error", err)
 		outcome.Outcome, outcome.Code, outcome.Retryable = cancelFailed, "internal", true
+	case did:
+		outcome.Outcome = cancelDone
 	case run.Status == entities.RunCancelled:
 		outcome.Outcome = cancelAlready
 	default:

@@ -1,0 +1,200 @@
+package rest_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+const racers = 8
+
+// race makes a request from all sides at once, and counts the answers by their status.
+func (a api) race(t *testing.T, method, path, body string) (statuses map[int]int, answers []object) {
+	t.Helper()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	statuses = map[int]int{}
+	for range racers {
+		all.Go(func() {
+			status, answer := a.do(t, method, path, body)
+			mu.Lock()
+			defer mu.Unlock()
+			statuses[status]++
+			answers = append(answers, answer)
+		})
+	}
+	all.Wait()
+	return statuses, answers
+}
+
+func (a api) post(t *testing.T, path, body string, want int) object {
+	t.Helper()
+	status, answer := a.do(t, http.MethodPost, path, body)
+	if status != want {
+		t.Fatalf("POST %s %s: got %d %v, want %d", path, body, status, answer, want)
+	}
+	return answer
+}
+
+func TestCancelARun(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for name, id := range map[string]entities.RunID{"of the server": a.driven(t, "w"), "of a client": a.sdkRun(t, "w")} {
+		path := "/v1/runs/" + string(id)
+		got := a.post(t, path+"/cancel", `{"reason":"twice"}`, http.StatusOK)
+		if got["status"] != "cancelled" || got["cancelReason"] != "twice" || got["completedAt"] != at0 {
+			t.Errorf("%s: got %v", name, got)
+		}
+		if diff := cmp.Diff(got, a.post(t, path+"/cancel", `{"reason":"again"}`, http.StatusOK)); diff != "" {
+			t.Errorf("%s: the second time (-first +got):\n%s", name, diff)
+		}
+	}
+	done := a.driven(t, "w")
+	a.event(t, done, entities.EventRunCompleted)
+	path := "/v1/runs/" + string(done) + "/cancel"
+	a.wantRefused(t, http.MethodPost, path, "", http.StatusGone, "run_ended")
+	_, answer := a.do(t, http.MethodPost, path, "")
+	if status := answer["error"].(object)["details"].(object)["status"]; status != "completed" {
+		t.Errorf("details: got status %v", status)
+	}
+	a.wantRefused(t, http.MethodPost, "/v1/runs/wrun_x/cancel", "", http.StatusNotFound, "run_not_found")
+	for _, body := range []string{`{"reason":"a\u0000"}`, `{"reason":"` + strings.Repeat("x", 1025) + `"}`, `{"why":"x"}`, `[]`} {
+		a.wantRefused(t, http.MethodPost, "/v1/runs/"+string(a.driven(t, "w"))+"/cancel", body, 400, "invalid_request")
+	}
+}
+
+// TestManyCancelOneRun: it is cancelled once, and all are told the same.
+func TestManyCancelOneRun(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.driven(t, "w")
+	statuses, answers := a.race(t, http.MethodPost, "/v1/runs/"+string(id)+"/cancel", "")
+	if statuses[http.StatusOK] != racers {
+		t.Errorf("got %v", statuses)
+	}
+	for _, answer := range answers {
+		if answer["status"] != "cancelled" {
+			t.Errorf("got %v", answer)
+		}
+	}
+}
+
+func TestCancelManyRuns(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	var orders []any
+	for i := range 5 {
+		orders = append(orders, string(a.driven(t, "order", data(func(d *entities.EventData) {
+			d.Attributes = map[string]string{"n": fmt.Sprint(i)}
+		}))))
+	}
+	refund := a.driven(t, "refund")
+	done := a.driven(t, "order")
+	a.event(t, done, entities.EventRunCompleted)
+	want := func(body string, matched, cancelled int, more bool, ids ...any) {
+		t.Helper()
+		if ids == nil {
+			ids = []any{}
+		}
+		got := a.post(t, "/v1/runs/cancel", body, http.StatusOK)
+		expected := object{"matched": float64(matched), "cancelled": float64(cancelled), "more": more, "runIds": ids}
+		if diff := cmp.Diff(expected, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", body, diff)
+		}
+	}
+	want(`{"workflow":"order","dryRun":true}`, 5, 0, false, orders...)
+	want(`{"workflow":"order","dryRun":true,"limit":2}`, 2, 0, true, orders[:2]...)
+	want(`{"createdBefore":"`+at0+`","dryRun":true}`, 0, 0, false)
+	want(`{"createdAfter":"`+at0+`","dryRun":true}`, 6, 0, false, append(orders[:5:5], string(refund))...)
+	want(`{"attributes":{"n":"3"},"reason":"wrong"}`, 1, 1, false, orders[3])
+	want(`{"workflow":"order","status":"running"}`, 0, 0, false)
+	want(`{"workflow":"order","limit":3}`, 3, 3, true, orders[0], orders[1], orders[2])
+	want(`{"workflow":"order"}`, 1, 1, false, orders[4])
+	want(`{"workflow":"order"}`, 0, 0, false)
+	if got := a.get(t, "/v1/runs/"+orders[3].(string)); got["cancelReason"] != "wrong" {
+		t.Errorf("got %v, want it cancelled for a reason", got)
+	}
+	if got := ids(a.all(t, "/v1/runs?status=pending", "10")); len(got) != 1 || got[0] != refund {
+		t.Errorf("left are %v, want %v", got, refund)
+	}
+	if got := ids(a.all(t, "/v1/runs?status=completed", "10")); len(got) != 1 || got[0] != done {
+		t.Errorf("completed are %v, want %v", got, done)
+	}
+	for _, body := range []string{
+		`{}`, ``, `{"dryRun":true}`, `{"reason":"x"}`, `{"attributes":{}}`, `{"workflow":"w","limit":0}`,
+		`{"workflow":"w","limit":1001}`, `{"status":"completed"}`, `{"status":"lost"}`, `{"createdBefore":"now"}`,
+		`{"createdBefore":null}`, `{"workflow":"w","reason":"a\u0000"}`, `{"workflow":["w"]}`, `{"parentId":"a/b"}`,
+	} {
+		a.wantRefused(t, http.MethodPost, "/v1/runs/cancel", body, http.StatusBadRequest, "invalid_request")
+	}
+}
+
+// TestManyCancelManyRuns: each run is counted once.
+func TestManyCancelManyRuns(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	const runs = 20
+	for range runs {
+		a.driven(t, "order")
+	}
+	statuses, answers := a.race(t, http.MethodPost, "/v1/runs/cancel", `{"workflow":"order"}`)
+	cancelled := 0.0
+	for _, answer := range answers {
+		n, _ := answer["cancelled"].(float64)
+		cancelled += n
+	}
+	if statuses[http.StatusOK] != racers || cancelled != runs {
+		t.Errorf("got %v, and %v cancelled; want %d", statuses, cancelled, runs)
+	}
+}
+
+func TestChangeAttributes(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.sdkRun(t, "w", data(func(d *entities.EventData) { d.Attributes = map[string]string{"keep": "1", "drop": "2"} }))
+	path := "/v1/runs/" + string(id) + "/attributes"
+	status, got := a.do(t, http.MethodPatch, path, `{"attributes":{"drop":null,"none":null,"new":"é"}}`)
+	if diff := cmp.Diff(object{"attributes": object{"keep": "1", "new": "é"}}, got); status != http.StatusOK || diff != "" {
+		t.Errorf("got %d (-want +got):\n%s", status, diff)
+	}
+	if diff := cmp.Diff(got, a.get(t, path)); diff != "" {
+		t.Errorf("read again (-want +got):\n%s", diff)
+	}
+	for _, body := range []string{
+		``, `{}`, `{"attributes":{}}`, `{"attributes":null}`, `{"attributes":{"a":1}}`, `{"attributes":{"$a":"1"}}`,
+		`{"attributes":{"":"1"}}`, `{"attributes":{"a":"1","a":"2"}}`, `{"attributes":[]}`, `{"a":"1"}`,
+		`{"attributes":{"a":"` + strings.Repeat("x", 257) + `"}}`,
+	} {
+		a.wantRefused(t, http.MethodPatch, path, body, http.StatusBadRequest, "invalid_request")
+	}
+	a.event(t, id, entities.EventRunCompleted)
+	a.wantRefused(t, http.MethodPatch, path, `{"attributes":{"a":"1"}}`, http.StatusGone, "run_ended")
+	a.wantRefused(t, http.MethodPatch, "/v1/runs/wrun_x/attributes", `{"attributes":{"a":"1"}}`, 404, "run_not_found")
+}
+
+// TestManyChangeAttributes of one run, each another: none is lost.
+func TestManyChangeAttributes(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	path := "/v1/runs/" + string(a.driven(t, "w")) + "/attributes"
+	var all sync.WaitGroup
+	var failed atomic.Int32
+	for i := range racers {
+		all.Go(func() {
+			if status, _ := a.do(t, http.MethodPatch, path, fmt.Sprintf(`{"attributes":{"k%d":"v"}}`, i)); status != 200 {
+				failed.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if got := a.get(t, path)["attributes"].(object); len(got) != racers || failed.Load() > 0 {
+		t.Errorf("got %v, and %d failed", got, failed.Load())
+	}
+}
