@@ -98,7 +98,7 @@ func TestUnreachableFunctionUsesNoAttemptsUp(t *testing.T) {
 	d.untilEvent(t, id, "step_started pay")
 	bank := serve(t, func(c *turn) { _, _ = fmt.Fprint(c.w, c.Attempt) })
 	eventually(t, "the step waits for its function", func() bool {
-		list, _, err := d.Messages(t.Context(), project, StateWaiting, entities.Page{Limit: 10})
+		list, _, err := d.Messages(t.Context(), project, Filter{State: StateWaiting}, entities.Page{Limit: 10})
 		return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, "not registered")
 	})
 	d.register(t, "bank", bank.URL)
@@ -205,7 +205,7 @@ func cancelRun(t *testing.T, d *driven, id entities.RunID) {
 func (d *driven) untilIdle(t *testing.T) {
 	t.Helper()
 	eventually(t, "the queue is empty", func() bool {
-		list, _, err := d.Messages(t.Context(), project, "", entities.Page{Limit: 10})
+		list, _, err := d.Messages(t.Context(), project, Filter{}, entities.Page{Limit: 10})
 		return err == nil && len(list) == 0
 	})
 }
@@ -286,7 +286,7 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 			d := drive(t, serve(t, func(c *turn) { _ = json.NewEncoder(c.w).Encode(tt.answer) }))
 			id := d.begin(t, `null`)
 			eventually(t, "the failure shows", func() bool {
-				list, _, err := d.Messages(t.Context(), project, StateWaiting, entities.Page{Limit: 10})
+				list, _, err := d.Messages(t.Context(), project, Filter{State: StateWaiting}, entities.Page{Limit: 10})
 				return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, tt.reason)
 			})
 			if got, want := d.events(t, id), []string{"run_created", "run_started"}; !slices.Equal(got, want) {
@@ -373,143 +373,5 @@ func TestInvocationsOfARunNeverOverlap(t *testing.T) {
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprint(racers))
 	if most.Load() != 1 {
 		t.Errorf("up to %d invocations at once, want 1", most.Load())
-	}
-}
-
-func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
-	t.Parallel()
-	d := drive(t, serve(t, func(c *turn) {
-		if c.Run.Workflow == "order" {
-			c.reply(
-				object{"type": "startChild", "id": "a", "workflow": "child", "attributes": object{"name": "a"}},
-				object{"type": "startChild", "id": "b", "workflow": "child", "onParentEnd": "leave", "attributes": object{"name": "b"}},
-			)
-			return
-		}
-		c.reply(object{"type": "openHook", "id": "h"})
-	}))
-	id := d.begin(t, `null`)
-	child := func(name string) entities.Run {
-		list, _, err := entities.ListRuns(t.Context(), d.pool, project,
-			entities.RunFilter{WorkflowName: "child", Attributes: map[string]string{"name": name}}, entities.Page{Limit: 10})
-		if err != nil || len(list) > 1 {
-			t.Fatalf("children %s: got %v and error %v", name, list, err)
-		}
-		if len(list) == 0 {
-			return entities.Run{}
-		}
-		return list[0]
-	}
-	eventually(t, "both children run", func() bool {
-		return child("a").Status == entities.RunRunning && child("b").Status == entities.RunRunning
-	})
-	cancelRun(t, d, id)
-	if status, _ := d.end(t, child("a").ID); status != entities.RunCancelled {
-		t.Errorf("the child is %s, want cancelled", status)
-	}
-	d.untilIdle(t)
-	if got := child("b").Status; got != entities.RunRunning {
-		t.Errorf("the child that was left is %s, want running", got)
-	}
-	if a := child("a"); a.ParentID != id || a.ParentStep != "a" {
-		t.Errorf("the child's parent is %s %s", a.ParentID, a.ParentStep)
-	}
-}
-
-// TestResultsOfChildren: what a parent is told of children that failed, and that were cancelled.
-func TestResultsOfChildren(t *testing.T) {
-	t.Parallel()
-	workflow := func(c *turn) {
-		if c.has("step_failed", "bad") && c.has("step_failed", "gone") {
-			c.reply(object{"type": "complete", "output": []any{c.log["step_failed bad"], c.log["step_failed gone"]}})
-			return
-		}
-		c.reply(
-			object{"type": "startChild", "id": "bad", "workflow": "bad"},
-			object{"type": "startChild", "id": "gone", "workflow": "gone"},
-		)
-	}
-	gone := make(chan entities.RunID, 10)
-	d := drive(t, serve(t, func(c *turn) {
-		switch c.Run.Workflow {
-		case "bad":
-			c.reply(object{"type": "fail", "error": object{"message": "spoilt", "code": "E1", "details": object{"n": 1}}})
-		case "gone":
-			gone <- c.Run.ID
-			c.reply(object{"type": "openHook", "id": "h"})
-		default:
-			workflow(c)
-		}
-	}))
-	id := d.begin(t, `null`)
-	child := receive(t, "the child", gone)
-	d.untilEvent(t, child, "hook_created h")
-	cancelRun(t, d, child)
-	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(
-		`[{"message":"spoilt","code":"E1","details":{"n":1}},{"message":"run %s was cancelled","code":"child_cancelled"}]`, child))
-}
-
-// TestSweeperRestoresLostWork: nothing loses it, but somebody may discard it.
-func TestSweeperRestoresLostWork(t *testing.T) {
-	t.Parallel()
-	const (
-		step = iota
-		wait
-		child
-		start
-	)
-	for name, lost := range map[string]int{"step": step, "wait": wait, "report of a child": child, "start": start} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			workflow := []func(*turn){
-				step:  completeWith("step_completed", "x", object{"type": "runStep", "id": "x"}),
-				wait:  completeWith("wait_completed", "x", object{"type": "wait", "id": "x", "for": "1s"}),
-				child: completeWith("step_completed", "x", object{"type": "startChild", "id": "x", "workflow": "child"}),
-				start: func(c *turn) { c.reply(object{"type": "complete"}) },
-			}[lost]
-			f := serve(t, func(c *turn) {
-				switch {
-				case c.Type == contract.TypeStep:
-				case c.Run.Workflow == "child":
-					c.reply(object{"type": "complete"})
-				default:
-					workflow(c)
-				}
-			})
-			d := openDriven(t, testdb.New(t))
-			d.register(t, deployment, f.URL)
-			if lost != start {
-				// The step's and the child's function are away, so that their work stays.
-				away := d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })
-				begin(t, away)
-				id := d.begin(t, `null`)
-				d.untilEvent(t, id, map[int]string{step: "step_created x", wait: "wait_created x", child: "step_created x"}[lost])
-				stop(t, away)
-			} else {
-				d.begin(t, `null`)
-			}
-			d.loseWork(t)
-			w := d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })
-			w.sweeper.quiet, w.sweeper.interval = 0, time.Second
-			begin(t, w)
-			eventually(t, "all runs have ended", func() bool {
-				if _, err := w.sweeper.turn(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				list, _, err := entities.ListRuns(t.Context(), d.pool, project, entities.RunFilter{}, entities.Page{Limit: 10})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return !slices.ContainsFunc(list, func(r entities.Run) bool { return !r.Status.Ended() })
-			})
-		})
-	}
-}
-
-// loseWork deletes all work.
-func (d *driven) loseWork(t *testing.T) {
-	t.Helper()
-	if _, err := d.pool.Exec(t.Context(), `DELETE FROM messages WHERE work <> ''`); err != nil {
-		t.Fatal(err)
 	}
 }
