@@ -22,19 +22,26 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 	fail := func(err error) (entities.Run, bool, error) {
 		return entities.Run{}, false, fmt.Errorf("start run: %w", err)
 	}
-	if run, ok, err := l.startedBefore(ctx, project, r); ok || err != nil {
+	if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
 		return run, false, err
 	}
 	results, err := l.AppendAll(ctx, project, r.RunID, []Request{r}, Turn{Check: aliveParent(project, r.Data.ParentID)})
 	switch violated(err) {
 	case "runs_idempotency_key":
-		run, ok, err := l.startedBefore(ctx, project, r)
+		run, ok, err := l.StartedBefore(ctx, project, r)
 		if err == nil && !ok {
 			err = fmt.Errorf("the run started before is gone: %w", entities.ErrConflict)
 		}
 		return run, false, err
 	case "runs_unique_key":
+		// It may be the rival of this very start who has it.
+		if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
+			return run, false, err
+		}
 		id, err := entities.RunByUniqueKey(ctx, l.pool, project, r.Data.WorkflowName, r.Data.UniqueKey)
+		if errors.Is(err, entities.ErrRunNotFound) {
+			return l.Start(ctx, project, r) // it has just ended
+		}
 		if err != nil {
 			return fail(err)
 		}
@@ -46,8 +53,9 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 	return results[0].Run, true, nil
 }
 
-// startedBefore finds the run that was started by the request's idempotency key, if there is one.
-func (l *Log) startedBefore(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
+// StartedBefore finds the run that was started by the request's idempotency key, if there is one. It fails with
+// [entities.ErrKeyReused] when it was started with another digest.
+func (l *Log) StartedBefore(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
 	if r.Data.IdempotencyKey == "" {
 		return entities.Run{}, false, nil
 	}

@@ -64,7 +64,7 @@ type bulk struct {
 	CreatedBefore instant            `json:"createdBefore"`
 	Reason        string             `json:"reason"`
 	DryRun        bool               `json:"dryRun"`
-	Limit         *int               `json:"limit"`
+	Limit         int                `json:"limit"`
 }
 
 func (b bulk) filter() (entities.RunFilter, error) {
@@ -83,17 +83,6 @@ func (b bulk) filter() (entities.RunFilter, error) {
 	return f, nil
 }
 
-// limit is how many runs to cancel at most.
-func (b bulk) limit() (int, error) {
-	if b.Limit == nil {
-		return maxCancelled, nil
-	}
-	if n := *b.Limit; n < 1 || n > maxCancelled {
-		return 0, badField("limit", "%d is not a number from 1 to %d", n, maxCancelled)
-	}
-	return *b.Limit, nil
-}
-
 // tally is what became of a request to cancel many runs.
 type tally struct {
 	Matched   int              `json:"matched"`
@@ -105,7 +94,7 @@ type tally struct {
 // cancelRuns cancels those runs that match, the oldest first, each by itself. A request that breaks off has cancelled
 // some of them, and may be repeated.
 func (s *Server) cancelRuns(c echo.Context) error {
-	var body bulk
+	body := bulk{Limit: maxCancelled}
 	if err := readBody(c, &body); err != nil {
 		return err
 	}
@@ -113,9 +102,8 @@ func (s *Server) cancelRuns(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	limit, err := body.limit()
-	if err != nil {
-		return err
+	if body.Limit < 1 || body.Limit > maxCancelled {
+		return badField("limit", "%d is not a number from 1 to %d", body.Limit, maxCancelled)
 	}
 	if body.Reason != "" {
 		if err := entities.ValidateName("reason", body.Reason); err != nil {
@@ -126,7 +114,7 @@ func (s *Server) cancelRuns(c echo.Context) error {
 	if body.DryRun {
 		do = func(context.Context, entities.RunID) (bool, error) { return false, nil }
 	}
-	t, err := s.eachRun(c, f, limit, do)
+	t, err := s.eachRun(c, f, body.Limit, do)
 	if err != nil {
 		return err
 	}

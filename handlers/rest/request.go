@@ -159,6 +159,9 @@ func (i *instant) UnmarshalJSON(data []byte) error {
 	return err
 }
 
+// MarshalJSON implements [json.Marshaler].
+func (i instant) MarshalJSON() ([]byte, error) { return time.Time(i).MarshalJSON() }
+
 // durationParam reads a query parameter that is a duration of at most limit; missing stands for an absent one.
 func durationParam(c echo.Context, name string, missing, limit time.Duration) (time.Duration, error) {
 	s := c.QueryParam(name)

@@ -10,6 +10,7 @@ func (s *Server) Register(g *echo.Group) {
 	g.Use(refuseUnknown)
 
 	// Runs.
+	g.POST("/runs", s.startRun)
 	g.GET("/runs", s.listRuns)
 	g.GET("/runs/:id", s.getRun)
 	g.GET("/runs/:id/wait", s.awaitRun)
@@ -18,6 +19,7 @@ func (s *Server) Register(g *echo.Group) {
 	g.GET("/runs/:id/children", s.listChildren)
 	g.POST("/runs/:id/cancel", s.cancelRun)
 	g.POST("/runs/cancel", s.cancelRuns)
+	g.POST("/runs/:id/rerun", s.rerunRun)
 
 	// What runs have.
 	g.GET("/runs/:id/steps", s.listSteps)

@@ -129,7 +129,7 @@ func TestCancelManyRuns(t *testing.T) {
 	}
 	for _, body := range []string{
 		`{}`, ``, `{"dryRun":true}`, `{"reason":"x"}`, `{"attributes":{}}`, `{"workflow":"w","limit":0}`,
-		`{"workflow":"w","limit":1001}`, `{"status":"completed"}`, `{"status":"lost"}`, `{"createdBefore":"now"}`,
+		`{"workflow":"w","limit":1001}`, `{"workflow":"w","limit":null}`, `{"status":"completed"}`, `{"status":"lost"}`, `{"createdBefore":"now"}`,
 		`{"createdBefore":null}`, `{"workflow":"w","reason":"a\u0000"}`, `{"workflow":["w"]}`, `{"parentId":"a/b"}`,
 	} {
 		a.wantRefused(t, http.MethodPost, "/v1/runs/cancel", body, http.StatusBadRequest, "invalid_request")

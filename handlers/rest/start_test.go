@@ -1,0 +1,359 @@
+package rest_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// deployed is a server with a deployment.
+func deployed(t *testing.T) api {
+	t.Helper()
+	a := newAPI(t)
+	a.put(t, "shop", `{"url":"http://shop.test"}`)
+	return a
+}
+
+func (a api) put(t *testing.T, id, body string) {
+	t.Helper()
+	if status, answer := a.do(t, http.MethodPut, "/v1/deployments/"+id, body); status != http.StatusOK {
+		t.Fatalf("put %s: got %d %v", id, status, answer)
+	}
+}
+
+// work counts the server's own work about a run, by its kind.
+func (a api) work(t *testing.T, id entities.RunID) map[entities.Work]int {
+	t.Helper()
+	entries, _, err := a.queue.Messages(t.Context(), entities.DefaultProject, queue.Filter{RunID: id}, entities.Page{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[entities.Work]int{}
+	for _, e := range entries {
+		counts[e.Work]++
+	}
+	return counts
+}
+
+func (a api) count(t *testing.T, table string) int {
+	t.Helper()
+	var n int
+	if err := a.pool.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestStartARun(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	parent := a.driven(t, "order")
+	body := `{"workflow":"order","input":{"b":1, "a":[1.0]},"deployment":"shop","idempotencyKey":"i","key":"k",
+		"attributes":{"customer":"7"},"delay":"1h","timeout":"30m","parent":"` + string(parent) + `"}`
+	got := a.post(t, "/v1/runs", body, http.StatusCreated)
+	id, _ := got["id"].(string)
+	want := `{"id":"` + id + `","workflow":"order","deployment":"shop","driver":"server","status":"pending",
+		"attributes":{"customer":"7"},"key":"k","parentId":"` + string(parent) + `","createdAt":"` + at0 + `",
+		"startAt":"2026-11-21T02:41:43.197Z","deadline":"2026-11-21T03:11:43.197Z","lastSeq":1,
+		"input":{"a":[1],"b":1},"inputEncoding":"json"}`
+	same(t, "started", want, got)
+	same(t, "read", want, a.get(t, "/v1/runs/"+id))
+	if diff := cmp.Diff(map[entities.Work]int{"run": 1, "deadline": 1}, a.work(t, entities.RunID(id))); diff != "" {
+		t.Errorf("work (-want +got):\n%s", diff)
+	}
+	page, err := a.log.Events(t.Context(), entities.DefaultProject, entities.RunID(id), entities.Page{Limit: 9}, eventlog.WithPayloads)
+	if err != nil || len(page.Events) != 1 || string(page.Events[0].Payload) != `{"b":1, "a":[1.0]}` {
+		t.Errorf("got %+v and error %v, want the input as it came", page.Events, err)
+	}
+	same(t, "again", want, a.post(t, "/v1/runs", body, http.StatusOK))
+
+	r := httptest.NewRequest(http.MethodPost, "/v1/runs", strings.NewReader(`{"workflow":"order"}`))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	if at := w.Header().Get("Location"); !strings.HasPrefix(at, "/v1/runs/wrun_") || a.get(t, at)["inputEncoding"] != "none" {
+		t.Errorf("got location %q", at)
+	}
+}
+
+func TestStartTimes(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	for body, want := range map[string][2]any{
+		`"startAt":"2026-11-21T03:41:43.1979+01:00"`:           {"2026-11-21T02:41:43.197Z", nil},
+		`"startAt":"2026-11-21T00:00:00Z","timeout":"1h"`:      {"2026-11-21T00:00:00.000Z", "2026-11-21T02:41:43.197Z"},
+		`"delay":"0s","timeout":"1ms"`:                         {at0, "2026-11-21T01:41:43.198Z"},
+		`"timeout":"48h"`:                                      {nil, "2026-11-23T01:41:43.197Z"},
+		`"startAt":"2026-11-22T01:41:43.197Z","timeout":"24h"`: {"2026-11-22T01:41:43.197Z", "2026-11-23T01:41:43.197Z"},
+	} {
+		got := a.post(t, "/v1/runs", `{"workflow":"w",`+body+`}`, http.StatusCreated)
+		if have := [2]any{got["startAt"], got["deadline"]}; have != want {
+			t.Errorf("%s: got %v, want %v", body, have, want)
+		}
+	}
+}
+
+func TestStartGoesToTheNewestDeployment(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	want := func(body, deployment string) {
+		t.Helper()
+		if got := a.post(t, "/v1/runs", body, http.StatusCreated); got["deployment"] != deployment {
+			t.Errorf("%s: got %v, want %s", body, got["deployment"], deployment)
+		}
+	}
+	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"order"}`, http.StatusNotFound, "deployment_not_found")
+	a.put(t, "v1", `{"url":"http://v1.test","workflows":["order"]}`)
+	a.put(t, "any", `{"url":"http://any.test"}`)
+	want(`{"workflow":"order"}`, "v1")
+	want(`{"workflow":"refund","deployment":"latest"}`, "any")
+	a.put(t, "v2", `{"url":"http://v2.test","workflows":["order"]}`)
+	want(`{"workflow":"order","deployment":"latest"}`, "v2")
+	want(`{"workflow":"order","deployment":"v1"}`, "v1")
+	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"order","deployment":"v3"}`, 404, "deployment_not_found")
+
+	// A run that was started before is found though its deployment is gone.
+	body := `{"workflow":"order","idempotencyKey":"i"}`
+	first := a.post(t, "/v1/runs", body, http.StatusCreated)
+	for _, id := range []string{"v1", "v2", "any"} {
+		a.do(t, http.MethodDelete, "/v1/deployments/"+id, "")
+	}
+	if again := a.post(t, "/v1/runs", body, http.StatusOK); again["id"] != first["id"] {
+		t.Errorf("got %v, want %v", again["id"], first["id"])
+	}
+}
+
+func TestIdempotencyKeyIsOfOneRequest(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	first := a.post(t, "/v1/runs", `{"workflow":"w","idempotencyKey":"i","input":{"a":1}}`, http.StatusCreated)
+	again := a.post(t, "/v1/runs", `{ "input":{ "a" : 1 }, "workflow":"w","idempotencyKey":"i"}`, http.StatusOK)
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Errorf("again (-first +got):\n%s", diff)
+	}
+	for _, other := range []string{
+		`"input":{"a":2}`, `"input":{"a":1},"delay":"1s"`, `"input":{"a":1},"startAt":"2026-11-22T01:41:43.197Z"`,
+		`"input":{"a":1},"attributes":{"a":"b"}`, `"input":{"a":1},"deployment":"shop"`, `"input":null`, `"key":"k"`,
+	} {
+		a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","idempotencyKey":"i",`+other+`}`,
+			http.StatusConflict, "idempotency_mismatch")
+	}
+	a.post(t, "/v1/runs", `{"workflow":"w","idempotencyKey":"j","startAt":"2026-11-22T01:41:43.197Z"}`, http.StatusCreated)
+	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","idempotencyKey":"j","startAt":"2026-11-23T01:41:43.197Z"}`,
+		http.StatusConflict, "idempotency_mismatch")
+	if got := a.count(t, "runs"); got != 2 {
+		t.Errorf("there are %d runs, want 2", got)
+	}
+}
+
+func TestKeyIsOfOneLiveRun(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	body := `{"workflow":"w","key":"k"}`
+	first := a.post(t, "/v1/runs", body, http.StatusCreated)["id"].(string)
+	a.wantRefused(t, http.MethodPost, "/v1/runs", body, http.StatusConflict, "key_taken")
+	_, answer := a.do(t, http.MethodPost, "/v1/runs", `{"workflow":"w","key":"k","onConflict":"reject"}`)
+	if details := answer["error"].(object)["details"].(object); details["runId"] != first || details["key"] != "k" {
+		t.Errorf("details: got %v, want run %s", details, first)
+	}
+	join := `{"workflow":"w","key":"k","onConflict":"join","input":2}`
+	if got := a.post(t, "/v1/runs", join, http.StatusOK); got["id"] != first || got["inputEncoding"] != "none" {
+		t.Errorf("join: got %v, want run %s as it is", got, first)
+	}
+	a.post(t, "/v1/runs", `{"workflow":"other","key":"k"}`, http.StatusCreated)
+	a.post(t, "/v1/runs/"+first+"/cancel", "", http.StatusOK)
+	if got := a.post(t, "/v1/runs", join, http.StatusCreated); got["id"] == first {
+		t.Error("joined a run that has ended")
+	}
+}
+
+func TestParentMustBeAlive(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","parent":"wrun_x"}`, http.StatusNotFound, "run_not_found")
+	ended := a.driven(t, "w")
+	a.event(t, ended, entities.EventRunCompleted)
+	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","parent":"`+string(ended)+`"}`, http.StatusGone, "run_ended")
+	if got := a.count(t, "runs"); got != 1 {
+		t.Errorf("there are %d runs, want 1", got)
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	for _, body := range []string{
+		``, `{}`, `[]`, `{"workflow":""}`, `{"workflow":1}`, `{"workflow":"a\u0000"}`, `{"workflow":"` + strings.Repeat("x", 1025) + `"}`,
+		`{"workflow":"w","delay":"1h","startAt":"2026-11-22T01:41:43.197Z"}`, `{"workflow":"w","delay":"-1s"}`,
+		`{"workflow":"w","delay":"1"}`, `{"workflow":"w","delay":"87601h"}`, `{"workflow":"w","startAt":"tomorrow"}`,
+		`{"workflow":"w","startAt":null}`, `{"workflow":"w","startAt":"2036-11-30T00:00:00Z"}`, `{"workflow":"w","timeout":"0s"}`,
+		`{"workflow":"w","timeout":"x"}`, `{"workflow":"w","onConflict":"join"}`, `{"workflow":"w","key":"k","onConflict":"steal"}`,
+		`{"workflow":"w","key":"a\u0000"}`, `{"workflow":"w","idempotencyKey":"` + strings.Repeat("x", 1025) + `"}`,
+		`{"workflow":"w","deployment":"a/b"}`, `{"workflow":"w","attributes":{"$a":"1"}}`, `{"workflow":"w","attributes":{"a":null}}`,
+		`{"workflow":"w","runId":"wrun_1"}`, `{"workflow":"w","Input":1}`, `{"workflow":"w","parent":"a b"}`,
+		`{"workflow":"w","input":}`, `{"workflow":"w","input":1}x`,
+	} {
+		a.wantRefused(t, http.MethodPost, "/v1/runs", body, http.StatusBadRequest, "invalid_request")
+	}
+	for _, table := range []string{"runs", "events", "messages"} {
+		if got := a.count(t, table); got != 0 {
+			t.Errorf("there are %d %s", got, table)
+		}
+	}
+}
+
+// TestManyStartOneRun: by an idempotency key, by a key that they share, and by both.
+func TestManyStartOneRun(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	for name, tt := range map[string]struct {
+		body string
+		want map[int]int
+	}{
+		"idempotency key": {`{"workflow":"a","idempotencyKey":"i"}`, map[int]int{201: 1, 200: racers - 1}},
+		"key":             {`{"workflow":"b","key":"k"}`, map[int]int{201: 1, 409: racers - 1}},
+		"key, to join":    {`{"workflow":"c","key":"k","onConflict":"join"}`, map[int]int{201: 1, 200: racers - 1}},
+		"both":            {`{"workflow":"d","key":"k","idempotencyKey":"j"}`, map[int]int{201: 1, 200: racers - 1}},
+	} {
+		statuses, answers := a.race(t, http.MethodPost, "/v1/runs", tt.body)
+		if diff := cmp.Diff(tt.want, statuses); diff != "" {
+			t.Errorf("%s (-want +got):\n%s%v", name, diff, answers)
+		}
+		seen := map[any]bool{}
+		for _, answer := range answers {
+			if id, ok := answer["id"]; ok {
+				seen[id] = true
+			}
+		}
+		if len(seen) != 1 {
+			t.Errorf("%s: got runs %v, want one", name, seen)
+		}
+	}
+	if got := a.count(t, "runs"); got != 4 {
+		t.Errorf("there are %d runs, want 4", got)
+	}
+}
+
+// TestManyJoinRunsThatEnd: whoever joins gets a run, though the one with the key may end at any time.
+func TestManyJoinRunsThatEnd(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	for range 5 {
+		first := a.post(t, "/v1/runs", `{"workflow":"w","key":"k","onConflict":"join"}`, http.StatusCreated)["id"].(string)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.post(t, "/v1/runs/"+first+"/cancel", "", http.StatusOK)
+		}()
+		statuses, answers := a.race(t, http.MethodPost, "/v1/runs", `{"workflow":"w","key":"k","onConflict":"join"}`)
+		<-done
+		if statuses[200]+statuses[201] != racers || statuses[201] > 1 {
+			t.Errorf("got %v %v", statuses, answers)
+		}
+		a.post(t, "/v1/runs/cancel", `{"workflow":"w"}`, http.StatusOK)
+	}
+}
+
+// TestAStartThatFailsLeavesNoTrace: the last thing it writes is its work.
+func TestAStartThatFailsLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE messages ADD CONSTRAINT none CHECK (work <> 'deadline')`); err != nil {
+		t.Fatal(err)
+	}
+	body := `{"workflow":"w","key":"k","idempotencyKey":"i","attributes":{"a":"b"},"timeout":"1h"}`
+	a.wantRefused(t, http.MethodPost, "/v1/runs", body, http.StatusInternalServerError, "internal")
+	for _, table := range []string{"runs", "events", "run_attributes", "messages", "river_job"} {
+		if got := a.count(t, table); got != 0 {
+			t.Errorf("there are %d %s", got, table)
+		}
+	}
+	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE messages DROP CONSTRAINT none`); err != nil {
+		t.Fatal(err)
+	}
+	a.post(t, "/v1/runs", body, http.StatusCreated)
+}
+
+func TestRerunARunOfTheServer(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	parent := a.driven(t, "w")
+	first := a.post(t, "/v1/runs", `{"workflow":"w","input":{"a":1},"attributes":{"a":"b"},"delay":"1h","timeout":"2h",
+		"idempotencyKey":"i","parent":"`+string(parent)+`"}`, http.StatusCreated)["id"].(string)
+	a.do(t, http.MethodPatch, "/v1/runs/"+first+"/attributes", `{"attributes":{"a":"changed"}}`)
+	a.put(t, "new", `{"url":"http://new.test","workflows":["w"]}`)
+	path := "/v1/runs/" + first + "/rerun"
+	form := func(id any, deployment string) string {
+		return `{"id":"` + id.(string) + `","workflow":"w","deployment":"` + deployment + `","driver":"server","status":"pending",
+			"attributes":{"a":"b"},"createdAt":"` + at0 + `","deadline":"2026-11-21T03:41:43.197Z","lastSeq":1,
+			"input":{"a":1},"inputEncoding":"json"}`
+	}
+	again := a.post(t, path, "", http.StatusCreated)
+	same(t, "rerun", form(again["id"], "shop"), again)
+	fixed := a.post(t, path, `{"deployment":"latest","idempotencyKey":"r"}`, http.StatusCreated)
+	same(t, "rerun on another deployment", form(fixed["id"], "new"), fixed)
+	if got := a.post(t, path, `{"deployment":"latest","idempotencyKey":"r"}`, http.StatusOK); got["id"] != fixed["id"] {
+		t.Errorf("the second time: got %v, want %v", got["id"], fixed["id"])
+	}
+	a.wantRefused(t, http.MethodPost, path, `{"idempotencyKey":"r"}`, http.StatusConflict, "idempotency_mismatch")
+	a.wantRefused(t, http.MethodPost, path, `{"deployment":"none"}`, http.StatusNotFound, "deployment_not_found")
+	a.wantRefused(t, http.MethodPost, path, `{"input":1}`, http.StatusBadRequest, "invalid_request")
+	a.wantRefused(t, http.MethodPost, "/v1/runs/wrun_x/rerun", "", http.StatusNotFound, "run_not_found")
+	if again["id"] == first || again["id"] == fixed["id"] {
+		t.Error("a rerun has another's ID")
+	}
+}
+
+func TestRerunNeedsTheKey(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	first := a.post(t, "/v1/runs", `{"workflow":"w","key":"k"}`, http.StatusCreated)["id"].(string)
+	path := "/v1/runs/" + first + "/rerun"
+	a.wantRefused(t, http.MethodPost, path, "", http.StatusConflict, "key_taken")
+	a.post(t, "/v1/runs/"+first+"/cancel", "", http.StatusOK)
+	if got := a.post(t, path, "", http.StatusCreated); got["key"] != "k" {
+		t.Errorf("got key %v", got["key"])
+	}
+}
+
+// TestRerunARunOfAClient: it is continued by a message, as every run of the Workflow SDK.
+func TestRerunARunOfAClient(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	first := a.sdkRun(t, "w", func(r *eventlog.Request) {
+		r.Extra = []byte("\xa1\x61x\x01")
+		r.Data.Attributes, r.Data.AllowReserved = map[string]string{"$a": "b"}, true
+	})
+	got := a.post(t, "/v1/runs/"+string(first)+"/rerun", `{"idempotencyKey":"r"}`, http.StatusCreated)
+	id := entities.RunID(got["id"].(string))
+	if got["driver"] != "client" || got["status"] != "pending" || got["inputEncoding"] != "opaque" {
+		t.Errorf("got %v", got)
+	}
+	event := func(id entities.RunID) entities.Event {
+		t.Helper()
+		page, err := a.log.Events(t.Context(), entities.DefaultProject, id, entities.Page{Limit: 9}, eventlog.WithPayloads)
+		if err != nil || len(page.Events) != 1 {
+			t.Fatalf("got %d events and error %v", len(page.Events), err)
+		}
+		e := page.Events[0]
+		e.RunID, e.Data.IdempotencyKey, e.Data.RequestDigest = "", "", ""
+		return e
+	}
+	if diff := cmp.Diff(event(first), event(id)); diff != "" {
+		t.Errorf("the event that began it (-first +rerun):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[entities.Work]int{"": 1}, a.work(t, id)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	a.post(t, "/v1/runs/"+string(first)+"/rerun", `{"idempotencyKey":"r"}`, http.StatusOK)
+	if got := a.count(t, "messages"); got != 1 {
+		t.Errorf("there are %d messages, want that of the one rerun", got)
+	}
+}
