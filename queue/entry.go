@@ -57,7 +57,8 @@ type Entry struct {
 	ParkedAt *time.Time
 }
 
-const entryColumns = `id, topic, deployment_id, run_id, work, subject, delivery_count, last_error, created_at, due_at, parked_at,
+const entryColumns = `id, topic, deployment_id, run_id, work, subject, delivery_count, last_error,
+	created_at, due_at, parked_at,
 	CASE WHEN parked_at IS NOT NULL THEN 'parked' WHEN lease <> '' THEN 'leased' ELSE 'waiting' END AS state`
 
 // Filter narrows a list of messages; empty fields match everything.

@@ -110,7 +110,7 @@ type writer struct {
 	doc node
 }
 
-func (w *writer) f(format string, args ...any) { fmt.Fprintf(w, format, args...) }
+func (w *writer) f(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
 
 // follow is what a reference stands for, or the node itself.
 func (w *writer) follow(n node) node {
@@ -296,10 +296,10 @@ func (w *writer) kind(schema node) string {
 		}
 		kind = strings.TrimPrefix(kind, " or ")
 	}
-	switch {
-	case kind == "array":
+	switch kind {
+	case "array":
 		return "list of " + w.kind(schema.at("items"))
-	case kind == "":
+	case "":
 		return "any JSON"
 	default:
 		return kind

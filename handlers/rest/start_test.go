@@ -222,7 +222,7 @@ func TestManyStartOneRun(t *testing.T) {
 		"key, to join":    {`{"workflow":"c","key":"k","onConflict":"join"}`, map[int]int{201: 1, 200: racers - 1}},
 		"both":            {`{"workflow":"d","key":"k","idempotencyKey":"j"}`, map[int]int{201: 1, 200: racers - 1}},
 	} {
-		statuses, answers := a.race(t, http.MethodPost, "/v1/runs", tt.body)
+		statuses, answers := a.race(t, "/v1/runs", tt.body)
 		if diff := cmp.Diff(tt.want, statuses); diff != "" {
 			t.Errorf("%s (-want +got):\n%s%v", name, diff, answers)
 		}
@@ -252,7 +252,7 @@ func TestManyJoinRunsThatEnd(t *testing.T) {
 			defer close(done)
 			a.post(t, "/v1/runs/"+first+"/cancel", "", http.StatusOK)
 		}()
-		statuses, answers := a.race(t, http.MethodPost, "/v1/runs", `{"workflow":"w","key":"k","onConflict":"join"}`)
+		statuses, answers := a.race(t, "/v1/runs", `{"workflow":"w","key":"k","onConflict":"join"}`)
 		<-done
 		if statuses[200]+statuses[201] != racers || statuses[201] > 1 {
 			t.Errorf("got %v %v", statuses, answers)

@@ -63,7 +63,7 @@ func TestStreams(t *testing.T) {
 }
 
 // tail makes a request to a server that is listening.
-func tail(t *testing.T, ctx context.Context, url string, header ...string) *http.Response { //nolint:revive // t first
+func tail(t *testing.T, ctx context.Context, url string, header ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
