@@ -31,6 +31,14 @@ const (
 	EventWaitCompleted EventType = "wait_completed"
 )
 
+// EventTypes are all that an event of the log can have.
+var EventTypes = []EventType{
+	EventRunCreated, EventRunStarted, EventRunCompleted, EventRunFailed, EventRunCancelled, EventAttrSet,
+	EventStepCreated, EventStepStarted, EventStepCompleted, EventStepFailed, EventStepRetrying,
+	EventHookCreated, EventHookReceived, EventHookDisposed, EventHookConflict,
+	EventWaitCreated, EventWaitCompleted,
+}
+
 // Event is one entry of a run's log. Events are immutable.
 type Event struct {
 	RunID RunID

@@ -37,6 +37,13 @@ func TestChecksOfTheSchemaHaveTheSameWordsAsTheEnums(t *testing.T) {
 	for _, event := range slices.Concat(runEvents, stepEvents, hookEvents, waitEvents) {
 		events = append(events, string(event))
 	}
+	var types []string
+	for _, event := range EventTypes {
+		types = append(types, string(event))
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(events)), slices.Sorted(slices.Values(types))); diff != "" {
+		t.Errorf("EventTypes differ from the transition tables (-tables +types):\n%s", diff)
+	}
 	var ended []string
 	for _, s := range runStatuses {
 		if s.Ended() {

@@ -13,10 +13,15 @@ import (
 
 const eventColumns = `run_id, seq, type, correlation_id, spec_version, created_at, occurred_at, data, extra`
 
-func insertEvent(b *pgx.Batch, e entities.Event) {
+// insertEvent queues the insertion of an event, under the lock of its run. Its xid is that of the transaction, unless
+// the run's previous event has a higher one: transactions may get theirs before they wait for the lock.
+func insertEvent(b *pgx.Batch, project entities.Project, e entities.Event) {
 	b.Queue(`
-		INSERT INTO events (`+eventColumns+`, payload) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-		e.RunID, e.Seq, e.Type, e.CorrelationID, e.SpecVersion, e.CreatedAt, e.OccurredAt, e.Data, e.Extra, e.Payload)
+		INSERT INTO events (`+eventColumns+`, payload, project, xid)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, greatest(pg_current_xact_id(),
+			(SELECT xid FROM events WHERE run_id = $1 AND seq = $2::bigint - 1)))`,
+		e.RunID, e.Seq, e.Type, e.CorrelationID, e.SpecVersion, e.CreatedAt, e.OccurredAt, e.Data, e.Extra, e.Payload,
+		project)
 }
 
 // loadClaimed queues the question whether the log has an event that uses up the correlation ID although

@@ -158,7 +158,7 @@ func (in *reading) addEvent(e entities.Event) error {
 		s.Apply(e)
 		entities.InsertRun(&in.batch, s.Run)
 	}
-	insertEvent(&in.batch, e)
+	insertEvent(&in.batch, in.run.Project, e)
 	in.bytes += len(e.Payload) + len(e.Extra)
 	return nil
 }

@@ -27,12 +27,14 @@ type Log struct {
 	enqueuer Enqueuer
 	now      func() time.Time
 	endPoll  time.Duration
+	// followPoll is how often a live reader looks by itself.
+	followPoll time.Duration
 }
 
-// New makes a log on the database behind pool. Through hub it tells of runs that ended. Now is the clock; it
+// New makes a log on the database behind pool. Through hub it tells of new events and of runs that ended. Now is the clock; it
 // is read once per append and cut to whole milliseconds.
 func New(pool *pgxpool.Pool, hub *Hub, enqueuer Enqueuer, now func() time.Time) *Log {
-	return &Log{pool: pool, hub: hub, enqueuer: enqueuer, now: now, endPoll: defaultEndPoll}
+	return &Log{pool: pool, hub: hub, enqueuer: enqueuer, now: now, endPoll: defaultEndPoll, followPoll: followPoll}
 }
 
 // Now is what the log's clock shows: whole milliseconds, UTC.
@@ -139,9 +141,7 @@ func (l *Log) append(
 		return nil, err
 	}
 	committed()
-	if len(j.events) > 0 && j.endsRun() {
-		l.hub.Publish(endTopic(project, runID))
-	}
+	l.tellOf(project, runID, j)
 	return j.outcomes, nil
 }
 
@@ -244,7 +244,7 @@ func write(ctx context.Context, tx pgx.Tx, before facts, j judgement) error {
 	}
 	entities.WriteAttributes(&b, before.Run, after.Run)
 	for _, e := range j.events {
-		insertEvent(&b, e)
+		insertEvent(&b, after.Run.Project, e)
 	}
 	writeSteps(&b, before.Snapshot, after)
 	writeHooks(&b, before, after)

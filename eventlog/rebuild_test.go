@@ -171,8 +171,8 @@ func TestLongLogsAreFoldedInPieces(t *testing.T) {
 	const steps = 2*foldPiece + 500
 	// Every third step is completed, and every tenth correlation ID is a wait's, too.
 	f.exec(t, `
-		INSERT INTO events (run_id, seq, type, correlation_id, spec_version, created_at, data)
-		SELECT $1, 2 + row_number() OVER (ORDER BY part, n), type, 'id_' || n, 3,
+		INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
+		SELECT 'home', $1, 2 + row_number() OVER (ORDER BY part, n), type, 'id_' || n, 3,
 			$3::timestamptz + (part * 100000 + n) * interval '1 ms',
 			CASE type WHEN 'step_created' THEN '{"stepName": "s"}' ELSE '{"resumeAt": "2026-03-01T13:00:00Z"}' END::jsonb
 		FROM generate_series(1, $2) n, (VALUES (1, 'step_created'), (2, 'step_completed'), (3, 'wait_created')) t (part, type)

@@ -263,8 +263,8 @@ func TestDifferencesAreOneClearLineEach(t *testing.T) {
 func TestVerifyJudgesTheLogItself(t *testing.T) {
 	t.Parallel()
 	event := func(seq int, event, id, data string) string {
-		return fmt.Sprintf(`INSERT INTO events (run_id, seq, type, correlation_id, spec_version, created_at, data)
-			VALUES ($1, %d, '%s', '%s', 3, (SELECT updated_at FROM runs WHERE id = $1), '%s')`, seq, event, id, data)
+		return fmt.Sprintf(`INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
+			VALUES ('home', $1, %d, '%s', '%s', 3, (SELECT updated_at FROM runs WHERE id = $1), '%s')`, seq, event, id, data)
 	}
 	for _, tt := range []struct {
 		name  string

@@ -15,8 +15,8 @@ import (
 const goodRows = `
 	INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
 	VALUES ('run', 'p', 'd', 'w', 'running', 3, 1, now(), now());
-	INSERT INTO events (run_id, seq, type, correlation_id, spec_version, created_at, data)
-	VALUES ('run', 1, 'hook_created', 'hook', 3, now(), '{}');
+	INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
+	VALUES ('p', 'run', 1, 'hook_created', 'hook', 3, now(), '{}');
 	INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
 	VALUES ('run', 'step', 's', 'running', 1, 3, 2, now(), now());
 	INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
@@ -50,14 +50,14 @@ func TestConstraintsRefuseBadRows(t *testing.T) {
 		"events_seq_check":  {`UPDATE events SET seq = 0`},
 		"events_type_check": {`UPDATE events SET type = 'step_exploded'`},
 		"events_pkey": {`
-			INSERT INTO events (run_id, seq, type, spec_version, created_at, data)
-			VALUES ('run', 1, 'run_started', 3, now(), '{}')`},
+			INSERT INTO events (project, run_id, seq, type, spec_version, created_at, data)
+			VALUES ('p', 'run', 1, 'run_started', 3, now(), '{}')`},
 		"events_hook_claim_key": {`
-			INSERT INTO events (run_id, seq, type, correlation_id, spec_version, created_at, data)
-			VALUES ('run', 2, 'hook_conflict', 'hook', 3, now(), '{}')`},
+			INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
+			VALUES ('p', 'run', 2, 'hook_conflict', 'hook', 3, now(), '{}')`},
 		"events_run_id_fkey": {`
-			INSERT INTO events (run_id, seq, type, spec_version, created_at, data)
-			VALUES ('nobody', 1, 'run_started', 3, now(), '{}')`},
+			INSERT INTO events (project, run_id, seq, type, spec_version, created_at, data)
+			VALUES ('p', 'nobody', 1, 'run_started', 3, now(), '{}')`},
 		"steps_status_check":  {`UPDATE steps SET status = 'cancelled'`},
 		"steps_attempt_check": {`UPDATE steps SET attempt = -1`},
 		"steps_completed_at_check": {

@@ -85,8 +85,8 @@ func fanOut(t testing.TB, r *replica, runs, length int, hook bool) {
 		INSERT INTO waits (run_id, id, status, spec_version, resume_at, created_at, updated_at)
 		SELECT `+id+`, 'wait_1', 'waiting', 3, now() + interval '1 d', now(), now() FROM generate_series(1, $1) i`, runs)
 	r.exec(t, `
-		INSERT INTO events (run_id, seq, type, correlation_id, spec_version, created_at, data)
-		SELECT `+id+`, seq, CASE WHEN seq <= $2 / 3 THEN 'step_created' WHEN seq < $2 THEN 'step_completed'
+		INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
+		SELECT 'default', `+id+`, seq, CASE WHEN seq <= $2 / 3 THEN 'step_created' WHEN seq < $2 THEN 'step_completed'
 			ELSE 'wait_created' END, 'step_' || seq, 3, now(), '{}'
 		FROM generate_series(1, $1) i, generate_series(1, $2) seq`, runs, length)
 	if hook {
@@ -109,8 +109,8 @@ func fill(t testing.TB, r *replica, n int) {
 			CASE i % 2 WHEN 0 THEN 'completed' ELSE 'running' END, 3, 4, CASE i % 2 WHEN 0 THEN 4 ELSE 0 END,
 			now() - interval '1 h', now() - interval '1 h', now(), CASE i % 2 WHEN 0 THEN now() END
 		FROM generate_series(1, $1) i`,
-		`INSERT INTO events (run_id, seq, type, spec_version, created_at, data)
-		SELECT 'wrun_' || lpad(i::text, 10, '0'), seq, 'run_started', 3, now(), '{}'
+		`INSERT INTO events (project, run_id, seq, type, spec_version, created_at, data)
+		SELECT 'default', 'wrun_' || lpad(i::text, 10, '0'), seq, 'run_started', 3, now(), '{}'
 		FROM generate_series(1, $1, 2) i, generate_series(1, 4) seq`,
 		`INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at)
 		SELECT 'msg_' || lpad(i::text, 10, '0'), 'default', 'w', 'dpl_test', 'wrun_' || lpad(i::text, 10, '0'), '', '',

@@ -1,0 +1,159 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// The order of all events of a project is (xid, run_id, seq). Xid is the transaction that wrote the event or, if that
+// is higher, the xid of the run's previous event: so along one log it never falls, and an event is never before what
+// it followed. It is not the order of commits. A reader therefore stays below the oldest transaction that is still
+// open: whatever will be written by then has that xid or a higher one.
+
+// EventQuery says which events are asked for; empty fields match everything.
+type EventQuery struct {
+	Types         []entities.EventType
+	CorrelationID string
+	// RunID is for events of a project only.
+	RunID entities.RunID
+	// Created bounds when the events were; it includes both ends.
+	Created entities.Window
+	// After is for events of one run only: those up to this position are left out.
+	After int64
+}
+
+func (q EventQuery) validate() error {
+	for _, t := range q.Types {
+		if !slices.Contains(entities.EventTypes, t) {
+			return entities.Invalid("%q is not a type an event can have", t)
+		}
+	}
+	from, to := q.Created.From, q.Created.To
+	if !from.IsZero() && !to.IsZero() && to.Before(from) {
+		return entities.Invalid("the time window ends before it starts")
+	}
+	return nil
+}
+
+// Entry is an event of a list.
+type Entry struct {
+	entities.Event
+
+	// Size is how many bytes the payload has. One above [MaxListed] is left out, and so are all when the list is
+	// without payloads.
+	Size int64
+	// Xid is the event's place among the transactions.
+	Xid uint64
+}
+
+// MaxListed is the size in bytes up to which payloads come in lists.
+const MaxListed = 1 << 20
+
+// Listing is one page of a list of events.
+type Listing struct {
+	Entries []Entry
+	// More says that the list goes on, and Cursor where the next page begins.
+	More   bool
+	Cursor string
+}
+
+// Place is where a reader of a project's events stands: behind the event that is there. The zero Place is before
+// all of them.
+type Place struct {
+	xid   uint64
+	runID entities.RunID
+	seq   int64
+}
+
+// PlaceOf is the place of a reader of a project's events who has read up to the entry.
+func PlaceOf(e Entry) Place { return Place{e.Xid, e.RunID, e.Seq} }
+
+// String is the place as a cursor.
+func (p Place) String() string {
+	return strconv.FormatUint(p.xid, 10) + ":" + string(p.runID) + ":" + strconv.FormatInt(p.seq, 10)
+}
+
+// ParsePlace reads a cursor. It fails with [entities.ErrInvalid].
+func ParsePlace(cursor string) (Place, error) {
+	fail := func() (Place, error) {
+		return Place{}, entities.Invalid("cursor %q is not one this list gave out: start again without it", cursor)
+	}
+	first, last := strings.IndexByte(cursor, ':'), strings.LastIndexByte(cursor, ':')
+	if first < 0 || first == last {
+		return fail()
+	}
+	xid, err := strconv.ParseUint(cursor[:first], 10, 63)
+	if err != nil {
+		return fail()
+	}
+	seq, err := strconv.ParseInt(cursor[last+1:], 10, 64)
+	runID := cursor[first+1 : last]
+	if err != nil || seq < 0 || (runID != "" && entities.ValidateID("run ID", runID) != nil) {
+		return fail()
+	}
+	return Place{xid, entities.RunID(runID), seq}, nil
+}
+
+// RunEvents reads a page of a run's log, in its order; a cursor is a position. It fails with
+// [entities.ErrRunNotFound] and [entities.ErrInvalid].
+func (l *Log) RunEvents(
+	ctx context.Context, project entities.Project, runID entities.RunID, q EventQuery, p entities.Page, with Payloads,
+) (Listing, error) {
+	if err := q.validate(); err != nil {
+		return Listing{}, err
+	}
+	s := feedSearch{EventQuery: q, Page: p, with: with, most: maxPageBytes, project: project}
+	var err error
+	if p.Cursor != "" {
+		if s.at.seq, err = parseSeq(p.Cursor); err != nil {
+			return Listing{}, err
+		}
+	}
+	listing, err := s.readRun(ctx, l.pool, runID)
+	if err != nil {
+		return Listing{}, fmt.Errorf("list events of %s: %w", runID, err)
+	}
+	if len(listing.Entries) == 0 {
+		_, err = entities.RunByID(ctx, l.pool, project, runID)
+	}
+	if listing.More {
+		listing.Cursor = strconv.FormatInt(listing.Entries[len(listing.Entries)-1].Seq, 10)
+	}
+	return listing, err
+}
+
+func parseSeq(cursor string) (int64, error) {
+	seq, err := strconv.ParseInt(cursor, 10, 64)
+	if err != nil || seq < 0 {
+		return 0, entities.Invalid("cursor %q is not one this list gave out: start again without it", cursor)
+	}
+	return seq, nil
+}
+
+// ProjectEvents reads a page of all events of a project, in their order; a cursor is a [Place]. It fails with
+// [entities.ErrInvalid].
+func (l *Log) ProjectEvents(
+	ctx context.Context, project entities.Project, q EventQuery, p entities.Page, with Payloads,
+) (Listing, error) {
+	if err := q.validate(); err != nil {
+		return Listing{}, err
+	}
+	s := feedSearch{EventQuery: q, Page: p, with: with, most: maxPageBytes, project: project}
+	if p.Cursor != "" {
+		at, err := ParsePlace(p.Cursor)
+		if err != nil {
+			return Listing{}, err
+		}
+		s.at = at
+	}
+	listing, _, err := s.readFeed(ctx, l.pool)
+	if listing.More {
+		listing.Cursor = PlaceOf(listing.Entries[len(listing.Entries)-1]).String()
+	}
+	return listing, err
+}

@@ -1,0 +1,437 @@
+package eventlog
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+)
+
+// name is an event as tests compare it.
+func name(e entities.Event) string { return fmt.Sprintf("%s/%d %s", e.RunID, e.Seq, e.Type) }
+
+func names(entries []Entry) (list []string) {
+	for _, e := range entries {
+		list = append(list, name(e.Event))
+	}
+	return list
+}
+
+// settled waits until no event is held up: by transactions of other tests, which the server's databases share.
+func (f *fixture) settled(t tb) {
+	t.Helper()
+	for deadline := time.After(patience); ; {
+		s := feedSearch{Page: entities.Page{Limit: 1}, project: home}
+		_, sight, err := s.readFeed(t.Context(), f.pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !sight.held {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatal("events are held up for good")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// feed reads the events of the home project page by page.
+func (f *fixture) feed(t tb, q EventQuery, p entities.Page) (list []string) {
+	t.Helper()
+	for {
+		page, err := f.ProjectEvents(t.Context(), home, q, p, WithPayloads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, names(page.Entries)...)
+		if p.Cursor = page.Cursor; !page.More {
+			return list
+		}
+		if len(page.Entries) != p.Limit {
+			t.Fatalf("a page of %d has %d events and a next page", p.Limit, len(page.Entries))
+		}
+	}
+}
+
+// crowd are some runs whose events are interleaved, and all their events in the order of their writing.
+func (f *fixture) crowd(t tb) (ids []entities.RunID, all []entities.Event) {
+	t.Helper()
+	add := func(r Request) {
+		f.clock.move(time.Second)
+		all = append(all, *f.must(t, r).Event)
+	}
+	for range 3 {
+		ids = append(ids, newRunID())
+		add(runCreated(ids[len(ids)-1]))
+	}
+	other := runCreated(newRunID())
+	if _, err := f.Append(t.Context(), stranger, other); err != nil { // whom nobody sees
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		add(onRun(id, entities.EventRunStarted))
+	}
+	for i, id := range ids {
+		add(on(id, entities.EventStepCreated, "charge"))
+		add(on(id, entities.EventStepStarted, "charge"))
+		add(on(ids[0], entities.EventAttrSet, fmt.Sprintf("attr_%d", i)))
+		add(on(id, entities.EventStepCompleted, "charge"))
+	}
+	add(onRun(ids[1], entities.EventRunCompleted))
+	return ids, all
+}
+
+func TestTheFeedHasAllEventsInTheirOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ids, all := f.crowd(t)
+	f.settled(t)
+	at := func(i int) time.Time { return all[i].CreatedAt }
+	for what, test := range map[string]struct {
+		q    EventQuery
+		want func(int, entities.Event) bool
+	}{
+		"all":      {EventQuery{}, func(int, entities.Event) bool { return true }},
+		"one type": {EventQuery{Types: []entities.EventType{"run_started"}}, func(_ int, e entities.Event) bool { return e.Type == "run_started" }},
+		"two types, one twice": {EventQuery{Types: []entities.EventType{"run_started", "attr_set", "run_started"}},
+			func(_ int, e entities.Event) bool { return e.Type == "run_started" || e.Type == "attr_set" }},
+		"a correlation ID": {EventQuery{CorrelationID: "charge"}, func(_ int, e entities.Event) bool { return e.CorrelationID == "charge" }},
+		"a correlation ID and a type": {EventQuery{CorrelationID: "charge", Types: []entities.EventType{"step_started"}},
+			func(_ int, e entities.Event) bool { return e.Type == "step_started" }},
+		"a run":       {EventQuery{RunID: ids[0]}, func(_ int, e entities.Event) bool { return e.RunID == ids[0] }},
+		"from a time": {EventQuery{Created: entities.Window{From: at(4)}}, func(i int, _ entities.Event) bool { return i >= 4 }},
+		"to a time":   {EventQuery{Created: entities.Window{To: at(4)}}, func(i int, _ entities.Event) bool { return i <= 4 }},
+		"all at once": {EventQuery{
+			CorrelationID: "charge", RunID: ids[1], Created: entities.Window{From: at(1), To: at(12)},
+			Types: []entities.EventType{"step_started", "step_created"},
+		}, func(i int, e entities.Event) bool {
+			return e.RunID == ids[1] && i <= 12 && (e.Type == "step_started" || e.Type == "step_created")
+		}},
+		"none": {EventQuery{CorrelationID: "refund"}, func(int, entities.Event) bool { return false }},
+	} {
+		var want []string
+		for i, e := range all {
+			if test.want(i, e) {
+				want = append(want, name(e))
+			}
+		}
+		if len(want) == 0 && what != "none" {
+			t.Fatalf("%s: nothing is wanted", what)
+		}
+		for _, limit := range []int{1, 2, 5, 100} {
+			if diff := gocmp.Diff(want, f.feed(t, test.q, entities.Page{Limit: limit})); diff != "" {
+				t.Errorf("%s in pages of %d differs (-want +got):\n%s", what, limit, diff)
+			}
+			backwards := f.feed(t, test.q, entities.Page{Limit: limit, Descending: true})
+			slices.Reverse(backwards)
+			if diff := gocmp.Diff(want, backwards); diff != "" {
+				t.Errorf("%s backwards in pages of %d differs (-want +got):\n%s", what, limit, diff)
+			}
+		}
+	}
+}
+
+func TestRunEvents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ids, _ := f.crowd(t)
+	log := f.events(t, ids[0])
+	read := func(q EventQuery, p entities.Page) (got []int64) {
+		t.Helper()
+		for more := true; more; {
+			page, err := f.RunEvents(t.Context(), home, ids[0], q, p, WithoutPayloads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range page.Entries {
+				got = append(got, e.Seq)
+				if diff := gocmp.Diff(log[e.Seq-1].Data, e.Data); diff != "" || e.Payload != nil || e.Size != int64(len(log[e.Seq-1].Payload)) {
+					t.Errorf("event %d has %d of %d bytes and other data (-want +got):\n%s", e.Seq, len(e.Payload), e.Size, diff)
+				}
+			}
+			p.Cursor, more = page.Cursor, page.More
+		}
+		return got
+	}
+	for _, test := range []struct {
+		q    EventQuery
+		p    entities.Page
+		want []int64
+	}{
+		{EventQuery{}, entities.Page{Limit: 2}, []int64{1, 2, 3, 4, 5, 6, 7, 8}},
+		{EventQuery{}, entities.Page{Limit: 3, Descending: true}, []int64{8, 7, 6, 5, 4, 3, 2, 1}},
+		{EventQuery{After: 5}, entities.Page{Limit: 2}, []int64{6, 7, 8}},
+		{EventQuery{After: 5}, entities.Page{Limit: 2, Descending: true}, []int64{8, 7, 6}},
+		{EventQuery{After: 8}, entities.Page{Limit: 2}, nil},
+		{EventQuery{Types: []entities.EventType{"attr_set"}}, entities.Page{Limit: 2}, []int64{5, 7, 8}},
+		{EventQuery{CorrelationID: "charge"}, entities.Page{Limit: 2}, []int64{3, 4, 6}},
+		{EventQuery{Created: entities.Window{From: log[6].CreatedAt}}, entities.Page{Limit: 100}, []int64{7, 8}},
+	} {
+		if diff := gocmp.Diff(test.want, read(test.q, test.p)); diff != "" {
+			t.Errorf("%+v, %+v: positions differ (-want +got):\n%s", test.q, test.p, diff)
+		}
+	}
+}
+
+func TestFeedsRefuse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t)
+	ctx, page := t.Context(), entities.Page{Limit: 10}
+	for _, cursor := range []string{"x", "1", "1:2", "-1:wrun_1:1", "1:wrun_1:-1", "1:wrun 1:1", "9999999999999999999::0", "1:w:x"} {
+		if _, err := f.ProjectEvents(ctx, home, EventQuery{}, entities.Page{Limit: 1, Cursor: cursor}, WithPayloads); !errors.Is(err, entities.ErrInvalid) {
+			t.Errorf("cursor %q: got error %v, want ErrInvalid", cursor, err)
+		}
+	}
+	for _, cursor := range []string{"x", "-1", "1:2"} {
+		if _, err := f.RunEvents(ctx, home, id, EventQuery{}, entities.Page{Limit: 1, Cursor: cursor}, WithPayloads); !errors.Is(err, entities.ErrInvalid) {
+			t.Errorf("cursor %q: got error %v, want ErrInvalid", cursor, err)
+		}
+	}
+	for _, q := range []EventQuery{
+		{Types: []entities.EventType{"run_started", "none"}}, {Created: entities.Window{From: day, To: day.Add(-1)}},
+	} {
+		_, ofProject := f.ProjectEvents(ctx, home, q, page, WithPayloads)
+		_, ofRun := f.RunEvents(ctx, home, id, q, page, WithPayloads)
+		_, following := f.FollowProject(ctx, home, q, nil, WithPayloads)
+		_, followingRun := f.FollowRun(ctx, home, id, q, WithPayloads)
+		for _, err := range []error{ofProject, ofRun, following, followingRun} {
+			if !errors.Is(err, entities.ErrInvalid) {
+				t.Errorf("%+v: got error %v, want ErrInvalid", q, err)
+			}
+		}
+	}
+	for _, project := range []entities.Project{home, stranger} {
+		missing := id
+		if project == home {
+			missing = newRunID()
+		}
+		_, list := f.RunEvents(ctx, project, missing, EventQuery{}, page, WithPayloads)
+		_, follow := f.FollowRun(ctx, project, missing, EventQuery{}, WithPayloads)
+		if !errors.Is(list, entities.ErrRunNotFound) || !errors.Is(follow, entities.ErrRunNotFound) {
+			t.Errorf("project %s: got errors %v and %v, want ErrRunNotFound", project, list, follow)
+		}
+	}
+}
+
+// TestLargePayloadsStayBehind: those above the limit, and those behind the one that fills a page.
+func TestLargePayloadsStayBehind(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, started, hook("hook_created"))
+	for _, size := range []int{MaxListed, MaxListed + 1} {
+		r := on(id, "hook_received", "hook_1")
+		r.Payload = bytes.Repeat([]byte("x"), size)
+		f.must(t, r)
+	}
+	for range 2*maxPageBytes/MaxListed - 1 {
+		r := on(id, "hook_received", "hook_1")
+		r.Payload = bytes.Repeat([]byte("y"), MaxListed)
+		f.must(t, r)
+	}
+	first, err := f.RunEvents(t.Context(), home, id, EventQuery{}, entities.Page{Limit: 100}, WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(first.Entries); n < 10 || n > 25 || !first.More {
+		t.Errorf("the first page has %d events, more %t", n, first.More)
+	}
+	for _, e := range first.Entries {
+		if want := e.Size; e.Size > MaxListed && len(e.Payload) > 0 || e.Size <= MaxListed && int64(len(e.Payload)) != want {
+			t.Errorf("event %d: %d bytes of %d", e.Seq, len(e.Payload), e.Size)
+		}
+	}
+	f.settled(t)
+	if got := f.feed(t, EventQuery{}, entities.Page{Limit: 1}); len(got) != 5+2*maxPageBytes/MaxListed-1 {
+		t.Errorf("one by one there are %d events", len(got))
+	}
+}
+
+// TestTheFeedWaitsForTransactions: what commits late is neither skipped, nor read out of order.
+func TestTheFeedWaitsForTransactions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	early := f.run(t)
+	f.settled(t)
+	follower, err := f.FollowProject(t.Context(), home, EventQuery{}, &Place{}, WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follower.Close()
+	next := func() []string {
+		t.Helper()
+		entries, err := follower.Next(t.Context(), ended())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names(entries)
+	}
+	created := func(id entities.RunID) []string { return []string{string(id) + "/1 run_created"} }
+	if diff := gocmp.Diff(created(early), next()); diff != "" {
+		t.Fatalf("at first (-want +got):\n%s", diff)
+	}
+	held, release, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	late := runCreated(newRunID())
+	late.Messages = messages
+	go func() {
+		_, err := f.with(queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(), error) {
+			close(held)
+			<-release
+			return func() {}, nil
+		})).Append(t.Context(), home, late)
+		done <- err
+	}()
+	<-held
+	second := f.run(t) // committed, by a later transaction
+	if got := next(); got != nil {
+		t.Errorf("while the first transaction is open: got %v", got)
+	}
+	if got := f.feed(t, EventQuery{}, entities.Page{Limit: 10}); len(got) != 1 {
+		t.Errorf("the list meanwhile: %v", got)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	want := append(created(late.RunID), created(second)...)
+	entries, err := follower.Next(t.Context(), t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(want, names(entries)); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+}
+
+// ended is a context that has ended.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// TestTheFeedMissesNothingWhateverTheOrder explores how an append and a reader can interleave, statement by
+// statement. Whatever the reader gets meanwhile, in the end it has all, each once and in order.
+func TestTheFeedMissesNothingWhateverTheOrder(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	f := fixtureOn(t, dsn)
+	matters := func(sql string) bool { return !strings.Contains(sql, "pg_notify") }
+	one, two := gate.Open(t, dsn, f.pool, matters), gate.Open(t, dsn, f.pool, matters)
+	writer, reader := f.over(one.Pool, 0), f.over(two.Pool, 0)
+	n := gate.Explore(t, one, two, func(s *gate.Schedule) {
+		id, other := f.run(t), f.run(t)
+		f.settled(t)
+		start, err := f.ProjectEvents(t.Context(), home, EventQuery{}, entities.Page{Limit: 1, Descending: true}, WithPayloads)
+		if err != nil || len(start.Entries) != 1 {
+			t.Fatalf("got %d events, error %v", len(start.Entries), err)
+		}
+		from := PlaceOf(start.Entries[0])
+		follower, err := reader.FollowProject(t.Context(), home, EventQuery{}, &from, WithPayloads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer follower.Close()
+		var got []string
+		s.Run(t, func() {
+			if _, err := writer.Append(t.Context(), home, onRun(id, "run_started")); err != nil {
+				t.Error(err)
+			}
+		}, func() {
+			entries, err := follower.Next(t.Context(), ended())
+			if err != nil {
+				t.Error(err)
+			}
+			got = names(entries)
+		})
+		f.must(t, onRun(other, "run_started"))
+		f.settled(t)
+		for range 2 {
+			place, err := ParsePlace(follower.Cursor())
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := f.FollowProject(t.Context(), home, EventQuery{}, &place, WithPayloads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries, err := again.Next(t.Context(), ended())
+			again.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, names(entries)...)
+			follower = again
+		}
+		want := []string{string(id) + "/2 run_started", string(other) + "/2 run_started"}
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("what the reader got differs (-want +got):\n%s\n%s", diff, s)
+		}
+	})
+	if n < 3 {
+		t.Errorf("explored %d orders only", n)
+	}
+}
+
+// TestXidsNeverFallAlongALog, though many write to it at once; feeds by run rely on that.
+func TestXidsNeverFallAlongALog(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, started)
+	for _, err := range race(func(i int) error {
+		for n := range 5 {
+			if _, err := f.Append(t.Context(), home, on(id, "attr_set", fmt.Sprintf("attr_%d_%d", i, n))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := f.RunEvents(t.Context(), home, id, EventQuery{}, entities.Page{Limit: 1000}, WithoutPayloads)
+	if err != nil || len(page.Entries) != 2+5*racers {
+		t.Fatalf("got %d events, error %v", len(page.Entries), err)
+	}
+	if !slices.IsSortedFunc(page.Entries, func(a, b Entry) int { return cmp.Compare(a.Xid, b.Xid) }) {
+		t.Error("the transactions' numbers fall")
+	}
+}
+
+// TestEventsOfAnotherClusterAreNoticed: after a dump was restored where fewer transactions have been, the feed says
+// so, and the statement of docs/operations.md mends it.
+func TestEventsOfAnotherClusterAreNoticed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ids, all := f.crowd(t)
+	f.exec(t, `UPDATE events SET xid = (xid::text::bigint + 1000000000)::text::xid8`)
+	if _, err := f.ProjectEvents(t.Context(), home, EventQuery{}, entities.Page{Limit: 9}, WithPayloads); !errors.Is(err, errFuture) {
+		t.Errorf("got error %v, want errFuture", err)
+	}
+	page, err := f.RunEvents(t.Context(), home, ids[0], EventQuery{}, entities.Page{Limit: 100}, WithPayloads)
+	if err != nil || len(page.Entries) != 8 {
+		t.Errorf("the run: got %d events, error %v", len(page.Entries), err)
+	}
+	f.exec(t, `UPDATE events SET xid = '0' WHERE xid > '0'`)
+	f.must(t, onRun(ids[0], "run_completed"))
+	f.settled(t)
+	got := f.feed(t, EventQuery{}, entities.Page{Limit: 2})
+	if len(got) != len(all)+1 || got[len(all)] != string(ids[0])+"/9 run_completed" {
+		t.Errorf("after the statement: %q", got)
+	}
+}
