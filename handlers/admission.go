@@ -75,7 +75,8 @@ func mannersOf(method, route string) manners {
 func waits(route string) bool {
 	switch route {
 	case sdkPath + "/v2/stream/:name", sdkPath + "/v3/runs/:runId/stream/:name", sdkPath + "/v2/runs/:runId/status",
-		nativePath + "/runs/:id/wait", nativePath + "/runs/:id/streams/:name/tail":
+		nativePath + "/runs/:id/wait", nativePath + "/runs/:id/streams/:name/tail",
+		nativePath + "/runs/:id/events/stream", nativePath + "/events/stream":
 		return true
 	default:
 		return false

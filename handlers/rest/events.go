@@ -2,52 +2,154 @@ package rest
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// eventPage is how many events a list has.
-const eventPage = 100
-
-// event is the JSON form of an event, without its payload.
-type event struct {
-	Seq           int64              `json:"seq"`
-	ID            entities.EventID   `json:"id"`
-	Type          entities.EventType `json:"type"`
-	CorrelationID string             `json:"correlationId,omitempty"`
-	CreatedAt     timestamp          `json:"createdAt"`
-	Data          entities.EventData `json:"data"`
-}
-
-// listEvents answers with a run's log, from the event behind the position "after" on.
-func (s *Server) listEvents(c echo.Context) error {
+// listRunEvents answers with a page of a run's log.
+func (s *Server) listRunEvents(c echo.Context) error {
 	id, err := runParam(c)
 	if err != nil {
 		return err
 	}
-	p := entities.Page{Limit: eventPage}
-	if after := c.QueryParam("after"); after != "" && after != "0" {
-		seq, err := strconv.ParseInt(after, 10, 64)
-		if err != nil || seq < 0 {
-			return entities.Invalid("after %q is not the position of an event", after)
-		}
-		p.Cursor = string(entities.EventIDAt(seq))
-	}
-	page, err := s.Log.Events(c.Request().Context(), auth.Project(c), id, p, eventlog.WithoutPayloads)
+	p, err := page(c, oldestFirst)
 	if err != nil {
 		return err
 	}
-	body := struct {
-		Data    []event `json:"data"`
-		HasMore bool    `json:"hasMore"`
-	}{Data: make([]event, len(page.Events)), HasMore: page.More}
-	for i, e := range page.Events {
-		body.Data[i] = event{e.Seq, e.ID(), e.Type, e.CorrelationID, timestamp(e.CreatedAt), e.Data}
+	q, with, err := eventQuery(c)
+	if err != nil {
+		return err
 	}
-	return c.JSON(http.StatusOK, body)
+	if q.After, err = positionParam(c.QueryParam("after"), "after"); err != nil {
+		return err
+	}
+	listing, err := s.Log.RunEvents(c.Request().Context(), auth.Project(c), id, q, p, with)
+	if err != nil {
+		return err
+	}
+	return answerEvents(c, listing, with)
+}
+
+// listEvents answers with a page of all events of the project.
+func (s *Server) listEvents(c echo.Context) error {
+	p, err := page(c, oldestFirst)
+	if err != nil {
+		return err
+	}
+	q, with, err := projectQuery(c)
+	if err != nil {
+		return err
+	}
+	listing, err := s.Log.ProjectEvents(c.Request().Context(), auth.Project(c), q, p, with)
+	if err != nil {
+		return err
+	}
+	return answerEvents(c, listing, with)
+}
+
+func answerEvents(c echo.Context, listing eventlog.Listing, with eventlog.Payloads) error {
+	return answerList(c, listing.Entries, listing.Cursor, shown(with))
+}
+
+// shown is how the entries of one list are shown, one after the other.
+func shown(with eventlog.Payloads) func(eventlog.Entry) view.Event {
+	if with == eventlog.WithoutPayloads {
+		return func(e eventlog.Entry) view.Event { return view.Plain(e.Event) }
+	}
+	return new(view.List).Add
+}
+
+// eventQuery reads which events are asked for, and whether with payloads.
+func eventQuery(c echo.Context) (q eventlog.EventQuery, with eventlog.Payloads, err error) {
+	for _, t := range c.QueryParams()["type"] {
+		if !slices.Contains(entities.EventTypes, entities.EventType(t)) {
+			return q, with, badParam("type", "%q is not a type an event can have", t)
+		}
+		q.Types = append(q.Types, entities.EventType(t))
+	}
+	if q.CorrelationID = c.QueryParam("correlationId"); len(q.CorrelationID) > maxCorrelationID {
+		return q, with, badParam("correlationId", "it has more than %d bytes", maxCorrelationID)
+	}
+	if q.Created.From, err = timeParam(c, "from"); err != nil {
+		return q, with, err
+	}
+	if q.Created.To, err = timeParam(c, "to"); err != nil {
+		return q, with, err
+	}
+	switch text := c.QueryParam("payloads"); text {
+	case "", "true":
+		with = eventlog.WithPayloads
+	case "false":
+		with = eventlog.WithoutPayloads
+	default:
+		return q, with, badParam("payloads", "%q is neither true nor false", text)
+	}
+	return q, with, nil
+}
+
+// maxCorrelationID is the longest that anything is looked up by.
+const maxCorrelationID = 1024
+
+// projectQuery is [eventQuery] for events of any run.
+func projectQuery(c echo.Context) (eventlog.EventQuery, eventlog.Payloads, error) {
+	q, with, err := eventQuery(c)
+	if id := c.QueryParam("runId"); err == nil && id != "" {
+		q.RunID, err = entities.RunID(id), entities.ValidateID("run ID", id)
+	}
+	return q, with, err
+}
+
+// positionParam reads a position in a log; 0 when it is missing.
+func positionParam(text, name string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	seq, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seq < 0 {
+		return 0, badParam(name, "%q is not the position of an event", text)
+	}
+	return seq, nil
+}
+
+// theEvent is the one that the path names by its position.
+func (s *Server) theEvent(c echo.Context) (entities.Event, error) {
+	id, err := runParam(c)
+	if err != nil {
+		return entities.Event{}, err
+	}
+	text, err := pathText(c, "seq", "position")
+	if err != nil {
+		return entities.Event{}, err
+	}
+	seq, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seq < 1 || strings.HasPrefix(text, "+") {
+		return entities.Event{}, entities.Invalid("path: %q is not the position of an event", text)
+	}
+	return s.Log.Event(c.Request().Context(), auth.Project(c), id, seq)
+}
+
+func (s *Server) getEvent(c echo.Context) error {
+	e, err := s.theEvent(c)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, view.Of(e))
+}
+
+// getPayload answers with an event's payload as it is stored; one without has no bytes.
+func (s *Server) getPayload(c echo.Context) error {
+	e, err := s.theEvent(c)
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set(echo.HeaderXContentTypeOptions, "nosniff")
+	return c.Blob(http.StatusOK, echo.MIMEOctetStream, e.Payload)
 }

@@ -2,28 +2,15 @@ package rest
 
 import (
 	"encoding/json"
-	"unicode/utf8"
 
 	"github.com/stepwell-dev/stepwell/entities"
-)
-
-// What a payload is.
-const (
-	encodingJSON   = "json"
-	encodingNone   = "none"
-	encodingOpaque = "opaque"
+	"github.com/stepwell-dev/stepwell/eventlog/view"
 )
 
 // decode is an event's payload as far as it can be shown, and what it is.
 func decode(e entities.Event) (json.RawMessage, string) {
-	switch {
-	case len(e.Payload) == 0:
-		return nil, encodingNone
-	case utf8.Valid(e.Payload) && json.Valid(e.Payload):
-		return e.Payload, encodingJSON
-	default:
-		return nil, encodingOpaque
-	}
+	v := view.Of(e)
+	return v.Payload, v.Encoding
 }
 
 // failure is the JSON form of why a run or a step failed, as far as its error can be read.

@@ -14,9 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
-	"github.com/oklog/ulid/v2"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -175,65 +173,6 @@ func TestDeploymentsRefuse(t *testing.T) {
 		got, answer := a.do(t, http.MethodDelete, path, "")
 		if got != http.StatusBadRequest && got != http.StatusNotFound {
 			t.Errorf("remove %s: got %d %v, want 400 or 404", id, got, answer)
-		}
-	}
-}
-
-func TestRunEvents(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t)
-	id := entities.RunID("wrun_" + ulid.MustNew(ulid.Timestamp(t0), ulid.DefaultEntropy()).String())
-	add := func(r eventlog.Request) {
-		t.Helper()
-		r.RunID, r.SpecVersion = id, 3
-		if _, err := a.log.Append(t.Context(), entities.DefaultProject, r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	add(eventlog.Request{
-		Type: entities.EventRunCreated, Payload: []byte("secret"),
-		Data: entities.EventData{DeploymentID: "dpl_x", WorkflowName: "w"},
-	})
-	add(eventlog.Request{
-		Type: entities.EventWaitCreated, CorrelationID: "wait_1", Data: entities.EventData{ResumeAt: &t0},
-	})
-	at := "2026-11-21T01:41:43.197Z"
-	created := map[string]any{
-		"seq": 1.0, "id": "evnt_00000000000000000000000001", "type": "run_created", "createdAt": at,
-		"data": map[string]any{"deploymentId": "dpl_x", "workflowName": "w"},
-	}
-	waits := map[string]any{
-		"seq": 2.0, "id": "evnt_00000000000000000000000002", "type": "wait_created", "correlationId": "wait_1",
-		"createdAt": at, "data": map[string]any{"resumeAt": at},
-	}
-	path := "/v1/runs/" + string(id) + "/events"
-	for query, want := range map[string][]any{
-		"": {created, waits}, "?after=0": {created, waits}, "?after=1": {waits}, "?after=2": {}, "?after=99": {},
-	} {
-		status, answer := a.do(t, http.MethodGet, path+query, "")
-		if diff := cmp.Diff(map[string]any{"data": want, "hasMore": false}, answer); status != http.StatusOK || diff != "" {
-			t.Errorf("%s: got %d (-want +got):\n%s", query, status, diff)
-		}
-	}
-	for _, after := range []string{"x", "-1", "1.5", "9223372036854775808", "%00"} {
-		a.wantRefused(t, http.MethodGet, path+"?after="+after, "", http.StatusBadRequest, "invalid_request")
-	}
-	a.wantRefused(t, http.MethodGet, "/v1/runs/wrun_x/events", "", http.StatusNotFound, "run_not_found")
-	a.wantRefused(t, http.MethodGet, "/v1/runs/a%00b/events", "", http.StatusBadRequest, "invalid_request")
-
-	for range 99 {
-		add(eventlog.Request{
-			Type: entities.EventWaitCreated, CorrelationID: "wait_" + ulid.Make().String(),
-			Data: entities.EventData{ResumeAt: &t0},
-		})
-	}
-	for query, want := range map[string]struct {
-		events int
-		more   bool
-	}{"": {100, true}, "?after=1": {100, false}, "?after=100": {1, false}} {
-		_, answer := a.do(t, http.MethodGet, path+query, "")
-		if got := len(answer["data"].([]any)); got != want.events || answer["hasMore"] != want.more {
-			t.Errorf("%s: got %d events, hasMore %v; want %v", query, got, answer["hasMore"], want)
 		}
 	}
 }

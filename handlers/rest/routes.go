@@ -33,7 +33,12 @@ func (s *Server) Register(g *echo.Group) {
 	g.GET("/runs/:id/streams/:name/tail", s.tailStream)
 
 	// Logs.
-	g.GET("/runs/:id/events", s.listEvents)
+	g.GET("/runs/:id/events", s.listRunEvents)
+	g.GET("/runs/:id/events/stream", s.followRun)
+	g.GET("/runs/:id/events/:seq", s.getEvent)
+	g.GET("/runs/:id/events/:seq/payload", s.getPayload)
+	g.GET("/events", s.listEvents)
+	g.GET("/events/stream", s.followEvents)
 
 	// Deployments.
 	g.GET("/deployments", s.listDeployments)

@@ -1,0 +1,380 @@
+package rest_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+func newID() entities.RunID {
+	return entities.RunID("wrun_" + ulid.MustNew(ulid.Timestamp(t0), ulid.DefaultEntropy()).String())
+}
+
+// add appends to a run of an app with the Workflow SDK.
+func (a api) add(t *testing.T, id entities.RunID, r eventlog.Request) {
+	t.Helper()
+	if err := a.append(t.Context(), id, r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a api) append(ctx context.Context, id entities.RunID, r eventlog.Request) error {
+	r.RunID, r.SpecVersion = id, 3
+	_, err := a.log.Append(ctx, entities.DefaultProject, r)
+	return err
+}
+
+func created(payload string) eventlog.Request {
+	return eventlog.Request{
+		Type: entities.EventRunCreated, Payload: []byte(payload),
+		Data: entities.EventData{DeploymentID: "dpl_x", WorkflowName: "w"},
+	}
+}
+
+func hookEvent(typ entities.EventType, payload []byte) eventlog.Request {
+	r := eventlog.Request{Type: typ, CorrelationID: "hook_1", Payload: payload}
+	if typ == entities.EventHookCreated {
+		r.Data.Token = "the token"
+	}
+	return r
+}
+
+const at = "2026-11-21T01:41:43.197Z"
+
+// shownEvent is an event as the API has it, with more fields in pairs.
+func shownEvent(id entities.RunID, seq int, typ, data string, more ...any) map[string]any {
+	e := map[string]any{
+		"runId": string(id), "seq": float64(seq), "id": fmt.Sprintf("evnt_%026d", seq), "type": typ, "createdAt": at,
+	}
+	var facts any
+	if err := json.Unmarshal([]byte(data), &facts); err != nil {
+		panic(err)
+	}
+	e["data"] = facts
+	for i := 0; i < len(more); i += 2 {
+		e[more[i].(string)] = more[i+1]
+	}
+	return e
+}
+
+// scene is a run of each kind of payload, and its events as they are listed.
+func (a api) scene(t *testing.T) (id entities.RunID, events []any) {
+	t.Helper()
+	id = newID()
+	a.add(t, id, created(`devl[{"when":1},["Date",2],"2026-03-01T12:00:00.000Z"]`))
+	a.add(t, id, eventlog.Request{Type: entities.EventRunStarted})
+	a.add(t, id, hookEvent(entities.EventHookCreated, nil))
+	a.add(t, id, hookEvent(entities.EventHookReceived, []byte(`{"n":1}`)))
+	a.add(t, id, hookEvent(entities.EventHookReceived, []byte("encr\x01\x02")))
+	a.add(t, id, hookEvent(entities.EventHookReceived, []byte("\x00\x01")))
+	a.add(t, id, hookEvent(entities.EventHookReceived, []byte(`"`+strings.Repeat("x", eventlog.MaxListed)+`"`)))
+	// As the stable line of the SDK reports it: beside the payload.
+	a.add(t, id, eventlog.Request{
+		Type: entities.EventRunFailed, Data: entities.EventData{ErrorCode: "USER_ERROR"},
+		Extra: []byte("\xa1eerror\xa1gmessageeno go"),
+	})
+	return id, []any{
+		shownEvent(id, 1, "run_created", `{"deploymentId":"dpl_x","workflowName":"w"}`,
+			"payload", map[string]any{"when": "2026-03-01T12:00:00.000Z"}, "encoding", "devalue"),
+		shownEvent(id, 2, "run_started", `{}`, "encoding", "none"),
+		shownEvent(id, 3, "hook_created", `{"token":"the token"}`, "correlationId", "hook_1", "encoding", "none"),
+		shownEvent(id, 4, "hook_received", `{}`, "correlationId", "hook_1",
+			"payload", map[string]any{"n": 1.0}, "encoding", "json"),
+		shownEvent(id, 5, "hook_received", `{}`, "correlationId", "hook_1", "encoding", "encrypted"),
+		shownEvent(id, 6, "hook_received", `{}`, "correlationId", "hook_1", "encoding", "opaque"),
+		shownEvent(id, 7, "hook_received", `{}`, "correlationId", "hook_1", "truncated", true),
+		shownEvent(id, 8, "run_failed", `{"errorCode":"USER_ERROR"}`,
+			"payload", map[string]any{"message": "no go"}, "encoding", "cbor"),
+	}
+}
+
+// settled waits until transactions of other tests hold no events up.
+func (a api) settled(t *testing.T, events int) {
+	t.Helper()
+	for deadline := time.After(30 * time.Second); ; {
+		_, answer := a.do(t, http.MethodGet, "/v1/events?limit=1000&payloads=false", "")
+		if data, _ := answer["data"].([]any); len(data) >= events {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatal("events are held up for good")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id, events := a.scene(t)
+	other := newID()
+	a.add(t, other, created(`[1]`))
+	last := shownEvent(other, 1, "run_created", `{"deploymentId":"dpl_x","workflowName":"w"}`,
+		"payload", []any{1.0}, "encoding", "json")
+	a.settled(t, len(events)+1)
+	run := "/v1/runs/" + string(id) + "/events"
+	for path, want := range map[string][]any{
+		run: events, run + "?after=0": events, run + "?after=6": events[6:], run + "?after=99": {},
+		run + "?after=6&order=desc": {events[7], events[6]}, run + "?type=hook_created&type=run_started": events[1:3],
+		run + "?correlationId=hook_1&after=6": events[6:7], run + "?from=2026-11-22T00:00:00Z": {},
+		run + "?to=2026-11-21T02:00:00%2B00:00": events,
+		"/v1/events":                            append(slices.Clone(events), last), "/v1/events?runId=" + string(other): {last},
+		"/v1/events?type=run_created":                                    {events[0], last},
+		"/v1/events?correlationId=hook_1&type=hook_created&from=" + at:   {events[2]},
+		"/v1/events?to=2026-11-20T00:00:00Z":                             {},
+		"/v1/events?order=desc&type=run_created&type=run_failed&limit=3": {last, events[7], events[0]},
+	} {
+		status, answer := a.do(t, http.MethodGet, path, "")
+		if diff := cmp.Diff(map[string]any{"data": want}, answer); status != http.StatusOK || diff != "" {
+			t.Errorf("%s: got %d (-want +got):\n%s", path, status, diff)
+		}
+	}
+	for _, path := range []string{run, "/v1/events"} {
+		_, answer := a.do(t, http.MethodGet, path+"?payloads=false&limit=1", "")
+		plain := shownEvent(id, 1, "run_created", `{"deploymentId":"dpl_x","workflowName":"w"}`)
+		if diff := cmp.Diff([]any{plain}, answer["data"]); diff != "" {
+			t.Errorf("%s without payloads (-want +got):\n%s", path, diff)
+		}
+		cursor, _ := answer["cursor"].(string)
+		_, answer = a.do(t, http.MethodGet, path+"?limit=2&cursor="+cursor, "")
+		if diff := cmp.Diff(events[1:3], answer["data"]); diff != "" || answer["cursor"] == nil {
+			t.Errorf("%s, the second page (-want +got):\n%s", path, diff)
+		}
+	}
+	for i, want := range events[:6] {
+		_, got := a.do(t, http.MethodGet, fmt.Sprintf("%s/%d", run, i+1), "")
+		if diff := cmp.Diff(want, any(got)); diff != "" {
+			t.Errorf("event %d (-want +got):\n%s", i+1, diff)
+		}
+	}
+	if _, got := a.do(t, http.MethodGet, run+"/7", ""); got["payload"] == nil || got["truncated"] != nil {
+		t.Errorf("a large event by itself has payload %.20v, truncated %v", got["payload"], got["truncated"])
+	}
+	for seq, want := range map[string]string{"5": "encr\x01\x02", "2": ""} {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, run+"/"+seq+"/payload", nil))
+		if got := w.Body.String(); w.Code != http.StatusOK || got != want {
+			t.Errorf("payload of event %s: got %d %q, want %q", seq, w.Code, got, want)
+		}
+	}
+}
+
+func TestEventsRefuse(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := newID()
+	a.add(t, id, created("1"))
+	run := "/v1/runs/" + string(id) + "/events"
+	for _, path := range []string{run, run + "/stream", "/v1/events", "/v1/events/stream"} {
+		for _, query := range []string{
+			"?type=x", "?type=run_created&type=", "?from=yesterday", "?to=1", "?payloads=1", "?other=1",
+			"?from=2026-11-22T00:00:00Z&to=2026-11-21T00:00:00Z", "?correlationId=" + strings.Repeat("x", 1025), "?correlationId=%00",
+		} {
+			a.wantRefused(t, http.MethodGet, path+query, "", http.StatusBadRequest, "invalid_request")
+		}
+	}
+	for _, path := range []string{
+		run + "?after=x", run + "?after=-1", run + "?cursor=x", run + "?order=up", run + "?limit=0", run + "/stream?after=x",
+		run + "?runId=" + string(id), "/v1/events?after=1", "/v1/events?cursor=1", "/v1/events?runId=a%2Fb",
+		"/v1/events/stream?after=1", run + "/0", run + "/x", run + "/1.0", run + "/-1", run + "/99999999999999999999",
+	} {
+		a.wantRefused(t, http.MethodGet, path, "", http.StatusBadRequest, "invalid_request")
+	}
+	for _, path := range []string{"", "/stream"} {
+		a.wantRefused(t, http.MethodGet, "/v1/runs/wrun_x/events"+path, "", http.StatusNotFound, "run_not_found")
+	}
+	for _, path := range []string{run + "/2", run + "/2/payload", "/v1/runs/wrun_x/events/1"} {
+		a.wantRefused(t, http.MethodGet, path, "", http.StatusNotFound, "event_not_found")
+	}
+}
+
+// block is one of a stream of server-sent events.
+type block struct{ id, event, data string }
+
+// nextBlock reads up to the next empty line; comments are left out.
+func nextBlock(r *bufio.Reader) (b block, err error) {
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil || line == "\n" {
+			return b, err
+		}
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch name {
+		case "id":
+			b.id = value
+		case "event":
+			b.event = value
+		case "data":
+			b.data = value
+		}
+	}
+}
+
+func TestFollowARun(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	server := httptest.NewServer(a)
+	t.Cleanup(server.Close)
+	id := newID()
+	a.add(t, id, created("1"))
+	url := server.URL + "/v1/runs/" + string(id) + "/events/stream"
+	answer := tail(t, t.Context(), url)
+	if kind := answer.Header.Get("Content-Type"); kind != "text/event-stream" {
+		t.Errorf("got %s", kind)
+	}
+	r := bufio.NewReader(answer.Body)
+	want := func(r *bufio.Reader, want block, has string) {
+		t.Helper()
+		got, err := nextBlock(r)
+		if !strings.Contains(got.data, has) {
+			t.Errorf("got data %s, want %s in it", got.data, has)
+		}
+		got.data = ""
+		if err != nil || got != want {
+			t.Errorf("got %+v, error %v; want %+v", got, err, want)
+		}
+	}
+	want(r, block{id: "0"}, "")
+	want(r, block{id: "1"}, `"type":"run_created"`)
+	a.add(t, id, eventlog.Request{Type: entities.EventRunStarted})
+	want(r, block{id: "2"}, `"type":"run_started"`)
+	a.add(t, id, eventlog.Request{Type: entities.EventRunCompleted, Payload: []byte(`{"done":true}`)})
+	want(r, block{id: "3"}, `"payload":{"done":true}`)
+	want(r, block{event: "end"}, "{}")
+	if _, err := nextBlock(r); err != io.EOF {
+		t.Errorf("after the end: got error %v", err)
+	}
+	again := bufio.NewReader(tail(t, t.Context(), url+"?after=0&type=run_completed&payloads=false", "Last-Event-ID", "1").Body)
+	want(again, block{id: "1"}, "")
+	want(again, block{id: "3"}, `"type":"run_completed"`)
+	want(again, block{event: "end"}, "{}")
+}
+
+// TestFollowersAreCutOff when the server stops, and take that for no end.
+func TestFollowersAreCutOff(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	server := httptest.NewServer(a)
+	t.Cleanup(server.Close)
+	id := newID()
+	a.add(t, id, created("1"))
+	var readers []*bufio.Reader
+	for _, path := range []string{"/v1/events/stream", "/v1/runs/" + string(id) + "/events/stream?after=1"} {
+		r := bufio.NewReader(tail(t, t.Context(), server.URL+path).Body)
+		if b, err := nextBlock(r); err != nil || b.id == "" || b.data != "" {
+			t.Fatalf("%s: got %+v, error %v", path, b, err)
+		}
+		readers = append(readers, r)
+	}
+	a.drain()
+	for _, r := range readers {
+		if b, err := nextBlock(r); err == nil || err == io.EOF {
+			t.Errorf("got %+v, error %v; want a broken connection", b, err)
+		}
+	}
+}
+
+// TestReadersWhoComeBackMissNothing: while several write at once, readers of the project who break off again and again
+// get every event once, and those of each run in their order.
+func TestReadersWhoComeBackMissNothing(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	server := httptest.NewServer(a)
+	t.Cleanup(server.Close)
+	const writers, runs, each = 6, 4, 5
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for range runs {
+				id := newID()
+				if err := a.append(t.Context(), id, created("1")); err != nil {
+					t.Error(err)
+					return
+				}
+				for n := range each {
+					set := eventlog.Request{
+						Type: entities.EventAttrSet, CorrelationID: fmt.Sprintf("attr_%d", n),
+						Data: entities.EventData{Changes: []entities.AttributeChange{{Key: "k", Value: new(string)}}},
+					}
+					if err := a.append(t.Context(), id, set); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	const all = writers * runs * (each + 1)
+	for reader := range 3 {
+		wg.Go(func() {
+			positions, last, got := map[string]int64{}, "0", 0
+			for got < all && !t.Failed() {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				last = a.readSome(ctx, t, server.URL, last, min(reader+2+got%5, all-got), func(runID string, seq int64) {
+					if positions[runID]++; positions[runID] != seq {
+						t.Errorf("reader %d got event %d of %s where %d must come", reader, seq, runID, positions[runID])
+					}
+					got++
+				})
+				if ctx.Err() != nil {
+					t.Errorf("reader %d has %d events of %d", reader, got, all)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// readSome reads up to most events from behind the last, and returns the last of them.
+func (a api) readSome(
+	ctx context.Context, t *testing.T, url, last string, most int, take func(runID string, seq int64),
+) string {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/events/stream?payloads=false", nil)
+	if err != nil {
+		t.Error(err)
+		return last
+	}
+	r.Header.Set("Last-Event-ID", last)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Error(err)
+		return last
+	}
+	defer func() { _ = answer.Body.Close() }()
+	lines := bufio.NewReader(answer.Body)
+	for most > 0 {
+		b, err := nextBlock(lines)
+		if err != nil {
+			return last
+		}
+		if last = b.id; b.data == "" {
+			continue
+		}
+		var e struct {
+			RunID string
+			Seq   int64
+		}
+		if err := json.Unmarshal([]byte(b.data), &e); err != nil {
+			t.Error(err)
+		}
+		take(e.RunID, e.Seq)
+		most--
+	}
+	return last
+}
