@@ -31,8 +31,8 @@ type Log struct {
 	followPoll time.Duration
 }
 
-// New makes a log on the database behind pool. Through hub it tells of new events and of runs that ended. Now is the clock; it
-// is read once per append and cut to whole milliseconds.
+// New makes a log on the database behind pool. Through hub it tells of new events and of runs that ended. Now is the
+// clock; it is read once per append and cut to whole milliseconds.
 func New(pool *pgxpool.Pool, hub *Hub, enqueuer Enqueuer, now func() time.Time) *Log {
 	return &Log{pool: pool, hub: hub, enqueuer: enqueuer, now: now, endPoll: defaultEndPoll, followPoll: followPoll}
 }

@@ -87,7 +87,7 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{Log: New(pool, hub, noQueue{}, c.now), clock: c}
 }
 
-func openPool(t *testing.T, dsn string) *pgxpool.Pool {
+func openPool(t testing.TB, dsn string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
 	if err != nil {

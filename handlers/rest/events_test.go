@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -257,7 +258,7 @@ func TestFollowARun(t *testing.T) {
 	a.add(t, id, eventlog.Request{Type: entities.EventRunCompleted, Payload: []byte(`{"done":true}`)})
 	want(r, block{id: "3"}, `"payload":{"done":true}`)
 	want(r, block{event: "end"}, "{}")
-	if _, err := nextBlock(r); err != io.EOF {
+	if _, err := nextBlock(r); !errors.Is(err, io.EOF) {
 		t.Errorf("after the end: got error %v", err)
 	}
 	again := bufio.NewReader(tail(t, t.Context(), url+"?after=0&type=run_completed&payloads=false", "Last-Event-ID", "1").Body)
@@ -284,7 +285,7 @@ func TestFollowersAreCutOff(t *testing.T) {
 	}
 	a.drain()
 	for _, r := range readers {
-		if b, err := nextBlock(r); err == nil || err == io.EOF {
+		if b, err := nextBlock(r); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("got %+v, error %v; want a broken connection", b, err)
 		}
 	}

@@ -1,0 +1,120 @@
+package eventlog
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// planned is what EXPLAIN says of a query.
+type planned struct {
+	Hit  int `json:"Shared Hit Blocks"`
+	Read int `json:"Shared Read Blocks"`
+}
+
+// TestFeedsReadAboutAPage fills a database with 60,000 events of two projects, of which failures are rare and the
+// small project has a hundred, and counts the blocks that each list touches. The events fill more than a thousand.
+func TestFeedsReadAboutAPage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.exec(t, `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
+		SELECT 'wrun_' || md5(i::text), CASE WHEN i % 300 = 0 THEN 'small' ELSE 'home' END, 'dpl_1', 'w', 'running', 3, 20, $1, $1
+		FROM generate_series(1, 3000) i`, day)
+	// The first third is from before events had a transaction.
+	f.exec(t, `
+		INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data, xid)
+		SELECT CASE WHEN i % 300 = 0 THEN 'small' ELSE 'home' END, 'wrun_' || md5(i::text), seq,
+			CASE WHEN i % 1000 = 7 AND seq = 20 THEN 'run_failed'
+				ELSE ('{run_created,step_created,step_started,step_completed,attr_set}'::text[])[1 + seq % 5] END,
+			CASE WHEN seq % 5 IN (1, 2, 3) THEN 'step_' || i || '_' || seq / 5 ELSE '' END,
+			3, $1::timestamptz + i * interval '1 s', '{}', CASE WHEN i < 1000 THEN '0' ELSE (1 + i / 10)::text END::xid8
+		FROM generate_series(1, 3000) i, generate_series(1, 20) seq`, day)
+	f.exec(t, `ANALYZE`)
+	run := entities.RunID("")
+	if err := f.pool.QueryRow(t.Context(), `SELECT 'wrun_' || md5('2000')`).Scan(&run); err != nil {
+		t.Fatal(err)
+	}
+	const page = 140 // blocks, of which some 60 are looks for each type
+	for name, test := range map[string]struct {
+		project entities.Project
+		q       EventQuery
+		least   int // events of a page of 20
+	}{
+		"all":                  {home, EventQuery{}, 20},
+		"all of a small one":   {"small", EventQuery{}, 20},
+		"nobody's":             {stranger, EventQuery{}, 0},
+		"a common type":        {home, EventQuery{Types: []entities.EventType{"attr_set"}}, 20},
+		"a rare type":          {home, EventQuery{Types: []entities.EventType{"run_failed"}}, 1},
+		"rare types":           {home, EventQuery{Types: []entities.EventType{"run_failed", "run_cancelled"}}, 1},
+		"a type of nobody":     {home, EventQuery{Types: []entities.EventType{"hook_created"}}, 0},
+		"a correlation ID":     {home, EventQuery{CorrelationID: "step_2000_1"}, 1},
+		"a run":                {home, EventQuery{RunID: run}, 1},
+		"a run and a type":     {home, EventQuery{RunID: run, Types: []entities.EventType{"attr_set"}}, 1},
+		"a run of another one": {"small", EventQuery{RunID: run}, 0},
+	} {
+		for _, p := range []entities.Page{{Limit: 20}, {Limit: 20, Descending: true}} {
+			for range 2 { // the first page, and one further on
+				entries, blocks := f.explain(t, test.project, test.q, p)
+				if blocks > page {
+					t.Errorf("%s, %+v: %d blocks touched, want at most %d", name, p, blocks, page)
+				}
+				if len(entries) < test.least && p.Cursor == "" {
+					t.Errorf("%s, %+v: %d events, want %d", name, p, len(entries), test.least)
+				}
+				if len(entries) < 20 {
+					break
+				}
+				p.Cursor = PlaceOf(entries[19]).String()
+			}
+		}
+	}
+}
+
+// explain reads a page, and counts the blocks which that touches.
+func (f *fixture) explain(t *testing.T, project entities.Project, q EventQuery, p entities.Page) ([]Entry, int) {
+	t.Helper()
+	page, err := f.ProjectEvents(t.Context(), project, q, p, WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := feedSearch{EventQuery: q, Page: p, with: WithPayloads, most: maxPageBytes, project: project}
+	if p.Cursor != "" {
+		if s.at, err = ParsePlace(p.Cursor); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keyword, _ := s.order()
+	sql := s.payloads(s.ofProject(), fmt.Sprintf(`xid %[1]s, run_id %[1]s, seq %[1]s`, keyword))
+	var data []byte
+	if err := f.pool.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+sql, s.args...).Scan(&data); err != nil {
+		t.Fatal(err)
+	}
+	var explained []struct{ Plan planned }
+	if err := json.Unmarshal(data, &explained); err != nil {
+		t.Fatal(err)
+	}
+	return page.Entries, explained[0].Plan.Hit + explained[0].Plan.Read
+}
+
+// BenchmarkAppend measures one append after the other, to one run.
+func BenchmarkAppend(b *testing.B) {
+	c := &clock{at: day}
+	pool := openPool(b, testdb.New(b))
+	log := New(pool, NewHub(pool, "hints", slog.New(slog.DiscardHandler)), noQueue{}, c.now)
+	id := newRunID()
+	if _, err := log.Append(b.Context(), home, runCreated(id)); err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	for b.Loop() {
+		n++
+		if _, err := log.Append(b.Context(), home, on(id, "attr_set", fmt.Sprintf("attr_%d", n))); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
