@@ -79,7 +79,7 @@ var onlyFor = map[string][]string{
 	},
 	"github.com/riverqueue":                 {"queue", "migrations", "_test.go"},
 	"github.com/labstack/echo":              {"handlers", "handlers/auth", "handlers/rest", "handlers/wire"},
-	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "handlers/wire/codec", "_test.go"},
+	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "eventlog/payload", "handlers/wire/codec", "_test.go"},
 	"github.com/alecthomas/kong":            {"cmd/stepwell"},
 	"github.com/caarlos0/env":               {"cmd/stepwell"},
 	"github.com/klauspost/compress":         {"eventlog/archive", "eventlog/payload", "_test.go"},
