@@ -244,7 +244,7 @@ func TestMannersOfEveryRoute(t *testing.T) {
 			t.Errorf("%s %s is not thrown back with 429", route.Method, route.Path)
 		}
 	}
-	if len(kinds) != 4 || waiting != 5 {
-		t.Errorf("got %d kinds of manners and %d routes that wait, want 4 and 5", len(kinds), waiting)
+	if len(kinds) != 4 || waiting != 7 {
+		t.Errorf("got %d kinds of manners and %d routes that wait, want 4 and 7", len(kinds), waiting)
 	}
 }
