@@ -6,14 +6,13 @@ import (
 	"net/url"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-var appReady = regexp.MustCompile(`(?m)^listening (\d+)$`)
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
 
 // appOptions says how to start an app.
 type appOptions struct {
@@ -44,7 +43,7 @@ func newApp(t *testing.T, options appOptions) *app {
 
 func (a *app) start(t *testing.T) {
 	t.Helper()
-	if err := a.prepare(); err != nil {
+	if err := a.folder.Ready(); err != nil {
 		t.Fatal(err)
 	}
 	install := []string{"WORKFLOW_TARGET_WORLD=@stepwell/world"}
@@ -59,7 +58,7 @@ func (a *app) start(t *testing.T) {
 	cmd.Env = append(cleanEnv("PORT="+a.port, "STEPWELL_URL="+a.options.stepwell,
 		"STEPWELL_DEPLOYMENT_ID="+a.options.deployment, "STEPWELL_API_KEY="+apiKey, "EFFECTS_FILE="+a.effects),
 		append(install, a.options.env...)...)
-	a.process, a.port = startProcess(t, "app "+a.options.deployment, cmd, appReady)
+	a.process, a.port = startProcess(t, "app "+a.options.deployment, cmd, harness.AppReady)
 }
 
 func (a *app) url() string { return "http://127.0.0.1:" + a.port }

@@ -26,7 +26,7 @@ func TestServerKilledAmidSteps(t *testing.T) {
 	for _, id := range ids {
 		eventually(t, "the step is at work", func() bool { return a.counts(t, id)["takesTime"] == 1 })
 	}
-	victim.kill()
+	victim.Kill()
 	killed := time.Now()
 	again := 0
 	for _, id := range ids {

@@ -3,8 +3,8 @@
 // for each line of the Workflow SDK that is served (folders app, beta35 and beta55), and all cases are for all
 // lines that can do what they take.
 //
-// It imports nothing of the module but migrations/testdb and e2e/record, so what it knows of the wire it has from
-// the protocol, as a client would. There is nothing in it but tests: TestStepwell lists what runs on one
+// It imports nothing of the module but migrations/testdb, e2e/harness and e2e/record, so what it knows of the wire
+// it has from the protocol, as a client would. There is nothing in it but tests: TestStepwell lists what runs on one
 // healthy server, the other tests are about what happens to servers.
 //
 // # Recorded traffic

@@ -19,7 +19,7 @@ func appDown(t *testing.T, s *server, other *app) {
 	worker := a.run(t, "slowStep", 3000)
 	s.waitFor(t, worker, "step_started") // the 5.x line begins with the work even before that
 	eventually(t, "the step is at work", func() bool { return a.counts(t, worker)["takesTime"] == 1 })
-	a.kill()
+	a.Kill()
 	other.resume(t, token, "while you were out")
 	pause(t, 10*time.Second)
 	for _, id := range []string{sleeper, worker, holder} {
@@ -98,7 +98,7 @@ func TestServerRestarts(t *testing.T) {
 	}
 	r.quiet(t)
 	before := r.logs(t)
-	r.kill()
+	r.Kill()
 	r.start(t)
 	if after := r.logs(t); !slices.EqualFunc(before, after, slices.Equal) {
 		t.Errorf("logs before the crash:\n%q\nand after:\n%q", before, after)
@@ -143,7 +143,7 @@ func (r *restarts) logs(t *testing.T) (logs [][]string) {
 // restart stops the server in good order and starts it again.
 func (s *server) restart(t *testing.T) {
 	t.Helper()
-	s.stop(t)
+	s.Stop(t)
 	s.start(t)
 }
 

@@ -82,7 +82,7 @@ func recordCase(t *testing.T, dir string, l *line, c sharedCase) {
 	r.Client, r.Case = l.versions(t), c.name // of what the app has installed by now
 	s.register(t, l.named("recorded"), r.deliveries(t, a.url()).URL)
 	c.run(t, s, a)
-	a.stop(t) // which lets it finish what it has begun
+	a.Stop(t) // which lets it finish what it has begun
 	if !t.Failed() {
 		r.save(t, filepath.Join(dir, l.name))
 	}

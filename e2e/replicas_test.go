@@ -61,12 +61,12 @@ func TestReplicas(t *testing.T) {
 	r := newReplicas(t)
 	t.Run("lines", func(t *testing.T) {
 		for _, a := range r.apps {
-			t.Run(a.line.name, func(t *testing.T) {
+			t.Run(a.name, func(t *testing.T) {
 				t.Parallel()
 				r.everything(t, a)
 			})
 			if a.later(beta55) {
-				t.Run(a.line.name+" waits for returnValue", func(t *testing.T) {
+				t.Run(a.name+" waits for returnValue", func(t *testing.T) {
 					t.Parallel()
 					r.returnValues(t, a)
 				})

@@ -7,17 +7,15 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
-	"regexp"
 	"testing"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // apiKey is the servers' key. All requests must carry it but those for the probes and the package.
 const apiKey = "sk_e2e"
-
-var serverReady = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
 
 // server is a server that can be stopped and started again, at the same address on the same database.
 type server struct {
@@ -43,14 +41,14 @@ func newReplica(t *testing.T, dsn string, env ...string) *server {
 
 func (s *server) start(t *testing.T) {
 	t.Helper()
-	program, err := serverProgram()
+	program, err := harness.ServerProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "serve")
 	cmd.Env = append(cleanEnv("DATABASE_URL="+s.dsn, "STEPWELL_LISTEN="+s.addr, "STEPWELL_API_KEY="+apiKey,
 		"STEPWELL_LOG=json"), s.env...)
-	s.process, s.addr = startProcess(t, "server", cmd, serverReady)
+	s.process, s.addr = startProcess(t, "server", cmd, harness.ServerReady)
 }
 
 func (s *server) url() string { return "http://" + s.addr }

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // browsers are the names under which Chromium and its like are found.
@@ -58,7 +60,7 @@ func newBrowser(t *testing.T) *browser {
 		t.Fatal(err)
 	}
 	cmd.Env, cmd.ExtraFiles = cleanEnv(), []*os.File{read, write}
-	dieWithParent(cmd)
+	harness.DieWithParent(cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

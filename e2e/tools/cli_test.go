@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // cli runs the line's command line to its end, in the folder and with the settings of the app, and returns
@@ -26,8 +28,8 @@ func (s *scene) cliIn(t *testing.T, env []string, args ...string) []byte {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.node.program, s.workflow(args...)...)
-	cmd.Dir, cmd.Env = s.path, env
-	dieWithParent(cmd)
+	cmd.Dir, cmd.Env = s.Path, env
+	harness.DieWithParent(cmd)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -36,8 +38,8 @@ func (s *scene) cliIn(t *testing.T, env []string, args ...string) []byte {
 	return out.Bytes()
 }
 
-// workflow is how the folder's command line is called.
-func (f *folder) workflow(args ...string) []string {
+// workflow is how the line's command line is called.
+func (line) workflow(args ...string) []string {
 	return append([]string{filepath.Join("node_modules", ".bin", "workflow")}, args...)
 }
 

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // suiteSize is how many tests the suite has. Fewer would be tests that it did not run.
@@ -19,15 +21,15 @@ func TestConformance(t *testing.T) {
 	node := newNode(t)
 	server := startServer(t)
 	report := filepath.Join(t.TempDir(), "report.json")
-	preload, err := filepath.Abs(filepath.Join(suite.path, "count-cbor.mjs"))
+	preload, err := filepath.Abs(filepath.Join(suite.Path, "count-cbor.mjs"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), node.program, filepath.Join("node_modules", "vitest", "vitest.mjs"), "run",
 		"--reporter=verbose", "--reporter=json", "--outputFile="+report)
-	cmd.Dir = suite.path
+	cmd.Dir = suite.Path
 	cmd.Env = append(node.env(), "STEPWELL_URL="+server, "STEPWELL_API_KEY="+apiKey, "NODE_OPTIONS=--import "+preload)
-	dieWithParent(cmd)
+	harness.DieWithParent(cmd)
 	said, failed := cmd.CombinedOutput()
 	tests := readReport(t, report)
 	if len(tests) != suiteSize || failed != nil {

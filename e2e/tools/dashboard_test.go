@@ -16,6 +16,8 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // dashboard is a line's dashboard, which the line's command line starts.
@@ -32,9 +34,10 @@ var dashboardReady = regexp.MustCompile(`Web UI server started on port (\d+)`)
 func newDashboard(t *testing.T, s *scene) *dashboard {
 	t.Helper()
 	cmd := exec.Command(s.node.program, s.workflow("web", "--noBrowser", "--webPort", freePort(t))...)
-	cmd.Dir = s.path
+	cmd.Dir = s.Path
 	cmd.Env = append(s.env(), "WORKFLOW_MANIFEST_PATH="+filepath.Join(".well-known", "workflow", "v1", "manifest.json"))
-	return &dashboard{scene: s, url: "http://localhost:" + start(t, "dashboard", cmd, dashboardReady), driven: map[string]bool{}}
+	_, port := harness.Start(t, "dashboard", cmd, dashboardReady)
+	return &dashboard{scene: s, url: "http://localhost:" + port, driven: map[string]bool{}}
 }
 
 // freePort is a port that nobody listened at just now. The dashboard cannot be told to find one.
@@ -83,7 +86,7 @@ func (d *dashboard) drive(method string) {
 // methods are all that the dashboard's server has, by its own code.
 func (d *dashboard) methods(t *testing.T) (names []string) {
 	t.Helper()
-	assets, err := filepath.Glob(filepath.Join(d.path, "node_modules", "@workflow", "web", "build", "server", "assets", "*.js"))
+	assets, err := filepath.Glob(filepath.Join(d.Path, "node_modules", "@workflow", "web", "build", "server", "assets", "*.js"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,11 +7,11 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -29,26 +29,14 @@ type line struct {
 	name string
 	// spec is the version that the line writes runs in, and what tells which tool can do what.
 	spec int
-	*folder
+	*harness.Folder
 }
 
 var lines = []line{
-	{"stable", 3, app("app")},
-	{"beta35", 5, app("beta35")},
-	{"beta55", 7, app("beta55")},
+	{"stable", 3, harness.AppFolder("../app")},
+	{"beta35", 5, harness.AppFolder("../beta35")},
+	{"beta55", 7, harness.AppFolder("../beta55")},
 }
-
-// app is a folder of package e2e, which builds it under the same conditions.
-func app(name string) *folder {
-	sources := []string{"package.json", "package-lock.json", "../app/workflows", "../app/server.mjs", "../beta",
-		"../../clients/world"}
-	return &folder{path: "../" + name, sources: sources}
-}
-
-var (
-	serverReady = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
-	appReady    = regexp.MustCompile(`(?m)^listening (\d+)$`)
-)
 
 // scene is a server and an app of a line, with a run of each kind. Nothing else happens there.
 type scene struct {
@@ -68,7 +56,7 @@ type run struct {
 func newScene(t *testing.T, l line) *scene {
 	t.Helper()
 	s := &scene{line: l, node: newNode(t)}
-	l.ready(t)
+	ready(t, l.Folder)
 	s.server = startServer(t)
 	s.app = s.startApp(t)
 	s.register(t)
@@ -102,14 +90,15 @@ var attributes = map[string]string{"customer": "c_1", "phase": "ended", "by-step
 // startServer starts a server on a database of its own.
 func startServer(t *testing.T) string {
 	t.Helper()
-	program, err := serverProgram()
+	program, err := harness.FastServerProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "serve")
 	cmd.Env = cleanEnv("DATABASE_URL="+testdb.New(t), "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_API_KEY="+apiKey,
 		"STEPWELL_LOG=json")
-	return "http://" + start(t, "server", cmd, serverReady)
+	_, addr := harness.Start(t, "server", cmd, harness.ServerReady)
+	return "http://" + addr
 }
 
 // env is what an app and a tool need to find the server: the same for both.
@@ -121,8 +110,9 @@ func (s *scene) env() []string {
 func (s *scene) startApp(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command(s.node.program, "server.mjs")
-	cmd.Dir, cmd.Env = s.path, append(s.env(), "PORT=0")
-	return "http://127.0.0.1:" + start(t, "app", cmd, appReady)
+	cmd.Dir, cmd.Env = s.Path, append(s.env(), "PORT=0")
+	_, port := harness.Start(t, "app", cmd, harness.AppReady)
+	return "http://127.0.0.1:" + port
 }
 
 // register tells the server where the app is.
