@@ -33,6 +33,7 @@ func launch(cmd *exec.Cmd, f *folder, log *tail) (*process, error) {
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
+		defer runtime.UnlockOSThread() // or the thread ends, and the kernel takes that for our end elsewhere
 		err := cmd.Start()
 		started <- err
 		if err == nil {
