@@ -46,6 +46,17 @@ short: ## Run the quick part of the Go tests
 e2e: ## Run the black-box tests alone
 	$(GO) test -race -timeout 20m -v ./e2e/...
 
+# What servers and apps say while they are tortured is kept in .data/torture. TORTURE_SEED repeats a run's faults.
+export TORTURE_SEED
+TORTURE_FOR ?= 10m
+
+.PHONY: torture
+torture: ## Kill and restart everything around running apps for TORTURE_FOR (10m); then look what became of them
+	@scripts/need postgres
+	@mkdir -p .data/torture
+	TORTURE_FOR=$(TORTURE_FOR) $(GO) test ./e2e/torture -run '^TestTorture$$' -count 1 -v -timeout 24h \
+		-artifacts -outputdir .data/torture
+
 .PHONY: corpus
 corpus: ## Record anew what the official clients say, and replay it
 	rm -rf handlers/wire/testdata/traffic

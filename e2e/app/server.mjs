@@ -11,7 +11,9 @@ const BUILD = new URL(`${process.env.BUILD_DIR ?? '.'}${V1}`, import.meta.url);
 
 // The SDK reads PORT while it loads (for webhook URLs, and the local world for its deliveries). So the
 // socket comes first, which also makes PORT=0 work, and the SDK after it. Nothing is announced before
-// both are there.
+// both are there, and who calls sooner waits.
+let open;
+const opened = new Promise((resolve) => (open = resolve));
 const server = createServer((req, res) => void serve(req, res));
 await new Promise((ready) => server.listen(Number(process.env.PORT ?? 0), '127.0.0.1', ready));
 process.env.PORT = String(server.address().port);
@@ -33,6 +35,7 @@ const routes = listRoutes();
 
 for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, stop);
 exitWithParent();
+open();
 console.log(`listening ${process.env.PORT}`);
 
 // The 5.x line has no route for steps: flow runs them. What it writes as step.mjs is a part of flow.
@@ -141,6 +144,7 @@ function openEffects(file) {
 async function serve(req, res) {
   let response;
   try {
+    await opened;
     response = await route(toRequest(req));
   } catch (err) {
     response = problem(/NotFound/.test(err.name) ? 404 : 500, err);
@@ -154,7 +158,7 @@ async function serve(req, res) {
 
 async function route(request) {
   const { pathname } = new URL(request.url);
-  for (const [method, path, handler] of routes ?? []) {
+  for (const [method, path, handler] of routes) {
     if (method !== '*' && method !== request.method) continue;
     const match = pathname.match(new RegExp(`^${path.replace(/:(\w+)/g, '(?<$1>[^/]+)')}$`));
     if (match) return handler(decodeAll(match.groups), request);

@@ -1,0 +1,144 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fault is one kind of thing that is done to a victim. It gets how long it is to last, where it lasts, and returns
+// when the victim may recover.
+type fault struct {
+	kind string
+	// from and to is how long it lasts.
+	from, to time.Duration
+	do       func(ctx context.Context, lasting time.Duration) error
+}
+
+// tormentor does faults to one victim, one after the other, from a deck that is shuffled anew whenever all of it has
+// been played: each kind comes up soon, and the order is up to the seed.
+type tormentor struct {
+	victim string
+	deck   []fault
+	// calm is about how long the victim has between two faults.
+	calm time.Duration
+	rng  *rand.Rand
+}
+
+// tormentors are one for each thing in the scene.
+func (s *scene) tormentors(seed uint64, calm time.Duration) (all []*tormentor) {
+	add := func(victim string, deck ...fault) {
+		rng := rand.New(rand.NewPCG(seed, 1_000_000+uint64(len(all))))
+		all = append(all, &tormentor{victim, deck, calm, rng})
+	}
+	add("postgres",
+		fault{"postgres restarted, immediate", 0, 2 * time.Second, s.postgres.immediate},
+		fault{"postgres restarted, fast", 0, 2 * time.Second, s.postgres.fast},
+		fault{"all connections to postgres cut", 0, 0, s.postgres.cut})
+	for _, v := range s.servers {
+		add(v.title,
+			fault{"server killed (SIGKILL)", 0, 0, v.kill},
+			fault{"server stopped (SIGTERM)", 0, 0, v.stop},
+			fault{"server frozen (SIGSTOP, SIGCONT)", time.Second, 6 * time.Second, v.freeze})
+	}
+	for _, v := range s.apps {
+		add(v.title,
+			fault{"app killed (SIGKILL)", 0, 0, v.kill},
+			fault{"app stopped (SIGTERM)", 0, 0, v.stop},
+			fault{"app frozen (SIGSTOP, SIGCONT)", time.Second, 6 * time.Second, v.freeze})
+	}
+	return all
+}
+
+// frozenLong is a freeze after which others have taken over what a server had.
+func (s *scene) frozenLong() fault {
+	return fault{"server frozen for over 30 s", 32 * time.Second, 40 * time.Second, s.servers[1].freeze}
+}
+
+// next is the next fault, how long it lasts, and how long to wait before it.
+func (m *tormentor) next(n int) (f fault, lasting, calm time.Duration) {
+	i := n % len(m.deck)
+	if i == 0 {
+		m.rng.Shuffle(len(m.deck), func(i, j int) { m.deck[i], m.deck[j] = m.deck[j], m.deck[i] })
+	}
+	f = m.deck[i]
+	if f.to > f.from {
+		f.from += time.Duration(m.rng.Int64N(int64(f.to - f.from)))
+	}
+	return f, f.from, m.calm/2 + time.Duration(m.rng.Int64N(int64(m.calm)))
+}
+
+// torment goes on until the time is over, and until each kind of fault was done at least once.
+func (m *tormentor) torment(ctx context.Context, t *testing.T, until time.Time, count *counter) {
+	for n := 0; n < len(m.deck) || time.Now().Before(until); n++ {
+		f, lasting, calm := m.next(n)
+		if !pause(ctx, calm) {
+			return
+		}
+		t.Logf("%s: %s %s %s", time.Now().Format("15:04:05.000"), m.victim, f.kind, lasting.Round(time.Millisecond))
+		if err := f.do(ctx, lasting); err != nil {
+			t.Errorf("%s, %s: %v", m.victim, f.kind, err)
+		}
+		count.add(f.kind)
+	}
+}
+
+// counter counts things by name.
+type counter struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *counter) add(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[string]int{}
+	}
+	c.n[name]++
+}
+
+// lines are the counts, a line each.
+func (c *counter) lines() (lines []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(c.n)) {
+		lines = append(lines, fmt.Sprintf("%s: %d", name, c.n[name]))
+	}
+	return lines
+}
+
+func (c *counter) String() string { return strings.Join(c.lines(), ", ") }
+
+// TestSeedRepeatsFaults: what a tormentor does, when and for how long depends on the seed alone, and each kind
+// comes up once in every round.
+func TestSeedRepeatsFaults(t *testing.T) {
+	t.Parallel()
+	schedule := func(seed uint64) (all []string) {
+		s := &scene{postgres: &postgres{}, servers: [2]*server{{unit: &unit{}}, {unit: &unit{}}}, apps: []*app{{unit: &unit{}}}}
+		for _, m := range s.tormentors(seed, time.Second) {
+			kinds := map[string]bool{}
+			for n := range 2 * len(m.deck) {
+				f, lasting, calm := m.next(n)
+				kinds[f.kind] = true
+				all = append(all, fmt.Sprint(f.kind, lasting, calm))
+				if n%len(m.deck) == len(m.deck)-1 && len(kinds) != len(m.deck) {
+					t.Errorf("after %d faults, their kinds are %v", n+1, kinds)
+				}
+			}
+		}
+		return all
+	}
+	if one, again := schedule(1), schedule(1); !slices.Equal(one, again) {
+		t.Errorf("of the same seed come %q and %q", one, again)
+	}
+	if one, two := schedule(1), schedule(2); slices.Equal(one, two) {
+		t.Errorf("of two seeds comes the same: %q", one)
+	}
+}

@@ -1,0 +1,134 @@
+package torture
+
+import (
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
+
+// leftovers wants that nothing has leaked: rows, connections, goroutines. It ends the servers.
+func (v *verdict) leftovers(t *testing.T) {
+	t.Helper()
+	v.noRows(t)
+	v.noneStranded(t)
+	if out, err := v.servers[0].verify(t.Context()); err != nil {
+		t.Errorf("stepwell verify: %v\n%s", err, out)
+	}
+	for _, d := range v.drivers {
+		d.listening.Wait()
+		<-d.ended
+		d.up().Kill()
+	}
+	v.balancer.transport.CloseIdleConnections()
+	for _, s := range v.servers {
+		<-s.ended
+	}
+	v.fewConnections(t)
+	v.noGoroutines(t, v.servers[1])
+	v.servers[0].up().Stop(t)
+	harness.Eventually(t, "all connections are closed", func() bool { return v.sessions(t) == 0 })
+}
+
+// noRows wants that no row is left of what is over.
+func (v *verdict) noRows(t *testing.T) {
+	t.Helper()
+	for what, q := range map[string]struct {
+		sql  string
+		want int
+	}{
+		"messages":          {`SELECT count(*) FROM messages`, 0},
+		"tickets":           {`SELECT count(*) FROM river_job WHERE finalized_at IS NULL`, 0},
+		"processes":         {`SELECT count(*) FROM processes`, len(v.servers)},
+		"hooks":             {`SELECT count(*) FROM hooks`, 0},
+		"waits":             {`SELECT count(*) FROM waits`, 0},
+		"wakes":             {`SELECT count(*) FROM run_wakes WHERE stranded_at IS NOT NULL`, 0},
+		"steps under way":   {`SELECT count(*) FROM steps WHERE completed_at IS NULL`, 0},
+		"streams not ended": {`SELECT count(*) FROM streams WHERE closed_at IS NULL`, 0},
+	} {
+		harness.Eventually(t, what, func() bool {
+			n, err := v.postgres.count(t.Context(), q.sql)
+			return err == nil && n == q.want
+		})
+	}
+}
+
+// noneStranded wants that both servers say so.
+func (v *verdict) noneStranded(t *testing.T) {
+	t.Helper()
+	for _, s := range v.servers {
+		s.awaitUp(t)
+		resp, err := client.Get("http://" + s.address + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		for _, want := range []string{"stepwell_runs_stranded 0\n", "stepwell_messages_parked 0\n"} {
+			if err != nil || !strings.Contains(string(text), want) {
+				t.Errorf("/metrics of %s: %v, %s; want %s", s.title, err, text, want)
+			}
+		}
+	}
+}
+
+// sessions is how many connections the servers have.
+func (v *verdict) sessions(t *testing.T) int {
+	t.Helper()
+	n, err := v.postgres.count(t.Context(), `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name <> 'torture'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// fewConnections wants that no session does anything, and that there are not more than pools hold.
+func (v *verdict) fewConnections(t *testing.T) {
+	t.Helper()
+	const each = 20 + 3 // the pool, and what listens and beats
+	harness.Eventually(t, "the servers' sessions are idle", func() bool {
+		busy, err := v.postgres.count(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name <> 'torture' AND state <> 'idle'`)
+		return err == nil && busy == 0
+	})
+	if n := v.sessions(t); n > each*len(v.servers) {
+		t.Errorf("the servers have %d sessions", n)
+	}
+}
+
+// atWork are the functions that are on the stack of a goroutine only while there is a request or a delivery.
+var atWork = regexp.MustCompile(`stepwell/(handlers/(wire|rest)\.\(\*Server\)|queue\.\(\*deliverer\))\S*`)
+
+// noGoroutines has the server's goroutines written down, which is its end, and wants that none of them is at
+// work.
+func (v *verdict) noGoroutines(t *testing.T, s *server) {
+	t.Helper()
+	p := s.up()
+	if err := p.Signal(syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Ended()
+	log, err := os.ReadFile(s.logPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, dump, found := strings.Cut(string(log), "SIGQUIT: quit")
+	if !found {
+		t.Fatalf("%s wrote down no goroutines", s.title)
+	}
+	goroutines := strings.Split(dump, "\n\n")
+	t.Logf("%s had %d goroutines in the end", s.title, len(goroutines))
+	if n := len(goroutines); n < 10 || n > 150 {
+		t.Errorf("%s had %d goroutines in the end", s.title, n)
+	}
+	for _, g := range goroutines {
+		if atWork.MatchString(g) {
+			t.Errorf("%s: a goroutine has leaked:\n%s", s.title, g)
+		}
+	}
+}

@@ -1,0 +1,9 @@
+package torture
+
+import (
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(4, func() { m.Run() }) }

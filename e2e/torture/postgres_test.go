@@ -1,0 +1,148 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+	"github.com/stepwell-dev/stepwell/migrations/localpg"
+)
+
+const database = "torture"
+
+// postgres is a Postgres of our own, which comes back at the same port with the same data.
+type postgres struct {
+	options localpg.Options
+	address string // of the database, for servers
+
+	mu     sync.Mutex
+	server *localpg.Server
+}
+
+func newPostgres(t *testing.T) *postgres {
+	t.Helper()
+	parent := t.TempDir()
+	for _, dir := range []string{parent, filepath.Dir(parent)} { // where we are root, another user runs it
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	port, err := strconv.Atoi(freePort(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &postgres{options: localpg.Options{Dir: filepath.Join(parent, "db"), Port: port, Durability: localpg.Relaxed}}
+	if p.server, err = localpg.Start(t.Context(), p.options); err != nil {
+		t.Fatal(err)
+	}
+	p.address = p.server.DSN(database)
+	t.Cleanup(func() { _ = p.server.Stop(context.Background()) })
+	if err := p.server.CreateDatabase(t.Context(), database); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// immediate restarts it as after a crash (pg_ctl restart -m immediate), after it was down for a while.
+func (p *postgres) immediate(_ context.Context, down time.Duration) error {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	return p.restart(over, down)
+}
+
+// fast restarts it in good order (pg_ctl restart -m fast), after it was down for a while.
+func (p *postgres) fast(_ context.Context, down time.Duration) error {
+	return p.restart(context.Background(), down)
+}
+
+func (p *postgres) restart(how context.Context, down time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.server.Stop(how)
+	pause(context.Background(), down)
+	for deadline := time.Now().Add(harness.Patience); ; pause(context.Background(), retryPause) {
+		server, failure := localpg.Start(context.Background(), p.options)
+		if failure == nil {
+			p.server = server
+			return err
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(err, failure)
+		}
+	}
+}
+
+// cut ends all sessions of the servers.
+func (p *postgres) cut(ctx context.Context, _ time.Duration) error {
+	return p.exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+}
+
+// exec executes a statement if the database is there.
+func (p *postgres) exec(ctx context.Context, sql string) error {
+	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
+	defer cancel()
+	conn, err := p.connect(ctx)
+	if err != nil {
+		return nil // it is down, which is what was wanted
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+// connect opens a session of ours, which sees what is in the servers' schema.
+func (p *postgres) connect(ctx context.Context) (*pgx.Conn, error) {
+	address, err := url.Parse(p.address)
+	if err != nil {
+		return nil, err
+	}
+	query := address.Query()
+	query.Set("search_path", "stepwell")
+	query.Set("application_name", "torture")
+	query.Set("connect_timeout", "10")
+	address.RawQuery = query.Encode()
+	return pgx.Connect(ctx, address.String())
+}
+
+// ask reads rows of one value, or of structs, from the database.
+func ask[T any](ctx context.Context, p *postgres, how pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	conn, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	rows, err := conn.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, how)
+}
+
+// mustAsk is ask of a database that is there.
+func mustAsk[T any](t *testing.T, p *postgres, how pgx.RowToFunc[T], sql string, args ...any) []T {
+	t.Helper()
+	list, err := ask(t.Context(), p, how, sql, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// count is the one number that the statement returns.
+func (p *postgres) count(ctx context.Context, sql string, args ...any) (int, error) {
+	list, err := ask(ctx, p, pgx.RowTo[int], sql, args...)
+	if err != nil {
+		return 0, err
+	}
+	return list[0], nil
+}

@@ -1,0 +1,200 @@
+package torture
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
+
+const (
+	apiKey = "sk_torture"
+	// retryPause is how long whoever failed waits before the next try.
+	retryPause = 250 * time.Millisecond
+)
+
+// scene is all that is tortured.
+type scene struct {
+	postgres *postgres
+	servers  [2]*server
+	balancer *balancer
+	apps     []*app
+}
+
+// newScene starts everything. What it needs is supervised until the context ends.
+func newScene(ctx context.Context, t *testing.T, grace time.Duration) *scene {
+	t.Helper()
+	program, err := harness.ServerProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := t.ArtifactDir()
+	s := &scene{postgres: newPostgres(t)}
+	for i := range s.servers {
+		s.servers[i] = newServer(t, program, s.postgres.address, filepath.Join(logs, fmt.Sprintf("server-%d.log", i+1)), grace)
+		s.servers[i].supervise(ctx, t)
+	}
+	s.balancer = newBalancer(t, s.servers[0].address, s.servers[1].address)
+	for _, line := range []struct{ name, folder string }{{"stable", "../app"}, {"beta55", "../beta55"}} {
+		a := newApp(t, line.name, harness.AppFolder(line.folder), s.balancer.URL, logs)
+		a.supervise(ctx, t)
+		s.apps = append(s.apps, a)
+	}
+	for _, a := range s.apps {
+		a.awaitUp(t)
+		s.register(t, a)
+	}
+	return s
+}
+
+// register tells the servers where the app is.
+func (s *scene) register(t *testing.T, a *app) {
+	t.Helper()
+	s.servers[0].awaitUp(t)
+	url := "http://" + s.servers[0].address + "/v1/deployments/" + a.name
+	if _, err := call[any](t.Context(), http.MethodPut, url, map[string]string{"url": a.url}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// server is one of the replicas.
+type server struct {
+	*unit
+	program, dsn, address string
+}
+
+func newServer(t *testing.T, program, dsn, log string, grace time.Duration) *server {
+	t.Helper()
+	s := &server{program: program, dsn: dsn, address: "127.0.0.1:" + freePort(t)}
+	s.unit = newUnit(t, "server "+s.address, log, harness.ServerReady, func() *exec.Cmd {
+		cmd := exec.Command(program, "serve")
+		cmd.Env = harness.CleanEnv("DATABASE_URL="+dsn, "STEPWELL_LISTEN="+s.address, "STEPWELL_API_KEY="+apiKey,
+			"STEPWELL_LOG=json", "STEPWELL_SHUTDOWN_GRACE="+grace.String(), "GOTRACEBACK=all")
+		return cmd
+	})
+	return s
+}
+
+// verify runs the server's own check of all logs against all rows.
+func (s *server) verify(ctx context.Context) (string, error) {
+	cmd := exec.CommandContext(ctx, s.program, "verify")
+	cmd.Env = harness.CleanEnv("DATABASE_URL=" + s.dsn)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// app is an app on one line of the SDK. Its name is that of its deployment, too.
+type app struct {
+	*unit
+	name, url string
+	effects   string // the file with what its steps do
+}
+
+func newApp(t *testing.T, name string, folder *harness.Folder, stepwell, logs string) *app {
+	t.Helper()
+	if err := folder.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	a := &app{name: name, url: "http://127.0.0.1:" + port, effects: filepath.Join(logs, name+"-effects.jsonl")}
+	a.unit = newUnit(t, "app "+name, filepath.Join(logs, name+".log"), harness.AppReady, func() *exec.Cmd {
+		cmd := exec.Command("node", "server.mjs")
+		cmd.Dir = folder.Path
+		cmd.Env = harness.CleanEnv("PORT="+port, "STEPWELL_URL="+stepwell, "STEPWELL_API_KEY="+apiKey,
+			"STEPWELL_DEPLOYMENT_ID="+name, "WORKFLOW_TARGET_WORLD=@stepwell/world", "EFFECTS_FILE="+a.effects)
+		return cmd
+	})
+	return a
+}
+
+// freePort is a port that nobody listens on, and that the system does not give to outgoing connections: who
+// comes back after a crash must find it free.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		port := strconv.Itoa(15_000 + rand.IntN(15_000))
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("found no free port")
+	return ""
+}
+
+// errStatus is an answer that is not 200.
+type errStatus struct {
+	status int
+	body   string
+}
+
+func (e *errStatus) Error() string { return fmt.Sprintf("status %d: %s", e.status, e.body) }
+
+func isStatus(err error, status int) bool {
+	var e *errStatus
+	return errors.As(err, &e) && e.status == status
+}
+
+// call sends JSON and reads JSON.
+func call[T any](ctx context.Context, method, url string, body any) (v T, err error) {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return v, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(encoded))
+	if err != nil {
+		return v, err
+	}
+	req.Header.Set("Authorization", "Bearer "+apiKey)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return v, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return v, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return v, &errStatus{resp.StatusCode, string(answer)}
+	}
+	return v, json.Unmarshal(answer, &v)
+}
+
+// client is for calls that end.
+var client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// openLog opens a file for what a process says.
+func openLog(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// pause lets time pass, unless the context ends first, and reports whether it did not.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
