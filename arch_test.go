@@ -46,7 +46,8 @@ var mayImport = map[string][]string{
 	"migrations/localpg":      {},
 	"migrations/testdb":       {"migrations", "migrations/localpg"},
 	"migrations/testdb/gate":  {"migrations"},
-	"queue":                   {"entities", "eventlog", "queue/contract"},
+	"queue":                   {"entities", "eventlog", "queue/condition", "queue/contract"},
+	"queue/condition":         {"entities"},
 	"queue/contract":          {"entities", "eventlog"},
 }
 
@@ -85,6 +86,7 @@ var onlyFor = map[string][]string{
 	"github.com/riverqueue":                 {"queue", "migrations", "_test.go"},
 	"github.com/labstack/echo":              {"handlers", "handlers/auth", "handlers/rest", "handlers/wire"},
 	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "eventlog/payload", "handlers/wire/codec", "_test.go"},
+	"cel.dev/cel-go":                        {"queue/condition"},
 	"github.com/alecthomas/kong":            {"cmd/stepwell"},
 	"github.com/caarlos0/env":               {"cmd/stepwell"},
 	"github.com/klauspost/compress":         {"eventlog/archive", "eventlog/payload", "_test.go"},

@@ -28,8 +28,12 @@ type HookID string
 // WaitID is the correlation ID of a wait's events; unique within its run.
 type WaitID string
 
+// SignalID is "sig_" and a ULID that the server made.
+type SignalID string
+
 const (
-	runIDPrefix = "wrun_"
+	runIDPrefix    = "wrun_"
+	signalIDPrefix = "sig_"
 	// A new run's ID may be this old, or this far ahead of our clock (protocol §2.6).
 	maxRunIDAge  = 24 * time.Hour
 	maxRunIDSkew = 5 * time.Minute
@@ -46,6 +50,9 @@ const regionTag = uint64(1) << 47
 func NewRunID(at time.Time) RunID {
 	return RunID(runIDPrefix + ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy()).String())
 }
+
+// NewSignalID makes the ID of a signal.
+func NewSignalID() SignalID { return SignalID(signalIDPrefix + ulid.Make().String()) }
 
 // ValidateNewRunID reports whether a run may be created with this ID now. It fails with [ErrInvalid]
 // when the ID is not "wrun_" and a ULID made within the last 24 hours.

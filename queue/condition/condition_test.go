@@ -1,0 +1,219 @@
+package condition
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// scene is what the tests' conditions are asked about.
+func scene(t testing.TB, data string) Scene {
+	t.Helper()
+	value, err := Decode([]byte(data))
+	if err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+	return Scene{
+		Data: value, SignalName: "paid", SignalID: "sig_1", RunID: "wrun_1", Attributes: map[string]string{"order": "7"},
+	}
+}
+
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	c := New()
+	const order = `{
+		"id": "7", "amount": 120, "price": 99.5, "none": null, "paid": true, "far": 1e3, "huge": 1e999,
+		"big": 9007199254740993, "bigger": 18446744073709551615, "low": -9007199254740993,
+		"items": [{"sku": "a", "n": 1}, {"sku": "b", "n": 2}], "tags": ["x", "y"], "at": "2026-11-21T10:00:00Z"}`
+	for text, want := range map[string]bool{
+		``:                                                 true,
+		`true`:                                             true,
+		`data.paid`:                                        true,
+		`!data.paid`:                                       false,
+		`data.amount > 100`:                                true,
+		`data.amount > 120`:                                false,
+		`data.amount >= 120.0`:                             true,
+		`data.amount == 120`:                               true,
+		`data.amount == 120.0`:                             true,
+		`data.amount == 120u`:                              true,
+		`data.amount in [1, 120]`:                          true,
+		`data.price > 99`:                                  true,
+		`data.price == 99`:                                 false,
+		`data.price * 2.0 > 198.0`:                         true,
+		`data.far == 1000`:                                 true,
+		`data.huge > 1`:                                    true,
+		`int(data.amount) % 7 == 1`:                        true,
+		`data.big == 9007199254740993`:                     true,
+		`data.big == 9007199254740992`:                     false,
+		`data.bigger == 18446744073709551615u`:             true,
+		`data.low == -9007199254740993`:                    true,
+		`data.none == null`:                                true,
+		`has(data.none)`:                                   true,
+		`has(data.nothing)`:                                false,
+		`has(data.nothing) && data.nothing.x > 1`:          false,
+		`data.nothing.x > 1 || data.paid`:                  true,
+		`data.id == run.attributes.order`:                  true,
+		`data.id == run.attributes["order"]`:               true,
+		`"customer" in run.attributes`:                     false,
+		`run.id == "wrun_1" && signal.name == "paid"`:      true,
+		`signal.id == "sig_1"`:                             true,
+		`data.items.exists(i, i.sku == "b" && i.n > 1)`:    true,
+		`data.items.all(i, i.n > 1)`:                       false,
+		`size(data.items) == 2 && data.items[1].n == 2`:    true,
+		`data.id.matches("^[0-9]+$")`:                      true,
+		`timestamp(data.at).getHours() == 10`:              true,
+		`data["id"].startsWith("7") && "x" in data.tags`:   true,
+		`duration("90m") > duration("1h") && data != null`: true,
+	} {
+		if err := check(c, text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		for range 2 { // the second one is kept compiled
+			if got, err := c.Matches(text, scene(t, order)); got != want || err != nil {
+				t.Errorf("%s: got %v, %v; want %v", text, got, err, want)
+			}
+		}
+	}
+	for data, text := range map[string]string{`"x"`: `data == "x"`, `5`: `data > 4`, `null`: `data == null`, `[1]`: `data[0] == 1`} {
+		if got, err := c.Matches(text, scene(t, data)); !got || err != nil {
+			t.Errorf("%s of %s: got %v, %v", text, data, got, err)
+		}
+	}
+}
+
+// check is Check of all but the empty condition, which nobody checks.
+func check(c *Conditions, text string) error {
+	if text == "" {
+		return nil
+	}
+	return c.Check(text)
+}
+
+func wantRefused(t *testing.T, c *Conditions, text, reason string) {
+	t.Helper()
+	err := c.Check(text)
+	if !errors.Is(err, entities.ErrInvalid) || !strings.Contains(err.Error(), reason) {
+		t.Errorf("%.60s: got error %v, want %q", text, err, reason)
+	}
+}
+
+func TestConditionsThatAreNone(t *testing.T) {
+	t.Parallel()
+	c := New()
+	for text, reason := range map[string]string{
+		``:                             `line 1, column 1: `,
+		`data.amount >`:                `line 1, column 14: `,
+		`data.amount = 1`:              `line 1, column 13: `,
+		"data.paid &&\n  dta.x":        `line 2, column 3: undeclared reference to 'dta'`,
+		`run.atributes.x == "y"`:       `line 1, column 14: undeclared reference to 'run.atributes.x' (did you mean 'run.attributes'?)`,
+		`run.id > 5`:                   `line 1, column 8: found no matching overload`,
+		`1 + 1`:                        `its value is a int; want one that is true or false`,
+		`"yes"`:                        `its value is a string`,
+		`run.id.matches("[")`:          `condition: `,
+		`data.tags.join(",") == "x,y"`: `line 1, column 15: undeclared reference to 'join'`,
+		`f(data)`:                      `line 1, column 2: undeclared reference to 'f'`,
+		"data == \"\x00\"":             `it has characters that are none`,
+		"data == \"\xff\"":             `it has characters that are none`,
+		`"` + strings.Repeat("x", MaxLength) + `" == data`:                      `the limit is 4096`,
+		strings.Repeat("(", 2*maxDepth) + "1" + strings.Repeat(")", 2*maxDepth): `condition: line`,
+	} {
+		wantRefused(t, c, text, reason)
+		if got, err := c.Matches(text, scene(t, `{}`)); text != "" && (got || err == nil) {
+			t.Errorf("%.60s matches: %v, %v", text, got, err)
+		}
+	}
+}
+
+// TestWhatCannotBeEvaluatedDoesNotMatch: the data of signals is not what those who write conditions expect.
+func TestWhatCannotBeEvaluatedDoesNotMatch(t *testing.T) {
+	t.Parallel()
+	c := New()
+	for _, test := range []struct{ text, data string }{
+		{`data.amount > 100`, `{}`},
+		{`data.amount > 100`, `{"amount":"many"}`},
+		{`data.amount > 100`, `{"amount":null}`},
+		{`data.amount > 100`, `null`},
+		{`data.amount > 100`, `[1]`},
+		{`data.a.b.c`, `{"a":{"b":{"c":"yes"}}}`},
+		{`data`, `1`},
+		{`data.amount * 2 > 100`, `{"amount":60}`}, // a double times an int: documented
+		{`run.attributes.customer == "x"`, `{}`},
+		{`int(data.n) / 0 == 1`, `{"n":1}`},
+		{`data.text.matches(data.pattern)`, `{"text":"x","pattern":"["}`},
+	} {
+		if err := c.Check(test.text); err != nil {
+			t.Errorf("%s: %v", test.text, err)
+		}
+		if got, err := c.Matches(test.text, scene(t, test.data)); got || err == nil {
+			t.Errorf("%s of %s: got %v, %v", test.text, test.data, got, err)
+		}
+	}
+}
+
+// TestAnEvaluationIsBounded: neither the condition nor the data can keep a worker busy.
+func TestAnEvaluationIsBounded(t *testing.T) {
+	t.Parallel()
+	c := New()
+	text := `data.all(a, data.all(b, data.all(c, a + b + c >= 0.0)))`
+	data := "[" + strings.Repeat("1,", 999) + "1]"
+	if err := c.Check(text); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Matches(text, scene(t, data)); got || err == nil || !strings.Contains(err.Error(), "cost limit") {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, err := c.Matches(text, scene(t, `[1,2,3]`)); !got || err != nil {
+		t.Errorf("of little data: got %v, %v", got, err)
+	}
+}
+
+func TestTheCacheIsBounded(t *testing.T) {
+	t.Parallel()
+	c := New()
+	const first = `data == 0.0`
+	for i := range maxPrograms + 50 {
+		for _, text := range []string{fmt.Sprintf("data == %d.0", i), first} { // the first one stays in use
+			if got, err := c.Matches(text, scene(t, fmt.Sprint(i))); err != nil || got != (text != first || i == 0) {
+				t.Fatalf("%s of %d: got %v, %v", text, i, got, err)
+			}
+		}
+	}
+	if got := c.programs.recent.Len(); got != maxPrograms || len(c.programs.places) != maxPrograms {
+		t.Errorf("keeps %d in order and %d by text, want %d", got, len(c.programs.places), maxPrograms)
+	}
+	for text, want := range map[string]bool{first: true, "data == 1.0": false, fmt.Sprintf("data == %d.0", maxPrograms): true} {
+		if _, got := c.programs.find(text); got != want {
+			t.Errorf("%s is kept: %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestRacersShareConditions(t *testing.T) {
+	t.Parallel()
+	c := New()
+	s := scene(t, `{"n":5}`)
+	var racers sync.WaitGroup
+	for i := range 8 {
+		racers.Go(func() {
+			for n := range 200 {
+				if got, err := c.Matches(fmt.Sprintf("data.n == %d", n%10), s); err != nil || got != (n%10 == 5) {
+					t.Errorf("racer %d: got %v, %v", i, got, err)
+				}
+			}
+		})
+	}
+	racers.Wait()
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{``, `{`, `1 2`, `x`} {
+		if got, err := Decode([]byte(text)); err == nil {
+			t.Errorf("%q: got %v", text, got)
+		}
+	}
+}
