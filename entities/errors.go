@@ -34,6 +34,7 @@ var (
 	ErrLeaseNotFound      = errors.New("lease not found")
 	ErrMessageNotFound    = errors.New("message not found")
 	ErrStreamNotFound     = errors.New("stream not found")
+	ErrSignalNotFound     = errors.New("signal not found")
 )
 
 // invalid makes an error that is [ErrInvalid] and says what is wrong.

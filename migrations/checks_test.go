@@ -28,7 +28,9 @@ const goodRows = `
 	INSERT INTO streams (project, name, run_id, chunks, created_at) VALUES ('p', 'strm', 'none', 0, now());
 	INSERT INTO stream_chunks (stream_id, idx, data) SELECT id, 0, '' FROM streams;
 	INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, lease)
-	VALUES ('msg', 'p', 't', 'd', '', '', now(), now(), 'receipt')`
+	VALUES ('msg', 'p', 't', 'd', '', '', now(), now(), 'receipt');
+	INSERT INTO signals (project, id, name, key, data, keep_until, expires_at)
+	VALUES ('p', 'sig', 's', 'k', '1', now(), now())`
 
 func TestConstraintsRefuseBadRows(t *testing.T) {
 	t.Parallel()
@@ -76,7 +78,13 @@ func TestConstraintsRefuseBadRows(t *testing.T) {
 		"streams_name_key": {`
 			INSERT INTO streams (project, name, run_id, chunks, created_at) VALUES ('p', 'strm', 'other', 0, now())`},
 		"stream_chunks_idx_check": {`UPDATE stream_chunks SET idx = -1`},
-		"messages_parked_check":   {`UPDATE messages SET parked_at = now()`},
+		"signals_expires_at_check": {
+			`UPDATE signals SET keep_until = created_at - interval '1 h'`, `UPDATE signals SET expires_at = now() - interval '1 h'`,
+		},
+		"signals_key": {`
+			INSERT INTO signals (project, id, name, key, data, keep_until, expires_at)
+			VALUES ('p', 'twin', 's', 'k', '1', now(), now())`},
+		"messages_parked_check": {`UPDATE messages SET parked_at = now()`},
 	}
 	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
 	if _, err := pool.Exec(t.Context(), goodRows); err != nil {

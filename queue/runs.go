@@ -9,17 +9,21 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/condition"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 // Runs continues runs whose driver is the server: it has their functions' commands carried out.
 type Runs struct {
-	queue *Queue
-	log   *eventlog.Log
+	queue      *Queue
+	log        *eventlog.Log
+	conditions *condition.Conditions
 }
 
 // NewRuns makes it of the queue and the log of one database.
-func NewRuns(q *Queue, log *eventlog.Log) *Runs { return &Runs{queue: q, log: log} }
+func NewRuns(q *Queue, log *eventlog.Log) *Runs {
+	return &Runs{queue: q, log: log, conditions: condition.New()}
+}
 
 // Command carries out commands of an invocation under way, all or none, and returns the events they made. The
 // handle is the invocation's name. Body is as package contract says.
@@ -74,7 +78,7 @@ func (r *Runs) scene(_ context.Context, run entities.Run) contract.Scene {
 	return contract.Scene{
 		Run: run, Now: r.log.Now(),
 		Deployment: func(string) (string, error) { return run.DeploymentID, nil },
-		Condition:  func(string) error { return nil },
+		Condition:  r.conditions.Check,
 	}
 }
 

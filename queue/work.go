@@ -16,6 +16,8 @@ func (w *deliverer) perform(ctx context.Context, d delivery) error {
 		entities.WorkDeadline: w.enforceDeadline,
 		entities.WorkReport:   w.report,
 		entities.WorkEnd:      w.endChildren,
+		entities.WorkSignal:   w.handSignal,
+		entities.WorkLookBack: w.lookBack,
 	}[d.Work]
 	if !ok {
 		return w.putOff(ctx, d, fmt.Errorf("work %q is unknown to this version of the server", d.Work))

@@ -102,6 +102,18 @@ func deleteWork(ctx context.Context, q execer, handle string) error {
 	return wrap("end work", err)
 }
 
+// advanceWork keeps how far a piece of work has come, for whoever has to go on with it, and makes its lease last so long
+// from now. It fails with [entities.ErrStale] when the lease is over.
+func advanceWork(ctx context.Context, q execer, handle string, place []byte, lease time.Duration) error {
+	tag, err := q.Exec(ctx, `
+		UPDATE messages SET body = $2, due_at = now() + $3
+		WHERE lease = $1 AND lease <> '' AND due_at > clock_timestamp()`, handle, place, lease)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = fmt.Errorf("%w: its lease is over", entities.ErrStale)
+	}
+	return wrap("say how far the work has come", err)
+}
+
 // outlook is what there is for a run to wait for.
 type outlook struct {
 	// Again says that there is news the invocation has not seen.

@@ -13,6 +13,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -203,7 +204,7 @@ func (w *Worker) handOutBatch(ctx context.Context) (full bool, err error) {
 	return full, err
 }
 
-// forget drops idempotency keys whose time is over.
+// forget drops idempotency keys and signals whose time is over.
 func (w *Worker) forget(ctx context.Context) {
 	ticker := time.NewTicker(keysPoll)
 	defer ticker.Stop()
@@ -215,6 +216,9 @@ func (w *Worker) forget(ctx context.Context) {
 		}
 		if err := forgetKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
 			w.logger.ErrorContext(ctx, "forget idempotency keys", "error", err)
+		}
+		if err := entities.DeleteSpentSignals(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
+			w.logger.ErrorContext(ctx, "forget signals", "error", err)
 		}
 	}
 }
