@@ -17,7 +17,7 @@ type Signal struct {
 	// Key makes the signal one: a second one of the same project and name with it is the first again, for as long
 	// as that is there. Empty for signals that are never the same.
 	Key string
-	// Data is JSON, as it came.
+	// Data is JSON, as it came; nil in lists when it is longer than [ListedData].
 	Data []byte
 	// CreatedAt is the database's clock, as are all times of a signal.
 	CreatedAt time.Time
@@ -55,6 +55,9 @@ func SignalByID(ctx context.Context, q Querier, project Project, id SignalID) (S
 	return s, nil
 }
 
+// ListedData is how many bytes of data the signals of a list may have each.
+const ListedData = 16 << 10
+
 // ListSignals reads a page of the project's signals in the order of their creation, those of one name or, when it is
 // empty, all, and the cursor of the next page; empty when this is the last. It fails with [ErrInvalid] on a
 // cursor that is not of this list.
@@ -66,9 +69,11 @@ func ListSignals(ctx context.Context, q Querier, project Project, name string, p
 	}
 	order, after := p.order()
 	rows, err := q.Query(ctx, fmt.Sprintf(`
-		SELECT `+signalColumns+` FROM signals
+		SELECT project, id, name, key, CASE WHEN octet_length(data) <= $5 THEN data END AS data, created_at, keep_until,
+			expires_at
+		FROM signals
 		WHERE project = $1 AND ($2::text = '' OR name = $2) AND ($3::text = '' OR id %s $3)
-		ORDER BY id %s LIMIT $4`, after, order), project, name, p.Cursor, p.Limit+1)
+		ORDER BY id %s LIMIT $4`, after, order), project, name, p.Cursor, p.Limit+1, ListedData)
 	signals, more, err := collectPage[Signal](rows, err, p.Limit)
 	if err != nil {
 		return nil, "", fmt.Errorf("list signals: %w", err)

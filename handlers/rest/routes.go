@@ -40,6 +40,10 @@ func (s *Server) Register(g *echo.Group) {
 	g.GET("/events", s.listEvents)
 	g.GET("/events/stream", s.followEvents)
 
+	// Signals.
+	g.POST("/signals/:name", s.postSignal)
+	g.GET("/signals", s.listSignals)
+
 	// Deployments.
 	g.GET("/deployments", s.listDeployments)
 	g.GET("/deployments/:id", s.getDeployment)
