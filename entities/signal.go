@@ -84,8 +84,8 @@ func ListSignals(ctx context.Context, q Querier, project Project, name string, p
 	return signals, string(signals[len(signals)-1].ID), nil
 }
 
-// EarlierSignals reads the signals of the hook's project and name that were to be kept until the hook was there: at most
-// limit of them, in the order in which they came, after the given place.
+// EarlierSignals reads the signals of the hook's project and name that were to be kept until the hook was there: at
+// most limit of them, in the order in which they came, after the given place.
 func EarlierSignals(ctx context.Context, q Querier, h Hook, after SignalPlace, limit int) ([]Signal, error) {
 	rows, err := q.Query(ctx, `
 		SELECT `+signalColumns+` FROM signals

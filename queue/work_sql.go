@@ -102,8 +102,8 @@ func deleteWork(ctx context.Context, q execer, handle string) error {
 	return wrap("end work", err)
 }
 
-// advanceWork keeps how far a piece of work has come, for whoever has to go on with it, and makes its lease last so long
-// from now. It fails with [entities.ErrStale] when the lease is over.
+// advanceWork keeps how far a piece of work has come, for whoever has to go on with it, and makes its lease last so
+// long from now. It fails with [entities.ErrStale] when the lease is over.
 func advanceWork(ctx context.Context, q execer, handle string, place []byte, lease time.Duration) error {
 	tag, err := q.Exec(ctx, `
 		UPDATE messages SET body = $2, due_at = now() + $3

@@ -149,7 +149,7 @@ func Decode(text []byte) (any, error) {
 	if err := d.Decode(&value); err != nil {
 		return nil, fmt.Errorf("decode JSON: %w", err)
 	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // never wrapped
+	if _, err := d.Token(); err != io.EOF {
 		return nil, fmt.Errorf("decode JSON: there is something behind it")
 	}
 	return numbers(value), nil
