@@ -35,6 +35,7 @@ var (
 	ErrMessageNotFound    = errors.New("message not found")
 	ErrStreamNotFound     = errors.New("stream not found")
 	ErrSignalNotFound     = errors.New("signal not found")
+	ErrSecretNotFound     = errors.New("secret not found")
 )
 
 // invalid makes an error that is [ErrInvalid] and says what is wrong.

@@ -91,7 +91,12 @@ func (l *Log) AppendAll(
 	for i := range requests {
 		requests[i].RunID = runID
 	}
-	outcomes, err := l.append(ctx, project, runID, requests, allOrNone{turn})
+	for _, s := range turn.Streams {
+		if err := entities.ValidateName("stream name", string(s.Name)); err != nil {
+			return nil, err
+		}
+	}
+	outcomes, err := l.append(ctx, project, runID, requests, allOrNone{turn, project, runID, l.Now()})
 	if err != nil {
 		return nil, fmt.Errorf("append to %s: %w", runID, err)
 	}
@@ -141,6 +146,9 @@ func (l *Log) append(
 		return nil, err
 	}
 	committed()
+	for _, topic := range t.written() {
+		l.hub.Publish(topic)
+	}
 	l.tellOf(project, runID, j)
 	return j.outcomes, nil
 }

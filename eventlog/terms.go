@@ -3,6 +3,8 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,6 +19,8 @@ type terms interface {
 	agree(judgement) error
 	// after is called in the end.
 	after(context.Context, pgx.Tx) error
+	// written are the topics of the streams that after writes.
+	written() []string
 }
 
 // errUnwritten rolls a transaction back that has nothing to commit.
@@ -27,6 +31,7 @@ type eachByItself struct{}
 
 func (eachByItself) before(context.Context, pgx.Tx) error { return nil }
 func (eachByItself) after(context.Context, pgx.Tx) error  { return nil }
+func (eachByItself) written() []string                    { return nil }
 
 func (eachByItself) agree(j judgement) error {
 	if len(j.events) == 0 {
@@ -41,10 +46,24 @@ type Turn struct {
 	Check func(context.Context, pgx.Tx) error
 	// Settle is called in the end, also when nothing was appended. Its error rolls all back.
 	Settle func(context.Context, pgx.Tx) error
+	// Streams are written just before, each from its beginning to its end. One that is closed stays as it is.
+	Streams []WholeStream
+}
+
+// WholeStream is a stream that is written at once.
+type WholeStream struct {
+	Name entities.StreamName
+	Data []byte
 }
 
 // allOrNone appends all requests or none.
-type allOrNone struct{ Turn }
+type allOrNone struct {
+	Turn
+
+	project entities.Project
+	runID   entities.RunID
+	now     time.Time
+}
 
 func (a allOrNone) before(ctx context.Context, tx pgx.Tx) error {
 	if a.Check == nil {
@@ -62,17 +81,43 @@ func (a allOrNone) agree(j judgement) error {
 	if j.after.Run == nil {
 		return entities.ErrRunNotFound
 	}
-	if len(j.events) == 0 && a.Settle == nil {
+	if len(j.events) == 0 && a.Settle == nil && len(a.Streams) == 0 {
 		return errUnwritten
 	}
 	return nil
 }
 
 func (a allOrNone) after(ctx context.Context, tx pgx.Tx) error {
+	if err := a.writeStreams(ctx, tx); err != nil {
+		return err
+	}
 	if a.Settle == nil {
 		return nil
 	}
 	return a.Settle(ctx, tx)
+}
+
+func (a allOrNone) writeStreams(ctx context.Context, tx pgx.Tx) error {
+	if len(a.Streams) == 0 {
+		return nil
+	}
+	var b pgx.Batch
+	for _, s := range a.Streams {
+		entities.AppendChunks(&b, a.project, a.runID, s.Name, [][]byte{s.Data}, a.now)
+		entities.CloseStream(&b, a.project, a.runID, s.Name, a.now)
+	}
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("write streams: %w", err)
+	}
+	return nil
+}
+
+func (a allOrNone) written() []string {
+	topics := make([]string, len(a.Streams))
+	for i, s := range a.Streams {
+		topics[i] = streamTopic(a.project, s.Name)
+	}
+	return topics
 }
 
 // RefusedError says which of several requests was refused, and with it all of them.

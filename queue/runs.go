@@ -40,22 +40,25 @@ func (r *Runs) Command(
 	if run.Status.Ended() {
 		return nil, fmt.Errorf("run %s is %s: %w", runID, run.Status, entities.ErrRunEnded)
 	}
-	requests, err := r.scene(ctx, run).Requests(body)
+	plan, err := r.scene(ctx, run).Plan(body)
 	if err != nil {
 		return nil, err
 	}
 	invocation := delivery{Project: project, RunID: runID, Work: entities.WorkRun, Lease: handle}
-	return r.log.AppendAll(ctx, project, runID, requests, eventlog.Turn{Check: holds(invocation)})
+	return r.log.AppendAll(ctx, project, runID, plan.Requests, eventlog.Turn{
+		Check: holds(invocation), Streams: plan.Responses,
+	})
 }
 
 // answer carries out the commands that end an invocation, and settles what comes next.
 func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []byte) error {
-	requests, err := r.scene(ctx, run).Requests(body)
+	plan, err := r.scene(ctx, run).Plan(body)
 	if err != nil {
 		return err
 	}
-	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
-		Check: holds(d),
+	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.Turn{
+		Check:   holds(d),
+		Streams: plan.Responses,
 		Settle: func(ctx context.Context, tx pgx.Tx) error {
 			return settleTurn(ctx, tx, d.Lease)
 		},

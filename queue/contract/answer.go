@@ -25,35 +25,46 @@ type Scene struct {
 	Condition func(string) error
 }
 
-// Requests reads the commands of an answer, {"commands": […]}, as requests for the log, in their order. An empty
-// answer has none. It fails with [entities.ErrInvalid], and says which command is wrong.
-func (s Scene) Requests(answer []byte) ([]eventlog.Request, error) {
+// Plan is what commands come to.
+type Plan struct {
+	// Requests are those for the log, in the order of the commands.
+	Requests []eventlog.Request
+	// Responses are the streams to write, which those wait for who sent requests to webhooks.
+	Responses []eventlog.WholeStream
+}
+
+// Plan reads the commands of an answer, {"commands": […]}. An empty answer has none. It fails with
+// [entities.ErrInvalid], and says which command is wrong.
+func (s Scene) Plan(answer []byte) (Plan, error) {
+	var p Plan
 	if len(bytes.TrimSpace(answer)) == 0 {
-		return nil, nil
+		return p, nil
 	}
 	var body struct {
 		Commands []json.RawMessage `json:"commands"`
 	}
 	if err := strict(answer, &body); err != nil {
-		return nil, fmt.Errorf(`%w; want {"commands": […]}`, err)
+		return p, fmt.Errorf(`%w; want {"commands": […]}`, err)
 	}
 	if n := len(body.Commands); n > MaxCommands {
-		return nil, entities.Invalid("%d commands; the limit is %d", n, MaxCommands)
+		return p, entities.Invalid("%d commands; the limit is %d", n, MaxCommands)
 	}
-	var all []eventlog.Request
 	for i, text := range body.Commands {
-		requests, err := s.command(text)
-		if err != nil {
-			return nil, fmt.Errorf("command %d: %w", i, err)
+		if err := s.command(text, &p); err != nil {
+			return Plan{}, fmt.Errorf("command %d: %w", i, err)
 		}
-		all = append(all, requests...)
 	}
-	return all, nil
+	return p, nil
 }
 
 // command is one of the types of commands.
 type command interface {
 	requests(s Scene) ([]eventlog.Request, error)
+}
+
+// response is a command that writes a stream as well.
+type response interface {
+	stream(s Scene) (eventlog.WholeStream, error)
 }
 
 // commands makes an empty command of each type.
@@ -65,33 +76,43 @@ var commands = map[string]func() command{
 	"closeHook":     func() command { return &closeHook{} },
 	"setAttributes": func() command { return &setAttributes{} },
 	"startChild":    func() command { return &startChild{} },
+	"respond":       func() command { return &respond{} },
 	"complete":      func() command { return &complete{} },
 	"fail":          func() command { return &fail{} },
 }
 
-func (s Scene) command(text json.RawMessage) ([]eventlog.Request, error) {
+// command adds a command to the plan.
+func (s Scene) command(text json.RawMessage, p *Plan) error {
 	var kind struct {
 		Type string `json:"type"`
 	}
 	if err := json.Unmarshal(text, &kind); err != nil {
-		return nil, entities.Invalid("it is no object with a type: %v", err)
+		return entities.Invalid("it is no object with a type: %v", err)
 	}
 	empty, ok := commands[kind.Type]
 	if !ok {
-		return nil, entities.Invalid("%q is no type of command", kind.Type)
+		return entities.Invalid("%q is no type of command", kind.Type)
 	}
 	c := empty()
 	if err := strict(text, c); err != nil {
-		return nil, fmt.Errorf("%s: %w", kind.Type, err)
+		return fmt.Errorf("%s: %w", kind.Type, err)
 	}
 	requests, err := c.requests(s)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", kind.Type, err)
+		return fmt.Errorf("%s: %w", kind.Type, err)
 	}
 	for i := range requests {
 		requests[i].RunID, requests[i].SpecVersion, requests[i].Once = s.Run.ID, entities.SpecDriven, true
 	}
-	return requests, nil
+	p.Requests = append(p.Requests, requests...)
+	if r, ok := c.(response); ok {
+		whole, err := r.stream(s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind.Type, err)
+		}
+		p.Responses = append(p.Responses, whole)
+	}
+	return nil
 }
 
 // strict decodes JSON that has nothing but what into knows.

@@ -155,10 +155,12 @@ type openHook struct {
 	Signal   *signal         `json:"signal"`
 }
 
-// webhook lets a hook be resumed by whoever knows its token.
+// webhook lets a hook be resumed by whoever knows its token, and can sign by its secret if it demands that.
 type webhook struct {
-	Verify  string    `json:"verify"`
-	Secret  string    `json:"secret"`
+	// Verify is one of the schemes of package entities, and Secret the name of the project's secret for it.
+	Verify string `json:"verify"`
+	Secret string `json:"secret"`
+	// Respond is how long requests wait for the workflow's response; missing, they are answered at once.
 	Respond *duration `json:"respond"`
 }
 
@@ -199,10 +201,7 @@ func (c *openHook) requests(s Scene) ([]eventlog.Request, error) {
 // spec checks what is said about webhooks.
 func (w webhook) spec() (entities.WebhookSpec, error) {
 	spec := entities.WebhookSpec{Verify: w.Verify, Secret: w.Secret, RespondMS: or(w.Respond, 0).Milliseconds()}
-	if (w.Verify == "") != (w.Secret == "") {
-		return spec, entities.Invalid("webhook: verify names the scheme and secret the secret; want both or none")
-	}
-	return spec, nil
+	return spec, spec.Validate()
 }
 
 // newToken is one that nobody guesses.

@@ -1,0 +1,140 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// wrote reads the texts of a stream that is closed.
+func wrote(t *testing.T, f *fixture, name entities.StreamName) []string {
+	t.Helper()
+	chunks, stream, err := NewStreams(f.pool, f.hub, f.clock.now).Chunks(t.Context(), home, name, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(chunks) > 0 && stream.ClosedAt == nil {
+		t.Errorf("stream %s is open", name)
+	}
+	var texts []string
+	for _, c := range chunks {
+		texts = append(texts, string(c.Data))
+	}
+	return texts
+}
+
+func TestATurnWritesStreamsWhole(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := newRunID()
+	if _, err := f.Append(t.Context(), home, runCreated(id)); err != nil {
+		t.Fatal(err)
+	}
+	news, cancel := f.hub.Subscribe(streamTopic(home, "answer"))
+	defer cancel()
+	turn := func(text string) Turn { return Turn{Streams: []WholeStream{{"answer", []byte(text)}}} }
+
+	broken := turn("never")
+	broken.Settle = func(context.Context, pgx.Tx) error { return errBroken }
+	if _, err := f.AppendAll(t.Context(), home, id, nil, broken); !errors.Is(err, errBroken) {
+		t.Errorf("got error %v", err)
+	}
+	if _, err := f.AppendAll(t.Context(), home, newRunID(), nil, turn("never")); !errors.Is(err, entities.ErrRunNotFound) {
+		t.Errorf("got error %v", err)
+	}
+	if got := wrote(t, f, "answer"); got != nil || len(news) != 0 {
+		t.Errorf("turns that failed wrote %q and hinted %d times", got, len(news))
+	}
+	if _, err := f.AppendAll(t.Context(), home, id, nil, Turn{
+		Streams: []WholeStream{{"a\x00b", nil}},
+	}); !errors.Is(err, entities.ErrInvalid) {
+		t.Errorf("got error %v", err)
+	}
+
+	for _, text := range []string{"first", "second"} { // which comes too late
+		if _, err := f.AppendAll(t.Context(), home, id, nil, turn(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"first"}, wrote(t, f, "answer")); diff != "" || len(news) != 1 {
+		t.Errorf("the stream (-want +got), hinted %d times:\n%s", len(news), diff)
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := NewSecrets(f.pool, f.clock.now)
+	put := func(project entities.Project, name string, values ...entities.SecretValue) {
+		t.Helper()
+		if _, err := s.Put(t.Context(), project, name, values); err != nil {
+			t.Fatal(err)
+		}
+	}
+	values := func(project entities.Project, name string, want ...entities.SecretValue) {
+		t.Helper()
+		got, err := s.Values(t.Context(), project, name)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s of %s: error %v, values differ: %v", name, project, err, diff != "")
+		}
+	}
+	put(home, "stripe", "old")
+	put(stranger, "stripe", "theirs")
+	f.clock.move(1)
+	put(home, "stripe", "new", "old")
+	values(home, "stripe", "new", "old")
+	values(stranger, "stripe", "theirs")
+	list, err := s.List(t.Context(), home)
+	if err != nil || len(list) != 1 || list[0].Name != "stripe" || !list[0].CreatedAt.Equal(day) {
+		t.Errorf("list: %v, %v", list, err)
+	}
+	if err := s.Delete(t.Context(), home, "stripe"); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"delete again": s.Delete(t.Context(), home, "stripe"),
+		"read":         func() error { _, err := s.Values(t.Context(), home, "stripe"); return err }(),
+	} {
+		if !errors.Is(err, entities.ErrSecretNotFound) {
+			t.Errorf("%s: got error %v", what, err)
+		}
+	}
+	values(stranger, "stripe", "theirs")
+}
+
+// TestOneResumptionIsRecordedOnce: racers who resume a hook by the same ID write one event.
+func TestOneResumptionIsRecordedOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := newRunID()
+	for _, r := range []Request{runCreated(id), on(id, entities.EventHookCreated, "hook_1")} {
+		if _, err := f.Append(t.Context(), home, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resume := on(id, entities.EventHookReceived, "hook_1")
+	resume.Data.ResumeID, resume.Data.ResumeDigest = "once", "same"
+	var wrote atomic.Int64
+	var racers sync.WaitGroup
+	for range 8 {
+		racers.Go(func() {
+			result, err := f.Append(t.Context(), home, resume)
+			if err != nil {
+				t.Error(err)
+			} else if !result.Repeated {
+				wrote.Add(1)
+			}
+		})
+	}
+	racers.Wait()
+	if n := wrote.Load(); n != 1 {
+		t.Errorf("%d racers wrote", n)
+	}
+}
