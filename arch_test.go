@@ -37,9 +37,10 @@ var mayImport = map[string][]string{
 	"eventlog/archive/s3test": {},
 	"eventlog/payload":        {"entities"},
 	"eventlog/view":           {"entities", "eventlog", "eventlog/payload"},
-	"handlers":                {"clients", "entities", "eventlog", "queue", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec"},
+	"handlers":                {"clients", "entities", "eventlog", "queue", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec", "handlers/webhook", "handlers/webhook/signature"},
 	"handlers/auth":           {"entities"},
 	"handlers/rest":           {"entities", "eventlog", "eventlog/payload", "eventlog/view", "queue", "handlers/auth"},
+	"handlers/webhook":        {"entities", "eventlog", "queue", "queue/contract", "handlers/webhook/signature"},
 	"handlers/wire":           {"entities", "eventlog", "queue", "handlers/auth", "handlers/wire/codec"},
 	"handlers/wire/codec":     {},
 	"migrations":              {},
@@ -49,6 +50,8 @@ var mayImport = map[string][]string{
 	"queue":                   {"entities", "eventlog", "queue/condition", "queue/contract"},
 	"queue/condition":         {"entities"},
 	"queue/contract":          {"entities", "eventlog"},
+
+	"handlers/webhook/signature": {"entities"},
 }
 
 // testsMayImport is what tests of any package may import besides: a database, and the layers below the one
@@ -67,6 +70,7 @@ var testsOf = map[string][]string{
 	"eventlog":         {"queue"},
 	"eventlog/archive": {"eventlog/archive/s3test"},
 	"handlers/rest":    {"handlers"},
+	"handlers/webhook": {"handlers"},
 	"handlers/wire":    {"e2e/record", "handlers"},
 }
 
@@ -84,7 +88,7 @@ var onlyFor = map[string][]string{
 		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},
 	"github.com/riverqueue":                 {"queue", "migrations", "_test.go"},
-	"github.com/labstack/echo":              {"handlers", "handlers/auth", "handlers/rest", "handlers/wire"},
+	"github.com/labstack/echo":              {"handlers", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/webhook"},
 	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "eventlog/payload", "handlers/wire/codec", "_test.go"},
 	"cel.dev/cel-go":                        {"queue/condition"},
 	"github.com/alecthomas/kong":            {"cmd/stepwell"},

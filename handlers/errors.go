@@ -15,6 +15,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
+	"github.com/stepwell-dev/stepwell/handlers/webhook"
+	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
@@ -42,6 +44,12 @@ var statuses = []struct {
 	{entities.ErrStreamNotFound, http.StatusNotFound, "stream_not_found"},
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
+	{entities.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},
+	{webhook.ErrNotFound, http.StatusNotFound, "not_found"},
+	{signature.ErrWrong, http.StatusUnauthorized, "wrong_signature"},
+	{webhook.ErrTooMany, http.StatusTooManyRequests, "too_many_requests"},
+	{webhook.ErrUnreachable, http.StatusBadGateway, "app_unreachable"},
+	{webhook.ErrUnverifiable, http.StatusServiceUnavailable, "unverifiable"},
 	{entities.ErrConflict, http.StatusConflict, "conflict"},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},
@@ -60,6 +68,9 @@ type problem struct {
 // detailed is an error with facts for programs to read.
 type detailed interface{ Details() map[string]any }
 
+// discreet is an error whose text is for the log, and has another one for clients.
+type discreet interface{ Public() string }
+
 // problemOf finds what to tell a client about an error.
 func problemOf(err error) problem {
 	for _, s := range statuses {
@@ -70,6 +81,12 @@ func problemOf(err error) problem {
 			}
 			if facts := detailed(nil); errors.As(err, &facts) {
 				p.details = facts.Details()
+			}
+			if many := (*webhook.TooManyError)(nil); errors.As(err, &many) {
+				p.retryAfter = many.RetryAfter
+			}
+			if secretive := discreet(nil); errors.As(err, &secretive) {
+				p.message = secretive.Public()
 			}
 			return p
 		}
@@ -103,7 +120,7 @@ func errorHandler(logger *slog.Logger) echo.HTTPErrorHandler {
 		p := problemOf(err)
 		if p.status >= http.StatusInternalServerError && !errors.Is(ctx.Err(), context.Canceled) {
 			logger.ErrorContext(ctx, "request failed",
-				"method", c.Request().Method, "path", c.Request().URL.Path, "error", err)
+				"method", c.Request().Method, "path", loggedPath(c), "error", err)
 		}
 		if c.Response().Committed {
 			return // too late to say anything
@@ -116,6 +133,14 @@ func errorHandler(logger *slog.Logger) echo.HTTPErrorHandler {
 			logger.DebugContext(ctx, "answer with error", "error", err)
 		}
 	}
+}
+
+// loggedPath is the request's path, or its route where the path has a token: whoever reads a log must not resume runs.
+func loggedPath(c echo.Context) string {
+	if strings.Contains(c.Path(), ":token") {
+		return c.Path()
+	}
+	return c.Request().URL.Path
 }
 
 // envelope is the body for a problem: what the Workflow SDK's clients read below /sdk, our own elsewhere.

@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
+	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -27,10 +28,15 @@ const (
 	sdkPath = "/sdk"
 	// nativePath is where the native API is served.
 	nativePath = "/v1"
+	// hooksPath is where strangers resume runs by webhooks.
+	hooksPath = "/hooks"
 
 	// maxBody bounds any request body. Payloads of tens of megabytes are legal.
-	maxBody      = 160 << 20
-	readyTimeout = 2 * time.Second // for a connection and an answer
+	maxBody = 160 << 20
+	// Strangers have room of their own, so that they take none from the functions.
+	hookRequests      = 1000
+	hookRequestMemory = 64 << 20
+	readyTimeout      = 2 * time.Second // for a connection and an answer
 )
 
 // Options is what the HTTP server is made of.
@@ -44,7 +50,9 @@ type Options struct {
 	// Requests is how many requests are answered at once, and RequestMemory how many bytes their bodies may
 	// have together; 0 for the defaults. Whoever follows a stream or waits for a run does not count.
 	Requests, RequestMemory int64
-	Logger                  *slog.Logger
+	// HookRates bound the requests to webhooks.
+	HookRates webhook.Rates
+	Logger    *slog.Logger
 	// Stopping ends when the server takes on no more deliveries: from then on it is not ready. Draining
 	// ends when it is about to answer no more: whoever follows a stream is then cut off.
 	Stopping, Draining context.Context
@@ -91,6 +99,10 @@ func New(o Options) *echo.Echo {
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
 	}).Register(e.Group(nativePath, key, admit))
+	(&webhook.Server{
+		Log: o.Log, Streams: o.Streams, Secrets: eventlog.NewSecrets(o.Pool, o.Log.Now), Queue: o.Queue, Reader: o.Pool,
+		Draining: o.Draining, Rates: o.HookRates,
+	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory).middleware)
 	return e
 }
 
