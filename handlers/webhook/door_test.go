@@ -1,0 +1,204 @@
+package webhook_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers"
+	"github.com/stepwell-dev/stepwell/handlers/webhook"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// t0 is what the clock of every test's server shows.
+var t0 = time.Date(2026, 11, 21, 1, 41, 43, 197_000_000, time.UTC)
+
+// patience is how long a test waits for what must come. Only a failing test waits so long.
+const patience = time.Minute
+
+// door is a server with a database of its own. Its API wants a key that nobody has.
+type door struct {
+	http.Handler
+
+	pool    *pgxpool.Pool
+	hub     *eventlog.Hub
+	log     *eventlog.Log
+	queue   *queue.Queue
+	secrets *eventlog.Secrets
+	drain   context.CancelFunc
+	logged  *logs
+}
+
+func newDoor(t *testing.T, change ...func(*handlers.Options)) *door {
+	t.Helper()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	d := &door{pool: pool, logged: &logs{}}
+	logger := slog.New(slog.NewTextHandler(d.logged, nil))
+	d.hub = eventlog.NewHub(pool, migrations.DefaultSchema+".hints", logger)
+	if d.queue, err = queue.New(pool, migrations.DefaultSchema, d.hub); err != nil {
+		t.Fatal(err)
+	}
+	clock := func() time.Time { return t0 }
+	d.log, d.secrets = eventlog.New(pool, d.hub, d.queue, clock), eventlog.NewSecrets(pool, clock)
+	draining, drain := context.WithCancel(context.Background())
+	d.drain = drain
+	t.Cleanup(drain)
+	o := handlers.Options{
+		Pool: pool, Log: d.log, Streams: eventlog.NewStreams(pool, d.hub, clock), Queue: d.queue, APIKey: "sk",
+		Logger: logger, Stopping: context.Background(), Draining: draining,
+		HookRates: webhook.Rates{Token: 1_000_000, Server: 1_000_000},
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	d.Handler = handlers.New(o)
+	return d
+}
+
+// logs is what a server logged.
+type logs struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// append appends events to a run of the project.
+func (d *door) append(t *testing.T, project entities.Project, all ...eventlog.Request) {
+	t.Helper()
+	for _, r := range all {
+		if _, err := d.log.Append(t.Context(), project, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func created(id entities.RunID, driver entities.Driver) eventlog.Request {
+	return eventlog.Request{
+		RunID: id, Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven, Payload: []byte("{}"),
+		Data: entities.EventData{DeploymentID: "shop", WorkflowName: "order", Driver: driver},
+	}
+}
+
+func opened(id entities.RunID, hook, token string, spec *entities.WebhookSpec) eventlog.Request {
+	is := spec != nil
+	return eventlog.Request{
+		RunID: id, Type: entities.EventHookCreated, CorrelationID: hook, SpecVersion: entities.SpecDriven,
+		Data: entities.EventData{Token: token, IsWebhook: &is, Webhook: spec},
+	}
+}
+
+func ended(id entities.RunID) eventlog.Request {
+	return eventlog.Request{
+		RunID: id, Type: entities.EventRunCompleted, SpecVersion: entities.SpecDriven, Payload: []byte("null"),
+	}
+}
+
+// hook makes a run of the server that has a webhook.
+func (d *door) hook(t *testing.T, token string, spec entities.WebhookSpec) entities.RunID {
+	t.Helper()
+	id := entities.NewRunID(t0)
+	d.append(t, entities.DefaultProject, created(id, entities.DriverServer), opened(id, "hook", token, &spec))
+	return id
+}
+
+// received are the payloads that the run's hooks got.
+func (d *door) received(t *testing.T, id entities.RunID) []string {
+	t.Helper()
+	page, err := d.log.Events(t.Context(), entities.DefaultProject, id, entities.Page{Limit: 1000}, eventlog.WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := []string{}
+	for _, e := range page.Events {
+		if e.Type == entities.EventHookReceived {
+			list = append(list, string(e.Payload))
+		}
+	}
+	return list
+}
+
+func (d *door) wantReceived(t *testing.T, id entities.RunID, n int) {
+	t.Helper()
+	if got := d.received(t, id); len(got) != n {
+		t.Errorf("the run got %d payloads, want %d: %.500s", len(got), n, got)
+	}
+}
+
+// call makes a request. Headers come in pairs.
+func (d *door) call(method, path, body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w
+}
+
+// wantAccepted expects that a request was recorded, and returns what it is called.
+func wantAccepted(t *testing.T, w *httptest.ResponseRecorder) string {
+	t.Helper()
+	var answer struct{ Request string }
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusAccepted ||
+		!strings.HasPrefix(answer.Request, "hreq_") || len(answer.Request) != 31 {
+		t.Fatalf("got %d %s, want 202 and the request", w.Code, w.Body)
+	}
+	return answer.Request
+}
+
+func wantRefused(t *testing.T, w *httptest.ResponseRecorder, status int, code string) {
+	t.Helper()
+	var answer struct {
+		Error struct{ Code, Message string }
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != status || answer.Error.Code != code {
+		t.Errorf("got %d %s, want %d %s", w.Code, w.Body, status, code)
+	}
+}
+
+// eventually waits for what must come.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	for !is() {
+		select {
+		case <-deadline:
+			t.Fatalf("not within %s: %s", patience, what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// slow is a body of unknown length.
+type slow struct{ io.Reader }

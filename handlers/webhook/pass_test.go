@@ -1,0 +1,151 @@
+package webhook_test
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+// app makes a run of the Workflow SDK with a webhook, and registers its app, if there is one.
+func (d *door) app(t *testing.T, token string, app http.HandlerFunc) entities.RunID {
+	t.Helper()
+	if app != nil {
+		server := httptest.NewServer(app)
+		t.Cleanup(server.Close)
+		d.register(t, server.URL+"/base/")
+	}
+	id := entities.NewRunID(t0)
+	is := true
+	d.append(t, entities.DefaultProject, created(id, entities.DriverClient), eventlog.Request{
+		RunID: id, Type: entities.EventHookCreated, CorrelationID: "hook_1", SpecVersion: 3,
+		Data: entities.EventData{Token: token, IsWebhook: &is},
+	})
+	return id
+}
+
+func (d *door) register(t *testing.T, url string) {
+	t.Helper()
+	if _, err := d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", url); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAppsOfTheSDKTakeTheirWebhooks(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	type seen struct {
+		Method, Target, Body string
+		Header               map[string]string
+	}
+	calls := make(chan seen, 1)
+	id := d.app(t, "a/b c", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		s := seen{r.Method, r.RequestURI, string(body), map[string]string{}}
+		for _, name := range []string{
+			"Authorization", "Cookie", "Upgrade", "X-Mine", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
+		} {
+			if v := r.Header.Values(name); v != nil {
+				s.Header[name] = strings.Join(v, "|")
+			}
+		}
+		calls <- s
+		w.Header().Set("Set-Cookie", "session=stolen")
+		w.Header().Set("X-Answer", "app")
+		w.WriteHeader(http.StatusMultiStatus)
+		_, _ = io.WriteString(w, "from the app")
+	})
+	r := httptest.NewRequest("PUT", "/hooks/a%2Fb%20c?x=1&y=%2F", slow{strings.NewReader("hello")})
+	for name, value := range map[string]string{
+		"Authorization": "Bearer theirs", "Cookie": "a=b", "Connection": "Upgrade", "Upgrade": "websocket", "X-Mine": "1",
+		"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "hooks.example.com",
+	} {
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	if w.Code != http.StatusMultiStatus || w.Body.String() != "from the app" || w.Header().Get("X-Answer") != "app" ||
+		w.Header().Values("Set-Cookie") != nil || len(w.Header().Values("X-Content-Type-Options")) != 1 {
+		t.Errorf("got %d %s %v", w.Code, w.Body, w.Header())
+	}
+	want := seen{"PUT", "/base/.well-known/workflow/v1/webhook/a%2Fb%20c?x=1&y=%2F", "hello", map[string]string{
+		"Authorization": "Bearer theirs", "X-Mine": "1", "X-Forwarded-For": "203.0.113.7, 192.0.2.1",
+		"X-Forwarded-Proto": "https", "X-Forwarded-Host": "hooks.example.com",
+	}}
+	if diff := cmp.Diff(want, <-calls); diff != "" {
+		t.Errorf("the app's request (-want +got):\n%s", diff)
+	}
+	d.wantReceived(t, id, 0) // which is the app's to do
+}
+
+// TestAppsAnswersCome as they are written.
+func TestAppsAnswersCome(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	goOn := make(chan struct{})
+	d.app(t, "T", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "one\n")
+		_ = http.NewResponseController(w).Flush()
+		<-goOn
+		_, _ = io.WriteString(w, "two\n")
+	})
+	front := httptest.NewServer(d)
+	t.Cleanup(front.Close)
+	response, err := http.Get(front.URL + "/hooks/T") //nolint:noctx // of a test
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	lines := bufio.NewReader(response.Body)
+	if line, err := lines.ReadString('\n'); line != "one\n" || err != nil {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	close(goOn)
+	if rest, err := io.ReadAll(lines); string(rest) != "two\n" || err != nil {
+		t.Errorf("got %q, %v", rest, err)
+	}
+}
+
+func TestAppsThatAreAway(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	d.app(t, "T", nil)
+	refused := func() {
+		t.Helper()
+		w := d.call("POST", "/hooks/T", "x")
+		wantRefused(t, w, http.StatusBadGateway, "app_unreachable")
+		if strings.Contains(w.Body.String(), "127.0.0.1") {
+			t.Errorf("the answer says where the app is: %s", w.Body)
+		}
+	}
+	refused() // for it is not registered
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	d.register(t, away.URL)
+	refused()
+	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	t.Cleanup(cut.Close)
+	d.register(t, cut.URL)
+	refused()
+	if strings.Contains(d.logged.String(), "/hooks/T") {
+		t.Errorf("the log has the token: %s", d.logged)
+	}
+}
+
+// TestAppsThatKnowNoSuchHook: it has just gone, which nobody can tell from a hook that never was.
+func TestAppsThatKnowNoSuchHook(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	d.app(t, "T", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
+	got, want := d.call("POST", "/hooks/T", "x"), d.call("POST", "/hooks/unknown", "x")
+	if got.Code != http.StatusNotFound || got.Body.String() != want.Body.String() || !cmp.Equal(got.Header(), want.Header()) {
+		t.Errorf("got %d %s %v, want %d %s %v", got.Code, got.Body, got.Header(), want.Code, want.Body, want.Header())
+	}
+}

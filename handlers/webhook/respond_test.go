@@ -1,0 +1,177 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// work runs a worker while the test lasts, and hints.
+func (d *door) work(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { d.hub.Run(ctx) })
+	w, err := queue.NewWorker(d.queue, migrations.DefaultSchema, queue.WorkerOptions{
+		Deliveries: 10, MaxDeliveries: 10, BodyMemory: 1 << 20, Runs: queue.NewRuns(d.queue, d.log),
+		Logger: slog.New(slog.NewTextHandler(d.logged, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
+// respond writes a workflow's response as the command does.
+func (d *door) respond(t *testing.T, id entities.RunID, request, data string) {
+	t.Helper()
+	_, err := d.log.AppendAll(t.Context(), entities.DefaultProject, id, nil, eventlog.Turn{
+		Streams: []eventlog.WholeStream{{Name: entities.ResponseStream(id, "hook", request), Data: []byte(data)}},
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAWorkflowResponds: from the request through the function and back.
+func TestAWorkflowResponds(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var call struct {
+			Events []struct {
+				Type    string
+				Payload json.RawMessage
+			}
+		}
+		if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
+			t.Error(err)
+		}
+		for _, e := range call.Events {
+			var payload struct{ Request, Text string }
+			if e.Type != string(entities.EventHookReceived) {
+				continue
+			}
+			if err := json.Unmarshal(e.Payload, &payload); err != nil {
+				t.Error(err)
+			}
+			_, _ = fmt.Fprintf(w, `{"commands":[
+				{"type":"respond","hook":"ask","request":%q,"status":201,"text":"you said %s","headers":{"X-Answer":"1"}},
+				{"type":"respond","hook":"ask","request":%[1]q,"text":"too late"},
+				{"type":"complete","output":%[2]q}]}`, payload.Request, payload.Text)
+			return
+		}
+		_, _ = fmt.Fprint(w, `{"commands":[{"type":"openHook","id":"ask","token":"T","webhook":{"respond":"1m"}}]}`)
+	}))
+	t.Cleanup(function.Close)
+	if _, err := d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", function.URL); err != nil {
+		t.Fatal(err)
+	}
+	d.work(t)
+	id := entities.NewRunID(t0)
+	if _, _, err := d.log.Start(t.Context(), entities.DefaultProject, created(id, entities.DriverServer)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the hook is open", func() bool {
+		_, err := entities.WebhookByToken(t.Context(), d.pool, "T", t0)
+		return err == nil
+	})
+	w := d.call("POST", "/hooks/T", "hello")
+	h := w.Header()
+	if w.Code != http.StatusCreated || w.Body.String() != "you said hello" || h.Get("X-Answer") != "1" ||
+		h.Get("Content-Type") != "text/plain; charset=utf-8" || h.Get("X-Content-Type-Options") != "nosniff" ||
+		!strings.HasPrefix(h.Get("Content-Security-Policy"), "sandbox") {
+		t.Errorf("got %d %s %v", w.Code, w.Body, h)
+	}
+	eventually(t, "the run has ended", func() bool {
+		run, err := entities.RunByID(t.Context(), d.pool, entities.DefaultProject, id)
+		return err == nil && run.Status == entities.RunCompleted
+	})
+	wantRefused(t, d.call("POST", "/hooks/T", "hello"), http.StatusNotFound, "not_found")
+}
+
+// TestTriesGetTheSameResponse, also those that come after it.
+func TestTriesGetTheSameResponse(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	id := d.hook(t, "T", entities.WebhookSpec{RespondMS: 60_000})
+	try := func() string {
+		w := d.call("POST", "/hooks/T", "x", "Idempotency-Key", "k")
+		return fmt.Sprint(w.Code, " ", w.Body)
+	}
+	answers := make(chan string, 3)
+	for range 2 {
+		go func() { answers <- try() }()
+	}
+	eventually(t, "the request is there", func() bool { return len(d.received(t, id)) == 1 })
+	var payload struct{ Request string }
+	if err := json.Unmarshal([]byte(d.received(t, id)[0]), &payload); err != nil {
+		t.Fatal(err)
+	}
+	d.respond(t, id, payload.Request, `{"status":202,"headers":{},"body":"Zm9v"}`)
+	d.respond(t, id, payload.Request, `{"status":500,"headers":{},"body":"YmFy"}`)
+	answers <- try()
+	for range 3 {
+		if got := <-answers; got != "202 foo" {
+			t.Errorf("got %s", got)
+		}
+	}
+	d.wantReceived(t, id, 1)
+}
+
+// TestNoResponseInTime: the request is recorded, and its sender is told.
+func TestNoResponseInTime(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	id := d.hook(t, "T", entities.WebhookSpec{RespondMS: 50})
+	wantAccepted(t, d.call("POST", "/hooks/T", "x"))
+
+	patient := d.hook(t, "patient", entities.WebhookSpec{RespondMS: 60_000})
+	done := make(chan *httptest.ResponseRecorder)
+	go func() { done <- d.call("POST", "/hooks/patient", "x") }()
+	eventually(t, "the request is there", func() bool { return len(d.received(t, patient)) == 1 })
+	d.drain()
+	wantAccepted(t, <-done)
+	wantAccepted(t, d.call("POST", "/hooks/patient", "x"))
+	d.wantReceived(t, id, 1)
+	d.wantReceived(t, patient, 2)
+}
+
+// TestWhatIsNoResponse comes from somebody who writes to the stream by other ways; it is not sent.
+func TestWhatIsNoResponse(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	id := d.hook(t, "T", entities.WebhookSpec{RespondMS: 60_000})
+	for i, data := range []string{`{"status":99}`, `{"status":1000}`, `{}`, `hello`} {
+		key := fmt.Sprint(i)
+		first := make(chan *httptest.ResponseRecorder)
+		go func() { first <- d.call("POST", "/hooks/T", "x", "Idempotency-Key", key) }()
+		eventually(t, "the request is there", func() bool { return len(d.received(t, id)) == i+1 })
+		var payload struct{ Request string }
+		if err := json.Unmarshal([]byte(d.received(t, id)[i]), &payload); err != nil {
+			t.Fatal(err)
+		}
+		d.respond(t, id, payload.Request, data)
+		wantRefused(t, <-first, http.StatusInternalServerError, "internal")
+	}
+}

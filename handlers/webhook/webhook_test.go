@@ -1,0 +1,330 @@
+package webhook_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers"
+	"github.com/stepwell-dev/stepwell/handlers/webhook"
+)
+
+func TestRequestsBecomePayloads(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	id := d.hook(t, "a token/é", entities.WebhookSpec{})
+	path := "/hooks/a%20token%2F%C3%A9"
+	for i, tt := range []struct {
+		method, query, body string
+		header              []string
+		want                map[string]any
+	}{
+		{method: "GET", query: "?a=1&a=2&b", want: map[string]any{
+			"query": map[string]any{"a": []any{"1", "2"}, "b": []any{""}},
+		}},
+		{method: "POST", body: ` {"n": 12345678901234567890, "a": "<\u0000>"} `,
+			header: []string{"Content-Type", "application/json; charset=utf-8"},
+			want: map[string]any{
+				"contentType": "application/json; charset=utf-8",
+				"headers":     map[string]any{"content-type": []any{"application/json; charset=utf-8"}},
+				"body":        map[string]any{"n": json.Number("12345678901234567890"), "a": "<\x00>"},
+			}},
+		{method: "PUT", body: "null", header: []string{"Content-Type", "application/cloudevents+json"}, want: map[string]any{
+			"contentType": "application/cloudevents+json", "body": nil,
+			"headers": map[string]any{"content-type": []any{"application/cloudevents+json"}},
+		}},
+		{method: "POST", body: `{"half`, header: []string{"Content-Type", "application/json"}, want: map[string]any{
+			"contentType": "application/json", "text": `{"half`,
+			"headers": map[string]any{"content-type": []any{"application/json"}},
+		}},
+		{method: "PATCH", body: "a=b&c=%00", header: []string{"Content-Type", "application/x-www-form-urlencoded"},
+			want: map[string]any{
+				"contentType": "application/x-www-form-urlencoded", "text": "a=b&c=%00",
+				"headers": map[string]any{"content-type": []any{"application/x-www-form-urlencoded"}},
+			}},
+		{method: "DELETE", body: "\xff\x00", header: []string{"Content-Type", "text/plain"}, want: map[string]any{
+			"contentType": "text/plain", "bodyBase64": base64.StdEncoding.EncodeToString([]byte("\xff\x00")),
+			"headers": map[string]any{"content-type": []any{"text/plain"}},
+		}},
+		{method: "POST", body: "abc", header: []string{"Content-Type", "image/png"}, want: map[string]any{
+			"contentType": "image/png", "bodyBase64": "YWJj", "headers": map[string]any{"content-type": []any{"image/png"}},
+		}},
+		{method: "OPTIONS", header: []string{
+			"Authorization", "Bearer sk", "Cookie", "session=1", "Proxy-Authorization", "Basic x", "Connection", "close, X-Hop",
+			"X-Hop", "1", "Upgrade", "h2c", "X-Hub-Signature-256", "kept", "X-Twice", "1", "X-Twice", "2",
+		}, want: map[string]any{
+			"headers": map[string]any{"x-hub-signature-256": []any{"kept"}, "x-twice": []any{"1", "2"}},
+		}},
+	} {
+		request := wantAccepted(t, d.call(tt.method, path+tt.query, tt.body, tt.header...))
+		want := map[string]any{
+			"request": request, "method": tt.method, "query": map[string]any{}, "headers": map[string]any{},
+			"receivedAt": "2026-11-21T01:41:43.197Z",
+		}
+		for key, value := range tt.want {
+			want[key] = value
+		}
+		list := d.received(t, id)
+		if len(list) != i+1 {
+			t.Fatalf("case %d: the run got %d payloads", i, len(list))
+		}
+		decoder := json.NewDecoder(strings.NewReader(list[i]))
+		decoder.UseNumber()
+		var got map[string]any
+		if err := decoder.Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("case %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+// TestARequestWakesItsRun in the same transaction.
+func TestARequestWakesItsRun(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	id := d.hook(t, "T", entities.WebhookSpec{})
+	if err := d.queue.Discard(t.Context(), entities.DefaultProject, d.only(t)); err != nil {
+		t.Fatal(err)
+	}
+	wantAccepted(t, d.call("POST", "/hooks/T", ""))
+	d.only(t)
+	d.wantReceived(t, id, 1)
+}
+
+// only is the one message that the queue has.
+func (d *door) only(t *testing.T) string {
+	t.Helper()
+	var ids []string
+	rows, err := d.pool.Query(t.Context(), `SELECT id FROM messages`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if rows.Err() != nil || len(ids) != 1 {
+		t.Fatalf("the queue has %v, want one message; %v", ids, rows.Err())
+	}
+	return ids[0]
+}
+
+// TestDeadTokensAreAlike: whatever there was or is behind a token, nobody can tell.
+func TestDeadTokensAreAlike(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	none := entities.WebhookSpec{}
+	id := d.hook(t, "disposed", none)
+	d.append(t, entities.DefaultProject,
+		eventlog.Request{RunID: id, Type: entities.EventHookDisposed, CorrelationID: "hook", SpecVersion: 2},
+		opened(id, "plain", "no-webhook", nil))
+	over := d.hook(t, "over", none)
+	until := t0.Add(time.Hour)
+	kept := opened(over, "kept", "retained", &none)
+	kept.Data.TokenRetentionUntil = &until
+	d.append(t, entities.DefaultProject, kept, ended(over))
+	d.hook(t, "shared", none)
+	theirs := entities.NewRunID(t0)
+	d.append(t, "stranger", created(theirs, entities.DriverServer), opened(theirs, "hook", "shared", &none))
+
+	want := d.call("POST", "/hooks/unknown", "{}")
+	wantRefused(t, want, http.StatusNotFound, "not_found")
+	paths := []string{"%00", "a%0Ab", "%C3", "%2E%2E", "%zz", strings.Repeat("x", 1025)}
+	paths = append(paths, "disposed", "no-webhook", "over", "retained", "shared", "unknown%2F")
+	for _, path := range paths {
+		r := httptest.NewRequest("POST", "/hooks/x", strings.NewReader("{}"))
+		r.URL.RawPath = "/hooks/" + path
+		if path == "%zz" {
+			r.URL.Path = "/hooks/%zz"
+		}
+		got := httptest.NewRecorder()
+		d.ServeHTTP(got, r)
+		if got.Code != want.Code || got.Body.String() != want.Body.String() {
+			t.Errorf("%.50s: got %d %s, want %d %s", path, got.Code, got.Body, want.Code, want.Body)
+		}
+		if diff := cmp.Diff(want.Header(), got.Header()); diff != "" {
+			t.Errorf("%.50s: headers (-want +got):\n%s", path, diff)
+		}
+	}
+	if text := d.logged.String(); text != "" {
+		t.Errorf("logged: %s", text)
+	}
+	d.wantReceived(t, id, 0)
+	d.wantReceived(t, over, 0)
+}
+
+func mac(secret, text string) string {
+	h := hmac.New(sha256.New, []byte(secret))
+	h.Write([]byte(text))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func github(secret, body, delivery string) []string {
+	return []string{"X-Hub-Signature-256", "sha256=" + mac(secret, body), "X-GitHub-Delivery", delivery}
+}
+
+func TestSignaturesAreDemanded(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	id := d.hook(t, "T", entities.WebhookSpec{Verify: "github", Secret: "gh-secret"})
+	call := func(header ...string) *httptest.ResponseRecorder { return d.call("POST", "/hooks/T", "{}", header...) }
+	put := func(values ...entities.SecretValue) {
+		t.Helper()
+		if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "gh-secret", values); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := call(github("old", "{}", "1")...)
+	wantRefused(t, got, http.StatusServiceUnavailable, "unverifiable")
+	if strings.Contains(got.Body.String(), "gh-secret") || !strings.Contains(d.logged.String(), "gh-secret") {
+		t.Errorf("the answer names the secret, or the log does not: %s; %s", got.Body, d.logged)
+	}
+	if _, err := d.secrets.Put(t.Context(), "stranger", "gh-secret", []entities.SecretValue{"theirs"}); err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(t, call(github("theirs", "{}", "1")...), http.StatusServiceUnavailable, "unverifiable")
+
+	put("old")
+	wantRefused(t, call(), http.StatusUnauthorized, "wrong_signature")
+	wantRefused(t, call(github("theirs", "{}", "1")...), http.StatusUnauthorized, "wrong_signature")
+	wantRefused(t, call(github("old", "{ }", "1")...), http.StatusUnauthorized, "wrong_signature")
+	d.wantReceived(t, id, 0)
+	wantAccepted(t, call(github("old", "{}", "1")...))
+	put("old", "new")
+	wantAccepted(t, call(github("old", "{}", "2")...))
+	wantAccepted(t, call(github("new", "{}", "3")...))
+	put("new")
+	wantRefused(t, call(github("old", "{}", "4")...), http.StatusUnauthorized, "wrong_signature")
+	d.wantReceived(t, id, 3)
+	if text := d.logged.String(); strings.Contains(text, "/hooks/T") {
+		t.Errorf("the log has the token: %s", text)
+	}
+}
+
+// TestSlackAsksWhoIsHere: the handshake is answered, if it is signed, and is nothing that happened.
+func TestSlackAsksWhoIsHere(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	id := d.hook(t, "T", entities.WebhookSpec{Verify: "slack", Secret: "s"})
+	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "s", []entities.SecretValue{"k"}); err != nil {
+		t.Fatal(err)
+	}
+	call := func(secret, body string, at time.Time) *httptest.ResponseRecorder {
+		stamp := strconv.FormatInt(at.Unix(), 10)
+		return d.call("POST", "/hooks/T", body, "Content-Type", "application/json",
+			"X-Slack-Request-Timestamp", stamp, "X-Slack-Signature", "v0="+mac(secret, "v0:"+stamp+":"+body))
+	}
+	challenge := `{"type":"url_verification","challenge":"3eZbrw1a"}`
+	if got := call("k", challenge, t0); got.Code != http.StatusOK || got.Body.String() != "3eZbrw1a" {
+		t.Errorf("got %d %s", got.Code, got.Body)
+	}
+	wantRefused(t, call("other", challenge, t0), http.StatusUnauthorized, "wrong_signature")
+	wantRefused(t, call("k", "{}", t0.Add(-6*time.Minute)), http.StatusUnauthorized, "wrong_signature")
+	d.wantReceived(t, id, 0)
+	event := `{"type":"event_callback","event_id":"Ev1","challenge":"x"}`
+	first := wantAccepted(t, call("k", event, t0))
+	if again := wantAccepted(t, call("k", event, t0.Add(time.Minute))); again != first {
+		t.Errorf("the second try is %s, the first %s", again, first)
+	}
+	d.wantReceived(t, id, 1)
+}
+
+// TestOneDeliveryIsRecordedOnce, however many tries there are at it at once.
+func TestOneDeliveryIsRecordedOnce(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	id := d.hook(t, "T", entities.WebhookSpec{Verify: "github", Secret: "s"})
+	other := opened(id, "other", "T2", &entities.WebhookSpec{})
+	d.append(t, entities.DefaultProject, other)
+	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "s", []entities.SecretValue{"k"}); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	names := map[string]int{}
+	var racers sync.WaitGroup
+	for range 12 {
+		racers.Go(func() {
+			w := d.call("POST", "/hooks/T", "{}", github("k", "{}", "72d3162e")...)
+			mu.Lock()
+			defer mu.Unlock()
+			names[fmt.Sprint(w.Code, w.Body)]++
+		})
+	}
+	racers.Wait()
+	if len(names) != 1 {
+		t.Errorf("the racers were answered %v", names)
+	}
+	d.wantReceived(t, id, 1)
+
+	// Without a scheme the key says it, and what it came with.
+	first := wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Idempotency-Key", "72d3162e"))
+	if again := wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Idempotency-Key", "72d3162e")); again != first {
+		t.Errorf("the second try is %s, the first %s", again, first)
+	}
+	wantRefused(t, d.call("POST", "/hooks/T2", "b", "Idempotency-Key", "72d3162e"), http.StatusConflict,
+		"idempotency_mismatch")
+	hostile := strings.Repeat("\xff", 5000)
+	first = wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Webhook-Id", hostile))
+	if again := wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Webhook-Id", hostile)); again != first {
+		t.Errorf("the second try is %s, the first %s", again, first)
+	}
+	wantAccepted(t, d.call("POST", "/hooks/T2", "a"))
+	wantAccepted(t, d.call("POST", "/hooks/T2", "a"))
+	d.wantReceived(t, id, 5)
+}
+
+func TestBodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	id := d.hook(t, "T", entities.WebhookSpec{})
+	most := strings.Repeat("x", webhook.MaxBody)
+	for _, path := range []string{"/hooks/T", "/hooks/unknown"} {
+		wantRefused(t, d.call("POST", path, most+"x"), http.StatusRequestEntityTooLarge, "too_large")
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, httptest.NewRequest("POST", path, slow{strings.NewReader(most + "x")}))
+		wantRefused(t, w, http.StatusRequestEntityTooLarge, "too_large")
+	}
+	d.wantReceived(t, id, 0)
+	wantAccepted(t, d.call("POST", "/hooks/T", most))
+	d.wantReceived(t, id, 1)
+}
+
+func TestRatesAreBounded(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, func(o *handlers.Options) { o.HookRates = webhook.Rates{Token: 1, Server: 3} })
+	id := d.hook(t, "T", entities.WebhookSpec{})
+	for range 2 {
+		wantAccepted(t, d.call("POST", "/hooks/T", ""))
+	}
+	for _, path := range []string{"/hooks/T", "/hooks/%54"} {
+		w := d.call("POST", path, "")
+		wantRefused(t, w, http.StatusTooManyRequests, "too_many_requests")
+		if w.Header().Get("Retry-After") != "1" {
+			t.Errorf("Retry-After: %q", w.Header().Get("Retry-After"))
+		}
+	}
+	for i := range 4 {
+		wantRefused(t, d.call("POST", "/hooks/"+strconv.Itoa(i), ""), http.StatusNotFound, "not_found")
+	}
+	wantRefused(t, d.call("POST", "/hooks/more", ""), http.StatusTooManyRequests, "too_many_requests")
+	d.wantReceived(t, id, 2)
+}
