@@ -96,11 +96,13 @@ func New(o Options) *echo.Echo {
 		},
 	}).Register(e.Group(sdkPath, key, admit))
 	e.GET(nativePath+"/openapi.json", rest.Document)
+	secrets := eventlog.NewSecrets(o.Pool, o.Log.Now)
 	(&rest.Server{
-		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
+		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Secrets: secrets, Reader: o.Pool, Logger: o.Logger,
+		Draining: o.Draining,
 	}).Register(e.Group(nativePath, key, admit))
 	(&webhook.Server{
-		Log: o.Log, Streams: o.Streams, Secrets: eventlog.NewSecrets(o.Pool, o.Log.Now), Queue: o.Queue, Reader: o.Pool,
+		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: o.Pool,
 		Draining: o.Draining, Rates: o.HookRates,
 	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory).middleware)
 	return e

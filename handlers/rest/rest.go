@@ -1,6 +1,7 @@
 // Package rest serves Stepwell's own API below /v1: JSON in camelCase, as openapi.yaml describes it.
 //
 // It imports packages entities, eventlog, eventlog/view, queue and handlers/auth.
+// It imports packages entities, eventlog, eventlog/payload, queue and handlers/auth.
 package rest
 
 import (
@@ -18,10 +19,11 @@ import (
 
 // Server answers the native API.
 type Server struct {
-	// Log, Streams and Queue are what requests act on; Reader is where entities are read from.
+	// Log, Streams, Queue and Secrets are what requests act on; Reader is where entities are read from.
 	Log     *eventlog.Log
 	Streams *eventlog.Streams
 	Queue   *queue.Queue
+	Secrets *eventlog.Secrets
 	Reader  entities.Querier
 	Logger  *slog.Logger
 	// Draining ends when the server is about to stop: whoever follows a stream or waits for a run then has to

@@ -27,6 +27,8 @@ func (s *Server) Register(g *echo.Group) {
 	g.GET("/hooks", s.listHooks)
 	g.GET("/runs/:id/hooks", s.listRunHooks)
 	g.GET("/runs/:id/hooks/:hookId", s.getHook)
+	g.POST("/hooks/:token/resume", s.resumeByToken)
+	g.POST("/runs/:id/hooks/:hookId/resume", s.resumeHook)
 	g.GET("/runs/:id/waits", s.listWaits)
 	g.GET("/runs/:id/streams", s.listStreams)
 	g.GET("/runs/:id/streams/:name", s.listChunks)
@@ -49,6 +51,11 @@ func (s *Server) Register(g *echo.Group) {
 	g.GET("/deployments/:id", s.getDeployment)
 	g.PUT("/deployments/:id", s.putDeployment)
 	g.DELETE("/deployments/:id", s.removeDeployment)
+
+	// Secrets.
+	g.GET("/secrets", s.listSecrets)
+	g.PUT("/secrets/:name", s.putSecret)
+	g.DELETE("/secrets/:name", s.removeSecret)
 
 	// Messages.
 	g.GET("/messages", s.listMessages)
