@@ -67,6 +67,8 @@ var sharedCases = []sharedCase{
 	{"webhook answered at once", stable, webhookDefault},
 	{"webhook with a stored response", stable, webhookStatic},
 	{"webhook answered by the workflow", stable, webhookManual},
+	{"webhooks by the server's own URL", stable, webhooksByTheServer},
+	{"hook resumed by the native API", stable, resumedByAPI},
 	{"stream read while written", stable, streamWhileWritten},
 	{"cancel while running", stable, cancelWhileRunning},
 	{"World from the server's own package", stable, worldFromServer},
