@@ -3,8 +3,6 @@ package eventlog
 import (
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -107,34 +105,4 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	values(stranger, "stripe", "theirs")
-}
-
-// TestOneResumptionIsRecordedOnce: racers who resume a hook by the same ID write one event.
-func TestOneResumptionIsRecordedOnce(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	id := newRunID()
-	for _, r := range []Request{runCreated(id), on(id, entities.EventHookCreated, "hook_1")} {
-		if _, err := f.Append(t.Context(), home, r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	resume := on(id, entities.EventHookReceived, "hook_1")
-	resume.Data.ResumeID, resume.Data.ResumeDigest = "once", "same"
-	var wrote atomic.Int64
-	var racers sync.WaitGroup
-	for range 8 {
-		racers.Go(func() {
-			result, err := f.Append(t.Context(), home, resume)
-			if err != nil {
-				t.Error(err)
-			} else if !result.Repeated {
-				wrote.Add(1)
-			}
-		})
-	}
-	racers.Wait()
-	if n := wrote.Load(); n != 1 {
-		t.Errorf("%d racers wrote", n)
-	}
 }
