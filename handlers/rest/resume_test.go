@@ -77,7 +77,7 @@ func TestManyResumeAHook(t *testing.T) {
 	for name, id := range map[string]entities.RunID{"server": a.driven(t, "w"), "client": a.sdkRun(t, "w")} {
 		a.event(t, id, entities.EventHookCreated, on("hook_1"), token(name, false))
 		path := "/v1/hooks/" + name + "/resume"
-		statuses, answers := a.race(t, http.MethodPost, path, `{"payload":7,"resumeId":"r"}`)
+		statuses, answers := a.race(t, path, `{"payload":7,"resumeId":"r"}`)
 		first := 0
 		for _, answer := range answers {
 			if answer["repeated"] == false {
