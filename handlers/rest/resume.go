@@ -120,7 +120,8 @@ func (s *Server) takesPayloads(c echo.Context, r entities.Run, id entities.HookI
 		return err
 	}
 	if h.Data.IsWebhook != nil && *h.Data.IsWebhook {
-		return entities.Invalid("hook %s is a webhook of an app of the Workflow SDK: send the request to /hooks and its token", id)
+		return entities.Invalid(
+			"hook %s is a webhook of an app of the Workflow SDK: send the request to /hooks and its token", id)
 	}
 	return nil
 }

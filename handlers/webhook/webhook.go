@@ -284,7 +284,8 @@ func (s *Server) verify(ctx context.Context, scheme signature.Scheme, spec entit
 		err = scheme.Verify(secrets, r.Request().Header, r.body, r.at)
 	}
 	if errors.Is(err, entities.ErrSecretNotFound) || errors.Is(err, signature.ErrUnusable) {
-		return &discreet{ErrUnverifiable, fmt.Errorf("run %s, hook %s, secret %s: %w", r.hook.RunID, r.hook.ID, spec.Secret, err)}
+		return &discreet{ErrUnverifiable, fmt.Errorf("run %s, hook %s, secret %s: %w",
+			r.hook.RunID, r.hook.ID, spec.Secret, err)}
 	}
 	return err
 }

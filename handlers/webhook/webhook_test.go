@@ -139,7 +139,7 @@ func TestDeadTokensAreAlike(t *testing.T) {
 		opened(id, "plain", "no-webhook", nil))
 	over := d.hook(t, "over", none)
 	until := t0.Add(time.Hour)
-	kept := opened(over, "kept", "retained", &none)
+	kept := opened(over, "kept", "retained", &entities.WebhookSpec{Verify: "github", Secret: "s"})
 	kept.Data.TokenRetentionUntil = &until
 	d.append(t, entities.DefaultProject, kept, ended(over))
 	d.hook(t, "shared", none)

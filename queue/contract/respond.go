@@ -123,5 +123,6 @@ func checkHeader(name, value string) error {
 
 // notInName is about the names of headers, which are tokens of HTTP.
 func notInName(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') &&
+		!strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
