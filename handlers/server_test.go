@@ -34,7 +34,9 @@ func TestEveryRouteNeedsTheKey(t *testing.T) {
 		}
 		routes++
 		path := route.Path
-		for _, name := range []string{":runId", ":eventType", ":stepId", ":hookId", ":name", ":id", ":topic", ":group", ":token"} {
+		for _, name := range []string{
+			":runId", ":eventType", ":stepId", ":hookId", ":name", ":id", ":topic", ":group", ":token",
+		} {
 			path = strings.ReplaceAll(path, name, "x")
 		}
 		for name, header := range map[string]string{

@@ -125,7 +125,8 @@ func TestResumeRefuses(t *testing.T) {
 		a.wantRefused(t, http.MethodPost, tt.path, `{"payload":1}`, tt.status, tt.code)
 	}
 	for _, body := range []string{
-		``, `{}`, `[]`, `{"payload":1,"more":1}`, `{"payload":1,"resumeId":"a\u0000"}`, `{"payload":}`, `{"payload":1,"payload":2}`,
+		``, `{}`, `[]`, `{"payload":1,"more":1}`, `{"payload":1,"resumeId":"a\u0000"}`, `{"payload":}`,
+		`{"payload":1,"payload":2}`,
 	} {
 		a.wantRefused(t, http.MethodPost, "/v1/hooks/T/resume", body, 400, "invalid_request")
 	}
@@ -149,7 +150,9 @@ func TestSecrets(t *testing.T) {
 	same(t, "put", want, put("/v1/secrets/stripe", `{"values":["whsec_1"]}`))
 	same(t, "put again", want, put("/v1/secrets/stripe", `{"values":["whsec_2","whsec_1"]}`))
 	same(t, "list", `{"data":[`+want+`]}`, a.get(t, "/v1/secrets"))
-	for _, body := range []string{``, `{}`, `{"values":[]}`, `{"values":[""]}`, `{"values":["a\u0000"]}`, `{"values":"a"}`} {
+	for _, body := range []string{
+		``, `{}`, `{"values":[]}`, `{"values":[""]}`, `{"values":["a\u0000"]}`, `{"values":"a"}`,
+	} {
 		a.wantRefused(t, http.MethodPut, "/v1/secrets/stripe", body, 400, "invalid_request")
 	}
 	if status, answer := a.do(t, http.MethodDelete, "/v1/secrets/stripe", ""); status != http.StatusNoContent {

@@ -145,7 +145,8 @@ func TestAppsThatKnowNoSuchHook(t *testing.T) {
 	d := newDoor(t)
 	d.app(t, "T", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
 	got, want := d.call("POST", "/hooks/T", "x"), d.call("POST", "/hooks/unknown", "x")
-	if got.Code != http.StatusNotFound || got.Body.String() != want.Body.String() || !cmp.Equal(got.Header(), want.Header()) {
+	if got.Code != http.StatusNotFound || got.Body.String() != want.Body.String() ||
+		!cmp.Equal(got.Header(), want.Header()) {
 		t.Errorf("got %d %s %v, want %d %s %v", got.Code, got.Body, got.Header(), want.Code, want.Body, want.Header())
 	}
 }

@@ -35,7 +35,8 @@ var vectors = []vector{
 		},
 	},
 	{
-		name: "generic, as GitHub", scheme: entities.SchemeGeneric, secret: "It's a Secret to Everybody", body: "Hello, World!",
+		name: "generic, as GitHub", scheme: entities.SchemeGeneric, secret: "It's a Secret to Everybody",
+		body: "Hello, World!",
 		header: map[string]string{
 			"X-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17",
 		},
