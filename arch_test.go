@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"migrations/localpg":      {},
 	"migrations/testdb":       {"migrations", "migrations/localpg"},
 	"migrations/testdb/gate":  {"migrations"},
-	"queue":                   {"entities", "eventlog", "queue/condition", "queue/contract"},
+	"queue":                   {"entities", "eventlog", "eventlog/view", "queue/condition", "queue/contract"},
 	"queue/condition":         {"entities"},
 	"queue/contract":          {"entities", "eventlog"},
 

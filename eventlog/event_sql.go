@@ -203,6 +203,20 @@ func collectEvents(rows pgx.Rows, limit int) (EventPage, error) {
 	return page, rows.Err()
 }
 
+// Size is how many bytes of payloads the first page of a run's log has, if it is of so many events; an estimate, for
+// the run goes on.
+func (l *Log) Size(ctx context.Context, project entities.Project, runID entities.RunID, events int) (int64, error) {
+	var size int64
+	err := l.pool.QueryRow(ctx, `
+		SELECT least(coalesce(sum(octet_length(payload)), 0), $4) FROM (
+			SELECT payload FROM events WHERE run_id = (SELECT id FROM runs WHERE id = $1 AND project = $2)
+			ORDER BY seq LIMIT $3) page`, runID, project, events, maxPageBytes).Scan(&size)
+	if err != nil {
+		return 0, fmt.Errorf("measure log of %s: %w", runID, err)
+	}
+	return size, nil
+}
+
 // Event reads one event of a run. It fails with [entities.ErrEventNotFound].
 func (l *Log) Event(
 	ctx context.Context, project entities.Project, runID entities.RunID, seq int64,

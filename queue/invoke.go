@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -21,12 +22,7 @@ func (w *deliverer) invoke(ctx context.Context, d delivery) error {
 	if err != nil {
 		return err
 	}
-	call, err := w.options.Runs.call(ctx, d, run)
-	if err != nil {
-		return err
-	}
-	// A tenth of the lease is left for carrying out the answer.
-	a, err := w.ask(ctx, d, call, w.lease-w.lease/10)
+	a, err := w.askRun(ctx, d, run)
 	if err != nil {
 		return err
 	}
@@ -34,6 +30,25 @@ func (w *deliverer) invoke(ctx context.Context, d delivery) error {
 		return later(d, a.refusal(d.URL), a.retryAfter)
 	}
 	return w.carryOut(ctx, d, run, a)
+}
+
+// askRun calls the function of a run. The log that the call brings along takes memory until there is an answer.
+func (w *deliverer) askRun(ctx context.Context, d delivery, run entities.Run) (answer, error) {
+	size, err := w.options.Runs.log.Size(ctx, d.Project, run.ID, callEvents)
+	if err != nil {
+		return answer{}, err
+	}
+	free, err := w.memory.take(ctx, size)
+	if err != nil {
+		return answer{}, err
+	}
+	defer free()
+	call, err := w.options.Runs.call(ctx, d, run)
+	if err != nil {
+		return answer{}, err
+	}
+	// A tenth of the lease is left for carrying out the answer.
+	return w.ask(ctx, d, call, w.lease-w.lease/10)
 }
 
 // carryOut does what the function asks for, also when the server is shutting down or the database is away for a
@@ -74,7 +89,7 @@ func (r *Runs) call(ctx context.Context, d delivery, run entities.Run) (contract
 		Events: make([]json.RawMessage, len(page.Events)),
 	}
 	for i, e := range page.Events {
-		if c.Events[i], err = json.Marshal(showEvent(e)); err != nil {
+		if c.Events[i], err = json.Marshal(view.Of(e)); err != nil {
 			return contract.Call{}, fmt.Errorf("encode event %d: %w", e.Seq, err)
 		}
 	}
@@ -83,18 +98,4 @@ func (r *Runs) call(ctx context.Context, d delivery, run entities.Run) (contract
 		c.After = &page.Events[len(page.Events)-1].Seq
 	}
 	return c, nil
-}
-
-// showEvent is the event as calls have it.
-func showEvent(e entities.Event) any {
-	return struct {
-		RunID         entities.RunID     `json:"runId"`
-		Seq           int64              `json:"seq"`
-		ID            entities.EventID   `json:"id"`
-		Type          entities.EventType `json:"type"`
-		CorrelationID string             `json:"correlationId,omitempty"`
-		CreatedAt     time.Time          `json:"createdAt"`
-		Data          entities.EventData `json:"data"`
-		Payload       json.RawMessage    `json:"payload,omitempty"`
-	}{e.RunID, e.Seq, e.ID(), e.Type, e.CorrelationID, e.CreatedAt, e.Data, e.Payload}
 }

@@ -77,11 +77,14 @@ func holds(d delivery) func(context.Context, pgx.Tx) error {
 }
 
 // scene is what the commands of a run's function are understood by.
-func (r *Runs) scene(_ context.Context, run entities.Run) contract.Scene {
+func (r *Runs) scene(ctx context.Context, run entities.Run) contract.Scene {
 	return contract.Scene{
 		Run: run, Now: r.log.Now(),
-		Deployment: func(string) (string, error) { return run.DeploymentID, nil },
-		Condition:  r.conditions.Check,
+		Deployment: func(workflow string) (string, error) {
+			d, err := r.queue.NewestDeployment(ctx, run.Project, workflow)
+			return d.ID, err
+		},
+		Condition: r.conditions.Check,
 	}
 }
 
