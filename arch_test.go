@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"eventlog/archive/s3test": {},
 	"eventlog/payload":        {"entities"},
 	"eventlog/view":           {"entities", "eventlog", "eventlog/payload"},
+	"examples/function-go":    {},
 	"handlers":                {"clients", "entities", "eventlog", "queue", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec", "handlers/webhook", "handlers/webhook/signature"},
 	"handlers/auth":           {"entities"},
 	"handlers/rest":           {"entities", "eventlog", "eventlog/payload", "eventlog/view", "queue", "handlers/auth"},
@@ -230,6 +231,26 @@ func TestImportsOfFew(t *testing.T) {
 				t.Errorf("the rule about %s names %s, which does not exist", guarded, place)
 			}
 		}
+	}
+}
+
+// TestExamplesStandAlone: an example can be taken out of the module and built, with nothing but the standard library.
+func TestExamplesStandAlone(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, f := range files(t) {
+		if !strings.HasPrefix(f.path, "examples/") {
+			continue
+		}
+		found++
+		for _, imported := range f.imports(t) {
+			if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") {
+				t.Errorf("%s must not import %s", f.path, imported)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("found no example in Go")
 	}
 }
 

@@ -1,0 +1,135 @@
+"""An order as a workflow on Stepwell, with nothing but Python's standard library.
+
+The first part is all that an SDK needs: what is in the run's log is a result, and what is missing becomes a command.
+The second part is the workflow with its steps. docs/function-contract.md has the whole contract.
+"""
+
+import json
+import os
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Waiting(Exception):
+    """The workflow cannot go on: what it needs is not in the log yet."""
+
+
+class Failed(Exception):
+    """A step failed for good. A step that raises it does so; with any other exception it is tried again."""
+
+
+class Workflow:
+    def __init__(self, events):
+        self.log = {(e["type"], e.get("correlationId")): e for e in reversed(events)}  # the first of each counts
+        self.commands = []
+
+    def step(self, id, input=None, **options):
+        """Has a step executed, beside all others. Call what it returns to wait for the result."""
+        self.ask("step_created", type="runStep", id=id, input=input, **options)
+        return lambda: self.result(id)
+
+    def sleep(self, id, duration):
+        self.ask("wait_created", type="wait", id=id, **{"for": duration})
+        self.need("wait_completed", id)
+
+    def hook(self, id, token):
+        """Waits for what somebody sends to the token."""
+        if ("hook_conflict", id) in self.log:
+            raise Failed(f"another run has the token {token}")
+        self.ask("hook_created", type="openHook", id=id, token=token)
+        return self.need("hook_received", id)
+
+    def result(self, id):
+        if failure := self.log.get(("step_failed", id)):
+            raise Failed(f"{id}: {failure['payload']['message']}")
+        return self.need("step_completed", id)
+
+    def ask(self, answered_by, **command):
+        if (answered_by, command["id"]) not in self.log:
+            self.commands.append(command)
+
+    def need(self, type, id):
+        if (type, id) not in self.log:
+            raise Waiting
+        return self.log[type, id].get("payload")
+
+
+def advance(call):
+    """Runs the workflow from its beginning, as far as its log goes, and answers with what it wants next."""
+    run, workflow = call["run"], Workflow(call["events"])
+    try:
+        output = WORKFLOWS[run["workflow"]](workflow, run.get("input"))
+        workflow.commands.append({"type": "complete", "output": output})
+    except Waiting:
+        pass
+    except Failed as e:
+        workflow.commands.append({"type": "fail", "error": {"message": str(e)}})
+    return {"commands": workflow.commands}
+
+
+class Function(BaseHTTPRequestHandler):
+    def do_POST(self):
+        call = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        name = call["step"]["name"] if call["type"] == "step" else call["run"]["workflow"]
+        print(call["type"], name, "attempt", call["attempt"], flush=True)
+        try:
+            status, answer = 200, execute(call) if call["type"] == "step" else advance(call)
+        except Exception as e:  # for any other reason than Failed, the server tries again
+            status, answer = 422 if isinstance(e, Failed) else 500, {"error": {"message": str(e) or repr(e)}}
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+# What follows is the app.
+
+
+def order(workflow, order):
+    charge = workflow.step("charge", order, retry={"maxAttempts": 5, "backoff": "200ms"})
+    reserve = workflow.step("reserve", order, attemptTimeout="30s")
+    payment = charge()  # both are under way by now
+    try:
+        reserve()
+        workflow.sleep("cool-off", "1s")
+        if not workflow.hook("approval", token=f"approve-{order['id']}")["approved"]:
+            raise Failed("it was not approved")
+    except Failed as e:
+        workflow.step("refund", payment)()
+        return {"status": "rejected", "reason": str(e)}
+    return {"status": "shipped", "payment": payment, "parcel": workflow.step("ship", order["item"])()}
+
+
+def charge(call):
+    if call["attempt"] == 1:
+        raise ConnectionError("the bank is busy")  # as banks are; the next attempt is better
+    return {"charged": call["input"]["amount"], "key": f"{call['run']['id']}/{call['step']['id']}"}
+
+
+def reserve(call):
+    if call["input"]["item"] == "unicorn":
+        raise Failed("there are no unicorns")
+    time.sleep(call["input"].get("seconds", 0))  # the way to the warehouse
+    return {"reserved": call["input"]["item"]}
+
+
+WORKFLOWS = {"order": order}
+STEPS = {
+    "charge": charge,
+    "reserve": reserve,
+    "refund": lambda call: {"refunded": call["input"]["charged"]},
+    "ship": lambda call: f"a parcel with one {call['input']}",
+}
+
+
+def execute(call):
+    return STEPS[call["step"]["name"]]({**call, "input": call["step"].get("input")})
+
+
+if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "3000"))), Function)
+    print("listening", server.server_port, flush=True)
+    server.serve_forever()
