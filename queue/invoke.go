@@ -62,6 +62,9 @@ func (w *deliverer) carryOut(ctx context.Context, d delivery, run entities.Run, 
 		}
 		return nil
 	})
+	if refused := (*eventlog.RefusedError)(nil); errors.As(verdict, &refused) {
+		return later(d, verdict, 0) // it may say that the run has ended: by this very answer, which did not count
+	}
 	return errors.Join(err, verdict)
 }
 

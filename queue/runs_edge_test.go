@@ -275,6 +275,15 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 		"after the end": {object{"commands": []any{
 			fine, object{"type": "complete"}, object{"type": "runStep", "id": "more"},
 		}}, "it does not exist, or may not any more"},
+		"two ends": {object{"commands": []any{
+			fine, object{"type": "complete"}, object{"type": "fail", "error": object{"message": "m"}},
+		}}, "run_failed on run"},
+		"attributes after the end": {object{"commands": []any{
+			object{"type": "complete"}, fine,
+		}}, "attr_set on run"},
+		"wait after the end": {object{"commands": []any{
+			object{"type": "complete"}, object{"type": "wait", "id": "w", "for": "1s"},
+		}}, "wait_created on wait"},
 		"nothing to wait for": {object{"commands": []any{fine}}, "wait for nothing"},
 		"another name": {object{"commands": []any{
 			object{"type": "runStep", "id": "x", "name": "one"}, object{"type": "runStep", "id": "x", "name": "two"},
