@@ -83,12 +83,19 @@ type response struct {
 // request sends a request with our API key and reads the whole answer.
 func request(t *testing.T, method, url string, body []byte) response {
 	t.Helper()
+	return requestWith(t, method, url, body, "Accept", "*/*")
+}
+
+// requestWith is request with another header.
+func requestWith(t *testing.T, method, url string, body []byte, header, value string) response {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+apiKey)
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(header, value)
 	r := response{what: method + " " + url}
 	resp, err := client.Do(req)
 	if err != nil {

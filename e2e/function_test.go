@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// example is one of the examples of plain functions.
+type example struct {
+	name string
+	// program makes ready what runs it, and returns its command line.
+	program func() ([]string, error)
+}
+
+var examples = []example{
+	{"Python", func() ([]string, error) { return []string{"python3", "../examples/function-python/order.py"}, nil }},
+	{"Go", sync.OnceValues(func() ([]string, error) {
+		path := filepath.Join(workDir, "function-go")
+		cmd := exec.Command("go", "build", "-o", path, "../examples/function-go")
+		return []string{path}, cmd.Run()
+	})},
+}
+
+// function is an example as a process, behind a road on which its calls are seen.
+type function struct {
+	*process
+	*road
+	deployment string
+	line       []string
+	port       string
+}
+
+// newFunction starts an example and tells the server where it is.
+func newFunction(t *testing.T, s *server, e example) *function {
+	t.Helper()
+	line, err := e.program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &function{deployment: e.name, line: line, port: "0"}
+	f.start(t)
+	f.road = newRoad(t, "http://127.0.0.1:"+f.port)
+	s.register(t, f.deployment, f.road.URL)
+	return f
+}
+
+// start starts it, where it was before if it was.
+func (f *function) start(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command(f.line[0], f.line[1:]...)
+	cmd.Env = cleanEnv("PORT=" + f.port)
+	f.process, f.port = startProcess(t, f.deployment, cmd, appReady)
+	t.Cleanup(f.kill) // it has nothing to put in order
+}
+
+// kill kills it as a crash would.
+func (f *function) kill() { f.process.kill() }
+
+// said is the end of what it has said.
+func (f *function) said() string { return f.out.tail() }
+
+// order starts a run of it.
+func (f *function) order(t *testing.T, s *server, input map[string]any) (runID string) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"workflow": "order", "deployment": f.deployment, "input": input})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(t, http.MethodPost, s.url()+"/v1/runs", body).want(t, http.StatusCreated)
+	return decode[struct{ ID string }](t, r).ID
+}
+
+// decide approves an order or not, as soon as that is asked for.
+func (s *server) decide(t *testing.T, order string, approved bool) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"payload": map[string]any{"approved": approved}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the order is decided on", func() bool {
+		return request(t, http.MethodPost, s.url()+"/v1/hooks/approve-"+order+"/resume", body).status/100 == 2
+	})
+}
+
+// wantOutput waits for the end of a run, which is to have completed with the output.
+func (s *server) wantOutput(t *testing.T, runID string, want map[string]any) {
+	t.Helper()
+	var run struct {
+		Status string
+		Output map[string]any
+	}
+	eventually(t, "the run ends", func() bool {
+		r := request(t, http.MethodGet, s.url()+"/v1/runs/"+runID+"/wait?timeout=5s", nil)
+		if r.status != http.StatusOK {
+			return false // the server was killed
+		}
+		run.Status = ""
+		err := json.Unmarshal(r.body, &run)
+		return err == nil && run.Status != "pending" && run.Status != "running"
+	})
+	if diff := cmp.Diff(want, run.Output); run.Status != "completed" || diff != "" {
+		t.Errorf("run %s is %s (-want +got):\n%s", runID, run.Status, diff)
+	}
+}
+
+// wantOnce expects a log of the run in which everything has one beginning and one end, and that rows and log agree.
+func (s *server) wantOnce(t *testing.T, runID string) log {
+	t.Helper()
+	l := s.log(t, runID)
+	for _, typ := range []string{"step_completed", "wait_completed", "hook_received", "run_completed"} {
+		seen := map[string]bool{}
+		for _, e := range l.of(typ) {
+			if seen[e.CorrelationID] {
+				t.Errorf("log of %s has %s of %q twice", runID, typ, e.CorrelationID)
+			}
+			seen[e.CorrelationID] = true
+		}
+	}
+	s.verify(t)
+	return l
+}
+
+// verify has the server's own program compare all rows with the logs.
+func (s *server) verify(t *testing.T) {
+	t.Helper()
+	program, err := serverProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "verify")
+	cmd.Env = cleanEnv("DATABASE_URL=" + s.dsn)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("stepwell verify: %v\n%s", err, out)
+	}
+}
+
+// shipped and rejected are what an order of a teapot comes to.
+func shipped(runID string) map[string]any {
+	return map[string]any{
+		"status": "shipped", "parcel": "a parcel with one teapot",
+		"payment": map[string]any{"charged": 25.0, "key": runID + "/charge"},
+	}
+}
+
+func rejected(reason string) map[string]any {
+	return map[string]any{"status": "rejected", "reason": reason}
+}
+
+// teapot is an order of one.
+func teapot(id string) map[string]any { return map[string]any{"id": id, "item": "teapot", "amount": 25} }
