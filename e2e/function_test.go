@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // example is one of the examples of plain functions.
@@ -21,9 +24,12 @@ type example struct {
 var examples = []example{
 	{"Python", func() ([]string, error) { return []string{"python3", "../examples/function-python/order.py"}, nil }},
 	{"Go", sync.OnceValues(func() ([]string, error) {
-		path := filepath.Join(workDir, "function-go")
-		cmd := exec.Command("go", "build", "-o", path, "../examples/function-go")
-		return []string{path}, cmd.Run()
+		path := filepath.Join(harness.WorkDir(), "function-go")
+		out, err := exec.Command("go", "build", "-o", path, "../examples/function-go").CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("build: %w\n%s", err, out)
+		}
+		return []string{path}, nil
 	})},
 }
 
@@ -55,15 +61,9 @@ func (f *function) start(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command(f.line[0], f.line[1:]...)
 	cmd.Env = cleanEnv("PORT=" + f.port)
-	f.process, f.port = startProcess(t, f.deployment, cmd, appReady)
-	t.Cleanup(f.kill) // it has nothing to put in order
+	f.process, f.port = harness.Start(t, f.deployment, cmd, harness.AppReady)
+	t.Cleanup(f.Kill) // it has nothing to put in order
 }
-
-// kill kills it as a crash would.
-func (f *function) kill() { f.process.kill() }
-
-// said is the end of what it has said.
-func (f *function) said() string { return f.out.tail() }
 
 // order starts a run of it.
 func (f *function) order(t *testing.T, s *server, input map[string]any) (runID string) {
@@ -129,7 +129,7 @@ func (s *server) wantOnce(t *testing.T, runID string) log {
 // verify has the server's own program compare all rows with the logs.
 func (s *server) verify(t *testing.T) {
 	t.Helper()
-	program, err := serverProgram()
+	program, err := harness.ServerProgram()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ var amid = []struct {
 }{
 	{"a step", func(t *testing.T, s *server, f *function) func(bool) {
 		t.Helper()
-		eventually(t, "the step is at work", func() bool { return strings.Contains(f.said(), "step reserve attempt 1") })
+		eventually(t, "the step is at work", func() bool { return strings.Contains(f.Said(), "step reserve attempt 1") })
 		return func(bool) { s.decide(t, "killed", true) }
 	}},
 	{"an invocation", func(t *testing.T, s *server, f *function) func(bool) {
@@ -121,7 +121,7 @@ func TestFunctionsKilled(t *testing.T) {
 	t.Parallel()
 	killed(t, func(t *testing.T, _ *server, f *function, after func(bool)) {
 		t.Helper()
-		f.kill()
+		f.Kill()
 		f.start(t)
 		after(true)
 	})
@@ -133,7 +133,7 @@ func TestServerKilledAmidFunctions(t *testing.T) {
 	t.Parallel()
 	killed(t, func(t *testing.T, s *server, _ *function, after func(bool)) {
 		t.Helper()
-		s.kill()
+		s.Kill()
 		s.start(t)
 		after(false)
 	})

@@ -67,6 +67,11 @@ def advance(call):
     return {"commands": workflow.commands}
 
 
+def execute(call):
+    """Executes a step. Its output is the answer."""
+    return STEPS[call["step"]["name"]](call["step"].get("input"), call)
+
+
 class Function(BaseHTTPRequestHandler):
     def do_POST(self):
         call = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -74,8 +79,10 @@ class Function(BaseHTTPRequestHandler):
         print(call["type"], name, "attempt", call["attempt"], flush=True)
         try:
             status, answer = 200, execute(call) if call["type"] == "step" else advance(call)
+        except Failed as e:
+            status, answer = 422, {"error": {"message": str(e)}}
         except Exception as e:  # for any other reason than Failed, the server tries again
-            status, answer = 422 if isinstance(e, Failed) else 500, {"error": {"message": str(e) or repr(e)}}
+            status, answer = 500, {"error": {"message": f"{type(e).__name__}: {e}"}}
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
@@ -103,30 +110,26 @@ def order(workflow, order):
     return {"status": "shipped", "payment": payment, "parcel": workflow.step("ship", order["item"])()}
 
 
-def charge(call):
+def charge(order, call):
     if call["attempt"] == 1:
         raise ConnectionError("the bank is busy")  # as banks are; the next attempt is better
-    return {"charged": call["input"]["amount"], "key": f"{call['run']['id']}/{call['step']['id']}"}
+    return {"charged": order["amount"], "key": f"{call['run']['id']}/{call['step']['id']}"}
 
 
-def reserve(call):
-    if call["input"]["item"] == "unicorn":
+def reserve(order, call):
+    if order["item"] == "unicorn":
         raise Failed("there are no unicorns")
-    time.sleep(call["input"].get("seconds", 0))  # the way to the warehouse
-    return {"reserved": call["input"]["item"]}
+    time.sleep(order.get("seconds", 0))  # the way to the warehouse
+    return {"reserved": order["item"]}
 
 
 WORKFLOWS = {"order": order}
 STEPS = {
     "charge": charge,
     "reserve": reserve,
-    "refund": lambda call: {"refunded": call["input"]["charged"]},
-    "ship": lambda call: f"a parcel with one {call['input']}",
+    "refund": lambda payment, call: {"refunded": payment["charged"]},
+    "ship": lambda item, call: f"a parcel with one {item}",
 }
-
-
-def execute(call):
-    return STEPS[call["step"]["name"]]({**call, "input": call["step"].get("input")})
 
 
 if __name__ == "__main__":
