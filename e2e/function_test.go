@@ -52,7 +52,7 @@ func newFunction(t *testing.T, s *server, e example) *function {
 	f := &function{deployment: e.name, line: line, port: "0"}
 	f.start(t)
 	f.road = newRoad(t, "http://127.0.0.1:"+f.port)
-	s.register(t, f.deployment, f.road.URL)
+	s.register(t, f.deployment, f.URL)
 	return f
 }
 
@@ -153,4 +153,6 @@ func rejected(reason string) map[string]any {
 }
 
 // teapot is an order of one.
-func teapot(id string) map[string]any { return map[string]any{"id": id, "item": "teapot", "amount": 25} }
+func teapot(id string) map[string]any {
+	return map[string]any{"id": id, "item": "teapot", "amount": 25}
+}

@@ -268,5 +268,6 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Println("listening", l.Addr().(*net.TCPAddr).Port)
-	log.Fatal(http.Serve(l, http.HandlerFunc(serve)))
+	server := http.Server{Handler: http.HandlerFunc(serve), ReadHeaderTimeout: 10 * time.Second}
+	log.Fatal(server.Serve(l))
 }
