@@ -147,5 +147,3 @@ func (d *duration) UnmarshalJSON(text []byte) error {
 	*d = duration(v)
 	return nil
 }
-
-func (d duration) milliseconds() int64 { return time.Duration(d).Milliseconds() }

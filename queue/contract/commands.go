@@ -75,7 +75,8 @@ func (c *runStep) requests(s Scene) ([]eventlog.Request, error) {
 func (r retry) spec() (entities.StepSpec, error) {
 	spec := entities.StepSpec{
 		MaxAttempts: DefaultAttempts, Factor: DefaultFactor,
-		BackoffMS: or(r.Backoff, DefaultBackoff).Milliseconds(), MaxBackoffMS: or(r.MaxBackoff, DefaultMaxBackoff).Milliseconds(),
+		BackoffMS:    or(r.Backoff, DefaultBackoff).Milliseconds(),
+		MaxBackoffMS: or(r.MaxBackoff, DefaultMaxBackoff).Milliseconds(),
 	}
 	if r.MaxAttempts != nil {
 		spec.MaxAttempts = *r.MaxAttempts

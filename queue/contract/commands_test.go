@@ -1,0 +1,220 @@
+package contract
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+var orders = Scene{
+	Run:        entities.Run{ID: "wrun_1", DeploymentID: "orders"},
+	Now:        time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
+	Deployment: func(workflow string) (string, error) { return "newest of " + workflow, nil },
+	Condition: func(condition string) error {
+		if condition == "(" {
+			return entities.Invalid("no condition")
+		}
+		return nil
+	},
+}
+
+// read reads an answer with the commands.
+func read(commands ...string) ([]eventlog.Request, error) {
+	p, err := orders.Plan([]byte(`{"commands":[` + strings.Join(commands, ",") + `]}`))
+	return p.Requests, err
+}
+
+// line is a request as tests write it down.
+func line(t *testing.T, r eventlog.Request) string {
+	t.Helper()
+	if r.RunID != "wrun_1" || r.SpecVersion != entities.SpecDriven || !r.Once {
+		t.Errorf("%s is for run %q with version %d, once %v", r.Type, r.RunID, r.SpecVersion, r.Once)
+	}
+	data, err := json.Marshal(r.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join([]string{string(r.Type), r.CorrelationID, string(data), string(r.Payload)}, " ")
+}
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		command string
+		want    []string
+	}{
+		"runStep": {`{"type":"runStep","id":"a"}`, []string{`step_created a {"step":{"deploymentId":"orders",` +
+			`"attemptTimeoutMs":300000,"maxAttempts":5,"backoffMs":1000,"factor":2,"maxBackoffMs":300000},"stepName":"a"} `}},
+		"runStep in full": {
+			`{"type":"runStep","id":"a","name":"b","input":[1, 2],"deployment":"bank","timeout":"1h","attemptTimeout":"1s",` +
+				`"retry":{"maxAttempts":1,"backoff":"0s","factor":1,"maxBackoff":"0s"}}`,
+			[]string{`step_created a {"step":{"deploymentId":"bank","deadline":"2026-11-21T11:00:00Z",` +
+				`"attemptTimeoutMs":1000,"maxAttempts":1,"factor":1},"stepName":"b"} [1, 2]`},
+		},
+		"recordStep": {`{"type":"recordStep","id":"a","input":1,"output":{"b": 2}}`, []string{
+			`step_created a {"stepName":"a"} 1`, `step_completed a {"stepName":"a"} {"b": 2}`,
+		}},
+		"recordStep without output": {`{"type":"recordStep","id":"a"}`, []string{
+			`step_created a {"stepName":"a"} `, `step_completed a {"stepName":"a"} null`,
+		}},
+		"recordStep of a failure": {
+			`{"type":"recordStep","id":"a","error":{"message":"m","code":"c","details":[1]}}`, []string{
+				`step_created a {"stepName":"a"} `,
+				`step_failed a {"stepName":"a","errorCode":"c"} {"message":"m","code":"c","details":[1]}`,
+			},
+		},
+		"wait for": {`{"type":"wait","id":"w","for":"1.5s"}`, []string{
+			`wait_created w {"resumeAt":"2026-11-21T10:00:01.5Z"} `,
+		}},
+		"wait until": {`{"type":"wait","id":"w","until":"2026-11-21T12:00:00+01:00"}`, []string{
+			`wait_created w {"resumeAt":"2026-11-21T12:00:00+01:00"} `,
+		}},
+		"openHook": {`{"type":"openHook","id":"h","token":"t","metadata":"m"}`, []string{
+			`hook_created h {"token":"t","isWebhook":false} "m"`,
+		}},
+		"openHook for a signal": {
+			`{"type":"openHook","id":"h","token":"t","signal":{"name":"paid","condition":"true","lookBack":"1m"}}`, []string{
+				`hook_created h {"token":"t","isWebhook":false,"signal":"paid","condition":"true","lookBackMs":60000} `,
+			},
+		},
+		"closeHook": {`{"type":"closeHook","id":"h"}`, []string{`hook_disposed h {} `}},
+		"setAttributes": {`{"type":"setAttributes","attributes":{"b":null,"a":"1"}}`, []string{
+			`attr_set  {"changes":[{"key":"a","value":"1"},{"key":"b","value":null}]} `,
+		}},
+		"setAttributes once": {`{"type":"setAttributes","id":"x","attributes":{"a":"1"}}`, []string{
+			`attr_set attr_x {"changes":[{"key":"a","value":"1"}]} `,
+		}},
+		"complete":                {`{"type":"complete","output":{"a": 1}}`, []string{`run_completed  {} {"a": 1}`}},
+		"complete without output": {`{"type":"complete"}`, []string{`run_completed  {} null`}},
+		"fail": {`{"type":"fail","error":{"message":"m","code":"c"}}`, []string{
+			`run_failed  {"errorCode":"c"} {"message":"m","code":"c"}`,
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			requests, err := read(tt.command)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, r := range requests {
+				got = append(got, line(t, r))
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestChild: it is a step of its parent, and a run of its own on the deployment that was asked for.
+func TestChild(t *testing.T) {
+	t.Parallel()
+	for deployment, want := range map[string]string{"": "orders", "other": "other", Latest: "newest of ship"} {
+		requests, err := read(`{"type":"startChild","id":"kid","workflow":"ship","input":7,"deployment":"` + deployment +
+			`","attributes":{"a":"b"},"timeout":"1m","onParentEnd":"leave"}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		child := requests[0].Child
+		if len(requests) != 1 || child == nil || requests[0].Data.Step.ChildID != child.RunID {
+			t.Fatalf("got %+v, want a step that is a child", requests)
+		}
+		deadline := orders.Now.Add(time.Minute)
+		if diff := cmp.Diff(entities.EventData{
+			DeploymentID: want, WorkflowName: "ship", Attributes: map[string]string{"a": "b"},
+			Driver: entities.DriverServer, ParentID: "wrun_1", ParentStep: "kid", Detached: true, Deadline: &deadline,
+		}, child.Data); diff != "" || string(child.Payload) != "7" {
+			t.Errorf("child with input %s (-want +got):\n%s", child.Payload, diff)
+		}
+	}
+}
+
+// TestTokensAreNotGuessed: who names none gets one of his own each time.
+func TestTokensAreNotGuessed(t *testing.T) {
+	t.Parallel()
+	requests, err := read(`{"type":"openHook","id":"a"}`, `{"type":"openHook","id":"b"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, other := requests[0].Data.Token, requests[1].Data.Token
+	if len(one) < len("hook_")+26 || one == other {
+		t.Errorf("tokens are %q and %q", one, other)
+	}
+}
+
+func TestCommandsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	tests := map[string]string{
+		`{"id":"a"}`:                        `"" is no type of command`,
+		`7`:                                 "no object with a type",
+		`{"type":"runStep","id":"a","x":1}`: `unknown field "x"`,
+		`{"type":"runStep","id":"a","deployment":"a b"}`:                     "deployment",
+		`{"type":"runStep","id":"a","attemptTimeout":"13h"}`:                 "not between 1s and 12h",
+		`{"type":"runStep","id":"a","attemptTimeout":"999ms"}`:               "not between 1s and 12h",
+		`{"type":"runStep","id":"a","attemptTimeout":60}`:                    "60 is no duration",
+		`{"type":"runStep","id":"a","timeout":"-1s"}`:                        `"-1s" is no duration`,
+		`{"type":"runStep","id":"a","timeout":"99999h"}`:                     `"99999h" is no duration`,
+		`{"type":"runStep","id":"a","retry":{"maxAttempts":0}}`:              "maxAttempts is at least 1",
+		`{"type":"runStep","id":"a","retry":{"factor":0.5}}`:                 "factor from 1 to 100",
+		`{"type":"runStep","id":"a","retry":{"tries":1}}`:                    `unknown field "tries"`,
+		`{"type":"recordStep","id":"a","output":1,"error":{}}`:               "ends with one of them",
+		`{"type":"wait","id":"a"}`:                                           `either "for" or "until"`,
+		`{"type":"wait","id":"a","for":"1s","until":"` + soon + `"}`:         `either "for" or "until"`,
+		`{"type":"wait","id":"a","until":"2037-01-01T00:00:00Z"}`:            "more than ten years ahead",
+		`{"type":"openHook","id":"a","signal":{}}`:                           "signal.name is missing",
+		`{"type":"openHook","id":"a","signal":{"name":"n","condition":"("}}`: "no condition",
+		`{"type":"openHook","id":"a","webhook":{"verify":"github"}}`:         "secret",
+		`{"type":"startChild","id":"a","workflow":"w","onParentEnd":"die"}`:  `"die" is neither`,
+		`{"type":"fail"}`:                          `want {"error"`,
+		`{"type":"fail","error":{"code":"c"}}`:     `want {"error"`,
+		`{"type":"complete"},{"type":"complete",}`: "invalid character",
+	}
+	for command, want := range tests {
+		requests, err := read(command)
+		if !errors.Is(err, entities.ErrInvalid) || !strings.Contains(err.Error(), want) || requests != nil {
+			t.Errorf("%s: got %d requests and error %v, want %q", command, len(requests), err, want)
+		}
+	}
+}
+
+const soon = "2026-11-22T00:00:00Z"
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	const command = `{"type":"complete"},`
+	tests := map[string]struct {
+		requests int
+		wrong    string
+	}{
+		"":                     {},
+		" \n":                  {},
+		`{}`:                   {},
+		`{"commands":null}`:    {},
+		`{"commands":[]}`:      {},
+		`{"command":[]}`:       {wrong: `unknown field "command"`},
+		`{"commands":[]} {}`:   {wrong: "something behind it"},
+		`[]`:                   {wrong: `want {"commands": […]}`},
+		`<p>`:                  {wrong: `want {"commands": […]}`},
+		`{"commands":[7, {}]}`: {wrong: "command 0: "},
+		`{"commands":[` + strings.Repeat(command, MaxCommands-1) + `{"type":"complete"}]}`: {requests: MaxCommands},
+		`{"commands":[` + strings.Repeat(command, MaxCommands) + `{"type":"complete"}]}`:   {wrong: "the limit is 1000"},
+	}
+	for answer, tt := range tests {
+		p, err := orders.Plan([]byte(answer))
+		if len(p.Requests) != tt.requests {
+			t.Errorf("%.80s: %d requests, want %d", answer, len(p.Requests), tt.requests)
+		}
+		if (err != nil) != (tt.wrong != "") || err != nil && !strings.Contains(err.Error(), tt.wrong) {
+			t.Errorf("%.80s: got error %v, want %q", answer, err, tt.wrong)
+		}
+	}
+}
