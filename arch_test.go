@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"examples/function-go":    {},
 	"handlers":                {"clients", "entities", "eventlog", "queue", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec", "handlers/webhook", "handlers/webhook/signature"},
 	"handlers/auth":           {"entities"},
-	"handlers/rest":           {"entities", "eventlog", "eventlog/payload", "eventlog/view", "queue", "handlers/auth"},
+	"handlers/rest":           {"entities", "eventlog", "eventlog/payload", "eventlog/view", "queue", "queue/contract", "handlers/auth"},
 	"handlers/webhook":        {"entities", "eventlog", "queue", "queue/contract", "handlers/webhook/signature"},
 	"handlers/wire":           {"entities", "eventlog", "queue", "handlers/auth", "handlers/wire/codec"},
 	"handlers/wire/codec":     {},

@@ -50,6 +50,7 @@ var statuses = []struct {
 	{webhook.ErrTooMany, http.StatusTooManyRequests, "too_many_requests"},
 	{webhook.ErrUnreachable, http.StatusBadGateway, "app_unreachable"},
 	{webhook.ErrUnverifiable, http.StatusServiceUnavailable, "unverifiable"},
+	{entities.ErrStale, http.StatusConflict, "stale_invocation"},
 	{entities.ErrConflict, http.StatusConflict, "conflict"},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},

@@ -76,6 +76,7 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		{&webhook.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_requests"},
 		{webhook.ErrUnreachable, 502, "app_unreachable"},
 		{webhook.ErrUnverifiable, 503, "unverifiable"},
+		{entities.ErrStale, 409, "stale_invocation"},
 		{&entities.TransitionError{Kind: "step", Refusal: entities.Conflict}, 409, "conflict"},
 		{&entities.TransitionError{Kind: "run", Refusal: entities.Ended}, 410, "run_ended"},
 		{&entities.NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, 425, "too_early"},

@@ -1,6 +1,6 @@
 // Package rest serves Stepwell's own API below /v1: JSON in camelCase, as openapi.yaml describes it.
 //
-// It imports packages entities, eventlog, eventlog/payload, eventlog/view, queue and handlers/auth.
+// It imports packages entities, eventlog, eventlog/payload, eventlog/view, queue, queue/contract and handlers/auth.
 package rest
 
 import (

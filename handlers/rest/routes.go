@@ -20,6 +20,7 @@ func (s *Server) Register(g *echo.Group) {
 	g.POST("/runs/:id/cancel", s.cancelRun)
 	g.POST("/runs/cancel", s.cancelRuns)
 	g.POST("/runs/:id/rerun", s.rerunRun)
+	g.POST("/runs/:id/commands", s.commandRun)
 
 	// What runs have.
 	g.GET("/runs/:id/steps", s.listSteps)

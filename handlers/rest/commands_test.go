@@ -1,0 +1,69 @@
+package rest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// command gives commands by the name of an invocation, and returns the status and the error's code.
+func (a api) command(t *testing.T, id entities.RunID, invocation, body string) (status int, code string) {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodPost, "/v1/runs/"+string(id)+"/commands", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Stepwell-Invocation", invocation)
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	var answer struct{ Error struct{ Code string } }
+	if w.Body.Len() > 0 {
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+			t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+		}
+	}
+	return w.Code, answer.Error.Code
+}
+
+// TestCommandsWhileItRuns: they count while the invocation lives, all or none.
+func TestCommandsWhileItRuns(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.driven(t, "order")
+	const invoked = "UPDATE messages SET lease = 'rh_1', due_at = now() + '1 minute' WHERE run_id = $1 AND work = 'run'"
+	if tag, err := a.pool.Exec(t.Context(), invoked, id); err != nil || tag.RowsAffected() != 1 {
+		t.Fatalf("invoked %d runs, error %v", tag.RowsAffected(), err)
+	}
+	commands := func(list string) string { return `{"commands":[` + list + `]}` }
+	const fine = `{"type":"setAttributes","attributes":{"stage":"paid"}}`
+	for _, tt := range []struct {
+		id               entities.RunID
+		invocation, body string
+		status           int
+		code             string
+		events           int
+	}{
+		{id, "rh_1", commands(`{"type":"recordStep","id":"a","output":1}`), 204, "", 3},
+		{id, "rh_1", commands(`{"type":"recordStep","id":"a","output":2}`), 204, "", 3},
+		{id, "rh_1", "", 204, "", 3},
+		{id, "rh_1", commands(fine + `,{"type":"dance"}`), 400, "invalid_request", 3},
+		{id, "rh_1", commands(fine + `,{"type":"recordStep","id":"a","name":"b"}`), 409, "conflict", 3},
+		{id, "rh_1", commands(fine + `,{"type":"closeHook","id":"h"}`), 404, "hook_not_found", 3},
+		{id, "rh_2", commands(fine), 409, "stale_invocation", 3},
+		{"wrun_x", "rh_1", commands(fine), 404, "run_not_found", 3},
+		{id, "rh_1", commands(fine + `,{"type":"complete"}`), 204, "", 5},
+		{id, "rh_1", commands(`{"type":"runStep","id":"late"}`), 410, "run_ended", 5},
+	} {
+		status, code := a.command(t, tt.id, tt.invocation, tt.body)
+		if status != tt.status || code != tt.code {
+			t.Errorf("%s by %s on %s: got %d %s, want %d %s", tt.body, tt.invocation, tt.id, status, code, tt.status, tt.code)
+		}
+		_, log := a.do(t, http.MethodGet, "/v1/runs/"+string(id)+"/events", "")
+		if events, _ := log["data"].([]any); len(events) != tt.events {
+			t.Errorf("after %s by %s the log has %d events, want %d", tt.body, tt.invocation, len(events), tt.events)
+		}
+	}
+	a.wantRefused(t, http.MethodPost, "/v1/runs/"+string(id)+"/commands", commands(fine), 400, "invalid_request")
+}
