@@ -98,8 +98,8 @@ func New(o Options) *echo.Echo {
 	e.GET(nativePath+"/openapi.json", rest.Document)
 	secrets := eventlog.NewSecrets(o.Pool, o.Log.Now)
 	(&rest.Server{
-		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Secrets: secrets, Reader: o.Pool, Logger: o.Logger,
-		Draining: o.Draining,
+		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: queue.NewRuns(o.Queue, o.Log), Secrets: secrets,
+		Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
 	}).Register(e.Group(nativePath, key, admit))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: o.Pool,

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -29,8 +28,7 @@ func (s *Server) commandRun(c echo.Context) error {
 	if len(body) > contract.MaxAnswer {
 		return entities.Invalid("the commands are %d bytes; the limit is %d", len(body), contract.MaxAnswer)
 	}
-	runs := queue.NewRuns(s.Queue, s.Log)
-	_, err = runs.Command(c.Request().Context(), auth.Project(c), id, invocation, body)
+	_, err = s.Runs.Command(c.Request().Context(), auth.Project(c), id, invocation, body)
 	if err != nil {
 		return err
 	}

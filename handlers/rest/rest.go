@@ -22,6 +22,7 @@ type Server struct {
 	Log     *eventlog.Log
 	Streams *eventlog.Streams
 	Queue   *queue.Queue
+	Runs    *queue.Runs
 	Secrets *eventlog.Secrets
 	Reader  entities.Querier
 	Logger  *slog.Logger
