@@ -155,7 +155,7 @@ func TestDelayedMessageIsNeverEarly(t *testing.T) {
 		for _, delay := range []time.Duration{time.Millisecond, 300 * time.Millisecond, 1200 * time.Millisecond} {
 			id := sender.send(t, delayed(delay))
 			if got, want := sender.count(t, `SELECT count(*) FROM river_job j JOIN messages m ON m.id = j.args->>'message'
-				WHERE m.id = $1 AND j.created_at < m.due_at`, id), 0; got != want {
+				WHERE m.id = $1 AND j.created_at < m.created_at + $2::interval`, id, delay), 0; got != want {
 				t.Errorf("%s: got %d tickets before the delay of %s is over, want %d", name, got, delay, want)
 			}
 			got := receive(t, "the delayed message", early)

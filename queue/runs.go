@@ -45,9 +45,10 @@ func (r *Runs) Command(
 		return nil, err
 	}
 	invocation := delivery{Project: project, RunID: runID, Work: entities.WorkRun, Lease: handle}
-	return r.log.AppendAll(ctx, project, runID, plan.Requests, eventlog.Turn{
+	results, err := r.log.AppendAll(ctx, project, runID, plan.Requests, eventlog.Turn{
 		Check: holds(invocation), Streams: plan.Responses,
 	})
+	return results, plan.Explain(err)
 }
 
 // answer carries out the commands that end an invocation, and settles what comes next.
@@ -66,7 +67,7 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 	if err == nil {
 		r.queue.hub.Publish(timerTopic)
 	}
-	return err
+	return plan.Explain(err)
 }
 
 // holds is the check that the lease on the work lives.

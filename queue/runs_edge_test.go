@@ -271,19 +271,19 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 		"no command":        {object{"commands": []any{fine, object{"type": "dance"}}}, `command 1: "dance" is no type`},
 		"unknown field":     {object{"commands": []any{fine, object{"type": "complete", "result": 1}}}, `unknown field "result"`},
 		"unknown field too": {object{"command": []any{}}, `unknown field "command"`},
-		"something illegal": {object{"commands": []any{fine, object{"type": "closeHook", "id": "none"}}}, "not found"},
+		"something illegal": {object{"commands": []any{fine, object{"type": "closeHook", "id": "none"}}}, "command 1: hook none not found"},
 		"after the end": {object{"commands": []any{
 			fine, object{"type": "complete"}, object{"type": "runStep", "id": "more"},
-		}}, "it does not exist, or may not any more"},
+		}}, "nothing may follow"},
 		"two ends": {object{"commands": []any{
 			fine, object{"type": "complete"}, object{"type": "fail", "error": object{"message": "m"}},
-		}}, "run_failed on run"},
+		}}, "nothing may follow"},
 		"attributes after the end": {object{"commands": []any{
 			object{"type": "complete"}, fine,
-		}}, "attr_set on run"},
+		}}, "nothing may follow"},
 		"wait after the end": {object{"commands": []any{
 			object{"type": "complete"}, object{"type": "wait", "id": "w", "for": "1s"},
-		}}, "wait_created on wait"},
+		}}, "nothing may follow"},
 		"nothing to wait for": {object{"commands": []any{fine}}, "wait for nothing"},
 		"another name": {object{"commands": []any{
 			object{"type": "runStep", "id": "x", "name": "one"}, object{"type": "runStep", "id": "x", "name": "two"},

@@ -31,6 +31,20 @@ type Plan struct {
 	Requests []eventlog.Request
 	// Responses are the streams to write, which those wait for who sent requests to webhooks.
 	Responses []eventlog.WholeStream
+
+	// commands are the positions of the commands that the requests are of.
+	commands []int
+	// ends says that the last command ends the run.
+	ends bool
+}
+
+// Explain says which command it was whose request the log refused, if that is what an error says.
+func (p Plan) Explain(err error) error {
+	refused := (*eventlog.RefusedError)(nil)
+	if !errors.As(err, &refused) || refused.Index >= len(p.commands) {
+		return err
+	}
+	return fmt.Errorf("command %d: %w", p.commands[refused.Index], refused)
 }
 
 // Plan reads the commands of an answer, {"commands": […]}. An empty answer has none. It fails with
@@ -52,6 +66,9 @@ func (s Scene) Plan(answer []byte) (Plan, error) {
 	for i, text := range body.Commands {
 		if err := s.command(text, &p); err != nil {
 			return Plan{}, fmt.Errorf("command %d: %w", i, err)
+		}
+		for len(p.commands) < len(p.Requests) {
+			p.commands = append(p.commands, i)
 		}
 	}
 	return p, nil
@@ -89,6 +106,9 @@ func (s Scene) command(text json.RawMessage, p *Plan) error {
 	if err := json.Unmarshal(text, &kind); err != nil {
 		return entities.Invalid("it is no object with a type: %v", err)
 	}
+	if p.ends {
+		return entities.Invalid("%s: nothing may follow the command that ends the run", kind.Type)
+	}
 	empty, ok := commands[kind.Type]
 	if !ok {
 		return entities.Invalid("%q is no type of command", kind.Type)
@@ -105,6 +125,10 @@ func (s Scene) command(text json.RawMessage, p *Plan) error {
 		requests[i].RunID, requests[i].SpecVersion, requests[i].Once = s.Run.ID, entities.SpecDriven, true
 	}
 	p.Requests = append(p.Requests, requests...)
+	switch c.(type) {
+	case *complete, *fail:
+		p.ends = true
+	}
 	if r, ok := c.(response); ok {
 		whole, err := r.stream(s)
 		if err != nil {

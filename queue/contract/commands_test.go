@@ -174,9 +174,11 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		`{"type":"openHook","id":"a","signal":{"name":"n","condition":"("}}`: "no condition",
 		`{"type":"openHook","id":"a","webhook":{"verify":"github"}}`:         "secret",
 		`{"type":"startChild","id":"a","workflow":"w","onParentEnd":"die"}`:  `"die" is neither`,
-		`{"type":"fail"}`:                          `want {"error"`,
-		`{"type":"fail","error":{"code":"c"}}`:     `want {"error"`,
-		`{"type":"complete"},{"type":"complete",}`: "invalid character",
+		`{"type":"fail"}`:                                                             `want {"error"`,
+		`{"type":"fail","error":{"code":"c"}}`:                                        `want {"error"`,
+		`{"type":"complete"},{"type":"complete",}`:                                    "invalid character",
+		`{"type":"complete"},{"type":"complete"}`:                                     "command 1: complete: nothing may follow",
+		`{"type":"fail","error":{"message":"m"}},{"type":"wait","id":"a","for":"1s"}`: "command 1: wait: nothing may follow",
 	}
 	for command, want := range tests {
 		requests, err := read(command)
@@ -190,7 +192,7 @@ const soon = "2026-11-22T00:00:00Z"
 
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	const command = `{"type":"complete"},`
+	const command = `{"type":"closeHook","id":"a"},`
 	tests := map[string]struct {
 		requests int
 		wrong    string
