@@ -150,17 +150,18 @@ func TestTimeoutOfAnAttempt(t *testing.T) {
 func TestEndOfARunClosesItsCalls(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		typ    string // of the call that hangs
-		change func(*eventlog.Request)
-		end    func(t *testing.T, d *driven, id entities.RunID)
-		status entities.RunStatus
+		typ     string // of the call that hangs
+		change  func(*eventlog.Request)
+		end     func(t *testing.T, d *driven, id entities.RunID)
+		status  entities.RunStatus
+		payload string // of the event that ends the run
 	}{
 		"cancel of an invocation": {typ: contract.TypeWorkflow, end: cancelRun, status: entities.RunCancelled},
 		"cancel of a step":        {typ: contract.TypeStep, end: cancelRun, status: entities.RunCancelled},
 		"deadline": {typ: contract.TypeStep, status: entities.RunFailed, change: func(r *eventlog.Request) {
 			at := time.Now().Add(500 * time.Millisecond)
 			r.Data.Deadline = &at
-		}},
+		}, payload: `{"message":"the run did not end in time","code":"timeout"}`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -184,9 +185,7 @@ func TestEndOfARunClosesItsCalls(t *testing.T) {
 				tt.end(t, d, id)
 			}
 			receive(t, "the end of the call", closed)
-			if status, _ := d.end(t, id); status != tt.status {
-				t.Errorf("run is %s, want %s", status, tt.status)
-			}
+			d.wantEnd(t, id, tt.status, tt.payload)
 			d.untilIdle(t)
 		})
 	}

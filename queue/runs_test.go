@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,19 +33,10 @@ func (c *turn) reply(commands ...map[string]any) {
 	_ = json.NewEncoder(c.w).Encode(map[string]any{"commands": commands})
 }
 
-// function is an endpoint that is a workflow.
-type function struct {
-	*httptest.Server
-
-	mu    sync.Mutex
-	calls []contract.Call
-}
-
-// serve starts a function. It ends with the test.
-func serve(t *testing.T, do func(*turn)) *function {
+// serve starts an endpoint that is a workflow, or a step. It ends with the test.
+func serve(t *testing.T, do func(*turn)) *httptest.Server {
 	t.Helper()
-	f := &function{}
-	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &turn{log: map[string]json.RawMessage{}, w: w, r: r}
 		if err := json.NewDecoder(r.Body).Decode(&c.Call); err != nil {
 			t.Error(err)
@@ -61,19 +51,10 @@ func serve(t *testing.T, do func(*turn)) *function {
 			}
 			c.log[e.Type+" "+e.CorrelationID] = e.Payload
 		}
-		f.mu.Lock()
-		f.calls = append(f.calls, c.Call)
-		f.mu.Unlock()
 		do(c)
 	}))
 	t.Cleanup(f.Close)
 	return f
-}
-
-func (f *function) called() []contract.Call {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.calls)
 }
 
 // driven is a replica that continues runs.
@@ -92,11 +73,11 @@ func openDriven(t *testing.T, dsn string) *driven {
 }
 
 // drive is the usual beginning: a replica that continues runs of the function.
-func drive(t *testing.T, f *function, configure ...func(*WorkerOptions)) *driven {
+func drive(t *testing.T, f *httptest.Server) *driven {
 	t.Helper()
 	d := openDriven(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
-	d.worker(t, append(configure, func(o *WorkerOptions) { o.Runs = d.runs })...)
+	d.worker(t, func(o *WorkerOptions) { o.Runs = d.runs })
 	return d
 }
 
