@@ -66,7 +66,8 @@ const (
 const SpecDriven = 2
 
 const runColumns = `id, project, deployment_id, workflow_name, status, spec_version, attributes,
-	driver, unique_key, idempotency_key, parent_id, parent_step, detached, deadline, error_code, last_seq, end_seq, created_at, updated_at, started_at, completed_at`
+	driver, unique_key, idempotency_key, parent_id, parent_step, detached, deadline, error_code, last_seq, end_seq,
+	created_at, updated_at, started_at, completed_at`
 
 // LockRun queues a read of the run that locks it until the transaction ends; into stays nil when the
 // project has no such run. The run row is the one lock of the write path.

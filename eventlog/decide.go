@@ -42,6 +42,11 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if err := f.permit(r, at); err != nil {
 		return nil, err
 	}
+	return f.outcome(r, at)
+}
+
+// outcome is the events of a request that the tables permit, or what is wrong with it that they cannot know.
+func (f facts) outcome(r Request, at time.Time) ([]entities.Event, error) {
 	e := f.next(r, at)
 	switch r.Type {
 	case entities.EventRunStarted:

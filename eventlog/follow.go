@@ -85,7 +85,8 @@ func (l *Log) FollowRun(
 }
 
 // FollowProject follows all events of a project from behind the place on; without one, those that are written from
-// now on, and those that an open transaction still holds up. It fails with [entities.ErrInvalid]. The caller must close the follower.
+// now on, and those that an open transaction still holds up. It fails with [entities.ErrInvalid]. The caller must
+// close the follower.
 func (l *Log) FollowProject(
 	ctx context.Context, project entities.Project, q EventQuery, from *Place, with Payloads,
 ) (*Follower, error) {

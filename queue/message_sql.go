@@ -97,8 +97,8 @@ func claim(
 			again = false, seen_seq = `+lengthOfLog+`
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND parked_at IS NULL
 			AND ($4 = '' OR EXISTS (SELECT FROM processes p WHERE p.id = $4))
-		RETURNING id, project, topic, deployment_id, run_id, work, subject, content_type, body, created_at, expires_at, due_at, lease, delivery_count,
-			unreached,
+		RETURNING id, project, topic, deployment_id, run_id, work, subject, content_type, body, created_at, expires_at,
+			due_at, lease, delivery_count, unreached,
 			coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url`,
 		t.MessageID, t.Number, handle, holder, lease)
 	if err != nil {
@@ -217,7 +217,8 @@ type parking struct {
 func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]Ticket, error) {
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
-			SELECT id, work <> 'step' AND delivery_count >= $3 AND coalesce(first_failed_at <= now() - $6::interval, false) AS spent
+			SELECT id, work <> 'step' AND delivery_count >= $3
+				AND coalesce(first_failed_at <= now() - $6::interval, false) AS spent
 			FROM messages
 			WHERE parked_at IS NULL AND due_at <= now()
 			ORDER BY due_at LIMIT $1

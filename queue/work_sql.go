@@ -152,7 +152,8 @@ func nextTurn(ctx context.Context, tx pgx.Tx, handle string, after time.Duration
 // lostWork is all the work there ought to be about a run that has none.
 func lostWork(ctx context.Context, tx pgx.Tx, run stranded) ([]entities.Message, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT s.id AS subject, s.name AS topic, CASE WHEN e.data->'step'->>'childId' IS NULL THEN 'step' ELSE 'report' END AS work,
+		SELECT s.id AS subject, s.name AS topic,
+			CASE WHEN e.data->'step'->>'childId' IS NULL THEN 'step' ELSE 'report' END AS work,
 			coalesce(e.data->'step'->>'deploymentId', $2) AS deployment_id
 		FROM steps s JOIN events e ON e.run_id = s.run_id AND e.seq = s.created_seq
 		WHERE s.run_id = $1 AND s.completed_at IS NULL AND e.data->'step' IS NOT NULL
