@@ -26,6 +26,8 @@ func (w *deliverer) perform(ctx context.Context, d delivery) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, entities.ErrStale):
+		return nil // it is others' now, or will be as soon as somebody sees that the lease is over
 	case over(err):
 		return w.drop(ctx, d)
 	case errors.Is(ctx.Err(), context.Canceled): // shutting down: others go on at once
