@@ -71,7 +71,8 @@ func (w *deliverer) carryOut(ctx context.Context, d delivery, run entities.Run, 
 // final reports whether an answer that failed in this way fails every time.
 func final(err error) bool {
 	refused := (*eventlog.RefusedError)(nil)
-	return over(err) || errors.As(err, &refused) || errors.Is(err, entities.ErrInvalid) || errors.Is(err, errNothingLeft)
+	return over(err) || errors.As(err, &refused) || errors.Is(err, entities.ErrInvalid) ||
+		errors.Is(err, entities.ErrDeploymentNotFound) || errors.Is(err, errNothingLeft)
 }
 
 // later is a failure that is tried again after its backoff, and not before the function wants it.

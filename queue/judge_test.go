@@ -38,6 +38,10 @@ func TestJudgeOfStepsByTheContract(t *testing.T) {
 			answer: answer{status: 200, body: []byte(`<p>`)}, event: "step_retrying", after: time.Second,
 			payload: `{"message":"the answer is no JSON: \"\u003cp\u003e\""}`,
 		},
+		"no UTF-8": {
+			answer: answer{status: 200, body: []byte("\"\xff\"")}, event: "step_retrying", after: time.Second,
+			payload: `{"message":"the answer is no JSON: \"\\\"\\xff\\\"\""}`,
+		},
 		"no answer": {
 			err: errors.New("cut off"), event: "step_retrying", payload: `{"message":"cut off"}`, after: time.Second,
 		},

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -197,7 +198,7 @@ func outputOf(body []byte) (output []byte, ok bool) {
 	if len(body) == 0 {
 		return []byte("null"), true
 	}
-	return body, json.Valid(body)
+	return body, json.Valid(body) && utf8.Valid(body)
 }
 
 // failed is how an attempt failed, and whether to try again makes sense. The function's own words count, then its
@@ -224,7 +225,7 @@ func failed(a answer, err error) (contract.Failure, bool) {
 		retryable = *body.Error.Retryable
 	}
 	f := body.Error.Failure
-	f.Message, f.Code = storable(f.Message), storable(f.Code)
+	f.Message, f.Code, f.Details = storable(f.Message), storable(f.Code), []byte(storable(string(f.Details)))
 	return f, retryable
 }
 
@@ -240,6 +241,9 @@ func (s stepWork) backoff(attempts int) time.Duration {
 func (w *deliverer) record(ctx context.Context, d delivery, s stepWork, v verdict) error {
 	r := s.request(v.event)
 	r.Payload, r.Data.ErrorCode = v.payload, v.code
+	if entities.ValidateName("code", v.code) != nil {
+		r.Data.ErrorCode = "" // the log would refuse it, and the step be executed for ever; it is in the payload
+	}
 	if v.event == entities.EventStepRetrying {
 		at := w.options.Runs.log.Now().Add(v.after)
 		r.Data.RetryAfter = &at
