@@ -3,10 +3,12 @@ package queue
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
@@ -137,6 +139,50 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 				}
 				return !slices.ContainsFunc(list, func(r entities.Run) bool { return !r.Status.Ended() })
 			})
+		})
+	}
+}
+
+// TestSweeperRestoresAnyPieceOfWork, whatever other work about the run is there still, and no more than that.
+func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
+	t.Parallel()
+	for work, reason := range map[entities.Work]string{
+		"":                    "",
+		entities.WorkRun:      "wait nap is over",
+		entities.WorkStep:     "step x is pending",
+		entities.WorkDeadline: "deadline",
+	} {
+		t.Run(string(work), func(t *testing.T) {
+			t.Parallel()
+			d := openDriven(t, testdb.New(t))
+			at := time.Now().Add(time.Hour)
+			id := d.begin(t, `null`, func(r *eventlog.Request) { r.Data.Deadline = &at })
+			if _, err := d.log.AppendAll(t.Context(), project, id, []eventlog.Request{
+				{Type: entities.EventRunStarted},
+				{Type: entities.EventWaitCreated, CorrelationID: "nap", Data: entities.EventData{ResumeAt: &at}},
+				{Type: entities.EventStepCreated, CorrelationID: "x", Data: entities.EventData{
+					StepName: "x", Step: &entities.StepSpec{DeploymentID: deployment, MaxAttempts: 1},
+				}},
+			}, eventlog.Turn{}); err != nil {
+				t.Fatal(err)
+			}
+			const all = `SELECT array_agg(work || ' ' || subject || ' ' || (due_at > now() + interval '59 min') ORDER BY work) FROM messages`
+			var before, after []string
+			d.scan(t, all, nil, &before)
+			d.exec(t, `DELETE FROM messages WHERE work = $1`, work)
+			woken := d.sweep(t, func(s *sweeper) { s.quiet = 0 })
+			switch {
+			case work == "" && len(woken) > 0:
+				t.Errorf("woke %+v though nothing is lost", woken)
+			case work != "" && (len(woken) != 1 || !strings.Contains(woken[0].Reason, reason)):
+				t.Errorf("woke %+v, want the run, for %q", woken, reason)
+			}
+			if d.scan(t, all, nil, &after); !slices.Equal(after, before) {
+				t.Errorf("there is work %q, want %q", after, before)
+			}
+			if again := d.sweep(t, func(s *sweeper) { s.quiet = 0 }); len(again) > 0 {
+				t.Errorf("woke %+v once more", again)
+			}
 		})
 	}
 }

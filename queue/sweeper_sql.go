@@ -80,29 +80,35 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 }
 
 // Runs that the server continues are woken in the transaction of whatever there is to tell them: of them it is
-// enough that the work is there. A step that a child is has none, as long as the child lives.
+// enough that the work is there, each piece for itself: to invoke them, for what they wait for, of each open step,
+// and for the deadline. A step that a child is has none, as long as the child lives.
 //
 // Each question about a run is a subquery with a LIMIT, which Postgres answers from an index and never by
 // reading the whole table into a hash. News are looked for in runs with hooks only, once through the log behind
 // what was heard of: a log may be long.
 const findStrandedSQL = `
 	WITH mute AS MATERIALIZED (
-		SELECT r.id, r.status, r.last_seq, r.driver FROM runs r
+		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline,
+			r.driver = '' OR (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run' LIMIT 1) IS NULL AS idle
+		FROM runs r
 		WHERE r.id = ANY($1) AND r.completed_at IS NULL AND r.updated_at <= now() - $2::interval
-			AND (SELECT true FROM messages m
-				WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id LIMIT 1) IS NULL
-			AND (r.driver = '' OR (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work <> '' LIMIT 1) IS NULL)
+			AND (r.driver <> '' OR (SELECT true FROM messages m
+				WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id LIMIT 1) IS NULL)
 	), asked AS MATERIALIZED (
-		SELECT id, status, last_seq, driver,
+		SELECT id, status, last_seq, driver, idle,
+			deadline IS NOT NULL AND (SELECT true FROM messages m
+				WHERE m.run_id = r.id AND m.work = 'deadline' LIMIT 1) IS NULL AS endless,
 			(SELECT 'step ' || s.id || ' is ' || s.status || ', and no message is about it' FROM steps s
 				WHERE s.run_id = r.id AND s.completed_at IS NULL
 					AND coalesce(s.retry_after, s.updated_at) <= now() - $2::interval
 					AND (r.driver = '' OR (SELECT true FROM runs c WHERE c.parent_id = r.id AND c.parent_id <> ''
-						AND c.parent_step = s.id AND c.completed_at IS NULL LIMIT 1) IS NULL)
+						AND c.parent_step = s.id AND c.completed_at IS NULL LIMIT 1) IS NULL
+						AND (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work IN ('step', 'report')
+							AND m.subject = s.id LIMIT 1) IS NULL)
 				LIMIT 1) AS step,
 			(SELECT 'wait ' || v.id || ' is over, and no message says so' FROM waits v
 				WHERE v.run_id = r.id AND v.status = 'waiting'
-					AND (r.driver <> '' OR v.resume_at <= now() - $2::interval) LIMIT 1) AS wait,
+					AND CASE r.driver WHEN '' THEN v.resume_at <= now() - $2::interval ELSE r.idle END LIMIT 1) AS wait,
 			(SELECT 'event ' || e.seq || ', ' || e.type || ', came, and no message says so' FROM events e
 				WHERE e.run_id = r.id
 					AND e.seq > coalesce((SELECT seen_seq FROM run_wakes w WHERE w.run_id = r.id), 0)
@@ -118,11 +124,12 @@ const findStrandedSQL = `
 		FROM mute r
 	), why AS MATERIALIZED (
 		SELECT id, last_seq, CASE
-			WHEN status = 'pending' THEN 'it was created, and no message starts it'
+			WHEN driver <> '' AND endless THEN 'no message ends it at its deadline'
+			WHEN status = 'pending' AND idle THEN 'it was created, and no message starts it'
 			WHEN step IS NOT NULL THEN step
 			WHEN wait IS NOT NULL THEN wait
 			WHEN hook THEN CASE driver WHEN '' THEN news END
-			WHEN retry OR sleep THEN NULL
+			WHEN retry OR sleep OR NOT idle THEN NULL
 			ELSE 'it waits for nothing' END AS reason
 		FROM asked
 	)

@@ -149,17 +149,23 @@ func nextTurn(ctx context.Context, tx pgx.Tx, handle string, after time.Duration
 	return wrap("put work off", err)
 }
 
-// lostWork is all the work there ought to be about a run that has none.
+// lostWork is the work there ought to be about a run, and is not; and that it is invoked, as it may have missed some.
 func lostWork(ctx context.Context, tx pgx.Tx, run stranded) ([]entities.Message, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT s.id AS subject, s.name AS topic,
 			CASE WHEN e.data->'step'->>'childId' IS NULL THEN 'step' ELSE 'report' END AS work,
-			coalesce(e.data->'step'->>'deploymentId', $2) AS deployment_id
+			coalesce(e.data->'step'->>'deploymentId', $2) AS deployment_id, interval '0' AS delay
 		FROM steps s JOIN events e ON e.run_id = s.run_id AND e.seq = s.created_seq
 		WHERE s.run_id = $1 AND s.completed_at IS NULL AND e.data->'step' IS NOT NULL
 			AND NOT EXISTS (SELECT FROM runs c WHERE c.parent_id = s.run_id AND c.parent_id <> ''
 				AND c.parent_step = s.id AND c.completed_at IS NULL)
-		ORDER BY s.created_seq LIMIT $3`, run.ID, run.DeploymentID, eventlog.MaxBatch)
+			AND NOT EXISTS (SELECT FROM messages m
+				WHERE m.run_id = s.run_id AND m.work IN ('step', 'report') AND m.subject = s.id)
+		UNION ALL
+		SELECT '', workflow_name, 'deadline', deployment_id, deadline - now() FROM runs r
+		WHERE r.id = $1 AND deadline IS NOT NULL
+			AND NOT EXISTS (SELECT FROM messages m WHERE m.run_id = r.id AND m.work = 'deadline')
+		LIMIT $3`, run.ID, run.DeploymentID, eventlog.MaxBatch)
 	if err != nil {
 		return nil, wrap("look for lost work", err)
 	}
