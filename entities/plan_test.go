@@ -3,6 +3,9 @@ package entities
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -201,5 +204,63 @@ func TestExpiredRunsReadAboutAPage(t *testing.T) {
 			t.Errorf("%d blocks touched, want at most 250", n)
 		}
 		after = runs[19].EndedRun
+	}
+}
+
+// TestStepIsFoundAmongRunsWithTheSame, also by a plan that is made for any step and run, as those of statements that
+// come often are.
+func TestStepIsFoundAmongRunsWithTheSame(t *testing.T) {
+	t.Parallel()
+	m := &meter{Pool: openPool(t)}
+	const runs = 5000
+	for _, sql := range []string{
+		`INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, created_at, updated_at)
+		SELECT 'wrun_' || i, 'home', 'dpl_1', 'w', 'running', 2, 2, 0, now(), now() FROM generate_series(10001, 10000 + $1::int) i`,
+		`INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
+		SELECT 'home', 'wrun_' || i, 2, 'step_created', 'charge', 2, now(), '{}' FROM generate_series(10001, 10000 + $1::int) i`,
+		`INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+		SELECT 'wrun_' || i, 'charge', 'charge', 'pending', 0, 2, 2, now(), now() FROM generate_series(10001, 10000 + $1::int) i`,
+	} {
+		if _, err := m.Exec(t.Context(), sql, runs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := m.Exec(t.Context(), `ANALYZE`); err != nil {
+		t.Fatal(err)
+	}
+	const last = RunID("wrun_15000")
+	step, err := StepByID(t.Context(), m, home, last, "charge")
+	if err != nil || step.RunID != last {
+		t.Fatalf("got %+v, error %v", step, err)
+	}
+	conn, err := m.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	var text []string
+	for _, a := range m.args {
+		text = append(text, fmt.Sprintf("'%v'", a))
+	}
+	if _, err := conn.Exec(t.Context(), `SET plan_cache_mode = force_generic_plan; PREPARE q AS `+m.sql); err != nil {
+		t.Fatal(err)
+	}
+	var data []byte
+	if err := conn.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE q(`+strings.Join(text, ",")+`)`,
+		pgx.QueryExecModeSimpleProtocol).Scan(&data); err != nil {
+		t.Fatal(err)
+	}
+	var explained []struct{ Plan plan }
+	if err := json.Unmarshal(data, &explained); err != nil {
+		t.Fatal(err)
+	}
+	if n := explained[0].Plan.blocks(); n > 20 {
+		t.Errorf("%d blocks touched, want at most 20", n)
+	}
+	if _, err := StepByID(t.Context(), m, "stranger", last, "charge"); !errors.Is(err, ErrStepNotFound) {
+		t.Errorf("step of another project: error %v, want ErrStepNotFound", err)
+	}
+	if step, err := StepByID(t.Context(), m, home, "", "charge"); err != nil || step.ID != "charge" {
+		t.Errorf("step of whichever run: got %+v, error %v", step, err)
 	}
 }

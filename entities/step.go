@@ -45,14 +45,16 @@ func LoadSteps(b *pgx.Batch, runID RunID, ids []StepID, into map[StepID]Step) {
 // StepByID reads a step of one of the project's runs; an empty runID means whichever run has it. It fails
 // with [ErrStepNotFound].
 func StepByID(ctx context.Context, q Querier, project Project, runID RunID, id StepID) (Step, error) {
-	// Through the log's index on correlation IDs, as steps are keyed by their run.
-	rows, err := q.Query(ctx, `
-		SELECT `+stepColumns+` FROM steps
-		WHERE id = $1 AND run_id = (
+	args, of := []any{id, project, runID}, `SELECT id FROM runs WHERE id = $3 AND project = $2`
+	if runID == "" {
+		// Through the log's index on correlation IDs, as steps are keyed by their run. Not so if that is known: all
+		// runs of a plain function's workflow may have a step of one ID.
+		args, of = args[:2], `
 			SELECT e.run_id FROM events e JOIN runs r ON r.id = e.run_id
-			WHERE e.correlation_id = $1 AND e.correlation_id <> '' AND e.type = 'step_created'
-				AND ($2::text = '' OR e.run_id = $2) AND r.project = $3
-			ORDER BY e.run_id LIMIT 1)`, id, runID, project)
+			WHERE e.correlation_id = $1 AND e.correlation_id <> '' AND e.type = 'step_created' AND r.project = $2
+			ORDER BY e.run_id LIMIT 1`
+	}
+	rows, err := q.Query(ctx, `SELECT `+stepColumns+` FROM steps WHERE id = $1 AND run_id = (`+of+`)`, args...)
 	step, err := collectOne[Step](rows, err, ErrStepNotFound)
 	if err != nil {
 		return Step{}, fmt.Errorf("read step %s: %w", id, err)
