@@ -41,7 +41,8 @@ func badParam(name, format string, args ...any) error {
 }
 
 // refuseUnknown lets requests through that have only the query parameters which the document says, each once
-// unless it is a list.
+// unless it is a list. An empty one is refused, unless it is an attribute's value: it would count as a missing one, and
+// a list would be of more than was meant.
 func refuseUnknown(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		query, err := url.ParseQuery(c.Request().URL.RawQuery)
@@ -58,6 +59,9 @@ func refuseUnknown(next echo.HandlerFunc) echo.HandlerFunc {
 				return badParam(name, "it is given %d times", len(values))
 			}
 			for _, v := range values {
+				if v == "" && known[i].Prefix == "" {
+					return badParam(name, "it is empty: give a value, or leave it out")
+				}
 				if !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
 					return badParam(name, "it has control characters or is not UTF-8")
 				}

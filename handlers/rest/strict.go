@@ -11,8 +11,8 @@ import (
 )
 
 // strict decodes one JSON value into what into points to, a struct. Other than [json.Unmarshal] it refuses fields
-// that the struct does not have under exactly that name, fields that come twice, and null where the struct cannot
-// tell it from a missing field; and it says where in the value something is wrong. What is a [json.RawMessage] there
+// that the struct does not have under exactly that name, fields that come twice, and null and empty texts where the
+// struct cannot tell them from a missing field; and it says where in the value something is wrong. What is a [json.RawMessage] there
 // is taken as it is. The data must be valid JSON.
 func strict(data []byte, into any) error {
 	if err := checkValue(decoder(data), reflect.TypeOf(into).Elem(), ""); err != nil {
@@ -56,9 +56,9 @@ func checkValue(d *json.Decoder, t reflect.Type, path string) error {
 	}
 	switch t.Kind() {
 	case reflect.Struct:
-		return checkObject(d, path, func(key string) (reflect.Type, bool) { return fieldType(t, key) })
+		return checkObject(d, path, func(key, at string) error { return checkField(d, t, key, at) })
 	case reflect.Map:
-		return checkObject(d, path, func(string) (reflect.Type, bool) { return t.Elem(), true })
+		return checkObject(d, path, func(_, at string) error { return checkValue(d, t.Elem(), at) })
 	case reflect.Slice:
 		return checkList(d, t.Elem(), path)
 	case reflect.Int, reflect.Int64:
@@ -107,8 +107,28 @@ func skip(d *json.Decoder) error {
 	return nil
 }
 
-// checkObject reads the rest of an object, whose fields have the types that typeOf says.
-func checkObject(d *json.Decoder, path string, typeOf func(key string) (reflect.Type, bool)) error {
+// checkField reads the value of a struct's field. An empty text is refused: it would count as a missing one, and a
+// script whose variable is not set would start a run without its key, or cancel those of all workflows.
+func checkField(d *json.Decoder, t reflect.Type, key, at string) error {
+	field, ok := fieldType(t, key)
+	if !ok {
+		return badField(at, "there is no such field here")
+	}
+	if field.Kind() != reflect.String {
+		return checkValue(d, field, at)
+	}
+	var raw json.RawMessage
+	if err := d.Decode(&raw); err != nil {
+		return entities.Invalid("the body is not JSON: %v", err)
+	}
+	if string(raw) == `""` {
+		return badField(at, "it is empty: give a value, or leave it out")
+	}
+	return checkValue(decoder(raw), field, at)
+}
+
+// checkObject reads the rest of an object; check reads the value of one field.
+func checkObject(d *json.Decoder, path string, check func(key, at string) error) error {
 	seen := map[string]bool{}
 	for d.More() {
 		token, err := d.Token()
@@ -117,15 +137,11 @@ func checkObject(d *json.Decoder, path string, typeOf func(key string) (reflect.
 		}
 		key, _ := token.(string)
 		at := strings.TrimPrefix(path+"."+key, ".")
-		t, ok := typeOf(key)
-		if !ok {
-			return badField(at, "there is no such field here")
-		}
 		if seen[key] {
 			return badField(at, "it is given twice")
 		}
 		seen[key] = true
-		if err := checkValue(d, t, at); err != nil {
+		if err := check(key, at); err != nil {
 			return err
 		}
 	}

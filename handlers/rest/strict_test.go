@@ -28,13 +28,13 @@ type outer struct {
 
 func TestStrictTakesWhatFits(t *testing.T) {
 	t.Parallel()
-	v := "v"
+	v, empty := "v", ""
 	var got outer
 	err := strict([]byte(`{"text":"t","number":7,"flag":true,"raw":{"a":1,"a":null},"inner":{"name":"n","value":null},
-		"list":[{"name":"x","value":"v"}],"map":{"k":"v","gone":null},"maybe":null}`), &got)
+		"list":[{"name":"x","value":"v"}],"map":{"k":"v","gone":null,"none":""},"maybe":null}`), &got)
 	want := outer{
 		Text: "t", Number: 7, Flag: true, Raw: json.RawMessage(`{"a":1,"a":null}`), Inner: inner{Name: "n"},
-		List: []inner{{"x", &v}}, Map: map[string]*string{"k": &v, "gone": nil},
+		List: []inner{{"x", &v}}, Map: map[string]*string{"k": &v, "gone": nil, "none": &empty},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v (-want +got):\n%s", err, diff)
@@ -48,6 +48,8 @@ func TestStrictSaysWhereItDoesNotFit(t *testing.T) {
 		`null`:                            "body: want an object, got null",
 		`{"text":1}`:                      "text: want a text, got a number",
 		`{"text":null}`:                   "text: want a text, got null",
+		`{"text":""}`:                     "text: it is empty: give a value, or leave it out",
+		`{"inner":{"name":""}}`:           "inner.name: it is empty: give a value, or leave it out",
 		`{"Text":"t"}`:                    "Text: there is no such field here",
 		`{"hidden":"t"}`:                  "hidden: there is no such field here",
 		`{"":"t"}`:                        ": there is no such field here",
