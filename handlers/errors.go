@@ -31,6 +31,8 @@ var statuses = []struct {
 	{codec.ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large"},
 	{codec.ErrMalformed, http.StatusBadRequest, "malformed"},
 	{errBodyLost, http.StatusBadRequest, "malformed"},
+	{rest.ErrNoPath, http.StatusNotFound, "not_found"},
+	{rest.ErrNoMethod, http.StatusMethodNotAllowed, "method_not_allowed"},
 	{rest.ErrMediaType, http.StatusUnsupportedMediaType, "unsupported_media_type"},
 	{auth.ErrUnauthorized, http.StatusUnauthorized, "unauthorized"},
 	{entities.ErrRunNotFound, http.StatusNotFound, "run_not_found"},

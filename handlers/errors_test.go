@@ -57,6 +57,8 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		{&codec.Error{Kind: codec.ErrTooLarge, Reason: "much"}, 413, "too_large"},
 		{&codec.Error{Kind: codec.ErrMalformed, Reason: "bad"}, 400, "malformed"},
 		{fmt.Errorf("%w: %w", errBodyLost, io.ErrUnexpectedEOF), 400, "malformed"},
+		{rest.ErrNoPath, 404, "not_found"},
+		{rest.ErrNoMethod, 405, "method_not_allowed"},
 		{rest.ErrMediaType, 415, "unsupported_media_type"},
 		{auth.ErrUnauthorized, 401, "unauthorized"},
 		{entities.ErrRunNotFound, 404, "run_not_found"},
@@ -155,7 +157,7 @@ func TestUnknownRoutes(t *testing.T) {
 		// Below a group, where the key is asked for first, another method is another route.
 		{http.MethodDelete, "/sdk/v2/runs", 404, "not_found"},
 		{http.MethodGet, "/sdk/queues-proxy/api/v3/topic/t", 404, "not_found"},
-		{http.MethodPost, "/v1/deployments/x", 404, "not_found"},
+		{http.MethodPost, "/v1/deployments/x", 405, "method_not_allowed"},
 		{http.MethodPost, "/healthz", 405, "method_not_allowed"},
 	} {
 		got := serve(e, tt.method, tt.path)

@@ -49,7 +49,10 @@ func refuseUnknown(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			return entities.Invalid("the query is not URL-encoded as it should be")
 		}
-		known := described().accepted[c.Request().Method+" "+c.Path()]
+		known, ok := described().accepted[c.Request().Method+" "+c.Path()]
+		if !ok {
+			return next(c)
+		}
 		for name, values := range query {
 			i := slices.IndexFunc(known, func(p parameter) bool { return p.is(name) })
 			if i < 0 {

@@ -8,6 +8,7 @@ import "github.com/labstack/echo/v4"
 // go test ./handlers/rest -run TestReference -update writes docs/api.md anew.
 func (s *Server) Register(g *echo.Group) {
 	g.Use(refuseUnknown)
+	g.RouteNotFound("/*", nowhere)
 
 	// Runs.
 	g.POST("/runs", s.startRun)
