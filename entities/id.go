@@ -83,7 +83,7 @@ func ValidateID(what, s string) error {
 		return invalid("%s is %d bytes long; the limit is %d", what, len(s), maxIDLength)
 	}
 	if s == "." || s == ".." || !utf8.ValidString(s) || strings.ContainsFunc(s, notInID) {
-		return invalid("%s %q has characters an ID may not have", what, s)
+		return invalid("%s %q has characters an ID may not have: want printable ones without spaces and slashes", what, s)
 	}
 	return nil
 }

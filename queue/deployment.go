@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 // Deployment says where the functions of an app are: messages for ID are POSTed below URL.
@@ -42,6 +43,9 @@ func (q *Queue) PutDeployment(
 ) (Deployment, error) {
 	if err := entities.ValidateID("deployment ID", id); err != nil {
 		return Deployment{}, err
+	}
+	if id == contract.Latest {
+		return Deployment{}, entities.Invalid("deployment ID %q stands for the newest of a workflow: choose another", id)
 	}
 	if err := validateURL(baseURL); err != nil {
 		return Deployment{}, err

@@ -167,7 +167,7 @@ func TestDeploymentsRefuse(t *testing.T) {
 		a.wantRefused(t, http.MethodPut, "/v1/deployments/a", body, http.StatusBadRequest, "invalid_request")
 	}
 	long := strings.Repeat("x", 257)
-	for _, id := range []string{"a%00b", "a%0Ab", "a%C3", "a%2Fb", "%2E%2E", "a%20b", long} {
+	for _, id := range []string{"a%00b", "a%0Ab", "a%C3", "a%2Fb", "%2E%2E", "a%20b", "latest", long} {
 		path := "/v1/deployments/" + id
 		a.wantRefused(t, http.MethodPut, path, `{"url":"http://x"}`, http.StatusBadRequest, "invalid_request")
 		got, answer := a.do(t, http.MethodDelete, path, "")

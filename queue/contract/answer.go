@@ -122,6 +122,9 @@ func (s Scene) command(text json.RawMessage, p *Plan) error {
 		return fmt.Errorf("%s: %w", kind.Type, err)
 	}
 	for i := range requests {
+		if err := checkID(requests[i]); err != nil {
+			return fmt.Errorf("%s: %w", kind.Type, err)
+		}
 		requests[i].RunID, requests[i].SpecVersion, requests[i].Once = s.Run.ID, entities.SpecDriven, true
 	}
 	p.Requests = append(p.Requests, requests...)
@@ -137,6 +140,22 @@ func (s Scene) command(text json.RawMessage, p *Plan) error {
 		p.Responses = append(p.Responses, whole)
 	}
 	return nil
+}
+
+// checkID refuses IDs as the log would, but by the name that the command has for them. What is about the run itself
+// needs none.
+func checkID(r eventlog.Request) error {
+	id := strings.TrimPrefix(r.CorrelationID, attributesID)
+	switch r.Type {
+	case entities.EventRunCompleted, entities.EventRunFailed:
+		return nil
+	case entities.EventAttrSet:
+		if id == "" {
+			return nil
+		}
+	default:
+	}
+	return entities.ValidateID("id", id)
 }
 
 // strict decodes JSON that has nothing but what into knows.

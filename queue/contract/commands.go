@@ -219,6 +219,9 @@ func (c *closeHook) requests(Scene) ([]eventlog.Request, error) {
 	return []eventlog.Request{{Type: entities.EventHookDisposed, CorrelationID: c.ID}}, nil
 }
 
+// attributesID begins the correlation IDs of setAttributes in the log, which no hook's does.
+const attributesID = "attr_"
+
 // setAttributes sets attributes of the run, and removes those whose value is null. With an ID it is done once.
 type setAttributes struct {
 	head
@@ -230,7 +233,7 @@ type setAttributes struct {
 func (c *setAttributes) requests(Scene) ([]eventlog.Request, error) {
 	r := eventlog.Request{Type: entities.EventAttrSet}
 	if c.ID != "" {
-		r.CorrelationID = "attr_" + c.ID // which no hook is called
+		r.CorrelationID = attributesID + c.ID
 	}
 	for key, value := range c.Attributes {
 		r.Data.Changes = append(r.Data.Changes, entities.AttributeChange{Key: key, Value: value})
