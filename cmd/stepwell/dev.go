@@ -61,7 +61,10 @@ func endWith(ctx context.Context, done <-chan struct{}) (context.Context, contex
 const devBanner = `
 Stepwell is up at http://%[1]s
 
-Point an app of the Workflow SDK at it:
+Have it continue runs of any HTTP endpoint:
+  curl -X PUT http://%[1]s/v1/deployments/my-function --json '{"url": "http://127.0.0.1:3000"}'
+  curl http://%[1]s/v1/runs --json '{"workflow": "order", "deployment": "my-function"}'
+Or point an app of the Workflow SDK at it:
   npm i http://%[1]s/clients/world.tgz
   export STEPWELL_URL=http://%[1]s STEPWELL_DEPLOYMENT_ID=my-app WORKFLOW_TARGET_WORLD=@stepwell/world
 and tell it where the app is:
