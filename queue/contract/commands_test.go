@@ -207,7 +207,7 @@ func TestAnswers(t *testing.T) {
 		`[]`:                   {wrong: `want {"commands": […]}`},
 		`<p>`:                  {wrong: `want {"commands": […]}`},
 		`{"commands":[7, {}]}`: {wrong: "command 0: "},
-		`{"commands":[{"type":"complete"},{"type":"runStep"}]}`:                            {wrong: "command 1: runStep: id is missing"},
+		`{"commands":[{"type":"closeHook","id":"a"},{"type":"runStep"}]}`:                  {wrong: "command 1: runStep: id is missing"},
 		`{"commands":[{"type":"closeHook","id":"a b"}]}`:                                   {wrong: `command 0: closeHook: id "a b" has`},
 		`{"commands":[{"type":"setAttributes","id":"/","attributes":{"a":""}}]}`:           {wrong: `command 0: setAttributes: id "/" has`},
 		`{"commands":[` + strings.Repeat(command, MaxCommands-1) + `{"type":"complete"}]}`: {requests: MaxCommands},
