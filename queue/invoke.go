@@ -38,7 +38,7 @@ func (w *deliverer) askRun(ctx context.Context, d delivery, run entities.Run) (a
 	if err != nil {
 		return answer{}, err
 	}
-	free, err := w.memory.take(ctx, size)
+	free, err := w.roomForLog(ctx, d, size)
 	if err != nil {
 		return answer{}, err
 	}
@@ -49,6 +49,28 @@ func (w *deliverer) askRun(ctx context.Context, d delivery, run entities.Run) (a
 	}
 	// A tenth of the lease is left for carrying out the answer.
 	return w.ask(ctx, d, call, w.lease-w.lease/10)
+}
+
+// roomForLog takes memory for a log. The function has its whole time all the same, once there is some; if there is none
+// for long, others have their turn.
+func (w *deliverer) roomForLog(ctx context.Context, d delivery, size int64) (free func(), err error) {
+	if free, ok := w.memory.try(size); ok {
+		return free, nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, w.lease/2)
+	defer cancel()
+	free, err = w.memory.take(waiting, size)
+	if err != nil && ctx.Err() == nil {
+		return nil, &laterError{failure{reason: "there was no memory for the log", after: firstBackoff}}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := extendLease(ctx, w.queue.pool, d.Lease, w.lease); err != nil {
+		free()
+		return nil, err
+	}
+	return free, nil
 }
 
 // carryOut does what the function asks for, also when the server is shutting down or the database is away for a

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -50,6 +51,54 @@ func TestWorkOfALeaseThatRanOutIsNotLost(t *testing.T) {
 			begin(t, w)
 			d.wantEnd(t, id, entities.RunCompleted, `null`)
 		})
+	}
+}
+
+// TestFunctionHasItsTimeHoweverLongItsLogWaitsForMemory: the lease begins anew; and who waits for long makes room.
+func TestFunctionHasItsTimeHoweverLongItsLogWaitsForMemory(t *testing.T) {
+	t.Parallel()
+	d := openDriven(t, testdb.New(t))
+	id := d.begin(t, `null`)
+	w := &deliverer{Worker: d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })}
+	var ticket Ticket
+	d.scan(t, `SELECT id, ticket FROM messages WHERE run_id = $1`, []any{id}, &ticket.MessageID, &ticket.Number)
+	held, ok, err := claim(t.Context(), d.pool, ticket, "rh_1", "", time.Second)
+	if err != nil || !ok {
+		t.Fatalf("claim: %v, error %v", ok, err)
+	}
+	const log = 2 * (smallBody + 1)
+	most, _ := w.memory.try(w.memory.limit - log/2)
+	w.lease = 10 * time.Millisecond
+	later := (*laterError)(nil)
+	if _, err := w.roomForLog(t.Context(), held, log); !errors.As(err, &later) || later.reached {
+		t.Errorf("without memory: got error %v, want one that is no delivery", err)
+	}
+	w.lease = time.Hour
+	got := make(chan error, 1)
+	go func() {
+		free, err := w.roomForLog(t.Context(), held, log)
+		if err == nil {
+			free()
+		}
+		got <- err
+	}()
+	eventually(t, "it waits", func() bool { // and those behind it
+		free, ok := w.memory.try(log / 2)
+		if ok {
+			free()
+		}
+		return !ok
+	})
+	most()
+	if err := receive(t, "memory", got); err != nil {
+		t.Fatal(err)
+	}
+	left, err := leaseLeft(t.Context(), d.pool, held.Lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left < time.Minute {
+		t.Errorf("the lease goes on for %s, want about %s", left, w.lease)
 	}
 }
 

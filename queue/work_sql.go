@@ -86,8 +86,8 @@ func checkLease(
 }
 
 // extendLease makes a lease last so long from now.
-func extendLease(ctx context.Context, tx pgx.Tx, handle string, d time.Duration) error {
-	_, err := tx.Exec(ctx, `UPDATE messages SET due_at = now() + $2 WHERE lease = $1`, handle, d)
+func extendLease(ctx context.Context, q execer, handle string, d time.Duration) error {
+	_, err := q.Exec(ctx, `UPDATE messages SET due_at = now() + $2 WHERE lease = $1`, handle, d)
 	return wrap("extend lease", err)
 }
 
