@@ -143,6 +143,26 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 	}
 }
 
+// TestChildThatIsGoneHasFailed: retention may remove it before its parent has heard of its end.
+func TestChildThatIsGoneHasFailed(t *testing.T) {
+	t.Parallel()
+	d := openDriven(t, testdb.New(t))
+	d.register(t, deployment, serve(t, completeWith("step_failed", "x", object{"type": "startChild", "id": "x", "workflow": "w"})).URL)
+	id, child := d.begin(t, `null`), entities.NewRunID(time.Now())
+	if _, err := d.log.AppendAll(t.Context(), project, id, []eventlog.Request{{
+		Type: entities.EventStepCreated, CorrelationID: "x", Data: entities.EventData{
+			StepName: "w", Step: &entities.StepSpec{ChildID: child},
+		},
+		Messages: []entities.Message{{
+			Project: project, DeploymentID: deployment, RunID: id, Topic: "w", Work: entities.WorkReport, Subject: "x",
+		}},
+	}}, eventlog.Turn{}); err != nil {
+		t.Fatal(err)
+	}
+	d.worker(t, func(o *WorkerOptions) { o.Runs = d.runs })
+	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"message":"run %s is gone","code":"child_failed"}`, child))
+}
+
 // TestSweeperRestoresAnyPieceOfWork, whatever other work about the run is there still, and no more than that.
 func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 	t.Parallel()
