@@ -31,7 +31,8 @@ func (w *deliverer) report(ctx context.Context, d delivery) error {
 	child, err := entities.RunByID(ctx, w.queue.pool, d.Project, s.spec.ChildID)
 	if errors.Is(err, entities.ErrRunNotFound) { // it has ended, and left by its age before anybody heard of it
 		r := s.request(entities.EventStepFailed)
-		r.Payload, r.Data.ErrorCode = contract.Payload("run "+string(s.spec.ChildID)+" is gone", CodeChildFailed), CodeChildFailed
+		r.Payload = contract.Payload("run "+string(s.spec.ChildID)+" is gone", CodeChildFailed)
+		r.Data.ErrorCode = CodeChildFailed
 		return w.finish(ctx, d, r)
 	}
 	if err != nil {
