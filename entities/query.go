@@ -65,9 +65,20 @@ func parseMoment(cursor string) (moment, error) {
 	return m, nil
 }
 
-func badCursor(cursor string) error {
-	return invalid("cursor %q is not one this list gave out: start again without it", cursor)
+// CursorError is an [ErrInvalid] about a cursor that no page gave.
+type CursorError struct{ Cursor string }
+
+func (e *CursorError) Error() string {
+	return fmt.Sprintf("cursor %q is not one this list gave out: start again without it", e.Cursor)
 }
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *CursorError) Is(target error) bool { return target == ErrInvalid }
+
+// Details are for programs to read.
+func (e *CursorError) Details() map[string]any { return map[string]any{"parameter": "cursor"} }
+
+func badCursor(cursor string) error { return &CursorError{cursor} }
 
 // collectPage reads the rows of a query that asked for one more than limit, and tells whether it got it.
 func collectPage[T any](rows pgx.Rows, err error, limit int) ([]T, bool, error) {

@@ -52,8 +52,11 @@ func (f RunFilter) beyondAttributes() bool {
 	return f.WorkflowName != "" || f.Status != "" || f.Open || f.UniqueKey != "" || f.ParentID != ""
 }
 
+// Known reports whether it is a status that runs have.
+func (s RunStatus) Known() bool { return slices.Contains(storedRunStatuses, s) }
+
 func (f RunFilter) validate() error {
-	if f.Status != "" && !slices.Contains(storedRunStatuses, f.Status) {
+	if f.Status != "" && !f.Status.Known() {
 		return invalid("%q is not a status a run can have", f.Status)
 	}
 	if len(f.statuses()) == 0 {

@@ -112,7 +112,7 @@ func ValidateEventCursor(cursor string) error {
 func parseEventCursor(cursor string) (int64, error) {
 	seq, err := entities.EventID(strings.TrimPrefix(cursor, eventCursorPrefix)).Seq()
 	if err != nil {
-		return 0, entities.Invalid("cursor %q is not one this list gave out: start again without it", cursor)
+		return 0, &entities.CursorError{Cursor: cursor}
 	}
 	return seq, nil
 }

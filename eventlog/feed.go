@@ -81,7 +81,7 @@ func (p Place) String() string {
 // ParsePlace reads a cursor. It fails with [entities.ErrInvalid].
 func ParsePlace(cursor string) (Place, error) {
 	fail := func() (Place, error) {
-		return Place{}, entities.Invalid("cursor %q is not one this list gave out: start again without it", cursor)
+		return Place{}, &entities.CursorError{Cursor: cursor}
 	}
 	first, last := strings.IndexByte(cursor, ':'), strings.LastIndexByte(cursor, ':')
 	if first < 0 || first == last {
@@ -130,7 +130,7 @@ func (l *Log) RunEvents(
 func parseSeq(cursor string) (int64, error) {
 	seq, err := strconv.ParseInt(cursor, 10, 64)
 	if err != nil || seq < 0 {
-		return 0, entities.Invalid("cursor %q is not one this list gave out: start again without it", cursor)
+		return 0, &entities.CursorError{Cursor: cursor}
 	}
 	return seq, nil
 }

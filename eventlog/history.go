@@ -189,7 +189,7 @@ func histories[T any](
 	if p.Cursor != "" {
 		from, err := strconv.ParseInt(p.Cursor, 10, 64)
 		if err != nil {
-			return nil, "", entities.Invalid("cursor %q is not one this list gave out: start again without it", p.Cursor)
+			return nil, "", &entities.CursorError{Cursor: p.Cursor}
 		}
 		args = append(args, from)
 		sql += ` AND made.seq ` + after + ` $4`

@@ -77,6 +77,9 @@ func (b bulk) filter() (entities.RunFilter, error) {
 		after.IsZero() && before.IsZero() {
 		return f, entities.Invalid("nothing says which runs: to cancel all, give createdBefore")
 	}
+	if b.Status != "" && !b.Status.Known() {
+		return f, badField("status", "%q is not a status a run can have", b.Status)
+	}
 	if b.Status.Ended() {
 		return f, badField("status", "runs that are %s cannot be cancelled", b.Status)
 	}
@@ -107,7 +110,7 @@ func (s *Server) cancelRuns(c echo.Context) error {
 	}
 	if body.Reason != "" {
 		if err := entities.ValidateName("reason", body.Reason); err != nil {
-			return err
+			return inField("reason", err)
 		}
 	}
 	do := s.cancelEach(auth.Project(c), body.Reason)

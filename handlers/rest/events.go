@@ -131,7 +131,7 @@ func (s *Server) theEvent(c echo.Context) (entities.Event, error) {
 	}
 	seq, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seq < 1 || strings.HasPrefix(text, "+") {
-		return entities.Event{}, entities.Invalid("path: %q is not the position of an event", text)
+		return entities.Event{}, badParam("seq", "%q is not the position of an event", text)
 	}
 	return s.Log.Event(c.Request().Context(), auth.Project(c), id, seq)
 }

@@ -57,9 +57,9 @@ func (s *Server) followEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	after := c.QueryParam("after")
+	given, after := "after", c.QueryParam("after")
 	if last := lastEventID(c); last != "" {
-		after = last
+		given, after = "Last-Event-ID", last
 	}
 	var from *eventlog.Place
 	switch after {
@@ -69,7 +69,7 @@ func (s *Server) followEvents(c echo.Context) error {
 	default:
 		place, err := eventlog.ParsePlace(after)
 		if err != nil {
-			return err
+			return badParam(given, "%q is not the ID of an event of this stream", after)
 		}
 		from = &place
 	}

@@ -39,6 +39,11 @@ func (s *Server) listMessages(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	switch queue.State(c.QueryParam("state")) {
+	case "", queue.StateWaiting, queue.StateLeased, queue.StateParked:
+	default:
+		return badParam("state", "%q is none of waiting, leased and parked", c.QueryParam("state"))
+	}
 	f := queue.Filter{State: queue.State(c.QueryParam("state")), RunID: entities.RunID(c.QueryParam("runId"))}
 	entries, next, err := s.Queue.Messages(c.Request().Context(), auth.Project(c), f, p)
 	if err != nil {

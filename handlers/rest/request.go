@@ -27,17 +27,28 @@ var ErrMediaType = errors.New("the body is not JSON: send it with Content-Type: 
 type fault struct {
 	where  string // "field" or "parameter"
 	name   string
-	reason string
+	reason string // the whole sentence
 }
 
-func (f *fault) Error() string           { return f.name + ": " + f.reason }
+func (f *fault) Error() string           { return f.reason }
 func (f *fault) Is(target error) bool    { return target == entities.ErrInvalid }
 func (f *fault) Details() map[string]any { return map[string]any{f.where: f.name} }
 func badField(name, format string, args ...any) error {
-	return &fault{"field", name, fmt.Sprintf(format, args...)}
+	return &fault{"field", name, name + ": " + fmt.Sprintf(format, args...)}
 }
 func badParam(name, format string, args ...any) error {
-	return &fault{"parameter", name, fmt.Sprintf(format, args...)}
+	return &fault{"parameter", name, name + ": " + fmt.Sprintf(format, args...)}
+}
+
+// inField and inParam say where it is that an error from below is about; other errors than [entities.ErrInvalid] stay.
+func inField(name string, err error) error { return in("field", name, err) }
+func inParam(name string, err error) error { return in("parameter", name, err) }
+
+func in(where, name string, err error) error {
+	if !errors.Is(err, entities.ErrInvalid) {
+		return err
+	}
+	return &fault{where, name, err.Error()}
 }
 
 // refuseUnknown lets requests through that have only the query parameters which the document says, each once
@@ -81,7 +92,7 @@ func pathParam(c echo.Context, name, what string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return value, entities.ValidateID(what, value)
+	return value, inParam(name, entities.ValidateID(what, value))
 }
 
 // pathText is a path parameter that may be any text, decoded.
@@ -92,7 +103,7 @@ func pathText(c echo.Context, name, what string) (string, error) {
 	}
 	decoded, err := url.PathUnescape(value)
 	if err != nil {
-		return "", entities.Invalid("path: the %s is not URL-encoded as it should be", what)
+		return "", badParam(name, "the %s is not URL-encoded as it should be", what)
 	}
 	return decoded, nil
 }

@@ -69,6 +69,12 @@ func runFilter(c echo.Context) (entities.RunFilter, error) {
 			f.Attributes[key] = values[0]
 		}
 	}
+	if err := entities.ValidateAttributes(f.Attributes, true); err != nil {
+		return f, inParam("attribute", err)
+	}
+	if f.Status != "" && !f.Status.Known() {
+		return f, badParam("status", "%q is not a status a run can have", f.Status)
+	}
 	after, err := timeParam(c, "createdAfter")
 	if err != nil {
 		return f, err

@@ -46,7 +46,7 @@ func (s *Server) putSecret(c echo.Context) error {
 	}
 	v, err := s.Secrets.Put(c.Request().Context(), auth.Project(c), name, values)
 	if err != nil {
-		return err
+		return inField("values", err)
 	}
 	return c.JSON(http.StatusOK, newSecret(v))
 }

@@ -68,8 +68,11 @@ func (b start) request(now time.Time) (eventlog.Request, error) {
 	}
 	if b.Parent != "" {
 		if err := entities.ValidateID("parent", string(b.Parent)); err != nil {
-			return r, err
+			return r, inField("parent", err)
 		}
+	}
+	if err := b.names(); err != nil {
+		return r, err
 	}
 	switch b.OnConflict {
 	case "", onConflictReject:
@@ -85,6 +88,22 @@ func (b start) request(now time.Time) (eventlog.Request, error) {
 	}
 	r.Data.Deadline, err = b.deadline(now, r.Data.StartAt)
 	return r, err
+}
+
+// names checks what the log would refuse, but says which field it is.
+func (b start) names() error {
+	if err := entities.ValidateAttributes(b.Attributes, false); err != nil {
+		return inField("attributes", err)
+	}
+	for field, value := range map[string]string{"key": b.Key, "idempotencyKey": b.IdempotencyKey} {
+		if value == "" {
+			continue
+		}
+		if err := entities.ValidateName(field, value); err != nil {
+			return inField(field, err)
+		}
+	}
+	return nil
 }
 
 // startAt is when the run is to begin; nil for at once.
@@ -180,14 +199,14 @@ func (s *Server) deploymentFor(
 	ctx context.Context, project entities.Project, workflow, name string,
 ) (string, error) {
 	if err := entities.ValidateWorkflowName("workflow", workflow); err != nil {
-		return "", err
+		return "", inField("workflow", err)
 	}
 	if name == "" || name == latest {
 		d, err := s.Queue.NewestDeployment(ctx, project, workflow)
 		return d.ID, err
 	}
 	if err := entities.ValidateID("deployment", name); err != nil {
-		return "", err
+		return "", inField("deployment", err)
 	}
 	d, err := s.Queue.Deployment(ctx, project, name)
 	return d.ID, err

@@ -135,7 +135,7 @@ func (s *Server) listChunks(c echo.Context) error {
 	from := int64(0)
 	if p.Cursor != "" {
 		if from, err = strconv.ParseInt(p.Cursor, 10, 64); err != nil || from < 0 || from > maxIndex {
-			return entities.Invalid("cursor %q is not one this list gave out: start again without it", p.Cursor)
+			return &entities.CursorError{Cursor: p.Cursor}
 		}
 	}
 	chunks, stream, err := s.Streams.Chunks(c.Request().Context(), auth.Project(c), name, from, p.Limit)
