@@ -15,8 +15,8 @@ import (
 const (
 	// MaxCommands is how many commands one answer may have.
 	MaxCommands = 1000
-	// MaxAnswer is how many bytes an answer may have.
-	MaxAnswer = 32 << 20
+	// MaxAnswer is how many bytes an answer may have: no more than a call can show of a payload.
+	MaxAnswer = 16 << 20
 
 	// HeaderInvocation has the name of an invocation, by which whoever runs it shows that it is not stale.
 	HeaderInvocation = "Stepwell-Invocation"

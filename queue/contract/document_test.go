@@ -38,12 +38,12 @@ func TestDocumentHasTheDefaults(t *testing.T) {
 	}
 	if DefaultAttempts != 5 || DefaultBackoff.String() != "1s" || DefaultFactor != 2 ||
 		DefaultMaxBackoff.String() != "5m0s" || DefaultAttemptTimeout.String() != "5m0s" ||
-		MaxAttemptTimeout.String() != "12h0m0s" || MaxCommands != 1000 || MaxAnswer != 32<<20 {
+		MaxAttemptTimeout.String() != "12h0m0s" || MaxCommands != 1000 || MaxAnswer != 16<<20 {
 		t.Error("they have changed: say so in the document, and here")
 	}
 	for _, said := range []string{
 		`maxAttempts = 5, backoff = "1s", factor = 2 (1 to 100), maxBackoff = "5m"`, "`attemptTimeout` = `\"5m\"`, 1s to 12h",
-		"At most 1,000 commands and 32 MiB", "`" + HeaderInvocation + "`", "`" + HeaderRun + "`", "`" + HeaderIdempotencyKey + "`",
+		"At most 1,000 commands and 16 MiB", "`" + HeaderInvocation + "`", "`" + HeaderRun + "`", "`" + HeaderIdempotencyKey + "`",
 	} {
 		if !strings.Contains(string(text), said) {
 			t.Errorf("the document does not say %q", said)
