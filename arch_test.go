@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"e2e/tools":               {},
 	"e2e/torture":             {},
 	"entities":                {},
+	"entities/strictjson":     {"entities"},
 	"eventlog":                {"entities"},
 	"eventlog/archive":        {"entities", "eventlog"},
 	"eventlog/archive/s3test": {},
@@ -40,7 +41,7 @@ var mayImport = map[string][]string{
 	"examples/function-go":    {},
 	"handlers":                {"clients", "entities", "eventlog", "queue", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec", "handlers/webhook", "handlers/webhook/signature"},
 	"handlers/auth":           {"entities"},
-	"handlers/rest":           {"entities", "eventlog", "eventlog/payload", "eventlog/view", "queue", "queue/contract", "handlers/auth"},
+	"handlers/rest":           {"entities", "entities/strictjson", "eventlog", "eventlog/payload", "eventlog/view", "queue", "queue/contract", "handlers/auth"},
 	"handlers/webhook":        {"entities", "eventlog", "queue", "queue/contract", "handlers/webhook/signature"},
 	"handlers/wire":           {"entities", "eventlog", "queue", "handlers/auth", "handlers/wire/codec"},
 	"handlers/wire/codec":     {},
@@ -50,7 +51,7 @@ var mayImport = map[string][]string{
 	"migrations/testdb/gate":  {"migrations"},
 	"queue":                   {"entities", "eventlog", "eventlog/view", "queue/condition", "queue/contract"},
 	"queue/condition":         {"entities"},
-	"queue/contract":          {"entities", "eventlog"},
+	"queue/contract":          {"entities", "entities/strictjson", "eventlog"},
 
 	"handlers/webhook/signature": {"entities"},
 }

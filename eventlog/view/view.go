@@ -29,7 +29,7 @@ type Event struct {
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// Time is a time as JSON has it: RFC 3339, UTC, milliseconds.
+// Time is a time as JSON has it: RFC 3339, UTC, to the millisecond, which are always there.
 type Time time.Time
 
 // MarshalJSON implements [json.Marshaler].

@@ -18,6 +18,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 )
 
 // ErrMediaType says that a body is not said to be JSON.
@@ -201,7 +202,7 @@ func parseDuration(s string, limit time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// readBody reads a body that is one JSON object, strictly: see [strict].
+// readBody reads a body that is one JSON object, strictly: see [strictjson.Decode].
 func readBody(c echo.Context, into any) error {
 	data, err := bodyOf(c)
 	if err != nil {
@@ -210,7 +211,7 @@ func readBody(c echo.Context, into any) error {
 	if len(data) == 0 {
 		return entities.Invalid("the body is missing: want a JSON object")
 	}
-	return strict(data, into)
+	return strictjson.Decode(data, into)
 }
 
 // readOptionalBody is [readBody] where a missing body stands for an empty object.
@@ -219,7 +220,7 @@ func readOptionalBody(c echo.Context, into any) error {
 	if err != nil || len(data) == 0 {
 		return err
 	}
-	return strict(data, into)
+	return strictjson.Decode(data, into)
 }
 
 func bodyOf(c echo.Context) ([]byte, error) {

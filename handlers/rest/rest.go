@@ -1,6 +1,7 @@
 // Package rest serves Stepwell's own API below /v1: JSON in camelCase, as openapi.yaml describes it.
 //
-// It imports packages entities, eventlog, eventlog/payload, eventlog/view, queue, queue/contract and handlers/auth.
+// It imports packages entities, entities/strictjson, eventlog, eventlog/payload, eventlog/view, queue, queue/contract
+// and handlers/auth.
 package rest
 
 import (
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -31,13 +33,8 @@ type Server struct {
 	Draining context.Context
 }
 
-// timestamp is a time as the API has it: UTC, to the millisecond, which are always there.
-type timestamp time.Time
-
-// MarshalJSON implements [json.Marshaler].
-func (t timestamp) MarshalJSON() ([]byte, error) {
-	return time.Time(t).UTC().AppendFormat(nil, `"2006-01-02T15:04:05.000Z"`), nil
-}
+// timestamp is a time as the API has it, in events and elsewhere.
+type timestamp = view.Time
 
 // optionalTime is the time, if there is one.
 func optionalTime(t *time.Time) *timestamp { return (*timestamp)(t) }

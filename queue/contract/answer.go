@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -57,7 +57,7 @@ func (s Scene) Plan(answer []byte) (Plan, error) {
 	var body struct {
 		Commands []json.RawMessage `json:"commands"`
 	}
-	if err := strict(answer, &body); err != nil {
+	if err := strictjson.DecodeLenient(answer, &body); err != nil {
 		return p, fmt.Errorf(`%w; want {"commands": […]}`, err)
 	}
 	if n := len(body.Commands); n > MaxCommands {
@@ -114,7 +114,7 @@ func (s Scene) command(text json.RawMessage, p *Plan) error {
 		return entities.Invalid("%q is no type of command", kind.Type)
 	}
 	c := empty()
-	if err := strict(text, c); err != nil {
+	if err := strictjson.DecodeLenient(text, c); err != nil {
 		return fmt.Errorf("%s: %w", kind.Type, err)
 	}
 	requests, err := c.requests(s)
@@ -156,20 +156,6 @@ func checkID(r eventlog.Request) error {
 	default:
 	}
 	return entities.ValidateID("id", id)
-}
-
-// strict decodes JSON that has nothing but what into knows.
-func strict(text []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
-	if err == nil {
-		if _, err = d.Token(); err == io.EOF { //nolint:errorlint // never wrapped
-			return nil
-		}
-		err = errors.New("there is something behind it")
-	}
-	return entities.Invalid("%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // duration is a span of time as JSON has it: "1.5s", "10m", "48h".

@@ -2,7 +2,7 @@
 // of a run: the invocation that the server sends, and the commands that the function answers with.
 // docs/function-contract.md describes it for those who write functions.
 //
-// It imports packages entities and eventlog.
+// It imports packages entities, entities/strictjson and eventlog.
 package contract
 
 import (

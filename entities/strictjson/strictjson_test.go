@@ -1,9 +1,10 @@
-package rest
+package strictjson
 
 import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -24,13 +25,15 @@ type outer struct {
 	List   []inner            `json:"list"`
 	Map    map[string]*string `json:"map"`
 	Maybe  *inner             `json:"maybe"`
+	Bytes  []byte             `json:"bytes"`
+	At     time.Time          `json:"at"`
 }
 
-func TestStrictTakesWhatFits(t *testing.T) {
+func TestDecodeTakesWhatFits(t *testing.T) {
 	t.Parallel()
 	v, empty := "v", ""
 	var got outer
-	err := strict([]byte(`{"text":"t","number":7,"flag":true,"raw":{"a":1,"a":null},"inner":{"name":"n","value":null},
+	err := Decode([]byte(`{"text":"t","number":7,"flag":true,"raw":{"a":1,"a":null},"inner":{"name":"n","value":null},
 		"list":[{"name":"x","value":"v"}],"map":{"k":"v","gone":null,"none":""},"maybe":null}`), &got)
 	want := outer{
 		Text: "t", Number: 7, Flag: true, Raw: json.RawMessage(`{"a":1,"a":null}`), Inner: inner{Name: "n"},
@@ -41,7 +44,7 @@ func TestStrictTakesWhatFits(t *testing.T) {
 	}
 }
 
-func TestStrictSaysWhereItDoesNotFit(t *testing.T) {
+func TestDecodeSaysWhereItDoesNotFit(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		`[]`:                              "body: want an object, got a list",
@@ -63,23 +66,52 @@ func TestStrictSaysWhereItDoesNotFit(t *testing.T) {
 		`{"list":[{},{"name":true}]}`:     "list[1].name: want a text, got true or false",
 		`{"map":{"k":1}}`:                 "map.k: want a text, got a number",
 		`{"maybe":{"name":[]}}`:           "maybe.name: want a text, got a list",
+		`{"bytes":"-"}`:                   "bytes: illegal base64 data at input byte 0",
+		`{"at":"now"}`:                    `at: parsing time "now" as "2006-01-02T15:04:05Z07:00": cannot parse "now" as "2006"`,
+		``:                                "the body is not JSON: EOF",
+		`{"text":"t"`:                     "the body is not JSON: EOF",
+		`{"list":[{}`:                     "the body is not JSON: EOF",
+		`{} {}`:                           "the body is not JSON: invalid character '{' after top-level value",
 	} {
-		err := strict([]byte(body), new(outer))
+		err := Decode([]byte(body), new(outer))
 		if !errors.Is(err, entities.ErrInvalid) || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", body, err, want)
 		}
 	}
 }
 
-func FuzzStrict(f *testing.F) {
+func TestDecodeLenientTakesNullAndEmptyAsMissing(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{
+		`null`, `{"text":"","inner":{"name": ""}}`, `{"text":null,"number" : null , "flag":null}`, `{"inner":{"name":null},"list":[null,{"value":null}]}`,
+		`{"inner":null,"list":null,"map":null,"maybe":null,"bytes":null,"at":null}`,
+	} {
+		var got, want outer
+		if err := json.Unmarshal([]byte(body), &want); err != nil {
+			t.Fatal(err)
+		}
+		err := DecodeLenient([]byte(body), &got)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: error %v (-want +got):\n%s", body, err, diff)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"text":nil}`:          "the body is not JSON: invalid character 'i' in literal null (expecting 'u')",
+		`{"inner":{"Name":""}}`: "inner.Name: there is no such field here",
+	} {
+		if err := DecodeLenient([]byte(body), new(outer)); !errors.Is(err, entities.ErrInvalid) || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", body, err, want)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"text":"t","list":[{"value":null}],"map":{"a":"b"},"raw":[1]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if !json.Valid(data) {
-			return
-		}
-		var got outer
-		if err := strict(data, &got); err != nil && !errors.Is(err, entities.ErrInvalid) {
-			t.Errorf("%s: got %v, want an invalid request", data, err)
+		for name, decode := range map[string]func([]byte, any) error{"Decode": Decode, "DecodeLenient": DecodeLenient} {
+			if err := decode(data, new(outer)); err != nil && !errors.Is(err, entities.ErrInvalid) {
+				t.Errorf("%s: %s: got %v, want an invalid request", name, data, err)
+			}
 		}
 	})
 }
