@@ -21,10 +21,6 @@ import (
 const (
 	// CodeTimeout: there was no result in time.
 	CodeTimeout = "timeout"
-	// CodeRefused: the function said that to try again makes no sense.
-	CodeRefused = "refused"
-	// CodeAttempts: the last attempt failed as well.
-	CodeAttempts = "attempts_exhausted"
 	// CodeChildFailed and CodeChildCancelled: what became of a child.
 	CodeChildFailed    = "child_failed"
 	CodeChildCancelled = "child_cancelled"

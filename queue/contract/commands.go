@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -173,6 +174,9 @@ type signal struct {
 }
 
 func (c *openHook) requests(s Scene) ([]eventlog.Request, error) {
+	if strings.HasPrefix(c.ID, attributesID) {
+		return nil, entities.Invalid("id %q begins with %s, which is for those of setAttributes", c.ID, attributesID)
+	}
 	is := c.Webhook != nil
 	data := entities.EventData{Token: cmp.Or(c.Token, newToken()), IsWebhook: &is}
 	if is {

@@ -174,6 +174,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		`{"type":"wait","id":"a"}`:                                           `either "for" or "until"`,
 		`{"type":"wait","id":"a","for":"1s","until":"` + soon + `"}`:         `either "for" or "until"`,
 		`{"type":"wait","id":"a","until":"2037-01-01T00:00:00Z"}`:            "more than ten years ahead",
+		`{"type":"openHook","id":"attr_a"}`:                                  "begins with attr_",
 		`{"type":"openHook","id":"a","signal":{}}`:                           "signal.name is missing",
 		`{"type":"openHook","id":"a","signal":{"name":"n","condition":"("}}`: "no condition",
 		`{"type":"openHook","id":"a","webhook":{"verify":"github"}}`:         "secret",
