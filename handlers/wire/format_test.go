@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
 	"reflect"
@@ -193,9 +194,13 @@ func wantEqual(t *testing.T, what string, got, want any) {
 	}
 }
 
+// ids makes IDs that sort as they were made. That of the whole process begins anew with each moment that it is asked
+// for, and the server asks for others.
+var ids = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)}
+
 // newID makes an ID as clients do, at the time the tests' clocks show at first.
 func newID(prefix string) string {
-	return prefix + ulid.MustNew(ulid.Timestamp(t0), ulid.DefaultEntropy()).String()
+	return prefix + ulid.MustNew(ulid.Timestamp(t0), ids).String()
 }
 
 // eventID is the ID of the event at a position.
