@@ -35,6 +35,7 @@ func newReplicas(t *testing.T) *replicas {
 			}
 		})
 		r.servers[i] = newReplica(t, dsn, "HTTP_PROXY="+counter.URL)
+		r.servers[i].proxied = true
 	}
 	var turn atomic.Int64
 	either := newProxy(t, r.servers[0].url(), func(first http.Handler) http.HandlerFunc {

@@ -23,6 +23,8 @@ type server struct {
 	dsn  string
 	addr string
 	env  []string
+	// proxied says that its clients come through proxies. A request whose answer is lost there is repeated.
+	proxied bool
 }
 
 // newServer starts a server on a database of its own.
