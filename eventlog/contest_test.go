@@ -119,11 +119,11 @@ func TestI4ASecondClaimWaitsForTheFirst(t *testing.T) {
 func (f *fixture) whileHeld(t *testing.T, first, second Request, commit bool) error {
 	t.Helper()
 	held, release := make(chan struct{}), make(chan struct{})
-	holding := f.with(queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(), error) {
+	holding := f.with(queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(error), error) {
 		close(held)
 		<-release
 		if commit {
-			return func() {}, nil
+			return func(error) {}, nil
 		}
 		return nil, errBroken
 	}))

@@ -288,10 +288,10 @@ func TestTheFeedWaitsForTransactions(t *testing.T) {
 	late := runCreated(newRunID())
 	late.Messages = messages
 	go func() {
-		_, err := f.with(queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(), error) {
+		_, err := f.with(queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(error), error) {
 			close(held)
 			<-release
-			return func() {}, nil
+			return func(error) {}, nil
 		})).Append(t.Context(), home, late)
 		done <- err
 	}()

@@ -15,9 +15,9 @@ import (
 )
 
 // Enqueuer puts messages on the queue as part of a transaction. Package queue implements it. What it
-// returns is to be called once the transaction has committed; it only hurries the delivery along.
+// returns is to be called once the transaction is over, as with [InTxThen]; it only hurries the delivery along.
 type Enqueuer interface {
-	Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (committed func(), err error)
+	Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ended func(error), err error)
 }
 
 // Log appends events to runs and reads them.
@@ -120,24 +120,23 @@ func (l *Log) append(
 		}
 	}
 	var j judgement
-	var committed func()
-	err := InTx(ctx, l.pool, func(tx pgx.Tx) error {
-		committed = func() {} // also that of an earlier try, which was rolled back
+	err := InTxThen(ctx, l.pool, func(tx pgx.Tx) (func(error), error) {
 		f, err := read(ctx, tx, project, runID, requests)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := t.before(ctx, tx); err != nil {
-			return err
+			return nil, err
 		}
 		j = judge(f, requests, now)
 		if err := t.agree(j); err != nil {
-			return err
+			return nil, err
 		}
-		if committed, err = l.carryOut(ctx, tx, f, j); err != nil {
-			return err
+		ended, err := l.carryOut(ctx, tx, f, j)
+		if err != nil {
+			return nil, err
 		}
-		return t.after(ctx, tx)
+		return ended, t.after(ctx, tx)
 	})
 	if errors.Is(err, errUnwritten) {
 		return j.outcomes, nil
@@ -145,7 +144,6 @@ func (l *Log) append(
 	if err != nil {
 		return nil, err
 	}
-	committed()
 	for _, topic := range t.written() {
 		l.hub.Publish(topic)
 	}
@@ -154,7 +152,7 @@ func (l *Log) append(
 }
 
 // carryOut writes what was decided, and enqueues what follows.
-func (l *Log) carryOut(ctx context.Context, tx pgx.Tx, f facts, j judgement) (committed func(), err error) {
+func (l *Log) carryOut(ctx context.Context, tx pgx.Tx, f facts, j judgement) (ended func(error), err error) {
 	if len(j.events) > 0 {
 		if err := write(ctx, tx, f, j); err != nil {
 			return nil, err
@@ -166,7 +164,7 @@ func (l *Log) carryOut(ctx context.Context, tx pgx.Tx, f facts, j judgement) (co
 		}
 	}
 	if len(j.messages) == 0 {
-		return func() {}, nil
+		return nil, nil
 	}
 	return l.enqueuer.Enqueue(ctx, tx, j.messages)
 }

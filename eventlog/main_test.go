@@ -62,14 +62,14 @@ func (c *clock) move(d time.Duration) {
 // noQueue is an Enqueuer that takes anything and does nothing.
 type noQueue struct{}
 
-func (noQueue) Enqueue(context.Context, pgx.Tx, []entities.Message) (func(), error) {
-	return func() {}, nil
+func (noQueue) Enqueue(context.Context, pgx.Tx, []entities.Message) (func(error), error) {
+	return func(error) {}, nil
 }
 
 // queueFunc is a function as an Enqueuer.
-type queueFunc func(context.Context, pgx.Tx, []entities.Message) (func(), error)
+type queueFunc func(context.Context, pgx.Tx, []entities.Message) (func(error), error)
 
-func (f queueFunc) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (func(), error) {
+func (f queueFunc) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (func(error), error) {
 	return f(ctx, tx, messages)
 }
 

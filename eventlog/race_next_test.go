@@ -293,11 +293,11 @@ func TestI4TheTakeoverOfAnExpiredTokenWaits(t *testing.T) {
 				first, second = second, first
 			}
 			held, release := make(chan struct{}), make(chan struct{})
-			hold := queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(), error) {
+			hold := queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(error), error) {
 				close(held)
 				<-release
 				if test.commit {
-					return func() {}, nil
+					return func(error) {}, nil
 				}
 				return nil, errBroken
 			})

@@ -35,6 +35,21 @@ func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error 
 	}
 }
 
+// InTxThen is [InTx] for a transaction that something follows. What fn returns is called once the transaction is over:
+// with nil when it was committed, and else with why it was not. Of that only the database is certain, for it may be
+// the answer to the commit that got lost.
+func InTxThen(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) (ended func(error), err error)) error {
+	var ended func(error)
+	err := InTx(ctx, pool, func(tx pgx.Tx) (err error) {
+		ended, err = fn(tx)
+		return err
+	})
+	if ended != nil {
+		ended(err)
+	}
+	return err
+}
+
 // InSnapshot runs fn in a transaction that only reads, and in which all reads see the same moment.
 func InSnapshot(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
 	return tryTx(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, fn)

@@ -93,6 +93,12 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 	if !ok {
 		return w.whyNotClaimed(ctx, job.Args)
 	}
+	return w.deliver(ctx, d, free)
+}
+
+// deliver calls the function with a message that is leased to this process, and settles what becomes of it. Free
+// gives back the memory of its body.
+func (w *deliverer) deliver(ctx context.Context, d delivery, free func()) error {
 	if d.Work != entities.WorkNone {
 		free() // what it calls with is read anew
 		return w.perform(ctx, d)
@@ -100,20 +106,20 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 	if d.URL == "" {
 		reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
-		return w.settle(ctx, handle, failure{reason: reason, after: unreachedBackoff})
+		return w.settle(ctx, d.Lease, failure{reason: reason, after: unreachedBackoff})
 	}
-	err = w.call(ctx, &d, free)
+	err := w.call(ctx, &d, free)
 	switch {
 	case err == nil:
 		// Answered. The acknowledgement is a request of its own, and the only thing that counts
 		// (protocol §5.5): without one the lease runs out soon, and later the more often that has happened.
-		return w.leave(ctx, handle, max(answeredLease, backoff(d.DeliveryCount)))
+		return w.leave(ctx, d.Lease, max(answeredLease, backoff(d.DeliveryCount)))
 	case errors.Is(ctx.Err(), context.Canceled):
-		return w.leave(ctx, handle, leftLease)
+		return w.leave(ctx, d.Lease, leftLease)
 	default:
 		w.logger.InfoContext(ctx, "delivery failed",
 			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", err)
-		return w.settle(ctx, handle, failureOf(d, err))
+		return w.settle(ctx, d.Lease, failureOf(d, err))
 	}
 }
 

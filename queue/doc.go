@@ -18,6 +18,10 @@
 // makes a fresh receipt handle; whoever acknowledges, extends or gives back must show it, so a stale
 // delivery can change nothing.
 //
+// What a process accepts that delivers as well needs no ticket: it is stored leased to that process, and delivered as
+// soon as it is committed (direct.go). Tickets are for what comes later, for what comes from elsewhere, and for what
+// there is no place for.
+//
 // The lease is held by the process that makes the call, and lost with it, until the function extends it:
 // from then on the lease is the function's own. See process.go for how processes know of each other.
 //

@@ -200,6 +200,7 @@ func TestStaleFailureDoesNotTouchTheNewLease(t *testing.T) {
 		}
 	})
 	r := start(t, a)
+	r.ticketsOnly()
 	id := r.send(t)
 	a.next(t)
 	r.hurry(t, id) // the lease runs out under the first delivery
@@ -415,6 +416,7 @@ func TestUsedTicketDoesNothing(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
+	r.ticketsOnly()
 	id := r.send(t)
 	c := a.next(t)
 	r.exec(t, `UPDATE messages SET lease = '', due_at = now() + interval '1 h', last_error = 'x' WHERE id = $1`, id)

@@ -61,7 +61,7 @@ func TestTransactionsDoNotNotify(t *testing.T) {
 	r := deaf(t, testdb.New(t))
 	heard := listen(t, r)
 	r.send(t)
-	enqueue(t, r, nil)()
+	enqueue(t, r, nil)(nil)
 	fence(t, r)
 	if got := heard(); got != "fence" {
 		t.Errorf("the transactions notified %q, want nothing", got)
@@ -69,7 +69,7 @@ func TestTransactionsDoNotNotify(t *testing.T) {
 }
 
 // enqueue puts two messages on the queue in a transaction, which ends with err.
-func enqueue(t *testing.T, r *replica, err error) (committed func()) {
+func enqueue(t *testing.T, r *replica, err error) (committed func(error)) {
 	t.Helper()
 	got := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		var failure error
@@ -88,7 +88,7 @@ func TestHintComesAfterTheCommit(t *testing.T) {
 	heard := listen(t, r)
 	committed := enqueue(t, r, nil)
 	wantNoHint(t, r, heard)
-	committed()
+	committed(nil)
 	const want = `{"queue": "deliveries"}`
 	if got := heard(); got != want {
 		t.Errorf("got the hint %q, want %q", got, want)

@@ -182,6 +182,7 @@ func TestAnswerAloneDoesNotAcknowledge(t *testing.T) {
 	for _, code := range []int{http.StatusOK, http.StatusNoContent} {
 		a := newApp(t, status(code))
 		r := start(t, a)
+		r.ticketsOnly()
 		id := r.send(t)
 		for n, most := range []time.Duration{answeredLease, 128 * time.Second, leaseTime} {
 			c := a.next(t)
@@ -213,6 +214,7 @@ func TestAnswerLeavesWhatTheFunctionDecided(t *testing.T) {
 	r = open(t, testdb.New(t))
 	r.register(t, deployment, a.URL)
 	r.worker(t)
+	r.ticketsOnly()
 	id := r.send(t)
 	c := a.next(t)
 	r.ticketsDone(t, id, 1)

@@ -46,17 +46,35 @@ func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (st
 	return first, wrap("read idempotency key", err)
 }
 
-// insertMessage stores a message: due after its delay, or with its first ticket out.
-func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string) error {
+// insertMessage stores a message: due after its delay, leased as offered, or with its first ticket out. An offer
+// counts for nothing if its process is on no record; then the delivery that is returned has no lease.
+func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o offer) (delivery, error) {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
 		ticket, due = 0, m.Delay
 	}
-	_, err := tx.Exec(ctx, `
-		INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at, ticket)
-		VALUES ($1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, now() + $9, $10)`,
-		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.ContentType, m.Body, m.Delay+m.Retention, due, ticket)
-	return wrap("insert message", err)
+	rows, err := tx.Query(ctx, `
+		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
+			due_at, lease, holder, delivery_count, seen_seq)
+		SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10,
+			now() + CASE WHEN taken THEN $13 ELSE $9::interval END, CASE WHEN taken THEN $11 ELSE '' END,
+			CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
+				coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project = $2), 0) ELSE 0 END
+		FROM (SELECT `+onRecord("$12")+` AS taken) AS o
+		RETURNING `+deliveryColumns+`, ''::bytea AS body`,
+		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.ContentType, m.Body, m.Delay+m.Retention, due, ticket,
+		o.handle, o.holder, o.lease)
+	if err != nil {
+		return delivery{}, wrap("insert message", err)
+	}
+	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[delivery])
+	d.Body = m.Body
+	return d, wrap("insert message", err)
+}
+
+// onRecord is whether the process is on record: if it is not, others took over from it, and would from a new lease.
+func onRecord(process string) string {
+	return `EXISTS (SELECT FROM processes p WHERE p.id = ` + process + `)`
 }
 
 // delivery is a message under way, leased to whoever shows the handle.
@@ -81,6 +99,11 @@ type delivery struct {
 	URL string
 }
 
+// deliveryColumns are what a delivery is made of, but for its body; m is the message.
+const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
+	due_at, lease, delivery_count, unreached,
+	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url`
+
 // lengthOfLog is how many events the run has that message m is about; 0 when it is about none.
 const lengthOfLog = `coalesce((SELECT last_seq FROM runs r WHERE r.id = m.run_id AND r.project = m.project), 0)`
 
@@ -96,10 +119,8 @@ func claim(
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			again = false, seen_seq = `+lengthOfLog+`
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND parked_at IS NULL
-			AND ($4 = '' OR EXISTS (SELECT FROM processes p WHERE p.id = $4))
-		RETURNING id, project, topic, deployment_id, run_id, work, subject, content_type, body, created_at, expires_at,
-			due_at, lease, delivery_count, unreached,
-			coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url`,
+			AND ($4 = '' OR `+onRecord("$4")+`)
+		RETURNING `+deliveryColumns+`, body`,
 		t.MessageID, t.Number, handle, holder, lease)
 	if err != nil {
 		return delivery{}, false, wrap("claim message", err)

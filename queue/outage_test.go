@@ -110,6 +110,7 @@ func TestClaimWithoutAnAnswerIsGivenBack(t *testing.T) {
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
 	r.worker(t)
+	r.ticketsOnly()
 	id := r.send(t)
 	c := a.next(t) // long before the lease of the first claim is over
 	if first.Load() {

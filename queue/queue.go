@@ -55,6 +55,7 @@ type Queue struct {
 	pool    *pgxpool.Pool
 	hub     *eventlog.Hub
 	tickets *river.Client[pgx.Tx]
+	desk    desk
 	// fetch is the hint on which River's workers look for new jobs.
 	fetch eventlog.Hint
 }
@@ -91,30 +92,28 @@ func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
 // SendAll accepts messages, all or none of them, and returns their IDs; see [Queue.Send].
 func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]string, error) {
 	var ids []string
-	var committed func()
-	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) (err error) {
-		ids, committed, err = q.enqueueAll(ctx, tx, messages)
-		return err
+	err := eventlog.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
+		ids, ended, err = q.enqueueAll(ctx, tx, messages)
+		return ended, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("send message: %w", err)
 	}
-	committed()
 	return ids, nil
 }
 
 // Enqueue accepts messages as part of a transaction; see [eventlog.Enqueuer].
-func (q *Queue) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (func(), error) {
-	_, committed, err := q.enqueueAll(ctx, tx, messages)
+func (q *Queue) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (func(error), error) {
+	_, ended, err := q.enqueueAll(ctx, tx, messages)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue message: %w", err)
 	}
-	return committed, nil
+	return ended, nil
 }
 
 func (q *Queue) enqueueAll(
 	ctx context.Context, tx pgx.Tx, messages []entities.Message,
-) (ids []string, committed func(), err error) {
+) (ids []string, ended func(error), err error) {
 	work, messages := split(messages)
 	for i := range messages {
 		if messages[i].Retention == 0 {
@@ -128,7 +127,7 @@ func (q *Queue) enqueueAll(
 	if err != nil {
 		return nil, nil, err
 	}
-	hooks := make([]func(), 0, len(messages)+len(work))
+	hooks := make([]func(error), 0, len(messages)+len(work))
 	for _, m := range work {
 		hook, err := q.enqueueWork(ctx, tx, m)
 		if err != nil {
@@ -146,9 +145,9 @@ func (q *Queue) enqueueAll(
 		}
 		hooks = append(hooks, hook)
 	}
-	return ids, func() {
+	return ids, func(err error) {
 		for _, hook := range hooks {
-			hook()
+			hook(err)
 		}
 	}, nil
 }
@@ -190,17 +189,20 @@ func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids
 	return ids, first, nil
 }
 
-func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Message) (func(), error) {
-	if err := insertMessage(ctx, tx, m, id); err != nil {
+func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Message) (func(error), error) {
+	o := q.desk.offer(m)
+	d, err := insertMessage(ctx, tx, m, id, o)
+	if err != nil {
 		return nil, err
 	}
-	if m.Delay > 0 {
-		return func() { q.hub.Publish(timerTopic) }, nil
+	switch {
+	case d.Lease != "":
+		return func(err error) { o.begin(d, err) }, nil
+	case m.Delay > 0:
+		return q.wakeTimer, nil
+	default:
+		return q.wakeWorkers, q.issue(ctx, tx, []Ticket{{id, firstTicket, int64(len(m.Body))}})
 	}
-	if err := q.issue(ctx, tx, []Ticket{{id, firstTicket, int64(len(m.Body))}}); err != nil {
-		return nil, err
-	}
-	return q.wakeWorkers, nil
 }
 
 func (q *Queue) issue(ctx context.Context, tx pgx.Tx, tickets []Ticket) error {
@@ -214,7 +216,18 @@ func (q *Queue) issue(ctx context.Context, tx pgx.Tx, tickets []Ticket) error {
 	return nil
 }
 
-func (q *Queue) wakeWorkers() { q.hub.Send(q.fetch) }
+// wakeWorkers tells of new tickets, wakeTimer of new times, if their transaction was committed.
+func (q *Queue) wakeWorkers(failed error) {
+	if failed == nil {
+		q.hub.Send(q.fetch)
+	}
+}
+
+func (q *Queue) wakeTimer(failed error) {
+	if failed == nil {
+		q.hub.Publish(timerTopic)
+	}
+}
 
 func validate(m entities.Message) error {
 	if err := entities.ValidateName("topic", m.Topic); err != nil {

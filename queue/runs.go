@@ -57,13 +57,19 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 	if err != nil {
 		return err
 	}
+	once := r.queue.desk.offer(entities.Message{})
+	var more *delivery
 	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.Turn{
 		Check:   holds(d),
 		Streams: plan.Responses,
-		Settle: func(ctx context.Context, tx pgx.Tx) error {
-			return settleTurn(ctx, tx, d.Lease)
+		Settle: func(ctx context.Context, tx pgx.Tx) (err error) {
+			more, err = settleTurn(ctx, tx, d.Lease, once)
+			return err
 		},
 	})
+	if more != nil {
+		once.begin(*more, err)
+	}
 	if err == nil {
 		r.queue.hub.Publish(timerTopic)
 	}
@@ -94,22 +100,25 @@ var errNothingLeft = errors.New(`the run would wait for nothing: ` +
 	`answer with a step, a wait, a hook or a child to wait for, or with "complete" or "fail"`)
 
 // settleTurn ends the work of an invocation that was answered: the run is invoked again when there is news, or at
-// the end of its next wait.
-func settleTurn(ctx context.Context, tx pgx.Tx, handle string) error {
+// the end of its next wait. If there is news already, it is leased as offered.
+func settleTurn(ctx context.Context, tx pgx.Tx, handle string, once offer) (more *delivery, err error) {
 	o, err := lookOut(ctx, tx, handle)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil // the run has ended, and its work is dropped
+		return nil, nil // the run has ended, and its work is dropped
 	case err != nil:
-		return err
+		return nil, err
+	case o.Again && once.direct != nil:
+		d, err := turnAgain(ctx, tx, handle, once)
+		return &d, err
 	case o.Again:
-		return nextTurn(ctx, tx, handle, 0)
+		return nil, nextTurn(ctx, tx, handle, 0)
 	case o.Next != nil:
-		return nextTurn(ctx, tx, handle, max(0, *o.Next))
+		return nil, nextTurn(ctx, tx, handle, max(0, *o.Next))
 	case !o.Open:
-		return errNothingLeft
+		return nil, errNothingLeft
 	default:
-		return deleteWork(ctx, tx, handle)
+		return nil, deleteWork(ctx, tx, handle)
 	}
 }
 

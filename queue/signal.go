@@ -38,24 +38,20 @@ func (q *Queue) PostSignal(ctx context.Context, s entities.Signal, keep time.Dur
 		known = keyKnown
 	}
 	var stored entities.Signal
-	var committed func()
-	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) (err error) {
-		committed = func() {}
+	err := eventlog.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
 		if stored, err = entities.InsertSignal(ctx, tx, s, keep, known); err != nil {
-			return err
+			return nil, err
 		}
 		if stored.ID != s.ID {
-			return sameSignal(stored, s)
+			return nil, sameSignal(stored, s)
 		}
-		committed, err = q.Enqueue(ctx, tx, []entities.Message{{
+		return q.Enqueue(ctx, tx, []entities.Message{{
 			Project: s.Project, Topic: s.Name, Work: entities.WorkSignal, Subject: string(s.ID),
 		}})
-		return err
 	})
 	if err != nil {
 		return entities.Signal{}, false, fmt.Errorf("post signal: %w", err)
 	}
-	committed()
 	return stored, stored.ID == s.ID, nil
 }
 

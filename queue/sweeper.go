@@ -78,26 +78,24 @@ func (s *sweeper) turn(ctx context.Context) ([]stranded, error) {
 }
 
 func (s *sweeper) lookAndWake(ctx context.Context) (woken []stranded, err error) {
-	var committed func()
-	err = eventlog.InTx(ctx, s.queue.pool, func(tx pgx.Tx) error {
-		woken, committed = nil, func() {}
+	err = eventlog.InTxThen(ctx, s.queue.pool, func(tx pgx.Tx) (ended func(error), err error) {
+		woken = nil
 		place, ok, err := takeTurn(ctx, tx, s.interval)
 		if err != nil || !ok {
-			return err
+			return nil, err
 		}
 		suspects, place, err := s.look(ctx, tx, place)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if woken, committed, err = s.wake(ctx, tx, suspects); err != nil {
-			return err
+		if woken, ended, err = s.wake(ctx, tx, suspects); err != nil {
+			return nil, err
 		}
-		return movePlace(ctx, tx, place)
+		return ended, movePlace(ctx, tx, place)
 	})
 	if err != nil {
 		return nil, err
 	}
-	committed()
 	return woken, nil
 }
 
@@ -169,8 +167,9 @@ func (s *sweeper) next(ctx context.Context, tx pgx.Tx, place string) ([]string, 
 
 // wake enqueues what makes the runs' clients continue them, except for those that were woken lately. A run that
 // no message can be about stays stranded, where it is counted, and does not keep others from being woken.
-func (s *sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []stranded) ([]stranded, func(), error) {
-	var woken []stranded
+func (s *sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []stranded) (
+	woken []stranded, ended func(error), err error,
+) {
 	var messages []entities.Message
 	for _, run := range suspects {
 		due, err := noteStranded(ctx, tx, run)
@@ -193,8 +192,8 @@ func (s *sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []stranded) ([]s
 		}
 		woken, messages = append(woken, run), append(messages, repair...)
 	}
-	committed, err := s.queue.Enqueue(ctx, tx, messages)
-	return woken, committed, err
+	ended, err = s.queue.Enqueue(ctx, tx, messages)
+	return woken, ended, err
 }
 
 // repair is what gets a stranded run going: its client's message, or the work that there ought to be.

@@ -15,49 +15,71 @@ import (
 )
 
 // enqueueWork sees to it that the work is there, and is done once its delay is over.
-func (q *Queue) enqueueWork(ctx context.Context, tx pgx.Tx, m entities.Message) (func(), error) {
+func (q *Queue) enqueueWork(ctx context.Context, tx pgx.Tx, m entities.Message) (func(error), error) {
 	if m.Work == entities.WorkEnd {
 		needed, err := dropWork(ctx, tx, m.RunID)
 		if err != nil || !needed {
-			return func() {}, err
+			return func(error) {}, err
 		}
 	}
-	t, now, err := upsertWork(ctx, tx, m, "msg_"+ulid.Make().String())
-	if err != nil {
+	o := q.desk.offer(m)
+	s, err := upsertWork(ctx, tx, m, "msg_"+ulid.Make().String(), o)
+	switch {
+	case err != nil:
 		return nil, err
+	case s.Taken:
+		return func(err error) { o.begin(s.delivery, err) }, nil
+	case s.Now:
+		return q.wakeWorkers, q.issue(ctx, tx, []Ticket{{MessageID: s.ID, Number: s.Ticket}})
+	default:
+		return q.wakeTimer, nil
 	}
-	if !now {
-		return func() { q.hub.Publish(timerTopic) }, nil
-	}
-	if err := q.issue(ctx, tx, []Ticket{t}); err != nil {
-		return nil, err
-	}
-	return q.wakeWorkers, nil
 }
 
-// upsertWork stores a piece of work, or hurries the one that is there along, and reports whether its ticket is to be
-// issued now. What is under way is to be done again if the news is of now. What failed, or is parked, is left to
-// its backoff: it will see all there is then.
-func upsertWork(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (t Ticket, now bool, err error) {
+// storedWork is a piece of work as it was stored.
+type storedWork struct {
+	delivery
+
+	// Taken says that it is leased as offered, Now that its ticket is to be issued now.
+	Taken, Now bool
+	Ticket     int
+}
+
+// upsertWork stores a piece of work, or hurries the one that is there along, leased as offered if it is to be done
+// now. What is under way is to be done again if the news is of now. What failed, or is parked, is left to its backoff:
+// it will see all there is then.
+func upsertWork(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o offer) (storedWork, error) {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
 		ticket, due = 0, m.Delay
 	}
-	err = tx.QueryRow(ctx, `
-		INSERT INTO messages AS m (
-			id, project, topic, deployment_id, run_id, work, subject, content_type, body, expires_at, due_at, ticket)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, now() + $8, $9)
+	rows, err := tx.Query(ctx, `
+		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
+			expires_at, ticket, due_at, lease, holder, delivery_count)
+		SELECT $1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, $9::integer,
+			now() + CASE WHEN taken THEN $13 ELSE $8::interval END,
+			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, taken::integer
+		FROM (SELECT `+onRecord("$12")+` AS taken) AS o
 		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
 			again = m.again OR m.lease <> '' AND excluded.ticket > 0,
-			(ticket, due_at) = (SELECT
-				CASE WHEN idle THEN greatest(m.ticket, excluded.ticket) ELSE m.ticket END,
+			(ticket, due_at, lease, holder, delivery_count) = (SELECT
+				CASE WHEN NOT idle THEN m.ticket WHEN excluded.lease <> '' THEN m.ticket + 1 -- the one that is out is used up
+					ELSE greatest(m.ticket, excluded.ticket) END,
 				CASE WHEN NOT idle THEN m.due_at WHEN excluded.ticket > 0 THEN excluded.due_at
-					ELSE least(m.due_at, excluded.due_at) END
+					ELSE least(m.due_at, excluded.due_at) END,
+				CASE WHEN idle THEN excluded.lease ELSE m.lease END,
+				CASE WHEN idle THEN excluded.holder ELSE m.holder END,
+				CASE WHEN idle THEN excluded.delivery_count ELSE 0 END + m.delivery_count
 				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)
-		RETURNING id, ticket, $9 > 0 AND lease = '' AND parked_at IS NULL AND last_error = ''`,
+		RETURNING `+deliveryColumns+`, body, lease <> '' AND lease = $11 AS taken, ticket,
+			$9 > 0 AND lease = '' AND parked_at IS NULL AND last_error = '' AS now`,
 		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, due, ticket, MaxRetention,
-	).Scan(&t.MessageID, &t.Number, &now)
-	return t, now, wrap("enqueue work", err)
+		o.handle, o.holder, o.lease)
+	if err != nil {
+		return storedWork{}, wrap("enqueue work", err)
+	}
+	s, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[storedWork])
+	return s, wrap("enqueue work", err)
 }
 
 // dropWork drops all work about a run, for it has ended, and reports whether children end with it.
@@ -137,6 +159,22 @@ func lookOut(ctx context.Context, tx pgx.Tx, handle string) (outlook, error) {
 	}
 	o, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[outlook])
 	return o, wrap("look what the run waits for", err)
+}
+
+// turnAgain ends a lease after the work was done, and leases it as offered, to be done once more. Its failures are
+// forgotten.
+func turnAgain(ctx context.Context, tx pgx.Tx, handle string, o offer) (delivery, error) {
+	rows, err := tx.Query(ctx, `
+		UPDATE messages m
+		SET lease = $2, holder = $3, again = false, due_at = now() + $4, delivery_count = 1, unreached = 0,
+			first_failed_at = NULL, last_error = ''
+		WHERE lease = $1
+		RETURNING `+deliveryColumns+`, body`, handle, o.handle, o.holder, o.lease)
+	if err != nil {
+		return delivery{}, wrap("do work once more", err)
+	}
+	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[delivery])
+	return d, wrap("do work once more", err)
 }
 
 // nextTurn ends a lease after the work was done, and has it done again at a later time. Its failures are forgotten.

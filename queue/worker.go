@@ -62,6 +62,7 @@ type Worker struct {
 	pulse   *pulse
 	sweeper *sweeper
 	memory  *memory
+	direct  *direct
 	lease   time.Duration // of each delivery at first
 	// keepPause is how often a delivery that waits for memory says so.
 	keepPause time.Duration
@@ -77,6 +78,9 @@ func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
 		keepPause: ticketTime / 3,
 		pulse:     newPulse(q, o.Logger), sweeper: newSweeper(q, o.Logger), memory: newMemory(o.BodyMemory),
 	}
+	// Half of the places are for tickets, so that what has waited for long finds some also when there is always
+	// something new.
+	w.direct = newDirect(&deliverer{Worker: w}, o.Deliveries/2)
 	workers := river.NewWorkers()
 	if err := river.AddWorkerSafely(workers, &deliverer{Worker: w}); err != nil {
 		return nil, fmt.Errorf("add worker: %w", err)
@@ -85,7 +89,7 @@ func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
 	w.river, err = river.NewClient(riverpgxv5.New(q.pool), &river.Config{
 		ID:                          w.pulse.id, // by which a dead process's tickets are found
 		Schema:                      schema,
-		Queues:                      map[string]river.QueueConfig{riverQueue: {MaxWorkers: o.Deliveries}},
+		Queues:                      map[string]river.QueueConfig{riverQueue: {MaxWorkers: o.Deliveries - o.Deliveries/2}},
 		Workers:                     workers,
 		FetchCooldown:               fetchCooldown,
 		FetchPollInterval:           fetchPoll,
@@ -128,12 +132,15 @@ func (w *Worker) Start(ctx context.Context) error {
 	if w.options.Retention != nil {
 		w.loops.Go(func() { w.retain(ctx) })
 	}
+	w.queue.desk.Store(w.direct)
 	return nil
 }
 
 // Stop takes on no more deliveries, waits for those under way until the grace period or the context is
 // over, and then breaks the calls off and leaves the leases with the functions.
 func (w *Worker) Stop(ctx context.Context) error {
+	w.queue.desk.CompareAndSwap(w.direct, nil)
+	w.direct.close()
 	w.stop()
 	w.loops.Wait()
 	graceful, cancel := context.WithTimeout(ctx, w.options.Grace)
@@ -144,6 +151,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 		defer cancel()
 		err = w.river.StopAndCancel(hard)
 	}
+	w.direct.stop(graceful)
 	w.http.CloseIdleConnections()
 	w.signOff()
 	w.beating.Wait()
@@ -184,7 +192,7 @@ func (w *Worker) handOut(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		w.queue.wakeWorkers()
+		w.queue.wakeWorkers(nil)
 		if !full {
 			// What is due and was not taken is locked by another process that is at it.
 			return fetchCooldown, nil
