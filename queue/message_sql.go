@@ -28,10 +28,7 @@ func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (st
 	err := tx.QueryRow(ctx, `
 		WITH claimed AS (
 			INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
-			VALUES ($1, $2, $3, $4, $5, now() + $6)
-			ON CONFLICT (project, deployment_id, topic, key)
-				DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
-				WHERE message_keys.expires_at <= now()
+			VALUES ($1, $2, $3, $4, $5, now() + $6)`+onKnownKey+`
 			RETURNING message_id
 		)
 		SELECT message_id FROM claimed`,
@@ -39,11 +36,20 @@ func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (st
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return first, wrap("claim idempotency key", err)
 	}
-	// A statement of its own: the one above saw the table as it was before it waited for a rival.
-	err = tx.QueryRow(ctx, `
+	return keyHolder(ctx, tx, m)
+}
+
+// keyHolder reads which message a key stands for. It must be a statement of its own: the one that could not claim the
+// key saw the table as it was before it waited for a rival.
+func keyHolder(ctx context.Context, q entities.Querier, m entities.Message) (string, error) {
+	rows, err := q.Query(ctx, `
 		SELECT message_id FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4`,
-		m.Project, m.DeploymentID, m.Topic, m.Key).Scan(&first)
-	return first, wrap("read idempotency key", err)
+		m.Project, m.DeploymentID, m.Topic, m.Key)
+	if err != nil {
+		return "", wrap("read idempotency key", err)
+	}
+	id, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+	return id, wrap("read idempotency key", err)
 }
 
 // insertMessage stores a message: due after its delay, leased as offered, or with its first ticket out. An offer
@@ -53,23 +59,55 @@ func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string
 	if m.Delay > 0 {
 		ticket, due = 0, m.Delay
 	}
-	rows, err := tx.Query(ctx, `
+	d, err := storedMessage(m)(tx.Query(ctx, storeMessage+returnDelivery,
+		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.ContentType, m.Body, m.Delay+m.Retention, due, ticket,
+		o.handle, o.holder, o.lease))
+	return d, wrap("insert message", err)
+}
+
+// insertOffered is [claimKey] and [insertMessage] in one statement, which is a transaction of its own, for a message
+// that is due now. If its process is on no record, it is left for the timer. It fails with [pgx.ErrNoRows] when its key
+// stands for another message.
+func insertOffered(ctx context.Context, pool *pgxpool.Pool, m entities.Message, id string, o offer) (delivery, error) {
+	d, err := storedMessage(m)(pool.Query(ctx, `
+		WITH claimed AS (
+			INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+			SELECT $2, $4, $3, $14, $1, now() + $8 WHERE $14 <> '' `+onKnownKey+`
+			RETURNING message_id
+		)`+storeMessage+`WHERE $14 = '' OR EXISTS (SELECT FROM claimed)`+returnDelivery,
+		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.ContentType, m.Body, m.Retention, time.Duration(0), 0,
+		o.handle, o.holder, o.lease, m.Key))
+	return d, wrap("insert message", err)
+}
+
+const (
+	// onKnownKey makes a key stand for the new message only if it was forgotten.
+	onKnownKey = `
+		ON CONFLICT (project, deployment_id, topic, key)
+			DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
+			WHERE message_keys.expires_at <= now()`
+	storeMessage = `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
 			due_at, lease, holder, delivery_count, seen_seq)
-		SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10,
+		SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10::integer,
 			now() + CASE WHEN taken THEN $13 ELSE $9::interval END, CASE WHEN taken THEN $11 ELSE '' END,
 			CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
 				coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project = $2), 0) ELSE 0 END
-		FROM (SELECT `+onRecord("$12")+` AS taken) AS o
-		RETURNING `+deliveryColumns+`, ''::bytea AS body`,
-		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.ContentType, m.Body, m.Delay+m.Retention, due, ticket,
-		o.handle, o.holder, o.lease)
-	if err != nil {
-		return delivery{}, wrap("insert message", err)
+		FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken) AS o
+		`
+	returnDelivery = ` RETURNING ` + deliveryColumns + `, ''::bytea AS body`
+)
+
+// storedMessage reads the delivery of a message that was stored.
+func storedMessage(m entities.Message) func(pgx.Rows, error) (delivery, error) {
+	return func(rows pgx.Rows, err error) (delivery, error) {
+		if err != nil {
+			return delivery{}, err
+		}
+		d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[delivery])
+		d.Body = m.Body
+		return d, err
 	}
-	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[delivery])
-	d.Body = m.Body
-	return d, wrap("insert message", err)
 }
 
 // onRecord is whether the process is on record: if it is not, others took over from it, and would from a new lease.

@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -82,11 +83,38 @@ func (quietDriver) SupportsListenNotify() bool { return false }
 // Send accepts a message and returns its ID. The ID of a duplicate is that of the message it repeats,
 // whether or not that one has been acknowledged. It fails with [entities.ErrInvalid].
 func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
+	if o := q.desk.offer(m); o.direct != nil {
+		return q.sendOffered(ctx, m, o)
+	}
 	ids, err := q.SendAll(ctx, []entities.Message{m})
 	if err != nil {
 		return "", err
 	}
 	return ids[0], nil
+}
+
+// sendOffered accepts a message that this process delivers.
+func (q *Queue) sendOffered(ctx context.Context, m entities.Message, o offer) (string, error) {
+	if m.Retention == 0 {
+		m.Retention = DefaultRetention
+	}
+	if err := validate(m); err != nil {
+		return "", fmt.Errorf("send message: %w", err)
+	}
+	d, err := insertOffered(ctx, q.pool, m, "msg_"+ulid.Make().String(), o)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return keyHolder(ctx, q.pool, m)
+	}
+	if d.Lease == "" && err == nil {
+		q.wakeTimer(nil)
+		return d.ID, nil
+	}
+	d.Lease = o.handle
+	o.begin(d, err)
+	if err != nil {
+		return "", fmt.Errorf("send message: %w", err)
+	}
+	return d.ID, nil
 }
 
 // SendAll accepts messages, all or none of them, and returns their IDs; see [Queue.Send].
