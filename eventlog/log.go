@@ -120,24 +120,32 @@ func (l *Log) append(
 		}
 	}
 	var j judgement
-	err := InTxThen(ctx, l.pool, func(tx pgx.Tx) (func(error), error) {
-		f, err := read(ctx, tx, project, runID, requests)
-		if err != nil {
-			return nil, err
-		}
-		if err := t.before(ctx, tx); err != nil {
-			return nil, err
-		}
-		j = judge(f, requests, now)
-		if err := t.agree(j); err != nil {
-			return nil, err
-		}
-		ended, err := l.carryOut(ctx, tx, f, j)
-		if err != nil {
-			return nil, err
-		}
-		return ended, t.after(ctx, tx)
-	})
+	var f *facts
+	err := steps{
+		first: func(b *pgx.Batch) { f = read(b, project, runID, requests) },
+		then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
+			if err := t.before(ctx, tx); err != nil {
+				return nil, err
+			}
+			j = judge(*f, requests, now)
+			if err := t.agree(j); err != nil {
+				return nil, err
+			}
+			write(last, *f, j)
+			if len(j.messages) == 0 && !t.writes() {
+				return nil, nil
+			}
+			if err := send(ctx, tx, last); err != nil {
+				return nil, err
+			}
+			if len(j.messages) > 0 {
+				if ended, err = l.enqueuer.Enqueue(ctx, tx, j.messages); err != nil {
+					return nil, err
+				}
+			}
+			return ended, t.after(ctx, tx)
+		},
+	}.run(ctx, l.pool)
 	if errors.Is(err, errUnwritten) {
 		return j.outcomes, nil
 	}
@@ -151,37 +159,29 @@ func (l *Log) append(
 	return j.outcomes, nil
 }
 
-// carryOut writes what was decided, and enqueues what follows.
-func (l *Log) carryOut(ctx context.Context, tx pgx.Tx, f facts, j judgement) (ended func(error), err error) {
-	if len(j.events) > 0 {
-		if err := write(ctx, tx, f, j); err != nil {
-			return nil, err
-		}
+// send executes what was queued so far, and empties the batch.
+func send(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	if b.Len() == 0 {
+		return nil
 	}
-	for _, child := range j.children {
-		if err := write(ctx, tx, facts{Snapshot: child.before}, child); err != nil {
-			return nil, err
-		}
+	sent := *b
+	*b = pgx.Batch{}
+	if err := tx.SendBatch(ctx, &sent).Close(); err != nil {
+		return fmt.Errorf("write: %w", err)
 	}
-	if len(j.messages) == 0 {
-		return nil, nil
-	}
-	return l.enqueuer.Enqueue(ctx, tx, j.messages)
+	return nil
 }
 
-// read locks the run and reads what the decisions need, in one round trip.
-func read(
-	ctx context.Context, tx pgx.Tx, project entities.Project, runID entities.RunID, requests []Request,
-) (facts, error) {
-	f := facts{
+// read queues the lock on the run, and reads of what the decisions need.
+func read(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
+	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
 	}
 	var (
-		b     pgx.Batch
 		steps []entities.StepID
 		waits []entities.WaitID
 	)
-	entities.LockRun(&b, project, runID, &f.Run)
+	entities.LockRun(b, project, runID, &f.Run)
 	for _, r := range requests {
 		switch entities.KindOf(r.Type) {
 		case entities.KindStep:
@@ -189,22 +189,19 @@ func read(
 		case entities.KindWait:
 			waits = append(waits, entities.WaitID(r.CorrelationID))
 		case entities.KindHook:
-			entities.LoadHook(&b, runID, entities.HookID(r.CorrelationID), f.Hooks)
+			entities.LoadHook(b, runID, entities.HookID(r.CorrelationID), f.Hooks)
 		}
 	}
 	if len(steps) > 0 {
-		entities.LoadSteps(&b, runID, steps, f.Steps)
+		entities.LoadSteps(b, runID, steps, f.Steps)
 	}
 	if len(waits) > 0 {
-		entities.LoadWaits(&b, runID, waits, f.Waits)
+		entities.LoadWaits(b, runID, waits, f.Waits)
 	}
 	for _, r := range byToken(requests) {
-		f.load(&b, project, r)
+		f.load(b, project, r)
 	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return f, fmt.Errorf("lock run %s: %w", runID, err)
-	}
-	return f, nil
+	return f
 }
 
 // byToken orders requests so that all who lock the names of several tokens do so in the same order.
@@ -239,31 +236,35 @@ func (f *facts) load(b *pgx.Batch, project entities.Project, r Request) {
 	}
 }
 
-// write sends the events and what they changed, in one round trip.
-func write(ctx context.Context, tx pgx.Tx, before facts, j judgement) error {
-	var b pgx.Batch
+// write queues the events and what they changed, and the children that they make.
+func write(b *pgx.Batch, before facts, j judgement) {
+	if len(j.events) > 0 {
+		writeRun(b, before, j)
+	}
+	for _, child := range j.children {
+		writeRun(b, facts{Snapshot: child.before}, child)
+	}
+}
+
+func writeRun(b *pgx.Batch, before facts, j judgement) {
 	after := j.after
 	if before.Run == nil {
-		entities.InsertRun(&b, after.Run)
+		entities.InsertRun(b, after.Run)
 	} else {
-		entities.UpdateRun(&b, after.Run)
+		entities.UpdateRun(b, after.Run)
 	}
-	entities.WriteAttributes(&b, before.Run, after.Run)
+	entities.WriteAttributes(b, before.Run, after.Run)
 	for _, e := range j.events {
-		insertEvent(&b, after.Run.Project, e)
+		insertEvent(b, after.Run.Project, e)
 	}
-	writeSteps(&b, before.Snapshot, after)
-	writeHooks(&b, before, after)
+	writeSteps(b, before.Snapshot, after)
+	writeHooks(b, before, after)
 	if j.endsRun() {
-		entities.EndHooks(&b, after.Run.ID, *after.Run.CompletedAt)
-		entities.DeleteWaits(&b, after.Run.ID)
+		entities.EndHooks(b, after.Run.ID, *after.Run.CompletedAt)
+		entities.DeleteWaits(b, after.Run.ID)
 	} else {
-		writeWaits(&b, before.Snapshot, after)
+		writeWaits(b, before.Snapshot, after)
 	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("write run %s: %w", after.Run.ID, err)
-	}
-	return nil
 }
 
 func writeSteps(b *pgx.Batch, before, after *Snapshot) {

@@ -17,7 +17,8 @@ type terms interface {
 	before(context.Context, pgx.Tx) error
 	// agree says whether to go on with what was decided.
 	agree(judgement) error
-	// after is called in the end.
+	// writes reports whether after does anything; only then is it called, in the end.
+	writes() bool
 	after(context.Context, pgx.Tx) error
 	// written are the topics of the streams that after writes.
 	written() []string
@@ -31,6 +32,7 @@ type eachByItself struct{}
 
 func (eachByItself) before(context.Context, pgx.Tx) error { return nil }
 func (eachByItself) after(context.Context, pgx.Tx) error  { return nil }
+func (eachByItself) writes() bool                         { return false }
 func (eachByItself) written() []string                    { return nil }
 
 func (eachByItself) agree(j judgement) error {
@@ -81,11 +83,13 @@ func (a allOrNone) agree(j judgement) error {
 	if j.after.Run == nil {
 		return entities.ErrRunNotFound
 	}
-	if len(j.events) == 0 && a.Settle == nil && len(a.Streams) == 0 {
+	if len(j.events) == 0 && !a.writes() {
 		return errUnwritten
 	}
 	return nil
 }
+
+func (a allOrNone) writes() bool { return a.Settle != nil || len(a.Streams) > 0 }
 
 func (a allOrNone) after(ctx context.Context, tx pgx.Tx) error {
 	if err := a.writeStreams(ctx, tx); err != nil {

@@ -23,8 +23,13 @@ const (
 // serialization failure or a lost race to create a run makes it try again, so fn must have no effects but
 // those of the transaction. In the module only this file begins transactions.
 func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
+	return again(ctx, func() error { return tryTx(ctx, pool, pgx.TxOptions{}, fn) })
+}
+
+// again tries a transaction until it has got through, or there is no sense in it.
+func again(ctx context.Context, tx func() error) error {
 	for try := 1; ; try++ {
-		err := tryTx(ctx, pool, pgx.TxOptions{}, fn)
+		err := tx()
 		if err == nil || try == maxTries || !worthRetrying(err) {
 			return err
 		}
@@ -50,6 +55,71 @@ func InTxThen(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) (ended fu
 	return err
 }
 
+// steps is a transaction that waits for the database no more often than it needs answers: its first statements go with
+// its begin, and its last with the commit.
+type steps struct {
+	// first queues the statements that the begin takes along.
+	first func(*pgx.Batch)
+	// then goes on when they were executed. What it queues goes with the commit. What it returns is called in the end,
+	// as with [InTxThen].
+	then func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error)
+}
+
+// run is [InTxThen] for a transaction in steps.
+func (s steps) run(ctx context.Context, pool *pgxpool.Pool) error {
+	var ended func(error)
+	err := again(ctx, func() (err error) {
+		ended, err = s.try(ctx, pool)
+		return err
+	})
+	if ended != nil {
+		ended(err)
+	}
+	return err
+}
+
+func (s steps) try(ctx context.Context, pool *pgxpool.Pool) (ended func(error), err error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("begin: %w", err)
+	}
+	defer conn.Release()
+	var first, last pgx.Batch
+	first.BeginTx(pgx.TxOptions{})
+	s.first(&first)
+	begun := conn.SendBatch(ctx, &first)
+	tx := begun.Tx()
+	defer func() {
+		if conn.Conn().PgConn().TxStatus() != 'I' {
+			rollback(ctx, tx)
+		}
+	}()
+	if err := begun.Close(); err != nil {
+		return nil, fmt.Errorf("begin: %w", err)
+	}
+	if ended, err = s.then(ctx, tx, &last); err != nil {
+		return nil, err
+	}
+	last.Queue(`COMMIT`).Exec(func(tag pgconn.CommandTag) error {
+		if tag.String() != `COMMIT` {
+			return pgx.ErrTxCommitRollback
+		}
+		return nil
+	})
+	if err := conn.SendBatch(ctx, &last).Close(); err != nil {
+		return ended, fmt.Errorf("commit: %w", err)
+	}
+	return ended, nil
+}
+
+// rollback ends a transaction, if it has not ended. Its caller may be gone; the connection must come back clean all
+// the same.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx)
+}
+
 // InSnapshot runs fn in a transaction that only reads, and in which all reads see the same moment.
 func InSnapshot(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
 	return tryTx(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, fn)
@@ -60,12 +130,7 @@ func tryTx(ctx context.Context, pool *pgxpool.Pool, o pgx.TxOptions, fn func(pgx
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer func() {
-		// The caller may be gone; the connection must come back clean all the same.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
-		defer cancel()
-		_ = tx.Rollback(ctx)
-	}()
+	defer rollback(ctx, tx)
 	if err := fn(tx); err != nil {
 		return err
 	}

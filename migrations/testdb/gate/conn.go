@@ -21,6 +21,8 @@ type conn struct {
 	unsent []byte
 	// prepared are the texts of the prepared statements by their names.
 	prepared map[string]string
+	// bound is the text of the statement that was bound last.
+	bound string
 	// executed says that the server was asked to execute something since the last Sync.
 	executed bool
 
@@ -127,18 +129,30 @@ func textAt(m []byte, i int) string {
 	return string(text)
 }
 
+// begin is how transactions begin.
+const begin = "begin"
+
 // bind is the beginning of a statement: Postgres takes its snapshot here.
 func (c *conn) bind(m, out []byte) ([]byte, error) {
 	if c.hasFailed() {
 		return append(out, m...), nil
 	}
-	statement := textAt(m, 6+len(textAt(m, 5))) // after the portal's name
-	return slices.Clone(m), c.halt(out, c.prepared[statement])
+	c.bound = c.prepared[textAt(m, 6+len(textAt(m, 5)))] // after the portal's name
+	if c.bound == begin {
+		return append(out, m...), nil // as in query
+	}
+	return slices.Clone(m), c.halt(out, c.bound)
 }
 
 // execute is the end of a statement. The server is told to answer at once, not just at the next Sync.
 func (c *conn) execute(m, out []byte) ([]byte, error) {
 	if c.hasFailed() {
+		return append(out, m...), nil
+	}
+	if c.bound == begin {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.status = 'T'
 		return append(out, m...), nil
 	}
 	c.executed = true
@@ -162,7 +176,7 @@ func (c *conn) sync(m, out []byte) ([]byte, error) {
 // query is a statement without parameters.
 func (c *conn) query(m, out []byte) ([]byte, error) {
 	sql := textAt(m, 5)
-	if sql == "begin" || strings.HasPrefix(sql, "--") {
+	if sql == begin || strings.HasPrefix(sql, "--") {
 		return append(out, m...), nil // it takes no lock and no snapshot, but it does stop the clock of now()
 	}
 	if !strings.Contains(sql, " ") {
