@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -108,8 +109,13 @@ func (w *deliverer) deliver(ctx context.Context, d delivery, free func()) error 
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
 		return w.settle(ctx, d.Lease, failure{reason: reason, after: unreachedBackoff})
 	}
+	var acknowledged atomic.Bool
+	w.queue.underWay.Store(d.Lease, &acknowledged)
+	defer w.queue.underWay.Delete(d.Lease)
 	err := w.call(ctx, &d, free)
 	switch {
+	case err == nil && acknowledged.Load():
+		return nil
 	case err == nil:
 		// Answered. The acknowledgement is a request of its own, and the only thing that counts
 		// (protocol §5.5): without one the lease runs out soon, and later the more often that has happened.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,6 +59,8 @@ type Queue struct {
 	hub     *eventlog.Hub
 	tickets *river.Client[pgx.Tx]
 	desk    desk
+	// underWay are the leases this process delivers with, and whether it has heard of their acknowledgement.
+	underWay sync.Map // of *atomic.Bool, by handle
 	// fetch is the hint on which River's workers look for new jobs.
 	fetch eventlog.Hint
 }
@@ -288,6 +292,9 @@ func validate(m entities.Message) error {
 func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic, handle string) error {
 	if err := deleteLeased(ctx, q.pool, project, topic, handle); err != nil {
 		return fmt.Errorf("acknowledge message: %w", err)
+	}
+	if acknowledged, ok := q.underWay.Load(handle); ok {
+		acknowledged.(*atomic.Bool).Store(true)
 	}
 	return nil
 }
