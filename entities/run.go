@@ -110,14 +110,10 @@ func RunByUniqueKey(ctx context.Context, q Querier, project Project, workflow, k
 	return run.ID, nil
 }
 
-// HoldRun reads a run and keeps it as it is until the transaction ends. It fails with [ErrRunNotFound].
-func HoldRun(ctx context.Context, q Querier, project Project, id RunID) (Run, error) {
-	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2 FOR SHARE`, id, project)
-	run, err := collectOne[Run](rows, err, ErrRunNotFound)
-	if err != nil {
-		return Run{}, fmt.Errorf("hold run %s: %w", id, err)
-	}
-	return run, nil
+// HoldRun queues a read of the run that keeps it as it is until the transaction ends; into stays nil when the project
+// has no such run.
+func HoldRun(b *pgx.Batch, project Project, id RunID, into **Run) {
+	loadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2 FOR SHARE`, id, project)
 }
 
 // OpenChildren reads which runs, at most limit, are to end with the one that started them, and have not ended.

@@ -20,7 +20,7 @@ var errBroken = errors.New("the queue is broken")
 func TestAFailingLastStepLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, _ []entities.Message) (func(error), error) {
+	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, _ *pgx.Batch, _ []entities.Message) (func(error), error) {
 		// The events are there already, for this transaction only.
 		var n int
 		if err := tx.QueryRow(ctx, `SELECT count(*) FROM events`).Scan(&n); err != nil {
@@ -116,7 +116,7 @@ func TestMessagesGoExactlyWithTheirEvent(t *testing.T) {
 	f := newFixture(t)
 	var sent []entities.Message
 	var told []string // in order: what the queue was asked, and when it was told of the commit
-	log := f.with(queueFunc(func(_ context.Context, _ pgx.Tx, m []entities.Message) (func(error), error) {
+	log := f.with(queueFunc(func(_ context.Context, _ pgx.Tx, _ *pgx.Batch, m []entities.Message) (func(error), error) {
 		sent, told = append(sent, m...), append(told, "enqueue")
 		return func(error) { told = append(told, "committed") }, nil
 	}))
@@ -160,7 +160,7 @@ func TestNothingIsPromisedBeforeTheCommit(t *testing.T) {
 	f := newFixture(t)
 	id := f.run(t)
 	var seen int
-	log := f.with(queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(error), error) {
+	log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
 		return func(error) { seen = len(f.events(t, id)) }, nil // through another connection (I8)
 	}))
 	r := onRun(id, "run_started")

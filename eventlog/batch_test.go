@@ -284,7 +284,7 @@ func TestABatchThatFailsAtTheLastStepLeavesNoTrace(t *testing.T) {
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), sleep("wait_created"), hook("hook_created"))
 	seen := 0
-	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, m []entities.Message) (func(error), error) {
+	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, _ *pgx.Batch, m []entities.Message) (func(error), error) {
 		if len(m) != 2 {
 			t.Errorf("the queue got %d messages, want those of the two that were accepted", len(m))
 		}

@@ -119,7 +119,7 @@ func TestI4ASecondClaimWaitsForTheFirst(t *testing.T) {
 func (f *fixture) whileHeld(t *testing.T, first, second Request, commit bool) error {
 	t.Helper()
 	held, release := make(chan struct{}), make(chan struct{})
-	holding := f.with(queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(error), error) {
+	holding := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
 		close(held)
 		<-release
 		if commit {

@@ -288,7 +288,7 @@ func TestTheFeedWaitsForTransactions(t *testing.T) {
 	late := runCreated(newRunID())
 	late.Messages = messages
 	go func() {
-		_, err := f.with(queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(error), error) {
+		_, err := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
 			close(held)
 			<-release
 			return func(error) {}, nil

@@ -15,9 +15,12 @@ import (
 )
 
 // Enqueuer puts messages on the queue as part of a transaction. Package queue implements it. What it
-// returns is to be called once the transaction is over, as with [InTxThen]; it only hurries the delivery along.
+// returns is to be called once the transaction is over, as with [InTxThen]; it only hurries the delivery along. The batch
+// has what the transaction is to execute before; Enqueue may leave it to its end, and add to it.
 type Enqueuer interface {
-	Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ended func(error), err error)
+	Enqueue(
+		ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+	) (ended func(error), err error)
 }
 
 // Log appends events to runs and reads them.
@@ -121,10 +124,14 @@ func (l *Log) append(
 	}
 	var j judgement
 	var f *facts
+	var verdict func() error
 	err := steps{
-		first: func(b *pgx.Batch) { f = read(b, project, runID, requests) },
+		first: func(b *pgx.Batch) {
+			f = read(b, project, runID, requests)
+			verdict = t.before(b)
+		},
 		then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
-			if err := t.before(ctx, tx); err != nil {
+			if err := verdict(); err != nil {
 				return nil, err
 			}
 			j = judge(*f, requests, now)
@@ -132,18 +139,12 @@ func (l *Log) append(
 				return nil, err
 			}
 			write(last, *f, j)
-			if len(j.messages) == 0 && !t.writes() {
-				return nil, nil
-			}
-			if err := send(ctx, tx, last); err != nil {
-				return nil, err
-			}
 			if len(j.messages) > 0 {
-				if ended, err = l.enqueuer.Enqueue(ctx, tx, j.messages); err != nil {
+				if ended, err = l.enqueuer.Enqueue(ctx, tx, last, j.messages); err != nil {
 					return nil, err
 				}
 			}
-			return ended, t.after(ctx, tx)
+			return ended, t.after(ctx, tx, last)
 		},
 	}.run(ctx, l.pool)
 	if errors.Is(err, errUnwritten) {
@@ -157,19 +158,6 @@ func (l *Log) append(
 	}
 	l.tellOf(project, runID, j)
 	return j.outcomes, nil
-}
-
-// send executes what was queued so far, and empties the batch.
-func send(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
-	if b.Len() == 0 {
-		return nil
-	}
-	sent := *b
-	*b = pgx.Batch{}
-	if err := tx.SendBatch(ctx, &sent).Close(); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
 }
 
 // read queues the lock on the run, and reads of what the decisions need.

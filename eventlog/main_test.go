@@ -62,15 +62,20 @@ func (c *clock) move(d time.Duration) {
 // noQueue is an Enqueuer that takes anything and does nothing.
 type noQueue struct{}
 
-func (noQueue) Enqueue(context.Context, pgx.Tx, []entities.Message) (func(error), error) {
+func (noQueue) Enqueue(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
 	return func(error) {}, nil
 }
 
-// queueFunc is a function as an Enqueuer.
-type queueFunc func(context.Context, pgx.Tx, []entities.Message) (func(error), error)
+// queueFunc is a function as an Enqueuer, which is called when the transaction has executed all that comes before.
+type queueFunc func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error)
 
-func (f queueFunc) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (func(error), error) {
-	return f(ctx, tx, messages)
+func (f queueFunc) Enqueue(
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+) (func(error), error) {
+	if err := SendQueued(ctx, tx, before); err != nil {
+		return nil, err
+	}
+	return f(ctx, tx, before, messages)
 }
 
 // fixture is a log on a database of its own.

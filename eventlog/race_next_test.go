@@ -293,7 +293,7 @@ func TestI4TheTakeoverOfAnExpiredTokenWaits(t *testing.T) {
 				first, second = second, first
 			}
 			held, release := make(chan struct{}), make(chan struct{})
-			hold := queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(error), error) {
+			hold := queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
 				close(held)
 				<-release
 				if test.commit {

@@ -78,19 +78,23 @@ func (l *Log) StartedBefore(ctx context.Context, project entities.Project, r Req
 }
 
 // aliveParent locks a run's parent, so that it does not end before the run is there, and fails if it has.
-func aliveParent(project entities.Project, id entities.RunID) func(context.Context, pgx.Tx) error {
+func aliveParent(project entities.Project, id entities.RunID) func(*pgx.Batch) func() error {
 	if id == "" {
 		return nil
 	}
-	return func(ctx context.Context, tx pgx.Tx) error {
-		parent, err := entities.HoldRun(ctx, tx, project, id)
-		if err != nil {
-			return fmt.Errorf("parent: %w", err)
+	return func(b *pgx.Batch) func() error {
+		var parent *entities.Run
+		entities.HoldRun(b, project, id, &parent)
+		return func() error {
+			switch {
+			case parent == nil:
+				return fmt.Errorf("parent %s: %w", id, entities.ErrRunNotFound)
+			case parent.Status.Ended():
+				return fmt.Errorf("parent %s: %w", id, entities.ErrRunEnded)
+			default:
+				return nil
+			}
 		}
-		if parent.Status.Ended() {
-			return fmt.Errorf("parent %s: %w", id, entities.ErrRunEnded)
-		}
-		return nil
 	}
 }
 

@@ -3,7 +3,6 @@ package eventlog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,13 +12,12 @@ import (
 
 // terms are those on which requests are appended together.
 type terms interface {
-	// before is called once the run is locked and what is to be known is read.
-	before(context.Context, pgx.Tx) error
+	// before queues what is to be known besides, behind the lock on the run, and returns what tells whether to go on.
+	before(*pgx.Batch) (verdict func() error)
 	// agree says whether to go on with what was decided.
 	agree(judgement) error
-	// writes reports whether after does anything; only then is it called, in the end.
-	writes() bool
-	after(context.Context, pgx.Tx) error
+	// after is called in the end. See [Turn].
+	after(context.Context, pgx.Tx, *pgx.Batch) error
 	// written are the topics of the streams that after writes.
 	written() []string
 }
@@ -30,10 +28,11 @@ var errUnwritten = errors.New("nothing was written")
 // eachByItself appends whatever is not refused.
 type eachByItself struct{}
 
-func (eachByItself) before(context.Context, pgx.Tx) error { return nil }
-func (eachByItself) after(context.Context, pgx.Tx) error  { return nil }
-func (eachByItself) writes() bool                         { return false }
-func (eachByItself) written() []string                    { return nil }
+func (eachByItself) before(*pgx.Batch) func() error                  { return agreed }
+func (eachByItself) after(context.Context, pgx.Tx, *pgx.Batch) error { return nil }
+func (eachByItself) written() []string                               { return nil }
+
+func agreed() error { return nil }
 
 func (eachByItself) agree(j judgement) error {
 	if len(j.events) == 0 {
@@ -44,10 +43,12 @@ func (eachByItself) agree(j judgement) error {
 
 // Turn is what a caller of [Log.AppendAll] does in the transaction of its events. Either may be nil.
 type Turn struct {
-	// Check is called once the run is locked and before anything is decided. Its error rolls all back.
-	Check func(context.Context, pgx.Tx) error
-	// Settle is called in the end, also when nothing was appended. Its error rolls all back.
-	Settle func(context.Context, pgx.Tx) error
+	// Check queues what it needs to know, which is read once the run is locked. The verdict that it returns is called
+	// when it was, before anything is decided. An error of it rolls all back.
+	Check func(*pgx.Batch) (verdict func() error)
+	// Settle is called in the end, also when nothing was appended. Its error rolls all back. The batch has what was not
+	// executed so far and goes with the commit; [SendQueued] executes it before.
+	Settle func(context.Context, pgx.Tx, *pgx.Batch) error
 	// Streams are written just before, each from its beginning to its end. One that is closed stays as it is.
 	Streams []WholeStream
 }
@@ -67,11 +68,11 @@ type allOrNone struct {
 	now     time.Time
 }
 
-func (a allOrNone) before(ctx context.Context, tx pgx.Tx) error {
+func (a allOrNone) before(b *pgx.Batch) func() error {
 	if a.Check == nil {
-		return nil
+		return agreed
 	}
-	return a.Check(ctx, tx)
+	return a.Check(b)
 }
 
 func (a allOrNone) agree(j judgement) error {
@@ -83,37 +84,21 @@ func (a allOrNone) agree(j judgement) error {
 	if j.after.Run == nil {
 		return entities.ErrRunNotFound
 	}
-	if len(j.events) == 0 && !a.writes() {
+	if len(j.events) == 0 && a.Settle == nil && len(a.Streams) == 0 {
 		return errUnwritten
 	}
 	return nil
 }
 
-func (a allOrNone) writes() bool { return a.Settle != nil || len(a.Streams) > 0 }
-
-func (a allOrNone) after(ctx context.Context, tx pgx.Tx) error {
-	if err := a.writeStreams(ctx, tx); err != nil {
-		return err
+func (a allOrNone) after(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	for _, s := range a.Streams {
+		entities.AppendChunks(b, a.project, a.runID, s.Name, [][]byte{s.Data}, a.now)
+		entities.CloseStream(b, a.project, a.runID, s.Name, a.now)
 	}
 	if a.Settle == nil {
 		return nil
 	}
-	return a.Settle(ctx, tx)
-}
-
-func (a allOrNone) writeStreams(ctx context.Context, tx pgx.Tx) error {
-	if len(a.Streams) == 0 {
-		return nil
-	}
-	var b pgx.Batch
-	for _, s := range a.Streams {
-		entities.AppendChunks(&b, a.project, a.runID, s.Name, [][]byte{s.Data}, a.now)
-		entities.CloseStream(&b, a.project, a.runID, s.Name, a.now)
-	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("write streams: %w", err)
-	}
-	return nil
+	return a.Settle(ctx, tx, b)
 }
 
 func (a allOrNone) written() []string {

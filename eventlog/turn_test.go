@@ -40,7 +40,7 @@ func TestATurnWritesStreamsWhole(t *testing.T) {
 	turn := func(text string) Turn { return Turn{Streams: []WholeStream{{"answer", []byte(text)}}} }
 
 	broken := turn("never")
-	broken.Settle = func(context.Context, pgx.Tx) error { return errBroken }
+	broken.Settle = func(context.Context, pgx.Tx, *pgx.Batch) error { return errBroken }
 	if _, err := f.AppendAll(t.Context(), home, id, nil, broken); !errors.Is(err, errBroken) {
 		t.Errorf("got error %v", err)
 	}

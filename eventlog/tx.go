@@ -112,6 +112,16 @@ func (s steps) try(ctx context.Context, pool *pgxpool.Pool) (ended func(error), 
 	return ended, nil
 }
 
+// SendQueued executes what was queued so far, and empties the batch.
+func SendQueued(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	queued := *b
+	*b = pgx.Batch{}
+	return tx.SendBatch(ctx, &queued).Close()
+}
+
 // rollback ends a transaction, if it has not ended. Its caller may be gone; the connection must come back clean all
 // the same.
 func rollback(ctx context.Context, tx pgx.Tx) {

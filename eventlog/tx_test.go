@@ -183,7 +183,7 @@ func TestAppendIsTriedAgain(t *testing.T) {
 		t.Parallel()
 		id := f.run(t)
 		calls, told := 0, 0
-		log := f.with(queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(error), error) {
+		log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
 			if calls++; calls < 3 {
 				return nil, deadlock
 			}
@@ -204,7 +204,7 @@ func TestAppendIsTriedAgain(t *testing.T) {
 	t.Run("and finds it already so", func(t *testing.T) {
 		t.Parallel()
 		id := f.run(t)
-		log := f.with(queueFunc(func(_ context.Context, tx pgx.Tx, _ []entities.Message) (func(error), error) {
+		log := f.with(queueFunc(func(_ context.Context, tx pgx.Tx, _ *pgx.Batch, _ []entities.Message) (func(error), error) {
 			// Someone else is faster: let go of the run for them.
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Error(err)
@@ -222,7 +222,7 @@ func TestAppendIsTriedAgain(t *testing.T) {
 	t.Run("but not for ever", func(t *testing.T) {
 		t.Parallel()
 		id := f.run(t)
-		log := f.with(queueFunc(func(context.Context, pgx.Tx, []entities.Message) (func(error), error) {
+		log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
 			return nil, deadlock
 		}))
 		r := onRun(id, "run_started")

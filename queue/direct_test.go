@@ -108,9 +108,10 @@ func invocation() entities.Message {
 func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
 	t.Helper()
 	var s storedWork
-	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) (err error) {
-		s, err = upsertWork(t.Context(), tx, m, "msg_"+string(m.RunID), r.desk.offer(m))
-		return err
+	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		upsertWork(&b, m, "msg_"+string(m.RunID), r.desk.offer(m), &s)
+		return eventlog.SendQueued(t.Context(), tx, &b)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +181,7 @@ func TestWhatIsNotDeliveredIsHandedBack(t *testing.T) {
 		var id string
 		var ended func(error)
 		err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-			ids, e, err := r.enqueueAll(t.Context(), tx, []entities.Message{message()})
+			ids, e, err := r.enqueueAll(t.Context(), tx, &pgx.Batch{}, []entities.Message{message()})
 			if err == nil {
 				id, ended = ids[0], e
 			}

@@ -58,8 +58,10 @@ func (w *deliverer) report(ctx context.Context, d delivery) error {
 // finish appends an event and ends the work in one transaction. What is too late is not needed.
 func (w *deliverer) finish(ctx context.Context, d delivery, r eventlog.Request) error {
 	_, err := w.options.Runs.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, eventlog.Turn{
-		Check:  holds(d),
-		Settle: func(ctx context.Context, tx pgx.Tx) error { return deleteWork(ctx, tx, d.Lease) },
+		Check: holds(d),
+		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
+			return deleteWork(ctx, queued{last}, d.Lease)
+		},
 	})
 	if errors.Is(err, entities.ErrConflict) {
 		return w.drop(ctx, d)

@@ -192,7 +192,9 @@ func signalPayload(s entities.Signal) []byte {
 // end ends the work of a signal, and the signal with it if it is not kept.
 func (h handover) end(ctx context.Context, d delivery, s opened) error {
 	return eventlog.InTx(ctx, h.queue.pool, func(tx pgx.Tx) error {
-		if err := checkLease(ctx, tx, d.Project, d.RunID, d.Work, d.Lease); err != nil {
+		var b pgx.Batch
+		verdict := checkLease(&b, d)
+		if err := errors.Join(eventlog.SendQueued(ctx, tx, &b), verdict()); err != nil {
 			return err
 		}
 		if err := deleteWork(ctx, tx, d.Lease); err != nil {

@@ -336,6 +336,7 @@ func TestProcessOnNoRecordTakesNothing(t *testing.T) {
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
 	w := r.worker(t)
+	r.ticketsOnly()
 	w.signOff() // its pool is alive
 	w.beating.Wait()
 	id := r.send(t)

@@ -125,7 +125,7 @@ func (q *Queue) sendOffered(ctx context.Context, m entities.Message, o offer) (s
 func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]string, error) {
 	var ids []string
 	err := eventlog.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
-		ids, ended, err = q.enqueueAll(ctx, tx, messages)
+		ids, ended, err = q.enqueueAll(ctx, tx, &pgx.Batch{}, messages)
 		return ended, err
 	})
 	if err != nil {
@@ -135,8 +135,10 @@ func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]str
 }
 
 // Enqueue accepts messages as part of a transaction; see [eventlog.Enqueuer].
-func (q *Queue) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Message) (func(error), error) {
-	_, ended, err := q.enqueueAll(ctx, tx, messages)
+func (q *Queue) Enqueue(
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+) (func(error), error) {
+	_, ended, err := q.enqueueAll(ctx, tx, before, messages)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue message: %w", err)
 	}
@@ -144,7 +146,7 @@ func (q *Queue) Enqueue(ctx context.Context, tx pgx.Tx, messages []entities.Mess
 }
 
 func (q *Queue) enqueueAll(
-	ctx context.Context, tx pgx.Tx, messages []entities.Message,
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
 ) (ids []string, ended func(error), err error) {
 	work, messages := split(messages)
 	for i := range messages {
@@ -155,17 +157,13 @@ func (q *Queue) enqueueAll(
 			return nil, nil, err
 		}
 	}
-	ids, first, err := claimKeys(ctx, tx, messages)
+	hooks, err := q.enqueueWork(ctx, tx, before, work)
 	if err != nil {
 		return nil, nil, err
 	}
-	hooks := make([]func(error), 0, len(messages)+len(work))
-	for _, m := range work {
-		hook, err := q.enqueueWork(ctx, tx, m)
-		if err != nil {
-			return nil, nil, err
-		}
-		hooks = append(hooks, hook)
+	ids, first, err := claimKeys(ctx, tx, messages)
+	if err != nil {
+		return nil, nil, err
 	}
 	for i, m := range messages {
 		if !first[i] {

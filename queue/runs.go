@@ -62,8 +62,8 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.Turn{
 		Check:   holds(d),
 		Streams: plan.Responses,
-		Settle: func(ctx context.Context, tx pgx.Tx) (err error) {
-			more, err = settleTurn(ctx, tx, d.Lease, once)
+		Settle: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (err error) {
+			more, err = settleTurn(ctx, tx, last, d.Lease, once)
 			return err
 		},
 	})
@@ -77,10 +77,8 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 }
 
 // holds is the check that the lease on the work lives.
-func holds(d delivery) func(context.Context, pgx.Tx) error {
-	return func(ctx context.Context, tx pgx.Tx) error {
-		return checkLease(ctx, tx, d.Project, d.RunID, d.Work, d.Lease)
-	}
+func holds(d delivery) func(*pgx.Batch) func() error {
+	return func(b *pgx.Batch) func() error { return checkLease(b, d) }
 }
 
 // scene is what the commands of a run's function are understood by.
@@ -101,24 +99,28 @@ var errNothingLeft = errors.New(`the run would wait for nothing: ` +
 
 // settleTurn ends the work of an invocation that was answered: the run is invoked again when there is news, or at
 // the end of its next wait. If there is news already, it is leased as offered.
-func settleTurn(ctx context.Context, tx pgx.Tx, handle string, once offer) (more *delivery, err error) {
-	o, err := lookOut(ctx, tx, handle)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, nil // the run has ended, and its work is dropped
-	case err != nil:
+func settleTurn(
+	ctx context.Context, tx pgx.Tx, last *pgx.Batch, handle string, once offer,
+) (more *delivery, err error) {
+	var o *outlook
+	lookOut(last, handle, &o)
+	if err := eventlog.SendQueued(ctx, tx, last); err != nil {
 		return nil, err
+	}
+	switch {
+	case o == nil:
+		return nil, nil // the run has ended, and its work is dropped
 	case o.Again && once.direct != nil:
 		d, err := turnAgain(ctx, tx, handle, once)
 		return &d, err
 	case o.Again:
-		return nil, nextTurn(ctx, tx, handle, 0)
+		return nil, nextTurn(ctx, queued{last}, handle, 0)
 	case o.Next != nil:
-		return nil, nextTurn(ctx, tx, handle, max(0, *o.Next))
+		return nil, nextTurn(ctx, queued{last}, handle, max(0, *o.Next))
 	case !o.Open:
 		return nil, errNothingLeft
 	default:
-		return nil, deleteWork(ctx, tx, handle)
+		return nil, deleteWork(ctx, queued{last}, handle)
 	}
 }
 

@@ -45,7 +45,7 @@ func (q *Queue) PostSignal(ctx context.Context, s entities.Signal, keep time.Dur
 		if stored.ID != s.ID {
 			return nil, sameSignal(stored, s)
 		}
-		return q.Enqueue(ctx, tx, []entities.Message{{
+		return q.Enqueue(ctx, tx, &pgx.Batch{}, []entities.Message{{
 			Project: s.Project, Topic: s.Name, Work: entities.WorkSignal, Subject: string(s.ID),
 		}})
 	})

@@ -105,8 +105,8 @@ func (r *Runs) attempt(ctx context.Context, d delivery, s *stepWork) error {
 	}
 	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
 		Check: holds(d),
-		Settle: func(ctx context.Context, tx pgx.Tx) error {
-			return extendLease(ctx, tx, d.Lease, s.patience(r.log.Now())+settleTimeout)
+		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
+			return extendLease(ctx, queued{last}, d.Lease, s.patience(r.log.Now())+settleTimeout)
 		},
 	})
 	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
@@ -248,11 +248,11 @@ func (w *deliverer) record(ctx context.Context, d delivery, s stepWork, v verdic
 	err := persist(ctx, func(ctx context.Context) error {
 		_, final = w.options.Runs.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, eventlog.Turn{
 			Check: holds(d),
-			Settle: func(ctx context.Context, tx pgx.Tx) error {
+			Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
 				if v.event == entities.EventStepRetrying {
-					return giveBack(ctx, tx, d.Lease, failure{reason: string(v.payload), after: v.after, reached: true})
+					return giveBack(ctx, queued{last}, d.Lease, failure{reason: string(v.payload), after: v.after, reached: true})
 				}
-				return deleteWork(ctx, tx, d.Lease)
+				return deleteWork(ctx, queued{last}, d.Lease)
 			},
 		})
 		if refused := (*eventlog.RefusedError)(nil); final == nil || over(final) || errors.As(final, &refused) {

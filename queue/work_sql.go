@@ -15,25 +15,42 @@ import (
 )
 
 // enqueueWork sees to it that the work is there, and is done once its delay is over.
-func (q *Queue) enqueueWork(ctx context.Context, tx pgx.Tx, m entities.Message) (func(error), error) {
-	if m.Work == entities.WorkEnd {
-		needed, err := dropWork(ctx, tx, m.RunID)
-		if err != nil || !needed {
-			return func(error) {}, err
+func (q *Queue) enqueueWork(
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []entities.Message,
+) (ended []func(error), err error) {
+	stored, offers := make([]storedWork, len(work)), make([]offer, len(work))
+	for i, m := range work {
+		if m.Work == entities.WorkEnd {
+			children, err := dropWork(ctx, tx, before, m.RunID)
+			if err != nil {
+				return nil, err
+			}
+			if !children {
+				continue
+			}
+		}
+		offers[i] = q.desk.offer(m)
+		upsertWork(before, m, "msg_"+ulid.Make().String(), offers[i], &stored[i])
+	}
+	if err := eventlog.SendQueued(ctx, tx, before); err != nil {
+		return nil, err
+	}
+	var tickets []Ticket
+	for i, s := range stored {
+		switch {
+		case s.ID == "": // not needed
+		case s.Taken:
+			ended = append(ended, func(err error) { offers[i].begin(s.delivery, err) })
+		case s.Now:
+			tickets = append(tickets, Ticket{MessageID: s.ID, Number: s.Ticket})
+		default:
+			ended = append(ended, q.wakeTimer)
 		}
 	}
-	o := q.desk.offer(m)
-	s, err := upsertWork(ctx, tx, m, "msg_"+ulid.Make().String(), o)
-	switch {
-	case err != nil:
-		return nil, err
-	case s.Taken:
-		return func(err error) { o.begin(s.delivery, err) }, nil
-	case s.Now:
-		return q.wakeWorkers, q.issue(ctx, tx, []Ticket{{MessageID: s.ID, Number: s.Ticket}})
-	default:
-		return q.wakeTimer, nil
+	if len(tickets) == 0 {
+		return ended, nil
 	}
+	return append(ended, q.wakeWorkers), q.issue(ctx, tx, tickets)
 }
 
 // storedWork is a piece of work as it was stored.
@@ -45,15 +62,15 @@ type storedWork struct {
 	Ticket     int
 }
 
-// upsertWork stores a piece of work, or hurries the one that is there along, leased as offered if it is to be done
+// upsertWork queues to store a piece of work, or hurries the one that is there along, leased as offered if it is to be done
 // now. What is under way is to be done again if the news is of now. What failed, or is parked, is left to its backoff:
 // it will see all there is then.
-func upsertWork(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o offer) (storedWork, error) {
+func upsertWork(b *pgx.Batch, m entities.Message, id string, o offer, into *storedWork) {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
 		ticket, due = 0, m.Delay
 	}
-	rows, err := tx.Query(ctx, `
+	b.Queue(`
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
 			expires_at, ticket, due_at, lease, holder, delivery_count)
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, $9::integer,
@@ -74,37 +91,44 @@ func upsertWork(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o
 		RETURNING `+deliveryColumns+`, body, lease <> '' AND lease = $11 AS taken, ticket,
 			$9 > 0 AND lease = '' AND parked_at IS NULL AND last_error = '' AS now`,
 		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, due, ticket, MaxRetention,
-		o.handle, o.holder, o.lease)
-	if err != nil {
-		return storedWork{}, wrap("enqueue work", err)
-	}
-	s, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[storedWork])
-	return s, wrap("enqueue work", err)
+		o.handle, o.holder, o.lease,
+	).Query(func(rows pgx.Rows) (err error) {
+		*into, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[storedWork])
+		return wrap("enqueue work", err)
+	})
 }
 
 // dropWork drops all work about a run, for it has ended, and reports whether children end with it.
-func dropWork(ctx context.Context, tx pgx.Tx, runID entities.RunID) (children bool, err error) {
-	if _, err := tx.Exec(ctx, `DELETE FROM messages WHERE run_id = $1 AND work <> ''`, runID); err != nil {
+func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.RunID) (children bool, err error) {
+	before.Queue(`DELETE FROM messages WHERE run_id = $1 AND work <> ''`, runID)
+	if err := eventlog.SendQueued(ctx, tx, before); err != nil {
 		return false, wrap("drop work", err)
 	}
 	open, err := entities.OpenChildren(ctx, tx, runID, 1)
 	return len(open) > 0, err
 }
 
-// checkLease fails with [entities.ErrStale] unless the lease on that work about the run lives. It keeps the lease as it
-// is until the transaction ends.
-func checkLease(
-	ctx context.Context, tx pgx.Tx, project entities.Project, runID entities.RunID, work entities.Work, handle string,
-) error {
+// checkLease queues a look at the lease on that work, which keeps it as it is until the transaction ends. The verdict,
+// once that was executed, fails with [entities.ErrStale] unless the lease lives.
+func checkLease(b *pgx.Batch, d delivery) (verdict func() error) {
 	var alive bool
-	err := tx.QueryRow(ctx, `
+	b.Queue(`
 		SELECT due_at > clock_timestamp() FROM messages
 		WHERE lease = $1 AND lease <> '' AND project = $2 AND run_id = $3 AND work = $4 FOR UPDATE`,
-		handle, project, runID, work).Scan(&alive)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && !alive {
-		return fmt.Errorf("%w: it is over, or another one has taken its place", entities.ErrStale)
+		d.Lease, d.Project, d.RunID, d.Work,
+	).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&alive)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return wrap("check lease", err)
+	})
+	return func() error {
+		if !alive {
+			return fmt.Errorf("%w: it is over, or another one has taken its place", entities.ErrStale)
+		}
+		return nil
 	}
-	return wrap("check lease", err)
 }
 
 // extendLease makes a lease last so long from now.
@@ -113,9 +137,18 @@ func extendLease(ctx context.Context, q execer, handle string, d time.Duration) 
 	return wrap("extend lease", err)
 }
 
-// execer is a pool or a transaction.
+// execer is a pool, a transaction, or a batch.
 type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// queued executes later, with the batch, and does not know how it goes.
+type queued struct{ *pgx.Batch }
+
+// Exec implements execer.
+func (q queued) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	q.Queue(sql, args...)
+	return pgconn.CommandTag{}, nil
 }
 
 // deleteWork ends a piece of work for good. It may be gone: the end of a run drops all.
@@ -146,19 +179,22 @@ type outlook struct {
 	Open bool
 }
 
-// lookOut reads what the run waits for. The lease must have been checked.
-func lookOut(ctx context.Context, tx pgx.Tx, handle string) (outlook, error) {
-	rows, err := tx.Query(ctx, `
+// lookOut queues a read of what the run waits for; into stays nil when the work is gone. The lease must have been
+// checked.
+func lookOut(b *pgx.Batch, handle string, into **outlook) {
+	b.Queue(`
 		SELECT m.again,
 			(SELECT min(resume_at) FROM waits w WHERE w.run_id = m.run_id AND w.status = 'waiting') - now() AS next,
 			coalesce((SELECT true FROM steps s WHERE s.run_id = m.run_id AND s.completed_at IS NULL LIMIT 1),
 				(SELECT true FROM hooks h WHERE h.run_id = m.run_id LIMIT 1), false) AS open
-		FROM messages m WHERE m.lease = $1`, handle)
-	if err != nil {
-		return outlook{}, wrap("look what the run waits for", err)
-	}
-	o, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[outlook])
-	return o, wrap("look what the run waits for", err)
+		FROM messages m WHERE m.lease = $1`, handle,
+	).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[outlook])
+		if len(found) > 0 {
+			*into = found[0]
+		}
+		return wrap("look what the run waits for", err)
+	})
 }
 
 // turnAgain ends a lease after the work was done, and leases it as offered, to be done once more. Its failures are
@@ -178,8 +214,8 @@ func turnAgain(ctx context.Context, tx pgx.Tx, handle string, o offer) (delivery
 }
 
 // nextTurn ends a lease after the work was done, and has it done again at a later time. Its failures are forgotten.
-func nextTurn(ctx context.Context, tx pgx.Tx, handle string, after time.Duration) error {
-	_, err := tx.Exec(ctx, `
+func nextTurn(ctx context.Context, q execer, handle string, after time.Duration) error {
+	_, err := q.Exec(ctx, `
 		UPDATE messages
 		SET lease = '', holder = '', again = false, due_at = now() + $2, delivery_count = 0, unreached = 0,
 			first_failed_at = NULL, last_error = ''
