@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// appendWorkflow is that of the runs to which is appended.
+const appendWorkflow = workflowPrefix + "seq-1"
+
+// workload is what a client does again and again.
+type workload struct {
+	name string // as of a script
+	hot  bool   // all clients do it to one run, instead of each to its own
+}
+
+var workloads = []workload{{"append", false}, {"append", true}, {"send", false}, {"append and send", false}}
+
+func (w workload) String() string {
+	if w.hot {
+		return w.name + ", one run"
+	}
+	return w.name
+}
+
+// measureAppends has the floor and the server do the same in turns: A B A B.
+func measureAppends(ctx context.Context, b *bench) ([]row, error) {
+	s, err := b.setScene(ctx, "api") // delivers nothing: an append is an append
+	if err != nil {
+		return nil, err
+	}
+	rows, err := b.appendRows(ctx, s)
+	return rows, errors.Join(err, s.clear())
+}
+
+func (b *bench) appendRows(ctx context.Context, s *scene) ([]row, error) {
+	conn, err := s.cluster.open(ctx, s.database)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	samples, err := s.samples(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := b.countRows(ctx, s, conn, samples)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range workloads {
+		for _, clients := range b.clients {
+			for round := range b.rounds {
+				cell, err := b.appendCell(ctx, s, samples, w, row{Case: w.String(), Clients: clients, Round: round + 1})
+				if err != nil {
+					return nil, err
+				}
+				rows = append(rows, cell...)
+			}
+		}
+	}
+	return rows, nil
+}
+
+// samples has the server do each thing once, and reads what it has written.
+func (s *scene) samples(ctx context.Context, conn *pgx.Conn) (sampleRows, error) {
+	t, err := s.newTarget(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.both(ctx, 0, "append and send"); err != nil {
+		return nil, err
+	}
+	rows := sampleRows{}
+	for _, of := range []struct{ table, where string }{
+		{"events", "type = 'step_created'"}, {"steps", "true"}, {"messages", "true"}, {"message_keys", "true"},
+		{"river_job", "kind = 'deliver'"},
+	} {
+		if rows[of.table], err = sampleOf(ctx, conn, of.table, of.where); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// target is runs that were begun, for clients to append to.
+type target struct {
+	scene  *scene
+	prefix string
+	steps  []atomic.Int64 // how many steps each client has created
+	hot    bool
+}
+
+// newTarget begins a run for each client. Their IDs differ in the last four digits.
+func (s *scene) newTarget(ctx context.Context, clients int) (*target, error) {
+	id := newRunID()
+	t := &target{scene: s, prefix: id[:len(id)-4], steps: make([]atomic.Int64, clients)}
+	for client := range clients {
+		for _, m := range []eventMeta{creation("run_created", appendWorkflow), newEvent("run_started", "")} {
+			if _, err := s.client.post(ctx, t.run(client), m); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return t, nil
+}
+
+func (t *target) run(client int) string {
+	if t.hot {
+		client = 0
+	}
+	return fmt.Sprintf("%s%04d", t.prefix, client)
+}
+
+// both appends a step, or sends a message, or does both as a client does that asks for a step.
+func (t *target) both(ctx context.Context, client int, what string) error {
+	run := t.run(client)
+	step := fmt.Sprintf("step_%s%04d%06d", t.prefix[5:21], client, t.steps[client].Add(1))
+	if strings.HasPrefix(what, "append") {
+		if _, err := t.scene.client.post(ctx, run, stepCreated(appendWorkflow, step)); err != nil {
+			return err
+		}
+	}
+	if strings.HasSuffix(what, "send") {
+		return t.scene.client.sendStep(ctx, appendWorkflow, run, step)
+	}
+	return nil
+}
+
+// appendCell is one round: every shape of the floor, and the server.
+func (b *bench) appendCell(ctx context.Context, s *scene, samples sampleRows, w workload, r row) ([]row, error) {
+	var rows []row
+	for _, shape := range append(shapesOf(w.name), "server") {
+		t, err := s.newTarget(ctx, r.Clients)
+		if err != nil {
+			return nil, err
+		}
+		t.hot = w.hot
+		if err := s.cluster.checkpoint(ctx); err != nil {
+			return nil, err
+		}
+		r.Variant = shape
+		measured, err := b.appendRow(ctx, t, samples, w, r)
+		if err != nil {
+			return nil, fmt.Errorf("%s by %s, %d clients: %w", w, shape, r.Clients, err)
+		}
+		say("%s by %s, %d clients: %.0f/s, p50 %.2f ms", w, shape, r.Clients, measured.perSecond(), measured.Latency.P50)
+		rows = append(rows, measured)
+	}
+	return rows, nil
+}
+
+func (b *bench) appendRow(ctx context.Context, t *target, samples sampleRows, w workload, r row) (row, error) {
+	s, do := t.scene, func(ctx context.Context, client int, _ time.Time) (time.Time, error) {
+		err := t.both(ctx, client, w.name)
+		return time.Now(), err
+	}
+	if r.Variant == "server" {
+		closedLoop(ctx, r.Clients, b.warm, do)
+	}
+	var got *sample
+	u, err := s.during(ctx, func() (err error) {
+		if r.Variant == "server" {
+			got = closedLoop(ctx, r.Clients, b.window, do)
+			return nil
+		}
+		got, err = pgbench{
+			cluster: s.cluster, database: s.database, script: samples.script(w.name, floorRun(w.hot), r.Variant),
+			prefix: t.prefix, clients: r.Clients, window: b.window,
+		}.run(ctx)
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	return r.with(got).using(u), nil
+}
+
+func floorRun(hot bool) string {
+	if hot {
+		return floorHot
+	}
+	return floorOwn
+}
+
+// countRows counts what an operation writes, for the floor and for the server, so that the report can show that it is
+// the same. Postgres tells how many rows were written when those who wrote them have gone; therefore the server is
+// started anew.
+func (b *bench) countRows(ctx context.Context, s *scene, conn *pgx.Conn, samples sampleRows) ([]row, error) {
+	var rows []row
+	for _, w := range []workload{workloads[0], workloads[2]} {
+		for _, by := range append(shapesOf(w.name), "server") {
+			t, err := s.newTarget(ctx, 1)
+			if err != nil {
+				return nil, err
+			}
+			before, err := b.written(ctx, s, conn)
+			if err != nil {
+				return nil, err
+			}
+			if err := b.repeat(ctx, t, samples, w, by); err != nil {
+				return nil, fmt.Errorf("count the rows of %s by %s: %w", w, by, err)
+			}
+			after, err := b.written(ctx, s, conn)
+			if err != nil {
+				return nil, err
+			}
+			r := row{Case: "rows of " + w.name, Variant: by, Ops: int64(b.checked), Counts: map[string]float64{}}
+			for what, n := range after {
+				if n -= before[what]; n != 0 {
+					r.Counts[what] = float64(n)
+				}
+			}
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+func (b *bench) repeat(ctx context.Context, t *target, samples sampleRows, w workload, by string) error {
+	if by != "server" {
+		_, err := pgbench{
+			cluster: t.scene.cluster, database: t.scene.database, script: samples.script(w.name, floorOwn, by),
+			prefix: t.prefix, clients: 1, times: b.checked,
+		}.run(ctx)
+		return err
+	}
+	for range b.checked {
+		if err := t.both(ctx, 0, w.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// written is how many rows were inserted, updated and deleted in each table so far. It starts the server anew.
+func (b *bench) written(ctx context.Context, s *scene, conn *pgx.Conn) (map[string]int64, error) {
+	if err := s.server.stop(); err != nil {
+		return nil, err
+	}
+	if err := s.cluster.deserted(ctx, s.database); err != nil {
+		return nil, err
+	}
+	written, err := tuples(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	s.server, s.client, err = b.startServer(ctx, s.database, "api")
+	return written, err
+}
+
+func tuples(ctx context.Context, conn *pgx.Conn) (map[string]int64, error) {
+	rows, err := conn.Query(ctx, `
+		SELECT relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables
+		WHERE schemaname = 'stepwell' AND relname NOT IN ('processes', 'river_client', 'river_leader', 'river_queue')`)
+	if err != nil {
+		return nil, fmt.Errorf("count rows: %w", err)
+	}
+	written := map[string]int64{}
+	var table string
+	var inserted, updated, deleted int64
+	_, err = pgx.ForEachRow(rows, []any{&table, &inserted, &updated, &deleted}, func() error {
+		written[table+" inserted"], written[table+" updated"], written[table+" deleted"] = inserted, updated, deleted
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count rows: %w", err)
+	}
+	return written, nil
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// settings are those of the private Postgres, for the floor and for the server alike. What is not here is as initdb
+// leaves it. Every commit waits for the disk. Checkpoints are so far apart that none falls into a window that is
+// measured, for anyone.
+var settings = [][2]string{
+	{"fsync", "on"},
+	{"synchronous_commit", "on"},
+	{"full_page_writes", "on"},
+	{"shared_buffers", "1GB"},
+	{"max_connections", "200"},
+	{"max_wal_size", "8GB"},
+	{"checkpoint_timeout", "1h"},
+	{"shared_preload_libraries", "pg_stat_statements"},
+	{"pg_stat_statements.max", "10000"},
+}
+
+const (
+	admin = "postgres" // whom the bench is when it looks
+	role  = "stepwell" // whom the server and pgbench are
+)
+
+// cluster is a private Postgres.
+type cluster struct {
+	dir      string // of all its files
+	bin      string // of its programs
+	port     int
+	postgres *process
+	account  account
+	looks    *pgx.Conn
+	serial   int // of databases
+}
+
+var postgresReady = regexp.MustCompile(`(database system is ready to accept connections)`)
+
+// startCluster makes a Postgres in a temporary folder, and starts it.
+func startCluster(ctx context.Context, bin string) (c *cluster, err error) {
+	if bin == "" {
+		if bin, err = findPostgres(); err != nil {
+			return nil, err
+		}
+	}
+	c = &cluster{bin: bin}
+	if c.dir, err = os.MkdirTemp("", "stepwell-bench-"); err != nil {
+		return nil, fmt.Errorf("make a folder for Postgres: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.stop())
+		}
+	}()
+	if c.account, err = postgresAccount(); err != nil {
+		return nil, err
+	}
+	if err := c.account.own(c.dir); err != nil {
+		return nil, fmt.Errorf("hand folder to Postgres: %w", err)
+	}
+	if err := c.init(ctx); err != nil {
+		return nil, err
+	}
+	cmd := c.account.command(context.WithoutCancel(ctx), c.program("postgres"), "-D", c.data())
+	if c.postgres, _, err = launch("Postgres", cmd, postgresReady, nil); err != nil {
+		return nil, err
+	}
+	c.postgres.stops = syscall.SIGINT // the fast shutdown: hang up on everybody, and write everything
+	if c.looks, err = pgx.Connect(ctx, c.url(admin, admin)); err != nil {
+		return nil, fmt.Errorf("connect to Postgres: %w", err)
+	}
+	_, err = c.looks.Exec(ctx, `
+		CREATE ROLE `+role+` LOGIN; GRANT pg_read_all_stats TO `+role+`; CREATE EXTENSION pg_stat_statements`)
+	if err != nil {
+		return nil, fmt.Errorf("prepare Postgres: %w", err)
+	}
+	return c, nil
+}
+
+func (c *cluster) init(ctx context.Context) error {
+	init := c.account.command(ctx, c.program("initdb"), "-D", c.data(), "-U", admin, "-A", "trust", "-E", "UTF8",
+		"--locale=C", "--no-sync")
+	if out, err := init.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	var err error
+	if c.port, err = freePort(); err != nil {
+		return err
+	}
+	lines := []string{"", "listen_addresses = '127.0.0.1'", fmt.Sprintf("port = %d", c.port),
+		fmt.Sprintf("unix_socket_directories = '%s'", c.dir)}
+	for _, s := range settings {
+		lines = append(lines, fmt.Sprintf("%s = '%s'", s[0], s[1]))
+	}
+	f, err := os.OpenFile(filepath.Join(c.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("configure Postgres: %w", err)
+	}
+	_, err = f.WriteString(strings.Join(lines, "\n") + "\n")
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("configure Postgres: %w", err)
+	}
+	return nil
+}
+
+// stop stops Postgres and removes its files.
+func (c *cluster) stop() error {
+	if c.looks != nil {
+		_ = c.looks.Close(context.Background())
+	}
+	var err error
+	if c.postgres != nil {
+		err = c.postgres.stop()
+	}
+	return errors.Join(err, os.RemoveAll(c.dir))
+}
+
+func (c *cluster) data() string               { return filepath.Join(c.dir, "data") }
+func (c *cluster) program(name string) string { return filepath.Join(c.bin, name) }
+
+func (c *cluster) url(who, database string) string {
+	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", who, c.port, database)
+}
+
+// newDatabase makes an empty database, which the server's role owns.
+func (c *cluster) newDatabase(ctx context.Context) (string, error) {
+	c.serial++
+	name := fmt.Sprintf("bench%d", c.serial)
+	if _, err := c.looks.Exec(ctx, `CREATE DATABASE `+name+` OWNER `+role); err != nil {
+		return "", fmt.Errorf("create database: %w", err)
+	}
+	return name, nil
+}
+
+// open connects to a database, with the server's schema in the path.
+func (c *cluster) open(ctx context.Context, database string) (*pgx.Conn, error) {
+	conn, err := pgx.Connect(ctx, c.url(admin, database)+"&search_path=stepwell,public")
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", database, err)
+	}
+	return conn, nil
+}
+
+// checkpoint writes out what is dirty, so that who is measured next need not.
+func (c *cluster) checkpoint(ctx context.Context) error {
+	if _, err := c.looks.Exec(ctx, `CHECKPOINT`); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}
+
+// deserted waits until nobody is connected to the database but the bench: only then is everything counted that they did.
+func (c *cluster) deserted(ctx context.Context, database string) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		var others int
+		err := c.looks.QueryRow(ctx, `
+			SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND usename = $2`, database, role).Scan(&others)
+		if err != nil {
+			return fmt.Errorf("look who is connected: %w", err)
+		}
+		if others == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d connections to %s do not go away", others, database)
+		}
+	}
+}
+
+// findPostgres is the folder of the newest Postgres of the machine that has pgbench.
+func findPostgres() (string, error) {
+	if path, err := exec.LookPath("pgbench"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), "initdb")); err == nil {
+				return filepath.Dir(path), nil
+			}
+		}
+	}
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
+	if err != nil || len(found) == 0 {
+		return "", errors.New("found no Postgres with pgbench; -postgres says where it is")
+	}
+	version := func(path string) int {
+		n, _ := strconv.Atoi(strings.Split(path, "/")[4]) // 0 sorts it first, which is right for what is no number
+		return n
+	}
+	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return cmp.Compare(version(a), version(b)) })), nil
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// account is who runs Postgres, which refuses to be root.
+type account struct{ credential *syscall.Credential }
+
+func postgresAccount() (account, error) {
+	if os.Geteuid() != 0 {
+		return account{}, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(err1, err2); err != nil {
+			return account{}, fmt.Errorf("read IDs of %s: %w", name, err)
+		}
+		return account{&syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
+	}
+	return account{}, errors.New("postgres refuses to run as root, and there is no user postgres or nobody")
+}
+
+func (a account) own(path string) error {
+	if a.credential == nil {
+		return nil
+	}
+	return os.Chown(path, int(a.credential.Uid), int(a.credential.Gid))
+}
+
+// command makes a command of the account's, apart from the terminal's signals: the bench decides when it stops.
+func (a account) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: a.credential}
+	return cmd
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// driver starts runs in one of the two ways there are, and waits for their end.
+type driver struct {
+	name string
+	// run starts a run, and returns when it was completed, and what the function has said of it.
+	run func(ctx context.Context, s *scene, workflow string) (done time.Time, r report, err error)
+}
+
+// drivers: by the protocol of the Workflow SDK, where the function continues the run with requests of its own, and by
+// the plain contract, where the server calls it once per turn.
+var drivers = []driver{{"wire", runByWire}, {"contract", runByContract}}
+
+// newRunID is random enough that its first 20 characters are no other run's: steps and targets have their IDs of them.
+func newRunID() string { return "wrun_" + ulid.MustNew(ulid.Now(), rand.Reader).String() }
+
+// runByWire starts a run as the SDK does. It is done when the function has the answer to its run_completed.
+func runByWire(ctx context.Context, s *scene, workflow string) (time.Time, report, error) {
+	run := newRunID()
+	if err := s.client.start(ctx, workflow, run); err != nil {
+		return time.Time{}, report{}, err
+	}
+	r, err := s.reports.await(ctx, run)
+	return time.Unix(0, r.Done), r, err
+}
+
+// runByContract starts a run at /v1. It is done when the server, asked to wait for it, says so.
+func runByContract(ctx context.Context, s *scene, workflow string) (time.Time, report, error) {
+	run, err := s.client.startRun(ctx, workflow)
+	if err != nil {
+		return time.Time{}, report{}, err
+	}
+	if err := s.client.awaitRun(ctx, run); err != nil {
+		return time.Time{}, report{}, err
+	}
+	done := time.Now()
+	r, err := s.reports.await(ctx, run)
+	return done, r, err
+}
+
+// await returns the report of a run.
+func (r *reports) await(ctx context.Context, run string) (report, error) {
+	defer r.forget(run)
+	select {
+	case got := <-r.of(run):
+		return got, nil
+	case <-ctx.Done():
+		return report{}, ctx.Err()
+	case <-time.After(runPatience):
+		return report{}, errNoReport
+	}
+}
+
+// fieldMetrics are those that engines are compared by: from the start to the first step, from the end of a step to the
+// beginning of the next, and all of the run's time that is not its steps'.
+type fieldMetrics struct {
+	ttfs, stso, wo *latencies
+	deliveries     atomic.Int64
+}
+
+func newFieldMetrics() *fieldMetrics {
+	return &fieldMetrics{ttfs: newLatencies(), stso: newLatencies(), wo: newLatencies()}
+}
+
+func (m *fieldMetrics) add(began, done time.Time, r report) {
+	m.deliveries.Add(int64(r.Deliveries))
+	m.ttfs.record(time.Unix(0, r.First).Sub(began))
+	for _, gap := range r.Gaps {
+		m.stso.record(time.Duration(gap))
+	}
+	m.wo.record(done.Sub(began) - time.Duration(r.Steps))
+}
+
+func (m *fieldMetrics) into(r row, sequential bool) row {
+	r.Other = map[string]quantiles{"TTFS": m.ttfs.quantiles(), "WO": m.wo.quantiles()}
+	if sequential && m.stso.h.TotalCount() > 0 {
+		r.Other["STSO"] = m.stso.quantiles()
+	}
+	r.Counts = map[string]float64{"deliveries": float64(m.deliveries.Load())}
+	return r
+}
+
+// mostSteps is how many steps may be under way at once. By the wire's protocol a run that is n wide takes about n²
+// messages, so 200 of 50 would take minutes for one round.
+const mostSteps = 2_000
+
+// measureEngine drives whole runs: in a closed loop, so many in flight, and in an open one, at given rates.
+func measureEngine(ctx context.Context, b *bench) ([]row, error) {
+	s, err := b.setScene(ctx, "all")
+	if err != nil {
+		return nil, err
+	}
+	rows, err := b.engineRows(ctx, s)
+	return rows, errors.Join(err, s.clear())
+}
+
+func (b *bench) engineRows(ctx context.Context, s *scene) ([]row, error) {
+	var rows []row
+	for _, workflow := range b.shapes {
+		of, err := shapeOf(workflow)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range b.inFlight {
+			if n*of.steps > mostSteps {
+				continue
+			}
+			for _, d := range drivers {
+				r, err := b.engineRow(ctx, s, d, row{Case: workflow, Variant: d.name, Clients: n})
+				if err != nil {
+					return nil, err
+				}
+				rows = append(rows, r)
+			}
+		}
+	}
+	for _, rate := range b.rates {
+		for _, d := range drivers {
+			r, err := b.engineRow(ctx, s, d, row{Case: "seq-3", Variant: d.name, Rate: rate})
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+// engineRow measures one kind of run, after a warm-up that does not count.
+func (b *bench) engineRow(ctx context.Context, s *scene, d driver, r row) (row, error) {
+	workflow := workflowPrefix + r.Case
+	of, err := shapeOf(workflow)
+	if err != nil {
+		return r, err
+	}
+	if err := s.cluster.checkpoint(ctx); err != nil {
+		return r, err
+	}
+	closedLoop(ctx, max(1, r.Clients), b.warm, func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
+		done, _, err := d.run(ctx, s, workflow)
+		return done, err
+	})
+	if err := s.cluster.forgetStatements(ctx); err != nil {
+		return r, err
+	}
+	metrics := newFieldMetrics()
+	once := func(ctx context.Context, _ int, began time.Time) (time.Time, error) {
+		done, report, err := d.run(ctx, s, workflow)
+		if err == nil {
+			metrics.add(began, done, report)
+		}
+		return done, err
+	}
+	var got *sample
+	u, err := s.during(ctx, func() error {
+		if r.Rate > 0 {
+			got = openLoop(ctx, r.Rate, b.open, b.open, once)
+		} else {
+			got = closedLoop(ctx, r.Clients, b.engine, once)
+		}
+		return nil
+	})
+	if err != nil {
+		return r, fmt.Errorf("%s %s, %d in flight, %g a second: %w", d.name, r.Case, r.Clients, r.Rate, err)
+	}
+	say("engine %s %s, %d in flight, %g a second: %.0f/s, p50 %.1f ms", d.name, r.Case, r.Clients, r.Rate,
+		float64(got.Ops)/got.Took.Seconds(), got.Latency.quantiles().P50)
+	r.Profile, err = s.cluster.dearestStatements(ctx)
+	return metrics.into(r.with(got).using(u), !of.wide), err
+}

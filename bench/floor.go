@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The floor is what pgbench can do on this Postgres with the same rows: those of one append and of one message, copied
+// from what the server has written, into the same tables with the same indexes, and nothing else. It decides nothing,
+// reads nothing back, and speaks no HTTP.
+
+// sampleRows are the literals of rows that the server has written, by table: column, value with its type.
+type sampleRows map[string][]literal
+
+type literal struct{ column, value string }
+
+// sampleOf reads the row of a table that fulfils the condition.
+func sampleOf(ctx context.Context, conn *pgx.Conn, table, where string, args ...any) ([]literal, error) {
+	rows, err := conn.Query(ctx, `
+		SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+		WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped AND attidentity = '' AND attgenerated = ''
+		ORDER BY attnum`, table)
+	if err != nil {
+		return nil, fmt.Errorf("read columns of %s: %w", table, err)
+	}
+	type column struct{ Name, Type string }
+	columns, err := pgx.CollectRows(rows, pgx.RowToStructByPos[column])
+	if err != nil {
+		return nil, fmt.Errorf("read columns of %s: %w", table, err)
+	}
+	values := make([]string, len(columns))
+	into, quoted := make([]any, len(columns)), make([]string, len(columns))
+	for i, c := range columns {
+		into[i], quoted[i] = &values[i], "quote_nullable("+pgx.Identifier{c.Name}.Sanitize()+"::text)"
+	}
+	err = conn.QueryRow(ctx, `SELECT `+strings.Join(quoted, ", ")+` FROM `+table+` WHERE `+where+` LIMIT 1`, args...).
+		Scan(into...)
+	if err != nil {
+		return nil, fmt.Errorf("read a row of %s: %w", table, err)
+	}
+	var literals []literal
+	for i, c := range columns {
+		literals = append(literals, literal{c.Name, values[i] + "::" + c.Type})
+		if strings.HasPrefix(c.Type, "timestamp") && values[i] != "NULL" {
+			literals[i].value = "now()"
+		}
+	}
+	return literals, nil
+}
+
+// insert is the statement that inserts the row with other values in some columns. From is empty, or what follows the
+// list of the values.
+func (s sampleRows) insert(table, from string, other map[string]string) string {
+	var columns, values []string
+	for _, l := range s[table] {
+		value, ok := other[l.column]
+		if !ok {
+			value = l.value
+		}
+		if value == "" {
+			continue // the column has its default
+		}
+		columns, values = append(columns, pgx.Identifier{l.column}.Sanitize()), append(values, value)
+	}
+	return "INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ")\n  SELECT " + strings.Join(values, ", ") + from
+}
+
+// What differs from row to row. :prefix is 22 characters and :client_id that of pgbench; :i counts on each client.
+const (
+	floorHot    = `:prefix || '0000'`
+	floorOwn    = `:prefix || lpad(:client_id::text, 4, '0')`
+	floorStep   = `'step_' || substr(r.id, 6, 16) || lpad(r.last_seq::text, 10, '0')`
+	floorNumber = `substr(:prefix::text, 6, 12) || lpad(:client_id::text, 4, '0') || lpad(:i::text, 10, '0')`
+)
+
+// eventInsert and stepInsert take the run from a relation r that has its id and the new last_seq.
+func (s sampleRows) eventInsert(from string) string {
+	return s.insert("events", from, map[string]string{
+		"run_id": "r.id", "seq": "r.last_seq", "correlation_id": floorStep, "xid": "",
+	})
+}
+
+func (s sampleRows) stepInsert(from string) string {
+	return s.insert("steps", from, map[string]string{"run_id": "r.id", "id": floorStep, "created_seq": "r.last_seq"})
+}
+
+func (s sampleRows) sendInserts() []string {
+	id := `'msg_' || ` + floorNumber
+	return []string{
+		s.insert("message_keys", "", map[string]string{"key": `'step_' || ` + floorNumber, "message_id": id}),
+		s.insert("messages", "", map[string]string{"id": id}),
+		s.insert("river_job", "", map[string]string{
+			"id": "", "args": `jsonb_build_object('message', ` + id + `, 'ticket', 1, 'size', 300)`,
+		}),
+	}
+}
+
+const floorUpdate = `UPDATE runs SET last_seq = last_seq + 1, updated_at = now() WHERE id = `
+
+// appendStatements are those of one append: the lock and the run in one, the event, the step.
+func (s sampleRows) appendStatements(run string) []string {
+	from := "\n  FROM runs r WHERE r.id = " + run
+	return []string{floorUpdate + run, s.eventInsert(from), s.stepInsert(from)}
+}
+
+// appendStatement is the same as one statement.
+func (s sampleRows) appendStatement(run string) string {
+	return "WITH r AS (" + floorUpdate + run + " RETURNING id, last_seq),\n e AS (" + s.eventInsert("\n  FROM r") +
+		")\n" + s.stepInsert("\n  FROM r")
+}
+
+func (s sampleRows) sendStatement() string {
+	all := s.sendInserts()
+	return "WITH k AS (" + all[0] + "),\n m AS (" + all[1] + ")\n" + all[2]
+}
+
+// The ways to have Postgres do it: statement by statement, all statements in one round trip, and as one statement,
+// which needs no BEGIN and COMMIT. The floor is the one that is the fastest.
+const (
+	statementByStatement = "statements"
+	pipeline             = "pipeline"
+	oneStatement         = "one statement"
+)
+
+func shapesOf(workload string) []string {
+	if workload == "append and send" {
+		return []string{statementByStatement, pipeline}
+	}
+	return []string{statementByStatement, pipeline, oneStatement}
+}
+
+// script is the pgbench script for a workload in a shape.
+func (s sampleRows) script(workload, run, shape string) string {
+	const counting = "\\set i :i + 1\n"
+	if shape == oneStatement {
+		if workload == "append" {
+			return counting + s.appendStatement(run) + ";\n"
+		}
+		return counting + s.sendStatement() + ";\n"
+	}
+	statements := []string{"BEGIN"}
+	if strings.HasPrefix(workload, "append") {
+		statements = append(statements, s.appendStatements(run)...)
+	}
+	if strings.HasSuffix(workload, "send") {
+		statements = append(statements, s.sendInserts()...)
+	}
+	script := strings.Join(append(statements, "COMMIT"), ";\n") + ";\n"
+	if shape == pipeline {
+		script = "\\startpipeline\n" + script + "\\endpipeline\n"
+	}
+	return counting + script
+}
+
+// pgbench runs a script.
+type pgbench struct {
+	cluster  *cluster
+	database string
+	script   string
+	prefix   string // of run IDs
+	clients  int
+	window   time.Duration
+	times    int // for each client, instead of the window
+}
+
+var pgbenchCount = regexp.MustCompile(`number of transactions actually processed: (\d+)`)
+
+// run runs the script, and reads the latency of each transaction out of pgbench's log.
+func (p pgbench) run(ctx context.Context) (*sample, error) {
+	folder, err := os.MkdirTemp("", "stepwell-pgbench-")
+	if err != nil {
+		return nil, fmt.Errorf("run pgbench: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	script, logs := filepath.Join(folder, "script.sql"), filepath.Join(folder, "log")
+	if err := os.WriteFile(script, []byte(p.script), 0o600); err != nil {
+		return nil, fmt.Errorf("run pgbench: %w", err)
+	}
+	much := []string{"-T", strconv.Itoa(int(max(time.Second, p.window).Seconds()))}
+	if p.times > 0 {
+		much = []string{"-t", strconv.Itoa(p.times)}
+	}
+	args := append(much, "-n", "-M", "prepared", "-c", strconv.Itoa(p.clients), "-j", strconv.Itoa(min(2, p.clients)),
+		"-l", "--log-prefix", logs, "-D", "prefix="+p.prefix, "-D", "i=0", "-f", script,
+		"-h", "127.0.0.1", "-p", strconv.Itoa(p.cluster.port), "-U", role, p.database)
+	cmd := exec.CommandContext(ctx, p.cluster.program("pgbench"), args...)
+	cmd.Env = append(os.Environ(), "PGOPTIONS=-c search_path=stepwell")
+	began := time.Now()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("pgbench: %w\n%s\n%s", err, out, p.script)
+	}
+	s := newSample()
+	s.Took = time.Since(began)
+	m := pgbenchCount.FindSubmatch(out)
+	if m == nil {
+		return nil, fmt.Errorf("pgbench says nothing of transactions:\n%s", out)
+	}
+	names, err := filepath.Glob(logs + ".*")
+	if err != nil {
+		return nil, fmt.Errorf("read log of pgbench: %w", err)
+	}
+	for _, name := range names {
+		if err := readPgbenchLog(name, s); err != nil {
+			return nil, err
+		}
+	}
+	if strconv.FormatInt(s.Ops, 10) != string(m[1]) {
+		return nil, fmt.Errorf("pgbench processed %s transactions, and its log has %d", m[1], s.Ops)
+	}
+	return s, nil
+}
+
+// readPgbenchLog adds the transactions of a log. The third field of a line is how long it took, in microseconds.
+func readPgbenchLog(name string, into *sample) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("read log of pgbench: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 6 {
+			return fmt.Errorf("strange log of pgbench: %q", lines.Text())
+		}
+		us, err := strconv.ParseInt(fields[2], 10, 64)
+		if err != nil {
+			return fmt.Errorf("strange log of pgbench: %w", err)
+		}
+		into.Ops++
+		into.Latency.record(time.Duration(us) * time.Microsecond)
+	}
+	return lines.Err()
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// call is what the server says when it calls a function of the plain contract (docs/function-contract.md).
+type call struct {
+	Type string `json:"type"`
+	Run  struct {
+		ID       string `json:"id"`
+		Workflow string `json:"workflow"`
+	} `json:"run"`
+	Events []logEvent `json:"events"`
+	After  int        `json:"after"`
+}
+
+type instruction map[string]any
+
+// contract is the endpoint of the plain contract: one call, one answer.
+func (f *function) contract(r *http.Request, at time.Time) ([]byte, error) {
+	var c call
+	if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
+		return nil, fmt.Errorf("read call: %w", err)
+	}
+	f.called(c.Run.ID)
+	if c.Type == "step" {
+		f.tracker.step(c.Run.ID, at, time.Now())
+		return []byte("3"), nil
+	}
+	if c.After > 0 {
+		return nil, fmt.Errorf("the log of %s is longer than the bench can read", c.Run.ID)
+	}
+	s, err := shapeOf(c.Run.Workflow)
+	if err != nil {
+		return nil, err
+	}
+	commands, complete := f.commands(c, s, at)
+	if complete {
+		commands = append(commands, instruction{"type": "complete", "output": 3})
+		if err := f.done(c.Run.ID, time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(map[string]any{"commands": commands})
+}
+
+// commands are what the workflow wants next.
+func (f *function) commands(c call, s shape, at time.Time) (commands []instruction, complete bool) {
+	log := map[logEvent]bool{}
+	for _, e := range c.Events {
+		log[e] = true
+	}
+	if s.hook {
+		if log[logEvent{"hook_received", "hook"}] {
+			f.received(c.Run.ID, at)
+			return nil, true
+		}
+		return []instruction{{"type": "openHook", "id": "hook", "token": tokenOf(c.Run.ID)}}, false
+	}
+	t := s.next(
+		func(n int) bool { return log[logEvent{"step_created", strconv.Itoa(n)}] },
+		func(n int) bool { return log[logEvent{"step_completed", strconv.Itoa(n)}] },
+	)
+	for _, n := range t.create {
+		commands = append(commands, instruction{"type": "runStep", "id": strconv.Itoa(n), "name": "work", "input": []int{1, 2}})
+	}
+	return commands, t.complete
+}

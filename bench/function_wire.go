@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// success is what the official queue client answers whatever happened: what counts is the acknowledgement.
+var success = []byte(`{"status":"success"}`)
+
+func readMessage(r *http.Request) (message, error) {
+	var m message
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = decode.Unmarshal(body, &m)
+	}
+	if err != nil {
+		return m, fmt.Errorf("read message: %w", err)
+	}
+	return m, nil
+}
+
+// acknowledgeDelivery ends the message that the request delivers.
+func (f *function) acknowledgeDelivery(r *http.Request) error {
+	return f.server.acknowledge(r.Context(), r.Header.Get("Ce-Vqsqueuename"), r.Header.Get("Ce-Vqsreceipthandle"))
+}
+
+// flow is the route of workflows: replay the run, ask for what it wants next, acknowledge.
+func (f *function) flow(r *http.Request, at time.Time) ([]byte, error) {
+	m, err := readMessage(r)
+	if err != nil {
+		return nil, err
+	}
+	workflow := strings.TrimPrefix(m.QueueName, workflowTopic)
+	s, err := shapeOf(workflow)
+	if err != nil {
+		return nil, err
+	}
+	if s.sink {
+		if err := f.sunk(m.Payload.SentAt, at); err != nil {
+			return nil, err
+		}
+		return success, f.acknowledgeDelivery(r)
+	}
+	f.called(m.Payload.RunID)
+	if err := f.replay(r.Context(), s, workflow, m.Payload); err != nil {
+		return nil, err
+	}
+	return success, f.acknowledgeDelivery(r)
+}
+
+// replay begins with run_started, which brings the log when it is the first; else the log is read.
+func (f *function) replay(ctx context.Context, s shape, workflow string, p payload) error {
+	started := newEvent("run_started", "")
+	if p.RunInput != nil {
+		started = creation("run_started", workflow)
+	}
+	answer, err := f.server.post(ctx, p.RunID, started)
+	if refused(err, http.StatusGone, http.StatusConflict) {
+		return nil // it has ended
+	}
+	if err != nil {
+		return err
+	}
+	events := answer.Events
+	if len(events) == 0 || answer.HasMore {
+		if events, err = f.server.log(ctx, p.RunID); err != nil {
+			return err
+		}
+	}
+	log := map[logEvent]bool{}
+	for _, e := range events {
+		log[e] = true
+	}
+	if s.hook {
+		return f.replayHook(ctx, p.RunID, log)
+	}
+	return f.goOn(ctx, workflow, p.RunID, s.next(
+		func(n int) bool { return log[logEvent{"step_created", stepID(p.RunID, n)}] },
+		func(n int) bool { return log[logEvent{"step_completed", stepID(p.RunID, n)}] },
+	))
+}
+
+// goOn asks for what the workflow wants. The messages of steps that were asked for before are sent again, as the
+// SDK's client does: their keys make them count once.
+func (f *function) goOn(ctx context.Context, workflow, run string, t turn) error {
+	if t.complete {
+		return f.complete(ctx, run)
+	}
+	create := func(n int) error {
+		_, err := f.server.post(ctx, run, stepCreated(workflow, stepID(run, n)))
+		if refused(err, http.StatusConflict) {
+			return nil // another replay was faster
+		}
+		return err
+	}
+	if err := each(t.create, create); err != nil {
+		return err
+	}
+	return each(append(t.pending, t.create...), func(n int) error {
+		return f.server.sendStep(ctx, workflow, run, stepID(run, n))
+	})
+}
+
+func (f *function) complete(ctx context.Context, run string) error {
+	m := newEvent("run_completed", "")
+	m.body = stepResult
+	_, err := f.server.post(ctx, run, m)
+	if refused(err, http.StatusConflict) {
+		return nil // another replay was faster, and has reported it
+	}
+	if err != nil {
+		return err
+	}
+	return f.done(run, time.Now())
+}
+
+// replayHook is the workflow that waits for a payload, and ends when it has it.
+func (f *function) replayHook(ctx context.Context, run string, log map[logEvent]bool) error {
+	at := time.Now() // when the code that waits for the payload would go on
+	id := "hook_" + strings.TrimPrefix(run, "wrun_")
+	if log[logEvent{"hook_received", id}] {
+		f.received(run, at)
+		return f.complete(ctx, run)
+	}
+	if log[logEvent{"hook_created", id}] {
+		return nil
+	}
+	m := newEvent("hook_created", id)
+	m.HookToken, m.HookIsWebhook = tokenOf(run), new(bool)
+	_, err := f.server.post(ctx, run, m)
+	return err
+}
+
+// tokenOf is the token of the hook that the run waits at.
+func tokenOf(run string) string { return "token-" + run }
+
+// step is the route of steps: begin, do nothing, say so, have the workflow called, acknowledge.
+func (f *function) step(r *http.Request, _ time.Time) ([]byte, error) {
+	m, err := readMessage(r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, p := r.Context(), m.Payload
+	f.called(p.WorkflowRunID)
+	if _, err := f.server.post(ctx, p.WorkflowRunID, stepStarted(p.StepID)); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	f.tracker.step(p.WorkflowRunID, began, time.Now())
+	if _, err := f.server.post(ctx, p.WorkflowRunID, stepCompleted(p.WorkflowName, p.StepID)); err != nil {
+		return nil, err
+	}
+	if err := f.server.sendFlow(ctx, p.WorkflowName, p.WorkflowRunID, nil); err != nil {
+		return nil, err
+	}
+	return success, f.acknowledgeDelivery(r)
+}
+
+// each does something for all, at the same time, and returns the first error.
+func each(all []int, do func(int) error) error {
+	if len(all) == 1 {
+		return do(all[0])
+	}
+	errs := make(chan error, len(all))
+	for _, n := range all {
+		go func() { errs <- do(n) }()
+	}
+	var first error
+	for range all {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}

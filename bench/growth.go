@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// measureGrowth measures whether what is stored makes anything slower: a long log its own run, and a million runs all
+// others.
+func measureGrowth(ctx context.Context, b *bench) ([]row, error) {
+	rows, err := b.logRows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := b.storedRows(ctx)
+	return append(rows, stored...), err
+}
+
+// logRows appends to logs of several lengths, and reads them.
+func (b *bench) logRows(ctx context.Context) (rows []row, err error) {
+	s, err := b.setScene(ctx, "api")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.clear()) }()
+	for round := range b.rounds {
+		for _, size := range b.logSizes {
+			cell, err := b.logCell(ctx, s, size, round+1)
+			if err != nil {
+				return nil, fmt.Errorf("logs of %d events: %w", size, err)
+			}
+			rows = append(rows, cell...)
+		}
+	}
+	return rows, nil
+}
+
+// logCell appends a tenth of what they have to each of as many runs as that takes, so that they keep about their size.
+func (b *bench) logCell(ctx context.Context, s *scene, size, round int) ([]row, error) {
+	each := max(1, size/10)
+	runs := make([]string, max(1, b.logAppends/each))
+	for i := range runs {
+		var err error
+		if runs[i], err = s.longRun(ctx, size); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.cluster.checkpoint(ctx); err != nil {
+		return nil, err
+	}
+	next := 0
+	appends, err := b.timed(ctx, s, row{Case: "append", Size: size, Round: round}, len(runs)*each,
+		func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
+			// One run after the other, so that pages and caches meet all sizes alike.
+			_, err := s.client.post(ctx, runs[next%len(runs)], stepCreated(appendWorkflow, fmt.Sprintf("step_more%d", next)))
+			next++
+			return time.Now(), err
+		})
+	if err != nil {
+		return nil, err
+	}
+	const reads = 20
+	read, err := b.timed(ctx, s, row{Case: "read the log", Size: size, Round: round}, reads,
+		func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
+			events, err := s.client.log(ctx, runs[0])
+			if err == nil && len(events) < size {
+				err = fmt.Errorf("the log has %d events", len(events))
+			}
+			return time.Now(), err
+		})
+	return []row{appends, read}, err
+}
+
+// timed does something so many times without a pause.
+func (b *bench) timed(ctx context.Context, s *scene, r row, times int, do operation) (row, error) {
+	got := newSample()
+	u, err := s.during(ctx, func() error {
+		began := time.Now()
+		for range times {
+			at := time.Now()
+			done, err := do(ctx, 0, at)
+			got.add(at, done, err)
+		}
+		got.Took = time.Since(began)
+		return nil
+	})
+	if err != nil {
+		return r, err
+	}
+	r = r.with(got).using(u)
+	say("%s, %d events: p50 %.2f ms", r.Case, r.Size, r.Latency.P50)
+	return r, nil
+}
+
+// longRun makes a run whose log has as many events, most of them steps that were created, started and completed.
+func (s *scene) longRun(ctx context.Context, events int) (string, error) {
+	run := newRunID()
+	for _, m := range []eventMeta{creation("run_created", appendWorkflow), newEvent("run_started", "")} {
+		if _, err := s.client.post(ctx, run, m); err != nil {
+			return "", err
+		}
+	}
+	const most = 400 // steps in a batch, of which each is there at most twice
+	left, step := events-2, 0
+	for left > 0 {
+		n := min(most, (left+2)/3)
+		var begin, end []eventMeta
+		for range n {
+			id := stepID(run, step)
+			step++
+			begin = append(begin, stepCreated(appendWorkflow, id), stepStarted(id))
+			end = append(end, stepCompleted(appendWorkflow, id))
+		}
+		for _, batch := range [][]eventMeta{begin, end} {
+			batch = batch[:min(left, len(batch))]
+			if len(batch) == 0 {
+				break
+			}
+			if err := s.client.postAll(ctx, run, batch); err != nil {
+				return "", err
+			}
+			left -= len(batch)
+		}
+	}
+	return run, nil
+}
+
+// storedRows measures appends and runs on an empty database, and again when it has many runs.
+func (b *bench) storedRows(ctx context.Context) (rows []row, err error) {
+	s, err := b.setScene(ctx, "all")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.clear()) }()
+	for _, stored := range []int{0, b.stored} {
+		if stored > 0 {
+			took, err := b.fill(ctx, s, stored)
+			if err != nil {
+				return nil, fmt.Errorf("store %d runs: %w", stored, err)
+			}
+			say("stored %d runs in %s", stored, took.Round(time.Second))
+		}
+		for round := range b.rounds {
+			cell, err := b.storedCell(ctx, s, stored, round+1)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, cell...)
+		}
+	}
+	return rows, nil
+}
+
+func (b *bench) storedCell(ctx context.Context, s *scene, stored, round int) ([]row, error) {
+	var rows []row
+	for _, clients := range []int{b.clients[0], b.clients[len(b.clients)-1]} {
+		t, err := s.newTarget(ctx, clients)
+		if err != nil {
+			return nil, err
+		}
+		r := row{Case: "append", Variant: "server", Clients: clients, Round: round}
+		if r, err = b.appendRow(ctx, t, nil, workloads[0], r); err != nil {
+			return nil, err
+		}
+		r.Case, r.Size = "append, by stored runs", stored
+		say("append, %d stored runs, %d clients: %.0f/s, p50 %.2f ms", stored, clients, r.perSecond(), r.Latency.P50)
+		rows = append(rows, r)
+		for _, d := range drivers {
+			r, err := b.engineRow(ctx, s, d, row{Case: "seq-3", Variant: d.name, Clients: clients, Round: round})
+			if err != nil {
+				return nil, err
+			}
+			r.Case, r.Size = "seq-3, by stored runs", stored
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// measureIdle measures a server that has nothing to do, in what it asks of Postgres and of the processors.
+func measureIdle(ctx context.Context, b *bench) (rows []row, err error) {
+	s, err := b.setScene(ctx, "all")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.clear()) }()
+	time.Sleep(b.idle / 10) // the beginning is over
+	commits := func() (n int64, err error) {
+		// Sessions tell this after their transactions, at most ten seconds late: over the window it is about right.
+		err = s.cluster.looks.QueryRow(ctx, `
+			SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1`, s.database).Scan(&n)
+		return n, err
+	}
+	before, err := commits()
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	u, err := s.during(ctx, func() error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(b.idle):
+			return nil
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	after, err := commits()
+	if err != nil {
+		return nil, err
+	}
+	r := row{Case: "idle server", Seconds: took.Seconds(), Counts: map[string]float64{"commits": float64(after - before)}}
+	r = r.using(u)
+	say("idle: %.2f %% of a core, %.1f statements/s", (r.ServerCPU+r.PostgresCPU)/r.Seconds*100,
+		float64(r.Statements)/r.Seconds)
+	return []row{r}, nil
+}

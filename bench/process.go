@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// patience is how long processes may take to start and to stop.
+const patience = 60 * time.Second
+
+// process is one that the bench started.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	stops os.Signal     // what makes it stop in good order
+	ended chan struct{} // closed once err is its end
+	err   error
+
+	mu   sync.Mutex
+	said []string // the last lines
+}
+
+// launch starts a program, and returns what its first line that matches the pattern has for the submatch. Lines that
+// come after that one go to the listener, if there is one.
+func launch(name string, cmd *exec.Cmd, ready *regexp.Regexp, listen func(line string)) (*process, string, error) {
+	p := &process{name: name, cmd: cmd, stops: syscall.SIGTERM, ended: make(chan struct{})}
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, "", fmt.Errorf("start %s: %w", name, err)
+	}
+	cmd.Stdout, cmd.Stderr = in, in
+	err = p.start()
+	_ = in.Close() // the program has its own
+	if err != nil {
+		_ = out.Close()
+		return nil, "", fmt.Errorf("start %s: %w", name, err)
+	}
+	found := make(chan string, 1)
+	go p.read(out, ready, found, listen)
+	select {
+	case at := <-found:
+		return p, at, nil
+	case <-p.ended:
+		return nil, "", fmt.Errorf("%s ended at once: %w; it said:\n%s", name, p.err, p.tail())
+	case <-time.After(patience):
+		return nil, "", errors.Join(fmt.Errorf("%s was not ready within %s; it said:\n%s", name, patience, p.tail()), p.stop())
+	}
+}
+
+// start starts the program. The goroutine has a thread to itself until the program ends: the kernel takes the end of
+// the thread that started it for ours.
+func (p *process) start() error {
+	dieWithParent(p.cmd)
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = p.cmd.Wait()
+			close(p.ended)
+		}
+	}()
+	return <-started
+}
+
+func (p *process) read(out io.ReadCloser, ready *regexp.Regexp, found chan<- string, listen func(string)) {
+	defer func() { _ = out.Close() }()
+	isReady := false
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		if isReady && listen != nil {
+			listen(line)
+			continue
+		}
+		p.remember(line)
+		if m := ready.FindStringSubmatch(line); !isReady && m != nil {
+			isReady = true
+			found <- m[len(m)-1]
+		}
+	}
+}
+
+func (p *process) remember(line string) {
+	const kept = 20
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.said = append(p.said, line); len(p.said) > kept {
+		p.said = p.said[1:]
+	}
+}
+
+func (p *process) tail() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.said, "\n")
+}
+
+// stop ends the process in good order, or by force if it does not.
+func (p *process) stop() error {
+	_ = p.cmd.Process.Signal(p.stops) // fails only if it has ended
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		return fmt.Errorf("%s did not stop within %s and was killed", p.name, patience)
+	}
+	if p.err != nil {
+		return fmt.Errorf("stop %s: %w; it said:\n%s", p.name, p.err, p.tail())
+	}
+	return nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+// goal is where a figure has to arrive.
+type goal struct {
+	what string
+	is   func(map[string][]row) (float64, bool) // false when it was not measured
+	want string
+	met  func(float64) bool
+}
+
+func atLeast(v float64) func(float64) bool { return func(is float64) bool { return is >= v } }
+func atMost(v float64) func(float64) bool  { return func(is float64) bool { return is <= v } }
+
+// goals are those that issue 7 of the project has set for a machine of two cores.
+var goals = []goal{
+	{"append, 32 clients, of the floor", appendOfFloor(32), "≥ 0.5", atLeast(0.5)},
+	{"append, 1 client, p50 / floor's", appendLatency, "≤ 3", atMost(3)},
+	{"3-step runs /s, by the wire, most", mostRuns("wire"), "≥ 600", atLeast(600)},
+	{"3-step runs /s, by the contract, most", mostRuns("contract"), "≥ 600", atLeast(600)},
+	{"single 3-step run, by the wire, p50 ms", latencyOf("engine", key{"seq-3", "wire", 1, 0, 0}), "≤ 15", atMost(15)},
+	{"single 3-step run, by the contract, p50 ms", latencyOf("engine", key{"seq-3", "contract", 1, 0, 0}), "≤ 15", atMost(15)},
+	{"message to function, idle, p50 ms", latencyOf("queue", key{of: "message to function, idle"}), "≤ 5", atMost(5)},
+	{"hook to code, wire, p50 ms", latencyOf("queue", key{of: "hook resumed to code, idle", variant: "wire"}), "≤ 15", atMost(15)},
+	{"hook to code, contract, p50 ms", latencyOf("queue", key{of: "hook resumed to code, idle", variant: "contract"}), "≤ 15", atMost(15)},
+	{"idle, % of a core (server and Postgres)", idleCPU, "≤ 1", atMost(1)},
+	{"idle, statements /s", idleStatements, "≤ 5", atMost(5)},
+	{"append, CPU at the longest log / at the shortest", growthOf("append"), "0.8 to 1.2", within(0.8, 1.2)},
+	{"append, CPU with many runs stored / with none", growthOf("append, by stored runs"), "0.8 to 1.2", within(0.8, 1.2)},
+}
+
+func within(low, high float64) func(float64) bool {
+	return func(is float64) bool { return is >= low && is <= high }
+}
+
+func reportTargets(all []results) string {
+	rows := map[string][]row{}
+	for _, r := range all {
+		rows[r.Part] = r.Rows
+	}
+	t := newTable(1, "", "is", "wanted", "")
+	for _, g := range goals {
+		is, ok := g.is(rows)
+		if !ok {
+			continue
+		}
+		verdict := "**no**"
+		if g.met(is) {
+			verdict = "yes"
+		}
+		t.add(g.what, number(is), g.want, verdict)
+	}
+	return "## Where it has to arrive\n\n" + t.String()
+}
+
+func appendOfFloor(clients int) func(map[string][]row) (float64, bool) {
+	return func(rows map[string][]row) (float64, bool) {
+		k := key{of: "append", variant: "server", clients: clients}
+		floor, ok := fastest(merge(rows["append"]), k)
+		return pairwise(rows["append"], k, floor.key(), row.perSecond), ok
+	}
+}
+
+func appendLatency(rows map[string][]row) (float64, bool) {
+	merged, k := merge(rows["append"]), key{of: "append", variant: "server", clients: 1}
+	floor, ok1 := fastest(merged, k)
+	server, ok2 := find(merged, k)
+	return ratio(server.Latency.P50, floor.Latency.P50), ok1 && ok2
+}
+
+func mostRuns(variant string) func(map[string][]row) (float64, bool) {
+	return func(rows map[string][]row) (most float64, ok bool) {
+		for _, r := range merge(rows["engine"]) {
+			if r.Case == "seq-3" && r.Variant == variant && r.Rate == 0 {
+				most, ok = max(most, r.perSecond()), true
+			}
+		}
+		return most, ok
+	}
+}
+
+func latencyOf(part string, k key) func(map[string][]row) (float64, bool) {
+	return func(rows map[string][]row) (float64, bool) {
+		r, ok := find(merge(rows[part]), k)
+		return r.Latency.P50, ok
+	}
+}
+
+func idleCPU(rows map[string][]row) (float64, bool) {
+	r, ok := find(rows["idle"], key{of: "idle server"})
+	return ratio(r.ServerCPU+r.PostgresCPU, r.Seconds) * 100, ok
+}
+
+func idleStatements(rows map[string][]row) (float64, bool) {
+	r, ok := find(rows["idle"], key{of: "idle server"})
+	return ratio(float64(r.Statements), r.Seconds), ok
+}
+
+// growthOf is what an operation costs on the most, by what it costs on the least; of several numbers of clients the
+// worst.
+func growthOf(of string) func(map[string][]row) (float64, bool) {
+	return func(rows map[string][]row) (float64, bool) {
+		merged := merge(rows["growth"])
+		merged = slices.DeleteFunc(merged, func(r row) bool { return r.Case != of })
+		worst := 0.0
+		for _, big := range merged {
+			for _, small := range merged {
+				if small.Clients == big.Clients && small.Size < big.Size {
+					cost := func(r row) float64 { return r.per(r.ServerCPU + r.PostgresCPU) }
+					worst = max(worst, ratio(cost(big), cost(small)))
+				}
+			}
+		}
+		return worst, worst > 0
+	}
+}
+
+// String says what was measured, for errors.
+func (k key) String() string {
+	return fmt.Sprintf("%s by %s, %d clients, size %d, %g/s", k.of, k.variant, k.clients, k.size, k.rate)
+}

@@ -1,0 +1,365 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// What follows speaks the protocol of the Workflow SDK, in the requests and with the bodies that its stable client
+// (npm workflow 4.8.9) sends, as recordings of it show.
+
+const (
+	specVersion = 3
+	// stepName is the name of all steps.
+	stepName      = "step//./bench/steps//work"
+	workflowTopic = "__wkf_workflow_"
+	stepTopic     = "__wkf_step_"
+)
+
+// Payloads, the sizes of which are those of small examples: the arguments [1,2], and what becomes of them.
+var (
+	runInput   = []byte(`devl[[1,2],1,2]`)
+	stepInput  = []byte(`devl[{"args":1,"closureVars":-1,"thisVal":-1},[2,3],1,2]`)
+	stepResult = []byte(`devl[3]`)
+)
+
+// executionContext is what the client says of itself when it creates a run.
+var executionContext = map[string]any{
+	"traceCarrier": map[string]any{}, "workflowCoreVersion": "4.8.9", "features": map[string]any{"encryption": false},
+}
+
+// eventMeta is the meta of an event's frame.
+type eventMeta struct {
+	EventType         string         `cbor:"eventType"`
+	SpecVersion       int            `cbor:"specVersion"`
+	CorrelationID     string         `cbor:"correlationId,omitempty"`
+	OccurredAt        time.Time      `cbor:"occurredAt"`
+	RemoteRefBehavior string         `cbor:"remoteRefBehavior"`
+	DeploymentID      string         `cbor:"deploymentId,omitempty"`
+	WorkflowName      string         `cbor:"workflowName,omitempty"`
+	StepName          string         `cbor:"stepName,omitempty"`
+	HookToken         string         `cbor:"hookToken,omitempty"`
+	HookIsWebhook     *bool          `cbor:"hookIsWebhook,omitempty"`
+	ExecutionContext  map[string]any `cbor:"executionContext,omitempty"`
+
+	body []byte
+}
+
+func newEvent(typ, correlationID string) eventMeta {
+	m := eventMeta{
+		EventType: typ, SpecVersion: specVersion, CorrelationID: correlationID, OccurredAt: time.Now(),
+		RemoteRefBehavior: "lazy",
+	}
+	switch typ {
+	case "run_created", "run_started", "step_started":
+		m.RemoteRefBehavior = "resolve"
+	}
+	return m
+}
+
+// creation is a run_created, or a run_started that may create its run.
+func creation(typ, workflow string) eventMeta {
+	m := newEvent(typ, "")
+	m.DeploymentID, m.WorkflowName, m.ExecutionContext, m.body = wireDeployment, workflow, executionContext, runInput
+	return m
+}
+
+func stepCreated(workflow, id string) eventMeta {
+	m := newEvent("step_created", id)
+	m.WorkflowName, m.StepName, m.body = workflow, stepName, stepInput
+	return m
+}
+
+func stepStarted(id string) eventMeta {
+	m := newEvent("step_started", id)
+	m.StepName = stepName
+	return m
+}
+
+func stepCompleted(workflow, id string) eventMeta {
+	m := newEvent("step_completed", id)
+	m.WorkflowName, m.StepName, m.body = workflow, stepName, stepResult
+	return m
+}
+
+// encode writes CBOR as the server's peers do: dates to the millisecond at least.
+var encode = must(cbor.EncOptions{Time: cbor.TimeUnixMicro, TimeTag: cbor.EncTagRequired}.EncMode())
+
+var decode = must(cbor.DecOptions{DefaultMapType: reflect.TypeFor[map[string]any]()}.DecMode())
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return v
+}
+
+// appendFrame adds the event's frame: u32be length | meta | u32be length | body.
+func appendFrame(to []byte, m eventMeta) ([]byte, error) {
+	meta, err := encode.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", m.EventType, err)
+	}
+	for _, block := range [][]byte{meta, m.body} {
+		to = binary.BigEndian.AppendUint32(to, uint32(len(block)))
+		to = append(to, block...)
+	}
+	return to, nil
+}
+
+// logEvent is what the bench needs to know of an event.
+type logEvent struct {
+	Type          string `cbor:"eventType" json:"type"`
+	CorrelationID string `cbor:"correlationId" json:"correlationId"`
+}
+
+// logFrame is the meta of a frame of a list: an event, or the sentinel.
+type logFrame struct {
+	logEvent
+
+	End     int    `cbor:"_end"`
+	Next    string `cbor:"next"`
+	HasMore bool   `cbor:"hasMore"`
+}
+
+var errCut = errors.New("a list of frames is cut short")
+
+// readFrames reads a list of frames up to its sentinel.
+func readFrames(data []byte) (events []logEvent, end logFrame, err error) {
+	for {
+		var meta []byte
+		if meta, data, err = cutBlock(data); err != nil {
+			return nil, end, err
+		}
+		if _, data, err = cutBlock(data); err != nil {
+			return nil, end, err
+		}
+		end = logFrame{}
+		if err := decode.Unmarshal(meta, &end); err != nil {
+			return nil, end, fmt.Errorf("read frame: %w", err)
+		}
+		if end.End != 0 {
+			return events, end, nil
+		}
+		events = append(events, end.logEvent)
+	}
+}
+
+func cutBlock(data []byte) (block, rest []byte, err error) {
+	if len(data) < 4 || len(data)-4 < int(binary.BigEndian.Uint32(data)) {
+		return nil, nil, errCut
+	}
+	n := 4 + int(binary.BigEndian.Uint32(data))
+	return data[4:n], data[n:], nil
+}
+
+// eventAnswer is what the answer to an event has.
+type eventAnswer struct {
+	Events  []logEvent `cbor:"events"`
+	HasMore bool       `cbor:"hasMore"`
+}
+
+// post appends an event to a run.
+func (c *client) post(ctx context.Context, run string, m eventMeta) (eventAnswer, error) {
+	var a eventAnswer
+	frame, err := appendFrame(nil, m)
+	if err != nil {
+		return a, err
+	}
+	got, err := c.call(ctx, http.MethodPost, "/sdk/v4/runs/"+run+"/events/"+m.EventType,
+		http.Header{"Content-Type": {"application/octet-stream"}}, frame)
+	if err != nil {
+		return a, err
+	}
+	if err := decode.Unmarshal(got, &a); err != nil {
+		return a, fmt.Errorf("read answer to %s: %w", m.EventType, err)
+	}
+	return a, nil
+}
+
+// postAll appends several events at once. It fails if any of them is refused.
+func (c *client) postAll(ctx context.Context, run string, all []eventMeta) error {
+	var body []byte
+	var err error
+	for _, m := range all {
+		if body, err = appendFrame(body, m); err != nil {
+			return err
+		}
+	}
+	got, err := c.call(ctx, http.MethodPost, "/sdk/v4/runs/"+run+"/events/batch",
+		http.Header{"Content-Type": {"application/octet-stream"}}, body)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Results []struct {
+			Status  int    `cbor:"status"`
+			Message string `cbor:"message"`
+		} `cbor:"results"`
+	}
+	if err := decode.Unmarshal(got, &answer); err != nil {
+		return fmt.Errorf("read answer to batch: %w", err)
+	}
+	for i, r := range answer.Results {
+		if r.Status != http.StatusOK {
+			return fmt.Errorf("event %d of a batch: status %d: %s", i, r.Status, r.Message)
+		}
+	}
+	return nil
+}
+
+// log reads the whole log of a run, page by page, as a client does to replay it.
+func (c *client) log(ctx context.Context, run string) ([]logEvent, error) {
+	var all []logEvent
+	path := "/sdk/v4/runs/" + run + "/events?sortOrder=asc&remoteRefBehavior=resolve"
+	for cursor := ""; ; {
+		got, err := c.call(ctx, http.MethodGet, path+cursor, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		page, end, err := readFrames(got)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if !end.HasMore {
+			return all, nil
+		}
+		cursor = "&cursor=" + url.QueryEscape(end.Next)
+	}
+}
+
+// topicOf is the topic of a queue: its name with everything replaced that topics may not have.
+func topicOf(queue string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
+			return r
+		}
+		return '-'
+	}, queue)
+}
+
+// message is the body of a message.
+type message struct {
+	Payload   payload `cbor:"payload"`
+	QueueName string  `cbor:"queueName"`
+}
+
+// payload is what a message says: of a run, of a step, or when it was sent.
+type payload struct {
+	RunID        string         `cbor:"runId,omitempty"`
+	TraceCarrier map[string]any `cbor:"traceCarrier"`
+	RequestedAt  time.Time      `cbor:"requestedAt"`
+	RunInput     *runCreation   `cbor:"runInput,omitempty"`
+
+	WorkflowName      string  `cbor:"workflowName,omitempty"`
+	WorkflowRunID     string  `cbor:"workflowRunId,omitempty"`
+	WorkflowStartedAt float64 `cbor:"workflowStartedAt,omitempty"`
+	StepID            string  `cbor:"stepId,omitempty"`
+
+	SentAt int64 `cbor:"sentAt,omitempty"` // nanoseconds; what the bench adds for itself
+}
+
+// runCreation is what the first message of a run carries, so that the run can be created by who gets it.
+type runCreation struct {
+	Input            []byte         `cbor:"input"`
+	DeploymentID     string         `cbor:"deploymentId"`
+	WorkflowName     string         `cbor:"workflowName"`
+	SpecVersion      int            `cbor:"specVersion"`
+	ExecutionContext map[string]any `cbor:"executionContext"`
+}
+
+// send sends a message. The key, if there is one, makes it count once.
+func (c *client) send(ctx context.Context, run, key string, m message) error {
+	body, err := encode.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode message: %w", err)
+	}
+	h := http.Header{
+		"Content-Type": {"application/cbor"}, "Vqs-Deployment-Id": {wireDeployment},
+		"Vqs-Client-Ts": {time.Now().UTC().Format(time.RFC3339Nano)},
+	}
+	if run != "" {
+		h.Set("X-Vercel-Workflow-Run-Id", run)
+	}
+	if key != "" {
+		h.Set("Vqs-Idempotency-Key", key)
+	}
+	_, err = c.call(ctx, http.MethodPost, "/sdk/queues-proxy/api/v3/topic/"+topicOf(m.QueueName), h, body)
+	return err
+}
+
+// sendFlow has the run's function called.
+func (c *client) sendFlow(ctx context.Context, workflow, run string, input *runCreation) error {
+	return c.send(ctx, run, "", message{
+		payload{RunID: run, TraceCarrier: map[string]any{}, RequestedAt: time.Now(), RunInput: input},
+		workflowTopic + workflow,
+	})
+}
+
+// sendStep has a step executed.
+func (c *client) sendStep(ctx context.Context, workflow, run, step string) error {
+	return c.send(ctx, run, step, message{
+		payload{
+			WorkflowName: workflow, WorkflowRunID: run, StepID: step, TraceCarrier: map[string]any{},
+			WorkflowStartedAt: float64(time.Now().UnixMilli()), RequestedAt: time.Now(),
+		},
+		stepTopic + stepName,
+	})
+}
+
+// acknowledge ends a message that was delivered.
+func (c *client) acknowledge(ctx context.Context, topic, receipt string) error {
+	_, err := c.call(ctx, http.MethodDelete, "/sdk/queues-proxy/api/v3/topic/"+topic+"/consumer/default/lease/"+receipt,
+		http.Header{"Vqs-Deployment-Id": {wireDeployment}}, nil)
+	return err
+}
+
+// start starts a run as the SDK's start does: the event and the message, which carries the run as well, at once.
+func (c *client) start(ctx context.Context, workflow, run string) error {
+	created := make(chan error, 1)
+	go func() {
+		_, err := c.post(ctx, run, creation("run_created", workflow))
+		if refused(err, http.StatusConflict) {
+			err = nil // the message was faster
+		}
+		created <- err
+	}()
+	err := c.sendFlow(ctx, workflow, run, &runCreation{
+		Input: runInput, DeploymentID: wireDeployment, WorkflowName: workflow, SpecVersion: specVersion,
+		ExecutionContext: executionContext,
+	})
+	return errors.Join(err, <-created)
+}
+
+// refused reports whether the error is an answer with one of the statuses.
+func refused(err error, statuses ...int) bool {
+	var e *statusError
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, s := range statuses {
+		if e.status == s {
+			return true
+		}
+	}
+	return false
+}
+
+// stepID is the ID of a run's step of that number: always the same, and no other run's.
+func stepID(run string, n int) string {
+	const random = 16 // characters of a ULID behind its time
+	number := strconv.Itoa(n)
+	tail := run[len(run)-random:]
+	return "step_" + run[len("wrun_"):len(run)-random] + tail[:random-6] + strings.Repeat("0", 6-len(number)) + number
+}
