@@ -37,6 +37,7 @@ test: build $(BUNDLE) ## Run everything that must pass: vet, the tests of Node a
 	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server # once, rather than by each test that needs it
 	$(GO) test -race -shuffle=on -timeout 20m $$($(GO) list ./... | grep -v /e2e)
 	$(GO) test -race -shuffle=on -timeout 20m -p 1 ./e2e/...
+	cd bench && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 5m ./...
 
 .PHONY: short
 short: ## Run the quick part of the Go tests
@@ -56,6 +57,12 @@ torture: ## Kill and restart everything around running apps for TORTURE_FOR (10m
 	@mkdir -p .data/torture
 	TORTURE_FOR=$(TORTURE_FOR) $(GO) test ./e2e/torture -run '^TestTorture$$' -count 1 -v -timeout 24h \
 		-artifacts -outputdir .data/torture
+
+# Half an hour, on a machine that does nothing else. bench/README.md says how to have parts of it.
+.PHONY: bench
+bench: build ## Measure the server against what this machine's Postgres can do; then read bench/RESULTS.md
+	@scripts/need postgres
+	cd bench && $(GO) run .
 
 .PHONY: corpus
 corpus: ## Record anew what the official clients say, and replay it

@@ -171,7 +171,7 @@ func (b *bench) appendRow(ctx context.Context, t *target, samples sampleRows, w 
 		}
 		got, err = pgbench{
 			cluster: s.cluster, database: s.database, script: samples.script(w.name, floorRun(w.hot), r.Variant),
-			prefix: t.prefix, clients: r.Clients, window: b.window,
+			prefix: t.prefix, clients: r.Clients, window: b.window, times: b.floorTimes,
 		}.run(ctx)
 		return err
 	})

@@ -165,7 +165,7 @@ func (b *bench) engineRow(ctx context.Context, s *scene, d driver, r row) (row, 
 	var got *sample
 	u, err := s.during(ctx, func() error {
 		if r.Rate > 0 {
-			got = openLoop(ctx, r.Rate, b.open, b.open, once)
+			got = openLoop(ctx, r.Rate, b.open, b.grace, once)
 		} else {
 			got = closedLoop(ctx, r.Clients, b.engine, once)
 		}
@@ -176,6 +176,9 @@ func (b *bench) engineRow(ctx context.Context, s *scene, d driver, r row) (row, 
 	}
 	say("engine %s %s, %d in flight, %g a second: %.0f/s, p50 %.1f ms", d.name, r.Case, r.Clients, r.Rate,
 		float64(got.Ops)/got.Took.Seconds(), got.Latency.quantiles().P50)
+	if err := s.drained(ctx); err != nil {
+		return r, err
+	}
 	r.Profile, err = s.cluster.dearestStatements(ctx)
 	return metrics.into(r.with(got).using(u), !of.wide), err
 }

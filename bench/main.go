@@ -43,7 +43,7 @@ func command(ctx context.Context, args []string) error {
 	if o.reportOnly {
 		return writeReport(o.out)
 	}
-	if err := run(ctx, o); err != nil {
+	if err := run(ctx, o, planFor(o.short)); err != nil {
 		return err
 	}
 	return writeReport(o.out)
@@ -133,7 +133,7 @@ func partNames() []string {
 }
 
 // run measures what the options ask for, and keeps the results of each part as soon as there are such.
-func run(ctx context.Context, o options) (err error) {
+func run(ctx context.Context, o options, p plan) (err error) {
 	if _, err := os.Stat(o.server); err != nil {
 		return fmt.Errorf("find the server: %w (make bench builds it)", err)
 	}
@@ -142,7 +142,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	b := &bench{options: o, plan: planFor(o.short), cluster: c}
+	b := &bench{options: o, plan: p, cluster: c}
 	env, err := b.environment(ctx)
 	if err != nil {
 		return err

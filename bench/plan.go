@@ -7,13 +7,16 @@ type plan struct {
 	warm   time.Duration // before each window that is measured
 	window time.Duration // of appends
 	rounds int           // of A B A B
+	// floorTimes is how often each client of pgbench does it, if not for the window: a second is its shortest.
+	floorTimes int
 
 	clients  []int // of appends
 	inFlight []int // of runs
 	engine   time.Duration
 	rates    []float64 // of runs, in an open loop, per second
 	open     time.Duration
-	shapes   []string // of runs, see shapeOf
+	grace    time.Duration // of open loops, for what is not done
+	shapes   []string      // of runs, see shapeOf
 
 	messages int    // that are sent one after the other
 	pause    pauses // between them
@@ -36,9 +39,9 @@ type pauses struct{ Min time.Duration }
 func planFor(short bool) plan {
 	if short {
 		return plan{
-			warm: 50 * time.Millisecond, window: 200 * time.Millisecond, rounds: 1,
+			warm: 50 * time.Millisecond, window: 200 * time.Millisecond, rounds: 1, floorTimes: 50,
 			clients: []int{1, 8}, inFlight: []int{1, 8}, engine: 300 * time.Millisecond,
-			rates: []float64{20}, open: 300 * time.Millisecond, shapes: []string{"seq-1", "seq-3", "wide-5"},
+			rates: []float64{20}, open: 300 * time.Millisecond, grace: 10 * time.Second, shapes: []string{"seq-1", "seq-3", "wide-5"},
 			messages: 5, pause: pauses{5 * time.Millisecond}, hooks: 3, load: []int{4}, msgRates: []float64{50},
 			logSizes: []int{10, 100}, logAppends: 20, stored: 10_000, idle: time.Second,
 			benchtime: "20x", checked: 5,
@@ -47,7 +50,7 @@ func planFor(short bool) plan {
 	return plan{
 		warm: time.Second, window: 5 * time.Second, rounds: 2,
 		clients: []int{1, 8, 32}, inFlight: []int{1, 8, 32, 200}, engine: 8 * time.Second,
-		rates: []float64{25, 50, 100, 200, 400}, open: 15 * time.Second,
+		rates: []float64{25, 50, 100, 200, 400}, open: 15 * time.Second, grace: 10 * time.Second,
 		shapes:   []string{"seq-1", "seq-3", "seq-10", "wide-50"},
 		messages: 200, pause: pauses{50 * time.Millisecond}, hooks: 200, load: []int{1, 8, 32, 200},
 		msgRates: []float64{100, 500},

@@ -115,7 +115,7 @@ func (b *bench) messageRows(ctx context.Context, s *scene) ([]row, error) {
 	}
 	for _, rate := range b.msgRates {
 		r, err := b.messageRow(ctx, s, row{Case: "messages", Rate: rate}, func() *sample {
-			return openLoop(ctx, rate, b.window, b.window, k.send)
+			return openLoop(ctx, rate, b.window, b.grace, k.send)
 		})
 		if err != nil {
 			return nil, err
@@ -136,6 +136,9 @@ func (b *bench) messageRow(ctx context.Context, s *scene, r row, load func() *sa
 	})
 	if err != nil {
 		return r, fmt.Errorf("%s, %d in flight, %g a second: %w", r.Case, r.Clients, r.Rate, err)
+	}
+	if err := s.drained(ctx); err != nil {
+		return r, err
 	}
 	r = r.with(got).using(u)
 	say("%s, %d in flight, %g a second: %.0f/s, p50 %.1f ms", r.Case, r.Clients, r.Rate, r.perSecond(), r.Latency.P50)

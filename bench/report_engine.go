@@ -34,7 +34,8 @@ func reportEngine(rows []row) string {
 		}
 	}
 	s.WriteString("Runs that begin at a fixed rate, whatever becomes of those before; the latency is that from the time at " +
-		"which a run was to begin. *Unfinished* are those that were not done when twice the time was over.\n\n" +
+		"which a run was to begin. *Unfinished* are those that were not done 10 s after the last began." +
+		"\n\n" +
 		"![Latency by rate](results/latency.svg)\n\n" + t.String())
 	return s.String()
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"time"
 )
 
 // serverReady is what a server with STEPWELL_LOG=json says when it is ready.
@@ -69,6 +70,27 @@ func (b *bench) setScene(ctx context.Context, serverRole string) (s *scene, err 
 		}
 	}
 	return s, nil
+}
+
+// drained waits until no messages are left: what an overload has left behind is not to be the next one's.
+func (s *scene) drained(ctx context.Context) error {
+	conn, err := s.cluster.open(ctx, s.database)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	for deadline := time.Now().Add(runPatience); ; time.Sleep(20 * time.Millisecond) {
+		var left int
+		if err := conn.QueryRow(ctx, `SELECT count(*) FROM messages`).Scan(&left); err != nil {
+			return fmt.Errorf("look for messages: %w", err)
+		}
+		if left == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d messages are left after %s", left, runPatience)
+		}
+	}
 }
 
 // clear stops what the scene has started. The server goes first: it finishes what it is delivering.

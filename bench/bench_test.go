@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain makes the test's program the function as well, as bench itself is.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == functionCommand {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// buildServer builds the server of the module around this one.
+func buildServer(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "stepwell")
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/stepwell")
+	cmd.Dir = ".."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the server: %v\n%s", err, out)
+	}
+	return path
+}
+
+// tiny is a plan that does everything once or a few times.
+func tiny() plan {
+	p := planFor(true)
+	p.warm, p.window, p.engine, p.open = 0, 20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond
+	p.clients, p.inFlight, p.floorTimes = []int{2}, []int{3}, 5
+	p.shapes, p.load = []string{"seq-3", "wide-4"}, []int{2}
+	p.logSizes, p.logAppends, p.stored, p.idle = []int{10, 40}, 4, 500, 50*time.Millisecond
+	return p
+}
+
+// Ensure that everything works that make bench does, and that nothing in it fails: floor, appends, runs in both ways,
+// messages, hooks, growth, idleness, and the report. What it takes from go test -bench is the other module's.
+func TestSmoke(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts Postgres and a server")
+	}
+	o := options{short: true, root: "..", server: buildServer(t), out: t.TempDir(), line: "go test"}
+	for _, name := range partNames() {
+		if name != "gopath" {
+			o.only = append(o.only, name)
+		}
+	}
+	if err := run(t.Context(), o, tiny()); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeReport(o.out); err != nil {
+		t.Fatal(err)
+	}
+	all, err := loadResults(o.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != len(o.only) {
+		t.Errorf("%d parts have results, want %d", len(all), len(o.only))
+	}
+	for _, part := range all {
+		for _, r := range part.Rows {
+			if r.Errors > 0 || r.Unfinished > 0 || (r.Ops == 0 && part.Part != "idle") {
+				data, _ := json.Marshal(r)
+				t.Errorf("%s went wrong: %s", part.Part, data)
+			}
+		}
+		if part.Part == "append" {
+			sameRows(t, part.Rows)
+		}
+	}
+	report, err := os.ReadFile(filepath.Join(o.out, "RESULTS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"## Where it has to arrive", "| append, one run |", "![Latency by rate]", "| idle server |"} {
+		if !strings.Contains(string(report), want) {
+			t.Errorf("the report has no %q", want)
+		}
+	}
+}
+
+// sameRows checks that the floor writes the rows that the server writes.
+func sameRows(t *testing.T, rows []row) {
+	t.Helper()
+	written := map[string]map[string]float64{}
+	for _, r := range rows {
+		if !strings.HasPrefix(r.Case, "rows of") {
+			continue
+		}
+		if first, ok := written[r.Case]; !ok {
+			written[r.Case] = r.Counts
+		} else if got, want := mustJSON(t, r.Counts), mustJSON(t, first); got != want {
+			t.Errorf("%s by %s: %s, want %s", r.Case, r.Variant, got, want)
+		}
+	}
+	for _, what := range []string{"rows of append", "rows of send"} {
+		if len(written[what]) != 3 {
+			t.Errorf("%s: %v, want three kinds", what, written[what])
+		}
+	}
+}
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// Ensure that the runs that are stored in bulk are as if they had happened: the server's own check finds nothing.
+func TestFillIsConsistent(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts Postgres and a server")
+	}
+	c, err := startCluster(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	b := &bench{options: options{server: buildServer(t)}, plan: tiny(), cluster: c}
+	s, err := b.setScene(t.Context(), "all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const stored = 300
+	_, err = b.fill(t.Context(), s, stored)
+	if stopped := s.clear(); err != nil || stopped != nil {
+		t.Fatal(err, stopped)
+	}
+	var runs, indexes int
+	conn, err := c.open(t.Context(), s.database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	err = conn.QueryRow(t.Context(), `
+		SELECT (SELECT count(*) FROM runs WHERE status = 'completed'),
+			(SELECT count(*) FROM pg_indexes WHERE tablename IN ('runs', 'events', 'steps'))`).Scan(&runs, &indexes)
+	if err != nil || runs != stored+1 || indexes < 10 {
+		t.Errorf("%d runs and %d indexes, %v; want %d runs, all indexes", runs, indexes, err, stored+1)
+	}
+	verify := exec.Command(b.server, "verify")
+	verify.Env = append(os.Environ(), "DATABASE_URL="+c.url(role, s.database))
+	if out, err := verify.CombinedOutput(); err != nil {
+		t.Errorf("stepwell verify: %v\n%s", err, out)
+	} else {
+		t.Logf("%s", out)
+	}
+}
