@@ -166,7 +166,7 @@ func (c *cluster) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// deserted waits until nobody is connected to the database but the bench: only then is everything counted that they did.
+// deserted waits until nobody is connected to the database but the bench: only then is all counted that they did.
 func (c *cluster) deserted(ctx context.Context, database string) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		var others int

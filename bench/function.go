@@ -50,7 +50,9 @@ func serveFunction(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	fmt.Fprintln(out, "listening", l.Addr())
+	if _, err := fmt.Fprintln(out, "listening", l.Addr()); err != nil {
+		return fmt.Errorf("say where we listen: %w", err)
+	}
 	f := &function{newClient(os.Getenv(serverVariable), apiKey), newTracker(newFlushing(out))}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /.well-known/workflow/v1/flow", answering(f.flow))

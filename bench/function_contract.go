@@ -67,7 +67,9 @@ func (f *function) commands(c call, s shape, at time.Time) (commands []instructi
 		func(n int) bool { return log[logEvent{"step_completed", strconv.Itoa(n)}] },
 	)
 	for _, n := range t.create {
-		commands = append(commands, instruction{"type": "runStep", "id": strconv.Itoa(n), "name": "work", "input": []int{1, 2}})
+		commands = append(commands, instruction{
+			"type": "runStep", "id": strconv.Itoa(n), "name": "work", "input": []int{1, 2},
+		})
 	}
 	return commands, t.complete
 }

@@ -41,7 +41,8 @@ func planFor(short bool) plan {
 		return plan{
 			warm: 50 * time.Millisecond, window: 200 * time.Millisecond, rounds: 1, floorTimes: 50,
 			clients: []int{1, 8}, inFlight: []int{1, 8}, engine: 300 * time.Millisecond,
-			rates: []float64{20}, open: 300 * time.Millisecond, grace: 10 * time.Second, shapes: []string{"seq-1", "seq-3", "wide-5"},
+			rates: []float64{20}, open: 300 * time.Millisecond, grace: 10 * time.Second,
+			shapes:   []string{"seq-1", "seq-3", "wide-5"},
 			messages: 5, pause: pauses{5 * time.Millisecond}, hooks: 3, load: []int{4}, msgRates: []float64{50},
 			logSizes: []int{10, 100}, logAppends: 20, stored: 10_000, idle: time.Second,
 			benchtime: "20x", checked: 5,

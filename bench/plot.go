@@ -37,7 +37,7 @@ func plots(all []results) map[string]string {
 		}
 		rows := merge(r.Rows)
 		throughput := plot{title: "3-step runs per second", x: "runs in flight", y: "runs/s"}
-		latency := plot{title: "3-step runs in an open loop, from the intended start", x: "runs/s wanted", y: "ms", logY: true}
+		latency := plot{title: "3-step runs at given rates, from the intended start", x: "runs/s wanted", y: "ms", logY: true}
 		for _, d := range []struct{ variant, color string }{{"wire", wireColor}, {"contract", contractColor}} {
 			throughput.add(series{name: d.variant, color: d.color}, rows, d.variant, false,
 				func(r row) (float64, float64) { return float64(r.Clients), r.perSecond() })
@@ -78,8 +78,8 @@ func (p plot) svg() string {
 		y = scale{low[1], high[1], true, plotHeight - plotBottom, plotTop}
 	}
 	var s strings.Builder
-	fmt.Fprintf(&s, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12">`+"\n",
-		plotWidth, plotHeight)
+	fmt.Fprintf(&s, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" `+
+		`font-family="sans-serif" font-size="12">`+"\n", plotWidth, plotHeight)
 	fmt.Fprintf(&s, `<rect width="100%%" height="100%%" fill="white"/>`+"\n")
 	text(&s, plotLeft, plotTop-16, "start", p.title)
 	text(&s, (plotLeft+plotWidth-plotRight)/2, plotHeight-10, "middle", p.x)

@@ -53,7 +53,8 @@ func launch(name string, cmd *exec.Cmd, ready *regexp.Regexp, listen func(line s
 	case <-p.ended:
 		return nil, "", fmt.Errorf("%s ended at once: %w; it said:\n%s", name, p.err, p.tail())
 	case <-time.After(patience):
-		return nil, "", errors.Join(fmt.Errorf("%s was not ready within %s; it said:\n%s", name, patience, p.tail()), p.stop())
+		late := fmt.Errorf("%s was not ready within %s; it said:\n%s", name, patience, p.tail())
+		return nil, "", errors.Join(late, p.stop())
 	}
 }
 

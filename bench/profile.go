@@ -57,7 +57,8 @@ func reportProfile(rows []row) string {
 		if len(r.Profile) == 0 {
 			continue
 		}
-		t := newTable(1, fmt.Sprintf("%s, seq-3, %d in flight", d.name, r.Clients), "calls per run", "ms per run", "ms per call")
+		what := fmt.Sprintf("%s, seq-3, %d in flight", d.name, r.Clients)
+		t := newTable(1, what, "calls per run", "ms per run", "ms per call")
 		for _, q := range r.Profile {
 			t.add("`"+strings.ReplaceAll(q.Query, "|", "\\|")+"`", number(r.per(float64(q.Calls))), number(r.per(q.Took)),
 				number(ratio(q.Took, float64(q.Calls))))

@@ -85,7 +85,8 @@ func reportErrors(rows []row) string {
 	t := newTable(2, "what", "the first error", "errors", "operations")
 	for _, r := range rows {
 		if r.Errors > 0 {
-			t.add(r.key().String(), "`"+strings.ReplaceAll(r.Error, "`", "'")+"`", number(float64(r.Errors)), number(float64(r.Ops)))
+			t.add(r.key().String(), "`"+strings.ReplaceAll(r.Error, "`", "'")+"`",
+				number(float64(r.Errors)), number(float64(r.Ops)))
 		}
 	}
 	if len(t.lines) == 0 {
@@ -97,8 +98,8 @@ func reportErrors(rows []row) string {
 func reportAppends(rows []row) string {
 	merged := merge(rows)
 	var s strings.Builder
-	s.WriteString("## Append and send\n\nThe floor is what pgbench can do with the same rows: statement by statement, all " +
-		"in one round trip (pipeline), or as one statement. *Of the floor* compares with the fastest of them, round by " +
+	s.WriteString("## Append and send\n\nThe floor is what pgbench can do with the same rows: statement by statement, " +
+		"all in one round trip (pipeline), or as one statement. *Of the floor* compares with the fastest of them, round by " +
 		"round. Times are in ms; processor time is ms per 1,000 operations.\n\n")
 	t := newTable(1, "", "clients", "floor: statements /s", "pipeline /s", "one statement /s", "**server /s**",
 		"**of the floor**", "p50", "p99", "floor p50", "**p50 / floor**", "server CPU", "Postgres CPU", "floor Postgres CPU",
@@ -155,8 +156,8 @@ func reportGoPath(rows []row) string {
 	for _, r := range merge(rows) {
 		t.add(r.Case, strconv.Itoa(r.Clients), number(r.perSecond()), number(r.Latency.P50), number(r.Latency.P99))
 	}
-	return "## The write path in Go\n\n`eventlog.Log.Append` without HTTP, by `go test -bench` (no warm-up, no messages).\n\n" +
-		t.String()
+	return "## The write path in Go\n\n`eventlog.Log.Append` without HTTP, by `go test -bench` (no warm-up, no " +
+		"messages).\n\n" + t.String()
 }
 
 func reportQueue(rows []row) string {
@@ -168,9 +169,9 @@ func reportQueue(rows []row) string {
 			number(r.per(r.PostgresCPU*1e3)), number(r.per(r.FunctionCPU*1e3)), number(r.per(float64(r.Statements))),
 			number(r.per(float64(r.WAL))))
 	}
-	return "## Queue\n\nFrom sending a message to its function being called, and from resuming a hook to the code that waits " +
-		"for it. The function acknowledges at once. Processor time, statements and WAL are per message; of an idle server " +
-		"they include what it does anyway.\n\n" + t.String()
+	return "## Queue\n\nFrom sending a message to its function being called, and from resuming a hook to the code that " +
+		"waits for it. The function acknowledges at once. Processor time, statements and WAL are per message; of an idle " +
+		"server they include what it does anyway.\n\n" + t.String()
 }
 
 func reportGrowth(rows []row) string {
@@ -195,16 +196,17 @@ func reportGrowth(rows []row) string {
 			number(ratio(r.perSecond(), first.perSecond())), number(r.Latency.P50), number(r.Latency.P99), p50, server,
 			postgres, cost)
 	}
-	return "## Growth\n\nOne client, one operation after the other, on runs of several lengths; then appends and whole runs " +
-		"on an empty database and on one with many runs. Processor time is ms per 1,000 operations.\n\n" +
+	return "## Growth\n\nOne client, one operation after the other, on runs of several lengths; then appends and whole " +
+		"runs on an empty database and on one with many runs. Processor time is ms per 1,000 operations.\n\n" +
 		logs.String() + stored.String()
 }
 
 func reportIdle(rows []row) string {
 	t := newTable(1, "", "seconds", "% of a core: server", "Postgres", "statements /s", "transactions /s", "WAL B/s")
 	for _, r := range rows {
-		t.add(r.Case, number(r.Seconds), number(ratio(r.ServerCPU, r.Seconds)*100), number(ratio(r.PostgresCPU, r.Seconds)*100),
-			number(ratio(float64(r.Statements), r.Seconds)), number(ratio(r.Counts["commits"], r.Seconds)),
+		t.add(r.Case, number(r.Seconds), number(ratio(r.ServerCPU, r.Seconds)*100),
+			number(ratio(r.PostgresCPU, r.Seconds)*100), number(ratio(float64(r.Statements), r.Seconds)),
+			number(ratio(r.Counts["commits"], r.Seconds)),
 			number(ratio(float64(r.WAL), r.Seconds)))
 	}
 	return "## Idle\n\nA server with nothing to do; the cost of measuring it is in Postgres' share.\n\n" + t.String()

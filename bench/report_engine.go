@@ -8,14 +8,14 @@ import (
 func reportEngine(rows []row) string {
 	merged := merge(rows)
 	var s strings.Builder
-	s.WriteString("## Engine\n\nWhole runs of steps that do nothing. *wire* is the protocol of the Workflow SDK, with the " +
-		"requests of its stable client; *contract* is one call of the function per turn. TTFS is from the start of a run to " +
-		"its first step, STSO from the end of a step to the beginning of the next, WO all of a run that is not its steps. " +
-		"Times are in ms, processor time is ms per run.\n\n" +
+	s.WriteString("## Engine\n\nWhole runs of steps that do nothing. *wire* is the protocol of the Workflow SDK, with " +
+		"the requests of its stable client; *contract* is one call of the function per turn. TTFS is from the start of a " +
+		"run to its first step, STSO from the end of a step to the beginning of the next, WO all of a run that is not its " +
+		"steps. Times are in ms, processor time is ms per run.\n\n" +
 		"![Runs per second by runs in flight](results/throughput.svg)\n\n")
 	for _, workflow := range cases(merged) {
-		t := newTable(1, workflow, "in flight", "runs /s", "p50", "p99", "TTFS p50", "p99", "STSO p50", "p99", "WO p50", "p99",
-			"deliveries /s", "server CPU", "Postgres CPU", "function CPU", "load CPU", "statements", "WAL kB")
+		t := newTable(1, workflow, "in flight", "runs /s", "p50", "p99", "TTFS p50", "p99", "STSO p50", "p99",
+			"WO p50", "p99", "deliveries /s", "server CPU", "Postgres CPU", "function CPU", "load CPU", "statements", "WAL kB")
 		for _, r := range merged {
 			if r.Case == workflow && r.Rate == 0 {
 				t.add(engineCells(r)...)
@@ -33,15 +33,17 @@ func reportEngine(rows []row) string {
 				number(r.per(r.ServerCPU*1e3)), number(r.per(r.PostgresCPU*1e3)))
 		}
 	}
-	s.WriteString("Runs that begin at a fixed rate, whatever becomes of those before; the latency is that from the time at " +
-		"which a run was to begin. *Unfinished* are those that were not done 10 s after the last began." +
+	s.WriteString("Runs that begin at a fixed rate, whatever becomes of those before; the latency is that from the time " +
+		"at which a run was to begin. *Unfinished* are those that were not done 10 s after the last began." +
 		"\n\n" +
 		"![Latency by rate](results/latency.svg)\n\n" + t.String())
 	return s.String()
 }
 
 func engineCells(r row) []string {
-	cells := []string{r.Variant, strconv.Itoa(r.Clients), number(r.perSecond()), number(r.Latency.P50), number(r.Latency.P99)}
+	cells := []string{
+		r.Variant, strconv.Itoa(r.Clients), number(r.perSecond()), number(r.Latency.P50), number(r.Latency.P99),
+	}
 	for _, name := range []string{"TTFS", "STSO", "WO"} {
 		q, ok := r.Other[name]
 		if !ok {

@@ -61,7 +61,7 @@ func (b *bench) setScene(ctx context.Context, serverRole string) (s *scene, err 
 		return s, nil
 	}
 	var url string
-	if s.meter.function, url, err = startFunction(ctx, s.client, s.reports); err != nil {
+	if s.function, url, err = startFunction(ctx, s.client, s.reports); err != nil {
 		return nil, err
 	}
 	for deployment, path := range map[string]string{wireDeployment: "", contractDeployment: contractPath} {
@@ -95,7 +95,7 @@ func (s *scene) drained(ctx context.Context) error {
 
 // clear stops what the scene has started. The server goes first: it finishes what it is delivering.
 func (s *scene) clear() error {
-	for _, p := range []*process{s.server, s.meter.function} {
+	for _, p := range []*process{s.server, s.function} {
 		if p == nil {
 			continue
 		}

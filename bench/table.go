@@ -94,7 +94,9 @@ func merge(rows []row) []row {
 
 func sum(a, b row) row {
 	s := a
-	s.Ops, s.Errors, s.Unfinished, s.Seconds = a.Ops+b.Ops, a.Errors+b.Errors, a.Unfinished+b.Unfinished, a.Seconds+b.Seconds
+	s.Ops, s.Seconds = a.Ops+b.Ops, a.Seconds+b.Seconds
+	s.Errors, s.Unfinished = a.Errors+b.Errors, a.Unfinished+b.Unfinished
+	s.Error = cmp.Or(a.Error, b.Error)
 	s.ServerCPU, s.PostgresCPU = a.ServerCPU+b.ServerCPU, a.PostgresCPU+b.PostgresCPU
 	s.FunctionCPU, s.LoadCPU = a.FunctionCPU+b.FunctionCPU, a.LoadCPU+b.LoadCPU
 	s.WAL, s.Statements = a.WAL+b.WAL, a.Statements+b.Statements

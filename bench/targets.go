@@ -23,15 +23,18 @@ var goals = []goal{
 	{"3-step runs /s, by the wire, most", mostRuns("wire"), "≥ 600", atLeast(600)},
 	{"3-step runs /s, by the contract, most", mostRuns("contract"), "≥ 600", atLeast(600)},
 	{"single 3-step run, by the wire, p50 ms", latencyOf("engine", key{"seq-3", "wire", 1, 0, 0}), "≤ 15", atMost(15)},
-	{"single 3-step run, by the contract, p50 ms", latencyOf("engine", key{"seq-3", "contract", 1, 0, 0}), "≤ 15", atMost(15)},
+	{"single 3-step run, by the contract, p50 ms", latencyOf("engine", key{"seq-3", "contract", 1, 0, 0}), "≤ 15",
+		atMost(15)},
 	{"message to function, idle, p50 ms", latencyOf("queue", key{of: "message to function, idle"}), "≤ 5", atMost(5)},
-	{"hook to code, wire, p50 ms", latencyOf("queue", key{of: "hook resumed to code, idle", variant: "wire"}), "≤ 15", atMost(15)},
-	{"hook to code, contract, p50 ms", latencyOf("queue", key{of: "hook resumed to code, idle", variant: "contract"}), "≤ 15", atMost(15)},
+	{"hook to code, wire, p50 ms", latencyOf("queue", resumed("wire")), "≤ 15", atMost(15)},
+	{"hook to code, contract, p50 ms", latencyOf("queue", resumed("contract")), "≤ 15", atMost(15)},
 	{"idle, % of a core (server and Postgres)", idleCPU, "≤ 1", atMost(1)},
 	{"idle, statements /s", idleStatements, "≤ 5", atMost(5)},
 	{"append, CPU at the longest log / at the shortest", growthOf("append"), "0.8 to 1.2", within(0.8, 1.2)},
 	{"append, CPU with many runs stored / with none", growthOf("append, by stored runs"), "0.8 to 1.2", within(0.8, 1.2)},
 }
+
+func resumed(variant string) key { return key{of: "hook resumed to code, idle", variant: variant} }
 
 func within(low, high float64) func(float64) bool {
 	return func(is float64) bool { return is >= low && is <= high }
