@@ -41,14 +41,15 @@ func (s *sample) add(began, done time.Time, err error) {
 	}
 }
 
-// closedLoop has so many clients repeat the operation for so long, each as soon as its last one is done.
+// closedLoop has so many clients repeat the operation for so long, each as soon as its last one is done, and
+// at least once.
 func closedLoop(ctx context.Context, clients int, window time.Duration, do operation) *sample {
 	s := newSample()
 	began := time.Now()
 	var working sync.WaitGroup
 	for client := range clients {
 		working.Go(func() {
-			for time.Since(began) < window && ctx.Err() == nil {
+			for first := window > 0; (first || time.Since(began) < window) && ctx.Err() == nil; first = false {
 				at := time.Now()
 				done, err := do(ctx, client, at)
 				s.add(at, done, err)
