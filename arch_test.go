@@ -22,7 +22,9 @@ const module = "github.com/stepwell-dev/stepwell"
 // import what testsMayImport says.
 var mayImport = map[string][]string{
 	"clients":                 {},
-	"cmd/stepwell":            {"clients", "entities", "eventlog", "eventlog/archive", "handlers", "migrations", "migrations/localpg", "queue"},
+	"cmd/stepwell":            {"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "eventlog", "eventlog/archive", "handlers", "migrations", "migrations/localpg", "queue"},
+	"cmd/stepwell/completion": {},
+	"cmd/stepwell/remote":     {},
 	"e2e":                     {},
 	"e2e/harness":             {},
 	"e2e/linear":              {},
@@ -93,7 +95,7 @@ var onlyFor = map[string][]string{
 	"github.com/labstack/echo":              {"handlers", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/webhook"},
 	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "eventlog/payload", "handlers/wire/codec", "_test.go"},
 	"cel.dev/cel-go":                        {"queue/condition"},
-	"github.com/alecthomas/kong":            {"cmd/stepwell"},
+	"github.com/alecthomas/kong":            {"cmd/stepwell", "cmd/stepwell/completion"},
 	"github.com/caarlos0/env":               {"cmd/stepwell"},
 	"github.com/klauspost/compress":         {"eventlog/archive", "eventlog/payload", "_test.go"},
 	"github.com/minio/minio-go":             {"eventlog/archive"},

@@ -32,7 +32,7 @@ func TestCommandLine(t *testing.T) { // sets the environment
 		env  string // a wrong value of STEPWELL_LOG
 		want string
 	}{
-		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "deployments", "messages"`},
+		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "runs", "steps"`},
 		{"unknown command", []string{"run"}, "", "unexpected argument run"},
 		{"unknown flag", []string{"serve", "--port", "1"}, "", "unknown flag --port"},
 		{"unknown role", []string{"serve", "--role", "boss"}, "", `--role must be one of "all","api","worker"`},
@@ -41,7 +41,7 @@ func TestCommandLine(t *testing.T) { // sets the environment
 		{"migrate without a database", []string{"migrate"}, "", errNoDatabase.Error()},
 		{"verify without a database", []string{"verify"}, "", errNoDatabase.Error()},
 		{"rebuild without a database", []string{"rebuild"}, "", errNoDatabase.Error()},
-		{"deployments of what", []string{"deployments"}, "", `expected one of "add", "list", "remove"`},
+		{"deployments of what", []string{"deployments"}, "", `expected one of "add", "list", "show", "remove"`},
 		{"add without URL", []string{"deployments", "add", "a"}, "", `expected "<url>"`},
 		{"remove nothing", []string{"deployments", "remove"}, "", `expected "<id>"`},
 		{"retry nothing", []string{"messages", "retry"}, "", `expected "<id> ..."`},
@@ -105,13 +105,13 @@ func TestDeploymentsCommand(t *testing.T) {
 		err            string
 	}
 	for _, tt := range []call{
-		{"empty", base, "key", []string{"list"}, `^ID +URL +SINCE\n$`, ""},
+		{"empty", base, "key", []string{"list"}, `^ID +URL +SINCE +WORKFLOWS\n$`, ""},
 		{"add", base, "key", []string{"add", "shop", "http://127.0.0.1:3000"}, `^shop is at http://127.0.0.1:3000\n$`, ""},
 		{"move", base, "key", []string{"add", "shop", "http://127.0.0.1:3001"}, `^shop is at http://127.0.0.1:3001\n$`, ""},
 		{"odd ID", base, "key", []string{"add", "a,;?#%2F:b", "http://x.test"}, `^a,;\?#%2F:b is at http://x.test\n$`, ""},
 		{
 			"list", base, "key", []string{"list"},
-			`^ID +URL +SINCE\na,;\?#%2F:b +http://x\.test +2\S+Z\nshop +http://127\.0\.0\.1:3001 +2\S+Z\n$`, "",
+			`^ID +URL +SINCE +WORKFLOWS\na,;\?#%2F:b +http://x\.test +2\S+Z\nshop +http://127\.0\.0\.1:3001 +2\S+Z\n$`, "",
 		},
 		{"address with a slash", base + "/", "key", []string{"add", "b", "http://b.test"}, `^b is at`, ""},
 		{"remove", base, "key", []string{"remove", "b"}, `^$`, ""},
@@ -122,8 +122,8 @@ func TestDeploymentsCommand(t *testing.T) {
 		{"no ID", base, "key", []string{"add", "a b", "http://x.test"}, `^$`, "characters an ID may not have"},
 		{"no key", base, "", []string{"list"}, `^$`, "STEPWELL_API_KEY"},
 		{"wrong key", base, "other", []string{"add", "a", "http://x.test"}, `^$`, "STEPWELL_API_KEY"},
-		{"no server", "http://127.0.0.1:1", "", []string{"list"}, `^$`, "is the server up?"},
-		{"no address", "http://a b", "", []string{"list"}, `^$`, "make request"},
+		{"no server", "http://127.0.0.1:1", "", []string{"list"}, `^$`, "is the server running?"},
+		{"no address", "http://a b", "", []string{"list"}, `^$`, "want one such as http://127.0.0.1:8788"},
 		{"another server", broken.URL, "", []string{"list"}, `^$`, "GET /v1/deployments: 502 Bad Gateway"},
 	} {
 		var out bytes.Buffer
@@ -162,11 +162,11 @@ func TestMessagesCommand(t *testing.T) {
 		out, err string // patterns
 	}{
 		{
-			[]string{"list"}, `^ID +STATE.*\n` + parked[0] + ` +parked +shop +__wkf_step_a .*64 .*"no\\n good"\n` +
+			[]string{"list"}, `^ID +STATE.*\n` + parked[0] + ` +parked +shop +__wkf_step_a .*64 .* no\\n good\n` +
 				parked[1] + ` .*\n$`, "",
 		},
 		{[]string{"list", "--state", "all"}, `^.*\n.* parked .*\n.* parked .*\n.* waiting .*\n$`, ""},
-		{[]string{"retry", parked[0]}, `^$`, ""},
+		{[]string{"retry", parked[0]}, `^` + parked[0] + ` is on its way\n$`, ""},
 		{[]string{"discard", parked[1], "msg_none"}, `^$`, "discard message msg_none: message not found"},
 		{[]string{"list"}, `^ID.*\n$`, ""},
 		{[]string{"list", "--state", "waiting"}, `^ID.*\n.* waiting .*\n.* waiting .*\n$`, ""},

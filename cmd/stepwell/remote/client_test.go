@@ -1,0 +1,162 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// newSession is one with a server that does as told. What it prints is in the builders.
+func newSession(t *testing.T, handle http.HandlerFunc) (s *Session, out, notes *strings.Builder) {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	return sessionAt(t, server.URL)
+}
+
+func sessionAt(t *testing.T, url string) (s *Session, out, notes *strings.Builder) {
+	t.Helper()
+	out, notes = new(strings.Builder), new(strings.Builder)
+	commands := Commands{URL: url, Key: "secret"}
+	s, err := commands.Session(Console{Stdin: strings.NewReader(""), Stdout: out, Stderr: notes, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pause, s.patience = time.Millisecond, 100*time.Millisecond
+	return s, out, notes
+}
+
+func TestExitCodesAndErrors(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		status     int
+		body, path string
+		code       int
+		want       string
+	}{
+		{200, `{}`, "/v1/runs", 0, ""},
+		{204, ``, "/v1/runs", 0, ""},
+		{200, `<html>`, "/v1/runs", ExitError, "is it a Stepwell server?"},
+		{400, problemOf("invalid_request", "url is empty"), "/v1/deployments/a", ExitUsage, "url is empty (invalid_request)"},
+		{413, problemOf("too_large", "too large"), "/v1/runs", ExitUsage, "too large (too_large)"},
+		{
+			401, problemOf("unauthorized", "wrong key"), "/v1/runs", ExitDenied,
+			"wrong key: --api-key or STEPWELL_API_KEY gives the key (unauthorized)",
+		},
+		{403, problemOf("forbidden", "the key may not"), "/v1/runs", ExitDenied, "the key may not (forbidden)"},
+		{
+			404, problemOf("run_not_found", "read run: run not found"), "/v1/runs/wrun_7/steps", ExitNotFound,
+			"no run wrun_7 in this project: stepwell runs list shows what there is (run_not_found)",
+		},
+		{
+			404, problemOf("run_not_found", "no parent"), "/v1/runs", ExitNotFound,
+			"no parent: stepwell runs list shows what there is (run_not_found)",
+		},
+		{404, problemOf("not_found", "no /v1/x"), "/v1/x", ExitNotFound, "is the server older than this command?"},
+		{409, problemOf("key_taken", "taken"), "/v1/runs", ExitRefused, "taken (key_taken)"},
+		{410, problemOf("run_ended", "ended"), "/v1/runs", ExitRefused, "ended (run_ended)"},
+		{500, problemOf("internal", "internal error"), "/v1/runs", ExitError, "internal error (internal)"},
+		{502, `<html>`, "/v1/runs", ExitUnreachable, "POST /v1/runs: 502 Bad Gateway"},
+		{503, problemOf("overloaded", "full"), "/v1/runs", ExitUnreachable, "full (overloaded)"},
+		{409, problemOf("conflict", "a\x1b[31m\nb"), "/v1/runs", ExitRefused, `a\x1b[31m\nb (conflict)`},
+	} {
+		t.Run(fmt.Sprint(tt.status, tt.body), func(t *testing.T) {
+			t.Parallel()
+			s, _, _ := newSession(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Authorization") != "Bearer secret" {
+					t.Errorf("got the key %q", r.Header.Get("Authorization"))
+				}
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, tt.body)
+			})
+			_, err := s.client.do(t.Context(), http.MethodPost, tt.path, options{})
+			if got := ExitCode(err); got != tt.code {
+				t.Errorf("got exit code %d, want %d", got, tt.code)
+			}
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func problemOf(code, message string) string {
+	text, _ := json.Marshal(message)
+	return fmt.Sprintf(`{"error":{"code":%q,"message":%s}}`, code, text)
+}
+
+func TestNothingAnswers(t *testing.T) {
+	t.Parallel()
+	s, _, _ := sessionAt(t, "http://user:pass@127.0.0.1:1/prefix/")
+	_, err := s.client.do(t.Context(), http.MethodGet, "/v1/runs", nil)
+	if ExitCode(err) != ExitUnreachable || !strings.HasPrefix(err.Error(),
+		"nothing answers at http://user:xxxxx@127.0.0.1:1/prefix: is the server running? --url or STEPWELL_URL says where") {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.client.do(ctx, http.MethodGet, "/v1/runs", nil); !errors.Is(err, ErrInterrupted) {
+		t.Errorf("interrupted: got %v", err)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"", "127.0.0.1:8788", "localhost", "ftp://x", "http://", "http://a b"} {
+		c := Commands{URL: url}
+		if _, err := c.Session(Console{}); ExitCode(err) != ExitUsage {
+			t.Errorf("%q: got %v, want that it is no address", url, err)
+		}
+	}
+}
+
+func TestExitsAreAll(t *testing.T) {
+	t.Parallel()
+	if got := ExitCode(errors.Join(errors.New("x"), fmt.Errorf("y: %w", usage("z")))); got != ExitUsage {
+		t.Errorf("of joined errors: got %d", got)
+	}
+	if got := ExitCode(errors.New("x")); got != ExitError {
+		t.Errorf("of any error: got %d", got)
+	}
+	seen := map[int]bool{}
+	for _, e := range Exits {
+		if seen[e.Code] || e.Meaning == "" {
+			t.Errorf("exit code %d stands there twice, or means nothing", e.Code)
+		}
+		seen[e.Code] = true
+	}
+	for status := 400; status < 600; status++ {
+		if code := exitOfStatus(status); !seen[code] || code == 0 {
+			t.Errorf("status %d has exit code %d, which is not in the table", status, code)
+		}
+	}
+}
+
+// TestEach: all are done that can be, and the failures are told.
+func TestEach(t *testing.T) {
+	t.Parallel()
+	gone := &ServerError{Status: 404, Message: "gone"}
+	var done []string
+	err := each([]string{"a", "b", "c"}, func(id string) error {
+		done = append(done, id)
+		if id != "c" {
+			return gone
+		}
+		return nil
+	})
+	if len(done) != 3 || ExitCode(err) != ExitNotFound || err.Error() != "gone\ngone" {
+		t.Errorf("did %v, got %v", done, err)
+	}
+	done = nil
+	err = each([]string{"a", "b"}, func(id string) error { done = append(done, id); return ErrInterrupted })
+	if len(done) != 1 || !errors.Is(err, ErrInterrupted) {
+		t.Errorf("interrupted: did %v, got %v", done, err)
+	}
+}

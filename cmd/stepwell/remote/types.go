@@ -1,0 +1,107 @@
+package remote
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// What the API shows, as far as tables have it.
+
+type failure struct {
+	Code, Message string
+	Details       json.RawMessage
+}
+
+// String is the failure as a sentence; empty if there is none.
+func (f *failure) String() string {
+	switch {
+	case f == nil:
+		return ""
+	case f.Code != "" && f.Message != "":
+		return f.Code + ": " + f.Message
+	default:
+		return f.Code + f.Message
+	}
+}
+
+type run struct {
+	ID, Workflow, Deployment, Driver, Status, Key, ParentID string
+
+	Attributes                                           map[string]string
+	CreatedAt, StartAt, StartedAt, CompletedAt, Deadline time.Time
+	LastSeq                                              int64
+	Error                                                *failure
+	CancelReason                                         string
+	Input, Output                                        json.RawMessage
+	InputEncoding, OutputEncoding                        string
+}
+
+type step struct {
+	ID, RunID, Name, Status, Deployment, ChildID string
+
+	Attempt                                       int
+	CreatedAt, StartedAt, CompletedAt, RetryAfter time.Time
+	Input, Output                                 json.RawMessage
+	InputEncoding, OutputEncoding                 string
+	Error                                         *failure
+}
+
+type hook struct {
+	ID, RunID, Token, Status, Signal, Condition, ConflictingRunID string
+
+	Webhook                                          bool
+	CreatedAt, ReceivedAt, DisposedAt, RetainedUntil time.Time
+	Metadata                                         json.RawMessage
+	MetadataEncoding                                 string
+}
+
+type wait struct {
+	ID, Status                       string
+	ResumeAt, CreatedAt, CompletedAt time.Time
+}
+
+type event struct {
+	RunID, Type, CorrelationID, Encoding string
+
+	Seq       int64
+	CreatedAt time.Time
+	Data      map[string]json.RawMessage
+	Payload   json.RawMessage
+	Truncated bool
+}
+
+type stream struct {
+	Name                string
+	Chunks              int64
+	CreatedAt, ClosedAt time.Time
+}
+
+type chunk struct {
+	Text   string
+	Base64 []byte
+}
+
+type signal struct {
+	ID, Name, Key        string
+	CreatedAt, KeepUntil time.Time
+	Data                 json.RawMessage
+	Truncated            bool
+}
+
+type deployment struct {
+	ID, URL              string
+	Workflows            []string
+	CreatedAt, UpdatedAt time.Time
+}
+
+type secret struct {
+	Name                 string
+	CreatedAt, UpdatedAt time.Time
+}
+
+type message struct {
+	ID, Topic, DeploymentID, RunID, Work, Subject, State, LastError string
+
+	DeliveryCount              int
+	CreatedAt, DueAt, ParkedAt time.Time
+}
