@@ -23,13 +23,13 @@ complete -o default -F _stepwell stepwell
 _stepwell() {
 	local -a found
 	found=(${(f)"$("$words[1]" ` + Command + ` -- "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+	found=("${(@)found/$'\t'/:}")
 	if (( $#found )); then
 		_describe stepwell found
 	else
 		_files
 	fi
 }
-found=()
 compdef _stepwell stepwell
 `,
 	"fish": `function __stepwell_complete

@@ -1,0 +1,432 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// functionCall is as much of a call of a function as these need.
+type functionCall struct {
+	Type string
+	Run  struct {
+		Workflow string
+		Input    json.RawMessage
+	}
+	Events []struct {
+		Type    string
+		Payload json.RawMessage
+	}
+}
+
+// payload is that of the first event of a type; nil if there is none.
+func (c functionCall) payload(kind string) json.RawMessage {
+	for _, e := range c.Events {
+		if e.Type == kind {
+			return e.Payload
+		}
+	}
+	return nil
+}
+
+// commands are what the function wants next, for each of its workflows.
+func (c functionCall) commands() []map[string]any {
+	complete := func(output any) []map[string]any { return []map[string]any{{"type": "complete", "output": output}} }
+	switch c.Run.Workflow {
+	case "echo":
+		return complete(c.Run.Input)
+	case "fail":
+		return []map[string]any{{"type": "fail", "error": map[string]any{
+			"code": "no_stock", "message": "there are no \x1b[31municorns", "details": map[string]any{"left": 0},
+		}}}
+	case "step":
+		if result := c.payload("step_completed"); result != nil {
+			return complete(result)
+		}
+		return []map[string]any{{"type": "runStep", "id": "charge", "input": c.Run.Input}}
+	case "ask":
+		if received := c.payload("hook_received"); received != nil {
+			return complete(received)
+		}
+		return []map[string]any{{"type": "openHook", "id": "approval", "token": json.RawMessage(c.Run.Input)}}
+	default: // listen
+		if received := c.payload("hook_received"); received != nil {
+			return complete(received)
+		}
+		return []map[string]any{{"type": "openHook", "id": "paid", "signal": map[string]any{"name": "paid"}}}
+	}
+}
+
+// newFunction is an endpoint with these workflows.
+func newFunction(t *testing.T) string {
+	t.Helper()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var c functionCall
+		if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
+			t.Error(err)
+		}
+		var answer any = map[string]any{"commands": c.commands()}
+		if c.Type == "step" {
+			answer = "charged"
+		}
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(web.Close)
+	return web.URL
+}
+
+// shell gives commands to a server.
+type shell struct {
+	url string
+	run string // the ID that was printed last
+}
+
+var runID = regexp.MustCompile(`wrun_[0-9A-HJKMNP-TV-Z]{26}`)
+
+// do executes a command line, in which RUN stands for the run that was printed last.
+func (c *shell) do(t *testing.T, line string) (out, notes string, err error) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	err = c.start(t, line, &stdout, &stderr)
+	return stdout.String(), stderr.String(), err
+}
+
+func (c *shell) start(t *testing.T, line string, stdout, stderr io.Writer) error {
+	t.Helper()
+	args := strings.Fields(strings.ReplaceAll(line, "RUN", c.run))
+	return execute(t.Context(), append(args, "--url", c.url, "--api-key", "key"), remote.Console{
+		Stdin: strings.NewReader(`{"from": "stdin"}`), Stdout: stdout, Stderr: stderr, Now: time.Now,
+	})
+}
+
+// newShell is that of a server of its own, with a function registered as app.
+func newShell(t *testing.T) (*shell, *server) {
+	t.Helper()
+	s := newServer(t, testdb.New(t), roleAll)
+	s.config.APIKey = "key"
+	mustStart(t, s)
+	c := &shell{url: "http://" + s.addr}
+	if _, _, err := c.do(t, "deployments add app "+newFunction(t)); err != nil {
+		t.Fatal(err)
+	}
+	return c, s
+}
+
+// commandTest is one command of a session.
+type commandTest struct {
+	line  string
+	out   string // a pattern of all that is printed
+	code  int
+	notes string // a part of what is said beside, or of the error
+}
+
+func (c *shell) try(t *testing.T, tests []commandTest) {
+	t.Helper()
+	for _, tt := range tests {
+		out, notes, err := c.do(t, tt.line)
+		if err != nil {
+			notes += err.Error()
+		}
+		if code := remote.ExitCode(err); code != tt.code || !strings.Contains(notes, tt.notes) {
+			t.Errorf("%s: got %d, %q; want %d, %q", tt.line, code, notes, tt.code, tt.notes)
+		}
+		if !regexp.MustCompile(`^(?s:` + tt.out + `)$`).MatchString(out) {
+			t.Errorf("%s: got %q, want %s", tt.line, out, tt.out)
+		}
+		if found := runID.FindString(out + notes); found != "" {
+			c.run = found
+		}
+	}
+}
+
+const (
+	oneID   = `wrun_\w{26}\n`
+	nothing = "wrun_01JD5A8R8D0000000000000000"
+)
+
+func TestRunsFromStartToEnd(t *testing.T) {
+	t.Parallel()
+	c, _ := newShell(t)
+	c.try(t, []commandTest{
+		{`runs start echo --input {"a":1}`, oneID, 0, ""},
+		{`runs wait RUN`, `run +wrun_\w+\nworkflow +echo\nstatus +completed\n.*input +\{"a":1\}\noutput +\{"a":1\}\n`, 0, ""},
+		{`runs start echo --input - --wait`, `run .*output +\{"from":"stdin"\}\n`, 0, "wrun_"},
+		{`runs start fail --wait`, `run .*status +failed.*error +no_stock: there are no \\x1b\[31municorns\ndetails +\{"left":0\}\n`, remote.ExitFailed, "has failed"},
+		{`runs list --status failed`, `ID .*\n` + oneID[:len(oneID)-2] + ` +fail +failed +app .*no_stock\n`, 0, ""},
+		{`runs start step -d app -i 7 --wait --attr customer=7`, `run .*attributes +customer=7\n.*output +"charged"\n`, 0, ""},
+		{`runs list --attr customer=7`, `ID[^\n]*\n[^\n]* step +completed [^\n]* customer=7\n`, 0, ""},
+		{`runs show RUN`, `run .*\n\nSTEPS +NAME.*\ncharge +charge +completed +1 .*`, 0, ""},
+		{`steps list RUN`, `ID .*\ncharge +charge +completed +1 .*`, 0, ""},
+		{`steps show RUN charge`, `step +charge\n.*input +7\noutput +"charged"\n`, 0, ""},
+		{`steps show RUN refund`, ``, remote.ExitNotFound, "stepwell steps list RUN"},
+		{`runs events RUN --type step_completed --payloads`, ` +\d+  \S+Z  step_completed  charge  stepName=charge\n {8}"charged"\n`, 0, ""},
+		{`runs payload RUN 1`, `7`, 0, ""},
+		{`runs rerun RUN --wait --json`, `\{"id":"wrun_[^\n]*"output":"charged"[^\n]*\}\n`, 0, ""},
+		{`runs cancel RUN`, ``, remote.ExitRefused, "(run_ended)"},
+		{`runs attributes RUN a=b`, ``, remote.ExitRefused, "(run_ended)"},
+		{`runs start ask --input "t-1" --key k --attr a=1`, oneID, 0, ""},
+		{`runs start ask --input "t-1" --key k`, ``, remote.ExitRefused, "(key_taken)"},
+		{`runs start ask --input "t-1" --key k --on-conflict join`, oneID, 0, ""},
+		{`runs attributes RUN b=2 --remove a`, `b  2\n`, 0, ""},
+		{`runs wait RUN --timeout 50ms`, `run .*status +(pending|running)\n.*`, remote.ExitTimeout, "after 50ms"},
+		{`runs cancel RUN --reason twice`, oneID[:len(oneID)-2] + ` is cancelled\n`, 0, ""},
+		{`runs wait RUN`, `run .*status +cancelled\n.*reason +twice\n.*`, remote.ExitCancelled, "was cancelled"},
+		{`runs start ask --input "t-2"`, oneID, 0, ""},
+		{`runs start ask --input "t-3"`, oneID, 0, ""},
+		{`runs cancel --workflow ask --dry-run`, oneID + oneID + `would cancel 2\n`, 0, ""},
+		{`runs cancel --workflow ask --limit 1`, oneID + `cancelled 1\n`, 0, "there are more"},
+		{`runs cancel --workflow ask`, oneID + `cancelled 1\n`, 0, ""},
+		{`runs cancel ` + nothing, ``, remote.ExitNotFound, "no run " + nothing + " in this project: stepwell runs list shows what there is (run_not_found)"},
+		{`runs list --all --json`, `(\{"id":"wrun_[^\n]*\}\n){8}`, 0, ""},
+		{`runs list --limit 1`, `ID[^\n]*\nwrun_[^\n]*\n`, 0, "more: --all or --cursor "},
+		{`runs children ` + nothing, ``, remote.ExitNotFound, "run_not_found"},
+		{`events list --type run_failed`, `wrun_\w{26} +\d+  \S+Z  run_failed +errorCode=no_stock[^\n]*\n`, 0, ""},
+	})
+}
+
+func TestOtherThingsOfRuns(t *testing.T) {
+	t.Parallel()
+	c, s := newShell(t)
+	c.try(t, []commandTest{{`runs start listen`, oneID, 0, ""}})
+	eventually(t, c, `hooks list`, `\npaid `)
+	c.try(t, []commandTest{
+		{`hooks list --run RUN --json`, `\{"id":"paid",[^\n]*\}\n`, 0, ""},
+		{`hooks show RUN paid`, `hook +paid\n.*signal +paid\n.*`, 0, ""},
+		{`signals send paid --data {"amount":7} --id s-1 --keep-for 1h`, `sig_\w{26}\n`, 0, ""},
+		{`signals send paid --data {"amount":8} --id s-1`, ``, remote.ExitRefused, "(idempotency_mismatch)"},
+		{`signals list --name paid`, `ID [^\n]*\nsig_[^\n]* +paid +s-1 .*\{"amount":7\}\n`, 0, ""},
+		{`runs wait RUN`, `run .*status +completed\n.*`, 0, ""},
+		{`waits list RUN`, `ID[^\n]*\n`, 0, ""},
+		{`hooks resume nobody`, ``, remote.ExitNotFound, "stepwell hooks list"},
+		{`streams list RUN`, `NAME[^\n]*\n`, 0, ""},
+		{`streams tail RUN log`, ``, remote.ExitNotFound, "stepwell streams list RUN"},
+		{`deployments show app`, `deployment +app\n.*`, 0, ""},
+		{`secrets list`, `NAME +CREATED +UPDATED\n`, 0, ""},
+		{`secrets set stripe`, `stripe is set\n`, 0, ""},
+		{`secrets list`, `NAME +CREATED +UPDATED\nstripe .*\n`, 0, ""},
+		{`secrets remove stripe`, ``, 0, ""},
+		{`secrets remove stripe`, ``, remote.ExitNotFound, "stepwell secrets list"},
+		{`messages show msg_x`, ``, remote.ExitNotFound, "stepwell messages list --state all"},
+	})
+	streams := eventlog.NewStreams(s.pool, s.hub, time.Now)
+	write := func(chunks ...string) {
+		list := make([][]byte, len(chunks))
+		for i, text := range chunks {
+			list[i] = []byte(text)
+		}
+		if err := streams.Write(t.Context(), entities.DefaultProject, entities.RunID(c.run), "log", list); err != nil {
+			t.Error(err)
+		}
+	}
+	write("once ", "\xff\x00", "upon ")
+	c.try(t, []commandTest{
+		{`streams list RUN`, `NAME +CHUNKS .*\nlog +3 .*\n`, 0, ""},
+		{`streams tail RUN log`, `once ..upon `, 0, ""},
+		{`streams tail RUN log --from=-1`, "upon ", 0, ""},
+		{`streams tail RUN log --from 1 --json`, `\{"index":1,"base64":"/wA="\}\n\{"index":2,"text":"upon "\}\n`, 0, ""},
+	})
+	var printed bytes.Buffer
+	out := newSignalling(&printed, "upon ")
+	followed := make(chan error, 1)
+	go func() { followed <- c.start(t, "streams tail RUN log --follow", out, io.Discard) }()
+	<-out.seen
+	write("a time")
+	if err := streams.Close(t.Context(), entities.DefaultProject, entities.RunID(c.run), "log"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-followed; err != nil || printed.String() != "once \xff\x00upon a time" {
+		t.Errorf("followed: got %q, %v", &printed, err)
+	}
+}
+
+// eventually gives a command until what it prints has the pattern.
+func eventually(t *testing.T, c *shell, line, pattern string) {
+	t.Helper()
+	want := regexp.MustCompile(pattern)
+	for deadline := time.Now().Add(patience); ; {
+		out, _, err := c.do(t, line)
+		switch {
+		case err == nil && want.MatchString(out):
+			return
+		case time.Now().After(deadline):
+			t.Fatalf("%s: got %q, %v; want %s", line, out, err, pattern)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestFollowRun: the log comes as it is written, and ends with the run.
+func TestFollowRun(t *testing.T) {
+	t.Parallel()
+	c, _ := newShell(t)
+	c.try(t, []commandTest{{`runs start ask --input "t"`, oneID, 0, ""}})
+	var printed bytes.Buffer
+	out := newSignalling(&printed, "hook_created")
+	followed := make(chan error, 1)
+	go func() { followed <- c.start(t, "runs events RUN --follow --payloads", out, io.Discard) }()
+	<-out.seen
+	if _, _, err := c.do(t, `hooks resume t --payload {"approved":true} --resume-id 1`); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-followed; err != nil || !strings.HasSuffix(printed.String(), "run_completed\n        {\"approved\":true}\n") {
+		t.Errorf("got %q, %v; want all up to the end", &printed, err)
+	}
+	out2, _, err := c.do(t, `hooks resume t --payload {"approved":true} --resume-id 1`)
+	if remote.ExitCode(err) != remote.ExitNotFound {
+		t.Errorf("after the end: got %q, %v", out2, err)
+	}
+}
+
+// TestJSONIsTheAPIs: what --json prints is what the server sent, byte for byte but for the list around entries.
+func TestJSONIsTheAPIs(t *testing.T) {
+	t.Parallel()
+	c, s := newShell(t)
+	c.try(t, []commandTest{
+		{`runs start step --input {"z":1,"a":12345678901234567890,"t":"<\u00e9>"} --wait`, `.*`, 0, ""},
+		{`runs start echo --wait`, `.*`, 0, ""},
+	})
+	for line, path := range map[string]string{
+		`runs show RUN`: "/v1/runs/RUN", `deployments show app`: "/v1/deployments/app",
+		`runs list`: "/v1/runs", `runs events RUN --payloads`: "/v1/runs/RUN/events", `deployments list`: "/v1/deployments",
+	} {
+		got, _, err := c.do(t, line+" --json")
+		if err != nil {
+			t.Error(err)
+		}
+		body, err := io.ReadAll(request(t, http.MethodGet, "http://"+s.addr+strings.ReplaceAll(path, "RUN", c.run), "",
+			"Authorization", "Bearer key").Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := strings.TrimSpace(string(body)) + "\n"
+		var page struct{ Data []json.RawMessage }
+		if err := json.Unmarshal(body, &page); err != nil {
+			t.Fatal(err)
+		}
+		if page.Data != nil {
+			want = ""
+			for _, entry := range page.Data {
+				want += string(entry) + "\n"
+			}
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", line, got, want)
+		}
+	}
+}
+
+// TestExitCodes are those of commands that never reach a server, or not with the right key.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testdb.New(t), roleAPI)
+	s.config.APIKey = "key"
+	mustStart(t, s)
+	for _, tt := range []struct {
+		line string
+		code int
+		want string
+	}{
+		{"runs", remote.ExitUsage, "stepwell runs --help says what there is"},
+		{"runs lst", remote.ExitUsage, `did you mean "list"?`},
+		{"runs list --statuss failed", remote.ExitUsage, "unknown flag --statuss"},
+		{"runs list --status lost", remote.ExitUsage, "--status must be one of"},
+		{"runs list --limit=-1", remote.ExitUsage, "--limit is -1"},
+		{"runs list --limit many", remote.ExitUsage, "--limit"},
+		{"runs list --created-after yesterday", remote.ExitUsage, "nor an age such as 2h"},
+		{"runs start", remote.ExitUsage, `expected "<workflow>"`},
+		{"runs start w --input teapot", remote.ExitUsage, "--input is not JSON"},
+		{"runs cancel", remote.ExitUsage, "give the IDs of runs"},
+		{"runs cancel wrun_1 --workflow w", remote.ExitUsage, "either the IDs"},
+		{"runs cancel wrun_1 --dry-run", remote.ExitUsage, "either the IDs"},
+		{"runs events wrun_1 --follow --limit 1", remote.ExitUsage, "--follow"},
+		{"events list --after 0", remote.ExitUsage, "--after is for --follow"},
+		{"secrets set stripe", remote.ExitUsage, "echo VALUE | stepwell secrets set stripe"},
+		{"keys create ci --role boss", remote.ExitUsage, "--role must be one of"},
+		{"completion cmd", remote.ExitUsage, "must be one of"},
+		{"serve --url http://x", remote.ExitUsage, "stepwell serve takes no --url"},
+		{"--json migrate", remote.ExitUsage, "stepwell migrate takes no --json"},
+		{"runs list --url 127.0.0.1", remote.ExitUsage, "want one such as"},
+		{"runs list --url http://127.0.0.1:1", remote.ExitUnreachable, "nothing answers at http://127.0.0.1:1: is the server running?"},
+		{"runs wait wrun_1 --url http://127.0.0.1:1", remote.ExitUnreachable, "nothing answers"},
+		{"runs list --url http://" + s.addr, remote.ExitDenied, "STEPWELL_API_KEY"},
+		{"runs events wrun_1 --follow --url http://" + s.addr, remote.ExitDenied, "STEPWELL_API_KEY"},
+		{"deployments show x --api-key key --url http://" + s.addr, remote.ExitNotFound, "stepwell deployments list"},
+		{"deployments add x y --api-key key --url http://" + s.addr, remote.ExitUsage, "(invalid_request)"},
+	} {
+		err := run(t.Context(), strings.Fields(tt.line), io.Discard, io.Discard)
+		if code := remote.ExitCode(err); code != tt.code || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %d, %v; want %d, %s", tt.line, code, err, tt.code, tt.want)
+		}
+	}
+}
+
+// asProcess is the command as a process, without the environment's own settings.
+func asProcess(t *testing.T, args ...string) (cmd *exec.Cmd, said *bytes.Buffer) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asCommand+"=1", "STEPWELL_LOG=xml") // which is the server's, and no matter here
+	said = new(bytes.Buffer)
+	cmd.Stderr = said
+	return cmd, said
+}
+
+// TestInterrupts: what waits or follows ends when it is told to, and has nothing to say.
+func TestInterrupts(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{
+		"runs wait wrun_1", "runs events wrun_1 --follow", "events list --follow", "streams tail wrun_1 log --follow", "runs start w --wait",
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			asked := make(chan struct{})
+			once := sync.OnceFunc(func() { close(asked) })
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					_, _ = io.WriteString(w, `{"id":"wrun_1"}`)
+					return
+				}
+				w.Header().Set("Content-Type", "text/event-stream")
+				w.(http.Flusher).Flush()
+				once()
+				<-r.Context().Done()
+			}))
+			t.Cleanup(web.Close)
+			cmd, said := asProcess(t, append(strings.Fields(line), "--url", web.URL)...)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+			defer kill.Stop()
+			<-asked
+			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Error(err)
+			}
+			err := cmd.Wait()
+			exit := (*exec.ExitError)(nil)
+			if !errors.As(err, &exit) || exit.ExitCode() != remote.ExitInterrupted {
+				t.Errorf("got %v, want exit code %d", err, remote.ExitInterrupted)
+			}
+			if text := strings.TrimPrefix(said.String(), "wrun_1\n"); text != "" {
+				t.Errorf("it said %q", text)
+			}
+		})
+	}
+}
