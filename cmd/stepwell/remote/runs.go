@@ -185,7 +185,7 @@ func (s *Session) exactly(t time.Time) string {
 
 type runAttributesCmd struct {
 	ID     string            `arg:"" help:"The run's ID."`
-	Set    map[string]string `arg:"" optional:"" mapsep:"none" placeholder:"KEY=VALUE" help:"Attributes to set, as KEY=VALUE."`
+	Set    map[string]string `arg:"" name:"attribute" optional:"" mapsep:"none" help:"Attributes to set, as KEY=VALUE."`
 	Remove []string          `sep:"none" placeholder:"KEY" help:"Remove this attribute."`
 }
 

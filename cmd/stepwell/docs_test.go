@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
+)
+
+const cliDoc = "../../docs/cli.md"
+
+func mustParser(t *testing.T) *kong.Kong {
+	t.Helper()
+	p, err := newParser(new(cli), remote.Console{Stdout: t.Output(), Stderr: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestDocs: docs/cli.md has all commands, as --help describes them, and all exit codes.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	doc := mustRead(t, cliDoc)
+	var commands, exits strings.Builder
+	commands.WriteString("| command | what it does |\n|---|---|\n")
+	for _, leaf := range mustParser(t).Model.Leaves(true) {
+		fmt.Fprintf(&commands, "| `%s` | %s |\n", usageOf(leaf), leaf.Help)
+		if !regexp.MustCompile(`(?m)^ .*stepwell ` + leaf.Path() + `\b`).MatchString(doc) {
+			t.Errorf("%s: there is no example of stepwell %s", cliDoc, leaf.Path())
+		}
+	}
+	exits.WriteString("| code | meaning |\n|---|---|\n")
+	for _, e := range remote.Exits {
+		fmt.Fprintf(&exits, "| %d | %s |\n", e.Code, e.Meaning)
+	}
+	want := between(t, between(t, doc, "commands", commands.String()), "exit codes", exits.String())
+	if *update {
+		if err := os.WriteFile(cliDoc, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, doc); diff != "" {
+		t.Errorf("%s (-want +got; -update writes it anew):\n%s", cliDoc, diff)
+	}
+}
+
+// usageOf is a command with its arguments.
+func usageOf(n *kong.Node) string {
+	text := n.Path()
+	for _, arg := range n.Positional {
+		text += " " + arg.ShortSummary()
+	}
+	return text
+}
+
+// between puts text into the document's part of that name.
+func between(t *testing.T, doc, name, text string) string {
+	t.Helper()
+	part := regexp.MustCompile(`(?s)(<!-- ` + name + `: [^\n]*-->\n).*?(<!-- end -->)`)
+	if len(part.FindAllString(doc, -1)) != 1 {
+		t.Fatalf("%s has no part %q", cliDoc, name)
+	}
+	return part.ReplaceAllStringFunc(doc, func(old string) string {
+		m := part.FindStringSubmatch(old)
+		return m[1] + text + m[2]
+	})
+}
+
+// TestExamples: the command lines in the documents are right, as far as can be seen without a server.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	example := regexp.MustCompile(`^ {3} (?:.*[ (|/])?stepwell ([^|<>;]*)`)
+	found := 0
+	for _, name := range []string{
+		cliDoc, "../../README.md", "../../docs/configuration.md", "../../docs/operations.md", "../../docs/signals.md",
+		"../../docs/webhooks.md", "../../examples/function-go/README.md", "../../examples/function-python/README.md",
+	} {
+		for line := range strings.Lines(mustRead(t, name)) {
+			m := example.FindStringSubmatch(strings.TrimRight(line, "\n"))
+			if m == nil {
+				continue
+			}
+			found++
+			command, _, _ := strings.Cut(m[1], " #")
+			if _, err := mustParser(t).Parse(words(strings.TrimRight(command, ` )"&`))); err != nil {
+				t.Errorf("%s: %s: %v", name, strings.TrimSpace(line), err)
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("found %d examples only", found)
+	}
+}
+
+// words splits a line as a shell does that knows single quotes alone.
+func words(line string) (list []string) {
+	for _, m := range regexp.MustCompile(`(?:'[^']*'|[^' ])+`).FindAllString(line, -1) {
+		list = append(list, strings.ReplaceAll(m, "'", ""))
+	}
+	return list
+}
