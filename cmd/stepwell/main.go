@@ -97,7 +97,7 @@ func execute(ctx context.Context, args []string, console remote.Console) error {
 func newParser(commands *cli, console remote.Console) (*kong.Kong, error) {
 	return kong.New(commands,
 		kong.Name("stepwell"),
-		groups,
+		groups, kong.Vars(remote.Vars),
 		kong.Description(description()),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true}),
 		kong.Writers(console.Stdout, console.Stderr),
@@ -136,7 +136,8 @@ func refuseStrayFlags(parsed *kong.Context) error {
 	}
 	for _, p := range parsed.Path {
 		if p.Flag != nil && p.Flag.Group != nil && p.Flag.Group.Key == remote.FlagGroup && !p.Resolved {
-			return remote.UsageError(fmt.Errorf("stepwell %s takes no --%s: it does not speak to a server", command.Path(), p.Flag.Name))
+			return remote.UsageError(fmt.Errorf("stepwell %s takes no --%s: it does not speak to a server",
+				command.Path(), p.Flag.Name))
 		}
 	}
 	return nil

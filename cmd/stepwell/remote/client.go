@@ -27,7 +27,8 @@ type client struct {
 func newClient(base, key string) (*client, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, usage("the server's address is %q; want one such as http://127.0.0.1:8788, by --url or STEPWELL_URL", base)
+		return nil, usage("the server's address is %q; want one such as http://127.0.0.1:8788, by --url or STEPWELL_URL",
+			base)
 	}
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
 	return &client{base: u, key: key, http: &http.Client{}}, nil

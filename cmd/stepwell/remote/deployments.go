@@ -18,7 +18,7 @@ type deploymentsCmd struct {
 type addDeploymentCmd struct {
 	ID        string   `arg:"" help:"The app's STEPWELL_DEPLOYMENT_ID."`
 	URL       string   `arg:"" help:"Where the app is, such as http://127.0.0.1:3000."`
-	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" help:"A workflow it has; may be given several times."`
+	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" help:"A workflow it has; for each one."`
 }
 
 // Run registers the deployment.

@@ -44,7 +44,7 @@ func (f eventFilter) query(s *Session) (url.Values, error) {
 	if f.Follow && (f.paging != paging{} || f.Order != "") {
 		return nil, usage("--follow begins at --after and goes on; it takes no --limit, --all, --cursor and --order")
 	}
-	f.ordering.into(query)
+	f.into(query)
 	return query, nil
 }
 
@@ -72,7 +72,7 @@ type eventsCmd struct {
 
 type eventsListCmd struct {
 	RunID string `name:"run" placeholder:"ID" help:"Those of this run."`
-	After string `placeholder:"PLACE" help:"With --follow: begin behind this place of the stream, or before the first with 0; now when not given."`
+	After string `placeholder:"ID" help:"${place}"`
 	eventFilter
 }
 

@@ -37,7 +37,7 @@ func (c listHooksCmd) Run(ctx context.Context, s *Session) error {
 		at = path("runs", c.RunID, "hooks")
 	}
 	query := url.Values{}
-	c.ordering.into(query)
+	c.into(query)
 	return list(ctx, s, at, query, c.paging, hookColumns)
 }
 
@@ -76,7 +76,7 @@ func (c showHookCmd) Run(ctx context.Context, s *Session) error {
 
 type resumeHookCmd struct {
 	Token    string   `arg:"" help:"The hook's token; its ID with --run."`
-	Payload  document `short:"p" default:"null" placeholder:"JSON" help:"What the run gets: JSON, @FILE, or - for standard input; null when not given."`
+	Payload  document `short:"p" default:"null" placeholder:"JSON" help:"What the run gets: ${json}."`
 	ResumeID string   `placeholder:"ID" help:"Makes the command safe to repeat: it counts once."`
 	RunID    string   `name:"run" placeholder:"ID" help:"The run that has the hook, to name it by its ID."`
 }

@@ -2,15 +2,15 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 )
 
 type keysCmd struct {
 	List   listKeysCmd  `cmd:"" help:"List the API keys, without their values."`
+	Show   showKeyCmd   `cmd:"" help:"Show an API key, without its value."`
 	Create createKeyCmd `cmd:"" help:"Make an API key, and print it; nobody can see it again."`
 	Revoke revokeKeyCmd `cmd:"" help:"Revoke API keys for good."`
 }
@@ -18,7 +18,7 @@ type keysCmd struct {
 type apiKey struct {
 	ID, Name, Role, Project, Prefix, Key string
 
-	CreatedAt, ExpiresAt, RevokedAt time.Time
+	CreatedAt, ExpiresAt, RevokedAt, LastUsedAt time.Time
 }
 
 var keyColumns = []column[apiKey]{
@@ -28,22 +28,73 @@ var keyColumns = []column[apiKey]{
 	{"PROJECT", func(_ *Session, k apiKey) string { return k.Project }},
 	{"BEGINS WITH", func(_ *Session, k apiKey) string { return k.Prefix }},
 	{"CREATED", func(s *Session, k apiKey) string { return s.when(k.CreatedAt) }},
+	{"LAST USED", func(s *Session, k apiKey) string { return s.when(k.LastUsedAt) }},
 	{"EXPIRES", func(s *Session, k apiKey) string { return s.when(k.ExpiresAt) }},
 	{"REVOKED", func(s *Session, k apiKey) string { return s.when(k.RevokedAt) }},
 }
 
-type listKeysCmd struct{}
+// inProject is which project a command is about.
+type inProject struct {
+	Project string `placeholder:"NAME" help:"The project, if not that of the key in use; for admin keys of default."`
+}
+
+func (p inProject) query() url.Values {
+	query := url.Values{}
+	set(query, "project", p.Project)
+	return query
+}
+
+// on is a path with the project.
+func (p inProject) on(path string) string {
+	if query := p.query(); len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return path
+}
+
+type listKeysCmd struct {
+	inProject
+	paging
+	ordering
+}
 
 // Run lists the keys.
-func (listKeysCmd) Run(ctx context.Context, s *Session) error {
-	return listWhole(ctx, s, path("keys"), keyColumns)
+func (c listKeysCmd) Run(ctx context.Context, s *Session) error {
+	query := c.query()
+	c.into(query)
+	return list(ctx, s, path("keys"), query, c.paging, keyColumns)
+}
+
+type showKeyCmd struct {
+	ID string `arg:"" help:"The key's ID."`
+	inProject
+}
+
+// Run prints the key.
+func (c showKeyCmd) Run(ctx context.Context, s *Session) error {
+	var k apiKey
+	raw, err := s.client.get(ctx, path("keys", c.ID), c.query(), &k)
+	if err != nil || s.json {
+		return errors.Join(err, s.printJSON(raw))
+	}
+	return s.fields([]field{
+		{"key", k.ID},
+		{"name", clean(k.Name)},
+		{"role", k.Role},
+		{"project", clean(k.Project)},
+		{"begins with", clean(k.Prefix)},
+		{"created", s.exactly(k.CreatedAt)},
+		{"last used", s.exactly(k.LastUsedAt)},
+		{"expires", s.exactly(k.ExpiresAt)},
+		{"revoked", s.exactly(k.RevokedAt)},
+	})
 }
 
 type createKeyCmd struct {
 	Name      string `arg:"" help:"What the key is for, such as ci."`
-	Role      string `enum:"admin,write,read,metadata,invoke" required:"" placeholder:"ROLE" help:"What it may do: ${enum}."`
-	Project   string `placeholder:"ID" help:"The project that it sees; that of the key in use when not given."`
-	ExpiresAt string `placeholder:"TIME" help:"Until when it is good, in RFC 3339; for ever when not given."`
+	Role      string `enum:"admin,write,read,metadata,invoke" required:"" help:"What it may do: ${enum}."`
+	ExpiresAt string `placeholder:"TIME" help:"From when on it lets nobody in, in RFC 3339."`
+	inProject
 }
 
 // Run makes the key. Only the key itself goes to standard output, so that it can be put where it belongs.
@@ -57,18 +108,19 @@ func (c createKeyCmd) Run(ctx context.Context, s *Session) error {
 	if err := s.client.decode(raw, &made); err != nil {
 		return err
 	}
-	s.note("key %s of project %s, role %s; it is not shown again:", made.ID, made.Project, made.Role)
+	s.note("key %s of project %s, role %s; it is not shown again", made.ID, made.Project, made.Role)
 	return s.say(raw, "%s", made.Key)
 }
 
 type revokeKeyCmd struct {
 	IDs []string `arg:"" name:"id" help:"The keys' IDs."`
+	inProject
 }
 
 // Run revokes the keys.
 func (c revokeKeyCmd) Run(ctx context.Context, s *Session) error {
 	return each(c.IDs, func(id string) error {
-		_, err := s.client.do(ctx, http.MethodDelete, path("keys", id), nil)
+		_, err := s.client.do(ctx, http.MethodDelete, c.on(path("keys", id)), nil)
 		return err
 	})
 }
@@ -79,12 +131,12 @@ type projectsCmd struct {
 }
 
 type project struct {
-	ID, Name  string
+	Name      string
 	CreatedAt time.Time
 }
 
 var projectColumns = []column[project]{
-	{"NAME", func(_ *Session, p project) string { return p.Name + p.ID }},
+	{"NAME", func(_ *Session, p project) string { return p.Name }},
 	{"CREATED", func(s *Session, p project) string { return s.when(p.CreatedAt) }},
 }
 
@@ -106,101 +158,4 @@ func (c createProjectCmd) Run(ctx context.Context, s *Session) error {
 		return err
 	}
 	return s.say(raw, "project %s is there", c.Name)
-}
-
-type auditCmd struct {
-	List listAuditCmd `cmd:"" help:"List who did what, the newest first."`
-}
-
-type listAuditCmd struct {
-	paging
-}
-
-// Run lists the entries. Of their fields those that are texts have columns, and the rest is on one.
-func (c listAuditCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("audit"), url.Values{}, c.paging, auditColumns)
-}
-
-type auditEntry map[string]json.RawMessage
-
-var auditColumns = []column[auditEntry]{
-	{"TIME", func(s *Session, e auditEntry) string {
-		var t time.Time
-		if json.Unmarshal(e["createdAt"], &t) != nil {
-			return ""
-		}
-		return s.when(t)
-	}},
-	{"ACTION", func(_ *Session, e auditEntry) string { return e.text("action") }},
-	{"WHAT", func(_ *Session, e auditEntry) string {
-		var rest []string
-		for _, name := range sortedKeys(e) {
-			if name != "action" && name != "createdAt" {
-				rest = append(rest, name+"="+e.text(name))
-			}
-		}
-		return strings.Join(rest, " ")
-	}},
-}
-
-// text is a field's text, or its JSON if it is none.
-func (e auditEntry) text(name string) string {
-	var text string
-	if json.Unmarshal(e[name], &text) == nil {
-		return text
-	}
-	return string(e[name])
-}
-
-type signingKeysCmd struct {
-	List   listSigningKeysCmd  `cmd:"" help:"List the keys that sign the server's calls, without what is secret."`
-	Create createSigningKeyCmd `cmd:"" help:"Make a signing key."`
-	Remove removeSigningKeyCmd `cmd:"" help:"Remove signing keys for good."`
-}
-
-type signingKey struct {
-	ID, Algorithm, Status, PublicKey string
-	CreatedAt                        time.Time
-}
-
-var signingKeyColumns = []column[signingKey]{
-	{"ID", func(_ *Session, k signingKey) string { return k.ID }},
-	{"STATUS", func(_ *Session, k signingKey) string { return k.Status }},
-	{"ALGORITHM", func(_ *Session, k signingKey) string { return k.Algorithm }},
-	{"CREATED", func(s *Session, k signingKey) string { return s.when(k.CreatedAt) }},
-	{"PUBLIC KEY", func(_ *Session, k signingKey) string { return k.PublicKey }},
-}
-
-type listSigningKeysCmd struct{}
-
-// Run lists the signing keys.
-func (listSigningKeysCmd) Run(ctx context.Context, s *Session) error {
-	return listWhole(ctx, s, path("signing-keys"), signingKeyColumns)
-}
-
-type createSigningKeyCmd struct{}
-
-// Run makes the signing key.
-func (createSigningKeyCmd) Run(ctx context.Context, s *Session) error {
-	raw, err := s.client.do(ctx, http.MethodPost, path("signing-keys"), options{})
-	if err != nil {
-		return err
-	}
-	var made signingKey
-	if err := s.client.decode(raw, &made); err != nil {
-		return err
-	}
-	return s.say(raw, "%s", made.ID)
-}
-
-type removeSigningKeyCmd struct {
-	IDs []string `arg:"" name:"id" help:"The signing keys' IDs."`
-}
-
-// Run removes the signing keys.
-func (c removeSigningKeyCmd) Run(ctx context.Context, s *Session) error {
-	return each(c.IDs, func(id string) error {
-		_, err := s.client.do(ctx, http.MethodDelete, path("signing-keys", id), nil)
-		return err
-	})
 }

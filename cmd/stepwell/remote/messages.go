@@ -42,7 +42,7 @@ func (c listMessagesCmd) Run(ctx context.Context, s *Session) error {
 		query.Set("state", c.State)
 	}
 	set(query, "runId", c.RunID)
-	c.ordering.into(query)
+	c.into(query)
 	return list(ctx, s, path("messages"), query, c.paging, messageColumns)
 }
 

@@ -32,6 +32,17 @@ type Commands struct {
 	SigningKeys signingKeysCmd `cmd:"" group:"api-commands" help:"Say what signs the server's calls of functions."`
 }
 
+// Vars are what tags say as ${NAME}, for kong.
+var Vars = map[string]string{
+	"statuses":  ",pending,running,completed,failed,cancelled",
+	"inStatus":  "Those that are pending, running, completed, failed or cancelled.",
+	"json":      "JSON, @FILE, or - for standard input",
+	"target":    "Whose function it goes to; the newest that has the workflow when not given.",
+	"conflicts": ",reject,join",
+	"conflict":  "What to do when the key is taken: reject, unless told otherwise, or join the run that has it.",
+	"place":     "Where --follow begins: behind this ID of the stream, or 0 for its beginning; now when not given.",
+}
+
 // Group is the key of the groups in which kong shows the flags and the commands, for their titles.
 const (
 	FlagGroup    = "api"

@@ -41,12 +41,12 @@ type runFilter struct {
 	Key           string            `placeholder:"KEY" help:"Those that have this key."`
 	Parent        string            `placeholder:"ID" help:"Those that this run started."`
 	Attr          map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"Those that have this attribute; up to 8."`
-	CreatedAfter  moment            `placeholder:"TIME" help:"Those created at this time or later: RFC 3339, or an age such as 2h."`
-	CreatedBefore moment            `placeholder:"TIME" help:"Those created before this time."`
+	CreatedAfter  moment            `placeholder:"TIME" help:"Those since then: RFC 3339, or an age such as 2h."`
+	CreatedBefore moment            `placeholder:"TIME" help:"Those before then."`
 }
 
 type listRunsCmd struct {
-	Status string `enum:",pending,running,completed,failed,cancelled" default:"" placeholder:"STATUS" help:"Those that are pending, running, completed, failed or cancelled."`
+	Status string `enum:"${statuses}" default:"" placeholder:"STATUS" help:"${inStatus}"`
 	runFilter
 	paging
 	ordering
@@ -72,7 +72,7 @@ func (c listRunsCmd) Run(ctx context.Context, s *Session) error {
 	for key, value := range c.Attr {
 		query.Set("attribute."+key, value)
 	}
-	c.ordering.into(query)
+	c.into(query)
 	return list(ctx, s, path("runs"), query, c.paging, runColumns)
 }
 
@@ -85,7 +85,7 @@ type childrenCmd struct {
 // Run lists the run's children.
 func (c childrenCmd) Run(ctx context.Context, s *Session) error {
 	query := url.Values{}
-	c.ordering.into(query)
+	c.into(query)
 	return list(ctx, s, path("runs", c.ID, "children"), query, c.paging, runColumns)
 }
 

@@ -75,11 +75,11 @@ func (e ending) started(ctx context.Context, s *Session, raw json.RawMessage) er
 
 type startRunCmd struct {
 	Workflow       string            `arg:"" help:"The name of the workflow."`
-	Deployment     string            `short:"d" placeholder:"ID" help:"Whose function it goes to; the newest that has the workflow when not given."`
-	Input          document          `short:"i" placeholder:"JSON" help:"What the function gets: JSON, @FILE, or - for standard input."`
+	Deployment     string            `short:"d" placeholder:"ID" help:"${target}"`
+	Input          document          `short:"i" placeholder:"JSON" help:"What the function gets: ${json}."`
 	Key            string            `placeholder:"KEY" help:"No two live runs of the workflow have the same key."`
-	OnConflict     string            `enum:",reject,join" default:"" placeholder:"reject|join" help:"What to do when the key is taken: reject (the default), or join the run that has it."`
-	IdempotencyKey string            `placeholder:"KEY" help:"Makes the command safe to repeat: it starts one run, however often it is given."`
+	OnConflict     string            `enum:"${conflicts}" default:"" placeholder:"HOW" help:"${conflict}"`
+	IdempotencyKey string            `placeholder:"KEY" help:"Safe to repeat: it starts one run, however often."`
 	Attr           map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"A label to find the run by."`
 	Delay          string            `placeholder:"TIME" help:"How long until it begins, such as 30s."`
 	StartAt        string            `placeholder:"TIME" help:"When it begins, in RFC 3339."`
@@ -105,7 +105,7 @@ func (c startRunCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	return c.ending.started(ctx, s, raw)
+	return c.started(ctx, s, raw)
 }
 
 type rerunCmd struct {
@@ -122,7 +122,7 @@ func (c rerunCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	return c.ending.started(ctx, s, raw)
+	return c.started(ctx, s, raw)
 }
 
 type waitRunCmd struct {

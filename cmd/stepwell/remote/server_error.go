@@ -38,15 +38,18 @@ func (e *ServerError) Error() string {
 
 // hints say where to look, by the codes of errors.
 var hints = map[string]string{
-	"run_not_found":        "stepwell runs list shows what there is",
-	"step_not_found":       "stepwell steps list RUN shows what there is",
-	"hook_not_found":       "stepwell hooks list shows what there is",
-	"stream_not_found":     "stepwell streams list RUN shows what there is",
-	"deployment_not_found": "stepwell deployments list shows what there is",
-	"secret_not_found":     "stepwell secrets list shows what there is",
-	"message_not_found":    "stepwell messages list --state all shows what there is",
-	"unauthorized":         "--api-key or STEPWELL_API_KEY gives the key",
-	"not_found":            "is the server older than this command?",
+	"run_not_found":         "stepwell runs list shows what there is",
+	"step_not_found":        "stepwell steps list RUN shows what there is",
+	"hook_not_found":        "stepwell hooks list shows what there is",
+	"stream_not_found":      "stepwell streams list RUN shows what there is",
+	"deployment_not_found":  "stepwell deployments list shows what there is",
+	"secret_not_found":      "stepwell secrets list shows what there is",
+	"message_not_found":     "stepwell messages list --state all shows what there is",
+	"key_not_found":         "stepwell keys list shows what there is",
+	"project_not_found":     "stepwell projects create makes one",
+	"signing_key_not_found": "stepwell signing-keys list shows what there is",
+	"unauthorized":          "--api-key or STEPWELL_API_KEY gives the key",
+	"not_found":             "is the server older than this command?",
 }
 
 func newServerError(req *http.Request, resp *http.Response) *ServerError {

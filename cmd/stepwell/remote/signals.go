@@ -13,8 +13,8 @@ type signalsCmd struct {
 
 type sendSignalCmd struct {
 	Name    string   `arg:"" help:"The name that hooks wait for."`
-	Data    document `short:"d" placeholder:"JSON" help:"What has happened: JSON, @FILE, or - for standard input; null when not given."`
-	ID      string   `name:"id" placeholder:"ID" help:"The signal's name with its sender, which makes the command safe to repeat."`
+	Data    document `short:"d" placeholder:"JSON" help:"What has happened: ${json}."`
+	ID      string   `name:"id" placeholder:"ID" help:"Its name with its sender: safe to repeat."`
 	KeepFor string   `placeholder:"TIME" help:"For how long hooks that are opened later may look back at it, such as 1h."`
 }
 
@@ -60,6 +60,6 @@ var signalColumns = []column[signal]{
 func (c listSignalsCmd) Run(ctx context.Context, s *Session) error {
 	query := url.Values{}
 	set(query, "name", c.Name)
-	c.ordering.into(query)
+	c.into(query)
 	return list(ctx, s, path("signals"), query, c.paging, signalColumns)
 }

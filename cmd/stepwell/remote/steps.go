@@ -31,7 +31,7 @@ type listStepsCmd struct {
 // Run lists the steps.
 func (c listStepsCmd) Run(ctx context.Context, s *Session) error {
 	query := url.Values{}
-	c.ordering.into(query)
+	c.into(query)
 	return list(ctx, s, path("runs", c.RunID, "steps"), query, c.paging, stepColumns)
 }
 
@@ -92,6 +92,6 @@ type listWaitsCmd struct {
 // Run lists the waits.
 func (c listWaitsCmd) Run(ctx context.Context, s *Session) error {
 	query := url.Values{}
-	c.ordering.into(query)
+	c.into(query)
 	return list(ctx, s, path("runs", c.RunID, "waits"), query, c.paging, waitColumns)
 }

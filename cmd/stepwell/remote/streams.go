@@ -32,7 +32,7 @@ type tailStreamCmd struct {
 	RunID  string `arg:"" name:"run" help:"The run's ID."`
 	Name   string `arg:"" help:"The stream's name."`
 	Follow bool   `short:"f" help:"Go on with what is written, until the stream is closed."`
-	From   int64  `placeholder:"INDEX" help:"The index of the first chunk; a negative one counts back from the end, which is --from=-3."`
+	From   int64  `placeholder:"INDEX" help:"The first chunk's index; --from=-3 for the last three chunks."`
 }
 
 // Run copies the stream's bytes to standard output, or prints its chunks as JSON.
