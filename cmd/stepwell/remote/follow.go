@@ -122,7 +122,7 @@ func readEvent(lines *bufio.Reader) (e serverEvent, id string, err error) {
 // retry says whether to try again what takes long and has worked before.
 type retry struct {
 	s       *Session
-	last    time.Time // when the server last answered; zero if never
+	last    time.Time // when the server was last there; zero, which is long ago, if never
 	noticed bool
 }
 
@@ -136,7 +136,7 @@ func (r *retry) wait(ctx context.Context, err error) error {
 	if err := interrupted(ctx, err); errors.Is(err, ErrInterrupted) {
 		return err
 	}
-	if ExitCode(err) != ExitUnreachable || r.last.IsZero() || r.s.Now().Sub(r.last) > r.s.patience {
+	if ExitCode(err) != ExitUnreachable || r.s.Now().Sub(r.last) > r.s.patience {
 		return err
 	}
 	if !r.noticed {

@@ -169,6 +169,10 @@ func TestWait(t *testing.T) {
 			if ExitCode(err) != tt.code {
 				t.Errorf("got %v, want exit code %d", err, tt.code)
 			}
+			// A server that answers at once, as one does that stops, is not asked without a pause.
+			if most := int(tt.timeout/s.pause) + 2; tt.code == ExitTimeout && asked > most {
+				t.Errorf("asked %d times, want at most %d", asked, most)
+			}
 			if (out.Len() > 0) != (tt.code != ExitUnreachable) {
 				t.Errorf("printed %q", out)
 			}
