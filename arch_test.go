@@ -22,7 +22,7 @@ const module = "github.com/stepwell-dev/stepwell"
 // import what testsMayImport says.
 var mayImport = map[string][]string{
 	"clients":                 {},
-	"cmd/stepwell":            {"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "eventlog", "eventlog/archive", "handlers", "migrations", "migrations/localpg", "queue"},
+	"cmd/stepwell":            {"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "eventlog", "eventlog/archive", "handlers", "migrations", "migrations/localpg", "queue", "queue/egress"},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote":     {},
 	"e2e":                     {},
@@ -41,19 +41,20 @@ var mayImport = map[string][]string{
 	"eventlog/payload":        {"entities"},
 	"eventlog/view":           {"entities", "eventlog", "eventlog/payload"},
 	"examples/function-go":    {},
-	"handlers":                {"clients", "entities", "eventlog", "queue", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec", "handlers/webhook", "handlers/webhook/signature"},
+	"handlers":                {"clients", "entities", "eventlog", "queue", "queue/egress", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec", "handlers/webhook", "handlers/webhook/signature"},
 	"handlers/auth":           {"entities"},
-	"handlers/rest":           {"entities", "entities/strictjson", "eventlog", "eventlog/payload", "eventlog/view", "queue", "queue/contract", "handlers/auth"},
-	"handlers/webhook":        {"entities", "eventlog", "queue", "queue/contract", "handlers/webhook/signature"},
+	"handlers/rest":           {"entities", "entities/strictjson", "eventlog", "eventlog/payload", "eventlog/view", "queue", "queue/contract", "queue/egress", "handlers/auth"},
+	"handlers/webhook":        {"entities", "eventlog", "queue", "queue/contract", "queue/egress", "handlers/webhook/signature"},
 	"handlers/wire":           {"entities", "eventlog", "queue", "handlers/auth", "handlers/wire/codec"},
 	"handlers/wire/codec":     {},
 	"migrations":              {},
 	"migrations/localpg":      {},
 	"migrations/testdb":       {"migrations", "migrations/localpg"},
 	"migrations/testdb/gate":  {"migrations"},
-	"queue":                   {"entities", "eventlog", "eventlog/view", "queue/condition", "queue/contract"},
+	"queue":                   {"entities", "eventlog", "eventlog/view", "queue/condition", "queue/contract", "queue/egress"},
 	"queue/condition":         {"entities"},
 	"queue/contract":          {"entities", "entities/strictjson", "eventlog"},
+	"queue/egress":            {},
 
 	"handlers/webhook/signature": {"entities"},
 }
@@ -66,7 +67,7 @@ var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/tes
 var testsOf = map[string][]string{
 	"cmd/stepwell":     {"migrations/localpg", "eventlog/archive/s3test"},
 	"e2e/linear":       {"e2e/model", "e2e/model/client", "migrations/localpg"},
-	"e2e/model":        {"e2e/model/client", "entities", "eventlog", "handlers", "queue"},
+	"e2e/model":        {"e2e/model/client", "entities", "eventlog", "handlers", "queue", "queue/egress"},
 	"e2e":              {"e2e/harness", "e2e/record"},
 	"e2e/tools":        {"e2e/harness"},
 	"e2e/torture":      {"e2e/harness", "migrations/localpg"},

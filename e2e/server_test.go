@@ -49,7 +49,7 @@ func (s *server) start(t *testing.T) {
 	}
 	cmd := exec.Command(program, "serve")
 	cmd.Env = append(cleanEnv("DATABASE_URL="+s.dsn, "STEPWELL_LISTEN="+s.addr, "STEPWELL_API_KEY="+apiKey,
-		"STEPWELL_LOG=json"), s.env...)
+		"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json"), s.env...)
 	s.process, s.addr = startProcess(t, "server", cmd, harness.ServerReady)
 }
 

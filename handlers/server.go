@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 const (
@@ -50,6 +51,8 @@ type Options struct {
 	// Requests is how many requests are answered at once, and RequestMemory how many bytes their bodies may
 	// have together; 0 for the defaults. Whoever follows a stream or waits for a run does not count.
 	Requests, RequestMemory int64
+	// Allowed are the addresses besides public ones where deployments may be.
+	Allowed egress.Allowed
 	// HookRates bound the requests to webhooks.
 	HookRates webhook.Rates
 	Logger    *slog.Logger
@@ -99,11 +102,11 @@ func New(o Options) *echo.Echo {
 	secrets := eventlog.NewSecrets(o.Pool, o.Log.Now)
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: queue.NewRuns(o.Queue, o.Log), Secrets: secrets,
-		Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
+		Allowed: o.Allowed, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
 	}).Register(e.Group(nativePath, key, admit))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: o.Pool,
-		Draining: o.Draining, Rates: o.HookRates,
+		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed,
 	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory).middleware)
 	return e
 }

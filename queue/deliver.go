@@ -19,6 +19,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 const (
@@ -47,20 +48,18 @@ const (
 	maxReasonBody = 300
 )
 
-// newDeliveryClient makes the HTTP client that calls functions. A call may take as long as its lease is
-// extended, so only connecting has a time limit.
-func newDeliveryClient() *http.Client {
+// newDeliveryClient makes the HTTP client that calls functions, where that is allowed. A call may take as long as its
+// lease is extended, so only connecting has a time limit.
+func newDeliveryClient(allowed egress.Allowed) *http.Client {
 	return &http.Client{
-		Transport: &http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		Transport: allowed.Transport(&http.Transport{
 			TLSHandshakeTimeout: 10 * time.Second,
 			ForceAttemptHTTP2:   true,
 			MaxIdleConns:        1024,
 			MaxIdleConnsPerHost: 256,
 			IdleConnTimeout:     4 * time.Second, // below the 5 s after which Node closes idle connections
 			DisableCompression:  true,
-		},
+		}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 func TestMain(m *testing.M) { testdb.Main(m) }
@@ -81,11 +82,22 @@ func withConnections(t testing.TB, dsn string) string {
 	return u.String()
 }
 
+// loopback is what allows the apps of tests.
+func loopback(t testing.TB) egress.Allowed {
+	t.Helper()
+	allowed, err := egress.Parse(egress.Loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return allowed
+}
+
 // newWorker makes a worker, not started yet.
 func (r *replica) newWorker(t testing.TB, configure ...func(*WorkerOptions)) *Worker {
 	t.Helper()
 	o := WorkerOptions{
 		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: patience, Logger: slog.New(slog.DiscardHandler),
+		Allowed: loopback(t),
 	}
 	for _, c := range configure {
 		c(&o)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 const (
@@ -45,6 +46,8 @@ type WorkerOptions struct {
 	BodyMemory int64
 	// Grace is how long deliveries under way may go on when the worker stops.
 	Grace time.Duration
+	// Allowed are the addresses besides public ones where functions may be.
+	Allowed egress.Allowed
 	// Runs continues those that the server drives.
 	Runs *Runs
 	// Retention, if there is one, is looked after every minute.
@@ -74,7 +77,7 @@ type Worker struct {
 // NewWorker makes a worker for the queue, whose tables are in the given schema.
 func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
 	w := &Worker{
-		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(), lease: leaseTime,
+		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
 		keepPause: ticketTime / 3,
 		pulse:     newPulse(q, o.Logger), sweeper: newSweeper(q, o.Logger), memory: newMemory(o.BodyMemory),
 	}

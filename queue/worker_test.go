@@ -241,7 +241,7 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	})
 	r.register(t, deployment, a.URL)
 	w := r.worker(t, func(o *WorkerOptions) { o.Grace = 0 })
-	w.http.Transport.(*http.Transport).IdleConnTimeout = time.Hour // so that only Stop ends them
+	w.http.Transport = loopback(t).Transport(&http.Transport{IdleConnTimeout: time.Hour}) // so that only Stop ends them
 	r.send(t)
 	r.send(t, body("slow"))
 	r.send(t, delayed(time.Hour))

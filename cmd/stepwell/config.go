@@ -11,6 +11,7 @@ import (
 	"github.com/caarlos0/env/v11"
 
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 // config is what the environment says. docs/configuration.md lists it for users.
@@ -21,6 +22,8 @@ type config struct {
 	APIKey      string `env:"STEPWELL_API_KEY"`
 	// Deployments are registered at start: id=url,id=url.
 	Deployments map[string]string `env:"STEPWELL_DEPLOYMENTS" envKeyValSeparator:"="`
+	// AllowAddresses are those besides public ones where deployments may be; "dev" has a default of its own.
+	AllowAddresses string `env:"STEPWELL_ALLOW_ADDRESSES"`
 	// Deliveries is how many calls of functions may be under way at once.
 	Deliveries int `env:"STEPWELL_DELIVERIES" envDefault:"4000"`
 	// MaxDeliveries is after how many deliveries a message is parked, FailureWindow how long ago the first of
@@ -91,7 +94,19 @@ func readConfig(environ []string) (config, error) {
 		return config{}, fmt.Errorf("STEPWELL_RETENTION is %s; want a time such as 720h, or nothing to keep runs for ever",
 			c.Retention)
 	}
+	if _, err := c.allowed(); err != nil {
+		return config{}, err
+	}
 	return c, nil
+}
+
+// allowed are the addresses besides public ones where deployments may be.
+func (c config) allowed() (egress.Allowed, error) {
+	allowed, err := egress.Parse(c.AllowAddresses)
+	if err != nil {
+		return egress.Allowed{}, fmt.Errorf("%s: %w", egress.Variable, err)
+	}
+	return allowed, nil
 }
 
 // newLogger logs to w as the configuration says.

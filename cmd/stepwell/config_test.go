@@ -29,7 +29,7 @@ func TestReadConfig(t *testing.T) {
 	got, err = readConfig([]string{
 		"DATABASE_URL=postgres://u:p@h/d?sslmode=disable", "STEPWELL_SCHEMA=other", "STEPWELL_LISTEN=:0",
 		"STEPWELL_API_KEY=a=b", "STEPWELL_DEPLOYMENTS=shop=http://127.0.0.1:3000,blog=https://blog.test/app",
-		"STEPWELL_DELIVERIES=1", "STEPWELL_MAX_DELIVERIES=2", "STEPWELL_SHUTDOWN_GRACE=1m30s",
+		"STEPWELL_ALLOW_ADDRESSES=loopback,10.0.0.0/8", "STEPWELL_DELIVERIES=1", "STEPWELL_MAX_DELIVERIES=2", "STEPWELL_SHUTDOWN_GRACE=1m30s",
 		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_REQUESTS=3", "STEPWELL_REQUEST_MEMORY=4", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive",
 		"AWS_ENDPOINT_URL=http://all.test", "AWS_ENDPOINT_URL_S3=http://s3.test", "AWS_REGION=eu-1", "AWS_DEFAULT_REGION=eu-2",
 		"AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=se=cret", "AWS_SESSION_TOKEN=token",
@@ -37,8 +37,8 @@ func TestReadConfig(t *testing.T) {
 	})
 	want := config{
 		DatabaseURL: "postgres://u:p@h/d?sslmode=disable", Schema: "other", Listen: ":0", APIKey: "a=b",
-		Deployments: map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
-		Deliveries:  1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Grace: 90 * time.Second, DataDir: "/data",
+		Deployments:    map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
+		AllowAddresses: "loopback,10.0.0.0/8", Deliveries: 1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Grace: 90 * time.Second, DataDir: "/data",
 		Retention: 720 * time.Hour, Archive: "/archive", LogFormat: "JSON",
 		AWS: aws{
 			Endpoint: "http://all.test", EndpointS3: "http://s3.test", Region: "eu-1", DefaultRegion: "eu-2",
@@ -91,6 +91,7 @@ func TestReadConfigRefuses(t *testing.T) {
 		{"STEPWELL_RETENTION=-1h", "STEPWELL_RETENTION is -1h"},
 		{"STEPWELL_RETENTION=forever", "Retention"},
 		{"STEPWELL_DEPLOYMENTS=shop", "Deployments"},
+		{"STEPWELL_ALLOW_ADDRESSES=inside", `STEPWELL_ALLOW_ADDRESSES: "inside"`},
 		{"STEPWELL_LOG_LEVEL=loud", "LogLevel"},
 		{"STEPWELL_LOG=xml", `STEPWELL_LOG is "xml"`},
 	} {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 type devCmd struct{}
@@ -36,6 +37,9 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 		defer cancel()
 		config.DatabaseURL = postgres.DSN("postgres")
 		logger.InfoContext(ctx, "private Postgres is up", "folder", dir)
+	}
+	if config.AllowAddresses == "" { // what is developed runs here
+		config.AllowAddresses = egress.Loopback + "," + egress.Private
 	}
 	s := &server{config: config, role: roleAll, logger: logger}
 	if err := s.start(ctx); err != nil {

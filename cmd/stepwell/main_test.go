@@ -238,7 +238,7 @@ func TestDev(t *testing.T) {
 	if got := request(t, http.MethodGet, "http://"+addr+"/readyz", ""); got.StatusCode != http.StatusOK {
 		t.Errorf("got %s", got.Status)
 	}
-	put := request(t, http.MethodPut, "http://"+addr+"/v1/deployments/shop", `{"url":"http://x.test"}`,
+	put := request(t, http.MethodPut, "http://"+addr+"/v1/deployments/shop", `{"url":"http://127.0.0.1:9"}`,
 		"Content-Type", "application/json")
 	if put.StatusCode != http.StatusOK {
 		t.Errorf("put: got %s", put.Status)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 // role is which parts of the server a process runs.
@@ -58,6 +60,7 @@ type server struct {
 	logger *slog.Logger
 
 	pool     *pgxpool.Pool
+	allowed  egress.Allowed
 	disk     disk
 	hub      *eventlog.Hub
 	log      *eventlog.Log
@@ -91,13 +94,11 @@ func (s *server) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.log = eventlog.New(s.pool, s.hub, q, time.Now)
-	for id, url := range s.config.Deployments {
-		_, err := q.PutDeployment(ctx, entities.DefaultProject, id, url)
-		if errors.Is(err, queue.ErrNotHurried) {
-			s.logger.WarnContext(ctx, "STEPWELL_DEPLOYMENTS", "error", err)
-		} else if err != nil {
-			return fmt.Errorf("STEPWELL_DEPLOYMENTS: %w", err)
-		}
+	if s.allowed, err = s.config.allowed(); err != nil {
+		return err
+	}
+	if err := s.register(ctx, q); err != nil {
+		return fmt.Errorf("STEPWELL_DEPLOYMENTS: %w", err)
 	}
 	s.runHub(ctx)
 	// Listen before delivering: functions answer to the API.
@@ -114,7 +115,7 @@ func (s *server) start(ctx context.Context) (err error) {
 	worker, err := queue.NewWorker(q, s.config.Schema, queue.WorkerOptions{
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
-		Grace: s.config.Grace, Logger: s.logger,
+		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
 		Runs: queue.NewRuns(q, s.log), Retention: retention,
 	})
 	if err != nil {
@@ -124,6 +125,24 @@ func (s *server) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.worker = worker
+	return nil
+}
+
+// register registers the deployments of the configuration.
+func (s *server) register(ctx context.Context, q *queue.Queue) error {
+	for id, where := range s.config.Deployments {
+		if u, err := url.Parse(where); err == nil {
+			if err := s.allowed.CheckURL(u); err != nil {
+				return fmt.Errorf("%s: %w", id, err)
+			}
+		}
+		_, err := q.PutDeployment(ctx, entities.DefaultProject, id, where)
+		if errors.Is(err, queue.ErrNotHurried) {
+			s.logger.WarnContext(ctx, "STEPWELL_DEPLOYMENTS", "error", err)
+		} else if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -142,6 +161,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
 		Streams:  eventlog.NewStreams(s.pool, s.hub, time.Now),
 		Queue:    q,
 		APIKey:   s.config.APIKey,
+		Allowed:  s.allowed,
 		Requests: s.config.Requests, RequestMemory: s.config.RequestMemory << 20,
 		Logger:   s.logger,
 		Stopping: stopping,

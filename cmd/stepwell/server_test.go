@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 func newServer(t *testing.T, dsn string, r role) *server {
 	t.Helper()
 	c := defaults()
-	c.DatabaseURL, c.Listen, c.Deliveries = dsn, "127.0.0.1:0", 10
+	c.DatabaseURL, c.Listen, c.Deliveries, c.AllowAddresses = dsn, "127.0.0.1:0", 10, "loopback"
 	return &server{config: c, role: r, logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 }
 
@@ -162,8 +162,9 @@ func TestStartFails(t *testing.T) {
 		"nobody there": {
 			func(c *config) { c.DatabaseURL = "postgres://u@127.0.0.1:1/d" }, "127.0.0.1",
 		},
-		"schema":         {func(c *config) { c.Schema = "Robert'); DROP" }, "schema name"},
-		"deployment URL": {func(c *config) { c.Deployments = map[string]string{"a": "b"} }, "STEPWELL_DEPLOYMENTS"},
+		"schema":             {func(c *config) { c.Schema = "Robert'); DROP" }, "schema name"},
+		"deployment address": {func(c *config) { c.Deployments = map[string]string{"a": "http://10.0.0.1"} }, "a: the server does not call 10.0.0.1"},
+		"deployment URL":     {func(c *config) { c.Deployments = map[string]string{"a": "b"} }, "STEPWELL_DEPLOYMENTS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

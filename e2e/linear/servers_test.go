@@ -172,7 +172,7 @@ func (s *server) start() {
 	cmd, out, ended := exec.Command(s.program, "serve"), &bytes.Buffer{}, make(chan struct{})
 	cmd.Env = []string{
 		"DATABASE_URL=" + s.dsn, "STEPWELL_LISTEN=" + s.addr, "STEPWELL_API_KEY=" + apiKey, "STEPWELL_LOG_LEVEL=warn",
-		"GORACE=halt_on_error=1",
+		"STEPWELL_ALLOW_ADDRESSES=loopback", "GORACE=halt_on_error=1",
 	}
 	cmd.Stdout, cmd.Stderr = out, out
 	dieWithParent(cmd)

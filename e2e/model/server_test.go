@@ -20,6 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 func TestMain(m *testing.M) { testdb.Main(m) }
@@ -85,9 +86,13 @@ func (s *server) deliver(t *testing.T, q *queue.Queue, logger *slog.Logger) {
 	if _, err := q.PutDeployment(t.Context(), entities.DefaultProject, pushed, function.URL); err != nil {
 		t.Fatal(err)
 	}
+	allowed, err := egress.Parse(egress.Loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// The one who pulls has no address, which the worker warns of.
 	worker, err := queue.NewWorker(q, migrations.DefaultSchema, queue.WorkerOptions{
-		Deliveries: 1000, MaxDeliveries: 1_000_000, Grace: time.Second, Logger: logger,
+		Deliveries: 1000, MaxDeliveries: 1_000_000, Grace: time.Second, Logger: logger, Allowed: allowed,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ func startServer(t *testing.T) string {
 	}
 	cmd := exec.Command(program, "serve")
 	cmd.Env = cleanEnv("DATABASE_URL="+testdb.New(t), "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_API_KEY="+apiKey,
-		"STEPWELL_LOG=json")
+		"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json")
 	_, addr := harness.Start(t, "server", cmd, harness.ServerReady)
 	return "http://" + addr
 }

@@ -82,7 +82,7 @@ func newServer(t *testing.T, program, dsn, log string, grace time.Duration) *ser
 	s.unit = newUnit(t, "server "+s.address, log, harness.ServerReady, func() *exec.Cmd {
 		cmd := exec.Command(program, "serve")
 		cmd.Env = harness.CleanEnv("DATABASE_URL="+dsn, "STEPWELL_LISTEN="+s.address, "STEPWELL_API_KEY="+apiKey,
-			"STEPWELL_LOG=json", "STEPWELL_SHUTDOWN_GRACE="+grace.String(), "GOTRACEBACK=all")
+			"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json", "STEPWELL_SHUTDOWN_GRACE="+grace.String(), "GOTRACEBACK=all")
 		return cmd
 	})
 	return s

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"net/http"
+	"net/url"
 
 	"github.com/labstack/echo/v4"
 
@@ -55,11 +56,27 @@ func (s *Server) putDeployment(c echo.Context) error {
 	if err := readBody(c, &body); err != nil {
 		return err
 	}
+	if err := s.checkAddress(body.URL); err != nil {
+		return err
+	}
 	d, err := s.Queue.PutDeployment(c.Request().Context(), auth.Project(c), id, body.URL, body.Workflows...)
 	if err != nil {
 		return err
 	}
 	return c.JSON(http.StatusOK, newDeployment(d))
+}
+
+// checkAddress refuses the URL whose host is an address that the server will not call. Names are not resolved: they may
+// lead elsewhere by the time of a call, when they are looked at.
+func (s *Server) checkAddress(where string) error {
+	u, err := url.Parse(where)
+	if err != nil {
+		return nil //nolint:nilerr // the queue says what is wrong with it
+	}
+	if err := s.Allowed.CheckURL(u); err != nil {
+		return badField("url", "%v", err)
+	}
+	return nil
 }
 
 func (s *Server) removeDeployment(c echo.Context) error {

@@ -1,7 +1,7 @@
 // Package rest serves Stepwell's own API below /v1: JSON in camelCase, as openapi.yaml describes it.
 //
-// It imports packages entities, entities/strictjson, eventlog, eventlog/payload, eventlog/view, queue, queue/contract
-// and handlers/auth.
+// It imports packages entities, entities/strictjson, eventlog, eventlog/payload, eventlog/view, queue, queue/contract,
+// queue/egress and handlers/auth.
 package rest
 
 import (
@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 // Server answers the native API.
@@ -26,6 +27,8 @@ type Server struct {
 	Queue   *queue.Queue
 	Runs    *queue.Runs
 	Secrets *eventlog.Secrets
+	// Allowed are the addresses besides public ones where deployments may be.
+	Allowed egress.Allowed
 	Reader  entities.Querier
 	Logger  *slog.Logger
 	// Draining ends when the server is about to stop: whoever follows a stream or waits for a run then has to

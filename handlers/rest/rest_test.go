@@ -120,14 +120,14 @@ func TestDeployments(t *testing.T) {
 		}
 		return d
 	}
-	first := put("b", "b", "http://127.0.0.1:3000")
+	first := put("b", "b", "http://shop.test:3000")
 	moved := put("b", "b", "https://example.com/app")
 	if moved["createdAt"] != first["createdAt"] {
 		t.Errorf("createdAt changed from %v to %v", first["createdAt"], moved["createdAt"])
 	}
 	// Encoded as url.PathEscape does, and as encodeURIComponent does.
-	comma := put("a%2C%3Bz", "a,;z", "http://127.0.0.1:3001")
-	accent := put("caf%C3%A9", "café", "http://127.0.0.1:3002")
+	comma := put("a%2C%3Bz", "a,;z", "http://shop.test:3001")
+	accent := put("caf%C3%A9", "café", "http://shop.test:3002")
 	if diff := cmp.Diff([]any{comma, moved, accent}, list()); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)
 	}
@@ -154,6 +154,28 @@ func TestDeploymentsListTheirWorkflows(t *testing.T) {
 		t.Errorf("get: got %d (-want +got):\n%s", status, diff)
 	}
 	a.wantRefused(t, http.MethodGet, "/v1/deployments/other", "", http.StatusNotFound, "deployment_not_found")
+}
+
+// TestForbiddenAddressesAreRefusedAtOnce: only names are left to be looked at when they are called.
+func TestForbiddenAddressesAreRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for _, url := range []string{
+		"http://127.0.0.1:3000", "http://10.0.0.1/app", "http://169.254.169.254", "https://[::1]", "http://[::ffff:7f00:1]",
+	} {
+		status, answer := a.do(t, http.MethodPut, "/v1/deployments/a", `{"url":"`+url+`"}`)
+		problem, _ := answer["error"].(map[string]any)
+		message, _ := problem["message"].(string)
+		details, _ := problem["details"].(map[string]any)
+		if status != http.StatusBadRequest || details["field"] != "url" || !strings.Contains(message, "STEPWELL_ALLOW_ADDRESSES") {
+			t.Errorf("%s: got %d %v", url, status, answer)
+		}
+	}
+	for _, url := range []string{"http://localhost:3000", "http://1.1.1.1"} {
+		if status, answer := a.do(t, http.MethodPut, "/v1/deployments/a", `{"url":"`+url+`"}`); status != http.StatusOK {
+			t.Errorf("%s: got %d %v", url, status, answer)
+		}
+	}
 }
 
 func TestDeploymentsRefuse(t *testing.T) {

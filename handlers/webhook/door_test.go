@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 func TestMain(m *testing.M) { testdb.Main(m) }
@@ -63,10 +64,14 @@ func newDoor(t *testing.T, change ...func(*handlers.Options)) *door {
 	draining, drain := context.WithCancel(context.Background())
 	d.drain = drain
 	t.Cleanup(drain)
+	allowed, err := egress.Parse(egress.Loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
 	o := handlers.Options{
 		Pool: pool, Log: d.log, Streams: eventlog.NewStreams(pool, d.hub, clock), Queue: d.queue, APIKey: "sk",
 		Logger: logger, Stopping: context.Background(), Draining: draining,
-		HookRates: webhook.Rates{Token: 1_000_000, Server: 1_000_000},
+		Allowed: allowed, HookRates: webhook.Rates{Token: 1_000_000, Server: 1_000_000},
 	}
 	for _, c := range change {
 		c(&o)

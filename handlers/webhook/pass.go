@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 const (
@@ -21,18 +22,16 @@ const (
 	appPatience = 5 * time.Minute
 )
 
-// newTransport makes what calls apps.
-func newTransport() http.RoundTripper {
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+// newTransport makes what calls apps, where that is allowed.
+func newTransport(allowed egress.Allowed) http.RoundTripper {
+	return allowed.Transport(&http.Transport{
 		TLSHandshakeTimeout:   10 * time.Second,
 		ResponseHeaderTimeout: appPatience,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   64,
 		IdleConnTimeout:       4 * time.Second, // below the 5 s after which Node closes idle connections
 		DisableCompression:    true,
-	}
+	})
 }
 
 // pass passes a request to the app's own route, and its answer back as it comes.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 // app makes a run of the Workflow SDK with a webhook, and registers its app, if there is one.
@@ -136,6 +138,21 @@ func TestAppsThatAreAway(t *testing.T) {
 	refused()
 	if strings.Contains(d.logged.String(), "/hooks/T") {
 		t.Errorf("the log has the token: %s", d.logged)
+	}
+}
+
+// TestAppsAtForbiddenAddresses get nothing, and strangers are not told why.
+func TestAppsAtForbiddenAddresses(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t, func(o *handlers.Options) { o.Allowed = egress.Allowed{} })
+	d.app(t, "T", func(http.ResponseWriter, *http.Request) { t.Error("the app was called") })
+	w := d.call("POST", "/hooks/T", "x")
+	wantRefused(t, w, http.StatusBadGateway, "app_unreachable")
+	if strings.Contains(w.Body.String(), "127.0.0.1") {
+		t.Errorf("the answer says where the app is: %s", w.Body)
+	}
+	if !strings.Contains(d.logged.String(), "the server does not call 127.0.0.1") {
+		t.Errorf("the log does not say why: %s", d.logged)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 // work runs a worker while the test lasts, and hints.
@@ -23,8 +24,12 @@ func (d *door) work(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { d.hub.Run(ctx) })
+	allowed, err := egress.Parse(egress.Loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
 	w, err := queue.NewWorker(d.queue, migrations.DefaultSchema, queue.WorkerOptions{
-		Deliveries: 10, MaxDeliveries: 10, BodyMemory: 1 << 20, Runs: queue.NewRuns(d.queue, d.log),
+		Deliveries: 10, MaxDeliveries: 10, BodyMemory: 1 << 20, Runs: queue.NewRuns(d.queue, d.log), Allowed: allowed,
 		Logger: slog.New(slog.NewTextHandler(d.logged, nil)),
 	})
 	if err != nil {

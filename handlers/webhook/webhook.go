@@ -3,7 +3,7 @@
 // in. A run that the server continues gets the request as a payload. One of the Workflow SDK gets it passed to its
 // app's own route for webhooks.
 //
-// It imports packages entities, eventlog, queue, queue/contract and handlers/webhook/signature.
+// It imports packages entities, eventlog, queue, queue/contract, queue/egress and handlers/webhook/signature.
 package webhook
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 const (
@@ -60,6 +61,8 @@ type Server struct {
 	Reader entities.Querier
 	// Draining ends when the server is about to stop: nobody waits for a response any longer.
 	Draining context.Context
+	// Allowed are the addresses besides public ones where apps may be.
+	Allowed egress.Allowed
 	// Rates bound how many requests are let in.
 	Rates Rates
 
@@ -69,7 +72,7 @@ type Server struct {
 
 // Register adds the endpoint below the group. Admit bounds what requests take together.
 func (s *Server) Register(g *echo.Group, admit echo.MiddlewareFunc) {
-	s.limiter, s.proxy = newLimiter(s.Rates), newTransport()
+	s.limiter, s.proxy = newLimiter(s.Rates), newTransport(s.Allowed)
 	g.Any("/:token", s.receive, guard, s.limit, boundBody, admit)
 }
 

@@ -1,0 +1,98 @@
+package egress
+
+import "net/netip"
+
+// kind is what an address is for.
+type kind string
+
+const (
+	public      kind = ""
+	loopback    kind = "loopback"
+	private     kind = "private"
+	linkLocal   kind = "link-local"
+	metadata    kind = "cloud metadata"
+	unspecified kind = "unspecified"
+	multicast   kind = "multicast"
+	reserved    kind = "reserved"
+)
+
+// kinds are the addresses that are not public. The first prefix that an address is in counts.
+var kinds = []struct {
+	prefix netip.Prefix
+	kind   kind
+}{
+	// Metadata that is not link-local: Alibaba, Azure, Oracle, and the IPv6 of Amazon, Google, Oracle and Scaleway.
+	{netip.MustParsePrefix("100.100.100.200/32"), metadata},
+	{netip.MustParsePrefix("168.63.129.16/32"), metadata},
+	{netip.MustParsePrefix("192.0.0.192/32"), metadata},
+	{netip.MustParsePrefix("fd00:ec2::/32"), metadata},
+	{netip.MustParsePrefix("fd20:ce::254/128"), metadata},
+	{netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), metadata},
+	{netip.MustParsePrefix("fd00:42::42/128"), metadata},
+
+	{netip.MustParsePrefix("169.254.0.0/16"), linkLocal}, // with 169.254.169.254, the metadata of most clouds
+	{netip.MustParsePrefix("fe80::/10"), linkLocal},
+
+	{netip.MustParsePrefix("127.0.0.0/8"), loopback},
+	{netip.MustParsePrefix("::1/128"), loopback},
+
+	{netip.MustParsePrefix("0.0.0.0/8"), unspecified}, // most systems take it for themselves
+	{netip.MustParsePrefix("::/128"), unspecified},
+
+	{netip.MustParsePrefix("10.0.0.0/8"), private},
+	{netip.MustParsePrefix("172.16.0.0/12"), private},
+	{netip.MustParsePrefix("192.168.0.0/16"), private},
+	{netip.MustParsePrefix("100.64.0.0/10"), private}, // of providers, and of overlay networks
+	{netip.MustParsePrefix("192.0.0.0/24"), private},
+	{netip.MustParsePrefix("198.18.0.0/15"), private},
+	{netip.MustParsePrefix("fc00::/7"), private},
+	{netip.MustParsePrefix("fec0::/10"), private},
+
+	{netip.MustParsePrefix("224.0.0.0/4"), multicast},
+	{netip.MustParsePrefix("ff00::/8"), multicast},
+	{netip.MustParsePrefix("240.0.0.0/4"), reserved},    // with the broadcast address
+	{netip.MustParsePrefix("64:ff9b:1::/48"), reserved}, // NAT64 of a network's own, which may lead anywhere
+}
+
+func kindOf(addr netip.Addr) kind {
+	for _, k := range kinds {
+		if k.prefix.Contains(addr) {
+			return k.kind
+		}
+	}
+	return public
+}
+
+// carriers are the IPv6 addresses that stand for IPv4 ones, and where in them those are.
+var carriers = []struct {
+	prefix netip.Prefix
+	at     int
+	invert byte
+}{
+	{netip.MustParsePrefix("::/96"), 12, 0},           // IPv4-compatible
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12, 0}, // IPv4-translated
+	{netip.MustParsePrefix("64:ff9b::/96"), 12, 0},    // NAT64
+	{netip.MustParsePrefix("2002::/16"), 2, 0},        // 6to4
+	{netip.MustParsePrefix("2001::/32"), 4, 0},        // Teredo: the server,
+	{netip.MustParsePrefix("2001::/32"), 12, 0xff},    // and the client
+}
+
+// targets are the address itself and those that it stands for. IPv4-mapped ones have become IPv4 before.
+func targets(addr netip.Addr) []netip.Addr {
+	all := []netip.Addr{addr}
+	if kindOf(addr) == loopback || kindOf(addr) == unspecified {
+		return all // ::1 and :: are no IPv4 addresses, though they look like it
+	}
+	bytes := addr.As16()
+	for _, c := range carriers {
+		if addr.Is4() || !c.prefix.Contains(addr) {
+			continue
+		}
+		v4 := [4]byte(bytes[c.at:])
+		for i := range v4 {
+			v4[i] ^= c.invert
+		}
+		all = append(all, netip.AddrFrom4(v4))
+	}
+	return all
+}

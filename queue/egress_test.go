@@ -1,0 +1,78 @@
+package queue
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/egress"
+)
+
+// strict is a worker as it is without settings: it calls public addresses alone.
+func strict(o *WorkerOptions) { o.Allowed = egress.Allowed{} }
+
+// TestForbiddenAddressesAreNotCalled: a message for one waits visibly, uses nothing up, and is delivered as soon as a
+// worker may.
+func TestForbiddenAddressesAreNotCalled(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := open(t, testdb.New(t))
+	logged := &logs{}
+	careful := r.worker(t, strict, func(o *WorkerOptions) {
+		o.MaxDeliveries, o.FailureWindow, o.Logger = 1, 0, slog.New(slog.NewTextHandler(logged, nil))
+	})
+	r.register(t, deployment, strings.Replace(a.URL, "127.0.0.1", "localhost", 1))
+	id := r.send(t)
+	const reason = "the server does not call 127.0.0.1 (loopback)"
+	for range 3 {
+		var got stored
+		eventually(t, "the delivery is refused", func() bool {
+			got = r.stored(t, id)
+			return got.LastError != "" && got.Lease == ""
+		})
+		if !strings.Contains(got.LastError, reason) || !strings.Contains(got.LastError, egress.Variable) ||
+			got.DeliveryCount != 0 || got.Parked {
+			t.Errorf("got %+v", got)
+		}
+		r.exec(t, `UPDATE messages SET last_error = '' WHERE id = $1`, id)
+		r.hurry(t, id)
+	}
+	if !logged.contains(reason) {
+		t.Error("the log does not say why")
+	}
+	stop(t, careful)
+	if len(a.calls) != 0 {
+		t.Errorf("got %d calls", len(a.calls))
+	}
+	r.worker(t)
+	r.hurry(t, id)
+	if got := a.next(t); got.id() != id || got.count() != "1" {
+		t.Errorf("got %s, delivery %s", got.id(), got.count())
+	}
+}
+
+// TestForbiddenFunctionsAreNotCalled: the same of runs that the server continues, and it is no attempt.
+func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
+	t.Parallel()
+	f := serve(t, func(c *turn) { c.reply(map[string]any{"type": "complete", "output": 42}) })
+	d := openDriven(t, testdb.New(t))
+	d.register(t, deployment, f.URL)
+	careful := d.worker(t, strict, func(o *WorkerOptions) { o.Runs = d.runs })
+	id := d.begin(t, `{}`)
+	var reason string
+	var count int
+	eventually(t, "the invocation is refused", func() bool {
+		d.scan(t, `SELECT last_error, delivery_count FROM messages WHERE run_id = $1 AND work = 'run'`, []any{id}, &reason, &count)
+		return reason != ""
+	})
+	if !strings.Contains(reason, "the server does not call 127.0.0.1") || count != 0 {
+		t.Errorf("got %q, and %d deliveries", reason, count)
+	}
+	stop(t, careful)
+	d.worker(t, func(o *WorkerOptions) { o.Runs = d.runs })
+	d.exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
+	d.hub.Publish(timerTopic)
+	d.wantEnd(t, id, entities.RunCompleted, `42`)
+}
