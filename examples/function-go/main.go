@@ -1,4 +1,5 @@
-// Command function-go is an order as a workflow on Stepwell, with nothing but Go's standard library.
+// Command function-go is an order as a workflow on Stepwell, with nothing but Go's standard library, and Stepwell's own
+// package for those who want their calls signed.
 //
 // The first part is all that an SDK needs: what is in the run's log is a result, and what is missing becomes a
 // command. The second part, behind "What follows is the app", is the workflow with its steps.
@@ -14,6 +15,8 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/sdk/signature"
 )
 
 // call is what the server POSTs.
@@ -267,7 +270,15 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	var function http.Handler = http.HandlerFunc(serve)
+	if list := os.Getenv("STEPWELL_SIGNING_KEYS"); list != "" { // without any, everybody may call
+		keys, err := signature.ParseKeys(list)
+		if err != nil {
+			log.Fatal(err)
+		}
+		function = signature.Handler{Next: function, Keys: keys, Now: time.Now}
+	}
 	fmt.Println("listening", l.Addr().(*net.TCPAddr).Port)
-	server := http.Server{Handler: http.HandlerFunc(serve), ReadHeaderTimeout: 10 * time.Second}
+	server := http.Server{Handler: function, ReadHeaderTimeout: 10 * time.Second}
 	log.Fatal(server.Serve(l))
 }

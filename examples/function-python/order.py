@@ -9,6 +9,11 @@ import os
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from signature import Refused, parse_keys, verify
+
+# Keys that calls must be signed with: one, or two while one is being replaced. Without any, everybody may call.
+KEYS = parse_keys(os.environ["STEPWELL_SIGNING_KEYS"]) if os.environ.get("STEPWELL_SIGNING_KEYS") else None
+
 
 class Waiting(Exception):
     """The workflow cannot go on: what it needs is not in the log yet."""
@@ -74,7 +79,13 @@ def execute(call):
 
 class Function(BaseHTTPRequestHandler):
     def do_POST(self):
-        call = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        try:
+            if KEYS:
+                verify("POST", self.path, self.headers, body, KEYS, time.time())
+        except Refused as e:  # which is no fault of the step's: the server is to try again
+            return self.answer(401, {"error": {"message": str(e.args[1]), "retryable": True}})
+        call = json.loads(body)
         name = call["step"]["name"] if call["type"] == "step" else call["run"]["workflow"]
         print(call["type"], name, "attempt", call["attempt"], flush=True)
         try:
@@ -83,6 +94,9 @@ class Function(BaseHTTPRequestHandler):
             status, answer = 422, {"error": {"message": str(e)}}
         except Exception as e:  # for any other reason than Failed, the server tries again
             status, answer = 500, {"error": {"message": f"{type(e).__name__}: {e}"}}
+        self.answer(status, answer)
+
+    def answer(self, status, answer):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
