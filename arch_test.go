@@ -76,9 +76,10 @@ var testsOf = map[string][]string{
 	"entities":         {"eventlog"},
 	"eventlog":         {"queue"},
 	"eventlog/archive": {"eventlog/archive/s3test"},
-	"handlers/rest":    {"handlers"},
+	"handlers/rest":    {"handlers", "sdk/signature"},
 	"handlers/webhook": {"handlers"},
 	"handlers/wire":    {"e2e/record", "handlers"},
+	"queue":            {"sdk/signature"},
 }
 
 // onlyFor are packages, each with those below it, and the few places that may import them. A place is a

@@ -36,6 +36,7 @@ var (
 	ErrStreamNotFound     = errors.New("stream not found")
 	ErrSignalNotFound     = errors.New("signal not found")
 	ErrSecretNotFound     = errors.New("secret not found")
+	ErrSigningKeyNotFound = errors.New("signing key not found")
 )
 
 // invalid makes an error that is [ErrInvalid] and says what is wrong.

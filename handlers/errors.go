@@ -47,6 +47,8 @@ var statuses = []struct {
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
 	{entities.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},
+	{entities.ErrSigningKeyNotFound, http.StatusNotFound, "signing_key_not_found"},
+	{entities.ErrTooManySigningKeys, http.StatusConflict, "too_many_signing_keys"},
 	{webhook.ErrNotFound, http.StatusNotFound, "not_found"},
 	{signature.ErrWrong, http.StatusUnauthorized, "wrong_signature"},
 	{webhook.ErrTooMany, http.StatusTooManyRequests, "too_many_requests"},

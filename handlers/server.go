@@ -102,7 +102,8 @@ func New(o Options) *echo.Echo {
 	secrets := eventlog.NewSecrets(o.Pool, o.Log.Now)
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: queue.NewRuns(o.Queue, o.Log), Secrets: secrets,
-		Allowed: o.Allowed, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
+		SigningKeys: eventlog.NewSigningKeys(o.Pool, o.Log.Now),
+		Allowed:     o.Allowed, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
 	}).Register(e.Group(nativePath, key, admit))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: o.Pool,

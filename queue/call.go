@@ -96,6 +96,9 @@ func (w *deliverer) postCall(ctx context.Context, d delivery, c contract.Call) (
 		key += "/" + d.Subject
 	}
 	req.Header.Set(contract.HeaderIdempotencyKey, key)
+	if err := w.options.Signer.sign(req, d.Project, body); err != nil {
+		return answer{}, err
+	}
 	resp, err := w.http.Do(req)
 	if err != nil {
 		return answer{}, err

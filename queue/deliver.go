@@ -202,6 +202,9 @@ func failureOf(d delivery, err error) failure {
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return failure{err.Error(), min(backoff(d.Unreached+1), unreachedBackoff), false}
 	}
+	if unsigned := (*unsignedError)(nil); errors.As(err, &unsigned) {
+		return failure{err.Error(), firstBackoff, false}
+	}
 	return failure{err.Error(), backoff(d.DeliveryCount), true}
 }
 
@@ -278,6 +281,9 @@ func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) 
 func (w *deliverer) post(ctx context.Context, d *delivery, sent func()) error {
 	req, err := newRequest(ctx, *d)
 	if err != nil {
+		return err
+	}
+	if err := w.options.Signer.sign(req, d.Project, d.Body); err != nil {
 		return err
 	}
 	if len(d.Body) > smallBody {

@@ -1,7 +1,7 @@
 // Package queue says when work runs: it keeps messages until the functions they are for have
 // acknowledged them, and delivers them by HTTP.
 //
-// It imports packages entities, eventlog, queue/condition, queue/contract and queue/egress.
+// It imports packages entities, eventlog, queue/condition, queue/contract, queue/egress and queue/signing.
 //
 // A message is a row; the row is the promise (I6). Its due_at is the one instant that matters: when it
 // passes, the message gets a new ticket, a River job that may deliver it once. That holds for a delay

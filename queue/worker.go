@@ -48,6 +48,8 @@ type WorkerOptions struct {
 	Grace time.Duration
 	// Allowed are the addresses besides public ones where functions may be.
 	Allowed egress.Allowed
+	// Signer signs calls; without one they are not signed.
+	Signer *Signer
 	// Runs continues those that the server drives.
 	Runs *Runs
 	// Retention, if there is one, is looked after every minute.

@@ -116,7 +116,8 @@ func (s *server) start(ctx context.Context) (err error) {
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
-		Runs: queue.NewRuns(q, s.log), Retention: retention,
+		Signer: queue.NewSigner(q, time.Now, s.logger),
+		Runs:   queue.NewRuns(q, s.log), Retention: retention,
 	})
 	if err != nil {
 		return err

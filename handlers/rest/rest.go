@@ -27,6 +27,8 @@ type Server struct {
 	Queue   *queue.Queue
 	Runs    *queue.Runs
 	Secrets *eventlog.Secrets
+	// SigningKeys are what calls of functions are signed with.
+	SigningKeys *eventlog.SigningKeys
 	// Allowed are the addresses besides public ones where deployments may be.
 	Allowed egress.Allowed
 	Reader  entities.Querier

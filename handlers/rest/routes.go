@@ -59,6 +59,11 @@ func (s *Server) Register(g *echo.Group) {
 	g.PUT("/secrets/:name", s.putSecret)
 	g.DELETE("/secrets/:name", s.removeSecret)
 
+	// Signing keys.
+	g.GET("/signing-keys", s.listSigningKeys)
+	g.POST("/signing-keys", s.createSigningKey)
+	g.DELETE("/signing-keys/:id", s.deleteSigningKey)
+
 	// Messages.
 	g.GET("/messages", s.listMessages)
 	g.GET("/messages/:id", s.getMessage)
