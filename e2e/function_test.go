@@ -39,17 +39,18 @@ type function struct {
 	*road
 	deployment string
 	line       []string
+	env        []string
 	port       string
 }
 
 // newFunction starts an example and tells the server where it is.
-func newFunction(t *testing.T, s *server, e example) *function {
+func newFunction(t *testing.T, s *server, e example, env ...string) *function {
 	t.Helper()
 	line, err := e.program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &function{deployment: e.name, line: line, port: "0"}
+	f := &function{deployment: e.name, line: line, env: env, port: "0"}
 	f.start(t)
 	f.road = newRoad(t, "http://127.0.0.1:"+f.port)
 	s.register(t, f.deployment, f.URL)
@@ -60,7 +61,7 @@ func newFunction(t *testing.T, s *server, e example) *function {
 func (f *function) start(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command(f.line[0], f.line[1:]...)
-	cmd.Env = cleanEnv("PORT=" + f.port)
+	cmd.Env = append(cleanEnv("PORT="+f.port), f.env...)
 	f.process, f.port = harness.Start(t, f.deployment, cmd, harness.AppReady)
 	t.Cleanup(f.Kill) // it has nothing to put in order
 }
