@@ -22,7 +22,7 @@ const module = "github.com/stepwell-dev/stepwell"
 // import what testsMayImport says.
 var mayImport = map[string][]string{
 	"clients":                 {},
-	"cmd/stepwell":            {"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "eventlog", "eventlog/archive", "handlers", "migrations", "migrations/localpg", "queue", "queue/egress"},
+	"cmd/stepwell":            {"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "eventlog", "eventlog/access", "eventlog/archive", "handlers", "migrations", "migrations/localpg", "queue", "queue/egress"},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote":     {},
 	"e2e":                     {},
@@ -36,15 +36,16 @@ var mayImport = map[string][]string{
 	"entities":                {},
 	"entities/strictjson":     {"entities"},
 	"eventlog":                {"entities"},
+	"eventlog/access":         {"entities", "eventlog"},
 	"eventlog/archive":        {"entities", "eventlog"},
 	"eventlog/archive/s3test": {},
 	"eventlog/payload":        {"entities"},
 	"eventlog/view":           {"entities", "eventlog", "eventlog/payload"},
 	"examples/function-go":    {"sdk/signature"},
-	"handlers":                {"clients", "entities", "eventlog", "queue", "queue/egress", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/wire/codec", "handlers/webhook", "handlers/webhook/signature"},
+	"handlers":                {"clients", "entities", "eventlog", "eventlog/access", "handlers/auth", "handlers/rest", "handlers/webhook", "handlers/webhook/signature", "handlers/wire", "handlers/wire/codec", "queue", "queue/egress"},
 	"handlers/auth":           {"entities"},
-	"handlers/rest":           {"entities", "entities/strictjson", "eventlog", "eventlog/payload", "eventlog/view", "queue", "queue/contract", "queue/egress", "handlers/auth"},
-	"handlers/webhook":        {"entities", "eventlog", "queue", "queue/contract", "queue/egress", "handlers/webhook/signature"},
+	"handlers/rest":           {"entities", "entities/strictjson", "eventlog", "eventlog/access", "eventlog/payload", "eventlog/view", "handlers/auth", "queue", "queue/contract", "queue/egress"},
+	"handlers/webhook":        {"entities", "eventlog", "handlers/webhook/signature", "queue", "queue/contract", "queue/egress"},
 	"handlers/wire":           {"entities", "eventlog", "queue", "handlers/auth", "handlers/wire/codec"},
 	"handlers/wire/codec":     {},
 	"migrations":              {},
@@ -92,7 +93,7 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// In handlers only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities", "eventlog", "queue", "migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
+		"entities", "eventlog", "eventlog/access", "queue", "migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},
 	"github.com/riverqueue":                 {"queue", "migrations", "_test.go"},

@@ -37,6 +37,8 @@ var (
 	ErrSignalNotFound     = errors.New("signal not found")
 	ErrSecretNotFound     = errors.New("secret not found")
 	ErrSigningKeyNotFound = errors.New("signing key not found")
+	ErrKeyNotFound        = errors.New("API key not found")
+	ErrProjectNotFound    = errors.New("project not found")
 )
 
 // invalid makes an error that is [ErrInvalid] and says what is wrong.

@@ -13,7 +13,7 @@ import (
 // other projects do not exist for it (I9).
 type Project string
 
-// DefaultProject is where everything lives until keys say otherwise.
+// DefaultProject is the project that is always there. Its admin keys look after the whole installation.
 const DefaultProject Project = "default"
 
 // RunID is "wrun_" and a ULID that the client made before its first call.

@@ -30,7 +30,9 @@ const goodRows = `
 	INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, lease)
 	VALUES ('msg', 'p', 't', 'd', '', '', now(), now(), 'receipt');
 	INSERT INTO signals (project, id, name, key, data, keep_until, expires_at)
-	VALUES ('p', 'sig', 's', 'k', '1', now(), now())`
+	VALUES ('p', 'sig', 's', 'k', '1', now(), now());
+	INSERT INTO api_keys (id, project, name, role, prefix, hash, created_at)
+	VALUES ('key', 'default', 'k', 'read', 'sw_', sha256('k'), now())`
 
 func TestConstraintsRefuseBadRows(t *testing.T) {
 	t.Parallel()
@@ -85,6 +87,12 @@ func TestConstraintsRefuseBadRows(t *testing.T) {
 			INSERT INTO signals (project, id, name, key, data, keep_until, expires_at)
 			VALUES ('p', 'twin', 's', 'k', '1', now(), now())`},
 		"messages_parked_check": {`UPDATE messages SET parked_at = now()`},
+		"api_keys_project_fkey": {`UPDATE api_keys SET project = 'nowhere'`, `DELETE FROM projects`},
+		"api_keys_role_check":   {`UPDATE api_keys SET role = 'owner'`},
+		"api_keys_hash_check":   {`UPDATE api_keys SET hash = 'short'`},
+		"api_keys_hash_key": {`
+			INSERT INTO api_keys (id, project, name, role, prefix, hash, created_at)
+			VALUES ('twin', 'default', 'k', 'read', 'sw_', sha256('k'), now())`},
 	}
 	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
 	if _, err := pool.Exec(t.Context(), goodRows); err != nil {

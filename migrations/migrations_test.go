@@ -22,8 +22,9 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 
 // tables are Stepwell's own; River's stand beside them.
 var tables = []string{
-	"deployments", "events", "hooks", "message_keys", "messages", "processes", "retention", "run_attributes",
-	"run_wakes", "runs", "secrets", "signals", "signing_keys", "steps", "stream_chunks", "streams", "sweeper", "waits",
+	"api_keys", "audit", "deployments", "events", "hooks", "message_keys", "messages", "processes", "projects",
+	"retention", "run_attributes", "run_wakes", "runs", "secrets", "signals", "signing_keys", "steps", "stream_chunks",
+	"streams", "sweeper", "waits",
 }
 
 func openPool(t *testing.T, dsn, schema string) *pgxpool.Pool {

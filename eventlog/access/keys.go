@@ -1,0 +1,153 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+// Keys are the API keys of a database.
+type Keys struct {
+	pool  *pgxpool.Pool
+	now   func() time.Time
+	cache *cache
+	used  *used
+}
+
+// NewKeys makes the keys of the database behind pool.
+func NewKeys(pool *pgxpool.Pool, now func() time.Time) *Keys {
+	return &Keys{pool: pool, now: now, cache: newCache(), used: newUsed()}
+}
+
+// Mint makes a key of the project, name, role and expiry that k says, and returns it with its text, which nobody can
+// learn again. It fails with [entities.ErrInvalid] and [entities.ErrProjectNotFound].
+func (s *Keys) Mint(ctx context.Context, k entities.Key) (entities.Key, string, error) {
+	k.CreatedAt = s.now().UTC().Truncate(time.Millisecond)
+	if k.ExpiresAt != nil {
+		at := k.ExpiresAt.UTC().Truncate(time.Millisecond)
+		k.ExpiresAt = &at
+	}
+	if err := k.Validate(k.CreatedAt); err != nil {
+		return entities.Key{}, "", err
+	}
+	text := newText()
+	k.ID, k.Prefix = entities.NewKeyID(k.CreatedAt), shown(text)
+	err := eventlog.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		// Projects stay for ever once they are there.
+		if _, err := entities.ProjectByName(ctx, tx, k.Project); err != nil {
+			return err
+		}
+		var b pgx.Batch
+		entities.InsertKey(&b, k, sha256.Sum256([]byte(text)))
+		detail := map[string]any{"name": k.Name, "role": k.Role}
+		if k.ExpiresAt != nil {
+			detail["expiresAt"] = k.ExpiresAt
+		}
+		entities.InsertAction(ctx, &b, k.Project, entities.ActionKeyCreate, string(k.ID), detail)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return entities.Key{}, "", fmt.Errorf("make key: %w", err)
+	}
+	return k, text, nil
+}
+
+// Revoke ends a key of the project for good: no server lets it in [CacheTime] later. One that was revoked before
+// stays as it is. It fails with [entities.ErrKeyNotFound].
+func (s *Keys) Revoke(ctx context.Context, project entities.Project, id entities.KeyID) error {
+	if err := entities.ValidateID("key ID", string(id)); err != nil {
+		return err
+	}
+	err := eventlog.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		var revoked *entities.Key
+		var b pgx.Batch
+		entities.RevokeKey(&b, project, id, s.now().UTC().Truncate(time.Millisecond), &revoked)
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		if revoked == nil {
+			_, err := entities.KeyByID(ctx, tx, project, id)
+			return err
+		}
+		var word pgx.Batch
+		entities.InsertAction(ctx, &word, project, entities.ActionKeyRevoke, string(id),
+			map[string]any{"name": revoked.Name, "role": revoked.Role})
+		return tx.SendBatch(ctx, &word).Close()
+	})
+	if err != nil {
+		return fmt.Errorf("revoke key %s: %w", id, err)
+	}
+	return nil
+}
+
+// Lookup is the key of a text, as it is or was at most [CacheTime] ago, in whichever project; whether it has been
+// revoked or has expired is for the caller to see. It fails with [entities.ErrKeyNotFound]. The key is found by the
+// hash of the whole text, so how long that takes tells nothing about texts that are nearly right.
+func (s *Keys) Lookup(ctx context.Context, text string) (entities.Key, error) {
+	if !wellFormed(text) {
+		return entities.Key{}, entities.ErrKeyNotFound
+	}
+	h, now := sha256.Sum256([]byte(text)), s.now()
+	if key, stranger, ok := s.cache.find(h, now); stranger {
+		return entities.Key{}, entities.ErrKeyNotFound
+	} else if ok {
+		return key, nil
+	}
+	key, err := entities.KeyByHash(ctx, s.pool, h)
+	if errors.Is(err, entities.ErrKeyNotFound) {
+		s.cache.keepStranger(h, now)
+	}
+	if err != nil {
+		return entities.Key{}, err
+	}
+	s.cache.keep(h, key, now)
+	return key, nil
+}
+
+// Used takes down that a request came with the key. It is written later: see [Keys.Run].
+func (s *Keys) Used(id entities.KeyID) { s.used.add(id, s.now()) }
+
+// Run writes when keys were used, once a minute and when the context ends, until it has ended.
+func (s *Keys) Run(ctx context.Context, logger *slog.Logger) {
+	ticker := time.NewTicker(usedInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrite)
+			defer cancel()
+			s.log(ctx, logger, s.WriteUsed(ctx))
+			return
+		}
+		s.log(ctx, logger, s.WriteUsed(ctx))
+	}
+}
+
+func (s *Keys) log(ctx context.Context, logger *slog.Logger, err error) {
+	if err != nil && ctx.Err() == nil {
+		logger.WarnContext(ctx, "when API keys were used is not written", "error", err)
+	}
+}
+
+// WriteUsed writes when keys were used since the last time. What cannot be written is lost: it only informs.
+func (s *Keys) WriteUsed(ctx context.Context) error {
+	used := s.used.take()
+	if len(used) == 0 {
+		return nil
+	}
+	return eventlog.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		entities.MarkKeysUsed(&b, used)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+}

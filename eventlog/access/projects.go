@@ -1,0 +1,53 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+// Projects are the projects of a database.
+type Projects struct {
+	pool *pgxpool.Pool
+	now  func() time.Time
+}
+
+// NewProjects makes the projects of the database behind pool.
+func NewProjects(pool *pgxpool.Pool, now func() time.Time) *Projects {
+	return &Projects{pool: pool, now: now}
+}
+
+// Put makes a project unless it exists, and returns it. It fails with [entities.ErrInvalid].
+func (s *Projects) Put(ctx context.Context, name entities.Project) (entities.ListedProject, error) {
+	if err := entities.ValidateID("project", string(name)); err != nil {
+		return entities.ListedProject{}, err
+	}
+	var p entities.ListedProject
+	err := eventlog.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		var made *entities.ListedProject
+		var b pgx.Batch
+		entities.PutProject(&b, name, s.now().UTC().Truncate(time.Millisecond), &made)
+		err := tx.SendBatch(ctx, &b).Close()
+		if err == nil && made == nil {
+			p, err = entities.ProjectByName(ctx, tx, name)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		p = *made
+		var word pgx.Batch
+		entities.InsertAction(ctx, &word, name, entities.ActionProjectCreate, string(name), nil)
+		return tx.SendBatch(ctx, &word).Close()
+	})
+	if err != nil {
+		return entities.ListedProject{}, fmt.Errorf("put project %s: %w", name, err)
+	}
+	return p, nil
+}

@@ -1,0 +1,55 @@
+package access
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"hash/crc32"
+	"math/big"
+	"strings"
+)
+
+// A key's text is "sw_", 256 random bits in base 62, and a checksum of both. The prefix and the fixed length let
+// scanners find keys in what should not have any, and the checksum lets them, and the server, pass over what only
+// looks like one without asking a database.
+const (
+	// KeyPrefix is how the text of every key begins.
+	KeyPrefix = "sw_"
+
+	randomBytes    = 32
+	randomDigits   = 43 // of 256 bits in base 62
+	checksumDigits = 6  // of 32 bits
+	shownDigits    = 6  // of the random ones, for people to tell keys apart: 36 bits of 256
+)
+
+// newText makes a key's text.
+func newText() string {
+	var b [randomBytes]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	text := KeyPrefix + base62(new(big.Int).SetBytes(b[:]), randomDigits)
+	return text + checksum(text)
+}
+
+// base62 is a number of so many digits: 0-9, a-z, A-Z.
+func base62(n *big.Int, digits int) string {
+	text := n.Text(62)
+	return strings.Repeat("0", digits-len(text)) + text
+}
+
+func checksum(s string) string {
+	return base62(new(big.Int).SetUint64(uint64(crc32.ChecksumIEEE([]byte(s)))), checksumDigits)
+}
+
+// shown is how the text begins.
+func shown(text string) string { return text[:len(KeyPrefix)+shownDigits] }
+
+// wellFormed reports whether a text can be a key's.
+func wellFormed(text string) bool {
+	if !strings.HasPrefix(text, KeyPrefix) || len(text) != len(KeyPrefix)+randomDigits+checksumDigits {
+		return false
+	}
+	end := len(text) - checksumDigits
+	return checksum(text[:end]) == text[end:]
+}
+
+// hash is all that the database knows of a text.
+type hash = [sha256.Size]byte
