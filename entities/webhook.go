@@ -1,13 +1,9 @@
 package entities
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // WebhookScheme is how a webhook's sender signs its requests.
@@ -47,24 +43,6 @@ func (w WebhookSpec) Validate() error {
 		return invalid("webhook.verify %q is none of %v", w.Verify, WebhookSchemes())
 	}
 	return ValidateID("webhook.secret", w.Secret)
-}
-
-// WebhookByToken reads the hook that is a webhook and holds the token at the given time, in whichever project. It
-// fails with [ErrHookNotFound], also when two projects have such a hook: then the token is nobody's.
-func WebhookByToken(ctx context.Context, q Querier, token string, at time.Time) (Hook, error) {
-	rows, err := q.Query(ctx,
-		`SELECT `+hookColumns+` FROM hooks WHERE token = $1 AND is_webhook AND `+held(2)+` LIMIT 2`, token, at)
-	if err != nil {
-		return Hook{}, fmt.Errorf("read webhook: %w", err)
-	}
-	hooks, err := pgx.CollectRows(rows, pgx.RowToStructByName[Hook])
-	if err != nil {
-		return Hook{}, fmt.Errorf("read webhook: %w", err)
-	}
-	if len(hooks) != 1 {
-		return Hook{}, ErrHookNotFound
-	}
-	return hooks[0], nil
 }
 
 // responsePrefix begins the names of streams that are responses to webhooks.

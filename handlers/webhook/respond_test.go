@@ -98,7 +98,7 @@ func TestAWorkflowResponds(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the hook is open", func() bool {
-		_, err := entities.WebhookByToken(t.Context(), d.pool, "T", t0)
+		_, err := entities.HookByToken(t.Context(), d.pool, entities.DefaultProject, "T", t0)
 		return err == nil
 	})
 	w := d.call("POST", "/hooks/T", "hello")

@@ -1,7 +1,7 @@
-// Package webhook serves /hooks/{token}: the door through which the world outside resumes runs that wait for it.
-// There is no key; whoever knows the token of a hook that is a webhook, and can sign if the hook demands it, is let
-// in. A run that the server continues gets the request as a payload. One of the Workflow SDK gets it passed to its
-// app's own route for webhooks.
+// Package webhook serves /hooks/{token} and, for other projects than the default one, /hooks/{project}/{token}: the
+// door through which the world outside resumes runs that wait for it. There is no key; whoever knows the token of a
+// hook that is a webhook, and can sign if the hook demands it, is let in. A run that the server continues gets the
+// request as a payload. One of the Workflow SDK gets it passed to its app's own route for webhooks.
 //
 // It imports packages entities, eventlog, queue, queue/contract, queue/egress and handlers/webhook/signature.
 package webhook
@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -74,6 +75,7 @@ type Server struct {
 func (s *Server) Register(g *echo.Group, admit echo.MiddlewareFunc) {
 	s.limiter, s.proxy = newLimiter(s.Rates), newTransport(s.Allowed)
 	g.Any("/:token", s.receive, guard, s.limit, boundBody, admit)
+	g.Any("/:project/:token", s.receive, guard, s.limit, boundBody, admit)
 }
 
 // guard tells browsers that what comes from here is of another origin than everything else on this server.
@@ -93,11 +95,11 @@ func protect(h http.Header) {
 // limit refuses requests beyond the rates. It asks nothing of the database.
 func (s *Server) limit(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		token, err := tokenOf(c)
+		project, token, err := addressOf(c)
 		if err != nil {
 			return ErrNotFound
 		}
-		if err := s.limiter.admit(token, s.Log.Now()); err != nil {
+		if err := s.limiter.admit(string(project)+"/"+token, s.Log.Now()); err != nil {
 			return err
 		}
 		return next(c)
@@ -120,11 +122,12 @@ func boundBody(next echo.HandlerFunc) echo.HandlerFunc {
 type call struct {
 	echo.Context
 
-	token string
-	body  []byte
-	at    time.Time
-	hook  entities.Hook
-	run   entities.Run
+	project entities.Project
+	token   string
+	body    []byte
+	at      time.Time
+	hook    entities.Hook
+	run     entities.Run
 }
 
 // receive answers a request. Up to where it is known whether there is such a webhook, all requests take the same way.
@@ -134,10 +137,10 @@ func (s *Server) receive(c echo.Context) error {
 		return err
 	}
 	r := call{Context: c, body: body, at: s.Log.Now()}
-	if r.token, err = tokenOf(c); err != nil {
+	if r.project, r.token, err = addressOf(c); err != nil {
 		return ErrNotFound
 	}
-	if r.hook, r.run, err = s.find(c.Request().Context(), r.token, r.at); err != nil {
+	if r.hook, r.run, err = s.find(c.Request().Context(), r.project, r.token, r.at); err != nil {
 		return err
 	}
 	if r.run.Driver == entities.DriverClient {
@@ -159,24 +162,45 @@ func readBody(c echo.Context) ([]byte, error) {
 	return body, nil
 }
 
-// tokenOf is the path's token, which echo hands out encoded when the path was encoded in any way but the usual.
-func tokenOf(c echo.Context) (string, error) {
-	token := c.Param("token")
-	if c.Request().URL.RawPath != "" {
-		var err error
-		if token, err = url.PathUnescape(token); err != nil {
-			return "", err
+// addressOf is the project and the token that the path names. A path without a project is one of the default project:
+// tokens of two projects may be the same, and neither takes the other's requests.
+func addressOf(c echo.Context) (entities.Project, string, error) {
+	token, err := pathParam(c, "token")
+	if err != nil {
+		return "", "", err
+	}
+	project := string(entities.DefaultProject)
+	if slices.Contains(c.ParamNames(), "project") {
+		if project, err = pathParam(c, "project"); err != nil {
+			return "", "", err
+		}
+		if err := entities.ValidateID("project", project); err != nil {
+			return "", "", err
 		}
 	}
 	if token == "." || token == ".." {
-		return "", ErrNotFound // which would be another path elsewhere
+		return "", "", ErrNotFound // which would be another path elsewhere
 	}
-	return token, entities.ValidateToken(token)
+	return entities.Project(project), token, entities.ValidateToken(token)
+}
+
+// pathParam is a parameter of the path, which echo hands out encoded when the path was encoded in any way but the
+// usual.
+func pathParam(c echo.Context, name string) (string, error) {
+	if c.Request().URL.RawPath == "" {
+		return c.Param(name), nil
+	}
+	return url.PathUnescape(c.Param(name))
 }
 
 // find finds the webhook and its run. It fails with [ErrNotFound].
-func (s *Server) find(ctx context.Context, token string, at time.Time) (entities.Hook, entities.Run, error) {
-	hook, err := entities.WebhookByToken(ctx, s.Reader, token, at)
+func (s *Server) find(
+	ctx context.Context, project entities.Project, token string, at time.Time,
+) (entities.Hook, entities.Run, error) {
+	hook, err := entities.HookByToken(ctx, s.Reader, project, token, at)
+	if err == nil && !hook.IsWebhook {
+		err = ErrNotFound
+	}
 	if err != nil {
 		return hook, entities.Run{}, missing(err)
 	}

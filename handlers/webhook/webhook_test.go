@@ -142,14 +142,13 @@ func TestDeadTokensAreAlike(t *testing.T) {
 	kept := opened(over, "kept", "retained", &entities.WebhookSpec{Verify: "github", Secret: "s"})
 	kept.Data.TokenRetentionUntil = &until
 	d.append(t, entities.DefaultProject, kept, ended(over))
-	d.hook(t, "shared", none)
 	theirs := entities.NewRunID(t0)
-	d.append(t, "stranger", created(theirs, entities.DriverServer), opened(theirs, "hook", "shared", &none))
+	d.append(t, "stranger", created(theirs, entities.DriverServer), opened(theirs, "hook", "theirs", &none))
 
 	want := d.call("POST", "/hooks/unknown", "{}")
 	wantRefused(t, want, http.StatusNotFound, "not_found")
 	paths := []string{"%00", "a%0Ab", "%C3", "%2E%2E", "%zz", strings.Repeat("x", 1025)}
-	paths = append(paths, "disposed", "no-webhook", "over", "retained", "shared", "unknown%2F")
+	paths = append(paths, "disposed", "no-webhook", "over", "retained", "theirs", "unknown%2F")
 	for _, path := range paths {
 		r := httptest.NewRequest("POST", "/hooks/x", strings.NewReader("{}"))
 		r.URL.RawPath = "/hooks/" + path

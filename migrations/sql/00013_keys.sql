@@ -44,5 +44,9 @@ CREATE TABLE audit (
 );
 CREATE INDEX audit_project_idx ON audit (project, seq);
 
+-- Webhooks are looked up in their project.
+DROP INDEX hooks_webhook_idx;
+
 -- +goose Down
+CREATE INDEX hooks_webhook_idx ON hooks (token) WHERE is_webhook;
 DROP TABLE audit, api_keys, projects;
