@@ -305,12 +305,23 @@ func (r *Retention) Put(ctx context.Context, age entities.Retention) error {
 	if age.Keep != nil && *age.Keep < minKeep {
 		return entities.Invalid("runs cannot be kept for %s; the least is %s", *age.Keep, minKeep)
 	}
-	return r.change(ctx, func(b *pgx.Batch) { entities.PutRetention(b, age) })
+	keep := "forever"
+	if age.Keep != nil {
+		keep = age.Keep.String()
+	}
+	return r.change(ctx, func(b *pgx.Batch) {
+		entities.PutRetention(b, age)
+		entities.InsertAction(ctx, b, age.Project, entities.ActionRetentionPut, string(age.Project),
+			map[string]any{"keep": keep})
+	})
 }
 
 // Remove lets the default hold for a project again.
 func (r *Retention) Remove(ctx context.Context, project entities.Project) error {
-	return r.change(ctx, func(b *pgx.Batch) { entities.DeleteRetention(b, project) })
+	return r.change(ctx, func(b *pgx.Batch) {
+		entities.DeleteRetention(b, project)
+		entities.InsertAction(ctx, b, project, entities.ActionRetentionRemove, string(project), nil)
+	})
 }
 
 func (r *Retention) change(ctx context.Context, statement func(*pgx.Batch)) error {

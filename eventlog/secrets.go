@@ -30,7 +30,7 @@ func (s *Secrets) Put(
 	if err := entities.ValidateSecret(name, values); err != nil {
 		return entities.Secret{}, err
 	}
-	return s.change(ctx, name, func(b *pgx.Batch, into **entities.Secret) {
+	return s.change(ctx, project, entities.ActionSecretPut, name, func(b *pgx.Batch, into **entities.Secret) {
 		entities.PutSecret(b, project, name, values, s.now().UTC().Truncate(time.Millisecond), into)
 	})
 }
@@ -41,26 +41,29 @@ func (s *Secrets) Delete(ctx context.Context, project entities.Project, name str
 	if err := entities.ValidateID("secret name", name); err != nil {
 		return err
 	}
-	_, err := s.change(ctx, name, func(b *pgx.Batch, into **entities.Secret) {
+	_, err := s.change(ctx, project, entities.ActionSecretRemove, name, func(b *pgx.Batch, into **entities.Secret) {
 		entities.DeleteSecret(b, project, name, into)
 	})
 	return err
 }
 
-// change runs a statement that tells of the one secret it is about.
+// change runs a statement that tells of the one secret it is about, and says so in the audit.
 func (s *Secrets) change(
-	ctx context.Context, name string, statement func(*pgx.Batch, **entities.Secret),
+	ctx context.Context, project entities.Project, kind entities.ActionKind, name string,
+	statement func(*pgx.Batch, **entities.Secret),
 ) (entities.Secret, error) {
 	var secret *entities.Secret
 	err := InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		secret = nil
 		var b pgx.Batch
 		statement(&b, &secret)
-		return tx.SendBatch(ctx, &b).Close()
+		entities.InsertAction(ctx, &b, project, kind, name, nil)
+		err := tx.SendBatch(ctx, &b).Close()
+		if err == nil && secret == nil {
+			return entities.ErrSecretNotFound
+		}
+		return err
 	})
-	if err == nil && secret == nil {
-		err = entities.ErrSecretNotFound
-	}
 	if err != nil {
 		return entities.Secret{}, fmt.Errorf("write secret %s: %w", name, err)
 	}

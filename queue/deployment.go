@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -54,27 +55,58 @@ func (q *Queue) PutDeployment(
 	if err != nil {
 		return Deployment{}, err
 	}
-	rows, err := q.pool.Query(ctx, `
-		INSERT INTO deployments (project, id, url, workflows) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows, updated_at = now()
-		RETURNING `+deploymentColumns+`,
-			url IS DISTINCT FROM (SELECT url FROM deployments WHERE project = $1 AND id = $2) AS moved`,
-		project, id, baseURL, workflows)
-	if err != nil {
-		return Deployment{}, fmt.Errorf("put deployment %s: %w", id, err)
-	}
-	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[struct {
-		Deployment
-		Moved bool
-	}])
+	d, moved, err := q.writeDeployment(ctx, project, Deployment{ID: id, URL: baseURL, Workflows: workflows})
 	if err != nil {
 		return Deployment{}, fmt.Errorf("put deployment %s: %w", id, err)
 	}
 	defer q.hub.Publish(timerTopic)
-	if err := hurry(ctx, q.pool, project, d.Deployment, d.Moved); err != nil {
+	if err := hurry(ctx, q.pool, project, d, moved); err != nil {
 		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", id, ErrNotHurried, err)
 	}
-	return d.Deployment, nil
+	return d, nil
+}
+
+// writeDeployment writes a registration and, unless it is as it was before, the word of it; moved reports whether the
+// URL is another one.
+func (q *Queue) writeDeployment(
+	ctx context.Context, project entities.Project, d Deployment,
+) (written Deployment, moved bool, err error) {
+	err = eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			INSERT INTO deployments (project, id, url, workflows) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows, updated_at = now()
+			RETURNING `+deploymentColumns+`,
+				url IS DISTINCT FROM (SELECT url FROM deployments WHERE project = $1 AND id = $2) AS moved,
+				workflows IS DISTINCT FROM (SELECT workflows FROM deployments WHERE project = $1 AND id = $2) AS relisted`,
+			project, d.ID, d.URL, d.Workflows)
+		if err != nil {
+			return err
+		}
+		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[struct {
+			Deployment
+			Moved, Relisted bool
+		}])
+		if err != nil {
+			return err
+		}
+		written, moved = row.Deployment, row.Moved
+		if !row.Moved && !row.Relisted {
+			return nil // servers say the same at every start
+		}
+		return tell(ctx, tx, project, entities.ActionDeploymentPut, d.ID,
+			map[string]any{"url": written.URL, "workflows": written.Workflows})
+	})
+	return written, moved, err
+}
+
+// tell writes the word of something administrative, in the transaction that does it.
+func tell(
+	ctx context.Context, tx pgx.Tx, project entities.Project, kind entities.ActionKind, subject string,
+	detail map[string]any,
+) error {
+	var b pgx.Batch
+	entities.InsertAction(ctx, &b, project, kind, subject, detail)
+	return tx.SendBatch(ctx, &b).Close()
 }
 
 func validateURL(s string) error {
@@ -153,10 +185,16 @@ func (q *Queue) Deployments(ctx context.Context, project entities.Project) ([]De
 // RemoveDeployment forgets a deployment. Its messages wait until it is registered again. It fails with
 // [entities.ErrDeploymentNotFound].
 func (q *Queue) RemoveDeployment(ctx context.Context, project entities.Project, id string) error {
-	tag, err := q.pool.Exec(ctx, `DELETE FROM deployments WHERE project = $1 AND id = $2`, project, id)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = entities.ErrDeploymentNotFound
-	}
+	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `DELETE FROM deployments WHERE project = $1 AND id = $2`, project, id)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return entities.ErrDeploymentNotFound
+		}
+		return tell(ctx, tx, project, entities.ActionDeploymentRemove, id, nil)
+	})
 	if err != nil {
 		return fmt.Errorf("remove deployment %s: %w", id, err)
 	}

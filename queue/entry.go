@@ -147,8 +147,10 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 		if err != nil {
 			return err
 		}
-		e, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
-		return err
+		if e, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry]); err != nil {
+			return err
+		}
+		return tell(ctx, tx, project, entities.ActionMessageRetry, id, outline(before))
 	})
 	if err != nil {
 		return Entry{}, fmt.Errorf("retry message %s: %w", id, err)
@@ -161,20 +163,37 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 // it again. A run it leaves without a way to move is woken by the sweeper. It fails with
 // [entities.ErrMessageNotFound].
 func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
-	tag, err := q.pool.Exec(ctx, `
-		WITH gone AS (
-			DELETE FROM messages WHERE id = $1 AND project = $2 RETURNING id, project, deployment_id, topic
-		), forgotten AS (
-			DELETE FROM message_keys k USING gone
-			WHERE (k.project, k.deployment_id, k.topic) = (gone.project, gone.deployment_id, gone.topic)
-				AND k.message_id = gone.id
-		)
-		SELECT FROM gone`, id, project)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = entities.ErrMessageNotFound
-	}
+	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			WITH gone AS (
+				DELETE FROM messages WHERE id = $1 AND project = $2
+				RETURNING id, project, topic, deployment_id, run_id, work, subject, delivery_count, last_error,
+					created_at, due_at, parked_at, lease
+			), forgotten AS (
+				DELETE FROM message_keys k USING gone
+				WHERE (k.project, k.deployment_id, k.topic) = (gone.project, gone.deployment_id, gone.topic)
+					AND k.message_id = gone.id
+			)
+			SELECT `+entryColumns+` FROM gone`, id, project)
+		if err != nil {
+			return err
+		}
+		gone, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return entities.ErrMessageNotFound
+		}
+		if err != nil {
+			return err
+		}
+		return tell(ctx, tx, project, entities.ActionMessageDiscard, id, outline(gone))
+	})
 	if err != nil {
 		return fmt.Errorf("discard message %s: %w", id, err)
 	}
 	return nil
+}
+
+// outline is what the audit tells of a message.
+func outline(e Entry) map[string]any {
+	return map[string]any{"topic": e.Topic, "deploymentId": e.DeploymentID, "runId": e.RunID, "state": e.State}
 }

@@ -82,7 +82,7 @@ func (c setRetentionCmd) Run(ctx context.Context, stdout io.Writer, config confi
 		age.Keep = &keep
 	}
 	return withRetention(ctx, config, func(r *eventlog.Retention) error {
-		if err := r.Put(ctx, age); err != nil {
+		if err := r.Put(entities.WithActor(ctx, entities.ActorCLI), age); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(stdout, "ended runs of %s are kept: %s\n", c.Project, showKeep(age.Keep))
@@ -121,7 +121,9 @@ type removeRetentionCmd struct {
 
 // Run removes the age.
 func (c removeRetentionCmd) Run(ctx context.Context, config config) error {
-	return withRetention(ctx, config, func(r *eventlog.Retention) error { return r.Remove(ctx, c.Project) })
+	return withRetention(ctx, config, func(r *eventlog.Retention) error {
+		return r.Remove(entities.WithActor(ctx, entities.ActorCLI), c.Project)
+	})
 }
 
 func withRetention(ctx context.Context, config config, do func(*eventlog.Retention) error) error {

@@ -55,12 +55,9 @@ func newKeys(t *testing.T) (*Keys, *clock) {
 	return NewKeys(openPool(t), c.now), c
 }
 
-func (s *Keys) mint(t *testing.T, change ...func(*entities.Key)) (entities.Key, string) {
+func (s *Keys) mint(t *testing.T) (entities.Key, string) {
 	t.Helper()
 	k := entities.Key{Project: entities.DefaultProject, Name: "k", Role: entities.RoleRead}
-	for _, c := range change {
-		c(&k)
-	}
 	made, text, err := s.Mint(t.Context(), k)
 	if err != nil {
 		t.Fatal(err)

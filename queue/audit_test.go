@@ -1,0 +1,120 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// audit is what was done in the project of the tests, the oldest first.
+func (r *replica) audit(t *testing.T) []string {
+	t.Helper()
+	list, _, err := entities.ListActions(t.Context(), r.pool, project, entities.Page{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, a := range list {
+		words = append(words, strings.Join([]string{string(a.Actor), string(a.Action), a.Subject}, " "))
+	}
+	return words
+}
+
+// administration is all of the queue that the audit tells of, with the messages it is done to.
+func (r *replica) administration(t *testing.T) (retried, discarded string, do []func(context.Context) error) {
+	t.Helper()
+	retried, discarded = r.send(t), r.send(t)
+	r.park(t, retried)
+	return retried, discarded, []func(context.Context) error{
+		func(ctx context.Context) error {
+			_, err := r.PutDeployment(ctx, project, "blog", "http://b.test")
+			return err
+		},
+		func(ctx context.Context) error { return r.RemoveDeployment(ctx, project, "old") },
+		func(ctx context.Context) error { _, err := r.Retry(ctx, project, retried); return err },
+		func(ctx context.Context) error { return r.Discard(ctx, project, discarded) },
+	}
+}
+
+func TestTheAuditTellsWhoDidWhat(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.register(t, "old", "http://o.test")
+	retried, discarded, all := r.administration(t)
+	for _, do := range all {
+		if err := do(entities.WithActor(t.Context(), "key_1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"server deployment.put old", "key_1 deployment.put blog", "key_1 deployment.remove old",
+		"key_1 message.retry " + retried, "key_1 message.discard " + discarded,
+	}
+	if diff := cmp.Diff(want, r.audit(t)); diff != "" {
+		t.Errorf("audit (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheAuditDoesNotTellOfWhatIsAsBefore(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	for range 3 {
+		r.register(t, "a", "http://a.test")
+	}
+	r.register(t, "a", "http://moved.test")
+	if _, err := r.PutDeployment(t.Context(), project, "a", "http://moved.test", "order"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.RemoveDeployment(t.Context(), project, "none"); !errors.Is(err, entities.ErrDeploymentNotFound) {
+		t.Error(err)
+	}
+	if err := r.Discard(t.Context(), project, "msg_none"); !errors.Is(err, entities.ErrMessageNotFound) {
+		t.Error(err)
+	}
+	if _, err := r.Retry(t.Context(), project, r.send(t)); !errors.Is(err, entities.ErrConflict) {
+		t.Error(err)
+	}
+	want := []string{"server deployment.put a", "server deployment.put a", "server deployment.put a"}
+	if diff := cmp.Diff(want, r.audit(t)); diff != "" {
+		t.Errorf("audit (-want +got):\n%s", diff)
+	}
+}
+
+// TestWhatCannotBeToldIsNotDone has the last write of each action fail.
+func TestWhatCannotBeToldIsNotDone(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.register(t, "old", "http://o.test")
+	_, _, all := r.administration(t)
+	dump := func() string {
+		t.Helper()
+		rows, err := r.pool.Query(t.Context(), `
+			SELECT string_agg(row, E'\n' ORDER BY row) FROM (
+				SELECT d::text AS row FROM deployments d UNION ALL SELECT m::text FROM messages m) all_rows`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	before := dump()
+	r.exec(t, `ALTER TABLE audit ADD CONSTRAINT silent CHECK (false) NOT VALID`)
+	for i, do := range all {
+		if err := do(t.Context()); err == nil || !strings.Contains(err.Error(), "silent") {
+			t.Errorf("action %d: got %v, want the constraint's refusal", i, err)
+		}
+	}
+	if diff := cmp.Diff(before, dump()); diff != "" {
+		t.Errorf("rows (-before +after):\n%s", diff)
+	}
+}
