@@ -65,10 +65,24 @@ func (s *server) register(t *testing.T, deployment, url string) {
 	request(t, http.MethodPut, s.url()+"/v1/deployments/"+deployment, body).want(t, http.StatusOK)
 }
 
-// app starts an app that is deployed on the server.
+// appKey makes the key that an app should have: one of its own, which lets it do no more than it has to.
+func (s *server) appKey(t *testing.T) string {
+	t.Helper()
+	var made struct{ Key string }
+	answer := request(t, http.MethodPost, s.url()+"/v1/keys", []byte(`{"name":"app","role":"write"}`))
+	answer.want(t, http.StatusCreated)
+	if err := json.Unmarshal(answer.body, &made); err != nil || made.Key == "" {
+		t.Fatalf("got no key: %v", err)
+	}
+	return made.Key
+}
+
+// app starts an app that is deployed on the server, with a key of its own.
 func (s *server) app(t *testing.T, l *line, deployment string) *app {
 	t.Helper()
-	a := newApp(t, appOptions{line: l, stepwell: s.url(), deployment: l.named(deployment)})
+	a := newApp(t, appOptions{
+		line: l, stepwell: s.url(), deployment: l.named(deployment), env: []string{"STEPWELL_API_KEY=" + s.appKey(t)},
+	})
 	s.register(t, l.named(deployment), a.url())
 	return a
 }

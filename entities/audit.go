@@ -51,6 +51,8 @@ const (
 	ActionDeploymentRemove ActionKind = "deployment.remove"
 	ActionSecretPut        ActionKind = "secret.put"
 	ActionSecretRemove     ActionKind = "secret.remove"
+	ActionSigningKeyCreate ActionKind = "signing_key.create"
+	ActionSigningKeyRemove ActionKind = "signing_key.remove"
 	ActionMessageRetry     ActionKind = "message.retry"
 	ActionMessageDiscard   ActionKind = "message.discard"
 	ActionRetentionPut     ActionKind = "retention.put"

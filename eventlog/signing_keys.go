@@ -33,6 +33,7 @@ func (s *SigningKeys) Create(
 	created, err := s.change(ctx, entities.ErrTooManySigningKeys, func(b *pgx.Batch, into **entities.SigningKey) {
 		entities.LockSigningKeys(b, project)
 		entities.InsertSigningKey(b, project, key, now, into)
+		entities.InsertAction(ctx, b, project, entities.ActionSigningKeyCreate, key.ID, nil)
 	})
 	if err != nil {
 		return entities.SigningKey{}, nil, fmt.Errorf("create signing key: %w", err)
@@ -48,6 +49,7 @@ func (s *SigningKeys) Delete(ctx context.Context, project entities.Project, id s
 	}
 	_, err := s.change(ctx, entities.ErrSigningKeyNotFound, func(b *pgx.Batch, into **entities.SigningKey) {
 		entities.DeleteSigningKey(b, project, id, into)
+		entities.InsertAction(ctx, b, project, entities.ActionSigningKeyRemove, id, nil)
 	})
 	if err != nil {
 		return fmt.Errorf("delete signing key %s: %w", id, err)
@@ -55,7 +57,7 @@ func (s *SigningKeys) Delete(ctx context.Context, project entities.Project, id s
 	return nil
 }
 
-// change runs statements that tell of the one key they are about; none is the error that is given.
+// change runs statements that tell of the one key they are about. If there is none, all is taken back, and none is why.
 func (s *SigningKeys) change(
 	ctx context.Context, none error, statements func(*pgx.Batch, **entities.SigningKey),
 ) (entities.SigningKey, error) {
@@ -64,11 +66,12 @@ func (s *SigningKeys) change(
 		key = nil
 		var b pgx.Batch
 		statements(&b, &key)
-		return tx.SendBatch(ctx, &b).Close()
+		err := tx.SendBatch(ctx, &b).Close()
+		if err == nil && key == nil {
+			return none
+		}
+		return err
 	})
-	if err == nil && key == nil {
-		err = none
-	}
 	if err != nil {
 		return entities.SigningKey{}, err
 	}

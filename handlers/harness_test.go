@@ -40,7 +40,7 @@ func newEcho(t *testing.T, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 	t.Cleanup(drain)
 	return New(Options{
 		Pool: pool, Log: eventlog.New(pool, hub, q, time.Now), Streams: eventlog.NewStreams(pool, hub, time.Now), Queue: q,
-		APIKey: key, Logger: logger, Stopping: context.Background(), Draining: draining,
+		APIKey: key, Open: key == "", Logger: logger, Stopping: context.Background(), Draining: draining,
 	}), pool, l
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/clients"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
@@ -46,8 +47,11 @@ type Options struct {
 	Log     *eventlog.Log
 	Streams *eventlog.Streams
 	Queue   *queue.Queue
-	// APIKey is the one key that lets requests in; empty lets everyone in.
+	// Keys are the API keys; nil for those of the pool. APIKey is one more, of the environment, and Open lets
+	// everyone in who has none.
+	Keys   *access.Keys
 	APIKey string
+	Open   bool
 	// Requests is how many requests are answered at once, and RequestMemory how many bytes their bodies may
 	// have together; 0 for the defaults. Whoever follows a stream or waits for a run does not count.
 	Requests, RequestMemory int64
@@ -64,21 +68,33 @@ type Options struct {
 	Trouble func() string
 }
 
-// NewProbes assembles an HTTP server that answers nothing but the probes and the metrics. It needs only the
-// pool, the queue, the logger and the context Stopping.
-func NewProbes(o Options) *echo.Echo {
+// NewProbes assembles an HTTP server that answers nothing but the probes and, with a key, the metrics. It needs only
+// the pool, the log, the queue, the keys, the logger and the context Stopping.
+func NewProbes(o Options) *echo.Echo { return o.probes(o.gate()) }
+
+func (o Options) probes(gate *auth.Gate) *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = errorHandler(o.Logger)
 	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, state{"ok"}) })
 	e.GET("/readyz", o.ready)
-	e.GET("/metrics", metrics(o.Queue))
+	e.GET("/metrics", metrics(o.Queue), gate.Guard(auth.Read))
 	return e
 }
 
+// gate is how requests are let in.
+func (o *Options) gate() *auth.Gate {
+	if o.Keys == nil {
+		o.Keys = access.NewKeys(o.Pool, o.Log.Now)
+	}
+	return auth.New(auth.Options{Keys: o.Keys, EnvironmentKey: o.APIKey, Open: o.Open, Now: o.Log.Now})
+}
+
 // New assembles the HTTP server.
-func New(o Options) *echo.Echo {
-	e := NewProbes(o)
+func New(o Options) *echo.Echo { return o.server(o.gate()) }
+
+func (o Options) server(gate *auth.Gate) *echo.Echo {
+	e := o.probes(gate)
 	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{
 		LogErrorFunc: func(c echo.Context, err error, stack []byte) error {
 			o.Logger.ErrorContext(c.Request().Context(), "panic", "error", err, "stack", string(stack))
@@ -89,7 +105,6 @@ func New(o Options) *echo.Echo {
 
 	e.GET("/clients/world.tgz", worldPackage)
 
-	key := auth.Middleware(o.APIKey)
 	admit := newAdmission(o.Requests, o.RequestMemory).middleware
 	(&wire.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
@@ -97,14 +112,15 @@ func New(o Options) *echo.Echo {
 			p := problemOf(err)
 			return p.status, p.code, p.message
 		},
-	}).Register(e.Group(sdkPath, key, admit))
+	}).Register(gate.Group(e, sdkPath, admit))
 	e.GET(nativePath+"/openapi.json", rest.Document)
 	secrets := eventlog.NewSecrets(o.Pool, o.Log.Now)
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: queue.NewRuns(o.Queue, o.Log), Secrets: secrets,
 		SigningKeys: eventlog.NewSigningKeys(o.Pool, o.Log.Now),
-		Allowed:     o.Allowed, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
-	}).Register(e.Group(nativePath, key, admit))
+		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Allowed: o.Allowed,
+		Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
+	}).Register(gate.Group(e, nativePath, admit))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: o.Pool,
 		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed,

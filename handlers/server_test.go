@@ -22,8 +22,8 @@ func TestEveryRouteNeedsTheKey(t *testing.T) {
 	t.Parallel()
 	// What those who have no key are told: the key to a hook is its token, and this one is nobody's.
 	open := map[string]int{
-		"/healthz": 200, "/readyz": 200, "/metrics": 200, "/clients/world.tgz": 200, "/v1/openapi.json": 200,
-		"/hooks/:token": 404,
+		"/healthz": 200, "/readyz": 200, "/clients/world.tgz": 200, "/v1/openapi.json": 200,
+		"/hooks/:token": 404, "/hooks/:project/:token": 404,
 	}
 	locked, _, _ := newEcho(t, "secret key")
 	free, _, _ := newEcho(t, "")
@@ -35,7 +35,7 @@ func TestEveryRouteNeedsTheKey(t *testing.T) {
 		routes++
 		path := route.Path
 		for _, name := range []string{
-			":runId", ":eventType", ":stepId", ":hookId", ":name", ":id", ":topic", ":group", ":token",
+			":runId", ":eventType", ":stepId", ":hookId", ":name", ":id", ":topic", ":group", ":token", ":project",
 		} {
 			path = strings.ReplaceAll(path, name, "x")
 		}
@@ -84,7 +84,7 @@ func TestProbes(t *testing.T) {
 	}
 	trouble := ""
 	o := Options{
-		Pool: pool, Queue: q, Logger: slog.New(slog.DiscardHandler), Stopping: stopping,
+		Pool: pool, Queue: q, APIKey: "key", Logger: slog.New(slog.DiscardHandler), Stopping: stopping,
 		Trouble: func() string { return trouble },
 	}
 	probes := NewProbes(o)
@@ -97,7 +97,10 @@ func TestProbes(t *testing.T) {
 		}
 	}
 	for _, e := range []*echo.Echo{all, probes} {
-		got := serve(e, http.MethodGet, "/metrics")
+		if got := serve(e, http.MethodGet, "/metrics"); got.Code != http.StatusUnauthorized {
+			t.Errorf("/metrics without a key: got %d", got.Code)
+		}
+		got := serve(e, http.MethodGet, "/metrics", "Authorization", "Bearer key")
 		for _, line := range []string{"stepwell_runs_stranded 0\n", "# TYPE stepwell_messages_parked gauge\n"} {
 			if got.Code != http.StatusOK || !strings.Contains(got.Body.String(), line) {
 				t.Errorf("/metrics: got %d %s, want it to have %q", got.Code, got.Body, line)

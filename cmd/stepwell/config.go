@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,8 @@ type config struct {
 	Schema      string `env:"STEPWELL_SCHEMA" envDefault:"stepwell"`
 	Listen      string `env:"STEPWELL_LISTEN" envDefault:"127.0.0.1:8788"`
 	APIKey      string `env:"STEPWELL_API_KEY"`
+	// Open lets everyone in who can connect.
+	Open bool `env:"STEPWELL_OPEN"`
 	// Deployments are registered at start: id=url,id=url.
 	Deployments map[string]string `env:"STEPWELL_DEPLOYMENTS" envKeyValSeparator:"="`
 	// AllowAddresses are those besides public ones where deployments may be; "dev" has a default of its own.
@@ -68,6 +71,9 @@ func readConfig(environ []string) (config, error) {
 	c, err := env.ParseAsWithOptions[config](env.Options{Environment: env.ToMap(environ)})
 	if err != nil {
 		return config{}, fmt.Errorf("read environment: %w", err)
+	}
+	if c.Open && c.APIKey != "" {
+		return config{}, errors.New("STEPWELL_OPEN and STEPWELL_API_KEY are both set: decide for one")
 	}
 	if c.Deliveries < 1 || c.Deliveries > 10_000 {
 		return config{}, fmt.Errorf("STEPWELL_DELIVERIES is %d; want 1 to 10000", c.Deliveries)

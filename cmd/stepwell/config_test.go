@@ -93,11 +93,13 @@ func TestReadConfigRefuses(t *testing.T) {
 		{"STEPWELL_DEPLOYMENTS=shop", "Deployments"},
 		{"STEPWELL_ALLOW_ADDRESSES=inside", `STEPWELL_ALLOW_ADDRESSES: "inside"`},
 		{"STEPWELL_LOG_LEVEL=loud", "LogLevel"},
+		{"STEPWELL_OPEN=perhaps", "Open"},
+		{"STEPWELL_OPEN=true STEPWELL_API_KEY=k", "decide for one"},
 		{"STEPWELL_LOG=xml", `STEPWELL_LOG is "xml"`},
 	} {
 		t.Run(tt.variable, func(t *testing.T) {
 			t.Parallel()
-			config, err := readConfig([]string{tt.variable})
+			config, err := readConfig(strings.Fields(tt.variable))
 			if err == nil {
 				_, err = config.newLogger(&bytes.Buffer{})
 			}

@@ -33,7 +33,8 @@ func serveInChild(t *testing.T, dsn string, env ...string) child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "serve")
 	cmd.Env = append(os.Environ(), append([]string{
-		asCommand + "=1", "DATABASE_URL=" + dsn, "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_ALLOW_ADDRESSES=loopback",
+		asCommand + "=1", "DATABASE_URL=" + dsn, "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_OPEN=true",
+		"STEPWELL_ALLOW_ADDRESSES=loopback",
 	}, env...)...)
 	pipe, err := cmd.StderrPipe()
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 type devCmd struct{}
 
 // Run starts a private Postgres and the server on it, and stops both when the context or either ends.
-// Their data stays for the next time. A DATABASE_URL is used instead when it is set.
+// Their data stays for the next time. A DATABASE_URL is used instead when it is set. Where only this machine can
+// connect, no key is asked for unless there is one in the environment.
 func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) (err error) {
 	if config.DatabaseURL == "" {
 		dir := config.DataDir
@@ -40,6 +41,11 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 	}
 	if config.AllowAddresses == "" { // what is developed runs here
 		config.AllowAddresses = egress.Loopback + "," + egress.Private
+	}
+	config.warnIfOpen(ctx, logger)
+	if config.APIKey == "" && !config.Open && loopback(config.Listen) {
+		config.Open = true
+		logger.InfoContext(ctx, "no API key is asked for: only this machine can connect")
 	}
 	s := &server{config: config, role: roleAll, logger: logger}
 	if err := s.start(ctx); err != nil {

@@ -154,6 +154,7 @@ func (c serveCmd) Run(ctx context.Context, config config, logger *slog.Logger) e
 	if config.DatabaseURL == "" {
 		return errNoDatabase
 	}
+	config.warnIfOpen(ctx, logger)
 	s := &server{config: config, role: c.Role, logger: logger}
 	if err := s.start(ctx); err != nil {
 		return err

@@ -91,7 +91,7 @@ func TestMigrate(t *testing.T) { // sets the environment
 func TestDeploymentsCommand(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleAPI)
-	s.config.APIKey = "key"
+	s.config.APIKey, s.config.Open = "key", false
 	mustStart(t, s)
 	base := "http://" + s.addr
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -204,7 +204,7 @@ func dev(t *testing.T, dir string) (addr, dsn string, cancel context.CancelFunc,
 	var banner bytes.Buffer
 	out := newSignalling(&banner, "psql")
 	c := newServer(t, "", roleAll)
-	c.config.DataDir = dir
+	c.config.DataDir, c.config.Open = dir, false
 	ended := make(chan error, 1)
 	go func() { ended <- devCmd{}.Run(ctx, out, c.config, c.logger) }()
 	select {

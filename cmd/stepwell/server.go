@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -62,6 +63,7 @@ type server struct {
 	pool     *pgxpool.Pool
 	allowed  egress.Allowed
 	disk     disk
+	keys     *access.Keys
 	hub      *eventlog.Hub
 	log      *eventlog.Log
 	worker   *queue.Worker // nil in role api
@@ -86,6 +88,9 @@ func (s *server) start(ctx context.Context) (err error) {
 	}
 	s.disk.now = time.Now
 	if s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema, impatient, s.disk.watch); err != nil {
+		return err
+	}
+	if err := s.admission(ctx); err != nil {
 		return err
 	}
 	s.hub = eventlog.NewHub(s.pool, s.config.Schema+".hints", s.logger)
@@ -150,6 +155,7 @@ func (s *server) register(ctx context.Context, q *queue.Queue) error {
 func (s *server) runHub(ctx context.Context) {
 	ctx, s.stopHub = context.WithCancel(context.WithoutCancel(ctx))
 	s.running.Go(func() { s.hub.Run(ctx) })
+	s.running.Go(func() { s.keys.Run(ctx, s.logger) })
 }
 
 func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
@@ -161,8 +167,10 @@ func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
 		Log:      s.log,
 		Streams:  eventlog.NewStreams(s.pool, s.hub, time.Now),
 		Queue:    q,
+		Keys:     s.keys,
 		APIKey:   s.config.APIKey,
 		Allowed:  s.allowed,
+		Open:     s.config.Open,
 		Requests: s.config.Requests, RequestMemory: s.config.RequestMemory << 20,
 		Logger:   s.logger,
 		Stopping: stopping,

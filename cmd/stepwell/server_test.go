@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 func newServer(t *testing.T, dsn string, r role) *server {
 	t.Helper()
 	c := defaults()
-	c.DatabaseURL, c.Listen, c.Deliveries, c.AllowAddresses = dsn, "127.0.0.1:0", 10, "loopback"
+	c.DatabaseURL, c.Listen, c.Deliveries, c.AllowAddresses, c.Open = dsn, "127.0.0.1:0", 10, "loopback", true
 	return &server{config: c, role: r, logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 }
 

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"io"
+	"net/http"
 	"os"
 	"regexp"
 	"strings"
@@ -62,7 +63,12 @@ func (v *verdict) noneStranded(t *testing.T) {
 	t.Helper()
 	for _, s := range v.servers {
 		s.awaitUp(t)
-		resp, err := client.Get("http://" + s.address + "/metrics")
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.address+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+apiKey)
+		resp, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

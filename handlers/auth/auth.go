@@ -1,44 +1,199 @@
-// Package auth says on whose behalf a request is made. It imports package entities, and nothing else of
-// the module.
+// Package auth says on whose behalf a request is made, and whether it may be. It imports package entities, and nothing
+// else of the module.
 package auth
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
+	"fmt"
+	"net/http"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// ErrUnauthorized says that a request does not carry a valid key.
-var ErrUnauthorized = errors.New(
-	"missing or wrong API key: send Authorization: Bearer with the server's STEPWELL_API_KEY")
+// ErrUnauthorized says that a request does not carry a key that is good now.
+var ErrUnauthorized = errors.New("missing or wrong API key: send Authorization: Bearer with a key of the server," +
+	" such as its STEPWELL_API_KEY")
 
-const projectKey = "stepwell.project"
+// keyPrefix is how the keys begin that the server makes.
+const keyPrefix = "sw_"
 
-// Middleware lets requests through that carry the key as a bearer token, and puts them into the default
-// project. An empty key lets everyone through.
-func Middleware(key string) echo.MiddlewareFunc {
-	want := sha256.Sum256([]byte(key))
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if key != "" {
-				token, ok := strings.CutPrefix(c.Request().Header.Get(echo.HeaderAuthorization), "Bearer ")
-				got := sha256.Sum256([]byte(token))
-				if !ok || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-					return ErrUnauthorized
-				}
+// Keys are the keys that the server made.
+type Keys interface {
+	// Lookup is the key of a text, whether or not it is good now. It fails with [entities.ErrKeyNotFound].
+	Lookup(ctx context.Context, text string) (entities.Key, error)
+	// Used takes down that a request came with the key. It must not take long.
+	Used(entities.KeyID)
+}
+
+// Options are what a [Gate] is made of.
+type Options struct {
+	// Keys are those that the server made; nil for none.
+	Keys Keys
+	// EnvironmentKey lets in as an admin of the default project; empty for none.
+	EnvironmentKey string
+	// Open lets everyone in who has no key, as an admin of the default project.
+	Open bool
+	Now  func() time.Time
+	// Recheck is how often the key of a request that takes long is looked at; 0 for every [DefaultRecheck].
+	Recheck time.Duration
+}
+
+// DefaultRecheck is how often the keys of those are looked at who follow a stream, say.
+const DefaultRecheck = 5 * time.Second
+
+// Gate lets requests in.
+type Gate struct {
+	options     Options
+	environment [sha256.Size]byte
+	// needs is what the routes need, by method and path.
+	needs map[string]Needs
+	// nowhere are the paths of requests that no route is for.
+	nowhere map[string]bool
+}
+
+// New makes a gate.
+func New(o Options) *Gate {
+	o.Recheck = cmp.Or(o.Recheck, DefaultRecheck)
+	return &Gate{
+		options: o, environment: sha256.Sum256([]byte(o.EnvironmentKey)),
+		needs: map[string]Needs{}, nowhere: map[string]bool{},
+	}
+}
+
+// Identity is on whose behalf a request is made.
+type Identity struct {
+	Project entities.Project
+	Role    entities.Role
+	// KeyID is empty for the key of the environment, and where the server is open.
+	KeyID entities.KeyID
+	// Actor is how the audit calls it.
+	Actor entities.Actor
+}
+
+// Operator reports whether it looks after the whole installation, and not just its project.
+func (i Identity) Operator() bool {
+	return i.Role == entities.RoleAdmin && i.Project == entities.DefaultProject
+}
+
+// SeesPayloads reports whether it may see what runs work on, and tokens of hooks.
+func (i Identity) SeesPayloads() bool { return Read.allows(i.Role) }
+
+func operator(a entities.Actor) Identity {
+	return Identity{Project: entities.DefaultProject, Role: entities.RoleAdmin, Actor: a}
+}
+
+// identify finds out on whose behalf a request is made. It fails with [ErrUnauthorized].
+func (g *Gate) identify(c echo.Context) (Identity, error) {
+	text := bearer(c.Request())
+	if g.options.EnvironmentKey != "" {
+		given := sha256.Sum256([]byte(text))
+		if subtle.ConstantTimeCompare(given[:], g.environment[:]) == 1 {
+			return operator(entities.ActorEnvironment), nil
+		}
+	}
+	if g.options.Keys != nil && strings.HasPrefix(text, keyPrefix) {
+		return g.keyed(c.Request().Context(), text)
+	}
+	if g.options.Open { // clients send any word where there is no key
+		return operator(entities.ActorOpen), nil
+	}
+	return Identity{}, ErrUnauthorized
+}
+
+// bearer is the token that a request carries; empty for none.
+func bearer(r *http.Request) string {
+	if text, ok := strings.CutPrefix(r.Header.Get(echo.HeaderAuthorization), "Bearer "); ok {
+		return text
+	}
+	return ""
+}
+
+// keyed is the identity of a key that the server made. Also an open server knows a key that is good no more.
+func (g *Gate) keyed(ctx context.Context, text string) (Identity, error) {
+	key, err := g.options.Keys.Lookup(ctx, text)
+	switch {
+	case errors.Is(err, entities.ErrKeyNotFound):
+		return Identity{}, ErrUnauthorized
+	case err != nil:
+		return Identity{}, err
+	case key.Revoked():
+		return Identity{}, fmt.Errorf("API key %s has been revoked: %w", key.ID, ErrUnauthorized)
+	case key.Expired(g.options.Now()):
+		return Identity{}, fmt.Errorf("API key %s has expired: %w", key.ID, ErrUnauthorized)
+	}
+	return Identity{Project: key.Project, Role: key.Role, KeyID: key.ID, Actor: entities.Actor(key.ID)}, nil
+}
+
+const identityKey = "stepwell.identity"
+
+// enter identifies a request and, if it has what the route needs, hands it on.
+func (g *Gate) enter(c echo.Context, next echo.HandlerFunc, permit func(Identity) error) error {
+	who, err := g.identify(c)
+	if err != nil {
+		return err
+	}
+	request := c.Request()
+	ctx, cancel := context.WithCancelCause(entities.WithActor(request.Context(), who.Actor))
+	defer cancel(nil)
+	if who.KeyID != "" {
+		defer g.options.Keys.Used(who.KeyID)
+		go g.watch(ctx, bearer(request), cancel)
+	}
+	if err := permit(who); err != nil {
+		return err
+	}
+	c.Set(identityKey, who)
+	c.SetRequest(request.WithContext(ctx))
+	defer c.SetRequest(request) // others look at the context of the connection
+	err = next(c)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrUnauthorized) {
+		return cause
+	}
+	return err
+}
+
+// watch looks again and again, until the context ends, whether the key of a request that takes long is still good, and
+// ends the request when it is not.
+func (g *Gate) watch(ctx context.Context, text string, end context.CancelCauseFunc) {
+	ticker := time.NewTicker(g.options.Recheck)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if _, err := g.keyed(ctx, text); errors.Is(err, ErrUnauthorized) {
+				end(err)
 			}
-			c.Set(projectKey, entities.DefaultProject)
-			return next(c)
 		}
 	}
 }
 
-// Project is the project a request that came through [Middleware] is about. It panics on any other.
-func Project(c echo.Context) entities.Project {
-	return c.Get(projectKey).(entities.Project)
+// Guard lets requests through that may do what the whole installation is concerned by: those of keys of the default
+// project whose role is enough.
+func (g *Gate) Guard(needs Needs) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			return g.enter(c, next, func(who Identity) error {
+				if who.Project != entities.DefaultProject {
+					return ErrNotOperator
+				}
+				return needs.permit(who)
+			})
+		}
+	}
 }
+
+// Of is on whose behalf a request that came through a [Gate] is made. It panics on any other.
+func Of(c echo.Context) Identity { return c.Get(identityKey).(Identity) }
+
+// Project is the project that it is about.
+func Project(c echo.Context) entities.Project { return Of(c).Project }

@@ -1,58 +1,249 @@
 package auth
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-func TestMiddleware(t *testing.T) {
+var t0 = time.Date(2026, 11, 21, 1, 41, 43, 0, time.UTC)
+
+// ring are keys by their texts.
+type ring struct {
+	mu   sync.Mutex
+	keys map[string]entities.Key
+	used []entities.KeyID
+	err  error
+}
+
+func (r *ring) Lookup(_ context.Context, text string) (entities.Key, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k, ok := r.keys[text]; ok {
+		return k, nil
+	}
+	if r.err != nil {
+		return entities.Key{}, r.err
+	}
+	return entities.Key{}, entities.ErrKeyNotFound
+}
+
+func (r *ring) Used(id entities.KeyID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.used = append(r.used, id)
+}
+
+func (r *ring) revoke(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := r.keys[text]
+	k.RevokedAt = &t0
+	r.keys[text] = k
+}
+
+func newRing() *ring {
+	at := t0
+	return &ring{keys: map[string]entities.Key{
+		"sw_read":    {ID: "key_read", Project: "default", Role: entities.RoleRead},
+		"sw_shop":    {ID: "key_shop", Project: "shop", Role: entities.RoleAdmin},
+		"sw_revoked": {ID: "key_revoked", Project: "default", Role: entities.RoleAdmin, RevokedAt: &at},
+		"sw_expired": {ID: "key_expired", Project: "default", Role: entities.RoleAdmin, ExpiresAt: &at},
+	}}
+}
+
+// served are routes behind a gate, of which one answers when the request's context ends.
+func served(o Options) *echo.Echo {
+	o.Now = func() time.Time { return t0 }
+	g, e := New(o), echo.New()
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		status := http.StatusInternalServerError
+		var routing *echo.HTTPError
+		switch {
+		case errors.Is(err, ErrUnauthorized):
+			status = http.StatusUnauthorized
+		case errors.Is(err, ErrForbidden):
+			status = http.StatusForbidden
+		case errors.As(err, &routing):
+			status = routing.Code
+		}
+		_ = c.String(status, err.Error())
+	}
+	whoami := func(c echo.Context) error { return c.String(http.StatusOK, string(Of(c).Actor)+" "+string(Project(c))) }
+	r := g.Group(e, "/v1")
+	r.GET("/read", Read, whoami)
+	r.GET("/metadata", Metadata, whoami)
+	r.Group("/sub").POST("/write", Write, whoami)
+	r.GET("/wait", Any, func(c echo.Context) error {
+		<-c.Request().Context().Done()
+		return c.Request().Context().Err()
+	})
+	r.group.GET("/forgotten", whoami)
+	e.GET("/metrics", whoami, g.Guard(Read))
+	return e
+}
+
+func ask(e *echo.Echo, path, authorization string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.Header.Set("Authorization", authorization)
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, r)
+	return w
+}
+
+func TestGate(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name, key, header string
-		want              error
+	closed, open := Options{EnvironmentKey: "k"}, Options{Open: true}
+	for name, tt := range map[string]struct {
+		options       Options
+		authorization string
+		path          string
+		status        int
+		body          string
 	}{
-		{"OK", "k", "Bearer k", nil},
-		{"OK without a key", "", "", nil},
-		{"OK with any key where there is none", "", "Bearer x", nil},
-		{"Err missing", "k", "", ErrUnauthorized},
-		{"Err empty", "k", "Bearer ", ErrUnauthorized},
-		{"Err wrong", "k", "Bearer K", ErrUnauthorized},
-		{"Err longer", "k", "Bearer kk", ErrUnauthorized},
-		{"Err padded", "k", "Bearer  k", ErrUnauthorized},
-		{"Err other scheme", "k", "Basic k", ErrUnauthorized},
-		{"Err no scheme", "k", "k", ErrUnauthorized},
+		"environment":               {closed, "Bearer k", "/v1/read", 200, "STEPWELL_API_KEY default"},
+		"no key":                    {closed, "", "/v1/read", 401, ErrUnauthorized.Error()},
+		"empty":                     {closed, "Bearer ", "/v1/read", 401, ErrUnauthorized.Error()},
+		"wrong":                     {closed, "Bearer K", "/v1/read", 401, ErrUnauthorized.Error()},
+		"longer":                    {closed, "Bearer kk", "/v1/read", 401, ErrUnauthorized.Error()},
+		"padded":                    {closed, "Bearer  k", "/v1/read", 401, ErrUnauthorized.Error()},
+		"other scheme":              {closed, "Basic k", "/v1/read", 401, ErrUnauthorized.Error()},
+		"no scheme":                 {closed, "k", "/v1/read", 401, ErrUnauthorized.Error()},
+		"no scheme, made":           {closed, "sw_read", "/v1/read", 401, ErrUnauthorized.Error()},
+		"nobody":                    {Options{}, "Bearer ", "/v1/read", 401, ErrUnauthorized.Error()},
+		"made":                      {closed, "Bearer sw_read", "/v1/read", 200, "key_read default"},
+		"made, of another project":  {closed, "Bearer sw_shop", "/v1/read", 200, "key_shop shop"},
+		"unknown":                   {closed, "Bearer sw_none", "/v1/read", 401, ErrUnauthorized.Error()},
+		"revoked":                   {closed, "Bearer sw_revoked", "/v1/read", 401, ""},
+		"expired":                   {closed, "Bearer sw_expired", "/v1/read", 401, ""},
+		"open":                      {open, "", "/v1/read", 200, "open default"},
+		"open, any word":            {open, "Bearer none", "/v1/read", 200, "open default"},
+		"open, made":                {open, "Bearer sw_shop", "/v1/read", 200, "key_shop shop"},
+		"open, revoked":             {open, "Bearer sw_revoked", "/v1/read", 401, ""},
+		"open, unknown":             {open, "Bearer sw_none", "/v1/read", 401, ErrUnauthorized.Error()},
+		"nobody said what it needs": {closed, "Bearer k", "/v1/forgotten", 403, ""},
+		"nowhere":                   {closed, "Bearer k", "/v1/none", 404, ""},
+		"nowhere in a group":        {closed, "Bearer sw_read", "/v1/sub/none", 404, ""},
+		"nowhere, the group itself": {closed, "Bearer sw_read", "/v1/sub", 404, ""},
+		"nowhere without a key":     {closed, "", "/v1/none", 401, ErrUnauthorized.Error()},
+		"guarded":                   {closed, "Bearer sw_read", "/metrics", 200, "key_read default"},
+		"guarded, other project":    {closed, "Bearer sw_shop", "/metrics", 403, ErrNotOperator.Error()},
+		"guarded, no key":           {closed, "", "/metrics", 401, ErrUnauthorized.Error()},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := httptest.NewRequest(http.MethodGet, "/", nil)
-			r.Header.Set("Authorization", tt.header)
-			c := echo.New().NewContext(r, httptest.NewRecorder())
-			reached := false
-			err := Middleware(tt.key)(func(c echo.Context) error {
-				reached = true
-				if got := Project(c); got != entities.DefaultProject {
-					t.Errorf("project: got %q, want %q", got, entities.DefaultProject)
-				}
-				return nil
-			})(c)
-			if !errors.Is(err, tt.want) || reached != (tt.want == nil) {
-				t.Errorf("got %v, handler reached: %v; want %v", err, reached, tt.want)
+			tt.options.Keys = newRing()
+			got := ask(served(tt.options), tt.path, tt.authorization)
+			if got.Code != tt.status || tt.body != "" && got.Body.String() != tt.body {
+				t.Errorf("got %d %s, want %d %s", got.Code, got.Body, tt.status, tt.body)
 			}
 		})
 	}
 }
 
-func TestProjectPanicsWithoutTheMiddleware(t *testing.T) {
+// TestNeeds has every need and every role.
+func TestNeeds(t *testing.T) {
+	t.Parallel()
+	want := map[Needs]string{
+		Admin: "admin", Write: "admin write", Read: "admin write read", Metadata: "admin write read metadata",
+		Invoke: "admin write invoke", Any: "admin write read metadata invoke", "unknown": "",
+	}
+	for needs, roles := range want {
+		got := ""
+		for _, role := range entities.Roles() {
+			err := needs.permit(Identity{Role: role})
+			if err == nil {
+				got += " " + string(role)
+			} else if !errors.Is(err, ErrForbidden) {
+				t.Errorf("%s: got %v", role, err)
+			}
+		}
+		if got != "" {
+			got = got[1:]
+		}
+		if got != roles {
+			t.Errorf("%s: got %q, want %q", needs, got, roles)
+		}
+	}
+	for _, role := range entities.Roles() {
+		sees := role == entities.RoleAdmin || role == entities.RoleWrite || role == entities.RoleRead
+		if got := (Identity{Role: role}).SeesPayloads(); got != sees {
+			t.Errorf("%s sees payloads: got %v", role, got)
+		}
+		if got := (Identity{Role: role, Project: "shop"}).Operator(); got {
+			t.Errorf("%s of another project is an operator", role)
+		}
+	}
+}
+
+// TestADatabaseThatIsAwayLetsNobodyIn, and is no fault of the key.
+func TestADatabaseThatIsAwayLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	keys := newRing()
+	keys.err = errors.New("away")
+	for _, open := range []bool{true, false} {
+		if got := ask(served(Options{Keys: keys, Open: open}), "/v1/read", "Bearer sw_x"); got.Code != 500 {
+			t.Errorf("got %d %s", got.Code, got.Body)
+		}
+	}
+}
+
+// TestARevocationEndsWhatIsUnderWay, but not what others wait for.
+func TestARevocationEndsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	keys := newRing()
+	e := served(Options{Keys: keys, EnvironmentKey: "k", Recheck: time.Millisecond})
+	ended := make(chan int, 1)
+	go func() { ended <- ask(e, "/v1/wait", "Bearer sw_read").Code }()
+	other, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		r := httptest.NewRequest("GET", "/v1/wait", nil).WithContext(other)
+		r.Header.Set("Authorization", "Bearer sw_shop")
+		e.ServeHTTP(httptest.NewRecorder(), r)
+	}()
+	keys.mu.Lock()
+	keys.err = errors.New("away") // which says nothing about a key
+	keys.mu.Unlock()
+	keys.revoke("sw_read")
+	if got := <-ended; got != http.StatusUnauthorized {
+		t.Errorf("got %d", got)
+	}
+	select {
+	case <-left:
+		t.Error("the other one was cut off as well")
+	default:
+	}
+	leave()
+	<-left
+}
+
+func TestUsesAreTakenDown(t *testing.T) {
+	t.Parallel()
+	keys := newRing()
+	e := served(Options{Keys: keys, EnvironmentKey: "k"})
+	for _, key := range []string{"sw_read", "sw_expired", "k", "", "sw_shop"} {
+		ask(e, "/v1/read", "Bearer "+key)
+	}
+	if got := keys.used; len(got) != 2 || got[0] != "key_read" || got[1] != "key_shop" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestProjectPanicsWithoutTheGate(t *testing.T) {
 	t.Parallel()
 	defer func() {
 		if recover() == nil {
-			t.Error("a route that forgets the middleware has a project all the same")
+			t.Error("a route that forgets the gate has a project all the same")
 		}
 	}()
 	Project(echo.New().NewContext(httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()))

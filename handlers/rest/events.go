@@ -56,15 +56,27 @@ func (s *Server) listEvents(c echo.Context) error {
 }
 
 func answerEvents(c echo.Context, listing eventlog.Listing, with eventlog.Payloads) error {
-	return answerList(c, listing.Entries, listing.Cursor, shown(with))
+	return answerList(c, listing.Entries, listing.Cursor, shown(c, with))
 }
 
-// shown is how the entries of one list are shown, one after the other.
-func shown(with eventlog.Payloads) func(eventlog.Entry) view.Event {
+// shown is how the entries of one list are shown to whoever asks, one after the other.
+func shown(c echo.Context, with eventlog.Payloads) func(eventlog.Entry) view.Event {
+	if !auth.Of(c).SeesPayloads() {
+		return func(e eventlog.Entry) view.Event { return bare(e.Event) }
+	}
 	if with == eventlog.WithoutPayloads {
 		return func(e eventlog.Entry) view.Event { return view.Plain(e.Event) }
 	}
 	return new(view.List).Add
+}
+
+// bare shows an event without its payload, and without what else of it they may not see who may not see payloads: what
+// [hook] says, and digests, by which short payloads can be found.
+func bare(e entities.Event) view.Event {
+	v := view.Plain(e)
+	v.Data.Token, v.Data.Condition = "", ""
+	v.Data.RequestDigest, v.Data.ResumeDigest = "", ""
+	return v
 }
 
 // eventQuery reads which events are asked for, and whether with payloads.
@@ -91,6 +103,9 @@ func eventQuery(c echo.Context) (q eventlog.EventQuery, with eventlog.Payloads, 
 		with = eventlog.WithoutPayloads
 	default:
 		return q, with, badParam("payloads", "%q is neither true nor false", text)
+	}
+	if !auth.Of(c).SeesPayloads() {
+		with = eventlog.WithoutPayloads
 	}
 	return q, with, nil
 }
@@ -140,6 +155,9 @@ func (s *Server) getEvent(c echo.Context) error {
 	e, err := s.theEvent(c)
 	if err != nil {
 		return err
+	}
+	if !auth.Of(c).SeesPayloads() {
+		return c.JSON(http.StatusOK, bare(e))
 	}
 	return c.JSON(http.StatusOK, view.Of(e))
 }

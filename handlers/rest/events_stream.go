@@ -93,7 +93,7 @@ func (s *Server) follow(
 	defer w.close()
 	err := w.begin(f.Cursor())
 	for err == nil && !f.Ended() {
-		err = w.next(ctx, f, shown(with), id)
+		err = w.next(ctx, f, shown(c, with), id)
 	}
 	if err == nil {
 		err = w.send("event: end\ndata: {}\n\n")

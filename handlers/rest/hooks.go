@@ -19,11 +19,12 @@ const (
 	hookConflict = "conflict"
 )
 
-// hook is the JSON form of a hook. Metadata comes only with a single hook.
+// hook is the JSON form of a hook. Metadata comes only with a single hook. Who may not see payloads does not get the
+// token and the condition either: the one lets its holder resume the run, the other may quote what it works on.
 type hook struct {
 	ID               entities.HookID `json:"id"`
 	RunID            entities.RunID  `json:"runId"`
-	Token            string          `json:"token"`
+	Token            string          `json:"token,omitempty"`
 	Status           string          `json:"status"`
 	Webhook          bool            `json:"webhook"`
 	Signal           string          `json:"signal,omitempty"`
@@ -69,6 +70,14 @@ func newPastHook(h eventlog.HookHistory) hook {
 	return v
 }
 
+// to is what whoever asks may see of the hook.
+func (v hook) to(c echo.Context) hook {
+	if !auth.Of(c).SeesPayloads() {
+		v.Token, v.Condition = "", ""
+	}
+	return v
+}
+
 // listHooks answers with the hooks that there are now.
 func (s *Server) listHooks(c echo.Context) error {
 	p, err := page(c, oldestFirst)
@@ -79,7 +88,7 @@ func (s *Server) listHooks(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return answerList(c, hooks, next, newHook)
+	return answerList(c, hooks, next, func(h entities.Hook) hook { return newHook(h).to(c) })
 }
 
 // listRunHooks answers with all hooks that a run ever had.
@@ -96,7 +105,7 @@ func (s *Server) listRunHooks(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return answerList(c, hooks, next, newPastHook)
+	return answerList(c, hooks, next, func(h eventlog.HookHistory) hook { return newPastHook(h).to(c) })
 }
 
 func (s *Server) getHook(c echo.Context) error {
@@ -114,11 +123,14 @@ func (s *Server) getHook(c echo.Context) error {
 		return err
 	}
 	created := eventlog.Position{RunID: r.ID, Seq: h.Seq}
+	v := newPastHook(h).to(c)
+	if !auth.Of(c).SeesPayloads() {
+		return c.JSON(http.StatusOK, v)
+	}
 	events, err := s.Log.EventsAt(ctx, []eventlog.Position{created}, eventlog.WithPayloads)
 	if err != nil {
 		return err
 	}
-	v := newPastHook(h)
 	v.Metadata, v.MetadataEncoding = decode(events[created])
 	return c.JSON(http.StatusOK, v)
 }

@@ -33,6 +33,14 @@ func newMessage(e queue.Entry) message {
 	}
 }
 
+// to is what whoever asks may see of the message: its last error may have the function's words.
+func (m message) to(c echo.Context) message {
+	if !auth.Of(c).SeesPayloads() {
+		m.LastError = ""
+	}
+	return m
+}
+
 // listMessages answers with the messages in a state, or of a run.
 func (s *Server) listMessages(c echo.Context) error {
 	p, err := page(c, oldestFirst)
@@ -49,7 +57,7 @@ func (s *Server) listMessages(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return answerList(c, entries, next, newMessage)
+	return answerList(c, entries, next, func(e queue.Entry) message { return newMessage(e).to(c) })
 }
 
 func (s *Server) getMessage(c echo.Context) error {
@@ -61,7 +69,7 @@ func (s *Server) getMessage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, newMessage(e))
+	return c.JSON(http.StatusOK, newMessage(e).to(c))
 }
 
 // retryMessage has a message that failed delivered now.

@@ -3,9 +3,21 @@ package rest
 import (
 	"encoding/json"
 
+	"github.com/labstack/echo/v4"
+
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
+
+// payloadsFor is whether whoever asks may see payloads.
+func payloadsFor(c echo.Context) eventlog.Payloads {
+	if auth.Of(c).SeesPayloads() {
+		return eventlog.WithPayloads
+	}
+	return eventlog.WithoutPayloads
+}
 
 // decode is an event's payload as far as it can be shown, and what it is.
 func decode(e entities.Event) (json.RawMessage, string) {

@@ -153,6 +153,13 @@ func (w *writer) page() {
 	}
 }
 
+// roles are those that an operation may need, and who has them.
+var roles = map[string]string{
+	"admin": "`admin`", "write": "`admin` or `write`", "read": "`admin`, `write` or `read`",
+	"metadata": "any but `invoke`; `metadata` without payloads", "invoke": "`admin`, `write` or `invoke`",
+	"any": "any; `metadata` and `invoke` without payloads",
+}
+
 func title(method, path string) string { return strings.ToUpper(method) + " " + path }
 
 // anchor is how Markdown's readers link to a heading.
@@ -183,6 +190,9 @@ func (w *writer) operation(path, method string, item, op node) {
 	w.f("\n### %s\n\n%s.\n", title(method, path), op.text("summary"))
 	if d := op.text("description"); d != "" {
 		w.f("\n%s\n", d)
+	}
+	if role := op.text("x-stepwell-role"); role != "" {
+		w.f("\nRole: %s.\n", roles[role])
 	}
 	w.parameters(append(item.at("parameters").items(), op.at("parameters").items()...))
 	if body := w.follow(op.at("requestBody")); body.Node != nil {

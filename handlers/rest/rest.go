@@ -1,7 +1,7 @@
 // Package rest serves Stepwell's own API below /v1: JSON in camelCase, as openapi.yaml describes it.
 //
-// It imports packages entities, entities/strictjson, eventlog, eventlog/payload, eventlog/view, queue, queue/contract,
-// queue/egress and handlers/auth.
+// It imports packages entities, entities/strictjson, eventlog, eventlog/access, eventlog/payload, eventlog/view, queue,
+// queue/contract, queue/egress and handlers/auth.
 package rest
 
 import (
@@ -14,6 +14,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -21,7 +22,7 @@ import (
 
 // Server answers the native API.
 type Server struct {
-	// Log, Streams, Queue and Secrets are what requests act on; Reader is where entities are read from.
+	// Log, Streams, Queue, Runs and Secrets are what requests act on; Reader is where entities are read from.
 	Log     *eventlog.Log
 	Streams *eventlog.Streams
 	Queue   *queue.Queue
@@ -29,6 +30,9 @@ type Server struct {
 	Secrets *eventlog.Secrets
 	// SigningKeys are what calls of functions are signed with.
 	SigningKeys *eventlog.SigningKeys
+	// Keys and Projects say who is let in.
+	Keys     *access.Keys
+	Projects *access.Projects
 	// Allowed are the addresses besides public ones where deployments may be.
 	Allowed egress.Allowed
 	Reader  entities.Querier

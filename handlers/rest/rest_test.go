@@ -59,7 +59,7 @@ func newAPI(t *testing.T) api {
 	draining, drain := context.WithCancel(context.Background())
 	t.Cleanup(drain)
 	server := handlers.New(handlers.Options{
-		Pool: pool, Log: log, Streams: streams, Queue: q, Logger: logger,
+		Pool: pool, Log: log, Streams: streams, Queue: q, Open: true, Logger: logger,
 		Stopping: context.Background(), Draining: draining,
 	})
 	return api{

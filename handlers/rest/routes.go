@@ -1,72 +1,82 @@
 package rest
 
-import "github.com/labstack/echo/v4"
+import "github.com/stepwell-dev/stepwell/handlers/auth"
 
-// Register adds the endpoints below the group, which must authenticate.
+// Register adds the endpoints below the group, each with what it needs of a key's role.
 //
-// A new endpoint stands in three places: here, in openapi.yaml, and in a test that calls it. Then
+// A new endpoint stands in four places: here, in openapi.yaml, in a test that calls it, and among the requests of
+// handlers/matrix_test.go, by which every role is tried on it. Then
 // go test ./handlers/rest -run TestReference -update writes docs/api.md anew.
-func (s *Server) Register(g *echo.Group) {
+func (s *Server) Register(g auth.Routes) {
 	g.Use(refuseUnknown)
-	g.RouteNotFound("/*", nowhere)
+	g.Nowhere(nowhere)
 
 	// Runs.
-	g.POST("/runs", s.startRun)
-	g.GET("/runs", s.listRuns)
-	g.GET("/runs/:id", s.getRun)
-	g.GET("/runs/:id/wait", s.awaitRun)
-	g.GET("/runs/:id/attributes", s.getAttributes)
-	g.PATCH("/runs/:id/attributes", s.setAttributes)
-	g.GET("/runs/:id/children", s.listChildren)
-	g.POST("/runs/:id/cancel", s.cancelRun)
-	g.POST("/runs/cancel", s.cancelRuns)
-	g.POST("/runs/:id/rerun", s.rerunRun)
-	g.POST("/runs/:id/commands", s.commandRun)
+	g.POST("/runs", auth.Invoke, s.startRun)
+	g.GET("/runs", auth.Metadata, s.listRuns)
+	g.GET("/runs/:id", auth.Any, s.getRun)
+	g.GET("/runs/:id/wait", auth.Any, s.awaitRun)
+	g.GET("/runs/:id/attributes", auth.Metadata, s.getAttributes)
+	g.PATCH("/runs/:id/attributes", auth.Write, s.setAttributes)
+	g.GET("/runs/:id/children", auth.Metadata, s.listChildren)
+	g.POST("/runs/:id/cancel", auth.Write, s.cancelRun)
+	g.POST("/runs/cancel", auth.Write, s.cancelRuns)
+	g.POST("/runs/:id/rerun", auth.Write, s.rerunRun)
+	g.POST("/runs/:id/commands", auth.Write, s.commandRun)
 
 	// What runs have.
-	g.GET("/runs/:id/steps", s.listSteps)
-	g.GET("/runs/:id/steps/:stepId", s.getStep)
-	g.GET("/hooks", s.listHooks)
-	g.GET("/runs/:id/hooks", s.listRunHooks)
-	g.GET("/runs/:id/hooks/:hookId", s.getHook)
-	g.POST("/hooks/:token/resume", s.resumeByToken)
-	g.POST("/runs/:id/hooks/:hookId/resume", s.resumeHook)
-	g.GET("/runs/:id/waits", s.listWaits)
-	g.GET("/runs/:id/streams", s.listStreams)
-	g.GET("/runs/:id/streams/:name", s.listChunks)
-	g.GET("/runs/:id/streams/:name/tail", s.tailStream)
+	g.GET("/runs/:id/steps", auth.Metadata, s.listSteps)
+	g.GET("/runs/:id/steps/:stepId", auth.Metadata, s.getStep)
+	g.GET("/hooks", auth.Metadata, s.listHooks)
+	g.GET("/runs/:id/hooks", auth.Metadata, s.listRunHooks)
+	g.GET("/runs/:id/hooks/:hookId", auth.Metadata, s.getHook)
+	g.POST("/hooks/:token/resume", auth.Invoke, s.resumeByToken)
+	g.POST("/runs/:id/hooks/:hookId/resume", auth.Invoke, s.resumeHook)
+	g.GET("/runs/:id/waits", auth.Metadata, s.listWaits)
+	g.GET("/runs/:id/streams", auth.Metadata, s.listStreams)
+	g.GET("/runs/:id/streams/:name", auth.Read, s.listChunks)
+	g.GET("/runs/:id/streams/:name/tail", auth.Read, s.tailStream)
 
 	// Logs.
-	g.GET("/runs/:id/events", s.listRunEvents)
-	g.GET("/runs/:id/events/stream", s.followRun)
-	g.GET("/runs/:id/events/:seq", s.getEvent)
-	g.GET("/runs/:id/events/:seq/payload", s.getPayload)
-	g.GET("/events", s.listEvents)
-	g.GET("/events/stream", s.followEvents)
+	g.GET("/runs/:id/events", auth.Metadata, s.listRunEvents)
+	g.GET("/runs/:id/events/stream", auth.Metadata, s.followRun)
+	g.GET("/runs/:id/events/:seq", auth.Metadata, s.getEvent)
+	g.GET("/runs/:id/events/:seq/payload", auth.Read, s.getPayload)
+	g.GET("/events", auth.Metadata, s.listEvents)
+	g.GET("/events/stream", auth.Metadata, s.followEvents)
 
 	// Signals.
-	g.POST("/signals/:name", s.postSignal)
-	g.GET("/signals", s.listSignals)
+	g.POST("/signals/:name", auth.Invoke, s.postSignal)
+	g.GET("/signals", auth.Metadata, s.listSignals)
 
 	// Deployments.
-	g.GET("/deployments", s.listDeployments)
-	g.GET("/deployments/:id", s.getDeployment)
-	g.PUT("/deployments/:id", s.putDeployment)
-	g.DELETE("/deployments/:id", s.removeDeployment)
+	g.GET("/deployments", auth.Metadata, s.listDeployments)
+	g.GET("/deployments/:id", auth.Metadata, s.getDeployment)
+	g.PUT("/deployments/:id", auth.Admin, s.putDeployment)
+	g.DELETE("/deployments/:id", auth.Admin, s.removeDeployment)
 
 	// Secrets.
-	g.GET("/secrets", s.listSecrets)
-	g.PUT("/secrets/:name", s.putSecret)
-	g.DELETE("/secrets/:name", s.removeSecret)
+	g.GET("/secrets", auth.Metadata, s.listSecrets)
+	g.PUT("/secrets/:name", auth.Admin, s.putSecret)
+	g.DELETE("/secrets/:name", auth.Admin, s.removeSecret)
 
 	// Signing keys.
-	g.GET("/signing-keys", s.listSigningKeys)
-	g.POST("/signing-keys", s.createSigningKey)
-	g.DELETE("/signing-keys/:id", s.deleteSigningKey)
+	g.GET("/signing-keys", auth.Admin, s.listSigningKeys)
+	g.POST("/signing-keys", auth.Admin, s.createSigningKey)
+	g.DELETE("/signing-keys/:id", auth.Admin, s.deleteSigningKey)
 
 	// Messages.
-	g.GET("/messages", s.listMessages)
-	g.GET("/messages/:id", s.getMessage)
-	g.POST("/messages/:id/retry", s.retryMessage)
-	g.DELETE("/messages/:id", s.discardMessage)
+	g.GET("/messages", auth.Metadata, s.listMessages)
+	g.GET("/messages/:id", auth.Metadata, s.getMessage)
+	g.POST("/messages/:id/retry", auth.Write, s.retryMessage)
+	g.DELETE("/messages/:id", auth.Write, s.discardMessage)
+
+	// Access.
+	g.GET("/keys", auth.Admin, s.listKeys)
+	g.POST("/keys", auth.Admin, s.createKey)
+	g.GET("/keys/:id", auth.Admin, s.getKey)
+	g.DELETE("/keys/:id", auth.Admin, s.revokeKey)
+	g.GET("/projects", auth.Admin, s.listProjects)
+	g.PUT("/projects/:name", auth.Admin, s.putProject)
+	g.GET("/audit", auth.Admin, s.listAudit)
 }

@@ -78,19 +78,22 @@ func (s *Server) briefly(ctx context.Context, runs []entities.Run) ([]run, error
 	return list, nil
 }
 
-// wholly makes the form of a single run, with its input and its end.
-func (s *Server) wholly(ctx context.Context, r entities.Run) (run, error) {
+// wholly makes the form of a single run, with its input and its end; without payloads the latter is only what the
+// server itself says of it.
+func (s *Server) wholly(ctx context.Context, r entities.Run, with eventlog.Payloads) (run, error) {
 	at := []eventlog.Position{{RunID: r.ID, Seq: 1}}
 	if r.EndSeq > 0 {
 		at = append(at, eventlog.Position{RunID: r.ID, Seq: r.EndSeq})
 	}
-	events, err := s.Log.EventsAt(ctx, at, eventlog.WithPayloads)
+	events, err := s.Log.EventsAt(ctx, at, with)
 	if err != nil {
 		return run{}, err
 	}
 	v := newRun(r)
 	if first, ok := events[at[0]]; ok {
-		v.Input, v.InputEncoding = decode(first)
+		if with == eventlog.WithPayloads {
+			v.Input, v.InputEncoding = decode(first)
+		}
 		if r.Status == entities.RunPending {
 			v.StartAt = optionalTime(first.Data.StartAt)
 		}
@@ -99,19 +102,20 @@ func (s *Server) wholly(ctx context.Context, r entities.Run) (run, error) {
 		return v, nil
 	}
 	if end, ok := events[at[1]]; ok {
-		v.end(r, end)
+		v.end(r, end, with)
 	}
 	return v, nil
 }
 
 // end adds what the event that ended the run says.
-func (v *run) end(r entities.Run, e entities.Event) {
-	switch r.Status {
-	case entities.RunCompleted:
-		v.Output, v.OutputEncoding = decode(e)
-	case entities.RunFailed:
-		v.Error = newFailure(r.ErrorCode, &e)
-	default:
+func (v *run) end(r entities.Run, e entities.Event, with eventlog.Payloads) {
+	switch {
+	case r.Status == entities.RunCancelled:
 		v.CancelReason = e.Data.Reason
+	case with == eventlog.WithoutPayloads:
+	case r.Status == entities.RunCompleted:
+		v.Output, v.OutputEncoding = decode(e)
+	default:
+		v.Error = newFailure(r.ErrorCode, &e)
 	}
 }

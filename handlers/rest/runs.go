@@ -118,7 +118,7 @@ func (s *Server) getRun(c echo.Context) error {
 
 // answerRun answers with a single run.
 func (s *Server) answerRun(c echo.Context, status int, r entities.Run) error {
-	shown, err := s.wholly(c.Request().Context(), r)
+	shown, err := s.wholly(c.Request().Context(), r, payloadsFor(c))
 	if err != nil {
 		return err
 	}

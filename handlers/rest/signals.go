@@ -84,5 +84,8 @@ func (s *Server) listSignals(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if !auth.Of(c).SeesPayloads() {
+		return answerList(c, signals, next, newSignal)
+	}
 	return answerList(c, signals, next, newListedSignal)
 }

@@ -72,21 +72,40 @@ func (s *Server) getStep(c echo.Context) error {
 	}
 	created := eventlog.Position{RunID: r.ID, Seq: found.CreatedSeq}
 	result := eventlog.Position{RunID: r.ID, Seq: found.ResultSeq}
-	events, err := s.Log.EventsAt(ctx, []eventlog.Position{created, result}, eventlog.WithPayloads)
+	with := payloadsFor(c)
+	events, err := s.Log.EventsAt(ctx, []eventlog.Position{created, result}, with)
 	if err != nil {
 		return err
 	}
 	v := newStep(found)
 	if e, ok := events[created]; ok {
-		v.Input, v.InputEncoding = decode(e)
-		if spec := e.Data.Step; spec != nil {
-			v.Deployment, v.ChildID = spec.DeploymentID, spec.ChildID
-		}
+		v.begin(e, with)
 	}
-	if e, ok := events[result]; ok && e.Type == entities.EventStepCompleted {
-		v.Output, v.OutputEncoding = decode(e)
-	} else if ok {
-		v.Error = newFailure(e.Data.ErrorCode, &e)
+	if e, ok := events[result]; ok {
+		v.end(e, with)
 	}
 	return c.JSON(http.StatusOK, v)
+}
+
+// begin adds what the event that made the step says.
+func (v *step) begin(e entities.Event, with eventlog.Payloads) {
+	if with == eventlog.WithPayloads {
+		v.Input, v.InputEncoding = decode(e)
+	}
+	if spec := e.Data.Step; spec != nil {
+		v.Deployment, v.ChildID = spec.DeploymentID, spec.ChildID
+	}
+}
+
+// end adds what the event of its last attempt says.
+func (v *step) end(e entities.Event, with eventlog.Payloads) {
+	switch {
+	case e.Type != entities.EventStepCompleted && with == eventlog.WithoutPayloads:
+		v.Error = newFailure(e.Data.ErrorCode, nil)
+	case with == eventlog.WithoutPayloads:
+	case e.Type == entities.EventStepCompleted:
+		v.Output, v.OutputEncoding = decode(e)
+	default:
+		v.Error = newFailure(e.Data.ErrorCode, &e)
+	}
 }

@@ -4,10 +4,9 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -26,57 +25,58 @@ type Server struct {
 	Draining context.Context
 }
 
-// Register adds the endpoints of protocol §2.3 below the group, which must authenticate.
-func (s *Server) Register(g *echo.Group) {
+// Register adds the endpoints of protocol §2.3 below the group, each with what it needs of a key's role. Clients write
+// what they will: their key is of the role write. Lists for the dashboard have no payloads; all other reads may.
+func (s *Server) Register(g auth.Routes) {
 	// Events.
-	g.POST("/v4/runs/:runId/events/:eventType", s.postEvent)
-	g.POST("/v4/runs/:runId/events/batch", s.postBatch)
-	g.GET("/v4/runs/:runId/events", s.listEvents)
-	g.GET("/v4/runs/:runId/events/:eventId", s.getEvent)
-	g.GET("/v4/events", s.listEventsByCorrelation)
+	g.POST("/v4/runs/:runId/events/:eventType", auth.Write, s.postEvent)
+	g.POST("/v4/runs/:runId/events/batch", auth.Write, s.postBatch)
+	g.GET("/v4/runs/:runId/events", auth.Read, s.listEvents)
+	g.GET("/v4/runs/:runId/events/:eventId", auth.Read, s.getEvent)
+	g.GET("/v4/events", auth.Read, s.listEventsByCorrelation)
 
 	// Entities.
-	g.GET("/v2/runs", s.listRuns)
-	g.GET("/v2/runs/:runId", s.getRun)
-	g.GET("/v2/runs/:runId/status", s.awaitRun)
-	g.POST("/v2/runs/:runId/attributes", s.setAttributes)
-	g.POST("/v4/runs/cancel", s.cancelRuns)
-	g.GET("/v2/runs/:runId/steps", s.listSteps)
-	g.GET("/v2/runs/:runId/steps/:stepId", s.getStep)
-	g.GET("/v2/steps/:stepId", s.getStep)
-	g.GET("/v2/hooks", s.listHooks)
-	g.GET("/v2/hooks/by-token", s.getHookByToken)
-	g.GET("/v2/hooks/:hookId", s.getHook)
+	g.GET("/v2/runs", auth.Read, s.listRuns)
+	g.GET("/v2/runs/:runId", auth.Read, s.getRun)
+	g.GET("/v2/runs/:runId/status", auth.Read, s.awaitRun)
+	g.POST("/v2/runs/:runId/attributes", auth.Write, s.setAttributes)
+	g.POST("/v4/runs/cancel", auth.Write, s.cancelRuns)
+	g.GET("/v2/runs/:runId/steps", auth.Read, s.listSteps)
+	g.GET("/v2/runs/:runId/steps/:stepId", auth.Read, s.getStep)
+	g.GET("/v2/steps/:stepId", auth.Read, s.getStep)
+	g.GET("/v2/hooks", auth.Read, s.listHooks)
+	g.GET("/v2/hooks/by-token", auth.Read, s.getHookByToken)
+	g.GET("/v2/hooks/:hookId", auth.Read, s.getHook)
 
 	// Analytics.
 	a := g.Group("/v2/analytics")
-	a.GET("/runs", s.analyticsRuns)
-	a.GET("/runs/:runId", s.analyticsRun)
-	a.GET("/runs/:runId/steps", s.analyticsSteps)
-	a.GET("/runs/:runId/steps/:stepId", s.analyticsStep)
-	a.GET("/runs/:runId/events", s.analyticsEvents)
-	a.GET("/runs/:runId/events/:eventId", s.analyticsEvent)
-	a.POST("/runs/:runId/events/get-many", s.analyticsEventsAt)
-	a.GET("/runs/:runId/waits", s.analyticsWaits)
-	a.GET("/runs/:runId/waits/:waitId", s.analyticsWait)
-	a.GET("/events", s.analyticsEventsByCorrelation)
-	a.GET("/hooks", s.analyticsHooks)
-	a.GET("/hooks/:hookId", s.analyticsHook)
-	a.GET("/attributes", s.analyticsAttributes)
+	a.GET("/runs", auth.Metadata, s.analyticsRuns)
+	a.GET("/runs/:runId", auth.Metadata, s.analyticsRun)
+	a.GET("/runs/:runId/steps", auth.Metadata, s.analyticsSteps)
+	a.GET("/runs/:runId/steps/:stepId", auth.Metadata, s.analyticsStep)
+	a.GET("/runs/:runId/events", auth.Metadata, s.analyticsEvents)
+	a.GET("/runs/:runId/events/:eventId", auth.Metadata, s.analyticsEvent)
+	a.POST("/runs/:runId/events/get-many", auth.Metadata, s.analyticsEventsAt)
+	a.GET("/runs/:runId/waits", auth.Metadata, s.analyticsWaits)
+	a.GET("/runs/:runId/waits/:waitId", auth.Metadata, s.analyticsWait)
+	a.GET("/events", auth.Metadata, s.analyticsEventsByCorrelation)
+	a.GET("/hooks", auth.Metadata, s.analyticsHooks)
+	a.GET("/hooks/:hookId", auth.Metadata, s.analyticsHook)
+	a.GET("/attributes", auth.Metadata, s.analyticsAttributes)
 
 	// Streams.
-	g.PUT("/v2/runs/:runId/stream/:name", s.writeStream)
-	g.GET("/v2/stream/:name", s.tailStream)
-	g.GET("/v3/runs/:runId/stream/:name", s.tailStream)
-	g.GET("/v2/runs/:runId/streams", s.listStreams)
-	g.GET("/v2/runs/:runId/streams/:name/chunks", s.listChunks)
-	g.GET("/v2/runs/:runId/streams/:name/info", s.streamInfo)
+	g.PUT("/v2/runs/:runId/stream/:name", auth.Write, s.writeStream)
+	g.GET("/v2/stream/:name", auth.Read, s.tailStream)
+	g.GET("/v3/runs/:runId/stream/:name", auth.Read, s.tailStream)
+	g.GET("/v2/runs/:runId/streams", auth.Read, s.listStreams)
+	g.GET("/v2/runs/:runId/streams/:name/chunks", auth.Read, s.listChunks)
+	g.GET("/v2/runs/:runId/streams/:name/info", auth.Read, s.streamInfo)
 
 	// Queue.
 	topic := g.Group("/queues-proxy/api/v3/topic/:topic")
-	topic.POST("", s.sendMessage)
-	topic.POST("/batch", s.sendMessages)
-	topic.DELETE("/consumer/:group/lease/:receipt", s.acknowledge)
-	topic.PATCH("/consumer/:group/lease/:receipt", s.setVisibility)
-	topic.POST("/consumer/:group/id/:messageId", s.receiveMessage)
+	topic.POST("", auth.Write, s.sendMessage)
+	topic.POST("/batch", auth.Write, s.sendMessages)
+	topic.DELETE("/consumer/:group/lease/:receipt", auth.Write, s.acknowledge)
+	topic.PATCH("/consumer/:group/lease/:receipt", auth.Write, s.setVisibility)
+	topic.POST("/consumer/:group/id/:messageId", auth.Write, s.receiveMessage)
 }

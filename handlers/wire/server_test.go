@@ -65,7 +65,7 @@ func newServer(t *testing.T) *server {
 	s.drain = drain
 	web := httptest.NewServer(handlers.New(handlers.Options{
 		Pool: pool, Log: eventlog.New(pool, hub, q, s.clock), Streams: eventlog.NewStreams(pool, hub, s.clock),
-		Queue: q, Logger: logger, Draining: draining,
+		Queue: q, Open: true, Logger: logger, Draining: draining,
 	}))
 	t.Cleanup(web.Close)
 	t.Cleanup(drain)

@@ -1,0 +1,73 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// Needs is what a route needs: the least role that is enough, or one of the two that stand aside.
+type Needs string
+
+// What routes need. Each is enough for those that come before it in the row admin, write, read, metadata.
+const (
+	Admin    Needs = "admin"
+	Write    Needs = "write"
+	Read     Needs = "read"
+	Metadata Needs = "metadata"
+	// Invoke needs write or invoke.
+	Invoke Needs = "invoke"
+	// Any needs a key of any role.
+	Any Needs = "any"
+)
+
+// allowed are the roles that have what is needed.
+var allowed = map[Needs][]entities.Role{
+	Admin:    {entities.RoleAdmin},
+	Write:    {entities.RoleAdmin, entities.RoleWrite},
+	Read:     {entities.RoleAdmin, entities.RoleWrite, entities.RoleRead},
+	Metadata: {entities.RoleAdmin, entities.RoleWrite, entities.RoleRead, entities.RoleMetadata},
+	Invoke:   {entities.RoleAdmin, entities.RoleWrite, entities.RoleInvoke},
+	Any:      entities.Roles(),
+}
+
+func (n Needs) allows(role entities.Role) bool { return slices.Contains(allowed[n], role) }
+
+// permit fails with [ErrForbidden].
+func (n Needs) permit(who Identity) error {
+	if n.allows(who.Role) {
+		return nil
+	}
+	return &ForbiddenError{Role: who.Role, Allowed: allowed[n]}
+}
+
+// ErrForbidden says that the key is good, but not for this.
+var ErrForbidden = errors.New("forbidden")
+
+// ErrNotOperator is an [ErrForbidden] of what concerns other projects.
+var ErrNotOperator = fmt.Errorf("%w: it takes an admin key of the project %s", ErrForbidden, entities.DefaultProject)
+
+// ForbiddenError is an [ErrForbidden] that says which roles may.
+type ForbiddenError struct {
+	Role    entities.Role
+	Allowed []entities.Role
+}
+
+func (e *ForbiddenError) Error() string {
+	var names []string
+	for _, role := range e.Allowed {
+		names = append(names, string(role))
+	}
+	return fmt.Sprintf("the key's role is %s; this takes %s", e.Role, strings.Join(names, " or "))
+}
+
+// Is makes errors.Is(err, ErrForbidden) true.
+func (e *ForbiddenError) Is(target error) bool { return target == ErrForbidden }
+
+// Details are what the error says, for programs to read.
+func (e *ForbiddenError) Details() map[string]any {
+	return map[string]any{"role": e.Role, "allowed": e.Allowed}
+}

@@ -1,0 +1,198 @@
+package rest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// as makes a request with a key.
+func (a api) as(t *testing.T, key, method, path, body string) (status int, answer object) {
+	t.Helper()
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+key)
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	if w.Body.Len() > 0 {
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+			t.Fatalf("%s %s: %d %s: %v", method, path, w.Code, w.Body, err)
+		}
+	}
+	return w.Code, answer
+}
+
+// key makes a key, as the body says, with another one; none for who needs none.
+func (a api) key(t *testing.T, by, body string) object {
+	t.Helper()
+	status, made := a.as(t, by, http.MethodPost, "/v1/keys", body)
+	if status != http.StatusCreated || !strings.HasPrefix(made["key"].(string), made["prefix"].(string)) {
+		t.Fatalf("got %d %v", status, made)
+	}
+	return made
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	made := a.key(t, "", `{"name":"door","role":"invoke","expiresAt":"2026-11-21T01:42:00Z"}`)
+	text, path := made["key"].(string), "/v1/keys/"+made["id"].(string)
+	delete(made, "key")
+	same(t, "the key", `{"id":"`+made["id"].(string)+`","project":"default","name":"door","role":"invoke","prefix":"`+
+		text[:9]+`","createdAt":"`+at0+`","expiresAt":"2026-11-21T01:42:00.000Z"}`, made)
+	if got := a.get(t, path); got["key"] != nil || got["id"] != made["id"] {
+		t.Errorf("got %v", got)
+	}
+	other := a.key(t, "", `{"name":"reader","role":"read"}`)
+	if got := a.all(t, "/v1/keys", "1"); len(got) != 2 || got[0]["id"] != other["id"] || got[1]["key"] != nil {
+		t.Errorf("list: got %v", got)
+	}
+	if status, got := a.as(t, text, http.MethodGet, "/v1/runs", ""); status != http.StatusForbidden {
+		t.Errorf("with a good key: got %d %v", status, got)
+	}
+	for range 2 {
+		if status, got := a.do(t, http.MethodDelete, path, ""); status != http.StatusNoContent {
+			t.Errorf("revoke: got %d %v", status, got)
+		}
+	}
+	if got := a.get(t, path); got["revokedAt"] != at0 {
+		t.Errorf("got %v, want it revoked", got)
+	}
+	a.wantRefused(t, http.MethodGet, "/v1/keys/key_none", "", http.StatusNotFound, "key_not_found")
+	a.wantRefused(t, http.MethodDelete, "/v1/keys/key_none", "", http.StatusNotFound, "key_not_found")
+	for body, code := range map[string]string{
+		`{"role":"read"}`: "invalid_request", `{"name":"k"}`: "invalid_request", `{"name":"k","role":"owner"}`: "invalid_request",
+		`{"name":"k","role":"read","key":"sw_mine"}`:                              "invalid_request",
+		`{"name":"k","role":"read","expiresAt":"2026-11-21T01:41:43.197Z"}`:       "invalid_request",
+		`{"name":"k","role":"read","project":"a b"}`:                              "invalid_request",
+		`{"name":"k","role":"read","project":"none"}`:                             "project_not_found",
+		`{"name":"k","role":"read","expiresAt":"2026-11-21"}`:                     "invalid_request",
+		`{"name":"` + strings.Repeat("x", 1025) + `","role":"read"}`:              "invalid_request",
+		`{"name":"k","role":"read","expiresAt":null}`:                             "invalid_request",
+		`{"name":"k","role":"read","project":"` + strings.Repeat("x", 257) + `"}`: "invalid_request",
+	} {
+		status := http.StatusBadRequest
+		if code == "project_not_found" {
+			status = http.StatusNotFound
+		}
+		a.wantRefused(t, http.MethodPost, "/v1/keys", body, status, code)
+	}
+}
+
+// TestProjectsAreForOperators: their admins make them and the first keys to them; an admin of one has no say elsewhere.
+func TestProjectsAreForOperators(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for range 2 {
+		status, p := a.do(t, http.MethodPut, "/v1/projects/shop", "")
+		if status != http.StatusOK {
+			t.Fatalf("got %d %v", status, p)
+		}
+		same(t, "the project", `{"name":"shop","createdAt":"`+at0+`"}`, p)
+	}
+	a.wantRefused(t, http.MethodPut, "/v1/projects/a%20b", "", http.StatusBadRequest, "invalid_request")
+	a.wantRefused(t, http.MethodPut, "/v1/projects/b", `{"x":1}`, http.StatusBadRequest, "invalid_request")
+	if got := a.get(t, "/v1/projects")["data"].([]any); len(got) != 2 || got[1].(object)["name"] != "shop" {
+		t.Errorf("got %v", got)
+	}
+	admin := a.key(t, "", `{"project":"shop","name":"a","role":"admin"}`)
+	text := admin["key"].(string)
+	theirs := a.key(t, text, `{"name":"b","role":"write"}`)
+	if theirs["project"] != "shop" {
+		t.Errorf("got %v", theirs)
+	}
+	own := a.key(t, "", `{"name":"c","role":"read"}`)["id"].(string)
+	for _, tt := range []struct {
+		key, method, path, body string
+		status                  int
+		code                    string
+	}{
+		{text, "GET", "/v1/projects", "", 403, "forbidden"},
+		{text, "PUT", "/v1/projects/shop", "", 403, "forbidden"},
+		{text, "POST", "/v1/keys", `{"name":"k","role":"admin","project":"default"}`, 403, "forbidden"},
+		{text, "POST", "/v1/keys", `{"name":"k","role":"admin","project":"none"}`, 403, "forbidden"},
+		{text, "POST", "/v1/keys", `{"name":"k","role":"admin","project":"shop"}`, 201, ""},
+		{text, "GET", "/v1/keys?project=default", "", 403, "forbidden"},
+		{text, "GET", "/v1/keys?project=shop", "", 200, ""},
+		{text, "GET", "/v1/audit?project=default", "", 403, "forbidden"},
+		{text, "GET", "/v1/keys/" + own, "", 404, "key_not_found"},
+		{text, "DELETE", "/v1/keys/" + own + "?project=default", "", 403, "forbidden"},
+		{text, "DELETE", "/v1/keys/" + own, "", 404, "key_not_found"},
+		{"", "GET", "/v1/keys/" + theirs["id"].(string), "", 404, "key_not_found"},
+		{"", "GET", "/v1/keys/" + theirs["id"].(string) + "?project=shop", "", 200, ""},
+		{"", "DELETE", "/v1/keys/" + theirs["id"].(string) + "?project=shop", "", 204, ""},
+		{"", "GET", "/v1/keys?project=none", "", 200, ""},
+		{"", "GET", "/v1/keys?project=a%20b", "", 400, "invalid_request"},
+		{theirs["key"].(string), "GET", "/v1/keys", "", 401, "unauthorized"},
+	} {
+		status, answer := a.as(t, tt.key, tt.method, tt.path, tt.body)
+		problem, _ := answer["error"].(object)
+		if code, _ := problem["code"].(string); status != tt.status || code != tt.code {
+			t.Errorf("%s %s %s: got %d %v, want %d %s", tt.method, tt.path, tt.body, status, answer, tt.status, tt.code)
+		}
+	}
+	_, own0 := a.as(t, text, http.MethodGet, "/v1/audit?order=asc", "")
+	var words []string
+	for _, item := range own0["data"].([]any) {
+		words = append(words, item.(object)["actor"].(string)+" "+item.(object)["action"].(string))
+	}
+	id := admin["id"].(string)
+	want := "open project.create, open key.create, " + id + " key.create, " + id + " key.create, open key.revoke"
+	if got := strings.Join(words, ", "); got != want {
+		t.Errorf("audit: got %s, want %s", got, want)
+	}
+	if got := a.all(t, "/v1/audit?project=shop", "2"); len(got) != 5 || got[0]["action"] != "key.revoke" {
+		t.Errorf("audit by the operator: got %v", got)
+	}
+}
+
+// TestAnswersWithoutPayloadsKeepTheContract, and have what is left.
+func TestAnswersWithoutPayloadsKeepTheContract(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	key := a.key(t, "", `{"name":"k","role":"metadata"}`)["key"].(string)
+	id := a.driven(t, "order")
+	a.event(t, id, entities.EventRunStarted)
+	a.event(t, id, entities.EventHookCreated, on("hook_1"), data(func(d *entities.EventData) { d.Token = "T" }))
+	a.event(t, id, entities.EventHookReceived, on("hook_1"), with(`true`), data(func(d *entities.EventData) {
+		d.ResumeID, d.ResumeDigest = "once", "digest"
+	}))
+	a.event(t, id, entities.EventStepCreated, on("step_1"), with(`1`), data(func(d *entities.EventData) { d.StepName = "s" }))
+	a.event(t, id, entities.EventStepStarted, on("step_1"))
+	a.event(t, id, entities.EventStepFailed, on("step_1"), with(`{"message":"no"}`),
+		data(func(d *entities.EventData) { d.ErrorCode = "broken" }))
+	a.event(t, id, entities.EventRunFailed, with(`{"message":"no"}`),
+		data(func(d *entities.EventData) { d.ErrorCode = "broken" }))
+	run := "/v1/runs/" + string(id)
+	for path, want := range map[string]string{
+		run: `{"code":"broken"}`, run + "/steps/step_1": `{"code":"broken"}`, run + "/wait?timeout=0s": `{"code":"broken"}`,
+	} {
+		status, got := a.as(t, key, http.MethodGet, path, "")
+		if status != http.StatusOK || got["input"] != nil || got["inputEncoding"] != nil {
+			t.Errorf("%s: got %d %v", path, status, got)
+		}
+		same(t, path, want, got["error"])
+	}
+	if _, got := a.as(t, key, http.MethodGet, run+"/hooks/hook_1", ""); got["id"] != "hook_1" || got["token"] != nil {
+		t.Errorf("got %v", got)
+	}
+	for _, path := range []string{"/events?payloads=true", "/events", "/events/3", "/events/4", "/hooks", "/steps"} {
+		status, got := a.as(t, key, http.MethodGet, run+path, "")
+		if text := mustJSON(t, got); status != http.StatusOK || strings.Contains(text, `"T"`) || strings.Contains(strings.ToLower(text), "payload") {
+			t.Errorf("%s: got %d %s", path, status, text)
+		}
+	}
+}
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
