@@ -1,0 +1,180 @@
+package handlers
+
+import "net/http"
+
+// trial is a valid request to a route. {words} of its path and body are those of a [scene].
+type trial struct {
+	route string // method and path, as registered
+	path  string // with its query
+	// body is JSON; for /sdk, what begins with "cbor " is sent as CBOR, and "frame " as the frame of an event.
+	body   string
+	header []string
+	// foreign is the status for those of another project who have the role: 404 unless it is a list, which then has
+	// nothing, or makes something of their own.
+	foreign int
+	// operators says that it is for admins of the default project only.
+	operators bool
+	// endless says that the answer goes on until the client has enough.
+	endless bool
+}
+
+const topic = "/sdk/queues-proxy/api/v3/topic/"
+
+var toApp = []string{"Vqs-Deployment-Id", "{deployment}", "Content-Type", "application/json"}
+
+// trials have every route that needs a key.
+var trials = []trial{
+	{route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}"}`, foreign: 404},
+	{
+		route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}","idempotencyKey":"{idem}","input":"classified"}`,
+		foreign: 404,
+	},
+	{
+		route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}","key":"{unique}","onConflict":"join"}`,
+		foreign: 404,
+	},
+	{route: "GET /v1/runs", foreign: 200},
+	{route: "GET /v1/runs", path: "/v1/runs?parentId={run}", foreign: 200},
+	{route: "GET /v1/runs/:id", path: "/v1/runs/{run}", foreign: 404},
+	{route: "GET /v1/runs/:id", path: "/v1/runs/{done}", foreign: 404},
+	{route: "GET /v1/runs/:id", path: "/v1/runs/{failed}", foreign: 404},
+	{route: "GET /v1/runs/:id/wait", path: "/v1/runs/{done}/wait?timeout=0s", foreign: 404},
+	{route: "GET /v1/runs/:id/attributes", path: "/v1/runs/{run}/attributes", foreign: 404},
+	{route: "PATCH /v1/runs/:id/attributes", path: "/v1/runs/{run}/attributes", body: `{"attributes":{"a":"b"}}`, foreign: 404},
+	{route: "GET /v1/runs/:id/children", path: "/v1/runs/{run}/children", foreign: 404},
+	{route: "POST /v1/runs/:id/cancel", path: "/v1/runs/{run}/cancel", foreign: 404},
+	{route: "POST /v1/runs/cancel", body: `{"parentId":"{run}"}`, foreign: 200},
+	{route: "POST /v1/runs/cancel", body: `{"workflow":"order"}`, foreign: 200},
+	{route: "POST /v1/runs/:id/rerun", path: "/v1/runs/{done}/rerun", foreign: 404},
+	{
+		route: "POST /v1/runs/:id/commands", path: "/v1/runs/{driven}/commands", header: []string{"Stepwell-Invocation", "{lease}"},
+		body: `{"commands":[{"type":"setAttributes","attributes":{"a":"b"}}]}`, foreign: 404,
+	},
+	{route: "GET /v1/runs/:id/steps", path: "/v1/runs/{run}/steps", foreign: 404},
+	{route: "GET /v1/runs/:id/steps/:stepId", path: "/v1/runs/{run}/steps/{step}", foreign: 404},
+	{route: "GET /v1/runs/:id/steps/:stepId", path: "/v1/runs/{run}/steps/{broken}", foreign: 404},
+	{route: "GET /v1/hooks", foreign: 200},
+	{route: "GET /v1/runs/:id/hooks", path: "/v1/runs/{run}/hooks", foreign: 404},
+	{route: "GET /v1/runs/:id/hooks/:hookId", path: "/v1/runs/{run}/hooks/{hook}", foreign: 404},
+	{route: "POST /v1/hooks/:token/resume", path: "/v1/hooks/{token}/resume", body: `{"payload":1}`, foreign: 404},
+	{
+		route: "POST /v1/runs/:id/hooks/:hookId/resume", path: "/v1/runs/{run}/hooks/{hook}/resume", body: `{"payload":1}`,
+		foreign: 404,
+	},
+	{route: "GET /v1/runs/:id/waits", path: "/v1/runs/{run}/waits", foreign: 404},
+	{route: "GET /v1/runs/:id/streams", path: "/v1/runs/{run}/streams", foreign: 404},
+	{route: "GET /v1/runs/:id/streams/:name", path: "/v1/runs/{run}/streams/{stream}", foreign: 404},
+	{route: "GET /v1/runs/:id/streams/:name/tail", path: "/v1/runs/{run}/streams/{stream}/tail", foreign: 404, endless: true},
+	{route: "GET /v1/runs/:id/events", path: "/v1/runs/{run}/events", foreign: 404},
+	{route: "GET /v1/runs/:id/events/stream", path: "/v1/runs/{done}/events/stream", foreign: 404, endless: true},
+	{route: "GET /v1/runs/:id/events/:seq", path: "/v1/runs/{run}/events/1", foreign: 404},
+	{route: "GET /v1/runs/:id/events/:seq", path: "/v1/runs/{run}/events/{hookSeq}", foreign: 404},
+	{route: "GET /v1/runs/:id/events/:seq/payload", path: "/v1/runs/{run}/events/1/payload", foreign: 404},
+	{route: "GET /v1/events", foreign: 200},
+	{route: "GET /v1/events", path: "/v1/events?runId={run}", foreign: 200},
+	{route: "GET /v1/events/stream", path: "/v1/events/stream?after=0", foreign: 200, endless: true},
+	{route: "POST /v1/signals/:name", path: "/v1/signals/paid", body: `{"data":1}`, foreign: 202},
+	{route: "POST /v1/signals/:name", path: "/v1/signals/paid", body: `{"id":"{signalKey}","data":1}`, foreign: 202},
+	{route: "GET /v1/signals", foreign: 200},
+	{route: "GET /v1/deployments", foreign: 200},
+	{route: "GET /v1/deployments/:id", path: "/v1/deployments/{deployment}", foreign: 404},
+	{route: "PUT /v1/deployments/:id", path: "/v1/deployments/{deployment}", body: `{"url":"http://theirs.test"}`, foreign: 200},
+	{route: "DELETE /v1/deployments/:id", path: "/v1/deployments/{spare}", foreign: 404},
+	{route: "GET /v1/secrets", foreign: 200},
+	{route: "PUT /v1/secrets/:name", path: "/v1/secrets/{secret}", body: `{"values":["theirs"]}`, foreign: 200},
+	{route: "DELETE /v1/secrets/:name", path: "/v1/secrets/{spareSecret}", foreign: 404},
+	{route: "GET /v1/messages", foreign: 200},
+	{route: "GET /v1/messages", path: "/v1/messages?runId={run}", foreign: 200},
+	{route: "GET /v1/messages/:id", path: "/v1/messages/{parked}", foreign: 404},
+	{route: "POST /v1/messages/:id/retry", path: "/v1/messages/{parked}/retry", foreign: 404},
+	{route: "DELETE /v1/messages/:id", path: "/v1/messages/{parked}", foreign: 404},
+	{route: "GET /v1/keys", foreign: 200},
+	{route: "POST /v1/keys", body: `{"name":"k","role":"read"}`, foreign: 201},
+	{route: "GET /v1/keys/:id", path: "/v1/keys/{key}", foreign: 404},
+	{route: "DELETE /v1/keys/:id", path: "/v1/keys/{key}", foreign: 404},
+	{route: "GET /v1/projects", operators: true},
+	{route: "PUT /v1/projects/:name", path: "/v1/projects/new", operators: true},
+	{route: "GET /v1/audit", foreign: 200},
+
+	{
+		route: "POST /sdk/v4/runs/:runId/events/:eventType", path: "/sdk/v4/runs/{run}/events/step_started",
+		body: `frame {"eventType":"step_started","specVersion":3,"correlationId":"{step}"}`, foreign: 404,
+	},
+	{
+		route: "POST /sdk/v4/runs/:runId/events/:eventType", path: "/sdk/v4/runs/{run}/events/run_cancelled",
+		body: `frame {"eventType":"run_cancelled","specVersion":3}`, foreign: 404,
+	},
+	{
+		route: "POST /sdk/v4/runs/:runId/events/batch", path: "/sdk/v4/runs/{run}/events/batch",
+		body: `frame {"eventType":"step_started","specVersion":3,"correlationId":"{step}"}`, foreign: 404,
+	},
+	{route: "GET /sdk/v4/runs/:runId/events", path: "/sdk/v4/runs/{run}/events", foreign: 404},
+	{route: "GET /sdk/v4/runs/:runId/events/:eventId", path: "/sdk/v4/runs/{run}/events/{event}", foreign: 404},
+	{route: "GET /sdk/v4/events", path: "/sdk/v4/events?correlationId={step}", foreign: 200},
+	{route: "GET /sdk/v2/runs", foreign: 200},
+	{route: "GET /sdk/v2/runs/:runId", path: "/sdk/v2/runs/{run}", foreign: 404},
+	{route: "GET /sdk/v2/runs/:runId/status", path: "/sdk/v2/runs/{done}/status", foreign: 404},
+	{
+		route: "POST /sdk/v2/runs/:runId/attributes", path: "/sdk/v2/runs/{run}/attributes",
+		body: `cbor {"changes":[{"key":"a","value":"b"}]}`, foreign: 404,
+	},
+	{route: "POST /sdk/v4/runs/cancel", body: `cbor {"runIds":["{run}"]}`, foreign: 200},
+	{route: "GET /sdk/v2/runs/:runId/steps", path: "/sdk/v2/runs/{run}/steps", foreign: 200},
+	{route: "GET /sdk/v2/runs/:runId/steps/:stepId", path: "/sdk/v2/runs/{run}/steps/{step}", foreign: 404},
+	{route: "GET /sdk/v2/steps/:stepId", path: "/sdk/v2/steps/{step}", foreign: 404},
+	{route: "GET /sdk/v2/hooks", foreign: 200},
+	{route: "GET /sdk/v2/hooks/by-token", path: "/sdk/v2/hooks/by-token?token={token}", foreign: 404},
+	{route: "GET /sdk/v2/hooks/:hookId", path: "/sdk/v2/hooks/{hook}", foreign: 404},
+
+	{route: "GET /sdk/v2/analytics/runs", foreign: 200},
+	{route: "GET /sdk/v2/analytics/runs/:runId", path: "/sdk/v2/analytics/runs/{run}", foreign: 404},
+	{route: "GET /sdk/v2/analytics/runs/:runId", path: "/sdk/v2/analytics/runs/{failed}", foreign: 404},
+	{route: "GET /sdk/v2/analytics/runs/:runId/steps", path: "/sdk/v2/analytics/runs/{run}/steps", foreign: 404},
+	{route: "GET /sdk/v2/analytics/runs/:runId/steps/:stepId", path: "/sdk/v2/analytics/runs/{run}/steps/{broken}", foreign: 404},
+	{route: "GET /sdk/v2/analytics/runs/:runId/events", path: "/sdk/v2/analytics/runs/{run}/events", foreign: 404},
+	{route: "GET /sdk/v2/analytics/runs/:runId/events/:eventId", path: "/sdk/v2/analytics/runs/{run}/events/{event}", foreign: 404},
+	{
+		route: "POST /sdk/v2/analytics/runs/:runId/events/get-many", path: "/sdk/v2/analytics/runs/{run}/events/get-many",
+		body: `cbor {"eventIds":["{event}"]}`, foreign: 404,
+	},
+	{route: "GET /sdk/v2/analytics/runs/:runId/waits", path: "/sdk/v2/analytics/runs/{run}/waits", foreign: 404},
+	{route: "GET /sdk/v2/analytics/runs/:runId/waits/:waitId", path: "/sdk/v2/analytics/runs/{run}/waits/{wait}", foreign: 404},
+	{route: "GET /sdk/v2/analytics/events", path: "/sdk/v2/analytics/events?correlationId={step}", foreign: 200},
+	{route: "GET /sdk/v2/analytics/hooks", path: "/sdk/v2/analytics/hooks?runId={run}", foreign: 404},
+	{route: "GET /sdk/v2/analytics/hooks/:hookId", path: "/sdk/v2/analytics/hooks/{hook}", foreign: 404},
+	{route: "GET /sdk/v2/analytics/attributes", foreign: 200},
+
+	{route: "GET /sdk/v2/stream/:name", path: "/sdk/v2/stream/{stream}", foreign: 200, endless: true},
+	{
+		route: "GET /sdk/v3/runs/:runId/stream/:name", path: "/sdk/v3/runs/{run}/stream/{stream}", foreign: 200,
+		endless: true,
+	},
+	{route: "GET /sdk/v2/runs/:runId/streams", path: "/sdk/v2/runs/{run}/streams", foreign: 200},
+	{route: "GET /sdk/v2/runs/:runId/streams/:name/chunks", path: "/sdk/v2/runs/{run}/streams/{stream}/chunks", foreign: 200},
+	{route: "GET /sdk/v2/runs/:runId/streams/:name/info", path: "/sdk/v2/runs/{run}/streams/{stream}/info", foreign: 200},
+	// A stream may be written before its run is there; whoever has another project then has one of their own.
+	{route: "PUT /sdk/v2/runs/:runId/stream/:name", path: "/sdk/v2/runs/{run}/stream/{stream}", body: `"theirs"`, foreign: 204},
+
+	{
+		route: "POST " + topic + ":topic", path: topic + "{topic}", body: `{}`,
+		header: append([]string{"Vqs-Idempotency-Key", "{messageKey}"}, toApp...), foreign: http.StatusCreated,
+	},
+	{
+		route: "POST " + topic + ":topic/batch", path: topic + "{topic}/batch",
+		body:    "--x\r\nContent-Type: application/json\r\n\r\n{}\r\n--x--\r\n",
+		header:  []string{"Vqs-Deployment-Id", "{deployment}", "Content-Type", "multipart/mixed; boundary=x"},
+		foreign: http.StatusOK,
+	},
+	{
+		route: "DELETE " + topic + ":topic/consumer/:group/lease/:receipt", foreign: 404,
+		path: topic + "{topic}/consumer/default/lease/{receipt}",
+	},
+	{
+		route: "PATCH " + topic + ":topic/consumer/:group/lease/:receipt", foreign: 404,
+		path: topic + "{topic}/consumer/default/lease/{receipt}", body: `{"visibilityTimeoutSeconds":60}`,
+	},
+	{
+		route: "POST " + topic + ":topic/consumer/:group/id/:messageId", foreign: 404,
+		path: topic + "{topic}/consumer/default/id/{message}",
+	},
+}
