@@ -74,6 +74,8 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		{&entities.KeyTakenError{Key: "k", RunID: "wrun_1"}, 409, "key_taken"},
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
 		{entities.ErrSecretNotFound, 404, "secret_not_found"},
+		{entities.ErrSigningKeyNotFound, 404, "signing_key_not_found"},
+		{entities.ErrTooManySigningKeys, 409, "too_many_signing_keys"},
 		{entities.ErrKeyNotFound, 404, "key_not_found"},
 		{entities.ErrProjectNotFound, 404, "project_not_found"},
 		{webhook.ErrNotFound, 404, "not_found"},

@@ -119,7 +119,7 @@ func (h *house) ghost() scene {
 		"spareSecret": id("spare-secret"), "parked": id("msg_parked"), "message": id("msg_waiting"),
 		"receipt": id("rh_sdk"), "lease": id("rh_run"), "topic": id("__wkf_step_order"), "idem": id("idem"),
 		"unique": id("unique"), "signalKey": id("signal"), "messageKey": id("message-key"),
-		"event": string(entities.EventIDAt(1)), "hookSeq": "6", "key": id("key"),
+		"event": string(entities.EventIDAt(1)), "hookSeq": "6", "key": id("key"), "signingKey": id("skey"),
 	}
 }
 
@@ -137,9 +137,15 @@ func (h *house) scene(t *testing.T, project entities.Project) scene {
 			t.Fatal(err)
 		}
 	}
+	h.exec(t, `DELETE FROM signing_keys WHERE project = $1`, project) // there may be two at most
+	key, _, err := eventlog.NewSigningKeys(h.pool, time.Now).Create(t.Context(), project)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s["signingKey"] = key.ID
 	h.runs(t, project, s)
 	h.messages(t, project, s)
-	err := h.streams.Write(t.Context(), project, entities.RunID(s["run"]), entities.StreamName(s["stream"]),
+	err = h.streams.Write(t.Context(), project, entities.RunID(s["run"]), entities.StreamName(s["stream"]),
 		[][]byte{[]byte(classified)})
 	if err != nil {
 		t.Fatal(err)

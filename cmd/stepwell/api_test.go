@@ -121,7 +121,7 @@ func (c *shell) start(t *testing.T, line string, stdout, stderr io.Writer) error
 func newShell(t *testing.T) (*shell, *server) {
 	t.Helper()
 	s := newServer(t, testdb.New(t), roleAll)
-	s.config.APIKey = "key"
+	s.config.APIKey, s.config.Open = "key", false
 	mustStart(t, s)
 	c := &shell{url: "http://" + s.addr}
 	if _, _, err := c.do(t, "deployments add app "+newFunction(t)); err != nil {
@@ -337,7 +337,7 @@ func TestJSONIsTheAPIs(t *testing.T) {
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleAPI)
-	s.config.APIKey = "key"
+	s.config.APIKey, s.config.Open = "key", false
 	mustStart(t, s)
 	for _, tt := range []struct {
 		line string

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -16,7 +17,14 @@ import (
 // newSession is one with a server that does as told. What it prints is in the builders.
 func newSession(t *testing.T, handle http.HandlerFunc) (s *Session, out, notes *strings.Builder) {
 	t.Helper()
-	server := httptest.NewServer(handle)
+	// Requests that follow one another come on different connections, of which the race detector does not know the order.
+	var order sync.Mutex
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		order.Lock()
+		order.Unlock() //nolint:staticcheck // after all that has returned by now
+		defer func() { order.Lock(); order.Unlock() }()
+		handle(w, r)
+	}))
 	t.Cleanup(server.Close)
 	return sessionAt(t, server.URL)
 }

@@ -153,7 +153,7 @@ type createProjectCmd struct {
 
 // Run creates the project; one that is there stays as it is.
 func (c createProjectCmd) Run(ctx context.Context, s *Session) error {
-	raw, err := s.client.do(ctx, http.MethodPut, path("projects", c.Name), options{})
+	raw, err := s.client.do(ctx, http.MethodPut, path("projects", c.Name), nil)
 	if err != nil {
 		return err
 	}
