@@ -139,7 +139,7 @@ func (r *recorder) note(e record.Exchange) {
 // The key is not kept.
 var transport = []string{
 	"Accept-Encoding", "Accept-Language", "Authorization", "Baggage", "Connection", "Content-Length", "Date",
-	"Sec-Fetch-Mode", "Traceparent", "Tracestate", "Transfer-Encoding", "Vqs-Client-Ts", "X-Request-Time",
+	"Sec-Fetch-Mode", "Traceparent", "Tracestate", "Transfer-Encoding", "Vqs-Client-Ts", "X-Request-Id", "X-Request-Time",
 }
 
 func headerOf(h http.Header) map[string]string {

@@ -32,12 +32,20 @@ type Log struct {
 	endPoll  time.Duration
 	// followPoll is how often a live reader looks by itself.
 	followPoll time.Duration
+	observer   Observer
 }
 
 // New makes a log on the database behind pool. Through hub it tells of new events and of runs that ended. Now is the
 // clock; it is read once per append and cut to whole milliseconds.
-func New(pool *pgxpool.Pool, hub *Hub, enqueuer Enqueuer, now func() time.Time) *Log {
-	return &Log{pool: pool, hub: hub, enqueuer: enqueuer, now: now, endPoll: defaultEndPoll, followPoll: followPoll}
+func New(pool *pgxpool.Pool, hub *Hub, enqueuer Enqueuer, now func() time.Time, options ...Option) *Log {
+	l := &Log{
+		pool: pool, hub: hub, enqueuer: enqueuer, now: now, endPoll: defaultEndPoll, followPoll: followPoll,
+		observer: unobserved{},
+	}
+	for _, o := range options {
+		o(l)
+	}
+	return l
 }
 
 // Now is what the log's clock shows: whole milliseconds, UTC.
@@ -110,16 +118,15 @@ func (l *Log) AppendAll(
 	return results, nil
 }
 
-// append decides and writes requests for one run in one transaction. Those that are refused have the reason
-// in their outcome; the others are appended in the order of the requests.
-func (l *Log) append(
+// appendIn is append, unobserved.
+func (l *Log) appendIn(
 	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request, t terms,
-) ([]Outcome, error) {
+) (judgement, error) {
 	now := l.Now()
 	for i, r := range requests {
 		requests[i] = r.exact()
 		if err := requests[i].validate(now); err != nil {
-			return nil, &RefusedError{i, err}
+			return judgement{}, &RefusedError{i, err}
 		}
 	}
 	var j judgement
@@ -148,16 +155,16 @@ func (l *Log) append(
 		},
 	}.run(ctx, l.pool)
 	if errors.Is(err, errUnwritten) {
-		return j.outcomes, nil
+		return j, nil
 	}
 	if err != nil {
-		return nil, err
+		return judgement{}, err
 	}
 	for _, topic := range t.written() {
 		l.hub.Publish(topic)
 	}
 	l.tellOf(project, runID, j)
-	return j.outcomes, nil
+	return j, nil
 }
 
 // read queues the lock on the run, and reads of what the decisions need.

@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
+	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
@@ -137,7 +138,7 @@ func errorHandler(logger *slog.Logger) echo.HTTPErrorHandler {
 			// Rounded up: never a second too early.
 			c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(int(math.Ceil(p.retryAfter.Seconds()))))
 		}
-		if err := c.JSON(p.status, envelope(c.Request().URL.Path, p)); err != nil {
+		if err := c.JSON(p.status, envelope(c.Request().URL.Path, p, telemetry.RequestID(ctx))); err != nil {
 			logger.DebugContext(ctx, "answer with error", "error", err)
 		}
 	}
@@ -152,16 +153,17 @@ func loggedPath(c echo.Context) string {
 }
 
 // envelope is the body for a problem: what the Workflow SDK's clients read below /sdk, our own elsewhere.
-func envelope(path string, p problem) any {
+func envelope(path string, p problem, requestID string) any {
 	type body struct {
-		Code    string         `json:"code"`
-		Message string         `json:"message"`
-		Details map[string]any `json:"details,omitempty"`
+		Code      string         `json:"code"`
+		Message   string         `json:"message"`
+		Details   map[string]any `json:"details,omitempty"`
+		RequestID string         `json:"requestId,omitempty"`
 	}
 	if strings.HasPrefix(path, sdkPath+"/") {
-		return body{p.code, p.message, nil}
+		return body{Code: p.code, Message: p.message}
 	}
 	return struct {
 		Error body `json:"error"`
-	}{body{p.code, p.message, p.details}}
+	}{body{p.code, p.message, p.details, requestID}}
 }

@@ -29,20 +29,28 @@ func message(t *testing.T, path string, body []byte) (code, text string) {
 		Message string         `json:"message"`
 		Details map[string]any `json:"details"`
 	}
+	type ours struct {
+		inner
+
+		RequestID string `json:"requestId"`
+	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
-	var sdk inner
-	outer := struct {
-		Error *inner `json:"error"`
-	}{&sdk}
+	var outer struct {
+		Error ours `json:"error"`
+	}
 	var into any = &outer
-	if strings.HasPrefix(path, "/sdk/") {
-		into = &sdk
+	below := strings.HasPrefix(path, "/sdk/")
+	if below {
+		into = &outer.Error.inner // that is all its clients know
 	}
 	if err := decoder.Decode(into); err != nil {
 		t.Errorf("%s: body %q: %v", path, body, err)
 	}
-	return sdk.Code, sdk.Message
+	if !below && outer.Error.RequestID == "" {
+		t.Errorf("%s: body %q has no request ID", path, body)
+	}
+	return outer.Error.Code, outer.Error.Message
 }
 
 // TestEveryErrorHasItsStatus: each row of the table once over HTTP, below /sdk and elsewhere (§1.5).

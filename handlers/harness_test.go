@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -40,8 +41,16 @@ func newEcho(t *testing.T, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 	t.Cleanup(drain)
 	return New(Options{
 		Pool: pool, Log: eventlog.New(pool, hub, q, time.Now), Streams: eventlog.NewStreams(pool, hub, time.Now), Queue: q,
-		APIKey: key, Open: key == "", Logger: logger, Stopping: context.Background(), Draining: draining,
+		APIKey: key, Open: key == "", Logger: logger, Telemetry: newTelemetry(pool, q),
+		Stopping: context.Background(), Draining: draining,
 	}), pool, l
+}
+
+// newTelemetry watches a server, without traces.
+func newTelemetry(pool *pgxpool.Pool, q *queue.Queue) *telemetry.Telemetry {
+	return telemetry.New(telemetry.Options{
+		Gauges: q.Gauges, Pool: func() telemetry.PoolStat { return pool.Stat() }, Now: time.Now, Version: "test",
+	})
 }
 
 // serve answers one request, which has no body.

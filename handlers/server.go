@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
+	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -59,6 +60,8 @@ type Options struct {
 	Allowed egress.Allowed
 	// HookRates bound the requests to webhooks.
 	HookRates webhook.Rates
+	// Telemetry watches the requests and has the metrics; nil for neither.
+	Telemetry *telemetry.Telemetry
 	Logger    *slog.Logger
 	// Stopping ends when the server takes on no more deliveries: from then on it is not ready. Draining
 	// ends when it is about to answer no more: whoever follows a stream is then cut off.
@@ -69,16 +72,19 @@ type Options struct {
 }
 
 // NewProbes assembles an HTTP server that answers nothing but the probes and, with a key, the metrics. It needs only
-// the pool, the log, the queue, the keys, the logger and the context Stopping.
+// the pool, the log, the telemetry, the keys, the logger and the context Stopping.
 func NewProbes(o Options) *echo.Echo { return o.probes(o.gate()) }
 
 func (o Options) probes(gate *auth.Gate) *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = errorHandler(o.Logger)
+	e.Use(observe(o))
 	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, state{"ok"}) })
 	e.GET("/readyz", o.ready)
-	e.GET("/metrics", metrics(o.Queue), gate.Guard(auth.Read))
+	if o.Telemetry != nil {
+		e.GET("/metrics", echo.WrapHandler(o.Telemetry.Handler()), gate.Guard(auth.Read))
+	}
 	return e
 }
 
@@ -123,7 +129,7 @@ func (o Options) server(gate *auth.Gate) *echo.Echo {
 	}).Register(gate.Group(e, nativePath, admit))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: o.Pool,
-		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed,
+		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, Passing: o.Telemetry.Pass,
 	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory).middleware)
 	return e
 }

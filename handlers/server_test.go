@@ -85,7 +85,7 @@ func TestProbes(t *testing.T) {
 	trouble := ""
 	o := Options{
 		Pool: pool, Queue: q, APIKey: "key", Logger: slog.New(slog.DiscardHandler), Stopping: stopping,
-		Trouble: func() string { return trouble },
+		Trouble: func() string { return trouble }, Telemetry: newTelemetry(pool, q),
 	}
 	probes := NewProbes(o)
 	for _, e := range []*echo.Echo{all, probes} {

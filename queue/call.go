@@ -37,10 +37,7 @@ func (e errNoAnswer) Error() string { return fmt.Sprintf("no answer within %s", 
 // the connection: so the function can tell.
 func (w *deliverer) ask(ctx context.Context, d delivery, c contract.Call, timeout time.Duration) (answer, error) {
 	if d.URL == "" {
-		return answer{}, &laterError{failure{
-			reason: fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID),
-			after:  unreachedBackoff,
-		}}
+		return answer{}, &laterError{unregistered(d)}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer{timeout})
 	defer cancel()
@@ -96,6 +93,7 @@ func (w *deliverer) postCall(ctx context.Context, d delivery, c contract.Call) (
 		key += "/" + d.Subject
 	}
 	req.Header.Set(contract.HeaderIdempotencyKey, key)
+	w.options.Observer.Call(ctx, req.Header)
 	if err := w.options.Signer.sign(req, d.Project, body); err != nil {
 		return answer{}, err
 	}
@@ -131,6 +129,6 @@ const maxRetryAfter = 24 * time.Hour
 
 // refusal is the error that an answer is when its status is not one of success.
 func (a answer) refusal(url string) error {
-	start := a.body[:min(len(a.body), maxReasonBody)]
-	return fmt.Errorf("%s answered %d %s: %q", url, a.status, http.StatusText(a.status), start)
+	line := fmt.Sprintf("%d %s", a.status, http.StatusText(a.status))
+	return &answerError{url, a.status, line, a.body[:min(len(a.body), maxReasonBody)]}
 }

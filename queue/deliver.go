@@ -93,20 +93,21 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 	if !ok {
 		return w.whyNotClaimed(ctx, job.Args)
 	}
-	return w.deliver(ctx, d, free)
+	return w.observed(ctx, d, d.ClaimedAt.Sub(job.ScheduledAt), free) // both by the database's clock
 }
 
-// deliver calls the function with a message that is leased to this process, and settles what becomes of it. Free
-// gives back the memory of its body.
-func (w *deliverer) deliver(ctx context.Context, d delivery, free func()) error {
+// deliver calls the function with a message that is leased to this process, or does the work that it is, and says what
+// became of it. Free gives back the memory of its body. It fails when the database could not be told; then the lease has
+// to run out.
+func (w *deliverer) deliver(ctx context.Context, d delivery, free func()) (Delivered, error) {
 	if d.Work != entities.WorkNone {
 		free() // what it calls with is read anew
 		return w.perform(ctx, d)
 	}
 	if d.URL == "" {
-		reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
+		f := unregistered(d)
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
-		return w.settle(ctx, d.Lease, failure{reason: reason, after: unreachedBackoff})
+		return Delivered{OutcomeUnreached, f.public}, w.settle(ctx, d.Lease, f)
 	}
 	var acknowledged atomic.Bool
 	w.queue.underWay.Store(d.Lease, &acknowledged)
@@ -114,17 +115,18 @@ func (w *deliverer) deliver(ctx context.Context, d delivery, free func()) error 
 	err := w.call(ctx, &d, free)
 	switch {
 	case err == nil && acknowledged.Load():
-		return nil
+		return Delivered{Outcome: OutcomeDone}, nil
 	case err == nil:
 		// Answered. The acknowledgement is a request of its own, and the only thing that counts
 		// (protocol §5.5): without one the lease runs out soon, and later the more often that has happened.
-		return w.leave(ctx, d.Lease, max(answeredLease, backoff(d.DeliveryCount)))
+		return Delivered{Outcome: OutcomeDone}, w.leave(ctx, d.Lease, max(answeredLease, backoff(d.DeliveryCount)))
 	case errors.Is(ctx.Err(), context.Canceled):
-		return w.leave(ctx, d.Lease, leftLease)
+		return Delivered{Outcome: OutcomeStopped}, w.leave(ctx, d.Lease, leftLease)
 	default:
+		f := failureOf(d, err)
 		w.logger.InfoContext(ctx, "delivery failed",
-			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", err)
-		return w.settle(ctx, d.Lease, failureOf(d, err))
+			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", f.public)
+		return f.delivered(), w.settle(ctx, d.Lease, f)
 	}
 }
 
@@ -191,6 +193,8 @@ func persist(ctx context.Context, do func(context.Context) error) error {
 // failure is why a delivery came to nothing, and what follows for its message.
 type failure struct {
 	reason string
+	// public is what of the reason is fit for logs; see [inPublic].
+	public string
 	// after is how long to wait before the next one.
 	after time.Duration
 	// reached says that the function may have seen the message. Only such deliveries are counted: an app
@@ -200,12 +204,26 @@ type failure struct {
 
 func failureOf(d delivery, err error) failure {
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-		return failure{err.Error(), min(backoff(d.Unreached+1), unreachedBackoff), false}
+		return failure{err.Error(), inPublic(err), min(backoff(d.Unreached+1), unreachedBackoff), false}
 	}
 	if unsigned := (*unsignedError)(nil); errors.As(err, &unsigned) {
-		return failure{err.Error(), firstBackoff, false}
+		return failure{err.Error(), inPublic(err), firstBackoff, false}
 	}
-	return failure{err.Error(), backoff(d.DeliveryCount), true}
+	return failure{err.Error(), inPublic(err), backoff(d.DeliveryCount), true}
+}
+
+// unregistered is the failure of a delivery whose deployment is not registered.
+func unregistered(d delivery) failure {
+	reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
+	return failure{reason: reason, public: reason, after: unreachedBackoff}
+}
+
+// delivered is the delivery's end that the failure makes.
+func (f failure) delivered() Delivered {
+	if f.reached {
+		return Delivered{OutcomeFailed, f.public}
+	}
+	return Delivered{OutcomeUnreached, f.public}
 }
 
 // leave leaves a lease with its function for d, unless the function has seen to it.
@@ -283,6 +301,7 @@ func (w *deliverer) post(ctx context.Context, d *delivery, sent func()) error {
 	if err != nil {
 		return err
 	}
+	w.options.Observer.Call(ctx, req.Header)
 	if err := w.options.Signer.sign(req, d.Project, d.Body); err != nil {
 		return err
 	}
@@ -301,7 +320,7 @@ func (w *deliverer) post(ctx context.Context, d *delivery, sent func()) error {
 		return fmt.Errorf("read answer: %w", err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("%s answered %s: %q", req.URL, resp.Status, start)
+		return &answerError{req.URL.String(), resp.StatusCode, resp.Status, start}
 	}
 	_, err = io.Copy(io.Discard, resp.Body) // so that the connection can be used again
 	return err

@@ -66,7 +66,7 @@ func (o offer) begin(d delivery, failed error) {
 	}
 	go func() {
 		defer o.leave()
-		if err := o.worker.deliver(o.over, d, func() {}); err != nil {
+		if err := o.worker.observed(o.over, d, 0, func() {}); err != nil {
 			o.worker.logger.ErrorContext(o.over, "deliver", "message", d.ID, "error", err)
 		}
 	}()

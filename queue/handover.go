@@ -154,7 +154,7 @@ func (h handover) resume(ctx context.Context, s opened, hook entities.Waiting) e
 	})
 	if err != nil {
 		h.logger.DebugContext(ctx, "condition cannot be evaluated, and so is not true",
-			"run", hook.RunID, "hook", hook.ID, "signal", s.ID, "error", err)
+			"run", hook.RunID, "hook", hook.ID, "signal", s.ID) // its words may be those of the signal
 	}
 	if !matches {
 		return nil

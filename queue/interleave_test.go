@@ -59,7 +59,7 @@ func extends(ctx context.Context, s *site) (any, error) {
 }
 
 func givesBack(ctx context.Context, s *site) (any, error) {
-	return nil, giveBack(ctx, s.pool, s.handle, failure{"broken", time.Minute, true})
+	return nil, giveBack(ctx, s.pool, s.handle, failure{reason: "broken", after: time.Minute, reached: true})
 }
 
 // handsOut is what a server's timer does.

@@ -61,7 +61,8 @@ func (w *deliverer) roomForLog(ctx context.Context, d delivery, size int64) (fre
 	defer cancel()
 	free, err = w.memory.take(waiting, size)
 	if err != nil && ctx.Err() == nil {
-		return nil, &laterError{failure{reason: "there was no memory for the log", after: firstBackoff}}
+		const reason = "there was no memory for the log"
+		return nil, &laterError{failure{reason: reason, public: reason, after: firstBackoff}}
 	}
 	if err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func (w *deliverer) carryOut(ctx context.Context, d delivery, run entities.Run, 
 func final(err error) bool {
 	refused := (*eventlog.RefusedError)(nil)
 	return over(err) || errors.As(err, &refused) || errors.Is(err, entities.ErrInvalid) ||
-		errors.Is(err, entities.ErrDeploymentNotFound) || errors.Is(err, errNothingLeft)
+		errors.Is(err, entities.ErrDeploymentNotFound) || errors.Is(err, ErrNothingLeft)
 }
 
 // later is a failure that is tried again after its backoff, and not before the function wants it.

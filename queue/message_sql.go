@@ -133,13 +133,15 @@ type delivery struct {
 	DeliveryCount int
 	// Unreached is how often in a row the function could not be reached so far.
 	Unreached int
+	// ClaimedAt is when the delivery began.
+	ClaimedAt time.Time
 	// URL is the base URL of the deployment; empty when it is not registered.
 	URL string
 }
 
 // deliveryColumns are what a delivery is made of, but for its body; m is the message.
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
-	due_at, lease, delivery_count, unreached,
+	due_at, lease, delivery_count, unreached, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url`
 
 // lengthOfLog is how many events the run has that message m is about; 0 when it is about none.

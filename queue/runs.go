@@ -93,8 +93,8 @@ func (r *Runs) scene(ctx context.Context, run entities.Run) contract.Scene {
 	}
 }
 
-// errNothingLeft refuses an answer that would leave its run for ever.
-var errNothingLeft = errors.New(`the run would wait for nothing: ` +
+// ErrNothingLeft refuses an answer that would leave its run for ever.
+var ErrNothingLeft = errors.New(`the run would wait for nothing: ` +
 	`answer with a step, a wait, a hook or a child to wait for, or with "complete" or "fail"`)
 
 // settleTurn ends the work of an invocation that was answered: the run is invoked again when there is news, or at
@@ -118,7 +118,7 @@ func settleTurn(
 	case o.Next != nil:
 		return nil, nextTurn(ctx, queued{last}, handle, max(0, *o.Next))
 	case !o.Open:
-		return nil, errNothingLeft
+		return nil, ErrNothingLeft
 	default:
 		return nil, deleteWork(ctx, queued{last}, handle)
 	}

@@ -39,7 +39,7 @@ func TestWorkOfALeaseThatRanOutIsNotLost(t *testing.T) {
 			}
 			w := d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })
 			late := d.claimLate(t, id, work)
-			if err := (&deliverer{Worker: w}).perform(t.Context(), late); err != nil {
+			if _, err := (&deliverer{Worker: w}).perform(t.Context(), late); err != nil {
 				t.Error(err)
 			}
 			if n := d.replica.count(t, `SELECT count(*) FROM messages WHERE id = $1`, late.ID); n != 1 {

@@ -110,7 +110,7 @@ func (r *Runs) attempt(ctx context.Context, d delivery, s *stepWork) error {
 		},
 	})
 	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
-		return &laterError{failure{reason: early.Error(), after: early.RetryAfter}}
+		return &laterError{failure{reason: early.Error(), public: early.Error(), after: early.RetryAfter}}
 	}
 	if err == nil && len(results) > 0 && results[0].Step != nil {
 		s.Step = *results[0].Step

@@ -190,20 +190,3 @@ func forgetLostKeys(ctx context.Context, tx pgx.Tx, s stranded) error {
 		s.ID, s.Project, s.DeploymentID, topicOf(entities.WorkflowTopic+s.WorkflowName))
 	return wrap("forget lost keys", err)
 }
-
-// Gauges are what somebody should look at when it is not 0.
-type Gauges struct {
-	// StrandedRuns have no way to move, as far as the sweeper has seen (I5).
-	StrandedRuns int64
-	// ParkedMessages wait for someone to retry or discard them.
-	ParkedMessages int64
-}
-
-// Gauges reads the gauges, over all projects.
-func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
-	var g Gauges
-	err := q.pool.QueryRow(ctx, `
-		SELECT (SELECT count(*) FROM run_wakes WHERE stranded_at IS NOT NULL),
-			(SELECT count(*) FROM messages WHERE parked_at IS NOT NULL)`).Scan(&g.StrandedRuns, &g.ParkedMessages)
-	return g, wrap("read gauges", err)
-}

@@ -8,8 +8,11 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
+// errUnknownWork: another version of the server left it.
+var errUnknownWork = errors.New("the work is unknown to this version of the server")
+
 // perform does a piece of work that was claimed. What cannot be done is put off.
-func (w *deliverer) perform(ctx context.Context, d delivery) error {
+func (w *deliverer) perform(ctx context.Context, d delivery) (Delivered, error) {
 	do, ok := map[entities.Work]func(context.Context, delivery) error{
 		entities.WorkRun:      w.invoke,
 		entities.WorkStep:     w.executeStep,
@@ -20,32 +23,32 @@ func (w *deliverer) perform(ctx context.Context, d delivery) error {
 		entities.WorkLookBack: w.lookBack,
 	}[d.Work]
 	if !ok {
-		return w.putOff(ctx, d, fmt.Errorf("work %q is unknown to this version of the server", d.Work))
+		return w.putOff(ctx, d, fmt.Errorf("%w: %q", errUnknownWork, d.Work))
 	}
 	err := do(ctx, d)
 	switch {
 	case err == nil:
-		return nil
-	case errors.Is(err, entities.ErrStale):
-		return nil // it is others' now, or will be as soon as somebody sees that the lease is over
+		return Delivered{Outcome: OutcomeDone}, nil
+	case errors.Is(err, entities.ErrStale): // it is others' now, or will be as soon as somebody sees that the lease is over
+		return Delivered{OutcomeDropped, inPublic(err)}, nil
 	case over(err):
-		return w.drop(ctx, d)
+		return Delivered{OutcomeDropped, inPublic(err)}, w.drop(ctx, d)
 	case errors.Is(ctx.Err(), context.Canceled): // shutting down: others go on at once
-		return w.settle(ctx, d.Lease, failure{reason: "the server was stopped"})
+		return Delivered{Outcome: OutcomeStopped}, w.settle(ctx, d.Lease, failure{reason: "the server was stopped"})
 	default:
 		return w.putOff(ctx, d, err)
 	}
 }
 
 // putOff has the work tried again after a while.
-func (w *deliverer) putOff(ctx context.Context, d delivery, err error) error {
+func (w *deliverer) putOff(ctx context.Context, d delivery, err error) (Delivered, error) {
 	f := failureOf(d, err)
 	if later := (*laterError)(nil); errors.As(err, &later) {
 		f = later.failure
 	}
 	w.logger.InfoContext(ctx, "work failed", "message", d.ID, "run", d.RunID, "work", d.Work, "subject", d.Subject,
-		"delivery", d.DeliveryCount, "error", err)
-	return w.settle(ctx, d.Lease, f)
+		"delivery", d.DeliveryCount, "error", f.public)
+	return f.delivered(), w.settle(ctx, d.Lease, f)
 }
 
 // laterError is a failure that says when to try again.

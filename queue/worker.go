@@ -54,7 +54,9 @@ type WorkerOptions struct {
 	Runs *Runs
 	// Retention, if there is one, is looked after every minute.
 	Retention *eventlog.Retention
-	Logger    *slog.Logger
+	// Observer, if there is one, watches the deliveries.
+	Observer Observer
+	Logger   *slog.Logger
 }
 
 // Worker delivers messages.
@@ -78,6 +80,9 @@ type Worker struct {
 
 // NewWorker makes a worker for the queue, whose tables are in the given schema.
 func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
+	if o.Observer == nil {
+		o.Observer = unobserved{}
+	}
 	w := &Worker{
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
 		keepPause: ticketTime / 3,

@@ -12,6 +12,7 @@ import (
 	"github.com/caarlos0/env/v11"
 
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
@@ -43,10 +44,12 @@ type config struct {
 	// Retention is how long runs are kept after their end; 0 is for ever.
 	Retention time.Duration `env:"STEPWELL_RETENTION"`
 	// Archive is the folder or bucket that runs are exported to before they leave; empty for nowhere.
-	Archive   string `env:"STEPWELL_ARCHIVE"`
-	AWS       aws
-	LogFormat string     `env:"STEPWELL_LOG" envDefault:"text"`
-	LogLevel  slog.Level `env:"STEPWELL_LOG_LEVEL" envDefault:"info"`
+	Archive string `env:"STEPWELL_ARCHIVE"`
+	AWS     aws
+	// OpenTelemetry says whether there are traces, and where they go.
+	OpenTelemetry otelConfig
+	LogFormat     string     `env:"STEPWELL_LOG" envDefault:"text"`
+	LogLevel      slog.Level `env:"STEPWELL_LOG_LEVEL" envDefault:"info"`
 }
 
 // aws has the names that Amazon's own clients read.
@@ -120,9 +123,9 @@ func (c config) newLogger(w io.Writer) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: c.LogLevel}
 	switch strings.ToLower(c.LogFormat) {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, options)), nil
+		return slog.New(telemetry.LogHandler(slog.NewTextHandler(w, options))), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, options)), nil
+		return slog.New(telemetry.LogHandler(slog.NewJSONHandler(w, options))), nil
 	default:
 		return nil, fmt.Errorf("STEPWELL_LOG is %q; want text or json", c.LogFormat)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/handlers"
+	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -60,20 +61,22 @@ type server struct {
 	role   role
 	logger *slog.Logger
 
-	pool     *pgxpool.Pool
-	allowed  egress.Allowed
-	disk     disk
-	keys     *access.Keys
-	hub      *eventlog.Hub
-	log      *eventlog.Log
-	worker   *queue.Worker // nil in role api
-	http     *http.Server
-	addr     string             // where it listens, once started
-	stopping context.CancelFunc // makes it unready
-	drain    context.CancelFunc // cuts off those who follow streams
-	stopHub  context.CancelFunc
-	running  sync.WaitGroup
-	httpDone chan error
+	pool      *pgxpool.Pool
+	allowed   egress.Allowed
+	disk      disk
+	keys      *access.Keys
+	hub       *eventlog.Hub
+	log       *eventlog.Log
+	traces    *telemetry.Traces // nil when there are none
+	telemetry *telemetry.Telemetry
+	worker    *queue.Worker // nil in role api
+	http      *http.Server
+	addr      string             // where it listens, once started
+	stopping  context.CancelFunc // makes it unready
+	drain     context.CancelFunc // cuts off those who follow streams
+	stopHub   context.CancelFunc
+	running   sync.WaitGroup
+	httpDone  chan error
 }
 
 // start migrates the database and begins to serve and deliver. On an error nothing is left running.
@@ -87,7 +90,11 @@ func (s *server) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.disk.now = time.Now
-	if s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema, impatient, s.disk.watch); err != nil {
+	if s.traces, err = s.newTraces(ctx); err != nil {
+		return err
+	}
+	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema, impatient, s.disk.watch, traced(s.traces))
+	if err != nil {
 		return err
 	}
 	if err := s.admission(ctx); err != nil {
@@ -98,7 +105,8 @@ func (s *server) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.log = eventlog.New(s.pool, s.hub, q, time.Now)
+	s.telemetry = s.newTelemetry(q)
+	s.log = eventlog.New(s.pool, s.hub, q, time.Now, eventlog.WithObserver(s.telemetry))
 	if s.allowed, err = s.config.allowed(); err != nil {
 		return err
 	}
@@ -122,7 +130,7 @@ func (s *server) start(ctx context.Context) (err error) {
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
 		Signer: queue.NewSigner(q, time.Now, s.logger),
-		Runs:   queue.NewRuns(q, s.log), Retention: retention,
+		Runs:   queue.NewRuns(q, s.log), Retention: retention, Observer: s.telemetry,
 	})
 	if err != nil {
 		return err
@@ -172,7 +180,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
 		Allowed:  s.allowed,
 		Open:     s.config.Open,
 		Requests: s.config.Requests, RequestMemory: s.config.RequestMemory << 20,
-		Logger:   s.logger,
+		Telemetry: s.telemetry, Logger: s.logger,
 		Stopping: stopping,
 		Draining: draining,
 		Trouble:  s.disk.trouble,
@@ -242,4 +250,5 @@ func (s *server) stop(ctx context.Context) {
 	if s.pool != nil {
 		s.pool.Close()
 	}
+	s.stopTraces(ctx)
 }

@@ -45,9 +45,14 @@ func (s *Server) pass(r call) error {
 	defer context.AfterFunc(s.Draining, cancel)()
 	var failure error
 	proxy := httputil.ReverseProxy{
-		Transport:      s.proxy,
-		FlushInterval:  -1,
-		Rewrite:        func(p *httputil.ProxyRequest) { rewrite(p, target) },
+		Transport:     s.proxy,
+		FlushInterval: -1,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			rewrite(p, target)
+			if s.Passing != nil {
+				s.Passing(ctx, p.Out.Header)
+			}
+		},
 		ModifyResponse: takeOver,
 		ErrorHandler:   func(_ http.ResponseWriter, _ *http.Request, err error) { failure = err },
 	}
@@ -99,7 +104,7 @@ func takeOver(response *http.Response) error {
 		response.Header.Del(name)
 	}
 	// The proxy adds the app's headers to those that are there; each is to be there once.
-	for _, name := range []string{"X-Content-Type-Options", "Referrer-Policy"} {
+	for _, name := range []string{"X-Content-Type-Options", "Referrer-Policy", "X-Request-Id"} {
 		response.Header.Del(name)
 	}
 	return nil

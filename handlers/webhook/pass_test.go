@@ -161,7 +161,8 @@ func TestAppsThatKnowNoSuchHook(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	d.app(t, "T", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
-	got, want := d.call("POST", "/hooks/T", "x"), d.call("POST", "/hooks/unknown", "x")
+	id := []string{"X-Request-Id", "same"}
+	got, want := d.call("POST", "/hooks/T", "x", id...), d.call("POST", "/hooks/unknown", "x", id...)
 	if got.Code != http.StatusNotFound || got.Body.String() != want.Body.String() ||
 		!cmp.Equal(got.Header(), want.Header()) {
 		t.Errorf("got %d %s %v, want %d %s %v", got.Code, got.Body, got.Header(), want.Code, want.Body, want.Header())

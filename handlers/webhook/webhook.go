@@ -64,6 +64,8 @@ type Server struct {
 	Draining context.Context
 	// Allowed are the addresses besides public ones where apps may be.
 	Allowed egress.Allowed
+	// Passing, if there is one, adds to the headers of requests that are passed on to apps.
+	Passing func(context.Context, http.Header)
 	// Rates bound how many requests are let in.
 	Rates Rates
 

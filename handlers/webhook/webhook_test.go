@@ -145,13 +145,14 @@ func TestDeadTokensAreAlike(t *testing.T) {
 	theirs := entities.NewRunID(t0)
 	d.append(t, "stranger", created(theirs, entities.DriverServer), opened(theirs, "hook", "theirs", &none))
 
-	want := d.call("POST", "/hooks/unknown", "{}")
+	want := d.call("POST", "/hooks/unknown", "{}", "X-Request-Id", "same")
 	wantRefused(t, want, http.StatusNotFound, "not_found")
 	paths := []string{"%00", "a%0Ab", "%C3", "%2E%2E", "%zz", strings.Repeat("x", 1025)}
 	paths = append(paths, "disposed", "no-webhook", "over", "retained", "theirs", "unknown%2F")
 	for _, path := range paths {
 		r := httptest.NewRequest("POST", "/hooks/x", strings.NewReader("{}"))
 		r.URL.RawPath = "/hooks/" + path
+		r.Header.Set("X-Request-Id", "same")
 		if path == "%zz" {
 			r.URL.Path = "/hooks/%zz"
 		}

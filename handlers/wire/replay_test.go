@@ -24,6 +24,7 @@ var update = flag.Bool("update", false, "write what is answered now into the rec
 //	what                                 because
 //	message IDs, receipt handles         the queue makes them; each stands for one of the recording, everywhere
 //	Date, Content-Length                 they are HTTP's
+//	X-Request-Id                         each request has its own
 //	a long poll that ended for nothing   the replay does not wait: it asks with waitMs=1
 //	a live read that its reader ended    it is wanted as far as it had come
 //	deliveries                           nobody is called: the message is fetched instead (endpoint 19). That its
@@ -180,7 +181,7 @@ func (r *replay) ask(t *testing.T, e record.Exchange) (status int, header map[st
 	}
 	header = map[string]string{}
 	for name, values := range resp.Header {
-		if name != "Date" && name != "Content-Length" {
+		if name != "Date" && name != "Content-Length" && name != "X-Request-Id" {
 			header[name] = strings.Join(values, ", ")
 		}
 	}

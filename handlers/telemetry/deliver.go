@@ -1,0 +1,78 @@
+package telemetry
+
+import (
+	"context"
+	"net/http"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+var _ queue.Observer = (*Telemetry)(nil)
+
+// Deliver implements [queue.Observer].
+func (t *Telemetry) Deliver(ctx context.Context, d queue.Delivering) (context.Context, func(queue.Delivered)) {
+	begin, kind := t.now(), kindOf(d.Work)
+	t.metrics.waits.WithLabelValues(kind).Observe(d.Waited.Seconds())
+	underWay := t.metrics.underWay.WithLabelValues(kind)
+	underWay.Inc()
+	ctx = withFacts(ctx, facts{run: d.RunID})
+	end := func(queue.Delivered) {}
+	if t.traces != nil {
+		ctx, end = t.traces.deliver(ctx, d, kind)
+	}
+	return ctx, func(became queue.Delivered) {
+		underWay.Dec()
+		t.metrics.deliveries.WithLabelValues(kind, outcomeOf(became.Outcome)).Observe(t.now().Sub(begin).Seconds())
+		end(became)
+	}
+}
+
+// Call implements [queue.Observer].
+func (t *Telemetry) Call(ctx context.Context, h http.Header) {
+	if t.traces != nil {
+		w3c.Inject(ctx, propagation.HeaderCarrier(h))
+	}
+}
+
+// deliveryNames are the names of the spans of deliveries, by kind.
+var deliveryNames = map[string]string{
+	"message":                     "deliver message",
+	"unknown":                     "unknown work",
+	string(entities.WorkRun):      "invoke run",
+	string(entities.WorkStep):     "execute step",
+	string(entities.WorkDeadline): "enforce deadline",
+	string(entities.WorkReport):   "report child",
+	string(entities.WorkEnd):      "end children",
+	string(entities.WorkSignal):   "hand over signal",
+	string(entities.WorkLookBack): "look back at signals",
+}
+
+// deliver begins the span of a delivery, and returns what ends it.
+func (t *Traces) deliver(
+	ctx context.Context, d queue.Delivering, kind string,
+) (context.Context, func(queue.Delivered)) {
+	attributes := []attribute.KeyValue{messageKey.String(d.MessageID), attemptKey.Int(d.Attempt)}
+	if d.DeploymentID != "" {
+		attributes = append(attributes, deploymentKey.String(d.DeploymentID))
+	}
+	if d.Subject != "" {
+		attributes = append(attributes, subjectKey.String(d.Subject))
+	}
+	ctx, span := t.start(ctx, d.RunID, deliveryNames[kind],
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attributes...))
+	return ctx, func(became queue.Delivered) {
+		span.SetAttributes(outcomeKey.String(outcomeOf(became.Outcome)))
+		switch became.Outcome {
+		case queue.OutcomeFailed, queue.OutcomeUnreached, queue.OutcomeLost:
+			span.SetStatus(codes.Error, became.Why)
+		case queue.OutcomeDone, queue.OutcomeDropped, queue.OutcomeStopped:
+		}
+		span.End()
+	}
+}

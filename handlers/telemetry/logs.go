@@ -1,0 +1,65 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// facts are what a context knows of what is being done.
+type facts struct {
+	request string
+	run     entities.RunID
+}
+
+type factsKey struct{}
+
+func withFacts(ctx context.Context, f facts) context.Context {
+	return context.WithValue(ctx, factsKey{}, f)
+}
+
+// RequestID is the ID of the request that a context is of; empty when it is of none.
+func RequestID(ctx context.Context) string {
+	f, _ := ctx.Value(factsKey{}).(facts)
+	return f.request
+}
+
+// LogHandler adds to each line what its context knows: the request, the run and the trace.
+func LogHandler(h slog.Handler) slog.Handler { return logHandler{h} }
+
+type logHandler struct{ slog.Handler }
+
+// Handle implements [slog.Handler].
+func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
+	f, _ := ctx.Value(factsKey{}).(facts)
+	if f.request != "" {
+		r.AddAttrs(slog.String("request", f.request))
+	}
+	if f.run != "" && !has(r, "run") {
+		r.AddAttrs(slog.String("run", string(f.run)))
+	}
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		r.AddAttrs(slog.String("trace", span.TraceID().String()))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements [slog.Handler].
+func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return logHandler{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements [slog.Handler].
+func (h logHandler) WithGroup(name string) slog.Handler { return logHandler{h.Handler.WithGroup(name)} }
+
+func has(r slog.Record, key string) bool {
+	found := false
+	r.Attrs(func(a slog.Attr) bool {
+		found = found || a.Key == key
+		return !found
+	})
+	return found
+}

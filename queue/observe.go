@@ -1,0 +1,89 @@
+package queue
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// Observer watches deliveries, for metrics and traces. It is called by many at once, and must be quick.
+type Observer interface {
+	// Deliver is called once a message was claimed. The delivery goes on with the context that it returns, and
+	// calls the function once when it is over.
+	Deliver(context.Context, Delivering) (context.Context, func(Delivered))
+	// Call is called before a function is, and may add to the headers that it is called with.
+	Call(context.Context, http.Header)
+}
+
+// Delivering is a delivery that begins.
+type Delivering struct {
+	MessageID    string
+	DeploymentID string
+	// RunID is empty when the message is about no run.
+	RunID entities.RunID
+	// Work is what the server has to do; [entities.WorkNone] when a message is delivered as it is.
+	Work entities.Work
+	// Subject is the ID of what the work is about besides the run; often empty.
+	Subject string
+	// Attempt counts the deliveries of the message, from 1.
+	Attempt int
+	// Waited is how long ago the message was ready to be delivered.
+	Waited time.Duration
+}
+
+// Delivered is what became of a delivery.
+type Delivered struct {
+	Outcome Outcome
+	// Why is the reason when it came to nothing. It has nothing in it that a function said.
+	Why string
+}
+
+// Outcome is how a delivery ends.
+type Outcome string
+
+// The outcomes of deliveries.
+const (
+	// OutcomeDone: the app answered, or the work was done, be it that it recorded a failure.
+	OutcomeDone Outcome = "done"
+	// OutcomeFailed: the function failed, or its answer could not be carried out. It is tried again.
+	OutcomeFailed Outcome = "failed"
+	// OutcomeUnreached: the function could not be reached, is not registered, or was not called yet for want of
+	// memory or time. It is tried again.
+	OutcomeUnreached Outcome = "unreached"
+	// OutcomeDropped: there was nothing to do any more, or others do it.
+	OutcomeDropped Outcome = "dropped"
+	// OutcomeStopped: this server stopped first.
+	OutcomeStopped Outcome = "stopped"
+	// OutcomeLost: the database could not be told what became of it. It is tried again.
+	OutcomeLost Outcome = "lost"
+)
+
+// Outcomes are all there are.
+var Outcomes = []Outcome{
+	OutcomeDone, OutcomeFailed, OutcomeUnreached, OutcomeDropped, OutcomeStopped, OutcomeLost,
+}
+
+// unobserved is the observer of a worker that has none.
+type unobserved struct{}
+
+func (unobserved) Deliver(ctx context.Context, _ Delivering) (context.Context, func(Delivered)) {
+	return ctx, func(Delivered) {}
+}
+
+func (unobserved) Call(context.Context, http.Header) {}
+
+// observed makes a delivery that was ready for so long, and has it watched.
+func (w *deliverer) observed(ctx context.Context, d delivery, waited time.Duration, free func()) error {
+	ctx, done := w.options.Observer.Deliver(ctx, Delivering{
+		MessageID: d.ID, DeploymentID: d.DeploymentID, RunID: d.RunID, Work: d.Work, Subject: d.Subject,
+		Attempt: d.DeliveryCount, Waited: max(0, waited),
+	})
+	end, err := w.deliver(ctx, d, free)
+	if err != nil {
+		end = Delivered{OutcomeLost, inPublic(err)}
+	}
+	done(end)
+	return err
+}
