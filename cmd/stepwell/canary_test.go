@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+)
+
+// canary is in everything that is nobody's business in the tests below.
+const canary = "c4n4ry"
+
+// buffer is a log that is written and read at the same time.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// until waits for a text.
+func (b *buffer) until(t *testing.T, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !strings.Contains(b.String(), text); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log has no %q: %s", text, b)
+		}
+	}
+}
+
+// indiscreet is an endpoint that fails in all ways, each with the canary, before it does what it ought to.
+func indiscreet(t *testing.T) string {
+	t.Helper()
+	var calls, steps atomic.Int64
+	return function(t, func(c called, w http.ResponseWriter) {
+		if c.Type == "step" {
+			if steps.Add(1) == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = fmt.Fprintf(w, `{"error":{"message":"%[1]s","code":"%[1]s","details":"%[1]s"}}`, canary)
+				return
+			}
+			_, _ = fmt.Fprintf(w, "%q", canary)
+			return
+		}
+		w.Header().Set("Retry-After", "0")
+		switch calls.Add(1) {
+		case 1:
+			http.Error(w, canary, http.StatusInternalServerError)
+		case 2:
+			conn, _, _ := http.NewResponseController(w).Hijack()
+			_, _ = fmt.Fprintf(conn, "%s\r\n\r\n", canary)
+			_ = conn.Close()
+		case 3:
+			reply(w, object{"type": canary, canary: canary})
+		default:
+			answerWell(c, w)
+		}
+	})
+}
+
+func answerWell(c called, w http.ResponseWriter) {
+	if c.has("step_completed") && strings.Count(fmt.Sprint(c.Events), "hook_received") == 3 {
+		reply(w, object{"type": "complete", "output": canary})
+		return
+	}
+	signal := object{"name": "paid", "condition": "int(data.note) > 1"}
+	reply(w, object{"type": "setAttributes", "attributes": object{"note": canary}},
+		object{"type": "runStep", "id": "work", "input": canary, "retry": object{"backoff": "1ms"}},
+		object{"type": "openHook", "id": "choosy", "signal": signal, "metadata": canary},
+		object{"type": "openHook", "id": "any", "signal": object{"name": "paid"}},
+		object{"type": "openHook", "id": "open", "token": "token-" + canary, "webhook": object{}})
+}
+
+// TestNothingOfPayloadsIsToldOfThem: the log at its most talkative, all spans and all metrics are without payloads,
+// without the words of functions, without keys and without tokens.
+func TestNothingOfPayloadsIsToldOfThem(t *testing.T) {
+	t.Parallel()
+	s, recorder := newTraced(t)
+	logged := &buffer{}
+	s.config.LogLevel, s.config.APIKey = -4, "key-"+canary // slog.LevelDebug
+	var err error
+	if s.logger, err = s.config.newLogger(logged); err != nil {
+		t.Fatal(err)
+	}
+	app := indiscreet(t)
+	s.config.Deployments = map[string]string{
+		"shop": app + "/" + canary, "gone": "http://" + unused(t) + "/" + canary,
+		"sdk": function(t, func(_ called, w http.ResponseWriter) { http.Error(w, canary, http.StatusBadGateway) }),
+	}
+	mustStart(t, s)
+	ask(t, s, "PUT", "/v1/secrets/shop", `{"values":["`+canary+`"]}`)
+	id := ask(t, s, "POST", "/v1/runs", `{"workflow":"order","deployment":"shop","input":"`+canary+`"}`)["id"].(string)
+	ask(t, s, "POST", "/v1/runs", `{"workflow":"order","deployment":"gone","input":"`+canary+`"}`)
+	ask(t, s, "POST", "/sdk/queues-proxy/api/v3/topic/__wkf_step_a", canary, "Vqs-Deployment-Id", "sdk")
+	ask(t, s, "PUT", "/sdk/v2/runs/"+id+"/stream/strm_1", canary, "Content-Type", "application/octet-stream")
+	for i, path := range []string{
+		"/v1/runs?cursor=" + canary, "/v1/hooks/" + canary + "/resume", "/sdk/v2/hooks/by-token?token=" + canary,
+	} {
+		request(t, []string{"GET", "POST", "GET"}[i], "http://"+s.addr+path, `{"`+canary+`":1}`, "X-Request-Id", canary+" no ID",
+			"Authorization", "Bearer "+s.config.APIKey)
+	}
+	request(t, "GET", "http://"+s.addr+"/v1/runs", "", "Authorization", "Bearer wrong-"+canary)
+	logged.until(t, "route=/v1/hooks/:token/resume")
+	for !strings.Contains(fmt.Sprint(ask(t, s, "GET", "/v1/runs/"+id+"/hooks", "")), "choosy") {
+		time.Sleep(10 * time.Millisecond) // the test's own time limit
+	}
+	ask(t, s, "POST", "/v1/signals/paid", `{"data":{"note":"`+canary+`"}}`)
+	ask(t, s, "POST", "/v1/hooks/"+url.PathEscape("token-"+canary)+"/resume", `{"payload":"`+canary+`"}`)
+	ask(t, s, "POST", "/hooks/token-"+canary+"?q="+canary, `"`+canary+`"`, "Authorization", canary)
+	if end := ask(t, s, "GET", "/v1/runs/"+id+"/wait", ""); end["output"] != canary {
+		t.Fatalf("the run is %v; the log: %s", end, logged)
+	}
+	metrics := s.telemetryText(t)
+	s.stop(t.Context())
+
+	for _, want := range []string{
+		"answered 500 Internal Server Error", "answered 502 Bad Gateway", "see the message's last error", "invalid request",
+		"connect: connection refused", "condition cannot be evaluated", "run=" + id, "trace=", "request=", "msg=request",
+	} {
+		if !strings.Contains(logged.String(), want) {
+			t.Errorf("the log has no %q: it may be free of payloads for want of events: %s", want, logged)
+		}
+	}
+	for line := range strings.Lines(logged.String()) {
+		if strings.Contains(line, canary) {
+			t.Errorf("logged: %s", line)
+		}
+	}
+	if strings.Contains(metrics, canary) {
+		t.Errorf("the metrics have it: %s", metrics)
+	}
+	noCanaryIn(t, recorder)
+}
+
+// noCanaryIn looks at all that spans can say.
+func noCanaryIn(t *testing.T, recorder *tracetest.SpanRecorder) {
+	t.Helper()
+	all := recorder.Ended()
+	if len(all) < 50 {
+		t.Errorf("there are %d spans only", len(all))
+	}
+	for _, span := range all {
+		said := fmt.Sprint(span.Name(), span.Attributes(), span.Events(), span.Links(), span.Status(), span.SpanContext())
+		if strings.Contains(said, canary) {
+			t.Errorf("a span says %s", said)
+		}
+	}
+}
+
+// telemetryText is all metrics as they are now.
+func (s *server) telemetryText(t *testing.T) string {
+	t.Helper()
+	families, err := s.telemetry.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(families)
+}
+
+// unused is an address where nobody listens.
+func unused(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/stepwell-dev/stepwell/handlers/telemetry"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// object is JSON.
+type object = map[string]any
+
+// called is a call of a function as it finds it.
+type called struct {
+	header http.Header
+	Type   string
+	Run    struct{ ID string }
+	Events []struct{ Type string }
+}
+
+func (c called) has(event string) bool {
+	return slices.ContainsFunc(c.Events, func(e struct{ Type string }) bool { return e.Type == event })
+}
+
+// function starts an endpoint that answers as do says. It ends with the test.
+func function(t *testing.T, do func(called, http.ResponseWriter)) string {
+	t.Helper()
+	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := called{header: r.Header}
+		_ = json.NewDecoder(r.Body).Decode(&c) // messages for apps are no calls
+		do(c, w)
+	}))
+	t.Cleanup(f.Close)
+	return f.URL
+}
+
+func reply(w io.Writer, commands ...object) {
+	_ = json.NewEncoder(w).Encode(object{"commands": commands})
+}
+
+// newTraced is a server, not started yet, and what spans it has ended.
+func newTraced(t *testing.T) (*server, *tracetest.SpanRecorder) {
+	t.Helper()
+	sampler, err := telemetry.ParseSampler("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := tracetest.NewSpanRecorder()
+	s := newServer(t, testdb.New(t), roleAll)
+	s.traces = telemetry.NewTraces(sampler, sdktrace.WithSpanProcessor(recorder))
+	return s, recorder
+}
+
+// ask makes a request, wants it answered with 2xx, and returns the JSON of the answer.
+func ask(t *testing.T, s *server, method, path, body string, header ...string) object {
+	t.Helper()
+	header = append([]string{"Content-Type", "application/json", "Authorization", "Bearer " + s.config.APIKey}, header...)
+	resp := request(t, method, "http://"+s.addr+path, body, header...)
+	data, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode/100 != 2 {
+		t.Fatalf("%s %s: got %s, %v: %s", method, path, resp.Status, err, data)
+	}
+	var answer object
+	_ = json.Unmarshal(data, &answer)
+	return answer
+}
+
+// spans are ended spans by name.
+type spans []sdktrace.ReadOnlySpan
+
+// named are those of the name, in the order of their ends.
+func (all spans) named(name string) spans {
+	var found spans
+	for _, s := range all {
+		if s.Name() == name {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// one is the span of the name, of which there must be one.
+func (all spans) one(t *testing.T, name string) sdktrace.ReadOnlySpan {
+	t.Helper()
+	found := all.named(name)
+	if len(found) != 1 {
+		t.Fatalf("%d spans are named %q, want 1, among %q", len(found), name, all.names())
+	}
+	return found[0]
+}
+
+func (all spans) names() []string {
+	var list []string
+	for _, s := range all {
+		list = append(list, s.Name())
+	}
+	return list
+}
+
+// of are those of the trace.
+func (all spans) of(id trace.TraceID) spans {
+	return slices.DeleteFunc(slices.Clone(all), func(s sdktrace.ReadOnlySpan) bool { return s.SpanContext().TraceID() != id })
+}
+
+func attributeOf(s sdktrace.ReadOnlySpan, key attribute.Key) string {
+	for _, a := range s.Attributes() {
+		if a.Key == key {
+			return a.Value.Emit()
+		}
+	}
+	return ""
+}
+
+func linksTo(s sdktrace.ReadOnlySpan, to trace.SpanContext) bool {
+	return slices.ContainsFunc(s.Links(), func(l sdktrace.Link) bool {
+		return l.SpanContext.TraceID() == to.TraceID() && l.SpanContext.SpanID() == to.SpanID()
+	})
+}
+
+func wantParent(t *testing.T, child sdktrace.ReadOnlySpan, parent trace.SpanContext) {
+	t.Helper()
+	if child.SpanContext().TraceID() != parent.TraceID() || child.Parent().SpanID() != parent.SpanID() {
+		t.Errorf("%s is %s of trace %s, want its parent to be %s of trace %s", child.Name(), child.Parent().SpanID(),
+			child.SpanContext().TraceID(), parent.SpanID(), parent.TraceID())
+	}
+}
+
+// wholeRun waits for the spans of a run up to its end.
+func wholeRun(t *testing.T, recorder *tracetest.SpanRecorder, id trace.TraceID) (all, ofRun spans) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		all = recorder.Ended()
+		ofRun = all.of(id)
+		if len(ofRun.named("run")) == 1 && len(all.named("GET /v1/runs/:id/wait")) == 1 {
+			return all, ofRun
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the run's trace is not whole: %q", ofRun.names())
+		}
+	}
+}
+
+// TestOneTracePerRun: all that is done about a run is in one trace, the function included, and who caused it is linked.
+func TestOneTracePerRun(t *testing.T) {
+	t.Parallel()
+	s, recorder := newTraced(t)
+	var mu sync.Mutex
+	told := map[string][]string{} // traceparent by type of call
+	s.config.Deployments = map[string]string{"shop": function(t, func(c called, w http.ResponseWriter) {
+		mu.Lock()
+		told[c.Type] = append(told[c.Type], c.header.Get("Traceparent"))
+		mu.Unlock()
+		switch {
+		case c.Type == "step":
+			_, _ = fmt.Fprint(w, `"done"`)
+		case c.has("step_completed"):
+			reply(w, object{"type": "complete"})
+		default:
+			// As an instrumented function does: what it calls is told who calls.
+			ask(t, s, "POST", "/v1/runs/"+c.Run.ID+"/commands", `{"commands":[{"type":"recordStep","id":"quick"}]}`,
+				"Stepwell-Invocation", c.header.Get("Stepwell-Invocation"), "Traceparent", c.header.Get("Traceparent"))
+			reply(w, object{"type": "runStep", "id": "work"})
+		}
+	})}
+	mustStart(t, s)
+	const caller, callerSpan = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	run := ask(t, s, "POST", "/v1/runs", `{"workflow":"order","deployment":"shop"}`,
+		"Traceparent", "00-"+caller+"-"+callerSpan+"-01")
+	id := run["id"].(string)
+	if end := ask(t, s, "GET", "/v1/runs/"+id+"/wait", ""); end["status"] != "completed" {
+		t.Fatalf("the run is %v", end)
+	}
+	bits, err := ulid.ParseStrict(strings.TrimPrefix(id, "wrun_"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, ofRun := wholeRun(t, recorder, trace.TraceID(bits))
+
+	root := ofRun.one(t, "run")
+	if root.Parent().IsValid() || attributeOf(root, "stepwell.run_id") != id || attributeOf(root, "stepwell.outcome") != "completed" {
+		t.Errorf("the root has the parent %v and the attributes %v", root.Parent(), root.Attributes())
+	}
+	started := ofRun.one(t, "append run_created")
+	wantParent(t, started, root.SpanContext())
+	asked := all.one(t, "POST /v1/runs")
+	if asked.SpanContext().TraceID().String() != caller || asked.Parent().SpanID().String() != callerSpan {
+		t.Errorf("the request is a child of %s in %s", asked.Parent().SpanID(), asked.SpanContext().TraceID())
+	}
+	if !linksTo(started, asked.SpanContext()) || !linksTo(asked, root.SpanContext()) ||
+		attributeOf(asked, "stepwell.run_id") != id {
+		t.Errorf("request and run are not linked: %v, %v", started.Links(), asked.Links())
+	}
+
+	invoked, executed := ofRun.named("invoke run"), ofRun.one(t, "execute step")
+	wantParent(t, executed, root.SpanContext())
+	for _, span := range invoked {
+		wantParent(t, span, root.SpanContext())
+	}
+	commands := ofRun.one(t, "POST /v1/runs/:id/commands")
+	wantParent(t, commands, invoked[0].SpanContext())
+	if !slices.ContainsFunc(ofRun.named("append several"), childOf(commands)) {
+		// recordStep is two events
+		t.Errorf("the append of the commands is not in their request: %q", ofRun.names())
+	}
+	statement := func(s sdktrace.ReadOnlySpan) bool {
+		return s.InstrumentationScope().Name == "github.com/exaring/otelpgx" && childOf(started)(s)
+	}
+	if !slices.ContainsFunc(ofRun, statement) {
+		t.Errorf("no statement is in the append that made it: %q", ofRun.names())
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	want := map[string][]string{"step": {parentOf(executed)}}
+	for _, span := range invoked {
+		want["workflow"] = append(want["workflow"], parentOf(span))
+	}
+	if fmt.Sprint(told) != fmt.Sprint(want) {
+		t.Errorf("functions were told %q, want %q", told, want)
+	}
+}
+
+func childOf(parent sdktrace.ReadOnlySpan) func(sdktrace.ReadOnlySpan) bool {
+	return func(s sdktrace.ReadOnlySpan) bool { return s.Parent().SpanID() == parent.SpanContext().SpanID() }
+}
+
+// parentOf is the traceparent of who is called by a span.
+func parentOf(s sdktrace.ReadOnlySpan) string {
+	return fmt.Sprintf("00-%s-%s-01", s.SpanContext().TraceID(), s.SpanContext().SpanID())
+}
+
+// TestStrangersJoinNoTrace: what a stranger says of its trace is linked, and decides nothing.
+func TestStrangersJoinNoTrace(t *testing.T) {
+	t.Parallel()
+	s, recorder := newTraced(t)
+	mustStart(t, s)
+	const stranger = "0af7651916cd43dd8448eb211c80319c"
+	request(t, "POST", "http://"+s.addr+"/hooks/none", "{}", "Traceparent", "00-"+stranger+"-b7ad6b7169203331-01")
+	for deadline := time.Now().Add(patience); len(recorder.Ended()) == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // the span ends after the answer
+	}
+	span := spans(recorder.Ended()).one(t, "POST /hooks/:token")
+	if span.Parent().IsValid() || len(span.Links()) != 1 || span.Links()[0].SpanContext.TraceID().String() != stranger {
+		t.Errorf("got the parent %v and the links %v", span.Parent(), span.Links())
+	}
+}
+
+// TestTracesAreExported by a server that is configured with OpenTelemetry's own variables, also the last ones.
+func TestTracesAreExported(t *testing.T) {
+	t.Parallel()
+	exported := make(chan *http.Request, 100)
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { exported <- r }))
+	t.Cleanup(collector.Close)
+	server := serveInChild(t, testdb.New(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL)
+	request(t, http.MethodGet, server.base+"/v1/runs", "")
+	server.signal(t, syscall.SIGTERM)
+	select {
+	case r := <-exported:
+		if r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+			t.Errorf("exported %s to %s", r.Header.Get("Content-Type"), r.URL)
+		}
+	case <-time.After(patience):
+		t.Error("nothing was exported")
+	}
+}
+
+// TestWithoutTraces: nothing is in the way of a server that is to make none.
+func TestWithoutTraces(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testdb.New(t), roleAll)
+	told := make(chan http.Header, 1)
+	s.config.Deployments = map[string]string{"shop": function(t, func(c called, w http.ResponseWriter) {
+		told <- c.header
+		reply(w, object{"type": "complete"})
+	})}
+	mustStart(t, s)
+	if s.traces != nil || s.pool.Config().ConnConfig.Tracer != &s.disk {
+		t.Errorf("there are traces %v, and %T sees all statements", s.traces, s.pool.Config().ConnConfig.Tracer)
+	}
+	ask(t, s, "POST", "/v1/runs", `{"workflow":"order","deployment":"shop"}`)
+	if h := <-told; h.Get("Traceparent") != "" {
+		t.Errorf("the function was told of the trace %q", h.Get("Traceparent"))
+	}
+}
+
+func TestWhetherThereAreTraces(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		config otelConfig
+		on     bool
+		err    string
+	}{
+		{otelConfig{}, false, ""},
+		{otelConfig{Endpoint: "http://c.test:4318"}, true, ""},
+		{otelConfig{TracesEndpoint: "http://c.test:4318/v1/traces"}, true, ""},
+		{otelConfig{Exporter: "otlp"}, true, ""},
+		{otelConfig{Exporter: "none", Endpoint: "http://c.test:4318"}, false, ""},
+		{otelConfig{Disabled: true, Exporter: "otlp"}, false, ""},
+		{otelConfig{Exporter: "zipkin"}, false, "want otlp or none"},
+		{otelConfig{Exporter: "otlp", Protocol: "grpc"}, false, "want http/protobuf"},
+		{otelConfig{Exporter: "otlp", TracesProtocol: "http/protobuf"}, true, ""},
+	} {
+		on, err := tt.config.on()
+		if on != tt.on || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%+v: got %v and %v, want %v and an error with %q", tt.config, on, err, tt.on, tt.err)
+		}
+	}
+	s := &server{config: config{OpenTelemetry: otelConfig{Exporter: "otlp", Sampler: "half"}}, logger: slog.New(slog.DiscardHandler)}
+	if _, err := s.newTraces(t.Context()); err == nil || !strings.Contains(err.Error(), "OTEL_TRACES_SAMPLER") {
+		t.Errorf("a wrong sampler: got %v", err)
+	}
+}
