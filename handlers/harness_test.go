@@ -31,7 +31,7 @@ func newEcho(t *testing.T, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 	}
 	t.Cleanup(pool.Close)
 	l := &logs{}
-	logger := slog.New(slog.NewTextHandler(l, nil))
+	logger := slog.New(telemetry.LogHandler(slog.NewTextHandler(l, nil)))
 	hub := eventlog.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)
 	if err != nil {

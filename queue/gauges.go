@@ -29,20 +29,7 @@ type Gauges struct {
 func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	var g Gauges
 	var oldest time.Duration
-	err := q.pool.QueryRow(ctx, `
-		SELECT (SELECT count(*) FROM (
-				SELECT FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1) AS s),
-			(SELECT count(*) FILTER (WHERE lease = '') FROM (
-				SELECT lease FROM messages WHERE parked_at IS NULL ORDER BY due_at DESC LIMIT 2 * $1) AS w),
-			(SELECT count(*) FROM (
-				SELECT FROM messages WHERE lease <> '' ORDER BY project, id LIMIT $1) AS l),
-			(SELECT count(*) FROM (
-				SELECT FROM messages WHERE parked_at IS NOT NULL ORDER BY project, id LIMIT $1) AS p),
-			greatest('0',
-				(SELECT clock_timestamp() - due_at FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1),
-				(SELECT clock_timestamp() - scheduled_at FROM river_job
-					WHERE state = 'available' AND queue = $2 ORDER BY priority, scheduled_at, id LIMIT 1))`,
-		GaugeLimit, riverQueue).
+	err := q.pool.QueryRow(ctx, gaugesSQL, GaugeLimit, riverQueue).
 		Scan(&g.StrandedRuns, &g.WaitingMessages, &g.LeasedMessages, &g.ParkedMessages, &oldest)
 	if err != nil {
 		return Gauges{}, wrap("read gauges", err)
@@ -51,3 +38,18 @@ func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	g.OpenRuns, err = entities.CountOpenRuns(ctx, q.pool, GaugeLimit)
 	return g, wrap("read gauges", err)
 }
+
+// gaugesSQL is for the limit and the River queue. Each of its parts is in the order of a partial index.
+const gaugesSQL = `
+	SELECT (SELECT count(*) FROM (
+			SELECT FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1) AS s),
+		(SELECT count(*) FILTER (WHERE lease = '') FROM (
+			SELECT lease FROM messages WHERE parked_at IS NULL ORDER BY due_at DESC LIMIT 2 * $1) AS w),
+		(SELECT count(*) FROM (
+			SELECT FROM messages WHERE lease <> '' ORDER BY project, id LIMIT $1) AS l),
+		(SELECT count(*) FROM (
+			SELECT FROM messages WHERE parked_at IS NOT NULL ORDER BY project, id LIMIT $1) AS p),
+		greatest('0',
+			(SELECT clock_timestamp() - due_at FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1),
+			(SELECT clock_timestamp() - scheduled_at FROM river_job
+				WHERE state = 'available' AND queue = $2 ORDER BY priority, scheduled_at, id LIMIT 1))`

@@ -1,0 +1,356 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// idlePool is a pool of which nothing is used.
+type idlePool struct{}
+
+func (idlePool) AcquiredConns() int32           { return 0 }
+func (idlePool) IdleConns() int32               { return 1 }
+func (idlePool) ConstructingConns() int32       { return 0 }
+func (idlePool) MaxConns() int32                { return 20 }
+func (idlePool) AcquireCount() int64            { return 7 }
+func (idlePool) AcquireDuration() time.Duration { return 1500 * time.Millisecond }
+func (idlePool) EmptyAcquireCount() int64       { return 1 }
+func (idlePool) CanceledAcquireCount() int64    { return 0 }
+
+// clock is a clock that tests move.
+type clock struct{ at atomic.Int64 }
+
+func (c *clock) now() time.Time        { return time.Unix(0, c.at.Load()) }
+func (c *clock) move(by time.Duration) { c.at.Add(int64(by)) }
+
+// newQuiet watches nothing in particular; the options change that.
+func newQuiet(options ...func(*Options)) *Telemetry {
+	o := Options{
+		Gauges: func(context.Context) (queue.Gauges, error) {
+			return queue.Gauges{OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
+		},
+		Pool: func() PoolStat { return idlePool{} }, Now: (&clock{}).now, Version: "v1",
+	}
+	for _, change := range options {
+		change(&o)
+	}
+	return New(o)
+}
+
+// busy is telemetry that has seen one of everything.
+func busy(t *testing.T) *Telemetry {
+	t.Helper()
+	o := newQuiet()
+	_, appended := o.Append(t.Context(), "wrun_1", []eventlog.Request{{Type: entities.EventRunCompleted}})
+	appended(eventlog.Appended{
+		Events: []entities.Event{{RunID: "wrun_1", Type: entities.EventRunCompleted}}, Run: &entities.Run{ID: "wrun_1"},
+	})
+	_, delivered := o.Deliver(t.Context(), queue.Delivering{Work: entities.WorkRun, Waited: time.Second})
+	delivered(queue.Delivered{Outcome: queue.OutcomeDone})
+	_, answered := o.Request(t.Context(), Request{Method: "GET", Route: "/v1/runs/:id"})
+	answered(200)
+	return o
+}
+
+// scrape is what a server of Prometheus reads.
+func scrape(t *testing.T, o *Telemetry) map[string]*dto.MetricFamily {
+	t.Helper()
+	w := httptest.NewRecorder()
+	o.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(w.Body)
+	if err != nil || w.Code != 200 {
+		t.Fatalf("got %d, %v", w.Code, err)
+	}
+	return families
+}
+
+// documented is a row of the tables of docs/metrics.md: name, type, labels, meaning.
+var documented = regexp.MustCompile("(?m)^\\| `(stepwell_[a-z_]+)` \\| ([a-z]+) \\|(.*?)\\| .+ \\|$")
+
+var quoted = regexp.MustCompile("`([a-z]+)`")
+
+// TestMetricsAreDocumented: docs/metrics.md has all metrics of ours with their types and labels, and no others.
+func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	for _, row := range documented.FindAllStringSubmatch(string(text), -1) {
+		var labels []string
+		for _, label := range quoted.FindAllStringSubmatch(row[3], -1) {
+			labels = append(labels, label[1])
+		}
+		slices.Sort(labels)
+		want[row[1]] = row[2] + " " + strings.Join(labels, ",")
+	}
+	got := map[string]string{}
+	for name, family := range scrape(t, busy(t)) {
+		if !strings.HasPrefix(name, "stepwell_") {
+			continue
+		}
+		var labels []string
+		for _, pair := range family.GetMetric()[0].GetLabel() {
+			labels = append(labels, pair.GetName())
+		}
+		slices.Sort(labels)
+		got[name] = strings.ToLower(family.GetType().String()) + " " + strings.Join(labels, ",")
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("documented and there (-want +got):\n%s", diff)
+	}
+	if len(got) < 20 {
+		t.Errorf("there are %d metrics only", len(got))
+	}
+}
+
+func TestMetricsAreNamedAsTheyShould(t *testing.T) {
+	t.Parallel()
+	problems, err := testutil.GatherAndLint(busy(t).Registry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// TestLabelsAreBounded: nobody can make up series.
+func TestLabelsAreBounded(t *testing.T) {
+	t.Parallel()
+	o := newQuiet()
+	before := series(t, o)
+	for i := range 100 {
+		odd := string(rune('a'+i%26)) + time.Duration(i).String()
+		_, appended := o.Append(t.Context(), entities.RunID(odd), []eventlog.Request{{Type: entities.EventType(odd)}})
+		appended(eventlog.Appended{Err: errors.New(odd)})
+		_, delivered := o.Deliver(t.Context(), queue.Delivering{Work: entities.Work(odd), DeploymentID: odd, MessageID: odd})
+		delivered(queue.Delivered{Outcome: queue.OutcomeFailed, Why: odd})
+		_, answered := o.Request(t.Context(), Request{ID: odd, Method: odd, RunID: entities.RunID(odd)})
+		answered(404)
+	}
+	if got := series(t, o) - before; got != 4 { // appends, deliveries, waits, requests
+		t.Errorf("%d new series, want 4", got)
+	}
+}
+
+func series(t *testing.T, o *Telemetry) int {
+	t.Helper()
+	n := 0
+	for name, family := range scrape(t, o) {
+		if strings.HasPrefix(name, "stepwell_") {
+			n += len(family.GetMetric())
+		}
+	}
+	return n
+}
+
+func TestWhatBecameOfAppends(t *testing.T) {
+	t.Parallel()
+	conflict := &entities.TransitionError{Kind: "step", Refusal: entities.Conflict}
+	for _, tt := range []struct {
+		name string
+		a    eventlog.Appended
+		want string
+	}{
+		{"written", eventlog.Appended{Events: make([]entities.Event, 1)}, "written"},
+		{"written in part", eventlog.Appended{Events: make([]entities.Event, 1), Refused: conflict}, "written"},
+		{"repeated", eventlog.Appended{}, "repeated"},
+		{"refused", eventlog.Appended{Refused: conflict}, "refused"},
+		{"refused with the others", eventlog.Appended{Err: &eventlog.RefusedError{Err: conflict}}, "refused"},
+		{"stale", eventlog.Appended{Err: entities.ErrStale}, "refused"},
+		{"nothing left", eventlog.Appended{Err: queue.ErrNothingLeft}, "refused"},
+		{"name taken", eventlog.Appended{Err: state("23505")}, "refused"},
+		{"disk full", eventlog.Appended{Err: state("53100")}, "error"},
+		{"gone", eventlog.Appended{Err: context.Canceled}, "error"},
+	} {
+		if got := becameOf(tt.a); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// state is an error of the database.
+type state string
+
+func (s state) Error() string    { return string(s) }
+func (s state) SQLState() string { return string(s) }
+
+// TestTheDatabaseIsLookedAtOnce however many ask, until the look is old; and what it said is not told once it is away.
+func TestTheDatabaseIsLookedAtOnce(t *testing.T) {
+	t.Parallel()
+	var c clock
+	var looks atomic.Int64
+	var away atomic.Bool
+	o := newQuiet(func(o *Options) {
+		o.Now = c.now
+		o.Gauges = func(ctx context.Context) (queue.Gauges, error) {
+			if _, bounded := ctx.Deadline(); !bounded {
+				t.Error("the look has no time limit")
+			}
+			looks.Add(1)
+			if away.Load() {
+				return queue.Gauges{}, errors.New("away")
+			}
+			return queue.Gauges{StrandedRuns: 2, OldestDue: 1500 * time.Millisecond}, nil
+		}
+	})
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() { scrape(t, o) })
+	}
+	all.Wait()
+	if looks.Load() != 1 {
+		t.Errorf("looked %d times, want once", looks.Load())
+	}
+	got := scrape(t, o)
+	if v := got["stepwell_runs_stranded"].GetMetric()[0].GetGauge().GetValue(); v != 2 {
+		t.Errorf("stranded: got %v", v)
+	}
+	if v := got["stepwell_messages_oldest_due_seconds"].GetMetric()[0].GetGauge().GetValue(); v != 1.5 {
+		t.Errorf("oldest: got %v", v)
+	}
+	away.Store(true)
+	c.move(gaugesAge)
+	got = scrape(t, o)
+	if v := got["stepwell_database_up"].GetMetric()[0].GetGauge().GetValue(); v != 0 || got["stepwell_runs_stranded"] != nil ||
+		got["stepwell_events_total"] == nil {
+		t.Errorf("while the database is away: up is %v, there are %d metrics", v, len(got))
+	}
+	away.Store(false)
+	c.move(gaugesAge)
+	if v := scrape(t, o)["stepwell_database_up"].GetMetric()[0].GetGauge().GetValue(); v != 1 || looks.Load() != 3 {
+		t.Errorf("afterwards: up is %v after %d looks", v, looks.Load())
+	}
+}
+
+// TestLogLinesSayWhatTheyAreAbout: what the context knows, once.
+func TestLogLinesSayWhatTheyAreAbout(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	logger := slog.New(LogHandler(slog.NewTextHandler(&out, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))).With("a", 1)
+	var nothing *Telemetry
+	ctx, _ := nothing.Request(t.Context(), Request{ID: "r1", RunID: "wrun_1"})
+	logger.InfoContext(ctx, "one")
+	logger.InfoContext(ctx, "two", "run", "wrun_2")
+	logger.InfoContext(t.Context(), "three")
+	want := "level=INFO msg=one a=1 request=r1 run=wrun_1\nlevel=INFO msg=two a=1 run=wrun_2 request=r1\nlevel=INFO msg=three a=1\n"
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &out, want)
+	}
+	if RequestID(ctx) != "r1" || RequestID(t.Context()) != "" {
+		t.Errorf("request IDs: %q, %q", RequestID(ctx), RequestID(t.Context()))
+	}
+}
+
+// TestTracesOfRuns: a run's trace is its ULID; others have one all the same, and never the invalid one.
+func TestTracesOfRuns(t *testing.T) {
+	t.Parallel()
+	const id = "wrun_01JD5A8R8D0000000000000001"
+	bits := ulid.MustParseStrict(id[len("wrun_"):])
+	if got := traceOf(id); [16]byte(got) != [16]byte(bits) {
+		t.Errorf("got %s, want %x", got, bits[:])
+	}
+	seen := map[string]entities.RunID{}
+	for _, id := range []entities.RunID{
+		"wrun_00000000000000000000000000", "wrun_7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "wrun_8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "wrun_x", "x", "_",
+		"wrun_01JD5A8R8D0000000000000001", "wrun_01JD5A8R8D0000000000000002",
+	} {
+		trace, span := traceOf(id), spanOf(id)
+		if !trace.IsValid() || !span.IsValid() {
+			t.Errorf("%s: got %s, %s", id, trace, span)
+		}
+		for _, key := range []string{trace.String(), span.String()} {
+			if other, twice := seen[key]; twice {
+				t.Errorf("%s and %s have both %s", id, other, key)
+			}
+			seen[key] = id
+		}
+	}
+}
+
+// TestSamplingIsByRun: the sampler decides on a run as on its trace, whoever asks, and about as many as it should.
+func TestSamplingIsByRun(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]struct{ least, most int }{
+		"": {1000, 1000}, "always_on": {1000, 1000}, "parentbased_always_off": {0, 0}, "traceidratio": {150, 350},
+		"parentbased_traceidratio": {150, 350},
+	} {
+		first, other := newSampled(t, name, "0.25"), newSampled(t, name, "0.25")
+		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same in each run of the test
+		sampled := 0
+		for range 1000 {
+			var ulid [26]byte
+			for i := range ulid {
+				ulid[i] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"[random.IntN(32)]
+			}
+			ulid[0] = '0'
+			id := entities.RunID("wrun_" + string(ulid[:]))
+			run := first.runContext(id)
+			if !run.Equal(other.runContext(id)) {
+				t.Fatalf("%s: two servers differ on %s", name, id)
+			}
+			ctx, span := first.start(t.Context(), id, "x")
+			span.End()
+			if _, inside := first.start(ctx, id, "y"); span.SpanContext().IsSampled() != run.IsSampled() ||
+				inside.SpanContext().IsSampled() != run.IsSampled() {
+				t.Fatalf("%s: a span of %s is not kept as its run is", name, id)
+			}
+			if run.IsSampled() {
+				sampled++
+			}
+		}
+		if sampled < want.least || sampled > want.most {
+			t.Errorf("%s: %d of 1000 runs are sampled, want %d to %d", name, sampled, want.least, want.most)
+		}
+	}
+	for name, arg := range map[string]string{"half": "", "traceidratio": "2", "parentbased_traceidratio": "x", "parentbased": ""} {
+		if _, err := ParseSampler(name, arg); err == nil {
+			t.Errorf("%s %q is a sampler", name, arg)
+		}
+	}
+	if _, err := ParseSampler("traceidratio", "NaN"); err == nil {
+		t.Error("NaN is a ratio")
+	}
+}
+
+func newSampled(t *testing.T, name, arg string) *Traces {
+	t.Helper()
+	s, err := ParseSampler(name, arg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewTraces(s)
+}
