@@ -81,7 +81,7 @@ func answerWell(c called, w http.ResponseWriter) {
 		reply(w, object{"type": "complete", "output": canary})
 		return
 	}
-	signal := object{"name": "paid", "condition": "int(data.note) > 1"}
+	signal := object{"name": "paid", "condition": "data[data.note] == 1"}
 	reply(w, object{"type": "setAttributes", "attributes": object{"note": canary}},
 		object{"type": "runStep", "id": "work", "input": canary, "retry": object{"backoff": "1ms"}},
 		object{"type": "openHook", "id": "choosy", "signal": signal, "metadata": canary},

@@ -171,7 +171,10 @@ func (s *Server) ping(ctx context.Context) error {
 
 // settings are the server's settings, ours and the caller's.
 func settings(o Options) map[string]string {
-	all := map[string]string{"timezone": "UTC", "log_timezone": "UTC", "log_checkpoints": "off"}
+	all := map[string]string{
+		"timezone": "UTC", "log_timezone": "UTC", "log_checkpoints": "off",
+		"log_error_verbosity": "terse", // the details of errors are values, which may be payloads
+	}
 	if o.relaxed() {
 		all["fsync"], all["full_page_writes"] = "off", "off"
 	}
