@@ -28,7 +28,7 @@ func TestRequestIDs(t *testing.T) {
 			t.Errorf("%q became %q; want it kept: %v", sent, got, keeps)
 		}
 	}
-	if requestID("") == requestID("") {
+	if first, second := requestID(""), requestID(""); first == second {
 		t.Error("two requests have one ID")
 	}
 }

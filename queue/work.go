@@ -29,7 +29,8 @@ func (w *deliverer) perform(ctx context.Context, d delivery) (Delivered, error) 
 	switch {
 	case err == nil:
 		return Delivered{Outcome: OutcomeDone}, nil
-	case errors.Is(err, entities.ErrStale): // it is others' now, or will be as soon as somebody sees that the lease is over
+	case errors.Is(err, entities.ErrStale):
+		// It is others' now, or will be as soon as somebody sees that the lease is over.
 		return Delivered{OutcomeDropped, inPublic(err)}, nil
 	case over(err):
 		return Delivered{OutcomeDropped, inPublic(err)}, w.drop(ctx, d)

@@ -122,7 +122,7 @@ func (all spans) of(id trace.TraceID) spans {
 func attributeOf(s sdktrace.ReadOnlySpan, key attribute.Key) string {
 	for _, a := range s.Attributes() {
 		if a.Key == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""

@@ -309,7 +309,7 @@ func TestSamplingIsByRun(t *testing.T) {
 		"parentbased_traceidratio": {150, 350},
 	} {
 		first, other := newSampled(t, name, "0.25"), newSampled(t, name, "0.25")
-		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same in each run of the test
+		random := rand.New(rand.NewPCG(1, 2))
 		sampled := 0
 		for range 1000 {
 			var ulid [26]byte

@@ -52,7 +52,8 @@ func NewTraces(s Sampler, options ...sdktrace.TracerProviderOption) *Traces {
 	if s.followsParents {
 		decide = sdktrace.ParentBased(s.root)
 	}
-	provider := sdktrace.NewTracerProvider(append(options, sdktrace.WithSampler(decide), sdktrace.WithIDGenerator(ids{}))...)
+	options = append(options, sdktrace.WithSampler(decide), sdktrace.WithIDGenerator(ids{}))
+	provider := sdktrace.NewTracerProvider(options...)
 	return &Traces{provider: provider, tracer: provider.Tracer("github.com/stepwell-dev/stepwell"), sampler: s.root}
 }
 
