@@ -40,7 +40,7 @@ func TestEveryAnswerHasItsRequestID(t *testing.T) {
 	e.GET("/v1/broken", func(echo.Context) error { return errors.New("broken") })
 	e.GET("/v1/panic", func(echo.Context) error { panic("oh") })
 	for path, status := range map[string]int{
-		"/healthz": 200, "/readyz": 200, "/metrics": 200, "/nothing": 404, "/v1/runs": 401, "/sdk/v2/runs": 401,
+		"/healthz": 200, "/readyz": 200, "/metrics": 401, "/nothing": 404, "/v1/runs": 401, "/sdk/v2/runs": 401,
 		"/hooks/none": 404, "/clients/world.tgz": 200, "/v1/broken": 500, "/v1/panic": 500,
 	} {
 		got := serve(e, http.MethodGet, path, "X-Request-Id", "mine")

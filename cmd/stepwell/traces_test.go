@@ -148,7 +148,8 @@ func wholeRun(t *testing.T, recorder *tracetest.SpanRecorder, id trace.TraceID) 
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		all = recorder.Ended()
 		ofRun = all.of(id)
-		if len(ofRun.named("run")) == 1 && len(all.named("GET /v1/runs/:id/wait")) == 1 {
+		if len(ofRun.named("run")) == 1 && len(ofRun.named("execute step")) == 1 && // it may end after what follows from it
+			len(ofRun.named("invoke run")) == 2 && len(all.named("GET /v1/runs/:id/wait")) == 1 {
 			return all, ofRun
 		}
 		if time.Now().After(deadline) {
