@@ -45,6 +45,20 @@ func TestWhoDeliversNeedsNoTicket(t *testing.T) {
 	r.wantNoTickets(t)
 }
 
+// TestWhatHasNoDeploymentYetCanBeReceived: it was due, whether it got a ticket or not.
+func TestWhatHasNoDeploymentYetCanBeReceived(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	r.worker(t)
+	id := r.send(t)
+	eventually(t, "the delivery is over", func() bool { return r.stored(t, id).Lease == "" })
+	m, err := r.Receive(t.Context(), project, topic, id, time.Minute)
+	if err != nil || m.ID != id || m.DeliveryCount != 1 {
+		t.Errorf("got %+v, %v; want delivery 1 of %s", m, err, id)
+	}
+	r.wantNoTickets(t)
+}
+
 // TestNoMoreDeliveriesThanPlaces: what finds no place gets a ticket, and all is delivered once.
 func TestNoMoreDeliveriesThanPlaces(t *testing.T) {
 	t.Parallel()
