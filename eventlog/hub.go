@@ -35,6 +35,7 @@ type Hub struct {
 	pool    *pgxpool.Pool
 	channel string
 	logger  *slog.Logger
+	local   bool // that nothing leaves the process
 
 	pending chan struct{} // has an item while outbox is not empty
 
@@ -53,16 +54,22 @@ func NewHub(pool *pgxpool.Pool, channel string, logger *slog.Logger) *Hub {
 	}
 }
 
-// Publish gives subscribers of the topic, in all processes, a hint.
-func (h *Hub) Publish(topic string) {
-	h.wake(topic)
-	h.Send(Hint{Channel: h.channel, Topic: topic})
+// NewLocalHub makes a hub that is not run, for a process in which nothing runs between requests: its hints reach the
+// subscribers of this process, and nobody else.
+func NewLocalHub() *Hub {
+	h := NewHub(nil, "", nil)
+	h.local = true
+	return h
 }
 
-// Send queues a hint to any channel. It never blocks; under absurd load hints are dropped, and those whose
-// topic is too long always.
+// Publish gives subscribers of the topic, in all processes, a hint.
+func (h *Hub) Publish(topic string) { h.Send(Hint{Channel: h.channel, Topic: topic}) }
+
+// Send queues a hint to any channel, and gives this process's own subscribers of the topic one at once. It never
+// blocks; under absurd load hints are dropped, and those whose topic is too long reach only this process.
 func (h *Hub) Send(hint Hint) {
-	if len(hint.Topic) > maxTopic {
+	h.wake(hint.Topic)
+	if h.local || len(hint.Topic) > maxTopic {
 		return
 	}
 	h.mu.Lock()

@@ -219,3 +219,25 @@ func TestAHubEndsWithItsContext(t *testing.T) {
 		t.Errorf("%d connections did not come back", n)
 	}
 }
+
+// TestLocalHub: its hints reach this process, and are kept for nobody else.
+func TestLocalHub(t *testing.T) {
+	t.Parallel()
+	hub := NewLocalHub()
+	news, cancel := hub.Subscribe("topic")
+	defer cancel()
+	for _, tell := range []func(){
+		func() { hub.Publish("topic") },
+		func() { hub.Send(Hint{Channel: "another", Topic: "topic"}) },
+	} {
+		tell()
+		select {
+		case <-news:
+		default:
+			t.Error("no hint")
+		}
+	}
+	if len(hub.outbox) != 0 {
+		t.Errorf("the outbox has %d hints", len(hub.outbox))
+	}
+}

@@ -50,6 +50,8 @@ func (w *deliverer) ask(ctx context.Context, d delivery, c contract.Call, timeou
 	}
 	if cause := context.Cause(ctx); errors.Is(cause, entities.ErrRunEnded) {
 		return answer{}, cause
+	} else if errors.Is(cause, errDrainOver) {
+		return answer{}, cause
 	} else if late := (errNoAnswer{}); errors.As(cause, &late) {
 		return answer{}, late
 	}

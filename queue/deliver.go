@@ -74,9 +74,15 @@ type deliverer struct {
 // Timeout is far away: deliveries take as long as the function's lease lasts.
 func (*deliverer) Timeout(*river.Job[Ticket]) time.Duration { return longestDelivery }
 
-// Work claims the ticket's message and calls the function with it.
+// Work redeems the ticket.
 func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
-	free, err := w.room(ctx, job.Args)
+	return w.redeem(ctx, job.Args, job.ScheduledAt)
+}
+
+// redeem claims the message of a ticket that was good from then on, by the database's clock, and calls the function with
+// it.
+func (w *deliverer) redeem(ctx context.Context, t Ticket, since time.Time) error {
+	free, err := w.room(ctx, t)
 	if errors.Is(err, errTicketUsed) {
 		return nil
 	}
@@ -85,15 +91,15 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 	}
 	defer free()
 	handle := "rh_" + ulid.Make().String()
-	d, ok, err := claim(ctx, w.queue.pool, job.Args, handle, w.pulse.id, w.lease)
+	d, ok, err := claim(ctx, w.queue.pool, t, handle, w.pulse.id, w.lease)
 	if err != nil {
 		// It may have been claimed all the same, and then nobody else knows of this lease.
 		return errors.Join(err, w.settle(ctx, handle, failure{reason: err.Error()}))
 	}
 	if !ok {
-		return w.whyNotClaimed(ctx, job.Args)
+		return w.whyNotClaimed(ctx, t)
 	}
-	return w.observed(ctx, d, d.ClaimedAt.Sub(job.ScheduledAt), free) // both by the database's clock
+	return w.observed(ctx, d, d.ClaimedAt.Sub(since), free)
 }
 
 // deliver calls the function with a message that is leased to this process, or does the work that it is, and says what

@@ -59,6 +59,7 @@ func (q *Queue) PutDeployment(
 	if err != nil {
 		return Deployment{}, fmt.Errorf("put deployment %s: %w", id, err)
 	}
+	defer q.wakeWorkers(nil)
 	defer q.hub.Publish(timerTopic)
 	if err := hurry(ctx, q.pool, project, d, moved); err != nil {
 		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", id, ErrNotHurried, err)

@@ -156,6 +156,7 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 		return Entry{}, fmt.Errorf("retry message %s: %w", id, err)
 	}
 	q.hub.Publish(timerTopic)
+	q.wakeWorkers(nil)
 	return e, nil
 }
 

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -84,6 +85,20 @@ func (w *deliverer) observed(ctx context.Context, d delivery, waited time.Durati
 	if err != nil {
 		end = Delivered{OutcomeLost, inPublic(err)}
 	}
+	w.tally.add(end.Outcome)
 	done(end)
 	return err
+}
+
+// tally counts what a process has done.
+type tally struct {
+	delivered atomic.Int64
+	failed    atomic.Int64 // of those, what came to nothing and is tried again
+}
+
+func (t *tally) add(o Outcome) {
+	t.delivered.Add(1)
+	if o == OutcomeFailed || o == OutcomeUnreached || o == OutcomeLost {
+		t.failed.Add(1)
+	}
 }

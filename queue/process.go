@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 )
 
@@ -109,6 +110,16 @@ func (p *pulse) connect(ctx context.Context) error {
 	return nil
 }
 
+// suspects reports whether the beats of other processes are missing. Whether those are dead, a turn tells once this
+// process's own beats have been steady for long enough.
+func (p *pulse) suspects(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+	var any bool
+	err := pool.QueryRow(ctx, `
+		SELECT EXISTS (SELECT FROM processes WHERE id <> $1 AND beat_at < now() - $2::interval)`,
+		p.id, p.silent).Scan(&any)
+	return any, wrap("look for silent processes", err)
+}
+
 // leave signs the process off, so that nobody looks for it. It holds nothing any more.
 func (p *pulse) leave(ctx context.Context) {
 	if p.conn == nil {
@@ -120,6 +131,7 @@ func (p *pulse) leave(ctx context.Context) {
 		p.logger.WarnContext(ctx, "sign off", "error", err)
 	}
 	_ = p.conn.Close(ctx)
+	p.conn = nil
 }
 
 // beat records that the process lives and returns those whose beats are missing. It returns none unless its

@@ -259,6 +259,10 @@ func (q *Queue) wakeTimer(failed error) {
 	}
 }
 
+// Issued returns a channel that gets an item after each commit of this process that made something due at once, before
+// the call returns that committed; and a function that ends the subscription.
+func (q *Queue) Issued() (news <-chan struct{}, cancel func()) { return q.hub.Subscribe(q.fetch.Topic) }
+
 func validate(m entities.Message) error {
 	if err := entities.ValidateName("topic", m.Topic); err != nil {
 		return err
@@ -310,5 +314,8 @@ func (q *Queue) SetVisibility(
 		return fmt.Errorf("change visibility of message: %w", err)
 	}
 	q.hub.Publish(timerTopic)
+	if d == 0 {
+		q.wakeWorkers(nil)
+	}
 	return nil
 }

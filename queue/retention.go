@@ -28,17 +28,21 @@ func (w *Worker) retain(ctx context.Context) {
 	ticker := time.NewTicker(retentionPoll)
 	defer ticker.Stop()
 	for {
-		done, err := w.options.Retention.Pass(ctx)
-		if done.Runs > 0 || done.Streams > 0 {
-			w.logger.InfoContext(ctx, "retention", "runs", done.Runs, "orphan_streams", done.Streams)
-		}
-		if err != nil && ctx.Err() == nil {
-			w.logger.ErrorContext(ctx, "retention", "error", err)
-		}
+		w.retainOnce(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
+	}
+}
+
+func (w *Worker) retainOnce(ctx context.Context) {
+	done, err := w.options.Retention.Pass(ctx)
+	if done.Runs > 0 || done.Streams > 0 {
+		w.logger.InfoContext(ctx, "retention", "runs", done.Runs, "orphan_streams", done.Streams)
+	}
+	if err != nil && ctx.Err() == nil {
+		w.logger.ErrorContext(ctx, "retention", "error", err)
 	}
 }

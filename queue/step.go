@@ -44,7 +44,7 @@ func (w *deliverer) executeStep(ctx context.Context, d delivery) error {
 	a, err := w.ask(ctx, d, s.call(d), s.patience(w.options.Runs.log.Now()))
 	now := w.options.Runs.log.Now()
 	if err != nil {
-		if over(err) || ctx.Err() != nil {
+		if over(err) || ctx.Err() != nil && !errors.Is(err, errDrainOver) {
 			return err
 		}
 		if f := unreached(d, err); f != nil { // which is no attempt

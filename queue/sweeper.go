@@ -39,6 +39,8 @@ type sweeper struct {
 	interval time.Duration
 	quiet    time.Duration
 	batch    int
+	// afterTurn, if there is one, is called after each turn that was this process's.
+	afterTurn func(context.Context)
 }
 
 func newSweeper(q *Queue, logger *slog.Logger) *sweeper {
@@ -78,10 +80,11 @@ func (s *sweeper) turn(ctx context.Context) ([]stranded, error) {
 }
 
 func (s *sweeper) lookAndWake(ctx context.Context) (woken []stranded, err error) {
+	var ours bool
 	err = eventlog.InTxThen(ctx, s.queue.pool, func(tx pgx.Tx) (ended func(error), err error) {
 		woken = nil
 		place, ok, err := takeTurn(ctx, tx, s.interval)
-		if err != nil || !ok {
+		if ours = ok; err != nil || !ok {
 			return nil, err
 		}
 		suspects, place, err := s.look(ctx, tx, place)
@@ -95,6 +98,9 @@ func (s *sweeper) lookAndWake(ctx context.Context) (woken []stranded, err error)
 	})
 	if err != nil {
 		return nil, err
+	}
+	if ours && s.afterTurn != nil {
+		s.afterTurn(ctx)
 	}
 	return woken, nil
 }

@@ -34,7 +34,7 @@ func (w *deliverer) perform(ctx context.Context, d delivery) (Delivered, error) 
 		return Delivered{OutcomeDropped, inPublic(err)}, nil
 	case over(err):
 		return Delivered{OutcomeDropped, inPublic(err)}, w.drop(ctx, d)
-	case errors.Is(ctx.Err(), context.Canceled): // shutting down: others go on at once
+	case errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, errDrainOver): // shutting down: others go on at once
 		return Delivered{Outcome: OutcomeStopped}, w.settle(ctx, d.Lease, failure{reason: "the server was stopped"})
 	default:
 		return w.putOff(ctx, d, err)

@@ -73,6 +73,7 @@ type Worker struct {
 	lease   time.Duration // of each delivery at first
 	// keepPause is how often a delivery that waits for memory says so.
 	keepPause time.Duration
+	tally     tally
 
 	loops, beating sync.WaitGroup
 	stop, signOff  context.CancelFunc
@@ -80,14 +81,7 @@ type Worker struct {
 
 // NewWorker makes a worker for the queue, whose tables are in the given schema.
 func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
-	if o.Observer == nil {
-		o.Observer = unobserved{}
-	}
-	w := &Worker{
-		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
-		keepPause: ticketTime / 3,
-		pulse:     newPulse(q, o.Logger), sweeper: newSweeper(q, o.Logger), memory: newMemory(o.BodyMemory),
-	}
+	w := newWorker(q, o)
 	// Half of the places are for tickets, so that what has waited for long finds some also when there is always
 	// something new.
 	w.direct = newDirect(&deliverer{Worker: w}, o.Deliveries/2)
@@ -111,6 +105,15 @@ func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
 		return nil, fmt.Errorf("make River client: %w", err)
 	}
 	return w, nil
+}
+
+// newWorker makes a worker without a River client.
+func newWorker(q *Queue, o WorkerOptions) *Worker {
+	return &Worker{
+		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
+		keepPause: ticketTime / 3,
+		pulse:     newPulse(q, o.Logger), sweeper: newSweeper(q, o.Logger), memory: newMemory(o.BodyMemory),
+	}
 }
 
 // quietHandler passes on only River's warnings and errors.
@@ -232,11 +235,15 @@ func (w *Worker) forget(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if err := forgetKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
-			w.logger.ErrorContext(ctx, "forget idempotency keys", "error", err)
-		}
-		if err := entities.DeleteSpentSignals(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
-			w.logger.ErrorContext(ctx, "forget signals", "error", err)
-		}
+		w.forgetOnce(ctx)
+	}
+}
+
+func (w *Worker) forgetOnce(ctx context.Context) {
+	if err := forgetKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
+		w.logger.ErrorContext(ctx, "forget idempotency keys", "error", err)
+	}
+	if err := entities.DeleteSpentSignals(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
+		w.logger.ErrorContext(ctx, "forget signals", "error", err)
 	}
 }

@@ -1,0 +1,229 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// errDrainOver is why a call is broken off that takes longer than the drain that makes it. It counts as a failure,
+// unlike being broken off by a shutdown: it may well be as long the next time.
+var errDrainOver = errors.New("it takes longer than a drain's budget and grace period, in which the server can wait for it")
+
+// drainPause is how long a drain waits before it looks again for what was due, and others seemed to be at.
+const drainPause = 100 * time.Millisecond
+
+// Drainer delivers in function mode, where nothing can run but requests: as long as a request asks for it, and no
+// longer. It does what a [Worker] does, except that tickets are not River's to fetch: a drain takes them out of River's
+// table itself. All drains of a process share one session, with one heartbeat.
+type Drainer struct {
+	worker *deliverer
+	// gate is held by who begins or ends a session.
+	gate chan struct{}
+
+	issued <-chan struct{} // see [Queue.Issued]
+
+	mu      sync.Mutex
+	session *session // nil while there is none
+	users   int      // drains that want the session to go on
+
+	stopping context.Context
+	stop     context.CancelFunc
+	draining sync.WaitGroup
+}
+
+// NewDrainer makes a drainer for the queue. [WorkerOptions.Grace] is how long the calls under way may go on when a
+// drain's budget is over.
+func NewDrainer(q *Queue, o WorkerOptions) *Drainer {
+	d := &Drainer{worker: &deliverer{Worker: newWorker(q, o)}, gate: make(chan struct{}, 1)}
+	d.worker.sweeper.afterTurn = d.worker.tidy
+	d.issued, _ = q.Issued() // for as long as the process lives
+	d.stopping, d.stop = context.WithCancel(context.Background())
+	return d
+}
+
+// tidy does now and then what workers do by the clock. It comes with the sweeper's turns, which all processes share.
+func (w *deliverer) tidy(ctx context.Context) {
+	w.forgetOnce(ctx)
+	if w.options.Retention != nil {
+		w.retainOnce(ctx)
+	}
+}
+
+// Drained is what a drain did, and what it left.
+type Drained struct {
+	// Delivered counts the deliveries of the process meanwhile, Failed those of them that came to nothing.
+	Delivered, Failed int64
+	Backlog
+}
+
+// Backlog is what there is to deliver.
+type Backlog struct {
+	// Due counts what could be delivered at once, up to a thousand.
+	Due int
+	// NextDueAt is when something is due next, if there is nothing now; nil when nothing is known to come.
+	NextDueAt *time.Time
+}
+
+// Drain is somebody's wish that messages be delivered. It must be ended, by [Drain.Run].
+type Drain struct {
+	drainer           *Drainer
+	session           *session
+	since             int // looks begun before it came
+	delivered, failed int64
+}
+
+// Wanted reports, once, whether something was made due in this process that no drain of its will see. It is for
+// after a request, to have another one drain.
+func (d *Drainer) Wanted() bool {
+	d.mu.Lock()
+	awake := d.users > 0
+	d.mu.Unlock()
+	return !awake && d.forget()
+}
+
+// forget forgets that something was made due, and reports whether it was.
+func (d *Drainer) forget() bool {
+	select {
+	case <-d.issued:
+		return true
+	default:
+		return false
+	}
+}
+
+// Begin begins a drain. It fails when the database is away, and with [ErrStopping].
+func (d *Drainer) Begin(ctx context.Context) (*Drain, error) {
+	drain := &Drain{drainer: d}
+	if err := drain.join(ctx); err != nil {
+		return nil, fmt.Errorf("begin drain: %w", err)
+	}
+	t := &d.worker.tally
+	drain.delivered, drain.failed = t.delivered.Load(), t.failed.Load()
+	return drain, nil
+}
+
+// Stop has the drains under way end as if their budgets were over, and waits for them. None begins any more.
+func (d *Drainer) Stop() {
+	d.mu.Lock()
+	d.stop()
+	d.mu.Unlock()
+	d.draining.Wait()
+}
+
+// join takes part in the process's session, which begins if there is none.
+func (r *Drain) join(ctx context.Context) (err error) {
+	d := r.drainer
+	if !d.enter() {
+		return ErrStopping
+	}
+	defer func() {
+		if err != nil {
+			d.draining.Done()
+		}
+	}()
+	select {
+	case d.gate <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-d.gate }()
+	if d.session == nil { // only who holds the gate changes it
+		s, err := d.worker.begin(ctx)
+		if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		d.session = s
+		d.mu.Unlock()
+	}
+	d.mu.Lock()
+	d.users++
+	d.mu.Unlock()
+	r.session = d.session
+	r.since = r.session.resume()
+	return nil
+}
+
+// ErrStopping says that a server takes on nothing more.
+var ErrStopping = errors.New("the server is stopping")
+
+// enter reports whether a drain may begin, which [Drainer.Stop] then waits for.
+func (d *Drainer) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopping.Err() != nil {
+		return false
+	}
+	d.draining.Add(1)
+	return true
+}
+
+// Run delivers what is due, and what becomes due meanwhile, until there is nothing left, or the budget is over and
+// the grace period of what is under way. It stays for as long as linger, within the budget, although nothing is due.
+func (r *Drain) Run(ctx context.Context, budget, linger time.Duration) (Drained, error) {
+	ctx = context.WithoutCancel(ctx)
+	patience, cancel := context.WithTimeout(r.drainer.stopping, budget)
+	defer cancel()
+	lingering, cancel := context.WithTimeout(patience, linger)
+	defer cancel()
+	for {
+		r.session.wait(patience, lingering, r.since, linger)
+		r.leave(ctx)
+		r.drainer.forget() // it is committed, so it is seen now
+		left, err := backlog(ctx, r.drainer.worker.queue.pool)
+		if err != nil || left.Due == 0 || patience.Err() != nil {
+			return r.done(left), err
+		}
+		// It came as the session ended. Or others are at it, and then there is no hurry.
+		if pause(patience, drainPause); r.join(patience) != nil {
+			return r.done(left), nil
+		}
+	}
+}
+
+func (r *Drain) done(left Backlog) Drained {
+	t := &r.drainer.worker.tally
+	return Drained{t.delivered.Load() - r.delivered, t.failed.Load() - r.failed, left}
+}
+
+// leave ends the session, if this was the last drain that wants it.
+func (r *Drain) leave(ctx context.Context) {
+	d := r.drainer
+	defer d.draining.Done()
+	d.mu.Lock()
+	d.users--
+	last := d.users == 0
+	if last {
+		r.session.pause()
+	}
+	d.mu.Unlock()
+	if !last {
+		return
+	}
+	r.session.finish(d.worker.options.Grace)
+	d.gate <- struct{}{}
+	defer func() { <-d.gate }()
+	d.mu.Lock()
+	ours := d.users == 0 && d.session == r.session // or else another drain has come, and goes on with it
+	if ours {
+		d.session = nil
+	}
+	d.mu.Unlock()
+	switch {
+	case !ours:
+	case d.stopping.Err() != nil:
+		r.session.end(ctx, context.Canceled)
+	default:
+		r.session.end(ctx, errDrainOver)
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,407 @@
+package queue
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// frugal is a replica of which nothing runs unless it is asked to: one connection, and no hub that runs.
+func frugal(t *testing.T, dsn string) *replica {
+	t.Helper()
+	r := deaf(t, dsn)
+	hub := eventlog.NewLocalHub()
+	q, err := New(r.pool, migrations.DefaultSchema, hub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &replica{pool: r.pool, hub: hub, Queue: q}
+}
+
+func (r *replica) drainer(t *testing.T, configure ...func(*WorkerOptions)) *Drainer {
+	t.Helper()
+	o := WorkerOptions{
+		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: patience, Logger: slog.New(slog.DiscardHandler),
+	}
+	for _, c := range configure {
+		c(&o)
+	}
+	d := NewDrainer(r.Queue, o)
+	t.Cleanup(d.Stop)
+	return d
+}
+
+// drain drains until nothing is due.
+func drain(t *testing.T, d *Drainer) Drained {
+	t.Helper()
+	return drainFor(t, d, patience, 0)
+}
+
+func drainFor(t *testing.T, d *Drainer, budget, linger time.Duration) Drained {
+	t.Helper()
+	begun, err := d.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := begun.Run(t.Context(), budget, linger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// obliging is an app that acknowledges what it gets.
+func obliging(t *testing.T, r *replica) *app {
+	t.Helper()
+	return newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) { r.ack(t, c) })
+}
+
+// wantNothingLeft checks that no process is on record, and no ticket waits for River.
+func (r *replica) wantNothingLeft(t *testing.T) {
+	t.Helper()
+	for _, table := range []string{"messages", "processes", "river_job"} {
+		if n := r.count(t, `SELECT count(*) FROM `+table); n != 0 {
+			t.Errorf("%s has %d rows, want none", table, n)
+		}
+	}
+}
+
+func TestDrainDeliversWhatIsDue(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	a := obliging(t, r)
+	r.register(t, deployment, a.URL)
+	for range 3 {
+		r.send(t)
+	}
+	d := r.drainer(t)
+	if got := drain(t, d); got.Delivered != 3 || got.Failed != 0 || got.Due != 0 || got.NextDueAt != nil {
+		t.Errorf("got %+v, want 3 delivered and nothing left", got)
+	}
+	r.wantNothingLeft(t)
+	if got := drain(t, d); got.Delivered != 0 {
+		t.Errorf("again: got %+v, want nothing delivered", got)
+	}
+}
+
+func TestDrainDeliversWhatIsSentMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	left := 5
+	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
+		if left--; left > 0 { // each is sent when the one before was acknowledged
+			if _, err := r.Send(context.Background(), message()); err != nil {
+				t.Error(err)
+			}
+		}
+		r.ack(t, c)
+	})
+	r.register(t, deployment, a.URL)
+	r.send(t)
+	if got := drain(t, r.drainer(t)); got.Delivered != 5 || got.Due != 0 {
+		t.Errorf("got %+v, want 5 delivered", got)
+	}
+	r.wantNothingLeft(t)
+}
+
+func TestDrainSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	a := newApp(t, status(http.StatusInternalServerError))
+	r.register(t, deployment, a.URL)
+	failing := r.send(t)
+	r.send(t, delayed(time.Hour))
+	got := drain(t, r.drainer(t))
+	if got.Delivered != 1 || got.Failed != 1 || got.Due != 0 {
+		t.Errorf("got %+v, want one delivery that failed", got)
+	}
+	var due time.Time
+	r.scan(t, `SELECT due_at FROM messages WHERE id = $1`, []any{failing}, &due)
+	if got.NextDueAt == nil || !got.NextDueAt.Equal(due) {
+		t.Errorf("next is due at %v, want %s: the end of the backoff", got.NextDueAt, due)
+	}
+}
+
+func TestDrainLingers(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	a := obliging(t, r)
+	r.register(t, deployment, a.URL)
+	r.send(t, delayed(time.Second))
+	r.send(t, delayed(2*time.Minute))
+	d := r.drainer(t)
+	if got := drain(t, d); got.Delivered != 0 || got.NextDueAt == nil {
+		t.Errorf("got %+v, want nothing delivered yet", got)
+	}
+	if got := drainFor(t, d, time.Minute, patience); got.Delivered != 1 {
+		t.Errorf("lingering: got %+v, want one delivered", got)
+	}
+}
+
+func TestDrainsShareOneSession(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	const racers = 16
+	all, most := make(chan struct{}), 0
+	var once sync.Once
+	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
+		<-all
+		once.Do(func() { most = r.count(t, `SELECT count(*) FROM processes`) })
+		r.ack(t, c)
+	})
+	r.register(t, deployment, a.URL)
+	for range racers {
+		r.send(t)
+	}
+	d := r.drainer(t)
+	var begun, done sync.WaitGroup
+	begun.Add(racers)
+	for range racers {
+		done.Go(func() {
+			drain, err := d.Begin(context.Background())
+			begun.Done()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got, err := drain.Run(context.Background(), patience, 0); err != nil || got.Due != 0 {
+				t.Errorf("got %+v and %v, want nothing due", got, err)
+			}
+		})
+	}
+	begun.Wait()
+	close(all)
+	done.Wait()
+	if most != 1 {
+		t.Errorf("%d processes were on record at once, want 1", most)
+	}
+	if n := len(a.calls); n != racers {
+		t.Errorf("%d calls, want %d: each message once", n, racers)
+	}
+	r.wantNothingLeft(t)
+}
+
+// TestNobodyIsForgotten: whoever makes something due while no drain of the process goes on is told to have it drained,
+// and whoever is not told may rely on the drain that goes on.
+func TestNobodyIsForgotten(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	a := obliging(t, r)
+	r.register(t, deployment, a.URL)
+	d := r.drainer(t)
+	drain(t, d) // the deployment is news as well
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 12 {
+				if _, err := r.Send(context.Background(), message()); err != nil {
+					t.Error(err)
+				}
+				if !d.Wanted() {
+					continue
+				}
+				drain, err := d.Begin(context.Background())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := drain.Run(context.Background(), patience, 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r.wantNothingLeft(t)
+	if n := len(a.calls); n != 96 {
+		t.Errorf("%d calls, want 96", n)
+	}
+	if d.Wanted() {
+		t.Error("a drain is wanted, and nothing is left")
+	}
+}
+
+func TestWanted(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	d := r.drainer(t)
+	id := r.send(t)
+	if !d.Wanted() {
+		t.Error("after a message: not wanted")
+	}
+	if d.Wanted() {
+		t.Error("wanted twice for one message")
+	}
+	r.send(t, delayed(time.Hour))
+	if d.Wanted() {
+		t.Error("wanted for a message that is not due")
+	}
+	r.exec(t, `UPDATE messages SET last_error = 'x' WHERE id = $1`, id)
+	if _, err := r.Retry(t.Context(), project, id); err != nil {
+		t.Fatal(err)
+	}
+	if !d.Wanted() {
+		t.Error("after a retry: not wanted")
+	}
+	r.register(t, deployment, "http://127.0.0.1:1")
+	if !d.Wanted() {
+		t.Error("after a deployment was registered: not wanted")
+	}
+}
+
+// TestDrainTakesOverFromTheDead: it stays until it can tell that the process is dead.
+func TestDrainTakesOverFromTheDead(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	a := obliging(t, r)
+	r.register(t, deployment, a.URL)
+	id := r.send(t)
+	r.exec(t, `INSERT INTO processes (id, host, session_key, beat_at) VALUES ('dead', 'h', 1, now() - interval '3 s')`)
+	r.exec(t, `DELETE FROM river_job`)
+	r.exec(t, `
+		UPDATE messages SET lease = 'rh', holder = 'dead', ticket = 2, delivery_count = 1, due_at = now() + interval '5 min'
+		WHERE id = $1`, id)
+	if got := drain(t, r.drainer(t)); got.Delivered != 1 {
+		t.Errorf("got %+v, want one delivered", got)
+	}
+	if count := a.next(t).count(); count != "1" {
+		t.Errorf("it was delivery %s, want 1: the lost one does not count", count)
+	}
+	r.wantNothingLeft(t)
+}
+
+// TestDrainsEndInTime: a call that takes longer than the budget and the grace period is broken off, and its message left
+// with the function, which may still acknowledge it.
+func TestDrainsEndInTime(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	a := newApp(t, func(_ http.ResponseWriter, req *http.Request, _ call) { <-req.Context().Done() })
+	r.register(t, deployment, a.URL)
+	id := r.send(t)
+	waiting := r.send(t)
+	d := r.drainer(t, func(o *WorkerOptions) { o.Grace, o.Deliveries = 50*time.Millisecond, 1 })
+	got := drainFor(t, d, time.Second, 0)
+	if got.Delivered != 1 || got.Failed != 0 || got.Due != 1 || got.NextDueAt != nil {
+		t.Errorf("got %+v, want one delivery, which did not fail, and one due", got)
+	}
+	if err := r.Discard(t.Context(), project, waiting); err != nil {
+		t.Fatal(err)
+	}
+	r.exec(t, `DELETE FROM river_job`)
+	s := r.stored(t, id)
+	if s.Lease == "" || s.Wait > leftLease {
+		t.Errorf("got %+v, want it leased for at most %s", s, leftLease)
+	}
+	if err := r.Acknowledge(t.Context(), project, topic, s.Lease); err != nil {
+		t.Errorf("acknowledge afterwards: %v", err)
+	}
+	r.wantNothingLeft(t)
+}
+
+// TestStopEndsDrains: a drain ends when the server stops, and none begins.
+func TestStopEndsDrains(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	d := r.drainer(t)
+	begun, err := d.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if _, err := begun.Run(t.Context(), time.Hour, time.Hour); err != nil {
+			t.Error(err)
+		}
+	}()
+	d.Stop()
+	receive(t, "the drain's end", ended)
+	_, err = d.Begin(t.Context())
+	wantError(t, "another one", err, ErrStopping)
+	r.wantNothingLeft(t)
+}
+
+// TestBeginFailsWithoutDatabase: and leaves nothing that later drains would wait for.
+func TestBeginFailsWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	d := r.drainer(t)
+	r.exec(t, `ALTER TABLE processes RENAME TO away`)
+	for range 2 {
+		if _, err := d.Begin(t.Context()); err == nil {
+			t.Fatal("it began")
+		}
+	}
+	r.exec(t, `ALTER TABLE away RENAME TO processes`)
+	drain(t, d)
+	r.wantNothingLeft(t)
+}
+
+// TestDrainTidiesUp: what workers do by the clock is done in a drain.
+func TestDrainTidiesUp(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	id := r.send(t, keyed("k"))
+	if err := r.Discard(t.Context(), project, id); err != nil {
+		t.Fatal(err)
+	}
+	r.exec(t, `
+		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+		VALUES ('p', 'd', 't', 'k', 'm', now() - interval '1 h')`)
+	r.exec(t, `UPDATE sweeper SET due_at = now()`)
+	drain(t, r.drainer(t))
+	if n := r.count(t, `SELECT count(*) FROM message_keys`); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+	if n := r.count(t, `SELECT count(*) FROM sweeper WHERE due_at > now()`); n != 1 {
+		t.Error("the sweeper had no turn")
+	}
+}
+
+// TestStepsThatOutlastDrains fail, one attempt after the other: they would be called for ever otherwise.
+func TestStepsThatOutlastDrains(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
+	dr := &driven{r, log, NewRuns(r.Queue, log)}
+	f := serve(t, func(c *turn) {
+		switch {
+		case c.Type == contract.TypeStep:
+			<-c.r.Context().Done()
+		case c.has("step_failed", "long"):
+			c.reply(map[string]any{"type": "complete"})
+		default:
+			c.reply(map[string]any{
+				"type": "runStep", "id": "long", "retry": map[string]any{"maxAttempts": 2, "backoff": "1ms"},
+			})
+		}
+	})
+	r.register(t, deployment, f.URL)
+	id := dr.begin(t, `null`)
+	d := r.drainer(t, func(o *WorkerOptions) { o.Runs, o.Grace = dr.runs, 10*time.Millisecond })
+	for range 2 { // an attempt each
+		drainFor(t, d, 500*time.Millisecond, 0)
+	}
+	drain(t, d)
+	want := []string{
+		"run_created", "run_started", "step_created long", "step_started long", "step_retrying long", "step_started long",
+		"step_failed long", "run_completed",
+	}
+	if diff := cmp.Diff(want, dr.events(t, id)); diff != "" {
+		t.Errorf("the log (-want +got):\n%s", diff)
+	}
+	if text := dr.story(t, id); !strings.Contains(text, "budget") {
+		t.Errorf("the log does not say why:\n%s", text)
+	}
+}
