@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // statuses is the one table from errors to HTTP. The first match counts; what matches nothing is our own
@@ -62,6 +63,7 @@ var statuses = []struct {
 	{entities.ErrConflict, http.StatusConflict, "conflict"},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},
+	{queue.ErrStopping, http.StatusServiceUnavailable, "stopping"},
 }
 
 // problem is what a client is told about an error.

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // message is the body of an error as its reader sees it, below /sdk and elsewhere.
@@ -95,6 +96,7 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		{&entities.TransitionError{Kind: "step", Refusal: entities.Conflict}, 409, "conflict"},
 		{&entities.TransitionError{Kind: "run", Refusal: entities.Ended}, 410, "run_ended"},
 		{&entities.NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, 425, "too_early"},
+		{queue.ErrStopping, 503, "stopping"},
 	}
 	if len(want) != len(statuses) {
 		t.Errorf("the table has %d rows, this test %d", len(statuses), len(want))
@@ -123,8 +125,9 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(logged.String()) {
-		if strings.Contains(line, webhook.ErrUnreachable.Error()) || strings.Contains(line, webhook.ErrUnverifiable.Error()) {
-			continue // which is for somebody to mend
+		ours := func(err error) bool { return strings.Contains(line, err.Error()) }
+		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(queue.ErrStopping) {
+			continue // which is for somebody to mend, or to know
 		}
 		t.Errorf("logged what clients did wrong: %s", line)
 	}

@@ -66,6 +66,8 @@ type Options struct {
 	// Stopping ends when the server takes on no more deliveries: from then on it is not ready. Draining
 	// ends when it is about to answer no more: whoever follows a stream is then cut off.
 	Stopping, Draining context.Context
+	// Function is of a server in function mode; nil of others.
+	Function *Function
 	// Trouble says what keeps the server from working although the database answers; nothing while
 	// nothing does. It may be nil.
 	Trouble func() string
@@ -111,6 +113,9 @@ func (o Options) server(gate *auth.Gate) *echo.Echo {
 
 	e.GET("/clients/world.tgz", worldPackage)
 
+	if o.Function != nil {
+		o.Function.register(e, gate.Guard(auth.Invoke), o.Keys)
+	}
 	admit := newAdmission(o.Requests, o.RequestMemory).middleware
 	(&wire.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,

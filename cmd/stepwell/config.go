@@ -40,7 +40,11 @@ type config struct {
 	Requests      int64         `env:"STEPWELL_REQUESTS" envDefault:"1000"`
 	RequestMemory int64         `env:"STEPWELL_REQUEST_MEMORY" envDefault:"512"`
 	Grace         time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
-	DataDir       string        `env:"STEPWELL_DATA_DIR"`
+	// DrainBudget is how long a drain takes on deliveries in function mode, PublicURL where the server's own requests
+	// for drains go to.
+	DrainBudget time.Duration `env:"STEPWELL_DRAIN_BUDGET" envDefault:"25s"`
+	PublicURL   string        `env:"STEPWELL_PUBLIC_URL"`
+	DataDir     string        `env:"STEPWELL_DATA_DIR"`
 	// Retention is how long runs are kept after their end; 0 is for ever.
 	Retention time.Duration `env:"STEPWELL_RETENTION"`
 	// Archive is the folder or bucket that runs are exported to before they leave; empty for nowhere.
@@ -98,6 +102,9 @@ func readConfig(environ []string) (config, error) {
 	}
 	if c.Grace < 0 {
 		return config{}, fmt.Errorf("STEPWELL_SHUTDOWN_GRACE is %s; want 0s or more", c.Grace)
+	}
+	if c.DrainBudget < 0 {
+		return config{}, fmt.Errorf("STEPWELL_DRAIN_BUDGET is %s; want 0s or more", c.DrainBudget)
 	}
 	if c.Retention < 0 {
 		return config{}, fmt.Errorf("STEPWELL_RETENTION is %s; want a time such as 720h, or nothing to keep runs for ever",

@@ -16,7 +16,7 @@ import (
 func defaults() config {
 	return config{
 		Schema: "stepwell", Listen: "127.0.0.1:8788", Deliveries: 4000, MaxDeliveries: 64,
-		FailureWindow: time.Hour, BodyMemory: 256, Requests: 1000, RequestMemory: 512, Grace: 15 * time.Second, LogFormat: "text",
+		FailureWindow: time.Hour, BodyMemory: 256, Requests: 1000, RequestMemory: 512, Grace: 15 * time.Second, DrainBudget: 25 * time.Second, LogFormat: "text",
 	}
 }
 
@@ -33,6 +33,7 @@ func TestReadConfig(t *testing.T) {
 		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_REQUESTS=3", "STEPWELL_REQUEST_MEMORY=4", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive",
 		"AWS_ENDPOINT_URL=http://all.test", "AWS_ENDPOINT_URL_S3=http://s3.test", "AWS_REGION=eu-1", "AWS_DEFAULT_REGION=eu-2",
 		"AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=se=cret", "AWS_SESSION_TOKEN=token",
+		"STEPWELL_DRAIN_BUDGET=50s", "STEPWELL_PUBLIC_URL=https://s.test",
 		"STEPWELL_DATA_DIR=/data", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
 	})
 	want := config{
@@ -44,7 +45,7 @@ func TestReadConfig(t *testing.T) {
 			Endpoint: "http://all.test", EndpointS3: "http://s3.test", Region: "eu-1", DefaultRegion: "eu-2",
 			AccessKeyID: "id", SecretAccessKey: "se=cret", SessionToken: "token",
 		},
-		LogLevel: slog.LevelDebug,
+		DrainBudget: 50 * time.Second, PublicURL: "https://s.test", LogLevel: slog.LevelDebug,
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("everything set: %v (-want +got):\n%s", err, diff)
@@ -88,6 +89,7 @@ func TestReadConfigRefuses(t *testing.T) {
 		{"STEPWELL_BODY_MEMORY=1048577", "STEPWELL_BODY_MEMORY is 1048577 MiB"},
 		{"STEPWELL_SHUTDOWN_GRACE=20", "Grace"},
 		{"STEPWELL_SHUTDOWN_GRACE=-1s", "STEPWELL_SHUTDOWN_GRACE is -1s"},
+		{"STEPWELL_DRAIN_BUDGET=-1s", "STEPWELL_DRAIN_BUDGET is -1s"},
 		{"STEPWELL_RETENTION=-1h", "STEPWELL_RETENTION is -1h"},
 		{"STEPWELL_RETENTION=forever", "Retention"},
 		{"STEPWELL_DEPLOYMENTS=shop", "Deployments"},

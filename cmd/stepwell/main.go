@@ -146,7 +146,7 @@ func refuseStrayFlags(parsed *kong.Context) error {
 var errNoDatabase = errors.New("DATABASE_URL is not set: give a Postgres, or use stepwell dev, which starts one")
 
 type serveCmd struct {
-	Role role `enum:"all,api,worker" default:"all" env:"STEPWELL_ROLE" help:"What to run: ${enum}."`
+	Role role `enum:"all,api,worker,function" default:"all" env:"STEPWELL_ROLE" help:"What to run: ${enum}."`
 }
 
 // Run serves until the context ends.

@@ -30,6 +30,8 @@ const (
 	roleAll    role = "all"
 	roleAPI    role = "api"    // serves requests, delivers nothing
 	roleWorker role = "worker" // delivers, serves nothing but the probes
+	// serves requests, and delivers while one asks for it; nothing runs between them
+	roleFunction role = "function"
 )
 
 const (
@@ -69,7 +71,8 @@ type server struct {
 	log       *eventlog.Log
 	traces    *telemetry.Traces // nil when there are none
 	telemetry *telemetry.Telemetry
-	worker    *queue.Worker // nil in role api
+	worker    *queue.Worker  // nil unless it delivers by itself
+	drainer   *queue.Drainer // nil unless in role function
 	http      *http.Server
 	addr      string             // where it listens, once started
 	stopping  context.CancelFunc // makes it unready
@@ -95,14 +98,14 @@ func (s *server) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema, impatient, s.disk.watch, traced(s.traces))
+	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema, impatient, s.disk.watch, s.lean, traced(s.traces))
 	if err != nil {
 		return err
 	}
 	if err := s.admission(ctx); err != nil {
 		return err
 	}
-	s.hub = eventlog.NewHub(s.pool, s.config.Schema+".hints", s.logger)
+	s.hub = s.newHub()
 	q, err := queue.New(s.pool, s.config.Schema, s.hub)
 	if err != nil {
 		return err
@@ -115,25 +118,23 @@ func (s *server) start(ctx context.Context) (err error) {
 	if err := s.register(ctx, q); err != nil {
 		return fmt.Errorf("STEPWELL_DEPLOYMENTS: %w", err)
 	}
-	s.runHub(ctx)
-	// Listen before delivering: functions answer to the API.
-	if err := s.listen(ctx, s.handler(ctx, q)); err != nil {
-		return err
-	}
-	if s.role == roleAPI {
-		return nil
-	}
-	retention, err := s.retention(ctx)
+	function, err := s.function(ctx, q)
 	if err != nil {
 		return err
 	}
-	worker, err := queue.NewWorker(q, s.config.Schema, queue.WorkerOptions{
-		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
-		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
-		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
-		Signer: queue.NewSigner(q, time.Now, s.logger),
-		Runs:   queue.NewRuns(q, s.log), Retention: retention, Observer: s.telemetry,
-	})
+	s.runHub(ctx)
+	// Listen before delivering: functions answer to the API.
+	if err := s.listen(ctx, s.handler(ctx, q, function)); err != nil {
+		return err
+	}
+	if s.role == roleAPI || s.role == roleFunction {
+		return nil
+	}
+	options, err := s.deliveries(ctx, q)
+	if err != nil {
+		return err
+	}
+	worker, err := queue.NewWorker(q, s.config.Schema, options)
 	if err != nil {
 		return err
 	}
@@ -162,13 +163,28 @@ func (s *server) register(ctx context.Context, q *queue.Queue) error {
 	return nil
 }
 
+// deliveries is how to deliver.
+func (s *server) deliveries(ctx context.Context, q *queue.Queue) (queue.WorkerOptions, error) {
+	retention, err := s.retention(ctx)
+	return queue.WorkerOptions{
+		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
+		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
+		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
+		Signer: queue.NewSigner(q, time.Now, s.logger),
+		Runs:   queue.NewRuns(q, s.log), Retention: retention, Observer: s.telemetry,
+	}, err
+}
+
 func (s *server) runHub(ctx context.Context) {
+	if s.role == roleFunction {
+		return
+	}
 	ctx, s.stopHub = context.WithCancel(context.WithoutCancel(ctx))
 	s.running.Go(func() { s.hub.Run(ctx) })
 	s.running.Go(func() { s.keys.Run(ctx, s.logger) })
 }
 
-func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
+func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers.Function) http.Handler {
 	var stopping, draining context.Context
 	stopping, s.stopping = context.WithCancel(context.WithoutCancel(ctx))
 	draining, s.drain = context.WithCancel(context.WithoutCancel(ctx))
@@ -185,6 +201,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue) http.Handler {
 		Telemetry: s.telemetry, Logger: s.logger,
 		Stopping: stopping,
 		Draining: draining,
+		Function: function,
 		Trouble:  s.disk.trouble,
 	}
 	if s.role == roleWorker {
@@ -234,6 +251,9 @@ func (s *server) stop(ctx context.Context) {
 		if err := s.worker.Stop(ctx); err != nil {
 			s.logger.ErrorContext(ctx, "stop deliveries", "error", err)
 		}
+	}
+	if s.drainer != nil {
+		s.drainer.Stop()
 	}
 	if s.drain != nil {
 		s.drain()

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// trip is a workflow behind HTTP: two steps at once, a wait, a hook. It counts the calls of its steps.
+type trip struct {
+	url string
+	// before, if there is one, is called before a step answers.
+	before func(step string, r *http.Request)
+
+	mu    sync.Mutex
+	calls map[string]int // by step and Idempotency-Key
+}
+
+func newTrip(t *testing.T) *trip {
+	t.Helper()
+	w := &trip{calls: map[string]int{}}
+	s := httptest.NewServer(w)
+	t.Cleanup(s.Close)
+	w.url = s.URL
+	return w
+}
+
+func (w *trip) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	var call struct {
+		Type   string
+		Step   struct{ Name string }
+		Events []struct{ Type, CorrelationID string }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
+		http.Error(rw, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if call.Type == "step" {
+		w.mu.Lock()
+		w.calls[call.Step.Name+" "+r.Header.Get("Idempotency-Key")]++
+		w.mu.Unlock()
+		if w.before != nil {
+			w.before(call.Step.Name, r)
+		}
+		_, _ = io.WriteString(rw, `"done"`)
+		return
+	}
+	log := map[string]bool{}
+	for _, e := range call.Events {
+		log[e.Type+" "+e.CorrelationID] = true
+	}
+	_, _ = io.WriteString(rw, `{"commands": [`+commandOf(log)+`]}`)
+}
+
+// commandOf is what comes next.
+func commandOf(log map[string]bool) string {
+	switch {
+	case !log["step_created flight"]:
+		return `{"type": "runStep", "id": "flight"}, {"type": "runStep", "id": "hotel"}`
+	case !log["step_completed flight"] || !log["step_completed hotel"]:
+		return ""
+	case !log["wait_created night"]:
+		return `{"type": "wait", "id": "night", "for": "1s"}`
+	case !log["wait_completed night"]:
+		return ""
+	case !log["hook_created checkout"]:
+		return `{"type": "openHook", "id": "checkout", "token": "checkout"}`
+	case !log["hook_received checkout"]:
+		return ""
+	default:
+		return `{"type": "complete", "output": "home"}`
+	}
+}
+
+// wantEachOnce checks that each step was called once.
+func (w *trip) wantEachOnce(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.calls) != 2 {
+		t.Errorf("calls of steps: %v, want two steps'", w.calls)
+	}
+	for step, n := range w.calls {
+		if n != 1 {
+			t.Errorf("step %s was called %d times", step, n)
+		}
+	}
+}
+
+// ask makes a request with the key, and returns the answer's body.
+func (p *platform) ask(t *testing.T, method, path, body string) string {
+	t.Helper()
+	resp := request(t, method, p.URL+path, body, "Authorization", "Bearer "+drainKey, "Content-Type", "application/json")
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode/100 != 2 {
+		t.Fatalf("%s %s: %s, %s, %v", method, path, resp.Status, answer, err)
+	}
+	return string(answer)
+}
+
+// begin starts a run of the workflow and returns its ID.
+func (p *platform) begin(t *testing.T, url string) string {
+	t.Helper()
+	p.ask(t, http.MethodPut, "/v1/deployments/trips", `{"url": "`+url+`"}`)
+	var run struct{ ID string }
+	answer := p.ask(t, http.MethodPost, "/v1/runs", `{"workflow": "trip", "deployment": "trips"}`)
+	if err := json.Unmarshal([]byte(answer), &run); err != nil || run.ID == "" {
+		t.Fatalf("start: %s, %v", answer, err)
+	}
+	return run.ID
+}
+
+// drain does what a scheduler does.
+func (p *platform) drain(t *testing.T) (done struct{ Delivered, Failed, Due int }) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(p.ask(t, http.MethodPost, "/internal/drain?budget=20s", "")), &done); err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// story is the log of a run of the workflow.
+var story = []string{
+	"run_created", "run_started", "step_created flight", "step_created hotel",
+	"step_started flight", "step_started hotel", "step_completed flight", "step_completed hotel",
+	"wait_created night", "wait_completed night", "hook_created checkout", "hook_received checkout", "run_completed",
+}
+
+// wantStory checks that a run's log has all there must be, each once. Steps go their own ways.
+func wantStory(t *testing.T, got []string) {
+	t.Helper()
+	for _, event := range story {
+		if n := count(got, event); n != 1 {
+			t.Errorf("%s is in the log %d times", event, n)
+		}
+	}
+	if len(got) != len(story) {
+		t.Errorf("the log: %s", cmp.Diff(story, got))
+	}
+}
+
+// TestFunctionMode has a run go its whole way through servers that are frozen whenever they have no request: what is
+// due at once is delivered by the requests that its commits send, and what is due later by the scheduler's.
+func TestFunctionMode(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t, testdb.New(t), 3)
+	app := newTrip(t)
+	runID := p.begin(t, app.url)
+	p.until(t, "the run waits", func() bool {
+		return p.is(t, `SELECT true FROM stepwell.waits WHERE run_id = $1`, runID)
+	})
+	p.quiet(t)
+	p.until(t, "the wait is over", func() bool {
+		return p.is(t, `SELECT resume_at < now() FROM stepwell.waits WHERE run_id = $1`, runID)
+	})
+	p.quiet(t)
+	if p.is(t, `SELECT status <> 'waiting' FROM stepwell.waits WHERE run_id = $1`, runID) {
+		t.Error("the run went on without a request")
+	}
+	if done := p.drain(t); done.Delivered != 1 || done.Failed != 0 || done.Due != 0 {
+		t.Errorf("the scheduler's drain: %+v, want one delivery", done)
+	}
+	p.quiet(t)
+	p.ask(t, http.MethodPost, "/v1/hooks/checkout/resume", `{"payload": "key returned"}`)
+	p.until(t, "the run has ended", func() bool {
+		return p.is(t, `SELECT status = 'completed' FROM stepwell.runs WHERE id = $1`, runID)
+	})
+	p.quiet(t)
+	wantStory(t, p.events(t, runID))
+	app.wantEachOnce(t)
+	if left := p.is(t, `SELECT count(*) > 0 FROM stepwell.messages`); left {
+		t.Error("messages are left")
+	}
+	if answer := p.ask(t, http.MethodGet, "/v1/runs/"+runID+"/wait", ""); !strings.Contains(answer, `"output":"home"`) {
+		t.Errorf("the run: %s", answer)
+	}
+}
+
+// TestFunctionModeWaits: who waits for a run's end hears of it though no process tells another.
+func TestFunctionModeWaits(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t, testdb.New(t), 4)
+	app := newTrip(t)
+	runID := p.begin(t, app.url)
+	ended := make(chan string, 1)
+	go func() {
+		resp, err := try(t, http.MethodGet, p.URL+"/v1/runs/"+runID+"/wait?timeout=30s", "", "Authorization", "Bearer "+drainKey)
+		if err != nil {
+			ended <- err.Error()
+			return
+		}
+		body, _ := io.ReadAll(resp.Body)
+		ended <- string(body)
+	}()
+	p.until(t, "the wait is over", func() bool {
+		return p.is(t, `SELECT resume_at < now() FROM stepwell.waits WHERE run_id = $1`, runID)
+	})
+	p.drain(t)
+	p.ask(t, http.MethodPost, "/v1/hooks/checkout/resume", `{"payload": null}`)
+	select {
+	case answer := <-ended:
+		if !strings.Contains(answer, `"status":"completed"`) {
+			t.Errorf("got %s", answer)
+		}
+	case <-time.After(patience):
+		t.Fatal("no answer")
+	}
+}
+
+// TestFunctionModeCrash: what a server was doing that is killed in the middle of a drain, the next drain does.
+func TestFunctionModeCrash(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t, testdb.New(t), 4)
+	app := newTrip(t)
+	called, hang := make(chan struct{}), sync.Once{}
+	app.before = func(step string, r *http.Request) {
+		if step != "hotel" {
+			return
+		}
+		hang.Do(func() {
+			close(called)
+			<-r.Context().Done()
+		})
+	}
+	runID := p.begin(t, app.url)
+	await(t, "the call", called)
+	p.until(t, "the other step is done", func() bool {
+		return count(p.events(t, runID), "step_completed flight") == 1
+	})
+	for _, i := range p.serving("/internal/drain") {
+		i.kill(t)
+	}
+	p.until(t, "the run waits", func() bool {
+		p.drain(t)
+		return p.is(t, `SELECT true FROM stepwell.waits WHERE run_id = $1`, runID)
+	})
+	p.until(t, "the wait is over", func() bool {
+		return p.is(t, `SELECT resume_at < now() FROM stepwell.waits WHERE run_id = $1`, runID)
+	})
+	p.drain(t)
+	p.ask(t, http.MethodPost, "/v1/hooks/checkout/resume", `{"payload": null}`)
+	p.until(t, "the run has ended", func() bool {
+		return p.is(t, `SELECT status = 'completed' FROM stepwell.runs WHERE id = $1`, runID)
+	})
+	p.quiet(t)
+	got := p.events(t, runID)
+	for _, event := range story {
+		if n := count(got, event); n != 1 && event != "step_started hotel" {
+			t.Errorf("%s is in the log %d times", event, n)
+		}
+	}
+	app.mu.Lock()
+	defer app.mu.Unlock()
+	if n := app.calls["hotel "+runID+"/hotel"]; n != 2 {
+		t.Errorf("the step that was cut off was called %d times, want 2, with one key: %v", n, app.calls)
+	}
+}
+
+// TestDrainIsGuarded: by the key, and by what its parameters may say.
+func TestDrainIsGuarded(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testdb.New(t), roleFunction)
+	s.config.APIKey = drainKey
+	mustStart(t, s)
+	for _, tt := range []struct {
+		method, path, key string
+		want              int
+	}{
+		{http.MethodPost, "/internal/drain", "", http.StatusUnauthorized},
+		{http.MethodPost, "/internal/drain", "wrong", http.StatusUnauthorized},
+		{http.MethodGet, "/internal/drain", drainKey, http.StatusMethodNotAllowed},
+		{http.MethodPost, "/internal/drain?budget=1", drainKey, http.StatusBadRequest},
+		{http.MethodPost, "/internal/drain?budget=-1s", drainKey, http.StatusBadRequest},
+		{http.MethodPost, "/internal/drain?linger=61m", drainKey, http.StatusBadRequest},
+		{http.MethodPost, "/internal/drain?sink=1s", drainKey, http.StatusBadRequest},
+		{http.MethodPost, "/internal/drain", drainKey, http.StatusOK},
+		{http.MethodPost, "/internal/drain?budget=1s&linger=1ms", drainKey, http.StatusOK},
+	} {
+		resp := request(t, tt.method, "http://"+s.addr+tt.path, "", "Authorization", "Bearer "+tt.key)
+		body, err := io.ReadAll(resp.Body)
+		if resp.StatusCode != tt.want || err != nil {
+			t.Errorf("%s %s: got %s, want %d", tt.method, tt.path, resp.Status, tt.want)
+		}
+		want := `{"delivered":0,"failed":0,"due":0,"nextDueAt":null}`
+		if got := strings.TrimSpace(string(body)); tt.want == http.StatusOK && got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	all := newServer(t, testdb.New(t), roleAll)
+	mustStart(t, all)
+	if got := request(t, http.MethodPost, "http://"+all.addr+"/internal/drain", ""); got.StatusCode != http.StatusNotFound {
+		t.Errorf("role all: got %s", got.Status)
+	}
+}

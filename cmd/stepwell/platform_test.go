@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// platform runs servers in function mode as Lambda does: each has one request at a time, and is frozen when it has
+// none. Requests that find no free one wait.
+type platform struct {
+	*httptest.Server
+	db *pgx.Conn // for looking; not the servers'
+
+	free chan *instance
+
+	mu   sync.Mutex
+	open map[*instance]string // the paths of the requests under way
+}
+
+// instance is a server of a platform.
+type instance struct {
+	child
+	proxy  http.Handler
+	killed atomic.Bool
+}
+
+// kill ends the server for good, in the middle of whatever it does.
+func (i *instance) kill(t *testing.T) {
+	t.Helper()
+	i.killed.Store(true)
+	i.signal(t, syscall.SIGKILL)
+}
+
+const drainKey = "the key"
+
+// newPlatform starts so many servers, each with no more than one connection in its pool, and freezes them.
+func newPlatform(t *testing.T, dsn string, instances int, env ...string) *platform {
+	t.Helper()
+	db, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close(context.Background()) })
+	p := &platform{db: db, free: make(chan *instance, instances), open: map[*instance]string{}}
+	p.Server = httptest.NewServer(http.HandlerFunc(p.route))
+	t.Cleanup(p.CloseClientConnections)
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("pool_max_conns", "1")
+	u.RawQuery = query.Encode()
+	for range instances {
+		c := serveInChild(t, u.String(), append([]string{
+			"STEPWELL_ROLE=function", "STEPWELL_PUBLIC_URL=" + p.URL, "STEPWELL_API_KEY=" + drainKey,
+			"STEPWELL_SHUTDOWN_GRACE=10s", "STEPWELL_ALLOW_ADDRESSES=private",
+		}, env...)...)
+		base, err := url.Parse(strings.TrimSuffix(c.base, "/sdk"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxy := httputil.NewSingleHostReverseProxy(base)
+		proxy.FlushInterval = -1
+		proxy.ErrorLog = log.New(io.Discard, "", 0) // servers are killed
+		i := &instance{child: c, proxy: proxy}
+		i.signal(t, syscall.SIGSTOP)
+		p.free <- i
+	}
+	return p
+}
+
+// route has a request answered by a server that thaws for it.
+func (p *platform) route(w http.ResponseWriter, r *http.Request) {
+	i := <-p.free
+	p.mu.Lock()
+	p.open[i] = r.URL.Path
+	p.mu.Unlock()
+	_ = i.Signal(syscall.SIGCONT)
+	defer func() { // the proxy panics when the server dies in the middle of an answer
+		_ = i.Signal(syscall.SIGSTOP)
+		p.mu.Lock()
+		delete(p.open, i)
+		p.mu.Unlock()
+		if !i.killed.Load() {
+			p.free <- i
+		}
+	}()
+	// Whoever hangs up does not end the request.
+	i.proxy.ServeHTTP(w, r.WithContext(context.WithoutCancel(r.Context())))
+}
+
+// serving are the servers that have a request of the path.
+func (p *platform) serving(path string) []*instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []*instance
+	for i, at := range p.open {
+		if at == path {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// quiet waits until no request is under way, and checks that the frozen servers left nothing open.
+func (p *platform) quiet(t *testing.T) {
+	t.Helper()
+	p.until(t, "no request is under way", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.open) == 0
+	})
+	var busy, processes int
+	err := p.db.QueryRow(t.Context(), `
+		SELECT count(*) FILTER (WHERE state <> 'idle'), (SELECT count(*) FROM stepwell.processes)
+		FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name = 'stepwell'`).Scan(&busy, &processes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if busy != 0 || processes != 0 {
+		t.Errorf("between requests: %d sessions are busy, %d processes on record; want none", busy, processes)
+	}
+}
+
+// until waits until something is so.
+func (p *platform) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for !ok() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("waited %s in vain until %s", patience, what)
+		}
+	}
+}
+
+// is reports whether a question to the database has the answer true.
+func (p *platform) is(t *testing.T, question string, args ...any) bool {
+	t.Helper()
+	var yes bool
+	if err := p.db.QueryRow(t.Context(), `SELECT coalesce((`+question+`), false)`, args...).Scan(&yes); err != nil {
+		t.Fatal(err)
+	}
+	return yes
+}
+
+// events are the types of a run's events, in their order.
+func (p *platform) events(t *testing.T, runID string) []string {
+	t.Helper()
+	rows, err := p.db.Query(t.Context(), `
+		SELECT trim(type || ' ' || coalesce(correlation_id, '')) FROM stepwell.events WHERE run_id = $1 ORDER BY seq`, runID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// count is how many of the events are so.
+func count(events []string, event string) int {
+	return len(slices.DeleteFunc(slices.Clone(events), func(e string) bool { return e != event }))
+}
