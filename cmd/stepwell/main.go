@@ -25,6 +25,7 @@ type cli struct {
 	Dev     devCmd     `cmd:"" group:"server" help:"Run everything here, with a private Postgres."`
 	Serve   serveCmd   `cmd:"" group:"server" help:"Run the server on the Postgres of DATABASE_URL."`
 	Migrate migrateCmd `cmd:"" group:"server" help:"Bring the database of DATABASE_URL up to date, and exit."`
+	Health  healthCmd  `cmd:"" group:"server" help:"Ask the server on this machine whether it is ready."`
 
 	remote.Commands
 
