@@ -170,7 +170,7 @@ func (r *Drain) Run(ctx context.Context, budget, linger time.Duration) (Drained,
 	lingering, cancel := context.WithTimeout(patience, linger)
 	defer cancel()
 	for {
-		r.session.wait(patience, lingering, r.since, linger)
+		r.session.wait(patience, lingering, r.since)
 		r.leave(ctx)
 		r.drainer.forget() // it is committed, so it is seen now
 		left, err := backlog(ctx, r.drainer.worker.queue.pool)

@@ -24,16 +24,13 @@ type session struct {
 	loops    sync.WaitGroup
 
 	mu       sync.Mutex
-	taking   bool // tickets
-	looking  bool // for tickets, which it will then use
-	underway int  // deliveries, and the keeping of order
-	looks    int  // begun
-	// idle is the look that found nothing to do, while nothing was under way; next is how long it was until something
-	// is due.
-	idle   int
-	next   time.Duration
-	judged bool          // that others are dead, if they are
-	change chan struct{} // closed, and another one made, when any of this changes
+	taking   bool          // tickets
+	looking  bool          // for tickets, which it will then use
+	underway int           // deliveries, and the keeping of order
+	looks    int           // begun
+	idle     int           // the look that found nothing to do, while nothing was under way
+	judged   bool          // that others are dead, if they are
+	change   chan struct{} // closed, and another one made, when any of this changes
 }
 
 // begin puts the process on record and begins a session.
@@ -76,22 +73,22 @@ func (s *session) changed() {
 	s.change = make(chan struct{})
 }
 
-// wait waits until a look that began after since finds nothing to do, and nothing is due as long as somebody lingers.
-func (s *session) wait(patience, lingering context.Context, since int, linger time.Duration) {
+// wait waits until a look that began after since finds nothing to do, and nobody lingers, or patience ends.
+func (s *session) wait(patience, lingering context.Context, since int) {
+	select {
+	case <-lingering.Done():
+	case <-patience.Done():
+		return
+	}
 	for {
 		s.mu.Lock()
-		idle, next, change := s.idle > since && s.underway == 0, s.next, s.change
+		idle, change := s.idle > since && s.underway == 0, s.change
 		s.mu.Unlock()
-		if idle && (lingering.Err() != nil || next > linger) {
+		if idle {
 			return
-		}
-		lingered := lingering.Done()
-		if lingering.Err() != nil {
-			lingered = nil
 		}
 		select {
 		case <-change:
-		case <-lingered:
 		case <-patience.Done():
 			return
 		}
@@ -207,7 +204,7 @@ func (s *session) look(ctx context.Context) time.Duration {
 	defer s.mu.Unlock()
 	s.looking = false
 	if nothing {
-		s.idle, s.next = number, next
+		s.idle = number
 	}
 	s.changed()
 	return next

@@ -68,7 +68,7 @@ func newPlatform(t *testing.T, dsn string, instances int, env ...string) *platfo
 	for range instances {
 		c := serveInChild(t, u.String(), append([]string{
 			"STEPWELL_ROLE=function", "STEPWELL_PUBLIC_URL=" + p.URL, "STEPWELL_API_KEY=" + drainKey,
-			"STEPWELL_SHUTDOWN_GRACE=10s", "STEPWELL_ALLOW_ADDRESSES=private",
+			"STEPWELL_SHUTDOWN_GRACE=10s", "STEPWELL_ALLOW_ADDRESSES=loopback",
 		}, env...)...)
 		base, err := url.Parse(strings.TrimSuffix(c.base, "/sdk"))
 		if err != nil {
@@ -125,16 +125,19 @@ func (p *platform) quiet(t *testing.T) {
 		defer p.mu.Unlock()
 		return len(p.open) == 0
 	})
-	var busy, processes int
+	var sessions, busy, processes int
 	err := p.db.QueryRow(t.Context(), `
-		SELECT count(*) FILTER (WHERE state <> 'idle'), (SELECT count(*) FROM stepwell.processes)
+		SELECT count(*), count(*) FILTER (WHERE state <> 'idle'), (SELECT count(*) FROM stepwell.processes)
 		FROM pg_stat_activity
-		WHERE datname = current_database() AND application_name = 'stepwell'`).Scan(&busy, &processes)
+		WHERE datname = current_database() AND application_name = 'stepwell'`).Scan(&sessions, &busy, &processes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if busy != 0 || processes != 0 {
 		t.Errorf("between requests: %d sessions are busy, %d processes on record; want none", busy, processes)
+	}
+	if sessions > cap(p.free) {
+		t.Errorf("between requests: %d sessions, want at most that of the pool of each of the %d servers", sessions, cap(p.free))
 	}
 }
 
