@@ -4,17 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
-	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 // frugal is a replica of which nothing runs unless it is asked to: one connection, and no hub that runs.
@@ -280,34 +276,6 @@ func TestDrainTakesOverFromTheDead(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// TestDrainsEndInTime: a call that takes longer than the budget and the grace period is broken off, and its message left
-// with the function, which may still acknowledge it.
-func TestDrainsEndInTime(t *testing.T) {
-	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := newApp(t, func(_ http.ResponseWriter, req *http.Request, _ call) { <-req.Context().Done() })
-	r.register(t, deployment, a.URL)
-	id := r.send(t)
-	waiting := r.send(t)
-	d := r.drainer(t, func(o *WorkerOptions) { o.Grace, o.Deliveries = 50*time.Millisecond, 1 })
-	got := drainFor(t, d, time.Second, 0)
-	if got.Delivered != 1 || got.Failed != 0 || got.Due != 1 || got.NextDueAt != nil {
-		t.Errorf("got %+v, want one delivery, which did not fail, and one due", got)
-	}
-	if err := r.Discard(t.Context(), project, waiting); err != nil {
-		t.Fatal(err)
-	}
-	r.exec(t, `DELETE FROM river_job`)
-	s := r.stored(t, id)
-	if s.Lease == "" || s.Wait > leftLease {
-		t.Errorf("got %+v, want it leased for at most %s", s, leftLease)
-	}
-	if err := r.Acknowledge(t.Context(), project, topic, s.Lease); err != nil {
-		t.Errorf("acknowledge afterwards: %v", err)
-	}
-	r.wantNothingLeft(t)
-}
-
 // TestStopEndsDrains: a drain ends when the server stops, and none begins.
 func TestStopEndsDrains(t *testing.T) {
 	t.Parallel()
@@ -365,42 +333,5 @@ func TestDrainTidiesUp(t *testing.T) {
 	}
 	if n := r.count(t, `SELECT count(*) FROM sweeper WHERE due_at > now()`); n != 1 {
 		t.Error("the sweeper had no turn")
-	}
-}
-
-// TestStepsThatOutlastDrains fail, one attempt after the other: they would be called for ever otherwise.
-func TestStepsThatOutlastDrains(t *testing.T) {
-	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
-	dr := &driven{r, log, NewRuns(r.Queue, log)}
-	f := serve(t, func(c *turn) {
-		switch {
-		case c.Type == contract.TypeStep:
-			<-c.r.Context().Done()
-		case c.has("step_failed", "long"):
-			c.reply(map[string]any{"type": "complete"})
-		default:
-			c.reply(map[string]any{
-				"type": "runStep", "id": "long", "retry": map[string]any{"maxAttempts": 2, "backoff": "1ms"},
-			})
-		}
-	})
-	r.register(t, deployment, f.URL)
-	id := dr.begin(t, `null`)
-	d := r.drainer(t, func(o *WorkerOptions) { o.Runs, o.Grace = dr.runs, 10*time.Millisecond })
-	for range 2 { // an attempt each
-		drainFor(t, d, 500*time.Millisecond, 0)
-	}
-	drain(t, d)
-	want := []string{
-		"run_created", "run_started", "step_created long", "step_started long", "step_retrying long", "step_started long",
-		"step_failed long", "run_completed",
-	}
-	if diff := cmp.Diff(want, dr.events(t, id)); diff != "" {
-		t.Errorf("the log (-want +got):\n%s", diff)
-	}
-	if text := dr.story(t, id); !strings.Contains(text, "budget") {
-		t.Errorf("the log does not say why:\n%s", text)
 	}
 }

@@ -1,0 +1,189 @@
+package queue
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// TestDrainsEndInTime: a call that takes longer than the budget and the grace period is broken off, and its message left
+// with the function, which may still acknowledge it.
+func TestDrainsEndInTime(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	a := newApp(t, func(_ http.ResponseWriter, req *http.Request, _ call) { <-req.Context().Done() })
+	r.register(t, deployment, a.URL)
+	id := r.send(t)
+	waiting := r.send(t)
+	d := r.drainer(t, func(o *WorkerOptions) { o.Grace, o.Deliveries = 50*time.Millisecond, 1 })
+	got := drainFor(t, d, time.Second, 0)
+	if got.Delivered != 1 || got.Failed != 0 || got.Due != 1 || got.NextDueAt != nil {
+		t.Errorf("got %+v, want one delivery, which did not fail, and one due", got)
+	}
+	if err := r.Discard(t.Context(), project, waiting); err != nil {
+		t.Fatal(err)
+	}
+	r.exec(t, `DELETE FROM river_job`)
+	s := r.stored(t, id)
+	if s.Lease == "" || s.Wait > leftLease {
+		t.Errorf("got %+v, want it leased for at most %s", s, leftLease)
+	}
+	if err := r.Acknowledge(t.Context(), project, topic, s.Lease); err != nil {
+		t.Errorf("acknowledge afterwards: %v", err)
+	}
+	r.wantNothingLeft(t)
+}
+
+// TestStepsThatOutlastDrains fail, one attempt after the other: they would be called for ever otherwise.
+func TestStepsThatOutlastDrains(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
+	dr := &driven{r, log, NewRuns(r.Queue, log)}
+	f := serve(t, func(c *turn) {
+		switch {
+		case c.Type == contract.TypeStep:
+			<-c.r.Context().Done()
+		case c.has("step_failed", "long"):
+			c.reply(map[string]any{"type": "complete"})
+		default:
+			c.reply(map[string]any{
+				"type": "runStep", "id": "long", "retry": map[string]any{"maxAttempts": 2, "backoff": "1ms"},
+			})
+		}
+	})
+	r.register(t, deployment, f.URL)
+	id := dr.begin(t, `null`)
+	d := r.drainer(t, func(o *WorkerOptions) { o.Runs, o.Grace = dr.runs, 10*time.Millisecond })
+	for range 2 { // an attempt each
+		drainFor(t, d, 500*time.Millisecond, 0)
+	}
+	drain(t, d)
+	want := []string{
+		"run_created", "run_started", "step_created long", "step_started long", "step_retrying long", "step_started long",
+		"step_failed long", "run_completed",
+	}
+	if diff := cmp.Diff(want, dr.events(t, id)); diff != "" {
+		t.Errorf("the log (-want +got):\n%s", diff)
+	}
+	if text := dr.story(t, id); !strings.Contains(text, "budget") {
+		t.Errorf("the log does not say why:\n%s", text)
+	}
+}
+
+// TestInvocationsThatOutlastDrains count as failures as well.
+func TestInvocationsThatOutlastDrains(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
+	dr := &driven{r, log, NewRuns(r.Queue, log)}
+	f := serve(t, func(c *turn) { <-c.r.Context().Done() })
+	r.register(t, deployment, f.URL)
+	dr.begin(t, `null`)
+	d := r.drainer(t, func(o *WorkerOptions) { o.Runs, o.Grace = dr.runs, 10*time.Millisecond })
+	if got := drainFor(t, d, 500*time.Millisecond, 0); got.Delivered != 1 || got.Failed != 1 {
+		t.Errorf("got %+v, want one delivery, which failed", got)
+	}
+	var id string
+	r.scan(t, `SELECT id FROM messages`, nil, &id)
+	if s := r.stored(t, id); s.DeliveryCount != 1 || !strings.Contains(s.LastError, "budget") || s.Lease != "" {
+		t.Errorf("got %+v, want it to have failed once, for the budget", s)
+	}
+}
+
+// goOn runs a drain that has begun.
+func goOn(t *testing.T, begun *Drain, budget time.Duration) <-chan Drained {
+	t.Helper()
+	ended := make(chan Drained, 1)
+	go func() {
+		done, err := begun.Run(context.WithoutCancel(t.Context()), budget, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- done
+	}()
+	return ended
+}
+
+// leaving waits until the last drain is about to end the session.
+func leaving(t *testing.T, d *Drainer) {
+	t.Helper()
+	eventually(t, "the drain leaves", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.users == 0
+	})
+}
+
+// TestDrainLooksOnceMore: what comes while its session ends is delivered, in another one.
+func TestDrainLooksOnceMore(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	a := obliging(t, r)
+	r.register(t, deployment, a.URL)
+	d := r.drainer(t)
+	begun, err := d.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `SELECT FROM processes FOR UPDATE`); err != nil { // it cannot sign off
+		t.Fatal(err)
+	}
+	ended := goOn(t, begun, patience)
+	leaving(t, d)
+	r.send(t)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, "the drain's end", ended); got.Delivered != 1 || got.Due != 0 {
+		t.Errorf("got %+v, want one delivered", got)
+	}
+}
+
+// TestDrainUsesTheTicketsItTook, also those of a look that was under way when its budget ended.
+func TestDrainUsesTheTicketsItTook(t *testing.T) {
+	t.Parallel()
+	r := frugal(t, testdb.New(t))
+	a := obliging(t, r)
+	r.register(t, deployment, a.URL)
+	r.send(t)
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE river_job IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	d := r.drainer(t)
+	begun, err := d.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it looks", func() bool {
+		return r.count(t, `
+			SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%taken%'`) == 1
+	})
+	ended := goOn(t, begun, 0)
+	leaving(t, d)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, "the drain's end", ended); got.Delivered != 1 || got.Due != 0 {
+		t.Errorf("got %+v, want one delivered", got)
+	}
+}
