@@ -10,7 +10,7 @@ import (
 
 // errDrainOver is why a call is broken off that takes longer than the drain that makes it. It counts as a failure,
 // unlike being broken off by a shutdown: it may well be as long the next time.
-var errDrainOver = errors.New("it takes longer than a drain's budget and grace period, in which the server can wait for it")
+var errDrainOver = errors.New("it takes longer than a drain's budget and grace period together")
 
 // drainPause is how long a drain waits before it looks again for what was due, and others seemed to be at.
 const drainPause = 100 * time.Millisecond

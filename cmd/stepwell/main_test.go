@@ -32,7 +32,7 @@ func TestCommandLine(t *testing.T) { // sets the environment
 		env  string // a wrong value of STEPWELL_LOG
 		want string
 	}{
-		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "runs", "steps"`},
+		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "health", "runs"`},
 		{"unknown command", []string{"run"}, "", "unexpected argument run"},
 		{"unknown flag", []string{"serve", "--port", "1"}, "", "unknown flag --port"},
 		{"unknown role", []string{"serve", "--role", "boss"}, "", `--role must be one of "all","api","worker"`},
