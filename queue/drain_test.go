@@ -29,6 +29,7 @@ func (r *replica) drainer(t *testing.T, configure ...func(*WorkerOptions)) *Drai
 	t.Helper()
 	o := WorkerOptions{
 		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: patience, Logger: slog.New(slog.DiscardHandler),
+		Allowed: loopback(t),
 	}
 	for _, c := range configure {
 		c(&o)

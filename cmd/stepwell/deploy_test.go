@@ -154,13 +154,10 @@ func known() []string {
 	return names
 }
 
-// planned are variables that manifests set ahead of the version that reads them.
-var planned = []string{"STEPWELL_ALLOW_ADDRESSES"}
-
 // TestManifestsSetWhatIsRead: all variables of manifests are the command's, and what they say is accepted.
 func TestManifestsSetWhatIsRead(t *testing.T) {
 	t.Parallel()
-	names := append(known(), planned...)
+	names := known()
 	inDockerfile := regexp.MustCompile(`STEPWELL_[A-Z_]+`)
 	found := 0
 	for _, m := range manifests(t) {
