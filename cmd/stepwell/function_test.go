@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -269,7 +270,7 @@ func TestFunctionModeCrash(t *testing.T) {
 func TestDrainIsGuarded(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleFunction)
-	s.config.APIKey = drainKey
+	s.config.APIKey, s.config.Open = drainKey, false
 	mustStart(t, s)
 	for _, tt := range []struct {
 		method, path, key string
@@ -299,5 +300,28 @@ func TestDrainIsGuarded(t *testing.T) {
 	mustStart(t, all)
 	if got := request(t, http.MethodPost, "http://"+all.addr+"/internal/drain", ""); got.StatusCode != http.StatusNotFound {
 		t.Errorf("role all: got %s", got.Status)
+	}
+}
+
+// TestFunctionModeWantsToReachItself, if it is to: at an address, and with a key.
+func TestFunctionModeWantsToReachItself(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	api := newServer(t, dsn, roleAPI)
+	mustStart(t, api)
+	key := entities.Key{Project: entities.DefaultProject, Name: "admin", Role: entities.RoleAdmin}
+	if _, _, err := api.keys.Mint(t.Context(), key); err != nil { // so that none of the environment is needed
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*config){
+		"STEPWELL_PUBLIC_URL: ":                      func(c *config) { c.PublicURL = "here" },
+		"STEPWELL_PUBLIC_URL needs STEPWELL_API_KEY": func(c *config) { c.PublicURL, c.Open = "https://here.test", false },
+	} {
+		s := newServer(t, dsn, roleFunction)
+		change(&s.config)
+		if err := s.start(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		wantStopped(t, s)
 	}
 }

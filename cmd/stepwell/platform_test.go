@@ -67,7 +67,7 @@ func newPlatform(t *testing.T, dsn string, instances int, env ...string) *platfo
 	u.RawQuery = query.Encode()
 	for range instances {
 		c := serveInChild(t, u.String(), append([]string{
-			"STEPWELL_ROLE=function", "STEPWELL_PUBLIC_URL=" + p.URL, "STEPWELL_API_KEY=" + drainKey,
+			"STEPWELL_ROLE=function", "STEPWELL_PUBLIC_URL=" + p.URL, "STEPWELL_API_KEY=" + drainKey, "STEPWELL_OPEN=false",
 			"STEPWELL_SHUTDOWN_GRACE=10s", "STEPWELL_ALLOW_ADDRESSES=loopback",
 		}, env...)...)
 		base, err := url.Parse(strings.TrimSuffix(c.base, "/sdk"))
