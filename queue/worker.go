@@ -109,6 +109,9 @@ func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
 
 // newWorker makes a worker without a River client.
 func newWorker(q *Queue, o WorkerOptions) *Worker {
+	if o.Observer == nil {
+		o.Observer = unobserved{}
+	}
 	return &Worker{
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
 		keepPause: ticketTime / 3,
