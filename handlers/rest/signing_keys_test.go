@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +29,7 @@ func TestSigningKeys(t *testing.T) {
 		t.Errorf("got %v, %v", ids, secrets)
 	}
 	a.wantRefused(t, http.MethodPost, path, "", http.StatusConflict, "too_many_signing_keys")
+	slices.Sort(ids) // they are of the same millisecond
 	listed := func(id string) string { return `{"id":"` + id + `","createdAt":"` + at0 + `"}` }
 	same(t, "list", `{"data":[`+listed(ids[0])+`,`+listed(ids[1])+`]}`, a.get(t, path)) // and no secret
 	if status, answer := a.do(t, http.MethodDelete, path+"/"+ids[0], ""); status != http.StatusNoContent {
