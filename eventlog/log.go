@@ -14,9 +14,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// Enqueuer puts messages on the queue as part of a transaction. Package queue implements it. What it
-// returns is to be called once the transaction is over, as with [InTxThen]; it only hurries the delivery along. The batch
-// has what the transaction is to execute before; Enqueue may leave it to its end, and add to it.
+// Enqueuer puts messages on the queue as part of a transaction. Package queue implements it. What it returns is to be
+// called once the transaction is over, as with [InTxThen]; it only hurries the delivery along. The batch has what the
+// transaction is to execute before; Enqueue may leave it to its end, and add to it.
 type Enqueuer interface {
 	Enqueue(
 		ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,

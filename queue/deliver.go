@@ -79,8 +79,8 @@ func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
 	return w.redeem(ctx, job.Args, job.ScheduledAt)
 }
 
-// redeem claims the message of a ticket that was good from then on, by the database's clock, and calls the function with
-// it.
+// redeem claims the message of a ticket that was good from then on, by the database's clock, and calls the function
+// with it.
 func (w *deliverer) redeem(ctx context.Context, t Ticket, since time.Time) error {
 	free, err := w.room(ctx, t)
 	if errors.Is(err, errTicketUsed) {
@@ -102,9 +102,9 @@ func (w *deliverer) redeem(ctx context.Context, t Ticket, since time.Time) error
 	return w.observed(ctx, d, d.ClaimedAt.Sub(since), free)
 }
 
-// deliver calls the function with a message that is leased to this process, or does the work that it is, and says what
-// became of it. Free gives back the memory of its body. It fails when the database could not be told; then the lease has
-// to run out.
+// deliver calls the function with a message that is leased to this process, or does the work that it is, and says
+// what became of it. Free gives back the memory of its body. It fails when the database could not be told; then the
+// lease has to run out.
 func (w *deliverer) deliver(ctx context.Context, d delivery, free func()) (Delivered, error) {
 	if d.Work != entities.WorkNone {
 		free() // what it calls with is read anew

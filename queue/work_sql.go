@@ -62,9 +62,9 @@ type storedWork struct {
 	Ticket     int
 }
 
-// upsertWork queues to store a piece of work, or hurries the one that is there along, leased as offered if it is to be done
-// now. What is under way is to be done again if the news is of now. What failed, or is parked, is left to its backoff:
-// it will see all there is then.
+// upsertWork queues to store a piece of work, or hurries the one that is there along, leased as offered if it is to be
+// done now. What is under way is to be done again if the news is of now. What failed, or is parked, is left to its
+// backoff: it will see all there is then.
 func upsertWork(b *pgx.Batch, m entities.Message, id string, o offer, into *storedWork) {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {

@@ -88,9 +88,6 @@ func readConfig(environ []string) (config, error) {
 	if c.MaxDeliveries < 1 {
 		return config{}, fmt.Errorf("STEPWELL_MAX_DELIVERIES is %d; want at least 1", c.MaxDeliveries)
 	}
-	if c.FailureWindow < 0 {
-		return config{}, fmt.Errorf("STEPWELL_FAILURE_WINDOW is %s; want 0s or more", c.FailureWindow)
-	}
 	if c.BodyMemory < 1 || c.BodyMemory > 1<<20 {
 		return config{}, fmt.Errorf("STEPWELL_BODY_MEMORY is %d MiB; want 1 to %d", c.BodyMemory, 1<<20)
 	}
@@ -100,20 +97,28 @@ func readConfig(environ []string) (config, error) {
 	if c.RequestMemory < 1 || c.RequestMemory > 1<<20 {
 		return config{}, fmt.Errorf("STEPWELL_REQUEST_MEMORY is %d MiB; want 1 to %d", c.RequestMemory, 1<<20)
 	}
-	if c.Grace < 0 {
-		return config{}, fmt.Errorf("STEPWELL_SHUTDOWN_GRACE is %s; want 0s or more", c.Grace)
-	}
-	if c.DrainBudget < 0 {
-		return config{}, fmt.Errorf("STEPWELL_DRAIN_BUDGET is %s; want 0s or more", c.DrainBudget)
-	}
-	if c.Retention < 0 {
-		return config{}, fmt.Errorf("STEPWELL_RETENTION is %s; want a time such as 720h, or nothing to keep runs for ever",
-			c.Retention)
+	if err := c.checkTimes(); err != nil {
+		return config{}, err
 	}
 	if _, err := c.allowed(); err != nil {
 		return config{}, err
 	}
 	return c, nil
+}
+
+func (c config) checkTimes() error {
+	for name, d := range map[string]time.Duration{
+		"STEPWELL_FAILURE_WINDOW": c.FailureWindow, "STEPWELL_SHUTDOWN_GRACE": c.Grace,
+		"STEPWELL_DRAIN_BUDGET": c.DrainBudget,
+	} {
+		if d < 0 {
+			return fmt.Errorf("%s is %s; want 0s or more", name, d)
+		}
+	}
+	if c.Retention < 0 {
+		return fmt.Errorf("STEPWELL_RETENTION is %s; want a time such as 720h, or nothing to keep runs for ever", c.Retention)
+	}
+	return nil
 }
 
 // allowed are the addresses besides public ones where deployments may be.

@@ -33,7 +33,8 @@ func (s *server) function(ctx context.Context, q *queue.Queue) (*handlers.Functi
 		return f, nil
 	}
 	if s.config.APIKey == "" && !s.config.Open {
-		return nil, errors.New("STEPWELL_PUBLIC_URL needs STEPWELL_API_KEY: it is what the server asks itself for drains with")
+		return nil, errors.New(
+			"STEPWELL_PUBLIC_URL needs STEPWELL_API_KEY: it is what the server asks itself for drains with")
 	}
 	f.Kick, err = handlers.NewKicker(s.config.PublicURL, s.config.APIKey, s.config.DrainBudget+s.config.Grace, s.logger)
 	if err != nil {

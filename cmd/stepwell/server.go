@@ -89,17 +89,7 @@ func (s *server) start(ctx context.Context) (err error) {
 			s.stop(context.WithoutCancel(ctx))
 		}
 	}()
-	if err := migrations.Up(ctx, s.config.DatabaseURL, s.config.Schema); err != nil {
-		return err
-	}
-	s.disk.now = time.Now
-	if s.traces == nil { // a test may have brought some
-		if s.traces, err = s.newTraces(ctx); err != nil {
-			return err
-		}
-	}
-	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema, impatient, s.disk.watch, s.lean, traced(s.traces))
-	if err != nil {
+	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	if err := s.admission(ctx); err != nil {
@@ -130,6 +120,27 @@ func (s *server) start(ctx context.Context) (err error) {
 	if s.role == roleAPI || s.role == roleFunction {
 		return nil
 	}
+	return s.work(ctx, q)
+}
+
+// connect migrates the database and opens the pool.
+func (s *server) connect(ctx context.Context) (err error) {
+	if err := migrations.Up(ctx, s.config.DatabaseURL, s.config.Schema); err != nil {
+		return err
+	}
+	s.disk.now = time.Now
+	if s.traces == nil { // a test may have brought some
+		if s.traces, err = s.newTraces(ctx); err != nil {
+			return err
+		}
+	}
+	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema,
+		impatient, s.disk.watch, s.lean, traced(s.traces))
+	return err
+}
+
+// work begins to deliver.
+func (s *server) work(ctx context.Context, q *queue.Queue) error {
 	options, err := s.deliveries(ctx, q)
 	if err != nil {
 		return err
