@@ -9,7 +9,8 @@ import (
 // callDoor calls the server's public URL of a webhook.
 func (s *server) callDoor(t *testing.T, token, body string) response {
 	t.Helper()
-	return request(t, http.MethodPost, s.url()+"/hooks/"+url.PathEscape(token), []byte(body))
+	// The ID of the request is in what errors tell.
+	return requestWith(t, http.MethodPost, s.url()+"/hooks/"+url.PathEscape(token), []byte(body), "X-Request-Id", "same")
 }
 
 // webhooksByTheServer: requests that come to the server reach the app's webhooks, in all ways to answer them.

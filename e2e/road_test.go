@@ -3,12 +3,16 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // functionCall is what a function is called with, as far as tests care.
@@ -59,9 +63,24 @@ func newRoad(t *testing.T, target string) *road {
 	t.Helper()
 	r := &road{}
 	r.proxy = newProxy(t, target, func(forward http.Handler) http.HandlerFunc {
+		forward.(*httputil.ReverseProxy).Transport = patient{}
 		return func(w http.ResponseWriter, req *http.Request) { r.serve(w, req, forward) }
 	})
 	return r
+}
+
+// patient waits for somebody to listen, as platforms do that start functions. A function that is killed and comes back
+// may take longer for that, on a busy machine, than all attempts of a step.
+type patient struct{}
+
+func (patient) RoundTrip(r *http.Request) (*http.Response, error) {
+	for {
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		if refused := (*net.OpError)(nil); !errors.As(err, &refused) || refused.Op != "dial" || r.Context().Err() != nil {
+			return resp, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // note notes a call, and returns the stop it runs into, if it does.
