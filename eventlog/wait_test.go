@@ -249,3 +249,33 @@ func TestWhoWaitsForAConnectionCanLeave(t *testing.T) {
 		t.Error("they are still there")
 	}
 }
+
+func TestTheEndOfAnOpenRunIsWatchedFor(t *testing.T) {
+	t.Parallel()
+	f := logHere(t, testdb.New(t))
+	watch := func(ctx context.Context, id entities.RunID) <-chan error {
+		over := make(chan error, 1)
+		go func() { over <- f.WatchEnd(ctx, home, id) }()
+		f.hub.waitForSubscribers(t, endTopic(home, id), 1)
+		return over
+	}
+	id := f.run(t, started)
+	over := watch(t.Context(), id)
+	f.must(t, on(id, "step_created", "step_1")) // is no news
+	f.must(t, onRun(id, "run_completed"))
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	over = watch(ctx, f.run(t, started))
+	leave()
+	if err := <-over; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that of the context", err)
+	}
+	f.endPoll = time.Millisecond
+	for what, id := range map[string]entities.RunID{"has ended": id, "is not there": entities.NewRunID(day)} {
+		if err := f.WatchEnd(t.Context(), home, id); err != nil { // no hint comes
+			t.Errorf("a run that %s: got %v", what, err)
+		}
+	}
+}

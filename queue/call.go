@@ -43,7 +43,11 @@ func (w *deliverer) ask(ctx context.Context, d delivery, c contract.Call, timeou
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	go w.watchRun(ctx, d, func() { end(entities.ErrRunEnded) })
+	go func() {
+		if w.options.Runs.log.WatchEnd(ctx, d.Project, d.RunID) == nil {
+			end(entities.ErrRunEnded)
+		}
+	}()
 	a, err := w.postCall(ctx, d, c)
 	if err == nil {
 		return a, nil
@@ -56,24 +60,6 @@ func (w *deliverer) ask(ctx context.Context, d delivery, c contract.Call, timeou
 		return answer{}, late
 	}
 	return answer{}, err
-}
-
-// watchRun calls ended when the run has ended or is gone, unless the context ends first.
-func (w *deliverer) watchRun(ctx context.Context, d delivery, ended func()) {
-	for {
-		run, err := w.options.Runs.log.WaitForEnd(ctx, ctx, d.Project, d.RunID)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case errors.Is(err, entities.ErrRunNotFound) || err == nil && run.Status.Ended():
-			ended()
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(timerPoll): // the database is away for now
-		}
-	}
 }
 
 func (w *deliverer) postCall(ctx context.Context, d delivery, c contract.Call) (answer, error) {

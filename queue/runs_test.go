@@ -127,6 +127,22 @@ func (d *driven) wantEnd(t *testing.T, id entities.RunID, status entities.RunSta
 	}
 }
 
+// TestCallsCostNoConnections: a query that is broken off does, and then the next one begins with a new session.
+func TestCallsCostNoConnections(t *testing.T) {
+	t.Parallel()
+	f := serve(t, func(c *turn) { c.reply(map[string]any{"type": "complete"}) })
+	d := drive(t, f)
+	lost := func() int64 { s := d.pool.Stat(); return s.NewConnsCount() - int64(s.TotalConns()) }
+	d.wantEnd(t, d.begin(t, "{}"), entities.RunCompleted, "null")
+	before := lost() // to those who listen
+	for range 50 {
+		d.wantEnd(t, d.begin(t, "{}"), entities.RunCompleted, "null")
+	}
+	if n := lost() - before; n > 0 {
+		t.Errorf("%d connections had to be replaced", n)
+	}
+}
+
 // events is a run's log: types and correlation IDs.
 func (d *driven) events(t *testing.T, id entities.RunID) []string {
 	t.Helper()
