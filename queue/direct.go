@@ -87,7 +87,7 @@ func (d *direct) handBack(m delivery) {
 func handBack(ctx context.Context, pool *pgxpool.Pool, handle string) error {
 	_, err := pool.Exec(ctx, `
 		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1
-		WHERE lease = $1 AND lease <> ''`, handle)
+		WHERE `+ofLease, handle)
 	return wrap("hand message back", err)
 }
 

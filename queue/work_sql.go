@@ -114,7 +114,7 @@ func checkLease(b *pgx.Batch, d delivery) (verdict func() error) {
 	var alive bool
 	b.Queue(`
 		SELECT due_at > clock_timestamp() FROM messages
-		WHERE lease = $1 AND lease <> '' AND project = $2 AND run_id = $3 AND work = $4 FOR UPDATE`,
+		WHERE `+ofLease+` AND project = $2 AND run_id = $3 AND work = $4 FOR UPDATE`,
 		d.Lease, d.Project, d.RunID, d.Work,
 	).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&alive)
@@ -133,7 +133,7 @@ func checkLease(b *pgx.Batch, d delivery) (verdict func() error) {
 
 // extendLease makes a lease last so long from now.
 func extendLease(ctx context.Context, q execer, handle string, d time.Duration) error {
-	_, err := q.Exec(ctx, `UPDATE messages SET due_at = now() + $2 WHERE lease = $1`, handle, d)
+	_, err := q.Exec(ctx, `UPDATE messages SET due_at = now() + $2 WHERE `+ofLease, handle, d)
 	return wrap("extend lease", err)
 }
 
@@ -153,7 +153,7 @@ func (q queued) Exec(_ context.Context, sql string, args ...any) (pgconn.Command
 
 // deleteWork ends a piece of work for good. It may be gone: the end of a run drops all.
 func deleteWork(ctx context.Context, q execer, handle string) error {
-	_, err := q.Exec(ctx, `DELETE FROM messages WHERE lease = $1 AND lease <> '' AND work <> ''`, handle)
+	_, err := q.Exec(ctx, `DELETE FROM messages WHERE `+ofLease+` AND work <> ''`, handle)
 	return wrap("end work", err)
 }
 
@@ -162,7 +162,7 @@ func deleteWork(ctx context.Context, q execer, handle string) error {
 func advanceWork(ctx context.Context, q execer, handle string, place []byte, lease time.Duration) error {
 	tag, err := q.Exec(ctx, `
 		UPDATE messages SET body = $2, due_at = now() + $3
-		WHERE lease = $1 AND lease <> '' AND due_at > clock_timestamp()`, handle, place, lease)
+		WHERE `+ofLease+` AND due_at > clock_timestamp()`, handle, place, lease)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = fmt.Errorf("%w: its lease is over", entities.ErrStale)
 	}
@@ -187,7 +187,7 @@ func lookOut(b *pgx.Batch, handle string, into **outlook) {
 			(SELECT min(resume_at) FROM waits w WHERE w.run_id = m.run_id AND w.status = 'waiting') - now() AS next,
 			coalesce((SELECT true FROM steps s WHERE s.run_id = m.run_id AND s.completed_at IS NULL LIMIT 1),
 				(SELECT true FROM hooks h WHERE h.run_id = m.run_id LIMIT 1), false) AS open
-		FROM messages m WHERE m.lease = $1`, handle,
+		FROM messages m WHERE `+ofLease, handle,
 	).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[outlook])
 		if len(found) > 0 {
@@ -204,7 +204,7 @@ func turnAgain(ctx context.Context, tx pgx.Tx, handle string, o offer) (delivery
 		UPDATE messages m
 		SET lease = $2, holder = $3, again = false, due_at = now() + $4, delivery_count = 1, unreached = 0,
 			first_failed_at = NULL, last_error = ''
-		WHERE lease = $1
+		WHERE `+ofLease+`
 		RETURNING `+deliveryColumns+`, body`, handle, o.handle, o.holder, o.lease)
 	if err != nil {
 		return delivery{}, wrap("do work once more", err)
@@ -219,7 +219,7 @@ func nextTurn(ctx context.Context, q execer, handle string, after time.Duration)
 		UPDATE messages
 		SET lease = '', holder = '', again = false, due_at = now() + $2, delivery_count = 0, unreached = 0,
 			first_failed_at = NULL, last_error = ''
-		WHERE lease = $1`, handle, after)
+		WHERE `+ofLease, handle, after)
 	return wrap("put work off", err)
 }
 

@@ -120,7 +120,7 @@ func (c *shell) start(t *testing.T, line string, stdout, stderr io.Writer) error
 // newShell is that of a server of its own, with a function registered as app.
 func newShell(t *testing.T) (*shell, *server) {
 	t.Helper()
-	s := newServer(t, testdb.New(t), roleAll)
+	s := newServer(t, testdb.Indexed(t), roleAll)
 	s.config.APIKey, s.config.Open = "key", false
 	mustStart(t, s)
 	c := &shell{url: "http://" + s.addr}

@@ -153,7 +153,7 @@ func wantStory(t *testing.T, got []string) {
 // due at once is delivered by the requests that its commits send, and what is due later by the scheduler's.
 func TestFunctionMode(t *testing.T) {
 	t.Parallel()
-	p := newPlatform(t, testdb.New(t), 3)
+	p := newPlatform(t, testdb.Indexed(t), 3)
 	app := newTrip(t)
 	runID := p.begin(t, app.url)
 	p.until(t, "the run waits", func() bool {

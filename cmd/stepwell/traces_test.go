@@ -63,7 +63,7 @@ func newTraced(t *testing.T) (*server, *tracetest.SpanRecorder) {
 		t.Fatal(err)
 	}
 	recorder := tracetest.NewSpanRecorder()
-	s := newServer(t, testdb.New(t), roleAll)
+	s := newServer(t, testdb.Indexed(t), roleAll)
 	s.traces = telemetry.NewTraces(sampler, sdktrace.WithSpanProcessor(recorder))
 	return s, recorder
 }
@@ -284,7 +284,7 @@ func TestTracesAreExported(t *testing.T) {
 // TestWithoutTraces: nothing is in the way of a server that is to make none.
 func TestWithoutTraces(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleAll)
+	s := newServer(t, testdb.Indexed(t), roleAll)
 	told := make(chan http.Header, 1)
 	s.config.Deployments = map[string]string{"shop": function(t, func(c called, w http.ResponseWriter) {
 		told <- c.header

@@ -21,7 +21,7 @@ func TestMessages(t *testing.T) {
 		ids = append(ids, id)
 	}
 	if _, err := a.pool.Exec(t.Context(), `
-		UPDATE messages SET parked_at = now(), delivery_count = 64, last_error = 'no' WHERE id <> $1`, ids[0]); err != nil {
+		UPDATE messages SET parked_at = now(), delivery_count = 64, last_error = 'no' WHERE id = ANY($1)`, ids[1:]); err != nil {
 		t.Fatal(err)
 	}
 	status, answer := a.do(t, http.MethodGet, "/v1/messages?state=parked&limit=1", "")

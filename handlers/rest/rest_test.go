@@ -43,7 +43,7 @@ type api struct {
 
 func newAPI(t *testing.T) api {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	pool, err := migrations.Pool(t.Context(), testdb.Indexed(t), migrations.DefaultSchema)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -286,8 +286,8 @@ func TestI9AnalyticsOfAnotherProjectAreNotThere(t *testing.T) {
 	c := client{newServer(t), beta}
 	id := c.analyzed(t)
 	if _, err := c.pool.Exec(t.Context(), `
-		WITH moved AS (UPDATE runs SET project = 'other' RETURNING id)
-		UPDATE run_attributes SET project = 'other'`); err != nil {
+		WITH moved AS (UPDATE runs SET project = 'other' WHERE id = $1 RETURNING id)
+		UPDATE run_attributes SET project = 'other' WHERE run_id = $1`, id); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{

@@ -1,0 +1,55 @@
+package testdb
+
+import (
+	"context"
+	"net/url"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Indexed is [New] for a test whose statements are to find their rows by indexes. Connections of this address plan
+// each statement once for all values, as those of long life may do, and read a table from end to end only if there is
+// no other way. When the test ends, that must not have happened to a table that grows.
+func Indexed(t testing.TB) string {
+	t.Helper()
+	dsn := New(t)
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanUpLimit)
+		defer cancel()
+		tables, err := readWhole(ctx, dsn)
+		if err != nil {
+			t.Errorf("testdb: %v", err)
+		}
+		for _, table := range tables {
+			t.Errorf("table %s was read from end to end: is there no index, or can a plan for any value not use it?", table)
+		}
+	})
+	q := u.Query()
+	q.Set("plan_cache_mode", "force_generic_plan")
+	q.Set("enable_seqscan", "off")
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// readWhole are the tables that were read from end to end, but for those that stay small: they have a row for a server,
+// a deployment, a project or a key.
+func readWhole(ctx context.Context, dsn string) (tables []string, err error) {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	rows, err := conn.Query(ctx, `
+		SELECT relname FROM pg_stat_user_tables
+		WHERE seq_scan > 0 AND relname NOT IN ('river_leader', 'sweeper', 'processes', 'deployments', 'projects', 'keys', 'signing_keys')
+		ORDER BY 1`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
