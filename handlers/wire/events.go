@@ -110,7 +110,7 @@ func (s *Server) newResult(
 	res := result{Event: &e, StepCreated: appended.StepCreated}
 	switch entities.KindOf(typ) {
 	case entities.KindStep:
-		res.Step, err = s.stepAfter(ctx, typ, *appended.Step, with)
+		res.Step, err = s.stepAfter(ctx, typ, appended, with)
 	case entities.KindHook:
 		if appended.Hook != nil {
 			h := newHook(*appended.Hook, nil)
@@ -127,12 +127,13 @@ func (s *Server) newResult(
 
 // stepAfter is a step as an append left it. Only whoever starts one needs its input.
 func (s *Server) stepAfter(
-	ctx context.Context, typ entities.EventType, after entities.Step, with eventlog.Payloads,
+	ctx context.Context, typ entities.EventType, appended eventlog.Result, with eventlog.Payloads,
 ) (*step, error) {
 	var created *entities.Event
+	after := *appended.Step
 	if typ == entities.EventStepStarted && with == eventlog.WithPayloads {
 		var err error
-		created, err = s.eventAt(ctx, eventlog.Position{RunID: after.RunID, Seq: after.CreatedSeq})
+		created, err = s.eventAt(ctx, appended.Run.Project, after.RunID, after.CreatedSeq)
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +152,7 @@ func (s *Server) runAfter(
 		first = appended.Event
 	case with == eventlog.WithPayloads:
 		var err error
-		if first, err = s.eventAt(ctx, eventlog.Position{RunID: appended.Run.ID, Seq: 1}); err != nil {
+		if first, err = s.eventAt(ctx, appended.Run.Project, appended.Run.ID, 1); err != nil {
 			return nil, err
 		}
 	}
@@ -160,12 +161,13 @@ func (s *Server) runAfter(
 }
 
 // eventAt is the event at a position, with its payload.
-func (s *Server) eventAt(ctx context.Context, at eventlog.Position) (*entities.Event, error) {
-	events, err := s.Log.EventsAt(ctx, []eventlog.Position{at}, eventlog.WithPayloads)
+func (s *Server) eventAt(
+	ctx context.Context, project entities.Project, runID entities.RunID, seq int64,
+) (*entities.Event, error) {
+	e, err := s.Log.Event(ctx, project, runID, seq)
 	if err != nil {
 		return nil, err
 	}
-	e := events[at]
 	return &e, nil
 }
 
