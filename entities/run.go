@@ -75,6 +75,11 @@ func LockRun(b *pgx.Batch, project Project, id RunID, into **Run) {
 	loadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2 FOR NO KEY UPDATE`, id, project)
 }
 
+// LoadRun queues a read of the run; into stays nil when the project has no such run.
+func LoadRun(b *pgx.Batch, project Project, id RunID, into **Run) {
+	loadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2`, id, project)
+}
+
 // RunByID reads a run. It fails with [ErrRunNotFound].
 func RunByID(ctx context.Context, q Querier, project Project, id RunID) (Run, error) {
 	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2`, id, project)

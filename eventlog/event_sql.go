@@ -203,18 +203,53 @@ func collectEvents(rows pgx.Rows, limit int) (EventPage, error) {
 	return page, rows.Err()
 }
 
-// Size is how many bytes of payloads the first page of a run's log has, if it is of so many events; an estimate, for
-// the run goes on.
-func (l *Log) Size(ctx context.Context, project entities.Project, runID entities.RunID, events int) (int64, error) {
-	var size int64
-	err := l.pool.QueryRow(ctx, `
-		SELECT least(coalesce(sum(octet_length(payload)), 0), $4) FROM (
-			SELECT payload FROM events WHERE run_id = (SELECT id FROM runs WHERE id = $1 AND project = $2)
-			ORDER BY seq LIMIT $3) page`, runID, project, events, maxPageBytes).Scan(&size)
-	if err != nil {
-		return 0, fmt.Errorf("measure log of %s: %w", runID, err)
+// Measure queues to find out how many bytes of payloads the first page of a run's log has, if it is of so many events;
+// an estimate, for the run goes on. The caller knows that it may see the run.
+func Measure(b *pgx.Batch, runID entities.RunID, events int, into *int64) {
+	b.Queue(`
+		SELECT least(coalesce(sum(octet_length(payload)), 0), $3) FROM (
+			SELECT payload FROM events WHERE run_id = $1 ORDER BY seq LIMIT $2) page`, runID, events, maxPageBytes,
+	).QueryRow(func(row pgx.Row) error {
+		if err := row.Scan(into); err != nil {
+			return fmt.Errorf("measure log: %w", err)
+		}
+		return nil
+	})
+}
+
+// StepState is a step with what there is to know for executing it.
+type StepState struct {
+	entities.Step
+
+	// Created is the event that created it.
+	Created entities.Event
+	Run     entities.Run
+}
+
+// Step reads a step. It fails with [entities.ErrStepNotFound].
+func (l *Log) Step(
+	ctx context.Context, project entities.Project, runID entities.RunID, id entities.StepID,
+) (StepState, error) {
+	var b pgx.Batch
+	steps := map[entities.StepID]entities.Step{}
+	var run *entities.Run
+	var created []entities.Event
+	entities.LoadRun(&b, project, runID, &run)
+	entities.LoadSteps(&b, runID, []entities.StepID{id}, steps)
+	b.Queue(`
+		SELECT `+WithPayloads.columns()+` FROM events
+		WHERE run_id = $1 AND seq = (SELECT created_seq FROM steps WHERE run_id = $1 AND id = $2)`, runID, id,
+	).Query(func(rows pgx.Rows) (err error) {
+		created, err = pgx.CollectRows(rows, pgx.RowToStructByName[entities.Event])
+		return err
+	})
+	if err := l.pool.SendBatch(ctx, &b).Close(); err != nil {
+		return StepState{}, fmt.Errorf("read step %s: %w", id, err)
 	}
-	return size, nil
+	if run == nil || len(created) == 0 || len(steps) == 0 { // it may come and go between two of the reads
+		return StepState{}, fmt.Errorf("read step %s: %w", id, entities.ErrStepNotFound)
+	}
+	return StepState{steps[id], created[0], *run}, nil
 }
 
 // Event reads one event of a run. It fails with [entities.ErrEventNotFound].

@@ -22,7 +22,7 @@ type Hint struct {
 const (
 	// hintWindow gathers hints, so that a busy process sends few notifications: each takes a lock that
 	// all of the database's sessions share.
-	hintWindow     = 2 * time.Millisecond
+	hintWindow     = 10 * time.Millisecond
 	reconnectDelay = time.Second
 	maxTopics      = 100_000
 	// maxTopic is the longest topic that Postgres notifies of. One that is longer would fail all those that

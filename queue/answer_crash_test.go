@@ -91,7 +91,7 @@ func (d *driven) invoked(t *testing.T) (delivery, entities.Run) {
 	t.Helper()
 	id := d.begin(t, `null`)
 	work := d.takes(t, entities.WorkRun, "")
-	run, err := d.runs.begin(t.Context(), work)
+	run, _, err := d.runs.begin(t.Context(), work)
 	if err != nil {
 		t.Fatal(err)
 	}

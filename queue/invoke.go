@@ -18,11 +18,11 @@ const callEvents = 1000
 
 // invoke calls the function of a run that can move, and carries out what it asks for.
 func (w *deliverer) invoke(ctx context.Context, d delivery) error {
-	run, err := w.options.Runs.begin(ctx, d)
+	run, size, err := w.options.Runs.begin(ctx, d)
 	if err != nil {
 		return err
 	}
-	a, err := w.askRun(ctx, d, run)
+	a, err := w.askRun(ctx, d, run, size)
 	if err != nil {
 		return err
 	}
@@ -32,12 +32,9 @@ func (w *deliverer) invoke(ctx context.Context, d delivery) error {
 	return w.carryOut(ctx, d, run, a)
 }
 
-// askRun calls the function of a run. The log that the call brings along takes memory until there is an answer.
-func (w *deliverer) askRun(ctx context.Context, d delivery, run entities.Run) (answer, error) {
-	size, err := w.options.Runs.log.Size(ctx, d.Project, run.ID, callEvents)
-	if err != nil {
-		return answer{}, err
-	}
+// askRun calls the function of a run. The log that the call brings along, of that size, takes memory until there is an
+// answer.
+func (w *deliverer) askRun(ctx context.Context, d delivery, run entities.Run, size int64) (answer, error) {
 	free, err := w.roomForLog(ctx, d, size)
 	if err != nil {
 		return answer{}, err

@@ -59,18 +59,19 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 	}
 	once := r.queue.desk.offer(entities.Message{})
 	var more *delivery
+	var later bool
 	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.Turn{
 		Check:   holds(d),
 		Streams: plan.Responses,
 		Settle: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (err error) {
-			more, err = settleTurn(ctx, tx, last, d.Lease, once)
+			more, later, err = settleTurn(ctx, tx, last, d.Lease, once)
 			return err
 		},
 	})
 	if more != nil {
 		once.begin(*more, err)
 	}
-	if err == nil {
+	if err == nil && later {
 		r.queue.hub.Publish(timerTopic)
 	}
 	return plan.Explain(err)
@@ -98,37 +99,38 @@ var ErrNothingLeft = errors.New(`the run would wait for nothing: ` +
 	`answer with a step, a wait, a hook or a child to wait for, or with "complete" or "fail"`)
 
 // settleTurn ends the work of an invocation that was answered: the run is invoked again when there is news, or at
-// the end of its next wait. If there is news already, it is leased as offered.
+// the end of its next wait, which is later. If there is news already, it is leased as offered.
 func settleTurn(
 	ctx context.Context, tx pgx.Tx, last *pgx.Batch, handle string, once offer,
-) (more *delivery, err error) {
+) (more *delivery, later bool, err error) {
 	var o *outlook
 	lookOut(last, handle, &o)
 	if err := eventlog.SendQueued(ctx, tx, last); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	switch {
 	case o == nil:
-		return nil, nil // the run has ended, and its work is dropped
+		return nil, false, nil // the run has ended, and its work is dropped
 	case o.Again && once.direct != nil:
 		d, err := turnAgain(ctx, tx, handle, once)
-		return &d, err
+		return &d, false, err
 	case o.Again:
-		return nil, nextTurn(ctx, queued{last}, handle, 0)
+		return nil, true, nextTurn(ctx, queued{last}, handle, 0)
 	case o.Next != nil:
-		return nil, nextTurn(ctx, queued{last}, handle, max(0, *o.Next))
+		return nil, true, nextTurn(ctx, queued{last}, handle, max(0, *o.Next))
 	case !o.Open:
-		return nil, ErrNothingLeft
+		return nil, false, ErrNothingLeft
 	default:
-		return nil, deleteWork(ctx, queued{last}, handle)
+		return nil, false, deleteWork(ctx, queued{last}, handle)
 	}
 }
 
-// begin records that an invocation of a run begins: that the run has started, and which of its waits are over.
-func (r *Runs) begin(ctx context.Context, d delivery) (entities.Run, error) {
+// begin records that an invocation of a run begins: that the run has started, and which of its waits are over. It
+// returns the size of what the call is to bring along.
+func (r *Runs) begin(ctx context.Context, d delivery) (run entities.Run, size int64, err error) {
 	due, err := entities.DueWaits(ctx, r.queue.pool, d.RunID)
 	if err != nil {
-		return entities.Run{}, err
+		return entities.Run{}, 0, err
 	}
 	requests := []eventlog.Request{{Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}}
 	for _, id := range due {
@@ -136,12 +138,17 @@ func (r *Runs) begin(ctx context.Context, d delivery) (entities.Run, error) {
 			Type: entities.EventWaitCompleted, CorrelationID: string(id), SpecVersion: entities.SpecDriven, Once: true,
 		})
 	}
-	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests,
-		eventlog.Turn{Check: holds(d)})
+	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
+		Check: holds(d),
+		Settle: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
+			eventlog.Measure(last, d.RunID, callEvents, &size)
+			return nil
+		},
+	})
 	if err != nil {
-		return entities.Run{}, err
+		return entities.Run{}, 0, err
 	}
-	return results[len(results)-1].Run, nil
+	return results[len(results)-1].Run, size, nil
 }
 
 // over reports whether an error says that there is nothing left to do: the run has ended or is gone, or others do it.

@@ -77,21 +77,13 @@ type stepWork struct {
 
 // step reads what the work is about.
 func (r *Runs) step(ctx context.Context, d delivery) (stepWork, error) {
-	step, err := entities.StepByID(ctx, r.queue.pool, d.Project, d.RunID, entities.StepID(d.Subject))
+	found, err := r.log.Step(ctx, d.Project, d.RunID, entities.StepID(d.Subject))
 	if err != nil {
 		return stepWork{}, err
 	}
-	created, err := r.log.Event(ctx, d.Project, d.RunID, step.CreatedSeq)
-	if err != nil {
-		return stepWork{}, err
-	}
-	run, err := entities.RunByID(ctx, r.queue.pool, d.Project, d.RunID)
-	if err != nil {
-		return stepWork{}, err
-	}
-	s := stepWork{Step: step, input: created.Payload, run: run}
-	if created.Data.Step != nil {
-		s.spec = *created.Data.Step
+	s := stepWork{Step: found.Step, input: found.Created.Payload, run: found.Run}
+	if found.Created.Data.Step != nil {
+		s.spec = *found.Created.Data.Step
 	}
 	return s, nil
 }
@@ -260,7 +252,9 @@ func (w *deliverer) record(ctx context.Context, d delivery, s stepWork, v verdic
 		}
 		return final
 	})
-	w.queue.hub.Publish(timerTopic)
+	if v.event == entities.EventStepRetrying {
+		w.queue.hub.Publish(timerTopic)
+	}
 	if err != nil {
 		return err
 	}
