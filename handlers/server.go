@@ -49,10 +49,10 @@ type Options struct {
 	Streams *eventlog.Streams
 	Queue   *queue.Queue
 	// Keys are the API keys; nil for those of the pool. APIKey is one more, of the environment, and Open lets
-	// everyone in who has none.
-	Keys   *access.Keys
-	APIKey string
-	Open   bool
+	// everyone in who has none; Local is of an open server that only this machine can connect to.
+	Keys        *access.Keys
+	APIKey      string
+	Open, Local bool
 	// Requests is how many requests are answered at once, and RequestMemory how many bytes their bodies may
 	// have together; 0 for the defaults. Whoever follows a stream or waits for a run does not count.
 	Requests, RequestMemory int64
@@ -95,7 +95,7 @@ func (o *Options) gate() *auth.Gate {
 	if o.Keys == nil {
 		o.Keys = access.NewKeys(o.Pool, o.Log.Now)
 	}
-	return auth.New(auth.Options{Keys: o.Keys, EnvironmentKey: o.APIKey, Open: o.Open, Now: o.Log.Now})
+	return auth.New(auth.Options{Keys: o.Keys, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local, Now: o.Log.Now})
 }
 
 // New assembles the HTTP server.

@@ -118,6 +118,9 @@ func TestDevAsksForKeysWhereOthersCanConnect(t *testing.T) {
 			if got.StatusCode != tt.status {
 				t.Errorf("%+v: got %s", tt, got.Status)
 			}
+			if got := named(t, addr, "attacker.example"); tt.status == http.StatusOK && got != http.StatusForbidden {
+				t.Errorf("%+v: a page whose name leads here got %d", tt, got)
+			}
 			cancel()
 			if err := <-done; err != nil {
 				t.Errorf("%+v: %v", tt, err)
@@ -132,4 +135,21 @@ func TestDevAsksForKeysWhereOthersCanConnect(t *testing.T) {
 			t.Errorf("%+v: logged %s", tt, &logged)
 		}
 	}
+}
+
+// named is the status of a request without a key that calls the server by a name.
+func named(t *testing.T, addr, name string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+strings.Replace(addr, "[::]", "127.0.0.1", 1)+"/v1/runs", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = name
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
 }

@@ -43,11 +43,12 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 		config.AllowAddresses = egress.Loopback + "," + egress.Private
 	}
 	config.warnIfOpen(ctx, logger)
-	if config.APIKey == "" && !config.Open && loopback(config.Listen) {
+	local := config.APIKey == "" && !config.Open && loopback(config.Listen)
+	if local {
 		config.Open = true
 		logger.InfoContext(ctx, "no API key is asked for: only this machine can connect")
 	}
-	s := &server{config: config, role: roleAll, logger: logger}
+	s := &server{config: config, role: roleAll, logger: logger, local: local}
 	if err := s.start(ctx); err != nil {
 		return err
 	}

@@ -62,6 +62,8 @@ type server struct {
 	config config
 	role   role
 	logger *slog.Logger
+	// local says that it is open since only this machine can connect to it.
+	local bool
 
 	pool      *pgxpool.Pool
 	allowed   egress.Allowed
@@ -208,6 +210,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		APIKey:   s.config.APIKey,
 		Allowed:  s.allowed,
 		Open:     s.config.Open,
+		Local:    s.local,
 		Requests: s.config.Requests, RequestMemory: s.config.RequestMemory << 20,
 		Telemetry: s.telemetry, Logger: s.logger,
 		Stopping: stopping,

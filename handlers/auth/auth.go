@@ -39,9 +39,12 @@ type Options struct {
 	Keys Keys
 	// EnvironmentKey lets in as an admin of the default project; empty for none.
 	EnvironmentKey string
-	// Open lets everyone in who has no key, as an admin of the default project.
+	// Open lets everyone in who has no key, as an admin of the default project; but no pages of other sites.
 	Open bool
-	Now  func() time.Time
+	// Local is of an open server that only this machine can connect to: it wants to be called by an address or a name
+	// of this machine, as any page of a name that leads here could have its browser ask for everything.
+	Local bool
+	Now   func() time.Time
 	// Recheck is how often the key of a request that takes long is looked at; 0 for every [DefaultRecheck].
 	Recheck time.Duration
 }
@@ -103,7 +106,7 @@ func (g *Gate) identify(c echo.Context) (Identity, error) {
 		return g.keyed(c.Request().Context(), text)
 	}
 	if g.options.Open { // clients send any word where there is no key
-		return operator(entities.ActorOpen), nil
+		return operator(entities.ActorOpen), g.letInOpen(c.Request())
 	}
 	return Identity{}, ErrUnauthorized
 }
