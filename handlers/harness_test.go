@@ -48,8 +48,12 @@ func newEcho(t *testing.T, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 
 // newTelemetry watches a server, without traces.
 func newTelemetry(pool *pgxpool.Pool, q *queue.Queue) *telemetry.Telemetry {
+	return newTelemetryAt(pool, q, time.Now)
+}
+
+func newTelemetryAt(pool *pgxpool.Pool, q *queue.Queue, now func() time.Time) *telemetry.Telemetry {
 	return telemetry.New(telemetry.Options{
-		Gauges: q.Gauges, Pool: func() telemetry.PoolStat { return pool.Stat() }, Now: time.Now, Version: "test",
+		Gauges: q.Gauges, Pool: func() telemetry.PoolStat { return pool.Stat() }, Now: now, Version: "test",
 	})
 }
 

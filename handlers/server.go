@@ -75,9 +75,12 @@ type Options struct {
 
 // NewProbes assembles an HTTP server that answers nothing but the probes and, with a key, the metrics. It needs only
 // the pool, the log, the telemetry, the keys, the logger and the context Stopping.
-func NewProbes(o Options) *echo.Echo { return o.probes(o.gate()) }
+func NewProbes(o Options) *echo.Echo {
+	o.complete()
+	return o.probes()
+}
 
-func (o Options) probes(gate *auth.Gate) *echo.Echo {
+func (o Options) probes() *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = errorHandler(o.Logger)
@@ -85,24 +88,34 @@ func (o Options) probes(gate *auth.Gate) *echo.Echo {
 	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, state{"ok"}) })
 	e.GET("/readyz", o.ready)
 	if o.Telemetry != nil {
-		e.GET("/metrics", echo.WrapHandler(o.Telemetry.Handler()), gate.Guard(auth.Read))
+		e.GET("/metrics", echo.WrapHandler(o.Telemetry.Handler()), o.gateOf(auth.LastKnown(o.Keys)).Guard(auth.Read))
 	}
 	return e
 }
 
-// gate is how requests are let in.
-func (o *Options) gate() *auth.Gate {
+// complete fills in what may be left out.
+func (o *Options) complete() {
 	if o.Keys == nil {
 		o.Keys = access.NewKeys(o.Pool, o.Log.Now)
 	}
-	return auth.New(auth.Options{Keys: o.Keys, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local, Now: o.Log.Now})
+}
+
+// gate is how requests are let in.
+func (o *Options) gate() *auth.Gate {
+	o.complete()
+	return o.gateOf(o.Keys)
+}
+
+// gateOf is a gate for those keys, besides that of the environment.
+func (o *Options) gateOf(keys auth.Keys) *auth.Gate {
+	return auth.New(auth.Options{Keys: keys, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local, Now: o.Log.Now})
 }
 
 // New assembles the HTTP server.
 func New(o Options) *echo.Echo { return o.server(o.gate()) }
 
 func (o Options) server(gate *auth.Gate) *echo.Echo {
-	e := o.probes(gate)
+	e := o.probes()
 	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{
 		LogErrorFunc: func(c echo.Context, err error, stack []byte) error {
 			o.Logger.ErrorContext(c.Request().Context(), "panic", "error", err, "stack", string(stack))

@@ -51,6 +51,14 @@ func (c *cache) find(h hash, now time.Time) (key entities.Key, stranger, ok bool
 	return entities.Key{}, false, false
 }
 
+// last is the key that was last known of a text.
+func (c *cache) last(h hash) (entities.Key, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, ok := c.known[h]
+	return a.key, ok
+}
+
 // keep remembers a key as it was, or was yet to be, at the time. There are no more of them than keys.
 func (c *cache) keep(h hash, k entities.Key, at time.Time) {
 	c.mu.Lock()

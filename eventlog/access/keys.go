@@ -113,6 +113,12 @@ func (s *Keys) Lookup(ctx context.Context, text string) (entities.Key, error) {
 	return key, nil
 }
 
+// Last is the key of a text as it was when the database was last asked about it, however long ago that is; false if
+// this process never did.
+func (s *Keys) Last(text string) (entities.Key, bool) {
+	return s.cache.last(sha256.Sum256([]byte(text)))
+}
+
 // Used takes down that a request came with the key. It is written later: see [Keys.Run].
 func (s *Keys) Used(id entities.KeyID) { s.used.add(id, s.now()) }
 

@@ -1,0 +1,87 @@
+package handlers
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/access"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// TestMetricsTellThatTheDatabaseIsAway to a scraper with a key of its own, for which the server would have to ask it.
+func TestMetricsTellThatTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema,
+		func(c *pgxpool.Config) { c.MaxConns = 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	var at atomic.Int64
+	at.Store(time.Now().UnixNano())
+	now := func() time.Time { return time.Unix(0, at.Load()) }
+	later := func() { at.Add(int64(time.Minute)) } // nobody believes any more what was known
+	q, err := queue.New(pool, migrations.DefaultSchema, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := access.NewKeys(pool, now)
+	mint := func(role entities.Role) (entities.KeyID, string) {
+		t.Helper()
+		k, text, err := keys.Mint(t.Context(), entities.Key{Project: entities.DefaultProject, Name: "k", Role: role})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.ID, text
+	}
+	_, scraper := mint(entities.RoleRead)
+	_, starter := mint(entities.RoleInvoke)
+	_, unseen := mint(entities.RoleRead)
+	id, revoked := mint(entities.RoleRead)
+	e := New(Options{
+		Pool: pool, Log: eventlog.New(pool, nil, q, now), Queue: q, Keys: keys, APIKey: "key",
+		Logger: slog.New(slog.DiscardHandler), Telemetry: newTelemetryAt(pool, q, now), Stopping: t.Context(),
+	})
+	want := func(path, key string, status int, line string) {
+		t.Helper()
+		got := serve(e, http.MethodGet, path, "Authorization", "Bearer "+key)
+		if got.Code != status || !strings.Contains(got.Body.String(), line) {
+			t.Errorf("%s: got %d %.300s, want %d and %q", path, got.Code, got.Body, status, line)
+		}
+	}
+	want("/metrics", scraper, http.StatusOK, "stepwell_database_up 1\n")
+	want("/metrics", revoked, http.StatusOK, "stepwell_database_up 1\n")
+	want("/metrics", starter, http.StatusForbidden, "")
+	if err := keys.Revoke(t.Context(), entities.DefaultProject, id); err != nil {
+		t.Fatal(err)
+	}
+	later()
+	want("/metrics", revoked, http.StatusUnauthorized, "")
+
+	conn, err := pool.Acquire(t.Context()) // it is silent
+	if err != nil {
+		t.Fatal(err)
+	}
+	later()
+	want("/metrics", scraper, http.StatusOK, "stepwell_database_up 0\n")
+	conn.Release()
+	pool.Close() // it cannot be reached
+	later()
+	for _, key := range []string{scraper, "key"} {
+		want("/metrics", key, http.StatusOK, "stepwell_database_up 0\n")
+	}
+	want("/metrics", starter, http.StatusForbidden, "")
+	want("/metrics", revoked, http.StatusUnauthorized, "")
+	want("/metrics", unseen, http.StatusInternalServerError, "")
+	want("/v1/runs", scraper, http.StatusInternalServerError, "") // nothing else believes what was
+}
