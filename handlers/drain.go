@@ -14,8 +14,8 @@ import (
 // drainPath is where a server in function mode is asked to deliver.
 const drainPath = "/internal/drain"
 
-// longestDrain bounds what a request may ask for.
-const longestDrain = time.Hour
+// LongestDrain bounds how long a drain may go on.
+const LongestDrain = time.Hour
 
 // Function is what a server in function mode has besides: one in which nothing runs but requests.
 type Function struct {
@@ -70,8 +70,8 @@ func (f *Function) limits(c echo.Context) (budget, linger time.Duration, err err
 		if into == nil {
 			return 0, 0, entities.Invalid("there is no parameter %q: want budget or linger", name)
 		}
-		if *into, err = time.ParseDuration(c.QueryParam(name)); err != nil || *into < 0 || *into > longestDrain {
-			return 0, 0, entities.Invalid("%s %q: want a time such as 25s, at most %s", name, c.QueryParam(name), longestDrain)
+		if *into, err = time.ParseDuration(c.QueryParam(name)); err != nil || *into < 0 || *into > LongestDrain {
+			return 0, 0, entities.Invalid("%s %q: want a time such as 25s, at most %s", name, c.QueryParam(name), LongestDrain)
 		}
 	}
 	return budget, linger, nil

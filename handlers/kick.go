@@ -2,7 +2,7 @@ package handlers
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -34,7 +34,10 @@ type Kicker struct {
 func NewKicker(baseURL, key string, longest time.Duration, logger *slog.Logger) (*Kicker, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, fmt.Errorf("%q is not an absolute http or https URL", baseURL)
+		return nil, errors.New("it is not an absolute http or https URL")
+	}
+	if u.User != nil || strings.ContainsAny(baseURL, "?#") {
+		return nil, errors.New("the URL has a query, a fragment or credentials; want a base URL") // which logs would show
 	}
 	return &Kicker{
 		url: strings.TrimSuffix(baseURL, "/") + drainPath, key: key, longest: longest, logger: logger,

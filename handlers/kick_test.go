@@ -80,8 +80,11 @@ func TestKickThatIsRefused(t *testing.T) {
 
 func TestKickerWantsAnAddress(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []string{"", "here", "//host", "ftp://host", "http://", "http://%"} {
-		if _, err := NewKicker(bad, "", time.Minute, nil); err == nil || !strings.Contains(err.Error(), "URL") {
+	for _, bad := range []string{
+		"", "here", "//host", "ftp://host", "http://", "http://%", "http://host/?q=secret", "http://host/#f", "http://me:secret@host",
+	} {
+		if _, err := NewKicker(bad, "", time.Minute, nil); err == nil || !strings.Contains(err.Error(), "URL") ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: got %v", bad, err)
 		}
 	}

@@ -116,7 +116,7 @@ func validateURL(s string) error {
 		return entities.Invalid("url %q is not an absolute http or https URL", s)
 	}
 	if strings.ContainsAny(s, "?#") || u.User != nil {
-		return entities.Invalid("url %q has a query, a fragment or credentials; want a base URL", s)
+		return entities.Invalid("the url has a query, a fragment or credentials; want a base URL") // which logs would show
 	}
 	return nil
 }

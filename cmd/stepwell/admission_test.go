@@ -121,6 +121,9 @@ func TestDevAsksForKeysWhereOthersCanConnect(t *testing.T) {
 			if got := named(t, addr, "attacker.example"); tt.status == http.StatusOK && got != http.StatusForbidden {
 				t.Errorf("%+v: a page whose name leads here got %d", tt, got)
 			}
+			if strings.Contains(banner.String(), c.DatabaseURL) {
+				t.Errorf("the banner has the URL of the database, in which there may be a password: %s", &banner)
+			}
 			cancel()
 			if err := <-done; err != nil {
 				t.Errorf("%+v: %v", tt, err)

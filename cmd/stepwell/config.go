@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/caarlos0/env/v11"
 
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
@@ -82,6 +84,10 @@ func readConfig(environ []string) (config, error) {
 	if c.Open && c.APIKey != "" {
 		return config{}, errors.New("STEPWELL_OPEN and STEPWELL_API_KEY are both set: decide for one")
 	}
+	if strings.TrimSpace(c.APIKey) != c.APIKey || strings.ContainsFunc(c.APIKey, unicode.IsControl) {
+		return config{}, errors.New("STEPWELL_API_KEY begins or ends with blanks, or has a line end in it," +
+			" and no request can carry it: was it read from a file?")
+	}
 	if c.Deliveries < 1 || c.Deliveries > 10_000 {
 		return config{}, fmt.Errorf("STEPWELL_DELIVERIES is %d; want 1 to 10000", c.Deliveries)
 	}
@@ -109,11 +115,14 @@ func readConfig(environ []string) (config, error) {
 func (c config) checkTimes() error {
 	for name, d := range map[string]time.Duration{
 		"STEPWELL_FAILURE_WINDOW": c.FailureWindow, "STEPWELL_SHUTDOWN_GRACE": c.Grace,
-		"STEPWELL_DRAIN_BUDGET": c.DrainBudget,
 	} {
 		if d < 0 {
 			return fmt.Errorf("%s is %s; want 0s or more", name, d)
 		}
+	}
+	// Drains that end before they have delivered anything would ask for others without end.
+	if c.DrainBudget < time.Second || c.DrainBudget > handlers.LongestDrain {
+		return fmt.Errorf("STEPWELL_DRAIN_BUDGET is %s; want 1s to %s", c.DrainBudget, handlers.LongestDrain)
 	}
 	if c.Retention < 0 {
 		return fmt.Errorf("STEPWELL_RETENTION is %s; want a time such as 720h, or nothing to keep runs for ever", c.Retention)

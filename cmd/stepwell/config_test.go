@@ -90,6 +90,9 @@ func TestReadConfigRefuses(t *testing.T) {
 		{"STEPWELL_SHUTDOWN_GRACE=20", "Grace"},
 		{"STEPWELL_SHUTDOWN_GRACE=-1s", "STEPWELL_SHUTDOWN_GRACE is -1s"},
 		{"STEPWELL_DRAIN_BUDGET=-1s", "STEPWELL_DRAIN_BUDGET is -1s"},
+		{"STEPWELL_DRAIN_BUDGET=0s", "STEPWELL_DRAIN_BUDGET is 0s"},
+		{"STEPWELL_DRAIN_BUDGET=999ms", "STEPWELL_DRAIN_BUDGET is 999ms"},
+		{"STEPWELL_DRAIN_BUDGET=61m", "STEPWELL_DRAIN_BUDGET is 1h1m0s"},
 		{"STEPWELL_RETENTION=-1h", "STEPWELL_RETENTION is -1h"},
 		{"STEPWELL_RETENTION=forever", "Retention"},
 		{"STEPWELL_DEPLOYMENTS=shop", "Deployments"},
@@ -109,6 +112,23 @@ func TestReadConfigRefuses(t *testing.T) {
 				t.Errorf("got %v, want an error that says %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestKeysThatNoRequestCanCarry would let nobody in, as keys do that were read from files with a line end.
+func TestKeysThatNoRequestCanCarry(t *testing.T) {
+	t.Parallel()
+	for key, fine := range map[string]bool{
+		"k": true, "a passphrase": true, "ключ": true,
+		"secret\n": false, " secret": false, "secret\r": false, "sec\nret": false, "\tsecret": false, " ": false,
+	} {
+		_, err := readConfig([]string{"STEPWELL_API_KEY=" + key})
+		if (err == nil) != fine {
+			t.Errorf("%q: got %v", key, err)
+		}
+		if err != nil && (!strings.Contains(err.Error(), "STEPWELL_API_KEY") || strings.Contains(err.Error(), "sec")) {
+			t.Errorf("%q: got %v, want what is wrong, without the key", key, err)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ type devCmd struct{}
 // Their data stays for the next time. A DATABASE_URL is used instead when it is set. Where only this machine can
 // connect, no key is asked for unless there is one in the environment.
 func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) (err error) {
+	psql := `"$DATABASE_URL"` // which may have a password that is nobody's business
 	if config.DatabaseURL == "" {
 		dir := config.DataDir
 		if dir == "" {
@@ -37,6 +38,7 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 		ctx, cancel = endWith(ctx, postgres.Done())
 		defer cancel()
 		config.DatabaseURL = postgres.DSN("postgres")
+		psql = "'" + config.DatabaseURL + "'"
 		logger.InfoContext(ctx, "private Postgres is up", "folder", dir)
 	}
 	if config.AllowAddresses == "" { // what is developed runs here
@@ -52,7 +54,7 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(stdout, devBanner, s.addr, config.DatabaseURL)
+	_, _ = fmt.Fprintf(stdout, devBanner, s.addr, psql)
 	return s.serve(ctx)
 }
 
@@ -81,7 +83,7 @@ Or point an app of the Workflow SDK at it:
 and tell it where the app is:
   stepwell deployments add my-app http://127.0.0.1:3000
 
-The log in SQL: psql '%[2]s'
+The log in SQL: psql %[2]s
   select seq, type, correlation_id, created_at from stepwell.events order by run_id, seq;
 
 `

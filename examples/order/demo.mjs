@@ -129,7 +129,7 @@ async function main() {
       ...env,
       STEPWELL_LISTEN: ONCE ? `127.0.0.1:${port}` : listen,
     },
-    onLine: (line) => { psql ||= /psql '.*'/.exec(line)?.[0] ?? ''; },
+    onLine: (line) => { psql ||= /psql ['"].*['"]/.exec(line)?.[0] ?? ''; },
   });
   await answers(`${server}/readyz`, 200);
   await call('PUT', `${server}/v1/deployments/order`, { url: app });

@@ -115,7 +115,7 @@ func (c *client) get(ctx context.Context, path string, query url.Values, into an
 
 func (c *client) decode(raw json.RawMessage, into any) error {
 	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("what %s answers is not what its API says: %w", c.base, err)
+		return fmt.Errorf("what %s answers is not what its API says: %w", c.base.Redacted(), err)
 	}
 	return nil
 }
