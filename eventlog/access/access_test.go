@@ -256,10 +256,10 @@ func TestStrangersTakeNoRoom(t *testing.T) {
 		t.Errorf("%d are remembered", n)
 	}
 	c.keepStranger(hash{1}, t0)
-	if _, stranger, ok := c.find(hash{1}, t0); !stranger || !ok {
+	if _, known, err := c.find(hash{1}, t0); !known || !errors.Is(err, entities.ErrKeyNotFound) {
 		t.Error("a stranger was forgotten at once")
 	}
-	if _, _, ok := c.find(hash{1}, t0.Add(strangerTime)); ok {
+	if _, known, _ := c.find(hash{1}, t0.Add(strangerTime)); known {
 		t.Error("a stranger is remembered for too long")
 	}
 }

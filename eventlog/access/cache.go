@@ -38,17 +38,17 @@ func fresh(at, now time.Time, last time.Duration) bool {
 	return age >= 0 && age < last
 }
 
-// find is what is known of a text: its key, or that there is none.
-func (c *cache) find(h hash, now time.Time) (key entities.Key, stranger, ok bool) {
+// find is what is known of a text, if anything: its key, or that it is [entities.ErrKeyNotFound].
+func (c *cache) find(h hash, now time.Time) (key entities.Key, known bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a, ok := c.known[h]; ok && fresh(a.at, now, CacheTime) {
-		return a.key, false, true
+		return a.key, true, nil
 	}
 	if at, ok := c.strangers[h]; ok && fresh(at, now, strangerTime) {
-		return entities.Key{}, true, true
+		return entities.Key{}, true, entities.ErrKeyNotFound
 	}
-	return entities.Key{}, false, false
+	return entities.Key{}, false, nil
 }
 
 // last is the key that was last known of a text.

@@ -21,11 +21,19 @@ type Keys struct {
 	now   func() time.Time
 	cache *cache
 	used  *used
+	// lookups has an item for each that is under way.
+	lookups chan struct{}
 }
+
+// maxLookups is how many lookups may have a connection at once: whoever makes up texts that look like keys has no more
+// of the pool.
+const maxLookups = 4
 
 // NewKeys makes the keys of the database behind pool.
 func NewKeys(pool *pgxpool.Pool, now func() time.Time) *Keys {
-	return &Keys{pool: pool, now: now, cache: newCache(), used: newUsed()}
+	return &Keys{
+		pool: pool, now: now, cache: newCache(), used: newUsed(), lookups: make(chan struct{}, maxLookups),
+	}
 }
 
 // Mint makes a key of the project, name, role and expiry that k says, and returns it with its text, which nobody can
@@ -96,11 +104,19 @@ func (s *Keys) Lookup(ctx context.Context, text string) (entities.Key, error) {
 	if !wellFormed(text) {
 		return entities.Key{}, entities.ErrKeyNotFound
 	}
-	h, now := sha256.Sum256([]byte(text)), s.now()
-	if key, stranger, ok := s.cache.find(h, now); stranger {
-		return entities.Key{}, entities.ErrKeyNotFound
-	} else if ok {
-		return key, nil
+	h := sha256.Sum256([]byte(text))
+	if key, known, err := s.cache.find(h, s.now()); known {
+		return key, err
+	}
+	select {
+	case s.lookups <- struct{}{}:
+	case <-ctx.Done():
+		return entities.Key{}, fmt.Errorf("wait to read key: %w", ctx.Err())
+	}
+	defer func() { <-s.lookups }()
+	now := s.now()
+	if key, known, err := s.cache.find(h, now); known { // somebody else has just asked
+		return key, err
 	}
 	key, err := entities.KeyByHash(ctx, s.pool, h)
 	if errors.Is(err, entities.ErrKeyNotFound) {

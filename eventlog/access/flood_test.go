@@ -1,0 +1,87 @@
+package access
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// TestStrangersLeaveConnectionsForOthers, however many texts they make up that look like keys.
+func TestStrangersLeaveConnectionsForOthers(t *testing.T) {
+	t.Parallel()
+	const size = maxLookups + 3
+	dsn := testdb.New(t)
+	open := func(conns int32) *pgxpool.Pool {
+		t.Helper()
+		pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema,
+			func(c *pgxpool.Config) { c.MaxConns = conns })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		return pool
+	}
+	pool, watcher := open(size), open(1)
+	s := NewKeys(pool, func() time.Time { return t0 })
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE api_keys IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var strangers sync.WaitGroup
+	defer strangers.Wait()
+	defer cancel()
+	for range 10 * size {
+		strangers.Go(func() { _, _ = s.Lookup(ctx, newText()) })
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		waiting := count(t, watcher, `
+			SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%api_keys%'`)
+		if waiting == maxLookups {
+			break
+		}
+		if waiting > maxLookups || time.Now().After(deadline) {
+			t.Fatalf("%d lookups have a connection, want %d", waiting, maxLookups)
+		}
+	}
+	short, end := context.WithTimeout(t.Context(), 5*time.Second)
+	defer end()
+	if _, err := pool.Exec(short, `SELECT 1`); err != nil {
+		t.Errorf("somebody else: %v", err)
+	}
+}
+
+// TestOneKeyIsLookedUpForAllWhoWait: what one of them has learned the others need not ask.
+func TestOneKeyIsLookedUpForAllWhoWait(t *testing.T) {
+	t.Parallel()
+	s, _ := newKeys(t)
+	made, text := s.mint(t)
+	for range maxLookups { // they are all looking
+		s.lookups <- struct{}{}
+	}
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if k, err := s.Lookup(t.Context(), text); err != nil || k.ID != made.ID {
+				t.Errorf("got %+v, %v", k, err)
+			}
+		})
+	}
+	before := s.pool.Stat().AcquireCount()
+	<-s.lookups // one at a time from now on
+	all.Wait()
+	if n := s.pool.Stat().AcquireCount() - before; n != 1 {
+		t.Errorf("the database was asked %d times", n)
+	}
+}
