@@ -187,7 +187,7 @@ func (g *Gate) Guard(needs Needs) echo.MiddlewareFunc {
 		return func(c echo.Context) error {
 			return g.enter(c, next, func(who Identity) error {
 				if who.Project != entities.DefaultProject {
-					return ErrNotOperator
+					return ErrOtherProject
 				}
 				return needs.permit(who)
 			})

@@ -135,7 +135,7 @@ func TestGate(t *testing.T) {
 		"nowhere, the group itself": {closed, "Bearer sw_read", "/v1/sub", 404, ""},
 		"nowhere without a key":     {closed, "", "/v1/none", 401, ErrUnauthorized.Error()},
 		"guarded":                   {closed, "Bearer sw_read", "/metrics", 200, "key_read default"},
-		"guarded, other project":    {closed, "Bearer sw_shop", "/metrics", 403, ErrNotOperator.Error()},
+		"guarded, other project":    {closed, "Bearer sw_shop", "/metrics", 403, ErrOtherProject.Error()},
 		"guarded, no key":           {closed, "", "/metrics", 401, ErrUnauthorized.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -50,6 +50,9 @@ var ErrForbidden = errors.New("forbidden")
 // ErrNotOperator is an [ErrForbidden] of what concerns other projects.
 var ErrNotOperator = fmt.Errorf("%w: it takes an admin key of the project %s", ErrForbidden, entities.DefaultProject)
 
+// ErrOtherProject is an [ErrForbidden] of what concerns the whole installation, and needs no admin.
+var ErrOtherProject = fmt.Errorf("%w: it takes a key of the project %s", ErrForbidden, entities.DefaultProject)
+
 // ForbiddenError is an [ErrForbidden] that says which roles may.
 type ForbiddenError struct {
 	Role    entities.Role
