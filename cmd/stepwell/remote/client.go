@@ -31,8 +31,11 @@ func newClient(base, key string) (*client, error) {
 			base)
 	}
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
-	return &client{base: u, key: key, http: &http.Client{}}, nil
+	return &client{base: u, key: key, http: &http.Client{CheckRedirect: stay}}, nil
 }
+
+// stay follows no redirect: a write would become a read, and the key would go where nobody has said.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // path is that of an operation below /v1, of which the segments are escaped.
 func path(segments ...string) string {

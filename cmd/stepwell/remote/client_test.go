@@ -168,3 +168,21 @@ func TestEach(t *testing.T) {
 		t.Errorf("interrupted: did %v, got %v", done, err)
 	}
 }
+
+// TestRedirectsAreNotFollowed: a write would become a read of something else, and the key go where nobody said.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	elsewhere, _, _ := newSession(t, func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s was followed, with the key %q", r.Method, r.URL, r.Header.Get("Authorization"))
+	})
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusPermanentRedirect} {
+		s, _, _ := newSession(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.client.base.String()+r.URL.Path, status)
+		})
+		_, err := s.client.do(t.Context(), http.MethodPost, "/v1/runs", map[string]any{})
+		if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), elsewhere.client.base.String()+"/v1/runs") ||
+			!strings.Contains(err.Error(), "STEPWELL_URL") {
+			t.Errorf("%d: got %v, code %d, want where it leads", status, err, ExitCode(err))
+		}
+	}
+}

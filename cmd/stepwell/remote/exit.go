@@ -74,7 +74,8 @@ func ExitCode(err error) int {
 
 func exitOfStatus(status int) int {
 	switch status {
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect,
+		http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return ExitUsage
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return ExitDenied

@@ -57,6 +57,10 @@ func newServerError(req *http.Request, resp *http.Response) *ServerError {
 		Status:  resp.StatusCode,
 		Message: fmt.Sprintf("%s %s: %s", req.Method, req.URL.Path, resp.Status),
 	}
+	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
+		e.Hint = "it leads to " + to + ": is that what --url or STEPWELL_URL should say?"
+		return e
+	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
 	if err != nil {
 		return e
