@@ -81,12 +81,8 @@ func readConfig(environ []string) (config, error) {
 	if err != nil {
 		return config{}, fmt.Errorf("read environment: %w", err)
 	}
-	if c.Open && c.APIKey != "" {
-		return config{}, errors.New("STEPWELL_OPEN and STEPWELL_API_KEY are both set: decide for one")
-	}
-	if strings.TrimSpace(c.APIKey) != c.APIKey || strings.ContainsFunc(c.APIKey, unicode.IsControl) {
-		return config{}, errors.New("STEPWELL_API_KEY begins or ends with blanks, or has a line end in it," +
-			" and no request can carry it: was it read from a file?")
+	if err := c.checkKey(); err != nil {
+		return config{}, err
 	}
 	if c.Deliveries < 1 || c.Deliveries > 10_000 {
 		return config{}, fmt.Errorf("STEPWELL_DELIVERIES is %d; want 1 to 10000", c.Deliveries)
@@ -110,6 +106,18 @@ func readConfig(environ []string) (config, error) {
 		return config{}, err
 	}
 	return c, nil
+}
+
+// checkKey checks who is let in. Its errors do not repeat the key.
+func (c config) checkKey() error {
+	if c.Open && c.APIKey != "" {
+		return errors.New("STEPWELL_OPEN and STEPWELL_API_KEY are both set: decide for one")
+	}
+	if strings.TrimSpace(c.APIKey) != c.APIKey || strings.ContainsFunc(c.APIKey, unicode.IsControl) {
+		return errors.New("STEPWELL_API_KEY begins or ends with blanks, or has a line end in it," +
+			" and no request can carry it: was it read from a file?")
+	}
+	return nil
 }
 
 func (c config) checkTimes() error {

@@ -1,0 +1,54 @@
+package queue
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// TestDrainsBesideWorkers: servers of all roles may share a database. Each message is delivered once, whoever does it,
+// and no process loses what it holds to another.
+func TestDrainsBesideWorkers(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	steady := deaf(t, dsn) // it hears of nothing, so tickets wait for whoever looks first
+	a := obliging(t, steady)
+	steady.register(t, deployment, a.URL)
+	w := steady.worker(t)
+	const drainers, rounds, batch = 3, 4, 10
+	var draining sync.WaitGroup
+	for range drainers {
+		r := frugal(t, dsn)
+		d := r.drainer(t)
+		draining.Go(func() {
+			for range rounds {
+				for range batch {
+					if _, err := r.Send(context.Background(), message()); err != nil {
+						t.Error(err)
+					}
+				}
+				begun, err := d.Begin(context.Background())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := begun.Run(context.Background(), patience, 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	draining.Wait()
+	eventually(t, "all is delivered", func() bool { return steady.count(t, `SELECT count(*) FROM messages`) == 0 })
+	if err := w.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := len(a.calls); n != drainers*rounds*batch {
+		t.Errorf("%d calls, want %d: each message once", n, drainers*rounds*batch)
+	}
+	if n := steady.count(t, `SELECT count(*) FROM processes`); n != 0 {
+		t.Errorf("%d processes are on record, want none", n)
+	}
+}
