@@ -3,9 +3,12 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -55,6 +58,7 @@ func (s *Server) pass(r call) error {
 		},
 		ModifyResponse: takeOver,
 		ErrorHandler:   func(_ http.ResponseWriter, _ *http.Request, err error) { failure = err },
+		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // it has a form of its own
 	}
 	request := r.Request().Clone(ctx)
 	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(r.body)), int64(len(r.body))
@@ -63,7 +67,23 @@ func (s *Server) pass(r call) error {
 	if failure == nil || errors.Is(failure, ErrNotFound) {
 		return failure
 	}
-	return &discreet{ErrUnreachable, fmt.Errorf("run %s: %w", r.run.ID, failure)}
+	return &discreet{ErrUnreachable, fmt.Errorf("run %s: %w", r.run.ID, withoutWords(failure))}
+}
+
+// withoutWords is what the log may say of a call that came to nothing: an error about an answer quotes it.
+func withoutWords(err error) error {
+	if connection := (*net.OpError)(nil); errors.As(err, &connection) {
+		return connection
+	}
+	if certificate := (*tls.CertificateVerificationError)(nil); errors.As(err, &certificate) {
+		return certificate
+	}
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	return errors.New("there is no answer, or none that is HTTP")
 }
 
 // appURL is the app's route for the token.
