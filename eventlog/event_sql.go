@@ -272,8 +272,8 @@ func (l *Log) Event(
 	return event, nil
 }
 
-// eachWanted looks up the events at the positions that are wanted, one by one. A join would leave it to the planner, who
-// does not know how few they are, to read a table of moderate size from end to end instead.
+// eachWanted looks up the events at the positions that are wanted, one by one. A join would leave it to the planner,
+// who does not know how few they are, to read a table of moderate size from end to end instead.
 const eachWanted = `LATERAL (
 	SELECT * FROM events WHERE run_id = wanted.run AND seq = wanted.position OFFSET 0) AS events`
 

@@ -34,10 +34,10 @@ func (l *Log) WaitForEnd(
 	}
 }
 
-// WatchEnd returns nil once a run that was open has ended or is gone, by whichever process, and the context's error when
-// that ends first. It asks the database nothing before there is news or much time has passed: what is done meanwhile is
-// often over before. And it breaks no question off, which would cost the connection. An end that came before the watch,
-// or whose hint gets lost, is noticed after 5 s.
+// WatchEnd returns nil once a run that was open has ended or is gone, by whichever process, and the context's error
+// when that ends first. It asks the database nothing before there is news or much time has passed: what is done
+// meanwhile is often over before. And it breaks no question off, which would cost the connection. An end that came
+// before the watch, or whose hint gets lost, is noticed after 5 s.
 func (l *Log) WatchEnd(ctx context.Context, project entities.Project, runID entities.RunID) error {
 	news, cancel := l.hub.Subscribe(endTopic(project, runID))
 	defer cancel()

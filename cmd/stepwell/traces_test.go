@@ -32,11 +32,16 @@ type called struct {
 	header http.Header
 	Type   string
 	Run    struct{ ID string }
-	Events []struct{ Type string }
+	Events []struct{ Type, CorrelationID string }
 }
 
 func (c called) has(event string) bool {
-	return slices.ContainsFunc(c.Events, func(e struct{ Type string }) bool { return e.Type == event })
+	return slices.ContainsFunc(c.Events, func(e struct{ Type, CorrelationID string }) bool { return e.Type == event })
+}
+
+// says reports whether the log says that something happened to the step, hook or wait.
+func (c called) says(event, id string) bool {
+	return slices.Contains(c.Events, struct{ Type, CorrelationID string }{event, id})
 }
 
 // function starts an endpoint that answers as do says. It ends with the test.
@@ -149,7 +154,7 @@ func wholeRun(t *testing.T, recorder *tracetest.SpanRecorder, id trace.TraceID) 
 		all = recorder.Ended()
 		ofRun = all.of(id)
 		if len(ofRun.named("run")) == 1 && len(ofRun.named("execute step")) == 1 && // it may end after what follows from it
-			len(ofRun.named("invoke run")) == 2 && len(all.named("GET /v1/runs/:id/wait")) == 1 {
+			len(ofRun.named("invoke run")) == 3 && len(all.named("GET /v1/runs/:id/wait")) == 1 {
 			return all, ofRun
 		}
 		if time.Now().After(deadline) {
@@ -164,15 +169,20 @@ func TestOneTracePerRun(t *testing.T) {
 	s, recorder := newTraced(t)
 	var mu sync.Mutex
 	told := map[string][]string{} // traceparent by type of call
+	again := make(chan struct{})
 	s.config.Deployments = map[string]string{"shop": function(t, func(c called, w http.ResponseWriter) {
 		mu.Lock()
 		told[c.Type] = append(told[c.Type], c.header.Get("Traceparent"))
 		mu.Unlock()
 		switch {
 		case c.Type == "step":
+			<-again
 			_, _ = fmt.Fprint(w, `"done"`)
-		case c.has("step_completed"):
+		case c.says("step_completed", "work"):
 			reply(w, object{"type": "complete"})
+		case c.says("step_created", "work"): // what it recorded itself is news
+			close(again)
+			reply(w)
 		default:
 			// As an instrumented function does: what it calls is told who calls.
 			ask(t, s, "POST", "/v1/runs/"+c.Run.ID+"/commands", `{"commands":[{"type":"recordStep","id":"quick"}]}`,
