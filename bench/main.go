@@ -122,6 +122,7 @@ var parts = []part{
 	{"queue", measureQueue},
 	{"growth", measureGrowth},
 	{"idle", measureIdle},
+	{"sdk", measureSDK},
 }
 
 func partNames() []string {

@@ -25,13 +25,15 @@ func (u usage) minus(v usage) usage {
 type meter struct {
 	cluster          *cluster
 	server, function *process
+	database         string // whose statements count; with none, those of all
 }
 
 func (m meter) read(ctx context.Context) (u usage, err error) {
 	// What pgbench and the server do is told from what the bench does itself by the role.
 	err = m.cluster.looks.QueryRow(ctx, `
 		SELECT pg_current_wal_lsn() - '0/0'::pg_lsn, coalesce(sum(calls), 0)
-		FROM pg_stat_statements WHERE userid = $1::regrole`, role).Scan(&u.WAL, &u.Statements)
+		FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+		WHERE userid = $1::regrole AND ($2 = '' OR datname = $2)`, role, m.database).Scan(&u.WAL, &u.Statements)
 	if err != nil {
 		return u, fmt.Errorf("read what Postgres did: %w", err)
 	}

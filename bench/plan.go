@@ -30,6 +30,8 @@ type plan struct {
 	idle       time.Duration
 	benchtime  string // of go test
 	checked    int    // operations whose rows are counted
+
+	sdk sdkPlan
 }
 
 // pauses are times between things that are to meet an idle server: from Min on, up to as much again by chance, so that
@@ -45,7 +47,7 @@ func planFor(short bool) plan {
 			shapes:   []string{"seq-1", "seq-3", "wide-5"},
 			messages: 5, pause: pauses{5 * time.Millisecond}, hooks: 3, load: []int{4}, msgRates: []float64{50},
 			logSizes: []int{10, 100}, logAppends: 20, stored: 10_000, idle: time.Second,
-			benchtime: "20x", checked: 5,
+			benchtime: "20x", checked: 5, sdk: sdkPlanFor(true),
 		}
 	}
 	return plan{
@@ -56,6 +58,6 @@ func planFor(short bool) plan {
 		messages: 200, pause: pauses{50 * time.Millisecond}, hooks: 200, load: []int{1, 8, 32, 200},
 		msgRates: []float64{100, 500},
 		logSizes: []int{10, 1_000, 10_000}, logAppends: 1_000, stored: 1_000_000, idle: 30 * time.Second,
-		benchtime: "2s", checked: 100,
+		benchtime: "2s", checked: 100, sdk: sdkPlanFor(false),
 	}
 }

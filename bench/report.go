@@ -35,7 +35,7 @@ func writeReport(folder string) error {
 // sections are how the parts are reported.
 var sections = map[string]func([]row) string{
 	"append": reportAppends, "gopath": reportGoPath, "engine": reportEngine, "queue": reportQueue,
-	"growth": reportGrowth, "idle": reportIdle,
+	"growth": reportGrowth, "idle": reportIdle, "sdk": reportSDK,
 }
 
 func render(all []results) string {

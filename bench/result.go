@@ -37,6 +37,7 @@ type row struct {
 	WAL        int64              `json:"walBytes,omitempty"`
 	Statements int64              `json:"statements,omitempty"`
 	Profile    []statement        `json:"profile,omitempty"`
+	Trace      []exchange         `json:"trace,omitempty"`
 	Counts     map[string]float64 `json:"counts,omitempty"` // whatever else there is of this kind of row
 }
 

@@ -74,14 +74,19 @@ func (b *bench) setScene(ctx context.Context, serverRole string) (s *scene, err 
 
 // drained waits until no messages are left: what an overload has left behind is not to be the next one's.
 func (s *scene) drained(ctx context.Context) error {
-	conn, err := s.cluster.open(ctx, s.database)
+	return s.cluster.drained(ctx, s.database, "messages")
+}
+
+// drained waits until that table of a database is empty.
+func (c *cluster) drained(ctx context.Context, database, messages string) error {
+	conn, err := c.open(ctx, database)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	for deadline := time.Now().Add(runPatience); ; time.Sleep(20 * time.Millisecond) {
 		var left int
-		if err := conn.QueryRow(ctx, `SELECT count(*) FROM messages`).Scan(&left); err != nil {
+		if err := conn.QueryRow(ctx, `SELECT count(*) FROM `+messages).Scan(&left); err != nil {
 			return fmt.Errorf("look for messages: %w", err)
 		}
 		if left == 0 {

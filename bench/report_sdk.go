@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+func reportSDK(rows []row) string {
+	return "## One app of the SDK, on two backends\n\nThe same build of one app of the Workflow SDK (`workflow` 4.8.9), " +
+		"whose steps do nothing: on Stepwell, and on the SDK's own `@workflow/world-postgres` 4.3.7, which works within " +
+		"the app's process; both on this Postgres. A row is what all rounds came to, *ratio* (Stepwell's by the other's) the " +
+		"mean of those of each pair of rounds. Times are in ms; the app measures them itself.\n\n" +
+		reportSDKLatencies(rows) + reportSDKCosts(rows) + reportShares(rows) + reportTrace(rows)
+}
+
+// counterpart is the row of world-postgres for one of Stepwell's.
+func counterpart(k key) key {
+	k.variant = onWorldPostgres
+	return k
+}
+
+func reportSDKLatencies(rows []row) string {
+	t := newTable(1, "", "in flight", "runs", "Stepwell p50", "p90", "max", "world-postgres p50", "p90", "max",
+		"**ratio of p50**", "Stepwell runs /s", "world-postgres runs /s", "**ratio**")
+	merged := merge(rows)
+	for _, r := range merged {
+		of, ok := find(merged, counterpart(r.key()))
+		if r.Variant != onStepwell || !ok {
+			continue
+		}
+		rates := []string{"", "", ""} // of what does nothing most of the time
+		if r.Clients > 1 {
+			rates = []string{number(r.perSecond()), number(of.perSecond()),
+				number(pairwise(rows, r.key(), of.key(), row.perSecond))}
+		}
+		t.add(append([]string{r.Case, strconv.Itoa(r.Clients), number(float64(r.Ops)),
+			number(r.Latency.P50), number(r.Latency.P90), number(r.Latency.Max),
+			number(of.Latency.P50), number(of.Latency.P90), number(of.Latency.Max),
+			number(pairwise(rows, r.key(), of.key(), func(r row) float64 { return r.Latency.P50 }))}, rates...)...)
+	}
+	return t.String()
+}
+
+func reportSDKCosts(rows []row) string {
+	t := newTable(2, "per run", "on", "in flight", "app CPU", "server CPU", "Postgres CPU", "**Postgres CPU, ratio**",
+		"all CPU", "statements", "WAL kB")
+	for _, r := range merge(rows) {
+		if r.Variant != onStepwell && r.Variant != onWorldPostgres {
+			continue
+		}
+		cell := ""
+		if r.Variant == onStepwell {
+			cell = number(pairwise(rows, r.key(), counterpart(r.key()), postgresPerRun))
+		}
+		t.add(r.Case, r.Variant, strconv.Itoa(r.Clients), number(r.per(r.FunctionCPU*1e3)), number(r.per(r.ServerCPU*1e3)),
+			number(postgresPerRun(r)), cell, number(r.per((r.FunctionCPU+r.ServerCPU+r.PostgresCPU)*1e3)),
+			number(r.per(float64(r.Statements))), number(r.per(float64(r.WAL)/1e3)))
+	}
+	return "Processor time per run, in ms; where a run waits for something, all of it counts:\n\n" + t.String()
+}
+
+func postgresPerRun(r row) float64 { return r.per(r.PostgresCPU * 1e3) }
+
+// reportShares says whose turn it was while a run was under way.
+func reportShares(rows []row) string {
+	t := newTable(1, "one run, on Stepwell", "p50 ms", "server answers", "app works", "queue delivers", "requests of the app",
+		"deliveries")
+	for _, r := range rows {
+		if r.Case == "trace" {
+			t.add(r.Variant, number(r.Latency.P50), number(r.per(r.Counts["server"])), number(r.per(r.Counts["app"])),
+				number(r.per(r.Counts["queue"])), number(r.per(r.Counts["requests of the "+fromApp])),
+				number(r.per(r.Counts["requests of the "+fromServer])))
+		}
+	}
+	if len(t.lines) == 0 {
+		return ""
+	}
+	return "Whose turn it was between the first request of a run and the answer to its last event, one run at a time, " +
+		"as a proxy between app and server sees it (which costs some time itself): the server's, while it had a request of " +
+		"the app's to answer; the app's, while a message had been delivered to it and it asked nothing; the queue's, while " +
+		"neither was. Means, in ms.\n\n" + t.String()
+}
+
+func reportTrace(rows []row) string {
+	i := slices.IndexFunc(rows, func(r row) bool { return r.Case == "trace" && r.Variant == "three" })
+	if i < 0 {
+		return ""
+	}
+	t := newTable(3, "from", "method", "path", "status", "at ms", "took ms", "before it, ms")
+	before := gaps(rows[i].Trace)
+	for j, e := range rows[i].Trace {
+		t.add(e.From, e.Method, "`"+e.Path+"`", strconv.Itoa(e.Status), fixed(e.At), fixed(e.Took), fixed(before[j]))
+	}
+	return "All requests of one run of three steps, which took the middle of the times. *Before it* is the time since the " +
+		"app last had an answer or was delivered a message: what it asks after that time, it took to think. A message's " +
+		"delivery takes as long as the app works on it.\n\n" + t.String()
+}
+
+func fixed(ms float64) string { return fmt.Sprintf("%.1f", ms) }

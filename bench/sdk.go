@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+)
+
+const (
+	onStepwell      = "Stepwell"
+	onWorldPostgres = "world-postgres"
+
+	sdkDeployment = "bench-sdk"
+)
+
+// sdkLoad is something that the app is to do, and how often.
+type sdkLoad struct {
+	name, kind string // of measurement
+	measurement
+}
+
+// sdkPlan is what is done with the app of the SDK.
+type sdkPlan struct {
+	warm   int // runs of three steps before anything is measured
+	loads  []sdkLoad
+	traced int // runs of each length
+}
+
+func sdkPlanFor(short bool) sdkPlan {
+	idle := func(name, kind, workflow string, times int) sdkLoad {
+		return sdkLoad{name, kind, measurement{Workflow: workflow, Times: times, InFlight: 1, PauseMs: 50}}
+	}
+	together := func(name, kind, workflow string, times, inFlight int) sdkLoad {
+		return sdkLoad{name, kind, measurement{Workflow: workflow, Times: times, InFlight: inFlight}}
+	}
+	chunks := func(times, chunks int) sdkLoad {
+		return sdkLoad{"chunk to reader", "stream", measurement{Times: times, InFlight: 1, PauseMs: 20, Chunks: chunks}}
+	}
+	if short {
+		return sdkPlan{2, []sdkLoad{
+			idle("1 step", "runs", "one", 3), idle("10 steps", "runs", "ten", 2), idle("50 at once", "runs", "wide", 1),
+			together("3 steps", "runs", "three", 10, 10), idle("hook to code", "hook", "", 2),
+			together("sleep, too late by", "sleep", "", 2, 2), chunks(1, 5),
+		}, 1}
+	}
+	return sdkPlan{100, []sdkLoad{
+		idle("1 step", "runs", "one", 100), idle("3 steps", "runs", "three", 100), idle("10 steps", "runs", "ten", 40),
+		idle("50 at once", "runs", "wide", 15), together("3 steps", "runs", "three", 800, 200),
+		idle("hook to code", "hook", "", 50), together("sleep, too late by", "sleep", "", 40, 10), chunks(4, 50),
+	}, 10}
+}
+
+// backend is the app on one of the Worlds.
+type backend struct {
+	meter
+
+	name     string
+	client   *client // of the server
+	app      *app
+	messages string // the table of what is still to be delivered
+}
+
+// measureSDK has one app of the Workflow SDK do the same on Stepwell and on the SDK's own World on Postgres, in turns.
+func measureSDK(ctx context.Context, b *bench) (rows []row, err error) {
+	dir := filepath.Join(b.root, appFolder)
+	if err := buildApp(ctx, dir); err != nil {
+		return nil, err
+	}
+	var backends []*backend
+	defer func() {
+		for _, of := range backends {
+			err = errors.Join(err, of.stop())
+		}
+	}()
+	for _, start := range []func(context.Context, *bench, string) (*backend, error){startOnStepwell, startOnWorldPostgres} {
+		of, err := start(ctx, b, dir)
+		if of != nil {
+			backends = append(backends, of)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := of.warmUp(ctx, b.sdk.warm); err != nil {
+			return nil, fmt.Errorf("%s: %w", of.name, err)
+		}
+	}
+	for _, load := range b.sdk.loads {
+		for round := range b.rounds {
+			for _, of := range backends {
+				r, err := of.measure(ctx, load, round+1)
+				if err != nil {
+					return nil, fmt.Errorf("%s on %s: %w", load.name, of.name, err)
+				}
+				rows = append(rows, r)
+			}
+		}
+	}
+	traces, err := b.traceApp(ctx, dir, backends[0].client)
+	return append(rows, traces...), err
+}
+
+// startOnStepwell starts a server, and the app with the World for it.
+func startOnStepwell(ctx context.Context, b *bench, dir string) (*backend, error) {
+	database, err := b.cluster.newDatabase(ctx)
+	if err != nil {
+		return nil, err
+	}
+	of := &backend{meter: meter{cluster: b.cluster, database: database}, name: onStepwell, messages: "messages"}
+	if of.server, of.client, err = b.startServer(ctx, database, "all"); err != nil {
+		return nil, err
+	}
+	if of.app, err = startApp(ctx, dir, "app on Stepwell", stepwellEnvironment(of.client.url, sdkDeployment)...); err != nil {
+		return of, err
+	}
+	of.function = of.app.process
+	return of, of.client.deploy(ctx, sdkDeployment, of.app.url)
+}
+
+func stepwellEnvironment(url, deployment string) []string {
+	return []string{"WORKFLOW_TARGET_WORLD=@stepwell/world", "STEPWELL_URL=" + url,
+		"STEPWELL_DEPLOYMENT_ID=" + deployment, "STEPWELL_API_KEY=" + apiKey}
+}
+
+// startOnWorldPostgres starts the app with the World that has Postgres to itself, with the settings that it has when
+// none are given.
+func startOnWorldPostgres(ctx context.Context, b *bench, dir string) (*backend, error) {
+	database, err := b.cluster.newDatabase(ctx)
+	if err != nil {
+		return nil, err
+	}
+	env := []string{"WORKFLOW_TARGET_WORLD=@workflow/world-postgres",
+		"WORKFLOW_POSTGRES_URL=" + b.cluster.url(role, database)}
+	setUp := exec.CommandContext(ctx, "node", filepath.Join("node_modules", "@workflow", "world-postgres", "bin", "setup.js"))
+	setUp.Dir, setUp.Env = dir, appEnvironment(setUp.Environ(), env...)
+	if out, err := setUp.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("set up the database of %s: %w\n%s", onWorldPostgres, err, out)
+	}
+	of := &backend{meter: meter{cluster: b.cluster, database: database}, name: onWorldPostgres,
+		messages: "graphile_worker.jobs"}
+	if of.app, err = startApp(ctx, dir, "app on world-postgres", env...); err != nil {
+		return nil, err
+	}
+	of.function = of.app.process
+	return of, nil
+}
+
+// warmUp sees that all workflows do what they should, and lets the app's code be compiled before anything is measured.
+func (of *backend) warmUp(ctx context.Context, runs int) error {
+	for workflow, steps := range map[string]int{"one": 1, "three": 3, "ten": 10, "wide": 50} {
+		if err := of.app.check(ctx, workflow, steps); err != nil {
+			return err
+		}
+	}
+	_, err := of.app.measure(ctx, "runs", measurement{Workflow: "three", Times: runs, InFlight: 4})
+	return err
+}
+
+// measure has the app do something, after it did it once unobserved.
+func (of *backend) measure(ctx context.Context, load sdkLoad, round int) (row, error) {
+	r := row{Case: load.name, Variant: of.name, Clients: load.InFlight, Round: round}
+	once := load.measurement
+	once.Times = once.InFlight
+	if _, err := of.app.measure(ctx, load.kind, once); err != nil {
+		return r, err
+	}
+	if err := of.settle(ctx); err != nil {
+		return r, err
+	}
+	var got measured
+	u, err := of.during(ctx, func() (err error) {
+		got, err = of.app.measure(ctx, load.kind, load.measurement)
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	r = r.with(got.sample(load.Times)).using(u)
+	say("%s, %d in flight, on %s: %.1f/s, p50 %.1f ms", r.Case, r.Clients, r.Variant, r.perSecond(), r.Latency.P50)
+	return r, nil
+}
+
+// settle waits until nothing is left to do, for the app and for Postgres.
+func (of *backend) settle(ctx context.Context) error {
+	if err := of.cluster.drained(ctx, of.database, of.messages); err != nil {
+		return err
+	}
+	return of.cluster.checkpoint(ctx)
+}
+
+// stop stops the server first: it finishes what it is delivering.
+func (of *backend) stop() error {
+	var err error
+	if of.server != nil {
+		err = of.server.stop()
+	}
+	if of.app != nil {
+		err = errors.Join(err, of.app.stop())
+	}
+	return err
+}

@@ -1,0 +1,174 @@
+// Hosts the workflows of this folder as a Node server would, and measures them in this same process. The World
+// comes from the environment alone. README.md lists the calls.
+import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { setTimeout as pause } from 'node:timers/promises';
+
+const V1 = '/.well-known/workflow/v1/';
+
+// The SDK reads PORT while it loads, so the socket comes before it. Who calls sooner than all is there, waits.
+let open;
+const opened = new Promise((resolve) => (open = resolve));
+const server = createServer((req, res) => void serve(req, res));
+await new Promise((ready) => server.listen(Number(process.env.PORT ?? 0), '127.0.0.1', ready));
+process.env.PORT = String(server.address().port);
+
+const { POST: flow } = await import(`.${V1}flow.js`);
+const { POST: step } = await import(`.${V1}step.js`);
+const { resumeHook, start } = await import('workflow/api');
+const { getWorld } = await import('workflow/runtime');
+const world = getWorld();
+await world.start?.();
+
+const manifest = JSON.parse(readFileSync(new URL(`.${V1}manifest.json`, import.meta.url), 'utf8'));
+const workflows = Object.assign({}, ...Object.values(manifest.workflows));
+const watched = watchRuns();
+const routes = {
+  [`${V1}flow`]: flow,
+  [`${V1}step`]: step,
+  '/measure/runs': (request) => measure(request, timeRun),
+  '/measure/hook': (request) => measure(request, timeHook),
+  '/measure/sleep': (request) => measure(request, timeSleep),
+  '/measure/stream': (request) => measure(request, timeStream),
+  '/value': returnValue,
+};
+
+for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exit(0));
+open();
+console.log(`listening ${process.env.PORT}`);
+
+// Does something so many times, with so many under way at once, and a pause before each. What it returns are the
+// latencies, in milliseconds, of which one time may have several.
+async function measure(request, once) {
+  const { times, inFlight, pauseMs, ...what } = await request.json();
+  const latencies = [];
+  const began = performance.now();
+  let left = times;
+  const work = async () => {
+    while (left-- > 0) {
+      if (pauseMs > 0) await pause(pauseMs * (1 + Math.random()));
+      latencies.push(...(await once(what)));
+    }
+  };
+  await Promise.all(Array.from({ length: inFlight }, work));
+  return Response.json({ seconds: (performance.now() - began) / 1000, latencies });
+}
+
+// From calling start to having the answer to run_completed.
+async function timeRun({ workflow }) {
+  const began = performance.now();
+  const { run } = await begin(workflow);
+  await run.ended;
+  return [run.endedAt - began];
+}
+
+// From calling resumeHook to the code behind the hook, which ends the run at once.
+async function timeHook() {
+  const token = randomUUID();
+  const { run } = await begin('hook', token);
+  await run.waits;
+  await pause(50); // what came with it is over
+  const began = performance.now();
+  await resumeHook(token, { n: 1 });
+  await run.ended;
+  return [run.endingAt - began];
+}
+
+// From the moment at which the run was to wake up to the code behind its sleep, which ends the run at once.
+async function timeSleep() {
+  const { run } = await begin('nap');
+  await run.ended;
+  return [performance.timeOrigin + run.endingAt - run.resumeAt];
+}
+
+// From writing a chunk to reading it.
+async function timeStream({ chunks, pauseMs }) {
+  const { handle, run } = await begin('stream', chunks, pauseMs);
+  const latencies = [];
+  for await (const { at } of handle.getReadable()) latencies.push(performance.now() - at);
+  await run.ended;
+  return latencies;
+}
+
+// The SDK's own way to have a run's result: it asks once a second.
+async function returnValue(request) {
+  const { workflow, args } = await request.json();
+  const { handle } = await begin(workflow, ...args);
+  return Response.json({ value: await handle.returnValue });
+}
+
+async function begin(workflow, ...args) {
+  const handle = await start(workflows[workflow], args);
+  return { handle, run: watched(handle.runId) };
+}
+
+// Both Worlds write each event of a run by a call in this process. To stand between shows when code goes on and when
+// runs end, without asking anybody, and costs both the same.
+function watchRuns() {
+  const runs = new Map();
+  const of = (id) => {
+    if (!runs.has(id)) runs.set(id, newRun());
+    return runs.get(id);
+  };
+  const create = world.events.create.bind(world.events);
+  world.events.create = async (id, event, ...rest) => {
+    const at = performance.now();
+    const answer = await create(id, event, ...rest);
+    switch (event.eventType) {
+      case 'hook_created':
+        of(id).waiting();
+        break;
+      case 'wait_created':
+        of(id).resumeAt = new Date(event.eventData.resumeAt).getTime();
+        break;
+      case 'run_completed':
+        of(id).end(at);
+        break;
+      case 'run_failed':
+        of(id).fail(new Error(`run ${id} failed: ${JSON.stringify(event.eventData)}`));
+    }
+    return answer;
+  };
+  return (id) => {
+    const run = of(id);
+    void run.ended.catch(() => {}).then(() => runs.delete(id));
+    return run;
+  };
+}
+
+function newRun() {
+  const run = {};
+  run.waits = new Promise((resolve) => (run.waiting = resolve));
+  run.ended = new Promise((resolve, reject) => {
+    run.end = (at) => {
+      run.endingAt = at;
+      run.endedAt = performance.now();
+      resolve();
+    };
+    run.fail = reject;
+  });
+  run.ended.catch(() => {}); // nobody may be listening yet
+  return run;
+}
+
+async function serve(req, res) {
+  let response;
+  try {
+    await opened;
+    const route = routes[new URL(req.url, 'http://app').pathname];
+    response = route ? await route(await toRequest(req)) : new Response('no such route', { status: 404 });
+  } catch (err) {
+    response = new Response(err.stack, { status: 500 });
+  }
+  const body = Buffer.from(await response.arrayBuffer());
+  res.writeHead(response.status, Object.fromEntries(response.headers)).end(body);
+}
+
+async function toRequest(req) {
+  const chunks = [];
+  for await (const chunk of req) chunks.push(chunk);
+  const headers = Object.entries(req.headers).map(([name, value]) => [name, String(value)]);
+  const body = chunks.length > 0 ? Buffer.concat(chunks) : undefined;
+  return new Request(`http://127.0.0.1:${process.env.PORT}${req.url}`, { method: req.method, headers, body });
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// appFolder is where the app of the Workflow SDK is, seen from the server's module.
+const appFolder = "bench/sdk/app"
+
+// appReady is what the app says when it is ready; the submatch is its port.
+var appReady = regexp.MustCompile(`^listening (\d+)$`)
+
+// foreign is what would configure the app or npm in some other way than the bench wants.
+var foreign = regexp.MustCompile(`^(DATABASE_URL=|STEPWELL_|WORKFLOW_|VERCEL|NODE_|PORT=|DEBUG=)`)
+
+// appEnvironment is ours without what is foreign, and with what is given.
+func appEnvironment(ours []string, more ...string) []string {
+	var env []string
+	for _, variable := range ours {
+		if !foreign.MatchString(variable) && !strings.Contains(strings.ToLower(variable), "_proxy=") {
+			env = append(env, variable)
+		}
+	}
+	return append(env, more...)
+}
+
+// buildApp installs the packages that the app's lock file names, unless that has been done since it changed, and
+// builds the app.
+func buildApp(ctx context.Context, dir string) error {
+	for _, program := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("the part sdk needs Node 20 or newer and npm: %w", err)
+		}
+	}
+	installed, err := isNewer(filepath.Join(dir, "node_modules", ".package-lock.json"),
+		filepath.Join(dir, "package.json"), filepath.Join(dir, "package-lock.json"))
+	if err != nil {
+		return err
+	}
+	if !installed {
+		if err := npm(ctx, dir, "ci"); err != nil {
+			return err
+		}
+	}
+	return npm(ctx, dir, "run", "build")
+}
+
+// isNewer reports whether a file is there and no older than the others.
+func isNewer(file string, others ...string) (bool, error) {
+	of, err := os.Stat(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at the app: %w", err)
+	}
+	for _, other := range others {
+		o, err := os.Stat(other)
+		if err != nil {
+			return false, fmt.Errorf("look at the app: %w", err)
+		}
+		if o.ModTime().After(of.ModTime()) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func npm(ctx context.Context, dir string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "npm", args...)
+	cmd.Dir = dir
+	// The proxies of the environment are npm's affair, unlike the app's.
+	cmd.Env = os.Environ()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("npm %s in %s: %w\n%s", strings.Join(args, " "), dir, err, out)
+	}
+	return nil
+}
+
+// app is a process of the app.
+type app struct {
+	*process
+	*client // of its calls
+}
+
+func startApp(ctx context.Context, dir, name string, env ...string) (*app, error) {
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "node", "server.mjs")
+	cmd.Dir, cmd.Env = dir, appEnvironment(os.Environ(), append([]string{"PORT=0"}, env...)...)
+	p, port, err := launch(name, cmd, appReady, nil)
+	if err != nil {
+		return nil, err
+	}
+	c := newClient("http://127.0.0.1:"+port, "")
+	c.http.Timeout = 0 // a measurement takes as long as it does, and the context ends it
+	return &app{p, c}, nil
+}
+
+// measurement is what the app is asked to do.
+type measurement struct {
+	Workflow string  `json:"workflow,omitempty"`
+	Times    int     `json:"times"`
+	InFlight int     `json:"inFlight"`
+	PauseMs  float64 `json:"pauseMs"`
+	Chunks   int     `json:"chunks,omitempty"`
+}
+
+// measured is what it answers; latencies are in milliseconds.
+type measured struct {
+	Seconds   float64   `json:"seconds"`
+	Latencies []float64 `json:"latencies"`
+}
+
+// measure has the app measure something of the given kind.
+func (a *app) measure(ctx context.Context, kind string, m measurement) (got measured, err error) {
+	ctx, cancel := context.WithTimeout(ctx, runPatience)
+	defer cancel()
+	if err := a.json(ctx, "POST", "/measure/"+kind, m, &got); err != nil {
+		return got, err
+	}
+	if len(got.Latencies) < m.Times {
+		return got, fmt.Errorf("%d latencies of %d", len(got.Latencies), m.Times)
+	}
+	return got, nil
+}
+
+// check runs a workflow and sees that it returns what it should.
+func (a *app) check(ctx context.Context, workflow string, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, runPatience)
+	defer cancel()
+	var got struct {
+		Value json.RawMessage `json:"value"`
+	}
+	err := a.json(ctx, "POST", "/value", map[string]any{"workflow": workflow, "args": []any{}}, &got)
+	if err != nil {
+		return err
+	}
+	if string(got.Value) != fmt.Sprint(want) {
+		return fmt.Errorf("workflow %s returned %s, want %d", workflow, got.Value, want)
+	}
+	return nil
+}
+
+// sample is what was measured, as of a load.
+func (m measured) sample(times int) *sample {
+	s := newSample()
+	s.Ops, s.Took = int64(times), time.Duration(m.Seconds*float64(time.Second))
+	for _, l := range m.Latencies {
+		s.Latency.record(time.Duration(l * float64(time.Millisecond)))
+	}
+	return s
+}
