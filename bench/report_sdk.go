@@ -9,8 +9,8 @@ import (
 func reportSDK(rows []row) string {
 	return "## One app of the SDK, on two backends\n\nThe same build of one app of the Workflow SDK (`workflow` 4.8.9), " +
 		"whose steps do nothing: on Stepwell, and on the SDK's own `@workflow/world-postgres` 4.3.7, which works within " +
-		"the app's process; both on this Postgres. A row is what all rounds came to, *ratio* (Stepwell's by the other's) the " +
-		"mean of those of each pair of rounds. Times are in ms; the app measures them itself.\n\n" +
+		"the app's process; both on this Postgres. A row is what all rounds came to, *ratio* (Stepwell's by the other's) " +
+		"the mean of those of each pair of rounds. Times are in ms; the app measures them itself.\n\n" +
 		reportSDKLatencies(rows) + reportSDKCosts(rows) + reportShares(rows) + reportTrace(rows)
 }
 
@@ -64,8 +64,8 @@ func postgresPerRun(r row) float64 { return r.per(r.PostgresCPU * 1e3) }
 
 // reportShares says whose turn it was while a run was under way.
 func reportShares(rows []row) string {
-	t := newTable(1, "one run, on Stepwell", "p50 ms", "server answers", "app works", "queue delivers", "requests of the app",
-		"deliveries")
+	t := newTable(1, "one run, on Stepwell", "p50 ms", "server answers", "app works", "queue delivers",
+		"requests of the app", "deliveries")
 	for _, r := range rows {
 		if r.Case == "trace" {
 			t.add(r.Variant, number(r.Latency.P50), number(r.per(r.Counts["server"])), number(r.per(r.Counts["app"])),
@@ -92,9 +92,9 @@ func reportTrace(rows []row) string {
 	for j, e := range rows[i].Trace {
 		t.add(e.From, e.Method, "`"+e.Path+"`", strconv.Itoa(e.Status), fixed(e.At), fixed(e.Took), fixed(before[j]))
 	}
-	return "All requests of one run of three steps, which took the middle of the times. *Before it* is the time since the " +
-		"app last had an answer or was delivered a message: what it asks after that time, it took to think. A message's " +
-		"delivery takes as long as the app works on it.\n\n" + t.String()
+	return "All requests of one run of three steps, which took the middle of the times. *Before it* is the time since " +
+		"the app last had an answer or was delivered a message: what it asks after that time, it took to think. A " +
+		"message's delivery takes as long as the app works on it.\n\n" + t.String()
 }
 
 func fixed(ms float64) string { return fmt.Sprintf("%.1f", ms) }

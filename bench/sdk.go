@@ -74,7 +74,8 @@ func measureSDK(ctx context.Context, b *bench) (rows []row, err error) {
 			err = errors.Join(err, of.stop())
 		}
 	}()
-	for _, start := range []func(context.Context, *bench, string) (*backend, error){startOnStepwell, startOnWorldPostgres} {
+	type starter func(context.Context, *bench, string) (*backend, error)
+	for _, start := range []starter{startOnStepwell, startOnWorldPostgres} {
 		of, err := start(ctx, b, dir)
 		if of != nil {
 			backends = append(backends, of)
@@ -111,7 +112,8 @@ func startOnStepwell(ctx context.Context, b *bench, dir string) (*backend, error
 	if of.server, of.client, err = b.startServer(ctx, database, "all"); err != nil {
 		return nil, err
 	}
-	if of.app, err = startApp(ctx, dir, "app on Stepwell", stepwellEnvironment(of.client.url, sdkDeployment)...); err != nil {
+	env := stepwellEnvironment(of.client.url, sdkDeployment)
+	if of.app, err = startApp(ctx, dir, "app on Stepwell", env...); err != nil {
 		return of, err
 	}
 	of.function = of.app.process
@@ -132,7 +134,8 @@ func startOnWorldPostgres(ctx context.Context, b *bench, dir string) (*backend, 
 	}
 	env := []string{"WORKFLOW_TARGET_WORLD=@workflow/world-postgres",
 		"WORKFLOW_POSTGRES_URL=" + b.cluster.url(role, database)}
-	setUp := exec.CommandContext(ctx, "node", filepath.Join("node_modules", "@workflow", "world-postgres", "bin", "setup.js"))
+	bootstrap := filepath.Join("node_modules", "@workflow", "world-postgres", "bin", "setup.js")
+	setUp := exec.CommandContext(ctx, "node", bootstrap)
 	setUp.Dir, setUp.Env = dir, appEnvironment(setUp.Environ(), env...)
 	if out, err := setUp.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("set up the database of %s: %w\n%s", onWorldPostgres, err, out)

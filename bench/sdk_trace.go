@@ -200,7 +200,8 @@ func gaps(all []exchange) []float64 {
 	return before
 }
 
-// traceApp runs an app of its own on the server, with somebody in between who notes what they say, and one run at a time.
+// traceApp runs an app of its own on the server, with somebody in between who notes what they say, and one run at a
+// time.
 func (b *bench) traceApp(ctx context.Context, dir string, server *client) (rows []row, err error) {
 	var r recorder
 	defer r.close()
