@@ -11,7 +11,7 @@ func reportSDK(rows []row) string {
 		"whose steps do nothing: on Stepwell, and on the SDK's own `@workflow/world-postgres` 4.3.7, which works within " +
 		"the app's process; both on this Postgres. A row is what all rounds came to, *ratio* (Stepwell's by the other's) " +
 		"the mean of those of each pair of rounds. Times are in ms; the app measures them itself.\n\n" +
-		reportSDKLatencies(rows) + reportSDKCosts(rows) + reportShares(rows) + reportTrace(rows)
+		reportSDKLatencies(rows) + reportSDKCosts(rows) + reportShares(rows) + reportKinds(rows) + reportTrace(rows)
 }
 
 // counterpart is the row of world-postgres for one of Stepwell's.
@@ -80,6 +80,40 @@ func reportShares(rows []row) string {
 		"as a proxy between app and server sees it (which costs some time itself): the server's, while it had a request of " +
 		"the app's to answer; the app's, while a message had been delivered to it and it asked nothing; the queue's, while " +
 		"neither was. Means, in ms.\n\n" + t.String()
+}
+
+// reportKinds says what the app asks in a run, how often, and how long it takes to be answered.
+func reportKinds(rows []row) string {
+	var runs []row
+	var names []string
+	header := []string{"requests of the app"}
+	for _, r := range rows {
+		if r.Case != "trace" {
+			continue
+		}
+		header = append(header, "in "+r.Variant, "ms each")
+		for _, k := range r.Profile {
+			if !slices.Contains(names, k.Query) {
+				names = append(names, k.Query)
+			}
+		}
+		runs = append(runs, r)
+	}
+	t := newTable(1, header...)
+	for _, name := range names {
+		line := []string{"`" + name + "`"}
+		for _, r := range runs {
+			i := slices.IndexFunc(r.Profile, func(k statement) bool { return k.Query == name })
+			if i < 0 {
+				line = append(line, "", "")
+				continue
+			}
+			k := r.Profile[i]
+			line = append(line, number(r.per(float64(k.Calls))), number(ratio(k.Took, float64(k.Calls))))
+		}
+		t.add(line...)
+	}
+	return t.String()
 }
 
 func reportTrace(rows []row) string {

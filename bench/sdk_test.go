@@ -69,7 +69,7 @@ func TestTidyPath(t *testing.T) {
 	for path, want := range map[string]string{
 		"/sdk/v4/runs/wrun_" + id + "/events/step_created":   "/sdk/v4/runs/{wrun}/events/step_created",
 		"/sdk/v2/runs/wrun_" + id + "/steps/step_" + id:      "/sdk/v2/runs/{wrun}/steps/{step}",
-		"/topic/__wkf_step_step----a/consumer/c/lease/aB.9=": "/topic/__wkf_step_step----a/consumer/c/lease/{receipt}",
+		"/topic/__wkf_step_step----a/consumer/c/lease/aB.9=": "/topic/__wkf_step_{name}/consumer/c/lease/{receipt}",
 		"/.well-known/workflow/v1/flow":                      "/.well-known/workflow/v1/flow",
 	} {
 		if got := tidyPath(path); got != want {
@@ -173,7 +173,7 @@ var sdkRows = []row{
 	sdkRow("1 step", onStepwell, 1, 1, 30, 0.2), sdkRow("1 step", onWorldPostgres, 1, 1, 20, 0.4),
 	sdkRow("1 step", onStepwell, 1, 2, 20, 0.1), sdkRow("1 step", onWorldPostgres, 1, 2, 20, 0.4),
 	sdkRow("3 steps", onStepwell, 200, 1, 900, 0.4), sdkRow("3 steps", onWorldPostgres, 200, 1, 1000, 1),
-	{Case: "trace", Variant: "three", Ops: 2, Latency: quantiles{P50: 40}, Trace: aRun,
+	{Case: "trace", Variant: "three", Ops: 2, Latency: quantiles{P50: 40}, Trace: aRun, Profile: kinds(aRun),
 		Counts: map[string]float64{"server": 38, "app": 34, "queue": 8, "requests of the app": 10, "requests of the server": 2}},
 }
 
@@ -194,6 +194,7 @@ func TestReportSDK(t *testing.T) {
 		"| 1 step | Stepwell | 1 | 15.0 | 0 | 1.50 | 0.38 | 16.5 | 40.0 | 0 |",
 		"| 1 step | world-postgres | 1 | 15.0 | 0 | 4.00 |",
 		"| three | 40.0 | 19.0 | 17.0 | 4.00 | 5.00 | 1.00 |",
+		"| ` /runs/{wrun}/events/run_completed` | 1.00 | 6.50 |",
 		"| app |  | `/runs/{wrun}/events/run_completed` | 200 | 30.0 | 10.0 | 15.0 |",
 	} {
 		if !strings.Contains(got, want) {

@@ -119,15 +119,18 @@ func (r *recorder) close() {
 	}
 }
 
-// An ID of the SDK, a name of the app's that stands between dashes, and what a message is acknowledged with.
+// An ID of the SDK, the name of what a message is for, and what it is acknowledged with.
 var (
 	someID    = regexp.MustCompile(`\b([a-z]+)_[0-9A-HJKMNP-TV-Z]{26}\b`)
+	someName  = regexp.MustCompile(`/__wkf_([a-z]+)_[^/]+`)
 	someLease = regexp.MustCompile(`/lease/[^/]+`)
 )
 
 // tidyPath makes a path short enough for a table, and the same for all runs.
 func tidyPath(path string) string {
-	return someLease.ReplaceAllString(someID.ReplaceAllString(path, "{$1}"), "/lease/{receipt}")
+	path = someID.ReplaceAllString(path, "{$1}")
+	path = someName.ReplaceAllString(path, "/__wkf_${1}_{name}")
+	return someLease.ReplaceAllString(path, "/lease/{receipt}")
 }
 
 // shares are whose turn it was, in milliseconds.
@@ -224,7 +227,7 @@ func (b *bench) traceApp(ctx context.Context, dir string, server *client) (rows 
 	if _, err := a.measure(ctx, "runs", measurement{Workflow: "three", Times: b.sdk.warm, InFlight: 1}); err != nil {
 		return nil, err
 	}
-	for _, workflow := range []string{"one", "three", "ten"} {
+	for _, workflow := range []string{"one", "three", "ten", "wide"} {
 		one, err := traceRuns(ctx, a, &r, workflow, b.sdk.traced)
 		if err != nil {
 			return nil, fmt.Errorf("trace: %w", err)
@@ -232,6 +235,28 @@ func (b *bench) traceApp(ctx context.Context, dir string, server *client) (rows 
 		rows = append(rows, one)
 	}
 	return rows, nil
+}
+
+// kinds sums up the requests of the app by what they are, in the order in which they come first. Calls and times are
+// those of all together.
+func kinds(all []exchange) []statement {
+	var sums []statement
+	at := map[string]int{}
+	for _, e := range all {
+		if e.From != fromApp {
+			continue
+		}
+		what := e.Method + " " + e.Path
+		i, ok := at[what]
+		if !ok {
+			i = len(sums)
+			at[what] = i
+			sums = append(sums, statement{Query: what})
+		}
+		sums[i].Calls++
+		sums[i].Took += e.Took
+	}
+	return sums
 }
 
 // aMoment is enough for what comes after the end of a run.
@@ -274,6 +299,11 @@ func traceRuns(ctx context.Context, a *app, r *recorder, workflow string, times 
 	slices.SortFunc(runs, func(a, b traced) int { return cmp.Compare(a.took, b.took) })
 	of = of.with(got)
 	of.Trace = runs[len(runs)/2].all
+	var every []exchange
+	for _, run := range runs {
+		every = append(every, run.all...)
+	}
+	of.Profile = kinds(every)
 	say("traced %s: p50 %.1f ms", workflow, of.Latency.P50)
 	return of, nil
 }
