@@ -194,7 +194,8 @@ func TestReportSDK(t *testing.T) {
 		"| 1 step | Stepwell | 1 | 15.0 | 0 | 1.50 | 0.38 | 16.5 | 40.0 | 0 |",
 		"| 1 step | world-postgres | 1 | 15.0 | 0 | 4.00 |",
 		"| three | 40.0 | 19.0 | 17.0 | 4.00 | 5.00 | 1.00 |",
-		"| ` /runs/{wrun}/events/run_completed` | 1.00 | 6.50 |",
+		"| ` /runs/{wrun}/events/run_completed` | 0.50 | 10.0 |",
+		"| ` /runs/{wrun}/events/run_completed → 409` | 0.50 | 3.00 |",
 		"| app |  | `/runs/{wrun}/events/run_completed` | 200 | 30.0 | 10.0 | 15.0 |",
 	} {
 		if !strings.Contains(got, want) {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -237,8 +238,8 @@ func (b *bench) traceApp(ctx context.Context, dir string, server *client) (rows 
 	return rows, nil
 }
 
-// kinds sums up the requests of the app by what they are, in the order in which they come first. Calls and times are
-// those of all together.
+// kinds sums up the requests of the app by what they are, and apart those that were refused, in the order in which they
+// come first. Calls and times are those of all together.
 func kinds(all []exchange) []statement {
 	var sums []statement
 	at := map[string]int{}
@@ -247,6 +248,9 @@ func kinds(all []exchange) []statement {
 			continue
 		}
 		what := e.Method + " " + e.Path
+		if e.Status/100 != 2 {
+			what += " → " + strconv.Itoa(e.Status)
+		}
 		i, ok := at[what]
 		if !ok {
 			i = len(sums)
