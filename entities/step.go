@@ -38,8 +38,7 @@ const stepColumns = `run_id, id, name, status, attempt, spec_version, created_se
 
 // LoadSteps queues a read of those of the steps that the run has.
 func LoadSteps(b *pgx.Batch, runID RunID, ids []StepID, into map[StepID]Step) {
-	loadEach(b, func(s Step) { into[s.ID] = s },
-		`SELECT `+stepColumns+` FROM steps WHERE run_id = $1 AND id = ANY ($2)`, runID, ids)
+	loadOf(b, func(s Step) { into[s.ID] = s }, `SELECT `+stepColumns+` FROM steps WHERE run_id = $1 AND id`, runID, ids)
 }
 
 // StepByID reads a step of one of the project's runs; an empty runID means whichever run has it. It fails

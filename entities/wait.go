@@ -27,8 +27,7 @@ const waitColumns = `run_id, id, status, spec_version, resume_at, created_at, up
 
 // LoadWaits queues a read of those of the waits that the run has.
 func LoadWaits(b *pgx.Batch, runID RunID, ids []WaitID, into map[WaitID]Wait) {
-	loadEach(b, func(w Wait) { into[w.ID] = w },
-		`SELECT `+waitColumns+` FROM waits WHERE run_id = $1 AND id = ANY ($2)`, runID, ids)
+	loadOf(b, func(w Wait) { into[w.ID] = w }, `SELECT `+waitColumns+` FROM waits WHERE run_id = $1 AND id`, runID, ids)
 }
 
 // DueWaits reads which waits of a run are over by the database's clock and not reported so.
