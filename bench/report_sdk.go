@@ -37,7 +37,7 @@ func reportSDKLatencies(rows []row) string {
 		t.add(append([]string{r.Case, strconv.Itoa(r.Clients), number(float64(r.Ops)),
 			number(r.Latency.P50), number(r.Latency.P90), number(r.Latency.Max),
 			number(of.Latency.P50), number(of.Latency.P90), number(of.Latency.Max),
-			number(pairwise(rows, r.key(), of.key(), func(r row) float64 { return r.Latency.P50 }))}, rates...)...)
+			number(pairwise(rows, r.key(), of.key(), medianOf))}, rates...)...)
 	}
 	return t.String()
 }

@@ -186,8 +186,8 @@ func TestReportSDK(t *testing.T) {
 	t.Parallel()
 	got := render([]results{{Part: "sdk", Rows: sdkRows}})
 	for _, want := range []string{
-		"| SDK app, 1 step, p50 ms | 25.0 | ≤ 34 | yes |",
-		"| SDK app, 3-step runs /s, 200 in flight | 50.0 | ≥ 50 | yes |",
+		"| SDK app, 1 step, p50 / world-postgres' | 1.25 | ≤ 1.38 | yes |",
+		"| SDK app, 3 steps, 200 in flight, runs /s / world-postgres' | 1.00 | ≥ 0.84 | yes |",
 		"| SDK app, 3 steps, 200 in flight, Postgres CPU / world-postgres' | 0.40 | ≤ 0.5 | yes |",
 		"| 1 step | 1 | 200 | 25.0 | 25.0 | 30.0 | 20.0 | 20.0 | 20.0 | 1.25 |  |  |  |",
 		"| 3 steps | 200 | 100 | 900 | 900 | 900 | 1,000 | 1,000 | 1,000 | 0.90 | 50.0 | 50.0 | 1.00 |",
