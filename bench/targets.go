@@ -16,9 +16,9 @@ type goal struct {
 func atLeast(v float64) func(float64) bool { return func(is float64) bool { return is >= v } }
 func atMost(v float64) func(float64) bool  { return func(is float64) bool { return is <= v } }
 
-// goals are those that were set for a machine of two cores. The times of the SDK's app are to be no longer than what its
-// client took on a server with no database, which answered at once: 28–34 ms, 204–211 ms, 520 ms and 50–56 runs a second,
-// when world-postgres took 20–25 ms, 91–107 ms, 280 ms and 59–67 a second on that machine.
+// goals are those that were set for a machine of two cores. The times of the SDK's app are to be no longer than what
+// its client took on a server with no database, which answered at once: 28–34 ms, 204–211 ms, 520 ms and 50–56 runs a
+// second, when world-postgres took 20–25 ms, 91–107 ms, 280 ms and 59–67 a second on that machine.
 var goals = []goal{
 	{"append, 32 clients, of the floor", appendOfFloor(32), "≥ 0.5", atLeast(0.5)},
 	{"append, 1 client, p50 / floor's", appendLatency, "≤ 3", atMost(3)},

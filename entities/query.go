@@ -130,8 +130,9 @@ func loadEach[T any](b *pgx.Batch, take func(T), sql string, args ...any) {
 	})
 }
 
-// loadOf is [loadEach] for a query of a run's rows that ends in the name of the column that must have one of the values.
-// One value is compared by itself, as most often there is one: with a list, the statement is planned anew each time.
+// loadOf is [loadEach] for a query of a run's rows that ends in the name of the column that must have one of the
+// values. One value is compared by itself, as most often there is one: with a list, the statement is planned anew each
+// time.
 func loadOf[T, ID any](b *pgx.Batch, take func(T), sql string, runID RunID, ids []ID) {
 	if len(ids) == 1 {
 		loadEach(b, take, sql+` = $2`, runID, ids[0])
