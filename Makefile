@@ -30,7 +30,7 @@ build: ## Build bin/stepwell
 # schema that stays there.
 .PHONY: test
 test: build $(BUNDLE) ## Run everything that must pass: vet, the tests of Node and Go, the demo
-	@scripts/need postgres cc chromium python3
+	@scripts/need postgres cc chromium python3 fish zsh
 	$(GO) vet ./...
 	cd clients/world && npm test
 	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs

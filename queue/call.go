@@ -52,9 +52,7 @@ func (w *deliverer) ask(ctx context.Context, d delivery, c contract.Call, timeou
 	if err == nil {
 		return a, nil
 	}
-	if cause := context.Cause(ctx); errors.Is(cause, entities.ErrRunEnded) {
-		return answer{}, cause
-	} else if errors.Is(cause, errDrainOver) {
+	if cause := context.Cause(ctx); errors.Is(cause, entities.ErrRunEnded) || errors.Is(cause, errDrainOver) {
 		return answer{}, cause
 	} else if late := (errNoAnswer{}); errors.As(cause, &late) {
 		return answer{}, late

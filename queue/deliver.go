@@ -76,7 +76,11 @@ func (*deliverer) Timeout(*river.Job[Ticket]) time.Duration { return longestDeli
 
 // Work redeems the ticket.
 func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
-	return w.redeem(ctx, job.Args, job.ScheduledAt)
+	err := w.redeem(ctx, job.Args, job.ScheduledAt)
+	if errors.Is(err, errNotOnRecord) {
+		return river.JobSnooze(beatInterval) // after which it will be
+	}
+	return err
 }
 
 // redeem claims the message of a ticket that was good from then on, by the database's clock, and calls the function
@@ -169,14 +173,16 @@ func (w *deliverer) keep(ctx context.Context, t Ticket, used func()) {
 	}
 }
 
-// whyNotClaimed ends a job whose ticket is used up. One whose ticket is still good comes again: this process is
-// on no record until its next beat.
+// errNotOnRecord: others took over from this process, and would from what it took now, until its next beat.
+var errNotOnRecord = errors.New("this process is on no record")
+
+// whyNotClaimed fails with errNotOnRecord if the ticket is still good; else it is used up.
 func (w *deliverer) whyNotClaimed(ctx context.Context, t Ticket) error {
 	good, err := keepTicket(ctx, w.queue.pool, t)
 	if err != nil || !good {
 		return err
 	}
-	return river.JobSnooze(beatInterval)
+	return errNotOnRecord
 }
 
 // persist does what must be done also when the server is shutting down, or the database is away for a while.

@@ -51,14 +51,24 @@ stepwell export :`
 	}
 }
 
+// needShell skips a test for a shell that is not installed, but in CI, which installs it.
+func needShell(t *testing.T, shell string) {
+	t.Helper()
+	_, err := exec.LookPath(shell)
+	switch {
+	case err != nil && os.Getenv("CI") != "":
+		t.Fatal(err)
+	case err != nil:
+		t.Skip(err)
+	}
+}
+
 // TestCompletionInOtherShells, where they are installed.
 func TestCompletionInOtherShells(t *testing.T) {
 	t.Parallel()
 	t.Run("fish", func(t *testing.T) {
 		t.Parallel()
-		if _, err := exec.LookPath("fish"); err != nil {
-			t.Skip("there is no fish")
-		}
+		needShell(t, "fish")
 		got := inShell(t, `stepwell completion fish | source; complete -C "stepwell runs li"; complete -C "stepwell serve --role=w"`,
 			"fish", "--no-config")
 		if want := "list\tList runs, the newest first.\n--role=worker"; got != want {
@@ -67,9 +77,7 @@ func TestCompletionInOtherShells(t *testing.T) {
 	})
 	t.Run("zsh", func(t *testing.T) {
 		t.Parallel()
-		if _, err := exec.LookPath("zsh"); err != nil {
-			t.Skip("there is no zsh")
-		}
+		needShell(t, "zsh")
 		// Its completion works in an editor only, so the function that shows what was found is ours.
 		got := inShell(t, `compdef() { :; }; _describe() { print -l "${(@P)2}"; }; _files() { print files; }
 			eval "$(stepwell completion zsh)"

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -51,6 +52,14 @@ func projectParam(c echo.Context) (entities.Project, error) {
 
 // listKeys answers with a project's keys, also those that are good no more.
 func (s *Server) listKeys(c echo.Context) error {
+	return listOfProject(s, c, entities.ListKeys, newKey)
+}
+
+// listOfProject answers with a page of what belongs to the project of the query, the newest first.
+func listOfProject[R, T any](
+	s *Server, c echo.Context,
+	list func(context.Context, entities.Querier, entities.Project, entities.Page) ([]R, string, error), show func(R) T,
+) error {
 	project, err := projectParam(c)
 	if err != nil {
 		return err
@@ -59,11 +68,11 @@ func (s *Server) listKeys(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	keys, next, err := entities.ListKeys(c.Request().Context(), s.Reader, project, p)
+	rows, next, err := list(c.Request().Context(), s.Reader, project, p)
 	if err != nil {
 		return err
 	}
-	return answerList(c, keys, next, newKey)
+	return answerList(c, rows, next, show)
 }
 
 // createKey makes a key. Its text is in this answer and nowhere else.
@@ -187,17 +196,5 @@ func newAction(a entities.Action) action {
 
 // listAudit answers with what was done in a project.
 func (s *Server) listAudit(c echo.Context) error {
-	project, err := projectParam(c)
-	if err != nil {
-		return err
-	}
-	p, err := page(c, newestFirst)
-	if err != nil {
-		return err
-	}
-	actions, next, err := entities.ListActions(c.Request().Context(), s.Reader, project, p)
-	if err != nil {
-		return err
-	}
-	return answerList(c, actions, next, newAction)
+	return listOfProject(s, c, entities.ListActions, newAction)
 }
