@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -163,12 +164,12 @@ func wholeRun(t *testing.T, recorder *tracetest.SpanRecorder, id trace.TraceID) 
 	}
 }
 
-// TestOneTracePerRun: all that is done about a run is in one trace, the function included, and who caused it is linked.
-func TestOneTracePerRun(t *testing.T) {
-	t.Parallel()
-	s, recorder := newTraced(t)
+// instrumented registers a function that records a step in an invocation, as it calls the API with the trace that it was
+// given, and then has one executed. It returns the traces that it was told, by type of call, once it is called no more.
+func instrumented(t *testing.T, s *server) func() map[string][]string {
+	t.Helper()
 	var mu sync.Mutex
-	told := map[string][]string{} // traceparent by type of call
+	told := map[string][]string{}
 	again := make(chan struct{})
 	s.config.Deployments = map[string]string{"shop": function(t, func(c called, w http.ResponseWriter) {
 		mu.Lock()
@@ -184,12 +185,23 @@ func TestOneTracePerRun(t *testing.T) {
 			close(again)
 			reply(w)
 		default:
-			// As an instrumented function does: what it calls is told who calls.
 			ask(t, s, "POST", "/v1/runs/"+c.Run.ID+"/commands", `{"commands":[{"type":"recordStep","id":"quick"}]}`,
 				"Stepwell-Invocation", c.header.Get("Stepwell-Invocation"), "Traceparent", c.header.Get("Traceparent"))
 			reply(w, object{"type": "runStep", "id": "work"})
 		}
 	})}
+	return func() map[string][]string {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(told)
+	}
+}
+
+// TestOneTracePerRun: all that is done about a run is in one trace, the function included, and who caused it is linked.
+func TestOneTracePerRun(t *testing.T) {
+	t.Parallel()
+	s, recorder := newTraced(t)
+	told := instrumented(t, s)
 	mustStart(t, s)
 	const caller, callerSpan = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	run := ask(t, s, "POST", "/v1/runs", `{"workflow":"order","deployment":"shop"}`,
@@ -236,14 +248,12 @@ func TestOneTracePerRun(t *testing.T) {
 	if !slices.ContainsFunc(ofRun, statement) {
 		t.Errorf("no statement is in the append that made it: %q", ofRun.names())
 	}
-	mu.Lock()
-	defer mu.Unlock()
 	want := map[string][]string{"step": {parentOf(executed)}}
 	for _, span := range invoked {
 		want["workflow"] = append(want["workflow"], parentOf(span))
 	}
-	if fmt.Sprint(told) != fmt.Sprint(want) {
-		t.Errorf("functions were told %q, want %q", told, want)
+	if got := told(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("functions were told %q, want %q", got, want)
 	}
 }
 
