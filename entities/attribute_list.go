@@ -7,13 +7,11 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
-// WriteAttributes queues what makes the rows of a run's attributes those of after, when they are those of
+// WriteAttributes adds what makes the rows of a run's attributes those of after, when they are those of
 // before: nothing for a run without. Before is nil for a new run.
-func WriteAttributes(b *pgx.Batch, before, after *Run) {
+func WriteAttributes(w Writer, before, after *Run) {
 	var had map[string]string
 	if before != nil {
 		had = before.Attributes
@@ -30,14 +28,16 @@ func WriteAttributes(b *pgx.Batch, before, after *Run) {
 		}
 	}
 	if len(keys) > 0 {
-		b.Queue(`
-			INSERT INTO run_attributes (`+attributeColumns+`)
-			SELECT $1, key, value, $4, $5, $6 FROM unnest($2::text[], $3::text[]) AS given (key, value)
-			ON CONFLICT (run_id, key) DO UPDATE SET value = excluded.value`,
-			after.ID, keys, values, after.Project, after.WorkflowName, after.CreatedAt)
+		w.Add(Write{SQL: `
+			INSERT INTO run_attributes (` + attributeColumns + `)
+			SELECT $1::text, key, value, $4::text, $5::text, $6::timestamptz
+			FROM unnest($2::text[], $3::text[]) AS given (key, value) WHERE true`,
+			Rest: ` ON CONFLICT (run_id, key) DO UPDATE SET value = excluded.value`,
+			Args: []any{after.ID, keys, values, after.Project, after.WorkflowName, after.CreatedAt},
+		})
 	}
 	if len(gone) > 0 {
-		b.Queue(`DELETE FROM run_attributes WHERE run_id = $1 AND key = ANY($2)`, after.ID, gone)
+		w.Add(Write{SQL: `DELETE FROM run_attributes WHERE run_id = $1 AND key = ANY($2)`, Args: []any{after.ID, gone}})
 	}
 }
 
@@ -62,10 +62,13 @@ func RunAttributes(r *Run) map[string]RunAttribute {
 	return rows
 }
 
-// InsertAttribute queues the insertion of the row of an attribute.
-func InsertAttribute(b *pgx.Batch, a *RunAttribute) {
-	oneRow(b, "insert attribute", `INSERT INTO run_attributes (`+attributeColumns+`) VALUES ($1, $2, $3, $4, $5, $6)`,
-		a.RunID, a.Key, a.Value, a.Project, a.WorkflowName, a.CreatedAt)
+// InsertAttribute adds the insertion of the row of an attribute.
+func InsertAttribute(w Writer, a *RunAttribute) {
+	w.Add(Write{What: "insert attribute", SQL: `
+		INSERT INTO run_attributes (` + attributeColumns + `)
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::timestamptz WHERE true`,
+		Args: []any{a.RunID, a.Key, a.Value, a.Project, a.WorkflowName, a.CreatedAt},
+	})
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

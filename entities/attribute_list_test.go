@@ -48,7 +48,7 @@ func TestWriteAttributesFollowsTheRun(t *testing.T) {
 		after := run
 		after.Attributes = step.after
 		var b pgx.Batch
-		WriteAttributes(&b, &run, &after)
+		WriteAttributes(Batch{&b}, &run, &after)
 		if b.Len() != step.statements {
 			t.Errorf("from %v to %v: %d statements, want %d", run.Attributes, after.Attributes, b.Len(), step.statements)
 		}

@@ -119,23 +119,30 @@ func ListHooks(
 // HookCursor is the cursor of a list of hooks that was read up to the hook.
 func HookCursor(h Hook) string { return moment{h.CreatedAt, string(h.ID)}.String() }
 
-// InsertHook queues the insertion of a hook.
-func InsertHook(b *pgx.Batch, h *Hook) {
-	oneRow(b, "insert hook", `
-		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+// InsertHook adds the insertion of a hook.
+func InsertHook(w Writer, h *Hook) {
+	w.Add(Write{What: "insert hook", SQL: `
+		INSERT INTO hooks (` + hookColumns + `)
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::boolean, $6::boolean, $7::integer, $8::bigint, $9::timestamptz,
+			$10::timestamptz, $11::timestamptz, $12::text, $13::text
+		WHERE true`, Args: []any{
 		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.IsSystem, h.SpecVersion, h.CreatedSeq, h.CreatedAt,
-		h.RetainUntil, h.ExpiresAt, h.Signal, h.Condition)
+		h.RetainUntil, h.ExpiresAt, h.Signal, h.Condition,
+	}})
 }
 
-// DeleteHook queues the deletion of a hook, which frees its token.
-func DeleteHook(b *pgx.Batch, runID RunID, id HookID) {
-	oneRow(b, "delete hook", `DELETE FROM hooks WHERE run_id = $1 AND id = $2`, runID, id)
+// DeleteHook adds the deletion of a hook, which frees its token.
+func DeleteHook(w Writer, runID RunID, id HookID) {
+	w.Add(Write{What: "delete hook", SQL: `DELETE FROM hooks WHERE run_id = $1 AND id = $2`, Args: []any{runID, id}})
 }
 
-// DeleteExpiredHook queues the deletion of a hook of another run whose time to hold the token is over. That
+// DeleteExpiredHook adds the deletion of a hook of another run whose time to hold the token is over. That
 // run may be disposing of it right now.
-func DeleteExpiredHook(b *pgx.Batch, h *Hook) {
-	b.Queue(`DELETE FROM hooks WHERE run_id = $1 AND id = $2 AND expires_at = $3`, h.RunID, h.ID, h.ExpiresAt)
+func DeleteExpiredHook(w Writer, h *Hook) {
+	w.Add(Write{
+		SQL:  `DELETE FROM hooks WHERE run_id = $1 AND id = $2 AND expires_at = $3`,
+		Args: []any{h.RunID, h.ID, h.ExpiresAt},
+	})
 }
 
 // DeleteExpiredHooks deletes hooks that have outlived their run for as long as they asked, by the database's
@@ -152,9 +159,10 @@ func DeleteExpiredHooks(ctx context.Context, q Querier) error {
 	return nil
 }
 
-// EndHooks queues what the end of a run does to its hooks: they go, with their tokens, but for those that
+// EndHooks adds what the end of a run does to its hooks: they go, with their tokens, but for those that
 // are to be retained beyond the given time.
-func EndHooks(b *pgx.Batch, runID RunID, at time.Time) {
-	b.Queue(`DELETE FROM hooks WHERE run_id = $1 AND (retain_until IS NULL OR retain_until <= $2)`, runID, at)
-	b.Queue(`UPDATE hooks SET expires_at = retain_until WHERE run_id = $1`, runID)
+func EndHooks(w Writer, runID RunID, at time.Time) {
+	args := []any{runID, at}
+	w.Add(Write{SQL: `DELETE FROM hooks WHERE run_id = $1 AND (retain_until IS NULL OR retain_until <= $2)`, Args: args})
+	w.Add(Write{SQL: `UPDATE hooks SET expires_at = retain_until WHERE run_id = $1 AND retain_until > $2`, Args: args})
 }

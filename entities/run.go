@@ -137,21 +137,30 @@ func OpenChildren(ctx context.Context, q Querier, parent RunID, limit int) ([]Ru
 	return ids, nil
 }
 
-// InsertRun queues the insertion of a run. Its batch fails on the constraint runs_pkey when the ID is taken.
-func InsertRun(b *pgx.Batch, r *Run) {
-	oneRow(b, "insert run", `
-		INSERT INTO runs (`+runColumns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`,
+// InsertRun adds the insertion of a run. On the ID of another one it fails on the constraint runs_pkey.
+func InsertRun(w Writer, r *Run) { w.Add(insertRun(r)) }
+
+func insertRun(r *Run) Write {
+	return Write{What: "insert run", SQL: `
+		INSERT INTO runs (` + runColumns + `)
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::integer, $7::jsonb,
+			$8::text, $9::text, $10::text, $11::text, $12::text, $13::boolean, $14::timestamptz,
+			$15::text, $16::bigint, $17::bigint, $18::timestamptz, $19::timestamptz, $20::timestamptz, $21::timestamptz
+		WHERE true`, Args: []any{
 		r.ID, r.Project, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
 		r.Driver, r.UniqueKey, r.IdempotencyKey, r.ParentID, r.ParentStep, r.Detached, r.Deadline,
-		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt)
+		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt,
+	}}
 }
 
-// UpdateRun queues the write of everything about a run that events can change.
-func UpdateRun(b *pgx.Batch, r *Run) {
-	oneRow(b, "update run", `
+// UpdateRun adds the write of everything about a run that events can change.
+func UpdateRun(w Writer, r *Run) { w.Add(updateRun(r)) }
+
+func updateRun(r *Run) Write {
+	return Write{What: "update run", SQL: `
 		UPDATE runs SET status = $2, attributes = $3, error_code = $4, last_seq = $5, end_seq = $6,
 			updated_at = $7, started_at = $8, completed_at = $9
-		WHERE id = $1`,
-		r.ID, r.Status, r.Attributes, r.ErrorCode, r.LastSeq, r.EndSeq, r.UpdatedAt, r.StartedAt, r.CompletedAt)
+		WHERE id = $1`, Args: []any{
+		r.ID, r.Status, r.Attributes, r.ErrorCode, r.LastSeq, r.EndSeq, r.UpdatedAt, r.StartedAt, r.CompletedAt,
+	}}
 }

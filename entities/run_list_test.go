@@ -24,8 +24,8 @@ func insertRuns(t testing.TB, pool *pgxpool.Pool, runs []Run) {
 	t.Helper()
 	var b pgx.Batch
 	for _, r := range runs {
-		InsertRun(&b, &r)
-		WriteAttributes(&b, nil, &r)
+		InsertRun(Batch{&b}, &r)
+		WriteAttributes(Batch{&b}, nil, &r)
 	}
 	if err := pool.SendBatch(t.Context(), &b).Close(); err != nil {
 		t.Fatal(err)

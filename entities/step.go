@@ -94,19 +94,24 @@ func ListSteps(ctx context.Context, q Querier, project Project, runID RunID, p P
 // StepCursor is the cursor of a list of steps that was read up to the step.
 func StepCursor(s Step) string { return strconv.FormatInt(s.CreatedSeq, 10) }
 
-// InsertStep queues the insertion of a step.
-func InsertStep(b *pgx.Batch, s *Step) {
-	oneRow(b, "insert step", `
-		INSERT INTO steps (`+stepColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+// InsertStep adds the insertion of a step.
+func InsertStep(w Writer, s *Step) {
+	w.Add(Write{What: "insert step", SQL: `
+		INSERT INTO steps (` + stepColumns + `)
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::integer, $6::integer, $7::bigint, $8::bigint,
+			$9::timestamptz, $10::timestamptz, $11::timestamptz, $12::timestamptz, $13::timestamptz
+		WHERE true`, If: `NOT EXISTS (SELECT FROM steps WHERE run_id = $1 AND id = $2)`, Args: []any{
 		s.RunID, s.ID, s.Name, s.Status, s.Attempt, s.SpecVersion, s.CreatedSeq, s.ResultSeq,
-		s.CreatedAt, s.UpdatedAt, s.StartedAt, s.CompletedAt, s.RetryAfter)
+		s.CreatedAt, s.UpdatedAt, s.StartedAt, s.CompletedAt, s.RetryAfter,
+	}})
 }
 
-// UpdateStep queues the write of everything about a step that events can change.
-func UpdateStep(b *pgx.Batch, s *Step) {
-	oneRow(b, "update step", `
+// UpdateStep adds the write of everything about a step that events can change.
+func UpdateStep(w Writer, s *Step) {
+	w.Add(Write{What: "update step", SQL: `
 		UPDATE steps SET status = $3, attempt = $4, result_seq = $5, updated_at = $6, started_at = $7,
 			completed_at = $8, retry_after = $9
-		WHERE run_id = $1 AND id = $2`,
-		s.RunID, s.ID, s.Status, s.Attempt, s.ResultSeq, s.UpdatedAt, s.StartedAt, s.CompletedAt, s.RetryAfter)
+		WHERE run_id = $1 AND id = $2`, If: `EXISTS (SELECT FROM steps WHERE run_id = $1 AND id = $2)`, Args: []any{
+		s.RunID, s.ID, s.Status, s.Attempt, s.ResultSeq, s.UpdatedAt, s.StartedAt, s.CompletedAt, s.RetryAfter,
+	}})
 }

@@ -45,21 +45,26 @@ func DueWaits(ctx context.Context, q Querier, runID RunID) ([]WaitID, error) {
 	return ids, nil
 }
 
-// InsertWait queues the insertion of a wait.
-func InsertWait(b *pgx.Batch, w *Wait) {
-	oneRow(b, "insert wait", `
-		INSERT INTO waits (`+waitColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		w.RunID, w.ID, w.Status, w.SpecVersion, w.ResumeAt, w.CreatedAt, w.UpdatedAt, w.CompletedAt)
+// InsertWait adds the insertion of a wait.
+func InsertWait(w Writer, wait *Wait) {
+	w.Add(Write{What: "insert wait", SQL: `
+		INSERT INTO waits (` + waitColumns + `)
+		SELECT $1::text, $2::text, $3::text, $4::integer, $5::timestamptz, $6::timestamptz, $7::timestamptz, $8::timestamptz
+		WHERE true`, If: `NOT EXISTS (SELECT FROM waits WHERE run_id = $1 AND id = $2)`, Args: []any{
+		wait.RunID, wait.ID, wait.Status, wait.SpecVersion, wait.ResumeAt, wait.CreatedAt, wait.UpdatedAt, wait.CompletedAt,
+	}})
 }
 
-// UpdateWait queues the write of everything about a wait that events can change.
-func UpdateWait(b *pgx.Batch, w *Wait) {
-	oneRow(b, "update wait", `
+// UpdateWait adds the write of everything about a wait that events can change.
+func UpdateWait(w Writer, wait *Wait) {
+	w.Add(Write{What: "update wait", SQL: `
 		UPDATE waits SET status = $3, updated_at = $4, completed_at = $5 WHERE run_id = $1 AND id = $2`,
-		w.RunID, w.ID, w.Status, w.UpdatedAt, w.CompletedAt)
+		If:   `EXISTS (SELECT FROM waits WHERE run_id = $1 AND id = $2)`,
+		Args: []any{wait.RunID, wait.ID, wait.Status, wait.UpdatedAt, wait.CompletedAt},
+	})
 }
 
-// DeleteWaits queues the deletion of all waits of a run.
-func DeleteWaits(b *pgx.Batch, runID RunID) {
-	b.Queue(`DELETE FROM waits WHERE run_id = $1`, runID)
+// DeleteWaits adds the deletion of all waits of a run.
+func DeleteWaits(w Writer, runID RunID) {
+	w.Add(Write{SQL: `DELETE FROM waits WHERE run_id = $1`, Args: []any{runID}})
 }

@@ -85,41 +85,51 @@ func TestACrashAtAnyStatement(t *testing.T) {
 	for name, test := range crashes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			session := gate.Open(t, dsn, f.pool, nil)
-			st := f.stage(f.over(session.Pool, test.late[0]), f.over(f.pool, test.late[1]))
-			clean := test.set(t, st)
-			untouched := clean.state(t)
-			statements := session.Run(t, -1, gate.None, func() { clean.ask(t, 0) })
-			done := clean.state(t)
-			commit := len(statements) - 1
-			if untouched == done || commit < 2 || statements[commit] != "COMMIT" {
-				t.Fatalf("the write is not one: %q", statements)
-			}
-			for n, sql := range statements {
-				for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
-					t.Run(fmt.Sprintf("%s at %d, %.20s", crash, n, sql), func(t *testing.T) {
-						s := test.set(t, st)
-						session.Run(t, n, crash, func() { s.ask(t, 0) })
-						if err := s.errs[0]; err == nil || isRefusal(err) {
-							t.Errorf("the client was told %v", err)
-						}
-						want := untouched
-						if committed := n == commit && crash == gate.AnswerLost; committed {
-							want = done
-						}
-						if diff := cmp.Diff(want, s.state(t)); diff != "" {
-							t.Fatalf("the crash left a trace (-want +got):\n%s", diff)
-						}
-						s.askOf(t, 0, s.logs[1])
-						if want == untouched {
-							s.wantSame(t, clean, done)
-						} else {
-							s.wantAgain(t, test, done)
-						}
-					})
-				}
-			}
+			test.crashAtAnyStatement(t, dsn, f, nobody)
 		})
+		t.Run(name+", believing", func(t *testing.T) {
+			t.Parallel()
+			test.crashAtAnyStatement(t, dsn, f, [2]bool{true, true})
+		})
+	}
+}
+
+func (test crashing) crashAtAnyStatement(t *testing.T, dsn string, f *fixture, believers [2]bool) {
+	t.Helper()
+	session := gate.Open(t, dsn, f.pool, nil)
+	st := f.stage(f.over(session.Pool, test.late[0]), f.over(f.pool, test.late[1]))
+	st.believers = believers
+	clean := test.set(t, st)
+	untouched := clean.state(t)
+	statements := session.Run(t, -1, gate.None, func() { clean.ask(t, 0) })
+	done := clean.state(t)
+	commit := len(statements) - 1
+	if untouched == done || commit < 1 || statements[commit] != "COMMIT" {
+		t.Fatalf("the write is not one: %q", statements)
+	}
+	for n, sql := range statements {
+		for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+			t.Run(fmt.Sprintf("%s at %d, %.20s", crash, n, sql), func(t *testing.T) {
+				s := test.set(t, st)
+				session.Run(t, n, crash, func() { s.ask(t, 0) })
+				if err := s.errs[0]; err == nil || isRefusal(err) {
+					t.Errorf("the client was told %v", err)
+				}
+				want := untouched
+				if committed := n == commit && crash == gate.AnswerLost; committed {
+					want = done
+				}
+				if diff := cmp.Diff(want, s.state(t)); diff != "" {
+					t.Fatalf("the crash left a trace (-want +got):\n%s", diff)
+				}
+				s.askOf(t, 0, s.logs[1])
+				if want == untouched {
+					s.wantSame(t, clean, done)
+				} else {
+					s.wantAgain(t, test, done)
+				}
+			})
+		}
 	}
 }
 

@@ -13,15 +13,24 @@ import (
 
 const eventColumns = `run_id, seq, type, correlation_id, spec_version, created_at, occurred_at, data, extra`
 
-// insertEvent queues the insertion of an event, under the lock of its run. Its xid is that of the transaction, unless
-// the run's previous event has a higher one: transactions may get theirs before they wait for the lock.
-func insertEvent(b *pgx.Batch, project entities.Project, e entities.Event) {
-	b.Queue(`
-		INSERT INTO events (`+eventColumns+`, payload, project, xid)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, greatest(pg_current_xact_id(),
-			(SELECT xid FROM events WHERE run_id = $1 AND seq = $2::bigint - 1)))`,
+// The xid of an event is that of its transaction, but never less than that of the run's previous event.
+const (
+	// xidInOrder is for transactions that may have waited for the run's lock: they can have got theirs before.
+	xidInOrder = `greatest(pg_current_xact_id(), (SELECT xid FROM events WHERE run_id = $1 AND seq = $2::bigint - 1))`
+	// xidOfNow is for transactions that begin when the previous event is known, so that it was committed.
+	xidOfNow = `pg_current_xact_id()`
+)
+
+// insertEvent adds the insertion of an event.
+func insertEvent(w entities.Writer, xid string, project entities.Project, e entities.Event) {
+	w.Add(entities.Write{What: "insert event", SQL: `
+		INSERT INTO events (` + eventColumns + `, payload, project, xid)
+		SELECT $1::text, $2::bigint, $3::text, $4::text, $5::integer, $6::timestamptz, $7::timestamptz, $8::jsonb, $9::bytea,
+			$10::bytea, $11::text, ` + xid + `
+		WHERE true`, Args: []any{
 		e.RunID, e.Seq, e.Type, e.CorrelationID, e.SpecVersion, e.CreatedAt, e.OccurredAt, e.Data, e.Extra, e.Payload,
-		project)
+		project,
+	}})
 }
 
 // loadClaimed queues the question whether the log has an event that uses up the correlation ID although

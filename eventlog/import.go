@@ -156,9 +156,9 @@ func (in *reading) addEvent(e entities.Event) error {
 		}
 		s := NewSnapshot(in.run.Project)
 		s.Apply(e)
-		entities.InsertRun(&in.batch, s.Run)
+		entities.InsertRun(entities.Batch{Batch: &in.batch}, s.Run)
 	}
-	insertEvent(&in.batch, in.run.Project, e)
+	insertEvent(entities.Batch{Batch: &in.batch}, xidInOrder, in.run.Project, e)
 	in.bytes += len(e.Payload) + len(e.Extra)
 	return nil
 }

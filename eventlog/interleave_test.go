@@ -130,41 +130,58 @@ func TestI4EveryInterleavingIsSerial(t *testing.T) {
 	for name, p := range pairs() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			one, two := gate.Open(t, dsn, f.pool, p.meets), gate.Open(t, dsn, f.pool, p.meets)
-			st := f.stage(f.over(one.Pool, p.late[0]), f.over(two.Pool, p.late[1]))
-			serial := map[string]string{}
-			for name, order := range map[string][2]int{"one, two": {0, 1}, "two, one": {1, 0}} {
-				s := p.set(t, st)
-				s.ask(t, order[0])
-				s.ask(t, order[1])
-				serial[s.outcome(t)] = name
-			}
-			if len(serial) != 2 {
-				t.Error("both orders have the same outcome, so that it does not show which one happened")
-			}
-			seen, waits := map[string]bool{}, 0
-			n := gate.Explore(t, one, two, func(schedule *gate.Schedule) {
-				s := p.set(t, st)
-				schedule.Run(t, func() { s.ask(t, 0) }, func() { s.ask(t, 1) })
-				if schedule.Deadlocked {
-					t.Errorf("deadlock:\n%s", schedule)
-				}
-				outcome := s.outcome(t)
-				if _, ok := serial[outcome]; !ok {
-					t.Fatalf("not serial:\n%s\n%s", schedule, differences(serial, outcome))
-				}
-				seen[outcome] = true
-				waits += schedule.Waits
-			})
-			if len(seen) != len(serial) {
-				t.Errorf("%d schedules had %d outcomes, want the %d serial ones", n, len(seen), len(serial))
-			}
-			if waits == 0 && p.other == nil {
-				t.Errorf("nobody ever waited in %d schedules: the clients did not meet", n)
-			}
-			t.Logf("%d schedules", n)
+			p.everyInterleavingIsSerial(t, dsn, f, nobody)
 		})
+		if p.other == nil { // one or both servers decide on what they believe of the run
+			for i, believers := range [][2]bool{{true, true}, {true, false}, {false, true}} {
+				t.Run(fmt.Sprintf("%s, believing %d", name, i), func(t *testing.T) {
+					t.Parallel()
+					p.everyInterleavingIsSerial(t, dsn, f, believers)
+				})
+			}
+		}
 	}
+}
+
+// nobody believes anything.
+var nobody [2]bool
+
+func (p pair) everyInterleavingIsSerial(t *testing.T, dsn string, f *fixture, believers [2]bool) {
+	t.Helper()
+	one, two := gate.Open(t, dsn, f.pool, p.meets), gate.Open(t, dsn, f.pool, p.meets)
+	st := f.stage(f.over(one.Pool, p.late[0]), f.over(two.Pool, p.late[1]))
+	st.believers = believers
+	serial := map[string]string{}
+	for name, order := range map[string][2]int{"one, two": {0, 1}, "two, one": {1, 0}} {
+		s := p.set(t, st)
+		s.ask(t, order[0])
+		s.ask(t, order[1])
+		serial[s.outcome(t)] = name
+	}
+	if len(serial) != 2 {
+		t.Error("both orders have the same outcome, so that it does not show which one happened")
+	}
+	seen, waits := map[string]bool{}, 0
+	n := gate.Explore(t, one, two, func(schedule *gate.Schedule) {
+		s := p.set(t, st)
+		schedule.Run(t, func() { s.ask(t, 0) }, func() { s.ask(t, 1) })
+		if schedule.Deadlocked {
+			t.Errorf("deadlock:\n%s", schedule)
+		}
+		outcome := s.outcome(t)
+		if _, ok := serial[outcome]; !ok {
+			t.Fatalf("not serial:\n%s\n%s", schedule, differences(serial, outcome))
+		}
+		seen[outcome] = true
+		waits += schedule.Waits
+	})
+	if len(seen) != len(serial) {
+		t.Errorf("%d schedules had %d outcomes, want the %d serial ones", n, len(seen), len(serial))
+	}
+	if waits == 0 && p.other == nil {
+		t.Errorf("nobody ever waited in %d schedules: the clients did not meet", n)
+	}
+	t.Logf("%d schedules", n)
 }
 
 // meets chooses the statements in which the clients can meet.
@@ -193,6 +210,8 @@ type stage struct {
 
 	// logs are those of the servers that the clients ask.
 	logs [2]*Log
+	// believers are those of them that remember the runs as they are when the scene is set.
+	believers [2]bool
 	// sound are the states that have been verified.
 	sound map[string]bool
 }
@@ -228,8 +247,19 @@ func (p pair) set(t *testing.T, st *stage) *scene {
 		for _, r := range before {
 			s.must(t, s.told(r, i))
 		}
+		for client, believes := range s.believers {
+			if believes {
+				s.logs[client].believe(s.rows(t, s.ids[i]))
+			}
+		}
 	}
 	return s
+}
+
+// believe has the log remember a run, as if it had just appended to it.
+func (l *Log) believe(s *Snapshot) {
+	l.memory.forget(s.Run.ID)
+	l.memory.keep(judgement{before: NewSnapshot(s.Project), after: s}, l.Now())
 }
 
 // told is a request of the story, of a client of this scene.

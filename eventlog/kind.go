@@ -86,8 +86,8 @@ var kinds = []kind{
 }
 
 // always is an insertion that nothing can be in the way of.
-func always[T any](insert func(*pgx.Batch, *T)) func(*pgx.Batch, *T, time.Time, func(string)) {
-	return func(b *pgx.Batch, row *T, _ time.Time, _ func(string)) { insert(b, row) }
+func always[T any](insert func(entities.Writer, *T)) func(*pgx.Batch, *T, time.Time, func(string)) {
+	return func(b *pgx.Batch, row *T, _ time.Time, _ func(string)) { insert(entities.Batch{Batch: b}, row) }
 }
 
 // restoreHook inserts a hook unless another one holds its token, which two cannot.
@@ -107,7 +107,7 @@ func hookExpired(row any, at time.Time) bool {
 func clearRows(b *pgx.Batch, id entities.RunID) {
 	entities.DeleteSteps(b, id)
 	entities.DeleteHooks(b, id)
-	entities.DeleteWaits(b, id)
+	entities.DeleteWaits(entities.Batch{Batch: b}, id)
 	entities.DeleteAttributes(b, id)
 }
 

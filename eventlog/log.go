@@ -33,6 +33,7 @@ type Log struct {
 	// followPoll is how often a live reader looks by itself.
 	followPoll time.Duration
 	observer   Observer
+	memory     *memory
 }
 
 // New makes a log on the database behind pool. Through hub it tells of new events and of runs that ended. Now is the
@@ -40,7 +41,7 @@ type Log struct {
 func New(pool *pgxpool.Pool, hub *Hub, enqueuer Enqueuer, now func() time.Time, options ...Option) *Log {
 	l := &Log{
 		pool: pool, hub: hub, enqueuer: enqueuer, now: now, endPoll: defaultEndPoll, followPoll: followPoll,
-		observer: unobserved{},
+		observer: unobserved{}, memory: newMemory(),
 	}
 	for _, o := range options {
 		o(l)
@@ -129,6 +130,34 @@ func (l *Log) appendIn(
 			return judgement{}, &RefusedError{i, err}
 		}
 	}
+	leave, err := l.memory.enter(ctx, runID)
+	if err != nil {
+		return judgement{}, err
+	}
+	defer leave()
+	j, ok, err := l.appendBelieved(ctx, project, runID, requests, t, now)
+	if err == nil && !ok {
+		j, err = l.appendLocked(ctx, project, runID, requests, t, now)
+	}
+	if errors.Is(err, errUnwritten) {
+		return j, nil
+	}
+	if err != nil {
+		l.memory.forget(runID) // it may have been written all the same
+		return judgement{}, err
+	}
+	l.memory.keep(j, now)
+	for _, topic := range t.written() {
+		l.hub.Publish(topic)
+	}
+	l.tellOf(project, runID, j)
+	return j, nil
+}
+
+// appendLocked decides on what it reads under the run's lock.
+func (l *Log) appendLocked(
+	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request, t terms, now time.Time,
+) (judgement, error) {
 	var j judgement
 	var f *facts
 	var verdict func() error
@@ -154,17 +183,7 @@ func (l *Log) appendIn(
 			return ended, t.after(ctx, tx, last)
 		},
 	}.run(ctx, l.pool)
-	if errors.Is(err, errUnwritten) {
-		return j, nil
-	}
-	if err != nil {
-		return judgement{}, err
-	}
-	for _, topic := range t.written() {
-		l.hub.Publish(topic)
-	}
-	l.tellOf(project, runID, j)
-	return j, nil
+	return j, err
 }
 
 // read queues the lock on the run, and reads of what the decisions need.
@@ -234,50 +253,55 @@ func (f *facts) load(b *pgx.Batch, project entities.Project, r Request) {
 // write queues the events and what they changed, and the children that they make.
 func write(b *pgx.Batch, before facts, j judgement) {
 	if len(j.events) > 0 {
-		writeRun(b, before, j)
+		writeRun(entities.Batch{Batch: b}, before, j)
 	}
 	for _, child := range j.children {
-		writeRun(b, facts{Snapshot: child.before}, child)
+		writeRun(entities.Batch{Batch: b}, facts{Snapshot: child.before}, child)
 	}
 }
 
-func writeRun(b *pgx.Batch, before facts, j judgement) {
-	after := j.after
+func writeRun(w entities.Writer, before facts, j judgement) {
 	if before.Run == nil {
-		entities.InsertRun(b, after.Run)
+		entities.InsertRun(w, j.after.Run)
 	} else {
-		entities.UpdateRun(b, after.Run)
+		entities.UpdateRun(w, j.after.Run)
 	}
-	entities.WriteAttributes(b, before.Run, after.Run)
+	writeEvents(w, xidInOrder, before, j)
+}
+
+// writeEvents queues the events, and what they changed besides the run's row.
+func writeEvents(w entities.Writer, xid string, before facts, j judgement) {
+	after := j.after
+	entities.WriteAttributes(w, before.Run, after.Run)
 	for _, e := range j.events {
-		insertEvent(b, after.Run.Project, e)
+		insertEvent(w, xid, after.Run.Project, e)
 	}
-	writeSteps(b, before.Snapshot, after)
-	writeHooks(b, before, after)
+	writeSteps(w, before.Snapshot, after)
+	writeHooks(w, before, after)
 	if j.endsRun() {
-		entities.EndHooks(b, after.Run.ID, *after.Run.CompletedAt)
-		entities.DeleteWaits(b, after.Run.ID)
+		entities.EndHooks(w, after.Run.ID, *after.Run.CompletedAt)
+		entities.DeleteWaits(w, after.Run.ID)
 	} else {
-		writeWaits(b, before.Snapshot, after)
+		writeWaits(w, before.Snapshot, after)
 	}
 }
 
-func writeSteps(b *pgx.Batch, before, after *Snapshot) {
+func writeSteps(w entities.Writer, before, after *Snapshot) {
 	for id, step := range after.Steps {
 		switch was, ok := before.Steps[id]; {
 		case !ok:
-			entities.InsertStep(b, &step)
+			entities.InsertStep(w, &step)
 		case was != step:
-			entities.UpdateStep(b, &step)
+			entities.UpdateStep(w, &step)
 		}
 	}
 }
 
 // writeHooks writes what became of the hooks that the events are about. What goes makes room for what comes.
-func writeHooks(b *pgx.Batch, before facts, after *Snapshot) {
+func writeHooks(w entities.Writer, before facts, after *Snapshot) {
 	for id, hook := range before.Hooks {
 		if _, ok := after.Hooks[id]; !ok {
-			entities.DeleteHook(b, hook.RunID, id)
+			entities.DeleteHook(w, hook.RunID, id)
 		}
 	}
 	for id, hook := range after.Hooks {
@@ -285,19 +309,19 @@ func writeHooks(b *pgx.Batch, before facts, after *Snapshot) {
 			continue
 		}
 		if holder := before.holders[hook.Token]; holder != nil {
-			entities.DeleteExpiredHook(b, holder) // or the token would not have been given out
+			entities.DeleteExpiredHook(w, holder) // or the token would not have been given out
 		}
-		entities.InsertHook(b, &hook)
+		entities.InsertHook(w, &hook)
 	}
 }
 
-func writeWaits(b *pgx.Batch, before, after *Snapshot) {
+func writeWaits(w entities.Writer, before, after *Snapshot) {
 	for id, wait := range after.Waits {
 		switch was, ok := before.Waits[id]; {
 		case !ok:
-			entities.InsertWait(b, &wait)
+			entities.InsertWait(w, &wait)
 		case was != wait:
-			entities.UpdateWait(b, &wait)
+			entities.UpdateWait(w, &wait)
 		}
 	}
 }

@@ -18,6 +18,8 @@ type terms interface {
 	agree(judgement) error
 	// after is called in the end. See [Turn].
 	after(context.Context, pgx.Tx, *pgx.Batch) error
+	// alone reports whether the requests are all there is to it: nothing is checked besides, and nothing else is written.
+	alone() bool
 	// written are the topics of the streams that after writes.
 	written() []string
 }
@@ -31,6 +33,8 @@ type eachByItself struct{}
 func (eachByItself) before(*pgx.Batch) func() error                  { return agreed }
 func (eachByItself) after(context.Context, pgx.Tx, *pgx.Batch) error { return nil }
 func (eachByItself) written() []string                               { return nil }
+
+func (eachByItself) alone() bool { return true }
 
 func agreed() error { return nil }
 
@@ -74,6 +78,8 @@ func (a allOrNone) before(b *pgx.Batch) func() error {
 	}
 	return a.Check(b)
 }
+
+func (a allOrNone) alone() bool { return a.Check == nil && a.Settle == nil && len(a.Streams) == 0 }
 
 func (a allOrNone) agree(j judgement) error {
 	for i, o := range j.outcomes {

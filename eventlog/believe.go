@@ -1,0 +1,39 @@
+package eventlog
+
+import (
+	"context"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// appendBelieved decides on what this process believes of the run, and writes that in one statement if the belief is
+// right. It reports false, and nothing was written, when it is not, or when there is more to it: then the run must be
+// locked. What it does write is what would have been written under the lock.
+//
+// A refusal is never decided on belief, for nothing would tell whether it is right.
+func (l *Log) appendBelieved(
+	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request, t terms, now time.Time,
+) (judgement, bool, error) {
+	if len(requests) != 1 || !t.alone() {
+		return judgement{}, false, nil
+	}
+	f, ok := l.memory.recall(project, requests[0], now)
+	if !ok {
+		return judgement{}, false, nil
+	}
+	j := judge(f, requests, now)
+	if len(j.events) == 0 || len(j.messages) > 0 || len(j.children) > 0 {
+		return judgement{}, false, nil
+	}
+	c := entities.NewChain(f.Run, j.after.Run)
+	writeEvents(c, xidOfNow, f, j)
+	written, err := c.Execute(ctx, l.pool)
+	if worthRetrying(err) {
+		written, err = false, nil
+	}
+	if err == nil && !written && f.Run != nil {
+		l.memory.doubt(runID, now)
+	}
+	return j, written, err
+}

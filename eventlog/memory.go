@@ -1,0 +1,156 @@
+package eventlog
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+const (
+	// rememberedRuns is how many runs are remembered: those of the last appends.
+	rememberedRuns = 2048
+	// rememberedEntities is how many steps and waits of one run are remembered at most.
+	rememberedEntities = 64
+	// rememberedFor is how long a run is remembered since its last append.
+	rememberedFor = 5 * time.Second
+)
+
+// memory is what a process believes of runs, because it was the last to append to them as far as it knows. A belief is
+// worth nothing by itself: who decides from it has to write by an [entities.Chain]. It is bounded, and spares most
+// appends the transaction in which they would read what this process has just written.
+type memory struct {
+	runs *lru.Cache[entities.RunID, *belief]
+
+	mu    sync.Mutex
+	turns map[entities.RunID]*turnstile
+}
+
+// belief is a run with some of its steps and waits. It is for whoever has the turn at the run.
+type belief struct {
+	*Snapshot
+	at time.Time
+	// shared says that another process was found to append to the run, so that nothing is believed of it for a while.
+	shared bool
+}
+
+// turnstile lets one append of this process at a time through to a run. Those behind it would wait for each other in
+// Postgres otherwise, each with a connection of its own.
+type turnstile struct {
+	free chan struct{}
+	// users are those who are through or wait.
+	users int
+}
+
+func newMemory() *memory {
+	runs, err := lru.New[entities.RunID, *belief](rememberedRuns)
+	if err != nil {
+		panic(err) // of a size that is not positive
+	}
+	return &memory{runs: runs, turns: map[entities.RunID]*turnstile{}}
+}
+
+// enter waits for the turn to append to a run. Whoever has it must leave.
+func (m *memory) enter(ctx context.Context, id entities.RunID) (leave func(), err error) {
+	m.mu.Lock()
+	turn, ok := m.turns[id]
+	if !ok {
+		turn = &turnstile{free: make(chan struct{}, 1)}
+		m.turns[id] = turn
+	}
+	turn.users++
+	m.mu.Unlock()
+	gone := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if turn.users--; turn.users == 0 {
+			delete(m.turns, id)
+		}
+	}
+	select {
+	case turn.free <- struct{}{}:
+		return func() { <-turn.free; gone() }, nil
+	case <-ctx.Done():
+		gone()
+		return nil, ctx.Err()
+	}
+}
+
+// recall is what is believed of all that the decision on a request needs; false when something is missing.
+func (m *memory) recall(project entities.Project, r Request, now time.Time) (facts, bool) {
+	s := NewSnapshot(project)
+	if r.Type == entities.EventRunCreated {
+		return facts{Snapshot: s}, true // there is no such run yet, if it is right to ask for it
+	}
+	b, ok := m.runs.Get(r.RunID)
+	if !ok || b.shared || b.Project != project || now.Sub(b.at) > rememberedFor {
+		return facts{}, false
+	}
+	s.Run = b.Run
+	switch r.Type {
+	case entities.EventRunStarted:
+		return facts{Snapshot: s}, b.Run.StartedAt == nil // else the event that it repeats would be needed
+	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
+		return facts{Snapshot: s}, true
+	case entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed,
+		entities.EventStepRetrying:
+		known := pick(b.Steps, s.Steps, entities.StepID(r.CorrelationID))
+		return facts{Snapshot: s}, known || r.Type == entities.EventStepCreated || r.createsStep()
+	case entities.EventWaitCreated, entities.EventWaitCompleted:
+		known := pick(b.Waits, s.Waits, entities.WaitID(r.CorrelationID))
+		return facts{Snapshot: s}, known || r.Type == entities.EventWaitCreated
+	default: // more is needed than the run and its rows
+		return facts{}, false
+	}
+}
+
+// pick copies an item from one map to another, and reports whether there is one.
+func pick[K comparable, V any](from, to map[K]V, key K) bool {
+	v, ok := from[key]
+	if ok {
+		to[key] = v
+	}
+	return ok
+}
+
+// keep remembers a run as it is after an append.
+func (m *memory) keep(j judgement, now time.Time) {
+	if j.after.Run == nil {
+		return
+	}
+	id := j.after.Run.ID
+	b, ok := m.runs.Peek(id)
+	switch {
+	case ok && b.shared && now.Sub(b.at) <= rememberedFor:
+		return
+	case j.after.Run.Status.Ended():
+		m.runs.Remove(id) // there is not much to come
+		return
+	case !ok || b.shared || j.before.Run == nil || b.Run.LastSeq != j.before.Run.LastSeq:
+		b = &belief{Snapshot: NewSnapshot(j.after.Project)}
+	}
+	b.Run, b.at = j.after.Run, now
+	add(b.Steps, j.after.Steps)
+	add(b.Waits, j.after.Waits)
+	m.runs.Add(id, b)
+}
+
+// add adds items to those that are remembered, as far as there is room.
+func add[K comparable, V any](to, items map[K]V) {
+	for key, v := range items {
+		if _, ok := to[key]; ok || len(to) < rememberedEntities {
+			to[key] = v
+		}
+	}
+}
+
+// forget believes nothing of a run any more.
+func (m *memory) forget(id entities.RunID) { m.runs.Remove(id) }
+
+// doubt notes that a belief was wrong.
+func (m *memory) doubt(id entities.RunID, now time.Time) {
+	m.runs.Add(id, &belief{at: now, shared: true})
+}

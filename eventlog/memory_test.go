@@ -1,0 +1,305 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+)
+
+// TestWhoBelievesWritesInOneStatement: of an append to a run that this process has just appended to, Postgres sees a
+// single statement, and of a new run's first.
+func TestWhoBelievesWritesInOneStatement(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	f := fixtureOn(t, dsn)
+	session := gate.Open(t, dsn, f.pool, nil)
+	l := f.over(session.Pool, 0)
+	lazy := on(theRun, "step_started", "step_2")
+	lazy.Data.StepName, lazy.Payload = "charge", []byte("step input")
+	id := newRunID()
+	for _, r := range []Request{
+		created, started, step("step_created"), step("step_started"), step("step_retrying"), step("step_started"),
+		step("step_completed"), lazy, on(theRun, "step_failed", "step_2"), sleep("wait_created"), sleep("wait_completed"),
+		completed,
+	} {
+		var err error
+		statements := session.Run(t, -1, gate.None, func() { _, err = l.Append(t.Context(), home, retold(r, id)) })
+		if err != nil {
+			t.Fatalf("%s: %v", r.Type, err)
+		}
+		if len(statements) != 2 || !strings.HasPrefix(statements[0], "WITH run AS") || statements[1] != "COMMIT" {
+			t.Errorf("%s took %q, want one statement and its commit", r.Type, statements)
+		}
+	}
+	if got, want := fold(f.events(t, id)), f.rows(t, id); got.Run.LastSeq != 13 || got.Run.Status != want.Run.Status {
+		t.Errorf("the log adds up to %+v, the rows say %+v", got.Run, want.Run)
+	}
+}
+
+// TestABeliefThatIsWrongIsNotActedUpon: what others have done in the meantime counts, whatever they did.
+func TestABeliefThatIsWrongIsNotActedUpon(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	resumed := hook("hook_received")
+	resumed.Data.ResumeID = "resume_1"
+	tests := map[string]struct {
+		before []Request // of both
+		other  []Request // of the other process
+		ask    Request
+		want   error
+	}{
+		"another step":                 {[]Request{started}, []Request{on(theRun, "step_created", "step_2")}, step("step_created"), nil},
+		"the same step":                {[]Request{started}, []Request{step("step_created")}, step("step_created"), entities.ErrConflict},
+		"another end":                  {[]Request{started}, []Request{completed}, failed, entities.ErrConflict},
+		"the same end":                 {[]Request{started}, []Request{completed}, completed, entities.ErrConflict},
+		"the step's end":               {[]Request{started, step("step_created")}, []Request{step("step_completed")}, step("step_failed"), entities.ErrConflict},
+		"the wait's end":               {[]Request{started, sleep("wait_created")}, []Request{sleep("wait_completed")}, sleep("wait_completed"), entities.ErrConflict},
+		"the start":                    {nil, []Request{started}, started, nil},
+		"a hook, and what it received": {[]Request{started}, []Request{hook("hook_created"), resumed}, completed, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			id, other := newRunID(), f.with(noQueue{})
+			one := fixture{Log: f.with(noQueue{}), clock: f.clock}
+			one.must(t, runCreated(id))
+			for _, r := range test.before {
+				one.must(t, retold(r, id))
+			}
+			for _, r := range test.other {
+				if _, err := other.Append(t.Context(), home, retold(r, id)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := one.Append(t.Context(), home, retold(test.ask, id)); !errors.Is(err, test.want) {
+				t.Errorf("got error %v, want %v", err, test.want)
+			}
+			wantDense(t, f.events(t, id))
+			wantVerified(t, f, id)
+		})
+	}
+}
+
+// TestWhatWasForgottenIsLookedFor: a step of which nothing is remembered may be there all the same.
+func TestWhatWasForgottenIsLookedFor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, started, step("step_created"), sleep("wait_created"))
+	for _, ask := range []Request{step("step_created"), sleep("wait_created")} {
+		rows := f.rows(t, id)
+		clear(rows.Steps)
+		clear(rows.Waits)
+		f.believe(rows)
+		f.refused(t, retold(ask, id), entities.ErrConflict)
+	}
+	if got := len(f.events(t, id)); got != 4 {
+		t.Errorf("the log has %d events, want the 4 that it had", got)
+	}
+}
+
+// TestABelieverDoesNotWriteRowsThatAreGone: where rows are not what their log says, an append fails, as it does under
+// the lock.
+func TestABelieverDoesNotWriteRowsThatAreGone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, started, step("step_created"))
+	if _, err := f.pool.Exec(t.Context(), `DELETE FROM steps WHERE run_id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	f.refused(t, on(id, "step_completed", "step_1"), entities.ErrStepNotFound)
+	if got := len(f.events(t, id)); got != 3 {
+		t.Errorf("the log has %d events, want the 3 that it had", got)
+	}
+}
+
+// TestI1ManyProcessesThatBelieve has many of several processes append to one run, each believing that it knows it.
+func TestI1ManyProcessesThatBelieve(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, started)
+	var logs [3]*Log
+	for i := range logs {
+		logs[i] = f.with(noQueue{})
+	}
+	const each = 10
+	for i, err := range race(func(i int) error {
+		for n := range each {
+			l := logs[(i+n/4)%len(logs)]
+			for _, event := range []entities.EventType{"step_created", "step_started", "step_completed"} {
+				if _, err := l.Append(t.Context(), home, on(id, event, fmt.Sprintf("step_%d_%d", i, n))); err != nil {
+					return fmt.Errorf("%s: %w", event, err)
+				}
+			}
+		}
+		return nil
+	}) {
+		if err != nil {
+			t.Errorf("racer %d: %v", i, err)
+		}
+	}
+	events := f.events(t, id)
+	wantDense(t, events)
+	if got, want := len(events), 2+3*each*racers; got != want {
+		t.Errorf("the log has %d events, want %d", got, want)
+	}
+	wantVerified(t, f, id)
+}
+
+// wantVerified fails the test unless the run's rows are the fold of its log.
+func wantVerified(t *testing.T, f *fixture, id entities.RunID) {
+	t.Helper()
+	audit := NewAudit(f.pool, f.clock.now)
+	if err := audit.Verify(t.Context(), id, func(d Difference) { t.Errorf("not the fold of the log: %+v", d) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatIsRecalled(t *testing.T) {
+	t.Parallel()
+	known := []Request{created, started, step("step_created"), sleep("wait_created")}
+	lazy := on(theRun, "step_started", "step_9")
+	lazy.Data.StepName, lazy.Payload = "charge", []byte("step input")
+	tests := map[string]struct {
+		story []Request
+		ask   Request
+		want  bool
+	}{
+		"a new run":                     {nil, created, true},
+		"a start that repairs":          {nil, runRepaired(theRun), false},
+		"an unknown run":                {nil, started, false},
+		"the first start":               {known[:1], started, true},
+		"another start":                 {known[:2], started, false},
+		"an end":                        {known, completed, true},
+		"a cancellation":                {known[:1], cancelled, true},
+		"a new step":                    {known, on(theRun, "step_created", "step_9"), true},
+		"a new step that starts":        {known, lazy, true},
+		"a start of an unknown step":    {known, on(theRun, "step_started", "step_9"), false},
+		"a known step":                  {known, step("step_completed"), true},
+		"a new wait":                    {known, on(theRun, "wait_created", "wait_9"), true},
+		"the end of an unknown wait":    {known, on(theRun, "wait_completed", "wait_9"), false},
+		"a known wait":                  {known, sleep("wait_completed"), true},
+		"a hook, whose token is others": {known, hook("hook_created"), false},
+		"a payload":                     {known, hook("hook_received"), false},
+		"an attribute":                  {known, on(theRun, "attr_set", ""), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMemory()
+			if test.story != nil {
+				s := tell(t, test.story...).snapshot
+				m.keep(judgement{before: NewSnapshot(home), after: s}, day)
+			}
+			if _, got := m.recall(home, test.ask, day); got != test.want {
+				t.Errorf("recalled: %v, want %v", got, test.want)
+			}
+			if _, got := m.recall(stranger, test.ask, day); got && test.ask.Type != entities.EventRunCreated {
+				t.Error("another project recalls it, too")
+			}
+		})
+	}
+}
+
+func TestABeliefFades(t *testing.T) {
+	t.Parallel()
+	s := tell(t, created, started).snapshot
+	j := judgement{before: NewSnapshot(home), after: s}
+	recalls := func(m *memory, at time.Time) bool {
+		_, ok := m.recall(home, completed, at)
+		return ok
+	}
+	m := newMemory()
+	m.keep(j, day)
+	if !recalls(m, day.Add(rememberedFor)) || recalls(m, day.Add(rememberedFor+time.Millisecond)) {
+		t.Error("a run is not remembered for its time, or for longer")
+	}
+	m.forget(theRun)
+	if recalls(m, day) {
+		t.Error("a run is remembered that was forgotten")
+	}
+	m.doubt(theRun, day)
+	m.keep(j, day)
+	if recalls(m, day) {
+		t.Error("a run is believed in that another process was found to append to")
+	}
+	m.keep(j, day.Add(rememberedFor+time.Millisecond))
+	if !recalls(m, day.Add(rememberedFor+time.Millisecond)) {
+		t.Error("a run that was shared is never believed in again")
+	}
+	ended := tell(t, created, started, completed).snapshot
+	m.keep(judgement{before: s, after: ended}, day)
+	if m.runs.Contains(theRun) {
+		t.Error("a run is remembered that has ended")
+	}
+}
+
+// TestAMemoryIsBounded: by runs, and by steps of a run.
+func TestAMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	s := tell(t, created, started).snapshot
+	for i := range rememberedEntities + 10 {
+		id := entities.StepID(fmt.Sprintf("step_%d", i))
+		s.Steps[id] = entities.Step{ID: id}
+	}
+	m.keep(judgement{before: NewSnapshot(home), after: s}, day)
+	if b, _ := m.runs.Peek(theRun); len(b.Steps) != rememberedEntities {
+		t.Errorf("%d steps are remembered, want %d", len(b.Steps), rememberedEntities)
+	}
+	for range rememberedRuns + 1 {
+		run := *s.Run
+		run.ID = newRunID()
+		m.keep(judgement{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &run}}, day)
+	}
+	if got := m.runs.Len(); got != rememberedRuns || m.runs.Contains(theRun) {
+		t.Errorf("%d runs are remembered, want the last %d", got, rememberedRuns)
+	}
+}
+
+func TestTheTurnAtARun(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	leave, err := m.enter(t.Context(), theRun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := m.enter(t.Context(), "wrun_other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := m.enter(ctx, theRun); !errors.Is(err, context.Canceled) {
+		t.Errorf("who gives up waiting gets %v, want %v", err, context.Canceled)
+	}
+	leave()
+	inside, most := 0, 0 // the race detector sees two who have the turn
+	race(func(int) error {
+		leave, err := m.enter(t.Context(), theRun)
+		if err != nil {
+			t.Error(err)
+			return err
+		}
+		defer leave()
+		inside++
+		most = max(most, inside)
+		runtime.Gosched()
+		inside--
+		return nil
+	})
+	if most != 1 {
+		t.Errorf("%d had the turn at once, want 1", most)
+	}
+	if len(m.turns) != 0 {
+		t.Errorf("%d turnstiles are left that nobody uses", len(m.turns))
+	}
+}
