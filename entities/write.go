@@ -57,15 +57,16 @@ func NewChain(before, after *Run) *Chain {
 		return &Chain{run: w}
 	}
 	w := updateRun(after)
-	w.SQL += ` AND last_seq = ` + (*arguments)(&w.Args).add(before.LastSeq)
+	w.SQL += ` AND id = (SELECT id FROM runs WHERE id = $1 AND last_seq = ` + (*arguments)(&w.Args).add(before.LastSeq) +
+		` FOR NO KEY UPDATE SKIP LOCKED)`
 	return &Chain{run: w}
 }
 
 // Add implements [Writer].
 func (c *Chain) Add(w Write) { c.writes = append(c.writes, w) }
 
-// Execute executes the chain, which is a transaction of its own, and reports whether it wrote: false means that the run
-// is not as it was believed to be.
+// Execute executes the chain and reports whether it wrote: false means that the run is not as it was believed to be, or
+// that somebody has locked it.
 func (c *Chain) Execute(ctx context.Context, q Querier) (bool, error) {
 	sql, args := c.statement()
 	rows, err := q.Query(ctx, sql, args...)
@@ -77,6 +78,12 @@ func (c *Chain) Execute(ctx context.Context, q Querier) (bool, error) {
 		return false, fmt.Errorf("write: %w", err)
 	}
 	return written, nil
+}
+
+// Queue is [Chain.Execute] as a part of a batch.
+func (c *Chain) Queue(b *pgx.Batch, written *bool) {
+	sql, args := c.statement()
+	b.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(written) })
 }
 
 // statement is the chain as SQL. The write of the run comes first, as all others ask whether it has happened.

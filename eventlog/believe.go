@@ -28,7 +28,7 @@ func (l *Log) appendBelieved(
 	}
 	c := entities.NewChain(f.Run, j.after.Run)
 	writeEvents(c, xidOfNow, f, j)
-	written, err := c.Execute(ctx, l.pool)
+	written, err := l.group.execute(ctx, runID, c)
 	if worthRetrying(err) {
 		written, err = false, nil
 	}

@@ -1,0 +1,193 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+)
+
+// gathering is a log whose chains wait until they are let go.
+type gathering struct {
+	*fixture
+
+	log *Log
+	ids []entities.RunID
+}
+
+// gather makes a log with runs to append to, which it remembers.
+func (f *fixture) gather(t *testing.T, log *Log, runs int) *gathering {
+	t.Helper()
+	g := &gathering{fixture: f, log: log}
+	for range runs {
+		id := f.run(t, started)
+		log.believe(f.rows(t, id))
+		g.ids = append(g.ids, id)
+	}
+	return g
+}
+
+// together appends to all runs at once, so that the chains share a transaction, and returns what each was told.
+func (g *gathering) together(t *testing.T, ask func(ctx context.Context, i int) error) []error {
+	t.Helper()
+	group := g.log.group
+	group.mu.Lock()
+	group.underWay = groupsAtOnce
+	group.mu.Unlock()
+	told := make(chan func() (int, error), len(g.ids))
+	for i := range g.ids {
+		go func() {
+			err := ask(t.Context(), i)
+			told <- func() (int, error) { return i, err }
+		}()
+	}
+	g.await(t, len(g.ids))
+	for range groupsAtOnce {
+		group.next()
+	}
+	errs := make([]error, len(g.ids))
+	for range g.ids {
+		i, err := (<-told)()
+		errs[i] = err
+	}
+	return errs
+}
+
+// await waits until so many chains wait.
+func (g *gathering) await(t *testing.T, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		g.log.group.mu.Lock()
+		waiting := len(g.log.group.waiting)
+		g.log.group.mu.Unlock()
+		if waiting == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d chains wait, want %d", waiting, n)
+		}
+	}
+}
+
+func (g *gathering) create(ctx context.Context, i int) error {
+	_, err := g.log.Append(ctx, home, on(g.ids[i], "step_created", "step_1"))
+	return err
+}
+
+// lengths is how many events each run has, whose rows must be the fold of them.
+func (g *gathering) lengths(t *testing.T) (n []int) {
+	t.Helper()
+	for _, id := range g.ids {
+		n = append(n, len(g.events(t, id)))
+		wantVerified(t, g.fixture, id)
+	}
+	return n
+}
+
+func TestChainsThatMeetShareATransaction(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	g := f.gather(t, f.with(noQueue{}), groupSize+3)
+	for i, err := range g.together(t, g.create) {
+		if err != nil {
+			t.Errorf("run %d: %v", i, err)
+		}
+	}
+	for i, n := range g.lengths(t) {
+		if n != 3 {
+			t.Errorf("run %d has %d events, want 3", i, n)
+		}
+	}
+	var transactions int
+	if err := f.pool.QueryRow(t.Context(),
+		`SELECT count(DISTINCT xid) FROM events WHERE type = 'step_created'`).Scan(&transactions); err != nil {
+		t.Fatal(err)
+	}
+	if transactions != 2 {
+		t.Errorf("%d chains took %d transactions, want 2", groupSize+3, transactions)
+	}
+	if g.log.group.underWay != 0 {
+		t.Errorf("%d transactions count as under way in the end", g.log.group.underWay)
+	}
+}
+
+// TestAChainThatIsWrongLeavesTheOthersAlone: of one that does not write, and of one that Postgres refuses, the others in
+// its transaction feel nothing.
+func TestAChainThatIsWrongLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	g := f.gather(t, f.with(noQueue{}), 4)
+	f.must(t, on(g.ids[1], "step_created", "step_2")) // which the log of the test does not know
+	if _, err := f.pool.Exec(t.Context(),             // what should not be there: an event behind the end of its log
+		`INSERT INTO events (run_id, seq, type, spec_version, created_at, data, project, xid)
+		SELECT run_id, 3, type, spec_version, created_at, data, project, xid FROM events WHERE run_id = $1 AND seq = 2`,
+		g.ids[2]); err != nil {
+		t.Fatal(err)
+	}
+	errs := g.together(t, g.create)
+	if violated(errs[2]) != "events_pkey" {
+		t.Errorf("the log with an event too many got error %v, want one about events_pkey", errs[2])
+	}
+	for i, want := range map[int]int{0: 3, 1: 4, 3: 3} {
+		if errs[i] != nil {
+			t.Errorf("run %d: %v", i, errs[i])
+		}
+		if got := len(f.events(t, g.ids[i])); got != want {
+			t.Errorf("run %d has %d events, want %d", i, got, want)
+		}
+	}
+}
+
+// TestAGroupThatCrashes leaves all of its chains or none, and says to none that it is written.
+func TestAGroupThatCrashes(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	f := fixtureOn(t, dsn)
+	session := gate.Open(t, dsn, f.pool, nil)
+	const runs = 3
+	for n := range runs + 1 { // the last is the commit
+		for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+			t.Run(fmt.Sprintf("%s at %d", crash, n), func(t *testing.T) {
+				g := f.gather(t, f.over(session.Pool, 0), runs)
+				var errs []error
+				session.Run(t, n, crash, func() { errs = g.together(t, g.create) })
+				want := 2
+				if n == runs && crash == gate.AnswerLost {
+					want = 3
+				}
+				for i, length := range g.lengths(t) {
+					if length != want || errs[i] == nil {
+						t.Errorf("run %d has %d events and was told %v; want %d and an error", i, length, errs[i], want)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestWhoGivesUpWaitingForATransactionWritesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	g := f.gather(t, f.with(noQueue{}), 1)
+	g.log.group.underWay = groupsAtOnce
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan error)
+	go func() { told <- g.create(ctx, 0) }()
+	g.await(t, 1)
+	cancel()
+	if err := <-told; !errors.Is(err, context.Canceled) {
+		t.Errorf("got error %v, want %v", err, context.Canceled)
+	}
+	g.await(t, 0)
+	for range groupsAtOnce {
+		g.log.group.next()
+	}
+	if got := g.lengths(t); got[0] != 2 {
+		t.Errorf("the run has %d events, want the 2 that it had", got[0])
+	}
+}
