@@ -58,9 +58,9 @@ func runOfAny(ctx context.Context, q Querier, id RunID, lock string) (Run, error
 // RewriteRun queues the write of everything about a run that its log knows: all but its ID and its project.
 func RewriteRun(b *pgx.Batch, r *Run) {
 	oneRow(b, "rewrite run", `
-		UPDATE runs SET deployment_id = $2, workflow_name = $3, status = $4, spec_version = $5, attributes = $6,
+		UPDATE runs SET deployment_id = $2, workflow_name = $3, status = $4::text, spec_version = $5, attributes = $6,
 			error_code = $7, last_seq = $8, end_seq = $9, created_at = $10, updated_at = $11, started_at = $12,
-			completed_at = $13, driver = $14, unique_key = $15, idempotency_key = $16, parent_id = $17,
+			completed_at = $13, driver = $14::text, unique_key = $15, idempotency_key = $16, parent_id = $17,
 			parent_step = $18, detached = $19, deadline = $20
 		WHERE id = $1`,
 		r.ID, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,

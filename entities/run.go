@@ -158,7 +158,7 @@ func UpdateRun(w Writer, r *Run) { w.Add(updateRun(r)) }
 
 func updateRun(r *Run) Write {
 	return Write{What: "update run", SQL: `
-		UPDATE runs SET status = $2, attributes = $3, error_code = $4, last_seq = $5, end_seq = $6,
+		UPDATE runs SET status = $2::text, attributes = $3, error_code = $4, last_seq = $5, end_seq = $6,
 			updated_at = $7, started_at = $8, completed_at = $9
 		WHERE id = $1`, Args: []any{
 		r.ID, r.Status, r.Attributes, r.ErrorCode, r.LastSeq, r.EndSeq, r.UpdatedAt, r.StartedAt, r.CompletedAt,

@@ -109,7 +109,7 @@ func InsertStep(w Writer, s *Step) {
 // UpdateStep adds the write of everything about a step that events can change.
 func UpdateStep(w Writer, s *Step) {
 	w.Add(Write{What: "update step", SQL: `
-		UPDATE steps SET status = $3, attempt = $4, result_seq = $5, updated_at = $6, started_at = $7,
+		UPDATE steps SET status = $3::text, attempt = $4, result_seq = $5, updated_at = $6, started_at = $7,
 			completed_at = $8, retry_after = $9
 		WHERE run_id = $1 AND id = $2`, If: `EXISTS (SELECT FROM steps WHERE run_id = $1 AND id = $2)`, Args: []any{
 		s.RunID, s.ID, s.Status, s.Attempt, s.ResultSeq, s.UpdatedAt, s.StartedAt, s.CompletedAt, s.RetryAfter,

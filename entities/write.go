@@ -14,7 +14,8 @@ type Write struct {
 	// What it does, for the error when it does not change exactly one row; empty if it may change any number.
 	What string
 	// SQL ends in a condition, so that others can be added to it; Rest is what comes after all of them. Parameters have
-	// types, or get them from columns.
+	// types, or get them from columns; those for a column of a domain have types, or they would be of the domain, which
+	// the driver does not know.
 	SQL  string
 	Rest string
 	Args []any

@@ -61,7 +61,10 @@ func unguarded(t *testing.T) *fixture {
 	rows, err := f.pool.Query(t.Context(), `
 		SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint
 		WHERE contype = 'c' AND connamespace = 'stepwell'::regnamespace
-			AND conrelid::regclass::text IN ('runs', 'steps', 'hooks', 'waits', 'events', 'streams')`)
+			AND conrelid::regclass::text IN ('runs', 'steps', 'hooks', 'waits', 'events', 'streams')
+		UNION ALL
+		SELECT format('ALTER DOMAIN %s DROP CONSTRAINT %I', contypid::regtype, conname) FROM pg_constraint
+		WHERE contype = 'c' AND connamespace = 'stepwell'::regnamespace AND contypid <> 0`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +154,8 @@ type column struct{ name, kind string }
 func (f *fixture) columns(t *testing.T, table string) []column {
 	t.Helper()
 	rows, err := f.pool.Query(t.Context(), `
-		SELECT attname, atttypid::regtype::text FROM pg_attribute
+		SELECT attname, (CASE typtype WHEN 'd' THEN typbasetype ELSE atttypid END)::regtype::text
+		FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
 		WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'run_id'
 			AND NOT ($1::text = 'runs' AND attname IN ('id', 'project'))`, table)
 	if err != nil {
