@@ -90,6 +90,19 @@ func RunByID(ctx context.Context, q Querier, project Project, id RunID) (Run, er
 	return run, nil
 }
 
+// IsAsLong reports whether the run's log is still as long as it was, and so the run as it was.
+func IsAsLong(ctx context.Context, q Querier, was *Run) (bool, error) {
+	rows, err := q.Query(ctx, `SELECT EXISTS (SELECT FROM runs WHERE id = $1 AND last_seq = $2)`, was.ID, was.LastSeq)
+	if err != nil {
+		return false, fmt.Errorf("look at run %s: %w", was.ID, err)
+	}
+	same, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+	if err != nil {
+		return false, fmt.Errorf("look at run %s: %w", was.ID, err)
+	}
+	return same, nil
+}
+
 // RunByIdempotencyKey reads the run that was started by the key. It fails with [ErrRunNotFound].
 func RunByIdempotencyKey(ctx context.Context, q Querier, project Project, key string) (Run, error) {
 	rows, err := q.Query(ctx, `

@@ -11,7 +11,7 @@ import (
 // right. It reports false, and nothing was written, when it is not, or when there is more to it: then the run must be
 // locked. What it does write is what would have been written under the lock.
 //
-// A refusal is never decided on belief, for nothing would tell whether it is right.
+// Where nothing is to be written, because it is so already or refused, a look tells whether the belief is right.
 func (l *Log) appendBelieved(
 	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request, t terms, now time.Time,
 ) (judgement, bool, error) {
@@ -23,8 +23,14 @@ func (l *Log) appendBelieved(
 		return judgement{}, false, nil
 	}
 	j := judge(f, requests, now)
-	if len(j.events) == 0 || len(j.messages) > 0 || len(j.children) > 0 {
+	if len(j.messages) > 0 || len(j.children) > 0 {
 		return judgement{}, false, nil
+	}
+	if len(j.events) == 0 {
+		if !l.memory.knows(requests[0]) {
+			return judgement{}, false, nil
+		}
+		return l.nothingToWrite(ctx, j, t, now)
 	}
 	c := entities.NewChain(f.Run, j.after.Run)
 	writeEvents(c, xidOfNow, f, j)
@@ -36,4 +42,17 @@ func (l *Log) appendBelieved(
 		l.memory.doubt(runID, now)
 	}
 	return j, written, err
+}
+
+// nothingToWrite makes sure of the belief by which a judgement writes nothing.
+func (l *Log) nothingToWrite(ctx context.Context, j judgement, t terms, now time.Time) (judgement, bool, error) {
+	right, err := entities.IsAsLong(ctx, l.pool, j.before.Run)
+	if err != nil || !right {
+		l.memory.doubt(j.before.Run.ID, now)
+		return judgement{}, false, nil //nolint:nilerr // the lock will tell
+	}
+	if err := t.agree(j); err != nil {
+		return j, true, err
+	}
+	return j, true, errUnwritten
 }

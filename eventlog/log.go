@@ -68,6 +68,25 @@ type Result struct {
 	Step *entities.Step
 	Hook *entities.Hook
 	Wait *entities.Wait
+	// Log is the run's whole log after the append, if it was at hand; nil if it has to be read. It must not be changed.
+	Log []entities.Event
+}
+
+// Page is a page of [Result.Log], first to last, as [Log.Events] would return it; false if the log is not at hand.
+func (r Result) Page(p entities.Page) (EventPage, bool) {
+	from := int64(0)
+	if p.Cursor != "" {
+		var err error
+		if from, err = parseEventCursor(p.Cursor); err != nil {
+			return EventPage{}, false
+		}
+	}
+	if r.Log == nil || p.Descending {
+		return EventPage{}, false
+	}
+	rest := r.Log[min(from, int64(len(r.Log))):]
+	n := min(len(rest), p.Limit)
+	return EventPage{Events: rest[:n], More: n < len(rest)}, true
 }
 
 // Append records that something happened to a run and does all that follows from it, in one transaction.
@@ -140,14 +159,17 @@ func (l *Log) appendIn(
 	if err == nil && !ok {
 		j, err = l.appendLocked(ctx, project, runID, requests, t, now)
 	}
-	if errors.Is(err, errUnwritten) {
-		return j, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errUnwritten) {
 		l.memory.forget(runID) // it may have been written all the same
 		return judgement{}, err
 	}
 	l.memory.keep(j, now)
+	for i := range j.outcomes {
+		j.outcomes[i].Log = l.memory.logOf(j)
+	}
+	if err != nil {
+		return j, nil
+	}
 	for _, topic := range t.written() {
 		l.hub.Publish(topic)
 	}

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,9 +13,13 @@ import (
 
 const (
 	// rememberedRuns is how many runs are remembered: those of the last appends.
-	rememberedRuns = 2048
+	rememberedRuns = 1024
 	// rememberedEntities is how many steps and waits of one run are remembered at most.
 	rememberedEntities = 64
+	// rememberedEvents and rememberedBytes are how long a log may be, and how much clients have put into it, to be
+	// remembered.
+	rememberedEvents = 128
+	rememberedBytes  = 16 << 10
 	// rememberedFor is how long a run is remembered since its last append.
 	rememberedFor = 5 * time.Second
 )
@@ -32,7 +37,10 @@ type memory struct {
 // belief is a run with some of its steps and waits. It is for whoever has the turn at the run.
 type belief struct {
 	*Snapshot
-	at time.Time
+	// log is the run's, from its beginning to its end; nil when that is not known, or too large. Bytes is its size.
+	log   []entities.Event
+	bytes int
+	at    time.Time
 	// shared says that another process was found to append to the run, so that nothing is believed of it for a while.
 	shared bool
 }
@@ -92,7 +100,8 @@ func (m *memory) recall(project entities.Project, r Request, now time.Time) (fac
 	s.Run = b.Run
 	switch r.Type {
 	case entities.EventRunStarted:
-		return facts{Snapshot: s}, b.Run.StartedAt == nil // else the event that it repeats would be needed
+		earlier := b.first(entities.EventRunStarted)
+		return facts{Snapshot: s, earlier: earlier}, b.Run.StartedAt == nil || earlier != nil
 	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
 		return facts{Snapshot: s}, true
 	case entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed,
@@ -105,6 +114,38 @@ func (m *memory) recall(project entities.Project, r Request, now time.Time) (fac
 	default: // more is needed than the run and its rows
 		return facts{}, false
 	}
+}
+
+// knows reports whether the entity that a request is about is remembered, or surely not there. What is recalled of others
+// is enough to write, for the write looks whether they are there, but not to say why it cannot be.
+func (m *memory) knows(r Request) bool {
+	b, ok := m.runs.Peek(r.RunID)
+	if !ok || b.shared {
+		return false
+	}
+	var known bool
+	switch entities.KindOf(r.Type) {
+	case entities.KindRun:
+		known = true
+	case entities.KindStep:
+		_, known = b.Steps[entities.StepID(r.CorrelationID)]
+	case entities.KindWait:
+		_, known = b.Waits[entities.WaitID(r.CorrelationID)]
+	}
+	return known || b.log != nil && !slices.ContainsFunc(b.log, func(e entities.Event) bool {
+		return e.CorrelationID == r.CorrelationID
+	})
+}
+
+// first is the first event of the type in the log that is remembered, without its payload; nil when there is none.
+func (b *belief) first(t entities.EventType) *entities.Event {
+	for _, e := range b.log {
+		if e.Type == t {
+			e.Payload = nil
+			return &e
+		}
+	}
+	return nil
 }
 
 // pick copies an item from one map to another, and reports whether there is one.
@@ -126,16 +167,49 @@ func (m *memory) keep(j judgement, now time.Time) {
 	switch {
 	case ok && b.shared && now.Sub(b.at) <= rememberedFor:
 		return
-	case j.after.Run.Status.Ended():
-		m.runs.Remove(id) // there is not much to come
-		return
 	case !ok || b.shared || j.before.Run == nil || b.Run.LastSeq != j.before.Run.LastSeq:
 		b = &belief{Snapshot: NewSnapshot(j.after.Project)}
 	}
 	b.Run, b.at = j.after.Run, now
+	if j.endsRun() {
+		clear(b.Waits)
+	}
 	add(b.Steps, j.after.Steps)
 	add(b.Waits, j.after.Waits)
+	b.grow(j)
 	m.runs.Add(id, b)
+}
+
+// grow adds what was appended to the log that is remembered, if all that came before is.
+func (b *belief) grow(j judgement) {
+	before := int64(0)
+	if j.before.Run != nil {
+		before = j.before.Run.LastSeq
+	}
+	if int64(len(b.log)) != before || len(b.log)+len(j.events) > rememberedEvents {
+		b.log = nil
+		return
+	}
+	for _, e := range j.events {
+		b.bytes += len(e.Payload) + len(e.Extra)
+	}
+	if b.bytes > rememberedBytes {
+		b.log = nil
+		return
+	}
+	b.log = append(b.log, j.events...)
+}
+
+// logOf is the log of a run as it is after an append, if it is remembered. Nobody changes what is in it.
+func (m *memory) logOf(j judgement) []entities.Event {
+	if j.after.Run == nil {
+		return nil
+	}
+	b, ok := m.runs.Peek(j.after.Run.ID)
+	if !ok || int64(len(b.log)) != j.after.Run.LastSeq {
+		return nil
+	}
+	return slices.Clip(b.log)
 }
 
 // add adds items to those that are remembered, as far as there is room.

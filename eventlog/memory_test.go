@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
@@ -30,10 +32,14 @@ func TestWhoBelievesWritesInOneStatement(t *testing.T) {
 		step("step_completed"), lazy, on(theRun, "step_failed", "step_2"), sleep("wait_created"), sleep("wait_completed"),
 		completed,
 	} {
+		var result Result
 		var err error
-		statements := session.Run(t, -1, gate.None, func() { _, err = l.Append(t.Context(), home, retold(r, id)) })
+		statements := session.Run(t, -1, gate.None, func() { result, err = l.Append(t.Context(), home, retold(r, id)) })
 		if err != nil {
 			t.Fatalf("%s: %v", r.Type, err)
+		}
+		if diff := cmp.Diff(f.events(t, id), result.Log); diff != "" {
+			t.Errorf("%s: the log that came along is not the one that is stored (-want +got):\n%s", r.Type, diff)
 		}
 		if len(statements) != 2 || !strings.HasPrefix(statements[0], "WITH run AS") || statements[1] != "COMMIT" {
 			t.Errorf("%s took %q, want one statement and its commit", r.Type, statements)
@@ -41,6 +47,78 @@ func TestWhoBelievesWritesInOneStatement(t *testing.T) {
 	}
 	if got, want := fold(f.events(t, id)), f.rows(t, id); got.Run.LastSeq != 13 || got.Run.Status != want.Run.Status {
 		t.Errorf("the log adds up to %+v, the rows say %+v", got.Run, want.Run)
+	}
+}
+
+// TestWhoBelievesRefusesWithALook: that something is so already, or cannot be, takes one statement that locks nothing,
+// and no commit but its own.
+func TestWhoBelievesRefusesWithALook(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	f := fixtureOn(t, dsn)
+	session := gate.Open(t, dsn, f.pool, nil)
+	l := f.over(session.Pool, 0)
+	id := newRunID()
+	for _, r := range []Request{created, started, step("step_created"), step("step_completed")} {
+		if _, err := l.Append(t.Context(), home, retold(r, id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		ask  Request
+		want error
+	}{
+		{started, nil}, {step("step_created"), entities.ErrConflict}, {step("step_failed"), entities.ErrConflict},
+		{completed, nil}, {completed, entities.ErrConflict}, {failed, entities.ErrConflict},
+	} {
+		var result Result
+		var err error
+		statements := session.Run(t, -1, gate.None, func() { result, err = l.Append(t.Context(), home, retold(test.ask, id)) })
+		if !errors.Is(err, test.want) {
+			t.Fatalf("%s: got error %v, want %v", test.ask.Type, err, test.want)
+		}
+		if err == nil && !result.Repeated {
+			continue // it was written
+		}
+		if len(statements) != 2 || !strings.HasPrefix(statements[0], "SELECT EXISTS") {
+			t.Errorf("%s took %q, want a look", test.ask.Type, statements)
+		}
+		if err == nil && (result.Event.Type != test.ask.Type || result.Event.Seq != 2) {
+			t.Errorf("%s repeats %+v, want event 2", test.ask.Type, result.Event)
+		}
+	}
+}
+
+// TestAFalseBeliefRefusesNothing: what was believed to have ended may live.
+func TestAFalseBeliefRefusesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, started)
+	other := f.with(noQueue{})
+	rows := f.rows(t, id)
+	rows.Run.Status, rows.Run.EndSeq, rows.Run.LastSeq, rows.Run.CompletedAt = entities.RunCompleted, 1, 1, ptr(day)
+	other.believe(rows)
+	if _, err := other.Append(t.Context(), home, retold(failed, id)); err != nil {
+		t.Errorf("got error %v about a run that lives", err)
+	}
+}
+
+// TestARefusalNeedsToKnow: of a step that is not remembered it is not known why it cannot be created.
+func TestARefusalNeedsToKnow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, started, step("step_created"), completed)
+	rows := f.rows(t, id)
+	clear(rows.Steps)
+	cold, other := f.with(noQueue{}), f.with(noQueue{})
+	other.believe(rows)
+	for _, ask := range []Request{step("step_created"), on(theRun, "step_created", "step_2")} {
+		_, want := cold.Append(t.Context(), home, retold(ask, id))
+		_, got := other.Append(t.Context(), home, retold(ask, id))
+		if want == nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: got error %v, want %v", ask.CorrelationID, got, want)
+		}
+		cold.memory.forget(id)
 	}
 }
 
@@ -176,7 +254,7 @@ func TestWhatIsRecalled(t *testing.T) {
 		"a start that repairs":          {nil, runRepaired(theRun), false},
 		"an unknown run":                {nil, started, false},
 		"the first start":               {known[:1], started, true},
-		"another start":                 {known[:2], started, false},
+		"another start":                 {known[:2], started, true},
 		"an end":                        {known, completed, true},
 		"a cancellation":                {known[:1], cancelled, true},
 		"a new step":                    {known, on(theRun, "step_created", "step_9"), true},
@@ -195,8 +273,8 @@ func TestWhatIsRecalled(t *testing.T) {
 			t.Parallel()
 			m := newMemory()
 			if test.story != nil {
-				s := tell(t, test.story...).snapshot
-				m.keep(judgement{before: NewSnapshot(home), after: s}, day)
+				told := tell(t, test.story...)
+				m.keep(judgement{before: NewSnapshot(home), after: told.snapshot, events: told.log}, day)
 			}
 			if _, got := m.recall(home, test.ask, day); got != test.want {
 				t.Errorf("recalled: %v, want %v", got, test.want)
@@ -234,10 +312,63 @@ func TestABeliefFades(t *testing.T) {
 	if !recalls(m, day.Add(rememberedFor+time.Millisecond)) {
 		t.Error("a run that was shared is never believed in again")
 	}
-	ended := tell(t, created, started, completed).snapshot
-	m.keep(judgement{before: s, after: ended}, day)
-	if m.runs.Contains(theRun) {
-		t.Error("a run is remembered that has ended")
+}
+
+// TestALogIsRememberedWhole or not at all.
+func TestALogIsRememberedWhole(t *testing.T) {
+	t.Parallel()
+	var j judgement
+	next := func(m *memory, payload int, grow func(*judgement)) []entities.Event {
+		j.before = &Snapshot{Project: home, Run: j.after.Run}
+		run := *j.after.Run
+		run.LastSeq++
+		j.after = &Snapshot{Project: home, Run: &run}
+		j.events = []entities.Event{{RunID: theRun, Seq: run.LastSeq, Payload: make([]byte, payload)}}
+		if grow != nil {
+			grow(&j)
+		}
+		m.keep(j, day)
+		return m.logOf(j)
+	}
+	begin := func() *memory {
+		j = judgement{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &entities.Run{ID: theRun}}}
+		return newMemory()
+	}
+	tests := map[string]struct {
+		events, payload int
+		want            bool
+	}{
+		"short":         {3, 10, true},
+		"long":          {rememberedEvents, 10, true},
+		"too long":      {rememberedEvents + 1, 10, false},
+		"large":         {2, rememberedBytes / 2, true},
+		"too large":     {2, rememberedBytes/2 + 1, false},
+		"never so soon": {rememberedEvents + 9, 10, false},
+	}
+	for name, test := range tests {
+		m := begin()
+		var log []entities.Event
+		for i := range test.events {
+			log = next(m, test.payload, func(j *judgement) {
+				if i == 0 {
+					j.before = NewSnapshot(home)
+				}
+			})
+		}
+		if got := len(log) == test.events; got != test.want || !test.want && log != nil {
+			t.Errorf("%s: a log of %d events is remembered as %d, want it: %v", name, test.events, len(log), test.want)
+		}
+	}
+	m := begin()
+	next(m, 1, func(j *judgement) { j.before = NewSnapshot(home) })
+	first := next(m, 1, nil)
+	second := next(m, 1, nil)
+	if len(first) != 2 || len(second) != 3 || cap(first) != 2 {
+		t.Errorf("logs of %d and %d events, the first with room for %d; want 2, 3 and 2", len(first), len(second), cap(first))
+	}
+	j.after.Run.LastSeq++ // by another process
+	if got := next(m, 1, nil); got != nil {
+		t.Errorf("a log with a gap is remembered as %d events", len(got))
 	}
 }
 

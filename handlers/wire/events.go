@@ -133,7 +133,7 @@ func (s *Server) stepAfter(
 	after := *appended.Step
 	if typ == entities.EventStepStarted && with == eventlog.WithPayloads {
 		var err error
-		created, err = s.eventAt(ctx, appended.Run.Project, after.RunID, after.CreatedSeq)
+		created, err = s.eventAt(ctx, appended, after.CreatedSeq)
 		if err != nil {
 			return nil, err
 		}
@@ -152,7 +152,7 @@ func (s *Server) runAfter(
 		first = appended.Event
 	case with == eventlog.WithPayloads:
 		var err error
-		if first, err = s.eventAt(ctx, appended.Run.Project, appended.Run.ID, 1); err != nil {
+		if first, err = s.eventAt(ctx, appended, 1); err != nil {
 			return nil, err
 		}
 	}
@@ -160,11 +160,12 @@ func (s *Server) runAfter(
 	return &w, err
 }
 
-// eventAt is the event at a position, with its payload.
-func (s *Server) eventAt(
-	ctx context.Context, project entities.Project, runID entities.RunID, seq int64,
-) (*entities.Event, error) {
-	e, err := s.Log.Event(ctx, project, runID, seq)
+// eventAt is the event at a position of the log that was appended to, with its payload.
+func (s *Server) eventAt(ctx context.Context, appended eventlog.Result, seq int64) (*entities.Event, error) {
+	if seq <= int64(len(appended.Log)) {
+		return &appended.Log[seq-1], nil
+	}
+	e, err := s.Log.Event(ctx, appended.Run.Project, appended.Run.ID, seq)
 	if err != nil {
 		return nil, err
 	}
@@ -193,9 +194,12 @@ func (s *Server) excerptFor(
 	default:
 		return nil, nil
 	}
-	page, err := s.Log.Events(ctx, project, appended.Run.ID, p, eventlog.WithPayloads)
-	if err != nil {
-		return nil, err
+	page, ok := appended.Page(p)
+	if !ok {
+		var err error
+		if page, err = s.Log.Events(ctx, project, appended.Run.ID, p, eventlog.WithPayloads); err != nil {
+			return nil, err
+		}
 	}
 	if pushed && len(page.Events) < p.Limit {
 		return nil, nil // too large to come along
