@@ -147,6 +147,24 @@ type StepSpec struct {
 	MaxBackoffMS int64   `json:"maxBackoffMs,omitempty"`
 }
 
+// Late reports whether the step's time is over.
+func (s StepSpec) Late(now time.Time) bool {
+	return s.Deadline != nil && !s.Deadline.After(now)
+}
+
+// Patience is how long to wait for the answer to an attempt.
+func (s StepSpec) Patience(now time.Time) time.Duration {
+	return s.Within(time.Duration(s.AttemptTimeoutMS)*time.Millisecond, now)
+}
+
+// Within is the duration, or less if the step's time is over before.
+func (s StepSpec) Within(d time.Duration, now time.Time) time.Duration {
+	if s.Deadline == nil {
+		return d
+	}
+	return max(0, min(d, s.Deadline.Sub(now)))
+}
+
 // WebhookSpec says how a hook receives webhooks.
 type WebhookSpec struct {
 	// Verify names the scheme that a request must be signed by, and Secret the project's secret for it; empty

@@ -48,6 +48,8 @@ type Message struct {
 	Subject string
 	// Delay is how long to wait before the first delivery. It is never delivered earlier.
 	Delay time.Duration
+	// Lasts is how long doing the work may take, where that is known; 0 where it is not.
+	Lasts time.Duration
 	// Retention is how long the key is remembered, counted from the end of the delay.
 	Retention time.Duration
 }

@@ -134,6 +134,15 @@ func HoldRun(b *pgx.Batch, project Project, id RunID, into **Run) {
 	loadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2 FOR SHARE`, id, project)
 }
 
+// LoadOpenChildren queues the question whether there are runs that are to end with the one that started them, and have
+// not ended.
+func LoadOpenChildren(b *pgx.Batch, parent RunID, into *bool) {
+	b.Queue(`
+		SELECT EXISTS (SELECT FROM runs
+			WHERE parent_id = $1 AND parent_id <> '' AND completed_at IS NULL AND NOT detached)`, parent,
+	).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
+}
+
 // OpenChildren reads which runs, at most limit, are to end with the one that started them, and have not ended.
 func OpenChildren(ctx context.Context, q Querier, parent RunID, limit int) ([]RunID, error) {
 	rows, err := q.Query(ctx, `

@@ -1,8 +1,6 @@
 package entities
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,19 +28,12 @@ func LoadWaits(b *pgx.Batch, runID RunID, ids []WaitID, into map[WaitID]Wait) {
 	loadOf(b, func(w Wait) { into[w.ID] = w }, `SELECT `+waitColumns+` FROM waits WHERE run_id = $1 AND id`, runID, ids)
 }
 
-// DueWaits reads which waits of a run are over by the database's clock and not reported so.
-func DueWaits(ctx context.Context, q Querier, runID RunID) ([]WaitID, error) {
-	rows, err := q.Query(ctx, `
-		SELECT id FROM waits WHERE run_id = $1 AND status = 'waiting' AND resume_at <= now() ORDER BY resume_at, id LIMIT $2`,
-		runID, MaxPage)
-	if err != nil {
-		return nil, fmt.Errorf("read due waits of %s: %w", runID, err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[WaitID])
-	if err != nil {
-		return nil, fmt.Errorf("read due waits of %s: %w", runID, err)
-	}
-	return ids, nil
+// LoadDueWaits queues a read of those of the run's waits that are over by the database's clock and not reported so, at
+// most [MaxPage].
+func LoadDueWaits(b *pgx.Batch, runID RunID, into map[WaitID]Wait) {
+	loadEach(b, func(w Wait) { into[w.ID] = w }, `
+		SELECT `+waitColumns+` FROM waits
+		WHERE run_id = $1 AND status = 'waiting' AND resume_at <= now() ORDER BY resume_at, id LIMIT $2`, runID, MaxPage)
 }
 
 // InsertWait adds the insertion of a wait.

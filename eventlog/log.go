@@ -14,13 +14,14 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// Enqueuer puts messages on the queue as part of a transaction. Package queue implements it. What it returns is to be
-// called once the transaction is over, as with [InTxThen]; it only hurries the delivery along. The batch has what the
-// transaction is to execute before; Enqueue may leave it to its end, and add to it.
+// Enqueuer puts messages on the queue as part of a transaction. Package queue implements it. It returns the work that
+// begins with the transaction, and what is to be called once that is over, as with [InTxThen], which only hurries the
+// delivery along. The batch has what the transaction is to execute before; Enqueue may leave it to its end, and add to
+// it.
 type Enqueuer interface {
 	Enqueue(
 		ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
-	) (ended func(error), err error)
+	) (begins []*Beginning, ended func(error), err error)
 }
 
 // Log appends events to runs and reads them.
@@ -197,11 +198,8 @@ func (l *Log) appendLocked(
 			if err := t.agree(j); err != nil {
 				return nil, err
 			}
-			write(last, *f, j)
-			if len(j.messages) > 0 {
-				if ended, err = l.enqueuer.Enqueue(ctx, tx, last, j.messages); err != nil {
-					return nil, err
-				}
+			if ended, err = l.enqueue(ctx, tx, last, f, &j, now, t); err != nil {
+				return nil, err
 			}
 			return ended, t.after(ctx, tx, last)
 		},

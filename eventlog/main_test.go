@@ -62,8 +62,8 @@ func (c *clock) move(d time.Duration) {
 // noQueue is an Enqueuer that takes anything and does nothing.
 type noQueue struct{}
 
-func (noQueue) Enqueue(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
-	return func(error) {}, nil
+func (noQueue) Enqueue(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) ([]*Beginning, func(error), error) {
+	return nil, func(error) {}, nil
 }
 
 // queueFunc is a function as an Enqueuer, which is called when the transaction has executed all that comes before.
@@ -71,11 +71,12 @@ type queueFunc func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (fu
 
 func (f queueFunc) Enqueue(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
-) (func(error), error) {
+) ([]*Beginning, func(error), error) {
 	if err := SendQueued(ctx, tx, before); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return f(ctx, tx, before, messages)
+	ended, err := f(ctx, tx, before, messages)
+	return nil, ended, err
 }
 
 // fixture is a log on a database of its own.

@@ -71,6 +71,7 @@ func stepWork(run *entities.Run, e entities.Event) []entities.Message {
 	}
 	m := work(run, entities.WorkStep, e.CorrelationID)
 	m.DeploymentID, m.Topic = e.Data.Step.DeploymentID, e.Data.StepName
+	m.Lasts = e.Data.Step.Patience(e.CreatedAt)
 	return []entities.Message{m}
 }
 

@@ -48,13 +48,18 @@ type offer struct {
 	lease          time.Duration
 }
 
-// offer offers to deliver a message, if it is due now and there is a place.
-func (k *desk) offer(m entities.Message) offer {
+// offer offers to deliver a message, if it is due now and there is a place besides those for what was offered before
+// in the same transaction.
+func (k *desk) offer(m entities.Message, before int) offer {
 	d := k.Load()
-	if d == nil || m.Delay > 0 || len(m.Body) > smallBody || !d.room() {
+	if d == nil || m.Delay > 0 || len(m.Body) > smallBody || !d.room(before) {
 		return offer{}
 	}
-	return offer{direct: d, handle: "rh_" + ulid.Make().String(), holder: d.worker.pulse.id, lease: d.worker.lease}
+	lease := d.worker.lease
+	if m.Lasts > 0 {
+		lease = m.Lasts + settleTimeout
+	}
+	return offer{direct: d, handle: "rh_" + ulid.Make().String(), holder: d.worker.pulse.id, lease: lease}
 }
 
 // begin delivers what was stored with the offer, unless its transaction has failed. That is not certain: it may be
@@ -83,18 +88,21 @@ func (d *direct) handBack(m delivery) {
 	d.worker.queue.hub.Publish(timerTopic)
 }
 
-// handBack makes a message due whose delivery has not begun.
+// handBack makes a message due whose delivery has not begun. The log may have it that an attempt of a step began: that
+// is one then that did not reach its function.
 func handBack(ctx context.Context, pool *pgxpool.Pool, handle string) error {
 	_, err := pool.Exec(ctx, `
-		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1
+		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1,
+			unreached = unreached + (work = 'step')::integer
 		WHERE `+ofLease, handle)
 	return wrap("hand message back", err)
 }
 
-func (d *direct) room() bool {
+// room reports whether there is a place when so many more are taken.
+func (d *direct) room(more int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return !d.closed && d.taken < d.places
+	return !d.closed && d.taken+more < d.places
 }
 
 // enter takes a place, and reports whether there was one.

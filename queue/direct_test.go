@@ -124,7 +124,7 @@ func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
 	var s storedWork
 	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
-		upsertWork(&b, m, "msg_"+string(m.RunID), r.desk.offer(m), &s)
+		upsertWork(&b, m, "msg_"+string(m.RunID), r.desk.offer(m, 0), &s)
 		return eventlog.SendQueued(t.Context(), tx, &b)
 	})
 	if err != nil {
@@ -195,7 +195,7 @@ func TestWhatIsNotDeliveredIsHandedBack(t *testing.T) {
 		var id string
 		var ended func(error)
 		err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-			ids, e, err := r.enqueueAll(t.Context(), tx, &pgx.Batch{}, []entities.Message{message()})
+			ids, _, e, err := r.enqueueAll(t.Context(), tx, &pgx.Batch{}, []entities.Message{message()})
 			if err == nil {
 				id, ended = ids[0], e
 			}

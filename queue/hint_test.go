@@ -73,7 +73,7 @@ func enqueue(t *testing.T, r *replica, err error) (committed func(error)) {
 	t.Helper()
 	got := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		var failure error
-		committed, failure = r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(), message()})
+		_, committed, failure = r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(), message()})
 		return errors.Join(failure, err)
 	})
 	if !errors.Is(got, err) {

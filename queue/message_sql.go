@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
 const (
@@ -141,6 +142,9 @@ type delivery struct {
 	ClaimedAt time.Time
 	// URL is the base URL of the deployment; empty when it is not registered.
 	URL string
+
+	// begun is how it began with the transaction that leased it; nil if it did not.
+	begun *eventlog.Beginning
 }
 
 // deliveryColumns are what a delivery is made of, but for its body; m is the message.

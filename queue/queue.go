@@ -87,7 +87,7 @@ func (quietDriver) SupportsListenNotify() bool { return false }
 // Send accepts a message and returns its ID. The ID of a duplicate is that of the message it repeats,
 // whether or not that one has been acknowledged. It fails with [entities.ErrInvalid].
 func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
-	if o := q.desk.offer(m); o.direct != nil {
+	if o := q.desk.offer(m, 0); o.direct != nil {
 		return q.sendOffered(ctx, m, o)
 	}
 	ids, err := q.SendAll(ctx, []entities.Message{m})
@@ -125,7 +125,7 @@ func (q *Queue) sendOffered(ctx context.Context, m entities.Message, o offer) (s
 func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]string, error) {
 	var ids []string
 	err := eventlog.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
-		ids, ended, err = q.enqueueAll(ctx, tx, &pgx.Batch{}, messages)
+		ids, _, ended, err = q.enqueueAll(ctx, tx, &pgx.Batch{}, messages)
 		return ended, err
 	})
 	if err != nil {
@@ -137,33 +137,33 @@ func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]str
 // Enqueue accepts messages as part of a transaction; see [eventlog.Enqueuer].
 func (q *Queue) Enqueue(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
-) (func(error), error) {
-	_, ended, err := q.enqueueAll(ctx, tx, before, messages)
+) ([]*eventlog.Beginning, func(error), error) {
+	_, begins, ended, err := q.enqueueAll(ctx, tx, before, messages)
 	if err != nil {
-		return nil, fmt.Errorf("enqueue message: %w", err)
+		return nil, nil, fmt.Errorf("enqueue message: %w", err)
 	}
-	return ended, nil
+	return begins, ended, nil
 }
 
 func (q *Queue) enqueueAll(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
-) (ids []string, ended func(error), err error) {
+) (ids []string, begins []*eventlog.Beginning, ended func(error), err error) {
 	work, messages := split(messages)
 	for i := range messages {
 		if messages[i].Retention == 0 {
 			messages[i].Retention = DefaultRetention
 		}
 		if err := validate(messages[i]); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
-	hooks, err := q.enqueueWork(ctx, tx, before, work)
+	begins, hooks, err := q.enqueueWork(ctx, tx, before, work)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	ids, first, err := claimKeys(ctx, tx, messages)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	for i, m := range messages {
 		if !first[i] {
@@ -171,11 +171,11 @@ func (q *Queue) enqueueAll(
 		}
 		hook, err := q.enqueue(ctx, tx, ids[i], m)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		hooks = append(hooks, hook)
 	}
-	return ids, func(err error) {
+	return ids, begins, func(err error) {
 		for _, hook := range hooks {
 			hook(err)
 		}
@@ -220,7 +220,7 @@ func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids
 }
 
 func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Message) (func(error), error) {
-	o := q.desk.offer(m)
+	o := q.desk.offer(m, 0)
 	d, err := insertMessage(ctx, tx, m, id, o)
 	if err != nil {
 		return nil, err

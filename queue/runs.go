@@ -57,23 +57,14 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 	if err != nil {
 		return err
 	}
-	once := r.queue.desk.offer(entities.Message{})
-	var more *delivery
-	var later bool
+	e := &ending{delivery: d, once: r.queue.desk.offer(entities.Message{}, 0)}
 	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.Turn{
-		Check:   holds(d),
-		Streams: plan.Responses,
-		Settle: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (err error) {
-			more, later, err = settleTurn(ctx, tx, last, d.Lease, once)
-			return err
-		},
+		Check: e.check, Begin: e.begin, Streams: plan.Responses, Settle: e.settle,
 	})
-	if more != nil {
-		once.begin(*more, err)
+	if errors.Is(err, ErrNothingLeft) {
+		err = ErrNothingLeft // it is the answer's fault, not the commit's
 	}
-	if err == nil && later {
-		r.queue.hub.Publish(timerTopic)
-	}
+	e.ended(r.queue, err)
 	return plan.Explain(err)
 }
 
@@ -98,57 +89,37 @@ func (r *Runs) scene(ctx context.Context, run entities.Run) contract.Scene {
 var ErrNothingLeft = errors.New(`the run would wait for nothing: ` +
 	`answer with a step, a wait, a hook or a child to wait for, or with "complete" or "fail"`)
 
-// settleTurn ends the work of an invocation that was answered: the run is invoked again when there is news, or at
-// the end of its next wait, which is later. If there is news already, it is leased as offered.
-func settleTurn(
-	ctx context.Context, tx pgx.Tx, last *pgx.Batch, handle string, once offer,
-) (more *delivery, later bool, err error) {
-	var o *outlook
-	lookOut(last, handle, &o)
-	if err := eventlog.SendQueued(ctx, tx, last); err != nil {
-		return nil, false, err
+// begin records that an invocation of a run begins: that the run has started, and which of its waits are over. It
+// returns the run, and the size of what the call is to bring along. What began with the transaction that leased it is
+// recorded already.
+func (r *Runs) begin(ctx context.Context, d delivery) (run entities.Run, size int64, err error) {
+	if !d.hasBegun() {
+		err = r.beginAlone(ctx, &d)
 	}
-	switch {
-	case o == nil:
-		return nil, false, nil // the run has ended, and its work is dropped
-	case o.Again && once.direct != nil:
-		d, err := turnAgain(ctx, tx, handle, once)
-		return &d, false, err
-	case o.Again:
-		return nil, true, nextTurn(ctx, queued{last}, handle, 0)
-	case o.Next != nil:
-		return nil, true, nextTurn(ctx, queued{last}, handle, max(0, *o.Next))
-	case !o.Open:
-		return nil, false, ErrNothingLeft
-	default:
-		return nil, false, deleteWork(ctx, queued{last}, handle)
+	if err != nil {
+		return entities.Run{}, 0, err
 	}
+	return *d.begun.Run, d.begun.Size, nil
 }
 
-// begin records that an invocation of a run begins: that the run has started, and which of its waits are over. It
-// returns the size of what the call is to bring along.
-func (r *Runs) begin(ctx context.Context, d delivery) (run entities.Run, size int64, err error) {
-	due, err := entities.DueWaits(ctx, r.queue.pool, d.RunID)
-	if err != nil {
-		return entities.Run{}, 0, err
-	}
-	requests := []eventlog.Request{{Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}}
-	for _, id := range due {
-		requests = append(requests, eventlog.Request{
-			Type: entities.EventWaitCompleted, CorrelationID: string(id), SpecVersion: entities.SpecDriven, Once: true,
-		})
-	}
-	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
-		Check: holds(d),
-		Settle: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
-			eventlog.Measure(last, d.RunID, callEvents, &size)
-			return nil
+// beginAlone records that an invocation begins in a transaction of its own.
+func (r *Runs) beginAlone(ctx context.Context, d *delivery) error {
+	var h *held
+	started := eventlog.Request{Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}
+	_, err := r.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{started}, eventlog.Turn{
+		Check: func(b *pgx.Batch) func() error {
+			h = holdWork(b, *d)
+			return h.verdict
+		},
+		Begin: func(*pgx.Batch, bool) func() *eventlog.Beginning {
+			d.ClaimedAt = h.at
+			return d.starts
 		},
 	})
-	if err != nil {
-		return entities.Run{}, 0, err
+	if err == nil && !d.hasBegun() { // it is not the server who continues it
+		err = fmt.Errorf("run %s: %w", d.RunID, entities.ErrRunEnded)
 	}
-	return results[len(results)-1].Run, size, nil
+	return err
 }
 
 // over reports whether an error says that there is nothing left to do: the run has ended or is gone, or others do it.

@@ -31,7 +31,7 @@ func TestSendStoresMessageAndTicketTogether(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		if _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k"))}); err != nil {
+		if _, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k"))}); err != nil {
 			return err
 		}
 		if got, want := r.rows(t), [3]int{}; got != want {
@@ -52,7 +52,7 @@ func TestEnqueueLeavesNothingWhenTransactionFails(t *testing.T) {
 	r := deaf(t, testdb.New(t))
 	boom := errors.New("boom")
 	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		_, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k")), message(delayed(time.Hour))})
+		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k")), message(delayed(time.Hour))})
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func TestEnqueueIsAllOrNothing(t *testing.T) {
 	r := deaf(t, testdb.New(t))
 	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		bad := message(func(m *entities.Message) { m.Topic = "" })
-		_, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(), bad})
+		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(), bad})
 		return err
 	})
 	wantError(t, "enqueue a good and a bad message", err, entities.ErrInvalid)
@@ -154,7 +154,7 @@ func TestDuplicateInOneTransaction(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		_, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k")), message(keyed("k"))})
+		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k")), message(keyed("k"))})
 		return err
 	})
 	if err != nil {

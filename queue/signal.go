@@ -45,9 +45,10 @@ func (q *Queue) PostSignal(ctx context.Context, s entities.Signal, keep time.Dur
 		if stored.ID != s.ID {
 			return nil, sameSignal(stored, s)
 		}
-		return q.Enqueue(ctx, tx, &pgx.Batch{}, []entities.Message{{
+		_, ended, err = q.Enqueue(ctx, tx, &pgx.Batch{}, []entities.Message{{
 			Project: s.Project, Topic: s.Name, Work: entities.WorkSignal, Subject: string(s.ID),
 		}})
+		return ended, err
 	})
 	if err != nil {
 		return entities.Signal{}, false, fmt.Errorf("post signal: %w", err)

@@ -28,31 +28,42 @@ const (
 
 // executeStep calls the function that is to execute a step, and records what becomes of it.
 func (w *deliverer) executeStep(ctx context.Context, d delivery) error {
-	s, err := w.options.Runs.step(ctx, d)
-	if errors.Is(err, entities.ErrStepNotFound) || err == nil && s.CompletedAt != nil {
-		return w.drop(ctx, d)
-	}
-	if err != nil {
+	s, ok, err := w.beginStep(ctx, d)
+	if !ok || err != nil {
 		return err
 	}
-	if s.late(w.options.Runs.log.Now()) {
-		return w.record(ctx, d, s, s.timeout())
-	}
-	if err := w.options.Runs.attempt(ctx, d, &s); err != nil {
-		return err
-	}
-	a, err := w.ask(ctx, d, s.call(d), s.patience(w.options.Runs.log.Now()))
+	a, err := w.ask(ctx, d, s.call(d), s.spec.Patience(w.options.Runs.log.Now()))
 	now := w.options.Runs.log.Now()
 	if err != nil {
 		if over(err) || ctx.Err() != nil && !errors.Is(err, errDrainOver) {
 			return err
 		}
 		if f := unreached(d, err); f != nil { // which is no attempt
-			f.after = s.within(f.after, now)
+			f.after = s.spec.Within(f.after, now)
 			return &laterError{*f}
 		}
 	}
 	return w.record(ctx, d, s, s.judge(a, err, d.DeliveryCount, now))
+}
+
+// beginStep records that an attempt begins, unless that is in the log since the step was created. It reports false when
+// there is nothing to call.
+func (w *deliverer) beginStep(ctx context.Context, d delivery) (s stepWork, ok bool, err error) {
+	if d.hasBegun() {
+		return workOf(d.begun.Step), true, nil
+	}
+	s, err = w.options.Runs.step(ctx, d)
+	if errors.Is(err, entities.ErrStepNotFound) || err == nil && s.CompletedAt != nil {
+		return s, false, w.drop(ctx, d)
+	}
+	if err != nil {
+		return s, false, err
+	}
+	if s.spec.Late(w.options.Runs.log.Now()) {
+		return s, false, w.record(ctx, d, s, s.timeout())
+	}
+	err = w.options.Runs.attempt(ctx, d, &s)
+	return s, err == nil, err
 }
 
 // unreached is what follows from a call that did not reach the function; nil if it did.
@@ -81,11 +92,15 @@ func (r *Runs) step(ctx context.Context, d delivery) (stepWork, error) {
 	if err != nil {
 		return stepWork{}, err
 	}
-	s := stepWork{Step: found.Step, input: found.Created.Payload, run: found.Run}
-	if found.Created.Data.Step != nil {
-		s.spec = *found.Created.Data.Step
+	return workOf(found), nil
+}
+
+func workOf(state eventlog.StepState) stepWork {
+	s := stepWork{Step: state.Step, input: state.Created.Payload, run: state.Run}
+	if state.Created.Data.Step != nil {
+		s.spec = *state.Created.Data.Step
 	}
-	return s, nil
+	return s
 }
 
 // attempt records that an attempt begins, and makes the lease last as long as it may take. One that did not reach
@@ -98,7 +113,7 @@ func (r *Runs) attempt(ctx context.Context, d delivery, s *stepWork) error {
 	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
 		Check: holds(d),
 		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
-			return extendLease(ctx, queued{last}, d.Lease, s.patience(r.log.Now())+settleTimeout)
+			return extendLease(ctx, queued{last}, d.Lease, s.spec.Patience(r.log.Now())+settleTimeout)
 		},
 	})
 	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
@@ -115,24 +130,6 @@ func (s stepWork) request(t entities.EventType) eventlog.Request {
 	return eventlog.Request{
 		Type: t, CorrelationID: string(s.ID), SpecVersion: entities.SpecDriven, Data: entities.EventData{StepName: s.Name},
 	}
-}
-
-// late reports whether the step's time is over.
-func (s stepWork) late(now time.Time) bool {
-	return s.spec.Deadline != nil && !s.spec.Deadline.After(now)
-}
-
-// patience is how long to wait for the answer to an attempt.
-func (s stepWork) patience(now time.Time) time.Duration {
-	return s.within(time.Duration(s.spec.AttemptTimeoutMS)*time.Millisecond, now)
-}
-
-// within is the duration, or less if the step's time is over before.
-func (s stepWork) within(d time.Duration, now time.Time) time.Duration {
-	if s.spec.Deadline == nil {
-		return d
-	}
-	return max(0, min(d, s.spec.Deadline.Sub(now)))
 }
 
 func (s stepWork) call(d delivery) contract.Call {
@@ -171,12 +168,12 @@ func (s stepWork) judge(a answer, err error, attempts int, now time.Time) verdic
 	switch {
 	case !retryable:
 		return verdict{event: entities.EventStepFailed, payload: f.Text(), code: f.Code}
-	case s.late(now):
+	case s.spec.Late(now):
 		return s.timeout()
 	case attempts >= s.spec.MaxAttempts:
 		return verdict{event: entities.EventStepFailed, payload: f.Text(), code: f.Code}
 	default:
-		after := s.within(max(s.backoff(attempts), a.retryAfter), now)
+		after := s.spec.Within(max(s.backoff(attempts), a.retryAfter), now)
 		return verdict{event: entities.EventStepRetrying, payload: f.Text(), code: f.Code, after: after}
 	}
 }

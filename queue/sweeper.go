@@ -198,7 +198,7 @@ func (s *sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []stranded) (
 		}
 		woken, messages = append(woken, run), append(messages, repair...)
 	}
-	ended, err = s.queue.Enqueue(ctx, tx, &pgx.Batch{}, messages)
+	_, ended, err = s.queue.Enqueue(ctx, tx, &pgx.Batch{}, messages)
 	return woken, ended, err
 }
 

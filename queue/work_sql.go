@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,32 +13,37 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// enqueueWork sees to it that the work is there, and is done once its delay is over.
+// enqueueWork sees to it that the work is there, and is done once its delay is over. It returns what of it begins with
+// the transaction.
 func (q *Queue) enqueueWork(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []entities.Message,
-) (ended []func(error), err error) {
+) (begins []*eventlog.Beginning, ended []func(error), err error) {
 	stored, offers := make([]storedWork, len(work)), make([]offer, len(work))
+	offered := 0
 	for i, m := range work {
 		if m.Work == entities.WorkEnd {
 			children, err := dropWork(ctx, tx, before, m.RunID)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if !children {
 				continue
 			}
 		}
-		offers[i] = q.desk.offer(m)
+		if offers[i] = q.desk.offer(m, offered); offers[i].direct != nil {
+			offered++
+		}
 		upsertWork(before, m, "msg_"+ulid.Make().String(), offers[i], &stored[i])
 	}
 	if err := eventlog.SendQueued(ctx, tx, before); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var tickets []Ticket
-	for i, s := range stored {
-		switch {
+	for i := range stored {
+		switch s := &stored[i]; {
 		case s.ID == "": // not needed
 		case s.Taken:
+			begins = append(begins, s.starts())
 			ended = append(ended, func(err error) { offers[i].begin(s.delivery, err) })
 		case s.Now:
 			tickets = append(tickets, Ticket{MessageID: s.ID, Number: s.Ticket})
@@ -48,9 +52,9 @@ func (q *Queue) enqueueWork(
 		}
 	}
 	if len(tickets) == 0 {
-		return ended, nil
+		return begins, ended, nil
 	}
-	return append(ended, q.wakeWorkers), q.issue(ctx, tx, tickets)
+	return begins, append(ended, q.wakeWorkers), q.issue(ctx, tx, tickets)
 }
 
 // storedWork is a piece of work as it was stored.
@@ -101,35 +105,12 @@ func upsertWork(b *pgx.Batch, m entities.Message, id string, o offer, into *stor
 // dropWork drops all work about a run, for it has ended, and reports whether children end with it.
 func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.RunID) (children bool, err error) {
 	before.Queue(`DELETE FROM messages WHERE run_id = $1 AND work <> ''`, runID)
-	if err := eventlog.SendQueued(ctx, tx, before); err != nil {
-		return false, wrap("drop work", err)
-	}
-	open, err := entities.OpenChildren(ctx, tx, runID, 1)
-	return len(open) > 0, err
+	entities.LoadOpenChildren(before, runID, &children)
+	return children, wrap("drop work", eventlog.SendQueued(ctx, tx, before))
 }
 
-// checkLease queues a look at the lease on that work, which keeps it as it is until the transaction ends. The verdict,
-// once that was executed, fails with [entities.ErrStale] unless the lease lives.
-func checkLease(b *pgx.Batch, d delivery) (verdict func() error) {
-	var alive bool
-	b.Queue(`
-		SELECT due_at > clock_timestamp() FROM messages
-		WHERE `+ofLease+` AND project = $2 AND run_id = $3 AND work = $4 FOR UPDATE`,
-		d.Lease, d.Project, d.RunID, d.Work,
-	).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&alive)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return wrap("check lease", err)
-	})
-	return func() error {
-		if !alive {
-			return fmt.Errorf("%w: it is over, or another one has taken its place", entities.ErrStale)
-		}
-		return nil
-	}
-}
+// checkLease queues a look at the lease on that work, as holdWork does, and returns its verdict.
+func checkLease(b *pgx.Batch, d delivery) (verdict func() error) { return holdWork(b, d).verdict }
 
 // extendLease makes a lease last so long from now.
 func extendLease(ctx context.Context, q execer, handle string, d time.Duration) error {
@@ -167,60 +148,6 @@ func advanceWork(ctx context.Context, q execer, handle string, place []byte, lea
 		err = fmt.Errorf("%w: its lease is over", entities.ErrStale)
 	}
 	return wrap("say how far the work has come", err)
-}
-
-// outlook is what there is for a run to wait for.
-type outlook struct {
-	// Again says that there is news the invocation has not seen.
-	Again bool
-	// Next is how long until the next wait is over; nil when there is none.
-	Next *time.Duration
-	// Open says that a step or a hook is open.
-	Open bool
-}
-
-// lookOut queues a read of what the run waits for; into stays nil when the work is gone. The lease must have been
-// checked.
-func lookOut(b *pgx.Batch, handle string, into **outlook) {
-	b.Queue(`
-		SELECT m.again,
-			(SELECT min(resume_at) FROM waits w WHERE w.run_id = m.run_id AND w.status = 'waiting') - now() AS next,
-			coalesce((SELECT true FROM steps s WHERE s.run_id = m.run_id AND s.completed_at IS NULL LIMIT 1),
-				(SELECT true FROM hooks h WHERE h.run_id = m.run_id LIMIT 1), false) AS open
-		FROM messages m WHERE `+ofLease, handle,
-	).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[outlook])
-		if len(found) > 0 {
-			*into = found[0]
-		}
-		return wrap("look what the run waits for", err)
-	})
-}
-
-// turnAgain ends a lease after the work was done, and leases it as offered, to be done once more. Its failures are
-// forgotten.
-func turnAgain(ctx context.Context, tx pgx.Tx, handle string, o offer) (delivery, error) {
-	rows, err := tx.Query(ctx, `
-		UPDATE messages m
-		SET lease = $2, holder = $3, again = false, due_at = now() + $4, delivery_count = 1, unreached = 0,
-			first_failed_at = NULL, last_error = ''
-		WHERE `+ofLease+`
-		RETURNING `+deliveryColumns+`, body`, handle, o.handle, o.holder, o.lease)
-	if err != nil {
-		return delivery{}, wrap("do work once more", err)
-	}
-	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[delivery])
-	return d, wrap("do work once more", err)
-}
-
-// nextTurn ends a lease after the work was done, and has it done again at a later time. Its failures are forgotten.
-func nextTurn(ctx context.Context, q execer, handle string, after time.Duration) error {
-	_, err := q.Exec(ctx, `
-		UPDATE messages
-		SET lease = '', holder = '', again = false, due_at = now() + $2, delivery_count = 0, unreached = 0,
-			first_failed_at = NULL, last_error = ''
-		WHERE `+ofLease, handle, after)
-	return wrap("put work off", err)
 }
 
 // lostWork is the work there ought to be about a run, and is not; and that it is invoked, as it may have missed some.

@@ -1,0 +1,291 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// driven is the run_created of a run that the server continues.
+func driven(id entities.RunID) Request {
+	r := runCreated(id)
+	r.Data.Driver = entities.DriverServer
+	return r
+}
+
+// executed is the step_created of a step that the server has executed.
+func executed(id entities.RunID, stepID string) Request {
+	r := on(id, "step_created", stepID)
+	r.Data.Step = &entities.StepSpec{DeploymentID: "dpl_1", AttemptTimeoutMS: 1000, MaxAttempts: 1}
+	return r
+}
+
+// napping is a wait_created of a wait that is over then.
+func napping(id entities.RunID, waitID string, until time.Time) Request {
+	r := on(id, "wait_created", waitID)
+	r.Data.ResumeAt = &until
+	return r
+}
+
+// TestWhatBeginsWithAnAppend: what is recorded on top of what was decided, and what those are told who do the work.
+func TestWhatBeginsWithAnAppend(t *testing.T) {
+	t.Parallel()
+	const child = entities.RunID("wrun_00000000000000000000000001")
+	spec := func(change func(*entities.StepSpec)) Request {
+		r := executed(theRun, "step_1")
+		change(r.Data.Step)
+		return r
+	}
+	family := executed(theRun, "step_1")
+	born := driven(child)
+	family.Child = &born
+	run := Beginning{RunID: theRun, Work: entities.WorkRun, Events: 10}
+	step1 := Beginning{RunID: theRun, Work: entities.WorkStep, Subject: "step_1"}
+	is := func(r ...Request) []Request { return r }
+	running := is(driven(theRun), started)
+	tests := map[string]struct {
+		before, asked []Request
+		due           []entities.Wait
+		begins        Beginning
+		want          []string // what begins
+		unrecorded    bool
+	}{
+		"a run that is created":   {asked: is(driven(theRun)), begins: run, want: []string{"run_started"}},
+		"a run that waits":        {before: is(driven(theRun)), begins: run, want: []string{"run_started"}},
+		"a run that has started":  {before: running, asked: is(executed(theRun, "step_1")), begins: run},
+		"a run that is to end":    {before: running, asked: is(completed), begins: run, unrecorded: true},
+		"another run":             {before: running, begins: Beginning{RunID: child, Work: entities.WorkRun}, unrecorded: true},
+		"a run that is not there": {begins: run, unrecorded: true},
+		"a child that is created": {
+			before: running, asked: is(family), begins: Beginning{RunID: child, Work: entities.WorkRun, Events: 10},
+			want: []string{"run_started"},
+		},
+		"waits that are over, the first of them first": {
+			before: running,
+			asked: is(napping(theRun, "new", day), napping(theRun, "later", day.Add(time.Hour)),
+				napping(theRun, "over", day), on(theRun, "wait_completed", "over")),
+			due: []entities.Wait{
+				{RunID: theRun, ID: "b", Status: entities.WaitWaiting, ResumeAt: ptr(day.Add(-time.Second))},
+				{RunID: theRun, ID: "a", Status: entities.WaitWaiting, ResumeAt: ptr(day.Add(-time.Second))},
+				{RunID: theRun, ID: "z", Status: entities.WaitWaiting, ResumeAt: ptr(day.Add(-time.Minute))},
+			},
+			begins: run, want: []string{"wait_completed z", "wait_completed a", "wait_completed b", "wait_completed new"},
+		},
+		"a step": {before: running, asked: is(executed(theRun, "step_1")), begins: step1, want: []string{"step_started step_1"}},
+		"one of several steps": {
+			before: running, asked: is(executed(theRun, "step_0"), executed(theRun, "step_1")), begins: step1,
+			want: []string{"step_started step_1"},
+		},
+		"a step whose time is not over yet": {
+			before: running, asked: is(spec(func(s *entities.StepSpec) { s.Deadline = ptr(day.Add(time.Millisecond)) })),
+			begins: step1, want: []string{"step_started step_1"},
+		},
+		"a step whose time is over": {
+			before: running, asked: is(spec(func(s *entities.StepSpec) { s.Deadline = ptr(day) })), begins: step1, unrecorded: true,
+		},
+		"a step that has a result": {
+			before: running, asked: is(executed(theRun, "step_1"), on(theRun, "step_completed", "step_1")), begins: step1,
+			unrecorded: true,
+		},
+		"a step that was there": {
+			before: append(running, executed(theRun, "step_1")), asked: is(executed(theRun, "step_2")), begins: step1,
+			unrecorded: true,
+		},
+		"a step of a run that ends": {
+			before: running, asked: is(executed(theRun, "step_1"), completed), begins: step1, unrecorded: true,
+		},
+		"work without a beginning": {
+			before: running, begins: Beginning{RunID: theRun, Work: entities.WorkDeadline}, unrecorded: true,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := judge(facts{Snapshot: NewSnapshot(home)}, tt.before, day).after
+			j := judge(facts{Snapshot: before}, tt.asked, day)
+			due := map[entities.WaitID]entities.Wait{}
+			for _, w := range tt.due {
+				due[w.ID] = w
+			}
+			j.learn(due)
+			decided := len(j.events)
+			b := tt.begins
+			b.At = day
+			j.begin(&b, day)
+			of := j.of(b.RunID)
+			if of == nil {
+				of = &j
+			} else if of != &j {
+				decided = 1
+			}
+			var got []string
+			for _, e := range of.events[decided:] {
+				got = append(got, string(e.Type))
+				if e.CorrelationID != "" {
+					got[len(got)-1] += " " + e.CorrelationID
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%q begin, want %q", got, tt.want)
+			}
+			switch {
+			case (b.Run == nil) != tt.unrecorded:
+				t.Errorf("it begins with run %+v", b.Run)
+			case b.Run == nil:
+			case b.Run.LastSeq != of.after.Run.LastSeq || b.Run.Status != entities.RunRunning:
+				t.Errorf("it begins with run %+v, want %+v", b.Run, of.after.Run)
+			case b.Work == entities.WorkStep && (b.Step.Attempt != 1 || b.Step.Status != entities.StepRunning ||
+				string(b.Step.Created.Payload) != "step input" || b.Step.Created.Data.Step == nil || b.Step.Run.ID != theRun):
+				t.Errorf("it begins with step %+v", b.Step)
+			}
+		})
+	}
+}
+
+// beginner is a queue of a process that takes all work on at once.
+type beginner struct {
+	noQueue
+
+	begun []*Beginning
+}
+
+func (q *beginner) Enqueue(
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+) ([]*Beginning, func(error), error) {
+	var at time.Time
+	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&at); err != nil {
+		return nil, nil, err
+	}
+	q.begun = nil
+	for _, m := range messages {
+		if m.Delay == 0 {
+			q.begun = append(q.begun, &Beginning{RunID: m.RunID, Work: m.Work, Subject: m.Subject, At: at, Events: 3})
+		}
+	}
+	return q.begun, func(error) {}, nil
+}
+
+// TestABeginningIsPartOfItsAppend: it is committed with what makes it necessary, or there is no trace of either.
+func TestABeginningIsPartOfItsAppend(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := &beginner{}
+	var told []Appended
+	l := New(f.pool, f.hub, q, f.clock.now, WithObserver(observerFunc(func(a Appended) { told = append(told, a) })))
+	id := newRunID()
+	broken := Turn{Settle: func(context.Context, pgx.Tx, *pgx.Batch) error { return errBroken }}
+	long := time.Unix(0, 0)
+	for i, tt := range []struct {
+		ask   []Request
+		want  types
+		works []entities.Work
+		size  int64 // of the first three events' payloads
+	}{
+		{[]Request{driven(id)}, types{"run_created", "run_started"}, []entities.Work{entities.WorkRun}, int64(len("input"))},
+		{
+			[]Request{executed(id, "step_1"), executed(id, "step_2"), napping(id, "nap", long)},
+			types{"step_created", "step_created", "wait_created", "step_started", "step_started", "wait_completed"},
+			[]entities.Work{entities.WorkStep, entities.WorkStep, entities.WorkRun}, int64(len("input" + "step input")),
+		},
+		{
+			[]Request{on(id, "step_completed", "step_1")}, types{"step_completed"}, []entities.Work{entities.WorkRun},
+			int64(len("input" + "step input")),
+		},
+	} {
+		before, log := f.rows(t, id), f.logged(t, id)
+		told = nil
+		if _, err := l.AppendAll(t.Context(), home, id, tt.ask, broken); !errors.Is(err, errBroken) {
+			t.Errorf("%d: got error %v, want that of the turn", i, err)
+		}
+		if diff := cmp.Diff(before, f.rows(t, id)); diff != "" || len(f.logged(t, id)) != len(log) {
+			t.Errorf("%d: what failed left a trace: %v, rows (-before +after):\n%s", i, f.logged(t, id)[len(log):], diff)
+		}
+		results, err := l.AppendAll(t.Context(), home, id, tt.ask, Turn{})
+		if err != nil || len(results) != len(tt.ask) {
+			t.Fatalf("%d: %d results, error %v", i, len(results), err)
+		}
+		f.wantFold(t, id)
+		if diff := cmp.Diff(tt.want, f.logged(t, id)[len(log):]); diff != "" {
+			t.Errorf("%d: the log goes on (-want +got):\n%s", i, diff)
+		}
+		if len(told) != 2 || told[0].Err == nil || len(told[1].Events) != len(tt.want) {
+			t.Errorf("%d: the observer was told of %d appends, want two, and of %d events at last", i, len(told), len(tt.want))
+		}
+		var works []entities.Work
+		for _, b := range q.begun {
+			works = append(works, b.Work)
+			if b.Run == nil || b.Work == entities.WorkRun && b.Size != tt.size {
+				t.Errorf("%d: %s begins with %+v, want a size of %d", i, b.Work, b, tt.size)
+			}
+		}
+		if !slices.Equal(works, tt.works) {
+			t.Errorf("%d: %q begin, want %q", i, works, tt.works)
+		}
+	}
+}
+
+// logged is the log of a run, just what happened; nothing when the run is not there.
+func (f *fixture) logged(t *testing.T, id entities.RunID) types {
+	t.Helper()
+	if f.rows(t, id).Run == nil {
+		return nil
+	}
+	return f.types(t, id)
+}
+
+// observerFunc is told what became of appends.
+type observerFunc func(Appended)
+
+func (f observerFunc) Append(ctx context.Context, _ entities.RunID, _ []Request) (context.Context, func(Appended)) {
+	return ctx, f
+}
+
+// TestI4WaitsAreReportedOnce, however many at once have the run invoked, and by whichever way.
+func TestI4WaitsAreReportedOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const racers = 16
+	id := newRunID()
+	f.must(t, driven(id))
+	f.must(t, onRun(id, "run_started"))
+	over := time.Unix(0, 0)
+	for n := range 3 {
+		f.must(t, napping(id, fmt.Sprint("nap_", n), over))
+	}
+	errs := make(chan error, racers)
+	for n := range racers {
+		go func() {
+			l := f.with(&beginner{})
+			_, err := l.Append(context.Background(), home, executed(id, fmt.Sprint("step_", n)))
+			if err == nil {
+				_, err = l.Append(context.Background(), home, on(id, "step_completed", fmt.Sprint("step_", n)))
+			}
+			errs <- err
+		}()
+	}
+	for range racers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	f.wantFold(t, id)
+	got := map[entities.EventType]int{}
+	for _, e := range f.types(t, id) {
+		got[e]++
+	}
+	want := map[entities.EventType]int{
+		"run_created": 1, "run_started": 1, "wait_created": 3, "wait_completed": 3,
+		"step_created": racers, "step_started": racers, "step_completed": racers,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
