@@ -151,11 +151,7 @@ func TestWhatBeginsWithAnAppend(t *testing.T) {
 }
 
 // beginner is a queue of a process that takes all work on at once.
-type beginner struct {
-	noQueue
-
-	begun []*Beginning
-}
+type beginner struct{ begun []*Beginning }
 
 func (q *beginner) Enqueue(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,

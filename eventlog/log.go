@@ -62,7 +62,7 @@ type Result struct {
 	Repeated bool
 	// StepCreated says that a step_started created its step.
 	StepCreated bool
-	// Run is the run after the append.
+	// Run is the run after what was asked for. What begins with it comes after: see [Beginning].
 	Run entities.Run
 	// Step, Hook and Wait are the entity the event is about, after the append; nil when it is about
 	// something else, or is gone.

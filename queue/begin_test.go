@@ -120,7 +120,7 @@ func (s *scene) anew(t *testing.T) {
 	t.Helper()
 	s.exec(t, `DELETE FROM messages`)
 	s.exec(t, `DELETE FROM runs`)
-	s.run = s.driven.begin(t, `null`)
+	s.run = s.begin(t, `null`)
 }
 
 // state is what there is of all runs, and the work about them: under way or not, and how often it was delivered.
@@ -382,5 +382,41 @@ func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
 	}
 	if n := d.replica.count(t, `SELECT count(*) FROM events WHERE run_id = $1 AND type = 'step_started'`, id); n != steps {
 		t.Errorf("%d starts, want %d", n, steps)
+	}
+}
+
+// TestALeaseLastsAsLongAsWhatItIsFor: a step that begins at once has the time that its attempt may take, and as long as
+// it takes to record the result.
+func TestALeaseLastsAsLongAsWhatItIsFor(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[string]time.Duration{
+		`"attemptTimeout":"1s"`:                 time.Second + settleTimeout,
+		`"attemptTimeout":"2h"`:                 2*time.Hour + settleTimeout,
+		`"attemptTimeout":"2h","timeout":"30m"`: 30*time.Minute + settleTimeout,
+	} {
+		t.Run(timeout, func(t *testing.T) {
+			t.Parallel()
+			d := quietly(t, testdb.New(t))
+			w := d.newWorker(t)
+			d.onRecord(t, w.pulse.id)
+			d.begin(t, `null`)
+			work := d.takes(t, entities.WorkRun, "")
+			run, _, err := d.runs.begin(t.Context(), work)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.desk.Store(w.direct)
+			runs := NewRuns(d.Queue, eventlog.New(d.pool, d.hub, dying{d.Queue}, time.Now))
+			answer := []byte(`{"commands":[{"type":"runStep","id":"s",` + timeout + `}]}`)
+			if err := runs.answer(t.Context(), work, run, answer); err != nil {
+				t.Fatal(err)
+			}
+			var left time.Duration
+			d.scan(t, `SELECT due_at - clock_timestamp() FROM messages WHERE work = 'step' AND holder = $1`,
+				[]any{w.pulse.id}, &left)
+			if left > want || left < want-patience {
+				t.Errorf("the lease goes on for %s, want %s", left, want)
+			}
+		})
 	}
 }

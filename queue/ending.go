@@ -13,8 +13,8 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// ending is how the work of an invocation ends that was answered: the run is invoked again when there is news, or at the
-// end of its next wait. If there is news already, the next invocation begins with the answer.
+// ending is how the work of an invocation ends that was answered: the run is invoked again when there is news, or at
+// the end of its next wait. If there is news already, the next invocation begins with the answer.
 type ending struct {
 	delivery
 
