@@ -161,6 +161,10 @@ var StepsAfterEnd = Table[StepStatus]{
 	},
 }
 
+// SpecReplays is the last protocol version whose clients do nothing but replay when their run is woken, and have their
+// steps called on their own (protocol §5.3, §8).
+const SpecReplays = 3
+
 // SpecSlots is the protocol version from which on event IDs are positions, and from which on no attempt of a
 // step begins once its run has ended (protocol §3.3, §8).
 const SpecSlots = 6

@@ -119,6 +119,16 @@ func (w *deliverer) deliver(ctx context.Context, d delivery, free func()) (Deliv
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
 		return Delivered{OutcomeUnreached, f.public}, w.settle(ctx, d.Lease, f)
 	}
+	answered, err := w.turns.take(ctx, d)
+	if err != nil {
+		return Delivered{Outcome: OutcomeStopped}, w.handBack(ctx, d.Lease)
+	}
+	defer answered()
+	return w.carry(ctx, d, free)
+}
+
+// carry calls the function with a message, and says what became of it.
+func (w *deliverer) carry(ctx context.Context, d delivery, free func()) (Delivered, error) {
 	var acknowledged atomic.Bool
 	w.queue.underWay.Store(d.Lease, &acknowledged)
 	defer w.queue.underWay.Delete(d.Lease)
@@ -247,6 +257,16 @@ func (w *deliverer) leave(ctx context.Context, handle string, d time.Duration) e
 func (w *deliverer) settle(ctx context.Context, handle string, f failure) error {
 	f.reason = storable(f.reason)
 	err := persist(ctx, func(ctx context.Context) error { return giveBack(ctx, w.queue.pool, handle, f) })
+	if err != nil {
+		return err
+	}
+	w.queue.hub.Publish(timerTopic)
+	return nil
+}
+
+// handBack ends a lease whose function was not called with it: the message is due, for whoever is there.
+func (w *deliverer) handBack(ctx context.Context, handle string) error {
+	err := persist(ctx, func(ctx context.Context) error { return handBack(ctx, w.queue.pool, handle) })
 	if err != nil {
 		return err
 	}

@@ -80,12 +80,9 @@ func (o offer) begin(d delivery, failed error) {
 // handBack ends the lease on what was not delivered. If that fails as well, others do once it is over, or its holder
 // is gone.
 func (d *direct) handBack(m delivery) {
-	err := persist(d.over, func(ctx context.Context) error { return handBack(ctx, d.worker.queue.pool, m.Lease) })
-	if err != nil {
+	if err := d.worker.handBack(d.over, m.Lease); err != nil {
 		d.worker.logger.WarnContext(d.over, "hand message back", "message", m.ID, "error", err)
-		return
 	}
-	d.worker.queue.hub.Publish(timerTopic)
 }
 
 // handBack makes a message due whose delivery has not begun. The log may have it that an attempt of a step began: that

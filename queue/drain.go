@@ -110,6 +110,7 @@ func (d *Drainer) Stop() {
 	d.mu.Lock()
 	d.stop()
 	d.mu.Unlock()
+	d.worker.turns.close()
 	d.draining.Wait()
 }
 

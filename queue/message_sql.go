@@ -142,6 +142,8 @@ type delivery struct {
 	ClaimedAt time.Time
 	// URL is the base URL of the deployment; empty when it is not registered.
 	URL string
+	// SpecVersion is the protocol version of the run that it is about; 0 when that is not known.
+	SpecVersion int
 
 	// begun is how it began with the transaction that leased it; nil if it did not.
 	begun *eventlog.Beginning
@@ -150,7 +152,8 @@ type delivery struct {
 // deliveryColumns are what a delivery is made of, but for its body; m is the message.
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, now() AS claimed_at,
-	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url`
+	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
+	coalesce((SELECT spec_version FROM runs r WHERE r.id = m.run_id AND r.project = m.project), 0) AS spec_version`
 
 // lengthOfLog is how many events the run has that message m is about; 0 when it is about none.
 const lengthOfLog = `coalesce((SELECT last_seq FROM runs r WHERE r.id = m.run_id AND r.project = m.project), 0)`

@@ -70,6 +70,7 @@ type Worker struct {
 	sweeper *sweeper
 	memory  *memory
 	direct  *direct
+	turns   *turns
 	lease   time.Duration // of each delivery at first
 	// keepPause is how often a delivery that waits for memory says so.
 	keepPause time.Duration
@@ -116,6 +117,7 @@ func newWorker(q *Queue, o WorkerOptions) *Worker {
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
 		keepPause: ticketTime / 3,
 		pulse:     newPulse(q, o.Logger), sweeper: newSweeper(q, o.Logger), memory: newMemory(o.BodyMemory),
+		turns: newTurns(o.Deliveries),
 	}
 }
 
@@ -159,6 +161,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 	w.direct.close()
 	w.stop()
 	w.loops.Wait()
+	w.turns.close()
 	graceful, cancel := context.WithTimeout(ctx, w.options.Grace)
 	defer cancel()
 	err := w.river.Stop(graceful)

@@ -1,0 +1,306 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wake is a delivery that takes turns; the changes name what matters to the test.
+func wake(changes ...func(*delivery)) delivery {
+	d := delivery{Project: project, RunID: "wrun_a", Topic: topic, SpecVersion: 3}
+	for _, c := range changes {
+		c(&d)
+	}
+	return d
+}
+
+// begins takes a turn of its own accord, and sends what ends it once it may begin.
+func (t *turns) begins(tb testing.TB, d delivery) <-chan func() {
+	begun := make(chan func(), 1)
+	go func() {
+		answered, err := t.take(context.Background(), d)
+		if err != nil {
+			tb.Error(err)
+		}
+		begun <- answered
+	}()
+	synctest.Wait()
+	return begun
+}
+
+// taken takes a turn that is free.
+func (t *turns) taken(tb testing.TB, d delivery) (answered func()) {
+	tb.Helper()
+	select {
+	case answered = <-t.begins(tb, d):
+	default:
+		tb.Fatalf("%+v waits", d)
+	}
+	return answered
+}
+
+// wantNoLines checks that no run is remembered.
+func (t *turns) wantNoLines(tb testing.TB) {
+	tb.Helper()
+	if waiting, lines := t.state(); lines != 0 || waiting != 0 {
+		tb.Errorf("%d lines are left, and %d that wait", lines, waiting)
+	}
+}
+
+func TestWhoTakesTurns(t *testing.T) {
+	t.Parallel()
+	flow := func(topic string) func(*delivery) { return func(d *delivery) { d.Topic = topic } }
+	spec := func(v int) func(*delivery) { return func(d *delivery) { d.SpecVersion = v } }
+	for name, tt := range map[string]struct {
+		change func(*delivery)
+		waits  bool // while a call of the run is under way
+		counts bool // and is waited for
+	}{
+		"a wake-up":                    {func(*delivery) {}, true, true},
+		"of a namespace":               {flow("__n-s_wkf_workflow_a"), true, true},
+		"of a run of version 2":        {spec(2), true, true},
+		"came before its run":          {spec(0), false, true},
+		"is large":                     {func(d *delivery) { d.Body = make([]byte, smallBody+1) }, false, true},
+		"just not large":               {func(d *delivery) { d.Body = make([]byte, smallBody) }, true, true},
+		"of a client that may do more": {spec(4), false, false},
+		"of the next line":             {spec(5), false, false},
+		"of the line after":            {spec(7), false, false},
+		"a step":                       {flow("__wkf_step_a"), false, false},
+		"a step of a namespace":        {flow("__ns_wkf_step_a"), false, false},
+		"a step with an odd name":      {flow("__wkf_step___wkf_workflow_"), false, false},
+		"a health check":               {flow("__wkf_workflow_health_check"), false, false},
+		"a namespace's health check":   {flow("__ns_wkf_workflow_health_check"), false, false},
+		"a topic of no SDK":            {flow("x__wkf_workflow_a"), false, false},
+		"about no run":                 {func(d *delivery) { d.RunID = "" }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				turns := newTurns(100)
+				before := turns.taken(t, wake())
+				begun := turns.begins(t, wake(tt.change))
+				if got := len(begun) == 0; got != tt.waits {
+					t.Errorf("waits: got %v, want %v", got, tt.waits)
+				}
+				before()
+				(<-begun)()
+				turns.wantNoLines(t)
+
+				own := turns.taken(t, wake(tt.change))
+				after := turns.begins(t, wake())
+				if got := len(after) == 0; got != tt.counts {
+					t.Errorf("is waited for: got %v, want %v", got, tt.counts)
+				}
+				own()
+				(<-after)()
+				turns.wantNoLines(t)
+			})
+		})
+	}
+}
+
+func TestRunsDoNotWaitForOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(100)
+		for _, end := range []func(){
+			turns.taken(t, wake()),
+			turns.taken(t, wake(func(d *delivery) { d.RunID = "wrun_b" })),
+			turns.taken(t, wake(func(d *delivery) { d.Project = "other" })),
+		} {
+			end()
+		}
+		turns.wantNoLines(t)
+	})
+}
+
+// TestTurnsGoInOrder: one at a time, as soon as the one before is answered, in the order in which they came.
+func TestTurnsGoInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 20
+		turns, began := newTurns(4*n), time.Now()
+		answered := turns.taken(t, wake())
+		var waiting []<-chan func()
+		for range n {
+			waiting = append(waiting, turns.begins(t, wake()))
+		}
+		for i, next := range waiting {
+			for j, later := range waiting[i:] {
+				if len(later) > 0 {
+					t.Fatalf("%d has begun while %d is under way", i+j, i-1)
+				}
+			}
+			answered()
+			answered() // says nothing new
+			synctest.Wait()
+			if len(next) == 0 {
+				t.Fatalf("%d has not begun", i)
+			}
+			answered = <-next
+		}
+		answered()
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("it took %s, want no time", waited)
+		}
+		turns.wantNoLines(t)
+	})
+}
+
+// TestAHangingCallIsNotWaitedForLonger than its turn, by the next; and nobody waits for it any more then.
+func TestAHangingCallIsNotWaitedForLonger(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns, began := newTurns(100), time.Now()
+		hanging := turns.taken(t, wake())
+		time.Sleep(turnTime / 4)
+		second, third := turns.begins(t, wake()), turns.begins(t, wake())
+		hangingToo := <-second
+		if waited := time.Since(began); waited != turnTime {
+			t.Errorf("the second began after %s, want %s", waited, turnTime)
+		}
+		hanging() // is answered at last, and the third waits for the second
+		synctest.Wait()
+		if len(third) > 0 {
+			t.Error("the third began with an answer that it does not wait for")
+		}
+		last := <-third
+		if waited := time.Since(began); waited != 2*turnTime {
+			t.Errorf("the third began after %s, want %s", waited, 2*turnTime)
+		}
+		time.Sleep(turnTime)
+		synctest.Wait()
+		turns.wantNoLines(t) // though two hang, and the last one too
+		hangingToo()
+		last()
+		turns.taken(t, wake())()
+		turns.wantNoLines(t)
+	})
+}
+
+// TestPatienceEnds: behind many calls that hang, or in a line that is always longer, nobody waits for ever.
+func TestPatienceEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2 * int(turnPatience/turnTime)
+		turns, began := newTurns(4*n), time.Now()
+		turns.taken(t, wake())
+		var waiting []<-chan func()
+		for range n {
+			waiting = append(waiting, turns.begins(t, wake()))
+		}
+		for i, w := range waiting {
+			<-w
+			want := min(time.Duration(i+1)*turnTime, turnPatience)
+			if waited := time.Since(began); waited != want {
+				t.Fatalf("%d began after %s, want %s", i, waited, want)
+			}
+		}
+		time.Sleep(turnTime)
+		synctest.Wait()
+		turns.wantNoLines(t)
+	})
+}
+
+// TestNoMoreWaitThanTheirShare of the places: the next one is called at once.
+func TestNoMoreWaitThanTheirShare(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(8)
+		first := turns.taken(t, wake())
+		other := turns.taken(t, wake(func(d *delivery) { d.RunID = "wrun_b" }))
+		a := turns.begins(t, wake())
+		b := turns.begins(t, wake(func(d *delivery) { d.RunID = "wrun_b" }))
+		if len(a)+len(b) > 0 {
+			t.Fatal("two of eight do not wait")
+		}
+		third := turns.taken(t, wake()) // now its run waits for it
+		first()
+		other()
+		(<-b)()
+		if len(a) > 0 {
+			t.Error("one began before the last call of its run was answered")
+		}
+		third()
+		(<-a)()
+		turns.wantNoLines(t)
+	})
+}
+
+func TestWaitingForATurnEnds(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		end  func(*turns, context.CancelCauseFunc)
+		want error
+	}{
+		"with the server":  {func(t *turns, _ context.CancelCauseFunc) { t.close() }, ErrStopping},
+		"with the context": {func(_ *turns, cancel context.CancelCauseFunc) { cancel(errDrainOver) }, errDrainOver},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				turns, began := newTurns(100), time.Now()
+				answered := turns.taken(t, wake())
+				ctx, cancel := context.WithCancelCause(t.Context())
+				ended := make(chan error, 1)
+				go func() {
+					_, err := turns.take(ctx, wake())
+					ended <- err
+				}()
+				synctest.Wait()
+				tt.end(turns, cancel)
+				if err := <-ended; !errors.Is(err, tt.want) {
+					t.Errorf("got error %v, want %v", err, tt.want)
+				}
+				if waited := time.Since(began); waited != 0 {
+					t.Errorf("it took %s, want no time", waited)
+				}
+				if waiting, lines := turns.state(); waiting != 0 || lines != 1 {
+					t.Errorf("%d wait in %d lines, want 0 in 1: the call under way goes on", waiting, lines)
+				}
+				answered()
+				turns.wantNoLines(t)
+				turns.taken(t, wake())() // need not wait, so it does not end
+			})
+		})
+	}
+}
+
+// TestRacersForTurns: whoever comes, gives up and is answered at the same time, no two are under way at once while no
+// turn is over, everybody begins or fails, and nothing is left.
+func TestRacersForTurns(t *testing.T) {
+	t.Parallel()
+	const racers = 200
+	turns := newTurns(4 * racers)
+	turns.turn, turns.patience = patience, patience
+	var now, called, failed atomic.Int64
+	race(racers, func(i int) struct{} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if i%3 == 0 {
+			go cancel()
+		}
+		answered, err := turns.take(ctx, wake())
+		if err != nil {
+			failed.Add(1)
+			return struct{}{}
+		}
+		if n := now.Add(1); n > 1 {
+			t.Errorf("%d calls at once", n)
+		}
+		for range rand.N(100) {
+			called.Load()
+		}
+		now.Add(-1)
+		called.Add(1)
+		answered()
+		return struct{}{}
+	})
+	if called.Load()+failed.Load() != racers || called.Load() < racers*2/3 {
+		t.Errorf("%d were called and %d gave up, of %d", called.Load(), failed.Load(), racers)
+	}
+	turns.wantNoLines(t)
+}
