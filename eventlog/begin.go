@@ -30,6 +30,9 @@ type Beginning struct {
 	Run *entities.Run
 	// Step is what there is to know for executing a step.
 	Step StepState
+	// Log is the run's whole log as an invocation begins, if it was at hand; nil if it has to be read. It must not be
+	// changed.
+	Log []entities.Event
 	// Size is how many bytes of payloads the events have that an invocation brings along.
 	Size int64
 }
@@ -71,7 +74,7 @@ func (l *Log) enqueue(
 	}
 	write(last, *f, *j)
 	for _, b := range begins {
-		j.measure(last, b)
+		l.measure(last, j.of(b.RunID), b)
 	}
 	return ended, nil
 }
@@ -176,17 +179,16 @@ func (j *judgement) execute(b *Beginning, now time.Time) {
 	b.Run, b.Step = &run, StepState{*o.Step, created, run}
 }
 
-// measure finds out how large the log is that an invocation brings along; that of a new run is at hand.
-func (j *judgement) measure(last *pgx.Batch, b *Beginning) {
+// measure finds out how large the log is that an invocation brings along, and which if it is remembered.
+func (l *Log) measure(last *pgx.Batch, of *judgement, b *Beginning) {
 	if b.Run == nil || b.Work != entities.WorkRun {
 		return
 	}
-	of := j.of(b.RunID)
-	if of.before.Run != nil {
+	if b.Log = l.memory.logWith(of); b.Log == nil {
 		Measure(last, b.RunID, b.Events, &b.Size)
 		return
 	}
-	for _, e := range of.events[:min(len(of.events), b.Events)] {
+	for _, e := range b.Log[:min(len(b.Log), b.Events)] {
 		b.Size += int64(len(e.Payload))
 	}
 	b.Size = min(b.Size, maxPageBytes)

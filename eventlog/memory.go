@@ -200,6 +200,18 @@ func (b *belief) grow(j judgement) {
 	b.log = append(b.log, j.events...)
 }
 
+// logWith is the log of a run with what is decided under its lock; nil if what comes before is not remembered.
+func (m *memory) logWith(j *judgement) []entities.Event {
+	if j.before.Run == nil {
+		return j.events
+	}
+	b, ok := m.runs.Peek(j.before.Run.ID)
+	if !ok || b.log == nil || int64(len(b.log)) != j.before.Run.LastSeq {
+		return nil
+	}
+	return slices.Concat(b.log, j.events)
+}
+
 // logOf is the log of a run as it is after an append, if it is remembered. Nobody changes what is in it.
 func (m *memory) logOf(j judgement) []entities.Event {
 	if j.after.Run == nil {

@@ -104,7 +104,7 @@ func later(d delivery, err error, notBefore time.Duration) error {
 
 // call is the invocation of a run's function.
 func (r *Runs) call(ctx context.Context, d delivery, run entities.Run) (contract.Call, error) {
-	page, err := r.log.Events(ctx, d.Project, run.ID, entities.Page{Limit: callEvents}, eventlog.WithPayloads)
+	page, err := r.logOf(ctx, d, run)
 	if err != nil {
 		return contract.Call{}, err
 	}
@@ -122,4 +122,13 @@ func (r *Runs) call(ctx context.Context, d delivery, run entities.Run) (contract
 		c.After = &page.Events[len(page.Events)-1].Seq
 	}
 	return c, nil
+}
+
+// logOf is the beginning of the run's log: as it was when the invocation began, if that is at hand. What has come since has
+// the run invoked again.
+func (r *Runs) logOf(ctx context.Context, d delivery, run entities.Run) (eventlog.EventPage, error) {
+	if d.hasBegun() && d.begun.Log != nil && len(d.begun.Log) <= callEvents {
+		return eventlog.EventPage{Events: d.begun.Log}, nil
+	}
+	return r.log.Events(ctx, d.Project, run.ID, entities.Page{Limit: callEvents}, eventlog.WithPayloads)
 }
