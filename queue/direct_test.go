@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -66,9 +67,10 @@ func TestNoMoreDeliveriesThanPlaces(t *testing.T) {
 	var r *replica
 	var now, most atomic.Int64
 	full := make(chan struct{})
+	fill := sync.OnceFunc(func() { close(full) })
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
 		if n := now.Add(1); n == places {
-			close(full)
+			fill()
 		} else if most.Store(max(most.Load(), n)); n > places {
 			t.Errorf("%d deliveries at once, want %d at most", n, places)
 		}
