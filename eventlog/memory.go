@@ -25,8 +25,8 @@ const (
 )
 
 // memory is what a process believes of runs, because it was the last to append to them as far as it knows. A belief is
-// worth nothing by itself: who decides from it has to write by an [entities.Chain]. It is bounded, and spares most
-// appends the transaction in which they would read what this process has just written.
+// worth nothing by itself: who decides from it has to write by an [entities.Chain], or to look whether it is right. It is
+// bounded, and spares most appends the transaction in which they would read what this process has just written.
 type memory struct {
 	runs *lru.Cache[entities.RunID, *belief]
 
@@ -180,7 +180,8 @@ func (m *memory) keep(j judgement, now time.Time) {
 	m.runs.Add(id, b)
 }
 
-// grow adds what was appended to the log that is remembered, if all that came before is.
+// grow adds what was appended to the log that is remembered, if all that came before is. What clients have sent is copied,
+// for it may be a small part of a large request.
 func (b *belief) grow(j judgement) {
 	before := int64(0)
 	if j.before.Run != nil {
@@ -197,7 +198,10 @@ func (b *belief) grow(j judgement) {
 		b.log = nil
 		return
 	}
-	b.log = append(b.log, j.events...)
+	for _, e := range j.events {
+		e.Payload, e.Extra = slices.Clone(e.Payload), slices.Clone(e.Extra)
+		b.log = append(b.log, e)
+	}
 }
 
 // logWith is the log of a run with what is decided under its lock; nil if what comes before is not remembered.

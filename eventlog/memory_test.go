@@ -360,6 +360,15 @@ func TestALogIsRememberedWhole(t *testing.T) {
 		}
 	}
 	m := begin()
+	sent := []byte("sent")
+	kept := next(m, 0, func(j *judgement) {
+		j.before = NewSnapshot(home)
+		j.events[0].Payload, j.events[0].Extra = sent[:2], sent[2:]
+	})
+	if clear(sent); string(kept[0].Payload) != "se" || string(kept[0].Extra) != "nt" {
+		t.Errorf("the log has %q and %q: it keeps hold of the request", kept[0].Payload, kept[0].Extra)
+	}
+	m = begin()
 	next(m, 1, func(j *judgement) { j.before = NewSnapshot(home) })
 	first := next(m, 1, nil)
 	second := next(m, 1, nil)
