@@ -61,6 +61,7 @@ func (m *model) compare(t *rapid.T, log *Log, other *model, r Request, now time.
 		want, wantErr = m.append(r.exact())
 	}
 	got, err := log.Append(t.Context(), home, r)
+	m.compareLog(t, &got)
 	compareOutcomes(t, r, m.outcome(r.exact(), want, wantErr), Outcome{Result: got, Err: err})
 	if len(want) == 1 && want[0].Type == entities.EventHookCreated {
 		if hook, ok := m.held[r.Data.Token]; ok {
@@ -98,9 +99,23 @@ func (m *model) compareBatch(t *rapid.T, log *Log, batch []Request, now time.Tim
 			events, err := m.append(r.exact())
 			want = m.outcome(r.exact(), events, err)
 		}
+		log := got[i].Log
+		got[i].Log = nil
 		compareOutcomes(t, r, want, got[i])
-		before = want
+		before, got[i].Log = want, log
 	}
+	for i := range got {
+		m.compareLog(t, &got[i].Result)
+	}
+}
+
+// compareLog compares the log that came along, if one did, and takes it out.
+func (m *model) compareLog(t *rapid.T, got *Result) {
+	t.Helper()
+	if diff := cmp.Diff(m.log, got.Log); got.Log != nil && diff != "" {
+		t.Fatalf("the log that came along differs (-want +got):\n%s", diff)
+	}
+	got.Log = nil
 }
 
 // outcome is what a client is to be told about a request that has the events for its consequences.

@@ -165,8 +165,10 @@ func (l *Log) appendIn(
 		return judgement{}, err
 	}
 	l.memory.keep(j, now)
-	for i := range j.outcomes {
-		j.outcomes[i].Log = l.memory.logOf(j)
+	for i, o := range j.outcomes {
+		if o.Err == nil {
+			j.outcomes[i].Log = l.memory.logOf(j)
+		}
 	}
 	if err != nil {
 		return j, nil
