@@ -269,6 +269,27 @@ func TestWaitingForATurnEnds(t *testing.T) {
 	}
 }
 
+// TestATurnThatComesWhileItsWaitEnds is passed on by who gave up, and had once by who lost patience.
+func TestATurnThatComesWhileItsWaitEnds(t *testing.T) {
+	t.Parallel()
+	turns := newTurns(100)
+	var all []*wakeUp
+	for range 4 {
+		all = append(all, turns.begin(wake()))
+	}
+	turns.end(all[0])
+	turns.jump(all[1])
+	turns.end(all[1])
+	turns.quit(all[2])
+	select {
+	case <-all[3].begun:
+	default:
+		t.Error("the last turn has not begun")
+	}
+	turns.end(all[3])
+	turns.wantNoLines(t)
+}
+
 // TestRacersForTurns: whoever comes, gives up and is answered at the same time, no two are under way at once while no
 // turn is over, everybody begins or fails, and nothing is left.
 func TestRacersForTurns(t *testing.T) {
