@@ -23,10 +23,10 @@ const (
 	turnShare = 4
 )
 
-// turns has the wake-ups of a run called one after the other, where its client does nothing but replay in them. A replay
-// reads the whole log and sends again what is open, so that many at once do the same many times over. None is left out,
-// for any may be the one that sees the last event. It only waits, in the process and leased as it is, until the call
-// before it is answered: by then there is more in the log, and often the run has ended.
+// turns has the wake-ups of a run called one after the other, where its client does nothing but replay in them. A
+// replay reads the whole log and sends again what is open, so that many at once do the same many times over. None is
+// left out, for any may be the one that sees the last event. It only waits, in the process and leased as it is, until
+// the call before it is answered: by then there is more in the log, and often the run has ended.
 //
 // What is new to a run waits for no longer than a turn: whoever is called next sees it, whatever it was sent for.
 // Nothing else depends on turns, and what other processes deliver takes none.
@@ -195,6 +195,6 @@ func isWakeUp(d delivery) bool {
 		flowTopic.MatchString(d.Topic) && !strings.HasSuffix(d.Topic, flowHealth)
 }
 
-// mayWait is whether a message that wakes its run may wait for its turn: not if it came before its run, about which it may
-// be news; and not if it takes memory that others could use.
+// mayWait is whether a message that wakes its run may wait for its turn: not if it came before its run, of which it may
+// be the beginning; and not if it takes memory that others could use.
 func mayWait(d delivery) bool { return d.SpecVersion > 0 && len(d.Body) <= smallBody }

@@ -14,18 +14,14 @@ import (
 // of says which run a message is about.
 func of(id entities.RunID) func(*entities.Message) { return func(m *entities.Message) { m.RunID = id } }
 
-// stableRun makes a run of the stable line, and nextRun one of the next.
-func (r *replica) stableRun(t *testing.T) entities.RunID {
+// run makes a run of that protocol version.
+func (r *replica) run(t *testing.T, version int) entities.RunID {
 	t.Helper()
 	id := entities.NewRunID(time.Now())
-	r.newRun(t, project, id, 0)
-	return id
-}
-
-func (r *replica) nextRun(t *testing.T) entities.RunID {
-	t.Helper()
-	id := r.stableRun(t)
-	r.exec(t, `UPDATE runs SET spec_version = 5 WHERE id = $1`, id)
+	r.exec(t, `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
+			created_at, updated_at)
+		VALUES ($1, $2, $3, 'order', 'running', $4, 1, 0, now(), now())`, id, project, deployment, version)
 	return id
 }
 
@@ -101,7 +97,7 @@ func TestWakeUpsTakeTurns(t *testing.T) {
 			r.register(t, deployment, a.URL)
 			w := start(t, r)
 			w.unhurried()
-			run, other := r.stableRun(t), r.stableRun(t)
+			run, other := r.run(t, 3), r.run(t, 3)
 			var sent, called []string
 			for i := range n {
 				sent = append(sent, r.send(t, of(run)))
@@ -145,7 +141,7 @@ func TestWhatMustNotWaitForAWakeUp(t *testing.T) {
 	a, letGo := holding(t, r)
 	r.register(t, deployment, a.URL)
 	r.worker(t).unhurried()
-	stable, next, unknown := r.stableRun(t), r.nextRun(t), entities.NewRunID(time.Now())
+	stable, next, unknown := r.run(t, 3), r.run(t, 5), entities.NewRunID(time.Now())
 	for range 2 {
 		r.send(t, of(stable), func(m *entities.Message) { m.Topic = "__wkf_step_a" })
 		r.send(t, of(next))
@@ -166,7 +162,7 @@ func TestAWakeUpThatHangsIsNotWaitedForLonger(t *testing.T) {
 	defer close(letGo)
 	r.register(t, deployment, a.URL)
 	r.worker(t)
-	run := r.stableRun(t)
+	run := r.run(t, 3)
 	began := time.Now()
 	first := r.send(t, of(run))
 	if c := a.next(t); c.id() != first {
@@ -188,7 +184,7 @@ func TestAServerThatStopsHandsBackWhatWaits(t *testing.T) {
 	r.register(t, deployment, a.URL)
 	w := r.worker(t)
 	w.unhurried()
-	run := r.stableRun(t)
+	run := r.run(t, 3)
 	first := r.send(t, of(run))
 	a.next(t)
 	waiting := r.send(t, of(run))
