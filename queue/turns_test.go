@@ -222,6 +222,7 @@ func TestNoMoreWaitThanTheirShare(t *testing.T) {
 		first()
 		other()
 		(<-b)()
+		synctest.Wait()
 		if len(a) > 0 {
 			t.Error("one began before the last call of its run was answered")
 		}
