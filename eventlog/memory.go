@@ -25,8 +25,8 @@ const (
 )
 
 // memory is what a process believes of runs, because it was the last to append to them as far as it knows. A belief is
-// worth nothing by itself: who decides from it has to write by an [entities.Chain], or to look whether it is right. It is
-// bounded, and spares most appends the transaction in which they would read what this process has just written.
+// worth nothing by itself: who decides from it has to write by an [entities.Chain], or to look whether it is right. It
+// is bounded, and spares most appends the transaction in which they would read what this process has just written.
 type memory struct {
 	runs *lru.Cache[entities.RunID, *belief]
 
@@ -116,8 +116,8 @@ func (m *memory) recall(project entities.Project, r Request, now time.Time) (fac
 	}
 }
 
-// knows reports whether the entity that a request is about is remembered, or surely not there. What is recalled of others
-// is enough to write, for the write looks whether they are there, but not to say why it cannot be.
+// knows reports whether the entity that a request is about is remembered, or surely not there. What is recalled of
+// others is enough to write, for the write looks whether they are there, but not to say why it cannot be.
 func (m *memory) knows(r Request) bool {
 	b, ok := m.runs.Peek(r.RunID)
 	if !ok || b.shared {
@@ -180,8 +180,8 @@ func (m *memory) keep(j judgement, now time.Time) {
 	m.runs.Add(id, b)
 }
 
-// grow adds what was appended to the log that is remembered, if all that came before is. What clients have sent is copied,
-// for it may be a small part of a large request.
+// grow adds what was appended to the log that is remembered, if all that came before is. What clients have sent is
+// copied, for it may be a small part of a large request.
 func (b *belief) grow(j judgement) {
 	before := int64(0)
 	if j.before.Run != nil {

@@ -124,8 +124,8 @@ func (r *Runs) call(ctx context.Context, d delivery, run entities.Run) (contract
 	return c, nil
 }
 
-// logOf is the beginning of the run's log: as it was when the invocation began, if that is at hand. What has come since has
-// the run invoked again.
+// logOf is the beginning of the run's log: as it was when the invocation began, if that is at hand. What has come since
+// has the run invoked again.
 func (r *Runs) logOf(ctx context.Context, d delivery, run entities.Run) (eventlog.EventPage, error) {
 	if d.hasBegun() && d.begun.Log != nil && len(d.begun.Log) <= callEvents {
 		return eventlog.EventPage{Events: d.begun.Log}, nil
