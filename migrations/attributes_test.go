@@ -3,7 +3,9 @@ package migrations_test
 import (
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
 
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -13,18 +15,7 @@ import (
 func TestAttributesOfOlderRunsAreCopied(t *testing.T) {
 	t.Parallel()
 	const before, with = 3, 4
-	pool := openPool(t, testdb.Empty(t), migrations.DefaultSchema)
-	if _, err := pool.Exec(t.Context(), `CREATE SCHEMA `+migrations.DefaultSchema); err != nil {
-		t.Fatal(err)
-	}
-	provider, err := migrations.NewProvider(stdlib.OpenDBFromPool(pool))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = provider.Close() })
-	if _, err := provider.UpTo(t.Context(), before); err != nil {
-		t.Fatal(err)
-	}
+	pool, provider := migratedTo(t, before)
 	if _, err := pool.Exec(t.Context(), `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq,
 			created_at, updated_at)
@@ -47,4 +38,22 @@ func TestAttributesOfOlderRunsAreCopied(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// migratedTo is a database with the migrations up to the version, and what migrates it further.
+func migratedTo(t *testing.T, version int64) (*pgxpool.Pool, *goose.Provider) {
+	t.Helper()
+	pool := openPool(t, testdb.Empty(t), migrations.DefaultSchema)
+	if _, err := pool.Exec(t.Context(), `CREATE SCHEMA `+migrations.DefaultSchema); err != nil {
+		t.Fatal(err)
+	}
+	provider, err := migrations.NewProvider(stdlib.OpenDBFromPool(pool))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = provider.Close() })
+	if _, err := provider.UpTo(t.Context(), version); err != nil {
+		t.Fatal(err)
+	}
+	return pool, provider
 }

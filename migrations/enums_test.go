@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -101,18 +100,7 @@ func tried(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) error {
 func TestEnumsComeToTablesWithRows(t *testing.T) {
 	t.Parallel()
 	const before, with = 15, 16
-	pool := openPool(t, testdb.Empty(t), migrations.DefaultSchema)
-	if _, err := pool.Exec(t.Context(), `CREATE SCHEMA `+migrations.DefaultSchema); err != nil {
-		t.Fatal(err)
-	}
-	provider, err := migrations.NewProvider(stdlib.OpenDBFromPool(pool))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = provider.Close() })
-	if _, err := provider.UpTo(t.Context(), before); err != nil {
-		t.Fatal(err)
-	}
+	pool, provider := migratedTo(t, before)
 	if _, err := pool.Exec(t.Context(), goodRows+`;
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, created_at,
 			updated_at, completed_at)

@@ -83,8 +83,9 @@ func Pool(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Conf
 	config.ConnConfig.RuntimeParams["application_name"] = "stepwell"
 	// All statements are short. Those that the planner thinks long would take longer to compile than to run.
 	config.ConnConfig.RuntimeParams["jit"] = "off"
-	// All statements have an index for their rows. Those that are planned once, when a table is empty and has just been
-	// vacuumed, as queues are now and then, would read it from end to end until the next vacuum, however large it grows.
+	// Tables that grow have an index for every statement. One that is planned once, when its table is empty and has just
+	// been vacuumed, as queues are now and then, would read it from end to end until the next vacuum, however large it
+	// grows.
 	config.ConnConfig.RuntimeParams["enable_seqscan"] = "off"
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		conn.TypeMap().RegisterType(&pgtype.Type{

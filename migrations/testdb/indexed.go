@@ -9,8 +9,8 @@ import (
 )
 
 // Indexed is [New] for a test whose statements are to find their rows by indexes. Connections of this address plan
-// each statement once for all values, as those of long life may do, and read a table from end to end only if there is
-// no other way. When the test ends, that must not have happened to a table that grows.
+// each statement once for all values, as those of long life may do, and those of our pools read a table from end to end
+// only if there is no other way. When the test ends, that must not have happened to a table that grows.
 func Indexed(t testing.TB) string {
 	t.Helper()
 	dsn := New(t)
@@ -31,7 +31,6 @@ func Indexed(t testing.TB) string {
 	})
 	q := u.Query()
 	q.Set("plan_cache_mode", "force_generic_plan")
-	q.Set("enable_seqscan", "off")
 	u.RawQuery = q.Encode()
 	return u.String()
 }
