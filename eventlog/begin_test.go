@@ -35,9 +35,16 @@ func napping(id entities.RunID, waitID string, until time.Time) Request {
 	return r
 }
 
-// TestWhatBeginsWithAnAppend: what is recorded on top of what was decided, and what those are told who do the work.
-func TestWhatBeginsWithAnAppend(t *testing.T) {
-	t.Parallel()
+// beginningTest is work that begins with requests.
+type beginningTest struct {
+	before, asked []Request
+	due           []entities.Wait
+	begins        Beginning
+	want          []string // what begins
+	unrecorded    bool
+}
+
+func beginningTests() map[string]beginningTest {
 	const child = entities.RunID("wrun_00000000000000000000000001")
 	spec := func(change func(*entities.StepSpec)) Request {
 		r := executed(theRun, "step_1")
@@ -51,13 +58,7 @@ func TestWhatBeginsWithAnAppend(t *testing.T) {
 	step1 := Beginning{RunID: theRun, Work: entities.WorkStep, Subject: "step_1"}
 	is := func(r ...Request) []Request { return r }
 	running := is(driven(theRun), started)
-	tests := map[string]struct {
-		before, asked []Request
-		due           []entities.Wait
-		begins        Beginning
-		want          []string // what begins
-		unrecorded    bool
-	}{
+	return map[string]beginningTest{
 		"a run that is created":   {asked: is(driven(theRun)), begins: run, want: []string{"run_started"}},
 		"a run that waits":        {before: is(driven(theRun)), begins: run, want: []string{"run_started"}},
 		"a run that has started":  {before: running, asked: is(executed(theRun, "step_1")), begins: run},
@@ -106,47 +107,57 @@ func TestWhatBeginsWithAnAppend(t *testing.T) {
 			before: running, begins: Beginning{RunID: theRun, Work: entities.WorkDeadline}, unrecorded: true,
 		},
 	}
-	for name, tt := range tests {
+}
+
+// TestWhatBeginsWithAnAppend: what is recorded on top of what was decided, and what those are told who do the work.
+func TestWhatBeginsWithAnAppend(t *testing.T) {
+	t.Parallel()
+	for name, tt := range beginningTests() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			before := judge(facts{Snapshot: NewSnapshot(home)}, tt.before, day).after
-			j := judge(facts{Snapshot: before}, tt.asked, day)
-			due := map[entities.WaitID]entities.Wait{}
-			for _, w := range tt.due {
-				due[w.ID] = w
-			}
-			j.learn(due)
-			decided := len(j.events)
-			b := tt.begins
-			b.At = day
-			j.begin(&b, day)
-			of := j.of(b.RunID)
-			if of == nil {
-				of = &j
-			} else if of != &j {
-				decided = 1
-			}
-			var got []string
-			for _, e := range of.events[decided:] {
-				got = append(got, string(e.Type))
-				if e.CorrelationID != "" {
-					got[len(got)-1] += " " + e.CorrelationID
-				}
-			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("%q begin, want %q", got, tt.want)
-			}
-			switch {
-			case (b.Run == nil) != tt.unrecorded:
-				t.Errorf("it begins with run %+v", b.Run)
-			case b.Run == nil:
-			case b.Run.LastSeq != of.after.Run.LastSeq || b.Run.Status != entities.RunRunning:
-				t.Errorf("it begins with run %+v, want %+v", b.Run, of.after.Run)
-			case b.Work == entities.WorkStep && (b.Step.Attempt != 1 || b.Step.Status != entities.StepRunning ||
-				string(b.Step.Created.Payload) != "step input" || b.Step.Created.Data.Step == nil || b.Step.Run.ID != theRun):
-				t.Errorf("it begins with step %+v", b.Step)
-			}
+			tt.run(t)
 		})
+	}
+}
+
+func (tt beginningTest) run(t *testing.T) {
+	t.Helper()
+	before := judge(facts{Snapshot: NewSnapshot(home)}, tt.before, day).after
+	j := judge(facts{Snapshot: before}, tt.asked, day)
+	due := map[entities.WaitID]entities.Wait{}
+	for _, w := range tt.due {
+		due[w.ID] = w
+	}
+	j.learn(due)
+	decided := len(j.events)
+	b := tt.begins
+	b.At = day
+	j.begin(&b, day)
+	of := j.of(b.RunID)
+	if of == nil {
+		of = &j
+	} else if of != &j {
+		decided = 1
+	}
+	var got []string
+	for _, e := range of.events[decided:] {
+		got = append(got, string(e.Type))
+		if e.CorrelationID != "" {
+			got[len(got)-1] += " " + e.CorrelationID
+		}
+	}
+	if !slices.Equal(got, tt.want) {
+		t.Errorf("%q begin, want %q", got, tt.want)
+	}
+	switch {
+	case (b.Run == nil) != tt.unrecorded:
+		t.Errorf("it begins with run %+v", b.Run)
+	case b.Run == nil:
+	case b.Run.LastSeq != of.after.Run.LastSeq || b.Run.Status != entities.RunRunning:
+		t.Errorf("it begins with run %+v, want %+v", b.Run, of.after.Run)
+	case b.Work == entities.WorkStep && (b.Step.Attempt != 1 || b.Step.Status != entities.StepRunning ||
+		string(b.Step.Created.Payload) != "step input" || b.Step.Created.Data.Step == nil || b.Step.Run.ID != theRun):
+		t.Errorf("it begins with step %+v", b.Step)
 	}
 }
 

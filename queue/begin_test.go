@@ -135,36 +135,38 @@ func (s *scene) state(t *testing.T) string {
 	return text
 }
 
-// TestACrashAtAnyStatementOfWhatBegins breaks transactions off that begin what they make necessary: by killing the
-// server's process before a statement, and by cutting the server off when it has been executed, the commit too. All of
-// it is there then, the beginning too, or nothing. What began was not called, so it is handed back: whoever claims it
-// goes on with the first attempt.
-func TestACrashAtAnyStatementOfWhatBegins(t *testing.T) {
-	t.Parallel()
-	type deed func(t *testing.T, s *scene, broken *driven) error
-	answers := func(answer string) func(t *testing.T, s *scene) deed {
-		return func(t *testing.T, s *scene) deed {
+// beginningDeed is something that a server does whose queue may be broken.
+type beginningDeed func(t *testing.T, s *scene, broken *driven) error
+
+// answers is that the run's invocation is answered.
+func answers(answer string) func(t *testing.T, s *scene) beginningDeed {
+	return func(t *testing.T, s *scene) beginningDeed {
+		t.Helper()
+		work := s.takes(t, entities.WorkRun, "")
+		run, _, err := s.runs.begin(t.Context(), work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(t *testing.T, _ *scene, broken *driven) error {
 			t.Helper()
-			work := s.takes(t, entities.WorkRun, "")
-			run, _, err := s.runs.begin(t.Context(), work)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return func(t *testing.T, _ *scene, broken *driven) error {
-				t.Helper()
-				return broken.runs.answer(t.Context(), work, run, []byte(`{"commands":[`+answer+`]}`))
-			}
+			return broken.runs.answer(t.Context(), work, run, []byte(`{"commands":[`+answer+`]}`))
 		}
 	}
-	tests := map[string]struct {
-		// scene is before the deed, in a world with a run.
-		scene   func(t *testing.T, s *scene) deed
-		work    entities.Work // what begins
-		subject string
-		begun   string // the last event
-	}{
+}
+
+// firstDeed is a deed with which work begins.
+type firstDeed struct {
+	// scene is before the deed, in a world with a run.
+	scene   func(t *testing.T, s *scene) beginningDeed
+	work    entities.Work // what begins
+	subject string
+	begun   string // the last event
+}
+
+func firstDeeds() map[string]firstDeed {
+	return map[string]firstDeed{
 		"a start": {
-			scene: func(t *testing.T, s *scene) deed {
+			scene: func(t *testing.T, s *scene) beginningDeed {
 				t.Helper()
 				s.exec(t, `DELETE FROM messages`)
 				s.exec(t, `DELETE FROM runs`)
@@ -186,7 +188,7 @@ func TestACrashAtAnyStatementOfWhatBegins(t *testing.T) {
 			scene: answers(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, begun: "wait_completed w",
 		},
 		"a result": {
-			scene: func(t *testing.T, s *scene) deed {
+			scene: func(t *testing.T, s *scene) beginningDeed {
 				t.Helper()
 				if err := answers(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`)(t, s)(t, s, s.driven); err != nil {
 					t.Fatal(err)
@@ -203,73 +205,92 @@ func TestACrashAtAnyStatementOfWhatBegins(t *testing.T) {
 			work: entities.WorkRun, begun: "wait_completed w",
 		},
 	}
-	for name, tt := range tests {
+}
+
+// TestACrashAtAnyStatementOfWhatBegins breaks transactions off that begin what they make necessary: by killing the
+// server's process before a statement, and by cutting the server off when it has been executed, the commit too. All of
+// it is there then, the beginning too, or nothing. What began was not called, so it is handed back: whoever claims it
+// goes on with the first attempt.
+func TestACrashAtAnyStatementOfWhatBegins(t *testing.T) {
+	t.Parallel()
+	for name, tt := range firstDeeds() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dsn := testdb.New(t)
-			s := newScene(t, dsn)
-			session := gate.Open(t, dsn, s.pool, nil)
-			broken := drivenOn(t, session.Pool)
-			broken.desk.Store(s.worker.direct)
-			// attempt does the deed in a new world, with a crash at statement n.
-			attempt := func(t *testing.T, n int, crash gate.Crash) (do deed, untouched string, statements []string, err error) {
-				t.Helper()
-				s.anew(t)
-				do = tt.scene(t, s)
-				untouched = s.state(t)
-				statements = session.Run(t, n, crash, func() { err = do(t, s, broken) })
-				return do, untouched, statements, err
-			}
-			_, _, statements, err := attempt(t, -1, gate.None)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c := receive(t, "the call", s.calls); c.Attempt != 1 {
-				t.Errorf("attempt %d, want 1", c.Attempt)
-			}
-			commit := slices.Index(statements, "COMMIT")
-			if commit != len(statements)-1 {
-				t.Fatalf("there is not one transaction in %q", statements)
-			}
-			for n, sql := range statements {
-				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
-					what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
-					do, untouched, _, err := attempt(t, n, how)
-					if err == nil {
-						t.Errorf("%s: nobody was told", what)
-					}
-					if n != commit || how != gate.AnswerLost {
-						if got := s.state(t); got != untouched {
-							t.Errorf("%s: there is\n%s\nwant\n%s", what, got, untouched)
-						}
-						if err := do(t, s, s.driven); err != nil {
-							t.Errorf("%s: the repetition: %v", what, err)
-						}
-						continue
-					}
-					if got := s.events(t, s.run); got[len(got)-1] != tt.begun {
-						t.Errorf("%s: the log is %q, want %q at its end", what, got, tt.begun)
-					}
-					eventually(t, "it is handed back", func() bool {
-						return s.replica.count(t, `SELECT count(*) FROM messages WHERE lease = '' AND delivery_count = 0
-							AND work = $1 AND subject = $2`, tt.work, tt.subject) == 1
-					})
-					log := s.events(t, s.run)
-					if len(s.calls) > 0 {
-						t.Errorf("%s: it was called already", what)
-					}
-					if _, err := (&deliverer{Worker: s.worker}).perform(t.Context(), s.takes(t, tt.work, tt.subject)); err != nil {
-						t.Error(err)
-					}
-					if c := receive(t, "the call", s.calls); c.Attempt != 1 {
-						t.Errorf("%s: attempt %d, want 1", what, c.Attempt)
-					}
-					if again := s.events(t, s.run)[len(log):]; slices.Contains(again, tt.begun) {
-						t.Errorf("%s: it began once more: %q", what, again)
-					}
-				}
-			}
+			tt.crashAtAnyStatement(t)
 		})
+	}
+}
+
+func (tt firstDeed) crashAtAnyStatement(t *testing.T) {
+	t.Helper()
+	dsn := testdb.New(t)
+	s := newScene(t, dsn)
+	session := gate.Open(t, dsn, s.pool, nil)
+	broken := drivenOn(t, session.Pool)
+	broken.desk.Store(s.worker.direct)
+	// attempt does the deed in a new world, with a crash at statement n.
+	attempt := func(t *testing.T, n int, crash gate.Crash) (do beginningDeed, untouched string, statements []string, err error) {
+		t.Helper()
+		s.anew(t)
+		do = tt.scene(t, s)
+		untouched = s.state(t)
+		statements = session.Run(t, n, crash, func() { err = do(t, s, broken) })
+		return do, untouched, statements, err
+	}
+	_, _, statements, err := attempt(t, -1, gate.None)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := receive(t, "the call", s.calls); c.Attempt != 1 {
+		t.Errorf("attempt %d, want 1", c.Attempt)
+	}
+	commit := slices.Index(statements, "COMMIT")
+	if commit != len(statements)-1 {
+		t.Fatalf("there is not one transaction in %q", statements)
+	}
+	for n, sql := range statements {
+		for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+			what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
+			do, untouched, _, err := attempt(t, n, how)
+			if err == nil {
+				t.Errorf("%s: nobody was told", what)
+			}
+			if n != commit || how != gate.AnswerLost {
+				if got := s.state(t); got != untouched {
+					t.Errorf("%s: there is\n%s\nwant\n%s", what, got, untouched)
+				}
+				if err := do(t, s, s.driven); err != nil {
+					t.Errorf("%s: the repetition: %v", what, err)
+				}
+				continue
+			}
+			tt.goesOnElsewhere(t, s, what)
+		}
+	}
+}
+
+// goesOnElsewhere fails the test unless what began is handed back, and whoever claims it goes on with the first attempt.
+func (tt firstDeed) goesOnElsewhere(t *testing.T, s *scene, what string) {
+	t.Helper()
+	if got := s.events(t, s.run); got[len(got)-1] != tt.begun {
+		t.Errorf("%s: the log is %q, want %q at its end", what, got, tt.begun)
+	}
+	eventually(t, "it is handed back", func() bool {
+		return s.replica.count(t, `SELECT count(*) FROM messages WHERE lease = '' AND delivery_count = 0
+			AND work = $1 AND subject = $2`, tt.work, tt.subject) == 1
+	})
+	log := s.events(t, s.run)
+	if len(s.calls) > 0 {
+		t.Errorf("%s: it was called already", what)
+	}
+	if _, err := (&deliverer{Worker: s.worker}).perform(t.Context(), s.takes(t, tt.work, tt.subject)); err != nil {
+		t.Error(err)
+	}
+	if c := receive(t, "the call", s.calls); c.Attempt != 1 {
+		t.Errorf("%s: attempt %d, want 1", what, c.Attempt)
+	}
+	if again := s.events(t, s.run)[len(log):]; slices.Contains(again, tt.begun) {
+		t.Errorf("%s: it began once more: %q", what, again)
 	}
 }
 
