@@ -134,21 +134,18 @@ func HoldRun(b *pgx.Batch, project Project, id RunID, into **Run) {
 	loadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2 FOR SHARE`, id, project)
 }
 
+// openChildren are the runs that are to end with the one that started them, $1, and have not ended.
+const openChildren = ` FROM runs WHERE parent_id = $1 AND parent_id <> '' AND completed_at IS NULL AND NOT detached`
+
 // LoadOpenChildren queues the question whether there are runs that are to end with the one that started them, and have
 // not ended.
 func LoadOpenChildren(b *pgx.Batch, parent RunID, into *bool) {
-	b.Queue(`
-		SELECT EXISTS (SELECT FROM runs
-			WHERE parent_id = $1 AND parent_id <> '' AND completed_at IS NULL AND NOT detached)`, parent,
-	).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
+	b.Queue(`SELECT EXISTS (SELECT`+openChildren+`)`, parent).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
 }
 
 // OpenChildren reads which runs, at most limit, are to end with the one that started them, and have not ended.
 func OpenChildren(ctx context.Context, q Querier, parent RunID, limit int) ([]RunID, error) {
-	rows, err := q.Query(ctx, `
-		SELECT id FROM runs
-		WHERE parent_id = $1 AND parent_id <> '' AND completed_at IS NULL AND NOT detached ORDER BY id LIMIT $2`,
-		parent, limit)
+	rows, err := q.Query(ctx, `SELECT id`+openChildren+` ORDER BY id LIMIT $2`, parent, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read children of %s: %w", parent, err)
 	}

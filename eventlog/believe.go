@@ -47,9 +47,12 @@ func (l *Log) appendBelieved(
 // nothingToWrite makes sure of the belief by which a judgement writes nothing.
 func (l *Log) nothingToWrite(ctx context.Context, j judgement, t terms, now time.Time) (judgement, bool, error) {
 	right, err := entities.IsAsLong(ctx, l.pool, j.before.Run)
-	if err != nil || !right {
+	if err != nil {
+		return judgement{}, false, err
+	}
+	if !right {
 		l.memory.doubt(j.before.Run.ID, now)
-		return judgement{}, false, nil //nolint:nilerr // the lock will tell
+		return judgement{}, false, nil
 	}
 	if err := t.agree(j); err != nil {
 		return j, true, err

@@ -167,7 +167,7 @@ func (l *Log) appendIn(
 	l.memory.keep(j, now)
 	for i, o := range j.outcomes {
 		if o.Err == nil {
-			j.outcomes[i].Log = l.memory.logOf(j)
+			j.outcomes[i].Log = l.memory.logOf(j.after.Run)
 		}
 	}
 	if err != nil {

@@ -20,7 +20,8 @@ const (
 	// remembered.
 	rememberedEvents = 128
 	rememberedBytes  = 16 << 10
-	// rememberedFor is how long a run is remembered since its last append.
+	// rememberedFor is how long a run is remembered since its last append. For as long it is not seen that rows were
+	// rebuilt from a log that has not grown.
 	rememberedFor = 5 * time.Second
 )
 
@@ -183,11 +184,7 @@ func (m *memory) keep(j judgement, now time.Time) {
 // grow adds what was appended to the log that is remembered, if all that came before is. What clients have sent is
 // copied, for it may be a small part of a large request.
 func (b *belief) grow(j judgement) {
-	before := int64(0)
-	if j.before.Run != nil {
-		before = j.before.Run.LastSeq
-	}
-	if int64(len(b.log)) != before || len(b.log)+len(j.events) > rememberedEvents {
+	if j.before.Run != nil && int64(len(b.log)) != j.before.Run.LastSeq || len(b.log)+len(j.events) > rememberedEvents {
 		b.log = nil
 		return
 	}
@@ -209,20 +206,19 @@ func (m *memory) logWith(j *judgement) []entities.Event {
 	if j.before.Run == nil {
 		return j.events
 	}
-	b, ok := m.runs.Peek(j.before.Run.ID)
-	if !ok || b.log == nil || int64(len(b.log)) != j.before.Run.LastSeq {
-		return nil
+	if log := m.logOf(j.before.Run); log != nil {
+		return slices.Concat(log, j.events)
 	}
-	return slices.Concat(b.log, j.events)
+	return nil
 }
 
-// logOf is the log of a run as it is after an append, if it is remembered. Nobody changes what is in it.
-func (m *memory) logOf(j judgement) []entities.Event {
-	if j.after.Run == nil {
+// logOf is the log of a run that is as long as the run says, if it is remembered. Nobody changes what is in it.
+func (m *memory) logOf(run *entities.Run) []entities.Event {
+	if run == nil {
 		return nil
 	}
-	b, ok := m.runs.Peek(j.after.Run.ID)
-	if !ok || int64(len(b.log)) != j.after.Run.LastSeq {
+	b, ok := m.runs.Peek(run.ID)
+	if !ok || int64(len(b.log)) != run.LastSeq {
 		return nil
 	}
 	return slices.Clip(b.log)

@@ -328,7 +328,7 @@ func TestALogIsRememberedWhole(t *testing.T) {
 			grow(&j)
 		}
 		m.keep(j, day)
-		return m.logOf(j)
+		return m.logOf(j.after.Run)
 	}
 	begin := func() *memory {
 		j = judgement{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &entities.Run{ID: theRun}}}

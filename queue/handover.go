@@ -193,7 +193,7 @@ func signalPayload(s entities.Signal) []byte {
 func (h handover) end(ctx context.Context, d delivery, s opened) error {
 	return eventlog.InTx(ctx, h.queue.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
-		verdict := checkLease(&b, d)
+		verdict := holdWork(&b, d).verdict
 		if err := errors.Join(eventlog.SendQueued(ctx, tx, &b), verdict()); err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 
 // holds is the check that the lease on the work lives.
 func holds(d delivery) func(*pgx.Batch) func() error {
-	return func(b *pgx.Batch) func() error { return checkLease(b, d) }
+	return func(b *pgx.Batch) func() error { return holdWork(b, d).verdict }
 }
 
 // scene is what the commands of a run's function are understood by.

@@ -109,9 +109,6 @@ func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.
 	return children, wrap("drop work", eventlog.SendQueued(ctx, tx, before))
 }
 
-// checkLease queues a look at the lease on that work, as holdWork does, and returns its verdict.
-func checkLease(b *pgx.Batch, d delivery) (verdict func() error) { return holdWork(b, d).verdict }
-
 // extendLease makes a lease last so long from now.
 func extendLease(ctx context.Context, q execer, handle string, d time.Duration) error {
 	_, err := q.Exec(ctx, `UPDATE messages SET due_at = now() + $2 WHERE `+ofLease, handle, d)
