@@ -73,7 +73,7 @@ func (s *scene) samples(ctx context.Context, conn *pgx.Conn) (sampleRows, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.both(ctx, 0, "append and send"); err != nil {
+	if err := t.both(ctx, s.client, 0, "append and send"); err != nil {
 		return nil, err
 	}
 	rows := sampleRows{}
@@ -118,16 +118,16 @@ func (t *target) run(client int) string {
 }
 
 // both appends a step, or sends a message, or does both as a client does that asks for a step.
-func (t *target) both(ctx context.Context, client int, what string) error {
+func (t *target) both(ctx context.Context, c *client, client int, what string) error {
 	run := t.run(client)
 	step := fmt.Sprintf("step_%s%04d%06d", t.prefix[5:21], client, t.steps[client].Add(1))
 	if strings.HasPrefix(what, "append") {
-		if _, err := t.scene.client.post(ctx, run, stepCreated(appendWorkflow, step)); err != nil {
+		if _, err := c.append(ctx, run, stepCreated(appendWorkflow, step)); err != nil {
 			return err
 		}
 	}
 	if strings.HasSuffix(what, "send") {
-		return t.scene.client.sendStep(ctx, appendWorkflow, run, step)
+		return c.sendStep(ctx, appendWorkflow, run, step)
 	}
 	return nil
 }
@@ -156,8 +156,9 @@ func (b *bench) appendCell(ctx context.Context, s *scene, samples sampleRows, w 
 }
 
 func (b *bench) appendRow(ctx context.Context, t *target, samples sampleRows, w workload, r row) (row, error) {
-	s, do := t.scene, func(ctx context.Context, client int, _ time.Time) (time.Time, error) {
-		err := t.both(ctx, client, w.name)
+	s, c := t.scene, t.scene.client.lean()
+	do := func(ctx context.Context, client int, _ time.Time) (time.Time, error) {
+		err := t.both(ctx, c, client, w.name)
 		return time.Now(), err
 	}
 	if r.Variant == "server" {
@@ -231,7 +232,7 @@ func (b *bench) repeat(ctx context.Context, t *target, samples sampleRows, w wor
 		return err
 	}
 	for range b.checked {
-		if err := t.both(ctx, 0, w.name); err != nil {
+		if err := t.both(ctx, t.scene.client, 0, w.name); err != nil {
 			return err
 		}
 	}

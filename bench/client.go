@@ -14,15 +14,43 @@ import (
 // client calls a server.
 type client struct {
 	url, key string
-	http     *http.Client
+	exchange exchanger
 }
 
-func newClient(url, key string) *client {
+// exchanger sends a request and returns the answer, whatever its status. It fails with [context.DeadlineExceeded] when
+// the time of the context is over.
+type exchanger func(ctx context.Context, method, url string, header http.Header, body []byte) (int, []byte, error)
+
+// requestTimeout is for requests that wait for a run as well.
+const requestTimeout = 90 * time.Second
+
+// maxConnections is how many connections a client keeps.
+const maxConnections = 4096
+
+// newClient makes a client that exchanges requests by the means of Go itself.
+func newClient(url, key string) *client { return &client{url, key, standard(requestTimeout)} }
+
+// standard is Go's own client; a timeout of 0 is none.
+func standard(timeout time.Duration) exchanger {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 4096 // no limit, and all kept
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, maxConnections // no limit, and all kept
 	transport.Proxy = nil
 	transport.DisableCompression = true // as if both sides were asked to, and cheaper
-	return &client{url: url, key: key, http: &http.Client{Transport: transport, Timeout: 90 * time.Second}}
+	c := &http.Client{Transport: transport, Timeout: timeout}
+	return func(ctx context.Context, method, url string, header http.Header, body []byte) (int, []byte, error) {
+		r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+		if err != nil {
+			return 0, nil, err //nolint:wrapcheck // call says what it was about
+		}
+		r.Header = header
+		answer, err := c.Do(r)
+		if err != nil {
+			return 0, nil, err //nolint:wrapcheck // call says what it was about
+		}
+		defer func() { _ = answer.Body.Close() }()
+		got, err := io.ReadAll(answer.Body)
+		return answer.StatusCode, got, err //nolint:wrapcheck // call says what it was about
+	}
 }
 
 // statusError is an answer that is none of 2xx.
@@ -38,25 +66,16 @@ func (e *statusError) Error() string {
 
 // call makes a request and returns the body of its answer.
 func (c *client) call(ctx context.Context, method, path string, header http.Header, body []byte) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
+	if header == nil {
+		header = http.Header{}
+	}
+	header.Set("Authorization", "Bearer "+c.key)
+	status, got, err := c.exchange(ctx, method, c.url+path, header, body)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	if header != nil {
-		r.Header = header
-	}
-	r.Header.Set("Authorization", "Bearer "+c.key)
-	answer, err := c.http.Do(r)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // says what it was about
-	}
-	defer func() { _ = answer.Body.Close() }()
-	got, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	if answer.StatusCode/100 != 2 {
-		return nil, &statusError{method + " " + path, answer.StatusCode, got}
+	if status/100 != 2 {
+		return nil, &statusError{method + " " + path, status, got}
 	}
 	return got, nil
 }

@@ -35,6 +35,8 @@ func (p pauses) next() time.Duration { return p.Min + rand.N(p.Min) }
 type sink struct {
 	*scene
 
+	sender *client
+
 	mu      sync.Mutex
 	waiting map[int64]chan time.Time // by when they were sent, which is different for each
 	last    int64
@@ -42,7 +44,7 @@ type sink struct {
 
 // newSink makes a sink that takes in the function's reports until the context ends.
 func newSink(ctx context.Context, s *scene) *sink {
-	k := &sink{scene: s, waiting: map[int64]chan time.Time{}}
+	k := &sink{scene: s, sender: s.client.lean(), waiting: map[int64]chan time.Time{}}
 	go func() {
 		for {
 			select {
@@ -78,7 +80,7 @@ func (k *sink) register() (sent int64, came chan time.Time) {
 // send sends a message and returns when the function was called with it.
 func (k *sink) send(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
 	sent, came := k.register()
-	err := k.client.send(ctx, "", "", message{
+	err := k.sender.send(ctx, "", "", message{
 		payload{TraceCarrier: map[string]any{}, RequestedAt: time.Unix(0, sent), SentAt: sent}, workflowTopic + sinkWorkflow,
 	})
 	if err != nil {

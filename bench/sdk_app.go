@@ -99,9 +99,8 @@ func startApp(ctx context.Context, dir, name string, env ...string) (*app, error
 	if err != nil {
 		return nil, err
 	}
-	c := newClient("http://127.0.0.1:"+port, "")
-	c.http.Timeout = 0 // a measurement takes as long as it does, and the context ends it
-	return &app{p, c}, nil
+	// A measurement takes as long as it does, and the context ends it.
+	return &app{p, &client{"http://127.0.0.1:" + port, "", standard(0)}}, nil
 }
 
 // measurement is what the app is asked to do.

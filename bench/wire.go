@@ -172,12 +172,7 @@ type eventAnswer struct {
 // post appends an event to a run.
 func (c *client) post(ctx context.Context, run string, m eventMeta) (eventAnswer, error) {
 	var a eventAnswer
-	frame, err := appendFrame(nil, m)
-	if err != nil {
-		return a, err
-	}
-	got, err := c.call(ctx, http.MethodPost, "/sdk/v4/runs/"+run+"/events/"+m.EventType,
-		http.Header{"Content-Type": {"application/octet-stream"}}, frame)
+	got, err := c.append(ctx, run, m)
 	if err != nil {
 		return a, err
 	}
@@ -185,6 +180,16 @@ func (c *client) post(ctx context.Context, run string, m eventMeta) (eventAnswer
 		return a, fmt.Errorf("read answer to %s: %w", m.EventType, err)
 	}
 	return a, nil
+}
+
+// append is post for whom it is enough that the answer says yes.
+func (c *client) append(ctx context.Context, run string, m eventMeta) (answer []byte, err error) {
+	frame, err := appendFrame(nil, m)
+	if err != nil {
+		return nil, err
+	}
+	return c.call(ctx, http.MethodPost, "/sdk/v4/runs/"+run+"/events/"+m.EventType,
+		http.Header{"Content-Type": {"application/octet-stream"}}, frame)
 }
 
 // postAll appends several events at once. It fails if any of them is refused.
