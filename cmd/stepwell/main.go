@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -50,6 +51,7 @@ var groups = kong.Groups{
 }
 
 func main() {
+	ballast := newBallast(os.LookupEnv)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
@@ -60,6 +62,7 @@ func main() {
 	if err != nil && !errors.Is(err, remote.ErrInterrupted) {
 		fmt.Fprintln(os.Stderr, "stepwell:", err)
 	}
+	runtime.KeepAlive(ballast)
 	os.Exit(remote.ExitCode(err))
 }
 
