@@ -3,7 +3,6 @@ package entities
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -101,19 +100,4 @@ func (c *Chain) statement() (string, []any) {
 	}
 	return `WITH run AS (` + c.run.SQL + conditions + c.run.Rest + ` RETURNING id)` + writes.String() +
 		` SELECT EXISTS (SELECT FROM run)`, args
-}
-
-// shift is SQL with its parameters numbered from n+1 on.
-func shift(sql string, n int) string {
-	var b strings.Builder
-	for {
-		before, after, ok := strings.Cut(sql, "$")
-		b.WriteString(before)
-		if !ok {
-			return b.String()
-		}
-		sql = strings.TrimLeft(after, "0123456789")
-		number, _ := strconv.Atoi(after[:len(after)-len(sql)])
-		b.WriteString("$" + strconv.Itoa(number+n))
-	}
 }
