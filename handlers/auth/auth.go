@@ -144,11 +144,12 @@ func (g *Gate) enter(c echo.Context, next echo.HandlerFunc, permit func(Identity
 		return err
 	}
 	request := c.Request()
-	ctx, cancel := context.WithCancelCause(entities.WithActor(request.Context(), who.Actor))
-	defer cancel(nil)
+	ctx := entities.WithActor(request.Context(), who.Actor)
 	if who.KeyID != "" {
 		defer g.options.Keys.Used(who.KeyID)
-		go g.watch(ctx, bearer(request), cancel)
+		var stop func()
+		ctx, stop = g.watched(ctx, bearer(request))
+		defer stop()
 	}
 	if err := permit(who); err != nil {
 		return err
@@ -163,19 +164,29 @@ func (g *Gate) enter(c echo.Context, next echo.HandlerFunc, permit func(Identity
 	return err
 }
 
-// watch looks again and again, until the context ends, whether the key of a request that takes long is still good, and
-// ends the request when it is not.
+// watched is a context that ends when the key of a request that takes long is no longer good. Most requests are over
+// before anybody looks.
+func (g *Gate) watched(ctx context.Context, text string) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watch := time.AfterFunc(g.options.Recheck, func() { g.watch(ctx, text, cancel) })
+	return ctx, func() {
+		watch.Stop()
+		cancel(nil)
+	}
+}
+
+// watch looks again and again, until the context ends, whether a key is still good, and ends it when it is not.
 func (g *Gate) watch(ctx context.Context, text string, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(g.options.Recheck)
 	defer ticker.Stop()
 	for {
+		if _, err := g.keyed(ctx, text); errors.Is(err, ErrUnauthorized) {
+			end(err)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if _, err := g.keyed(ctx, text); errors.Is(err, ErrUnauthorized) {
-				end(err)
-			}
 		}
 	}
 }
