@@ -50,11 +50,15 @@ func must[T any](mode T, err error) T {
 	return mode
 }
 
+// usualSize is what most answers are smaller than.
+const usualSize = 1 << 10
+
 // Marshal returns v as CBOR that every client reads as meant: integers of at most 32 bits and greater ones, up to
 // 2^53, as floats; dates as clients write them; text that is UTF-8; definite lengths; map keys in one order.
 // An error is a programmer's error, such as a greater integer or a time.Time instead of a [Time].
 func Marshal(v any) ([]byte, error) {
 	var buf bytes.Buffer
+	buf.Grow(usualSize)
 	if err := encMode.MarshalToBuffer(v, &buf); err != nil {
 		return nil, fmt.Errorf("encode CBOR: %w", err)
 	}

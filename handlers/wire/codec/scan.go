@@ -263,7 +263,8 @@ func (s *scanner) simple(h head) error {
 
 // keySet holds the keys of one map. Most maps are small, so it starts as a list.
 type keySet struct {
-	few  [][]byte
+	few  [fewKeys][]byte
+	n    int // of few
 	many map[string]struct{}
 }
 
@@ -272,13 +273,14 @@ const fewKeys = 16
 
 // add adds key and reports whether it is new.
 func (k *keySet) add(key []byte) bool {
-	for _, old := range k.few {
+	for _, old := range k.few[:k.n] {
 		if bytes.Equal(old, key) {
 			return false
 		}
 	}
-	if len(k.few) < fewKeys {
-		k.few = append(k.few, key)
+	if k.n < fewKeys {
+		k.few[k.n] = key
+		k.n++
 		return true
 	}
 	if _, ok := k.many[string(key)]; ok {
