@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -138,6 +139,7 @@ func run(ctx context.Context, o options, p plan) (err error) {
 	if _, err := os.Stat(o.server); err != nil {
 		return fmt.Errorf("find the server: %w (make bench builds it)", err)
 	}
+	runtime.GOMAXPROCS(1) // the load needs less, and threads that look for work cost it a tenth
 	c, err := startCluster(ctx, o.postgres)
 	if err != nil {
 		return err
