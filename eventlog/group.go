@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,81 +13,129 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/stepwell-dev/stepwell/entities"
 )
 
 const (
-	// groupsAtOnce is how many transactions of chains are under way at a time: enough to keep Postgres busy while others
+	// groupsAtOnce is how many transactions of members are under way at a time: enough to keep Postgres busy while others
 	// wait for their commit to reach the disk.
 	groupsAtOnce = 4
-	// groupSize is how many chains one transaction has at most.
+	// groupSize is how many members one transaction has at most.
 	groupSize = 32
 	// groupTimeout ends a transaction of which nothing is heard.
 	groupTimeout = 30 * time.Second
 )
 
-// group commits chains together: what comes while all transactions are under way shares the next one, with its round
-// trip and its commit. Who comes alone is not kept waiting.
+// Group commits statements together: what comes while all transactions are under way shares the next one, with its round
+// trip and its commit. Who comes alone is not kept waiting. What a process writes by such statements should go through
+// one group, whatever it is, so that it meets.
 //
-// A chain neither waits for the row of its run nor fails because others do not write, so the members of a transaction
-// do not get into each other's way.
-type group struct {
+// Who shares a transaction holds what it has locked until the others are done as well. So members wait for locks in one
+// order, that of their ranks, which is the order of everybody who waits for such a lock while he holds another.
+type Group struct {
 	pool *pgxpool.Pool
 
 	mu       sync.Mutex
 	underWay int
-	waiting  []*member
+	waiting  []*waiter
 }
 
-// member is a chain that is to be executed, and in the end what became of it.
-type member struct {
-	run     entities.RunID
-	chain   *entities.Chain
-	done    chan struct{}
-	written bool
-	err     error
+// NewGroup makes a group that commits to the database behind pool.
+func NewGroup(pool *pgxpool.Pool) *Group { return &Group{pool: pool} }
+
+// Member is one statement that is a transaction by itself, or shares one. It keeps its result, which can be read when
+// [Group.Do] has returned without an error. It may be executed once more after it was queued; then that counts.
+type Member interface {
+	// Rank is what it may have to wait for.
+	Rank() Rank
+	// Execute executes it as a transaction of its own.
+	Execute(ctx context.Context, pool *pgxpool.Pool) error
+	// Queue queues it. Reading the result must fail with the database's errors alone, as those are told to all who share
+	// the transaction: that a statement found nothing to do is a result.
+	Queue(b *pgx.Batch)
 }
 
-// execute is [entities.Chain.Execute].
-func (g *group) execute(ctx context.Context, id entities.RunID, c *entities.Chain) (bool, error) {
-	m := &member{run: id, chain: c, done: make(chan struct{})}
-	if g.enter(m) {
+// Rank is a member's place in the order of all that somebody may wait for while he holds something that others wait for.
+type Rank struct {
+	Of   RankOf
+	Name string
+}
+
+// RankOf is a kind of rows that are waited for.
+type RankOf int
+
+// The kinds of rows, in the order in which they are locked. The rows that a lease ends come first, as they do for who deletes a
+// message with its key. Then come runs that are created, which wait for rivals of the same ID; runs that are there are
+// never waited for by members, and by nobody else who holds what members want. Keys are last: who appends holds his run
+// when he claims them. If two create one run in different ways, with a key that both claim, that is the other way round
+// for one of them; Postgres then ends one wait, and what it refuses is tried again.
+const (
+	OfLease RankOf = iota
+	OfRun
+	OfKey
+)
+
+// compare is the order.
+func (r Rank) compare(o Rank) int {
+	return cmp.Or(cmp.Compare(r.Of, o.Of), strings.Compare(r.Name, o.Name))
+}
+
+// waiter is a member that waits for a transaction, and in the end what became of that.
+type waiter struct {
+	Member
+
+	done chan struct{}
+	err  error
+}
+
+// Do executes a member, by itself or with others. The error is that of its own statement, or of the transaction, of which
+// it is not certain then that it was not committed, as with any commit. If the context ends before the member's turn has
+// come, nothing was written; afterwards it goes on to its end, whose outcome is returned.
+func (g *Group) Do(ctx context.Context, m Member) error {
+	w := &waiter{Member: m, done: make(chan struct{})}
+	if g.enter(w) {
 		defer g.next()
-		return c.Execute(ctx, g.pool)
+		return m.Execute(ctx, g.pool)
 	}
 	select {
-	case <-m.done:
-		return m.written, m.err
+	case <-w.done:
 	case <-ctx.Done():
-		g.leave(m)
-		return false, fmt.Errorf("write: %w", ctx.Err())
+		if g.leave(w) {
+			return fmt.Errorf("write: %w", ctx.Err())
+		}
+		<-w.done
 	}
+	if isRefused(w.err) { // and it may be somebody else's fault
+		return m.Execute(ctx, g.pool)
+	}
+	return w.err
 }
 
-// enter reports whether the chain may be executed at once. Else it waits for the next transaction.
-func (g *group) enter(m *member) bool {
+// enter reports whether the member may be executed at once. Else it waits for the next transaction.
+func (g *Group) enter(w *waiter) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.underWay < groupsAtOnce {
 		g.underWay++
 		return true
 	}
-	g.waiting = append(g.waiting, m)
+	g.waiting = append(g.waiting, w)
 	return false
 }
 
-// leave gives up waiting. What is under way by then goes on.
-func (g *group) leave(m *member) {
+// leave gives up waiting, and reports whether that is not too late.
+func (g *Group) leave(w *waiter) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if i := slices.Index(g.waiting, m); i >= 0 {
-		g.waiting = slices.Delete(g.waiting, i, i+1)
+	i := slices.Index(g.waiting, w)
+	if i < 0 {
+		return false
 	}
+	g.waiting = slices.Delete(g.waiting, i, i+1)
+	return true
 }
 
 // next ends a transaction, and begins another one with those who wait.
-func (g *group) next() {
+func (g *Group) next() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := min(len(g.waiting), groupSize)
@@ -102,20 +151,21 @@ func (g *group) next() {
 	}()
 }
 
-// commit executes the members' chains in one transaction. If Postgres refuses it, each is executed by itself, to see
-// whose fault it is.
-func (g *group) commit(members []*member) {
+// commit executes the members in one transaction, in the order of their ranks, and tells each what became of it.
+func (g *Group) commit(members []*waiter) {
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
-	err := g.together(ctx, members)
-	for _, m := range members {
-		switch {
-		case isRefused(err):
-			m.written, m.err = m.chain.Execute(ctx, g.pool)
-		case err != nil:
-			m.written, m.err = false, fmt.Errorf("write: %w", err)
+	slices.SortStableFunc(members, func(a, b *waiter) int { return a.Rank().compare(b.Rank()) })
+	var b pgx.Batch
+	for _, w := range members {
+		w.Queue(&b)
+	}
+	err := g.pool.SendBatch(ctx, &b).Close()
+	for _, w := range members {
+		if err != nil {
+			w.err = fmt.Errorf("write: %w", err)
 		}
-		close(m.done)
+		close(w.done)
 	}
 }
 
@@ -123,15 +173,4 @@ func (g *group) commit(members []*member) {
 func isRefused(err error) bool {
 	pg := (*pgconn.PgError)(nil)
 	return errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
-}
-
-// together executes chains in one transaction, in the order of their runs: so two transactions that create the same
-// runs wait for each other in one order.
-func (g *group) together(ctx context.Context, members []*member) error {
-	slices.SortFunc(members, func(a, b *member) int { return strings.Compare(string(a.run), string(b.run)) })
-	var b pgx.Batch
-	for _, m := range members {
-		m.chain.Queue(&b, &m.written)
-	}
-	return g.pool.SendBatch(ctx, &b).Close()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,41 +36,40 @@ func (f *fixture) gather(t *testing.T, log *Log, runs int) *gathering {
 // together appends to all runs at once, so that the chains share a transaction, and returns what each was told.
 func (g *gathering) together(t *testing.T, ask func(ctx context.Context, i int) error) []error {
 	t.Helper()
-	group := g.log.group
-	group.mu.Lock()
-	group.underWay = groupsAtOnce
-	group.mu.Unlock()
-	told := make(chan func() (int, error), len(g.ids))
-	for i := range g.ids {
-		go func() {
-			err := ask(t.Context(), i)
-			told <- func() (int, error) { return i, err }
-		}()
+	return meet(t, g.log.group, len(g.ids), ask)
+}
+
+// meet asks n times at once, while all transactions of the group are under way, and returns what each was told.
+func meet(t *testing.T, g *Group, n int, ask func(ctx context.Context, i int) error) []error {
+	t.Helper()
+	g.mu.Lock()
+	g.underWay = groupsAtOnce
+	g.mu.Unlock()
+	errs := make([]error, n)
+	var asked sync.WaitGroup
+	for i := range n {
+		asked.Go(func() { errs[i] = ask(t.Context(), i) })
 	}
-	g.await(t, len(g.ids))
+	await(t, g, n)
 	for range groupsAtOnce {
-		group.next()
+		g.next()
 	}
-	errs := make([]error, len(g.ids))
-	for range g.ids {
-		i, err := (<-told)()
-		errs[i] = err
-	}
+	asked.Wait()
 	return errs
 }
 
-// await waits until so many chains wait.
-func (g *gathering) await(t *testing.T, n int) {
+// await waits until so many members wait.
+func await(t *testing.T, g *Group, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		g.log.group.mu.Lock()
-		waiting := len(g.log.group.waiting)
-		g.log.group.mu.Unlock()
+		g.mu.Lock()
+		waiting := len(g.waiting)
+		g.mu.Unlock()
 		if waiting == n {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d chains wait, want %d", waiting, n)
+			t.Fatalf("%d members wait, want %d", waiting, n)
 		}
 	}
 }
@@ -178,12 +178,12 @@ func TestWhoGivesUpWaitingForATransactionWritesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error)
 	go func() { told <- g.create(ctx, 0) }()
-	g.await(t, 1)
+	await(t, g.log.group, 1)
 	cancel()
 	if err := <-told; !errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v, want %v", err, context.Canceled)
 	}
-	g.await(t, 0)
+	await(t, g.log.group, 0)
 	for range groupsAtOnce {
 		g.log.group.next()
 	}

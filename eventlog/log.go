@@ -35,7 +35,7 @@ type Log struct {
 	followPoll time.Duration
 	observer   Observer
 	memory     *memory
-	group      *group
+	group      *Group
 }
 
 // New makes a log on the database behind pool. Through hub it tells of new events and of runs that ended. Now is the
@@ -43,7 +43,7 @@ type Log struct {
 func New(pool *pgxpool.Pool, hub *Hub, enqueuer Enqueuer, now func() time.Time, options ...Option) *Log {
 	l := &Log{
 		pool: pool, hub: hub, enqueuer: enqueuer, now: now, endPoll: defaultEndPoll, followPoll: followPoll,
-		observer: unobserved{}, memory: newMemory(), group: &group{pool: pool},
+		observer: unobserved{}, memory: newMemory(), group: NewGroup(pool),
 	}
 	for _, o := range options {
 		o(l)

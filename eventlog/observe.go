@@ -31,6 +31,9 @@ type Option func(*Log)
 // WithObserver has the log's appends watched.
 func WithObserver(o Observer) Option { return func(l *Log) { l.observer = o } }
 
+// WithGroup has appends share transactions with whatever else the group commits.
+func WithGroup(g *Group) Option { return func(l *Log) { l.group = g } }
+
 // unobserved is the observer of a log that has none.
 type unobserved struct{}
 
