@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -66,21 +65,6 @@ func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string
 	return d, wrap("insert message", err)
 }
 
-// insertOffered is [claimKey] and [insertMessage] in one statement, which is a transaction of its own, for a message
-// that is due now. If its process is on no record, it is left for the timer. It fails with [pgx.ErrNoRows] when its key
-// stands for another message.
-func insertOffered(ctx context.Context, pool *pgxpool.Pool, m entities.Message, id string, o offer) (delivery, error) {
-	d, err := storedMessage(m)(pool.Query(ctx, `
-		WITH claimed AS (
-			INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
-			SELECT $2, $4, $3, $14, $1, now() + $8 WHERE $14 <> '' `+onKnownKey+`
-			RETURNING message_id
-		)`+storeMessage+`WHERE $14 = '' OR EXISTS (SELECT FROM claimed)`+returnDelivery,
-		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.ContentType, m.Body, m.Retention, time.Duration(0), 0,
-		o.handle, o.holder, o.lease, m.Key))
-	return d, wrap("insert message", err)
-}
-
 const (
 	// onKnownKey makes a key stand for the new message only if it was forgotten.
 	onKnownKey = `
@@ -119,6 +103,11 @@ func onRecord(process string) string {
 // ofLease is the condition for the message under the lease $1. Its second half is there for the plan: only with it do
 // statements that are planned once, for any value, use the index of leases, which has none of the messages that wait.
 const ofLease = `lease = $1 AND lease <> ''`
+
+// ofMessage is the condition for the message of project $2 and topic $3 that is under the living lease $1. Whether it
+// lives is asked of the clock: now() is when the transaction began, and the statement may have waited since for the one
+// that gave the lease back.
+const ofMessage = ofLease + ` AND project = $2 AND topic = $3 AND work = '' AND due_at > clock_timestamp()`
 
 // delivery is a message under way, leased to whoever shows the handle.
 type delivery struct {
@@ -214,29 +203,6 @@ func leaveWithFunction(ctx context.Context, pool *pgxpool.Pool, handle string, d
 	return wrap("leave lease with function", err)
 }
 
-// deleteLeased ends a message for good. If its run has hooks, it notes how much of the log the delivery has
-// seen: what came later and has no message was not heard by anyone (see the sweeper).
-//
-// Whether the lease lives is asked of the clock, here and in [setDue]: now() is when the statement began, and it may
-// have waited for the one that gave the lease back.
-func deleteLeased(ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string) error {
-	tag, err := pool.Exec(ctx, `
-		WITH done AS (
-			DELETE FROM messages
-			WHERE `+ofLease+` AND project = $2 AND topic = $3 AND work = ''
-				AND due_at > clock_timestamp()
-			RETURNING project, topic, run_id, seen_seq
-		), noted AS (
-			INSERT INTO run_wakes AS w (run_id, seen_seq)
-			SELECT run_id, seen_seq FROM done
-			WHERE topic !~ $4
-				AND EXISTS (SELECT FROM hooks h WHERE h.run_id = done.run_id AND h.project = done.project)
-			ON CONFLICT (run_id) DO UPDATE SET seen_seq = excluded.seen_seq WHERE w.seen_seq < excluded.seen_seq
-		)
-		SELECT FROM done`, handle, project, topic, stepTopics)
-	return needLease(tag, err)
-}
-
 // setDue says when a leased message is due again. From then on the lease is the function's own: it lives
 // and reaches us, whatever becomes of the process that called it.
 func setDue(
@@ -244,13 +210,7 @@ func setDue(
 ) error {
 	tag, err := pool.Exec(ctx, `
 		UPDATE messages SET holder = '', due_at = now() + $4
-		WHERE `+ofLease+` AND project = $2 AND topic = $3 AND work = ''
-			AND due_at > clock_timestamp()`,
-		handle, project, topic, d)
-	return needLease(tag, err)
-}
-
-func needLease(tag pgconn.CommandTag, err error) error {
+		WHERE `+ofMessage, handle, project, topic, d)
 	if err == nil && tag.RowsAffected() == 0 {
 		return entities.ErrLeaseNotFound
 	}

@@ -158,12 +158,19 @@ type reaped struct {
 	Leases, Tickets int
 }
 
+// inOrder locks messages in the order in which acknowledgements that share a transaction do.
+const inOrder = ` ORDER BY lease FOR UPDATE`
+
 // releaseOrphans frees leases whose holder is on no record: a process whose claim was still on its way to the
 // database when it died, and was carried out after others took over. It returns how many there were.
 func releaseOrphans(ctx context.Context, tx pgx.Tx) (int64, error) {
 	tag, err := tx.Exec(ctx, `
-		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $1
-		WHERE lease <> '' AND holder <> '' AND NOT EXISTS (SELECT FROM processes p WHERE p.id = holder)`, processDied)
+		WITH leased AS (
+			SELECT id FROM messages
+			WHERE lease <> '' AND holder <> '' AND NOT EXISTS (SELECT FROM processes p WHERE p.id = holder)`+inOrder+`
+		)
+		UPDATE messages m SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $1
+		FROM leased WHERE m.id = leased.id`, processDied)
 	return tag.RowsAffected(), wrap("release leases of the dead", err)
 }
 
@@ -189,10 +196,13 @@ func reap(ctx context.Context, conn *pgx.Conn, silent []string, silence, frozen 
 			DELETE FROM river_job j USING dead
 			WHERE j.state = 'running' AND j.queue = $4 AND j.attempted_by[array_upper(j.attempted_by, 1)] = dead.id
 			RETURNING j.args->>'message' AS message, (j.args->>'ticket')::integer AS ticket
+		), leased AS (
+			SELECT id FROM messages WHERE lease <> '' AND holder IN (SELECT id FROM dead)`+inOrder+`
 		), leases AS (
-			UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $5
-			WHERE lease <> '' AND holder IN (SELECT id FROM dead)
-			RETURNING id
+			UPDATE messages m
+			SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $5
+			FROM leased WHERE m.id = leased.id
+			RETURNING m.id
 		), tickets AS (
 			UPDATE messages m SET due_at = now() FROM jobs
 			WHERE m.id = jobs.message AND m.ticket = jobs.ticket AND m.lease = '' AND m.parked_at IS NULL

@@ -1,11 +1,11 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +56,7 @@ func (Ticket) InsertOpts() river.InsertOpts {
 // Queue accepts messages, and what functions say about them.
 type Queue struct {
 	pool    *pgxpool.Pool
+	group   *eventlog.Group
 	hub     *eventlog.Hub
 	tickets *river.Client[pgx.Tx]
 	desk    desk
@@ -72,10 +73,14 @@ func New(pool *pgxpool.Pool, schema string, hub *eventlog.Hub) (*Queue, error) {
 		return nil, fmt.Errorf("make River client: %w", err)
 	}
 	return &Queue{
-		pool: pool, hub: hub, tickets: tickets,
+		pool: pool, group: eventlog.NewGroup(pool), hub: hub, tickets: tickets,
 		fetch: eventlog.Hint{Channel: schema + ".river_insert", Topic: `{"queue": "` + riverQueue + `"}`},
 	}, nil
 }
+
+// Group is what commits messages and acknowledgements, for a log on the same database to share; see
+// [eventlog.WithGroup].
+func (q *Queue) Group() *eventlog.Group { return q.group }
 
 // quietDriver keeps River from sending notifications inside our transactions, where each takes a lock on
 // the whole database until the commit has reached the disk. The hub sends them after the commit instead.
@@ -105,7 +110,7 @@ func (q *Queue) sendOffered(ctx context.Context, m entities.Message, o offer) (s
 	if err := validate(m); err != nil {
 		return "", fmt.Errorf("send message: %w", err)
 	}
-	d, err := insertOffered(ctx, q.pool, m, "msg_"+ulid.Make().String(), o)
+	d, err := insertOffered(ctx, q.group, m, "msg_"+ulid.Make().String(), o)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return keyHolder(ctx, q.pool, m)
 	}
@@ -204,8 +209,7 @@ func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids
 		ids[i], order[i] = "msg_"+ulid.Make().String(), i
 	}
 	slices.SortStableFunc(order, func(i, j int) int {
-		a, b := messages[i], messages[j]
-		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.DeploymentID, b.DeploymentID))
+		return strings.Compare(keyOrder(messages[i]), keyOrder(messages[j]))
 	})
 	for _, i := range order {
 		own := ids[i]
@@ -292,7 +296,7 @@ func validate(m entities.Message) error {
 // Acknowledge ends a message: the function is done with it. It fails with [entities.ErrLeaseNotFound]
 // when the handle is not that of a living lease of this project and topic.
 func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic, handle string) error {
-	if err := deleteLeased(ctx, q.pool, project, topic, handle); err != nil {
+	if err := q.deleteLeased(ctx, project, topic, handle); err != nil {
 		return fmt.Errorf("acknowledge message: %w", err)
 	}
 	if acknowledged, ok := q.underWay.Load(handle); ok {

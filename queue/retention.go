@@ -17,9 +17,11 @@ const retentionPoll = time.Minute
 // theirs come to nothing.
 func DropRuns(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
 	_, err := tx.Exec(ctx, `
-		DELETE FROM messages m USING runs r
-		WHERE r.id = ANY ($1) AND r.project = $2
-			AND m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id`, runs, project)
+		DELETE FROM messages WHERE id = ANY (ARRAY(
+			SELECT m.id FROM messages m JOIN runs r
+				ON m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
+			WHERE r.id = ANY ($1) AND r.project = $2
+			ORDER BY m.lease FOR UPDATE OF m))`, runs, project)
 	return wrap("delete messages of runs", err)
 }
 

@@ -178,15 +178,17 @@ func settleStranded(ctx context.Context, tx pgx.Tx, known []string, still []stra
 // messages are on.
 func forgetLostKeys(ctx context.Context, tx pgx.Tx, s stranded) error {
 	_, err := tx.Exec(ctx, `
-		DELETE FROM message_keys k USING (
-			SELECT id, ARRAY[$4, '__wkf_step_' || regexp_replace(name, '[^A-Za-z0-9_-]', '-', 'g')] AS topics
-				FROM steps WHERE run_id = $1 AND completed_at IS NULL
-			UNION ALL
-			SELECT id, ARRAY[$4] FROM waits WHERE run_id = $1 AND status = 'waiting'
-		) lost
-		WHERE k.project = $2 AND k.deployment_id = $3 AND k.topic = ANY(lost.topics)
-			AND k.key >= lost.id AND k.key < lost.id || ';' AND (k.key = lost.id OR starts_with(k.key, lost.id || ':'))
-			AND NOT EXISTS (SELECT FROM messages m WHERE m.id = k.message_id)`,
+		DELETE FROM message_keys WHERE ctid = ANY (ARRAY(
+			SELECT k.ctid FROM message_keys k, (
+				SELECT id, ARRAY[$4, '__wkf_step_' || regexp_replace(name, '[^A-Za-z0-9_-]', '-', 'g')] AS topics
+					FROM steps WHERE run_id = $1 AND completed_at IS NULL
+				UNION ALL
+				SELECT id, ARRAY[$4] FROM waits WHERE run_id = $1 AND status = 'waiting'
+			) lost
+			WHERE k.project = $2 AND k.deployment_id = $3 AND k.topic = ANY(lost.topics)
+				AND k.key >= lost.id AND k.key < lost.id || ';' AND (k.key = lost.id OR starts_with(k.key, lost.id || ':'))
+				AND NOT EXISTS (SELECT FROM messages m WHERE m.id = k.message_id)
+			FOR UPDATE OF k SKIP LOCKED))`,
 		s.ID, s.Project, s.DeploymentID, topicOf(entities.WorkflowTopic+s.WorkflowName))
 	return wrap("forget lost keys", err)
 }

@@ -103,7 +103,7 @@ func (s *server) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.telemetry = s.newTelemetry(q)
-	s.log = eventlog.New(s.pool, s.hub, q, time.Now, eventlog.WithObserver(s.telemetry))
+	s.log = eventlog.New(s.pool, s.hub, q, time.Now, eventlog.WithObserver(s.telemetry), eventlog.WithGroup(q.Group()))
 	if s.allowed, err = s.config.allowed(); err != nil {
 		return err
 	}

@@ -1,0 +1,146 @@
+package queue
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+// offered stores a message that is due now and its key, as a member of a group.
+type offered struct {
+	entities.Message
+	offer
+
+	id string
+	// stored is the delivery that begins with it; none if the key stands for another message.
+	stored []delivery
+}
+
+// insertOffered is [claimKey] and [insertMessage] in one statement, which may share its transaction, for a message that
+// is due now. If its process is on no record, it is left for the timer. It fails with [pgx.ErrNoRows] when its key
+// stands for another message.
+func insertOffered(
+	ctx context.Context, g *eventlog.Group, m entities.Message, id string, o offer,
+) (delivery, error) {
+	s := offered{Message: m, offer: o, id: id}
+	if err := g.Do(ctx, &s); err != nil {
+		return delivery{}, wrap("insert message", err)
+	}
+	if len(s.stored) == 0 {
+		return delivery{}, pgx.ErrNoRows
+	}
+	s.stored[0].Body = m.Body
+	return s.stored[0], nil
+}
+
+// Rank implements [eventlog.Member].
+func (s *offered) Rank() eventlog.Rank {
+	return eventlog.Rank{Of: eventlog.OfKey, Name: keyOrder(s.Message)}
+}
+
+// keyOrder orders keys, so that all who claim several do so in one order.
+func keyOrder(m entities.Message) string {
+	return strings.Join([]string{m.Key, m.Topic, m.DeploymentID, string(m.Project)}, "\x00")
+}
+
+// Execute implements [eventlog.Member].
+func (s *offered) Execute(ctx context.Context, pool *pgxpool.Pool) error {
+	sql, args := s.statement()
+	rows, err := pool.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	return s.read(rows)
+}
+
+// Queue implements [eventlog.Member].
+func (s *offered) Queue(b *pgx.Batch) {
+	sql, args := s.statement()
+	b.Queue(sql, args...).Query(s.read)
+}
+
+func (s *offered) read(rows pgx.Rows) (err error) {
+	s.stored, err = pgx.CollectRows(rows, pgx.RowToStructByName[delivery])
+	return err
+}
+
+func (s *offered) statement() (string, []any) {
+	return `
+		WITH claimed AS (
+			INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+			SELECT $2, $4, $3, $14, $1, now() + $8 WHERE $14 <> '' ` + onKnownKey + `
+			RETURNING message_id
+		)` + storeMessage + `WHERE $14 = '' OR EXISTS (SELECT FROM claimed)` + returnDelivery, []any{
+			s.id, s.Project, s.Topic, s.DeploymentID, s.RunID, s.ContentType, s.Body, s.Retention, time.Duration(0), 0,
+			s.handle, s.holder, s.lease, s.Key,
+		}
+}
+
+// acknowledgement ends a message for good, as a member of a group.
+type acknowledgement struct {
+	project       entities.Project
+	topic, handle string
+
+	// ended says that it did.
+	ended bool
+	// shared says that it shared its transaction, and so left a message alone about which there is something to be noted.
+	shared bool
+}
+
+// deleteLeased ends a message for good. If its run has hooks, it notes how much of the log the delivery has
+// seen: what came later and has no message was not heard by anyone (see the sweeper). That is left to a transaction of its
+// own, for it locks more than the message.
+func (q *Queue) deleteLeased(ctx context.Context, project entities.Project, topic, handle string) error {
+	a := acknowledgement{project: project, topic: topic, handle: handle}
+	err := q.group.Do(ctx, &a)
+	if err == nil && a.shared && !a.ended {
+		err = a.Execute(ctx, q.pool)
+	}
+	if err == nil && !a.ended {
+		return entities.ErrLeaseNotFound
+	}
+	return err
+}
+
+// Rank implements [eventlog.Member].
+func (a *acknowledgement) Rank() eventlog.Rank {
+	return eventlog.Rank{Of: eventlog.OfLease, Name: a.handle}
+}
+
+// needNote is the condition that how much a delivery of m has seen is to be noted; steps, by $4, see nothing.
+const needNote = `topic !~ $4 AND EXISTS (SELECT FROM hooks h WHERE h.run_id = m.run_id AND h.project = m.project)`
+
+// Execute implements [eventlog.Member].
+func (a *acknowledgement) Execute(ctx context.Context, pool *pgxpool.Pool) error {
+	tag, err := pool.Exec(ctx, `
+		WITH m AS (
+			DELETE FROM messages WHERE `+ofMessage+`
+			RETURNING project, topic, run_id, seen_seq
+		), noted AS (
+			INSERT INTO run_wakes AS w (run_id, seen_seq)
+			SELECT run_id, seen_seq FROM m WHERE `+needNote+`
+			ON CONFLICT (run_id) DO UPDATE SET seen_seq = excluded.seen_seq WHERE w.seen_seq < excluded.seen_seq
+		)
+		SELECT FROM m`, a.args()...)
+	a.ended, a.shared = tag.RowsAffected() > 0, false
+	return err
+}
+
+// Queue implements [eventlog.Member].
+func (a *acknowledgement) Queue(b *pgx.Batch) {
+	a.shared = true
+	b.Queue(`DELETE FROM messages m WHERE `+ofMessage+` AND NOT (`+needNote+`)`, a.args()...).
+		Exec(func(tag pgconn.CommandTag) error {
+			a.ended = tag.RowsAffected() > 0
+			return nil
+		})
+}
+
+func (a *acknowledgement) args() []any { return []any{a.handle, a.project, a.topic, stepTopics} }

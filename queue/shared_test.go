@@ -1,0 +1,234 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+)
+
+// together executes members in one transaction, as a group does.
+func together(ctx context.Context, pool *pgxpool.Pool, members ...eventlog.Member) error {
+	var b pgx.Batch
+	for _, m := range members {
+		m.Queue(&b)
+	}
+	return pool.SendBatch(ctx, &b).Close()
+}
+
+// offers makes a member that sends a message which the process delivers.
+func offers(id, process string, options ...func(*entities.Message)) *offered {
+	m := message(options...)
+	m.Retention = DefaultRetention
+	return &offered{Message: m, id: id, offer: offer{handle: "rh_" + id, holder: process, lease: leaseTime}}
+}
+
+// ends makes a member that acknowledges.
+func ends(topic, handle string) *acknowledgement {
+	return &acknowledgement{project: project, topic: topic, handle: handle}
+}
+
+func ofRun(id entities.RunID) func(*entities.Message) {
+	return func(m *entities.Message) { m.RunID = id }
+}
+
+// hooked makes a run that is alive and has a hook.
+func (r *replica) hooked(t *testing.T, id entities.RunID) {
+	t.Helper()
+	r.newRun(t, project, id, 0)
+	r.exec(t, `
+		INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
+		VALUES ($1, 'hook_1', $2, 'token of ' || $1, false, 3, 1, now())`, id, project)
+}
+
+func TestMessagesThatShareATransaction(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.onRecord(t, "proc_1")
+	r.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+		SELECT $1, $2, $3, key, 'msg_before', expires_at
+		FROM (VALUES ('alive', now() + interval '1 h'), ('over', now())) AS k (key, expires_at)`, project, deployment, topic)
+	members := []*offered{
+		offers("msg_new", "proc_1", keyed("new")), offers("msg_again", "proc_1", keyed("new")),
+		offers("msg_alive", "proc_1", keyed("alive")), offers("msg_over", "proc_1", keyed("over")),
+		offers("msg_free", "proc_1"), offers("msg_free_too", "proc_1"), offers("msg_orphan", "proc_unknown"),
+	}
+	var all []eventlog.Member
+	for _, m := range members {
+		all = append(all, m)
+	}
+	if err := together(t.Context(), r.pool, all...); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"msg_new": "rh_msg_new", "msg_over": "rh_msg_over", "msg_free": "rh_msg_free", "msg_free_too": "rh_msg_free_too",
+		"msg_orphan": "", // for the timer
+	}
+	got := map[string]string{}
+	for _, m := range members {
+		for _, d := range m.stored {
+			got[d.ID] = d.Lease
+			if s := r.stored(t, d.ID); s.Lease != d.Lease || d.Lease != "" && s.DeliveryCount != 1 {
+				t.Errorf("%s: got the row %+v, want the lease %q", d.ID, s, d.Lease)
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what was stored, with its leases (-want +got):\n%s", diff)
+	}
+	if n := r.count(t, `SELECT count(*) FROM messages`); n != len(want) {
+		t.Errorf("got %d messages, want %d", n, len(want))
+	}
+	for m, first := range map[*offered]string{members[1]: "msg_new", members[2]: "msg_before"} {
+		if id, err := keyHolder(t.Context(), r.pool, m.Message); err != nil || id != first {
+			t.Errorf("key %s stands for %s, %v; want %s", m.Key, id, err, first)
+		}
+	}
+}
+
+// TestAcknowledgementsThatShareATransaction: what has to be noted with them is left, as is what has no living lease.
+func TestAcknowledgementsThatShareATransaction(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.onRecord(t, "proc_1")
+	r.newRun(t, project, "wrun_1", 0)
+	r.hooked(t, "wrun_hooked")
+	const stepTopic = "__wkf_step_charge"
+	step := func(m *entities.Message) { m.Topic = stepTopic }
+	sent := []eventlog.Member{
+		offers("msg_1", "proc_1", ofRun("wrun_1")), offers("msg_none", "proc_1"), offers("msg_over", "proc_1"),
+		offers("msg_hooked", "proc_1", ofRun("wrun_hooked")), offers("msg_step", "proc_1", ofRun("wrun_hooked"), step),
+		offers("msg_other", "proc_1"),
+	}
+	if err := together(t.Context(), r.pool, sent...); err != nil {
+		t.Fatal(err)
+	}
+	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = 'msg_over'`)
+	acks := map[string]*acknowledgement{
+		"about a run": ends(topic, "rh_msg_1"), "about no run": ends(topic, "rh_msg_none"),
+		"about a step of a run with a hook": ends(stepTopic, "rh_msg_step"),
+		"about a run with a hook":           ends(topic, "rh_msg_hooked"), "too late": ends(topic, "rh_msg_over"),
+		"of another topic": ends("other", "rh_msg_other"), "unknown": ends(topic, "rh_unknown"), "nameless": ends(topic, ""),
+	}
+	var members []eventlog.Member
+	for _, a := range acks {
+		members = append(members, a)
+	}
+	if err := together(t.Context(), r.pool, members...); err != nil {
+		t.Fatal(err)
+	}
+	for name, a := range acks {
+		want := slices.Contains([]string{"rh_msg_1", "rh_msg_none", "rh_msg_step"}, a.handle)
+		if a.ended != want || !a.shared {
+			t.Errorf("%s: ended %v, shared %v; want %v, true", name, a.ended, a.shared, want)
+		}
+	}
+	if n := r.count(t, `SELECT count(*) FROM messages WHERE id IN ('msg_over', 'msg_hooked', 'msg_other')`) -
+		r.count(t, `SELECT count(*) FROM run_wakes`); n != 3 {
+		t.Errorf("%d messages are left, want 3, and no note", n)
+	}
+	if a := acks["about a run with a hook"]; a.Execute(t.Context(), r.pool) != nil || !a.ended || a.shared {
+		t.Errorf("by itself: got %+v, want it ended", a)
+	}
+	if n := r.count(t, `SELECT seen_seq FROM run_wakes WHERE run_id = 'wrun_hooked'`); n != 1 {
+		t.Errorf("%d events are noted as heard, want 1", n)
+	}
+}
+
+// TestNobodyWaitsInAnotherOrder: who locks several rows that members of a group want does so in the order of their
+// ranks, or passes over them. Here rows lie in the table the other way round.
+func TestNobodyWaitsInAnotherOrder(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	home := on(t, deaf(t, dsn).pool)
+	// Of two indexes that are as good, plans have the older one; now it is not the one in the order of leases.
+	home.exec(t, `DROP INDEX messages_lease_key`)
+	home.exec(t, `CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> ''`)
+	scene := func(t *testing.T) {
+		t.Helper()
+		home.empty(t)
+		home.exec(t, `DELETE FROM steps`)
+		home.exec(t, `DELETE FROM runs`)
+		home.newRun(t, project, "wrun_1", time.Hour)
+		home.newRun(t, project, "wrun_2", time.Hour)
+		home.exec(t, `INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+			VALUES ('wrun_1', 'step_b', 'charge', 'pending', 0, 3, 1, now(), now()),
+				('wrun_2', 'step_a', 'charge', 'pending', 0, 3, 1, now(), now())`)
+		home.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+			SELECT $1, $2, '__wkf_step_charge', key, 'msg_gone', now() + interval '1 h'
+			FROM unnest(ARRAY['step_b', 'step_a']) AS key`, project, deployment)
+		first, second := offers("msg_1", frozen, ofRun("wrun_1")), offers("msg_2", frozen, ofRun("wrun_2"))
+		first.handle, second.handle = "rh_b", "rh_a"
+		if err := together(t.Context(), home.pool, first, second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acknowledge := []eventlog.Member{ends(topic, "rh_a"), ends(topic, "rh_b")}
+	step := func(m *entities.Message) { m.Topic = "__wkf_step_charge" }
+	send := []eventlog.Member{
+		offers("msg_a", frozen, keyed("step_a"), step), offers("msg_b", frozen, keyed("step_b"), step),
+	}
+	inTx := func(fn func(ctx context.Context, tx pgx.Tx) error) deed {
+		return func(ctx context.Context, s *site) (any, error) {
+			return nil, eventlog.InTx(ctx, s.pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
+		}
+	}
+	for name, test := range map[string]struct {
+		members []eventlog.Member
+		other   deed
+	}{
+		"acknowledge × take over": {members: acknowledge, other: reaps},
+		"acknowledge × release": {members: acknowledge, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `DELETE FROM processes`); err != nil {
+				return err
+			}
+			_, err := releaseOrphans(ctx, tx)
+			return err
+		})},
+		"acknowledge × retention": {members: acknowledge, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
+			return DropRuns(ctx, tx, project, []entities.RunID{"wrun_1", "wrun_2"})
+		})},
+		"send × send a batch": {members: send, other: func(ctx context.Context, s *site) (any, error) {
+			return s.SendAll(ctx, []entities.Message{message(keyed("step_b"), step), message(keyed("step_a"), step)})
+		}},
+		"send × sweep": {members: send, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
+			for _, id := range []entities.RunID{"wrun_1", "wrun_2"} {
+				if err := forgetLostKeys(ctx, tx, stranded{ID: id, Project: project, DeploymentID: deployment}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})},
+	} {
+		t.Run(name, func(t *testing.T) { // not in parallel: they are about the same rows
+			matters := func(sql string) bool { return !strings.HasPrefix(sql, "BEGIN") }
+			one, two := gate.Open(t, dsn, home.pool, matters), gate.Open(t, dsn, home.pool, matters)
+			other := on(t, two.Pool)
+			waits := 0
+			n := gate.Explore(t, one, two, func(s *gate.Schedule) {
+				scene(t)
+				var errs [2]error
+				s.Run(t,
+					func() { errs[0] = together(t.Context(), one.Pool, test.members...) },
+					func() { _, errs[1] = test.other(t.Context(), other) })
+				if waits += s.Waits; s.Deadlocked || errs != [2]error{} {
+					t.Errorf("deadlock %v, errors %v:\n%s", s.Deadlocked, errs, s)
+				}
+			})
+			if waits == 0 {
+				t.Errorf("in %d schedules nobody waited", n)
+			}
+			t.Logf("%d schedules, %d waits", n, waits)
+		})
+	}
+}
