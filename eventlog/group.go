@@ -25,9 +25,9 @@ const (
 	groupTimeout = 30 * time.Second
 )
 
-// Group commits statements together: what comes while all transactions are under way shares the next one, with its round
-// trip and its commit. Who comes alone is not kept waiting. What a process writes by such statements should go through
-// one group, whatever it is, so that it meets.
+// Group commits statements together: what comes while all transactions are under way shares the next one, with its
+// round trip and its commit. Who comes alone is not kept waiting. What a process writes by such statements should go
+// through one group, whatever it is, so that it meets.
 //
 // Who shares a transaction holds what it has locked until the others are done as well. So members wait for locks in one
 // order, that of their ranks, which is the order of everybody who waits for such a lock while he holds another.
@@ -54,7 +54,7 @@ type Member interface {
 	Queue(b *pgx.Batch)
 }
 
-// Rank is a member's place in the order of all that somebody may wait for while he holds something that others wait for.
+// Rank is a member's place in the order of all that somebody may wait for while he holds what others wait for.
 type Rank struct {
 	Of   RankOf
 	Name string
@@ -63,11 +63,11 @@ type Rank struct {
 // RankOf is a kind of rows that are waited for.
 type RankOf int
 
-// The kinds of rows, in the order in which they are locked. The rows that a lease ends come first, as they do for who deletes a
-// message with its key. Then come runs that are created, which wait for rivals of the same ID; runs that are there are
-// never waited for by members, and by nobody else who holds what members want. Keys are last: who appends holds his run
-// when he claims them. If two create one run in different ways, with a key that both claim, that is the other way round
-// for one of them; Postgres then ends one wait, and what it refuses is tried again.
+// The kinds of rows, in the order in which they are locked. The rows that a lease ends come first, as they do for who
+// deletes a message with its key. Then come runs that are created, which wait for rivals of the same ID; runs that are
+// there are never waited for by members, and by nobody else who holds what members want. Keys are last: who appends
+// holds his run when he claims them. If two create one run in different ways, with a key that both claim, that is the
+// other way round for one of them; Postgres then ends one wait, and what it refuses is tried again.
 const (
 	OfLease RankOf = iota
 	OfRun
@@ -87,9 +87,9 @@ type waiter struct {
 	err  error
 }
 
-// Do executes a member, by itself or with others. The error is that of its own statement, or of the transaction, of which
-// it is not certain then that it was not committed, as with any commit. If the context ends before the member's turn has
-// come, nothing was written; afterwards it goes on to its end, whose outcome is returned.
+// Do executes a member, by itself or with others. The error is that of its own statement, or of the transaction, of
+// which it is not certain then that it was not committed, as with any commit. If the context ends before the member's
+// turn has come, nothing was written; afterwards it goes on to its end, whose outcome is returned.
 func (g *Group) Do(ctx context.Context, m Member) error {
 	w := &waiter{Member: m, done: make(chan struct{})}
 	if g.enter(w) {

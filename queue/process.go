@@ -158,8 +158,9 @@ type reaped struct {
 	Leases, Tickets int
 }
 
-// inOrder locks messages in the order in which acknowledgements that share a transaction do.
-const inOrder = ` ORDER BY lease FOR UPDATE`
+// inOrder is the order in which members of a group lock messages (see [eventlog.Rank]): by lease what they acknowledge,
+// then work by its run.
+const inOrder = ` ORDER BY work <> '', CASE work WHEN '' THEN lease ELSE run_id END, work, subject FOR UPDATE`
 
 // releaseOrphans frees leases whose holder is on no record: a process whose claim was still on its way to the
 // database when it died, and was carried out after others took over. It returns how many there were.

@@ -21,7 +21,7 @@ func DropRuns(ctx context.Context, tx pgx.Tx, project entities.Project, runs []e
 			SELECT m.id FROM messages m JOIN runs r
 				ON m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
 			WHERE r.id = ANY ($1) AND r.project = $2
-			ORDER BY m.lease FOR UPDATE OF m))`, runs, project)
+			`+inOrder+` OF m))`, runs, project)
 	return wrap("delete messages of runs", err)
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // newRun makes a run that ended that long ago, or is alive when that is 0.
-func (r *replica) newRun(t *testing.T, project entities.Project, id entities.RunID, ended time.Duration) {
+func (r *replica) newRun(t *testing.T, id entities.RunID, ended time.Duration) {
 	t.Helper()
 	r.exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
@@ -25,9 +25,9 @@ func (r *replica) newRun(t *testing.T, project entities.Project, id entities.Run
 func TestWorkersLetRunsLeaveWithTheirMessages(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
-	r.newRun(t, project, "wrun_old", 2*time.Hour)
-	r.newRun(t, project, "wrun_new", time.Minute)
-	r.newRun(t, project, "wrun_live", 0)
+	r.newRun(t, "wrun_old", 2*time.Hour)
+	r.newRun(t, "wrun_new", time.Minute)
+	r.newRun(t, "wrun_live", 0)
 	about := func(id entities.RunID, change ...func(*entities.Message)) string {
 		return r.send(t, append(change, delayed(time.Hour), func(m *entities.Message) { m.RunID = id })...)
 	}

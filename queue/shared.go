@@ -95,8 +95,8 @@ type acknowledgement struct {
 }
 
 // deleteLeased ends a message for good. If its run has hooks, it notes how much of the log the delivery has
-// seen: what came later and has no message was not heard by anyone (see the sweeper). That is left to a transaction of its
-// own, for it locks more than the message.
+// seen: what came later and has no message was not heard by anyone (see the sweeper). That is left to a transaction
+// of its own, for it locks more than the message.
 func (q *Queue) deleteLeased(ctx context.Context, project entities.Project, topic, handle string) error {
 	a := acknowledgement{project: project, topic: topic, handle: handle}
 	err := q.group.Do(ctx, &a)

@@ -45,7 +45,7 @@ func ofRun(id entities.RunID) func(*entities.Message) {
 // hooked makes a run that is alive and has a hook.
 func (r *replica) hooked(t *testing.T, id entities.RunID) {
 	t.Helper()
-	r.newRun(t, project, id, 0)
+	r.newRun(t, id, 0)
 	r.exec(t, `
 		INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
 		VALUES ($1, 'hook_1', $2, 'token of ' || $1, false, 3, 1, now())`, id, project)
@@ -101,7 +101,7 @@ func TestAcknowledgementsThatShareATransaction(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.onRecord(t, "proc_1")
-	r.newRun(t, project, "wrun_1", 0)
+	r.newRun(t, "wrun_1", 0)
 	r.hooked(t, "wrun_hooked")
 	const stepTopic = "__wkf_step_charge"
 	step := func(m *entities.Message) { m.Topic = stepTopic }
@@ -159,8 +159,8 @@ func TestNobodyWaitsInAnotherOrder(t *testing.T) {
 		home.empty(t)
 		home.exec(t, `DELETE FROM steps`)
 		home.exec(t, `DELETE FROM runs`)
-		home.newRun(t, project, "wrun_1", time.Hour)
-		home.newRun(t, project, "wrun_2", time.Hour)
+		home.newRun(t, "wrun_1", time.Hour)
+		home.newRun(t, "wrun_2", time.Hour)
 		home.exec(t, `INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
 			VALUES ('wrun_1', 'step_b', 'charge', 'pending', 0, 3, 1, now(), now()),
 				('wrun_2', 'step_a', 'charge', 'pending', 0, 3, 1, now(), now())`)
