@@ -36,6 +36,16 @@ func LoadDueWaits(b *pgx.Batch, runID RunID, into map[WaitID]Wait) {
 		WHERE run_id = $1 AND status = 'waiting' AND resume_at <= now() ORDER BY resume_at, id LIMIT $2`, runID, MaxPage)
 }
 
+// RequireNoDueWait makes a chain depend on that [LoadDueWaits] would find none.
+func RequireNoDueWait(c *Chain, runID RunID) {
+	c.Require(`NOT EXISTS (SELECT FROM waits WHERE run_id = $1 AND status = 'waiting' AND resume_at <= now())`, runID)
+}
+
+// RequireNoWait makes a chain depend on that the run waits for no time.
+func RequireNoWait(c *Chain, runID RunID) {
+	c.Require(`NOT EXISTS (SELECT FROM waits WHERE run_id = $1 AND status = 'waiting')`, runID)
+}
+
 // InsertWait adds the insertion of a wait.
 func InsertWait(w Writer, wait *Wait) {
 	w.Add(Write{What: "insert wait", SQL: `

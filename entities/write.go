@@ -2,6 +2,7 @@ package entities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -18,6 +19,10 @@ type Write struct {
 	SQL  string
 	Rest string
 	Args []any
+	// Returning are expressions on the one row that it writes, with names, and Into where their values go; empty if
+	// nobody wants to know.
+	Returning string
+	Into      []any
 	// If is a condition on the tables as they are before, with the same parameters, without which the write would be
 	// wrong; empty for none.
 	If string
@@ -33,48 +38,68 @@ type Batch struct{ *pgx.Batch }
 
 // Add implements [Writer].
 func (b Batch) Add(w Write) {
-	if w.What == "" {
+	switch {
+	case w.Returning != "":
+		b.Queue(w.SQL+w.Rest+` RETURNING `+w.Returning, w.Args...).QueryRow(func(row pgx.Row) error {
+			if err := row.Scan(w.Into...); err != nil {
+				return fmt.Errorf("%s: %w", w.What, err)
+			}
+			return nil
+		})
+	case w.What == "":
 		b.Queue(w.SQL+w.Rest, w.Args...)
-		return
+	default:
+		oneRow(b.Batch, w.What, w.SQL+w.Rest, w.Args...)
 	}
-	oneRow(b.Batch, w.What, w.SQL+w.Rest, w.Args...)
 }
 
-// Chain is writes that are one statement, and happen all or not at all: they do if the run is as it was believed to be.
-// It is if its log is as long, for its rows are the fold of its log. So what was decided from belief is as good as what
-// was decided under the lock. All writes see the tables as they were before: no two may be about one row.
+// Chain is writes that are one statement, and happen all or not at all: they do if the run is as it was believed to be,
+// and whatever else they require is so. The run is if its log is as long, for its rows are the fold of its log. So what
+// was decided from belief is as good as what was decided under the lock. All writes see the tables as they were before:
+// no two may be about one row.
 type Chain struct {
 	run    Write
 	writes []Write
+	// required are conditions alone.
+	required []Write
 }
 
-// NewChain begins a chain with the write that makes a run that is like before one that is like after. Before is nil
-// when there is to be no run of this ID.
-func NewChain(before, after *Run) *Chain {
+// About says which run the chain is about: it makes one that is like before one that is like after. Before is nil when
+// there is to be no run of this ID.
+func (c *Chain) About(before, after *Run) {
 	if before == nil {
-		w := insertRun(after)
-		w.Rest = ` ON CONFLICT DO NOTHING`
-		return &Chain{run: w}
+		c.run = insertRun(after)
+		c.run.Rest = ` ON CONFLICT DO NOTHING`
+		return
 	}
-	w := updateRun(after)
-	w.SQL += ` AND id = (SELECT id FROM runs WHERE id = $1 AND last_seq = ` + (*arguments)(&w.Args).add(before.LastSeq) +
-		` FOR NO KEY UPDATE SKIP LOCKED)`
-	return &Chain{run: w}
+	c.run = updateRun(after)
+	c.run.SQL += ` AND id = (SELECT id FROM runs WHERE id = $1 AND last_seq = ` +
+		(*arguments)(&c.run.Args).add(before.LastSeq) + ` FOR NO KEY UPDATE SKIP LOCKED)`
+}
+
+// Require adds a condition on the tables as they are before, without which nothing is written. Of rows that others may
+// change without the log growing, it is to lock those that it finds: then it is asked of them as they are by now.
+func (c *Chain) Require(condition string, args ...any) {
+	c.required = append(c.required, Write{If: condition, Args: args})
 }
 
 // Add implements [Writer].
 func (c *Chain) Add(w Write) { c.writes = append(c.writes, w) }
 
-// Execute executes the chain and reports whether it wrote: false means that the run is not as it was believed to be, or
-// that somebody has locked it.
+// Execute executes the chain and reports whether it wrote: false means that the run is not as it was believed to be,
+// that somebody has locked it, or that something else which is required is not so.
 func (c *Chain) Execute(ctx context.Context, q Querier) (bool, error) {
 	sql, args := c.statement()
 	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
 		return false, fmt.Errorf("write: %w", err)
 	}
-	written, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
-	if err != nil {
+	written := false
+	if rows.Next() {
+		err = rows.Scan(c.into(&written)...)
+	}
+	rows.Close()
+	if err := errors.Join(err, rows.Err()); err != nil {
 		return false, fmt.Errorf("write: %w", err)
 	}
 	return written, nil
@@ -83,21 +108,48 @@ func (c *Chain) Execute(ctx context.Context, q Querier) (bool, error) {
 // Queue is [Chain.Execute] as a part of a batch.
 func (c *Chain) Queue(b *pgx.Batch, written *bool) {
 	sql, args := c.statement()
-	b.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(written) })
+	b.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
+		*written = false
+		err := row.Scan(c.into(written)...)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+}
+
+// into is where the row goes that the statement returns if it wrote.
+func (c *Chain) into(written *bool) []any {
+	into := []any{written}
+	for _, w := range c.writes {
+		into = append(into, w.Into...)
+	}
+	return into
 }
 
 // statement is the chain as SQL. The write of the run comes first, as all others ask whether it has happened.
 func (c *Chain) statement() (string, []any) {
 	args := c.run.Args
-	var writes strings.Builder
-	conditions := ""
+	var writes, returned strings.Builder
+	conditions, from := "", ""
+	for _, r := range c.required {
+		conditions += ` AND ` + shift(r.If, len(args))
+		args = append(args, r.Args...)
+	}
 	for i, w := range c.writes {
-		fmt.Fprintf(&writes, `, write_%d AS (%s AND EXISTS (SELECT FROM run)%s)`, i, shift(w.SQL, len(args)), w.Rest)
+		fmt.Fprintf(&writes, `, write_%d AS (%s AND EXISTS (SELECT FROM run)%s`, i, shift(w.SQL, len(args)),
+			shift(w.Rest, len(args)))
+		if w.Returning != "" {
+			writes.WriteString(` RETURNING ` + shift(w.Returning, len(args)))
+			fmt.Fprintf(&returned, `, write_%d.*`, i)
+			from += fmt.Sprintf(`, write_%d`, i)
+		}
+		writes.WriteByte(')')
 		if w.If != "" {
 			conditions += ` AND ` + shift(w.If, len(args))
 		}
 		args = append(args, w.Args...)
 	}
 	return `WITH run AS (` + c.run.SQL + conditions + c.run.Rest + ` RETURNING id)` + writes.String() +
-		` SELECT EXISTS (SELECT FROM run)`, args
+		` SELECT true` + returned.String() + ` FROM run` + from, args
 }

@@ -181,15 +181,17 @@ func (j *judgement) execute(b *Beginning, now time.Time) {
 
 // measure finds out how large the log is that an invocation brings along, and which if it is remembered.
 func (l *Log) measure(last *pgx.Batch, of *judgement, b *Beginning) {
-	if b.Run == nil || b.Work != entities.WorkRun {
-		return
-	}
-	if b.Log = l.memory.logWith(of); b.Log == nil {
+	if b.Run != nil && b.Work == entities.WorkRun && !l.bringLog(b, of) {
 		Measure(last, b.RunID, b.Events, &b.Size)
-		return
 	}
+}
+
+// bringLog has an invocation bring the log along that is remembered, and reports whether it is.
+func (l *Log) bringLog(b *Beginning, of *judgement) bool {
+	b.Log = l.memory.logWith(of)
 	for _, e := range b.Log[:min(len(b.Log), b.Events)] {
 		b.Size += int64(len(e.Payload))
 	}
 	b.Size = min(b.Size, maxPageBytes)
+	return b.Log != nil
 }

@@ -180,6 +180,10 @@ func (q *beginner) Enqueue(
 	return q.begun, func(error) {}, nil
 }
 
+func (*beginner) EnqueueBelieved(*entities.Chain, []entities.Message) ([]*Beginning, func(error), bool) {
+	return nil, nil, false
+}
+
 // TestABeginningIsPartOfItsAppend: it is committed with what makes it necessary, or there is no trace of either.
 func TestABeginningIsPartOfItsAppend(t *testing.T) {
 	t.Parallel()

@@ -22,6 +22,9 @@ type Enqueuer interface {
 	Enqueue(
 		ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
 	) (begins []*Beginning, ended func(error), err error)
+	// EnqueueBelieved is Enqueue for messages that the chain is to put on the queue. It reports false if more is needed
+	// for that than a chain, or surely more than a belief.
+	EnqueueBelieved(c *entities.Chain, messages []entities.Message) (begins []*Beginning, ended func(error), ok bool)
 }
 
 // Log appends events to runs and reads them.
@@ -156,7 +159,7 @@ func (l *Log) appendIn(
 		return judgement{}, err
 	}
 	defer leave()
-	j, ok, err := l.appendBelieved(ctx, project, runID, requests, t, now)
+	j, ok, err := l.appendBelieved(ctx, project, requests, t, now)
 	if err == nil && !ok {
 		j, err = l.appendLocked(ctx, project, runID, requests, t, now)
 	}

@@ -66,6 +66,10 @@ func (noQueue) Enqueue(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) 
 	return nil, func(error) {}, nil
 }
 
+func (noQueue) EnqueueBelieved(*entities.Chain, []entities.Message) ([]*Beginning, func(error), bool) {
+	return nil, func(error) {}, true
+}
+
 // queueFunc is a function as an Enqueuer, which is called when the transaction has executed all that comes before.
 type queueFunc func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error)
 
@@ -77,6 +81,10 @@ func (f queueFunc) Enqueue(
 	}
 	ended, err := f(ctx, tx, before, messages)
 	return nil, ended, err
+}
+
+func (queueFunc) EnqueueBelieved(*entities.Chain, []entities.Message) ([]*Beginning, func(error), bool) {
+	return nil, nil, false
 }
 
 // fixture is a log on a database of its own.

@@ -88,32 +88,46 @@ func (m *memory) enter(ctx context.Context, id entities.RunID) (leave func(), er
 	}
 }
 
-// recall is what is believed of all that the decision on a request needs; false when something is missing.
-func (m *memory) recall(project entities.Project, r Request, now time.Time) (facts, bool) {
-	s := NewSnapshot(project)
-	if r.Type == entities.EventRunCreated {
-		return facts{Snapshot: s}, true // there is no such run yet, if it is right to ask for it
+// recall is what is believed of all that the decision on requests about one run needs; false when something is missing.
+func (m *memory) recall(project entities.Project, requests []Request, now time.Time) (facts, bool) {
+	f := facts{Snapshot: NewSnapshot(project)}
+	if n := len(requests); n == 0 || n > believedRequests {
+		return facts{}, false
 	}
-	b, ok := m.runs.Get(r.RunID)
+	if len(requests) == 1 && requests[0].Type == entities.EventRunCreated {
+		return f, true // there is no such run yet, if it is right to ask for it
+	}
+	b, ok := m.runs.Get(requests[0].RunID)
 	if !ok || b.shared || b.Project != project || now.Sub(b.at) > rememberedFor {
 		return facts{}, false
 	}
-	s.Run = b.Run
+	f.Run = b.Run
+	for _, r := range requests {
+		if !b.recall(r, &f) {
+			return facts{}, false
+		}
+	}
+	return f, true
+}
+
+// recall adds to the facts what is believed of all that the decision on a request needs besides the run's row, and
+// reports whether nothing is missing.
+func (b *belief) recall(r Request, f *facts) bool {
 	switch r.Type {
 	case entities.EventRunStarted:
-		earlier := b.first(entities.EventRunStarted)
-		return facts{Snapshot: s, earlier: earlier}, b.Run.StartedAt == nil || earlier != nil
+		f.earlier = b.first(entities.EventRunStarted)
+		return b.Run.StartedAt == nil || f.earlier != nil
 	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
-		return facts{Snapshot: s}, true
+		return true
 	case entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed,
 		entities.EventStepRetrying:
-		known := pick(b.Steps, s.Steps, entities.StepID(r.CorrelationID))
-		return facts{Snapshot: s}, known || r.Type == entities.EventStepCreated || r.createsStep()
+		known := pick(b.Steps, f.Steps, entities.StepID(r.CorrelationID))
+		return known || r.Type == entities.EventStepCreated || r.createsStep()
 	case entities.EventWaitCreated, entities.EventWaitCompleted:
-		known := pick(b.Waits, s.Waits, entities.WaitID(r.CorrelationID))
-		return facts{Snapshot: s}, known || r.Type == entities.EventWaitCreated
+		known := pick(b.Waits, f.Waits, entities.WaitID(r.CorrelationID))
+		return known || r.Type == entities.EventWaitCreated
 	default: // more is needed than the run and its rows
-		return facts{}, false
+		return false
 	}
 }
 
@@ -158,15 +172,20 @@ func pick[K comparable, V any](from, to map[K]V, key K) bool {
 	return ok
 }
 
-// keep remembers a run as it is after an append.
+// keep remembers a run as it is after an append. If somebody else has appended since this process did, nothing is
+// believed of it for a while.
 func (m *memory) keep(j judgement, now time.Time) {
 	if j.after.Run == nil {
 		return
 	}
 	id := j.after.Run.ID
 	b, ok := m.runs.Peek(id)
+	fresh := ok && now.Sub(b.at) <= rememberedFor
 	switch {
-	case ok && b.shared && now.Sub(b.at) <= rememberedFor:
+	case fresh && b.shared:
+		return
+	case fresh && j.before.Run != nil && b.Run.LastSeq != j.before.Run.LastSeq:
+		m.runs.Add(id, &belief{at: now, shared: true})
 		return
 	case !ok || b.shared || j.before.Run == nil || b.Run.LastSeq != j.before.Run.LastSeq:
 		b = &belief{Snapshot: NewSnapshot(j.after.Project)}
@@ -235,8 +254,3 @@ func add[K comparable, V any](to, items map[K]V) {
 
 // forget believes nothing of a run any more.
 func (m *memory) forget(id entities.RunID) { m.runs.Remove(id) }
-
-// doubt notes that a belief was wrong.
-func (m *memory) doubt(id entities.RunID, now time.Time) {
-	m.runs.Add(id, &belief{at: now, shared: true})
-}

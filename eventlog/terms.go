@@ -22,6 +22,9 @@ type terms interface {
 		begun func() *Beginning, others []entities.Message)
 	// after is called in the end. See [Turn].
 	after(context.Context, pgx.Tx, *pgx.Batch) error
+	// believed has a chain do what before, begins and after do, and returns the messages that are left to send. It
+	// reports false if that takes more.
+	believed(*entities.Chain, judgement) (others []entities.Message, ok bool)
 	// alone reports whether the requests are all there is to it: nothing is checked besides, and nothing else is written.
 	alone() bool
 	// written are the topics of the streams that after writes.
@@ -46,6 +49,10 @@ func (eachByItself) begins(
 	return nil, messages
 }
 
+func (eachByItself) believed(_ *entities.Chain, j judgement) ([]entities.Message, bool) {
+	return j.messages, true
+}
+
 func agreed() error { return nil }
 
 func (eachByItself) agree(j judgement) error {
@@ -68,8 +75,28 @@ type Turn struct {
 	// Settle is called in the end, also when nothing was appended. Its error rolls all back. The batch has what was not
 	// executed so far and goes with the commit; [SendQueued] executes it before.
 	Settle func(context.Context, pgx.Tx, *pgx.Batch) error
+	// Believe has a chain do all that Check, Begin and Settle would, or reports that it cannot. Without it, whatever has
+	// one of these is decided under the lock.
+	Believe func(*entities.Chain, Outlook) bool
 	// Streams are written just before, each from its beginning to its end. One that is closed stays as it is.
 	Streams []WholeStream
+}
+
+// Outlook is how a run goes on after a turn.
+type Outlook struct {
+	// Ended says that it does not.
+	Ended bool
+	// Open says that there is a step, or a hook, whose end will have it invoked.
+	Open bool
+}
+
+// outlook tells what the judgement knows for certain.
+func (j judgement) outlook() Outlook {
+	open := len(j.after.Hooks) > 0
+	for _, s := range j.after.Steps {
+		open = open || s.CompletedAt == nil
+	}
+	return Outlook{Ended: j.after.Run.Status.Ended(), Open: open}
 }
 
 // WholeStream is a stream that is written at once.
@@ -119,10 +146,28 @@ func (a allOrNone) begins(
 	if a.Begin == nil {
 		return nil, messages
 	}
-	others := slices.DeleteFunc(slices.Clone(messages), func(m entities.Message) bool {
+	return a.Begin(b, invokes(runID, messages)), withoutOwn(runID, messages)
+}
+
+// withoutOwn are the messages but for those that have the run itself invoked.
+func withoutOwn(runID entities.RunID, messages []entities.Message) []entities.Message {
+	return slices.DeleteFunc(slices.Clone(messages), func(m entities.Message) bool {
 		return m.RunID == runID && m.Work == entities.WorkRun
 	})
-	return a.Begin(b, invokes(runID, messages)), others
+}
+
+// believed leaves it to the lock when the run's own work is to go on.
+func (a allOrNone) believed(c *entities.Chain, j judgement) ([]entities.Message, bool) {
+	switch {
+	case a.alone():
+		return j.messages, true
+	case a.Believe == nil || len(a.Streams) > 0:
+		return nil, false
+	case a.Begin != nil && len(withoutOwn(a.runID, j.messages)) < len(j.messages):
+		return nil, false
+	default:
+		return j.messages, a.Believe(c, j.outlook())
+	}
 }
 
 func (a allOrNone) after(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {

@@ -54,12 +54,12 @@ func (s *spoken) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatc
 func (*spoken) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // TestARunOfThreeStepsIsEightTransactions: its start, four answers and three results. Each locks the run, and writes
-// it once.
+// it once. All but the last, which ends it, are one statement, for they are of one process.
 func TestARunOfThreeStepsIsEightTransactions(t *testing.T) {
 	t.Parallel()
 	s := spoken{parts: map[string]int{
 		"FOR NO KEY UPDATE": 0, "INTO runs": 0, "UPDATE runs": 0, "INTO events": 0, "INTO steps": 0, "UPDATE steps": 0,
-		"INTO messages AS m": 0, "river_job": 0, "FROM steps WHERE run_id": 0,
+		"INTO messages AS m": 0, "river_job": 0, "FROM steps WHERE run_id": 0, "COMMIT": 0,
 	}}
 	r := open(t, testdb.New(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = &s })
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
@@ -82,8 +82,8 @@ func TestARunOfThreeStepsIsEightTransactions(t *testing.T) {
 	id := d.begin(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, "null")
 	want := map[string]int{
-		"FOR NO KEY UPDATE": 8, "INTO runs": 1, "UPDATE runs": 7, "INTO events": 12, "INTO steps": 3, "UPDATE steps": 3,
-		"INTO messages AS m": 7, "river_job": 0, "FROM steps WHERE run_id": 6,
+		"FOR NO KEY UPDATE": 7, "INTO runs": 1, "UPDATE runs": 7, "INTO events": 8, "INTO steps": 3, "UPDATE steps": 3,
+		"INTO messages AS m": 7, "river_job": 0, "FROM steps WHERE run_id": 6, "COMMIT": 1,
 	}
 	if n := d.replica.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id); n != 8 {
 		t.Errorf("the events are of %d transactions, want 8", n)
@@ -115,12 +115,12 @@ func newScene(t *testing.T, dsn string) *scene {
 	return s
 }
 
-// anew begins a run in an empty world.
-func (s *scene) anew(t *testing.T) {
+// anew has a server begin a run in an empty world. What is still done about earlier runs ends with these.
+func (s *scene) anew(t *testing.T, by *driven) {
 	t.Helper()
-	s.exec(t, `DELETE FROM messages`)
 	s.exec(t, `DELETE FROM runs`)
-	s.run = s.begin(t, `null`)
+	s.exec(t, `DELETE FROM messages`)
+	s.run = by.begin(t, `null`)
 }
 
 // state is what there is of all runs, and the work about them: under way or not, and how often it was delivered.
@@ -139,11 +139,11 @@ func (s *scene) state(t *testing.T) string {
 type beginningDeed func(t *testing.T, s *scene, broken *driven) error
 
 // answers is that the run's invocation is answered.
-func answers(answer string) func(t *testing.T, s *scene) beginningDeed {
-	return func(t *testing.T, s *scene) beginningDeed {
+func answers(answer string) func(*testing.T, *scene, *driven) beginningDeed {
+	return func(t *testing.T, s *scene, by *driven) beginningDeed {
 		t.Helper()
 		work := s.takes(t, entities.WorkRun, "")
-		run, _, err := s.runs.begin(t.Context(), work)
+		run, _, err := by.runs.begin(t.Context(), work)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,22 +154,42 @@ func answers(answer string) func(t *testing.T, s *scene) beginningDeed {
 	}
 }
 
+// finishes is that step s, which an answer asked for, has a result.
+func finishes(answer string) func(*testing.T, *scene, *driven) beginningDeed {
+	return func(t *testing.T, s *scene, by *driven) beginningDeed {
+		t.Helper()
+		if err := answers(answer)(t, s, by)(t, s, by); err != nil {
+			t.Fatal(err)
+		}
+		work := s.takes(t, entities.WorkStep, "s")
+		return func(t *testing.T, _ *scene, broken *driven) error {
+			t.Helper()
+			w := broken.newWorker(t, func(o *WorkerOptions) { o.Runs = broken.runs })
+			return (&deliverer{Worker: w}).finish(t.Context(), work, eventlog.Request{
+				Type: entities.EventStepCompleted, CorrelationID: "s", SpecVersion: entities.SpecDriven, Payload: []byte(`1`),
+			})
+		}
+	}
+}
+
 // firstDeed is a deed with which work begins.
 type firstDeed struct {
-	// scene is before the deed, in a world with a run.
-	scene   func(t *testing.T, s *scene) beginningDeed
+	// scene is before the deed, in a world with a run. It was set by the server that is given.
+	scene   func(*testing.T, *scene, *driven) beginningDeed
 	work    entities.Work // what begins
 	subject string
 	begun   string // the last event
+	// believed says that it is one statement if the scene was set by the server that does the deed.
+	believed bool
 }
 
 func firstDeeds() map[string]firstDeed {
 	return map[string]firstDeed{
 		"a start": {
-			scene: func(t *testing.T, s *scene) beginningDeed {
+			scene: func(t *testing.T, s *scene, _ *driven) beginningDeed {
 				t.Helper()
-				s.exec(t, `DELETE FROM messages`)
 				s.exec(t, `DELETE FROM runs`)
+				s.exec(t, `DELETE FROM messages`)
 				return func(t *testing.T, s *scene, broken *driven) error {
 					t.Helper()
 					_, _, err := broken.log.Start(t.Context(), project, eventlog.Request{
@@ -179,30 +199,21 @@ func firstDeeds() map[string]firstDeed {
 					return err
 				}
 			},
-			work: entities.WorkRun, begun: "run_started",
+			work: entities.WorkRun, begun: "run_started", believed: true,
 		},
 		"a step": {
-			scene: answers(`{"type":"runStep","id":"s"}`), work: entities.WorkStep, subject: "s", begun: "step_started s",
+			scene: answers(`{"type":"runStep","id":"s"}`),
+			work:  entities.WorkStep, subject: "s", begun: "step_started s", believed: true,
 		},
 		"what is there already": {
 			scene: answers(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, begun: "wait_completed w",
 		},
 		"a result": {
-			scene: func(t *testing.T, s *scene) beginningDeed {
-				t.Helper()
-				if err := answers(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`)(t, s)(t, s, s.driven); err != nil {
-					t.Fatal(err)
-				}
-				work := s.takes(t, entities.WorkStep, "s")
-				return func(t *testing.T, _ *scene, broken *driven) error {
-					t.Helper()
-					w := broken.newWorker(t, func(o *WorkerOptions) { o.Runs = broken.runs })
-					return (&deliverer{Worker: w}).finish(t.Context(), work, eventlog.Request{
-						Type: entities.EventStepCompleted, CorrelationID: "s", SpecVersion: entities.SpecDriven, Payload: []byte(`1`),
-					})
-				}
-			},
-			work: entities.WorkRun, begun: "wait_completed w",
+			scene: finishes(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, begun: "step_completed s", believed: true,
+		},
+		"a result, and a wait is over": {
+			scene: finishes(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
+			work:  entities.WorkRun, begun: "wait_completed w",
 		},
 	}
 }
@@ -214,25 +225,33 @@ func firstDeeds() map[string]firstDeed {
 func TestACrashAtAnyStatementOfWhatBegins(t *testing.T) {
 	t.Parallel()
 	for name, tt := range firstDeeds() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			tt.crashAtAnyStatement(t)
-		})
+		for _, remembers := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, remembered: %v", name, remembers), func(t *testing.T) {
+				t.Parallel()
+				tt.crashAtAnyStatement(t, remembers)
+			})
+		}
 	}
 }
 
-func (tt firstDeed) crashAtAnyStatement(t *testing.T) {
+// crashAtAnyStatement has the deed done by a server that has set the scene, or not.
+func (tt firstDeed) crashAtAnyStatement(t *testing.T, remembers bool) {
 	t.Helper()
 	dsn := testdb.New(t)
 	s := newScene(t, dsn)
 	session := gate.Open(t, dsn, s.pool, nil)
 	broken := drivenOn(t, session.Pool)
-	broken.desk.Store(s.worker.direct)
+	by := s.driven
+	if remembers {
+		by = broken
+	}
 	// attempt does the deed in a new world, with a crash at statement n.
 	attempt := func(t *testing.T, n int, crash gate.Crash) (do beginningDeed, untouched string, statements []string, err error) {
 		t.Helper()
-		s.anew(t)
-		do = tt.scene(t, s)
+		broken.desk.Store(nil)
+		s.anew(t, by)
+		do = tt.scene(t, s, by)
+		broken.desk.Store(s.worker.direct)
 		untouched = s.state(t)
 		statements = session.Run(t, n, crash, func() { err = do(t, s, broken) })
 		return do, untouched, statements, err
@@ -244,9 +263,12 @@ func (tt firstDeed) crashAtAnyStatement(t *testing.T) {
 	if c := receive(t, "the call", s.calls); c.Attempt != 1 {
 		t.Errorf("attempt %d, want 1", c.Attempt)
 	}
-	commit := slices.Index(statements, "COMMIT")
-	if commit != len(statements)-1 {
-		t.Fatalf("there is not one transaction in %q", statements)
+	commit := len(statements) - 1
+	if statements[commit] != "COMMIT" {
+		t.Fatalf("there is no commit in the end of %q", statements)
+	}
+	if tt.believed && remembers && commit != 1 {
+		t.Errorf("there is not one statement in %q", statements)
 	}
 	for n, sql := range statements {
 		for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
@@ -302,6 +324,13 @@ func (q dying) Enqueue(
 ) ([]*eventlog.Beginning, func(error), error) {
 	begins, _, err := q.Queue.Enqueue(ctx, tx, before, messages)
 	return begins, func(error) {}, err
+}
+
+func (q dying) EnqueueBelieved(
+	c *entities.Chain, messages []entities.Message,
+) ([]*eventlog.Beginning, func(error), bool) {
+	begins, _, ok := q.Queue.EnqueueBelieved(c, messages)
+	return begins, func(error) {}, ok
 }
 
 // TestAServerKilledBeforeTheCallThatItBegan: another one makes it, and it is the first attempt.

@@ -123,10 +123,10 @@ func invocation() entities.Message {
 // storeWork stores a piece of work, leased as the replica's desk offers.
 func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
 	t.Helper()
-	var s storedWork
+	s := storedWork{offer: r.desk.offer(m, 0)}
 	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
-		upsertWork(&b, m, "msg_"+string(m.RunID), r.desk.offer(m, 0), &s)
+		entities.Batch{Batch: &b}.Add(upsertWork(m, &s))
 		return eventlog.SendQueued(t.Context(), tx, &b)
 	})
 	if err != nil {

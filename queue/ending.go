@@ -51,6 +51,24 @@ func (e *ending) settle(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
 	return nil
 }
 
+// believe ends the work of a run that has something to wait for besides time, and of which there is no news.
+func (e *ending) believe(c *entities.Chain, o eventlog.Outlook) bool {
+	if o.Ended || !o.Open {
+		return false
+	}
+	endBelieved(c, e.delivery, ` AND NOT again`)
+	entities.RequireNoWait(c, e.RunID)
+	return true
+}
+
+// endBelieved adds the end of work to a chain, which depends on that the lease lives, and on a further condition.
+func endBelieved(c *entities.Chain, d delivery, condition string) {
+	c.Require(`EXISTS (SELECT FROM messages
+		WHERE `+ofLease+` AND project = $2 AND run_id = $3 AND work = $4 AND due_at > clock_timestamp()`+condition+`
+		FOR UPDATE)`, d.Lease, d.Project, d.RunID, d.Work)
+	c.Add(entities.Write{SQL: `DELETE FROM messages WHERE ` + ofLease, Args: []any{d.Lease}})
+}
+
 // ended makes the next invocation once the transaction is over.
 func (e *ending) ended(q *Queue, failed error) {
 	if e.next != nil {

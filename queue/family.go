@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -57,12 +55,7 @@ func (w *deliverer) report(ctx context.Context, d delivery) error {
 
 // finish appends an event and ends the work in one transaction. What is too late is not needed.
 func (w *deliverer) finish(ctx context.Context, d delivery, r eventlog.Request) error {
-	_, err := w.options.Runs.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, eventlog.Turn{
-		Check: holds(d),
-		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
-			return deleteWork(ctx, queued{last}, d.Lease)
-		},
-	})
+	_, err := w.options.Runs.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, d.lastTurn())
 	if errors.Is(err, entities.ErrConflict) {
 		return w.drop(ctx, d)
 	}

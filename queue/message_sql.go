@@ -144,6 +144,14 @@ const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subjec
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
 	coalesce((SELECT spec_version FROM runs r WHERE r.id = m.run_id AND r.project = m.project), 0) AS spec_version`
 
+// columns are where [deliveryColumns] go.
+func (d *delivery) columns() []any {
+	return []any{
+		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
+		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.ClaimedAt, &d.URL, &d.SpecVersion,
+	}
+}
+
 // lengthOfLog is how many events the run has that message m is about; 0 when it is about none.
 const lengthOfLog = `coalesce((SELECT last_seq FROM runs r WHERE r.id = m.run_id AND r.project = m.project), 0)`
 

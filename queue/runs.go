@@ -59,7 +59,7 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 	}
 	e := &ending{delivery: d, once: r.queue.desk.offer(entities.Message{}, 0)}
 	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.Turn{
-		Check: e.check, Begin: e.begin, Streams: plan.Responses, Settle: e.settle,
+		Check: e.check, Begin: e.begin, Streams: plan.Responses, Settle: e.settle, Believe: e.believe,
 	})
 	if errors.Is(err, ErrNothingLeft) {
 		err = ErrNothingLeft // it is the answer's fault, not the commit's

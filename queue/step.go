@@ -235,15 +235,11 @@ func (w *deliverer) record(ctx context.Context, d delivery, s stepWork, v verdic
 	}
 	var final error
 	err := persist(ctx, func(ctx context.Context) error {
-		_, final = w.options.Runs.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, eventlog.Turn{
-			Check: holds(d),
-			Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
-				if v.event == entities.EventStepRetrying {
-					return giveBack(ctx, queued{last}, d.Lease, failure{reason: string(v.payload), after: v.after, reached: true})
-				}
-				return deleteWork(ctx, queued{last}, d.Lease)
-			},
-		})
+		turn := d.lastTurn()
+		if v.event == entities.EventStepRetrying {
+			turn = d.retryTurn(failure{reason: string(v.payload), after: v.after, reached: true})
+		}
+		_, final = w.options.Runs.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, turn)
 		if refused := (*eventlog.RefusedError)(nil); final == nil || over(final) || errors.As(final, &refused) {
 			return nil
 		}
@@ -259,4 +255,28 @@ func (w *deliverer) record(ctx context.Context, d delivery, s stepWork, v verdic
 		return w.drop(ctx, d) // it has a result already
 	}
 	return final
+}
+
+// retryTurn has work done again that has failed.
+func (d delivery) retryTurn(f failure) eventlog.Turn {
+	return eventlog.Turn{
+		Check: holds(d),
+		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
+			return giveBack(ctx, queued{last}, d.Lease, f)
+		},
+	}
+}
+
+// lastTurn ends work with what is appended.
+func (d delivery) lastTurn() eventlog.Turn {
+	return eventlog.Turn{
+		Check: holds(d),
+		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
+			return deleteWork(ctx, queued{last}, d.Lease)
+		},
+		Believe: func(c *entities.Chain, _ eventlog.Outlook) bool {
+			endBelieved(c, d, "")
+			return true
+		},
+	}
 }

@@ -18,7 +18,7 @@ import (
 func (q *Queue) enqueueWork(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []entities.Message,
 ) (begins []*eventlog.Beginning, ended []func(error), err error) {
-	stored, offers := make([]storedWork, len(work)), make([]offer, len(work))
+	stored := make([]storedWork, len(work))
 	offered := 0
 	for i, m := range work {
 		if m.Work == entities.WorkEnd {
@@ -30,10 +30,11 @@ func (q *Queue) enqueueWork(
 				continue
 			}
 		}
-		if offers[i] = q.desk.offer(m, offered); offers[i].direct != nil {
+		stored[i].offer = q.desk.offer(m, offered)
+		if stored[i].direct != nil {
 			offered++
 		}
-		upsertWork(before, m, "msg_"+ulid.Make().String(), offers[i], &stored[i])
+		entities.Batch{Batch: before}.Add(upsertWork(m, &stored[i]))
 	}
 	if err := eventlog.SendQueued(ctx, tx, before); err != nil {
 		return nil, nil, err
@@ -44,7 +45,7 @@ func (q *Queue) enqueueWork(
 		case s.ID == "": // not needed
 		case s.Taken:
 			begins = append(begins, s.starts())
-			ended = append(ended, func(err error) { offers[i].begin(s.delivery, err) })
+			ended = append(ended, s.start)
 		case s.Now:
 			tickets = append(tickets, Ticket{MessageID: s.ID, Number: s.Ticket})
 		default:
@@ -57,30 +58,68 @@ func (q *Queue) enqueueWork(
 	return begins, append(ended, q.wakeWorkers), q.issue(ctx, tx, tickets)
 }
 
+// EnqueueBelieved implements [eventlog.Enqueuer] for work that is for later, or for this process. What ends with a run
+// is not told without its lock: nobody may start a child of it meanwhile.
+func (q *Queue) EnqueueBelieved(
+	c *entities.Chain, messages []entities.Message,
+) (begins []*eventlog.Beginning, ended func(error), ok bool) {
+	stored := make([]storedWork, len(messages))
+	for i, m := range messages {
+		s := &stored[i]
+		s.offer = q.desk.offer(m, len(begins))
+		if m.Work == entities.WorkNone || m.Work == entities.WorkEnd || m.Delay == 0 && s.direct == nil {
+			return nil, nil, false
+		}
+		c.Add(upsertWork(m, s))
+		if s.direct != nil {
+			c.Require(onRecord("$1"), s.holder)
+			s.delivery = delivery{RunID: m.RunID, Work: m.Work, Subject: m.Subject}
+			begins = append(begins, s.starts())
+		}
+	}
+	return begins, func(failed error) {
+		for i := range stored {
+			switch s := &stored[i]; {
+			case s.direct == nil:
+				q.wakeTimer(failed)
+			case failed != nil: // it may be there all the same
+				s.begin(delivery{Lease: s.handle}, failed)
+			case s.Taken:
+				s.start(nil)
+			}
+		}
+	}, true
+}
+
 // storedWork is a piece of work as it was stored.
 type storedWork struct {
 	delivery
+	offer
 
 	// Taken says that it is leased as offered, Now that its ticket is to be issued now.
 	Taken, Now bool
 	Ticket     int
 }
 
-// upsertWork queues to store a piece of work, or hurries the one that is there along, leased as offered if it is to be
+// start does the work that was leased as offered, unless that has failed.
+func (s *storedWork) start(failed error) { s.begin(s.delivery, failed) }
+
+// upsertWork is to store a piece of work, or to hurry the one that is there along, leased as offered if it is to be
 // done now. What is under way is to be done again if the news is of now. What failed, or is parked, is left to its
 // backoff: it will see all there is then.
-func upsertWork(b *pgx.Batch, m entities.Message, id string, o offer, into *storedWork) {
+func upsertWork(m entities.Message, s *storedWork) entities.Write {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
 		ticket, due = 0, m.Delay
 	}
-	b.Queue(`
+	return entities.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
 			expires_at, ticket, due_at, lease, holder, delivery_count)
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, $9::integer,
 			now() + CASE WHEN taken THEN $13 ELSE $8::interval END,
 			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, taken::integer
-		FROM (SELECT `+onRecord("$12")+` AS taken) AS o
+		FROM (SELECT ` + onRecord("$12") + ` AS taken) AS o
+		WHERE true`, Rest: `
 		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
 			again = m.again OR m.lease <> '' AND excluded.ticket > 0,
 			(ticket, due_at, lease, holder, delivery_count) = (SELECT
@@ -91,15 +130,15 @@ func upsertWork(b *pgx.Batch, m entities.Message, id string, o offer, into *stor
 				CASE WHEN idle THEN excluded.lease ELSE m.lease END,
 				CASE WHEN idle THEN excluded.holder ELSE m.holder END,
 				CASE WHEN idle THEN excluded.delivery_count ELSE 0 END + m.delivery_count
-				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)
-		RETURNING `+deliveryColumns+`, body, lease <> '' AND lease = $11 AS taken, ticket,
+				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`,
+		Args: []any{
+			"msg_" + ulid.Make().String(), m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, due, ticket,
+			MaxRetention, s.handle, s.holder, s.lease,
+		},
+		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken, ticket,
 			$9 > 0 AND lease = '' AND parked_at IS NULL AND last_error = '' AS now`,
-		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, due, ticket, MaxRetention,
-		o.handle, o.holder, o.lease,
-	).Query(func(rows pgx.Rows) (err error) {
-		*into, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[storedWork])
-		return wrap("enqueue work", err)
-	})
+		Into: append(s.columns(), &s.Body, &s.Taken, &s.Ticket, &s.Now),
+	}
 }
 
 // dropWork drops all work about a run, for it has ended, and reports whether children end with it.
