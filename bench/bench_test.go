@@ -143,7 +143,7 @@ func TestFillIsConsistent(t *testing.T) {
 	}
 	const stored = 300
 	_, err = b.fill(t.Context(), s, stored)
-	if stopped := s.clear(); err != nil || stopped != nil {
+	if stopped := s.stop(); err != nil || stopped != nil {
 		t.Fatal(err, stopped)
 	}
 	var runs, indexes int

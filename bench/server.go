@@ -98,8 +98,16 @@ func (c *cluster) drained(ctx context.Context, database, messages string) error 
 	}
 }
 
-// clear stops what the scene has started. The server goes first: it finishes what it is delivering.
+// clear stops what the scene has started, and drops its database.
 func (s *scene) clear() error {
+	if err := s.stop(); err != nil {
+		return err
+	}
+	return s.cluster.drop(s.database)
+}
+
+// stop stops what the scene has started. The server goes first: it finishes what it is delivering.
+func (s *scene) stop() error {
 	for _, p := range []*process{s.server, s.function} {
 		if p == nil {
 			continue
