@@ -127,23 +127,29 @@ func (s *scene) longRun(ctx context.Context, events int) (string, error) {
 	return run, nil
 }
 
-// storedRows measures appends and runs on an empty database, and again when it has many runs.
+// storedRows measures appends and runs on an empty database and on one that has many runs, in turns: A B A B.
 func (b *bench) storedRows(ctx context.Context) (rows []row, err error) {
-	s, err := b.setScene(ctx, "all")
+	many, err := b.setScene(ctx, "all")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.clear()) }()
-	for _, stored := range []int{0, b.stored} {
-		if stored > 0 {
-			took, err := b.fill(ctx, s, stored)
-			if err != nil {
-				return nil, fmt.Errorf("store %d runs: %w", stored, err)
-			}
-			say("stored %d runs in %s", stored, took.Round(time.Second))
-		}
-		for round := range b.rounds {
-			cell, err := b.storedCell(ctx, s, stored, round+1)
+	defer func() { err = errors.Join(err, many.clear()) }()
+	took, err := b.fill(ctx, many, b.stored)
+	if err != nil {
+		return nil, fmt.Errorf("store %d runs: %w", b.stored, err)
+	}
+	say("stored %d runs in %s", b.stored, took.Round(time.Second))
+	empty, err := b.setScene(ctx, "all")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, empty.clear()) }()
+	for round := range b.rounds {
+		for _, on := range []struct {
+			scene  *scene
+			stored int
+		}{{empty, 0}, {many, b.stored}} {
+			cell, err := b.storedCell(ctx, on.scene, on.stored, round+1)
 			if err != nil {
 				return nil, err
 			}
