@@ -50,7 +50,12 @@ const drainKey = "the key"
 // newPlatform starts so many servers, each with no more than one connection in its pool, and freezes them.
 func newPlatform(t *testing.T, dsn string, instances int, env ...string) *platform {
 	t.Helper()
-	db, err := pgx.Connect(t.Context(), dsn)
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.RuntimeParams["enable_seqscan"] = "off" // as in a server's: see testdb.Indexed
+	db, err := pgx.ConnectConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,15 +2,18 @@ package testdb
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
 // Indexed is [New] for a test whose statements are to find their rows by indexes. Connections of this address plan
 // each statement once for all values, as those of long life may do, and those of our pools read a table from end to end
-// only if there is no other way. When the test ends, that must not have happened to a table that grows.
+// only if there is no other way. When the test ends, that must not have happened to a table that grows, in any session:
+// what a test asks for itself, it asks with enable_seqscan off, too.
 func Indexed(t testing.TB) string {
 	t.Helper()
 	dsn := New(t)
@@ -43,6 +46,9 @@ func readWhole(ctx context.Context, dsn string) (tables []string, err error) {
 		return nil, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
+	if err := alone(ctx, conn); err != nil {
+		return nil, err
+	}
 	rows, err := conn.Query(ctx, `
 		SELECT relname FROM pg_stat_user_tables
 		WHERE seq_scan > 0 AND relname NOT IN (
@@ -52,4 +58,24 @@ func readWhole(ctx context.Context, dsn string) (tables []string, err error) {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// alone waits until the other sessions have ended: what they read is counted when they do.
+func alone(ctx context.Context, conn *pgx.Conn) error {
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		var others int
+		err := conn.QueryRow(ctx, `
+			SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`).Scan(&others)
+		if err != nil || others == 0 {
+			return err
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d sessions of a test that has ended are open: %w", others, ctx.Err())
+		}
+	}
 }
