@@ -64,10 +64,11 @@ type Rank struct {
 type RankOf int
 
 // The kinds of rows, in the order in which they are locked. The rows that a lease ends come first, as they do for who
-// deletes a message with its key. Then come runs that are created, which wait for rivals of the same ID; runs that are
-// there are never waited for by members, and by nobody else who holds what members want. Keys are last: who appends
-// holds his run when he claims them. If two create one run in different ways, with a key that both claim, that is the
-// other way round for one of them; Postgres then ends one wait, and what it refuses is tried again.
+// deletes a message with its key. Then come runs: those that are created wait for rivals of the same ID, and statements
+// about a run may lock the messages of its work; the rows of runs that are there are never waited for by members, and
+// by nobody else who holds what members want. Keys are last: who appends holds his run when he claims them. If two
+// create one run in different ways, with a key that both claim, that is the other way round for one of them; Postgres
+// then ends one wait, and what it refuses is tried again.
 const (
 	OfLease RankOf = iota
 	OfRun

@@ -61,15 +61,24 @@ func meet(t *testing.T, g *Group, n int, ask func(ctx context.Context, i int) er
 // await waits until so many members wait.
 func await(t *testing.T, g *Group, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	eventually(t, fmt.Sprintf("%d members wait", n), func() bool {
 		g.mu.Lock()
-		waiting := len(g.waiting)
-		g.mu.Unlock()
-		if waiting == n {
+		defer g.mu.Unlock()
+		return len(g.waiting) == n
+	})
+}
+
+// eventually looks again and again until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	late, look := time.After(30*time.Second), time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for !ok() {
+		select {
+		case <-look.C:
+		case <-late:
+			t.Errorf("waited in vain until %s", what)
 			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d members wait, want %d", waiting, n)
 		}
 	}
 }

@@ -2,10 +2,8 @@ package eventlog
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -160,8 +158,14 @@ func TestWhoAsksForWhatIsUnderWayHearsOfItsEnd(t *testing.T) {
 			return g.Do(t.Context(), other)
 		}
 		go func() {
-			f.eventually(t, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pid IN (
-				SELECT pid FROM pg_stat_activity WHERE datname = current_database()))`)
+			eventually(t, "somebody waits for a lock", func() (waits bool) {
+				err := f.pool.QueryRow(context.WithoutCancel(ctx), `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND
+					pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database()))`).Scan(&waits)
+				if err != nil {
+					t.Error(err)
+				}
+				return waits
+			})
 			cancel()
 			_ = rival.Rollback(context.WithoutCancel(ctx))
 		}()
@@ -174,21 +178,6 @@ func TestWhoAsksForWhatIsUnderWayHearsOfItsEnd(t *testing.T) {
 	}
 	if p.rows != 1 || p.alone != 0 || other.rows != 1 {
 		t.Errorf("got %d and %d rows, want one each", p.rows, other.rows)
-	}
-}
-
-// eventually waits until a query is true.
-func (f *fixture) eventually(t *testing.T, sql string) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		var yes bool
-		if err := f.pool.QueryRow(context.Background(), sql).Scan(&yes); err != nil || time.Now().After(deadline) {
-			t.Errorf("%s: %v", sql, errors.Join(err, errors.New("is not true")))
-			return
-		}
-		if yes {
-			return
-		}
 	}
 }
 

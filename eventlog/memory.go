@@ -102,10 +102,12 @@ func (m *memory) recall(project entities.Project, requests []Request, now time.T
 		return facts{}, false
 	}
 	f.Run = b.Run
+	var last Request
 	for _, r := range requests {
-		if !b.recall(r, &f) {
+		if !r.claims(last) && !b.recall(r, &f) {
 			return facts{}, false
 		}
+		last = r
 	}
 	return f, true
 }

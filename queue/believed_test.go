@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -201,22 +199,20 @@ func (m *moment) state(t *testing.T, told [2]error) string {
 	return made.ReplaceAllString(fmt.Sprintf("%s\n%v\n%v\n", text, told[0], told[1]), "ID")
 }
 
-// TestI4EveryInterleavingOfBeliefIsSerial holds two servers before each statement and commit, and has them go on in every
-// order: one that believes of a run what is right until the other has been there, and decides from it on what ends a
-// lease and begins other work; and one that locks it. What they are told and what there is then is always as if one had
-// come after the other, and no deadlock happens.
-func TestI4EveryInterleavingOfBeliefIsSerial(t *testing.T) {
-	t.Parallel()
+// encounter is two servers that do something about a run at the same time.
+type encounter struct {
+	scene    scenery
+	one, two act
+	// vain says that what the first believes is right, and yet the run has to be locked.
+	vain bool
+}
+
+func encounters() map[string]encounter {
 	var now, later scenery = (*believer).moment, (*believer).answered
 	cancels := happens(eventlog.Request{Type: entities.EventRunCancelled})
 	resumes := happens(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
 	asks, waits := replies(`{"type":"runStep","id":"x"}`), commands(`{"type":"wait","id":"w","for":"1h"}`)
-	for name, test := range map[string]struct {
-		scene    scenery
-		one, two act
-		// vain says that the belief is right, and yet the run has to be locked.
-		vain bool
-	}{
+	return map[string]encounter{
 		"answer × result":              {scene: now, one: asks, two: results("a", "1")},
 		"answer × cancel":              {scene: now, one: asks, two: cancels},
 		"answer × hook received":       {scene: now, one: asks, two: resumes},
@@ -249,58 +245,54 @@ func TestI4EveryInterleavingOfBeliefIsSerial(t *testing.T) {
 		"result of nobody × cancel":    {scene: after(later, unknown), one: results("a", "1"), two: cancels, vain: true},
 		"result, a wait over × cancel": {scene: after(after(now, commands(
 			`{"type":"wait","id":"w","for":"0s"}`)), asks), one: results("a", "1"), two: cancels, vain: true},
-	} {
+	}
+}
+
+// TestI4EveryInterleavingOfBeliefIsSerial holds two servers before each statement and commit, and has them go on in every
+// order: one that believes of a run what is right until the other has been there, and decides from it on what ends a
+// lease and begins other work; and one that locks it. What they are told and what there is then is always as if one had
+// come after the other, neither of them believing anything, and no deadlock happens.
+func TestI4EveryInterleavingOfBeliefIsSerial(t *testing.T) {
+	t.Parallel()
+	for name, e := range encounters() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dsn := testdb.New(t)
-			home := quietly(t, dsn)
-			sessions := [2]*gate.Session{gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)}
-			// The third knows nothing, and so shows how it ought to be.
-			servers := [3]*believer{
-				believerOn(t, sessions[0], home), believerOn(t, sessions[1], home), believerOn(t, sessions[0], home),
-			}
-			set := func() *moment {
-				m := test.scene(servers[0], t, home)
-				for _, s := range servers {
-					s.desk.Store(s.worker.direct)
-				}
-				return m
-			}
-			var m *moment
-			var told [2]error
-			ask := func(i int) { told[i%2] = [3]act{test.one, test.two, test.one}[i](t.Context(), servers[i], m) }
-			m = set()
-			alone := sessions[0].Run(t, -1, gate.None, func() { ask(0) })
-			if believed := len(alone) == 2; believed == test.vain || told[0] != nil && !test.vain {
-				t.Fatalf("it takes %q and says %v; it is in vain: %v", alone, told[0], test.vain)
-			}
-			serial := map[string]string{}
-			for name, order := range map[string][2]int{"one, two": {2, 1}, "two, one": {1, 2}} {
-				m = set()
-				ask(order[0])
-				ask(order[1])
-				serial[m.state(t, told)] = name
-			}
-			seen := map[string]bool{}
-			n := gate.Explore(t, sessions[0], sessions[1], func(schedule *gate.Schedule) {
-				m = set()
-				schedule.Run(t, func() { ask(0) }, func() { ask(1) })
-				if schedule.Deadlocked {
-					t.Errorf("deadlock:\n%s", schedule)
-				}
-				outcome := m.state(t, told)
-				if _, ok := serial[outcome]; !ok {
-					for want, order := range serial {
-						t.Errorf("from %s (-want +got):\n%s", order, cmp.Diff(want, outcome))
-					}
-					t.Fatalf("not serial:\n%s", schedule)
-				}
-				seen[outcome] = true
-			})
-			if len(seen) != len(serial) || n < 3 {
-				t.Errorf("%d schedules had %d outcomes, want the %d serial ones", n, len(seen), len(serial))
-			}
-			t.Logf("%d schedules, %d outcomes", n, len(seen))
+			e.isSerial(t)
 		})
 	}
+}
+
+func (e encounter) isSerial(t *testing.T) {
+	t.Helper()
+	dsn := testdb.New(t)
+	home := quietly(t, dsn)
+	one, two := gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)
+	// The third knows nothing, and so shows how it ought to be.
+	servers := [3]*believer{believerOn(t, one, home), believerOn(t, two, home), believerOn(t, one, home)}
+	var m *moment
+	set := func() {
+		m = e.scene(servers[0], t, home)
+		for _, s := range servers {
+			s.desk.Store(s.worker.direct)
+		}
+	}
+	var told [2]error
+	ask := func(i int) { told[i%2] = [3]act{e.one, e.two, e.one}[i](t.Context(), servers[i], m) }
+	set()
+	alone := one.Run(t, -1, gate.None, func() { ask(0) })
+	if believed := len(alone) == 2; believed == e.vain || told[0] != nil && !e.vain {
+		t.Fatalf("it takes %q and says %v; it is in vain: %v", alone, told[0], e.vain)
+	}
+	serial := map[string]string{}
+	for name, order := range map[string][2]int{"one, two": {2, 1}, "two, one": {1, 2}} {
+		set()
+		ask(order[0])
+		ask(order[1])
+		serial[m.state(t, told)] = name
+	}
+	gate.Serial(t, one, two, serial, func(schedule *gate.Schedule) string {
+		set()
+		schedule.Run(t, func() { ask(0) }, func() { ask(1) })
+		return m.state(t, told)
+	})
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -271,26 +270,14 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 			if alike := len(serial) == 1; alike != test.alike {
 				t.Errorf("the outcomes of both orders are the same: %v, want %v", alike, test.alike)
 			}
-			seen := map[string]bool{}
-			n := gate.Explore(t, one, two, func(schedule *gate.Schedule) {
+			n, _ := gate.Serial(t, one, two, serial, func(schedule *gate.Schedule) string {
 				test.scene(home, t)
 				schedule.Run(t, func() { ask(0) }, func() { ask(1) })
-				if schedule.Deadlocked {
-					t.Errorf("deadlock:\n%s", schedule)
-				}
-				outcome := home.state(t, told[:]...)
-				if _, ok := serial[outcome]; !ok {
-					for want, order := range serial {
-						t.Errorf("from %s (-want +got):\n%s", order, cmp.Diff(want, outcome))
-					}
-					t.Fatalf("not serial:\n%s", schedule)
-				}
-				seen[outcome] = true
+				return home.state(t, told[:]...)
 			})
-			if len(seen) != len(serial) || n < 3 {
-				t.Errorf("%d schedules had %d outcomes, want the %d serial ones", n, len(seen), len(serial))
+			if n < 3 {
+				t.Errorf("%d schedules only", n)
 			}
-			t.Logf("%d schedules", n)
 		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // Schedule is one order of the statements of two sessions.
@@ -49,6 +51,36 @@ func Explore(t testing.TB, one, two *Session, fn func(*Schedule)) int {
 		}
 		plan = append(slices.Clone(s.choices[:last]), 1)
 	}
+}
+
+// Serial explores the schedules of two sessions, and fails the test unless each has one of the outcomes that come of
+// one session after the other, each of those is met, and nobody is deadlocked. Outcomes are named by their order. Play
+// sets the scene, runs the schedule, and returns its outcome. It returns how many schedules there are, and in them
+// waits.
+func Serial(
+	t testing.TB, one, two *Session, outcomes map[string]string, play func(*Schedule) string,
+) (schedules, waits int) {
+	t.Helper()
+	seen := map[string]bool{}
+	schedules = Explore(t, one, two, func(s *Schedule) {
+		outcome := play(s)
+		if s.Deadlocked {
+			t.Errorf("deadlock:\n%s", s)
+		}
+		if _, ok := outcomes[outcome]; !ok {
+			for want, order := range outcomes {
+				t.Errorf("from %s (-want +got):\n%s", order, cmp.Diff(want, outcome))
+			}
+			t.Fatalf("not serial:\n%s", s)
+		}
+		seen[outcome] = true
+		waits += s.Waits
+	})
+	if len(seen) != len(outcomes) {
+		t.Errorf("%d schedules had %d outcomes, want the %d serial ones", schedules, len(seen), len(outcomes))
+	}
+	t.Logf("%d schedules, %d outcomes", schedules, len(seen))
+	return schedules, waits
 }
 
 // state is where a session is.
