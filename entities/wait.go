@@ -28,17 +28,19 @@ func LoadWaits(b *pgx.Batch, runID RunID, ids []WaitID, into map[WaitID]Wait) {
 	loadOf(b, func(w Wait) { into[w.ID] = w }, `SELECT `+waitColumns+` FROM waits WHERE run_id = $1 AND id`, runID, ids)
 }
 
+// dueWaits are the waits of run $1 that are over by the database's clock, and not reported so.
+const dueWaits = ` FROM waits WHERE run_id = $1 AND status = 'waiting' AND resume_at <= now()`
+
 // LoadDueWaits queues a read of those of the run's waits that are over by the database's clock and not reported so, at
 // most [MaxPage].
 func LoadDueWaits(b *pgx.Batch, runID RunID, into map[WaitID]Wait) {
 	loadEach(b, func(w Wait) { into[w.ID] = w }, `
-		SELECT `+waitColumns+` FROM waits
-		WHERE run_id = $1 AND status = 'waiting' AND resume_at <= now() ORDER BY resume_at, id LIMIT $2`, runID, MaxPage)
+		SELECT `+waitColumns+dueWaits+` ORDER BY resume_at, id LIMIT $2`, runID, MaxPage)
 }
 
 // RequireNoDueWait makes a chain depend on that [LoadDueWaits] would find none.
 func RequireNoDueWait(c *Chain, runID RunID) {
-	c.Require(`NOT EXISTS (SELECT FROM waits WHERE run_id = $1 AND status = 'waiting' AND resume_at <= now())`, runID)
+	c.Require(`NOT EXISTS (SELECT`+dueWaits+`)`, runID)
 }
 
 // RequireNoWait makes a chain depend on that the run waits for no time.

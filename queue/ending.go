@@ -63,10 +63,9 @@ func (e *ending) believe(c *entities.Chain, o eventlog.Outlook) bool {
 
 // endBelieved adds the end of work to a chain, which depends on that the lease lives, and on a further condition.
 func endBelieved(c *entities.Chain, d delivery, condition string) {
-	c.Require(`EXISTS (SELECT FROM messages
-		WHERE `+ofLease+` AND project = $2 AND run_id = $3 AND work = $4 AND due_at > clock_timestamp()`+condition+`
-		FOR UPDATE)`, d.Lease, d.Project, d.RunID, d.Work)
-	c.Add(entities.Write{SQL: `DELETE FROM messages WHERE ` + ofLease, Args: []any{d.Lease}})
+	c.Require(`EXISTS (SELECT FROM messages WHERE `+ofWork+` AND due_at > clock_timestamp()`+condition+` FOR UPDATE)`,
+		d.Lease, d.Project, d.RunID, d.Work)
+	c.Add(entities.Write{SQL: endWork, Args: []any{d.Lease}})
 }
 
 // ended makes the next invocation once the transaction is over.
@@ -88,12 +87,14 @@ type held struct {
 	at time.Time
 }
 
+// ofWork is the condition for work $4 about run $3 of project $2 that is under the lease $1.
+const ofWork = ofLease + ` AND project = $2 AND run_id = $3 AND work = $4`
+
 // holdWork queues a look at the lease on that work, which keeps it as it is until the transaction ends.
 func holdWork(b *pgx.Batch, d delivery) *held {
 	var h held
 	b.Queue(`
-		SELECT due_at > clock_timestamp(), again, now() FROM messages
-		WHERE `+ofLease+` AND project = $2 AND run_id = $3 AND work = $4 FOR UPDATE`,
+		SELECT due_at > clock_timestamp(), again, now() FROM messages WHERE `+ofWork+` FOR UPDATE`,
 		d.Lease, d.Project, d.RunID, d.Work,
 	).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&h.alive, &h.again, &h.at)

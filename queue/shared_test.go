@@ -145,8 +145,30 @@ func TestAcknowledgementsThatShareATransaction(t *testing.T) {
 	}
 }
 
+// contended is two messages that are under way, about two runs, each with a step whose message was lost. All rows lie in
+// their tables in another order than that of ranks.
+func (s *site) contended(t *testing.T) {
+	t.Helper()
+	s.empty(t)
+	s.exec(t, `DELETE FROM steps`)
+	s.exec(t, `DELETE FROM runs`)
+	s.newRun(t, "wrun_1", time.Hour)
+	s.newRun(t, "wrun_2", time.Hour)
+	s.exec(t, `INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+		VALUES ('wrun_1', 'step_b', 'charge', 'pending', 0, 3, 1, now(), now()),
+			('wrun_2', 'step_a', 'charge', 'pending', 0, 3, 1, now(), now())`)
+	s.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+		SELECT $1, $2, '__wkf_step_charge', key, 'msg_gone', now() + interval '1 h'
+		FROM unnest(ARRAY['step_b', 'step_a']) AS key`, project, deployment)
+	first, second := offers("msg_1", frozen, ofRun("wrun_1")), offers("msg_2", frozen, ofRun("wrun_2"))
+	first.handle, second.handle = "rh_b", "rh_a"
+	if err := together(t.Context(), s.pool, first, second); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestNobodyWaitsInAnotherOrder: who locks several rows that members of a group want does so in the order of their
-// ranks, or passes over them. Here rows lie in the table the other way round.
+// ranks, or passes over them.
 func TestNobodyWaitsInAnotherOrder(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -154,25 +176,6 @@ func TestNobodyWaitsInAnotherOrder(t *testing.T) {
 	// Of two indexes that are as good, plans have the older one; now it is not the one in the order of leases.
 	home.exec(t, `DROP INDEX messages_lease_key`)
 	home.exec(t, `CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> ''`)
-	scene := func(t *testing.T) {
-		t.Helper()
-		home.empty(t)
-		home.exec(t, `DELETE FROM steps`)
-		home.exec(t, `DELETE FROM runs`)
-		home.newRun(t, "wrun_1", time.Hour)
-		home.newRun(t, "wrun_2", time.Hour)
-		home.exec(t, `INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
-			VALUES ('wrun_1', 'step_b', 'charge', 'pending', 0, 3, 1, now(), now()),
-				('wrun_2', 'step_a', 'charge', 'pending', 0, 3, 1, now(), now())`)
-		home.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
-			SELECT $1, $2, '__wkf_step_charge', key, 'msg_gone', now() + interval '1 h'
-			FROM unnest(ARRAY['step_b', 'step_a']) AS key`, project, deployment)
-		first, second := offers("msg_1", frozen, ofRun("wrun_1")), offers("msg_2", frozen, ofRun("wrun_2"))
-		first.handle, second.handle = "rh_b", "rh_a"
-		if err := together(t.Context(), home.pool, first, second); err != nil {
-			t.Fatal(err)
-		}
-	}
 	acknowledge := []eventlog.Member{ends(topic, "rh_a"), ends(topic, "rh_b")}
 	step := func(m *entities.Message) { m.Topic = "__wkf_step_charge" }
 	send := []eventlog.Member{
@@ -216,7 +219,7 @@ func TestNobodyWaitsInAnotherOrder(t *testing.T) {
 			other := on(t, two.Pool)
 			waits := 0
 			n := gate.Explore(t, one, two, func(s *gate.Schedule) {
-				scene(t)
+				home.contended(t)
 				var errs [2]error
 				s.Run(t,
 					func() { errs[0] = together(t.Context(), one.Pool, test.members...) },

@@ -168,9 +168,12 @@ func (q queued) Exec(_ context.Context, sql string, args ...any) (pgconn.Command
 	return pgconn.CommandTag{}, nil
 }
 
+// endWork ends the piece of work under the lease $1 for good.
+const endWork = `DELETE FROM messages WHERE ` + ofLease + ` AND work <> ''`
+
 // deleteWork ends a piece of work for good. It may be gone: the end of a run drops all.
 func deleteWork(ctx context.Context, q execer, handle string) error {
-	_, err := q.Exec(ctx, `DELETE FROM messages WHERE `+ofLease+` AND work <> ''`, handle)
+	_, err := q.Exec(ctx, endWork, handle)
 	return wrap("end work", err)
 }
 
