@@ -54,44 +54,46 @@ type cluster struct {
 var postgresReady = regexp.MustCompile(`(database system is ready to accept connections)`)
 
 // startCluster makes a Postgres in a temporary folder, and starts it.
-func startCluster(ctx context.Context, bin string) (c *cluster, err error) {
+func startCluster(ctx context.Context, bin string) (_ *cluster, err error) {
 	if bin == "" {
 		if bin, err = findPostgres(); err != nil {
 			return nil, err
 		}
 	}
-	c = &cluster{bin: bin}
-	if c.dir, err = os.MkdirTemp("", "stepwell-bench-"); err != nil {
-		return nil, fmt.Errorf("make a folder for Postgres: %w", err)
+	c := &cluster{bin: bin}
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(err, c.stop())
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.stop())
-		}
-	}()
+	return c, nil
+}
+
+func (c *cluster) start(ctx context.Context) (err error) {
+	if c.dir, err = os.MkdirTemp("", "stepwell-bench-"); err != nil {
+		return fmt.Errorf("make a folder for Postgres: %w", err)
+	}
 	if c.account, err = postgresAccount(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.account.own(c.dir); err != nil {
-		return nil, fmt.Errorf("hand folder to Postgres: %w", err)
+		return fmt.Errorf("hand folder to Postgres: %w", err)
 	}
 	if err := c.init(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	cmd := c.account.command(context.WithoutCancel(ctx), c.program("postgres"), "-D", c.data())
 	if c.postgres, _, err = launch("Postgres", cmd, postgresReady, nil); err != nil {
-		return nil, err
+		return err
 	}
 	c.postgres.stops = syscall.SIGINT // the fast shutdown: hang up on everybody, and write everything
 	if c.looks, err = pgx.Connect(ctx, c.url(admin, admin)); err != nil {
-		return nil, fmt.Errorf("connect to Postgres: %w", err)
+		return fmt.Errorf("connect to Postgres: %w", err)
 	}
 	_, err = c.looks.Exec(ctx, `
 		CREATE ROLE `+role+` LOGIN; GRANT pg_read_all_stats TO `+role+`; CREATE EXTENSION pg_stat_statements`)
 	if err != nil {
-		return nil, fmt.Errorf("prepare Postgres: %w", err)
+		return fmt.Errorf("prepare Postgres: %w", err)
 	}
-	return c, nil
+	return nil
 }
 
 func (c *cluster) init(ctx context.Context) error {
@@ -166,8 +168,23 @@ func (c *cluster) open(ctx context.Context, database string) (*pgx.Conn, error) 
 	return conn, nil
 }
 
-// checkpoint writes out what is dirty, so that who is measured next need not.
+// checkpoint writes out what is dirty, and waits until autovacuum is done with what was stored before, so that who is
+// measured next pays for neither.
 func (c *cluster) checkpoint(ctx context.Context) error {
+	for deadline := time.Now().Add(runPatience); ; time.Sleep(10 * time.Millisecond) {
+		var vacuums int
+		err := c.looks.QueryRow(ctx, `
+			SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'`).Scan(&vacuums)
+		if err != nil {
+			return fmt.Errorf("look for autovacuum: %w", err)
+		}
+		if vacuums == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("autovacuum is still at work after %s", runPatience)
+		}
+	}
 	if _, err := c.looks.Exec(ctx, `CHECKPOINT`); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
