@@ -22,7 +22,7 @@ type Hint struct {
 const (
 	// hintWindow gathers hints, so that a busy process sends few notifications: each takes a lock that
 	// all of the database's sessions share.
-	hintWindow     = 10 * time.Millisecond
+	hintWindow     = 20 * time.Millisecond
 	reconnectDelay = time.Second
 	maxTopics      = 100_000
 	// maxTopic is the longest topic that Postgres notifies of. One that is longer would fail all those that
@@ -161,11 +161,10 @@ func (h *Hub) flush(ctx context.Context) error {
 		channels, topics = append(channels, hint.Channel), append(topics, hint.Topic)
 	}
 	// A hint need not survive a crash, so its transaction need not wait for the disk.
-	var b pgx.Batch
-	b.Queue(`SELECT set_config('synchronous_commit', 'off', true)`)
-	b.Queue(`SELECT pg_notify(channel, topic) FROM unnest($1::text[], $2::text[]) AS hint (channel, topic)`,
-		channels, topics)
-	return h.pool.SendBatch(ctx, &b).Close()
+	_, err := h.pool.Exec(ctx, `
+		SELECT set_config('synchronous_commit', 'off', true), pg_notify(channel, topic)
+		FROM unnest($1::text[], $2::text[]) AS hint (channel, topic)`, channels, topics)
+	return err
 }
 
 func (h *Hub) listenLoop(ctx context.Context) {
