@@ -143,6 +143,11 @@ func LoadOpenChildren(b *pgx.Batch, parent RunID, into *bool) {
 	b.Queue(`SELECT EXISTS (SELECT`+openChildren+`)`, parent).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
 }
 
+// RequireNoOpenChild makes a chain depend on that [LoadOpenChildren] would find none. Who starts a child holds its parent.
+func RequireNoOpenChild(c *Chain, parent RunID) {
+	c.RequireHeld(`NOT EXISTS (SELECT`+openChildren+`)`, parent)
+}
+
 // OpenChildren reads which runs, at most limit, are to end with the one that started them, and have not ended.
 func OpenChildren(ctx context.Context, q Querier, parent RunID, limit int) ([]RunID, error) {
 	rows, err := q.Query(ctx, `SELECT id`+openChildren+` ORDER BY id LIMIT $2`, parent, limit)

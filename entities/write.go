@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Write is a statement that writes rows of a run as part of an append.
@@ -58,10 +59,12 @@ func (b Batch) Add(w Write) {
 // was decided from belief is as good as what was decided under the lock. All writes see the tables as they were before:
 // no two may be about one row.
 type Chain struct {
-	run    Write
+	run    Write // whose first argument is the run's ID
 	writes []Write
 	// required are conditions alone.
 	required []Write
+	// held says that some of them are for the holder of the run.
+	held bool
 }
 
 // About says which run the chain is about: it makes one that is like before one that is like after. Before is nil when
@@ -83,30 +86,40 @@ func (c *Chain) Require(condition string, args ...any) {
 	c.required = append(c.required, Write{If: condition, Args: args})
 }
 
+// RequireHeld is [Chain.Require] for rows that others add while they hold the run, though the log does not grow. The run
+// is locked by a statement of its own before: so the condition sees all that were added, and nobody adds any more.
+func (c *Chain) RequireHeld(condition string, args ...any) {
+	c.held = true
+	c.Require(condition, args...)
+}
+
 // Add implements [Writer].
 func (c *Chain) Add(w Write) { c.writes = append(c.writes, w) }
 
-// Execute executes the chain and reports whether it wrote: false means that the run is not as it was believed to be,
-// that somebody has locked it, or that something else which is required is not so.
-func (c *Chain) Execute(ctx context.Context, q Querier) (bool, error) {
-	sql, args := c.statement()
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return false, fmt.Errorf("write: %w", err)
+// Execute executes the chain as a transaction of its own, and reports whether it wrote; see [Chain.Queue].
+func (c *Chain) Execute(ctx context.Context, pool *pgxpool.Pool) (written bool, err error) {
+	if c.held {
+		var b pgx.Batch
+		c.Queue(&b, &written)
+		err = pool.SendBatch(ctx, &b).Close()
+	} else { // which takes less for one statement
+		sql, args := c.statement()
+		err = pool.QueryRow(ctx, sql, args...).Scan(c.into(&written)...)
 	}
-	written := false
-	if rows.Next() {
-		err = rows.Scan(c.into(&written)...)
-	}
-	rows.Close()
-	if err := errors.Join(err, rows.Err()); err != nil {
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return false, fmt.Errorf("write: %w", err)
 	}
 	return written, nil
 }
 
-// Queue is [Chain.Execute] as a part of a batch.
+// Queue queues the chain, whose statements must be of one transaction, and tells whether it wrote: false means that the
+// run is not as it was believed to be, that somebody has locked it, or that something else which is required is not so.
 func (c *Chain) Queue(b *pgx.Batch, written *bool) {
+	if c.held {
+		b.Queue(`
+			SELECT set_config('stepwell.held', id, true)
+			FROM (SELECT id FROM runs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED) AS held`, c.run.Args[0])
+	}
 	sql, args := c.statement()
 	b.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
 		*written = false
@@ -132,6 +145,9 @@ func (c *Chain) statement() (string, []any) {
 	args := c.run.Args
 	var writes, returned strings.Builder
 	conditions, from := "", ""
+	if c.held {
+		conditions = ` AND current_setting('stepwell.held', true) = $1`
+	}
 	for _, r := range c.required {
 		conditions += ` AND ` + shift(r.If, len(args))
 		args = append(args, r.Args...)

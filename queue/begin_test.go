@@ -53,8 +53,8 @@ func (s *spoken) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatc
 
 func (*spoken) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// TestARunOfThreeStepsIsEightTransactions: its start, four answers and three results. Each locks the run, and writes
-// it once. All but the last, which ends it, are one statement, for they are of one process.
+// TestARunOfThreeStepsIsEightTransactions: its start, four answers and three results. Each writes the run once, in one
+// statement, for all are of one process; the last locks it by another one before, for it ends it.
 func TestARunOfThreeStepsIsEightTransactions(t *testing.T) {
 	t.Parallel()
 	s := spoken{parts: map[string]int{
@@ -82,8 +82,8 @@ func TestARunOfThreeStepsIsEightTransactions(t *testing.T) {
 	id := d.begin(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, "null")
 	want := map[string]int{
-		"FOR NO KEY UPDATE": 7, "INTO runs": 1, "UPDATE runs": 7, "INTO events": 8, "INTO steps": 3, "UPDATE steps": 3,
-		"INTO messages AS m": 7, "river_job": 0, "FROM steps WHERE run_id": 6, "COMMIT": 1,
+		"FOR NO KEY UPDATE": 8, "INTO runs": 1, "UPDATE runs": 7, "INTO events": 8, "INTO steps": 3, "UPDATE steps": 3,
+		"INTO messages AS m": 7, "river_job": 0, "FROM steps WHERE run_id": 6, "COMMIT": 0,
 	}
 	if n := d.replica.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id); n != 8 {
 		t.Errorf("the events are of %d transactions, want 8", n)

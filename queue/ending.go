@@ -51,21 +51,31 @@ func (e *ending) settle(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
 	return nil
 }
 
-// believe ends the work of a run that has something to wait for besides time, and of which there is no news.
+// believe ends the work of a run that has ended, which goes with it; or that has something to wait for besides time, and
+// of which there is no news.
 func (e *ending) believe(c *entities.Chain, o eventlog.Outlook) bool {
-	if o.Ended || !o.Open {
+	switch {
+	case o.Ended:
+		requireLease(c, e.delivery, "")
+	case o.Open:
+		endBelieved(c, e.delivery, ` AND NOT again`)
+		entities.RequireNoWait(c, e.RunID)
+	default:
 		return false
 	}
-	endBelieved(c, e.delivery, ` AND NOT again`)
-	entities.RequireNoWait(c, e.RunID)
 	return true
 }
 
 // endBelieved adds the end of work to a chain, which depends on that the lease lives, and on a further condition.
 func endBelieved(c *entities.Chain, d delivery, condition string) {
+	requireLease(c, d, condition)
+	c.Add(entities.Write{SQL: endWork, Args: []any{d.Lease}})
+}
+
+// requireLease makes a chain depend on that the lease lives, and on a further condition.
+func requireLease(c *entities.Chain, d delivery, condition string) {
 	c.Require(`EXISTS (SELECT FROM messages WHERE `+ofWork+` AND due_at > clock_timestamp()`+condition+` FOR UPDATE)`,
 		d.Lease, d.Project, d.RunID, d.Work)
-	c.Add(entities.Write{SQL: endWork, Args: []any{d.Lease}})
 }
 
 // ended makes the next invocation once the transaction is over.

@@ -58,16 +58,21 @@ func (q *Queue) enqueueWork(
 	return begins, append(ended, q.wakeWorkers), q.issue(ctx, tx, tickets)
 }
 
-// EnqueueBelieved implements [eventlog.Enqueuer] for work that is for later, or for this process. What ends with a run
-// is not told without its lock: nobody may start a child of it meanwhile.
+// EnqueueBelieved implements [eventlog.Enqueuer] for work that is for later, or for this process, and for the end of a
+// run with which no children end. A parent is told of it in a transaction that holds no other run's rows.
 func (q *Queue) EnqueueBelieved(
 	c *entities.Chain, messages []entities.Message,
 ) (begins []*eventlog.Beginning, ended func(error), ok bool) {
-	stored := make([]storedWork, len(messages))
-	for i, m := range messages {
-		s := &stored[i]
-		s.offer = q.desk.offer(m, len(begins))
-		if m.Work == entities.WorkNone || m.Work == entities.WorkEnd || m.Delay == 0 && s.direct == nil {
+	stored := make([]storedWork, 0, len(messages))
+	for _, m := range messages {
+		if m.Work == entities.WorkEnd {
+			entities.RequireNoOpenChild(c, m.RunID)
+			c.Add(entities.Write{SQL: dropAllWork, Args: []any{m.RunID}})
+			continue
+		}
+		stored = append(stored, storedWork{offer: q.desk.offer(m, len(begins))})
+		s := &stored[len(stored)-1]
+		if m.Work == entities.WorkNone || m.Work == entities.WorkReport || m.Delay == 0 && s.direct == nil {
 			return nil, nil, false
 		}
 		c.Add(upsertWork(m, s))
@@ -141,9 +146,12 @@ func upsertWork(m entities.Message, s *storedWork) entities.Write {
 	}
 }
 
+// dropAllWork ends the work about run $1.
+const dropAllWork = `DELETE FROM messages WHERE run_id = $1 AND work <> ''`
+
 // dropWork drops all work about a run, for it has ended, and reports whether children end with it.
 func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.RunID) (children bool, err error) {
-	before.Queue(`DELETE FROM messages WHERE run_id = $1 AND work <> ''`, runID)
+	before.Queue(dropAllWork, runID)
 	entities.LoadOpenChildren(before, runID, &children)
 	return children, wrap("drop work", eventlog.SendQueued(ctx, tx, before))
 }

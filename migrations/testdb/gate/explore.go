@@ -27,7 +27,7 @@ type Schedule struct {
 func (s *Schedule) String() string { return strings.Join(s.trace, "\n") }
 
 // maxSchedules is more than any two sessions have of which one soon waits for the other.
-const maxSchedules = 500
+const maxSchedules = 800
 
 // Explore calls fn with every schedule of two sessions there is, and returns how many. It must set the same
 // scene each time and call [Schedule.Run] once. Too many fail the test: sessions that never wait for each other
