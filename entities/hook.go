@@ -73,7 +73,7 @@ func HookByToken(ctx context.Context, q Querier, project Project, token string, 
 // HookByID reads a hook of the project as of the given time. It fails with [ErrHookNotFound].
 func HookByID(ctx context.Context, q Querier, project Project, id HookID, at time.Time) (Hook, error) {
 	rows, err := q.Query(ctx, `
-		SELECT `+hookColumns+` FROM hooks WHERE id = $1 AND project = $2 AND `+held(3)+`
+		SELECT `+hookColumns+` FROM hooks WHERE id = $1 AND project IS NOT DISTINCT FROM $2 AND `+held(3)+`
 		ORDER BY run_id LIMIT 1`, id, project, at)
 	hook, err := collectOne[Hook](rows, err, ErrHookNotFound)
 	if err != nil {

@@ -182,7 +182,7 @@ const deleteOrphans = `
 		WHERE id < coalesce((SELECT min(id) FROM page WHERE NOT old), id + 1)
 	), orphan AS MATERIALIZED (
 		SELECT id, sum(chunks) OVER (ORDER BY id) - chunks AS before FROM old
-		WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = old.run_id AND r.project = old.project)
+		WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = old.run_id AND r.project IS NOT DISTINCT FROM old.project)
 	), stop AS MATERIALIZED (
 		SELECT min(id) AS id FROM orphan WHERE before >= $4
 	), leaving AS MATERIALIZED (

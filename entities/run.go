@@ -69,20 +69,25 @@ const runColumns = `id, project, deployment_id, workflow_name, status, spec_vers
 	driver, unique_key, idempotency_key, parent_id, parent_step, detached, deadline, error_code, last_seq, end_seq,
 	created_at, updated_at, started_at, completed_at`
 
+// OfRun is the condition for run $1 of project $2. The project is asked for in a way for which no index is of use: of a
+// table that was small when the statement was planned, one that begins with the project is as good as that of IDs, and
+// has all runs of the project to go through when there are many.
+const OfRun = `id = $1 AND project IS NOT DISTINCT FROM $2`
+
 // LockRun queues a read of the run that locks it until the transaction ends; into stays nil when the
 // project has no such run. The run row is the one lock of the write path.
 func LockRun(b *pgx.Batch, project Project, id RunID, into **Run) {
-	loadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2 FOR NO KEY UPDATE`, id, project)
+	loadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE `+OfRun+` FOR NO KEY UPDATE`, id, project)
 }
 
 // LoadRun queues a read of the run; into stays nil when the project has no such run.
 func LoadRun(b *pgx.Batch, project Project, id RunID, into **Run) {
-	loadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2`, id, project)
+	loadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE `+OfRun, id, project)
 }
 
 // RunByID reads a run. It fails with [ErrRunNotFound].
 func RunByID(ctx context.Context, q Querier, project Project, id RunID) (Run, error) {
-	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2`, id, project)
+	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE `+OfRun, id, project)
 	run, err := collectOne[Run](rows, err, ErrRunNotFound)
 	if err != nil {
 		return Run{}, fmt.Errorf("read run %s: %w", id, err)
@@ -131,7 +136,7 @@ func RunByUniqueKey(ctx context.Context, q Querier, project Project, workflow, k
 // HoldRun queues a read of the run that keeps it as it is until the transaction ends; into stays nil when the project
 // has no such run.
 func HoldRun(b *pgx.Batch, project Project, id RunID, into **Run) {
-	loadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE id = $1 AND project = $2 FOR SHARE`, id, project)
+	loadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE `+OfRun+` FOR SHARE`, id, project)
 }
 
 // openChildren are the runs that are to end with the one that started them, $1, and have not ended.
@@ -143,7 +148,8 @@ func LoadOpenChildren(b *pgx.Batch, parent RunID, into *bool) {
 	b.Queue(`SELECT EXISTS (SELECT`+openChildren+`)`, parent).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
 }
 
-// RequireNoOpenChild makes a chain depend on that [LoadOpenChildren] would find none. Who starts a child holds its parent.
+// RequireNoOpenChild makes a chain depend on that [LoadOpenChildren] would find none. Who starts a child holds its
+// parent.
 func RequireNoOpenChild(c *Chain, parent RunID) {
 	c.RequireHeld(`NOT EXISTS (SELECT`+openChildren+`)`, parent)
 }

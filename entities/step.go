@@ -44,13 +44,14 @@ func LoadSteps(b *pgx.Batch, runID RunID, ids []StepID, into map[StepID]Step) {
 // StepByID reads a step of one of the project's runs; an empty runID means whichever run has it. It fails
 // with [ErrStepNotFound].
 func StepByID(ctx context.Context, q Querier, project Project, runID RunID, id StepID) (Step, error) {
-	args, of := []any{id, project, runID}, `SELECT id FROM runs WHERE id = $3 AND project = $2`
+	args, of := []any{id, project, runID}, `SELECT id FROM runs WHERE id = $3 AND project IS NOT DISTINCT FROM $2`
 	if runID == "" {
 		// Through the log's index on correlation IDs, as steps are keyed by their run. Not so if that is known: all
 		// runs of a plain function's workflow may have a step of one ID.
 		args, of = args[:2], `
 			SELECT e.run_id FROM events e JOIN runs r ON r.id = e.run_id
-			WHERE e.correlation_id = $1 AND e.correlation_id <> '' AND e.type = 'step_created' AND r.project = $2
+			WHERE e.correlation_id = $1 AND e.correlation_id <> '' AND e.type = 'step_created'
+				AND r.project IS NOT DISTINCT FROM $2
 			ORDER BY e.run_id LIMIT 1`
 	}
 	rows, err := q.Query(ctx, `SELECT `+stepColumns+` FROM steps WHERE id = $1 AND run_id = (`+of+`)`, args...)
@@ -75,7 +76,7 @@ func ListSteps(ctx context.Context, q Querier, project Project, runID RunID, p P
 	order, after := p.order()
 	sql := fmt.Sprintf(`
 		SELECT `+stepColumns+` FROM steps
-		WHERE run_id = (SELECT id FROM runs WHERE id = $1 AND project = $2)
+		WHERE run_id = (SELECT id FROM runs WHERE `+OfRun+`)
 			AND ($3 OR created_seq %[2]s $4)
 		ORDER BY created_seq %[1]s
 		LIMIT $5`, order, after)

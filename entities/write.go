@@ -86,8 +86,8 @@ func (c *Chain) Require(condition string, args ...any) {
 	c.required = append(c.required, Write{If: condition, Args: args})
 }
 
-// RequireHeld is [Chain.Require] for rows that others add while they hold the run, though the log does not grow. The run
-// is locked by a statement of its own before: so the condition sees all that were added, and nobody adds any more.
+// RequireHeld is [Chain.Require] for rows that others add while they hold the run, though the log does not grow. The
+// run is locked by a statement of its own before: so the condition sees all that were added, and nobody adds any more.
 func (c *Chain) RequireHeld(condition string, args ...any) {
 	c.held = true
 	c.Require(condition, args...)

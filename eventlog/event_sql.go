@@ -132,7 +132,7 @@ func parseEventCursor(cursor string) (int64, error) {
 func (l *Log) Events(
 	ctx context.Context, project entities.Project, runID entities.RunID, p entities.Page, with Payloads,
 ) (EventPage, error) {
-	const ofRun = `run_id = (SELECT id FROM runs WHERE id = $1 AND project = $2)`
+	const ofRun = `run_id = (SELECT id FROM runs WHERE ` + entities.OfRun + `)`
 	page, err := l.eventsWhere(ctx, p, with, ofRun, runID, project)
 	if err != nil || len(page.Events) > 0 {
 		return page, err
@@ -155,7 +155,8 @@ func (l *Log) EventsByCorrelation(
 	// because a cursor is a position in a single log.
 	return l.eventsWhere(ctx, p, with, `correlation_id = $1 AND correlation_id <> '' AND run_id = (
 		SELECT e.run_id FROM events e JOIN runs r ON r.id = e.run_id
-		WHERE e.correlation_id = $1 AND e.correlation_id <> '' AND r.project = $2 AND ($3::text = '' OR e.run_id = $3)
+		WHERE e.correlation_id = $1 AND e.correlation_id <> ''
+			AND r.project IS NOT DISTINCT FROM $2 AND ($3::text = '' OR e.run_id = $3)
 		ORDER BY e.run_id LIMIT 1)`, correlationID, project, runID)
 }
 
@@ -267,7 +268,7 @@ func (l *Log) Event(
 ) (entities.Event, error) {
 	rows, err := l.pool.Query(ctx, `
 		SELECT `+WithPayloads.columns()+` FROM events
-		WHERE run_id = (SELECT id FROM runs WHERE id = $1 AND project = $2) AND seq = $3`, runID, project, seq)
+		WHERE run_id = (SELECT id FROM runs WHERE `+entities.OfRun+`) AND seq = $3`, runID, project, seq)
 	if err != nil {
 		return entities.Event{}, fmt.Errorf("read event: %w", err)
 	}

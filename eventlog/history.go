@@ -24,7 +24,7 @@ type EventFilter struct {
 func (l *Log) FilteredEvents(
 	ctx context.Context, project entities.Project, runID entities.RunID, f EventFilter, p entities.Page,
 ) (EventPage, error) {
-	where := `run_id = (SELECT id FROM runs WHERE id = $1 AND project = $2)`
+	where := `run_id = (SELECT id FROM runs WHERE ` + entities.OfRun + `)`
 	args := []any{runID, project}
 	if f.Type != "" {
 		args = append(args, f.Type)
@@ -181,7 +181,7 @@ func histories[T any](
 	seq func(T) int64,
 ) ([]T, string, error) {
 	args := []any{runID, project, p.Limit + 1}
-	sql += ` AND made.run_id = $1 AND r.project = $2`
+	sql += ` AND made.run_id = $1 AND r.project IS NOT DISTINCT FROM $2`
 	order, after := "ASC", ">"
 	if p.Descending {
 		order, after = "DESC", "<"
@@ -232,7 +232,7 @@ func history[T any](
 ) (T, error) {
 	var none T
 	rows, err := l.pool.Query(ctx, sql+`
-		AND made.correlation_id = $1 AND made.correlation_id <> '' AND r.project = $2
+		AND made.correlation_id = $1 AND made.correlation_id <> '' AND r.project IS NOT DISTINCT FROM $2
 		AND ($3::text = '' OR made.run_id = $3)
 		ORDER BY made.run_id LIMIT 1`, id, project, runID)
 	if err != nil {

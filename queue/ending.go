@@ -51,8 +51,8 @@ func (e *ending) settle(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
 	return nil
 }
 
-// believe ends the work of a run that has ended, which goes with it; or that has something to wait for besides time, and
-// of which there is no news.
+// believe ends the work of a run that has ended, which goes with it; or that has something to wait for besides time,
+// and of which there is no news.
 func (e *ending) believe(c *entities.Chain, o eventlog.Outlook) bool {
 	switch {
 	case o.Ended:
@@ -97,8 +97,8 @@ type held struct {
 	at time.Time
 }
 
-// ofWork is the condition for work $4 about run $3 of project $2 that is under the lease $1.
-const ofWork = ofLease + ` AND project = $2 AND run_id = $3 AND work = $4`
+// ofWork is the condition for work $4 about run $3 of project $2 that is under the lease $1, as [ofMessage] is.
+const ofWork = ofLease + ` AND (project, run_id, work) IS NOT DISTINCT FROM ($2, $3, $4)`
 
 // holdWork queues a look at the lease on that work, which keeps it as it is until the transaction ends.
 func holdWork(b *pgx.Batch, d delivery) *held {

@@ -30,7 +30,7 @@ const (
 var conditions = map[State]string{
 	"":           `true`,
 	StateWaiting: `parked_at IS NULL AND lease = ''`,
-	StateLeased:  `parked_at IS NULL AND lease <> ''`,
+	StateLeased:  `parked_at IS NULL AND lease > ''`,
 	StateParked:  `parked_at IS NOT NULL`,
 }
 
@@ -105,7 +105,7 @@ func (q *Queue) Messages(
 
 // Message reads a message of the project. It fails with [entities.ErrMessageNotFound].
 func (q *Queue) Message(ctx context.Context, project entities.Project, id string) (Entry, error) {
-	rows, err := q.pool.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE id = $1 AND project = $2`, id, project)
+	rows, err := q.pool.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE `+ofID, id, project)
 	if err != nil {
 		return Entry{}, fmt.Errorf("read message %s: %w", id, err)
 	}
@@ -125,7 +125,7 @@ func (q *Queue) Message(ctx context.Context, project entities.Project, id string
 func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) (Entry, error) {
 	var e Entry
 	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE id = $1 AND project = $2 FOR UPDATE`,
+		rows, err := tx.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE `+ofID+` FOR UPDATE`,
 			id, project)
 		if err != nil {
 			return err
@@ -167,7 +167,7 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			WITH gone AS (
-				DELETE FROM messages WHERE id = $1 AND project = $2
+				DELETE FROM messages WHERE `+ofID+`
 				RETURNING id, project, topic, deployment_id, run_id, work, subject, delivery_count, last_error,
 					created_at, due_at, parked_at, lease
 			), forgotten AS (

@@ -46,7 +46,7 @@ const gaugesSQL = `
 		(SELECT count(*) FILTER (WHERE lease = '') FROM (
 			SELECT lease FROM messages WHERE parked_at IS NULL ORDER BY due_at DESC LIMIT 2 * $1) AS w),
 		(SELECT count(*) FROM (
-			SELECT FROM messages WHERE lease <> '' ORDER BY project, id LIMIT $1) AS l),
+			SELECT FROM messages WHERE lease > '' ORDER BY project, id LIMIT $1) AS l),
 		(SELECT count(*) FROM (
 			SELECT FROM messages WHERE parked_at IS NOT NULL ORDER BY project, id LIMIT $1) AS p),
 		greatest('0',

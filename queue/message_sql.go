@@ -77,8 +77,8 @@ const (
 		SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, greatest($10, taken::integer),
 			now() + CASE WHEN taken THEN $13 ELSE $9::interval END, CASE WHEN taken THEN $11 ELSE '' END,
 			CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
-				coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project = $2), 0) ELSE 0 END
-		FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken) AS o
+				coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
+		FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken OFFSET 0) AS o -- which has it asked once
 		`
 	returnDelivery = ` RETURNING ` + deliveryColumns + `, ''::bytea AS body`
 )
@@ -104,10 +104,15 @@ func onRecord(process string) string {
 // statements that are planned once, for any value, use the index of leases, which has none of the messages that wait.
 const ofLease = `lease = $1 AND lease <> ''`
 
-// ofMessage is the condition for the message of project $2 and topic $3 that is under the living lease $1. Whether it
-// lives is asked of the clock: now() is when the transaction began, and the statement may have waited since for the one
-// that gave the lease back.
-const ofMessage = ofLease + ` AND project = $2 AND topic = $3 AND work = '' AND due_at > clock_timestamp()`
+// ofMessage is the condition for the message of project $2 and topic $3 that is under the living lease $1. What besides
+// the lease must be so is asked in a way for which no index is of use: of an empty queue, any is as good as that of
+// leases. Whether the lease lives is asked of the clock: now() is when the transaction began, and the statement may
+// have waited since for the one that gave the lease back.
+const ofMessage = ofLease +
+	` AND (project, topic) IS NOT DISTINCT FROM ($2, $3) AND work = '' AND due_at > clock_timestamp()`
+
+// ofID is the condition for message $1 of project $2, as [ofMessage] is.
+const ofID = `id = $1 AND project IS NOT DISTINCT FROM $2`
 
 // delivery is a message under way, leased to whoever shows the handle.
 type delivery struct {
@@ -142,7 +147,7 @@ type delivery struct {
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
-	coalesce((SELECT spec_version FROM runs r WHERE r.id = m.run_id AND r.project = m.project), 0) AS spec_version`
+	coalesce((SELECT spec_version` + ofItsRun + `), 0) AS spec_version`
 
 // columns are where [deliveryColumns] go.
 func (d *delivery) columns() []any {
@@ -153,7 +158,10 @@ func (d *delivery) columns() []any {
 }
 
 // lengthOfLog is how many events the run has that message m is about; 0 when it is about none.
-const lengthOfLog = `coalesce((SELECT last_seq FROM runs r WHERE r.id = m.run_id AND r.project = m.project), 0)`
+const lengthOfLog = `coalesce((SELECT last_seq` + ofItsRun + `), 0)`
+
+// ofItsRun is from the run that message m is about; see [entities.OfRun].
+const ofItsRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project`
 
 // claim leases the message to the bearer of its ticket, for a delivery that the holder makes, and uses the
 // ticket's number up. It reports false when there is nothing to deliver, for the number was used before, or the

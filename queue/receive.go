@@ -39,7 +39,7 @@ func (q *Queue) Receive(
 		UPDATE messages m
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			seen_seq = `+lengthOfLog+`
-		WHERE id = $1 AND project = $2 AND topic = $3 AND work = '' AND lease = '' AND parked_at IS NULL AND ticket > 0
+		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND parked_at IS NULL AND ticket > 0
 		RETURNING id, content_type, body, created_at, expires_at, lease, delivery_count`,
 		id, project, topic, "rh_"+ulid.Make().String(), lease)
 	if err != nil {
@@ -58,7 +58,7 @@ func (q *Queue) Receive(
 func (q *Queue) whyNotReceived(ctx context.Context, project entities.Project, topic, id string) error {
 	var exists bool
 	err := q.pool.QueryRow(ctx,
-		`SELECT EXISTS (SELECT FROM messages WHERE id = $1 AND project = $2 AND topic = $3)`,
+		`SELECT EXISTS (SELECT FROM messages WHERE `+ofID+` AND topic = $3)`,
 		id, project, topic).Scan(&exists)
 	switch {
 	case err != nil:

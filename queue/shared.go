@@ -115,7 +115,8 @@ func (a *acknowledgement) Rank() eventlog.Rank {
 }
 
 // needNote is the condition that how much a delivery of m has seen is to be noted; steps, by $4, see nothing.
-const needNote = `topic !~ $4 AND EXISTS (SELECT FROM hooks h WHERE h.run_id = m.run_id AND h.project = m.project)`
+const needNote = `topic !~ $4
+	AND EXISTS (SELECT FROM hooks h WHERE h.run_id = m.run_id AND h.project IS NOT DISTINCT FROM m.project)`
 
 // Execute implements [eventlog.Member].
 func (a *acknowledgement) Execute(ctx context.Context, pool *pgxpool.Pool) error {

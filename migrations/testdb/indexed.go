@@ -38,6 +38,31 @@ func Indexed(t testing.TB) string {
 	return u.String()
 }
 
+// Scanned are the indexes of a database that were used, each as its table and itself, by sessions that have ended: it
+// waits until all have.
+func Scanned(t testing.TB, dsn string) (indexes []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), cleanUpLimit)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if err := alone(ctx, conn); err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	rows, err := conn.Query(ctx, `
+		SELECT relname || ' ' || indexrelname FROM pg_stat_user_indexes WHERE idx_scan > 0 ORDER BY 1`)
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	if indexes, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	return indexes
+}
+
 // readWhole are the tables that were read from end to end, but for those that stay small: they have a row, or one for
 // each server, deployment, project or key.
 func readWhole(ctx context.Context, dsn string) (tables []string, err error) {
