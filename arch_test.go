@@ -110,7 +110,7 @@ var onlyFor = map[string][]string{
 	"github.com/exaring/otelpgx":            {"cmd/stepwell", "_test.go"},
 	"testing":                               {"e2e/harness", "migrations/testdb", "eventlog/archive/s3test", "migrations/testdb/gate", "_test.go"},
 	"net/http/httptest":                     {"_test.go"},
-	"github.com/google/go-cmp":              {"_test.go"},
+	"github.com/google/go-cmp":              {"migrations/testdb/gate", "_test.go"},
 	"pgregory.net/rapid":                    {"_test.go"},
 	"github.com/anishathalye/porcupine":     {"_test.go"},
 	"github.com/santhosh-tekuri/jsonschema": {"_test.go"},
