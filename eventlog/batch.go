@@ -132,7 +132,7 @@ func judge(f facts, requests []Request, now time.Time) judgement {
 func (j *judgement) add(f facts, r Request, now time.Time) Outcome {
 	events, err := decide(f, r, f.stamp(now))
 	if errors.Is(err, errRepeat) {
-		return Outcome{Result: resultOf(j.after, f.earlier, r, Result{Repeated: true})}
+		return Outcome{Result: resultOf(j.after, now, f.earlier, r, Result{Repeated: true})}
 	}
 	if err != nil {
 		return Outcome{Err: err}
@@ -148,7 +148,7 @@ func (j *judgement) add(f facts, r Request, now time.Time) Outcome {
 		j.children, j.messages = append(j.children, child), append(j.messages, child.messages...)
 	}
 	last := events[len(events)-1]
-	return Outcome{Result: resultOf(j.after, &last, r, Result{StepCreated: r.createsStep()})}
+	return Outcome{Result: resultOf(j.after, now, &last, r, Result{StepCreated: r.createsStep()})}
 }
 
 // release frees the token of a hook that was disposed of.
@@ -172,14 +172,17 @@ func (f facts) stamp(now time.Time) time.Time {
 	return now
 }
 
-// resultOf adds the event and the entities it is about to a result.
-func resultOf(s *Snapshot, e *entities.Event, r Request, result Result) Result {
+// resultOf adds the event and the entities it is about to a result. A hook whose time is over is gone, though its row
+// may still be there.
+func resultOf(s *Snapshot, at time.Time, e *entities.Event, r Request, result Result) Result {
 	result.Event, result.Run = e, *s.Run
 	switch entities.KindOf(r.Type) {
 	case entities.KindStep:
 		result.Step = find(s.Steps, entities.StepID(r.CorrelationID))
 	case entities.KindHook:
-		result.Hook = find(s.Hooks, entities.HookID(r.CorrelationID))
+		if hook := find(s.Hooks, entities.HookID(r.CorrelationID)); hook != nil && hook.Holds(at) {
+			result.Hook = hook
+		}
 	case entities.KindWait:
 		result.Wait = find(s.Waits, entities.WaitID(r.CorrelationID))
 	}

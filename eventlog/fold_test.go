@@ -122,11 +122,11 @@ func (m *model) compareLog(t *rapid.T, got *Result) {
 func (m *model) outcome(r Request, events []entities.Event, err error) Outcome {
 	switch {
 	case errors.Is(err, errRepeat):
-		return Outcome{Result: resultOf(m.snapshot, m.facts(r).earlier, r, Result{Repeated: true})}
+		return Outcome{Result: resultOf(m.snapshot, m.at, m.facts(r).earlier, r, Result{Repeated: true})}
 	case err != nil:
 		return Outcome{Err: err}
 	}
-	return Outcome{Result: resultOf(m.snapshot, &events[len(events)-1], r, Result{StepCreated: len(events) == 2 &&
+	return Outcome{Result: resultOf(m.snapshot, m.at, &events[len(events)-1], r, Result{StepCreated: len(events) == 2 &&
 		r.Type == entities.EventStepStarted})}
 }
 

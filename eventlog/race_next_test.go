@@ -123,6 +123,22 @@ func TestAResumptionIsRememberedAfterItsHook(t *testing.T) {
 	}
 }
 
+func TestARepeatIsToldOfItsHookUntilThatExpires(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.run(t, started, hookRetained(theRun, "hook_1", "T", kept))
+	f.must(t, resumption(id, "hook_1", "res_1", "d"))
+	f.must(t, onRun(id, "run_completed"))
+	f.clock.move(kept - time.Millisecond)
+	if again := f.must(t, resumption(id, "hook_1", "res_1", "d")); again.Hook == nil {
+		t.Error("before it expires: no hook")
+	}
+	f.clock.move(time.Millisecond)
+	if again := f.must(t, resumption(id, "hook_1", "res_1", "d")); again.Hook != nil || !again.Repeated {
+		t.Errorf("when it has expired: got %+v", again)
+	}
+}
+
 // kept is for how long the hooks of these tests keep their token.
 const kept = time.Hour
 
