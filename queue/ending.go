@@ -166,7 +166,7 @@ func endTurn(b *pgx.Batch, handle string, news bool, later *bool) {
 		UPDATE messages m
 		SET lease = '', holder = '', again = false, due_at = turn.next, delivery_count = 0, unreached = 0,
 			first_failed_at = NULL, last_error = ''
-		FROM turn WHERE m.id = turn.id AND (next IS NOT NULL OR NOT open)
+		FROM turn WHERE `+ofLease+` AND (next IS NOT NULL OR NOT open)
 		RETURNING true`, handle, news,
 	).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(later)

@@ -114,6 +114,10 @@ const ofMessage = ofLease +
 // ofID is the condition for message $1 of project $2, as [ofMessage] is.
 const ofID = `id = $1 AND project IS NOT DISTINCT FROM $2`
 
+// notParked is that a message is not, for statements that look for one: as the index of what is due says it, that would
+// be as good to them as the one of IDs, as [ofMessage] has it.
+const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
+
 // delivery is a message under way, leased to whoever shows the handle.
 type delivery struct {
 	ID            string
@@ -174,7 +178,7 @@ func claim(
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			again = false, seen_seq = `+lengthOfLog+`
-		WHERE id = $1 AND ticket = $2 AND lease = '' AND parked_at IS NULL
+		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked+`
 			AND ($4 = '' OR `+onRecord("$4")+`)
 		RETURNING `+deliveryColumns+`, body`,
 		t.MessageID, t.Number, handle, holder, lease)
@@ -192,7 +196,7 @@ func claim(
 func keepTicket(ctx context.Context, pool *pgxpool.Pool, t Ticket) (bool, error) {
 	tag, err := pool.Exec(ctx, `
 		UPDATE messages SET due_at = now() + $3
-		WHERE id = $1 AND ticket = $2 AND lease = '' AND parked_at IS NULL`, t.MessageID, t.Number, ticketTime)
+		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked, t.MessageID, t.Number, ticketTime)
 	return tag.RowsAffected() > 0, wrap("keep ticket", err)
 }
 

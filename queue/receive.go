@@ -39,7 +39,7 @@ func (q *Queue) Receive(
 		UPDATE messages m
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			seen_seq = `+lengthOfLog+`
-		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND parked_at IS NULL AND ticket > 0
+		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+` AND ticket > 0
 		RETURNING id, content_type, body, created_at, expires_at, lease, delivery_count`,
 		id, project, topic, "rh_"+ulid.Make().String(), lease)
 	if err != nil {

@@ -59,7 +59,8 @@ func (q *Queue) enqueueWork(
 }
 
 // EnqueueBelieved implements [eventlog.Enqueuer] for work that is for later, or for this process, and for the end of a
-// run with which no children end. A parent is told of it in a transaction that holds no other run's rows.
+// run with which no children end. A report to a parent is work about another run, for which the order in which chains
+// that share a transaction lock has no place.
 func (q *Queue) EnqueueBelieved(
 	c *entities.Chain, messages []entities.Message,
 ) (begins []*eventlog.Beginning, ended func(error), ok bool) {
@@ -176,8 +177,9 @@ func (q queued) Exec(_ context.Context, sql string, args ...any) (pgconn.Command
 	return pgconn.CommandTag{}, nil
 }
 
-// endWork ends the piece of work under the lease $1 for good.
-const endWork = `DELETE FROM messages WHERE ` + ofLease + ` AND work <> ''`
+// endWork ends the piece of work under the lease $1 for good. That it is work is not asked: of an empty queue, the
+// index of all work would be as good as that of leases.
+const endWork = `DELETE FROM messages WHERE ` + ofLease
 
 // deleteWork ends a piece of work for good. It may be gone: the end of a run drops all.
 func deleteWork(ctx context.Context, q execer, handle string) error {

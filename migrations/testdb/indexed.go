@@ -38,9 +38,8 @@ func Indexed(t testing.TB) string {
 	return u.String()
 }
 
-// Scanned are the indexes of a database that were used, each as its table and itself, by sessions that have ended: it
-// waits until all have.
-func Scanned(t testing.TB, dsn string) (indexes []string) {
+// Read is how many entries of each index were read, by sessions that have ended: it waits until all have.
+func Read(t testing.TB, dsn string) map[string]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), cleanUpLimit)
 	defer cancel()
@@ -52,15 +51,21 @@ func Scanned(t testing.TB, dsn string) (indexes []string) {
 	if err := alone(ctx, conn); err != nil {
 		t.Fatalf("testdb: %v", err)
 	}
-	rows, err := conn.Query(ctx, `
-		SELECT relname || ' ' || indexrelname FROM pg_stat_user_indexes WHERE idx_scan > 0 ORDER BY 1`)
+	rows, err := conn.Query(ctx, `SELECT indexrelname, idx_tup_read FROM pg_stat_user_indexes WHERE idx_tup_read > 0`)
 	if err != nil {
 		t.Fatalf("testdb: %v", err)
 	}
-	if indexes, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+	read := map[string]int{}
+	var index string
+	var entries int
+	_, err = pgx.ForEachRow(rows, []any{&index, &entries}, func() error {
+		read[index] = entries
+		return nil
+	})
+	if err != nil {
 		t.Fatalf("testdb: %v", err)
 	}
-	return indexes
+	return read
 }
 
 // readWhole are the tables that were read from end to end, but for those that stay small: they have a row, or one for
