@@ -99,7 +99,8 @@ func everything(c *turn) {
 	}
 }
 
-// play has the worker see to a run of everything, asks for its end once more, and handles messages about it.
+// play has the worker see to a run of everything, asks for its end once more, handles messages about it and what is due,
+// and forgets keys of its step.
 func (d *driven) play(t *testing.T, w *Worker) {
 	t.Helper()
 	d.desk.Store(w.direct)
@@ -124,21 +125,51 @@ func (d *driven) play(t *testing.T, w *Worker) {
 	if err := d.Acknowledge(t.Context(), project, topic, m.Lease); err != nil {
 		t.Fatal(err)
 	}
+	d.take(t)
+	d.exec(t, `UPDATE steps SET status = 'pending', completed_at = NULL WHERE run_id = $1`, id)
+	lost := stranded{ID: id, Project: project, DeploymentID: deployment, WorkflowName: "order"}
+	forget := func(tx pgx.Tx) error { return forgetLostKeys(t.Context(), tx, lost) }
+	if err := eventlog.InTx(t.Context(), d.pool, forget); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// take takes messages that are due.
+func (d *driven) take(t *testing.T) {
+	t.Helper()
+	sent := make([]string, 3)
+	for i := range sent {
+		var err error
+		if sent[i], err = d.Send(t.Context(), message()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.exec(t, `UPDATE messages SET due_at = now() WHERE id = ANY ($1)`, sent)
+	err := eventlog.InTx(t.Context(), d.pool, func(tx pgx.Tx) error {
+		taken, err := takeDue(t.Context(), tx, parking{deliveries: 9, window: time.Hour})
+		if len(taken) != len(sent) {
+			t.Errorf("took %d messages, want %d", len(taken), len(sent))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // desert empties the tables again, whose pages stay.
 func (d *driven) desert(t *testing.T) {
 	t.Helper()
 	d.exec(t, `SET session_replication_role = replica`) // or rows would leave by their foreign keys
-	for _, table := range []string{"runs", "hooks", "steps", "waits", "messages"} {
+	for _, table := range []string{"runs", "hooks", "steps", "waits", "messages", "message_keys"} {
 		d.exec(t, `DELETE FROM `+table+` WHERE ctid >= '(0,0)'`) // which is no scan that counts
 		d.exec(t, `VACUUM (ANALYZE, TRUNCATE false) `+table)
 	}
 	d.exec(t, `SET session_replication_role = origin`)
 }
 
-// crowd adds open runs, each with a hook, a step and a wait, work under way by the holder, and a message for later. It
-// reads no index: foreign keys are not asked.
+// crowd adds open runs, each with a hook, a step and a wait, work under way by the holder, a message for later, and a
+// key. It reads no index: foreign keys are not asked.
 func (d *driven) crowd(t *testing.T, runs int, holder string) {
 	t.Helper()
 	d.exec(t, `SET session_replication_role = replica`)
@@ -153,6 +184,8 @@ func (d *driven) crowd(t *testing.T, runs int, holder string) {
 			SELECT run, 'w', 'waiting', 4, now() + interval '1 h', now(), now()`,
 		`messages (id, project, topic, deployment_id, run_id, work, content_type, body, expires_at, due_at, lease, holder)
 			SELECT 'msg_work_' || run, $1, 'order', $2, run, 'run', '', '', now() + interval '1 d', now() + interval '1 h', run, $4`,
+		`message_keys (project, deployment_id, topic, key, message_id, expires_at)
+			SELECT $1, $2, '__wkf_workflow_order', 'step_' || run, 'msg_' || run, now() + interval '1 d'`,
 		`messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at)
 			SELECT 'msg_' || run, $1, 'order', $2, run, '', '', now() + interval '1 d', now() + interval '1 h'`,
 	} {

@@ -269,9 +269,7 @@ type parking struct {
 func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]Ticket, error) {
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
-			SELECT id, work <> 'step' AND delivery_count >= $3
-				AND coalesce(first_failed_at <= now() - $6::interval, false) AS spent
-			FROM messages
+			SELECT id FROM messages
 			WHERE parked_at IS NULL AND due_at <= now()
 			ORDER BY due_at LIMIT $1
 			FOR UPDATE SKIP LOCKED
@@ -280,16 +278,18 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]Ticket, error) {
 			WHERE state = 'available' AND queue = $4
 			ORDER BY priority, scheduled_at, id LIMIT 1
 		), moved AS (
-			UPDATE messages m
-			SET lease = '', holder = '', ticket = greatest(ticket, 1), parked_at = CASE WHEN spent THEN now() END,
+			UPDATE messages
+			SET lease = '', holder = '', ticket = greatest(ticket, 1),
+				parked_at = CASE WHEN work <> 'step' AND delivery_count >= $3
+					AND coalesce(first_failed_at <= now() - $6::interval, false) THEN now() END,
 				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
 				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
 				last_error = CASE lease WHEN '' THEN last_error ELSE $5 END,
 				unreached = CASE lease WHEN '' THEN unreached ELSE 0 END
-			FROM due WHERE m.id = due.id
-			RETURNING m.id, m.ticket, octet_length(m.body) AS size, spent
+			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- a join may be planned to read all messages for each
+			RETURNING id, ticket, octet_length(body) AS size, parked_at
 		)
-		SELECT id AS message_id, ticket AS number, size FROM moved WHERE NOT spent`,
+		SELECT id AS message_id, ticket AS number, size FROM moved WHERE parked_at IS NULL`,
 		dueBatch, ticketTime, limit.deliveries, riverQueue, notAcknowledged, limit.window)
 	if err != nil {
 		return nil, wrap("take due messages", err)
@@ -312,7 +312,7 @@ func hurry(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d 
 				ORDER BY due_at, id LIMIT $6
 				FOR UPDATE SKIP LOCKED
 			), hurried AS (
-				UPDATE messages m SET due_at = now() FROM next WHERE m.id = next.id
+				UPDATE messages SET due_at = now() WHERE id = ANY (ARRAY(SELECT id FROM next))
 			)
 			SELECT coalesce(max(due_at), $4),
 				coalesce(max(id) FILTER (WHERE due_at = (SELECT max(due_at) FROM next)), ''), count(*)

@@ -170,8 +170,8 @@ func releaseOrphans(ctx context.Context, tx pgx.Tx) (int64, error) {
 			SELECT id FROM messages
 			WHERE lease <> '' AND holder <> '' AND NOT EXISTS (SELECT FROM processes p WHERE p.id = holder)`+inOrder+`
 		)
-		UPDATE messages m SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $1
-		FROM leased WHERE m.id = leased.id`, processDied)
+		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $1
+		WHERE id = ANY (ARRAY(SELECT id FROM leased))`, processDied)
 	return tag.RowsAffected(), wrap("release leases of the dead", err)
 }
 
@@ -200,14 +200,15 @@ func reap(ctx context.Context, conn *pgx.Conn, silent []string, silence, frozen 
 		), leased AS (
 			SELECT id FROM messages WHERE lease <> '' AND holder IN (SELECT id FROM dead)`+inOrder+`
 		), leases AS (
-			UPDATE messages m
+			UPDATE messages
 			SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $5
-			FROM leased WHERE m.id = leased.id
-			RETURNING m.id
+			WHERE id = ANY (ARRAY(SELECT id FROM leased))
+			RETURNING id
 		), tickets AS (
-			UPDATE messages m SET due_at = now() FROM jobs
-			WHERE m.id = jobs.message AND m.ticket = jobs.ticket AND m.lease = '' AND m.parked_at IS NULL
-			RETURNING m.id
+			UPDATE messages m SET due_at = now()
+			WHERE id = ANY (ARRAY(SELECT message FROM jobs)) AND lease = '' AND `+notParked+`
+				AND EXISTS (SELECT FROM jobs j WHERE j.message = m.id AND j.ticket = m.ticket)
+			RETURNING id
 		)
 		SELECT (SELECT coalesce(array_agg(id), '{}') FROM dead), (SELECT count(*) FROM leases),
 			(SELECT count(*) FROM tickets)`,

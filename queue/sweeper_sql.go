@@ -175,20 +175,22 @@ func settleStranded(ctx context.Context, tx pgx.Tx, known []string, still []stra
 // forgetLostKeys forgets the idempotency keys of what a stranded run waits for, so that its client can send
 // those messages again: keys outlive their messages, and here no message is left. The keys of clients begin
 // with the ID of the step or wait (protocol §5.1); they are looked for on the two topics that the run's
-// messages are on.
+// messages are on, one step or wait after the other: there may be millions of others.
 func forgetLostKeys(ctx context.Context, tx pgx.Tx, s stranded) error {
 	_, err := tx.Exec(ctx, `
 		DELETE FROM message_keys WHERE ctid = ANY (ARRAY(
-			SELECT k.ctid FROM message_keys k, (
+			SELECT of_one.key FROM (
 				SELECT id, ARRAY[$4, '__wkf_step_' || regexp_replace(name, '[^A-Za-z0-9_-]', '-', 'g')] AS topics
 					FROM steps WHERE run_id = $1 AND completed_at IS NULL
 				UNION ALL
 				SELECT id, ARRAY[$4] FROM waits WHERE run_id = $1 AND status = 'waiting'
-			) lost
-			WHERE k.project = $2 AND k.deployment_id = $3 AND k.topic = ANY(lost.topics)
-				AND k.key >= lost.id AND k.key < lost.id || ';' AND (k.key = lost.id OR starts_with(k.key, lost.id || ':'))
-				AND NOT EXISTS (SELECT FROM messages m WHERE m.id = k.message_id)
-			FOR UPDATE OF k SKIP LOCKED))`,
+			) lost, LATERAL (
+				SELECT k.ctid AS key FROM message_keys k
+				WHERE k.project = $2 AND k.deployment_id = $3 AND k.topic = ANY(lost.topics)
+					AND k.key >= lost.id AND k.key < lost.id || ';' AND (k.key = lost.id OR starts_with(k.key, lost.id || ':'))
+					AND (SELECT m.id FROM messages m WHERE m.id = k.message_id) IS NULL
+				FOR UPDATE SKIP LOCKED
+			) of_one))`,
 		s.ID, s.Project, s.DeploymentID, topicOf(entities.WorkflowTopic+s.WorkflowName))
 	return wrap("forget lost keys", err)
 }
