@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -35,31 +36,41 @@ func TestAQueueThatWasEmptyIsReadByItsIndex(t *testing.T) {
 		}
 	}
 	for condition, arguments := range map[string]int{ofLease: 1, ofMessage: 3, ofWork: 4} {
-		text := strings.Repeat("text, ", arguments-1) + "text"
-		none := strings.Repeat("'', ", arguments-1) + "''"
-		for what, sql := range map[string]string{
-			"delete": `DELETE FROM messages WHERE ` + condition,
-			"lock":   `SELECT EXISTS (SELECT FROM messages WHERE ` + condition + ` AND due_at > clock_timestamp() FOR UPDATE)`,
+		for _, sql := range []string{
+			`DELETE FROM messages WHERE ` + condition,
+			`SELECT EXISTS (SELECT FROM messages WHERE ` + condition + ` AND due_at > clock_timestamp() FOR UPDATE)`,
 		} {
-			if _, err := conn.Exec(t.Context(), `PREPARE `+what+` (`+text+`) AS `+sql); err != nil {
-				t.Fatal(err)
-			}
-			rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE `+what+` (`+none+`)`)
-			if err != nil {
-				t.Fatal(err)
-			}
-			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if text := strings.Join(plan, "\n"); !strings.Contains(text, "messages_lease_key") {
-				t.Errorf("a message is not found by its lease alone: %s\n%s", sql, text)
-			}
-			if _, err := conn.Exec(t.Context(), `DEALLOCATE `+what); err != nil {
-				t.Fatal(err)
+			if plan := planOf(t, conn.Conn(), sql, arguments); !strings.Contains(plan, "messages_lease_key") {
+				t.Errorf("a message is not found by its lease alone: %s\n%s", sql, plan)
 			}
 		}
 	}
+	byKey := regexp.MustCompile(`Index Cond: .*project = .*deployment_id = .*topic = .*key >= .*key < `)
+	if plan := planOf(t, conn.Conn(), lostKeys, 4); !byKey.MatchString(plan) {
+		t.Errorf("a key is not found by all that it has:\n%s", plan)
+	}
+}
+
+// planOf is how a statement is executed whose arguments are so many texts.
+func planOf(t *testing.T, conn *pgx.Conn, sql string, arguments int) string {
+	t.Helper()
+	types := strings.Repeat("text, ", arguments-1) + "text"
+	values := strings.Repeat("'', ", arguments-1) + "''"
+	if _, err := conn.Exec(t.Context(), `PREPARE planned (`+types+`) AS `+sql); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE planned (`+values+`)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), `DEALLOCATE planned`); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(plan, "\n")
 }
 
 // TestOneRunIsFoundAmongMany: what is asked about one run or message goes by its ID or its lease, also if it was planned

@@ -172,25 +172,29 @@ func settleStranded(ctx context.Context, tx pgx.Tx, known []string, still []stra
 	return wrap("settle stranded runs", err)
 }
 
+// lostKeys are the idempotency keys of what run $1 of project $2 and deployment $3 waits for, which are on topic $4, and
+// on those of its steps. Each is looked for by itself, and topics one by one: planned when there were few keys, a join
+// goes through all of them, and so does a search by a list of topics, which is made a filter then.
+const lostKeys = `
+	SELECT of_one.place FROM (
+		SELECT id, ARRAY[$4, '__wkf_step_' || regexp_replace(name, '[^A-Za-z0-9_-]', '-', 'g')] AS topics
+			FROM steps WHERE run_id = $1 AND completed_at IS NULL
+		UNION ALL
+		SELECT id, ARRAY[$4] FROM waits WHERE run_id = $1 AND status = 'waiting'
+	) lost, unnest(lost.topics) AS lost_topic, LATERAL (
+		SELECT k.ctid AS place FROM message_keys k
+		WHERE k.project = $2 AND k.deployment_id = $3 AND k.topic = lost_topic
+			AND k.key >= lost.id AND k.key < lost.id || ';' AND (k.key = lost.id OR starts_with(k.key, lost.id || ':'))
+			AND (SELECT m.id FROM messages m WHERE m.id = k.message_id) IS NULL
+		FOR UPDATE SKIP LOCKED
+	) of_one`
+
 // forgetLostKeys forgets the idempotency keys of what a stranded run waits for, so that its client can send
 // those messages again: keys outlive their messages, and here no message is left. The keys of clients begin
 // with the ID of the step or wait (protocol §5.1); they are looked for on the two topics that the run's
-// messages are on, one step or wait after the other: there may be millions of others.
+// messages are on.
 func forgetLostKeys(ctx context.Context, tx pgx.Tx, s stranded) error {
-	_, err := tx.Exec(ctx, `
-		DELETE FROM message_keys WHERE ctid = ANY (ARRAY(
-			SELECT of_one.key FROM (
-				SELECT id, ARRAY[$4, '__wkf_step_' || regexp_replace(name, '[^A-Za-z0-9_-]', '-', 'g')] AS topics
-					FROM steps WHERE run_id = $1 AND completed_at IS NULL
-				UNION ALL
-				SELECT id, ARRAY[$4] FROM waits WHERE run_id = $1 AND status = 'waiting'
-			) lost, LATERAL (
-				SELECT k.ctid AS key FROM message_keys k
-				WHERE k.project = $2 AND k.deployment_id = $3 AND k.topic = ANY(lost.topics)
-					AND k.key >= lost.id AND k.key < lost.id || ';' AND (k.key = lost.id OR starts_with(k.key, lost.id || ':'))
-					AND (SELECT m.id FROM messages m WHERE m.id = k.message_id) IS NULL
-				FOR UPDATE SKIP LOCKED
-			) of_one))`,
+	_, err := tx.Exec(ctx, `DELETE FROM message_keys WHERE ctid = ANY (ARRAY(`+lostKeys+`))`,
 		s.ID, s.Project, s.DeploymentID, topicOf(entities.WorkflowTopic+s.WorkflowName))
 	return wrap("forget lost keys", err)
 }
