@@ -173,8 +173,8 @@ func settleStranded(ctx context.Context, tx pgx.Tx, known []string, still []stra
 }
 
 // lostKeys are the idempotency keys of what run $1 of project $2 and deployment $3 waits for, which are on topic $4,
-// and on those of its steps. Each is looked for by itself, and topics one by one: planned when there were few keys, a join
-// goes through all of them, and so does a search by a list of topics, which is made a filter then.
+// and on those of its steps. Each is looked for by itself, and topics one by one: planned when there were few keys, a
+// join goes through all of them, and so does a search by a list of topics, which is made a filter then.
 const lostKeys = `
 	SELECT of_one.place FROM (
 		SELECT id, ARRAY[$4, '__wkf_step_' || regexp_replace(name, '[^A-Za-z0-9_-]', '-', 'g')] AS topics
