@@ -17,7 +17,8 @@ import (
 )
 
 // TestAQueueThatWasEmptyIsReadByItsIndex: a statement that is planned once, when the queue is empty and has just been
-// vacuumed, must not read the whole table for as long as the plan lasts, nor all that is under way.
+// vacuumed, must not read the whole table for as long as the plan lasts, nor all that is under way; nor one about a key
+// all keys of its deployment.
 func TestAQueueThatWasEmptyIsReadByItsIndex(t *testing.T) {
 	t.Parallel()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
@@ -200,6 +201,7 @@ func (d *driven) crowd(t *testing.T, runs int, holder string) {
 		`messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at)
 			SELECT 'msg_' || run, $1, 'order', $2, run, '', '', now() + interval '1 d', now() + interval '1 h'`,
 	} {
+		// Each of the four arguments has a type, whether or not the statement has use for it.
 		d.exec(t, `WITH given AS (SELECT $1::text, $2::text, $3::integer, $4::text) INSERT INTO `+insert+`
 			FROM (SELECT 'wrun_' || n FROM generate_series(1, $3) n) AS crowd (run)`, project, deployment, runs, holder)
 	}
