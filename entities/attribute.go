@@ -24,7 +24,7 @@ func MergeAttributes(have map[string]string, changes []AttributeChange, allowRes
 	seen := map[string]bool{}
 	for _, c := range changes {
 		if seen[c.Key] {
-			return nil, invalid("attribute %q is changed twice", c.Key)
+			return nil, Invalid("attribute %q is changed twice", c.Key)
 		}
 		seen[c.Key] = true
 		if err := c.validate(allowReserved); err != nil {
@@ -37,7 +37,7 @@ func MergeAttributes(have map[string]string, changes []AttributeChange, allowRes
 		}
 	}
 	if len(merged) > maxAttributes {
-		return nil, invalid("the run would have %d attributes; the limit is %d", len(merged), maxAttributes)
+		return nil, Invalid("the run would have %d attributes; the limit is %d", len(merged), maxAttributes)
 	}
 	return merged, nil
 }
@@ -54,19 +54,19 @@ func ValidateAttributes(attributes map[string]string, allowReserved bool) error 
 
 func (c AttributeChange) validate(allowReserved bool) error {
 	if n := len([]rune(c.Key)); n < 1 || n > maxAttributeKey {
-		return invalid("attribute key has %d characters; want 1 to %d", n, maxAttributeKey)
+		return Invalid("attribute key has %d characters; want 1 to %d", n, maxAttributeKey)
 	}
 	if strings.HasPrefix(c.Key, "$") && !allowReserved {
-		return invalid("attribute %q: keys that begin with $ are reserved", c.Key)
+		return Invalid("attribute %q: keys that begin with $ are reserved", c.Key)
 	}
 	if err := validateText("attribute key", c.Key, 4*maxAttributeKey); err != nil || c.Value == nil {
 		return err
 	}
 	if n := len(*c.Value); n > maxAttributeValue {
-		return invalid("attribute %q has a value of %d bytes; the limit is %d", c.Key, n, maxAttributeValue)
+		return Invalid("attribute %q has a value of %d bytes; the limit is %d", c.Key, n, maxAttributeValue)
 	}
 	if !utf8.ValidString(*c.Value) || strings.ContainsRune(*c.Value, 0) {
-		return invalid("attribute %q has a value with a NUL or that is not UTF-8", c.Key)
+		return Invalid("attribute %q has a value with a NUL or that is not UTF-8", c.Key)
 	}
 	return nil
 }

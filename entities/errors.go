@@ -34,17 +34,22 @@ var (
 	ErrLeaseNotFound      = errors.New("lease not found")
 	ErrMessageNotFound    = errors.New("message not found")
 	ErrStreamNotFound     = errors.New("stream not found")
-	ErrSignalNotFound     = errors.New("signal not found")
-	ErrSecretNotFound     = errors.New("secret not found")
-	ErrSigningKeyNotFound = errors.New("signing key not found")
-	ErrKeyNotFound        = errors.New("API key not found")
-	ErrProjectNotFound    = errors.New("project not found")
 )
 
-// invalid makes an error that is [ErrInvalid] and says what is wrong.
-func invalid(format string, args ...any) error {
-	return &InvalidError{Reason: fmt.Sprintf(format, args...)}
-}
+// ErrSignalNotFound: the project has no such signal.
+var ErrSignalNotFound = errors.New("signal not found")
+
+// ErrSecretNotFound: the project has no such secret.
+var ErrSecretNotFound = errors.New("secret not found")
+
+// ErrSigningKeyNotFound: the project has no such signing key.
+var ErrSigningKeyNotFound = errors.New("signing key not found")
+
+// ErrKeyNotFound: the project has no such API key.
+var ErrKeyNotFound = errors.New("API key not found")
+
+// ErrProjectNotFound: there is no such project.
+var ErrProjectNotFound = errors.New("project not found")
 
 // InvalidError is an [ErrInvalid] with the reason a caller should be told.
 type InvalidError struct {
@@ -58,7 +63,9 @@ func (e *InvalidError) Error() string { return e.Reason }
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // Invalid makes an [InvalidError] from a format.
-func Invalid(format string, args ...any) error { return invalid(format, args...) }
+func Invalid(format string, args ...any) error {
+	return &InvalidError{Reason: fmt.Sprintf(format, args...)}
+}
 
 // NotYetError is an [ErrNotYet] that says when to come back.
 type NotYetError struct {

@@ -197,7 +197,7 @@ func (id EventID) Seq() (int64, error) {
 	digits, ok := strings.CutPrefix(string(id), eventIDPrefix)
 	seq, err := strconv.ParseInt(digits, 10, 64)
 	if !ok || err != nil || seq < 1 || EventIDAt(seq) != id {
-		return 0, invalid("event ID %q is not %s and 26 digits", id, eventIDPrefix)
+		return 0, Invalid("event ID %q is not %s and 26 digits", id, eventIDPrefix)
 	}
 	return seq, nil
 }

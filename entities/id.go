@@ -32,8 +32,7 @@ type WaitID string
 type SignalID string
 
 const (
-	runIDPrefix    = "wrun_"
-	signalIDPrefix = "sig_"
+	runIDPrefix = "wrun_"
 	// A new run's ID may be this old, or this far ahead of our clock (protocol §2.6).
 	maxRunIDAge  = 24 * time.Hour
 	maxRunIDSkew = 5 * time.Minute
@@ -51,6 +50,8 @@ func NewRunID(at time.Time) RunID {
 	return RunID(runIDPrefix + ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy()).String())
 }
 
+const signalIDPrefix = "sig_"
+
 // NewSignalID makes the ID of a signal.
 func NewSignalID() SignalID { return SignalID(signalIDPrefix + ulid.Make().String()) }
 
@@ -59,15 +60,15 @@ func NewSignalID() SignalID { return SignalID(signalIDPrefix + ulid.Make().Strin
 func ValidateNewRunID(id RunID, now time.Time) error {
 	digits, ok := strings.CutPrefix(string(id), runIDPrefix)
 	if !ok {
-		return invalid("run ID %q does not begin with %s", id, runIDPrefix)
+		return Invalid("run ID %q does not begin with %s", id, runIDPrefix)
 	}
 	u, err := ulid.ParseStrict(digits)
 	if err != nil {
-		return invalid("run ID %q is not %s and a ULID", id, runIDPrefix)
+		return Invalid("run ID %q is not %s and a ULID", id, runIDPrefix)
 	}
 	made := ulid.Time(u.Time() &^ regionTag)
 	if made.Before(now.Add(-maxRunIDAge)) || made.After(now.Add(maxRunIDSkew)) {
-		return invalid("run ID %q was made at %s, which is not within the last 24 hours: check the client's clock",
+		return Invalid("run ID %q was made at %s, which is not within the last 24 hours: check the client's clock",
 			id, made.UTC().Format(time.RFC3339))
 	}
 	return nil
@@ -77,13 +78,13 @@ func ValidateNewRunID(id RunID, now time.Time) error {
 // spaces or path separators. What names the kind of ID in the error, which is an [ErrInvalid].
 func ValidateID(what, s string) error {
 	if s == "" {
-		return invalid("%s is missing", what)
+		return Invalid("%s is missing", what)
 	}
 	if len(s) > maxIDLength {
-		return invalid("%s is %d bytes long; the limit is %d", what, len(s), maxIDLength)
+		return Invalid("%s is %d bytes long; the limit is %d", what, len(s), maxIDLength)
 	}
 	if s == "." || s == ".." || !utf8.ValidString(s) || strings.ContainsFunc(s, notInID) {
-		return invalid("%s %q has characters an ID may not have: want printable ones without spaces and slashes", what, s)
+		return Invalid("%s %q has characters an ID may not have: want printable ones without spaces and slashes", what, s)
 	}
 	return nil
 }
@@ -115,13 +116,13 @@ func ValidateToken(s string) error {
 
 func validateText(what, s string, limit int) error {
 	if s == "" {
-		return invalid("%s is missing", what)
+		return Invalid("%s is missing", what)
 	}
 	if len(s) > limit {
-		return invalid("%s is %d bytes long; the limit is %d", what, len(s), limit)
+		return Invalid("%s is %d bytes long; the limit is %d", what, len(s), limit)
 	}
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
-		return invalid("%s has control characters or is not UTF-8", what)
+		return Invalid("%s has control characters or is not UTF-8", what)
 	}
 	return nil
 }

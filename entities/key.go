@@ -61,10 +61,10 @@ func (k Key) Validate(now time.Time) error {
 		return err
 	}
 	if !slices.Contains(Roles(), k.Role) {
-		return invalid("role %q is none of %v", k.Role, Roles())
+		return Invalid("role %q is none of %v", k.Role, Roles())
 	}
 	if k.ExpiresAt != nil && !k.ExpiresAt.After(now) {
-		return invalid("expiresAt is over already")
+		return Invalid("expiresAt is over already")
 	}
 	return nil
 }

@@ -194,3 +194,19 @@ func updateRun(r *Run) Write {
 		r.ID, r.Status, r.Attributes, r.ErrorCode, r.LastSeq, r.EndSeq, r.UpdatedAt, r.StartedAt, r.CompletedAt,
 	}}
 }
+
+// WriteRun makes the conditional statement write the run that is like before as one that is like after: it applies only
+// if the run's log is as long as before, and if nobody holds a lock on the run. Before is nil when there is to be no run
+// of this ID.
+func WriteRun(c *Chain, before, after *Run) {
+	if before == nil {
+		w := insertRun(after)
+		w.Rest = ` ON CONFLICT DO NOTHING`
+		c.About(w)
+		return
+	}
+	w := updateRun(after)
+	w.SQL += ` AND id = (SELECT id FROM runs WHERE id = $1 AND last_seq = ` +
+		(*arguments)(&w.Args).add(before.LastSeq) + ` FOR NO KEY UPDATE SKIP LOCKED)`
+	c.About(w)
+}

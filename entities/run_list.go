@@ -35,7 +35,7 @@ var storedRunStatuses = []RunStatus{RunPending, RunRunning, RunCompleted, RunFai
 
 func (w Window) validate() error {
 	if !w.From.IsZero() && !w.To.IsZero() && w.To.Before(w.From) {
-		return invalid("the time window ends before it starts")
+		return Invalid("the time window ends before it starts")
 	}
 	return nil
 }
@@ -57,13 +57,13 @@ func (s RunStatus) Known() bool { return slices.Contains(storedRunStatuses, s) }
 
 func (f RunFilter) validate() error {
 	if f.Status != "" && !f.Status.Known() {
-		return invalid("%q is not a status a run can have", f.Status)
+		return Invalid("%q is not a status a run can have", f.Status)
 	}
 	if len(f.statuses()) == 0 {
-		return invalid("no run is both open and %s", f.Status)
+		return Invalid("no run is both open and %s", f.Status)
 	}
 	if n := len(f.Attributes); n > maxAttributeFilters {
-		return invalid("the list is filtered by %d attributes; the limit is %d", n, maxAttributeFilters)
+		return Invalid("the list is filtered by %d attributes; the limit is %d", n, maxAttributeFilters)
 	}
 	if f.UniqueKey != "" {
 		if err := ValidateName("key", f.UniqueKey); err != nil {

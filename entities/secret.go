@@ -46,11 +46,11 @@ func ValidateSecret(name string, values []SecretValue) error {
 		return err
 	}
 	if n := len(values); n < 1 || n > MaxSecretValues {
-		return invalid("a secret of %d values; want 1 to %d", n, MaxSecretValues)
+		return Invalid("a secret of %d values; want 1 to %d", n, MaxSecretValues)
 	}
 	for i, v := range values {
 		if validateText("value", string(v), maxSecretLength) != nil {
-			return invalid("value %d of the secret is empty, longer than %d bytes, or no printable UTF-8", i, maxSecretLength)
+			return Invalid("value %d of the secret is empty, longer than %d bytes, or no printable UTF-8", i, maxSecretLength)
 		}
 	}
 	return nil

@@ -212,7 +212,7 @@ var WaitsAfterEnd = Table[WaitStatus]{
 func (t Table[S]) Next(kind, id string, status S, event EventType) (S, error) {
 	row, ok := t[event]
 	if !ok {
-		return status, invalid("%q is not an event of a %s", event, kind)
+		return status, Invalid("%q is not an event of a %s", event, kind)
 	}
 	cell, ok := row[status]
 	if !ok {

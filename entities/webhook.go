@@ -31,16 +31,16 @@ const MaxWebhookRespond = time.Minute
 // Validate checks what a hook says about webhooks. It fails with [ErrInvalid].
 func (w WebhookSpec) Validate() error {
 	if w.RespondMS < 0 || w.RespondMS > MaxWebhookRespond.Milliseconds() {
-		return invalid("webhook.respond is not between 0s and %s", MaxWebhookRespond)
+		return Invalid("webhook.respond is not between 0s and %s", MaxWebhookRespond)
 	}
 	if (w.Verify == "") != (w.Secret == "") {
-		return invalid("webhook: verify names the scheme and secret the secret; want both or none")
+		return Invalid("webhook: verify names the scheme and secret the secret; want both or none")
 	}
 	if w.Verify == "" {
 		return nil
 	}
 	if !slices.Contains(WebhookSchemes(), WebhookScheme(w.Verify)) {
-		return invalid("webhook.verify %q is none of %v", w.Verify, WebhookSchemes())
+		return Invalid("webhook.verify %q is none of %v", w.Verify, WebhookSchemes())
 	}
 	return ValidateID("webhook.secret", w.Secret)
 }

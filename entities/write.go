@@ -67,18 +67,9 @@ type Chain struct {
 	held bool
 }
 
-// About says which run the chain is about: it makes one that is like before one that is like after. Before is nil when
-// there is to be no run of this ID.
-func (c *Chain) About(before, after *Run) {
-	if before == nil {
-		c.run = insertRun(after)
-		c.run.Rest = ` ON CONFLICT DO NOTHING`
-		return
-	}
-	c.run = updateRun(after)
-	c.run.SQL += ` AND id = (SELECT id FROM runs WHERE id = $1 AND last_seq = ` +
-		(*arguments)(&c.run.Args).add(before.LastSeq) + ` FOR NO KEY UPDATE SKIP LOCKED)`
-}
+// About sets the write of the run's row, on which all others depend: nothing else is written unless it changes the row.
+// Its first argument is the run's ID.
+func (c *Chain) About(w Write) { c.run = w }
 
 // Require adds a condition on the tables as they are before, without which nothing is written. Of rows that others may
 // change without the log growing, it is to lock those that it finds: then it is asked of them as they are by now.

@@ -36,7 +36,7 @@ func (l *Log) appendBelieved(
 	if !ok {
 		return judgement{}, false, nil
 	}
-	c.About(f.Run, j.after.Run)
+	entities.WriteRun(&c, f.Run, j.after.Run)
 	writeEvents(&c, xidOfNow, f, j)
 	written, err := l.group.execute(ctx, j.after.Run.ID, &c)
 	if worthRetrying(err) {

@@ -106,3 +106,8 @@ func violated(err error) string {
 	}
 	return pg.ConstraintName
 }
+
+// isDuplicateRun reports whether another transaction created the run between our look and our insert.
+func isDuplicateRun(err error) bool {
+	return violated(err) == "runs_pkey"
+}

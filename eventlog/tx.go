@@ -156,10 +156,6 @@ func worthRetrying(err error) bool {
 		return false
 	}
 	const serializationFailure, deadlock = "40001", "40P01"
-	return pg.Code == serializationFailure || pg.Code == deadlock || isDuplicateRun(err)
-}
-
-// isDuplicateRun reports whether another transaction created the run between our look and our insert.
-func isDuplicateRun(err error) bool {
-	return violated(err) == "runs_pkey"
+	return pg.Code == serializationFailure || pg.Code == deadlock ||
+		violated(err) == "runs_pkey" // another transaction created the run between our read and our insert
 }
