@@ -27,7 +27,7 @@ func MergeAttributes(have map[string]string, changes []AttributeChange, allowRes
 			return nil, Invalid("attribute %q is changed twice", c.Key)
 		}
 		seen[c.Key] = true
-		if err := c.validate(allowReserved); err != nil {
+		if err := c.Validate(allowReserved); err != nil {
 			return nil, err
 		}
 		if c.Value == nil {
@@ -52,14 +52,14 @@ func ValidateAttributes(attributes map[string]string, allowReserved bool) error 
 	return err
 }
 
-func (c AttributeChange) validate(allowReserved bool) error {
+func (c AttributeChange) Validate(allowReserved bool) error {
 	if n := len([]rune(c.Key)); n < 1 || n > maxAttributeKey {
 		return Invalid("attribute key has %d characters; want 1 to %d", n, maxAttributeKey)
 	}
 	if strings.HasPrefix(c.Key, "$") && !allowReserved {
 		return Invalid("attribute %q: keys that begin with $ are reserved", c.Key)
 	}
-	if err := validateText("attribute key", c.Key, 4*maxAttributeKey); err != nil || c.Value == nil {
+	if err := ValidateText("attribute key", c.Key, 4*maxAttributeKey); err != nil || c.Value == nil {
 		return err
 	}
 	if n := len(*c.Value); n > maxAttributeValue {

@@ -36,21 +36,6 @@ var (
 	ErrStreamNotFound     = errors.New("stream not found")
 )
 
-// ErrSignalNotFound: the project has no such signal.
-var ErrSignalNotFound = errors.New("signal not found")
-
-// ErrSecretNotFound: the project has no such secret.
-var ErrSecretNotFound = errors.New("secret not found")
-
-// ErrSigningKeyNotFound: the project has no such signing key.
-var ErrSigningKeyNotFound = errors.New("signing key not found")
-
-// ErrKeyNotFound: the project has no such API key.
-var ErrKeyNotFound = errors.New("API key not found")
-
-// ErrProjectNotFound: there is no such project.
-var ErrProjectNotFound = errors.New("project not found")
-
 // InvalidError is an [ErrInvalid] with the reason a caller should be told.
 type InvalidError struct {
 	// Reason is a sentence that says what is wrong with the request.

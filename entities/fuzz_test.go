@@ -71,28 +71,3 @@ func FuzzIDs(f *testing.F) {
 		}
 	})
 }
-
-// FuzzListCursor ensures that the cursor of a list is read in one way, as a time that Postgres knows.
-func FuzzListCursor(f *testing.F) {
-	f.Add("1772366400000:wrun_01KJM8J2G00000000000000000")
-	f.Add("-62135596800000:a")
-	f.Add("-62135596800001:a")
-	f.Add("253402300800000:a")
-	f.Add("9223372036854775807:a")
-	f.Add("+1:a")
-	f.Add("1:a:b")
-	f.Add("1:")
-	f.Fuzz(func(t *testing.T, text string) {
-		m, err := parseMoment(text)
-		wantClientsFault(t, err)
-		if err != nil {
-			return
-		}
-		if year := m.at.Year(); year < 1 || year > 9999 || ValidateID("ID", m.id) != nil {
-			t.Errorf("%q was accepted as %v", text, m)
-		}
-		if again, err := parseMoment(m.String()); err != nil || again != m {
-			t.Errorf("%q is %v, which comes back as %v, %v", text, m, again, err)
-		}
-	})
-}

@@ -28,9 +28,6 @@ type HookID string
 // WaitID is the correlation ID of a wait's events; unique within its run.
 type WaitID string
 
-// SignalID is "sig_" and a ULID that the server made.
-type SignalID string
-
 const (
 	runIDPrefix = "wrun_"
 	// A new run's ID may be this old, or this far ahead of our clock (protocol §2.6).
@@ -49,11 +46,6 @@ const regionTag = uint64(1) << 47
 func NewRunID(at time.Time) RunID {
 	return RunID(runIDPrefix + ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy()).String())
 }
-
-const signalIDPrefix = "sig_"
-
-// NewSignalID makes the ID of a signal.
-func NewSignalID() SignalID { return SignalID(signalIDPrefix + ulid.Make().String()) }
 
 // ValidateNewRunID reports whether a run may be created with this ID now. It fails with [ErrInvalid]
 // when the ID is not "wrun_" and a ULID made within the last 24 hours.
@@ -96,7 +88,7 @@ func notInID(r rune) bool {
 // ValidateName reports whether s can be a workflow's, step's, topic's or deployment's name: 1 to 1,024
 // printable characters. What names the kind of name in the error, which is an [ErrInvalid].
 func ValidateName(what, s string) error {
-	return validateText(what, s, maxNameLength)
+	return ValidateText(what, s, maxNameLength)
 }
 
 // WorkflowTopic is how the topic of a workflow's messages begins; its name follows (protocol §5.1).
@@ -105,16 +97,16 @@ const WorkflowTopic = "__wkf_workflow_"
 // ValidateWorkflowName reports whether s can be the name of a workflow whose runs are sent messages: a name,
 // and so is its topic. The error is an [ErrInvalid].
 func ValidateWorkflowName(what, s string) error {
-	return validateText(what, s, maxNameLength-len(WorkflowTopic))
+	return ValidateText(what, s, maxNameLength-len(WorkflowTopic))
 }
 
 // ValidateToken reports whether s can be a hook's token: 1 to 1,024 printable characters. The error is
 // an [ErrInvalid].
 func ValidateToken(s string) error {
-	return validateText("hook token", s, maxTokenLength)
+	return ValidateText("hook token", s, maxTokenLength)
 }
 
-func validateText(what, s string, limit int) error {
+func ValidateText(what, s string, limit int) error {
 	if s == "" {
 		return Invalid("%s is missing", what)
 	}

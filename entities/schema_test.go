@@ -51,10 +51,6 @@ func TestChecksOfTheSchemaHaveTheSameWordsAsTheEnums(t *testing.T) {
 			ended = append(ended, string(s))
 		}
 	}
-	var roles []string
-	for _, r := range Roles() {
-		roles = append(roles, string(r))
-	}
 	tests := map[string][]string{
 		"runs_status_check":        stored(runStatuses),
 		"runs_driver_check":        {string(DriverClient), string(DriverServer)},
@@ -64,7 +60,6 @@ func TestChecksOfTheSchemaHaveTheSameWordsAsTheEnums(t *testing.T) {
 		"waits_status_check":       stored(waitStatuses),
 		"waits_completed_at_check": {string(WaitCompleted)},
 		"events_type_check":        events,
-		"api_keys_role_check":      roles,
 	}
 	pool := openPool(t)
 	literal := regexp.MustCompile(`'([^']*)'::text`)

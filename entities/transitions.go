@@ -3,6 +3,7 @@ package entities
 import (
 	"fmt"
 	"maps"
+	"slices"
 )
 
 // RunStatus is where a run stands. RunNone is the status of a run that does not exist.
@@ -22,6 +23,14 @@ const (
 func (s RunStatus) Ended() bool {
 	return s == RunCompleted || s == RunFailed || s == RunCancelled
 }
+
+// RunStatuses returns the statuses that the row of a run can have: all but [RunNone].
+func RunStatuses() []RunStatus {
+	return []RunStatus{RunPending, RunRunning, RunCompleted, RunFailed, RunCancelled}
+}
+
+// Known reports whether the row of a run can have the status.
+func (s RunStatus) Known() bool { return slices.Contains(RunStatuses(), s) }
 
 // StepStatus is where a step stands. StepNone is the status of a step that does not exist.
 type StepStatus string

@@ -2,8 +2,6 @@ package entities
 
 import (
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Wait is a sleep of a run. The client schedules its own wake-up, so the server only keeps the record;
@@ -19,55 +17,4 @@ type Wait struct {
 	UpdatedAt time.Time
 	// CompletedAt is set exactly when the wait is completed.
 	CompletedAt *time.Time
-}
-
-const waitColumns = `run_id, id, status, spec_version, resume_at, created_at, updated_at, completed_at`
-
-// LoadWaits queues a read of those of the waits that the run has.
-func LoadWaits(b *pgx.Batch, runID RunID, ids []WaitID, into map[WaitID]Wait) {
-	loadOf(b, func(w Wait) { into[w.ID] = w }, `SELECT `+waitColumns+` FROM waits WHERE run_id = $1 AND id`, runID, ids)
-}
-
-// dueWaits are the waits of run $1 that are over by the database's clock, and not reported so.
-const dueWaits = ` FROM waits WHERE run_id = $1 AND status = 'waiting' AND resume_at <= now()`
-
-// LoadDueWaits queues a read of those of the run's waits that are over by the database's clock and not reported so, at
-// most [MaxPage].
-func LoadDueWaits(b *pgx.Batch, runID RunID, into map[WaitID]Wait) {
-	loadEach(b, func(w Wait) { into[w.ID] = w }, `
-		SELECT `+waitColumns+dueWaits+` ORDER BY resume_at, id LIMIT $2`, runID, MaxPage)
-}
-
-// RequireNoDueWait makes a chain depend on that [LoadDueWaits] would find none.
-func RequireNoDueWait(c *Chain, runID RunID) {
-	c.Require(`NOT EXISTS (SELECT`+dueWaits+`)`, runID)
-}
-
-// RequireNoWait makes a chain depend on that the run waits for no time.
-func RequireNoWait(c *Chain, runID RunID) {
-	c.Require(`NOT EXISTS (SELECT FROM waits WHERE run_id = $1 AND status = 'waiting')`, runID)
-}
-
-// InsertWait adds the insertion of a wait.
-func InsertWait(w Writer, wait *Wait) {
-	w.Add(Write{What: "insert wait", SQL: `
-		INSERT INTO waits (` + waitColumns + `)
-		SELECT $1::text, $2::text, $3::text, $4::integer, $5::timestamptz, $6::timestamptz, $7::timestamptz, $8::timestamptz
-		WHERE true`, If: `NOT EXISTS (SELECT FROM waits WHERE run_id = $1 AND id = $2)`, Args: []any{
-		wait.RunID, wait.ID, wait.Status, wait.SpecVersion, wait.ResumeAt, wait.CreatedAt, wait.UpdatedAt, wait.CompletedAt,
-	}})
-}
-
-// UpdateWait adds the write of everything about a wait that events can change.
-func UpdateWait(w Writer, wait *Wait) {
-	w.Add(Write{What: "update wait", SQL: `
-		UPDATE waits SET status = $3, updated_at = $4, completed_at = $5 WHERE run_id = $1 AND id = $2`,
-		If:   `EXISTS (SELECT FROM waits WHERE run_id = $1 AND id = $2)`,
-		Args: []any{wait.RunID, wait.ID, wait.Status, wait.UpdatedAt, wait.CompletedAt},
-	})
-}
-
-// DeleteWaits adds the deletion of all waits of a run.
-func DeleteWaits(w Writer, runID RunID) {
-	w.Add(Write{SQL: `DELETE FROM waits WHERE run_id = $1`, Args: []any{runID}})
 }

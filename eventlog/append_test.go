@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 func TestATokenIsFreeAtOnceAfterItsHook(t *testing.T) {
@@ -35,13 +37,13 @@ func TestATokenIsFreeAtOnceAfterItsHook(t *testing.T) {
 				ask = on(first, end, "hook_1")
 			}
 			f.must(t, ask)
-			if _, err := entities.HookByToken(t.Context(), f.pool, home, token, day); !errors.Is(err, entities.ErrHookNotFound) {
+			if _, err := store.HookByToken(t.Context(), f.pool, home, token, day); !errors.Is(err, entities.ErrHookNotFound) {
 				t.Errorf("the token still has a hook: error %v", err)
 			}
 			if got := f.must(t, hookCreated(second, "hook_2", token)); got.Event.Type != entities.EventHookCreated {
 				t.Errorf("after its hook: got %s, want hook_created", got.Event.Type)
 			}
-			hook, err := entities.HookByToken(t.Context(), f.pool, home, token, day)
+			hook, err := store.HookByToken(t.Context(), f.pool, home, token, day)
 			if err != nil || hook.RunID != second || hook.ID != "hook_2" {
 				t.Errorf("the token belongs to %+v, %v", hook, err)
 			}
@@ -90,7 +92,7 @@ func TestI10PayloadsComeBackAsTheyWere(t *testing.T) {
 			r := on(id, "hook_received", "hook_1")
 			r.Payload, r.Extra = payload, payload
 			appended := f.must(t, r).Event
-			page, err := f.EventsByCorrelation(t.Context(), home, id, "hook_1", entities.Page{Limit: 10}, WithPayloads)
+			page, err := f.EventsByCorrelation(t.Context(), home, id, "hook_1", pg.Page{Limit: 10}, WithPayloads)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +126,7 @@ func TestPayloadsAreLeftOutWhenAsked(t *testing.T) {
 	r := runCreated(newRunID())
 	r.Extra = []byte{0xa0}
 	f.must(t, r)
-	page, err := f.Events(t.Context(), home, r.RunID, entities.Page{Limit: 10}, WithoutPayloads)
+	page, err := f.Events(t.Context(), home, r.RunID, pg.Page{Limit: 10}, WithoutPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,21 +11,23 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 func TestTheAuditTellsOfSecretsAndRetention(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	secrets, retention := NewSecrets(f.pool, f.clock.now), NewRetention(f.pool, RetentionOptions{})
-	ctx, keep := entities.WithActor(t.Context(), "key_1"), time.Hour
+	secrets, retention := admin.NewSecrets(f.pool, f.clock.now), NewRetention(f.pool, RetentionOptions{})
+	ctx, keep := admin.WithActor(t.Context(), "key_1"), time.Hour
 	do := []func(context.Context) error{
 		func(ctx context.Context) error {
-			_, err := secrets.Put(ctx, home, "stripe", []entities.SecretValue{"hush"})
+			_, err := secrets.Put(ctx, home, "stripe", []admin.SecretValue{"hush"})
 			return err
 		},
 		func(ctx context.Context) error { return secrets.Delete(ctx, home, "stripe") },
 		func(ctx context.Context) error {
-			return retention.Put(ctx, entities.Retention{Project: home, Keep: &keep})
+			return retention.Put(ctx, admin.Retention{Project: home, Keep: &keep})
 		},
 		func(ctx context.Context) error { return retention.Remove(ctx, home) },
 	}
@@ -34,10 +36,10 @@ func TestTheAuditTellsOfSecretsAndRetention(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := secrets.Delete(ctx, home, "stripe"); !errors.Is(err, entities.ErrSecretNotFound) {
+	if err := secrets.Delete(ctx, home, "stripe"); !errors.Is(err, admin.ErrSecretNotFound) {
 		t.Error(err) // and the audit has no word of it
 	}
-	list, _, err := entities.ListActions(t.Context(), f.pool, home, entities.Page{Limit: 10, Descending: true})
+	list, _, err := admin.ListActions(t.Context(), f.pool, home, pg.Page{Limit: 10, Descending: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,12 +61,12 @@ func TestTheAuditTellsOfSecretsAndRetention(t *testing.T) {
 func TestWhatCannotBeToldIsNotDone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	secrets, retention := NewSecrets(f.pool, f.clock.now), NewRetention(f.pool, RetentionOptions{})
+	secrets, retention := admin.NewSecrets(f.pool, f.clock.now), NewRetention(f.pool, RetentionOptions{})
 	ctx, keep := t.Context(), time.Hour
-	if _, err := secrets.Put(ctx, home, "stripe", []entities.SecretValue{"old"}); err != nil {
+	if _, err := secrets.Put(ctx, home, "stripe", []admin.SecretValue{"old"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := retention.Put(ctx, entities.Retention{Project: home}); err != nil {
+	if err := retention.Put(ctx, admin.Retention{Project: home}); err != nil {
 		t.Fatal(err)
 	}
 	rows := func() string {
@@ -83,10 +85,10 @@ func TestWhatCannotBeToldIsNotDone(t *testing.T) {
 	if _, err := f.pool.Exec(ctx, `ALTER TABLE audit ADD CONSTRAINT silent CHECK (false) NOT VALID`); err != nil {
 		t.Fatal(err)
 	}
-	_, put := secrets.Put(ctx, home, "stripe", []entities.SecretValue{"new"})
+	_, put := secrets.Put(ctx, home, "stripe", []admin.SecretValue{"new"})
 	for name, err := range map[string]error{
 		"put secret": put, "delete secret": secrets.Delete(ctx, home, "stripe"),
-		"put retention":    retention.Put(ctx, entities.Retention{Project: home, Keep: &keep}),
+		"put retention":    retention.Put(ctx, admin.Retention{Project: home, Keep: &keep}),
 		"remove retention": retention.Remove(ctx, home),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "silent") {
@@ -104,15 +106,15 @@ func TestTheAuditIsPaged(t *testing.T) {
 	retention := NewRetention(f.pool, RetentionOptions{})
 	for range 5 {
 		for _, project := range []entities.Project{home, stranger} {
-			if err := retention.Put(t.Context(), entities.Retention{Project: project}); err != nil {
+			if err := retention.Put(t.Context(), admin.Retention{Project: project}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for _, descending := range []bool{false, true} {
-		p, seen := entities.Page{Limit: 2, Descending: descending}, []int64{}
+		p, seen := pg.Page{Limit: 2, Descending: descending}, []int64{}
 		for {
-			list, next, err := entities.ListActions(t.Context(), f.pool, home, p)
+			list, next, err := admin.ListActions(t.Context(), f.pool, home, p)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +133,7 @@ func TestTheAuditIsPaged(t *testing.T) {
 		}
 	}
 	for _, cursor := range []string{"0", "-1", "x", "1:2"} {
-		_, _, err := entities.ListActions(t.Context(), f.pool, home, entities.Page{Limit: 1, Cursor: cursor})
+		_, _, err := admin.ListActions(t.Context(), f.pool, home, pg.Page{Limit: 1, Cursor: cursor})
 		if !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("cursor %q: got %v, want ErrInvalid", cursor, err)
 		}

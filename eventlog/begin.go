@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // Beginning is work about a run that was leased to this very process as part of a transaction, and begins as soon as
@@ -54,7 +56,7 @@ func (l *Log) enqueue(
 	own, messages := t.begins(&before, j.after.Run.ID, j.messages)
 	due := map[entities.WaitID]entities.Wait{}
 	if j.before.Run != nil && (own != nil || invokes(j.after.Run.ID, messages)) {
-		entities.LoadDueWaits(&before, j.after.Run.ID, due)
+		store.LoadDueWaits(&before, j.after.Run.ID, due)
 	}
 	var begins []*Beginning
 	if len(messages) > 0 {
@@ -62,7 +64,7 @@ func (l *Log) enqueue(
 			return nil, err
 		}
 	}
-	if err := SendQueued(ctx, tx, &before); err != nil {
+	if err := pg.SendQueued(ctx, tx, &before); err != nil {
 		return ended, err
 	}
 	if own != nil {
@@ -155,7 +157,7 @@ func (s *Snapshot) due(at time.Time) []entities.Wait {
 	slices.SortFunc(over, func(a, b entities.Wait) int {
 		return cmp.Or(a.ResumeAt.Compare(*b.ResumeAt), cmp.Compare(a.ID, b.ID))
 	})
-	return over[:min(len(over), entities.MaxPage)]
+	return over[:min(len(over), pg.MaxPage)]
 }
 
 // execute records that an attempt of a step begins that was just created. One whose time is over already fails

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // driven is the run_created of a run that the server continues.
@@ -180,7 +181,7 @@ func (q *beginner) Enqueue(
 	return q.begun, func(error) {}, nil
 }
 
-func (*beginner) EnqueueBelieved(*entities.Chain, []entities.Message) ([]*Beginning, func(error), bool) {
+func (*beginner) EnqueueBelieved(*pg.Conditional, []entities.Message) ([]*Beginning, func(error), bool) {
 	return nil, nil, false
 }
 

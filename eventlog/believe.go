@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // believedRequests is how many requests are decided on from belief at most: the statement for many would be long, and
@@ -31,15 +33,15 @@ func (l *Log) appendBelieved(
 	case len(j.events) == 0 || len(j.children) > 0 || slices.ContainsFunc(j.outcomes, Outcome.refused):
 		return judgement{}, false, nil
 	}
-	var c entities.Chain
+	var c pg.Conditional
 	ended, ok := l.enqueueBelieved(&c, &j, now, t)
 	if !ok {
 		return judgement{}, false, nil
 	}
-	entities.WriteRun(&c, f.Run, j.after.Run)
+	store.WriteRun(&c, f.Run, j.after.Run)
 	writeEvents(&c, xidOfNow, f, j)
-	written, err := l.group.execute(ctx, j.after.Run.ID, &c)
-	if worthRetrying(err) {
+	written, err := l.group.ExecuteConditional(ctx, j.after.Run.ID, &c)
+	if pg.Retryable(err) {
 		written, err = false, nil
 	}
 	if written || err != nil {
@@ -53,7 +55,7 @@ func (o Outcome) refused() bool { return o.Err != nil }
 
 // nothingToWrite makes sure of the belief by which a judgement writes nothing.
 func (l *Log) nothingToWrite(ctx context.Context, j judgement, t terms) (judgement, bool, error) {
-	right, err := entities.IsAsLong(ctx, l.pool, j.before.Run)
+	right, err := store.IsUnchanged(ctx, l.pool, j.before.Run)
 	if err != nil || !right {
 		return judgement{}, false, err
 	}
@@ -67,7 +69,7 @@ func (l *Log) nothingToWrite(ctx context.Context, j judgement, t terms) (judgeme
 // what begins with them. It reports false if more is needed than a chain. What the next invocation is to know besides
 // must be remembered, and no wait be over.
 func (l *Log) enqueueBelieved(
-	c *entities.Chain, j *judgement, now time.Time, t terms,
+	c *pg.Conditional, j *judgement, now time.Time, t terms,
 ) (ended func(error), ok bool) {
 	messages, ok := t.believed(c, *j)
 	if !ok {
@@ -85,7 +87,7 @@ func (l *Log) enqueueBelieved(
 			if j.before.Run.StartedAt == nil || len(j.after.Waits) > 0 {
 				return nil, false // whether it starts now depends on whether it is invoked, and what is over on the time
 			}
-			entities.RequireNoDueWait(c, b.RunID)
+			store.RequireNoDueWait(c, b.RunID)
 		}
 		j.begin(b, now)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -33,7 +34,7 @@ func BenchmarkSteps(b *testing.B) {
 func benchmarkSteps(b *testing.B, clients, runs int) {
 	b.Helper()
 	pool := openPool(b, testdb.New(b))
-	l := New(pool, NewHub(pool, "hints", slog.New(slog.DiscardHandler)), noQueue{}, (&clock{at: day}).now)
+	l := New(pool, pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)), noQueue{}, (&clock{at: day}).now)
 	ids := make([]entities.RunID, runs)
 	for i := range ids {
 		ids[i] = newRunID()

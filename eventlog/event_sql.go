@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 const eventColumns = `run_id, seq, type, correlation_id, spec_version, created_at, occurred_at, data, extra`
@@ -22,8 +24,8 @@ const (
 )
 
 // insertEvent adds the insertion of an event.
-func insertEvent(w entities.Writer, xid string, project entities.Project, e entities.Event) {
-	w.Add(entities.Write{What: "insert event", SQL: `
+func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.Event) {
+	w.Add(pg.Write{What: "insert event", SQL: `
 		INSERT INTO events (` + eventColumns + `, payload, project, xid)
 		SELECT $1::text, $2::bigint, $3::text, $4::text, $5::integer, $6::timestamptz, $7::timestamptz, $8::jsonb, $9::bytea,
 			$10::bytea, $11::text, ` + xid + `
@@ -121,7 +123,7 @@ func ValidateEventCursor(cursor string) error {
 func parseEventCursor(cursor string) (int64, error) {
 	seq, err := entities.EventID(strings.TrimPrefix(cursor, eventCursorPrefix)).Seq()
 	if err != nil {
-		return 0, &entities.CursorError{Cursor: cursor}
+		return 0, &pg.CursorError{Cursor: cursor}
 	}
 	return seq, nil
 }
@@ -130,14 +132,14 @@ func parseEventCursor(cursor string) (int64, error) {
 // run the project does not have fails with [entities.ErrRunNotFound], a strange cursor with
 // [entities.ErrInvalid].
 func (l *Log) Events(
-	ctx context.Context, project entities.Project, runID entities.RunID, p entities.Page, with Payloads,
+	ctx context.Context, project entities.Project, runID entities.RunID, p pg.Page, with Payloads,
 ) (EventPage, error) {
-	const ofRun = `run_id = (SELECT id FROM runs WHERE ` + entities.OfRun + `)`
+	const ofRun = `run_id = (SELECT id FROM runs WHERE ` + store.OfRun + `)`
 	page, err := l.eventsWhere(ctx, p, with, ofRun, runID, project)
 	if err != nil || len(page.Events) > 0 {
 		return page, err
 	}
-	if _, err := entities.RunByID(ctx, l.pool, project, runID); err != nil || p.Cursor != "" {
+	if _, err := store.RunByID(ctx, l.pool, project, runID); err != nil || p.Cursor != "" {
 		return page, err
 	}
 	// The run was created between the two looks. No run is ever without events.
@@ -149,7 +151,7 @@ func (l *Log) Events(
 // [Log.Events]; what does not exist has no events.
 func (l *Log) EventsByCorrelation(
 	ctx context.Context, project entities.Project, runID entities.RunID, correlationID string,
-	p entities.Page, with Payloads,
+	p pg.Page, with Payloads,
 ) (EventPage, error) {
 	// Correlation IDs are ULIDs: more than one run has one only by a client's design. One is then chosen,
 	// because a cursor is a position in a single log.
@@ -164,7 +166,7 @@ func (l *Log) EventsByCorrelation(
 const maxPageBytes = 16 << 20
 
 func (l *Log) eventsWhere(
-	ctx context.Context, p entities.Page, with Payloads, where string, args ...any,
+	ctx context.Context, p pg.Page, with Payloads, where string, args ...any,
 ) (EventPage, error) {
 	order, after := "ASC", ">"
 	if p.Descending {
@@ -244,8 +246,8 @@ func (l *Log) Step(
 	steps := map[entities.StepID]entities.Step{}
 	var run *entities.Run
 	var created []entities.Event
-	entities.LoadRun(&b, project, runID, &run)
-	entities.LoadSteps(&b, runID, []entities.StepID{id}, steps)
+	store.LoadRun(&b, project, runID, &run)
+	store.LoadSteps(&b, runID, []entities.StepID{id}, steps)
 	b.Queue(`
 		SELECT `+WithPayloads.columns()+` FROM events
 		WHERE run_id = $1 AND seq = (SELECT created_seq FROM steps WHERE run_id = $1 AND id = $2)`, runID, id,
@@ -268,7 +270,7 @@ func (l *Log) Event(
 ) (entities.Event, error) {
 	rows, err := l.pool.Query(ctx, `
 		SELECT `+WithPayloads.columns()+` FROM events
-		WHERE run_id = (SELECT id FROM runs WHERE `+entities.OfRun+`) AND seq = $3`, runID, project, seq)
+		WHERE run_id = (SELECT id FROM runs WHERE `+store.OfRun+`) AND seq = $3`, runID, project, seq)
 	if err != nil {
 		return entities.Event{}, fmt.Errorf("read event: %w", err)
 	}

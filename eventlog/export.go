@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // The format of exported runs that this version writes, and the only one it reads.
@@ -99,12 +101,12 @@ type export struct {
 
 func (x *export) all(ctx context.Context, id entities.RunID) error {
 	var run entities.Run
-	var streams []entities.StoredStream
-	err := InSnapshot(ctx, x.pool, func(tx pgx.Tx) (err error) {
-		if run, err = entities.RunOfAny(ctx, tx, id); err != nil {
+	var streams []store.StoredStream
+	err := pg.InSnapshot(ctx, x.pool, func(tx pgx.Tx) (err error) {
+		if run, err = store.RunOfAny(ctx, tx, id); err != nil {
 			return err
 		}
-		streams, err = entities.StreamsOf(ctx, tx, run.Project, id)
+		streams, err = store.StreamsOf(ctx, tx, run.Project, id)
 		return err
 	})
 	if err != nil {
@@ -129,7 +131,7 @@ func (x *export) all(ctx context.Context, id entities.RunID) error {
 // events emits the log up to where it was at the beginning.
 func (x *export) events(ctx context.Context, id entities.RunID) error {
 	log := Log{pool: x.pool}
-	page := entities.Page{Limit: entities.MaxPage}
+	page := pg.Page{Limit: pg.MaxPage}
 	for seq := int64(0); seq < x.extent.LastSeq; {
 		got, err := log.eventsWhere(ctx, page, WithPayloads, `run_id = $1 AND seq <= $2`, id, x.extent.LastSeq)
 		if err != nil {
@@ -155,14 +157,14 @@ func (x *export) events(ctx context.Context, id entities.RunID) error {
 	return nil
 }
 
-func (x *export) stream(ctx context.Context, s entities.StoredStream) error {
+func (x *export) stream(ctx context.Context, s store.StoredStream) error {
 	x.extent.add(s.Stream)
 	record := StreamRecord{Name: s.Name, Chunks: s.Chunks, CreatedAt: s.CreatedAt, ClosedAt: s.ClosedAt}
 	if err := x.emit(Record{Stream: &record}); err != nil {
 		return err
 	}
 	for idx := int64(0); idx < s.Chunks; {
-		chunks, err := entities.Chunks(ctx, x.pool, s.ID, idx, int(min(s.Chunks-idx, tailChunks)), maxPageBytes)
+		chunks, err := store.Chunks(ctx, x.pool, s.ID, idx, int(min(s.Chunks-idx, tailChunks)), maxPageBytes)
 		if err != nil {
 			return err
 		}

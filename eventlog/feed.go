@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // The order of all events of a project is (xid, run_id, seq). Xid is the transaction that wrote the event or, if that
@@ -22,7 +24,7 @@ type EventQuery struct {
 	// RunID is for events of a project only.
 	RunID entities.RunID
 	// Created bounds when the events were; it includes both ends.
-	Created entities.Window
+	Created store.Window
 	// After is for events of one run only: those up to this position are left out.
 	After int64
 }
@@ -81,7 +83,7 @@ func (p Place) String() string {
 // ParsePlace reads a cursor. It fails with [entities.ErrInvalid].
 func ParsePlace(cursor string) (Place, error) {
 	fail := func() (Place, error) {
-		return Place{}, &entities.CursorError{Cursor: cursor}
+		return Place{}, &pg.CursorError{Cursor: cursor}
 	}
 	first, last := strings.IndexByte(cursor, ':'), strings.LastIndexByte(cursor, ':')
 	if first < 0 || first == last {
@@ -102,7 +104,7 @@ func ParsePlace(cursor string) (Place, error) {
 // RunEvents reads a page of a run's log, in its order; a cursor is a position. It fails with
 // [entities.ErrRunNotFound] and [entities.ErrInvalid].
 func (l *Log) RunEvents(
-	ctx context.Context, project entities.Project, runID entities.RunID, q EventQuery, p entities.Page, with Payloads,
+	ctx context.Context, project entities.Project, runID entities.RunID, q EventQuery, p pg.Page, with Payloads,
 ) (Listing, error) {
 	if err := q.validate(); err != nil {
 		return Listing{}, err
@@ -119,7 +121,7 @@ func (l *Log) RunEvents(
 		return Listing{}, fmt.Errorf("list events of %s: %w", runID, err)
 	}
 	if len(listing.Entries) == 0 {
-		_, err = entities.RunByID(ctx, l.pool, project, runID)
+		_, err = store.RunByID(ctx, l.pool, project, runID)
 	}
 	if listing.More {
 		listing.Cursor = strconv.FormatInt(listing.Entries[len(listing.Entries)-1].Seq, 10)
@@ -130,7 +132,7 @@ func (l *Log) RunEvents(
 func parseSeq(cursor string) (int64, error) {
 	seq, err := strconv.ParseInt(cursor, 10, 64)
 	if err != nil || seq < 0 {
-		return 0, &entities.CursorError{Cursor: cursor}
+		return 0, &pg.CursorError{Cursor: cursor}
 	}
 	return seq, nil
 }
@@ -138,7 +140,7 @@ func parseSeq(cursor string) (int64, error) {
 // ProjectEvents reads a page of all events of a project, in their order; a cursor is a [Place]. It fails with
 // [entities.ErrInvalid].
 func (l *Log) ProjectEvents(
-	ctx context.Context, project entities.Project, q EventQuery, p entities.Page, with Payloads,
+	ctx context.Context, project entities.Project, q EventQuery, p pg.Page, with Payloads,
 ) (Listing, error) {
 	if err := q.validate(); err != nil {
 		return Listing{}, err

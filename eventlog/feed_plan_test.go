@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -57,7 +58,7 @@ func TestFeedsReadAboutAPage(t *testing.T) {
 		"a run and a type":     {home, EventQuery{RunID: run, Types: []entities.EventType{"attr_set"}}, 1},
 		"a run of another one": {"small", EventQuery{RunID: run}, 0},
 	} {
-		for _, p := range []entities.Page{{Limit: 20}, {Limit: 20, Descending: true}} {
+		for _, p := range []pg.Page{{Limit: 20}, {Limit: 20, Descending: true}} {
 			for range 2 { // the first page, and one further on
 				entries, blocks := f.explain(t, test.project, test.q, p)
 				if blocks > page {
@@ -76,7 +77,7 @@ func TestFeedsReadAboutAPage(t *testing.T) {
 }
 
 // explain reads a page, and counts the blocks which that touches.
-func (f *fixture) explain(t *testing.T, project entities.Project, q EventQuery, p entities.Page) ([]Entry, int) {
+func (f *fixture) explain(t *testing.T, project entities.Project, q EventQuery, p pg.Page) ([]Entry, int) {
 	t.Helper()
 	page, err := f.ProjectEvents(t.Context(), project, q, p, WithPayloads)
 	if err != nil {
@@ -105,7 +106,7 @@ func (f *fixture) explain(t *testing.T, project entities.Project, q EventQuery, 
 func BenchmarkAppend(b *testing.B) {
 	c := &clock{at: day}
 	pool := openPool(b, testdb.New(b))
-	log := New(pool, NewHub(pool, "hints", slog.New(slog.DiscardHandler)), noQueue{}, c.now)
+	log := New(pool, pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)), noQueue{}, c.now)
 	id := newRunID()
 	if _, err := log.Append(b.Context(), home, runCreated(id)); err != nil {
 		b.Fatal(err)

@@ -12,12 +12,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // feedSearch is one look at a list of events.
 type feedSearch struct {
 	EventQuery
-	entities.Page
+	pg.Page
 
 	project entities.Project
 	with    Payloads
@@ -139,7 +140,7 @@ func (s *feedSearch) payloads(query, order string) string {
 }
 
 // readRun reads the next page of a run's events.
-func (s *feedSearch) readRun(ctx context.Context, q entities.Querier, runID entities.RunID) (Listing, error) {
+func (s *feedSearch) readRun(ctx context.Context, q pg.Querier, runID entities.RunID) (Listing, error) {
 	keyword, _ := s.order()
 	rows, err := q.Query(ctx, s.payloads(s.ofRun(runID), `seq `+keyword), s.args...)
 	if err != nil {

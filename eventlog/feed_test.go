@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
@@ -33,7 +36,7 @@ func names(entries []Entry) (list []string) {
 func (f *fixture) settled(t tb) {
 	t.Helper()
 	for deadline := time.After(patience); ; {
-		s := feedSearch{Page: entities.Page{Limit: 1}, project: home}
+		s := feedSearch{Page: pg.Page{Limit: 1}, project: home}
 		_, sight, err := s.readFeed(t.Context(), f.pool)
 		if err != nil {
 			t.Fatal(err)
@@ -50,7 +53,7 @@ func (f *fixture) settled(t tb) {
 }
 
 // feed reads the events of the home project page by page.
-func (f *fixture) feed(t tb, q EventQuery, p entities.Page) (list []string) {
+func (f *fixture) feed(t tb, q EventQuery, p pg.Page) (list []string) {
 	t.Helper()
 	for {
 		page, err := f.ProjectEvents(t.Context(), home, q, p, WithPayloads)
@@ -113,10 +116,10 @@ func TestTheFeedHasAllEventsInTheirOrder(t *testing.T) {
 		"a correlation ID and a type": {EventQuery{CorrelationID: "charge", Types: []entities.EventType{"step_started"}},
 			func(_ int, e entities.Event) bool { return e.Type == "step_started" }},
 		"a run":       {EventQuery{RunID: ids[0]}, func(_ int, e entities.Event) bool { return e.RunID == ids[0] }},
-		"from a time": {EventQuery{Created: entities.Window{From: at(4)}}, func(i int, _ entities.Event) bool { return i >= 4 }},
-		"to a time":   {EventQuery{Created: entities.Window{To: at(4)}}, func(i int, _ entities.Event) bool { return i <= 4 }},
+		"from a time": {EventQuery{Created: store.Window{From: at(4)}}, func(i int, _ entities.Event) bool { return i >= 4 }},
+		"to a time":   {EventQuery{Created: store.Window{To: at(4)}}, func(i int, _ entities.Event) bool { return i <= 4 }},
 		"all at once": {EventQuery{
-			CorrelationID: "charge", RunID: ids[1], Created: entities.Window{From: at(1), To: at(12)},
+			CorrelationID: "charge", RunID: ids[1], Created: store.Window{From: at(1), To: at(12)},
 			Types: []entities.EventType{"step_started", "step_created"},
 		}, func(i int, e entities.Event) bool {
 			return e.RunID == ids[1] && i <= 12 && (e.Type == "step_started" || e.Type == "step_created")
@@ -133,10 +136,10 @@ func TestTheFeedHasAllEventsInTheirOrder(t *testing.T) {
 			t.Fatalf("%s: nothing is wanted", what)
 		}
 		for _, limit := range []int{1, 2, 5, 100} {
-			if diff := gocmp.Diff(want, f.feed(t, test.q, entities.Page{Limit: limit})); diff != "" {
+			if diff := gocmp.Diff(want, f.feed(t, test.q, pg.Page{Limit: limit})); diff != "" {
 				t.Errorf("%s in pages of %d differs (-want +got):\n%s", what, limit, diff)
 			}
-			backwards := f.feed(t, test.q, entities.Page{Limit: limit, Descending: true})
+			backwards := f.feed(t, test.q, pg.Page{Limit: limit, Descending: true})
 			slices.Reverse(backwards)
 			if diff := gocmp.Diff(want, backwards); diff != "" {
 				t.Errorf("%s backwards in pages of %d differs (-want +got):\n%s", what, limit, diff)
@@ -150,7 +153,7 @@ func TestRunEvents(t *testing.T) {
 	f := newFixture(t)
 	ids, _ := f.crowd(t)
 	log := f.events(t, ids[0])
-	read := func(q EventQuery, p entities.Page) (got []int64) {
+	read := func(q EventQuery, p pg.Page) (got []int64) {
 		t.Helper()
 		for more := true; more; {
 			page, err := f.RunEvents(t.Context(), home, ids[0], q, p, WithoutPayloads)
@@ -169,17 +172,17 @@ func TestRunEvents(t *testing.T) {
 	}
 	for _, test := range []struct {
 		q    EventQuery
-		p    entities.Page
+		p    pg.Page
 		want []int64
 	}{
-		{EventQuery{}, entities.Page{Limit: 2}, []int64{1, 2, 3, 4, 5, 6, 7, 8}},
-		{EventQuery{}, entities.Page{Limit: 3, Descending: true}, []int64{8, 7, 6, 5, 4, 3, 2, 1}},
-		{EventQuery{After: 5}, entities.Page{Limit: 2}, []int64{6, 7, 8}},
-		{EventQuery{After: 5}, entities.Page{Limit: 2, Descending: true}, []int64{8, 7, 6}},
-		{EventQuery{After: 8}, entities.Page{Limit: 2}, nil},
-		{EventQuery{Types: []entities.EventType{"attr_set"}}, entities.Page{Limit: 2}, []int64{5, 7, 8}},
-		{EventQuery{CorrelationID: "charge"}, entities.Page{Limit: 2}, []int64{3, 4, 6}},
-		{EventQuery{Created: entities.Window{From: log[6].CreatedAt}}, entities.Page{Limit: 100}, []int64{7, 8}},
+		{EventQuery{}, pg.Page{Limit: 2}, []int64{1, 2, 3, 4, 5, 6, 7, 8}},
+		{EventQuery{}, pg.Page{Limit: 3, Descending: true}, []int64{8, 7, 6, 5, 4, 3, 2, 1}},
+		{EventQuery{After: 5}, pg.Page{Limit: 2}, []int64{6, 7, 8}},
+		{EventQuery{After: 5}, pg.Page{Limit: 2, Descending: true}, []int64{8, 7, 6}},
+		{EventQuery{After: 8}, pg.Page{Limit: 2}, nil},
+		{EventQuery{Types: []entities.EventType{"attr_set"}}, pg.Page{Limit: 2}, []int64{5, 7, 8}},
+		{EventQuery{CorrelationID: "charge"}, pg.Page{Limit: 2}, []int64{3, 4, 6}},
+		{EventQuery{Created: store.Window{From: log[6].CreatedAt}}, pg.Page{Limit: 100}, []int64{7, 8}},
 	} {
 		if diff := gocmp.Diff(test.want, read(test.q, test.p)); diff != "" {
 			t.Errorf("%+v, %+v: positions differ (-want +got):\n%s", test.q, test.p, diff)
@@ -191,19 +194,19 @@ func TestFeedsRefuse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)
-	ctx, page := t.Context(), entities.Page{Limit: 10}
+	ctx, page := t.Context(), pg.Page{Limit: 10}
 	for _, cursor := range []string{"x", "1", "1:2", "-1:wrun_1:1", "1:wrun_1:-1", "1:wrun 1:1", "9999999999999999999::0", "1:w:x"} {
-		if _, err := f.ProjectEvents(ctx, home, EventQuery{}, entities.Page{Limit: 1, Cursor: cursor}, WithPayloads); !errors.Is(err, entities.ErrInvalid) {
+		if _, err := f.ProjectEvents(ctx, home, EventQuery{}, pg.Page{Limit: 1, Cursor: cursor}, WithPayloads); !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("cursor %q: got error %v, want ErrInvalid", cursor, err)
 		}
 	}
 	for _, cursor := range []string{"x", "-1", "1:2"} {
-		if _, err := f.RunEvents(ctx, home, id, EventQuery{}, entities.Page{Limit: 1, Cursor: cursor}, WithPayloads); !errors.Is(err, entities.ErrInvalid) {
+		if _, err := f.RunEvents(ctx, home, id, EventQuery{}, pg.Page{Limit: 1, Cursor: cursor}, WithPayloads); !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("cursor %q: got error %v, want ErrInvalid", cursor, err)
 		}
 	}
 	for _, q := range []EventQuery{
-		{Types: []entities.EventType{"run_started", "none"}}, {Created: entities.Window{From: day, To: day.Add(-1)}},
+		{Types: []entities.EventType{"run_started", "none"}}, {Created: store.Window{From: day, To: day.Add(-1)}},
 	} {
 		_, ofProject := f.ProjectEvents(ctx, home, q, page, WithPayloads)
 		_, ofRun := f.RunEvents(ctx, home, id, q, page, WithPayloads)
@@ -243,7 +246,7 @@ func TestLargePayloadsStayBehind(t *testing.T) {
 		r.Payload = bytes.Repeat([]byte("y"), MaxListed)
 		f.must(t, r)
 	}
-	first, err := f.RunEvents(t.Context(), home, id, EventQuery{}, entities.Page{Limit: 100}, WithPayloads)
+	first, err := f.RunEvents(t.Context(), home, id, EventQuery{}, pg.Page{Limit: 100}, WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +259,7 @@ func TestLargePayloadsStayBehind(t *testing.T) {
 		}
 	}
 	f.settled(t)
-	if got := f.feed(t, EventQuery{}, entities.Page{Limit: 1}); len(got) != 5+2*maxPageBytes/MaxListed-1 {
+	if got := f.feed(t, EventQuery{}, pg.Page{Limit: 1}); len(got) != 5+2*maxPageBytes/MaxListed-1 {
 		t.Errorf("one by one there are %d events", len(got))
 	}
 }
@@ -300,7 +303,7 @@ func TestTheFeedWaitsForTransactions(t *testing.T) {
 	if got := next(); got != nil {
 		t.Errorf("while the first transaction is open: got %v", got)
 	}
-	if got := f.feed(t, EventQuery{}, entities.Page{Limit: 10}); len(got) != 1 {
+	if got := f.feed(t, EventQuery{}, pg.Page{Limit: 10}); len(got) != 1 {
 		t.Errorf("the list meanwhile: %v", got)
 	}
 	close(release)
@@ -340,7 +343,7 @@ func TestTheFeedMissesNothingWhateverTheOrder(t *testing.T) {
 	n := gate.Explore(t, one, two, func(s *gate.Schedule) {
 		id, other := f.run(t), f.run(t)
 		f.settled(t)
-		start, err := f.ProjectEvents(t.Context(), home, EventQuery{}, entities.Page{Limit: 1, Descending: true}, WithPayloads)
+		start, err := f.ProjectEvents(t.Context(), home, EventQuery{}, pg.Page{Limit: 1, Descending: true}, WithPayloads)
 		if err != nil || len(start.Entries) != 1 {
 			t.Fatalf("got %d events, error %v", len(start.Entries), err)
 		}
@@ -408,7 +411,7 @@ func TestXidsNeverFallAlongALog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	page, err := f.RunEvents(t.Context(), home, id, EventQuery{}, entities.Page{Limit: 1000}, WithoutPayloads)
+	page, err := f.RunEvents(t.Context(), home, id, EventQuery{}, pg.Page{Limit: 1000}, WithoutPayloads)
 	if err != nil || len(page.Entries) != 2+5*racers {
 		t.Fatalf("got %d events, error %v", len(page.Entries), err)
 	}
@@ -424,17 +427,17 @@ func TestEventsOfAnotherClusterAreNoticed(t *testing.T) {
 	f := newFixture(t)
 	ids, all := f.crowd(t)
 	f.exec(t, `UPDATE events SET xid = (xid::text::bigint + 1000000000)::text::xid8`)
-	if _, err := f.ProjectEvents(t.Context(), home, EventQuery{}, entities.Page{Limit: 9}, WithPayloads); !errors.Is(err, errFuture) {
+	if _, err := f.ProjectEvents(t.Context(), home, EventQuery{}, pg.Page{Limit: 9}, WithPayloads); !errors.Is(err, errFuture) {
 		t.Errorf("got error %v, want errFuture", err)
 	}
-	page, err := f.RunEvents(t.Context(), home, ids[0], EventQuery{}, entities.Page{Limit: 100}, WithPayloads)
+	page, err := f.RunEvents(t.Context(), home, ids[0], EventQuery{}, pg.Page{Limit: 100}, WithPayloads)
 	if err != nil || len(page.Entries) != 8 {
 		t.Errorf("the run: got %d events, error %v", len(page.Entries), err)
 	}
 	f.exec(t, `UPDATE events SET xid = '0' WHERE xid > '0'`)
 	f.must(t, onRun(ids[0], "run_completed"))
 	f.settled(t)
-	got := f.feed(t, EventQuery{}, entities.Page{Limit: 2})
+	got := f.feed(t, EventQuery{}, pg.Page{Limit: 2})
 	if len(got) != len(all)+1 || got[len(all)] != string(ids[0])+"/9 run_completed" {
 		t.Errorf("after the statement: %q", got)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // foldFetch is how many events, and foldPiece how many correlation IDs, a fold has in memory at once.
@@ -31,7 +32,7 @@ type folding struct {
 	whole func(*entities.Run) error
 	// piece is then called with the entities whose IDs are in one span after the other. Together the spans
 	// cover all IDs. The snapshot's run is that of whole.
-	piece func(*Snapshot, entities.Span) error
+	piece func(*Snapshot, store.Span) error
 
 	run   *Snapshot       // the run as it is in the end
 	shape shape           // of the log
@@ -238,7 +239,7 @@ func (f *folding) runDone() error {
 // pieceDone hands out the entities up to that ID.
 func (f *folding) pieceDone(upTo string) error {
 	f.done.Run = f.run.Run
-	if err := f.piece(f.done, entities.Span{After: f.after, UpTo: upTo}); err != nil {
+	if err := f.piece(f.done, store.Span{After: f.after, UpTo: upTo}); err != nil {
 		return err
 	}
 	f.done, f.count, f.after = NewSnapshot(f.project), 0, upTo
@@ -256,5 +257,5 @@ func (f *folding) finish() error {
 	} else if err := f.groupDone(); err != nil {
 		return err
 	}
-	return f.pieceDone(entities.LastID)
+	return f.pieceDone(store.LastID)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 const (
@@ -58,19 +60,19 @@ func (l *Log) FollowRun(
 	if err := q.validate(); err != nil {
 		return nil, err
 	}
-	if _, err := entities.RunByID(ctx, l.pool, project, runID); err != nil {
+	if _, err := store.RunByID(ctx, l.pool, project, runID); err != nil {
 		return nil, err
 	}
 	f := &Follower{}
 	f.news, f.cancel = l.hub.Subscribe(runTopic(project, runID))
 	f.cursor = func() string { return fmt.Sprint(q.After) }
 	f.look = func(ctx context.Context) (Listing, time.Duration, error) {
-		run, err := entities.RunByID(ctx, l.pool, project, runID) // first: what it counts is then there
+		run, err := store.RunByID(ctx, l.pool, project, runID) // first: what it counts is then there
 		if err != nil {
 			return Listing{}, 0, err
 		}
 		s := feedSearch{
-			EventQuery: q, Page: entities.Page{Limit: followEvents}, with: with, most: followBytes, project: project,
+			EventQuery: q, Page: pg.Page{Limit: followEvents}, with: with, most: followBytes, project: project,
 		}
 		page, err := s.readRun(ctx, l.pool, runID)
 		if n := len(page.Entries); n > 0 {
@@ -96,7 +98,7 @@ func (l *Log) FollowProject(
 	f := &Follower{}
 	f.news, f.cancel = l.hub.Subscribe(projectTopic(project))
 	s := feedSearch{
-		EventQuery: q, Page: entities.Page{Limit: followEvents}, with: with, most: followBytes, project: project,
+		EventQuery: q, Page: pg.Page{Limit: followEvents}, with: with, most: followBytes, project: project,
 	}
 	if from == nil {
 		if err := l.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())`).Scan(&s.at.xid); err != nil {

@@ -9,9 +9,13 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
+
+// groupSize is more statements than one transaction takes.
+const groupSize = 32
 
 // gathering is a log whose chains wait until they are let go.
 type gathering struct {
@@ -40,31 +44,26 @@ func (g *gathering) together(t *testing.T, ask func(ctx context.Context, i int) 
 }
 
 // meet asks n times at once, while all transactions of the group are under way, and returns what each was told.
-func meet(t *testing.T, g *Group, n int, ask func(ctx context.Context, i int) error) []error {
+func meet(t *testing.T, g *pg.GroupCommit, n int, ask func(ctx context.Context, i int) error) []error {
 	t.Helper()
-	g.mu.Lock()
-	g.underWay = groupsAtOnce
-	g.mu.Unlock()
+	resume := g.Pause()
 	errs := make([]error, n)
 	var asked sync.WaitGroup
 	for i := range n {
 		asked.Go(func() { errs[i] = ask(t.Context(), i) })
 	}
 	await(t, g, n)
-	for range groupsAtOnce {
-		g.next()
-	}
+	resume()
 	asked.Wait()
 	return errs
 }
 
 // await waits until so many members wait.
-func await(t *testing.T, g *Group, n int) {
+func await(t *testing.T, g *pg.GroupCommit, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d members wait", n), func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return len(g.waiting) == n
+		_, waiting := g.Load()
+		return waiting == n
 	})
 }
 
@@ -120,8 +119,8 @@ func TestChainsThatMeetShareATransaction(t *testing.T) {
 	if transactions != 2 {
 		t.Errorf("%d chains took %d transactions, want 2", groupSize+3, transactions)
 	}
-	if g.log.group.underWay != 0 {
-		t.Errorf("%d transactions count as under way in the end", g.log.group.underWay)
+	if underWay, _ := g.log.group.Load(); underWay != 0 {
+		t.Errorf("%d transactions count as under way in the end", underWay)
 	}
 }
 
@@ -139,7 +138,7 @@ func TestAChainThatIsWrongLeavesTheOthersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	errs := g.together(t, g.create)
-	if violated(errs[2]) != "events_pkey" {
+	if pg.ViolatedConstraint(errs[2]) != "events_pkey" {
 		t.Errorf("the log with an event too many got error %v, want one about events_pkey", errs[2])
 	}
 	for i, want := range map[int]int{0: 3, 1: 4, 3: 3} {
@@ -183,7 +182,7 @@ func TestWhoGivesUpWaitingForATransactionWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	g := f.gather(t, f.with(noQueue{}), 1)
-	g.log.group.underWay = groupsAtOnce
+	resume := g.log.group.Pause()
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error)
 	go func() { told <- g.create(ctx, 0) }()
@@ -193,9 +192,7 @@ func TestWhoGivesUpWaitingForATransactionWritesNothing(t *testing.T) {
 		t.Errorf("got error %v, want %v", err, context.Canceled)
 	}
 	await(t, g.log.group, 0)
-	for range groupsAtOnce {
-		g.log.group.next()
-	}
+	resume()
 	if got := g.lengths(t); got[0] != 2 {
 		t.Errorf("the run has %d events, want the 2 that it had", got[0])
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // EventFilter narrows the list of a run's events; empty fields match everything.
@@ -22,9 +24,9 @@ type EventFilter struct {
 // FilteredEvents reads a page of those of a run's events that match the filter, without their payloads.
 // Cursors and errors are as for [Log.Events], but a run that the project does not have has no events.
 func (l *Log) FilteredEvents(
-	ctx context.Context, project entities.Project, runID entities.RunID, f EventFilter, p entities.Page,
+	ctx context.Context, project entities.Project, runID entities.RunID, f EventFilter, p pg.Page,
 ) (EventPage, error) {
-	where := `run_id = (SELECT id FROM runs WHERE ` + entities.OfRun + `)`
+	where := `run_id = (SELECT id FROM runs WHERE ` + store.OfRun + `)`
 	args := []any{runID, project}
 	if f.Type != "" {
 		args = append(args, f.Type)
@@ -146,7 +148,7 @@ var (
 // creation, and the cursor of the next page; empty when this is the last. A run of another project has none.
 // It fails with [entities.ErrInvalid] on a cursor that is not of this list.
 func (l *Log) HookHistories(
-	ctx context.Context, project entities.Project, runID entities.RunID, p entities.Page,
+	ctx context.Context, project entities.Project, runID entities.RunID, p pg.Page,
 ) ([]HookHistory, string, error) {
 	hooks, next, err := histories(ctx, l, hookHistory, project, runID, p,
 		func(h HookHistory) int64 { return h.Seq })
@@ -159,7 +161,7 @@ func (l *Log) HookHistories(
 // WaitHistories reads a page of all the waits that a run ever had, those of a status when it is not empty.
 // Order, cursors and errors are as for [Log.HookHistories].
 func (l *Log) WaitHistories(
-	ctx context.Context, project entities.Project, runID entities.RunID, status entities.WaitStatus, p entities.Page,
+	ctx context.Context, project entities.Project, runID entities.RunID, status entities.WaitStatus, p pg.Page,
 ) ([]WaitHistory, string, error) {
 	sql := waitHistory
 	switch status {
@@ -177,7 +179,7 @@ func (l *Log) WaitHistories(
 
 // histories reads a page of a run's entities by the events that made them.
 func histories[T any](
-	ctx context.Context, l *Log, sql string, project entities.Project, runID entities.RunID, p entities.Page,
+	ctx context.Context, l *Log, sql string, project entities.Project, runID entities.RunID, p pg.Page,
 	seq func(T) int64,
 ) ([]T, string, error) {
 	args := []any{runID, project, p.Limit + 1}
@@ -189,7 +191,7 @@ func histories[T any](
 	if p.Cursor != "" {
 		from, err := strconv.ParseInt(p.Cursor, 10, 64)
 		if err != nil {
-			return nil, "", &entities.CursorError{Cursor: p.Cursor}
+			return nil, "", &pg.CursorError{Cursor: p.Cursor}
 		}
 		args = append(args, from)
 		sql += ` AND made.seq ` + after + ` $4`

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // past is a run with hooks of every fate, among them two that the run's end disposes of, and waits of both.
@@ -54,7 +55,7 @@ func TestHookHistories(t *testing.T) {
 	}
 	check := func(want []HookHistory) {
 		t.Helper()
-		got, next, err := f.HookHistories(t.Context(), home, id, entities.Page{Limit: 5})
+		got, next, err := f.HookHistories(t.Context(), home, id, pg.Page{Limit: 5})
 		if err != nil || next != "" {
 			t.Fatalf("got next %q and error %v", next, err)
 		}
@@ -112,7 +113,7 @@ func TestWaitHistories(t *testing.T) {
 		for status, want := range map[entities.WaitStatus][]WaitHistory{
 			"": {over, never}, "waiting": {never}, "completed": {over},
 		} {
-			got, next, err := f.WaitHistories(t.Context(), home, id, status, entities.Page{Limit: 2})
+			got, next, err := f.WaitHistories(t.Context(), home, id, status, pg.Page{Limit: 2})
 			if err != nil || next != "" {
 				t.Fatalf("got next %q and error %v", next, err)
 			}
@@ -130,7 +131,7 @@ func TestWaitHistories(t *testing.T) {
 		}
 		f.must(t, onRun(id, "run_cancelled")) // and nothing changes
 	}
-	if _, _, err := f.WaitHistories(t.Context(), home, id, "asleep", entities.Page{Limit: 2}); !errors.Is(err, entities.ErrInvalid) {
+	if _, _, err := f.WaitHistories(t.Context(), home, id, "asleep", pg.Page{Limit: 2}); !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("unknown status: got error %v", err)
 	}
 }
@@ -139,14 +140,14 @@ func TestHistoriesInPages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := past(t, f)
-	hooks := func(p entities.Page) (ids []string, next string, err error) {
+	hooks := func(p pg.Page) (ids []string, next string, err error) {
 		page, next, err := f.HookHistories(t.Context(), home, id, p)
 		for _, h := range page {
 			ids = append(ids, string(h.ID))
 		}
 		return ids, next, err
 	}
-	waits := func(p entities.Page) (ids []string, next string, err error) {
+	waits := func(p pg.Page) (ids []string, next string, err error) {
 		page, next, err := f.WaitHistories(t.Context(), home, id, "", p)
 		for _, w := range page {
 			ids = append(ids, string(w.ID))
@@ -164,15 +165,15 @@ func TestHistoriesInPages(t *testing.T) {
 		{waits, []string{"wait_over", "wait_never"}, []string{"wait_never", "wait_over"}},
 	} {
 		for limit := 1; limit <= 5; limit++ {
-			if diff := cmp.Diff(tt.upwards, readAll(t, tt.read, entities.Page{Limit: limit})); diff != "" {
+			if diff := cmp.Diff(tt.upwards, readAll(t, tt.read, pg.Page{Limit: limit})); diff != "" {
 				t.Errorf("%d at a time (-want +got):\n%s", limit, diff)
 			}
-			down := entities.Page{Limit: limit, Descending: true}
+			down := pg.Page{Limit: limit, Descending: true}
 			if diff := cmp.Diff(tt.downwards, readAll(t, tt.read, down)); diff != "" {
 				t.Errorf("%d at a time, the newest first (-want +got):\n%s", limit, diff)
 			}
 		}
-		if _, _, err := tt.read(entities.Page{Limit: 1, Cursor: "x"}); !errors.Is(err, entities.ErrInvalid) {
+		if _, _, err := tt.read(pg.Page{Limit: 1, Cursor: "x"}); !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("strange cursor: got error %v", err)
 		}
 	}
@@ -182,7 +183,7 @@ func TestI9HistoriesAreTheProjectsOwn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := past(t, f)
-	page := entities.Page{Limit: 9}
+	page := pg.Page{Limit: 9}
 	if got, _, err := f.HookHistories(t.Context(), stranger, id, page); err != nil || len(got) != 0 {
 		t.Errorf("hooks: got %v and error %v", got, err)
 	}
@@ -225,7 +226,7 @@ func TestFilteredEvents(t *testing.T) {
 		{EventFilter{Type: "noop"}, nil},
 		{EventFilter{CorrelationID: "hook_none"}, nil},
 	} {
-		read := eventPager(t, func(p entities.Page) (EventPage, error) {
+		read := eventPager(t, func(p pg.Page) (EventPage, error) {
 			return f.FilteredEvents(t.Context(), home, id, tt.filter, p)
 		})
 		var want []string
@@ -233,12 +234,12 @@ func TestFilteredEvents(t *testing.T) {
 			want = append(want, string(entities.EventIDAt(seq)))
 		}
 		for limit := 1; limit < 4; limit++ {
-			if diff := cmp.Diff(want, readAll(t, read, entities.Page{Limit: limit})); diff != "" {
+			if diff := cmp.Diff(want, readAll(t, read, pg.Page{Limit: limit})); diff != "" {
 				t.Errorf("%+v (-want +got):\n%s", tt.filter, diff)
 			}
 		}
 	}
-	page, err := f.FilteredEvents(t.Context(), home, id, EventFilter{Type: "run_created"}, entities.Page{Limit: 1})
+	page, err := f.FilteredEvents(t.Context(), home, id, EventFilter{Type: "run_created"}, pg.Page{Limit: 1})
 	if err != nil || len(page.Events) != 1 || page.Events[0].Payload != nil {
 		t.Errorf("got %+v and error %v, want one event without its payload", page, err)
 	}

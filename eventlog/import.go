@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // An import writes when so many statements, or so many bytes, have come together.
@@ -26,7 +28,7 @@ const (
 func (a *Audit) Import(ctx context.Context, next func() (Record, error)) (entities.RunID, error) {
 	in := reading{next: next}
 	// Once: records cannot be read again.
-	err := tryTx(ctx, a.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
+	err := pg.InTxOnce(ctx, a.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		in.tx, in.at = tx, a.now()
 		return in.all(ctx)
 	})
@@ -136,7 +138,7 @@ func (in *reading) add(ctx context.Context, r Record) error {
 	case r.Stream != nil && in.left == 0:
 		return in.addStream(ctx, *r.Stream)
 	case r.Chunk != nil && in.left > 0:
-		entities.InsertChunk(&in.batch, in.stream, entities.Chunk{Idx: in.idx, Data: r.Chunk.Data})
+		store.InsertChunk(&in.batch, in.stream, store.Chunk{Idx: in.idx, Data: r.Chunk.Data})
 		in.bytes += len(r.Chunk.Data)
 		in.idx++
 		in.left--
@@ -156,9 +158,9 @@ func (in *reading) addEvent(e entities.Event) error {
 		}
 		s := NewSnapshot(in.run.Project)
 		s.Apply(e)
-		entities.InsertRun(entities.Batch{Batch: &in.batch}, s.Run)
+		store.InsertRun(pg.Batch{Batch: &in.batch}, s.Run)
 	}
-	insertEvent(entities.Batch{Batch: &in.batch}, xidInOrder, in.run.Project, e)
+	insertEvent(pg.Batch{Batch: &in.batch}, xidInOrder, in.run.Project, e)
 	in.bytes += len(e.Payload) + len(e.Extra)
 	return nil
 }
@@ -170,11 +172,11 @@ func (in *reading) addStream(ctx context.Context, r StreamRecord) error {
 	if r.Chunks < 0 {
 		return entities.Invalid("stream %s has %d chunks", r.Name, r.Chunks)
 	}
-	s := entities.StoredStream{CreatedAt: r.CreatedAt}
+	s := store.StoredStream{CreatedAt: r.CreatedAt}
 	s.RunID, s.Name, s.Chunks, s.ClosedAt = in.run.ID, r.Name, r.Chunks, r.ClosedAt
 	in.read.add(s.Stream)
 	in.left, in.idx = r.Chunks, 0
-	entities.InsertStream(&in.batch, in.run.Project, s, &in.stream)
+	store.InsertStream(&in.batch, in.run.Project, s, &in.stream)
 	return in.flush(ctx)
 }
 
@@ -194,7 +196,7 @@ func (in *reading) conclude(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	run, err := entities.RunOfAny(ctx, in.tx, in.run.ID)
+	run, err := store.RunOfAny(ctx, in.tx, in.run.ID)
 	if err == nil && !run.Status.Ended() {
 		return entities.Invalid("the run had not ended: another life of it cannot begin here")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
@@ -181,7 +182,7 @@ func fixtureOn(t *testing.T, dsn string) *fixture {
 	t.Helper()
 	c := &clock{at: day}
 	pool := openPool(t, dsn)
-	hub := NewHub(pool, "hints", slog.New(slog.DiscardHandler))
+	hub := pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler))
 	return &fixture{Log: New(pool, hub, noQueue{}, c.now), clock: c}
 }
 
@@ -339,7 +340,7 @@ func TestALogThatBeginsIsReadOrMissing(t *testing.T) {
 		var err, refused error
 		schedule.Run(t,
 			func() { _, refused = writes.Append(t.Context(), home, runCreated(id)) },
-			func() { page, err = reads.Events(t.Context(), home, id, entities.Page{Limit: 10}, WithPayloads) })
+			func() { page, err = reads.Events(t.Context(), home, id, pg.Page{Limit: 10}, WithPayloads) })
 		switch {
 		case refused != nil:
 			t.Fatal(refused)

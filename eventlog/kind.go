@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // kind is one kind of rows that are a fold of the log, as verify and rebuild see it: by the key of each row.
@@ -20,7 +22,7 @@ type kind struct {
 	// folded is the rows that there ought to be.
 	folded func(*Snapshot) map[string]any
 	// rows goes through those there are.
-	rows func(context.Context, entities.Querier, entities.RunID, entities.Span, func(key string, row any) error) error
+	rows func(context.Context, pg.Querier, entities.RunID, store.Span, func(key string, row any) error) error
 	// insert queues the insertion of a row at that time. It may call the function instead, with what is in
 	// the way.
 	insert func(b *pgx.Batch, row any, at time.Time, obstacle func(string))
@@ -29,7 +31,7 @@ type kind struct {
 }
 
 // within is the rows that there ought to be whose keys are in the span.
-func (k kind) within(s *Snapshot, span entities.Span) map[string]any {
+func (k kind) within(s *Snapshot, span store.Span) map[string]any {
 	rows := k.folded(s)
 	maps.DeleteFunc(rows, func(key string, _ any) bool { return key <= span.After || key > span.UpTo })
 	return rows
@@ -39,7 +41,7 @@ func (k kind) within(s *Snapshot, span entities.Span) map[string]any {
 func newKind[ID ~string, T any](
 	name string,
 	folded func(*Snapshot) map[ID]T,
-	rows func(context.Context, entities.Querier, entities.RunID, entities.Span, func(T) error) error,
+	rows func(context.Context, pg.Querier, entities.RunID, store.Span, func(T) error) error,
 	key func(T) ID,
 	insert func(b *pgx.Batch, row *T, at time.Time, obstacle func(string)),
 ) kind {
@@ -53,7 +55,7 @@ func newKind[ID ~string, T any](
 			return all
 		},
 		rows: func(
-			ctx context.Context, q entities.Querier, id entities.RunID, s entities.Span, do func(string, any) error,
+			ctx context.Context, q pg.Querier, id entities.RunID, s store.Span, do func(string, any) error,
 		) error {
 			return rows(ctx, q, id, s, func(row T) error { return do(string(key(row)), row) })
 		},
@@ -75,24 +77,24 @@ func (k kind) until(over func(row any, at time.Time) bool) kind {
 // [Snapshot], and its deletion to clearRows.
 var kinds = []kind{
 	newKind(entities.KindStep, func(s *Snapshot) map[entities.StepID]entities.Step { return s.Steps },
-		entities.EachStep, func(s entities.Step) entities.StepID { return s.ID }, always(entities.InsertStep)),
+		store.EachStep, func(s entities.Step) entities.StepID { return s.ID }, always(store.InsertStep)),
 	newKind(entities.KindHook, func(s *Snapshot) map[entities.HookID]entities.Hook { return s.Hooks },
-		entities.EachHook, func(h entities.Hook) entities.HookID { return h.ID }, restoreHook).
+		store.EachHook, func(h entities.Hook) entities.HookID { return h.ID }, restoreHook).
 		until(hookExpired),
 	newKind(entities.KindWait, func(s *Snapshot) map[entities.WaitID]entities.Wait { return s.Waits },
-		entities.EachWait, func(w entities.Wait) entities.WaitID { return w.ID }, always(entities.InsertWait)),
-	newKind("attribute", func(s *Snapshot) map[string]entities.RunAttribute { return entities.RunAttributes(s.Run) },
-		entities.EachAttribute, func(a entities.RunAttribute) string { return a.Key }, always(entities.InsertAttribute)),
+		store.EachWait, func(w entities.Wait) entities.WaitID { return w.ID }, always(store.InsertWait)),
+	newKind("attribute", func(s *Snapshot) map[string]store.RunAttribute { return store.RunAttributes(s.Run) },
+		store.EachAttribute, func(a store.RunAttribute) string { return a.Key }, always(store.InsertAttribute)),
 }
 
 // always is an insertion that nothing can be in the way of.
-func always[T any](insert func(entities.Writer, *T)) func(*pgx.Batch, *T, time.Time, func(string)) {
-	return func(b *pgx.Batch, row *T, _ time.Time, _ func(string)) { insert(entities.Batch{Batch: b}, row) }
+func always[T any](insert func(pg.Writer, *T)) func(*pgx.Batch, *T, time.Time, func(string)) {
+	return func(b *pgx.Batch, row *T, _ time.Time, _ func(string)) { insert(pg.Batch{Batch: b}, row) }
 }
 
 // restoreHook inserts a hook unless another one holds its token, which two cannot.
 func restoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, obstacle func(string)) {
-	entities.RestoreHook(b, h, at, func(holder entities.Hook) {
+	store.RestoreHook(b, h, at, func(holder entities.Hook) {
 		obstacle(fmt.Sprintf("it cannot be restored: hook %s of run %s has its token now", holder.ID, holder.RunID))
 	})
 }
@@ -105,10 +107,10 @@ func hookExpired(row any, at time.Time) bool {
 
 // clearRows queues the deletion of all rows of a run besides the run itself.
 func clearRows(b *pgx.Batch, id entities.RunID) {
-	entities.DeleteSteps(b, id)
-	entities.DeleteHooks(b, id)
-	entities.DeleteWaits(entities.Batch{Batch: b}, id)
-	entities.DeleteAttributes(b, id)
+	store.DeleteSteps(b, id)
+	store.DeleteHooks(b, id)
+	store.DeleteWaits(pg.Batch{Batch: b}, id)
+	store.DeleteAttributes(b, id)
 }
 
 // Difference is something that is not as the log has it, or wrong with the log itself.

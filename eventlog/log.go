@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // Enqueuer puts messages on the queue as part of a transaction. Package queue implements it. It returns the work that
@@ -24,13 +26,13 @@ type Enqueuer interface {
 	) (begins []*Beginning, ended func(error), err error)
 	// EnqueueBelieved is Enqueue for messages that the chain is to put on the queue. It reports false if more is needed
 	// for that than a chain, or surely more than a belief.
-	EnqueueBelieved(c *entities.Chain, messages []entities.Message) (begins []*Beginning, ended func(error), ok bool)
+	EnqueueBelieved(c *pg.Conditional, messages []entities.Message) (begins []*Beginning, ended func(error), ok bool)
 }
 
 // Log appends events to runs and reads them.
 type Log struct {
 	pool     *pgxpool.Pool
-	hub      *Hub
+	hub      *pg.Hub
 	enqueuer Enqueuer
 	now      func() time.Time
 	endPoll  time.Duration
@@ -38,15 +40,15 @@ type Log struct {
 	followPoll time.Duration
 	observer   Observer
 	memory     *memory
-	group      *Group
+	group      *pg.GroupCommit
 }
 
 // New makes a log on the database behind pool. Through hub it tells of new events and of runs that ended. Now is the
 // clock; it is read once per append and cut to whole milliseconds.
-func New(pool *pgxpool.Pool, hub *Hub, enqueuer Enqueuer, now func() time.Time, options ...Option) *Log {
+func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Time, options ...Option) *Log {
 	l := &Log{
 		pool: pool, hub: hub, enqueuer: enqueuer, now: now, endPoll: defaultEndPoll, followPoll: followPoll,
-		observer: unobserved{}, memory: newMemory(), group: NewGroup(pool),
+		observer: unobserved{}, memory: newMemory(), group: pg.NewGroupCommit(pool),
 	}
 	for _, o := range options {
 		o(l)
@@ -77,7 +79,7 @@ type Result struct {
 }
 
 // Page is a page of [Result.Log], first to last, as [Log.Events] would return it; false if the log is not at hand.
-func (r Result) Page(p entities.Page) (EventPage, bool) {
+func (r Result) Page(p pg.Page) (EventPage, bool) {
 	from := int64(0)
 	if p.Cursor != "" {
 		var err error
@@ -190,12 +192,12 @@ func (l *Log) appendLocked(
 	var j judgement
 	var f *facts
 	var verdict func() error
-	err := steps{
-		first: func(b *pgx.Batch) {
+	err := pg.Pipelined{
+		First: func(b *pgx.Batch) {
 			f = read(b, project, runID, requests)
 			verdict = t.before(b)
 		},
-		then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
+		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
 			if err := verdict(); err != nil {
 				return nil, err
 			}
@@ -208,7 +210,7 @@ func (l *Log) appendLocked(
 			}
 			return ended, t.after(ctx, tx, last)
 		},
-	}.run(ctx, l.pool)
+	}.Run(ctx, l.pool)
 	return j, err
 }
 
@@ -221,7 +223,7 @@ func read(b *pgx.Batch, project entities.Project, runID entities.RunID, requests
 		steps []entities.StepID
 		waits []entities.WaitID
 	)
-	entities.LockRun(b, project, runID, &f.Run)
+	store.LockRun(b, project, runID, &f.Run)
 	for _, r := range requests {
 		switch entities.KindOf(r.Type) {
 		case entities.KindStep:
@@ -229,14 +231,14 @@ func read(b *pgx.Batch, project entities.Project, runID entities.RunID, requests
 		case entities.KindWait:
 			waits = append(waits, entities.WaitID(r.CorrelationID))
 		case entities.KindHook:
-			entities.LoadHook(b, runID, entities.HookID(r.CorrelationID), f.Hooks)
+			store.LoadHook(b, runID, entities.HookID(r.CorrelationID), f.Hooks)
 		}
 	}
 	if len(steps) > 0 {
-		entities.LoadSteps(b, runID, steps, f.Steps)
+		store.LoadSteps(b, runID, steps, f.Steps)
 	}
 	if len(waits) > 0 {
-		entities.LoadWaits(b, runID, waits, f.Waits)
+		store.LoadWaits(b, runID, waits, f.Waits)
 	}
 	for _, r := range byToken(requests) {
 		f.load(b, project, r)
@@ -258,7 +260,7 @@ func byToken(requests []Request) []Request {
 func (f *facts) load(b *pgx.Batch, project entities.Project, r Request) {
 	switch r.Type {
 	case entities.EventHookCreated:
-		entities.LockToken(b, project, r.Data.Token, f.holders)
+		store.LockToken(b, project, r.Data.Token, f.holders)
 		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
 	case entities.EventAttrSet:
 		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
@@ -279,55 +281,55 @@ func (f *facts) load(b *pgx.Batch, project entities.Project, r Request) {
 // write queues the events and what they changed, and the children that they make.
 func write(b *pgx.Batch, before facts, j judgement) {
 	if len(j.events) > 0 {
-		writeRun(entities.Batch{Batch: b}, before, j)
+		writeRun(pg.Batch{Batch: b}, before, j)
 	}
 	for _, child := range j.children {
-		writeRun(entities.Batch{Batch: b}, facts{Snapshot: child.before}, child)
+		writeRun(pg.Batch{Batch: b}, facts{Snapshot: child.before}, child)
 	}
 }
 
-func writeRun(w entities.Writer, before facts, j judgement) {
+func writeRun(w pg.Writer, before facts, j judgement) {
 	if before.Run == nil {
-		entities.InsertRun(w, j.after.Run)
+		store.InsertRun(w, j.after.Run)
 	} else {
-		entities.UpdateRun(w, j.after.Run)
+		store.UpdateRun(w, j.after.Run)
 	}
 	writeEvents(w, xidInOrder, before, j)
 }
 
 // writeEvents queues the events, and what they changed besides the run's row.
-func writeEvents(w entities.Writer, xid string, before facts, j judgement) {
+func writeEvents(w pg.Writer, xid string, before facts, j judgement) {
 	after := j.after
-	entities.WriteAttributes(w, before.Run, after.Run)
+	store.WriteAttributes(w, before.Run, after.Run)
 	for _, e := range j.events {
 		insertEvent(w, xid, after.Run.Project, e)
 	}
 	writeSteps(w, before.Snapshot, after)
 	writeHooks(w, before, after)
 	if j.endsRun() {
-		entities.EndHooks(w, after.Run.ID, *after.Run.CompletedAt)
-		entities.DeleteWaits(w, after.Run.ID)
+		store.EndHooks(w, after.Run.ID, *after.Run.CompletedAt)
+		store.DeleteWaits(w, after.Run.ID)
 	} else {
 		writeWaits(w, before.Snapshot, after)
 	}
 }
 
-func writeSteps(w entities.Writer, before, after *Snapshot) {
+func writeSteps(w pg.Writer, before, after *Snapshot) {
 	for id, step := range after.Steps {
 		switch was, ok := before.Steps[id]; {
 		case !ok:
-			entities.InsertStep(w, &step)
+			store.InsertStep(w, &step)
 		case was != step:
-			entities.UpdateStep(w, &step)
+			store.UpdateStep(w, &step)
 		}
 	}
 }
 
 // writeHooks writes what became of the hooks that the events are about. What goes makes room for what comes.
-func writeHooks(w entities.Writer, before facts, after *Snapshot) {
+func writeHooks(w pg.Writer, before facts, after *Snapshot) {
 	for id, hook := range before.Hooks {
 		if _, ok := after.Hooks[id]; !ok {
-			entities.DeleteHook(w, hook.RunID, id)
+			store.DeleteHook(w, hook.RunID, id)
 		}
 	}
 	for id, hook := range after.Hooks {
@@ -335,19 +337,19 @@ func writeHooks(w entities.Writer, before facts, after *Snapshot) {
 			continue
 		}
 		if holder := before.holders[hook.Token]; holder != nil {
-			entities.DeleteExpiredHook(w, holder) // or the token would not have been given out
+			store.DeleteExpiredHook(w, holder) // or the token would not have been given out
 		}
-		entities.InsertHook(w, &hook)
+		store.InsertHook(w, &hook)
 	}
 }
 
-func writeWaits(w entities.Writer, before, after *Snapshot) {
+func writeWaits(w pg.Writer, before, after *Snapshot) {
 	for id, wait := range after.Waits {
 		switch was, ok := before.Waits[id]; {
 		case !ok:
-			entities.InsertWait(w, &wait)
+			store.InsertWait(w, &wait)
 		case was != wait:
-			entities.UpdateWait(w, &wait)
+			store.UpdateWait(w, &wait)
 		}
 	}
 }

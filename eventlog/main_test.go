@@ -15,6 +15,8 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -66,7 +68,7 @@ func (noQueue) Enqueue(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) 
 	return nil, func(error) {}, nil
 }
 
-func (noQueue) EnqueueBelieved(*entities.Chain, []entities.Message) ([]*Beginning, func(error), bool) {
+func (noQueue) EnqueueBelieved(*pg.Conditional, []entities.Message) ([]*Beginning, func(error), bool) {
 	return nil, func(error) {}, true
 }
 
@@ -76,14 +78,14 @@ type queueFunc func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (fu
 func (f queueFunc) Enqueue(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
 ) ([]*Beginning, func(error), error) {
-	if err := SendQueued(ctx, tx, before); err != nil {
+	if err := pg.SendQueued(ctx, tx, before); err != nil {
 		return nil, nil, err
 	}
 	ended, err := f(ctx, tx, before, messages)
 	return nil, ended, err
 }
 
-func (queueFunc) EnqueueBelieved(*entities.Chain, []entities.Message) ([]*Beginning, func(error), bool) {
+func (queueFunc) EnqueueBelieved(*pg.Conditional, []entities.Message) ([]*Beginning, func(error), bool) {
 	return nil, nil, false
 }
 
@@ -97,7 +99,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	c := &clock{at: day}
 	pool := openPool(t, testdb.New(t))
-	hub := NewHub(pool, "hints", slog.New(slog.DiscardHandler)) // nobody runs it: what it is told is forgotten
+	hub := pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)) // nobody runs it: what it is told is forgotten
 	return &fixture{Log: New(pool, hub, noQueue{}, c.now), clock: c}
 }
 
@@ -211,7 +213,7 @@ func (f *fixture) refused(t tb, r Request, want error) {
 func (f *fixture) events(t tb, id entities.RunID) []entities.Event {
 	t.Helper()
 	var all []entities.Event
-	page := entities.Page{Limit: entities.MaxPage}
+	page := pg.Page{Limit: pg.MaxPage}
 	for {
 		got, err := f.Events(t.Context(), home, id, page, WithPayloads)
 		if err != nil {
@@ -239,7 +241,7 @@ func (f *fixture) types(t tb, id entities.RunID) []entities.EventType {
 func (f *fixture) rows(t tb, id entities.RunID) *Snapshot {
 	t.Helper()
 	s := NewSnapshot(home)
-	run, err := entities.RunByID(t.Context(), f.pool, home, id)
+	run, err := store.RunByID(t.Context(), f.pool, home, id)
 	if errors.Is(err, entities.ErrRunNotFound) {
 		return s
 	}

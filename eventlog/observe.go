@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // Observer watches appends, for metrics and traces. It is called by many at once, and must be quick.
@@ -32,7 +33,7 @@ type Option func(*Log)
 func WithObserver(o Observer) Option { return func(l *Log) { l.observer = o } }
 
 // WithGroup has appends share transactions with whatever else the group commits.
-func WithGroup(g *Group) Option { return func(l *Log) { l.group = g } }
+func WithGroup(g *pg.GroupCommit) Option { return func(l *Log) { l.group = g } }
 
 // unobserved is the observer of a log that has none.
 type unobserved struct{}

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // TestOrphanStreamsLeave a week after they began, unless there is their run.
@@ -50,7 +52,7 @@ func TestLockedOrphansLeaveWithTheNextPass(t *testing.T) {
 		INSERT INTO streams (project, name, run_id, chunks, created_at)
 		SELECT 'home', n, 'wrun_hc_1', 0, now() - interval '1 year' FROM generate_series(1, $1) n`, orphansBatch+5)
 	r := f.retention()
-	err := InTx(t.Context(), f.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(t.Context(), f.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), `SELECT FROM streams WHERE name IN ('3', '7', $1) FOR UPDATE`, fmt.Sprint(orphansBatch+2))
 		wantPass(t, r, Passed{Streams: orphansBatch + 2})
 		wantPass(t, r, Passed{})
@@ -72,8 +74,8 @@ func TestOrphansWithManyChunksLeaveInSeveralBatches(t *testing.T) {
 		SELECT 'home', n, CASE WHEN n % 2 = 0 THEN $1 ELSE 'wrun_hc_1' END, $2, now() - interval '1 year'
 		FROM generate_series(1, 10) n`, live, leaveRows/2)
 	at := int64(0)
-	for _, want := range []entities.Orphans{{More: true, Deleted: 2}, {More: true, Deleted: 2}, {Deleted: 1}} {
-		got, err := entities.DeleteOrphans(t.Context(), f.pool, at, orphanAge, orphansBatch, leaveRows)
+	for _, want := range []store.Orphans{{More: true, Deleted: 2}, {More: true, Deleted: 2}, {Deleted: 1}} {
+		got, err := store.DeleteOrphans(t.Context(), f.pool, at, orphanAge, orphansBatch, leaveRows)
 		at, got.Next = got.Next, 0
 		if err != nil || got != want {
 			t.Errorf("got %+v, error %v; want %+v", got, err, want)

@@ -16,13 +16,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // pager reads one page of some list, as the IDs on it, and says where the next one begins.
-type pager func(entities.Page) (ids []string, next string, err error)
+type pager func(pg.Page) (ids []string, next string, err error)
 
 // readAll reads a list page by page. Every page but the last must be full.
-func readAll(t *testing.T, read pager, page entities.Page) []string {
+func readAll(t *testing.T, read pager, page pg.Page) []string {
 	t.Helper()
 	var all []string
 	for {
@@ -41,9 +43,9 @@ func readAll(t *testing.T, read pager, page entities.Page) []string {
 	}
 }
 
-func eventPager(t *testing.T, read func(entities.Page) (EventPage, error)) pager {
+func eventPager(t *testing.T, read func(pg.Page) (EventPage, error)) pager {
 	t.Helper()
-	return func(p entities.Page) (ids []string, next string, err error) {
+	return func(p pg.Page) (ids []string, next string, err error) {
 		page, err := read(p)
 		for _, e := range page.Events {
 			ids = append(ids, string(e.ID()))
@@ -91,34 +93,34 @@ func lists(t *testing.T) map[string]struct {
 		read pager
 		want []string
 	}{
-		"events": {eventPager(t, func(p entities.Page) (EventPage, error) {
+		"events": {eventPager(t, func(p pg.Page) (EventPage, error) {
 			return f.Events(ctx, home, id, p, WithPayloads)
 		}), events},
-		"events without payloads": {eventPager(t, func(p entities.Page) (EventPage, error) {
+		"events without payloads": {eventPager(t, func(p pg.Page) (EventPage, error) {
 			return f.Events(ctx, home, id, p, WithoutPayloads)
 		}), events},
-		"events by correlation ID in the run": {eventPager(t, func(p entities.Page) (EventPage, error) {
+		"events by correlation ID in the run": {eventPager(t, func(p pg.Page) (EventPage, error) {
 			return f.EventsByCorrelation(ctx, home, id, "hook_0", p, WithPayloads)
 		}), about},
-		"events by correlation ID in any run": {eventPager(t, func(p entities.Page) (EventPage, error) {
+		"events by correlation ID in any run": {eventPager(t, func(p pg.Page) (EventPage, error) {
 			return f.EventsByCorrelation(ctx, home, "", "hook_0", p, WithPayloads)
 		}), about},
-		"steps": {func(p entities.Page) (ids []string, next string, err error) {
-			items, next, err := entities.ListSteps(ctx, f.pool, home, id, p)
+		"steps": {func(p pg.Page) (ids []string, next string, err error) {
+			items, next, err := store.ListSteps(ctx, f.pool, home, id, p)
 			for _, item := range items {
 				ids = append(ids, string(item.ID))
 			}
 			return ids, next, err
 		}, steps},
-		"hooks of a run": {func(p entities.Page) (ids []string, next string, err error) {
-			items, next, err := entities.ListHooks(ctx, f.pool, home, id, day, p)
+		"hooks of a run": {func(p pg.Page) (ids []string, next string, err error) {
+			items, next, err := store.ListHooks(ctx, f.pool, home, id, day, p)
 			for _, item := range items {
 				ids = append(ids, string(item.ID))
 			}
 			return ids, next, err
 		}, hooks},
-		"runs from the third on": {func(p entities.Page) (ids []string, next string, err error) {
-			items, next, err := entities.ListRuns(ctx, f.pool, home, entities.RunFilter{Status: "pending"}, p)
+		"runs from the third on": {func(p pg.Page) (ids []string, next string, err error) {
+			items, next, err := store.ListRuns(ctx, f.pool, home, store.RunFilter{Status: "pending"}, p)
 			for _, item := range items {
 				if slices.Contains(runs, string(item.ID)) {
 					ids = append(ids, string(item.ID))
@@ -134,7 +136,7 @@ func lists(t *testing.T) map[string]struct {
 // createdAt is when a run was created, as text that sorts.
 func createdAt(t *testing.T, f *fixture, id string) string {
 	t.Helper()
-	run, err := entities.RunByID(t.Context(), f.pool, home, entities.RunID(id))
+	run, err := store.RunByID(t.Context(), f.pool, home, entities.RunID(id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +146,7 @@ func createdAt(t *testing.T, f *fixture, id string) string {
 func TestListsComeInPagesOfAnySizeInBothDirections(t *testing.T) {
 	t.Parallel()
 	for name, list := range lists(t) {
-		for _, limit := range []int{1, 2, 3, 7, 100, entities.MaxPage} {
+		for _, limit := range []int{1, 2, 3, 7, 100, pg.MaxPage} {
 			for _, descending := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %d, descending %t", name, limit, descending), func(t *testing.T) {
 					t.Parallel()
@@ -152,7 +154,7 @@ func TestListsComeInPagesOfAnySizeInBothDirections(t *testing.T) {
 					if descending {
 						slices.Reverse(want)
 					}
-					got := readAll(t, list.read, entities.Page{Limit: limit, Descending: descending})
+					got := readAll(t, list.read, pg.Page{Limit: limit, Descending: descending})
 					got = slices.DeleteFunc(got, func(id string) bool { return id == "noise" })
 					if diff := cmp.Diff(want, got); diff != "" {
 						t.Errorf("list differs (-want +got):\n%s", diff)
@@ -172,7 +174,7 @@ func TestUnknownCursorsAreInvalid(t *testing.T) {
 		for _, cursor := range cursors {
 			t.Run(fmt.Sprintf("%s, %q", name, cursor), func(t *testing.T) {
 				t.Parallel()
-				if _, _, err := list.read(entities.Page{Limit: 10, Cursor: cursor}); !errors.Is(err, entities.ErrInvalid) {
+				if _, _, err := list.read(pg.Page{Limit: 10, Cursor: cursor}); !errors.Is(err, entities.ErrInvalid) {
 					t.Errorf("got error %v, want ErrInvalid", err)
 				}
 			})
@@ -185,7 +187,7 @@ func TestACursorAtTheEndGivesAnEmptyLastPage(t *testing.T) {
 	f := newFixture(t)
 	id := f.run(t, started)
 	log := f.events(t, id)
-	end := entities.Page{Limit: 10, Cursor: EventCursor(log[len(log)-1])}
+	end := pg.Page{Limit: 10, Cursor: EventCursor(log[len(log)-1])}
 	page, err := f.Events(t.Context(), home, id, end, WithPayloads)
 	if err != nil || len(page.Events) != 0 || page.More {
 		t.Errorf("got %d events, more %t, error %v; want none", len(page.Events), page.More, err)
@@ -196,7 +198,7 @@ func TestACursorAtTheEndGivesAnEmptyLastPage(t *testing.T) {
 		t.Errorf("after an append: got %+v, error %v; want just that", page.Events, err)
 	}
 	t.Run("the bare event ID is a cursor, too", func(t *testing.T) {
-		page, err := f.Events(t.Context(), home, id, entities.Page{Limit: 10, Cursor: string(log[0].ID())}, WithPayloads)
+		page, err := f.Events(t.Context(), home, id, pg.Page{Limit: 10, Cursor: string(log[0].ID())}, WithPayloads)
 		if err != nil || len(page.Events) != 2 {
 			t.Errorf("got %d events, error %v; want 2", len(page.Events), err)
 		}
@@ -207,13 +209,13 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)
-	ctx, none, page := t.Context(), newRunID(), entities.Page{Limit: 10}
+	ctx, none, page := t.Context(), newRunID(), pg.Page{Limit: 10}
 	_, noEvents := f.Events(ctx, home, none, page, WithPayloads)
 	_, noEvent := f.Event(ctx, home, id, 2)
-	_, noRun := entities.RunByID(ctx, f.pool, home, none)
-	_, noStep := entities.StepByID(ctx, f.pool, home, id, "step_none")
-	_, noHook := entities.HookByID(ctx, f.pool, home, "hook_none", day)
-	_, noToken := entities.HookByToken(ctx, f.pool, home, "T", day)
+	_, noRun := store.RunByID(ctx, f.pool, home, none)
+	_, noStep := store.StepByID(ctx, f.pool, home, id, "step_none")
+	_, noHook := store.HookByID(ctx, f.pool, home, "hook_none", day)
+	_, noToken := store.HookByToken(ctx, f.pool, home, "T", day)
 	for name, test := range map[string]struct{ got, want error }{
 		"events": {noEvents, entities.ErrRunNotFound}, "event": {noEvent, entities.ErrEventNotFound},
 		"run": {noRun, entities.ErrRunNotFound}, "step": {noStep, entities.ErrStepNotFound},
@@ -251,7 +253,7 @@ func TestAPageEndsWhenItsPayloadsAreLarge(t *testing.T) {
 		{true, []int{4, 4, 4}},  // four; four; the last and the small ones
 	} {
 		var sizes []int
-		page := entities.Page{Limit: 100, Descending: test.descending}
+		page := pg.Page{Limit: 100, Descending: test.descending}
 		for more := true; more; {
 			before := counted.Load()
 			got, err := log.Events(t.Context(), home, id, page, WithPayloads)
@@ -273,7 +275,7 @@ func TestAPageEndsWhenItsPayloadsAreLarge(t *testing.T) {
 			t.Errorf("descending %t: page sizes differ (-want +got):\n%s", test.descending, diff)
 		}
 	}
-	got, err := f.Events(t.Context(), home, id, entities.Page{Limit: 100}, WithoutPayloads)
+	got, err := f.Events(t.Context(), home, id, pg.Page{Limit: 100}, WithoutPayloads)
 	if err != nil || len(got.Events) != 12 || got.More {
 		t.Errorf("without payloads: got %d events, more %t, error %v; want all 12", len(got.Events), got.More, err)
 	}
@@ -315,19 +317,19 @@ func TestRunFilters(t *testing.T) {
 	f.must(t, other)
 	pending, running := f.run(t), f.run(t, started)
 	tests := map[string]struct {
-		filter entities.RunFilter
+		filter store.RunFilter
 		want   []entities.RunID
 	}{
-		"none":              {entities.RunFilter{}, []entities.RunID{other.RunID, pending, running}},
-		"a workflow":        {entities.RunFilter{WorkflowName: "order"}, []entities.RunID{pending, running}},
-		"a status":          {entities.RunFilter{Status: "pending"}, []entities.RunID{other.RunID, pending}},
-		"both":              {entities.RunFilter{WorkflowName: "order", Status: "running"}, []entities.RunID{running}},
-		"nothing like that": {entities.RunFilter{WorkflowName: "order", Status: "failed"}, nil},
+		"none":              {store.RunFilter{}, []entities.RunID{other.RunID, pending, running}},
+		"a workflow":        {store.RunFilter{WorkflowName: "order"}, []entities.RunID{pending, running}},
+		"a status":          {store.RunFilter{Status: "pending"}, []entities.RunID{other.RunID, pending}},
+		"both":              {store.RunFilter{WorkflowName: "order", Status: "running"}, []entities.RunID{running}},
+		"nothing like that": {store.RunFilter{WorkflowName: "order", Status: "failed"}, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			runs, next, err := entities.ListRuns(t.Context(), f.pool, home, test.filter, entities.Page{Limit: 10})
+			runs, next, err := store.ListRuns(t.Context(), f.pool, home, test.filter, pg.Page{Limit: 10})
 			if err != nil || next != "" {
 				t.Fatalf("got next page %q and error %v, want neither", next, err)
 			}

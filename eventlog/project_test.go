@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // TestI9AStrangerMovesNothing asks every event for a run of another project.
@@ -67,7 +69,7 @@ func TestI9TokensOfProjectsDoNotMeet(t *testing.T) {
 		}
 	}
 	for project, want := range map[entities.Project]entities.RunID{home: id, stranger: other} {
-		hook, err := entities.HookByToken(t.Context(), f.pool, project, "T", day)
+		hook, err := store.HookByToken(t.Context(), f.pool, project, "T", day)
 		if err != nil || hook.RunID != want {
 			t.Errorf("in %s the token belongs to run %q, %v; want %s", project, hook.RunID, err, want)
 		}
@@ -80,11 +82,11 @@ func TestI9AStrangerSeesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), hookCreated(theRun, "hook_1", "T"), sleep("wait_created"))
-	streams := NewStreams(f.pool, NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
+	streams := NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
 	if err := streams.Write(t.Context(), home, id, "strm_1", [][]byte{{1}}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, page := t.Context(), entities.Page{Limit: 10}
+	ctx, page := t.Context(), pg.Page{Limit: 10}
 	// Each tells how much it saw.
 	reads := map[string]func(entities.Project) (int, error){
 		"Events": func(p entities.Project) (int, error) {
@@ -101,39 +103,39 @@ func TestI9AStrangerSeesNothing(t *testing.T) {
 		},
 		"Event": func(p entities.Project) (int, error) { got, err := f.Event(ctx, p, id, 1); return int(got.Seq), err },
 		"RunByID": func(p entities.Project) (int, error) {
-			got, err := entities.RunByID(ctx, f.pool, p, id)
+			got, err := store.RunByID(ctx, f.pool, p, id)
 			return len(got.ID), err
 		},
 		"ListRuns": func(p entities.Project) (int, error) {
-			got, _, err := entities.ListRuns(ctx, f.pool, p, entities.RunFilter{}, page)
+			got, _, err := store.ListRuns(ctx, f.pool, p, store.RunFilter{}, page)
 			return len(got), err
 		},
 		"StepByID in the run": func(p entities.Project) (int, error) {
-			got, err := entities.StepByID(ctx, f.pool, p, id, "step_1")
+			got, err := store.StepByID(ctx, f.pool, p, id, "step_1")
 			return len(got.ID), err
 		},
 		"StepByID in any run": func(p entities.Project) (int, error) {
-			got, err := entities.StepByID(ctx, f.pool, p, "", "step_1")
+			got, err := store.StepByID(ctx, f.pool, p, "", "step_1")
 			return len(got.ID), err
 		},
 		"ListSteps": func(p entities.Project) (int, error) {
-			got, _, err := entities.ListSteps(ctx, f.pool, p, id, page)
+			got, _, err := store.ListSteps(ctx, f.pool, p, id, page)
 			return len(got), err
 		},
 		"HookByToken": func(p entities.Project) (int, error) {
-			got, err := entities.HookByToken(ctx, f.pool, p, "T", day)
+			got, err := store.HookByToken(ctx, f.pool, p, "T", day)
 			return len(got.ID), err
 		},
 		"HookByID": func(p entities.Project) (int, error) {
-			got, err := entities.HookByID(ctx, f.pool, p, "hook_1", day)
+			got, err := store.HookByID(ctx, f.pool, p, "hook_1", day)
 			return len(got.ID), err
 		},
 		"ListHooks of the run": func(p entities.Project) (int, error) {
-			got, _, err := entities.ListHooks(ctx, f.pool, p, id, day, page)
+			got, _, err := store.ListHooks(ctx, f.pool, p, id, day, page)
 			return len(got), err
 		},
 		"ListHooks": func(p entities.Project) (int, error) {
-			got, _, err := entities.ListHooks(ctx, f.pool, p, "", day, page)
+			got, _, err := store.ListHooks(ctx, f.pool, p, "", day, page)
 			return len(got), err
 		},
 		"stream Info": func(p entities.Project) (int, error) {
@@ -170,7 +172,7 @@ func isNotFound(err error) bool {
 func TestI9StreamsOfProjectsDoNotMeet(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	streams := NewStreams(f.pool, NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
+	streams := NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
 	for project, data := range map[entities.Project]string{home: "ours", stranger: "theirs"} {
 		if err := streams.Write(t.Context(), project, "wrun_1", "strm_1", [][]byte{[]byte(data)}); err != nil {
 			t.Fatal(err)
@@ -185,7 +187,7 @@ func TestI9StreamsOfProjectsDoNotMeet(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var got []string
-	err := streams.Tail(ctx, stranger, "strm_1", 0, func(data entities.Chunk) error {
+	err := streams.Tail(ctx, stranger, "strm_1", 0, func(data store.Chunk) error {
 		got = append(got, string(data.Data))
 		return nil
 	})

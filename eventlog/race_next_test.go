@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 func TestI4OneOfManyLazyStartsOwnsTheStep(t *testing.T) {
@@ -153,9 +155,9 @@ func TestARetainedTokenBySection3_8(t *testing.T) {
 	f := newFixture(t)
 	old, claimant := f.expiring(t, "T"), f.run(t, started)
 	lookUp := func(id entities.HookID) error {
-		_, byToken := entities.HookByToken(t.Context(), f.pool, home, "T", f.Now())
-		_, byID := entities.HookByID(t.Context(), f.pool, home, id, f.Now())
-		hooks, _, err := entities.ListHooks(t.Context(), f.pool, home, "", f.Now(), entities.Page{Limit: 10})
+		_, byToken := store.HookByToken(t.Context(), f.pool, home, "T", f.Now())
+		_, byID := store.HookByID(t.Context(), f.pool, home, id, f.Now())
+		hooks, _, err := store.ListHooks(t.Context(), f.pool, home, "", f.Now(), pg.Page{Limit: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +254,7 @@ func TestI4OneRunOfManyGetsAnExpiredToken(t *testing.T) {
 					t.Errorf("racer %d: %v", i, err)
 				}
 			}
-			holder, err := entities.HookByToken(t.Context(), f.pool, home, token, day.Add(2*kept))
+			holder, err := store.HookByToken(t.Context(), f.pool, home, token, day.Add(2*kept))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // racers is how many do the same at once. Each has a connection of its own, or nearly.
@@ -144,7 +146,7 @@ func TestI4OneRunOfManyGetsTheToken(t *testing.T) {
 			t.Errorf("racer %d: %v", i, err)
 		}
 	}
-	holder, err := entities.HookByToken(t.Context(), f.pool, home, "T", day)
+	holder, err := store.HookByToken(t.Context(), f.pool, home, "T", day)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +243,7 @@ func TestI1AReaderSeesPrefixes(t *testing.T) {
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		for last := 0; ; {
-			page, err := f.Events(t.Context(), home, id, entities.Page{Limit: entities.MaxPage}, WithoutPayloads)
+			page, err := f.Events(t.Context(), home, id, pg.Page{Limit: pg.MaxPage}, WithoutPayloads)
 			if err != nil {
 				t.Error(err)
 				return

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // Rebuilt is what a rebuild did to a run.
@@ -46,7 +48,7 @@ func (a *Audit) Rebuild(ctx context.Context, id entities.RunID) (Rebuilt, error)
 		return Rebuilt{}, err
 	}
 	var result Rebuilt
-	err = InTx(ctx, a.pool, func(tx pgx.Tx) error {
+	err = pg.InTx(ctx, a.pool, func(tx pgx.Tx) error {
 		result = Rebuilt{} // also that of an earlier try, which was rolled back
 		return rebuild(ctx, tx, id, a.now(), &result)
 	})
@@ -58,7 +60,7 @@ func (a *Audit) Rebuild(ctx context.Context, id entities.RunID) (Rebuilt, error)
 
 // rebuild looks again, now under the lock, and writes if need be.
 func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, at time.Time, result *Rebuilt) error {
-	run, err := entities.LockRunOfAny(ctx, tx, id)
+	run, err := store.LockRunOfAny(ctx, tx, id)
 	if err != nil {
 		return err
 	}
@@ -99,10 +101,10 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, lea
 		fault: func(string, string) {}, // seen before, under the same lock
 		whole: func(run *entities.Run) error {
 			var b pgx.Batch
-			entities.RewriteRun(&b, run)
+			store.RewriteRun(&b, run)
 			return tx.SendBatch(ctx, &b).Close()
 		},
-		piece: func(s *Snapshot, span entities.Span) error {
+		piece: func(s *Snapshot, span store.Span) error {
 			var b pgx.Batch
 			for _, k := range kinds {
 				k.restore(&b, s, span, at, leave)
@@ -117,7 +119,7 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, lea
 }
 
 // restore queues the insertion of the rows of a span that count.
-func (k kind) restore(b *pgx.Batch, s *Snapshot, span entities.Span, at time.Time, leave func(Difference)) {
+func (k kind) restore(b *pgx.Batch, s *Snapshot, span store.Span, at time.Time, leave func(Difference)) {
 	rows := k.within(s, span)
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
 		if k.over(rows[key], at) {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // mustRebuild rebuilds a run that is damaged, and leaves nothing.
@@ -278,7 +279,7 @@ func TestRebuildWaitsForTheRunsLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := entities.LockRunOfAny(t.Context(), tx, id); err != nil {
+	if _, err := store.LockRunOfAny(t.Context(), tx, id); err != nil {
 		t.Fatal(err)
 	}
 	rebuilt := make(chan error, 1)

@@ -12,6 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 const (
@@ -65,7 +68,7 @@ type Extent struct {
 	Chunks  int64 `json:"chunks"`
 }
 
-func (e *Extent) add(s entities.Stream) {
+func (e *Extent) add(s store.Stream) {
 	e.Streams++
 	e.Chunks += s.Chunks
 	if s.ClosedAt != nil {
@@ -86,18 +89,18 @@ type Passed struct {
 // runs. The error tells of the last run that could not be archived, and of what the database refused.
 func (r *Retention) Pass(ctx context.Context) (Passed, error) {
 	p := pass{Retention: r}
-	err := errors.Join(p.runs(ctx), p.orphans(ctx), entities.DeleteExpiredHooks(ctx, p.pool))
+	err := errors.Join(p.runs(ctx), p.orphans(ctx), store.DeleteExpiredHooks(ctx, p.pool))
 	if p.failure != nil {
 		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.failure), err)
 	}
 	return p.Passed, err
 }
 
-func (r *Retention) ages(ctx context.Context) ([]entities.Retention, error) {
+func (r *Retention) ages(ctx context.Context) ([]admin.Retention, error) {
 	if r.options.Keep > 0 {
-		return entities.RetentionsInUse(ctx, r.pool, r.options.Keep)
+		return admin.RetentionsInUse(ctx, r.pool, r.options.Keep)
 	}
-	return entities.Retentions(ctx, r.pool)
+	return admin.Retentions(ctx, r.pool)
 }
 
 // pass is one pass under way.
@@ -130,9 +133,9 @@ func (p *pass) runs(ctx context.Context) error {
 
 // project goes through the project's expired runs once, so that those left behind do not hold up the rest.
 func (p *pass) project(ctx context.Context, project entities.Project, keep time.Duration) error {
-	var after entities.EndedRun
+	var after store.EndedRun
 	for !p.archiveIsOut() {
-		batch, err := entities.ExpiredRuns(ctx, p.pool, project, keep, after, leaveRuns)
+		batch, err := store.ExpiredRuns(ctx, p.pool, project, keep, after, leaveRuns)
 		if err != nil || len(batch) == 0 {
 			return err
 		}
@@ -150,7 +153,7 @@ func (p *pass) project(ctx context.Context, project entities.Project, keep time.
 }
 
 // cutToRows is the beginning of the batch that fills a transaction with events and chunks.
-func cutToRows(batch []entities.ExpiredRun) []entities.ExpiredRun {
+func cutToRows(batch []store.ExpiredRun) []store.ExpiredRun {
 	rows := int64(0)
 	for i, run := range batch {
 		if rows += run.LastSeq + run.Chunks; rows >= leaveRows {
@@ -164,7 +167,7 @@ func cutToRows(batch []entities.ExpiredRun) []entities.ExpiredRun {
 // need be.
 type leaving map[entities.RunID]*Extent
 
-func (p *pass) archived(ctx context.Context, project entities.Project, batch []entities.ExpiredRun) (leaving, error) {
+func (p *pass) archived(ctx context.Context, project entities.Project, batch []store.ExpiredRun) (leaving, error) {
 	ready := leaving{}
 	for _, run := range batch {
 		if p.options.Archive == nil {
@@ -193,7 +196,7 @@ func (p *pass) unarchived(ctx context.Context, id entities.RunID, why error) err
 	if errors.Is(why, entities.ErrConflict) {
 		return nil
 	}
-	_, err := entities.RunOfAny(ctx, p.pool, id)
+	_, err := store.RunOfAny(ctx, p.pool, id)
 	if errors.Is(err, entities.ErrRunNotFound) {
 		return nil
 	}
@@ -211,7 +214,7 @@ func (p *pass) unarchived(ctx context.Context, id entities.RunID, why error) err
 // remove deletes runs in one transaction, with everything that belongs to them.
 func (p *pass) remove(ctx context.Context, project entities.Project, ready leaving) error {
 	n := 0
-	err := InTx(ctx, p.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(ctx, p.pool, func(tx pgx.Tx) error {
 		// A server's statements are bounded, but a run with a million events takes as long as it takes.
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
 			return err
@@ -225,8 +228,8 @@ func (p *pass) remove(ctx context.Context, project entities.Project, ready leavi
 			return err
 		}
 		var b pgx.Batch
-		entities.DeleteStreams(&b, streams)
-		entities.DeleteRuns(&b, runs)
+		store.DeleteStreams(&b, streams)
+		store.DeleteRuns(&b, runs)
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {
@@ -240,7 +243,7 @@ func (p *pass) remove(ctx context.Context, project entities.Project, ready leavi
 func lockLeaving(
 	ctx context.Context, tx pgx.Tx, project entities.Project, ready leaving,
 ) (runs []entities.RunID, streams []int64, err error) {
-	locked, err := entities.LockEndedRuns(ctx, tx, slices.Collect(maps.Keys(ready)))
+	locked, err := store.LockEndedRuns(ctx, tx, slices.Collect(maps.Keys(ready)))
 	if err != nil || len(locked) == 0 {
 		return nil, nil, err
 	}
@@ -249,7 +252,7 @@ func lockLeaving(
 		now[run.ID] = &Extent{LastSeq: run.LastSeq}
 	}
 	// Streams have a lock of their own: a chunk that comes after this begins a stream without a run.
-	all, err := entities.LockStreams(ctx, tx, project, slices.Collect(maps.Keys(now)))
+	all, err := store.LockStreams(ctx, tx, project, slices.Collect(maps.Keys(now)))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -272,7 +275,7 @@ func lockLeaving(
 func (p *pass) orphans(ctx context.Context) error {
 	at, locked := p.lookedAt, int64(0)
 	for range orphanBatches {
-		done, err := entities.DeleteOrphans(ctx, p.pool, at, orphanAge, orphansBatch, leaveRows)
+		done, err := store.DeleteOrphans(ctx, p.pool, at, orphanAge, orphansBatch, leaveRows)
 		if err != nil {
 			return err
 		}
@@ -293,12 +296,12 @@ func (p *pass) orphans(ctx context.Context) error {
 }
 
 // Retentions reads what projects have of their own.
-func (r *Retention) Retentions(ctx context.Context) ([]entities.Retention, error) {
-	return entities.Retentions(ctx, r.pool)
+func (r *Retention) Retentions(ctx context.Context) ([]admin.Retention, error) {
+	return admin.Retentions(ctx, r.pool)
 }
 
 // Put says how long the runs of a project are kept. It fails with [entities.ErrInvalid].
-func (r *Retention) Put(ctx context.Context, age entities.Retention) error {
+func (r *Retention) Put(ctx context.Context, age admin.Retention) error {
 	if err := entities.ValidateID("project", string(age.Project)); err != nil {
 		return err
 	}
@@ -310,8 +313,8 @@ func (r *Retention) Put(ctx context.Context, age entities.Retention) error {
 		keep = age.Keep.String()
 	}
 	return r.change(ctx, func(b *pgx.Batch) {
-		entities.PutRetention(b, age)
-		entities.InsertAction(ctx, b, age.Project, entities.ActionRetentionPut, string(age.Project),
+		admin.PutRetention(b, age)
+		admin.InsertAction(ctx, b, age.Project, admin.ActionRetentionPut, string(age.Project),
 			map[string]any{"keep": keep})
 	})
 }
@@ -319,13 +322,13 @@ func (r *Retention) Put(ctx context.Context, age entities.Retention) error {
 // Remove lets the default hold for a project again.
 func (r *Retention) Remove(ctx context.Context, project entities.Project) error {
 	return r.change(ctx, func(b *pgx.Batch) {
-		entities.DeleteRetention(b, project)
-		entities.InsertAction(ctx, b, project, entities.ActionRetentionRemove, string(project), nil)
+		admin.DeleteRetention(b, project)
+		admin.InsertAction(ctx, b, project, admin.ActionRetentionRemove, string(project), nil)
 	})
 }
 
 func (r *Retention) change(ctx context.Context, statement func(*pgx.Batch)) error {
-	err := InTx(ctx, r.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(ctx, r.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		statement(&b)
 		return tx.SendBatch(ctx, &b).Close()

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // extent is how much there is of a run.
@@ -50,7 +51,7 @@ func TestRunThatGrowsAfterItsArchiveStays(t *testing.T) {
 			return extent, err
 		}))
 		wantPass(t, r, Passed{})
-		if _, err := entities.RunByID(t.Context(), f.pool, home, id); err != nil {
+		if _, err := store.RunByID(t.Context(), f.pool, home, id); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		wantPass(t, r, Passed{Runs: 1})

@@ -16,6 +16,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 const keep = time.Hour
@@ -48,7 +51,7 @@ func (f *fixture) expired(t tb, age time.Duration) entities.RunID {
 }
 
 func (f *fixture) streams() *Streams {
-	return NewStreams(f.pool, NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
+	return NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
 }
 
 func (f *fixture) write(t tb, project entities.Project, id entities.RunID, name string) {
@@ -171,7 +174,7 @@ func TestProjectsHaveAgesOfTheirOwn(t *testing.T) {
 			}
 			r := f.retention(func(o *RetentionOptions) { o.Keep = tt.keep })
 			for project, age := range tt.ages {
-				if err := r.Put(t.Context(), entities.Retention{Project: project, Keep: age}); err != nil {
+				if err := r.Put(t.Context(), admin.Retention{Project: project, Keep: age}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -193,9 +196,9 @@ func TestAgesOfProjectsAreKept(t *testing.T) {
 	f := newFixture(t)
 	r := f.retention()
 	put := func(project entities.Project, keep *time.Duration) error {
-		return r.Put(t.Context(), entities.Retention{Project: project, Keep: keep})
+		return r.Put(t.Context(), admin.Retention{Project: project, Keep: keep})
 	}
-	want := []entities.Retention{{Project: "a", Keep: ptr(90*24*time.Hour + time.Microsecond)}, {Project: "b"}}
+	want := []admin.Retention{{Project: "a", Keep: ptr(90*24*time.Hour + time.Microsecond)}, {Project: "b"}}
 	for _, err := range []error{put("b", ptr(time.Second)), put("b", nil), put("a", want[0].Keep), put("c", nil),
 		r.Remove(t.Context(), "c"), r.Remove(t.Context(), "c")} {
 		if err != nil {
@@ -349,8 +352,8 @@ func TestRetentionWaitsForNobody(t *testing.T) {
 	f := newFixture(t)
 	held := f.expired(t, 3*keep)
 	f.expired(t, 2*keep)
-	err := InTx(t.Context(), f.pool, func(tx pgx.Tx) error {
-		if _, err := entities.LockRunOfAny(t.Context(), tx, held); err != nil {
+	err := pg.InTx(t.Context(), f.pool, func(tx pgx.Tx) error {
+		if _, err := store.LockRunOfAny(t.Context(), tx, held); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -433,9 +436,9 @@ func TestBatchesEndWithTheRunThatFillsThem(t *testing.T) {
 		"by chunks":     {runs{{1, 0}, {1, leaveRows}, {1, 0}}, 2},
 		"by both":       {runs{{leaveRows / 2, 0}, {1, leaveRows / 2}, {1, 0}}, 2},
 	} {
-		var batch []entities.ExpiredRun
+		var batch []store.ExpiredRun
 		for _, n := range tt.runs {
-			batch = append(batch, entities.ExpiredRun{EndedRun: entities.EndedRun{LastSeq: n[0]}, Chunks: n[1]})
+			batch = append(batch, store.ExpiredRun{EndedRun: store.EndedRun{LastSeq: n[0]}, Chunks: n[1]})
 		}
 		if got := len(cutToRows(batch)); got != tt.want {
 			t.Errorf("%s: got %d runs, want %d", name, got, tt.want)

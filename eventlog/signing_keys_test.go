@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestSigningKeysRace(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t))
-	keys := NewSigningKeys(pool, time.Now)
+	keys := admin.NewSigningKeys(pool, time.Now)
 	for round := range 3 {
 		const racers = 12
 		errs := make([]error, racers)
@@ -34,17 +35,17 @@ func TestSigningKeysRace(t *testing.T) {
 		for _, err := range errs {
 			if err == nil {
 				made++
-			} else if !errors.Is(err, entities.ErrTooManySigningKeys) {
+			} else if !errors.Is(err, admin.ErrTooManySigningKeys) {
 				t.Errorf("round %d: %v", round, err)
 			}
 		}
 		list, err := keys.List(t.Context(), "race")
-		if err != nil || len(list) != entities.MaxSigningKeys {
+		if err != nil || len(list) != admin.MaxSigningKeys {
 			t.Fatalf("round %d: got %v, %v", round, list, err)
 		}
 		want := 1 // for one was deleted
 		if round == 0 {
-			want = entities.MaxSigningKeys
+			want = admin.MaxSigningKeys
 		}
 		if made != want {
 			t.Errorf("round %d: %d were made, want %d", round, made, want)
@@ -58,8 +59,8 @@ func TestSigningKeysRace(t *testing.T) {
 func TestSigningKeysAreOfTheirProject(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t))
-	keys := NewSigningKeys(pool, time.Now)
-	var made []entities.SigningKey
+	keys := admin.NewSigningKeys(pool, time.Now)
+	var made []admin.SigningKey
 	for _, project := range []entities.Project{"a", "a", "b"} {
 		k, _, err := keys.Create(t.Context(), project)
 		if err != nil {
@@ -67,12 +68,12 @@ func TestSigningKeysAreOfTheirProject(t *testing.T) {
 		}
 		made = append(made, k)
 	}
-	if err := keys.Delete(t.Context(), "b", made[0].ID); !errors.Is(err, entities.ErrSigningKeyNotFound) {
+	if err := keys.Delete(t.Context(), "b", made[0].ID); !errors.Is(err, admin.ErrSigningKeyNotFound) {
 		t.Errorf("delete another's: %v", err)
 	}
-	for project, want := range map[entities.Project][]entities.SigningKey{"a": made[:2], "b": made[2:], "c": nil} {
+	for project, want := range map[entities.Project][]admin.SigningKey{"a": made[:2], "b": made[2:], "c": nil} {
 		got, err := keys.List(t.Context(), project)
-		secrets, secretsErr := entities.SigningKeySecrets(t.Context(), pool, project)
+		secrets, secretsErr := admin.SigningKeySecrets(t.Context(), pool, project)
 		if err != nil || secretsErr != nil || len(got) != len(want) || len(secrets) != len(want) {
 			t.Fatalf("%s: got %v and %v, %v, %v", project, got, secrets, err, secretsErr)
 		}

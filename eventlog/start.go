@@ -6,9 +6,10 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // Start creates a run by a run_created of a run that the server continues, and reports whether it did: one that was
@@ -26,7 +27,7 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 		return run, false, err
 	}
 	results, err := l.AppendAll(ctx, project, r.RunID, []Request{r}, Turn{Check: aliveParent(project, r.Data.ParentID)})
-	switch violated(err) {
+	switch pg.ViolatedConstraint(err) {
 	case "runs_idempotency_key":
 		run, ok, err := l.StartedBefore(ctx, project, r)
 		if err == nil && !ok {
@@ -38,7 +39,7 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 		if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
 			return run, false, err
 		}
-		id, err := entities.RunByUniqueKey(ctx, l.pool, project, r.Data.WorkflowName, r.Data.UniqueKey)
+		id, err := store.RunByUniqueKey(ctx, l.pool, project, r.Data.WorkflowName, r.Data.UniqueKey)
 		if errors.Is(err, entities.ErrRunNotFound) {
 			return l.Start(ctx, project, r) // it has just ended
 		}
@@ -59,14 +60,14 @@ func (l *Log) StartedBefore(ctx context.Context, project entities.Project, r Req
 	if r.Data.IdempotencyKey == "" {
 		return entities.Run{}, false, nil
 	}
-	run, err := entities.RunByIdempotencyKey(ctx, l.pool, project, r.Data.IdempotencyKey)
+	run, err := store.RunByIdempotencyKey(ctx, l.pool, project, r.Data.IdempotencyKey)
 	if errors.Is(err, entities.ErrRunNotFound) {
 		return entities.Run{}, false, nil
 	}
 	if err != nil {
 		return entities.Run{}, false, err
 	}
-	page, err := l.Events(ctx, project, run.ID, entities.Page{Limit: 1}, WithoutPayloads)
+	page, err := l.Events(ctx, project, run.ID, pg.Page{Limit: 1}, WithoutPayloads)
 	if err != nil {
 		return entities.Run{}, false, err
 	}
@@ -84,7 +85,7 @@ func aliveParent(project entities.Project, id entities.RunID) func(*pgx.Batch) f
 	}
 	return func(b *pgx.Batch) func() error {
 		var parent *entities.Run
-		entities.HoldRun(b, project, id, &parent)
+		store.LockRunShared(b, project, id, &parent)
 		return func() error {
 			switch {
 			case parent == nil:
@@ -98,16 +99,7 @@ func aliveParent(project entities.Project, id entities.RunID) func(*pgx.Batch) f
 	}
 }
 
-// violated is the name of the constraint that an error is about; empty when it is about none.
-func violated(err error) string {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return ""
-	}
-	return pg.ConstraintName
-}
-
 // isDuplicateRun reports whether another transaction created the run between our look and our insert.
 func isDuplicateRun(err error) bool {
-	return violated(err) == "runs_pkey"
+	return pg.ViolatedConstraint(err) == "runs_pkey"
 }

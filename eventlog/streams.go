@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 const (
@@ -22,12 +24,12 @@ const (
 // Streams writes and reads streams. They are not part of the log: a chunk is no event.
 type Streams struct {
 	pool *pgxpool.Pool
-	hub  *Hub
+	hub  *pg.Hub
 	now  func() time.Time
 }
 
 // NewStreams makes the streams of the database behind pool.
-func NewStreams(pool *pgxpool.Pool, hub *Hub, now func() time.Time) *Streams {
+func NewStreams(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Streams {
 	return &Streams{pool: pool, hub: hub, now: now}
 }
 
@@ -37,7 +39,7 @@ func (s *Streams) Write(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName, chunks [][]byte,
 ) error {
 	return s.change(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
-		entities.AppendChunks(b, project, runID, name, chunks, now)
+		store.AppendChunks(b, project, runID, name, chunks, now)
 	})
 }
 
@@ -46,7 +48,7 @@ func (s *Streams) Close(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName,
 ) error {
 	return s.change(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
-		entities.CloseStream(b, project, runID, name, now)
+		store.CloseStream(b, project, runID, name, now)
 	})
 }
 
@@ -60,7 +62,7 @@ func (s *Streams) change(
 	if err := entities.ValidateName("stream name", string(name)); err != nil {
 		return err
 	}
-	err := InTx(ctx, s.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		statements(&b, s.now().UTC().Truncate(time.Millisecond))
 		return tx.SendBatch(ctx, &b).Close()
@@ -80,35 +82,35 @@ func streamTopic(project entities.Project, name entities.StreamName) string {
 // Info reads how far a stream has come. One that nobody has written has no chunks.
 func (s *Streams) Info(
 	ctx context.Context, project entities.Project, name entities.StreamName,
-) (entities.Stream, error) {
-	return entities.StreamByName(ctx, s.pool, project, name)
+) (store.Stream, error) {
+	return store.StreamByName(ctx, s.pool, project, name)
 }
 
 // List reads the names of a run's streams.
 func (s *Streams) List(
 	ctx context.Context, project entities.Project, runID entities.RunID,
 ) ([]entities.StreamName, error) {
-	return entities.ListStreams(ctx, s.pool, project, runID)
+	return store.ListStreams(ctx, s.pool, project, runID)
 }
 
 // Chunks reads a page of at most limit chunks from index from on, and the stream as it was just before:
 // a stream closed there has no chunks but those it counts. Large chunks make a page short.
 func (s *Streams) Chunks(
 	ctx context.Context, project entities.Project, name entities.StreamName, from int64, limit int,
-) ([]entities.Chunk, entities.Stream, error) {
+) ([]store.Chunk, store.Stream, error) {
 	stream, err := s.Info(ctx, project, name)
 	if err != nil || from >= stream.Chunks {
 		return nil, stream, err
 	}
-	chunks, err := entities.Chunks(ctx, s.pool, stream.ID, max(0, from), limit, maxPageBytes)
+	chunks, err := store.Chunks(ctx, s.pool, stream.ID, max(0, from), limit, maxPageBytes)
 	return chunks, stream, err
 }
 
 // Of reads a run's streams, in the order of their names.
 func (s *Streams) Of(
 	ctx context.Context, project entities.Project, runID entities.RunID,
-) ([]entities.StoredStream, error) {
-	return entities.StreamsOf(ctx, s.pool, project, runID)
+) ([]store.StoredStream, error) {
+	return store.StreamsOf(ctx, s.pool, project, runID)
 }
 
 // Tail calls emit with every chunk of a stream from index from on, in order and as they are
@@ -116,7 +118,7 @@ func (s *Streams) Of(
 // chunks before the end there is now. It waits, as long as the context lets it, for a stream that does not
 // exist yet. Emit's error ends it.
 func (s *Streams) Tail(
-	ctx context.Context, project entities.Project, name entities.StreamName, from int64, emit func(entities.Chunk) error,
+	ctx context.Context, project entities.Project, name entities.StreamName, from int64, emit func(store.Chunk) error,
 ) error {
 	news, cancel := s.hub.Subscribe(streamTopic(project, name))
 	defer cancel()
@@ -142,10 +144,10 @@ func (s *Streams) Tail(
 
 // emitUpTo emits what the stream had when it was looked at, and returns where to go on.
 func (s *Streams) emitUpTo(
-	ctx context.Context, stream entities.Stream, from int64, emit func(entities.Chunk) error,
+	ctx context.Context, stream store.Stream, from int64, emit func(store.Chunk) error,
 ) (int64, error) {
 	for from < stream.Chunks {
-		chunks, err := entities.Chunks(ctx, s.pool, stream.ID, from, tailChunks, tailBytes)
+		chunks, err := store.Chunks(ctx, s.pool, stream.ID, from, tailChunks, tailBytes)
 		if err != nil {
 			return from, err
 		}

@@ -17,6 +17,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -31,12 +33,12 @@ const patience = time.Minute
 // replica is a server's streams, with a hub of its own that works while the test lasts.
 type replica struct {
 	*Streams
-	hub *Hub
+	hub *pg.Hub
 }
 
 func newReplica(t *testing.T, pool *pgxpool.Pool) replica {
 	t.Helper()
-	hub := NewHub(pool, "stepwell_test", slog.New(slog.DiscardHandler))
+	hub := pg.NewHub(pool, "stepwell_test", slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { hub.Run(ctx) })
@@ -79,7 +81,7 @@ func (r replica) tail(t *testing.T, from int64) *tail {
 	l := &tail{chunks: make(chan string, 1000), cancel: cancel}
 	go func() {
 		defer close(l.chunks)
-		l.err = r.Tail(ctx, home, strm, from, func(chunk entities.Chunk) error {
+		l.err = r.Tail(ctx, home, strm, from, func(chunk store.Chunk) error {
 			l.chunks <- string(chunk.Data)
 			return nil
 		})
@@ -140,9 +142,9 @@ func TestStreamsAreListsOfChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var want []entities.Chunk
+	var want []store.Chunk
 	for i, data := range []string{"one", "two", "", "three"} {
-		want = append(want, entities.Chunk{Idx: int64(i), Data: []byte(data)})
+		want = append(want, store.Chunk{Idx: int64(i), Data: []byte(data)})
 	}
 	if diff := cmp.Diff(want, chunks); diff != "" {
 		t.Errorf("chunks differ (-want +got):\n%s", diff)
@@ -253,7 +255,7 @@ func TestAnUnwrittenStreamIsEmpty(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	info, err := r.Info(t.Context(), home, strm)
-	if diff := cmp.Diff(entities.Stream{Name: strm}, info); err != nil || diff != "" {
+	if diff := cmp.Diff(store.Stream{Name: strm}, info); err != nil || diff != "" {
 		t.Errorf("error %v, info differs (-want +got):\n%s", err, diff)
 	}
 	chunks, _, err := r.Chunks(t.Context(), home, strm, 0, 10)
@@ -415,7 +417,7 @@ func TestATailReadsMoreThanItTakesAtOnce(t *testing.T) {
 	r.write(t, want...)
 	r.close(t)
 	var got []string
-	err := r.Tail(t.Context(), home, strm, 0, func(chunk entities.Chunk) error {
+	err := r.Tail(t.Context(), home, strm, 0, func(chunk store.Chunk) error {
 		if chunk.Idx != int64(len(got)) {
 			t.Errorf("got chunk %d, want %d", chunk.Idx, len(got))
 		}
@@ -433,21 +435,14 @@ func TestATailThatIsCancelledFreesItsSubscription(t *testing.T) {
 	r.write(t, "one")
 	l := r.tail(t, 0)
 	l.want(t, "one")
-	if got := r.hub.topics(); got != 1 {
-		t.Fatalf("the hub has %d topics, want 1", got)
+	if got := r.hub.Subscribers(streamTopic(home, strm)); got != 1 {
+		t.Fatalf("the stream has %d subscribers, want 1", got)
 	}
 	l.cancel()
 	l.wantEnd(t, context.Canceled)
-	if got := r.hub.topics(); got != 0 {
-		t.Errorf("the hub still has %d topics", got)
+	if got := r.hub.Subscribers(streamTopic(home, strm)); got != 0 {
+		t.Errorf("the stream still has %d subscribers", got)
 	}
-}
-
-// topics is how many topics have subscribers.
-func (h *Hub) topics() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.subscribers)
 }
 
 func TestATailEndsWithItsEmittersError(t *testing.T) {
@@ -455,21 +450,21 @@ func TestATailEndsWithItsEmittersError(t *testing.T) {
 	r := newReplica(t, onePool(t))
 	r.write(t, "one", "two")
 	emitted := 0
-	err := r.Tail(t.Context(), home, strm, 0, func(entities.Chunk) error {
+	err := r.Tail(t.Context(), home, strm, 0, func(store.Chunk) error {
 		emitted++
 		return errBroken
 	})
 	if !errors.Is(err, errBroken) || emitted != 1 {
 		t.Errorf("got error %v after %d chunks, want the emitter's after 1", err, emitted)
 	}
-	if got := r.hub.topics(); got != 0 {
-		t.Errorf("the hub still has %d topics", got)
+	if got := r.hub.Subscribers(streamTopic(home, strm)); got != 0 {
+		t.Errorf("the stream still has %d subscribers", got)
 	}
 }
 
 func TestWritesAndClosesAreHinted(t *testing.T) {
 	t.Parallel()
-	hub := NewHub(nil, "stepwell_test", nil) // does not run: just the hints of this process
+	hub := pg.NewHub(nil, "stepwell_test", nil) // does not run: just the hints of this process
 	r := replica{Streams: NewStreams(onePool(t), hub, (&clock{at: day}).now), hub: hub}
 	news, cancel := hub.Subscribe(streamTopic(home, strm))
 	defer cancel()
@@ -492,7 +487,7 @@ func TestWritesAndClosesAreHinted(t *testing.T) {
 func TestATailWithoutHintsLooksForItself(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	deaf := replica{hub: NewHub(nil, "stepwell_test", nil)} // never runs
+	deaf := replica{hub: pg.NewHub(nil, "stepwell_test", nil)} // never runs
 	deaf.Streams = NewStreams(openPool(t, dsn), deaf.hub, (&clock{at: day}).now)
 	l := deaf.tail(t, 0)
 	newReplica(t, openPool(t, dsn)).write(t, "one")

@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // terms are those on which requests are appended together.
@@ -24,7 +26,7 @@ type terms interface {
 	after(context.Context, pgx.Tx, *pgx.Batch) error
 	// believed has a chain do what before, begins and after do, and returns the messages that are left to send. It
 	// reports false if that takes more.
-	believed(*entities.Chain, judgement) (others []entities.Message, ok bool)
+	believed(*pg.Conditional, judgement) (others []entities.Message, ok bool)
 	// alone reports whether the requests are all there is to it: nothing is checked besides, and nothing else is written.
 	alone() bool
 	// written are the topics of the streams that after writes.
@@ -49,7 +51,7 @@ func (eachByItself) begins(
 	return nil, messages
 }
 
-func (eachByItself) believed(_ *entities.Chain, j judgement) ([]entities.Message, bool) {
+func (eachByItself) believed(_ *pg.Conditional, j judgement) ([]entities.Message, bool) {
 	return j.messages, true
 }
 
@@ -77,7 +79,7 @@ type Turn struct {
 	Settle func(context.Context, pgx.Tx, *pgx.Batch) error
 	// Believe has a chain do all that Check, Begin and Settle would, or reports that it cannot. Without it, whatever has
 	// one of these is decided under the lock.
-	Believe func(*entities.Chain, Outlook) bool
+	Believe func(*pg.Conditional, Outlook) bool
 	// Streams are written just before, each from its beginning to its end. One that is closed stays as it is.
 	Streams []WholeStream
 }
@@ -157,7 +159,7 @@ func withoutOwn(runID entities.RunID, messages []entities.Message) []entities.Me
 }
 
 // believed leaves it to the lock when the run's own work is to go on.
-func (a allOrNone) believed(c *entities.Chain, j judgement) ([]entities.Message, bool) {
+func (a allOrNone) believed(c *pg.Conditional, j judgement) ([]entities.Message, bool) {
 	switch {
 	case a.alone():
 		return j.messages, true
@@ -172,8 +174,8 @@ func (a allOrNone) believed(c *entities.Chain, j judgement) ([]entities.Message,
 
 func (a allOrNone) after(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 	for _, s := range a.Streams {
-		entities.AppendChunks(b, a.project, a.runID, s.Name, [][]byte{s.Data}, a.now)
-		entities.CloseStream(b, a.project, a.runID, s.Name, a.now)
+		store.AppendChunks(b, a.project, a.runID, s.Name, [][]byte{s.Data}, a.now)
+		store.CloseStream(b, a.project, a.runID, s.Name, a.now)
 	}
 	if a.Settle == nil {
 		return nil

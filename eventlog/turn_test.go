@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 // wrote reads the texts of a stream that is closed.
@@ -69,14 +70,14 @@ func TestATurnWritesStreamsWhole(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	s := NewSecrets(f.pool, f.clock.now)
-	put := func(project entities.Project, name string, values ...entities.SecretValue) {
+	s := admin.NewSecrets(f.pool, f.clock.now)
+	put := func(project entities.Project, name string, values ...admin.SecretValue) {
 		t.Helper()
 		if _, err := s.Put(t.Context(), project, name, values); err != nil {
 			t.Fatal(err)
 		}
 	}
-	values := func(project entities.Project, name string, want ...entities.SecretValue) {
+	values := func(project entities.Project, name string, want ...admin.SecretValue) {
 		t.Helper()
 		got, err := s.Values(t.Context(), project, name)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -100,7 +101,7 @@ func TestSecrets(t *testing.T) {
 		"delete again": s.Delete(t.Context(), home, "stripe"),
 		"read":         func() error { _, err := s.Values(t.Context(), home, "stripe"); return err }(),
 	} {
-		if !errors.Is(err, entities.ErrSecretNotFound) {
+		if !errors.Is(err, admin.ErrSecretNotFound) {
 			t.Errorf("%s: got error %v", what, err)
 		}
 	}

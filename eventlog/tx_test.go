@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 func TestInTxTriesAgain(t *testing.T) {
@@ -35,7 +36,7 @@ func TestInTxTriesAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tries := 0
-			err := InTx(t.Context(), pool, func(pgx.Tx) error {
+			err := pg.InTx(t.Context(), pool, func(pgx.Tx) error {
 				tries++
 				return test.err
 			})
@@ -59,7 +60,7 @@ func TestInTxRollsBack(t *testing.T) {
 		}
 	}
 	t.Run("on an error", func(t *testing.T) {
-		err := InTx(t.Context(), pool, func(tx pgx.Tx) error {
+		err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
 			note(t.Context(), tx, "error")
 			return errBroken
 		})
@@ -73,14 +74,14 @@ func TestInTxRollsBack(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_ = InTx(t.Context(), pool, func(tx pgx.Tx) error {
+		_ = pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
 			note(t.Context(), tx, "panic")
 			panic("oh")
 		})
 	})
 	t.Run("when the caller has gone", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		err := InTx(ctx, pool, func(tx pgx.Tx) error {
+		err := pg.InTx(ctx, pool, func(tx pgx.Tx) error {
 			note(ctx, tx, "gone")
 			cancel()
 			return nil
@@ -91,7 +92,7 @@ func TestInTxRollsBack(t *testing.T) {
 	})
 	t.Run("each failed try", func(t *testing.T) {
 		tries := 0
-		if err := InTx(t.Context(), pool, func(tx pgx.Tx) error {
+		if err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
 			tries++
 			note(t.Context(), tx, fmt.Sprint("try ", tries))
 			if tries < 3 {
@@ -124,7 +125,7 @@ func TestInTxOfACallerWhoHasGoneKeepsTheConnection(t *testing.T) {
 	before := pool.Stat().NewConnsCount()
 	for range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
-		err := InTx(ctx, pool, func(pgx.Tx) error {
+		err := pg.InTx(ctx, pool, func(pgx.Tx) error {
 			cancel()
 			return errBroken
 		})
@@ -152,7 +153,7 @@ func TestARealDeadlockIsTriedAgain(t *testing.T) {
 	errs := make(chan error, 2)
 	for i := range 2 {
 		go func() {
-			errs <- InTx(t.Context(), pool, func(tx pgx.Tx) error {
+			errs <- pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
 				tries[i]++
 				if err := lock(tx, i+1); err != nil {
 					return err

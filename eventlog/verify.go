@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // Audit compares rows with the log they must be the fold of (I2), and restores them from it. It may be
@@ -28,15 +30,15 @@ func NewAudit(pool *pgxpool.Pool, now func() time.Time) *Audit { return &Audit{p
 func (a *Audit) Runs(
 	ctx context.Context, project entities.Project, after entities.RunID, limit int,
 ) ([]entities.RunID, error) {
-	return entities.RunIDs(ctx, a.pool, project, after, limit)
+	return store.RunIDs(ctx, a.pool, project, after, limit)
 }
 
 // Verify folds the log of a run and reports everything in which it is not sound, its rows are not its
 // fold, or the run's streams do not have the chunks they count. It sees one moment of the run and keeps
 // nobody from appending. Its memory does not grow with the log. It fails with [entities.ErrRunNotFound].
 func (a *Audit) Verify(ctx context.Context, id entities.RunID, report func(Difference)) error {
-	err := InSnapshot(ctx, a.pool, func(tx pgx.Tx) error {
-		run, err := entities.RunOfAny(ctx, tx, id)
+	err := pg.InSnapshot(ctx, a.pool, func(tx pgx.Tx) error {
+		run, err := store.RunOfAny(ctx, tx, id)
 		if err != nil {
 			return err
 		}
@@ -69,7 +71,7 @@ func (c *comparison) log(ctx context.Context) error {
 			differ(*run, c.row, func(field, log, row string) { c.differs(entities.KindRun, field, log, row) })
 			return nil
 		},
-		piece: func(s *Snapshot, span entities.Span) error {
+		piece: func(s *Snapshot, span store.Span) error {
 			for _, k := range kinds {
 				if err := c.rows(ctx, k, k.within(s, span), span); err != nil {
 					return err
@@ -82,7 +84,7 @@ func (c *comparison) log(ctx context.Context) error {
 }
 
 // rows compares the rows of one kind in a span with those that the log says are there.
-func (c *comparison) rows(ctx context.Context, k kind, folded map[string]any, span entities.Span) error {
+func (c *comparison) rows(ctx context.Context, k kind, folded map[string]any, span store.Span) error {
 	err := k.rows(ctx, c.tx, c.row.ID, span, func(key string, row any) error {
 		entity := k.name + " " + key
 		log, ok := folded[key]
@@ -111,7 +113,7 @@ func (c *comparison) differs(entity, field, log, row string) {
 
 // streams compares the counters of the run's streams with their chunks.
 func (c *comparison) streams(ctx context.Context) error {
-	faults, err := entities.StreamFaults(ctx, c.tx, c.row.Project, c.row.ID)
+	faults, err := store.StreamFaults(ctx, c.tx, c.row.Project, c.row.ID)
 	for _, s := range faults {
 		what := fmt.Sprintf("it counts %d chunks and has %d", s.Counted, s.Stored)
 		if !s.Dense {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // audit is an audit of the fixture's database.
@@ -352,7 +353,7 @@ func TestVerifyCountsChunks(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			id := f.run(t)
-			streams := NewStreams(f.pool, NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
+			streams := NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
 			if err := streams.Write(t.Context(), home, id, "logs", [][]byte{{1}, {2}, {3}}); err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // defaultEndPoll is how often somebody who waits for a run's end looks by itself, should the hint get lost.
@@ -26,7 +27,7 @@ func (l *Log) WaitForEnd(
 	defer cancel()
 	for {
 		over := patience.Err() != nil
-		run, err := entities.RunByID(ctx, l.pool, project, runID)
+		run, err := store.RunByID(ctx, l.pool, project, runID)
 		if err != nil || over || run.Status.Ended() {
 			return run, err
 		}
@@ -45,7 +46,7 @@ func (l *Log) WatchEnd(ctx context.Context, project entities.Project, runID enti
 		if err := waitForNews(ctx, news, l.endPoll); err != nil {
 			return err
 		}
-		run, err := entities.RunByID(context.WithoutCancel(ctx), l.pool, project, runID)
+		run, err := store.RunByID(context.WithoutCancel(ctx), l.pool, project, runID)
 		if errors.Is(err, entities.ErrRunNotFound) || err == nil && run.Status.Ended() {
 			return nil
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -34,7 +35,7 @@ func (f *fixture) waitFor(ctx context.Context, t *testing.T, id entities.RunID) 
 		}
 		ended <- run
 	}()
-	f.hub.waitForSubscribers(t, endTopic(home, id), 1)
+	waitForSubscribers(t, f.hub, endTopic(home, id), 1)
 	return ended
 }
 
@@ -50,15 +51,23 @@ func receive(t *testing.T, ended <-chan entities.Run) entities.Run {
 	}
 }
 
+// wantNews fails the test unless news come.
+func wantNews(t *testing.T, news <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-news:
+	case <-time.After(patience):
+		t.Fatal("no news came")
+	}
+}
+
 // waitForSubscribers returns when as many wait for the topic.
-func (h *Hub) waitForSubscribers(t *testing.T, topic string, want int) {
+func waitForSubscribers(t *testing.T, h *pg.Hub, topic string, want int) {
 	t.Helper()
 	look, deadline := time.NewTicker(time.Millisecond), time.After(patience)
 	defer look.Stop()
 	for got := -1; got != want; {
-		h.mu.Lock()
-		got = len(h.subscribers[topic])
-		h.mu.Unlock()
+		got = h.Subscribers(topic)
 		select {
 		case <-look.C:
 		case <-deadline:
@@ -99,7 +108,7 @@ func TestTheEndOfARunIsHeardInOtherReplicas(t *testing.T) {
 		if !run.Status.Ended() || run.CompletedAt == nil {
 			t.Errorf("%s: got a run that is %s", name, run.Status)
 		}
-		here.hub.waitForSubscribers(t, endTopic(home, id), 0)
+		waitForSubscribers(t, here.hub, endTopic(home, id), 0)
 	}
 }
 
@@ -117,7 +126,7 @@ func TestManyWaitForOneEnd(t *testing.T) {
 			}
 			ended <- run
 		}()
-		f.hub.waitForSubscribers(t, endTopic(home, id), i+1)
+		waitForSubscribers(t, f.hub, endTopic(home, id), i+1)
 		waits = append(waits, ended)
 	}
 	f.must(t, onRun(id, "run_completed"))
@@ -140,7 +149,7 @@ func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
 		if run := <-ended; run.Status != entities.RunRunning {
 			t.Errorf("got a run that is %s, want running", run.Status)
 		}
-		f.hub.waitForSubscribers(t, endTopic(home, id), 0)
+		waitForSubscribers(t, f.hub, endTopic(home, id), 0)
 	})
 	t.Run("does not begin when there is no time", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -155,7 +164,7 @@ func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
 			if _, err := f.WaitForEnd(t.Context(), t.Context(), project, nobody); !errors.Is(err, entities.ErrRunNotFound) {
 				t.Errorf("%s: got error %v, want ErrRunNotFound", project, err)
 			}
-			f.hub.waitForSubscribers(t, endTopic(project, nobody), 0)
+			waitForSubscribers(t, f.hub, endTopic(project, nobody), 0)
 		}
 	})
 	t.Run("fails when the database does", func(t *testing.T) {
@@ -165,7 +174,7 @@ func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
 		if _, err := log.WaitForEnd(t.Context(), t.Context(), home, id); err == nil {
 			t.Error("got no error from a closed pool")
 		}
-		f.hub.waitForSubscribers(t, endTopic(home, id), 0)
+		waitForSubscribers(t, f.hub, endTopic(home, id), 0)
 	})
 }
 
@@ -188,7 +197,7 @@ func TestALostHintOfAnEndIsMadeUpFor(t *testing.T) {
 	listening, cancel := here.hub.Subscribe("listening")
 	defer cancel()
 	wantNews(t, listening) // the hint that makes up for all before is over
-	mute := &fixture{Log: New(here.pool, NewHub(nil, "mute", nil), noQueue{}, here.clock.now), clock: here.clock}
+	mute := &fixture{Log: New(here.pool, pg.NewHub(nil, "mute", nil), noQueue{}, here.clock.now), clock: here.clock}
 	id := mute.run(t, started)
 	ended := here.waitFor(t.Context(), t, id)
 	mute.must(t, onRun(id, "run_completed"))
@@ -238,7 +247,7 @@ func TestWhoWaitsForAConnectionCanLeave(t *testing.T) {
 		_, err := New(pool, f.hub, noQueue{}, f.clock.now).WaitForEnd(ctx, t.Context(), home, id)
 		gone <- err
 	}()
-	f.hub.waitForSubscribers(t, endTopic(home, id), 1)
+	waitForSubscribers(t, f.hub, endTopic(home, id), 1)
 	leave()
 	select {
 	case err := <-gone:
@@ -256,7 +265,7 @@ func TestTheEndOfAnOpenRunIsWatchedFor(t *testing.T) {
 	watch := func(ctx context.Context, id entities.RunID) <-chan error {
 		over := make(chan error, 1)
 		go func() { over <- f.WatchEnd(ctx, home, id) }()
-		f.hub.waitForSubscribers(t, endTopic(home, id), 1)
+		waitForSubscribers(t, f.hub, endTopic(home, id), 1)
 		return over
 	}
 	id := f.run(t, started)

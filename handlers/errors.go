@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -49,11 +50,11 @@ var statuses = []struct {
 	{entities.ErrStreamNotFound, http.StatusNotFound, "stream_not_found"},
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
-	{entities.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},
-	{entities.ErrSigningKeyNotFound, http.StatusNotFound, "signing_key_not_found"},
-	{entities.ErrTooManySigningKeys, http.StatusConflict, "too_many_signing_keys"},
-	{entities.ErrKeyNotFound, http.StatusNotFound, "key_not_found"},
-	{entities.ErrProjectNotFound, http.StatusNotFound, "project_not_found"},
+	{admin.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},
+	{admin.ErrSigningKeyNotFound, http.StatusNotFound, "signing_key_not_found"},
+	{admin.ErrTooManySigningKeys, http.StatusConflict, "too_many_signing_keys"},
+	{admin.ErrKeyNotFound, http.StatusNotFound, "key_not_found"},
+	{admin.ErrProjectNotFound, http.StatusNotFound, "project_not_found"},
 	{webhook.ErrNotFound, http.StatusNotFound, "not_found"},
 	{signature.ErrWrong, http.StatusUnauthorized, "wrong_signature"},
 	{webhook.ErrTooMany, http.StatusTooManyRequests, "too_many_requests"},

@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
@@ -70,7 +71,7 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		{rest.ErrNoMethod, 405, "method_not_allowed"},
 		{rest.ErrMediaType, 415, "unsupported_media_type"},
 		{auth.ErrUnauthorized, 401, "unauthorized"},
-		{&auth.ForbiddenError{Role: entities.RoleRead, Allowed: []entities.Role{entities.RoleAdmin}}, 403, "forbidden"},
+		{&auth.ForbiddenError{Role: admin.RoleRead, Allowed: []admin.Role{admin.RoleAdmin}}, 403, "forbidden"},
 		{entities.ErrRunNotFound, 404, "run_not_found"},
 		{entities.ErrStepNotFound, 404, "step_not_found"},
 		{entities.ErrHookNotFound, 404, "hook_not_found"},
@@ -82,11 +83,11 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		{entities.ErrStreamNotFound, 404, "stream_not_found"},
 		{&entities.KeyTakenError{Key: "k", RunID: "wrun_1"}, 409, "key_taken"},
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
-		{entities.ErrSecretNotFound, 404, "secret_not_found"},
-		{entities.ErrSigningKeyNotFound, 404, "signing_key_not_found"},
-		{entities.ErrTooManySigningKeys, 409, "too_many_signing_keys"},
-		{entities.ErrKeyNotFound, 404, "key_not_found"},
-		{entities.ErrProjectNotFound, 404, "project_not_found"},
+		{admin.ErrSecretNotFound, 404, "secret_not_found"},
+		{admin.ErrSigningKeyNotFound, 404, "signing_key_not_found"},
+		{admin.ErrTooManySigningKeys, 409, "too_many_signing_keys"},
+		{admin.ErrKeyNotFound, 404, "key_not_found"},
+		{admin.ErrProjectNotFound, 404, "project_not_found"},
 		{webhook.ErrNotFound, 404, "not_found"},
 		{signature.ErrWrong, 401, "wrong_signature"},
 		{&webhook.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_requests"},

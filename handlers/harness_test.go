@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -32,7 +33,7 @@ func newEcho(t *testing.T, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 	t.Cleanup(pool.Close)
 	l := &logs{}
 	logger := slog.New(telemetry.LogHandler(slog.NewTextHandler(l, nil)))
-	hub := eventlog.NewHub(pool, migrations.DefaultSchema+".hints", logger)
+	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -38,13 +41,13 @@ type house struct {
 	log     *eventlog.Log
 	streams *eventlog.Streams
 	queue   *queue.Queue
-	secrets *eventlog.Secrets
+	secrets *admin.Secrets
 	keys    *access.Keys
 	echo    *echo.Echo
 	gate    *auth.Gate
 	web     *httptest.Server
 	// texts are the keys that are good, by project and role.
-	texts map[entities.Project]map[entities.Role]string
+	texts map[entities.Project]map[admin.Role]string
 	made  atomic.Int64
 }
 
@@ -56,15 +59,15 @@ func newHouse(t *testing.T) *house {
 	}
 	t.Cleanup(pool.Close)
 	logger := slog.New(slog.DiscardHandler)
-	hub := eventlog.NewHub(pool, migrations.DefaultSchema+".hints", logger)
+	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &house{
 		pool: pool, log: eventlog.New(pool, hub, q, time.Now), streams: eventlog.NewStreams(pool, hub, time.Now), queue: q,
-		secrets: eventlog.NewSecrets(pool, time.Now), keys: access.NewKeys(pool, time.Now),
-		texts: map[entities.Project]map[entities.Role]string{},
+		secrets: admin.NewSecrets(pool, time.Now), keys: access.NewKeys(pool, time.Now),
+		texts: map[entities.Project]map[admin.Role]string{},
 	}
 	draining, drain := context.WithCancel(context.Background())
 	o := Options{
@@ -80,17 +83,17 @@ func newHouse(t *testing.T) *house {
 		t.Fatal(err)
 	}
 	for _, project := range []entities.Project{entities.DefaultProject, "shop"} {
-		h.texts[project] = map[entities.Role]string{}
-		for _, role := range entities.Roles() {
+		h.texts[project] = map[admin.Role]string{}
+		for _, role := range admin.Roles() {
 			_, h.texts[project][role] = h.mint(t, project, role)
 		}
 	}
 	return h
 }
 
-func (h *house) mint(t *testing.T, project entities.Project, role entities.Role) (entities.KeyID, string) {
+func (h *house) mint(t *testing.T, project entities.Project, role admin.Role) (admin.KeyID, string) {
 	t.Helper()
-	k, text, err := h.keys.Mint(t.Context(), entities.Key{Project: project, Name: "k", Role: role})
+	k, text, err := h.keys.Mint(t.Context(), admin.Key{Project: project, Name: "k", Role: role})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,12 +136,12 @@ func (h *house) scene(t *testing.T, project entities.Project) scene {
 		}
 	}
 	for _, name := range []string{s["secret"], s["spareSecret"]} {
-		if _, err := h.secrets.Put(t.Context(), project, name, []entities.SecretValue{classified}); err != nil {
+		if _, err := h.secrets.Put(t.Context(), project, name, []admin.SecretValue{classified}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	h.exec(t, `DELETE FROM signing_keys WHERE project = $1`, project) // there may be two at most
-	key, _, err := eventlog.NewSigningKeys(h.pool, time.Now).Create(t.Context(), project)
+	key, _, err := admin.NewSigningKeys(h.pool, time.Now).Create(t.Context(), project)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,13 +153,13 @@ func (h *house) scene(t *testing.T, project entities.Project) scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = h.queue.PostSignal(t.Context(), entities.Signal{
+	_, _, err = h.queue.PostSignal(t.Context(), store.Signal{
 		Project: project, Name: "paid", Key: s["signalKey"], Data: []byte(`"` + classified + `"`),
 	}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, _ := h.mint(t, project, entities.RoleRead)
+	id, _ := h.mint(t, project, admin.RoleRead)
 	s["key"] = string(id)
 	return s
 }

@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
@@ -67,10 +68,10 @@ func (h *house) try(t *testing.T, tr trial, s scene, key string) reply {
 }
 
 // rolesOf are the roles that may, by what the API's description says; the SDK's routes have no other.
-func rolesOf(needs auth.Needs) []entities.Role {
-	return map[auth.Needs][]entities.Role{
+func rolesOf(needs auth.Needs) []admin.Role {
+	return map[auth.Needs][]admin.Role{
 		"admin": {"admin"}, "write": {"admin", "write"}, "read": {"admin", "write", "read"},
-		"metadata": {"admin", "write", "read", "metadata"}, "invoke": {"admin", "write", "invoke"}, "any": entities.Roles(),
+		"metadata": {"admin", "write", "read", "metadata"}, "invoke": {"admin", "write", "invoke"}, "any": admin.Roles(),
 	}[needs]
 }
 
@@ -161,12 +162,12 @@ func TestMatrixOfOwners(t *testing.T) {
 			m := matrix{house: newHouse(t), project: project}
 			m.shared = m.scene(t, project)
 			before := m.holdings(t, project)
-			m.eachRole(false, func(tr trial, role entities.Role) { m.denied(t, tr, role) })
+			m.eachRole(false, func(tr trial, role admin.Role) { m.denied(t, tr, role) })
 			if diff := cmp.Diff(before, m.holdings(t, project)); diff != "" {
 				t.Errorf("those who may not have changed something (-before +after):\n%s", diff)
 			}
 			for _, reads := range []bool{true, false} { // some of the others change all runs there are
-				m.eachRole(true, func(tr trial, role entities.Role) {
+				m.eachRole(true, func(tr trial, role admin.Role) {
 					if strings.HasPrefix(tr.route, "GET ") == reads {
 						m.granted(t, tr, role)
 					}
@@ -176,7 +177,7 @@ func TestMatrixOfOwners(t *testing.T) {
 				t.Errorf("payloads were shown %d times only, to those who may see them", m.shown)
 			}
 			t.Logf("%d cells: %d requests to %d routes × %d roles",
-				m.cells, len(trials), len(m.gate.Needs()), len(entities.Roles()))
+				m.cells, len(trials), len(m.gate.Needs()), len(admin.Roles()))
 		})
 	}
 }
@@ -191,10 +192,10 @@ type matrix struct {
 }
 
 // eachRole does something with each request and each role that may make it, or may not.
-func (m *matrix) eachRole(may bool, do func(trial, entities.Role)) {
+func (m *matrix) eachRole(may bool, do func(trial, admin.Role)) {
 	needs := m.gate.Needs()
 	for _, tr := range trials {
-		for _, role := range entities.Roles() {
+		for _, role := range admin.Roles() {
 			allowed := slices.Contains(rolesOf(needs[tr.route]), role) &&
 				(!tr.operators || m.project == entities.DefaultProject)
 			if allowed == may {
@@ -204,7 +205,7 @@ func (m *matrix) eachRole(may bool, do func(trial, entities.Role)) {
 	}
 }
 
-func (m *matrix) denied(t *testing.T, tr trial, role entities.Role) {
+func (m *matrix) denied(t *testing.T, tr trial, role admin.Role) {
 	t.Helper()
 	m.cells++
 	got := m.try(t, tr, m.shared, m.texts[m.project][role])
@@ -213,7 +214,7 @@ func (m *matrix) denied(t *testing.T, tr trial, role entities.Role) {
 	}
 }
 
-func (m *matrix) granted(t *testing.T, tr trial, role entities.Role) {
+func (m *matrix) granted(t *testing.T, tr trial, role admin.Role) {
 	t.Helper()
 	m.cells++
 	s := m.shared
@@ -248,7 +249,7 @@ func TestMatrixOfStrangers(t *testing.T) {
 			for _, tr := range trials {
 				before := h.holdings(t, owner)
 				o.unknown(t, tr)
-				for _, role := range entities.Roles() {
+				for _, role := range admin.Roles() {
 					o.foreign(t, tr, role)
 				}
 				if diff := cmp.Diff(before, h.holdings(t, owner)); diff != "" {
@@ -256,7 +257,7 @@ func TestMatrixOfStrangers(t *testing.T) {
 				}
 			}
 			t.Logf("%d cells: %d requests to %d routes × (%d without a good key + %d roles of another project)",
-				o.cells, len(trials), len(h.gate.Needs()), len(o.nobody), len(entities.Roles()))
+				o.cells, len(trials), len(h.gate.Needs()), len(o.nobody), len(admin.Roles()))
 		})
 	}
 }
@@ -265,12 +266,12 @@ func TestMatrixOfStrangers(t *testing.T) {
 func (h *house) nobody(t *testing.T, project entities.Project) map[string]string {
 	t.Helper()
 	keys := map[string]string{"no key": "", "garbage": "garbage", "what looks like a key": "sw_" + strings.Repeat("x", 49)}
-	var id entities.KeyID
-	id, keys["revoked"] = h.mint(t, project, entities.RoleAdmin)
+	var id admin.KeyID
+	id, keys["revoked"] = h.mint(t, project, admin.RoleAdmin)
 	if err := h.keys.Revoke(t.Context(), project, id); err != nil {
 		t.Fatal(err)
 	}
-	id, keys["expired"] = h.mint(t, project, entities.RoleAdmin)
+	id, keys["expired"] = h.mint(t, project, admin.RoleAdmin)
 	h.exec(t, `UPDATE api_keys SET expires_at = now() - interval '1 s' WHERE id = $1`, id)
 	return keys
 }
@@ -295,7 +296,7 @@ func (o *outside) unknown(t *testing.T, tr trial) {
 	}
 }
 
-func (o *outside) foreign(t *testing.T, tr trial, role entities.Role) {
+func (o *outside) foreign(t *testing.T, tr trial, role admin.Role) {
 	t.Helper()
 	o.cells++
 	want := tr.foreign
@@ -346,12 +347,12 @@ func TestCursorsOfAnotherProjectLeadNowhere(t *testing.T) {
 			}
 			return list.Cursor, got.body
 		}
-		cursor, _ := page("?limit=1", h.texts["shop"][entities.RoleAdmin])
+		cursor, _ := page("?limit=1", h.texts["shop"][admin.RoleAdmin])
 		if cursor == "" {
 			continue // it is on one page always
 		}
 		lists++
-		_, body := page("?cursor="+cursor, h.texts["default"][entities.RoleAdmin])
+		_, body := page("?cursor="+cursor, h.texts["default"][admin.RoleAdmin])
 		for _, s := range []scene{first, second} {
 			for word, value := range s {
 				if word != "event" && word != "hookSeq" && strings.Contains(body, value) {
@@ -374,7 +375,7 @@ func TestARunOfAnotherProjectIsNoParent(t *testing.T) {
 	for _, parent := range []string{ours["driven"], h.ghost()["driven"]} {
 		got := h.try(t, trial{
 			route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}","parent":"` + parent + `"}`,
-		}, theirs, h.texts["shop"][entities.RoleWrite])
+		}, theirs, h.texts["shop"][admin.RoleWrite])
 		if got.status != http.StatusNotFound || !strings.Contains(got.body, "run_not_found") {
 			t.Errorf("got %d %s", got.status, got.body)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -36,18 +37,18 @@ func TestMetricsTellThatTheDatabaseIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := access.NewKeys(pool, now)
-	mint := func(role entities.Role) (entities.KeyID, string) {
+	mint := func(role admin.Role) (admin.KeyID, string) {
 		t.Helper()
-		k, text, err := keys.Mint(t.Context(), entities.Key{Project: entities.DefaultProject, Name: "k", Role: role})
+		k, text, err := keys.Mint(t.Context(), admin.Key{Project: entities.DefaultProject, Name: "k", Role: role})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return k.ID, text
 	}
-	_, scraper := mint(entities.RoleRead)
-	_, starter := mint(entities.RoleInvoke)
-	_, unseen := mint(entities.RoleRead)
-	id, revoked := mint(entities.RoleRead)
+	_, scraper := mint(admin.RoleRead)
+	_, starter := mint(admin.RoleInvoke)
+	_, unseen := mint(admin.RoleRead)
+	id, revoked := mint(admin.RoleRead)
 	e := New(Options{
 		Pool: pool, Log: eventlog.New(pool, nil, q, now), Queue: q, Keys: keys, APIKey: "key",
 		Logger: slog.New(slog.DiscardHandler), Telemetry: newTelemetryAt(pool, q, now), Stopping: t.Context(),

@@ -15,6 +15,7 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 
 	"github.com/stepwell-dev/stepwell/clients"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -138,10 +139,10 @@ func (o Options) server(gate *auth.Gate) *echo.Echo {
 		},
 	}).Register(gate.Group(e, sdkPath, admit))
 	e.GET(nativePath+"/openapi.json", rest.Document)
-	secrets := eventlog.NewSecrets(o.Pool, o.Log.Now)
+	secrets := admin.NewSecrets(o.Pool, o.Log.Now)
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: queue.NewRuns(o.Queue, o.Log), Secrets: secrets,
-		SigningKeys: eventlog.NewSigningKeys(o.Pool, o.Log.Now),
+		SigningKeys: admin.NewSigningKeys(o.Pool, o.Log.Now),
 		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Allowed: o.Allowed,
 		Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
 	}).Register(gate.Group(e, nativePath, admit))

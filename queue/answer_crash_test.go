@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
@@ -111,7 +112,7 @@ func (d *driven) wrote(t *testing.T, id entities.RunID) int {
 // answers carries an answer out.
 func (d *driven) answers(t *testing.T, work delivery, answer string) error {
 	t.Helper()
-	run, err := entities.RunByID(t.Context(), d.pool, project, work.RunID)
+	run, err := store.RunByID(t.Context(), d.pool, project, work.RunID)
 	if err != nil {
 		t.Fatal(err)
 	}

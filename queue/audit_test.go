@@ -10,13 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // audit is what was done in the project of the tests, the oldest first.
 func (r *replica) audit(t *testing.T) []string {
 	t.Helper()
-	list, _, err := entities.ListActions(t.Context(), r.pool, project, entities.Page{Limit: 100})
+	list, _, err := admin.ListActions(t.Context(), r.pool, project, pg.Page{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +51,7 @@ func TestTheAuditTellsWhoDidWhat(t *testing.T) {
 	r.register(t, "old", "http://o.test")
 	retried, discarded, all := r.administration(t)
 	for _, do := range all {
-		if err := do(entities.WithActor(t.Context(), "key_1")); err != nil {
+		if err := do(admin.WithActor(t.Context(), "key_1")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
@@ -327,7 +328,7 @@ func (q dying) Enqueue(
 }
 
 func (q dying) EnqueueBelieved(
-	c *entities.Chain, messages []entities.Message,
+	c *pg.Conditional, messages []entities.Message,
 ) ([]*eventlog.Beginning, func(error), bool) {
 	begins, _, ok := q.Queue.EnqueueBelieved(c, messages)
 	return begins, func(error) {}, ok

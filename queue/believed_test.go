@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
@@ -160,7 +161,7 @@ func hasChildMeanwhile(ctx context.Context, b *believer, m *moment) error {
 	_, err := b.log.AppendAll(ctx, project, child.RunID, []eventlog.Request{child}, eventlog.Turn{
 		Check: func(batch *pgx.Batch) func() error {
 			var parent *entities.Run
-			entities.HoldRun(batch, project, m.run.ID, &parent)
+			store.LockRunShared(batch, project, m.run.ID, &parent)
 			holdWork(batch, m.invocation)
 			return func() error {
 				if parent.Status.Ended() {

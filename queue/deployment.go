@@ -12,7 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -72,7 +73,7 @@ func (q *Queue) PutDeployment(
 func (q *Queue) writeDeployment(
 	ctx context.Context, project entities.Project, d Deployment,
 ) (written Deployment, moved bool, err error) {
-	err = eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+	err = pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			INSERT INTO deployments (project, id, url, workflows) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (project, id) DO UPDATE SET url = excluded.url, workflows = excluded.workflows, updated_at = now()
@@ -94,7 +95,7 @@ func (q *Queue) writeDeployment(
 		if !row.Moved && !row.Relisted {
 			return nil // servers say the same at every start
 		}
-		return tell(ctx, tx, project, entities.ActionDeploymentPut, d.ID,
+		return tell(ctx, tx, project, admin.ActionDeploymentPut, d.ID,
 			map[string]any{"url": written.URL, "workflows": written.Workflows})
 	})
 	return written, moved, err
@@ -102,11 +103,11 @@ func (q *Queue) writeDeployment(
 
 // tell writes the word of something administrative, in the transaction that does it.
 func tell(
-	ctx context.Context, tx pgx.Tx, project entities.Project, kind entities.ActionKind, subject string,
+	ctx context.Context, tx pgx.Tx, project entities.Project, kind admin.ActionKind, subject string,
 	detail map[string]any,
 ) error {
 	var b pgx.Batch
-	entities.InsertAction(ctx, &b, project, kind, subject, detail)
+	admin.InsertAction(ctx, &b, project, kind, subject, detail)
 	return tx.SendBatch(ctx, &b).Close()
 }
 
@@ -186,7 +187,7 @@ func (q *Queue) Deployments(ctx context.Context, project entities.Project) ([]De
 // RemoveDeployment forgets a deployment. Its messages wait until it is registered again. It fails with
 // [entities.ErrDeploymentNotFound].
 func (q *Queue) RemoveDeployment(ctx context.Context, project entities.Project, id string) error {
-	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `DELETE FROM deployments WHERE project = $1 AND id = $2`, project, id)
 		if err != nil {
 			return err
@@ -194,7 +195,7 @@ func (q *Queue) RemoveDeployment(ctx context.Context, project entities.Project, 
 		if tag.RowsAffected() == 0 {
 			return entities.ErrDeploymentNotFound
 		}
-		return tell(ctx, tx, project, entities.ActionDeploymentRemove, id, nil)
+		return tell(ctx, tx, project, admin.ActionDeploymentRemove, id, nil)
 	})
 	if err != nil {
 		return fmt.Errorf("remove deployment %s: %w", id, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -161,7 +161,7 @@ func TestPutDeploymentHurriesABacklogInBatches(t *testing.T) {
 	r.register(t, deployment, "http://a.test")
 	r.away(t, 2*dueBatch+100)
 	r.exec(t, `UPDATE messages SET unreached = 0 WHERE id = 'msg_1'`) // it failed, and the app is as it was
-	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `SELECT FROM messages WHERE id = 'msg_2' FOR UPDATE`); err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
@@ -124,10 +124,10 @@ func invocation() entities.Message {
 func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
 	t.Helper()
 	s := storedWork{offer: r.desk.offer(m, 0)}
-	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
-		entities.Batch{Batch: &b}.Add(upsertWork(m, &s))
-		return eventlog.SendQueued(t.Context(), tx, &b)
+		pg.Batch{Batch: &b}.Add(upsertWork(m, &s))
+		return pg.SendQueued(t.Context(), tx, &b)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestWhatIsNotDeliveredIsHandedBack(t *testing.T) {
 	enqueued := func() (string, func(error)) {
 		var id string
 		var ended func(error)
-		err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+		err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 			ids, _, e, err := r.enqueueAll(t.Context(), tx, &pgx.Batch{}, []entities.Message{message()})
 			if err == nil {
 				id, ended = ids[0], e

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -17,7 +17,7 @@ import (
 func frugal(t *testing.T, dsn string) *replica {
 	t.Helper()
 	r := deaf(t, dsn)
-	hub := eventlog.NewLocalHub()
+	hub := pg.NewLocalHub()
 	q, err := New(r.pool, migrations.DefaultSchema, hub)
 	if err != nil {
 		t.Fatal(err)

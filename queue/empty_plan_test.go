@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -141,7 +142,7 @@ func (d *driven) play(t *testing.T, w *Worker) {
 	d.exec(t, `UPDATE steps SET status = 'pending', completed_at = NULL WHERE run_id = $1`, id)
 	lost := stranded{ID: id, Project: project, DeploymentID: deployment, WorkflowName: "order"}
 	forget := func(tx pgx.Tx) error { return forgetLostKeys(t.Context(), tx, lost) }
-	if err := eventlog.InTx(t.Context(), d.pool, forget); err != nil {
+	if err := pg.InTx(t.Context(), d.pool, forget); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -157,7 +158,7 @@ func (d *driven) take(t *testing.T) {
 		}
 	}
 	d.exec(t, `UPDATE messages SET due_at = now() WHERE id = ANY ($1)`, sent)
-	err := eventlog.InTx(t.Context(), d.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(t.Context(), d.pool, func(tx pgx.Tx) error {
 		taken, err := takeDue(t.Context(), tx, parking{deliveries: 9, window: time.Hour})
 		if len(taken) != len(sent) {
 			t.Errorf("took %d messages, want %d", len(taken), len(sent))

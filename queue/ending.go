@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -53,13 +55,13 @@ func (e *ending) settle(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
 
 // believe ends the work of a run that has ended, which goes with it; or that has something to wait for besides time,
 // and of which there is no news.
-func (e *ending) believe(c *entities.Chain, o eventlog.Outlook) bool {
+func (e *ending) believe(c *pg.Conditional, o eventlog.Outlook) bool {
 	switch {
 	case o.Ended:
 		requireLease(c, e.delivery, "")
 	case o.Open:
 		endBelieved(c, e.delivery, ` AND NOT again`)
-		entities.RequireNoWait(c, e.RunID)
+		store.RequireNoWait(c, e.RunID)
 	default:
 		return false
 	}
@@ -67,13 +69,13 @@ func (e *ending) believe(c *entities.Chain, o eventlog.Outlook) bool {
 }
 
 // endBelieved adds the end of work to a chain, which depends on that the lease lives, and on a further condition.
-func endBelieved(c *entities.Chain, d delivery, condition string) {
+func endBelieved(c *pg.Conditional, d delivery, condition string) {
 	requireLease(c, d, condition)
-	c.Add(entities.Write{SQL: endWork, Args: []any{d.Lease}})
+	c.Add(pg.Write{SQL: endWork, Args: []any{d.Lease}})
 }
 
 // requireLease makes a chain depend on that the lease lives, and on a further condition.
-func requireLease(c *entities.Chain, d delivery, condition string) {
+func requireLease(c *pg.Conditional, d delivery, condition string) {
 	c.Require(`EXISTS (SELECT FROM messages WHERE `+ofWork+` AND due_at > clock_timestamp()`+condition+` FOR UPDATE)`,
 		d.Lease, d.Project, d.RunID, d.Work)
 }

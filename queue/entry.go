@@ -10,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // State is where a message that the queue has is on its way.
@@ -71,7 +72,7 @@ type Filter struct {
 // the cursor of the next page; empty when this is the last. It fails with [entities.ErrInvalid] on a state or
 // cursor that does not exist.
 func (q *Queue) Messages(
-	ctx context.Context, project entities.Project, f Filter, p entities.Page,
+	ctx context.Context, project entities.Project, f Filter, p pg.Page,
 ) (entries []Entry, next string, err error) {
 	condition, ok := conditions[f.State]
 	if !ok {
@@ -124,7 +125,7 @@ func (q *Queue) Message(ctx context.Context, project entities.Project, id string
 // not failed or is leased.
 func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) (Entry, error) {
 	var e Entry
-	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE `+ofID+` FOR UPDATE`,
 			id, project)
 		if err != nil {
@@ -150,7 +151,7 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 		if e, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry]); err != nil {
 			return err
 		}
-		return tell(ctx, tx, project, entities.ActionMessageRetry, id, outline(before))
+		return tell(ctx, tx, project, admin.ActionMessageRetry, id, outline(before))
 	})
 	if err != nil {
 		return Entry{}, fmt.Errorf("retry message %s: %w", id, err)
@@ -164,7 +165,7 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 // it again. A run it leaves without a way to move is woken by the sweeper. It fails with
 // [entities.ErrMessageNotFound].
 func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
-	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
 			WITH gone AS (
 				DELETE FROM messages WHERE `+ofID+`
@@ -186,7 +187,7 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 		if err != nil {
 			return err
 		}
-		return tell(ctx, tx, project, entities.ActionMessageDiscard, id, outline(gone))
+		return tell(ctx, tx, project, admin.ActionMessageDiscard, id, outline(gone))
 	})
 	if err != nil {
 		return fmt.Errorf("discard message %s: %w", id, err)

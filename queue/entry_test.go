@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -26,7 +27,7 @@ func (r *replica) park(t testing.TB, id string) {
 func (r *replica) ids(t testing.TB, p entities.Project, s State) []string {
 	t.Helper()
 	var ids []string
-	page := entities.Page{Limit: 2}
+	page := pg.Page{Limit: 2}
 	for {
 		entries, next, err := r.Messages(t.Context(), p, Filter{State: s}, page)
 		if err != nil || len(entries) > 2 {
@@ -71,7 +72,7 @@ func TestMessagesAreListedByState(t *testing.T) {
 		t.Errorf("other project: got %v, want %v", got, foreign)
 	}
 	for _, bad := range []struct{ state, cursor string }{{"lost", ""}, {"parked", "a b"}} {
-		_, _, err := r.Messages(t.Context(), project, Filter{State: State(bad.state)}, entities.Page{Limit: 1, Cursor: bad.cursor})
+		_, _, err := r.Messages(t.Context(), project, Filter{State: State(bad.state)}, pg.Page{Limit: 1, Cursor: bad.cursor})
 		wantError(t, fmt.Sprint(bad), err, entities.ErrInvalid)
 	}
 }
@@ -252,7 +253,7 @@ func TestMessagesAreListedByRunAndBackwards(t *testing.T) {
 	about := func(id entities.RunID) func(*entities.Message) { return func(m *entities.Message) { m.RunID = id } }
 	first, other, last := r.send(t, about("wrun_1")), r.send(t, about("wrun_2")), r.send(t, about("wrun_1"))
 	var got []string
-	for p := (entities.Page{Limit: 1, Descending: true}); ; {
+	for p := (pg.Page{Limit: 1, Descending: true}); ; {
 		entries, next, err := r.Messages(t.Context(), project, Filter{RunID: "wrun_1"}, p)
 		if err != nil {
 			t.Fatal(err)

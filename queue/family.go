@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
@@ -26,7 +27,7 @@ func (w *deliverer) report(ctx context.Context, d delivery) error {
 	if err != nil {
 		return err
 	}
-	child, err := entities.RunByID(ctx, w.queue.pool, d.Project, s.spec.ChildID)
+	child, err := store.RunByID(ctx, w.queue.pool, d.Project, s.spec.ChildID)
 	if errors.Is(err, entities.ErrRunNotFound) { // it has ended, and left by its age before anybody heard of it
 		r := s.request(entities.EventStepFailed)
 		r.Payload = contract.Payload("run "+string(s.spec.ChildID)+" is gone", CodeChildFailed)
@@ -68,7 +69,7 @@ const childrenBatch = 100
 // endChildren cancels the children of a run that has ended, but for those that may go on.
 func (w *deliverer) endChildren(ctx context.Context, d delivery) error {
 	for {
-		children, err := entities.OpenChildren(ctx, w.queue.pool, d.RunID, childrenBatch)
+		children, err := store.OpenChildren(ctx, w.queue.pool, d.RunID, childrenBatch)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // GaugeLimit is how far [Queue.Gauges] counts: a number as high as this says that there are at least so many.
@@ -35,7 +36,7 @@ func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 		return Gauges{}, wrap("read gauges", err)
 	}
 	g.WaitingMessages, g.OldestDue = min(g.WaitingMessages, GaugeLimit), oldest
-	g.OpenRuns, err = entities.CountOpenRuns(ctx, q.pool, GaugeLimit)
+	g.OpenRuns, err = store.CountOpenRuns(ctx, q.pool, GaugeLimit)
 	return g, wrap("read gauges", err)
 }
 

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/condition"
 )
@@ -73,7 +75,7 @@ type hookPlace struct {
 // be resumed for now holds up none of the others.
 func (h handover) signal(ctx context.Context, d delivery) error {
 	s, err := h.open(ctx, d)
-	if errors.Is(err, entities.ErrSignalNotFound) {
+	if errors.Is(err, store.ErrSignalNotFound) {
 		return deleteWork(ctx, h.queue.pool, d.Lease)
 	}
 	if err != nil {
@@ -85,7 +87,7 @@ func (h handover) signal(ctx context.Context, d delivery) error {
 	}
 	var failed error
 	for next := place; ; {
-		hooks, err := entities.WaitingFor(ctx, h.queue.pool, d.Project, s.Name, next.RunID, next.ID, h.page)
+		hooks, err := store.WaitingFor(ctx, h.queue.pool, d.Project, s.Name, next.RunID, next.ID, h.page)
 		if err != nil {
 			return err
 		}
@@ -114,7 +116,7 @@ func (h handover) signal(ctx context.Context, d delivery) error {
 }
 
 // toEach resumes those of the hooks that want the signal, and fails if one could not be.
-func (h handover) toEach(ctx context.Context, s opened, hooks []entities.Waiting) error {
+func (h handover) toEach(ctx context.Context, s opened, hooks []store.Waiting) error {
 	var all errgroup.Group
 	all.SetLimit(h.parallel)
 	for _, hook := range hooks {
@@ -125,20 +127,20 @@ func (h handover) toEach(ctx context.Context, s opened, hooks []entities.Waiting
 
 // opened is a signal whose data was read.
 type opened struct {
-	entities.Signal
+	store.Signal
 
 	value any
 }
 
 func (h handover) open(ctx context.Context, d delivery) (opened, error) {
-	s, err := entities.SignalByID(ctx, h.queue.pool, d.Project, entities.SignalID(d.Subject))
+	s, err := store.SignalByID(ctx, h.queue.pool, d.Project, store.SignalID(d.Subject))
 	if err != nil {
 		return opened{}, err
 	}
 	return read(s)
 }
 
-func read(s entities.Signal) (opened, error) {
+func read(s store.Signal) (opened, error) {
 	value, err := condition.Decode(s.Data)
 	if err != nil {
 		return opened{}, fmt.Errorf("signal %s: %w", s.ID, err)
@@ -148,7 +150,7 @@ func read(s entities.Signal) (opened, error) {
 
 // resume resumes a hook if its condition is true of the signal, in a transaction of its own. A hook that was closed
 // meanwhile, by its run or with it, is left alone (I7).
-func (h handover) resume(ctx context.Context, s opened, hook entities.Waiting) error {
+func (h handover) resume(ctx context.Context, s opened, hook store.Waiting) error {
 	matches, err := h.conditions.Matches(hook.Condition, condition.Scene{
 		Data: s.value, SignalName: s.Name, SignalID: s.ID, RunID: hook.RunID, Attributes: hook.Attributes,
 	})
@@ -177,10 +179,10 @@ func isClosed(err error) bool {
 }
 
 // signalPayload is what the hook receives: {"signal": name, "id", "data"}. The data is as it came.
-func signalPayload(s entities.Signal) []byte {
+func signalPayload(s store.Signal) []byte {
 	head, err := json.Marshal(struct {
-		Signal string            `json:"signal"`
-		ID     entities.SignalID `json:"id"`
+		Signal string         `json:"signal"`
+		ID     store.SignalID `json:"id"`
 	}{s.Name, s.ID})
 	if err != nil {
 		panic(err) // two strings
@@ -191,22 +193,22 @@ func signalPayload(s entities.Signal) []byte {
 
 // end ends the work of a signal, and the signal with it if it is not kept.
 func (h handover) end(ctx context.Context, d delivery, s opened) error {
-	return eventlog.InTx(ctx, h.queue.pool, func(tx pgx.Tx) error {
+	return pg.InTx(ctx, h.queue.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		verdict := holdWork(&b, d).verdict
-		if err := errors.Join(eventlog.SendQueued(ctx, tx, &b), verdict()); err != nil {
+		if err := errors.Join(pg.SendQueued(ctx, tx, &b), verdict()); err != nil {
 			return err
 		}
 		if err := deleteWork(ctx, tx, d.Lease); err != nil {
 			return err
 		}
-		return entities.DropSignal(ctx, tx, d.Project, s.ID)
+		return store.DropSignal(ctx, tx, d.Project, s.ID)
 	})
 }
 
 // lookBack is done when the hook has got the signals that came before it, in their order, or is closed.
 func (h handover) lookBack(ctx context.Context, d delivery) error {
-	hook, err := entities.WaitingHook(ctx, h.queue.pool, d.Project, d.RunID, entities.HookID(d.Subject))
+	hook, err := store.WaitingHook(ctx, h.queue.pool, d.Project, d.RunID, entities.HookID(d.Subject))
 	if errors.Is(err, entities.ErrHookNotFound) {
 		return deleteWork(ctx, h.queue.pool, d.Lease)
 	}
@@ -217,14 +219,14 @@ func (h handover) lookBack(ctx context.Context, d delivery) error {
 	if err != nil {
 		return err
 	}
-	place := entities.SignalPlace{
+	place := store.SignalPlace{
 		CreatedAt: hook.CreatedAt.Add(-time.Duration(created.Data.LookBackMS) * time.Millisecond),
 	}
 	if err := resumePlace(d, &place); err != nil {
 		return err
 	}
 	for {
-		signals, err := entities.EarlierSignals(ctx, h.queue.pool, hook.Hook, place, signalsPage)
+		signals, err := store.EarlierSignals(ctx, h.queue.pool, hook.Hook, place, signalsPage)
 		if err != nil {
 			return err
 		}

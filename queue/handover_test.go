@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
@@ -66,7 +67,7 @@ func TestASignalAndAHookThatLooksBackMeetOnce(t *testing.T) {
 		name := fmt.Sprintf("signal_%d", round)
 		h := hook{id: fmt.Sprintf("hook_%d", round), signal: name, lookBack: time.Hour}
 		run := home.waits(t, project)
-		var s entities.Signal
+		var s store.Signal
 		schedule.Run(t, func() {
 			var err error
 			if s, _, err = poster.PostSignal(t.Context(), signalled(`1`, called(name)), time.Hour); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -49,7 +49,7 @@ func fence(t *testing.T, r *replica) {
 func wantNoHint(t *testing.T, r *replica, heard func() string) {
 	t.Helper()
 	for _, want := range []string{"fence 1", "fence 2"} {
-		r.hub.Send(eventlog.Hint{Channel: riverChannel, Topic: want})
+		r.hub.Send(pg.Hint{Channel: riverChannel, Topic: want})
 		if got := heard(); got != want {
 			t.Errorf("got the hint %q, want none", got)
 		}
@@ -71,7 +71,7 @@ func TestTransactionsDoNotNotify(t *testing.T) {
 // enqueue puts two messages on the queue in a transaction, which ends with err.
 func enqueue(t *testing.T, r *replica, err error) (committed func(error)) {
 	t.Helper()
-	got := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+	got := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		var failure error
 		_, committed, failure = r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(), message()})
 		return errors.Join(failure, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -89,7 +90,7 @@ func reaps(ctx context.Context, s *site) (any, error) {
 func on(t *testing.T, pool *pgxpool.Pool) *site {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	hub := eventlog.NewHub(pool, "stepwell", quiet)
+	hub := pg.NewHub(pool, "stepwell", quiet)
 	q, err := New(pool, migrations.DefaultSchema, hub)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -130,5 +131,5 @@ func (r *Runs) logOf(ctx context.Context, d delivery, run entities.Run) (eventlo
 	if d.hasBegun() && d.begun.Log != nil && len(d.begun.Log) <= callEvents {
 		return eventlog.EventPage{Events: d.begun.Log}, nil
 	}
-	return r.log.Events(ctx, d.Project, run.ID, entities.Page{Limit: callEvents}, eventlog.WithPayloads)
+	return r.log.Events(ctx, d.Project, run.ID, pg.Page{Limit: callEvents}, eventlog.WithPayloads)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -41,7 +42,7 @@ func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (st
 
 // keyHolder reads which message a key stands for. It must be a statement of its own: the one that could not claim the
 // key saw the table as it was before it waited for a rival.
-func keyHolder(ctx context.Context, q entities.Querier, m entities.Message) (string, error) {
+func keyHolder(ctx context.Context, q pg.Querier, m entities.Message) (string, error) {
 	rows, err := q.Query(ctx, `
 		SELECT message_id FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4`,
 		m.Project, m.DeploymentID, m.Topic, m.Key)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // answerError is an answer whose status is not one of success.
@@ -54,7 +55,7 @@ func inPublic(err error) string {
 		errLeaseOver, errAnswerTooLarge, ErrNothingLeft, errUnknownWork, context.Canceled, context.DeadlineExceeded,
 		entities.ErrStale, entities.ErrRunEnded, entities.ErrConflict, entities.ErrInvalid, entities.ErrNotYet,
 		entities.ErrRunNotFound, entities.ErrStepNotFound, entities.ErrHookNotFound, entities.ErrWaitNotFound,
-		entities.ErrDeploymentNotFound, entities.ErrSignalNotFound, entities.ErrKeyTaken,
+		entities.ErrDeploymentNotFound, store.ErrSignalNotFound, entities.ErrKeyTaken,
 	} {
 		if errors.Is(err, known) {
 			return known.Error()

@@ -17,6 +17,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -56,31 +57,31 @@ func (Ticket) InsertOpts() river.InsertOpts {
 // Queue accepts messages, and what functions say about them.
 type Queue struct {
 	pool    *pgxpool.Pool
-	group   *eventlog.Group
-	hub     *eventlog.Hub
+	group   *pg.GroupCommit
+	hub     *pg.Hub
 	tickets *river.Client[pgx.Tx]
 	desk    desk
 	// underWay are the leases this process delivers with, and whether it has heard of their acknowledgement.
 	underWay sync.Map // of *atomic.Bool, by handle
 	// fetch is the hint on which River's workers look for new jobs.
-	fetch eventlog.Hint
+	fetch pg.Hint
 }
 
 // New makes the queue of the database behind pool, whose tables are in the given schema.
-func New(pool *pgxpool.Pool, schema string, hub *eventlog.Hub) (*Queue, error) {
+func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	tickets, err := river.NewClient(quietDriver{riverpgxv5.New(pool)}, &river.Config{Schema: schema})
 	if err != nil {
 		return nil, fmt.Errorf("make River client: %w", err)
 	}
 	return &Queue{
-		pool: pool, group: eventlog.NewGroup(pool), hub: hub, tickets: tickets,
-		fetch: eventlog.Hint{Channel: schema + ".river_insert", Topic: `{"queue": "` + riverQueue + `"}`},
+		pool: pool, group: pg.NewGroupCommit(pool), hub: hub, tickets: tickets,
+		fetch: pg.Hint{Channel: schema + ".river_insert", Topic: `{"queue": "` + riverQueue + `"}`},
 	}, nil
 }
 
 // Group is what commits messages and acknowledgements, for a log on the same database to share; see
 // [eventlog.WithGroup].
-func (q *Queue) Group() *eventlog.Group { return q.group }
+func (q *Queue) Group() *pg.GroupCommit { return q.group }
 
 // quietDriver keeps River from sending notifications inside our transactions, where each takes a lock on
 // the whole database until the commit has reached the disk. The hub sends them after the commit instead.
@@ -129,7 +130,7 @@ func (q *Queue) sendOffered(ctx context.Context, m entities.Message, o offer) (s
 // SendAll accepts messages, all or none of them, and returns their IDs; see [Queue.Send].
 func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]string, error) {
 	var ids []string
-	err := eventlog.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
+	err := pg.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
 		ids, _, ended, err = q.enqueueAll(ctx, tx, &pgx.Batch{}, messages)
 		return ended, err
 	})

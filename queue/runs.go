@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/condition"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -33,7 +34,7 @@ func NewRuns(q *Queue, log *eventlog.Log) *Runs {
 func (r *Runs) Command(
 	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
 ) ([]eventlog.Result, error) {
-	run, err := entities.RunByID(ctx, r.queue.pool, project, runID)
+	run, err := store.RunByID(ctx, r.queue.pool, project, runID)
 	if err != nil {
 		return nil, err
 	}

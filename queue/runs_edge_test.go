@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -98,7 +99,7 @@ func TestUnreachableFunctionUsesNoAttemptsUp(t *testing.T) {
 	d.untilEvent(t, id, "step_started pay")
 	bank := serve(t, func(c *turn) { _, _ = fmt.Fprint(c.w, c.Attempt) })
 	eventually(t, "the step waits for its function", func() bool {
-		list, _, err := d.Messages(t.Context(), project, Filter{State: StateWaiting}, entities.Page{Limit: 10})
+		list, _, err := d.Messages(t.Context(), project, Filter{State: StateWaiting}, pg.Page{Limit: 10})
 		return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, "not registered")
 	})
 	d.register(t, "bank", bank.URL)
@@ -204,7 +205,7 @@ func cancelRun(t *testing.T, d *driven, id entities.RunID) {
 func (d *driven) untilIdle(t *testing.T) {
 	t.Helper()
 	eventually(t, "the queue is empty", func() bool {
-		list, _, err := d.Messages(t.Context(), project, Filter{}, entities.Page{Limit: 10})
+		list, _, err := d.Messages(t.Context(), project, Filter{}, pg.Page{Limit: 10})
 		return err == nil && len(list) == 0
 	})
 }
@@ -294,7 +295,7 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 			d := drive(t, serve(t, func(c *turn) { _ = json.NewEncoder(c.w).Encode(tt.answer) }))
 			id := d.begin(t, `null`)
 			eventually(t, "the failure shows", func() bool {
-				list, _, err := d.Messages(t.Context(), project, Filter{State: StateWaiting}, entities.Page{Limit: 10})
+				list, _, err := d.Messages(t.Context(), project, Filter{State: StateWaiting}, pg.Page{Limit: 10})
 				return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, tt.reason)
 			})
 			if got, want := d.events(t, id), []string{"run_created", "run_started"}; !slices.Equal(got, want) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -56,7 +57,7 @@ func TestAnswerThatNamesNoDeploymentIsRefusedAtOnce(t *testing.T) {
 	d.begin(t, `null`)
 	begun := time.Now()
 	eventually(t, "the failure shows", func() bool {
-		list, _, err := d.Messages(t.Context(), project, Filter{State: StateWaiting}, entities.Page{Limit: 10})
+		list, _, err := d.Messages(t.Context(), project, Filter{State: StateWaiting}, pg.Page{Limit: 10})
 		return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, "deployment not found")
 	})
 	if took := time.Since(begun); took > settleTimeout/4 {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -27,8 +29,8 @@ func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
 	}))
 	id := d.begin(t, `null`)
 	child := func(name string) entities.Run {
-		list, _, err := entities.ListRuns(t.Context(), d.pool, project,
-			entities.RunFilter{WorkflowName: "child", Attributes: map[string]string{"name": name}}, entities.Page{Limit: 10})
+		list, _, err := store.ListRuns(t.Context(), d.pool, project,
+			store.RunFilter{WorkflowName: "child", Attributes: map[string]string{"name": name}}, pg.Page{Limit: 10})
 		if err != nil || len(list) > 1 {
 			t.Fatalf("children %s: got %v and error %v", name, list, err)
 		}
@@ -133,7 +135,7 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 				if _, err := w.sweeper.turn(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				list, _, err := entities.ListRuns(t.Context(), d.pool, project, entities.RunFilter{}, entities.Page{Limit: 10})
+				list, _, err := store.ListRuns(t.Context(), d.pool, project, store.RunFilter{}, pg.Page{Limit: 10})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -146,7 +147,7 @@ func TestCallsCostNoConnections(t *testing.T) {
 // events is a run's log: types and correlation IDs.
 func (d *driven) events(t *testing.T, id entities.RunID) []string {
 	t.Helper()
-	page, err := d.log.Events(t.Context(), project, id, entities.Page{Limit: 1000}, eventlog.WithPayloads)
+	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, eventlog.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func (d *driven) events(t *testing.T, id entities.RunID) []string {
 
 func (d *driven) story(t *testing.T, id entities.RunID) string {
 	t.Helper()
-	page, err := d.log.Events(t.Context(), project, id, entities.Page{Limit: 1000}, eventlog.WithPayloads)
+	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, eventlog.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +172,7 @@ func (d *driven) story(t *testing.T, id entities.RunID) string {
 	for _, e := range page.Events {
 		text += fmt.Sprintln(e.Seq, e.Type, e.CorrelationID, string(e.Payload))
 	}
-	list, _, err := d.Messages(t.Context(), project, Filter{}, entities.Page{Limit: 100})
+	list, _, err := d.Messages(t.Context(), project, Filter{}, pg.Page{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +229,7 @@ func TestRunOfAPlainFunction(t *testing.T) {
 	}
 	d.wantEnd(t, id, entities.RunCompleted,
 		`{"approval":"yes","charge":{"charged":{"total":42}},"kid":"grown up","ship":{"shipped":7}}`)
-	list, _, err := d.Messages(t.Context(), project, Filter{}, entities.Page{Limit: 100})
+	list, _, err := d.Messages(t.Context(), project, Filter{}, pg.Page{Limit: 100})
 	if err != nil || len(list) != 0 {
 		t.Errorf("the queue has %+v and error %v, want nothing", list, err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -30,7 +30,7 @@ func (r *replica) rows(t testing.TB) [3]int {
 func TestSendStoresMessageAndTicketTogether(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
-	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		if _, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k"))}); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func TestEnqueueLeavesNothingWhenTransactionFails(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	boom := errors.New("boom")
-	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k")), message(delayed(time.Hour))})
 		if err != nil {
 			return err
@@ -70,7 +70,7 @@ func TestEnqueueLeavesNothingWhenTransactionFails(t *testing.T) {
 func TestEnqueueIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
-	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		bad := message(func(m *entities.Message) { m.Topic = "" })
 		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(), bad})
 		return err
@@ -153,7 +153,7 @@ func TestDuplicateReturnsFirstID(t *testing.T) {
 func TestDuplicateInOneTransaction(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
-	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k")), message(keyed("k"))})
 		return err
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // offered stores a message that is due now and its key, as a member of a group.
@@ -27,7 +27,7 @@ type offered struct {
 // is due now. If its process is on no record, it is left for the timer. It fails with [pgx.ErrNoRows] when its key
 // stands for another message.
 func insertOffered(
-	ctx context.Context, g *eventlog.Group, m entities.Message, id string, o offer,
+	ctx context.Context, g *pg.GroupCommit, m entities.Message, id string, o offer,
 ) (delivery, error) {
 	s := offered{Message: m, offer: o, id: id}
 	if err := g.Do(ctx, &s); err != nil {
@@ -41,8 +41,8 @@ func insertOffered(
 }
 
 // Rank implements [eventlog.Member].
-func (s *offered) Rank() eventlog.Rank {
-	return eventlog.Rank{Of: eventlog.OfKey, Name: keyOrder(s.Message)}
+func (s *offered) Order() pg.LockOrder {
+	return pg.LockOrder{Class: pg.LockKey, Name: keyOrder(s.Message)}
 }
 
 // keyOrder orders keys, so that all who claim several do so in one order.
@@ -110,8 +110,8 @@ func (q *Queue) deleteLeased(ctx context.Context, project entities.Project, topi
 }
 
 // Rank implements [eventlog.Member].
-func (a *acknowledgement) Rank() eventlog.Rank {
-	return eventlog.Rank{Of: eventlog.OfLease, Name: a.handle}
+func (a *acknowledgement) Order() pg.LockOrder {
+	return pg.LockOrder{Class: pg.LockLease, Name: a.handle}
 }
 
 // needNote is the condition that how much a delivery of m has seen is to be noted; steps, by $4, see nothing. An EXISTS

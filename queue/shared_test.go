@@ -12,13 +12,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
 // together executes members in one transaction, as a group does.
-func together(ctx context.Context, pool *pgxpool.Pool, members ...eventlog.Member) error {
+func together(ctx context.Context, pool *pgxpool.Pool, members ...pg.Statement) error {
 	var b pgx.Batch
 	for _, m := range members {
 		m.Queue(&b)
@@ -63,7 +63,7 @@ func TestMessagesThatShareATransaction(t *testing.T) {
 		offers("msg_alive", "proc_1", keyed("alive")), offers("msg_over", "proc_1", keyed("over")),
 		offers("msg_free", "proc_1"), offers("msg_free_too", "proc_1"), offers("msg_orphan", "proc_unknown"),
 	}
-	var all []eventlog.Member
+	var all []pg.Statement
 	for _, m := range members {
 		all = append(all, m)
 	}
@@ -105,7 +105,7 @@ func TestAcknowledgementsThatShareATransaction(t *testing.T) {
 	r.hooked(t, "wrun_hooked")
 	const stepTopic = "__wkf_step_charge"
 	step := func(m *entities.Message) { m.Topic = stepTopic }
-	sent := []eventlog.Member{
+	sent := []pg.Statement{
 		offers("msg_1", "proc_1", ofRun("wrun_1")), offers("msg_none", "proc_1"), offers("msg_over", "proc_1"),
 		offers("msg_hooked", "proc_1", ofRun("wrun_hooked")), offers("msg_step", "proc_1", ofRun("wrun_hooked"), step),
 		offers("msg_other", "proc_1"),
@@ -120,7 +120,7 @@ func TestAcknowledgementsThatShareATransaction(t *testing.T) {
 		"about a run with a hook":           ends(topic, "rh_msg_hooked"), "too late": ends(topic, "rh_msg_over"),
 		"of another topic": ends("other", "rh_msg_other"), "unknown": ends(topic, "rh_unknown"), "nameless": ends(topic, ""),
 	}
-	var members []eventlog.Member
+	var members []pg.Statement
 	for _, a := range acks {
 		members = append(members, a)
 	}
@@ -176,18 +176,18 @@ func TestNobodyWaitsInAnotherOrder(t *testing.T) {
 	// Of two indexes that are as good, plans have the older one; now it is not the one in the order of leases.
 	home.exec(t, `DROP INDEX messages_lease_key`)
 	home.exec(t, `CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> ''`)
-	acknowledge := []eventlog.Member{ends(topic, "rh_a"), ends(topic, "rh_b")}
+	acknowledge := []pg.Statement{ends(topic, "rh_a"), ends(topic, "rh_b")}
 	step := func(m *entities.Message) { m.Topic = "__wkf_step_charge" }
-	send := []eventlog.Member{
+	send := []pg.Statement{
 		offers("msg_a", frozen, keyed("step_a"), step), offers("msg_b", frozen, keyed("step_b"), step),
 	}
 	inTx := func(fn func(ctx context.Context, tx pgx.Tx) error) deed {
 		return func(ctx context.Context, s *site) (any, error) {
-			return nil, eventlog.InTx(ctx, s.pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
+			return nil, pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
 		}
 	}
 	for name, test := range map[string]struct {
-		members []eventlog.Member
+		members []pg.Statement
 		other   deed
 	}{
 		"acknowledge × take over": {members: acknowledge, other: reaps},

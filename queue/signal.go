@@ -10,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 const (
@@ -28,18 +29,18 @@ const (
 // before, within a day at least, is the one it came with.
 //
 // It fails with [entities.ErrInvalid], and with [entities.ErrKeyReused] when the key came with other data.
-func (q *Queue) PostSignal(ctx context.Context, s entities.Signal, keep time.Duration) (entities.Signal, bool, error) {
+func (q *Queue) PostSignal(ctx context.Context, s store.Signal, keep time.Duration) (store.Signal, bool, error) {
 	if err := validateSignal(s, keep); err != nil {
-		return entities.Signal{}, false, err
+		return store.Signal{}, false, err
 	}
-	s.ID = entities.NewSignalID()
+	s.ID = store.NewSignalID()
 	known := time.Duration(0)
 	if s.Key != "" {
 		known = keyKnown
 	}
-	var stored entities.Signal
-	err := eventlog.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
-		if stored, err = entities.InsertSignal(ctx, tx, s, keep, known); err != nil {
+	var stored store.Signal
+	err := pg.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
+		if stored, err = store.InsertSignal(ctx, tx, s, keep, known); err != nil {
 			return nil, err
 		}
 		if stored.ID != s.ID {
@@ -51,12 +52,12 @@ func (q *Queue) PostSignal(ctx context.Context, s entities.Signal, keep time.Dur
 		return ended, err
 	})
 	if err != nil {
-		return entities.Signal{}, false, fmt.Errorf("post signal: %w", err)
+		return store.Signal{}, false, fmt.Errorf("post signal: %w", err)
 	}
 	return stored, stored.ID == s.ID, nil
 }
 
-func validateSignal(s entities.Signal, keep time.Duration) error {
+func validateSignal(s store.Signal, keep time.Duration) error {
 	if err := entities.ValidateName("signal name", s.Name); err != nil {
 		return err
 	}
@@ -78,7 +79,7 @@ func validateSignal(s entities.Signal, keep time.Duration) error {
 }
 
 // sameSignal fails when a key came with other data.
-func sameSignal(first, again entities.Signal) error {
+func sameSignal(first, again store.Signal) error {
 	if !bytes.Equal(first.Data, again.Data) {
 		return fmt.Errorf("%w: signal %s came with the id %q and other data", entities.ErrKeyReused, first.ID, first.Key)
 	}
@@ -89,7 +90,7 @@ func sameSignal(first, again entities.Signal) error {
 // empty, all, and returns the cursor of the next page; empty when this is the last. It fails with
 // [entities.ErrInvalid] on a cursor that does not exist.
 func (q *Queue) Signals(
-	ctx context.Context, project entities.Project, name string, p entities.Page,
-) ([]entities.Signal, string, error) {
-	return entities.ListSignals(ctx, q.pool, project, name, p)
+	ctx context.Context, project entities.Project, name string, p pg.Page,
+) ([]store.Signal, string, error) {
+	return store.ListSignals(ctx, q.pool, project, name, p)
 }

@@ -11,24 +11,26 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // signalled is a signal of the test project; the options name what matters.
-func signalled(data string, options ...func(*entities.Signal)) entities.Signal {
-	s := entities.Signal{Project: project, Name: "paid", Data: []byte(data)}
+func signalled(data string, options ...func(*store.Signal)) store.Signal {
+	s := store.Signal{Project: project, Name: "paid", Data: []byte(data)}
 	for _, o := range options {
 		o(&s)
 	}
 	return s
 }
 
-func once(key string) func(*entities.Signal) { return func(s *entities.Signal) { s.Key = key } }
+func once(key string) func(*store.Signal) { return func(s *store.Signal) { s.Key = key } }
 
-func called(name string) func(*entities.Signal) { return func(s *entities.Signal) { s.Name = name } }
+func called(name string) func(*store.Signal) { return func(s *store.Signal) { s.Name = name } }
 
-func (r *replica) signal(t testing.TB, keep time.Duration, s entities.Signal) entities.Signal {
+func (r *replica) signal(t testing.TB, keep time.Duration, s store.Signal) store.Signal {
 	t.Helper()
 	stored, first, err := r.PostSignal(t.Context(), s, keep)
 	if err != nil || !first {
@@ -75,7 +77,7 @@ func (d *driven) waits(t testing.TB, in entities.Project, hooks ...hook) entitie
 // received is what each hook of a run got, in its order.
 func (d *driven) received(t testing.TB, in entities.Project, id entities.RunID) map[string][]string {
 	t.Helper()
-	page, err := d.log.Events(t.Context(), in, id, entities.Page{Limit: 1000}, eventlog.WithPayloads)
+	page, err := d.log.Events(t.Context(), in, id, pg.Page{Limit: 1000}, eventlog.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +117,7 @@ func (d *driven) handover(t testing.TB) handover {
 	return (&deliverer{Worker: w}).handover()
 }
 
-func (d *driven) hands(t testing.TB, s entities.Signal) {
+func (d *driven) hands(t testing.TB, s store.Signal) {
 	t.Helper()
 	if err := d.handover(t).signal(t.Context(), d.takes(t, entities.WorkSignal, string(s.ID))); err != nil {
 		t.Fatalf("hand signal over: %v", err)
@@ -169,7 +171,7 @@ func TestASignalEndsARun(t *testing.T) {
 	late := d.signal(t, 0, signalled(`{ "order":"b","x":"<é>\u0000" }`))
 	wantEnd(b, fmt.Sprintf(`{"signal":"paid","id":%q,"data":{ "order":"b","x":"<é>\u0000" }}`, late.ID))
 	eventually(t, "all work is done", func() bool { return d.works(t) == 0 })
-	list, next, err := d.Signals(t.Context(), project, "", entities.Page{Limit: 10})
+	list, next, err := d.Signals(t.Context(), project, "", pg.Page{Limit: 10})
 	if err != nil || next != "" || len(list) != 1 || list[0].ID != early.ID {
 		t.Errorf("kept: got %v, %q, %v; want the first one alone", list, next, err)
 	}
@@ -211,7 +213,7 @@ func TestSignalsOfHooks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	payload := func(s entities.Signal) string {
+	payload := func(s store.Signal) string {
 		return fmt.Sprintf(`{"signal":"paid","id":%q,"data":%s}`, s.ID, s.Data)
 	}
 	large := d.signal(t, 0, signalled(`{"n":101,"order":"7"}`))
@@ -233,13 +235,13 @@ func TestSignalsOfHooks(t *testing.T) {
 func TestAHookLooksBack(t *testing.T) {
 	t.Parallel()
 	d := openDriven(t, testdb.New(t))
-	ago := func(s entities.Signal, at, kept time.Duration) entities.Signal {
+	ago := func(s store.Signal, at, kept time.Duration) store.Signal {
 		d.hands(t, s)
 		d.exec(t, `UPDATE signals SET created_at = now() - $2::interval, keep_until = now() - $3::interval,
 			expires_at = now() + interval '2 h' WHERE id = $1`, s.ID, at, kept)
 		return s
 	}
-	hour := func(data string, options ...func(*entities.Signal)) entities.Signal {
+	hour := func(data string, options ...func(*store.Signal)) store.Signal {
 		return d.signal(t, time.Hour, signalled(data, options...))
 	}
 	ago(hour(`"before its time"`), 11*time.Minute, -time.Hour)
@@ -249,7 +251,7 @@ func TestAHookLooksBack(t *testing.T) {
 	ago(hour(`"another name"`, called("shipped")), time.Minute, -time.Hour)
 	d.hands(t, d.signal(t, 0, signalled(`"not kept"`)))
 	want := []string{}
-	for _, s := range []entities.Signal{first, second} {
+	for _, s := range []store.Signal{first, second} {
 		want = append(want, fmt.Sprintf(`{"signal":"paid","id":%q,"data":%s}`, s.ID, s.Data))
 	}
 	for range signalsPage {
@@ -276,7 +278,7 @@ func TestRacersPostOneSignal(t *testing.T) {
 	const racers = 16
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	ids, firsts := map[entities.SignalID]int{}, 0
+	ids, firsts := map[store.SignalID]int{}, 0
 	for i := range racers {
 		all.Go(func() {
 			s, first, err := replicas[i%2].PostSignal(t.Context(), signalled(`{"n":1}`, once("key")), 0)
@@ -330,7 +332,7 @@ func TestI9SignalsOfProjectsDoNotMeet(t *testing.T) {
 	t.Parallel()
 	d := openDriven(t, testdb.New(t))
 	const stranger entities.Project = "stranger"
-	theirs := func(s *entities.Signal) { s.Project = stranger }
+	theirs := func(s *store.Signal) { s.Project = stranger }
 	kept := d.signal(t, time.Hour, signalled(`1`, theirs, once("key")))
 	here := d.waits(t, project, hook{id: "h", signal: "paid", lookBack: time.Hour})
 	there := d.waits(t, stranger, hook{id: "h2", signal: "paid"})
@@ -339,11 +341,11 @@ func TestI9SignalsOfProjectsDoNotMeet(t *testing.T) {
 	d.wantReceived(t, project, here, map[string][]string{})
 	d.wantReceived(t, stranger, there, map[string][]string{"h2": {string(signalPayload(kept))}})
 	d.signal(t, 0, signalled(`2`, once("key"))) // keys do not meet either
-	list, _, err := d.Signals(t.Context(), project, "", entities.Page{Limit: 10})
+	list, _, err := d.Signals(t.Context(), project, "", pg.Page{Limit: 10})
 	if err != nil || len(list) != 1 || list[0].Project != project {
 		t.Errorf("list: got %v, %v", list, err)
 	}
-	if _, err := entities.SignalByID(t.Context(), d.pool, project, kept.ID); err == nil {
+	if _, err := store.SignalByID(t.Context(), d.pool, project, kept.ID); err == nil {
 		t.Error("the stranger's signal can be read")
 	}
 }
@@ -354,27 +356,27 @@ func TestSignalsGoWhenTheirTimeIsOver(t *testing.T) {
 	kept := d.signal(t, 2*time.Hour, signalled(`"kept"`))
 	over := d.signal(t, time.Minute, signalled(`"over"`))
 	late := d.signal(t, time.Minute, signalled(`"just over"`))
-	for _, s := range []entities.Signal{kept, over, late} {
+	for _, s := range []store.Signal{kept, over, late} {
 		d.hands(t, s)
 	}
 	ahead := d.signal(t, 0, signalled(`"to be handed over"`))
 	d.exec(t, `UPDATE signals SET created_at = now() - interval '1 d', keep_until = now() - interval '61 min',
-		expires_at = now() - interval '61 min' WHERE id = ANY($1)`, []entities.SignalID{over.ID, ahead.ID})
+		expires_at = now() - interval '61 min' WHERE id = ANY($1)`, []store.SignalID{over.ID, ahead.ID})
 	d.exec(t, `UPDATE signals SET expires_at = now() - interval '59 min',
 		created_at = now() - interval '1 d', keep_until = now() - interval '1 d' WHERE id = $1`, late.ID)
-	if err := entities.DeleteSpentSignals(t.Context(), d.pool); err != nil {
+	if err := store.DeleteSpentSignals(t.Context(), d.pool); err != nil {
 		t.Fatal(err)
 	}
-	list, _, err := d.Signals(t.Context(), project, "", entities.Page{Limit: 10})
-	var got []entities.SignalID
+	list, _, err := d.Signals(t.Context(), project, "", pg.Page{Limit: 10})
+	var got []store.SignalID
 	for _, s := range list {
 		got = append(got, s.ID)
 	}
-	if diff := cmp.Diff([]entities.SignalID{kept.ID, late.ID, ahead.ID}, got); diff != "" || err != nil {
+	if diff := cmp.Diff([]store.SignalID{kept.ID, late.ID, ahead.ID}, got); diff != "" || err != nil {
 		t.Errorf("left: %v (-want +got):\n%s", err, diff)
 	}
 	d.hands(t, ahead)
-	if _, err := entities.SignalByID(t.Context(), d.pool, project, ahead.ID); err == nil {
+	if _, err := store.SignalByID(t.Context(), d.pool, project, ahead.ID); err == nil {
 		t.Error("what was handed over late is still there")
 	}
 }
@@ -383,7 +385,7 @@ func TestSignalsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	for name, try := range map[string]struct {
-		signal entities.Signal
+		signal store.Signal
 		keep   time.Duration
 	}{
 		"no name":    {signal: signalled(`1`, called(""))},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/queue/signing"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // Signer signs calls with the keys of their project.
 type Signer struct {
-	read   func(context.Context, entities.Project) ([]entities.SigningKeySecret, error)
+	read   func(context.Context, entities.Project) ([]admin.SigningKeySecret, error)
 	now    func() time.Time
 	logger *slog.Logger
 
@@ -45,8 +46,8 @@ type projectKeys struct {
 // NewSigner makes a signer with the keys in the queue's database.
 func NewSigner(q *Queue, now func() time.Time, logger *slog.Logger) *Signer {
 	return &Signer{
-		read: func(ctx context.Context, project entities.Project) ([]entities.SigningKeySecret, error) {
-			return entities.SigningKeySecrets(ctx, q.pool, project)
+		read: func(ctx context.Context, project entities.Project) ([]admin.SigningKeySecret, error) {
+			return admin.SigningKeySecrets(ctx, q.pool, project)
 		},
 		now: now, logger: logger, projects: map[entities.Project]*projectKeys{},
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/sdk/signature"
 )
@@ -25,7 +25,7 @@ type signers struct {
 
 	mu    sync.Mutex
 	at    time.Time
-	keys  []entities.SigningKeySecret
+	keys  []admin.SigningKeySecret
 	err   error
 	reads int
 	log   *logs
@@ -34,7 +34,7 @@ type signers struct {
 func newSigners() *signers {
 	s := &signers{at: time.Unix(1_000_000, 0), log: &logs{}}
 	s.Signer = &Signer{
-		read: func(context.Context, entities.Project) ([]entities.SigningKeySecret, error) {
+		read: func(context.Context, entities.Project) ([]admin.SigningKeySecret, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.reads++
@@ -87,7 +87,7 @@ func TestKeysAreReadEveryFewSeconds(t *testing.T) {
 	if !s.log.contains(told) {
 		t.Error("the log does not say that there are no keys")
 	}
-	one := []entities.SigningKeySecret{{ID: "skey_1", Secret: entities.NewSigningSecret()}}
+	one := []admin.SigningKeySecret{{ID: "skey_1", Secret: admin.NewSigningSecret()}}
 	s.after(keysTime-1, func() { s.keys = one })
 	s.wantKeys(t, "a new key too early", 0, 1)
 	s.after(1, nil)
@@ -109,7 +109,7 @@ func TestKeysAreReadEveryFewSeconds(t *testing.T) {
 func TestKeysAreReadOnceForAll(t *testing.T) {
 	t.Parallel()
 	s := newSigners()
-	s.keys = []entities.SigningKeySecret{{ID: "skey_1", Secret: entities.NewSigningSecret()}}
+	s.keys = []admin.SigningKeySecret{{ID: "skey_1", Secret: admin.NewSigningSecret()}}
 	var running sync.WaitGroup
 	var signed atomic.Int64
 	for range 50 {
@@ -147,7 +147,7 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	s.after(1, nil)
 	fail("again", 2)
 	s.after(keysPause, func() {
-		s.err, s.keys = nil, []entities.SigningKeySecret{{ID: "k", Secret: entities.NewSigningSecret()}}
+		s.err, s.keys = nil, []admin.SigningKeySecret{{ID: "k", Secret: admin.NewSigningSecret()}}
 	})
 	s.wantKeys(t, "at last", 1, 3)
 }
@@ -176,7 +176,7 @@ func guarded(t *testing.T, keys ...string) (*app, chan verified) {
 // newKey makes a signing key of the project and returns its secret.
 func (r *replica) newKey(t *testing.T, p entities.Project) string {
 	t.Helper()
-	_, s, err := eventlog.NewSigningKeys(r.pool, time.Now).Create(t.Context(), p)
+	_, s, err := admin.NewSigningKeys(r.pool, time.Now).Create(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
@@ -274,7 +275,7 @@ func (d delivery) lastTurn() eventlog.Turn {
 		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
 			return deleteWork(ctx, queued{last}, d.Lease)
 		},
-		Believe: func(c *entities.Chain, _ eventlog.Outlook) bool {
+		Believe: func(c *pg.Conditional, _ eventlog.Outlook) bool {
 			endBelieved(c, d, "")
 			return true
 		},

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 const (
@@ -81,7 +81,7 @@ func (s *sweeper) turn(ctx context.Context) ([]stranded, error) {
 
 func (s *sweeper) lookAndWake(ctx context.Context) (woken []stranded, err error) {
 	var ours bool
-	err = eventlog.InTxThen(ctx, s.queue.pool, func(tx pgx.Tx) (ended func(error), err error) {
+	err = pg.InTxThen(ctx, s.queue.pool, func(tx pgx.Tx) (ended func(error), err error) {
 		woken = nil
 		place, ok, err := takeTurn(ctx, tx, s.interval)
 		if ours = ok; err != nil || !ok {
@@ -107,7 +107,7 @@ func (s *sweeper) lookAndWake(ctx context.Context) (woken []stranded, err error)
 
 // passOver takes the turn and only moves on.
 func (s *sweeper) passOver(ctx context.Context) error {
-	return eventlog.InTx(ctx, s.queue.pool, func(tx pgx.Tx) error {
+	return pg.InTx(ctx, s.queue.pool, func(tx pgx.Tx) error {
 		place, ok, err := takeTurn(ctx, tx, s.interval)
 		if err != nil || !ok {
 			return err
@@ -122,7 +122,7 @@ func (s *sweeper) passOver(ctx context.Context) error {
 // releaseOrphans releases the leases of nobody, whatever becomes of the turn.
 func (s *sweeper) releaseOrphans(ctx context.Context) error {
 	var orphans int64
-	err := eventlog.InTx(ctx, s.queue.pool, func(tx pgx.Tx) (err error) {
+	err := pg.InTx(ctx, s.queue.pool, func(tx pgx.Tx) (err error) {
 		orphans, err = releaseOrphans(ctx, tx)
 		return err
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -35,7 +35,7 @@ const (
 // replica is what one server process has: connections, a hub and a queue.
 type replica struct {
 	pool *pgxpool.Pool
-	hub  *eventlog.Hub
+	hub  *pg.Hub
 	*Queue
 }
 
@@ -61,7 +61,7 @@ func deaf(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	hub := eventlog.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
+	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
 	q, err := New(pool, migrations.DefaultSchema, hub)
 	if err != nil {
 		t.Fatal(err)

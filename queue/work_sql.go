@@ -10,6 +10,8 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -34,9 +36,9 @@ func (q *Queue) enqueueWork(
 		if stored[i].direct != nil {
 			offered++
 		}
-		entities.Batch{Batch: before}.Add(upsertWork(m, &stored[i]))
+		pg.Batch{Batch: before}.Add(upsertWork(m, &stored[i]))
 	}
-	if err := eventlog.SendQueued(ctx, tx, before); err != nil {
+	if err := pg.SendQueued(ctx, tx, before); err != nil {
 		return nil, nil, err
 	}
 	var tickets []Ticket
@@ -62,13 +64,13 @@ func (q *Queue) enqueueWork(
 // run with which no children end. A report to a parent is work about another run, for which the order in which chains
 // that share a transaction lock has no place.
 func (q *Queue) EnqueueBelieved(
-	c *entities.Chain, messages []entities.Message,
+	c *pg.Conditional, messages []entities.Message,
 ) (begins []*eventlog.Beginning, ended func(error), ok bool) {
 	stored := make([]storedWork, 0, len(messages))
 	for _, m := range messages {
 		if m.Work == entities.WorkEnd {
-			entities.RequireNoOpenChild(c, m.RunID)
-			c.Add(entities.Write{SQL: dropAllWork, Args: []any{m.RunID}})
+			store.RequireNoOpenChild(c, m.RunID)
+			c.Add(pg.Write{SQL: dropAllWork, Args: []any{m.RunID}})
 			continue
 		}
 		stored = append(stored, storedWork{offer: q.desk.offer(m, len(begins))})
@@ -113,12 +115,12 @@ func (s *storedWork) start(failed error) { s.begin(s.delivery, failed) }
 // upsertWork is to store a piece of work, or to hurry the one that is there along, leased as offered if it is to be
 // done now. What is under way is to be done again if the news is of now. What failed, or is parked, is left to its
 // backoff: it will see all there is then.
-func upsertWork(m entities.Message, s *storedWork) entities.Write {
+func upsertWork(m entities.Message, s *storedWork) pg.Write {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
 		ticket, due = 0, m.Delay
 	}
-	return entities.Write{What: "enqueue work", SQL: `
+	return pg.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
 			expires_at, ticket, due_at, lease, holder, delivery_count)
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, $9::integer,
@@ -153,8 +155,8 @@ const dropAllWork = `DELETE FROM messages WHERE run_id = $1 AND work <> ''`
 // dropWork drops all work about a run, for it has ended, and reports whether children end with it.
 func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.RunID) (children bool, err error) {
 	before.Queue(dropAllWork, runID)
-	entities.LoadOpenChildren(before, runID, &children)
-	return children, wrap("drop work", eventlog.SendQueued(ctx, tx, before))
+	store.LoadOpenChildren(before, runID, &children)
+	return children, wrap("drop work", pg.SendQueued(ctx, tx, before))
 }
 
 // extendLease makes a lease last so long from now.

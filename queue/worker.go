@@ -13,7 +13,8 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
@@ -220,7 +221,7 @@ func (w *Worker) handOut(ctx context.Context) (time.Duration, error) {
 }
 
 func (w *Worker) handOutBatch(ctx context.Context) (full bool, err error) {
-	err = eventlog.InTx(ctx, w.queue.pool, func(tx pgx.Tx) error {
+	err = pg.InTx(ctx, w.queue.pool, func(tx pgx.Tx) error {
 		tickets, err := takeDue(ctx, tx, parking{w.options.MaxDeliveries, w.options.FailureWindow})
 		full = len(tickets) == dueBatch
 		if err != nil || len(tickets) == 0 {
@@ -249,7 +250,7 @@ func (w *Worker) forgetOnce(ctx context.Context) {
 	if err := forgetKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "forget idempotency keys", "error", err)
 	}
-	if err := entities.DeleteSpentSignals(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
+	if err := store.DeleteSpentSignals(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "forget signals", "error", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
 )
 
@@ -22,7 +22,7 @@ func (s *server) admission(ctx context.Context) error {
 	if s.config.APIKey != "" || s.config.Open {
 		return nil
 	}
-	exists, err := entities.AdminKeyExists(ctx, s.pool, time.Now())
+	exists, err := admin.AdminKeyExists(ctx, s.pool, time.Now())
 	if err == nil && !exists {
 		err = errNoKey
 	}

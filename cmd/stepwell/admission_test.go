@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -49,9 +50,9 @@ func TestServeRefusesToStartOpen(t *testing.T) {
 	t.Cleanup(pool.Close)
 	now := time.Now()
 	keys := access.NewKeys(pool, func() time.Time { return now })
-	mint := func(role entities.Role, life time.Duration) entities.Key {
+	mint := func(role admin.Role, life time.Duration) admin.Key {
 		t.Helper()
-		k := entities.Key{Project: entities.DefaultProject, Name: "k", Role: role}
+		k := admin.Key{Project: entities.DefaultProject, Name: "k", Role: role}
 		if life > 0 {
 			at := now.Add(life)
 			k.ExpiresAt = &at
@@ -62,11 +63,11 @@ func TestServeRefusesToStartOpen(t *testing.T) {
 		}
 		return made
 	}
-	mint(entities.RoleWrite, 0)
+	mint(admin.RoleWrite, 0)
 	now = now.Add(-time.Hour) // so that the next one has expired by now
-	mint(entities.RoleAdmin, time.Minute)
+	mint(admin.RoleAdmin, time.Minute)
 	now = time.Now()
-	admin := mint(entities.RoleAdmin, time.Hour)
+	admin := mint(admin.RoleAdmin, time.Hour)
 	if err := start(asIs); err != nil {
 		t.Errorf("with an admin key in the database: %v", err)
 	}

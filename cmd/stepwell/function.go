@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -44,11 +44,11 @@ func (s *server) function(ctx context.Context, q *queue.Queue) (*handlers.Functi
 }
 
 // newHub makes the hub, which in function mode is only this process's.
-func (s *server) newHub() *eventlog.Hub {
+func (s *server) newHub() *pg.Hub {
 	if s.role == roleFunction {
-		return eventlog.NewLocalHub()
+		return pg.NewLocalHub()
 	}
-	return eventlog.NewHub(s.pool, s.config.Schema+".hints", s.logger)
+	return pg.NewHub(s.pool, s.config.Schema+".hints", s.logger)
 }
 
 // lean keeps the pool of a server in function mode from doing anything between requests.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -309,7 +310,7 @@ func TestFunctionModeWantsToReachItself(t *testing.T) {
 	dsn := testdb.New(t)
 	api := newServer(t, dsn, roleAPI)
 	mustStart(t, api)
-	key := entities.Key{Project: entities.DefaultProject, Name: "admin", Role: entities.RoleAdmin}
+	key := admin.Key{Project: entities.DefaultProject, Name: "admin", Role: admin.RoleAdmin}
 	if _, _, err := api.keys.Mint(t.Context(), key); err != nil { // so that none of the environment is needed
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -73,7 +74,7 @@ type setRetentionCmd struct {
 
 // Run writes the age.
 func (c setRetentionCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
-	age := entities.Retention{Project: c.Project}
+	age := admin.Retention{Project: c.Project}
 	if c.Keep != forever {
 		keep, err := time.ParseDuration(c.Keep)
 		if err != nil {
@@ -82,7 +83,7 @@ func (c setRetentionCmd) Run(ctx context.Context, stdout io.Writer, config confi
 		age.Keep = &keep
 	}
 	return withRetention(ctx, config, func(r *eventlog.Retention) error {
-		if err := r.Put(entities.WithActor(ctx, entities.ActorCLI), age); err != nil {
+		if err := r.Put(admin.WithActor(ctx, admin.ActorCLI), age); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(stdout, "ended runs of %s are kept: %s\n", c.Project, showKeep(age.Keep))
@@ -122,7 +123,7 @@ type removeRetentionCmd struct {
 // Run removes the age.
 func (c removeRetentionCmd) Run(ctx context.Context, config config) error {
 	return withRetention(ctx, config, func(r *eventlog.Retention) error {
-		return r.Remove(entities.WithActor(ctx, entities.ActorCLI), c.Project)
+		return r.Remove(admin.WithActor(ctx, admin.ActorCLI), c.Project)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/handlers"
@@ -69,7 +70,7 @@ type server struct {
 	allowed   egress.Allowed
 	disk      disk
 	keys      *access.Keys
-	hub       *eventlog.Hub
+	hub       *pg.Hub
 	log       *eventlog.Log
 	traces    *telemetry.Traces // nil when there are none
 	telemetry *telemetry.Telemetry

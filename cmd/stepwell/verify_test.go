@@ -17,6 +17,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -57,7 +58,7 @@ func newDatabase(t *testing.T, runs int) *database {
 func (d *database) add(t *testing.T, r eventlog.Request) {
 	t.Helper()
 	r.SpecVersion = 3
-	if _, err := eventlog.New(d.Pool, eventlog.NewHub(d.Pool, "test", slog.New(slog.DiscardHandler)), nil, time.Now).Append(t.Context(), entities.DefaultProject, r); err != nil {
+	if _, err := eventlog.New(d.Pool, pg.NewHub(d.Pool, "test", slog.New(slog.DiscardHandler)), nil, time.Now).Append(t.Context(), entities.DefaultProject, r); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/e2e/model/client"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -59,7 +60,7 @@ func newServer(t *testing.T) *server {
 	s := &server{pool: pool, now: time.Now().UTC().Truncate(time.Millisecond), deliveries: map[string][]delivery{}, answer: make(chan struct{})}
 	logger := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 
-	hub := eventlog.NewHub(pool, migrations.DefaultSchema+".hints", logger)
+	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	var running sync.WaitGroup
 	ctx, stop := context.WithCancel(context.Background())
 	running.Go(func() { hub.Run(ctx) })

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -55,9 +57,9 @@ func newKeys(t *testing.T) (*Keys, *clock) {
 	return NewKeys(openPool(t), c.now), c
 }
 
-func (s *Keys) mint(t *testing.T) (entities.Key, string) {
+func (s *Keys) mint(t *testing.T) (admin.Key, string) {
 	t.Helper()
-	k := entities.Key{Project: entities.DefaultProject, Name: "k", Role: entities.RoleRead}
+	k := admin.Key{Project: entities.DefaultProject, Name: "k", Role: admin.RoleRead}
 	made, text, err := s.Mint(t.Context(), k)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +70,7 @@ func (s *Keys) mint(t *testing.T) (entities.Key, string) {
 // audit is what was done, the oldest first.
 func audit(t *testing.T, pool *pgxpool.Pool, project entities.Project) []string {
 	t.Helper()
-	list, _, err := entities.ListActions(t.Context(), pool, project, entities.Page{Limit: 100})
+	list, _, err := admin.ListActions(t.Context(), pool, project, pg.Page{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,7 @@ func TestAKeyIsKnownByItsTextAlone(t *testing.T) {
 	t.Parallel()
 	s, _ := newKeys(t)
 	made, text := s.mint(t)
-	if got, err := s.Lookup(t.Context(), text); err != nil || got.ID != made.ID || got.Role != entities.RoleRead {
+	if got, err := s.Lookup(t.Context(), text); err != nil || got.ID != made.ID || got.Role != admin.RoleRead {
 		t.Errorf("got %+v, %v, want %+v", got, err, made)
 	}
 	_, other := s.mint(t)
@@ -106,7 +108,7 @@ func TestAKeyIsKnownByItsTextAlone(t *testing.T) {
 		"other case": strings.ToUpper(text), "one digit": flip(text, 10), "checksum": flip(text, len(text)-1),
 		"mixed": text[:20] + other[20:], "well-formed": newText(),
 	} {
-		if _, err := s.Lookup(t.Context(), wrong); !errors.Is(err, entities.ErrKeyNotFound) {
+		if _, err := s.Lookup(t.Context(), wrong); !errors.Is(err, admin.ErrKeyNotFound) {
 			t.Errorf("%s: got %v, want ErrKeyNotFound", name, err)
 		}
 	}
@@ -141,15 +143,15 @@ func TestMintRefuses(t *testing.T) {
 	s, _ := newKeys(t)
 	past := t0
 	for name, tt := range map[string]struct {
-		key  entities.Key
+		key  admin.Key
 		want error
 	}{
-		"no name":    {entities.Key{Project: entities.DefaultProject, Role: entities.RoleRead}, entities.ErrInvalid},
-		"no role":    {entities.Key{Project: entities.DefaultProject, Name: "k"}, entities.ErrInvalid},
-		"bad role":   {entities.Key{Project: entities.DefaultProject, Name: "k", Role: "owner"}, entities.ErrInvalid},
-		"no project": {entities.Key{Project: "shop", Name: "k", Role: entities.RoleRead}, entities.ErrProjectNotFound},
+		"no name":    {admin.Key{Project: entities.DefaultProject, Role: admin.RoleRead}, entities.ErrInvalid},
+		"no role":    {admin.Key{Project: entities.DefaultProject, Name: "k"}, entities.ErrInvalid},
+		"bad role":   {admin.Key{Project: entities.DefaultProject, Name: "k", Role: "owner"}, entities.ErrInvalid},
+		"no project": {admin.Key{Project: "shop", Name: "k", Role: admin.RoleRead}, admin.ErrProjectNotFound},
 		"over": {
-			entities.Key{Project: entities.DefaultProject, Name: "k", Role: entities.RoleRead, ExpiresAt: &past},
+			admin.Key{Project: entities.DefaultProject, Name: "k", Role: admin.RoleRead, ExpiresAt: &past},
 			entities.ErrInvalid,
 		},
 	} {
@@ -207,7 +209,7 @@ func TestRevoke(t *testing.T) {
 		}
 		c.advance(time.Minute)
 	}
-	for id, want := range map[entities.KeyID]error{other.ID: entities.ErrKeyNotFound, "key_none": entities.ErrKeyNotFound} {
+	for id, want := range map[admin.KeyID]error{other.ID: admin.ErrKeyNotFound, "key_none": admin.ErrKeyNotFound} {
 		if err := s.Revoke(t.Context(), "shop", id); !errors.Is(err, want) {
 			t.Errorf("of another project: got %v, want %v", err, want)
 		}
@@ -215,7 +217,7 @@ func TestRevoke(t *testing.T) {
 	if err := s.Revoke(t.Context(), "default", "a b"); !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("got %v, want ErrInvalid", err)
 	}
-	got, err := entities.KeyByID(t.Context(), s.pool, made.Project, made.ID)
+	got, err := admin.KeyByID(t.Context(), s.pool, made.Project, made.ID)
 	if err != nil || got.RevokedAt == nil || !got.RevokedAt.Equal(t0) {
 		t.Errorf("got %+v, %v, want it revoked at %s", got, err, t0)
 	}
@@ -256,7 +258,7 @@ func TestStrangersTakeNoRoom(t *testing.T) {
 		t.Errorf("%d are remembered", n)
 	}
 	c.keepStranger(hash{1}, t0)
-	if _, known, err := c.find(hash{1}, t0); !known || !errors.Is(err, entities.ErrKeyNotFound) {
+	if _, known, err := c.find(hash{1}, t0); !known || !errors.Is(err, admin.ErrKeyNotFound) {
 		t.Error("a stranger was forgotten at once")
 	}
 	if _, known, _ := c.find(hash{1}, t0.Add(strangerTime)); known {
@@ -269,9 +271,9 @@ func TestWhenKeysWereUsedIsWrittenForAllAtOnce(t *testing.T) {
 	s, c := newKeys(t)
 	a, _ := s.mint(t)
 	b, _ := s.mint(t)
-	usedAt := func(id entities.KeyID) *time.Time {
+	usedAt := func(id admin.KeyID) *time.Time {
 		t.Helper()
-		k, err := entities.KeyByID(t.Context(), s.pool, entities.DefaultProject, id)
+		k, err := admin.KeyByID(t.Context(), s.pool, entities.DefaultProject, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +338,7 @@ func TestProjectsAreMadeOnce(t *testing.T) {
 	if _, err := s.Put(t.Context(), "a b"); !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("got %v, want ErrInvalid", err)
 	}
-	all, err := entities.ListProjects(t.Context(), pool)
+	all, err := admin.ListProjects(t.Context(), pool)
 	if err != nil || len(all) != 2 || all[0].Name != "default" || all[1].Name != "shop" {
 		t.Errorf("got %v, %v", all, err)
 	}
@@ -355,7 +357,7 @@ func TestWhatCannotBeToldIsNotDone(t *testing.T) {
 	}
 	for name, do := range map[string]func() error{
 		"mint": func() error {
-			_, _, err := s.Mint(t.Context(), entities.Key{Project: "default", Name: "k", Role: entities.RoleRead})
+			_, _, err := s.Mint(t.Context(), admin.Key{Project: "default", Name: "k", Role: admin.RoleRead})
 			return err
 		},
 		"revoke":  func() error { return s.Revoke(t.Context(), made.Project, made.ID) },

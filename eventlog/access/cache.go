@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 const (
@@ -26,7 +26,7 @@ type cache struct {
 
 // answer is what the database said, and when it was asked.
 type answer struct {
-	key entities.Key
+	key admin.Key
 	at  time.Time
 }
 
@@ -39,20 +39,20 @@ func fresh(at, now time.Time, last time.Duration) bool {
 }
 
 // find is what is known of a text, if anything: its key, or that it is [entities.ErrKeyNotFound].
-func (c *cache) find(h hash, now time.Time) (key entities.Key, known bool, err error) {
+func (c *cache) find(h hash, now time.Time) (key admin.Key, known bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a, ok := c.known[h]; ok && fresh(a.at, now, CacheTime) {
 		return a.key, true, nil
 	}
 	if at, ok := c.strangers[h]; ok && fresh(at, now, strangerTime) {
-		return entities.Key{}, true, entities.ErrKeyNotFound
+		return admin.Key{}, true, admin.ErrKeyNotFound
 	}
-	return entities.Key{}, false, nil
+	return admin.Key{}, false, nil
 }
 
 // last is the key that was last known of a text.
-func (c *cache) last(h hash) (entities.Key, bool) {
+func (c *cache) last(h hash) (admin.Key, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a, ok := c.known[h]
@@ -60,7 +60,7 @@ func (c *cache) last(h hash) (entities.Key, bool) {
 }
 
 // keep remembers a key as it was, or was yet to be, at the time. There are no more of them than keys.
-func (c *cache) keep(h hash, k entities.Key, at time.Time) {
+func (c *cache) keep(h hash, k admin.Key, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known[h] = answer{k, at}

@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // Projects are the projects of a database.
@@ -24,18 +25,18 @@ func NewProjects(pool *pgxpool.Pool, now func() time.Time) *Projects {
 }
 
 // Put makes a project unless it exists, and returns it. It fails with [entities.ErrInvalid].
-func (s *Projects) Put(ctx context.Context, name entities.Project) (entities.ListedProject, error) {
+func (s *Projects) Put(ctx context.Context, name entities.Project) (admin.ListedProject, error) {
 	if err := entities.ValidateID("project", string(name)); err != nil {
-		return entities.ListedProject{}, err
+		return admin.ListedProject{}, err
 	}
-	var p entities.ListedProject
-	err := eventlog.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		var made *entities.ListedProject
+	var p admin.ListedProject
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		var made *admin.ListedProject
 		var b pgx.Batch
-		entities.PutProject(&b, name, s.now().UTC().Truncate(time.Millisecond), &made)
+		admin.PutProject(&b, name, s.now().UTC().Truncate(time.Millisecond), &made)
 		err := tx.SendBatch(ctx, &b).Close()
 		if err == nil && made == nil {
-			p, err = entities.ProjectByName(ctx, tx, name)
+			p, err = admin.ProjectByName(ctx, tx, name)
 			return err
 		}
 		if err != nil {
@@ -43,11 +44,11 @@ func (s *Projects) Put(ctx context.Context, name entities.Project) (entities.Lis
 		}
 		p = *made
 		var word pgx.Batch
-		entities.InsertAction(ctx, &word, name, entities.ActionProjectCreate, string(name), nil)
+		admin.InsertAction(ctx, &word, name, admin.ActionProjectCreate, string(name), nil)
 		return tx.SendBatch(ctx, &word).Close()
 	})
 	if err != nil {
-		return entities.ListedProject{}, fmt.Errorf("put project %s: %w", name, err)
+		return admin.ListedProject{}, fmt.Errorf("put project %s: %w", name, err)
 	}
 	return p, nil
 }

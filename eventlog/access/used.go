@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 const (
@@ -18,19 +18,19 @@ const (
 // used is when keys were last used, as far as it is not written.
 type used struct {
 	mu sync.Mutex
-	at map[entities.KeyID]time.Time
+	at map[admin.KeyID]time.Time
 }
 
-func newUsed() *used { return &used{at: map[entities.KeyID]time.Time{}} }
+func newUsed() *used { return &used{at: map[admin.KeyID]time.Time{}} }
 
-func (u *used) add(id entities.KeyID, at time.Time) {
+func (u *used) add(id admin.KeyID, at time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.at[id] = at
 }
 
 // take forgets what it returns.
-func (u *used) take() map[entities.KeyID]time.Time {
+func (u *used) take() map[admin.KeyID]time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	at := maps.Clone(u.at)

@@ -19,6 +19,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -93,8 +94,8 @@ func (f *fixture) streams() *eventlog.Streams {
 	return eventlog.NewStreams(f.pool, f.hub(), time.Now)
 }
 
-func (f *fixture) hub() *eventlog.Hub {
-	return eventlog.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)) // nobody runs it
+func (f *fixture) hub() *pg.Hub {
+	return pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)) // nobody runs it
 }
 
 func (f *fixture) exec(t *testing.T, sql string) {

@@ -16,6 +16,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 // ErrUnauthorized says that a request does not carry a key that is good now.
@@ -28,9 +29,9 @@ const keyPrefix = "sw_"
 // Keys are the keys that the server made.
 type Keys interface {
 	// Lookup is the key of a text, whether or not it is good now. It fails with [entities.ErrKeyNotFound].
-	Lookup(ctx context.Context, text string) (entities.Key, error)
+	Lookup(ctx context.Context, text string) (admin.Key, error)
 	// Used takes down that a request came with the key. It must not take long.
-	Used(entities.KeyID)
+	Used(admin.KeyID)
 }
 
 // Options are what a [Gate] is made of.
@@ -74,23 +75,23 @@ func New(o Options) *Gate {
 // Identity is on whose behalf a request is made.
 type Identity struct {
 	Project entities.Project
-	Role    entities.Role
+	Role    admin.Role
 	// KeyID is empty for the key of the environment, and where the server is open.
-	KeyID entities.KeyID
+	KeyID admin.KeyID
 	// Actor is how the audit calls it.
-	Actor entities.Actor
+	Actor admin.Actor
 }
 
 // Operator reports whether it looks after the whole installation, and not just its project.
 func (i Identity) Operator() bool {
-	return i.Role == entities.RoleAdmin && i.Project == entities.DefaultProject
+	return i.Role == admin.RoleAdmin && i.Project == entities.DefaultProject
 }
 
 // SeesPayloads reports whether it may see what runs work on, and tokens of hooks.
 func (i Identity) SeesPayloads() bool { return Read.allows(i.Role) }
 
-func operator(a entities.Actor) Identity {
-	return Identity{Project: entities.DefaultProject, Role: entities.RoleAdmin, Actor: a}
+func operator(a admin.Actor) Identity {
+	return Identity{Project: entities.DefaultProject, Role: admin.RoleAdmin, Actor: a}
 }
 
 // identify finds out on whose behalf a request is made. It fails with [ErrUnauthorized].
@@ -99,14 +100,14 @@ func (g *Gate) identify(c echo.Context) (Identity, error) {
 	if g.options.EnvironmentKey != "" {
 		given := sha256.Sum256([]byte(text))
 		if subtle.ConstantTimeCompare(given[:], g.environment[:]) == 1 {
-			return operator(entities.ActorEnvironment), nil
+			return operator(admin.ActorEnvironment), nil
 		}
 	}
 	if g.options.Keys != nil && strings.HasPrefix(text, keyPrefix) {
 		return g.keyed(c.Request().Context(), text)
 	}
 	if g.options.Open { // clients send any word where there is no key
-		return operator(entities.ActorOpen), g.letInOpen(c.Request())
+		return operator(admin.ActorOpen), g.letInOpen(c.Request())
 	}
 	return Identity{}, ErrUnauthorized
 }
@@ -123,7 +124,7 @@ func bearer(r *http.Request) string {
 func (g *Gate) keyed(ctx context.Context, text string) (Identity, error) {
 	key, err := g.options.Keys.Lookup(ctx, text)
 	switch {
-	case errors.Is(err, entities.ErrKeyNotFound):
+	case errors.Is(err, admin.ErrKeyNotFound):
 		return Identity{}, ErrUnauthorized
 	case err != nil:
 		return Identity{}, err
@@ -132,7 +133,7 @@ func (g *Gate) keyed(ctx context.Context, text string) (Identity, error) {
 	case key.Expired(g.options.Now()):
 		return Identity{}, fmt.Errorf("API key %s has expired: %w", key.ID, ErrUnauthorized)
 	}
-	return Identity{Project: key.Project, Role: key.Role, KeyID: key.ID, Actor: entities.Actor(key.ID)}, nil
+	return Identity{Project: key.Project, Role: key.Role, KeyID: key.ID, Actor: admin.Actor(key.ID)}, nil
 }
 
 const identityKey = "stepwell.identity"
@@ -144,7 +145,7 @@ func (g *Gate) enter(c echo.Context, next echo.HandlerFunc, permit func(Identity
 		return err
 	}
 	request := c.Request()
-	ctx := entities.WithActor(request.Context(), who.Actor)
+	ctx := admin.WithActor(request.Context(), who.Actor)
 	if who.KeyID != "" {
 		defer g.options.Keys.Used(who.KeyID)
 		var stop func()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 var t0 = time.Date(2026, 11, 21, 1, 41, 43, 0, time.UTC)
@@ -19,24 +19,24 @@ var t0 = time.Date(2026, 11, 21, 1, 41, 43, 0, time.UTC)
 // ring are keys by their texts.
 type ring struct {
 	mu   sync.Mutex
-	keys map[string]entities.Key
-	used []entities.KeyID
+	keys map[string]admin.Key
+	used []admin.KeyID
 	err  error
 }
 
-func (r *ring) Lookup(_ context.Context, text string) (entities.Key, error) {
+func (r *ring) Lookup(_ context.Context, text string) (admin.Key, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k, ok := r.keys[text]; ok {
 		return k, nil
 	}
 	if r.err != nil {
-		return entities.Key{}, r.err
+		return admin.Key{}, r.err
 	}
-	return entities.Key{}, entities.ErrKeyNotFound
+	return admin.Key{}, admin.ErrKeyNotFound
 }
 
-func (r *ring) Used(id entities.KeyID) {
+func (r *ring) Used(id admin.KeyID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.used = append(r.used, id)
@@ -52,11 +52,11 @@ func (r *ring) revoke(text string) {
 
 func newRing() *ring {
 	at := t0
-	return &ring{keys: map[string]entities.Key{
-		"sw_read":    {ID: "key_read", Project: "default", Role: entities.RoleRead},
-		"sw_shop":    {ID: "key_shop", Project: "shop", Role: entities.RoleAdmin},
-		"sw_revoked": {ID: "key_revoked", Project: "default", Role: entities.RoleAdmin, RevokedAt: &at},
-		"sw_expired": {ID: "key_expired", Project: "default", Role: entities.RoleAdmin, ExpiresAt: &at},
+	return &ring{keys: map[string]admin.Key{
+		"sw_read":    {ID: "key_read", Project: "default", Role: admin.RoleRead},
+		"sw_shop":    {ID: "key_shop", Project: "shop", Role: admin.RoleAdmin},
+		"sw_revoked": {ID: "key_revoked", Project: "default", Role: admin.RoleAdmin, RevokedAt: &at},
+		"sw_expired": {ID: "key_expired", Project: "default", Role: admin.RoleAdmin, ExpiresAt: &at},
 	}}
 }
 
@@ -158,7 +158,7 @@ func TestNeeds(t *testing.T) {
 	}
 	for needs, roles := range want {
 		got := ""
-		for _, role := range entities.Roles() {
+		for _, role := range admin.Roles() {
 			err := needs.permit(Identity{Role: role})
 			if err == nil {
 				got += " " + string(role)
@@ -173,8 +173,8 @@ func TestNeeds(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", needs, got, roles)
 		}
 	}
-	for _, role := range entities.Roles() {
-		sees := role == entities.RoleAdmin || role == entities.RoleWrite || role == entities.RoleRead
+	for _, role := range admin.Roles() {
+		sees := role == admin.RoleAdmin || role == admin.RoleWrite || role == admin.RoleRead
 		if got := (Identity{Role: role}).SeesPayloads(); got != sees {
 			t.Errorf("%s sees payloads: got %v", role, got)
 		}

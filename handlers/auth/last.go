@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 // lookupPatience is how long the database may take to say what a key is.
@@ -15,7 +15,7 @@ const lookupPatience = 2 * time.Second
 type RememberedKeys interface {
 	Keys
 	// Last is the key of a text as it was when the database was last asked about it, however long ago that is.
-	Last(text string) (entities.Key, bool)
+	Last(text string) (admin.Key, bool)
 }
 
 // LastKnown are keys that are taken for what they last were when the database does not say in time what they are. They
@@ -25,11 +25,11 @@ func LastKnown(k RememberedKeys) Keys { return lastKnown{k} }
 type lastKnown struct{ RememberedKeys }
 
 // Lookup implements [Keys].
-func (k lastKnown) Lookup(ctx context.Context, text string) (entities.Key, error) {
+func (k lastKnown) Lookup(ctx context.Context, text string) (admin.Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupPatience)
 	defer cancel()
 	key, err := k.RememberedKeys.Lookup(ctx, text)
-	if err == nil || errors.Is(err, entities.ErrKeyNotFound) {
+	if err == nil || errors.Is(err, admin.ErrKeyNotFound) {
 		return key, err
 	}
 	if last, ok := k.Last(text); ok {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 // Needs is what a route needs: the least role that is enough, or one of the two that stand aside.
@@ -25,16 +26,16 @@ const (
 )
 
 // allowed are the roles that have what is needed.
-var allowed = map[Needs][]entities.Role{
-	Admin:    {entities.RoleAdmin},
-	Write:    {entities.RoleAdmin, entities.RoleWrite},
-	Read:     {entities.RoleAdmin, entities.RoleWrite, entities.RoleRead},
-	Metadata: {entities.RoleAdmin, entities.RoleWrite, entities.RoleRead, entities.RoleMetadata},
-	Invoke:   {entities.RoleAdmin, entities.RoleWrite, entities.RoleInvoke},
-	Any:      entities.Roles(),
+var allowed = map[Needs][]admin.Role{
+	Admin:    {admin.RoleAdmin},
+	Write:    {admin.RoleAdmin, admin.RoleWrite},
+	Read:     {admin.RoleAdmin, admin.RoleWrite, admin.RoleRead},
+	Metadata: {admin.RoleAdmin, admin.RoleWrite, admin.RoleRead, admin.RoleMetadata},
+	Invoke:   {admin.RoleAdmin, admin.RoleWrite, admin.RoleInvoke},
+	Any:      admin.Roles(),
 }
 
-func (n Needs) allows(role entities.Role) bool { return slices.Contains(allowed[n], role) }
+func (n Needs) allows(role admin.Role) bool { return slices.Contains(allowed[n], role) }
 
 // permit fails with [ErrForbidden].
 func (n Needs) permit(who Identity) error {
@@ -55,8 +56,8 @@ var ErrOtherProject = fmt.Errorf("%w: it takes a key of the project %s", ErrForb
 
 // ForbiddenError is an [ErrForbidden] that says which roles may.
 type ForbiddenError struct {
-	Role    entities.Role
-	Allowed []entities.Role
+	Role    admin.Role
+	Allowed []admin.Role
 }
 
 func (e *ForbiddenError) Error() string {

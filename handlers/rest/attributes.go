@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -49,7 +50,7 @@ func (s *Server) setAttributes(c echo.Context) error {
 		RunID: r.ID, Type: entities.EventAttrSet, SpecVersion: r.SpecVersion, Data: entities.EventData{Changes: changes},
 	})
 	if errors.Is(err, entities.ErrConflict) { // attributes of ended runs stay as they are
-		if now, failed := entities.RunByID(ctx, s.Reader, r.Project, r.ID); failed == nil && now.Status.Ended() {
+		if now, failed := store.RunByID(ctx, s.Reader, r.Project, r.ID); failed == nil && now.Status.Ended() {
 			return ended(now, entities.EventAttrSet)
 		}
 	}

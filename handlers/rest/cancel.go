@@ -8,6 +8,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
@@ -67,9 +69,9 @@ type bulk struct {
 	Limit         int                `json:"limit"`
 }
 
-func (b bulk) filter() (entities.RunFilter, error) {
+func (b bulk) filter() (store.RunFilter, error) {
 	after, before := time.Time(b.CreatedAfter), time.Time(b.CreatedBefore)
-	f := entities.RunFilter{
+	f := store.RunFilter{
 		WorkflowName: b.Workflow, Status: b.Status, Open: true, UniqueKey: b.Key, ParentID: b.ParentID,
 		Attributes: b.Attributes, Created: window(after, before),
 	}
@@ -135,12 +137,12 @@ func (s *Server) cancelEach(
 
 // eachRun does something to the runs that match, and counts for how many it reports true.
 func (s *Server) eachRun(
-	c echo.Context, f entities.RunFilter, limit int, do func(context.Context, entities.RunID) (bool, error),
+	c echo.Context, f store.RunFilter, limit int, do func(context.Context, entities.RunID) (bool, error),
 ) (tally, error) {
 	ctx, t := c.Request().Context(), tally{RunIDs: []entities.RunID{}}
-	for p := (entities.Page{}); t.Matched < limit; {
+	for p := (pg.Page{}); t.Matched < limit; {
 		p.Limit = min(cancelPage, limit-t.Matched)
-		runs, next, err := entities.ListRuns(ctx, s.Reader, auth.Project(c), f, p)
+		runs, next, err := store.ListRuns(ctx, s.Reader, auth.Project(c), f, p)
 		if err != nil {
 			return t, err
 		}

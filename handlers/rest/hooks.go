@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
@@ -84,7 +85,7 @@ func (s *Server) listHooks(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	hooks, next, err := entities.ListHooks(c.Request().Context(), s.Reader, auth.Project(c), "", s.Log.Now(), p)
+	hooks, next, err := store.ListHooks(c.Request().Context(), s.Reader, auth.Project(c), "", s.Log.Now(), p)
 	if err != nil {
 		return err
 	}

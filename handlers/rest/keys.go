@@ -9,15 +9,17 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
 // key is the JSON form of an API key. Its text comes once, when it is made.
 type key struct {
-	ID         entities.KeyID   `json:"id"`
+	ID         admin.KeyID      `json:"id"`
 	Project    entities.Project `json:"project"`
 	Name       string           `json:"name"`
-	Role       entities.Role    `json:"role"`
+	Role       admin.Role       `json:"role"`
 	Prefix     string           `json:"prefix"`
 	CreatedAt  timestamp        `json:"createdAt"`
 	ExpiresAt  *timestamp       `json:"expiresAt,omitempty"`
@@ -25,7 +27,7 @@ type key struct {
 	LastUsedAt *timestamp       `json:"lastUsedAt,omitempty"`
 }
 
-func newKey(k entities.Key) key {
+func newKey(k admin.Key) key {
 	return key{
 		k.ID, k.Project, k.Name, k.Role, k.Prefix, timestamp(k.CreatedAt), optionalTime(k.ExpiresAt),
 		optionalTime(k.RevokedAt), optionalTime(k.LastUsedAt),
@@ -52,13 +54,13 @@ func projectParam(c echo.Context) (entities.Project, error) {
 
 // listKeys answers with a project's keys, also those that are good no more.
 func (s *Server) listKeys(c echo.Context) error {
-	return listOfProject(s, c, entities.ListKeys, newKey)
+	return listOfProject(s, c, admin.ListKeys, newKey)
 }
 
 // listOfProject answers with a page of what belongs to the project of the query, the newest first.
 func listOfProject[R, T any](
 	s *Server, c echo.Context,
-	list func(context.Context, entities.Querier, entities.Project, entities.Page) ([]R, string, error), show func(R) T,
+	list func(context.Context, pg.Querier, entities.Project, pg.Page) ([]R, string, error), show func(R) T,
 ) error {
 	project, err := projectParam(c)
 	if err != nil {
@@ -78,10 +80,10 @@ func listOfProject[R, T any](
 // createKey makes a key. Its text is in this answer and nowhere else.
 func (s *Server) createKey(c echo.Context) error {
 	var body struct {
-		Name      string        `json:"name"`
-		Role      entities.Role `json:"role"`
-		Project   string        `json:"project"`
-		ExpiresAt instant       `json:"expiresAt"`
+		Name      string     `json:"name"`
+		Role      admin.Role `json:"role"`
+		Project   string     `json:"project"`
+		ExpiresAt instant    `json:"expiresAt"`
 	}
 	if err := readBody(c, &body); err != nil {
 		return err
@@ -90,7 +92,7 @@ func (s *Server) createKey(c echo.Context) error {
 	if err != nil {
 		return inField("project", err)
 	}
-	k := entities.Key{Project: project, Name: body.Name, Role: body.Role}
+	k := admin.Key{Project: project, Name: body.Name, Role: body.Role}
 	if at := time.Time(body.ExpiresAt); !at.IsZero() {
 		k.ExpiresAt = &at
 	}
@@ -112,7 +114,7 @@ func (s *Server) getKey(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	k, err := entities.KeyByID(c.Request().Context(), s.Reader, project, id)
+	k, err := admin.KeyByID(c.Request().Context(), s.Reader, project, id)
 	if err != nil {
 		return err
 	}
@@ -132,13 +134,13 @@ func (s *Server) revokeKey(c echo.Context) error {
 }
 
 // theKey is the one that the path names, and the project it is looked for in.
-func theKey(c echo.Context) (entities.Project, entities.KeyID, error) {
+func theKey(c echo.Context) (entities.Project, admin.KeyID, error) {
 	project, err := projectParam(c)
 	if err != nil {
 		return "", "", err
 	}
 	id, err := pathParam(c, "id", "key ID")
-	return project, entities.KeyID(id), err
+	return project, admin.KeyID(id), err
 }
 
 // project is the JSON form of a project.
@@ -147,13 +149,13 @@ type project struct {
 	CreatedAt timestamp        `json:"createdAt"`
 }
 
-func newProject(p entities.ListedProject) project { return project{p.Name, timestamp(p.CreatedAt)} }
+func newProject(p admin.ListedProject) project { return project{p.Name, timestamp(p.CreatedAt)} }
 
 func (s *Server) listProjects(c echo.Context) error {
 	if !auth.Of(c).Operator() {
 		return auth.ErrNotOperator
 	}
-	all, err := entities.ListProjects(c.Request().Context(), s.Reader)
+	all, err := admin.ListProjects(c.Request().Context(), s.Reader)
 	if err != nil {
 		return err
 	}
@@ -181,20 +183,20 @@ func (s *Server) putProject(c echo.Context) error {
 
 // action is the JSON form of what the audit tells of.
 type action struct {
-	Seq     int64               `json:"seq"`
-	At      timestamp           `json:"at"`
-	Project entities.Project    `json:"project"`
-	Actor   entities.Actor      `json:"actor"`
-	Action  entities.ActionKind `json:"action"`
-	Subject string              `json:"subject"`
-	Detail  json.RawMessage     `json:"detail"`
+	Seq     int64            `json:"seq"`
+	At      timestamp        `json:"at"`
+	Project entities.Project `json:"project"`
+	Actor   admin.Actor      `json:"actor"`
+	Action  admin.ActionKind `json:"action"`
+	Subject string           `json:"subject"`
+	Detail  json.RawMessage  `json:"detail"`
 }
 
-func newAction(a entities.Action) action {
+func newAction(a admin.Action) action {
 	return action{a.Seq, timestamp(a.At), a.Project, a.Actor, a.Action, a.Subject, a.Detail}
 }
 
 // listAudit answers with what was done in a project.
 func (s *Server) listAudit(c echo.Context) error {
-	return listOfProject(s, c, entities.ListActions, newAction)
+	return listOfProject(s, c, admin.ListActions, newAction)
 }

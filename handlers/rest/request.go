@@ -18,6 +18,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 )
 
@@ -124,12 +125,12 @@ const (
 )
 
 // page reads limit, cursor and order, which is as given unless the request says.
-func page(c echo.Context, order string) (entities.Page, error) {
-	p := entities.Page{Limit: defaultPage, Cursor: c.QueryParam("cursor")}
+func page(c echo.Context, order string) (pg.Page, error) {
+	p := pg.Page{Limit: defaultPage, Cursor: c.QueryParam("cursor")}
 	if s := c.QueryParam("limit"); s != "" {
 		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 || n > entities.MaxPage {
-			return p, badParam("limit", "%q is not a number from 1 to %d", s, entities.MaxPage)
+		if err != nil || n < 1 || n > pg.MaxPage {
+			return p, badParam("limit", "%q is not a number from 1 to %d", s, pg.MaxPage)
 		}
 		p.Limit = n
 	}

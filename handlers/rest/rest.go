@@ -12,7 +12,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
@@ -27,15 +28,15 @@ type Server struct {
 	Streams *eventlog.Streams
 	Queue   *queue.Queue
 	Runs    *queue.Runs
-	Secrets *eventlog.Secrets
+	Secrets *admin.Secrets
 	// SigningKeys are what calls of functions are signed with.
-	SigningKeys *eventlog.SigningKeys
+	SigningKeys *admin.SigningKeys
 	// Keys and Projects say who is let in.
 	Keys     *access.Keys
 	Projects *access.Projects
 	// Allowed are the addresses besides public ones where deployments may be.
 	Allowed egress.Allowed
-	Reader  entities.Querier
+	Reader  pg.Querier
 	Logger  *slog.Logger
 	// Draining ends when the server is about to stop: whoever follows a stream or waits for a run then has to
 	// come back.

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -49,7 +50,7 @@ func newAPI(t *testing.T) api {
 	}
 	t.Cleanup(pool.Close)
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
-	hub := eventlog.NewHub(pool, migrations.DefaultSchema+".hints", logger)
+	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -43,11 +44,11 @@ func (s *Server) resumeByToken(c echo.Context) error {
 		return err
 	}
 	ctx, project := c.Request().Context(), auth.Project(c)
-	h, err := entities.HookByToken(ctx, s.Reader, project, token, s.Log.Now())
+	h, err := store.HookByToken(ctx, s.Reader, project, token, s.Log.Now())
 	if err != nil {
 		return err
 	}
-	r, err := entities.RunByID(ctx, s.Reader, project, h.RunID)
+	r, err := store.RunByID(ctx, s.Reader, project, h.RunID)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (s *Server) resume(c echo.Context, r entities.Run, id entities.HookID) erro
 
 // unlessEnded is the error, or that the run has ended: with it go its hooks.
 func (s *Server) unlessEnded(c echo.Context, id entities.RunID, otherwise error) error {
-	r, err := entities.RunByID(c.Request().Context(), s.Reader, auth.Project(c), id)
+	r, err := store.RunByID(c.Request().Context(), s.Reader, auth.Project(c), id)
 	if err != nil {
 		return err
 	}

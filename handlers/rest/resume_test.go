@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -16,7 +17,7 @@ func token(token string, webhook bool) func(*eventlog.Request) {
 // payloads are what hooks of the run received.
 func (a api) payloads(t *testing.T, id entities.RunID) []string {
 	t.Helper()
-	page, err := a.log.Events(t.Context(), entities.DefaultProject, id, entities.Page{Limit: 100}, eventlog.WithPayloads)
+	page, err := a.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 100}, eventlog.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
@@ -35,16 +36,16 @@ func (s *Server) listChildren(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.answerRuns(c, entities.RunFilter{ParentID: parent.ID})
+	return s.answerRuns(c, store.RunFilter{ParentID: parent.ID})
 }
 
-func (s *Server) answerRuns(c echo.Context, f entities.RunFilter) error {
+func (s *Server) answerRuns(c echo.Context, f store.RunFilter) error {
 	p, err := page(c, newestFirst)
 	if err != nil {
 		return err
 	}
 	ctx := c.Request().Context()
-	runs, next, err := entities.ListRuns(ctx, s.Reader, auth.Project(c), f, p)
+	runs, next, err := store.ListRuns(ctx, s.Reader, auth.Project(c), f, p)
 	if err != nil {
 		return err
 	}
@@ -56,8 +57,8 @@ func (s *Server) answerRuns(c echo.Context, f entities.RunFilter) error {
 }
 
 // runFilter reads the parameters of the list of runs.
-func runFilter(c echo.Context) (entities.RunFilter, error) {
-	f := entities.RunFilter{
+func runFilter(c echo.Context) (store.RunFilter, error) {
+	f := store.RunFilter{
 		WorkflowName: c.QueryParam("workflow"), Status: entities.RunStatus(c.QueryParam("status")),
 		UniqueKey: c.QueryParam("key"), ParentID: entities.RunID(c.QueryParam("parentId")),
 	}
@@ -89,14 +90,14 @@ func runFilter(c echo.Context) (entities.RunFilter, error) {
 
 // window is from a time on until just before another one, as lists of runs have it: of whole milliseconds. A zero
 // time leaves its side open.
-func window(after, before time.Time) entities.Window {
+func window(after, before time.Time) store.Window {
 	if !after.IsZero() {
 		after = after.Add(time.Millisecond - 1).Truncate(time.Millisecond)
 	}
 	if !before.IsZero() {
 		before = before.Add(-1).Truncate(time.Millisecond)
 	}
-	return entities.Window{From: after, To: before}
+	return store.Window{From: after, To: before}
 }
 
 // theRun is the run that the path names.
@@ -105,7 +106,7 @@ func (s *Server) theRun(c echo.Context) (entities.Run, error) {
 	if err != nil {
 		return entities.Run{}, err
 	}
-	return entities.RunByID(c.Request().Context(), s.Reader, auth.Project(c), id)
+	return store.RunByID(c.Request().Context(), s.Reader, auth.Project(c), id)
 }
 
 func (s *Server) getRun(c echo.Context) error {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
@@ -16,7 +16,7 @@ type secret struct {
 	UpdatedAt timestamp `json:"updatedAt"`
 }
 
-func newSecret(s entities.Secret) secret {
+func newSecret(s admin.Secret) secret {
 	return secret{s.Name, timestamp(s.CreatedAt), timestamp(s.UpdatedAt)}
 }
 
@@ -40,9 +40,9 @@ func (s *Server) putSecret(c echo.Context) error {
 	if err := readBody(c, &body); err != nil {
 		return err
 	}
-	values := make([]entities.SecretValue, len(body.Values))
+	values := make([]admin.SecretValue, len(body.Values))
 	for i, v := range body.Values {
-		values[i] = entities.SecretValue(v)
+		values[i] = admin.SecretValue(v)
 	}
 	v, err := s.Secrets.Put(c.Request().Context(), auth.Project(c), name, values)
 	if err != nil {

@@ -6,22 +6,22 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // signal is the JSON form of a signal.
 type signal struct {
-	ID   entities.SignalID `json:"id"`
-	Name string            `json:"name"`
+	ID   store.SignalID `json:"id"`
+	Name string         `json:"name"`
 	// Key is what its sender calls its ID.
 	Key       string    `json:"key,omitempty"`
 	CreatedAt timestamp `json:"createdAt"`
 	KeepUntil timestamp `json:"keepUntil"`
 }
 
-func newSignal(s entities.Signal) signal {
+func newSignal(s store.Signal) signal {
 	return signal{s.ID, s.Name, s.Key, timestamp(s.CreatedAt), timestamp(s.KeepUntil)}
 }
 
@@ -33,7 +33,7 @@ type listedSignal struct {
 	Truncated bool            `json:"truncated,omitempty"`
 }
 
-func newListedSignal(s entities.Signal) listedSignal {
+func newListedSignal(s store.Signal) listedSignal {
 	return listedSignal{newSignal(s), s.Data, s.Data == nil}
 }
 
@@ -51,7 +51,7 @@ func (s *Server) postSignal(c echo.Context) error {
 	if err := readBody(c, &body); err != nil {
 		return err
 	}
-	posted := entities.Signal{Project: auth.Project(c), Name: name, Key: body.ID, Data: body.Data}
+	posted := store.Signal{Project: auth.Project(c), Name: name, Key: body.ID, Data: body.Data}
 	if body.Data == nil {
 		posted.Data = []byte("null")
 	}

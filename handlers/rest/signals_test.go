@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 func TestSignals(t *testing.T) {
@@ -22,7 +22,7 @@ func TestSignals(t *testing.T) {
 		}
 		return id
 	}
-	long := `"` + strings.Repeat("x", entities.ListedData) + `"`
+	long := `"` + strings.Repeat("x", store.ListedData) + `"`
 	paid := post("order.paid", `{"data":{"order":"7", "n":9007199254740993},"id":"payment-7","keepFor":"1h"}`)
 	if again := post("order.paid", `{"id":"payment-7","data":{"order":"7", "n":9007199254740993}}`); again != paid {
 		t.Errorf("repeated: got %s, want %s", again, paid)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
@@ -17,7 +17,7 @@ type signingKey struct {
 	Secret string `json:"secret,omitempty"`
 }
 
-func newSigningKey(k entities.SigningKey) signingKey {
+func newSigningKey(k admin.SigningKey) signingKey {
 	return signingKey{ID: k.ID, CreatedAt: timestamp(k.CreatedAt)}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
@@ -160,7 +161,7 @@ func (s *Server) startRun(c echo.Context) error {
 	ctx, project := c.Request().Context(), auth.Project(c)
 	run, created, err := s.start(ctx, project, r, body.Deployment)
 	if taken := (*entities.KeyTakenError)(nil); body.OnConflict == onConflictJoin && errors.As(err, &taken) {
-		run, err = entities.RunByID(ctx, s.Reader, project, taken.RunID)
+		run, err = store.RunByID(ctx, s.Reader, project, taken.RunID)
 	}
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
@@ -49,7 +50,7 @@ func (s *Server) listSteps(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	steps, next, err := entities.ListSteps(c.Request().Context(), s.Reader, r.Project, r.ID, p)
+	steps, next, err := store.ListSteps(c.Request().Context(), s.Reader, r.Project, r.ID, p)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (s *Server) getStep(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	found, err := entities.StepByID(ctx, s.Reader, auth.Project(c), r.ID, entities.StepID(id))
+	found, err := store.StepByID(ctx, s.Reader, auth.Project(c), r.ID, entities.StepID(id))
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
@@ -33,7 +34,7 @@ type chunk struct {
 	Base64 []byte  `json:"base64,omitempty"`
 }
 
-func newChunk(c entities.Chunk) chunk {
+func newChunk(c store.Chunk) chunk {
 	if utf8.Valid(c.Data) {
 		text := string(c.Data)
 		return chunk{Index: c.Idx, Text: &text}
@@ -50,7 +51,7 @@ func (s *Server) listStreams(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return answerList(c, streams, "", func(s entities.StoredStream) stream {
+	return answerList(c, streams, "", func(s store.StoredStream) stream {
 		return stream{s.Name, s.Chunks, timestamp(s.CreatedAt), optionalTime(s.ClosedAt)}
 	})
 }
@@ -144,7 +145,7 @@ func (s *Server) tailStream(c echo.Context) error {
 	w.Header().Set(echo.HeaderCacheControl, "no-store")
 	w.WriteHeader(http.StatusOK)
 	w.Flush()
-	err = s.Streams.Tail(ctx, r.Project, name, from, func(ch entities.Chunk) error {
+	err = s.Streams.Tail(ctx, r.Project, name, from, func(ch store.Chunk) error {
 		if err := write(w, ch); err != nil {
 			return err
 		}
@@ -182,12 +183,12 @@ func tailStart(c echo.Context) (int64, error) {
 	return n, nil
 }
 
-func writeBytes(w *echo.Response, ch entities.Chunk) error {
+func writeBytes(w *echo.Response, ch store.Chunk) error {
 	_, err := w.Write(ch.Data)
 	return err
 }
 
-func writeEvent(w *echo.Response, ch entities.Chunk) error {
+func writeEvent(w *echo.Response, ch store.Chunk) error {
 	data, err := json.Marshal(newChunk(ch))
 	if err != nil {
 		return err

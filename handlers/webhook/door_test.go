@@ -16,6 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
@@ -38,10 +40,10 @@ type door struct {
 	http.Handler
 
 	pool    *pgxpool.Pool
-	hub     *eventlog.Hub
+	hub     *pg.Hub
 	log     *eventlog.Log
 	queue   *queue.Queue
-	secrets *eventlog.Secrets
+	secrets *admin.Secrets
 	drain   context.CancelFunc
 	logged  *logs
 }
@@ -55,12 +57,12 @@ func newDoor(t *testing.T, change ...func(*handlers.Options)) *door {
 	t.Cleanup(pool.Close)
 	d := &door{pool: pool, logged: &logs{}}
 	logger := slog.New(slog.NewTextHandler(d.logged, nil))
-	d.hub = eventlog.NewHub(pool, migrations.DefaultSchema+".hints", logger)
+	d.hub = pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	if d.queue, err = queue.New(pool, migrations.DefaultSchema, d.hub); err != nil {
 		t.Fatal(err)
 	}
 	clock := func() time.Time { return t0 }
-	d.log, d.secrets = eventlog.New(pool, d.hub, d.queue, clock), eventlog.NewSecrets(pool, clock)
+	d.log, d.secrets = eventlog.New(pool, d.hub, d.queue, clock), admin.NewSecrets(pool, clock)
 	draining, drain := context.WithCancel(context.Background())
 	d.drain = drain
 	t.Cleanup(drain)
@@ -140,7 +142,7 @@ func (d *door) hook(t *testing.T, token string, spec entities.WebhookSpec) entit
 // received are the payloads that the run's hooks got.
 func (d *door) received(t *testing.T, id entities.RunID) []string {
 	t.Helper()
-	page, err := d.log.Events(t.Context(), entities.DefaultProject, id, entities.Page{Limit: 1000}, eventlog.WithPayloads)
+	page, err := d.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 1000}, eventlog.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 // TestI9WebhooksOfProjectsDoNotMeet: a token that two projects have is each one's own.
@@ -17,7 +18,7 @@ func TestI9WebhooksOfProjectsDoNotMeet(t *testing.T) {
 		opened(theirs, "own", "U", &entities.WebhookSpec{}))
 	received := func(project entities.Project, id entities.RunID) int {
 		t.Helper()
-		r, err := entities.RunByID(t.Context(), d.pool, project, id)
+		r, err := store.RunByID(t.Context(), d.pool, project, id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -98,7 +99,7 @@ func TestAWorkflowResponds(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the hook is open", func() bool {
-		_, err := entities.HookByToken(t.Context(), d.pool, entities.DefaultProject, "T", t0)
+		_, err := store.HookByToken(t.Context(), d.pool, entities.DefaultProject, "T", t0)
 		return err == nil
 	})
 	w := d.call("POST", "/hooks/T", "hello")
@@ -109,7 +110,7 @@ func TestAWorkflowResponds(t *testing.T) {
 		t.Errorf("got %d %s %v", w.Code, w.Body, h)
 	}
 	eventually(t, "the run has ended", func() bool {
-		run, err := entities.RunByID(t.Context(), d.pool, entities.DefaultProject, id)
+		run, err := store.RunByID(t.Context(), d.pool, entities.DefaultProject, id)
 		return err == nil && run.Status == entities.RunCompleted
 	})
 	wantRefused(t, d.call("POST", "/hooks/T", "hello"), http.StatusNotFound, "not_found")

@@ -19,6 +19,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -56,10 +59,10 @@ func (e *discreet) Public() string { return e.public.Error() }
 type Server struct {
 	Log     *eventlog.Log
 	Streams *eventlog.Streams
-	Secrets *eventlog.Secrets
+	Secrets *admin.Secrets
 	Queue   *queue.Queue
 	// Reader is where hooks and runs are read from.
-	Reader entities.Querier
+	Reader pg.Querier
 	// Draining ends when the server is about to stop: nobody waits for a response any longer.
 	Draining context.Context
 	// Allowed are the addresses besides public ones where apps may be.
@@ -199,14 +202,14 @@ func pathParam(c echo.Context, name string) (string, error) {
 func (s *Server) find(
 	ctx context.Context, project entities.Project, token string, at time.Time,
 ) (entities.Hook, entities.Run, error) {
-	hook, err := entities.HookByToken(ctx, s.Reader, project, token, at)
+	hook, err := store.HookByToken(ctx, s.Reader, project, token, at)
 	if err == nil && !hook.IsWebhook {
 		err = ErrNotFound
 	}
 	if err != nil {
 		return hook, entities.Run{}, missing(err)
 	}
-	run, err := entities.RunByID(ctx, s.Reader, hook.Project, hook.RunID)
+	run, err := store.RunByID(ctx, s.Reader, hook.Project, hook.RunID)
 	if err == nil && run.Status.Ended() {
 		err = ErrNotFound
 	}
@@ -312,7 +315,7 @@ func (s *Server) verify(ctx context.Context, scheme signature.Scheme, spec entit
 		}
 		err = scheme.Verify(secrets, r.Request().Header, r.body, r.at)
 	}
-	if errors.Is(err, entities.ErrSecretNotFound) || errors.Is(err, signature.ErrUnusable) {
+	if errors.Is(err, admin.ErrSecretNotFound) || errors.Is(err, signature.ErrUnusable) {
 		return &discreet{ErrUnverifiable, fmt.Errorf("run %s, hook %s, secret %s: %w",
 			r.hook.RunID, r.hook.ID, spec.Secret, err)}
 	}

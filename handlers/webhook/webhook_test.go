@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
@@ -187,7 +188,7 @@ func TestSignaturesAreDemanded(t *testing.T) {
 	d := newDoor(t)
 	id := d.hook(t, "T", entities.WebhookSpec{Verify: "github", Secret: "gh-secret"})
 	call := func(header ...string) *httptest.ResponseRecorder { return d.call("POST", "/hooks/T", "{}", header...) }
-	put := func(values ...entities.SecretValue) {
+	put := func(values ...admin.SecretValue) {
 		t.Helper()
 		if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "gh-secret", values); err != nil {
 			t.Fatal(err)
@@ -198,7 +199,7 @@ func TestSignaturesAreDemanded(t *testing.T) {
 	if strings.Contains(got.Body.String(), "gh-secret") || !strings.Contains(d.logged.String(), "gh-secret") {
 		t.Errorf("the answer names the secret, or the log does not: %s; %s", got.Body, d.logged)
 	}
-	if _, err := d.secrets.Put(t.Context(), "stranger", "gh-secret", []entities.SecretValue{"theirs"}); err != nil {
+	if _, err := d.secrets.Put(t.Context(), "stranger", "gh-secret", []admin.SecretValue{"theirs"}); err != nil {
 		t.Fatal(err)
 	}
 	wantRefused(t, call(github("theirs", "{}", "1")...), http.StatusServiceUnavailable, "unverifiable")
@@ -225,7 +226,7 @@ func TestSlackAsksWhoIsHere(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)
 	id := d.hook(t, "T", entities.WebhookSpec{Verify: "slack", Secret: "s"})
-	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "s", []entities.SecretValue{"k"}); err != nil {
+	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "s", []admin.SecretValue{"k"}); err != nil {
 		t.Fatal(err)
 	}
 	call := func(secret, body string, at time.Time) *httptest.ResponseRecorder {
@@ -255,7 +256,7 @@ func TestOneDeliveryIsRecordedOnce(t *testing.T) {
 	id := d.hook(t, "T", entities.WebhookSpec{Verify: "github", Secret: "s"})
 	other := opened(id, "other", "T2", &entities.WebhookSpec{})
 	d.append(t, entities.DefaultProject, other)
-	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "s", []entities.SecretValue{"k"}); err != nil {
+	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "s", []admin.SecretValue{"k"}); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex

@@ -9,6 +9,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
@@ -18,8 +20,8 @@ import (
 const (
 	analyticsRunPage = 20
 	analyticsPage    = 100
-	maxWidePage      = 100              // of lists that go over runs, and of hooks
-	maxRunPage       = entities.MaxPage // of lists within a run
+	maxWidePage      = 100        // of lists that go over runs, and of hooks
+	maxRunPage       = pg.MaxPage // of lists within a run
 )
 
 // analyticsRuns is endpoint 21, runs: a list by any of their qualities.
@@ -33,7 +35,7 @@ func (s *Server) analyticsRuns(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	runs, next, err := entities.ListRuns(ctx, s.Reader, auth.Project(c), filter, p)
+	runs, next, err := store.ListRuns(ctx, s.Reader, auth.Project(c), filter, p)
 	if err != nil {
 		return err
 	}
@@ -48,7 +50,7 @@ func (s *Server) analyticsRuns(c echo.Context) error {
 	return answer(c, newListing(rows, next))
 }
 
-func runFilter(c echo.Context) (f entities.RunFilter, err error) {
+func runFilter(c echo.Context) (f store.RunFilter, err error) {
 	if f.WorkflowName, err = query(c, "workflowName"); err != nil {
 		return f, err
 	}
@@ -86,14 +88,14 @@ func (s *Server) analyticsAttributes(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	var filter entities.KeyFilter
+	var filter store.KeyFilter
 	if filter.WorkflowName, err = query(c, "workflowName"); err != nil {
 		return err
 	}
 	if filter.Created, err = window(c); err != nil {
 		return err
 	}
-	keys, next, err := entities.ListAttributeKeys(c.Request().Context(), s.Reader, auth.Project(c), filter, p)
+	keys, next, err := store.ListAttributeKeys(c.Request().Context(), s.Reader, auth.Project(c), filter, p)
 	if err != nil {
 		return err
 	}
@@ -105,7 +107,7 @@ func (s *Server) analyticsAttributes(c echo.Context) error {
 }
 
 // pageUpTo is [page] for a list whose clients know the limit, and are told when they pass it.
-func pageUpTo(c echo.Context, most, limit int, order string) (entities.Page, error) {
+func pageUpTo(c echo.Context, most, limit int, order string) (pg.Page, error) {
 	p, err := page(c, limit, order)
 	if err != nil {
 		return p, err
@@ -117,7 +119,7 @@ func pageUpTo(c echo.Context, most, limit int, order string) (entities.Page, err
 }
 
 // window reads startTime and endTime, which come together or not at all.
-func window(c echo.Context) (w entities.Window, err error) {
+func window(c echo.Context) (w store.Window, err error) {
 	start, end := c.QueryParam("startTime"), c.QueryParam("endTime")
 	if start == "" && end == "" {
 		return w, nil
@@ -193,7 +195,7 @@ func (s *Server) origins(ctx context.Context, runs ...entities.Run) ([]origin, e
 // origin looks up a run of the caller's project. It fails with [entities.ErrRunNotFound].
 func (s *Server) origin(c echo.Context, id entities.RunID) (origin, error) {
 	ctx := c.Request().Context()
-	run, err := entities.RunByID(ctx, s.Reader, auth.Project(c), id)
+	run, err := store.RunByID(ctx, s.Reader, auth.Project(c), id)
 	if err != nil {
 		return origin{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
@@ -187,7 +188,7 @@ type attributeRow struct {
 	LastSeenAt  codec.Time `cbor:"lastSeenAt"`
 }
 
-func newAttributeRow(k entities.AttributeKey) attributeRow {
+func newAttributeRow(k store.AttributeKey) attributeRow {
 	return attributeRow{
 		Key: k.Key, RunCount: codec.Int(k.Runs),
 		FirstSeenAt: codec.NewTime(k.FirstSeen), LastSeenAt: codec.NewTime(k.LastSeen),

@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
@@ -22,7 +23,7 @@ func (s *Server) analyticsSteps(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	steps, next, err := entities.ListSteps(ctx, s.Reader, auth.Project(c), o.run.ID, p)
+	steps, next, err := store.ListSteps(ctx, s.Reader, auth.Project(c), o.run.ID, p)
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func (s *Server) analyticsStep(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	st, err := entities.StepByID(ctx, s.Reader, auth.Project(c), o.run.ID, entities.StepID(id))
+	st, err := store.StepByID(ctx, s.Reader, auth.Project(c), o.run.ID, entities.StepID(id))
 	if err != nil {
 		return err
 	}

@@ -9,13 +9,14 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
 // eventPage is how many events a list has when the client names no limit: a whole log, nearly always.
-const eventPage = entities.MaxPage
+const eventPage = pg.MaxPage
 
 // maxEvents is the length at which clients of the next line give a run up (§1.4).
 const maxEvents = 25_000
@@ -73,7 +74,7 @@ func (s *Server) postEvent(c echo.Context) error {
 	setEventHeaders(c, appended)
 	if request.Type == entities.EventRunStarted && !m.SkipPreload && wantsFrames(c) {
 		c.Response().Header().Set("X-Wf-Max-Events", strconv.Itoa(maxEvents))
-		return s.sendLog(c, entities.Page{Limit: eventPage}, eventlog.WithPayloads, s.eventsOf(project, runID))
+		return s.sendLog(c, pg.Page{Limit: eventPage}, eventlog.WithPayloads, s.eventsOf(project, runID))
 	}
 	res, err := s.newResult(ctx, request.Type, appended, with)
 	if err != nil {
@@ -177,7 +178,7 @@ func (s *Server) eventAt(ctx context.Context, appended eventlog.Result, seq int6
 func (s *Server) excerptFor(
 	ctx context.Context, project entities.Project, appended eventlog.Result, m meta,
 ) (*excerpt, error) {
-	p := entities.Page{Limit: eventPage}
+	p := pg.Page{Limit: eventPage}
 	pushed := false
 	switch seen, seq := int64(m.MaxSlot), appended.Event.Seq; {
 	case m.SinceCursor != "":
@@ -248,16 +249,16 @@ func (s *Server) listEventsByCorrelation(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.sendEvents(c, func(ctx context.Context, p entities.Page, with eventlog.Payloads) (eventlog.EventPage, error) {
+	return s.sendEvents(c, func(ctx context.Context, p pg.Page, with eventlog.Payloads) (eventlog.EventPage, error) {
 		return s.Log.EventsByCorrelation(ctx, auth.Project(c), entities.RunID(runID), correlationID, p, with)
 	})
 }
 
-type eventQuery func(context.Context, entities.Page, eventlog.Payloads) (eventlog.EventPage, error)
+type eventQuery func(context.Context, pg.Page, eventlog.Payloads) (eventlog.EventPage, error)
 
 // eventsOf queries the log of a run.
 func (s *Server) eventsOf(project entities.Project, runID entities.RunID) eventQuery {
-	return func(ctx context.Context, p entities.Page, with eventlog.Payloads) (eventlog.EventPage, error) {
+	return func(ctx context.Context, p pg.Page, with eventlog.Payloads) (eventlog.EventPage, error) {
 		return s.Log.Events(ctx, project, runID, p, with)
 	}
 }
@@ -284,7 +285,7 @@ func (s *Server) sendEvents(c echo.Context, list eventQuery) error {
 }
 
 // sendLog answers with all events from the page's cursor on, of which it holds one page at a time.
-func (s *Server) sendLog(c echo.Context, p entities.Page, with eventlog.Payloads, list eventQuery) error {
+func (s *Server) sendLog(c echo.Context, p pg.Page, with eventlog.Payloads, list eventQuery) error {
 	ctx := c.Request().Context()
 	got, err := list(ctx, p, with)
 	if err != nil {

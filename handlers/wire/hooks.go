@@ -6,6 +6,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
@@ -24,11 +25,11 @@ func (s *Server) listHooks(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	hooks, next, err := entities.ListHooks(ctx, s.Reader, auth.Project(c), entities.RunID(runID), s.Log.Now(), p)
+	hooks, next, err := store.ListHooks(ctx, s.Reader, auth.Project(c), entities.RunID(runID), s.Log.Now(), p)
 	if err != nil {
 		return err
 	}
-	hooks, next, err = cut(ctx, s, hooks, next, with, hookEvents, entities.HookCursor)
+	hooks, next, err = cut(ctx, s, hooks, next, with, hookEvents, store.HookCursor)
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func (s *Server) getHook(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	h, err := entities.HookByID(c.Request().Context(), s.Reader, auth.Project(c), entities.HookID(id), s.Log.Now())
+	h, err := store.HookByID(c.Request().Context(), s.Reader, auth.Project(c), entities.HookID(id), s.Log.Now())
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (s *Server) getHookByToken(c echo.Context) error {
 		return err
 	}
 	ctx, project := c.Request().Context(), auth.Project(c)
-	h, err := entities.HookByToken(ctx, s.Reader, project, token, s.Log.Now())
+	h, err := store.HookByToken(ctx, s.Reader, project, token, s.Log.Now())
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (s *Server) getHookByToken(c echo.Context) error {
 func (s *Server) resumeContext(
 	ctx context.Context, project entities.Project, runID entities.RunID,
 ) (resumeContext, error) {
-	run, err := entities.RunByID(ctx, s.Reader, project, runID)
+	run, err := store.RunByID(ctx, s.Reader, project, runID)
 	if err != nil {
 		return resumeContext{}, err
 	}

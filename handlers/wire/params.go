@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -48,8 +49,8 @@ func clean(name, value string) (string, error) {
 }
 
 // page reads limit, cursor and sortOrder (§2.4). Limits beyond the maximum are cut to it.
-func page(c echo.Context, limit int, order string) (entities.Page, error) {
-	p := entities.Page{Limit: limit}
+func page(c echo.Context, limit int, order string) (pg.Page, error) {
+	p := pg.Page{Limit: limit}
 	var err error
 	if p.Cursor, err = query(c, "cursor"); err != nil {
 		return p, err
@@ -59,7 +60,7 @@ func page(c echo.Context, limit int, order string) (entities.Page, error) {
 		if err != nil || n < 1 {
 			return p, entities.Invalid("limit %q is not a positive number", s)
 		}
-		p.Limit = min(n, entities.MaxPage)
+		p.Limit = min(n, pg.MaxPage)
 	}
 	if s := c.QueryParam("sortOrder"); s != "" {
 		order = s
@@ -88,7 +89,7 @@ func milliseconds(c echo.Context, name string) (time.Duration, error) {
 }
 
 // listParams reads what every list of things with payloads may be asked: which page, and how.
-func listParams(c echo.Context, limit int, order string) (entities.Page, eventlog.Payloads, error) {
+func listParams(c echo.Context, limit int, order string) (pg.Page, eventlog.Payloads, error) {
 	p, err := page(c, limit, order)
 	if err != nil {
 		return p, false, err

@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -16,7 +16,7 @@ type Server struct {
 	Log     *eventlog.Log
 	Streams *eventlog.Streams
 	Queue   *queue.Queue
-	Reader  entities.Querier
+	Reader  pg.Querier
 	Logger  *slog.Logger
 	// Problem is what a client is told about an error that is only a part of its answer.
 	Problem func(error) (status int, code, message string)

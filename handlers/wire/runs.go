@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
@@ -33,12 +34,12 @@ func (s *Server) listRuns(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	filter := entities.RunFilter{WorkflowName: name, Status: entities.RunStatus(status)}
-	runs, next, err := entities.ListRuns(ctx, s.Reader, auth.Project(c), filter, p)
+	filter := store.RunFilter{WorkflowName: name, Status: entities.RunStatus(status)}
+	runs, next, err := store.ListRuns(ctx, s.Reader, auth.Project(c), filter, p)
 	if err != nil {
 		return err
 	}
-	runs, next, err = cut(ctx, s, runs, next, with, runEvents, entities.RunCursor)
+	runs, next, err = cut(ctx, s, runs, next, with, runEvents, store.RunCursor)
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func (s *Server) getRun(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	r, err := entities.RunByID(ctx, s.Reader, auth.Project(c), id)
+	r, err := store.RunByID(ctx, s.Reader, auth.Project(c), id)
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (s *Server) setAttributes(c echo.Context) error {
 		return err
 	}
 	ctx, project := c.Request().Context(), auth.Project(c)
-	run, err := entities.RunByID(ctx, s.Reader, project, id)
+	run, err := store.RunByID(ctx, s.Reader, project, id)
 	if err != nil {
 		return err
 	}
@@ -207,11 +208,11 @@ func (s *Server) listSteps(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	steps, next, err := entities.ListSteps(ctx, s.Reader, auth.Project(c), runID, p)
+	steps, next, err := store.ListSteps(ctx, s.Reader, auth.Project(c), runID, p)
 	if err != nil {
 		return err
 	}
-	steps, next, err = cut(ctx, s, steps, next, with, stepEvents, entities.StepCursor)
+	steps, next, err = cut(ctx, s, steps, next, with, stepEvents, store.StepCursor)
 	if err != nil {
 		return err
 	}
@@ -237,7 +238,7 @@ func (s *Server) getStep(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	st, err := entities.StepByID(ctx, s.Reader, auth.Project(c), runID, entities.StepID(id))
+	st, err := store.StepByID(ctx, s.Reader, auth.Project(c), runID, entities.StepID(id))
 	if err != nil {
 		return err
 	}

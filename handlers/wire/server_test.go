@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -51,7 +52,7 @@ func newServer(t *testing.T) *server {
 	s := &server{pool: pool, logs: &logs{}, now: t0}
 	logger := slog.New(slog.NewTextHandler(s.logs, nil))
 
-	hub := eventlog.NewHub(pool, migrations.DefaultSchema+".hints", logger)
+	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	var running sync.WaitGroup
 	ctx, stop := context.WithCancel(context.Background())
 	running.Go(func() { hub.Run(ctx) })

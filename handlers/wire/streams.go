@@ -10,6 +10,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
@@ -87,7 +89,7 @@ func (s *Server) tailStream(c echo.Context) error {
 	w.Header().Set(echo.HeaderContentType, echo.MIMEOctetStream)
 	w.WriteHeader(http.StatusOK)
 	w.Flush()
-	err = s.Streams.Tail(ctx, auth.Project(c), name, from, func(chunk entities.Chunk) error {
+	err = s.Streams.Tail(ctx, auth.Project(c), name, from, func(chunk store.Chunk) error {
 		if _, err := w.Write(chunk.Data); err != nil {
 			return err
 		}
@@ -135,7 +137,7 @@ func (s *Server) listChunks(c echo.Context) error {
 	from := int64(0)
 	if p.Cursor != "" {
 		if from, err = strconv.ParseInt(p.Cursor, 10, 64); err != nil || from < 0 || from > maxIndex {
-			return &entities.CursorError{Cursor: p.Cursor}
+			return &pg.CursorError{Cursor: p.Cursor}
 		}
 	}
 	chunks, stream, err := s.Streams.Chunks(c.Request().Context(), auth.Project(c), name, from, p.Limit)

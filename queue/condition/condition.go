@@ -16,6 +16,7 @@ import (
 	"cel.dev/cel-go/cel"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 const (
@@ -60,7 +61,7 @@ type Scene struct {
 	// Data is the signal's, as [Decode] returns it.
 	Data       any
 	SignalName string
-	SignalID   entities.SignalID
+	SignalID   store.SignalID
 	RunID      entities.RunID
 	Attributes map[string]string
 }

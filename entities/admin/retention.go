@@ -1,0 +1,63 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+// Retention is how long the runs of a project are kept after their end.
+type Retention struct {
+	Project entities.Project
+	// Keep is the age at which an ended run leaves; nil is for ever.
+	Keep *time.Duration
+}
+
+// Retentions reads what projects have of their own, in the order of projects.
+func Retentions(ctx context.Context, q pg.Querier) ([]Retention, error) {
+	return collectRetentions(q.Query(ctx, `SELECT project, keep FROM retention ORDER BY project`))
+}
+
+// RetentionsInUse reads what holds for each project that has ended runs: its own, or else byDefault.
+func RetentionsInUse(ctx context.Context, q pg.Querier, byDefault time.Duration) ([]Retention, error) {
+	// From one project to the next, for there are many more runs than projects.
+	return collectRetentions(q.Query(ctx, `
+		WITH RECURSIVE projects AS (
+			(SELECT project FROM runs WHERE completed_at IS NOT NULL ORDER BY project LIMIT 1)
+			UNION ALL
+			SELECT (
+				SELECT project FROM runs r WHERE completed_at IS NOT NULL AND r.project > p.project ORDER BY project LIMIT 1)
+			FROM projects p WHERE p.project IS NOT NULL
+		)
+		SELECT p.project, CASE WHEN r.project IS NULL THEN $1::interval ELSE r.keep END AS keep
+		FROM projects p LEFT JOIN retention r ON r.project = p.project
+		WHERE p.project IS NOT NULL ORDER BY p.project`, byDefault))
+}
+
+func collectRetentions(rows pgx.Rows, err error) ([]Retention, error) {
+	if err != nil {
+		return nil, fmt.Errorf("list retention: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Retention])
+	if err != nil {
+		return nil, fmt.Errorf("list retention: %w", err)
+	}
+	return list, nil
+}
+
+// PutRetention queues the write of what holds for a project.
+func PutRetention(b *pgx.Batch, r Retention) {
+	pg.QueueOne(b, "put retention", `
+		INSERT INTO retention (project, keep) VALUES ($1, $2)
+		ON CONFLICT (project) DO UPDATE SET keep = excluded.keep`, r.Project, r.Keep)
+}
+
+// DeleteRetention queues the return of a project to the default.
+func DeleteRetention(b *pgx.Batch, project entities.Project) {
+	b.Queue(`DELETE FROM retention WHERE project = $1`, project)
+}

@@ -1,0 +1,62 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+func TestSecretsAreChecked(t *testing.T) {
+	t.Parallel()
+	long := SecretValue(strings.Repeat("x", maxSecretLength+1))
+	for i, tt := range []struct {
+		name   string
+		values []SecretValue
+		valid  bool
+	}{
+		{"s", []SecretValue{"v"}, true},
+		{"s", []SecretValue{long[1:]}, true},
+		{"s", []SecretValue{long}, false},
+		{"s", nil, false},
+		{"s", make([]SecretValue, 11), false},
+		{"s", []SecretValue{"v", ""}, false},
+		{"s", []SecretValue{"v\x00"}, false},
+		{"", []SecretValue{"v"}, false},
+		{"a b", []SecretValue{"v"}, false},
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			err := ValidateSecret(tt.name, tt.values)
+			if tt.valid != (err == nil) || err != nil && !errors.Is(err, entities.ErrInvalid) {
+				t.Errorf("got %v, want valid: %v", err, tt.valid)
+			}
+			if err != nil && strings.Contains(err.Error(), "xxx") {
+				t.Errorf("the error repeats the value: %.60s", err)
+			}
+		})
+	}
+}
+
+// TestSecretsDoNotShow however they are printed.
+func TestSecretsDoNotShow(t *testing.T) {
+	t.Parallel()
+	v := struct{ Values []SecretValue }{[]SecretValue{"hunter2"}}
+	encoded, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "v", v.Values[0], "all", v)
+	for _, text := range []string{
+		string(encoded), log.String(), fmt.Sprint(v), fmt.Sprintf("%v %+v %#v %s %q", v, v, v, v.Values, v.Values[0]),
+	} {
+		if strings.Contains(text, "hunter2") || !strings.Contains(text, hidden) {
+			t.Errorf("got %s", text)
+		}
+	}
+}

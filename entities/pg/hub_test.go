@@ -1,0 +1,243 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// wantNews fails the test unless news come.
+func wantNews(t *testing.T, news <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-news:
+	case <-time.After(deadline):
+		t.Fatal("no news came")
+	}
+}
+
+func TestHintsReachOtherReplicas(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	here, there := runHub(t, openPool(t, dsn)), runHub(t, openPool(t, dsn))
+	news, cancel := there.Subscribe("topic")
+	defer cancel()
+	wantNews(t, news) // it listens from now on
+	here.Publish("topic")
+	wantNews(t, news)
+}
+
+// TestOverlongTopicTakesNobodyWithIt: Postgres refuses it, and would refuse the others of its batch.
+func TestOverlongTopicTakesNobodyWithIt(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	here, there := runHub(t, openPool(t, dsn)), runHub(t, openPool(t, dsn))
+	longest := strings.Repeat("x", maxTopic)
+	news, cancel := there.Subscribe("topic")
+	defer cancel()
+	longNews, cancelLong := there.Subscribe(longest)
+	defer cancelLong()
+	wantNews(t, news)
+	wantNews(t, longNews)
+	overlong, cancelOverlong := here.Subscribe(longest + "x")
+	defer cancelOverlong()
+	here.Publish(longest + "x")
+	here.Publish(longest)
+	here.Publish("topic")
+	wantNews(t, news)
+	wantNews(t, longNews)
+	wantNews(t, overlong) // in its own process
+}
+
+func TestHintsOfTheSameProcessNeedNoDatabase(t *testing.T) {
+	t.Parallel()
+	hub := NewHub(nil, "stepwell_test", nil)
+	news, cancel := hub.Subscribe("topic")
+	hub.Publish("other")
+	if len(news) != 0 {
+		t.Error("news of another topic came")
+	}
+	hub.Publish("topic")
+	hub.Publish("topic")
+	if len(news) != 1 {
+		t.Errorf("got %d news, want two hints in one", len(news))
+	}
+	<-news
+	cancel()
+	cancel() // twice is no harm
+	hub.Publish("topic")
+	if len(news) != 0 {
+		t.Error("news came after the subscription's end")
+	}
+}
+
+func TestTwoSubscribersOfATopicAreIndependent(t *testing.T) {
+	t.Parallel()
+	hub := NewHub(nil, "stepwell_test", nil)
+	one, cancelOne := hub.Subscribe("topic")
+	two, cancelTwo := hub.Subscribe("topic")
+	defer cancelTwo()
+	cancelOne()
+	hub.Publish("topic")
+	if len(one) != 0 || len(two) != 1 {
+		t.Errorf("got %d and %d news, want 0 and 1", len(one), len(two))
+	}
+}
+
+// listen hears what is sent on a channel, as another program would.
+func listen(t *testing.T, dsn, channel string) func() string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	if _, err := conn.Exec(t.Context(), "LISTEN "+channel); err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), deadline)
+		defer cancel()
+		notification, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return notification.Payload
+	}
+}
+
+func TestHintsOfAMomentGoOutOnce(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	pool := openPool(t, dsn)
+	hub := NewHub(pool, "stepwell_test", nil) // does not run: the test sends for it
+	hear := listen(t, dsn, "stepwell_test")
+	for range 1000 {
+		hub.Publish("a")
+		hub.Send(Hint{Channel: "stepwell_test", Topic: "b"})
+		hub.Send(Hint{Channel: "elsewhere", Topic: "c"})
+	}
+	if err := hub.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hub.Publish("last")
+	if err := hub.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for len(got) == 0 || got[len(got)-1] != "last" {
+		got = append(got, hear())
+	}
+	slices.Sort(got[:len(got)-1])
+	if diff := cmp.Diff([]string{"a", "b", "last"}, got); diff != "" {
+		t.Errorf("notifications differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestHintsAreDroppedBeforeTheyFillTheMemory(t *testing.T) {
+	t.Parallel()
+	hub := NewHub(nil, "stepwell_test", nil)
+	for i := range maxTopics + 10 {
+		hub.Send(Hint{Channel: "c", Topic: fmt.Sprint(i)})
+	}
+	if got := len(hub.outbox); got != maxTopics {
+		t.Errorf("the outbox has %d hints, want %d", got, maxTopics)
+	}
+}
+
+func TestALostListenerComesBackAndWakesEverybody(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	pool := openPool(t, dsn)
+	r := runHub(t, pool)
+	news, cancel := r.Subscribe("topic")
+	defer cancel()
+	wantNews(t, news) // it listens
+	var killed int
+	err := pool.QueryRow(t.Context(), `
+		SELECT count(*) FROM (
+			SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND query LIKE 'LISTEN%' AND pid <> pg_backend_pid()
+		) killed`).Scan(&killed)
+	if err != nil || killed != 1 {
+		t.Fatalf("ended %d listeners, error %v; want 1", killed, err)
+	}
+	wantNews(t, news) // by waking everybody once it is back
+	other := runHub(t, pool)
+	other.Publish("topic")
+	wantNews(t, news)
+}
+
+func TestAFailedSendIsSaidAndGotOver(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	hub := NewHub(openPool(t, dsn), "stepwell_test", slog.New(slog.DiscardHandler))
+	hub.Send(Hint{Channel: strings.Repeat("x", 100), Topic: "topic"}) // too long for Postgres
+	if err := hub.flush(t.Context()); err == nil {
+		t.Error("got no error for a channel that is too long")
+	}
+	hear := listen(t, dsn, "stepwell_test")
+	hub.Publish("next")
+	if err := hub.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := hear(); got != "next" {
+		t.Errorf("heard %q, want the next hint", got)
+	}
+}
+
+func TestAHubEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, testdb.New(t))
+	hub := NewHub(pool, "stepwell_test", slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	news, unsubscribe := hub.Subscribe("topic")
+	defer unsubscribe()
+	done := make(chan struct{})
+	go func() {
+		hub.Run(ctx)
+		close(done)
+	}()
+	wantNews(t, news)
+	cancel()
+	select {
+	case <-done:
+	case <-time.After(deadline):
+		t.Fatal("the hub did not end")
+	}
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections did not come back", n)
+	}
+}
+
+// TestLocalHub: its hints reach this process, and are kept for nobody else.
+func TestLocalHub(t *testing.T) {
+	t.Parallel()
+	hub := NewLocalHub()
+	news, cancel := hub.Subscribe("topic")
+	defer cancel()
+	for _, tell := range []func(){
+		func() { hub.Publish("topic") },
+		func() { hub.Send(Hint{Channel: "another", Topic: "topic"}) },
+	} {
+		tell()
+		select {
+		case <-news:
+		default:
+			t.Error("no hint")
+		}
+	}
+	if len(hub.outbox) != 0 {
+		t.Errorf("the outbox has %d hints", len(hub.outbox))
+	}
+}

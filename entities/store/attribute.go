@@ -1,0 +1,179 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+// WriteAttributes adds what makes the rows of a run's attributes those of after, when they are those of
+// before: nothing for a run without. Before is nil for a new run.
+func WriteAttributes(w pg.Writer, before, after *entities.Run) {
+	var had map[string]string
+	if before != nil {
+		had = before.Attributes
+	}
+	var keys, values, gone []string
+	for _, key := range sortedKeys(after.Attributes) {
+		if old, ok := had[key]; !ok || old != after.Attributes[key] {
+			keys, values = append(keys, key), append(values, after.Attributes[key])
+		}
+	}
+	for _, key := range sortedKeys(had) {
+		if _, ok := after.Attributes[key]; !ok {
+			gone = append(gone, key)
+		}
+	}
+	if len(keys) > 0 {
+		w.Add(pg.Write{SQL: `
+			INSERT INTO run_attributes (` + attributeColumns + `)
+			SELECT $1::text, key, value, $4::text, $5::text, $6::timestamptz
+			FROM unnest($2::text[], $3::text[]) AS given (key, value) WHERE true`,
+			Rest: ` ON CONFLICT (run_id, key) DO UPDATE SET value = excluded.value`,
+			Args: []any{after.ID, keys, values, after.Project, after.WorkflowName, after.CreatedAt},
+		})
+	}
+	if len(gone) > 0 {
+		w.Add(pg.Write{SQL: `DELETE FROM run_attributes WHERE run_id = $1 AND key = ANY($2)`, Args: []any{after.ID, gone}})
+	}
+}
+
+// RunAttribute is a row of an attribute of a run.
+type RunAttribute struct {
+	RunID        entities.RunID
+	Key          string
+	Value        string
+	Project      entities.Project
+	WorkflowName string
+	CreatedAt    time.Time
+}
+
+const attributeColumns = `run_id, key, value, project, workflow_name, created_at`
+
+// RunAttributes is the rows there are of a run's attributes.
+func RunAttributes(r *entities.Run) map[string]RunAttribute {
+	rows := make(map[string]RunAttribute, len(r.Attributes))
+	for key, value := range r.Attributes {
+		rows[key] = RunAttribute{r.ID, key, value, r.Project, r.WorkflowName, r.CreatedAt}
+	}
+	return rows
+}
+
+// InsertAttribute adds the insertion of the row of an attribute.
+func InsertAttribute(w pg.Writer, a *RunAttribute) {
+	w.Add(pg.Write{What: "insert attribute", SQL: `
+		INSERT INTO run_attributes (` + attributeColumns + `)
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::timestamptz WHERE true`,
+		Args: []any{a.RunID, a.Key, a.Value, a.Project, a.WorkflowName, a.CreatedAt},
+	})
+}
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+// AttributeKey is an attribute that runs have, and the runs that have it now.
+type AttributeKey struct {
+	Key string
+	// Runs is how many have it; 10,000 means as many or more.
+	Runs int
+	// FirstSeen and LastSeen are when the first and the last of them were created.
+	FirstSeen time.Time
+	LastSeen  time.Time
+}
+
+// maxKeyRuns is how far the runs of an attribute are counted.
+const maxKeyRuns = 10_000
+
+// KeyFilter narrows a list of attributes to those of some runs; empty fields match everything.
+type KeyFilter struct {
+	WorkflowName string
+	Created      Window
+}
+
+// conditions are what created_at must fulfil to be in the window, each with " AND " before it.
+func (w Window) conditions(a *pg.Args) string {
+	sql := ""
+	if !w.From.IsZero() {
+		sql += ` AND created_at >= ` + a.Add(w.From)
+	}
+	if !w.To.IsZero() {
+		sql += ` AND created_at <= ` + a.Add(w.To)
+	}
+	return sql
+}
+
+const keyCursorPrefix = "key:"
+
+// ListAttributeKeys reads a page of the attributes that the project's runs have, in the order of their
+// names' bytes, and the cursor of the next page; empty when this is the last. It fails with [ErrInvalid] on a
+// filter out of bounds and on a cursor that is not of this list.
+func ListAttributeKeys(
+	ctx context.Context, q pg.Querier, project entities.Project, f KeyFilter, p pg.Page,
+) ([]AttributeKey, string, error) {
+	if err := f.Created.validate(); err != nil {
+		return nil, "", err
+	}
+	from := ""
+	if p.Cursor != "" {
+		var ok bool
+		if from, ok = strings.CutPrefix(p.Cursor, keyCursorPrefix); !ok || from == "" {
+			return nil, "", pg.BadCursor(p.Cursor)
+		}
+	}
+	var a pg.Args
+	rows, err := q.Query(ctx, f.query(&a, project, from, p), a...)
+	keys, more, err := pg.CollectPage[AttributeKey](rows, err, p.Limit)
+	if err != nil {
+		return nil, "", fmt.Errorf("list attributes: %w", err)
+	}
+	next := ""
+	if more {
+		next = keyCursorPrefix + keys[len(keys)-1].Key
+	}
+	return keys, next, nil
+}
+
+// query leaps from key to key in the index, and looks only at the ends of what it has of each, but for the
+// count. It goes on after the key from; empty to begin.
+func (f KeyFilter) query(a *pg.Args, project entities.Project, from string, p pg.Page) string {
+	table := `run_attributes WHERE project = ` + a.Add(project)
+	if f.WorkflowName != "" {
+		table += ` AND workflow_name = ` + a.Add(f.WorkflowName)
+	}
+	keyword, after := p.Order()
+	next := func(from string) string {
+		if from != "" {
+			from = ` AND key ` + after + ` ` + from
+		}
+		return `SELECT key FROM ` + table + from + ` ORDER BY key ` + keyword + ` LIMIT 1`
+	}
+	first := ""
+	if from != "" {
+		first = a.Add(from)
+	}
+	of := table + ` AND key = found.key` + f.Created.conditions(a)
+	end := func(order string) string {
+		return `SELECT created_at FROM ` + of + ` ORDER BY created_at ` + order + ` LIMIT 1`
+	}
+	return fmt.Sprintf(`
+		WITH RECURSIVE found (key) AS (
+			(%[1]s)
+			UNION ALL
+			SELECT following.key FROM found CROSS JOIN LATERAL (%[2]s) following
+		)
+		SELECT page.key, first_seen, last_seen, counted.runs
+		FROM (
+			SELECT found.key, f.created_at AS first_seen, l.created_at AS last_seen
+			FROM found CROSS JOIN LATERAL (%[3]s) f CROSS JOIN LATERAL (%[4]s) l
+			LIMIT %[5]s
+		) page
+		CROSS JOIN LATERAL (SELECT count(*) AS runs FROM (SELECT FROM %[6]s ORDER BY created_at LIMIT %[7]d) known) counted
+		ORDER BY page.key %[8]s`,
+		next(first), next(`found.key`), end(`ASC`), end(`DESC`), a.Add(p.Limit+1),
+		strings.ReplaceAll(of, `found.key`, `page.key`), maxKeyRuns, keyword)
+}

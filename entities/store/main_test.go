@@ -1,0 +1,39 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// day is when the tests take place.
+var day = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+
+func openPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// wantInvalid fails the test unless err is [entities.ErrInvalid] exactly if valid is false.
+func wantInvalid(t *testing.T, err error, valid bool) {
+	t.Helper()
+	switch {
+	case valid && err != nil:
+		t.Errorf("got error %v, want none", err)
+	case !valid && !errors.Is(err, entities.ErrInvalid):
+		t.Errorf("got error %v, want ErrInvalid", err)
+	}
+}

@@ -1,0 +1,151 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+// EndedRun is a run that may leave.
+type EndedRun struct {
+	ID          entities.RunID
+	LastSeq     int64
+	CompletedAt time.Time
+}
+
+// ExpiredRun is a run whose time is over.
+type ExpiredRun struct {
+	EndedRun
+	// Chunks is how many chunks its streams have together.
+	Chunks int64
+}
+
+// ExpiredRuns reads at most limit runs of the project that ended longer than keep ago by the database's
+// clock, those that ended first first, after the given one. A run whose hook still holds its token is not among them.
+func ExpiredRuns(
+	ctx context.Context, q pg.Querier, project entities.Project, keep time.Duration, after EndedRun, limit int,
+) ([]ExpiredRun, error) {
+	rows, err := q.Query(ctx, expiredRuns, project, keep, after.CompletedAt, after.ID, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for expired runs: %w", err)
+	}
+	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[ExpiredRun])
+	if err != nil {
+		return nil, fmt.Errorf("look for expired runs: %w", err)
+	}
+	return runs, nil
+}
+
+// Chunks are counted after the limit, of no more runs than are asked for.
+const expiredRuns = `
+	SELECT id, last_seq, completed_at, chunks FROM (
+		SELECT id, last_seq, completed_at FROM runs r
+		WHERE project = $1 AND completed_at IS NOT NULL AND completed_at < now() - $2::interval
+			AND (completed_at, id) > ($3, $4)
+			AND NOT EXISTS (
+				SELECT FROM hooks h WHERE h.run_id = r.id AND (h.expires_at IS NULL OR h.expires_at > now()))
+		ORDER BY completed_at, id LIMIT $5
+	) expired CROSS JOIN LATERAL (
+		SELECT coalesce(sum(s.chunks), 0)::bigint AS chunks FROM streams s WHERE s.project = $1 AND s.run_id = expired.id
+	) counted
+	ORDER BY completed_at, id`
+
+// LockEndedRuns locks those of the runs that are there, have ended, and that nobody else has locked, so that
+// they can be deleted.
+func LockEndedRuns(ctx context.Context, q pg.Querier, ids []entities.RunID) ([]EndedRun, error) {
+	rows, err := q.Query(ctx, `
+		SELECT id, last_seq, completed_at FROM runs WHERE id = ANY ($1) AND completed_at IS NOT NULL
+		FOR UPDATE SKIP LOCKED`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("lock expired runs: %w", err)
+	}
+	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[EndedRun])
+	if err != nil {
+		return nil, fmt.Errorf("lock expired runs: %w", err)
+	}
+	return runs, nil
+}
+
+// DeleteRuns queues the deletion of runs of the caller's lock, with their events and entities.
+func DeleteRuns(b *pgx.Batch, ids []entities.RunID) {
+	b.Queue(`DELETE FROM runs WHERE id = ANY ($1)`, ids)
+}
+
+// LockStreams reads the streams of the project's runs and keeps them from being written.
+func LockStreams(ctx context.Context, q pg.Querier, project entities.Project, runIDs []entities.RunID) ([]Stream, error) {
+	rows, err := q.Query(ctx,
+		`SELECT `+streamColumns+` FROM streams WHERE project = $1 AND run_id = ANY ($2) ORDER BY id FOR UPDATE`,
+		project, runIDs)
+	if err != nil {
+		return nil, fmt.Errorf("lock streams: %w", err)
+	}
+	streams, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stream])
+	if err != nil {
+		return nil, fmt.Errorf("lock streams: %w", err)
+	}
+	return streams, nil
+}
+
+// DeleteStreams queues the deletion of streams with their chunks.
+func DeleteStreams(b *pgx.Batch, ids []int64) {
+	b.Queue(`DELETE FROM streams WHERE id = ANY ($1)`, ids)
+}
+
+// Orphans is what became of some streams that were looked at.
+type Orphans struct {
+	// Next is the last stream looked at; More says that there is more to look at now.
+	Next int64
+	More bool
+	// Deleted is how many were deleted.
+	Deleted int
+	// Locked is the first that should have been deleted, but that another had locked; 0 when there is none.
+	Locked int64
+}
+
+// DeleteOrphans deletes those of at most limit streams after the given one that began longer than age ago and
+// whose project has no such run, and that nobody has locked; none after the one that brings their chunks to
+// maxChunks.
+func DeleteOrphans(
+	ctx context.Context, q pg.Querier, after int64, age time.Duration, limit, maxChunks int,
+) (Orphans, error) {
+	rows, err := q.Query(ctx, deleteOrphans, after, age, limit, maxChunks)
+	if err != nil {
+		return Orphans{}, fmt.Errorf("delete orphan streams: %w", err)
+	}
+	done, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Orphans])
+	if err != nil {
+		return Orphans{}, fmt.Errorf("delete orphan streams: %w", err)
+	}
+	return done, nil
+}
+
+// Streams are numbered in the order of their beginnings, nearly: what comes after a young one is looked at later.
+const deleteOrphans = `
+	WITH page AS MATERIALIZED (
+		SELECT id, project, run_id, chunks, created_at < now() - $2::interval AS old FROM streams
+		WHERE id > $1 ORDER BY id LIMIT $3
+	), old AS MATERIALIZED (
+		SELECT id, project, run_id, chunks FROM page
+		WHERE id < coalesce((SELECT min(id) FROM page WHERE NOT old), id + 1)
+	), orphan AS MATERIALIZED (
+		SELECT id, sum(chunks) OVER (ORDER BY id) - chunks AS before FROM old
+		WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = old.run_id AND r.project IS NOT DISTINCT FROM old.project)
+	), stop AS MATERIALIZED (
+		SELECT min(id) AS id FROM orphan WHERE before >= $4
+	), leaving AS MATERIALIZED (
+		SELECT id FROM orphan WHERE before < $4
+	), locked AS MATERIALIZED (
+		SELECT s.id FROM streams s JOIN leaving USING (id) FOR UPDATE OF s SKIP LOCKED
+	), gone AS (
+		DELETE FROM streams WHERE id = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1
+	)
+	SELECT coalesce(stop.id - 1, (SELECT max(id) FROM old), $1) AS next,
+		stop.id IS NOT NULL OR (SELECT count(*) FROM old) = $3 AS more,
+		(SELECT count(*)::int FROM gone) AS deleted,
+		coalesce((SELECT min(id) FROM leaving WHERE id NOT IN (SELECT id FROM locked)), 0) AS locked
+	FROM stop`

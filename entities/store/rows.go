@@ -1,0 +1,214 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+// Span is a stretch of a run's entities in the order of their IDs: those after After, up to and with UpTo.
+type Span struct {
+	After, UpTo string
+}
+
+// LastID is not before any ID in the database's order.
+const LastID = "\U0010ffff"
+
+// RunIDs reads the IDs of at most limit runs after the given one, in their order; of all projects when
+// project is empty.
+func RunIDs(ctx context.Context, q pg.Querier, project entities.Project, after entities.RunID, limit int) ([]entities.RunID, error) {
+	rows, err := q.Query(ctx, `
+		SELECT id FROM runs WHERE id > $1 AND ($2::text = '' OR project = $2) ORDER BY id LIMIT $3`,
+		after, project, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list run IDs: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[entities.RunID])
+	if err != nil {
+		return nil, fmt.Errorf("list run IDs: %w", err)
+	}
+	return ids, nil
+}
+
+// RunOfAny reads a run of whichever project. It fails with [ErrRunNotFound].
+func RunOfAny(ctx context.Context, q pg.Querier, id entities.RunID) (entities.Run, error) {
+	return runOfAny(ctx, q, id, "")
+}
+
+// LockRunOfAny is [RunOfAny] that locks the run as [LockRun] does.
+func LockRunOfAny(ctx context.Context, q pg.Querier, id entities.RunID) (entities.Run, error) {
+	return runOfAny(ctx, q, id, " FOR NO KEY UPDATE")
+}
+
+func runOfAny(ctx context.Context, q pg.Querier, id entities.RunID, lock string) (entities.Run, error) {
+	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE id = $1`+lock, id)
+	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
+	if err != nil {
+		return entities.Run{}, fmt.Errorf("read run %s: %w", id, err)
+	}
+	return run, nil
+}
+
+// RewriteRun queues the write of everything about a run that its log knows: all but its ID and its project.
+func RewriteRun(b *pgx.Batch, r *entities.Run) {
+	pg.QueueOne(b, "rewrite run", `
+		UPDATE runs SET deployment_id = $2, workflow_name = $3, status = $4::text, spec_version = $5, attributes = $6,
+			error_code = $7, last_seq = $8, end_seq = $9, created_at = $10, updated_at = $11, started_at = $12,
+			completed_at = $13, driver = $14::text, unique_key = $15, idempotency_key = $16, parent_id = $17,
+			parent_step = $18, detached = $19, deadline = $20
+		WHERE id = $1`,
+		r.ID, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
+		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt,
+		r.Driver, r.UniqueKey, r.IdempotencyKey, r.ParentID, r.ParentStep, r.Detached, r.Deadline)
+}
+
+// DeleteSteps queues the deletion of all steps of a run.
+func DeleteSteps(b *pgx.Batch, runID entities.RunID) {
+	b.Queue(`DELETE FROM steps WHERE run_id = $1`, runID)
+}
+
+// DeleteHooks queues the deletion of all hooks of a run.
+func DeleteHooks(b *pgx.Batch, runID entities.RunID) {
+	b.Queue(`DELETE FROM hooks WHERE run_id = $1`, runID)
+}
+
+// DeleteAttributes queues the deletion of all rows of a run's attributes.
+func DeleteAttributes(b *pgx.Batch, runID entities.RunID) {
+	b.Queue(`DELETE FROM run_attributes WHERE run_id = $1`, runID)
+}
+
+// RestoreHook queues the insertion of a hook; if another one holds its token at the given time, taken is
+// called with that one instead. It locks the token as [LockToken] does.
+func RestoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, taken func(entities.Hook)) {
+	holders := map[string]*entities.Hook{}
+	LockToken(b, h.Project, h.Token, holders)
+	b.Queue(`DELETE FROM hooks WHERE project = $1 AND token = $2 AND expires_at <= $3`, h.Project, h.Token, at)
+	b.Queue(`
+		INSERT INTO hooks (`+hookColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+		ON CONFLICT ON CONSTRAINT hooks_token_key DO NOTHING`,
+		h.RunID, h.ID, h.Project, h.Token, h.IsWebhook, h.IsSystem, h.SpecVersion, h.CreatedSeq, h.CreatedAt,
+		h.RetainUntil, h.ExpiresAt, h.Signal, h.Condition,
+	).Exec(func(tag pgconn.CommandTag) error {
+		if holder := holders[h.Token]; tag.RowsAffected() == 0 && holder != nil {
+			taken(*holder)
+		}
+		return nil
+	})
+}
+
+// EachStep calls do with the run's steps of the span, one at a time.
+func EachStep(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Step) error) error {
+	return each(ctx, q, do, `SELECT `+stepColumns+` FROM steps`+inSpan, runID, s)
+}
+
+// EachHook calls do with the run's hooks of the span, one at a time.
+func EachHook(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Hook) error) error {
+	return each(ctx, q, do, `SELECT `+hookColumns+` FROM hooks`+inSpan, runID, s)
+}
+
+// EachWait calls do with the run's waits of the span, one at a time.
+func EachWait(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Wait) error) error {
+	return each(ctx, q, do, `SELECT `+waitColumns+` FROM waits`+inSpan, runID, s)
+}
+
+// EachAttribute calls do with the run's attributes whose keys are in the span, one at a time.
+func EachAttribute(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(RunAttribute) error) error {
+	return each(ctx, q, do, `
+		SELECT `+attributeColumns+` FROM run_attributes
+		WHERE run_id = $1 AND key > $2 AND key <= $3 ORDER BY key`, runID, s)
+}
+
+const inSpan = ` WHERE run_id = $1 AND id > $2 AND id <= $3 ORDER BY id`
+
+func each[T any](ctx context.Context, q pg.Querier, do func(T) error, sql string, runID entities.RunID, s Span) error {
+	rows, err := q.Query(ctx, sql, runID, s.After, s.UpTo)
+	if err != nil {
+		return fmt.Errorf("read rows of %s: %w", runID, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		item, err := pgx.RowToStructByName[T](rows)
+		if err != nil {
+			return fmt.Errorf("read row of %s: %w", runID, err)
+		}
+		if err := do(item); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read rows of %s: %w", runID, err)
+	}
+	return nil
+}
+
+// StreamFault is a stream whose row does not count what it has.
+type StreamFault struct {
+	Name entities.StreamName
+	// Counted is how many chunks the row says there are, and Stored how many there are.
+	Counted, Stored int64
+	// Dense says that the chunks' indexes are 0 to Stored-1.
+	Dense bool
+}
+
+// StreamFaults finds the streams of a run of the project whose chunks are not those that their row counts.
+func StreamFaults(ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID) ([]StreamFault, error) {
+	rows, err := q.Query(ctx, `
+		SELECT name, counted, stored, dense FROM (
+			SELECT s.name, s.chunks AS counted, c.stored, c.last = c.stored - 1 AS dense
+			FROM streams s, LATERAL (
+				SELECT count(*) AS stored, coalesce(max(idx), -1) AS last FROM stream_chunks WHERE stream_id = s.id
+			) c
+			WHERE s.project = $1 AND s.run_id = $2
+		) counted
+		WHERE counted <> stored OR NOT dense
+		ORDER BY name`, project, runID)
+	if err != nil {
+		return nil, fmt.Errorf("count chunks of %s: %w", runID, err)
+	}
+	faults, err := pgx.CollectRows(rows, pgx.RowToStructByName[StreamFault])
+	if err != nil {
+		return nil, fmt.Errorf("count chunks of %s: %w", runID, err)
+	}
+	return faults, nil
+}
+
+// StoredStream is a stream with all there is in its row.
+type StoredStream struct {
+	Stream
+	CreatedAt time.Time
+}
+
+// StreamsOf reads the streams of a run of the project, in the order of their names.
+func StreamsOf(ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID) ([]StoredStream, error) {
+	rows, err := q.Query(ctx, `
+		SELECT `+streamColumns+`, created_at FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID)
+	if err != nil {
+		return nil, fmt.Errorf("read streams of %s: %w", runID, err)
+	}
+	streams, err := pgx.CollectRows(rows, pgx.RowToStructByName[StoredStream])
+	if err != nil {
+		return nil, fmt.Errorf("read streams of %s: %w", runID, err)
+	}
+	return streams, nil
+}
+
+// InsertStream queues the insertion of a stream that has its chunks already counted; its ID is put into id.
+// Its batch fails on the constraint streams_name_key when the project has a stream of that name.
+func InsertStream(b *pgx.Batch, project entities.Project, s StoredStream, id *int64) {
+	b.Queue(`
+		INSERT INTO streams (project, name, run_id, chunks, created_at, closed_at) VALUES ($1, $2, $3, $4, $5, $6)
+		RETURNING id`, project, s.Name, s.RunID, s.Chunks, s.CreatedAt, s.ClosedAt,
+	).QueryRow(func(row pgx.Row) error { return row.Scan(id) })
+}
+
+// InsertChunk queues the insertion of a chunk that its stream already counts.
+func InsertChunk(b *pgx.Batch, streamID int64, c Chunk) {
+	b.Queue(`INSERT INTO stream_chunks (stream_id, idx, data) VALUES ($1, $2, coalesce($3::bytea, ''))`,
+		streamID, c.Idx, c.Data)
+}

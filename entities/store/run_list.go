@@ -1,0 +1,310 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+// RunFilter narrows a list of runs; empty fields match everything.
+type RunFilter struct {
+	WorkflowName string
+	Status       entities.RunStatus
+	// Open matches the runs that have not ended.
+	Open    bool
+	Created Window
+	// UniqueKey and ParentID are those of the [Run].
+	UniqueKey string
+	ParentID  entities.RunID
+	// Attributes are values that the runs must have, under their keys: up to 8.
+	Attributes map[string]string
+}
+
+// Window is a span of time that has both its ends; a zero end leaves that side open.
+type Window struct {
+	From, To time.Time
+}
+
+// maxAttributeFilters is how many attributes a list may be filtered by (protocol §2.7).
+const maxAttributeFilters = 8
+
+func (w Window) validate() error {
+	if !w.From.IsZero() && !w.To.IsZero() && w.To.Before(w.From) {
+		return entities.Invalid("the time window ends before it starts")
+	}
+	return nil
+}
+
+// statuses are those that the runs may have.
+func (f RunFilter) statuses() []entities.RunStatus {
+	return slices.DeleteFunc(entities.RunStatuses(), func(s entities.RunStatus) bool {
+		return f.Status != "" && s != f.Status || f.Open && s.Ended()
+	})
+}
+
+// beyondAttributes reports whether the filter has more than attributes and a window of time.
+func (f RunFilter) beyondAttributes() bool {
+	return f.WorkflowName != "" || f.Status != "" || f.Open || f.UniqueKey != "" || f.ParentID != ""
+}
+
+func (f RunFilter) validate() error {
+	if f.Status != "" && !f.Status.Known() {
+		return entities.Invalid("%q is not a status a run can have", f.Status)
+	}
+	if len(f.statuses()) == 0 {
+		return entities.Invalid("no run is both open and %s", f.Status)
+	}
+	if n := len(f.Attributes); n > maxAttributeFilters {
+		return entities.Invalid("the list is filtered by %d attributes; the limit is %d", n, maxAttributeFilters)
+	}
+	if f.UniqueKey != "" {
+		if err := entities.ValidateName("key", f.UniqueKey); err != nil {
+			return err
+		}
+	}
+	if f.ParentID != "" {
+		if err := entities.ValidateID("parent", string(f.ParentID)); err != nil {
+			return err
+		}
+	}
+	for key, value := range f.Attributes {
+		if err := (entities.AttributeChange{Key: key, Value: &value}).Validate(true); err != nil {
+			return err
+		}
+	}
+	return f.Created.validate()
+}
+
+// ListRuns reads a page of the project's runs in the order of their creation, and the cursor of the next
+// page; empty when this is the last. A page of a list by attributes may be short, even empty, and not be the
+// last: see [runSearch.byAttributes]. It fails with [ErrInvalid] on a filter out of bounds and on a cursor
+// that is not of this list.
+func ListRuns(ctx context.Context, q pg.Querier, project entities.Project, f RunFilter, p pg.Page) ([]entities.Run, string, error) {
+	if err := f.validate(); err != nil {
+		return nil, "", err
+	}
+	s := runSearch{RunFilter: f, Page: p, project: project}
+	if err := s.begin(); err != nil {
+		return nil, "", err
+	}
+	list := s.plain
+	if len(f.Attributes) > 0 {
+		list = s.byAttributes
+	}
+	runs, next, err := list(ctx, q)
+	if err != nil {
+		return nil, "", fmt.Errorf("list runs: %w", err)
+	}
+	return runs, next, nil
+}
+
+// runSearch is one look at a list of runs. A place in the list is what the next of its runs is compared with:
+// going down, those before the place follow; going up, the one at the place and those after it.
+type runSearch struct {
+	RunFilter
+	pg.Page
+
+	project entities.Project
+	// start is the place where the page begins; nil where the list does.
+	start *pg.TimeCursor
+	args  pg.Args
+}
+
+// justAfter makes an ID the least text beyond it: no ID has control characters.
+const justAfter = "\x01"
+
+func (s *runSearch) compare() string {
+	if s.Descending {
+		return `<`
+	}
+	return `>=`
+}
+
+// begin finds the place where the page begins: after its cursor, and where the window opens. The index then
+// has to be told of one place only; of two it may well choose the wrong one and walk to the other.
+func (s *runSearch) begin() error {
+	window, open := pg.TimeCursor{At: s.Created.From}, !s.Created.From.IsZero()
+	if s.Descending {
+		window, open = pg.TimeCursor{At: s.Created.To.Add(time.Microsecond)}, !s.Created.To.IsZero()
+	}
+	if open {
+		s.start = &window
+	}
+	if s.Cursor == "" {
+		return nil
+	}
+	cursor, err := pg.ParseTimeCursor(s.Cursor)
+	if err != nil {
+		return err
+	}
+	if !s.Descending {
+		cursor.ID += justAfter
+	}
+	if !open || cursor.At.Before(window.At) == s.Descending {
+		s.start = &cursor
+	}
+	return nil
+}
+
+// beyond is the condition on a row to follow a place, with " AND " before it; id is the column of the run's
+// ID, and place the two values of the place.
+func (s *runSearch) beyond(id, place string) string {
+	if place == "" {
+		return ""
+	}
+	return ` AND (created_at, ` + id + `) ` + s.compare() + ` (` + place + `)`
+}
+
+// untilEnd is the condition on a row not to lie beyond the window's other end, with " AND " before it.
+func (s *runSearch) untilEnd() string {
+	end, compare := s.Created.To, `<=`
+	if s.Descending {
+		end, compare = s.Created.From, `>=`
+	}
+	if end.IsZero() {
+		return ""
+	}
+	return ` AND created_at ` + compare + ` ` + s.args.Add(end)
+}
+
+// RunCursor is the cursor of a list of runs that was read up to the run.
+func RunCursor(r entities.Run) string { return timeCursorOf(r).String() }
+
+// momentOf is a run's place in lists of runs.
+func timeCursorOf(r entities.Run) pg.TimeCursor {
+	return pg.TimeCursor{At: r.CreatedAt, ID: string(r.ID)}
+}
+
+func (s *runSearch) plain(ctx context.Context, q pg.Querier) ([]entities.Run, string, error) {
+	place := ""
+	if s.start != nil {
+		place = s.args.Add(s.start.At) + `, ` + s.args.Add(s.start.ID)
+	}
+	sql := s.runs(runColumns, place, s.args.Add(s.Limit+1))
+	rows, err := q.Query(ctx, sql, s.args...)
+	runs, more, err := pg.CollectPage[entities.Run](rows, err, s.Limit)
+	if err != nil || !more {
+		return runs, "", err
+	}
+	return runs, timeCursorOf(runs[len(runs)-1]).String(), nil
+}
+
+// runs is a query for the first runs that follow a place and match the filter, but for its attributes. An index
+// has them in order for one status at a time; without a filter by status those of all are merged, so that
+// whatever is rare, little but results is read.
+func (s *runSearch) runs(columns, place, limit string) string {
+	statuses := s.statuses()
+	keyword, _ := s.Order()
+	tail := fmt.Sprintf(` ORDER BY created_at %[1]s, id %[1]s LIMIT %[2]s`, keyword, limit)
+	where := ` WHERE project = ` + s.args.Add(s.project)
+	if s.WorkflowName != "" {
+		where += ` AND workflow_name = ` + s.args.Add(s.WorkflowName)
+	}
+	if s.UniqueKey != "" {
+		where += ` AND unique_key <> '' AND unique_key = ` + s.args.Add(s.UniqueKey)
+	}
+	if s.ParentID != "" {
+		where += ` AND parent_id <> '' AND parent_id = ` + s.args.Add(s.ParentID)
+	}
+	where += s.beyond("id", place) + s.untilEnd()
+	parts := make([]string, len(statuses))
+	for i, status := range statuses {
+		parts[i] = `(SELECT ` + columns + ` FROM runs` + where + ` AND status = ` + s.args.Add(status) + tail + `)`
+	}
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return strings.Join(parts, ` UNION ALL `) + tail
+}
+
+// maxLeaps bounds the work for one page of a list by attributes, to some 100 ms.
+const maxLeaps = 5000
+
+// leaping is a run at which a list by attributes stood still.
+type leaping struct {
+	entities.Run
+
+	// N counts the leaps.
+	N int
+	// Hit says that the run matches; else the list gave up here.
+	Hit bool
+}
+
+// byAttributes walks through one ordered index per attribute, and that of the runs when it is also by what
+// is in their rows, all at once: each leaps to its first run not before where the one before it arrived, and when
+// all arrived at one run, that matches. So the rarest of the conditions decides how much is read. When many
+// are common but never meet, the page ends after [maxLeaps] with what it has, and its cursor goes on from there.
+func (s *runSearch) byAttributes(ctx context.Context, q pg.Querier) ([]entities.Run, string, error) {
+	sql := s.leaps()
+	rows, err := q.Query(ctx, sql, s.args...)
+	found, more, err := pg.CollectPage[leaping](rows, err, s.Limit)
+	if err != nil || len(found) == 0 {
+		return nil, "", err
+	}
+	last, next := found[len(found)-1], ""
+	if more || last.N == maxLeaps {
+		next = timeCursorOf(last.Run).String()
+	}
+	if !last.Hit {
+		found = found[:len(found)-1]
+	}
+	runs := make([]entities.Run, len(found))
+	for i, f := range found {
+		runs[i] = f.Run
+	}
+	return runs, next, nil
+}
+
+// leaps is the query of [runSearch.byAttributes].
+func (s *runSearch) leaps() string {
+	at, id := `'-infinity'`, `''`
+	within, without := `''`, `E'\x01'` // make a place of a run's: one with the run itself, and one without
+	if s.Descending {
+		at, within, without = `'infinity'`, `E'\x01'`, `''`
+	}
+	if s.start != nil {
+		at, id = s.args.Add(s.start.At), s.args.Add(s.start.ID)
+	}
+	place := `leap.at, leap.id || leap.beyond`
+	stops, n := "", 0
+	stop := func(query string) {
+		n++
+		stops += fmt.Sprintf(` CROSS JOIN LATERAL (%s) s%d`, query, n)
+		place = fmt.Sprintf(`s%[1]d.created_at, s%[1]d.id || %[2]s`, n, within)
+	}
+	for _, key := range sortedKeys(s.Attributes) {
+		stop(s.attribute(key, s.Attributes[key], place))
+	}
+	if s.beyondAttributes() {
+		stop(s.runs(`created_at, id`, place, `1`))
+	}
+	return fmt.Sprintf(`
+		WITH RECURSIVE leap (n, at, id, beyond, first, hit) AS (
+			SELECT 0, %[1]s::timestamptz, %[2]s::text COLLATE "C", '', '' COLLATE "C", false
+			UNION ALL
+			SELECT leap.n + 1, s%[3]d.created_at, s%[3]d.id,
+				CASE WHEN s1.id = s%[3]d.id THEN %[4]s ELSE %[5]s END, s1.id, s1.id = s%[3]d.id
+			FROM leap%[6]s
+			WHERE leap.n < %[7]d
+		)
+		SELECT %[8]s, n, hit
+		FROM (SELECT n, first, hit FROM leap WHERE hit OR n = %[7]d LIMIT %[9]s) stood
+		JOIN runs ON runs.id = stood.first
+		ORDER BY n`,
+		at, id, n, without, within, stops, maxLeaps, runColumns, s.args.Add(s.Limit+1))
+}
+
+// attribute is a query for the first run that follows a place and has the value under the key.
+func (s *runSearch) attribute(key, value, place string) string {
+	keyword, _ := s.Order()
+	return fmt.Sprintf(`
+		SELECT created_at, run_id AS id FROM run_attributes
+		WHERE project = %s AND key = %s AND value = %s%s%s
+		ORDER BY created_at %[6]s, run_id %[6]s LIMIT 1`,
+		s.args.Add(s.project), s.args.Add(key), s.args.Add(value), s.beyond("run_id", place), s.untilEnd(), keyword)
+}

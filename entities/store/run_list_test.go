@@ -1,0 +1,251 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"pgregory.net/rapid"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+)
+
+const (
+	home     entities.Project = "home"
+	stranger entities.Project = "stranger"
+)
+
+// insertRuns writes runs as the log does.
+func insertRuns(t testing.TB, pool *pgxpool.Pool, runs []entities.Run) {
+	t.Helper()
+	var b pgx.Batch
+	for _, r := range runs {
+		InsertRun(pg.Batch{Batch: &b}, &r)
+		WriteAttributes(pg.Batch{Batch: &b}, nil, &r)
+	}
+	if err := pool.SendBatch(t.Context(), &b).Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// manyRuns are runs of a small world, so that any filter meets some: several are of one millisecond, several
+// share all they have, and each has a twin in a stranger's project. They are in the order of lists.
+func manyRuns() []entities.Run {
+	var runs []entities.Run
+	for i := range 120 {
+		at := day.Add(time.Duration(i/3) * time.Millisecond)
+		r := entities.Run{
+			ID: entities.RunID(fmt.Sprintf("wrun_%03d", i)), Project: home, DeploymentID: "dpl_1", SpecVersion: 3,
+			WorkflowName: []string{"order", "refund", "report"}[i%7%3], Status: entities.RunStatuses()[i*i%11%5],
+			Attributes: map[string]string{}, LastSeq: 9, CreatedAt: at, UpdatedAt: at,
+		}
+		if i%2 == 0 {
+			r.Attributes["env"] = []string{"prod", "staging"}[i%3%2]
+		}
+		if i%5 < 2 {
+			r.Attributes["plan"] = []string{"free", "pro", ""}[i%4%3]
+		}
+		if r.Status.Ended() {
+			r.EndSeq, r.CompletedAt = 9, &at
+		}
+		runs = append(runs, r)
+	}
+	return runs
+}
+
+// matches is the filter in words a reader can check.
+func matches(f RunFilter, r entities.Run) bool {
+	for key, value := range f.Attributes {
+		if have, ok := r.Attributes[key]; !ok || have != value {
+			return false
+		}
+	}
+	return (f.WorkflowName == "" || r.WorkflowName == f.WorkflowName) && (f.Status == "" || r.Status == f.Status) &&
+		(f.Created.From.IsZero() || !r.CreatedAt.Before(f.Created.From)) &&
+		(f.Created.To.IsZero() || !r.CreatedAt.After(f.Created.To))
+}
+
+// allPages walks through a list and checks that its pages are full but for the last.
+func allPages(t *rapid.T, pool *pgxpool.Pool, f RunFilter, p pg.Page) []entities.Run {
+	var all []entities.Run
+	for range 200 {
+		runs, next, err := ListRuns(t.Context(), pool, home, f, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, runs...)
+		if next == "" {
+			return all
+		}
+		if len(runs) != p.Limit {
+			t.Fatalf("page of %d runs is not the last, want %d", len(runs), p.Limit)
+		}
+		p.Cursor = next
+	}
+	t.Fatal("the list never ends")
+	return nil
+}
+
+func TestListRunsIsWhatMatches(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t)
+	runs := manyRuns()
+	insertRuns(t, pool, runs)
+	strangers := slices.Clone(runs)
+	for i := range strangers {
+		strangers[i].ID += "_stranger"
+		strangers[i].Project = stranger
+	}
+	insertRuns(t, pool, strangers)
+	instants := rapid.Map(rapid.IntRange(-2, 45), func(ms int) time.Time {
+		return day.Add(time.Duration(ms) * time.Millisecond)
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		f := RunFilter{
+			WorkflowName: rapid.SampledFrom([]string{"", "order", "refund", "none"}).Draw(rt, "workflow"),
+			Status:       rapid.SampledFrom(append([]entities.RunStatus{""}, entities.RunStatuses()...)).Draw(rt, "status"),
+		}
+		if rapid.Bool().Draw(rt, "from") {
+			f.Created.From = instants.Draw(rt, "from")
+		}
+		if rapid.Bool().Draw(rt, "to") {
+			f.Created.To = instants.Filter(func(to time.Time) bool { return !to.Before(f.Created.From) }).Draw(rt, "to")
+		}
+		if wanted := rapid.MapOfN(rapid.SampledFrom([]string{"env", "plan", "nobody has it"}),
+			rapid.SampledFrom([]string{"prod", "staging", "free", "pro", ""}), 0, 2).Draw(rt, "attributes"); len(wanted) > 0 {
+			f.Attributes = wanted
+		}
+		p := pg.Page{Limit: rapid.SampledFrom([]int{1, 2, 7, 1000}).Draw(rt, "limit"), Descending: rapid.Bool().Draw(rt, "descending")}
+		var want []entities.Run
+		for _, r := range runs {
+			if matches(f, r) {
+				want = append(want, r)
+			}
+		}
+		if p.Descending {
+			slices.Reverse(want)
+		}
+		if diff := cmp.Diff(want, allPages(rt, pool, f, p)); diff != "" {
+			rt.Fatalf("%+v %+v (-want +got):\n%s", f, p, diff)
+		}
+	})
+}
+
+// TestACursorDoesNotLeaveTheWindow: also one from a list with another.
+func TestACursorDoesNotLeaveTheWindow(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t)
+	runs := manyRuns()
+	insertRuns(t, pool, runs)
+	early, late := timeCursorOf(runs[0]), timeCursorOf(runs[len(runs)-1])
+	window := Window{runs[30].CreatedAt, runs[60].CreatedAt}
+	for _, attributes := range []map[string]string{nil, {"env": "prod"}} {
+		for _, p := range []pg.Page{
+			{Limit: 1000, Cursor: early.String()}, {Limit: 1000, Cursor: late.String(), Descending: true},
+		} {
+			f := RunFilter{Created: window, Attributes: attributes}
+			want, _, err := ListRuns(t.Context(), pool, home, f, pg.Page{Limit: p.Limit, Descending: p.Descending})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := ListRuns(t.Context(), pool, home, f, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" || len(got) == 0 {
+				t.Errorf("%d runs, with cursor %s (-without +with):\n%s", len(got), p.Cursor, diff)
+			}
+		}
+	}
+}
+
+func TestListRunsRefuses(t *testing.T) {
+	t.Parallel()
+	nine := map[string]string{}
+	for i := range maxAttributeFilters + 1 {
+		nine[fmt.Sprint(i)] = "v"
+	}
+	eight := maps.Clone(nine)
+	delete(eight, "0")
+	tests := map[string]struct {
+		f     RunFilter
+		valid bool
+	}{
+		"status":         {RunFilter{Status: "asleep"}, false},
+		"status none":    {RunFilter{Status: entities.RunNone}, false},
+		"window":         {RunFilter{Created: Window{day, day.Add(-1)}}, false},
+		"an instant":     {RunFilter{Created: Window{day, day}}, true},
+		"nine":           {RunFilter{Attributes: nine}, false},
+		"eight":          {RunFilter{Attributes: eight}, true},
+		"no key":         {RunFilter{Attributes: map[string]string{"": "v"}}, false},
+		"long key":       {RunFilter{Attributes: map[string]string{strings.Repeat("k", 257): "v"}}, false},
+		"long value":     {RunFilter{Attributes: map[string]string{"k": strings.Repeat("v", 257)}}, false},
+		"NUL":            {RunFilter{Attributes: map[string]string{"k": "a\x00"}}, false},
+		"a reserved key": {RunFilter{Attributes: map[string]string{"$parentRunId": "v"}}, true},
+	}
+	pool := openPool(t)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := ListRuns(t.Context(), pool, home, tt.f, pg.Page{Limit: 1})
+			wantInvalid(t, err, tt.valid)
+		})
+	}
+}
+
+// TestAListThatLooksInVainGoesOn: two attributes that half of all runs have each meet in the oldest only.
+func TestAListThatLooksInVainGoesOn(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t)
+	if _, err := pool.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq,
+			created_at, updated_at)
+		SELECT 'wrun_' || lpad(i::text, 6, '0'), 'home', 'dpl_1', 'w', 'pending', 3,
+			CASE WHEN i = 1 THEN '{"a": "1", "b": "1"}' WHEN i % 2 = 0 THEN '{"a": "1"}' ELSE '{"b": "1"}' END::jsonb, 1,
+			$2::timestamptz + i * interval '1 ms', $2
+		FROM generate_series(1, 2.5 * $1::int) i`, maxLeaps, day); err != nil {
+		t.Fatal(err)
+	}
+	copyAttributes(t, pool)
+	f := RunFilter{Attributes: map[string]string{"a": "1", "b": "1"}}
+	p := pg.Page{Limit: 1, Descending: true}
+	var got []entities.RunID
+	pages := 0
+	for ; ; pages++ {
+		runs, next, err := ListRuns(t.Context(), pool, home, f, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range runs {
+			got = append(got, r.ID)
+		}
+		if next == "" {
+			break
+		}
+		p.Cursor = next
+	}
+	if diff := cmp.Diff([]entities.RunID{"wrun_000001"}, got); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+	if pages < 1 {
+		t.Errorf("got it in one page: it was looked for further than %d leaps", maxLeaps)
+	}
+}
+
+// copyAttributes makes the rows of attributes for runs that were made otherwise than by the log.
+func copyAttributes(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), `
+		INSERT INTO run_attributes (run_id, key, value, project, workflow_name, created_at)
+		SELECT r.id, a.key, a.value, r.project, r.workflow_name, r.created_at
+		FROM runs r, jsonb_each_text(r.attributes) a`); err != nil {
+		t.Fatal(err)
+	}
+}

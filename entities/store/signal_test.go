@@ -1,0 +1,63 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// TestASignalReadsOnlyThoseWhoWait: among 20,000 hooks, 400 wait for a signal; each page touches a few blocks for each
+// of its hooks, and so do the pages behind it. The same goes for a hook that looks back at 20,000 signals.
+func TestASignalReadsOnlyThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	m := &meter{Pool: openPool(t)}
+	if _, err := m.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq,
+			created_at, updated_at)
+		SELECT 'wrun_' || md5(i::text), 'home', 'dpl_1', 'w', 'running', 2, '{"k": "v"}', 2, now(), now()
+		FROM generate_series(1, 20000) i;
+		INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at, signal)
+		SELECT 'wrun_' || md5(i::text), 'h', 'home', 'T' || i, false, 2, 2, now(),
+			CASE WHEN i % 50 = 0 THEN 'rare' WHEN i % 2 = 0 THEN 'often' ELSE '' END
+		FROM generate_series(1, 20000) i;
+		INSERT INTO signals (project, id, name, data, created_at, keep_until, expires_at)
+		SELECT 'home', 'sig_' || i, CASE WHEN i % 50 = 0 THEN 'rare' ELSE 'often' END, '1', now() - i * interval '1 s',
+			now() + interval '1 h', now() + interval '1 h'
+		FROM generate_series(1, 20000) i;
+		ANALYZE runs; ANALYZE hooks; ANALYZE signals`); err != nil {
+		t.Fatal(err)
+	}
+	var last Waiting
+	seen := 0
+	for page := range 4 {
+		hooks, err := WaitingFor(t.Context(), m, "home", "rare", last.RunID, last.ID, 100)
+		if err != nil || len(hooks) != 100 || hooks[0].Attributes["k"] != "v" || hooks[0].RunID <= last.RunID {
+			t.Fatalf("page %d: %d hooks, %v", page, len(hooks), err)
+		}
+		last, seen = hooks[99], seen+len(hooks)
+		if plan := m.explain(t); plan.blocks() > 1500 {
+			t.Errorf("page %d touches %d blocks", page, plan.blocks())
+		}
+	}
+	if more, err := WaitingFor(t.Context(), m, "home", "rare", last.RunID, last.ID, 100); len(more) != 0 || err != nil {
+		t.Errorf("behind the last: %d hooks, %v", len(more), err)
+	}
+	if others, err := WaitingFor(t.Context(), m, "away", "rare", "", "", 100); len(others) != 0 || err != nil {
+		t.Errorf("of another project: %d hooks, %v", len(others), err)
+	}
+	looking := entities.Hook{Project: "home", Signal: "rare", CreatedAt: time.Now()}
+	signals, err := EarlierSignals(t.Context(), m, looking, SignalPlace{CreatedAt: time.Now().Add(-time.Hour)}, 16)
+	if err != nil || len(signals) != 16 {
+		t.Fatalf("%d signals, %v", len(signals), err)
+	}
+	if plan := m.explain(t); plan.blocks() > 100 || len(plan.scans()) > 0 {
+		t.Errorf("looking back touches %d blocks: %v", plan.blocks(), plan.scans())
+	}
+	next, err := EarlierSignals(t.Context(), m, looking, signals[14].Place(), 1)
+	if diff := cmp.Diff(signals[15:], next); diff != "" || err != nil {
+		t.Errorf("behind the 15th: %v (-want +got):\n%s", err, diff)
+	}
+}
