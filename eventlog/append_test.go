@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 func TestATokenIsFreeAtOnceAfterItsHook(t *testing.T) {
@@ -92,12 +93,12 @@ func TestI10PayloadsComeBackAsTheyWere(t *testing.T) {
 			r := on(id, "hook_received", "hook_1")
 			r.Payload, r.Extra = payload, payload
 			appended := f.must(t, r).Event
-			page, err := f.EventsByCorrelation(t.Context(), home, id, "hook_1", pg.Page{Limit: 10}, WithPayloads)
+			page, err := f.EventsByCorrelation(t.Context(), home, id, "hook_1", pg.Page{Limit: 10}, read.WithPayloads)
 			if err != nil {
 				t.Fatal(err)
 			}
-			at := Position{id, appended.Seq}
-			several, err := f.EventsAt(t.Context(), []Position{at}, WithPayloads)
+			at := read.Position{RunID: id, Seq: appended.Seq}
+			several, err := f.EventsAt(t.Context(), []read.Position{at}, read.WithPayloads)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,12 +127,12 @@ func TestPayloadsAreLeftOutWhenAsked(t *testing.T) {
 	r := runCreated(newRunID())
 	r.Extra = []byte{0xa0}
 	f.must(t, r)
-	page, err := f.Events(t.Context(), home, r.RunID, pg.Page{Limit: 10}, WithoutPayloads)
+	page, err := f.Events(t.Context(), home, r.RunID, pg.Page{Limit: 10}, read.WithoutPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := Position{r.RunID, 1}
-	several, err := f.EventsAt(t.Context(), []Position{at, {r.RunID, 2}, {"wrun_none", 1}}, WithoutPayloads)
+	at := read.Position{RunID: r.RunID, Seq: 1}
+	several, err := f.EventsAt(t.Context(), []read.Position{at, {RunID: r.RunID, Seq: 2}, {RunID: "wrun_none", Seq: 1}}, read.WithoutPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // Beginning is work about a run that was leased to this very process as part of a transaction, and begins as soon as
@@ -31,7 +32,7 @@ type Beginning struct {
 	// Run is the run as the work begins. This and what follows is set by the log.
 	Run *entities.Run
 	// Step is what there is to know for executing a step.
-	Step StepState
+	Step read.StepState
 	// Log is the run's whole log as an invocation begins, if it was at hand; nil if it has to be read. It must not be
 	// changed.
 	Log []entities.Event
@@ -178,13 +179,13 @@ func (j *judgement) execute(b *Beginning, now time.Time) {
 		return
 	}
 	run := *j.after.Run
-	b.Run, b.Step = &run, StepState{*o.Step, created, run}
+	b.Run, b.Step = &run, read.StepState{Step: *o.Step, Created: created, Run: run}
 }
 
 // measure finds out how large the log is that an invocation brings along, and which if it is remembered.
 func (l *Log) measure(last *pgx.Batch, of *judgement, b *Beginning) {
 	if b.Run != nil && b.Work == entities.WorkRun && !l.bringLog(b, of) {
-		Measure(last, b.RunID, b.Events, &b.Size)
+		read.Measure(last, b.RunID, b.Events, &b.Size)
 	}
 }
 
@@ -194,6 +195,6 @@ func (l *Log) bringLog(b *Beginning, of *judgement) bool {
 	for _, e := range b.Log[:min(len(b.Log), b.Events)] {
 		b.Size += int64(len(e.Payload))
 	}
-	b.Size = min(b.Size, maxPageBytes)
+	b.Size = min(b.Size, read.MaxPageBytes)
 	return b.Log != nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
@@ -179,7 +180,7 @@ func TestACrashAtAnyStatementOfAStreamWrite(t *testing.T) {
 	dsn := testdb.New(t)
 	f := fixtureOn(t, dsn)
 	session := gate.Open(t, dsn, f.pool, nil)
-	broken, sound := NewStreams(session.Pool, f.hub, f.clock.now), NewStreams(f.pool, f.hub, f.clock.now)
+	broken, sound := read.NewStreams(session.Pool, f.hub, f.clock.now), read.NewStreams(f.pool, f.hub, f.clock.now)
 	chunks := func(name entities.StreamName) (all []string, closed bool) {
 		t.Helper()
 		read, stream, err := sound.Chunks(t.Context(), home, name, 0, 100)
@@ -194,11 +195,13 @@ func TestACrashAtAnyStatementOfAStreamWrite(t *testing.T) {
 		}
 		return all, stream.ClosedAt != nil
 	}
-	writes := map[string]func(*Streams, entities.StreamName) error{
-		"write": func(s *Streams, name entities.StreamName) error {
+	writes := map[string]func(*read.Streams, entities.StreamName) error{
+		"write": func(s *read.Streams, name entities.StreamName) error {
 			return s.Write(t.Context(), home, "wrun_1", name, [][]byte{[]byte("b"), {}, []byte("c")})
 		},
-		"close": func(s *Streams, name entities.StreamName) error { return s.Close(t.Context(), home, "wrun_1", name) },
+		"close": func(s *read.Streams, name entities.StreamName) error {
+			return s.Close(t.Context(), home, "wrun_1", name)
+		},
 	}
 	for kind, write := range writes {
 		statements := session.Run(t, -1, gate.None, func() {

@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // The format of exported runs that this version writes, and the only one it reads.
@@ -130,10 +131,10 @@ func (x *export) all(ctx context.Context, id entities.RunID) error {
 
 // events emits the log up to where it was at the beginning.
 func (x *export) events(ctx context.Context, id entities.RunID) error {
-	log := Log{pool: x.pool}
+	log := read.New(x.pool, nil, nil)
 	page := pg.Page{Limit: pg.MaxPage}
 	for seq := int64(0); seq < x.extent.LastSeq; {
-		got, err := log.eventsWhere(ctx, page, WithPayloads, `run_id = $1 AND seq <= $2`, id, x.extent.LastSeq)
+		got, err := log.Prefix(ctx, id, x.extent.LastSeq, page)
 		if err != nil {
 			return err
 		}
@@ -152,10 +153,13 @@ func (x *export) events(ctx context.Context, id entities.RunID) error {
 		if len(got.Events) == 0 {
 			return fmt.Errorf("event %d is missing", seq+1)
 		}
-		page.Cursor = EventCursor(got.Events[len(got.Events)-1])
+		page.Cursor = read.EventCursor(got.Events[len(got.Events)-1])
 	}
 	return nil
 }
+
+// exportChunks is how many chunks of a stream an export reads at once.
+const exportChunks = 256
 
 func (x *export) stream(ctx context.Context, s store.StoredStream) error {
 	x.extent.add(s.Stream)
@@ -164,7 +168,7 @@ func (x *export) stream(ctx context.Context, s store.StoredStream) error {
 		return err
 	}
 	for idx := int64(0); idx < s.Chunks; {
-		chunks, err := store.Chunks(ctx, x.pool, s.ID, idx, int(min(s.Chunks-idx, tailChunks)), maxPageBytes)
+		chunks, err := store.Chunks(ctx, x.pool, s.ID, idx, int(min(s.Chunks-idx, exportChunks)), read.MaxPageBytes)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -25,7 +26,7 @@ import (
 // name is an event as tests compare it.
 func name(e entities.Event) string { return fmt.Sprintf("%s/%d %s", e.RunID, e.Seq, e.Type) }
 
-func names(entries []Entry) (list []string) {
+func names(entries []read.Entry) (list []string) {
 	for _, e := range entries {
 		list = append(list, name(e.Event))
 	}
@@ -36,12 +37,13 @@ func names(entries []Entry) (list []string) {
 func (f *fixture) settled(t tb) {
 	t.Helper()
 	for deadline := time.After(patience); ; {
-		s := feedSearch{Page: pg.Page{Limit: 1}, project: home}
-		_, sight, err := s.readFeed(t.Context(), f.pool)
-		if err != nil {
+		var settled bool
+		if err := f.pool.QueryRow(t.Context(), `
+			SELECT NOT EXISTS (SELECT FROM events WHERE project = $1 AND xid >= pg_snapshot_xmin(pg_current_snapshot()))`,
+			home).Scan(&settled); err != nil {
 			t.Fatal(err)
 		}
-		if !sight.held {
+		if settled {
 			return
 		}
 		select {
@@ -53,10 +55,10 @@ func (f *fixture) settled(t tb) {
 }
 
 // feed reads the events of the home project page by page.
-func (f *fixture) feed(t tb, q EventQuery, p pg.Page) (list []string) {
+func (f *fixture) feed(t tb, q read.EventQuery, p pg.Page) (list []string) {
 	t.Helper()
 	for {
-		page, err := f.ProjectEvents(t.Context(), home, q, p, WithPayloads)
+		page, err := f.ProjectEvents(t.Context(), home, q, p, read.WithPayloads)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,26 +107,26 @@ func TestTheFeedHasAllEventsInTheirOrder(t *testing.T) {
 	f.settled(t)
 	at := func(i int) time.Time { return all[i].CreatedAt }
 	for what, test := range map[string]struct {
-		q    EventQuery
+		q    read.EventQuery
 		want func(int, entities.Event) bool
 	}{
-		"all":      {EventQuery{}, func(int, entities.Event) bool { return true }},
-		"one type": {EventQuery{Types: []entities.EventType{"run_started"}}, func(_ int, e entities.Event) bool { return e.Type == "run_started" }},
-		"two types, one twice": {EventQuery{Types: []entities.EventType{"run_started", "attr_set", "run_started"}},
+		"all":      {read.EventQuery{}, func(int, entities.Event) bool { return true }},
+		"one type": {read.EventQuery{Types: []entities.EventType{"run_started"}}, func(_ int, e entities.Event) bool { return e.Type == "run_started" }},
+		"two types, one twice": {read.EventQuery{Types: []entities.EventType{"run_started", "attr_set", "run_started"}},
 			func(_ int, e entities.Event) bool { return e.Type == "run_started" || e.Type == "attr_set" }},
-		"a correlation ID": {EventQuery{CorrelationID: "charge"}, func(_ int, e entities.Event) bool { return e.CorrelationID == "charge" }},
-		"a correlation ID and a type": {EventQuery{CorrelationID: "charge", Types: []entities.EventType{"step_started"}},
+		"a correlation ID": {read.EventQuery{CorrelationID: "charge"}, func(_ int, e entities.Event) bool { return e.CorrelationID == "charge" }},
+		"a correlation ID and a type": {read.EventQuery{CorrelationID: "charge", Types: []entities.EventType{"step_started"}},
 			func(_ int, e entities.Event) bool { return e.Type == "step_started" }},
-		"a run":       {EventQuery{RunID: ids[0]}, func(_ int, e entities.Event) bool { return e.RunID == ids[0] }},
-		"from a time": {EventQuery{Created: store.Window{From: at(4)}}, func(i int, _ entities.Event) bool { return i >= 4 }},
-		"to a time":   {EventQuery{Created: store.Window{To: at(4)}}, func(i int, _ entities.Event) bool { return i <= 4 }},
-		"all at once": {EventQuery{
+		"a run":       {read.EventQuery{RunID: ids[0]}, func(_ int, e entities.Event) bool { return e.RunID == ids[0] }},
+		"from a time": {read.EventQuery{Created: store.Window{From: at(4)}}, func(i int, _ entities.Event) bool { return i >= 4 }},
+		"to a time":   {read.EventQuery{Created: store.Window{To: at(4)}}, func(i int, _ entities.Event) bool { return i <= 4 }},
+		"all at once": {read.EventQuery{
 			CorrelationID: "charge", RunID: ids[1], Created: store.Window{From: at(1), To: at(12)},
 			Types: []entities.EventType{"step_started", "step_created"},
 		}, func(i int, e entities.Event) bool {
 			return e.RunID == ids[1] && i <= 12 && (e.Type == "step_started" || e.Type == "step_created")
 		}},
-		"none": {EventQuery{CorrelationID: "refund"}, func(int, entities.Event) bool { return false }},
+		"none": {read.EventQuery{CorrelationID: "refund"}, func(int, entities.Event) bool { return false }},
 	} {
 		var want []string
 		for i, e := range all {
@@ -153,10 +155,10 @@ func TestRunEvents(t *testing.T) {
 	f := newFixture(t)
 	ids, _ := f.crowd(t)
 	log := f.events(t, ids[0])
-	read := func(q EventQuery, p pg.Page) (got []int64) {
+	list := func(q read.EventQuery, p pg.Page) (got []int64) {
 		t.Helper()
 		for more := true; more; {
-			page, err := f.RunEvents(t.Context(), home, ids[0], q, p, WithoutPayloads)
+			page, err := f.RunEvents(t.Context(), home, ids[0], q, p, read.WithoutPayloads)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -171,20 +173,20 @@ func TestRunEvents(t *testing.T) {
 		return got
 	}
 	for _, test := range []struct {
-		q    EventQuery
+		q    read.EventQuery
 		p    pg.Page
 		want []int64
 	}{
-		{EventQuery{}, pg.Page{Limit: 2}, []int64{1, 2, 3, 4, 5, 6, 7, 8}},
-		{EventQuery{}, pg.Page{Limit: 3, Descending: true}, []int64{8, 7, 6, 5, 4, 3, 2, 1}},
-		{EventQuery{After: 5}, pg.Page{Limit: 2}, []int64{6, 7, 8}},
-		{EventQuery{After: 5}, pg.Page{Limit: 2, Descending: true}, []int64{8, 7, 6}},
-		{EventQuery{After: 8}, pg.Page{Limit: 2}, nil},
-		{EventQuery{Types: []entities.EventType{"attr_set"}}, pg.Page{Limit: 2}, []int64{5, 7, 8}},
-		{EventQuery{CorrelationID: "charge"}, pg.Page{Limit: 2}, []int64{3, 4, 6}},
-		{EventQuery{Created: store.Window{From: log[6].CreatedAt}}, pg.Page{Limit: 100}, []int64{7, 8}},
+		{read.EventQuery{}, pg.Page{Limit: 2}, []int64{1, 2, 3, 4, 5, 6, 7, 8}},
+		{read.EventQuery{}, pg.Page{Limit: 3, Descending: true}, []int64{8, 7, 6, 5, 4, 3, 2, 1}},
+		{read.EventQuery{After: 5}, pg.Page{Limit: 2}, []int64{6, 7, 8}},
+		{read.EventQuery{After: 5}, pg.Page{Limit: 2, Descending: true}, []int64{8, 7, 6}},
+		{read.EventQuery{After: 8}, pg.Page{Limit: 2}, nil},
+		{read.EventQuery{Types: []entities.EventType{"attr_set"}}, pg.Page{Limit: 2}, []int64{5, 7, 8}},
+		{read.EventQuery{CorrelationID: "charge"}, pg.Page{Limit: 2}, []int64{3, 4, 6}},
+		{read.EventQuery{Created: store.Window{From: log[6].CreatedAt}}, pg.Page{Limit: 100}, []int64{7, 8}},
 	} {
-		if diff := gocmp.Diff(test.want, read(test.q, test.p)); diff != "" {
+		if diff := gocmp.Diff(test.want, list(test.q, test.p)); diff != "" {
 			t.Errorf("%+v, %+v: positions differ (-want +got):\n%s", test.q, test.p, diff)
 		}
 	}
@@ -196,22 +198,22 @@ func TestFeedsRefuse(t *testing.T) {
 	id := f.run(t)
 	ctx, page := t.Context(), pg.Page{Limit: 10}
 	for _, cursor := range []string{"x", "1", "1:2", "-1:wrun_1:1", "1:wrun_1:-1", "1:wrun 1:1", "9999999999999999999::0", "1:w:x"} {
-		if _, err := f.ProjectEvents(ctx, home, EventQuery{}, pg.Page{Limit: 1, Cursor: cursor}, WithPayloads); !errors.Is(err, entities.ErrInvalid) {
+		if _, err := f.ProjectEvents(ctx, home, read.EventQuery{}, pg.Page{Limit: 1, Cursor: cursor}, read.WithPayloads); !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("cursor %q: got error %v, want ErrInvalid", cursor, err)
 		}
 	}
 	for _, cursor := range []string{"x", "-1", "1:2"} {
-		if _, err := f.RunEvents(ctx, home, id, EventQuery{}, pg.Page{Limit: 1, Cursor: cursor}, WithPayloads); !errors.Is(err, entities.ErrInvalid) {
+		if _, err := f.RunEvents(ctx, home, id, read.EventQuery{}, pg.Page{Limit: 1, Cursor: cursor}, read.WithPayloads); !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("cursor %q: got error %v, want ErrInvalid", cursor, err)
 		}
 	}
-	for _, q := range []EventQuery{
+	for _, q := range []read.EventQuery{
 		{Types: []entities.EventType{"run_started", "none"}}, {Created: store.Window{From: day, To: day.Add(-1)}},
 	} {
-		_, ofProject := f.ProjectEvents(ctx, home, q, page, WithPayloads)
-		_, ofRun := f.RunEvents(ctx, home, id, q, page, WithPayloads)
-		_, following := f.FollowProject(ctx, home, q, nil, WithPayloads)
-		_, followingRun := f.FollowRun(ctx, home, id, q, WithPayloads)
+		_, ofProject := f.ProjectEvents(ctx, home, q, page, read.WithPayloads)
+		_, ofRun := f.RunEvents(ctx, home, id, q, page, read.WithPayloads)
+		_, following := f.FollowProject(ctx, home, q, nil, read.WithPayloads)
+		_, followingRun := f.FollowRun(ctx, home, id, q, read.WithPayloads)
 		for _, err := range []error{ofProject, ofRun, following, followingRun} {
 			if !errors.Is(err, entities.ErrInvalid) {
 				t.Errorf("%+v: got error %v, want ErrInvalid", q, err)
@@ -223,8 +225,8 @@ func TestFeedsRefuse(t *testing.T) {
 		if project == home {
 			missing = newRunID()
 		}
-		_, list := f.RunEvents(ctx, project, missing, EventQuery{}, page, WithPayloads)
-		_, follow := f.FollowRun(ctx, project, missing, EventQuery{}, WithPayloads)
+		_, list := f.RunEvents(ctx, project, missing, read.EventQuery{}, page, read.WithPayloads)
+		_, follow := f.FollowRun(ctx, project, missing, read.EventQuery{}, read.WithPayloads)
 		if !errors.Is(list, entities.ErrRunNotFound) || !errors.Is(follow, entities.ErrRunNotFound) {
 			t.Errorf("project %s: got errors %v and %v, want ErrRunNotFound", project, list, follow)
 		}
@@ -236,17 +238,17 @@ func TestLargePayloadsStayBehind(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))
-	for _, size := range []int{MaxListed, MaxListed + 1} {
+	for _, size := range []int{read.MaxListed, read.MaxListed + 1} {
 		r := on(id, "hook_received", "hook_1")
 		r.Payload = bytes.Repeat([]byte("x"), size)
 		f.must(t, r)
 	}
-	for range 2*maxPageBytes/MaxListed - 1 {
+	for range 2*read.MaxPageBytes/read.MaxListed - 1 {
 		r := on(id, "hook_received", "hook_1")
-		r.Payload = bytes.Repeat([]byte("y"), MaxListed)
+		r.Payload = bytes.Repeat([]byte("y"), read.MaxListed)
 		f.must(t, r)
 	}
-	first, err := f.RunEvents(t.Context(), home, id, EventQuery{}, pg.Page{Limit: 100}, WithPayloads)
+	first, err := f.RunEvents(t.Context(), home, id, read.EventQuery{}, pg.Page{Limit: 100}, read.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,12 +256,12 @@ func TestLargePayloadsStayBehind(t *testing.T) {
 		t.Errorf("the first page has %d events, more %t", n, first.More)
 	}
 	for _, e := range first.Entries {
-		if want := e.Size; e.Size > MaxListed && len(e.Payload) > 0 || e.Size <= MaxListed && int64(len(e.Payload)) != want {
+		if want := e.Size; e.Size > read.MaxListed && len(e.Payload) > 0 || e.Size <= read.MaxListed && int64(len(e.Payload)) != want {
 			t.Errorf("event %d: %d bytes of %d", e.Seq, len(e.Payload), e.Size)
 		}
 	}
 	f.settled(t)
-	if got := f.feed(t, EventQuery{}, pg.Page{Limit: 1}); len(got) != 5+2*maxPageBytes/MaxListed-1 {
+	if got := f.feed(t, read.EventQuery{}, pg.Page{Limit: 1}); len(got) != 5+2*read.MaxPageBytes/read.MaxListed-1 {
 		t.Errorf("one by one there are %d events", len(got))
 	}
 }
@@ -270,7 +272,7 @@ func TestTheFeedWaitsForTransactions(t *testing.T) {
 	f := newFixture(t)
 	early := f.run(t)
 	f.settled(t)
-	follower, err := f.FollowProject(t.Context(), home, EventQuery{}, &Place{}, WithPayloads)
+	follower, err := f.FollowProject(t.Context(), home, read.EventQuery{}, &read.Place{}, read.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +305,7 @@ func TestTheFeedWaitsForTransactions(t *testing.T) {
 	if got := next(); got != nil {
 		t.Errorf("while the first transaction is open: got %v", got)
 	}
-	if got := f.feed(t, EventQuery{}, pg.Page{Limit: 10}); len(got) != 1 {
+	if got := f.feed(t, read.EventQuery{}, pg.Page{Limit: 10}); len(got) != 1 {
 		t.Errorf("the list meanwhile: %v", got)
 	}
 	close(release)
@@ -343,12 +345,12 @@ func TestTheFeedMissesNothingWhateverTheOrder(t *testing.T) {
 	n := gate.Explore(t, one, two, func(s *gate.Schedule) {
 		id, other := f.run(t), f.run(t)
 		f.settled(t)
-		start, err := f.ProjectEvents(t.Context(), home, EventQuery{}, pg.Page{Limit: 1, Descending: true}, WithPayloads)
+		start, err := f.ProjectEvents(t.Context(), home, read.EventQuery{}, pg.Page{Limit: 1, Descending: true}, read.WithPayloads)
 		if err != nil || len(start.Entries) != 1 {
 			t.Fatalf("got %d events, error %v", len(start.Entries), err)
 		}
-		from := PlaceOf(start.Entries[0])
-		follower, err := reader.FollowProject(t.Context(), home, EventQuery{}, &from, WithPayloads)
+		from := read.PlaceOf(start.Entries[0])
+		follower, err := reader.FollowProject(t.Context(), home, read.EventQuery{}, &from, read.WithPayloads)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -368,11 +370,11 @@ func TestTheFeedMissesNothingWhateverTheOrder(t *testing.T) {
 		f.must(t, onRun(other, "run_started"))
 		f.settled(t)
 		for range 2 {
-			place, err := ParsePlace(follower.Cursor())
+			place, err := read.ParsePlace(follower.Cursor())
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := f.FollowProject(t.Context(), home, EventQuery{}, &place, WithPayloads)
+			again, err := f.FollowProject(t.Context(), home, read.EventQuery{}, &place, read.WithPayloads)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -411,11 +413,11 @@ func TestXidsNeverFallAlongALog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	page, err := f.RunEvents(t.Context(), home, id, EventQuery{}, pg.Page{Limit: 1000}, WithoutPayloads)
+	page, err := f.RunEvents(t.Context(), home, id, read.EventQuery{}, pg.Page{Limit: 1000}, read.WithoutPayloads)
 	if err != nil || len(page.Entries) != 2+5*racers {
 		t.Fatalf("got %d events, error %v", len(page.Entries), err)
 	}
-	if !slices.IsSortedFunc(page.Entries, func(a, b Entry) int { return cmp.Compare(a.Xid, b.Xid) }) {
+	if !slices.IsSortedFunc(page.Entries, func(a, b read.Entry) int { return cmp.Compare(a.Xid, b.Xid) }) {
 		t.Error("the transactions' numbers fall")
 	}
 }
@@ -427,17 +429,17 @@ func TestEventsOfAnotherClusterAreNoticed(t *testing.T) {
 	f := newFixture(t)
 	ids, all := f.crowd(t)
 	f.exec(t, `UPDATE events SET xid = (xid::text::bigint + 1000000000)::text::xid8`)
-	if _, err := f.ProjectEvents(t.Context(), home, EventQuery{}, pg.Page{Limit: 9}, WithPayloads); !errors.Is(err, errFuture) {
+	if _, err := f.ProjectEvents(t.Context(), home, read.EventQuery{}, pg.Page{Limit: 9}, read.WithPayloads); !errors.Is(err, read.ErrFuture) {
 		t.Errorf("got error %v, want errFuture", err)
 	}
-	page, err := f.RunEvents(t.Context(), home, ids[0], EventQuery{}, pg.Page{Limit: 100}, WithPayloads)
+	page, err := f.RunEvents(t.Context(), home, ids[0], read.EventQuery{}, pg.Page{Limit: 100}, read.WithPayloads)
 	if err != nil || len(page.Entries) != 8 {
 		t.Errorf("the run: got %d events, error %v", len(page.Entries), err)
 	}
 	f.exec(t, `UPDATE events SET xid = '0' WHERE xid > '0'`)
 	f.must(t, onRun(ids[0], "run_completed"))
 	f.settled(t)
-	got := f.feed(t, EventQuery{}, pg.Page{Limit: 2})
+	got := f.feed(t, read.EventQuery{}, pg.Page{Limit: 2})
 	if len(got) != len(all)+1 || got[len(all)] != string(ids[0])+"/9 run_completed" {
 		t.Errorf("after the statement: %q", got)
 	}

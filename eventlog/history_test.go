@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // past is a run with hooks of every fate, among them two that the run's end disposes of, and waits of both.
@@ -40,20 +41,20 @@ func TestHookHistories(t *testing.T) {
 	f := newFixture(t)
 	id := past(t, f)
 	var end *time.Time
-	made := func(hook entities.HookID, seq int64, event entities.EventType, received, disposed *time.Time) HookHistory {
-		return HookHistory{
+	made := func(hook entities.HookID, seq int64, event entities.EventType, received, disposed *time.Time) read.HookHistory {
+		return read.HookHistory{
 			RunID: id, ID: hook, Seq: seq, CreatedAt: *after(int(seq - 1)), Type: event, ReceivedAt: received, DisposedAt: disposed,
 			RunEndedAt: end,
 		}
 	}
-	want := func() []HookHistory {
-		return []HookHistory{
+	want := func() []read.HookHistory {
+		return []read.HookHistory{
 			made("hook_quiet", 2, "hook_created", nil, end), made("hook_used", 3, "hook_created", after(9), end),
 			made("hook_lost", 4, "hook_conflict", nil, nil), made("hook_gone", 5, "hook_created", after(7), after(8)),
 			made("hook_kept", 6, "hook_created", nil, nil), // which is retained
 		}
 	}
-	check := func(want []HookHistory) {
+	check := func(want []read.HookHistory) {
 		t.Helper()
 		got, next, err := f.HookHistories(t.Context(), home, id, pg.Page{Limit: 5})
 		if err != nil || next != "" {
@@ -107,10 +108,10 @@ func TestWaitHistories(t *testing.T) {
 	f := newFixture(t)
 	id := past(t, f)
 	data := entities.EventData{ResumeAt: on(id, "wait_created", "").Data.ResumeAt}
-	over := WaitHistory{RunID: id, ID: "wait_over", Seq: 11, CreatedAt: *after(10), Data: data, CompletedAt: after(12)}
-	never := WaitHistory{RunID: id, ID: "wait_never", Seq: 12, CreatedAt: *after(11), Data: data}
+	over := read.WaitHistory{RunID: id, ID: "wait_over", Seq: 11, CreatedAt: *after(10), Data: data, CompletedAt: after(12)}
+	never := read.WaitHistory{RunID: id, ID: "wait_never", Seq: 12, CreatedAt: *after(11), Data: data}
 	for range 2 {
-		for status, want := range map[entities.WaitStatus][]WaitHistory{
+		for status, want := range map[entities.WaitStatus][]read.WaitHistory{
 			"": {over, never}, "waiting": {never}, "completed": {over},
 		} {
 			got, next, err := f.WaitHistories(t.Context(), home, id, status, pg.Page{Limit: 2})
@@ -190,7 +191,7 @@ func TestI9HistoriesAreTheProjectsOwn(t *testing.T) {
 	if got, _, err := f.WaitHistories(t.Context(), stranger, id, "", page); err != nil || len(got) != 0 {
 		t.Errorf("waits: got %v and error %v", got, err)
 	}
-	if got, err := f.FilteredEvents(t.Context(), stranger, id, EventFilter{}, page); err != nil || len(got.Events) != 0 {
+	if got, err := f.FilteredEvents(t.Context(), stranger, id, read.EventFilter{}, page); err != nil || len(got.Events) != 0 {
 		t.Errorf("events: got %v and error %v", got, err)
 	}
 	for project, run := range map[entities.Project]entities.RunID{stranger: id, "": "", home: newRunID()} {
@@ -216,17 +217,17 @@ func TestFilteredEvents(t *testing.T) {
 	f := newFixture(t)
 	id := past(t, f)
 	for _, tt := range []struct {
-		filter EventFilter
+		filter read.EventFilter
 		want   []int64
 	}{
-		{EventFilter{}, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}},
-		{EventFilter{Type: "hook_received"}, []int64{7, 8, 10}},
-		{EventFilter{CorrelationID: "hook_used"}, []int64{3, 7, 10}},
-		{EventFilter{Type: "hook_received", CorrelationID: "hook_used"}, []int64{7, 10}},
-		{EventFilter{Type: "noop"}, nil},
-		{EventFilter{CorrelationID: "hook_none"}, nil},
+		{read.EventFilter{}, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}},
+		{read.EventFilter{Type: "hook_received"}, []int64{7, 8, 10}},
+		{read.EventFilter{CorrelationID: "hook_used"}, []int64{3, 7, 10}},
+		{read.EventFilter{Type: "hook_received", CorrelationID: "hook_used"}, []int64{7, 10}},
+		{read.EventFilter{Type: "noop"}, nil},
+		{read.EventFilter{CorrelationID: "hook_none"}, nil},
 	} {
-		read := eventPager(t, func(p pg.Page) (EventPage, error) {
+		pages := eventPager(t, func(p pg.Page) (read.EventPage, error) {
 			return f.FilteredEvents(t.Context(), home, id, tt.filter, p)
 		})
 		var want []string
@@ -234,12 +235,12 @@ func TestFilteredEvents(t *testing.T) {
 			want = append(want, string(entities.EventIDAt(seq)))
 		}
 		for limit := 1; limit < 4; limit++ {
-			if diff := cmp.Diff(want, readAll(t, read, pg.Page{Limit: limit})); diff != "" {
+			if diff := cmp.Diff(want, readAll(t, pages, pg.Page{Limit: limit})); diff != "" {
 				t.Errorf("%+v (-want +got):\n%s", tt.filter, diff)
 			}
 		}
 	}
-	page, err := f.FilteredEvents(t.Context(), home, id, EventFilter{Type: "run_created"}, pg.Page{Limit: 1})
+	page, err := f.FilteredEvents(t.Context(), home, id, read.EventFilter{Type: "run_created"}, pg.Page{Limit: 1})
 	if err != nil || len(page.Events) != 1 || page.Events[0].Payload != nil {
 		t.Errorf("got %+v and error %v, want one event without its payload", page, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
@@ -336,11 +337,11 @@ func TestALogThatBeginsIsReadOrMissing(t *testing.T) {
 	outcomes := map[string]int{}
 	gate.Explore(t, writer, reader, func(schedule *gate.Schedule) {
 		id := newRunID()
-		var page EventPage
+		var page read.EventPage
 		var err, refused error
 		schedule.Run(t,
 			func() { _, refused = writes.Append(t.Context(), home, runCreated(id)) },
-			func() { page, err = reads.Events(t.Context(), home, id, pg.Page{Limit: 10}, WithPayloads) })
+			func() { page, err = reads.Events(t.Context(), home, id, pg.Page{Limit: 10}, read.WithPayloads) })
 		switch {
 		case refused != nil:
 			t.Fatal(refused)

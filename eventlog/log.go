@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // Enqueuer puts messages on the queue as part of a transaction. Package queue implements it. It returns the work that
@@ -31,23 +32,21 @@ type Enqueuer interface {
 
 // Log appends events to runs and reads them.
 type Log struct {
+	*read.Log
+
 	pool     *pgxpool.Pool
 	hub      *pg.Hub
 	enqueuer Enqueuer
-	now      func() time.Time
-	endPoll  time.Duration
-	// followPoll is how often a live reader looks by itself.
-	followPoll time.Duration
-	observer   Observer
-	memory     *memory
-	group      *pg.GroupCommit
+	observer Observer
+	memory   *memory
+	group    *pg.GroupCommit
 }
 
 // New makes a log on the database behind pool. Through hub it tells of new events and of runs that ended. Now is the
 // clock; it is read once per append and cut to whole milliseconds.
 func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Time, options ...Option) *Log {
 	l := &Log{
-		pool: pool, hub: hub, enqueuer: enqueuer, now: now, endPoll: defaultEndPoll, followPoll: followPoll,
+		Log: read.New(pool, hub, now), pool: pool, hub: hub, enqueuer: enqueuer,
 		observer: unobserved{}, memory: newMemory(), group: pg.NewGroupCommit(pool),
 	}
 	for _, o := range options {
@@ -55,9 +54,6 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 	}
 	return l
 }
-
-// Now is what the log's clock shows: whole milliseconds, UTC.
-func (l *Log) Now() time.Time { return l.now().UTC().Truncate(time.Millisecond) }
 
 // Result is what an append did.
 type Result struct {
@@ -79,20 +75,20 @@ type Result struct {
 }
 
 // Page is a page of [Result.Log], first to last, as [Log.Events] would return it; false if the log is not at hand.
-func (r Result) Page(p pg.Page) (EventPage, bool) {
+func (r Result) Page(p pg.Page) (read.EventPage, bool) {
 	from := int64(0)
 	if p.Cursor != "" {
 		var err error
-		if from, err = parseEventCursor(p.Cursor); err != nil {
-			return EventPage{}, false
+		if from, err = read.ParseEventCursor(p.Cursor); err != nil {
+			return read.EventPage{}, false
 		}
 	}
 	if r.Log == nil || p.Descending {
-		return EventPage{}, false
+		return read.EventPage{}, false
 	}
 	rest := r.Log[min(from, int64(len(r.Log))):]
 	n := min(len(rest), p.Limit)
-	return EventPage{Events: rest[:n], More: n < len(rest)}, true
+	return read.EventPage{Events: rest[:n], More: n < len(rest)}, true
 }
 
 // Append records that something happened to a run and does all that follows from it, in one transaction.
@@ -181,7 +177,9 @@ func (l *Log) appendIn(
 	for _, topic := range t.written() {
 		l.hub.Publish(topic)
 	}
-	l.tellOf(project, runID, j)
+	if len(j.events) > 0 {
+		l.Announce(project, runID, j.endsRun())
+	}
 	return j, nil
 }
 
@@ -194,7 +192,7 @@ func (l *Log) appendLocked(
 	var verdict func() error
 	err := pg.Pipelined{
 		First: func(b *pgx.Batch) {
-			f = read(b, project, runID, requests)
+			f = lockAndRead(b, project, runID, requests)
 			verdict = t.before(b)
 		},
 		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
@@ -214,8 +212,8 @@ func (l *Log) appendLocked(
 	return j, err
 }
 
-// read queues the lock on the run, and reads of what the decisions need.
-func read(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
+// lockAndRead queues the lock on the run, and reads of what the decisions need.
+func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
 	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
 	}

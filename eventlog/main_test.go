@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -215,7 +216,7 @@ func (f *fixture) events(t tb, id entities.RunID) []entities.Event {
 	var all []entities.Event
 	page := pg.Page{Limit: pg.MaxPage}
 	for {
-		got, err := f.Events(t.Context(), home, id, page, WithPayloads)
+		got, err := f.Events(t.Context(), home, id, page, read.WithPayloads)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +224,7 @@ func (f *fixture) events(t tb, id entities.RunID) []entities.Event {
 		if !got.More {
 			return all
 		}
-		page.Cursor = EventCursor(all[len(all)-1])
+		page.Cursor = read.EventCursor(all[len(all)-1])
 	}
 }
 

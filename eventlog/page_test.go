@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // pager reads one page of some list, as the IDs on it, and says where the next one begins.
@@ -43,15 +44,15 @@ func readAll(t *testing.T, read pager, page pg.Page) []string {
 	}
 }
 
-func eventPager(t *testing.T, read func(pg.Page) (EventPage, error)) pager {
+func eventPager(t *testing.T, list func(pg.Page) (read.EventPage, error)) pager {
 	t.Helper()
 	return func(p pg.Page) (ids []string, next string, err error) {
-		page, err := read(p)
+		page, err := list(p)
 		for _, e := range page.Events {
 			ids = append(ids, string(e.ID()))
 		}
 		if page.More {
-			next = EventCursor(page.Events[len(page.Events)-1])
+			next = read.EventCursor(page.Events[len(page.Events)-1])
 		}
 		return ids, next, err
 	}
@@ -93,17 +94,17 @@ func lists(t *testing.T) map[string]struct {
 		read pager
 		want []string
 	}{
-		"events": {eventPager(t, func(p pg.Page) (EventPage, error) {
-			return f.Events(ctx, home, id, p, WithPayloads)
+		"events": {eventPager(t, func(p pg.Page) (read.EventPage, error) {
+			return f.Events(ctx, home, id, p, read.WithPayloads)
 		}), events},
-		"events without payloads": {eventPager(t, func(p pg.Page) (EventPage, error) {
-			return f.Events(ctx, home, id, p, WithoutPayloads)
+		"events without payloads": {eventPager(t, func(p pg.Page) (read.EventPage, error) {
+			return f.Events(ctx, home, id, p, read.WithoutPayloads)
 		}), events},
-		"events by correlation ID in the run": {eventPager(t, func(p pg.Page) (EventPage, error) {
-			return f.EventsByCorrelation(ctx, home, id, "hook_0", p, WithPayloads)
+		"events by correlation ID in the run": {eventPager(t, func(p pg.Page) (read.EventPage, error) {
+			return f.EventsByCorrelation(ctx, home, id, "hook_0", p, read.WithPayloads)
 		}), about},
-		"events by correlation ID in any run": {eventPager(t, func(p pg.Page) (EventPage, error) {
-			return f.EventsByCorrelation(ctx, home, "", "hook_0", p, WithPayloads)
+		"events by correlation ID in any run": {eventPager(t, func(p pg.Page) (read.EventPage, error) {
+			return f.EventsByCorrelation(ctx, home, "", "hook_0", p, read.WithPayloads)
 		}), about},
 		"steps": {func(p pg.Page) (ids []string, next string, err error) {
 			items, next, err := store.ListSteps(ctx, f.pool, home, id, p)
@@ -187,18 +188,18 @@ func TestACursorAtTheEndGivesAnEmptyLastPage(t *testing.T) {
 	f := newFixture(t)
 	id := f.run(t, started)
 	log := f.events(t, id)
-	end := pg.Page{Limit: 10, Cursor: EventCursor(log[len(log)-1])}
-	page, err := f.Events(t.Context(), home, id, end, WithPayloads)
+	end := pg.Page{Limit: 10, Cursor: read.EventCursor(log[len(log)-1])}
+	page, err := f.Events(t.Context(), home, id, end, read.WithPayloads)
 	if err != nil || len(page.Events) != 0 || page.More {
 		t.Errorf("got %d events, more %t, error %v; want none", len(page.Events), page.More, err)
 	}
 	f.must(t, onRun(id, "run_completed"))
-	page, err = f.Events(t.Context(), home, id, end, WithPayloads)
+	page, err = f.Events(t.Context(), home, id, end, read.WithPayloads)
 	if err != nil || len(page.Events) != 1 || page.Events[0].Type != entities.EventRunCompleted {
 		t.Errorf("after an append: got %+v, error %v; want just that", page.Events, err)
 	}
 	t.Run("the bare event ID is a cursor, too", func(t *testing.T) {
-		page, err := f.Events(t.Context(), home, id, pg.Page{Limit: 10, Cursor: string(log[0].ID())}, WithPayloads)
+		page, err := f.Events(t.Context(), home, id, pg.Page{Limit: 10, Cursor: string(log[0].ID())}, read.WithPayloads)
 		if err != nil || len(page.Events) != 2 {
 			t.Errorf("got %d events, error %v; want 2", len(page.Events), err)
 		}
@@ -210,7 +211,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	f := newFixture(t)
 	id := f.run(t)
 	ctx, none, page := t.Context(), newRunID(), pg.Page{Limit: 10}
-	_, noEvents := f.Events(ctx, home, none, page, WithPayloads)
+	_, noEvents := f.Events(ctx, home, none, page, read.WithPayloads)
 	_, noEvent := f.Event(ctx, home, id, 2)
 	_, noRun := store.RunByID(ctx, f.pool, home, none)
 	_, noStep := store.StepByID(ctx, f.pool, home, id, "step_none")
@@ -226,7 +227,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 		}
 	}
 	for _, correlationID := range []string{"none", ""} {
-		got, err := f.EventsByCorrelation(ctx, home, id, correlationID, page, WithPayloads)
+		got, err := f.EventsByCorrelation(ctx, home, id, correlationID, page, read.WithPayloads)
 		if err != nil || len(got.Events) != 0 || got.More {
 			t.Errorf("events of correlation ID %q: got %+v, %v; want none", correlationID, got, err)
 		}
@@ -243,8 +244,8 @@ func TestAPageEndsWhenItsPayloadsAreLarge(t *testing.T) {
 		r.Payload = large
 		f.must(t, r)
 	}
-	read, counted := countingPool(t, f.pool)
-	log := New(read, f.hub, noQueue{}, f.clock.now)
+	pool, counted := countingPool(t, f.pool)
+	log := New(pool, f.hub, noQueue{}, f.clock.now)
 	for _, test := range []struct {
 		descending bool
 		want       []int
@@ -256,12 +257,12 @@ func TestAPageEndsWhenItsPayloadsAreLarge(t *testing.T) {
 		page := pg.Page{Limit: 100, Descending: test.descending}
 		for more := true; more; {
 			before := counted.Load()
-			got, err := log.Events(t.Context(), home, id, page, WithPayloads)
+			got, err := log.Events(t.Context(), home, id, page, read.WithPayloads)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if sent := counted.Load() - before; sent > maxPageBytes+1<<20 {
-				t.Errorf("the database sent %d bytes for a page of %d", sent, maxPageBytes)
+			if sent := counted.Load() - before; sent > read.MaxPageBytes+1<<20 {
+				t.Errorf("the database sent %d bytes for a page of %d", sent, read.MaxPageBytes)
 			}
 			for _, e := range got.Events {
 				if e.Type == entities.EventHookReceived && !bytes.Equal(e.Payload, large) {
@@ -269,13 +270,13 @@ func TestAPageEndsWhenItsPayloadsAreLarge(t *testing.T) {
 				}
 			}
 			sizes, more = append(sizes, len(got.Events)), got.More
-			page.Cursor = EventCursor(got.Events[len(got.Events)-1])
+			page.Cursor = read.EventCursor(got.Events[len(got.Events)-1])
 		}
 		if diff := cmp.Diff(test.want, sizes); diff != "" {
 			t.Errorf("descending %t: page sizes differ (-want +got):\n%s", test.descending, diff)
 		}
 	}
-	got, err := f.Events(t.Context(), home, id, pg.Page{Limit: 100}, WithoutPayloads)
+	got, err := f.Events(t.Context(), home, id, pg.Page{Limit: 100}, read.WithoutPayloads)
 	if err != nil || len(got.Events) != 12 || got.More {
 		t.Errorf("without payloads: got %d events, more %t, error %v; want all 12", len(got.Events), got.More, err)
 	}

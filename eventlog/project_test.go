@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // TestI9AStrangerMovesNothing asks every event for a run of another project.
@@ -82,7 +83,7 @@ func TestI9AStrangerSeesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), hookCreated(theRun, "hook_1", "T"), sleep("wait_created"))
-	streams := NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
+	streams := read.NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
 	if err := streams.Write(t.Context(), home, id, "strm_1", [][]byte{{1}}); err != nil {
 		t.Fatal(err)
 	}
@@ -90,15 +91,15 @@ func TestI9AStrangerSeesNothing(t *testing.T) {
 	// Each tells how much it saw.
 	reads := map[string]func(entities.Project) (int, error){
 		"Events": func(p entities.Project) (int, error) {
-			got, err := f.Events(ctx, p, id, page, WithPayloads)
+			got, err := f.Events(ctx, p, id, page, read.WithPayloads)
 			return len(got.Events), err
 		},
 		"EventsByCorrelation in the run": func(p entities.Project) (int, error) {
-			got, err := f.EventsByCorrelation(ctx, p, id, "step_1", page, WithPayloads)
+			got, err := f.EventsByCorrelation(ctx, p, id, "step_1", page, read.WithPayloads)
 			return len(got.Events), err
 		},
 		"EventsByCorrelation in any run": func(p entities.Project) (int, error) {
-			got, err := f.EventsByCorrelation(ctx, p, "", "step_1", page, WithPayloads)
+			got, err := f.EventsByCorrelation(ctx, p, "", "step_1", page, read.WithPayloads)
 			return len(got.Events), err
 		},
 		"Event": func(p entities.Project) (int, error) { got, err := f.Event(ctx, p, id, 1); return int(got.Seq), err },
@@ -172,7 +173,7 @@ func isNotFound(err error) bool {
 func TestI9StreamsOfProjectsDoNotMeet(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	streams := NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
+	streams := read.NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
 	for project, data := range map[entities.Project]string{home: "ours", stranger: "theirs"} {
 		if err := streams.Write(t.Context(), project, "wrun_1", "strm_1", [][]byte{[]byte(data)}); err != nil {
 			t.Fatal(err)

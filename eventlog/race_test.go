@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // racers is how many do the same at once. Each has a connection of its own, or nearly.
@@ -243,7 +244,7 @@ func TestI1AReaderSeesPrefixes(t *testing.T) {
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		for last := 0; ; {
-			page, err := f.Events(t.Context(), home, id, pg.Page{Limit: pg.MaxPage}, WithoutPayloads)
+			page, err := f.Events(t.Context(), home, id, pg.Page{Limit: pg.MaxPage}, read.WithoutPayloads)
 			if err != nil {
 				t.Error(err)
 				return

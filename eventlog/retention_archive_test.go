@@ -12,6 +12,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // extent is how much there is of a run.
@@ -67,7 +68,7 @@ func TestChunkThatComesTooLateIsNotLost(t *testing.T) {
 	f := newFixture(t)
 	id := f.expired(t, 2*keep)
 	f.write(t, home, id, "logs")
-	streams := NewStreams(f.pool, f.hub, time.Now) // what begins now is no orphan of last week
+	streams := read.NewStreams(f.pool, f.hub, time.Now) // what begins now is no orphan of last week
 	wrote := make(chan error, 1)
 	r := f.retention(dropping(func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error {
 		go func() {

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 const keep = time.Hour
@@ -50,8 +51,8 @@ func (f *fixture) expired(t tb, age time.Duration) entities.RunID {
 	return id
 }
 
-func (f *fixture) streams() *Streams {
-	return NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
+func (f *fixture) streams() *read.Streams {
+	return read.NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
 }
 
 func (f *fixture) write(t tb, project entities.Project, id entities.RunID, name string) {

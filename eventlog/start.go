@@ -10,6 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // Start creates a run by a run_created of a run that the server continues, and reports whether it did: one that was
@@ -67,7 +68,7 @@ func (l *Log) StartedBefore(ctx context.Context, project entities.Project, r Req
 	if err != nil {
 		return entities.Run{}, false, err
 	}
-	page, err := l.Events(ctx, project, run.ID, pg.Page{Limit: 1}, WithoutPayloads)
+	page, err := l.Events(ctx, project, run.ID, pg.Page{Limit: 1}, read.WithoutPayloads)
 	if err != nil {
 		return entities.Run{}, false, err
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 func TestStepState(t *testing.T) {
@@ -18,10 +19,10 @@ func TestStepState(t *testing.T) {
 	if got.ID != "step_1" || got.Created.Seq != got.CreatedSeq || got.Created.Type != entities.EventStepCreated || got.Run.ID != id {
 		t.Errorf("got %+v", got)
 	}
-	for what, look := range map[string]func() (StepState, error){
-		"another step":    func() (StepState, error) { return f.Step(t.Context(), home, id, "step_2") },
-		"another project": func() (StepState, error) { return f.Step(t.Context(), "other", id, "step_1") },
-		"another run":     func() (StepState, error) { return f.Step(t.Context(), home, entities.NewRunID(day), "step_1") },
+	for what, look := range map[string]func() (read.StepState, error){
+		"another step":    func() (read.StepState, error) { return f.Step(t.Context(), home, id, "step_2") },
+		"another project": func() (read.StepState, error) { return f.Step(t.Context(), "other", id, "step_1") },
+		"another run":     func() (read.StepState, error) { return f.Step(t.Context(), home, entities.NewRunID(day), "step_1") },
 	} {
 		if _, err := look(); !errors.Is(err, entities.ErrStepNotFound) {
 			t.Errorf("%s: got %v", what, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -32,7 +33,7 @@ const patience = time.Minute
 
 // replica is a server's streams, with a hub of its own that works while the test lasts.
 type replica struct {
-	*Streams
+	*read.Streams
 	hub *pg.Hub
 }
 
@@ -46,7 +47,7 @@ func newReplica(t *testing.T, pool *pgxpool.Pool) replica {
 		cancel()
 		running.Wait()
 	})
-	return replica{Streams: NewStreams(pool, hub, (&clock{at: day}).now), hub: hub}
+	return replica{Streams: read.NewStreams(pool, hub, (&clock{at: day}).now), hub: hub}
 }
 
 func (r replica) write(t *testing.T, chunks ...string) {
@@ -196,7 +197,7 @@ func TestChunksInPages(t *testing.T) {
 func TestChunksEndAPageWhenTheyAreLarge(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
-	large := strings.Repeat("x", maxPageBytes)
+	large := strings.Repeat("x", read.MaxPageBytes)
 	r.write(t, "small", large, "small", large)
 	var sizes []int
 	for from := int64(0); from < 4; {
@@ -411,7 +412,7 @@ func TestATailReadsMoreThanItTakesAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	var want []string
-	for i := range 2*tailChunks + 1 {
+	for i := range 2*256 + 1 {
 		want = append(want, fmt.Sprint(i))
 	}
 	r.write(t, want...)
@@ -435,12 +436,12 @@ func TestATailThatIsCancelledFreesItsSubscription(t *testing.T) {
 	r.write(t, "one")
 	l := r.tail(t, 0)
 	l.want(t, "one")
-	if got := r.hub.Subscribers(streamTopic(home, strm)); got != 1 {
+	if got := r.hub.Subscribers(read.StreamTopic(home, strm)); got != 1 {
 		t.Fatalf("the stream has %d subscribers, want 1", got)
 	}
 	l.cancel()
 	l.wantEnd(t, context.Canceled)
-	if got := r.hub.Subscribers(streamTopic(home, strm)); got != 0 {
+	if got := r.hub.Subscribers(read.StreamTopic(home, strm)); got != 0 {
 		t.Errorf("the stream still has %d subscribers", got)
 	}
 }
@@ -457,7 +458,7 @@ func TestATailEndsWithItsEmittersError(t *testing.T) {
 	if !errors.Is(err, errBroken) || emitted != 1 {
 		t.Errorf("got error %v after %d chunks, want the emitter's after 1", err, emitted)
 	}
-	if got := r.hub.Subscribers(streamTopic(home, strm)); got != 0 {
+	if got := r.hub.Subscribers(read.StreamTopic(home, strm)); got != 0 {
 		t.Errorf("the stream still has %d subscribers", got)
 	}
 }
@@ -465,10 +466,10 @@ func TestATailEndsWithItsEmittersError(t *testing.T) {
 func TestWritesAndClosesAreHinted(t *testing.T) {
 	t.Parallel()
 	hub := pg.NewHub(nil, "stepwell_test", nil) // does not run: just the hints of this process
-	r := replica{Streams: NewStreams(onePool(t), hub, (&clock{at: day}).now), hub: hub}
-	news, cancel := hub.Subscribe(streamTopic(home, strm))
+	r := replica{Streams: read.NewStreams(onePool(t), hub, (&clock{at: day}).now), hub: hub}
+	news, cancel := hub.Subscribe(read.StreamTopic(home, strm))
 	defer cancel()
-	others, cancelOthers := hub.Subscribe(streamTopic(stranger, strm))
+	others, cancelOthers := hub.Subscribe(read.StreamTopic(stranger, strm))
 	defer cancelOthers()
 	r.write(t, "one")
 	if len(news) != 1 {
@@ -488,7 +489,7 @@ func TestATailWithoutHintsLooksForItself(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	deaf := replica{hub: pg.NewHub(nil, "stepwell_test", nil)} // never runs
-	deaf.Streams = NewStreams(openPool(t, dsn), deaf.hub, (&clock{at: day}).now)
+	deaf.Streams = read.NewStreams(openPool(t, dsn), deaf.hub, (&clock{at: day}).now)
 	l := deaf.tail(t, 0)
 	newReplica(t, openPool(t, dsn)).write(t, "one")
 	l.want(t, "one")

@@ -11,6 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // terms are those on which requests are appended together.
@@ -186,7 +187,7 @@ func (a allOrNone) after(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 func (a allOrNone) written() []string {
 	topics := make([]string, len(a.Streams))
 	for i, s := range a.Streams {
-		topics[i] = streamTopic(a.project, s.Name)
+		topics[i] = read.StreamTopic(a.project, s.Name)
 	}
 	return topics
 }

@@ -10,12 +10,13 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // wrote reads the texts of a stream that is closed.
 func wrote(t *testing.T, f *fixture, name entities.StreamName) []string {
 	t.Helper()
-	chunks, stream, err := NewStreams(f.pool, f.hub, f.clock.now).Chunks(t.Context(), home, name, 0, 100)
+	chunks, stream, err := read.NewStreams(f.pool, f.hub, f.clock.now).Chunks(t.Context(), home, name, 0, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func TestATurnWritesStreamsWhole(t *testing.T) {
 	if _, err := f.Append(t.Context(), home, runCreated(id)); err != nil {
 		t.Fatal(err)
 	}
-	news, cancel := f.hub.Subscribe(streamTopic(home, "answer"))
+	news, cancel := f.hub.Subscribe(read.StreamTopic(home, "answer"))
 	defer cancel()
 	turn := func(text string) Turn { return Turn{Streams: []WholeStream{{"answer", []byte(text)}}} }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // audit is an audit of the fixture's database.
@@ -353,7 +354,7 @@ func TestVerifyCountsChunks(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			id := f.run(t)
-			streams := NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
+			streams := read.NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
 			if err := streams.Write(t.Context(), home, id, "logs", [][]byte{{1}, {2}, {3}}); err != nil {
 				t.Fatal(err)
 			}

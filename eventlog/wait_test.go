@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -20,7 +21,7 @@ func logHere(t *testing.T, dsn string) *fixture {
 	pool := openPool(t, dsn)
 	c := &clock{at: day}
 	log := New(pool, newReplica(t, pool).hub, noQueue{}, c.now)
-	log.endPoll = time.Hour // so that only hints are heard
+	log.EndPoll = time.Hour // so that only hints are heard
 	return &fixture{Log: log, clock: c}
 }
 
@@ -35,7 +36,7 @@ func (f *fixture) waitFor(ctx context.Context, t *testing.T, id entities.RunID) 
 		}
 		ended <- run
 	}()
-	waitForSubscribers(t, f.hub, endTopic(home, id), 1)
+	waitForSubscribers(t, f.hub, read.EndTopic(home, id), 1)
 	return ended
 }
 
@@ -108,7 +109,7 @@ func TestTheEndOfARunIsHeardInOtherReplicas(t *testing.T) {
 		if !run.Status.Ended() || run.CompletedAt == nil {
 			t.Errorf("%s: got a run that is %s", name, run.Status)
 		}
-		waitForSubscribers(t, here.hub, endTopic(home, id), 0)
+		waitForSubscribers(t, here.hub, read.EndTopic(home, id), 0)
 	}
 }
 
@@ -126,7 +127,7 @@ func TestManyWaitForOneEnd(t *testing.T) {
 			}
 			ended <- run
 		}()
-		waitForSubscribers(t, f.hub, endTopic(home, id), i+1)
+		waitForSubscribers(t, f.hub, read.EndTopic(home, id), i+1)
 		waits = append(waits, ended)
 	}
 	f.must(t, onRun(id, "run_completed"))
@@ -149,7 +150,7 @@ func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
 		if run := <-ended; run.Status != entities.RunRunning {
 			t.Errorf("got a run that is %s, want running", run.Status)
 		}
-		waitForSubscribers(t, f.hub, endTopic(home, id), 0)
+		waitForSubscribers(t, f.hub, read.EndTopic(home, id), 0)
 	})
 	t.Run("does not begin when there is no time", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -164,7 +165,7 @@ func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
 			if _, err := f.WaitForEnd(t.Context(), t.Context(), project, nobody); !errors.Is(err, entities.ErrRunNotFound) {
 				t.Errorf("%s: got error %v, want ErrRunNotFound", project, err)
 			}
-			waitForSubscribers(t, f.hub, endTopic(project, nobody), 0)
+			waitForSubscribers(t, f.hub, read.EndTopic(project, nobody), 0)
 		}
 	})
 	t.Run("fails when the database does", func(t *testing.T) {
@@ -174,7 +175,7 @@ func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
 		if _, err := log.WaitForEnd(t.Context(), t.Context(), home, id); err == nil {
 			t.Error("got no error from a closed pool")
 		}
-		waitForSubscribers(t, f.hub, endTopic(home, id), 0)
+		waitForSubscribers(t, f.hub, read.EndTopic(home, id), 0)
 	})
 }
 
@@ -193,7 +194,7 @@ func TestALostHintOfAnEndIsMadeUpFor(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	here := logHere(t, dsn)
-	here.endPoll = 50 * time.Millisecond
+	here.EndPoll = 50 * time.Millisecond
 	listening, cancel := here.hub.Subscribe("listening")
 	defer cancel()
 	wantNews(t, listening) // the hint that makes up for all before is over
@@ -247,7 +248,7 @@ func TestWhoWaitsForAConnectionCanLeave(t *testing.T) {
 		_, err := New(pool, f.hub, noQueue{}, f.clock.now).WaitForEnd(ctx, t.Context(), home, id)
 		gone <- err
 	}()
-	waitForSubscribers(t, f.hub, endTopic(home, id), 1)
+	waitForSubscribers(t, f.hub, read.EndTopic(home, id), 1)
 	leave()
 	select {
 	case err := <-gone:
@@ -265,7 +266,7 @@ func TestTheEndOfAnOpenRunIsWatchedFor(t *testing.T) {
 	watch := func(ctx context.Context, id entities.RunID) <-chan error {
 		over := make(chan error, 1)
 		go func() { over <- f.WatchEnd(ctx, home, id) }()
-		waitForSubscribers(t, f.hub, endTopic(home, id), 1)
+		waitForSubscribers(t, f.hub, read.EndTopic(home, id), 1)
 		return over
 	}
 	id := f.run(t, started)
@@ -281,7 +282,7 @@ func TestTheEndOfAnOpenRunIsWatchedFor(t *testing.T) {
 	if err := <-over; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that of the context", err)
 	}
-	f.endPoll = time.Millisecond
+	f.EndPoll = time.Millisecond
 	for what, id := range map[string]entities.RunID{"has ended": id, "is not there": entities.NewRunID(day)} {
 		if err := f.WatchEnd(t.Context(), home, id); err != nil { // no hint comes
 			t.Errorf("a run that %s: got %v", what, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -41,7 +42,7 @@ func newEcho(t *testing.T, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 	draining, drain := context.WithCancel(context.Background())
 	t.Cleanup(drain)
 	return New(Options{
-		Pool: pool, Log: eventlog.New(pool, hub, q, time.Now), Streams: eventlog.NewStreams(pool, hub, time.Now), Queue: q,
+		Pool: pool, Log: eventlog.New(pool, hub, q, time.Now), Streams: read.NewStreams(pool, hub, time.Now), Queue: q,
 		APIKey: key, Open: key == "", Logger: logger, Telemetry: newTelemetry(pool, q),
 		Stopping: context.Background(), Draining: draining,
 	}), pool, l

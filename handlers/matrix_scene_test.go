@@ -23,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -39,7 +40,7 @@ const (
 type house struct {
 	pool    *pgxpool.Pool
 	log     *eventlog.Log
-	streams *eventlog.Streams
+	streams *read.Streams
 	queue   *queue.Queue
 	secrets *admin.Secrets
 	keys    *access.Keys
@@ -65,7 +66,7 @@ func newHouse(t *testing.T) *house {
 		t.Fatal(err)
 	}
 	h := &house{
-		pool: pool, log: eventlog.New(pool, hub, q, time.Now), streams: eventlog.NewStreams(pool, hub, time.Now), queue: q,
+		pool: pool, log: eventlog.New(pool, hub, q, time.Now), streams: read.NewStreams(pool, hub, time.Now), queue: q,
 		secrets: admin.NewSecrets(pool, time.Now), keys: access.NewKeys(pool, time.Now),
 		texts: map[entities.Project]map[admin.Role]string{},
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -47,7 +48,7 @@ const (
 type Options struct {
 	Pool    *pgxpool.Pool
 	Log     *eventlog.Log
-	Streams *eventlog.Streams
+	Streams *read.Streams
 	Queue   *queue.Queue
 	// Keys are the API keys; nil for those of the pool. APIKey is one more, of the environment, and Open lets
 	// everyone in who has none; Local is of an open server that only this machine can connect to.

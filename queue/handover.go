@@ -137,10 +137,10 @@ func (h handover) open(ctx context.Context, d delivery) (opened, error) {
 	if err != nil {
 		return opened{}, err
 	}
-	return read(s)
+	return readSignal(s)
 }
 
-func read(s store.Signal) (opened, error) {
+func readSignal(s store.Signal) (opened, error) {
 	value, err := condition.Decode(s.Data)
 	if err != nil {
 		return opened{}, fmt.Errorf("signal %s: %w", s.ID, err)
@@ -231,7 +231,7 @@ func (h handover) lookBack(ctx context.Context, d delivery) error {
 			return err
 		}
 		for _, s := range signals {
-			opened, err := read(s)
+			opened, err := readSignal(s)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
@@ -127,9 +128,9 @@ func (r *Runs) call(ctx context.Context, d delivery, run entities.Run) (contract
 
 // logOf is the beginning of the run's log: as it was when the invocation began, if that is at hand. What has come since
 // has the run invoked again.
-func (r *Runs) logOf(ctx context.Context, d delivery, run entities.Run) (eventlog.EventPage, error) {
+func (r *Runs) logOf(ctx context.Context, d delivery, run entities.Run) (read.EventPage, error) {
 	if d.hasBegun() && d.begun.Log != nil && len(d.begun.Log) <= callEvents {
-		return eventlog.EventPage{Events: d.begun.Log}, nil
+		return read.EventPage{Events: d.begun.Log}, nil
 	}
-	return r.log.Events(ctx, d.Project, run.ID, pg.Page{Limit: callEvents}, eventlog.WithPayloads)
+	return r.log.Events(ctx, d.Project, run.ID, pg.Page{Limit: callEvents}, read.WithPayloads)
 }

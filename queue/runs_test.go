@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
@@ -147,7 +148,7 @@ func TestCallsCostNoConnections(t *testing.T) {
 // events is a run's log: types and correlation IDs.
 func (d *driven) events(t *testing.T, id entities.RunID) []string {
 	t.Helper()
-	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, eventlog.WithPayloads)
+	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +165,7 @@ func (d *driven) events(t *testing.T, id entities.RunID) []string {
 
 func (d *driven) story(t *testing.T, id entities.RunID) string {
 	t.Helper()
-	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, eventlog.WithPayloads)
+	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -77,7 +78,7 @@ func (d *driven) waits(t testing.TB, in entities.Project, hooks ...hook) entitie
 // received is what each hook of a run got, in its order.
 func (d *driven) received(t testing.TB, in entities.Project, id entities.RunID) map[string][]string {
 	t.Helper()
-	page, err := d.log.Events(t.Context(), in, id, pg.Page{Limit: 1000}, eventlog.WithPayloads)
+	page, err := d.log.Events(t.Context(), in, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}

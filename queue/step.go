@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -96,7 +97,7 @@ func (r *Runs) step(ctx context.Context, d delivery) (stepWork, error) {
 	return workOf(found), nil
 }
 
-func workOf(state eventlog.StepState) stepWork {
+func workOf(state read.StepState) stepWork {
 	s := stepWork{Step: state.Step, input: state.Created.Payload, run: state.Run}
 	if state.Created.Data.Step != nil {
 		s.spec = *state.Created.Data.Step

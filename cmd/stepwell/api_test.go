@@ -18,7 +18,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -226,7 +226,7 @@ func TestOtherThingsOfRuns(t *testing.T) {
 		{`secrets remove stripe`, ``, remote.ExitNotFound, "stepwell secrets list"},
 		{`messages show msg_x`, ``, remote.ExitNotFound, "stepwell messages list --state all"},
 	})
-	streams := eventlog.NewStreams(s.pool, s.hub, time.Now)
+	streams := read.NewStreams(s.pool, s.hub, time.Now)
 	write := func(chunks ...string) {
 		list := make([][]byte, len(chunks))
 		for i, text := range chunks {

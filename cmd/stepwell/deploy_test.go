@@ -183,7 +183,7 @@ func TestManifestsSetWhatIsRead(t *testing.T) {
 		t.Errorf("found %d variables only", found)
 	}
 	for _, file := range []string{"../../Dockerfile", deployFolder + "/lambda/Dockerfile", deployFolder + "/README.md"} {
-		for _, name := range inDockerfile.FindAllString(read(t, file), -1) {
+		for _, name := range inDockerfile.FindAllString(readFile(t, file), -1) {
 			if !slices.Contains(names, name) {
 				t.Errorf("%s names %s, which nobody reads", file, name)
 			}
@@ -191,7 +191,7 @@ func TestManifestsSetWhatIsRead(t *testing.T) {
 	}
 }
 
-func read(t *testing.T, file string) string {
+func readFile(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -233,7 +233,7 @@ func TestProbesAreAnswered(t *testing.T) {
 		t.Errorf("found %d probes only", probes)
 	}
 	for _, want := range []string{"STEPWELL_LISTEN=:8788", "EXPOSE 8788", "USER 65532:65532", `"health"`} {
-		if !strings.Contains(read(t, "../../Dockerfile"), want) {
+		if !strings.Contains(readFile(t, "../../Dockerfile"), want) {
 			t.Errorf("the Dockerfile does not have %s", want)
 		}
 	}
@@ -290,7 +290,7 @@ func TestDrainsAreGivenTime(t *testing.T) {
 		if time.Duration(timeout)*time.Second < takes {
 			t.Errorf("%s: %d s are less than %s", file, timeout, takes)
 		}
-		asked := drains.FindStringSubmatch(read(t, deployFolder+"/"+tt.asks))
+		asked := drains.FindStringSubmatch(readFile(t, deployFolder+"/"+tt.asks))
 		if asked == nil || asked[1] != set["STEPWELL_DRAIN_BUDGET"] || asked[2] != asked[1] {
 			t.Errorf("%s: the scheduler asks for %v, want the server's budget", file, asked)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -205,7 +206,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers
 	options := handlers.Options{
 		Pool:     s.pool,
 		Log:      s.log,
-		Streams:  eventlog.NewStreams(s.pool, s.hub, time.Now),
+		Streams:  read.NewStreams(s.pool, s.hub, time.Now),
 		Queue:    q,
 		Keys:     s.keys,
 		APIKey:   s.config.APIKey,

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -70,7 +71,7 @@ func newServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	web := httptest.NewServer(handlers.New(handlers.Options{
-		Pool: pool, Log: eventlog.New(pool, hub, q, s.clock), Streams: eventlog.NewStreams(pool, hub, s.clock),
+		Pool: pool, Log: eventlog.New(pool, hub, q, s.clock), Streams: read.NewStreams(pool, hub, s.clock),
 		Queue: q, Open: true, Logger: logger, Stopping: ctx, Draining: ctx,
 	}))
 	t.Cleanup(web.Close)

@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -90,8 +91,8 @@ func (f *fixture) append(t *testing.T, r eventlog.Request) {
 	}
 }
 
-func (f *fixture) streams() *eventlog.Streams {
-	return eventlog.NewStreams(f.pool, f.hub(), time.Now)
+func (f *fixture) streams() *read.Streams {
+	return read.NewStreams(f.pool, f.hub(), time.Now)
 }
 
 func (f *fixture) hub() *pg.Hub {

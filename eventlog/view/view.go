@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // Event is the JSON form of an event.
@@ -88,13 +88,13 @@ type List struct {
 const maxShown = 16 << 20
 
 // Add shows the next event of the list.
-func (l *List) Add(e eventlog.Entry) Event {
-	if e.Size > eventlog.MaxListed {
+func (l *List) Add(e read.Entry) Event {
+	if e.Size > read.MaxListed {
 		v := Plain(e.Event)
 		v.Truncated = true
 		return v
 	}
-	v := show(e.Event, min(eventlog.MaxListed, maxShown-l.shown))
+	v := show(e.Event, min(read.MaxListed, maxShown-l.shown))
 	l.shown += len(v.Payload)
 	return v
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
@@ -55,17 +55,17 @@ func (s *Server) listEvents(c echo.Context) error {
 	return answerEvents(c, listing, with)
 }
 
-func answerEvents(c echo.Context, listing eventlog.Listing, with eventlog.Payloads) error {
+func answerEvents(c echo.Context, listing read.Listing, with read.Payloads) error {
 	return answerList(c, listing.Entries, listing.Cursor, shown(c, with))
 }
 
 // shown is how the entries of one list are shown to whoever asks, one after the other.
-func shown(c echo.Context, with eventlog.Payloads) func(eventlog.Entry) view.Event {
+func shown(c echo.Context, with read.Payloads) func(read.Entry) view.Event {
 	if !auth.Of(c).SeesPayloads() {
-		return func(e eventlog.Entry) view.Event { return bare(e.Event) }
+		return func(e read.Entry) view.Event { return bare(e.Event) }
 	}
-	if with == eventlog.WithoutPayloads {
-		return func(e eventlog.Entry) view.Event { return view.Plain(e.Event) }
+	if with == read.WithoutPayloads {
+		return func(e read.Entry) view.Event { return view.Plain(e.Event) }
 	}
 	return new(view.List).Add
 }
@@ -80,7 +80,7 @@ func bare(e entities.Event) view.Event {
 }
 
 // eventQuery reads which events are asked for, and whether with payloads.
-func eventQuery(c echo.Context) (q eventlog.EventQuery, with eventlog.Payloads, err error) {
+func eventQuery(c echo.Context) (q read.EventQuery, with read.Payloads, err error) {
 	for _, t := range c.QueryParams()["type"] {
 		if !slices.Contains(entities.EventTypes, entities.EventType(t)) {
 			return q, with, badParam("type", "%q is not a type an event can have", t)
@@ -98,14 +98,14 @@ func eventQuery(c echo.Context) (q eventlog.EventQuery, with eventlog.Payloads, 
 	}
 	switch text := c.QueryParam("payloads"); text {
 	case "", "true":
-		with = eventlog.WithPayloads
+		with = read.WithPayloads
 	case "false":
-		with = eventlog.WithoutPayloads
+		with = read.WithoutPayloads
 	default:
 		return q, with, badParam("payloads", "%q is neither true nor false", text)
 	}
 	if !auth.Of(c).SeesPayloads() {
-		with = eventlog.WithoutPayloads
+		with = read.WithoutPayloads
 	}
 	return q, with, nil
 }
@@ -114,7 +114,7 @@ func eventQuery(c echo.Context) (q eventlog.EventQuery, with eventlog.Payloads, 
 const maxCorrelationID = 1024
 
 // projectQuery is [eventQuery] for events of any run.
-func projectQuery(c echo.Context) (eventlog.EventQuery, eventlog.Payloads, error) {
+func projectQuery(c echo.Context) (read.EventQuery, read.Payloads, error) {
 	q, with, err := eventQuery(c)
 	if id := c.QueryParam("runId"); err == nil && id != "" {
 		q.RunID, err = entities.RunID(id), entities.ValidateID("run ID", id)

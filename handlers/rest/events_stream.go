@@ -10,7 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
@@ -48,7 +48,7 @@ func (s *Server) followRun(c echo.Context) error {
 		return err
 	}
 	defer f.Close()
-	return s.follow(c, f, with, func(e eventlog.Entry) string { return strconv.FormatInt(e.Seq, 10) })
+	return s.follow(c, f, with, func(e read.Entry) string { return strconv.FormatInt(e.Seq, 10) })
 }
 
 // followEvents answers with all events of the project as they are written.
@@ -61,13 +61,13 @@ func (s *Server) followEvents(c echo.Context) error {
 	if last := lastEventID(c); last != "" {
 		given, after = "Last-Event-ID", last
 	}
-	var from *eventlog.Place
+	var from *read.Place
 	switch after {
 	case "":
 	case "0": // before the first
-		from = &eventlog.Place{}
+		from = &read.Place{}
 	default:
-		place, err := eventlog.ParsePlace(after)
+		place, err := read.ParsePlace(after)
 		if err != nil {
 			return badParam(given, "%q is not the ID of an event of this stream", after)
 		}
@@ -78,13 +78,13 @@ func (s *Server) followEvents(c echo.Context) error {
 		return err
 	}
 	defer f.Close()
-	return s.follow(c, f, with, func(e eventlog.Entry) string { return eventlog.PlaceOf(e).String() })
+	return s.follow(c, f, with, func(e read.Entry) string { return read.PlaceOf(e).String() })
 }
 
 // follow sends what the follower reads. Once the answer has begun, the only way to say that something is wrong is
 // to break the connection; readers come back with the ID they had last.
 func (s *Server) follow(
-	c echo.Context, f *eventlog.Follower, with eventlog.Payloads, id func(eventlog.Entry) string,
+	c echo.Context, f *read.Follower, with read.Payloads, id func(read.Entry) string,
 ) error {
 	ctx, cancel := context.WithCancel(c.Request().Context())
 	defer cancel()
@@ -154,7 +154,7 @@ func (w *eventWriter) send(text string) error {
 
 // next sends the events that come next, or a heartbeat.
 func (w *eventWriter) next(
-	ctx context.Context, f *eventlog.Follower, show func(eventlog.Entry) view.Event, id func(eventlog.Entry) string,
+	ctx context.Context, f *read.Follower, show func(read.Entry) view.Event, id func(read.Entry) string,
 ) error {
 	patience, cancel := context.WithTimeout(ctx, heartbeat)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
@@ -53,7 +53,7 @@ func newHook(h entities.Hook) hook {
 }
 
 // newPastHook is the form of a hook that is or was there, or lost the contest for its token.
-func newPastHook(h eventlog.HookHistory) hook {
+func newPastHook(h read.HookHistory) hook {
 	v := hook{
 		ID: h.ID, RunID: h.RunID, Token: h.Data.Token, Status: hookActive,
 		Webhook: h.Data.IsWebhook != nil && *h.Data.IsWebhook, Signal: h.Data.Signal, Condition: h.Data.Condition,
@@ -106,7 +106,7 @@ func (s *Server) listRunHooks(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return answerList(c, hooks, next, func(h eventlog.HookHistory) hook { return newPastHook(h).to(c) })
+	return answerList(c, hooks, next, func(h read.HookHistory) hook { return newPastHook(h).to(c) })
 }
 
 func (s *Server) getHook(c echo.Context) error {
@@ -123,12 +123,12 @@ func (s *Server) getHook(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	created := eventlog.Position{RunID: r.ID, Seq: h.Seq}
+	created := read.Position{RunID: r.ID, Seq: h.Seq}
 	v := newPastHook(h).to(c)
 	if !auth.Of(c).SeesPayloads() {
 		return c.JSON(http.StatusOK, v)
 	}
-	events, err := s.Log.EventsAt(ctx, []eventlog.Position{created}, eventlog.WithPayloads)
+	events, err := s.Log.EventsAt(ctx, []read.Position{created}, read.WithPayloads)
 	if err != nil {
 		return err
 	}

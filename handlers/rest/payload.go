@@ -6,17 +6,17 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
 // payloadsFor is whether whoever asks may see payloads.
-func payloadsFor(c echo.Context) eventlog.Payloads {
+func payloadsFor(c echo.Context) read.Payloads {
 	if auth.Of(c).SeesPayloads() {
-		return eventlog.WithPayloads
+		return read.WithPayloads
 	}
-	return eventlog.WithoutPayloads
+	return read.WithoutPayloads
 }
 
 // decode is an event's payload as far as it can be shown, and what it is.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -46,8 +47,8 @@ func (s *Server) rerunRun(c echo.Context) error {
 
 // again is the event that starts a run like another one, but for its deployment.
 func (s *Server) again(ctx context.Context, of entities.Run, body rerun) (eventlog.Request, error) {
-	at := eventlog.Position{RunID: of.ID, Seq: 1}
-	events, err := s.Log.EventsAt(ctx, []eventlog.Position{at}, eventlog.WithPayloads)
+	at := read.Position{RunID: of.ID, Seq: 1}
+	events, err := s.Log.EventsAt(ctx, []read.Position{at}, read.WithPayloads)
 	if err != nil {
 		return eventlog.Request{}, err
 	}

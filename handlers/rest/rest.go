@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -25,7 +26,7 @@ import (
 type Server struct {
 	// Log, Streams, Queue, Runs and Secrets are what requests act on; Reader is where entities are read from.
 	Log     *eventlog.Log
-	Streams *eventlog.Streams
+	Streams *read.Streams
 	Queue   *queue.Queue
 	Runs    *queue.Runs
 	Secrets *admin.Secrets

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -33,7 +34,7 @@ type api struct {
 	http.Handler
 
 	log     *eventlog.Log
-	streams *eventlog.Streams
+	streams *read.Streams
 	queue   *queue.Queue
 	pool    *pgxpool.Pool
 	// drain has the server let go of those who wait.
@@ -56,7 +57,7 @@ func newAPI(t *testing.T) api {
 		t.Fatal(err)
 	}
 	log := eventlog.New(pool, hub, q, func() time.Time { return t0 })
-	streams := eventlog.NewStreams(pool, hub, time.Now)
+	streams := read.NewStreams(pool, hub, time.Now)
 	draining, drain := context.WithCancel(context.Background())
 	t.Cleanup(drain)
 	server := handlers.New(handlers.Options{

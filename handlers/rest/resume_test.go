@@ -7,6 +7,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // token gives a hook its token, and says whether it is a webhook.
@@ -17,7 +18,7 @@ func token(token string, webhook bool) func(*eventlog.Request) {
 // payloads are what hooks of the run received.
 func (a api) payloads(t *testing.T, id entities.RunID) []string {
 	t.Helper()
-	page, err := a.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 100}, eventlog.WithPayloads)
+	page, err := a.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 100}, read.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // run is the JSON form of a run. Input and output come only with a single run.
@@ -58,20 +58,20 @@ func newRun(r entities.Run) run {
 
 // briefly makes the form of runs for a list. Only of those that have not begun is the log asked, for when they will.
 func (s *Server) briefly(ctx context.Context, runs []entities.Run) ([]run, error) {
-	var at []eventlog.Position
+	var at []read.Position
 	for _, r := range runs {
 		if r.Driver == entities.DriverServer && r.Status == entities.RunPending {
-			at = append(at, eventlog.Position{RunID: r.ID, Seq: 1})
+			at = append(at, read.Position{RunID: r.ID, Seq: 1})
 		}
 	}
-	events, err := s.Log.EventsAt(ctx, at, eventlog.WithoutPayloads)
+	events, err := s.Log.EventsAt(ctx, at, read.WithoutPayloads)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]run, len(runs))
 	for i, r := range runs {
 		list[i] = newRun(r)
-		if first, ok := events[eventlog.Position{RunID: r.ID, Seq: 1}]; ok {
+		if first, ok := events[read.Position{RunID: r.ID, Seq: 1}]; ok {
 			list[i].StartAt = optionalTime(first.Data.StartAt)
 		}
 	}
@@ -80,10 +80,10 @@ func (s *Server) briefly(ctx context.Context, runs []entities.Run) ([]run, error
 
 // wholly makes the form of a single run, with its input and its end; without payloads the latter is only what the
 // server itself says of it.
-func (s *Server) wholly(ctx context.Context, r entities.Run, with eventlog.Payloads) (run, error) {
-	at := []eventlog.Position{{RunID: r.ID, Seq: 1}}
+func (s *Server) wholly(ctx context.Context, r entities.Run, with read.Payloads) (run, error) {
+	at := []read.Position{{RunID: r.ID, Seq: 1}}
 	if r.EndSeq > 0 {
-		at = append(at, eventlog.Position{RunID: r.ID, Seq: r.EndSeq})
+		at = append(at, read.Position{RunID: r.ID, Seq: r.EndSeq})
 	}
 	events, err := s.Log.EventsAt(ctx, at, with)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Server) wholly(ctx context.Context, r entities.Run, with eventlog.Paylo
 	}
 	v := newRun(r)
 	if first, ok := events[at[0]]; ok {
-		if with == eventlog.WithPayloads {
+		if with == read.WithPayloads {
 			v.Input, v.InputEncoding = decode(first)
 		}
 		if r.Status == entities.RunPending {
@@ -108,11 +108,11 @@ func (s *Server) wholly(ctx context.Context, r entities.Run, with eventlog.Paylo
 }
 
 // end adds what the event that ended the run says.
-func (v *run) end(r entities.Run, e entities.Event, with eventlog.Payloads) {
+func (v *run) end(r entities.Run, e entities.Event, with read.Payloads) {
 	switch {
 	case r.Status == entities.RunCancelled:
 		v.CancelReason = e.Data.Reason
-	case with == eventlog.WithoutPayloads:
+	case with == read.WithoutPayloads:
 	case r.Status == entities.RunCompleted:
 		v.Output, v.OutputEncoding = decode(e)
 	default:

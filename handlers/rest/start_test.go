@@ -11,6 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -69,7 +70,7 @@ func TestStartARun(t *testing.T) {
 	if diff := cmp.Diff(map[entities.Work]int{"run": 1, "deadline": 1}, a.work(t, entities.RunID(id))); diff != "" {
 		t.Errorf("work (-want +got):\n%s", diff)
 	}
-	page, err := a.log.Events(t.Context(), entities.DefaultProject, entities.RunID(id), pg.Page{Limit: 9}, eventlog.WithPayloads)
+	page, err := a.log.Events(t.Context(), entities.DefaultProject, entities.RunID(id), pg.Page{Limit: 9}, read.WithPayloads)
 	if err != nil || len(page.Events) != 1 || string(page.Events[0].Payload) != `{"b":1, "a":[1.0]}` {
 		t.Errorf("got %+v and error %v, want the input as it came", page.Events, err)
 	}
@@ -339,7 +340,7 @@ func TestRerunARunOfAClient(t *testing.T) {
 	}
 	event := func(id entities.RunID) entities.Event {
 		t.Helper()
-		page, err := a.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 9}, eventlog.WithPayloads)
+		page, err := a.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 9}, read.WithPayloads)
 		if err != nil || len(page.Events) != 1 {
 			t.Fatalf("got %d events and error %v", len(page.Events), err)
 		}

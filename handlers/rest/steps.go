@@ -8,7 +8,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
@@ -71,10 +71,10 @@ func (s *Server) getStep(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	created := eventlog.Position{RunID: r.ID, Seq: found.CreatedSeq}
-	result := eventlog.Position{RunID: r.ID, Seq: found.ResultSeq}
+	created := read.Position{RunID: r.ID, Seq: found.CreatedSeq}
+	result := read.Position{RunID: r.ID, Seq: found.ResultSeq}
 	with := payloadsFor(c)
-	events, err := s.Log.EventsAt(ctx, []eventlog.Position{created, result}, with)
+	events, err := s.Log.EventsAt(ctx, []read.Position{created, result}, with)
 	if err != nil {
 		return err
 	}
@@ -89,8 +89,8 @@ func (s *Server) getStep(c echo.Context) error {
 }
 
 // begin adds what the event that made the step says.
-func (v *step) begin(e entities.Event, with eventlog.Payloads) {
-	if with == eventlog.WithPayloads {
+func (v *step) begin(e entities.Event, with read.Payloads) {
+	if with == read.WithPayloads {
 		v.Input, v.InputEncoding = decode(e)
 	}
 	if spec := e.Data.Step; spec != nil {
@@ -99,11 +99,11 @@ func (v *step) begin(e entities.Event, with eventlog.Payloads) {
 }
 
 // end adds what the event of its last attempt says.
-func (v *step) end(e entities.Event, with eventlog.Payloads) {
+func (v *step) end(e entities.Event, with read.Payloads) {
 	switch {
-	case e.Type != entities.EventStepCompleted && with == eventlog.WithoutPayloads:
+	case e.Type != entities.EventStepCompleted && with == read.WithoutPayloads:
 		v.Error = newFailure(e.Data.ErrorCode, nil)
-	case with == eventlog.WithoutPayloads:
+	case with == read.WithoutPayloads:
 	case e.Type == entities.EventStepCompleted:
 		v.Output, v.OutputEncoding = decode(e)
 	default:

@@ -4,7 +4,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // waitAbandoned is the status of a wait whose run ended first.
@@ -34,7 +34,7 @@ func (s *Server) listWaits(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return answerList(c, waits, next, func(w eventlog.WaitHistory) wait {
+	return answerList(c, waits, next, func(w read.WaitHistory) wait {
 		v := wait{
 			ID: w.ID, RunID: w.RunID, Status: w.Status(), ResumeAt: optionalTime(w.Data.ResumeAt),
 			CreatedAt: timestamp(w.CreatedAt), CompletedAt: optionalTime(w.CompletedAt),

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -71,7 +72,7 @@ func newDoor(t *testing.T, change ...func(*handlers.Options)) *door {
 		t.Fatal(err)
 	}
 	o := handlers.Options{
-		Pool: pool, Log: d.log, Streams: eventlog.NewStreams(pool, d.hub, clock), Queue: d.queue, APIKey: "sk",
+		Pool: pool, Log: d.log, Streams: read.NewStreams(pool, d.hub, clock), Queue: d.queue, APIKey: "sk",
 		Logger: logger, Stopping: context.Background(), Draining: draining,
 		Allowed: allowed, HookRates: webhook.Rates{Token: 1_000_000, Server: 1_000_000},
 	}
@@ -142,7 +143,7 @@ func (d *door) hook(t *testing.T, token string, spec entities.WebhookSpec) entit
 // received are the payloads that the run's hooks got.
 func (d *door) received(t *testing.T, id entities.RunID) []string {
 	t.Helper()
-	page, err := d.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 1000}, eventlog.WithPayloads)
+	page, err := d.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -58,7 +59,7 @@ func (e *discreet) Public() string { return e.public.Error() }
 // Server answers the world outside.
 type Server struct {
 	Log     *eventlog.Log
-	Streams *eventlog.Streams
+	Streams *read.Streams
 	Secrets *admin.Secrets
 	Queue   *queue.Queue
 	// Reader is where hooks and runs are read from.
@@ -228,8 +229,8 @@ func missing(err error) error {
 
 // spec reads what the hook says about requests.
 func (s *Server) spec(ctx context.Context, hook entities.Hook) (entities.WebhookSpec, error) {
-	at := eventlog.Position{RunID: hook.RunID, Seq: hook.CreatedSeq}
-	events, err := s.Log.EventsAt(ctx, []eventlog.Position{at}, eventlog.WithoutPayloads)
+	at := read.Position{RunID: hook.RunID, Seq: hook.CreatedSeq}
+	events, err := s.Log.EventsAt(ctx, []read.Position{at}, read.WithoutPayloads)
 	if err != nil {
 		return entities.WebhookSpec{}, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
@@ -175,11 +175,11 @@ func newOrigin(r entities.Run, first *entities.Event) (origin, error) {
 
 // origins looks up where runs came from.
 func (s *Server) origins(ctx context.Context, runs ...entities.Run) ([]origin, error) {
-	at := make([]eventlog.Position, len(runs))
+	at := make([]read.Position, len(runs))
 	for i, r := range runs {
-		at[i] = eventlog.Position{RunID: r.ID, Seq: 1}
+		at[i] = read.Position{RunID: r.ID, Seq: 1}
 	}
-	events, err := s.Log.EventsAt(ctx, at, eventlog.WithoutPayloads)
+	events, err := s.Log.EventsAt(ctx, at, read.WithoutPayloads)
 	if err != nil {
 		return nil, err
 	}

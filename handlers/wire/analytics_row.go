@@ -5,7 +5,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
@@ -142,7 +142,7 @@ type hookRow struct {
 	madeBy
 }
 
-func newHookRow(o origin, h eventlog.HookHistory) hookRow {
+func newHookRow(o origin, h read.HookHistory) hookRow {
 	status := "created"
 	switch {
 	case h.Type == entities.EventHookConflict:
@@ -172,7 +172,7 @@ type waitRow struct {
 	madeBy
 }
 
-func newWaitRow(o origin, w eventlog.WaitHistory) waitRow {
+func newWaitRow(o origin, w read.WaitHistory) waitRow {
 	return waitRow{
 		RunID: string(w.RunID), WaitID: string(w.ID), Status: string(w.Status()),
 		ResumeAt: optionalTime(w.Data.ResumeAt), CreatedAt: codec.NewTime(w.CreatedAt),

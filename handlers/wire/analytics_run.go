@@ -8,7 +8,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
@@ -58,15 +58,15 @@ func (s *Server) analyticsStep(c echo.Context) error {
 
 // stepRows adds to steps what only their events say: why the last attempt failed, and where it ran.
 func (s *Server) stepRows(ctx context.Context, o origin, steps []entities.Step) ([]stepRow, error) {
-	var failures []eventlog.Position
+	var failures []read.Position
 	ids := make([]entities.StepID, len(steps))
 	for i, st := range steps {
 		ids[i] = st.ID
 		if st.ResultSeq > 0 && st.Status != entities.StepCompleted {
-			failures = append(failures, eventlog.Position{RunID: st.RunID, Seq: st.ResultSeq})
+			failures = append(failures, read.Position{RunID: st.RunID, Seq: st.ResultSeq})
 		}
 	}
-	failed, err := s.Log.EventsAt(ctx, failures, eventlog.WithoutPayloads)
+	failed, err := s.Log.EventsAt(ctx, failures, read.WithoutPayloads)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (s *Server) stepRows(ctx context.Context, o origin, steps []entities.Step) 
 	}
 	rows := make([]stepRow, len(steps))
 	for i, st := range steps {
-		code := failed[eventlog.Position{RunID: st.RunID, Seq: st.ResultSeq}].Data.ErrorCode
+		code := failed[read.Position{RunID: st.RunID, Seq: st.ResultSeq}].Data.ErrorCode
 		if rows[i], err = newStepRow(o, st, code, starts[st.ID]); err != nil {
 			return nil, err
 		}
@@ -86,7 +86,7 @@ func (s *Server) stepRows(ctx context.Context, o origin, steps []entities.Step) 
 
 // analyticsEvents is endpoint 21, events of a run.
 func (s *Server) analyticsEvents(c echo.Context) error {
-	var filter eventlog.EventFilter
+	var filter read.EventFilter
 	p, err := pageUpTo(c, maxRunPage, analyticsPage, "asc")
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (s *Server) analyticsEventsByCorrelation(c echo.Context) error {
 		return entities.Invalid("correlationId is missing")
 	}
 	ctx := c.Request().Context()
-	got, err := s.Log.EventsByCorrelation(ctx, auth.Project(c), "", id, p, eventlog.WithoutPayloads)
+	got, err := s.Log.EventsByCorrelation(ctx, auth.Project(c), "", id, p, read.WithoutPayloads)
 	if err != nil {
 		return err
 	}
@@ -138,14 +138,14 @@ func (s *Server) analyticsEventsByCorrelation(c echo.Context) error {
 	return answerEvents(c, o, got)
 }
 
-func answerEvents(c echo.Context, o origin, page eventlog.EventPage) error {
+func answerEvents(c echo.Context, o origin, page read.EventPage) error {
 	rows, err := eventRows(o, page.Events)
 	if err != nil {
 		return err
 	}
 	next := ""
 	if page.More {
-		next = eventlog.EventCursor(page.Events[len(page.Events)-1])
+		next = read.EventCursor(page.Events[len(page.Events)-1])
 	}
 	return answer(c, newListing(rows, next))
 }
@@ -199,13 +199,13 @@ func (s *Server) analyticsEventsAt(c echo.Context) error {
 
 // rowsOfEvents reads events of a run by their IDs, in the order of those.
 func (s *Server) rowsOfEvents(ctx context.Context, o origin, ids []entities.EventID) ([]eventRow, error) {
-	var at []eventlog.Position
+	var at []read.Position
 	for _, id := range ids {
 		if seq, err := id.Seq(); err == nil { // else an ID we never gave out
-			at = append(at, eventlog.Position{RunID: o.run.ID, Seq: seq})
+			at = append(at, read.Position{RunID: o.run.ID, Seq: seq})
 		}
 	}
-	found, err := s.Log.EventsAt(ctx, at, eventlog.WithoutPayloads)
+	found, err := s.Log.EventsAt(ctx, at, read.WithoutPayloads)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
@@ -44,7 +45,7 @@ func (s *Server) postBatch(c echo.Context) error {
 			items[i] = item{Status: codec.Int(status), Error: code, Message: message}
 			continue
 		}
-		res, err := s.newResult(c.Request().Context(), requests[i].Type, o.Result, eventlog.WithoutPayloads)
+		res, err := s.newResult(c.Request().Context(), requests[i].Type, o.Result, read.WithoutPayloads)
 		if err != nil {
 			return err
 		}

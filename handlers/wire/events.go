@@ -11,6 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
@@ -62,7 +63,7 @@ func (s *Server) postEvent(c echo.Context) error {
 		return err
 	}
 	if m.SinceCursor != "" {
-		if err := eventlog.ValidateEventCursor(m.SinceCursor); err != nil {
+		if _, err := read.ParseEventCursor(m.SinceCursor); err != nil {
 			return err
 		}
 	}
@@ -74,7 +75,7 @@ func (s *Server) postEvent(c echo.Context) error {
 	setEventHeaders(c, appended)
 	if request.Type == entities.EventRunStarted && !m.SkipPreload && wantsFrames(c) {
 		c.Response().Header().Set("X-Wf-Max-Events", strconv.Itoa(maxEvents))
-		return s.sendLog(c, pg.Page{Limit: eventPage}, eventlog.WithPayloads, s.eventsOf(project, runID))
+		return s.sendLog(c, pg.Page{Limit: eventPage}, read.WithPayloads, s.eventsOf(project, runID))
 	}
 	res, err := s.newResult(ctx, request.Type, appended, with)
 	if err != nil {
@@ -102,7 +103,7 @@ func setEventHeaders(c echo.Context, r eventlog.Result) {
 
 // newResult is the answer to an append: the event and the entity it is about.
 func (s *Server) newResult(
-	ctx context.Context, typ entities.EventType, appended eventlog.Result, with eventlog.Payloads,
+	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (result, error) {
 	e, err := newEvent(*appended.Event)
 	if err != nil {
@@ -128,11 +129,11 @@ func (s *Server) newResult(
 
 // stepAfter is a step as an append left it. Only whoever starts one needs its input.
 func (s *Server) stepAfter(
-	ctx context.Context, typ entities.EventType, appended eventlog.Result, with eventlog.Payloads,
+	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (*step, error) {
 	var created *entities.Event
 	after := *appended.Step
-	if typ == entities.EventStepStarted && with == eventlog.WithPayloads {
+	if typ == entities.EventStepStarted && with == read.WithPayloads {
 		var err error
 		created, err = s.eventAt(ctx, appended, after.CreatedSeq)
 		if err != nil {
@@ -145,13 +146,13 @@ func (s *Server) stepAfter(
 
 // runAfter is a run as an append left it.
 func (s *Server) runAfter(
-	ctx context.Context, typ entities.EventType, appended eventlog.Result, with eventlog.Payloads,
+	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (*run, error) {
 	var first *entities.Event
 	switch {
 	case typ == entities.EventRunCreated:
 		first = appended.Event
-	case with == eventlog.WithPayloads:
+	case with == read.WithPayloads:
 		var err error
 		if first, err = s.eventAt(ctx, appended, 1); err != nil {
 			return nil, err
@@ -191,14 +192,14 @@ func (s *Server) excerptFor(
 		}
 	case seen >= 1 && seq > seen+1 && seq-seen <= eventPage:
 		pushed = true
-		p.Cursor, p.Limit = eventlog.EventCursorAt(seen), int(seq-seen-1)
+		p.Cursor, p.Limit = read.EventCursorAt(seen), int(seq-seen-1)
 	default:
 		return nil, nil
 	}
 	page, ok := appended.Page(p)
 	if !ok {
 		var err error
-		if page, err = s.Log.Events(ctx, project, appended.Run.ID, p, eventlog.WithPayloads); err != nil {
+		if page, err = s.Log.Events(ctx, project, appended.Run.ID, p, read.WithPayloads); err != nil {
 			return nil, err
 		}
 	}
@@ -212,7 +213,7 @@ func (s *Server) excerptFor(
 	return x, err
 }
 
-func newExcerpt(page eventlog.EventPage) (*excerpt, error) {
+func newExcerpt(page read.EventPage) (*excerpt, error) {
 	x := &excerpt{Events: make([]event, len(page.Events)), HasMore: page.More}
 	for i, e := range page.Events {
 		var err error
@@ -221,7 +222,7 @@ func newExcerpt(page eventlog.EventPage) (*excerpt, error) {
 		}
 	}
 	if n := len(page.Events); n > 0 {
-		cursor := eventlog.EventCursor(page.Events[n-1])
+		cursor := read.EventCursor(page.Events[n-1])
 		x.Cursor = &cursor
 	}
 	return x, nil
@@ -249,16 +250,16 @@ func (s *Server) listEventsByCorrelation(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.sendEvents(c, func(ctx context.Context, p pg.Page, with eventlog.Payloads) (eventlog.EventPage, error) {
+	return s.sendEvents(c, func(ctx context.Context, p pg.Page, with read.Payloads) (read.EventPage, error) {
 		return s.Log.EventsByCorrelation(ctx, auth.Project(c), entities.RunID(runID), correlationID, p, with)
 	})
 }
 
-type eventQuery func(context.Context, pg.Page, eventlog.Payloads) (eventlog.EventPage, error)
+type eventQuery func(context.Context, pg.Page, read.Payloads) (read.EventPage, error)
 
 // eventsOf queries the log of a run.
 func (s *Server) eventsOf(project entities.Project, runID entities.RunID) eventQuery {
-	return func(ctx context.Context, p pg.Page, with eventlog.Payloads) (eventlog.EventPage, error) {
+	return func(ctx context.Context, p pg.Page, with read.Payloads) (read.EventPage, error) {
 		return s.Log.Events(ctx, project, runID, p, with)
 	}
 }
@@ -285,7 +286,7 @@ func (s *Server) sendEvents(c echo.Context, list eventQuery) error {
 }
 
 // sendLog answers with all events from the page's cursor on, of which it holds one page at a time.
-func (s *Server) sendLog(c echo.Context, p pg.Page, with eventlog.Payloads, list eventQuery) error {
+func (s *Server) sendLog(c echo.Context, p pg.Page, with read.Payloads, list eventQuery) error {
 	ctx := c.Request().Context()
 	got, err := list(ctx, p, with)
 	if err != nil {
@@ -299,7 +300,7 @@ func (s *Server) sendLog(c echo.Context, p pg.Page, with eventlog.Payloads, list
 		if !got.More {
 			return s.cutOff(c, w.WriteEnd(nextCursor(c, got), false))
 		}
-		p.Cursor = eventlog.EventCursor(got.Events[len(got.Events)-1])
+		p.Cursor = read.EventCursor(got.Events[len(got.Events)-1])
 		if got, err = list(ctx, p, with); err != nil {
 			return s.cutOff(c, err)
 		}
@@ -326,11 +327,11 @@ func writeEvents(w *codec.FrameWriter, events []entities.Event) error {
 
 // nextCursor is where the list goes on. Newer clients keep the one of the last page to ask for what was
 // appended since; those of the stable line would take it for a sign of more (§2.4).
-func nextCursor(c echo.Context, p eventlog.EventPage) string {
+func nextCursor(c echo.Context, p read.EventPage) string {
 	if len(p.Events) == 0 || (!p.More && stableLine(c)) {
 		return ""
 	}
-	return eventlog.EventCursor(p.Events[len(p.Events)-1])
+	return read.EventCursor(p.Events[len(p.Events)-1])
 }
 
 func frameMeta(e entities.Event) ([]byte, error) {
@@ -363,7 +364,7 @@ func (s *Server) getEvent(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if with == eventlog.WithoutPayloads {
+	if with == read.WithoutPayloads {
 		e.Payload = nil
 	}
 	meta, err := frameMeta(e)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
@@ -89,7 +89,7 @@ func (s *Server) getHookByToken(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.withMetadata(ctx, []entities.Hook{h}, eventlog.WithPayloads)
+	list, err := s.withMetadata(ctx, []entities.Hook{h}, read.WithPayloads)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *Server) resumeContext(
 	if err != nil {
 		return resumeContext{}, err
 	}
-	list, err := s.withEvents(ctx, []entities.Run{run}, eventlog.WithoutPayloads)
+	list, err := s.withEvents(ctx, []entities.Run{run}, read.WithoutPayloads)
 	if err != nil {
 		return resumeContext{}, err
 	}
@@ -126,7 +126,7 @@ func (s *Server) resumeContext(
 
 // answerHook answers with a hook and its metadata, by which a webhook knows how to respond (§7).
 func (s *Server) answerHook(c echo.Context, h entities.Hook) error {
-	list, err := s.withMetadata(c.Request().Context(), []entities.Hook{h}, eventlog.WithPayloads)
+	list, err := s.withMetadata(c.Request().Context(), []entities.Hook{h}, read.WithPayloads)
 	if err != nil {
 		return err
 	}
@@ -134,16 +134,16 @@ func (s *Server) answerHook(c echo.Context, h entities.Hook) error {
 }
 
 // hookEvents is where the metadata of a hook is: in the event that created it.
-func hookEvents(h entities.Hook, with eventlog.Payloads) []eventlog.Position {
-	if with == eventlog.WithoutPayloads {
+func hookEvents(h entities.Hook, with read.Payloads) []read.Position {
+	if with == read.WithoutPayloads {
 		return nil
 	}
-	return []eventlog.Position{{RunID: h.RunID, Seq: h.CreatedSeq}}
+	return []read.Position{{RunID: h.RunID, Seq: h.CreatedSeq}}
 }
 
 // withMetadata makes the wire form of hooks.
-func (s *Server) withMetadata(ctx context.Context, hooks []entities.Hook, with eventlog.Payloads) ([]hook, error) {
-	var at []eventlog.Position
+func (s *Server) withMetadata(ctx context.Context, hooks []entities.Hook, with read.Payloads) ([]hook, error) {
+	var at []read.Position
 	for _, h := range hooks {
 		at = append(at, hookEvents(h, with)...)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // param is a path parameter, decoded (§1.6). Echo hands it out encoded when the path was encoded in any
@@ -89,7 +89,7 @@ func milliseconds(c echo.Context, name string) (time.Duration, error) {
 }
 
 // listParams reads what every list of things with payloads may be asked: which page, and how.
-func listParams(c echo.Context, limit int, order string) (pg.Page, eventlog.Payloads, error) {
+func listParams(c echo.Context, limit int, order string) (pg.Page, read.Payloads, error) {
 	p, err := page(c, limit, order)
 	if err != nil {
 		return p, false, err
@@ -104,16 +104,16 @@ const (
 )
 
 // payloads reads remoteRefBehavior: whether the answer should carry the users' data.
-func payloads(c echo.Context) (eventlog.Payloads, error) {
+func payloads(c echo.Context) (read.Payloads, error) {
 	return payloadsFor(c.QueryParam("remoteRefBehavior"))
 }
 
-func payloadsFor(behavior string) (eventlog.Payloads, error) {
+func payloadsFor(behavior string) (read.Payloads, error) {
 	switch behavior {
 	case refsLazy:
-		return eventlog.WithoutPayloads, nil
+		return read.WithoutPayloads, nil
 	case refsResolve, "":
-		return eventlog.WithPayloads, nil
+		return read.WithPayloads, nil
 	default:
 		return false, entities.Invalid("remoteRefBehavior %q is neither lazy nor resolve", behavior)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -14,7 +15,7 @@ import (
 type Server struct {
 	// Log, Streams and Queue are what requests act on; Reader is where entities are read from.
 	Log     *eventlog.Log
-	Streams *eventlog.Streams
+	Streams *read.Streams
 	Queue   *queue.Queue
 	Reader  pg.Querier
 	Logger  *slog.Logger

@@ -9,6 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
@@ -146,10 +147,10 @@ func (s *Server) setAttributes(c echo.Context) error {
 
 // cut ends a page early, as lists of events do, when what its rows bring along is more than a page (§2.4).
 func cut[T any](
-	ctx context.Context, s *Server, rows []T, next string, with eventlog.Payloads,
-	events func(T, eventlog.Payloads) []eventlog.Position, cursor func(T) string,
+	ctx context.Context, s *Server, rows []T, next string, with read.Payloads,
+	events func(T, read.Payloads) []read.Position, cursor func(T) string,
 ) ([]T, string, error) {
-	groups := make([][]eventlog.Position, len(rows))
+	groups := make([][]read.Position, len(rows))
 	for i, row := range rows {
 		groups[i] = events(row, with)
 	}
@@ -162,17 +163,17 @@ func cut[T any](
 
 // runEvents is where the rest of a run is: execution context and input in its first event, and, wanted only
 // with payloads, its output or error in its last.
-func runEvents(r entities.Run, with eventlog.Payloads) []eventlog.Position {
-	at := []eventlog.Position{{RunID: r.ID, Seq: 1}}
-	if with == eventlog.WithPayloads && r.EndSeq > 0 {
-		at = append(at, eventlog.Position{RunID: r.ID, Seq: r.EndSeq})
+func runEvents(r entities.Run, with read.Payloads) []read.Position {
+	at := []read.Position{{RunID: r.ID, Seq: 1}}
+	if with == read.WithPayloads && r.EndSeq > 0 {
+		at = append(at, read.Position{RunID: r.ID, Seq: r.EndSeq})
 	}
 	return at
 }
 
 // withEvents makes the wire form of runs.
-func (s *Server) withEvents(ctx context.Context, runs []entities.Run, with eventlog.Payloads) ([]run, error) {
-	at := make([]eventlog.Position, 0, 2*len(runs))
+func (s *Server) withEvents(ctx context.Context, runs []entities.Run, with read.Payloads) ([]run, error) {
+	at := make([]read.Position, 0, 2*len(runs))
 	for _, r := range runs {
 		at = append(at, runEvents(r, with)...)
 	}
@@ -190,8 +191,8 @@ func (s *Server) withEvents(ctx context.Context, runs []entities.Run, with event
 	return list, nil
 }
 
-func eventAt(events map[eventlog.Position]entities.Event, id entities.RunID, seq int64) *entities.Event {
-	if e, ok := events[eventlog.Position{RunID: id, Seq: seq}]; ok {
+func eventAt(events map[read.Position]entities.Event, id entities.RunID, seq int64) *entities.Event {
+	if e, ok := events[read.Position{RunID: id, Seq: seq}]; ok {
 		return &e
 	}
 	return nil
@@ -250,20 +251,20 @@ func (s *Server) getStep(c echo.Context) error {
 }
 
 // stepEvents is where the payloads of a step are: in the events that created it and that brought its result.
-func stepEvents(st entities.Step, with eventlog.Payloads) []eventlog.Position {
-	if with == eventlog.WithoutPayloads {
+func stepEvents(st entities.Step, with read.Payloads) []read.Position {
+	if with == read.WithoutPayloads {
 		return nil
 	}
-	at := []eventlog.Position{{RunID: st.RunID, Seq: st.CreatedSeq}}
+	at := []read.Position{{RunID: st.RunID, Seq: st.CreatedSeq}}
 	if st.ResultSeq > 0 {
-		at = append(at, eventlog.Position{RunID: st.RunID, Seq: st.ResultSeq})
+		at = append(at, read.Position{RunID: st.RunID, Seq: st.ResultSeq})
 	}
 	return at
 }
 
 // withResults makes the wire form of steps.
-func (s *Server) withResults(ctx context.Context, steps []entities.Step, with eventlog.Payloads) ([]step, error) {
-	var at []eventlog.Position
+func (s *Server) withResults(ctx context.Context, steps []entities.Step, with read.Payloads) ([]step, error) {
+	var at []read.Position
 	for _, st := range steps {
 		at = append(at, stepEvents(st, with)...)
 	}

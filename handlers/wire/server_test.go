@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -65,7 +66,7 @@ func newServer(t *testing.T) *server {
 	draining, drain := context.WithCancel(context.Background())
 	s.drain = drain
 	web := httptest.NewServer(handlers.New(handlers.Options{
-		Pool: pool, Log: eventlog.New(pool, hub, q, s.clock), Streams: eventlog.NewStreams(pool, hub, s.clock),
+		Pool: pool, Log: eventlog.New(pool, hub, q, s.clock), Streams: read.NewStreams(pool, hub, s.clock),
 		Queue: q, Open: true, Logger: logger, Draining: draining,
 	}))
 	t.Cleanup(web.Close)

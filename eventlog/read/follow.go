@@ -1,4 +1,4 @@
-package eventlog
+package read
 
 import (
 	"context"
@@ -26,18 +26,6 @@ func runTopic(project entities.Project, runID entities.RunID) string {
 }
 
 func projectTopic(project entities.Project) string { return "events " + string(project) }
-
-// tellOf hints at what an append wrote.
-func (l *Log) tellOf(project entities.Project, runID entities.RunID, j judgement) {
-	if len(j.events) == 0 {
-		return
-	}
-	l.hub.Publish(runTopic(project, runID))
-	l.hub.Publish(projectTopic(project))
-	if j.endsRun() {
-		l.hub.Publish(endTopic(project, runID))
-	}
-}
 
 // Follower reads events as they are written, by whichever process: each once, in order, and none is left out. It
 // holds no more than what it last returned, and no connection while it waits. It is for one goroutine.
@@ -81,7 +69,7 @@ func (l *Log) FollowRun(
 			q.After = max(q.After, run.LastSeq) // there is nothing that matches up to there
 			f.ended = run.Status.Ended()
 		}
-		return page, l.followPoll, err
+		return page, l.FollowPoll, err
 	}
 	return f, nil
 }
@@ -122,13 +110,13 @@ func (l *Log) FollowProject(
 			s.at = Place{xid: now.low} // nothing that matches can come before it
 		}
 		// Nobody tells when the transaction that holds events up has ended.
-		if patience = min(2*patience, l.followPoll); !now.held || len(page.Entries) > 0 {
+		if patience = min(2*patience, l.FollowPoll); !now.held || len(page.Entries) > 0 {
 			patience = followPause
 		}
 		if now.held {
 			return page, patience, nil
 		}
-		return page, l.followPoll, nil
+		return page, l.FollowPoll, nil
 	}
 	return f, nil
 }

@@ -1,4 +1,4 @@
-package eventlog
+package read
 
 import (
 	"context"
@@ -11,11 +11,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
-
-// The order of all events of a project is (xid, run_id, seq). Xid is the transaction that wrote the event or, if that
-// is higher, the xid of the run's previous event: so along one log it never falls, and an event is never before what
-// it followed. It is not the order of commits. A reader therefore stays below the oldest transaction that is still
-// open: whatever will be written by then has that xid or a higher one.
 
 // EventQuery says which events are asked for; empty fields match everything.
 type EventQuery struct {
@@ -109,7 +104,7 @@ func (l *Log) RunEvents(
 	if err := q.validate(); err != nil {
 		return Listing{}, err
 	}
-	s := feedSearch{EventQuery: q, Page: p, with: with, most: maxPageBytes, project: project}
+	s := feedSearch{EventQuery: q, Page: p, with: with, most: MaxPageBytes, project: project}
 	var err error
 	if p.Cursor != "" {
 		if s.at.seq, err = parseSeq(p.Cursor); err != nil {
@@ -145,7 +140,7 @@ func (l *Log) ProjectEvents(
 	if err := q.validate(); err != nil {
 		return Listing{}, err
 	}
-	s := feedSearch{EventQuery: q, Page: p, with: with, most: maxPageBytes, project: project}
+	s := feedSearch{EventQuery: q, Page: p, with: with, most: MaxPageBytes, project: project}
 	if p.Cursor != "" {
 		at, err := ParsePlace(p.Cursor)
 		if err != nil {

@@ -1,4 +1,4 @@
-package eventlog
+package read
 
 import (
 	"context"
@@ -70,12 +70,12 @@ func (s *Streams) change(
 	if err != nil {
 		return fmt.Errorf("write stream %s: %w", name, err)
 	}
-	s.hub.Publish(streamTopic(project, name))
+	s.hub.Publish(StreamTopic(project, name))
 	return nil
 }
 
 // streamTopic is what hints about a stream are called.
-func streamTopic(project entities.Project, name entities.StreamName) string {
+func StreamTopic(project entities.Project, name entities.StreamName) string {
 	return "stream " + string(project) + " " + string(name)
 }
 
@@ -102,7 +102,7 @@ func (s *Streams) Chunks(
 	if err != nil || from >= stream.Chunks {
 		return nil, stream, err
 	}
-	chunks, err := store.Chunks(ctx, s.pool, stream.ID, max(0, from), limit, maxPageBytes)
+	chunks, err := store.Chunks(ctx, s.pool, stream.ID, max(0, from), limit, MaxPageBytes)
 	return chunks, stream, err
 }
 
@@ -120,7 +120,7 @@ func (s *Streams) Of(
 func (s *Streams) Tail(
 	ctx context.Context, project entities.Project, name entities.StreamName, from int64, emit func(store.Chunk) error,
 ) error {
-	news, cancel := s.hub.Subscribe(streamTopic(project, name))
+	news, cancel := s.hub.Subscribe(StreamTopic(project, name))
 	defer cancel()
 	for first := true; ; first = false {
 		stream, err := s.Info(ctx, project, name)

@@ -1,15 +1,46 @@
-package eventlog
+package read
 
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+const (
+	home     entities.Project = "home"
+	stranger entities.Project = "stranger"
+)
+
+// day is when the tests take place.
+var day = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+
+// planFixture is a log on a database of its own, which statements fill.
+type planFixture struct{ *Log }
+
+func newPlanFixture(t *testing.T) planFixture {
+	t.Helper()
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return planFixture{New(pool, nil, time.Now)}
+}
+
+func (f planFixture) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	if _, err := f.pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // planned is what EXPLAIN says of a query.
 type planned struct {
@@ -21,7 +52,7 @@ type planned struct {
 // small project has a hundred, and counts the blocks that each list touches. The events fill more than a thousand.
 func TestFeedsReadAboutAPage(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := newPlanFixture(t)
 	f.exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
 		SELECT 'wrun_' || md5(i::text), CASE WHEN i % 300 = 0 THEN 'small' ELSE 'home' END, 'dpl_1', 'w', 'running', 3, 20, $1, $1
@@ -77,13 +108,13 @@ func TestFeedsReadAboutAPage(t *testing.T) {
 }
 
 // explain reads a page, and counts the blocks which that touches.
-func (f *fixture) explain(t *testing.T, project entities.Project, q EventQuery, p pg.Page) ([]Entry, int) {
+func (f planFixture) explain(t *testing.T, project entities.Project, q EventQuery, p pg.Page) ([]Entry, int) {
 	t.Helper()
 	page, err := f.ProjectEvents(t.Context(), project, q, p, WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := feedSearch{EventQuery: q, Page: p, with: WithPayloads, most: maxPageBytes, project: project}
+	s := feedSearch{EventQuery: q, Page: p, with: WithPayloads, most: MaxPageBytes, project: project}
 	if p.Cursor != "" {
 		if s.at, err = ParsePlace(p.Cursor); err != nil {
 			t.Fatal(err)
@@ -100,22 +131,4 @@ func (f *fixture) explain(t *testing.T, project entities.Project, q EventQuery, 
 		t.Fatal(err)
 	}
 	return page.Entries, explained[0].Plan.Hit + explained[0].Plan.Read
-}
-
-// BenchmarkAppend measures one append after the other, to one run.
-func BenchmarkAppend(b *testing.B) {
-	c := &clock{at: day}
-	pool := openPool(b, testdb.New(b))
-	log := New(pool, pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)), noQueue{}, c.now)
-	id := newRunID()
-	if _, err := log.Append(b.Context(), home, runCreated(id)); err != nil {
-		b.Fatal(err)
-	}
-	n := 0
-	for b.Loop() {
-		n++
-		if _, err := log.Append(b.Context(), home, on(id, "attr_set", fmt.Sprintf("attr_%d", n))); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package eventlog
+package read
 
 import (
 	"context"
@@ -9,11 +9,25 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
+// waitForNews waits for an item of a subscription, but no longer than d: a hint may have got lost. It fails
+// with the context's error when that ends first.
+func waitForNews(ctx context.Context, news <-chan struct{}, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-news:
+	case <-timer.C:
+	}
+	return nil
+}
+
 // defaultEndPoll is how often somebody who waits for a run's end looks by itself, should the hint get lost.
 const defaultEndPoll = 5 * time.Second
 
 // endTopic is what hints about the end of a run are called.
-func endTopic(project entities.Project, runID entities.RunID) string {
+func EndTopic(project entities.Project, runID entities.RunID) string {
 	return "end " + string(project) + " " + string(runID)
 }
 
@@ -23,7 +37,7 @@ func endTopic(project entities.Project, runID entities.RunID) string {
 func (l *Log) WaitForEnd(
 	ctx, patience context.Context, project entities.Project, runID entities.RunID,
 ) (entities.Run, error) {
-	news, cancel := l.hub.Subscribe(endTopic(project, runID))
+	news, cancel := l.hub.Subscribe(EndTopic(project, runID))
 	defer cancel()
 	for {
 		over := patience.Err() != nil
@@ -31,7 +45,7 @@ func (l *Log) WaitForEnd(
 		if err != nil || over || run.Status.Ended() {
 			return run, err
 		}
-		_ = waitForNews(patience, news, l.endPoll) // either way, look once more
+		_ = waitForNews(patience, news, l.EndPoll) // either way, look once more
 	}
 }
 
@@ -40,10 +54,10 @@ func (l *Log) WaitForEnd(
 // meanwhile is often over before. And it breaks no question off, which would cost the connection. An end that came
 // before the watch, or whose hint gets lost, is noticed after 5 s.
 func (l *Log) WatchEnd(ctx context.Context, project entities.Project, runID entities.RunID) error {
-	news, cancel := l.hub.Subscribe(endTopic(project, runID))
+	news, cancel := l.hub.Subscribe(EndTopic(project, runID))
 	defer cancel()
 	for {
-		if err := waitForNews(ctx, news, l.endPoll); err != nil {
+		if err := waitForNews(ctx, news, l.EndPoll); err != nil {
 			return err
 		}
 		run, err := store.RunByID(context.WithoutCancel(ctx), l.pool, project, runID)

@@ -1,4 +1,4 @@
-package eventlog
+package read
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func (s *feedSearch) ofTypes() string {
 	return ` AND type = ANY(` + s.arg(s.Types) + `)`
 }
 
-const feedColumns = eventColumns + `, xid, coalesce(octet_length(payload), 0) AS size, payload`
+const feedColumns = EventColumns + `, xid, coalesce(octet_length(payload), 0) AS size, payload`
 
 // ofRun is a query for the first events of a run that follow the place.
 func (s *feedSearch) ofRun(runID entities.RunID) string {
@@ -131,12 +131,12 @@ func (s *feedSearch) fromSeq() string {
 // and those behind the one that fills the page.
 func (s *feedSearch) payloads(query, order string) string {
 	if s.with == WithoutPayloads {
-		return `SELECT ` + eventColumns + `, xid, size, NULL::bytea AS payload FROM (` + query + `) listed ORDER BY ` + order
+		return `SELECT ` + EventColumns + `, xid, size, NULL::bytea AS payload FROM (` + query + `) listed ORDER BY ` + order
 	}
 	return fmt.Sprintf(`
 		SELECT %s, xid, size, CASE WHEN size <= %d AND coalesce(sum(least(size, %[2]d)) OVER (
 				ORDER BY %s ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < %d THEN payload END AS payload
-		FROM (%s) listed ORDER BY %[3]s`, eventColumns, MaxListed, order, s.most, query)
+		FROM (%s) listed ORDER BY %[3]s`, EventColumns, MaxListed, order, s.most, query)
 }
 
 // readRun reads the next page of a run's events.
@@ -174,7 +174,7 @@ func (s *feedSearch) collect(rows pgx.Rows) (Listing, error) {
 }
 
 // errFuture says that the database's transactions have lower numbers than those that wrote its events.
-var errFuture = errors.New("the events were written by another database cluster, whose transactions had higher " +
+var ErrFuture = errors.New("the events were written by another database cluster, whose transactions had higher " +
 	"numbers: docs/operations.md, \"Moving to another cluster\", has the statement that mends it")
 
 // horizon is what a reader of a project's events has in sight.
@@ -206,7 +206,7 @@ func (s *feedSearch) readFeed(ctx context.Context, pool *pgxpool.Pool) (Listing,
 	})
 	err := pool.SendBatch(ctx, &b).Close()
 	if err == nil && future {
-		err = errFuture
+		err = ErrFuture
 	}
 	if err != nil {
 		return Listing{}, h, fmt.Errorf("list events: %w", err)
