@@ -1,5 +1,6 @@
 #!/bin/sh
-# Deploys the service, lets its own key be the guard, and has it drained every minute.
+# Deploys the service, allows unauthenticated requests (the service checks its own API keys), and schedules a drain every
+# minute.
 # Usage: REGION=europe-west1 SERVICE_URL=https://… STEPWELL_API_KEY=… deploy/cloudrun/deploy.sh
 set -eu
 : "${REGION:?}" "${SERVICE_URL:?}" "${STEPWELL_API_KEY:?}"
