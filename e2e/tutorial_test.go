@@ -13,11 +13,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-const tutorialDoc = "../docs/tutorial.md"
+const (
+	tutorialDoc     = "../docs/tutorial.md"
+	tutorialTimeout = 5 * time.Minute // it takes half a minute
+)
 
 // TestTutorialRunsAsWritten pastes the commands of docs/tutorial.md into one shell, in order, and compares what they
 // print with what the tutorial shows. Only the ports differ, and the clone and the build are stood in for.
@@ -102,52 +106,66 @@ func runTutorial(t *testing.T, blocks []codeBlock, serverPort string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	output := func(i int) string { return filepath.Join(dir, fmt.Sprintf("output-%d", i)) }
-	script := prelude
-	for i, b := range blocks {
-		switch b.language {
-		case "sh":
-			script += fmt.Sprintf("exec >'%s'\n%s", output(i), b.text)
-		case "python":
-			script += fmt.Sprintf("cat >order.py <<'END OF PYTHON'\n%sEND OF PYTHON\n", b.text)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-eu", "-c", script+epilogue)
 	listen := "127.0.0.1:" + serverPort
-	cmd.Dir = dir
-	cmd.Env = cleanEnv("PROGRAM="+program, "STEPWELL_LISTEN="+listen, "STEPWELL_URL=http://"+listen,
+	env := cleanEnv("PROGRAM="+program, "STEPWELL_LISTEN="+listen, "STEPWELL_URL=http://"+listen,
 		"STEPWELL_DATA_DIR="+filepath.Join(dir, "postgres"))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	if _, err := cmd.StdinPipe(); err != nil { // closed when the script has ended
-		t.Fatal(err)
-	}
-	said, err := os.Create(filepath.Join(dir, "stderr"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = said
-	if err := errors.Join(cmd.Run(), said.Close()); err != nil {
+	if err := runScript(t, dir, tutorialScript(dir, blocks), env); err != nil {
 		for _, name := range []string{"stderr", "tutorial/server.log", "tutorial/function.log"} {
-			text, _ := os.ReadFile(filepath.Join(dir, name)) // the script may have failed before it made one
+			text, _ := os.ReadFile(filepath.Join(dir, name)) // the script may have failed before it wrote one
 			t.Logf("%s:\n%s", name, text)
 		}
-		t.Fatalf("%s: %v", tutorialDoc, errors.Join(err, ctx.Err()))
+		t.Fatalf("%s: %v", tutorialDoc, err)
 	}
 	printed := make([]string, len(blocks))
 	for i, b := range blocks {
 		if b.language != "sh" {
 			continue
 		}
-		text, err := os.ReadFile(output(i))
+		text, err := os.ReadFile(outputOf(dir, i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		printed[i] = string(text)
 	}
 	return printed
+}
+
+// tutorialScript is all blocks as one script, in which each writes its output to a file.
+func tutorialScript(dir string, blocks []codeBlock) string {
+	script := prelude
+	for i, b := range blocks {
+		switch b.language {
+		case "sh":
+			script += fmt.Sprintf("exec >'%s'\n%s", outputOf(dir, i), b.text)
+		case "python":
+			script += fmt.Sprintf("cat >order.py <<'END OF PYTHON'\n%sEND OF PYTHON\n", b.text)
+		}
+	}
+	return script + epilogue
+}
+
+func outputOf(dir string, block int) string {
+	return filepath.Join(dir, fmt.Sprintf("output-%d", block))
+}
+
+// runScript runs a script in a process group of its own until its first error. Its standard error goes to a file.
+func runScript(t *testing.T, dir, script string, env []string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), tutorialTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-eu", "-c", script)
+	cmd.Dir, cmd.Env = dir, env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if _, err := cmd.StdinPipe(); err != nil { // Run closes it when the script has ended
+		t.Fatal(err)
+	}
+	stderr, err := os.Create(filepath.Join(dir, "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = stderr
+	return errors.Join(cmd.Run(), stderr.Close(), ctx.Err())
 }
 
 // showsOutput reports whether the text is what was printed. In the text, … stands for anything in its line, and any
