@@ -81,7 +81,8 @@ func TestExamples(t *testing.T) {
 	found := 0
 	for _, name := range []string{
 		cliDoc, "../../README.md", "../../docs/configuration.md", "../../docs/operations.md", "../../docs/signals.md",
-		"../../docs/webhooks.md", "../../examples/function-go/README.md", "../../examples/function-python/README.md",
+		"../../docs/webhooks.md", "../../docs/workflow-sdk.md", "../../examples/function-go/README.md",
+		"../../examples/function-python/README.md",
 	} {
 		for line := range strings.Lines(mustRead(t, name)) {
 			m := example.FindStringSubmatch(strings.TrimRight(line, "\n"))
@@ -106,4 +107,22 @@ func words(line string) (list []string) {
 		list = append(list, strings.ReplaceAll(m, "'", ""))
 	}
 	return list
+}
+
+// TestReadmeShowsTheExampleApp: the workflow in the README is the one that make run starts, without some of its
+// comments and empty lines.
+func TestReadmeShowsTheExampleApp(t *testing.T) {
+	t.Parallel()
+	code := regexp.MustCompile("(?ms)^```ts\n(.*?)^```$").FindStringSubmatch(mustRead(t, "../../README.md"))
+	if code == nil {
+		t.Fatal("the README has no workflow in TypeScript")
+	}
+	rest := mustRead(t, "../../examples/order/workflows/order.ts")
+	for line := range strings.Lines(code[1]) {
+		statement, _, _ := strings.Cut(strings.TrimRight(line, "\n"), " // ")
+		found := false
+		if _, rest, found = strings.Cut(rest, statement+"\n"); !found {
+			t.Fatalf("examples/order/workflows/order.ts has no line, in this order, %q", statement)
+		}
+	}
 }

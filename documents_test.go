@@ -1,0 +1,63 @@
+package stepwell_test
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDocumentsLinkToFilesThatExist checks the relative links of all Markdown files, and the paths of source files that
+// CONTRIBUTING.md names.
+func TestDocumentsLinkToFilesThatExist(t *testing.T) {
+	t.Parallel()
+	link := regexp.MustCompile(`\]\(([^):#\s]+)(?:#[^)]*)?\)`)
+	links := 0
+	for _, name := range documents(t) {
+		for _, m := range link.FindAllStringSubmatch(text(t, name), -1) {
+			links++
+			if target := path.Join(path.Dir(name), m[1]); !exists(target) {
+				t.Errorf("%s links to %s, which does not exist", name, target)
+			}
+		}
+	}
+	if links < 100 {
+		t.Errorf("found only %d links", links)
+	}
+	sources := regexp.MustCompile("`([a-z/_]+/[a-z_]+\\.(?:go|yaml))`")
+	for _, m := range sources.FindAllStringSubmatch(text(t, "CONTRIBUTING.md"), -1) {
+		if !exists(m[1]) {
+			t.Errorf("CONTRIBUTING.md names %s, which does not exist", m[1])
+		}
+	}
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// documents are all Markdown files of the repository.
+func documents(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	err := fs.WalkDir(os.DirFS("."), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		base := d.Name()
+		if d.IsDir() && name != "." && (base == "node_modules" || base == "testdata" || strings.HasPrefix(base, ".")) {
+			return fs.SkipDir
+		}
+		if !d.IsDir() && path.Ext(name) == ".md" {
+			names = append(names, name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}

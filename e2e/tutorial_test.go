@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
+
+const (
+	tutorialDoc     = "../docs/tutorial.md"
+	tutorialTimeout = 5 * time.Minute // it takes half a minute
+)
+
+// TestTutorialRunsAsWritten pastes the commands of docs/tutorial.md into one shell, in order, and compares what they
+// print with what the tutorial shows. Only the ports differ, and the clone and the build are stood in for.
+func TestTutorialRunsAsWritten(t *testing.T) {
+	t.Parallel()
+	skipIfShort(t)
+	functionPort, serverPort := freePorts(t)
+	blocks := readTutorial(t, functionPort)
+	outputs := runTutorial(t, blocks, serverPort)
+	shown := 0
+	for i, b := range blocks {
+		if b.language != "text" {
+			continue
+		}
+		shown++
+		if got := outputs[i-1]; !showsOutput(b.text, got) {
+			t.Errorf("%s: these commands\n%sprint\n%swant\n%s", tutorialDoc, blocks[i-1].text, got, b.text)
+		}
+	}
+	if shown < 4 {
+		t.Errorf("%s shows the output of %d blocks of commands, want at least 4", tutorialDoc, shown)
+	}
+}
+
+// codeBlock is a fenced block: sh is run, text is what the block before it prints, python is order.py.
+type codeBlock struct{ language, text string }
+
+// readTutorial returns the code blocks of the tutorial, in which the function listens on the given port.
+func readTutorial(t *testing.T, port string) []codeBlock {
+	t.Helper()
+	data, err := os.ReadFile(tutorialDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []codeBlock
+	count := map[string]int{}
+	for _, m := range regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$").FindAllStringSubmatch(string(data), -1) {
+		b := codeBlock{m[1], strings.ReplaceAll(m[2], "3000", port)}
+		count[b.language]++
+		if b.language == "text" && (len(blocks) == 0 || blocks[len(blocks)-1].language != "sh") {
+			t.Fatalf("%s: no block of commands stands before this output:\n%s", tutorialDoc, b.text)
+		}
+		blocks = append(blocks, b)
+	}
+	if count["python"] != 1 || len(count) != 3 {
+		t.Fatalf("%s has blocks %v, want one of python, and others of sh and text", tutorialDoc, count)
+	}
+	return blocks
+}
+
+// tutorialDir returns a folder that the user who runs Postgres can reach.
+func tutorialDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// prelude stands in for the clone and the build. When the standard input ends, because the script or the test has
+// ended, whatever is left of the process group is killed: nothing outlives the test.
+const prelude = `
+exec 3<&0 </dev/null
+{ read -r <&3 || kill -KILL -- -$$; } &
+git() { [ "$*" = 'clone https://github.com/stepwell-dev/stepwell' ] && mkdir stepwell; }
+make() { [ "$*" = build ] && mkdir bin && ln -s "$PROGRAM" bin/stepwell; }
+`
+
+// epilogue waits for the server, which has to stop in good order.
+const epilogue = `
+wait $server
+`
+
+// runTutorial runs the tutorial in a folder of its own, and returns what each block printed.
+func runTutorial(t *testing.T, blocks []codeBlock, serverPort string) []string {
+	t.Helper()
+	dir := tutorialDir(t)
+	program, err := harness.ServerProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen := "127.0.0.1:" + serverPort
+	env := cleanEnv("PROGRAM="+program, "STEPWELL_LISTEN="+listen, "STEPWELL_URL=http://"+listen,
+		"STEPWELL_DATA_DIR="+filepath.Join(dir, "postgres"))
+	if err := runScript(t, dir, tutorialScript(dir, blocks), env); err != nil {
+		for _, name := range []string{"stderr", "tutorial/server.log", "tutorial/function.log"} {
+			text, _ := os.ReadFile(filepath.Join(dir, name)) // the script may have failed before it wrote one
+			t.Logf("%s:\n%s", name, text)
+		}
+		t.Fatalf("%s: %v", tutorialDoc, err)
+	}
+	printed := make([]string, len(blocks))
+	for i, b := range blocks {
+		if b.language != "sh" {
+			continue
+		}
+		text, err := os.ReadFile(outputOf(dir, i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		printed[i] = string(text)
+	}
+	return printed
+}
+
+// tutorialScript is all blocks as one script, in which each writes its output to a file.
+func tutorialScript(dir string, blocks []codeBlock) string {
+	script := prelude
+	for i, b := range blocks {
+		switch b.language {
+		case "sh":
+			script += fmt.Sprintf("exec >'%s'\n%s", outputOf(dir, i), b.text)
+		case "python":
+			script += fmt.Sprintf("cat >order.py <<'END OF PYTHON'\n%sEND OF PYTHON\n", b.text)
+		}
+	}
+	return script + epilogue
+}
+
+func outputOf(dir string, block int) string {
+	return filepath.Join(dir, fmt.Sprintf("output-%d", block))
+}
+
+// runScript runs a script in a process group of its own until its first error. Its standard error goes to a file.
+func runScript(t *testing.T, dir, script string, env []string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), tutorialTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-eu", "-c", script)
+	cmd.Dir, cmd.Env = dir, env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if _, err := cmd.StdinPipe(); err != nil { // Run closes it when the script has ended
+		t.Fatal(err)
+	}
+	stderr, err := os.Create(filepath.Join(dir, "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = stderr
+	return errors.Join(cmd.Run(), stderr.Close(), ctx.Err())
+}
+
+// showsOutput reports whether the text is what was printed. In the text, … stands for anything in its line, and any
+// number of spaces for any other.
+func showsOutput(text, printed string) bool {
+	pattern := regexp.MustCompile(` +`).ReplaceAllString(regexp.QuoteMeta(text), " +")
+	return regexp.MustCompile(`^` + strings.ReplaceAll(pattern, "…", `.*`) + `$`).MatchString(printed)
+}
+
+// freePorts returns two ports that nobody listens on, below those that the kernel gives to others who ask for any.
+func freePorts(t *testing.T) (first, second string) {
+	t.Helper()
+	for port := 20000 + os.Getpid()%10000; port < 32000; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		defer func() { _ = l.Close() }()
+		if first != "" {
+			return first, strconv.Itoa(port)
+		}
+		first = strconv.Itoa(port)
+	}
+	t.Fatal("no ports are free")
+	return "", ""
+}
