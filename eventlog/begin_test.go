@@ -40,7 +40,7 @@ func napping(id entities.RunID, waitID string, until time.Time) Request {
 type beginningTest struct {
 	before, asked []Request
 	due           []entities.Wait
-	begins        Beginning
+	begins        InlineStart
 	want          []string // what begins
 	unrecorded    bool
 }
@@ -55,8 +55,8 @@ func beginningTests() map[string]beginningTest {
 	family := executed(theRun, "step_1")
 	born := driven(child)
 	family.Child = &born
-	run := Beginning{RunID: theRun, Work: entities.WorkRun, Events: 10}
-	step1 := Beginning{RunID: theRun, Work: entities.WorkStep, Subject: "step_1"}
+	run := InlineStart{RunID: theRun, Work: entities.WorkRun, Events: 10}
+	step1 := InlineStart{RunID: theRun, Work: entities.WorkStep, Subject: "step_1"}
 	is := func(r ...Request) []Request { return r }
 	running := is(driven(theRun), started)
 	return map[string]beginningTest{
@@ -64,10 +64,10 @@ func beginningTests() map[string]beginningTest {
 		"a run that waits":        {before: is(driven(theRun)), begins: run, want: []string{"run_started"}},
 		"a run that has started":  {before: running, asked: is(executed(theRun, "step_1")), begins: run},
 		"a run that is to end":    {before: running, asked: is(completed), begins: run, unrecorded: true},
-		"another run":             {before: running, begins: Beginning{RunID: child, Work: entities.WorkRun}, unrecorded: true},
+		"another run":             {before: running, begins: InlineStart{RunID: child, Work: entities.WorkRun}, unrecorded: true},
 		"a run that is not there": {begins: run, unrecorded: true},
 		"a child that is created": {
-			before: running, asked: is(family), begins: Beginning{RunID: child, Work: entities.WorkRun, Events: 10},
+			before: running, asked: is(family), begins: InlineStart{RunID: child, Work: entities.WorkRun, Events: 10},
 			want: []string{"run_started"},
 		},
 		"waits that are over, the first of them first": {
@@ -105,7 +105,7 @@ func beginningTests() map[string]beginningTest {
 			before: running, asked: is(executed(theRun, "step_1"), completed), begins: step1, unrecorded: true,
 		},
 		"work without a beginning": {
-			before: running, begins: Beginning{RunID: theRun, Work: entities.WorkDeadline}, unrecorded: true,
+			before: running, begins: InlineStart{RunID: theRun, Work: entities.WorkDeadline}, unrecorded: true,
 		},
 	}
 }
@@ -123,18 +123,18 @@ func TestWhatBeginsWithAnAppend(t *testing.T) {
 
 func (tt beginningTest) run(t *testing.T) {
 	t.Helper()
-	before := judge(facts{Snapshot: NewSnapshot(home)}, tt.before, day).after
-	j := judge(facts{Snapshot: before}, tt.asked, day)
+	before := decideAll(facts{Snapshot: NewSnapshot(home)}, tt.before, day).after
+	j := decideAll(facts{Snapshot: before}, tt.asked, day)
 	due := map[entities.WaitID]entities.Wait{}
 	for _, w := range tt.due {
 		due[w.ID] = w
 	}
-	j.learn(due)
+	j.addWaits(due)
 	decided := len(j.events)
 	b := tt.begins
 	b.At = day
-	j.begin(&b, day)
-	of := j.of(b.RunID)
+	j.recordStart(&b, day)
+	of := j.forRun(b.RunID)
 	if of == nil {
 		of = &j
 	} else if of != &j {
@@ -163,11 +163,11 @@ func (tt beginningTest) run(t *testing.T) {
 }
 
 // beginner is a queue of a process that takes all work on at once.
-type beginner struct{ begun []*Beginning }
+type beginner struct{ begun []*InlineStart }
 
 func (q *beginner) Enqueue(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
-) ([]*Beginning, func(error), error) {
+) ([]*InlineStart, func(error), error) {
 	var at time.Time
 	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&at); err != nil {
 		return nil, nil, err
@@ -175,13 +175,13 @@ func (q *beginner) Enqueue(
 	q.begun = nil
 	for _, m := range messages {
 		if m.Delay == 0 {
-			q.begun = append(q.begun, &Beginning{RunID: m.RunID, Work: m.Work, Subject: m.Subject, At: at, Events: 3})
+			q.begun = append(q.begun, &InlineStart{RunID: m.RunID, Work: m.Work, Subject: m.Subject, At: at, Events: 3})
 		}
 	}
 	return q.begun, func(error) {}, nil
 }
 
-func (*beginner) EnqueueBelieved(*pg.Conditional, []entities.Message) ([]*Beginning, func(error), bool) {
+func (*beginner) EnqueueOptimistic(*pg.Conditional, []entities.Message) ([]*InlineStart, func(error), bool) {
 	return nil, nil, false
 }
 
@@ -193,7 +193,7 @@ func TestABeginningIsPartOfItsAppend(t *testing.T) {
 	var told []Appended
 	l := New(f.pool, f.hub, q, f.clock.now, WithObserver(observerFunc(func(a Appended) { told = append(told, a) })))
 	id := newRunID()
-	broken := Turn{Settle: func(context.Context, pgx.Tx, *pgx.Batch) error { return errBroken }}
+	broken := AppendOptions{Finish: func(context.Context, pgx.Tx, *pgx.Batch) error { return errBroken }}
 	long := time.Unix(0, 0)
 	for i, tt := range []struct {
 		ask   []Request
@@ -220,7 +220,7 @@ func TestABeginningIsPartOfItsAppend(t *testing.T) {
 		if diff := cmp.Diff(before, f.rows(t, id)); diff != "" || len(f.logged(t, id)) != len(log) {
 			t.Errorf("%d: what failed left a trace: %v, rows (-before +after):\n%s", i, f.logged(t, id)[len(log):], diff)
 		}
-		results, err := l.AppendAll(t.Context(), home, id, tt.ask, Turn{})
+		results, err := l.AppendAll(t.Context(), home, id, tt.ask, AppendOptions{})
 		if err != nil || len(results) != len(tt.ask) {
 			t.Fatalf("%d: %d results, error %v", i, len(results), err)
 		}

@@ -9,20 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// facts is what a decision is made from: what was read under the run's lock.
-type facts struct {
-	*Snapshot
-	// claimed are the correlation IDs of which the log has a hook_created, hook_conflict or attr_set.
-	claimed map[string]bool
-	// holders are the hooks that have the tokens which hook_created ask for, be it one that has expired.
-	holders map[string]*entities.Hook
-	// earlier is the event that the request may repeat: the run's run_started, or the hook_received of the
-	// same resumption; nil when there is none.
-	earlier *entities.Event
-}
-
 // errRepeat: the request is already so. The answer is success, and nothing is written.
-var errRepeat = errors.New("already so")
+var errRepeated = errors.New("already so")
 
 // decide is the whole judgement on a request: the events to append, or why not. It is pure; at is the
 // transaction's time.
@@ -108,13 +96,13 @@ func (f facts) changesNothing(r Request) bool {
 // repeats judges a request for what is so already: it must not mean something else by the same ID.
 func (f facts) repeats(r Request) error {
 	if r.Type != entities.EventStepCreated {
-		return errRepeat
+		return errRepeated
 	}
 	if step := f.Steps[entities.StepID(r.CorrelationID)]; step.Name != r.Data.StepName {
 		return fmt.Errorf("step %s is %q in the log and cannot become %q: %w",
 			step.ID, step.Name, r.Data.StepName, entities.ErrConflict)
 	}
-	return errRepeat
+	return errRepeated
 }
 
 // done reports whether there is what the request asks for, whatever became of it since.
@@ -173,7 +161,7 @@ func (f facts) startNewStep(r Request, at time.Time) ([]entities.Event, error) {
 // resumedBefore judges a resumption that is in the log already.
 func (f facts) resumedBefore(r Request) error {
 	if f.earlier.CorrelationID == r.CorrelationID && f.earlier.Data.ResumeDigest == r.Data.ResumeDigest {
-		return errRepeat
+		return errRepeated
 	}
 	return &entities.TransitionError{
 		Kind: entities.KindHook, ID: r.CorrelationID, Status: "resumed otherwise by " + r.Data.ResumeID,
@@ -228,7 +216,7 @@ func next[S ~string](t entities.Table[S], kind, id string, status S, event entit
 	_, err := t.Next(kind, id, status, event)
 	var refused *entities.TransitionError
 	if errors.As(err, &refused) && refused.Refusal == entities.Repeat {
-		return errRepeat
+		return errRepeated
 	}
 	return err
 }

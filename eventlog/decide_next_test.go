@@ -132,7 +132,7 @@ func TestDecideRepeatsAnswerWithTheStoredEvent(t *testing.T) {
 			t.Parallel()
 			s := tell(t, test.before...)
 			before := s.snapshot.clone()
-			j := judge(s.facts(test.ask), []Request{test.ask}, s.at)
+			j := decideAll(s.facts(test.ask), []Request{test.ask}, s.at)
 			got := j.outcomes[0]
 			if got.Err != nil || !got.Repeated || len(j.events) > 0 || len(j.messages) > 0 {
 				t.Fatalf("got %+v with %d events, want a repeat of what is there", got, len(j.events))

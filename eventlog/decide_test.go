@@ -31,7 +31,7 @@ func checkRulings(t *testing.T, rulings map[string]ruling) {
 			s := tell(t, r.before...)
 			events, err := s.ask(r.ask)
 			if r.err == nil && r.want == nil {
-				r.err = errRepeat
+				r.err = errRepeated
 			}
 			if !errors.Is(err, r.err) {
 				t.Fatalf("got error %v, want %v", err, r.err)

@@ -95,7 +95,7 @@ func (m *model) compareBatch(t *rapid.T, log *Log, batch []Request, now time.Tim
 	var before Outcome
 	for i, r := range batch {
 		want := Outcome{Err: before.Err}
-		if i == 0 || before.Err == nil || !r.claims(batch[i-1]) {
+		if i == 0 || before.Err == nil || !r.startsStepOf(batch[i-1]) {
 			events, err := m.append(r.exact())
 			want = m.outcome(r.exact(), events, err)
 		}
@@ -121,7 +121,7 @@ func (m *model) compareLog(t *rapid.T, got *Result) {
 // outcome is what a client is to be told about a request that has the events for its consequences.
 func (m *model) outcome(r Request, events []entities.Event, err error) Outcome {
 	switch {
-	case errors.Is(err, errRepeat):
+	case errors.Is(err, errRepeated):
 		return Outcome{Result: resultOf(m.snapshot, m.at, m.facts(r).earlier, r, Result{Repeated: true})}
 	case err != nil:
 		return Outcome{Err: err}

@@ -246,8 +246,8 @@ func (p pair) set(t *testing.T, st *stage) *scene {
 
 // believe has the log remember a run, as if it had just appended to it.
 func (l *Log) believe(s *Snapshot) {
-	l.memory.forget(s.Run.ID)
-	l.memory.keep(judgement{before: NewSnapshot(s.Project), after: s}, l.Now())
+	l.cache.evict(s.Run.ID)
+	l.cache.store(decision{before: NewSnapshot(s.Project), after: s}, l.Now())
 }
 
 // told is a request of the story, of a client of this scene.

@@ -65,11 +65,11 @@ func (c *clock) move(d time.Duration) {
 // noQueue is an Enqueuer that takes anything and does nothing.
 type noQueue struct{}
 
-func (noQueue) Enqueue(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) ([]*Beginning, func(error), error) {
+func (noQueue) Enqueue(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) ([]*InlineStart, func(error), error) {
 	return nil, func(error) {}, nil
 }
 
-func (noQueue) EnqueueBelieved(*pg.Conditional, []entities.Message) ([]*Beginning, func(error), bool) {
+func (noQueue) EnqueueOptimistic(*pg.Conditional, []entities.Message) ([]*InlineStart, func(error), bool) {
 	return nil, func(error) {}, true
 }
 
@@ -78,7 +78,7 @@ type queueFunc func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (fu
 
 func (f queueFunc) Enqueue(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
-) ([]*Beginning, func(error), error) {
+) ([]*InlineStart, func(error), error) {
 	if err := pg.SendQueued(ctx, tx, before); err != nil {
 		return nil, nil, err
 	}
@@ -86,7 +86,7 @@ func (f queueFunc) Enqueue(
 	return nil, ended, err
 }
 
-func (queueFunc) EnqueueBelieved(*pg.Conditional, []entities.Message) ([]*Beginning, func(error), bool) {
+func (queueFunc) EnqueueOptimistic(*pg.Conditional, []entities.Message) ([]*InlineStart, func(error), bool) {
 	return nil, nil, false
 }
 

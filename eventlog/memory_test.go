@@ -118,7 +118,7 @@ func TestARefusalNeedsToKnow(t *testing.T) {
 		if want == nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got error %v, want %v", ask.CorrelationID, got, want)
 		}
-		cold.memory.forget(id)
+		cold.cache.evict(id)
 	}
 }
 
@@ -271,15 +271,15 @@ func TestWhatIsRecalled(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newMemory()
+			m := newRunCache()
 			if test.story != nil {
 				told := tell(t, test.story...)
-				m.keep(judgement{before: NewSnapshot(home), after: told.snapshot, events: told.log}, day)
+				m.store(decision{before: NewSnapshot(home), after: told.snapshot, events: told.log}, day)
 			}
-			if _, got := m.recall(home, []Request{test.ask}, day); got != test.want {
+			if _, got := m.facts(home, []Request{test.ask}, day); got != test.want {
 				t.Errorf("recalled: %v, want %v", got, test.want)
 			}
-			if _, got := m.recall(stranger, []Request{test.ask}, day); got && test.ask.Type != entities.EventRunCreated {
+			if _, got := m.facts(stranger, []Request{test.ask}, day); got && test.ask.Type != entities.EventRunCreated {
 				t.Error("another project recalls it, too")
 			}
 		})
@@ -289,30 +289,30 @@ func TestWhatIsRecalled(t *testing.T) {
 func TestABeliefFades(t *testing.T) {
 	t.Parallel()
 	s := tell(t, created, started).snapshot
-	j := judgement{before: NewSnapshot(home), after: s}
-	recalls := func(m *memory, at time.Time) bool {
-		_, ok := m.recall(home, []Request{completed}, at)
+	j := decision{before: NewSnapshot(home), after: s}
+	recalls := func(m *runCache, at time.Time) bool {
+		_, ok := m.facts(home, []Request{completed}, at)
 		return ok
 	}
-	m := newMemory()
-	m.keep(j, day)
-	if !recalls(m, day.Add(rememberedFor)) || recalls(m, day.Add(rememberedFor+time.Millisecond)) {
+	m := newRunCache()
+	m.store(j, day)
+	if !recalls(m, day.Add(cacheTTL)) || recalls(m, day.Add(cacheTTL+time.Millisecond)) {
 		t.Error("a run is not remembered for its time, or for longer")
 	}
-	m.forget(theRun)
+	m.evict(theRun)
 	if recalls(m, day) {
 		t.Error("a run is remembered that was forgotten")
 	}
-	m.keep(j, day)
+	m.store(j, day)
 	longer := tell(t, created, started, step("step_created")).snapshot
 	for range 2 { // the first finds it out
-		m.keep(judgement{before: longer, after: longer}, day)
+		m.store(decision{before: longer, after: longer}, day)
 		if recalls(m, day) {
 			t.Error("a run is believed in that another process was found to append to")
 		}
 	}
-	later := day.Add(rememberedFor + time.Millisecond)
-	m.keep(judgement{before: longer, after: longer}, later)
+	later := day.Add(cacheTTL + time.Millisecond)
+	m.store(decision{before: longer, after: longer}, later)
 	if !recalls(m, later) {
 		t.Error("a run that was shared is never believed in again")
 	}
@@ -321,8 +321,8 @@ func TestABeliefFades(t *testing.T) {
 // TestALogIsRememberedWhole or not at all.
 func TestALogIsRememberedWhole(t *testing.T) {
 	t.Parallel()
-	var j judgement
-	next := func(m *memory, payload int, grow func(*judgement)) []entities.Event {
+	var j decision
+	next := func(m *runCache, payload int, grow func(*decision)) []entities.Event {
 		j.before = &Snapshot{Project: home, Run: j.after.Run}
 		run := *j.after.Run
 		run.LastSeq++
@@ -331,29 +331,29 @@ func TestALogIsRememberedWhole(t *testing.T) {
 		if grow != nil {
 			grow(&j)
 		}
-		m.keep(j, day)
+		m.store(j, day)
 		return m.logOf(j.after.Run)
 	}
-	begin := func() *memory {
-		j = judgement{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &entities.Run{ID: theRun}}}
-		return newMemory()
+	begin := func() *runCache {
+		j = decision{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &entities.Run{ID: theRun}}}
+		return newRunCache()
 	}
 	tests := map[string]struct {
 		events, payload int
 		want            bool
 	}{
 		"short":         {3, 10, true},
-		"long":          {rememberedEvents, 10, true},
-		"too long":      {rememberedEvents + 1, 10, false},
-		"large":         {2, rememberedBytes / 2, true},
-		"too large":     {2, rememberedBytes/2 + 1, false},
-		"never so soon": {rememberedEvents + 9, 10, false},
+		"long":          {cachedEvents, 10, true},
+		"too long":      {cachedEvents + 1, 10, false},
+		"large":         {2, cachedBytes / 2, true},
+		"too large":     {2, cachedBytes/2 + 1, false},
+		"never so soon": {cachedEvents + 9, 10, false},
 	}
 	for name, test := range tests {
 		m := begin()
 		var log []entities.Event
 		for i := range test.events {
-			log = next(m, test.payload, func(j *judgement) {
+			log = next(m, test.payload, func(j *decision) {
 				if i == 0 {
 					j.before = NewSnapshot(home)
 				}
@@ -365,7 +365,7 @@ func TestALogIsRememberedWhole(t *testing.T) {
 	}
 	m := begin()
 	sent := []byte("sent")
-	kept := next(m, 0, func(j *judgement) {
+	kept := next(m, 0, func(j *decision) {
 		j.before = NewSnapshot(home)
 		j.events[0].Payload, j.events[0].Extra = sent[:2], sent[2:]
 	})
@@ -373,7 +373,7 @@ func TestALogIsRememberedWhole(t *testing.T) {
 		t.Errorf("the log has %q and %q: it keeps hold of the request", kept[0].Payload, kept[0].Extra)
 	}
 	m = begin()
-	next(m, 1, func(j *judgement) { j.before = NewSnapshot(home) })
+	next(m, 1, func(j *decision) { j.before = NewSnapshot(home) })
 	first := next(m, 1, nil)
 	second := next(m, 1, nil)
 	if len(first) != 2 || len(second) != 3 || cap(first) != 2 {
@@ -388,29 +388,29 @@ func TestALogIsRememberedWhole(t *testing.T) {
 // TestAMemoryIsBounded: by runs, and by steps of a run.
 func TestAMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	m := newMemory()
+	m := newRunCache()
 	s := tell(t, created, started).snapshot
-	for i := range rememberedEntities + 10 {
+	for i := range cachedEntities + 10 {
 		id := entities.StepID(fmt.Sprintf("step_%d", i))
 		s.Steps[id] = entities.Step{ID: id}
 	}
-	m.keep(judgement{before: NewSnapshot(home), after: s}, day)
-	if b, _ := m.runs.Peek(theRun); len(b.Steps) != rememberedEntities {
-		t.Errorf("%d steps are remembered, want %d", len(b.Steps), rememberedEntities)
+	m.store(decision{before: NewSnapshot(home), after: s}, day)
+	if b, _ := m.runs.Peek(theRun); len(b.Steps) != cachedEntities {
+		t.Errorf("%d steps are remembered, want %d", len(b.Steps), cachedEntities)
 	}
-	for range rememberedRuns + 1 {
+	for range cachedRuns + 1 {
 		run := *s.Run
 		run.ID = newRunID()
-		m.keep(judgement{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &run}}, day)
+		m.store(decision{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &run}}, day)
 	}
-	if got := m.runs.Len(); got != rememberedRuns || m.runs.Contains(theRun) {
-		t.Errorf("%d runs are remembered, want the last %d", got, rememberedRuns)
+	if got := m.runs.Len(); got != cachedRuns || m.runs.Contains(theRun) {
+		t.Errorf("%d runs are remembered, want the last %d", got, cachedRuns)
 	}
 }
 
 func TestTheTurnAtARun(t *testing.T) {
 	t.Parallel()
-	m := newMemory()
+	m := newRunCache()
 	leave, err := m.enter(t.Context(), theRun)
 	if err != nil {
 		t.Fatal(err)
@@ -443,7 +443,7 @@ func TestTheTurnAtARun(t *testing.T) {
 	if most != 1 {
 		t.Errorf("%d had the turn at once, want 1", most)
 	}
-	if len(m.turns) != 0 {
-		t.Errorf("%d turnstiles are left that nobody uses", len(m.turns))
+	if len(m.queues) != 0 {
+		t.Errorf("%d turnstiles are left that nobody uses", len(m.queues))
 	}
 }

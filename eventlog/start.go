@@ -27,7 +27,7 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 	if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
 		return run, false, err
 	}
-	results, err := l.AppendAll(ctx, project, r.RunID, []Request{r}, Turn{Check: aliveParent(project, r.Data.ParentID)})
+	results, err := l.AppendAll(ctx, project, r.RunID, []Request{r}, AppendOptions{Guard: aliveParent(project, r.Data.ParentID)})
 	switch pg.ViolatedConstraint(err) {
 	case "runs_idempotency_key":
 		run, ok, err := l.StartedBefore(ctx, project, r)
@@ -98,9 +98,4 @@ func aliveParent(project entities.Project, id entities.RunID) func(*pgx.Batch) f
 			}
 		}
 	}
-}
-
-// isDuplicateRun reports whether another transaction created the run between our look and our insert.
-func isDuplicateRun(err error) bool {
-	return pg.ViolatedConstraint(err) == "runs_pkey"
 }

@@ -39,10 +39,12 @@ func TestATurnWritesStreamsWhole(t *testing.T) {
 	}
 	news, cancel := f.hub.Subscribe(read.StreamTopic(home, "answer"))
 	defer cancel()
-	turn := func(text string) Turn { return Turn{Streams: []WholeStream{{"answer", []byte(text)}}} }
+	turn := func(text string) AppendOptions {
+		return AppendOptions{Streams: []WholeStream{{"answer", []byte(text)}}}
+	}
 
 	broken := turn("never")
-	broken.Settle = func(context.Context, pgx.Tx, *pgx.Batch) error { return errBroken }
+	broken.Finish = func(context.Context, pgx.Tx, *pgx.Batch) error { return errBroken }
 	if _, err := f.AppendAll(t.Context(), home, id, nil, broken); !errors.Is(err, errBroken) {
 		t.Errorf("got error %v", err)
 	}
@@ -52,7 +54,7 @@ func TestATurnWritesStreamsWhole(t *testing.T) {
 	if got := wrote(t, f, "answer"); got != nil || len(news) != 0 {
 		t.Errorf("turns that failed wrote %q and hinted %d times", got, len(news))
 	}
-	if _, err := f.AppendAll(t.Context(), home, id, nil, Turn{
+	if _, err := f.AppendAll(t.Context(), home, id, nil, AppendOptions{
 		Streams: []WholeStream{{"a\x00b", nil}},
 	}); !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("got error %v", err)

@@ -8,13 +8,13 @@ import (
 
 // follows is the work that an event makes for the server, if it is the one that continues the run: whatever lets
 // the run move gets it invoked. Run is the run with the event.
-func follows(run *entities.Run, e entities.Event) []entities.Message {
+func nextWork(run *entities.Run, e entities.Event) []entities.Message {
 	if run.Driver != entities.DriverServer {
 		return nil
 	}
 	switch e.Type {
 	case entities.EventRunCreated:
-		return begins(run, e)
+		return firstWork(run, e)
 	case entities.EventStepCreated:
 		return stepWork(run, e)
 	case entities.EventStepCompleted, entities.EventStepFailed, entities.EventHookReceived, entities.EventHookConflict:
@@ -30,7 +30,7 @@ func follows(run *entities.Run, e entities.Event) []entities.Message {
 		}
 		return nil
 	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
-		return ends(run, e)
+		return lastWork(run, e)
 	default:
 		return nil
 	}
@@ -51,7 +51,7 @@ func invocation(run *entities.Run, delay time.Duration) entities.Message {
 }
 
 // begins is the work that a new run makes.
-func begins(run *entities.Run, e entities.Event) []entities.Message {
+func firstWork(run *entities.Run, e entities.Event) []entities.Message {
 	first := invocation(run, 0)
 	if e.Data.StartAt != nil {
 		first.Delay = max(0, e.Data.StartAt.Sub(e.CreatedAt))
@@ -76,7 +76,7 @@ func stepWork(run *entities.Run, e entities.Event) []entities.Message {
 }
 
 // ends is the work that is left when a run has ended.
-func ends(run *entities.Run, e entities.Event) []entities.Message {
+func lastWork(run *entities.Run, e entities.Event) []entities.Message {
 	if run.EndSeq != e.Seq {
 		return nil // it had ended before
 	}

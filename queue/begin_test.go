@@ -322,15 +322,15 @@ type dying struct{ *Queue }
 
 func (q dying) Enqueue(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
-) ([]*eventlog.Beginning, func(error), error) {
+) ([]*eventlog.InlineStart, func(error), error) {
 	begins, _, err := q.Queue.Enqueue(ctx, tx, before, messages)
 	return begins, func(error) {}, err
 }
 
-func (q dying) EnqueueBelieved(
+func (q dying) EnqueueOptimistic(
 	c *pg.Conditional, messages []entities.Message,
-) ([]*eventlog.Beginning, func(error), bool) {
-	begins, _, ok := q.Queue.EnqueueBelieved(c, messages)
+) ([]*eventlog.InlineStart, func(error), bool) {
+	begins, _, ok := q.Queue.EnqueueOptimistic(c, messages)
 	return begins, func(error) {}, ok
 }
 

@@ -158,8 +158,8 @@ func hasChild(ctx context.Context, b *believer, m *moment) error {
 // hasChildMeanwhile does so, and keeps whoever ends the work of the parent waiting in the middle of a statement.
 func hasChildMeanwhile(ctx context.Context, b *believer, m *moment) error {
 	child := m.child()
-	_, err := b.log.AppendAll(ctx, project, child.RunID, []eventlog.Request{child}, eventlog.Turn{
-		Check: func(batch *pgx.Batch) func() error {
+	_, err := b.log.AppendAll(ctx, project, child.RunID, []eventlog.Request{child}, eventlog.AppendOptions{
+		Guard: func(batch *pgx.Batch) func() error {
 			var parent *entities.Run
 			store.LockRunShared(batch, project, m.run.ID, &parent)
 			holdWork(batch, m.invocation)

@@ -36,7 +36,7 @@ func (e *ending) check(b *pgx.Batch) func() error {
 	return e.held.verdict
 }
 
-func (e *ending) begin(b *pgx.Batch, news bool) func() *eventlog.Beginning {
+func (e *ending) begin(b *pgx.Batch, news bool) func() *eventlog.InlineStart {
 	e.goesOn, e.news = true, news || e.held.again
 	if !e.news || e.once.direct == nil {
 		return nil
@@ -127,8 +127,8 @@ func (h *held) verdict() error {
 }
 
 // starts is the beginning of the delivery, which it begins with if the log records it.
-func (d *delivery) starts() *eventlog.Beginning {
-	d.begun = &eventlog.Beginning{RunID: d.RunID, Work: d.Work, Subject: d.Subject, At: d.ClaimedAt, Events: callEvents}
+func (d *delivery) starts() *eventlog.InlineStart {
+	d.begun = &eventlog.InlineStart{RunID: d.RunID, Work: d.Work, Subject: d.Subject, At: d.ClaimedAt, Events: callEvents}
 	return d.begun
 }
 

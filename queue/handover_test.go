@@ -79,7 +79,7 @@ func TestASignalAndAHookThatLooksBackMeetOnce(t *testing.T) {
 				t.Errorf("hand over: %v", err)
 			}
 		}, func() {
-			if _, err := opener.log.AppendAll(t.Context(), project, run, []eventlog.Request{h.request()}, eventlog.Turn{}); err != nil {
+			if _, err := opener.log.AppendAll(t.Context(), project, run, []eventlog.Request{h.request()}, eventlog.AppendOptions{}); err != nil {
 				t.Errorf("open hook: %v", err)
 				return
 			}

@@ -145,7 +145,7 @@ type delivery struct {
 	SpecVersion int
 
 	// begun is how it began with the transaction that leased it; nil if it did not.
-	begun *eventlog.Beginning
+	begun *eventlog.InlineStart
 }
 
 // deliveryColumns are what a delivery is made of, but for its body; m is the message.

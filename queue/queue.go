@@ -143,7 +143,7 @@ func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]str
 // Enqueue accepts messages as part of a transaction; see [eventlog.Enqueuer].
 func (q *Queue) Enqueue(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
-) ([]*eventlog.Beginning, func(error), error) {
+) ([]*eventlog.InlineStart, func(error), error) {
 	_, begins, ended, err := q.enqueueAll(ctx, tx, before, messages)
 	if err != nil {
 		return nil, nil, fmt.Errorf("enqueue message: %w", err)
@@ -153,7 +153,7 @@ func (q *Queue) Enqueue(
 
 func (q *Queue) enqueueAll(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
-) (ids []string, begins []*eventlog.Beginning, ended func(error), err error) {
+) (ids []string, begins []*eventlog.InlineStart, ended func(error), err error) {
 	work, messages := split(messages)
 	for i := range messages {
 		if messages[i].Retention == 0 {

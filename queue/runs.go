@@ -46,8 +46,8 @@ func (r *Runs) Command(
 		return nil, err
 	}
 	invocation := delivery{Project: project, RunID: runID, Work: entities.WorkRun, Lease: handle}
-	results, err := r.log.AppendAll(ctx, project, runID, plan.Requests, eventlog.Turn{
-		Check: holds(invocation), Streams: plan.Responses,
+	results, err := r.log.AppendAll(ctx, project, runID, plan.Requests, eventlog.AppendOptions{
+		Guard: holds(invocation), Streams: plan.Responses,
 	})
 	return results, plan.Explain(err)
 }
@@ -59,8 +59,8 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 		return err
 	}
 	e := &ending{delivery: d, once: r.queue.desk.offer(entities.Message{}, 0)}
-	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.Turn{
-		Check: e.check, Begin: e.begin, Streams: plan.Responses, Settle: e.settle, Believe: e.believe,
+	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
+		Guard: e.check, StartNext: e.begin, Streams: plan.Responses, Finish: e.settle, Optimistic: e.believe,
 	})
 	if errors.Is(err, ErrNothingLeft) {
 		err = ErrNothingLeft // it is the answer's fault, not the commit's
@@ -107,12 +107,12 @@ func (r *Runs) begin(ctx context.Context, d delivery) (run entities.Run, size in
 func (r *Runs) beginAlone(ctx context.Context, d *delivery) error {
 	var h *held
 	started := eventlog.Request{Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}
-	_, err := r.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{started}, eventlog.Turn{
-		Check: func(b *pgx.Batch) func() error {
+	_, err := r.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{started}, eventlog.AppendOptions{
+		Guard: func(b *pgx.Batch) func() error {
 			h = holdWork(b, *d)
 			return h.verdict
 		},
-		Begin: func(*pgx.Batch, bool) func() *eventlog.Beginning {
+		StartNext: func(*pgx.Batch, bool) func() *eventlog.InlineStart {
 			d.ClaimedAt = h.at
 			return d.starts
 		},

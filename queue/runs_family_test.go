@@ -158,7 +158,7 @@ func TestChildThatIsGoneHasFailed(t *testing.T) {
 		Messages: []entities.Message{{
 			Project: project, DeploymentID: deployment, RunID: id, Topic: "w", Work: entities.WorkReport, Subject: "x",
 		}},
-	}}, eventlog.Turn{}); err != nil {
+	}}, eventlog.AppendOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	d.worker(t, func(o *WorkerOptions) { o.Runs = d.runs })
@@ -185,7 +185,7 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 				{Type: entities.EventStepCreated, CorrelationID: "x", Data: entities.EventData{
 					StepName: "x", Step: &entities.StepSpec{DeploymentID: deployment, MaxAttempts: 1},
 				}},
-			}, eventlog.Turn{}); err != nil {
+			}, eventlog.AppendOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			const all = `SELECT array_agg(work || ' ' || subject || ' ' || (due_at > now() + interval '59 min') ORDER BY work) FROM messages`

@@ -34,7 +34,7 @@ func TestWorkOfALeaseThatRanOutIsNotLost(t *testing.T) {
 				Data: entities.EventData{StepName: "x", Step: &entities.StepSpec{
 					DeploymentID: deployment, AttemptTimeoutMS: 1000, MaxAttempts: 5, Factor: 1,
 				}},
-			}}, eventlog.Turn{}); err != nil {
+			}}, eventlog.AppendOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			w := d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })

@@ -69,7 +69,7 @@ func (d *driven) waits(t testing.TB, in entities.Project, hooks ...hook) entitie
 	for _, h := range hooks {
 		requests = append(requests, h.request())
 	}
-	if _, err := d.log.AppendAll(t.Context(), in, id, requests, eventlog.Turn{}); err != nil {
+	if _, err := d.log.AppendAll(t.Context(), in, id, requests, eventlog.AppendOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return id

@@ -112,9 +112,9 @@ func (r *Runs) attempt(ctx context.Context, d delivery, s *stepWork) error {
 	if s.Status != entities.StepRunning || d.Unreached == 0 {
 		requests = append(requests, s.request(entities.EventStepStarted))
 	}
-	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
-		Check: holds(d),
-		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
+	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.AppendOptions{
+		Guard: holds(d),
+		Finish: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
 			return extendLease(ctx, queued{last}, d.Lease, s.spec.Patience(r.log.Now())+settleTimeout)
 		},
 	})
@@ -260,23 +260,23 @@ func (w *deliverer) record(ctx context.Context, d delivery, s stepWork, v verdic
 }
 
 // retryTurn has work done again that has failed.
-func (d delivery) retryTurn(f failure) eventlog.Turn {
-	return eventlog.Turn{
-		Check: holds(d),
-		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
+func (d delivery) retryTurn(f failure) eventlog.AppendOptions {
+	return eventlog.AppendOptions{
+		Guard: holds(d),
+		Finish: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
 			return giveBack(ctx, queued{last}, d.Lease, f)
 		},
 	}
 }
 
 // lastTurn ends work with what is appended.
-func (d delivery) lastTurn() eventlog.Turn {
-	return eventlog.Turn{
-		Check: holds(d),
-		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
+func (d delivery) lastTurn() eventlog.AppendOptions {
+	return eventlog.AppendOptions{
+		Guard: holds(d),
+		Finish: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
 			return deleteWork(ctx, queued{last}, d.Lease)
 		},
-		Believe: func(c *pg.Conditional, _ eventlog.Outlook) bool {
+		Optimistic: func(c *pg.Conditional, _ eventlog.Outlook) bool {
 			endBelieved(c, d, "")
 			return true
 		},

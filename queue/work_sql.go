@@ -19,7 +19,7 @@ import (
 // the transaction.
 func (q *Queue) enqueueWork(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []entities.Message,
-) (begins []*eventlog.Beginning, ended []func(error), err error) {
+) (begins []*eventlog.InlineStart, ended []func(error), err error) {
 	stored := make([]storedWork, len(work))
 	offered := 0
 	for i, m := range work {
@@ -63,9 +63,9 @@ func (q *Queue) enqueueWork(
 // EnqueueBelieved implements [eventlog.Enqueuer] for work that is for later, or for this process, and for the end of a
 // run with which no children end. A report to a parent is work about another run, for which the order in which chains
 // that share a transaction lock has no place.
-func (q *Queue) EnqueueBelieved(
+func (q *Queue) EnqueueOptimistic(
 	c *pg.Conditional, messages []entities.Message,
-) (begins []*eventlog.Beginning, ended func(error), ok bool) {
+) (begins []*eventlog.InlineStart, ended func(error), ok bool) {
 	stored := make([]storedWork, 0, len(messages))
 	for _, m := range messages {
 		if m.Work == entities.WorkEnd {

@@ -122,6 +122,20 @@ func (c *Conditional) Queue(b *pgx.Batch, written *bool) {
 	})
 }
 
+// QueueLocked queues the writes one by one, for a transaction that holds the lock on the run: nobody else can change what
+// the statement depends on. It must have no requirements. A conflict on the run's row is an error of the transaction.
+//
+// One statement for all writes would be planned anew for each combination of them; single ones are prepared once.
+func (c *Conditional) QueueLocked(b *pgx.Batch) {
+	run := c.run
+	run.Rest = ""
+	w := Batch{b}
+	w.Add(run)
+	for _, write := range c.writes {
+		w.Add(write)
+	}
+}
+
 // into is where the row goes that the statement returns if it wrote.
 func (c *Conditional) into(written *bool) []any {
 	into := []any{written}

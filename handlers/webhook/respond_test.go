@@ -51,7 +51,7 @@ func (d *door) work(t *testing.T) {
 // respond writes a workflow's response as the command does.
 func (d *door) respond(t *testing.T, id entities.RunID, request, data string) {
 	t.Helper()
-	_, err := d.log.AppendAll(t.Context(), entities.DefaultProject, id, nil, eventlog.Turn{
+	_, err := d.log.AppendAll(t.Context(), entities.DefaultProject, id, nil, eventlog.AppendOptions{
 		Streams: []eventlog.WholeStream{{Name: entities.ResponseStream(id, "hook", request), Data: []byte(data)}},
 	})
 	if err != nil {

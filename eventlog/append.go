@@ -1,0 +1,264 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+)
+
+// Result is what an append did.
+type Result struct {
+	// Event is the event appended last. When the request was already so, it is the event that made it so.
+	Event *entities.Event
+	// Repeated says that the request was already so, and that nothing was written.
+	Repeated bool
+	// StepCreated says that a step_started created its step.
+	StepCreated bool
+	// Run is the run after the request. Events that record an [InlineStart] come later.
+	Run entities.Run
+	// Step, Hook and Wait are the entity that the event is about, after the append; nil when it is about something else,
+	// or is gone.
+	Step *entities.Step
+	Hook *entities.Hook
+	Wait *entities.Wait
+	// Log is the run's whole log after the append, if it is cached; nil if it has to be read. It must not be changed.
+	Log []entities.Event
+}
+
+// Page is a page of [Result.Log], as [read.Log.Events] would return it; false if the log is not cached.
+func (r Result) Page(p pg.Page) (read.EventPage, bool) {
+	from := int64(0)
+	if p.Cursor != "" {
+		var err error
+		if from, err = read.ParseEventCursor(p.Cursor); err != nil {
+			return read.EventPage{}, false
+		}
+	}
+	if r.Log == nil || p.Descending {
+		return read.EventPage{}, false
+	}
+	rest := r.Log[min(from, int64(len(r.Log))):]
+	n := min(len(rest), p.Limit)
+	return read.EventPage{Events: rest[:n], More: n < len(rest)}, true
+}
+
+// Append records that something happened to a run and does all that follows from it, in one transaction.
+//
+// It fails with [entities.ErrInvalid] on a request that can never succeed, with the not-found error of what is missing,
+// with [entities.ErrConflict] or [entities.ErrRunEnded] as the transition tables say, and with [entities.ErrNotYet] on a
+// step that is not due; then nothing was written.
+func (l *Log) Append(ctx context.Context, project entities.Project, r Request) (Result, error) {
+	outcomes, err := l.append(ctx, call{project: project, runID: r.RunID, requests: []Request{r}})
+	if err == nil {
+		err = outcomes[0].Err
+	}
+	if isDuplicateRun(err) {
+		// The run belongs to another project, or it would have been found.
+		return Result{}, &entities.TransitionError{
+			Kind: entities.KindRun, ID: string(r.RunID), Status: "taken", Event: r.Type, Refusal: entities.Conflict,
+		}
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("append %s: %w", r.Type, err)
+	}
+	return outcomes[0].Result, nil
+}
+
+// AppendAll appends all of several requests for one run, or none of them, in one transaction and in their order, with
+// what the options add. There may be no requests; the run must exist all the same.
+//
+// It fails with a *[RefusedError] about the first request that [Log.Append] would refuse, with the errors of the options,
+// and with [entities.ErrRunNotFound].
+func (l *Log) AppendAll(
+	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request, o AppendOptions,
+) ([]Result, error) {
+	for _, s := range o.Streams {
+		if err := entities.ValidateName("stream name", string(s.Name)); err != nil {
+			return nil, err
+		}
+	}
+	outcomes, err := l.append(ctx, call{
+		AppendOptions: o, project: project, runID: runID, requests: aboutRun(runID, requests), mode: allOrNothing,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("append to %s: %w", runID, err)
+	}
+	results := make([]Result, len(outcomes))
+	for i, o := range outcomes {
+		results[i] = o.Result
+	}
+	return results, nil
+}
+
+// AppendBatch appends those of several requests for one run that can be, in one transaction and in their order, and
+// returns for each what [Log.Append] would. A step_created directly followed by the step_started of the same step
+// succeeds or fails with it (protocol §3.13).
+//
+// It fails as a whole, and nothing is written, with [entities.ErrInvalid] when a request can never succeed or does not
+// belong in a batch, and with [entities.ErrRunNotFound].
+func (l *Log) AppendBatch(
+	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request,
+) ([]Outcome, error) {
+	requests = aboutRun(runID, requests)
+	if err := validateBatch(requests); err != nil {
+		return nil, err
+	}
+	outcomes, err := l.append(ctx, call{project: project, runID: runID, requests: requests})
+	if err != nil {
+		return nil, fmt.Errorf("append batch: %w", err)
+	}
+	for _, o := range outcomes {
+		if errors.Is(o.Err, entities.ErrRunNotFound) {
+			return nil, fmt.Errorf("append batch: %w", o.Err)
+		}
+	}
+	return outcomes, nil
+}
+
+// aboutRun returns copies of the requests for the run.
+func aboutRun(runID entities.RunID, requests []Request) []Request {
+	requests = slices.Clone(requests)
+	for i := range requests {
+		requests[i].RunID = runID
+	}
+	return requests
+}
+
+// append carries out a call under the eyes of the observer.
+func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
+	ctx, done := l.observer.Append(ctx, c.runID, c.requests)
+	d, err := l.carryOut(ctx, c)
+	if err != nil {
+		done(Appended{Err: err})
+		return nil, err
+	}
+	done(d.appended())
+	return d.outcomes, nil
+}
+
+// carryOut decides on the requests and writes the decision: from the cache if it knows enough, else under the run's
+// lock. Calls about one run take turns within the process; otherwise they would wait for each other in Postgres, each
+// with a connection.
+func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
+	c.now = l.Now()
+	if err := c.validate(); err != nil {
+		return decision{}, err
+	}
+	leave, err := l.cache.enter(ctx, c.runID)
+	if err != nil {
+		return decision{}, err
+	}
+	defer leave()
+	d, ok, err := l.appendOptimistic(ctx, c)
+	if err == nil && !ok {
+		d, err = l.appendLocked(ctx, c)
+	}
+	if err != nil && !errors.Is(err, errUnwritten) {
+		l.cache.evict(c.runID) // the commit may have succeeded all the same
+		return decision{}, err
+	}
+	l.cache.store(d, c.now)
+	for i, o := range d.outcomes {
+		if o.Err == nil {
+			d.outcomes[i].Log = l.cache.logOf(d.after.Run)
+		}
+	}
+	if err != nil {
+		return d, nil
+	}
+	c.announceStreams(l.hub)
+	if len(d.events) > 0 {
+		l.Announce(c.project, c.runID, d.endsRun())
+	}
+	return d, nil
+}
+
+// maxOptimistic is the most requests that are decided on from the cache: the statement for many would be long, and
+// planned for them alone.
+const maxOptimistic = 4
+
+// appendOptimistic decides from the cache, and writes the decision by one statement that applies only if the run's log
+// is as long as it is in the cache. A run's rows are the fold of its log, so then the lock would have led to the same
+// decision. It reports false, having written nothing, when the cache is stale or lacks a fact: then the run must be
+// locked.
+//
+// When the decision is to write nothing, a read tells whether the cache is right.
+func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, error) {
+	f, ok := l.cache.facts(c.project, c.requests, c.now)
+	if !ok {
+		return decision{}, false, nil
+	}
+	d := decideAll(f, c.requests, c.now)
+	switch {
+	case len(d.events) == 0 && len(c.requests) == 1 && !c.hasOptions() && l.cache.knows(c.requests[0]):
+		return l.confirmUnchanged(ctx, c, d)
+	case len(d.events) == 0 || len(d.children) > 0 || slices.ContainsFunc(d.outcomes, Outcome.refused):
+		return decision{}, false, nil
+	}
+	var s pg.Conditional
+	ended, ok := l.enqueueOptimistic(&s, &d, c)
+	if !ok {
+		return decision{}, false, nil
+	}
+	d.addTo(&s, f, xidOfNow)
+	written, err := l.group.ExecuteConditional(ctx, d.after.Run.ID, &s)
+	if pg.Retryable(err) {
+		written, err = false, nil
+	}
+	if written || err != nil {
+		ended(err)
+	}
+	return d, written, err
+}
+
+// confirmUnchanged makes sure that the run is still as long as in the cache, from which it was decided to write nothing.
+func (l *Log) confirmUnchanged(ctx context.Context, c call, d decision) (decision, bool, error) {
+	unchanged, err := store.IsUnchanged(ctx, l.pool, d.before.Run)
+	if err != nil || !unchanged {
+		return decision{}, false, err
+	}
+	if err := c.accept(d); err != nil {
+		return d, true, err
+	}
+	return d, true, errUnwritten
+}
+
+// appendLocked decides on what it reads under the run's lock.
+func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
+	var d decision
+	var f *facts
+	var check func() error
+	err := pg.Pipelined{
+		First: func(b *pgx.Batch) {
+			f = lockAndRead(b, c.project, c.runID, c.requests)
+			check = c.guard(b)
+		},
+		Then: func(ctx context.Context, tx pgx.Tx, last *pgx.Batch) (ended func(error), err error) {
+			if err := check(); err != nil {
+				return nil, err
+			}
+			d = decideAll(*f, c.requests, c.now)
+			if err := c.accept(d); err != nil {
+				return nil, err
+			}
+			if ended, err = l.enqueueLocked(ctx, tx, last, *f, &d, c); err != nil {
+				return nil, err
+			}
+			return ended, c.finish(ctx, tx, last)
+		},
+	}.Run(ctx, l.pool)
+	return d, err
+}
+
+// isDuplicateRun reports whether another transaction created the run between our read and our insert.
+func isDuplicateRun(err error) bool {
+	return pg.ViolatedConstraint(err) == "runs_pkey"
+}

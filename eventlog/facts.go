@@ -1,0 +1,113 @@
+package eventlog
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+)
+
+// facts are what a decision is made from: read under the run's lock, or taken from the cache.
+type facts struct {
+	*Snapshot
+	// claimed are the correlation IDs of which the log has a hook_created, hook_conflict or attr_set.
+	claimed map[string]bool
+	// holders are the hooks that have the tokens which hook_created ask for, expired ones included.
+	holders map[string]*entities.Hook
+	// earlier is the event that the request may repeat: the run's run_started, or the hook_received of the same
+	// resumption; nil when there is none.
+	earlier *entities.Event
+}
+
+// lockAndRead queues the lock on the run, and the reads that the decisions need.
+func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
+	f := &facts{
+		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
+	}
+	var (
+		steps []entities.StepID
+		waits []entities.WaitID
+	)
+	store.LockRun(b, project, runID, &f.Run)
+	for _, r := range requests {
+		switch entities.KindOf(r.Type) {
+		case entities.KindStep:
+			steps = append(steps, entities.StepID(r.CorrelationID))
+		case entities.KindWait:
+			waits = append(waits, entities.WaitID(r.CorrelationID))
+		case entities.KindHook:
+			store.LoadHook(b, runID, entities.HookID(r.CorrelationID), f.Hooks)
+		}
+	}
+	if len(steps) > 0 {
+		store.LoadSteps(b, runID, steps, f.Steps)
+	}
+	if len(waits) > 0 {
+		store.LoadWaits(b, runID, waits, f.Waits)
+	}
+	for _, r := range byToken(requests) {
+		f.loadFromLog(b, project, r)
+	}
+	return f
+}
+
+// byToken orders requests by token, because everybody who locks several tokens must do it in the same order.
+func byToken(requests []Request) []Request {
+	if len(requests) == 1 {
+		return requests
+	}
+	return slices.SortedStableFunc(slices.Values(requests), func(a, b Request) int {
+		return cmp.Compare(a.Data.Token, b.Data.Token)
+	})
+}
+
+// loadFromLog queues reads of what the log knows, but no row of the run.
+func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
+	switch r.Type {
+	case entities.EventHookCreated:
+		store.LockToken(b, project, r.Data.Token, f.holders)
+		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
+	case entities.EventAttrSet:
+		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
+	case entities.EventHookDisposed:
+		if r.Once {
+			loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
+		}
+	case entities.EventRunStarted:
+		loadStart(b, r.RunID, &f.earlier)
+	case entities.EventHookReceived:
+		if r.Data.ResumeID != "" {
+			loadResumption(b, r.RunID, r.Data.ResumeID, &f.earlier)
+		}
+	default: // the rows are enough
+	}
+}
+
+// loadClaimed queues the question whether the log has an event that uses up the correlation ID, although no row may
+// remain of it.
+func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]bool) {
+	b.Queue(`
+		SELECT EXISTS (
+			SELECT FROM events WHERE correlation_id = $2 AND correlation_id <> '' AND run_id = $1
+				AND type IN ('hook_created', 'hook_conflict', 'attr_set'))`,
+		runID, correlationID).QueryRow(func(row pgx.Row) error {
+		var claimed bool
+		err := row.Scan(&claimed)
+		into[correlationID] = claimed
+		return err
+	})
+}
+
+// loadStart queues a read of the run's first run_started, which is near the beginning of its log.
+func loadStart(b *pgx.Batch, runID entities.RunID, into **entities.Event) {
+	read.LoadEvent(b, into, `run_id = $1 AND type = 'run_started' ORDER BY seq LIMIT 1`, runID)
+}
+
+// loadResumption queues a read of the hook_received that a resumption has left in the run's log.
+func loadResumption(b *pgx.Batch, runID entities.RunID, resumeID string, into **entities.Event) {
+	read.LoadEvent(b, into, `run_id = $1 AND type = 'hook_received' AND data ->> 'resumeId' = $2`, runID, resumeID)
+}

@@ -1,0 +1,226 @@
+package eventlog
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+)
+
+// InlineStart is work about a run that is leased to this process in the transaction that makes it necessary, and starts
+// right after the commit. The same transaction records the start in the log, which saves the worker one of its own. A
+// start that could not be recorded has no Run; then the worker records it.
+type InlineStart struct {
+	RunID entities.RunID
+	// Work is an invocation of the run, or the execution of the step that is the subject. Other work has no start in the
+	// log.
+	Work    entities.Work
+	Subject string
+	// At is the time of the database, which decides which waits are over.
+	At time.Time
+	// Events is how many events of the log an invocation's call takes along.
+	Events int
+
+	// Run is the run as the work starts. This and what follows is set by the log.
+	Run *entities.Run
+	// Step is what the execution of a step needs.
+	Step read.StepState
+	// Log is the run's whole log as an invocation starts, if it is cached; nil if it has to be read. It must not be
+	// changed.
+	Log []entities.Event
+	// Size is how many bytes of payloads the call takes along.
+	Size int64
+}
+
+// enqueueLocked queues the writes of the decision and puts the work that follows from it on the queue. For a run that
+// the server continues the queue comes first: it says which work starts here, and those starts are recorded with the
+// decision.
+func (l *Log) enqueueLocked(
+	ctx context.Context, tx pgx.Tx, last *pgx.Batch, f facts, d *decision, c call,
+) (ended func(error), err error) {
+	if !d.serverDriven() {
+		d.queueLocked(last, f)
+		if len(d.messages) == 0 {
+			return nil, nil
+		}
+		_, ended, err = l.enqueuer.Enqueue(ctx, tx, last, d.messages)
+		return ended, err
+	}
+	var before pgx.Batch
+	own, messages := c.startNext(&before, d.messages)
+	due := map[entities.WaitID]entities.Wait{}
+	if d.before.Run != nil && (own != nil || wantsInvocation(d.after.Run.ID, messages)) {
+		store.LoadDueWaits(&before, d.after.Run.ID, due)
+	}
+	var starts []*InlineStart
+	if len(messages) > 0 {
+		if starts, ended, err = l.enqueuer.Enqueue(ctx, tx, &before, messages); err != nil {
+			return nil, err
+		}
+	}
+	if err := pg.SendQueued(ctx, tx, &before); err != nil {
+		return ended, err
+	}
+	if own != nil {
+		starts = append(starts, own())
+	}
+	d.addWaits(due)
+	for _, s := range starts {
+		d.recordStart(s, c.now)
+	}
+	d.queueLocked(last, f)
+	for _, s := range starts {
+		if d := d.forRun(s.RunID); s.invokes() && !l.attachLog(s, d) {
+			read.Measure(last, s.RunID, s.Events, &s.Size)
+		}
+	}
+	return ended, nil
+}
+
+// enqueueOptimistic makes the conditional statement do what enqueueLocked and the call's options do. It reports false if
+// they need facts that are not cached: whether an invocation starts the run, which waits are over, or the log that the
+// call takes along.
+func (l *Log) enqueueOptimistic(s *pg.Conditional, d *decision, c call) (ended func(error), ok bool) {
+	messages, ok := c.addTo(s, *d)
+	if !ok {
+		return nil, false
+	}
+	if len(messages) == 0 {
+		return func(error) {}, true
+	}
+	starts, ended, ok := l.enqueuer.EnqueueOptimistic(s, messages)
+	if !ok {
+		return nil, false
+	}
+	for _, start := range starts {
+		if start.Work == entities.WorkRun && d.before.Run != nil {
+			if d.before.Run.StartedAt == nil || len(d.after.Waits) > 0 {
+				return nil, false
+			}
+			store.RequireNoDueWait(s, start.RunID)
+		}
+		d.recordStart(start, c.now)
+	}
+	for _, start := range starts {
+		if start.invokes() && !l.attachLog(start, d.forRun(start.RunID)) {
+			return nil, false
+		}
+	}
+	return ended, true
+}
+
+// wantsInvocation reports whether the messages have the run invoked at once.
+func wantsInvocation(id entities.RunID, messages []entities.Message) bool {
+	return slices.ContainsFunc(messages, func(m entities.Message) bool {
+		return m.RunID == id && m.Work == entities.WorkRun && m.Delay == 0
+	})
+}
+
+// invokes reports whether the start is recorded and is that of an invocation.
+func (s *InlineStart) invokes() bool { return s.Run != nil && s.Work == entities.WorkRun }
+
+// attachLog gives an invocation the run's log if it is cached, and reports whether it is.
+func (l *Log) attachLog(s *InlineStart, d *decision) bool {
+	s.Log = l.cache.logWith(d)
+	for _, e := range s.Log[:min(len(s.Log), s.Events)] {
+		s.Size += int64(len(e.Payload))
+	}
+	s.Size = min(s.Size, read.MaxPageBytes)
+	return s.Log != nil
+}
+
+// addWaits adds waits that were read to both sides of the decision, except those that it is about.
+func (d *decision) addWaits(waits map[entities.WaitID]entities.Wait) {
+	for id, w := range waits {
+		if _, ok := d.after.Waits[id]; !ok {
+			d.before.Waits[id], d.after.Waits[id] = w, w
+		}
+	}
+}
+
+// forRun is the decision about the run, which may be a child that is created; nil if there is none.
+func (d *decision) forRun(id entities.RunID) *decision {
+	if d.after.Run != nil && d.after.Run.ID == id {
+		return d
+	}
+	for i := range d.children {
+		if c := &d.children[i]; c.after.Run != nil && c.after.Run.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// recordStart adds the events that record a start, as if everything decided before had been written; none if they are
+// refused. It is pure.
+func (d *decision) recordStart(s *InlineStart, now time.Time) {
+	of := d.forRun(s.RunID)
+	if of == nil {
+		return
+	}
+	switch s.Work {
+	case entities.WorkRun:
+		of.recordInvocation(s, now)
+	case entities.WorkStep:
+		of.recordAttempt(s, now)
+	default: // its start is no event
+	}
+}
+
+// recordInvocation records that an invocation of the run starts: that the run has started, and which waits are over.
+func (d *decision) recordInvocation(s *InlineStart, now time.Time) {
+	requests := []Request{{RunID: s.RunID, Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}}
+	for _, w := range d.after.dueWaits(s.At) {
+		requests = append(requests, Request{
+			RunID: s.RunID, Type: entities.EventWaitCompleted, CorrelationID: string(w.ID),
+			SpecVersion: entities.SpecDriven, Once: true,
+		})
+	}
+	for _, r := range requests {
+		if d.add(facts{Snapshot: d.after}, r, now).Err != nil {
+			return
+		}
+	}
+	run := *d.after.Run
+	s.Run = &run
+}
+
+// dueWaits are the waits that are over at the time, earliest first, and no more than fit one transaction.
+func (s *Snapshot) dueWaits(at time.Time) []entities.Wait {
+	over := slices.DeleteFunc(slices.Collect(maps.Values(s.Waits)), func(w entities.Wait) bool {
+		return w.Status != entities.WaitWaiting || w.ResumeAt == nil || w.ResumeAt.After(at)
+	})
+	slices.SortFunc(over, func(a, b entities.Wait) int {
+		return cmp.Or(a.ResumeAt.Compare(*b.ResumeAt), cmp.Compare(a.ID, b.ID))
+	})
+	return over[:min(len(over), pg.MaxPage)]
+}
+
+// recordAttempt records that an attempt starts of a step that this decision creates. A step past its deadline fails
+// without an attempt.
+func (d *decision) recordAttempt(s *InlineStart, now time.Time) {
+	i := slices.IndexFunc(d.events, func(e entities.Event) bool {
+		return e.Type == entities.EventStepCreated && e.CorrelationID == s.Subject
+	})
+	if i < 0 || d.events[i].Data.Step == nil || d.events[i].Data.Step.Late(now) {
+		return
+	}
+	created := d.events[i]
+	o := d.add(facts{Snapshot: d.after}, Request{
+		RunID: s.RunID, Type: entities.EventStepStarted, CorrelationID: s.Subject, SpecVersion: entities.SpecDriven,
+		Data: entities.EventData{StepName: created.Data.StepName},
+	}, now)
+	if o.Err != nil {
+		return
+	}
+	run := *d.after.Run
+	s.Run, s.Step = &run, read.StepState{Step: *o.Step, Created: created, Run: run}
+}

@@ -1,0 +1,101 @@
+package eventlog
+
+import (
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+)
+
+// The xid of an event is that of its transaction, but never less than that of the run's previous event.
+const (
+	// xidInOrder is for transactions that may have waited for the run's lock: their own xid can be older.
+	xidInOrder = `greatest(pg_current_xact_id(), (SELECT xid FROM events WHERE run_id = $1 AND seq = $2::bigint - 1))`
+	// xidOfNow is for transactions that begin when the previous event is known to be committed.
+	xidOfNow = `pg_current_xact_id()`
+)
+
+// queueLocked queues the writes of the decision, and of the children that it creates, behind the lock on the run.
+func (d decision) queueLocked(b *pgx.Batch, f facts) {
+	if len(d.events) > 0 {
+		var s pg.Conditional
+		d.addTo(&s, f, xidInOrder)
+		s.QueueLocked(b)
+	}
+	for _, child := range d.children {
+		child.queueLocked(b, facts{Snapshot: child.before})
+	}
+}
+
+// addTo makes a conditional statement write the decision: the run's row, the events, and the difference between the
+// entities before and after. Rows are never computed beside the log (I2).
+func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
+	store.WriteRun(s, d.before.Run, d.after.Run)
+	store.WriteAttributes(s, d.before.Run, d.after.Run)
+	for _, e := range d.events {
+		insertEvent(s, xid, d.after.Run.Project, e)
+	}
+	writeSteps(s, d.before, d.after)
+	writeHooks(s, f, d.after)
+	if d.endsRun() {
+		store.EndHooks(s, d.after.Run.ID, *d.after.Run.CompletedAt)
+		store.DeleteWaits(s, d.after.Run.ID)
+	} else {
+		writeWaits(s, d.before, d.after)
+	}
+}
+
+// insertEvent adds the insertion of an event.
+func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.Event) {
+	w.Add(pg.Write{What: "insert event", SQL: `
+		INSERT INTO events (` + read.EventColumns + `, payload, project, xid)
+		SELECT $1::text, $2::bigint, $3::text, $4::text, $5::integer, $6::timestamptz, $7::timestamptz, $8::jsonb, $9::bytea,
+			$10::bytea, $11::text, ` + xid + `
+		WHERE true`, Args: []any{
+		e.RunID, e.Seq, e.Type, e.CorrelationID, e.SpecVersion, e.CreatedAt, e.OccurredAt, e.Data, e.Extra, e.Payload,
+		project,
+	}})
+}
+
+func writeSteps(w pg.Writer, before, after *Snapshot) {
+	for id, step := range after.Steps {
+		switch was, ok := before.Steps[id]; {
+		case !ok:
+			store.InsertStep(w, &step)
+		case was != step:
+			store.UpdateStep(w, &step)
+		}
+	}
+}
+
+// writeHooks writes the hooks that the events are about. Deletions come first, because a new hook may take the token of
+// a deleted one.
+func writeHooks(w pg.Writer, before facts, after *Snapshot) {
+	for id, hook := range before.Hooks {
+		if _, ok := after.Hooks[id]; !ok {
+			store.DeleteHook(w, hook.RunID, id)
+		}
+	}
+	for id, hook := range after.Hooks {
+		if _, ok := before.Hooks[id]; ok {
+			continue
+		}
+		if holder := before.holders[hook.Token]; holder != nil {
+			store.DeleteExpiredHook(w, holder) // or the token would not have been given out
+		}
+		store.InsertHook(w, &hook)
+	}
+}
+
+func writeWaits(w pg.Writer, before, after *Snapshot) {
+	for id, wait := range after.Waits {
+		switch was, ok := before.Waits[id]; {
+		case !ok:
+			store.InsertWait(w, &wait)
+		case was != wait:
+			store.UpdateWait(w, &wait)
+		}
+	}
+}
