@@ -14,8 +14,8 @@ import (
 //go:embed world/package.json world/index.js world/index.d.ts world/preload.mjs world/README.md
 var files embed.FS
 
-// WorldTarball writes the npm package @stepwell/world in the format of npm pack. The output is byte-for-byte reproducible,
-// so that the checksums in lock files stay valid.
+// WorldTarball writes the npm package @stepwell/world in the format of npm pack. The output is byte-for-byte
+// reproducible, so that the checksums in lock files stay valid.
 func WorldTarball(w io.Writer) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)

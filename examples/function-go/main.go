@@ -1,9 +1,9 @@
-// Command function-go runs an order workflow on Stepwell. It uses only Go's standard library, and Stepwell's own package
-// for signed calls.
+// Command function-go runs an order workflow on Stepwell. It uses only Go's standard library, and Stepwell's own
+// package for signed calls.
 //
-// The first part is a minimal SDK: results come from the run's log, and each missing result becomes a command. The second
-// part, after "The application starts here", is the workflow with its steps. docs/function-contract.md describes the whole
-// contract.
+// The first part is a minimal SDK: results come from the run's log, and each missing result becomes a command. The
+// second part, after "The application starts here", is the workflow with its steps. docs/function-contract.md describes
+// the whole contract.
 package main
 
 import (

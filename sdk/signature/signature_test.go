@@ -180,7 +180,8 @@ func TestRFC9421(t *testing.T) {
 	}
 }
 
-// TestSignatureWithoutCreationTimeIsRejected checks created and expires: without created, a signature would never expire.
+// TestSignatureWithoutCreationTimeIsRejected checks created and expires: without created, a signature would never
+// expire.
 func TestSignatureWithoutCreationTimeIsRejected(t *testing.T) {
 	t.Parallel()
 	vs := readVectors(t)
