@@ -3,7 +3,7 @@ package tools
 import "github.com/stepwell-dev/stepwell/e2e/harness"
 
 // The names of what is shared with the other packages of black-box tests.
-const patience = harness.Patience
+const patience = harness.Timeout
 
 var (
 	cleanEnv    = harness.CleanEnv

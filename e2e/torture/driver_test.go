@@ -61,7 +61,7 @@ func (d *driver) drive(ctx, life context.Context, least uint64) {
 					return
 				}
 				d.start(life, p)
-				d.awaitRoom(life)
+				d.awaitCapacity(life)
 			}
 		})
 	}
@@ -82,8 +82,8 @@ func (d *driver) latest() uint64 {
 	return d.number
 }
 
-// awaitRoom waits until there are not too many open runs.
-func (d *driver) awaitRoom(ctx context.Context) {
+// awaitCapacity waits until there are not too many open runs.
+func (d *driver) awaitCapacity(ctx context.Context) {
 	for {
 		open, err := d.postgres.count(ctx, `SELECT count(*) FROM runs WHERE completed_at IS NULL AND deployment_id = $1`, d.name)
 		if err == nil && open < d.atOnce || !pause(ctx, retryPause) {
@@ -102,7 +102,7 @@ func (d *driver) start(ctx context.Context, p plan) {
 		started, err := call[struct{ RunID string }](ctx, http.MethodPost, d.url+"/start",
 			map[string]any{"workflow": "torture", "args": []plan{attempt}})
 		if err == nil {
-			d.begin(ctx, started.RunID, attempt)
+			d.track(ctx, started.RunID, attempt)
 			return
 		}
 		d.events.add("starts that failed")
@@ -110,8 +110,8 @@ func (d *driver) start(ctx context.Context, p plan) {
 	}
 }
 
-// begin takes note of a run, and reads its streams.
-func (d *driver) begin(ctx context.Context, runID string, p plan) {
+// track takes note of a run, and reads its streams.
+func (d *driver) track(ctx context.Context, runID string, p plan) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.started[runID] = p
@@ -127,7 +127,7 @@ func (d *driver) listen(ctx context.Context) {
 	log := effects{path: d.effects}
 	announced := map[string]bool{}
 	for pause(ctx, retryPause) {
-		for _, e := range log.news() {
+		for _, e := range log.next() {
 			token, ok := strings.CutSuffix(e.Step, ".announce")
 			if !ok || announced[token] {
 				continue
@@ -222,7 +222,7 @@ func (d *driver) awaitFollowing(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(harness.Patience):
+	case <-time.After(harness.Timeout):
 		t.Errorf("of app %s, streams have no end, or hooks cannot be resumed", d.name)
 	}
 }
@@ -282,8 +282,8 @@ type effects struct {
 	read int64
 }
 
-// news are the effects since the last call. Of a line that is being written nothing is read.
-func (e *effects) news() (list []effect) {
+// next are the effects since the last call. Of a line that is being written nothing is read.
+func (e *effects) next() (list []effect) {
 	f, err := os.Open(e.path)
 	if err != nil {
 		return nil // there is none yet

@@ -21,9 +21,9 @@ type fault struct {
 	do       func(ctx context.Context, lasting time.Duration) error
 }
 
-// tormentor does faults to one victim, one after the other, from a deck that is shuffled anew whenever all of it has
+// injector does faults to one victim, one after the other, from a deck that is shuffled anew whenever all of it has
 // been played: each kind comes up soon, and the order is up to the seed.
-type tormentor struct {
+type injector struct {
 	victim string
 	deck   []fault
 	// calm is about how long the victim has between two faults.
@@ -31,11 +31,11 @@ type tormentor struct {
 	rng  *rand.Rand
 }
 
-// tormentors are one for each thing in the scene.
-func (s *scene) tormentors(seed uint64, calm time.Duration) (all []*tormentor) {
+// injectors are one for each thing in the scene.
+func (s *cluster) injectors(seed uint64, calm time.Duration) (all []*injector) {
 	add := func(victim string, deck ...fault) {
 		rng := rand.New(rand.NewPCG(seed, 1_000_000+uint64(len(all))))
-		all = append(all, &tormentor{victim, deck, calm, rng})
+		all = append(all, &injector{victim, deck, calm, rng})
 	}
 	add("postgres",
 		fault{"postgres restarted, immediate", 0, 2 * time.Second, s.postgres.immediate},
@@ -56,13 +56,13 @@ func (s *scene) tormentors(seed uint64, calm time.Duration) (all []*tormentor) {
 	return all
 }
 
-// frozenLong is a freeze after which others have taken over what a server had.
-func (s *scene) frozenLong() fault {
+// longFreeze is a freeze after which others have taken over what a server had.
+func (s *cluster) longFreeze() fault {
 	return fault{"server frozen for over 30 s", 32 * time.Second, 40 * time.Second, s.servers[1].freeze}
 }
 
 // next is the next fault, how long it lasts, and how long to wait before it.
-func (m *tormentor) next(n int) (f fault, lasting, calm time.Duration) {
+func (m *injector) next(n int) (f fault, lasting, calm time.Duration) {
 	i := n % len(m.deck)
 	if i == 0 {
 		m.rng.Shuffle(len(m.deck), func(i, j int) { m.deck[i], m.deck[j] = m.deck[j], m.deck[i] })
@@ -74,8 +74,8 @@ func (m *tormentor) next(n int) (f fault, lasting, calm time.Duration) {
 	return f, f.from, m.calm/2 + time.Duration(m.rng.Int64N(int64(m.calm)))
 }
 
-// torment goes on until the time is over, and until each kind of fault was done at least once.
-func (m *tormentor) torment(ctx context.Context, t *testing.T, until time.Time, count *counter) {
+// run goes on until the time is over, and until each kind of fault was done at least once.
+func (m *injector) run(ctx context.Context, t *testing.T, until time.Time, count *counter) {
 	for n := 0; n < len(m.deck) || time.Now().Before(until); n++ {
 		f, lasting, calm := m.next(n)
 		if !pause(ctx, calm) {
@@ -121,8 +121,8 @@ func (c *counter) String() string { return strings.Join(c.lines(), ", ") }
 func TestSeedRepeatsFaults(t *testing.T) {
 	t.Parallel()
 	schedule := func(seed uint64) (all []string) {
-		s := &scene{postgres: &postgres{}, servers: [2]*server{{unit: &unit{}}, {unit: &unit{}}}, apps: []*app{{unit: &unit{}}}}
-		for _, m := range s.tormentors(seed, time.Second) {
+		s := &cluster{postgres: &postgres{}, servers: [2]*server{{supervised: &supervised{}}, {supervised: &supervised{}}}, apps: []*app{{supervised: &supervised{}}}}
+		for _, m := range s.injectors(seed, time.Second) {
 			kinds := map[string]bool{}
 			for n := range 2 * len(m.deck) {
 				f, lasting, calm := m.next(n)

@@ -12,11 +12,11 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// leftovers wants that nothing has leaked: rows, connections, goroutines. It ends the servers.
-func (v *verdict) leftovers(t *testing.T) {
+// checkLeaks wants that nothing has leaked: rows, connections, goroutines. It ends the servers.
+func (v *report) checkLeaks(t *testing.T) {
 	t.Helper()
-	v.noRows(t)
-	v.noneStranded(t)
+	v.wantNoRows(t)
+	v.wantNothingStranded(t)
 	if out, err := v.servers[0].verify(t.Context()); err != nil {
 		t.Errorf("stepwell verify: %v\n%s", err, out)
 	}
@@ -29,14 +29,14 @@ func (v *verdict) leftovers(t *testing.T) {
 	for _, s := range v.servers {
 		<-s.ended
 	}
-	v.fewConnections(t)
-	v.noGoroutines(t, v.servers[1])
+	v.wantIdleConnections(t)
+	v.wantNoLeakedGoroutines(t, v.servers[1])
 	v.servers[0].up().Stop(t)
 	harness.Eventually(t, "all connections are closed", func() bool { return v.sessions(t) == 0 })
 }
 
-// noRows wants that no row is left of what is over.
-func (v *verdict) noRows(t *testing.T) {
+// wantNoRows wants that no row is left of what is over.
+func (v *report) wantNoRows(t *testing.T) {
 	t.Helper()
 	for what, q := range map[string]struct {
 		sql  string
@@ -58,8 +58,8 @@ func (v *verdict) noRows(t *testing.T) {
 	}
 }
 
-// noneStranded wants that both servers say so.
-func (v *verdict) noneStranded(t *testing.T) {
+// wantNothingStranded wants that both servers say so.
+func (v *report) wantNothingStranded(t *testing.T) {
 	t.Helper()
 	for _, s := range v.servers {
 		s.awaitUp(t)
@@ -83,7 +83,7 @@ func (v *verdict) noneStranded(t *testing.T) {
 }
 
 // sessions is how many connections the servers have.
-func (v *verdict) sessions(t *testing.T) int {
+func (v *report) sessions(t *testing.T) int {
 	t.Helper()
 	n, err := v.postgres.count(t.Context(), `SELECT count(*) FROM pg_stat_activity
 		WHERE datname = current_database() AND application_name <> 'torture'`)
@@ -93,8 +93,8 @@ func (v *verdict) sessions(t *testing.T) int {
 	return n
 }
 
-// fewConnections wants that no session does anything, and that there are not more than pools hold.
-func (v *verdict) fewConnections(t *testing.T) {
+// wantIdleConnections wants that no session does anything, and that there are not more than pools hold.
+func (v *report) wantIdleConnections(t *testing.T) {
 	t.Helper()
 	const each = 20 + 3 // the pool, and what listens and beats
 	harness.Eventually(t, "the servers' sessions are idle", func() bool {
@@ -107,12 +107,12 @@ func (v *verdict) fewConnections(t *testing.T) {
 	}
 }
 
-// atWork are the functions that are on the stack of a goroutine only while there is a request or a delivery.
-var atWork = regexp.MustCompile(`stepwell/(handlers/(wire|rest)\.\(\*Server\)|queue\.\(\*deliverer\))\S*`)
+// busyGoroutine are the functions that are on the stack of a goroutine only while there is a request or a delivery.
+var busyGoroutine = regexp.MustCompile(`stepwell/(handlers/(wire|rest)\.\(\*Server\)|queue\.\(\*deliverer\))\S*`)
 
-// noGoroutines has the server's goroutines written down, which is its end, and wants that none of them is at
+// wantNoLeakedGoroutines has the server's goroutines written down, which is its end, and wants that none of them is at
 // work.
-func (v *verdict) noGoroutines(t *testing.T, s *server) {
+func (v *report) wantNoLeakedGoroutines(t *testing.T, s *server) {
 	t.Helper()
 	p := s.up()
 	if err := p.Signal(syscall.SIGQUIT); err != nil {
@@ -133,7 +133,7 @@ func (v *verdict) noGoroutines(t *testing.T, s *server) {
 		t.Errorf("%s had %d goroutines in the end", s.title, n)
 	}
 	for _, g := range goroutines {
-		if atWork.MatchString(g) {
+		if busyGoroutine.MatchString(g) {
 			t.Errorf("%s: a goroutine has leaked:\n%s", s.title, g)
 		}
 	}

@@ -103,17 +103,17 @@ func (p part) steps(name string) (names []string) {
 	return names
 }
 
-// own is how long a run of the plan takes that nothing holds up, and whose machine takes no time.
-func (p plan) own() time.Duration { return inSequence(p.Parts) }
+// idealDuration is how long a run of the plan takes that nothing holds up, and whose machine takes no time.
+func (p plan) idealDuration() time.Duration { return totalDuration(p.Parts) }
 
-func inSequence(parts []part) (d time.Duration) {
+func totalDuration(parts []part) (d time.Duration) {
 	for _, p := range parts {
-		d += p.own()
+		d += p.idealDuration()
 	}
 	return d
 }
 
-func (p part) own() (d time.Duration) {
+func (p part) idealDuration() (d time.Duration) {
 	ms := time.Duration(p.Ms) * time.Millisecond
 	switch p.Kind {
 	case "steps", "stream":
@@ -124,7 +124,7 @@ func (p part) own() (d time.Duration) {
 		return time.Second * time.Duration(p.N)
 	case "at once":
 		for _, p := range p.Parts {
-			d = max(d, p.own())
+			d = max(d, p.idealDuration())
 		}
 	}
 	return d

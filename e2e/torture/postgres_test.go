@@ -69,7 +69,7 @@ func (p *postgres) restart(how context.Context, down time.Duration) error {
 	defer p.mu.Unlock()
 	err := p.server.Stop(how)
 	pause(context.Background(), down)
-	for deadline := time.Now().Add(harness.Patience); ; pause(context.Background(), retryPause) {
+	for deadline := time.Now().Add(harness.Timeout); ; pause(context.Background(), retryPause) {
 		server, failure := localpg.Start(context.Background(), p.options)
 		if failure == nil {
 			p.server = server
@@ -89,7 +89,7 @@ func (p *postgres) cut(ctx context.Context, _ time.Duration) error {
 
 // exec executes a statement if the database is there.
 func (p *postgres) exec(ctx context.Context, sql string) error {
-	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
+	ctx, cancel := context.WithTimeout(ctx, harness.Timeout)
 	defer cancel()
 	conn, err := p.connect(ctx)
 	if err != nil {

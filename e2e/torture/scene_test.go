@@ -26,23 +26,23 @@ const (
 	retryPause = 250 * time.Millisecond
 )
 
-// scene is all that is tortured.
-type scene struct {
+// cluster is all that is tortured.
+type cluster struct {
 	postgres *postgres
 	servers  [2]*server
 	balancer *balancer
 	apps     []*app
 }
 
-// newScene starts everything. What it needs is supervised until the context ends.
-func newScene(ctx context.Context, t *testing.T, grace time.Duration) *scene {
+// newCluster starts everything. What it needs is supervised until the context ends.
+func newCluster(ctx context.Context, t *testing.T, grace time.Duration) *cluster {
 	t.Helper()
 	program, err := harness.ServerProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
 	logs := t.ArtifactDir()
-	s := &scene{postgres: newPostgres(t)}
+	s := &cluster{postgres: newPostgres(t)}
 	for i := range s.servers {
 		s.servers[i] = newServer(t, program, s.postgres.address, filepath.Join(logs, fmt.Sprintf("server-%d.log", i+1)), grace)
 		s.servers[i].supervise(ctx, t)
@@ -61,7 +61,7 @@ func newScene(ctx context.Context, t *testing.T, grace time.Duration) *scene {
 }
 
 // register tells the servers where the app is.
-func (s *scene) register(t *testing.T, a *app) {
+func (s *cluster) register(t *testing.T, a *app) {
 	t.Helper()
 	s.servers[0].awaitUp(t)
 	url := "http://" + s.servers[0].address + "/v1/deployments/" + a.name
@@ -72,14 +72,14 @@ func (s *scene) register(t *testing.T, a *app) {
 
 // server is one of the replicas.
 type server struct {
-	*unit
+	*supervised
 	program, dsn, address string
 }
 
 func newServer(t *testing.T, program, dsn, log string, grace time.Duration) *server {
 	t.Helper()
 	s := &server{program: program, dsn: dsn, address: "127.0.0.1:" + freePort(t)}
-	s.unit = newUnit(t, "server "+s.address, log, harness.ServerReady, func() *exec.Cmd {
+	s.supervised = newSupervised(t, "server "+s.address, log, harness.ServerReady, func() *exec.Cmd {
 		cmd := exec.Command(program, "serve")
 		cmd.Env = harness.CleanEnv("DATABASE_URL="+dsn, "STEPWELL_LISTEN="+s.address, "STEPWELL_API_KEY="+apiKey,
 			"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json", "STEPWELL_SHUTDOWN_GRACE="+grace.String(), "GOTRACEBACK=all")
@@ -98,7 +98,7 @@ func (s *server) verify(ctx context.Context) (string, error) {
 
 // app is an app on one line of the SDK. Its name is that of its deployment, too.
 type app struct {
-	*unit
+	*supervised
 	name, url string
 	effects   string // the file with what its steps do
 }
@@ -110,7 +110,7 @@ func newApp(t *testing.T, name string, folder *harness.Folder, stepwell, logs st
 	}
 	port := freePort(t)
 	a := &app{name: name, url: "http://127.0.0.1:" + port, effects: filepath.Join(logs, name+"-effects.jsonl")}
-	a.unit = newUnit(t, "app "+name, filepath.Join(logs, name+".log"), harness.AppReady, func() *exec.Cmd {
+	a.supervised = newSupervised(t, "app "+name, filepath.Join(logs, name+".log"), harness.AppReady, func() *exec.Cmd {
 		cmd := exec.Command("node", "server.mjs")
 		cmd.Dir = folder.Path
 		cmd.Env = harness.CleanEnv("PORT="+port, "STEPWELL_URL="+stepwell, "STEPWELL_API_KEY="+apiKey,

@@ -57,8 +57,8 @@ func TestTorture(t *testing.T) {
 	t.Logf("seed %d, faults for %s", scale.seed, scale.lasting)
 	life, end := context.WithCancel(t.Context())
 	defer end()
-	s := newScene(life, t, scale.grace)
-	v := newVerdict(s)
+	s := newCluster(life, t, scale.grace)
+	v := newReport(s)
 	for _, a := range s.apps {
 		v.drivers = append(v.drivers, newDriver(a, s.postgres, scale.seed, scale.atOnce, &v.events))
 	}
@@ -69,13 +69,13 @@ func TestTorture(t *testing.T) {
 	for _, d := range v.drivers {
 		driving.Go(func() { d.drive(over, life, scale.runs) })
 	}
-	tormentors := s.tormentors(scale.seed, scale.calm)
+	tormentors := s.injectors(scale.seed, scale.calm)
 	if scale.long {
 		last := tormentors[2] // the second server's
-		last.deck = append(last.deck, s.frozenLong())
+		last.deck = append(last.deck, s.longFreeze())
 	}
 	for _, m := range tormentors {
-		tormenting.Go(func() { m.torment(life, t, faults.Add(scale.lasting), &v.faults) })
+		tormenting.Go(func() { m.run(life, t, faults.Add(scale.lasting), &v.faults) })
 	}
 	tormenting.Wait()
 	v.tortured = time.Since(faults)
@@ -83,11 +83,11 @@ func TestTorture(t *testing.T) {
 	driving.Wait()
 
 	v.await(life, t)
-	v.judge(t)
+	v.check(t)
 	end()
-	v.leftovers(t)
+	v.checkLeaks(t)
 	if scale.long {
-		t.Logf("the slowest run was %s:\n%s", v.slowest, v.story(t, v.slowest))
+		t.Logf("the slowest run was %s:\n%s", v.slowest, v.history(t, v.slowest))
 	}
 	t.Logf("\n%s", v.table(scale.seed))
 }

@@ -16,9 +16,9 @@ import (
 // what has failed often is tried again after 15 minutes, a lease runs out after 5.
 const stuckAfter = 17 * time.Minute
 
-// verdict is what became of everything.
-type verdict struct {
-	*scene
+// report is what became of everything.
+type report struct {
+	*cluster
 	drivers        []*driver
 	faults, events counter
 	tortured       time.Duration // for how long
@@ -33,7 +33,7 @@ type verdict struct {
 	slowest string
 }
 
-func newVerdict(s *scene) *verdict { return &verdict{scene: s} }
+func newReport(s *cluster) *report { return &report{cluster: s} }
 
 // run is a run as its row and its log have it.
 type run struct {
@@ -62,7 +62,7 @@ const backstop = `delivery_count = 0 AND due_at > now() AND EXISTS
 
 // await waits until there is nothing left to do: all runs have ended, all messages are gone, and all who read and
 // resume have what they wanted.
-func (v *verdict) await(ctx context.Context, t *testing.T) {
+func (v *report) await(ctx context.Context, t *testing.T) {
 	t.Helper()
 	calm, told := time.Now(), time.Now()
 	for {
@@ -74,7 +74,7 @@ func (v *verdict) await(ctx context.Context, t *testing.T) {
 		}
 		if time.Since(told) > 15*time.Second {
 			told = time.Now()
-			t.Logf("%s after the last fault there are still:\n%s", v.recovered.Round(time.Second), v.rest(ctx))
+			t.Logf("%s after the last fault there are still:\n%s", v.recovered.Round(time.Second), v.remaining(ctx))
 		}
 		if v.recovered > stuckAfter {
 			t.Errorf("%d runs and messages are still there (%v)", open, err)
@@ -94,7 +94,7 @@ func (v *verdict) await(ctx context.Context, t *testing.T) {
 
 // awaitAnswers waits until no server has anything left to answer: all streams have ended, which who reads one is to
 // be told before it comes back by itself.
-func (v *verdict) awaitAnswers(t *testing.T) {
+func (v *report) awaitAnswers(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(longestSilence / 2); v.balancer.underWay.Load() > 0; pause(t.Context(), retryPause) {
 		if time.Now().After(deadline) {
@@ -104,8 +104,8 @@ func (v *verdict) awaitAnswers(t *testing.T) {
 	}
 }
 
-// rest is what is still there, as far as the database says so.
-func (v *verdict) rest(ctx context.Context) string {
+// remaining is what is still there, as far as the database says so.
+func (v *report) remaining(ctx context.Context) string {
 	lines, err := ask(ctx, v.postgres, pgx.RowTo[string], `
 		SELECT format('run %s at %s', id, last_seq) FROM runs WHERE completed_at IS NULL UNION ALL
 		SELECT format('message %s on %s about %s: ticket %s, delivery %s, lease %s of %s, due in %s, %s', id, topic, run_id,
@@ -114,8 +114,8 @@ func (v *verdict) rest(ctx context.Context) string {
 	return fmt.Sprint(strings.Join(lines, "\n"), err)
 }
 
-// judge looks at every run, step and stream.
-func (v *verdict) judge(t *testing.T) {
+// check looks at every run, step and stream.
+func (v *report) check(t *testing.T) {
 	t.Helper()
 	runs := map[string]run{}
 	for _, r := range mustAsk(t, v.postgres, pgx.RowToStructByPos[run], runsSQL) {
@@ -126,7 +126,7 @@ func (v *verdict) judge(t *testing.T) {
 		d.awaitUp(t)
 		log := effects{path: d.effects}
 		executed, marks := map[string]map[string]int{}, map[string]bool{}
-		for _, e := range log.news() {
+		for _, e := range log.next() {
 			if executed[e.RunID] == nil {
 				executed[e.RunID] = map[string]int{}
 			}
@@ -143,11 +143,11 @@ func (v *verdict) judge(t *testing.T) {
 		of := map[string]string{} // the run of each plan
 		for id, r := range runs {
 			if r.Deployment == d.name {
-				v.judgeRun(t, d, r, marks, executed[id], of)
+				v.checkRun(t, d, r, marks, executed[id], of)
 			}
 		}
 		for _, s := range d.streams {
-			v.judgeStream(t, d, s)
+			v.checkStream(t, d, s)
 		}
 	}
 }
@@ -162,17 +162,17 @@ type outcome struct {
 	Error any
 }
 
-// judgeRun looks at one run: its result, its log, and what its steps did.
-func (v *verdict) judgeRun(t *testing.T, d *driver, r run, marks map[string]bool, executed map[string]int, of map[string]string) {
+// checkRun looks at one run: its result, its log, and what its steps did.
+func (v *report) checkRun(t *testing.T, d *driver, r run, marks map[string]bool, executed map[string]int, of map[string]string) {
 	t.Helper()
 	if r.CompletedAt == nil {
 		v.stuck++
-		t.Errorf("run %s is %s:\n%s", r.ID, r.Status, v.story(t, r.ID))
+		t.Errorf("run %s is %s:\n%s", r.ID, r.Status, v.history(t, r.ID))
 		return
 	}
 	o, err := call[outcome](t.Context(), http.MethodGet, d.url+"/runs/"+r.ID+"/result", nil)
 	if err != nil || o.Status != "completed" {
-		t.Errorf("run %s: %v, %+v\n%s", r.ID, err, o, v.story(t, r.ID))
+		t.Errorf("run %s: %v, %+v\n%s", r.ID, err, o, v.history(t, r.ID))
 		return
 	}
 	p := d.plans[o.Value.Plan]
@@ -201,20 +201,20 @@ func (v *verdict) judgeRun(t *testing.T, d *driver, r run, marks map[string]bool
 		problems = append(problems, fmt.Sprintf("%d steps completed %d times, and the run ended %d times", r.Distinct, r.Completed, r.Ends))
 	}
 	if len(problems) > 0 {
-		t.Errorf("run %s of %s: %s\n%s", r.ID, p.ID, strings.Join(problems, "\n"), v.story(t, r.ID))
+		t.Errorf("run %s of %s: %s\n%s", r.ID, p.ID, strings.Join(problems, "\n"), v.history(t, r.ID))
 	}
 	if len(problems) == 0 {
 		v.right++
 	}
-	late := r.CompletedAt.Sub(r.CreatedAt) - p.own()
+	late := r.CompletedAt.Sub(r.CreatedAt) - p.idealDuration()
 	if len(v.delays) == 0 || late > slices.Max(v.delays) {
 		v.slowest = r.ID
 	}
 	v.delays = append(v.delays, late)
 }
 
-// judgeStream compares what was read of a stream while it was written with what is in it in the end.
-func (v *verdict) judgeStream(t *testing.T, d *driver, s *stream) {
+// checkStream compares what was read of a stream while it was written with what is in it in the end.
+func (v *report) checkStream(t *testing.T, d *driver, s *stream) {
 	t.Helper()
 	final := &stream{run: s.run, name: s.name}
 	if done, err := d.readStream(t.Context(), final); err != nil || !done {
@@ -231,8 +231,8 @@ func (v *verdict) judgeStream(t *testing.T, d *driver, s *stream) {
 	}
 }
 
-// story is the log of a run, and what is on its way to it.
-func (v *verdict) story(t *testing.T, runID string) string {
+// history is the log of a run, and what is on its way to it.
+func (v *report) history(t *testing.T, runID string) string {
 	t.Helper()
 	lines := mustAsk(t, v.postgres, pgx.RowTo[string], `
 		SELECT format('%s %s %s %s %s', created_at, seq, type, correlation_id, data) FROM events WHERE run_id = $1 ORDER BY seq`, runID)
@@ -241,8 +241,8 @@ func (v *verdict) story(t *testing.T, runID string) string {
 	return strings.Join(lines, "\n")
 }
 
-// delayed says by how much runs were delayed.
-func (v *verdict) delayed() string {
+// delaySummary says by how much runs were delaySummary.
+func (v *report) delaySummary() string {
 	if len(v.delays) == 0 {
 		return "none ended"
 	}
@@ -254,7 +254,7 @@ func (v *verdict) delayed() string {
 }
 
 // table is what is published.
-func (v *verdict) table(seed uint64) string {
+func (v *report) table(seed uint64) string {
 	var b strings.Builder
 	row := func(what string, value any) { fmt.Fprintf(&b, "| %s | %v |\n", what, value) }
 	fmt.Fprintf(&b, "| seed %d | |\n|---|---|\n", seed)
@@ -275,7 +275,7 @@ func (v *verdict) table(seed uint64) string {
 		what, n, _ := strings.Cut(line, ": ")
 		row(what, n)
 	}
-	row("a run was delayed by (median, 99 %, longest)", v.delayed())
+	row("a run was delayed by (median, 99 %, longest)", v.delaySummary())
 	row("after the last fault, all was over in", v.recovered.Round(100*time.Millisecond))
 	return b.String()
 }
