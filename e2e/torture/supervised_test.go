@@ -15,7 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// supervised is a process that is started again whenever it has ended, as a supervisor would.
+// supervised is a process that is restarted whenever it has ended, as by a supervisor.
 type supervised struct {
 	title   string
 	command func() *exec.Cmd
@@ -25,8 +25,8 @@ type supervised struct {
 
 	mu          sync.Mutex
 	process     *harness.Process // nil while it is down
-	endExpected bool             // its end was asked for
-	ended       chan struct{}    // closed when it is not supervised any more
+	endExpected bool             // a fault is ending the process
+	ended       chan struct{}    // closed when supervision has ended
 }
 
 func newSupervised(t *testing.T, title, log string, ready *regexp.Regexp, command func() *exec.Cmd) *supervised {
@@ -34,12 +34,10 @@ func newSupervised(t *testing.T, title, log string, ready *regexp.Regexp, comman
 	return &supervised{title: title, command: command, ready: ready, logPath: log, log: openLog(t, log), ended: make(chan struct{})}
 }
 
-// gaveUp is what a server says in the end that lost the database while it was starting. It listens before it is
-// done with that.
+// gaveUp matches the last output of a server that lost the database during its start, after it had begun to listen.
 var gaveUp = regexp.MustCompile(`(?m)^stepwell: (start River|sign on): `)
 
-// supervise starts the process, and starts it again whenever it has ended, until the context does. Nothing but us
-// may end it.
+// supervise starts the process and restarts it until the context ends. The test fails if the process ends by itself.
 func (u *supervised) supervise(ctx context.Context, t *testing.T) {
 	t.Helper()
 	go func() {
@@ -49,7 +47,7 @@ func (u *supervised) supervise(ctx context.Context, t *testing.T) {
 			cmd.Stderr = u.log
 			p, _, err := harness.Launch(u.title, cmd, u.ready)
 			if err != nil {
-				pause(ctx, retryPause) // what it needs may be down
+				pause(ctx, retryPause) // Postgres may be down
 				continue
 			}
 			u.set(p)
@@ -59,7 +57,7 @@ func (u *supervised) supervise(ctx context.Context, t *testing.T) {
 				return
 			}
 			if !u.set(nil) && !gaveUp.MatchString(p.Output()) {
-				t.Errorf("%s ended by itself (%v); it said:\n%s", u.title, p.Terminate(), p.Output())
+				t.Errorf("%s ended by itself (%v); its output:\n%s", u.title, p.Terminate(), p.Output())
 			}
 		}
 	}()
@@ -71,12 +69,12 @@ func (u *supervised) supervise(ctx context.Context, t *testing.T) {
 		}
 		p.Kill()
 		if t.Failed() {
-			t.Logf("%s said:\n%s", u.title, p.Output())
+			t.Logf("output of %s:\n%s", u.title, p.Output())
 		}
 	})
 }
 
-// set notes which process there is, and reports whether the end of the one before was asked for.
+// set sets the current process, and reports whether the end of the previous one was expected.
 func (u *supervised) set(p *harness.Process) (asked bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -85,14 +83,14 @@ func (u *supervised) set(p *harness.Process) (asked bool) {
 	return asked
 }
 
-// up is the process, or nil while it is down.
+// up returns the process, or nil while it is down.
 func (u *supervised) up() *harness.Process {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.process
 }
 
-// expectEnd is up for those who are about to end it.
+// expectEnd returns the process like up, and marks its end as expected.
 func (u *supervised) expectEnd() *harness.Process {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -106,7 +104,7 @@ func (u *supervised) awaitUp(t *testing.T) {
 	harness.Eventually(t, u.title+" is up", func() bool { return u.up() != nil })
 }
 
-// kill ends the process as a crash would.
+// kill ends the process without warning, like a crash.
 func (u *supervised) kill(context.Context, time.Duration) error {
 	if p := u.expectEnd(); p != nil {
 		p.Kill()
@@ -114,7 +112,7 @@ func (u *supervised) kill(context.Context, time.Duration) error {
 	return nil
 }
 
-// stop ends the process in good order.
+// stop ends the process gracefully.
 func (u *supervised) stop(context.Context, time.Duration) error {
 	p := u.expectEnd()
 	if p == nil {
@@ -126,14 +124,14 @@ func (u *supervised) stop(context.Context, time.Duration) error {
 	return nil
 }
 
-// freeze lets the process do nothing for a while.
+// freeze suspends the process for a while.
 func (u *supervised) freeze(ctx context.Context, d time.Duration) error {
 	p := u.up()
 	if p == nil {
 		return nil
 	}
 	if err := p.Signal(syscall.SIGSTOP); errors.Is(err, os.ErrProcessDone) {
-		return nil // supervise says whether it may have
+		return nil // supervise checks whether that was expected
 	}
 	pause(ctx, d)
 	return p.Signal(syscall.SIGCONT)

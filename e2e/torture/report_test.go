@@ -12,38 +12,37 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// stuckAfter is after which time without any more faults a run that has not ended is stuck. No promise takes longer:
-// what has failed often is tried again after 15 minutes, a lease runs out after 5.
+// stuckAfter is the time after the last fault by which every run must have ended. No guarantee takes longer: the
+// longest retry delay is 15 minutes, and a lease expires after 5.
 const stuckAfter = 17 * time.Minute
 
-// report is what became of everything.
+// report collects the results of the test.
 type report struct {
 	*cluster
 	drivers        []*driver
 	faults, events counter
-	tortured       time.Duration // for how long
-	recovered      time.Duration // how long it then took until all was over
+	tortured       time.Duration // time during which faults were injected
+	recovered      time.Duration // time from the last fault until all work was done
 
-	// Of the runs, right are those with the right result and log.
+	// right counts the runs with the right result and log.
 	runs, right, lost, stuck, doubled int
 	steps, executions                 int
 	streams, chunks                   int
-	// delays is how much longer than their own time runs took; slowest is the one that took longest.
+	// delays holds, for each run, the time beyond its ideal duration. slowest is the run with the longest delay.
 	delays  []time.Duration
 	slowest string
 }
 
 func newReport(s *cluster) *report { return &report{cluster: s} }
 
-// run is a run as its row and its log have it.
+// run summarizes the row and the log of a run.
 type run struct {
 	ID, Deployment, Status string
 	CreatedAt              time.Time
 	CompletedAt            *time.Time
-	// Created, Completed and Distinct count the log's events about steps: created, completed, and those
-	// completed without repetition.
+	// Created and Completed count the step_created and step_completed events; Distinct counts the completed steps.
 	Created, Completed, Distinct int
-	// Ends is how many events end the run.
+	// Ends counts the events that end the run.
 	Ends int
 }
 
@@ -55,16 +54,15 @@ const runsSQL = `
 		count(*) FILTER (WHERE e.type IN ('run_completed', 'run_failed', 'run_cancelled'))
 	FROM runs r JOIN events e ON e.run_id = r.id GROUP BY r.id`
 
-// backstop is a message that a run of the 5.x line leaves behind: it would begin a step again, should nobody have
-// reported its result after 14 minutes. So long we do not wait.
+// backstop matches messages that runs of the 5.x line leave behind. They would restart a step without a result after 14
+// minutes. The test does not wait for them.
 const backstop = `delivery_count = 0 AND due_at > now() AND EXISTS
 	(SELECT FROM runs r WHERE r.id = m.run_id AND r.completed_at IS NOT NULL)`
 
-// await waits until there is nothing left to do: all runs have ended, all messages are gone, and all who read and
-// resume have what they wanted.
+// await waits until all runs have ended, all messages are gone, all streams are read, and all hooks are resumed.
 func (v *report) await(ctx context.Context, t *testing.T) {
 	t.Helper()
-	calm, told := time.Now(), time.Now()
+	calm, logged := time.Now(), time.Now()
 	for {
 		open, err := v.postgres.count(ctx, `SELECT (SELECT count(*) FROM runs WHERE completed_at IS NULL) +
 			(SELECT count(*) FROM messages m WHERE NOT (`+backstop+`))`)
@@ -72,18 +70,18 @@ func (v *report) await(ctx context.Context, t *testing.T) {
 		if err == nil && open == 0 {
 			break
 		}
-		if time.Since(told) > 15*time.Second {
-			told = time.Now()
-			t.Logf("%s after the last fault there are still:\n%s", v.recovered.Round(time.Second), v.remaining(ctx))
+		if time.Since(logged) > 15*time.Second {
+			logged = time.Now()
+			t.Logf("%s after the last fault, still remaining:\n%s", v.recovered.Round(time.Second), v.remaining(ctx))
 		}
 		if v.recovered > stuckAfter {
-			t.Errorf("%d runs and messages are still there (%v)", open, err)
-			break // judge says more
+			t.Errorf("%d runs and messages remain (%v)", open, err)
+			break // check reports details
 		}
 		pause(ctx, retryPause)
 	}
 	v.awaitAnswers(t)
-	// That the last messages are good for nothing shows when they are delivered now.
+	// Deliver the backstops now, to check that they change nothing.
 	if err := v.postgres.exec(ctx, `UPDATE messages m SET due_at = now() WHERE `+backstop); err != nil {
 		t.Error(err)
 	}
@@ -92,19 +90,19 @@ func (v *report) await(ctx context.Context, t *testing.T) {
 	}
 }
 
-// awaitAnswers waits until no server has anything left to answer: all streams have ended, which who reads one is to
-// be told before it comes back by itself.
+// awaitAnswers waits until no request is in flight. All streams have ended by then, and the servers must tell their
+// readers before these reconnect by themselves.
 func (v *report) awaitAnswers(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(longestSilence / 2); v.balancer.underWay.Load() > 0; pause(t.Context(), retryPause) {
+	for deadline := time.Now().Add(longestSilence / 2); v.balancer.inFlight.Load() > 0; pause(t.Context(), retryPause) {
 		if time.Now().After(deadline) {
-			t.Errorf("all is over, and %d requests are not answered", v.balancer.underWay.Load())
+			t.Errorf("all runs have ended, but %d requests are still unanswered", v.balancer.inFlight.Load())
 			return
 		}
 	}
 }
 
-// remaining is what is still there, as far as the database says so.
+// remaining lists the runs and messages in the database that are not done.
 func (v *report) remaining(ctx context.Context) string {
 	lines, err := ask(ctx, v.postgres, pgx.RowTo[string], `
 		SELECT format('run %s at %s', id, last_seq) FROM runs WHERE completed_at IS NULL UNION ALL
@@ -114,7 +112,7 @@ func (v *report) remaining(ctx context.Context) string {
 	return fmt.Sprint(strings.Join(lines, "\n"), err)
 }
 
-// check looks at every run, step and stream.
+// check checks every run, step and stream.
 func (v *report) check(t *testing.T) {
 	t.Helper()
 	runs := map[string]run{}
@@ -137,10 +135,10 @@ func (v *report) check(t *testing.T) {
 		for id, p := range d.started {
 			if _, ok := runs[id]; !ok {
 				v.lost++
-				t.Errorf("run %s of %s was started, and there is none", id, p.ID)
+				t.Errorf("run %s of %s was started, but does not exist", id, p.ID)
 			}
 		}
-		of := map[string]string{} // the run of each plan
+		of := map[string]string{} // run ID by plan ID
 		for id, r := range runs {
 			if r.Deployment == d.name {
 				v.checkRun(t, d, r, marks, executed[id], of)
@@ -152,7 +150,7 @@ func (v *report) check(t *testing.T) {
 	}
 }
 
-// outcome is how a run ended, as the app has it.
+// outcome is the result of a run as the app returns it.
 type outcome struct {
 	Status string
 	Value  struct {
@@ -162,7 +160,7 @@ type outcome struct {
 	Error any
 }
 
-// checkRun looks at one run: its result, its log, and what its steps did.
+// checkRun checks one run: its result, its log, and the executions of its steps.
 func (v *report) checkRun(t *testing.T, d *driver, r run, marks map[string]bool, executed map[string]int, of map[string]string) {
 	t.Helper()
 	if r.CompletedAt == nil {
@@ -182,7 +180,7 @@ func (v *report) checkRun(t *testing.T, d *driver, r run, marks map[string]bool,
 	}
 	if other := of[p.ID]; other != "" {
 		v.doubled++
-		t.Errorf("runs %s and %s are of the same start, %s", other, r.ID, p.ID)
+		t.Errorf("runs %s and %s belong to the same start %s", other, r.ID, p.ID)
 	}
 	of[p.ID] = r.ID
 	problems := p.problems(o.Value.Results, marks)
@@ -213,12 +211,12 @@ func (v *report) checkRun(t *testing.T, d *driver, r run, marks map[string]bool,
 	v.delays = append(v.delays, late)
 }
 
-// checkStream compares what was read of a stream while it was written with what is in it in the end.
+// checkStream compares the chunks read while the stream was written with its final content.
 func (v *report) checkStream(t *testing.T, d *driver, s *stream) {
 	t.Helper()
 	final := &stream{run: s.run, name: s.name}
 	if done, err := d.readStream(t.Context(), final); err != nil || !done {
-		t.Errorf("stream %s of %s: %v, its end was found: %v", s.name, s.run, err, done)
+		t.Errorf("stream %s of %s: %v, reached the end: %v", s.name, s.run, err, done)
 		return
 	}
 	v.streams++
@@ -227,11 +225,11 @@ func (v *report) checkStream(t *testing.T, d *driver, s *stream) {
 		t.Errorf("stream of %s: %s", s.run, strings.Join(problems, "\n"))
 	}
 	if !s.done || !slices.Equal(s.read, final.read) {
-		t.Errorf("of stream %s of %s was read (to the end: %v) %v; in it is %v", s.name, s.run, s.done, s.read, final.read)
+		t.Errorf("stream %s of %s: read (to the end: %v) %v; final content %v", s.name, s.run, s.done, s.read, final.read)
 	}
 }
 
-// history is the log of a run, and what is on its way to it.
+// history returns the log of a run and its pending messages.
 func (v *report) history(t *testing.T, runID string) string {
 	t.Helper()
 	lines := mustAsk(t, v.postgres, pgx.RowTo[string], `
@@ -241,7 +239,7 @@ func (v *report) history(t *testing.T, runID string) string {
 	return strings.Join(lines, "\n")
 }
 
-// delaySummary says by how much runs were delaySummary.
+// delaySummary returns the median, 99th percentile and maximum of the delays.
 func (v *report) delaySummary() string {
 	if len(v.delays) == 0 {
 		return "none ended"
@@ -253,7 +251,7 @@ func (v *report) delaySummary() string {
 	return fmt.Sprintf("%s, %s, %s", at(0.5), at(0.99), at(1))
 }
 
-// table is what is published.
+// table formats the results for docs/torture.md.
 func (v *report) table(seed uint64) string {
 	var b strings.Builder
 	row := func(what string, value any) { fmt.Fprintf(&b, "| %s | %v |\n", what, value) }
