@@ -76,7 +76,7 @@ func (p *proxy) accept(f fault) {
 // readRequest reads the bytes of one request.
 func readRequest(conn net.Conn) ([]byte, bool) {
 	var raw bytes.Buffer
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	_ = conn.SetReadDeadline(time.Now().Add(timeout))
 	r, err := http.ReadRequest(bufio.NewReader(io.TeeReader(conn, &raw)))
 	if err != nil {
 		return nil, false
@@ -120,7 +120,7 @@ func exchange(address string, request []byte) []byte {
 		return nil
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(timeout))
 	if _, err := conn.Write(request); err != nil {
 		return nil
 	}

@@ -25,7 +25,7 @@ import (
 
 const (
 	apiKey   = "sk_linear"
-	patience = 30 * time.Second
+	timeout = 30 * time.Second
 )
 
 // cluster is two servers on a private Postgres.
@@ -75,7 +75,7 @@ func openFolder(t *testing.T) string {
 }
 
 func (c *cluster) startPostgres() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*timeout)
 	defer cancel()
 	pg, err := localpg.Start(ctx, c.options)
 	if err != nil {
@@ -204,7 +204,7 @@ func (s *server) kill() {
 
 // await waits until the server is ready.
 func (s *server) await() {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for {
 		resp, err := http.Get("http://" + s.addr + "/readyz")
 		if err == nil {
