@@ -55,7 +55,7 @@ function configure() {
   }
   if (!env.VERCEL_DEPLOYMENT_ID) {
     if (!env.STEPWELL_DEPLOYMENT_ID) {
-      throw fail('set STEPWELL_DEPLOYMENT_ID to the deployment name under which this app is registered with the server.');
+      throw fail('set STEPWELL_DEPLOYMENT_ID to the deployment name of this app on the server.');
     }
     env.VERCEL_DEPLOYMENT_ID = env.STEPWELL_DEPLOYMENT_ID;
   }

@@ -25,7 +25,7 @@ class Failed(Exception):
 
 class Workflow:
     def __init__(self, events):
-        self.log = {(e["type"], e.get("correlationId")): e for e in reversed(events)}  # the first event of each kind wins
+        self.log = {(e["type"], e.get("correlationId")): e for e in reversed(events)}  # the first event wins
         self.commands = []
 
     def step(self, id, input=None, **options):
