@@ -74,41 +74,41 @@ func (r *recorder) serve(t *testing.T, w http.ResponseWriter, req *http.Request,
 		hangUp(w)
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
-	asked := record.Request{
+	request := record.Request{
 		Method: req.Method, Path: req.URL.RequestURI(), Header: headerOf(req.Header), Body: body,
 	}
 	if isHeld(req) {
-		r.serveHeld(w, req, forward, asked)
+		r.serveHeld(w, req, forward, request)
 		return
 	}
 	answer := httptest.NewRecorder()
-	r.ask(t, answer, req, forward, asked)
+	r.forward(t, answer, req, forward, request)
 	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)
 	_, _ = w.Write(answer.Body.Bytes()) // the app may have gone away
 }
 
-// ask forwards a request while no other is at the server, and records it.
-func (r *recorder) ask(
-	t *testing.T, answer *httptest.ResponseRecorder, req *http.Request, forward http.Handler, asked record.Request,
+// forward forwards a request while no other is at the server, and records it.
+func (r *recorder) forward(
+	t *testing.T, answer *httptest.ResponseRecorder, req *http.Request, forward http.Handler, request record.Request,
 ) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	started := now()
 	forward.ServeHTTP(answer, req)
-	e := record.Exchange{Request: asked, Answer: answerOf(asked, answer.Code, answer.Header(), answer.Body.Bytes())}
+	e := record.Exchange{Request: request, Answer: answerOf(request, answer.Code, answer.Header(), answer.Body.Bytes())}
 	e.Clock = r.clock(t, started, e)
 	r.note(e)
 }
 
 // serveHeld forwards an answer as it arrives, without buffering.
-func (r *recorder) serveHeld(w http.ResponseWriter, req *http.Request, forward http.Handler, asked record.Request) {
+func (r *recorder) serveHeld(w http.ResponseWriter, req *http.Request, forward http.Handler, request record.Request) {
 	c := &call{Request: req}
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		e := record.Exchange{
-			Clock: now(), Request: asked, Answer: answerOf(asked, c.status, w.Header(), c.answer.Bytes()),
+			Clock: now(), Request: request, Answer: answerOf(request, c.status, w.Header(), c.answer.Bytes()),
 		}
 		e.Answer.Cut = req.Context().Err() != nil
 		if c.status != 0 {
@@ -151,10 +151,10 @@ func headerOf(h http.Header) map[string]string {
 	return kept
 }
 
-func answerOf(asked record.Request, status int, h http.Header, body []byte) record.Answer {
+func answerOf(request record.Request, status int, h http.Header, body []byte) record.Answer {
 	return record.Answer{
 		Status: status, Header: headerOf(h),
-		Body: record.Value(asked.Path, h.Get("Content-Type"), body),
+		Body: record.Value(request.Path, h.Get("Content-Type"), body),
 	}
 }
 

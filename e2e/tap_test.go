@@ -30,12 +30,12 @@ type tap struct {
 // call is an answered request and its answer.
 type call struct {
 	*http.Request
-	asked  []byte
-	status int
-	header http.Header
-	answer bytes.Buffer
-	took   time.Duration
-	at     time.Time // the end of the answer
+	requestBody []byte
+	status      int
+	header      http.Header
+	answer      bytes.Buffer
+	took        time.Duration
+	at          time.Time // the end of the answer
 }
 
 func newTap(t *testing.T, target string) *tap {
@@ -49,19 +49,19 @@ func newTap(t *testing.T, target string) *tap {
 
 func (tp *tap) serve(w http.ResponseWriter, r *http.Request, forward http.Handler) {
 	c := &call{Request: r}
-	asked := &limitedWriter{w: &bytes.Buffer{}}
+	requestBody := &limitedWriter{w: &bytes.Buffer{}}
 	r.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.TeeReader(r.Body, asked), r.Body}
-	begun := time.Now()
+	}{io.TeeReader(r.Body, requestBody), r.Body}
+	started := time.Now()
 	if tp.loses(r) {
 		forward.ServeHTTP(httptest.NewRecorder(), r)
 		hangUp(w)
 	}
 	forward.ServeHTTP(&capturingWriter{ResponseWriter: w, call: c}, r)
 	c.at = time.Now()
-	c.took, c.asked, c.header = c.at.Sub(begun), asked.w.Bytes(), w.Header().Clone()
+	c.took, c.requestBody, c.header = c.at.Sub(started), requestBody.w.Bytes(), w.Header().Clone()
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
 	tp.calls = append(tp.calls, c)
@@ -122,11 +122,11 @@ func (tp *tap) wantCorrectDeltas(t *testing.T) {
 		case isDelta:
 			requested++
 			// The delta may include events written after its own, and a long delta is cut.
-			told := len(news.Events)
-			if told <= own-position(since)-1 && !news.HasMore {
-				t.Errorf("%s of %v: delta of %d events, own event at %d", c.URL.Path, meta, told, own)
+			n := len(news.Events)
+			if n <= own-position(since)-1 && !news.HasMore {
+				t.Errorf("%s of %v: delta of %d events, own event at %d", c.URL.Path, meta, n, own)
 			}
-			want = between(position(since), position(since)+told+1)
+			want = between(position(since), position(since)+n+1)
 		case hasKnown && known >= 1 && own > int(known)+1:
 			pushed++
 			want = between(int(known), own)
@@ -179,7 +179,7 @@ func between(low, high int) (numbers []int) {
 // meta decodes the first frame of a request.
 func (c *call) meta(t *testing.T) (meta map[string]any) {
 	t.Helper()
-	block, err := readBlock(bytes.NewReader(c.asked))
+	block, err := readBlock(bytes.NewReader(c.requestBody))
 	if err == nil {
 		err = wireCBOR.Unmarshal(block, &meta)
 	}

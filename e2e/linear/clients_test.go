@@ -157,7 +157,7 @@ func (w *workload) client(ctx context.Context, number int, random *rand.Rand, fa
 		f := faults()
 		o := operation{Request: r, client: number, call: w.since()}
 		// Requests in flight are completed at the end.
-		w.ask(context.Background(), &o, w.proxies[random.IntN(2)].url(f))
+		w.send(context.Background(), &o, w.proxies[random.IntN(2)].url(f))
 		if o.changes() || o.known() {
 			h.add(o)
 		}
@@ -175,8 +175,8 @@ func (o operation) isWrite() bool { return (operation{Request: o.Request}).chang
 // oneOffClient returns the number of a new client that sends only one request.
 func (w *workload) oneOffClient() int { return 1000 + int(w.clients.Add(1)) }
 
-// ask sends the request and records the answer.
-func (w *workload) ask(ctx context.Context, o *operation, url string) {
+// send sends the request and records the answer.
+func (w *workload) send(ctx context.Context, o *operation, url string) {
 	got, err := client.Client{URL: url, Key: apiKey, HTTP: w.http}.Do(ctx, o.Request)
 	o.answer = w.since()
 	switch {
@@ -229,7 +229,7 @@ func (w *workload) called(_ http.ResponseWriter, r *http.Request) {
 // acknowledge acknowledges the message of an earlier round.
 func (w *workload) acknowledge(s *round, handle string) {
 	o := operation{Request: model.Request{Op: model.Ack, Topic: topic, Handle: handle}, client: w.oneOffClient(), call: w.since()}
-	w.ask(context.Background(), &o, "http://"+w.cluster.servers[0].addr)
+	w.send(context.Background(), &o, "http://"+w.cluster.servers[0].addr)
 	s.messages.add(o)
 }
 
@@ -251,7 +251,7 @@ func (w *workload) readFinalState(s *round) {
 		r.Now = w.began.UnixMilli()
 		o := operation{Request: r, client: w.oneOffClient(), call: w.since(), final: true}
 		for range 100 {
-			if w.ask(w.t.Context(), &o, "http://"+w.cluster.servers[0].addr); o.known() {
+			if w.send(w.t.Context(), &o, "http://"+w.cluster.servers[0].addr); o.known() {
 				h.add(o)
 				return
 			}

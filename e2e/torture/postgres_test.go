@@ -114,8 +114,8 @@ func (p *postgres) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.Connect(ctx, address.String())
 }
 
-// ask queries the database for rows of one value or of structs.
-func ask[T any](ctx context.Context, p *postgres, how pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+// query queries the database for rows of one value or of structs.
+func query[T any](ctx context.Context, p *postgres, how pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	conn, err := p.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -128,10 +128,10 @@ func ask[T any](ctx context.Context, p *postgres, how pgx.RowToFunc[T], sql stri
 	return pgx.CollectRows(rows, how)
 }
 
-// mustAsk is ask for a database that must be up.
-func mustAsk[T any](t *testing.T, p *postgres, how pgx.RowToFunc[T], sql string, args ...any) []T {
+// mustQuery is query for a database that must be up.
+func mustQuery[T any](t *testing.T, p *postgres, how pgx.RowToFunc[T], sql string, args ...any) []T {
 	t.Helper()
-	list, err := ask(t.Context(), p, how, sql, args...)
+	list, err := query(t.Context(), p, how, sql, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func mustAsk[T any](t *testing.T, p *postgres, how pgx.RowToFunc[T], sql string,
 
 // count returns the number that the statement selects.
 func (p *postgres) count(ctx context.Context, sql string, args ...any) (int, error) {
-	list, err := ask(ctx, p, pgx.RowTo[int], sql, args...)
+	list, err := query(ctx, p, pgx.RowTo[int], sql, args...)
 	if err != nil {
 		return 0, err
 	}

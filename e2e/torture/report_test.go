@@ -104,7 +104,7 @@ func (v *report) awaitAnswers(t *testing.T) {
 
 // remaining lists the runs and messages in the database that are not done.
 func (v *report) remaining(ctx context.Context) string {
-	lines, err := ask(ctx, v.postgres, pgx.RowTo[string], `
+	lines, err := query(ctx, v.postgres, pgx.RowTo[string], `
 		SELECT format('run %s at %s', id, last_seq) FROM runs WHERE completed_at IS NULL UNION ALL
 		SELECT format('message %s on %s about %s: ticket %s, delivery %s, lease %s of %s, due in %s, %s', id, topic, run_id,
 			ticket, delivery_count, lease, holder, due_at - now(), last_error)
@@ -116,7 +116,7 @@ func (v *report) remaining(ctx context.Context) string {
 func (v *report) check(t *testing.T) {
 	t.Helper()
 	runs := map[string]run{}
-	for _, r := range mustAsk(t, v.postgres, pgx.RowToStructByPos[run], runsSQL) {
+	for _, r := range mustQuery(t, v.postgres, pgx.RowToStructByPos[run], runsSQL) {
 		runs[r.ID] = r
 		v.runs++
 	}
@@ -232,9 +232,9 @@ func (v *report) checkStream(t *testing.T, d *driver, s *stream) {
 // history returns the log of a run and its pending messages.
 func (v *report) history(t *testing.T, runID string) string {
 	t.Helper()
-	lines := mustAsk(t, v.postgres, pgx.RowTo[string], `
+	lines := mustQuery(t, v.postgres, pgx.RowTo[string], `
 		SELECT format('%s %s %s %s %s', created_at, seq, type, correlation_id, data) FROM events WHERE run_id = $1 ORDER BY seq`, runID)
-	lines = append(lines, mustAsk(t, v.postgres, pgx.RowTo[string], `
+	lines = append(lines, mustQuery(t, v.postgres, pgx.RowTo[string], `
 		SELECT format('message %s', to_jsonb(m) - 'body') FROM messages m WHERE run_id = $1`, runID)...)
 	return strings.Join(lines, "\n")
 }
