@@ -91,7 +91,7 @@ func Verify(r *http.Request, body []byte, now time.Time, keys ...Key) error {
 	for _, input := range inputs {
 		signature := find(signatures, input.key)
 		if signature == nil || signature.bytes == nil {
-			failure = moreSpecific(failure, fmt.Errorf("%w: there is no signature %s", ErrMalformed, input.key))
+			failure = moreSpecific(failure, fmt.Errorf("%w: no signature %s", ErrMalformed, input.key))
 			continue
 		}
 		err := verify(r, input, signature.bytes, now, keys)
