@@ -13,7 +13,7 @@ func (s *server) callHookURL(t *testing.T, token, body string) response {
 	return requestWith(t, http.MethodPost, s.url()+"/hooks/"+url.PathEscape(token), []byte(body), "X-Request-Id", "same")
 }
 
-// webhooksByServerURLchecks that webhook requests to the server reach the app, for every kind of response.
+// webhooksByServerURL checks that webhook requests to the server reach the app, for every kind of response.
 func webhooksByServerURL(t *testing.T, s *server, a *app) {
 	for _, tt := range []struct {
 		workflow, answer, header, reads string
