@@ -1,4 +1,4 @@
-# Two commands for a fresh machine with Go, Node and make: make run, and make test.
+# On a fresh machine with Go, Node and make, start with `make run` and `make test`.
 
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
@@ -16,7 +16,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: build $(BUNDLE) ## Start Postgres, the server and the example app, and drive an order through it
+run: build $(BUNDLE) ## Start Postgres, the server and the example app, and place an order
 	@scripts/need postgres
 	@node $(APP)/demo.mjs
 
@@ -24,54 +24,54 @@ run: build $(BUNDLE) ## Start Postgres, the server and the example app, and driv
 build: ## Build bin/stepwell
 	$(GO) build -o bin/stepwell ./cmd/stepwell
 
-# Apps under test want the processors for themselves, so the black-box packages come last and one by one.
+# The black-box packages start apps that need all processors, so they run last and one at a time.
 #
-# The demo is here as the proof that make run works. With a TEST_DATABASE_URL it happens on that server, in a
-# schema that stays there.
+# The demo proves that `make run` works. With TEST_DATABASE_URL it runs on that database server and leaves the schema
+# stepwell_demo behind.
 .PHONY: test
-test: build $(BUNDLE) ## Run everything that must pass: vet, the tests of Node and Go, the demo
+test: build $(BUNDLE) ## Run all checks: vet, the Node and Go tests, the demo
 	@scripts/need postgres cc chromium python3 fish zsh
 	$(GO) vet ./...
 	cd clients/world && npm test
 	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs
-	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server # once, rather than by each test that needs it
+	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server # build it once for all tests
 	$(GO) test -race -shuffle=on -timeout 20m $$($(GO) list ./... | grep -v /e2e)
 	$(GO) test -race -shuffle=on -timeout 20m -p 1 ./e2e/...
 	cd bench && $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout 5m ./...
 
 .PHONY: short
-short: ## Run the quick part of the Go tests
+short: ## Run only the quick Go tests
 	$(GO) test -short ./...
 
 .PHONY: e2e
-e2e: ## Run the black-box tests alone
+e2e: ## Run only the black-box tests
 	$(GO) test -race -timeout 20m -v ./e2e/...
 
-# What servers and apps say while they are tortured is kept in .data/torture. TORTURE_SEED repeats a run's faults.
+# The logs of servers and apps are kept in .data/torture. TORTURE_SEED repeats the faults of an earlier run.
 export TORTURE_SEED
 TORTURE_FOR ?= 10m
 
 .PHONY: torture
-torture: ## Kill and restart everything around running apps for TORTURE_FOR (10m); then look what became of them
+torture: ## Run the fault-injection test for TORTURE_FOR (default 10m)
 	@scripts/need postgres
 	@mkdir -p .data/torture
 	TORTURE_FOR=$(TORTURE_FOR) $(GO) test ./e2e/torture -run '^TestTorture$$' -count 1 -v -timeout 24h \
 		-artifacts -outputdir .data/torture
 
-# Half an hour, on a machine that does nothing else. bench/README.md says how to have parts of it.
+# Takes half an hour and needs an otherwise idle machine. bench/README.md describes how to run parts of it.
 .PHONY: bench
-bench: build ## Measure the server against what this machine's Postgres can do; then read bench/RESULTS.md
+bench: build ## Compare the server with the raw speed of this machine's Postgres; writes bench/RESULTS.md
 	@scripts/need postgres
 	cd bench && $(GO) run .
 
 .PHONY: corpus
-corpus: ## Record anew what the official clients say, and replay it
+corpus: ## Record the traffic of the official clients again, and replay it
 	rm -rf handlers/wire/testdata/traffic
 	$(GO) test ./e2e -run '^TestRecord$$' -record ../handlers/wire/testdata/traffic -parallel 4 -timeout 20m
 	$(GO) test ./handlers/wire -run '^TestReplay$$'
 
 .PHONY: lint
-lint: ## Run golangci-lint (the first time builds it, which takes minutes)
+lint: ## Run golangci-lint (the first run builds it, which takes minutes)
 	$(LINT) run ./...
 
 .PHONY: fmt
@@ -79,11 +79,11 @@ fmt: ## Format the Go code
 	$(LINT) fmt ./...
 
 .PHONY: golden
-golden: ## Rewrite the golden files from what the code does; then read the diff
+golden: ## Rewrite the golden files; review the diff afterwards
 	$(GO) test $$(grep -rl --include='*_test.go' --exclude-dir=node_modules 'flag.Bool("update"' . | xargs -n1 dirname | sort -u) -update
 
 .PHONY: clean
-clean: ## Remove what was built, and the data of make run
+clean: ## Remove build output and the data of make run
 	rm -rf bin .data $(APP)/node_modules $(APP)/.well-known $(APP)/.swc
 
 $(PACKAGE): $(APP)/package.json $(APP)/package-lock.json

@@ -11,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// appendWorkflow is that of the runs to which is appended.
+// appendWorkflow is the workflow of the runs that receive appends.
 const appendWorkflow = workflowPrefix + "seq-1"
 
-// workload is what a client does again and again.
+// workload is an operation that clients repeat.
 type workload struct {
-	name string // as of a script
-	hot  bool   // all clients do it to one run, instead of each to its own
+	name string // also selects the pgbench script
+	hot  bool   // all clients use one run instead of one each
 }
 
 var workloads = []workload{{"append", false}, {"append", true}, {"send", false}, {"append and send", false}}
@@ -29,9 +29,9 @@ func (w workload) String() string {
 	return w.name
 }
 
-// measureAppends has the floor and the server do the same in turns: A B A B.
+// measureAppends measures the floor and the server alternately: A B A B.
 func measureAppends(ctx context.Context, b *bench) ([]row, error) {
-	s, err := b.setScene(ctx, "api") // delivers nothing: an append is an append
+	s, err := b.newTestbed(ctx, "api") // no deliveries, only appends
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func measureAppends(ctx context.Context, b *bench) ([]row, error) {
 	return rows, errors.Join(err, s.clear())
 }
 
-func (b *bench) appendRows(ctx context.Context, s *scene) ([]row, error) {
+func (b *bench) appendRows(ctx context.Context, s *testbed) ([]row, error) {
 	conn, err := s.cluster.open(ctx, s.database)
 	if err != nil {
 		return nil, err
@@ -67,13 +67,13 @@ func (b *bench) appendRows(ctx context.Context, s *scene) ([]row, error) {
 	return rows, nil
 }
 
-// samples has the server do each thing once, and reads what it has written.
-func (s *scene) samples(ctx context.Context, conn *pgx.Conn) (sampleRows, error) {
+// samples performs each operation once on the server, and reads the rows that it wrote.
+func (s *testbed) samples(ctx context.Context, conn *pgx.Conn) (sampleRows, error) {
 	t, err := s.newTarget(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.both(ctx, s.client, 0, "append and send"); err != nil {
+	if err := t.perform(ctx, s.client, 0, "append and send"); err != nil {
 		return nil, err
 	}
 	rows := sampleRows{}
@@ -88,18 +88,18 @@ func (s *scene) samples(ctx context.Context, conn *pgx.Conn) (sampleRows, error)
 	return rows, nil
 }
 
-// target is runs that were begun, for clients to append to.
+// target is a set of started runs for the clients to append to.
 type target struct {
-	scene  *scene
-	prefix string
-	steps  []atomic.Int64 // how many steps each client has created
-	hot    bool
+	testbed *testbed
+	prefix  string
+	steps   []atomic.Int64 // number of steps created by each client
+	hot     bool
 }
 
-// newTarget begins a run for each client. Their IDs differ in the last four digits.
-func (s *scene) newTarget(ctx context.Context, clients int) (*target, error) {
+// newTarget starts a run for each client. Their IDs differ only in the last four digits.
+func (s *testbed) newTarget(ctx context.Context, clients int) (*target, error) {
 	id := newRunID()
-	t := &target{scene: s, prefix: id[:len(id)-4], steps: make([]atomic.Int64, clients)}
+	t := &target{testbed: s, prefix: id[:len(id)-4], steps: make([]atomic.Int64, clients)}
 	for client := range clients {
 		for _, m := range []eventMeta{creation("run_created", appendWorkflow), newEvent("run_started", "")} {
 			if _, err := s.client.post(ctx, t.run(client), m); err != nil {
@@ -117,8 +117,8 @@ func (t *target) run(client int) string {
 	return fmt.Sprintf("%s%04d", t.prefix, client)
 }
 
-// both appends a step, or sends a message, or does both as a client does that asks for a step.
-func (t *target) both(ctx context.Context, c *client, client int, what string) error {
+// perform appends a step, sends a message, or does both, like a client that schedules a step.
+func (t *target) perform(ctx context.Context, c *client, client int, what string) error {
 	run := t.run(client)
 	step := fmt.Sprintf("step_%s%04d%06d", t.prefix[5:21], client, t.steps[client].Add(1))
 	if strings.HasPrefix(what, "append") {
@@ -132,8 +132,8 @@ func (t *target) both(ctx context.Context, c *client, client int, what string) e
 	return nil
 }
 
-// appendCell is one round: every shape of the floor, and the server.
-func (b *bench) appendCell(ctx context.Context, s *scene, samples sampleRows, w workload, r row) ([]row, error) {
+// appendCell measures one round: every shape of the floor, and the server.
+func (b *bench) appendCell(ctx context.Context, s *testbed, samples sampleRows, w workload, r row) ([]row, error) {
 	var rows []row
 	for _, shape := range append(shapesOf(w.name), "server") {
 		t, err := s.newTarget(ctx, r.Clients)
@@ -156,9 +156,9 @@ func (b *bench) appendCell(ctx context.Context, s *scene, samples sampleRows, w 
 }
 
 func (b *bench) appendRow(ctx context.Context, t *target, samples sampleRows, w workload, r row) (row, error) {
-	s, c := t.scene, t.scene.client.lean()
+	s, c := t.testbed, t.testbed.client.lean()
 	do := func(ctx context.Context, client int, _ time.Time) (time.Time, error) {
-		err := t.both(ctx, c, client, w.name)
+		err := t.perform(ctx, c, client, w.name)
 		return time.Now(), err
 	}
 	if r.Variant == "server" {
@@ -189,10 +189,9 @@ func floorRun(hot bool) string {
 	return floorOwn
 }
 
-// countRows counts what an operation writes, for the floor and for the server, so that the report can show that it is
-// the same. Postgres tells how many rows were written when those who wrote them have gone; therefore the server is
-// started anew.
-func (b *bench) countRows(ctx context.Context, s *scene, conn *pgx.Conn, samples sampleRows) ([]row, error) {
+// countRows counts the rows that an operation writes, for the floor and for the server, so that the report can show
+// that they are the same. Postgres' statistics are complete only after sessions have ended, so the server is restarted.
+func (b *bench) countRows(ctx context.Context, s *testbed, conn *pgx.Conn, samples sampleRows) ([]row, error) {
 	var rows []row
 	for _, w := range []workload{workloads[0], workloads[2]} {
 		for _, by := range append(shapesOf(w.name), "server") {
@@ -200,14 +199,14 @@ func (b *bench) countRows(ctx context.Context, s *scene, conn *pgx.Conn, samples
 			if err != nil {
 				return nil, err
 			}
-			before, err := b.written(ctx, s, conn)
+			before, err := b.rowsWritten(ctx, s, conn)
 			if err != nil {
 				return nil, err
 			}
 			if err := b.repeat(ctx, t, samples, w, by); err != nil {
 				return nil, fmt.Errorf("count the rows of %s by %s: %w", w, by, err)
 			}
-			after, err := b.written(ctx, s, conn)
+			after, err := b.rowsWritten(ctx, s, conn)
 			if err != nil {
 				return nil, err
 			}
@@ -226,25 +225,25 @@ func (b *bench) countRows(ctx context.Context, s *scene, conn *pgx.Conn, samples
 func (b *bench) repeat(ctx context.Context, t *target, samples sampleRows, w workload, by string) error {
 	if by != "server" {
 		_, err := pgbench{
-			cluster: t.scene.cluster, database: t.scene.database, script: samples.script(w.name, floorOwn, by),
+			cluster: t.testbed.cluster, database: t.testbed.database, script: samples.script(w.name, floorOwn, by),
 			prefix: t.prefix, clients: 1, times: b.checked,
 		}.run(ctx)
 		return err
 	}
 	for range b.checked {
-		if err := t.both(ctx, t.scene.client, 0, w.name); err != nil {
+		if err := t.perform(ctx, t.testbed.client, 0, w.name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// written is how many rows were inserted, updated and deleted in each table so far. It starts the server anew.
-func (b *bench) written(ctx context.Context, s *scene, conn *pgx.Conn) (map[string]int64, error) {
+// rowsWritten returns how many rows were inserted, updated and deleted in each table so far. It restarts the server.
+func (b *bench) rowsWritten(ctx context.Context, s *testbed, conn *pgx.Conn) (map[string]int64, error) {
 	if err := s.server.stop(); err != nil {
 		return nil, err
 	}
-	if err := s.cluster.deserted(ctx, s.database); err != nil {
+	if err := s.cluster.awaitDisconnect(ctx, s.database); err != nil {
 		return nil, err
 	}
 	written, err := tuples(ctx, conn)

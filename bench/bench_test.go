@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestMain makes the test's program the function as well, as bench itself is.
+// TestMain lets the test binary also be the function, like the bench itself.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == functionCommand {
 		main()
@@ -32,7 +32,7 @@ func buildServer(t *testing.T) string {
 	return path
 }
 
-// tiny is a plan that does everything once or a few times.
+// tiny returns a plan that performs every measurement only a few times.
 func tiny() plan {
 	p := planFor(true)
 	p.warm, p.window, p.engine, p.open = 0, 20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond
@@ -42,9 +42,8 @@ func tiny() plan {
 	return p
 }
 
-// Ensure that everything works that make bench does, and that nothing in it fails: floor, appends, runs in both ways,
-// messages, hooks, growth, idleness, and the report. What it takes from go test -bench is the other module's, and the
-// app of the SDK needs Node and npm.
+// TestSmoke runs all parts and the report with a tiny plan, and checks that no operation fails. It leaves out gopath,
+// which needs the benchmarks of the server's module, and sdk, which needs Node and npm.
 func TestSmoke(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -73,7 +72,7 @@ func TestSmoke(t *testing.T) {
 		for _, r := range part.Rows {
 			if r.Errors > 0 || r.Unfinished > 0 || (r.Ops == 0 && part.Part != "idle") {
 				data, _ := json.Marshal(r)
-				t.Errorf("%s went wrong: %s", part.Part, data)
+				t.Errorf("%s failed: %s", part.Part, data)
 			}
 		}
 		if part.Part == "append" {
@@ -84,7 +83,7 @@ func TestSmoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Where it has to arrive", "| append, one run |", "![Latency by rate]", "| idle server |"} {
+	for _, want := range []string{"## Targets", "| append, one run |", "![Latency by rate]", "| idle server |"} {
 		if !strings.Contains(string(report), want) {
 			t.Errorf("the report has no %q", want)
 		}
@@ -121,7 +120,7 @@ func mustJSON(t *testing.T, v any) string {
 	return string(data)
 }
 
-// Ensure that the runs that are stored in bulk are as if they had happened: the server's own check finds nothing.
+// TestFillIsConsistent checks bulk-stored runs with stepwell verify.
 func TestFillIsConsistent(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -137,7 +136,7 @@ func TestFillIsConsistent(t *testing.T) {
 		}
 	})
 	b := &bench{options: options{server: buildServer(t)}, plan: tiny(), cluster: c}
-	s, err := b.setScene(t.Context(), "all")
+	s, err := b.newTestbed(t.Context(), "all")
 	if err != nil {
 		t.Fatal(err)
 	}

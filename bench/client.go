@@ -11,49 +11,49 @@ import (
 	"time"
 )
 
-// client calls a server.
+// client is an HTTP client of a server.
 type client struct {
 	url, key string
 	exchange exchanger
 }
 
-// exchanger sends a request and returns the answer, whatever its status. It fails with [context.DeadlineExceeded] when
-// the time of the context is over.
+// exchanger sends a request and returns the answer with any status. It fails with [context.DeadlineExceeded] after the
+// deadline of the context.
 type exchanger func(ctx context.Context, method, url string, header http.Header, body []byte) (int, []byte, error)
 
-// requestTimeout is for requests that wait for a run as well.
+// requestTimeout limits all requests, including those that wait for a run.
 const requestTimeout = 90 * time.Second
 
-// maxConnections is how many connections a client keeps.
+// maxConnections limits the idle connections of a client.
 const maxConnections = 4096
 
-// newClient makes a client that exchanges requests by the means of Go itself.
+// newClient returns a client that uses net/http.
 func newClient(url, key string) *client { return &client{url, key, standard(requestTimeout)} }
 
-// standard is Go's own client; a timeout of 0 is none.
+// standard returns an exchanger that uses net/http. A timeout of 0 means none.
 func standard(timeout time.Duration) exchanger {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, maxConnections // no limit, and all kept
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, maxConnections // keep all idle connections
 	transport.Proxy = nil
-	transport.DisableCompression = true // as if both sides were asked to, and cheaper
+	transport.DisableCompression = true // compression would cost CPU time
 	c := &http.Client{Transport: transport, Timeout: timeout}
 	return func(ctx context.Context, method, url string, header http.Header, body []byte) (int, []byte, error) {
 		r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 		if err != nil {
-			return 0, nil, err //nolint:wrapcheck // call says what it was about
+			return 0, nil, err //nolint:wrapcheck // call adds method and path
 		}
 		r.Header = header
 		answer, err := c.Do(r)
 		if err != nil {
-			return 0, nil, err //nolint:wrapcheck // call says what it was about
+			return 0, nil, err //nolint:wrapcheck // call adds method and path
 		}
 		defer func() { _ = answer.Body.Close() }()
 		got, err := io.ReadAll(answer.Body)
-		return answer.StatusCode, got, err //nolint:wrapcheck // call says what it was about
+		return answer.StatusCode, got, err //nolint:wrapcheck // call adds method and path
 	}
 }
 
-// statusError is an answer that is none of 2xx.
+// statusError is an answer with a status other than 2xx.
 type statusError struct {
 	what   string
 	status int
@@ -64,7 +64,7 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s: status %d: %.200s", e.what, e.status, e.body)
 }
 
-// call makes a request and returns the body of its answer.
+// call sends a request and returns the body of the answer.
 func (c *client) call(ctx context.Context, method, path string, header http.Header, body []byte) ([]byte, error) {
 	if header == nil {
 		header = http.Header{}
@@ -80,7 +80,7 @@ func (c *client) call(ctx context.Context, method, path string, header http.Head
 	return got, nil
 }
 
-// json calls what takes and answers JSON; either may be nil.
+// json sends in and decodes the answer into out. Either may be nil.
 func (c *client) json(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -99,18 +99,18 @@ func (c *client) json(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// deploy registers where the functions of a deployment are.
+// deploy sets the URL of a deployment's functions.
 func (c *client) deploy(ctx context.Context, id, at string) error {
 	return c.json(ctx, http.MethodPut, "/v1/deployments/"+url.PathEscape(id), map[string]string{"url": at}, nil)
 }
 
-// runAnswer is what the bench needs to know of a run.
+// runAnswer is the part of a run that the bench needs.
 type runAnswer struct {
 	ID     string `json:"id"`
 	Status string `json:"status"`
 }
 
-// startRun starts a run that the server continues.
+// startRun starts a run of the function contract.
 func (c *client) startRun(ctx context.Context, workflow string) (string, error) {
 	var run runAnswer
 	err := c.json(ctx, http.MethodPost, "/v1/runs", map[string]any{
@@ -119,7 +119,7 @@ func (c *client) startRun(ctx context.Context, workflow string) (string, error) 
 	return run.ID, err
 }
 
-// awaitRun returns when the run has ended.
+// awaitRun waits until the run has completed.
 func (c *client) awaitRun(ctx context.Context, id string) error {
 	for {
 		var run runAnswer

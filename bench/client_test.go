@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Ensure that the client of the loads means the same by a request and an answer as Go's own.
-func TestClients(t *testing.T) {
+// TestClientsBehaveAlike checks that the lean client of the load generator behaves like the client of net/http.
+func TestClientsBehaveAlike(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]func(*client) *client{
 		"standard": func(c *client) *client { return c },
@@ -22,10 +22,10 @@ func TestClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var asked atomic.Int32
+			var requests atomic.Int32
 			stuck := make(chan struct{})
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				asked.Add(1)
+				requests.Add(1)
 				switch r.URL.Path {
 				case "/refuse":
 					w.WriteHeader(http.StatusConflict)
@@ -45,7 +45,7 @@ func TestClients(t *testing.T) {
 				return string(got), err
 			}
 
-			for range 2 { // on a connection that is kept
+			for range 2 { // the second on a reused connection
 				got, err := call("/a%2Fb?c=d")
 				for _, want := range []string{"POST /a%2Fb?c=d map[", "X-Y:[z]", "Authorization:[Bearer key]", "] hello"} {
 					if err != nil || !strings.Contains(got, want) {
@@ -54,11 +54,11 @@ func TestClients(t *testing.T) {
 				}
 			}
 			if _, err := call("/refuse"); !refused(err, http.StatusConflict) {
-				t.Errorf("a refusal is %v", err)
+				t.Errorf("a refused request: got %v, want status 409", err)
 			}
-			asked.Store(0)
-			if got, err := call("/break"); err == nil || asked.Load() != 1 {
-				t.Errorf("a broken connection: %q, %v, asked %d times; want an error, and 1", got, err, asked.Load())
+			requests.Store(0)
+			if got, err := call("/break"); err == nil || requests.Load() != 1 {
+				t.Errorf("a broken connection: %q, %v after %d requests; want an error after 1", got, err, requests.Load())
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
@@ -66,7 +66,7 @@ func TestClients(t *testing.T) {
 				t.Errorf("after the deadline: %v", err)
 			}
 			if _, err := c.call(ctx, http.MethodPost, "/", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("begun after the deadline: %v", err)
+				t.Errorf("started after the deadline: %v", err)
 			}
 		})
 	}

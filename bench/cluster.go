@@ -20,9 +20,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// settings are those of the private Postgres, for the floor and for the server alike. What is not here is as initdb
-// leaves it. Every commit waits for the disk. Checkpoints are so far apart that none falls into a window that is
-// measured, for anyone.
+// settings are the settings of the private Postgres, the same for the floor and the server. All others are initdb's
+// defaults. Every commit waits for the disk. Checkpoints are so rare that none falls into a measured window.
 var settings = [][2]string{
 	{"fsync", "on"},
 	{"synchronous_commit", "on"},
@@ -36,24 +35,24 @@ var settings = [][2]string{
 }
 
 const (
-	admin = "postgres" // whom the bench is when it looks
-	role  = "stepwell" // whom the server and pgbench are
+	admin = "postgres" // the bench's role
+	role  = "stepwell" // the role of the server and of pgbench
 )
 
 // cluster is a private Postgres.
 type cluster struct {
-	dir      string // of all its files
-	bin      string // of its programs
+	dir      string // of all data
+	bin      string // folder of the programs
 	port     int
 	postgres *process
 	account  account
-	looks    *pgx.Conn
-	serial   int // of databases
+	conn     *pgx.Conn
+	serial   int // number of the last database
 }
 
 var postgresReady = regexp.MustCompile(`(database system is ready to accept connections)`)
 
-// startCluster makes a Postgres in a temporary folder, and starts it.
+// startCluster creates a Postgres in a temporary folder and starts it.
 func startCluster(ctx context.Context, bin string) (_ *cluster, err error) {
 	if bin == "" {
 		if bin, err = findPostgres(); err != nil {
@@ -75,7 +74,7 @@ func (c *cluster) start(ctx context.Context) (err error) {
 		return err
 	}
 	if err := c.account.own(c.dir); err != nil {
-		return fmt.Errorf("hand folder to Postgres: %w", err)
+		return fmt.Errorf("change owner of data folder: %w", err)
 	}
 	if err := c.init(ctx); err != nil {
 		return err
@@ -84,11 +83,11 @@ func (c *cluster) start(ctx context.Context) (err error) {
 	if c.postgres, _, err = launch("Postgres", cmd, postgresReady, nil); err != nil {
 		return err
 	}
-	c.postgres.stops = syscall.SIGINT // the fast shutdown: hang up on everybody, and write everything
-	if c.looks, err = pgx.Connect(ctx, c.url(admin, admin)); err != nil {
+	c.postgres.stops = syscall.SIGINT // fast shutdown: disconnects all sessions
+	if c.conn, err = pgx.Connect(ctx, c.url(admin, admin)); err != nil {
 		return fmt.Errorf("connect to Postgres: %w", err)
 	}
-	_, err = c.looks.Exec(ctx, `
+	_, err = c.conn.Exec(ctx, `
 		CREATE ROLE `+role+` LOGIN; GRANT pg_read_all_stats TO `+role+`; CREATE EXTENSION pg_stat_statements`)
 	if err != nil {
 		return fmt.Errorf("prepare Postgres: %w", err)
@@ -124,8 +123,8 @@ func (c *cluster) init(ctx context.Context) error {
 
 // stop stops Postgres and removes its files.
 func (c *cluster) stop() error {
-	if c.looks != nil {
-		_ = c.looks.Close(context.Background())
+	if c.conn != nil {
+		_ = c.conn.Close(context.Background())
 	}
 	var err error
 	if c.postgres != nil {
@@ -141,25 +140,25 @@ func (c *cluster) url(who, database string) string {
 	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", who, c.port, database)
 }
 
-// newDatabase makes an empty database, which the server's role owns.
+// newDatabase creates an empty database, owned by the server's role.
 func (c *cluster) newDatabase(ctx context.Context) (string, error) {
 	c.serial++
 	name := fmt.Sprintf("bench%d", c.serial)
-	if _, err := c.looks.Exec(ctx, `CREATE DATABASE `+name+` OWNER `+role); err != nil {
+	if _, err := c.conn.Exec(ctx, `CREATE DATABASE `+name+` OWNER `+role); err != nil {
 		return "", fmt.Errorf("create database: %w", err)
 	}
 	return name, nil
 }
 
-// drop drops a database, so that vacuuming it costs nobody time who is measured later.
+// drop drops a database, so that autovacuum of it does not affect later measurements.
 func (c *cluster) drop(database string) error {
-	if _, err := c.looks.Exec(context.Background(), `DROP DATABASE `+database+` WITH (FORCE)`); err != nil {
+	if _, err := c.conn.Exec(context.Background(), `DROP DATABASE `+database+` WITH (FORCE)`); err != nil {
 		return fmt.Errorf("drop database: %w", err)
 	}
 	return nil
 }
 
-// open connects to a database, with the server's schema in the path.
+// open connects to a database, with the server's schema in the search path.
 func (c *cluster) open(ctx context.Context, database string) (*pgx.Conn, error) {
 	conn, err := pgx.Connect(ctx, c.url(admin, database)+"&search_path=stepwell,public")
 	if err != nil {
@@ -168,12 +167,11 @@ func (c *cluster) open(ctx context.Context, database string) (*pgx.Conn, error) 
 	return conn, nil
 }
 
-// checkpoint writes out what is dirty, and waits until autovacuum is done with what was stored before, so that who is
-// measured next pays for neither.
+// checkpoint waits until autovacuum has finished and writes a checkpoint, so that neither affects the next measurement.
 func (c *cluster) checkpoint(ctx context.Context) error {
-	for deadline := time.Now().Add(runPatience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(runTimeout); ; time.Sleep(10 * time.Millisecond) {
 		var vacuums int
-		err := c.looks.QueryRow(ctx, `
+		err := c.conn.QueryRow(ctx, `
 			SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'`).Scan(&vacuums)
 		if err != nil {
 			return fmt.Errorf("look for autovacuum: %w", err)
@@ -182,34 +180,35 @@ func (c *cluster) checkpoint(ctx context.Context) error {
 			break
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("autovacuum is still at work after %s", runPatience)
+			return fmt.Errorf("autovacuum is still running after %s", runTimeout)
 		}
 	}
-	if _, err := c.looks.Exec(ctx, `CHECKPOINT`); err != nil {
+	if _, err := c.conn.Exec(ctx, `CHECKPOINT`); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	return nil
 }
 
-// deserted waits until nobody is connected to the database but the bench: only then is all counted that they did.
-func (c *cluster) deserted(ctx context.Context, database string) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+// awaitDisconnect waits until the server's role has no connection to the database. Only then are Postgres' statistics
+// complete.
+func (c *cluster) awaitDisconnect(ctx context.Context, database string) error {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(10 * time.Millisecond) {
 		var others int
-		err := c.looks.QueryRow(ctx, `
+		err := c.conn.QueryRow(ctx, `
 			SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND usename = $2`, database, role).Scan(&others)
 		if err != nil {
-			return fmt.Errorf("look who is connected: %w", err)
+			return fmt.Errorf("count connections: %w", err)
 		}
 		if others == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d connections to %s do not go away", others, database)
+			return fmt.Errorf("%d connections to %s remain", others, database)
 		}
 	}
 }
 
-// findPostgres is the folder of the newest Postgres of the machine that has pgbench.
+// findPostgres returns the program folder of the machine's newest Postgres with pgbench.
 func findPostgres() (string, error) {
 	if path, err := exec.LookPath("pgbench"); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil {
@@ -220,10 +219,10 @@ func findPostgres() (string, error) {
 	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
 	if err != nil || len(found) == 0 {
-		return "", errors.New("found no Postgres with pgbench; -postgres says where it is")
+		return "", errors.New("found no Postgres with pgbench; use -postgres to specify its folder")
 	}
 	version := func(path string) int {
-		n, _ := strconv.Atoi(strings.Split(path, "/")[4]) // 0 sorts it first, which is right for what is no number
+		n, _ := strconv.Atoi(strings.Split(path, "/")[4]) // names that are not numbers sort first
 		return n
 	}
 	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return cmp.Compare(version(a), version(b)) })), nil
@@ -238,7 +237,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// account is who runs Postgres, which refuses to be root.
+// account is the user that runs Postgres, which refuses to run as root.
 type account struct{ credential *syscall.Credential }
 
 func postgresAccount() (account, error) {
@@ -267,7 +266,8 @@ func (a account) own(path string) error {
 	return os.Chown(path, int(a.credential.Uid), int(a.credential.Gid))
 }
 
-// command makes a command of the account's, apart from the terminal's signals: the bench decides when it stops.
+// command returns a command that runs as the account, in its own process group, so that Ctrl-C does not stop it before
+// the bench does.
 func (a account) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = "/"

@@ -11,22 +11,23 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// driver starts runs in one of the two ways there are, and waits for their end.
+// driver starts runs by one of the two protocols, and waits for their end.
 type driver struct {
 	name string
-	// run starts a run, and returns when it was completed, and what the function has said of it.
-	run func(ctx context.Context, s *scene, workflow string) (done time.Time, r report, err error)
+	// run starts a run, and returns its time of completion and the function's report.
+	run func(ctx context.Context, s *testbed, workflow string) (done time.Time, r report, err error)
 }
 
-// drivers: by the protocol of the Workflow SDK, where the function continues the run with requests of its own, and by
-// the plain contract, where the server calls it once per turn.
+// drivers are the two protocols: wire, the Workflow SDK's, in which the function continues the run with its own
+// requests, and contract, the function contract, in which each call of the function returns commands.
 var drivers = []driver{{"wire", runByWire}, {"contract", runByContract}}
 
-// newRunID is random enough that its first 20 characters are no other run's: steps and targets have their IDs of them.
+// newRunID returns an ID whose first 20 characters are unique, because the IDs of steps and targets are derived from
+// them.
 func newRunID() string { return "wrun_" + ulid.MustNew(ulid.Now(), rand.Reader).String() }
 
-// runByWire starts a run as the SDK does. It is done when the function has the answer to its run_completed.
-func runByWire(ctx context.Context, s *scene, workflow string) (time.Time, report, error) {
+// runByWire starts a run like the SDK. The run is done when the function has the answer to its run_completed.
+func runByWire(ctx context.Context, s *testbed, workflow string) (time.Time, report, error) {
 	run := newRunID()
 	if err := s.client.start(ctx, workflow, run); err != nil {
 		return time.Time{}, report{}, err
@@ -35,8 +36,8 @@ func runByWire(ctx context.Context, s *scene, workflow string) (time.Time, repor
 	return time.Unix(0, r.Done), r, err
 }
 
-// runByContract starts a run at /v1. It is done when the server, asked to wait for it, says so.
-func runByContract(ctx context.Context, s *scene, workflow string) (time.Time, report, error) {
+// runByContract starts a run with the /v1 API. The run is done when the wait request is answered.
+func runByContract(ctx context.Context, s *testbed, workflow string) (time.Time, report, error) {
 	run, err := s.client.startRun(ctx, workflow)
 	if err != nil {
 		return time.Time{}, report{}, err
@@ -49,7 +50,7 @@ func runByContract(ctx context.Context, s *scene, workflow string) (time.Time, r
 	return done, r, err
 }
 
-// await returns the report of a run.
+// await waits for the report of a run.
 func (r *reports) await(ctx context.Context, run string) (report, error) {
 	defer r.forget(run)
 	select {
@@ -57,13 +58,13 @@ func (r *reports) await(ctx context.Context, run string) (report, error) {
 		return got, nil
 	case <-ctx.Done():
 		return report{}, ctx.Err()
-	case <-time.After(runPatience):
+	case <-time.After(runTimeout):
 		return report{}, errNoReport
 	}
 }
 
-// fieldMetrics are those that engines are compared by: from the start to the first step, from the end of a step to the
-// beginning of the next, and all of the run's time that is not its steps'.
+// fieldMetrics are the usual metrics for workflow engines: TTFS, from the start to the first step; STSO, from the end
+// of a step to the start of the next; and WO, the run's time without its steps.
 type fieldMetrics struct {
 	ttfs, stso, wo *latencies
 	deliveries     atomic.Int64
@@ -91,13 +92,14 @@ func (m *fieldMetrics) into(r row, sequential bool) row {
 	return r
 }
 
-// mostSteps is how many steps may be under way at once. By the wire's protocol a run that is n wide takes about n²
-// messages, so 200 of 50 would take minutes for one round.
+// mostSteps limits the number of concurrent steps. With the wire protocol, a run of n parallel steps takes about n²
+// messages, so 200 runs of 50 steps would take minutes for one round.
 const mostSteps = 2_000
 
-// measureEngine drives whole runs: in a closed loop, so many in flight, and in an open one, at given rates.
+// measureEngine measures whole runs: in a closed loop with a fixed number in flight, and in an open loop at fixed
+// rates.
 func measureEngine(ctx context.Context, b *bench) ([]row, error) {
-	s, err := b.setScene(ctx, "all")
+	s, err := b.newTestbed(ctx, "all")
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func measureEngine(ctx context.Context, b *bench) ([]row, error) {
 	return rows, errors.Join(err, s.clear())
 }
 
-func (b *bench) engineRows(ctx context.Context, s *scene) ([]row, error) {
+func (b *bench) engineRows(ctx context.Context, s *testbed) ([]row, error) {
 	var rows []row
 	for _, workflow := range b.shapes {
 		of, err := shapeOf(workflow)
@@ -137,8 +139,8 @@ func (b *bench) engineRows(ctx context.Context, s *scene) ([]row, error) {
 	return rows, nil
 }
 
-// engineRow measures one kind of run, after a warm-up that does not count.
-func (b *bench) engineRow(ctx context.Context, s *scene, d driver, r row) (row, error) {
+// engineRow measures one kind of run, after a warm-up.
+func (b *bench) engineRow(ctx context.Context, s *testbed, d driver, r row) (row, error) {
 	workflow := workflowPrefix + r.Case
 	of, err := shapeOf(workflow)
 	if err != nil {
@@ -151,7 +153,7 @@ func (b *bench) engineRow(ctx context.Context, s *scene, d driver, r row) (row, 
 		done, _, err := d.run(ctx, s, workflow)
 		return done, err
 	})
-	if err := s.cluster.forgetStatements(ctx); err != nil {
+	if err := s.cluster.resetStatements(ctx); err != nil {
 		return r, err
 	}
 	metrics := newFieldMetrics()
@@ -176,9 +178,9 @@ func (b *bench) engineRow(ctx context.Context, s *scene, d driver, r row) (row, 
 	}
 	say("engine %s %s, %d in flight, %g a second: %.0f/s, p50 %.1f ms", d.name, r.Case, r.Clients, r.Rate,
 		float64(got.Ops)/got.Took.Seconds(), got.Latency.quantiles().P50)
-	if err := s.drained(ctx); err != nil {
+	if err := s.awaitEmptyQueue(ctx); err != nil {
 		return r, err
 	}
-	r.Profile, err = s.cluster.dearestStatements(ctx)
+	r.Profile, err = s.cluster.topStatements(ctx)
 	return metrics.into(r.with(got).using(u), !of.wide), err
 }

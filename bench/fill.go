@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// fill stores runs: copies of one that has ended, with all its rows, under other IDs and at earlier times. The log of
-// each is as its rows say (stepwell verify finds nothing), but nobody has executed them, which would take an hour.
-func (b *bench) fill(ctx context.Context, s *scene, runs int) (time.Duration, error) {
+// fill stores many runs without executing them, which would take an hour. They are copies of an ended run with all its
+// rows, with other IDs and earlier times, and pass stepwell verify.
+func (b *bench) fill(ctx context.Context, s *testbed, runs int) (time.Duration, error) {
 	_, r, err := runByWire(ctx, s, workflowPrefix+"seq-1")
 	if err != nil {
 		return 0, err
@@ -22,7 +22,7 @@ func (b *bench) fill(ctx context.Context, s *scene, runs int) (time.Duration, er
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	began := time.Now()
-	// What is copied refers to nothing that is missing, so triggers would only say so.
+	// The copies are consistent, so foreign keys need not be checked.
 	if _, err := conn.Exec(ctx, `SET session_replication_role = replica; SET maintenance_work_mem = '512MB'`); err != nil {
 		return 0, fmt.Errorf("prepare: %w", err)
 	}
@@ -37,7 +37,7 @@ func (b *bench) fill(ctx context.Context, s *scene, runs int) (time.Duration, er
 	}
 	for _, definition := range indexes {
 		if _, err := conn.Exec(ctx, definition); err != nil {
-			return 0, fmt.Errorf("make index: %w", err)
+			return 0, fmt.Errorf("create index: %w", err)
 		}
 	}
 	for _, of := range copied {
@@ -48,14 +48,14 @@ func (b *bench) fill(ctx context.Context, s *scene, runs int) (time.Duration, er
 	return time.Since(began), s.cluster.checkpoint(ctx)
 }
 
-// copies is a table with rows of a run.
+// copies describes how to copy the rows of a run in a table.
 type copies struct {
 	table string
-	of    string            // which column has the run's ID
-	other map[string]string // what the copies have instead, by column
+	of    string            // the column with the run's ID
+	other map[string]string // expressions for columns that differ in the copies
 }
 
-// In what is copied n is the number of the copy.
+// In the expressions, n is the number of the copy.
 const (
 	copyOfRun  = `'wrun_01J0000000' || lpad(n::text, 16, '0')`
 	copyOfStep = `'step_01J0000000' || lpad(n::text, 16, '0')`
@@ -69,7 +69,7 @@ var copied = []copies{
 	{"steps", "run_id", map[string]string{"run_id": copyOfRun, "id": copyOfStep}},
 }
 
-// copy copies the run's rows, each so many times, a hundredth of a second apart.
+// copy copies the run's rows the given number of times, 10 ms apart.
 func (c copies) copy(ctx context.Context, conn *pgx.Conn, run string, times int) error {
 	rows, err := conn.Query(ctx, `
 		SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
@@ -107,8 +107,8 @@ func (c copies) copy(ctx context.Context, conn *pgx.Conn, run string, times int)
 	return nil
 }
 
-// dropIndexes drops the indexes of the tables but for those of primary keys, and returns what makes them again: all at
-// once, that is much faster than entry by entry.
+// dropIndexes drops the indexes of the tables, except those of constraints, and returns their definitions. It is much
+// faster to create the indexes after the inserts.
 func dropIndexes(ctx context.Context, conn *pgx.Conn, of []copies) (definitions []string, err error) {
 	tables := make([]string, len(of))
 	for i, c := range of {

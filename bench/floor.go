@@ -15,16 +15,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The floor is what pgbench can do on this Postgres with the same rows: those of one append and of one message, copied
-// from what the server has written, into the same tables with the same indexes, and nothing else. It decides nothing,
-// reads nothing back, and speaks no HTTP.
+// The floor is the speed of pgbench with the same rows: it inserts the rows of one append and of one message, copied
+// from rows that the server wrote, into the same tables with the same indexes. It makes no decisions, reads nothing
+// back, and uses no HTTP.
 
-// sampleRows are the literals of rows that the server has written, by table: column, value with its type.
+// sampleRows holds rows that the server wrote, by table, as SQL literals.
 type sampleRows map[string][]literal
 
 type literal struct{ column, value string }
 
-// sampleOf reads the row of a table that fulfils the condition.
+// sampleOf reads a row of the table that satisfies the condition.
 func sampleOf(ctx context.Context, conn *pgx.Conn, table, where string, args ...any) ([]literal, error) {
 	rows, err := conn.Query(ctx, `
 		SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
@@ -58,8 +58,8 @@ func sampleOf(ctx context.Context, conn *pgx.Conn, table, where string, args ...
 	return literals, nil
 }
 
-// insert is the statement that inserts the row with other values in some columns. From is empty, or what follows the
-// list of the values.
+// insert returns a statement that inserts the row, with other values for some columns. from is appended after the
+// values and may be empty.
 func (s sampleRows) insert(table, from string, other map[string]string) string {
 	var columns, values []string
 	for _, l := range s[table] {
@@ -68,14 +68,15 @@ func (s sampleRows) insert(table, from string, other map[string]string) string {
 			value = l.value
 		}
 		if value == "" {
-			continue // the column has its default
+			continue // use the column's default
 		}
 		columns, values = append(columns, pgx.Identifier{l.column}.Sanitize()), append(values, value)
 	}
 	return "INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ")\n  SELECT " + strings.Join(values, ", ") + from
 }
 
-// What differs from row to row. :prefix is 22 characters and :client_id that of pgbench; :i counts on each client.
+// Expressions for values that differ between rows. :prefix has 22 characters, :client_id is pgbench's, and :i counts
+// per client.
 const (
 	floorHot    = `:prefix || '0000'`
 	floorOwn    = `:prefix || lpad(:client_id::text, 4, '0')`
@@ -83,7 +84,7 @@ const (
 	floorNumber = `substr(:prefix::text, 6, 12) || lpad(:client_id::text, 4, '0') || lpad(:i::text, 10, '0')`
 )
 
-// eventInsert and stepInsert take the run from a relation r that has its id and the new last_seq.
+// eventInsert and stepInsert read the run from a relation r with its id and the new last_seq.
 func (s sampleRows) eventInsert(from string) string {
 	return s.insert("events", from, map[string]string{
 		"run_id": "r.id", "seq": "r.last_seq", "correlation_id": floorStep, "xid": "",
@@ -107,13 +108,14 @@ func (s sampleRows) sendInserts() []string {
 
 const floorUpdate = `UPDATE runs SET last_seq = last_seq + 1, updated_at = now() WHERE id = `
 
-// appendStatements are those of one append: the lock and the run in one, the event, the step.
+// appendStatements returns the statements of one append: update (and thereby lock) the run, insert the event and the
+// step.
 func (s sampleRows) appendStatements(run string) []string {
 	from := "\n  FROM runs r WHERE r.id = " + run
 	return []string{floorUpdate + run, s.eventInsert(from), s.stepInsert(from)}
 }
 
-// appendStatement is the same as one statement.
+// appendStatement returns the same as a single statement.
 func (s sampleRows) appendStatement(run string) string {
 	return "WITH r AS (" + floorUpdate + run + " RETURNING id, last_seq),\n e AS (" + s.eventInsert("\n  FROM r") +
 		")\n" + s.stepInsert("\n  FROM r")
@@ -124,8 +126,8 @@ func (s sampleRows) sendStatement() string {
 	return "WITH k AS (" + all[0] + "),\n m AS (" + all[1] + ")\n" + all[2]
 }
 
-// The ways to have Postgres do it: statement by statement, all statements in one round trip, and as one statement,
-// which needs no BEGIN and COMMIT. The floor is the one that is the fastest.
+// The shapes of the floor: statement by statement, all statements in one round trip, and a single statement, which
+// needs no BEGIN and COMMIT. The fastest one counts.
 const (
 	statementByStatement = "statements"
 	pipeline             = "pipeline"
@@ -139,7 +141,7 @@ func shapesOf(workload string) []string {
 	return []string{statementByStatement, pipeline, oneStatement}
 }
 
-// script is the pgbench script for a workload in a shape.
+// script returns the pgbench script for a workload in a shape.
 func (s sampleRows) script(workload, run, shape string) string {
 	const counting = "\\set i :i + 1\n"
 	if shape == oneStatement {
@@ -162,7 +164,7 @@ func (s sampleRows) script(workload, run, shape string) string {
 	return counting + script
 }
 
-// pgbench runs a script.
+// pgbench is a run of pgbench.
 type pgbench struct {
 	cluster  *cluster
 	database string
@@ -170,12 +172,12 @@ type pgbench struct {
 	prefix   string // of run IDs
 	clients  int
 	window   time.Duration
-	times    int // for each client, instead of the window
+	times    int // transactions per client, instead of the window
 }
 
 var pgbenchCount = regexp.MustCompile(`number of transactions actually processed: (\d+)`)
 
-// run runs the script, and reads the latency of each transaction out of pgbench's log.
+// run runs the script and reads the latency of each transaction from pgbench's log.
 func (p pgbench) run(ctx context.Context) (*sample, error) {
 	folder, err := os.MkdirTemp("", "stepwell-pgbench-")
 	if err != nil {
@@ -186,11 +188,11 @@ func (p pgbench) run(ctx context.Context) (*sample, error) {
 	if err := os.WriteFile(script, []byte(p.script), 0o600); err != nil {
 		return nil, fmt.Errorf("run pgbench: %w", err)
 	}
-	much := []string{"-T", strconv.Itoa(int(max(time.Second, p.window).Seconds()))}
+	length := []string{"-T", strconv.Itoa(int(max(time.Second, p.window).Seconds()))}
 	if p.times > 0 {
-		much = []string{"-t", strconv.Itoa(p.times)}
+		length = []string{"-t", strconv.Itoa(p.times)}
 	}
-	args := append(much, "-n", "-M", "prepared", "-c", strconv.Itoa(p.clients), "-j", strconv.Itoa(min(2, p.clients)),
+	args := append(length, "-n", "-M", "prepared", "-c", strconv.Itoa(p.clients), "-j", strconv.Itoa(min(2, p.clients)),
 		"-l", "--log-prefix", logs, "-D", "prefix="+p.prefix, "-D", "i=0", "-f", script,
 		"-h", "127.0.0.1", "-p", strconv.Itoa(p.cluster.port), "-U", role, p.database)
 	cmd := exec.CommandContext(ctx, p.cluster.program("pgbench"), args...)
@@ -204,7 +206,7 @@ func (p pgbench) run(ctx context.Context) (*sample, error) {
 	s.Took = time.Since(began)
 	m := pgbenchCount.FindSubmatch(out)
 	if m == nil {
-		return nil, fmt.Errorf("pgbench says nothing of transactions:\n%s", out)
+		return nil, fmt.Errorf("pgbench printed no number of transactions:\n%s", out)
 	}
 	names, err := filepath.Glob(logs + ".*")
 	if err != nil {
@@ -216,12 +218,12 @@ func (p pgbench) run(ctx context.Context) (*sample, error) {
 		}
 	}
 	if strconv.FormatInt(s.Ops, 10) != string(m[1]) {
-		return nil, fmt.Errorf("pgbench processed %s transactions, and its log has %d", m[1], s.Ops)
+		return nil, fmt.Errorf("pgbench processed %s transactions, but its log has %d", m[1], s.Ops)
 	}
 	return s, nil
 }
 
-// readPgbenchLog adds the transactions of a log. The third field of a line is how long it took, in microseconds.
+// readPgbenchLog adds the transactions of a log. The third field of each line is the latency in microseconds.
 func readPgbenchLog(name string, into *sample) error {
 	f, err := os.Open(name)
 	if err != nil {
@@ -232,11 +234,11 @@ func readPgbenchLog(name string, into *sample) error {
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 6 {
-			return fmt.Errorf("strange log of pgbench: %q", lines.Text())
+			return fmt.Errorf("invalid log of pgbench: %q", lines.Text())
 		}
 		us, err := strconv.ParseInt(fields[2], 10, 64)
 		if err != nil {
-			return fmt.Errorf("strange log of pgbench: %w", err)
+			return fmt.Errorf("invalid log of pgbench: %w", err)
 		}
 		into.Ops++
 		into.Latency.record(time.Duration(us) * time.Microsecond)

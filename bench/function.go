@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// functionCommand makes the program the function.
+	// functionCommand is the argument that runs the program as the function.
 	functionCommand = "function"
 	serverVariable  = "BENCH_SERVER"
 
@@ -25,7 +25,7 @@ const (
 
 var functionReady = regexp.MustCompile(`^listening (\S+)$`)
 
-// startFunction starts the function as a process of its own, so that its share of the processors can be told from ours.
+// startFunction starts the function as a separate process, so that its CPU time can be measured separately.
 func startFunction(ctx context.Context, c *client, r *reports) (p *process, url string, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -37,28 +37,28 @@ func startFunction(ctx context.Context, c *client, r *reports) (p *process, url 
 	return p, "http://" + addr, err
 }
 
-// function is an app of workflows whose steps do nothing, for the server to call: at the routes of the Workflow SDK,
-// and at one endpoint for the plain contract.
+// function is an app with workflows whose steps do nothing. The server calls it at the routes of the Workflow SDK, and
+// at one endpoint for the function contract.
 type function struct {
 	server *client
 	*tracker
 }
 
-// serveFunction is the function's process. It ends by a signal.
+// serveFunction serves the function until the context ends.
 func serveFunction(ctx context.Context, out io.Writer) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	if _, err := fmt.Fprintln(out, "listening", l.Addr()); err != nil {
-		return fmt.Errorf("say where we listen: %w", err)
+		return fmt.Errorf("print address: %w", err)
 	}
 	f := &function{newClient(os.Getenv(serverVariable), apiKey), newTracker(newFlushing(out))}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /.well-known/workflow/v1/flow", answering(f.flow))
 	mux.HandleFunc("POST /.well-known/workflow/v1/step", answering(f.step))
 	mux.HandleFunc("POST "+contractPath, answering(f.contract))
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: patience}
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: timeout}
 	context.AfterFunc(ctx, func() { _ = s.Close() })
 	if err := s.Serve(l); ctx.Err() == nil {
 		return fmt.Errorf("serve: %w", err)
@@ -66,12 +66,12 @@ func serveFunction(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// answering answers with what the handler returns, as JSON, or with its error.
+// answering answers with the JSON that the handler returns, or with its error.
 func answering(do func(*http.Request, time.Time) ([]byte, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := do(r, time.Now())
 		if err != nil {
-			log.Print(err) // the bench shows it
+			log.Print(err) // the bench prints it
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}

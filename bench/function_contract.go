@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// call is what the server says when it calls a function of the plain contract (docs/function-contract.md).
+// call is the body of the server's call of a function (docs/function-contract.md).
 type call struct {
 	Type string `json:"type"`
 	Run  struct {
@@ -21,7 +21,7 @@ type call struct {
 
 type instruction map[string]any
 
-// contract is the endpoint of the plain contract: one call, one answer.
+// contract is the endpoint for the function contract.
 func (f *function) contract(r *http.Request, at time.Time) ([]byte, error) {
 	var c call
 	if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
@@ -33,7 +33,7 @@ func (f *function) contract(r *http.Request, at time.Time) ([]byte, error) {
 		return []byte("3"), nil
 	}
 	if c.After > 0 {
-		return nil, fmt.Errorf("the log of %s is longer than the bench can read", c.Run.ID)
+		return nil, fmt.Errorf("the log of %s is longer than one page", c.Run.ID)
 	}
 	s, err := shapeOf(c.Run.Workflow)
 	if err != nil {
@@ -49,7 +49,7 @@ func (f *function) contract(r *http.Request, at time.Time) ([]byte, error) {
 	return json.Marshal(map[string]any{"commands": commands})
 }
 
-// commands are what the workflow wants next.
+// commands returns the next commands of the workflow.
 func (f *function) commands(c call, s shape, at time.Time) (commands []instruction, complete bool) {
 	log := map[logEvent]bool{}
 	for _, e := range c.Events {

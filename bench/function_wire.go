@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// success is what the official queue client answers whatever happened: what counts is the acknowledgement.
+// success is the constant answer of the official queue client. Only the acknowledgement matters.
 var success = []byte(`{"status":"success"}`)
 
 func readMessage(r *http.Request) (message, error) {
@@ -24,12 +24,12 @@ func readMessage(r *http.Request) (message, error) {
 	return m, nil
 }
 
-// acknowledgeDelivery ends the message that the request delivers.
+// acknowledgeDelivery acknowledges the message that the request delivers.
 func (f *function) acknowledgeDelivery(r *http.Request) error {
 	return f.server.acknowledge(r.Context(), r.Header.Get("Ce-Vqsqueuename"), r.Header.Get("Ce-Vqsreceipthandle"))
 }
 
-// flow is the route of workflows: replay the run, ask for what it wants next, acknowledge.
+// flow is the route of workflows: replay the run, request its next events, acknowledge.
 func (f *function) flow(r *http.Request, at time.Time) ([]byte, error) {
 	m, err := readMessage(r)
 	if err != nil {
@@ -53,7 +53,7 @@ func (f *function) flow(r *http.Request, at time.Time) ([]byte, error) {
 	return success, f.acknowledgeDelivery(r)
 }
 
-// replay begins with run_started, which brings the log when it is the first; else the log is read.
+// replay begins with run_started. The answer to the first one contains the log; otherwise replay reads it.
 func (f *function) replay(ctx context.Context, s shape, workflow string, p payload) error {
 	started := newEvent("run_started", "")
 	if p.RunInput != nil {
@@ -61,7 +61,7 @@ func (f *function) replay(ctx context.Context, s shape, workflow string, p paylo
 	}
 	answer, err := f.server.post(ctx, p.RunID, started)
 	if refused(err, http.StatusGone, http.StatusConflict) {
-		return nil // it has ended
+		return nil // the run has ended
 	}
 	if err != nil {
 		return err
@@ -79,15 +79,15 @@ func (f *function) replay(ctx context.Context, s shape, workflow string, p paylo
 	if s.hook {
 		return f.replayHook(ctx, p.RunID, log)
 	}
-	return f.goOn(ctx, workflow, p.RunID, s.next(
+	return f.requestSteps(ctx, workflow, p.RunID, s.next(
 		func(n int) bool { return log[logEvent{"step_created", stepID(p.RunID, n)}] },
 		func(n int) bool { return log[logEvent{"step_completed", stepID(p.RunID, n)}] },
 	))
 }
 
-// goOn asks for what the workflow wants. The messages of steps that were asked for before are sent again, as the
-// SDK's client does: their keys make them count once.
-func (f *function) goOn(ctx context.Context, workflow, run string, t turn) error {
+// requestSteps creates the steps that the workflow needs next, or completes the run. Like the SDK's client, it sends
+// the messages of pending steps again; their idempotency keys make them count once.
+func (f *function) requestSteps(ctx context.Context, workflow, run string, t decision) error {
 	if t.complete {
 		return f.complete(ctx, run)
 	}
@@ -111,7 +111,7 @@ func (f *function) complete(ctx context.Context, run string) error {
 	m.body = stepResult
 	_, err := f.server.post(ctx, run, m)
 	if refused(err, http.StatusConflict) {
-		return nil // another replay was faster, and has reported it
+		return nil // another replay was faster and reports it
 	}
 	if err != nil {
 		return err
@@ -119,9 +119,9 @@ func (f *function) complete(ctx context.Context, run string) error {
 	return f.done(run, time.Now())
 }
 
-// replayHook is the workflow that waits for a payload, and ends when it has it.
+// replayHook is the workflow that waits for a payload and then ends.
 func (f *function) replayHook(ctx context.Context, run string, log map[logEvent]bool) error {
-	at := time.Now() // when the code that waits for the payload would go on
+	at := time.Now() // when the code after the hook would continue
 	id := "hook_" + strings.TrimPrefix(run, "wrun_")
 	if log[logEvent{"hook_received", id}] {
 		f.received(run, at)
@@ -136,10 +136,10 @@ func (f *function) replayHook(ctx context.Context, run string, log map[logEvent]
 	return err
 }
 
-// tokenOf is the token of the hook that the run waits at.
+// tokenOf returns the token of the run's hook.
 func tokenOf(run string) string { return "token-" + run }
 
-// step is the route of steps: begin, do nothing, say so, have the workflow called, acknowledge.
+// step is the route of steps: start, do nothing, complete, send a message to the workflow, acknowledge.
 func (f *function) step(r *http.Request, _ time.Time) ([]byte, error) {
 	m, err := readMessage(r)
 	if err != nil {
@@ -161,7 +161,7 @@ func (f *function) step(r *http.Request, _ time.Time) ([]byte, error) {
 	return success, f.acknowledgeDelivery(r)
 }
 
-// each does something for all, at the same time, and returns the first error.
+// each calls do for all numbers concurrently and returns the first error.
 func each(all []int, do func(int) error) error {
 	if len(all) == 1 {
 		return do(all[0])

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// measureGoPath runs the benchmark of the write path in Go, without HTTP, against the same Postgres: what an append
-// costs beyond that is the surface.
+// measureGoPath runs the Go benchmark of an append, without HTTP, on the same Postgres. The difference to the server is
+// the cost of HTTP and encoding.
 func measureGoPath(ctx context.Context, b *bench) ([]row, error) {
 	var rows []row
 	for round := range b.rounds {
@@ -30,7 +30,7 @@ func measureGoPath(ctx context.Context, b *bench) ([]row, error) {
 			return nil, err
 		}
 		if len(got) == 0 {
-			return nil, fmt.Errorf("go test -bench measured nothing:\n%s", out)
+			return nil, fmt.Errorf("go test -bench printed no results:\n%s", out)
 		}
 		for _, r := range got {
 			r.Round = round + 1
@@ -42,7 +42,7 @@ func measureGoPath(ctx context.Context, b *bench) ([]row, error) {
 
 var benchmarkName = regexp.MustCompile(`^Benchmark\w+/(.+)/clients=(\d+)(?:-\d+)?$`)
 
-// parseBenchmarks reads the lines of go test -bench: the name, how often, and pairs of a value and its unit.
+// parseBenchmarks parses the output of go test -bench: a name, the number of operations, and pairs of value and unit.
 func parseBenchmarks(out []byte) ([]row, error) {
 	var rows []row
 	lines := bufio.NewScanner(bytes.NewReader(out))
@@ -53,18 +53,18 @@ func parseBenchmarks(out []byte) ([]row, error) {
 		}
 		m := benchmarkName.FindStringSubmatch(fields[0])
 		if m == nil {
-			return nil, fmt.Errorf("strange name of a benchmark: %q", fields[0])
+			return nil, fmt.Errorf("unexpected benchmark name: %q", fields[0])
 		}
 		r := row{Case: "append, " + strings.ReplaceAll(m[1], "_", " "), Variant: "go"}
 		r.Clients, _ = strconv.Atoi(m[2]) // digits
 		var err error
 		if r.Ops, err = strconv.ParseInt(fields[1], 10, 64); err != nil {
-			return nil, fmt.Errorf("strange benchmark: %w", err)
+			return nil, fmt.Errorf("invalid benchmark result: %w", err)
 		}
 		for i := 2; i+1 < len(fields); i += 2 {
 			v, err := strconv.ParseFloat(fields[i], 64)
 			if err != nil {
-				return nil, fmt.Errorf("strange benchmark: %w", err)
+				return nil, fmt.Errorf("invalid benchmark result: %w", err)
 			}
 			switch fields[i+1] {
 			case "ns/op":

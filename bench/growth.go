@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// measureGrowth measures whether what is stored makes anything slower: a long log its own run, and a million runs all
-// others.
+// measureGrowth measures whether stored data slows down operations: a long log those of its run, and a million stored
+// runs those of all other runs.
 func measureGrowth(ctx context.Context, b *bench) ([]row, error) {
 	rows, err := b.logRows(ctx)
 	if err != nil {
@@ -18,9 +18,9 @@ func measureGrowth(ctx context.Context, b *bench) ([]row, error) {
 	return append(rows, stored...), err
 }
 
-// logRows appends to logs of several lengths, and reads them.
+// logRows measures appends to and reads of logs of several lengths.
 func (b *bench) logRows(ctx context.Context) (rows []row, err error) {
-	s, err := b.setScene(ctx, "api")
+	s, err := b.newTestbed(ctx, "api")
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +37,8 @@ func (b *bench) logRows(ctx context.Context) (rows []row, err error) {
 	return rows, nil
 }
 
-// logCell appends a tenth of what they have to each of as many runs as that takes, so that they keep about their size.
-func (b *bench) logCell(ctx context.Context, s *scene, size, round int) ([]row, error) {
+// logCell appends to several runs, to each at most a tenth of its events, so that the logs keep about their size.
+func (b *bench) logCell(ctx context.Context, s *testbed, size, round int) ([]row, error) {
 	each := max(1, size/10)
 	runs := make([]string, max(1, b.logAppends/each))
 	for i := range runs {
@@ -53,7 +53,7 @@ func (b *bench) logCell(ctx context.Context, s *scene, size, round int) ([]row, 
 	next := 0
 	appends, err := b.timed(ctx, s, row{Case: "append", Size: size, Round: round}, len(runs)*each,
 		func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
-			// One run after the other, so that pages and caches meet all sizes alike.
+			// Alternate between the runs, so that caches affect all sizes alike.
 			_, err := s.client.post(ctx, runs[next%len(runs)], stepCreated(appendWorkflow, fmt.Sprintf("step_more%d", next)))
 			next++
 			return time.Now(), err
@@ -73,8 +73,8 @@ func (b *bench) logCell(ctx context.Context, s *scene, size, round int) ([]row, 
 	return []row{appends, read}, err
 }
 
-// timed does something so many times without a pause.
-func (b *bench) timed(ctx context.Context, s *scene, r row, times int, do operation) (row, error) {
+// timed measures an operation a number of times, one after the other, without pauses.
+func (b *bench) timed(ctx context.Context, s *testbed, r row, times int, do operation) (row, error) {
 	got := newSample()
 	u, err := s.during(ctx, func() error {
 		began := time.Now()
@@ -94,15 +94,15 @@ func (b *bench) timed(ctx context.Context, s *scene, r row, times int, do operat
 	return r, nil
 }
 
-// longRun makes a run whose log has as many events, most of them steps that were created, started and completed.
-func (s *scene) longRun(ctx context.Context, events int) (string, error) {
+// longRun creates a run whose log has the given number of events, mostly of completed steps.
+func (s *testbed) longRun(ctx context.Context, events int) (string, error) {
 	run := newRunID()
 	for _, m := range []eventMeta{creation("run_created", appendWorkflow), newEvent("run_started", "")} {
 		if _, err := s.client.post(ctx, run, m); err != nil {
 			return "", err
 		}
 	}
-	const most = 400 // steps in a batch, of which each is there at most twice
+	const most = 400 // steps per batch, each with at most two events
 	left, step := events-2, 0
 	for left > 0 {
 		n := min(most, (left+2)/3)
@@ -127,9 +127,9 @@ func (s *scene) longRun(ctx context.Context, events int) (string, error) {
 	return run, nil
 }
 
-// storedRows measures appends and runs on an empty database and on one that has many runs, in turns: A B A B.
+// storedRows measures appends and runs on an empty database and on one with many runs, alternately: A B A B.
 func (b *bench) storedRows(ctx context.Context) (rows []row, err error) {
-	many, err := b.setScene(ctx, "all")
+	many, err := b.newTestbed(ctx, "all")
 	if err != nil {
 		return nil, err
 	}
@@ -139,17 +139,17 @@ func (b *bench) storedRows(ctx context.Context) (rows []row, err error) {
 		return nil, fmt.Errorf("store %d runs: %w", b.stored, err)
 	}
 	say("stored %d runs in %s", b.stored, took.Round(time.Second))
-	empty, err := b.setScene(ctx, "all")
+	empty, err := b.newTestbed(ctx, "all")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, empty.clear()) }()
 	for round := range b.rounds {
 		for _, on := range []struct {
-			scene  *scene
-			stored int
+			testbed *testbed
+			stored  int
 		}{{empty, 0}, {many, b.stored}} {
-			cell, err := b.storedCell(ctx, on.scene, on.stored, round+1)
+			cell, err := b.storedCell(ctx, on.testbed, on.stored, round+1)
 			if err != nil {
 				return nil, err
 			}
@@ -159,7 +159,7 @@ func (b *bench) storedRows(ctx context.Context) (rows []row, err error) {
 	return rows, nil
 }
 
-func (b *bench) storedCell(ctx context.Context, s *scene, stored, round int) ([]row, error) {
+func (b *bench) storedCell(ctx context.Context, s *testbed, stored, round int) ([]row, error) {
 	var rows []row
 	for _, clients := range []int{b.clients[0], b.clients[len(b.clients)-1]} {
 		t, err := s.newTarget(ctx, clients)

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// measureIdle measures a server that has nothing to do, in what it asks of Postgres and of the processors.
+// measureIdle measures the CPU time and the load on Postgres of a server with nothing to do.
 func measureIdle(ctx context.Context, b *bench) (rows []row, err error) {
-	s, err := b.setScene(ctx, "all")
+	s, err := b.newTestbed(ctx, "all")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.clear()) }()
-	time.Sleep(b.idle / 10) // the beginning is over
+	time.Sleep(b.idle / 10) // wait until the start is over
 	commits := func() (n int64, err error) {
-		// Sessions tell this after their transactions, at most ten seconds late: over the window it is about right.
-		err = s.cluster.looks.QueryRow(ctx, `
+		// Sessions report their transactions up to ten seconds late, which hardly matters over the window.
+		err = s.cluster.conn.QueryRow(ctx, `
 			SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1`, s.database).Scan(&n)
 		return n, err
 	}

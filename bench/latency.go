@@ -7,14 +7,14 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// What a histogram can hold. Three digits are an error of at most a thousandth.
+// The range and precision of histograms. Three digits mean an error of at most a thousandth.
 const (
 	shortest = int64(time.Microsecond)
 	longest  = int64(5 * time.Minute)
 	digits   = 3
 )
 
-// latencies is a histogram that many may record into.
+// latencies is a histogram for concurrent use.
 type latencies struct {
 	mu sync.Mutex
 	h  *hdrhistogram.Histogram
@@ -22,14 +22,14 @@ type latencies struct {
 
 func newLatencies() *latencies { return &latencies{h: hdrhistogram.New(shortest, longest, digits)} }
 
-// record adds a value; what the histogram cannot hold counts as the nearest that it can.
+// record adds a value. Values outside the range are clamped.
 func (l *latencies) record(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.h.RecordValue(min(max(int64(d), shortest), longest)) // fails only on what was just excluded
+	_ = l.h.RecordValue(min(max(int64(d), shortest), longest)) // fails only outside the range
 }
 
-// quantiles are the latencies that are reported, in milliseconds.
+// quantiles are the reported latencies in milliseconds.
 type quantiles struct {
 	N    int64   `json:"n"`
 	Mean float64 `json:"mean"`

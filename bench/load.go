@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// operation is what a load consists of. It gets the time from which its latency counts, and returns when what it has
-// begun was done, which may be a while ago.
+// operation is one operation of a load. It gets the time from which its latency counts, and returns the time at which
+// it was done, which may be earlier than its return.
 type operation func(ctx context.Context, client int, began time.Time) (done time.Time, err error)
 
-// sample is what came of a load.
+// sample is the result of a load.
 type sample struct {
 	Ops        int64
 	Errors     int64
-	Unfinished int64 // of an open loop: what was not done when the patience was over
+	Unfinished int64 // operations of an open loop that were not done after the grace
 	Took       time.Duration
 	Latency    *latencies
 
 	mu    sync.Mutex
-	first error // that happened
+	first error // the first error
 }
 
 func newSample() *sample { return &sample{Latency: newLatencies()} }
 
-// add counts an operation that began, or was to begin, at the given time.
+// add counts an operation that began, or was scheduled to begin, at the given time.
 func (s *sample) add(began, done time.Time, err error) {
 	if err == nil {
 		atomic.AddInt64(&s.Ops, 1)
@@ -41,8 +41,8 @@ func (s *sample) add(began, done time.Time, err error) {
 	}
 }
 
-// closedLoop has so many clients repeat the operation for so long, each as soon as its last one is done, and
-// at least once.
+// closedLoop lets each client repeat the operation for the window, and at least once if the window is not empty. Each
+// client has one operation in flight.
 func closedLoop(ctx context.Context, clients int, window time.Duration, do operation) *sample {
 	s := newSample()
 	began := time.Now()
@@ -61,10 +61,10 @@ func closedLoop(ctx context.Context, clients int, window time.Duration, do opera
 	return s
 }
 
-// openLoop begins operations at a fixed rate, whatever becomes of those before, and waits for them for at most the
-// grace. The latency is that from the time at which an operation was to begin: one that begins late because the
-// machine is busy, or waits behind others, is as late as its user sees it. That is what is called corrected for
-// coordinated omission. Of what is not done in the end, the latency is what it was until then.
+// openLoop starts operations at a fixed rate, independently of earlier ones, and then waits for them for at most the
+// grace. Latencies count from the scheduled start, as users experience them if an operation starts late because the
+// machine is busy. This corrects for coordinated omission. The latency of an unfinished operation is the time until the
+// end of the grace.
 func openLoop(ctx context.Context, rate float64, window, grace time.Duration, do operation) *sample {
 	s := newSample()
 	began := time.Now()
@@ -72,7 +72,7 @@ func openLoop(ctx context.Context, rate float64, window, grace time.Duration, do
 	defer cancel()
 	var working sync.WaitGroup
 	for i := 0; ; i++ {
-		at := began.Add(intended(i, rate))
+		at := began.Add(intendedStart(i, rate))
 		if at.Sub(began) >= window || ctx.Err() != nil {
 			break
 		}
@@ -92,7 +92,7 @@ func openLoop(ctx context.Context, rate float64, window, grace time.Duration, do
 	return s
 }
 
-// intended is when the operation of that number begins, after the first.
-func intended(i int, rate float64) time.Duration {
+// intendedStart returns the scheduled start of the ith operation, relative to the first.
+func intendedStart(i int, rate float64) time.Duration {
 	return time.Duration(float64(i) / rate * float64(time.Second))
 }

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Ensure that who waits behind a stall is as late as he is, although nothing was asked of the one that stalled
-// meanwhile: the latency of an open loop is that from the intended start.
-func TestOpenLoopSeesStalls(t *testing.T) {
+// TestOpenLoopCountsStalls checks that operations behind a stalled one count with their latency from the scheduled
+// start.
+func TestOpenLoopCountsStalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		one := make(chan struct{}, 1) // it serves one at a time, each in 1 ms, but the first takes 500 ms
+		one := make(chan struct{}, 1) // one operation at a time, each 1 ms, but the first 500 ms
 		do := func(_ context.Context, i int, _ time.Time) (time.Time, error) {
 			one <- struct{}{}
 			defer func() { <-one }()
@@ -23,7 +23,7 @@ func TestOpenLoopSeesStalls(t *testing.T) {
 		}
 		s := openLoop(t.Context(), 100, time.Second, time.Second, do)
 		q := s.Latency.quantiles()
-		// 100 operations, 10 ms apart. The first 50 or so wait for what is left of the stall: half of all.
+		// 100 operations, 10 ms apart. About the first 50 wait for the rest of the stall.
 		if s.Ops != 100 || s.Unfinished != 0 {
 			t.Errorf("%d operations, %d unfinished; want 100, 0", s.Ops, s.Unfinished)
 		}
@@ -33,7 +33,7 @@ func TestOpenLoopSeesStalls(t *testing.T) {
 	})
 }
 
-func TestOpenLoopCountsTheUnfinished(t *testing.T) {
+func TestOpenLoopCountsUnfinishedOperations(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := openLoop(t.Context(), 10, time.Second, time.Second, func(ctx context.Context, i int, _ time.Time) (time.Time, error) {
@@ -47,12 +47,12 @@ func TestOpenLoopCountsTheUnfinished(t *testing.T) {
 			t.Errorf("%d unfinished, %d done, %d errors; want 5, 5, 0", s.Unfinished, s.Ops, s.Errors)
 		}
 		if q := s.Latency.quantiles(); q.N != 10 || q.Max < 1900 {
-			t.Errorf("%d latencies, the longest %.0f ms; want 10, and 2 s for what was never done", q.N, q.Max)
+			t.Errorf("%d latencies, the longest %.0f ms; want 10, and 2 s for unfinished operations", q.N, q.Max)
 		}
 	})
 }
 
-func TestClosedLoop(t *testing.T) {
+func TestClosedLoopCountsOperationsAndErrors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := closedLoop(t.Context(), 4, time.Second, func(_ context.Context, client int, _ time.Time) (time.Time, error) {
@@ -74,7 +74,7 @@ func TestQuantiles(t *testing.T) {
 	for i := range 1000 {
 		l.record(time.Duration(i+1) * time.Millisecond)
 	}
-	l.record(time.Hour) // more than it can hold
+	l.record(time.Hour) // outside the range
 	q := l.quantiles()
 	for _, of := range []struct{ is, want float64 }{{q.P50, 500}, {q.P90, 900}, {q.P99, 990}, {q.Max, 300_000}} {
 		if math.Abs(of.is-of.want) > of.want/200 {

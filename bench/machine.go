@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// environment is where the results come from.
+// environment describes the machine and the software of a measurement.
 type environment struct {
 	Command  string            `json:"command"`
 	Short    bool              `json:"short,omitempty"`
@@ -21,8 +21,8 @@ type environment struct {
 	Cores    int               `json:"cores"`
 	MemoryGB float64           `json:"memoryGb"`
 	Kernel   string            `json:"kernel"`
-	Load     string            `json:"load"`  // of the machine before the bench began
-	Fsync    quantiles         `json:"fsync"` // of 8 kB that were appended to a file where the WAL is
+	Load     string            `json:"load"`  // of the machine before the start
+	Fsync    quantiles         `json:"fsync"` // latency of appending 8 kB on the disk of the WAL
 	Postgres string            `json:"postgres"`
 	Settings map[string]string `json:"settings"`
 	Go       string            `json:"go"`
@@ -37,12 +37,12 @@ func (b *bench) environment(ctx context.Context) (environment, error) {
 	}
 	for _, s := range settings {
 		var value string
-		if err := b.cluster.looks.QueryRow(ctx, `SELECT current_setting($1)`, s[0]).Scan(&value); err != nil {
+		if err := b.cluster.conn.QueryRow(ctx, `SELECT current_setting($1)`, s[0]).Scan(&value); err != nil {
 			return e, fmt.Errorf("read settings: %w", err)
 		}
 		e.Settings[s[0]] = value
 	}
-	if err := b.cluster.looks.QueryRow(ctx, `SELECT version()`).Scan(&e.Postgres); err != nil {
+	if err := b.cluster.conn.QueryRow(ctx, `SELECT version()`).Scan(&e.Postgres); err != nil {
 		return e, fmt.Errorf("read version of Postgres: %w", err)
 	}
 	var err error
@@ -50,7 +50,7 @@ func (b *bench) environment(ctx context.Context) (environment, error) {
 	return e, err
 }
 
-// fsyncLatency is how long the disk takes to keep 8 kB for good, behind what a file has already.
+// fsyncLatency measures an 8 kB append to a file with fsync.
 func fsyncLatency(folder string, times int) (quantiles, error) {
 	f, err := os.CreateTemp(folder, "fsync-")
 	if err != nil {
@@ -73,13 +73,13 @@ func fsyncLatency(folder string, times int) (quantiles, error) {
 
 func cpuModel() string { return field("/proc/cpuinfo", "model name") }
 
-// memory is the machine's, in GB.
+// memory returns the machine's memory in GB, or 0 if unknown.
 func memory() float64 {
-	kb, _ := strconv.ParseFloat(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 64) // 0 is for unknown
+	kb, _ := strconv.ParseFloat(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 64)
 	return kb * 1024 / 1e9
 }
 
-// field is the first value that a file of the form "name: value" has for the name, or "unknown".
+// field returns the first value for the name in a file with lines "name: value", or "unknown".
 func field(file, name string) string {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -103,7 +103,7 @@ func firstWords(file string, n int) string {
 	return strings.Join(words[:min(n, len(words))], " ")
 }
 
-// commit is what the server was built from, if the sources are a Git repository and the binary is of them.
+// commit returns the Git commit of the sources, presumably that of the binary.
 func commit(ctx context.Context, root string) string {
 	out, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12").Output()
 	if err != nil {

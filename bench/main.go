@@ -1,7 +1,7 @@
-// Command bench measures a Stepwell server against what the machine's Postgres can do, and writes a report.
+// Command bench compares a Stepwell server with plain Postgres on the same machine, and writes a report.
 //
-// It starts a Postgres of its own, runs the built server as users do, calls it over HTTP, and stops everything again.
-// It is a module of its own, which imports nothing of the server's. README.md says how to run and how to read it.
+// It starts a private Postgres and the built server, sends requests over HTTP, and stops everything afterwards. It is a
+// separate module and imports no package of the server. README.md describes how to run it and how to read the report.
 package main
 
 import (
@@ -24,12 +24,11 @@ func main() {
 	defer stop()
 	if err := command(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1) //nolint:gocritic // everything that was started has been stopped by now
+		os.Exit(1) //nolint:gocritic // everything has been stopped by now
 	}
 }
 
-// command runs what the arguments ask for: the bench itself, or the function that the bench starts as a process of
-// its own.
+// command runs the bench, or the function, which the bench starts as a separate process of the same program.
 func command(ctx context.Context, args []string) error {
 	if len(args) > 0 && args[0] == functionCommand {
 		return serveFunction(ctx, os.Stdout)
@@ -50,46 +49,46 @@ func command(ctx context.Context, args []string) error {
 	return writeReport(o.out)
 }
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
 	only       []string
 	short      bool
 	reportOnly bool
-	root       string // of the server's module
+	root       string // folder of the server's module
 	server     string // the server's binary
 	postgres   string // the folder of the Postgres programs
 	out        string
-	line       string // the command, for the report
+	line       string // the command line, for the report
 }
 
 func readOptions(args []string) (options, error) {
 	o := options{line: strings.TrimSpace("go run . " + strings.Join(args, " "))}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	only := flags.String("only", "", "run these parts, separated by commas: "+strings.Join(partNames(), ", "))
-	flags.BoolVar(&o.short, "short", false, "see that everything works, in seconds; the figures mean nothing")
-	flags.BoolVar(&o.reportOnly, "report", false, "measure nothing, make the report of the results that there are")
-	flags.StringVar(&o.root, "root", "..", "the server's module")
-	flags.StringVar(&o.server, "server", "", "the server's binary (ROOT/bin/stepwell)")
-	flags.StringVar(&o.postgres, "postgres", "", "the folder of initdb, postgres and pgbench (found by itself)")
-	flags.StringVar(&o.out, "out", "", "the folder of RESULTS.md and results/ (here; with -short a temporary one)")
+	only := flags.String("only", "", "run only these parts, separated by commas: "+strings.Join(partNames(), ", "))
+	flags.BoolVar(&o.short, "short", false, "check that everything works, in a minute; the figures are meaningless")
+	flags.BoolVar(&o.reportOnly, "report", false, "measure nothing, only write the report of the existing results")
+	flags.StringVar(&o.root, "root", "..", "folder of the server's module")
+	flags.StringVar(&o.server, "server", "", "the server's binary (default ROOT/bin/stepwell)")
+	flags.StringVar(&o.postgres, "postgres", "", "folder of initdb, postgres and pgbench (default: search for them)")
+	flags.StringVar(&o.out, "out", "", "folder for RESULTS.md and results/ (default: here; with -short, a temporary one)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	if flags.NArg() > 0 {
-		return o, fmt.Errorf("%q is not understood", flags.Arg(0))
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	if *only != "" {
 		o.only = strings.Split(*only, ",")
 	}
 	for _, name := range o.only {
 		if !slices.Contains(partNames(), name) {
-			return o, fmt.Errorf("there is no part %q; there are %s", name, strings.Join(partNames(), ", "))
+			return o, fmt.Errorf("unknown part %q; the parts are %s", name, strings.Join(partNames(), ", "))
 		}
 	}
 	return o, o.fillIn()
 }
 
-// fillIn gives the options that were left out their values.
+// fillIn sets the defaults of missing options.
 func (o *options) fillIn() (err error) {
 	if o.server == "" {
 		o.server = filepath.Join(o.root, "bin", "stepwell")
@@ -109,13 +108,13 @@ func (o *options) fillIn() (err error) {
 	return nil
 }
 
-// part is one of the bench's measurements.
+// part is one part of the bench.
 type part struct {
 	name string
 	does func(context.Context, *bench) ([]row, error)
 }
 
-// parts are all, in the order in which they run and are reported.
+// parts lists all parts in the order of execution and of the report.
 var parts = []part{
 	{"append", measureAppends},
 	{"gopath", measureGoPath},
@@ -134,12 +133,12 @@ func partNames() []string {
 	return names
 }
 
-// run measures what the options ask for, and keeps the results of each part as soon as there are such.
+// run measures the selected parts, and saves the results of each part when it is done.
 func run(ctx context.Context, o options, p plan) (err error) {
 	if _, err := os.Stat(o.server); err != nil {
 		return fmt.Errorf("find the server: %w (make bench builds it)", err)
 	}
-	runtime.GOMAXPROCS(1) // the load needs less, and threads that look for work cost it a tenth
+	runtime.GOMAXPROCS(1) // the load generator needs no more, and idle threads looking for work cost it a tenth
 	c, err := startCluster(ctx, o.postgres)
 	if err != nil {
 		return err
@@ -155,7 +154,7 @@ func run(ctx context.Context, o options, p plan) (err error) {
 			continue
 		}
 		began := time.Now()
-		say("%s: began", p.name)
+		say("%s: started", p.name)
 		rows, err := p.does(ctx, b)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -169,7 +168,7 @@ func run(ctx context.Context, o options, p plan) (err error) {
 	return nil
 }
 
-// bench is what the parts share.
+// bench is the state that the parts share.
 type bench struct {
 	options
 	plan
@@ -177,7 +176,7 @@ type bench struct {
 	cluster *cluster
 }
 
-// say tells whoever waits how far it is.
+// say logs progress.
 func say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// usage is what has been used up to a moment, or between two.
+// usage is the use of resources up to a time, or between two times.
 type usage struct {
-	Server, Postgres, Function, Load time.Duration // of the processors
+	Server, Postgres, Function, Load time.Duration // CPU time
 	WAL                              int64         // bytes
-	Statements                       int64         // that Postgres executed, BEGIN and COMMIT included
+	Statements                       int64         // executed by Postgres, including BEGIN and COMMIT
 }
 
 func (u usage) minus(v usage) usage {
@@ -21,21 +21,21 @@ func (u usage) minus(v usage) usage {
 	}
 }
 
-// meter reads what is used. Server and function may be missing.
+// meter reads the usage. server and function may be nil.
 type meter struct {
 	cluster          *cluster
 	server, function *process
-	database         string // whose statements count; with none, those of all
+	database         string // counts only statements in this database; empty for all
 }
 
 func (m meter) read(ctx context.Context) (u usage, err error) {
-	// What pgbench and the server do is told from what the bench does itself by the role.
-	err = m.cluster.looks.QueryRow(ctx, `
+	// The role excludes the bench's own statements.
+	err = m.cluster.conn.QueryRow(ctx, `
 		SELECT pg_current_wal_lsn() - '0/0'::pg_lsn, coalesce(sum(calls), 0)
 		FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
 		WHERE userid = $1::regrole AND ($2 = '' OR datname = $2)`, role, m.database).Scan(&u.WAL, &u.Statements)
 	if err != nil {
-		return u, fmt.Errorf("read what Postgres did: %w", err)
+		return u, fmt.Errorf("read statistics of Postgres: %w", err)
 	}
 	if u.Postgres, err = processorTime(m.cluster.postgres.pid()); err != nil {
 		return u, err
@@ -61,7 +61,7 @@ func (m meter) read(ctx context.Context) (u usage, err error) {
 	return u, nil
 }
 
-// during is what is used while something happens.
+// during returns the usage during do.
 func (m meter) during(ctx context.Context, do func() error) (usage, error) {
 	before, err := m.read(ctx)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel kill the process should we be killed and clean up nothing.
+// dieWithParent makes the kernel kill the process if the bench is killed and cannot clean up.
 func dieWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

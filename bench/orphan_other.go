@@ -4,5 +4,5 @@ package main
 
 import "os/exec"
 
-// dieWithParent does nothing where the kernel does not offer it. What is measured needs Linux anyway (cpu.go).
+// dieWithParent does nothing on this system. The measurements need Linux anyway (see cpu.go).
 func dieWithParent(*exec.Cmd) {}

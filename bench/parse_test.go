@@ -38,7 +38,7 @@ func TestWithChildren(t *testing.T) {
 	parent := stat{PID: 1, Parent: 0, Own: 1, Children: 10}
 	all := []stat{parent, {PID: 2, Parent: 1, Own: 100, Children: 1000}, {PID: 3, Parent: 2, Own: 5}, {PID: 4, Parent: 9, Own: 7}}
 	if got := withChildren(parent, all); got != 1111 {
-		t.Errorf("got %d, want 1111: itself, those that it waited for, and its living child with what that waited for", got)
+		t.Errorf("got %d, want 1111: the process with its ended children, and the running child with its ended children", got)
 	}
 }
 
@@ -55,7 +55,7 @@ PASS`
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 	if _, err := parseBenchmarks([]byte("BenchmarkOther 1 2 ns/op 3 x")); err == nil {
-		t.Error("a benchmark of another form was taken")
+		t.Error("a benchmark with an unexpected name was accepted")
 	}
 }
 
@@ -74,7 +74,7 @@ func TestReadPgbenchLog(t *testing.T) {
 	}
 	write("progress: 5.0 s\n")
 	if err := readPgbenchLog(name, newSample()); err == nil {
-		t.Error("what is no log was taken for one")
+		t.Error("an invalid log was accepted")
 	}
 }
 
@@ -84,15 +84,15 @@ func TestShapes(t *testing.T) {
 	for _, of := range []struct {
 		workflow           string
 		created, completed int
-		want               turn
+		want               decision
 	}{
-		{"seq-2", 0, 0, turn{create: []int{0}}},
-		{"seq-2", 1, 0, turn{pending: []int{0}}},
-		{"seq-2", 1, 1, turn{create: []int{1}}},
-		{"seq-2", 2, 2, turn{complete: true}},
-		{"wide-3", 0, 0, turn{create: []int{0, 1, 2}}},
-		{"wide-3", 3, 1, turn{pending: []int{1, 2}}},
-		{"wide-3", 3, 3, turn{complete: true}},
+		{"seq-2", 0, 0, decision{create: []int{0}}},
+		{"seq-2", 1, 0, decision{pending: []int{0}}},
+		{"seq-2", 1, 1, decision{create: []int{1}}},
+		{"seq-2", 2, 2, decision{complete: true}},
+		{"wide-3", 0, 0, decision{create: []int{0, 1, 2}}},
+		{"wide-3", 3, 1, decision{pending: []int{1, 2}}},
+		{"wide-3", 3, 3, decision{complete: true}},
 	} {
 		s, err := shapeOf(workflowPrefix + of.workflow)
 		if err != nil {
@@ -104,7 +104,7 @@ func TestShapes(t *testing.T) {
 	}
 	for _, name := range []string{"", "seq-0", "seq-x", "deep-3"} {
 		if _, err := shapeOf(name); err == nil {
-			t.Errorf("%q is a workflow", name)
+			t.Errorf("%q was accepted as a workflow", name)
 		}
 	}
 }
@@ -127,12 +127,12 @@ func TestFrames(t *testing.T) {
 	}
 	for cut := range whole {
 		if _, _, err := readFrames(whole[:cut]); err == nil {
-			t.Errorf("a list cut at %d was taken for whole", cut)
+			t.Errorf("a list cut at %d was accepted", cut)
 		}
 	}
 }
 
-func TestStepID(t *testing.T) {
+func TestStepIDIsUnique(t *testing.T) {
 	t.Parallel()
 	const a, b = "wrun_01M7YJQT9G2WZTTEKJ7C4F7PGS", "wrun_01M7YJQT9G2WZTXEKJ7C4F7PGS"
 	seen := map[string]bool{}
@@ -140,7 +140,7 @@ func TestStepID(t *testing.T) {
 		for n := range 100 {
 			id := stepID(run, n)
 			if len(id) != len(run) || seen[id] {
-				t.Fatalf("%s is not an ID of its own", id)
+				t.Fatalf("%s is not unique", id)
 			}
 			seen[id] = true
 		}

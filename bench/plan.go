@@ -2,40 +2,40 @@ package main
 
 import "time"
 
-// plan is how long and how much everything is measured.
+// plan determines the duration and the amount of all measurements.
 type plan struct {
-	warm   time.Duration // before each window that is measured
-	window time.Duration // of appends
+	warm   time.Duration // warm-up before each measured window
+	window time.Duration // of appends and messages
 	rounds int           // of A B A B
-	// floorTimes is how often each client of pgbench does it, if not for the window: a second is its shortest.
+	// floorTimes is the number of transactions per pgbench client, instead of the window, which is at least a second.
 	floorTimes int
 
-	clients  []int // of appends
-	inFlight []int // of runs
+	clients  []int // for appends
+	inFlight []int // runs in flight
 	engine   time.Duration
-	rates    []float64 // of runs, in an open loop, per second
+	rates    []float64 // runs per second in an open loop
 	open     time.Duration
-	grace    time.Duration // of open loops, for what is not done
+	grace    time.Duration // how long open loops wait for unfinished operations
 	shapes   []string      // of runs, see shapeOf
 
-	messages int    // that are sent one after the other
+	messages int    // sent one after the other
 	pause    pauses // between them
-	hooks    int    // that are resumed
+	hooks    int    // to resume
 	load     []int  // messages in flight
 	msgRates []float64
 
 	logSizes   []int
-	logAppends int // for each size and round
-	stored     int // runs, which are many
+	logAppends int // per size and round
+	stored     int // runs in the full database
 	idle       time.Duration
-	benchtime  string // of go test
+	benchtime  string // for go test
 	checked    int    // operations whose rows are counted
 
 	sdk sdkPlan
 }
 
-// pauses are times between things that are to meet an idle server: from Min on, up to as much again by chance, so that
-// they do not keep step with its timers.
+// pauses are random pauses between operations on an idle server, from Min to twice Min. They are random so that the
+// operations do not synchronize with the server's timers.
 type pauses struct{ Min time.Duration }
 
 func planFor(short bool) plan {

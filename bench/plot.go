@@ -15,7 +15,7 @@ type series struct {
 	color  string
 }
 
-// plot is a chart of lines. Its first axis is logarithmic, the second one too if it says so.
+// plot is a line chart. Its x axis is logarithmic, and its y axis if logY is set.
 type plot struct {
 	title, x, y string
 	logY        bool
@@ -28,7 +28,7 @@ const (
 	wireColor, contractColor, neutral, gridded = "#2563eb", "#d97706", "#6b7280", "#d1d5db"
 )
 
-// plots are the report's, by file.
+// plots returns the report's plots by file name.
 func plots(all []results) map[string]string {
 	files := map[string]string{}
 	for _, r := range all {
@@ -51,7 +51,7 @@ func plots(all []results) map[string]string {
 	return files
 }
 
-// add adds a line of the 3-step runs of a variant, of the open or the closed loop.
+// add adds a line for the 3-step runs of a variant, in the open or the closed loop.
 func (p *plot) add(s series, rows []row, variant string, open bool, at func(row) (float64, float64)) {
 	for _, r := range rows {
 		if r.Case == "seq-3" && r.Variant == variant && (r.Rate > 0) == open {
@@ -62,7 +62,7 @@ func (p *plot) add(s series, rows []row, variant string, open bool, at func(row)
 	p.lines = append(p.lines, s)
 }
 
-// svg draws the plot.
+// svg renders the plot.
 func (p plot) svg() string {
 	low, high := [2]float64{math.Inf(1), math.Inf(1)}, [2]float64{math.Inf(-1), math.Inf(-1)}
 	for _, l := range p.lines {
@@ -123,7 +123,7 @@ func (l series) path(s *strings.Builder, d string) {
 	fmt.Fprintf(s, `<path d="%s" fill="none" stroke="%s" stroke-width="2"%s/>`+"\n", d, l.color, dashes)
 }
 
-// scale maps values from low to high to places from one to the other.
+// scale maps values between low and high to positions between from and to.
 type scale struct {
 	low, high float64
 	log       bool
@@ -141,7 +141,8 @@ func (s scale) place(v float64) float64 {
 	return s.from + (v-low)/(high-low)*(s.to-s.from)
 }
 
-// marks are values for lines across the plot: powers of ten and what is between, or four parts of the whole.
+// marks returns the values for grid lines: 1, 2 and 5 times powers of ten on a logarithmic scale, else at least four
+// equal steps.
 func (s scale) marks() []float64 {
 	var all []float64
 	if s.log {
@@ -164,7 +165,7 @@ func (s scale) marks() []float64 {
 	return all
 }
 
-// values are those that the lines have.
+// values returns the distinct x values of the lines.
 func (s scale) values(lines []series) []float64 {
 	var all []float64
 	seen := map[float64]bool{}

@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// patience is how long processes may take to start and to stop.
-const patience = 60 * time.Second
+// timeout limits how long processes may take to start and to stop.
+const timeout = 60 * time.Second
 
-// process is one that the bench started.
+// process is a process started by the bench.
 type process struct {
 	name  string
 	cmd   *exec.Cmd
-	stops os.Signal     // what makes it stop in good order
-	ended chan struct{} // closed once err is its end
+	stops os.Signal     // signal for a graceful stop
+	ended chan struct{} // closed after the process has ended and err is set
 	err   error
 
-	mu   sync.Mutex
-	said []string // the last lines
+	mu     sync.Mutex
+	output []string // the last lines
 }
 
-// launch starts a program, and returns what its first line that matches the pattern has for the submatch. Lines that
-// come after that one go to the listener, if there is one.
+// launch starts a program, waits for a line of output that matches the pattern, and returns the submatch. Later lines
+// go to the listener, if there is one.
 func launch(name string, cmd *exec.Cmd, ready *regexp.Regexp, listen func(line string)) (*process, string, error) {
 	p := &process{name: name, cmd: cmd, stops: syscall.SIGTERM, ended: make(chan struct{})}
 	out, in, err := os.Pipe()
@@ -40,7 +40,7 @@ func launch(name string, cmd *exec.Cmd, ready *regexp.Regexp, listen func(line s
 	}
 	cmd.Stdout, cmd.Stderr = in, in
 	err = p.start()
-	_ = in.Close() // the program has its own
+	_ = in.Close() // the program has its own copy
 	if err != nil {
 		_ = out.Close()
 		return nil, "", fmt.Errorf("start %s: %w", name, err)
@@ -51,15 +51,15 @@ func launch(name string, cmd *exec.Cmd, ready *regexp.Regexp, listen func(line s
 	case at := <-found:
 		return p, at, nil
 	case <-p.ended:
-		return nil, "", fmt.Errorf("%s ended at once: %w; it said:\n%s", name, p.err, p.tail())
-	case <-time.After(patience):
-		late := fmt.Errorf("%s was not ready within %s; it said:\n%s", name, patience, p.tail())
+		return nil, "", fmt.Errorf("%s ended at once: %w; its output:\n%s", name, p.err, p.tail())
+	case <-time.After(timeout):
+		late := fmt.Errorf("%s was not ready within %s; its output:\n%s", name, timeout, p.tail())
 		return nil, "", errors.Join(late, p.stop())
 	}
 }
 
-// start starts the program. The goroutine has a thread to itself until the program ends: the kernel takes the end of
-// the thread that started it for ours.
+// start starts the program. The goroutine is locked to its thread until the program ends, because Pdeathsig applies to
+// the end of the starting thread, not of the process.
 func (p *process) start() error {
 	dieWithParent(p.cmd)
 	started := make(chan error)
@@ -99,29 +99,29 @@ func (p *process) remember(line string) {
 	const kept = 20
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.said = append(p.said, line); len(p.said) > kept {
-		p.said = p.said[1:]
+	if p.output = append(p.output, line); len(p.output) > kept {
+		p.output = p.output[1:]
 	}
 }
 
 func (p *process) tail() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return strings.Join(p.said, "\n")
+	return strings.Join(p.output, "\n")
 }
 
-// stop ends the process in good order, or by force if it does not.
+// stop stops the process gracefully, or kills it after the timeout.
 func (p *process) stop() error {
 	_ = p.cmd.Process.Signal(p.stops) // fails only if it has ended
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		_ = p.cmd.Process.Kill()
 		<-p.ended
-		return fmt.Errorf("%s did not stop within %s and was killed", p.name, patience)
+		return fmt.Errorf("%s did not stop within %s and was killed", p.name, timeout)
 	}
 	if p.err != nil {
-		return fmt.Errorf("stop %s: %w; it said:\n%s", p.name, p.err, p.tail())
+		return fmt.Errorf("stop %s: %w; its output:\n%s", p.name, p.err, p.tail())
 	}
 	return nil
 }

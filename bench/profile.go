@@ -8,24 +8,24 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// statement is a kind of statement that Postgres has executed.
+// statement is a statement in the profile of Postgres.
 type statement struct {
-	Query string  `json:"query"` // its beginning
+	Query string  `json:"query"` // the beginning of its text
 	Calls int64   `json:"calls"`
-	Took  float64 `json:"ms"` // all together
+	Took  float64 `json:"ms"` // in total
 }
 
-// forgetStatements begins a profile.
-func (c *cluster) forgetStatements(ctx context.Context) error {
-	if _, err := c.looks.Exec(ctx, `SELECT pg_stat_statements_reset()`); err != nil {
-		return fmt.Errorf("begin profile: %w", err)
+// resetStatements starts a new profile.
+func (c *cluster) resetStatements(ctx context.Context) error {
+	if _, err := c.conn.Exec(ctx, `SELECT pg_stat_statements_reset()`); err != nil {
+		return fmt.Errorf("reset profile: %w", err)
 	}
 	return nil
 }
 
-// dearestStatements are those that have taken the most of Postgres' time since the profile began.
-func (c *cluster) dearestStatements(ctx context.Context) ([]statement, error) {
-	rows, err := c.looks.Query(ctx, `
+// topStatements returns the statements with the highest total time in the profile.
+func (c *cluster) topStatements(ctx context.Context) ([]statement, error) {
+	rows, err := c.conn.Query(ctx, `
 		SELECT query, calls, total_exec_time + total_plan_time FROM pg_stat_statements WHERE userid = $1::regrole
 		ORDER BY 3 DESC LIMIT 8`, role)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *cluster) dearestStatements(ctx context.Context) ([]statement, error) {
 	return all, nil
 }
 
-// reportProfile shows where Postgres' time went in the busiest of the closed loops of 3-step runs.
+// reportProfile reports the profile of the closed loop with the most 3-step runs in flight.
 func reportProfile(rows []row) string {
 	busiest := map[string]row{}
 	for _, r := range rows {
@@ -68,5 +68,5 @@ func reportProfile(rows []row) string {
 	if s.Len() == 0 {
 		return ""
 	}
-	return "Where Postgres spends its time, waiting for locks and for the disk included:\n\n" + s.String()
+	return "Time spent in Postgres by statement, including waits for locks and for the disk:\n\n" + s.String()
 }

@@ -12,10 +12,10 @@ import (
 
 const sinkWorkflow = workflowPrefix + "sink"
 
-// measureQueue measures how long a message takes from being sent to its function being called, and a hook's payload to
-// the code that waits for it.
+// measureQueue measures the latency from sending a message to the call of its function, and from resuming a hook to the
+// waiting code.
 func measureQueue(ctx context.Context, b *bench) ([]row, error) {
-	s, err := b.setScene(ctx, "all")
+	s, err := b.newTestbed(ctx, "all")
 	if err != nil {
 		return nil, err
 	}
@@ -28,28 +28,28 @@ func measureQueue(ctx context.Context, b *bench) ([]row, error) {
 	return rows, errors.Join(err, s.clear())
 }
 
-// next is a pause.
+// next returns the next pause.
 func (p pauses) next() time.Duration { return p.Min + rand.N(p.Min) }
 
-// sink sends messages and hears when they came.
+// sink sends messages and receives reports of their deliveries.
 type sink struct {
-	*scene
+	*testbed
 
 	sender *client
 
 	mu      sync.Mutex
-	waiting map[int64]chan time.Time // by when they were sent, which is different for each
+	waiting map[int64]chan time.Time // by time of sending, which is unique
 	last    int64
 }
 
-// newSink makes a sink that takes in the function's reports until the context ends.
-func newSink(ctx context.Context, s *scene) *sink {
-	k := &sink{scene: s, sender: s.client.lean(), waiting: map[int64]chan time.Time{}}
+// newSink returns a sink that reads the function's reports until the context ends.
+func newSink(ctx context.Context, s *testbed) *sink {
+	k := &sink{testbed: s, sender: s.client.lean(), waiting: map[int64]chan time.Time{}}
 	go func() {
 		for {
 			select {
 			case r := <-s.reports.sink:
-				k.came(r)
+				k.received(r)
 			case <-ctx.Done():
 				return
 			}
@@ -58,16 +58,16 @@ func newSink(ctx context.Context, s *scene) *sink {
 	return k
 }
 
-func (k *sink) came(r report) {
+func (k *sink) received(r report) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if c, ok := k.waiting[r.Sent]; ok { // or it was delivered twice
+	if c, ok := k.waiting[r.Sent]; ok { // else it is a second delivery
 		c <- time.Unix(0, r.At)
 		delete(k.waiting, r.Sent)
 	}
 }
 
-// register gives a message its time.
+// register assigns a message its unique time of sending.
 func (k *sink) register() (sent int64, came chan time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,7 +77,7 @@ func (k *sink) register() (sent int64, came chan time.Time) {
 	return k.last, came
 }
 
-// send sends a message and returns when the function was called with it.
+// send sends a message and returns the time at which the function was called with it.
 func (k *sink) send(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
 	sent, came := k.register()
 	err := k.sender.send(ctx, "", "", message{
@@ -91,12 +91,12 @@ func (k *sink) send(ctx context.Context, _ int, _ time.Time) (time.Time, error) 
 		return at, nil
 	case <-ctx.Done():
 		return time.Time{}, ctx.Err()
-	case <-time.After(patience):
-		return time.Time{}, fmt.Errorf("a message did not come within %s", patience)
+	case <-time.After(timeout):
+		return time.Time{}, fmt.Errorf("a message was not delivered within %s", timeout)
 	}
 }
 
-func (b *bench) messageRows(ctx context.Context, s *scene) ([]row, error) {
+func (b *bench) messageRows(ctx context.Context, s *testbed) ([]row, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	k := newSink(ctx, s)
@@ -127,7 +127,7 @@ func (b *bench) messageRows(ctx context.Context, s *scene) ([]row, error) {
 	return rows, nil
 }
 
-func (b *bench) messageRow(ctx context.Context, s *scene, r row, load func() *sample) (row, error) {
+func (b *bench) messageRow(ctx context.Context, s *testbed, r row, load func() *sample) (row, error) {
 	if err := s.cluster.checkpoint(ctx); err != nil {
 		return r, err
 	}
@@ -139,7 +139,7 @@ func (b *bench) messageRow(ctx context.Context, s *scene, r row, load func() *sa
 	if err != nil {
 		return r, fmt.Errorf("%s, %d in flight, %g a second: %w", r.Case, r.Clients, r.Rate, err)
 	}
-	if err := s.drained(ctx); err != nil {
+	if err := s.awaitEmptyQueue(ctx); err != nil {
 		return r, err
 	}
 	r = r.with(got).using(u)
@@ -147,8 +147,8 @@ func (b *bench) messageRow(ctx context.Context, s *scene, r row, load func() *sa
 	return r, nil
 }
 
-// oneByOne does something again and again on an idle server, with pauses.
-func (b *bench) oneByOne(ctx context.Context, s *scene, r row, times int, do operation) (row, error) {
+// oneByOne measures an operation repeatedly on an idle server, with pauses.
+func (b *bench) oneByOne(ctx context.Context, s *testbed, r row, times int, do operation) (row, error) {
 	got := newSample()
 	u, err := s.during(ctx, func() error {
 		began := time.Now()
@@ -169,17 +169,17 @@ func (b *bench) oneByOne(ctx context.Context, s *scene, r row, times int, do ope
 	return r, nil
 }
 
-// waiter is a way to make a run that waits at a hook, and to resume it.
+// waiter starts a run that waits at a hook, and resumes it.
 type waiter struct {
 	name   string
-	start  func(context.Context, *scene) (run string, err error)
-	resume func(context.Context, *scene, string) error
+	start  func(context.Context, *testbed) (run string, err error)
+	resume func(context.Context, *testbed, string) error
 }
 
 var waiters = []waiter{
 	{
 		"wire",
-		func(ctx context.Context, s *scene) (string, error) {
+		func(ctx context.Context, s *testbed) (string, error) {
 			run := newRunID()
 			return run, s.client.start(ctx, workflowPrefix+"hook", run)
 		},
@@ -187,19 +187,19 @@ var waiters = []waiter{
 	},
 	{
 		"contract",
-		func(ctx context.Context, s *scene) (string, error) {
+		func(ctx context.Context, s *testbed) (string, error) {
 			return s.client.startRun(ctx, workflowPrefix+"hook")
 		},
-		func(ctx context.Context, s *scene, run string) error {
+		func(ctx context.Context, s *testbed, run string) error {
 			return s.client.json(ctx, http.MethodPost, "/v1/hooks/"+tokenOf(run)+"/resume",
 				map[string]any{"payload": map[string]int{"n": 1}}, nil)
 		},
 	},
 }
 
-// resumeByWire does what the SDK's resumeHook does: look the hook up, look the run up, append the payload, have the
-// workflow called.
-func resumeByWire(ctx context.Context, s *scene, run string) error {
+// resumeByWire sends the requests of the SDK's resumeHook: read the hook, read the run, append the payload, send a
+// message to the workflow.
+func resumeByWire(ctx context.Context, s *testbed, run string) error {
 	accept := http.Header{"Accept": {"application/cbor"}}
 	for _, path := range []string{
 		"/sdk/v2/hooks/by-token?token=" + tokenOf(run), "/sdk/v2/runs/" + run + "?remoteRefBehavior=resolve",
@@ -216,7 +216,7 @@ func resumeByWire(ctx context.Context, s *scene, run string) error {
 	return s.client.sendFlow(ctx, workflowPrefix+"hook", run, nil)
 }
 
-func (b *bench) hookRows(ctx context.Context, s *scene) ([]row, error) {
+func (b *bench) hookRows(ctx context.Context, s *testbed) ([]row, error) {
 	var rows []row
 	for _, w := range waiters {
 		runs := make(chan string, b.hooks)
@@ -247,9 +247,9 @@ func (b *bench) hookRows(ctx context.Context, s *scene) ([]row, error) {
 	return rows, nil
 }
 
-// awaitHook returns when the run waits at its hook.
-func (s *scene) awaitHook(ctx context.Context, run string) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+// awaitHook waits until the run's hook exists.
+func (s *testbed) awaitHook(ctx context.Context, run string) error {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(2 * time.Millisecond) {
 		_, err := s.client.call(ctx, http.MethodGet, "/sdk/v2/hooks/by-token?token="+tokenOf(run), nil, nil)
 		if !refused(err, http.StatusNotFound) || time.Now().After(deadline) {
 			return err

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// writeReport makes RESULTS.md and the plots of all results that there are.
+// writeReport writes RESULTS.md and the plots for all existing results.
 func writeReport(folder string) error {
 	all, err := loadResults(folder)
 	if err != nil {
 		return err
 	}
 	if len(all) == 0 {
-		return fmt.Errorf("there are no results in %s", folder)
+		return fmt.Errorf("no results in %s", folder)
 	}
 	for name, svg := range plots(all) {
 		if err := os.WriteFile(filepath.Join(folder, "results", name), []byte(svg), 0o644); err != nil {
@@ -28,11 +28,11 @@ func writeReport(folder string) error {
 	if err := os.WriteFile(name, []byte(render(all)), 0o644); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
-	say("the report is in %s", name)
+	say("wrote %s", name)
 	return nil
 }
 
-// sections are how the parts are reported.
+// sections maps each part to its section of the report.
 var sections = map[string]func([]row) string{
 	"append": reportAppends, "gopath": reportGoPath, "engine": reportEngine, "queue": reportQueue,
 	"growth": reportGrowth, "idle": reportIdle, "sdk": reportSDK,
@@ -40,9 +40,9 @@ var sections = map[string]func([]row) string{
 
 func render(all []results) string {
 	var s strings.Builder
-	s.WriteString("# Results\n\n<!-- Made of results/*.json: go run . -report -->\n\n" +
-		"How they were measured, and how to read them, is in [README.md](README.md). What took part shared one machine: " +
-		"Postgres, the server, the function, and who makes the load.\n\n")
+	s.WriteString("# Results\n\n<!-- Generated from results/*.json: go run . -report -->\n\n" +
+		"[README.md](README.md) describes the measurements and how to read them. Postgres, the server, the function and " +
+		"the load generator share one machine.\n\n")
 	s.WriteString(reportEnvironment(all))
 	s.WriteString(reportTargets(all))
 	for _, r := range all {
@@ -66,13 +66,13 @@ func reportEnvironment(all []results) string {
 		names = append(names, name+" = "+value)
 	}
 	slices.Sort(names)
-	t.add("settings of Postgres", strings.Join(names, ", "))
+	t.add("Postgres settings", strings.Join(names, ", "))
 
-	parts := newTable(4, "part", "command", "began", "commit", "load before", "took")
+	parts := newTable(4, "part", "command", "started", "commit", "load before", "took")
 	for _, r := range all {
 		command := "`" + r.Environment.Command + "`"
 		if r.Environment.Short {
-			command += " (**short: the figures mean nothing**)"
+			command += " (**short: the figures are meaningless**)"
 		}
 		parts.add(r.Part, command, r.Began.UTC().Format("2006-01-02 15:04 MST"), r.Environment.Commit, r.Environment.Load,
 			r.Took.Round(time.Second).String())
@@ -80,9 +80,9 @@ func reportEnvironment(all []results) string {
 	return t.String() + parts.String()
 }
 
-// reportErrors shows what went wrong, if anything did.
+// reportErrors reports failed operations, if any.
 func reportErrors(rows []row) string {
-	t := newTable(2, "what", "the first error", "errors", "operations")
+	t := newTable(2, "measurement", "first error", "errors", "operations")
 	for _, r := range rows {
 		if r.Errors > 0 {
 			t.add(r.key().String(), "`"+strings.ReplaceAll(r.Error, "`", "'")+"`",
@@ -98,9 +98,9 @@ func reportErrors(rows []row) string {
 func reportAppends(rows []row) string {
 	merged := merge(rows)
 	var s strings.Builder
-	s.WriteString("## Append and send\n\nThe floor is what pgbench can do with the same rows: statement by statement, " +
-		"all in one round trip (pipeline), or as one statement. *Of the floor* compares with the fastest of them, round by " +
-		"round. Times are in ms; processor time is ms per 1,000 operations.\n\n")
+	s.WriteString("## Append and send\n\nThe floor is the speed of pgbench with the same rows: statement by statement, " +
+		"all statements in one round trip (pipeline), or as one statement. *Of the floor* compares with the fastest of " +
+		"these, round by round. Times are in ms, CPU time in ms per 1,000 operations.\n\n")
 	t := newTable(1, "", "clients", "floor: statements /s", "pipeline /s", "one statement /s", "**server /s**",
 		"**of the floor**", "p50", "p99", "floor p50", "**p50 / floor**", "server CPU", "Postgres CPU", "floor Postgres CPU",
 		"WAL B", "floor WAL B", "statements")
@@ -116,7 +116,7 @@ func reportAppends(rows []row) string {
 		for _, shape := range []string{statementByStatement, pipeline, oneStatement} {
 			k := r.key()
 			k.variant = shape
-			cell := "" // was not measured
+			cell := "" // not measured
 			if of, ok := find(merged, k); ok {
 				cell = number(of.perSecond())
 			}
@@ -129,12 +129,12 @@ func reportAppends(rows []row) string {
 			number(r.per(float64(r.WAL))), number(floor.per(float64(floor.WAL))), number(r.per(float64(r.Statements))))...)
 	}
 	s.WriteString(t.String())
-	s.WriteString("Rows written per operation, as Postgres counts them:\n\n")
+	s.WriteString("Rows written per operation, as counted by Postgres:\n\n")
 	s.WriteString(reportWritten(rows))
 	return s.String()
 }
 
-// reportWritten shows that the floor writes what the server does.
+// reportWritten shows that the floor writes the same rows as the server.
 func reportWritten(rows []row) string {
 	t := newTable(3, "operation", "by", "rows")
 	for _, r := range rows {
@@ -156,7 +156,7 @@ func reportGoPath(rows []row) string {
 	for _, r := range merge(rows) {
 		t.add(r.Case, strconv.Itoa(r.Clients), number(r.perSecond()), number(r.Latency.P50), number(r.Latency.P99))
 	}
-	return "## The write path in Go\n\n`eventlog.Log.Append` without HTTP, by `go test -bench` (no warm-up, no " +
+	return "## Append in Go\n\n`eventlog.Log.Append` without HTTP, by `go test -bench` (no warm-up, no " +
 		"messages).\n\n" + t.String()
 }
 
@@ -169,9 +169,9 @@ func reportQueue(rows []row) string {
 			number(r.per(r.PostgresCPU*1e3)), number(r.per(r.FunctionCPU*1e3)), number(r.per(float64(r.Statements))),
 			number(r.per(float64(r.WAL))))
 	}
-	return "## Queue\n\nFrom sending a message to its function being called, and from resuming a hook to the code that " +
-		"waits for it. The function acknowledges at once. Processor time, statements and WAL are per message; of an idle " +
-		"server they include what it does anyway.\n\n" + t.String()
+	return "## Queue\n\nLatency from sending a message to the call of its function, and from resuming a hook to the " +
+		"waiting code. The function acknowledges at once. CPU time, statements and WAL are per message; on an idle server " +
+		"they include its idle load.\n\n" + t.String()
 }
 
 func reportGrowth(rows []row) string {
@@ -196,8 +196,8 @@ func reportGrowth(rows []row) string {
 			number(ratio(r.perSecond(), first.perSecond())), number(r.Latency.P50), number(r.Latency.P99), p50, server,
 			postgres, cost)
 	}
-	return "## Growth\n\nOne client, one operation after the other, on runs of several lengths; then appends and whole " +
-		"runs on an empty database and on one with many runs. Processor time is ms per 1,000 operations.\n\n" +
+	return "## Growth\n\nOne client performs one operation at a time on logs of several lengths; then appends and whole " +
+		"runs on an empty database and on one with many stored runs. CPU time is in ms per 1,000 operations.\n\n" +
 		logs.String() + stored.String()
 }
 
@@ -209,7 +209,7 @@ func reportIdle(rows []row) string {
 			number(ratio(r.Counts["commits"], r.Seconds)),
 			number(ratio(float64(r.WAL), r.Seconds)))
 	}
-	return "## Idle\n\nA server with nothing to do; the cost of measuring it is in Postgres' share.\n\n" + t.String()
+	return "## Idle\n\nA server with nothing to do. Postgres' share includes the cost of the measurement.\n\n" + t.String()
 }
 
 func whole(n int) string {

@@ -8,10 +8,10 @@ import (
 func reportEngine(rows []row) string {
 	merged := merge(rows)
 	var s strings.Builder
-	s.WriteString("## Engine\n\nWhole runs of steps that do nothing. *wire* is the protocol of the Workflow SDK, with " +
-		"the requests of its stable client; *contract* is one call of the function per turn. TTFS is from the start of a " +
-		"run to its first step, STSO from the end of a step to the beginning of the next, WO all of a run that is not its " +
-		"steps. Times are in ms, processor time is ms per run.\n\n" +
+	s.WriteString("## Engine\n\nWhole runs with steps that do nothing. *wire* is the protocol of the Workflow SDK, with " +
+		"the requests of its stable client; *contract* is the function contract. TTFS is the time from the start of a run " +
+		"to its first step, STSO from the end of a step to the start of the next, WO a run's time without its steps. Times " +
+		"are in ms, CPU time in ms per run.\n\n" +
 		"![Runs per second by runs in flight](results/throughput.svg)\n\n")
 	for _, workflow := range cases(merged) {
 		t := newTable(1, workflow, "in flight", "runs /s", "p50", "p99", "TTFS p50", "p99", "STSO p50", "p99",
@@ -33,8 +33,8 @@ func reportEngine(rows []row) string {
 				number(r.per(r.ServerCPU*1e3)), number(r.per(r.PostgresCPU*1e3)))
 		}
 	}
-	s.WriteString("Runs that begin at a fixed rate, whatever becomes of those before; the latency is that from the time " +
-		"at which a run was to begin. *Unfinished* are those that were not done 10 s after the last began." +
+	s.WriteString("Runs start at a fixed rate, independently of earlier ones. Latencies count from the scheduled start. " +
+		"*Unfinished* runs were not done 10 s after the last start." +
 		"\n\n" +
 		"![Latency by rate](results/latency.svg)\n\n" + t.String())
 	return s.String()
@@ -57,7 +57,7 @@ func engineCells(r row) []string {
 		number(r.per(float64(r.Statements))), number(r.per(float64(r.WAL)/1e3)))
 }
 
-// cases are the cases of closed loops, in their order.
+// cases returns the cases of closed loops in order.
 func cases(rows []row) []string {
 	var all []string
 	seen := map[string]bool{}

@@ -8,13 +8,13 @@ import (
 
 func reportSDK(rows []row) string {
 	return "## One app of the SDK, on two backends\n\nThe same build of one app of the Workflow SDK (`workflow` 4.8.9), " +
-		"whose steps do nothing: on Stepwell, and on the SDK's own `@workflow/world-postgres` 4.3.7, which works within " +
-		"the app's process; both on this Postgres. A row is what all rounds came to, *ratio* (Stepwell's by the other's) " +
-		"the mean of those of each pair of rounds. Times are in ms; the app measures them itself.\n\n" +
+		"whose steps do nothing, on Stepwell and on the SDK's own `@workflow/world-postgres` 4.3.7, which runs in the " +
+		"app's process. Both use the same Postgres. Each row merges all rounds. *Ratio* is Stepwell's value divided by the " +
+		"other's, the mean over the pairs of rounds. The app measures all times, in ms.\n\n" +
 		reportSDKLatencies(rows) + reportSDKCosts(rows) + reportShares(rows) + reportKinds(rows) + reportTrace(rows)
 }
 
-// counterpart is the row of world-postgres for one of Stepwell's.
+// counterpart returns the key of the world-postgres row for one of Stepwell's.
 func counterpart(k key) key {
 	k.variant = onWorldPostgres
 	return k
@@ -29,7 +29,7 @@ func reportSDKLatencies(rows []row) string {
 		if r.Variant != onStepwell || !ok {
 			continue
 		}
-		rates := []string{"", "", ""} // of what does nothing most of the time
+		rates := []string{"", "", ""} // meaningless with pauses between runs
 		if r.Clients > 1 {
 			rates = []string{number(r.perSecond()), number(of.perSecond()),
 				number(pairwise(rows, r.key(), of.key(), row.perSecond))}
@@ -57,12 +57,12 @@ func reportSDKCosts(rows []row) string {
 			number(postgresPerRun(r)), cell, number(r.per((r.FunctionCPU+r.ServerCPU+r.PostgresCPU)*1e3)),
 			number(r.per(float64(r.Statements))), number(r.per(float64(r.WAL)/1e3)))
 	}
-	return "Processor time per run, in ms; where a run waits for something, all of it counts:\n\n" + t.String()
+	return "CPU time per run in ms, including CPU time used while a run waits:\n\n" + t.String()
 }
 
 func postgresPerRun(r row) float64 { return r.per(r.PostgresCPU * 1e3) }
 
-// reportShares says whose turn it was while a run was under way.
+// reportShares reports how the duration of runs divides between server, app and queue.
 func reportShares(rows []row) string {
 	t := newTable(1, "one run, on Stepwell", "p50 ms", "server answers", "app works", "queue delivers",
 		"requests of the app", "deliveries")
@@ -76,13 +76,13 @@ func reportShares(rows []row) string {
 	if len(t.lines) == 0 {
 		return ""
 	}
-	return "Whose turn it was between the first request of a run and the answer to its last event, one run at a time, " +
-		"as a proxy between app and server sees it (which costs some time itself): the server's, while it had a request of " +
-		"the app's to answer; the app's, while a message had been delivered to it and it asked nothing; the queue's, while " +
-		"neither was. Means, in ms.\n\n" + t.String()
+	return "How the time from a run's first request to the answer to its last event is spent, one run at a time, as " +
+		"seen by a proxy between app and server, which adds some time itself. *Server answers*: a request of the app is in " +
+		"flight. *App works*: a message is being delivered, and no request is in flight. *Queue delivers*: neither. Means, " +
+		"in ms.\n\n" + t.String()
 }
 
-// reportKinds says what the app asks in a run, how often, and how long it takes to be answered.
+// reportKinds reports the app's requests in a run, their number, and their latency.
 func reportKinds(rows []row) string {
 	var runs []row
 	var names []string
@@ -126,9 +126,9 @@ func reportTrace(rows []row) string {
 	for j, e := range rows[i].Trace {
 		t.add(e.From, e.Method, "`"+e.Path+"`", strconv.Itoa(e.Status), fixed(e.At), fixed(e.Took), fixed(before[j]))
 	}
-	return "All requests of one run of three steps, which took the middle of the times. *Before it* is the time since " +
-		"the app last had an answer or was delivered a message: what it asks after that time, it took to think. A " +
-		"message's delivery takes as long as the app works on it.\n\n" + t.String()
+	return "All requests of the run of three steps with the median duration. *Before it* is the time since the app last " +
+		"received an answer or a message; before a request of the app, that is the app's own time. The delivery of a " +
+		"message takes as long as the app works on it.\n\n" + t.String()
 }
 
 func fixed(ms float64) string { return fmt.Sprintf("%.1f", ms) }

@@ -19,7 +19,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// appends are two rounds in which the server does half and three quarters of what the pipeline does.
+// appends are two rounds in which the server reaches half and three quarters of the pipeline's rate.
 var appends = []row{
 	{Case: "append", Variant: statementByStatement, Clients: 32, Round: 1, Ops: 100, Seconds: 1, Latency: quantiles{N: 100, P50: 9}},
 	{Case: "append", Variant: pipeline, Clients: 32, Round: 1, Ops: 1000, Seconds: 1, Latency: quantiles{N: 1000, P50: 1}},
@@ -66,7 +66,7 @@ func TestRender(t *testing.T) {
 		}
 	}
 	if strings.Contains(got, "message to function, idle") {
-		t.Error("the report judges what was not measured")
+		t.Error("the report contains a target that was not measured")
 	}
 }
 
@@ -84,7 +84,7 @@ func TestPlots(t *testing.T) {
 			t.Errorf("%s has %d points, want %d", name, got, points)
 		}
 		if strings.Contains(files[name], "NaN") || strings.Contains(files[name], "Inf") {
-			t.Errorf("%s has places that are none:\n%s", name, files[name])
+			t.Errorf("%s has invalid coordinates:\n%s", name, files[name])
 		}
 		for d := xml.NewDecoder(strings.NewReader(files[name])); ; {
 			if _, err := d.Token(); errors.Is(err, io.EOF) {

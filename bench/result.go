@@ -12,23 +12,23 @@ import (
 
 // row is one measurement.
 type row struct {
-	Case    string  `json:"case"`              // what was done
-	Variant string  `json:"variant,omitempty"` // by whom, or in which shape
-	Clients int     `json:"clients,omitempty"` // that did it at the same time
+	Case    string  `json:"case"`              // the measured operation
+	Variant string  `json:"variant,omitempty"` // the implementation or shape
+	Clients int     `json:"clients,omitempty"` // concurrent clients
 	Rate    float64 `json:"rate,omitempty"`    // per second, of an open loop
-	Size    int     `json:"size,omitempty"`    // of what it was done to
+	Size    int     `json:"size,omitempty"`    // of the log or database
 	Round   int     `json:"round,omitempty"`   // of A B A B, from 1 on
 
 	Ops        int64   `json:"ops"`
 	Errors     int64   `json:"errors,omitempty"`
-	Error      string  `json:"error,omitempty"` // the first of them
+	Error      string  `json:"error,omitempty"` // the first error
 	Unfinished int64   `json:"unfinished,omitempty"`
 	Seconds    float64 `json:"seconds"`
 
 	Latency quantiles            `json:"latency,omitzero"`
 	Other   map[string]quantiles `json:"other,omitempty"`
 
-	// Seconds of the processors.
+	// CPU time in seconds.
 	ServerCPU   float64 `json:"serverCpu,omitempty"`
 	PostgresCPU float64 `json:"postgresCpu,omitempty"`
 	FunctionCPU float64 `json:"functionCpu,omitempty"`
@@ -38,12 +38,12 @@ type row struct {
 	Statements int64              `json:"statements,omitempty"`
 	Profile    []statement        `json:"profile,omitempty"`
 	Trace      []exchange         `json:"trace,omitempty"`
-	Counts     map[string]float64 `json:"counts,omitempty"` // whatever else there is of this kind of row
+	Counts     map[string]float64 `json:"counts,omitempty"` // other values, specific to the case
 }
 
 func (r row) perSecond() float64 { return ratio(float64(r.Ops), r.Seconds) }
 
-// per is a total, by operations.
+// per divides a total by the number of operations.
 func (r row) per(total float64) float64 { return ratio(total, float64(r.Ops)) }
 
 func ratio(a, b float64) float64 {
@@ -69,7 +69,7 @@ func (r row) using(u usage) row {
 	return r
 }
 
-// results are what one part has measured, with all that is needed to make its tables again.
+// results are the results of one part, with everything needed to generate the report.
 type results struct {
 	Part        string        `json:"part"`
 	Began       time.Time     `json:"began"`
@@ -83,19 +83,19 @@ func resultsFile(folder, part string) string { return filepath.Join(folder, "res
 func saveResults(folder string, r results) error {
 	data, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
-		return fmt.Errorf("keep results: %w", err)
+		return fmt.Errorf("save results: %w", err)
 	}
 	name := resultsFile(folder, r.Part)
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return fmt.Errorf("keep results: %w", err)
+		return fmt.Errorf("save results: %w", err)
 	}
 	if err := os.WriteFile(name, append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("keep results: %w", err)
+		return fmt.Errorf("save results: %w", err)
 	}
 	return nil
 }
 
-// loadResults reads what there is of all parts, in their order.
+// loadResults reads the existing results of all parts, in order.
 func loadResults(folder string) ([]results, error) {
 	var all []results
 	for _, name := range partNames() {

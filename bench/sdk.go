@@ -15,17 +15,17 @@ const (
 	sdkDeployment = "bench-sdk"
 )
 
-// sdkLoad is something that the app is to do, and how often.
+// sdkLoad is a measurement by the app.
 type sdkLoad struct {
 	name, kind string // of measurement
 	measurement
 }
 
-// sdkPlan is what is done with the app of the SDK.
+// sdkPlan is the plan for the part sdk.
 type sdkPlan struct {
-	warm   int // runs of three steps before anything is measured
+	warm   int // number of warm-up runs of three steps
 	loads  []sdkLoad
-	traced int // runs of each length
+	traced int // traced runs per workflow
 }
 
 func sdkPlanFor(short bool) sdkPlan {
@@ -59,10 +59,10 @@ type backend struct {
 	name     string
 	client   *client // of the server
 	app      *app
-	messages string // the table of what is still to be delivered
+	messages string // the table of pending messages
 }
 
-// measureSDK has one app of the Workflow SDK do the same on Stepwell and on the SDK's own World on Postgres, in turns.
+// measureSDK measures one app of the Workflow SDK alternately on Stepwell and on the SDK's own World for Postgres.
 func measureSDK(ctx context.Context, b *bench) (rows []row, err error) {
 	dir := filepath.Join(b.root, appFolder)
 	if err := buildApp(ctx, dir); err != nil {
@@ -102,7 +102,7 @@ func measureSDK(ctx context.Context, b *bench) (rows []row, err error) {
 	return append(rows, traces...), err
 }
 
-// startOnStepwell starts a server, and the app with the World for it.
+// startOnStepwell starts a server, and the app with Stepwell's World.
 func startOnStepwell(ctx context.Context, b *bench, dir string) (*backend, error) {
 	database, err := b.cluster.newDatabase(ctx)
 	if err != nil {
@@ -125,8 +125,7 @@ func stepwellEnvironment(url, deployment string) []string {
 		"STEPWELL_DEPLOYMENT_ID=" + deployment, "STEPWELL_API_KEY=" + apiKey}
 }
 
-// startOnWorldPostgres starts the app with the World that has Postgres to itself, with the settings that it has when
-// none are given.
+// startOnWorldPostgres starts the app with world-postgres and its default settings.
 func startOnWorldPostgres(ctx context.Context, b *bench, dir string) (*backend, error) {
 	database, err := b.cluster.newDatabase(ctx)
 	if err != nil {
@@ -149,7 +148,7 @@ func startOnWorldPostgres(ctx context.Context, b *bench, dir string) (*backend, 
 	return of, nil
 }
 
-// warmUp sees that all workflows do what they should, and lets the app's code be compiled before anything is measured.
+// warmUp checks the results of all workflows, and lets Node compile the app's code before the measurements.
 func (of *backend) warmUp(ctx context.Context, runs int) error {
 	for workflow, steps := range map[string]int{"one": 1, "three": 3, "ten": 10, "wide": 50} {
 		if err := of.app.check(ctx, workflow, steps); err != nil {
@@ -160,7 +159,7 @@ func (of *backend) warmUp(ctx context.Context, runs int) error {
 	return err
 }
 
-// measure has the app do something, after it did it once unobserved.
+// measure measures a load, after one unmeasured pass.
 func (of *backend) measure(ctx context.Context, load sdkLoad, round int) (row, error) {
 	r := row{Case: load.name, Variant: of.name, Clients: load.InFlight, Round: round}
 	once := load.measurement
@@ -168,7 +167,7 @@ func (of *backend) measure(ctx context.Context, load sdkLoad, round int) (row, e
 	if _, err := of.app.measure(ctx, load.kind, once); err != nil {
 		return r, err
 	}
-	if err := of.settle(ctx); err != nil {
+	if err := of.awaitIdle(ctx); err != nil {
 		return r, err
 	}
 	var got measured
@@ -184,15 +183,15 @@ func (of *backend) measure(ctx context.Context, load sdkLoad, round int) (row, e
 	return r, nil
 }
 
-// settle waits until nothing is left to do, for the app and for Postgres.
-func (of *backend) settle(ctx context.Context) error {
-	if err := of.cluster.drained(ctx, of.database, of.messages); err != nil {
+// awaitIdle waits until no messages are pending and Postgres is idle.
+func (of *backend) awaitIdle(ctx context.Context) error {
+	if err := of.cluster.awaitEmpty(ctx, of.database, of.messages); err != nil {
 		return err
 	}
 	return of.cluster.checkpoint(ctx)
 }
 
-// stop stops the server first: it finishes what it is delivering.
+// stop stops the server first, so that it can finish its deliveries.
 func (of *backend) stop() error {
 	var err error
 	if of.server != nil {

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// appFolder is where the app of the Workflow SDK is, seen from the server's module.
+// appFolder is the folder of the Workflow SDK app, relative to the server's module.
 const appFolder = "bench/sdk/app"
 
-// appReady is what the app says when it is ready; the submatch is its port.
+// appReady matches the output of a ready app; the submatch is its port.
 var appReady = regexp.MustCompile(`^listening (\d+)$`)
 
-// foreign is what would configure the app or npm in some other way than the bench wants.
+// foreign matches environment variables that would change the configuration of the app.
 var foreign = regexp.MustCompile(`^(DATABASE_URL=|STEPWELL_|WORKFLOW_|VERCEL|NODE_|PORT=|DEBUG=)`)
 
-// appEnvironment is ours without what is foreign, and with what is given.
+// appEnvironment returns the environment without foreign variables and proxy settings, plus the given variables.
 func appEnvironment(ours []string, more ...string) []string {
 	var env []string
 	for _, variable := range ours {
@@ -33,8 +33,7 @@ func appEnvironment(ours []string, more ...string) []string {
 	return append(env, more...)
 }
 
-// buildApp installs the packages that the app's lock file names, unless that has been done since it changed, and
-// builds the app.
+// buildApp installs the app's packages, if the lock file changed since the last time, and builds the app.
 func buildApp(ctx context.Context, dir string) error {
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -54,19 +53,19 @@ func buildApp(ctx context.Context, dir string) error {
 	return npm(ctx, dir, "run", "build")
 }
 
-// isNewer reports whether a file is there and no older than the others.
+// isNewer reports whether the file exists and is no older than the others.
 func isNewer(file string, others ...string) (bool, error) {
 	of, err := os.Stat(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at the app: %w", err)
+		return false, fmt.Errorf("check the app: %w", err)
 	}
 	for _, other := range others {
 		o, err := os.Stat(other)
 		if err != nil {
-			return false, fmt.Errorf("look at the app: %w", err)
+			return false, fmt.Errorf("check the app: %w", err)
 		}
 		if o.ModTime().After(of.ModTime()) {
 			return false, nil
@@ -78,7 +77,7 @@ func isNewer(file string, others ...string) (bool, error) {
 func npm(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "npm", args...)
 	cmd.Dir = dir
-	// The proxies of the environment are npm's affair, unlike the app's.
+	// Unlike the app, npm may need the proxies of the environment.
 	cmd.Env = os.Environ()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm %s in %s: %w\n%s", strings.Join(args, " "), dir, err, out)
@@ -86,10 +85,10 @@ func npm(ctx context.Context, dir string, args ...string) error {
 	return nil
 }
 
-// app is a process of the app.
+// app is a process of the Workflow SDK app.
 type app struct {
 	*process
-	*client // of its calls
+	*client // for its API
 }
 
 func startApp(ctx context.Context, dir, name string, env ...string) (*app, error) {
@@ -99,11 +98,11 @@ func startApp(ctx context.Context, dir, name string, env ...string) (*app, error
 	if err != nil {
 		return nil, err
 	}
-	// A measurement takes as long as it does, and the context ends it.
+	// No timeout, because measurements may take long. The context can end them.
 	return &app{p, &client{"http://127.0.0.1:" + port, "", standard(0)}}, nil
 }
 
-// measurement is what the app is asked to do.
+// measurement is a request to the app.
 type measurement struct {
 	Workflow string  `json:"workflow,omitempty"`
 	Times    int     `json:"times"`
@@ -112,28 +111,28 @@ type measurement struct {
 	Chunks   int     `json:"chunks,omitempty"`
 }
 
-// measured is what it answers; latencies are in milliseconds.
+// measured is the app's answer. Latencies are in milliseconds.
 type measured struct {
 	Seconds   float64   `json:"seconds"`
 	Latencies []float64 `json:"latencies"`
 }
 
-// measure has the app measure something of the given kind.
+// measure lets the app perform a measurement of the given kind.
 func (a *app) measure(ctx context.Context, kind string, m measurement) (got measured, err error) {
-	ctx, cancel := context.WithTimeout(ctx, runPatience)
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	if err := a.json(ctx, "POST", "/measure/"+kind, m, &got); err != nil {
 		return got, err
 	}
 	if len(got.Latencies) < m.Times {
-		return got, fmt.Errorf("%d latencies of %d", len(got.Latencies), m.Times)
+		return got, fmt.Errorf("got %d latencies, want at least %d", len(got.Latencies), m.Times)
 	}
 	return got, nil
 }
 
-// check runs a workflow and sees that it returns what it should.
+// check runs a workflow and checks its result.
 func (a *app) check(ctx context.Context, workflow string, want int) error {
-	ctx, cancel := context.WithTimeout(ctx, runPatience)
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	var got struct {
 		Value json.RawMessage `json:"value"`
@@ -148,7 +147,7 @@ func (a *app) check(ctx context.Context, workflow string, want int) error {
 	return nil
 }
 
-// sample is what was measured, as of a load.
+// sample converts the measurement to a sample.
 func (m measured) sample(times int) *sample {
 	s := newSample()
 	s.Ops, s.Took = int64(times), time.Duration(m.Seconds*float64(time.Second))

@@ -54,7 +54,7 @@ func TestIsNewer(t *testing.T) {
 	}
 }
 
-// Ensure that a sample counts the times, of which each may have several latencies or less than one.
+// TestMeasuredSample checks that the sample counts operations, each of which may have several latencies.
 func TestMeasuredSample(t *testing.T) {
 	t.Parallel()
 	got := row{}.with(measured{Seconds: 2, Latencies: []float64{10, 20, 30, -1}}.sample(2))
@@ -72,15 +72,15 @@ func TestTidyPath(t *testing.T) {
 		"/topic/__wkf_step_step----a/consumer/c/lease/aB.9=": "/topic/__wkf_step_{name}/consumer/c/lease/{receipt}",
 		"/.well-known/workflow/v1/flow":                      "/.well-known/workflow/v1/flow",
 	} {
-		if got := tidyPath(path); got != want {
+		if got := normalizePath(path); got != want {
 			t.Errorf("%s is %s, want %s", path, got, want)
 		}
 	}
 }
 
-// aRun is one as a proxy sees it: the start, a delivery that the server makes before it has answered, the end of the
-// run, and what comes after it.
-var aRun = []exchange{
+// tracedRun is the trace of a run: the start, a delivery that overlaps with a request, the end of the run, and requests
+// after the end.
+var tracedRun = []exchange{
 	{From: fromApp, Path: "/runs/{wrun}/events/run_created", Status: 200, At: 0, Took: 4},
 	{From: fromApp, Path: "/topic/flow", Status: 201, At: 1, Took: 5},
 	{From: fromServer, Path: "/flow", Status: 200, At: 10, Took: 40},
@@ -91,28 +91,28 @@ var aRun = []exchange{
 
 func TestShares(t *testing.T) {
 	t.Parallel()
-	until, ok := ended(aRun)
+	until, ok := ended(tracedRun)
 	if !ok || until != 40 {
 		t.Fatalf("it ended at %g, %v; want 40", until, ok)
 	}
 	want := shares{Server: 6 + 3 + 10, App: 2 + 15, Queue: 4}
-	if got := sharesUntil(aRun, until); got != want {
+	if got := sharesUntil(tracedRun, until); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if _, ok := ended(aRun[:4]); ok {
-		t.Error("a run whose end was refused has ended")
+	if _, ok := ended(tracedRun[:4]); ok {
+		t.Error("a refused run_completed was taken for the end")
 	}
 }
 
 func TestGaps(t *testing.T) {
 	t.Parallel()
 	want := []float64{0, 1, 4, 2, 15, 5}
-	if got := gaps(aRun); !reflect.DeepEqual(got, want) {
+	if got := gaps(tracedRun); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
-// Ensure that times count from the first request, which may be the last to be answered.
+// TestRecorderOrder checks that times count from the first request, even if it is answered last.
 func TestRecorderOrder(t *testing.T) {
 	t.Parallel()
 	var r recorder
@@ -129,10 +129,10 @@ func TestRecorderOrder(t *testing.T) {
 	}
 }
 
-func TestRecorderPassesOn(t *testing.T) {
+func TestRecorderForwardsRequests(t *testing.T) {
 	t.Parallel()
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // a wrong answer shows it
+		body, _ := io.ReadAll(r.Body) // the answer shows errors
 		w.Header().Set("X-Seen", r.Header.Get("X-Sent"))
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = w.Write(append(body, r.URL.RawQuery...))
@@ -159,8 +159,8 @@ func TestRecorderPassesOn(t *testing.T) {
 		t.Errorf("got %d %q %q, %v", answer.StatusCode, body, answer.Header, err)
 	}
 	var all []exchange
-	for deadline := time.Now().Add(patience); len(all) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		all = r.take() // it is recorded a little after it was answered
+	for deadline := time.Now().Add(timeout); len(all) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		all = r.take() // recorded shortly after the answer
 	}
 	if len(all) != 1 || all[0].From != fromApp || all[0].Method != http.MethodPut || all[0].Path != "/here" ||
 		all[0].Status != http.StatusTeapot || all[0].Took <= 0 {
@@ -173,7 +173,7 @@ var sdkRows = []row{
 	sdkRow("1 step", onStepwell, 1, 1, 30, 0.2), sdkRow("1 step", onWorldPostgres, 1, 1, 20, 0.4),
 	sdkRow("1 step", onStepwell, 1, 2, 20, 0.1), sdkRow("1 step", onWorldPostgres, 1, 2, 20, 0.4),
 	sdkRow("3 steps", onStepwell, 200, 1, 900, 0.4), sdkRow("3 steps", onWorldPostgres, 200, 1, 1000, 1),
-	{Case: "trace", Variant: "three", Ops: 2, Latency: quantiles{P50: 40}, Trace: aRun, Profile: kinds(aRun),
+	{Case: "trace", Variant: "three", Ops: 2, Latency: quantiles{P50: 40}, Trace: tracedRun, Profile: kinds(tracedRun),
 		Counts: map[string]float64{"server": 38, "app": 34, "queue": 8, "requests of the app": 10, "requests of the server": 2}},
 }
 
@@ -203,6 +203,6 @@ func TestReportSDK(t *testing.T) {
 		}
 	}
 	if strings.Contains(got, "10 steps") {
-		t.Error("the report has what was not measured")
+		t.Error("the report contains a case that was not measured")
 	}
 }

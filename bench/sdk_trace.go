@@ -19,9 +19,9 @@ import (
 
 const traceDeployment = "bench-trace"
 
-// exchange is a request and its answer, as somebody between app and server sees them. Times are in milliseconds.
+// exchange is a request and its answer, as seen by a proxy between app and server. Times are in milliseconds.
 type exchange struct {
-	From   string  `json:"from"` // who asked: the app, or the server that delivers
+	From   string  `json:"from"` // the sender: the app, or the delivering server
 	Method string  `json:"method"`
 	Path   string  `json:"path"`
 	Status int     `json:"status"`
@@ -36,7 +36,7 @@ const (
 
 func (e exchange) end() float64 { return e.At + e.Took }
 
-// recorder stands between app and server and notes what they say.
+// recorder records the traffic between app and server.
 type recorder struct {
 	mu      sync.Mutex
 	began   time.Time
@@ -44,7 +44,7 @@ type recorder struct {
 	servers []*http.Server
 }
 
-// between passes requests on to the target, and returns where it takes them.
+// between starts a proxy for the target and returns its URL.
 func (r *recorder) between(ctx context.Context, from, target string) (string, error) {
 	to, err := url.Parse(target)
 	if err != nil {
@@ -63,19 +63,19 @@ func (r *recorder) between(ctx context.Context, from, target string) (string, er
 			p.Out.Host = p.In.Host
 		},
 	}
-	s := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+	s := &http.Server{ReadHeaderTimeout: timeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		at := time.Now()
 		status := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		forward.ServeHTTP(status, q)
-		r.add(at, exchange{From: from, Method: q.Method, Path: tidyPath(q.URL.Path), Status: status.status,
+		r.add(at, exchange{From: from, Method: q.Method, Path: normalizePath(q.URL.Path), Status: status.status,
 			Took: milliseconds(time.Since(at))})
 	})}
 	r.servers = append(r.servers, s)
-	go func() { _ = s.Serve(l) }() // ends by Close
+	go func() { _ = s.Serve(l) }() // ends with close
 	return "http://" + l.Addr().String(), nil
 }
 
-// statusWriter remembers the status.
+// statusWriter records the status.
 type statusWriter struct {
 	http.ResponseWriter
 
@@ -87,14 +87,14 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets who answers flush.
+// Unwrap gives handlers access to Flush.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (r *recorder) add(at time.Time, e exchange) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.began.IsZero() || at.Before(r.began) {
-		shift := milliseconds(r.began.Sub(at)) // of those that began later and ended sooner
+		shift := milliseconds(r.began.Sub(at)) // for requests that started later but ended earlier
 		for i := range r.all {
 			r.all[i].At += shift
 		}
@@ -104,7 +104,7 @@ func (r *recorder) add(at time.Time, e exchange) {
 	r.all = append(r.all, e)
 }
 
-// take returns what was recorded since it was last asked, in the order in which it began.
+// take returns the exchanges recorded since the last call, in the order of their starts.
 func (r *recorder) take() []exchange {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,28 +120,28 @@ func (r *recorder) close() {
 	}
 }
 
-// An ID of the SDK, the name of what a message is for, and what it is acknowledged with.
+// The variable parts of paths: IDs of the SDK, names of workflows and steps in topics, and receipt handles.
 var (
 	someID    = regexp.MustCompile(`\b([a-z]+)_[0-9A-HJKMNP-TV-Z]{26}\b`)
 	someName  = regexp.MustCompile(`/__wkf_([a-z]+)_[^/]+`)
 	someLease = regexp.MustCompile(`/lease/[^/]+`)
 )
 
-// tidyPath makes a path short enough for a table, and the same for all runs.
-func tidyPath(path string) string {
+// normalizePath replaces the variable parts of a path, so that paths are short and the same for all runs.
+func normalizePath(path string) string {
 	path = someID.ReplaceAllString(path, "{$1}")
 	path = someName.ReplaceAllString(path, "/__wkf_${1}_{name}")
 	return someLease.ReplaceAllString(path, "/lease/{receipt}")
 }
 
-// shares are whose turn it was, in milliseconds.
+// shares divides the time of a run, in milliseconds.
 type shares struct {
-	Server float64 // that had requests of the app's to answer
-	App    float64 // that had something in its hands, and asked nothing
-	Queue  float64 // in which neither was, and a message was on its way
+	Server float64 // a request of the app is in flight
+	App    float64 // a delivery is in flight, but no request of the app
+	Queue  float64 // neither: a message waits for its delivery
 }
 
-// sharesUntil divides the time from the first request until then.
+// sharesUntil divides the time from the first request until the given time.
 func sharesUntil(all []exchange, until float64) shares {
 	times := []float64{0, until}
 	for _, e := range all {
@@ -154,15 +154,15 @@ func sharesUntil(all []exchange, until float64) shares {
 		if from < 0 || to <= from {
 			continue
 		}
-		asked, called := false, false
+		requested, called := false, false
 		for _, e := range all {
 			if e.At <= from && e.end() >= to {
-				asked = asked || e.From == fromApp
+				requested = requested || e.From == fromApp
 				called = called || e.From == fromServer
 			}
 		}
 		switch {
-		case asked:
+		case requested:
 			s.Server += to - from
 		case called:
 			s.App += to - from
@@ -173,7 +173,7 @@ func sharesUntil(all []exchange, until float64) shares {
 	return s
 }
 
-// ended is when the app had the answer to what ends a run.
+// ended returns the time at which the app had the answer to run_completed.
 func ended(all []exchange) (float64, bool) {
 	i := slices.IndexFunc(all, func(e exchange) bool {
 		return e.From == fromApp && strings.HasSuffix(e.Path, "/run_completed") && e.Status/100 == 2
@@ -184,45 +184,44 @@ func ended(all []exchange) (float64, bool) {
 	return all[i].end(), true
 }
 
-// gaps are how long before each exchange the app heard something last: an answer, or a message delivered to it. Of what
-// the app asks that is time of its own.
+// gaps returns, for each exchange, the time since the app last received an answer or a message. Before a request of the
+// app, that is the app's own time.
 func gaps(all []exchange) []float64 {
 	before := make([]float64, len(all))
 	for i, e := range all {
-		heard := 0.0
+		received := 0.0
 		for j, other := range all {
 			at := other.end()
 			if other.From == fromServer {
 				at = other.At
 			}
 			if j != i && at <= e.At {
-				heard = max(heard, at)
+				received = max(received, at)
 			}
 		}
-		before[i] = e.At - heard
+		before[i] = e.At - received
 	}
 	return before
 }
 
-// traceApp runs an app of its own on the server, with somebody in between who notes what they say, and one run at a
-// time.
+// traceApp traces runs of a separate app, one at a time, with a recorder between app and server.
 func (b *bench) traceApp(ctx context.Context, dir string, server *client) (rows []row, err error) {
 	var r recorder
 	defer r.close()
-	way, err := r.between(ctx, fromApp, server.url)
+	serverProxy, err := r.between(ctx, fromApp, server.url)
 	if err != nil {
 		return nil, err
 	}
-	a, err := startApp(ctx, dir, "traced app", stepwellEnvironment(way, traceDeployment)...)
+	a, err := startApp(ctx, dir, "traced app", stepwellEnvironment(serverProxy, traceDeployment)...)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.stop()) }()
-	back, err := r.between(ctx, fromServer, a.url)
+	appProxy, err := r.between(ctx, fromServer, a.url)
 	if err != nil {
 		return nil, err
 	}
-	if err := server.deploy(ctx, traceDeployment, back); err != nil {
+	if err := server.deploy(ctx, traceDeployment, appProxy); err != nil {
 		return nil, err
 	}
 	if _, err := a.measure(ctx, "runs", measurement{Workflow: "three", Times: b.sdk.warm, InFlight: 1}); err != nil {
@@ -238,8 +237,7 @@ func (b *bench) traceApp(ctx context.Context, dir string, server *client) (rows 
 	return rows, nil
 }
 
-// kinds sums up the requests of the app by what they are, and apart those that were refused, in the order in which they
-// come first. Calls and times are those of all together.
+// kinds sums up the app's requests by method and path, with refused requests separately, in order of first occurrence.
 func kinds(all []exchange) []statement {
 	var sums []statement
 	at := map[string]int{}
@@ -263,11 +261,10 @@ func kinds(all []exchange) []statement {
 	return sums
 }
 
-// aMoment is enough for what comes after the end of a run.
-const aMoment = 200 * time.Millisecond
+// tracePause is long enough for the requests after the end of a run.
+const tracePause = 200 * time.Millisecond
 
-// traceRuns sums up whose turn it was in so many runs, and keeps the trace of one of them, which is the middle one by
-// the time it took.
+// traceRuns traces a number of runs, sums up their shares, and keeps the trace of the run with the median duration.
 func traceRuns(ctx context.Context, a *app, r *recorder, workflow string, times int) (row, error) {
 	of := row{Case: "trace", Variant: workflow, Counts: map[string]float64{}}
 	got := newSample()
@@ -277,17 +274,17 @@ func traceRuns(ctx context.Context, a *app, r *recorder, workflow string, times 
 	}
 	var runs []traced
 	for range times {
-		time.Sleep(aMoment)
+		time.Sleep(tracePause)
 		r.take()
 		m, err := a.measure(ctx, "runs", measurement{Workflow: workflow, Times: 1, InFlight: 1})
 		if err != nil {
 			return of, err
 		}
-		time.Sleep(aMoment)
+		time.Sleep(tracePause)
 		all := r.take()
 		until, ok := ended(all)
 		if !ok {
-			return of, fmt.Errorf("saw no end of a run of %s among %d requests", workflow, len(all))
+			return of, fmt.Errorf("no end of a run of %s among %d requests", workflow, len(all))
 		}
 		s := sharesUntil(all, until)
 		of.Counts["server"] += s.Server

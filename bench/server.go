@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// serverReady is what a server with STEPWELL_LOG=json says when it is ready.
+// serverReady matches the log line of a ready server with STEPWELL_LOG=json.
 var serverReady = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
 
-// apiKey is what lets the bench and its function in.
+// apiKey is the API key of the bench and its function.
 const apiKey = "bench"
 
-// startServer starts the server on a database, as a user does, with default settings.
+// startServer starts the server on a database with default settings.
 func (b *bench) startServer(ctx context.Context, database, serverRole string) (*process, *client, error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), b.server, "serve", "--role", serverRole)
 	cmd.Env = []string{
@@ -23,8 +23,8 @@ func (b *bench) startServer(ctx context.Context, database, serverRole string) (*
 		"DATABASE_URL=" + b.cluster.url(role, database),
 		"STEPWELL_API_KEY=" + apiKey,
 		"STEPWELL_LISTEN=127.0.0.1:0",
-		"STEPWELL_ALLOW_ADDRESSES=loopback", // where the bench's function is
-		"STEPWELL_LOG=json",                 // says "listening" with the address
+		"STEPWELL_ALLOW_ADDRESSES=loopback", // for the bench's function
+		"STEPWELL_LOG=json",                 // logs "listening" with the address
 	}
 	p, addr, err := launch("server", cmd, serverReady, nil)
 	if err != nil {
@@ -33,8 +33,8 @@ func (b *bench) startServer(ctx context.Context, database, serverRole string) (*
 	return p, newClient("http://"+addr, apiKey), nil
 }
 
-// scene is a server on a database of its own, and if it delivers, the function to which it does.
-type scene struct {
+// testbed is a server on its own database and, unless the server only serves the API, the function.
+type testbed struct {
 	meter
 
 	database string
@@ -42,16 +42,16 @@ type scene struct {
 	reports  *reports
 }
 
-// setScene starts a server that has the given role on a new database, and a function where that is of use.
-func (b *bench) setScene(ctx context.Context, serverRole string) (s *scene, err error) {
+// newTestbed starts a server with the given role on a new database, and a function unless the role is "api".
+func (b *bench) newTestbed(ctx context.Context, serverRole string) (s *testbed, err error) {
 	database, err := b.cluster.newDatabase(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s = &scene{meter: meter{cluster: b.cluster}, database: database, reports: newReports()}
+	s = &testbed{meter: meter{cluster: b.cluster}, database: database, reports: newReports()}
 	defer func() {
 		if err != nil {
-			_ = s.clear() // the first error tells more
+			_ = s.clear() // report the first error
 		}
 	}()
 	if s.server, s.client, err = b.startServer(ctx, database, serverRole); err != nil {
@@ -72,42 +72,42 @@ func (b *bench) setScene(ctx context.Context, serverRole string) (s *scene, err 
 	return s, nil
 }
 
-// drained waits until no messages are left: what an overload has left behind is not to be the next one's.
-func (s *scene) drained(ctx context.Context) error {
-	return s.cluster.drained(ctx, s.database, "messages")
+// awaitEmptyQueue waits until no messages are left, so that an overload does not affect the next measurement.
+func (s *testbed) awaitEmptyQueue(ctx context.Context) error {
+	return s.cluster.awaitEmpty(ctx, s.database, "messages")
 }
 
-// drained waits until that table of a database is empty.
-func (c *cluster) drained(ctx context.Context, database, messages string) error {
+// awaitEmpty waits until a table is empty.
+func (c *cluster) awaitEmpty(ctx context.Context, database, messages string) error {
 	conn, err := c.open(ctx, database)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	for deadline := time.Now().Add(runPatience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(runTimeout); ; time.Sleep(20 * time.Millisecond) {
 		var left int
 		if err := conn.QueryRow(ctx, `SELECT count(*) FROM `+messages).Scan(&left); err != nil {
-			return fmt.Errorf("look for messages: %w", err)
+			return fmt.Errorf("count messages: %w", err)
 		}
 		if left == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d messages are left after %s", left, runPatience)
+			return fmt.Errorf("%d messages are left after %s", left, runTimeout)
 		}
 	}
 }
 
-// clear stops what the scene has started, and drops its database.
-func (s *scene) clear() error {
+// clear stops the processes and drops the database.
+func (s *testbed) clear() error {
 	if err := s.stop(); err != nil {
 		return err
 	}
 	return s.cluster.drop(s.database)
 }
 
-// stop stops what the scene has started. The server goes first: it finishes what it is delivering.
-func (s *scene) stop() error {
+// stop stops the server first, so that it can finish its deliveries, and then the function.
+func (s *testbed) stop() error {
 	for _, p := range []*process{s.server, s.function} {
 		if p == nil {
 			continue

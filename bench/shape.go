@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// workflowPrefix is before the name of a shape in the names of workflows.
+// workflowPrefix is the prefix of workflow names, before the name of the shape.
 const workflowPrefix = "workflow//./bench//"
 
-// shape is what a workflow does: its steps one after the other, or all at once. Steps do nothing.
+// shape is the structure of a workflow: sequential or parallel steps, which do nothing.
 type shape struct {
 	steps int
 	wide  bool
-	hook  bool // it waits for a payload instead
-	sink  bool // it is no workflow: messages to it are acknowledged, and that is all
+	hook  bool // waits for a payload instead
+	sink  bool // not a workflow: only acknowledges messages
 }
 
-// shapeOf reads the name of a workflow: seq-3, wide-50, hook, sink.
+// shapeOf parses the name of a workflow: seq-3, wide-50, hook, sink.
 func shapeOf(workflow string) (shape, error) {
 	name := strings.TrimPrefix(workflow, workflowPrefix)
 	kind, number, _ := strings.Cut(name, "-")
@@ -29,19 +29,19 @@ func shapeOf(workflow string) (shape, error) {
 	case err == nil && n > 0 && (kind == "seq" || kind == "wide"):
 		return shape{steps: n, wide: kind == "wide"}, nil
 	}
-	return shape{}, fmt.Errorf("there is no workflow %q", workflow)
+	return shape{}, fmt.Errorf("unknown workflow %q", workflow)
 }
 
-// turn is what a workflow wants next.
-type turn struct {
-	create   []int // steps that it has not asked for yet
-	pending  []int // steps that it has asked for and waits for
+// decision is the result of a replay: what the workflow needs next.
+type decision struct {
+	create   []int // steps to create
+	pending  []int // created steps without a result
 	complete bool
 }
 
-// next replays the workflow over the log.
-func (s shape) next(created, completed func(step int) bool) turn {
-	var t turn
+// next replays the workflow with the events of the log.
+func (s shape) next(created, completed func(step int) bool) decision {
+	var d decision
 	done := 0
 	for n := range s.steps {
 		switch {
@@ -49,14 +49,14 @@ func (s shape) next(created, completed func(step int) bool) turn {
 			done++
 			continue
 		case created(n):
-			t.pending = append(t.pending, n)
+			d.pending = append(d.pending, n)
 		default:
-			t.create = append(t.create, n)
+			d.create = append(d.create, n)
 		}
 		if !s.wide {
 			break
 		}
 	}
-	t.complete = done == s.steps
-	return t
+	d.complete = done == s.steps
+	return d
 }

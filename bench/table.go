@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// table is one of the report's, in Markdown. The first columns are text, the rest are numbers.
+// table is a Markdown table. Its first columns are text, the others are numbers.
 type table struct {
 	text   int
 	header []string
@@ -40,7 +40,7 @@ func (t *table) String() string {
 	return s.String() + "\n"
 }
 
-// number writes a figure with about three digits that mean something.
+// number formats a value with about three significant digits.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case v == 0:
@@ -54,7 +54,7 @@ func number(v float64) string {
 	}
 }
 
-// thousands sets commas into the digits of a whole number.
+// thousands inserts thousands separators into the digits of an integer.
 func thousands(digits string) string {
 	sign := ""
 	if strings.HasPrefix(digits, "-") {
@@ -66,7 +66,7 @@ func thousands(digits string) string {
 	return sign + digits
 }
 
-// key tells what a row measures from what others do; rounds of the same have the same key.
+// key identifies what a row measures. Rounds of the same measurement have the same key.
 type key struct {
 	of, variant   string
 	clients, size int
@@ -75,8 +75,8 @@ type key struct {
 
 func (r row) key() key { return key{r.Case, r.Variant, r.Clients, r.Size, r.Rate} }
 
-// merge makes one row of all rounds of the same, in the order in which they come first: sums, and for the latencies
-// the means of the rounds, each counting by its operations.
+// merge merges the rounds of each measurement, in order of first occurrence: it sums counts and times, and takes the
+// mean of latencies, weighted by operations.
 func merge(rows []row) []row {
 	var merged []row
 	at := map[key]int{}
@@ -119,7 +119,7 @@ func mean(a quantiles, n float64, b quantiles, m float64) quantiles {
 	}
 }
 
-// find is the merged row with that key, if there is one.
+// find returns the merged row with the key, if there is one.
 func find(rows []row, k key) (row, bool) {
 	i := slices.IndexFunc(rows, func(r row) bool { return r.key() == k })
 	if i < 0 {
@@ -128,7 +128,7 @@ func find(rows []row, k key) (row, bool) {
 	return rows[i], true
 }
 
-// pairwise is the mean, over the rounds, of the ratio that the rows of the two keys have in each.
+// pairwise returns the mean over the rounds of the ratio between the rows of two keys.
 func pairwise(rows []row, a, b key, of func(row) float64) float64 {
 	var ratios []float64
 	for _, x := range rows {
@@ -145,7 +145,7 @@ func pairwise(rows []row, a, b key, of func(row) float64) float64 {
 	return ratio(total, float64(len(ratios)))
 }
 
-// fastest is the shape of the floor that did the most.
+// fastest returns the row of the fastest shape of the floor.
 func fastest(merged []row, k key) (row, bool) {
 	var floors []row
 	for _, shape := range []string{statementByStatement, pipeline, oneStatement} {

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// goal is where a figure has to arrive.
+// goal is a target for a value.
 type goal struct {
 	what string
-	is   func(map[string][]row) (float64, bool) // false when it was not measured
+	is   func(map[string][]row) (float64, bool) // false if it was not measured
 	want string
 	met  func(float64) bool
 }
@@ -16,9 +16,9 @@ type goal struct {
 func atLeast(v float64) func(float64) bool { return func(is float64) bool { return is >= v } }
 func atMost(v float64) func(float64) bool  { return func(is float64) bool { return is <= v } }
 
-// goals are those that were set for a machine of two cores. The times of the SDK's app are to be no longer than what
-// its client took on a server with no database, which answered at once: 28–34 ms, 204–211 ms, 520 ms and 50–56 runs a
-// second, when world-postgres took 20–25 ms, 91–107 ms, 280 ms and 59–67 a second on that machine.
+// goals are the targets for a machine with two cores. The targets for the SDK's app are the values of its client with a
+// server that has no database and answers at once: 28–34 ms, 204–211 ms, 520 ms and 50–56 runs a second, where
+// world-postgres took 20–25 ms, 91–107 ms, 280 ms and 59–67 runs a second on the same machine.
 var goals = []goal{
 	{"append, 32 clients, of the floor", appendOfFloor(32), "≥ 0.5", atLeast(0.5)},
 	{"append, 1 client, p50 / floor's", appendLatency, "≤ 3", atMost(3)},
@@ -67,19 +67,19 @@ func reportTargets(all []results) string {
 	for _, r := range all {
 		rows[r.Part] = r.Rows
 	}
-	t := newTable(1, "", "is", "wanted", "")
+	t := newTable(1, "", "actual", "target", "met")
 	for _, g := range goals {
 		is, ok := g.is(rows)
 		if !ok {
 			continue
 		}
-		verdict := "**no**"
+		met := "**no**"
 		if g.met(is) {
-			verdict = "yes"
+			met = "yes"
 		}
-		t.add(g.what, number(is), g.want, verdict)
+		t.add(g.what, number(is), g.want, met)
 	}
-	return "## Where it has to arrive\n\n" + t.String()
+	return "## Targets\n\n" + t.String()
 }
 
 func appendOfFloor(clients int) func(map[string][]row) (float64, bool) {
@@ -125,8 +125,8 @@ func idleStatements(rows map[string][]row) (float64, bool) {
 	return ratio(float64(r.Statements), r.Seconds), ok
 }
 
-// growthOf is what an operation costs on the most, by what it costs on the least; of several numbers of clients the
-// worst.
+// growthOf returns the cost of an operation at the largest size divided by that at the smallest, for the worst number
+// of clients.
 func growthOf(of string) func(map[string][]row) (float64, bool) {
 	return func(rows map[string][]row) (float64, bool) {
 		merged := merge(rows["growth"])
@@ -144,7 +144,7 @@ func growthOf(of string) func(map[string][]row) (float64, bool) {
 	}
 }
 
-// String says what was measured, for errors.
+// String formats the key for errors.
 func (k key) String() string {
 	return fmt.Sprintf("%s by %s, %d clients, size %d, %g/s", k.of, k.variant, k.clients, k.size, k.rate)
 }

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// report is what the function says of what it saw: one line of JSON for each run that completed, and for each message
-// to the sink. Times are of the machine's clock, which the bench shares, in nanoseconds.
+// report is a line of JSON that the function prints for each completed run, and for each message to the sink. Times are
+// in nanoseconds of the machine's clock, which the bench shares.
 type report struct {
 	Run        string  `json:"run,omitempty"`
-	First      int64   `json:"first,omitempty"` // when the first step began
-	Done       int64   `json:"done,omitempty"`  // when it was known to be completed
-	Steps      int64   `json:"steps,omitempty"` // how long steps took together
-	Gaps       []int64 `json:"gaps,omitempty"`  // from the end of each step to the beginning of the next
+	First      int64   `json:"first,omitempty"` // start of the first step
+	Done       int64   `json:"done,omitempty"`  // when the function knew of the completion
+	Steps      int64   `json:"steps,omitempty"` // total duration of steps
+	Gaps       []int64 `json:"gaps,omitempty"`  // from the end of each step to the start of the next
 	Deliveries int     `json:"deliveries,omitempty"`
-	Received   int64   `json:"received,omitempty"` // when it was called with a hook's payload
+	Received   int64   `json:"received,omitempty"` // call with a hook's payload
 
-	Sent int64 `json:"sent,omitempty"` // when the message was sent
-	At   int64 `json:"at,omitempty"`   // when it came
+	Sent int64 `json:"sent,omitempty"` // sending of the message
+	At   int64 `json:"at,omitempty"`   // delivery of the message
 }
 
-// tracker gathers reports in the function.
+// tracker collects reports in the function.
 type tracker struct {
 	mu   sync.Mutex
 	out  *json.Encoder
@@ -34,14 +34,14 @@ type tracker struct {
 type tracked struct {
 	report
 
-	last int64 // when the last step ended
+	last int64 // end of the last step
 }
 
 func newTracker(out io.Writer) *tracker {
 	return &tracker{out: json.NewEncoder(out), runs: map[string]*tracked{}}
 }
 
-// of is what is known of the run. The caller holds the lock.
+// of returns the record of a run. The caller must hold the lock.
 func (t *tracker) of(run string) *tracked {
 	r, ok := t.runs[run]
 	if !ok {
@@ -51,14 +51,14 @@ func (t *tracker) of(run string) *tracked {
 	return r
 }
 
-// called notes that the function was called about the run.
+// called records a call of the function for the run.
 func (t *tracker) called(run string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.of(run).Deliveries++
 }
 
-// step notes that a step of the run was executed.
+// step records the execution of a step.
 func (t *tracker) step(run string, began, ended time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,7 +72,7 @@ func (t *tracker) step(run string, began, ended time.Time) {
 	r.Steps += ended.Sub(began).Nanoseconds()
 }
 
-// received notes that the run got its hook's payload.
+// received records the arrival of the hook's payload.
 func (t *tracker) received(run string, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +81,7 @@ func (t *tracker) received(run string, at time.Time) {
 	}
 }
 
-// done reports a run that is completed.
+// done reports a completed run.
 func (t *tracker) done(run string, at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,7 +98,7 @@ func (t *tracker) sunk(sent int64, at time.Time) error {
 	return t.out.Encode(report{Sent: sent, At: at.UnixNano()})
 }
 
-// flushing writes lines through a buffer that is emptied often: a write of its own for each would be felt.
+// flushing is a buffered writer that flushes every 2 ms. A system call per line would affect the measurement.
 type flushing struct {
 	mu sync.Mutex
 	w  *bufio.Writer
@@ -109,7 +109,7 @@ func newFlushing(w io.Writer) *flushing {
 	go func() {
 		for range time.Tick(2 * time.Millisecond) {
 			f.mu.Lock()
-			_ = f.w.Flush() // who reads it is gone, and so are we soon
+			_ = f.w.Flush() // fails only if the bench has ended
 			f.mu.Unlock()
 		}
 	}()
@@ -122,7 +122,7 @@ func (f *flushing) Write(p []byte) (int, error) {
 	return f.w.Write(p)
 }
 
-// reports are what has come from the function, for those who wait for it.
+// reports holds the reports received from the function until they are read.
 type reports struct {
 	mu   sync.Mutex
 	runs map[string]chan report
@@ -133,7 +133,7 @@ func newReports() *reports {
 	return &reports{runs: map[string]chan report{}, sink: make(chan report, 1<<16)}
 }
 
-// listen takes in a line of the function's.
+// listen processes a line of the function's output.
 func (r *reports) listen(line string) {
 	var of report
 	if err := json.Unmarshal([]byte(line), &of); err != nil {
@@ -147,7 +147,7 @@ func (r *reports) listen(line string) {
 	r.of(of.Run) <- of
 }
 
-// of is where the report of the run comes, or has come already.
+// of returns the channel for the report of a run.
 func (r *reports) of(run string) chan report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,15 +159,15 @@ func (r *reports) of(run string) chan report {
 	return c
 }
 
-// forget is for runs whose report has been taken.
+// forget deletes the channel of a run.
 func (r *reports) forget(run string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.runs, run)
 }
 
-// errNoReport is a run that went wrong in the function, or got lost.
-var errNoReport = fmt.Errorf("the function has said nothing of a run for %s", runPatience)
+// errNoReport means that a run failed in the function or was lost.
+var errNoReport = fmt.Errorf("no report of a run from the function within %s", runTimeout)
 
-// runPatience is how long a run may take: longer than the server takes to deliver again what got lost.
-const runPatience = 3 * time.Minute
+// runTimeout limits the duration of a run. It is longer than the server needs to redeliver a lost message.
+const runTimeout = 3 * time.Minute

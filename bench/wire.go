@@ -15,8 +15,8 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// What follows speaks the protocol of the Workflow SDK, in the requests and with the bodies that its stable client
-// (npm workflow 4.8.9) sends, as recordings of it show.
+// This file implements the protocol of the Workflow SDK, with the same requests and bodies as the recorded traffic of
+// its stable client (npm workflow 4.8.9).
 
 const (
 	specVersion = 3
@@ -26,19 +26,19 @@ const (
 	stepTopic     = "__wkf_step_"
 )
 
-// Payloads, the sizes of which are those of small examples: the arguments [1,2], and what becomes of them.
+// Payloads of the size of small examples: the arguments [1,2] and results.
 var (
 	runInput   = []byte(`devl[[1,2],1,2]`)
 	stepInput  = []byte(`devl[{"args":1,"closureVars":-1,"thisVal":-1},[2,3],1,2]`)
 	stepResult = []byte(`devl[3]`)
 )
 
-// executionContext is what the client says of itself when it creates a run.
+// executionContext is the client's context when it creates a run.
 var executionContext = map[string]any{
 	"traceCarrier": map[string]any{}, "workflowCoreVersion": "4.8.9", "features": map[string]any{"encryption": false},
 }
 
-// eventMeta is the meta of an event's frame.
+// eventMeta is the metadata of an event's frame.
 type eventMeta struct {
 	EventType         string         `cbor:"eventType"`
 	SpecVersion       int            `cbor:"specVersion"`
@@ -182,7 +182,7 @@ func (c *client) post(ctx context.Context, run string, m eventMeta) (eventAnswer
 	return a, nil
 }
 
-// append is post for whom it is enough that the answer says yes.
+// append is post without decoding the answer.
 func (c *client) append(ctx context.Context, run string, m eventMeta) (answer []byte, err error) {
 	frame, err := appendFrame(nil, m)
 	if err != nil {
@@ -192,7 +192,7 @@ func (c *client) append(ctx context.Context, run string, m eventMeta) (answer []
 		http.Header{"Content-Type": {"application/octet-stream"}}, frame)
 }
 
-// postAll appends several events at once. It fails if any of them is refused.
+// postAll appends several events in a batch. It fails if any of them is refused.
 func (c *client) postAll(ctx context.Context, run string, all []eventMeta) error {
 	var body []byte
 	var err error
@@ -223,7 +223,7 @@ func (c *client) postAll(ctx context.Context, run string, all []eventMeta) error
 	return nil
 }
 
-// log reads the whole log of a run, page by page, as a client does to replay it.
+// log reads the whole log of a run page by page, like a client before a replay.
 func (c *client) log(ctx context.Context, run string) ([]logEvent, error) {
 	var all []logEvent
 	path := "/sdk/v4/runs/" + run + "/events?sortOrder=asc&remoteRefBehavior=resolve"
@@ -244,7 +244,7 @@ func (c *client) log(ctx context.Context, run string) ([]logEvent, error) {
 	}
 }
 
-// topicOf is the topic of a queue: its name with everything replaced that topics may not have.
+// topicOf returns the topic of a queue: its name with all invalid characters replaced.
 func topicOf(queue string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
@@ -260,7 +260,7 @@ type message struct {
 	QueueName string  `cbor:"queueName"`
 }
 
-// payload is what a message says: of a run, of a step, or when it was sent.
+// payload is the payload of a message: for a run, for a step, or for the sink.
 type payload struct {
 	RunID        string         `cbor:"runId,omitempty"`
 	TraceCarrier map[string]any `cbor:"traceCarrier"`
@@ -272,10 +272,10 @@ type payload struct {
 	WorkflowStartedAt float64 `cbor:"workflowStartedAt,omitempty"`
 	StepID            string  `cbor:"stepId,omitempty"`
 
-	SentAt int64 `cbor:"sentAt,omitempty"` // nanoseconds; what the bench adds for itself
+	SentAt int64 `cbor:"sentAt,omitempty"` // nanoseconds; an addition of the bench
 }
 
-// runCreation is what the first message of a run carries, so that the run can be created by who gets it.
+// runCreation is the part of a run's first message from which its receiver can create the run.
 type runCreation struct {
 	Input            []byte         `cbor:"input"`
 	DeploymentID     string         `cbor:"deploymentId"`
@@ -284,7 +284,7 @@ type runCreation struct {
 	ExecutionContext map[string]any `cbor:"executionContext"`
 }
 
-// send sends a message. The key, if there is one, makes it count once.
+// send sends a message, with an idempotency key if key is set.
 func (c *client) send(ctx context.Context, run, key string, m message) error {
 	body, err := encode.Marshal(m)
 	if err != nil {
@@ -304,7 +304,7 @@ func (c *client) send(ctx context.Context, run, key string, m message) error {
 	return err
 }
 
-// sendFlow has the run's function called.
+// sendFlow sends a message that continues a run.
 func (c *client) sendFlow(ctx context.Context, workflow, run string, input *runCreation) error {
 	return c.send(ctx, run, "", message{
 		payload{RunID: run, TraceCarrier: map[string]any{}, RequestedAt: time.Now(), RunInput: input},
@@ -312,7 +312,7 @@ func (c *client) sendFlow(ctx context.Context, workflow, run string, input *runC
 	})
 }
 
-// sendStep has a step executed.
+// sendStep sends a message that executes a step.
 func (c *client) sendStep(ctx context.Context, workflow, run, step string) error {
 	return c.send(ctx, run, step, message{
 		payload{
@@ -323,14 +323,15 @@ func (c *client) sendStep(ctx context.Context, workflow, run, step string) error
 	})
 }
 
-// acknowledge ends a message that was delivered.
+// acknowledge acknowledges a delivered message.
 func (c *client) acknowledge(ctx context.Context, topic, receipt string) error {
 	_, err := c.call(ctx, http.MethodDelete, "/sdk/queues-proxy/api/v3/topic/"+topic+"/consumer/default/lease/"+receipt,
 		http.Header{"Vqs-Deployment-Id": {wireDeployment}}, nil)
 	return err
 }
 
-// start starts a run as the SDK's start does: the event and the message, which carries the run as well, at once.
+// start starts a run like the SDK: it sends the event and the message, which also contains the run's input,
+// concurrently.
 func (c *client) start(ctx context.Context, workflow, run string) error {
 	created := make(chan error, 1)
 	go func() {
@@ -361,9 +362,9 @@ func refused(err error, statuses ...int) bool {
 	return false
 }
 
-// stepID is the ID of a run's step of that number: always the same, and no other run's.
+// stepID returns the deterministic, globally unique ID of a run's nth step.
 func stepID(run string, n int) string {
-	const random = 16 // characters of a ULID behind its time
+	const random = 16 // random characters at the end of a ULID
 	number := strconv.Itoa(n)
 	tail := run[len(run)-random:]
 	return "step_" + run[len("wrun_"):len(run)-random] + tail[:random-6] + strings.Repeat("0", 6-len(number)) + number

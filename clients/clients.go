@@ -1,5 +1,5 @@
-// Package clients embeds what users install on their side, so that a running server can hand it out. It
-// imports nothing else of the module.
+// Package clients embeds the client packages, so that a running server can serve them for download. It imports no other
+// package of the module.
 package clients
 
 import (
@@ -14,8 +14,8 @@ import (
 //go:embed world/package.json world/index.js world/index.d.ts world/preload.mjs world/README.md
 var files embed.FS
 
-// WorldTarball writes the npm package @stepwell/world as npm pack would: the same bytes each time, so
-// that lock files stay true.
+// WorldTarball writes the npm package @stepwell/world in the format of npm pack. The output is byte-for-byte
+// reproducible, so that the checksums in lock files stay valid.
 func WorldTarball(w io.Writer) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)
@@ -42,7 +42,7 @@ func addFile(archive *tar.Writer, name string) error {
 	if err != nil {
 		return err
 	}
-	// npm wants everything below "package/".
+	// npm requires all files to be below "package/".
 	header := &tar.Header{Name: "package" + name[len("world"):], Mode: 0o644, Size: int64(len(data))}
 	if err := archive.WriteHeader(header); err != nil {
 		return err

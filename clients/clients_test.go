@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// packed is the content of the package by the names npm knows.
+// packed returns the files of the package by name.
 func packed(t *testing.T) map[string]string {
 	t.Helper()
 	var tarball bytes.Buffer
@@ -38,7 +38,7 @@ func packed(t *testing.T) map[string]string {
 			t.Fatal(err)
 		}
 		name, ok := strings.CutPrefix(header.Name, "package/")
-		if _, twice := content[name]; !ok || twice || header.Mode != 0o644 || header.Typeflag != tar.TypeReg {
+		if _, duplicate := content[name]; !ok || duplicate || header.Mode != 0o644 || header.Typeflag != tar.TypeReg {
 			t.Errorf("entry %+v: want a readable file below package/, once", header)
 		}
 		data, err := io.ReadAll(archive)
@@ -53,7 +53,7 @@ func packed(t *testing.T) map[string]string {
 	return content
 }
 
-// manifest is what matters here of package.json.
+// manifest is the part of package.json that the tests check.
 type manifest struct {
 	Files   []string                   `json:"files"`
 	Exports map[string]json.RawMessage `json:"exports"`
@@ -68,7 +68,7 @@ func readManifest(t *testing.T, text string) manifest {
 	return m
 }
 
-func TestWorldTarballHasWhatItsManifestSays(t *testing.T) {
+func TestWorldTarballMatchesManifest(t *testing.T) {
 	t.Parallel()
 	content := packed(t)
 	m := readManifest(t, content["package.json"])
@@ -82,7 +82,7 @@ func TestWorldTarballHasWhatItsManifestSays(t *testing.T) {
 			t.Error(err)
 		}
 		if string(onDisk) != data {
-			t.Errorf("%s is not the file of the repository", name)
+			t.Errorf("%s differs from the file in the repository", name)
 		}
 	}
 	slices.Sort(got)
@@ -92,7 +92,7 @@ func TestWorldTarballHasWhatItsManifestSays(t *testing.T) {
 	for entry, target := range m.Exports {
 		for _, file := range targets(t, target) {
 			if _, ok := content[path.Clean(file)]; !ok {
-				t.Errorf("exports of %s name %s, which is not packed", entry, file)
+				t.Errorf("export %s refers to %s, which is not packed", entry, file)
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func TestWorldTarballHasWhatItsManifestSays(t *testing.T) {
 	}
 }
 
-// targets are the files an entry of exports leads to.
+// targets returns the files that an entry of exports refers to.
 func targets(t *testing.T, target json.RawMessage) []string {
 	t.Helper()
 	var one string
@@ -119,8 +119,8 @@ func targets(t *testing.T, target json.RawMessage) []string {
 	return files
 }
 
-// TestNothingOfTheFolderIsForgotten: what is not packed is a test, or npm's own.
-func TestNothingOfTheFolderIsForgotten(t *testing.T) {
+// TestWorldTarballPacksEveryFile checks that every file is packed, except tests and npm's own.
+func TestWorldTarballPacksEveryFile(t *testing.T) {
 	t.Parallel()
 	content := packed(t)
 	entries, err := os.ReadDir("world")
@@ -136,8 +136,8 @@ func TestNothingOfTheFolderIsForgotten(t *testing.T) {
 	}
 }
 
-// TestWorldTarballIsTheSameEachTime, or lock files would not be true.
-func TestWorldTarballIsTheSameEachTime(t *testing.T) {
+// TestWorldTarballIsReproducible protects the checksums in users' lock files.
+func TestWorldTarballIsReproducible(t *testing.T) {
 	t.Parallel()
 	var first, second bytes.Buffer
 	if err := WorldTarball(&first); err != nil {
@@ -154,21 +154,21 @@ func TestWorldTarballIsTheSameEachTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !zipped.ModTime.IsZero() || zipped.Name != "" {
-		t.Errorf("gzip header %+v tells when or where it was made", zipped.Header)
+		t.Errorf("gzip header %+v contains the time or place of the build", zipped.Header)
 	}
 	header, err := tar.NewReader(zipped).Next()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if header.ModTime.Unix() > 0 || header.Uname != "" || header.Uid != 0 {
-		t.Errorf("tar header %+v tells when or by whom it was made", header)
+		t.Errorf("tar header %+v contains the time or user of the build", header)
 	}
 }
 
-// full is a writer that takes a few bytes.
-type full struct{ left int }
+// limitedWriter fails once its capacity is used up.
+type limitedWriter struct{ left int }
 
-func (w *full) Write(p []byte) (int, error) {
+func (w *limitedWriter) Write(p []byte) (int, error) {
 	if len(p) > w.left {
 		return 0, io.ErrShortWrite
 	}
@@ -183,11 +183,11 @@ func TestWorldTarballReportsFailedWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{0, 10, whole.Len() - 1} {
-		if err := WorldTarball(&full{left: n}); err == nil {
+		if err := WorldTarball(&limitedWriter{left: n}); err == nil {
 			t.Errorf("no error from a writer that is full after %d bytes", n)
 		}
 	}
-	if err := WorldTarball(&full{left: whole.Len()}); err != nil {
+	if err := WorldTarball(&limitedWriter{left: whole.Len()}); err != nil {
 		t.Errorf("a writer with just enough room: %v", err)
 	}
 }

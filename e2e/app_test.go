@@ -14,29 +14,29 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// appOptions says how to start an app.
+// appOptions configures an app.
 type appOptions struct {
-	line       *line
-	stepwell   string // the server's base URL, as the app sees it
+	line       *sdkLine
+	stepwell   string // the base URL of the server or of a proxy before it
 	deployment string
-	// preload installs the World by NODE_OPTIONS, else it is named by WORKFLOW_TARGET_WORLD.
+	// preload installs the World with NODE_OPTIONS instead of WORKFLOW_TARGET_WORLD.
 	preload bool
 	env     []string
 }
 
-// app is an app that can be stopped and started again, at the same port.
+// app is an app process that can be restarted on the same port.
 type app struct {
 	*process
-	*line
+	*sdkLine
 	options appOptions
 	port    string
-	tap     *tap   // what it says to the server, where a test listens
-	effects string // the file that records what its steps do
+	tap     *tap   // records the app's requests, if the test needs them
+	effects string // the file in which the app records the execution of steps
 }
 
 func newApp(t *testing.T, options appOptions) *app {
 	t.Helper()
-	a := &app{line: options.line, options: options, port: "0", effects: filepath.Join(t.TempDir(), "effects.jsonl")}
+	a := &app{sdkLine: options.line, options: options, port: "0", effects: filepath.Join(t.TempDir(), "effects.jsonl")}
 	a.start(t)
 	return a
 }
@@ -63,13 +63,13 @@ func (a *app) start(t *testing.T) {
 
 func (a *app) url() string { return "http://127.0.0.1:" + a.port }
 
-// run starts a workflow and returns the run's ID.
+// run starts a workflow and returns the ID of the run.
 func (a *app) run(t *testing.T, workflow string, args ...any) string {
 	t.Helper()
 	return a.runWith(t, nil, workflow, args...)
 }
 
-// runWith starts a workflow with options of the SDK's start.
+// runWith is run with options for the SDK's start function.
 func (a *app) runWith(t *testing.T, options map[string]any, workflow string, args ...any) string {
 	t.Helper()
 	started := a.post(t, "/start", map[string]any{
@@ -88,13 +88,13 @@ func (a *app) post(t *testing.T, path string, body any) response {
 	return request(t, http.MethodPost, a.url()+path, encoded)
 }
 
-// world calls a method of the app's World, as a program of the user's would.
+// world calls a method of the app's World, as user code can.
 func (a *app) world(t *testing.T, object, method string, args ...any) response {
 	t.Helper()
 	return a.post(t, "/world", map[string]any{"object": object, "method": method, "args": args})
 }
 
-// outcome is how a run ended, as the SDK tells its caller.
+// outcome is the result of a run as the SDK returns it.
 type outcome struct {
 	Status string
 	Value  any
@@ -103,10 +103,10 @@ type outcome struct {
 
 type failure struct{ Name, Message, Code string }
 
-// outcome waits for a run's end. Errors on the way are no news where servers come and go.
+// outcome waits until a run has ended. It retries errors, because tests restart servers in the meantime.
 func (a *app) outcome(t *testing.T, runID string) (o outcome) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	for {
 		r := request(t, http.MethodGet, a.url()+"/runs/"+runID+"/result?timeoutMs=10000", nil)
 		err := r.problem(http.StatusOK)
@@ -117,13 +117,13 @@ func (a *app) outcome(t *testing.T, runID string) (o outcome) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("run %s did not end within %s: %v", runID, patience, err)
-		case <-time.After(pollTime):
+			t.Fatalf("run %s did not end within %s: %v", runID, timeout, err)
+		case <-time.After(pollInterval):
 		}
 	}
 }
 
-// want waits for a run's end, which has to be that it returned the value.
+// want waits until a run has ended, and checks that it completed with the value.
 func (a *app) want(t *testing.T, runID string, value any) {
 	t.Helper()
 	encoded, err := json.Marshal(value)
@@ -139,7 +139,7 @@ func (a *app) want(t *testing.T, runID string, value any) {
 	}
 }
 
-// counts is how often the bodies of the run's steps really ran.
+// counts returns how often each step of the run was executed, as recorded by the app itself.
 func (a *app) counts(t *testing.T, runID string) map[string]int {
 	t.Helper()
 	r := request(t, http.MethodGet, a.url()+"/effects?key="+runID, nil).want(t, http.StatusOK)
@@ -149,18 +149,18 @@ func (a *app) counts(t *testing.T, runID string) map[string]int {
 func (a *app) wantCounts(t *testing.T, runID string, want map[string]int) {
 	t.Helper()
 	if diff := cmp.Diff(want, a.counts(t, runID)); diff != "" {
-		t.Errorf("what steps of %s did (-want +got):\n%s", runID, diff)
+		t.Errorf("executed steps of %s (-want +got):\n%s", runID, diff)
 	}
 }
 
-// appHook is an open hook as the app lists it.
+// appHook is an open hook in the app's list.
 type appHook struct {
 	Token     string
 	HookID    string
 	IsWebhook bool
 }
 
-// hook waits until the run has an open hook.
+// hook waits until the run has one open hook, and returns it.
 func (a *app) hook(t *testing.T, runID string) (h appHook) {
 	t.Helper()
 	eventually(t, "run "+runID+" has a hook", func() bool {
@@ -177,7 +177,7 @@ func (a *app) hook(t *testing.T, runID string) (h appHook) {
 	return h
 }
 
-// resume gives an open hook a payload.
+// resume sends a payload to an open hook.
 func (a *app) resume(t *testing.T, token string, payload any) {
 	t.Helper()
 	a.tryResume(t, token, payload).want(t, http.StatusOK)
@@ -188,7 +188,7 @@ func (a *app) tryResume(t *testing.T, token string, payload any) response {
 	return a.post(t, "/hooks/resume", map[string]any{"token": token, "payload": payload})
 }
 
-// callWebhook calls the app's public URL of a webhook.
+// callWebhook sends a request to the app's public URL of a webhook.
 func (a *app) callWebhook(t *testing.T, token, body string) response {
 	t.Helper()
 	return request(t, http.MethodPost, a.url()+"/.well-known/workflow/v1/webhook/"+url.PathEscape(token), []byte(body))

@@ -11,8 +11,9 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestServerKilledAmidSteps: the steps that it had called are called again by another, and end once.
-func TestServerKilledAmidSteps(t *testing.T) {
+// TestStepsSurviveServerCrash kills a server that is delivering steps. The other server delivers them again, and each
+// step completes once.
+func TestStepsSurviveServerCrash(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
 	const runs, work = 12, 4 * time.Second
@@ -24,7 +25,7 @@ func TestServerKilledAmidSteps(t *testing.T) {
 		ids = append(ids, a.run(t, "slowStep", work.Milliseconds()))
 	}
 	for _, id := range ids {
-		eventually(t, "the step is at work", func() bool { return a.counts(t, id)["takesTime"] == 1 })
+		eventually(t, "the step is running", func() bool { return a.counts(t, id)["takesTime"] == 1 })
 	}
 	victim.Kill()
 	killed := time.Now()
@@ -35,24 +36,24 @@ func TestServerKilledAmidSteps(t *testing.T) {
 			again++
 		}
 		if l := log(survivor.events(t, id)); len(l.of("step_completed")) != 1 || len(l.of("run_completed")) != 1 {
-			t.Errorf("log of %s: %q, want each end once", id, l.lines())
+			t.Errorf("log of %s: %q, want one step_completed and one run_completed", id, l.lines())
 		}
 	}
 	took := time.Since(killed)
-	t.Logf("%d of %d steps were called again; all runs had ended after %s", again, runs, took)
-	// Five seconds for the survivor to take over, and the step itself; the rest is for a busy machine.
+	t.Logf("%d of %d steps were executed again; all runs ended within %s", again, runs, took)
+	// Takeover needs five seconds, then the step runs again; the rest is tolerance for a busy machine.
 	if most := 5*time.Second + work + 15*time.Second; took > most {
-		t.Errorf("the runs had ended %s after the kill, want %s at most", took, most)
+		t.Errorf("the runs ended %s after the kill, want at most %s", took, most)
 	}
 }
 
-// TestLostMessages: runs go on although the message that was to continue them was accepted and lost, as if
-// the client had died before it sent it.
-func TestLostMessages(t *testing.T) {
+// TestRunsContinueAfterLostMessages drops the message that would continue a run, as if the client had died before
+// sending it. The server notices and continues the run.
+func TestRunsContinueAfterLostMessages(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
 	s := newServer(t)
-	var lose atomic.Pointer[string] // the kind of topic whose next message is lost
+	var lose atomic.Pointer[string] // the topic prefix whose next message is dropped; empty for none
 	none := ""
 	lose.Store(&none)
 	between := newProxy(t, s.url(), func(forward http.Handler) http.HandlerFunc {
@@ -73,7 +74,7 @@ func TestLostMessages(t *testing.T) {
 	loseNext := func(kind string) { lose.Store(&kind) }
 	lost := func() {
 		t.Helper()
-		eventually(t, "a message is lost", func() bool { return *lose.Load() == "" })
+		eventually(t, "a message is dropped", func() bool { return *lose.Load() == "" })
 	}
 
 	holder := a.run(t, "hookHold", "lossy")

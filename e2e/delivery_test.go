@@ -12,34 +12,33 @@ import (
 	"testing"
 )
 
-// roughRoad is an app whose requests for delay are noted, and whose run_created, or the answer to it, is
-// lost when a case says so.
-type roughRoad struct {
+// faultyLink is an app behind a proxy that records requested delays, and that can drop run_created or its answer.
+type faultyLink struct {
 	*app
-	mu   sync.Mutex
-	hops []string // what Vqs-Delay-Seconds said
+	mu     sync.Mutex
+	delays []string // values of Vqs-Delay-Seconds
 
 	losing, answerOnly atomic.Bool
 	lost               atomic.Int64
 }
 
-func newRoughRoad(t *testing.T, s *server, l *line) *roughRoad {
-	r := &roughRoad{}
+func newFaultyLink(t *testing.T, s *server, l *sdkLine) *faultyLink {
+	r := &faultyLink{}
 	between := newProxy(t, s.url(), func(forward http.Handler) http.HandlerFunc {
 		return func(w http.ResponseWriter, req *http.Request) { r.serve(w, req, forward) }
 	})
 	r.app = newApp(t, appOptions{
-		line: l, stepwell: between.URL, deployment: l.named("rough"),
+		line: l, stepwell: between.URL, deployment: l.named("faulty-link"),
 		env: []string{"VERCEL_QUEUE_MAX_DELAY_SECONDS=1", "WORKFLOW_WAIT_CONTINUATION_MAX_DELAY_SECONDS=1"},
 	})
-	s.register(t, l.named("rough"), r.url())
+	s.register(t, l.named("faulty-link"), r.url())
 	return r
 }
 
-func (r *roughRoad) serve(w http.ResponseWriter, req *http.Request, forward http.Handler) {
+func (r *faultyLink) serve(w http.ResponseWriter, req *http.Request, forward http.Handler) {
 	if delay := req.Header.Get("Vqs-Delay-Seconds"); delay != "" {
 		r.mu.Lock()
-		r.hops = append(r.hops, delay)
+		r.delays = append(r.delays, delay)
 		r.mu.Unlock()
 	}
 	if r.losing.Load() && strings.HasSuffix(req.URL.Path, "/events/run_created") {
@@ -47,7 +46,7 @@ func (r *roughRoad) serve(w http.ResponseWriter, req *http.Request, forward http
 			forward.ServeHTTP(httptest.NewRecorder(), req)
 		}
 		r.lost.Add(1)
-		if r.line == beta35 { // its start() gives up at a broken connection, but forgives an overloaded server
+		if r.sdkLine == beta35 { // its start() does not retry broken connections, but retries 429
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
@@ -56,27 +55,29 @@ func (r *roughRoad) serve(w http.ResponseWriter, req *http.Request, forward http
 	forward.ServeHTTP(w, req)
 }
 
-// roughRoads is two cases on one app, one after the other.
-func roughRoads(t *testing.T, s *server, l *line) {
-	r := newRoughRoad(t, s, l)
-	t.Run("sleep beyond the longest hop", func(t *testing.T) { longSleep(t, s, r) })
+// faultyLinks runs two cases on one app, one after the other.
+func faultyLinks(t *testing.T, s *server, l *sdkLine) {
+	r := newFaultyLink(t, s, l)
+	t.Run("sleep longer than the maximum delay", func(t *testing.T) { longSleep(t, s, r) })
 	t.Run("run_created or its answer lost", func(t *testing.T) { runCreatedLost(t, s, r) })
 }
 
-// longSleep: the SDK sleeps in hops of at most 23 hours, or what its environment says.
-func longSleep(t *testing.T, s *server, r *roughRoad) {
+// longSleep checks a sleep that the SDK divides into several delayed messages, because it is longer than the maximum
+// delay: 23 hours by default, one second here.
+func longSleep(t *testing.T, s *server, r *faultyLink) {
 	id := r.run(t, "sleepLong", 5000)
 	r.want(t, id, "awake")
 	s.wantLog(t, id, "run_created", "run_started", "wait_created", "wait_completed", "run_completed").wantSlept(t)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.hops) < 2 || slices.ContainsFunc(r.hops, func(s string) bool { return s != "1" }) {
-		t.Errorf("slept in hops of %v seconds; want several of 1", r.hops)
+	if len(r.delays) < 2 || slices.ContainsFunc(r.delays, func(s string) bool { return s != "1" }) {
+		t.Errorf("slept with delays of %v seconds; want several of 1", r.delays)
 	}
 }
 
-// runCreatedLost: start() sends run_created beside the first message, which is enough to begin with.
-func runCreatedLost(t *testing.T, s *server, r *roughRoad) {
+// runCreatedLost checks that a run starts without run_created: start() also puts the run's input into the first
+// message.
+func runCreatedLost(t *testing.T, s *server, r *faultyLink) {
 	r.losing.Store(true)
 	for _, only := range []bool{false, true} {
 		r.answerOnly.Store(only)
@@ -92,9 +93,9 @@ func runCreatedLost(t *testing.T, s *server, r *roughRoad) {
 	}
 }
 
-// deliveredTwice: each message comes twice at the same time, to two processes of the app. Steps may then be
-// tried twice, but nothing ends twice, and nothing else happens twice.
-func deliveredTwice(t *testing.T, s *server, l *line) {
+// deliveredTwice delivers each message twice at the same time, to two processes of the app. Step attempts may then be
+// duplicated, but all other events, including the ends of steps, are not.
+func deliveredTwice(t *testing.T, s *server, l *sdkLine) {
 	a := newApp(t, appOptions{line: l, stepwell: s.url(), deployment: l.named("twice")})
 	twin := newApp(t, a.options)
 	token := l.named("twice")
@@ -136,8 +137,8 @@ func deliveredTwice(t *testing.T, s *server, l *line) {
 	t.Logf("%d messages were delivered twice", delivered.Load())
 }
 
-// wantOneOwner expects that no step was started for two messages: either one owns it, and runs it inline, or
-// none does, and it has a message of its own.
+// wantOneOwner checks that no step was started for two messages. A step either belongs to one message, which runs it
+// inline, or has its own message and no owner.
 func (l log) wantOneOwner(t *testing.T) {
 	t.Helper()
 	owners := map[string]any{}
@@ -150,7 +151,7 @@ func (l log) wantOneOwner(t *testing.T) {
 	}
 }
 
-// deliverTwice sends the request to all of the processes at once and answers with the answer to the first.
+// deliverTwice sends the request to all processes at once, and returns the status of the first one's answer.
 func deliverTwice(w http.ResponseWriter, r *http.Request, apps ...*app) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -177,7 +178,7 @@ func deliverTwice(w http.ResponseWriter, r *http.Request, apps ...*app) {
 	w.WriteHeader(answers[0].StatusCode)
 }
 
-// firstAttempts is the log without the starts of steps that had been started.
+// firstAttempts returns the log without the second and later step_started of each step.
 func (l log) firstAttempts() log {
 	started := map[string]bool{}
 	return slices.DeleteFunc(slices.Clone(l), func(e event) bool {

@@ -14,10 +14,10 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// example is one of the examples of plain functions.
+// example is a plain function from the examples folder.
 type example struct {
 	name string
-	// program makes ready what runs it, and returns its command line.
+	// program builds it if necessary, and returns its command line.
 	program func() ([]string, error)
 }
 
@@ -33,40 +33,40 @@ var examples = []example{
 	})},
 }
 
-// function is an example as a process, behind a road on which its calls are seen.
+// function is the process of an example, behind a proxy that records its calls.
 type function struct {
 	*process
-	*road
+	*functionProxy
 	deployment string
-	line       []string
+	command    []string
 	env        []string
 	port       string
 }
 
-// newFunction starts an example and tells the server where it is.
+// newFunction starts an example and registers it with the server.
 func newFunction(t *testing.T, s *server, e example, env ...string) *function {
 	t.Helper()
-	line, err := e.program()
+	command, err := e.program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &function{deployment: e.name, line: line, env: env, port: "0"}
+	f := &function{deployment: e.name, command: command, env: env, port: "0"}
 	f.start(t)
-	f.road = newRoad(t, "http://127.0.0.1:"+f.port)
+	f.functionProxy = newFunctionProxy(t, "http://127.0.0.1:"+f.port)
 	s.register(t, f.deployment, f.URL)
 	return f
 }
 
-// start starts it, where it was before if it was.
+// start starts the process, on the same port as before if it is a restart.
 func (f *function) start(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command(f.line[0], f.line[1:]...)
+	cmd := exec.Command(f.command[0], f.command[1:]...)
 	cmd.Env = append(cleanEnv("PORT="+f.port), f.env...)
 	f.process, f.port = harness.Start(t, f.deployment, cmd, harness.AppReady)
-	t.Cleanup(f.Kill) // it has nothing to put in order
+	t.Cleanup(f.Kill) // it needs no graceful shutdown
 }
 
-// order starts a run of it.
+// order starts a run of the order workflow.
 func (f *function) order(t *testing.T, s *server, input map[string]any) (runID string) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"workflow": "order", "deployment": f.deployment, "input": input})
@@ -77,19 +77,19 @@ func (f *function) order(t *testing.T, s *server, input map[string]any) (runID s
 	return decode[struct{ ID string }](t, r).ID
 }
 
-// decide approves an order or not, as soon as that is asked for.
+// decide approves or rejects an order, once the run waits for the approval.
 func (s *server) decide(t *testing.T, order string, approved bool) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"payload": map[string]any{"approved": approved}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the order is decided on", func() bool {
+	eventually(t, "the approval is accepted", func() bool {
 		return request(t, http.MethodPost, s.url()+"/v1/hooks/approve-"+order+"/resume", body).status/100 == 2
 	})
 }
 
-// wantOutput waits for the end of a run, which is to have completed with the output.
+// wantOutput waits until a run has ended, and checks that it completed with the output.
 func (s *server) wantOutput(t *testing.T, runID string, want map[string]any) {
 	t.Helper()
 	var run struct {
@@ -99,7 +99,7 @@ func (s *server) wantOutput(t *testing.T, runID string, want map[string]any) {
 	eventually(t, "the run ends", func() bool {
 		r := request(t, http.MethodGet, s.url()+"/v1/runs/"+runID+"/wait?timeout=5s", nil)
 		if r.status != http.StatusOK {
-			return false // the server was killed
+			return false // the server may be down
 		}
 		run.Status = ""
 		err := json.Unmarshal(r.body, &run)
@@ -110,7 +110,7 @@ func (s *server) wantOutput(t *testing.T, runID string, want map[string]any) {
 	}
 }
 
-// wantOnce expects a log of the run in which everything has one beginning and one end, and that rows and log agree.
+// wantOnce checks that nothing in the run's log completed twice, and that rows and log agree.
 func (s *server) wantOnce(t *testing.T, runID string) log {
 	t.Helper()
 	l := s.log(t, runID)
@@ -127,7 +127,7 @@ func (s *server) wantOnce(t *testing.T, runID string) log {
 	return l
 }
 
-// verify has the server's own program compare all rows with the logs.
+// verify runs stepwell verify, which compares all rows with the logs.
 func (s *server) verify(t *testing.T) {
 	t.Helper()
 	program, err := harness.ServerProgram()
@@ -141,7 +141,7 @@ func (s *server) verify(t *testing.T) {
 	}
 }
 
-// shipped and rejected are what an order of a teapot comes to.
+// shipped and rejected return the output of an order.
 func shipped(runID string) map[string]any {
 	return map[string]any{
 		"status": "shipped", "parcel": "a parcel with one teapot",
@@ -153,7 +153,7 @@ func rejected(reason string) map[string]any {
 	return map[string]any{"status": "rejected", "reason": reason}
 }
 
-// teapot is an order of one.
+// teapot returns the input of an order for one teapot.
 func teapot(id string) map[string]any {
 	return map[string]any{"id": id, "item": "teapot", "amount": 25}
 }

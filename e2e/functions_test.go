@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// eachExample runs a test on each of the examples, with a server and a database of its own.
+// eachExample runs a test for each example, on its own server and database.
 func eachExample(t *testing.T, test func(t *testing.T, s *server, f *function)) {
 	t.Helper()
 	skipIfShort(t)
@@ -19,14 +19,14 @@ func eachExample(t *testing.T, test func(t *testing.T, s *server, f *function)) 
 	}
 }
 
-// What happens to the parts of an order of a teapot, by entity.
+// approvedThreads is the log of an approved order by entity.
 var approvedThreads = []string{
 	"charge: created started retrying started completed", "hook: created received", "reserve: created started completed",
 	"run: created started completed", "ship: created started completed", "wait: created completed",
 }
 
-// TestFunctions: orders that are approved, rejected, and not in stock.
-func TestFunctions(t *testing.T) {
+// TestFunctionExamples runs orders that are approved, rejected, or out of stock.
+func TestFunctionExamples(t *testing.T) {
 	t.Parallel()
 	eachExample(t, func(t *testing.T, s *server, f *function) {
 		yes, no := f.order(t, s, teapot("yes")), f.order(t, s, teapot("no"))
@@ -46,11 +46,11 @@ func TestFunctions(t *testing.T) {
 	})
 }
 
-// TestFunctionsCalledTwice: the function gets each call twice at once, and nothing else happens twice.
-func TestFunctionsCalledTwice(t *testing.T) {
+// TestDuplicateFunctionCallsTakeEffectOnce sends each call to the function twice at the same time.
+func TestDuplicateFunctionCallsTakeEffectOnce(t *testing.T) {
 	t.Parallel()
 	eachExample(t, func(t *testing.T, s *server, f *function) {
-		f.twice = true // before anything is called
+		f.twice = true // before the first call
 		id := f.order(t, s, teapot("twice"))
 		s.decide(t, "twice", true)
 		s.wantOutput(t, id, shipped(id))
@@ -59,8 +59,8 @@ func TestFunctionsCalledTwice(t *testing.T) {
 	})
 }
 
-// TestStaleInvocationsOfFunctions: commands that come by the names of invocations that are over change nothing.
-func TestStaleInvocationsOfFunctions(t *testing.T) {
+// TestStaleFunctionInvocationsAreRejected sends commands for invocations that have ended. They must change nothing.
+func TestStaleFunctionInvocationsAreRejected(t *testing.T) {
 	t.Parallel()
 	eachExample(t, func(t *testing.T, s *server, f *function) {
 		id := f.order(t, s, teapot("stale"))
@@ -69,7 +69,7 @@ func TestStaleInvocationsOfFunctions(t *testing.T) {
 		s.waitFor(t, id, "hook_created")
 		old := f.invocations(id)
 		if len(old) < 3 {
-			t.Fatalf("the run asks for approval after %d invocations", len(old))
+			t.Fatalf("the run waits for approval after only %d invocations", len(old))
 		}
 		for _, invocation := range old {
 			s.command(t, id, invocation, forged).want(t, http.StatusConflict)
@@ -77,10 +77,10 @@ func TestStaleInvocationsOfFunctions(t *testing.T) {
 		last := f.holdAnswer(func(c functionCall) bool { return c.Type == "workflow" && c.has("hook_received", "approval") })
 		s.decide(t, "stale", true)
 		<-last.held
-		for _, invocation := range old { // also while another one lives
+		for _, invocation := range old { // also while a newer one is active
 			s.command(t, id, invocation, forged).want(t, http.StatusConflict)
 		}
-		last.then <- true
+		last.release <- true
 		s.wantOutput(t, id, shipped(id))
 		for _, invocation := range f.invocations(id) {
 			s.command(t, id, invocation, forged).want(t, http.StatusGone)
@@ -90,21 +90,21 @@ func TestStaleInvocationsOfFunctions(t *testing.T) {
 	})
 }
 
-// command gives commands by the name of an invocation.
+// command sends commands on behalf of an invocation.
 func (s *server) command(t *testing.T, runID, invocation string, body []byte) response {
 	t.Helper()
 	return requestWith(t, http.MethodPost, s.url()+"/v1/runs/"+runID+"/commands", body, "Stepwell-Invocation", invocation)
 }
 
-// amid are the moments at which something is killed. Reach waits for the moment, and returns what is to be called when
-// the killing is done; it says whether the function's answer was lost with it.
-var amid = []struct {
+// crashPoints are the moments at which tests kill a process. reach waits for the moment, and returns a function to be
+// called after the kill, with whether the function's answer was lost.
+var crashPoints = []struct {
 	name  string
 	reach func(t *testing.T, s *server, f *function) (after func(lost bool))
 }{
 	{"a step", func(t *testing.T, s *server, f *function) func(bool) {
 		t.Helper()
-		eventually(t, "the step is at work", func() bool { return strings.Contains(f.Said(), "step reserve attempt 1") })
+		eventually(t, "the step is running", func() bool { return strings.Contains(f.Output(), "step reserve attempt 1") })
 		return func(bool) { s.decide(t, "killed", true) }
 	}},
 	{"an invocation", func(t *testing.T, s *server, f *function) func(bool) {
@@ -112,14 +112,14 @@ var amid = []struct {
 		next := f.holdAnswer(func(c functionCall) bool { return c.Type == "workflow" && c.has("hook_received", "approval") })
 		s.decide(t, "killed", true)
 		<-next.held
-		return func(lost bool) { next.then <- !lost }
+		return func(lost bool) { next.release <- !lost }
 	}},
 }
 
-// TestFunctionsKilled: the function is killed amid a step, and amid an invocation, and comes back.
-func TestFunctionsKilled(t *testing.T) {
+// TestRunsSurviveFunctionCrash kills and restarts the function during a step, and during an invocation.
+func TestRunsSurviveFunctionCrash(t *testing.T) {
 	t.Parallel()
-	killed(t, func(t *testing.T, _ *server, f *function, after func(bool)) {
+	surviveCrash(t, func(t *testing.T, _ *server, f *function, after func(bool)) {
 		t.Helper()
 		f.Kill()
 		f.start(t)
@@ -127,11 +127,11 @@ func TestFunctionsKilled(t *testing.T) {
 	})
 }
 
-// TestServerKilledAmidFunctions: the server is killed while it waits for the answer to a step or an invocation, and
-// comes back.
-func TestServerKilledAmidFunctions(t *testing.T) {
+// TestRunsSurviveServerCrashDuringFunctionCall kills and restarts the server while it waits for the answer to a step or
+// an invocation.
+func TestRunsSurviveServerCrashDuringFunctionCall(t *testing.T) {
 	t.Parallel()
-	killed(t, func(t *testing.T, s *server, _ *function, after func(bool)) {
+	surviveCrash(t, func(t *testing.T, s *server, _ *function, after func(bool)) {
 		t.Helper()
 		s.Kill()
 		s.start(t)
@@ -139,10 +139,10 @@ func TestServerKilledAmidFunctions(t *testing.T) {
 	})
 }
 
-func killed(t *testing.T, kill func(t *testing.T, s *server, f *function, after func(bool))) {
+func surviveCrash(t *testing.T, kill func(t *testing.T, s *server, f *function, after func(bool))) {
 	t.Helper()
-	for _, moment := range amid {
-		t.Run("amid "+moment.name, func(t *testing.T) {
+	for _, moment := range crashPoints {
+		t.Run("during "+moment.name, func(t *testing.T) {
 			t.Parallel()
 			eachExample(t, func(t *testing.T, s *server, f *function) {
 				order := teapot("killed")

@@ -34,7 +34,7 @@ func hookManyPayloads(t *testing.T, s *server, a *app) {
 	}
 }
 
-// hookConflict: a token has one holder at a time, and is free again when its holder ends.
+// hookConflict checks that one run at a time holds a token, and that the token is free again after the run has ended.
 func hookConflict(t *testing.T, s *server, a *app) {
 	token := a.named("contested")
 	holder := a.run(t, "hookHold", token)
@@ -44,7 +44,7 @@ func hookConflict(t *testing.T, s *server, a *app) {
 	lost := a.outcome(t, loser)
 	conflict, _ := lost.Value.(map[string]any)["conflict"].(map[string]any)
 	if conflict["name"] != "HookConflictError" || conflict["runId"] != holder {
-		t.Errorf("the loser's outcome: %+v; want a conflict with %s", lost, holder)
+		t.Errorf("outcome of the second claim: %+v; want a conflict with %s", lost, holder)
 	}
 	l := s.wantLog(t, loser, "run_created", "run_started", "hook_conflict", "run_completed")
 	want := map[string]any{"token": token, "conflictingRunId": holder}
@@ -59,7 +59,7 @@ func hookConflict(t *testing.T, s *server, a *app) {
 	a.tryResume(t, token, 0).want(t, http.StatusNotFound)
 }
 
-// resumeHolder gives a run that holds the token what it waits for, and expects it to end.
+// resumeHolder resumes the run that holds the token, and checks that it completes.
 func (a *app) resumeHolder(t *testing.T, s *server, runID, token string) {
 	t.Helper()
 	a.resume(t, token, runID)
@@ -100,15 +100,15 @@ func webhookManual(t *testing.T, s *server, a *app) {
 	a.wantCounts(t, id, map[string]int{"answer": 1})
 }
 
-// wantWebhook expects a run that waited for one request and read it in one step.
+// wantWebhook checks that the run received one request and read its body in one step.
 func (s *server) wantWebhook(t *testing.T, runID, reads string) {
 	t.Helper()
 	s.wantLog(t, runID, sequence("run_created", "run_started", "hook_created", "hook_received",
 		step(reads), "run_completed")...)
 }
 
-// cancelWhileRunning: the run goes round and round. A cancel ends it and gives its token back, and what
-// was still on its way changes nothing.
+// cancelWhileRunning cancels a run that loops forever. The cancel ends the run and frees its token, and messages that
+// are still in flight change nothing.
 func cancelWhileRunning(t *testing.T, s *server, a *app) {
 	token := a.named("cancelled")
 	id := a.run(t, "cancelMe", token)
@@ -122,8 +122,8 @@ func cancelWhileRunning(t *testing.T, s *server, a *app) {
 	}
 	s.wantCancelled(t, id)
 
-	// This run takes the token over. The other one sleeps longer than the cancelled one did: once it is over,
-	// the cancelled one's last message has come, too.
+	// The first run claims the freed token. The second sleeps longer than the cancelled run did, so that by its end the
+	// cancelled run's last message has been delivered, too.
 	next, later := a.run(t, "hookHold", token), a.run(t, "sleepShort")
 	a.hook(t, next)
 	a.resumeHolder(t, s, next, token)
@@ -131,14 +131,13 @@ func cancelWhileRunning(t *testing.T, s *server, a *app) {
 	s.wantCancelled(t, id)
 }
 
-// wantCancelled expects a log that ends in one cancel,
-// but for what a step under way had to say (see log.problems).
+// wantCancelled checks that the run is cancelled, and was cancelled once.
 func (s *server) wantCancelled(t *testing.T, runID string) {
 	t.Helper()
 	if l := s.log(t, runID); len(l.of("run_cancelled")) != 1 {
-		t.Errorf("not one run_cancelled:\n%v", l.lines())
+		t.Errorf("want one run_cancelled:\n%v", l.lines())
 	}
 	if run := s.run(t, runID); run.Status != "cancelled" {
-		t.Errorf("the run is %s", run.Status)
+		t.Errorf("status %s, want cancelled", run.Status)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// worldByPreload: nothing of the app or its build names the World.
-func worldByPreload(t *testing.T, s *server, l *line) {
+// worldByPreload installs the World with NODE_OPTIONS alone, without a change to the app or its build.
+func worldByPreload(t *testing.T, s *server, l *sdkLine) {
 	a := newApp(t, appOptions{line: l, stepwell: s.url(), deployment: l.named("preload"), preload: true})
 	s.register(t, l.named("preload"), a.url())
 	id := a.run(t, "sequential", 1)
@@ -21,14 +21,14 @@ func worldByPreload(t *testing.T, s *server, l *line) {
 	a.wantCounts(t, id, map[string]int{"add": 3})
 }
 
-// useWorld makes a World as the SDK would and asks it something.
+// useWorld is a program that creates a World as the SDK does, and lists the events of a run.
 const useWorld = `
 const { createWorld } = require('@stepwell/world');
 const world = createWorld();
 world.events.list({ runId: process.argv[1] })
 	.then(({ data }) => console.log(JSON.stringify({ specVersion: world.specVersion, events: data.length })));`
 
-// worldFromServer: the package that the server hands out installs, and works beside the app's SDK.
+// worldFromServer installs the package that the server serves, and uses it with the app's SDK.
 func worldFromServer(t *testing.T, s *server, a *app) {
 	id := a.run(t, "sequential", 1)
 	a.want(t, id, 4)
@@ -46,10 +46,10 @@ func worldFromServer(t *testing.T, s *server, a *app) {
 		t.Fatal(err)
 	}
 	env := []string{"STEPWELL_URL=" + s.url(), "STEPWELL_DEPLOYMENT_ID=install", "STEPWELL_API_KEY=" + apiKey}
-	said := inDir(t, dir, env, "node", "-e", useWorld, id)
+	out := inDir(t, dir, env, "node", "-e", useWorld, id)
 	var got map[string]int
-	if err := json.Unmarshal(said, &got); err != nil {
-		t.Fatalf("the World said %s", said)
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("the World printed %s", out)
 	}
 	want := map[string]int{"specVersion": a.spec, "events": len(s.log(t, id))}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -57,7 +57,7 @@ func worldFromServer(t *testing.T, s *server, a *app) {
 	}
 }
 
-// inDir runs a program to its end and returns what it wrote.
+// inDir runs a program in a folder and returns its standard output.
 func inDir(t *testing.T, dir string, env []string, name string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -66,7 +66,7 @@ func inDir(t *testing.T, dir string, env []string, name string, args ...string) 
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
-			t.Logf("%s said:\n%s", name, exit.Stderr)
+			t.Logf("%s printed:\n%s", name, exit.Stderr)
 		}
 		t.Fatalf("%s %v: %v", name, args, err)
 	}

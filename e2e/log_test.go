@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// log is the events of a run that has ended.
+// log is the event log of a run.
 type log []event
 
-// log reads the log of a run and checks what must be true of every log.
+// log reads the log of an ended run and checks the invariants of every log.
 func (s *server) log(t *testing.T, runID string) log {
 	t.Helper()
 	l := log(s.events(t, runID))
@@ -23,15 +23,15 @@ func (s *server) log(t *testing.T, runID string) log {
 	return l
 }
 
-// ends are the events after which a run, a step, a hook and a wait is over.
+// ends are the terminal events of runs, steps, hooks and waits.
 var ends = []string{
 	"run_completed", "run_failed", "run_cancelled", "step_completed", "step_failed", "hook_disposed",
 	"hook_conflict", "wait_completed",
 }
 
-// problems is what is wrong with the log of any run: positions are dense from 1, time does not run
-// backwards, and everything is created once, before anything else happens to it, and ends at most once.
-// A run is created first and ends; only steps that were under way then may still report.
+// problems returns the violations of the invariants of every log: positions are dense from 1, timestamps do not
+// decrease, every entity is created once, before its other events, and ends at most once. The run is created first and
+// ends. After its end, only events of steps that were already running may follow.
 func (l log) problems(runID string) (problems []string) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	over, created := map[string]bool{}, map[string]bool{}
@@ -40,15 +40,15 @@ func (l log) problems(runID string) (problems []string) {
 			add("event %d is %s of %s, want %s", i+1, e.ID, e.RunID, want)
 		}
 		if i > 0 && e.CreatedAt.Before(l[i-1].CreatedAt) {
-			add("event %d is older than the one before", i+1)
+			add("event %d is older than its predecessor", i+1)
 		}
 		id := e.CorrelationID
 		begins := strings.HasSuffix(e.Type, "_created") || e.Type == "hook_conflict" || e.Type == "attr_set" && id != ""
 		switch {
 		case begins == created[id]:
-			add("event %d: %s of %q, which was created: %v", i+1, e.Type, id, created[id])
+			add("event %d: %s of %q, which existed before: %v", i+1, e.Type, id, created[id])
 		case over[id]:
-			add("event %d: %s of %q, which is over", i+1, e.Type, id)
+			add("event %d: %s of %q, which has ended", i+1, e.Type, id)
 		case over[""] && (begins || !strings.HasPrefix(e.Type, "step_")):
 			add("event %d: %s after the run's end", i+1, e.Type)
 		}
@@ -56,12 +56,12 @@ func (l log) problems(runID string) (problems []string) {
 		over[id] = over[id] || slices.Contains(ends, e.Type)
 	}
 	if !over[""] {
-		add("the run has no end")
+		add("the run has not ended")
 	}
 	return problems
 }
 
-// names gives each entity of the log a name by which tests know it: a step's is its function's.
+// names returns a stable name for each entity: the function's name for a step, else the kind of entity.
 func (l log) names() map[string]string {
 	names := map[string]string{"": "run"}
 	for _, e := range l {
@@ -76,7 +76,7 @@ func (l log) names() map[string]string {
 	return names
 }
 
-// lines is the log as tests write it down: one event a line, steps by name.
+// lines formats the log for comparison in tests: one event per line, steps by name.
 func (l log) lines() []string {
 	names := l.names()
 	lines := make([]string, len(l))
@@ -89,8 +89,8 @@ func (l log) lines() []string {
 	return lines
 }
 
-// startedOnce is the log without starts that repeat the one before. They are of clients that repeated a request whose
-// answer they did not get; that the step was executed once is for the app to say (see wantCounts).
+// startedOnce returns the log without repeated step_started events. Clients cause these when they retry a request whose
+// answer was lost. Whether the step was executed once is checked with wantCounts.
 func (l log) startedOnce(t *testing.T) log {
 	t.Helper()
 	var once log
@@ -106,8 +106,8 @@ func (l log) startedOnce(t *testing.T) log {
 	return once
 }
 
-// threads is the log where its interleaving is a matter of chance: a line for each entity, with what
-// happened to it, in alphabetical order. Equal lines come once, with their number.
+// threads summarizes a log whose interleaving is not deterministic: one line per entity with its events, sorted. Equal
+// lines are merged and prefixed with their count.
 func (l log) threads() []string {
 	names, happened := l.names(), map[string]string{}
 	for _, e := range l {
@@ -127,7 +127,7 @@ func (l log) threads() []string {
 	return threads
 }
 
-// of is the events of one type.
+// of returns the events of one type.
 func (l log) of(typ string) log {
 	var found log
 	for _, e := range l {
@@ -138,7 +138,7 @@ func (l log) of(typ string) log {
 	return found
 }
 
-// wantLog compares a log with one that is written down, event by event.
+// wantLog compares a log with the expected lines, in order.
 func (s *server) wantLog(t *testing.T, runID string, want ...string) log {
 	t.Helper()
 	l := s.log(t, runID)
@@ -148,7 +148,7 @@ func (s *server) wantLog(t *testing.T, runID string, want ...string) log {
 	return l
 }
 
-// wantThreads compares what happened to each entity, whatever the order between them.
+// wantThreads compares a log with the expected events of each entity, in any interleaving.
 func (s *server) wantThreads(t *testing.T, runID string, want ...string) log {
 	t.Helper()
 	l := s.log(t, runID)
@@ -162,12 +162,12 @@ func (s *server) wantThreads(t *testing.T, runID string, want ...string) log {
 	return l
 }
 
-// step is the three events of a step that succeeds at once.
+// step returns the events of a step that succeeds at its first attempt.
 func step(name string) []string {
 	return []string{"step_created " + name, "step_started " + name, "step_completed " + name}
 }
 
-// sequence joins events and groups of events.
+// sequence flattens events and groups of events.
 func sequence(parts ...any) (lines []string) {
 	for _, part := range parts {
 		switch part := part.(type) {

@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// appDown: the app crashes amid a step, and while it is down a sleep ends and a hook is resumed.
+// appDown kills the app during a step. While it is down, a sleep ends and a hook is resumed. All runs continue after
+// its restart.
 func appDown(t *testing.T, s *server, other *app) {
-	a := s.app(t, other.line, "down")
+	a := s.app(t, other.sdkLine, "down")
 	token := a.named("down")
 	holder := a.run(t, "hookHold", token)
 	a.hook(t, holder)
 	sleeper := a.run(t, "sleepLong", 6000)
 	s.waitFor(t, sleeper, "wait_created")
 	worker := a.run(t, "slowStep", 3000)
-	s.waitFor(t, worker, "step_started") // the 5.x line begins with the work even before that
-	eventually(t, "the step is at work", func() bool { return a.counts(t, worker)["takesTime"] == 1 })
+	s.waitFor(t, worker, "step_started") // the 5.x line may execute the step even before this event
+	eventually(t, "the step is running", func() bool { return a.counts(t, worker)["takesTime"] == 1 })
 	a.Kill()
 	other.resume(t, token, "while you were out")
 	pause(t, 10*time.Second)
@@ -46,11 +47,11 @@ func (s *server) waitFor(t *testing.T, runID, typ string) {
 	eventually(t, "run "+runID+" has a "+typ, func() bool { return len(log(s.events(t, runID)).of(typ)) > 0 })
 }
 
-// restarts is a server to be restarted, and an app of each line with a run at each of its hooks.
+// restarts is a server that the test restarts, with an app and two runs for each SDK line.
 type restarts struct {
 	*server
 	runs     []restartedRun
-	underWay atomic.Int64 // deliveries
+	inFlight atomic.Int64 // deliveries
 }
 
 type restartedRun struct {
@@ -61,12 +62,12 @@ type restartedRun struct {
 func newRestarts(t *testing.T) *restarts {
 	t.Helper()
 	r := &restarts{server: newServer(t)}
-	for _, l := range lines {
+	for _, l := range sdkLines {
 		a := newApp(t, appOptions{line: l, stepwell: r.url(), deployment: l.named("restarts")})
 		between := newProxy(t, a.url(), func(forward http.Handler) http.HandlerFunc {
 			return func(w http.ResponseWriter, req *http.Request) {
-				r.underWay.Add(1)
-				defer r.underWay.Add(-1)
+				r.inFlight.Add(1)
+				defer r.inFlight.Add(-1)
 				forward.ServeHTTP(w, req)
 			}
 		})
@@ -79,9 +80,9 @@ func newRestarts(t *testing.T) *restarts {
 	return r
 }
 
-// TestServerRestarts stops the only server in good order, kills it, and stops it again, each time amid
-// runs that are at something else. Nobody but who asks just then notices.
-func TestServerRestarts(t *testing.T) {
+// TestRunsSurviveServerRestarts stops the only server gracefully, kills it, and stops it again, each time while the
+// runs are in another state. The runs complete as if nothing had happened.
+func TestRunsSurviveServerRestarts(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
 	r := newRestarts(t)
@@ -118,20 +119,20 @@ func TestServerRestarts(t *testing.T) {
 	}
 }
 
-// quiet waits for a time without deliveries. A step that is under way at a crash may be called twice, which
-// is another test (TestServerKilledAmidSteps).
+// quiet waits for a period without deliveries, because a step that is running during a crash may be executed twice.
+// TestStepsSurviveServerCrash covers that.
 func (r *restarts) quiet(t *testing.T) {
 	t.Helper()
 	quiet := 0
-	eventually(t, "no delivery is under way", func() bool {
-		if quiet++; r.underWay.Load() > 0 {
+	eventually(t, "no delivery is in flight", func() bool {
+		if quiet++; r.inFlight.Load() > 0 {
 			quiet = 0
 		}
 		return quiet > 20
 	})
 }
 
-// logs is the logs of the runs, which have not ended.
+// logs returns the logs of the runs, which have not ended yet.
 func (r *restarts) logs(t *testing.T) (logs [][]string) {
 	t.Helper()
 	for _, run := range r.runs {
@@ -140,14 +141,14 @@ func (r *restarts) logs(t *testing.T) (logs [][]string) {
 	return logs
 }
 
-// restart stops the server in good order and starts it again.
+// restart stops the server gracefully and starts it again.
 func (s *server) restart(t *testing.T) {
 	t.Helper()
 	s.Stop(t)
 	s.start(t)
 }
 
-// wantEverything expects that a run of the workflow "everything" went as if nothing had happened.
+// wantEverything checks that a run of workflow "everything" completed without any extra events.
 func (a *app) wantEverything(t *testing.T, s *server, runID string, payload any) {
 	t.Helper()
 	a.want(t, runID, map[string]any{"parts": []int{1, 2, 3}, "attempts": 3, "payload": payload, "slow": 500})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// largePayload: 20 MB go out of one step and into the next, and come back over the wire as they went in.
+// largePayload passes 20 MB from one step to the next, and checks that they are stored and returned unchanged.
 func largePayload(t *testing.T, s *server, a *app) {
 	const size = 20_000_000
 	id := a.run(t, "big", size, "string")
@@ -19,14 +19,14 @@ func largePayload(t *testing.T, s *server, a *app) {
 		"run_completed")...)
 	stored := plain(t, l.of("step_completed")[0])
 	if want := append(append([]byte(`devl["`), text...), `"]`...); !bytes.Equal(stored, want) {
-		t.Errorf("the result of the first step has %d bytes that are not the %d of the app", len(stored), len(want))
+		t.Errorf("the result of the first step has %d bytes and differs from the %d bytes of the app", len(stored), len(want))
 	}
 	if input := plain(t, l.of("step_created")[1]); !bytes.Contains(input, text) {
-		t.Errorf("the input of the second step has %d bytes, without the result of the first", len(input))
+		t.Errorf("the input of the second step (%d bytes) does not contain the result of the first", len(input))
 	}
 }
 
-// payloadText is what the app's makePayload makes.
+// payloadText returns the same text as the app's makePayload.
 func payloadText(size int) []byte {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz012345"
 	text := make([]byte, size)

@@ -8,10 +8,10 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// The names of what is shared with the other packages of black-box tests.
+// Short names for the harness.
 const (
-	patience = harness.Patience
-	pollTime = harness.PollTime
+	timeout      = harness.Timeout
+	pollInterval = harness.PollInterval
 )
 
 type process = harness.Process
@@ -22,11 +22,11 @@ var (
 	skipIfShort = harness.SkipIfShort
 )
 
-// startProcess starts a program and returns what it says once it is ready: the submatch of the pattern.
-// It is stopped with the test at the latest, which has to go well.
+// startProcess starts a program, waits until its output matches the pattern, and returns the submatch. The program is
+// stopped at the end of the test, and must then exit cleanly.
 func startProcess(t *testing.T, name string, cmd *exec.Cmd, ready *regexp.Regexp) (*process, string) {
 	t.Helper()
-	p, said := harness.Start(t, name, cmd, ready)
+	p, match := harness.Start(t, name, cmd, ready)
 	t.Cleanup(func() { p.Stop(t) })
-	return p, said
+	return p, match
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// proxy stands between an app and a server, in either direction.
+// proxy is an HTTP proxy between an app and a server, in either direction.
 type proxy struct{ *httptest.Server }
 
-// newProxy forwards requests to the target unless the handler it is given does something else with them.
+// newProxy starts a proxy whose handler decides about each request, and can forward it to the target.
 func newProxy(t *testing.T, target string, handler func(forward http.Handler) http.HandlerFunc) *proxy {
 	t.Helper()
 	p := &proxy{httptest.NewServer(handler(forwardTo(t, target)))}
@@ -22,7 +22,7 @@ func newProxy(t *testing.T, target string, handler func(forward http.Handler) ht
 	return p
 }
 
-// forwardTo passes requests on. A target that cannot be reached looks like one that hangs up.
+// forwardTo forwards requests to the target. If the target is unreachable, it closes the client's connection.
 func forwardTo(t *testing.T, target string) http.Handler {
 	t.Helper()
 	to, err := url.Parse(target)
@@ -31,10 +31,10 @@ func forwardTo(t *testing.T, target string) http.Handler {
 	}
 	return &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
-		FlushInterval: -1, // streams must not wait
+		FlushInterval: -1, // do not buffer streams
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { hangUp(w) },
 	}
 }
 
-// hangUp breaks the connection off without an answer.
+// hangUp closes the connection without an answer.
 func hangUp(http.ResponseWriter) { panic(http.ErrAbortHandler) }

@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-var recordTo = flag.String("record", "", "the folder that TestRecord writes all recordings to")
+var recordTo = flag.String("record", "", "the folder to which TestRecord writes all recordings")
 
-// largestRecording is how many bytes of a case are worth keeping: each has to be read by somebody.
+// largestRecording limits the size of a recording in bytes, because people review them.
 const largestRecording = 120 << 10
 
-// recordedAlone are cases for the recordings alone: less of what others have much of.
-var recordedAlone = []sharedCase{
+// recordingCases are run only for recordings: smaller versions of other cases.
+var recordingCases = []sharedCase{
 	{"fan-out of six steps", beta35, func(t *testing.T, _ *server, a *app) {
 		a.want(t, a.run(t, "fanout", 6), 15)
 	}},
@@ -31,7 +31,7 @@ var recordedAlone = []sharedCase{
 	}},
 }
 
-// notRecorded are cases whose traffic is in other recordings, or in none because there would be too much.
+// notRecorded lists the cases that are not recorded, with the recordings that cover their traffic.
 var notRecorded = map[string]string{
 	"fan-out of 50 steps":                 "parallel steps",
 	"fan-outs of 12 and 60 steps":         "fan-out of six steps",
@@ -39,26 +39,26 @@ var notRecorded = map[string]string{
 	"steps run inline, with deltas":       "sequential steps",
 	"preload and its opt-out":             "sleep",
 	"webhook answered at once":            "the other webhooks",
-	"requests without the key":            "sequential steps; the other requests are no client's",
+	"requests without the key":            "sequential steps; no client sends the other requests",
 	"World from the server's own package": "sequential steps",
-	"app down for ten seconds":            "sleep and others; it is about an app of its own",
-	"payload of 20 MB":                    "none",
+	"app down for ten seconds":            "sleep and others; it starts its own app",
+	"payload of 20 MB":                    "none, it is too large",
 }
 
-// TestRecord writes down what the clients say while the cases run, each with a server and an app of its own. The
-// recordings are kept, and TestReplay of handlers/wire replays them without clients. Unless it is told where to
-// write, it tries no more than that one case of each line can be recorded.
+// TestRecord records the traffic of the cases, each with its own server and app. TestReplay in handlers/wire replays
+// the recordings without clients. Without the flag -record, the test only checks that one case of each line can be
+// recorded.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
-	dir, cases := *recordTo, slices.Concat(sharedCases, recordedAlone)
+	dir, cases := *recordTo, slices.Concat(sharedCases, recordingCases)
 	if dir == "" {
 		dir, cases = t.TempDir(), cases[:1]
 	}
-	for _, l := range lines {
+	for _, l := range sdkLines {
 		t.Run(l.name, func(t *testing.T) {
 			for _, c := range cases {
-				if _, left := notRecorded[c.name]; left || !l.later(c.from) {
+				if _, skip := notRecorded[c.name]; skip || !l.atLeast(c.from) {
 					continue
 				}
 				t.Run(c.name, func(t *testing.T) {
@@ -70,26 +70,26 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-func recordCase(t *testing.T, dir string, l *line, c sharedCase) {
+func recordCase(t *testing.T, dir string, l *sdkLine, c sharedCase) {
 	s := newServer(t)
 	r := newRecorder(t, s)
 	between := newTap(t, r.URL)
 	a := newApp(t, appOptions{
 		line: l, stepwell: between.URL, deployment: l.named("recorded"),
-		env: []string{"NODE_OPTIONS=--stack-trace-limit=0"}, // stacks are long and name the folders of this machine
+		env: []string{"NODE_OPTIONS=--stack-trace-limit=0"}, // stack traces are long and contain local paths
 	})
 	a.tap = between
-	r.Client, r.Case = l.versions(t), c.name // of what the app has installed by now
+	r.Client, r.Case = l.versions(t), c.name // the app's packages are installed by now
 	s.register(t, l.named("recorded"), r.deliveries(t, a.url()).URL)
 	c.run(t, s, a)
-	a.Stop(t) // which lets it finish what it has begun
+	a.Stop(t) // lets it finish its requests
 	if !t.Failed() {
 		r.save(t, filepath.Join(dir, l.name))
 	}
 }
 
-// versions names the packages that speak.
-func (l *line) versions(t *testing.T) (names string) {
+// versions returns the names and versions of the recorded client packages.
+func (l *sdkLine) versions(t *testing.T) (names string) {
 	t.Helper()
 	for i, name := range []string{"workflow", "@workflow/world-vercel"} {
 		data, err := os.ReadFile(filepath.Join(l.dir, "node_modules", name, "package.json"))

@@ -23,16 +23,16 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/record"
 )
 
-// recorder stands on both ways between an app and a server, and writes down what they say to each other in the
-// order in which the server decided it. For that it lets one request through at a time. Those that the server
-// holds, long polls and live reads of streams, pass beside the others and are written down when they are over.
+// recorder is a proxy in both directions between an app and a server. It records the traffic in the order in which the
+// server processes it, and therefore forwards one request at a time. Requests that the server holds, long polls and
+// live reads of streams, are forwarded concurrently and recorded when they end.
 type recorder struct {
-	*proxy // for what the app asks
+	*proxy // for the app's requests
 
 	server *server
-	turn   sync.Mutex // of the one request that is with the server; it guards what follows
+	mu     sync.Mutex // held while a request is at the server; guards the fields below
 	record.Recording
-	seen map[string]record.Answer // by question: the latest answer
+	seen map[string]record.Answer // the latest answer to each GET
 }
 
 func newRecorder(t *testing.T, s *server) *recorder {
@@ -44,7 +44,7 @@ func newRecorder(t *testing.T, s *server) *recorder {
 	return r
 }
 
-// deliveries is a proxy for what the server asks the app.
+// deliveries starts a proxy for the server's requests to the app.
 func (r *recorder) deliveries(t *testing.T, app string) *proxy {
 	t.Helper()
 	return newProxy(t, app, func(forward http.Handler) http.HandlerFunc {
@@ -58,10 +58,10 @@ func (r *recorder) deliveries(t *testing.T, app string) *proxy {
 func (r *recorder) noteDelivery(t *testing.T, h http.Header) {
 	count, err := strconv.Atoi(h.Get("Ce-Vqsdeliverycount"))
 	if err != nil {
-		t.Errorf("a delivery has the count %q", h.Get("Ce-Vqsdeliverycount"))
+		t.Errorf("a delivery has count %q", h.Get("Ce-Vqsdeliverycount"))
 	}
-	r.turn.Lock()
-	defer r.turn.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.note(record.Exchange{Clock: now(), Delivery: &record.Delivery{
 		Topic: h.Get("Ce-Vqsqueuename"), Message: h.Get("Ce-Vqsmessageid"), Receipt: h.Get("Ce-Vqsreceipthandle"),
 		Count: count,
@@ -74,56 +74,56 @@ func (r *recorder) serve(t *testing.T, w http.ResponseWriter, req *http.Request,
 		hangUp(w)
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
-	asked := record.Request{
+	request := record.Request{
 		Method: req.Method, Path: req.URL.RequestURI(), Header: headerOf(req.Header), Body: body,
 	}
 	if isHeld(req) {
-		r.serveHeld(w, req, forward, asked)
+		r.serveHeld(w, req, forward, request)
 		return
 	}
 	answer := httptest.NewRecorder()
-	r.ask(t, answer, req, forward, asked)
+	r.forward(t, answer, req, forward, request)
 	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)
 	_, _ = w.Write(answer.Body.Bytes()) // the app may have gone away
 }
 
-// ask lets a request through alone, and writes down what came of it.
-func (r *recorder) ask(
-	t *testing.T, answer *httptest.ResponseRecorder, req *http.Request, forward http.Handler, asked record.Request,
+// forward forwards a request while no other is at the server, and records it.
+func (r *recorder) forward(
+	t *testing.T, answer *httptest.ResponseRecorder, req *http.Request, forward http.Handler, request record.Request,
 ) {
-	r.turn.Lock()
-	defer r.turn.Unlock()
-	begun := now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	started := now()
 	forward.ServeHTTP(answer, req)
-	e := record.Exchange{Request: asked, Answer: answerOf(asked, answer.Code, answer.Header(), answer.Body.Bytes())}
-	e.Clock = r.clock(t, begun, e)
+	e := record.Exchange{Request: request, Answer: answerOf(request, answer.Code, answer.Header(), answer.Body.Bytes())}
+	e.Clock = r.clock(t, started, e)
 	r.note(e)
 }
 
-// serveHeld passes an answer on as it comes.
-func (r *recorder) serveHeld(w http.ResponseWriter, req *http.Request, forward http.Handler, asked record.Request) {
+// serveHeld forwards an answer as it arrives, without buffering.
+func (r *recorder) serveHeld(w http.ResponseWriter, req *http.Request, forward http.Handler, request record.Request) {
 	c := &call{Request: req}
 	defer func() {
-		r.turn.Lock()
-		defer r.turn.Unlock()
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		e := record.Exchange{
-			Clock: now(), Request: asked, Answer: answerOf(asked, c.status, w.Header(), c.answer.Bytes()),
+			Clock: now(), Request: request, Answer: answerOf(request, c.status, w.Header(), c.answer.Bytes()),
 		}
 		e.Answer.Cut = req.Context().Err() != nil
 		if c.status != 0 {
 			r.note(e)
 		}
 	}()
-	forward.ServeHTTP(&overheard{ResponseWriter: w, call: c}, req)
+	forward.ServeHTTP(&capturingWriter{ResponseWriter: w, call: c}, req)
 }
 
-// isHeld says whether the server may hold the request until something happens.
+// isHeld reports whether the server may hold the request until something happens.
 func isHeld(r *http.Request) bool {
 	return r.Method == http.MethodGet && (strings.HasSuffix(r.URL.Path, "/status") || strings.Contains(r.URL.Path, "/stream/"))
 }
 
-// note adds to the recording. A question that is asked again and answered as it was before adds nothing.
+// note adds an exchange to the recording, unless it repeats a GET with the same answer as before.
 func (r *recorder) note(e record.Exchange) {
 	if e.Request.Method == http.MethodGet {
 		question := e.Request.Path + " " + e.Request.Header["Accept"]
@@ -135,9 +135,8 @@ func (r *recorder) note(e record.Exchange) {
 	r.Exchanges = append(r.Exchanges, e)
 }
 
-// transport are the headers that are about the way and not the message, or that mean nothing to the server.
-// The key is not kept.
-var transport = []string{
+// droppedHeaders are the headers of the transport, headers without meaning to the server, and the API key.
+var droppedHeaders = []string{
 	"Accept-Encoding", "Accept-Language", "Authorization", "Baggage", "Connection", "Content-Length", "Date",
 	"Sec-Fetch-Mode", "Traceparent", "Tracestate", "Transfer-Encoding", "Vqs-Client-Ts", "X-Request-Id", "X-Request-Time",
 }
@@ -145,27 +144,27 @@ var transport = []string{
 func headerOf(h http.Header) map[string]string {
 	kept := map[string]string{}
 	for name, values := range h {
-		if !slices.Contains(transport, name) && values[0] != "*/*" {
+		if !slices.Contains(droppedHeaders, name) && values[0] != "*/*" {
 			kept[name] = strings.Join(values, ", ")
 		}
 	}
 	return kept
 }
 
-func answerOf(asked record.Request, status int, h http.Header, body []byte) record.Answer {
+func answerOf(request record.Request, status int, h http.Header, body []byte) record.Answer {
 	return record.Answer{
 		Status: status, Header: headerOf(h),
-		Body: record.Value(asked.Path, h.Get("Content-Type"), body),
+		Body: record.Value(request.Path, h.Get("Content-Type"), body),
 	}
 }
 
-// now is the time as the wire shows it.
+// now returns the time with the precision of the wire.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// clock is what the server's clock showed when it answered: the time of what it wrote. An answer that names
-// an older event, or none, wrote nothing.
-func (r *recorder) clock(t *testing.T, begun time.Time, e record.Exchange) time.Time {
-	latest := begun
+// clock returns the server's time for an exchange: the time of the event that it wrote or, if it wrote none, the start
+// of the request. An answer with an older event wrote nothing.
+func (r *recorder) clock(t *testing.T, started time.Time, e record.Exchange) time.Time {
+	latest := started
 	consider := func(at time.Time) {
 		if at.After(latest) {
 			latest = at
@@ -180,7 +179,7 @@ func (r *recorder) clock(t *testing.T, begun time.Time, e record.Exchange) time.
 	case strings.Contains(path, "/events/"):
 		at, err := time.Parse(time.RFC3339Nano, e.Answer.Header["X-Wf-Created-At"])
 		if err != nil {
-			t.Errorf("%s was answered without its time: %v", path, err)
+			t.Errorf("the answer to %s has no X-Wf-Created-At: %v", path, err)
 		}
 		consider(at)
 	case strings.HasSuffix(path, "/attributes"):
@@ -193,7 +192,7 @@ func (r *recorder) clock(t *testing.T, begun time.Time, e record.Exchange) time.
 	return latest
 }
 
-// lastChange is when the latest event of a run happened.
+// lastChange returns the time of the run's latest event.
 func (r *recorder) lastChange(t *testing.T, runID string) time.Time {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
 		r.server.url()+"/sdk/v4/runs/"+runID+"/events?limit=1&sortOrder=desc", nil)
@@ -214,19 +213,19 @@ func (r *recorder) lastChange(t *testing.T, runID string) time.Time {
 	}
 	list, _, err := readFrames(body)
 	if err != nil || len(list) == 0 {
-		return time.Time{} // there is no such run
+		return time.Time{} // the run does not exist
 	}
 	return list[0].CreatedAt.Round(time.Millisecond)
 }
 
-// items is the list at a key of a value.
+// items returns the list at a key of an object.
 func items(v any, key string) []any {
 	fields, _ := v.(map[string]any)
 	list, _ := fields[key].([]any)
 	return list
 }
 
-// dateOf is the date that the keys lead to; the zero time if they do not.
+// dateOf returns the date at a path of keys, or the zero time.
 func dateOf(v any, keys ...string) (at time.Time) {
 	for _, key := range append(keys, "$date") {
 		fields, _ := v.(map[string]any)
@@ -237,11 +236,11 @@ func dateOf(v any, keys ...string) (at time.Time) {
 	return at
 }
 
-// save writes the recording to a file of the folder, from which it has to come back as it is.
+// save writes the recording to a file in the folder, and checks that it reads back unchanged.
 func (r *recorder) save(t *testing.T, dir string) {
 	t.Helper()
-	r.turn.Lock()
-	defer r.turn.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var out bytes.Buffer
 	if err := r.Write(&out); err != nil {
 		t.Fatal(err)
@@ -266,7 +265,7 @@ func (r *recorder) save(t *testing.T, dir string) {
 	}
 }
 
-// wantNoFolders expects that nothing in the recording says where on this machine it was made.
+// wantNoFolders checks that the recording contains no local paths.
 func (r *recorder) wantNoFolders(t *testing.T, file []byte) {
 	t.Helper()
 	here, err := filepath.Abs("..")
@@ -277,6 +276,6 @@ func (r *recorder) wantNoFolders(t *testing.T, file []byte) {
 		file = append(file, e.Request.Body...)
 	}
 	if at := bytes.Index(file, []byte(here)); at >= 0 {
-		t.Fatalf("the recording names a folder of this machine: …%q", file[max(0, at-100):min(len(file), at+100)])
+		t.Fatalf("the recording contains a local path: …%q", file[max(0, at-100):min(len(file), at+100)])
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// replicas are two servers on one database, and an app of each line that does not know about it: its requests
-// go to either of them in turn, and each reaches it through an HTTP proxy of its own, which counts.
+// replicas is two servers on one database, and an app for each SDK line. A balancer sends the apps' requests to the
+// servers in turn. Each server reaches the apps through its own HTTP proxy, which counts its deliveries.
 type replicas struct {
 	servers   [2]*server
 	delivered [2]atomic.Int64
@@ -24,7 +24,7 @@ type replicas struct {
 func newReplicas(t *testing.T) *replicas {
 	t.Helper()
 	r := &replicas{apps: map[string]*app{}}
-	deployed := make(chan struct{}) // closed once there are apps
+	deployed := make(chan struct{}) // closed once the apps are running
 	dsn := testdb.Empty(t)
 	for i := range r.servers {
 		counter := newProxy(t, "http://nowhere.test", func(http.Handler) http.HandlerFunc {
@@ -45,8 +45,8 @@ func newReplicas(t *testing.T) *replicas {
 		}
 	})
 	r.balancer = newTap(t, either.URL)
-	for _, l := range lines {
-		// An address that only the proxies know: Go does not use proxies for those of this machine.
+	for _, l := range sdkLines {
+		// Go does not use proxies for local addresses, so the apps have names that only the proxies can resolve.
 		host := l.name + ".replicas.test"
 		r.apps[host] = newApp(t, appOptions{line: l, stepwell: r.balancer.URL, deployment: l.named("replicated")})
 		r.servers[0].register(t, l.named("replicated"), "http://"+host)
@@ -55,7 +55,7 @@ func newReplicas(t *testing.T) *replicas {
 	return r
 }
 
-// TestReplicas begins with an empty database.
+// TestReplicas starts both servers on an empty database, and checks that both work.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
@@ -66,7 +66,7 @@ func TestReplicas(t *testing.T) {
 				t.Parallel()
 				r.everything(t, a)
 			})
-			if a.later(beta55) {
+			if a.atLeast(beta55) {
 				t.Run(a.name+" waits for returnValue", func(t *testing.T) {
 					t.Parallel()
 					r.returnValues(t, a)
@@ -77,11 +77,11 @@ func TestReplicas(t *testing.T) {
 	one, two := r.delivered[0].Load(), r.delivered[1].Load()
 	t.Logf("the servers made %d and %d deliveries", one, two)
 	if one == 0 || two == 0 {
-		t.Errorf("the servers made %d and %d deliveries; want both to work", one, two)
+		t.Errorf("the servers made %d and %d deliveries; want some from both", one, two)
 	}
 }
 
-// everything: a stream is written and read through either server, and runs go on through both.
+// everything writes and reads a stream and continues runs through both servers.
 func (r *replicas) everything(t *testing.T, a *app) {
 	lines := bufio.NewScanner(a.openStream(t, a.run(t, "stream", 20, 20, "letters"), 0))
 	var fans, everything []string
@@ -111,8 +111,8 @@ func (r *replicas) everything(t *testing.T, a *app) {
 	}
 }
 
-// returnValues: whichever server the app asks, and whichever the run ends at, the one question is answered
-// when the run ends. Had it to be asked again, a second would go by.
+// returnValues checks that one long poll for a run's status is answered as soon as the run ends, even if the run ends
+// at the other server. A second request would come one second later.
 func (r *replicas) returnValues(t *testing.T, a *app) {
 	var runs []string
 	answers := make(chan response, 4)
@@ -130,7 +130,7 @@ func (r *replicas) returnValues(t *testing.T, a *app) {
 	}
 }
 
-// wantLongPoll expects that one question for the run's status was held until the run ended, and not longer.
+// wantLongPoll checks that one request for the run's status was held until the run ended, and no longer.
 func (tp *tap) wantLongPoll(t *testing.T, runID string, ended time.Time) {
 	t.Helper()
 	var asked []*call
@@ -139,14 +139,14 @@ func (tp *tap) wantLongPoll(t *testing.T, runID string, ended time.Time) {
 		return len(asked) > 0
 	})
 	late := asked[0].at.Sub(ended)
-	t.Logf("the answer came %s after the end", late)
+	t.Logf("the answer came %s after the run's end", late)
 	var run runEntity
 	if err := wireCBOR.Unmarshal(asked[0].answer.Bytes(), &run); err != nil {
 		t.Fatal(err)
 	}
 	held := asked[0].took
 	if len(asked) != 1 || run.Status != "completed" || held < time.Second || late > time.Second {
-		t.Errorf("%d questions for the status of %s; the first was held for %s, and answered %s, %s after the end",
+		t.Errorf("%d requests for the status of %s; the first was held for %s, and answered %s, %s after the end",
 			len(asked), runID, held, run.Status, late)
 	}
 	if wait := asked[0].URL.Query().Get("waitMs"); strings.TrimLeft(wait, "0123456789") != "" || wait == "" {

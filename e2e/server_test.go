@@ -14,20 +14,20 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// apiKey is the servers' key. All requests must carry it but those for the probes and the package.
+// apiKey is the servers' API key. Only the probes and the package download work without it.
 const apiKey = "sk_e2e"
 
-// server is a server that can be stopped and started again, at the same address on the same database.
+// server is a server process that can be restarted with the same address and database.
 type server struct {
 	*process
 	dsn  string
 	addr string
 	env  []string
-	// proxied says that its clients come through proxies. A request whose answer is lost there is repeated.
+	// proxied is set if clients use proxies. They repeat requests whose answers are lost there.
 	proxied bool
 }
 
-// newServer starts a server on a database of its own.
+// newServer starts a server on a new database.
 func newServer(t *testing.T) *server {
 	t.Helper()
 	return newReplica(t, testdb.New(t))
@@ -55,7 +55,7 @@ func (s *server) start(t *testing.T) {
 
 func (s *server) url() string { return "http://" + s.addr }
 
-// register tells the server where the functions of a deployment are.
+// register sets the URL of a deployment's functions.
 func (s *server) register(t *testing.T, deployment, url string) {
 	t.Helper()
 	body, err := json.Marshal(map[string]string{"url": url})
@@ -65,7 +65,7 @@ func (s *server) register(t *testing.T, deployment, url string) {
 	request(t, http.MethodPut, s.url()+"/v1/deployments/"+deployment, body).want(t, http.StatusOK)
 }
 
-// appKey makes the key that an app should have: one of its own, which lets it do no more than it has to.
+// appKey creates an API key for an app, with the write role, as recommended for production.
 func (s *server) appKey(t *testing.T) string {
 	t.Helper()
 	var made struct{ Key string }
@@ -77,8 +77,8 @@ func (s *server) appKey(t *testing.T) string {
 	return made.Key
 }
 
-// app starts an app that is deployed on the server, with a key of its own.
-func (s *server) app(t *testing.T, l *line, deployment string) *app {
+// app starts an app with its own key, and registers it with the server.
+func (s *server) app(t *testing.T, l *sdkLine, deployment string) *app {
 	t.Helper()
 	a := newApp(t, appOptions{
 		line: l, stepwell: s.url(), deployment: l.named(deployment), env: []string{"STEPWELL_API_KEY=" + s.appKey(t)},
@@ -87,22 +87,22 @@ func (s *server) app(t *testing.T, l *line, deployment string) *app {
 	return a
 }
 
-// response is what an HTTP request led to.
+// response is the result of an HTTP request.
 type response struct {
 	what   string
 	status int
 	header http.Header
 	body   []byte
-	err    error // no response at all, or only part of one
+	err    error // set if there is no response, or only part of one
 }
 
-// request sends a request with our API key and reads the whole answer.
+// request sends a request with the API key and reads the whole answer.
 func request(t *testing.T, method, url string, body []byte) response {
 	t.Helper()
 	return requestWith(t, method, url, body, "Accept", "*/*")
 }
 
-// requestWith is request with another header.
+// requestWith is request with one additional header.
 func requestWith(t *testing.T, method, url string, body []byte, header, value string) response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
@@ -124,11 +124,11 @@ func requestWith(t *testing.T, method, url string, body []byte, header, value st
 	return r
 }
 
-// client is for requests that end: streams have none. It reuses no connection: Node closes those that were idle for
-// 5 s, and a POST that meets such an end is not repeated.
-var client = &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+// client is for requests other than streams, which have no time limit. It does not reuse connections: Node closes idle
+// ones after 5 s, and Go does not retry a POST that hits such a close.
+var client = &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// problem says why the response does not have the status; nil if it does.
+// problem returns an error unless the response has the status.
 func (r response) problem(status int) error {
 	if r.err != nil {
 		return fmt.Errorf("%s: %w", r.what, r.err)
@@ -147,7 +147,7 @@ func (r response) want(t *testing.T, status int) response {
 	return r
 }
 
-// decode reads a JSON body.
+// decode decodes a JSON body.
 func decode[T any](t *testing.T, r response) (v T) {
 	t.Helper()
 	if err := json.Unmarshal(r.body, &v); err != nil {
@@ -156,12 +156,12 @@ func decode[T any](t *testing.T, r response) (v T) {
 	return v
 }
 
-// pause lets time pass where time itself is what is tested.
+// pause waits, for tests of behavior over time.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
 	case <-t.Context().Done():
-		t.Fatal("the test ended in a pause")
+		t.Fatal("the test ended during a pause")
 	case <-time.After(d):
 	}
 }

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestFunctionsThatDemandSignatures take the calls of their project's servers, also through proxies, and no others.
-func TestFunctionsThatDemandSignatures(t *testing.T) {
+// TestSignedFunctionsRejectUnsignedCalls runs functions with signing keys. They accept calls of their project's
+// servers, even through proxies, and no others.
+func TestSignedFunctionsRejectUnsignedCalls(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
 	for _, e := range examples {
@@ -23,7 +24,7 @@ func TestFunctionsThatDemandSignatures(t *testing.T) {
 			r := request(t, http.MethodPost, f.URL, []byte(`{"type":"step","attempt":1,"step":{"name":"ship","input":"x"}}`))
 			if body := strings.ReplaceAll(string(r.body), ": ", ":"); r.status != http.StatusUnauthorized ||
 				!strings.Contains(body, `"retryable":true`) || !strings.Contains(body, "not signed") {
-				t.Errorf("a stranger is answered %d %s", r.status, r.body)
+				t.Errorf("an unsigned call was answered with %d %s", r.status, r.body)
 			}
 			id := f.order(t, s, teapot("signed"))
 			s.decide(t, "signed", true)

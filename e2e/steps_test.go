@@ -15,7 +15,7 @@ func sequentialSteps(t *testing.T, s *server, a *app) {
 	a.wantCounts(t, id, map[string]int{"add": 3})
 
 	if run := s.run(t, id); run.Status != "completed" || string(run.Output) != "devl[4]" {
-		t.Errorf("the run is %s with output %q", run.Status, run.Output)
+		t.Errorf("status %s with output %q, want completed with devl[4]", run.Status, run.Output)
 	}
 }
 
@@ -42,7 +42,7 @@ func fanOut(t *testing.T, s *server, a *app) {
 	}
 	for _, step := range steps.Data {
 		if step != (stepEntity{Status: "completed", Attempt: 1}) {
-			t.Errorf("a step is %+v", step)
+			t.Errorf("step %+v, want completed at attempt 1", step)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func retryableError(t *testing.T, s *server, a *app) {
 	for i, e := range l.of("step_retrying") {
 		due, ok := e.Data["retryAfter"].(time.Time)
 		if !ok || starts[i+1].CreatedAt.Before(due) {
-			t.Errorf("attempt %d began at %s, which is not after %v", i+2, starts[i+1].CreatedAt, e.Data["retryAfter"])
+			t.Errorf("attempt %d began at %s, before its retryAfter %v", i+2, starts[i+1].CreatedAt, e.Data["retryAfter"])
 		}
 	}
 }
@@ -75,7 +75,7 @@ func fatalError(t *testing.T, s *server, a *app) {
 	a.wantCounts(t, id, map[string]int{"failsFatally": 1})
 }
 
-// retriesExhausted: the step allows one retry.
+// retriesExhausted runs a step that allows one retry.
 func retriesExhausted(t *testing.T, s *server, a *app) {
 	id := a.run(t, "exhausted")
 	a.wantFailure(t, id, `Step "step//./workflows/steps//alwaysFails" failed after 1 retry: broken as ever`)
@@ -85,7 +85,7 @@ func retriesExhausted(t *testing.T, s *server, a *app) {
 	a.wantCounts(t, id, map[string]int{"alwaysFails": 2})
 }
 
-// wantFailure waits for a run's end, which has to be by an error of the workflow.
+// wantFailure waits until a run has ended, and checks that it failed with the message.
 func (a *app) wantFailure(t *testing.T, runID, message string) {
 	t.Helper()
 	want := outcome{
@@ -105,20 +105,21 @@ func shortSleep(t *testing.T, s *server, a *app) {
 	a.wantCounts(t, id, map[string]int{"tick": 2})
 }
 
-// wantSlept checks that the log's one wait did not end before its time, and that nothing says otherwise.
+// wantSlept checks that the log's only wait ended no earlier than its resumeAt, and that both events have the same
+// resumeAt.
 func (l log) wantSlept(t *testing.T) {
 	t.Helper()
 	created, completed := l.of("wait_created")[0], l.of("wait_completed")[0]
 	due, ok := created.Data["resumeAt"].(time.Time)
 	if !ok || completed.CreatedAt.Before(due) {
-		t.Errorf("woke up at %s, which is not after %v", completed.CreatedAt, created.Data["resumeAt"])
+		t.Errorf("woke up at %s, before %v", completed.CreatedAt, created.Data["resumeAt"])
 	}
 	if again, ok := completed.Data["resumeAt"].(time.Time); ok && !again.Equal(due) {
-		t.Errorf("the wait was until %s, and then until %s", due, again)
+		t.Errorf("resumeAt changed from %s to %s", due, again)
 	}
 }
 
-// noKey: without the server's key nothing is to be had but what is public.
+// noKey checks that requests without an API key reach only the public routes.
 func noKey(t *testing.T, s *server, a *app) {
 	id := a.run(t, "sequential", 1)
 	for path, want := range map[string]int{

@@ -2,26 +2,25 @@ package e2e
 
 import "testing"
 
-// TestStepwell runs every case on one server and one database for every line of the SDK, one line after the
-// other. The cases of a line run all at once, and share one app, but for the few that need one that was set up
-// or is treated in some other way.
+// TestStepwell runs all cases on one server and one database, one SDK line after the other. The cases of a line run in
+// parallel and share one app, except those that need an app with another setup.
 func TestStepwell(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
 	s := newServer(t)
-	for _, l := range lines {
+	for _, l := range sdkLines {
 		t.Run(l.name, func(t *testing.T) { runCases(t, s, l) })
 	}
 }
 
-func runCases(t *testing.T, s *server, l *line) {
+func runCases(t *testing.T, s *server, l *sdkLine) {
 	between := newTap(t, s.url())
 	a := newApp(t, appOptions{line: l, stepwell: between.URL, deployment: l.named("shared")})
 	s.register(t, l.named("shared"), a.url())
 	a.tap = between
-	t.Cleanup(func() { between.wantNews(t) }) // when the cases are over
+	t.Cleanup(func() { between.wantCorrectDeltas(t) }) // after all cases
 	for _, c := range sharedCases {
-		if l.later(c.from) {
+		if l.atLeast(c.from) {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				c.run(t, s, a)
@@ -36,24 +35,25 @@ func runCases(t *testing.T, s *server, l *line) {
 	}
 }
 
-// ownCases are those that need apps of their own.
+// ownCases are the cases that start their own apps.
 var ownCases = []struct {
 	name string
-	run  func(t *testing.T, s *server, l *line)
+	run  func(t *testing.T, s *server, l *sdkLine)
 }{
 	{"World by preload", worldByPreload},
-	{"rough roads", roughRoads},
+	{"faulty link", faultyLinks},
 	{"every message delivered twice", deliveredTwice},
 }
 
-// sharedCase is a case that shares its app with others. From is the first line of the SDK that can do what it takes.
+// sharedCase is a case that shares its app with others. from is the first SDK line with the features it needs.
+// Recordings are named after the case.
 type sharedCase struct {
 	name string
-	from *line
+	from *sdkLine
 	run  func(t *testing.T, s *server, a *app)
 }
 
-// sharedCases are all of them.
+// sharedCases lists all cases that share an app.
 var sharedCases = []sharedCase{
 	{"sequential steps", stable, sequentialSteps},
 	{"parallel steps", stable, parallelSteps},
@@ -67,7 +67,7 @@ var sharedCases = []sharedCase{
 	{"webhook answered at once", stable, webhookDefault},
 	{"webhook with a stored response", stable, webhookStatic},
 	{"webhook answered by the workflow", stable, webhookManual},
-	{"webhooks by the server's own URL", stable, webhooksByTheServer},
+	{"webhooks by the server's own URL", stable, webhooksByServerURL},
 	{"hook resumed by the native API", stable, resumedByAPI},
 	{"stream read while written", stable, streamWhileWritten},
 	{"cancel while running", stable, cancelWhileRunning},

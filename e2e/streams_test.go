@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// streamInfo is what the wire says of a stream.
+// streamInfo is the info of a stream on the wire.
 type streamInfo struct {
 	TailIndex int  `cbor:"tailIndex"`
 	Done      bool `cbor:"done"`
 }
 
-// streamWhileWritten: a reader has the first chunks while the step that writes is still at it, and a
-// reader that comes late has them all.
+// streamWhileWritten checks that a reader gets the first chunks while the step is still writing, and that a late reader
+// gets all chunks.
 func streamWhileWritten(t *testing.T, s *server, a *app) {
 	const count = 20
 	id := a.run(t, "stream", count, 200, "letters")
@@ -33,10 +33,10 @@ func streamWhileWritten(t *testing.T, s *server, a *app) {
 			continue
 		}
 		if now := get[streamInfo](t, s, "/v2/runs/"+id+"/streams/"+name+"/info"); now.Done || now.TailIndex >= count-1 {
-			t.Errorf("chunk %d was read when all were written: %+v", i, now)
+			t.Errorf("chunk %d was read only after all were written: %+v", i, now)
 		}
 		if done := log(s.events(t, id)).of("step_completed"); len(done) > 0 {
-			t.Errorf("chunk %d was read after the step had ended", i)
+			t.Errorf("chunk %d was read only after the step had ended", i)
 		}
 	}
 	if lines.Scan() {
@@ -56,7 +56,7 @@ func streamWhileWritten(t *testing.T, s *server, a *app) {
 	}
 }
 
-// openStream reads the run's stream through the SDK. It may do so before there is any.
+// openStream reads the run's stream through the SDK. The stream need not exist yet.
 func (a *app) openStream(t *testing.T, runID string, from int) io.Reader {
 	t.Helper()
 	url := fmt.Sprintf("%s/runs/%s/stream?namespace=letters&startIndex=%d", a.url(), runID, from)

@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// keptBody is how much of a request or an answer a tap keeps.
+// keptBody is the number of bytes that a tap keeps of each request and answer.
 const keptBody = 256 << 10
 
-// tap stands between an app and a server and keeps what they say to each other, for the cases that are about
-// how something comes to pass. It can lose answers, too.
+// tap is a proxy that records the traffic from an app to a server, for cases that check which requests the app sends.
+// It can also drop answers.
 type tap struct {
 	*proxy
 
@@ -27,15 +27,15 @@ type tap struct {
 	lose  []func(*http.Request) bool
 }
 
-// call is one request that has been answered, and its answer.
+// call is an answered request and its answer.
 type call struct {
 	*http.Request
-	asked  []byte
-	status int
-	header http.Header
-	answer bytes.Buffer
-	took   time.Duration
-	at     time.Time // when the answer was over
+	requestBody []byte
+	status      int
+	header      http.Header
+	answer      bytes.Buffer
+	took        time.Duration
+	at          time.Time // the end of the answer
 }
 
 func newTap(t *testing.T, target string) *tap {
@@ -49,36 +49,36 @@ func newTap(t *testing.T, target string) *tap {
 
 func (tp *tap) serve(w http.ResponseWriter, r *http.Request, forward http.Handler) {
 	c := &call{Request: r}
-	asked := &limited{w: &bytes.Buffer{}}
+	requestBody := &limitedWriter{w: &bytes.Buffer{}}
 	r.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.TeeReader(r.Body, asked), r.Body}
-	begun := time.Now()
+	}{io.TeeReader(r.Body, requestBody), r.Body}
+	started := time.Now()
 	if tp.loses(r) {
 		forward.ServeHTTP(httptest.NewRecorder(), r)
 		hangUp(w)
 	}
-	forward.ServeHTTP(&overheard{ResponseWriter: w, call: c}, r)
+	forward.ServeHTTP(&capturingWriter{ResponseWriter: w, call: c}, r)
 	c.at = time.Now()
-	c.took, c.asked, c.header = c.at.Sub(begun), asked.w.Bytes(), w.Header().Clone()
+	c.took, c.requestBody, c.header = c.at.Sub(started), requestBody.w.Bytes(), w.Header().Clone()
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
 	tp.calls = append(tp.calls, c)
 }
 
-// loseAnswer lets the server do what the next such request asks for, and the app never know.
-func (tp *tap) loseAnswer(such func(*http.Request) bool) {
+// loseAnswer forwards the next request that matches, and drops its answer.
+func (tp *tap) loseAnswer(matches func(*http.Request) bool) {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	tp.lose = append(tp.lose, such)
+	tp.lose = append(tp.lose, matches)
 }
 
 func (tp *tap) loses(r *http.Request) bool {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	for i, such := range tp.lose {
-		if such(r) {
+	for i, matches := range tp.lose {
+		if matches(r) {
 			tp.lose = append(tp.lose[:i], tp.lose[i+1:]...)
 			return true
 		}
@@ -86,7 +86,7 @@ func (tp *tap) loses(r *http.Request) bool {
 	return false
 }
 
-// of is the calls about a run whose paths end in one of the endings, in the order in which they were answered.
+// of returns the calls about a run whose paths end in one of the suffixes, in the order of their answers.
 func (tp *tap) of(runID string, endings ...string) (found []*call) {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
@@ -100,32 +100,33 @@ func (tp *tap) of(runID string, endings ...string) (found []*call) {
 	return found
 }
 
-// wantNews checks what all writes were told of the events that their writers did not know (protocol: delta, and
-// skipped slots): those after the position they named, up to their own, and no others.
-func (tp *tap) wantNews(t *testing.T) {
+// wantCorrectDeltas checks the events that the answers to all writes contain because the writers did not know them
+// (protocol: delta, and skipped slots): exactly those after the position that the request names, up to the written
+// event.
+func (tp *tap) wantCorrectDeltas(t *testing.T) {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	asked, pushed := 0, 0
+	requested, pushed := 0, 0
 	for _, c := range tp.calls {
 		if c.status != http.StatusOK || c.Method != http.MethodPost || !strings.Contains(c.URL.Path, "/events/") ||
 			c.header.Get("Content-Type") != "application/cbor" || strings.HasSuffix(c.URL.Path, "/batch") ||
 			c.answer.Len() == keptBody {
 			continue
 		}
-		meta, news := c.meta(t), c.news(t)
+		meta, news := c.meta(t), c.writeAnswer(t)
 		own := position(news.Event.ID)
 		since, isDelta := meta["sinceCursor"].(string)
 		known, hasKnown := meta["maxSlot"].(uint64)
 		var want []int
 		switch {
 		case isDelta:
-			asked++
-			// One that was written after its own may have come along, and a long list is cut.
-			told := len(news.Events)
-			if told <= own-position(since)-1 && !news.HasMore {
-				t.Errorf("%s of %v: told of %d events, its own was %d", c.URL.Path, meta, told, own)
+			requested++
+			// The delta may include events written after its own, and a long delta is cut.
+			n := len(news.Events)
+			if n <= own-position(since)-1 && !news.HasMore {
+				t.Errorf("%s of %v: delta of %d events, own event at %d", c.URL.Path, meta, n, own)
 			}
-			want = between(position(since), position(since)+told+1)
+			want = between(position(since), position(since)+n+1)
 		case hasKnown && known >= 1 && own > int(known)+1:
 			pushed++
 			want = between(int(known), own)
@@ -133,20 +134,20 @@ func (tp *tap) wantNews(t *testing.T) {
 			continue
 		}
 		if diff := cmp.Diff(want, news.positions()); diff != "" {
-			t.Errorf("%s of %v: what it was told (-want +got):\n%s", c.URL.Path, meta, diff)
+			t.Errorf("%s of %v: delta (-want +got):\n%s", c.URL.Path, meta, diff)
 		}
 	}
-	t.Logf("%d writes asked for what was new, and %d were told that they came late", asked, pushed)
+	t.Logf("%d writes requested a delta, and %d got unrequested events because they were late", requested, pushed)
 }
 
-// news is what the answer to a write tells of events.
-type news struct {
+// writeAnswer is the part of the answer to a write that contains events.
+type writeAnswer struct {
 	Event   event   `cbor:"event"`
 	Events  []event `cbor:"events"`
 	HasMore bool    `cbor:"hasMore"`
 }
 
-func (c *call) news(t *testing.T) (n news) {
+func (c *call) writeAnswer(t *testing.T) (n writeAnswer) {
 	t.Helper()
 	if err := wireCBOR.Unmarshal(c.answer.Bytes(), &n); err != nil {
 		t.Fatalf("answer to %s: %v", c.URL.Path, err)
@@ -154,20 +155,20 @@ func (c *call) news(t *testing.T) (n news) {
 	return n
 }
 
-func (n news) positions() (positions []int) {
+func (n writeAnswer) positions() (positions []int) {
 	for _, e := range n.Events {
 		positions = append(positions, position(e.ID))
 	}
 	return positions
 }
 
-// position is the place in the log that an event's ID, or a cursor, says; 0 if it says none.
+// position returns the log position in an event ID or cursor, or 0.
 func position(id string) int {
 	n, _ := strconv.Atoi(strings.TrimLeft(id[strings.LastIndex(id, "_")+1:], "0"))
 	return n
 }
 
-// between is the numbers between two others.
+// between returns the numbers between low and high, exclusively.
 func between(low, high int) (numbers []int) {
 	for n := low + 1; n < high; n++ {
 		numbers = append(numbers, n)
@@ -175,10 +176,10 @@ func between(low, high int) (numbers []int) {
 	return numbers
 }
 
-// meta is what the first frame of a request says.
+// meta decodes the first frame of a request.
 func (c *call) meta(t *testing.T) (meta map[string]any) {
 	t.Helper()
-	block, err := readBlock(bytes.NewReader(c.asked))
+	block, err := readBlock(bytes.NewReader(c.requestBody))
 	if err == nil {
 		err = wireCBOR.Unmarshal(block, &meta)
 	}
@@ -188,28 +189,28 @@ func (c *call) meta(t *testing.T) (meta map[string]any) {
 	return meta
 }
 
-// overheard is an answer on its way.
-type overheard struct {
+// capturingWriter copies the answer into its call.
+type capturingWriter struct {
 	http.ResponseWriter
 	call *call
 }
 
-func (o *overheard) Unwrap() http.ResponseWriter { return o.ResponseWriter }
+func (o *capturingWriter) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
-func (o *overheard) WriteHeader(status int) {
+func (o *capturingWriter) WriteHeader(status int) {
 	o.call.status = status
 	o.ResponseWriter.WriteHeader(status)
 }
 
-func (o *overheard) Write(data []byte) (int, error) {
-	_, _ = (&limited{w: &o.call.answer}).Write(data) // never fails
+func (o *capturingWriter) Write(data []byte) (int, error) {
+	_, _ = (&limitedWriter{w: &o.call.answer}).Write(data) // never fails
 	return o.ResponseWriter.Write(data)
 }
 
-// limited keeps the beginning of what is written to it.
-type limited struct{ w *bytes.Buffer }
+// limitedWriter keeps the first keptBody bytes.
+type limitedWriter struct{ w *bytes.Buffer }
 
-func (l *limited) Write(data []byte) (int, error) {
+func (l *limitedWriter) Write(data []byte) (int, error) {
 	_, _ = l.w.Write(data[:min(len(data), max(0, keptBody-l.w.Len()))]) // never fails
 	return len(data), nil
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// What follows reads the wire as any client would that knows nothing but the protocol.
+// This file decodes the wire format, based only on the protocol.
 
-// event is an event as it comes over the wire.
+// event is an event on the wire.
 type event struct {
 	ID            string         `cbor:"eventId"`
 	RunID         string         `cbor:"runId"`
@@ -26,21 +26,21 @@ type event struct {
 	Payload       []byte         `cbor:"-"`
 }
 
-// runEntity is a run as it comes over the wire.
+// runEntity is a run on the wire.
 type runEntity struct {
 	ID     string `cbor:"runId"`
 	Status string `cbor:"status"`
 	Output []byte `cbor:"output"`
 }
 
-// page is one page of a plain list.
+// page is one page of a list.
 type page[T any] struct {
 	Data    []T     `cbor:"data"`
 	Cursor  *string `cbor:"cursor"`
 	HasMore bool    `cbor:"hasMore"`
 }
 
-// wireCBOR reads CBOR whose maps have text keys, as all of the protocol's do.
+// wireCBOR decodes maps with text keys, the only maps in the protocol.
 var wireCBOR = func() cbor.DecMode {
 	mode, err := cbor.DecOptions{DefaultMapType: reflect.TypeFor[map[string]any]()}.DecMode()
 	if err != nil {
@@ -49,7 +49,7 @@ var wireCBOR = func() cbor.DecMode {
 	return mode
 }()
 
-// get reads a CBOR answer.
+// get requests a path and decodes the CBOR answer.
 func get[T any](t *testing.T, s *server, path string) (v T) {
 	t.Helper()
 	r := request(t, http.MethodGet, s.url()+"/sdk"+path, nil).want(t, http.StatusOK)
@@ -64,10 +64,10 @@ func (s *server) run(t *testing.T, runID string) runEntity {
 	return get[runEntity](t, s, "/v2/runs/"+runID)
 }
 
-// pageSize is so small that many logs take several pages.
+// pageSize is small, so that many logs need several pages.
 const pageSize = 20
 
-// events reads the log of a run, page by page.
+// events reads the log of a run page by page.
 func (s *server) events(t *testing.T, runID string) []event {
 	t.Helper()
 	var all []event
@@ -87,20 +87,20 @@ func (s *server) events(t *testing.T, runID string) []event {
 			return all
 		}
 		if end.Next == "" || end.Next == cursor || len(events) == 0 {
-			t.Fatalf("%s: says there is more, but not where: %+v", r.what, end)
+			t.Fatalf("%s: hasMore without a usable cursor: %+v", r.what, end)
 		}
 		cursor = end.Next
 	}
 }
 
-// sentinel is what the last frame of a list says.
+// sentinel is the last frame of a list.
 type sentinel struct {
 	End     int    `cbor:"_end"`
 	Next    string `cbor:"next"`
 	HasMore bool   `cbor:"hasMore"`
 }
 
-// readFrames reads a list of events and its mandatory end.
+// readFrames decodes a list of events and its mandatory sentinel.
 func readFrames(data []byte) ([]event, sentinel, error) {
 	var events []event
 	r := strings.NewReader(string(data))
@@ -116,7 +116,7 @@ func readFrames(data []byte) ([]event, sentinel, error) {
 		var end sentinel
 		if err := wireCBOR.Unmarshal(meta, &end); err == nil && end.End == 1 {
 			if r.Len() > 0 || len(body) > 0 {
-				return nil, end, fmt.Errorf("%d bytes after the end", r.Len()+len(body))
+				return nil, end, fmt.Errorf("%d bytes after the sentinel", r.Len()+len(body))
 			}
 			return events, end, nil
 		}
@@ -128,7 +128,7 @@ func readFrames(data []byte) ([]event, sentinel, error) {
 	}
 }
 
-// readBlock reads bytes that follow their length.
+// readBlock reads a length-prefixed block.
 func readBlock(r io.Reader) ([]byte, error) {
 	var size uint32
 	if err := binary.Read(r, binary.BigEndian, &size); err != nil {

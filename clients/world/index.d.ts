@@ -3,10 +3,10 @@ export type World = Awaited<ReturnType<typeof import('workflow/runtime').getWorl
 
 /**
  * The World of a Stepwell server, configured from the environment: `STEPWELL_URL`,
- * `STEPWELL_DEPLOYMENT_ID` and, where the server asks for one, `STEPWELL_API_KEY`.
+ * `STEPWELL_DEPLOYMENT_ID` and, if the server requires a key, `STEPWELL_API_KEY`.
  *
- * @throws when a variable is missing, when the SDK is not installed or of a version that this package does
- * not know, or (SDK 4) when `NODE_ENV` is `development`.
+ * @throws if a variable is missing, if the SDK is not installed or its version is not supported, or (SDK 4)
+ * if `NODE_ENV` is `development`.
  */
 export declare function createWorld(): World;
 

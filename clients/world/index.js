@@ -1,20 +1,20 @@
 import { createRequire } from 'node:module';
 import { isAbsolute, join } from 'node:path';
 
-// The spec versions of the SDK (what a run is written in) that this package was tried with: 3 is the 4.x
-// line, 5 is 5.0.0-beta.35, 7 is 5.0.0-beta.55 (6 with WORKFLOW_SEALED_LOG=0). One it does not know may
-// need something of the server that an older one does not have, and would show that only in the middle of runs.
+// The spec versions of the SDK (the format of a run) that this package is tested with: 3 is the 4.x line, 5 is
+// 5.0.0-beta.35, 7 is 5.0.0-beta.55 (6 with WORKFLOW_SEALED_LOG=0). An unknown version may need server features
+// that are missing, and would fail only in the middle of a run.
 const OLDEST_SPEC = 3;
 const NEWEST_SPEC = 7;
 
-// Where the official client hangs in an app. The way through `workflow` comes first: it ends at the
-// version that SDK was built with, also where a package manager keeps dependencies strictly apart,
-// while a copy found directly may belong to another package.
+// The dependency paths to the official client. The path through `workflow` comes first: it finds the version that
+// the SDK was built with, even with a package manager that isolates dependencies. A copy found directly may belong
+// to another package.
 const CLIENT = '@workflow/world-vercel';
 const ROUTES = [['workflow', '@workflow/core'], ['@workflow/core'], []];
 
-// The client leaves its hosted backend only when it is given a project and a team. The server tells
-// projects apart by API key, so these two are constants, in the form the client's tools accept.
+// The client uses another backend than the hosted one only if it has a project and a team. Stepwell identifies
+// projects by API key, so both are constants, in a form that the client's tools accept.
 const PROJECT = { projectId: 'prj_stepwell', teamId: 'team_stepwell', environment: 'production' };
 
 /** The World of a Stepwell server, configured from the environment (see the README). */
@@ -22,21 +22,21 @@ export function createWorld() {
   configure();
   const client = requireClient();
   const world = (client.createWorld ?? client.createVercelWorld)({
-    // The client wants a token even where the server asks for none.
+    // The client requires a token even if the server does not.
     token: process.env.STEPWELL_API_KEY || 'none',
     projectConfig: PROJECT,
   });
   refuseUnknownVersion(world.specVersion);
   refuseDevelopmentMode(world.specVersion);
   return {
-    // Its spec version among others: the SDK writes it on each run, and refuses a World that says another.
+    // This includes specVersion: the SDK stores it in each run, and refuses a World with another one.
     ...world,
-    // "A deployment is one build for ever" is not so here. Its name stays the same from build to build, and
-    // which app it means is for the server's operator to say: an app that is sent a run of another name has
-    // been told to take it over. With this on, it would send the run back to that name and, in the end, fail it.
+    // The SDK assumes that a deployment is one immutable build. On Stepwell, a deployment name is stable across
+    // builds, and the operator decides which app serves it: an app that receives another deployment's run is meant
+    // to take it over. With this capability on, the SDK would send the run back, and finally fail it.
     ...(world.capabilities && { capabilities: { ...world.capabilities, deploymentAffinity: false } }),
-    // Both would call the hosted service, at a fixed address and with our token. Without them the
-    // SDK does not encrypt, and takes deployment "latest" to be the current one.
+    // Both would call the hosted service at a fixed address with our token. Without them, the SDK does not encrypt,
+    // and resolves deployment "latest" to the current one.
     getEncryptionKeyForRun: undefined,
     resolveLatestDeploymentId: undefined,
   };
@@ -44,7 +44,7 @@ export function createWorld() {
 
 export default createWorld;
 
-// The client reads these two from the environment and nowhere else.
+// The client reads these two settings only from the environment.
 function configure() {
   const env = process.env;
   if (!env.WORKFLOW_VERCEL_BACKEND_URL) {
@@ -55,14 +55,14 @@ function configure() {
   }
   if (!env.VERCEL_DEPLOYMENT_ID) {
     if (!env.STEPWELL_DEPLOYMENT_ID) {
-      throw fail('set STEPWELL_DEPLOYMENT_ID to the name under which the server knows the URL of this app.');
+      throw fail('set STEPWELL_DEPLOYMENT_ID to the deployment name of this app on the server.');
     }
     env.VERCEL_DEPLOYMENT_ID = env.STEPWELL_DEPLOYMENT_ID;
   }
   if (env.VERCEL_URL && env.VERCEL !== '1') {
     console.warn(
       `[@stepwell/world] VERCEL_URL is set outside Vercel: webhook URLs will start with https://${env.VERCEL_URL}, ` +
-        'and the SDK may end the process when a replay takes long. Unset it.',
+        'and the SDK may exit the process if a replay takes long. Unset it.',
     );
   }
 }
@@ -74,17 +74,17 @@ function refuseUnknownVersion(specVersion) {
       ? 'update the Stepwell server and install the package it serves (npm install <server>/clients/world.tgz), or use an older "workflow"'
       : 'update "workflow" to 4.8 or newer';
   throw fail(
-    `the Workflow SDK of this app has spec version ${specVersion ?? 'none'}, and this package knows ` +
+    `the Workflow SDK of this app has spec version ${specVersion ?? 'none'}, but this package supports ` +
       `${OLDEST_SPEC} to ${NEWEST_SPEC}: ${remedy}.`,
   );
 }
 
-// On the 4.x line (spec version 3) the queue client omits the deployment of each message when
-// NODE_ENV is "development". No server could route those; a clear stop beats runs that never move.
+// On the 4.x line (spec version 3), the queue client omits the deployment from messages if NODE_ENV is
+// "development". No server can route such messages, so fail early instead of leaving runs stuck.
 function refuseDevelopmentMode(specVersion) {
   if (process.env.NODE_ENV === 'development' && !(specVersion > 3)) {
     throw fail(
-      'NODE_ENV is "development", in which Workflow SDK 4 sends messages that no server can route. ' +
+      'NODE_ENV is "development", and in that mode Workflow SDK 4 sends messages that no server can route. ' +
         'Use another NODE_ENV, or leave WORKFLOW_TARGET_WORLD unset to develop on the local world.',
     );
   }
@@ -92,7 +92,7 @@ function refuseDevelopmentMode(specVersion) {
 
 function requireClient() {
   const roots = [join(process.cwd(), 'index.js'), process.argv[1], import.meta.url].filter(
-    (root) => root && (isAbsolute(root) || root.startsWith('file:')), // node -e leaves any word there
+    (root) => root && (isAbsolute(root) || root.startsWith('file:')), // with node -e, argv[1] is any argument
   );
   for (const root of roots) {
     for (const route of ROUTES) {
@@ -103,10 +103,10 @@ function requireClient() {
   throw fail(`cannot find ${CLIENT} from ${process.cwd()}. Start the app in the folder where "workflow" is installed.`);
 }
 
-/** Follows a chain of dependencies, each seen from the one before; undefined where it breaks. */
-function resolve(root, chain) {
+/** Resolves each package from the one before it. Returns undefined if one of them is not found. */
+function resolve(root, packages) {
   try {
-    return chain.reduce((from, name) => createRequire(from).resolve(name), root);
+    return packages.reduce((from, name) => createRequire(from).resolve(name), root);
   } catch (err) {
     if (err.code === 'MODULE_NOT_FOUND' || err.code === 'ERR_PACKAGE_PATH_NOT_EXPORTED') return undefined;
     throw err;

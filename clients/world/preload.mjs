@@ -1,8 +1,8 @@
-// node --import @stepwell/world/preload: gives the SDK its World without a change to app or build.
+// node --import @stepwell/world/preload: installs the World without a change to the app or its build.
 //
-// The SDK looks for a World in these places before it makes one. Ours is made at the first look,
-// because NODE_OPTIONS reaches every Node process of the command line (npm, npx, builds), and those
-// need neither a World nor its settings.
+// The SDK reads these global properties before it creates a World. The getters create ours lazily, because
+// NODE_OPTIONS applies to every Node process (npm, npx, builds), and those have neither a World nor its
+// settings.
 import { createWorld } from './index.js';
 
 const PLACES = ['@workflow/world//cache', '@workflow/world//stubbedCache'].map((name) => Symbol.for(name));
@@ -13,7 +13,7 @@ for (const place of PLACES) {
   Object.defineProperty(globalThis, place, {
     configurable: true,
     get: () => (world ??= createWorld()),
-    // setWorld() writes here. From then on the place is an ordinary property.
+    // setWorld() writes here, and thereby replaces the accessor with a plain property.
     set: (value) => Object.defineProperty(globalThis, place, { value, writable: true, configurable: true }),
   });
 }

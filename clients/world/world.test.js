@@ -1,5 +1,5 @@
-// Each test runs a process in a made-up app whose SDK is a stand-in, since what matters here is which
-// copy of the client is found, what it is given, and what a user reads when something is missing.
+// Each test runs a process in a temporary app with a fake SDK. The tests check which copy of the client is found,
+// which configuration it gets, and which message a user sees when something is missing.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -11,10 +11,10 @@ import { fileURLToPath } from 'node:url';
 const HERE = dirname(fileURLToPath(import.meta.url));
 const ENV = { PATH: process.env.PATH, STEPWELL_URL: 'http://stepwell.test:8788/', STEPWELL_DEPLOYMENT_ID: 'shop' };
 const PRELOAD = ['--import', '@stepwell/world/preload'];
-const LOOK = (place) => `globalThis[Symbol.for('@workflow/world//${place}')]`;
+const GET = (place) => `globalThis[Symbol.for('@workflow/world//${place}')]`;
 const REQUIRE = 'const { createWorld } = require("@stepwell/world")';
 
-// The lines of the SDK, by spec version: what the client's factory is called, and what its World says of itself.
+// The SDK lines by spec version: the name of the client's factory, and the properties of its World.
 const LINES = {
   3: { factory: 'createVercelWorld' },
   5: { factory: 'createWorld', processExitTriggersQueueRedelivery: true },
@@ -22,10 +22,10 @@ const LINES = {
 };
 
 function CLIENT(copy, specVersion) {
-  const { factory, ...said } = LINES[specVersion] ?? { factory: 'createWorld' };
+  const { factory, ...properties } = LINES[specVersion] ?? { factory: 'createWorld' };
   return `
   export const ${factory} = (config) => ({
-    ...${JSON.stringify(said)},
+    ...${JSON.stringify(properties)},
     copy: ${JSON.stringify(copy)},
     specVersion: ${specVersion},
     config,
@@ -50,7 +50,7 @@ function link(from, to) {
   symlinkSync(from, to, 'dir');
 }
 
-/** An app with this package linked in; layouts as npm and pnpm leave them. */
+/** Creates an app that links this package, in the node_modules layout of npm or pnpm. */
 function makeApp(t, layout, specVersion = 3) {
   const app = mkdtempSync(join(tmpdir(), 'stepwell-world-'));
   t.after(() => rmSync(app, { recursive: true, force: true }));
@@ -112,13 +112,13 @@ test('the environment becomes the configuration of the client', (t) => {
   assert.equal(world(app, { ...ENV, STEPWELL_API_KEY: 'sk_1' }).config.token, 'sk_1');
 });
 
-test('what the client already reads from the environment is kept', (t) => {
+test("the client's own environment variables take precedence", (t) => {
   const env = { ...ENV, WORKFLOW_VERCEL_BACKEND_URL: 'http://other/base', VERCEL_DEPLOYMENT_ID: 'dpl_1' };
   const { backend, deployment } = world(makeApp(t, 'npm'), env);
   assert.deepEqual({ backend, deployment }, { backend: 'http://other/base', deployment: 'dpl_1' });
 });
 
-test('calls to the hosted service are taken out', (t) => {
+test('methods that call the hosted service are removed', (t) => {
   const code = `${REQUIRE}; const w = createWorld();
     console.log(JSON.stringify([typeof w.getEncryptionKeyForRun, typeof w.resolveLatestDeploymentId]))`;
   assert.deepEqual(world(makeApp(t, 'npm'), ENV, [], code), ['undefined', 'undefined']);
@@ -148,27 +148,27 @@ test('refuses to start: no SDK', (t) => {
 });
 
 for (const specVersion of [3, 5, 7]) {
-  test(`announces the version of the SDK it finds: ${specVersion}`, (t) => {
+  test(`has the spec version of the app's SDK: ${specVersion}`, (t) => {
     const app = makeApp(t, 'npm', specVersion);
     assert.equal(world(app).specVersion, specVersion);
-    const look = `console.log(JSON.stringify(${LOOK('cache')}))`;
+    const look = `console.log(JSON.stringify(${GET('cache')}))`;
     assert.equal(world(app, ENV, PRELOAD, look).specVersion, specVersion);
   });
 }
 
-for (const [specVersion, said] of [
-  [2, /spec version 2, and this package knows 3 to 7: update "workflow" to 4\.8 or newer\.$/m],
-  [undefined, /spec version none, and this package knows 3 to 7: update "workflow" to 4\.8 or newer\.$/m],
+for (const [specVersion, message] of [
+  [2, /spec version 2, but this package supports 3 to 7: update "workflow" to 4\.8 or newer\.$/m],
+  [undefined, /spec version none, but this package supports 3 to 7: update "workflow" to 4\.8 or newer\.$/m],
   [8, /spec version 8, .*: update the Stepwell server and install the package it serves .*, or use an older "workflow"\.$/m],
 ]) {
   test(`refuses to start: an SDK of version ${specVersion}`, (t) => {
     const { status, stderr } = run(makeApp(t, 'npm', `${specVersion}`), `${REQUIRE}; createWorld()`);
     assert.equal(status, 1);
-    assert.match(stderr, said);
+    assert.match(stderr, message);
   });
 }
 
-test('deployment names are not builds, all else is as the client says', (t) => {
+test('deploymentAffinity is off, other capabilities are unchanged', (t) => {
   const newest = world(makeApp(t, 'npm', 7));
   assert.deepEqual(newest.capabilities, { hookRetention: { active: true }, deploymentAffinity: false });
   const middle = world(makeApp(t, 'npm', 5));
@@ -176,7 +176,7 @@ test('deployment names are not builds, all else is as the client says', (t) => {
   assert.equal(middle.processExitTriggersQueueRedelivery, true);
 });
 
-test('development mode is no obstacle to later SDK lines', (t) => {
+test('later SDK lines accept development mode', (t) => {
   assert.equal(world(makeApp(t, 'npm', 5), { ...ENV, NODE_ENV: 'development' }).specVersion, 5);
 });
 
@@ -187,24 +187,24 @@ test('warns about VERCEL_URL outside Vercel only', (t) => {
   assert.doesNotMatch(run(app, code, { ...ENV, VERCEL_URL: 'x.example', VERCEL: '1' }).stderr, /VERCEL_URL/);
 });
 
-test('preload: one world in both places', (t) => {
-  const code = `const same = ${LOOK('cache')} === ${LOOK('stubbedCache')};
-    console.log(JSON.stringify({ same, copy: ${LOOK('cache')}.copy }))`;
+test('preload: both properties return the same world', (t) => {
+  const code = `const same = ${GET('cache')} === ${GET('stubbedCache')};
+    console.log(JSON.stringify({ same, copy: ${GET('cache')}.copy }))`;
   assert.deepEqual(world(makeApp(t, 'npm'), ENV, PRELOAD, code), { same: true, copy: 'hoisted' });
 });
 
 test('preload: setWorld still works', (t) => {
-  const code = `${LOOK('cache')} = { copy: 'mine' }; console.log(JSON.stringify(${LOOK('cache')}))`;
+  const code = `${GET('cache')} = { copy: 'mine' }; console.log(JSON.stringify(${GET('cache')}))`;
   assert.equal(world(makeApp(t, 'npm'), ENV, PRELOAD, code).copy, 'mine');
 });
 
-test('preload: a process that never asks for a world needs no settings', (t) => {
+test('preload: a process that uses no world needs no settings', (t) => {
   const { status, stderr } = run(makeApp(t, 'empty'), '', { PATH: ENV.PATH }, PRELOAD);
   assert.equal(status, 0, stderr);
   assert.equal(stderr, '');
 });
 
-test('the published files are few and flat', () => {
+test('publishes only the expected files', () => {
   const [pack] = JSON.parse(execFileSync('npm', ['pack', '--dry-run', '--json'], { cwd: HERE, encoding: 'utf8' }));
   const paths = pack.files.map((file) => file.path).sort();
   assert.deepEqual(paths, ['README.md', 'index.d.ts', 'index.js', 'package.json', 'preload.mjs']);

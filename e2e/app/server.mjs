@@ -1,17 +1,16 @@
-// Hosts the workflows of this folder the way any Node server would, and lets a test drive them over
-// HTTP (README.md lists the calls). The World comes from the environment alone.
+// Hosts the workflows of this folder like any Node server, and lets tests control them over HTTP (README.md lists
+// the calls). The World is configured only by the environment.
 import { appendFileSync, existsSync, fstatSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 
 const V1 = '/.well-known/workflow/v1/';
-// Where the bundle is that workflow build made, when it is not beside this file.
+// The output of workflow build. BUILD_DIR is set if it is not beside this file.
 const BUILD = new URL(`${process.env.BUILD_DIR ?? '.'}${V1}`, import.meta.url);
 
-// The SDK reads PORT while it loads (for webhook URLs, and the local world for its deliveries). So the
-// socket comes first, which also makes PORT=0 work, and the SDK after it. Nothing is announced before
-// both are there, and who calls sooner waits.
+// The SDK reads PORT while it loads (for webhook URLs, and in the local world for deliveries). So the server listens
+// before the SDK is loaded, which also supports PORT=0. Earlier requests wait until everything is ready.
 let open;
 const opened = new Promise((resolve) => (open = resolve));
 const server = createServer((req, res) => void serve(req, res));
@@ -21,8 +20,8 @@ process.env.PORT = String(server.address().port);
 const effects = openEffects(process.env.EFFECTS_FILE);
 globalThis.recordEffect = effects.add;
 
-// The bundle goes first: 5.0.0-beta.35 has the World compiled in there and nowhere else, and the first SDK
-// to be loaded is the one that the others ask for it.
+// Load the bundle first: with 5.0.0-beta.35 only the bundle contains the compiled-in World, and all copies of the SDK
+// get the World from the copy that was loaded first.
 const [flow, step, webhook] = [await loadRoute('flow'), await loadRoute('step'), await loadRoute('webhook')];
 const { getRun, resumeHook, start } = await import('workflow/api');
 const { getWorld } = await import('workflow/runtime');
@@ -38,7 +37,7 @@ exitWithParent();
 open();
 console.log(`listening ${process.env.PORT}`);
 
-// The 5.x line has no route for steps: flow runs them. What it writes as step.mjs is a part of flow.
+// The 5.x line has no route for steps, because flow runs them. Its step.mjs is a part of flow.
 async function loadRoute(name) {
   const file = [`${name}.js`, `${name}.mjs`].map((file) => new URL(file, BUILD)).find((file) => existsSync(file));
   return file && (await import(file));
@@ -84,8 +83,8 @@ async function startRun(_, request) {
   return Response.json({ runId });
 }
 
-// Looks at the run itself first, because awaiting returnValue cannot be given up: it would go on
-// asking the server once a second after the test has turned away.
+// Polls the run before it awaits returnValue, which cannot be cancelled: it would continue to poll the server once a
+// second after the test has given up.
 async function awaitResult({ id }, request) {
   const deadline = Date.now() + Number(query(request).get('timeoutMs') ?? 0);
   for (;;) {
@@ -109,7 +108,7 @@ async function listHooks({ id }) {
   return Response.json(data.map(({ token, hookId, isWebhook }) => ({ token, hookId, isWebhook })));
 }
 
-// One JSON document a line, each sent when it is there.
+// Sends one JSON document per line, each as soon as it arrives.
 function readStream({ id }, request) {
   const search = query(request);
   const options = { namespace: search.get('namespace') ?? undefined, startIndex: Number(search.get('startIndex') ?? 0) };
@@ -121,7 +120,7 @@ function readStream({ id }, request) {
   return new Response(body, { headers: { 'content-type': 'application/x-ndjson' } });
 }
 
-// With a file the record outlives the process, which is what a restart test needs.
+// With a file, the recorded effects survive a restart of the process.
 function openEffects(file) {
   const memory = [];
   const read = () =>
@@ -152,7 +151,7 @@ async function serve(req, res) {
   res.writeHead(response.status, Object.fromEntries(response.headers));
   res.flushHeaders();
   if (!response.body) return res.end();
-  // A reader that goes away half-way is its own affair.
+  // Ignore readers that disconnect early.
   await pipeline(Readable.fromWeb(response.body), res).catch(() => res.destroy());
 }
 
@@ -188,15 +187,15 @@ function problem(status, { name, message }) {
   return Response.json({ error: { name, message } }, { status });
 }
 
-// A test that dies without a word must not leave its app behind. Only a pipe counts: on a terminal
-// or /dev/null the end of input says nothing about the parent.
+// Exits when the parent dies and its end of the standard input pipe closes. On a terminal or /dev/null, the end of
+// input says nothing about the parent.
 function exitWithParent() {
   const input = fstatSync(0);
   if (!input.isFIFO() && !input.isSocket()) return;
   process.stdin.resume().on('end', stop).on('error', stop);
 }
 
-// Requests in hand get a moment to finish.
+// Requests in flight get two seconds to finish.
 function stop() {
   server.close(() => process.exit(0));
   server.closeIdleConnections();

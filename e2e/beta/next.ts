@@ -1,4 +1,4 @@
-// What only the 5.x line of the SDK has. Its builds get this folder beside the workflows of all lines.
+// Workflows that need the SDK's 5.x line. Its builds include this folder besides the workflows of all lines.
 import { createHook, setAttributes, sleep } from 'workflow';
 import { start } from 'workflow/api';
 import { sequential } from './e2e';
@@ -12,14 +12,14 @@ export async function attributes() {
   await setAttributes({ phase: 'ended', passing: undefined });
 }
 
-/** Ends at once, but keeps its token from others for a while. */
+/** Ends after the first payload, but retains its token for a while. */
 export async function hookRetained(token: string, ms: number) {
   'use workflow';
   const hook = createHook({ token, experimental_minRetention: ms });
   return { payload: await hook };
 }
 
-/** A step works until the workflow has had enough of it. */
+/** Aborts a running step after one second. */
 export async function aborts() {
   'use workflow';
   const controller = new AbortController();
@@ -29,14 +29,14 @@ export async function aborts() {
   return first;
 }
 
-/** Starts another workflow and returns what that one returns. */
+/** Starts a child workflow and returns its result. */
 export async function parent(n: number) {
   'use workflow';
   const child = await start(sequential, [n]);
   return { child: child.runId, value: await child.returnValue };
 }
 
-/** Takes and carries text that compresses well. */
+/** Passes text that compresses well to steps. */
 export async function compressible(text: string) {
   'use workflow';
   const same = await repeat(text);

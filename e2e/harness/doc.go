@@ -1,5 +1,5 @@
-// Package harness is what the black-box tests of the folders around it share: building and running the server and
-// the apps as processes of their own, which end with the test at the latest.
+// Package harness contains the shared parts of the black-box tests: it builds the server and the apps, and runs them as
+// processes that end with the test at the latest.
 //
-// It is for tests only, and imports nothing of ours.
+// It is for tests only, and imports no other package of the module.
 package harness

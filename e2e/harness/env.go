@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// foreign is what would configure a server, an app or a tool in some other way than a test wants.
+// foreign matches environment variables that would change the configuration of a server, an app or a tool under test.
 var foreign = regexp.MustCompile(`^(DATABASE_URL=|STEPWELL_|WORKFLOW_|VERCEL|NODE_|PORT=|EFFECTS_FILE=|DEBUG=)`)
 
-// CleanEnv is our environment without what is foreign, and with what is given.
+// CleanEnv returns the environment without foreign variables and proxy settings, plus the given variables.
 func CleanEnv(more ...string) []string {
 	env := []string{"NO_COLOR=1"}
 	for _, variable := range os.Environ() {
@@ -17,5 +17,5 @@ func CleanEnv(more ...string) []string {
 			env = append(env, variable)
 		}
 	}
-	return append(env, more...) // of two that are the same, the later counts
+	return append(env, more...) // the last of several duplicates wins
 }

@@ -11,23 +11,24 @@ import (
 	"time"
 )
 
-// Folder is one of npm packages, which is made ready once, unless that has been done since its files changed.
+// Folder is a folder with npm packages. Packages and build output are made at most once, and only if their sources
+// changed.
 type Folder struct {
 	Path string
-	// Sources are what its program is built from, seen from it; none if nothing is built.
+	// Sources are the files and folders that the build depends on, relative to Path; empty if nothing is built.
 	Sources []string
 
 	once sync.Once
 	err  error
 }
 
-// AppFolder is the folder of an app of the e2e tests. The World is among its sources because it may be compiled in.
+// AppFolder returns the folder of an e2e app. Its sources include the World, which may be compiled in.
 func AppFolder(path string) *Folder {
 	return &Folder{Path: path, Sources: []string{"package.json", "package-lock.json", "../app/workflows",
 		"../app/server.mjs", "../beta", "../../clients/world"}}
 }
 
-// Ready makes the folder ready, in which no other process may be at the same time.
+// Ready installs and builds the folder. A file lock protects it from concurrent processes.
 func (f *Folder) Ready() error {
 	f.once.Do(func() { f.err = f.install() })
 	return f.err
@@ -40,17 +41,17 @@ func (f *Folder) install() error {
 	}
 	defer unlock()
 	installed := filepath.Join("node_modules", ".package-lock.json")
-	if err := f.remake(installed, []string{"package.json", "package-lock.json"}, "ci"); err != nil {
+	if err := f.rebuild(installed, []string{"package.json", "package-lock.json"}, "ci"); err != nil {
 		return err
 	}
 	if f.Sources == nil {
 		return nil
 	}
 	built := filepath.Join(".well-known", "workflow", "v1", "manifest.json")
-	return f.remake(built, f.Sources, "run", "build")
+	return f.rebuild(built, f.Sources, "run", "build")
 }
 
-// lock keeps the tests of other packages out of the folder. It ends with us at the latest.
+// lock keeps tests of other packages out of the folder. The kernel releases it if this process dies.
 func (f *Folder) lock() (unlock func(), err error) {
 	dir, err := os.Open(f.Path)
 	if err != nil {
@@ -63,8 +64,8 @@ func (f *Folder) lock() (unlock func(), err error) {
 	return func() { _ = dir.Close() }, nil
 }
 
-// remake lets npm make a file of the folder again if it is missing, or older than what it is made from.
-func (f *Folder) remake(file string, sources []string, npm ...string) error {
+// rebuild runs npm if the file is missing or older than its sources.
+func (f *Folder) rebuild(file string, sources []string, npm ...string) error {
 	made, err := os.Stat(filepath.Join(f.Path, file))
 	if err == nil {
 		newest, err := f.newest(sources)
@@ -78,13 +79,13 @@ func (f *Folder) remake(file string, sources []string, npm ...string) error {
 	cmd := exec.Command("npm", npm...)
 	cmd.Dir, cmd.Env = f.Path, CleanEnv()
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s is not ready, and npm %v there says: %w\n%s", f.Path, npm, err, out)
+		return fmt.Errorf("npm %v in %s: %w\n%s", npm, f.Path, err, out)
 	}
 	now := time.Now()
-	return os.Chtimes(filepath.Join(f.Path, file), now, now) // npm may leave it as it was
+	return os.Chtimes(filepath.Join(f.Path, file), now, now) // npm may not touch an unchanged file
 }
 
-// newest is when any of the files, or of those in the folders, changed last.
+// newest returns the latest modification time of the files, and of the files in the folders.
 func (f *Folder) newest(paths []string) (newest time.Time, err error) {
 	for _, path := range paths {
 		err := filepath.WalkDir(filepath.Join(f.Path, path), func(_ string, entry fs.DirEntry, err error) error {

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// Patience is how long anything may take that is not a matter of time itself: long, for a busy machine.
-	Patience = 5 * time.Minute
-	// PollTime is how long to wait between two looks.
-	PollTime = 20 * time.Millisecond
+	// Timeout limits every wait for an event. It is generous, for busy machines.
+	Timeout = 5 * time.Minute
+	// PollInterval is the time between two checks of a condition.
+	PollInterval = 20 * time.Millisecond
 )
 
-// workDir holds what the tests build, until all have ended.
+// workDir holds the programs that the tests build. It is removed after all tests.
 var workDir string
 
-// WorkDir is a folder that the tests of the package share, until all have ended.
+// WorkDir returns a temporary folder that all tests of the package share.
 func WorkDir() string { return workDir }
 
-// Main is for TestMain: it runs the tests with a WorkDir. So many of them run at once, unless -parallel says
-// otherwise: they wait most of their time.
+// Main is for TestMain: it runs the tests with a WorkDir. The given number of tests run in parallel, unless the flag
+// -parallel is set. It may exceed the number of processors, because the tests mostly wait.
 func Main(parallel int, run func()) {
 	flag.Parse()
 	chosen := false
@@ -40,7 +40,7 @@ func Main(parallel int, run func()) {
 	run()
 }
 
-// SkipIfShort skips what is not for go test -short.
+// SkipIfShort skips the test under go test -short.
 func SkipIfShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -51,13 +51,13 @@ func SkipIfShort(t *testing.T) {
 // Eventually waits until the condition holds.
 func Eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.After(Patience)
-	tick := time.NewTicker(PollTime)
+	deadline := time.After(Timeout)
+	tick := time.NewTicker(PollInterval)
 	defer tick.Stop()
 	for !holds() {
 		select {
 		case <-deadline:
-			t.Fatalf("%s: not within %s", what, Patience)
+			t.Fatalf("%s: not within %s", what, Timeout)
 		case <-tick.C:
 		}
 	}

@@ -2,5 +2,5 @@
 
 package harness
 
-// asBuilt: without -race, the server is built as usual.
-var asBuilt []string
+// buildFlags are the flags for building the server: none without the race detector.
+var buildFlags []string

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// DieWithParent has the kernel kill the process should we be killed and clean up nothing.
+// DieWithParent makes the kernel kill the process if this process is killed and cannot clean up.
 func DieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// keptOutput is how much of what a process says is kept.
+// keptOutput is the number of bytes kept of a process's output.
 const keptOutput = 32 << 10
 
-// output keeps the end of what a process says, and looks for what it says when it is ready.
+// output keeps the end of a process's output, and searches it for the pattern that signals readiness.
 type output struct {
 	ready chan string
 

@@ -13,28 +13,28 @@ import (
 	"time"
 )
 
-// Process is one that a test started. Its standard input is a pipe, so that it can notice our death.
+// Process is a process started by a test. Its standard input is a pipe that closes if the test process dies.
 type Process struct {
 	name  string
 	cmd   *exec.Cmd
 	input io.Closer
 	out   *output
-	ended chan struct{} // closed once err is its end
+	ended chan struct{} // closed after the process has ended and err is set
 	err   error
 }
 
-// errStuck is a process that had to be killed.
-var errStuck = errors.New("it went on after SIGTERM")
+// errStuck means that the process did not end after SIGTERM and was killed.
+var errStuck = errors.New("still running after SIGTERM")
 
-// Launch starts a program and returns what it says once it is ready: the submatch of the pattern. All it says
-// also goes to cmd.Stderr, if that is set. Who calls it has to end the process.
+// Launch starts a program, waits until its output matches the pattern, and returns the submatch. If cmd.Stderr is set,
+// it gets a copy of all output. The caller must end the process.
 func Launch(name string, cmd *exec.Cmd, ready *regexp.Regexp) (p *Process, found string, err error) {
 	p = &Process{name: name, cmd: cmd, out: newOutput(ready), ended: make(chan struct{})}
-	said := io.Writer(p.out)
+	out := io.Writer(p.out)
 	if cmd.Stderr != nil {
-		said = io.MultiWriter(p.out, cmd.Stderr)
+		out = io.MultiWriter(p.out, cmd.Stderr)
 	}
-	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Stdout, cmd.Stderr = out, out
 	if p.input, err = cmd.StdinPipe(); err != nil {
 		return nil, "", fmt.Errorf("start %s: %w", name, err)
 	}
@@ -45,15 +45,15 @@ func Launch(name string, cmd *exec.Cmd, ready *regexp.Regexp) (p *Process, found
 	case found = <-p.out.ready:
 		return p, found, nil
 	case <-p.ended:
-		return nil, "", fmt.Errorf("%s ended at once: %w; it said:\n%s", name, p.err, p.Said())
-	case <-time.After(Patience):
+		return nil, "", fmt.Errorf("%s ended at once: %w; its output:\n%s", name, p.err, p.Output())
+	case <-time.After(Timeout):
 		p.Kill()
-		return nil, "", fmt.Errorf("%s was not ready within %s; it said:\n%s", name, Patience, p.Said())
+		return nil, "", fmt.Errorf("%s was not ready within %s; its output:\n%s", name, Timeout, p.Output())
 	}
 }
 
-// start starts the program. The goroutine has a thread to itself until the program ends: the kernel takes the end
-// of the thread that started it for ours.
+// start starts the program. The goroutine is locked to its thread until the program ends, because Pdeathsig applies to
+// the end of the starting thread, not of the process.
 func (p *Process) start() error {
 	DieWithParent(p.cmd)
 	started := make(chan error)
@@ -70,7 +70,7 @@ func (p *Process) start() error {
 	return <-started
 }
 
-// Start is Launch for a process that ends with the test. What it said is shown if the test fails.
+// Start is Launch for a process that ends with the test. If the test fails, the process's output is logged.
 func Start(t *testing.T, name string, cmd *exec.Cmd, ready *regexp.Regexp) (*Process, string) {
 	t.Helper()
 	p, found, err := Launch(name, cmd, ready)
@@ -79,16 +79,16 @@ func Start(t *testing.T, name string, cmd *exec.Cmd, ready *regexp.Regexp) (*Pro
 	}
 	t.Cleanup(func() {
 		if err := p.Terminate(); errors.Is(err, errStuck) {
-			t.Error(err) // that it did not end well is for those to mind who expect it to
+			t.Error(err) // callers check other exit errors with Stop
 		}
 		if t.Failed() {
-			t.Logf("%s (process %d) said:\n%s", name, cmd.Process.Pid, p.Said())
+			t.Logf("output of %s (process %d):\n%s", name, cmd.Process.Pid, p.Output())
 		}
 	})
 	return p, found
 }
 
-// Stop ends the process in good order, which it has to do without an error. It may have ended before.
+// Stop terminates the process, and fails the test unless it exits cleanly. It does nothing if the process has ended.
 func (p *Process) Stop(t *testing.T) {
 	t.Helper()
 	if !p.Alive() {
@@ -99,14 +99,14 @@ func (p *Process) Stop(t *testing.T) {
 	}
 }
 
-// Terminate ends the process in good order, and returns how it ended if not well.
+// Terminate sends SIGTERM, waits for the end of the process, and returns its exit error.
 func (p *Process) Terminate() error {
 	_ = p.Signal(syscall.SIGTERM) // fails only if it has ended
 	select {
 	case <-p.ended:
-	case <-time.After(Patience):
+	case <-time.After(Timeout):
 		p.Kill()
-		return fmt.Errorf("stop %s: %w for %s", p.name, errStuck, Patience)
+		return fmt.Errorf("stop %s: %w for %s", p.name, errStuck, Timeout)
 	}
 	if p.err != nil {
 		return fmt.Errorf("stop %s: %w", p.name, p.err)
@@ -114,7 +114,7 @@ func (p *Process) Terminate() error {
 	return nil
 }
 
-// Kill ends the process as a crash would.
+// Kill ends the process without warning, like a crash.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // fails only if it has ended
 	<-p.ended
@@ -123,7 +123,7 @@ func (p *Process) Kill() {
 // Signal sends the process a signal.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Alive reports whether the process has not ended.
+// Alive reports whether the process is still running.
 func (p *Process) Alive() bool {
 	select {
 	case <-p.ended:
@@ -133,8 +133,8 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Ended is closed when the process has ended.
+// Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Said is the end of what the process has said.
-func (p *Process) Said() string { return p.out.tail() }
+// Output returns the end of the process's output.
+func (p *Process) Output() string { return p.out.tail() }

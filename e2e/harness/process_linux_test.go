@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestProcessOutlivesTheThreadThatAskedForIt: a thread ends with a goroutine that keeps it to itself, and the kernel
-// kills what that thread has started.
-func TestProcessOutlivesTheThreadThatAskedForIt(t *testing.T) {
+// TestProcessOutlivesStartingThread calls Launch on a thread that ends with its goroutine. The kernel must not kill the
+// process with that thread.
+func TestProcessOutlivesStartingThread(t *testing.T) {
 	t.Parallel()
 	l := <-launchOnce(exec.Command("sh", "-c", "echo ready 1; exec sleep 300"))
 	if l.err != nil {
@@ -26,7 +26,7 @@ func TestProcessOutlivesTheThreadThatAskedForIt(t *testing.T) {
 	err := l.p.Terminate()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
-		t.Errorf("the process ended before it was asked to: %v", err)
+		t.Errorf("the process ended before SIGTERM: %v", err)
 	}
 }
 
@@ -36,12 +36,12 @@ type launched struct {
 	tid int
 }
 
-// launchOnce launches a program from a thread that ends thereafter.
+// launchOnce launches a program from a thread that then ends.
 func launchOnce(cmd *exec.Cmd) <-chan launched {
 	done := make(chan launched, 1)
 	go func() {
 		runtime.LockOSThread()
-		if syscall.Gettid() == os.Getpid() { // this thread never ends, so it is to be another
+		if syscall.Gettid() == os.Getpid() { // the main thread never ends, so use another one
 			defer runtime.UnlockOSThread()
 			done <- <-launchOnce(cmd)
 			return

@@ -2,5 +2,5 @@
 
 package harness
 
-// asBuilt: with tests that look for data races, the server looks for its own too.
-var asBuilt = []string{"-race"}
+// buildFlags enable the race detector in the server too.
+var buildFlags = []string{"-race"}

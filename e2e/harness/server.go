@@ -12,16 +12,16 @@ import (
 )
 
 var (
-	// ServerReady is what a server with STEPWELL_LOG=json says when it is ready; the submatch is its address.
+	// ServerReady matches the log line of a ready server with STEPWELL_LOG=json; the submatch is its address.
 	ServerReady = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
-	// AppReady is what an app says when it is ready; the submatch is its port.
+	// AppReady matches the output of a ready app; the submatch is its port.
 	AppReady = regexp.MustCompile(`(?m)^listening (\d+)$`)
 )
 
-// ServerProgram builds the server, once: with -race if the tests were built so.
-var ServerProgram = sync.OnceValues(func() (string, error) { return buildServer("stepwell-as-tests", asBuilt...) })
+// ServerProgram builds the server once, with -race if the tests use it.
+var ServerProgram = sync.OnceValues(func() (string, error) { return buildServer("stepwell-as-tests", buildFlags...) })
 
-// FastServerProgram builds the server as users have it, once.
+// FastServerProgram builds the server once, always without -race.
 var FastServerProgram = sync.OnceValues(func() (string, error) { return buildServer("stepwell") })
 
 func buildServer(name string, flags ...string) (string, error) {
@@ -29,7 +29,7 @@ func buildServer(name string, flags ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := lookAtSources(root); err != nil {
+	if err := walkSources(root); err != nil {
 		return "", err
 	}
 	path := filepath.Join(workDir, name)
@@ -41,7 +41,7 @@ func buildServer(name string, flags ...string) (string, error) {
 	return path, nil
 }
 
-// moduleRoot is the folder above the test's that has the go.mod, seen from there.
+// moduleRoot returns the relative path to the folder with the go.mod above the test's folder.
 func moduleRoot() (string, error) {
 	for root := ".."; len(root) < 30; root = filepath.Join(root, "..") {
 		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
@@ -51,9 +51,10 @@ func moduleRoot() (string, error) {
 	return "", errors.New("found no go.mod above the test's folder")
 }
 
-// lookAtSources opens all folders of the module. Go takes an earlier result of a test for a new one unless
-// something changed that the test itself has looked at; what programs are built from does not count.
-func lookAtSources(root string) error {
+// walkSources opens all folders of the module, so that go test does not reuse cached results after a change of the
+// server's sources. The cache considers only files that the test itself has opened, not the inputs of programs that it
+// builds.
+func walkSources(root string) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err

@@ -1,11 +1,11 @@
-// Package linear asks whether what concurrent clients saw can be what the model (e2e/model) says when the same
-// requests come one after the other, while servers are killed, Postgres crashes and connections are cut, delayed and
-// doubled. A request whose outcome nobody knows may have taken effect, at any time after it was made, or not.
+// Package linear checks linearizability: whether the answers to concurrent clients match some sequential execution of
+// the same requests on the model (e2e/model). Meanwhile servers are killed, Postgres crashes, and connections are cut,
+// delayed and duplicated. A request with unknown outcome may take effect at any time after it was sent, or never.
 //
-// There is nothing in it but tests. They take as long as you like, best without -race:
+// The package contains only tests. Their duration is configurable; they are most effective without -race:
 //
 //	go test ./e2e/linear -for 10m -v -timeout 0
 //
-// What fails is shown as few requests that cannot be in any order, and how far they can. It cannot be repeated, as
-// nobody decides how requests meet; -seed repeats at least what is drawn.
+// A failure is reported as a small set of requests that have no valid order, with the longest valid prefix. It is not
+// reproducible, because the interleaving of requests is not controlled. -seed repeats only the generated requests.
 package linear

@@ -9,35 +9,35 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/model"
 )
 
-// draw draws a request that is about what a scene has. All it writes it marks.
-type draw struct {
+// generator generates random requests about the entities of a round. It marks everything that the requests write.
+type generator struct {
 	*rand.Rand
-	scene *scene
+	round *round
 	mark  string
 }
 
 var tokens = []string{"t1", "t2"}
 
-func (d draw) one(values ...string) string { return values[d.IntN(len(values))] }
+func (d generator) one(values ...string) string { return values[d.IntN(len(values))] }
 
-// request draws a request, often what somebody else has just asked for, so that claims meet.
-func (d draw) request() model.Request {
-	s := d.scene
+// request generates a request. Often it repeats the last request of another client, to provoke conflicts.
+func (d generator) request() model.Request {
+	s := d.round
 	r := d.fresh()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last.Op != "" && d.IntN(3) == 0 {
 		own := r.Run
 		if r = s.last; r.Op == model.Post && d.IntN(2) == 0 && own != "" {
-			r.Run = own // the same of another run
+			r.Run = own // the same request for another run
 		}
 	}
 	s.last = r
 	return d.marked(r)
 }
 
-// fresh draws a request that need not be like any other.
-func (d draw) fresh() model.Request {
+// fresh generates a request independently of earlier ones.
+func (d generator) fresh() model.Request {
 	switch n := d.IntN(100); {
 	case n < 15:
 		return d.message()
@@ -54,8 +54,8 @@ func (d draw) fresh() model.Request {
 	}
 }
 
-// marked is the request with marks of its own.
-func (d draw) marked(r model.Request) model.Request {
+// marked returns the request with new marks.
+func (d generator) marked(r model.Request) model.Request {
 	part := func(i int) string { return fmt.Sprintf("%s.%d", d.mark, i) }
 	r.Events, r.Chunks = slices.Clone(r.Events), slices.Clone(r.Chunks)
 	for i := range r.Events {
@@ -65,15 +65,15 @@ func (d draw) marked(r model.Request) model.Request {
 		r.Chunks[i] = part(i)
 	}
 	if r.Op == model.Send {
-		r.Body = d.scene.names + d.mark
+		r.Body = d.round.prefix + d.mark
 	}
 	return r
 }
 
-func (d draw) run() string   { return d.scene.ids[d.IntN(len(d.scene.ids))] }
-func (d draw) token() string { return d.scene.names + d.one(tokens...) }
+func (d generator) run() string   { return d.round.ids[d.IntN(len(d.round.ids))] }
+func (d generator) token() string { return d.round.prefix + d.one(tokens...) }
 
-// types are events, as often as they are to be drawn. The ends of runs are rare, as little happens after them.
+// types are event types, repeated by their weight. Ends of runs are rare, because little can happen after them.
 var types = func() (list []string) {
 	for _, typ := range []struct {
 		name   string
@@ -89,7 +89,7 @@ var types = func() (list []string) {
 	return list
 }()
 
-func (d draw) post() model.Request {
+func (d generator) post() model.Request {
 	r := model.Request{Op: model.Post, Run: d.run(), Spec: 3 + 4*d.IntN(2)}
 	e := d.event(d.one(types...))
 	switch {
@@ -103,7 +103,7 @@ func (d draw) post() model.Request {
 	return r
 }
 
-func (d draw) event(typ string) model.Event {
+func (d generator) event(typ string) model.Event {
 	hour := time.Now().Add(time.Hour).UnixMilli()
 	e := model.Event{Type: typ, Body: d.one("a", "b")}
 	switch typ {
@@ -147,7 +147,7 @@ func (d draw) event(typ string) model.Event {
 	return e
 }
 
-func (d draw) batch() model.Request {
+func (d generator) batch() model.Request {
 	r := model.Request{Op: model.Batch, Run: d.run(), Spec: 7}
 	for _, id := range []string{"step_1", "step_2", "step_3"} {
 		switch d.IntN(4) {
@@ -169,20 +169,20 @@ func (d draw) batch() model.Request {
 	return r
 }
 
-func (d draw) message() model.Request {
-	s := d.scene
+func (d generator) message() model.Request {
+	s := d.round
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := model.Request{Topic: topic}
 	if s.id == "" || d.IntN(5) == 0 {
-		r.Op, r.Deployment, r.Key = model.Send, deployment, s.names+"key"
+		r.Op, r.Deployment, r.Key = model.Send, deployment, s.prefix+"key"
 		return r
 	}
 	if len(s.handles) == 0 || d.IntN(10) == 0 {
 		r.Op, r.ID = model.Deliver, s.id
 		return r
 	}
-	// Mostly the last that was heard of, else a stale one.
+	// Mostly the latest handle, else a stale one.
 	r.Handle = s.handles[max(len(s.handles)-1-d.IntN(3), 0)]
 	switch d.IntN(10) {
 	case 0:
@@ -195,8 +195,8 @@ func (d draw) message() model.Request {
 	return r
 }
 
-func (d draw) stream() model.Request {
-	r := model.Request{Run: d.scene.ids[0], Stream: d.scene.names + "stream"}
+func (d generator) stream() model.Request {
+	r := model.Request{Run: d.round.ids[0], Stream: d.round.prefix + "stream"}
 	switch n := d.IntN(20); {
 	case n < 8:
 		r.Op = model.Read

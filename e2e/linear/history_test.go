@@ -14,29 +14,29 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/model"
 )
 
-// operation is a request with what came of it.
+// operation is a request with its outcome.
 type operation struct {
 	model.Request
 
-	client       int           // a number for each in the visualization
-	call, answer time.Duration // since the test began; answer is endless when nobody knows the outcome
-	got          model.Answer  // what was answered; its Status is 0 when nobody knows
-	// at is the position at which the log has what a request of unknown outcome wrote; 0 when it leaves no mark.
-	// For a delivery it is the count of the delivery before, as far as they were seen.
-	at int
-	// cut says that the history ends before the answer: it may be that the request does not take effect in it.
+	client       int           // number of the client in the visualization
+	call, answer time.Duration // since the start of the test; answer is never if the outcome is unknown
+	got          model.Answer  // the answer; its Status is 0 if the outcome is unknown
+	// seq is the log position of the event that a request of unknown outcome wrote, or 0 if it wrote no mark. For a
+	// delivery it is the count of the previous known delivery.
+	seq int
+	// cut means that the history ends before the answer, so that the request need not take effect in it.
 	cut bool
-	// shaky says that the lease of a message may have got lost: a server was killed, or the database was.
-	shaky bool
-	// final says that it is a look at what remains when all is over.
+	// leaseAtRisk means that the message's lease may have been lost because a server or the database was killed.
+	leaseAtRisk bool
+	// final marks a read of the final state.
 	final bool
 }
 
-const endless = time.Duration(math.MaxInt64)
+const never = time.Duration(math.MaxInt64)
 
 func (o operation) known() bool { return o.got.Status != 0 }
 
-// changes reports whether the operation may have changed anything.
+// changes reports whether the operation may have changed anything, given its answer.
 func (o operation) changes() bool {
 	switch o.Op {
 	case model.ReadLog, model.ByToken, model.Read:
@@ -49,8 +49,8 @@ func (o operation) changes() bool {
 func (o operation) String() string {
 	if !o.known() {
 		at := ""
-		if o.at > 0 {
-			at = fmt.Sprintf(", but is there at %d", o.at)
+		if o.seq > 0 {
+			at = fmt.Sprintf(", but found at position %d", o.seq)
 		}
 		return o.Request.String() + " → unknown" + at
 	}
@@ -83,8 +83,8 @@ func (o operation) String() string {
 	return s
 }
 
-// history is the operations of one partition: a few runs with the tokens they compete for, a message, or a stream.
-// What is in another partition has no part in it.
+// history holds the operations of one partition: some runs with the tokens they compete for, or a message, or a stream.
+// Partitions are independent of each other.
 type history struct {
 	name string
 
@@ -98,14 +98,14 @@ func (h *history) add(o operation) {
 	h.operations = append(h.operations, o)
 }
 
-// soFar is a copy of the operations. More may come: deliveries go on.
+// soFar returns a copy of the operations. Deliveries may still add more.
 func (h *history) soFar() []operation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.operations)
 }
 
-// sequential is the model as porcupine asks for it. States are worlds that nobody changes any more.
+// sequential is the model in porcupine's form. States are immutable worlds.
 var sequential = porcupine.Model{
 	Init: func() any { return &model.World{} },
 	Step: func(state, input, _ any) (bool, any) {
@@ -118,14 +118,14 @@ var sequential = porcupine.Model{
 	DescribeState:     func(state any) string { return describe(state.(*model.World)) },
 }
 
-// step does the operation in the world and reports whether what was answered may be.
+// step applies the operation to the world, and reports whether the answer is possible.
 func step(w *model.World, o operation) bool {
 	switch o.Op {
 	case model.Send, model.Deliver, model.Extend, model.Ack:
 		return stepMessage(w, o)
 	}
 	before := w
-	if o.at > 0 {
+	if o.seq > 0 {
 		before = w.Clone()
 	}
 	want := w.Do(o.Request)
@@ -134,11 +134,11 @@ func step(w *model.World, o operation) bool {
 		if o.Op == model.Post && (o.Since > 0 || o.Events[0].Type == "run_started") {
 			want.Events = nil // see parts
 		}
-		same := reflect.DeepEqual(timeless(want.LeavingOut(o.got)), timeless(o.got))
-		return same && (o.Op != model.Write || o.landed(w, want))
-	case o.at == 0 || o.landed(w, want):
+		same := reflect.DeepEqual(withoutTimes(want.WithoutOmitted(o.got)), withoutTimes(o.got))
+		return same && (o.Op != model.Write || o.tookEffect(w, want))
+	case o.seq == 0 || o.tookEffect(w, want):
 		return true
-	// It is not in this part of the history, or another one became the same conflict.
+	// It takes effect after the cut, or another request caused the same hook_conflict.
 	case o.cut || o.Op == model.Post && o.Events[0].Type == "hook_created":
 		*w = *before
 		return true
@@ -147,20 +147,20 @@ func step(w *model.World, o operation) bool {
 	}
 }
 
-// landed reports whether the operation has left its mark where it is.
-func (o operation) landed(w *model.World, want model.Answer) bool {
-	if o.Op == model.Post && o.Events[0].Type == "run_started" { // it made the run
+// tookEffect reports whether the operation wrote its mark at the known position.
+func (o operation) tookEffect(w *model.World, want model.Answer) bool {
+	if o.Op == model.Post && o.Events[0].Type == "run_started" { // it created the run
 		return w.Runs[o.Run] != nil && w.Runs[o.Run].Log[0].Mark == o.Events[0].Mark
 	}
-	if o.Op == model.Write { // with its last chunk at the end
-		return o.at == 0 || len(w.Streams[o.Stream].Chunks) == o.at-1+len(o.Chunks)
+	if o.Op == model.Write { // its chunks are the last ones
+		return o.seq == 0 || len(w.Streams[o.Stream].Chunks) == o.seq-1+len(o.Chunks)
 	}
-	there := func(a model.Answer) bool { return a.Event != nil && a.Event.Seq == o.at }
+	there := func(a model.Answer) bool { return a.Event != nil && a.Event.Seq == o.seq }
 	return there(want) || slices.ContainsFunc(want.Items, there)
 }
 
-// nameless is the ID of a message that was accepted without the sender being told.
-const nameless = "?"
+// unknownID stands for the ID of a message whose sender got no answer.
+const unknownID = "?"
 
 // stepMessage is step for messages, of which a partition has one.
 func stepMessage(w *model.World, o operation) bool {
@@ -168,37 +168,37 @@ func stepMessage(w *model.World, o operation) bool {
 		o.ID = o.got.ID
 	}
 	if o.ID == "" {
-		o.ID = nameless
+		o.ID = unknownID
 	}
-	if o.Op == model.Deliver && o.Handle == "" { // pulled by someone who does not know
+	if o.Op == model.Deliver && o.Handle == "" { // pulled, but the answer was lost
 		o.Handle = fmt.Sprint("rh_lost_", o.call)
 	}
-	if m, ok := w.Messages[nameless]; ok && o.ID != nameless { // now we know
+	if m, ok := w.Messages[unknownID]; ok && o.ID != unknownID { // now the ID is known
 		m.ID = o.ID
-		delete(w.Messages, nameless)
+		delete(w.Messages, unknownID)
 		w.Messages[m.ID] = m
 		for key := range w.Keys {
 			w.Keys[key] = m.ID
 		}
 	}
-	if o.Op == model.Deliver && o.got.Status == 409 { // it is leased, or a worker is just looking at it
+	if o.Op == model.Deliver && o.got.Status == 409 { // it is leased, or a worker is checking it
 		m, ok := w.Messages[o.ID]
 		return ok && !m.Acked
 	}
-	if o.shaky {
-		mislay(w, o)
+	if o.leaseAtRisk {
+		loseLease(w, o)
 	}
 	want := w.Do(o.Request)
 	return !o.known() || reflect.DeepEqual(want, o.got)
 }
 
-// mislay is what happens to a lease when servers die: it ends, and others may have held the message before it is
-// seen again; a delivery that its server did not survive does not count. What never happens is that an old handle
-// comes to life, or that an acknowledged message comes back.
-func mislay(w *model.World, o operation) {
+// loseLease models the effect of a crash on a lease: the lease ends, and there may be unseen deliveries before the next
+// one. A delivery does not count if its server did not survive it. An old handle never becomes valid again, and an
+// acknowledged message never returns.
+func loseLease(w *model.World, o operation) {
 	m, ok := w.Messages[o.ID]
 	switch {
-	case o.Op == model.Deliver && ok && !m.Acked && o.got.Status == 200 && m.Count >= o.at:
+	case o.Op == model.Deliver && ok && !m.Acked && o.got.Status == 200 && m.Count >= o.seq:
 		m.Handle, m.Count = "", max(m.Count-1, o.got.Count-1)
 		w.Messages[o.ID] = m
 	case o.Op != model.Deliver && o.got.Status == 404:
@@ -211,7 +211,7 @@ func mislay(w *model.World, o operation) {
 	}
 }
 
-// describe is the state in a few words.
+// describe summarizes the state.
 func describe(w *model.World) string {
 	var words []string
 	for id, h := range w.Runs {
@@ -227,11 +227,11 @@ func describe(w *model.World) string {
 	return strings.Join(words, "; ")
 }
 
-// timeless is the answer without what clocks say, and with nothing rather than something empty.
-func timeless(a model.Answer) model.Answer {
+// withoutTimes returns the answer without times, and with nil instead of empty values.
+func withoutTimes(a model.Answer) model.Answer {
 	a.RetryAfter = 0
 	if a.Event != nil {
-		e := timelessEvent(*a.Event)
+		e := eventWithoutTimes(*a.Event)
 		a.Event = &e
 	}
 	if a.Run != nil {
@@ -260,10 +260,10 @@ func timeless(a model.Answer) model.Answer {
 	events, items := a.Events, a.Items
 	a.Events, a.Items = nil, nil
 	for _, e := range events {
-		a.Events = append(a.Events, timelessEvent(e))
+		a.Events = append(a.Events, eventWithoutTimes(e))
 	}
 	for _, item := range items {
-		a.Items = append(a.Items, timeless(item))
+		a.Items = append(a.Items, withoutTimes(item))
 	}
 	if len(a.Chunks) == 0 {
 		a.Chunks = nil
@@ -271,7 +271,7 @@ func timeless(a model.Answer) model.Answer {
 	return a
 }
 
-func timelessEvent(e model.Event) model.Event {
+func eventWithoutTimes(e model.Event) model.Event {
 	e.At = 0
 	if len(e.Attributes) == 0 {
 		e.Attributes = nil

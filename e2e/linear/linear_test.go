@@ -19,13 +19,13 @@ import (
 )
 
 var (
-	length   = flag.Duration("for", 7*time.Second, "how long clients are at it; what they saw is checked afterwards")
-	seedFlag = flag.Uint64("seed", 0, "what is drawn, though not how it meets; 0 for another each time")
+	length   = flag.Duration("for", 7*time.Second, "how long clients send requests; the check comes after that")
+	seedFlag = flag.Uint64("seed", 0, "seed of the generated requests, but not of their interleaving; 0 for a random one")
 )
 
-// TestLinearizable has clients do all at once what the model does one after the other: first in peace, then while
-// connections break, then while servers and the database are killed too.
-func TestLinearizable(t *testing.T) { //nolint:paralleltest // what it starts wants the processors for itself
+// TestLinearizable checks that the answers to concurrent clients are linearizable: first without faults, then with
+// broken connections, then with crashes of servers and the database as well.
+func TestLinearizable(t *testing.T) { //nolint:paralleltest // its processes need all processors
 	if testing.Short() {
 		t.Skip("takes many seconds")
 	}
@@ -36,26 +36,26 @@ func TestLinearizable(t *testing.T) { //nolint:paralleltest // what it starts wa
 	t.Logf("-seed %d", seed)
 
 	c := newCluster(t)
-	w := newWorld(t, c)
-	w.phase(*length/5, seed, healthy, peace)
+	w := newWorkload(t, c)
+	w.phase(*length/5, seed, healthy, noCrashes)
 	w.wantAnswers()
-	w.phase(*length/5, seed+1, broken, peace)
+	w.phase(*length/5, seed+1, broken, noCrashes)
 	w.phase(*length-2*(*length/5), seed+2, broken, c.crashes)
 	for _, p := range w.proxies {
 		p.close()
 	}
-	for _, s := range w.past {
-		w.look(s)
+	for _, s := range w.all {
+		w.readFinalState(s)
 	}
 	w.check()
 }
 
-// clients is how many do something at once.
+// clients is the number of concurrent clients.
 const clients = 8
 
-// phase lets clients work for a while over such connections, and such things happen meanwhile.
-func (w *world) phase(
-	length time.Duration, seed uint64, connection func(*rand.Rand) fault, happen func(context.Context, *rand.Rand),
+// phase runs the clients for a while with the given connection faults, and the given crashes at the same time.
+func (w *workload) phase(
+	length time.Duration, seed uint64, connection func(*rand.Rand) fault, crash func(context.Context, *rand.Rand),
 ) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), length)
 	defer cancel()
@@ -64,81 +64,81 @@ func (w *world) phase(
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
 		running.Go(func() { w.client(ctx, i, random, func() fault { return connection(random) }) })
 	}
-	happen(ctx, rand.New(rand.NewPCG(seed, clients)))
+	crash(ctx, rand.New(rand.NewPCG(seed, clients)))
 	running.Wait()
 }
 
-func healthy(*rand.Rand) fault { return none }
+func healthy(*rand.Rand) fault { return noFault }
 
-// broken has every third connection fail in some way, or in none.
+// broken picks a random fault for every third connection.
 func broken(random *rand.Rand) fault {
 	if random.IntN(3) > 0 {
-		return none
+		return noFault
 	}
 	return fault(random.IntN(int(faults)))
 }
 
-func peace(context.Context, *rand.Rand) {}
+func noCrashes(context.Context, *rand.Rand) {}
 
-// wantAnswers complains of requests that were not answered although nothing was wrong.
-func (w *world) wantAnswers() {
-	for _, s := range w.past {
+// wantAnswers checks that all requests of the phase without faults were answered.
+func (w *workload) wantAnswers() {
+	for _, s := range w.all {
 		for _, h := range []*history{&s.runs, &s.messages, &s.streams} {
 			for _, o := range h.soFar() {
 				if !o.known() {
-					w.t.Errorf("%s: in peace, %v", h.name, o)
+					w.t.Errorf("%s: no answer without faults: %v", h.name, o)
 				}
 			}
 		}
 	}
 }
 
-// check asks porcupine about every history.
-func (w *world) check() {
+// check checks every history with porcupine.
+func (w *workload) check() {
 	began := time.Now()
-	operations, doubtful, partitions := 0, 0, 0
-	for _, s := range w.past {
+	operations, unknown, partitions := 0, 0, 0
+	for _, s := range w.all {
 		for _, h := range []*history{&s.runs, &s.messages, &s.streams} {
-			settled := h.settled()
-			w.shake(settled)
-			for _, o := range settled {
+			resolved := h.resolved()
+			w.markLeasesAtRisk(resolved)
+			for _, o := range resolved {
 				if !o.known() {
-					doubtful++
+					unknown++
 				}
 			}
-			operations += len(settled)
+			operations += len(resolved)
 			partitions++
-			if !w.linearizable(h.name, settled) {
-				return // one is enough to look at
+			if !w.linearizable(h.name, resolved) {
+				return // report only the first failure
 			}
 		}
 	}
 	w.t.Logf("%d operations in %d histories, of which %d with unknown outcome, checked in %s; %d crashes",
-		operations, partitions, doubtful, time.Since(began).Round(time.Millisecond), len(w.cluster.troubles)/2)
+		operations, partitions, unknown, time.Since(began).Round(time.Millisecond), len(w.cluster.disruptions)/2)
 }
 
-// shake marks what happened to messages while leases could get lost.
-func (w *world) shake(operations []operation) {
+// markLeasesAtRisk marks the operations during which leases may have been lost.
+func (w *workload) markLeasesAtRisk(operations []operation) {
 	for i, o := range operations {
 		to := o.answer
-		if to == endless {
+		if to == never {
 			to = w.since()
 		}
-		operations[i].shaky = w.cluster.shaky(w.began.Add(o.call), w.began.Add(to))
+		operations[i].leaseAtRisk = w.cluster.leasesAtRisk(w.began.Add(o.call), w.began.Add(to))
 	}
 }
 
-// checkTime is how long porcupine may think about one history.
+// checkTime limits the time that porcupine spends on one history.
 const checkTime = 20 * time.Second
 
-// linearizable checks one history, and on failure shows as little of it as does.
-func (w *world) linearizable(name string, operations []operation) bool {
+// linearizable checks one history, and reports a minimal failing part of it.
+func (w *workload) linearizable(name string, operations []operation) bool {
 	result, info := porcupine.CheckOperationsVerbose(sequential, toPorcupine(operations), checkTime)
 	if result == porcupine.Ok {
 		return true
 	}
 	if result == porcupine.Unknown {
-		w.t.Errorf("%s: porcupine cannot tell of %d operations within %s:\n%s", name, len(operations), checkTime, list(operations))
+		w.t.Errorf("%s: porcupine cannot decide about %d operations within %s:\n%s", name, len(operations), checkTime, list(operations))
 		return false
 	}
 	file := filepath.Join(os.TempDir(), "stepwell-"+strings.ReplaceAll(name, " ", "-")+".html")
@@ -146,8 +146,8 @@ func (w *world) linearizable(name string, operations []operation) bool {
 		w.t.Error(err)
 	}
 	small := shrink(operations)
-	w.t.Errorf("%s is not linearizable; of %d operations this is enough (all of it is in %s):\n%s\n%s",
-		name, len(operations), file, list(small), impasse(small))
+	w.t.Errorf("%s is not linearizable; of %d operations these suffice to show it (the whole history is in %s):\n%s\n%s",
+		name, len(operations), file, list(small), stuckAt(small))
 	return false
 }
 
@@ -159,8 +159,8 @@ func list(operations []operation) string {
 	return strings.Join(lines, "\n")
 }
 
-// impasse says how far the operations can be put in an order, and what then cannot come next.
-func impasse(operations []operation) string {
+// stuckAt describes the longest valid order of the operations, and the operations that cannot come next.
+func stuckAt(operations []operation) string {
 	_, info := porcupine.CheckOperationsVerbose(sequential, toPorcupine(operations), checkTime)
 	var longest []porcupine.Operation
 	for _, p := range info.PartialLinearizationsOperations()[0] {
@@ -174,26 +174,26 @@ func impasse(operations []operation) string {
 		step(world, o.Input.(operation))
 		done[o.Input.(operation).String()]++
 	}
-	var left []operation
-	first := endless
+	var remaining []operation
+	first := never
 	for _, o := range operations {
 		if done[o.String()]--; done[o.String()] < 0 {
-			left = append(left, o)
+			remaining = append(remaining, o)
 			first = min(first, o.answer)
 		}
 	}
-	left = slices.DeleteFunc(left, func(o operation) bool { return o.call > first })
-	for i, o := range left {
+	remaining = slices.DeleteFunc(remaining, func(o operation) bool { return o.call > first })
+	for i, o := range remaining {
 		want := world.Clone().Do(o.Request)
-		left[i].got, left[i].at = want, 0
-		left[i].got.Events = nil
+		remaining[i].got, remaining[i].seq = want, 0
+		remaining[i].got.Events = nil
 	}
 	return fmt.Sprintf("%d of %d can be in an order that leads to\n%s\nwhere one of these must be next, and should be answered so:\n%s",
-		len(longest), len(operations), describe(world), list(left))
+		len(longest), len(operations), describe(world), list(remaining))
 }
 
 func until(d time.Duration) string {
-	if d == endless {
+	if d == never {
 		return "?"
 	}
 	return d.Round(time.Millisecond / 10).String()
@@ -209,13 +209,13 @@ func toPorcupine(operations []operation) []porcupine.Operation {
 	return list
 }
 
-// legal reports whether the operations can be in some order, or whether that takes too long to tell.
+// legal reports whether the operations have a valid order, or porcupine cannot decide in time.
 func legal(operations []operation) bool {
 	return porcupine.CheckOperationsTimeout(sequential, toPorcupine(operations), 2*time.Second) != porcupine.Illegal
 }
 
-// shrink finds few operations that still cannot be in any order: those up to a moment, without the reads and refusals
-// that it does not take.
+// shrink finds a small set of operations that has no valid order: those up to some time, without unneeded reads and
+// refused requests.
 func shrink(operations []operation) []operation {
 	byAnswer := slices.SortedFunc(slices.Values(operations), func(a, b operation) int { return int(a.answer - b.answer) })
 	upTo := func(moment time.Duration) (early []operation) {
@@ -226,22 +226,22 @@ func shrink(operations []operation) []operation {
 			if o.answer > moment { // not answered yet
 				o.cut = true
 				if o.got.Event != nil && o.Events[0].Type != "run_started" {
-					o.at = o.got.Event.Seq
+					o.seq = o.got.Event.Seq
 				}
-				o.answer, o.got.Status = endless, 0
+				o.answer, o.got.Status = never, 0
 			}
 			early = append(early, o)
 		}
 		return early
 	}
 	n, _ := slices.BinarySearchFunc(byAnswer, true, func(o operation, _ bool) int {
-		if o.answer == endless || !legal(upTo(o.answer)) {
+		if o.answer == never || !legal(upTo(o.answer)) {
 			return 0
 		}
 		return -1
 	})
 	small := operations
-	if n < len(byAnswer) && byAnswer[n].answer != endless {
+	if n < len(byAnswer) && byAnswer[n].answer != never {
 		small = upTo(byAnswer[n].answer)
 	}
 	for i, deadline := len(small)-1, time.Now().Add(time.Minute); i >= 0 && time.Now().Before(deadline); i-- {

@@ -2,5 +2,5 @@
 
 package linear
 
-// buildFlags: without -race, the server is built as usual.
+// buildFlags are the flags for building the server: none without the race detector.
 var buildFlags []string

@@ -4,5 +4,5 @@ package linear
 
 import "os/exec"
 
-// dieWithParent would keep processes from outliving us; here only the app notices by itself.
+// dieWithParent does nothing on this system.
 func dieWithParent(*exec.Cmd) {}

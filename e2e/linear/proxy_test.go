@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// fault is what happens to a connection, which carries one request.
+// fault is a fault of a connection. Each connection carries one request.
 type fault int
 
 const (
-	none  fault = iota
-	slow        // the request waits, and so does the answer
-	cut         // half of the request arrives
-	mute        // the request arrives whole, the answer does not
-	late        // the client is hung up on, and then the request arrives
-	twice       // the request arrives once more, by another server
+	noFault     fault = iota
+	slow              // the request and the answer are delayed
+	truncate          // only half of the request arrives
+	dropAnswer        // the request arrives, the answer is lost
+	lateRequest       // the client's connection is closed, then the request arrives
+	duplicate         // the request also arrives at the other server
 	faults
 )
 
-// proxy stands before a server. It listens once for each fault, so that whoever asks knows what will happen.
+// proxy is a TCP proxy before a server. It has one listener for each fault, so that the client chooses the fault.
 type proxy struct {
-	target func() string // the server's address
-	other  func() string // another server's
+	target func() string // the address of the server
+	other  func() string // the address of the other server
 
 	listeners [faults]net.Listener
 	running   sync.WaitGroup
@@ -50,7 +50,7 @@ func newProxy(t *testing.T, target, other func() string) *proxy {
 
 func (p *proxy) url(f fault) string { return "http://" + p.listeners[f].Addr().String() }
 
-// close lets no more connections in and waits for the requests that are on their way.
+// close closes the listeners and waits for the requests in flight.
 func (p *proxy) close() {
 	for _, l := range p.listeners {
 		_ = l.Close() // it may have been closed before
@@ -73,10 +73,10 @@ func (p *proxy) accept(f fault) {
 	}
 }
 
-// readRequest takes in the bytes of one request.
+// readRequest reads the bytes of one request.
 func readRequest(conn net.Conn) ([]byte, bool) {
 	var raw bytes.Buffer
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	_ = conn.SetReadDeadline(time.Now().Add(timeout))
 	r, err := http.ReadRequest(bufio.NewReader(io.TeeReader(conn, &raw)))
 	if err != nil {
 		return nil, false
@@ -85,7 +85,7 @@ func readRequest(conn net.Conn) ([]byte, bool) {
 	return raw.Bytes(), err == nil
 }
 
-// pass passes a request on as the fault says.
+// pass forwards a request with the fault.
 func (p *proxy) pass(f fault, client net.Conn, request []byte) {
 	switch f {
 	case slow:
@@ -93,15 +93,15 @@ func (p *proxy) pass(f fault, client net.Conn, request []byte) {
 		answer := exchange(p.target(), request)
 		pause()
 		_, _ = client.Write(answer)
-	case cut:
+	case truncate:
 		exchange(p.target(), request[:len(request)/2])
-	case mute:
+	case dropAnswer:
 		exchange(p.target(), request)
-	case late:
+	case lateRequest:
 		_ = client.Close()
 		pause()
 		exchange(p.target(), request)
-	case twice:
+	case duplicate:
 		p.running.Go(func() {
 			pause()
 			exchange(p.other(), request)
@@ -112,26 +112,26 @@ func (p *proxy) pass(f fault, client net.Conn, request []byte) {
 	}
 }
 
-// exchange sends the bytes on a connection of its own and returns what comes back until the server hangs up; less
-// of it, or nothing, when the server dies meanwhile.
+// exchange sends the bytes on a new connection and returns everything the server sends until it closes the connection.
+// If the server dies, that may be only part of the answer, or nothing.
 func exchange(address string, request []byte) []byte {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(timeout))
 	if _, err := conn.Write(request); err != nil {
 		return nil
 	}
 	if half, ok := conn.(interface{ CloseWrite() error }); ok && !complete(request) {
 		_ = half.CloseWrite() // or the server would wait for the rest
 	}
-	answer, _ := io.ReadAll(conn) // what there is of it
+	answer, _ := io.ReadAll(conn) // keep a partial answer
 	return answer
 }
 
-// complete reports whether the bytes are a whole request.
+// complete reports whether the bytes are a complete request.
 func complete(request []byte) bool {
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(request)))
 	if err != nil {
@@ -141,5 +141,5 @@ func complete(request []byte) bool {
 	return err == nil
 }
 
-// pause is how long a network may hold a packet back.
+// pause waits up to 300 ms, like a slow network.
 func pause() { time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond) }

@@ -2,5 +2,5 @@
 
 package linear
 
-// buildFlags: with tests that look for data races, the server looks for its own too.
+// buildFlags enable the race detector in the server too.
 var buildFlags = []string{"-race"}

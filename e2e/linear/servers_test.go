@@ -25,25 +25,25 @@ import (
 
 const (
 	apiKey   = "sk_linear"
-	patience = 30 * time.Second
+	timeout = 30 * time.Second
 )
 
-// cluster is two servers on a Postgres of their own.
+// cluster is two servers on a private Postgres.
 type cluster struct {
 	t       *testing.T
 	options localpg.Options
 	pg      *localpg.Server
 	servers [2]*server
 
-	mu       sync.Mutex
-	troubles []time.Time // when something was killed, or had just come back
+	mu          sync.Mutex
+	disruptions []time.Time // times of kills and restarts
 }
 
 // newCluster starts Postgres and the servers.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	program := build(t)
-	// Commits are on disk when they are answered, as in production, but the disk need not sync.
+	// Commits are written before they are answered, as in production, but without fsync: only processes crash.
 	c := &cluster{t: t, options: localpg.Options{
 		Dir: filepath.Join(openFolder(t), "postgres"), Port: freePort(t), Durability: localpg.Relaxed,
 	}}
@@ -62,7 +62,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// openFolder makes a folder that the user can reach who runs Postgres for root.
+// openFolder makes a folder that is accessible to the other user that runs Postgres for root.
 func openFolder(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -75,7 +75,7 @@ func openFolder(t *testing.T) string {
 }
 
 func (c *cluster) startPostgres() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*timeout)
 	defer cancel()
 	pg, err := localpg.Start(ctx, c.options)
 	if err != nil {
@@ -85,19 +85,19 @@ func (c *cluster) startPostgres() {
 	c.pg = pg
 }
 
-// crashPostgres is pg_ctl restart -m immediate: nobody is said goodbye to, and the log is replayed.
+// crashPostgres is pg_ctl restart -m immediate: sessions are cut, and the WAL is replayed.
 func (c *cluster) crashPostgres() {
-	c.trouble()
+	c.noteDisruption()
 	if err := syscall.Kill(c.postmaster(), syscall.SIGQUIT); err != nil {
 		c.t.Errorf("crash postgres: %v", err)
 	}
 	<-c.pg.Done()
-	_ = c.pg.Stop(context.Background()) // it says that Postgres ended by itself
+	_ = c.pg.Stop(context.Background()) // returns an error, because Postgres has already ended
 	c.startPostgres()
-	c.trouble()
+	c.noteDisruption()
 }
 
-// postmaster is the process of Postgres that the others are children of.
+// postmaster returns the PID of the Postgres main process.
 func (c *cluster) postmaster() int {
 	files, err := filepath.Glob(filepath.Join(c.options.Dir, "*", "postmaster.pid"))
 	if err != nil || len(files) != 1 {
@@ -110,22 +110,22 @@ func (c *cluster) postmaster() int {
 	first, _, _ := strings.Cut(string(data), "\n")
 	pid, err := strconv.Atoi(first)
 	if err != nil || pid < 2 {
-		c.t.Fatalf("%s says %q", files[0], first)
+		c.t.Fatalf("%s contains %q", files[0], first)
 	}
 	return pid
 }
 
-// crashServer is kill -9, and a start some time later.
+// crashServer kills a server and restarts it some time later.
 func (c *cluster) crashServer(i int) {
-	c.trouble()
+	c.noteDisruption()
 	c.servers[i].kill()
 	pause()
 	c.servers[i].start()
 	c.servers[i].await()
-	c.trouble()
+	c.noteDisruption()
 }
 
-// crashes kills one thing after the other until the context ends.
+// crashes crashes servers and Postgres, one at a time, until the context ends.
 func (c *cluster) crashes(ctx context.Context, random *rand.Rand) {
 	for i := 0; ctx.Err() == nil; i++ {
 		if i%3 == 2 {
@@ -140,18 +140,18 @@ func (c *cluster) crashes(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-func (c *cluster) trouble() {
+func (c *cluster) noteDisruption() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.troubles = append(c.troubles, time.Now())
+	c.disruptions = append(c.disruptions, time.Now())
 }
 
-// shaky reports whether there was trouble between the two, or so shortly before that it may not be over: the leases
-// of the dead go on for up to five seconds.
-func (c *cluster) shaky(from, to time.Time) bool {
+// leasesAtRisk reports whether there was a disruption between the two times or up to ten seconds before: leases of
+// killed servers last for up to five seconds.
+func (c *cluster) leasesAtRisk(from, to time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, at := range c.troubles {
+	for _, at := range c.disruptions {
 		if at.After(from.Add(-10*time.Second)) && at.Before(to) {
 			return true
 		}
@@ -159,7 +159,7 @@ func (c *cluster) shaky(from, to time.Time) bool {
 	return false
 }
 
-// server is a server process at an address that it keeps.
+// server is a server process with a fixed address.
 type server struct {
 	t                  *testing.T
 	program, dsn, addr string
@@ -181,14 +181,14 @@ func (s *server) start() {
 	started := make(chan error)
 	go func() {
 		defer close(ended)
-		runtime.LockOSThread() // the kernel takes the end of the thread that started it for ours
+		runtime.LockOSThread() // Pdeathsig applies to the end of the starting thread
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		if started <- err; err != nil {
 			return
 		}
 		if err := cmd.Wait(); !killed.Load() || strings.Contains(out.String(), "DATA RACE") {
-			s.t.Errorf("server %s ended by itself, %v:\n%s", s.addr, err, out)
+			s.t.Errorf("server %s ended by itself: %v:\n%s", s.addr, err, out)
 		}
 	}()
 	if err := <-started; err != nil {
@@ -204,7 +204,7 @@ func (s *server) kill() {
 
 // await waits until the server is ready.
 func (s *server) await() {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for {
 		resp, err := http.Get("http://" + s.addr + "/readyz")
 		if err == nil {
@@ -222,8 +222,8 @@ func (s *server) await() {
 	}
 }
 
-// build makes the server's program. It opens the folders of the module: for go test a program's sources do not
-// count as something that a test depends on, but what it looked at does.
+// build builds the server. It first opens all folders of the module, so that go test does not reuse cached results
+// after a change of the server's sources.
 func build(t *testing.T) string {
 	t.Helper()
 	err := filepath.WalkDir("../..", func(_ string, entry fs.DirEntry, err error) error {
@@ -244,7 +244,8 @@ func build(t *testing.T) string {
 	return path
 }
 
-// freePort finds a port that nobody will take while a server is down: outgoing connections come from higher ones.
+// freePort returns an unused port below the range of outgoing connections, so that it stays free while a server is
+// down.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// LeavingOut is the answer without what the protocol lets a server leave out (§3.2) and got does: payloads, but for
-// the input of a step that is to begin; and the hook that has received something.
-func (a Answer) LeavingOut(got Answer) Answer {
-	a.Event = without(a.Event, got.Event, func(e, got *Event) { leave(&e.Body, got.Body) })
-	a.Run = without(a.Run, got.Run, func(r, got *Run) {
-		leave(&r.Input, got.Input)
-		leave(&r.Output, got.Output)
+// WithoutOmitted returns the answer without the parts that got omits and the protocol lets a server omit (§3.2):
+// payloads, except the input of a starting step, and the hook of a hook_received.
+func (a Answer) WithoutOmitted(got Answer) Answer {
+	a.Event = omit(a.Event, got.Event, func(e, got *Event) { clearIfEmpty(&e.Body, got.Body) })
+	a.Run = omit(a.Run, got.Run, func(r, got *Run) {
+		clearIfEmpty(&r.Input, got.Input)
+		clearIfEmpty(&r.Output, got.Output)
 	})
-	a.Step = without(a.Step, got.Step, func(s, got *Step) {
+	a.Step = omit(a.Step, got.Step, func(s, got *Step) {
 		if a.Event.Type != "step_started" {
-			leave(&s.Input, got.Input)
+			clearIfEmpty(&s.Input, got.Input)
 		}
-		leave(&s.Output, got.Output)
+		clearIfEmpty(&s.Output, got.Output)
 	})
-	a.Hook = without(a.Hook, got.Hook, func(k, got *Hook) { leave(&k.Metadata, got.Metadata) })
+	a.Hook = omit(a.Hook, got.Hook, func(k, got *Hook) { clearIfEmpty(&k.Metadata, got.Metadata) })
 	if a.Event != nil && a.Event.Type == "hook_received" && got.Hook == nil {
 		a.Hook = nil
 	}
@@ -27,22 +27,23 @@ func (a Answer) LeavingOut(got Answer) Answer {
 	a.Items = nil
 	for i, item := range items {
 		if i < len(got.Items) {
-			item = item.leavingOutItem(got.Items[i])
+			item = item.itemWithoutOmitted(got.Items[i])
 		}
 		a.Items = append(a.Items, item)
 	}
 	return a
 }
 
-// leavingOutItem is LeavingOut for one of a batch, where who starts a step has the input.
-func (a Answer) leavingOutItem(got Answer) Answer {
-	a = a.LeavingOut(got)
-	a.Step = without(a.Step, got.Step, func(s, got *Step) { leave(&s.Input, got.Input) })
+// itemWithoutOmitted is WithoutOmitted for an item of a batch. There a step_started may omit the input too, because the
+// client has sent it in the same batch.
+func (a Answer) itemWithoutOmitted(got Answer) Answer {
+	a = a.WithoutOmitted(got)
+	a.Step = omit(a.Step, got.Step, func(s, got *Step) { clearIfEmpty(&s.Input, got.Input) })
 	return a
 }
 
-// without is a copy of what is wanted, from which fields were left out by what was got, which may be nothing.
-func without[T any](want, got *T, leaveOut func(want, got *T)) *T {
+// omit returns a copy of want without the fields that got omits. got may be nil.
+func omit[T any](want, got *T, omitFields func(want, got *T)) *T {
 	if want == nil {
 		return nil
 	}
@@ -50,20 +51,20 @@ func without[T any](want, got *T, leaveOut func(want, got *T)) *T {
 	if got == nil {
 		got = new(T)
 	}
-	leaveOut(&rest, got)
+	omitFields(&rest, got)
 	return &rest
 }
 
-func leave(field *string, got string) {
+func clearIfEmpty(field *string, got string) {
 	if got == "" {
 		*field = ""
 	}
 }
 
-// line is words on one line, without those that say nothing.
-type line []string
+// words is a line of words that leaves out zero values.
+type words []string
 
-func (l *line) add(name string, value any) {
+func (l *words) add(name string, value any) {
 	switch s := fmt.Sprint(value); s {
 	case "", "0", "false", "[]", "map[]":
 	default:
@@ -71,9 +72,9 @@ func (l *line) add(name string, value any) {
 	}
 }
 
-// String is the request on one line.
+// String formats the request on one line.
 func (r Request) String() string {
-	l := line{r.Op}
+	l := words{r.Op}
 	l.add("", r.Run)
 	l.add("spec=", r.Spec)
 	for _, e := range r.Events {
@@ -96,9 +97,9 @@ func (r Request) String() string {
 	return strings.Join(l, " ")
 }
 
-// String is the event in brackets.
+// String formats the event in brackets.
 func (e Event) String() string {
-	var l line
+	var l words
 	l.add("", e.Seq)
 	l.add("", e.Type)
 	l.add("", e.ID)

@@ -1,13 +1,13 @@
-// Package model is what Stepwell promises, as a program small enough to read in one sitting: a [World] of runs,
-// messages and streams, and for each request the answer and the next world. It is written from the protocol's
-// rules alone (docs/protocol.md, sections 3 to 5) and imports nothing of ours, so that it can be wrong only where
-// the server is right, and the other way round. There is no concurrency in it, no database and no clock.
+// Package model is an executable specification of Stepwell: a [World] of runs, messages and streams, and for each
+// request the answer and the next world. It implements the rules of the protocol (docs/protocol.md, sections 3 to 5)
+// independently of the server and imports none of its packages, so that the two do not share bugs. It has no
+// concurrency, no database and no clock.
 //
-// The tests of this package run random requests against it and the server, and compare; those of e2e/linear ask
-// whether what concurrent clients saw can be what the model says one after the other.
+// The tests of this package send random requests to the model and to a server, and compare the results. The tests of
+// e2e/linear check that the answers to concurrent clients match some sequential execution on the model.
 //
-// A failure shrinks to a short script, and is repeated with the seed that it names. The more checks, the more is
-// tried, some ten a second:
+// A failure shrinks to a short script and prints a seed that repeats it. About ten checks run per second; more checks
+// find more:
 //
 //	go test ./e2e/model -rapid.checks 10000 -timeout 0
 //	go test ./e2e/model -rapid.seed 12345

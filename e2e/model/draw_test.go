@@ -10,8 +10,8 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/model"
 )
 
-// one draws one of the values, each as likely as the others: rapid prefers the first of a list, but tosses coins
-// fairly. It shrinks to the first all the same.
+// one draws one of the values with equal probability: rapid prefers the first value of a list, but draws fair booleans.
+// It still shrinks to the first value.
 func one[T any](rt *rapid.T, what string, values ...T) T {
 	return rapid.Custom(func(rt *rapid.T) T {
 		const draws = 12
@@ -26,9 +26,9 @@ func one[T any](rt *rapid.T, what string, values ...T) T {
 	}).Draw(rt, what)
 }
 
-// singles are the types of events, as often as they are to be drawn. The ends of runs are rare, as little happens
-// after them.
-var singles = func() (list []string) {
+// eventTypes are types of events, repeated by their weight. Ends of runs are rare, because little can happen after
+// them.
+var eventTypes = func() (list []string) {
 	for _, typ := range []struct {
 		name   string
 		weight int
@@ -43,7 +43,7 @@ var singles = func() (list []string) {
 	return list
 }()
 
-// run draws a run, mostly one that lives.
+// run draws a run, mostly one that has not ended.
 func (m *machine) run(rt *rapid.T) string {
 	runs := slices.Clone(m.runs)
 	for _, id := range m.runs {
@@ -57,7 +57,7 @@ func (m *machine) run(rt *rapid.T) string {
 // post draws a request for one event.
 func (m *machine) post(rt *rapid.T) model.Request {
 	r := model.Request{Op: model.Post, Run: m.run(rt), Spec: one(rt, "spec", 2, 3, 5, 6, 7)}
-	e := m.event(rt, r.Run, one(rt, "type", singles...))
+	e := m.event(rt, r.Run, one(rt, "type", eventTypes...))
 	switch e.Type {
 	case "run_started":
 		r.Frames = rapid.Bool().Draw(rt, "frames")
@@ -71,7 +71,7 @@ func (m *machine) post(rt *rapid.T) model.Request {
 	return r
 }
 
-// event draws an event of a type for a run, rarely one that lacks what it needs.
+// event draws an event of a type for a run. Rarely it lacks a required field.
 func (m *machine) event(rt *rapid.T, run, typ string) model.Event {
 	now := m.s.clock().UnixMilli()
 	e := model.Event{Type: typ, Body: one(rt, "body", "", "a", "bb", "\x00\xff")}
@@ -100,7 +100,7 @@ func (m *machine) event(rt *rapid.T, run, typ string) model.Event {
 	return e
 }
 
-// hook draws the rest of a hook's event, which is mostly about a hook that is there.
+// hook draws the other fields of a hook's event, mostly for an existing hook.
 func (m *machine) hook(rt *rapid.T, run string, e *model.Event) {
 	ids := []string{"hook_1", "hook_2", "hook_3"}
 	if h := m.w.Runs[run]; h != nil && e.Type != "hook_created" {
@@ -133,7 +133,7 @@ func (m *machine) changes(rt *rapid.T) []model.Change {
 		}
 		return c
 	}), 0, 3).Draw(rt, "changes")
-	if from := one(rt, "many", -1, -1, -1, -1, 0, 30, 60); from >= 0 { // three of these are too many
+	if from := one(rt, "many", -1, -1, -1, -1, 0, 30, 60); from >= 0 { // three of these exceed the limit
 		for i := range 30 {
 			changes = append(changes, model.Change{Key: fmt.Sprintf("m%d", from+i), Value: "x"})
 		}
@@ -141,7 +141,7 @@ func (m *machine) changes(rt *rapid.T) []model.Change {
 	return changes
 }
 
-// batch draws a request for several events, most of which can be together.
+// batch draws a request for several events that mostly may be in one batch.
 func (m *machine) batch(rt *rapid.T) model.Request {
 	r := model.Request{Op: model.Batch, Run: m.run(rt), Spec: one(rt, "spec", 3, 5, 7)}
 	types := []string{
@@ -151,7 +151,7 @@ func (m *machine) batch(rt *rapid.T) model.Request {
 	for range rapid.IntRange(1, 4).Draw(rt, "events") {
 		typ := one(rt, "type", types...)
 		if one(rt, "odd", false, false, false, false, false, false, false, false, true) {
-			typ = one(rt, "type", singles...)
+			typ = one(rt, "type", eventTypes...)
 		}
 		if typ != "pair" {
 			e := m.event(rt, r.Run, typ)
@@ -167,10 +167,10 @@ func (m *machine) batch(rt *rapid.T) model.Request {
 	return r
 }
 
-// again draws a request that was made before, mostly just before.
-func (m *machine) again(rt *rapid.T) model.Request {
+// repeated draws an earlier request, mostly a recent one.
+func (m *machine) repeated(rt *rapid.T) model.Request {
 	if len(m.past) == 0 {
-		rt.Skip("nothing was requested yet")
+		rt.Skip("no request to repeat yet")
 	}
 	return m.past[max(len(m.past)-one(rt, "back", 1, 1, 1, 2, 3, 5, 8, 20), 0)]
 }
@@ -199,7 +199,7 @@ func (m *machine) message(rt *rapid.T) model.Request {
 	return r
 }
 
-// stream draws a write to a stream, or a look at it.
+// stream draws a write to a stream, or a read.
 func (m *machine) stream(rt *rapid.T) model.Request {
 	r := model.Request{Op: one(rt, "op", model.Write, model.Write, model.Read), Run: m.runs[0], Stream: one(rt, "stream", "s1", "s2") + m.suffix}
 	if r.Op == model.Write {

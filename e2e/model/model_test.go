@@ -16,9 +16,9 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/model"
 )
 
-// TestServerDoesWhatTheModelSays sends random requests to a server and to the model and compares, after each of
-// them, the answers, the rows, the logs and the messages. What fails shrinks to a short script.
-func TestServerDoesWhatTheModelSays(t *testing.T) {
+// TestServerMatchesModel sends random requests to a server and to the model. After each request it compares answers,
+// rows, logs and messages. A failure shrinks to a short script.
+func TestServerMatchesModel(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes many seconds")
@@ -27,29 +27,29 @@ func TestServerDoesWhatTheModelSays(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(t.Context(), rt, s)
 		defer m.end(rt)
-		if one(rt, "begun", false, true, true, true) {
-			m.begin(rt)
+		if one(rt, "create runs", false, true, true, true) {
+			m.createRuns(rt)
 		}
 		rt.Repeat(map[string]func(*rapid.T){"act": m.act, "": m.check})
 	})
 }
 
-// machine is one sequence of requests. Its runs, tokens and so on have names of their own, so that one database
-// serves all sequences; the script calls them by what they have in common.
+// machine is one sequence of requests. Its runs, tokens, keys and streams have unique names, so that all sequences
+// share one database. The script shows short names instead.
 type machine struct {
 	ctx context.Context
 	s   *server
 	w   model.World
 
-	runs    []string
-	suffix  string // of tokens, keys and streams
-	nice    *strings.Replacer
-	past    []model.Request
-	sent    map[string]model.Request // by the ID of the message
-	ids     []string                 // of messages
-	handles []string
-	touched string   // the run of the last request, or ""
-	script  []string // of all that was done
+	runs       []string
+	suffix     string // of tokens, keys and streams
+	shortNames *strings.Replacer
+	past       []model.Request
+	sent       map[string]model.Request // by the ID of the message
+	ids        []string                 // of messages
+	handles    []string
+	touched    string   // the run of the last request, or ""
+	script     []string // all actions so far
 }
 
 func newMachine(ctx context.Context, rt *rapid.T, s *server) *machine {
@@ -65,12 +65,12 @@ func newMachine(ctx context.Context, rt *rapid.T, s *server) *machine {
 		m.runs = append(m.runs, "wrun_"+id.String())
 		names = append(names, m.runs[i], fmt.Sprintf("run %d", i))
 	}
-	m.runs = append(m.runs, "wrun_"+strings.Repeat("U", 26)) // the ID of nothing
-	m.nice = strings.NewReplacer(names...)
+	m.runs = append(m.runs, "wrun_"+strings.Repeat("U", 26)) // an ID that is not a ULID
+	m.shortNames = strings.NewReplacer(names...)
 	return m
 }
 
-// act does one thing.
+// act performs one random action.
 func (m *machine) act(rt *rapid.T) {
 	switch one(rt, "what", "post", "post", "post", "post", "post", "batch", "again", "queue", "stream", "time") {
 	case "post":
@@ -78,7 +78,7 @@ func (m *machine) act(rt *rapid.T) {
 	case "batch":
 		m.do(rt, m.batch(rt))
 	case "again":
-		m.do(rt, m.again(rt))
+		m.do(rt, m.repeated(rt))
 	case "queue":
 		m.do(rt, m.message(rt))
 	case "stream":
@@ -90,48 +90,48 @@ func (m *machine) act(rt *rapid.T) {
 
 // note adds a line to the script.
 func (m *machine) note(format string, args ...any) {
-	m.script = append(m.script, m.nice.Replace(fmt.Sprintf(format, args...)))
+	m.script = append(m.script, m.shortNames.Replace(fmt.Sprintf(format, args...)))
 }
 
-// fail ends the test with the script that led there. What is wrong is in words that are the same whenever the same
-// is wrong: that is how a failure is recognized while it shrinks.
+// fail ends the test and logs the script. The message must be constant for each kind of failure, because rapid uses it
+// to recognize the failure while shrinking.
 func (m *machine) fail(rt *rapid.T, what, details string) {
 	rt.Helper()
-	rt.Logf("the script:\n%s\n%s:\n%s", strings.Join(m.script, "\n"), what, m.nice.Replace(details))
+	rt.Logf("the script:\n%s\n%s:\n%s", strings.Join(m.script, "\n"), what, m.shortNames.Replace(details))
 	rt.Fatal(what)
 }
 
-// begin makes two runs, so that not every sequence has to find out how.
-func (m *machine) begin(rt *rapid.T) {
+// createRuns creates two runs, so that not every sequence has to start with that.
+func (m *machine) createRuns(rt *rapid.T) {
 	created := model.Event{Type: "run_created", Body: "in", Deployment: "dpl", Workflow: "wf"}
 	m.do(rt, model.Request{Op: model.Post, Run: m.runs[0], Spec: 3, Events: []model.Event{created}})
 	m.do(rt, model.Request{Op: model.Post, Run: m.runs[1], Spec: 7, Events: []model.Event{created}})
 }
 
-// end looks whether anything was delivered that should not have been, and takes the messages away.
+// end checks that no unexpected delivery has come, and deletes the messages.
 func (m *machine) end(rt *rapid.T) {
-	if n := m.s.unseen(m.ids); n > 0 {
-		rt.Errorf("%d deliveries too many", n)
+	if n := m.s.unexpected(m.ids); n > 0 {
+		rt.Errorf("%d unexpected deliveries", n)
 	}
 	if err := m.s.forget(m.ctx, m.ids); err != nil {
 		rt.Error(err)
 	}
 }
 
-// do sends a request to both and compares their answers.
+// do sends a request to the server and to the model, and compares the answers.
 func (m *machine) do(rt *rapid.T, r model.Request) {
 	rt.Helper()
 	r.Now = m.s.clock().UnixMilli()
 	m.past, m.touched = append(m.past, r), r.Run
 	got, err := m.s.Do(m.ctx, r)
-	if m.before(r) && got.Status == 409 { // the worker looks whether it is its own to deliver
-		got, err = m.insist(r)
+	if m.deliverable(r) && got.Status == 409 { // a worker is checking whether to deliver it
+		got, err = m.retryDeliver(r)
 	}
 	r.ID, r.Handle = r.ID+newID(r, got), r.Handle+got.Handle
-	want := m.w.Do(r).LeavingOut(got)
+	want := m.w.Do(r).WithoutOmitted(got)
 	m.note("%s\n    → %s", r, brief(got))
 	if err != nil {
-		m.fail(rt, "an error", err.Error())
+		m.fail(rt, "the request failed", err.Error())
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		m.fail(rt, "the answer differs from the model's (-)", diff)
@@ -145,7 +145,7 @@ func (m *machine) do(rt *rapid.T, r model.Request) {
 	m.awaitDeliveries(rt)
 }
 
-// newID is the ID that the server gave a message.
+// newID returns the ID that the server gave a message.
 func newID(r model.Request, got model.Answer) string {
 	if r.Op == model.Send {
 		return got.ID
@@ -153,16 +153,16 @@ func newID(r model.Request, got model.Answer) string {
 	return ""
 }
 
-// before reports whether the model has the message to be pulled.
-func (m *machine) before(r model.Request) bool {
+// deliverable reports whether the model can deliver the message to a pull.
+func (m *machine) deliverable(r model.Request) bool {
 	message := m.w.Messages[r.ID]
 	return r.Op == model.Deliver && message.ID != "" && message.Handle == "" && !message.Delayed && !message.Acked
 }
 
-const patience = 20 * time.Second
+const timeout = 20 * time.Second
 
-// insist repeats a pull until it gets the message.
-func (m *machine) insist(r model.Request) (got model.Answer, err error) {
+// retryDeliver repeats a pull until it succeeds.
+func (m *machine) retryDeliver(r model.Request) (got model.Answer, err error) {
 	m.poll(func() bool {
 		got, err = m.s.Do(m.ctx, r)
 		return err != nil || got.Status != 409
@@ -170,9 +170,9 @@ func (m *machine) insist(r model.Request) (got model.Answer, err error) {
 	return got, err
 }
 
-// poll reports whether the condition held within our patience.
+// poll waits for the condition, and reports whether it held within the timeout.
 func (m *machine) poll(holds func() bool) bool {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for !holds() {
 		if time.Now().After(deadline) {
 			return false
@@ -182,7 +182,7 @@ func (m *machine) poll(holds func() bool) bool {
 	return true
 }
 
-// awaitDeliveries waits for all that the model says must come now.
+// awaitDeliveries waits for all deliveries that the model expects now.
 func (m *machine) awaitDeliveries(rt *rapid.T) {
 	for _, id := range m.ids {
 		for {
@@ -199,14 +199,14 @@ func (m *machine) awaitDeliveries(rt *rapid.T) {
 			got := model.Answer{Status: 200, ID: id, Handle: d.handle, Body: d.body, Count: d.count}
 			m.note("%s\n    → %s", r, brief(got))
 			if diff := cmp.Diff(want, got); diff != "" || slices.Contains(m.handles, d.handle) {
-				m.fail(rt, "the delivery differs from the model's (-), or its handle is not new", diff)
+				m.fail(rt, "the delivery differs from the model's (-), or its handle is a repeated one", diff)
 			}
 			m.handles = append(m.handles, d.handle)
 		}
 	}
 }
 
-// check compares what there is.
+// check compares the state of the server with the model.
 func (m *machine) check(rt *rapid.T) {
 	m.checkRows(rt)
 	m.checkMessages(rt)
@@ -214,7 +214,7 @@ func (m *machine) check(rt *rapid.T) {
 		r := model.Request{Op: model.ReadLog, Run: m.touched}
 		got, err := m.s.Do(m.ctx, r)
 		if err != nil {
-			m.fail(rt, "an error", err.Error())
+			m.fail(rt, "reading the log failed", err.Error())
 		}
 		if diff := cmp.Diff(m.w.Do(r), got, cmpopts.EquateEmpty()); diff != "" {
 			m.fail(rt, "the log differs from the model's (-)", diff)
@@ -241,7 +241,7 @@ func (m *machine) checkRows(rt *rapid.T) {
 	}
 	got, err := m.s.rows(m.ctx, m.runs)
 	if err != nil {
-		m.fail(rt, "an error", err.Error())
+		m.fail(rt, "reading the rows failed", err.Error())
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		m.fail(rt, "the rows differ from the model's (-)", diff)
@@ -259,7 +259,7 @@ func (m *machine) checkMessages(rt *rapid.T) {
 	same := func() bool {
 		got, err := m.s.messages(m.ctx, m.ids)
 		if err != nil {
-			m.fail(rt, "an error", err.Error())
+			m.fail(rt, "reading the messages failed", err.Error())
 		}
 		diff = cmp.Diff(want, got, cmpopts.EquateEmpty())
 		return diff == ""
@@ -270,21 +270,21 @@ func (m *machine) checkMessages(rt *rapid.T) {
 	m.checkJobs(rt)
 }
 
-// checkJobs looks for jobs that there should not be: those of messages that are leased or delayed, and a second one.
-// That there is one where there should be shows in the delivery.
+// checkJobs checks that no message has a second job, or any job while it is leased or delayed. A missing job would show
+// as a missing delivery.
 func (m *machine) checkJobs(rt *rapid.T) {
 	got, err := m.s.jobs(m.ctx, m.ids)
 	if err != nil {
-		m.fail(rt, "an error", err.Error())
+		m.fail(rt, "reading the jobs failed", err.Error())
 	}
 	for id, n := range got {
 		if message := m.w.Messages[id]; n > 1 || message.Delayed || message.Handle != "" {
-			m.fail(rt, "a message has jobs too many", fmt.Sprintf("%d for %+v", n, message))
+			m.fail(rt, "a message has too many jobs", fmt.Sprintf("%d for %+v", n, message))
 		}
 	}
 }
 
-// timePasses moves the clock of the server's log. That of its queue is the database's.
+// timePasses advances the clock of the event log. The queue uses the database's clock.
 func (m *machine) timePasses(rt *rapid.T) {
 	d := rapid.SampledFrom([]time.Duration{time.Millisecond, 999 * time.Millisecond, 5 * time.Second, time.Hour}).Draw(rt, "by")
 	m.note("%s pass", d)
@@ -292,7 +292,7 @@ func (m *machine) timePasses(rt *rapid.T) {
 	m.touched = ""
 }
 
-// brief is the answer on a line.
+// brief formats the answer on one line.
 func brief(a model.Answer) string {
 	if a.Code != "" {
 		return fmt.Sprintf("%d %s", a.Status, a.Code)

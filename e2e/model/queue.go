@@ -1,11 +1,11 @@
 package model
 
-// Message is a message that was accepted and not acknowledged.
+// Message is an accepted message.
 type Message struct {
 	ID, Topic, Body string
-	// Delayed is over at the latest when the message is delivered.
+	// Delayed is set until the delay has passed or the message is delivered.
 	Delayed bool
-	// Handle is that of the lease; empty while there is none, and the message is to be delivered.
+	// Handle is the receipt handle of the lease. It is empty while the message is not leased and must be delivered.
 	Handle string
 	Count  int // of its deliveries
 	Acked  bool
@@ -17,7 +17,8 @@ type Stream struct {
 	Done   bool
 }
 
-// send is §5.1: of messages with one key, topic and deployment the first counts, also when it is acknowledged.
+// send is §5.1: of the messages with the same key, topic and deployment only the first counts, even after its
+// acknowledgement.
 func (w *World) send(r Request) Answer {
 	key := r.Topic + " " + r.Deployment + " " + r.Key
 	if first, ok := w.Keys[key]; ok && r.Key != "" {
@@ -30,8 +31,8 @@ func (w *World) send(r Request) Answer {
 	return Answer{Status: 201, ID: r.ID}
 }
 
-// lease is §5.4 and §5.5: whoever is handed the message has it alone, and shows its handle to keep it, to give it
-// back, or to end it. A handle that is not that of the lease is nothing any more.
+// lease is §5.4 and §5.5: a delivery leases the message. The handle of the lease extends it, releases it, or
+// acknowledges the message. Handles of earlier leases are invalid.
 func (w *World) lease(r Request) Answer {
 	m := w.Messages[r.ID]
 	if r.Op != Deliver {
@@ -51,13 +52,13 @@ func (w *World) lease(r Request) Answer {
 	case r.Op == Ack:
 		m.Handle, m.Acked = "", true
 	case r.Seconds == 0:
-		m.Handle = "" // given back
+		m.Handle = "" // released
 	}
 	w.Messages[m.ID] = m
 	return Answer{Status: 204}
 }
 
-// leased is the message whose lease has the handle.
+// leased returns the message that is leased with the handle.
 func (w *World) leased(handle string) Message {
 	for _, m := range w.Messages {
 		if m.Handle == handle && handle != "" {
@@ -67,7 +68,7 @@ func (w *World) leased(handle string) Message {
 	return Message{}
 }
 
-// write is §4: what comes after the close is ignored, and so is a chunk with nothing in it.
+// write is §4: chunks after the close are ignored, and so are empty chunks.
 func (w *World) write(r Request) Answer {
 	s := w.Streams[r.Stream]
 	if !s.Done {

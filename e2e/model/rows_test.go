@@ -9,7 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/model"
 )
 
-// rows reads the rows of the runs, in the model's terms. The logs it leaves out: they are read over HTTP.
+// rows reads the rows of the runs into the model's types. Logs are read over HTTP instead.
 func (s *server) rows(ctx context.Context, runs []string) (map[string]*model.History, error) {
 	found := map[string]*model.History{}
 	var b pgx.Batch
@@ -20,7 +20,7 @@ func (s *server) rows(ctx context.Context, runs []string) (map[string]*model.His
 	return found, s.pool.SendBatch(ctx, &b).Close()
 }
 
-// each reads a query's rows: their columns go to where into points, and then add is called.
+// each scans each row of a query into the pointers, and then calls add.
 func each(q *pgx.QueuedQuery, into []any, add func()) {
 	q.Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error { add(); return nil })
@@ -49,7 +49,7 @@ func queueRuns(b *pgx.Batch, runs []string, found map[string]*model.History) {
 			found[r.ID] = &model.History{
 				Run: r, Steps: map[string]model.Step{}, Hooks: map[string]model.Hook{}, Waits: map[string]model.Wait{},
 			}
-			r.Attributes = nil // or the next run's would be added to them
+			r.Attributes = nil // or the next scan would add to the same map
 		})
 }
 
@@ -75,7 +75,7 @@ func queueSteps(b *pgx.Batch, runs []string, found map[string]*model.History) {
 		})
 }
 
-// queueHooks reads the hooks whose time is not over. The rows of the others go when somebody wants their tokens.
+// queueHooks reads the hooks that have not expired. Rows of expired hooks are deleted only when their token is claimed.
 func queueHooks(b *pgx.Batch, runs []string, now time.Time, found map[string]*model.History) {
 	var v model.Hook
 	var created, retain *time.Time
@@ -112,8 +112,8 @@ func ms(t *time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// messages reads what the queue has of the messages. What a worker does to a message that nobody will fetch, it
-// does in moments, and undoes.
+// messages reads the rows of the messages. A worker's temporary lease of a message without an address can be visible
+// for a moment.
 func (s *server) messages(ctx context.Context, ids []string) (map[string]model.Message, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT id, topic, body, ticket = 0, CASE WHEN due_at > now() THEN lease ELSE '' END, delivery_count
@@ -132,7 +132,7 @@ func (s *server) messages(ctx context.Context, ids []string) (map[string]model.M
 	return found, err
 }
 
-// jobs counts, for each of the messages that has any, the jobs that may still deliver it.
+// jobs counts the pending jobs of each message that has any.
 func (s *server) jobs(ctx context.Context, ids []string) (map[string]int, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT m.id, count(*)

@@ -12,7 +12,7 @@ const (
 	day    = 24 * 60 * minute
 )
 
-// valid is what each event has to bring along.
+// valid checks the required fields of each type of event.
 func valid(e Event, now int64) bool {
 	_, ok := merge(nil, e.Changes)
 	for key, value := range e.Attributes {
@@ -37,7 +37,7 @@ func valid(e Event, now int64) bool {
 	}
 }
 
-// merge applies changes to attributes, if it may be done (§3.9).
+// merge applies changes to attributes, and reports whether they are valid (§3.9).
 func merge(have map[string]string, changes []Change) (map[string]string, bool) {
 	merged := map[string]string{}
 	maps.Copy(merged, have)
@@ -58,8 +58,8 @@ func validChange(c Change) bool {
 	return n >= 1 && n <= 256 && len(c.Value) <= 256 && c.Key[0] != '$'
 }
 
-// madeNear reports whether a run's ID was made within the last day or, as clocks differ, the next five minutes: the
-// ten digits after its prefix are 48 bits of time and, in front, a tag to be ignored (§2.6).
+// madeNear reports whether a run ID's time is within the last day, or the next five minutes because of clock skew. The
+// first ten digits after the prefix are a tag bit, which is ignored, and 47 bits of time (§2.6).
 func madeNear(id string, now int64) bool {
 	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	made := int64(0)

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// Event is what a client asks for and, with Seq and At, what the log then has.
+// Event is an event that a client requests or, with Seq and At, an event of the log.
 type Event struct {
 	Seq  int
 	At   int64
 	Type string
-	ID   string // of the step, hook, wait or change of attributes: the correlation ID
+	ID   string // the correlation ID: of the step, hook, wait or change of attributes
 	Body string // the payload
 	Name string // of a step
 	Due  int64  // resumeAt of a wait, retryAfter of a step
 
 	Token          string
-	Holder         string // of the token, in a hook_conflict: the ID of its run
+	Holder         string // in a hook_conflict: the ID of the run that holds the token
 	Webhook        bool
 	Retain         int64 // tokenRetentionUntil
 	Resume, Digest string
@@ -26,11 +26,11 @@ type Event struct {
 	Attributes                      map[string]string
 	Changes                         []Change
 
-	// Mark is anything by which a client knows its event again. A server may drop it.
+	// Mark lets a client recognize its event. A server may drop it.
 	Mark string
 }
 
-// Change sets an attribute, or takes it away.
+// Change sets or deletes an attribute.
 type Change struct {
 	Key, Value string
 	Delete     bool
@@ -51,27 +51,27 @@ type Step struct {
 	Created, Updated, Started, Ended, RetryAfter int64
 }
 
-// Hook is a hook that holds its token: as long as its run lives or, if that ends before Retain, until then.
+// Hook is a hook that holds its token: until its run ends, or until Retain if that is later.
 type Hook struct {
 	Run, ID, Token, Metadata string
 	Webhook                  bool
 	Created, Retain          int64
 }
 
-// Wait is a wait. Waits go with the end of their run.
+// Wait is a wait. The end of a run removes its waits.
 type Wait struct {
 	ID, Status                   string
 	Due, Created, Updated, Ended int64
 }
 
-// History is a run with its log and all that the log made.
+// History is a run with its log and the entities derived from the log.
 type History struct {
 	Run   Run
 	Steps map[string]Step
 	Hooks map[string]Hook
 	Waits map[string]Wait
 	Log   []Event
-	// Resumed has the resumptions by their IDs: the events, with the digests that the log does not show.
+	// Resumed maps resume IDs to their events, with the digests, which the log does not contain.
 	Resumed map[string]Event
 }
 
@@ -84,7 +84,7 @@ func (h *History) record(e Event, now int64) *Event {
 	return &e
 }
 
-// earlier finds the first event of the log that is of one of the types and for which is holds.
+// earlier returns the first event of the log with one of the types for which is returns true.
 func (h *History) earlier(is func(Event) bool, types ...string) *Event {
 	i := slices.IndexFunc(h.Log, func(e Event) bool { return slices.Contains(types, e.Type) && is(e) })
 	if i < 0 {
@@ -93,7 +93,7 @@ func (h *History) earlier(is func(Event) bool, types ...string) *Event {
 	return &h.Log[i]
 }
 
-// post is one event, §3.3: first what is wrong with the request itself, then the run, then the entity.
+// post is §3.3, the append of one event. It checks first the request itself, then the run, then the entity.
 func (w *World) post(r Request) Answer {
 	before := 0
 	if h := w.Runs[r.Run]; h != nil {
@@ -126,7 +126,7 @@ func (w *World) append(r Request, e Event) Answer {
 	case e.Type == "run_created":
 		return w.create(r, e)
 	case h == nil && e.Type == "run_started" && e.Deployment != "" && e.Workflow != "" && e.Body != "":
-		e.Type = "run_created" // the start makes up for it, §3.5
+		e.Type = "run_created" // the start also creates the run, §3.5
 		if a := w.create(r, e); a.Status != 200 {
 			return a
 		}
@@ -191,7 +191,7 @@ func (h *History) run(e Event, now int64) Answer {
 		h.Run.Attributes = merged
 		return h.answer(h.record(e, now))
 	}
-	if h.Run.Status == "cancelled" && e.Type == "run_cancelled" { // §3.3: again
+	if h.Run.Status == "cancelled" && e.Type == "run_cancelled" { // §3.3: a repeated cancel
 		return h.answer(h.record(e, now))
 	}
 	if h.ended() {
@@ -233,7 +233,7 @@ func (h *History) step(e Event, now int64) Answer {
 	return Answer{Status: 200, Event: h.record(e, now), Step: &s, StepCreated: lazy}
 }
 
-// refuseStep is what is wrong with a step's event, if anything is: §3.7, and §3.3 for what comes after the end.
+// refuseStep returns the refusal of a step's event, if any: §3.7, and §3.3 for events after the end of the run.
 func (h *History) refuseStep(e Event, creates bool, now int64) (refusal Answer, refused bool) {
 	s, exists := h.Steps[e.ID]
 	starts := e.Type == "step_started"
@@ -268,7 +268,7 @@ func (w *World) hook(h *History, e Event, now int64) Answer {
 	}
 }
 
-// live is the hook, if it holds its token.
+// live returns the hook if it holds its token, else nil.
 func (h *History) live(id string, now int64) *Hook {
 	if k, exists := h.Hooks[id]; exists && (!h.ended() || k.Retain > now) {
 		return &k
@@ -276,7 +276,7 @@ func (h *History) live(id string, now int64) *Hook {
 	return nil
 }
 
-// claim makes a hook, or a hook_conflict when another holds the token.
+// claim creates a hook, or a hook_conflict if another hook holds the token.
 func (w *World) claim(h *History, e Event, now int64) Answer {
 	same := func(was Event) bool { return was.ID == e.ID }
 	if h.ended() || h.earlier(same, "hook_created", "hook_conflict") != nil {
@@ -291,7 +291,7 @@ func (w *World) claim(h *History, e Event, now int64) Answer {
 	return Answer{Status: 200, Event: h.record(e, now), Hook: &k}
 }
 
-// receive records what a hook receives, a resumption once.
+// receive records a payload of a hook. A resumption counts once.
 func (h *History) receive(e Event, now int64) Answer {
 	k := h.live(e.ID, now)
 	switch was, again := h.Resumed[e.Resume]; {
@@ -311,7 +311,7 @@ func (h *History) receive(e Event, now int64) Answer {
 	return Answer{Status: 200, Event: got, Hook: k}
 }
 
-// holder is the hook that holds a token.
+// holder returns the hook that holds the token, or nil.
 func (w *World) holder(token string, now int64) *Hook {
 	for _, h := range w.Runs {
 		for id, k := range h.Hooks {
@@ -323,7 +323,7 @@ func (w *World) holder(token string, now int64) *Hook {
 	return nil
 }
 
-// wait is the second half of §3.8: whatever is wrong with a wait, clients want to hear of a conflict.
+// wait is the second half of §3.8: clients expect a conflict for every error of a wait.
 func (h *History) wait(e Event, now int64) Answer {
 	v, exists := h.Waits[e.ID]
 	if h.ended() || exists == (e.Type == "wait_created") || v.Status == "completed" {
@@ -350,7 +350,7 @@ func (w *World) batch(r Request) Answer {
 	}
 	a := Answer{Status: 200}
 	for i, e := range r.Events {
-		if claims(r.Events, i) && a.Items[i-1].Status != 200 {
+		if startsCreated(r.Events, i) && a.Items[i-1].Status != 200 {
 			a.Items = append(a.Items, conflict)
 			continue
 		}
@@ -359,12 +359,13 @@ func (w *World) batch(r Request) Answer {
 	return a
 }
 
-// batchable reports whether event i may be in the batch: of each entity one, but for a claim.
+// batchable reports whether event i may be in the batch. A batch has one event per entity, except for a
+// create-and-start.
 func batchable(events []Event, i int, now int64) bool {
 	e := events[i]
 	again := slices.ContainsFunc(events[:i], func(b Event) bool { return b.ID == e.ID && b.Type[:4] == e.Type[:4] })
 	switch {
-	case !valid(e, now) || again && !claims(events, i):
+	case !valid(e, now) || again && !startsCreated(events, i):
 		return false
 	case e.Type == "step_started":
 		return e.Body == ""
@@ -374,8 +375,8 @@ func batchable(events []Event, i int, now int64) bool {
 	}
 }
 
-// claims reports whether event i starts the step that the one before creates: the two stand or fall together.
-func claims(events []Event, i int) bool {
+// startsCreated reports whether event i starts the step that event i-1 creates. The two succeed or fail together.
+func startsCreated(events []Event, i int) bool {
 	return i > 0 && events[i-1].Type == "step_created" && events[i].Type == "step_started" &&
 		events[i-1].ID == events[i].ID
 }

@@ -27,13 +27,13 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// The deployments that messages are for: functions of the one are called, those of the other ask for theirs.
+// Deployments: the worker calls the function of the first; the function of the second pulls its messages.
 const (
 	pushed = "dpl_push"
 	pulled = "dpl_pull"
 )
 
-// server is a whole server in this process, with a clock that only we move and a function that is called.
+// server is a complete server in this process, with a manual clock, and the function that it calls.
 type server struct {
 	client.Client
 
@@ -41,8 +41,8 @@ type server struct {
 
 	mu         sync.Mutex
 	now        time.Time
-	deliveries map[string][]delivery // by the ID of the message; those that were not looked at yet
-	answer     chan struct{}         // closed when the function may answer
+	deliveries map[string][]delivery // unread deliveries by message ID
+	answer     chan struct{}         // closed to let the function answer
 }
 
 // delivery is a call of the function.
@@ -92,7 +92,7 @@ func (s *server) deliver(t *testing.T, q *queue.Queue, logger *slog.Logger) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The one who pulls has no address, which the worker warns of.
+	// The pulling deployment has no address, so the worker logs warnings.
 	worker, err := queue.NewWorker(q, migrations.DefaultSchema, queue.WorkerOptions{
 		Deliveries: 1000, MaxDeliveries: 1_000_000, Grace: time.Second, Logger: logger, Allowed: allowed,
 	})
@@ -109,13 +109,13 @@ func (s *server) deliver(t *testing.T, q *queue.Queue, logger *slog.Logger) {
 	})
 }
 
-// called is the function: it notes what it is called with, and is at it until nobody is interested any more.
+// called is the function. It records the delivery, and answers only at the end of the sequence.
 func (s *server) called(_ http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the worker is being stopped
 	}
-	count, _ := strconv.Atoi(r.Header.Get("Ce-Vqsdeliverycount")) // 0 is never right
+	count, _ := strconv.Atoi(r.Header.Get("Ce-Vqsdeliverycount")) // 0 is never a correct count
 	id := r.Header.Get("Ce-Vqsmessageid")
 	s.mu.Lock()
 	s.deliveries[id] = append(s.deliveries[id], delivery{r.Header.Get("Ce-Vqsreceipthandle"), string(body), count})
@@ -127,7 +127,7 @@ func (s *server) called(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forget ends the deliveries, and the messages.
+// forget ends the deliveries and deletes the messages.
 func (s *server) forget(ctx context.Context, messages []string) error {
 	_, err := s.pool.Exec(ctx, `DELETE FROM messages WHERE id = ANY($1)`, messages)
 	s.mu.Lock()
@@ -137,7 +137,7 @@ func (s *server) forget(ctx context.Context, messages []string) error {
 	return err
 }
 
-// takeDelivery returns a delivery of the message that was not looked at yet.
+// takeDelivery returns the next unread delivery of the message.
 func (s *server) takeDelivery(id string) (delivery, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +149,8 @@ func (s *server) takeDelivery(id string) (delivery, bool) {
 	return waiting[0], true
 }
 
-// unseen is how many deliveries of the messages nobody looked at.
-func (s *server) unseen(messages []string) (n int) {
+// unexpected returns the number of unread deliveries of the messages.
+func (s *server) unexpected(messages []string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range messages {

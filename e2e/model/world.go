@@ -5,30 +5,30 @@ import (
 	"slices"
 )
 
-// World is everything there is. The zero World is empty.
+// World is the state of a server. The zero World is empty.
 type World struct {
 	Runs     map[string]*History
 	Messages map[string]Message // by their ID
-	Keys     map[string]string  // from idempotency keys, with what they are scoped by, to the IDs of messages
+	Keys     map[string]string  // message IDs by idempotency key, with its scope
 	Streams  map[string]Stream
 }
 
 // The kinds of requests.
 const (
-	Post    = "post"    // one event
-	Batch   = "batch"   // several events of one run
+	Post    = "post"    // append one event
+	Batch   = "batch"   // append several events of one run
 	ReadLog = "log"     // read a run's events
 	ByToken = "token"   // read the hook that holds a token
-	Send    = "send"    // a message
-	Deliver = "deliver" // a message is handed to a function, by a worker or because it asks for it
+	Send    = "send"    // send a message
+	Deliver = "deliver" // deliver a message to a function, pushed by a worker or pulled by the function
 	Extend  = "extend"  // change the visibility of a leased message
 	Ack     = "ack"     // acknowledge a leased message
-	Write   = "write"   // append chunks to a stream, and perhaps close it
+	Write   = "write"   // append chunks to a stream, and optionally close it
 	Read    = "read"    // read a stream
 )
 
-// Request is one request. Which fields count depends on Op. All times are the server's clock in milliseconds, and
-// 0 is no time.
+// Request is one request. Op determines which fields are used. Times are in milliseconds of the server's clock; 0 means
+// unset.
 type Request struct {
 	Op     string
 	Now    int64
@@ -36,13 +36,13 @@ type Request struct {
 	Spec   int // the protocol version the client announces
 	Events []Event
 
-	Skip    bool // run_started: leave the log out of the answer
-	Frames  bool // run_started: answer with the log alone
-	Since   int  // answer with the events after this position, also of a read; 0 for not
-	MaxSlot int  // the last position the client knows; 0 when it does not say
+	Skip    bool // run_started: omit the log from the answer
+	Frames  bool // run_started: answer only with the log, as frames
+	Since   int  // answer with the events after this position, also for reads; 0 if unset
+	MaxSlot int  // the last position that the client knows; 0 if unset
 
 	Topic, Deployment, Key, Body string // of a message
-	ID, Handle                   string // of a message and its lease; those the server makes are known afterwards
+	ID, Handle                   string // of a message and its lease; if the server makes them, they are filled in afterwards
 	Seconds                      int    // a delay, or a visibility
 
 	Stream string
@@ -50,7 +50,7 @@ type Request struct {
 	Done   bool
 }
 
-// Answer is what a request is answered with, and nothing of how that is encoded.
+// Answer is the answer to a request, independent of its encoding.
 type Answer struct {
 	Status, RetryAfter int
 	Code               string // of an error
@@ -78,7 +78,7 @@ var (
 
 func missing(what string) Answer { return Answer{Status: 404, Code: what + "_not_found"} }
 
-// Do answers a request and moves the world on. A refused request leaves it as it is.
+// Do applies a request to the world and returns the answer. A refused request does not change the world.
 func (w *World) Do(r Request) Answer {
 	switch r.Op {
 	case Post:
@@ -105,10 +105,10 @@ func (w *World) Do(r Request) Answer {
 		s := w.Streams[r.Stream]
 		return Answer{Status: 200, Chunks: s.Chunks, Done: s.Done}
 	}
-	panic("no such request: " + r.Op)
+	panic("unknown request: " + r.Op)
 }
 
-// Clone is a copy that shares nothing that changes.
+// Clone returns a copy that shares no mutable state.
 func (w *World) Clone() *World {
 	c := &World{maps.Clone(w.Runs), maps.Clone(w.Messages), maps.Clone(w.Keys), maps.Clone(w.Streams)}
 	for id, h := range c.Runs {
@@ -122,7 +122,7 @@ func (w *World) Clone() *World {
 	return c
 }
 
-// put sets a key of a map that may not have been made yet.
+// put sets a key of a map, and creates the map if it is nil.
 func put[V any](m *map[string]V, key string, v V) {
 	if *m == nil {
 		*m = map[string]V{}

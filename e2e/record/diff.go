@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Diff says where two values at a path differ, a line for each place: "body.event.eventId: got …, want …".
+// Diff compares two values at a path, and returns one line per difference: "body.event.eventId: got …, want …".
 func Diff(path string, want, got any) (found []string) {
 	switch want := want.(type) {
 	case map[string]any:
@@ -54,7 +54,7 @@ func diffLists(path string, want, got []any) (found []string) {
 	return found
 }
 
-// brief is a value as a report shows it.
+// brief formats a value for a difference, cut to a limit.
 func brief(v any) string {
 	const most = 200
 	text, err := json.Marshal(v)

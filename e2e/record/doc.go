@@ -1,8 +1,8 @@
-// Package record is what recordings of the official clients' traffic are made of: their files, their values in a
-// form that can be read, and how two values differ. The tool that records is in package e2e, the test that replays
-// in handlers/wire. It imports nothing of the module, and only tests may import it: what it knows of the wire it
-// has from the protocol, so that it cannot agree with the server in an error.
+// Package record defines recordings of the official clients' traffic: the file format, a readable form of the values,
+// and the comparison of two values. Package e2e records; a test in handlers/wire replays. Package record imports
+// nothing of the module, and only tests may import it. It implements the wire format from the protocol alone, so that
+// it cannot share a bug with the server.
 //
-// A file is a row of JSON objects, one for each exchange, each over several lines: what was asked, the exact bytes
-// and what they say, and what was answered.
+// A file is a sequence of JSON objects, one for each exchange: the request with its exact bytes and their decoded form,
+// and the answer.
 package record

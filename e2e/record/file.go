@@ -15,11 +15,11 @@ import (
 type head struct {
 	Client string `json:"client"`
 	Case   string `json:"case"`
-	// Header is what all requests have that say nothing else.
+	// Header holds the default headers of the requests.
 	Header map[string]string `json:"header"`
 }
 
-// line is the form of an exchange in a file: its request's body is text where it can be.
+// line is an exchange as stored in a file. The request's body is stored as text if it is printable.
 type line struct {
 	Number       int               `json:"n"`
 	Clock        time.Time         `json:"clock"`
@@ -36,10 +36,10 @@ type line struct {
 	Answer       any               `json:"answer,omitempty"`
 }
 
-// breaks are the fields that begin a new line of the file.
+// breaks are the fields that start a new line of the file.
 var breaks = []string{"header", "text", "bytes", "says", "status", "answer"}
 
-// Write writes the recording as a file's content.
+// Write writes the recording in the file format.
 func (r Recording) Write(w io.Writer) error {
 	var out bytes.Buffer
 	common := r.commonHeader()
@@ -65,7 +65,7 @@ func (r Recording) Write(w io.Writer) error {
 	return nil
 }
 
-// commonHeader is what most requests say in the headers that all of them have.
+// commonHeader returns the most frequent value of each header that all requests have.
 func (r Recording) commonHeader() map[string]string {
 	requests, values := 0, map[string]map[string]int{}
 	for _, e := range r.Exchanges {
@@ -111,7 +111,7 @@ func (e Exchange) line(number int, common map[string]string) line {
 	return l
 }
 
-// write writes the line field by field, which keeps their order and puts them on lines.
+// write writes the line field by field, to keep the order of fields and insert line breaks.
 func (l line) write(out *bytes.Buffer) error {
 	whole, err := marshal(l)
 	if err != nil {
@@ -139,7 +139,7 @@ func (l line) write(out *bytes.Buffer) error {
 	return nil
 }
 
-// marshal encodes without the escapes that are for browsers.
+// marshal encodes JSON without HTML escapes.
 func marshal(v any) ([]byte, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -150,7 +150,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// Read reads a file's content. It fails when what a request is said to say is not what its bytes say.
+// Read reads the file format. It fails if the decoded form of a request does not match its bytes.
 func Read(from io.Reader) (Recording, error) {
 	objects := json.NewDecoder(from)
 	objects.UseNumber()
@@ -176,7 +176,7 @@ func Read(from io.Reader) (Recording, error) {
 	}
 }
 
-// restore undoes what makes files short.
+// restore undoes the abbreviations of the file format.
 func (l *line) restore(common map[string]string, known *glossary) (err error) {
 	if l.Delivery == nil {
 		header := maps.Clone(common)
@@ -194,7 +194,7 @@ func (l *line) restore(common map[string]string, known *glossary) (err error) {
 		return nil
 	}
 	if wrong := Diff("says", l.Says, l.exchange().Request.Says()); len(wrong) > 0 {
-		return fmt.Errorf("the bytes say something else: %s", wrong[0])
+		return fmt.Errorf("the decoded form differs from the bytes: %s", wrong[0])
 	}
 	return nil
 }

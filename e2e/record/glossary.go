@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// sameKey is the one key of an object that stands for an earlier one: {"$same": "12 answer.events[3]"}.
+	// sameKey is the only key of a reference to an earlier object: {"$same": "12 answer.events[3]"}.
 	sameKey = "$same"
-	// shortest is how long an object's JSON is that is not shown again.
+	// shortest is the minimum length of an object's JSON for a reference to replace it.
 	shortest = 60
 )
 
-// glossary knows the objects of a file that have been shown, by where that was. Answers tell most things many
-// times: a log is read again after each event.
+// glossary replaces repeated objects in a file with references to their first place. Answers contain most objects many
+// times, because clients read the log again after each event.
 type glossary struct {
 	places  map[string]string // by their JSON
 	objects map[string]any    // by their places
@@ -24,7 +24,7 @@ func newGlossary() *glossary {
 	return &glossary{places: map[string]string{}, objects: map[string]any{}}
 }
 
-// shorten replaces what was shown before. The value itself is left alone.
+// shorten returns the value with references in place of repeated objects. It does not modify the value.
 func (g *glossary) shorten(place string, v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -52,7 +52,7 @@ func (g *glossary) shorten(place string, v any) any {
 	}
 }
 
-// restore puts back what shorten replaced.
+// restore replaces references with their objects.
 func (g *glossary) restore(place string, v any) (any, error) {
 	var err error
 	switch v := v.(type) {
@@ -60,7 +60,7 @@ func (g *glossary) restore(place string, v any) (any, error) {
 		if at, ok := v[sameKey].(string); ok && len(v) == 1 {
 			object, known := g.objects[at]
 			if !known {
-				return nil, fmt.Errorf("%s: there is nothing at %q", place, at)
+				return nil, fmt.Errorf("%s: no object at %q", place, at)
 			}
 			return object, nil
 		}

@@ -33,8 +33,8 @@ func blocks(list ...[]byte) (data []byte) {
 	return data
 }
 
-// TestValue: all that differs in CBOR differs in the value.
-func TestValue(t *testing.T) {
+// TestValueKeepsAllDistinctions checks that values that differ in CBOR differ in decoded form.
+func TestValueKeepsAllDistinctions(t *testing.T) {
 	t.Parallel()
 	const frames = "application/vnd.workflow.v4-frames"
 	at := time.Date(2026, 11, 21, 1, 41, 43, 197e6, time.UTC)
@@ -77,7 +77,7 @@ func TestValue(t *testing.T) {
 	}
 }
 
-func TestSaysChunks(t *testing.T) {
+func TestSaysDecodesChunks(t *testing.T) {
 	t.Parallel()
 	r := Request{Path: "/v2/runs/r/stream/s", Header: map[string]string{"X-Stream-Multi": "true"}}
 	r.Body = blocks([]byte("one"), []byte{1})
@@ -119,7 +119,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// sample is a recording that has one of all.
+// sample returns a recording with one exchange of every kind.
 func sample(t *testing.T) Recording {
 	t.Helper()
 	at := time.Date(2026, 11, 21, 1, 41, 43, 197e6, time.UTC)
@@ -147,7 +147,7 @@ func sample(t *testing.T) Recording {
 	}}
 }
 
-func TestFile(t *testing.T) {
+func TestFileRoundTrip(t *testing.T) {
 	t.Parallel()
 	want := sample(t)
 	var file bytes.Buffer
@@ -155,9 +155,9 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for part, times := range map[string]int{
-		strings.Repeat("r", shortest):         1, // the run is told once,
-		`{"$same":"1 answer.run"}`:            2, // then only pointed at,
-		`"User-Agent":"one"`:                  1, // as what all requests say that say nothing else
+		strings.Repeat("r", shortest):         1, // the run appears once,
+		`{"$same":"1 answer.run"}`:            2, // and is then referenced
+		`"User-Agent":"one"`:                  1, // as the default
 		`"User-Agent":"two"`:                  1,
 		`"says": [{"body":{"$bytes":"AAE="},`: 1,
 		`"/a<b>"`:                             1,
@@ -171,21 +171,21 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the recording as it was read (-want +got):\n%s", diff)
+		t.Errorf("the recording after reading (-want +got):\n%s", diff)
 	}
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestReadRejectsInvalidFiles(t *testing.T) {
 	t.Parallel()
 	var file bytes.Buffer
 	if err := sample(t).Write(&file); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, old, new, want string }{
-		{"bytes that say something else", `"eventType":"x"`, `"eventType":"y"`, `exchange 1: the bytes say something else: says[0].meta.eventType`},
-		{"reference to nowhere", `"1 answer.run"`, `"1 answer.rum"`, `exchange 3: 3 answer[0]: there is nothing at "1 answer.rum"`},
+		{"bytes that differ from their decoded form", `"eventType":"x"`, `"eventType":"y"`, `exchange 1: the decoded form differs from the bytes: says[0].meta.eventType`},
+		{"dangling reference", `"1 answer.run"`, `"1 answer.rum"`, `exchange 3: 3 answer[0]: no object at "1 answer.rum"`},
 		{"unknown field", `"status": 204`, `"statuz": 204`, `exchange 4: json: unknown field "statuz"`},
-		{"no recording", `{"client":`, `{`, "read recording: invalid"},
+		{"invalid JSON", `{"client":`, `{`, "read recording: invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,38 +2,37 @@ package record
 
 import "time"
 
-// Recording is all that the clients of one app said to a server while one case ran, in the order in which the
-// server decided it.
+// Recording is the traffic between one app and a server during one case, in the order in which the server processed it.
 type Recording struct {
-	// Client names the packages that spoke, and their versions.
+	// Client lists the client packages and their versions.
 	Client string
-	// Case is what the app was made to do.
+	// Case is the name of the test case.
 	Case      string
 	Exchanges []Exchange
 }
 
 // Exchange is a request and its answer, or a delivery.
 type Exchange struct {
-	// Clock is what the server's clock showed: the time of the event that was written, if one was.
+	// Clock is the server's time: that of the written event, if there is one.
 	Clock time.Time
-	// Delivery is set when the server called the app; then there is nothing else.
+	// Delivery is set if the server called the app. Request and Answer are then empty.
 	Delivery *Delivery
 
 	Request Request
 	Answer  Answer
 }
 
-// Request is what a client asked.
+// Request is a client's request.
 type Request struct {
 	Method string
-	// Path is below the server's root, with the query.
+	// Path is the path and query below the base URL.
 	Path   string
 	Header map[string]string
-	// Body is exactly what came.
+	// Body holds the exact bytes.
 	Body []byte
 }
 
-// Says is what the body of a request says, to be read.
+// Says returns the decoded form of the body.
 func (r Request) Says() any {
 	if r.Header["X-Stream-Multi"] == "true" {
 		if chunks, err := fromChunks(r.Body); err == nil {
@@ -43,17 +42,17 @@ func (r Request) Says() any {
 	return Value(r.Path, r.Header["Content-Type"], r.Body)
 }
 
-// Answer is what the server answered.
+// Answer is the server's answer.
 type Answer struct {
 	Status int
 	Header map[string]string
 	// Body is a [Value].
 	Body any
-	// Cut says that the client did not wait for the end of the answer. Body is then what it had seen.
+	// Cut is set if the client did not wait for the end of the answer. Body then holds the part that it received.
 	Cut bool
 }
 
-// Delivery is a message on its way to the app. Its body is what was sent.
+// Delivery is the delivery of a message to the app. Its body is the body that was sent.
 type Delivery struct {
 	Topic   string `json:"topic"`
 	Message string `json:"message"`

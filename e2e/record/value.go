@@ -22,16 +22,16 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// Value is a body as a tree of what JSON has, and loses nothing of what CBOR has besides:
+// Value decodes a body into a tree of JSON types. It represents the additional types of CBOR without loss:
 //
 //	{"$date": "2026-11-21T01:41:43.197Z"}   a date
-//	{"$text": "devl[1]"}                    bytes that can be read
-//	{"$bytes": "3q2+7w=="}                  bytes that cannot
-//	{"$tag": 64, "value": …}                anything with another tag than a date's
-//	5.0                                     a float; whole numbers have no point
+//	{"$text": "devl[1]"}                    printable bytes
+//	{"$bytes": "3q2+7w=="}                  other bytes
+//	{"$tag": 64, "value": …}                a value with a tag other than a date's
+//	5.0                                     a float; integers have no point
 //
-// Frames, parts of multipart bodies and chunks of streams are lists. A body that is not what its content type
-// and its path say is shown as bytes. Numbers are [json.Number], as in a file that was read.
+// Frames, parts of multipart bodies and chunks of streams are lists. A body that does not match its content type and
+// path is represented as bytes. Numbers are [json.Number], as in a file that was read.
 func Value(path, contentType string, body []byte) any {
 	if len(body) == 0 {
 		return nil
@@ -68,7 +68,7 @@ func fromJSON(body []byte) (v any, err error) {
 	return v, nil
 }
 
-// decoder reads CBOR as the protocol has it: maps with text keys, each once.
+// decoder decodes CBOR as the protocol uses it: maps with unique text keys.
 var decoder = func() cbor.DecMode {
 	mode, err := cbor.DecOptions{
 		DefaultMapType: reflect.TypeFor[map[string]any](), DupMapKey: cbor.DupMapKeyEnforcedAPF,
@@ -87,7 +87,7 @@ func fromCBOR(body []byte) (any, error) {
 	return show(v), nil
 }
 
-// show makes a value of what the decoder made.
+// show converts a decoded CBOR value.
 func show(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -104,7 +104,7 @@ func show(v any) any {
 		return shown
 	case []byte:
 		return showBytes(v)
-	case time.Time: // a float of seconds adds something below the microsecond
+	case time.Time: // dates are floats of seconds, exact only to the microsecond
 		return map[string]any{"$date": v.UTC().Round(time.Microsecond).Format(time.RFC3339Nano)}
 	case cbor.Tag:
 		return map[string]any{"$tag": json.Number(strconv.FormatUint(v.Number, 10)), "value": show(v.Content)}
@@ -134,13 +134,13 @@ func showBytes(b []byte) any {
 	return map[string]any{"$bytes": base64.StdEncoding.EncodeToString(b)}
 }
 
-// printable reports whether bytes are text that a file shows as it is.
+// printable reports whether the bytes are text without control characters other than whitespace.
 func printable(b []byte) bool {
 	unfit := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' }
 	return utf8.Valid(b) && !bytes.ContainsFunc(b, unfit)
 }
 
-// fromFrames shows frames as pairs of what they say and what they carry.
+// fromFrames decodes frames as pairs of metadata and body.
 func fromFrames(body []byte) (any, error) {
 	list := []any{}
 	for r := bytes.NewReader(body); r.Len() > 0; {
@@ -177,7 +177,7 @@ func fromChunks(body []byte) (any, error) {
 	return list, nil
 }
 
-// block reads bytes that follow their length.
+// block reads a length-prefixed block.
 func block(r *bytes.Reader) ([]byte, error) {
 	var size uint32
 	if err := binary.Read(r, binary.BigEndian, &size); err != nil {
@@ -191,7 +191,7 @@ func block(r *bytes.Reader) ([]byte, error) {
 	return data, err
 }
 
-// fromParts shows the parts of a multipart body with their headers.
+// fromParts decodes the parts of a multipart body with their headers.
 func fromParts(path string, body []byte, boundary string) (any, error) {
 	list := []any{}
 	parts := multipart.NewReader(bytes.NewReader(body), boundary)

@@ -17,11 +17,11 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// browsers are the names under which Chromium and its like are found.
+// browsers are the names of Chromium and compatible browsers.
 var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
 	"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome", "/Applications/Chromium.app/Contents/MacOS/Chromium"}
 
-// browserProgram finds one.
+// browserProgram finds a browser.
 func browserProgram(t *testing.T) string {
 	t.Helper()
 	for _, name := range browsers {
@@ -29,13 +29,13 @@ func browserProgram(t *testing.T) string {
 			return program
 		}
 	}
-	t.Fatal("The dashboards are looked at in Chromium, which is not here. Install it: " +
+	t.Fatal("The dashboard tests need Chromium, which was not found. Install it: " +
 		"on Debian with `sudo apt-get install chromium`, on Fedora with `sudo dnf install chromium`, " +
 		"on macOS with `brew install --cask google-chrome`.")
 	return ""
 }
 
-// browser is a Chromium without a window, driven through two pipes: JSON, each message ended by a zero byte.
+// browser is a headless Chromium, controlled through two pipes with JSON messages that end in a zero byte.
 type browser struct {
 	in   io.WriteCloser
 	out  *bufio.Reader
@@ -47,9 +47,9 @@ func newBrowser(t *testing.T) *browser {
 	args := []string{"--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage",
 		"--window-size=1400,1000", "--user-data-dir=" + t.TempDir()}
 	if os.Geteuid() == 0 {
-		args = append(args, "--no-sandbox") // which root cannot have
+		args = append(args, "--no-sandbox") // Chromium's sandbox does not work as root
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*timeout)
 	cmd := exec.CommandContext(ctx, browserProgram(t), args...)
 	read, in, err := os.Pipe()
 	if err != nil {
@@ -64,12 +64,12 @@ func newBrowser(t *testing.T) *browser {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = read.Close(), write.Close() // they are the browser's now
+	_, _ = read.Close(), write.Close() // the browser has its own copies
 	b := &browser{in: in, out: bufio.NewReader(out)}
 	t.Cleanup(func() {
 		defer cancel()
 		b.call(t, "", "Browser.close", nil, nil)
-		_ = cmd.Wait() // nothing is lost with it
+		_ = cmd.Wait() // its exit status does not matter
 		_, _ = in.Close(), out.Close()
 	})
 	return b
@@ -104,7 +104,7 @@ func (b *browser) call(t *testing.T, session, method string, params map[string]a
 			t.Fatalf("%s: %v", method, err)
 		}
 		if answer.ID != b.last {
-			continue // something that happened
+			continue // an event
 		}
 		if answer.Error != nil {
 			t.Fatalf("%s: %s", method, answer.Error.Message)
@@ -133,12 +133,12 @@ func (b *browser) open(t *testing.T, url string) *tab {
 	return &tab{b, attached.SessionID}
 }
 
-// readPage is what the page shows, and what it would say to those who cannot see it: the bars of a time line
-// have a text only if they are wide enough.
+// readPage returns the page's text and its ARIA labels: the bars of a timeline show their text only if they are wide
+// enough.
 const readPage = `(document.body?.innerText ?? '') + '\n' +
 	Array.from(document.querySelectorAll('[aria-label]'), (element) => element.ariaLabel).join('\n')`
 
-// text is what there is to read on the page.
+// text returns the text of the page.
 func (p *tab) text(t *testing.T) string {
 	t.Helper()
 	var got struct{ Result struct{ Value string } }
@@ -146,8 +146,8 @@ func (p *tab) text(t *testing.T) string {
 	return got.Result.Value
 }
 
-// want waits until the page shows all of the texts, each as often as it is given. With E2E_SCREENSHOTS it leaves
-// a picture in that folder.
+// want waits until the page shows all texts, each at least as often as it is listed. If E2E_SCREENSHOTS is set, it
+// saves a screenshot to that folder.
 func (p *tab) want(t *testing.T, name string, texts ...string) {
 	t.Helper()
 	seen, times := "", map[string]int{}
@@ -188,7 +188,7 @@ func (p *tab) save(t *testing.T, name string) {
 	}
 }
 
-// dashboardPages looks at the list of runs and at one run as a person would.
+// dashboardPages opens the list of runs and the page of one run in a browser.
 func dashboardPages(t *testing.T, d *dashboard) {
 	b := newBrowser(t)
 	var texts []string

@@ -16,16 +16,15 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// cli runs the line's command line to its end, in the folder and with the settings of the app, and returns
-// what it wrote to standard output.
-func (s *scene) cli(t *testing.T, args ...string) []byte {
+// cli runs the SDK's command line with the folder and settings of the app, and returns its standard output.
+func (s *fixture) cli(t *testing.T, args ...string) []byte {
 	t.Helper()
 	return s.cliIn(t, s.env(), args...)
 }
 
-func (s *scene) cliIn(t *testing.T, env []string, args ...string) []byte {
+func (s *fixture) cliIn(t *testing.T, env []string, args ...string) []byte {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.node.program, s.workflow(args...)...)
 	cmd.Dir, cmd.Env = s.Path, env
@@ -38,13 +37,13 @@ func (s *scene) cliIn(t *testing.T, env []string, args ...string) []byte {
 	return out.Bytes()
 }
 
-// workflow is how the line's command line is called.
-func (line) workflow(args ...string) []string {
+// workflow returns the command for the SDK's command line.
+func (sdkLine) workflow(args ...string) []string {
 	return append([]string{filepath.Join("node_modules", ".bin", "workflow")}, args...)
 }
 
-// cliJSON runs the command line with --json and reads what it says.
-func cliJSON[T any](t *testing.T, s *scene, args ...string) (v T) {
+// cliJSON runs the command line with --json and decodes its output.
+func cliJSON[T any](t *testing.T, s *fixture, args ...string) (v T) {
 	t.Helper()
 	out := s.cli(t, append(args, "--json")...)
 	if err := json.Unmarshal(out, &v); err != nil {
@@ -53,7 +52,7 @@ func cliJSON[T any](t *testing.T, s *scene, args ...string) (v T) {
 	return v
 }
 
-// listed is a run as the command line tells it. Not every list has every field.
+// listed is a run in the output of the command line. Not every list has every field.
 type listed struct {
 	RunID        string
 	WorkflowName string
@@ -66,7 +65,7 @@ type listed struct {
 
 type page[T any] struct{ Data []T }
 
-// runs are those of a list, as the scene has them.
+// runs converts a list to the fixture's type.
 func runs(list []listed) (runs []run) {
 	for _, r := range list {
 		runs = append(runs, run{short(r.WorkflowName), r.Status, r.RunID})
@@ -74,14 +73,14 @@ func runs(list []listed) (runs []run) {
 	return runs
 }
 
-// newestFirst is the scene's runs as lists have them.
-func (s *scene) newestFirst() []run {
+// newestFirst returns the fixture's runs in the order of lists.
+func (s *fixture) newestFirst() []run {
 	list := slices.Clone(s.runs)
 	slices.Reverse(list)
 	return list
 }
 
-func cliRuns(t *testing.T, s *scene) {
+func cliRuns(t *testing.T, s *fixture) {
 	list := cliJSON[page[listed]](t, s, "inspect", "runs").Data
 	if diff := cmp.Diff(s.newestFirst(), runs(list)); diff != "" {
 		t.Errorf("inspect runs (-want +got):\n%s", diff)
@@ -91,7 +90,7 @@ func cliRuns(t *testing.T, s *scene) {
 	}
 }
 
-func cliRunsWithData(t *testing.T, s *scene) {
+func cliRunsWithData(t *testing.T, s *fixture) {
 	got := cliJSON[page[listed]](t, s, "inspect", "runs", "--withData", "--status", "completed", "--sort", "asc").Data
 	if len(got) < 2 {
 		t.Fatalf("inspect runs --status completed: %+v", got)
@@ -103,8 +102,8 @@ func cliRunsWithData(t *testing.T, s *scene) {
 	}
 }
 
-// cliTable: without --json the list is for people.
-func cliTable(t *testing.T, s *scene) {
+// cliTable checks the table that the command line prints without --json.
+func cliTable(t *testing.T, s *fixture) {
 	table := string(s.cli(t, "inspect", "runs"))
 	for _, r := range s.runs {
 		if !strings.Contains(table, r.Workflow) || !strings.Contains(table, r.ID[len(r.ID)-4:]) {
@@ -113,7 +112,7 @@ func cliTable(t *testing.T, s *scene) {
 	}
 }
 
-func cliRun(t *testing.T, s *scene) {
+func cliRun(t *testing.T, s *fixture) {
 	done := s.run(t, "sequential")
 	got := cliJSON[listed](t, s, "inspect", "run", done.ID)
 	if got.RunID != done.ID || got.Status != done.Status || got.Output != 4. || !cmp.Equal(got.Input, []any{1.}) {
@@ -126,7 +125,7 @@ func cliRun(t *testing.T, s *scene) {
 	}
 }
 
-// listedStep is a step as the command line and the dashboard tell it.
+// listedStep is a step in the output of the command line.
 type listedStep struct {
 	StepName, Status string
 	Attempt          int
@@ -134,7 +133,7 @@ type listedStep struct {
 	Output           any
 }
 
-func cliSteps(t *testing.T, s *scene) {
+func cliSteps(t *testing.T, s *fixture) {
 	id := s.run(t, "sequential").ID
 	want := []listedStep{
 		{StepName: "add", Status: "completed", Attempt: 1},
@@ -159,8 +158,8 @@ func cliSteps(t *testing.T, s *scene) {
 	}
 }
 
-// cliList reads a list that one line gives bare and another as a page.
-func cliList[T any](t *testing.T, s *scene, args ...string) (list []T) {
+// cliList decodes a list, which is a plain array on some SDK lines and a page on others.
+func cliList[T any](t *testing.T, s *fixture, args ...string) (list []T) {
 	t.Helper()
 	raw := cliJSON[json.RawMessage](t, s, args...)
 	if json.Unmarshal(raw, &list) == nil {
@@ -173,7 +172,7 @@ func cliList[T any](t *testing.T, s *scene, args ...string) (list []T) {
 	return p.Data
 }
 
-// listedEvent is an event as the command line and the dashboard tell it.
+// listedEvent is an event in the output of the command line or the dashboard.
 type listedEvent struct {
 	EventID       string `json:"eventId" cbor:"eventId"`
 	EventType     string `json:"eventType" cbor:"eventType"`
@@ -183,8 +182,8 @@ type listedEvent struct {
 	} `json:"eventData" cbor:"-"`
 }
 
-// events is the log of a run as lists have it.
-func (s *scene) events(t *testing.T, runID string) (list []listedEvent) {
+// events returns the log of a run as a list of the tools.
+func (s *fixture) events(t *testing.T, runID string) (list []listedEvent) {
 	t.Helper()
 	for _, e := range s.log(t, runID) {
 		list = append(list, listedEvent{EventID: e.ID, EventType: e.Type, CorrelationID: e.CorrelationID})
@@ -192,7 +191,7 @@ func (s *scene) events(t *testing.T, runID string) (list []listedEvent) {
 	return list
 }
 
-func cliEvents(t *testing.T, s *scene) {
+func cliEvents(t *testing.T, s *fixture) {
 	id := s.run(t, "sequential").ID
 	want := s.events(t, id)
 	args := []string{"inspect", "events", "--runId", id, "--sort", "asc"}
@@ -205,7 +204,7 @@ func cliEvents(t *testing.T, s *scene) {
 	}
 }
 
-func cliHooks(t *testing.T, s *scene) {
+func cliHooks(t *testing.T, s *fixture) {
 	type hook struct{ RunID, HookID string }
 	waiting := s.run(t, "hookHold").ID
 	want := []hook{{waiting, s.waitFor(t, waiting, "hook_created").CorrelationID}}
@@ -218,20 +217,20 @@ func cliHooks(t *testing.T, s *scene) {
 	}
 }
 
-func cliStreams(t *testing.T, s *scene) {
+func cliStreams(t *testing.T, s *fixture) {
 	type stream struct{ RunID, StreamID string }
 	id := s.run(t, "stream").ID
 	list := cliList[stream](t, s, "inspect", "streams", "--runId", id)
 	if len(list) != 1 || list[0].RunID != id {
 		t.Fatalf("inspect streams --runId %s: %+v", id, list)
 	}
-	said := string(s.cli(t, "inspect", "stream", list[0].StreamID, "--runId", id, "--json"))
-	if want := "{\"chunk\":0}\n{\"chunk\":1}\n{\"chunk\":2}\n"; said != want {
-		t.Errorf("inspect stream %s said %q, want %q", list[0].StreamID, said, want)
+	got := string(s.cli(t, "inspect", "stream", list[0].StreamID, "--runId", id, "--json"))
+	if want := "{\"chunk\":0}\n{\"chunk\":1}\n{\"chunk\":2}\n"; got != want {
+		t.Errorf("inspect stream %s: got %q, want %q", list[0].StreamID, got, want)
 	}
 }
 
-func cliSleeps(t *testing.T, s *scene) {
+func cliSleeps(t *testing.T, s *fixture) {
 	id := s.run(t, "sleepLong").ID
 	list := cliList[struct{ ResumeAt time.Time }](t, s, "inspect", "sleeps", "--runId", id)
 	if want := s.waitFor(t, id, "wait_created").Data.ResumeAt; len(list) != 1 || !list[0].ResumeAt.Equal(want) {
@@ -239,10 +238,10 @@ func cliSleeps(t *testing.T, s *scene) {
 	}
 }
 
-// cliAttributes: the keys there are, and the runs that have a value.
-func cliAttributes(t *testing.T, s *scene) {
+// cliAttributes lists the attribute keys, and the runs with a value.
+func cliAttributes(t *testing.T, s *fixture) {
 	if s.spec < 7 {
-		t.Skip("the line's command line has no attributes")
+		t.Skip("this SDK line's command line has no attributes")
 	}
 	got := map[string]int{}
 	for _, a := range cliList[struct {
@@ -259,19 +258,19 @@ func cliAttributes(t *testing.T, s *scene) {
 		t.Errorf("inspect runs --attribute (-want +got):\n%s", diff)
 	}
 	if list := cliList[listed](t, s, "inspect", "runs", "--attribute", "phase=new"); len(list) > 0 {
-		t.Errorf("runs with an attribute that they do not have any more: %+v", list)
+		t.Errorf("runs with a former value of an attribute: %+v", list)
 	}
 }
 
-func cliHealth(t *testing.T, s *scene) {
+func cliHealth(t *testing.T, s *fixture) {
 	got := cliJSON[struct{ AllHealthy bool }](t, s, "health")
 	if !got.AllHealthy {
 		t.Errorf("health: %+v", got)
 	}
 }
 
-// cliWithoutPackage: who does not have @stepwell/world can set what the SDK has for its own backend.
-func cliWithoutPackage(t *testing.T, s *scene) {
+// cliWithoutPackage runs the command line without @stepwell/world, with only the SDK's settings for its own backend.
+func cliWithoutPackage(t *testing.T, s *fixture) {
 	out := s.cliIn(t, s.node.env("WORKFLOW_TARGET_WORLD=vercel", "WORKFLOW_VERCEL_BACKEND_URL="+s.server+"/sdk",
 		"WORKFLOW_VERCEL_AUTH_TOKEN="+apiKey, "WORKFLOW_VERCEL_PROJECT=prj_stepwell", "WORKFLOW_VERCEL_TEAM=team_stepwell",
 		"WORKFLOW_VERCEL_PROJECT_NAME=stepwell"), "inspect", "runs", "--json")
@@ -284,12 +283,12 @@ func cliWithoutPackage(t *testing.T, s *scene) {
 	}
 }
 
-// cliWrites starts a run and cancels runs. The last command cancels whatever runs.
-func cliWrites(t *testing.T, s *scene) {
+// cliWrites starts a run and cancels runs. The last command cancels all running runs.
+func cliWrites(t *testing.T, s *fixture) {
 	started := cliJSON[listed](t, s, "start", "workflow//./workflows/e2e//sequential", "5").RunID
 	s.waitFor(t, started, "run_completed")
 	if got := cliJSON[listed](t, s, "inspect", "run", started); got.Output != 8. {
-		t.Errorf("the run that was started: %+v", got)
+		t.Errorf("the started run: %+v", got)
 	}
 
 	one, other := s.run(t, "sleepLong").ID, s.run(t, "hookHold").ID

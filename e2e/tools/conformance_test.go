@@ -10,11 +10,11 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// suiteSize is how many tests the suite has. Fewer would be tests that it did not run.
+// suiteSize is the number of tests in the suite, to notice skipped ones.
 const suiteSize = 12
 
-// TestConformance runs the suite that the SDK's authors test their Worlds with, @workflow/world-testing, against
-// a server: conformance/world.mjs is the World it is given, conformance/count-cbor.mjs what lets it count.
+// TestConformance runs @workflow/world-testing, the suite that the SDK's authors use for Worlds, against a server.
+// conformance/world.mjs is the World under test; conformance/count-cbor.mjs lets the suite count CBOR deliveries.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
@@ -30,10 +30,10 @@ func TestConformance(t *testing.T) {
 	cmd.Dir = suite.Path
 	cmd.Env = append(node.env(), "STEPWELL_URL="+server, "STEPWELL_API_KEY="+apiKey, "NODE_OPTIONS=--import "+preload)
 	harness.DieWithParent(cmd)
-	said, failed := cmd.CombinedOutput()
+	out, failed := cmd.CombinedOutput()
 	tests := readReport(t, report)
 	if len(tests) != suiteSize || failed != nil {
-		t.Errorf("the suite ran %d tests (want %d): %v\n%s", len(tests), suiteSize, failed, said)
+		t.Errorf("the suite ran %d tests (want %d): %v\n%s", len(tests), suiteSize, failed, out)
 	}
 	for _, test := range tests {
 		t.Run(test.Title, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// suiteTest is what became of one of the suite's tests.
+// suiteTest is the result of one of the suite's tests.
 type suiteTest struct {
 	Title, Status   string
 	FailureMessages []string
@@ -55,7 +55,7 @@ func readReport(t *testing.T, file string) (tests []suiteTest) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
-		t.Errorf("the suite left no report: %v", err)
+		t.Errorf("the suite wrote no report: %v", err)
 		return nil
 	}
 	var report struct {

@@ -20,27 +20,27 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// dashboard is a line's dashboard, which the line's command line starts.
+// dashboard is the dashboard of an SDK line, started by its command line.
 type dashboard struct {
-	*scene
+	*fixture
 	url string
 
 	mu     sync.Mutex
-	driven map[string]bool // methods
+	called map[string]bool // methods
 }
 
 var dashboardReady = regexp.MustCompile(`Web UI server started on port (\d+)`)
 
-func newDashboard(t *testing.T, s *scene) *dashboard {
+func newDashboard(t *testing.T, s *fixture) *dashboard {
 	t.Helper()
 	cmd := exec.Command(s.node.program, s.workflow("web", "--noBrowser", "--webPort", freePort(t))...)
 	cmd.Dir = s.Path
 	cmd.Env = append(s.env(), "WORKFLOW_MANIFEST_PATH="+filepath.Join(".well-known", "workflow", "v1", "manifest.json"))
 	_, port := harness.Start(t, "dashboard", cmd, dashboardReady)
-	return &dashboard{scene: s, url: "http://localhost:" + port, driven: map[string]bool{}}
+	return &dashboard{fixture: s, url: "http://localhost:" + port, called: map[string]bool{}}
 }
 
-// freePort is a port that nobody listened at just now. The dashboard cannot be told to find one.
+// freePort returns a port that is currently unused. The dashboard cannot choose one itself.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "localhost:0")
@@ -55,10 +55,10 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// rpc calls a method of the dashboard's server as its pages do.
+// rpc calls a method of the dashboard's server, like its pages.
 func rpc[T any](t *testing.T, d *dashboard, method string, params map[string]any) T {
 	t.Helper()
-	d.drive(method)
+	d.markCalled(method)
 	body, err := cbor.Marshal(map[string]any{"method": method, "params": params})
 	if err != nil {
 		t.Fatal(err)
@@ -77,13 +77,13 @@ func rpc[T any](t *testing.T, d *dashboard, method string, params map[string]any
 	return got.Data
 }
 
-func (d *dashboard) drive(method string) {
+func (d *dashboard) markCalled(method string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.driven[method] = true
+	d.called[method] = true
 }
 
-// methods are all that the dashboard's server has, by its own code.
+// methods returns the methods of the dashboard's server, parsed from its code.
 func (d *dashboard) methods(t *testing.T) (names []string) {
 	t.Helper()
 	assets, err := filepath.Glob(filepath.Join(d.Path, "node_modules", "@workflow", "web", "build", "server", "assets", "*.js"))
@@ -106,27 +106,27 @@ func (d *dashboard) methods(t *testing.T) (names []string) {
 	return names
 }
 
-// has reports whether the line's dashboard has a method.
+// has reports whether the dashboard has the method.
 func (d *dashboard) has(t *testing.T, method string) bool {
 	t.Helper()
 	return slices.Contains(d.methods(t), method)
 }
 
-// wantAllDriven expects that tests have called every method there is.
-func (d *dashboard) wantAllDriven(t *testing.T) {
+// wantAllCalled checks that tests have called every method.
+func (d *dashboard) wantAllCalled(t *testing.T) {
 	t.Helper()
 	methods := d.methods(t)
 	if len(methods) < 15 {
 		t.Fatalf("found only these methods: %v", methods)
 	}
 	for _, method := range methods {
-		if !d.driven[method] {
+		if !d.called[method] {
 			t.Errorf("no test has called %s", method)
 		}
 	}
 }
 
-// shownRun is a run as the dashboard's pages get it: payloads are as the app wrote them.
+// shownRun is a run in the dashboard's API. Payloads are as the app wrote them.
 type shownRun struct {
 	RunID        string            `cbor:"runId"`
 	WorkflowName string            `cbor:"workflowName"`
@@ -190,13 +190,13 @@ func dashboardRun(t *testing.T, d *dashboard) {
 			t.Errorf("attributes of fetchRun (-want +got):\n%s", diff)
 		}
 	}
-	// No keys: the app does not encrypt.
+	// The app does not encrypt, so there is no key.
 	if key := rpc[any](t, d, "getEncryptionKeyForRun", map[string]any{"runId": id}); key != nil {
 		t.Errorf("getEncryptionKeyForRun: %v", key)
 	}
 }
 
-// shownStep is a step as the dashboard's pages get it.
+// shownStep is a step in the dashboard's API.
 type shownStep struct {
 	StepID   string `cbor:"stepId"`
 	StepName string `cbor:"stepName"`
@@ -292,7 +292,7 @@ func dashboardStreams(t *testing.T, d *dashboard) {
 	}
 }
 
-// dashboardHealth: what the dashboard can say without a run.
+// dashboardHealth checks the methods that do not need a run.
 func dashboardHealth(t *testing.T, d *dashboard) {
 	health := rpc[struct {
 		Healthy bool `cbor:"healthy"`
@@ -306,14 +306,14 @@ func dashboardHealth(t *testing.T, d *dashboard) {
 	if _, ok := manifest.Workflows["workflows/e2e.ts"]["sequential"]; !ok {
 		t.Errorf("fetchWorkflowsManifest: %v", manifest)
 	}
-	d.drive("getPublicServerConfig")
+	d.markCalled("getPublicServerConfig")
 	config := string(exchange(t, http.MethodGet, d.url+"/api/rpc?method=getPublicServerConfig", "", nil))
 	if !strings.Contains(config, "@stepwell/world") {
 		t.Errorf("getPublicServerConfig: %s", config)
 	}
 }
 
-// dashboardWrites does what the dashboard has buttons for.
+// dashboardWrites calls the methods behind the dashboard's buttons.
 func dashboardWrites(t *testing.T, d *dashboard) {
 	hold := func(name string) string {
 		id := d.start(t, "hookHold", "dashboard-"+name)
@@ -334,11 +334,11 @@ func dashboardWrites(t *testing.T, d *dashboard) {
 	}
 
 	id = hold("resumed")
-	rpc[any](t, d, "reenqueueRun", of(id)) // one delivery more than it needs
+	rpc[any](t, d, "reenqueueRun", of(id)) // an additional delivery
 	rpc[any](t, d, "resumeHook", map[string]any{"token": "dashboard-resumed", "payload": map[string]any{"by": "hand"}})
 	d.waitFor(t, id, "run_completed")
 	if got := rpc[shownRun](t, d, "fetchRun", of(id)); !bytes.Contains(got.Output, []byte("hand")) {
-		t.Errorf("the run that was resumed: %q", got.Output)
+		t.Errorf("the resumed run: %q", got.Output)
 	}
 
 	id = d.start(t, "sleepLong", sleepTime.Milliseconds())
@@ -349,6 +349,6 @@ func dashboardWrites(t *testing.T, d *dashboard) {
 	again := rpc[string](t, d, "recreateRun", of(d.run(t, "sequential").ID))
 	d.waitFor(t, again, "run_completed")
 	if got := rpc[shownRun](t, d, "fetchRun", of(again)); !bytes.Contains(got.Output, []byte("4")) {
-		t.Errorf("the run that was done again: %q", got.Output)
+		t.Errorf("the recreated run: %q", got.Output)
 	}
 }

@@ -1,7 +1,7 @@
-// Package tools proves that the Workflow SDK's own tools work on Stepwell, unmodified: of each line the command
-// line and the dashboard, whose one page is looked at in a browser, and the conformance suite that the SDK's
-// authors test their Worlds with.
+// Package tools tests that the Workflow SDK's own tools work with Stepwell unmodified: the command line and the
+// dashboard of each SDK line, including the dashboard's pages in a browser, and the conformance suite that the SDK's
+// authors use for Worlds.
 //
-// Like package e2e, it knows servers, apps and tools from outside only, and there is nothing in it but tests.
-// What the tools say is compared with what the app did and with the log as /v1 tells it.
+// Like package e2e, it is a black-box test and contains only tests. It compares the output of the tools with what the
+// app did, and with the log from the /v1 API.
 package tools

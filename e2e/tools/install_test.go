@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// suite is the folder of the conformance suite. It also brings a Node that is new enough for everything here.
+// suite is the folder of the conformance suite. Its packages include a Node that is new enough for all tools.
 var suite = &harness.Folder{Path: "conformance"}
 
 func ready(t *testing.T, f *harness.Folder) {
@@ -23,13 +23,13 @@ func ready(t *testing.T, f *harness.Folder) {
 	}
 }
 
-// node is a Node that is new enough for everything here.
+// node is a Node that is new enough for all tools.
 type node struct {
 	program string
-	path    string // a PATH on which it comes first
+	path    string // a PATH with this Node first
 }
 
-// newNode is the suite's own Node, or else that of the machine.
+// newNode returns the suite's Node, or else the machine's.
 func newNode(t *testing.T) node {
 	t.Helper()
 	ready(t, suite)
@@ -47,16 +47,16 @@ func newNode(t *testing.T) node {
 	return node{"node", os.Getenv("PATH")}
 }
 
-// env is the environment of what runs on it.
+// env returns the environment for programs that run on this Node.
 func (n node) env(more ...string) []string {
-	// The tools are short, and spend most of their time on being compiled.
+	// The tools run briefly, and would spend most of their time on compilation.
 	cache := "NODE_COMPILE_CACHE=" + filepath.Join(harness.WorkDir(), "node")
 	return cleanEnv(append([]string{"PATH=" + n.path, cache, "WORKFLOW_NO_UPDATE_CHECK=1"}, more...)...)
 }
 
 var nodeVersion = regexp.MustCompile(`^v(\d+)\.(\d+)\.`)
 
-// checkNode looks at the machine's own Node. The dashboards and the suite need 22.5.
+// checkNode checks the version of the machine's Node. The dashboards and the suite need 22.5.
 var checkNode = sync.OnceValue(func() error {
 	out, err := exec.Command("node", "--version").Output()
 	if err != nil {
@@ -64,12 +64,12 @@ var checkNode = sync.OnceValue(func() error {
 	}
 	found := nodeVersion.FindSubmatch(out)
 	if found == nil {
-		return fmt.Errorf("node --version says %q", out)
+		return fmt.Errorf("node --version printed %q", out)
 	}
 	major, _ := strconv.Atoi(string(found[1])) // they are digits
 	minor, _ := strconv.Atoi(string(found[2]))
 	if major < 22 || major == 22 && minor < 5 {
-		return fmt.Errorf("the SDK's dashboards need Node 22.5 or newer; install it (here is %s)", out)
+		return fmt.Errorf("the SDK's dashboards need Node 22.5 or newer; found %s", out)
 	}
 	return nil
 })

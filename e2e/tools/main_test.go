@@ -7,6 +7,6 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestMain: tests wait for servers and apps as much as they compute, but each tool is a Node process that wants
-// a whole processor for a second.
+// TestMain limits parallel tests to six: tests mostly wait for servers and apps, but each tool is a Node process that
+// uses a whole processor for a second.
 func TestMain(m *testing.M) { harness.Main(6, func() { testdb.Main(m) }) }

@@ -2,8 +2,8 @@ package tools
 
 import "github.com/stepwell-dev/stepwell/e2e/harness"
 
-// The names of what is shared with the other packages of black-box tests.
-const patience = harness.Patience
+// Short names for the harness.
+const timeout = harness.Timeout
 
 var (
 	cleanEnv    = harness.CleanEnv

@@ -2,28 +2,28 @@ package tools
 
 import "testing"
 
-// TestTools drives the tools of each line against a server and an app of its own. What only looks runs all
-// at once; then comes what changes something.
+// TestTools runs the tools of each SDK line against its own server and app: first the read-only tests in parallel, then
+// those that change something.
 func TestTools(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
-	for _, l := range lines {
+	for _, l := range sdkLines {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, l)
+			s := newFixture(t, l)
 			d := newDashboard(t, s)
-			t.Run("looking", func(t *testing.T) { looking(t, s, d) })
+			t.Run("read-only", func(t *testing.T) { readOnlyTools(t, s, d) })
 			t.Run("dashboard: buttons", func(t *testing.T) { dashboardWrites(t, d) })
-			t.Run("dashboard: all methods", func(t *testing.T) { d.wantAllDriven(t) })
+			t.Run("dashboard: all methods", func(t *testing.T) { d.wantAllCalled(t) })
 			t.Run("command line: start, cancel", func(t *testing.T) { cliWrites(t, s) })
 		})
 	}
 }
 
-func looking(t *testing.T, s *scene, d *dashboard) {
+func readOnlyTools(t *testing.T, s *fixture, d *dashboard) {
 	for _, c := range []struct {
 		name string
-		run  func(t *testing.T, s *scene)
+		run  func(t *testing.T, s *fixture)
 	}{
 		{"runs", cliRuns},
 		{"runs with data", cliRunsWithData},

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// balancer gives the apps' requests to the servers in turn, and to the other one where nobody listens.
+// balancer forwards the apps' requests to the servers in turn, and skips servers that do not accept connections.
 type balancer struct {
 	*httptest.Server
 	servers   []string
 	turn      atomic.Uint64
 	transport *http.Transport
-	underWay  atomic.Int64 // requests
+	inFlight  atomic.Int64 // requests
 }
 
 func newBalancer(t *testing.T, servers ...string) *balancer {
@@ -29,11 +29,11 @@ func newBalancer(t *testing.T, servers ...string) *balancer {
 		Rewrite:       func(*httputil.ProxyRequest) {},
 		Transport:     b,
 		FlushInterval: -1,
-		ErrorLog:      log.New(io.Discard, "", 0), // it answers 502, or cuts off
+		ErrorLog:      log.New(io.Discard, "", 0), // clients see 502 or a broken connection
 	}
 	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b.underWay.Add(1)
-		defer b.underWay.Add(-1)
+		b.inFlight.Add(1)
+		defer b.inFlight.Add(-1)
 		proxy.ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() {
@@ -47,7 +47,7 @@ func newBalancer(t *testing.T, servers ...string) *balancer {
 func (b *balancer) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	first := b.turn.Add(1)
 	if req.Body != nil {
-		req.Body = io.NopCloser(req.Body) // to be sent twice, if the first server has not read it
+		req.Body = io.NopCloser(req.Body) // keep it open, for another try if the dial fails
 	}
 	for i := range uint64(len(b.servers)) {
 		req.URL.Scheme, req.URL.Host = "http", b.servers[(first+i)%uint64(len(b.servers))]

@@ -19,24 +19,23 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// driver uses an app as its users would, who repeat what failed: it starts runs, resumes their hooks and reads
-// their streams.
+// driver acts as the users of an app: it starts runs, resumes their hooks, reads their streams, and retries what fails.
 type driver struct {
 	*app
 	postgres *postgres
 	seed     uint64
-	// atOnce is how many runs may be open before the next one is started.
+	// atOnce limits the number of open runs.
 	atOnce int
-	// events counts what went how.
+	// events counts successes and failures by kind.
 	events *counter
 
-	// following are those who read streams and resume hooks, listening is who sees new hooks.
+	// following tracks the goroutines that read streams and resume hooks, listening the one that finds new hooks.
 	following, listening sync.WaitGroup
 
 	mu      sync.Mutex
 	number  uint64          // of the latest plan
-	plans   map[string]plan // all that were attempted, by ID
-	started map[string]plan // those of which a run is known, by its ID
+	plans   map[string]plan // all attempted plans by ID
+	started map[string]plan // plans with a known run, by run ID
 	streams map[string]*stream
 }
 
@@ -47,10 +46,10 @@ func newDriver(a *app, p *postgres, seed uint64, atOnce int, events *counter) *d
 	}
 }
 
-// starters is how many start runs at the same time.
+// starters is the number of goroutines that start runs.
 const starters = 3
 
-// drive starts runs until the context ends, but at least so many. What it began with them goes on until life ends.
+// drive starts runs until ctx ends, but at least the given number. Hooks and streams are served until life ends.
 func (d *driver) drive(ctx, life context.Context, least uint64) {
 	var starting sync.WaitGroup
 	for range starters {
@@ -61,7 +60,7 @@ func (d *driver) drive(ctx, life context.Context, least uint64) {
 					return
 				}
 				d.start(life, p)
-				d.awaitRoom(life)
+				d.awaitCapacity(life)
 			}
 		})
 	}
@@ -82,8 +81,8 @@ func (d *driver) latest() uint64 {
 	return d.number
 }
 
-// awaitRoom waits until there are not too many open runs.
-func (d *driver) awaitRoom(ctx context.Context) {
+// awaitCapacity waits until fewer than atOnce runs are open.
+func (d *driver) awaitCapacity(ctx context.Context) {
 	for {
 		open, err := d.postgres.count(ctx, `SELECT count(*) FROM runs WHERE completed_at IS NULL AND deployment_id = $1`, d.name)
 		if err == nil && open < d.atOnce || !pause(ctx, retryPause) {
@@ -92,7 +91,7 @@ func (d *driver) awaitRoom(ctx context.Context) {
 	}
 }
 
-// start starts a run of the plan. An attempt that failed may have led to a run all the same.
+// start starts a run of the plan. Each retry gets a new plan ID, because a failed attempt may still have created a run.
 func (d *driver) start(ctx context.Context, p plan) {
 	for n := 1; ctx.Err() == nil; n++ {
 		attempt := p.attempt(n)
@@ -102,7 +101,7 @@ func (d *driver) start(ctx context.Context, p plan) {
 		started, err := call[struct{ RunID string }](ctx, http.MethodPost, d.url+"/start",
 			map[string]any{"workflow": "torture", "args": []plan{attempt}})
 		if err == nil {
-			d.begin(ctx, started.RunID, attempt)
+			d.track(ctx, started.RunID, attempt)
 			return
 		}
 		d.events.add("starts that failed")
@@ -110,8 +109,8 @@ func (d *driver) start(ctx context.Context, p plan) {
 	}
 }
 
-// begin takes note of a run, and reads its streams.
-func (d *driver) begin(ctx context.Context, runID string, p plan) {
+// track records a run and starts to read its streams.
+func (d *driver) track(ctx context.Context, runID string, p plan) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.started[runID] = p
@@ -122,12 +121,12 @@ func (d *driver) begin(ctx context.Context, runID string, p plan) {
 	}
 }
 
-// listen resumes the hooks that runs say they have, also those that nobody knows of.
+// listen resumes every announced hook, including those of runs that start did not see succeed.
 func (d *driver) listen(ctx context.Context) {
 	log := effects{path: d.effects}
 	announced := map[string]bool{}
 	for pause(ctx, retryPause) {
-		for _, e := range log.news() {
+		for _, e := range log.next() {
 			token, ok := strings.CutSuffix(e.Step, ".announce")
 			if !ok || announced[token] {
 				continue
@@ -138,7 +137,7 @@ func (d *driver) listen(ctx context.Context) {
 	}
 }
 
-// resumeAll gives a hook all of its payloads, in some order.
+// resumeAll sends all payloads of a hook in random order.
 func (d *driver) resumeAll(ctx context.Context, runID, token string) {
 	d.mu.Lock()
 	hook := d.plans[planOf(token)].named("hook")[token]
@@ -150,8 +149,8 @@ func (d *driver) resumeAll(ctx context.Context, runID, token string) {
 	}
 }
 
-// resume resumes a hook until that was accepted once. Before that it may have been without our knowledge, and
-// then the run may be over, which is for it to know.
+// resume resumes a hook until one attempt succeeds. A failed attempt may have taken effect, after which the run may
+// have ended or disposed the hook; resume then stops, too.
 func (d *driver) resume(ctx context.Context, runID, token string, payload int) bool {
 	body := map[string]any{"token": token, "payload": map[string]int{"payload": payload}}
 	for {
@@ -162,11 +161,11 @@ func (d *driver) resume(ctx context.Context, runID, token string, payload int) b
 		}
 		d.events.add("resumptions that failed")
 		if isStatus(err, http.StatusNotFound) {
-			over, err := d.postgres.count(ctx, `SELECT count(*) FROM events WHERE run_id = $1 AND
+			ended, err := d.postgres.count(ctx, `SELECT count(*) FROM events WHERE run_id = $1 AND
 				(type = 'hook_disposed' AND correlation_id IN
 					(SELECT correlation_id FROM events WHERE run_id = $1 AND type = 'hook_created' AND data->>'token' = $2)
 				OR type = 'run_completed')`, runID, token)
-			if err == nil && over > 0 {
+			if err == nil && ended > 0 {
 				return true
 			}
 		}
@@ -176,23 +175,23 @@ func (d *driver) resume(ctx context.Context, runID, token string, payload int) b
 	}
 }
 
-// stream is a stream of a run, and what was read of it while it was written.
+// stream is a stream of a run, with the chunks that were read while it was written.
 type stream struct {
 	run, name string
 	want      int
 
-	// read and done are for the reader alone until it has ended.
+	// read and done belong to the reader until it has ended.
 	read []chunk
 	done bool
 }
 
-// chunk is what a step writes: which execution of it, and which chunk of that.
+// chunk is a chunk written by a step: the mark of the execution, and the index within it.
 type chunk struct {
 	Mark string
 	I    int
 }
 
-// follow reads a stream to its end, and comes back wherever it was cut off.
+// follow reads a stream to its end, and continues after a broken connection.
 func (d *driver) follow(ctx context.Context, s *stream) {
 	for {
 		var err error
@@ -208,11 +207,11 @@ func (d *driver) follow(ctx context.Context, s *stream) {
 	}
 }
 
-// longestSilence is after how long without a chunk readers come back. Of the connections that the SDK's readers lose,
-// 5.x does not hear of each, and then waits for ever.
+// longestSilence is the time without a chunk after which readers reconnect. The SDK's 5.x line does not notice every
+// broken connection, and would wait forever.
 const longestSilence = time.Minute
 
-// awaitFollowing waits until all who read and resume have what they wanted.
+// awaitFollowing waits until all streams are read and all hooks are resumed.
 func (d *driver) awaitFollowing(t *testing.T) {
 	t.Helper()
 	done := make(chan struct{})
@@ -222,12 +221,12 @@ func (d *driver) awaitFollowing(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(harness.Patience):
-		t.Errorf("of app %s, streams have no end, or hooks cannot be resumed", d.name)
+	case <-time.After(harness.Timeout):
+		t.Errorf("app %s: some streams did not end, or some hooks could not be resumed", d.name)
 	}
 }
 
-// readStream reads on, and reports whether it came to the stream's end.
+// readStream continues to read a stream, and reports whether it reached the end.
 func (d *driver) readStream(ctx context.Context, s *stream) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -252,7 +251,7 @@ func (d *driver) readStream(ctx context.Context, s *stream) (done bool, err erro
 			return true, nil
 		}
 		if err != nil {
-			return false, err // a line without its end is read again
+			return false, err // an incomplete line is read again
 		}
 		var c chunk
 		if err := json.Unmarshal(line, &c); err != nil {
@@ -262,31 +261,31 @@ func (d *driver) readStream(ctx context.Context, s *stream) (done bool, err erro
 	}
 }
 
-// streamClient has no time limit: streams take as long as they take.
+// streamClient has no timeout, because streams may be long.
 var streamClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// effect is what a step has put on record.
+// effect is the app's record of an executed step.
 type effect struct {
 	RunID, Step, Mark string
 }
 
-// planOf is the ID of the plan to which something of that name belongs: stable-7.1.0.2 is of stable-7.1.
+// planOf returns the plan ID in the name of a part: stable-7.1.0.2 belongs to stable-7.1.
 func planOf(name string) string {
 	words := strings.SplitN(name, ".", 3)
 	return strings.Join(words[:min(2, len(words))], ".")
 }
 
-// effects reads the record of an app, which outlives it.
+// effects reads the file in which an app records effects. The file survives restarts of the app.
 type effects struct {
 	path string
 	read int64
 }
 
-// news are the effects since the last call. Of a line that is being written nothing is read.
-func (e *effects) news() (list []effect) {
+// next returns the effects since the last call. It does not read incomplete lines.
+func (e *effects) next() (list []effect) {
 	f, err := os.Open(e.path)
 	if err != nil {
-		return nil // there is none yet
+		return nil // the file does not exist yet
 	}
 	defer func() { _ = f.Close() }()
 	data, err := io.ReadAll(io.NewSectionReader(f, e.read, 1<<40))
@@ -304,13 +303,13 @@ func (e *effects) news() (list []effect) {
 	return list
 }
 
-// problems says what is wrong with a stream: each execution of the step writes its chunks in order, from the first
-// on, and one of them has written them all.
+// problems checks the chunks of a stream: each execution of the step writes its chunks in order from the first, and at
+// least one execution writes all of them.
 func (s *stream) problems(chunks []chunk) (problems []string) {
 	next := map[string]int{}
 	for i, c := range chunks {
 		if planOf(c.Mark) != planOf(s.name) || c.I != next[c.Mark] {
-			problems = append(problems, fmt.Sprintf("%s: chunk %d is %v; want its number %d", s.name, i, c, next[c.Mark]))
+			problems = append(problems, fmt.Sprintf("%s: chunk %d is %v; want index %d", s.name, i, c, next[c.Mark]))
 		}
 		next[c.Mark] = c.I + 1
 	}
@@ -319,10 +318,10 @@ func (s *stream) problems(chunks []chunk) (problems []string) {
 			return problems
 		}
 	}
-	return append(problems, fmt.Sprintf("%s: nobody wrote all %d chunks: %v", s.name, s.want, next))
+	return append(problems, fmt.Sprintf("%s: no execution wrote all %d chunks: %v", s.name, s.want, next))
 }
 
-func TestStreamProblems(t *testing.T) {
+func TestStreamProblemsFindsMissingAndMisorderedChunks(t *testing.T) {
 	t.Parallel()
 	s := &stream{name: "plan1.1.0", want: 2}
 	const a, b = "plan1.1.0#a", "plan1.1.0#b"

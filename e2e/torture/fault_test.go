@@ -12,30 +12,30 @@ import (
 	"time"
 )
 
-// fault is one kind of thing that is done to a victim. It gets how long it is to last, where it lasts, and returns
-// when the victim may recover.
+// fault is one kind of fault. do injects it, for the given time if it has a duration, and returns when the victim may
+// recover.
 type fault struct {
 	kind string
-	// from and to is how long it lasts.
+	// from and to limit its duration.
 	from, to time.Duration
 	do       func(ctx context.Context, lasting time.Duration) error
 }
 
-// tormentor does faults to one victim, one after the other, from a deck that is shuffled anew whenever all of it has
-// been played: each kind comes up soon, and the order is up to the seed.
-type tormentor struct {
+// injector injects faults into one victim, one after the other. It draws them from a deck that it reshuffles when all
+// faults have been drawn, so that every kind occurs soon and the seed determines the order.
+type injector struct {
 	victim string
 	deck   []fault
-	// calm is about how long the victim has between two faults.
+	// calm is the average time between two faults.
 	calm time.Duration
 	rng  *rand.Rand
 }
 
-// tormentors are one for each thing in the scene.
-func (s *scene) tormentors(seed uint64, calm time.Duration) (all []*tormentor) {
+// injectors returns an injector for Postgres and for each server and app.
+func (s *cluster) injectors(seed uint64, calm time.Duration) (all []*injector) {
 	add := func(victim string, deck ...fault) {
 		rng := rand.New(rand.NewPCG(seed, 1_000_000+uint64(len(all))))
-		all = append(all, &tormentor{victim, deck, calm, rng})
+		all = append(all, &injector{victim, deck, calm, rng})
 	}
 	add("postgres",
 		fault{"postgres restarted, immediate", 0, 2 * time.Second, s.postgres.immediate},
@@ -56,13 +56,13 @@ func (s *scene) tormentors(seed uint64, calm time.Duration) (all []*tormentor) {
 	return all
 }
 
-// frozenLong is a freeze after which others have taken over what a server had.
-func (s *scene) frozenLong() fault {
+// longFreeze is a freeze that is long enough for other servers to take over the frozen server's work.
+func (s *cluster) longFreeze() fault {
 	return fault{"server frozen for over 30 s", 32 * time.Second, 40 * time.Second, s.servers[1].freeze}
 }
 
-// next is the next fault, how long it lasts, and how long to wait before it.
-func (m *tormentor) next(n int) (f fault, lasting, calm time.Duration) {
+// next returns the nth fault, its duration, and the pause before it.
+func (m *injector) next(n int) (f fault, lasting, calm time.Duration) {
 	i := n % len(m.deck)
 	if i == 0 {
 		m.rng.Shuffle(len(m.deck), func(i, j int) { m.deck[i], m.deck[j] = m.deck[j], m.deck[i] })
@@ -74,8 +74,8 @@ func (m *tormentor) next(n int) (f fault, lasting, calm time.Duration) {
 	return f, f.from, m.calm/2 + time.Duration(m.rng.Int64N(int64(m.calm)))
 }
 
-// torment goes on until the time is over, and until each kind of fault was done at least once.
-func (m *tormentor) torment(ctx context.Context, t *testing.T, until time.Time, count *counter) {
+// run injects faults until the given time, and until each kind has occurred at least once.
+func (m *injector) run(ctx context.Context, t *testing.T, until time.Time, count *counter) {
 	for n := 0; n < len(m.deck) || time.Now().Before(until); n++ {
 		f, lasting, calm := m.next(n)
 		if !pause(ctx, calm) {
@@ -104,7 +104,7 @@ func (c *counter) add(name string) {
 	c.n[name]++
 }
 
-// lines are the counts, a line each.
+// lines formats the counts, one per line.
 func (c *counter) lines() (lines []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,13 +116,13 @@ func (c *counter) lines() (lines []string) {
 
 func (c *counter) String() string { return strings.Join(c.lines(), ", ") }
 
-// TestSeedRepeatsFaults: what a tormentor does, when and for how long depends on the seed alone, and each kind
-// comes up once in every round.
-func TestSeedRepeatsFaults(t *testing.T) {
+// TestSeedDeterminesFaults checks that the faults, their durations and pauses depend only on the seed, and that every
+// kind occurs once in each pass through the deck.
+func TestSeedDeterminesFaults(t *testing.T) {
 	t.Parallel()
 	schedule := func(seed uint64) (all []string) {
-		s := &scene{postgres: &postgres{}, servers: [2]*server{{unit: &unit{}}, {unit: &unit{}}}, apps: []*app{{unit: &unit{}}}}
-		for _, m := range s.tormentors(seed, time.Second) {
+		s := &cluster{postgres: &postgres{}, servers: [2]*server{{supervised: &supervised{}}, {supervised: &supervised{}}}, apps: []*app{{supervised: &supervised{}}}}
+		for _, m := range s.injectors(seed, time.Second) {
 			kinds := map[string]bool{}
 			for n := range 2 * len(m.deck) {
 				f, lasting, calm := m.next(n)
@@ -136,9 +136,9 @@ func TestSeedRepeatsFaults(t *testing.T) {
 		return all
 	}
 	if one, again := schedule(1), schedule(1); !slices.Equal(one, again) {
-		t.Errorf("of the same seed come %q and %q", one, again)
+		t.Errorf("the same seed yields %q and %q", one, again)
 	}
 	if one, two := schedule(1), schedule(2); slices.Equal(one, two) {
-		t.Errorf("of two seeds comes the same: %q", one)
+		t.Errorf("two seeds yield the same: %q", one)
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// leftovers wants that nothing has leaked: rows, connections, goroutines. It ends the servers.
-func (v *verdict) leftovers(t *testing.T) {
+// checkLeaks checks that no rows, connections or goroutines have leaked. It stops the servers.
+func (v *report) checkLeaks(t *testing.T) {
 	t.Helper()
-	v.noRows(t)
-	v.noneStranded(t)
+	v.wantNoRows(t)
+	v.wantNothingStranded(t)
 	if out, err := v.servers[0].verify(t.Context()); err != nil {
 		t.Errorf("stepwell verify: %v\n%s", err, out)
 	}
@@ -29,27 +29,27 @@ func (v *verdict) leftovers(t *testing.T) {
 	for _, s := range v.servers {
 		<-s.ended
 	}
-	v.fewConnections(t)
-	v.noGoroutines(t, v.servers[1])
+	v.wantIdleConnections(t)
+	v.wantNoLeakedGoroutines(t, v.servers[1])
 	v.servers[0].up().Stop(t)
 	harness.Eventually(t, "all connections are closed", func() bool { return v.sessions(t) == 0 })
 }
 
-// noRows wants that no row is left of what is over.
-func (v *verdict) noRows(t *testing.T) {
+// wantNoRows checks that no rows of ended runs and delivered messages are left.
+func (v *report) wantNoRows(t *testing.T) {
 	t.Helper()
 	for what, q := range map[string]struct {
 		sql  string
 		want int
 	}{
-		"messages":          {`SELECT count(*) FROM messages`, 0},
-		"tickets":           {`SELECT count(*) FROM river_job WHERE finalized_at IS NULL`, 0},
-		"processes":         {`SELECT count(*) FROM processes`, len(v.servers)},
-		"hooks":             {`SELECT count(*) FROM hooks`, 0},
-		"waits":             {`SELECT count(*) FROM waits`, 0},
-		"wakes":             {`SELECT count(*) FROM run_wakes WHERE stranded_at IS NOT NULL`, 0},
-		"steps under way":   {`SELECT count(*) FROM steps WHERE completed_at IS NULL`, 0},
-		"streams not ended": {`SELECT count(*) FROM streams WHERE closed_at IS NULL`, 0},
+		"messages":      {`SELECT count(*) FROM messages`, 0},
+		"tickets":       {`SELECT count(*) FROM river_job WHERE finalized_at IS NULL`, 0},
+		"processes":     {`SELECT count(*) FROM processes`, len(v.servers)},
+		"hooks":         {`SELECT count(*) FROM hooks`, 0},
+		"waits":         {`SELECT count(*) FROM waits`, 0},
+		"wakes":         {`SELECT count(*) FROM run_wakes WHERE stranded_at IS NOT NULL`, 0},
+		"running steps": {`SELECT count(*) FROM steps WHERE completed_at IS NULL`, 0},
+		"open streams":  {`SELECT count(*) FROM streams WHERE closed_at IS NULL`, 0},
 	} {
 		harness.Eventually(t, what, func() bool {
 			n, err := v.postgres.count(t.Context(), q.sql)
@@ -58,8 +58,8 @@ func (v *verdict) noRows(t *testing.T) {
 	}
 }
 
-// noneStranded wants that both servers say so.
-func (v *verdict) noneStranded(t *testing.T) {
+// wantNothingStranded checks that the metrics of both servers report no stranded runs and no parked messages.
+func (v *report) wantNothingStranded(t *testing.T) {
 	t.Helper()
 	for _, s := range v.servers {
 		s.awaitUp(t)
@@ -82,8 +82,8 @@ func (v *verdict) noneStranded(t *testing.T) {
 	}
 }
 
-// sessions is how many connections the servers have.
-func (v *verdict) sessions(t *testing.T) int {
+// sessions returns the number of the servers' database sessions.
+func (v *report) sessions(t *testing.T) int {
 	t.Helper()
 	n, err := v.postgres.count(t.Context(), `SELECT count(*) FROM pg_stat_activity
 		WHERE datname = current_database() AND application_name <> 'torture'`)
@@ -93,26 +93,26 @@ func (v *verdict) sessions(t *testing.T) int {
 	return n
 }
 
-// fewConnections wants that no session does anything, and that there are not more than pools hold.
-func (v *verdict) fewConnections(t *testing.T) {
+// wantIdleConnections checks that all sessions are idle, and that there are no more than the pools allow.
+func (v *report) wantIdleConnections(t *testing.T) {
 	t.Helper()
-	const each = 20 + 3 // the pool, and what listens and beats
+	const each = 20 + 3 // the pool, and the connections for LISTEN and heartbeats
 	harness.Eventually(t, "the servers' sessions are idle", func() bool {
 		busy, err := v.postgres.count(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name <> 'torture' AND state <> 'idle'`)
 		return err == nil && busy == 0
 	})
 	if n := v.sessions(t); n > each*len(v.servers) {
-		t.Errorf("the servers have %d sessions", n)
+		t.Errorf("the servers have %d sessions, want at most %d", n, each*len(v.servers))
 	}
 }
 
-// atWork are the functions that are on the stack of a goroutine only while there is a request or a delivery.
-var atWork = regexp.MustCompile(`stepwell/(handlers/(wire|rest)\.\(\*Server\)|queue\.\(\*deliverer\))\S*`)
+// busyGoroutine matches functions that are on a goroutine's stack only during a request or a delivery.
+var busyGoroutine = regexp.MustCompile(`stepwell/(handlers/(wire|rest)\.\(\*Server\)|queue\.\(\*deliverer\))\S*`)
 
-// noGoroutines has the server's goroutines written down, which is its end, and wants that none of them is at
-// work.
-func (v *verdict) noGoroutines(t *testing.T, s *server) {
+// wantNoLeakedGoroutines ends the server with SIGQUIT, and checks that no goroutine in its dump works on a request or a
+// delivery.
+func (v *report) wantNoLeakedGoroutines(t *testing.T, s *server) {
 	t.Helper()
 	p := s.up()
 	if err := p.Signal(syscall.SIGQUIT); err != nil {
@@ -125,15 +125,15 @@ func (v *verdict) noGoroutines(t *testing.T, s *server) {
 	}
 	_, dump, found := strings.Cut(string(log), "SIGQUIT: quit")
 	if !found {
-		t.Fatalf("%s wrote down no goroutines", s.title)
+		t.Fatalf("%s printed no goroutine dump", s.title)
 	}
 	goroutines := strings.Split(dump, "\n\n")
 	t.Logf("%s had %d goroutines in the end", s.title, len(goroutines))
 	if n := len(goroutines); n < 10 || n > 150 {
-		t.Errorf("%s had %d goroutines in the end", s.title, n)
+		t.Errorf("%s had %d goroutines in the end, want 10 to 150", s.title, n)
 	}
 	for _, g := range goroutines {
-		if atWork.MatchString(g) {
+		if busyGoroutine.MatchString(g) {
 			t.Errorf("%s: a goroutine has leaked:\n%s", s.title, g)
 		}
 	}

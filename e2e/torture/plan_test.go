@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// plan is what a run is to do (e2e/app/workflows/torture.ts). Its ID is that of one attempt to start it: an attempt
-// of which nobody knows the outcome may have led to a run, and the next one must not share hooks with that.
+// plan is the program of a run (see e2e/app/workflows/torture.ts). Each attempt to start it has its own ID: an attempt
+// with unknown outcome may have created a run, and the next attempt must not use the same hook tokens.
 type plan struct {
 	ID    string `json:"id"`
 	Parts []part `json:"parts"`
 }
 
-// part is a part of a plan; the meaning of N and Ms depends on its kind.
+// part is a part of a plan. The meaning of N and Ms depends on the kind.
 type part struct {
 	Kind  string `json:"kind"`
 	N     int    `json:"n"`
@@ -23,7 +23,7 @@ type part struct {
 	Parts []part `json:"parts"`
 }
 
-// newPlan makes a plan of a few parts. That of a name and number is always the same.
+// newPlan generates a plan. The same arguments yield the same plan.
 func newPlan(seed uint64, name string, number uint64) plan {
 	rng := rand.New(rand.NewPCG(seed, number))
 	p := plan{ID: fmt.Sprint(name, "-", number)}
@@ -56,12 +56,12 @@ func newPart(rng *rand.Rand, nest bool) part {
 	}
 }
 
-// attempt is the plan as its nth attempt to start it has it, from 1.
+// attempt returns the plan with the ID of the nth attempt, counted from 1.
 func (p plan) attempt(n int) plan {
 	return plan{fmt.Sprint(p.ID, ".", n), p.Parts}
 }
 
-// each visits all parts with their names, those within others too.
+// each visits all parts with their names, including nested ones.
 func (p plan) each(visit func(name string, p part)) { eachPart(p.ID, p.Parts, visit) }
 
 func eachPart(name string, parts []part, visit func(string, part)) {
@@ -72,7 +72,7 @@ func eachPart(name string, parts []part, visit func(string, part)) {
 	}
 }
 
-// named are the names of the plan's parts of the kind.
+// named returns the plan's parts of a kind by name.
 func (p plan) named(kind string) map[string]part {
 	found := map[string]part{}
 	p.each(func(name string, p part) {
@@ -83,7 +83,7 @@ func (p plan) named(kind string) map[string]part {
 	return found
 }
 
-// steps are the names of the plan's steps.
+// steps returns the names of the plan's steps.
 func (p plan) steps() (names []string) {
 	p.each(func(name string, p part) { names = append(names, p.steps(name)...) })
 	return names
@@ -103,17 +103,17 @@ func (p part) steps(name string) (names []string) {
 	return names
 }
 
-// own is how long a run of the plan takes that nothing holds up, and whose machine takes no time.
-func (p plan) own() time.Duration { return inSequence(p.Parts) }
+// idealDuration returns how long a run of the plan takes without any delays or overhead.
+func (p plan) idealDuration() time.Duration { return totalDuration(p.Parts) }
 
-func inSequence(parts []part) (d time.Duration) {
+func totalDuration(parts []part) (d time.Duration) {
 	for _, p := range parts {
-		d += p.own()
+		d += p.idealDuration()
 	}
 	return d
 }
 
-func (p part) own() (d time.Duration) {
+func (p part) idealDuration() (d time.Duration) {
 	ms := time.Duration(p.Ms) * time.Millisecond
 	switch p.Kind {
 	case "steps", "stream":
@@ -124,14 +124,13 @@ func (p part) own() (d time.Duration) {
 		return time.Second * time.Duration(p.N)
 	case "at once":
 		for _, p := range p.Parts {
-			d = max(d, p.own())
+			d = max(d, p.idealDuration())
 		}
 	}
 	return d
 }
 
-// problems says how the result of a run differs from what the plan wants, given the marks of all executions of
-// its steps.
+// problems compares the result of a run with the plan. executed holds the marks of all step executions.
 func (p plan) problems(result any, executed map[string]bool) (problems []string) {
 	return sequenceProblems(p.ID, p.Parts, result, executed)
 }
@@ -165,16 +164,16 @@ func (p part) problems(name string, result any, executed map[string]bool) []stri
 			return []string{fmt.Sprintf("%s: result %v", name, result)}
 		}
 		if !executed[mark] {
-			return []string{fmt.Sprintf("%s: result %v is of no execution", name, result)}
+			return []string{fmt.Sprintf("%s: result %v belongs to no execution", name, result)}
 		}
 		return nil
 	case "hook":
-		heard := make([]any, p.N)
-		for i := range heard {
-			heard[i] = float64(i)
+		want := make([]any, p.N)
+		for i := range want {
+			want[i] = float64(i)
 		}
-		if fmt.Sprint(result) != fmt.Sprint(heard) {
-			return []string{fmt.Sprintf("%s: heard %v, want %v", name, result, heard)}
+		if fmt.Sprint(result) != fmt.Sprint(want) {
+			return []string{fmt.Sprintf("%s: received %v, want %v", name, result, want)}
 		}
 		return nil
 	default:
@@ -185,9 +184,9 @@ func (p part) problems(name string, result any, executed map[string]bool) []stri
 	}
 }
 
-// TestPlans: the same numbers make the same plan, every kind of part comes up, and what is asked about a result
-// can be answered in the negative.
-func TestPlans(t *testing.T) {
+// TestPlansAreDeterministicAndChecked checks that plans depend only on their arguments, that every kind of part occurs,
+// and that problems rejects wrong results.
+func TestPlansAreDeterministicAndChecked(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]bool{}
 	for number := range uint64(40) {

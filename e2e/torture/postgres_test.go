@@ -19,7 +19,7 @@ import (
 
 const database = "torture"
 
-// postgres is a Postgres of our own, which comes back at the same port with the same data.
+// postgres is a private Postgres that restarts with the same port and data.
 type postgres struct {
 	options localpg.Options
 	address string // of the database, for servers
@@ -31,7 +31,7 @@ type postgres struct {
 func newPostgres(t *testing.T) *postgres {
 	t.Helper()
 	parent := t.TempDir()
-	for _, dir := range []string{parent, filepath.Dir(parent)} { // where we are root, another user runs it
+	for _, dir := range []string{parent, filepath.Dir(parent)} { // for root, another user runs Postgres
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -52,14 +52,14 @@ func newPostgres(t *testing.T) *postgres {
 	return p
 }
 
-// immediate restarts it as after a crash (pg_ctl restart -m immediate), after it was down for a while.
+// immediate restarts Postgres as after a crash (pg_ctl restart -m immediate), after the given downtime.
 func (p *postgres) immediate(_ context.Context, down time.Duration) error {
-	over, cancel := context.WithCancel(context.Background())
+	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	return p.restart(over, down)
+	return p.restart(ended, down)
 }
 
-// fast restarts it in good order (pg_ctl restart -m fast), after it was down for a while.
+// fast restarts Postgres cleanly (pg_ctl restart -m fast), after the given downtime.
 func (p *postgres) fast(_ context.Context, down time.Duration) error {
 	return p.restart(context.Background(), down)
 }
@@ -69,7 +69,7 @@ func (p *postgres) restart(how context.Context, down time.Duration) error {
 	defer p.mu.Unlock()
 	err := p.server.Stop(how)
 	pause(context.Background(), down)
-	for deadline := time.Now().Add(harness.Patience); ; pause(context.Background(), retryPause) {
+	for deadline := time.Now().Add(harness.Timeout); ; pause(context.Background(), retryPause) {
 		server, failure := localpg.Start(context.Background(), p.options)
 		if failure == nil {
 			p.server = server
@@ -81,26 +81,26 @@ func (p *postgres) restart(how context.Context, down time.Duration) error {
 	}
 }
 
-// cut ends all sessions of the servers.
+// cut terminates all sessions of the servers.
 func (p *postgres) cut(ctx context.Context, _ time.Duration) error {
 	return p.exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 		WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 }
 
-// exec executes a statement if the database is there.
+// exec executes a statement if the database is up.
 func (p *postgres) exec(ctx context.Context, sql string) error {
-	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
+	ctx, cancel := context.WithTimeout(ctx, harness.Timeout)
 	defer cancel()
 	conn, err := p.connect(ctx)
 	if err != nil {
-		return nil // it is down, which is what was wanted
+		return nil // another fault has it down
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	_, err = conn.Exec(ctx, sql)
 	return err
 }
 
-// connect opens a session of ours, which sees what is in the servers' schema.
+// connect opens a session of the test, with the servers' schema in the search path.
 func (p *postgres) connect(ctx context.Context) (*pgx.Conn, error) {
 	address, err := url.Parse(p.address)
 	if err != nil {
@@ -114,8 +114,8 @@ func (p *postgres) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.Connect(ctx, address.String())
 }
 
-// ask reads rows of one value, or of structs, from the database.
-func ask[T any](ctx context.Context, p *postgres, how pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+// query queries the database for rows of one value or of structs.
+func query[T any](ctx context.Context, p *postgres, how pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	conn, err := p.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -128,19 +128,19 @@ func ask[T any](ctx context.Context, p *postgres, how pgx.RowToFunc[T], sql stri
 	return pgx.CollectRows(rows, how)
 }
 
-// mustAsk is ask of a database that is there.
-func mustAsk[T any](t *testing.T, p *postgres, how pgx.RowToFunc[T], sql string, args ...any) []T {
+// mustQuery is query for a database that must be up.
+func mustQuery[T any](t *testing.T, p *postgres, how pgx.RowToFunc[T], sql string, args ...any) []T {
 	t.Helper()
-	list, err := ask(t.Context(), p, how, sql, args...)
+	list, err := query(t.Context(), p, how, sql, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return list
 }
 
-// count is the one number that the statement returns.
+// count returns the number that the statement selects.
 func (p *postgres) count(ctx context.Context, sql string, args ...any) (int, error) {
-	list, err := ask(ctx, p, pgx.RowTo[int], sql, args...)
+	list, err := query(ctx, p, pgx.RowTo[int], sql, args...)
 	if err != nil {
 		return 0, err
 	}

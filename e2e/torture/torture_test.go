@@ -11,24 +11,24 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// scale is how hard the torture is.
+// scale configures the length and severity of the test.
 type scale struct {
 	seed uint64
-	// lasting is how long faults are done, at least.
+	// lasting is the minimum time during which faults are injected.
 	lasting time.Duration
-	// calm is about how long each victim has between two faults.
+	// calm is the average time between two faults of a victim.
 	calm time.Duration
-	// runs is how many runs each app has at least, atOnce how many may be open.
+	// runs is the minimum number of runs per app, atOnce the maximum number of open runs.
 	runs   uint64
 	atOnce int
-	// grace is what servers give deliveries when they stop. With a short one, leases are left with functions, and
-	// those of functions that then die take their time to run out.
+	// grace is how long stopping servers wait for deliveries. If it is short, functions keep their leases, and if they
+	// die, the leases must expire.
 	grace time.Duration
-	// long says that servers are also frozen until others have taken over.
+	// long adds freezes that are long enough for a takeover.
 	long bool
 }
 
-// newScale is short, or as long as the environment says.
+// newScale returns the short scale, or one configured by the environment.
 func newScale(t *testing.T) scale {
 	t.Helper()
 	s := scale{seed: 1, lasting: 10 * time.Second, calm: 3 * time.Second, runs: 15, atOnce: 12, grace: 10 * time.Second}
@@ -49,7 +49,7 @@ func newScale(t *testing.T) scale {
 	return s
 }
 
-// TestTorture is what this package is for.
+// TestTorture injects faults while runs are in progress, and then checks every run and everything that is left over.
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	harness.SkipIfShort(t)
@@ -57,37 +57,37 @@ func TestTorture(t *testing.T) {
 	t.Logf("seed %d, faults for %s", scale.seed, scale.lasting)
 	life, end := context.WithCancel(t.Context())
 	defer end()
-	s := newScene(life, t, scale.grace)
-	v := newVerdict(s)
+	s := newCluster(life, t, scale.grace)
+	v := newReport(s)
 	for _, a := range s.apps {
 		v.drivers = append(v.drivers, newDriver(a, s.postgres, scale.seed, scale.atOnce, &v.events))
 	}
 
 	faults := time.Now()
-	over, enough := context.WithCancel(life)
-	var driving, tormenting sync.WaitGroup
+	drivingCtx, stopDriving := context.WithCancel(life)
+	var driving, injecting sync.WaitGroup
 	for _, d := range v.drivers {
-		driving.Go(func() { d.drive(over, life, scale.runs) })
+		driving.Go(func() { d.drive(drivingCtx, life, scale.runs) })
 	}
-	tormentors := s.tormentors(scale.seed, scale.calm)
+	injectors := s.injectors(scale.seed, scale.calm)
 	if scale.long {
-		last := tormentors[2] // the second server's
-		last.deck = append(last.deck, s.frozenLong())
+		last := injectors[2] // the second server's
+		last.deck = append(last.deck, s.longFreeze())
 	}
-	for _, m := range tormentors {
-		tormenting.Go(func() { m.torment(life, t, faults.Add(scale.lasting), &v.faults) })
+	for _, m := range injectors {
+		injecting.Go(func() { m.run(life, t, faults.Add(scale.lasting), &v.faults) })
 	}
-	tormenting.Wait()
+	injecting.Wait()
 	v.tortured = time.Since(faults)
-	enough()
+	stopDriving()
 	driving.Wait()
 
 	v.await(life, t)
-	v.judge(t)
+	v.check(t)
 	end()
-	v.leftovers(t)
+	v.checkLeaks(t)
 	if scale.long {
-		t.Logf("the slowest run was %s:\n%s", v.slowest, v.story(t, v.slowest))
+		t.Logf("the slowest run was %s:\n%s", v.slowest, v.history(t, v.slowest))
 	}
 	t.Logf("\n%s", v.table(scale.seed))
 }

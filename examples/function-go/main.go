@@ -1,9 +1,9 @@
-// Command function-go is an order as a workflow on Stepwell, with nothing but Go's standard library, and Stepwell's own
-// package for those who want their calls signed.
+// Command function-go runs an order workflow on Stepwell. It uses only Go's standard library, and Stepwell's own
+// package for signed calls.
 //
-// The first part is all that an SDK needs: what is in the run's log is a result, and what is missing becomes a
-// command. The second part, behind "What follows is the app", is the workflow with its steps.
-// docs/function-contract.md has the whole contract.
+// The first part is a minimal SDK: results come from the run's log, and each missing result becomes a command. The
+// second part, after "The application starts here", is the workflow with its steps. docs/function-contract.md describes
+// the whole contract.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/signature"
 )
 
-// call is what the server POSTs.
+// call is the body of the server's POST.
 type call struct {
 	Type    string
 	Attempt int
@@ -37,29 +37,29 @@ type call struct {
 	}
 }
 
-// command is one of the answer's; fields are those of its type.
+// command is one command of the answer. Its fields depend on its type.
 type command map[string]any
 
-// errWaiting says that the workflow cannot go on: what it needs is not in the log yet.
+// errWaiting means that the workflow cannot continue, because a result is not in the log yet.
 var errWaiting = errors.New("waiting")
 
-// failed is a failure for good. A step that returns one fails so; with any other error it is tried again.
+// failed is a permanent failure. A step that returns one is not retried; after any other error it is.
 type failed struct {
 	Message string `json:"message"`
 }
 
 func (f failed) Error() string { return f.Message }
 
-// workflow is what workflows are written with.
+// workflow is the API for workflow code.
 type workflow struct {
-	log      map[string]json.RawMessage // by type and ID: the first of each counts
+	log      map[string]json.RawMessage // by type and ID; the first event wins
 	commands []command
 }
 
-// result waits for the result of a step, and decodes it.
+// result waits for the result of a step and decodes it.
 type result func(into any) error
 
-// step has a step executed, beside all others.
+// step starts a step, in parallel with others.
 func (w *workflow) step(id string, input any, options command) result {
 	c := command{"type": "runStep", "id": id, "input": input}
 	for key, value := range options {
@@ -74,7 +74,7 @@ func (w *workflow) sleep(id, duration string) error {
 	return w.need("wait_completed", id, nil)
 }
 
-// hook waits for what somebody sends to the token.
+// hook waits for a payload sent to the token.
 func (w *workflow) hook(id, token string, into any) error {
 	if _, taken := w.log["hook_conflict "+id]; taken {
 		return failed{"another run has the token " + token}
@@ -108,7 +108,7 @@ func (w *workflow) need(event, id string, into any) error {
 	return json.Unmarshal(payload, into)
 }
 
-// advance runs the workflow from its beginning, as far as its log goes, and answers with what it wants next.
+// advance replays the workflow as far as its log goes, and returns its next commands.
 func advance(c call) (any, error) {
 	w := &workflow{log: map[string]json.RawMessage{}}
 	for _, e := range c.Events {
@@ -118,7 +118,7 @@ func advance(c call) (any, error) {
 	}
 	do, ok := workflows[c.Run.Workflow]
 	if !ok {
-		return nil, fmt.Errorf("there is no workflow %q", c.Run.Workflow)
+		return nil, fmt.Errorf("no workflow %q", c.Run.Workflow)
 	}
 	output, err := do(w, c.Run.Input)
 	switch f := (failed{}); {
@@ -135,7 +135,7 @@ func advance(c call) (any, error) {
 func execute(c call) (any, error) {
 	do, ok := steps[c.Step.Name]
 	if !ok {
-		return nil, fmt.Errorf("there is no step %q", c.Step.Name)
+		return nil, fmt.Errorf("no step %q", c.Step.Name)
 	}
 	return do(c)
 }
@@ -153,7 +153,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	fmt.Println(c.Type, name, "attempt", c.Attempt)
 	answer, err := do(c)
 	w.Header().Set("Content-Type", "application/json")
-	if err != nil { // for any other reason than a failure for good, the server tries again
+	if err != nil { // the server retries after any error other than failed
 		f, status := failed{err.Error()}, http.StatusInternalServerError
 		if errors.As(err, &f) {
 			status = http.StatusUnprocessableEntity
@@ -166,7 +166,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// What follows is the app.
+// The application starts here.
 
 // purchase is the input of an order.
 type purchase struct {
@@ -193,7 +193,7 @@ func order(w *workflow, input json.RawMessage) (any, error) {
 	}
 	charge := w.step("charge", p, command{"retry": command{"maxAttempts": 5, "backoff": "200ms"}})
 	reserve := w.step("reserve", p, command{"attemptTimeout": "30s"})
-	if err := charge(&paid); err != nil { // both are under way by now
+	if err := charge(&paid); err != nil { // both steps are running by now
 		return nil, err
 	}
 	if err := reserveAndApprove(w, p, reserve); errors.As(err, &no) {
@@ -232,7 +232,7 @@ var workflows = map[string]func(*workflow, json.RawMessage) (any, error){"order"
 var steps = map[string]func(call) (any, error){
 	"charge": func(c call) (any, error) {
 		if c.Attempt == 1 {
-			return nil, errors.New("the bank is busy") // as banks are; the next attempt is better
+			return nil, errors.New("the bank is busy") // a transient error; the next attempt succeeds
 		}
 		var p purchase
 		err := json.Unmarshal(c.Step.Input, &p)
@@ -246,7 +246,7 @@ var steps = map[string]func(call) (any, error){
 		if p.Item == "unicorn" {
 			return nil, failed{"there are no unicorns"}
 		}
-		time.Sleep(time.Duration(p.Seconds * float64(time.Second))) // the way to the warehouse
+		time.Sleep(time.Duration(p.Seconds * float64(time.Second))) // the work itself
 		return map[string]any{"reserved": p.Item}, nil
 	},
 	"refund": func(c call) (any, error) {
@@ -271,7 +271,7 @@ func main() {
 		log.Fatal(err)
 	}
 	var function http.Handler = http.HandlerFunc(serve)
-	if list := os.Getenv("STEPWELL_SIGNING_KEYS"); list != "" { // without any, everybody may call
+	if list := os.Getenv("STEPWELL_SIGNING_KEYS"); list != "" { // without keys, every call is accepted
 		keys, err := signature.ParseKeys(list)
 		if err != nil {
 			log.Fatal(err)

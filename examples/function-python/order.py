@@ -1,7 +1,7 @@
-"""An order as a workflow on Stepwell, with nothing but Python's standard library.
+"""An order workflow on Stepwell, written with only Python's standard library.
 
-The first part is all that an SDK needs: what is in the run's log is a result, and what is missing becomes a command.
-The second part is the workflow with its steps. docs/function-contract.md has the whole contract.
+The first part is a minimal SDK: results come from the run's log, and each missing result becomes a command. The
+second part is the workflow with its steps. docs/function-contract.md describes the whole contract.
 """
 
 import json
@@ -11,25 +11,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from signature import Refused, parse_keys, verify
 
-# Keys that calls must be signed with: one, or two while one is being replaced. Without any, everybody may call.
+# Calls must be signed with one of these keys. There are two during a rotation. Without keys, every call is accepted.
 KEYS = parse_keys(os.environ["STEPWELL_SIGNING_KEYS"]) if os.environ.get("STEPWELL_SIGNING_KEYS") else None
 
 
 class Waiting(Exception):
-    """The workflow cannot go on: what it needs is not in the log yet."""
+    """The workflow cannot continue, because a result is not in the log yet."""
 
 
 class Failed(Exception):
-    """A step failed for good. A step that raises it does so; with any other exception it is tried again."""
+    """A permanent failure. A step that raises it is not retried; after any other exception it is."""
 
 
 class Workflow:
     def __init__(self, events):
-        self.log = {(e["type"], e.get("correlationId")): e for e in reversed(events)}  # the first of each counts
+        self.log = {(e["type"], e.get("correlationId")): e for e in reversed(events)}  # the first event wins
         self.commands = []
 
     def step(self, id, input=None, **options):
-        """Has a step executed, beside all others. Call what it returns to wait for the result."""
+        """Starts a step, in parallel with others. Call the returned function to wait for its result."""
         self.ask("step_created", type="runStep", id=id, input=input, **options)
         return lambda: self.result(id)
 
@@ -38,7 +38,7 @@ class Workflow:
         self.need("wait_completed", id)
 
     def hook(self, id, token):
-        """Waits for what somebody sends to the token."""
+        """Waits for a payload sent to the token."""
         if ("hook_conflict", id) in self.log:
             raise Failed(f"another run has the token {token}")
         self.ask("hook_created", type="openHook", id=id, token=token)
@@ -60,7 +60,7 @@ class Workflow:
 
 
 def advance(call):
-    """Runs the workflow from its beginning, as far as its log goes, and answers with what it wants next."""
+    """Replays the workflow as far as its log goes, and returns its next commands."""
     run, workflow = call["run"], Workflow(call["events"])
     try:
         output = WORKFLOWS[run["workflow"]](workflow, run.get("input"))
@@ -73,7 +73,7 @@ def advance(call):
 
 
 def execute(call):
-    """Executes a step. Its output is the answer."""
+    """Executes a step and returns its output."""
     return STEPS[call["step"]["name"]](call["step"].get("input"), call)
 
 
@@ -83,7 +83,7 @@ class Function(BaseHTTPRequestHandler):
         try:
             if KEYS:
                 verify("POST", self.path, self.headers, body, KEYS, time.time())
-        except Refused as e:  # which is no fault of the step's: the server is to try again
+        except Refused as e:  # not the step's fault, so the server may retry
             return self.answer(401, {"error": {"message": str(e.args[1]), "retryable": True}})
         call = json.loads(body)
         name = call["step"]["name"] if call["type"] == "step" else call["run"]["workflow"]
@@ -92,7 +92,7 @@ class Function(BaseHTTPRequestHandler):
             status, answer = 200, execute(call) if call["type"] == "step" else advance(call)
         except Failed as e:
             status, answer = 422, {"error": {"message": str(e)}}
-        except Exception as e:  # for any other reason than Failed, the server tries again
+        except Exception as e:  # the server retries after any failure other than Failed
             status, answer = 500, {"error": {"message": f"{type(e).__name__}: {e}"}}
         self.answer(status, answer)
 
@@ -106,13 +106,13 @@ class Function(BaseHTTPRequestHandler):
         pass
 
 
-# What follows is the app.
+# The application starts here.
 
 
 def order(workflow, order):
     charge = workflow.step("charge", order, retry={"maxAttempts": 5, "backoff": "200ms"})
     reserve = workflow.step("reserve", order, attemptTimeout="30s")
-    payment = charge()  # both are under way by now
+    payment = charge()  # both steps are running by now
     try:
         reserve()
         workflow.sleep("cool-off", "1s")
@@ -126,14 +126,14 @@ def order(workflow, order):
 
 def charge(order, call):
     if call["attempt"] == 1:
-        raise ConnectionError("the bank is busy")  # as banks are; the next attempt is better
+        raise ConnectionError("the bank is busy")  # a transient error; the next attempt succeeds
     return {"charged": order["amount"], "key": f"{call['run']['id']}/{call['step']['id']}"}
 
 
 def reserve(order, call):
     if order["item"] == "unicorn":
         raise Failed("there are no unicorns")
-    time.sleep(order.get("seconds", 0))  # the way to the warehouse
+    time.sleep(order.get("seconds", 0))  # the work itself
     return {"reserved": order["item"]}
 
 

@@ -1,4 +1,4 @@
-"""Holds signature.py to the test vectors, a JSON file: signature_test.py VECTORS"""
+"""Tests signature.py with the test vectors of a JSON file: signature_test.py VECTORS"""
 
 import json
 import sys

@@ -1,8 +1,8 @@
-// Shows Stepwell at work: starts the server and this app, places an order, prints the run's event log as
-// it grows, approves the order, and stays up. `make run` builds what it needs and starts it.
+// Demonstrates Stepwell: starts the server and this app, places an order, prints the run's event log as it
+// grows, approves the order, and keeps running. `make run` builds everything and starts this script.
 //
-// With DEMO_ONCE=1, or without a terminal, it takes free ports and a throwaway database, and ends after the
-// order: with exit code 0 if the order went through.
+// With DEMO_ONCE=1, or without a terminal, it uses free ports and a temporary database, and exits after the
+// order, with code 0 if the order completed.
 import { spawn } from 'node:child_process';
 import { once as happens } from 'node:events';
 import { rmSync } from 'node:fs';
@@ -17,8 +17,8 @@ const REPOSITORY = join(HERE, '../..');
 const ONCE = Boolean(process.env.DEMO_ONCE) || !process.stdin.isTTY;
 const KEY = process.env.STEPWELL_API_KEY;
 
-// The private Postgres of root runs as another user, who must be able to reach its folder: the checkout may
-// lie below /root.
+// For root, the private Postgres runs as another user, which must be able to reach its data directory. The
+// checkout may be below /root, so the data goes elsewhere.
 const DATA = join(
   process.getuid() === 0 ? '/var/lib/stepwell' : join(REPOSITORY, '.data'),
   ONCE ? `once-${process.pid}` : 'demo',
@@ -26,11 +26,11 @@ const DATA = join(
 
 class Problem extends Error {}
 
-// Running programs, in the order in which they are to be stopped: the server first, because it hands back
-// what it has under way while the app still answers.
+// Running programs in the order in which they are stopped: the server first, so that it can finish or release
+// its deliveries while the app still answers.
 const programs = [];
 
-/** Starts a program, apart from the terminal's Ctrl-C, which is meant for us. */
+/** Starts a program in its own process group, so that Ctrl-C in the terminal reaches only this script. */
 function start(name, command, args, { env, onLine = (line) => say(`${name.padStart(8)} | ${line}`) }) {
   const child = spawn(command, args, { cwd: HERE, env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
   child.name = name;
@@ -46,7 +46,7 @@ function start(name, command, args, { env, onLine = (line) => say(`${name.padSta
 
 let stopping = false;
 
-/** Ends everything, once. */
+/** Stops all programs and exits. Later calls do nothing. */
 async function stop(code, why) {
   if (stopping) return;
   stopping = true;
@@ -59,7 +59,7 @@ async function stop(code, why) {
   process.exit(code);
 }
 
-/** An open port: that of the setting if we stay up, else any. */
+/** Returns a free port: the wanted one, or any if the demo runs once. */
 async function openPort(wanted, advice) {
   const server = createServer();
   server.listen(ONCE ? 0 : wanted, '127.0.0.1');
@@ -81,7 +81,7 @@ async function call(method, url, body) {
   return response.json();
 }
 
-/** Returns when something answers there, whatever it says, or says what is wanted. */
+/** Waits until the URL answers, with the given status if there is one. */
 async function answers(url, status) {
   for (;;) {
     const response = await fetch(url).catch(() => undefined);
@@ -90,7 +90,7 @@ async function answers(url, status) {
   }
 }
 
-/** The log of a run, for as long as it grows. */
+/** Yields the events of a run, and polls for new ones. */
 async function* events(server, run) {
   for (let after = 0; ; ) {
     const page = await call('GET', `${server}/v1/runs/${run}/events?after=${after}`);
@@ -118,7 +118,7 @@ async function main() {
   const appPort = await openPort(Number(process.env.PORT || 3000), 'PORT=3001 make run');
   const server = `http://127.0.0.1:${port}`;
   const app = `http://127.0.0.1:${appPort}`;
-  const { NODE_ENV: _, ...env } = process.env; // the SDK's client needs it not to be "development"
+  const { NODE_ENV: _, ...env } = process.env; // the SDK's client refuses to work with "development"
 
   say('Starting Postgres and the Stepwell server.');
   let psql = '';
@@ -154,7 +154,7 @@ async function main() {
   for await (const event of events(server, run)) {
     show(event);
     if (event.type === 'wait_completed') {
-      say(`\nNow the order waits for an approval, be it for weeks. It comes in three seconds:\n  ${approve}\n`);
+      say(`\nThe order now waits for an approval, for weeks if need be. The demo approves it in three seconds:\n  ${approve}\n`);
       delay(3000).then(() => call('POST', /http[^']*/.exec(approve)[0])).catch(fail);
     }
     if (['run_completed', 'run_failed', 'run_cancelled'].includes(event.type)) {
@@ -168,14 +168,14 @@ async function main() {
 
   done = true;
   say(`
-The server and the app stay up. In another terminal:
+The server and the app keep running. In another terminal:
 
   curl -X POST '${app}/orders?item=kettle&amount=40'    # prints how to approve it and how to look at it
-  curl -X POST '${app}/orders?item=unicorn'             # fails for good
+  curl -X POST '${app}/orders?item=unicorn'             # fails permanently
   curl '${server}/v1/runs/${run}/events'
 ${psql && `  ${psql} \\
     -c 'select run_id, seq, type, data from ${env.STEPWELL_SCHEMA || 'stepwell'}.events order by run_id, seq'\n`}
-Ctrl-C stops both. An order that still waits goes on with the next make run.`);
+Ctrl-C stops both. The next make run continues orders that are still waiting.`);
 }
 
 function fail(err) {
@@ -184,8 +184,8 @@ function fail(err) {
 
 let done = false;
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) {
-  process.on(signal, () => (stopping ? process.exit(130) : stop(done ? 0 : 130))); // twice: without waiting
+  process.on(signal, () => (stopping ? process.exit(130) : stop(done ? 0 : 130))); // a second signal exits at once
 }
-process.on('exit', () => programs.forEach((program) => program.kill('SIGKILL'))); // what stop has left
-if (ONCE) setTimeout(() => stop(1, 'no end after five minutes'), 300_000).unref();
+process.on('exit', () => programs.forEach((program) => program.kill('SIGKILL'))); // whatever stop has not ended
+if (ONCE) setTimeout(() => stop(1, 'the demo did not finish within five minutes'), 300_000).unref();
 main().catch(fail);

@@ -1,9 +1,9 @@
-// A plain Node server around the workflow: its orders, and the two addresses the SDK is called at.
+// A plain Node server around the workflow. It serves the orders API and the two routes that the SDK needs.
 import { createServer } from 'node:http';
 import { Readable } from 'node:stream';
 import { getRun, resumeHook, start } from 'workflow/api';
 import { getWorld } from 'workflow/runtime';
-import flow from './.well-known/workflow/v1/flow.js'; // made by `npm run build`
+import flow from './.well-known/workflow/v1/flow.js'; // written by `npm run build`
 import step from './.well-known/workflow/v1/step.js';
 
 process.env.PORT ??= '3000'; // the SDK reads it too

@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// Structured fields (RFC 8941), as far as signatures have them: dictionaries of inner lists of strings with parameters,
-// and of byte sequences. What is written in any other way is refused.
+// This file parses the subset of structured fields (RFC 8941) that signatures use: dictionaries whose values are inner
+// lists of strings with parameters, or byte sequences. Anything else is an error.
 
-// maxMembers is how many members a dictionary may have.
+// maxMembers limits the number of members in a dictionary.
 const maxMembers = 20
 
 var errField = errors.New("not a structured field")
 
-// member is one of a dictionary.
+// member is one entry of a dictionary.
 type member struct {
 	key string
-	// raw is its value as it was written, with its parameters.
+	// raw is the unparsed value with its parameters.
 	raw string
-	// list are the strings of an inner list, bytes are those of a byte sequence.
+	// list is set for an inner list, bytes for a byte sequence.
 	list   []string
 	bytes  []byte
-	params map[string]any // strings, and int64s
+	params map[string]any // values are strings or int64s
 }
 
-// dictionary reads a header that is one.
+// dictionary parses a header as a dictionary.
 func dictionary(h http.Header, name string) ([]member, error) {
 	s := scanner{rest: strings.Join(h.Values(name), ", ")}
 	var members []member
@@ -51,7 +51,7 @@ func dictionary(h http.Header, name string) ([]member, error) {
 	return members, nil
 }
 
-// find is the member with the key; nil if there is none.
+// find returns the member with the key, or nil.
 func find(members []member, key string) *member {
 	for i := range members {
 		if members[i].key == key {
@@ -61,7 +61,7 @@ func find(members []member, key string) *member {
 	return nil
 }
 
-// scanner reads a field from its beginning.
+// scanner consumes a field from its start.
 type scanner struct{ rest string }
 
 func (s *scanner) skip(blanks string) { s.rest = strings.TrimLeft(s.rest, blanks) }
@@ -74,7 +74,7 @@ func (s *scanner) eat(c byte) bool {
 	return true
 }
 
-// until is what comes before the next c, which is passed over.
+// until returns the text before the next c and skips past c.
 func (s *scanner) until(c byte) (string, bool) {
 	before, after, ok := strings.Cut(s.rest, string(c))
 	if ok {
@@ -83,7 +83,7 @@ func (s *scanner) until(c byte) (string, bool) {
 	return before, ok
 }
 
-// while is what comes before the first byte that is not one of the set.
+// while returns the longest prefix of bytes from the set.
 func (s *scanner) while(set string) string {
 	rest := strings.TrimLeft(s.rest, set)
 	taken := s.rest[:len(s.rest)-len(rest)]
@@ -113,7 +113,7 @@ func (s *scanner) member() (m member, err error) {
 	return m, err
 }
 
-// innerList reads the strings of a list. Strings with parameters mean something else than they say, and are refused.
+// innerList parses the strings of a list. Parameters on a string change its meaning and are not supported.
 func (s *scanner) innerList() ([]string, error) {
 	list := []string{}
 	for {
@@ -129,7 +129,7 @@ func (s *scanner) innerList() ([]string, error) {
 	}
 }
 
-// text reads a string. None that matters here has an escape.
+// text parses a string. Escapes are not supported, as no component name needs one.
 func (s *scanner) text() (string, error) {
 	if !s.eat('"') {
 		return "", errField
@@ -149,13 +149,13 @@ func (s *scanner) byteSequence() ([]byte, error) {
 	return base64.StdEncoding.Strict().DecodeString(text)
 }
 
-// parameters reads those that are strings or integers.
+// parameters parses string and integer parameters.
 func (s *scanner) parameters() (map[string]any, error) {
 	params := map[string]any{}
 	for s.eat(';') {
 		s.skip(" ")
 		key := s.while(keyBytes)
-		if _, twice := params[key]; key == "" || twice || !s.eat('=') {
+		if _, duplicate := params[key]; key == "" || duplicate || !s.eat('=') {
 			return nil, errField
 		}
 		var err error

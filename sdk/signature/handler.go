@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// DefaultMaxBody is how many bytes a call may have where nothing else is said.
+// DefaultMaxBody is the default limit for the size of a call in bytes.
 const DefaultMaxBody = 64 << 20
 
-// Handler lets calls through that were signed with one of its keys, and answers others with 401 and a reason.
+// Handler passes calls that are signed with one of its keys to Next. It answers all others with 401 and the reason.
 type Handler struct {
-	// Next gets the calls, with their bodies to read again.
+	// Next handles verified calls. It can read the body as usual.
 	Next http.Handler
-	// Keys are the project's: one, or two while one is being replaced. Without any, all calls are refused.
+	// Keys are the project's signing keys: one, or two during a rotation. Without keys, every call is refused.
 	Keys []Key
-	// Now is the clock, [time.Now].
+	// Now returns the current time, usually [time.Now].
 	Now func() time.Time
-	// MaxBody is how many bytes a call may have; 0 for [DefaultMaxBody]. Larger ones are answered with 413.
+	// MaxBody limits the size of a call in bytes; 0 means [DefaultMaxBody]. Larger calls are answered with 413.
 	MaxBody int64
 }
 
@@ -47,11 +47,11 @@ func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Next.ServeHTTP(w, r)
 }
 
-// refuse answers with an error that is worth another try: a wrong key is no reason for a step to fail for good.
+// refuse answers with a retryable error, so that a misconfigured key does not fail a step permanently.
 func refuse(w http.ResponseWriter, status int, code string, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{ // who has gone needs no answer
+	_ = json.NewEncoder(w).Encode(map[string]any{ // the caller may have gone away
 		"error": map[string]any{"message": err.Error(), "code": code, "retryable": true},
 	})
 }

@@ -27,10 +27,10 @@ func keys(t *testing.T) []signature.Key {
 	return keys
 }
 
-func TestHandlerRefuses(t *testing.T) {
+func TestHandlerRefusesUnverifiedCalls(t *testing.T) {
 	t.Parallel()
 	h := signature.Handler{
-		Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was let through") }),
+		Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("an unverified call reached the next handler") }),
 		Keys: keys(t), Now: time.Now, MaxBody: 5,
 	}
 	for _, tt := range []struct {
@@ -44,7 +44,7 @@ func TestHandlerRefuses(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, call(tt.body))
-		// Without a word about it, a step would fail for good.
+		// Unless the error is retryable, the step fails permanently.
 		if w.Code != tt.want || !strings.Contains(w.Body.String(), tt.code) || !strings.Contains(w.Body.String(), `"retryable":true`) {
 			t.Errorf("got %d %s, want %d with %s", w.Code, w.Body, tt.want, tt.code)
 		}
@@ -55,9 +55,9 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// A function that takes calls of its own project's servers alone.
+// A function that accepts only calls from its own project's servers.
 func Example() {
-	keys, err := signature.ParseKeys(key) // from the environment, in a program
+	keys, err := signature.ParseKeys(key) // a real program reads it from the environment
 	if err != nil {
 		log.Print(err)
 		return

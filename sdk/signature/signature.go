@@ -1,7 +1,7 @@
-// Package signature verifies that a call comes from a Stepwell server of one's own project: calls of functions, and
-// messages for apps of the Workflow SDK. They are signed as RFC 9421 says, with HMAC-SHA-256.
+// Package signature verifies that a request was sent by a Stepwell server on behalf of your project: a function call,
+// or a message to a Workflow SDK app. Requests are signed with HMAC-SHA-256 according to RFC 9421.
 //
-// It imports nothing but the standard library. docs/function-contract.md says how to verify by hand.
+// The package uses only the standard library. docs/function-contract.md describes how to verify without it.
 package signature
 
 import (
@@ -18,63 +18,63 @@ import (
 )
 
 const (
-	// MaxAge is how long after it was made a signature is good.
+	// MaxAge is how long a signature is valid after its creation.
 	MaxAge = 5 * time.Minute
-	// MaxSkew is how far the clocks of server and function may be apart.
+	// MaxSkew is the tolerated difference between the clocks of the server and the function.
 	MaxSkew = time.Minute
 )
 
-// Why a call is refused.
+// Errors that Verify returns.
 var (
-	// ErrUnsigned: the call has no signature.
+	// ErrUnsigned means that the call has no signature.
 	ErrUnsigned = errors.New("the call is not signed")
-	// ErrMalformed: the signature cannot be read.
+	// ErrMalformed means that the signature cannot be parsed.
 	ErrMalformed = errors.New("the signature is malformed")
-	// ErrIncomplete: the signature does not cover all that says what the call is.
+	// ErrIncomplete means that the signature does not cover every required component of the call.
 	ErrIncomplete = errors.New("the signature does not cover the whole call")
-	// ErrWrong: no key of ours made the signature for this call. Something on the way may have changed the call.
+	// ErrWrong means that none of the keys produces this signature for this call. A proxy may have changed the call.
 	ErrWrong = errors.New("the signature is wrong")
-	// ErrExpired: the signature was good at another time. The clock may be wrong, or the call is an old one.
-	ErrExpired = errors.New("the signature is of another time")
-	// ErrDigest: the body is not the one that was signed.
+	// ErrExpired means that the signature is not valid now. The clock may be wrong, or the call is a replay.
+	ErrExpired = errors.New("the signature has expired or is not valid yet")
+	// ErrDigest means that the body differs from the signed one.
 	ErrDigest = errors.New("the body is not the one that was signed")
 )
 
 // Key is a project's signing key.
 type Key struct{ secret []byte }
 
-// KeyPrefix is what the text of every key begins with.
+// KeyPrefix is the prefix of every encoded key.
 const KeyPrefix = "swsk_"
 
-// keySize is how many bytes a secret has.
+// keySize is the length of a secret in bytes.
 const keySize = 32
 
-// ParseKeys reads keys, with commas between them, as POST /v1/signing-keys shows them: one, or two while one is being
-// replaced. No error repeats a key.
+// ParseKeys parses a comma-separated list of keys as returned by POST /v1/signing-keys: one, or two during a rotation.
+// Its errors never contain a key.
 func ParseKeys(list string) ([]Key, error) {
 	var keys []Key
 	for item := range strings.SplitSeq(list, ",") {
 		text, ok := strings.CutPrefix(strings.TrimSpace(item), KeyPrefix)
 		secret, err := base64.StdEncoding.DecodeString(text)
 		if !ok || err != nil || len(secret) != keySize {
-			return nil, fmt.Errorf("signing key %d is none: want %s and %d bytes in base64", len(keys)+1, KeyPrefix, keySize)
+			return nil, fmt.Errorf("signing key %d is invalid: want %s and %d bytes in base64", len(keys)+1, KeyPrefix, keySize)
 		}
 		keys = append(keys, Key{secret})
 	}
 	return keys, nil
 }
 
-// String hides the key.
+// String keeps the key out of formatted output.
 func (Key) String() string { return "[key]" }
 
-// GoString hides the key.
+// GoString keeps the key out of formatted output.
 func (Key) GoString() string { return "[key]" }
 
-// Verify checks that a request with the body was signed with one of the keys, not long before now, and is as it was
-// then. It fails with one of this package's errors.
+// Verify checks that the request was signed with one of the keys within MaxAge of now, and that neither the request nor
+// its body has changed since. It returns one of this package's errors.
 //
-// A call that was overheard passes again until its signature has expired. Whoever must not do a thing twice looks at
-// the Idempotency-Key, which is signed too.
+// Verify does not prevent replays: a captured call passes again until its signature expires. To process a call only
+// once, use its Idempotency-Key, which is signed too.
 func Verify(r *http.Request, body []byte, now time.Time, keys ...Key) error {
 	inputs, err := dictionary(r.Header, "Signature-Input")
 	if err != nil {
@@ -91,20 +91,20 @@ func Verify(r *http.Request, body []byte, now time.Time, keys ...Key) error {
 	for _, input := range inputs {
 		signature := find(signatures, input.key)
 		if signature == nil || signature.bytes == nil {
-			failure = worse(failure, fmt.Errorf("%w: there is no %s", ErrMalformed, input.key))
+			failure = moreSpecific(failure, fmt.Errorf("%w: no signature %s", ErrMalformed, input.key))
 			continue
 		}
 		err := verify(r, input, signature.bytes, now, keys)
 		if err == nil {
 			return checkDigest(r, body)
 		}
-		failure = worse(failure, err)
+		failure = moreSpecific(failure, err)
 	}
 	return failure
 }
 
-// worse is the error that says more.
-func worse(a, b error) error {
+// moreSpecific returns the error that tells the caller more: any other error rather than ErrWrong.
+func moreSpecific(a, b error) error {
 	if errors.Is(a, ErrWrong) {
 		return b
 	}
@@ -114,7 +114,7 @@ func worse(a, b error) error {
 // verify checks one signature.
 func verify(r *http.Request, input member, signature []byte, now time.Time, keys []Key) error {
 	if alg, ok := input.params["alg"]; ok && alg != "hmac-sha256" {
-		return fmt.Errorf("%w: the algorithm %v is not known", ErrMalformed, alg)
+		return fmt.Errorf("%w: unknown algorithm %v", ErrMalformed, alg)
 	}
 	if missing := uncovered(r, input.list); missing != "" {
 		return fmt.Errorf("%w: %s is missing", ErrIncomplete, missing)
@@ -135,8 +135,8 @@ func (k Key) sign(text string) []byte {
 	return mac.Sum(nil)
 }
 
-// uncovered is something of the call that the signature must cover and does not: what is called, with what, and every
-// header that says which call it is.
+// uncovered returns the first required component that the signature does not cover, or "". Required are the method, the
+// target, the body's digest, and every header that identifies the call.
 func uncovered(r *http.Request, covered []string) string {
 	required := []string{"@method", "@path", "@query", "content-digest"}
 	for name := range r.Header {
@@ -153,13 +153,13 @@ func uncovered(r *http.Request, covered []string) string {
 	return ""
 }
 
-// base is the text that is signed (RFC 9421, section 2.5).
+// base returns the signature base, the text that is signed (RFC 9421, section 2.5).
 func base(r *http.Request, input member) (string, error) {
 	var text strings.Builder
 	for i, name := range input.list {
 		value, ok := component(r, name)
 		if !ok || slices.Contains(input.list[:i], name) {
-			return "", fmt.Errorf("%w: it covers %q, which the call does not have, or not once", ErrMalformed, name)
+			return "", fmt.Errorf("%w: it covers %q, which is missing from the call or listed twice", ErrMalformed, name)
 		}
 		fmt.Fprintf(&text, "%q: %s\n", name, value)
 	}
@@ -167,7 +167,7 @@ func base(r *http.Request, input member) (string, error) {
 	return text.String(), nil
 }
 
-// component is what a signature covers under a name (RFC 9421, section 2).
+// component returns the value of a signed component (RFC 9421, section 2).
 func component(r *http.Request, name string) (value string, ok bool) {
 	switch u := target(r); name {
 	case "@method":
@@ -189,7 +189,7 @@ func component(r *http.Request, name string) (value string, ok bool) {
 	return strings.Join(values, ", "), len(values) > 0
 }
 
-// target is what was asked for, whatever was cut off its path since to find a handler.
+// target returns the request target as sent, even if a mux has stripped a prefix from r.URL.
 func target(r *http.Request) *url.URL {
 	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		return u
@@ -197,7 +197,7 @@ func target(r *http.Request) *url.URL {
 	return r.URL
 }
 
-// checkTime checks that now is between the signature's creation and its end, give or take the skew.
+// checkTime checks that now lies between the signature's creation and its expiry, allowing for MaxSkew.
 func checkTime(input member, now time.Time) error {
 	created, ok := input.params["created"].(int64)
 	if !ok {
@@ -209,13 +209,13 @@ func checkTime(input member, now time.Time) error {
 		to = time.Unix(expires, 0)
 	}
 	if now.Before(from.Add(-MaxSkew)) || now.After(to.Add(MaxSkew)) {
-		return fmt.Errorf("%w: it is good from %s to %s, and it is %s", ErrExpired,
+		return fmt.Errorf("%w: valid from %s to %s, now it is %s", ErrExpired,
 			from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// checkDigest checks the body against its digest (RFC 9530), which the signature covers.
+// checkDigest compares the body with its Content-Digest (RFC 9530), which the signature covers.
 func checkDigest(r *http.Request, body []byte) error {
 	digests, err := dictionary(r.Header, "Content-Digest")
 	if err != nil {

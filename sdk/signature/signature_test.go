@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// vectors are requests that were signed, and what verifying them, changed or not, comes to.
+// vectors are signed requests and the expected results of verifying them, unchanged or modified.
 type vectors struct {
 	Keys   map[string]struct{ Secret string }
 	Signed []struct {
@@ -47,7 +47,7 @@ func readVectors(t testing.TB) vectors {
 	return v
 }
 
-// keys are those of the names.
+// keys returns the keys with the given names.
 func (v vectors) keys(t testing.TB, names ...string) []Key {
 	t.Helper()
 	var list []string
@@ -64,7 +64,7 @@ func (v vectors) keys(t testing.TB, names ...string) []Key {
 	return keys
 }
 
-// request makes the signed request of that name, as a server receives it.
+// request builds the named signed request as a server receives it.
 func (v vectors) request(t testing.TB, name string) (r *http.Request, body string) {
 	t.Helper()
 	for _, s := range v.Signed {
@@ -72,7 +72,7 @@ func (v vectors) request(t testing.TB, name string) (r *http.Request, body strin
 			continue
 		}
 		r := httptest.NewRequest(s.Method, s.URL, strings.NewReader(s.Body))
-		// httptest takes the URL for the target; servers are sent less.
+		// httptest uses the whole URL as the target; real requests carry only path and query.
 		r.RequestURI = r.URL.RequestURI()
 		for _, headers := range []map[string]string{s.Headers, s.Signature} {
 			for name, value := range headers {
@@ -81,7 +81,7 @@ func (v vectors) request(t testing.TB, name string) (r *http.Request, body strin
 		}
 		return r, s.Body
 	}
-	t.Fatalf("there is no request %q", name)
+	t.Fatalf("no request %q", name)
 	return nil, ""
 }
 
@@ -115,7 +115,7 @@ func TestVectors(t *testing.T) {
 		}
 		want, known := results[v.Want]
 		if !known {
-			t.Fatalf("%s: %q is no result", v.Name, v.Want)
+			t.Fatalf("%s: unknown result %q", v.Name, v.Want)
 		}
 		seen[v.Want] = true
 		if got := Verify(r, []byte(body), time.Unix(v.Now, 0), vs.keys(t, v.Keys...)...); !errors.Is(got, want) {
@@ -123,11 +123,11 @@ func TestVectors(t *testing.T) {
 		}
 	}
 	if len(seen) != len(results) {
-		t.Errorf("the vectors come to %v only", seen)
+		t.Errorf("the vectors cover only the results %v", seen)
 	}
 }
 
-// TestVectorsInPython: the verifier of the example gives the same results.
+// TestVectorsInPython checks that the Python example's verifier gives the same results.
 func TestVectorsInPython(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("python3", "../../examples/function-python/signature_test.py", "testdata/vectors.json")
@@ -138,7 +138,7 @@ func TestVectorsInPython(t *testing.T) {
 	}
 }
 
-// TestRFC9421 has the example of the RFC's section B.2.5: the text that is signed is the one everybody else signs.
+// TestRFC9421 verifies the example in section B.2.5 of the RFC, to prove that the signature base is interoperable.
 func TestRFC9421(t *testing.T) {
 	t.Parallel()
 	secret, err := base64.StdEncoding.DecodeString(
@@ -174,14 +174,15 @@ func TestRFC9421(t *testing.T) {
 	if got := string((Key{secret}).sign(text)); got != string(signatures[0].bytes) {
 		t.Errorf("got the signature %x, want %x", got, signatures[0].bytes)
 	}
-	// A good signature of too little is not enough for a call.
+	// A valid signature that covers too little is rejected.
 	if err := Verify(r, nil, time.Unix(1618884473, 0), Key{secret}); !errors.Is(err, ErrIncomplete) {
 		t.Errorf("verify: got %v", err)
 	}
 }
 
-// TestSignaturesWithoutADate are good for ever, so they are good for nothing.
-func TestSignaturesWithoutADate(t *testing.T) {
+// TestSignatureWithoutCreationTimeIsRejected checks created and expires: without created, a signature would never
+// expire.
+func TestSignatureWithoutCreationTimeIsRejected(t *testing.T) {
 	t.Parallel()
 	vs := readVectors(t)
 	key := vs.keys(t, "first")[0]
@@ -205,13 +206,13 @@ func TestSignaturesWithoutADate(t *testing.T) {
 			t.Errorf("%q: got %v, want %v", params, got, want)
 		}
 		if got := Verify(r, []byte(body), time.Unix(100+361, 0), key); got == nil {
-			t.Errorf("%q: it is good after %s", params, MaxAge)
+			t.Errorf("%q: valid after %s", params, MaxAge)
 		}
 	}
 }
 
-// TestPathsThatWereCutOff: a handler below a prefix still sees what was signed.
-func TestPathsThatWereCutOff(t *testing.T) {
+// TestVerifyBehindStripPrefix checks that a handler mounted below a prefix verifies the original target.
+func TestVerifyBehindStripPrefix(t *testing.T) {
 	t.Parallel()
 	vs := readVectors(t)
 	r, body := vs.request(t, "call")
@@ -222,14 +223,14 @@ func TestPathsThatWereCutOff(t *testing.T) {
 	if got != nil {
 		t.Error(got)
 	}
-	r.RequestURI = "" // as adapters leave it that make requests of their own
+	r.RequestURI = "" // adapters that build requests themselves leave it empty
 	if got := Verify(r, []byte(body), time.Unix(1795218000, 0), vs.keys(t, "first")...); got != nil {
-		t.Errorf("without a target: %v", got)
+		t.Errorf("without RequestURI: %v", got)
 	}
 }
 
-// TestHandlerLetsSignedCallsThrough, as they came.
-func TestHandlerLetsSignedCallsThrough(t *testing.T) {
+// TestHandlerPassesSignedCalls checks that the next handler gets the unchanged body.
+func TestHandlerPassesSignedCalls(t *testing.T) {
 	t.Parallel()
 	vs := readVectors(t)
 	r, body := vs.request(t, "two keys")
@@ -259,16 +260,16 @@ func TestParseKeys(t *testing.T) {
 		if err == nil || keys != nil {
 			t.Errorf("%q: got %d keys, %v", list, len(keys), err)
 		} else if len(list) > 10 && strings.Contains(err.Error(), list[5:]) {
-			t.Errorf("the error repeats the key: %v", err)
+			t.Errorf("the error contains the key: %v", err)
 		}
 	}
 	keys, err := ParseKeys(good)
 	if shown := fmt.Sprintf("%v %+v %#v %s", keys, keys, keys, keys[0]); err != nil || strings.Contains(shown, "0") {
-		t.Errorf("keys show: %s, %v", shown, err)
+		t.Errorf("formatted keys contain a secret: %s, %v", shown, err)
 	}
 }
 
-// FuzzVerify: whatever headers say, nobody without the key gets in.
+// FuzzVerify checks that no headers pass without the key.
 func FuzzVerify(f *testing.F) {
 	vs := readVectors(f)
 	for _, s := range vs.Signed {
@@ -282,7 +283,7 @@ func FuzzVerify(f *testing.F) {
 		r.Header.Set("Signature", signature)
 		r.Header.Set("Content-Digest", digest)
 		if err := Verify(r, []byte(body), time.Unix(1795218000, 0), other...); err == nil {
-			t.Error("it is taken for signed")
+			t.Error("an unsigned call was accepted")
 		}
 	})
 }

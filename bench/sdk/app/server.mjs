@@ -1,5 +1,5 @@
-// Hosts the workflows of this folder as a Node server would, and measures them in this same process. The World
-// comes from the environment alone. README.md lists the calls.
+// Hosts the workflows of this folder like any Node server, and measures them in the same process. The World is
+// configured only by the environment. README.md lists the calls.
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -7,7 +7,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 
 const V1 = '/.well-known/workflow/v1/';
 
-// The SDK reads PORT while it loads, so the socket comes before it. Who calls sooner than all is there, waits.
+// The SDK reads PORT while it loads, so the server listens first. Earlier requests wait until everything is ready.
 let open;
 const opened = new Promise((resolve) => (open = resolve));
 const server = createServer((req, res) => void serve(req, res));
@@ -38,8 +38,8 @@ for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exi
 open();
 console.log(`listening ${process.env.PORT}`);
 
-// Does something so many times, with so many under way at once, and a pause before each. What it returns are the
-// latencies, in milliseconds, of which one time may have several.
+// Repeats an operation with a number of concurrent workers, and a pause before each one. Returns the latencies in
+// milliseconds; one operation may have several.
 async function measure(request, once) {
   const { times, inFlight, pauseMs, ...what } = await request.json();
   const latencies = [];
@@ -55,7 +55,7 @@ async function measure(request, once) {
   return Response.json({ seconds: (performance.now() - began) / 1000, latencies });
 }
 
-// From calling start to having the answer to run_completed.
+// Measures from the call of start to the answer to run_completed.
 async function timeRun({ workflow }) {
   const began = performance.now();
   const { run } = await begin(workflow);
@@ -63,26 +63,26 @@ async function timeRun({ workflow }) {
   return [run.endedAt - began];
 }
 
-// From calling resumeHook to the code behind the hook, which ends the run at once.
+// Measures from the call of resumeHook to the code after the hook, which ends the run at once.
 async function timeHook() {
   const token = randomUUID();
   const { run } = await begin('hook', token);
   await run.waits;
-  await pause(50); // what came with it is over
+  await pause(50); // until the requests after hook_created are done
   const began = performance.now();
   await resumeHook(token, { n: 1 });
   await run.ended;
   return [run.endingAt - began];
 }
 
-// From the moment at which the run was to wake up to the code behind its sleep, which ends the run at once.
+// Measures from the scheduled end of the sleep to the code after it, which ends the run at once.
 async function timeSleep() {
   const { run } = await begin('nap');
   await run.ended;
   return [performance.timeOrigin + run.endingAt - run.resumeAt];
 }
 
-// From writing a chunk to reading it.
+// Measures from writing a chunk to reading it.
 async function timeStream({ chunks, pauseMs }) {
   const { handle, run } = await begin('stream', chunks, pauseMs);
   const latencies = [];
@@ -91,7 +91,7 @@ async function timeStream({ chunks, pauseMs }) {
   return latencies;
 }
 
-// The SDK's own way to have a run's result: it asks once a second.
+// Uses the SDK's returnValue, which polls once a second.
 async function returnValue(request) {
   const { workflow, args } = await request.json();
   const { handle } = await begin(workflow, ...args);
@@ -103,8 +103,8 @@ async function begin(workflow, ...args) {
   return { handle, run: watched(handle.runId) };
 }
 
-// Both Worlds write each event of a run by a call in this process. To stand between shows when code goes on and when
-// runs end, without asking anybody, and costs both the same.
+// Both Worlds write each event of a run with a call in this process. Wrapping it shows when code continues and when
+// runs end, without polling, and at the same cost for both.
 function watchRuns() {
   const runs = new Map();
   const of = (id) => {
@@ -148,7 +148,7 @@ function newRun() {
     };
     run.fail = reject;
   });
-  run.ended.catch(() => {}); // nobody may be listening yet
+  run.ended.catch(() => {}); // there may be no other handler yet
   return run;
 }
 

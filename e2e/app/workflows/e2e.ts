@@ -24,7 +24,7 @@ export async function parallel(n: number) {
   return Promise.all([add(n, 1), add(n, 2), add(n, 3)]);
 }
 
-/** n steps at once; returns 0 + 1 + … + (n-1). */
+/** Runs n steps in parallel; returns 0 + 1 + … + (n-1). */
 export async function fanout(n: number) {
   'use workflow';
   const parts = await Promise.all(Array.from({ length: n }, (_, i) => add(i, 0)));
@@ -59,7 +59,7 @@ export async function sleepLong(ms: number) {
   return 'awake';
 }
 
-/** Collects count payloads, gives the token back, and only then goes on to its end. */
+/** Collects count payloads, disposes the hook, and then continues. */
 export async function hookMany(token: string, count: number) {
   'use workflow';
   const payloads: unknown[] = [];
@@ -70,12 +70,12 @@ export async function hookMany(token: string, count: number) {
       if (payloads.length >= count) break;
     }
   }
-  // The SDK writes the disposal down at the next suspension; a run that ends at once never does.
+  // The SDK records the disposal at the next suspension. Without this step, the run would end before that.
   await tick(0);
   return payloads;
 }
 
-/** Holds the token until a payload comes or the run ends; a token already held ends in `conflict`. */
+/** Holds the token until a payload arrives or the run ends. Returns `conflict` if another run holds the token. */
 export async function hookHold(token: string) {
   'use workflow';
   try {
@@ -85,7 +85,7 @@ export async function hookHold(token: string) {
   }
 }
 
-// The SDK picks webhook tokens itself; tests find them at GET /runs/:id/hooks.
+// The SDK generates webhook tokens. Tests read them from GET /runs/:id/hooks.
 
 export async function webhookDefault() {
   'use workflow';
@@ -115,7 +115,7 @@ export async function stream(count: number, waitMs = 20, namespace?: string) {
   return writeChunks(count, waitMs, namespace);
 }
 
-/** Never ends by itself. It holds a hook, so that a cancel has a token to free. */
+/** Loops forever. It holds a hook, so that a cancel has to free a token. */
 export async function cancelMe(token: string) {
   'use workflow';
   createHook({ token });
@@ -130,13 +130,13 @@ export async function slowStep(ms: number) {
   return takesTime(ms);
 }
 
-/** Carries a payload of that many bytes (or characters) out of one step and into the next. */
+/** Passes a payload of the given number of bytes (or characters) from one step to the next. */
 export async function big(bytes: number, kind: 'string' | 'bytes' = 'string') {
   'use workflow';
   return measure(await makePayload(bytes, kind));
 }
 
-/** A bit of all, in an order that leaves time to kill things in between. */
+/** Uses steps, retries, a sleep and a hook, in an order that leaves time for crashes in between. */
 export async function everything(token: string) {
   'use workflow';
   const parts = await Promise.all([add(0, 1), add(0, 2), add(0, 3)]);

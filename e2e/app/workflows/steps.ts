@@ -8,8 +8,8 @@ import {
   RetryableError,
 } from 'workflow';
 
-// Every step body says that it ran, under its run's ID: what the tests compare with the event log is
-// what really happened here. server.mjs keeps the record.
+// Every step records its execution under its run's ID, so that tests can compare the event log with the real
+// executions. server.mjs stores the records.
 export function record(step: string) {
   const { stepId, attempt } = getStepMetadata();
   (globalThis as any).recordEffect({ runId: getWorkflowMetadata().workflowRunId, step, stepId, attempt });
@@ -68,8 +68,8 @@ export async function answer(request: RequestWithResponse) {
   return body;
 }
 
-// Writing and closing stay in one step: the SDK's 4.x line flushes a step's writes after it has
-// reported the step done, so a close in a later step can overtake them.
+// Write and close in the same step: the SDK's 4.x line flushes a step's writes after it has reported the step's
+// completion, so a close in a later step could overtake them.
 export async function writeChunks(count: number, waitMs: number, namespace?: string) {
   'use step';
   record('writeChunks');
@@ -84,8 +84,7 @@ export async function writeChunks(count: number, waitMs: number, namespace?: str
   return count;
 }
 
-// The content looks random, so that no compression on the way hides its size, and is the same on
-// every attempt.
+// Returns pseudo-random content, so that compression does not hide its size. It is the same for every attempt.
 function pattern(size: number) {
   const data = new Uint8Array(size);
   let x = 1;

@@ -3,8 +3,8 @@ import { getRun } from 'workflow/api';
 
 const pause = (ms: number) => new Promise((done) => setTimeout(done, ms));
 
-// Every execution of a step has a mark of its own. It is in the record and, if the step succeeds, in its result:
-// what the log has as the step's result was then really done, and where.
+// Every execution of a step has its own mark, which it records and, if it succeeds, returns. So a step's result in the
+// log identifies the execution that produced it.
 function record(name: string) {
   const { stepId, attempt } = getStepMetadata();
   const mark = `${name}#${Math.random().toString(36).slice(2)}`;
@@ -12,9 +12,9 @@ function record(name: string) {
   return mark;
 }
 
-// How often a step is tried is counted with every start of it, also when it did not fail: it was lost with its
-// process. A plan that meets many faults must not run out of attempts.
-const patient = 1000;
+// Every start of a step counts as an attempt, even if the step did not fail but its process died. A plan must not run
+// out of attempts because of many faults.
+const manyRetries = 1000;
 
 export async function works(name: string, ms: number) {
   'use step';
@@ -22,7 +22,7 @@ export async function works(name: string, ms: number) {
   await pause(ms);
   return mark;
 }
-works.maxRetries = patient;
+works.maxRetries = manyRetries;
 
 export async function fails(name: string, times: number) {
   'use step';
@@ -31,17 +31,16 @@ export async function fails(name: string, times: number) {
   if (attempt <= times) throw new RetryableError(`not yet: attempt ${attempt}`, { retryAfter: '1s' });
   return mark;
 }
-fails.maxRetries = patient;
+fails.maxRetries = manyRetries;
 
 export async function announce(token: string) {
   'use step';
   return record(`${token}.announce`);
 }
-announce.maxRetries = patient;
+announce.maxRetries = manyRetries;
 
-// The 4.x line reports a step done before what it has written is on the server, and does not write it again if
-// that fails: a step that wants to be sure reads its stream to the end. An attempt that died has left what it
-// wrote in the stream.
+// The 4.x line reports a step's completion before its writes have reached the server, and does not retry failed writes.
+// To be sure, the step reads its stream to the end. Chunks of a died attempt remain in the stream.
 export async function emit(name: string, n: number, ms: number) {
   'use step';
   const mark = record(name);
@@ -59,9 +58,9 @@ export async function emit(name: string, n: number, ms: number) {
   });
   return mark;
 }
-emit.maxRetries = patient;
+emit.maxRetries = manyRetries;
 
-// A write whose answer was lost may never be told so.
+// Limits the time of the work, because a write whose answer was lost may hang forever.
 async function within(ms: number, work: () => Promise<void>) {
   let timer: NodeJS.Timeout;
   const late = new Promise((_, reject) => {

@@ -1,12 +1,12 @@
 import { createHook, sleep } from 'workflow';
 import { announce, emit, fails, works } from './torture-steps';
 
-/** A part of a plan. What n and ms are depends on its kind. */
+/** A part of a plan. The meaning of n and ms depends on the kind. */
 type Part = { kind: string; n: number; ms: number; parts: Part[] };
 
 /**
- * Does what the plan says, part by part, and returns what came of each. The plan's ID is in all names, so that
- * whoever watches knows what belongs to which plan.
+ * Executes the parts of the plan and returns their results. All names contain the plan's ID, so that the test can
+ * assign them to the plan.
  */
 export async function torture(plan: { id: string; parts: Part[] }) {
   'use workflow';
@@ -44,16 +44,16 @@ async function part(name: string, { kind, n, ms, parts }: Part): Promise<unknown
   }
 }
 
-/** Waits for the payloads 0 to n-1, each of which may come more than once and in any order. */
+/** Waits for the payloads 0 to n-1, which may arrive in any order and repeatedly. */
 async function listen(token: string, n: number) {
-  const heard = new Set<number>();
+  const received = new Set<number>();
   {
     using hook = createHook<{ payload: number }>({ token });
     await announce(token);
     for await (const { payload } of hook) {
-      heard.add(payload);
-      if (heard.size === n) break;
+      received.add(payload);
+      if (received.size === n) break;
     }
   }
-  return [...heard].sort((a, b) => a - b);
+  return [...received].sort((a, b) => a - b);
 }

@@ -1,5 +1,5 @@
-// Package client sends the model's requests to a server over HTTP, as a client of the Workflow SDK would, and reads
-// the answers in the model's terms. What it knows of the wire it has from the protocol; of ours it imports only the
+// Package client sends the model's requests to a server over HTTP, as a client of the Workflow SDK does, and converts
+// the answers to the model's types. It implements the wire format from the protocol alone, and imports only package
 // model.
 package client
 
@@ -21,21 +21,21 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/model"
 )
 
-// Client speaks to one server.
+// Client is a client of one server.
 type Client struct {
 	URL  string // of the server, without a slash at the end
-	Key  string // the API key; empty for none
+	Key  string // API key, or empty
 	HTTP *http.Client
 }
 
-// ErrUnknown says that there is no telling whether the request took effect: the connection broke, or the server
-// answered that it had a fault.
+// ErrUnknown means that the request may or may not have taken effect: the connection broke, or the server answered with
+// a 5xx status.
 var ErrUnknown = errors.New("outcome unknown")
 
 // MimeFrames is the content type of frames.
 const MimeFrames = "application/vnd.workflow.v4-frames"
 
-// exchange is a request on its way, and what came back.
+// exchange is an HTTP request and its answer.
 type exchange struct {
 	method, path string
 	header       http.Header
@@ -46,7 +46,7 @@ type exchange struct {
 	answer []byte
 }
 
-// Do sends the request and reads the answer. It fails with [ErrUnknown], or with what is wrong with the answer.
+// Do sends the request and decodes the answer. It fails with [ErrUnknown], or if the answer is malformed.
 func (c Client) Do(ctx context.Context, r model.Request) (model.Answer, error) {
 	x := &exchange{header: http.Header{}}
 	x.header.Set("User-Agent", "@workflow/world-vercel/5.0.0-beta.50 node-v22.12.0 linux (x64) model")
@@ -63,7 +63,7 @@ func (c Client) Do(ctx context.Context, r model.Request) (model.Answer, error) {
 	return a, nil
 }
 
-// prepare turns the model's request into HTTP.
+// prepare converts the model's request to HTTP.
 func (x *exchange) prepare(r model.Request) error {
 	run := "/v4/runs/" + url.PathEscape(r.Run) + "/events"
 	topic := "/queues-proxy/api/v3/topic/" + url.PathEscape(r.Topic)
@@ -110,12 +110,12 @@ func (x *exchange) prepare(r model.Request) error {
 	case model.Read:
 		x.method, x.path = http.MethodGet, "/v2/runs/"+r.Run+"/streams/"+url.PathEscape(r.Stream)+"/chunks?limit=1000"
 	default:
-		return fmt.Errorf("no such request: %s", r.Op)
+		return fmt.Errorf("unknown request: %s", r.Op)
 	}
 	return nil
 }
 
-// frames makes the body of an event's request, or of a batch's (§2.2).
+// frames encodes the body of a request with one or more events (§2.2).
 func (x *exchange) frames(r model.Request) error {
 	for _, e := range r.Events {
 		meta, err := encode(metaOf(r, e))
@@ -146,7 +146,7 @@ func (x *exchange) write(r model.Request) {
 	}
 }
 
-// send makes the request and takes in the whole answer.
+// send sends the request and reads the whole answer.
 func (c Client) send(ctx context.Context, x *exchange) error {
 	req, err := http.NewRequestWithContext(ctx, x.method, c.URL+"/sdk"+x.path, bytes.NewReader(x.body))
 	if err != nil {
@@ -171,7 +171,7 @@ func (c Client) send(ctx context.Context, x *exchange) error {
 	return nil
 }
 
-// read reads the answer.
+// read decodes the answer.
 func (x *exchange) read(r model.Request) (model.Answer, error) {
 	a := model.Answer{Status: x.status}
 	if x.status/100 != 2 {
@@ -180,10 +180,10 @@ func (x *exchange) read(r model.Request) (model.Answer, error) {
 			Message string `json:"message"`
 		}
 		if err := json.Unmarshal(x.answer, &problem); err != nil || problem.Message == "" {
-			return a, fmt.Errorf("not the body of an error: %w", err)
+			return a, fmt.Errorf("malformed error: %w", err)
 		}
 		a.Code = problem.Code
-		a.RetryAfter, _ = strconv.Atoi(x.got.Get("Retry-After")) // 0 when it is not there
+		a.RetryAfter, _ = strconv.Atoi(x.got.Get("Retry-After")) // 0 if it is missing
 		return a, nil
 	}
 	switch r.Op {
@@ -214,7 +214,7 @@ func (x *exchange) read(r model.Request) (model.Answer, error) {
 	}
 }
 
-// readLog reads frames and their end.
+// readLog decodes frames and their sentinel.
 func (x *exchange) readLog(a *model.Answer) error {
 	if got := x.got.Get("Content-Type"); got != MimeFrames {
 		return fmt.Errorf("content type %q", got)
@@ -223,10 +223,10 @@ func (x *exchange) readLog(a *model.Answer) error {
 		var meta, body []byte
 		var ok bool
 		if meta, rest, ok = cutBlock(rest); !ok {
-			return errors.New("the log has no end")
+			return errors.New("the log has no sentinel")
 		}
 		if body, rest, ok = cutBlock(rest); !ok {
-			return errors.New("the log is cut short")
+			return errors.New("the log is truncated")
 		}
 		e, end, err := decodeFrame(meta, body)
 		if err != nil {
@@ -242,7 +242,7 @@ func (x *exchange) readLog(a *model.Answer) error {
 	}
 }
 
-// cutBlock takes bytes that follow their length off the front.
+// cutBlock splits a length-prefixed block off the front.
 func cutBlock(data []byte) (block, rest []byte, ok bool) {
 	if len(data) < 4 {
 		return nil, nil, false
@@ -254,7 +254,7 @@ func cutBlock(data []byte) (block, rest []byte, ok bool) {
 	return data[:n], data[n:], true
 }
 
-// readMessage reads a message that was pulled: the one part of a multipart body.
+// readMessage decodes a pulled message, the only part of a multipart body.
 func (x *exchange) readMessage(a *model.Answer) error {
 	_, params, err := mime.ParseMediaType(x.got.Get("Content-Type"))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/model"
 )
 
-// metaOf is the metadata of a frame (§3.1).
+// metaOf returns the metadata of a frame (§3.1).
 func metaOf(r model.Request, e model.Event) map[string]any {
 	m := map[string]any{
 		"eventType": e.Type, "specVersion": r.Spec, "occurredAt": time.UnixMilli(r.Now), "remoteRefBehavior": "lazy",
@@ -24,7 +24,7 @@ func metaOf(r model.Request, e model.Event) map[string]any {
 	case "attr_set":
 		m["writer"] = map[string]any{"type": "workflow"}
 		m["changes"] = changesOf(e.Changes)
-	default: // the rest is for all
+	default: // the fields below apply to all types
 	}
 	text := func(name, value string) {
 		if value != "" {
@@ -39,7 +39,7 @@ func metaOf(r model.Request, e model.Event) map[string]any {
 	text("deploymentId", e.Deployment)
 	text("workflowName", e.Workflow)
 	text("errorCode", e.ErrorCode)
-	text("vercelId", e.Mark) // the request that the client serves, to which the protocol gives no meaning
+	text("vercelId", e.Mark) // the protocol gives it no meaning, so it can carry the mark
 	if e.Type == "hook_created" {
 		m["hookIsWebhook"] = e.Webhook
 	}
@@ -64,7 +64,7 @@ func metaOf(r model.Request, e model.Event) map[string]any {
 	return m
 }
 
-// cursor is that of a list that goes on after the position.
+// cursor returns the cursor of a list after the position.
 func cursor(seq int) string { return fmt.Sprintf("eid:evnt_%026d", seq) }
 
 func changesOf(changes []model.Change) []map[string]any {
@@ -95,10 +95,10 @@ var decode = func() func([]byte, any) error {
 	return mode.Unmarshal
 }()
 
-// instant is a time on the wire; the zero instant was not there.
+// instant is a time on the wire. The zero instant means that the field was missing.
 type instant struct{ time.Time }
 
-// UnmarshalCBOR reads a CBOR date, exact to the millisecond.
+// UnmarshalCBOR decodes a CBOR date, which is exact to the millisecond.
 func (i *instant) UnmarshalCBOR(data []byte) error { return decode(data, &i.Time) }
 
 func (i instant) ms() int64 {
@@ -140,7 +140,7 @@ type wireEvent struct {
 	} `cbor:"eventData"`
 }
 
-// event is the wire's event in the model's terms.
+// event converts the event to the model's type.
 func (w wireEvent) event() (model.Event, error) {
 	digits, ok := strings.CutPrefix(w.EventID, "evnt_")
 	seq, err := strconv.Atoi(digits)
@@ -155,7 +155,7 @@ func (w wireEvent) event() (model.Event, error) {
 	e.Deployment, e.Workflow, e.Name, e.ErrorCode = d.DeploymentID, d.WorkflowName, d.StepName, d.ErrorCode
 	e.Token, e.Holder, e.Webhook, e.Retain = d.Token, d.ConflictingRunID, d.IsWebhook, d.RetainUntil.ms()
 	e.Mark = d.VercelID
-	e.Due, e.Attributes = d.ResumeAt.ms()+d.RetryAfter.ms(), d.Attributes // there is at most one of the two
+	e.Due, e.Attributes = d.ResumeAt.ms()+d.RetryAfter.ms(), d.Attributes // at most one of the two is set
 	for _, c := range d.Changes {
 		change := model.Change{Key: c.Key, Delete: c.Value == nil}
 		if c.Value != nil {
@@ -164,13 +164,13 @@ func (w wireEvent) event() (model.Event, error) {
 		e.Changes = append(e.Changes, change)
 	}
 	for _, payload := range [][]byte{d.Input, d.Output, d.Error, d.Result, d.Metadata, d.Payload} {
-		e.Body += string(payload) // there is at most one
+		e.Body += string(payload) // at most one is set
 	}
 	return e, nil
 }
 
 type wireResult struct {
-	Status  int        `cbor:"status"` // in batches
+	Status  int        `cbor:"status"` // only in batches
 	Error   string     `cbor:"error"`
 	Message string     `cbor:"message"`
 	Event   *wireEvent `cbor:"event"`
@@ -235,7 +235,7 @@ func (w wireHook) hook() *model.Hook {
 	}
 }
 
-// answer adds what the result says.
+// answer copies the result into the answer.
 func (w wireResult) answer(a *model.Answer) error {
 	if w.Event == nil {
 		return errors.New("no event in the answer")
@@ -301,7 +301,7 @@ func decodeBatch(data []byte, a *model.Answer) error {
 				return err
 			}
 		} else if r.Error == "" || r.Message == "" {
-			return fmt.Errorf("a refusal with status %d does not say why", r.Status)
+			return fmt.Errorf("a refusal with status %d has no error or message", r.Status)
 		}
 		a.Items = append(a.Items, item)
 	}
@@ -329,25 +329,25 @@ func decodeChunks(data []byte, a *model.Answer) error {
 	}
 	for i, c := range w.Data {
 		if c.Index != i {
-			return fmt.Errorf("chunk %d is where %d should be", c.Index, i)
+			return fmt.Errorf("got chunk %d, want %d", c.Index, i)
 		}
 		a.Chunks = append(a.Chunks, string(c.Data))
 	}
 	a.Done = w.Done
 	if w.Cursor != nil {
-		return fmt.Errorf("there is more, at %s", *w.Cursor)
+		return fmt.Errorf("unexpected next page at %s", *w.Cursor)
 	}
 	return nil
 }
 
-// sentinel is what the last frame says.
+// sentinel is the last frame of a list.
 type sentinel struct {
 	End     int    `cbor:"_end"`
 	Next    string `cbor:"next"`
 	HasMore bool   `cbor:"hasMore"`
 }
 
-// decodeFrame reads an event, or the end of them.
+// decodeFrame decodes an event or the sentinel.
 func decodeFrame(meta, body []byte) (model.Event, *sentinel, error) {
 	var end sentinel
 	if err := decode(meta, &end); err != nil {

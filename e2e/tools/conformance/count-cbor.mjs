@@ -1,8 +1,8 @@
-// node --import: lets the suite's delivery counter read what this protocol delivers.
+// Loaded with node --import. Lets the suite's delivery counter read CBOR messages.
 //
-// The suite's app counts deliveries per run with `await request.clone().json()` in its flow route, and takes a
-// body that is no JSON for none of its runs. Over HTTP queue bodies are CBOR, so it would count nothing. Only
-// that one call is changed: json() of a CBOR request to the flow route. The SDK reads its messages otherwise.
+// The suite's app counts deliveries per run with `await request.clone().json()` in its flow route, and ignores bodies
+// that are not JSON. Over HTTP, queue messages are CBOR, so it would count nothing. This file changes only json() of
+// CBOR requests to the flow route. The SDK itself does not use json() to read messages.
 import { createRequire } from 'node:module';
 
 const require = createRequire(import.meta.url);

@@ -1,5 +1,5 @@
-// The World that the suite is given. Each of its tests starts an app of its own, at a port that is known
-// only once it listens: so each app is a deployment of its own, and tells the server where it is when it starts.
+// The World under test. Each test of the suite starts its own app, whose port is known only once it listens. So each
+// app is its own deployment, and registers its URL with the server when it starts.
 import { createWorld as createStepwellWorld } from '@stepwell/world';
 
 export function createWorld() {
@@ -15,7 +15,7 @@ export function createWorld() {
   };
 }
 
-// The suite stops its apps. Should it be killed, they must not stay behind.
+// The suite stops its apps. If the suite is killed, the apps must end by themselves.
 function exitWithParent() {
   const parent = process.ppid;
   setInterval(() => process.ppid === parent || process.exit(1), 1000).unref();
@@ -27,5 +27,5 @@ async function register(deployment, url) {
     headers: { authorization: `Bearer ${process.env.STEPWELL_API_KEY}`, 'content-type': 'application/json' },
     body: JSON.stringify({ url }),
   });
-  if (!answer.ok) throw new Error(`registering ${deployment}: ${answer.status} ${await answer.text()}`);
+  if (!answer.ok) throw new Error(`register ${deployment}: ${answer.status} ${await answer.text()}`);
 }

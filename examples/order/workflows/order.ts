@@ -4,16 +4,16 @@ import { chargeCard, refund, releaseStock, reserveStock, ship } from './steps';
 export type Order = { id: string; item: string; amount: number };
 export type Approval = { approved: boolean; by: string };
 
-/** An order from the cart to the parcel. It may take seconds or weeks, and survives every restart. */
+/** Processes an order from checkout to shipping. It may take seconds or weeks, and survives restarts. */
 export async function placeOrder(order: Order) {
   'use workflow';
 
-  // Open from the start: an approval that comes early waits here.
+  // Create the hook first, so that an early approval is not lost.
   using approval = createHook<Approval>({ token: `approve:${order.id}` });
 
   const [shelf, receipt] = await Promise.all([reserveStock(order), chargeCard(order)]);
 
-  // Time to change one's mind. Nothing runs meanwhile.
+  // A cancellation period. Nothing runs in the meantime.
   await sleep('5s');
 
   const { approved, by } = await approval;

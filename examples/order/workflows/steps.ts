@@ -1,8 +1,8 @@
 import { FatalError, getStepMetadata, RetryableError } from 'workflow';
 import type { Order } from './order';
 
-// A step runs at least once, in any process, and its result is kept: after that it never runs again
-// for this order. The outside world is played by log lines.
+// A step runs at least once, in any process. Once its result is stored, it never runs again for this order.
+// Log lines stand in for calls to real services.
 
 export async function reserveStock(order: Order) {
   'use step';
@@ -13,7 +13,7 @@ export async function reserveStock(order: Order) {
 
 export async function chargeCard(order: Order) {
   'use step';
-  // The step's ID is the same on every attempt: what a payment service wants as idempotency key.
+  // The step's ID is the same for every attempt, so it can be the payment service's idempotency key.
   const { attempt, stepId } = getStepMetadata();
   if (attempt === 1) {
     log('the card terminal is busy, trying again in a second');

@@ -5,7 +5,7 @@ export async function nothing(n: number) {
   return n + 1;
 }
 
-/** Each chunk says when it was written, by the clock of this process, in which its reader is too. */
+/** Each chunk contains the time of its write, by the clock of this process, which is also the reader's. */
 export async function writeChunks(chunks: number, pauseMs: number) {
   'use step';
   const writable = getWritable<{ at: number }>();

@@ -18,44 +18,44 @@ import (
 const (
 	apiKey     = "sk_tools"
 	deployment = "tools"
-	// hookToken is of the hook that a run of the scene waits for.
-	hookToken = "scene"
-	// sleepTime is for how long a run of the scene sleeps: nobody waits for that.
+	// hookToken is the token of the hook that one of the fixture's runs waits for.
+	hookToken = "fixture"
+	// sleepTime is the sleep of one of the fixture's runs. It outlasts the tests.
 	sleepTime = time.Hour
 )
 
-// line is one of the SDK's, with an app that is on it. The app's packages are the tools, too.
-type line struct {
+// sdkLine is a release line of the SDK, with its app. The app's packages include the tools.
+type sdkLine struct {
 	name string
-	// spec is the version that the line writes runs in, and what tells which tool can do what.
+	// spec is the spec version of the line's runs. It also determines the features of the tools.
 	spec int
 	*harness.Folder
 }
 
-var lines = []line{
+var sdkLines = []sdkLine{
 	{"stable", 3, harness.AppFolder("../app")},
 	{"beta35", 5, harness.AppFolder("../beta35")},
 	{"beta55", 7, harness.AppFolder("../beta55")},
 }
 
-// scene is a server and an app of a line, with a run of each kind. Nothing else happens there.
-type scene struct {
-	line
+// fixture is a server and an app of an SDK line, with one run of each kind.
+type fixture struct {
+	sdkLine
 	node   node
 	server string // base URL
 	app    string // base URL
-	runs   []run  // in the order in which they were started
+	runs   []run  // in the order of their starts
 }
 
-// run is a run of the scene.
+// run is a run of the fixture.
 type run struct {
 	Workflow, Status string
 	ID               string
 }
 
-func newScene(t *testing.T, l line) *scene {
+func newFixture(t *testing.T, l sdkLine) *fixture {
 	t.Helper()
-	s := &scene{line: l, node: newNode(t)}
+	s := &fixture{sdkLine: l, node: newNode(t)}
 	ready(t, l.Folder)
 	s.server = startServer(t)
 	s.app = s.startApp(t)
@@ -81,13 +81,13 @@ func newScene(t *testing.T, l line) *scene {
 	return s
 }
 
-// hasAttributes reports whether runs of the line have attributes, which its tools then show.
-func (l line) hasAttributes() bool { return l.spec >= 5 }
+// hasAttributes reports whether the SDK line supports attributes.
+func (l sdkLine) hasAttributes() bool { return l.spec >= 5 }
 
-// attributes are those that the scene's run of that name is given at its start, sets and does not delete.
+// attributes are the final attributes of the fixture's run of workflow "attributes".
 var attributes = map[string]string{"customer": "c_1", "phase": "ended", "by-step": "set"}
 
-// startServer starts a server on a database of its own.
+// startServer starts a server on a new database.
 func startServer(t *testing.T) string {
 	t.Helper()
 	program, err := harness.FastServerProgram()
@@ -101,13 +101,13 @@ func startServer(t *testing.T) string {
 	return "http://" + addr
 }
 
-// env is what an app and a tool need to find the server: the same for both.
-func (s *scene) env() []string {
+// env returns the settings that apps and tools need to find the server.
+func (s *fixture) env() []string {
 	return s.node.env("STEPWELL_URL="+s.server, "STEPWELL_API_KEY="+apiKey, "STEPWELL_DEPLOYMENT_ID="+deployment,
 		"WORKFLOW_TARGET_WORLD=@stepwell/world")
 }
 
-func (s *scene) startApp(t *testing.T) string {
+func (s *fixture) startApp(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command(s.node.program, "server.mjs")
 	cmd.Dir, cmd.Env = s.Path, append(s.env(), "PORT=0")
@@ -115,14 +115,14 @@ func (s *scene) startApp(t *testing.T) string {
 	return "http://127.0.0.1:" + port
 }
 
-// register tells the server where the app is.
-func (s *scene) register(t *testing.T) {
+// register sets the URL of the app's deployment.
+func (s *fixture) register(t *testing.T) {
 	t.Helper()
 	call[any](t, http.MethodPut, s.server+"/v1/deployments/"+deployment, map[string]string{"url": s.app})
 }
 
-// start starts a run and returns its ID. That of attributes begins with two.
-func (s *scene) start(t *testing.T, workflow string, args ...any) string {
+// start starts a run and returns its ID. Runs of workflow "attributes" start with two attributes.
+func (s *fixture) start(t *testing.T, workflow string, args ...any) string {
 	t.Helper()
 	body := map[string]any{"workflow": workflow, "args": append([]any{}, args...)}
 	if workflow == "attributes" {
@@ -131,7 +131,7 @@ func (s *scene) start(t *testing.T, workflow string, args ...any) string {
 	return call[struct{ RunID string }](t, http.MethodPost, s.app+"/start", body).RunID
 }
 
-// event is an event of a log as /v1 tells it.
+// event is an event in the /v1 API.
 type event struct {
 	ID, Type      string
 	CorrelationID string
@@ -141,14 +141,14 @@ type event struct {
 	}
 }
 
-// log is what happened to a run, by /v1: another road than that which tools take.
-func (s *scene) log(t *testing.T, runID string) []event {
+// log returns the log of a run from the /v1 API, which the tools do not use.
+func (s *fixture) log(t *testing.T, runID string) []event {
 	t.Helper()
 	return call[struct{ Data []event }](t, http.MethodGet, s.server+"/v1/runs/"+runID+"/events", nil).Data
 }
 
-// waitFor waits until an event of the type has happened to a run, and returns it.
-func (s *scene) waitFor(t *testing.T, runID, typ string) (found event) {
+// waitFor waits until the run has an event of the type, and returns it.
+func (s *fixture) waitFor(t *testing.T, runID, typ string) (found event) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s of %s", typ, runID), func() bool {
 		for _, e := range s.log(t, runID) {
@@ -162,8 +162,8 @@ func (s *scene) waitFor(t *testing.T, runID, typ string) (found event) {
 	return found
 }
 
-// count is how many events of the type a run has.
-func (s *scene) count(t *testing.T, runID, typ string) (n int) {
+// count returns the number of the run's events of the type.
+func (s *fixture) count(t *testing.T, runID, typ string) (n int) {
 	t.Helper()
 	for _, e := range s.log(t, runID) {
 		if e.Type == typ {
@@ -173,24 +173,24 @@ func (s *scene) count(t *testing.T, runID, typ string) (n int) {
 	return n
 }
 
-// run is the scene's one run of a workflow.
-func (s *scene) run(t *testing.T, workflow string) run {
+// run returns the fixture's run of the workflow.
+func (s *fixture) run(t *testing.T, workflow string) run {
 	t.Helper()
 	for _, r := range s.runs {
 		if r.Workflow == workflow {
 			return r
 		}
 	}
-	t.Fatalf("the scene has no run of %s", workflow)
+	t.Fatalf("the fixture has no run of %s", workflow)
 	return run{}
 }
 
-// short is the name by which programmers know a workflow or a step: the SDK's begins with where it is.
+// short returns the function's name in the SDK's name of a workflow or step, which begins with a path.
 func short(name string) string { return name[strings.LastIndex(name, "/")+1:] }
 
-var client = &http.Client{Timeout: patience}
+var client = &http.Client{Timeout: timeout}
 
-// call sends JSON with our key, and reads the JSON that comes back with a 200.
+// call sends a JSON request, expects 200, and decodes the JSON answer.
 func call[T any](t *testing.T, method, url string, body any) (v T) {
 	t.Helper()
 	encoded, err := json.Marshal(body)
@@ -203,7 +203,7 @@ func call[T any](t *testing.T, method, url string, body any) (v T) {
 	return v
 }
 
-// exchange sends a body with our key, and returns the one that comes back with a 200.
+// exchange sends a request with the API key, expects 200, and returns the body of the answer.
 func exchange(t *testing.T, method, url, contentType string, body []byte) []byte {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))

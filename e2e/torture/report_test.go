@@ -12,38 +12,37 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// stuckAfter is after which time without any more faults a run that has not ended is stuck. No promise takes longer:
-// what has failed often is tried again after 15 minutes, a lease runs out after 5.
+// stuckAfter is the time after the last fault by which every run must have ended. No guarantee takes longer: the
+// longest retry delay is 15 minutes, and a lease expires after 5.
 const stuckAfter = 17 * time.Minute
 
-// verdict is what became of everything.
-type verdict struct {
-	*scene
+// report collects the results of the test.
+type report struct {
+	*cluster
 	drivers        []*driver
 	faults, events counter
-	tortured       time.Duration // for how long
-	recovered      time.Duration // how long it then took until all was over
+	tortured       time.Duration // time during which faults were injected
+	recovered      time.Duration // time from the last fault until all work was done
 
-	// Of the runs, right are those with the right result and log.
+	// right counts the runs with the right result and log.
 	runs, right, lost, stuck, doubled int
 	steps, executions                 int
 	streams, chunks                   int
-	// delays is how much longer than their own time runs took; slowest is the one that took longest.
+	// delays holds, for each run, the time beyond its ideal duration. slowest is the run with the longest delay.
 	delays  []time.Duration
 	slowest string
 }
 
-func newVerdict(s *scene) *verdict { return &verdict{scene: s} }
+func newReport(s *cluster) *report { return &report{cluster: s} }
 
-// run is a run as its row and its log have it.
+// run summarizes the row and the log of a run.
 type run struct {
 	ID, Deployment, Status string
 	CreatedAt              time.Time
 	CompletedAt            *time.Time
-	// Created, Completed and Distinct count the log's events about steps: created, completed, and those
-	// completed without repetition.
+	// Created and Completed count the step_created and step_completed events; Distinct counts the completed steps.
 	Created, Completed, Distinct int
-	// Ends is how many events end the run.
+	// Ends counts the events that end the run.
 	Ends int
 }
 
@@ -55,16 +54,15 @@ const runsSQL = `
 		count(*) FILTER (WHERE e.type IN ('run_completed', 'run_failed', 'run_cancelled'))
 	FROM runs r JOIN events e ON e.run_id = r.id GROUP BY r.id`
 
-// backstop is a message that a run of the 5.x line leaves behind: it would begin a step again, should nobody have
-// reported its result after 14 minutes. So long we do not wait.
+// backstop matches messages that runs of the 5.x line leave behind. They would restart a step without a result after 14
+// minutes. The test does not wait for them.
 const backstop = `delivery_count = 0 AND due_at > now() AND EXISTS
 	(SELECT FROM runs r WHERE r.id = m.run_id AND r.completed_at IS NOT NULL)`
 
-// await waits until there is nothing left to do: all runs have ended, all messages are gone, and all who read and
-// resume have what they wanted.
-func (v *verdict) await(ctx context.Context, t *testing.T) {
+// await waits until all runs have ended, all messages are gone, all streams are read, and all hooks are resumed.
+func (v *report) await(ctx context.Context, t *testing.T) {
 	t.Helper()
-	calm, told := time.Now(), time.Now()
+	calm, logged := time.Now(), time.Now()
 	for {
 		open, err := v.postgres.count(ctx, `SELECT (SELECT count(*) FROM runs WHERE completed_at IS NULL) +
 			(SELECT count(*) FROM messages m WHERE NOT (`+backstop+`))`)
@@ -72,18 +70,18 @@ func (v *verdict) await(ctx context.Context, t *testing.T) {
 		if err == nil && open == 0 {
 			break
 		}
-		if time.Since(told) > 15*time.Second {
-			told = time.Now()
-			t.Logf("%s after the last fault there are still:\n%s", v.recovered.Round(time.Second), v.rest(ctx))
+		if time.Since(logged) > 15*time.Second {
+			logged = time.Now()
+			t.Logf("%s after the last fault, still remaining:\n%s", v.recovered.Round(time.Second), v.remaining(ctx))
 		}
 		if v.recovered > stuckAfter {
-			t.Errorf("%d runs and messages are still there (%v)", open, err)
-			break // judge says more
+			t.Errorf("%d runs and messages remain (%v)", open, err)
+			break // check reports details
 		}
 		pause(ctx, retryPause)
 	}
 	v.awaitAnswers(t)
-	// That the last messages are good for nothing shows when they are delivered now.
+	// Deliver the backstops now, to check that they change nothing.
 	if err := v.postgres.exec(ctx, `UPDATE messages m SET due_at = now() WHERE `+backstop); err != nil {
 		t.Error(err)
 	}
@@ -92,21 +90,21 @@ func (v *verdict) await(ctx context.Context, t *testing.T) {
 	}
 }
 
-// awaitAnswers waits until no server has anything left to answer: all streams have ended, which who reads one is to
-// be told before it comes back by itself.
-func (v *verdict) awaitAnswers(t *testing.T) {
+// awaitAnswers waits until no request is in flight. All streams have ended by then, and the servers must tell their
+// readers before these reconnect by themselves.
+func (v *report) awaitAnswers(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(longestSilence / 2); v.balancer.underWay.Load() > 0; pause(t.Context(), retryPause) {
+	for deadline := time.Now().Add(longestSilence / 2); v.balancer.inFlight.Load() > 0; pause(t.Context(), retryPause) {
 		if time.Now().After(deadline) {
-			t.Errorf("all is over, and %d requests are not answered", v.balancer.underWay.Load())
+			t.Errorf("all runs have ended, but %d requests are still unanswered", v.balancer.inFlight.Load())
 			return
 		}
 	}
 }
 
-// rest is what is still there, as far as the database says so.
-func (v *verdict) rest(ctx context.Context) string {
-	lines, err := ask(ctx, v.postgres, pgx.RowTo[string], `
+// remaining lists the runs and messages in the database that are not done.
+func (v *report) remaining(ctx context.Context) string {
+	lines, err := query(ctx, v.postgres, pgx.RowTo[string], `
 		SELECT format('run %s at %s', id, last_seq) FROM runs WHERE completed_at IS NULL UNION ALL
 		SELECT format('message %s on %s about %s: ticket %s, delivery %s, lease %s of %s, due in %s, %s', id, topic, run_id,
 			ticket, delivery_count, lease, holder, due_at - now(), last_error)
@@ -114,11 +112,11 @@ func (v *verdict) rest(ctx context.Context) string {
 	return fmt.Sprint(strings.Join(lines, "\n"), err)
 }
 
-// judge looks at every run, step and stream.
-func (v *verdict) judge(t *testing.T) {
+// check checks every run, step and stream.
+func (v *report) check(t *testing.T) {
 	t.Helper()
 	runs := map[string]run{}
-	for _, r := range mustAsk(t, v.postgres, pgx.RowToStructByPos[run], runsSQL) {
+	for _, r := range mustQuery(t, v.postgres, pgx.RowToStructByPos[run], runsSQL) {
 		runs[r.ID] = r
 		v.runs++
 	}
@@ -126,7 +124,7 @@ func (v *verdict) judge(t *testing.T) {
 		d.awaitUp(t)
 		log := effects{path: d.effects}
 		executed, marks := map[string]map[string]int{}, map[string]bool{}
-		for _, e := range log.news() {
+		for _, e := range log.next() {
 			if executed[e.RunID] == nil {
 				executed[e.RunID] = map[string]int{}
 			}
@@ -137,22 +135,22 @@ func (v *verdict) judge(t *testing.T) {
 		for id, p := range d.started {
 			if _, ok := runs[id]; !ok {
 				v.lost++
-				t.Errorf("run %s of %s was started, and there is none", id, p.ID)
+				t.Errorf("run %s of %s was started, but does not exist", id, p.ID)
 			}
 		}
-		of := map[string]string{} // the run of each plan
+		of := map[string]string{} // run ID by plan ID
 		for id, r := range runs {
 			if r.Deployment == d.name {
-				v.judgeRun(t, d, r, marks, executed[id], of)
+				v.checkRun(t, d, r, marks, executed[id], of)
 			}
 		}
 		for _, s := range d.streams {
-			v.judgeStream(t, d, s)
+			v.checkStream(t, d, s)
 		}
 	}
 }
 
-// outcome is how a run ended, as the app has it.
+// outcome is the result of a run as the app returns it.
 type outcome struct {
 	Status string
 	Value  struct {
@@ -162,17 +160,17 @@ type outcome struct {
 	Error any
 }
 
-// judgeRun looks at one run: its result, its log, and what its steps did.
-func (v *verdict) judgeRun(t *testing.T, d *driver, r run, marks map[string]bool, executed map[string]int, of map[string]string) {
+// checkRun checks one run: its result, its log, and the executions of its steps.
+func (v *report) checkRun(t *testing.T, d *driver, r run, marks map[string]bool, executed map[string]int, of map[string]string) {
 	t.Helper()
 	if r.CompletedAt == nil {
 		v.stuck++
-		t.Errorf("run %s is %s:\n%s", r.ID, r.Status, v.story(t, r.ID))
+		t.Errorf("run %s is %s:\n%s", r.ID, r.Status, v.history(t, r.ID))
 		return
 	}
 	o, err := call[outcome](t.Context(), http.MethodGet, d.url+"/runs/"+r.ID+"/result", nil)
 	if err != nil || o.Status != "completed" {
-		t.Errorf("run %s: %v, %+v\n%s", r.ID, err, o, v.story(t, r.ID))
+		t.Errorf("run %s: %v, %+v\n%s", r.ID, err, o, v.history(t, r.ID))
 		return
 	}
 	p := d.plans[o.Value.Plan]
@@ -182,7 +180,7 @@ func (v *verdict) judgeRun(t *testing.T, d *driver, r run, marks map[string]bool
 	}
 	if other := of[p.ID]; other != "" {
 		v.doubled++
-		t.Errorf("runs %s and %s are of the same start, %s", other, r.ID, p.ID)
+		t.Errorf("runs %s and %s belong to the same start %s", other, r.ID, p.ID)
 	}
 	of[p.ID] = r.ID
 	problems := p.problems(o.Value.Results, marks)
@@ -201,24 +199,24 @@ func (v *verdict) judgeRun(t *testing.T, d *driver, r run, marks map[string]bool
 		problems = append(problems, fmt.Sprintf("%d steps completed %d times, and the run ended %d times", r.Distinct, r.Completed, r.Ends))
 	}
 	if len(problems) > 0 {
-		t.Errorf("run %s of %s: %s\n%s", r.ID, p.ID, strings.Join(problems, "\n"), v.story(t, r.ID))
+		t.Errorf("run %s of %s: %s\n%s", r.ID, p.ID, strings.Join(problems, "\n"), v.history(t, r.ID))
 	}
 	if len(problems) == 0 {
 		v.right++
 	}
-	late := r.CompletedAt.Sub(r.CreatedAt) - p.own()
+	late := r.CompletedAt.Sub(r.CreatedAt) - p.idealDuration()
 	if len(v.delays) == 0 || late > slices.Max(v.delays) {
 		v.slowest = r.ID
 	}
 	v.delays = append(v.delays, late)
 }
 
-// judgeStream compares what was read of a stream while it was written with what is in it in the end.
-func (v *verdict) judgeStream(t *testing.T, d *driver, s *stream) {
+// checkStream compares the chunks read while the stream was written with its final content.
+func (v *report) checkStream(t *testing.T, d *driver, s *stream) {
 	t.Helper()
 	final := &stream{run: s.run, name: s.name}
 	if done, err := d.readStream(t.Context(), final); err != nil || !done {
-		t.Errorf("stream %s of %s: %v, its end was found: %v", s.name, s.run, err, done)
+		t.Errorf("stream %s of %s: %v, reached the end: %v", s.name, s.run, err, done)
 		return
 	}
 	v.streams++
@@ -227,22 +225,22 @@ func (v *verdict) judgeStream(t *testing.T, d *driver, s *stream) {
 		t.Errorf("stream of %s: %s", s.run, strings.Join(problems, "\n"))
 	}
 	if !s.done || !slices.Equal(s.read, final.read) {
-		t.Errorf("of stream %s of %s was read (to the end: %v) %v; in it is %v", s.name, s.run, s.done, s.read, final.read)
+		t.Errorf("stream %s of %s: read (to the end: %v) %v; final content %v", s.name, s.run, s.done, s.read, final.read)
 	}
 }
 
-// story is the log of a run, and what is on its way to it.
-func (v *verdict) story(t *testing.T, runID string) string {
+// history returns the log of a run and its pending messages.
+func (v *report) history(t *testing.T, runID string) string {
 	t.Helper()
-	lines := mustAsk(t, v.postgres, pgx.RowTo[string], `
+	lines := mustQuery(t, v.postgres, pgx.RowTo[string], `
 		SELECT format('%s %s %s %s %s', created_at, seq, type, correlation_id, data) FROM events WHERE run_id = $1 ORDER BY seq`, runID)
-	lines = append(lines, mustAsk(t, v.postgres, pgx.RowTo[string], `
+	lines = append(lines, mustQuery(t, v.postgres, pgx.RowTo[string], `
 		SELECT format('message %s', to_jsonb(m) - 'body') FROM messages m WHERE run_id = $1`, runID)...)
 	return strings.Join(lines, "\n")
 }
 
-// delayed says by how much runs were delayed.
-func (v *verdict) delayed() string {
+// delaySummary returns the median, 99th percentile and maximum of the delays.
+func (v *report) delaySummary() string {
 	if len(v.delays) == 0 {
 		return "none ended"
 	}
@@ -253,8 +251,8 @@ func (v *verdict) delayed() string {
 	return fmt.Sprintf("%s, %s, %s", at(0.5), at(0.99), at(1))
 }
 
-// table is what is published.
-func (v *verdict) table(seed uint64) string {
+// table formats the results for docs/torture.md.
+func (v *report) table(seed uint64) string {
 	var b strings.Builder
 	row := func(what string, value any) { fmt.Fprintf(&b, "| %s | %v |\n", what, value) }
 	fmt.Fprintf(&b, "| seed %d | |\n|---|---|\n", seed)
@@ -275,7 +273,7 @@ func (v *verdict) table(seed uint64) string {
 		what, n, _ := strings.Cut(line, ": ")
 		row(what, n)
 	}
-	row("a run was delayed by (median, 99 %, longest)", v.delayed())
+	row("a run was delayed by (median, 99 %, longest)", v.delaySummary())
 	row("after the last fault, all was over in", v.recovered.Round(100*time.Millisecond))
 	return b.String()
 }

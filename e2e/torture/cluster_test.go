@@ -22,27 +22,27 @@ import (
 
 const (
 	apiKey = "sk_torture"
-	// retryPause is how long whoever failed waits before the next try.
+	// retryPause is the pause before a retry.
 	retryPause = 250 * time.Millisecond
 )
 
-// scene is all that is tortured.
-type scene struct {
+// cluster is everything that faults are injected into.
+type cluster struct {
 	postgres *postgres
 	servers  [2]*server
 	balancer *balancer
 	apps     []*app
 }
 
-// newScene starts everything. What it needs is supervised until the context ends.
-func newScene(ctx context.Context, t *testing.T, grace time.Duration) *scene {
+// newCluster starts everything. The processes are supervised until the context ends.
+func newCluster(ctx context.Context, t *testing.T, grace time.Duration) *cluster {
 	t.Helper()
 	program, err := harness.ServerProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
 	logs := t.ArtifactDir()
-	s := &scene{postgres: newPostgres(t)}
+	s := &cluster{postgres: newPostgres(t)}
 	for i := range s.servers {
 		s.servers[i] = newServer(t, program, s.postgres.address, filepath.Join(logs, fmt.Sprintf("server-%d.log", i+1)), grace)
 		s.servers[i].supervise(ctx, t)
@@ -60,8 +60,8 @@ func newScene(ctx context.Context, t *testing.T, grace time.Duration) *scene {
 	return s
 }
 
-// register tells the servers where the app is.
-func (s *scene) register(t *testing.T, a *app) {
+// register sets the URL of the app's deployment.
+func (s *cluster) register(t *testing.T, a *app) {
 	t.Helper()
 	s.servers[0].awaitUp(t)
 	url := "http://" + s.servers[0].address + "/v1/deployments/" + a.name
@@ -72,14 +72,14 @@ func (s *scene) register(t *testing.T, a *app) {
 
 // server is one of the replicas.
 type server struct {
-	*unit
+	*supervised
 	program, dsn, address string
 }
 
 func newServer(t *testing.T, program, dsn, log string, grace time.Duration) *server {
 	t.Helper()
 	s := &server{program: program, dsn: dsn, address: "127.0.0.1:" + freePort(t)}
-	s.unit = newUnit(t, "server "+s.address, log, harness.ServerReady, func() *exec.Cmd {
+	s.supervised = newSupervised(t, "server "+s.address, log, harness.ServerReady, func() *exec.Cmd {
 		cmd := exec.Command(program, "serve")
 		cmd.Env = harness.CleanEnv("DATABASE_URL="+dsn, "STEPWELL_LISTEN="+s.address, "STEPWELL_API_KEY="+apiKey,
 			"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json", "STEPWELL_SHUTDOWN_GRACE="+grace.String(), "GOTRACEBACK=all")
@@ -88,7 +88,7 @@ func newServer(t *testing.T, program, dsn, log string, grace time.Duration) *ser
 	return s
 }
 
-// verify runs the server's own check of all logs against all rows.
+// verify runs stepwell verify, which compares all logs with all rows.
 func (s *server) verify(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, s.program, "verify")
 	cmd.Env = harness.CleanEnv("DATABASE_URL=" + s.dsn)
@@ -96,11 +96,11 @@ func (s *server) verify(ctx context.Context) (string, error) {
 	return string(out), err
 }
 
-// app is an app on one line of the SDK. Its name is that of its deployment, too.
+// app is an app on one line of the SDK. Its name is also the name of its deployment.
 type app struct {
-	*unit
+	*supervised
 	name, url string
-	effects   string // the file with what its steps do
+	effects   string // the file in which the app records the execution of steps
 }
 
 func newApp(t *testing.T, name string, folder *harness.Folder, stepwell, logs string) *app {
@@ -110,7 +110,7 @@ func newApp(t *testing.T, name string, folder *harness.Folder, stepwell, logs st
 	}
 	port := freePort(t)
 	a := &app{name: name, url: "http://127.0.0.1:" + port, effects: filepath.Join(logs, name+"-effects.jsonl")}
-	a.unit = newUnit(t, "app "+name, filepath.Join(logs, name+".log"), harness.AppReady, func() *exec.Cmd {
+	a.supervised = newSupervised(t, "app "+name, filepath.Join(logs, name+".log"), harness.AppReady, func() *exec.Cmd {
 		cmd := exec.Command("node", "server.mjs")
 		cmd.Dir = folder.Path
 		cmd.Env = harness.CleanEnv("PORT="+port, "STEPWELL_URL="+stepwell, "STEPWELL_API_KEY="+apiKey,
@@ -120,8 +120,8 @@ func newApp(t *testing.T, name string, folder *harness.Folder, stepwell, logs st
 	return a
 }
 
-// freePort is a port that nobody listens on, and that the system does not give to outgoing connections: who
-// comes back after a crash must find it free.
+// freePort returns an unused port outside the range of outgoing connections, so that it is still free when a process
+// restarts after a crash.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -135,7 +135,7 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
-// errStatus is an answer that is not 200.
+// errStatus is an answer with a status other than 200.
 type errStatus struct {
 	status int
 	body   string
@@ -148,7 +148,7 @@ func isStatus(err error, status int) bool {
 	return errors.As(err, &e) && e.status == status
 }
 
-// call sends JSON and reads JSON.
+// call sends a JSON request and decodes the JSON answer.
 func call[T any](ctx context.Context, method, url string, body any) (v T, err error) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -175,10 +175,10 @@ func call[T any](ctx context.Context, method, url string, body any) (v T, err er
 	return v, json.Unmarshal(answer, &v)
 }
 
-// client is for calls that end.
+// client is for requests other than streams.
 var client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// openLog opens a file for what a process says.
+// openLog creates the file for a process's output.
 func openLog(t *testing.T, path string) *os.File {
 	t.Helper()
 	f, err := os.Create(path)
@@ -189,7 +189,7 @@ func openLog(t *testing.T, path string) *os.File {
 	return f
 }
 
-// pause lets time pass, unless the context ends first, and reports whether it did not.
+// pause waits, and reports whether the time passed before the context ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -6,45 +6,47 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/model"
 )
 
-// remains is what was there when all was over.
-type remains struct {
+// finalState is the state at the end of the test, as read by the final operations.
+type finalState struct {
 	operations []operation
 	logs       map[string][]model.Event // by run
-	// marks are where the marks are that nobody is known to have left there.
+	// marks holds the positions of each mark that no answered request is known to have written.
 	marks map[string][]int
 }
 
-// settled is the history without doubts that what remained resolves: a request of unknown outcome whose mark is in
-// the log took effect there, and one whose mark is not there never did, or changed nothing. What leaves no mark stays
-// in doubt: it may have taken effect at any time after it was made, or never.
+// resolved returns the history with as many unknown outcomes as possible resolved from the final state. A request of
+// unknown outcome whose mark is in the log took effect at that position. If its mark is missing, it never took effect,
+// or changed nothing. Requests without marks remain unknown: they may have taken effect at any time after they were
+// sent, or never.
 //
-// Porcupine would find out by itself, but it takes it too long: each doubt doubles the number of possible pasts.
-func (h *history) settled() []operation {
+// Porcupine could work this out itself, but would take too long: each unknown outcome doubles the number of histories.
+func (h *history) resolved() []operation {
 	operations := h.soFar()
-	left := remains{operations, map[string][]model.Event{}, map[string][]int{}}
+	final := finalState{operations, map[string][]model.Event{}, map[string][]int{}}
 	for _, o := range operations {
 		if o.final {
-			left.add(o)
+			final.add(o)
 		}
 	}
-	var settled []operation
+	var resolved []operation
 	for _, o := range operations {
 		if o.known() {
-			left.takeKnown(&o)
-			settled = append(settled, o.parts()...)
+			final.takeKnown(&o)
+			resolved = append(resolved, o.parts()...)
 		}
 	}
 	for _, o := range operations {
-		if !o.known() && left.may(&o) {
-			settled = append(settled, o)
+		if !o.known() && final.mayHaveTakenEffect(&o) {
+			resolved = append(resolved, o)
 		}
 	}
-	chain(settled)
-	return settled
+	linkDeliveries(resolved)
+	return resolved
 }
 
-// parts are the write and the read that an answer with a part of the log is: the second comes after the first, and
-// others may be between them. That an event is told of what is just before it is one thing, however.
+// parts splits a write whose answer contains part of the log into a write and a later read, because other operations
+// may come between the two. Events that the answer contains because of MaxSlot are atomic with the write, and are not
+// split.
 func (o operation) parts() []operation {
 	if o.Op != model.Post || !o.known() || o.got.Status != 200 || o.Since == 0 && o.Events[0].Type != "run_started" {
 		return []operation{o}
@@ -52,16 +54,16 @@ func (o operation) parts() []operation {
 	read := o
 	read.Request = model.Request{Op: model.ReadLog, Now: o.Now, Run: o.Run, Since: o.Since}
 	read.got = model.Answer{Status: 200, Events: o.got.Events}
-	read.client += 10_000 // it overlaps
+	read.client += 10_000 // porcupine needs another client, because the two overlap
 	o.got.Events = nil
-	if len(read.got.Events) == 0 && o.Since == 0 { // it did not ask, or the run had been started before
+	if len(read.got.Events) == 0 && o.Since == 0 { // it did not request the log, or the run had already started
 		return []operation{o}
 	}
 	return []operation{o, read}
 }
 
-// add notes what a last look saw.
-func (r remains) add(o operation) {
+// add records the result of a final read.
+func (r finalState) add(o operation) {
 	if o.Op == model.ReadLog {
 		r.logs[o.Run] = o.got.Events
 	}
@@ -75,8 +77,8 @@ func (r remains) add(o operation) {
 	}
 }
 
-// takeKnown removes the marks of a request whose answer says where they are.
-func (r remains) takeKnown(o *operation) {
+// takeKnown removes the marks of an answered request, whose positions are in the answer.
+func (r finalState) takeKnown(o *operation) {
 	remove := func(mark string, e *model.Event) {
 		if e != nil {
 			r.marks[mark] = slices.DeleteFunc(r.marks[mark], func(at int) bool { return at == e.Seq })
@@ -89,16 +91,16 @@ func (r remains) takeKnown(o *operation) {
 		for i, item := range o.got.Items {
 			remove(o.Events[i].Mark, item.Event)
 		}
-	case model.Write: // its answer does not say, but if there is one place only, we know
+	case model.Write: // the answer has no position, but a unique mark has only one
 		if len(o.Chunks) > 0 && len(r.marks[o.Chunks[0]]) == 1 {
-			o.at = r.marks[o.Chunks[0]][0]
+			o.seq = r.marks[o.Chunks[0]][0]
 		}
 		r.take(*o)
 	}
 }
 
-// take removes one of each of the request's marks and returns where the first was; 0 when there was none.
-func (r remains) take(o operation) (at int) {
+// take removes one position of each of the request's marks, and returns the first, or 0.
+func (r finalState) take(o operation) (at int) {
 	names := slices.Clone(o.Chunks)
 	for _, e := range o.Events {
 		names = append(names, e.Mark)
@@ -115,34 +117,35 @@ func (r remains) take(o operation) (at int) {
 	return at
 }
 
-// may reports whether the request, whose outcome nobody knows, may have changed something, and notes where if that
-// can be seen.
-func (r remains) may(o *operation) bool {
+// mayHaveTakenEffect reports whether a request of unknown outcome may have changed anything. If it left a mark, the
+// function sets the request's seq to the position.
+func (r finalState) mayHaveTakenEffect(o *operation) bool {
 	switch {
 	case o.Op == model.Post && o.Events[0].Type == "run_started":
-		return r.mayStart(o)
+		return r.mayHaveStarted(o)
 	case o.Op == model.Post && o.Events[0].Type == "hook_created":
-		if o.at = r.take(*o); o.at == 0 {
-			o.at = r.conflict(*o)
+		if o.seq = r.take(*o); o.seq == 0 {
+			o.seq = r.conflictSeq(*o)
 		}
-		return o.at > 0
+		return o.seq > 0
 	case o.Op == model.Post || o.Op == model.Batch:
-		o.at = r.take(*o)
-		return o.at > 0
+		o.seq = r.take(*o)
+		return o.seq > 0
 	case o.Op == model.Write && len(o.Chunks) > 0:
-		o.at = r.take(*o)
-		return o.at > 0
+		o.seq = r.take(*o)
+		return o.seq > 0
 	case o.Op == model.Send:
 		return r.mayBeFirst(*o)
-	case o.Op == model.Extend || o.Op == model.Ack: // to hold on to a lease changes nothing, nor does a stale handle
-		return o.Seconds == 0 && !r.stale(*o) && !r.dominated(*o)
+	case o.Op == model.Extend || o.Op == model.Ack: // extending a lease changes nothing, nor does a stale handle
+		return o.Seconds == 0 && !r.stale(*o) && !r.duplicated(*o)
 	default:
 		return true
 	}
 }
 
-// mayStart is may for run_started, whose event has no mark. That of the run_created that it may make up for has.
-func (r remains) mayStart(o *operation) bool {
+// mayHaveStarted is mayHaveTakenEffect for run_started, whose event has no mark. If run_started also created the run,
+// its run_created has one.
+func (r finalState) mayHaveStarted(o *operation) bool {
 	log := r.logs[o.Run]
 	started := slices.ContainsFunc(log, func(e model.Event) bool { return e.Type == "run_started" })
 	by := func(mark string, knownOnly bool) bool { // a start
@@ -154,7 +157,7 @@ func (r remains) mayStart(o *operation) bool {
 	case !started:
 		return false
 	case log[0].Mark == o.Events[0].Mark:
-		o.at = 2
+		o.seq = 2
 		return !by(log[0].Mark, true)
 	case by(log[0].Mark, false):
 		return false
@@ -164,9 +167,9 @@ func (r remains) mayStart(o *operation) bool {
 	})
 }
 
-// conflict is where the log has the hook_conflict, which bears no mark, that the request may have become: nobody who
-// was answered got it.
-func (r remains) conflict(o operation) (at int) {
+// conflictSeq returns the position of the hook_conflict that the request may have caused, or 0. A hook_conflict has no
+// mark, but it must not be the answer to another request.
+func (r finalState) conflictSeq(o operation) (at int) {
 	for _, e := range r.logs[o.Run] {
 		if e.Type == "hook_conflict" && e.ID == o.Events[0].ID && e.Token == o.Events[0].Token {
 			at = e.Seq
@@ -180,16 +183,16 @@ func (r remains) conflict(o operation) (at int) {
 	return at
 }
 
-// earlier reports whether such a request had been answered when this one was made.
-func (r remains) earlier(o operation, such func(operation) bool) bool {
+// earlier reports whether a matching request of the same kind was answered before this one was sent.
+func (r finalState) earlier(o operation, matches func(operation) bool) bool {
 	return slices.ContainsFunc(r.operations, func(b operation) bool {
-		return b.known() && b.answer < o.call && b.Op == o.Op && such(b)
+		return b.known() && b.answer < o.call && b.Op == o.Op && matches(b)
 	})
 }
 
-// mayBeFirst reports whether the request may have sent the message: there is one key, so that the first wins, and what
-// is delivered is the first one's.
-func (r remains) mayBeFirst(o operation) bool {
+// mayBeFirst reports whether the request may have sent the message. All sends have the same key, so only the first
+// counts, and its body is delivered.
+func (r finalState) mayBeFirst(o operation) bool {
 	for _, b := range r.operations {
 		if b.got.Count > 0 && b.got.Body != o.Body {
 			return false
@@ -198,8 +201,8 @@ func (r remains) mayBeFirst(o operation) bool {
 	return !r.earlier(o, func(operation) bool { return true })
 }
 
-// stale reports whether it was known, when the request was made, that the lease was over whose handle it shows.
-func (r remains) stale(o operation) bool {
+// stale reports whether the lease of the request's handle was known to have ended when the request was sent.
+func (r finalState) stale(o operation) bool {
 	count := 0
 	for _, b := range r.operations {
 		if b.got.Handle == o.Handle {
@@ -212,17 +215,16 @@ func (r remains) stale(o operation) bool {
 	})
 }
 
-// dominated reports whether another request of unknown outcome, made earlier, would do the same, which can be done
-// once.
-func (r remains) dominated(o operation) bool {
+// duplicated reports whether an earlier request of unknown outcome has the same effect, which can occur only once.
+func (r finalState) duplicated(o operation) bool {
 	return slices.ContainsFunc(r.operations, func(b operation) bool {
 		return !b.known() && b.Op == o.Op && b.Handle == o.Handle && b.Seconds == o.Seconds &&
 			(b.call < o.call || b.call == o.call && b.client < o.client)
 	})
 }
 
-// chain notes for each delivery the count of the one before it.
-func chain(operations []operation) {
+// linkDeliveries sets the seq of each delivery to the count of the previous one.
+func linkDeliveries(operations []operation) {
 	counts := []int{0}
 	for _, o := range operations {
 		counts = append(counts, o.got.Count)
@@ -231,7 +233,7 @@ func chain(operations []operation) {
 	for i, o := range operations {
 		if o.got.Handle != "" {
 			at, _ := slices.BinarySearch(counts, o.got.Count)
-			operations[i].at = counts[at-1]
+			operations[i].seq = counts[at-1]
 		}
 	}
 }

@@ -11,34 +11,35 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The cases of this file are about what came with the 5.x line of the SDK.
+// The cases in this file cover features of the SDK's 5.x line.
 
-// inlineSteps: one message is enough for a run of steps, none of which needs a request to be created.
+// inlineSteps checks that one message is enough for a run with sequential steps, and that starting a step also creates
+// it.
 func inlineSteps(t *testing.T, s *server, a *app) {
 	id := a.run(t, "sequential", 1)
 	a.want(t, id, 4)
 	s.wantLog(t, id, sequence("run_created", "run_started", step("add"), step("add"), step("add"), "run_completed")...)
 	for _, e := range s.log(t, id).of("step_started") {
 		if owner, _ := e.Data["ownerMessageId"].(string); owner == "" {
-			t.Errorf("a step has no owner: %v", e.Data)
+			t.Errorf("a step has no owner message: %v", e.Data)
 		}
 	}
 	if created := a.tap.of(id, "/step_created"); len(created) > 0 {
-		t.Errorf("%d requests to create a step", len(created))
+		t.Errorf("%d requests to create a step, want none", len(created))
 	}
 	a.tap.wantDeltas(t, id)
 }
 
-// wantDeltas expects that some write of the run asked for what came after what it knew, and was told.
+// wantDeltas checks that some write of the run requested a delta, and that the answers contain the right events.
 func (tp *tap) wantDeltas(t *testing.T, runID string) {
 	t.Helper()
-	asked := 0
+	requested := 0
 	for _, c := range tp.of(runID, "/step_completed") {
 		since, ok := c.meta(t)["sinceCursor"].(string)
 		if !ok {
 			continue
 		}
-		asked++
+		requested++
 		var answer struct {
 			Events  []event `cbor:"events"`
 			Cursor  string  `cbor:"cursor"`
@@ -52,16 +53,17 @@ func (tp *tap) wantDeltas(t *testing.T, runID string) {
 			last = answer.Events[n-1].Type
 		}
 		if last != "step_completed" || answer.Cursor == since || answer.HasMore == nil || *answer.HasMore {
-			t.Errorf("after %s there are %d events to %q, cursor %q", since, len(answer.Events), last, answer.Cursor)
+			t.Errorf("delta after %s: %d events up to %q, cursor %q", since, len(answer.Events), last, answer.Cursor)
 		}
 	}
-	if asked == 0 {
-		t.Error("no write asked for a delta")
+	if requested == 0 {
+		t.Error("no write requested a delta")
 	}
 }
 
-// preload: the stable line wants the log of a run with its start. The 5.x line does not want it with the
-// first delivery, which sends what the run begins with; with a later one it is wanted as a stream of frames.
+// preload checks how the answer to run_started contains the log. The stable line requests the log in the answer. The
+// 5.x line skips it for the first delivery, which brings the run's input, and beta55 requests it as frames for later
+// deliveries.
 func preload(t *testing.T, s *server, a *app) {
 	id := a.run(t, "sleepShort")
 	a.want(t, id, 2)
@@ -70,15 +72,15 @@ func preload(t *testing.T, s *server, a *app) {
 	for _, c := range a.tap.of(id, "/run_started") {
 		got[c.preloaded(t)]++
 	}
-	want := map[*line][]string{stable: {"answer"}, beta35: {"not wanted"}, beta55: {"not wanted", "stream"}}
-	for _, how := range want[a.line] {
+	want := map[*sdkLine][]string{stable: {"answer"}, beta35: {"not wanted"}, beta55: {"not wanted", "stream"}}
+	for _, how := range want[a.sdkLine] {
 		if got[how] == 0 {
-			t.Errorf("preload of %s: %v, want %v", id, got, want[a.line])
+			t.Errorf("preload of %s: %v, want %v", id, got, want[a.sdkLine])
 		}
 	}
 }
 
-// preloaded says how a start of a run was answered: with its log or without.
+// preloaded returns in which form the answer to run_started contains the log.
 func (c *call) preloaded(t *testing.T) string {
 	t.Helper()
 	if c.status != http.StatusOK {
@@ -101,18 +103,18 @@ func (c *call) preloaded(t *testing.T) string {
 	}
 	switch events := len(answer.Events); {
 	case skip && events > 0:
-		t.Errorf("run_started answered with %d events that were not wanted", events)
+		t.Errorf("run_started answered with %d events despite skipPreload", events)
 		return "unwanted"
 	case skip:
 		return "not wanted"
 	case events >= 2:
 		return "answer"
-	default: // the run had been started
+	default: // the run had already started
 		return "none"
 	}
 }
 
-// fans: the narrow one is done by one app and one message more or less; the wide one goes through the queue.
+// fans runs a narrow fan-out, which the app executes mostly inline, and a wide one, which goes through the queue.
 func fans(t *testing.T, s *server, a *app) {
 	for _, width := range []int{12, 60} {
 		id := a.run(t, "fanout", width)
@@ -122,16 +124,16 @@ func fans(t *testing.T, s *server, a *app) {
 			t.Errorf("%d steps of %d, %d events", len(got), width, len(l))
 		}
 		a.wantCounts(t, id, map[string]int{"add": width})
-		if batches := a.tap.of(id, "/events/batch"); a.later(beta55) && len(batches) == 0 {
+		if batches := a.tap.of(id, "/events/batch"); a.atLeast(beta55) && len(batches) == 0 {
 			t.Error("no batch of events")
 		}
 		if !l.hasPair() {
-			t.Errorf("no step was started as it was created:\n%s", strings.Join(l.lines(), "\n"))
+			t.Errorf("no step was created and started in one request:\n%s", strings.Join(l.lines(), "\n"))
 		}
 	}
 }
 
-// hasPair says whether some step was started by what created it.
+// hasPair reports whether some step_started directly follows the step's step_created.
 func (l log) hasPair() bool {
 	for i := 1; i < len(l); i++ {
 		if l[i].Type == "step_started" && l[i-1].Type == "step_created" && l[i].CorrelationID == l[i-1].CorrelationID {
@@ -141,7 +143,7 @@ func (l log) hasPair() bool {
 	return false
 }
 
-// attributed is a run's attributes.
+// attributed holds the attributes of a run.
 type attributed struct {
 	Attributes map[string]string `cbor:"attributes" json:"attributes"`
 }
@@ -161,11 +163,11 @@ func attributesByEvent(t *testing.T, s *server, a *app) {
 		writers = append(writers, writer["type"])
 	}
 	if diff := cmp.Diff([]any{"workflow", "step", "workflow"}, writers); diff != "" {
-		t.Errorf("who set attributes (-want +got):\n%s\n%s", diff, strings.Join(l.lines(), "\n"))
+		t.Errorf("writers of attributes (-want +got):\n%s\n%s", diff, strings.Join(l.lines(), "\n"))
 	}
 }
 
-// attributesByEndpoint: they are set from outside while the run waits, which it does not notice.
+// attributesByEndpoint sets attributes from outside while the run waits. The run continues unaffected.
 func attributesByEndpoint(t *testing.T, s *server, a *app) {
 	token := a.named("attributed")
 	id := a.run(t, "hookMany", token, 2)
@@ -180,7 +182,7 @@ func attributesByEndpoint(t *testing.T, s *server, a *app) {
 	if diff := cmp.Diff(attributed{map[string]string{"color": "red"}}, got); diff != "" {
 		t.Errorf("answer (-want +got):\n%s", diff)
 	}
-	set("$reserved", "x").want(t, http.StatusInternalServerError) // the app's word for any error
+	set("$reserved", "x").want(t, http.StatusInternalServerError) // the app answers every error with 500
 	a.resume(t, token, 1)
 	a.want(t, id, []int{0, 1})
 	s.log(t, id)
@@ -190,7 +192,8 @@ func attributesByEndpoint(t *testing.T, s *server, a *app) {
 	set("color", "blue").want(t, http.StatusInternalServerError)
 }
 
-// hookRetained: the token of an ended run is still taken, and the hook can be looked at but not resumed.
+// hookRetained checks that a retained token stays reserved after its run has ended, and that its hook can be read but
+// not resumed.
 func hookRetained(t *testing.T, s *server, a *app) {
 	token := a.named("retained")
 	id := a.retain(t, s, token, 600_000)
@@ -206,7 +209,7 @@ func hookRetained(t *testing.T, s *server, a *app) {
 	}
 }
 
-// hookReleased: once its time is over, the token of an ended run is free.
+// hookReleased checks that the token is free after its retention period.
 func hookReleased(t *testing.T, s *server, a *app) {
 	token := a.named("released")
 	a.retain(t, s, token, 1000)
@@ -222,7 +225,7 @@ func hookReleased(t *testing.T, s *server, a *app) {
 	a.resumeHolder(t, s, next, token)
 }
 
-// retain ends a run that keeps its token from others for so many milliseconds.
+// retain completes a run that retains its token for the given number of milliseconds.
 func (a *app) retain(t *testing.T, s *server, token string, ms int) string {
 	t.Helper()
 	id := a.run(t, "hookRetained", token, ms)
@@ -233,7 +236,7 @@ func (a *app) retain(t *testing.T, s *server, token string, ms int) string {
 	return id
 }
 
-// resumedOnce: the answer to a resumption is lost and the SDK sends it again.
+// resumedOnce drops the answer to a resumption, so that the SDK sends it again. The payload must be received once.
 func resumedOnce(t *testing.T, s *server, a *app) {
 	token := a.named("once")
 	id := a.run(t, "hookMany", token, 2)
@@ -251,7 +254,7 @@ func resumedOnce(t *testing.T, s *server, a *app) {
 	}
 }
 
-// returnValue: one question, held until the run ends.
+// returnValue checks that the SDK's returnValue needs one long poll.
 func returnValue(t *testing.T, s *server, a *app) {
 	id := a.run(t, "slowStep", 2000)
 	r := request(t, http.MethodGet, a.url()+"/runs/"+id+"/value", nil).want(t, http.StatusOK)
@@ -261,7 +264,7 @@ func returnValue(t *testing.T, s *server, a *app) {
 	a.tap.wantLongPoll(t, id, s.log(t, id).of("run_completed")[0].CreatedAt)
 }
 
-// cancelMany: each run of a list has its own outcome.
+// cancelMany checks the outcome for each run of a list.
 func cancelMany(t *testing.T, s *server, a *app) {
 	const unknown = "wrun_01JZZZZZZZ0000000000000000"
 	done, token := a.run(t, "sequential", 1), a.named("cancel many")
@@ -303,7 +306,7 @@ func cancelMany(t *testing.T, s *server, a *app) {
 	for _, id := range open {
 		s.wantCancelled(t, id)
 		if got := s.log(t, id).of("run_cancelled")[0].Data["cancelReason"]; got != "enough" {
-			t.Errorf("the reason is %v", got)
+			t.Errorf("cancel reason %v, want enough", got)
 		}
 	}
 	next := a.run(t, "hookHold", token)
@@ -324,12 +327,12 @@ func getMany(t *testing.T, _ *server, a *app) {
 	}
 }
 
-// aborts: a step that has begun learns through a stream that its work is not wanted any more.
+// aborts checks that a running step receives an abort signal, which the SDK sends through a stream.
 func aborts(t *testing.T, s *server, a *app) {
 	id := a.run(t, "aborts")
 	a.want(t, id, "enough")
 	s.log(t, id)
-	eventually(t, "the step is told", func() bool { return a.counts(t, id)["untilAborted:aborted"] == 1 })
+	eventually(t, "the step is aborted", func() bool { return a.counts(t, id)["untilAborted:aborted"] == 1 })
 }
 
 func childWorkflow(t *testing.T, s *server, a *app) {
@@ -344,7 +347,7 @@ func childWorkflow(t *testing.T, s *server, a *app) {
 		"run_completed")...)
 }
 
-// compressedPayload: what the SDK compresses comes back as it went in.
+// compressedPayload checks that payloads compressed by the SDK are returned unchanged.
 func compressedPayload(t *testing.T, s *server, a *app) {
 	text := strings.Repeat("stepwell ", 150_000)
 	id := a.run(t, "compressible", text)
@@ -359,7 +362,7 @@ func compressedPayload(t *testing.T, s *server, a *app) {
 	}
 }
 
-// plain is an event's payload as it was before the SDK compressed it, if it did.
+// plain returns an event's payload, decompressed if the SDK compressed it.
 func plain(t *testing.T, e event) []byte {
 	t.Helper()
 	packed, isPacked := bytes.CutPrefix(e.Payload, []byte("gzip"))
@@ -377,12 +380,12 @@ func plain(t *testing.T, e event) []byte {
 	return unpacked
 }
 
-// streamEndpoints: streams can be listed, and read in pages.
+// streamEndpoints lists streams, and reads one in pages.
 func streamEndpoints(t *testing.T, s *server, a *app) {
 	id := a.run(t, "stream", 5, 1, "letters")
 	a.want(t, id, 5)
 	s.log(t, id)
-	_, _ = io.ReadAll(a.openStream(t, id, 0)) // what came is streamWhileWritten's affair
+	_, _ = io.ReadAll(a.openStream(t, id, 0)) // streamWhileWritten checks the content
 	name := streamName(id)
 	if live := a.tap.of(id, "/stream/"+name); !strings.Contains(live[len(live)-1].URL.Path, "/v3/") {
 		t.Errorf("the SDK read %s", live[len(live)-1].URL.Path)
@@ -418,7 +421,7 @@ func streamEndpoints(t *testing.T, s *server, a *app) {
 	}
 }
 
-// streamName is the name of a run's stream of letters.
+// streamName returns the name of a run's stream in namespace "letters".
 func streamName(runID string) string {
 	return "strm_" + strings.TrimPrefix(runID, "wrun_") + "_user_bGV0dGVycw"
 }

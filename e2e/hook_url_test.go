@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// callDoor calls the server's public URL of a webhook.
-func (s *server) callDoor(t *testing.T, token, body string) response {
+// callHookURL sends a request to the server's public URL of a webhook.
+func (s *server) callHookURL(t *testing.T, token, body string) response {
 	t.Helper()
-	// The ID of the request is in what errors tell.
+	// Error responses contain the request ID. A fixed one makes them comparable.
 	return requestWith(t, http.MethodPost, s.url()+"/hooks/"+url.PathEscape(token), []byte(body), "X-Request-Id", "same")
 }
 
-// webhooksByTheServer: requests that come to the server reach the app's webhooks, in all ways to answer them.
-func webhooksByTheServer(t *testing.T, s *server, a *app) {
+// webhooksByServerURL checks that webhook requests to the server reach the app, for every kind of response.
+func webhooksByServerURL(t *testing.T, s *server, a *app) {
 	for _, tt := range []struct {
 		workflow, answer, header, reads string
 		status                          int
@@ -25,21 +25,21 @@ func webhooksByTheServer(t *testing.T, s *server, a *app) {
 	} {
 		id := a.run(t, tt.workflow)
 		token := a.hook(t, id).Token
-		r := s.callDoor(t, token, "hello").want(t, tt.status)
+		r := s.callHookURL(t, token, "hello").want(t, tt.status)
 		if tt.answer != "" && (string(r.body) != tt.answer || r.header.Get("X-Answer") != tt.header) {
 			t.Errorf("%s: %q, %q", tt.workflow, r.body, r.header.Get("X-Answer"))
 		}
 		a.want(t, id, map[string]any{"method": "POST", "body": "hello"})
 		s.wantWebhook(t, id, tt.reads)
-		used, unknown := s.callDoor(t, token, "too late"), s.callDoor(t, "nobody's", "too late")
+		used, unknown := s.callHookURL(t, token, "too late"), s.callHookURL(t, "nobody's", "too late")
 		used.want(t, http.StatusNotFound)
 		if string(used.body) != string(unknown.body) || unknown.status != used.status {
-			t.Errorf("%s: a used token is answered %s, an unknown one %s", tt.workflow, used.body, unknown.body)
+			t.Errorf("%s: a used token was answered with %s, an unknown one with %s", tt.workflow, used.body, unknown.body)
 		}
 	}
 }
 
-// resumedByAPI: JSON that comes to the native API is what the workflow reads.
+// resumedByAPI checks that a workflow receives JSON payloads sent to the native API.
 func resumedByAPI(t *testing.T, s *server, a *app) {
 	token := a.named("by-api")
 	id := a.run(t, "hookHold", token)
