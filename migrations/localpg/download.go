@@ -26,11 +26,15 @@ func cacheDir() string {
 	return "/var/cache/stepwell"
 }
 
+// downloaded is the folder in cache that a download leaves its programs in.
+func downloaded(cache string) string {
+	return filepath.Join(cache, "postgres-"+string(downloadVersion), "bin")
+}
+
 // download returns the folder of downloaded programs, fetching them once. Its work happens aside and is put
 // in place by one rename, so that other processes see all of it or nothing.
 func download(ctx context.Context, repository, cache string) (string, error) {
-	home := filepath.Join(cache, "postgres-"+string(downloadVersion))
-	bin := filepath.Join(home, "bin")
+	bin := downloaded(cache)
 	if hasPrograms(bin) {
 		return bin, nil
 	}
@@ -38,7 +42,7 @@ func download(ctx context.Context, repository, cache string) (string, error) {
 		return "", fmt.Errorf("create cache: %w", err)
 	}
 	fetched := make(chan error, 1)
-	go func() { fetched <- fetchInto(home, repository, cache) }() // the library knows no context
+	go func() { fetched <- fetchInto(filepath.Dir(bin), repository, cache) }() // the library knows no context
 	select {
 	case <-ctx.Done():
 		return "", ctx.Err()

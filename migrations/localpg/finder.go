@@ -33,13 +33,15 @@ type finder struct {
 	packages []string // patterns of folders
 	docker   func(ctx context.Context) (engine, error)
 	download func(ctx context.Context) (dir string, err error)
+	// installedOnly makes find skip docker and download.
+	installedOnly bool
 }
 
 // systemFinder looks at the real places.
 func systemFinder() finder {
 	return finder{
 		path:     filepath.SplitList(os.Getenv("PATH")),
-		packages: packageFolders,
+		packages: append(slices.Clip(packageFolders), downloaded(cacheDir())),
 		docker:   findDocker,
 		download: func(ctx context.Context) (string, error) { return download(ctx, mavenCentral, cacheDir()) },
 	}
@@ -64,7 +66,11 @@ func (fd finder) find(ctx context.Context, f *folder) (engine, error) {
 		return fd.docker(ctx)
 	}
 	s := &search{finder: fd, account: f.account, want: major}
-	for _, look := range []func(context.Context) (engine, bool){s.inPath, s.inPackages, s.inDocker, s.inDownload} {
+	searches := []func(context.Context) (engine, bool){s.inPath, s.inPackages}
+	if !fd.installedOnly {
+		searches = append(searches, s.inDocker, s.inDownload)
+	}
+	for _, look := range searches {
 		if e, ok := look(ctx); ok {
 			return e, nil
 		}

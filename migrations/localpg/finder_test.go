@@ -82,13 +82,14 @@ func TestFinderOrder(t *testing.T) {
 		major  int
 		want   engine
 	}{
-		{"path first", finder{[]string{"", half, path}, packages, runs, loads}, 0, programs{path, 15}},
-		{"too old is passed over", finder{[]string{stale, path}, packages, runs, loads}, 0, programs{path, 15}},
-		{"newest package", finder{nil, packages, runs, loads}, 0, programs{newest, 18}},
-		{"docker", finder{[]string{stale}, nil, runs, loads}, 0, container},
-		{"download last", finder{nil, nil, none.docker, loads}, 0, programs{loaded, 17}},
-		{"data decides", finder{[]string{path}, packages, runs, loads}, 18, programs{newest, 18}},
-		{"data never goes to docker", finder{nil, nil, runs, loads}, 17, programs{loaded, 17}},
+		{"PATH first", finder{[]string{"", half, path}, packages, runs, loads, false}, 0, programs{path, 15}},
+		{"skips versions that are too old", finder{[]string{stale, path}, packages, runs, loads, false}, 0, programs{path, 15}},
+		{"newest package", finder{nil, packages, runs, loads, false}, 0, programs{newest, 18}},
+		{"installed only", finder{nil, packages, runs, loads, true}, 0, programs{newest, 18}},
+		{"docker", finder{[]string{stale}, nil, runs, loads, false}, 0, container},
+		{"download last", finder{nil, nil, none.docker, loads, false}, 0, programs{loaded, 17}},
+		{"same major version as the data", finder{[]string{path}, packages, runs, loads, false}, 18, programs{newest, 18}},
+		{"existing data never goes to docker", finder{nil, nil, runs, loads, false}, 17, programs{loaded, 17}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -102,6 +103,18 @@ func TestFinderOrder(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestInstalledOnlyUsesNeitherDockerNorDownload(t *testing.T) {
+	t.Parallel()
+	refuse := func(what string) { t.Errorf("the finder used %s", what) }
+	fd := finder{
+		docker:        func(context.Context) (engine, error) { refuse("docker"); return docker{}, nil },
+		download:      func(context.Context) (string, error) { refuse("download"); return "", nil },
+		installedOnly: true,
+	}
+	_, err := fd.find(t.Context(), newFolder(t, 0))
+	_ = wantError[*MissingError](t, err)
 }
 
 func TestFinderNamesTheVersionsItFound(t *testing.T) {

@@ -38,7 +38,9 @@ type Options struct {
 	Durability Durability
 	// Settings are further settings of Postgres, by name; they win over those of this package.
 	Settings map[string]string
-	// Logger gets what Postgres writes, at debug level; nil means nobody does.
+	// InstalledOnly limits the search for Postgres to programs on this machine: no Docker, no download.
+	InstalledOnly bool
+	// Logger receives Postgres's output at debug level. Nil discards it.
 	Logger *slog.Logger
 }
 
@@ -67,7 +69,9 @@ type Server struct {
 // ends, whichever comes first; the context limits only the start. Without a deadline in it the server has a
 // minute to answer, on top of what it takes to find, download and set up Postgres.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	return start(ctx, o, systemFinder())
+	fd := systemFinder()
+	fd.installedOnly = o.InstalledOnly
+	return start(ctx, o, fd)
 }
 
 // start is Start with the places to look for Postgres.
