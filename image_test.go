@@ -23,7 +23,7 @@ import (
 	"github.com/testcontainers/testcontainers-go/wait"
 )
 
-// TestImageUsesGoVersionOfModule checks that the Dockerfile builds with the newest patch release of go.mod's Go version.
+// TestImageUsesGoVersionOfModule checks that the Dockerfile builds with the latest patch release of go.mod's Go.
 func TestImageUsesGoVersionOfModule(t *testing.T) {
 	t.Parallel()
 	module := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(text(t, "go.mod"))
@@ -33,8 +33,8 @@ func TestImageUsesGoVersionOfModule(t *testing.T) {
 	}
 }
 
-// TestDockerignoreAdmitsFoldersOfBinary checks that the build context has every top-level folder that the binary imports,
-// and no other.
+// TestDockerignoreAdmitsFoldersOfBinary checks that the build context has every top-level folder that the binary
+// imports, and no other.
 func TestDockerignoreAdmitsFoldersOfBinary(t *testing.T) {
 	t.Parallel()
 	want := map[string]bool{"cmd": true, "go.mod": true, "go.sum": true}
@@ -87,7 +87,7 @@ func TestImageDrivesRun(t *testing.T) {
 // apiKey is the admin key of the server in the image.
 const apiKey = "an-admin-key-of-the-image-test"
 
-// startImage builds the image, runs it with a new database, and returns the server's URL. The server reaches the port on
+// startImage builds the image, runs it with a new database, and returns the server's URL. The server reaches the port of
 // this machine at [testcontainers.HostInternal].
 func startImage(t *testing.T, port int) string {
 	t.Helper()

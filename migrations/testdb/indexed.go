@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Indexed is [New] for a test that checks that all its statements use indexes. If any session has scanned a growing table
-// sequentially, the test fails when it ends.
+// Indexed is [New] for a test that checks that all its statements use indexes. If any session has scanned a growing
+// table sequentially, the test fails when it ends.
 //
 // Connections to this address use generic plans (plan_cache_mode), as long-lived connections may. Those of
 // migrations.Pool also have enable_seqscan off, so Postgres scans sequentially only if no index is usable. A test that

@@ -13,8 +13,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
 )
 
-// childEnv makes this test binary a child process that runs only TestChild. Its value is the kind of child: "main" calls
-// Main, "bare" does not, "hang" never ends.
+// childEnv makes this test binary a child process that runs only TestChild. Its value is the kind of child: "main"
+// calls Main, "bare" does not, "hang" never ends.
 const childEnv = "STEPWELL_TESTDB_CHILD"
 
 func TestMain(m *testing.M) {
