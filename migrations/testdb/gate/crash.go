@@ -36,7 +36,7 @@ func (s *Session) Run(t testing.TB, n int, crash Crash, fn func()) []string {
 				s.awaitGone(t, pid)
 			}
 			return started
-		case sql := <-s.stopped:
+		case sql := <-s.statements:
 			started = append(started, sql)
 		case <-time.After(timeout):
 			t.Fatalf("the session hangs after %q", started)

@@ -165,9 +165,9 @@ func (s *Schedule) awaitStop(t testing.TB, actors []*actor) {
 		}
 		a, b := busy[0], busy[len(busy)-1]
 		select {
-		case a.sql = <-a.stopped:
+		case a.sql = <-a.statements:
 			a.state = stopped
-		case b.sql = <-b.stopped:
+		case b.sql = <-b.statements:
 			b.state = stopped
 		case <-a.done:
 			a.state = finished

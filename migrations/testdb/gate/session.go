@@ -35,11 +35,11 @@ type Session struct {
 	// Pool has the session as its only connection.
 	Pool *pgxpool.Pool
 
-	observer *pgxpool.Pool         // queries pg_stat_activity about the session
-	matters  func(sql string) bool // selects the statements to stop before; nil selects all
-	stopped  chan string           // receives each statement that the session stops before
-	resume   chan action           // says how the stopped session continues
-	testDone <-chan struct{}       // closed when the test ends, to release a session that is stopped
+	observer   *pgxpool.Pool         // queries pg_stat_activity about the session
+	matters    func(sql string) bool // selects the statements to stop before; nil selects all
+	statements chan string           // receives each statement that the session stops before
+	resume     chan action           // says how the stopped session continues
+	testDone   <-chan struct{}       // closed when the test ends, to release a session that is stopped
 
 	mu         sync.Mutex
 	controlled bool
@@ -69,7 +69,7 @@ func Open(t testing.TB, dsn string, observer *pgxpool.Pool, matters func(sql str
 	plain.Close()
 	s := &Session{
 		observer: observer, matters: matters,
-		stopped: make(chan string), resume: make(chan action), testDone: t.Context().Done(),
+		statements: make(chan string), resume: make(chan action), testDone: t.Context().Done(),
 	}
 	config.MinConns, config.MaxConns = 0, 1
 	config.ConnConfig.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, nc net.Conn) (net.Conn, error) {
@@ -119,7 +119,7 @@ func (s *Session) stopBefore(sql string) action {
 	}
 	next := disconnect
 	select {
-	case s.stopped <- sql:
+	case s.statements <- sql:
 	case <-s.testDone:
 		return next
 	}
