@@ -1,9 +1,10 @@
-# The image has one static binary, the certificates it needs to call functions by https, and nothing else: no shell, no
-# packages, no root. Time zones (which conditions of signals may name) are in the binary.
+# The image holds one static binary and the CA certificates for calling functions by HTTPS. It has no shell and no
+# packages, and does not run as root. The binary embeds the time zone database, because conditions of signals may name
+# time zones.
 #
 #   docker build -t stepwell .
 #
-# The Go version is go.mod's, which a test holds.
+# image_test.go checks that the Go version is go.mod's, and builds and runs the image.
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./

@@ -1,5 +1,5 @@
-// Package stepwell_test checks what holds the module together: which package may import which, and the
-// house rules that no compiler knows.
+// Package stepwell_test checks the rules that hold for the whole module: which package may import which, house rules
+// that the compiler does not know, and the image.
 package stepwell_test
 
 import (
@@ -18,8 +18,8 @@ import (
 
 const module = "github.com/stepwell-dev/stepwell"
 
-// mayImport is the table of design.md, "Packages": what each package may import of ours. Tests may also
-// import what testsMayImport says.
+// mayImport lists the packages of this module that each package may import. Tests may also import those of
+// testsMayImport.
 var mayImport = map[string][]string{
 	"clients":                 {},
 	"cmd/stepwell":            {"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "eventlog", "eventlog/access", "eventlog/archive", "handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/egress"},
@@ -63,11 +63,11 @@ var mayImport = map[string][]string{
 	"handlers/webhook/signature": {"entities"},
 }
 
-// testsMayImport is what tests of any package may import besides: a database, and the layers below the one
-// they test to set a scene.
+// testsMayImport lists the packages that the tests of every package may import in addition: they provide a database.
 var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/testdb/gate"}
 
-// testsOf has tests that need more: those of a surface assemble the whole server around it.
+// testsOf lists further imports of the tests of some packages. Tests of an HTTP surface assemble a whole server, for
+// example.
 var testsOf = map[string][]string{
 	"cmd/stepwell":     {"migrations/localpg", "eventlog/archive/s3test"},
 	"e2e/linear":       {"e2e/model", "e2e/model/client", "migrations/localpg"},
@@ -84,15 +84,15 @@ var testsOf = map[string][]string{
 	"queue":            {"sdk/signature"},
 }
 
-// onlyFor are packages, each with those below it, and the few places that may import them. A place is a
-// folder, a file, or all tests.
+// onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,
+// or "_test.go" for all tests.
 var onlyFor = map[string][]string{
 	module + "/e2e/harness":             {"_test.go"},
 	module + "/e2e/record":              {"_test.go"},
 	module + "/migrations/testdb":       {"_test.go"},
 	module + "/eventlog/archive/s3test": {"_test.go"},
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
-	// In handlers only the type of the pool, which the readiness probe pings.
+	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
 		"entities", "eventlog", "eventlog/access", "queue", "migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",
@@ -113,6 +113,7 @@ var onlyFor = map[string][]string{
 	"github.com/google/go-cmp":              {"migrations/testdb/gate", "_test.go"},
 	"pgregory.net/rapid":                    {"_test.go"},
 	"github.com/anishathalye/porcupine":     {"_test.go"},
+	"github.com/testcontainers":             {"migrations/testdb", "_test.go"}, // so the binary does not link it
 	"github.com/santhosh-tekuri/jsonschema": {"_test.go"},
 	"go.yaml.in/yaml":                       {"handlers/rest", "_test.go"},
 }
@@ -140,7 +141,7 @@ func (f file) imports(t *testing.T) []string {
 	return paths
 }
 
-// files are all Go files of the module, parsed.
+// files parses all Go files of the module.
 func files(t *testing.T) []file {
 	t.Helper()
 	var list []file
@@ -170,28 +171,28 @@ func files(t *testing.T) []file {
 		t.Fatal(err)
 	}
 	if len(list) < 50 {
-		t.Fatalf("found %d files only", len(list))
+		t.Fatalf("found only %d files", len(list))
 	}
 	return list
 }
 
-// isModule reports whether the folder is a module of its own, for which the rules here are not.
+// isModule reports whether the folder is a module of its own, to which these rules do not apply.
 func isModule(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, "go.mod"))
 	return folder != "." && err == nil
 }
 
-// TestImportsOfOurs holds the table of design.md.
-func TestImportsOfOurs(t *testing.T) {
+// TestPackagesImportOnlyLayersBelow checks mayImport.
+func TestPackagesImportOnlyLayersBelow(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, f := range files(t) {
 		if f.pkg() == "." {
-			continue // this file
+			continue // the tests beside this file
 		}
 		allowed, known := mayImport[f.pkg()]
 		if !known {
-			t.Errorf("%s: package %s is not in the table of imports", f.path, f.pkg())
+			t.Errorf("%s: package %s is not in mayImport", f.path, f.pkg())
 			continue
 		}
 		seen[f.pkg()] = true
@@ -208,14 +209,14 @@ func TestImportsOfOurs(t *testing.T) {
 	for pkg, allowed := range mayImport {
 		for _, p := range append(allowed, pkg) {
 			if !seen[p] {
-				t.Errorf("the table of imports is about package %s, which does not exist", p)
+				t.Errorf("mayImport names package %s, which does not exist", p)
 			}
 		}
 	}
 	for pkg, allowed := range testsOf {
 		for _, p := range append(allowed, pkg) {
 			if !seen[p] {
-				t.Errorf("the table of tests' imports is about package %s, which does not exist", p)
+				t.Errorf("testsOf names package %s, which does not exist", p)
 			}
 		}
 	}
@@ -226,8 +227,8 @@ func (f file) within(place string) bool {
 	return f.path == place || f.pkg() == place || place == "_test.go" && f.isTest()
 }
 
-// TestImportsOfFew holds the packages that only few places may import.
-func TestImportsOfFew(t *testing.T) {
+// TestRestrictedPackagesStayInTheirPlaces checks onlyFor.
+func TestRestrictedPackagesStayInTheirPlaces(t *testing.T) {
 	t.Parallel()
 	all := files(t)
 	for guarded, places := range onlyFor {
@@ -244,19 +245,19 @@ func TestImportsOfFew(t *testing.T) {
 			}
 		}
 		if !used {
-			t.Errorf("there is a rule about %s, which nobody imports", guarded)
+			t.Errorf("onlyFor names %s, which no file imports", guarded)
 		}
 		for _, place := range places {
 			exists := func(f file) bool { return f.within(place) }
 			if !slices.ContainsFunc(all, exists) {
-				t.Errorf("the rule about %s names %s, which does not exist", guarded, place)
+				t.Errorf("onlyFor allows %s in %s, which does not exist", guarded, place)
 			}
 		}
 	}
 }
 
-// TestExamplesStandAlone: an example can be taken out of the module and built, with nothing but the standard library
-// and what users import of ours.
+// TestExamplesStandAlone checks that users can copy an example and build it: it imports only the standard library and
+// the Go SDK.
 func TestExamplesStandAlone(t *testing.T) {
 	t.Parallel()
 	found := 0
@@ -277,8 +278,8 @@ func TestExamplesStandAlone(t *testing.T) {
 	}
 }
 
-// TestPackageComments: each package has one, in one place, that begins as godoc wants it.
-func TestPackageComments(t *testing.T) {
+// TestPackagesHaveOneComment checks that each package has one package comment, in godoc's form.
+func TestPackagesHaveOneComment(t *testing.T) {
 	t.Parallel()
 	comments := map[string][]string{}
 	for _, f := range files(t) {
@@ -307,7 +308,7 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// TestClocksAreInjected: only commands, examples and tests ask what time it is, and what is for tests alone.
+// TestClocksAreInjected checks that only commands, examples, tests and test helpers read the clock.
 func TestClocksAreInjected(t *testing.T) {
 	t.Parallel()
 	banned := []string{"Now", "Since", "Until"}
@@ -330,12 +331,12 @@ func TestClocksAreInjected(t *testing.T) {
 		})
 	}
 	if found == 0 {
-		t.Error("found no clock at all, not even that of the command")
+		t.Error("found no use of the clock, not even in cmd")
 	}
 }
 
-// TestFilesAreOfReadableSize has the limit of the house style.
-func TestFilesAreOfReadableSize(t *testing.T) {
+// TestFilesAreShort checks the house style's limit on the length of files.
+func TestFilesAreShort(t *testing.T) {
 	t.Parallel()
 	const limit = 500
 	for _, f := range files(t) {
@@ -349,15 +350,15 @@ func TestFilesAreOfReadableSize(t *testing.T) {
 	}
 }
 
-// TestNoReplace: the module builds from what it names.
-func TestNoReplace(t *testing.T) {
+// TestGoModHasNoReplace checks that go.mod has no directive that dependents would ignore.
+func TestGoModHasNoReplace(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(string(data), "module "+module+"\n") {
-		t.Error("go.mod is of another module")
+		t.Errorf("go.mod is not that of %s", module)
 	}
 	for line := range strings.Lines(string(data)) {
 		for _, directive := range []string{"replace", "exclude", "toolchain"} {
@@ -368,8 +369,8 @@ func TestNoReplace(t *testing.T) {
 	}
 }
 
-// TestHandlersOnlyPassThePoolOn: they know no SQL, no rows and no errors of the database.
-func TestHandlersOnlyPassThePoolOn(t *testing.T) {
+// TestHandlersDoNotUseDatabase checks that handlers know no SQL, rows or database errors: they only pass on the pool.
+func TestHandlersDoNotUseDatabase(t *testing.T) {
 	t.Parallel()
 	const pool = "github.com/jackc/pgx/v5/pgxpool"
 	for _, f := range files(t) {

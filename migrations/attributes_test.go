@@ -11,8 +11,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestAttributesOfOlderRunsAreCopied: the table of attributes came later than the attributes.
-func TestAttributesOfOlderRunsAreCopied(t *testing.T) {
+// TestMigrationCopiesAttributesOfExistingRuns checks the migration that adds the table of attributes.
+func TestMigrationCopiesAttributesOfExistingRuns(t *testing.T) {
 	t.Parallel()
 	const before, with = 3, 4
 	pool, provider := migratedTo(t, before)
@@ -34,13 +34,13 @@ func TestAttributesOfOlderRunsAreCopied(t *testing.T) {
 		if got := queryOne[string](t, pool, copied); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		if _, err := provider.DownTo(t.Context(), before); err != nil { // and there is a way back
+		if _, err := provider.DownTo(t.Context(), before); err != nil { // so that the next round migrates again
 			t.Fatal(err)
 		}
 	}
 }
 
-// migratedTo is a database with the migrations up to the version, and what migrates it further.
+// migratedTo returns a database that is migrated to the version, and a provider that migrates it further.
 func migratedTo(t *testing.T, version int64) (*pgxpool.Pool, *goose.Provider) {
 	t.Helper()
 	pool := openPool(t, testdb.Empty(t), migrations.DefaultSchema)

@@ -11,8 +11,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// goodRows are a run with one of everything; each test spoils a column of one.
-const goodRows = `
+// validRows insert a run with one row in each table. The tests then make single columns invalid.
+const validRows = `
 	INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
 	VALUES ('run', 'p', 'd', 'w', 'running', 3, 1, now(), now());
 	INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
@@ -34,7 +34,7 @@ const goodRows = `
 	INSERT INTO api_keys (id, project, name, role, prefix, hash, created_at)
 	VALUES ('key', 'default', 'k', 'read', 'sw_', sha256('k'), now())`
 
-func TestConstraintsRefuseBadRows(t *testing.T) {
+func TestConstraintsRejectInvalidRows(t *testing.T) {
 	t.Parallel()
 	tests := map[string][]string{
 		"runs_status_check": {
@@ -95,7 +95,7 @@ func TestConstraintsRefuseBadRows(t *testing.T) {
 			VALUES ('twin', 'default', 'k', 'read', 'sw_', sha256('k'), now())`},
 	}
 	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
-	if _, err := pool.Exec(t.Context(), goodRows); err != nil {
+	if _, err := pool.Exec(t.Context(), validRows); err != nil {
 		t.Fatal(err)
 	}
 	for name, statements := range tests {
@@ -117,11 +117,11 @@ func TestConstraintsRefuseBadRows(t *testing.T) {
 	}
 }
 
-func TestEndingsThatSayEverythingAreAccepted(t *testing.T) {
+func TestConstraintsAcceptCompleteEndings(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
 	for _, sql := range []string{
-		goodRows,
+		validRows,
 		`UPDATE runs SET status = 'cancelled', completed_at = now(), end_seq = 2`,
 		`UPDATE steps SET status = 'failed', completed_at = now()`,
 		`UPDATE waits SET status = 'completed', completed_at = now()`,
@@ -133,10 +133,10 @@ func TestEndingsThatSayEverythingAreAccepted(t *testing.T) {
 	}
 }
 
-func TestARunTakesAllThatIsItsWithIt(t *testing.T) {
+func TestDeletingRunDeletesItsRows(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
-	if _, err := pool.Exec(t.Context(), goodRows+`; DELETE FROM runs`); err != nil {
+	if _, err := pool.Exec(t.Context(), validRows+`; DELETE FROM runs`); err != nil {
 		t.Fatal(err)
 	}
 	for _, table := range []string{"events", "steps", "hooks", "waits", "run_attributes"} {

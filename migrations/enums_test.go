@@ -15,11 +15,11 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// word is a type of strings, as the server's enums are.
-type word string
+// enum is a string type, as the server's enums are.
+type enum string
 
-// wordsWritten are the statements that write a word from a parameter, by the constraint on it.
-var wordsWritten = map[string][]string{
+// enumWrites are statements that write an enum from a parameter, by the constraint on it.
+var enumWrites = map[string][]string{
 	"events_type_check": {
 		`INSERT INTO events (project, run_id, seq, type, spec_version, created_at, data)
 		VALUES ('p', 'run', 2, %s, 3, now(), '{}')`,
@@ -43,39 +43,40 @@ var wordsWritten = map[string][]string{
 	},
 }
 
-// TestWordsAreCheckedHoweverTheyCome: as parameters of a known type or of the column's, in statements that are prepared,
-// and are executed often enough to be planned for all values. Servers of before the domains give them no type.
-func TestWordsAreCheckedHoweverTheyCome(t *testing.T) {
+// TestEnumsAreCheckedInEveryPlan checks that domains reject invalid values in parameters of type text and of the
+// column's type, with custom and with generic plans. Servers older than the domains send parameters without a type.
+func TestEnumsAreCheckedInEveryPlan(t *testing.T) {
 	t.Parallel()
-	good := map[string]word{
+	valid := map[string]enum{
 		"events_type_check": "step_created", "runs_status_check": "running", "runs_driver_check": "server",
 		"steps_status_check": "pending",
 	}
 	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
-	if _, err := pool.Exec(t.Context(), goodRows); err != nil {
+	if _, err := pool.Exec(t.Context(), validRows); err != nil {
 		t.Fatal(err)
 	}
-	for constraint, statements := range wordsWritten {
+	for constraint, statements := range enumWrites {
 		for _, statement := range statements {
 			for _, parameter := range []string{"$1", "$1::text"} {
 				sql := fmt.Sprintf(statement, parameter)
 				t.Run(constraint+" "+sql, func(t *testing.T) {
 					t.Parallel()
-					const oftenEnough = 7 // Postgres plans five times for one value
-					for range oftenEnough {
-						if err := tried(t, pool, sql, good[constraint]); err != nil {
-							t.Fatalf("%q: %v", good[constraint], err)
+					good := valid[constraint]
+					const executions = 7 // Postgres makes five custom plans before a generic one
+					for range executions {
+						if err := execAndRollBack(t, pool, sql, good); err != nil {
+							t.Fatalf("%q: %v", good, err)
 						}
 					}
-					for _, bad := range []word{"none", word(strings.ToUpper(string(good[constraint]))), good[constraint] + " "} {
+					for _, bad := range []enum{"none", enum(strings.ToUpper(string(good))), good + " "} {
 						var pg *pgconn.PgError
-						if err := tried(t, pool, sql, bad); !errors.As(err, &pg) || pg.ConstraintName != constraint {
+						if err := execAndRollBack(t, pool, sql, bad); !errors.As(err, &pg) || pg.ConstraintName != constraint {
 							t.Errorf("%q: got error %v, want constraint %s", bad, err, constraint)
 						}
 					}
 					const notNull = "23502"
 					var pg *pgconn.PgError
-					if err := tried(t, pool, sql, (*word)(nil)); !errors.As(err, &pg) || pg.Code != notNull {
+					if err := execAndRollBack(t, pool, sql, (*enum)(nil)); !errors.As(err, &pg) || pg.Code != notNull {
 						t.Errorf("NULL: got error %v, want %s", err, notNull)
 					}
 				})
@@ -84,8 +85,8 @@ func TestWordsAreCheckedHoweverTheyCome(t *testing.T) {
 	}
 }
 
-// tried executes a statement and takes it back.
-func tried(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) error {
+// execAndRollBack executes a statement and rolls it back.
+func execAndRollBack(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) error {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
@@ -96,18 +97,19 @@ func tried(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) error {
 	return err
 }
 
-// TestEnumsComeToTablesWithRows: the rows stay as they are and where they are, and there is a way back.
-func TestEnumsComeToTablesWithRows(t *testing.T) {
+// TestEnumMigrationDoesNotRewriteTables checks that the migration to domains changes no row, copies no table, and can
+// be reverted.
+func TestEnumMigrationDoesNotRewriteTables(t *testing.T) {
 	t.Parallel()
 	const before, with = 15, 16
 	pool, provider := migratedTo(t, before)
-	if _, err := pool.Exec(t.Context(), goodRows+`;
+	if _, err := pool.Exec(t.Context(), validRows+`;
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, created_at,
 			updated_at, completed_at)
 		VALUES ('ended', 'p', 'd', 'w', 'failed', 3, 2, 2, now(), now(), now())`); err != nil {
 		t.Fatal(err)
 	}
-	// The files of the tables, and of the indexes of all their rows: that they are the same says that nothing was copied.
+	// The files of the tables and of their indexes other than partial ones: if they stay the same, nothing was copied.
 	files := `
 		SELECT string_agg(c.relname || ' ' || c.relfilenode, ', ' ORDER BY c.relname)
 		FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
@@ -122,16 +124,16 @@ func TestEnumsComeToTablesWithRows(t *testing.T) {
 		if _, err := provider.UpTo(t.Context(), with); err != nil {
 			t.Fatal(err)
 		}
-		pool.Reset() // what is prepared has the columns' old types
+		pool.Reset() // prepared statements have the columns' old types
 		if diff := cmp.Diff(wantFiles, queryOne[string](t, pool, files)); diff != "" {
 			t.Errorf("files differ (-before +after):\n%s", diff)
 		}
 		if diff := cmp.Diff(wantRows, queryOne[string](t, pool, rows)); diff != "" {
 			t.Errorf("rows differ (-before +after):\n%s", diff)
 		}
-		for constraint, statements := range wordsWritten {
+		for constraint, statements := range enumWrites {
 			var pg *pgconn.PgError
-			err := tried(t, pool, fmt.Sprintf(statements[0], "$1"), "none")
+			err := execAndRollBack(t, pool, fmt.Sprintf(statements[0], "$1"), "none")
 			if !errors.As(err, &pg) || pg.ConstraintName != constraint {
 				t.Errorf("got error %v, want constraint %s", err, constraint)
 			}
@@ -146,12 +148,12 @@ func TestEnumsComeToTablesWithRows(t *testing.T) {
 		}
 		pool.Reset()
 		if diff := cmp.Diff(wantConstraints, constraints(t, pool)); diff != "" {
-			t.Errorf("constraints differ (-before +after the way back):\n%s", diff)
+			t.Errorf("constraints differ (-before +after the revert):\n%s", diff)
 		}
 	}
 }
 
-// constraints are what the schema's tables and domains refuse, and the columns' types.
+// constraints returns the constraints of the schema's tables and domains, and the columns' types.
 func constraints(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	rows, _ := pool.Query(t.Context(), `
@@ -170,13 +172,13 @@ func constraints(t *testing.T, pool *pgxpool.Pool) []string {
 	return list
 }
 
-// TestEmptyTablesGetNoStatistics: the planner would believe that they stay empty.
+// TestEmptyTablesGetNoStatistics checks that the planner does not assume that new tables stay empty.
 func TestEmptyTablesGetNoStatistics(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
 	for _, table := range []string{"events", "runs", "steps"} {
 		if n := queryOne[int](t, pool, `SELECT reltuples::int FROM pg_class WHERE oid = $1::regclass`, table); n != -1 {
-			t.Errorf("%s counts as a table of %d rows, want that nobody knows", table, n)
+			t.Errorf("%s has %d rows by its statistics, want no statistics", table, n)
 		}
 	}
 }

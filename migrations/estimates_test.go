@@ -9,9 +9,9 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestEstimatesHoldWhenTablesGrow: Postgres does not take the log of a run for long because there were few runs when it
-// made its statistics.
-func TestEstimatesHoldWhenTablesGrow(t *testing.T) {
+// TestPlannerEstimatesRowsPerRunInGrowingTables checks that statistics from a time with few runs do not make Postgres
+// overestimate the number of rows per run.
+func TestPlannerEstimatesRowsPerRunInGrowingTables(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
 	conn, err := pool.Acquire(t.Context())
@@ -41,7 +41,7 @@ func TestEstimatesHoldWhenTablesGrow(t *testing.T) {
 	exec(`ANALYZE events, steps`)
 	fill(11, 2000)
 	exec(`SET plan_cache_mode = force_generic_plan`)
-	for table, has := range map[string]float64{"events": 12, "steps": 12} {
+	for table, perRun := range map[string]float64{"events": 12, "steps": 12} {
 		exec(`PREPARE of_` + table + `(text) AS SELECT FROM ` + table + ` WHERE run_id = $1`)
 		var plan []struct {
 			Plan struct {
@@ -53,8 +53,8 @@ func TestEstimatesHoldWhenTablesGrow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := plan[0].Plan.Rows; got > 2*has {
-			t.Errorf("Postgres expects %.0f rows of a run in %s, which has %.0f", got, table, has)
+		if got := plan[0].Plan.Rows; got > 2*perRun {
+			t.Errorf("Postgres expects %.0f rows per run in %s, which has %.0f", got, table, perRun)
 		}
 	}
 }

@@ -1,4 +1,4 @@
 package migrations
 
-// NewProvider lets tests stop between two migrations.
+// NewProvider lets tests migrate to a given version.
 var NewProvider = newProvider

@@ -1,7 +1,7 @@
-// Package migrations holds the database schema as numbered SQL files and the runner that brings a
-// database up to date: Stepwell's own tables, and River's beside them in the same schema.
+// Package migrations holds the database schema as numbered SQL files, and migrates a database to the latest version:
+// Stepwell's own tables, and River's in the same schema.
 //
-// It imports nothing else of the module.
+// It imports no other package of the module.
 package migrations
 
 import (
@@ -23,19 +23,19 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// DefaultSchema is the Postgres schema everything lives in unless configured otherwise.
+// DefaultSchema is the Postgres schema of all tables unless configured otherwise.
 const DefaultSchema = "stepwell"
 
 //go:embed sql/*.sql
 var files embed.FS
 
-// lockID is the advisory lock that lets one server at a time migrate a database.
+// lockID is the advisory lock that a server holds while it migrates a database.
 const lockID = 0x5354_4550_5745_4c4c // "STEPWELL"
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
-// Up migrates the schema of the database dsn names, creating it when needed. Several processes may call
-// it at once: one migrates, the others wait for it and find nothing to do.
+// Up migrates the schema in the database of dsn, and creates it if needed. Several processes may call it at once: one
+// migrates, and the others wait for it and find nothing to do.
 func Up(ctx context.Context, dsn, schema string) error {
 	if !schemaName.MatchString(schema) {
 		return fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", schema)
@@ -46,8 +46,8 @@ func Up(ctx context.Context, dsn, schema string) error {
 	}
 	defer pool.Close()
 
-	// A session lock, not a transaction's: migrations run in transactions of their own, on connections of
-	// their own, and the pool may have just one. Disconnecting releases it.
+	// The lock belongs to a session of its own: each migration runs in its own transaction on a connection of the pool,
+	// which may have only one. Disconnecting releases the lock.
 	conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
@@ -60,17 +60,17 @@ func Up(ctx context.Context, dsn, schema string) error {
 	if _, err := conn.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+pgx.Identifier{schema}.Sanitize()); err != nil {
 		return fmt.Errorf("create schema: %w", err)
 	}
-	if err := upOurs(ctx, pool); err != nil {
+	if err := upStepwell(ctx, pool); err != nil {
 		return err
 	}
 	return upRiver(ctx, pool, schema)
 }
 
-// defaultConnections is the size of a pool when the database URL has no pool_max_conns.
+// defaultConnections is the size of a pool if the database URL has no pool_max_conns.
 const defaultConnections = 20
 
-// Pool opens connections whose statements find the schema's tables without naming it, and whose times
-// are UTC. The options change how, such as by timeouts.
+// Pool opens a pool whose connections have the schema as their search path and return times in UTC. The options change
+// its configuration, for example timeouts.
 func Pool(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -81,10 +81,10 @@ func Pool(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Conf
 	}
 	config.ConnConfig.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
 	config.ConnConfig.RuntimeParams["application_name"] = "stepwell"
-	// All statements are short. Those that the planner thinks long would take longer to compile than to run.
+	// All statements are short. Compiling one that the planner overestimates takes longer than running it.
 	config.ConnConfig.RuntimeParams["jit"] = "off"
-	// Tables that grow have an index for every statement. One that is planned once, when its table is empty and has just
-	// been vacuumed, as queues are now and then, would read it from end to end until the next vacuum, however large it
+	// Every statement on a growing table has an index. But a plan made while the table is empty and just vacuumed, as
+	// queues often are, would be a sequential scan, and would stay so until the next vacuum, however large the table
 	// grows.
 	config.ConnConfig.RuntimeParams["enable_seqscan"] = "off"
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
@@ -103,7 +103,8 @@ func Pool(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Conf
 	return pool, nil
 }
 
-func upOurs(ctx context.Context, pool *pgxpool.Pool) error {
+// upStepwell runs the migrations of Stepwell's tables.
+func upStepwell(ctx context.Context, pool *pgxpool.Pool) error {
 	provider, err := newProvider(stdlib.OpenDBFromPool(pool))
 	if err != nil {
 		return err
@@ -115,6 +116,7 @@ func upOurs(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
+// newProvider returns a goose provider for the embedded SQL files.
 func newProvider(db *sql.DB) (*goose.Provider, error) {
 	dir, err := fs.Sub(files, "sql")
 	if err != nil {
@@ -127,6 +129,7 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 	return provider, nil
 }
 
+// upRiver runs the migrations of River's tables.
 func upRiver(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: schema})
 	if err != nil {

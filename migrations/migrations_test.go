@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// tables are Stepwell's own; River's stand beside them.
+// tables are Stepwell's own tables.
 var tables = []string{
 	"api_keys", "audit", "deployments", "events", "hooks", "message_keys", "messages", "processes", "projects",
 	"retention", "run_attributes", "run_wakes", "runs", "secrets", "signals", "signing_keys", "steps", "stream_chunks",
@@ -46,7 +46,7 @@ func up(t *testing.T, dsn, schema string) {
 	}
 }
 
-// tablesIn are the tables of a schema that are neither River's nor the migrations' own.
+// tablesIn returns the tables of a schema, except those of River and goose.
 func tablesIn(t *testing.T, pool *pgxpool.Pool, schema string) []string {
 	t.Helper()
 	rows, _ := pool.Query(t.Context(), `
@@ -69,8 +69,7 @@ func queryOne[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) 
 	return value
 }
 
-// versions is how many times each of our migrations has been applied.
-// onceEach is every migration in the folder, applied once.
+// onceEach returns the result of versions if each migration in the folder has been applied once.
 func onceEach(t *testing.T) map[int64]int {
 	t.Helper()
 	files, err := os.ReadDir("sql")
@@ -89,6 +88,7 @@ func onceEach(t *testing.T) map[int64]int {
 	return want
 }
 
+// versions returns how many times each of our migrations has been applied.
 func versions(t *testing.T, pool *pgxpool.Pool) map[int64]int {
 	t.Helper()
 	rows, _ := pool.Query(t.Context(), `SELECT version_id, count(*) FROM goose_db_version WHERE version_id > 0 GROUP BY 1`)
@@ -104,7 +104,7 @@ func versions(t *testing.T, pool *pgxpool.Pool) map[int64]int {
 	return applied
 }
 
-func TestUpMakesEverything(t *testing.T) {
+func TestUpCreatesAllTables(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.Empty(t)
 	up(t, dsn, migrations.DefaultSchema)
@@ -135,7 +135,7 @@ func TestUpTwiceChangesNothing(t *testing.T) {
 	}
 }
 
-func TestManyServersMayMigrateAtOnce(t *testing.T) {
+func TestConcurrentUp(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.Empty(t)
 	const servers = 4
@@ -154,7 +154,7 @@ func TestManyServersMayMigrateAtOnce(t *testing.T) {
 	}
 }
 
-func TestUpNeedsNoSpareConnections(t *testing.T) {
+func TestUpWithPoolOfOneConnection(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.Empty(t)
 	address, err := url.Parse(dsn)
@@ -171,21 +171,21 @@ func TestUpNeedsNoSpareConnections(t *testing.T) {
 	}
 }
 
-func TestSchemasOfOtherNames(t *testing.T) {
+func TestOtherSchemaNames(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.Empty(t)
 	longest := strings.Repeat("s", 48)
-	for _, schema := range []string{"acme", "_x1", longest, "user"} { // one is a key word
+	for _, schema := range []string{"acme", "_x1", longest, "user"} { // user is a key word
 		up(t, dsn, schema)
 		pool := openPool(t, dsn, schema)
 		if diff := cmp.Diff(tables, tablesIn(t, pool, schema)); diff != "" {
 			t.Errorf("tables of %s differ (-want +got):\n%s", schema, diff)
 		}
 		if got := queryOne[string](t, pool, `SELECT 'runs'::regclass::oid::regclass::text`); got != "runs" {
-			t.Errorf("in %s runs is %s", schema, got)
+			t.Errorf("in schema %s, runs resolves to %s", schema, got)
 		}
 	}
-	t.Run("do not meet", func(t *testing.T) {
+	t.Run("are separate", func(t *testing.T) {
 		pool := openPool(t, dsn, "acme")
 		if _, err := pool.Exec(t.Context(), `
 			INSERT INTO deployments (project, id, url) VALUES ('default', 'dpl_1', 'http://localhost')`); err != nil {
@@ -197,43 +197,43 @@ func TestSchemasOfOtherNames(t *testing.T) {
 	})
 }
 
-func TestBadSchemaNamesAreRefused(t *testing.T) {
+func TestInvalidSchemaNamesAreRejected(t *testing.T) {
 	t.Parallel()
 	for name, schema := range map[string]string{
 		"empty": "", "upper case": "Stepwell", "a digit first": "1a", "a dash": "a-b", "a space": "a b", "a dot": "a.b",
 		"a quote": `a"b`, "a statement": "a; DROP TABLE runs", "a new line": "a\n", "a NUL": "a\x00",
-		"49 letters": strings.Repeat("s", 49), "letters of the world": "ä",
+		"49 letters": strings.Repeat("s", 49), "a letter with an accent": "ä",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// No server listens there, so a name that is let through fails differently.
+			// No server listens on port 1, so an accepted name leads to another error.
 			err := migrations.Up(t.Context(), "postgres://127.0.0.1:1/none", schema)
 			if err == nil || !strings.Contains(err.Error(), "schema name") {
-				t.Errorf("got error %v, want one about the schema's name", err)
+				t.Errorf("got error %v, want one about the schema name", err)
 			}
 		})
 	}
 }
 
-func TestUpSaysWhatIsWrong(t *testing.T) {
+func TestUpReturnsErrors(t *testing.T) {
 	t.Parallel()
-	t.Run("with the address", func(t *testing.T) {
+	t.Run("invalid address", func(t *testing.T) {
 		t.Parallel()
 		if err := migrations.Up(t.Context(), "postgres://%", migrations.DefaultSchema); err == nil {
-			t.Error("got no error for an address that is none")
+			t.Error("got no error")
 		}
 	})
-	t.Run("when its time is over", func(t *testing.T) {
+	t.Run("cancelled context", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := migrations.Up(ctx, testdb.Empty(t), migrations.DefaultSchema); !errors.Is(err, context.Canceled) {
-			t.Errorf("got error %v, want that of the context", err)
+			t.Errorf("got error %v, want context.Canceled", err)
 		}
 	})
 }
 
-func TestPoolsSpeakUTC(t *testing.T) {
+func TestPoolReturnsTimesInUTC(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t), migrations.DefaultSchema)
 	got := queryOne[time.Time](t, pool, `SELECT '2026-03-01 12:00:00.123+09'::timestamptz`)
@@ -242,7 +242,7 @@ func TestPoolsSpeakUTC(t *testing.T) {
 	}
 }
 
-func TestPoolSizeIsThatOfTheAddress(t *testing.T) {
+func TestPoolSizeComesFromAddress(t *testing.T) {
 	t.Parallel()
 	for suffix, want := range map[string]int32{"": 20, "?pool_max_conns=7": 7} {
 		pool := openPool(t, "postgres://127.0.0.1:1/none"+suffix, migrations.DefaultSchema)

@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// account is the user who runs Postgres: ourselves, or for root somebody else.
+// account is the user that Postgres runs as: the current one, or an unprivileged one if the current user is root.
 type account struct {
 	name     string
 	uid, gid uint32
-	drop     bool // we are root, and the server is to run as this user
+	drop     bool // this process is root and must drop privileges to the account
 }
 
-// accountFor says who runs the server whose data is in the given folder, if it exists yet.
+// accountFor returns the account for a server whose data folder is data, which need not exist.
 func accountFor(data string) (account, error) {
 	if os.Geteuid() != 0 {
 		return account{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}, nil
@@ -28,14 +28,14 @@ func accountFor(data string) (account, error) {
 	}
 	for _, name := range []string{"postgres", "nobody"} {
 		if u, err := user.Lookup(name); err == nil {
-			return unprivileged(u)
+			return userAccount(u)
 		}
 	}
 	return account{}, fmt.Errorf("postgres refuses to run as root, and there is no user postgres or nobody to run it")
 }
 
-// unprivileged is the account of a user we become.
-func unprivileged(u *user.User) (account, error) {
+// userAccount returns the account of a user to drop privileges to.
+func userAccount(u *user.User) (account, error) {
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {
 		return account{}, fmt.Errorf("read uid of %s: %w", u.Username, err)
@@ -47,16 +47,16 @@ func unprivileged(u *user.User) (account, error) {
 	return account{name: u.Username, uid: uint32(uid), gid: uint32(gid), drop: true}, nil
 }
 
-// own gives a file to the account.
-func (a account) own(path string) error {
+// chown makes the account the owner of a file.
+func (a account) chown(path string) error {
 	if !a.drop {
 		return nil
 	}
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
-// procAttr makes a child run as the account, apart from the terminal's signals: the owner decides when the
-// server stops, not a Ctrl-C that was meant for the owner.
+// procAttr makes a child run as the account, in a process group of its own: a Ctrl-C in the terminal stops the owner,
+// and the owner then stops the server.
 func (a account) procAttr() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if a.drop {
@@ -65,24 +65,24 @@ func (a account) procAttr() *syscall.SysProcAttr {
 	return attr
 }
 
-// closedParent returns the first folder above dir that the account cannot pass, or "".
-func (a account) closedParent(dir string) string {
+// blockedParent returns the topmost folder above dir that the account cannot enter, or "".
+func (a account) blockedParent(dir string) string {
 	if !a.drop {
 		return ""
 	}
-	var closed string
+	var blocked string
 	for parent := filepath.Dir(dir); ; parent = filepath.Dir(parent) {
-		if info, err := os.Stat(parent); err == nil && !a.mayPass(info) {
-			closed = parent
+		if info, err := os.Stat(parent); err == nil && !a.canEnter(info) {
+			blocked = parent
 		}
 		if parent == filepath.Dir(parent) {
-			return closed
+			return blocked
 		}
 	}
 }
 
-// mayPass reports whether the folder's mode lets the account go through it.
-func (a account) mayPass(info fs.FileInfo) bool {
+// canEnter reports whether the folder's mode lets the account enter it.
+func (a account) canEnter(info fs.FileInfo) bool {
 	switch owner, mode := ownerOf(info), info.Mode().Perm(); {
 	case owner.Uid == a.uid:
 		return mode&0o100 != 0
@@ -93,7 +93,7 @@ func (a account) mayPass(info fs.FileInfo) bool {
 	}
 }
 
-// ownerOf is the owning user and group of a file.
+// ownerOf returns the owning user and group of a file.
 func ownerOf(info fs.FileInfo) *syscall.Stat_t {
 	return info.Sys().(*syscall.Stat_t)
 }

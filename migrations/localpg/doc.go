@@ -1,35 +1,41 @@
-// Package localpg runs a private Postgres server as a child of this process: the database of
-// `stepwell dev` (a lasting data folder) and of the tests (a throwaway one).
+// Package localpg runs a private Postgres server as a child of this process. It is the database of `stepwell dev`, with
+// a lasting data folder, and of tests, with a throwaway one.
 //
-// It imports nothing of ours, and only `cmd/stepwell` and tests may import it: a production server is
-// given a database, it never starts one.
+// It imports no other package of the module. Only `cmd/stepwell` and tests may import it: a production server is given
+// a database and never starts one.
 //
-// # Where the programs come from
+// # Where Postgres comes from
 //
-// Start takes the first that works: initdb and postgres side by side in a folder of PATH; the folders in
-// which the usual packages put them, newest version first; a Docker daemon that answers; a download. A
-// data folder that exists already decides its own version: only programs of that major version are used.
-// When nothing works, one *MissingError says what was tried and what to install.
+// Start takes the first of these that works:
 //
-// # Who may connect
+//   - initdb and postgres in one folder of PATH
+//   - those in the folders of the usual packages, or downloaded before; the newest version first
+//   - Docker, if a daemon answers
+//   - a download
 //
-// The server listens on 127.0.0.1 only, has no Unix socket, and asks every client for a SCRAM password:
-// random, made with the folder, and kept in it readable by its owner alone. Trusting loopback instead would
-// make every user and every program of the machine a superuser, who may run commands through COPY PROGRAM.
+// Options.InstalledOnly skips the last two. An existing data folder needs programs of its own major version. If nothing
+// works, Start returns a *MissingError that lists what it tried and what to install.
 //
-// # Who the server runs as
+// # Access
 //
-// As the current user; Postgres refuses root, so root hands the server to the owner of an existing data
-// folder, else to the user postgres, else to nobody. That user must be able to reach the folder.
+// The server listens only on 127.0.0.1, has no Unix socket, and requires a SCRAM password from every client. The
+// password is random, created with the folder, and stored in it, readable only by its owner. Trusting loopback
+// connections instead would make every user and program on the machine a superuser, who can run commands with COPY
+// PROGRAM.
 //
-// # How it ends
+// # The server's user
 //
-// The server never outlives its owner, not even one that was killed: on Linux the kernel signals it when
-// the thread that started it dies (a thread kept for that alone), and everywhere a small shell process
-// waits for the owner's end, stops the server, and removes the folder if it was a throwaway. Throwaway
-// folders that escaped both (a power cut, a killed container) are swept by the next Start.
+// The server runs as the current user. Postgres refuses to run as root, so for root it runs as the owner of an existing
+// data folder, else as the user postgres, else as nobody. That user must be able to reach the folder.
 //
-// Two advisory file locks say who lives: owner.lock is held by the process that called Start, server.lock
-// is inherited by postgres and all its children, so it is free exactly when the last of them is gone.
-// Process IDs are not trusted for this: they are reused, and in containers soon.
+// # Cleaning up
+//
+// The server never outlives its owner, even if the owner is killed. On Linux the kernel signals the server when the
+// thread that started it dies; a thread is reserved for that. On all systems a small shell process, the guardian, waits
+// for the owner's death, stops the server, and removes a throwaway folder. The next Start removes throwaway folders
+// that are left after a power cut or a killed container.
+//
+// Two file locks show which processes live. owner.lock is held by the process that called Start. server.lock is
+// inherited by postgres and all its children, so it is free only when the last of them has ended. Process IDs would not
+// do: they are reused, and in containers soon.
 package localpg

@@ -16,19 +16,19 @@ import (
 	"time"
 )
 
-// dockerImage is the server's image. Its data folder's place changed with 18.
+// The server's image, and its data folder, which is elsewhere from Postgres 18 on.
 const (
 	dockerImage = "postgres:17"
 	dockerData  = "/var/lib/postgresql/data"
 )
 
-// docker runs the server in a container, with the docker command in the foreground as the child: that
-// command passes on our signals to the server, so a container ends like a process.
+// docker runs the server in a container. The child is the docker command in the foreground, which forwards signals to
+// the server, so a container is stopped like a process.
 type docker struct {
 	path string
 }
 
-// findDocker returns Docker if its daemon answers.
+// findDocker returns the Docker engine if the daemon answers.
 func findDocker(ctx context.Context) (engine, error) {
 	path, err := exec.LookPath("docker")
 	if err != nil {
@@ -42,7 +42,7 @@ func findDocker(ctx context.Context) (engine, error) {
 	return docker{path}, nil
 }
 
-// runDocker runs a docker command to its end.
+// runDocker runs a docker command and waits for it.
 func runDocker(ctx context.Context, path string, args ...string) error {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // docker
@@ -53,7 +53,7 @@ func runDocker(ctx context.Context, path string, args ...string) error {
 	return nil
 }
 
-// prepare fetches the image, and notes in a lasting folder that its data is in a volume of Docker.
+// prepare pulls the image if it is missing. In a lasting folder it records that the data is in a Docker volume.
 func (d docker) prepare(ctx context.Context, f *folder, _ Options) error {
 	if runDocker(ctx, d.path, "image", "inspect", dockerImage) != nil {
 		if err := runDocker(ctx, d.path, "pull", "--quiet", dockerImage); err != nil {
@@ -63,14 +63,14 @@ func (d docker) prepare(ctx context.Context, f *folder, _ Options) error {
 	if f.temporary || f.usesDocker() {
 		return nil
 	}
-	if err := os.WriteFile(f.dockerNote(), []byte(f.volume()+"\n"), 0o600); err != nil {
-		return fmt.Errorf("note docker volume: %w", err)
+	if err := os.WriteFile(f.volumeFile(), []byte(f.volume()+"\n"), 0o600); err != nil {
+		return fmt.Errorf("record Docker volume: %w", err)
 	}
 	return nil
 }
 
-// command is docker run. A container of lasting data has a fixed name, which makes Docker refuse a second
-// one on the same volume; Postgres itself could not tell, for in each container its process ID is 1.
+// command returns a docker run command. A container with lasting data has a fixed name, so that Docker refuses a second
+// one on the same volume. Postgres itself would not notice: its process ID is 1 in each container.
 func (d docker) command(f *folder, port int, settings map[string]string) *exec.Cmd {
 	args := []string{"run", "--rm", "--shm-size", "128m",
 		"--publish", "127.0.0.1:" + strconv.Itoa(port) + ":5432",
@@ -84,22 +84,22 @@ func (d docker) command(f *folder, port int, settings map[string]string) *exec.C
 	}
 	args = append(args, dockerImage)
 	cmd := exec.Command(d.path, append(args, arguments(settings)...)...) //nolint:gosec // docker
-	cmd.Env = append(os.Environ(), "POSTGRES_PASSWORD="+f.secret)        // not an argument: those are public
+	cmd.Env = append(os.Environ(), "POSTGRES_PASSWORD="+f.password)      // arguments are visible to all users
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.ExtraFiles = []*os.File{f.server}
 	return cmd
 }
 
-// dockerNote is the file that says that the folder's data is in a volume.
-func (f *folder) dockerNote() string { return filepath.Join(f.dir, "docker-volume") }
+// volumeFile is the file that records that the folder's data is in a Docker volume.
+func (f *folder) volumeFile() string { return filepath.Join(f.dir, "docker-volume") }
 
-// usesDocker reports whether the folder's data is in a volume.
+// usesDocker reports whether the folder's data is in a Docker volume.
 func (f *folder) usesDocker() bool {
-	_, err := os.Stat(f.dockerNote())
+	_, err := os.Stat(f.volumeFile())
 	return err == nil
 }
 
-// volume names the folder's volume and container.
+// volume is the name of the folder's volume and container.
 func (f *folder) volume() string {
 	sum := sha256.Sum256([]byte(f.dir))
 	return "stepwell-" + hex.EncodeToString(sum[:6])

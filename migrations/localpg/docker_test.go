@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fakeDocker makes a docker command that notes its arguments; images are missing until they are pulled.
+// fakeDocker creates a docker command that records its arguments. Images are missing until they are pulled.
 func fakeDocker(t *testing.T) (docker, func() []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ esac
 	}
 }
 
-func TestDockerPullsOnceAndIsRemembered(t *testing.T) {
+func TestDockerPullsOnceAndIsRecordedInFolder(t *testing.T) {
 	t.Parallel()
 	d, calls := fakeDocker(t)
 	f := newFolder(t, 0)
@@ -52,18 +52,18 @@ func TestDockerPullsOnceAndIsRemembered(t *testing.T) {
 		t.Errorf("docker was called differently (-want +got):\n%s", diff)
 	}
 	if !f.usesDocker() {
-		t.Error("the folder does not say that its data is in Docker")
+		t.Error("the folder does not record that its data is in Docker")
 	}
-	if _, err := nowhere().find(t.Context(), f); err == nil || err.Error() != "no daemon" {
-		t.Errorf("without its Docker the folder opens with %v, want Docker's error", err)
+	if _, err := emptyFinder().find(t.Context(), f); err == nil || err.Error() != "no daemon" {
+		t.Errorf("without Docker, got error %v, want Docker's", err)
 	}
 }
 
 func TestDockerCommand(t *testing.T) {
 	t.Parallel()
 	lasting := newFolder(t, 0)
-	lasting.dir, lasting.secret = "/var/lib/stepwell/postgres", "secret"
-	temporary := &folder{dir: "/tmp/x", secret: "secret", temporary: true}
+	lasting.dir, lasting.password = "/var/lib/stepwell/postgres", "secret"
+	temporary := &folder{dir: "/tmp/x", password: "secret", temporary: true}
 	common := "run --rm --shm-size 128m --publish 127.0.0.1:5433:5432 --env POSTGRES_USER=stepwell " +
 		"--env POSTGRES_PASSWORD --env POSTGRES_INITDB_ARGS=--encoding=UTF8 --locale=C "
 	tests := []struct {

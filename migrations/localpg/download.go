@@ -11,14 +11,14 @@ import (
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// What is downloaded, and from where.
+// The version to download, and where from.
 const (
 	downloadVersion = embeddedpostgres.V17
 	downloadMajor   = 17
 	mavenCentral    = "https://repo1.maven.org/maven2"
 )
 
-// cacheDir keeps downloads. Root's is where the server's user can reach it.
+// cacheDir is the folder for downloads. For root it is outside root's home, which the server's account cannot enter.
 func cacheDir() string {
 	if base, err := os.UserCacheDir(); err == nil && os.Geteuid() != 0 {
 		return filepath.Join(base, "stepwell")
@@ -26,19 +26,23 @@ func cacheDir() string {
 	return "/var/cache/stepwell"
 }
 
-// download returns the folder of downloaded programs, fetching them once. Its work happens aside and is put
-// in place by one rename, so that other processes see all of it or nothing.
+// downloaded is the folder of the downloaded programs in cache.
+func downloaded(cache string) string {
+	return filepath.Join(cache, "postgres-"+string(downloadVersion), "bin")
+}
+
+// download returns the folder of downloaded programs, and downloads them if they are not in the cache. It puts them in
+// place by a single rename, so that other processes see all programs or none.
 func download(ctx context.Context, repository, cache string) (string, error) {
-	home := filepath.Join(cache, "postgres-"+string(downloadVersion))
-	bin := filepath.Join(home, "bin")
+	bin := downloaded(cache)
 	if hasPrograms(bin) {
 		return bin, nil
 	}
-	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // programs, for whoever runs the server
+	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // the server's account must read it
 		return "", fmt.Errorf("create cache: %w", err)
 	}
 	fetched := make(chan error, 1)
-	go func() { fetched <- fetchInto(home, repository, cache) }() // the library knows no context
+	go func() { fetched <- fetchTo(filepath.Dir(bin), repository, cache) }() // the library takes no context
 	select {
 	case <-ctx.Done():
 		return "", ctx.Err()
@@ -47,8 +51,8 @@ func download(ctx context.Context, repository, cache string) (string, error) {
 	}
 }
 
-// fetchInto fetches to a work folder and renames the result to home.
-func fetchInto(home, repository, cache string) error {
+// fetchTo downloads to a temporary folder and renames the result to home.
+func fetchTo(home, repository, cache string) error {
 	work, err := os.MkdirTemp(cache, "download-")
 	if err != nil {
 		return fmt.Errorf("create cache: %w", err)
@@ -58,21 +62,20 @@ func fetchInto(home, repository, cache string) error {
 		return fmt.Errorf("fetch Postgres %s: %w", downloadVersion, err)
 	}
 	err = os.Rename(filepath.Join(work, "postgres"), home)
-	if err != nil && !hasPrograms(filepath.Join(home, "bin")) { // else another process was faster
-		return fmt.Errorf("keep programs: %w", err)
+	if err != nil && !hasPrograms(filepath.Join(home, "bin")) { // unless another process was faster
+		return fmt.Errorf("install programs: %w", err)
 	}
 	return nil
 }
 
-// fetch has the library fetch and unpack the programs to work/postgres. The library can only do that as part
-// of starting a server; the data folder it is given is a sham, which keeps it from making a cluster and makes
-// the start fail. What counts is that the programs are there.
+// fetch downloads and unpacks the programs to work/postgres. The library does so only as part of starting a server. The
+// dummy data folder keeps it from running initdb and makes the start fail, which is fine once the programs are there.
 func fetch(work, repository string) error {
-	sham := filepath.Join(work, "sham")
-	if err := os.Mkdir(sham, 0o700); err != nil {
+	dummy := filepath.Join(work, "dummy")
+	if err := os.Mkdir(dummy, 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(sham, "PG_VERSION"), []byte(strconv.Itoa(downloadMajor)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dummy, "PG_VERSION"), []byte(strconv.Itoa(downloadMajor)), 0o600); err != nil {
 		return err
 	}
 	port, err := freePort()
@@ -85,7 +88,7 @@ func fetch(work, repository string) error {
 		CachePath(filepath.Join(work, "archive")).
 		RuntimePath(filepath.Join(work, "runtime")).
 		BinariesPath(filepath.Join(work, "postgres")).
-		DataPath(sham).
+		DataPath(dummy).
 		Port(uint32(port)).
 		Logger(io.Discard)).Start()
 	if hasPrograms(filepath.Join(work, "postgres", "bin")) {

@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// repository serves the archive in testdata, which has scripts for programs, as Maven would; it counts how
-// often it was asked for.
-func repository(t *testing.T) (address string, asked *atomic.Int32) {
+// repository serves the archive in testdata as Maven would, and counts the downloads. The programs in the archive are
+// scripts.
+func repository(t *testing.T) (address string, downloads *atomic.Int32) {
 	t.Helper()
 	archive, err := os.ReadFile("testdata/postgres.txz")
 	if err != nil {
@@ -33,22 +33,22 @@ func repository(t *testing.T) (address string, asked *atomic.Int32) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	asked = new(atomic.Int32)
+	downloads = new(atomic.Int32)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, ".jar") {
 			http.NotFound(w, r)
 			return
 		}
-		asked.Add(1)
+		downloads.Add(1)
 		_, _ = w.Write(jar.Bytes())
 	}))
 	t.Cleanup(s.Close)
-	return s.URL, asked
+	return s.URL, downloads
 }
 
-func TestDownloadOnce(t *testing.T) {
+func TestDownloadIsCached(t *testing.T) {
 	t.Parallel()
-	address, asked := repository(t)
+	address, downloads := repository(t)
 	cache := newDir(t)
 	for range 2 {
 		bin, err := download(t.Context(), address, cache)
@@ -60,11 +60,11 @@ func TestDownloadOnce(t *testing.T) {
 			t.Errorf("got %v, %v, want programs of Postgres %d", p, err, downloadMajor)
 		}
 	}
-	if n := asked.Load(); n != 1 {
+	if n := downloads.Load(); n != 1 {
 		t.Errorf("downloaded %d times", n)
 	}
 	if entries, err := os.ReadDir(cache); err != nil || len(entries) != 1 {
-		t.Errorf("the cache holds %v (%v), want the programs alone", entries, err)
+		t.Errorf("the cache holds %v (%v), want only the programs", entries, err)
 	}
 }
 
@@ -81,9 +81,9 @@ func TestFailedDownloadLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestDownloadHeedsTheContext(t *testing.T) {
+func TestDownloadEndsWithContext(t *testing.T) {
 	t.Parallel()
-	over, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	answer := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		cancel()
@@ -91,11 +91,11 @@ func TestDownloadHeedsTheContext(t *testing.T) {
 	}))
 	defer s.Close()
 	cache := newDir(t)
-	if _, err := download(over, s.URL, cache); !errors.Is(err, context.Canceled) {
+	if _, err := download(ctx, s.URL, cache); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 	close(answer)
-	eventually(t, "what was given up is cleaned away", func() bool {
+	eventually(t, "the cancelled download has cleaned up", func() bool {
 		entries, err := os.ReadDir(cache)
 		return err == nil && len(entries) == 0
 	})

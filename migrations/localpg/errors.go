@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// InUseError says that a living server works on the folder, so no second one can be started on it.
+// InUseError reports that a running server uses the folder.
 type InUseError struct {
 	Dir string // the folder given to Start
 }
@@ -15,14 +15,14 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("data folder %s is in use by a running server: stop that one or choose another folder", e.Dir)
 }
 
-// VersionError says that the folder's data belongs to a major version of which no programs were found.
+// VersionError reports that no programs of the data's major version were found.
 type VersionError struct {
 	Dir   string   // the folder given to Start
 	Major int      // the version that wrote the data
-	Found []string // the programs that were found, with their versions
+	Found []string // the programs of other versions that were found
 }
 
-// Error names both versions and the ways out.
+// Error names the versions and the remedies.
 func (e *VersionError) Error() string {
 	found := "none"
 	if len(e.Found) > 0 {
@@ -32,12 +32,12 @@ func (e *VersionError) Error() string {
 		"install Postgres %d, or choose another folder", e.Dir, e.Major, found, e.Major)
 }
 
-// MissingError says that there is no Postgres to run.
+// MissingError reports that there is no Postgres to run.
 type MissingError struct {
-	Tried []string // what was looked at and why it did not do, in order
+	Tried []string // each place that was searched and why it was not used, in order
 }
 
-// Error says what to install, then what was tried.
+// Error lists what to install, then what was tried.
 func (e *MissingError) Error() string {
 	return "no Postgres found. Do one of these:\n" +
 		"  Debian, Ubuntu:  apt-get install postgresql\n" +
@@ -48,20 +48,20 @@ func (e *MissingError) Error() string {
 		"Tried:\n  " + strings.Join(e.Tried, "\n  ")
 }
 
-// UnreachableError says that the user who has to run the server cannot get to the folder.
+// UnreachableError reports that the user who runs the server cannot reach the folder.
 type UnreachableError struct {
 	Dir    string // the folder given to Start
-	Parent string // the folder on the way that is closed
-	User   string // who cannot pass it
+	Parent string // the folder above it that the user cannot enter
+	User   string // the user who runs the server
 }
 
-// Error names the closed folder and a place that works.
+// Error names the folder that blocks the way and suggests another location.
 func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("data folder %s cannot be reached by user %s, who runs Postgres for root: %s is closed to them; "+
-		"choose a folder elsewhere, for example %s", e.Dir, e.User, e.Parent, rootDir)
+	return fmt.Sprintf("user %s, who runs Postgres for root, may not enter %s and so cannot reach data folder %s: "+
+		"choose a folder elsewhere, for example %s", e.User, e.Parent, e.Dir, rootDir)
 }
 
-// ForeignFolderError says that the folder holds files which Start did not put there.
+// ForeignFolderError reports that the folder holds files that Start did not create.
 type ForeignFolderError struct {
 	Dir string // the folder given to Start
 }
@@ -71,24 +71,24 @@ func (e *ForeignFolderError) Error() string {
 	return fmt.Sprintf("folder %s holds other files: choose an empty or a new folder for the database", e.Dir)
 }
 
-// PortError says that the wanted port is taken.
+// PortError reports that the requested port is in use.
 type PortError struct {
 	Port int
 }
 
 // Error names the port.
 func (e *PortError) Error() string {
-	return fmt.Sprintf("port %d of 127.0.0.1 is taken: choose another, or 0 for any free one", e.Port)
+	return fmt.Sprintf("port %d of 127.0.0.1 is in use: choose another, or 0 for any free one", e.Port)
 }
 
-// ExitError says that a program of Postgres ended when it should not have.
+// ExitError reports that a Postgres program exited unexpectedly.
 type ExitError struct {
-	Program string // its name, such as initdb
-	Status  string // how it ended
-	Log     string // the last lines it wrote
+	Program string // such as initdb
+	Status  string // such as "exit status 1"
+	Log     string // the last lines of its output
 }
 
 // Error gives the status and the log.
 func (e *ExitError) Error() string {
-	return fmt.Sprintf("%s ended (%s): %s", e.Program, e.Status, e.Log)
+	return fmt.Sprintf("%s exited (%s): %s", e.Program, e.Status, e.Log)
 }

@@ -12,7 +12,7 @@ import (
 // oldestMajor is the oldest Postgres that Stepwell runs on.
 const oldestMajor = 14
 
-// packageFolders is where packages put the programs outside PATH.
+// packageFolders are the folders outside PATH in which packages install the programs.
 var packageFolders = []string{
 	"/usr/lib/postgresql/*/bin",                               // Debian, Ubuntu
 	"/usr/pgsql-*/bin",                                        // postgresql.org's packages for RHEL
@@ -27,34 +27,36 @@ var packageFolders = []string{
 	"/opt/local/lib/postgresql*/bin",                          // MacPorts
 }
 
-// finder knows where to look for Postgres.
+// finder searches for Postgres.
 type finder struct {
 	path     []string // the folders of PATH, in order
 	packages []string // patterns of folders
 	docker   func(ctx context.Context) (engine, error)
 	download func(ctx context.Context) (dir string, err error)
+	// installedOnly makes find skip docker and download.
+	installedOnly bool
 }
 
-// systemFinder looks at the real places.
+// systemFinder searches this machine.
 func systemFinder() finder {
 	return finder{
 		path:     filepath.SplitList(os.Getenv("PATH")),
-		packages: packageFolders,
+		packages: append(slices.Clip(packageFolders), downloaded(cacheDir())),
 		docker:   findDocker,
 		download: func(ctx context.Context) (string, error) { return download(ctx, mavenCentral, cacheDir()) },
 	}
 }
 
-// search is one run of a finder: what is wanted, and what was seen so far.
+// search is the state of one search.
 type search struct {
 	finder
 	account account
-	want    int      // the major version, 0 for any
-	tried   []string // why each place did not do
-	found   []string // programs of versions that were not wanted
+	want    int      // the major version, 0 for any supported one
+	tried   []string // why each place was not used
+	found   []string // programs of other versions
 }
 
-// find returns the first engine that can serve the folder.
+// find returns the first engine that can run on the folder.
 func (fd finder) find(ctx context.Context, f *folder) (engine, error) {
 	major, err := f.major()
 	if err != nil {
@@ -64,11 +66,15 @@ func (fd finder) find(ctx context.Context, f *folder) (engine, error) {
 		return fd.docker(ctx)
 	}
 	s := &search{finder: fd, account: f.account, want: major}
-	for _, look := range []func(context.Context) (engine, bool){s.inPath, s.inPackages, s.inDocker, s.inDownload} {
+	searches := []func(context.Context) (engine, bool){s.inPath, s.inPackages}
+	if !fd.installedOnly {
+		searches = append(searches, s.inDocker, s.inDownload)
+	}
+	for _, look := range searches {
 		if e, ok := look(ctx); ok {
 			return e, nil
 		}
-		if ctx.Err() != nil { // it may have failed for that alone
+		if ctx.Err() != nil { // which may be the only reason for the failure
 			return nil, fmt.Errorf("find Postgres: %w", ctx.Err())
 		}
 	}
@@ -78,23 +84,23 @@ func (fd finder) find(ctx context.Context, f *folder) (engine, error) {
 	return nil, &MissingError{Tried: s.tried}
 }
 
-// inPath takes the first folder of PATH with programs that do.
+// inPath returns the first suitable programs in PATH.
 func (s *search) inPath(ctx context.Context) (engine, bool) {
 	all := s.inspectAll(ctx, s.path)
 	if len(all) == 0 {
-		s.miss("PATH", "no folder of it has both initdb and postgres")
+		s.noteMiss("PATH", "no folder has both initdb and postgres")
 	}
 	return s.first(all)
 }
 
-// inPackages takes the newest programs that packages have installed.
+// inPackages returns the newest programs that packages installed, or that were downloaded before.
 func (s *search) inPackages(ctx context.Context) (engine, bool) {
 	var all []programs
 	for _, pattern := range s.packages {
 		dirs, err := filepath.Glob(pattern)
 		here := s.inspectAll(ctx, dirs)
 		if err != nil || len(here) == 0 {
-			s.miss(pattern, "not there")
+			s.noteMiss(pattern, "not found")
 		}
 		all = append(all, here...)
 	}
@@ -102,34 +108,33 @@ func (s *search) inPackages(ctx context.Context) (engine, bool) {
 	return s.first(all)
 }
 
-// inDocker takes Docker if a daemon answers. Existing data is never Docker's: that would start an empty
-// database beside it.
+// inDocker returns Docker if a daemon answers. It is not used for a folder with data, which a container would ignore.
 func (s *search) inDocker(ctx context.Context) (engine, bool) {
 	if s.want != 0 {
 		return nil, false
 	}
 	e, err := s.docker(ctx)
 	if err != nil {
-		s.miss("Docker", err.Error())
+		s.noteMiss("Docker", err.Error())
 		return nil, false
 	}
 	return e, true
 }
 
-// inDownload downloads programs.
+// inDownload downloads the programs.
 func (s *search) inDownload(ctx context.Context) (engine, bool) {
 	if s.want != 0 && s.want != downloadMajor {
 		return nil, false
 	}
 	dir, err := s.download(ctx)
 	if err != nil {
-		s.miss("download", err.Error())
+		s.noteMiss("download", err.Error())
 		return nil, false
 	}
 	return s.first(s.inspectAll(ctx, []string{dir}))
 }
 
-// inspectAll returns the programs of those folders that have them, and notes why others failed.
+// inspectAll returns the programs in the folders, and notes which do not run.
 func (s *search) inspectAll(ctx context.Context, dirs []string) []programs {
 	var all []programs
 	for _, dir := range dirs {
@@ -138,7 +143,7 @@ func (s *search) inspectAll(ctx context.Context, dirs []string) []programs {
 		}
 		p, err := inspect(ctx, dir, s.account)
 		if err != nil {
-			s.miss(dir, err.Error())
+			s.noteMiss(dir, err.Error())
 			continue
 		}
 		all = append(all, p)
@@ -146,25 +151,25 @@ func (s *search) inspectAll(ctx context.Context, dirs []string) []programs {
 	return all
 }
 
-// first picks the first programs of the wanted version, and notes the others.
+// first returns the first programs of the wanted version, and notes those before.
 func (s *search) first(all []programs) (engine, bool) {
 	for _, p := range all {
 		if p.major == s.want || s.want == 0 && p.major >= oldestMajor {
 			return p, true
 		}
 		s.found = append(s.found, p.String())
-		s.miss(p.dir, fmt.Sprintf("is Postgres %d", p.major))
+		s.noteMiss(p.dir, fmt.Sprintf("is Postgres %d", p.major))
 	}
 	return nil, false
 }
 
-// miss notes why a place did not do.
-func (s *search) miss(place, why string) {
+// noteMiss records why a place was not used.
+func (s *search) noteMiss(place, why string) {
 	s.tried = append(s.tried, place+": "+why)
 }
 
-// hasPrograms reports whether the folder has both programs. It must be absolute: a "." in PATH is no place
-// to take a server from.
+// hasPrograms reports whether the folder has both programs. A relative folder in PATH does not count: running programs
+// from the current directory would be unsafe.
 func hasPrograms(dir string) bool {
 	if !filepath.IsAbs(dir) {
 		return false

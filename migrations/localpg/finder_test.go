@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fakePrograms makes a folder whose postgres says that it is of the version, and whose initdb fails.
+// fakePrograms creates a folder with a postgres that reports the version and an initdb that fails.
 func fakePrograms(t *testing.T, dir, version string) string {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -29,15 +29,15 @@ func fakePrograms(t *testing.T, dir, version string) string {
 	return dir
 }
 
-// nowhere is a finder that finds nothing.
-func nowhere() finder {
+// emptyFinder is a finder that finds nothing.
+func emptyFinder() finder {
 	return finder{
 		docker:   func(context.Context) (engine, error) { return nil, errors.New("no daemon") },
 		download: func(context.Context) (string, error) { return "", errors.New("no network") },
 	}
 }
 
-// newFolder is a folder whose data, if major is not 0, is of that version.
+// newFolder returns a folder with data of the major version, or without data if major is 0.
 func newFolder(t *testing.T, major int) *folder {
 	t.Helper()
 	dir := newDir(t)
@@ -58,7 +58,7 @@ func newFolder(t *testing.T, major int) *folder {
 	return f
 }
 
-func TestFinderOrder(t *testing.T) {
+func TestFinderTakesFirstSuitablePostgres(t *testing.T) {
 	t.Parallel()
 	root := filepath.Dir(newDir(t))
 	path := fakePrograms(t, filepath.Join(root, "path"), "15.14 (Debian 15.14-1)")
@@ -75,20 +75,21 @@ func TestFinderOrder(t *testing.T) {
 	container := docker{path: "/bin/docker"}
 	runs := func(context.Context) (engine, error) { return container, nil }
 	loads := func(context.Context) (string, error) { return loaded, nil }
-	none := nowhere()
+	none := emptyFinder()
 	tests := []struct {
 		name   string
 		finder finder
 		major  int
 		want   engine
 	}{
-		{"path first", finder{[]string{"", half, path}, packages, runs, loads}, 0, programs{path, 15}},
-		{"too old is passed over", finder{[]string{stale, path}, packages, runs, loads}, 0, programs{path, 15}},
-		{"newest package", finder{nil, packages, runs, loads}, 0, programs{newest, 18}},
-		{"docker", finder{[]string{stale}, nil, runs, loads}, 0, container},
-		{"download last", finder{nil, nil, none.docker, loads}, 0, programs{loaded, 17}},
-		{"data decides", finder{[]string{path}, packages, runs, loads}, 18, programs{newest, 18}},
-		{"data never goes to docker", finder{nil, nil, runs, loads}, 17, programs{loaded, 17}},
+		{"PATH first", finder{[]string{"", half, path}, packages, runs, loads, false}, 0, programs{path, 15}},
+		{"skips old versions", finder{[]string{stale, path}, packages, runs, loads, false}, 0, programs{path, 15}},
+		{"newest package", finder{nil, packages, runs, loads, false}, 0, programs{newest, 18}},
+		{"installed only", finder{nil, packages, runs, loads, true}, 0, programs{newest, 18}},
+		{"docker", finder{[]string{stale}, nil, runs, loads, false}, 0, container},
+		{"download last", finder{nil, nil, none.docker, loads, false}, 0, programs{loaded, 17}},
+		{"same major version as the data", finder{[]string{path}, packages, runs, loads, false}, 18, programs{newest, 18}},
+		{"existing data never goes to docker", finder{nil, nil, runs, loads, false}, 17, programs{loaded, 17}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -104,10 +105,22 @@ func TestFinderOrder(t *testing.T) {
 	}
 }
 
-func TestFinderNamesTheVersionsItFound(t *testing.T) {
+func TestInstalledOnlyUsesNeitherDockerNorDownload(t *testing.T) {
+	t.Parallel()
+	refuse := func(what string) { t.Errorf("the finder used %s", what) }
+	fd := finder{
+		docker:        func(context.Context) (engine, error) { refuse("docker"); return docker{}, nil },
+		download:      func(context.Context) (string, error) { refuse("download"); return "", nil },
+		installedOnly: true,
+	}
+	_, err := fd.find(t.Context(), newFolder(t, 0))
+	_ = wantError[*MissingError](t, err)
+}
+
+func TestVersionErrorNamesVersionsFound(t *testing.T) {
 	t.Parallel()
 	root := filepath.Dir(newDir(t))
-	fd := nowhere()
+	fd := emptyFinder()
 	fd.path = []string{fakePrograms(t, filepath.Join(root, "bin"), "15.14")}
 	f := newFolder(t, 16)
 	_, err := fd.find(t.Context(), f)
@@ -118,10 +131,10 @@ func TestFinderNamesTheVersionsItFound(t *testing.T) {
 	}
 }
 
-func TestMissingPostgresSaysWhatToInstall(t *testing.T) {
+func TestMissingPostgresErrorSaysWhatToInstall(t *testing.T) {
 	t.Parallel()
 	root := filepath.Dir(newDir(t))
-	fd := nowhere()
+	fd := emptyFinder()
 	fd.packages = []string{filepath.Join(root, "*", "bin")}
 	dir := newDir(t)
 	_, err := start(t.Context(), Options{Dir: dir}, fd)
@@ -135,14 +148,14 @@ func TestMissingPostgresSaysWhatToInstall(t *testing.T) {
 	}
 	f, err := openFolder(t.Context(), dir)
 	if err != nil {
-		t.Fatalf("the failed start holds on to its folder: %v", err)
+		t.Fatalf("the failed start has not released its folder: %v", err)
 	}
 	_ = f.close()
 }
 
-func TestFailedInitdbShowsItsWordsAndLeavesNoData(t *testing.T) {
+func TestFailedInitdbReportsOutputAndLeavesNoData(t *testing.T) {
 	t.Parallel()
-	fd := nowhere()
+	fd := emptyFinder()
 	fd.path = []string{fakePrograms(t, filepath.Join(filepath.Dir(newDir(t)), "bin"), "15.14")}
 	dir := newDir(t)
 	_, err := start(t.Context(), Options{Dir: dir}, fd)
@@ -151,6 +164,6 @@ func TestFailedInitdbShowsItsWordsAndLeavesNoData(t *testing.T) {
 		t.Errorf("got %+v", e)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "data")); !os.IsNotExist(err) {
-		t.Error("a data folder was left")
+		t.Error("the data folder exists")
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// rootDir is where root keeps the database: its home is closed to the user who runs the server.
+// rootDir is root's folder for the database. The account that runs the server cannot enter root's home.
 const rootDir = "/var/lib/stepwell"
 
-// DefaultDir is the folder for a user's lasting database: below the user's data folder, and for root
+// DefaultDir returns the default folder of a lasting database: in the user's data folder, or for root in
 // /var/lib/stepwell.
 func DefaultDir() (string, error) {
 	if os.Geteuid() == 0 {
@@ -36,20 +36,20 @@ func DefaultDir() (string, error) {
 	return filepath.Join(home, ".local", "share", "stepwell", "postgres"), nil
 }
 
-// folder is a locked folder with all that belongs to one server.
+// folder is a locked folder with the data of one server.
 type folder struct {
 	dir       string
 	account   account
-	temporary bool     // to be removed when closed
-	secret    string   // the superuser's password
+	temporary bool     // close removes the folder
+	password  string   // of the superuser
 	owner     *os.File // owner.lock, held by this process
-	server    *os.File // server.lock, inherited by the server; nil once it was handed over
+	server    *os.File // server.lock, inherited by the server; nil once this process has released its copy
 }
 
-// data is Postgres's own folder.
+// data is Postgres's data folder.
 func (f *folder) data() string { return filepath.Join(f.dir, "data") }
 
-// openFolder makes dir ready for a server and locks it; an empty dir means a new temporary one.
+// openFolder creates dir if needed and locks it. An empty dir means a new temporary folder.
 func openFolder(ctx context.Context, dir string) (*folder, error) {
 	if dir == "" {
 		return openTemporary(ctx)
@@ -62,7 +62,7 @@ func openFolder(ctx context.Context, dir string) (*folder, error) {
 	if f.account, err = accountFor(f.data()); err != nil {
 		return nil, err
 	}
-	if parent := f.account.closedParent(dir); parent != "" {
+	if parent := f.account.blockedParent(dir); parent != "" {
 		return nil, &UnreachableError{Dir: dir, Parent: parent, User: f.account.name}
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // parents, not dir
@@ -74,27 +74,27 @@ func openFolder(ctx context.Context, dir string) (*folder, error) {
 	return f, nil
 }
 
-// claim creates the folder if needed, gives it to the account, and takes both locks.
+// claim creates the folder if needed, takes both locks, and makes the account its owner.
 func (f *folder) claim(ctx context.Context) error {
 	if err := os.Mkdir(f.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("create data folder: %w", err)
 	}
-	if err := f.refuseForeign(); err != nil {
+	if err := f.rejectForeignFiles(); err != nil {
 		return err
 	}
 	if err := f.lock(ctx); err != nil {
 		f.unlock()
 		return err
 	}
-	if err := f.account.own(f.dir); err != nil {
+	if err := f.account.chown(f.dir); err != nil {
 		f.unlock()
 		return fmt.Errorf("give data folder to %s: %w", f.account.name, err)
 	}
 	return nil
 }
 
-// refuseForeign fails for a folder with files of somebody else, before anything in it is touched.
-func (f *folder) refuseForeign() error {
+// rejectForeignFiles returns an error if the folder has other files than ours, before we change anything in it.
+func (f *folder) rejectForeignFiles() error {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
 		return fmt.Errorf("read data folder: %w", err)
@@ -105,7 +105,7 @@ func (f *folder) refuseForeign() error {
 	return nil
 }
 
-// lock takes the owner's lock at once or fails, then waits for the server of a dead owner to be gone.
+// lock takes the owner's lock, or fails at once. It then waits for the server of a dead owner to end.
 func (f *folder) lock(ctx context.Context) (err error) {
 	if f.owner, err = tryLock(filepath.Join(f.dir, "owner.lock")); errors.Is(err, errLocked) {
 		return &InUseError{Dir: f.dir}
@@ -115,8 +115,11 @@ func (f *folder) lock(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, stopGrace)
 	defer cancel()
 	err = poll(ctx, func(context.Context) (bool, error) {
-		f.server, err = tryLock(filepath.Join(f.dir, "server.lock"))
-		return err == nil, retryable(err)
+		var err error
+		if f.server, err = tryLock(filepath.Join(f.dir, "server.lock")); errors.Is(err, errLocked) {
+			return false, nil
+		}
+		return true, err
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &InUseError{Dir: f.dir}
@@ -124,28 +127,20 @@ func (f *folder) lock(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("lock data folder: %w", err)
 	}
-	return f.refuseStranger()
+	return f.rejectUnlockedServer()
 }
 
-// retryable is nil for the one lock error that time cures.
-func retryable(err error) error {
-	if errors.Is(err, errLocked) {
-		return nil
-	}
-	return err
-}
-
-// unlock gives up the locks this process still holds.
+// unlock releases the locks that this process holds.
 func (f *folder) unlock() {
 	for _, l := range []*os.File{f.server, f.owner} {
 		if l != nil {
-			_ = l.Close() // closing releases the lock and cannot fail otherwise
+			_ = l.Close() // closing releases the lock
 		}
 	}
 	f.server, f.owner = nil, nil
 }
 
-// close unlocks the folder, and removes a temporary one first.
+// close removes a temporary folder, then unlocks it.
 func (f *folder) close() error {
 	defer f.unlock()
 	if !f.temporary {
@@ -154,34 +149,34 @@ func (f *folder) close() error {
 	return removeTemporary(f.dir)
 }
 
-// loadSecret reads the folder's password, and makes one in a new folder.
-func (f *folder) loadSecret() error {
+// loadPassword reads the folder's password, or creates one in a new folder.
+func (f *folder) loadPassword() error {
 	path := filepath.Join(f.dir, "password")
 	kept, err := os.ReadFile(path) //nolint:gosec // our own folder
 	if err == nil {
-		f.secret = strings.TrimSpace(string(kept))
+		f.password = strings.TrimSpace(string(kept))
 		return nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read database password: %w", err)
 	}
-	f.secret = rand.Text()
-	if err := os.WriteFile(path, []byte(f.secret+"\n"), 0o600); err != nil {
+	f.password = rand.Text()
+	if err := os.WriteFile(path, []byte(f.password+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write database password: %w", err)
 	}
-	if err := f.account.own(path); err != nil {
+	if err := f.account.chown(path); err != nil {
 		return fmt.Errorf("write database password: %w", err)
 	}
 	return nil
 }
 
-// handOver gives up our copy of the server's lock: from now on it is free when the server is gone.
-func (f *folder) handOver() {
-	_ = f.server.Close() // the server has its own copy
+// releaseServerLock closes our copy of the server's lock. From now on the lock is free once the server has ended.
+func (f *folder) releaseServerLock() {
+	_ = f.server.Close() // the server holds its own copy
 	f.server = nil
 }
 
-// major is the Postgres version that wrote the data, 0 when there is none yet.
+// major returns the major version that wrote the data, or 0 if there is no data.
 func (f *folder) major() (int, error) {
 	text, err := os.ReadFile(filepath.Join(f.data(), "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -197,7 +192,7 @@ func (f *folder) major() (int, error) {
 	return major, nil
 }
 
-// poll calls ready until it says true or fails, or the context ends.
+// poll calls ready until it returns true or an error, or the context ends.
 func poll(ctx context.Context, ready func(context.Context) (bool, error)) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

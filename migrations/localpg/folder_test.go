@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// withPostmasterPID writes a postmaster.pid into the folder of a stopped server.
-func withPostmasterPID(t *testing.T, dir string, pid, port int) {
+// writePostmasterPID writes a postmaster.pid into the folder of a stopped server.
+func writePostmasterPID(t *testing.T, dir string, pid, port int) {
 	t.Helper()
 	text := fmt.Sprintf("%d\n%s\n1763000000\n%d\n\n127.0.0.1\n  1234567    65536\nready   \n", pid, dir, port)
 	path := filepath.Join(dir, "data", "postmaster.pid")
@@ -24,21 +24,21 @@ func withPostmasterPID(t *testing.T, dir string, pid, port int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := acct.own(path); err != nil {
+	if err := acct.chown(path); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// stopped returns the folder of a server that ran once.
-func stopped(t *testing.T) string {
+// stoppedServer returns the folder of a server that has run and was stopped.
+func stoppedServer(t *testing.T) string {
 	t.Helper()
 	s := mustStart(t, Options{Dir: newDir(t)})
 	mustStop(t, s)
 	return s.folder.dir
 }
 
-// strangerPID is a living process of the server's user that is not Postgres.
-func strangerPID(t *testing.T, dir string) int {
+// otherPID returns the ID of a running process of the server's user that is not Postgres.
+func otherPID(t *testing.T, dir string) int {
 	t.Helper()
 	acct, err := accountFor(filepath.Join(dir, "data"))
 	if err != nil {
@@ -53,43 +53,43 @@ func strangerPID(t *testing.T, dir string) int {
 	return cmd.Process.Pid
 }
 
-func TestStalePostmasterPIDIsNoObstacle(t *testing.T) {
+func TestStalePostmasterPIDIsRemoved(t *testing.T) {
 	t.Parallel()
-	dir := stopped(t)
+	dir := stoppedServer(t)
 	port, err := freePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	withPostmasterPID(t, dir, strangerPID(t, dir), port) // the ID was reused: the worst case
+	writePostmasterPID(t, dir, otherPID(t, dir), port) // the ID was reused
 	mustStop(t, mustStart(t, Options{Dir: dir}))
 
-	withPostmasterPID(t, dir, 1<<22+1, port) // no such process
+	writePostmasterPID(t, dir, 1<<22+1, port) // no such process
 	mustStop(t, mustStart(t, Options{Dir: dir}))
 }
 
-func TestServerStartedByHandIsRespected(t *testing.T) {
+func TestFolderOfServerStartedByHandIsInUse(t *testing.T) {
 	t.Parallel()
-	dir := stopped(t)
+	dir := stoppedServer(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	withPostmasterPID(t, dir, strangerPID(t, dir), l.Addr().(*net.TCPAddr).Port)
+	writePostmasterPID(t, dir, otherPID(t, dir), l.Addr().(*net.TCPAddr).Port)
 	_, err = Start(t.Context(), Options{Dir: dir})
 	_ = wantError[*InUseError](t, err)
 }
 
 func TestOtherMajorVersionIsRefused(t *testing.T) {
 	t.Parallel()
-	dir := stopped(t)
+	dir := stoppedServer(t)
 	if err := os.WriteFile(filepath.Join(dir, "data", "PG_VERSION"), []byte("9\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err := Start(t.Context(), Options{Dir: dir})
 	e := wantError[*VersionError](t, err)
 	if e.Major != 9 || e.Dir != dir || len(e.Found) == 0 {
-		t.Errorf("got %+v, want version 9 of %s and what was found instead", e, dir)
+		t.Errorf("got %+v, want version 9 of %s and the versions found", e, dir)
 	}
 }
 
@@ -110,10 +110,10 @@ func TestForeignFolderIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestRootHandsTheServerOver(t *testing.T) {
+func TestRootRunsServerAsOtherUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("only root has to")
+		t.Skip("only root drops privileges")
 	}
 	s := mustStart(t, Options{})
 	info, err := os.Stat(filepath.Join(s.folder.data(), "postmaster.pid")) // written by the server itself
@@ -125,10 +125,10 @@ func TestRootHandsTheServerOver(t *testing.T) {
 	}
 }
 
-func TestRootCannotUseAClosedFolder(t *testing.T) {
+func TestRootCannotUseFolderClosedToServer(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("only root has to hand over")
+		t.Skip("only root drops privileges")
 	}
 	closed := filepath.Dir(newDir(t))
 	if err := os.Chmod(closed, 0o700); err != nil {
@@ -136,14 +136,14 @@ func TestRootCannotUseAClosedFolder(t *testing.T) {
 	}
 	_, err := Start(t.Context(), Options{Dir: filepath.Join(closed, "below", "db")})
 	if e := wantError[*UnreachableError](t, err); e.Parent != closed {
-		t.Errorf("the error blames %s, want %s", e.Parent, closed)
+		t.Errorf("the error names %s, want %s", e.Parent, closed)
 	}
 	if entries, err := os.ReadDir(closed); err != nil || len(entries) != 0 {
-		t.Errorf("something was made in the closed folder: %v, %v", entries, err)
+		t.Errorf("the closed folder holds %v (%v), want nothing", entries, err)
 	}
 }
 
-func TestSweepTakesOnlyTheDead(t *testing.T) {
+func TestSweepRemovesOnlyUnusedFolders(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	for _, name := range []string{"dead", "owned", "served", "unlocked"} {
@@ -173,7 +173,7 @@ func TestSweepTakesOnlyTheDead(t *testing.T) {
 		left = append(left, e.Name())
 	}
 	if got := strings.Join(left, " "); got != "owned served" {
-		t.Errorf("left are %q, want the folders in use: owned served", got)
+		t.Errorf("%q are left, want the folders in use: owned served", got)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestDefaultDir(t *testing.T) {
 	}
 }
 
-func TestTailKeepsTheLastLines(t *testing.T) {
+func TestTailKeepsLastLines(t *testing.T) {
 	t.Parallel()
 	log := newTail(Options{}.logger())
 	for i := range 100 {

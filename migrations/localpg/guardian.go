@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// guardianScript waits for the end of its input, which comes when the owner is dead however it died, because
-// nobody else holds the other end of the pipe. A line before that says that the server is gone and its process
-// ID means nothing any more. Arguments: process ID, signal, folder to remove or "".
+// guardianScript waits for end-of-file on its standard input, which comes when the owner dies for any reason: no other
+// process holds the write end of the pipe. A line before that means that the server has ended, so its process ID must
+// no longer be used. Arguments: process ID, signal, folder to remove or "".
 const guardianScript = `
 pid=$1
 while read -r line; do pid=; done
@@ -22,14 +22,14 @@ fi
 [ -z "$3" ] || rm -rf -- "$3"
 `
 
-// guardian is the shell process that cleans up after a dead owner.
+// guardian is a shell process that cleans up if the owner dies.
 type guardian struct {
 	cmd   *exec.Cmd
 	input io.WriteCloser
 }
 
-// startGuardian starts the guardian of one server. It runs as ourselves and apart from the terminal: the
-// Ctrl-C that ends the owner must not end it.
+// startGuardian starts the guardian of one server. It runs as the current user, in a process group of its own: a Ctrl-C
+// that ends the owner must not end it.
 func startGuardian(pid int, f *folder) (*guardian, error) {
 	signal, remove := "INT", ""
 	if f.temporary {
@@ -49,13 +49,13 @@ func startGuardian(pid int, f *folder) (*guardian, error) {
 	return &guardian{cmd: cmd, input: input}, nil
 }
 
-// serverGone tells the guardian to leave the server's process ID alone.
+// serverGone makes the guardian forget the server's process ID.
 func (g *guardian) serverGone() {
-	_, _ = io.WriteString(g.input, "gone\n") // fails only if the guardian is gone too
+	_, _ = io.WriteString(g.input, "gone\n") // fails only if the guardian has ended, too
 }
 
-// dismiss ends the guardian without letting it do anything.
+// dismiss ends the guardian before it does anything.
 func (g *guardian) dismiss() {
 	_ = g.cmd.Process.Kill() // fails only if it has ended
-	_ = g.cmd.Wait()         // reaps it; that it was killed is no news
+	_ = g.cmd.Wait()         // reaps it; always an error, as it was killed
 }

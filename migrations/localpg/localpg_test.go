@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ownerEnv makes the test binary the owner of a server on the folder it names, or of a temporary one.
+// ownerEnv makes the test binary the owner of a server in the folder it names, or of a temporary server.
 const (
 	ownerEnv       = "STEPWELL_LOCALPG_OWNER"
 	ownerTemporary = "temporary"
@@ -20,12 +20,12 @@ const (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(ownerEnv); dir != "" {
-		own(dir)
+		runOwner(dir)
 	}
 	m.Run()
 }
 
-// owned is what an owner process tells its parent.
+// owned describes an owner's server to the parent process.
 type owned struct {
 	Dir      string
 	Port     int
@@ -33,8 +33,8 @@ type owned struct {
 	Guardian int // process ID
 }
 
-// own starts a server, says so on standard output, and waits to be killed.
-func own(dir string) {
+// runOwner starts a server, describes it on standard output, and waits to be killed.
+func runOwner(dir string) {
 	o := Options{Dir: dir, Durability: Relaxed}
 	if dir == ownerTemporary {
 		o.Dir = ""
@@ -43,14 +43,14 @@ func own(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	said := owned{s.folder.dir, s.port, s.DSN("postgres"), s.process.guardian.cmd.Process.Pid}
-	if err := json.NewEncoder(os.Stdout).Encode(said); err != nil {
+	description := owned{s.folder.dir, s.port, s.DSN("postgres"), s.process.guardian.cmd.Process.Pid}
+	if err := json.NewEncoder(os.Stdout).Encode(description); err != nil {
 		panic(err)
 	}
 	select {}
 }
 
-// newDir returns a folder that does not exist yet, in one that the server's user can reach.
+// newDir returns the path of a new folder that the server's user can reach. It does not exist yet.
 func newDir(t *testing.T) string {
 	t.Helper()
 	parent := t.TempDir()
@@ -74,7 +74,7 @@ func mustStart(t *testing.T, o Options) *Server {
 	return s
 }
 
-// mustStop stops a server in good order.
+// mustStop stops a server, which must not have failed.
 func mustStop(t *testing.T, s *Server) {
 	t.Helper()
 	if err := s.Stop(t.Context()); err != nil {
@@ -82,7 +82,7 @@ func mustStop(t *testing.T, s *Server) {
 	}
 }
 
-// mustExec runs a statement in the database postgres.
+// mustExec executes a statement.
 func mustExec(t *testing.T, dsn, sql string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -95,7 +95,7 @@ func mustExec(t *testing.T, dsn, sql string) {
 	}
 }
 
-// query returns the one value of a statement's result.
+// query returns the single value that a statement selects.
 func query[T any](t *testing.T, dsn, sql string) T {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -110,17 +110,17 @@ func query[T any](t *testing.T, dsn, sql string) T {
 	return value
 }
 
-// eventually waits until the condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
+// eventually waits for a condition and fails the test after 20 s.
+func eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := poll(ctx, func(context.Context) (bool, error) { return holds(), nil }); err != nil {
-		t.Fatalf("%s: not within 20 s", what)
+		t.Fatalf("waited 20 s until %s", condition)
 	}
 }
 
-// wantError is the error as a *E, or a failed test.
+// wantError returns the error as an E, or fails the test.
 func wantError[E error](t *testing.T, err error) E {
 	t.Helper()
 	var want E

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLocked says that another process holds the lock.
+// errLocked reports that another process holds the lock.
 var errLocked = errors.New("locked by another process")
 
-// tryLock opens the file, creating it if needed, and takes its lock without waiting. The lock lives as long
-// as any copy of the open file does, in this process or in a child that inherited it.
+// tryLock opens the file, creating it if needed, and takes its lock without waiting. The lock is held until every copy
+// of the open file is closed, in this process and in children that inherited it.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // a name inside our own folder
 	if err != nil {
@@ -27,8 +27,8 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// waitLock opens the folder and takes its lock, waiting for whoever has it.
-func waitLock(dir string) (*os.File, error) {
+// lockFolder opens the folder and waits for its lock.
+func lockFolder(dir string) (*os.File, error) {
 	f, err := os.Open(dir) //nolint:gosec // our own folder
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func waitLock(dir string) (*os.File, error) {
 	}
 }
 
-// alive reports whether there is a process with this ID, anybody's.
+// alive reports whether a process with this ID exists, of any user.
 func alive(pid int) bool {
 	err := unix.Kill(pid, 0)
 	return err == nil || errors.Is(err, unix.EPERM)

@@ -4,5 +4,5 @@ package localpg
 
 import "syscall"
 
-// orphanSignal does nothing: only Linux signals orphans, elsewhere the guardian alone does.
-func orphanSignal(*syscall.SysProcAttr, bool) {}
+// setOrphanSignal does nothing: only Linux signals orphans. Elsewhere only the guardian stops them.
+func setOrphanSignal(*syscall.SysProcAttr, bool) {}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// freePort returns a port of 127.0.0.1 that nobody listens on just now.
+// freePort returns a port of 127.0.0.1 that is currently free.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -17,15 +17,15 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// portFree reports whether nobody listens on the port of 127.0.0.1.
+// portFree reports whether the port of 127.0.0.1 is free.
 func portFree(port int) bool {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	return err == nil && l.Close() == nil
 }
 
-// lostPort reports whether the server ended because somebody took its port first. Postgres and Docker say so
-// only in words; our servers speak English (LC_ALL=C).
-func lostPort(err error) bool {
+// portTaken reports whether the server exited because another process took its port first. Postgres and Docker report
+// that only in their logs, which are in English (LC_ALL=C).
+func portTaken(err error) bool {
 	var exit *ExitError
 	if !errors.As(err, &exit) {
 		return false

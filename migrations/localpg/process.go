@@ -10,34 +10,34 @@ import (
 )
 
 const (
-	stopGrace  = 15 * time.Second // for a fast shutdown, when the caller sets no other limit
-	abortGrace = 6 * time.Second  // for an immediate one: Postgres gives its children 5 s
+	stopGrace  = 15 * time.Second // for a fast shutdown, if the caller sets no deadline
+	abortGrace = 6 * time.Second  // for an immediate shutdown: Postgres gives its children 5 s
 )
 
-// process is a running server and the guardian that outlives this process to stop it.
+// process is a running server and its guardian.
 type process struct {
 	cmd      *exec.Cmd
 	log      *tail
 	guardian *guardian
-	done     chan struct{} // closed when the server has ended and been reaped
-	err      error         // how it ended; read after done
+	done     chan struct{} // closed when the server has exited and been reaped
 }
 
-// launch starts the server and its guardian. The goroutine stays on one thread for as long as the server
-// lives: the kernel's signal to orphans (orphanSignal) is bound to the thread that started them.
+// launch starts the server and its guardian. The goroutine keeps its thread for as long as the server lives, because
+// the kernel signals an orphan (setOrphanSignal) when the thread that started it ends.
 func launch(cmd *exec.Cmd, f *folder, log *tail) (*process, error) {
 	p := &process{cmd: cmd, log: log, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.WaitDelay = time.Second // a child that lost its server may keep the log open
-	orphanSignal(cmd.SysProcAttr, f.temporary)
+	cmd.WaitDelay = time.Second // children of a killed server may keep its output open
+	setOrphanSignal(cmd.SysProcAttr, f.temporary)
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread() // or the thread ends, and the kernel takes that for our end elsewhere
+		defer runtime.UnlockOSThread() // else the thread ends, and the kernel signals all that it started
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			p.wait()
+			_ = cmd.Wait() // ProcessState has the status
+			close(p.done)
 		}
 	}()
 	if err := <-started; err != nil {
@@ -46,16 +46,7 @@ func launch(cmd *exec.Cmd, f *folder, log *tail) (*process, error) {
 	return p, p.guard(f)
 }
 
-// wait reaps the server and tells the guardian, who must not signal its process ID from then on.
-func (p *process) wait() {
-	p.err = p.cmd.Wait()
-	if errors.Is(p.err, exec.ErrWaitDelay) {
-		p.err = nil
-	}
-	close(p.done)
-}
-
-// guard starts the guardian, or stops the server again: without one it may outlive us.
+// guard starts the guardian. If that fails it stops the server, which could outlive this process without a guardian.
 func (p *process) guard(f *folder) error {
 	g, err := startGuardian(p.cmd.Process.Pid, f)
 	if err != nil {
@@ -70,7 +61,7 @@ func (p *process) guard(f *folder) error {
 	return nil
 }
 
-// stop asks for a fast shutdown, then for an immediate one, then kills; it returns when the server is gone.
+// stop requests a fast shutdown, then an immediate one, then kills the server. It returns when the server has ended.
 func (p *process) stop(ctx context.Context) error {
 	for _, step := range []struct {
 		signal syscall.Signal
@@ -86,12 +77,11 @@ func (p *process) stop(ctx context.Context) error {
 	return errors.New("stop postgres: it ignored SIGINT and SIGQUIT and was killed")
 }
 
-// signalAndWait signals the server and reports whether it ended in time. A deadline of the context replaces
-// the grace, so that callers can be more patient or less.
+// signalAndWait signals the server and reports whether it ended in time. The context's deadline replaces the grace.
 func (p *process) signalAndWait(ctx context.Context, signal syscall.Signal, grace time.Duration) bool {
-	ctx, cancel := orWithin(ctx, grace)
+	ctx, cancel := withDefaultTimeout(ctx, grace)
 	defer cancel()
-	_ = p.cmd.Process.Signal(signal) // fails only if it has ended, which done tells
+	_ = p.cmd.Process.Signal(signal) // fails only if it has ended
 	select {
 	case <-p.done:
 		return true
@@ -100,15 +90,15 @@ func (p *process) signalAndWait(ctx context.Context, signal syscall.Signal, grac
 	}
 }
 
-// orWithin sets a deadline if the caller has set none.
-func orWithin(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	if _, own := ctx.Deadline(); own {
+// withDefaultTimeout adds a timeout if the context has no deadline.
+func withDefaultTimeout(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, grace)
 }
 
-// exited describes an end of the server that nobody asked for.
+// exited returns the error for a server that ended by itself.
 func (p *process) exited() error {
 	return &ExitError{Program: "postgres", Status: p.cmd.ProcessState.String(), Log: p.log.String()}
 }

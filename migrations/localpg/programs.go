@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// programs are initdb and postgres of one version in one folder.
+// programs is an engine: initdb and postgres of one version, in one folder.
 type programs struct {
 	dir   string
 	major int
 }
 
-// String names the version and the folder.
+// String returns the version and the folder.
 func (p programs) String() string {
 	return fmt.Sprintf("Postgres %d in %s", p.major, p.dir)
 }
 
-// versionLine is what postgres --version answers, such as "postgres (PostgreSQL) 15.14 (Debian 15.14-1)".
+// versionLine matches the output of postgres --version, such as "postgres (PostgreSQL) 15.14 (Debian 15.14-1)".
 var versionLine = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// inspect finds out the version of the programs in dir by running one as the account that will use them.
+// inspect reads the version of the programs in dir. It runs postgres as the account that will use it.
 func inspect(ctx context.Context, dir string, a account) (programs, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version") //nolint:gosec // the point of it
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", environment("/"), a.procAttr()
@@ -44,7 +44,7 @@ func inspect(ctx context.Context, dir string, a account) (programs, error) {
 	return programs{dir: dir, major: major}, nil
 }
 
-// environment is what a child gets: nothing of ours that would change what Postgres does (PGDATA, LC_…).
+// environment returns a child's environment: none of our variables that change Postgres's behaviour (PGDATA, LC_…).
 func environment(home string) []string {
 	env := []string{"HOME=" + home, "LC_ALL=C"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
@@ -79,9 +79,9 @@ func (p programs) prepare(ctx context.Context, f *folder, o Options) error {
 	return nil
 }
 
-// run runs a program in the folder to its end.
+// run runs a program in the folder and waits for it.
 func (p programs) run(cmd *exec.Cmd, f *folder, log *tail) error {
-	p.place(cmd, f)
+	p.configure(cmd, f)
 	cmd.Stdout, cmd.Stderr = log, log
 	err := cmd.Run()
 	if cmd.ProcessState != nil && !cmd.ProcessState.Success() {
@@ -93,7 +93,7 @@ func (p programs) run(cmd *exec.Cmd, f *folder, log *tail) error {
 	return nil
 }
 
-// command is the postgres program with our rules before the settings of the caller.
+// command returns the postgres command, with our settings before those of the caller.
 func (p programs) command(f *folder, port int, settings map[string]string) *exec.Cmd {
 	args := []string{
 		"-D", f.data(),
@@ -104,12 +104,12 @@ func (p programs) command(f *folder, port int, settings map[string]string) *exec
 	}
 	args = append(args, arguments(settings)...)
 	cmd := exec.Command(filepath.Join(p.dir, "postgres"), args...) //nolint:gosec // the point of it
-	p.place(cmd, f)
+	p.configure(cmd, f)
 	return cmd
 }
 
-// place makes the command run as the account in the folder, holding the server's lock while it lives.
-func (p programs) place(cmd *exec.Cmd, f *folder) {
+// configure makes the command run in the folder, as its account. The process holds the server's lock while it lives.
+func (p programs) configure(cmd *exec.Cmd, f *folder) {
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = f.dir, environment(f.dir), f.account.procAttr()
 	cmd.ExtraFiles = []*os.File{f.server}
 }

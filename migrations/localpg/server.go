@@ -15,37 +15,39 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// startGrace is how long a server may take to answer when the caller sets no deadline.
+// startGrace is how long a server may take to answer if the caller sets no deadline.
 const startGrace = time.Minute
 
-// Durability is what a server promises about committed transactions.
+// Durability says which crashes a committed transaction survives.
 type Durability int
 
 // The durabilities. A server in a temporary folder is always Relaxed.
 const (
-	Durable Durability = iota // a commit survives everything, as usual
+	Durable Durability = iota // a commit survives crashes of the server and of the machine
 	Relaxed                   // a commit survives a crash of the server, but not of the machine; much faster
 )
 
-// Options say what server to start. The zero value is a throwaway server on a free port.
+// Options configure a server. The zero value is a throwaway server on a free port.
 type Options struct {
-	// Dir is the folder of everything that belongs to the server; it is created if needed, and no other
-	// files may be in it. Empty means a temporary folder, removed by Stop or by the owner's death.
+	// Dir is the server's folder. It is created if needed and may hold no other files. Empty means a temporary folder,
+	// which is removed by Stop or when the owner dies.
 	Dir string
-	// Port is the port on 127.0.0.1, 0 for any free one.
+	// Port is the port on 127.0.0.1. 0 means any free port.
 	Port int
-	// Durability is what commits in a lasting folder survive.
+	// Durability applies to a lasting folder.
 	Durability Durability
-	// Settings are further settings of Postgres, by name; they win over those of this package.
+	// Settings are settings of Postgres by name. They override those of this package.
 	Settings map[string]string
-	// Logger gets what Postgres writes, at debug level; nil means nobody does.
+	// InstalledOnly limits the search for Postgres to programs on this machine: no Docker, no download.
+	InstalledOnly bool
+	// Logger receives Postgres's output at debug level. Nil discards it.
 	Logger *slog.Logger
 }
 
 // relaxed reports whether the data need not survive a crash of the machine.
 func (o Options) relaxed() bool { return o.Dir == "" || o.Durability == Relaxed }
 
-// logger is the logger to use.
+// logger returns Logger or one that discards its output.
 func (o Options) logger() *slog.Logger {
 	if o.Logger == nil {
 		return slog.New(slog.DiscardHandler)
@@ -59,37 +61,39 @@ type Server struct {
 	process *process
 	port    int
 
-	stopping sync.Once
-	stopped  error // what Stop returned
+	stopOnce sync.Once
+	stopErr  error // the result of Stop
 }
 
-// Start starts a server and returns when it answers. The server lives until Stop or until this process
-// ends, whichever comes first; the context limits only the start. Without a deadline in it the server has a
-// minute to answer, on top of what it takes to find, download and set up Postgres.
+// Start starts a server and returns when it answers. The server runs until Stop is called or this process ends. The
+// context limits only the start. If it has no deadline, the server has a minute to answer, once Postgres is found,
+// downloaded and initialized.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	return start(ctx, o, systemFinder())
+	fd := systemFinder()
+	fd.installedOnly = o.InstalledOnly
+	return start(ctx, o, fd)
 }
 
-// start is Start with the places to look for Postgres.
+// start is Start with a given finder.
 func start(ctx context.Context, o Options, fd finder) (*Server, error) {
 	f, err := openFolder(ctx, o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
 	s := &Server{folder: f}
-	if err := s.bringUp(ctx, o, fd); err != nil {
+	if err := s.setUp(ctx, o, fd); err != nil {
 		return nil, errors.Join(fmt.Errorf("start postgres: %w", err), f.close())
 	}
 	return s, nil
 }
 
-// bringUp finds Postgres, makes the data and runs the server, in a folder that is locked.
-func (s *Server) bringUp(ctx context.Context, o Options, fd finder) error {
+// setUp finds Postgres, initializes the data and runs the server.
+func (s *Server) setUp(ctx context.Context, o Options, fd finder) error {
 	e, err := fd.find(ctx, s.folder)
 	if err != nil {
 		return err
 	}
-	if err := s.folder.loadSecret(); err != nil {
+	if err := s.folder.loadPassword(); err != nil {
 		return err
 	}
 	if err := e.prepare(ctx, s.folder, o); err != nil {
@@ -98,7 +102,7 @@ func (s *Server) bringUp(ctx context.Context, o Options, fd finder) error {
 	return s.serve(ctx, o, e)
 }
 
-// serve runs the server on the wanted port, or on free ones until nobody else was faster to take it.
+// serve runs the server on the given port. For port 0 it tries another free port if another process took the first.
 func (s *Server) serve(ctx context.Context, o Options, e engine) error {
 	if o.Port != 0 {
 		if !portFree(o.Port) {
@@ -111,7 +115,7 @@ func (s *Server) serve(ctx context.Context, o Options, e engine) error {
 		if err != nil {
 			return err
 		}
-		if err = s.serveOn(ctx, port, o, e); attempt == 5 || !lostPort(err) {
+		if err = s.serveOn(ctx, port, o, e); attempt == 5 || !portTaken(err) {
 			return err
 		}
 	}
@@ -124,20 +128,20 @@ func (s *Server) serveOn(ctx context.Context, port int, o Options, e engine) err
 		return fmt.Errorf("launch postgres: %w", err)
 	}
 	s.process, s.port = p, port
-	if err := s.awaitReady(ctx); err != nil {
+	if err := s.waitReady(ctx); err != nil {
 		stopped := p.stop(context.WithoutCancel(ctx))
 		p.guardian.dismiss()
 		return errors.Join(err, stopped)
 	}
-	s.folder.handOver()
+	s.folder.releaseServerLock()
 	return nil
 }
 
-// awaitReady returns when the server answers, or says why it does not.
-func (s *Server) awaitReady(ctx context.Context) error {
-	ctx, cancel := orWithin(ctx, startGrace)
+// waitReady returns when the server answers. It returns an error if the server exits or the context ends.
+func (s *Server) waitReady(ctx context.Context) error {
+	ctx, cancel := withDefaultTimeout(ctx, startGrace)
 	defer cancel()
-	go func() { // a stranger on our port may take the connection and never answer
+	go func() { // ends a ping that hangs because another process has our port
 		select {
 		case <-s.process.done:
 			cancel()
@@ -160,7 +164,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// ping connects once.
+// ping connects to the server once.
 func (s *Server) ping(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
 	if err != nil {
@@ -169,11 +173,11 @@ func (s *Server) ping(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
-// settings are the server's settings, ours and the caller's.
+// settings returns the server's settings, ours and the caller's.
 func settings(o Options) map[string]string {
 	all := map[string]string{
 		"timezone": "UTC", "log_timezone": "UTC", "log_checkpoints": "off",
-		"log_error_verbosity": "terse", // the details of errors are values, which may be payloads
+		"log_error_verbosity": "terse", // details of errors contain values, which may be payloads
 	}
 	if o.relaxed() {
 		all["fsync"], all["full_page_writes"] = "off", "off"
@@ -182,12 +186,11 @@ func settings(o Options) map[string]string {
 	return all
 }
 
-// DSN is the address of a database on the server, with the password. The databases are postgres and those
-// that were created since.
+// DSN returns the address of a database on the server, with the password. The database postgres always exists.
 func (s *Server) DSN(database string) string {
 	address := url.URL{
 		Scheme:   "postgres",
-		User:     url.UserPassword(superuser, s.folder.secret),
+		User:     url.UserPassword(superuser, s.folder.password),
 		Host:     "127.0.0.1:" + strconv.Itoa(s.port),
 		Path:     "/" + database,
 		RawQuery: "sslmode=disable",
@@ -195,7 +198,7 @@ func (s *Server) DSN(database string) string {
 	return address.String()
 }
 
-// CreateDatabase creates the database if there is none of that name.
+// CreateDatabase creates the database if it does not exist.
 func (s *Server) CreateDatabase(ctx context.Context, name string) error {
 	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
 	if err != nil {
@@ -213,18 +216,18 @@ func (s *Server) CreateDatabase(ctx context.Context, name string) error {
 	return nil
 }
 
-// Done is closed when the server has ended, asked to or not.
+// Done returns a channel that is closed when the server has ended for any reason.
 func (s *Server) Done() <-chan struct{} { return s.process.done }
 
-// Stop shuts the server down and gives up its folder: fast and in good order until the context's deadline
-// (15 s if it has none), then at once, as after a crash. A context that is over already asks for the latter.
-// It returns an *ExitError if the server had ended by itself before. Further calls return what the first did.
+// Stop stops the server and releases its folder. It requests a fast shutdown and waits until the context ends (15 s if
+// it has no deadline), then requests an immediate shutdown, after which Postgres recovers as after a crash. It returns
+// an *ExitError if the server had ended by itself. Further calls return the result of the first.
 func (s *Server) Stop(ctx context.Context) error {
-	s.stopping.Do(func() { s.stopped = s.stop(ctx) })
-	return s.stopped
+	s.stopOnce.Do(func() { s.stopErr = s.stop(ctx) })
+	return s.stopErr
 }
 
-// stop does the work of Stop. The guardian goes last: should we die on the way, it does the rest.
+// stop does the work of Stop. It dismisses the guardian last: if this process dies before, the guardian does the rest.
 func (s *Server) stop(ctx context.Context) error {
 	var err error
 	select {

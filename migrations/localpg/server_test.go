@@ -22,14 +22,14 @@ func TestLastingServerKeepsItsData(t *testing.T) {
 	mustExec(t, first.DSN("postgres"), "CREATE TABLE kept AS SELECT 42 AS n")
 	mustStop(t, first)
 	if !portFree(first.port) {
-		t.Error("the port is still open after Stop")
+		t.Error("the port is still in use after Stop")
 	}
 
 	second := mustStart(t, Options{Dir: dir})
 	if got := query[int](t, second.DSN("postgres"), "SELECT n FROM kept"); got != 42 {
 		t.Errorf("after restart got %d, want 42", got)
 	}
-	if first.folder.secret != second.folder.secret {
+	if first.folder.password != second.folder.password {
 		t.Error("the password changed with the restart")
 	}
 }
@@ -58,14 +58,14 @@ func TestTemporaryServerLeavesNothing(t *testing.T) {
 		t.Errorf("fsync is %s, want off", got)
 	}
 	mustStop(t, s)
-	mustStop(t, s) // a second time is no error
+	mustStop(t, s) // stopping twice is no error
 	if _, err := os.Stat(s.folder.dir); !os.IsNotExist(err) {
-		t.Errorf("folder %s is still there", s.folder.dir)
+		t.Errorf("folder %s still exists", s.folder.dir)
 	}
 	select {
 	case <-s.Done():
 	default:
-		t.Error("Done is open after Stop")
+		t.Error("Done is not closed after Stop")
 	}
 }
 
@@ -82,7 +82,7 @@ func TestCreateDatabaseTwice(t *testing.T) {
 	}
 }
 
-func TestOnlyThePasswordOpens(t *testing.T) {
+func TestServerRequiresPassword(t *testing.T) {
 	t.Parallel()
 	s := mustStart(t, Options{})
 	address, err := url.Parse(s.DSN("postgres"))
@@ -92,21 +92,21 @@ func TestOnlyThePasswordOpens(t *testing.T) {
 	address.User = url.UserPassword(superuser, "guess")
 	if conn, err := pgx.Connect(t.Context(), address.String()); err == nil {
 		_ = conn.Close(t.Context())
-		t.Error("a wrong password was let in")
+		t.Error("connected with a wrong password")
 	}
 	if got := query[string](t, s.DSN("postgres"), "SHOW listen_addresses"); got != "127.0.0.1" {
-		t.Errorf("listens on %s", got)
+		t.Errorf("listens on %s, want 127.0.0.1", got)
 	}
 	rules := "SELECT coalesce(string_agg(DISTINCT auth_method, ','), '') FROM pg_hba_file_rules"
 	if got := query[string](t, s.DSN("postgres"), rules); got != "scram-sha-256" {
-		t.Errorf("authentication is %s, want scram-sha-256 alone", got)
+		t.Errorf("authentication is %s, want only scram-sha-256", got)
 	}
 	info, err := os.Stat(filepath.Join(s.folder.dir, "password"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info.Mode().Perm() != 0o600 {
-		t.Errorf("password file has mode %v", info.Mode())
+		t.Errorf("the password file has mode %v, want 0600", info.Mode())
 	}
 }
 
@@ -159,7 +159,7 @@ func TestFixedPort(t *testing.T) {
 	}
 }
 
-func TestLostPortIsRecognised(t *testing.T) {
+func TestPortTakenIsRecognised(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -180,16 +180,16 @@ func TestLostPortIsRecognised(t *testing.T) {
 	}
 	again := &Server{folder: f}
 	err = again.serveOn(t.Context(), taken.Addr().(*net.TCPAddr).Port, Options{}, e)
-	if !lostPort(err) {
-		t.Errorf("got %v, want an error that is recognised as a taken port", err)
+	if !portTaken(err) {
+		t.Errorf("got error %v, want one that portTaken recognises", err)
 	}
 }
 
-func TestWrongSettingShowsTheLog(t *testing.T) {
+func TestInvalidSettingErrorShowsLog(t *testing.T) {
 	t.Parallel()
 	_, err := Start(t.Context(), Options{Settings: map[string]string{"max_connections": "many"}})
 	if e := wantError[*ExitError](t, err); !strings.Contains(e.Log, `"max_connections"`) {
-		t.Errorf("the log does not say what is wrong: %s", e.Log)
+		t.Errorf("the log does not name the setting: %s", e.Log)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestCrashedServerRecovers(t *testing.T) {
 	}
 	<-first.Done()
 	if e := wantError[*ExitError](t, first.Stop(t.Context())); !strings.Contains(e.Status, "killed") {
-		t.Errorf("the server ended by %q, want killed", e.Status)
+		t.Errorf("the server's status is %q, want killed", e.Status)
 	}
 	second := mustStart(t, Options{Dir: dir})
 	if got := query[int](t, second.DSN("postgres"), "SELECT n FROM kept"); got != 42 {
@@ -211,21 +211,21 @@ func TestCrashedServerRecovers(t *testing.T) {
 	}
 }
 
-func TestStopWithoutPatience(t *testing.T) {
+func TestStopWithCancelledContext(t *testing.T) {
 	t.Parallel()
 	s := mustStart(t, Options{Dir: newDir(t)})
-	over, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Stop(over); err != nil {
-		t.Errorf("stop at once: %v", err)
+	if err := s.Stop(ctx); err != nil {
+		t.Errorf("stop: %v", err)
 	}
 }
 
-func TestStartGivesUpWithItsContext(t *testing.T) {
+func TestStartEndsWithContext(t *testing.T) {
 	t.Parallel()
-	over, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Start(over, Options{Dir: newDir(t)}); !errors.Is(err, context.Canceled) {
+	if _, err := Start(ctx, Options{Dir: newDir(t)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 }

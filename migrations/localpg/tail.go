@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// tailLines is how much of a program's output an error shows.
+// tailLines is the number of lines of a program's output that an error shows.
 const tailLines = 20
 
-// tail is a writer that passes on every line to a logger and remembers the last ones.
+// tail is a writer that logs each line and keeps the last ones.
 type tail struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex
-	partial []byte   // a line whose end has not come yet
+	partial []byte   // an incomplete line
 	last    []string // at most tailLines
 }
 
@@ -25,7 +25,7 @@ func newTail(logger *slog.Logger) *tail {
 	return &tail{logger: logger}
 }
 
-// Write takes a piece of output.
+// Write implements [io.Writer].
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,7 +40,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	}
 }
 
-// keep logs and remembers one line.
+// keep logs and keeps one line.
 func (t *tail) keep(line string) {
 	t.logger.Debug("postgres", "line", line)
 	t.last = append(t.last, line)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTemporary makes and locks a new folder below the one for temporary clusters, after removing those
-// whose owners and servers are dead. The base folder's lock keeps a sweep from taking a folder that
-// another process has made and not yet locked.
+// openTemporary creates and locks a new folder in the base folder of temporary clusters, after removing those whose
+// owner and server are dead. The base folder's lock keeps a sweep from removing a folder that another process has
+// created and not yet locked.
 func openTemporary(ctx context.Context) (*folder, error) {
 	acct, err := accountFor("")
 	if err != nil {
@@ -24,7 +24,7 @@ func openTemporary(ctx context.Context) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := waitLock(base)
+	lock, err := lockFolder(base)
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", base, err)
 	}
@@ -43,14 +43,14 @@ func openTemporary(ctx context.Context) (*folder, error) {
 	return f, nil
 }
 
-// temporaryBase is this user's folder of temporary clusters, made if needed. It lies where the server's
-// account can reach it, and must be ours: others may write to the folder above it.
+// temporaryBase returns this user's base folder of temporary clusters, and creates it if needed. The server's account
+// can reach it. It must be owned by the current user, because others may write to the folder above it.
 func temporaryBase(acct account) (string, error) {
 	base := filepath.Join(temporaryParent(), "stepwell-postgres-"+strconv.Itoa(os.Geteuid()))
-	if acct.closedParent(base) != "" {
+	if acct.blockedParent(base) != "" {
 		base = filepath.Join("/tmp", filepath.Base(base))
 	}
-	if err := os.Mkdir(base, 0o711); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // passed through
+	if err := os.Mkdir(base, 0o711); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // the account enters it
 		return "", fmt.Errorf("create %s: %w", base, err)
 	}
 	info, err := os.Lstat(base)
@@ -58,28 +58,28 @@ func temporaryBase(acct account) (string, error) {
 		return "", fmt.Errorf("create %s: %w", base, err)
 	}
 	if !info.IsDir() || int(ownerOf(info).Uid) != os.Geteuid() {
-		return "", fmt.Errorf("%s belongs to somebody else: remove it", base)
+		return "", fmt.Errorf("%s belongs to another user: remove it", base)
 	}
 	return base, nil
 }
 
-// temporaryParent is TMPDIR if that is set, else the memory file system of Linux if it is roomy (containers
-// have one of 64 MB, too small for a cluster), else the usual folder. In memory a database is cloned in 5 ms;
-// ext4 takes 100 ms to make the same files once others have been deleted there.
+// temporaryParent returns TMPDIR if set, else /dev/shm if it has at least 2 GiB (containers have 64 MB, too small for a
+// cluster), else the usual temporary folder. In memory, cloning a database takes 5 ms; ext4 takes 100 ms to create the
+// same files after others have been deleted.
 func temporaryParent() string {
-	const memory, roomy = "/dev/shm", 2 << 30
+	const memory, minSize = "/dev/shm", 2 << 30
 	var fs unix.Statfs_t
 	if os.Getenv("TMPDIR") == "" && unix.Statfs(memory, &fs) == nil &&
-		uint64(fs.Blocks)*uint64(fs.Bsize) >= roomy { //nolint:unconvert // their types differ between systems
+		uint64(fs.Blocks)*uint64(fs.Bsize) >= minSize { //nolint:unconvert // their types differ between systems
 		return memory
 	}
 	return os.TempDir()
 }
 
-// removeTemporary removes one folder, under the base folder's lock: a sweep that met it half gone would put
-// new lock files into it.
+// removeTemporary removes a folder. It holds the base folder's lock, because a sweep would create new lock files in a
+// half-removed folder.
 func removeTemporary(dir string) error {
-	lock, err := waitLock(filepath.Dir(dir))
+	lock, err := lockFolder(filepath.Dir(dir))
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", filepath.Dir(dir), err)
 	}
@@ -90,7 +90,7 @@ func removeTemporary(dir string) error {
 	return nil
 }
 
-// sweep removes the folders of base that no process uses.
+// sweep removes the folders in base that no process uses.
 func sweep(base string) error {
 	entries, err := os.ReadDir(base)
 	if err != nil {
@@ -104,7 +104,7 @@ func sweep(base string) error {
 	return nil
 }
 
-// sweepOne removes the folder if both of its locks are free.
+// sweepOne removes the folder if both its locks are free.
 func sweepOne(dir string) error {
 	for _, name := range []string{"owner.lock", "server.lock"} {
 		lock, err := tryLock(filepath.Join(dir, name))

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- A run is the fold of its log: every column but id and project can be computed from events.
+-- A run is the fold of its events: every column except id and project can be computed from them.
 CREATE TABLE runs (
     id                text COLLATE "C" PRIMARY KEY,
     project           text COLLATE "C" NOT NULL,
@@ -12,7 +12,7 @@ CREATE TABLE runs (
     attributes        jsonb NOT NULL DEFAULT '{}',
     error_code        text NOT NULL DEFAULT '',
     last_seq          bigint NOT NULL CONSTRAINT runs_last_seq_check CHECK (last_seq >= 1),
-    -- The position of the event that ended the run; that event's payload is the output or the error.
+    -- seq of the event that ended the run; its payload is the output or the error. 0 while the run is live.
     end_seq           bigint NOT NULL DEFAULT 0,
     created_at        timestamptz NOT NULL,
     updated_at        timestamptz NOT NULL,
@@ -25,7 +25,7 @@ CREATE TABLE runs (
 CREATE INDEX runs_created_idx ON runs (project, created_at, id);
 CREATE INDEX runs_workflow_idx ON runs (project, workflow_name, created_at, id);
 
--- The log. (run_id, seq) is the key and the order; nothing orders by time.
+-- The log, keyed and ordered by (run_id, seq). Nothing is ordered by time.
 CREATE TABLE events (
     run_id         text COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     seq            bigint NOT NULL CONSTRAINT events_seq_check CHECK (seq >= 1),
@@ -45,7 +45,8 @@ CREATE TABLE events (
     PRIMARY KEY (run_id, seq)
 );
 CREATE INDEX events_correlation_idx ON events (correlation_id, run_id, seq) WHERE correlation_id <> '';
--- A hook is claimed once per run, whoever wins its token. Steps and waits have their rows for that.
+-- A run creates a hook once, whether or not it gets the token. For steps and waits, the keys of their tables ensure
+-- that.
 CREATE UNIQUE INDEX events_hook_claim_key ON events (run_id, correlation_id)
     WHERE type IN ('hook_created', 'hook_conflict');
 
@@ -57,9 +58,9 @@ CREATE TABLE steps (
         CONSTRAINT steps_status_check CHECK (status IN ('pending', 'running', 'completed', 'failed')),
     attempt      integer NOT NULL CONSTRAINT steps_attempt_check CHECK (attempt >= 0),
     spec_version integer NOT NULL,
-    -- The position of step_created, whose payload is the input.
+    -- seq of step_created, whose payload is the input.
     created_seq  bigint NOT NULL,
-    -- The position of the last step_completed, step_failed or step_retrying; its payload is the output or error.
+    -- seq of the last step_completed, step_failed or step_retrying, whose payload is the output or error.
     result_seq   bigint NOT NULL DEFAULT 0,
     created_at   timestamptz NOT NULL,
     updated_at   timestamptz NOT NULL,
@@ -71,7 +72,7 @@ CREATE TABLE steps (
 ) WITH (fillfactor = 80);
 CREATE UNIQUE INDEX steps_created_key ON steps (run_id, created_seq);
 
--- A row is a live hook; disposing of it, or the end of its run, deletes it and frees the token.
+-- Live hooks. Disposing of a hook, or the end of its run, deletes the row and frees the token.
 CREATE TABLE hooks (
     run_id       text COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     id           text COLLATE "C" NOT NULL,
@@ -79,7 +80,7 @@ CREATE TABLE hooks (
     token        text COLLATE "C" NOT NULL,
     is_webhook   boolean NOT NULL,
     spec_version integer NOT NULL,
-    -- The position of hook_created, whose payload is the metadata.
+    -- seq of hook_created, whose payload is the metadata.
     created_seq  bigint NOT NULL,
     created_at   timestamptz NOT NULL,
     PRIMARY KEY (run_id, id),
@@ -88,7 +89,7 @@ CREATE TABLE hooks (
 CREATE INDEX hooks_id_idx ON hooks (id);
 CREATE INDEX hooks_created_idx ON hooks (project, created_at, id);
 
--- A wait lives as long as its run.
+-- Waits are kept as long as their run.
 CREATE TABLE waits (
     run_id       text COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     id           text COLLATE "C" NOT NULL,

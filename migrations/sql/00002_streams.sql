@@ -1,11 +1,11 @@
 -- +goose Up
 
--- A stream is keyed by its name: it may be read before it is written, by a reader who knows no run.
+-- Streams are keyed by name: a reader may open one before it is written and without knowing its run.
 CREATE TABLE streams (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     project    text COLLATE "C" NOT NULL,
     name       text COLLATE "C" NOT NULL,
-    -- A grouping only: health checks write under run IDs that never were.
+    -- Only groups streams: health checks write with IDs of runs that do not exist.
     run_id     text COLLATE "C" NOT NULL,
     chunks     bigint NOT NULL CONSTRAINT streams_chunks_check CHECK (chunks >= 0),
     created_at timestamptz NOT NULL,

@@ -1,15 +1,15 @@
 -- +goose Up
 
--- Every list of runs goes by (created_at, id). Where it is not of one status, those of the five are merged, so
--- that two indexes serve all four kinds of list: each is one more write when a run starts and when it ends, the two
--- updates that cannot be HOT for it. What a run leaves in them under its earlier statuses the next list skips and
--- marks, and vacuum removes.
+-- Lists of runs are ordered by (created_at, id). A list of all statuses merges those of the five statuses, so two
+-- indexes serve all four kinds of lists. Each index costs one more write when a run starts and when it ends, which are
+-- the two updates that cannot be HOT because of it. Index entries of a run's earlier statuses are skipped and marked
+-- dead by the next list, and removed by vacuum.
 DROP INDEX runs_created_idx, runs_workflow_idx;
 CREATE INDEX runs_status_idx ON runs (project, status, created_at, id);
 CREATE INDEX runs_workflow_idx ON runs (project, workflow_name, status, created_at, id);
 
--- The runs' attributes once more, a row each, for lists of runs by attribute and of the attributes there are.
--- What a row repeats of its run never changes.
+-- The attributes of runs again, one row each, for lists of runs by attribute and for lists of attributes. The columns
+-- copied from the run never change.
 CREATE TABLE run_attributes (
     run_id        text COLLATE "C" NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     key           text COLLATE "C" NOT NULL,

@@ -1,12 +1,12 @@
--- What the next line of the Workflow SDK adds to hooks: tokens that outlive their run, and resumptions that
--- are recorded once.
+-- Hooks of the next major version of the Workflow SDK: tokens that outlive their run, and resumptions that are recorded
+-- once.
 
 -- +goose Up
 ALTER TABLE hooks
     ADD COLUMN is_system    boolean NOT NULL DEFAULT false,
-    -- Until when the token is to stay taken even if the run ends before.
+    -- Until when the token stays reserved, even if the run ends earlier.
     ADD COLUMN retain_until timestamptz,
-    -- Set by the end of the run to retain_until: the row counts until then. Rows of live runs have none.
+    -- Set to retain_until when the run ends: the row is valid until then. NULL while the run is live.
     ADD COLUMN expires_at   timestamptz;
 
 CREATE INDEX hooks_expiry_idx ON hooks (expires_at) WHERE expires_at IS NOT NULL;

@@ -1,8 +1,8 @@
 -- +goose Up
 
--- How many runs there are grows with the rows of their logs. Postgres does not see that in statistics with few runs to
--- many rows: it keeps the number, and when the table has grown it takes the log of a run for long, and plans the
--- statements about it anew at each execution. This has it take a run for 20 rows, from the next statistics on.
+-- The number of runs grows with the number of rows. Statistics of a small table do not show that: Postgres keeps the
+-- number of runs, overestimates the rows of a run when the table has grown, and then plans statements about a run anew
+-- at each execution. From the next statistics on, this makes it assume 20 rows per run.
 ALTER TABLE events ALTER COLUMN run_id SET (n_distinct = -0.05);
 ALTER TABLE steps ALTER COLUMN run_id SET (n_distinct = -0.05);
 

@@ -1,8 +1,8 @@
 -- +goose Up
 
--- The list of what is under way asks for leases above the empty one, so that its index is of no use to statements that
--- look for one lease. Those are planned when the queue is empty, as queues are now and then, and take an index that has
--- all that is under way for as good as the one of leases; later they would read it from end to end.
+-- The list of messages being delivered selects lease > '', so that statements that look up one lease cannot use its
+-- index. Such a statement may be planned while the queue is empty. Postgres then considers that index as good as the
+-- one on leases, and would later scan all messages being delivered.
 CREATE INDEX messages_under_way_idx ON messages (project, id) WHERE lease > '';
 DROP INDEX messages_leased_idx;
 

@@ -1,4 +1,4 @@
-// Package testdb gives a test its own Postgres database, and takes it away again:
+// Package testdb gives each test a Postgres database of its own and removes it afterwards:
 //
 //	func TestMain(m *testing.M) { testdb.Main(m) }
 //
@@ -8,17 +8,27 @@
 //		…
 //	}
 //
-// It may import migrations and migrations/localpg; only tests may import it.
+// It may import migrations and migrations/localpg. Only tests may import it, so that testcontainers is not linked into
+// the product.
 //
-// The server is the one that TEST_DATABASE_URL names, else a throwaway one that the first test of a process
-// starts. Without either the test fails; it is never skipped. In it a template is migrated once per process,
-// and each New clones it.
+// # Where the server comes from
 //
-// # What is left behind
+// The first test of a process that needs a server takes the first of these:
 //
-// Nothing. Each database is dropped when its test ends. Main drops the template and stops the server when all
-// tests have ended. Without Main, or if the process is killed or runs into its time limit, a throwaway server
-// still dies with the process, and its folder too (see localpg). On a server of TEST_DATABASE_URL the databases
-// of such a process are dropped by the next process that comes: names hold a number, and a process holds an
-// advisory lock on its number for as long as it lives.
+//   - the server in TEST_DATABASE_URL
+//   - a throwaway server, started from Postgres programs on the machine (see localpg)
+//   - a throwaway container, if a Docker daemon answers
+//
+// Without any of them the test fails with a message that says what to do. It is never skipped. The process migrates one
+// template database, and each New clones it.
+//
+// # Cleaning up
+//
+// Nothing is left behind. Each database is dropped when its test ends. Main drops the template and stops the throwaway
+// server when all tests have ended. If Main is missing, or the process is killed or times out:
+//
+//   - A throwaway server dies with the process and its folder is removed (see localpg).
+//   - A container is removed by the reaper of testcontainers.
+//   - On the server in TEST_DATABASE_URL, the next process drops the databases of the dead one. Each process has a
+//     number, which is in the names of its databases, and holds an advisory lock on it for as long as it lives.
 package testdb

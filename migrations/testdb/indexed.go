@@ -10,10 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Indexed is [New] for a test whose statements are to find their rows by indexes. Connections of this address plan
-// each statement once for all values, as those of long life may do, and those of our pools read a table from end to end
-// only if there is no other way. When the test ends, that must not have happened to a table that grows, in any session:
-// what a test asks for itself, it asks with enable_seqscan off, too.
+// Indexed is [New] for a test that checks that all its statements use indexes. If any session has scanned a growing
+// table sequentially, the test fails when it ends.
+//
+// Connections to this address use generic plans (plan_cache_mode), as long-lived connections may. Those of
+// migrations.Pool also have enable_seqscan off, so Postgres scans sequentially only if no index is usable. A test that
+// queries the database by other connections must set enable_seqscan off there, too.
 func Indexed(t testing.TB) string {
 	t.Helper()
 	dsn := New(t)
@@ -24,12 +26,12 @@ func Indexed(t testing.TB) string {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanUpLimit)
 		defer cancel()
-		tables, err := readWhole(ctx, dsn)
+		tables, err := scanned(ctx, dsn)
 		if err != nil {
 			t.Errorf("testdb: %v", err)
 		}
 		for _, table := range tables {
-			t.Errorf("table %s was read from end to end: is there no index, or can a plan for any value not use it?", table)
+			t.Errorf("table %s was scanned sequentially: is there an index that a generic plan can use?", table)
 		}
 	})
 	q := u.Query()
@@ -38,7 +40,7 @@ func Indexed(t testing.TB) string {
 	return u.String()
 }
 
-// Read is how many entries of each index were read, by sessions that have ended: it waits until all have.
+// Read returns how many entries of each index were read. It first waits for all other sessions to end.
 func Read(t testing.TB, dsn string) map[string]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), cleanUpLimit)
@@ -48,7 +50,7 @@ func Read(t testing.TB, dsn string) map[string]int {
 		t.Fatalf("testdb: %v", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	if err := alone(ctx, conn); err != nil {
+	if err := awaitAlone(ctx, conn); err != nil {
 		t.Fatalf("testdb: %v", err)
 	}
 	rows, err := conn.Query(ctx, `SELECT indexrelname, idx_tup_read FROM pg_stat_user_indexes WHERE idx_tup_read > 0`)
@@ -68,15 +70,15 @@ func Read(t testing.TB, dsn string) map[string]int {
 	return read
 }
 
-// readWhole are the tables that were read from end to end, but for those that stay small: they have a row, or one for
-// each server, deployment, project or key.
-func readWhole(ctx context.Context, dsn string) (tables []string, err error) {
+// scanned returns the tables that were scanned sequentially. It ignores tables that stay small: those with one row, or
+// one row per server, deployment, project or key.
+func scanned(ctx context.Context, dsn string) (tables []string, err error) {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	if err := alone(ctx, conn); err != nil {
+	if err := awaitAlone(ctx, conn); err != nil {
 		return nil, err
 	}
 	rows, err := conn.Query(ctx, `
@@ -90,10 +92,10 @@ func readWhole(ctx context.Context, dsn string) (tables []string, err error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// alone waits until the other sessions have ended: what they read is counted when they do.
-func alone(ctx context.Context, conn *pgx.Conn) error {
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
+// awaitAlone waits until all other sessions have ended, because a session reports its statistics when it ends.
+func awaitAlone(ctx context.Context, conn *pgx.Conn) error {
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
 	for {
 		var others int
 		err := conn.QueryRow(ctx, `
@@ -103,9 +105,9 @@ func alone(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 		select {
-		case <-again.C:
+		case <-poll.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%d sessions of a test that has ended are open: %w", others, ctx.Err())
+			return fmt.Errorf("wait for %d other sessions to end: %w", others, ctx.Err())
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
 )
 
-// childEnv makes this test binary a child that runs TestChild alone: "main" with Main, "bare" without,
-// "hang" without an end.
+// childEnv makes this test binary a child process that runs only TestChild. Its value is the kind of child: "main"
+// calls Main, "bare" does not, "hang" never ends.
 const childEnv = "STEPWELL_TESTDB_CHILD"
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestChild is what a child runs; it does nothing elsewhere.
+// TestChild is the test of a child process. Elsewhere it does nothing.
 func TestChild(t *testing.T) { //nolint:paralleltest // alone in its process
 	kind := os.Getenv(childEnv)
 	if kind == "" {
@@ -41,7 +41,7 @@ func TestChild(t *testing.T) { //nolint:paralleltest // alone in its process
 	}
 }
 
-// child starts a child whose temporary files are in tmp and waits until it has a database.
+// child starts a child process with its temporary files in tmp and waits until it has a database.
 func child(t *testing.T, kind, tmp, databaseURL string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$")
@@ -60,11 +60,11 @@ func child(t *testing.T, kind, tmp, databaseURL string) *exec.Cmd {
 			return cmd
 		}
 	}
-	t.Fatal("the child did not get a database")
+	t.Fatal("the child has no database")
 	return nil
 }
 
-// reachable returns an empty folder that every user can pass through.
+// reachable returns an empty folder that all users can enter.
 func reachable(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -76,7 +76,7 @@ func reachable(t *testing.T) string {
 	return dir
 }
 
-// clusters lists the folders of throwaway servers in tmp.
+// clusters returns the folders of throwaway servers in tmp.
 func clusters(t *testing.T, tmp string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(tmp, "stepwell-postgres-*", "*"))
@@ -86,8 +86,8 @@ func clusters(t *testing.T, tmp string) []string {
 	return found
 }
 
-// eventually waits until the condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
+// eventually waits for a condition and fails the test after 20 s.
+func eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -95,28 +95,28 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	for !holds() {
 		select {
 		case <-deadline:
-			t.Fatalf("%s: not within 20 s", what)
+			t.Fatalf("waited 20 s until %s", condition)
 		case <-tick.C:
 		}
 	}
 }
 
-func TestMainLeavesNoServer(t *testing.T) {
+func TestMainStopsServer(t *testing.T) {
 	t.Parallel()
 	tmp := reachable(t)
 	cmd := child(t, "main", tmp, "")
 	if len(clusters(t, tmp)) != 1 {
-		t.Errorf("servers of the child: %v, want one", clusters(t, tmp))
+		t.Errorf("the child has servers %v, want one", clusters(t, tmp))
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the child failed: %v", err)
 	}
 	if left := clusters(t, tmp); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("the child left %v", left)
 	}
 }
 
-func TestNoServerOutlivesItsProcess(t *testing.T) {
+func TestServerDiesWithProcess(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"bare", "hang"} {
 		t.Run(kind, func(t *testing.T) {
@@ -128,13 +128,13 @@ func TestNoServerOutlivesItsProcess(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_ = cmd.Wait() // killed or not
+			_ = cmd.Wait() // an error if it was killed
 			eventually(t, "the server's folder is gone", func() bool { return len(clusters(t, tmp)) == 0 })
 		})
 	}
 }
 
-func TestGivenServerIsLeftClean(t *testing.T) {
+func TestDatabasesOfDeadProcessAreDropped(t *testing.T) {
 	t.Parallel()
 	s, err := localpg.Start(t.Context(), localpg.Options{})
 	if err != nil {
@@ -150,12 +150,12 @@ func TestGivenServerIsLeftClean(t *testing.T) {
 	if err := dead.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = dead.Wait() // says that it was killed
+	_ = dead.Wait() // an error, as it was killed
 	if got := left(); got != 4 {
-		t.Errorf("two processes made %d databases, want a template and a clone each", got)
+		t.Errorf("two processes have %d databases, want a template and a clone each", got)
 	}
-	// The server frees a dead process's number when it notices the broken connection.
-	eventually(t, "the next process drops the dead one's databases, not the living one's", func() bool {
+	// Postgres releases a dead process's lock when it notices the broken connection.
+	eventually(t, "the next process has dropped only the dead one's databases", func() bool {
 		if err := child(t, "main", t.TempDir(), given).Wait(); err != nil {
 			t.Fatalf("the next process failed: %v", err)
 		}
@@ -166,7 +166,7 @@ func TestGivenServerIsLeftClean(t *testing.T) {
 	}
 }
 
-func TestNoServerFailsTheTest(t *testing.T) {
+func TestUnreachableServerFailsTest(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
 	cmd.Env = append(os.Environ(), childEnv+"=main", "TEST_DATABASE_URL=postgres://nobody@127.0.0.1:1/none")

@@ -12,41 +12,33 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/migrations"
-	"github.com/stepwell-dev/stepwell/migrations/localpg"
 )
 
-// server is where this process makes its databases.
+// server is the Postgres on which this process creates its databases.
 type server struct {
-	dsn      string                   // a database to connect to for making others
-	own      *localpg.Server          // the throwaway server; nil on one that was given to us
-	admin    *pgxpool.Pool            // connections to dsn
-	claim    *claim                   // our number among the processes on the server
-	made     atomic.Int64             // databases so far
-	template func() (database, error) // makes the template when first called
-	clone    string                   // how to copy it
+	instance
+	admin    *pgxpool.Pool            // connections to instance.dsn
+	claim    *claim                   // our number among the processes that use the server
+	created  atomic.Int64             // number of databases
+	template func() (database, error) // creates the template on the first call
+	strategy string                   // clause of CREATE DATABASE that says how to copy the template
 }
 
-// database is one that we made.
+// database is one that we created.
 type database struct {
 	name string
 	dsn  string
 }
 
-// openServer connects to the server that dsn names, or to a new throwaway one if it is empty.
-func openServer(ctx context.Context, dsn string) (*server, error) {
-	s := &server{dsn: dsn}
-	if dsn == "" {
-		var err error
-		if s.own, err = localpg.Start(ctx, localpg.Options{Settings: map[string]string{
-			"max_connections":    "200",
-			"synchronous_commit": "off",
-		}}); err != nil {
-			return nil, fmt.Errorf("TEST_DATABASE_URL is not set: %w", err)
-		}
-		s.dsn = s.own.DSN("postgres")
+// openServer connects to the server of TEST_DATABASE_URL, or to a new one from the sources.
+func openServer(ctx context.Context, testDatabaseURL string, from sources) (*server, error) {
+	found, err := from.find(ctx, testDatabaseURL)
+	if err != nil {
+		return nil, err
 	}
+	s := &server{instance: found}
 	if err := s.connect(ctx); err != nil {
-		if dsn != "" {
+		if testDatabaseURL != "" {
 			err = fmt.Errorf("TEST_DATABASE_URL: %w", err)
 		}
 		return nil, errors.Join(err, s.close(ctx))
@@ -54,28 +46,28 @@ func openServer(ctx context.Context, dsn string) (*server, error) {
 	return s, nil
 }
 
-// connect opens the connections, drops what dead processes left, and finds out how to clone.
+// connect opens the connections, drops the databases of dead processes, and chooses how to copy the template.
 func (s *server) connect(ctx context.Context) error {
 	config, err := pgxpool.ParseConfig(s.dsn)
 	if err != nil {
 		return fmt.Errorf("parse address: %w", err)
 	}
-	config.MaxConns = 4 // making databases is the server's work, more would only queue there
+	config.MaxConns = 4 // more CREATE DATABASE statements at once would only wait for each other
 	if s.admin, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	if s.claim, err = stakeClaim(ctx, s.dsn); err != nil {
 		return err
 	}
-	if s.clone, err = s.cloneStrategy(ctx); err != nil {
+	if s.strategy, err = s.cloneStrategy(ctx); err != nil {
 		return err
 	}
-	s.template = sync.OnceValues(s.makeTemplate)
+	s.template = sync.OnceValues(s.createTemplate)
 	return nil
 }
 
-// cloneStrategy chooses how the server copies a template. Copying files needs two checkpoints, which cost
-// nothing where nothing is synced to disk and much elsewhere. Before 15 there is no choice.
+// cloneStrategy chooses how the server copies a template. FILE_COPY needs two checkpoints, which are free with fsync
+// off and expensive otherwise. Postgres 14 has no STRATEGY clause.
 func (s *server) cloneStrategy(ctx context.Context) (string, error) {
 	var version int
 	var fsync bool
@@ -90,24 +82,24 @@ func (s *server) cloneStrategy(ctx context.Context) (string, error) {
 	return " STRATEGY FILE_COPY", nil
 }
 
-// empty makes a database with nothing in it.
+// empty creates an empty database.
 func (s *server) empty(ctx context.Context) (database, error) {
 	return s.create(ctx, s.nextName(), "template0")
 }
 
-// migrated makes a database with the current schema.
+// migrated creates a database with the current schema.
 func (s *server) migrated(ctx context.Context) (database, error) {
 	template, err := s.template()
 	if err != nil {
 		return database{}, err
 	}
-	return s.create(ctx, s.nextName(), template.name+s.clone)
+	return s.create(ctx, s.nextName(), template.name+s.strategy)
 }
 
-// makeTemplate makes the database that others are clones of. It is closed to connections in the end, for a
-// connection would make cloning fail.
-func (s *server) makeTemplate() (database, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), setUpLimit) // for all tests, not the first alone
+// createTemplate creates the migrated database that New clones. It then refuses connections: Postgres cannot copy a
+// database while someone is connected to it.
+func (s *server) createTemplate() (database, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), setUpLimit) // shared: must outlive the first test
 	defer cancel()
 	template, err := s.create(ctx, s.claim.prefix()+"template", "template0")
 	if err != nil {
@@ -117,12 +109,12 @@ func (s *server) makeTemplate() (database, error) {
 		return database{}, fmt.Errorf("migrate template: %w", err)
 	}
 	if _, err := s.admin.Exec(ctx, "ALTER DATABASE "+template.name+" ALLOW_CONNECTIONS false"); err != nil {
-		return database{}, fmt.Errorf("close template: %w", err)
+		return database{}, fmt.Errorf("close template to connections: %w", err)
 	}
 	return template, nil
 }
 
-// create makes a database. The names are our own and need no quotes.
+// create creates a database. Our names need no quotes.
 func (s *server) create(ctx context.Context, name, template string) (database, error) {
 	if _, err := s.admin.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
 		return database{}, fmt.Errorf("create database: %w", err)
@@ -131,7 +123,7 @@ func (s *server) create(ctx context.Context, name, template string) (database, e
 	return database{name: name, dsn: dsn}, err
 }
 
-// drop removes a database and disconnects whoever uses it.
+// drop drops a database and disconnects its clients.
 func (s *server) drop(ctx context.Context, name string) error {
 	if _, err := s.admin.Exec(ctx, dropDatabase(name)); err != nil {
 		return fmt.Errorf("drop database: %w", err)
@@ -139,34 +131,34 @@ func (s *server) drop(ctx context.Context, name string) error {
 	return nil
 }
 
-// dropDatabase is the statement that drops a database.
+// dropDatabase is the statement that drops the database and disconnects its clients.
 func dropDatabase(name string) string { return "DROP DATABASE IF EXISTS " + name + " WITH (FORCE)" }
 
-// nextName is a name that nobody has used.
+// nextName returns a new name.
 func (s *server) nextName() string {
-	return fmt.Sprint(s.claim.prefix(), s.made.Add(1))
+	return fmt.Sprint(s.claim.prefix(), s.created.Add(1))
 }
 
-// close drops the template on a server of others, stops our own, and disconnects.
+// close disconnects. It stops a server that we started; on one that was given to us, it drops the template.
 func (s *server) close(ctx context.Context) error {
 	var err error
 	if s.claim != nil {
-		if s.own == nil {
+		if s.stop == nil {
 			err = s.drop(ctx, s.claim.prefix()+"template")
 		}
-		s.claim.giveUp(ctx)
+		s.claim.release(ctx)
 	}
 	if s.admin != nil {
 		s.admin.Close()
 	}
-	if s.own != nil {
-		err = errors.Join(err, s.own.Stop(ctx))
+	if s.stop != nil {
+		err = errors.Join(err, s.stop(ctx))
 	}
 	return err
 }
 
-// withDatabase is the address of another database on the same server. An address is a URL, or words such as
-// host=localhost, of which the last counts.
+// withDatabase returns the address of another database on the same server. An address is a URL or a list of
+// key=value pairs, in which the last value of a key wins.
 func withDatabase(dsn, name string) (string, error) {
 	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
 		return dsn + " dbname=" + name, nil

@@ -9,44 +9,44 @@ import (
 	"time"
 )
 
-// Limits that only a broken set-up reaches.
+// Time limits that only a broken set-up reaches.
 const (
-	setUpLimit   = 5 * time.Minute // may download Postgres
+	setUpLimit   = 5 * time.Minute // may pull an image
 	cleanUpLimit = time.Minute
 )
 
-// shared is the server of this process, made by the first test that needs it.
+// shared is the server of this process. The first test that needs it opens it.
 var shared struct {
 	sync.Mutex
-	asked  bool
+	opened bool
 	server *server
 	err    error
 }
 
-// New returns the address of a new database with the current schema. It is dropped when the test ends, and
-// whatever is still connected to it is disconnected.
+// New returns the address of a new database with the current schema. When the test ends, the database is dropped and
+// its clients are disconnected.
 func New(t testing.TB) string {
 	t.Helper()
 	return create(t, (*server).migrated)
 }
 
-// Empty returns the address of a new database with nothing in it, for tests of the migrations themselves.
+// Empty returns the address of a new empty database, for tests of the migrations themselves.
 func Empty(t testing.TB) string {
 	t.Helper()
 	return create(t, (*server).empty)
 }
 
-// Main runs the tests of a package and then takes away all that they shared. Call it from TestMain; it need
-// not be the last call there.
+// Main runs the tests of a package and then removes what they shared. Call it from TestMain; it need not be the last
+// call there.
 func Main(m *testing.M) {
 	m.Run()
-	if err := takeDown(); err != nil {
+	if err := closeShared(); err != nil {
 		fmt.Fprintln(os.Stderr, "testdb:", err)
 		os.Exit(1)
 	}
 }
 
-// create makes a database and registers its end with the test.
+// create creates a database, and drops it when the test ends.
 func create(t testing.TB, kind func(*server, context.Context) (database, error)) string {
 	t.Helper()
 	s, err := sharedServer()
@@ -69,21 +69,21 @@ func create(t testing.TB, kind func(*server, context.Context) (database, error))
 	return db.dsn
 }
 
-// sharedServer returns the server, or why there is none, to every test alike.
+// sharedServer returns the shared server, or the error of the only attempt to open it.
 func sharedServer() (*server, error) {
 	shared.Lock()
 	defer shared.Unlock()
-	if !shared.asked {
-		shared.asked = true
-		ctx, cancel := context.WithTimeout(context.Background(), setUpLimit) // not the first test's alone
+	if !shared.opened {
+		shared.opened = true
+		ctx, cancel := context.WithTimeout(context.Background(), setUpLimit) // shared: must outlive the first test
 		defer cancel()
-		shared.server, shared.err = openServer(ctx, os.Getenv("TEST_DATABASE_URL"))
+		shared.server, shared.err = openServer(ctx, os.Getenv("TEST_DATABASE_URL"), systemSources())
 	}
 	return shared.server, shared.err
 }
 
-// takeDown ends the shared server, if there is one.
-func takeDown() error {
+// closeShared closes the shared server, if there is one.
+func closeShared() error {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil {

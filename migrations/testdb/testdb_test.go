@@ -11,7 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 )
 
-// connect opens a connection that the test closes.
+// connect opens a connection and closes it when the test ends.
 func connect(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -22,7 +22,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-// query returns the one value of a statement's result.
+// query returns the single value that a statement selects.
 func query[T any](t *testing.T, dsn, sql string, args ...any) T {
 	t.Helper()
 	var value T
@@ -32,10 +32,10 @@ func query[T any](t *testing.T, dsn, sql string, args ...any) T {
 	return value
 }
 
-// hasSchema asks whether the database has our schema.
+// hasSchema selects whether the database has our schema.
 const hasSchema = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = '" + migrations.DefaultSchema + "')"
 
-func TestNewHasTheSchema(t *testing.T) {
+func TestNewHasSchema(t *testing.T) {
 	t.Parallel()
 	dsn := New(t)
 	if !query[bool](t, dsn, hasSchema) {
@@ -46,10 +46,10 @@ func TestNewHasTheSchema(t *testing.T) {
 	}
 }
 
-func TestEmptyHasNone(t *testing.T) {
+func TestEmptyHasNoSchema(t *testing.T) {
 	t.Parallel()
 	if query[bool](t, Empty(t), hasSchema) {
-		t.Error("the schema is there")
+		t.Error("the schema exists")
 	}
 }
 
@@ -60,17 +60,17 @@ func TestDatabasesAreIsolated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if query[bool](t, two, "SELECT to_regclass('mine') IS NOT NULL") {
-		t.Error("a table of one database is in the other")
+		t.Error("both databases have a table created in one")
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentNew(t *testing.T) {
 	t.Parallel()
 	const many = 40
 	names := make([]string, many)
-	var making sync.WaitGroup
+	var calls sync.WaitGroup
 	for i := range many {
-		making.Go(func() {
+		calls.Go(func() {
 			conn, err := pgx.Connect(t.Context(), New(t))
 			if err != nil {
 				t.Error(err)
@@ -80,30 +80,30 @@ func TestManyAtOnce(t *testing.T) {
 			names[i] = conn.Config().Database
 		})
 	}
-	making.Wait()
+	calls.Wait()
 	seen := map[string]bool{}
 	for _, name := range names {
 		if seen[name] {
-			t.Errorf("database %s was given out twice", name)
+			t.Errorf("two tests got database %s", name)
 		}
 		seen[name] = true
 	}
 }
 
-func TestDatabaseIsDroppedWithItsTest(t *testing.T) {
+func TestDatabaseIsDroppedAfterTest(t *testing.T) {
 	t.Parallel()
 	other := New(t)
 	for _, kind := range []func(testing.TB) string{New, Empty} {
 		var name string
 		t.Run("owner", func(t *testing.T) {
-			conn, err := pgx.Connect(t.Context(), kind(t)) // left open: it must not matter
+			conn, err := pgx.Connect(t.Context(), kind(t)) // left open: does not prevent the drop
 			if err != nil {
 				t.Fatal(err)
 			}
 			name = conn.Config().Database
 		})
 		if query[bool](t, other, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name) {
-			t.Errorf("database %s is still there", name)
+			t.Errorf("database %s still exists", name)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func TestNumberIn(t *testing.T) {
 }
 
 func BenchmarkNew(b *testing.B) {
-	New(b) // the server and the template
+	New(b) // open the server and create the template
 	for b.Loop() {
 		s, err := sharedServer()
 		if err != nil {

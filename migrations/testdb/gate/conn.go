@@ -10,59 +10,50 @@ import (
 	"sync"
 )
 
-// conn is a client's connection to Postgres that holds each statement back. It knows just enough of the
-// protocol: every message is a type and a length, but for the first of the client, which has no type.
+// conn is a client's connection to Postgres that stops before each statement. It knows the protocol's framing: every
+// message has a type and a length, except the client's first, which has no type.
 type conn struct {
 	net.Conn
 
-	session *Session
-	greeted bool
-	// unsent is the beginning of a message whose end has not been written yet.
-	unsent []byte
-	// prepared are the texts of the prepared statements by their names.
-	prepared map[string]string
-	// bound is the text of the statement that was bound last.
-	bound string
-	// executed says that the server was asked to execute something since the last Sync.
-	executed bool
+	session  *Session
+	greeted  bool              // the client has sent its first message
+	unsent   []byte            // the start of a message that is not complete yet
+	prepared map[string]string // SQL of the prepared statements by name
+	bound    string            // SQL of the statement that was bound last
+	executed bool              // the client has sent an Execute since the last Sync
 
-	mu sync.Mutex // guards what follows
-	// news tells of changes to it.
-	news *sync.Cond
-	// reading says that somebody waits for the server, [conn.Read] or [conn.ask]: not both at once.
-	reading bool
-	// inbox is what was read and not yet taken by the client, and partial the rest: less than a message.
-	inbox, partial []byte
-	// answers and ready count the server's messages since the last statement was sent.
-	answers, ready int
-	// copying says that the server waits for data.
-	copying bool
-	// failed says that the server refused something and ignores all until it is ready again.
-	failed bool
-	// status is that of the transaction when the server was last ready: 'I' when there is none.
-	status byte
+	mu      sync.Mutex // guards the fields below
+	changed *sync.Cond // signals changes to them
+	reading bool       // a goroutine is in net.Conn.Read, for [conn.Read] or [conn.roundTrip]
+	inbox   []byte     // complete messages that the client has not read yet
+	partial []byte     // the start of the next message
+	answers int        // completed statements since the last roundTrip began
+	ready   int        // ReadyForQuery messages since then
+	copying bool       // the server waits for COPY data
+	failed  bool       // the server reported an error, and ignores messages until the next Sync
+	status  byte       // transaction status of the last ReadyForQuery: 'I' outside a transaction
 }
 
 func newConn(nc net.Conn, s *Session) *conn {
 	c := &conn{Conn: nc, session: s, prepared: map[string]string{}}
-	c.news = sync.NewCond(&c.mu)
+	c.changed = sync.NewCond(&c.mu)
 	return c
 }
 
-// errCut is what a client gets that was cut off.
-var errCut = errors.New("gate: the connection was cut")
+// errDisconnected is the error of a client whose connection the gate closed.
+var errDisconnected = errors.New("gate: the connection was closed")
 
-// Write sends what the client has to say, and stops before every statement.
+// Write sends the client's messages, and stops before each statement.
 func (c *conn) Write(p []byte) (int, error) {
 	c.unsent = append(c.unsent, p...)
 	var out []byte
 	for {
-		m, ok := c.next()
+		m, ok := c.nextMessage()
 		if !ok {
 			break
 		}
 		var err error
-		if out, err = c.pass(m, out); err != nil {
+		if out, err = c.forward(m, out); err != nil {
 			return 0, err
 		}
 	}
@@ -72,39 +63,39 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// next takes a whole message of the client, if there is one.
-func (c *conn) next() ([]byte, bool) {
-	kind := 1
+// nextMessage takes a complete message of the client from unsent, if there is one.
+func (c *conn) nextMessage() ([]byte, bool) {
+	typeSize := 1
 	if !c.greeted {
-		kind = 0
+		typeSize = 0
 	}
-	m, rest, ok := cut(c.unsent, kind)
+	m, rest, ok := cutMessage(c.unsent, typeSize)
 	if ok {
 		c.greeted, c.unsent = true, rest
 	}
 	return m, ok
 }
 
-// cut cuts the first message off what is in b; kind is the size of its type.
-func cut(b []byte, kind int) (m, rest []byte, ok bool) {
-	if len(b) < kind+4 {
+// cutMessage cuts the first message off b.
+func cutMessage(b []byte, typeSize int) (m, rest []byte, ok bool) {
+	if len(b) < typeSize+4 {
 		return nil, b, false
 	}
-	n := kind + int(binary.BigEndian.Uint32(b[kind:]))
+	n := typeSize + int(binary.BigEndian.Uint32(b[typeSize:]))
 	if len(b) < n {
 		return nil, b, false
 	}
 	return b[:n:n], b[n:], true
 }
 
-// pass adds a message to out, what is to be sent. Before a statement it sends all before it and waits at the
-// gate; after one it waits for the server to be done with it.
-func (c *conn) pass(m, out []byte) ([]byte, error) {
+// forward appends a message to out, the messages to send. Before a statement it sends out and stops; after a statement
+// it waits for the answer.
+func (c *conn) forward(m, out []byte) ([]byte, error) {
 	if m[0] == 'P' { // Parse: name, text
 		name := textAt(m, 5)
 		c.prepared[name] = textAt(m, 6+len(name))
 	}
-	if !c.session.holds() {
+	if !c.session.isControlled() {
 		return append(out, m...), nil
 	}
 	switch m[0] {
@@ -116,23 +107,23 @@ func (c *conn) pass(m, out []byte) ([]byte, error) {
 		return c.sync(m, out)
 	case 'Q':
 		return c.query(m, out)
-	case 'c': // CopyDone: the end of a statement that was halted before
-		return nil, c.ask(append(out, m...), c.isReady)
+	case 'c': // CopyDone ends a COPY, before which the connection has already stopped
+		return nil, c.roundTrip(append(out, m...), c.isReady)
 	default:
 		return append(out, m...), nil
 	}
 }
 
-// textAt is the text that begins at byte i of a message.
+// textAt returns the NUL-terminated string at byte i of a message.
 func textAt(m []byte, i int) string {
 	text, _, _ := bytes.Cut(m[i:], []byte{0})
 	return string(text)
 }
 
-// begin is how transactions begin.
+// begin is the statement that begins transactions.
 const begin = "begin"
 
-// bind is the beginning of a statement: Postgres takes its snapshot here.
+// bind stops before a statement: Postgres takes its snapshot at Bind.
 func (c *conn) bind(m, out []byte) ([]byte, error) {
 	if c.hasFailed() {
 		return append(out, m...), nil
@@ -141,10 +132,10 @@ func (c *conn) bind(m, out []byte) ([]byte, error) {
 	if c.bound == begin {
 		return append(out, m...), nil // as in query
 	}
-	return slices.Clone(m), c.halt(out, c.bound)
+	return slices.Clone(m), c.stopBefore(out, c.bound)
 }
 
-// execute is the end of a statement. The server is told to answer at once, not just at the next Sync.
+// execute waits for the statement's answer. A Flush makes the server answer now rather than at the next Sync.
 func (c *conn) execute(m, out []byte) ([]byte, error) {
 	if c.hasFailed() {
 		return append(out, m...), nil
@@ -157,53 +148,53 @@ func (c *conn) execute(m, out []byte) ([]byte, error) {
 	}
 	c.executed = true
 	const flush = "H\x00\x00\x00\x04"
-	return nil, c.ask(append(append(out, m...), flush...), func() bool { return c.answers > 0 || c.failed })
+	return nil, c.roundTrip(append(append(out, m...), flush...), func() bool { return c.answers > 0 || c.failed })
 }
 
-// sync is the commit, when there is no transaction.
+// sync stops before a Sync that commits: one outside an explicit transaction.
 func (c *conn) sync(m, out []byte) ([]byte, error) {
-	commits := c.executed && c.asks(func() bool { return c.status == 'I' && !c.failed })
+	commits := c.executed && c.locked(func() bool { return c.status == 'I' && !c.failed })
 	c.executed = false
 	if !commits {
 		return append(out, m...), nil
 	}
-	if err := c.halt(out, "COMMIT"); err != nil {
+	if err := c.stopBefore(out, "COMMIT"); err != nil {
 		return nil, err
 	}
-	return nil, c.ask(m, c.isReady)
+	return nil, c.roundTrip(m, c.isReady)
 }
 
-// query is a statement without parameters.
+// query stops before a statement of the simple protocol, and waits for its answer.
 func (c *conn) query(m, out []byte) ([]byte, error) {
 	sql := textAt(m, 5)
 	if sql == begin || strings.HasPrefix(sql, "--") {
-		return append(out, m...), nil // it takes no lock and no snapshot, but it does stop the clock of now()
+		return append(out, m...), nil // takes no lock and no snapshot; only sets now()
 	}
 	if !strings.Contains(sql, " ") {
 		sql = strings.ToUpper(sql) // COMMIT and ROLLBACK
 	}
-	if err := c.halt(out, sql); err != nil {
+	if err := c.stopBefore(out, sql); err != nil {
 		return nil, err
 	}
-	return nil, c.ask(m, func() bool { return c.isReady() || c.copying })
+	return nil, c.roundTrip(m, func() bool { return c.isReady() || c.copying })
 }
 
 func (c *conn) isReady() bool { return c.ready > 0 }
 
-// halt sends what comes before a statement and waits until the statement may go on.
-func (c *conn) halt(out []byte, sql string) error {
+// stopBefore sends the messages before a statement, and returns when the statement may be sent.
+func (c *conn) stopBefore(out []byte, sql string) error {
 	if _, err := c.Conn.Write(out); err != nil {
 		return err
 	}
-	if c.session.pass(sql) == cutBefore {
+	if c.session.stopBefore(sql) == disconnect {
 		_ = c.Close()
-		return errCut
+		return errDisconnected
 	}
 	return nil
 }
 
-// ask sends a statement and waits for its answer, which is then there for the client to read.
-func (c *conn) ask(out []byte, answered func() bool) error {
+// roundTrip sends a statement and waits for its answer, which it leaves in inbox for the client.
+func (c *conn) roundTrip(out []byte, answered func() bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answers, c.ready = 0, 0
@@ -213,15 +204,15 @@ func (c *conn) ask(out []byte, answered func() bool) error {
 	if err := c.fillUntil(answered); err != nil {
 		return err
 	}
-	if c.session.loses() && !c.copying {
+	if c.session.losesAnswer() && !c.copying {
 		c.inbox = nil
 		_ = c.Close()
-		return errCut
+		return errDisconnected
 	}
 	return nil
 }
 
-// Read hands out what the server said.
+// Read returns messages of the server.
 func (c *conn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,11 +224,11 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fillUntil reads what the server says until ok.
+// fillUntil reads messages of the server until ok.
 func (c *conn) fillUntil(ok func() bool) error {
 	for !ok() {
 		if c.reading {
-			c.news.Wait()
+			c.changed.Wait()
 			continue
 		}
 		if err := c.fill(); err != nil {
@@ -247,7 +238,7 @@ func (c *conn) fillUntil(ok func() bool) error {
 	return nil
 }
 
-// fill reads what the server has sent, at least a byte of it, and notes what that means.
+// fill reads at least one byte from the server and records the complete messages.
 func (c *conn) fill() error {
 	chunk := make([]byte, 8<<10)
 	c.reading = true
@@ -255,41 +246,41 @@ func (c *conn) fill() error {
 	n, err := c.Conn.Read(chunk)
 	c.mu.Lock()
 	c.reading = false
-	c.news.Broadcast()
+	c.changed.Broadcast()
 	if n == 0 && err != nil {
 		return err
 	}
 	c.partial = append(c.partial, chunk[:n]...)
 	for {
-		m, rest, ok := cut(c.partial, 1)
+		m, rest, ok := cutMessage(c.partial, 1)
 		if !ok {
 			return nil
 		}
 		c.partial = rest
-		c.note(m)
+		c.record(m)
 	}
 }
 
-// note keeps a message of the server for the client.
-func (c *conn) note(m []byte) {
+// record puts a message of the server into inbox and updates the connection's state.
+func (c *conn) record(m []byte) {
 	c.inbox = append(c.inbox, m...)
 	switch m[0] {
-	case 'C', 'I', 's': // the statement is done
+	case 'C', 'I', 's': // CommandComplete, EmptyQueryResponse, PortalSuspended
 		c.answers++
-	case 'G': // it wants data to copy
+	case 'G': // CopyInResponse
 		c.copying = true
-	case 'E':
+	case 'E': // ErrorResponse
 		c.failed = true
-	case 'Z':
+	case 'Z': // ReadyForQuery
 		c.ready, c.status, c.copying, c.failed = c.ready+1, m[5], false, false
 	}
 }
 
-// asks reads what is guarded.
-func (c *conn) asks(question func() bool) bool {
+// locked evaluates a condition on guarded fields.
+func (c *conn) locked(condition func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return question()
+	return condition()
 }
 
-func (c *conn) hasFailed() bool { return c.asks(func() bool { return c.failed }) }
+func (c *conn) hasFailed() bool { return c.locked(func() bool { return c.failed }) }

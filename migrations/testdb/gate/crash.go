@@ -5,56 +5,55 @@ import (
 	"time"
 )
 
-// Crash is a way for a session to end.
+// Crash is how a session dies at a statement.
 type Crash int
 
 const (
-	// None lets everything happen.
+	// None is no crash.
 	None Crash = iota
-	// Terminated is a backend that is killed before it gets the statement, as by a restart of Postgres.
+	// Terminated kills the backend before it receives the statement, as a restart of Postgres does.
 	Terminated
-	// Cut is a client that dies, or loses its connection, before it sends the statement.
+	// Cut closes the connection before the client sends the statement.
 	Cut
-	// AnswerLost is a client that dies, or loses its connection, when the statement has been executed and
-	// before it learns of that.
+	// AnswerLost closes the connection after Postgres has executed the statement and before the client receives the
+	// answer.
 	AnswerLost
 )
 
 func (c Crash) String() string { return [...]string{"none", "terminated", "cut", "answer lost"}[c] }
 
-// Run calls fn, which uses the session, and lets the crash happen at its statement n, counted from 0. It
-// returns the statements that were begun. The session can be used again afterwards; its old backend is gone,
-// with its locks.
+// Run calls fn, which uses the session, and crashes the session at statement n of fn, counted from 0. It returns the
+// statements that fn started. Afterwards the old backend is gone, with its locks, and the session can be used again.
 func (s *Session) Run(t testing.TB, n int, crash Crash, fn func()) []string {
 	t.Helper()
 	pid := s.pid(t)
 	done := s.start(fn)
-	var begun []string
+	var started []string
 	for {
 		select {
 		case <-done:
-			if n >= 0 && n < len(begun) && crash != None {
-				s.outlive(t, pid)
+			if n >= 0 && n < len(started) && crash != None {
+				s.awaitGone(t, pid)
 			}
-			return begun
-		case sql := <-s.held:
-			begun = append(begun, sql)
-		case <-time.After(patience):
-			t.Fatalf("nothing happens after %q", begun)
+			return started
+		case sql := <-s.statements:
+			started = append(started, sql)
+		case <-time.After(timeout):
+			t.Fatalf("the session hangs after %q", started)
 		}
-		v := goOn
-		if len(begun)-1 == n {
+		next := proceed
+		if len(started)-1 == n {
 			switch crash {
 			case Terminated:
 				s.terminate(t, pid)
 			case Cut:
-				v = cutBefore
+				next = disconnect
 			case AnswerLost:
-				v = loseAnswer
+				next = loseAnswer
 			case None:
 			}
 		}
-		s.let <- v
+		s.resume <- next
 	}
 }
 
@@ -64,13 +63,13 @@ func (s *Session) terminate(t testing.TB, pid uint32) {
 	if _, err := s.observer.Exec(t.Context(), `SELECT pg_terminate_backend($1)`, pid); err != nil {
 		t.Fatalf("terminate backend: %v", err)
 	}
-	s.outlive(t, pid)
+	s.awaitGone(t, pid)
 }
 
-// outlive waits until a backend is gone. One whose client is gone takes a moment to notice.
-func (s *Session) outlive(t testing.TB, pid uint32) {
+// awaitGone waits until a backend has ended. Postgres takes a moment to notice that a client has disconnected.
+func (s *Session) awaitGone(t testing.TB, pid uint32) {
 	t.Helper()
-	deadline, poll := time.After(patience), time.NewTicker(time.Millisecond)
+	deadline, poll := time.After(timeout), time.NewTicker(time.Millisecond)
 	defer poll.Stop()
 	for {
 		var alive bool
@@ -84,7 +83,7 @@ func (s *Session) outlive(t testing.TB, pid uint32) {
 		select {
 		case <-poll.C:
 		case <-deadline:
-			t.Fatalf("backend %d does not go", pid)
+			t.Fatalf("backend %d does not end", pid)
 		}
 	}
 }

@@ -10,38 +10,38 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Schedule is one order of the statements of two sessions.
+// Schedule is one interleaving of the statements of two sessions.
 type Schedule struct {
-	// Waits is how often a session had to wait for a lock of the other.
+	// Waits counts how often a session waited for a lock of the other.
 	Waits int
-	// Deadlocked says that each waited for the other, until Postgres made one give up.
+	// Deadlocked reports that each session waited for the other, until Postgres aborted one.
 	Deadlocked bool
 
 	sessions [2]*Session
-	// plan are the choices to make, as far as they are given; choices are those that were made.
-	plan, choices []int
-	trace         []string
+	plan     []int // the first choices to make
+	choices  []int // the choices made
+	trace    []string
 }
 
-// String tells what happened, a line each.
+// String returns the steps of the schedule, one per line.
 func (s *Schedule) String() string { return strings.Join(s.trace, "\n") }
 
-// maxSchedules is more than any two sessions have of which one soon waits for the other.
+// maxSchedules is more than two sessions have if one of them soon waits for the other.
 const maxSchedules = 800
 
-// Explore calls fn with every schedule of two sessions there is, and returns how many. It must set the same
-// scene each time and call [Schedule.Run] once. Too many fail the test: sessions that never wait for each other
-// have as many as there are ways to shuffle their statements.
+// Explore calls fn with every schedule of two sessions and returns their number. Each time, fn must create the same
+// initial state and call [Schedule.Run] once. More than maxSchedules fail the test: without lock waits, the number is
+// that of all ways to shuffle the statements.
 func Explore(t testing.TB, one, two *Session, fn func(*Schedule)) int {
 	t.Helper()
 	var plan []int
 	for n := 1; ; n++ {
 		s := &Schedule{sessions: [2]*Session{one, two}, plan: plan}
 		if n > maxSchedules {
-			t.Fatalf("there are more than %d schedules: the sessions do not wait for each other", maxSchedules)
+			t.Fatalf("more than %d schedules: the sessions do not wait for each other", maxSchedules)
 		}
 		fn(s)
-		// The next schedule differs in the last choice that still has an alternative.
+		// The next schedule takes the alternative of the last choice that has an untried one.
 		last := len(s.choices) - 1
 		for last >= 0 && s.choices[last] == 1 {
 			last--
@@ -53,10 +53,11 @@ func Explore(t testing.TB, one, two *Session, fn func(*Schedule)) int {
 	}
 }
 
-// Serial explores the schedules of two sessions, and fails the test unless each has one of the outcomes that come of
-// one session after the other, each of those is met, and nobody is deadlocked. Outcomes are named by their order. Play
-// sets the scene, runs the schedule, and returns its outcome. It returns how many schedules there are, and in them
-// waits.
+// Serial checks that two sessions are serializable: it explores all their schedules, and fails the test if one
+// deadlocks or has an outcome other than those of running one session after the other, or if one of these outcomes does
+// not occur. The keys of outcomes are the allowed outcomes, its values the serial orders that lead to them. Play
+// creates the initial state, runs the schedule, and returns its outcome. Serial returns the number of schedules and of
+// lock waits in them.
 func Serial(
 	t testing.TB, one, two *Session, outcomes map[string]string, play func(*Schedule) string,
 ) (schedules, waits int) {
@@ -69,7 +70,7 @@ func Serial(
 		}
 		if _, ok := outcomes[outcome]; !ok {
 			for want, order := range outcomes {
-				t.Errorf("from %s (-want +got):\n%s", order, cmp.Diff(want, outcome))
+				t.Errorf("differs from %s (-want +got):\n%s", order, cmp.Diff(want, outcome))
 			}
 			t.Fatalf("not serial:\n%s", s)
 		}
@@ -83,27 +84,28 @@ func Serial(
 	return schedules, waits
 }
 
-// state is where a session is.
+// state is the state of a session within a schedule.
 type state int
 
 const (
 	running state = iota
-	held
-	waiting
+	stopped       // before a statement
+	waiting       // for a lock of the other session
 	finished
 )
 
-// actor is a session at work.
+// actor is a session within a schedule.
 type actor struct {
 	*Session
 	name  string
 	pid   uint32
 	state state
-	sql   string // what it is held before, or was last let do
+	sql   string // the statement that it is stopped before, or executes
 	done  <-chan struct{}
 }
 
-// Run calls both functions, each with its session, in the schedule's order. It returns when both are done.
+// Run calls both functions, which use the first and the second session, and orders their statements by the schedule. It
+// returns when both have returned.
 func (s *Schedule) Run(t testing.TB, one, two func()) {
 	t.Helper()
 	actors := make([]*actor, 2)
@@ -112,12 +114,12 @@ func (s *Schedule) Run(t testing.TB, one, two func()) {
 	}
 	for i, fn := range []func(){one, two} {
 		actors[i].done = actors[i].start(fn)
-		s.settle(t, actors)
+		s.awaitStop(t, actors)
 	}
 	for {
 		var ready []*actor
 		for _, a := range actors {
-			if a.state == held {
+			if a.state == stopped {
 				ready = append(ready, a)
 			}
 		}
@@ -127,12 +129,12 @@ func (s *Schedule) Run(t testing.TB, one, two func()) {
 		a := ready[s.choose(len(ready))]
 		s.trace = append(s.trace, a.name+" "+a.sql)
 		a.state = running
-		a.let <- goOn
-		s.settle(t, actors)
+		a.resume <- proceed
+		s.awaitStop(t, actors)
 	}
 }
 
-// choose says which of n sessions goes on.
+// choose returns which of n sessions continues.
 func (s *Schedule) choose(n int) int {
 	if n == 1 {
 		return 0
@@ -145,16 +147,16 @@ func (s *Schedule) choose(n int) int {
 	return choice
 }
 
-// settle waits until each session is held, finished, or waits for a lock of one that is.
-func (s *Schedule) settle(t testing.TB, actors []*actor) {
+// awaitStop waits until each session is stopped, has finished, or waits for a lock of a session that is stopped.
+func (s *Schedule) awaitStop(t testing.TB, actors []*actor) {
 	t.Helper()
 	before := []state{actors[0].state, actors[1].state}
 	for _, a := range actors {
 		if a.done != nil && a.state == waiting {
-			a.state = running // perhaps: let us see
+			a.state = running // unless the loop below finds it still waiting
 		}
 	}
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	for poll := time.NewTicker(time.Millisecond); ; {
 		busy := slices.DeleteFunc(slices.Clone(actors), func(a *actor) bool { return a.done == nil || a.state != running })
 		if len(busy) == 0 {
@@ -163,26 +165,26 @@ func (s *Schedule) settle(t testing.TB, actors []*actor) {
 		}
 		a, b := busy[0], busy[len(busy)-1]
 		select {
-		case a.sql = <-a.held:
-			a.state = held
-		case b.sql = <-b.held:
-			b.state = held
+		case a.sql = <-a.statements:
+			a.state = stopped
+		case b.sql = <-b.statements:
+			b.state = stopped
 		case <-a.done:
 			a.state = finished
 		case <-b.done:
 			b.state = finished
 		case <-poll.C:
-			s.lookForWaiting(t, busy, actors)
+			s.detectWaiting(t, busy, actors)
 		case <-deadline:
-			t.Fatalf("nothing happens after\n%s", s)
+			t.Fatalf("the sessions hang after\n%s", s)
 		}
 	}
-	s.note(actors, before)
+	s.traceWaits(actors, before)
 }
 
-// lookForWaiting marks those that are busy if all of them wait for a lock of the other. When nobody is left to
-// release one, that is a deadlock, which Postgres resolves.
-func (s *Schedule) lookForWaiting(t testing.TB, busy, actors []*actor) {
+// detectWaiting marks a busy session as waiting if it waits for a lock of the other. If both are busy and wait for each
+// other, that is a deadlock, which Postgres resolves by aborting one.
+func (s *Schedule) detectWaiting(t testing.TB, busy, actors []*actor) {
 	t.Helper()
 	for _, a := range busy {
 		var waits bool
@@ -198,12 +200,12 @@ func (s *Schedule) lookForWaiting(t testing.TB, busy, actors []*actor) {
 		s.Deadlocked = true
 		return
 	}
-	// The other one is not busy, so that the lock stays where it is.
+	// The other session is stopped, so it keeps the lock.
 	busy[0].state = waiting
 }
 
-// note writes down who began or ceased to wait.
-func (s *Schedule) note(actors []*actor, before []state) {
+// traceWaits records which sessions started or stopped waiting.
+func (s *Schedule) traceWaits(actors []*actor, before []state) {
 	for i, a := range actors {
 		switch {
 		case a.state == waiting && before[i] != waiting:

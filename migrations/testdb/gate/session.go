@@ -1,14 +1,16 @@
-// Package gate lets a test hold sessions of Postgres before every one of their statements, and choose which
-// goes on next: to see all interleavings of two transactions, or to kill one after any of its statements.
+// Package gate stops Postgres sessions before each of their statements and lets a test choose which session continues.
+// Tests use it to run two transactions in every interleaving, or to kill a session at any of its statements.
 //
-// Transactions here send most of their statements as pipelined batches, whose boundaries no client sees. The
-// gate sits below the client, on the bytes of the connection: it sends the messages of one statement of a
-// batch, has Postgres flush the answer, and holds the next ones back. To Postgres this is a client with a
-// slow line. Statements are so the finest grain that there is: Postgres takes a snapshot for each, waits for
-// locks within one, and releases them at the commit, which is held back like a statement, also when it is
-// implicit. What happens between the locks of one single statement is Postgres's own affair.
+// Our transactions send most statements in pipelined batches, so a client does not see where one statement ends. The
+// gate therefore works below the client, on the bytes of the connection: it sends the messages of one statement, asks
+// Postgres to flush the answer, and holds back the messages of the next statement. Postgres sees a client with a slow
+// connection.
 //
-// Only tests import it. It imports migrations.
+// A statement is the finest step that matters: Postgres takes a snapshot for each statement, waits for locks within
+// one, and releases them at the commit. The gate stops before commits, too, including implicit ones. It does not
+// control what Postgres does within a statement.
+//
+// It may import migrations. Only tests may import it.
 package gate
 
 import (
@@ -25,40 +27,38 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 )
 
-// patience is how long anything may take on a busy machine.
-const patience = time.Minute
+// timeout limits each wait, generously enough for a busy machine.
+const timeout = time.Minute
 
-// Session is one session of Postgres that a test can hold.
+// Session is a Postgres session that stops before its statements while [Session.Run] or [Schedule.Run] controls it.
 type Session struct {
 	// Pool has the session as its only connection.
 	Pool *pgxpool.Pool
 
-	// observer is where questions about the session are asked.
-	observer *pgxpool.Pool
-	held     chan string
-	let      chan verdict
-	over     <-chan struct{} // closed when the test ends, to let go whoever is still held
-	// matters chooses the statements to stop at; nil chooses all.
-	matters func(sql string) bool
+	observer   *pgxpool.Pool         // queries pg_stat_activity about the session
+	matters    func(sql string) bool // selects the statements to stop before; nil selects all
+	statements chan string           // receives each statement that the session stops before
+	resume     chan action           // says how the stopped session continues
+	testDone   <-chan struct{}       // closed when the test ends, to release a session that is stopped
 
-	mu      sync.Mutex
-	holding bool
-	losing  bool
+	mu         sync.Mutex
+	controlled bool
+	answerLost bool // the answer of the current statement is to be dropped
 }
 
-// verdict is what becomes of a statement that was held.
-type verdict int
+// action is how a stopped session continues.
+type action int
 
 const (
-	goOn verdict = iota
-	// cutBefore cuts the client off before the statement is sent.
-	cutBefore
-	// loseAnswer cuts it off when the statement has been executed.
+	proceed action = iota
+	// disconnect closes the connection before the statement is sent.
+	disconnect
+	// loseAnswer closes the connection after the statement has been executed.
 	loseAnswer
 )
 
-// Open makes a session with the database. It is closed when the test ends. Statements that do not matter are
-// not stopped at; nil: all do.
+// Open opens a session with the database and closes it when the test ends. The session stops only before the statements
+// for which matters returns true; nil means all.
 func Open(t testing.TB, dsn string, observer *pgxpool.Pool, matters func(sql string) bool) *Session {
 	t.Helper()
 	plain, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
@@ -69,7 +69,7 @@ func Open(t testing.TB, dsn string, observer *pgxpool.Pool, matters func(sql str
 	plain.Close()
 	s := &Session{
 		observer: observer, matters: matters,
-		held: make(chan string), let: make(chan verdict), over: t.Context().Done(),
+		statements: make(chan string), resume: make(chan action), testDone: t.Context().Done(),
 	}
 	config.MinConns, config.MaxConns = 0, 1
 	config.ConnConfig.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, nc net.Conn) (net.Conn, error) {
@@ -82,7 +82,7 @@ func Open(t testing.TB, dsn string, observer *pgxpool.Pool, matters func(sql str
 	return s
 }
 
-// pid is the process ID of the session's backend.
+// pid returns the process ID of the session's backend.
 func (s *Session) pid(t testing.TB) uint32 {
 	t.Helper()
 	c, err := s.Pool.Acquire(t.Context())
@@ -93,56 +93,56 @@ func (s *Session) pid(t testing.TB) uint32 {
 	return c.Conn().PgConn().PID()
 }
 
-func (s *Session) hold(on bool) {
+func (s *Session) setControlled(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.holding, s.losing = on, false
+	s.controlled, s.answerLost = on, false
 }
 
-func (s *Session) holds() bool {
+func (s *Session) isControlled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.holding
+	return s.controlled
 }
 
-func (s *Session) loses() bool {
+func (s *Session) losesAnswer() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.losing
+	return s.answerLost
 }
 
-// pass is where a connection waits before a statement.
-func (s *Session) pass(sql string) verdict {
+// stopBefore blocks the connection before a statement until the test says how it continues.
+func (s *Session) stopBefore(sql string) action {
 	sql = strings.Join(strings.Fields(sql), " ")
 	if s.matters != nil && !s.matters(sql) {
-		return goOn
+		return proceed
 	}
-	v := cutBefore
+	next := disconnect
 	select {
-	case s.held <- sql:
-	case <-s.over:
-		return v
+	case s.statements <- sql:
+	case <-s.testDone:
+		return next
 	}
 	select {
-	case v = <-s.let:
-	case <-s.over:
-		return v
+	case next = <-s.resume:
+	case <-s.testDone:
+		return next
 	}
-	if v == loseAnswer {
+	if next == loseAnswer {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.losing = true
+		s.answerLost = true
 	}
-	return v
+	return next
 }
 
-// start calls fn, which uses the session; the channel is closed when it has returned.
+// start takes control of the session and calls fn, which uses it. The channel is closed when fn has returned.
 func (s *Session) start(fn func()) <-chan struct{} {
-	s.hold(true)
+	s.setControlled(true)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer s.hold(false)
+		defer s.setControlled(false)
 		fn()
 	}()
 	return done

@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// refuseStranger looks for a server that somebody started on the data by hand, which holds none of our
-// locks. What a crash left behind is removed: Postgres takes any process that got the dead server's ID since
-// for that server, and would not start. Postgres's own last guard, the shared memory that belongs to the data
-// folder, stays in force.
-func (f *folder) refuseStranger() error {
+// rejectUnlockedServer returns an error if a server that holds none of our locks runs on the data, because someone
+// started it by hand. It removes the postmaster.pid of a crashed server: Postgres would refuse to start if another
+// process has that process ID by now. Postgres still checks the data folder's shared memory.
+func (f *folder) rejectUnlockedServer() error {
 	path := filepath.Join(f.data(), "postmaster.pid")
 	text, err := os.ReadFile(path) //nolint:gosec // our own folder
 	if errors.Is(err, fs.ErrNotExist) {
@@ -34,9 +33,9 @@ func (f *folder) refuseStranger() error {
 	return nil
 }
 
-// answers reports whether the server described by the lines of a postmaster.pid lives: its process exists,
-// and somebody listens where it should. The lines are: process ID, data folder, start time, port, folder of
-// the Unix socket, listen address.
+// answers reports whether the server that a postmaster.pid describes is running: its process exists and its socket or
+// port accepts connections. The lines are: process ID, data folder, start time, port, folder of the Unix socket, listen
+// address.
 func answers(lines []string) bool {
 	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
 	if err != nil || !alive(pid) || len(lines) < 6 {
@@ -50,7 +49,7 @@ func answers(lines []string) bool {
 		host != "" && listens("tcp", net.JoinHostPort(host, port))
 }
 
-// listens reports whether a connection to the address succeeds.
+// listens reports whether the address accepts connections.
 func listens(network, address string) bool {
 	conn, err := net.DialTimeout(network, address, time.Second)
 	if err != nil {
