@@ -19,17 +19,17 @@ var _ eventlog.Observer = (*Telemetry)(nil)
 func (t *Telemetry) Append(
 	ctx context.Context, runID entities.RunID, requests []eventlog.Request,
 ) (context.Context, func(eventlog.Appended)) {
-	begin, kind := t.now(), typeOf(requests)
+	begin, kind := t.now(), appendType(requests)
 	end := func(string, eventlog.Appended) {}
 	if t.traces != nil {
 		ctx, end = t.traces.append(ctx, runID, kind)
 	}
 	return ctx, func(a eventlog.Appended) {
-		outcome := becameOf(a)
+		outcome := appendOutcome(a)
 		t.metrics.appends.WithLabelValues(kind, outcome).Observe(t.now().Sub(begin).Seconds())
 		for _, e := range a.Events {
 			t.metrics.events.WithLabelValues(string(e.Type)).Inc()
-			if status, ends := endings[e.Type]; ends {
+			if status, ends := endStatus[e.Type]; ends {
 				t.metrics.ended.WithLabelValues(string(status)).Inc()
 			}
 		}
@@ -44,21 +44,21 @@ func (t *Traces) append(
 	ctx, span := t.start(ctx, id, "append "+kind)
 	return ctx, func(outcome string, a eventlog.Appended) {
 		span.SetAttributes(outcomeKey.String(outcome), eventsKey.Int(len(a.Events)))
-		if outcome == failedToAppend {
+		if outcome == outcomeError {
 			span.SetStatus(codes.Error, "") // the reason is in the span of the statement that failed
 		}
 		span.End()
 		for _, e := range a.Events {
-			if _, ends := endings[e.Type]; ends {
-				t.whole(ctx, *a.Run)
+			if _, ends := endStatus[e.Type]; ends {
+				t.recordRun(ctx, *a.Run)
 			}
 		}
 	}
 }
 
-// whole sends the span of a run that has just ended: the root of its trace, from its creation to its end.
-func (t *Traces) whole(ctx context.Context, run entities.Run) {
-	_, span := t.tracer.Start(context.WithValue(ctx, wholeRun{}, run.ID), "run",
+// recordRun sends the span of a run that has just ended: the root of its trace, from its creation to its end.
+func (t *Traces) recordRun(ctx context.Context, run entities.Run) {
+	_, span := t.tracer.Start(context.WithValue(ctx, rootOfRun{}, run.ID), "run",
 		trace.WithNewRoot(), trace.WithTimestamp(run.CreatedAt), trace.WithAttributes(
 			runKey.String(string(run.ID)), workflowKey.String(run.WorkflowName),
 			deploymentKey.String(run.DeploymentID), outcomeKey.String(string(run.Status)),
@@ -69,16 +69,16 @@ func (t *Traces) whole(ctx context.Context, run entities.Run) {
 	span.End(trace.WithTimestamp(*run.CompletedAt))
 }
 
-// failedToAppend is the outcome of an append that the server or the database is to blame for.
-const failedToAppend = "error"
+// outcomeError is the outcome of an append that the server or the database is to blame for.
+const outcomeError = "error"
 
-// becameOf is the label of what became of an append.
-func becameOf(a eventlog.Appended) string {
+// appendOutcome is the label of what became of an append.
+func appendOutcome(a eventlog.Appended) string {
 	switch {
 	case a.Err != nil && isRefusal(a.Err):
 		return "refused"
 	case a.Err != nil:
-		return failedToAppend
+		return outcomeError
 	case len(a.Events) > 0:
 		return "written"
 	case a.Refused != nil:

@@ -12,7 +12,7 @@ import (
 func BenchmarkAppend(b *testing.B) {
 	for name, sampler := range map[string]string{"metrics": "", "unsampled": "always_off", "sampled": "always_on"} {
 		b.Run(name, func(b *testing.B) {
-			o := newQuiet(func(o *Options) { o.Now = time.Now })
+			o := newTelemetry(func(o *Options) { o.Now = time.Now })
 			if sampler != "" {
 				s, err := ParseSampler(sampler, "")
 				if err != nil {

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// gaugesAge is how old what is told of the database may be: however many ask, it is looked at no oftener.
-	gaugesAge = 5 * time.Second
+	// gaugesTTL is how old what is told of the database may be: however many ask, it is looked at no oftener.
+	gaugesTTL = 5 * time.Second
 	// gaugesTimeout is how long a look may take. Whoever asks waits for it.
 	gaugesTimeout = 3 * time.Second
 )
 
-// database collects how much there is of what. It is the same at every server. While the database cannot be asked,
+// databaseCollector collects how much there is of what. It is the same at every server. While the databaseCollector cannot be asked,
 // only that is told: old numbers would look like new ones.
-type database struct {
-	look func(context.Context) (queue.Gauges, error)
+type databaseCollector struct {
+	query func(context.Context) (queue.Gauges, error)
 	now  func() time.Time
 
 	mu   sync.Mutex
@@ -29,8 +29,8 @@ type database struct {
 	err  error
 }
 
-func newDatabase(look func(context.Context) (queue.Gauges, error), now func() time.Time) *database {
-	return &database{look: look, now: now}
+func newDatabaseCollector(look func(context.Context) (queue.Gauges, error), now func() time.Time) *databaseCollector {
+	return &databaseCollector{query: look, now: now}
 }
 
 var (
@@ -51,7 +51,7 @@ var (
 )
 
 // Describe implements [prometheus.Collector].
-func (d *database) Describe(to chan<- *prometheus.Desc) {
+func (d *databaseCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		upDesc, openDesc, strandedDesc, waitingDesc, leasedDesc, parkedDesc, oldestDesc,
 	} {
@@ -60,7 +60,7 @@ func (d *database) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect implements [prometheus.Collector].
-func (d *database) Collect(to chan<- prometheus.Metric) {
+func (d *databaseCollector) Collect(to chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
@@ -81,13 +81,13 @@ func (d *database) Collect(to chan<- prometheus.Metric) {
 }
 
 // gauges are those of the last look, or of a new one if that is too long ago. One caller looks; the others wait for it.
-func (d *database) gauges() (queue.Gauges, error) {
+func (d *databaseCollector) gauges() (queue.Gauges, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.at.IsZero() || d.now().Sub(d.at) >= gaugesAge {
+	if d.at.IsZero() || d.now().Sub(d.at) >= gaugesTTL {
 		ctx, cancel := context.WithTimeout(context.Background(), gaugesTimeout)
 		defer cancel()
-		d.last, d.err = d.look(ctx)
+		d.last, d.err = d.query(ctx)
 		d.at = d.now()
 	}
 	return d.last, d.err
@@ -105,8 +105,8 @@ type PoolStat interface {
 	CanceledAcquireCount() int64
 }
 
-// pool collects how this process's connections to the database are used.
-type pool struct{ stat func() PoolStat }
+// poolCollector collects how this process's connections to the database are used.
+type poolCollector struct{ stat func() PoolStat }
 
 var (
 	connectionsDesc = prometheus.NewDesc("stepwell_pool_connections",
@@ -124,7 +124,7 @@ var (
 )
 
 // Describe implements [prometheus.Collector].
-func (pool) Describe(to chan<- *prometheus.Desc) {
+func (poolCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		connectionsDesc, maxConnectionsDesc, acquiresDesc, acquireSecondsDesc, emptyAcquiresDesc, canceledAcquiresDesc,
 	} {
@@ -133,7 +133,7 @@ func (pool) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect implements [prometheus.Collector].
-func (p pool) Collect(to chan<- prometheus.Metric) {
+func (p poolCollector) Collect(to chan<- prometheus.Metric) {
 	s := p.stat()
 	send := func(desc *prometheus.Desc, t prometheus.ValueType, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, t, value, labels...)

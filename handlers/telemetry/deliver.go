@@ -17,11 +17,11 @@ var _ queue.Observer = (*Telemetry)(nil)
 
 // Deliver implements [queue.Observer].
 func (t *Telemetry) Deliver(ctx context.Context, d queue.Delivering) (context.Context, func(queue.Delivered)) {
-	begin, kind := t.now(), kindOf(d.Work)
+	begin, kind := t.now(), deliveryKind(d.Work)
 	t.metrics.waits.WithLabelValues(kind).Observe(d.Waited.Seconds())
 	underWay := t.metrics.underWay.WithLabelValues(kind)
 	underWay.Inc()
-	ctx = withFacts(ctx, facts{run: d.RunID})
+	ctx = withLogFields(ctx, logFields{run: d.RunID})
 	end := func(queue.Delivered) {}
 	if t.traces != nil {
 		ctx, end = t.traces.deliver(ctx, d, kind)
@@ -36,7 +36,7 @@ func (t *Telemetry) Deliver(ctx context.Context, d queue.Delivering) (context.Co
 // Call implements [queue.Observer].
 func (t *Telemetry) Call(ctx context.Context, h http.Header) {
 	if t.traces != nil {
-		w3c.Inject(ctx, propagation.HeaderCarrier(h))
+		propagator.Inject(ctx, propagation.HeaderCarrier(h))
 	}
 }
 

@@ -63,7 +63,7 @@ func (m *metrics) register(r *prometheus.Registry) {
 	r.MustRegister(m.appends, m.events, m.ended, m.deliveries, m.waits, m.underWay, m.requests)
 	for _, t := range entities.EventTypes {
 		m.events.WithLabelValues(string(t))
-		if status, ends := endings[t]; ends {
+		if status, ends := endStatus[t]; ends {
 			m.ended.WithLabelValues(string(status))
 		}
 	}
@@ -77,8 +77,8 @@ func registerRuntime(r *prometheus.Registry) {
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
-// newBuild says which program this is.
-func newBuild(version string) prometheus.Collector {
+// newBuildInfo says which program this is.
+func newBuildInfo(version string) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "stepwell_build_info", Help: "Always 1; the label says which version this process is.",
 		ConstLabels: prometheus.Labels{"version": version},
@@ -87,15 +87,15 @@ func newBuild(version string) prometheus.Collector {
 	return g
 }
 
-// endings are the statuses in which events end a run, each of which is in a log once at most (I3).
-var endings = map[entities.EventType]entities.RunStatus{
+// endStatus are the statuses in which events end a run, each of which is in a log once at most (I3).
+var endStatus = map[entities.EventType]entities.RunStatus{
 	entities.EventRunCompleted: entities.RunCompleted,
 	entities.EventRunFailed:    entities.RunFailed,
 	entities.EventRunCancelled: entities.RunCancelled,
 }
 
-// typeOf is the label of an append: the event's type, or that there are several or none.
-func typeOf(requests []eventlog.Request) string {
+// appendType is the label of an append: the event's type, or that there are several or none.
+func appendType(requests []eventlog.Request) string {
 	switch {
 	case len(requests) == 0:
 		return "none"
@@ -114,8 +114,8 @@ var kinds = []string{
 	string(entities.WorkReport), string(entities.WorkEnd), string(entities.WorkSignal), string(entities.WorkLookBack),
 }
 
-// kindOf is the label of a delivery: what the server has to do.
-func kindOf(w entities.Work) string {
+// deliveryKind is the label of a delivery: what the server has to do.
+func deliveryKind(w entities.Work) string {
 	switch {
 	case w == entities.WorkNone:
 		return "message"
@@ -131,8 +131,8 @@ var methods = []string{
 	http.MethodOptions,
 }
 
-// methodOf is the label of a request's method, of which its sender can make up any.
-func methodOf(method string) string {
+// methodLabel is the label of a request's method, of which its sender can make up any.
+func methodLabel(method string) string {
 	if slices.Contains(methods, method) {
 		return method
 	}

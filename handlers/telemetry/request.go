@@ -30,7 +30,7 @@ type Request struct {
 // Request begins to watch a request, which goes on with the context that it returns, and returns what ends that: it
 // takes the status of the answer and returns how long it took.
 func (t *Telemetry) Request(ctx context.Context, r Request) (context.Context, func(status int) time.Duration) {
-	ctx = withFacts(ctx, facts{request: r.ID, run: r.RunID})
+	ctx = withLogFields(ctx, logFields{request: r.ID, run: r.RunID})
 	if t == nil {
 		return ctx, func(int) time.Duration { return 0 }
 	}
@@ -41,7 +41,7 @@ func (t *Telemetry) Request(ctx context.Context, r Request) (context.Context, fu
 	}
 	return ctx, func(status int) time.Duration {
 		took := t.now().Sub(begin)
-		t.metrics.requests.WithLabelValues(routeOf(r.Route), methodOf(r.Method), statusOf(status)).Observe(took.Seconds())
+		t.metrics.requests.WithLabelValues(routeLabel(r.Route), methodLabel(r.Method), statusOf(status)).Observe(took.Seconds())
 		end(status)
 		return took
 	}
@@ -55,7 +55,7 @@ func (t *Telemetry) Pass(ctx context.Context, h http.Header) {
 	}
 }
 
-func routeOf(route string) string {
+func routeLabel(route string) string {
 	if route == "" {
 		return "none"
 	}
@@ -64,13 +64,13 @@ func routeOf(route string) string {
 
 // request begins the span of a request, and returns what ends it.
 func (t *Traces) request(ctx context.Context, r Request) (context.Context, func(status int)) {
-	name := methodOf(r.Method) + " " + routeOf(r.Route)
+	name := methodLabel(r.Method) + " " + routeLabel(r.Route)
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(methodOf(r.Method)),
-			semconv.HTTPRoute(routeOf(r.Route)), requestKey.String(r.ID)),
+		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(methodLabel(r.Method)),
+			semconv.HTTPRoute(routeLabel(r.Route)), requestKey.String(r.ID)),
 	}
-	caller := w3c.Extract(ctx, propagation.HeaderCarrier(r.Header))
+	caller := propagator.Extract(ctx, propagation.HeaderCarrier(r.Header))
 	called := trace.SpanContextFromContext(caller)
 	var span trace.Span
 	switch {

@@ -43,7 +43,7 @@ type Telemetry struct {
 func New(o Options) *Telemetry {
 	t := &Telemetry{now: o.Now, traces: o.Traces, registry: prometheus.NewRegistry(), metrics: newMetrics()}
 	t.metrics.register(t.registry)
-	t.registry.MustRegister(newDatabase(o.Gauges, o.Now), pool{o.Pool}, newBuild(o.Version))
+	t.registry.MustRegister(newDatabaseCollector(o.Gauges, o.Now), poolCollector{o.Pool}, newBuildInfo(o.Version))
 	registerRuntime(t.registry)
 	return t
 }

@@ -28,17 +28,17 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// idlePool is a pool of which nothing is used.
-type idlePool struct{}
+// fakePoolStat is a pool of which nothing is used.
+type fakePoolStat struct{}
 
-func (idlePool) AcquiredConns() int32           { return 0 }
-func (idlePool) IdleConns() int32               { return 1 }
-func (idlePool) ConstructingConns() int32       { return 0 }
-func (idlePool) MaxConns() int32                { return 20 }
-func (idlePool) AcquireCount() int64            { return 7 }
-func (idlePool) AcquireDuration() time.Duration { return 1500 * time.Millisecond }
-func (idlePool) EmptyAcquireCount() int64       { return 1 }
-func (idlePool) CanceledAcquireCount() int64    { return 0 }
+func (fakePoolStat) AcquiredConns() int32           { return 0 }
+func (fakePoolStat) IdleConns() int32               { return 1 }
+func (fakePoolStat) ConstructingConns() int32       { return 0 }
+func (fakePoolStat) MaxConns() int32                { return 20 }
+func (fakePoolStat) AcquireCount() int64            { return 7 }
+func (fakePoolStat) AcquireDuration() time.Duration { return 1500 * time.Millisecond }
+func (fakePoolStat) EmptyAcquireCount() int64       { return 1 }
+func (fakePoolStat) CanceledAcquireCount() int64    { return 0 }
 
 // clock is a clock that tests move.
 type clock struct{ at atomic.Int64 }
@@ -46,13 +46,13 @@ type clock struct{ at atomic.Int64 }
 func (c *clock) now() time.Time        { return time.Unix(0, c.at.Load()) }
 func (c *clock) move(by time.Duration) { c.at.Add(int64(by)) }
 
-// newQuiet watches nothing in particular; the options change that.
-func newQuiet(options ...func(*Options)) *Telemetry {
+// newTelemetry watches nothing in particular; the options change that.
+func newTelemetry(options ...func(*Options)) *Telemetry {
 	o := Options{
 		Gauges: func(context.Context) (queue.Gauges, error) {
 			return queue.Gauges{OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
 		},
-		Pool: func() PoolStat { return idlePool{} }, Now: (&clock{}).now, Version: "v1",
+		Pool: func() PoolStat { return fakePoolStat{} }, Now: (&clock{}).now, Version: "v1",
 	}
 	for _, change := range options {
 		change(&o)
@@ -60,10 +60,10 @@ func newQuiet(options ...func(*Options)) *Telemetry {
 	return New(o)
 }
 
-// busy is telemetry that has seen one of everything.
-func busy(t *testing.T) *Telemetry {
+// busyTelemetry is telemetry that has seen one of everything.
+func busyTelemetry(t *testing.T) *Telemetry {
 	t.Helper()
-	o := newQuiet()
+	o := newTelemetry()
 	_, appended := o.Append(t.Context(), "wrun_1", []eventlog.Request{{Type: entities.EventRunCompleted}})
 	appended(eventlog.Appended{
 		Events: []entities.Event{{RunID: "wrun_1", Type: entities.EventRunCompleted}}, Run: &entities.Run{ID: "wrun_1"},
@@ -88,8 +88,8 @@ func scrape(t *testing.T, o *Telemetry) map[string]*dto.MetricFamily {
 	return families
 }
 
-// documented is a row of the tables of docs/metrics.md: name, type, labels, meaning.
-var documented = regexp.MustCompile("(?m)^\\| `(stepwell_[a-z_]+)` \\| ([a-z]+) \\|(.*?)\\| .+ \\|$")
+// documentedMetric is a row of the tables of docs/metrics.md: name, type, labels, meaning.
+var documentedMetric = regexp.MustCompile("(?m)^\\| `(stepwell_[a-z_]+)` \\| ([a-z]+) \\|(.*?)\\| .+ \\|$")
 
 var quoted = regexp.MustCompile("`([a-z]+)`")
 
@@ -101,7 +101,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{}
-	for _, row := range documented.FindAllStringSubmatch(string(text), -1) {
+	for _, row := range documentedMetric.FindAllStringSubmatch(string(text), -1) {
 		var labels []string
 		for _, label := range quoted.FindAllStringSubmatch(row[3], -1) {
 			labels = append(labels, label[1])
@@ -110,7 +110,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		want[row[1]] = row[2] + " " + strings.Join(labels, ",")
 	}
 	got := map[string]string{}
-	for name, family := range scrape(t, busy(t)) {
+	for name, family := range scrape(t, busyTelemetry(t)) {
 		if !strings.HasPrefix(name, "stepwell_") {
 			continue
 		}
@@ -129,9 +129,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-func TestMetricsAreNamedAsTheyShould(t *testing.T) {
+func TestMetricNamesFollowConventions(t *testing.T) {
 	t.Parallel()
-	problems, err := testutil.GatherAndLint(busy(t).Registry())
+	problems, err := testutil.GatherAndLint(busyTelemetry(t).Registry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,10 +140,10 @@ func TestMetricsAreNamedAsTheyShould(t *testing.T) {
 	}
 }
 
-// TestLabelsAreBounded: nobody can make up series.
-func TestLabelsAreBounded(t *testing.T) {
+// TestLabelValuesAreBounded: nobody can make up series.
+func TestLabelValuesAreBounded(t *testing.T) {
 	t.Parallel()
-	o := newQuiet()
+	o := newTelemetry()
 	before := series(t, o)
 	for i := range 100 {
 		odd := string(rune('a'+i%26)) + time.Duration(i).String()
@@ -170,7 +170,7 @@ func series(t *testing.T, o *Telemetry) int {
 	return n
 }
 
-func TestWhatBecameOfAppends(t *testing.T) {
+func TestAppendOutcome(t *testing.T) {
 	t.Parallel()
 	conflict := &entities.TransitionError{Kind: "step", Refusal: entities.Conflict}
 	for _, tt := range []struct {
@@ -185,29 +185,29 @@ func TestWhatBecameOfAppends(t *testing.T) {
 		{"refused with the others", eventlog.Appended{Err: &eventlog.RefusedError{Err: conflict}}, "refused"},
 		{"stale", eventlog.Appended{Err: entities.ErrStale}, "refused"},
 		{"nothing left", eventlog.Appended{Err: queue.ErrNothingLeft}, "refused"},
-		{"name taken", eventlog.Appended{Err: state("23505")}, "refused"},
-		{"disk full", eventlog.Appended{Err: state("53100")}, "error"},
+		{"name taken", eventlog.Appended{Err: sqlStateError("23505")}, "refused"},
+		{"disk full", eventlog.Appended{Err: sqlStateError("53100")}, "error"},
 		{"gone", eventlog.Appended{Err: context.Canceled}, "error"},
 	} {
-		if got := becameOf(tt.a); got != tt.want {
+		if got := appendOutcome(tt.a); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
 
-// state is an error of the database.
-type state string
+// sqlStateError is an error of the database.
+type sqlStateError string
 
-func (s state) Error() string    { return string(s) }
-func (s state) SQLState() string { return string(s) }
+func (s sqlStateError) Error() string    { return string(s) }
+func (s sqlStateError) SQLState() string { return string(s) }
 
-// TestTheDatabaseIsLookedAtOnce however many ask, until the look is old; and what it said is not told once it is away.
-func TestTheDatabaseIsLookedAtOnce(t *testing.T) {
+// TestDatabaseGaugesAreCached however many ask, until the look is old; and what it said is not told once it is away.
+func TestDatabaseGaugesAreCached(t *testing.T) {
 	t.Parallel()
 	var c clock
 	var looks atomic.Int64
 	var away atomic.Bool
-	o := newQuiet(func(o *Options) {
+	o := newTelemetry(func(o *Options) {
 		o.Now = c.now
 		o.Gauges = func(ctx context.Context) (queue.Gauges, error) {
 			if _, bounded := ctx.Deadline(); !bounded {
@@ -236,21 +236,21 @@ func TestTheDatabaseIsLookedAtOnce(t *testing.T) {
 		t.Errorf("oldest: got %v", v)
 	}
 	away.Store(true)
-	c.move(gaugesAge)
+	c.move(gaugesTTL)
 	got = scrape(t, o)
 	if v := got["stepwell_database_up"].GetMetric()[0].GetGauge().GetValue(); v != 0 || got["stepwell_runs_stranded"] != nil ||
 		got["stepwell_events_total"] == nil {
 		t.Errorf("while the database is away: up is %v, there are %d metrics", v, len(got))
 	}
 	away.Store(false)
-	c.move(gaugesAge)
+	c.move(gaugesTTL)
 	if v := scrape(t, o)["stepwell_database_up"].GetMetric()[0].GetGauge().GetValue(); v != 1 || looks.Load() != 3 {
 		t.Errorf("afterwards: up is %v after %d looks", v, looks.Load())
 	}
 }
 
-// TestLogLinesSayWhatTheyAreAbout: what the context knows, once.
-func TestLogLinesSayWhatTheyAreAbout(t *testing.T) {
+// TestLogHandlerAddsContextFields: what the context knows, once.
+func TestLogHandlerAddsContextFields(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	logger := slog.New(LogHandler(slog.NewTextHandler(&out, &slog.HandlerOptions{
@@ -275,12 +275,12 @@ func TestLogLinesSayWhatTheyAreAbout(t *testing.T) {
 	}
 }
 
-// TestTracesOfRuns: a run's trace is its ULID; others have one all the same, and never the invalid one.
-func TestTracesOfRuns(t *testing.T) {
+// TestTraceIDIsDerivedFromRunID: a run's trace is its ULID; others have one all the same, and never the invalid one.
+func TestTraceIDIsDerivedFromRunID(t *testing.T) {
 	t.Parallel()
 	const id = "wrun_01JD5A8R8D0000000000000001"
 	bits := ulid.MustParseStrict(id[len("wrun_"):])
-	if got := traceOf(id); [16]byte(got) != [16]byte(bits) {
+	if got := traceID(id); [16]byte(got) != [16]byte(bits) {
 		t.Errorf("got %s, want %x", got, bits[:])
 	}
 	seen := map[string]entities.RunID{}
@@ -288,7 +288,7 @@ func TestTracesOfRuns(t *testing.T) {
 		"wrun_00000000000000000000000000", "wrun_7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "wrun_8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "wrun_x", "x", "_",
 		"wrun_01JD5A8R8D0000000000000001", "wrun_01JD5A8R8D0000000000000002",
 	} {
-		trace, span := traceOf(id), spanOf(id)
+		trace, span := traceID(id), runSpanID(id)
 		if !trace.IsValid() || !span.IsValid() {
 			t.Errorf("%s: got %s, %s", id, trace, span)
 		}
@@ -301,14 +301,14 @@ func TestTracesOfRuns(t *testing.T) {
 	}
 }
 
-// TestSamplingIsByRun: the sampler decides on a run as on its trace, whoever asks, and about as many as it should.
-func TestSamplingIsByRun(t *testing.T) {
+// TestSamplingDecisionIsPerRun: the sampler decides on a run as on its trace, whoever asks, and about as many as it should.
+func TestSamplingDecisionIsPerRun(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct{ least, most int }{
 		"": {1000, 1000}, "always_on": {1000, 1000}, "parentbased_always_off": {0, 0}, "traceidratio": {150, 350},
 		"parentbased_traceidratio": {150, 350},
 	} {
-		first, other := newSampled(t, name, "0.25"), newSampled(t, name, "0.25")
+		first, other := newTraces(t, name, "0.25"), newTraces(t, name, "0.25")
 		random := rand.New(rand.NewPCG(1, 2))
 		sampled := 0
 		for range 1000 {
@@ -318,8 +318,8 @@ func TestSamplingIsByRun(t *testing.T) {
 			}
 			ulid[0] = '0'
 			id := entities.RunID("wrun_" + string(ulid[:]))
-			run := first.runContext(id)
-			if !run.Equal(other.runContext(id)) {
+			run := first.runSpanContext(id)
+			if !run.Equal(other.runSpanContext(id)) {
 				t.Fatalf("%s: two servers differ on %s", name, id)
 			}
 			ctx, span := first.start(t.Context(), id, "x")
@@ -346,7 +346,7 @@ func TestSamplingIsByRun(t *testing.T) {
 	}
 }
 
-func newSampled(t *testing.T, name, arg string) *Traces {
+func newTraces(t *testing.T, name, arg string) *Traces {
 	t.Helper()
 	s, err := ParseSampler(name, arg)
 	if err != nil {

@@ -43,8 +43,8 @@ type Traces struct {
 	sampler sdktrace.Sampler
 }
 
-// w3c reads and writes who called: traceparent and tracestate, and no baggage, in which anything may be.
-var w3c = propagation.TraceContext{}
+// propagator reads and writes who called: traceparent and tracestate, and no baggage, in which anything may be.
+var propagator = propagation.TraceContext{}
 
 // NewTraces makes them; the options say where the spans go.
 func NewTraces(s Sampler, options ...sdktrace.TracerProviderOption) *Traces {
@@ -52,7 +52,7 @@ func NewTraces(s Sampler, options ...sdktrace.TracerProviderOption) *Traces {
 	if s.followsParents {
 		decide = sdktrace.ParentBased(s.root)
 	}
-	options = append(options, sdktrace.WithSampler(decide), sdktrace.WithIDGenerator(ids{}))
+	options = append(options, sdktrace.WithSampler(decide), sdktrace.WithIDGenerator(idGenerator{}))
 	provider := sdktrace.NewTracerProvider(options...)
 	return &Traces{provider: provider, tracer: provider.Tracer("github.com/stepwell-dev/stepwell"), sampler: s.root}
 }
@@ -99,9 +99,9 @@ func ParseSampler(name, arg string) (Sampler, error) {
 	}
 }
 
-// runContext is the span of a whole run, as its parts see it: their parent, somewhere else.
-func (t *Traces) runContext(id entities.RunID) trace.SpanContext {
-	config := trace.SpanContextConfig{TraceID: traceOf(id), SpanID: spanOf(id), Remote: true}
+// runSpanContext is the span of a whole run, as its parts see it: their parent, somewhere else.
+func (t *Traces) runSpanContext(id entities.RunID) trace.SpanContext {
+	config := trace.SpanContextConfig{TraceID: traceID(id), SpanID: runSpanID(id), Remote: true}
 	decided := t.sampler.ShouldSample(sdktrace.SamplingParameters{TraceID: config.TraceID})
 	if decided.Decision == sdktrace.RecordAndSample {
 		config.TraceFlags = trace.FlagsSampled
@@ -120,10 +120,10 @@ func (t *Traces) start(
 		return t.tracer.Start(ctx, name, options...)
 	}
 	options = append(options, trace.WithAttributes(runKey.String(string(id))))
-	if here.TraceID() == traceOf(id) {
+	if here.TraceID() == traceID(id) {
 		return t.tracer.Start(ctx, name, options...)
 	}
-	run := t.runContext(id)
+	run := t.runSpanContext(id)
 	if here.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: here}))
 		cause.SetAttributes(runKey.String(string(id)))
@@ -132,8 +132,8 @@ func (t *Traces) start(
 	return t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, run), name, options...)
 }
 
-// traceOf is the trace of a run: the bits of its ULID, or of a hash where it has none.
-func traceOf(id entities.RunID) trace.TraceID {
+// traceID is the trace of a run: the bits of its ULID, or of a hash where it has none.
+func traceID(id entities.RunID) trace.TraceID {
 	_, digits, _ := strings.Cut(string(id), "_")
 	if u, err := ulid.ParseStrict(digits); err == nil && u != (ulid.ULID{}) {
 		return trace.TraceID(u)
@@ -142,23 +142,23 @@ func traceOf(id entities.RunID) trace.TraceID {
 	return trace.TraceID(hash[:16])
 }
 
-// spanOf is the span of a whole run.
-func spanOf(id entities.RunID) trace.SpanID {
+// runSpanID is the span of a whole run.
+func runSpanID(id entities.RunID) trace.SpanID {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(id)) // never fails
 	return trace.SpanID(binary.BigEndian.AppendUint64(nil, max(1, hash.Sum64())))
 }
 
-// ids makes the IDs of spans: any, but for that of a whole run.
-type ids struct{}
+// idGenerator makes the IDs of spans: any, but for that of a whole run.
+type idGenerator struct{}
 
-// wholeRun is the context key of the run whose root is to begin.
-type wholeRun struct{}
+// rootOfRun is the context key of the run whose root is to begin.
+type rootOfRun struct{}
 
 // NewIDs implements [sdktrace.IDGenerator].
-func (g ids) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	if id, ok := ctx.Value(wholeRun{}).(entities.RunID); ok {
-		return traceOf(id), spanOf(id)
+func (g idGenerator) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	if id, ok := ctx.Value(rootOfRun{}).(entities.RunID); ok {
+		return traceID(id), runSpanID(id)
 	}
 	var id trace.TraceID
 	binary.BigEndian.PutUint64(id[:8], nonZero())
@@ -167,7 +167,7 @@ func (g ids) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 }
 
 // NewSpanID implements [sdktrace.IDGenerator].
-func (ids) NewSpanID(context.Context, trace.TraceID) trace.SpanID {
+func (idGenerator) NewSpanID(context.Context, trace.TraceID) trace.SpanID {
 	return trace.SpanID(binary.BigEndian.AppendUint64(nil, nonZero()))
 }
 
