@@ -11,43 +11,45 @@ import (
 )
 
 const (
-	// gaugesTTL is how old what is told of the database may be: however many ask, it is looked at no oftener.
+	// gaugesTTL is how long gauges are cached, so that frequent scrapes do not load the database.
 	gaugesTTL = 5 * time.Second
-	// gaugesTimeout is how long a look may take. Whoever asks waits for it.
+	// gaugesTimeout bounds the query. The scrape waits for it.
 	gaugesTimeout = 3 * time.Second
 )
 
-// databaseCollector collects how much there is of what. It is the same at every server. While the databaseCollector cannot be asked,
-// only that is told: old numbers would look like new ones.
+// databaseCollector reports gauges of the whole database, so every server reports the same values. When the query
+// fails it reports only stepwell_database_up: stale values would look current.
 type databaseCollector struct {
 	query func(context.Context) (queue.Gauges, error)
-	now  func() time.Time
+	now   func() time.Time
 
 	mu   sync.Mutex
-	at   time.Time // of the last look, that succeeded or not; zero before the first
+	at   time.Time // of the last query, successful or not; zero before the first
 	last queue.Gauges
 	err  error
 }
 
-func newDatabaseCollector(look func(context.Context) (queue.Gauges, error), now func() time.Time) *databaseCollector {
-	return &databaseCollector{query: look, now: now}
+func newDatabaseCollector(
+	query func(context.Context) (queue.Gauges, error), now func() time.Time,
+) *databaseCollector {
+	return &databaseCollector{query: query, now: now}
 }
 
 var (
 	upDesc = prometheus.NewDesc("stepwell_database_up",
-		"1 if the database answered when it was last looked at, else 0.", nil, nil)
+		"1 if the last query succeeded, 0 if it failed.", nil, nil)
 	openDesc = prometheus.NewDesc("stepwell_runs_open",
-		"Runs that have not ended, counted up to 10000 in all.", []string{"status"}, nil)
+		"Runs that have not ended; the count stops at 10000.", []string{"status"}, nil)
 	strandedDesc = prometheus.NewDesc("stepwell_runs_stranded",
-		"Runs that have no way to move, as far as the sweeper has seen, counted up to 10000.", nil, nil)
+		"Runs with nothing scheduled to continue them, as found by the sweeper; the count stops at 10000.", nil, nil)
 	waitingDesc = prometheus.NewDesc("stepwell_messages_waiting",
-		"Messages that are due, delayed or to be tried again, counted up to 10000.", nil, nil)
+		"Messages that are due, delayed or waiting for a retry; the count stops at 10000.", nil, nil)
 	leasedDesc = prometheus.NewDesc("stepwell_messages_leased",
-		"Messages that are being delivered, or that functions have, counted up to 10000.", nil, nil)
+		"Messages being delivered or held by functions; the count stops at 10000.", nil, nil)
 	parkedDesc = prometheus.NewDesc("stepwell_messages_parked",
-		"Messages that failed too often, to be retried or discarded, counted up to 10000.", nil, nil)
+		"Messages that failed too often and need a retry or discard by hand; the count stops at 10000.", nil, nil)
 	oldestDesc = prometheus.NewDesc("stepwell_messages_oldest_due_seconds",
-		"For how long the message has been due that has been longest and is not being delivered.", nil, nil)
+		"Age of the oldest due message that is not being delivered; 0 if there is none.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
@@ -80,7 +82,7 @@ func (d *databaseCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(oldestDesc, g.OldestDue.Seconds())
 }
 
-// gauges are those of the last look, or of a new one if that is too long ago. One caller looks; the others wait for it.
+// gauges returns the cached gauges, or queries them again when they have expired. Concurrent scrapes share one query.
 func (d *databaseCollector) gauges() (queue.Gauges, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +95,7 @@ func (d *databaseCollector) gauges() (queue.Gauges, error) {
 	return d.last, d.err
 }
 
-// PoolStat is what a pool of connections tells; [github.com/jackc/pgx/v5/pgxpool.Stat] does.
+// PoolStat is the part of [github.com/jackc/pgx/v5/pgxpool.Stat] that is reported.
 type PoolStat interface {
 	AcquiredConns() int32
 	IdleConns() int32
@@ -105,32 +107,26 @@ type PoolStat interface {
 	CanceledAcquireCount() int64
 }
 
-// poolCollector collects how this process's connections to the database are used.
+// poolCollector reports this process's connection pool.
 type poolCollector struct{ stat func() PoolStat }
 
 var (
 	connectionsDesc = prometheus.NewDesc("stepwell_pool_connections",
 		"Connections to the database.", []string{"state"}, nil)
 	maxConnectionsDesc = prometheus.NewDesc("stepwell_pool_connections_limit",
-		"How many connections to the database there may be.", nil, nil)
+		"Maximum number of connections to the database.", nil, nil)
 	acquiresDesc = prometheus.NewDesc("stepwell_pool_acquires_total",
-		"How often a connection was taken from the pool.", nil, nil)
+		"Connections acquired from the pool.", nil, nil)
 	acquireSecondsDesc = prometheus.NewDesc("stepwell_pool_acquire_seconds_total",
-		"How long was waited for connections in all.", nil, nil)
+		"Total time spent waiting for a connection.", nil, nil)
 	emptyAcquiresDesc = prometheus.NewDesc("stepwell_pool_waited_acquires_total",
-		"How often no connection was free at once.", nil, nil)
+		"Acquires that waited because no connection was idle.", nil, nil)
 	canceledAcquiresDesc = prometheus.NewDesc("stepwell_pool_canceled_acquires_total",
-		"How often whoever waited for a connection gave up.", nil, nil)
+		"Acquires canceled while waiting for a connection.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
-func (poolCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{
-		connectionsDesc, maxConnectionsDesc, acquiresDesc, acquireSecondsDesc, emptyAcquiresDesc, canceledAcquiresDesc,
-	} {
-		to <- desc
-	}
-}
+func (p poolCollector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, to) }
 
 // Collect implements [prometheus.Collector].
 func (p poolCollector) Collect(to chan<- prometheus.Metric) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// logFields are what a context knows of what is being done.
+// logFields are the fields that a context adds to log lines.
 type logFields struct {
 	request string
 	run     entities.RunID
@@ -21,13 +21,13 @@ func withLogFields(ctx context.Context, f logFields) context.Context {
 	return context.WithValue(ctx, logFieldsKey{}, f)
 }
 
-// RequestID is the ID of the request that a context is of; empty when it is of none.
+// RequestID returns the ID of the request that ctx belongs to, or "" outside a request.
 func RequestID(ctx context.Context) string {
 	f, _ := ctx.Value(logFieldsKey{}).(logFields)
 	return f.request
 }
 
-// LogHandler adds to each line what its context knows: the request, the run and the trace.
+// LogHandler adds the request, the run and the trace of a line's context to the line.
 func LogHandler(h slog.Handler) slog.Handler { return logHandler{h} }
 
 type logHandler struct{ slog.Handler }

@@ -28,7 +28,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// fakePoolStat is a pool of which nothing is used.
+// fakePoolStat is an idle pool.
 type fakePoolStat struct{}
 
 func (fakePoolStat) AcquiredConns() int32           { return 0 }
@@ -40,13 +40,13 @@ func (fakePoolStat) AcquireDuration() time.Duration { return 1500 * time.Millise
 func (fakePoolStat) EmptyAcquireCount() int64       { return 1 }
 func (fakePoolStat) CanceledAcquireCount() int64    { return 0 }
 
-// clock is a clock that tests move.
+// clock is a fake clock.
 type clock struct{ at atomic.Int64 }
 
-func (c *clock) now() time.Time        { return time.Unix(0, c.at.Load()) }
-func (c *clock) move(by time.Duration) { c.at.Add(int64(by)) }
+func (c *clock) now() time.Time           { return time.Unix(0, c.at.Load()) }
+func (c *clock) advance(by time.Duration) { c.at.Add(int64(by)) }
 
-// newTelemetry watches nothing in particular; the options change that.
+// newTelemetry returns a telemetry with fake sources, which the options may replace.
 func newTelemetry(options ...func(*Options)) *Telemetry {
 	o := Options{
 		Gauges: func(context.Context) (queue.Gauges, error) {
@@ -60,7 +60,7 @@ func newTelemetry(options ...func(*Options)) *Telemetry {
 	return New(o)
 }
 
-// busyTelemetry is telemetry that has seen one of everything.
+// busyTelemetry returns a telemetry that has observed one append, one delivery and one request.
 func busyTelemetry(t *testing.T) *Telemetry {
 	t.Helper()
 	o := newTelemetry()
@@ -75,7 +75,7 @@ func busyTelemetry(t *testing.T) *Telemetry {
 	return o
 }
 
-// scrape is what a server of Prometheus reads.
+// scrape parses the response of GET /metrics.
 func scrape(t *testing.T, o *Telemetry) map[string]*dto.MetricFamily {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -88,12 +88,12 @@ func scrape(t *testing.T, o *Telemetry) map[string]*dto.MetricFamily {
 	return families
 }
 
-// documentedMetric is a row of the tables of docs/metrics.md: name, type, labels, meaning.
+// documentedMetric matches a table row of docs/metrics.md: name, type, labels, meaning.
 var documentedMetric = regexp.MustCompile("(?m)^\\| `(stepwell_[a-z_]+)` \\| ([a-z]+) \\|(.*?)\\| .+ \\|$")
 
 var quoted = regexp.MustCompile("`([a-z]+)`")
 
-// TestMetricsAreDocumented: docs/metrics.md has all metrics of ours with their types and labels, and no others.
+// TestMetricsAreDocumented: docs/metrics.md lists exactly our metrics, with their types and labels.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/metrics.md")
@@ -122,10 +122,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 		got[name] = strings.ToLower(family.GetType().String()) + " " + strings.Join(labels, ",")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("documented and there (-want +got):\n%s", diff)
+		t.Errorf("metrics (-documented +got):\n%s", diff)
 	}
 	if len(got) < 20 {
-		t.Errorf("there are %d metrics only", len(got))
+		t.Errorf("got %d metrics, want at least 20", len(got))
 	}
 }
 
@@ -140,7 +140,7 @@ func TestMetricNamesFollowConventions(t *testing.T) {
 	}
 }
 
-// TestLabelValuesAreBounded: nobody can make up series.
+// TestLabelValuesAreBounded: arbitrary input cannot create new series.
 func TestLabelValuesAreBounded(t *testing.T) {
 	t.Parallel()
 	o := newTelemetry()
@@ -195,27 +195,28 @@ func TestAppendOutcome(t *testing.T) {
 	}
 }
 
-// sqlStateError is an error of the database.
+// sqlStateError is a database error.
 type sqlStateError string
 
 func (s sqlStateError) Error() string    { return string(s) }
 func (s sqlStateError) SQLState() string { return string(s) }
 
-// TestDatabaseGaugesAreCached however many ask, until the look is old; and what it said is not told once it is away.
+// TestDatabaseGaugesAreCached: concurrent scrapes share one query until it expires, and no stale gauges are reported
+// while the database is down.
 func TestDatabaseGaugesAreCached(t *testing.T) {
 	t.Parallel()
 	var c clock
-	var looks atomic.Int64
-	var away atomic.Bool
+	var queries atomic.Int64
+	var down atomic.Bool
 	o := newTelemetry(func(o *Options) {
 		o.Now = c.now
 		o.Gauges = func(ctx context.Context) (queue.Gauges, error) {
 			if _, bounded := ctx.Deadline(); !bounded {
-				t.Error("the look has no time limit")
+				t.Error("the query has no deadline")
 			}
-			looks.Add(1)
-			if away.Load() {
-				return queue.Gauges{}, errors.New("away")
+			queries.Add(1)
+			if down.Load() {
+				return queue.Gauges{}, errors.New("down")
 			}
 			return queue.Gauges{StrandedRuns: 2, OldestDue: 1500 * time.Millisecond}, nil
 		}
@@ -225,8 +226,8 @@ func TestDatabaseGaugesAreCached(t *testing.T) {
 		all.Go(func() { scrape(t, o) })
 	}
 	all.Wait()
-	if looks.Load() != 1 {
-		t.Errorf("looked %d times, want once", looks.Load())
+	if queries.Load() != 1 {
+		t.Errorf("got %d queries, want 1", queries.Load())
 	}
 	got := scrape(t, o)
 	if v := got["stepwell_runs_stranded"].GetMetric()[0].GetGauge().GetValue(); v != 2 {
@@ -235,21 +236,21 @@ func TestDatabaseGaugesAreCached(t *testing.T) {
 	if v := got["stepwell_messages_oldest_due_seconds"].GetMetric()[0].GetGauge().GetValue(); v != 1.5 {
 		t.Errorf("oldest: got %v", v)
 	}
-	away.Store(true)
-	c.move(gaugesTTL)
+	down.Store(true)
+	c.advance(gaugesTTL)
 	got = scrape(t, o)
 	if v := got["stepwell_database_up"].GetMetric()[0].GetGauge().GetValue(); v != 0 || got["stepwell_runs_stranded"] != nil ||
 		got["stepwell_events_total"] == nil {
-		t.Errorf("while the database is away: up is %v, there are %d metrics", v, len(got))
+		t.Errorf("while the database is down: up is %v, %d metrics", v, len(got))
 	}
-	away.Store(false)
-	c.move(gaugesTTL)
-	if v := scrape(t, o)["stepwell_database_up"].GetMetric()[0].GetGauge().GetValue(); v != 1 || looks.Load() != 3 {
-		t.Errorf("afterwards: up is %v after %d looks", v, looks.Load())
+	down.Store(false)
+	c.advance(gaugesTTL)
+	if v := scrape(t, o)["stepwell_database_up"].GetMetric()[0].GetGauge().GetValue(); v != 1 || queries.Load() != 3 {
+		t.Errorf("when the database is back: up is %v after %d queries, want 1 after 3", v, queries.Load())
 	}
 }
 
-// TestLogHandlerAddsContextFields: what the context knows, once.
+// TestLogHandlerAddsContextFields: each field is added once, and the line's own run wins.
 func TestLogHandlerAddsContextFields(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -261,8 +262,8 @@ func TestLogHandlerAddsContextFields(t *testing.T) {
 			return a
 		},
 	}))).With("a", 1)
-	var nothing *Telemetry
-	ctx, _ := nothing.Request(t.Context(), Request{ID: "r1", RunID: "wrun_1"})
+	var disabled *Telemetry
+	ctx, _ := disabled.Request(t.Context(), Request{ID: "r1", RunID: "wrun_1"})
 	logger.InfoContext(ctx, "one")
 	logger.InfoContext(ctx, "two", "run", "wrun_2")
 	logger.InfoContext(t.Context(), "three")
@@ -275,7 +276,7 @@ func TestLogHandlerAddsContextFields(t *testing.T) {
 	}
 }
 
-// TestTraceIDIsDerivedFromRunID: a run's trace is its ULID; others have one all the same, and never the invalid one.
+// TestTraceIDIsDerivedFromRunID: it is the run's ULID; IDs without one get a valid, distinct trace ID too.
 func TestTraceIDIsDerivedFromRunID(t *testing.T) {
 	t.Parallel()
 	const id = "wrun_01JD5A8R8D0000000000000001"
@@ -294,14 +295,14 @@ func TestTraceIDIsDerivedFromRunID(t *testing.T) {
 		}
 		for _, key := range []string{trace.String(), span.String()} {
 			if other, twice := seen[key]; twice {
-				t.Errorf("%s and %s have both %s", id, other, key)
+				t.Errorf("%s and %s share %s", id, other, key)
 			}
 			seen[key] = id
 		}
 	}
 }
 
-// TestSamplingDecisionIsPerRun: the sampler decides on a run as on its trace, whoever asks, and about as many as it should.
+// TestSamplingDecisionIsPerRun: every server and every span of a run get the same decision, at the configured ratio.
 func TestSamplingDecisionIsPerRun(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct{ least, most int }{
@@ -320,13 +321,13 @@ func TestSamplingDecisionIsPerRun(t *testing.T) {
 			id := entities.RunID("wrun_" + string(ulid[:]))
 			run := first.runSpanContext(id)
 			if !run.Equal(other.runSpanContext(id)) {
-				t.Fatalf("%s: two servers differ on %s", name, id)
+				t.Fatalf("%s: two servers decide differently on %s", name, id)
 			}
 			ctx, span := first.start(t.Context(), id, "x")
 			span.End()
 			if _, inside := first.start(ctx, id, "y"); span.SpanContext().IsSampled() != run.IsSampled() ||
 				inside.SpanContext().IsSampled() != run.IsSampled() {
-				t.Fatalf("%s: a span of %s is not kept as its run is", name, id)
+				t.Fatalf("%s: a span of %s is not sampled like its run", name, id)
 			}
 			if run.IsSampled() {
 				sampled++
@@ -338,11 +339,11 @@ func TestSamplingDecisionIsPerRun(t *testing.T) {
 	}
 	for name, arg := range map[string]string{"half": "", "traceidratio": "2", "parentbased_traceidratio": "x", "parentbased": ""} {
 		if _, err := ParseSampler(name, arg); err == nil {
-			t.Errorf("%s %q is a sampler", name, arg)
+			t.Errorf("ParseSampler(%q, %q) succeeds", name, arg)
 		}
 	}
 	if _, err := ParseSampler("traceidratio", "NaN"); err == nil {
-		t.Error("NaN is a ratio")
+		t.Error("ParseSampler accepts NaN as a ratio")
 	}
 }
 
