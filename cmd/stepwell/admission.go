@@ -8,17 +8,14 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog/access"
 )
 
-// errNoKey is of a server that nobody could use, or everybody.
-var errNoKey = errors.New("nobody has a key to this server: set STEPWELL_API_KEY to a long random text" +
-	" (openssl rand -hex 32) and give it to the apps, or set STEPWELL_OPEN=true to let in everyone who can connect")
+var errNoKey = errors.New("no API key is configured: set STEPWELL_API_KEY to a long random string" +
+	" (openssl rand -hex 32) and give it to the apps, or disable authentication with STEPWELL_OPEN=true")
 
-// admission settles who is let in, before anybody can ask. It fails with [errNoKey] when there is neither a key in the
-// environment nor a good admin key in the database, and nobody has said that the server is to be open.
-func (s *server) admission(ctx context.Context) error {
-	s.keys = access.NewKeys(s.pool, time.Now)
+// requireKey returns [errNoKey] unless a key is configured, the database has a valid admin key, or authentication is
+// explicitly disabled. Otherwise no client could use the server.
+func (s *server) requireKey(ctx context.Context) error {
 	if s.config.APIKey != "" || s.config.Open {
 		return nil
 	}
@@ -29,15 +26,15 @@ func (s *server) admission(ctx context.Context) error {
 	return err
 }
 
-// warnIfOpen says what STEPWELL_OPEN means.
+// warnIfOpen logs a warning if STEPWELL_OPEN is set.
 func (c config) warnIfOpen(ctx context.Context, logger *slog.Logger) {
 	if c.Open {
-		logger.WarnContext(ctx, "everyone who can connect may do everything, as STEPWELL_OPEN says", "listen", c.Listen)
+		logger.WarnContext(ctx, "authentication is disabled by STEPWELL_OPEN", "listen", c.Listen)
 	}
 }
 
-// loopback reports whether only this machine can connect to the address.
-func loopback(listen string) bool {
+// isLoopback reports whether only this machine can connect to the address.
+func isLoopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
 		return false
