@@ -18,26 +18,26 @@ import (
 // canary marks all confidential data in the test below.
 const canary = "c4n4ry"
 
-// buffer is a log that may be read while it is written.
-type buffer struct {
+// logBuffer is a log that may be read while it is written.
+type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (b *buffer) Write(p []byte) (int, error) {
+func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
 }
 
-func (b *buffer) String() string {
+func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
 }
 
 // waitFor waits for a text.
-func (b *buffer) waitFor(t *testing.T, text string) {
+func (b *logBuffer) waitFor(t *testing.T, text string) {
 	t.Helper()
 	for deadline := time.Now().Add(waitLimit); !strings.Contains(b.String(), text); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -94,7 +94,7 @@ func replyWithCommands(c received, w http.ResponseWriter) {
 func TestTelemetryHasNoPayloads(t *testing.T) {
 	t.Parallel()
 	s, recorder := newTracedServer(t)
-	logged := &buffer{}
+	logged := &logBuffer{}
 	s.config.LogLevel, s.config.APIKey = -4, "key-"+canary // slog.LevelDebug
 	var err error
 	if s.logger, err = s.config.newLogger(logged); err != nil {

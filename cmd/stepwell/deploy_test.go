@@ -183,21 +183,12 @@ func TestManifestVariablesAreValid(t *testing.T) {
 		t.Errorf("found only %d variables", found)
 	}
 	for _, file := range []string{"../../Dockerfile", deployFolder + "/lambda/Dockerfile", deployFolder + "/README.md"} {
-		for _, name := range inDockerfile.FindAllString(read(t, file), -1) {
+		for _, name := range inDockerfile.FindAllString(mustRead(t, file), -1) {
 			if !slices.Contains(names, name) {
 				t.Errorf("%s names the unknown variable %s", file, name)
 			}
 		}
 	}
-}
-
-func read(t *testing.T, file string) string {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 // TestManifestProbesSucceed: their paths exist and their ports are the one that the server listens on.
@@ -233,7 +224,7 @@ func TestManifestProbesSucceed(t *testing.T) {
 		t.Errorf("found only %d probes", probes)
 	}
 	for _, want := range []string{"STEPWELL_LISTEN=:8788", "EXPOSE 8788", "USER 65532:65532", `"health"`} {
-		if !strings.Contains(read(t, "../../Dockerfile"), want) {
+		if !strings.Contains(mustRead(t, "../../Dockerfile"), want) {
 			t.Errorf("the Dockerfile does not have %s", want)
 		}
 	}
@@ -290,7 +281,7 @@ func TestManifestsAllowFullDrains(t *testing.T) {
 		if time.Duration(timeout)*time.Second < takes {
 			t.Errorf("%s: %d s are less than %s", file, timeout, takes)
 		}
-		asked := drains.FindStringSubmatch(read(t, deployFolder+"/"+tt.asks))
+		asked := drains.FindStringSubmatch(mustRead(t, deployFolder+"/"+tt.asks))
 		if asked == nil || asked[1] != set["STEPWELL_DRAIN_BUDGET"] || asked[2] != asked[1] {
 			t.Errorf("%s: the scheduler requests %v, want the server's budget", file, asked)
 		}

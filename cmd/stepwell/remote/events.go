@@ -15,7 +15,7 @@ import (
 type eventFlags struct {
 	Type     []string `placeholder:"TYPE" help:"Print events of these types, such as step_failed, separated by commas."`
 	About    string   `placeholder:"ID" help:"Print events of the step, hook or wait with this ID."`
-	From     timeFlag `placeholder:"TIME" help:"Print events since this time: RFC 3339, or an age such as 2h."`
+	From     timeFlag `placeholder:"TIME" help:"Print events since ${time}."`
 	To       timeFlag `placeholder:"TIME" help:"Print events up to this time."`
 	Payloads bool     `help:"Print the payloads."`
 	Follow   bool     `short:"f" help:"Keep printing new events as they are written."`

@@ -36,6 +36,7 @@ type Commands struct {
 var Vars = map[string]string{
 	"statuses":  ",pending,running,completed,failed,cancelled",
 	"inStatus":  "Select runs that are pending, running, completed, failed or cancelled.",
+	"time":      "an RFC 3339 time, or an age such as 2h",
 	"json":      "JSON, @FILE, or - for standard input",
 	"target":    "The deployment; default is the newest one with the workflow.",
 	"conflicts": ",reject,join",

@@ -42,7 +42,7 @@ type runFilter struct {
 	Key           string            `placeholder:"KEY" help:"Select runs with this key."`
 	Parent        string            `placeholder:"ID" help:"Select children of this run."`
 	Attr          map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"Select runs with this attribute; up to 8."`
-	CreatedAfter  timeFlag          `placeholder:"TIME" help:"Select runs created since: RFC 3339, or an age such as 2h."`
+	CreatedAfter  timeFlag          `placeholder:"TIME" help:"Select runs created since ${time}."`
 	CreatedBefore timeFlag          `placeholder:"TIME" help:"Select runs created before this time."`
 }
 

@@ -7,7 +7,7 @@ import (
 
 type cancelRunsCmd struct {
 	IDs    []string `arg:"" optional:"" name:"id" help:"The runs' IDs, unless flags select the runs."`
-	Status string   `enum:",pending,running" default:"" placeholder:"STATUS" help:"Select pending, or running, runs."`
+	Status string   `enum:",pending,running" default:"" placeholder:"STATUS" help:"Select pending or running runs."`
 	runFilter
 	Limit  int    `placeholder:"N" help:"Cancel at most this many runs; up to 1000."`
 	DryRun bool   `help:"Only print the runs that would be cancelled."`
