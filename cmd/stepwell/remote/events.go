@@ -100,16 +100,9 @@ func (s *Session) printEvents(
 		return err
 	}
 	if f.Follow {
-		return s.follow(ctx, path+"/stream", query, func(data string) error { return print(json.RawMessage(data)) })
+		return s.follow(ctx, path+"/stream", query, print)
 	}
-	return s.pages(ctx, path, query, f.paging, func(entries []json.RawMessage) error {
-		for _, e := range entries {
-			if err := print(e); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return s.entries(ctx, path, query, f.paging, print)
 }
 
 // eventLine formats an event without its payload, but with the scalar fields of its data.

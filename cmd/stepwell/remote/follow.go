@@ -3,6 +3,7 @@ package remote
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,9 @@ func (e permanentError) Unwrap() error { return e.error }
 
 // follow calls handle with each event until the server ends the stream. When an established connection breaks, it
 // reconnects and resumes after the last event.
-func (s *Session) follow(ctx context.Context, path string, query url.Values, handle func(data string) error) error {
+func (s *Session) follow(
+	ctx context.Context, path string, query url.Values, handle func(json.RawMessage) error,
+) error {
 	r := eventReader{s: s, path: withQuery(path, query), handle: handle}
 	retry := retrier{s: s}
 	for {
@@ -46,7 +49,7 @@ func (s *Session) follow(ctx context.Context, path string, query url.Values, han
 type eventReader struct {
 	s      *Session
 	path   string
-	handle func(data string) error
+	handle func(json.RawMessage) error
 	lastID string // of the last event, or of the last comment that had one
 }
 
@@ -76,7 +79,7 @@ func (r *eventReader) read(ctx context.Context, retry *retrier) error {
 			return errStreamEnded
 		}
 		if e.data != "" {
-			if err := r.handle(e.data); err != nil {
+			if err := r.handle(json.RawMessage(e.data)); err != nil {
 				return permanentError{err}
 			}
 		}

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,8 +66,8 @@ func TestFollow(t *testing.T) {
 			server := &eventServer{connections: tt.connections}
 			s, _, notes := newSession(t, server.handle)
 			var handled []string
-			err := s.follow(t.Context(), "/v1/x", nil, func(data string) error {
-				handled = append(handled, data)
+			err := s.follow(t.Context(), "/v1/x", nil, func(data json.RawMessage) error {
+				handled = append(handled, string(data))
 				return nil
 			})
 			if ExitCode(err) != tt.code {
@@ -85,16 +86,16 @@ func TestFollow(t *testing.T) {
 func TestFollowDoesNotRetryPermanentErrors(t *testing.T) {
 	t.Parallel()
 	errFull := errors.New("disk full")
-	ignore := func(string) error { return nil }
+	ignore := func(json.RawMessage) error { return nil }
 	for _, tt := range []struct {
 		name   string
 		handle http.HandlerFunc
-		read   func(string) error
+		read   func(json.RawMessage) error
 		want   func(error) bool
 	}{
 		{
 			"reader fails", (&eventServer{connections: []string{"data: a\n\n"}}).handle,
-			func(string) error { return errFull }, func(err error) bool { return errors.Is(err, errFull) },
+			func(json.RawMessage) error { return errFull }, func(err error) bool { return errors.Is(err, errFull) },
 		},
 		{
 			"not an event stream", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
@@ -131,7 +132,7 @@ func TestFollowIsInterrupted(t *testing.T) {
 		<-r.Context().Done()
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	err := s.follow(ctx, "/v1/x", nil, func(string) error { cancel(); return nil })
+	err := s.follow(ctx, "/v1/x", nil, func(json.RawMessage) error { cancel(); return nil })
 	if !errors.Is(err, ErrInterrupted) || ExitCode(err) != ExitInterrupted || notes.Len() > 0 {
 		t.Errorf("got %v, printed %q", err, notes)
 	}

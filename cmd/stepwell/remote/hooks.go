@@ -34,7 +34,7 @@ func (c listHooksCmd) Run(ctx context.Context, s *Session) error {
 	if c.RunID != "" {
 		at = path("runs", c.RunID, "hooks")
 	}
-	return list(ctx, s, at, url.Values{}, c.paging, hookColumns)
+	return list(ctx, s, at, nil, c.paging, hookColumns)
 }
 
 type showHookCmd struct {

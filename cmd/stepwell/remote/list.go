@@ -50,6 +50,9 @@ func (s *Session) pages(
 	if p.Limit < 0 || p.All && p.Limit != 0 {
 		return usageErrorf("--limit is %d; want at least 1, or --all", p.Limit)
 	}
+	if query == nil {
+		query = url.Values{}
+	}
 	setParam(query, "order", p.Order)
 	setParam(query, "cursor", p.Cursor)
 	for left := cmp.Or(p.Limit, defaultLimit); ; {
@@ -75,6 +78,20 @@ func (s *Session) pages(
 		}
 		query.Set("cursor", cursor)
 	}
+}
+
+// entries is pages for one entry at a time.
+func (s *Session) entries(
+	ctx context.Context, path string, query url.Values, p paging, print func(json.RawMessage) error,
+) error {
+	return s.pages(ctx, path, query, p, func(entries []json.RawMessage) error {
+		for _, e := range entries {
+			if err := print(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // list prints a paged list.

@@ -78,7 +78,7 @@ type childrenCmd struct {
 
 // Run lists the run's children.
 func (c childrenCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("runs", c.ID, "children"), url.Values{}, c.paging, runColumns)
+	return list(ctx, s, path("runs", c.ID, "children"), nil, c.paging, runColumns)
 }
 
 // timeFlag is a time as RFC 3339, or an age such as 2h.
@@ -134,7 +134,7 @@ func printSection[T any](ctx context.Context, s *Session, kind, id string, colum
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c column[T]) bool { return c.head == "RUN" })
 	columns[0].head = strings.ToUpper(kind)
 	p := tablePrinter[T]{Session: s, columns: columns}
-	return s.pages(ctx, path("runs", id, kind), url.Values{}, paging{All: true},
+	return s.pages(ctx, path("runs", id, kind), nil, paging{All: true},
 		func(entries []json.RawMessage) error {
 			if len(entries) == 0 {
 				return nil

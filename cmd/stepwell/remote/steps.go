@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"net/url"
 	"strconv"
 )
 
@@ -28,7 +27,7 @@ type listStepsCmd struct {
 
 // Run lists the steps.
 func (c listStepsCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("runs", c.RunID, "steps"), url.Values{}, c.paging, stepColumns)
+	return list(ctx, s, path("runs", c.RunID, "steps"), nil, c.paging, stepColumns)
 }
 
 type showStepCmd struct {
@@ -79,5 +78,5 @@ type listWaitsCmd struct {
 
 // Run lists the waits.
 func (c listWaitsCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("runs", c.RunID, "waits"), url.Values{}, c.paging, waitColumns)
+	return list(ctx, s, path("runs", c.RunID, "waits"), nil, c.paging, waitColumns)
 }

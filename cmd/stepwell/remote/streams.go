@@ -40,21 +40,13 @@ func (c tailStreamCmd) Run(ctx context.Context, s *Session) error {
 	at := path("runs", c.RunID, "streams", c.Name)
 	if c.Follow {
 		query := url.Values{"from": {strconv.FormatInt(c.From, 10)}}
-		return s.follow(ctx, at+"/tail", query, func(data string) error { return s.printChunk(json.RawMessage(data)) })
+		return s.follow(ctx, at+"/tail", query, s.printChunk)
 	}
 	from, err := c.startIndex(ctx, s)
 	if err != nil {
 		return err
 	}
-	return s.pages(ctx, at, url.Values{}, paging{All: true, Cursor: strconv.FormatInt(from, 10)},
-		func(chunks []json.RawMessage) error {
-			for _, raw := range chunks {
-				if err := s.printChunk(raw); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+	return s.entries(ctx, at, nil, paging{All: true, Cursor: strconv.FormatInt(from, 10)}, s.printChunk)
 }
 
 // startIndex resolves a negative --from, which counts from the end of the stream.
