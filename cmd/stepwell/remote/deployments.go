@@ -54,11 +54,11 @@ type showDeploymentCmd struct {
 func (c showDeploymentCmd) Run(ctx context.Context, s *Session) error {
 	return show(ctx, s, path("deployments", c.ID), nil, func(d deployment) []field {
 		return []field{
-			{"deployment", escape(d.ID)},
-			{"url", escape(d.URL)},
-			{"workflows", escape(strings.Join(d.Workflows, " "))},
-			{"created", s.timeAndAge(d.CreatedAt)},
-			{"updated", s.timeAndAge(d.UpdatedAt)},
+			{"deployment", d.ID},
+			{"url", d.URL},
+			{"workflows", strings.Join(d.Workflows, " ")},
+			{"created", d.CreatedAt},
+			{"updated", d.UpdatedAt},
 		}
 	})
 }

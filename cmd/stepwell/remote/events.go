@@ -128,7 +128,7 @@ func unquote(raw json.RawMessage) string {
 
 // payloadLines formats an event's payload on indented lines.
 func payloadLines(e event) string {
-	text := payloadText(e.Payload, e.Encoding)
+	text := string(payloadText(e.Payload, e.Encoding))
 	if e.Truncated {
 		text = "(omitted: too large; see stepwell runs payload " + e.RunID + " " + strconv.FormatInt(e.Seq, 10) + ")"
 	}

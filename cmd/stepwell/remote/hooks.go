@@ -50,17 +50,17 @@ func (c showHookCmd) Run(ctx context.Context, s *Session) error {
 			webhook = s.client.base.String() + "/hooks/" + url.PathEscape(h.Token)
 		}
 		return []field{
-			{"hook", escape(h.ID)},
+			{"hook", h.ID},
 			{"run", h.RunID},
-			{"token", escape(h.Token)},
+			{"token", h.Token},
 			{"status", h.Status},
 			{"webhook", webhook},
-			{"signal", escape(h.Signal)},
-			{"condition", escape(h.Condition)},
-			{"created", s.timeAndAge(h.CreatedAt)},
-			{"received", s.timeAndAge(h.ReceivedAt)},
-			{"disposed", s.timeAndAge(h.DisposedAt)},
-			{"retained", s.timeAndAge(h.RetainedUntil)},
+			{"signal", h.Signal},
+			{"condition", h.Condition},
+			{"created", h.CreatedAt},
+			{"received", h.ReceivedAt},
+			{"disposed", h.DisposedAt},
+			{"retained", h.RetainedUntil},
 			{"taken by", h.ConflictingRunID},
 			{"metadata", payloadText(h.Metadata, h.MetadataEncoding)},
 		}

@@ -63,14 +63,14 @@ func (c showKeyCmd) Run(ctx context.Context, s *Session) error {
 	return show(ctx, s, path("keys", c.ID), c.query(), func(k apiKey) []field {
 		return []field{
 			{"key", k.ID},
-			{"name", escape(k.Name)},
+			{"name", k.Name},
 			{"role", k.Role},
-			{"project", escape(k.Project)},
-			{"prefix", escape(k.Prefix)},
-			{"created", s.timeAndAge(k.CreatedAt)},
-			{"last used", s.timeAndAge(k.LastUsedAt)},
-			{"expires", s.timeAndAge(k.ExpiresAt)},
-			{"revoked", s.timeAndAge(k.RevokedAt)},
+			{"project", k.Project},
+			{"prefix", k.Prefix},
+			{"created", k.CreatedAt},
+			{"last used", k.LastUsedAt},
+			{"expires", k.ExpiresAt},
+			{"revoked", k.RevokedAt},
 		}
 	})
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
+	"time"
 )
 
 type messagesCmd struct {
@@ -50,22 +50,22 @@ type showMessageCmd struct {
 // Run prints the message.
 func (c showMessageCmd) Run(ctx context.Context, s *Session) error {
 	return show(ctx, s, path("messages", c.ID), nil, func(m message) []field {
-		due := s.timeAndAge(m.DueAt)
+		due := m.DueAt
 		if m.State == "parked" {
-			due = ""
+			due = time.Time{}
 		}
 		return []field{
 			{"message", m.ID},
 			{"state", m.State},
-			{"deployment", escape(m.DeploymentID)},
-			{"topic", escape(m.Topic)},
-			{"work", escape(strings.TrimSpace(m.Work + " " + m.Subject))},
+			{"deployment", m.DeploymentID},
+			{"topic", m.Topic},
+			{"work", strings.TrimSpace(m.Work + " " + m.Subject)},
 			{"run", m.RunID},
-			{"deliveries", strconv.Itoa(m.DeliveryCount)},
-			{"sent", s.timeAndAge(m.CreatedAt)},
+			{"deliveries", m.DeliveryCount},
+			{"sent", m.CreatedAt},
 			{"due", due},
-			{"parked", s.timeAndAge(m.ParkedAt)},
-			{"last error", escape(m.LastError)},
+			{"parked", m.ParkedAt},
+			{"last error", m.LastError},
 		}
 	})
 }

@@ -190,49 +190,68 @@ func keyValues(attributes map[string]string) string {
 // maxInlineJSON is how long JSON may be to be printed on one line.
 const maxInlineJSON = 90
 
+// multiline is text that is already escaped and may have several lines.
+type multiline string
+
 // payloadText formats a payload's JSON, on one line if it is short, or names the encoding of one that is not JSON.
-func payloadText(raw json.RawMessage, encoding string) string {
+func payloadText(raw json.RawMessage, encoding string) multiline {
 	if len(raw) == 0 {
 		if encoding == "" || encoding == "none" {
 			return ""
 		}
-		return "(" + encoding + ": cannot be displayed)"
+		return multiline("(" + encoding + ": cannot be displayed)")
 	}
 	var b bytes.Buffer
 	if json.Compact(&b, raw) == nil && b.Len() <= maxInlineJSON {
-		return escape(b.String())
+		return multiline(escape(b.String()))
 	}
 	b.Reset()
 	if json.Indent(&b, raw, "", "  ") != nil {
-		return escape(string(raw))
+		return multiline(escape(string(raw)))
 	}
 	lines := strings.Split(b.String(), "\n")
 	for i, line := range lines {
 		lines[i] = escape(line)
 	}
-	return strings.Join(lines, "\n")
+	return multiline(strings.Join(lines, "\n"))
 }
 
-// field is a name and a value. The value may have several lines; a field without a value is not printed.
-type field struct{ name, value string }
+// field is a name and a value of any type. Times are printed as [Session.timeAndAge] does, and everything but
+// [multiline] text is escaped.
+type field struct {
+	name  string
+	value any
+}
 
-// printFields prints one field per line, with the values aligned.
-func (s *Session) printFields(list []field) error {
+// printFields prints the fields that are not empty, one below the other, with the values aligned.
+func (s *Session) printFields(fields []field) error {
 	width := 0
-	for _, f := range list {
-		if f.value != "" {
+	texts := make([]string, len(fields))
+	for i, f := range fields {
+		if texts[i] = s.formatField(f.value); texts[i] != "" {
 			width = max(width, len(f.name))
 		}
 	}
 	indent := "\n" + strings.Repeat(" ", width+2)
-	for _, f := range list {
-		if f.value == "" {
+	for i, text := range texts {
+		if text == "" {
 			continue
 		}
-		text := strings.ReplaceAll(f.value, "\n", indent)
-		if _, err := fmt.Fprintf(s.Stdout, "%-*s  %s\n", width, f.name, text); err != nil {
+		text = strings.ReplaceAll(text, "\n", indent)
+		if _, err := fmt.Fprintf(s.Stdout, "%-*s  %s\n", width, fields[i].name, text); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *Session) formatField(value any) string {
+	switch v := value.(type) {
+	case time.Time:
+		return s.timeAndAge(v)
+	case multiline:
+		return string(v)
+	default:
+		return escape(fmt.Sprint(v))
+	}
 }

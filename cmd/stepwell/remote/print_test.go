@@ -81,7 +81,7 @@ func TestPayloadText(t *testing.T) {
 		{"\"\u202e\"", "json", `"\u202e"`},
 		{`{"a":"` + long + `"}`, "json", "{\n  \"a\": \"" + long + "\"\n}"},
 	} {
-		if got := payloadText(json.RawMessage(tt.raw), tt.encoding); got != tt.want {
+		if got := string(payloadText(json.RawMessage(tt.raw), tt.encoding)); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.raw, got, tt.want)
 		}
 	}

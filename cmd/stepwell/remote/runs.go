@@ -152,23 +152,23 @@ func printSection[T any](ctx context.Context, s *Session, kind, id string, colum
 func (s *Session) printRun(r run) error {
 	return s.printFields([]field{
 		{"run", r.ID},
-		{"workflow", escape(r.Workflow)},
+		{"workflow", r.Workflow},
 		{"status", r.Status},
-		{"deployment", escape(r.Deployment)},
+		{"deployment", r.Deployment},
 		{"driver", r.Driver},
-		{"key", escape(r.Key)},
+		{"key", r.Key},
 		{"parent", r.ParentID},
-		{"attributes", escape(keyValues(r.Attributes))},
-		{"created", s.timeAndAge(r.CreatedAt)},
-		{"starts", s.timeAndAge(r.StartAt)},
-		{"started", s.timeAndAge(r.StartedAt)},
-		{"ended", s.timeAndAge(r.CompletedAt)},
+		{"attributes", keyValues(r.Attributes)},
+		{"created", r.CreatedAt},
+		{"starts", r.StartAt},
+		{"started", r.StartedAt},
+		{"ended", r.CompletedAt},
 		{"took", elapsed(r.StartedAt, r.CompletedAt)},
-		{"deadline", s.timeAndAge(r.Deadline)},
-		{"reason", escape(r.CancelReason)},
+		{"deadline", r.Deadline},
+		{"reason", r.CancelReason},
 		{"input", payloadText(r.Input, r.InputEncoding)},
 		{"output", payloadText(r.Output, r.OutputEncoding)},
-		{"error", escape(r.Error.String())},
+		{"error", r.Error.String()},
 		{"details", r.Error.details()},
 	})
 }
@@ -202,7 +202,7 @@ func (c runAttributesCmd) Run(ctx context.Context, s *Session) error {
 	}
 	var list []field
 	for _, key := range slices.Sorted(maps.Keys(r.Attributes)) {
-		list = append(list, field{escape(key), escape(r.Attributes[key])})
+		list = append(list, field{escape(key), r.Attributes[key]})
 	}
 	return s.printFields(list)
 }

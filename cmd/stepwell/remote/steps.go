@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"strconv"
 )
 
 type stepsCmd struct {
@@ -39,21 +38,21 @@ type showStepCmd struct {
 func (c showStepCmd) Run(ctx context.Context, s *Session) error {
 	return show(ctx, s, path("runs", c.RunID, "steps", c.ID), nil, func(st step) []field {
 		return []field{
-			{"step", escape(st.ID)},
+			{"step", st.ID},
 			{"run", st.RunID},
-			{"name", escape(st.Name)},
+			{"name", st.Name},
 			{"status", st.Status},
-			{"attempt", strconv.Itoa(st.Attempt)},
-			{"deployment", escape(st.Deployment)},
+			{"attempt", st.Attempt},
+			{"deployment", st.Deployment},
 			{"child", st.ChildID},
-			{"created", s.timeAndAge(st.CreatedAt)},
-			{"started", s.timeAndAge(st.StartedAt)},
-			{"ended", s.timeAndAge(st.CompletedAt)},
+			{"created", st.CreatedAt},
+			{"started", st.StartedAt},
+			{"ended", st.CompletedAt},
 			{"took", elapsed(st.StartedAt, st.CompletedAt)},
-			{"retry", s.timeAndAge(st.RetryAfter)},
+			{"retry", st.RetryAfter},
 			{"input", payloadText(st.Input, st.InputEncoding)},
 			{"output", payloadText(st.Output, st.OutputEncoding)},
-			{"error", escape(st.Error.String())},
+			{"error", st.Error.String()},
 			{"details", st.Error.details()},
 		}
 	})

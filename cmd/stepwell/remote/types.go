@@ -26,7 +26,7 @@ func (f *failure) String() string {
 }
 
 // details returns the details as text, or "" for nil.
-func (f *failure) details() string {
+func (f *failure) details() multiline {
 	if f == nil {
 		return ""
 	}
