@@ -36,7 +36,7 @@ const (
 const (
 	readHeaderTimeout = 10 * time.Second
 	shutdownTimeout   = 3 * time.Second
-	idleTimeout       = 2 * time.Minute // of connections between requests
+	idleTimeout       = 2 * time.Minute // of keep-alive connections
 )
 
 // sessionTimeouts bound how long a request waits for the database, and how long a hanging process can hold locks. All
@@ -114,7 +114,7 @@ func (s *server) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.runHub(ctx)
+	s.startBackground(ctx)
 	// Listen before delivering: functions call the API while they run.
 	if err := s.listen(ctx, s.handler(ctx, q, function)); err != nil {
 		return err
@@ -160,13 +160,13 @@ func (s *server) startWorker(ctx context.Context, q *queue.Queue) error {
 
 // registerDeployments registers the deployments in the configuration.
 func (s *server) registerDeployments(ctx context.Context, q *queue.Queue) error {
-	for id, where := range s.config.Deployments {
-		if u, err := url.Parse(where); err == nil {
+	for id, deploymentURL := range s.config.Deployments {
+		if u, err := url.Parse(deploymentURL); err == nil {
 			if err := s.allowed.CheckURL(u); err != nil {
 				return fmt.Errorf("%s: %w", id, err)
 			}
 		}
-		_, err := q.PutDeployment(ctx, entities.DefaultProject, id, where)
+		_, err := q.PutDeployment(ctx, entities.DefaultProject, id, deploymentURL)
 		if errors.Is(err, queue.ErrNotHurried) {
 			s.logger.WarnContext(ctx, "STEPWELL_DEPLOYMENTS", "error", err)
 		} else if err != nil {
@@ -178,17 +178,21 @@ func (s *server) registerDeployments(ctx context.Context, q *queue.Queue) error 
 
 func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.WorkerOptions, error) {
 	retention, err := s.retention(ctx)
+	if err != nil {
+		return queue.WorkerOptions{}, err
+	}
 	return queue.WorkerOptions{
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
 		Signer: queue.NewSigner(q, time.Now, s.logger),
 		Runs:   queue.NewRuns(q, s.log), Retention: retention, Observer: s.telemetry,
-	}, err
+	}, nil
 }
 
-// runHub starts listening for notifications. In function mode nothing may run between requests.
-func (s *server) runHub(ctx context.Context) {
+// startBackground starts the hub and the recording of when keys are used. In function mode nothing may run between
+// requests.
+func (s *server) startBackground(ctx context.Context) {
 	if s.role == roleFunction {
 		return
 	}
