@@ -22,7 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// functionCall is as much of a call of a function as these need.
+// functionCall is the part of a function call that the test function reads.
 type functionCall struct {
 	Type string
 	Run  struct {
@@ -35,7 +35,7 @@ type functionCall struct {
 	}
 }
 
-// payload is that of the first event of a type; nil if there is none.
+// payload returns the payload of the first event of a type, or nil.
 func (c functionCall) payload(kind string) json.RawMessage {
 	for _, e := range c.Events {
 		if e.Type == kind {
@@ -45,7 +45,7 @@ func (c functionCall) payload(kind string) json.RawMessage {
 	return nil
 }
 
-// commands are what the function wants next, for each of its workflows.
+// commands returns the next commands of the workflow.
 func (c functionCall) commands() []map[string]any {
 	complete := func(output any) []map[string]any { return []map[string]any{{"type": "complete", "output": output}} }
 	switch c.Run.Workflow {
@@ -65,7 +65,7 @@ func (c functionCall) commands() []map[string]any {
 			return complete(received)
 		}
 		return []map[string]any{{"type": "openHook", "id": "approval", "token": json.RawMessage(c.Run.Input)}}
-	default: // listen
+	default: // signal
 		if received := c.payload("hook_received"); received != nil {
 			return complete(received)
 		}
@@ -73,7 +73,7 @@ func (c functionCall) commands() []map[string]any {
 	}
 }
 
-// newFunction is an endpoint with these workflows.
+// newFunction starts an endpoint with the workflows of functionCall.commands.
 func newFunction(t *testing.T) string {
 	t.Helper()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,15 +93,15 @@ func newFunction(t *testing.T) string {
 	return web.URL
 }
 
-// shell gives commands to a server.
+// shell runs API commands against a server.
 type shell struct {
 	url string
-	run string // the ID that was printed last
+	run string // the run ID that was printed last
 }
 
 var runID = regexp.MustCompile(`wrun_[0-9A-HJKMNP-TV-Z]{26}`)
 
-// do executes a command line, in which RUN stands for the run that was printed last.
+// do runs a command line, in which RUN stands for the run ID that was printed last.
 func (c *shell) do(t *testing.T, line string) (out, notes string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -117,7 +117,7 @@ func (c *shell) start(t *testing.T, line string, stdout, stderr io.Writer) error
 	})
 }
 
-// newShell is that of a server of its own, with a function registered as app.
+// newShell starts a server with a deployment named app.
 func newShell(t *testing.T) (*shell, *server) {
 	t.Helper()
 	s := newServer(t, testdb.Indexed(t), roleAll)
@@ -130,12 +130,12 @@ func newShell(t *testing.T) (*shell, *server) {
 	return c, s
 }
 
-// commandTest is one command of a session.
+// commandTest is a command and what it should print.
 type commandTest struct {
 	line  string
-	out   string // a pattern of all that is printed
+	out   string // a pattern for all of standard output
 	code  int
-	notes string // a part of what is said beside, or of the error
+	notes string // a part of standard error or of the error
 }
 
 func (c *shell) try(t *testing.T, tests []commandTest) {
@@ -162,14 +162,14 @@ const (
 	nothing = "wrun_01JD5A8R8D0000000000000000"
 )
 
-func TestRunsFromStartToEnd(t *testing.T) {
+func TestRunCommands(t *testing.T) {
 	t.Parallel()
 	c, _ := newShell(t)
 	c.try(t, []commandTest{
 		{`runs start echo --input {"a":1}`, oneID, 0, ""},
 		{`runs wait RUN`, `run +wrun_\w+\nworkflow +echo\nstatus +completed\n.*input +\{"a":1\}\noutput +\{"a":1\}\n`, 0, ""},
 		{`runs start echo --input - --wait`, `run .*output +\{"from":"stdin"\}\n`, 0, "wrun_"},
-		{`runs start fail --wait`, `run .*status +failed.*error +no_stock: there are no \\x1b\[31municorns\ndetails +\{"left":0\}\n`, remote.ExitFailed, "has failed"},
+		{`runs start fail --wait`, `run .*status +failed.*error +no_stock: there are no \\x1b\[31municorns\ndetails +\{"left":0\}\n`, remote.ExitFailed, "failed"},
 		{`runs list --status failed`, `ID .*\n` + oneID[:len(oneID)-2] + ` +fail +failed +app .*no_stock\n`, 0, ""},
 		{`runs start step -d app -i 7 --wait --attr customer=7`, `run .*attributes +customer=7\n.*output +"charged"\n`, 0, ""},
 		{`runs list --attr customer=7`, `ID[^\n]*\n[^\n]* step +completed [^\n]* customer=7\n`, 0, ""},
@@ -180,47 +180,47 @@ func TestRunsFromStartToEnd(t *testing.T) {
 		{`runs events RUN --type step_completed --payloads`, ` +\d+  \S+Z  step_completed  charge  stepName=charge\n {8}"charged"\n`, 0, ""},
 		{`runs payload RUN 1`, `7`, 0, ""},
 		{`runs rerun RUN --wait --json`, `\{"id":"wrun_[^\n]*"output":"charged"[^\n]*\}\n`, 0, ""},
-		{`runs cancel RUN`, ``, remote.ExitRefused, "(run_ended)"},
-		{`runs attributes RUN a=b`, ``, remote.ExitRefused, "(run_ended)"},
+		{`runs cancel RUN`, ``, remote.ExitConflict, "(run_ended)"},
+		{`runs attributes RUN a=b`, ``, remote.ExitConflict, "(run_ended)"},
 		{`runs start ask --input "t-1" --key k --attr a=1`, oneID, 0, ""},
-		{`runs start ask --input "t-1" --key k`, ``, remote.ExitRefused, "(key_taken)"},
+		{`runs start ask --input "t-1" --key k`, ``, remote.ExitConflict, "(key_taken)"},
 		{`runs start ask --input "t-1" --key k --on-conflict join`, oneID, 0, ""},
 		{`runs attributes RUN b=2 --remove a`, `b  2\n`, 0, ""},
 		{`runs wait RUN --timeout 50ms`, `run .*status +(pending|running)\n.*`, remote.ExitTimeout, "after 50ms"},
-		{`runs cancel RUN --reason twice`, oneID[:len(oneID)-2] + ` is cancelled\n`, 0, ""},
+		{`runs cancel RUN --reason twice`, `cancelled ` + oneID[:len(oneID)-2] + `\n`, 0, ""},
 		{`runs wait RUN`, `run .*status +cancelled\n.*reason +twice\n.*`, remote.ExitCancelled, "was cancelled"},
 		{`runs start ask --input "t-2"`, oneID, 0, ""},
 		{`runs start ask --input "t-3"`, oneID, 0, ""},
 		{`runs cancel --workflow ask --dry-run`, oneID + oneID + `would cancel 2\n`, 0, ""},
-		{`runs cancel --workflow ask --limit 1`, oneID + `cancelled 1\n`, 0, "there are more"},
+		{`runs cancel --workflow ask --limit 1`, oneID + `cancelled 1\n`, 0, "more runs match"},
 		{`runs cancel --workflow ask`, oneID + `cancelled 1\n`, 0, ""},
-		{`runs cancel ` + nothing, ``, remote.ExitNotFound, "no run " + nothing + " in this project: stepwell runs list shows what there is (run_not_found)"},
+		{`runs cancel ` + nothing, ``, remote.ExitNotFound, "no run " + nothing + " in this project: stepwell runs list shows the runs (run_not_found)"},
 		{`runs list --all --json`, `(\{"id":"wrun_[^\n]*\}\n){8}`, 0, ""},
-		{`runs list --limit 1`, `ID[^\n]*\nwrun_[^\n]*\n`, 0, "more: --all or --cursor "},
+		{`runs list --limit 1`, `ID[^\n]*\nwrun_[^\n]*\n`, 0, "more entries: use --all or --cursor "},
 		{`runs children ` + nothing, ``, remote.ExitNotFound, "run_not_found"},
 		{`events list --type run_failed`, `wrun_\w{26} +\d+  \S+Z  run_failed +errorCode=no_stock[^\n]*\n`, 0, ""},
 	})
 }
 
-func TestOtherThingsOfRuns(t *testing.T) {
+func TestHookSignalAndStreamCommands(t *testing.T) {
 	t.Parallel()
 	c, s := newShell(t)
-	c.try(t, []commandTest{{`runs start listen`, oneID, 0, ""}})
+	c.try(t, []commandTest{{`runs start signal`, oneID, 0, ""}})
 	eventually(t, c, `hooks list`, `\npaid `)
 	c.try(t, []commandTest{
 		{`hooks list --run RUN --json`, `\{"id":"paid",[^\n]*\}\n`, 0, ""},
 		{`hooks show RUN paid`, `hook +paid\n.*signal +paid\n.*`, 0, ""},
 		{`signals send paid --data {"amount":7} --id s-1 --keep-for 1h`, `sig_\w{26}\n`, 0, ""},
-		{`signals send paid --data {"amount":8} --id s-1`, ``, remote.ExitRefused, "(idempotency_mismatch)"},
+		{`signals send paid --data {"amount":8} --id s-1`, ``, remote.ExitConflict, "(idempotency_mismatch)"},
 		{`signals list --name paid`, `ID [^\n]*\nsig_[^\n]* +paid +s-1 .*\{"amount":7\}\n`, 0, ""},
 		{`runs wait RUN`, `run .*status +completed\n.*`, 0, ""},
 		{`waits list RUN`, `ID[^\n]*\n`, 0, ""},
-		{`hooks resume nobody`, ``, remote.ExitNotFound, "stepwell hooks list"},
+		{`hooks resume missing`, ``, remote.ExitNotFound, "stepwell hooks list"},
 		{`streams list RUN`, `NAME[^\n]*\n`, 0, ""},
 		{`streams tail RUN log`, ``, remote.ExitNotFound, "stepwell streams list RUN"},
 		{`deployments show app`, `deployment +app\n.*`, 0, ""},
 		{`secrets list`, `NAME +CREATED +UPDATED\n`, 0, ""},
-		{`secrets set stripe`, `stripe is set\n`, 0, ""},
+		{`secrets set stripe`, `set secret stripe\n`, 0, ""},
 		{`secrets list`, `NAME +CREATED +UPDATED\nstripe .*\n`, 0, ""},
 		{`secrets remove stripe`, ``, 0, ""},
 		{`secrets remove stripe`, ``, remote.ExitNotFound, "stepwell secrets list"},
@@ -244,7 +244,7 @@ func TestOtherThingsOfRuns(t *testing.T) {
 		{`streams tail RUN log --from 1 --json`, `\{"index":1,"base64":"/wA="\}\n\{"index":2,"text":"upon "\}\n`, 0, ""},
 	})
 	var printed bytes.Buffer
-	out := newSignalling(&printed, "upon ")
+	out := newSignalWriter(&printed, "upon ")
 	followed := make(chan error, 1)
 	go func() { followed <- c.start(t, "streams tail RUN log --follow", out, io.Discard) }()
 	<-out.seen
@@ -257,11 +257,11 @@ func TestOtherThingsOfRuns(t *testing.T) {
 	}
 }
 
-// eventually gives a command until what it prints has the pattern.
+// eventually repeats a command until its output matches a pattern.
 func eventually(t *testing.T, c *shell, line, pattern string) {
 	t.Helper()
 	want := regexp.MustCompile(pattern)
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(waitLimit); ; {
 		out, _, err := c.do(t, line)
 		switch {
 		case err == nil && want.MatchString(out):
@@ -273,13 +273,13 @@ func eventually(t *testing.T, c *shell, line, pattern string) {
 	}
 }
 
-// TestFollowRun: the log comes as it is written, and ends with the run.
-func TestFollowRun(t *testing.T) {
+// TestFollowRunEvents: events are printed as they are written, until the run ends.
+func TestFollowRunEvents(t *testing.T) {
 	t.Parallel()
 	c, _ := newShell(t)
 	c.try(t, []commandTest{{`runs start ask --input "t"`, oneID, 0, ""}})
 	var printed bytes.Buffer
-	out := newSignalling(&printed, "hook_created")
+	out := newSignalWriter(&printed, "hook_created")
 	followed := make(chan error, 1)
 	go func() { followed <- c.start(t, "runs events RUN --follow --payloads", out, io.Discard) }()
 	<-out.seen
@@ -287,16 +287,16 @@ func TestFollowRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-followed; err != nil || !strings.HasSuffix(printed.String(), "run_completed\n        {\"approved\":true}\n") {
-		t.Errorf("got %q, %v; want all up to the end", &printed, err)
+		t.Errorf("got %q, %v; want all events", &printed, err)
 	}
-	out2, _, err := c.do(t, `hooks resume t --payload {"approved":true} --resume-id 1`)
+	repeated, _, err := c.do(t, `hooks resume t --payload {"approved":true} --resume-id 1`)
 	if remote.ExitCode(err) != remote.ExitNotFound {
-		t.Errorf("after the end: got %q, %v", out2, err)
+		t.Errorf("after the end: got %q, %v", repeated, err)
 	}
 }
 
-// TestJSONIsTheAPIs: what --json prints is what the server sent, byte for byte but for the list around entries.
-func TestJSONIsTheAPIs(t *testing.T) {
+// TestJSONOutputIsTheResponse: --json prints the response byte for byte, or each entry of a list.
+func TestJSONOutputIsTheResponse(t *testing.T) {
 	t.Parallel()
 	c, s := newShell(t)
 	c.try(t, []commandTest{
@@ -333,8 +333,8 @@ func TestJSONIsTheAPIs(t *testing.T) {
 	}
 }
 
-// TestExitCodes are those of commands that never reach a server, or not with the right key.
-func TestExitCodes(t *testing.T) {
+// TestExitCodesOfFailedCommands: usage errors, an unreachable server, a missing key.
+func TestExitCodesOfFailedCommands(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleAPI)
 	s.config.APIKey, s.config.Open = "key", false
@@ -344,7 +344,7 @@ func TestExitCodes(t *testing.T) {
 		code int
 		want string
 	}{
-		{"runs", remote.ExitUsage, "stepwell runs --help says what there is"},
+		{"runs", remote.ExitUsage, "see stepwell runs --help"},
 		{"runs lst", remote.ExitUsage, `did you mean "list"?`},
 		{"runs list --statuss failed", remote.ExitUsage, "unknown flag --statuss"},
 		{"runs list --status lost", remote.ExitUsage, "--status must be one of"},
@@ -353,19 +353,19 @@ func TestExitCodes(t *testing.T) {
 		{"runs list --created-after yesterday", remote.ExitUsage, "nor an age such as 2h"},
 		{"runs start", remote.ExitUsage, `expected "<workflow>"`},
 		{"runs start w --input teapot", remote.ExitUsage, "--input is not JSON"},
-		{"runs cancel", remote.ExitUsage, "give the IDs of runs"},
-		{"runs cancel wrun_1 --workflow w", remote.ExitUsage, "either the IDs"},
-		{"runs cancel wrun_1 --dry-run", remote.ExitUsage, "either the IDs"},
+		{"runs cancel", remote.ExitUsage, "give IDs of runs"},
+		{"runs cancel wrun_1 --workflow w", remote.ExitUsage, "either IDs"},
+		{"runs cancel wrun_1 --dry-run", remote.ExitUsage, "either IDs"},
 		{"runs events wrun_1 --follow --limit 1", remote.ExitUsage, "--follow"},
-		{"events list --after 0", remote.ExitUsage, "--after is for --follow"},
+		{"events list --after 0", remote.ExitUsage, "--after requires --follow"},
 		{"secrets set stripe", remote.ExitUsage, "echo VALUE | stepwell secrets set stripe"},
 		{"keys create ci --role boss", remote.ExitUsage, "--role must be one of"},
 		{"completion cmd", remote.ExitUsage, "must be one of"},
 		{"serve --url http://x", remote.ExitUsage, "stepwell serve takes no --url"},
 		{"--json migrate", remote.ExitUsage, "stepwell migrate takes no --json"},
 		{"runs list --url 127.0.0.1", remote.ExitUsage, "want one such as"},
-		{"runs list --url http://127.0.0.1:1", remote.ExitUnreachable, "nothing answers at http://127.0.0.1:1: is the server running?"},
-		{"runs wait wrun_1 --url http://127.0.0.1:1", remote.ExitUnreachable, "nothing answers"},
+		{"runs list --url http://127.0.0.1:1", remote.ExitUnreachable, "no response from http://127.0.0.1:1: is the server running?"},
+		{"runs wait wrun_1 --url http://127.0.0.1:1", remote.ExitUnreachable, "no response"},
 		{"runs list --url http://" + s.addr, remote.ExitDenied, "STEPWELL_API_KEY"},
 		{"runs events wrun_1 --follow --url http://" + s.addr, remote.ExitDenied, "STEPWELL_API_KEY"},
 		{"deployments show x --api-key key --url http://" + s.addr, remote.ExitNotFound, "stepwell deployments list"},
@@ -378,26 +378,26 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// asProcess is the command as a process, without the environment's own settings.
-func asProcess(t *testing.T, args ...string) (cmd *exec.Cmd, said *bytes.Buffer) {
+// asProcess returns the command as a process, and its standard error.
+func asProcess(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asCommand+"=1", "STEPWELL_LOG=xml") // which is the server's, and no matter here
-	said = new(bytes.Buffer)
-	cmd.Stderr = said
-	return cmd, said
+	cmd.Env = append(os.Environ(), asCommand+"=1", "STEPWELL_LOG=xml") // invalid, but a server setting that API commands ignore
+	stderr = new(bytes.Buffer)
+	cmd.Stderr = stderr
+	return cmd, stderr
 }
 
-// TestInterrupts: what waits or follows ends when it is told to, and has nothing to say.
-func TestInterrupts(t *testing.T) {
+// TestInterruptedCommandsExitQuietly: waiting and following commands exit with their own code and print no error.
+func TestInterruptedCommandsExitQuietly(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{
 		"runs wait wrun_1", "runs events wrun_1 --follow", "events list --follow", "streams tail wrun_1 log --follow", "runs start w --wait",
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
-			asked := make(chan struct{})
-			once := sync.OnceFunc(func() { close(asked) })
+			requested := make(chan struct{})
+			once := sync.OnceFunc(func() { close(requested) })
 			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPost {
 					_, _ = io.WriteString(w, `{"id":"wrun_1"}`)
@@ -409,13 +409,13 @@ func TestInterrupts(t *testing.T) {
 				<-r.Context().Done()
 			}))
 			t.Cleanup(web.Close)
-			cmd, said := asProcess(t, append(strings.Fields(line), "--url", web.URL)...)
+			cmd, stderr := asProcess(t, append(strings.Fields(line), "--url", web.URL)...)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+			kill := time.AfterFunc(waitLimit, func() { _ = cmd.Process.Kill() })
 			defer kill.Stop()
-			<-asked
+			<-requested
 			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 				t.Error(err)
 			}
@@ -424,8 +424,8 @@ func TestInterrupts(t *testing.T) {
 			if !errors.As(err, &exit) || exit.ExitCode() != remote.ExitInterrupted {
 				t.Errorf("got %v, want exit code %d", err, remote.ExitInterrupted)
 			}
-			if text := strings.TrimPrefix(said.String(), "wrun_1\n"); text != "" {
-				t.Errorf("it said %q", text)
+			if text := strings.TrimPrefix(stderr.String(), "wrun_1\n"); text != "" {
+				t.Errorf("printed %q", text)
 			}
 		})
 	}

@@ -16,10 +16,10 @@ import (
 
 type exportCmd struct {
 	ID   entities.RunID `arg:"" help:"The run's ID."`
-	File string         `arg:"" optional:"" help:"The file to write; RUN.jsonl.zst when not given."`
+	File string         `arg:"" optional:"" help:"The file to write; default RUN.jsonl.zst."`
 }
 
-// Run writes the run to a file, which is there in the end or not at all.
+// Run writes the run to a file. On an error there is no file.
 func (c exportCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
 	if err := entities.ValidateID("run ID", string(c.ID)); err != nil {
 		return err
@@ -42,10 +42,10 @@ func (c exportCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 }
 
 type importCmd struct {
-	File string `arg:"" help:"A file that export or an archive wrote; one in a bucket is s3://BUCKET/KEY."`
+	File string `arg:"" help:"An exported or archived file, or s3://BUCKET/KEY."`
 }
 
-// Run restores the run of a file.
+// Run restores the run in a file.
 func (c importCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
 	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
 		return withArchived(ctx, config, c.File, func(r *archive.Reader) error {
@@ -60,18 +60,18 @@ func (c importCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 }
 
 type showCmd struct {
-	File string `arg:"" help:"A file that export or an archive wrote; one in a bucket is s3://BUCKET/KEY."`
+	File string `arg:"" help:"An exported or archived file, or s3://BUCKET/KEY."`
 }
 
-// Run prints the log and the streams of a file, without payloads.
+// Run prints the events and the streams in a file, without payloads.
 func (c showCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
 	return withArchived(ctx, config, c.File, func(r *archive.Reader) error {
 		w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-		whole := false
+		complete := false
 		for {
 			record, err := r.Next()
-			if errors.Is(err, io.EOF) && !whole {
-				err = entities.Invalid("the file ends before the run does")
+			if errors.Is(err, io.EOF) && !complete {
+				err = entities.Invalid("the file is truncated: it has no end record")
 			}
 			if errors.Is(err, io.EOF) {
 				return w.Flush()
@@ -79,13 +79,13 @@ func (c showCmd) Run(ctx context.Context, stdout io.Writer, config config) error
 			if err != nil {
 				return errors.Join(w.Flush(), err)
 			}
-			whole = whole || record.End != nil
-			showRecord(w, record)
+			complete = complete || record.End != nil
+			printRecord(w, record)
 		}
 	})
 }
 
-func showRecord(w io.Writer, r eventlog.Record) {
+func printRecord(w io.Writer, r eventlog.Record) {
 	switch {
 	case r.Run != nil:
 		_, _ = fmt.Fprintf(w, "run %s of project %s\n", r.Run.ID, r.Run.Project)
@@ -94,7 +94,7 @@ func showRecord(w io.Writer, r eventlog.Record) {
 			r.Event.Type, r.Event.CorrelationID, len(r.Event.Payload))
 	case r.Stream != nil:
 		_, _ = fmt.Fprintf(w, "stream %q of %d chunks\n", r.Stream.Name, r.Stream.Chunks)
-	default: // chunks, and the end
+	default: // chunks and the end record
 	}
 }
 

@@ -15,42 +15,42 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// canary is in everything that is nobody's business in the tests below.
+// canary marks all confidential data in the test below.
 const canary = "c4n4ry"
 
-// buffer is a log that is written and read at the same time.
-type buffer struct {
+// logBuffer is a log that may be read while it is written.
+type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (b *buffer) Write(p []byte) (int, error) {
+func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
 }
 
-func (b *buffer) String() string {
+func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
 }
 
-// until waits for a text.
-func (b *buffer) until(t *testing.T, text string) {
+// waitFor waits for a text.
+func (b *logBuffer) waitFor(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !strings.Contains(b.String(), text); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); !strings.Contains(b.String(), text); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the log has no %q: %s", text, b)
 		}
 	}
 }
 
-// indiscreet is an endpoint that fails in all ways, each with the canary, before it does what it ought to.
-func indiscreet(t *testing.T) string {
+// leakyFunction starts an endpoint that fails in every way, each time with the canary, before it behaves.
+func leakyFunction(t *testing.T) string {
 	t.Helper()
 	var calls, steps atomic.Int64
-	return function(t, func(c called, w http.ResponseWriter) {
+	return function(t, func(c received, w http.ResponseWriter) {
 		if c.Type == "step" {
 			if steps.Add(1) == 1 {
 				w.WriteHeader(http.StatusServiceUnavailable)
@@ -71,12 +71,12 @@ func indiscreet(t *testing.T) string {
 		case 3:
 			reply(w, object{"type": canary, canary: canary})
 		default:
-			answerWell(c, w)
+			replyWithCommands(c, w)
 		}
 	})
 }
 
-func answerWell(c called, w http.ResponseWriter) {
+func replyWithCommands(c received, w http.ResponseWriter) {
 	if c.has("step_completed") && strings.Count(fmt.Sprint(c.Events), "hook_received") == 3 {
 		reply(w, object{"type": "complete", "output": canary})
 		return
@@ -89,21 +89,21 @@ func answerWell(c called, w http.ResponseWriter) {
 		object{"type": "openHook", "id": "open", "token": "token-" + canary, "webhook": object{}})
 }
 
-// TestNothingOfPayloadsIsToldOfThem: the log at its most talkative, all spans and all metrics are without payloads,
-// without the words of functions, without keys and without tokens.
-func TestNothingOfPayloadsIsToldOfThem(t *testing.T) {
+// TestTelemetryHasNoPayloads: the debug log, all spans and all metrics contain no payloads, no error messages of
+// functions, no keys and no tokens.
+func TestTelemetryHasNoPayloads(t *testing.T) {
 	t.Parallel()
-	s, recorder := newTraced(t)
-	logged := &buffer{}
+	s, recorder := newTracedServer(t)
+	logged := &logBuffer{}
 	s.config.LogLevel, s.config.APIKey = -4, "key-"+canary // slog.LevelDebug
 	var err error
 	if s.logger, err = s.config.newLogger(logged); err != nil {
 		t.Fatal(err)
 	}
-	app := indiscreet(t)
+	app := leakyFunction(t)
 	s.config.Deployments = map[string]string{
-		"shop": app + "/" + canary, "gone": "http://" + unused(t) + "/" + canary,
-		"sdk": function(t, func(_ called, w http.ResponseWriter) { http.Error(w, canary, http.StatusBadGateway) }),
+		"shop": app + "/" + canary, "gone": "http://" + unusedAddr(t) + "/" + canary,
+		"sdk": function(t, func(_ received, w http.ResponseWriter) { http.Error(w, canary, http.StatusBadGateway) }),
 	}
 	mustStart(t, s)
 	ask(t, s, "PUT", "/v1/secrets/shop", `{"values":["`+canary+`"]}`)
@@ -118,7 +118,7 @@ func TestNothingOfPayloadsIsToldOfThem(t *testing.T) {
 			"Authorization", "Bearer "+s.config.APIKey)
 	}
 	request(t, "GET", "http://"+s.addr+"/v1/runs", "", "Authorization", "Bearer wrong-"+canary)
-	logged.until(t, "route=/v1/hooks/:token/resume")
+	logged.waitFor(t, "route=/v1/hooks/:token/resume")
 	for !strings.Contains(fmt.Sprint(ask(t, s, "GET", "/v1/runs/"+id+"/hooks", "")), "choosy") {
 		time.Sleep(10 * time.Millisecond) // the test's own time limit
 	}
@@ -128,7 +128,7 @@ func TestNothingOfPayloadsIsToldOfThem(t *testing.T) {
 	if end := ask(t, s, "GET", "/v1/runs/"+id+"/wait", ""); end["output"] != canary {
 		t.Fatalf("the run is %v; the log: %s", end, logged)
 	}
-	metrics := s.telemetryText(t)
+	metrics := s.metricsText(t)
 	s.stop(t.Context())
 
 	for _, want := range []string{
@@ -136,7 +136,7 @@ func TestNothingOfPayloadsIsToldOfThem(t *testing.T) {
 		"connect: connection refused", "condition cannot be evaluated", "run=" + id, "trace=", "request=", "msg=request",
 	} {
 		if !strings.Contains(logged.String(), want) {
-			t.Errorf("the log has no %q: it may be free of payloads for want of events: %s", want, logged)
+			t.Errorf("the log has no %q, so the test does not cover it: %s", want, logged)
 		}
 	}
 	for line := range strings.Lines(logged.String()) {
@@ -145,28 +145,28 @@ func TestNothingOfPayloadsIsToldOfThem(t *testing.T) {
 		}
 	}
 	if strings.Contains(metrics, canary) {
-		t.Errorf("the metrics have it: %s", metrics)
+		t.Errorf("the metrics contain the canary: %s", metrics)
 	}
 	noCanaryIn(t, recorder)
 }
 
-// noCanaryIn looks at all that spans can say.
+// noCanaryIn checks that no span contains the canary.
 func noCanaryIn(t *testing.T, recorder *tracetest.SpanRecorder) {
 	t.Helper()
 	all := recorder.Ended()
 	if len(all) < 50 {
-		t.Errorf("there are %d spans only", len(all))
+		t.Errorf("got only %d spans", len(all))
 	}
 	for _, span := range all {
-		said := fmt.Sprint(span.Name(), span.Attributes(), span.Events(), span.Links(), span.Status(), span.SpanContext())
-		if strings.Contains(said, canary) {
-			t.Errorf("a span says %s", said)
+		text := fmt.Sprint(span.Name(), span.Attributes(), span.Events(), span.Links(), span.Status(), span.SpanContext())
+		if strings.Contains(text, canary) {
+			t.Errorf("span contains the canary: %s", text)
 		}
 	}
 }
 
-// telemetryText is all metrics as they are now.
-func (s *server) telemetryText(t *testing.T) string {
+// metricsText returns all metrics as text.
+func (s *server) metricsText(t *testing.T) string {
 	t.Helper()
 	families, err := s.telemetry.Registry().Gather()
 	if err != nil {
@@ -175,8 +175,8 @@ func (s *server) telemetryText(t *testing.T) string {
 	return fmt.Sprint(families)
 }
 
-// unused is an address where nobody listens.
-func unused(t *testing.T) string {
+// unusedAddr returns an address without a listener.
+func unusedAddr(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,12 +13,12 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: ${enum}."`
 }
 
-// Help says where the script goes.
+// Help returns the detailed help, which kong appends to the short one.
 func (completionCmd) Help() string {
-	return `The script is for the shell to read when it starts:
+	return `Load the script in the shell's startup file:
 
     bash: eval "$(stepwell completion bash)" in ~/.bashrc
-    zsh:  eval "$(stepwell completion zsh)" in ~/.zshrc, behind compinit
+    zsh:  eval "$(stepwell completion zsh)" in ~/.zshrc, after compinit
     fish: stepwell completion fish | source, in ~/.config/fish/config.fish`
 }
 
@@ -29,12 +29,12 @@ func (c completionCmd) Run(stdout io.Writer) error {
 	return err
 }
 
-// completeCmd is what the scripts call.
+// completeCmd is the hidden command that the completion scripts call.
 type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-// Run prints what may stand in place of the last word, a candidate on each line with its meaning behind a tab.
+// Run prints the candidates for the last word, one per line, each with a tab and its help.
 func (c completeCmd) Run(stdout io.Writer, app *kong.Application) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// inShell runs a script in a shell in which stepwell is the tests' program.
+// inShell runs a script in a shell where stepwell is the test binary.
 func inShell(t *testing.T, script string, shell ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -22,16 +22,16 @@ func inShell(t *testing.T, script string, shell ...string) string {
 	}
 	cmd := exec.Command(shell[0], append(shell[1:], "-c", script)...)
 	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir)
-	var said strings.Builder
-	cmd.Stderr = &said
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil || said.Len() > 0 {
-		t.Fatalf("%s: %v: %s", shell[0], err, &said)
+	if err != nil || stderr.Len() > 0 {
+		t.Fatalf("%s: %v: %s", shell[0], err, &stderr)
 	}
 	return strings.TrimSpace(string(out))
 }
 
-// TestCompletionInBash: as readline calls it, which splits words at "=" too.
+// TestCompletionInBash: readline also splits words at "=".
 func TestCompletionInBash(t *testing.T) {
 	t.Parallel()
 	got := inShell(t, `eval "$(stepwell completion bash)"
@@ -51,34 +51,33 @@ stepwell export :`
 	}
 }
 
-// needShell fails a test for a shell that is not installed; make test installs it where it can.
-func needShell(t *testing.T, shell string) {
+// requireShell fails the test if the shell is not installed; make test installs it where it can.
+func requireShell(t *testing.T, shell string) {
 	t.Helper()
 	if _, err := exec.LookPath(shell); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestCompletionInOtherShells: in those that scripts/need sees to.
 func TestCompletionInOtherShells(t *testing.T) {
 	t.Parallel()
 	t.Run("fish", func(t *testing.T) {
 		t.Parallel()
-		needShell(t, "fish")
+		requireShell(t, "fish")
 		got := inShell(t, `stepwell completion fish | source; complete -C "stepwell runs li"; complete -C "stepwell serve --role=w"`,
 			"fish", "--no-config")
-		if want := "list\tList runs, the newest first.\n--role=worker"; got != want {
+		if want := "list\tList runs, newest first.\n--role=worker"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 	t.Run("zsh", func(t *testing.T) {
 		t.Parallel()
-		needShell(t, "zsh")
-		// Its completion works in an editor only, so the function that shows what was found is ours.
+		requireShell(t, "zsh")
+		// zsh completes only in its line editor, so the test replaces the functions that show the candidates.
 		got := inShell(t, `compdef() { :; }; _describe() { print -l "${(@P)2}"; }; _files() { print files; }
 			eval "$(stepwell completion zsh)"
 			words=(stepwell runs li) CURRENT=3; _stepwell; words=(stepwell export ''); _stepwell`, "zsh", "-f")
-		if want := "list:List runs, the newest first.\nfiles"; got != want {
+		if want := "list:List runs, newest first.\nfiles"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})

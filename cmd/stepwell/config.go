@@ -18,47 +18,47 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// config is what the environment says. docs/configuration.md lists it for users.
+// config holds the settings from the environment. docs/configuration.md documents them.
 type config struct {
 	DatabaseURL string `env:"DATABASE_URL"`
 	Schema      string `env:"STEPWELL_SCHEMA" envDefault:"stepwell"`
 	Listen      string `env:"STEPWELL_LISTEN" envDefault:"127.0.0.1:8788"`
 	APIKey      string `env:"STEPWELL_API_KEY"`
-	// Open lets everyone in who can connect.
+	// Open disables authentication.
 	Open bool `env:"STEPWELL_OPEN"`
 	// Deployments are registered at start: id=url,id=url.
 	Deployments map[string]string `env:"STEPWELL_DEPLOYMENTS" envKeyValSeparator:"="`
-	// AllowAddresses are those besides public ones where deployments may be; "dev" has a default of its own.
+	// AllowAddresses lists the non-public addresses that deployments may have. "dev" has its own default.
 	AllowAddresses string `env:"STEPWELL_ALLOW_ADDRESSES"`
-	// Deliveries is how many calls of functions may be under way at once.
+	// Deliveries limits concurrent calls of functions.
 	Deliveries int `env:"STEPWELL_DELIVERIES" envDefault:"4000"`
-	// MaxDeliveries is after how many deliveries a message is parked, FailureWindow how long ago the first of
-	// them must have failed.
+	// A message is parked after MaxDeliveries deliveries, if it has been failing for at least FailureWindow.
 	MaxDeliveries int           `env:"STEPWELL_MAX_DELIVERIES" envDefault:"64"`
 	FailureWindow time.Duration `env:"STEPWELL_FAILURE_WINDOW" envDefault:"1h"`
-	// BodyMemory is how many MiB the bodies of messages under way may have together.
+	// BodyMemory limits the total size of the messages being delivered, in MiB.
 	BodyMemory int64 `env:"STEPWELL_BODY_MEMORY" envDefault:"256"`
-	// Requests is how many requests are answered at once, RequestMemory how many MiB their bodies may have.
-	Requests      int64         `env:"STEPWELL_REQUESTS" envDefault:"1000"`
-	RequestMemory int64         `env:"STEPWELL_REQUEST_MEMORY" envDefault:"512"`
-	Grace         time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
-	// DrainBudget is how long a drain takes on deliveries in function mode, PublicURL where the server's own requests
-	// for drains go to.
+	// Requests limits concurrent requests, RequestMemory the total size of their bodies in MiB.
+	Requests      int64 `env:"STEPWELL_REQUESTS" envDefault:"1000"`
+	RequestMemory int64 `env:"STEPWELL_REQUEST_MEMORY" envDefault:"512"`
+	// Grace is how long deliveries may take to finish at shutdown.
+	Grace time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
+	// DrainBudget is how long a drain in function mode starts deliveries. PublicURL is where the server requests its
+	// own drains.
 	DrainBudget time.Duration `env:"STEPWELL_DRAIN_BUDGET" envDefault:"25s"`
 	PublicURL   string        `env:"STEPWELL_PUBLIC_URL"`
-	DataDir     string        `env:"STEPWELL_DATA_DIR"`
-	// Retention is how long runs are kept after their end; 0 is for ever.
+	// DataDir is the folder of the private Postgres of "dev".
+	DataDir string `env:"STEPWELL_DATA_DIR"`
+	// Retention is how long ended runs are kept; 0 means forever.
 	Retention time.Duration `env:"STEPWELL_RETENTION"`
-	// Archive is the folder or bucket that runs are exported to before they leave; empty for nowhere.
-	Archive string `env:"STEPWELL_ARCHIVE"`
-	AWS     aws
-	// OpenTelemetry says whether there are traces, and where they go.
+	// Archive is the folder or bucket that runs are exported to before they are deleted; "" disables archiving.
+	Archive       string `env:"STEPWELL_ARCHIVE"`
+	AWS           aws
 	OpenTelemetry otelConfig
 	LogFormat     string     `env:"STEPWELL_LOG" envDefault:"text"`
 	LogLevel      slog.Level `env:"STEPWELL_LOG_LEVEL" envDefault:"info"`
 }
 
-// aws has the names that Amazon's own clients read.
+// aws holds the standard variables of AWS clients.
 type aws struct {
 	EndpointS3      string `env:"AWS_ENDPOINT_URL_S3"`
 	Endpoint        string `env:"AWS_ENDPOINT_URL"`
@@ -84,20 +84,8 @@ func readConfig(environ []string) (config, error) {
 	if err := c.checkKey(); err != nil {
 		return config{}, err
 	}
-	if c.Deliveries < 1 || c.Deliveries > 10_000 {
-		return config{}, fmt.Errorf("STEPWELL_DELIVERIES is %d; want 1 to 10000", c.Deliveries)
-	}
-	if c.MaxDeliveries < 1 {
-		return config{}, fmt.Errorf("STEPWELL_MAX_DELIVERIES is %d; want at least 1", c.MaxDeliveries)
-	}
-	if c.BodyMemory < 1 || c.BodyMemory > 1<<20 {
-		return config{}, fmt.Errorf("STEPWELL_BODY_MEMORY is %d MiB; want 1 to %d", c.BodyMemory, 1<<20)
-	}
-	if c.Requests < 1 {
-		return config{}, fmt.Errorf("STEPWELL_REQUESTS is %d; want at least 1", c.Requests)
-	}
-	if c.RequestMemory < 1 || c.RequestMemory > 1<<20 {
-		return config{}, fmt.Errorf("STEPWELL_REQUEST_MEMORY is %d MiB; want 1 to %d", c.RequestMemory, 1<<20)
+	if err := c.checkLimits(); err != nil {
+		return config{}, err
 	}
 	if err := c.checkTimes(); err != nil {
 		return config{}, err
@@ -108,14 +96,36 @@ func readConfig(environ []string) (config, error) {
 	return c, nil
 }
 
-// checkKey checks who is let in. Its errors do not repeat the key.
+// checkKey checks the authentication settings. Its errors do not contain the key.
 func (c config) checkKey() error {
 	if c.Open && c.APIKey != "" {
-		return errors.New("STEPWELL_OPEN and STEPWELL_API_KEY are both set: decide for one")
+		return errors.New("STEPWELL_OPEN and STEPWELL_API_KEY are both set: set only one")
 	}
 	if strings.TrimSpace(c.APIKey) != c.APIKey || strings.ContainsFunc(c.APIKey, unicode.IsControl) {
-		return errors.New("STEPWELL_API_KEY begins or ends with blanks, or has a line end in it," +
-			" and no request can carry it: was it read from a file?")
+		return errors.New("STEPWELL_API_KEY has surrounding whitespace or a line break," +
+			" which no request header can carry: was it read from a file?")
+	}
+	return nil
+}
+
+func (c config) checkLimits() error {
+	for _, limit := range []struct {
+		name       string
+		value, max int64 // max is 0 for no maximum
+		unit       string
+	}{
+		{"STEPWELL_DELIVERIES", int64(c.Deliveries), 10_000, ""},
+		{"STEPWELL_MAX_DELIVERIES", int64(c.MaxDeliveries), 0, ""},
+		{"STEPWELL_BODY_MEMORY", c.BodyMemory, 1 << 20, " MiB"},
+		{"STEPWELL_REQUESTS", c.Requests, 0, ""},
+		{"STEPWELL_REQUEST_MEMORY", c.RequestMemory, 1 << 20, " MiB"},
+	} {
+		switch {
+		case limit.max == 0 && limit.value < 1:
+			return fmt.Errorf("%s is %d%s; want at least 1", limit.name, limit.value, limit.unit)
+		case limit.max != 0 && (limit.value < 1 || limit.value > limit.max):
+			return fmt.Errorf("%s is %d%s; want 1 to %d", limit.name, limit.value, limit.unit, limit.max)
+		}
 	}
 	return nil
 }
@@ -128,17 +138,17 @@ func (c config) checkTimes() error {
 			return fmt.Errorf("%s is %s; want 0s or more", name, d)
 		}
 	}
-	// Drains that end before they have delivered anything would ask for others without end.
+	// A drain that ends before it has delivered anything requests another one, which would loop forever.
 	if c.DrainBudget < time.Second || c.DrainBudget > handlers.LongestDrain {
 		return fmt.Errorf("STEPWELL_DRAIN_BUDGET is %s; want 1s to %s", c.DrainBudget, handlers.LongestDrain)
 	}
 	if c.Retention < 0 {
-		return fmt.Errorf("STEPWELL_RETENTION is %s; want a time such as 720h, or nothing to keep runs for ever", c.Retention)
+		return fmt.Errorf("STEPWELL_RETENTION is %s; want a duration such as 720h, or unset to keep runs forever", c.Retention)
 	}
 	return nil
 }
 
-// allowed are the addresses besides public ones where deployments may be.
+// allowed returns the non-public addresses that deployments may have.
 func (c config) allowed() (egress.Allowed, error) {
 	allowed, err := egress.Parse(c.AllowAddresses)
 	if err != nil {
@@ -147,7 +157,7 @@ func (c config) allowed() (egress.Allowed, error) {
 	return allowed, nil
 }
 
-// newLogger logs to w as the configuration says.
+// newLogger returns the configured logger, which writes to w.
 func (c config) newLogger(w io.Writer) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: c.LogLevel}
 	switch strings.ToLower(c.LogFormat) {

@@ -12,11 +12,12 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
 )
 
-// defaults is what an empty environment means.
+// defaults returns the configuration of an empty environment.
 func defaults() config {
 	return config{
 		Schema: "stepwell", Listen: "127.0.0.1:8788", Deliveries: 4000, MaxDeliveries: 64,
-		FailureWindow: time.Hour, BodyMemory: 256, Requests: 1000, RequestMemory: 512, Grace: 15 * time.Second, DrainBudget: 25 * time.Second, LogFormat: "text",
+		FailureWindow: time.Hour, BodyMemory: 256, Requests: 1000, RequestMemory: 512, Grace: 15 * time.Second,
+		DrainBudget: 25 * time.Second, LogFormat: "text",
 	}
 }
 
@@ -52,7 +53,7 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
-func TestBucketOfTheEnvironment(t *testing.T) {
+func TestS3SettingsFromEnvironment(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		environ []string
@@ -75,7 +76,7 @@ func TestBucketOfTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestReadConfigRefuses(t *testing.T) {
+func TestReadConfigRejectsInvalidValues(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ variable, want string }{
 		{"STEPWELL_DELIVERIES=0", "STEPWELL_DELIVERIES is 0"},
@@ -99,7 +100,7 @@ func TestReadConfigRefuses(t *testing.T) {
 		{"STEPWELL_ALLOW_ADDRESSES=inside", `STEPWELL_ALLOW_ADDRESSES: "inside"`},
 		{"STEPWELL_LOG_LEVEL=loud", "LogLevel"},
 		{"STEPWELL_OPEN=perhaps", "Open"},
-		{"STEPWELL_OPEN=true STEPWELL_API_KEY=k", "decide for one"},
+		{"STEPWELL_OPEN=true STEPWELL_API_KEY=k", "set only one"},
 		{"STEPWELL_LOG=xml", `STEPWELL_LOG is "xml"`},
 	} {
 		t.Run(tt.variable, func(t *testing.T) {
@@ -109,25 +110,25 @@ func TestReadConfigRefuses(t *testing.T) {
 				_, err = config.newLogger(&bytes.Buffer{})
 			}
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want an error that says %q", err, tt.want)
+				t.Errorf("got %v, want an error with %q", err, tt.want)
 			}
 		})
 	}
 }
 
-// TestKeysThatNoRequestCanCarry would let nobody in, as keys do that were read from files with a line end.
-func TestKeysThatNoRequestCanCarry(t *testing.T) {
+// TestUnsendableAPIKeyIsRejected: no HTTP header can carry a key with a line break, as a key read from a file may have.
+func TestUnsendableAPIKeyIsRejected(t *testing.T) {
 	t.Parallel()
-	for key, fine := range map[string]bool{
+	for key, valid := range map[string]bool{
 		"k": true, "a passphrase": true, "ключ": true,
 		"secret\n": false, " secret": false, "secret\r": false, "sec\nret": false, "\tsecret": false, " ": false,
 	} {
 		_, err := readConfig([]string{"STEPWELL_API_KEY=" + key})
-		if (err == nil) != fine {
+		if (err == nil) != valid {
 			t.Errorf("%q: got %v", key, err)
 		}
 		if err != nil && (!strings.Contains(err.Error(), "STEPWELL_API_KEY") || strings.Contains(err.Error(), "sec")) {
-			t.Errorf("%q: got %v, want what is wrong, without the key", key, err)
+			t.Errorf("%q: got %v, want an error that names the variable without the key", key, err)
 		}
 	}
 }
@@ -135,15 +136,15 @@ func TestKeysThatNoRequestCanCarry(t *testing.T) {
 func TestLogger(t *testing.T) {
 	t.Parallel()
 	for format, want := range map[string]string{
-		"text": "level=WARN msg=heard\n", "json": `"level":"WARN","msg":"heard"}` + "\n",
+		"text": "level=WARN msg=logged\n", "json": `"level":"WARN","msg":"logged"}` + "\n",
 	} {
 		var out bytes.Buffer
 		logger, err := config{LogFormat: format, LogLevel: slog.LevelWarn}.newLogger(&out)
 		if err != nil {
 			t.Fatal(err)
 		}
-		logger.Info("not heard")
-		logger.Warn("heard")
+		logger.Info("dropped")
+		logger.Warn("logged")
 		if got := out.String(); !strings.HasSuffix(got, want) || strings.Count(got, "\n") != 1 {
 			t.Errorf("%s: got %q, want one line that ends in %q", format, got, want)
 		}

@@ -19,16 +19,16 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// asCommand is the environment variable that makes the tests' program the command.
+// asCommand is the environment variable that makes the test binary run as the command.
 const asCommand = "STEPWELL_TEST_AS_COMMAND"
 
-// child is a server in a process of its own.
+// child is a server in its own process.
 type child struct {
 	*os.Process
 	base string // URL of its API
 }
 
-// serveInChild starts a server and waits until it listens. It is killed when the test ends.
+// serveInChild starts a server in a child process and waits until it listens. The test kills it at its end.
 func serveInChild(t *testing.T, dsn string, env ...string) child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "serve")
@@ -43,9 +43,9 @@ func serveInChild(t *testing.T, dsn string, env ...string) child {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	addr, said := make(chan string, 1), make(chan struct{})
+	addr, exited := make(chan string, 1), make(chan struct{})
 	go func() {
-		defer close(said)
+		defer close(exited)
 		listening := regexp.MustCompile(`msg=listening addr=(\S+)`)
 		for lines := bufio.NewScanner(pipe); lines.Scan(); {
 			t.Logf("process %d: %s", cmd.Process.Pid, lines.Text())
@@ -56,20 +56,20 @@ func serveInChild(t *testing.T, dsn string, env ...string) child {
 	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // fails if the test has killed it
-		<-said
+		<-exited
 		_ = cmd.Wait()
 	})
 	select {
 	case a := <-addr:
 		return child{cmd.Process, "http://" + a}
-	case <-said:
-	case <-time.After(patience):
+	case <-exited:
+	case <-time.After(waitLimit):
 	}
 	t.Fatal("the server does not listen")
 	return child{}
 }
 
-// signal sends the process a signal.
+// signal sends a signal to the process.
 func (c child) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	if err := c.Signal(s); err != nil {
@@ -77,7 +77,7 @@ func (c child) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// freeze stops the process, and returns once it stands still.
+// freeze stops the process and waits until it has stopped.
 func (c child) freeze(t *testing.T) {
 	t.Helper()
 	c.signal(t, syscall.SIGSTOP)
@@ -87,13 +87,13 @@ func (c child) freeze(t *testing.T) {
 	}
 }
 
-// hanging is an app whose functions do not answer before the test is over.
-type hanging struct {
+// hangingApp is an app whose functions do not answer until the test ends.
+type hangingApp struct {
 	url   string
 	calls chan http.Header
 }
 
-func newHanging(t *testing.T) hanging {
+func newHangingApp(t *testing.T) hangingApp {
 	t.Helper()
 	release := make(chan struct{})
 	calls := make(chan http.Header, 100)
@@ -103,17 +103,17 @@ func newHanging(t *testing.T) hanging {
 	}))
 	t.Cleanup(app.Close)
 	t.Cleanup(sync.OnceFunc(func() { close(release) }))
-	return hanging{app.URL, calls}
+	return hangingApp{app.URL, calls}
 }
 
 // next waits for the next call.
-func (h hanging) next(t *testing.T) http.Header {
+func (h hangingApp) next(t *testing.T) http.Header {
 	t.Helper()
 	select {
 	case c := <-h.calls:
 		return c
-	case <-time.After(patience):
-		t.Fatalf("no delivery within %s", patience)
+	case <-time.After(waitLimit):
+		t.Fatalf("no delivery within %s", waitLimit)
 		return nil
 	}
 }
@@ -128,19 +128,18 @@ func send(t *testing.T, base string) {
 	}
 }
 
-// lease asks a server for a change of the lease of a call, and returns the status.
+// lease extends or ends the lease of a call, and returns the status.
 func lease(t *testing.T, base, method string, call http.Header) int {
 	t.Helper()
 	url := base + stepTopic + "/consumer/default/lease/" + call.Get("Ce-Vqsreceipthandle")
 	return request(t, method, url, `{"visibilityTimeoutSeconds":300}`).StatusCode
 }
 
-// TestKilledServersDeliveriesAreMadeByAnother: within 5 s, and only those that the functions have not
-// taken on themselves.
-func TestKilledServersDeliveriesAreMadeByAnother(t *testing.T) {
+// TestDeliveriesOfKilledServerAreTakenOver: within 5 s, except those whose leases the functions have extended.
+func TestDeliveriesOfKilledServerAreTakenOver(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	app := newHanging(t)
+	app := newHangingApp(t)
 	victim := serveInChild(t, dsn, "STEPWELL_DEPLOYMENTS=shop="+app.url)
 	send(t, victim.base)
 	kept := app.next(t)
@@ -150,7 +149,7 @@ func TestKilledServersDeliveriesAreMadeByAnother(t *testing.T) {
 	send(t, victim.base)
 	lost := app.next(t)
 	survivor := serveInChild(t, dsn)
-	steady(t, dsn, 2)
+	waitForHeartbeats(t, dsn, 2)
 
 	victim.signal(t, syscall.SIGKILL)
 	died := time.Now()
@@ -158,7 +157,7 @@ func TestKilledServersDeliveriesAreMadeByAnother(t *testing.T) {
 	took := time.Since(died)
 	t.Logf("delivered again after %s", took)
 	if took > 5*time.Second {
-		t.Errorf("delivered again %s after the server was killed, want 5 s at most", took)
+		t.Errorf("delivered again %s after the server was killed, want at most 5 s", took)
 	}
 	id, handle := "Ce-Vqsmessageid", "Ce-Vqsreceipthandle"
 	if again.Get(id) != lost.Get(id) || again.Get(handle) == lost.Get(handle) {
@@ -175,18 +174,18 @@ func TestKilledServersDeliveriesAreMadeByAnother(t *testing.T) {
 		}
 	}
 	if len(app.calls) > 0 {
-		t.Errorf("got another call: %v", <-app.calls)
+		t.Errorf("unexpected call: %v", <-app.calls)
 	}
 }
 
-// steady waits until so many processes are on record, whose beats have come for long enough to judge others.
-func steady(t *testing.T, dsn string, processes int) {
+// waitForHeartbeats waits until so many processes have sent heartbeats for long enough to take over from others.
+func waitForHeartbeats(t *testing.T, dsn string, processes int) {
 	t.Helper()
-	until(t, dsn, `SELECT count(*) = $1 FROM stepwell.processes WHERE steady_since < now() - interval '3 s'`, processes)
+	waitForQuery(t, dsn, `SELECT count(*) = $1 FROM stepwell.processes WHERE steady_since < now() - interval '3 s'`, processes)
 }
 
-// until waits until a query is true.
-func until(t *testing.T, dsn, sql string, args ...any) {
+// waitForQuery waits until a query returns true.
+func waitForQuery(t *testing.T, dsn, sql string, args ...any) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
@@ -195,7 +194,7 @@ func until(t *testing.T, dsn, sql string, args ...any) {
 	defer func() { _ = conn.Close(context.Background()) }()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	for holds := false; ; {
 		if err := conn.QueryRow(t.Context(), sql, args...).Scan(&holds); err != nil {
 			t.Fatal(err)
@@ -206,23 +205,23 @@ func until(t *testing.T, dsn, sql string, args ...any) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not within %s: %s", patience, sql)
+			t.Fatalf("not within %s: %s", waitLimit, sql)
 		}
 	}
 }
 
-// TestFrozenServerCannotTouchWhatItLost: it is stopped amid deliveries and requests, loses its leases, and
-// goes on.
-func TestFrozenServerCannotTouchWhatItLost(t *testing.T) {
+// TestFrozenServerCannotUseLostLeases: a server that is stopped during deliveries and requests loses its leases, and
+// cannot extend or end them once it continues.
+func TestFrozenServerCannotUseLostLeases(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	app := newHanging(t)
+	app := newHangingApp(t)
 	frozen := serveInChild(t, dsn, "STEPWELL_DEPLOYMENTS=shop="+app.url)
 	send(t, frozen.base)
 	lost := app.next(t)
 	survivor := serveInChild(t, dsn)
 	frozen.freeze(t)
-	// What it gets now it will read when it goes on: an acknowledgement and an extension.
+	// The server will read these requests once it continues: an extension and an acknowledgement.
 	late := make(chan int, 2)
 	for _, method := range []string{http.MethodPatch, http.MethodDelete} {
 		go func() { late <- lease(t, frozen.base, method, lost) }()
@@ -232,8 +231,8 @@ func TestFrozenServerCannotTouchWhatItLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
-	// Its silence reaches the limit, without the test waiting for all of it.
-	until(t, dsn, `SELECT EXISTS (SELECT FROM stepwell.processes WHERE beat_at < now() - interval '3 s')`)
+	// Age the heartbeat past the limit instead of waiting for it.
+	waitForQuery(t, dsn, `SELECT EXISTS (SELECT FROM stepwell.processes WHERE beat_at < now() - interval '3 s')`)
 	if _, err := conn.Exec(t.Context(), `
 		UPDATE stepwell.processes SET beat_at = now() - interval '1 minute' WHERE beat_at < now() - interval '3 s'
 	`); err != nil {
@@ -246,11 +245,11 @@ func TestFrozenServerCannotTouchWhatItLost(t *testing.T) {
 	frozen.signal(t, syscall.SIGCONT)
 	for range 2 {
 		if got := <-late; got != http.StatusNotFound {
-			t.Errorf("a request from before it was frozen: got %d, want 404", got)
+			t.Errorf("request sent while frozen: got %d, want 404", got)
 		}
 	}
-	// It is one of the living again, and has taken nothing back.
-	until(t, dsn, `SELECT count(*) = 2 FROM stepwell.processes WHERE beat_at > now() - interval '2 s'`)
+	// It sends heartbeats again, and has not taken back the lease.
+	waitForQuery(t, dsn, `SELECT count(*) = 2 FROM stepwell.processes WHERE beat_at > now() - interval '2 s'`)
 	var handle, holder string
 	if err := conn.QueryRow(t.Context(), `SELECT lease, holder FROM stepwell.messages`).Scan(&handle, &holder); err != nil {
 		t.Fatal(err)
@@ -262,30 +261,30 @@ func TestFrozenServerCannotTouchWhatItLost(t *testing.T) {
 		t.Errorf("acknowledge: got %d", got)
 	}
 	if len(app.calls) > 0 {
-		t.Errorf("got another call: %v", <-app.calls)
+		t.Errorf("unexpected call: %v", <-app.calls)
 	}
 }
 
-// TestServerIsImpatient: one that hangs amid a transaction does not lock others out, unless told otherwise.
-func TestServerIsImpatient(t *testing.T) {
+// TestSessionTimeouts: they are set unless the database URL sets them.
+func TestSessionTimeouts(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleAPI)
 	mustStart(t, s)
-	for name, want := range timeouts {
+	for name, want := range sessionTimeouts {
 		var got string
 		if err := s.pool.QueryRow(t.Context(), `SELECT current_setting($1)`, name).Scan(&got); err != nil || got != want {
 			t.Errorf("%s is %s (%v), want %s", name, got, err, want)
 		}
 	}
-	patient := newServer(t, testdb.New(t), roleAPI)
+	custom := newServer(t, testdb.New(t), roleAPI)
 	sign := "?"
-	if strings.Contains(patient.config.DatabaseURL, "?") {
+	if strings.Contains(custom.config.DatabaseURL, "?") {
 		sign = "&"
 	}
-	patient.config.DatabaseURL += sign + "statement_timeout=70s"
-	mustStart(t, patient)
+	custom.config.DatabaseURL += sign + "statement_timeout=70s"
+	mustStart(t, custom)
 	var got string
-	err := patient.pool.QueryRow(t.Context(), `SELECT current_setting('statement_timeout')`).Scan(&got)
+	err := custom.pool.QueryRow(t.Context(), `SELECT current_setting('statement_timeout')`).Scan(&got)
 	if err != nil || got != "70s" {
 		t.Errorf("statement_timeout of the database URL: got %s (%v), want 70s", got, err)
 	}

@@ -20,16 +20,16 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// deployFolder has the manifests.
+// deployFolder holds the manifests.
 const deployFolder = "../../deploy"
 
-// manifest is a document of a file, as maps, lists and scalars.
+// manifest is a YAML document.
 type manifest struct {
 	file string
 	root map[string]any
 }
 
-// manifests are all documents of all files. Keys that come twice are refused.
+// manifests returns all documents of all files. Duplicate keys are errors.
 func manifests(t *testing.T) []manifest {
 	t.Helper()
 	var list []manifest
@@ -60,24 +60,24 @@ func manifests(t *testing.T) []manifest {
 		_ = f.Close()
 	}
 	if len(list) < 8 {
-		t.Fatalf("found %d manifests only", len(list))
+		t.Fatalf("found only %d manifests", len(list))
 	}
 	return list
 }
 
-// the is the manifest of a file.
-func the(t *testing.T, file string) manifest {
+// manifestOf returns the manifest in a file.
+func manifestOf(t *testing.T, file string) manifest {
 	t.Helper()
 	for _, m := range manifests(t) {
 		if m.file == file {
 			return m
 		}
 	}
-	t.Fatalf("there is no %s", file)
+	t.Fatalf("no manifest %s", file)
 	return manifest{}
 }
 
-// at is what is at a path of keys and indexes; nil if there is nothing.
+// at returns the value at a path of keys and indexes, or nil.
 func at(v any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -95,7 +95,7 @@ func at(v any, path ...any) any {
 	return v
 }
 
-// visitMaps visits all maps below a value.
+// visitMaps visits all maps within a value.
 func visitMaps(v any, visit func(map[string]any)) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -110,12 +110,12 @@ func visitMaps(v any, visit func(map[string]any)) {
 	}
 }
 
-// variables are the environment of the server that a manifest sets: values that come from elsewhere are empty.
+// variables returns the environment that a manifest sets. References to other objects are empty.
 func variables(m manifest) map[string]string {
 	found := map[string]string{}
 	visitMaps(m.root, func(v map[string]any) {
 		if strings.HasPrefix(text(v["image"]), "postgres:") {
-			delete(v, "environment") // which is not ours
+			delete(v, "environment") // of Postgres
 		}
 		for _, key := range []string{"environment", "Variables", "stringData"} {
 			names, _ := v[key].(map[string]any)
@@ -136,8 +136,8 @@ func text(v any) string {
 	return s
 }
 
-// known are the variables that the command reads.
-func known() []string {
+// knownVariables returns the variables that the command reads.
+func knownVariables() []string {
 	names := []string{"STEPWELL_ROLE"} // see serveCmd
 	var add func(reflect.Type)
 	add = func(typ reflect.Type) {
@@ -154,10 +154,10 @@ func known() []string {
 	return names
 }
 
-// TestManifestsSetWhatIsRead: all variables of manifests are the command's, and what they say is accepted.
-func TestManifestsSetWhatIsRead(t *testing.T) {
+// TestManifestVariablesAreValid: the command reads all variables of the manifests and accepts their values.
+func TestManifestVariablesAreValid(t *testing.T) {
 	t.Parallel()
-	names := known()
+	names := knownVariables()
 	inDockerfile := regexp.MustCompile(`STEPWELL_[A-Z_]+`)
 	found := 0
 	for _, m := range manifests(t) {
@@ -165,7 +165,7 @@ func TestManifestsSetWhatIsRead(t *testing.T) {
 		for name, value := range variables(m) {
 			found++
 			if !slices.Contains(names, name) {
-				t.Errorf("%s sets %s, which nobody reads", m.file, name)
+				t.Errorf("%s sets the unknown variable %s", m.file, name)
 			}
 			if value != "" && !strings.Contains(value, "$") {
 				environ = append(environ, name+"="+value)
@@ -180,28 +180,19 @@ func TestManifestsSetWhatIsRead(t *testing.T) {
 		}
 	}
 	if found < 20 {
-		t.Errorf("found %d variables only", found)
+		t.Errorf("found only %d variables", found)
 	}
 	for _, file := range []string{"../../Dockerfile", deployFolder + "/lambda/Dockerfile", deployFolder + "/README.md"} {
-		for _, name := range inDockerfile.FindAllString(readFile(t, file), -1) {
+		for _, name := range inDockerfile.FindAllString(mustRead(t, file), -1) {
 			if !slices.Contains(names, name) {
-				t.Errorf("%s names %s, which nobody reads", file, name)
+				t.Errorf("%s names the unknown variable %s", file, name)
 			}
 		}
 	}
 }
 
-func readFile(t *testing.T, file string) string {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
-}
-
-// TestProbesAreAnswered: every path that a manifest asks for is one that a server answers, at the port it listens on.
-func TestProbesAreAnswered(t *testing.T) {
+// TestManifestProbesSucceed: their paths exist and their ports are the one that the server listens on.
+func TestManifestProbesSucceed(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleFunction)
 	mustStart(t, s)
@@ -214,10 +205,10 @@ func TestProbesAreAnswered(t *testing.T) {
 			}
 			probes++
 			if got := request(t, http.MethodGet, "http://"+s.addr+text(probe["path"]), ""); got.StatusCode != http.StatusOK {
-				t.Errorf("%s: %s answers %s", m.file, probe["path"], got.Status)
+				t.Errorf("%s: %s returns %s", m.file, probe["path"], got.Status)
 			}
 			if probe["port"] != "http" && probe["port"] != 8788 {
-				t.Errorf("%s: a probe asks port %v", m.file, probe["port"])
+				t.Errorf("%s: a probe uses port %v", m.file, probe["port"])
 			}
 		})
 		visitMaps(m.root, func(v map[string]any) {
@@ -230,31 +221,31 @@ func TestProbesAreAnswered(t *testing.T) {
 		}
 	}
 	if probes < 4 {
-		t.Errorf("found %d probes only", probes)
+		t.Errorf("found only %d probes", probes)
 	}
 	for _, want := range []string{"STEPWELL_LISTEN=:8788", "EXPOSE 8788", "USER 65532:65532", `"health"`} {
-		if !strings.Contains(readFile(t, "../../Dockerfile"), want) {
+		if !strings.Contains(mustRead(t, "../../Dockerfile"), want) {
 			t.Errorf("the Dockerfile does not have %s", want)
 		}
 	}
 }
 
-// hardStop is how long breaking calls off may take when a server stops, beside its grace period.
+// hardStop is how long canceling the remaining calls may take after the grace period.
 const hardStop = 10 * time.Second
 
-// TestServersAreGivenTimeToStop, all that their settings say.
-func TestServersAreGivenTimeToStop(t *testing.T) {
+// TestManifestsAllowGracefulShutdown: the platforms' limits exceed the server's grace period and timeouts.
+func TestManifestsAllowGracefulShutdown(t *testing.T) {
 	t.Parallel()
-	m := the(t, "kubernetes/deployment.yaml")
+	m := manifestOf(t, "kubernetes/deployment.yaml")
 	pod := at(m.root, "spec", "template", "spec")
 	given, _ := at(pod, "terminationGracePeriodSeconds").(int)
 	asleep, _ := at(pod, "containers", 0, "lifecycle", "preStop", "sleep", "seconds").(int)
-	takes := duration(t, variables(m)["STEPWELL_SHUTDOWN_GRACE"]) + hardStop + drainTimeout
+	takes := duration(t, variables(m)["STEPWELL_SHUTDOWN_GRACE"]) + hardStop + shutdownTimeout
 	if time.Duration(given-asleep)*time.Second < takes || asleep == 0 {
-		t.Errorf("kubernetes: %d s, of which it sleeps %d s, are less than %s", given, asleep, takes)
+		t.Errorf("kubernetes: %d s, including %d s of preStop sleep, are less than %s", given, asleep, takes)
 	}
-	compose := the(t, "compose.yaml")
-	takes = duration(t, variables(compose)["STEPWELL_SHUTDOWN_GRACE"]) + hardStop + drainTimeout
+	compose := manifestOf(t, "compose.yaml")
+	takes = duration(t, variables(compose)["STEPWELL_SHUTDOWN_GRACE"]) + hardStop + shutdownTimeout
 	if got := duration(t, text(at(compose.root, "services", "stepwell", "stop_grace_period"))); got < takes {
 		t.Errorf("compose: %s is less than %s", got, takes)
 	}
@@ -269,9 +260,9 @@ func duration(t *testing.T, s string) time.Duration {
 	return d
 }
 
-// TestDrainsAreGivenTime: a platform waits for as long as a drain may take, and its scheduler asks for what the server
-// understands.
-func TestDrainsAreGivenTime(t *testing.T) {
+// TestManifestsAllowFullDrains: the platforms' request timeouts exceed the drain budget, and their schedulers send valid
+// drain requests.
+func TestManifestsAllowFullDrains(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleFunction)
 	mustStart(t, s)
@@ -283,16 +274,16 @@ func TestDrainsAreGivenTime(t *testing.T) {
 		"cloudrun/service.yaml": {[]any{"spec", "template", "spec", "timeoutSeconds"}, "cloudrun/deploy.sh"},
 		"lambda/template.yaml":  {[]any{"Resources", "Server", "Properties", "Timeout"}, "lambda/template.yaml"},
 	} {
-		m := the(t, file)
+		m := manifestOf(t, file)
 		timeout, _ := at(m.root, tt.timeout...).(int)
 		set := variables(m)
 		takes := duration(t, set["STEPWELL_DRAIN_BUDGET"]) + duration(t, set["STEPWELL_SHUTDOWN_GRACE"]) + hardStop
 		if time.Duration(timeout)*time.Second < takes {
 			t.Errorf("%s: %d s are less than %s", file, timeout, takes)
 		}
-		asked := drains.FindStringSubmatch(readFile(t, deployFolder+"/"+tt.asks))
+		asked := drains.FindStringSubmatch(mustRead(t, deployFolder+"/"+tt.asks))
 		if asked == nil || asked[1] != set["STEPWELL_DRAIN_BUDGET"] || asked[2] != asked[1] {
-			t.Errorf("%s: the scheduler asks for %v, want the server's budget", file, asked)
+			t.Errorf("%s: the scheduler requests %v, want the server's budget", file, asked)
 		}
 		if got := request(t, http.MethodPost, "http://"+s.addr+"/internal/drain?linger=0s&budget="+asked[1], ""); got.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s", file, got.Status)
@@ -300,10 +291,10 @@ func TestDrainsAreGivenTime(t *testing.T) {
 	}
 }
 
-// TestScheduleIsARequest: what Lambda's schedule sends is JSON, in the shape of a request to drain.
-func TestScheduleIsARequest(t *testing.T) {
+// TestLambdaScheduleSendsDrainRequest: the input of the schedule is an event for a drain request.
+func TestLambdaScheduleSendsDrainRequest(t *testing.T) {
 	t.Parallel()
-	m := the(t, "lambda/template.yaml")
+	m := manifestOf(t, "lambda/template.yaml")
 	input := text(at(m.root, "Resources", "Minute", "Properties", "Target", "Input"))
 	var event struct {
 		Version, RawPath, RawQueryString string
@@ -319,10 +310,10 @@ func TestScheduleIsARequest(t *testing.T) {
 	}
 }
 
-// TestKubernetesFitsTogether: names, labels and ports are those of the pods.
-func TestKubernetesFitsTogether(t *testing.T) {
+// TestKubernetesManifestsAreConsistent: names, labels and ports match the pods.
+func TestKubernetesManifestsAreConsistent(t *testing.T) {
 	t.Parallel()
-	d := the(t, "kubernetes/deployment.yaml").root
+	d := manifestOf(t, "kubernetes/deployment.yaml").root
 	pod := at(d, "spec", "template")
 	labels := at(pod, "metadata", "labels")
 	for file, path := range map[string][]any{
@@ -331,18 +322,18 @@ func TestKubernetesFitsTogether(t *testing.T) {
 		"kubernetes/disruption.yaml": {"spec", "selector", "matchLabels"},
 		"kubernetes/network.yaml":    {"spec", "podSelector", "matchLabels"},
 	} {
-		if got := at(the(t, file).root, path...); got == nil || !reflect.DeepEqual(got, labels) {
+		if got := at(manifestOf(t, file).root, path...); got == nil || !reflect.DeepEqual(got, labels) {
 			t.Errorf("%s: selects %v, want %v", file, got, labels)
 		}
 	}
 	container := at(pod, "spec", "containers", 0)
-	if got := at(the(t, "kubernetes/service.yaml").root, "spec", "ports", 0, "targetPort"); got != at(container, "ports", 0, "name") {
+	if got := at(manifestOf(t, "kubernetes/service.yaml").root, "spec", "ports", 0, "targetPort"); got != at(container, "ports", 0, "name") {
 		t.Errorf("the service's port is %v", got)
 	}
 	if got := at(pod, "metadata", "annotations", "prometheus.io/port"); got != strconv.Itoa(8788) {
-		t.Errorf("metrics are asked for at port %v", got)
+		t.Errorf("metrics are scraped at port %v", got)
 	}
-	secret := at(the(t, "kubernetes/secret.example.yaml").root, "metadata", "name")
+	secret := at(manifestOf(t, "kubernetes/secret.example.yaml").root, "metadata", "name")
 	if got := at(container, "envFrom", 0, "secretRef", "name"); got != secret {
 		t.Errorf("the environment is from %v, want %v", got, secret)
 	}
@@ -355,10 +346,10 @@ func TestKubernetesFitsTogether(t *testing.T) {
 		}
 	}
 	if at(pod, "spec", "securityContext", "runAsNonRoot") != true {
-		t.Error("it may run as root")
+		t.Error("the pod may run as root")
 	}
-	all := at(the(t, "kubernetes/kustomization.yaml").root, "resources")
+	all := at(manifestOf(t, "kubernetes/kustomization.yaml").root, "resources")
 	for _, resource := range all.([]any) {
-		the(t, "kubernetes/"+text(resource))
+		manifestOf(t, "kubernetes/"+text(resource))
 	}
 }

@@ -12,11 +12,10 @@ import (
 
 type devCmd struct{}
 
-// Run starts a private Postgres and the server on it, and stops both when the context or either ends.
-// Their data stays for the next time. A DATABASE_URL is used instead when it is set. Where only this machine can
-// connect, no key is asked for unless there is one in the environment.
+// Run runs the server with a private Postgres, or with DATABASE_URL if it is set. It stops both when ctx is done or
+// one of them ends; the data is kept. On a loopback address no API key is required unless one is configured.
 func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) (err error) {
-	psql := `"$DATABASE_URL"` // which may have a password that is nobody's business
+	psql := `"$DATABASE_URL"` // not its value, which may contain a password
 	if config.DatabaseURL == "" {
 		dir := config.DataDir
 		if dir == "" {
@@ -29,26 +28,26 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 			return startErr
 		}
 		defer func() {
-			// Why Postgres ended, if it did by itself, is the cause of all else.
+			// If Postgres ended by itself, other errors are only consequences.
 			if stopErr := postgres.Stop(context.WithoutCancel(ctx)); stopErr != nil {
 				err = stopErr
 			}
 		}()
 		var cancel context.CancelFunc
-		ctx, cancel = endWith(ctx, postgres.Done())
+		ctx, cancel = cancelWhenDone(ctx, postgres.Done())
 		defer cancel()
 		config.DatabaseURL = postgres.DSN("postgres")
 		psql = "'" + config.DatabaseURL + "'"
-		logger.InfoContext(ctx, "private Postgres is up", "folder", dir)
+		logger.InfoContext(ctx, "private Postgres started", "folder", dir)
 	}
-	if config.AllowAddresses == "" { // what is developed runs here
+	if config.AllowAddresses == "" { // functions in development run on this machine or network
 		config.AllowAddresses = egress.Loopback + "," + egress.Private
 	}
 	config.warnIfOpen(ctx, logger)
-	local := config.APIKey == "" && !config.Open && loopback(config.Listen)
+	local := config.APIKey == "" && !config.Open && isLoopback(config.Listen)
 	if local {
 		config.Open = true
-		logger.InfoContext(ctx, "no API key is asked for: only this machine can connect")
+		logger.InfoContext(ctx, "no API key is required: only this machine can connect")
 	}
 	s := &server{config: config, role: roleAll, logger: logger, local: local}
 	if err := s.start(ctx); err != nil {
@@ -58,8 +57,8 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 	return s.serve(ctx)
 }
 
-// endWith is a context that also ends when done is closed.
-func endWith(ctx context.Context, done <-chan struct{}) (context.Context, context.CancelFunc) {
+// cancelWhenDone returns a context that is also canceled when done is closed.
+func cancelWhenDone(ctx context.Context, done <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		select {
@@ -74,16 +73,16 @@ func endWith(ctx context.Context, done <-chan struct{}) (context.Context, contex
 const devBanner = `
 Stepwell is up at http://%[1]s
 
-Have it continue runs of any HTTP endpoint:
+Run workflows on any HTTP endpoint:
   curl -X PUT http://%[1]s/v1/deployments/my-function --json '{"url": "http://127.0.0.1:3000"}'
   curl http://%[1]s/v1/runs --json '{"workflow": "order", "deployment": "my-function"}'
-Or point an app of the Workflow SDK at it:
+Or connect a Workflow SDK app:
   npm i http://%[1]s/clients/world.tgz
   export STEPWELL_URL=http://%[1]s STEPWELL_DEPLOYMENT_ID=my-app WORKFLOW_TARGET_WORLD=@stepwell/world
-and tell it where the app is:
+and register the app:
   stepwell deployments add my-app http://127.0.0.1:3000
 
-The log in SQL: psql %[2]s
+Query the log in SQL: psql %[2]s
   select seq, type, correlation_id, created_at from stepwell.events order by run_id, seq;
 
 `

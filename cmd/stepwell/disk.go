@@ -11,29 +11,29 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// fullFor is how long a server is not ready after a statement failed for want of disk space. If it still
-// is full, the first request after that says so again.
-const fullFor = 10 * time.Second
+// diskFullFor is how long the server is unready after a statement failed because the database's disk is full. If the
+// disk still is full then, the next failing statement makes the server unready again.
+const diskFullFor = 10 * time.Second
 
-// disk watches all statements of a pool for those that fail because the database's disk is full: nothing
-// but a write that needs space can tell.
-type disk struct {
+// diskMonitor traces all statements of a pool for disk-full errors. No other signal is available: only a write that
+// needs space fails.
+type diskMonitor struct {
 	now  func() time.Time
-	full atomic.Pointer[time.Time] // the last time; nil while there was none
+	full atomic.Pointer[time.Time] // time of the last disk-full error; nil if there was none
 }
 
-// watch makes the pool report to the disk.
-func (d *disk) watch(c *pgxpool.Config) { c.ConnConfig.Tracer = d }
+// install sets the monitor as the pool's tracer.
+func (d *diskMonitor) install(c *pgxpool.Config) { c.ConnConfig.Tracer = d }
 
-// trouble says what is wrong; nothing when nothing is.
-func (d *disk) trouble() string {
-	if at := d.full.Load(); at != nil && d.now().Sub(*at) < fullFor {
+// problem returns why the server is unready, or "".
+func (d *diskMonitor) problem() string {
+	if at := d.full.Load(); at != nil && d.now().Sub(*at) < diskFullFor {
 		return "the database's disk is full"
 	}
 	return ""
 }
 
-func (d *disk) saw(err error) {
+func (d *diskMonitor) record(err error) {
 	const diskFull = "53100"
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == diskFull {
@@ -43,26 +43,26 @@ func (d *disk) saw(err error) {
 }
 
 // TraceQueryStart implements [pgx.QueryTracer].
-func (d *disk) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (d *diskMonitor) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	return ctx
 }
 
 // TraceQueryEnd implements [pgx.QueryTracer].
-func (d *disk) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
-	d.saw(data.Err)
+func (d *diskMonitor) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	d.record(data.Err)
 }
 
 // TraceBatchStart implements [pgx.BatchTracer].
-func (d *disk) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (d *diskMonitor) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return ctx
 }
 
 // TraceBatchQuery implements [pgx.BatchTracer].
-func (d *disk) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
-	d.saw(data.Err)
+func (d *diskMonitor) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	d.record(data.Err)
 }
 
 // TraceBatchEnd implements [pgx.BatchTracer].
-func (d *disk) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
-	d.saw(data.Err)
+func (d *diskMonitor) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	d.record(data.Err)
 }

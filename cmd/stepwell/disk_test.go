@@ -13,8 +13,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestFullDiskTurnsReadinessRed: whichever way a statement that needs space goes, and only for a while.
-func TestFullDiskTurnsReadinessRed(t *testing.T) {
+// TestFullDiskMakesServerUnready: after single statements and batches, and only for a while.
+func TestFullDiskMakesServerUnready(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleAPI)
 	mustStart(t, s)
@@ -48,7 +48,7 @@ func TestFullDiskTurnsReadinessRed(t *testing.T) {
 			b.Queue(`SELECT 1`)
 			b.Queue(`INSERT INTO runs (id) VALUES ('x')`)
 			if s.pool.SendBatch(t.Context(), &b).Close() == nil {
-				t.Error("the trigger does nothing")
+				t.Error("the trigger does not fire")
 			}
 			return http.StatusInternalServerError
 		},
@@ -57,18 +57,18 @@ func TestFullDiskTurnsReadinessRed(t *testing.T) {
 			t.Errorf("%s: got %d, want a failure", name, code)
 		}
 		if code, body := ready(); code != http.StatusServiceUnavailable || !strings.Contains(body, "disk is full") {
-			t.Errorf("%s: got %d %s, want it unready", name, code, body)
+			t.Errorf("%s: got %d %s, want 503", name, code, body)
 		}
-		shift.Add(int64(fullFor))
+		shift.Add(int64(diskFullFor))
 		if code, body := ready(); code != http.StatusOK {
-			t.Errorf("%s, a while later: got %d %s", name, code, body)
+			t.Errorf("%s, later: got %d %s", name, code, body)
 		}
 	}
-	// A statement that fails for another reason is none of the disk's business.
+	// Other errors do not make the server unready.
 	if _, err := s.pool.Exec(t.Context(), `SELECT 1 / 0`); err == nil {
-		t.Error("divided by nothing")
+		t.Error("1 / 0 succeeds")
 	}
 	if code, body := ready(); code != http.StatusOK {
-		t.Errorf("after another failure: got %d %s", code, body)
+		t.Errorf("after another error: got %d %s", code, body)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// description is the API's openapi.yaml.
+// apiDescription is the API's openapi.yaml.
 type apiDescription struct {
 	doc     map[string]any
 	schemas *jsonschema.Compiler
@@ -48,13 +48,13 @@ func readDescription(t *testing.T) *apiDescription {
 	return d
 }
 
-// node is a value of the document and where it is.
+// node is a value in the document and its JSON pointer.
 type node struct {
 	pointer string
 	value   any
 }
 
-// at is the value under the keys, through references.
+// at returns the value at a path of keys. It follows references.
 func (d *apiDescription) at(n node, keys ...string) node {
 	for _, key := range keys {
 		m, _ := n.value.(map[string]any)
@@ -67,7 +67,7 @@ func (d *apiDescription) at(n node, keys ...string) node {
 	return n
 }
 
-// operation is that of a request, and its path in the document; nil if there is none.
+// operation returns the operation of a request and its path template, which is "" if there is none.
 func (d *apiDescription) operation(r *http.Request) (op node, path string) {
 	paths := d.at(node{"#", d.doc}, "paths")
 	got := strings.Split(r.URL.EscapedPath(), "/")
@@ -86,7 +86,7 @@ func (d *apiDescription) operation(r *http.Request) (op node, path string) {
 	return d.at(paths, path, strings.ToLower(r.Method)), path
 }
 
-// parameters are the names of those of the query, and what such names may begin with.
+// parameters returns the names of the query parameters, and the prefixes of open-ended names.
 func (d *apiDescription) parameters(op node) (names, prefixes []string) {
 	list, _ := op.value.(map[string]any)["parameters"].([]any)
 	for _, entry := range list {
@@ -100,8 +100,8 @@ func (d *apiDescription) parameters(op node) (names, prefixes []string) {
 	return names, prefixes
 }
 
-// problem is what a request does that the document does not allow.
-func (d *apiDescription) problem(r *http.Request, op node) string {
+// violation returns what in a request the document does not allow, or "".
+func (d *apiDescription) violation(r *http.Request, op node) string {
 	names, prefixes := d.parameters(op)
 	for name := range r.URL.Query() {
 		known := slices.Contains(names, name) ||
@@ -132,15 +132,15 @@ func (d *apiDescription) problem(r *http.Request, op node) string {
 	return ""
 }
 
-// answer is the example of the first answer that is none of an error.
-func (d *apiDescription) answer(op node) (status int, body []byte) {
+// exampleResponse returns the example of the first success response.
+func (d *apiDescription) exampleResponse(op node) (status int, body []byte) {
 	for status := range 3 {
 		response := d.at(op, "responses", []string{"200", "201", "202"}[status])
 		if response.value == nil {
 			continue
 		}
 		if status == 0 && d.at(op, "responses", "201").value != nil {
-			continue // the new one
+			continue // prefer the response for a new object
 		}
 		example := d.at(response, "content", "application/json", "example")
 		if text, ok := d.at(response, "content", "application/octet-stream", "example").value.(string); ok {
@@ -155,8 +155,8 @@ func (d *apiDescription) answer(op node) (status int, body []byte) {
 	return http.StatusNoContent, nil
 }
 
-// newExampleServer answers as the examples of openapi.yaml say, and refuses what the document does not allow. What is
-// not in the document has answers in more, by method and path.
+// newExampleServer starts a server that returns the examples in openapi.yaml, and fails the test if a request does not
+// conform to the document.
 func newExampleServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	d := readDescription(t)
@@ -167,10 +167,10 @@ func newExampleServer(t *testing.T) *httptest.Server {
 			http.NotFound(w, r)
 			return
 		}
-		if wrong := d.problem(r, op); wrong != "" {
-			t.Errorf("%s %s has what is not in the document: %s", r.Method, r.URL, wrong)
+		if violation := d.violation(r, op); violation != "" {
+			t.Errorf("%s %s does not conform to the document: %s", r.Method, r.URL, violation)
 		}
-		status, body := d.answer(op)
+		status, body := d.exampleResponse(op)
 		w.WriteHeader(status)
 		_, _ = w.Write(body)
 	}))

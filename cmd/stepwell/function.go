@@ -13,28 +13,27 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// thawTimeout is how long a connection that was idle may take to answer, in a process that may have been frozen for
-// hours: whatever is between it and the database may have forgotten it.
-const thawTimeout = 2 * time.Second
+// thawPingTimeout is how long an idle connection may take to answer a ping. The process may have been frozen for hours,
+// and a NAT or proxy may have dropped the connection without notice.
+const thawPingTimeout = 2 * time.Second
 
-// function is what makes a server one in function mode; nothing for other roles.
-func (s *server) function(ctx context.Context, q *queue.Queue) (*handlers.Function, error) {
+// newFunction returns the handlers' function mode, or nil in other roles.
+func (s *server) newFunction(ctx context.Context, q *queue.Queue) (*handlers.Function, error) {
 	if s.role != roleFunction {
 		return nil, nil
 	}
-	options, err := s.deliveries(ctx, q)
+	options, err := s.workerOptions(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	s.drainer = queue.NewDrainer(q, options)
 	f := &handlers.Function{Drainer: s.drainer, Budget: s.config.DrainBudget}
 	if s.config.PublicURL == "" {
-		s.logger.WarnContext(ctx, "STEPWELL_PUBLIC_URL is not set: what is due waits for the scheduler")
+		s.logger.WarnContext(ctx, "STEPWELL_PUBLIC_URL is not set: due work waits for the next scheduled drain")
 		return f, nil
 	}
 	if s.config.APIKey == "" && !s.config.Open {
-		return nil, errors.New(
-			"STEPWELL_PUBLIC_URL needs STEPWELL_API_KEY: it is what the server asks itself for drains with")
+		return nil, errors.New("STEPWELL_PUBLIC_URL requires STEPWELL_API_KEY, with which the server requests drains")
 	}
 	f.Kick, err = handlers.NewKicker(s.config.PublicURL, s.config.APIKey, s.config.DrainBudget+s.config.Grace, s.logger)
 	if err != nil {
@@ -43,7 +42,7 @@ func (s *server) function(ctx context.Context, q *queue.Queue) (*handlers.Functi
 	return f, nil
 }
 
-// newHub makes the hub, which in function mode is only this process's.
+// newHub returns the hub. In function mode it is local to the process.
 func (s *server) newHub() *pg.Hub {
 	if s.role == roleFunction {
 		return pg.NewLocalHub()
@@ -51,12 +50,12 @@ func (s *server) newHub() *pg.Hub {
 	return pg.NewHub(s.pool, s.config.Schema+".hints", s.logger)
 }
 
-// lean keeps the pool of a server in function mode from doing anything between requests.
-func (s *server) lean(c *pgxpool.Config) {
+// suspendPool keeps the pool idle between requests in function mode.
+func (s *server) suspendPool(c *pgxpool.Config) {
 	if s.role != roleFunction {
 		return
 	}
 	c.MinConns, c.MinIdleConns = 0, 0
 	c.HealthCheckPeriod = 24 * time.Hour
-	c.PingTimeout = thawTimeout
+	c.PingTimeout = thawPingTimeout
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// trip is a workflow behind HTTP: two steps at once, a wait, a hook. It counts the calls of its steps.
+// trip is a workflow endpoint: two parallel steps, a wait, and a hook. It counts the calls of its steps.
 type trip struct {
 	url string
-	// before, if there is one, is called before a step answers.
+	// before is called before a step returns; it may be nil.
 	before func(step string, r *http.Request)
 
 	mu    sync.Mutex
@@ -60,11 +60,11 @@ func (w *trip) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	for _, e := range call.Events {
 		log[e.Type+" "+e.CorrelationID] = true
 	}
-	_, _ = io.WriteString(rw, `{"commands": [`+commandOf(log)+`]}`)
+	_, _ = io.WriteString(rw, `{"commands": [`+nextCommands(log)+`]}`)
 }
 
-// commandOf is what comes next.
-func commandOf(log map[string]bool) string {
+// nextCommands returns the commands that follow the log.
+func nextCommands(log map[string]bool) string {
 	switch {
 	case !log["step_created flight"]:
 		return `{"type": "runStep", "id": "flight"}, {"type": "runStep", "id": "hotel"}`
@@ -83,13 +83,13 @@ func commandOf(log map[string]bool) string {
 	}
 }
 
-// wantEachOnce checks that each step was called once.
-func (w *trip) wantEachOnce(t *testing.T) {
+// wantStepsCalledOnce checks that each step was called once.
+func (w *trip) wantStepsCalledOnce(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.calls) != 2 {
-		t.Errorf("calls of steps: %v, want two steps'", w.calls)
+		t.Errorf("calls of steps: %v, want two steps", w.calls)
 	}
 	for step, n := range w.calls {
 		if n != 1 {
@@ -98,7 +98,7 @@ func (w *trip) wantEachOnce(t *testing.T) {
 	}
 }
 
-// ask makes a request with the key, and returns the answer's body.
+// ask sends a request with the key and returns the body of a 2xx response.
 func (p *platform) ask(t *testing.T, method, path, body string) string {
 	t.Helper()
 	resp := request(t, method, p.URL+path, body, "Authorization", "Bearer "+drainKey, "Content-Type", "application/json")
@@ -109,8 +109,8 @@ func (p *platform) ask(t *testing.T, method, path, body string) string {
 	return string(answer)
 }
 
-// begin starts a run of the workflow and returns its ID.
-func (p *platform) begin(t *testing.T, url string) string {
+// startRun starts a run of the workflow and returns its ID.
+func (p *platform) startRun(t *testing.T, url string) string {
 	t.Helper()
 	p.ask(t, http.MethodPut, "/v1/deployments/trips", `{"url": "`+url+`"}`)
 	var run struct{ ID string }
@@ -121,7 +121,7 @@ func (p *platform) begin(t *testing.T, url string) string {
 	return run.ID
 }
 
-// drain does what a scheduler does.
+// drain requests a drain, as the platform's scheduler does.
 func (p *platform) drain(t *testing.T) (done struct{ Delivered, Failed, Due int }) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(p.ask(t, http.MethodPost, "/internal/drain?budget=20s", "")), &done); err != nil {
@@ -130,33 +130,33 @@ func (p *platform) drain(t *testing.T) (done struct{ Delivered, Failed, Due int 
 	return done
 }
 
-// story is the log of a run of the workflow.
-var story = []string{
+// tripEvents are the events of a run of the workflow.
+var tripEvents = []string{
 	"run_created", "run_started", "step_created flight", "step_created hotel",
 	"step_started flight", "step_started hotel", "step_completed flight", "step_completed hotel",
 	"wait_created night", "wait_completed night", "hook_created checkout", "hook_received checkout", "run_completed",
 }
 
-// wantStory checks that a run's log has all there must be, each once. Steps go their own ways.
-func wantStory(t *testing.T, got []string) {
+// wantTripEvents checks that a run's log has each event once. The order of parallel steps may vary.
+func wantTripEvents(t *testing.T, got []string) {
 	t.Helper()
-	for _, event := range story {
+	for _, event := range tripEvents {
 		if n := count(got, event); n != 1 {
-			t.Errorf("%s is in the log %d times", event, n)
+			t.Errorf("%s is in the log %d times, want 1", event, n)
 		}
 	}
-	if len(got) != len(story) {
-		t.Errorf("the log: %s", cmp.Diff(story, got))
+	if len(got) != len(tripEvents) {
+		t.Errorf("the log: %s", cmp.Diff(tripEvents, got))
 	}
 }
 
-// TestFunctionMode has a run go its whole way through servers that are frozen whenever they have no request: what is
-// due at once is delivered by the requests that its commits send, and what is due later by the scheduler's.
+// TestFunctionMode completes a run on servers that are frozen between requests. Work that is due at once is delivered
+// by the drains that commits request, and later work by the scheduler's drains.
 func TestFunctionMode(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t, testdb.Indexed(t), 3)
 	app := newTrip(t)
-	runID := p.begin(t, app.url)
+	runID := p.startRun(t, app.url)
 	p.until(t, "the run waits", func() bool {
 		return p.is(t, `SELECT true FROM stepwell.waits WHERE run_id = $1`, runID)
 	})
@@ -166,7 +166,7 @@ func TestFunctionMode(t *testing.T) {
 	})
 	p.quiet(t)
 	if p.is(t, `SELECT status <> 'waiting' FROM stepwell.waits WHERE run_id = $1`, runID) {
-		t.Error("the run went on without a request")
+		t.Error("the run continued without a request")
 	}
 	if done := p.drain(t); done.Delivered != 1 || done.Failed != 0 || done.Due != 0 {
 		t.Errorf("the scheduler's drain: %+v, want one delivery", done)
@@ -177,8 +177,8 @@ func TestFunctionMode(t *testing.T) {
 		return p.is(t, `SELECT status = 'completed' FROM stepwell.runs WHERE id = $1`, runID)
 	})
 	p.quiet(t)
-	wantStory(t, p.events(t, runID))
-	app.wantEachOnce(t)
+	wantTripEvents(t, p.events(t, runID))
+	app.wantStepsCalledOnce(t)
 	if left := p.is(t, `SELECT count(*) > 0 FROM stepwell.messages`); left {
 		t.Error("messages are left")
 	}
@@ -187,12 +187,12 @@ func TestFunctionMode(t *testing.T) {
 	}
 }
 
-// TestFunctionModeWaits: who waits for a run's end hears of it though no process tells another.
+// TestFunctionModeWaits: a long poll ends when the run ends, without notifications between processes.
 func TestFunctionModeWaits(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t, testdb.New(t), 4)
 	app := newTrip(t)
-	runID := p.begin(t, app.url)
+	runID := p.startRun(t, app.url)
 	ended := make(chan string, 1)
 	go func() {
 		resp, err := try(t, http.MethodGet, p.URL+"/v1/runs/"+runID+"/wait?timeout=30s", "", "Authorization", "Bearer "+drainKey)
@@ -213,12 +213,12 @@ func TestFunctionModeWaits(t *testing.T) {
 		if !strings.Contains(answer, `"status":"completed"`) {
 			t.Errorf("got %s", answer)
 		}
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("no answer")
 	}
 }
 
-// TestFunctionModeCrash: what a server was doing that is killed in the middle of a drain, the next drain does.
+// TestFunctionModeCrash: the next drain takes over the deliveries of a server that was killed during a drain.
 func TestFunctionModeCrash(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t, testdb.New(t), 4)
@@ -233,7 +233,7 @@ func TestFunctionModeCrash(t *testing.T) {
 			<-r.Context().Done()
 		})
 	}
-	runID := p.begin(t, app.url)
+	runID := p.startRun(t, app.url)
 	await(t, "the call", called)
 	p.until(t, "the other step is done", func() bool {
 		return count(p.events(t, runID), "step_completed flight") == 1
@@ -255,20 +255,20 @@ func TestFunctionModeCrash(t *testing.T) {
 	})
 	p.quiet(t)
 	got := p.events(t, runID)
-	for _, event := range story {
+	for _, event := range tripEvents {
 		if n := count(got, event); n != 1 && event != "step_started hotel" {
-			t.Errorf("%s is in the log %d times", event, n)
+			t.Errorf("%s is in the log %d times, want 1", event, n)
 		}
 	}
 	app.mu.Lock()
 	defer app.mu.Unlock()
 	if n := app.calls["hotel "+runID+"/hotel"]; n != 2 {
-		t.Errorf("the step that was cut off was called %d times, want 2, with one key: %v", n, app.calls)
+		t.Errorf("the interrupted step was called %d times with its key, want 2: %v", n, app.calls)
 	}
 }
 
-// TestDrainIsGuarded: by the key, and by what its parameters may say.
-func TestDrainIsGuarded(t *testing.T) {
+// TestDrainRequestIsValidated: its key, its method and its parameters.
+func TestDrainRequestIsValidated(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleFunction)
 	s.config.APIKey, s.config.Open = drainKey, false
@@ -304,19 +304,19 @@ func TestDrainIsGuarded(t *testing.T) {
 	}
 }
 
-// TestFunctionModeWantsToReachItself, if it is to: at an address, and with a key.
-func TestFunctionModeWantsToReachItself(t *testing.T) {
+// TestPublicURLIsValidated: it must be an absolute URL, and requires a key.
+func TestPublicURLIsValidated(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	api := newServer(t, dsn, roleAPI)
 	mustStart(t, api)
 	key := admin.Key{Project: entities.DefaultProject, Name: "admin", Role: admin.RoleAdmin}
-	if _, _, err := api.keys.Mint(t.Context(), key); err != nil { // so that none of the environment is needed
+	if _, _, err := api.keys.Mint(t.Context(), key); err != nil { // so that the server starts without STEPWELL_API_KEY
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*config){
-		"STEPWELL_PUBLIC_URL: ":                      func(c *config) { c.PublicURL = "here" },
-		"STEPWELL_PUBLIC_URL needs STEPWELL_API_KEY": func(c *config) { c.PublicURL, c.Open = "https://here.test", false },
+		"STEPWELL_PUBLIC_URL: ":                         func(c *config) { c.PublicURL = "here" },
+		"STEPWELL_PUBLIC_URL requires STEPWELL_API_KEY": func(c *config) { c.PublicURL, c.Open = "https://here.test", false },
 	} {
 		s := newServer(t, dsn, roleFunction)
 		change(&s.config)

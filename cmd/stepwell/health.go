@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// healthTimeout is longer than a server that is ready takes to say so.
+// healthTimeout exceeds the time that a ready server takes to answer.
 const healthTimeout = 4 * time.Second
 
-// healthCmd is for containers, in whose images there is nothing else that could ask.
+// healthCmd is the health check of containers, whose image has no HTTP client.
 type healthCmd struct{}
 
-// Run asks the server at STEPWELL_LISTEN on this machine whether it is ready, and fails if it is not.
+// Run requests /readyz of the server at STEPWELL_LISTEN, and fails if the server is not ready.
 func (healthCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	addr, err := reachable(config.Listen)
+	addr, err := dialAddr(config.Listen)
 	if err != nil {
 		return fmt.Errorf("STEPWELL_LISTEN: %w", err)
 	}
@@ -28,7 +28,7 @@ func (healthCmd) Run(ctx context.Context, stdout io.Writer, config config) error
 	if err != nil {
 		return err
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(req) // a proxy leads elsewhere
+	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(req) // without a proxy
 	if err != nil {
 		return err
 	}
@@ -38,20 +38,20 @@ func (healthCmd) Run(ctx context.Context, stdout io.Writer, config config) error
 		return err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s: %s", addr, resp.Status, answer)
+		return fmt.Errorf("%s returned %s: %s", addr, resp.Status, answer)
 	}
 	_, err = stdout.Write(answer)
 	return err
 }
 
-// reachable is the address of this machine at which to find who listens at an address, which may be all addresses.
-func reachable(listen string) (string, error) {
+// dialAddr returns the address to dial for a listen address, which may be unspecified such as ":8788".
+func dialAddr(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
 		return "", err
 	}
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
-		host = "127.0.0.1" // which needs no /etc/hosts
+		host = "127.0.0.1" // localhost would need /etc/hosts
 	}
 	return net.JoinHostPort(host, port), nil
 }

@@ -18,27 +18,27 @@ func TestHealth(t *testing.T) {
 	if err := (healthCmd{}).Run(t.Context(), &out, c); err != nil || !strings.Contains(out.String(), `"ok"`) {
 		t.Errorf("ready: got %s and %v", &out, err)
 	}
-	s.stopping()
+	s.setUnready()
 	if err := (healthCmd{}).Run(t.Context(), &out, c); err == nil || !strings.Contains(err.Error(), "stopping") {
 		t.Errorf("stopping: got %v", err)
 	}
 	s.stop(t.Context())
 	if err := (healthCmd{}).Run(t.Context(), &out, c); err == nil {
-		t.Error("gone: no error")
+		t.Error("stopped: no error")
 	}
 	c.Listen = "nowhere"
 	if err := (healthCmd{}).Run(t.Context(), &out, c); err == nil || !strings.Contains(err.Error(), "STEPWELL_LISTEN") {
-		t.Errorf("no address: got %v", err)
+		t.Errorf("invalid address: got %v", err)
 	}
 }
 
-func TestReachable(t *testing.T) {
+func TestDialAddr(t *testing.T) {
 	t.Parallel()
 	for listen, want := range map[string]string{
 		":8788": "127.0.0.1:8788", "0.0.0.0:1": "127.0.0.1:1", "[::]:2": "127.0.0.1:2",
 		"127.0.0.1:3": "127.0.0.1:3", "host.test:4": "host.test:4", "[::1]:5": "[::1]:5",
 	} {
-		if got, err := reachable(listen); got != want || err != nil {
+		if got, err := dialAddr(listen); got != want || err != nil {
 			t.Errorf("%s: got %s and %v, want %s", listen, got, err, want)
 		}
 	}

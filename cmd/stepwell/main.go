@@ -1,5 +1,5 @@
-// Command stepwell is the server and its command line: it reads the configuration, wires the packages
-// together, starts and stops. It imports everything.
+// Command stepwell is the server and its command line. It reads the configuration and wires the packages together. It
+// imports everything.
 package main
 
 import (
@@ -21,42 +21,42 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 )
 
-// cli is the command line. What concerns the process comes from the environment: see [config].
+// cli is the kong grammar of the command line. The server's settings come from the environment: see [config].
 type cli struct {
-	Dev     devCmd     `cmd:"" group:"server" help:"Run everything here, with a private Postgres."`
-	Serve   serveCmd   `cmd:"" group:"server" help:"Run the server on the Postgres of DATABASE_URL."`
-	Migrate migrateCmd `cmd:"" group:"server" help:"Bring the database of DATABASE_URL up to date, and exit."`
-	Health  healthCmd  `cmd:"" group:"server" help:"Ask the server on this machine whether it is ready."`
+	Dev     devCmd     `cmd:"" group:"server" help:"Run the server with a private Postgres."`
+	Serve   serveCmd   `cmd:"" group:"server" help:"Run the server on the database at DATABASE_URL."`
+	Migrate migrateCmd `cmd:"" group:"server" help:"Migrate the database at DATABASE_URL, and exit."`
+	Health  healthCmd  `cmd:"" group:"server" help:"Check whether the server on this machine is ready."`
 
 	remote.Commands
 
-	Verify    verifyCmd    `cmd:"" group:"database" help:"Compare rows with the log they must be the fold of."`
-	Rebuild   rebuildCmd   `cmd:"" group:"database" help:"Restore rows that differ from the log."`
+	Verify    verifyCmd    `cmd:"" group:"database" help:"Check that the rows of runs match their logs."`
+	Rebuild   rebuildCmd   `cmd:"" group:"database" help:"Rebuild rows that differ from the log."`
 	Export    exportCmd    `cmd:"" group:"database" help:"Write a run to a file."`
 	Import    importCmd    `cmd:"" group:"database" help:"Restore an ended run from a file."`
-	Show      showCmd      `cmd:"" group:"database" help:"Print the log in a file."`
-	Retention retentionCmd `cmd:"" group:"database" help:"Say how long ended runs are kept."`
+	Show      showCmd      `cmd:"" group:"database" help:"Print the log in an exported file."`
+	Retention retentionCmd `cmd:"" group:"database" help:"Configure how long ended runs are kept."`
 
-	Completion completionCmd `cmd:"" group:"shell" help:"Print what makes a shell complete commands."`
+	Completion completionCmd `cmd:"" group:"shell" help:"Print the shell completion script."`
 	Complete   completeCmd   `cmd:"" name:"__complete" group:"shell" hidden:""`
 }
 
-// groups are the titles of commands and flags in --help.
+// groups are the headings in --help.
 var groups = kong.Groups{
-	"server":            "The server:",
-	remote.CommandGroup: "Over the API of a server:",
-	remote.FlagGroup:    "Flags of the commands over the API:",
-	"database":          "On the database of DATABASE_URL:",
-	"shell":             "For your shell:",
+	"server":            "Server:",
+	remote.CommandGroup: "API client:",
+	remote.FlagGroup:    "API client flags:",
+	"database":          "Direct database access (DATABASE_URL):",
+	"shell":             "Shell:",
 }
 
 func main() {
 	ballast := newBallast(os.LookupEnv)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	console := remote.Console{
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Ages: isTerminal(os.Stdout),
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, RelativeTimes: isTerminal(os.Stdout),
 	}
 	err := execute(ctx, os.Args[1:], console)
 	if err != nil && !errors.Is(err, remote.ErrInterrupted) {
@@ -71,12 +71,12 @@ func isTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// run is execute for commands that read nothing from the console.
+// run is execute with an empty standard input.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return execute(ctx, args, remote.Console{Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr, Now: time.Now})
 }
 
-// execute executes one command line until it is done or the context ends.
+// execute runs one command line.
 func execute(ctx context.Context, args []string, console remote.Console) error {
 	var commands cli
 	parser, err := newParser(&commands, console)
@@ -85,7 +85,7 @@ func execute(ctx context.Context, args []string, console remote.Console) error {
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return explained(err)
+		return withHelpHint(err)
 	}
 	if err := refuseStrayFlags(parsed); err != nil {
 		return err
@@ -96,8 +96,8 @@ func execute(ctx context.Context, args []string, console remote.Console) error {
 	return parsed.Run()
 }
 
-// newParser is that of the command line. What only some commands need is made for those alone: a wrong setting of the
-// server is nothing to a command that speaks to another.
+// newParser returns the command line's parser. The configuration, the logger and the session are created only for
+// commands that need them, so that API commands do not fail on an invalid server setting.
 func newParser(commands *cli, console remote.Console) (*kong.Kong, error) {
 	return kong.New(commands,
 		kong.Name("stepwell"),
@@ -111,7 +111,7 @@ func newParser(commands *cli, console remote.Console) (*kong.Kong, error) {
 	)
 }
 
-// description is what --help begins with.
+// description is the introduction of --help.
 func description() string {
 	var b strings.Builder
 	b.WriteString("Durable workflows for serverless functions, on nothing but Postgres.\n\nExit codes:\n\n")
@@ -121,18 +121,18 @@ func description() string {
 	return b.String()
 }
 
-// explained is an error in the command line, with where to read on.
-func explained(err error) error {
+// withHelpHint turns a parse error into a usage error that names the command's help.
+func withHelpHint(err error) error {
 	command := ""
-	if wrong := (*kong.ParseError)(nil); errors.As(err, &wrong) {
-		if node := wrong.Context.Selected(); node != nil {
+	if parse := (*kong.ParseError)(nil); errors.As(err, &parse) {
+		if node := parse.Context.Selected(); node != nil {
 			command = " " + node.Path()
 		}
 	}
-	return remote.UsageError(fmt.Errorf("%w\nstepwell%s --help says what there is", err, command))
+	return remote.UsageError(fmt.Errorf("%w\nsee stepwell%s --help", err, command))
 }
 
-// refuseStrayFlags refuses flags of the commands over the API where they would do nothing.
+// refuseStrayFlags refuses API client flags on commands that ignore them. To kong they are global flags.
 func refuseStrayFlags(parsed *kong.Context) error {
 	command := parsed.Selected()
 	if command == nil || command.ClosestGroup() != nil && command.ClosestGroup().Key == remote.CommandGroup {
@@ -140,20 +140,21 @@ func refuseStrayFlags(parsed *kong.Context) error {
 	}
 	for _, p := range parsed.Path {
 		if p.Flag != nil && p.Flag.Group != nil && p.Flag.Group.Key == remote.FlagGroup && !p.Resolved {
-			return remote.UsageError(fmt.Errorf("stepwell %s takes no --%s: it does not speak to a server",
+			return remote.UsageError(fmt.Errorf("stepwell %s takes no --%s: it does not call the API",
 				command.Path(), p.Flag.Name))
 		}
 	}
 	return nil
 }
 
-var errNoDatabase = errors.New("DATABASE_URL is not set: give a Postgres, or use stepwell dev, which starts one")
+var errNoDatabase = errors.New(
+	"DATABASE_URL is not set: set it to a Postgres URL, or use stepwell dev, which starts a private Postgres")
 
 type serveCmd struct {
-	Role role `enum:"all,api,worker,function" default:"all" env:"STEPWELL_ROLE" help:"What to run: ${enum}."`
+	Role role `enum:"all,api,worker,function" default:"all" env:"STEPWELL_ROLE" help:"The parts to run: ${enum}."`
 }
 
-// Run serves until the context ends.
+// Run serves until ctx is done.
 func (c serveCmd) Run(ctx context.Context, config config, logger *slog.Logger) error {
 	if config.DatabaseURL == "" {
 		return errNoDatabase

@@ -23,13 +23,13 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-func TestCommandLine(t *testing.T) { // sets the environment
+func TestInvalidCommandLines(t *testing.T) { // sets the environment
 	t.Setenv("DATABASE_URL", "")
 	t.Setenv("STEPWELL_ROLE", "all")
 	for _, tt := range []struct {
 		name string
 		args []string
-		env  string // a wrong value of STEPWELL_LOG
+		env  string // the value of STEPWELL_LOG
 		want string
 	}{
 		{"no command", nil, "", `expected one of "dev", "serve", "migrate", "health", "runs"`},
@@ -41,7 +41,7 @@ func TestCommandLine(t *testing.T) { // sets the environment
 		{"migrate without a database", []string{"migrate"}, "", errNoDatabase.Error()},
 		{"verify without a database", []string{"verify"}, "", errNoDatabase.Error()},
 		{"rebuild without a database", []string{"rebuild"}, "", errNoDatabase.Error()},
-		{"deployments of what", []string{"deployments"}, "", `expected one of "add", "list", "show", "remove"`},
+		{"no subcommand", []string{"deployments"}, "", `expected one of "add", "list", "show", "remove"`},
 		{"add without URL", []string{"deployments", "add", "a"}, "", `expected "<url>"`},
 		{"remove nothing", []string{"deployments", "remove"}, "", `expected "<id>"`},
 		{"retry nothing", []string{"messages", "retry"}, "", `expected "<id> ..."`},
@@ -55,15 +55,15 @@ func TestCommandLine(t *testing.T) { // sets the environment
 			}
 			err := run(t.Context(), tt.args, io.Discard, io.Discard)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want an error that says %s", err, tt.want)
+				t.Errorf("got %v, want an error with %s", err, tt.want)
 			}
 		})
 	}
-	t.Run("role of the environment", func(t *testing.T) {
+	t.Run("role from the environment", func(t *testing.T) {
 		t.Setenv("STEPWELL_ROLE", "boss")
 		if err := run(t.Context(), []string{"serve"}, io.Discard, io.Discard); err == nil ||
 			!strings.Contains(err.Error(), "boss") {
-			t.Errorf("got %v, want a refusal of the role", err)
+			t.Errorf("got %v, want an error with the role", err)
 		}
 	})
 }
@@ -71,7 +71,7 @@ func TestCommandLine(t *testing.T) { // sets the environment
 func TestMigrate(t *testing.T) { // sets the environment
 	dsn := testdb.Empty(t)
 	t.Setenv("DATABASE_URL", dsn)
-	for range 2 { // a second time finds nothing to do
+	for range 2 { // the second migration has nothing to do
 		var logged bytes.Buffer
 		if err := run(t.Context(), []string{"migrate"}, io.Discard, &logged); err != nil ||
 			!strings.Contains(logged.String(), "database is up to date") {
@@ -105,15 +105,15 @@ func TestDeploymentsCommand(t *testing.T) {
 		err            string
 	}
 	for _, tt := range []call{
-		{"empty", base, "key", []string{"list"}, `^ID +URL +SINCE +WORKFLOWS\n$`, ""},
-		{"add", base, "key", []string{"add", "shop", "http://127.0.0.1:3000"}, `^shop is at http://127.0.0.1:3000\n$`, ""},
-		{"move", base, "key", []string{"add", "shop", "http://127.0.0.1:3001"}, `^shop is at http://127.0.0.1:3001\n$`, ""},
-		{"odd ID", base, "key", []string{"add", "a,;?#%2F:b", "http://x.test"}, `^a,;\?#%2F:b is at http://x.test\n$`, ""},
+		{"empty", base, "key", []string{"list"}, `^ID +URL +UPDATED +WORKFLOWS\n$`, ""},
+		{"add", base, "key", []string{"add", "shop", "http://127.0.0.1:3000"}, `^registered shop at http://127.0.0.1:3000\n$`, ""},
+		{"move", base, "key", []string{"add", "shop", "http://127.0.0.1:3001"}, `^registered shop at http://127.0.0.1:3001\n$`, ""},
+		{"odd ID", base, "key", []string{"add", "a,;?#%2F:b", "http://x.test"}, `^registered a,;\?#%2F:b at http://x.test\n$`, ""},
 		{
 			"list", base, "key", []string{"list"},
-			`^ID +URL +SINCE +WORKFLOWS\na,;\?#%2F:b +http://x\.test +2\S+Z\nshop +http://127\.0\.0\.1:3001 +2\S+Z\n$`, "",
+			`^ID +URL +UPDATED +WORKFLOWS\na,;\?#%2F:b +http://x\.test +2\S+Z\nshop +http://127\.0\.0\.1:3001 +2\S+Z\n$`, "",
 		},
-		{"address with a slash", base + "/", "key", []string{"add", "b", "http://b.test"}, `^b is at`, ""},
+		{"address with a slash", base + "/", "key", []string{"add", "b", "http://b.test"}, `^registered b at`, ""},
 		{"remove", base, "key", []string{"remove", "b"}, `^$`, ""},
 		{"remove odd ID", base, "key", []string{"remove", "a,;?#%2F:b"}, `^$`, ""},
 		{"remove", base, "key", []string{"remove", "shop"}, `^$`, ""},
@@ -130,7 +130,7 @@ func TestDeploymentsCommand(t *testing.T) {
 		args := append([]string{"deployments", "--url", tt.url, "--api-key", tt.key}, tt.args...)
 		err := run(t.Context(), args, &out, io.Discard)
 		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
-			t.Errorf("%s: got %v, want an error that says %q", tt.name, err, tt.err)
+			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.err)
 		}
 		if !regexp.MustCompile(tt.out).MatchString(out.String()) {
 			t.Errorf("%s: got %q, want %s", tt.name, &out, tt.out)
@@ -166,7 +166,7 @@ func TestMessagesCommand(t *testing.T) {
 				parked[1] + ` .*\n$`, "",
 		},
 		{[]string{"list", "--state", "all"}, `^.*\n.* parked .*\n.* parked .*\n.* waiting .*\n$`, ""},
-		{[]string{"retry", parked[0]}, `^` + parked[0] + ` is on its way\n$`, ""},
+		{[]string{"retry", parked[0]}, `^retrying ` + parked[0] + `\n$`, ""},
 		{[]string{"discard", parked[1], "msg_none"}, `^$`, "discard message msg_none: message not found"},
 		{[]string{"list"}, `^ID.*\n$`, ""},
 		{[]string{"list", "--state", "waiting"}, `^ID.*\n.* waiting .*\n.* waiting .*\n$`, ""},
@@ -175,7 +175,7 @@ func TestMessagesCommand(t *testing.T) {
 		var out bytes.Buffer
 		err := run(t.Context(), append([]string{"messages", "--url", base}, tt.args...), &out, io.Discard)
 		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
-			t.Errorf("%s: got %v, want an error that says %q", tt.args, err, tt.err)
+			t.Errorf("%s: got %v, want an error with %q", tt.args, err, tt.err)
 		}
 		if !regexp.MustCompile(tt.out).MatchString(out.String()) {
 			t.Errorf("%s: got %q, want %s", tt.args, &out, tt.out)
@@ -183,7 +183,7 @@ func TestMessagesCommand(t *testing.T) {
 	}
 }
 
-func TestAnswersOfOtherServersAreNotTrusted(t *testing.T) {
+func TestNonJSONResponseIsAnError(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "<html>")
@@ -192,17 +192,17 @@ func TestAnswersOfOtherServersAreNotTrusted(t *testing.T) {
 	err := run(t.Context(), []string{"deployments", "--url", web.URL, "list"}, io.Discard, io.Discard)
 	var syntax *json.SyntaxError
 	if !errors.As(err, &syntax) {
-		t.Errorf("got %v, want that the answer is no JSON", err)
+		t.Errorf("got %v, want a syntax error", err)
 	}
 }
 
-// dev runs stepwell dev on a folder until it is told to end, and returns the address it says.
-func dev(t *testing.T, dir string) (addr, dsn string, cancel context.CancelFunc, done <-chan error) {
+// startDev runs stepwell dev with a data folder until cancel, and returns the addresses in its banner.
+func startDev(t *testing.T, dir string) (addr, dsn string, cancel context.CancelFunc, done <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	var banner bytes.Buffer
-	out := newSignalling(&banner, "psql")
+	out := newSignalWriter(&banner, "psql")
 	c := newServer(t, "", roleAll)
 	c.config.DataDir, c.config.Open = dir, false
 	ended := make(chan error, 1)
@@ -219,7 +219,7 @@ func dev(t *testing.T, dir string) (addr, dsn string, cancel context.CancelFunc,
 	return found[1], found[2], cancel, ended
 }
 
-// devDir is a folder that the user who runs Postgres can reach.
+// devDir returns a folder that the user who runs Postgres can access.
 func devDir(t *testing.T) string {
 	t.Helper()
 	parent := t.TempDir()
@@ -234,7 +234,7 @@ func devDir(t *testing.T) string {
 func TestDev(t *testing.T) {
 	t.Parallel()
 	dir := devDir(t)
-	addr, dsn, cancel, done := dev(t, dir)
+	addr, dsn, cancel, done := startDev(t, dir)
 	if got := request(t, http.MethodGet, "http://"+addr+"/readyz", ""); got.StatusCode != http.StatusOK {
 		t.Errorf("got %s", got.Status)
 	}
@@ -249,11 +249,11 @@ func TestDev(t *testing.T) {
 	}
 	if conn, err := pgx.Connect(t.Context(), dsn); err == nil {
 		_ = conn.Close(t.Context())
-		t.Error("Postgres is still up")
+		t.Error("Postgres is still running")
 	}
 
-	// The next time has the data; and it ends when its Postgres does.
-	addr, _, _, done = dev(t, dir)
+	// The data is kept, and the server ends when its Postgres does.
+	addr, _, _, done = startDev(t, dir)
 	list, err := io.ReadAll(request(t, http.MethodGet, "http://"+addr+"/v1/deployments", "").Body)
 	if err != nil || !strings.Contains(string(list), `"id":"shop"`) {
 		t.Errorf("got %s and %v, want the deployment", list, err)
@@ -268,7 +268,7 @@ func TestDev(t *testing.T) {
 	}
 	var exit *localpg.ExitError
 	if err := <-done; !errors.As(err, &exit) {
-		t.Errorf("after Postgres was killed: got %v, want how it ended", err)
+		t.Errorf("after Postgres was killed: got %v, want its exit error", err)
 	}
 }
 

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 const anyRun = "wrun_01JD5A8R8D0000000000000000"
 
-// apiCommands are the command lines of the golden files: each command over the API, with each of its flags.
+// apiCommands are the command lines of the golden files: every API command and every flag.
 var apiCommands = []string{
 	"runs start order --deployment shop --input {\"items\":[1]} --attr customer=7 --attr a=b;c=d,e --key k --on-conflict join",
 	"runs start order --idempotency-key i --delay 30s --timeout 24h --parent " + anyRun,
@@ -74,14 +74,14 @@ var apiCommands = []string{
 	"signing-keys remove skey_1",
 }
 
-// TestOutput holds what commands print about the examples of openapi.yaml against golden files: for people at a
-// terminal, for a pipe, and as JSON.
+// TestOutput compares the output of commands for the examples in openapi.yaml with golden files: at a terminal, in a
+// pipe, and as JSON.
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []struct {
-		name string
-		args []string
-		ages bool
+		name     string
+		args     []string
+		relative bool
 	}{{"terminal", nil, true}, {"pipe", nil, false}, {"json", []string{"--json"}, false}} {
 		t.Run(mode.name, func(t *testing.T) {
 			t.Parallel()
@@ -90,7 +90,7 @@ func TestOutput(t *testing.T) {
 			for _, line := range apiCommands {
 				var out, notes bytes.Buffer
 				console := remote.Console{
-					Stdin: strings.NewReader("\"whsec_new\"\n"), Stdout: &out, Stderr: &notes, Ages: mode.ages,
+					Stdin: strings.NewReader("\"whsec_new\"\n"), Stdout: &out, Stderr: &notes, RelativeTimes: mode.relative,
 					Now: func() time.Time { return time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC) },
 				}
 				args := append(append(strings.Fields(line), "--url", server.URL), mode.args...)
@@ -109,7 +109,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// golden compares with a file, or writes it.
+// golden compares got with a golden file, or rewrites the file with -update.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	if *update {
@@ -121,6 +121,6 @@ func golden(t *testing.T, name, got string) {
 		}
 	}
 	if diff := cmp.Diff(mustRead(t, name), got); diff != "" {
-		t.Errorf("%s (-want +got; -update writes it anew):\n%s", name, diff)
+		t.Errorf("%s (-want +got; rewrite it with -update):\n%s", name, diff)
 	}
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// platform runs servers in function mode as Lambda does: each has one request at a time, and is frozen when it has
-// none. Requests that find no free one wait.
+// platform runs servers in function mode as Lambda does: each handles one request at a time, and is frozen in between.
+// Requests wait for a free server.
 type platform struct {
 	*httptest.Server
-	db *pgx.Conn // for looking; not the servers'
+	db *pgx.Conn // the test's own connection
 
 	free chan *instance
 
 	mu   sync.Mutex
-	open map[*instance]string // the paths of the requests under way
+	open map[*instance]string // the paths of the requests in progress
 }
 
 // instance is a server of a platform.
@@ -38,7 +38,7 @@ type instance struct {
 	killed atomic.Bool
 }
 
-// kill ends the server for good, in the middle of whatever it does.
+// kill kills the server. It takes no more requests.
 func (i *instance) kill(t *testing.T) {
 	t.Helper()
 	i.killed.Store(true)
@@ -47,14 +47,14 @@ func (i *instance) kill(t *testing.T) {
 
 const drainKey = "the key"
 
-// newPlatform starts so many servers, each with no more than one connection in its pool, and freezes them.
+// newPlatform starts frozen servers, each with a pool of one connection.
 func newPlatform(t *testing.T, dsn string, instances int, env ...string) *platform {
 	t.Helper()
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.RuntimeParams["enable_seqscan"] = "off" // as in a server's: see testdb.Indexed
+	config.RuntimeParams["enable_seqscan"] = "off" // as for servers: see testdb.Indexed
 	db, err := pgx.ConnectConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func newPlatform(t *testing.T, dsn string, instances int, env ...string) *platfo
 		}
 		proxy := httputil.NewSingleHostReverseProxy(base)
 		proxy.FlushInterval = -1
-		proxy.ErrorLog = log.New(io.Discard, "", 0) // servers are killed
+		proxy.ErrorLog = log.New(io.Discard, "", 0) // tests kill servers
 		i := &instance{child: c, proxy: proxy}
 		i.signal(t, syscall.SIGSTOP)
 		p.free <- i
@@ -89,14 +89,14 @@ func newPlatform(t *testing.T, dsn string, instances int, env ...string) *platfo
 	return p
 }
 
-// route has a request answered by a server that thaws for it.
+// route forwards a request to a free server, which is unfrozen for it.
 func (p *platform) route(w http.ResponseWriter, r *http.Request) {
 	i := <-p.free
 	p.mu.Lock()
 	p.open[i] = r.URL.Path
 	p.mu.Unlock()
 	_ = i.Signal(syscall.SIGCONT)
-	defer func() { // the proxy panics when the server dies in the middle of an answer
+	defer func() { // the proxy panics if the server dies during a response
 		_ = i.Signal(syscall.SIGSTOP)
 		p.mu.Lock()
 		delete(p.open, i)
@@ -105,11 +105,11 @@ func (p *platform) route(w http.ResponseWriter, r *http.Request) {
 			p.free <- i
 		}
 	}()
-	// Whoever hangs up does not end the request.
+	// The request continues after the client has disconnected.
 	i.proxy.ServeHTTP(w, r.WithContext(context.WithoutCancel(r.Context())))
 }
 
-// serving are the servers that have a request of the path.
+// serving returns the servers that handle a request for the path.
 func (p *platform) serving(path string) []*instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,12 +122,11 @@ func (p *platform) serving(path string) []*instance {
 	return list
 }
 
-// quiet waits until no request is under way, and checks that the frozen servers left nothing open: no session is busy,
-// there are none but those of the pools, and no process is on record. Postgres may take a moment to notice that a
-// session was closed.
+// quiet waits until no request is in progress, and checks that the frozen servers hold nothing: all sessions are idle
+// and belong to the pools, and no process is registered. Postgres may take a moment to notice a closed session.
 func (p *platform) quiet(t *testing.T) {
 	t.Helper()
-	p.until(t, "no request is under way", func() bool {
+	p.until(t, "no request is in progress", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.open) == 0
@@ -141,32 +140,32 @@ func (p *platform) quiet(t *testing.T) {
 	})
 }
 
-// until waits until something is so.
+// until waits for a condition.
 func (p *platform) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for !ok() {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("waited %s in vain until %s", patience, what)
+			t.Fatalf("not within %s: %s", waitLimit, what)
 		}
 	}
 }
 
-// is reports whether a question to the database has the answer true.
-func (p *platform) is(t *testing.T, question string, args ...any) bool {
+// is reports whether a query returns true.
+func (p *platform) is(t *testing.T, query string, args ...any) bool {
 	t.Helper()
 	var yes bool
-	if err := p.db.QueryRow(t.Context(), `SELECT coalesce((`+question+`), false)`, args...).Scan(&yes); err != nil {
+	if err := p.db.QueryRow(t.Context(), `SELECT coalesce((`+query+`), false)`, args...).Scan(&yes); err != nil {
 		t.Fatal(err)
 	}
 	return yes
 }
 
-// events are the types of a run's events, in their order.
+// events returns the types and correlation IDs of a run's events.
 func (p *platform) events(t *testing.T, runID string) []string {
 	t.Helper()
 	rows, err := p.db.Query(t.Context(), `
@@ -181,7 +180,7 @@ func (p *platform) events(t *testing.T, runID string) []string {
 	return list
 }
 
-// count is how many of the events are so.
+// count returns how often an event occurs.
 func count(events []string, event string) int {
 	return len(slices.DeleteFunc(slices.Clone(events), func(e string) bool { return e != event }))
 }

@@ -18,14 +18,13 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// retentionCmd writes to the database of DATABASE_URL.
 type retentionCmd struct {
-	Set    setRetentionCmd    `cmd:"" help:"Say how long the runs of a project are kept after their end."`
-	List   listRetentionCmd   `cmd:"" help:"List what projects have of their own."`
-	Remove removeRetentionCmd `cmd:"" help:"Let STEPWELL_RETENTION hold for a project again."`
+	Set    setRetentionCmd    `cmd:"" help:"Set how long the ended runs of a project are kept."`
+	List   listRetentionCmd   `cmd:"" help:"List the projects with their own retention."`
+	Remove removeRetentionCmd `cmd:"" help:"Return a project to the default of STEPWELL_RETENTION."`
 }
 
-// retention is the server's. It fails when runs could never be archived, with what to do about that.
+// retention returns the server's retention. It fails if the archive is misconfigured.
 func (s *server) retention(ctx context.Context) (*eventlog.Retention, error) {
 	store, err := s.archive(ctx)
 	if err != nil {
@@ -36,10 +35,10 @@ func (s *server) retention(ctx context.Context) (*eventlog.Retention, error) {
 	}), nil
 }
 
-type store = func(context.Context, entities.Project, entities.RunID) (eventlog.Extent, error)
+type archiveFunc = func(context.Context, entities.Project, entities.RunID) (eventlog.Extent, error)
 
-// archive is how runs are archived; nil for not at all.
-func (s *server) archive(ctx context.Context) (store, error) {
+// archive returns the function that archives a run, or nil if archiving is disabled.
+func (s *server) archive(ctx context.Context) (archiveFunc, error) {
 	audit := eventlog.NewAudit(s.pool, time.Now)
 	switch location := s.config.Archive; {
 	case location == "":
@@ -57,8 +56,8 @@ func (s *server) archive(ctx context.Context) (store, error) {
 		}
 		err = bucket.Check(ctx)
 		if errors.Is(err, archive.ErrUnreachable) {
-			// That must not keep deliveries from going on.
-			s.logger.WarnContext(ctx, "ended runs stay until the archive can be reached", "error", err)
+			// Deliveries do not depend on the archive.
+			s.logger.WarnContext(ctx, "archive is unreachable: ended runs are kept until it is back", "error", err)
 			err = nil
 		}
 		return bucket.Store, err
@@ -69,47 +68,47 @@ const forever = "forever"
 
 type setRetentionCmd struct {
 	Project entities.Project `arg:"" help:"The project, such as default."`
-	Keep    string           `arg:"" help:"An age such as 720h, or forever."`
+	Keep    string           `arg:"" help:"A duration such as 720h, or forever."`
 }
 
-// Run writes the age.
+// Run stores the project's retention.
 func (c setRetentionCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
-	age := admin.Retention{Project: c.Project}
+	retention := admin.Retention{Project: c.Project}
 	if c.Keep != forever {
 		keep, err := time.ParseDuration(c.Keep)
 		if err != nil {
-			return fmt.Errorf("%q is neither an age such as 720h nor forever", c.Keep)
+			return fmt.Errorf("%q is neither a duration such as 720h nor forever", c.Keep)
 		}
-		age.Keep = &keep
+		retention.Keep = &keep
 	}
 	return withRetention(ctx, config, func(r *eventlog.Retention) error {
-		if err := r.Put(admin.WithActor(ctx, admin.ActorCLI), age); err != nil {
+		if err := r.Put(admin.WithActor(ctx, admin.ActorCLI), retention); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(stdout, "ended runs of %s are kept: %s\n", c.Project, showKeep(age.Keep))
+		_, err := fmt.Fprintf(stdout, "retention of %s: %s\n", c.Project, formatKeep(retention.Keep))
 		return err
 	})
 }
 
 type listRetentionCmd struct{}
 
-// Run prints the ages.
+// Run lists the projects' retentions.
 func (listRetentionCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
 	return withRetention(ctx, config, func(r *eventlog.Retention) error {
-		ages, err := r.Retentions(ctx)
+		retentions, err := r.Retentions(ctx)
 		if err != nil {
 			return err
 		}
 		w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 		_, _ = fmt.Fprintln(w, "PROJECT\tKEEP")
-		for _, age := range ages {
-			_, _ = fmt.Fprintf(w, "%s\t%s\n", age.Project, showKeep(age.Keep))
+		for _, retention := range retentions {
+			_, _ = fmt.Fprintf(w, "%s\t%s\n", retention.Project, formatKeep(retention.Keep))
 		}
 		return w.Flush()
 	})
 }
 
-func showKeep(keep *time.Duration) string {
+func formatKeep(keep *time.Duration) string {
 	if keep == nil {
 		return forever
 	}
@@ -120,7 +119,7 @@ type removeRetentionCmd struct {
 	Project entities.Project `arg:"" help:"The project."`
 }
 
-// Run removes the age.
+// Run removes the project's retention.
 func (c removeRetentionCmd) Run(ctx context.Context, config config) error {
 	return withRetention(ctx, config, func(r *eventlog.Retention) error {
 		return r.Remove(admin.WithActor(ctx, admin.ActorCLI), c.Project)
@@ -133,7 +132,7 @@ func withRetention(ctx context.Context, config config, do func(*eventlog.Retenti
 	})
 }
 
-// withPool opens the database for a command that uses it directly.
+// withPool calls do with a pool on the database at DATABASE_URL.
 func withPool(ctx context.Context, config config, do func(*pgxpool.Pool) error) error {
 	if config.DatabaseURL == "" {
 		return errNoDatabase

@@ -25,34 +25,33 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// role is which parts of the server a process runs.
+// role selects the parts of the server that a process runs.
 type role string
 
 const (
-	roleAll    role = "all"
-	roleAPI    role = "api"    // serves requests, delivers nothing
-	roleWorker role = "worker" // delivers, serves nothing but the probes
-	// serves requests, and delivers while one asks for it; nothing runs between them
-	roleFunction role = "function"
+	roleAll      role = "all"
+	roleAPI      role = "api"      // serves requests, delivers nothing
+	roleWorker   role = "worker"   // delivers, serves only probes and metrics
+	roleFunction role = "function" // serves requests and delivers during drain requests; idle in between
 )
 
 const (
 	readHeaderTimeout = 10 * time.Second
-	drainTimeout      = 3 * time.Second
-	idleTimeout       = 2 * time.Minute // of connections between requests
+	shutdownTimeout   = 3 * time.Second
+	idleTimeout       = 2 * time.Minute // of keep-alive connections
 )
 
-// timeouts bound what a request may wait for the database, and how long others may wait for a transaction
-// whose process hangs. All of a server's statements are short.
-var timeouts = map[string]string{
+// sessionTimeouts bound how long a request waits for the database, and how long a hanging process can hold locks. All
+// statements of the server are short.
+var sessionTimeouts = map[string]string{
 	"statement_timeout":                   "30s",
 	"lock_timeout":                        "10s",
 	"idle_in_transaction_session_timeout": "15s",
 }
 
-// impatient gives a pool the timeouts, except where the database URL has its own.
-func impatient(c *pgxpool.Config) {
-	for name, value := range timeouts {
+// setSessionTimeouts applies the timeouts that the database URL does not set.
+func setSessionTimeouts(c *pgxpool.Config) {
+	for name, value := range sessionTimeouts {
 		if _, ok := c.ConnConfig.RuntimeParams[name]; !ok {
 			c.ConnConfig.RuntimeParams[name] = value
 		}
@@ -64,29 +63,29 @@ type server struct {
 	config config
 	role   role
 	logger *slog.Logger
-	// local says that it is open since only this machine can connect to it.
+	// local means that the server is open because it listens on a loopback address.
 	local bool
 
-	pool      *pgxpool.Pool
-	allowed   egress.Allowed
-	disk      disk
-	keys      *access.Keys
-	hub       *pg.Hub
-	log       *eventlog.Log
-	traces    *telemetry.Traces // nil when there are none
-	telemetry *telemetry.Telemetry
-	worker    *queue.Worker  // nil unless it delivers by itself
-	drainer   *queue.Drainer // nil unless in role function
-	http      *http.Server
-	addr      string             // where it listens, once started
-	stopping  context.CancelFunc // makes it unready
-	drain     context.CancelFunc // cuts off those who follow streams
-	stopHub   context.CancelFunc
-	running   sync.WaitGroup
-	httpDone  chan error
+	pool       *pgxpool.Pool
+	allowed    egress.Allowed
+	disk       diskMonitor
+	keys       *access.Keys
+	hub        *pg.Hub
+	log        *eventlog.Log
+	traces     *telemetry.Traces // nil if disabled
+	telemetry  *telemetry.Telemetry
+	worker     *queue.Worker  // nil in roles api and function
+	drainer    *queue.Drainer // nil except in role function
+	http       *http.Server
+	addr       string             // of the listener
+	setUnready context.CancelFunc // makes /readyz fail
+	endStreams context.CancelFunc // ends the responses of clients that follow
+	stopHub    context.CancelFunc
+	running    sync.WaitGroup
+	httpDone   chan error
 }
 
-// start migrates the database and begins to serve and deliver. On an error nothing is left running.
+// start migrates the database and starts serving and delivering. On an error it stops what it has started.
 func (s *server) start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -96,7 +95,8 @@ func (s *server) start(ctx context.Context) (err error) {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
-	if err := s.admission(ctx); err != nil {
+	s.keys = access.NewKeys(s.pool, time.Now)
+	if err := s.requireKey(ctx); err != nil {
 		return err
 	}
 	s.hub = s.newHub()
@@ -109,22 +109,22 @@ func (s *server) start(ctx context.Context) (err error) {
 	if s.allowed, err = s.config.allowed(); err != nil {
 		return err
 	}
-	if err := s.register(ctx, q); err != nil {
+	if err := s.registerDeployments(ctx, q); err != nil {
 		return fmt.Errorf("STEPWELL_DEPLOYMENTS: %w", err)
 	}
-	function, err := s.function(ctx, q)
+	function, err := s.newFunction(ctx, q)
 	if err != nil {
 		return err
 	}
-	s.runHub(ctx)
-	// Listen before delivering: functions answer to the API.
+	s.startBackground(ctx)
+	// Listen before delivering: functions call the API while they run.
 	if err := s.listen(ctx, s.handler(ctx, q, function)); err != nil {
 		return err
 	}
 	if s.role == roleAPI || s.role == roleFunction {
 		return nil
 	}
-	return s.work(ctx, q)
+	return s.startWorker(ctx, q)
 }
 
 // connect migrates the database and opens the pool.
@@ -133,19 +133,19 @@ func (s *server) connect(ctx context.Context) (err error) {
 		return err
 	}
 	s.disk.now = time.Now
-	if s.traces == nil { // a test may have brought some
+	if s.traces == nil { // tests may set it
 		if s.traces, err = s.newTraces(ctx); err != nil {
 			return err
 		}
 	}
 	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema,
-		impatient, s.disk.watch, s.lean, traced(s.traces))
+		setSessionTimeouts, s.disk.install, s.suspendPool, traceQueries(s.traces))
 	return err
 }
 
-// work begins to deliver.
-func (s *server) work(ctx context.Context, q *queue.Queue) error {
-	options, err := s.deliveries(ctx, q)
+// startWorker starts delivering.
+func (s *server) startWorker(ctx context.Context, q *queue.Queue) error {
+	options, err := s.workerOptions(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -160,15 +160,15 @@ func (s *server) work(ctx context.Context, q *queue.Queue) error {
 	return nil
 }
 
-// register registers the deployments of the configuration.
-func (s *server) register(ctx context.Context, q *queue.Queue) error {
-	for id, where := range s.config.Deployments {
-		if u, err := url.Parse(where); err == nil {
+// registerDeployments registers the deployments in the configuration.
+func (s *server) registerDeployments(ctx context.Context, q *queue.Queue) error {
+	for id, deploymentURL := range s.config.Deployments {
+		if u, err := url.Parse(deploymentURL); err == nil {
 			if err := s.allowed.CheckURL(u); err != nil {
 				return fmt.Errorf("%s: %w", id, err)
 			}
 		}
-		_, err := q.PutDeployment(ctx, entities.DefaultProject, id, where)
+		_, err := q.PutDeployment(ctx, entities.DefaultProject, id, deploymentURL)
 		if errors.Is(err, queue.ErrNotHurried) {
 			s.logger.WarnContext(ctx, "STEPWELL_DEPLOYMENTS", "error", err)
 		} else if err != nil {
@@ -178,19 +178,23 @@ func (s *server) register(ctx context.Context, q *queue.Queue) error {
 	return nil
 }
 
-// deliveries is how to deliver.
-func (s *server) deliveries(ctx context.Context, q *queue.Queue) (queue.WorkerOptions, error) {
+func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.WorkerOptions, error) {
 	retention, err := s.retention(ctx)
+	if err != nil {
+		return queue.WorkerOptions{}, err
+	}
 	return queue.WorkerOptions{
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
 		Signer: queue.NewSigner(q, time.Now, s.logger),
 		Runs:   queue.NewRuns(q, s.log), Retention: retention, Observer: s.telemetry,
-	}, err
+	}, nil
 }
 
-func (s *server) runHub(ctx context.Context) {
+// startBackground starts the hub and the recording of when keys are used. In function mode nothing may run between
+// requests.
+func (s *server) startBackground(ctx context.Context) {
 	if s.role == roleFunction {
 		return
 	}
@@ -201,8 +205,8 @@ func (s *server) runHub(ctx context.Context) {
 
 func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers.Function) http.Handler {
 	var stopping, draining context.Context
-	stopping, s.stopping = context.WithCancel(context.WithoutCancel(ctx))
-	draining, s.drain = context.WithCancel(context.WithoutCancel(ctx))
+	stopping, s.setUnready = context.WithCancel(context.WithoutCancel(ctx))
+	draining, s.endStreams = context.WithCancel(context.WithoutCancel(ctx))
 	options := handlers.Options{
 		Pool:     s.pool,
 		Log:      s.log,
@@ -218,7 +222,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		Stopping: stopping,
 		Draining: draining,
 		Function: function,
-		Trouble:  s.disk.trouble,
+		Trouble:  s.disk.problem,
 	}
 	if s.role == roleWorker {
 		return handlers.NewProbes(options)
@@ -230,7 +234,7 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 	var l net.ListenConfig
 	listener, err := l.Listen(ctx, "tcp", s.config.Listen)
 	if err != nil {
-		return fmt.Errorf("listen: %w (STEPWELL_LISTEN chooses another address)", err)
+		return fmt.Errorf("listen: %w (set another address with STEPWELL_LISTEN)", err)
 	}
 	s.addr = listener.Addr().String()
 	s.http = &http.Server{
@@ -245,23 +249,23 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 	return nil
 }
 
-// serve returns when the context ends, or with an error when the server cannot go on, and has stopped it.
+// serve waits until ctx is done or the HTTP server fails, and stops the server.
 func (s *server) serve(ctx context.Context) (err error) {
 	select {
 	case <-ctx.Done():
-	case failure := <-s.httpDone:
-		err = fmt.Errorf("serve: %w", failure)
+	case httpErr := <-s.httpDone:
+		err = fmt.Errorf("serve: %w", httpErr)
 	}
 	s.logger.InfoContext(ctx, "stopping")
 	s.stop(context.WithoutCancel(ctx))
 	return err
 }
 
-// stop takes on no new work, gives deliveries under way their grace period, while which the API goes on
-// answering the functions, leaves the leases of the rest with them, and closes everything.
+// stop stops the server in order: it becomes unready and takes no new work; deliveries get their grace period, during
+// which the API still serves the functions; unfinished ones keep their leases; then everything is closed.
 func (s *server) stop(ctx context.Context) {
-	if s.stopping != nil {
-		s.stopping()
+	if s.setUnready != nil {
+		s.setUnready()
 	}
 	if s.worker != nil {
 		if err := s.worker.Stop(ctx); err != nil {
@@ -271,11 +275,11 @@ func (s *server) stop(ctx context.Context) {
 	if s.drainer != nil {
 		s.drainer.Stop()
 	}
-	if s.drain != nil {
-		s.drain()
+	if s.endStreams != nil {
+		s.endStreams()
 	}
 	if s.http != nil {
-		ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+		ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 		defer cancel()
 		if err := s.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
 			_ = s.http.Close()

@@ -20,7 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestMain makes the tests' program the command itself where a test starts it as one.
+// TestMain runs the command instead of the tests if a test has started this process as the command.
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		main()
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	testdb.Main(m)
 }
 
-// newServer is a server on a free port, not started yet.
+// newServer returns a server on a free port, not yet started.
 func newServer(t *testing.T, dsn string, r role) *server {
 	t.Helper()
 	c := defaults()
@@ -43,13 +43,13 @@ func mustStart(t *testing.T, s *server) {
 		t.Fatal(err)
 	}
 	t.Cleanup(sync.OnceFunc(func() {
-		if s.pool.Ping(context.Background()) == nil { // not stopped by the test
+		if s.pool.Ping(context.Background()) == nil { // not yet stopped by the test
 			s.stop(context.Background())
 		}
 	}))
 }
 
-// request makes a request and returns the answer, its body still to be read.
+// request sends a request and returns the response. The test closes its body.
 func request(t *testing.T, method, url, body string, header ...string) *http.Response {
 	t.Helper()
 	resp, err := try(t, method, url, body, header...)
@@ -59,7 +59,7 @@ func request(t *testing.T, method, url, body string, header ...string) *http.Res
 	return resp
 }
 
-// try is request for other goroutines than the test's own.
+// try is request for goroutines other than the test's own.
 func try(t *testing.T, method, url, body string, header ...string) (*http.Response, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -76,18 +76,18 @@ func try(t *testing.T, method, url, body string, header ...string) (*http.Respon
 	return resp, err
 }
 
-// wantStopped checks that nothing of a server is left.
+// wantStopped checks that a server has closed its listener and its pool.
 func wantStopped(t *testing.T, s *server) {
 	t.Helper()
 	if s.addr != "" {
 		if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.addr); err == nil {
 			_ = conn.Close()
-			t.Error("it still listens")
+			t.Error("the server still listens")
 		}
 	}
 	if s.pool != nil {
 		if err := s.pool.Ping(t.Context()); err == nil {
-			t.Error("its pool is still open")
+			t.Error("the pool is still open")
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-func TestServersStartTogetherOnAnEmptyDatabase(t *testing.T) {
+func TestConcurrentStartOnEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.Empty(t)
 	servers := []*server{newServer(t, dsn, roleAll), newServer(t, dsn, roleAll)}
@@ -159,7 +159,7 @@ func TestStartFails(t *testing.T) {
 		"no database URL": {
 			func(c *config) { c.DatabaseURL = "postgres://x y" }, "database URL",
 		},
-		"nobody there": {
+		"unreachable database": {
 			func(c *config) { c.DatabaseURL = "postgres://u@127.0.0.1:1/d" }, "127.0.0.1",
 		},
 		"schema":             {func(c *config) { c.Schema = "Robert'); DROP" }, "schema name"},
@@ -189,8 +189,8 @@ func TestDeploymentsAreRegisteredAtStart(t *testing.T) {
 	}
 }
 
-// signalling is a writer that closes a channel once it has seen a text.
-type signalling struct {
+// signalWriter closes a channel once a text is written.
+type signalWriter struct {
 	io.Writer
 
 	text string
@@ -198,11 +198,11 @@ type signalling struct {
 	once sync.Once
 }
 
-func newSignalling(w io.Writer, text string) *signalling {
-	return &signalling{Writer: w, text: text, seen: make(chan struct{})}
+func newSignalWriter(w io.Writer, text string) *signalWriter {
+	return &signalWriter{Writer: w, text: text, seen: make(chan struct{})}
 }
 
-func (s *signalling) Write(p []byte) (int, error) {
+func (s *signalWriter) Write(p []byte) (int, error) {
 	n, err := s.Writer.Write(p)
 	if strings.Contains(string(p), s.text) {
 		s.once.Do(func() { close(s.seen) })
@@ -210,19 +210,19 @@ func (s *signalling) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// patience is after how long what should have happened will not happen any more.
-const patience = 30 * time.Second
+// waitLimit is how long tests wait for something to happen.
+const waitLimit = 30 * time.Second
 
 func await(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(patience):
-		t.Fatalf("waited in vain for %s", what)
+	case <-time.After(waitLimit):
+		t.Fatalf("timed out waiting for %s", what)
 	}
 }
 
-// workAndAcknowledge is a function that extends its lease for a while, and then acknowledges its message.
+// workAndAcknowledge extends a lease several times and then acknowledges the message.
 func workAndAcknowledge(t *testing.T, topic string, delivery http.Header) error {
 	lease := topic + "/consumer/default/lease/" + delivery.Get("Ce-Vqsreceipthandle")
 	for range 50 {
@@ -238,23 +238,23 @@ func workAndAcknowledge(t *testing.T, topic string, delivery http.Header) error 
 	return nil
 }
 
-// TestStopping: a delivery under way goes on, with the API at its service, and a live stream is cut.
-func TestStopping(t *testing.T) {
+// TestShutdownFinishesDeliveries: the API serves the function until its delivery has finished, and streams are cut off.
+func TestShutdownFinishesDeliveries(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	s := newServer(t, dsn, roleAll)
-	stopping := newSignalling(t.Output(), "msg=stopping")
+	stopping := newSignalWriter(t.Output(), "msg=stopping")
 	s.logger = slog.New(slog.NewTextHandler(stopping, nil))
 
-	begun, worked := make(chan struct{}), make(chan error, 1)
+	started, worked := make(chan struct{}), make(chan error, 1)
 	app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(begun)
+		close(started)
 		<-stopping.seen
 		worked <- workAndAcknowledge(t, "http://"+s.addr+"/sdk/queues-proxy/api/v3/topic/__wkf_step_a", r.Header)
 	}))
 	t.Cleanup(app.Close)
 	s.config.Deployments = map[string]string{"shop": app.URL}
-	// Not mustStart: serve starts and stops.
+	// Not mustStart: serve stops the server.
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -272,7 +272,7 @@ func TestStopping(t *testing.T) {
 	if sent.StatusCode != http.StatusCreated {
 		t.Fatalf("send: got %s", sent.Status)
 	}
-	await(t, "the delivery", begun)
+	await(t, "the delivery", started)
 	stream := request(t, http.MethodGet, base+"/v2/stream/strm_1", "")
 
 	cancel()
@@ -281,13 +281,13 @@ func TestStopping(t *testing.T) {
 	}
 	free := time.Now()
 	if rest, err := io.ReadAll(stream.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("stream: got %q and %v, want it cut off", rest, err)
+		t.Errorf("stream: got %q and %v, want io.ErrUnexpectedEOF", rest, err)
 	}
 	if err := <-done; err != nil {
 		t.Errorf("serve: %v", err)
 	}
-	if took := time.Since(free); took >= drainTimeout {
-		t.Errorf("stopping took another %s: the stream was waited for, not told to come back", took)
+	if took := time.Since(free); took >= shutdownTimeout {
+		t.Errorf("stopping took another %s: it waited for the stream", took)
 	}
 	wantStopped(t, s)
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -297,12 +297,11 @@ func TestStopping(t *testing.T) {
 	defer func() { _ = conn.Close(context.Background()) }()
 	var left int
 	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM stepwell.messages`).Scan(&left); err != nil || left != 0 {
-		t.Errorf("%d messages are left (%v), want none", left, err)
+		t.Errorf("got %d messages (%v), want none", left, err)
 	}
 }
 
-// TestServeEndsWithItsListener: a server that nobody can reach is none.
-func TestServeEndsWithItsListener(t *testing.T) {
+func TestServeEndsWhenListenerFails(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleAll)
 	mustStart(t, s)

@@ -10,10 +10,10 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestSecondSignalEndsTheServerAtOnce, though the first is still waiting for a delivery.
-func TestSecondSignalEndsTheServerAtOnce(t *testing.T) {
+// TestSecondSignalKillsServer: also while the first one waits for a delivery to finish.
+func TestSecondSignalKillsServer(t *testing.T) {
 	t.Parallel()
-	app := newHanging(t)
+	app := newHangingApp(t)
 	server := serveInChild(t, testdb.New(t), "STEPWELL_DEPLOYMENTS=shop="+app.url, "STEPWELL_SHUTDOWN_GRACE=1m")
 	send(t, server.base)
 	app.next(t)
@@ -24,7 +24,7 @@ func TestSecondSignalEndsTheServerAtOnce(t *testing.T) {
 	}()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	for {
 		if err := server.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Fatal(err)
@@ -32,11 +32,11 @@ func TestSecondSignalEndsTheServerAtOnce(t *testing.T) {
 		select {
 		case state := <-ended:
 			if status, ok := state.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
-				t.Errorf("it ended with %v, want by the signal", state)
+				t.Errorf("got %v, want the process to end by the signal", state)
 			}
 			return
 		case <-deadline:
-			t.Fatal("it does not end")
+			t.Fatal("the server does not end")
 		case <-tick.C:
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -21,7 +20,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// otelConfig has those of OpenTelemetry's own variables that the SDK does not read by itself, or not soon enough.
+// otelConfig holds the standard OpenTelemetry variables that the SDK does not read by itself, or that decide whether
+// to create an exporter at all.
 type otelConfig struct {
 	Disabled       bool   `env:"OTEL_SDK_DISABLED"`
 	Exporter       string `env:"OTEL_TRACES_EXPORTER"`
@@ -33,8 +33,8 @@ type otelConfig struct {
 	SamplerArg     string `env:"OTEL_TRACES_SAMPLER_ARG"`
 }
 
-// on reports whether traces are wanted: somebody said where they go, or that they go.
-func (o otelConfig) on() (bool, error) {
+// enabled reports whether tracing is enabled: by an endpoint or by the exporter.
+func (o otelConfig) enabled() (bool, error) {
 	switch {
 	case o.Disabled || o.Exporter == "none":
 		return false, nil
@@ -52,35 +52,35 @@ func (o otelConfig) on() (bool, error) {
 	return true, nil
 }
 
-// spansTimeout is how long the last spans may take to be sent.
-const spansTimeout = 3 * time.Second
+// exportTimeout bounds the export of the remaining spans at shutdown.
+const exportTimeout = 3 * time.Second
 
-// traces are those that the configuration wants; nil for none.
+// newTraces returns the configured traces, or nil if tracing is disabled.
 func (s *server) newTraces(ctx context.Context) (*telemetry.Traces, error) {
-	if on, err := s.config.OpenTelemetry.on(); err != nil || !on {
+	if enabled, err := s.config.OpenTelemetry.enabled(); err != nil || !enabled {
 		return nil, err
 	}
 	sampler, err := telemetry.ParseSampler(s.config.OpenTelemetry.Sampler, s.config.OpenTelemetry.SamplerArg)
 	if err != nil {
 		return nil, err
 	}
-	about, err := resource.New(ctx, resource.WithAttributes(
+	attributes, err := resource.New(ctx, resource.WithAttributes(
 		semconv.ServiceName("stepwell"), semconv.ServiceVersion(version()),
 	), resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
 	if err != nil {
-		return nil, fmt.Errorf("describe this process: %w", err)
+		return nil, fmt.Errorf("detect trace resource: %w", err)
 	}
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("export traces: %w", err)
+		return nil, fmt.Errorf("create trace exporter: %w", err)
 	}
-	// The only way to hear of spans that cannot be sent. There is one such handler in a process.
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { s.logger.Warn("traces", "error", err) }))
-	return telemetry.NewTraces(sampler, sdktrace.WithBatcher(exporter), sdktrace.WithResource(about)), nil
+	// Export errors are reported only to this handler, which is global to the process.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { s.logger.Warn("export traces", "error", err) }))
+	return telemetry.NewTraces(sampler, sdktrace.WithBatcher(exporter), sdktrace.WithResource(attributes)), nil
 }
 
-// traced makes spans of a pool's statements, without their parameters, where there is a span to which they belong.
-func traced(t *telemetry.Traces) func(*pgxpool.Config) {
+// traceQueries traces a pool's statements, without their parameters, if they run within a span.
+func traceQueries(t *telemetry.Traces) func(*pgxpool.Config) {
 	return func(c *pgxpool.Config) {
 		if t == nil {
 			return
@@ -95,7 +95,6 @@ func traced(t *telemetry.Traces) func(*pgxpool.Config) {
 	}
 }
 
-// newTelemetry watches the server.
 func (s *server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
 	return telemetry.New(telemetry.Options{
 		Gauges: q.Gauges, Pool: func() telemetry.PoolStat { return s.pool.Stat() },
@@ -103,19 +102,19 @@ func (s *server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
 	})
 }
 
-// stopTraces sends what is left of them.
+// stopTraces exports the remaining spans.
 func (s *server) stopTraces(ctx context.Context) {
 	if s.traces == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, spansTimeout)
+	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 	defer cancel()
 	if err := s.traces.Shutdown(ctx); err != nil {
-		s.logger.LogAttrs(ctx, slog.LevelWarn, "traces", slog.Any("error", err))
+		s.logger.WarnContext(ctx, "export traces", "error", err)
 	}
 }
 
-// version is that of the module the program was built from, or of the commit.
+// version returns the version of the module, or the commit of a development build.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -25,32 +25,32 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// object is JSON.
+// object is a JSON object.
 type object = map[string]any
 
-// called is a call of a function as it finds it.
-type called struct {
+// received is a function call as the function receives it.
+type received struct {
 	header http.Header
 	Type   string
 	Run    struct{ ID string }
 	Events []struct{ Type, CorrelationID string }
 }
 
-func (c called) has(event string) bool {
+func (c received) has(event string) bool {
 	return slices.ContainsFunc(c.Events, func(e struct{ Type, CorrelationID string }) bool { return e.Type == event })
 }
 
-// says reports whether the log says that something happened to the step, hook or wait.
-func (c called) says(event, id string) bool {
+// hasFor reports whether the log has an event of the step, hook or wait.
+func (c received) hasFor(event, id string) bool {
 	return slices.Contains(c.Events, struct{ Type, CorrelationID string }{event, id})
 }
 
-// function starts an endpoint that answers as do says. It ends with the test.
-func function(t *testing.T, do func(called, http.ResponseWriter)) string {
+// function starts an endpoint with a handler for function calls.
+func function(t *testing.T, do func(received, http.ResponseWriter)) string {
 	t.Helper()
 	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := called{header: r.Header}
-		_ = json.NewDecoder(r.Body).Decode(&c) // messages for apps are no calls
+		c := received{header: r.Header}
+		_ = json.NewDecoder(r.Body).Decode(&c) // messages for SDK apps are not JSON
 		do(c, w)
 	}))
 	t.Cleanup(f.Close)
@@ -61,8 +61,8 @@ func reply(w io.Writer, commands ...object) {
 	_ = json.NewEncoder(w).Encode(object{"commands": commands})
 }
 
-// newTraced is a server, not started yet, and what spans it has ended.
-func newTraced(t *testing.T) (*server, *tracetest.SpanRecorder) {
+// newTracedServer returns a server that is not yet started, and a recorder of its spans.
+func newTracedServer(t *testing.T) (*server, *tracetest.SpanRecorder) {
 	t.Helper()
 	sampler, err := telemetry.ParseSampler("", "")
 	if err != nil {
@@ -74,7 +74,7 @@ func newTraced(t *testing.T) (*server, *tracetest.SpanRecorder) {
 	return s, recorder
 }
 
-// ask makes a request, wants it answered with 2xx, and returns the JSON of the answer.
+// ask sends a request and returns the JSON of a 2xx response.
 func ask(t *testing.T, s *server, method, path, body string, header ...string) object {
 	t.Helper()
 	header = append([]string{"Content-Type", "application/json", "Authorization", "Bearer " + s.config.APIKey}, header...)
@@ -88,10 +88,10 @@ func ask(t *testing.T, s *server, method, path, body string, header ...string) o
 	return answer
 }
 
-// spans are ended spans by name.
+// spans is a list of ended spans.
 type spans []sdktrace.ReadOnlySpan
 
-// named are those of the name, in the order of their ends.
+// named returns the spans with the name, in the order of their ends.
 func (all spans) named(name string) spans {
 	var found spans
 	for _, s := range all {
@@ -102,7 +102,7 @@ func (all spans) named(name string) spans {
 	return found
 }
 
-// one is the span of the name, of which there must be one.
+// one returns the only span with the name.
 func (all spans) one(t *testing.T, name string) sdktrace.ReadOnlySpan {
 	t.Helper()
 	found := all.named(name)
@@ -120,7 +120,7 @@ func (all spans) names() []string {
 	return list
 }
 
-// of are those of the trace.
+// of returns the spans of the trace.
 func (all spans) of(id trace.TraceID) spans {
 	return slices.DeleteFunc(slices.Clone(all), func(s sdktrace.ReadOnlySpan) bool { return s.SpanContext().TraceID() != id })
 }
@@ -148,41 +148,41 @@ func wantParent(t *testing.T, child sdktrace.ReadOnlySpan, parent trace.SpanCont
 	}
 }
 
-// wholeRun waits for the spans of a run up to its end.
-func wholeRun(t *testing.T, recorder *tracetest.SpanRecorder, id trace.TraceID) (all, ofRun spans) {
+// waitForTrace waits for all spans of a run.
+func waitForTrace(t *testing.T, recorder *tracetest.SpanRecorder, id trace.TraceID) (all, ofRun spans) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(10 * time.Millisecond) {
 		all = recorder.Ended()
 		ofRun = all.of(id)
-		if len(ofRun.named("run")) == 1 && len(ofRun.named("execute step")) == 1 && // it may end after what follows from it
+		if len(ofRun.named("run")) == 1 && len(ofRun.named("execute step")) == 1 && // may end after its successors
 			len(ofRun.named("invoke run")) == 3 && len(all.named("GET /v1/runs/:id/wait")) == 1 {
 			return all, ofRun
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the run's trace is not whole: %q", ofRun.names())
+			t.Fatalf("the run's trace is incomplete: %q", ofRun.names())
 		}
 	}
 }
 
-// instrumented registers a function that records a step in an invocation, as it calls the API with the trace that it was
-// given, and then has one executed. It returns the traces that it was told, by type of call, once it is called no more.
-func instrumented(t *testing.T, s *server) func() map[string][]string {
+// tracedFunction registers a function that passes its trace context on. It first records a step by calling the API, and
+// then has the server execute one. The returned function returns the received traceparents by type of call.
+func tracedFunction(t *testing.T, s *server) func() map[string][]string {
 	t.Helper()
 	var mu sync.Mutex
-	told := map[string][]string{}
-	again := make(chan struct{})
-	s.config.Deployments = map[string]string{"shop": function(t, func(c called, w http.ResponseWriter) {
+	traceparents := map[string][]string{}
+	recorded := make(chan struct{})
+	s.config.Deployments = map[string]string{"shop": function(t, func(c received, w http.ResponseWriter) {
 		mu.Lock()
-		told[c.Type] = append(told[c.Type], c.header.Get("Traceparent"))
+		traceparents[c.Type] = append(traceparents[c.Type], c.header.Get("Traceparent"))
 		mu.Unlock()
 		switch {
 		case c.Type == "step":
-			<-again
+			<-recorded
 			_, _ = fmt.Fprint(w, `"done"`)
-		case c.says("step_completed", "work"):
+		case c.hasFor("step_completed", "work"):
 			reply(w, object{"type": "complete"})
-		case c.says("step_created", "work"): // what it recorded itself is news
-			close(again)
+		case c.hasFor("step_created", "work"): // the call that reports the recorded step
+			close(recorded)
 			reply(w)
 		default:
 			ask(t, s, "POST", "/v1/runs/"+c.Run.ID+"/commands", `{"commands":[{"type":"recordStep","id":"quick"}]}`,
@@ -193,15 +193,15 @@ func instrumented(t *testing.T, s *server) func() map[string][]string {
 	return func() map[string][]string {
 		mu.Lock()
 		defer mu.Unlock()
-		return maps.Clone(told)
+		return maps.Clone(traceparents)
 	}
 }
 
-// TestOneTracePerRun: all that is done about a run is in one trace, the function included, and who caused it is linked.
+// TestOneTracePerRun: a run and its function calls form one trace, which is linked with the request that started it.
 func TestOneTracePerRun(t *testing.T) {
 	t.Parallel()
-	s, recorder := newTraced(t)
-	told := instrumented(t, s)
+	s, recorder := newTracedServer(t)
+	traceparents := tracedFunction(t, s)
 	mustStart(t, s)
 	const caller, callerSpan = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	run := ask(t, s, "POST", "/v1/runs", `{"workflow":"order","deployment":"shop"}`,
@@ -214,7 +214,7 @@ func TestOneTracePerRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, ofRun := wholeRun(t, recorder, trace.TraceID(bits))
+	all, ofRun := waitForTrace(t, recorder, trace.TraceID(bits))
 
 	root := ofRun.one(t, "run")
 	if root.Parent().IsValid() || attributeOf(root, "stepwell.run_id") != id || attributeOf(root, "stepwell.outcome") != "completed" {
@@ -222,13 +222,13 @@ func TestOneTracePerRun(t *testing.T) {
 	}
 	started := ofRun.one(t, "append run_created")
 	wantParent(t, started, root.SpanContext())
-	asked := all.one(t, "POST /v1/runs")
-	if asked.SpanContext().TraceID().String() != caller || asked.Parent().SpanID().String() != callerSpan {
-		t.Errorf("the request is a child of %s in %s", asked.Parent().SpanID(), asked.SpanContext().TraceID())
+	posted := all.one(t, "POST /v1/runs")
+	if posted.SpanContext().TraceID().String() != caller || posted.Parent().SpanID().String() != callerSpan {
+		t.Errorf("the request is a child of %s in %s", posted.Parent().SpanID(), posted.SpanContext().TraceID())
 	}
-	if !linksTo(started, asked.SpanContext()) || !linksTo(asked, root.SpanContext()) ||
-		attributeOf(asked, "stepwell.run_id") != id {
-		t.Errorf("request and run are not linked: %v, %v", started.Links(), asked.Links())
+	if !linksTo(started, posted.SpanContext()) || !linksTo(posted, root.SpanContext()) ||
+		attributeOf(posted, "stepwell.run_id") != id {
+		t.Errorf("request and run are not linked: %v, %v", started.Links(), posted.Links())
 	}
 
 	invoked, executed := ofRun.named("invoke run"), ofRun.one(t, "execute step")
@@ -240,20 +240,20 @@ func TestOneTracePerRun(t *testing.T) {
 	wantParent(t, commands, invoked[0].SpanContext())
 	if !slices.ContainsFunc(ofRun.named("append several"), childOf(commands)) {
 		// recordStep is two events
-		t.Errorf("the append of the commands is not in their request: %q", ofRun.names())
+		t.Errorf("no append is a child of the request with the commands: %q", ofRun.names())
 	}
 	statement := func(s sdktrace.ReadOnlySpan) bool {
 		return s.InstrumentationScope().Name == "github.com/exaring/otelpgx" && childOf(started)(s)
 	}
 	if !slices.ContainsFunc(ofRun, statement) {
-		t.Errorf("no statement is in the append that made it: %q", ofRun.names())
+		t.Errorf("no statement is a child of the append: %q", ofRun.names())
 	}
-	want := map[string][]string{"step": {parentOf(executed)}}
+	want := map[string][]string{"step": {traceparent(executed)}}
 	for _, span := range invoked {
-		want["workflow"] = append(want["workflow"], parentOf(span))
+		want["workflow"] = append(want["workflow"], traceparent(span))
 	}
-	if got := told(); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("functions were told %q, want %q", got, want)
+	if got := traceparents(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("functions received %q, want %q", got, want)
 	}
 }
 
@@ -261,28 +261,29 @@ func childOf(parent sdktrace.ReadOnlySpan) func(sdktrace.ReadOnlySpan) bool {
 	return func(s sdktrace.ReadOnlySpan) bool { return s.Parent().SpanID() == parent.SpanContext().SpanID() }
 }
 
-// parentOf is the traceparent of who is called by a span.
-func parentOf(s sdktrace.ReadOnlySpan) string {
+// traceparent returns the header of a call made in a span.
+func traceparent(s sdktrace.ReadOnlySpan) string {
 	return fmt.Sprintf("00-%s-%s-01", s.SpanContext().TraceID(), s.SpanContext().SpanID())
 }
 
-// TestStrangersJoinNoTrace: what a stranger says of its trace is linked, and decides nothing.
-func TestStrangersJoinNoTrace(t *testing.T) {
+// TestWebhookCallerIsLinkedNotJoined: the trace context of an unauthenticated caller is neither parent nor sampling
+// decision.
+func TestWebhookCallerIsLinkedNotJoined(t *testing.T) {
 	t.Parallel()
-	s, recorder := newTraced(t)
+	s, recorder := newTracedServer(t)
 	mustStart(t, s)
-	const stranger = "0af7651916cd43dd8448eb211c80319c"
-	request(t, "POST", "http://"+s.addr+"/hooks/none", "{}", "Traceparent", "00-"+stranger+"-b7ad6b7169203331-01")
-	for deadline := time.Now().Add(patience); len(recorder.Ended()) == 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // the span ends after the answer
+	const caller = "0af7651916cd43dd8448eb211c80319c"
+	request(t, "POST", "http://"+s.addr+"/hooks/none", "{}", "Traceparent", "00-"+caller+"-b7ad6b7169203331-01")
+	for deadline := time.Now().Add(waitLimit); len(recorder.Ended()) == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // the span ends after the response
 	}
 	span := spans(recorder.Ended()).one(t, "POST /hooks/:token")
-	if span.Parent().IsValid() || len(span.Links()) != 1 || span.Links()[0].SpanContext.TraceID().String() != stranger {
+	if span.Parent().IsValid() || len(span.Links()) != 1 || span.Links()[0].SpanContext.TraceID().String() != caller {
 		t.Errorf("got the parent %v and the links %v", span.Parent(), span.Links())
 	}
 }
 
-// TestTracesAreExported by a server that is configured with OpenTelemetry's own variables, also the last ones.
+// TestTracesAreExported: to the standard endpoint, including the last spans before the server ends.
 func TestTracesAreExported(t *testing.T) {
 	t.Parallel()
 	exported := make(chan *http.Request, 100)
@@ -296,35 +297,35 @@ func TestTracesAreExported(t *testing.T) {
 		if r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" {
 			t.Errorf("exported %s to %s", r.Header.Get("Content-Type"), r.URL)
 		}
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Error("nothing was exported")
 	}
 }
 
-// TestWithoutTraces: nothing is in the way of a server that is to make none.
-func TestWithoutTraces(t *testing.T) {
+// TestTracingIsOffByDefault: no statement is traced and functions receive no trace context.
+func TestTracingIsOffByDefault(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.Indexed(t), roleAll)
-	told := make(chan http.Header, 1)
-	s.config.Deployments = map[string]string{"shop": function(t, func(c called, w http.ResponseWriter) {
-		told <- c.header
+	headers := make(chan http.Header, 1)
+	s.config.Deployments = map[string]string{"shop": function(t, func(c received, w http.ResponseWriter) {
+		headers <- c.header
 		reply(w, object{"type": "complete"})
 	})}
 	mustStart(t, s)
 	if s.traces != nil || s.pool.Config().ConnConfig.Tracer != &s.disk {
-		t.Errorf("there are traces %v, and %T sees all statements", s.traces, s.pool.Config().ConnConfig.Tracer)
+		t.Errorf("got traces %v and the tracer %T", s.traces, s.pool.Config().ConnConfig.Tracer)
 	}
 	ask(t, s, "POST", "/v1/runs", `{"workflow":"order","deployment":"shop"}`)
-	if h := <-told; h.Get("Traceparent") != "" {
-		t.Errorf("the function was told of the trace %q", h.Get("Traceparent"))
+	if h := <-headers; h.Get("Traceparent") != "" {
+		t.Errorf("the function received the trace %q", h.Get("Traceparent"))
 	}
 }
 
-func TestWhetherThereAreTraces(t *testing.T) {
+func TestTracingIsEnabledByEnvironment(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		config otelConfig
-		on     bool
+		want   bool
 		err    string
 	}{
 		{otelConfig{}, false, ""},
@@ -337,13 +338,13 @@ func TestWhetherThereAreTraces(t *testing.T) {
 		{otelConfig{Exporter: "otlp", Protocol: "grpc"}, false, "want http/protobuf"},
 		{otelConfig{Exporter: "otlp", TracesProtocol: "http/protobuf"}, true, ""},
 	} {
-		on, err := tt.config.on()
-		if on != tt.on || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
-			t.Errorf("%+v: got %v and %v, want %v and an error with %q", tt.config, on, err, tt.on, tt.err)
+		enabled, err := tt.config.enabled()
+		if enabled != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%+v: got %v and %v, want %v and an error with %q", tt.config, enabled, err, tt.want, tt.err)
 		}
 	}
 	s := &server{config: config{OpenTelemetry: otelConfig{Exporter: "otlp", Sampler: "half"}}, logger: slog.New(slog.DiscardHandler)}
 	if _, err := s.newTraces(t.Context()); err == nil || !strings.Contains(err.Error(), "OTEL_TRACES_SAMPLER") {
-		t.Errorf("a wrong sampler: got %v", err)
+		t.Errorf("invalid sampler: got %v", err)
 	}
 }

@@ -14,103 +14,100 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// runsPage is how many run IDs a walk over all runs reads at once, and progressEvery how often it says
-// where it is.
 const (
-	runsPage      = 1000
-	progressEvery = 5 * time.Second
+	runsPerPage      = 1000
+	progressInterval = 5 * time.Second
 )
 
-// walk is which runs a command is about.
-type walk struct {
-	Run     entities.RunID   `placeholder:"ID" help:"This run only."`
-	Project entities.Project `placeholder:"ID" help:"The runs of this project only."`
-	After   entities.RunID   `placeholder:"ID" help:"The runs with IDs after this one: where another walk stopped."`
+// runFlags select the runs of a command.
+type runFlags struct {
+	Run     entities.RunID   `placeholder:"ID" help:"Only this run."`
+	Project entities.Project `placeholder:"ID" help:"Only the runs of this project."`
+	After   entities.RunID   `placeholder:"ID" help:"Only runs with IDs after this one, to resume an interrupted command."`
 }
 
-// each calls do with the runs, in the order of their IDs. It logs now and then, and when it is interrupted,
-// from where to go on.
-func (w walk) each(
+// forEach calls do with the selected runs, ordered by ID, and logs its progress. Its error says how to resume.
+func (f runFlags) forEach(
 	ctx context.Context, audit *eventlog.Audit, logger *slog.Logger, do func(entities.RunID) error,
 ) error {
-	if w.Run != "" {
-		return do(w.Run)
+	if f.Run != "" {
+		return do(f.Run)
 	}
-	n, said := 0, time.Now()
+	n, logged := 0, time.Now()
 	for {
-		page, err := audit.Runs(ctx, w.Project, w.After, runsPage)
+		page, err := audit.Runs(ctx, f.Project, f.After, runsPerPage)
 		for _, id := range page {
-			if time.Since(said) >= progressEvery {
-				said = time.Now()
-				logger.InfoContext(ctx, "under way", "runs", n, "after", w.After)
+			if time.Since(logged) >= progressInterval {
+				logged = time.Now()
+				logger.InfoContext(ctx, "in progress", "runs", n, "after", f.After)
 			}
-			// A run may have left since the page was read.
+			// Retention may have deleted the run since the page was read.
 			if err = do(id); err != nil && !errors.Is(err, entities.ErrRunNotFound) {
 				break
 			}
-			err, w.After = nil, id
+			err, f.After = nil, id
 			n++
 		}
-		if err != nil && w.After != "" {
-			err = fmt.Errorf("%w\nto go on from here: --after %s", err, w.After)
+		if err != nil && f.After != "" {
+			err = fmt.Errorf("%w\nresume with --after %s", err, f.After)
 		}
-		if err != nil || len(page) < runsPage {
-			logger.InfoContext(ctx, "done", "runs", n, "after", w.After)
+		if err != nil || len(page) < runsPerPage {
+			logger.InfoContext(ctx, "done", "runs", n, "after", f.After)
 			return err
 		}
 	}
 }
 
-type verifyCmd struct{ walk }
+type verifyCmd struct{ runFlags }
 
-// Run prints every difference on a line, and fails when there is one.
+// Run prints the differences, one per line, and fails if there are any.
 func (c verifyCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
 	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
 		differences := 0
-		var printed error
-		err := c.each(ctx, audit, logger, func(id entities.RunID) error {
+		var printErr error
+		err := c.forEach(ctx, audit, logger, func(id entities.RunID) error {
 			err := audit.Verify(ctx, id, func(d eventlog.Difference) {
 				differences++
 				_, err := fmt.Fprintln(stdout, d)
-				printed = errors.Join(printed, err)
+				printErr = errors.Join(printErr, err)
 			})
-			return errors.Join(err, printed)
+			return errors.Join(err, printErr)
 		})
 		if err == nil && differences > 0 {
-			err = fmt.Errorf("found %d differences; stepwell rebuild restores rows from the log", differences)
+			err = fmt.Errorf("found %d differences; repair them with stepwell rebuild", differences)
 		}
 		return err
 	})
 }
 
-type rebuildCmd struct{ walk }
+type rebuildCmd struct{ runFlags }
 
-// Run prints the runs it changed and what it could not mend, and fails when there is such.
+// Run prints the runs it changed and the differences it could not repair, and fails if there are any of these.
 func (c rebuildCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
 	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
-		left := 0
-		err := c.each(ctx, audit, logger, func(id entities.RunID) error {
-			done, err := audit.Rebuild(ctx, id)
+		unrepaired := 0
+		err := c.forEach(ctx, audit, logger, func(id entities.RunID) error {
+			rebuilt, err := audit.Rebuild(ctx, id)
 			if err != nil {
 				return err
 			}
-			left += len(done.Left)
-			return printRebuilt(stdout, id, done)
+			unrepaired += len(rebuilt.Left)
+			return printRebuilt(stdout, id, rebuilt)
 		})
-		if err == nil && left > 0 {
-			err = fmt.Errorf("%d differences are left that the log cannot mend", left)
+		if err == nil && unrepaired > 0 {
+			err = fmt.Errorf("%d differences cannot be repaired from the log", unrepaired)
 		}
 		return err
 	})
 }
 
-func printRebuilt(stdout io.Writer, id entities.RunID, done eventlog.Rebuilt) error {
-	if done.Changed {
+func printRebuilt(stdout io.Writer, id entities.RunID, rebuilt eventlog.Rebuilt) error {
+	if rebuilt.Changed {
 		if _, err := fmt.Fprintf(stdout, "%s rebuilt\n", id); err != nil {
 			return err
 		}
 	}
-	for _, d := range done.Left {
+	for _, d := range rebuilt.Left {
 		if _, err := fmt.Fprintln(stdout, d); err != nil {
 			return err
 		}

@@ -23,13 +23,13 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// database is a database that commands of this process use, and its runs in the order of their IDs.
+// database is the database that commands in this process use, with its runs ordered by ID.
 type database struct {
 	*pgxpool.Pool
 	runs []entities.RunID
 }
 
-// newDatabase fills the new database of DATABASE_URL with runs of one step each.
+// newDatabase fills the empty database at DATABASE_URL with runs of one step each.
 func newDatabase(t *testing.T, runs int) *database {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), os.Getenv("DATABASE_URL"), migrations.DefaultSchema)
@@ -70,7 +70,7 @@ func (d *database) exec(t *testing.T, sql string, args ...any) {
 	}
 }
 
-// wantOutput runs a command and compares what it prints, and its error's first line.
+// wantOutput runs a command and compares its output and the first line of its error.
 func wantOutput(t *testing.T, args []string, wantErr, want string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -96,7 +96,7 @@ func TestVerifyAndRebuildCommands(t *testing.T) { // sets the environment
 		return fmt.Sprintf("%s step step_1: Attempt: log says 0, row says 2\n", d.runs[i])
 	}
 	found := func(n int) string {
-		return fmt.Sprintf("found %d differences; stepwell rebuild restores rows from the log", n)
+		return fmt.Sprintf("found %d differences; repair them with stepwell rebuild", n)
 	}
 	last := string(d.runs[3])
 	wantOutput(t, []string{"verify"}, found(3), line(1)+line(2)+line(3))
@@ -114,12 +114,12 @@ func TestVerifyAndRebuildCommands(t *testing.T) { // sets the environment
 	wantOutput(t, []string{"rebuild"}, "", "")
 
 	d.exec(t, `UPDATE events SET seq = 3 WHERE run_id = $1 AND seq = 2`, last)
-	hole := last + " event 3: the event before it is missing\n"
-	wantOutput(t, []string{"rebuild"}, "1 differences are left that the log cannot mend", hole)
+	missing := last + " event 3: the event before it is missing\n"
+	wantOutput(t, []string{"rebuild"}, "1 differences cannot be repaired from the log", missing)
 }
 
-// TestWalksGoOn where they were interrupted.
-func TestWalksGoOn(t *testing.T) { // sets the environment
+// TestInterruptedVerifyCanBeResumed: the error says after which run, and deleted runs are skipped.
+func TestInterruptedVerifyCanBeResumed(t *testing.T) { // sets the environment
 	t.Setenv("DATABASE_URL", testdb.New(t))
 	d := newDatabase(t, 3)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -130,18 +130,18 @@ func TestWalksGoOn(t *testing.T) { // sets the environment
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = walk{}.each(ctx, eventlog.NewAudit(d.Pool, time.Now), logger, func(entities.RunID) error {
+	err = runFlags{}.forEach(ctx, eventlog.NewAudit(d.Pool, time.Now), logger, func(entities.RunID) error {
 		if seen++; seen == 3 {
 			cancel()
 		}
 		return ctx.Err()
 	})
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "--after "+string(d.runs[1])) {
-		t.Errorf("got %v, want to be told to go on after %s", err, d.runs[1])
+		t.Errorf("got %v, want an error that says to resume after %s", err, d.runs[1])
 	}
-	// A run that leaves meanwhile is no error.
+	// A run that is deleted meanwhile is no error.
 	seen = 0
-	err = walk{}.each(t.Context(), eventlog.NewAudit(d.Pool, time.Now), logger, func(entities.RunID) error {
+	err = runFlags{}.forEach(t.Context(), eventlog.NewAudit(d.Pool, time.Now), logger, func(entities.RunID) error {
 		seen++
 		return fmt.Errorf("verify: %w", entities.ErrRunNotFound)
 	})
@@ -155,18 +155,17 @@ func TestRetentionCommands(t *testing.T) { // sets the environment
 	newDatabase(t, 0)
 	header := "PROJECT  KEEP\n"
 	wantOutput(t, []string{"retention", "list"}, "", header)
-	wantOutput(t, []string{"retention", "set", "default", "720h"}, "", "ended runs of default are kept: 720h0m0s\n")
-	wantOutput(t, []string{"retention", "set", "audit", "forever"}, "", "ended runs of audit are kept: forever\n")
+	wantOutput(t, []string{"retention", "set", "default", "720h"}, "", "retention of default: 720h0m0s\n")
+	wantOutput(t, []string{"retention", "set", "audit", "forever"}, "", "retention of audit: forever\n")
 	wantOutput(t, []string{"retention", "list"}, "", header+"audit    forever\ndefault  720h0m0s\n")
-	wantOutput(t, []string{"retention", "set", "default", "a month"}, `"a month" is neither an age such as 720h nor forever`, "")
+	wantOutput(t, []string{"retention", "set", "default", "a month"}, `"a month" is neither a duration such as 720h nor forever`, "")
 	wantOutput(t, []string{"retention", "set", "default", "0s"}, "runs cannot be kept for 0s; the least is 1s", "")
 	wantOutput(t, []string{"retention", "set", "default", "1ns"}, "runs cannot be kept for 1ns; the least is 1s", "")
 	wantOutput(t, []string{"retention", "remove", "default"}, "", "")
 	wantOutput(t, []string{"retention", "list"}, "", header+"audit    forever\n")
 }
 
-// TestServersLetRunsLeave of themselves.
-func TestServersLetRunsLeave(t *testing.T) { // sets the environment
+func TestServerDeletesExpiredRuns(t *testing.T) { // sets the environment
 	t.Setenv("DATABASE_URL", testdb.New(t))
 	d := newDatabase(t, 1)
 	d.add(t, eventlog.Request{RunID: d.runs[0], Type: entities.EventRunCompleted})
@@ -209,21 +208,21 @@ func TestExportImportAndShowCommands(t *testing.T) { // sets the environment
 	if err := os.WriteFile("cut", file[:0], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantOutput(t, []string{"show", "cut"}, "the file ends before the run does", "")
+	wantOutput(t, []string{"show", "cut"}, "the file is truncated: it has no end record", "")
 	if entries, err := os.ReadDir("."); err != nil || len(entries) != 3 {
-		t.Errorf("got files %v, error %v; want just those three", entries, err)
+		t.Errorf("got files %v, error %v; want only those three", entries, err)
 	}
 }
 
-// TestServersArchive runs before they leave, and do not start without the folder.
-func TestServersArchive(t *testing.T) { // sets the environment
+// TestServerArchivesToFolder: runs are archived before they are deleted. Without the folder the server does not start.
+func TestServerArchivesToFolder(t *testing.T) { // sets the environment
 	t.Setenv("DATABASE_URL", testdb.New(t))
 	d := newDatabase(t, 1)
 	d.add(t, eventlog.Request{RunID: d.runs[0], Type: entities.EventRunCompleted})
 	s := newServer(t, d.Config().ConnString(), roleWorker)
 	s.config.Retention, s.config.Archive = time.Nanosecond, filepath.Join(t.TempDir(), "missing")
 	if err := s.start(t.Context()); err == nil || !strings.Contains(err.Error(), "missing") {
-		t.Fatalf("got %v, want to be told that the folder is missing", err)
+		t.Fatalf("got %v, want an error about the missing folder", err)
 	}
 	s = newServer(t, d.Config().ConnString(), roleWorker)
 	s.config.Retention, s.config.Archive = time.Nanosecond, t.TempDir()
@@ -233,7 +232,7 @@ func TestServersArchive(t *testing.T) { // sets the environment
 		string(d.runs[0])+"\n")
 }
 
-// waitUntilEmpty waits for the runs to leave.
+// waitUntilEmpty waits until all runs are deleted.
 func (d *database) waitUntilEmpty(t *testing.T) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -242,7 +241,7 @@ func (d *database) waitUntilEmpty(t *testing.T) {
 			t.Fatal(err)
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("a run is still there")
+			t.Fatal("a run still exists")
 		}
 	}
 }

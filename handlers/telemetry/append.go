@@ -19,17 +19,17 @@ var _ eventlog.Observer = (*Telemetry)(nil)
 func (t *Telemetry) Append(
 	ctx context.Context, runID entities.RunID, requests []eventlog.Request,
 ) (context.Context, func(eventlog.Appended)) {
-	begin, kind := t.now(), typeOf(requests)
+	begin, eventType := t.now(), appendType(requests)
 	end := func(string, eventlog.Appended) {}
 	if t.traces != nil {
-		ctx, end = t.traces.append(ctx, runID, kind)
+		ctx, end = t.traces.append(ctx, runID, eventType)
 	}
 	return ctx, func(a eventlog.Appended) {
-		outcome := becameOf(a)
-		t.metrics.appends.WithLabelValues(kind, outcome).Observe(t.now().Sub(begin).Seconds())
+		outcome := appendOutcome(a)
+		t.metrics.appends.WithLabelValues(eventType, outcome).Observe(t.now().Sub(begin).Seconds())
 		for _, e := range a.Events {
 			t.metrics.events.WithLabelValues(string(e.Type)).Inc()
-			if status, ends := endings[e.Type]; ends {
+			if status, ends := endStatus[e.Type]; ends {
 				t.metrics.ended.WithLabelValues(string(status)).Inc()
 			}
 		}
@@ -37,28 +37,28 @@ func (t *Telemetry) Append(
 	}
 }
 
-// append begins the span of an append, and returns what ends it.
+// append starts the span of an append and returns the function that ends it.
 func (t *Traces) append(
-	ctx context.Context, id entities.RunID, kind string,
-) (context.Context, func(string, eventlog.Appended)) {
-	ctx, span := t.start(ctx, id, "append "+kind)
+	ctx context.Context, id entities.RunID, eventType string,
+) (context.Context, func(outcome string, a eventlog.Appended)) {
+	ctx, span := t.start(ctx, id, "append "+eventType)
 	return ctx, func(outcome string, a eventlog.Appended) {
 		span.SetAttributes(outcomeKey.String(outcome), eventsKey.Int(len(a.Events)))
-		if outcome == failedToAppend {
-			span.SetStatus(codes.Error, "") // the reason is in the span of the statement that failed
+		if outcome == outcomeError {
+			span.SetStatus(codes.Error, "") // the failed statement's span has the reason
 		}
 		span.End()
 		for _, e := range a.Events {
-			if _, ends := endings[e.Type]; ends {
-				t.whole(ctx, *a.Run)
+			if _, ends := endStatus[e.Type]; ends {
+				t.recordRun(ctx, *a.Run)
 			}
 		}
 	}
 }
 
-// whole sends the span of a run that has just ended: the root of its trace, from its creation to its end.
-func (t *Traces) whole(ctx context.Context, run entities.Run) {
-	_, span := t.tracer.Start(context.WithValue(ctx, wholeRun{}, run.ID), "run",
+// recordRun records the span of a run that has just ended: the root of its trace, from the run's creation to its end.
+func (t *Traces) recordRun(ctx context.Context, run entities.Run) {
+	_, span := t.tracer.Start(context.WithValue(ctx, rootOfRun{}, run.ID), "run",
 		trace.WithNewRoot(), trace.WithTimestamp(run.CreatedAt), trace.WithAttributes(
 			runKey.String(string(run.ID)), workflowKey.String(run.WorkflowName),
 			deploymentKey.String(run.DeploymentID), outcomeKey.String(string(run.Status)),
@@ -69,26 +69,26 @@ func (t *Traces) whole(ctx context.Context, run entities.Run) {
 	span.End(trace.WithTimestamp(*run.CompletedAt))
 }
 
-// failedToAppend is the outcome of an append that the server or the database is to blame for.
-const failedToAppend = "error"
+// outcomeError is the outcome of an append that failed because of the server or the database.
+const outcomeError = "error"
 
-// becameOf is the label of what became of an append.
-func becameOf(a eventlog.Appended) string {
+// appendOutcome returns the outcome label of an append.
+func appendOutcome(a eventlog.Appended) string {
 	switch {
 	case a.Err != nil && isRefusal(a.Err):
 		return "refused"
 	case a.Err != nil:
-		return failedToAppend
+		return outcomeError
 	case len(a.Events) > 0:
 		return "written"
 	case a.Refused != nil:
 		return "refused"
 	default:
-		return "repeated" // it was so already, or nothing was asked for
+		return "repeated" // the log already had the events, or none were requested
 	}
 }
 
-// refusals are the errors that say that a request is to blame, or its time.
+// refusals are the errors caused by the request or by the run's state, not by the server or the database.
 var refusals = []error{
 	entities.ErrInvalid, entities.ErrConflict, entities.ErrRunEnded, entities.ErrStale, entities.ErrNotYet,
 	entities.ErrRunNotFound, entities.ErrStepNotFound, entities.ErrHookNotFound, entities.ErrWaitNotFound,
@@ -104,8 +104,7 @@ func isRefusal(err error) bool {
 			return true
 		}
 	}
-	// A key or a name was taken meanwhile: a class of errors that the database has for it, whatever the driver.
-	const integrityViolation = "23"
-	state := interface{ SQLState() string }(nil)
-	return errors.As(err, &state) && strings.HasPrefix(state.SQLState(), integrityViolation)
+	const integrityViolation = "23" // the SQLSTATE class: a concurrent request took the key or the name
+	var sqlError interface{ SQLState() string }
+	return errors.As(err, &sqlError) && strings.HasPrefix(sqlError.SQLState(), integrityViolation)
 }

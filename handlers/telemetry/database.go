@@ -11,47 +11,49 @@ import (
 )
 
 const (
-	// gaugesAge is how old what is told of the database may be: however many ask, it is looked at no oftener.
-	gaugesAge = 5 * time.Second
-	// gaugesTimeout is how long a look may take. Whoever asks waits for it.
+	// gaugesTTL is how long gauges are cached, so that frequent scrapes do not load the database.
+	gaugesTTL = 5 * time.Second
+	// gaugesTimeout bounds the query. The scrape waits for it.
 	gaugesTimeout = 3 * time.Second
 )
 
-// database collects how much there is of what. It is the same at every server. While the database cannot be asked,
-// only that is told: old numbers would look like new ones.
-type database struct {
-	look func(context.Context) (queue.Gauges, error)
-	now  func() time.Time
+// databaseCollector reports gauges of the whole database, so every server reports the same values. When the query
+// fails it reports only stepwell_database_up: stale values would look current.
+type databaseCollector struct {
+	query func(context.Context) (queue.Gauges, error)
+	now   func() time.Time
 
 	mu   sync.Mutex
-	at   time.Time // of the last look, that succeeded or not; zero before the first
+	at   time.Time // of the last query, successful or not; zero before the first
 	last queue.Gauges
 	err  error
 }
 
-func newDatabase(look func(context.Context) (queue.Gauges, error), now func() time.Time) *database {
-	return &database{look: look, now: now}
+func newDatabaseCollector(
+	query func(context.Context) (queue.Gauges, error), now func() time.Time,
+) *databaseCollector {
+	return &databaseCollector{query: query, now: now}
 }
 
 var (
 	upDesc = prometheus.NewDesc("stepwell_database_up",
-		"1 if the database answered when it was last looked at, else 0.", nil, nil)
+		"1 if the last query succeeded, 0 if it failed.", nil, nil)
 	openDesc = prometheus.NewDesc("stepwell_runs_open",
-		"Runs that have not ended, counted up to 10000 in all.", []string{"status"}, nil)
+		"Runs that have not ended; the count stops at 10000.", []string{"status"}, nil)
 	strandedDesc = prometheus.NewDesc("stepwell_runs_stranded",
-		"Runs that have no way to move, as far as the sweeper has seen, counted up to 10000.", nil, nil)
+		"Runs with nothing scheduled to continue them, as found by the sweeper; the count stops at 10000.", nil, nil)
 	waitingDesc = prometheus.NewDesc("stepwell_messages_waiting",
-		"Messages that are due, delayed or to be tried again, counted up to 10000.", nil, nil)
+		"Messages that are due, delayed or waiting for a retry; the count stops at 10000.", nil, nil)
 	leasedDesc = prometheus.NewDesc("stepwell_messages_leased",
-		"Messages that are being delivered, or that functions have, counted up to 10000.", nil, nil)
+		"Messages being delivered or held by functions; the count stops at 10000.", nil, nil)
 	parkedDesc = prometheus.NewDesc("stepwell_messages_parked",
-		"Messages that failed too often, to be retried or discarded, counted up to 10000.", nil, nil)
+		"Messages that failed too often and need a retry or discard by hand; the count stops at 10000.", nil, nil)
 	oldestDesc = prometheus.NewDesc("stepwell_messages_oldest_due_seconds",
-		"For how long the message has been due that has been longest and is not being delivered.", nil, nil)
+		"Age of the oldest due message that is not being delivered; 0 if there is none.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
-func (d *database) Describe(to chan<- *prometheus.Desc) {
+func (d *databaseCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		upDesc, openDesc, strandedDesc, waitingDesc, leasedDesc, parkedDesc, oldestDesc,
 	} {
@@ -60,7 +62,7 @@ func (d *database) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect implements [prometheus.Collector].
-func (d *database) Collect(to chan<- prometheus.Metric) {
+func (d *databaseCollector) Collect(to chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
@@ -80,20 +82,20 @@ func (d *database) Collect(to chan<- prometheus.Metric) {
 	gauge(oldestDesc, g.OldestDue.Seconds())
 }
 
-// gauges are those of the last look, or of a new one if that is too long ago. One caller looks; the others wait for it.
-func (d *database) gauges() (queue.Gauges, error) {
+// gauges returns the cached gauges, or queries them again when they have expired. Concurrent scrapes share one query.
+func (d *databaseCollector) gauges() (queue.Gauges, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.at.IsZero() || d.now().Sub(d.at) >= gaugesAge {
+	if d.at.IsZero() || d.now().Sub(d.at) >= gaugesTTL {
 		ctx, cancel := context.WithTimeout(context.Background(), gaugesTimeout)
 		defer cancel()
-		d.last, d.err = d.look(ctx)
+		d.last, d.err = d.query(ctx)
 		d.at = d.now()
 	}
 	return d.last, d.err
 }
 
-// PoolStat is what a pool of connections tells; [github.com/jackc/pgx/v5/pgxpool.Stat] does.
+// PoolStat is the part of [github.com/jackc/pgx/v5/pgxpool.Stat] that is reported.
 type PoolStat interface {
 	AcquiredConns() int32
 	IdleConns() int32
@@ -105,35 +107,29 @@ type PoolStat interface {
 	CanceledAcquireCount() int64
 }
 
-// pool collects how this process's connections to the database are used.
-type pool struct{ stat func() PoolStat }
+// poolCollector reports this process's connection pool.
+type poolCollector struct{ stat func() PoolStat }
 
 var (
 	connectionsDesc = prometheus.NewDesc("stepwell_pool_connections",
 		"Connections to the database.", []string{"state"}, nil)
 	maxConnectionsDesc = prometheus.NewDesc("stepwell_pool_connections_limit",
-		"How many connections to the database there may be.", nil, nil)
+		"Maximum number of connections to the database.", nil, nil)
 	acquiresDesc = prometheus.NewDesc("stepwell_pool_acquires_total",
-		"How often a connection was taken from the pool.", nil, nil)
+		"Connections acquired from the pool.", nil, nil)
 	acquireSecondsDesc = prometheus.NewDesc("stepwell_pool_acquire_seconds_total",
-		"How long was waited for connections in all.", nil, nil)
+		"Total time spent waiting for a connection.", nil, nil)
 	emptyAcquiresDesc = prometheus.NewDesc("stepwell_pool_waited_acquires_total",
-		"How often no connection was free at once.", nil, nil)
+		"Acquires that waited because no connection was idle.", nil, nil)
 	canceledAcquiresDesc = prometheus.NewDesc("stepwell_pool_canceled_acquires_total",
-		"How often whoever waited for a connection gave up.", nil, nil)
+		"Acquires canceled while waiting for a connection.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
-func (pool) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{
-		connectionsDesc, maxConnectionsDesc, acquiresDesc, acquireSecondsDesc, emptyAcquiresDesc, canceledAcquiresDesc,
-	} {
-		to <- desc
-	}
-}
+func (p poolCollector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, to) }
 
 // Collect implements [prometheus.Collector].
-func (p pool) Collect(to chan<- prometheus.Metric) {
+func (p poolCollector) Collect(to chan<- prometheus.Metric) {
 	s := p.stat()
 	send := func(desc *prometheus.Desc, t prometheus.ValueType, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, t, value, labels...)

@@ -17,31 +17,31 @@ var _ queue.Observer = (*Telemetry)(nil)
 
 // Deliver implements [queue.Observer].
 func (t *Telemetry) Deliver(ctx context.Context, d queue.Delivering) (context.Context, func(queue.Delivered)) {
-	begin, kind := t.now(), kindOf(d.Work)
+	begin, kind := t.now(), deliveryKind(d.Work)
 	t.metrics.waits.WithLabelValues(kind).Observe(d.Waited.Seconds())
 	underWay := t.metrics.underWay.WithLabelValues(kind)
 	underWay.Inc()
-	ctx = withFacts(ctx, facts{run: d.RunID})
+	ctx = withLogFields(ctx, logFields{run: d.RunID})
 	end := func(queue.Delivered) {}
 	if t.traces != nil {
 		ctx, end = t.traces.deliver(ctx, d, kind)
 	}
-	return ctx, func(became queue.Delivered) {
+	return ctx, func(result queue.Delivered) {
 		underWay.Dec()
-		t.metrics.deliveries.WithLabelValues(kind, outcomeOf(became.Outcome)).Observe(t.now().Sub(begin).Seconds())
-		end(became)
+		t.metrics.deliveries.WithLabelValues(kind, string(result.Outcome)).Observe(t.now().Sub(begin).Seconds())
+		end(result)
 	}
 }
 
 // Call implements [queue.Observer].
 func (t *Telemetry) Call(ctx context.Context, h http.Header) {
 	if t.traces != nil {
-		w3c.Inject(ctx, propagation.HeaderCarrier(h))
+		propagator.Inject(ctx, propagation.HeaderCarrier(h))
 	}
 }
 
-// deliveryNames are the names of the spans of deliveries, by kind.
-var deliveryNames = map[string]string{
+// deliverySpanNames maps the kinds of deliveries to the names of their spans.
+var deliverySpanNames = map[string]string{
 	"message":                     "deliver message",
 	"unknown":                     "unknown work",
 	string(entities.WorkRun):      "invoke run",
@@ -53,7 +53,7 @@ var deliveryNames = map[string]string{
 	string(entities.WorkLookBack): "look back at signals",
 }
 
-// deliver begins the span of a delivery, and returns what ends it.
+// deliver starts the span of a delivery and returns the function that ends it.
 func (t *Traces) deliver(
 	ctx context.Context, d queue.Delivering, kind string,
 ) (context.Context, func(queue.Delivered)) {
@@ -64,13 +64,13 @@ func (t *Traces) deliver(
 	if d.Subject != "" {
 		attributes = append(attributes, subjectKey.String(d.Subject))
 	}
-	ctx, span := t.start(ctx, d.RunID, deliveryNames[kind],
+	ctx, span := t.start(ctx, d.RunID, deliverySpanNames[kind],
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attributes...))
-	return ctx, func(became queue.Delivered) {
-		span.SetAttributes(outcomeKey.String(outcomeOf(became.Outcome)))
-		switch became.Outcome {
+	return ctx, func(result queue.Delivered) {
+		span.SetAttributes(outcomeKey.String(string(result.Outcome)))
+		switch result.Outcome {
 		case queue.OutcomeFailed, queue.OutcomeUnreached, queue.OutcomeLost:
-			span.SetStatus(codes.Error, became.Why)
+			span.SetStatus(codes.Error, result.Why)
 		case queue.OutcomeDone, queue.OutcomeDropped, queue.OutcomeStopped:
 		}
 		span.End()

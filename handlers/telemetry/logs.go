@@ -9,36 +9,36 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// facts are what a context knows of what is being done.
-type facts struct {
+// logFields are the fields that a context adds to log lines.
+type logFields struct {
 	request string
 	run     entities.RunID
 }
 
-type factsKey struct{}
+type logFieldsKey struct{}
 
-func withFacts(ctx context.Context, f facts) context.Context {
-	return context.WithValue(ctx, factsKey{}, f)
+func withLogFields(ctx context.Context, f logFields) context.Context {
+	return context.WithValue(ctx, logFieldsKey{}, f)
 }
 
-// RequestID is the ID of the request that a context is of; empty when it is of none.
+// RequestID returns the ID of the request that ctx belongs to, or "" outside a request.
 func RequestID(ctx context.Context) string {
-	f, _ := ctx.Value(factsKey{}).(facts)
+	f, _ := ctx.Value(logFieldsKey{}).(logFields)
 	return f.request
 }
 
-// LogHandler adds to each line what its context knows: the request, the run and the trace.
+// LogHandler adds the request, the run and the trace of a line's context to the line.
 func LogHandler(h slog.Handler) slog.Handler { return logHandler{h} }
 
 type logHandler struct{ slog.Handler }
 
 // Handle implements [slog.Handler].
 func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
-	f, _ := ctx.Value(factsKey{}).(facts)
+	f, _ := ctx.Value(logFieldsKey{}).(logFields)
 	if f.request != "" {
 		r.AddAttrs(slog.String("request", f.request))
 	}
-	if f.run != "" && !has(r, "run") {
+	if f.run != "" && !hasAttr(r, "run") {
 		r.AddAttrs(slog.String("run", string(f.run)))
 	}
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
@@ -55,7 +55,7 @@ func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements [slog.Handler].
 func (h logHandler) WithGroup(name string) slog.Handler { return logHandler{h.Handler.WithGroup(name)} }
 
-func has(r slog.Record, key string) bool {
+func hasAttr(r slog.Record, key string) bool {
 	found := false
 	r.Attrs(func(a slog.Attr) bool {
 		found = found || a.Key == key

@@ -3,27 +3,26 @@ package telemetry
 import (
 	"net/http"
 	"slices"
-	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// The buckets of durations, in seconds.
+// Histogram buckets, in seconds.
 var (
-	// An append is a few round trips to the database, and waits for who else appends to the run.
+	// An append takes a few round trips to the database and waits for the run's lock.
 	appendBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
-	// A function may take minutes; so may a request that waits for one.
+	// A function may run for minutes, and so may a request that waits for it.
 	callBuckets = []float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	waitBuckets = []float64{.005, .01, .025, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 	httpBuckets = []float64{.005, .01, .025, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 )
 
-// metrics are what this process counts itself. No label has a value that users can make up.
+// metrics are the counters and histograms of this process. No label takes a value from users, so the number of series
+// is bounded.
 type metrics struct {
 	appends    *prometheus.HistogramVec // by type, outcome
 	events     *prometheus.CounterVec   // by type
@@ -43,27 +42,28 @@ func newMetrics() *metrics {
 	}
 	return &metrics{
 		appends: histogram("stepwell_append_duration_seconds",
-			"How long appends to logs took, from the request to the commit.", appendBuckets, "type", "outcome"),
-		events: counter("stepwell_events_total", "Events that this process wrote.", "type"),
-		ended:  counter("stepwell_runs_ended_total", "Runs that this process saw to their end.", "status"),
+			"Duration of appends to logs, from the request to the commit.", appendBuckets, "type", "outcome"),
+		events: counter("stepwell_events_total", "Events written.", "type"),
+		ended:  counter("stepwell_runs_ended_total", "Runs ended.", "status"),
 		deliveries: histogram("stepwell_delivery_duration_seconds",
-			"How long deliveries of messages and work took, with the call of the function.", callBuckets, "kind", "outcome"),
+			"Duration of deliveries of messages and work, including the function call.", callBuckets, "kind", "outcome"),
 		waits: histogram("stepwell_delivery_wait_seconds",
-			"How long messages and work were ready before their delivery began.", waitBuckets, "kind"),
+			"Time from a message or work being due until its delivery started.", waitBuckets, "kind"),
 		underWay: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "stepwell_deliveries_under_way", Help: "Deliveries that this process is making.",
+			Name: "stepwell_deliveries_under_way", Help: "Deliveries in progress.",
 		}, []string{"kind"}),
 		requests: histogram("stepwell_http_request_duration_seconds",
-			"How long requests took, with what they waited for.", httpBuckets, "route", "method", "status"),
+			"Duration of HTTP requests, including long polls and streams.", httpBuckets, "route", "method", "status"),
 	}
 }
 
-// register adds the metrics to a registry, with a 0 for what alerts and rates want to find from the start.
+// register adds the metrics to a registry. Counters whose labels are known start at 0, so that rates and alerts see
+// the first increment.
 func (m *metrics) register(r *prometheus.Registry) {
 	r.MustRegister(m.appends, m.events, m.ended, m.deliveries, m.waits, m.underWay, m.requests)
 	for _, t := range entities.EventTypes {
 		m.events.WithLabelValues(string(t))
-		if status, ends := endings[t]; ends {
+		if status, ends := endStatus[t]; ends {
 			m.ended.WithLabelValues(string(status))
 		}
 	}
@@ -72,30 +72,30 @@ func (m *metrics) register(r *prometheus.Registry) {
 	}
 }
 
-// registerRuntime adds what the language and the system tell of the process.
+// registerRuntime adds the metrics of the Go runtime and of the process.
 func registerRuntime(r *prometheus.Registry) {
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
-// newBuild says which program this is.
-func newBuild(version string) prometheus.Collector {
+// newBuildInfo returns the gauge whose label is the version of this process.
+func newBuildInfo(version string) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "stepwell_build_info", Help: "Always 1; the label says which version this process is.",
+		Name: "stepwell_build_info", Help: "Always 1; the label is the version of this process.",
 		ConstLabels: prometheus.Labels{"version": version},
 	})
 	g.Set(1)
 	return g
 }
 
-// endings are the statuses in which events end a run, each of which is in a log once at most (I3).
-var endings = map[entities.EventType]entities.RunStatus{
+// endStatus maps the events that end a run to its final status. A log has at most one of them (I3).
+var endStatus = map[entities.EventType]entities.RunStatus{
 	entities.EventRunCompleted: entities.RunCompleted,
 	entities.EventRunFailed:    entities.RunFailed,
 	entities.EventRunCancelled: entities.RunCancelled,
 }
 
-// typeOf is the label of an append: the event's type, or that there are several or none.
-func typeOf(requests []eventlog.Request) string {
+// appendType returns the type label of an append: the event's type, "several" or "none".
+func appendType(requests []eventlog.Request) string {
 	switch {
 	case len(requests) == 0:
 		return "none"
@@ -108,14 +108,14 @@ func typeOf(requests []eventlog.Request) string {
 	}
 }
 
-// kinds are the labels of deliveries.
+// kinds are the values of the kind label of deliveries.
 var kinds = []string{
 	"message", "unknown", string(entities.WorkRun), string(entities.WorkStep), string(entities.WorkDeadline),
 	string(entities.WorkReport), string(entities.WorkEnd), string(entities.WorkSignal), string(entities.WorkLookBack),
 }
 
-// kindOf is the label of a delivery: what the server has to do.
-func kindOf(w entities.Work) string {
+// deliveryKind returns the kind label of a delivery.
+func deliveryKind(w entities.Work) string {
 	switch {
 	case w == entities.WorkNone:
 		return "message"
@@ -131,14 +131,10 @@ var methods = []string{
 	http.MethodOptions,
 }
 
-// methodOf is the label of a request's method, of which its sender can make up any.
-func methodOf(method string) string {
+// methodLabel returns the label of a request's method. Clients can send any method, so unknown ones share a label.
+func methodLabel(method string) string {
 	if slices.Contains(methods, method) {
 		return method
 	}
 	return "other"
 }
-
-func statusOf(status int) string { return strconv.Itoa(status) }
-
-func outcomeOf(o queue.Outcome) string { return string(o) }

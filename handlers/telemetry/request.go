@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
@@ -13,24 +14,26 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// Request is a request to the server.
+// Request describes an HTTP request to the server.
 type Request struct {
 	ID     string
 	Method string
-	// Route is the pattern that the path matched; empty when it matched none.
+	// Route is the pattern that the path matched, or "" if it matched none.
 	Route string
-	// RunID is the run in the path; empty when there is none.
+	// RunID is the run in the path, or "".
 	RunID entities.RunID
-	// Header says who called.
+	// Header carries the caller's trace context.
 	Header http.Header
-	// Public requests come from strangers, whose traces are linked and not joined. Probes are not traced.
-	Public, Probe bool
+	// Public requests come from unauthenticated callers: the caller's trace is linked, not joined.
+	Public bool
+	// Probe requests are not traced.
+	Probe bool
 }
 
-// Request begins to watch a request, which goes on with the context that it returns, and returns what ends that: it
-// takes the status of the answer and returns how long it took.
+// Request starts observing a request. It returns the context to handle the request with, and a function to call with
+// the response's status, which returns the request's duration.
 func (t *Telemetry) Request(ctx context.Context, r Request) (context.Context, func(status int) time.Duration) {
-	ctx = withFacts(ctx, facts{request: r.ID, run: r.RunID})
+	ctx = withLogFields(ctx, logFields{request: r.ID, run: r.RunID})
 	if t == nil {
 		return ctx, func(int) time.Duration { return 0 }
 	}
@@ -41,13 +44,14 @@ func (t *Telemetry) Request(ctx context.Context, r Request) (context.Context, fu
 	}
 	return ctx, func(status int) time.Duration {
 		took := t.now().Sub(begin)
-		t.metrics.requests.WithLabelValues(routeOf(r.Route), methodOf(r.Method), statusOf(status)).Observe(took.Seconds())
+		t.metrics.requests.WithLabelValues(routeLabel(r.Route), methodLabel(r.Method), strconv.Itoa(status)).
+			Observe(took.Seconds())
 		end(status)
 		return took
 	}
 }
 
-// Pass adds to the headers of a request that is passed on: which it was here.
+// Pass adds the request ID and the trace context to the headers of a forwarded request.
 func (t *Telemetry) Pass(ctx context.Context, h http.Header) {
 	h.Set("X-Request-Id", RequestID(ctx))
 	if t != nil {
@@ -55,22 +59,22 @@ func (t *Telemetry) Pass(ctx context.Context, h http.Header) {
 	}
 }
 
-func routeOf(route string) string {
+func routeLabel(route string) string {
 	if route == "" {
 		return "none"
 	}
 	return route
 }
 
-// request begins the span of a request, and returns what ends it.
+// request starts the span of a request and returns the function that ends it.
 func (t *Traces) request(ctx context.Context, r Request) (context.Context, func(status int)) {
-	name := methodOf(r.Method) + " " + routeOf(r.Route)
+	name := methodLabel(r.Method) + " " + routeLabel(r.Route)
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(methodOf(r.Method)),
-			semconv.HTTPRoute(routeOf(r.Route)), requestKey.String(r.ID)),
+		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(methodLabel(r.Method)),
+			semconv.HTTPRoute(routeLabel(r.Route)), requestKey.String(r.ID)),
 	}
-	caller := w3c.Extract(ctx, propagation.HeaderCarrier(r.Header))
+	caller := propagator.Extract(ctx, propagation.HeaderCarrier(r.Header))
 	called := trace.SpanContextFromContext(caller)
 	var span trace.Span
 	switch {
@@ -81,8 +85,9 @@ func (t *Traces) request(ctx context.Context, r Request) (context.Context, func(
 		if r.RunID != "" {
 			span.SetAttributes(runKey.String(string(r.RunID)))
 		}
-	case r.changes():
-		// Clients of the Workflow SDK, for one, do not say for which call of ours they act, but for which run.
+	case r.mayChangeRun():
+		// Clients without instrumentation, such as the Workflow SDK's, send no trace context. The run's trace is the
+		// one that the request belongs to.
 		ctx, span = t.start(ctx, r.RunID, name, options...)
 	default:
 		ctx, span = t.tracer.Start(ctx, name, options...)
@@ -96,7 +101,7 @@ func (t *Traces) request(ctx context.Context, r Request) (context.Context, func(
 	}
 }
 
-// changes reports whether the request may change something about a run.
-func (r Request) changes() bool {
+// mayChangeRun reports whether the request may change a run.
+func (r Request) mayChangeRun() bool {
 	return r.RunID != "" && r.Method != http.MethodGet && r.Method != http.MethodHead
 }

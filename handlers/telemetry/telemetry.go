@@ -1,9 +1,8 @@
-// Package telemetry tells how a server is doing: its metrics, the traces of what it does, and what its log lines
-// have in common. It watches the log and the queue through the interfaces that they have for that, so that they know
-// of no metrics and no traces. It imports entities, eventlog and queue, and only it imports OpenTelemetry's SDK and
-// the client of Prometheus.
+// Package telemetry provides a server's metrics, traces and log fields. It implements the Observer interfaces of
+// eventlog and queue, so that those packages depend on neither Prometheus nor OpenTelemetry. It imports entities,
+// eventlog and queue.
 //
-// Nothing here ever sees a payload: what is measured and traced is made of types, statuses, durations and IDs.
+// Payloads never reach this package: metrics and traces hold only types, statuses, durations and IDs.
 package telemetry
 
 import (
@@ -17,21 +16,21 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// Options is what telemetry is made of.
+// Options configures [New].
 type Options struct {
-	// Gauges looks how much there is of what in the database. It is asked once in [gaugesAge] at most.
+	// Gauges queries the database's gauges. It is called at most once per [gaugesTTL].
 	Gauges func(context.Context) (queue.Gauges, error)
-	// Pool looks at the connections to the database.
+	// Pool returns the statistics of the connection pool.
 	Pool func() PoolStat
-	// Traces are nil when there are to be none.
+	// Traces is nil to disable tracing.
 	Traces *Traces
-	// Now is the clock.
+	// Now returns the current time.
 	Now func() time.Time
-	// Version is that of the program.
+	// Version is the program's version.
 	Version string
 }
 
-// Telemetry watches one server. The nil one watches nothing.
+// Telemetry observes one server. A nil *Telemetry may observe requests: it only sets their log fields.
 type Telemetry struct {
 	now      func() time.Time
 	traces   *Traces
@@ -39,19 +38,19 @@ type Telemetry struct {
 	metrics  *metrics
 }
 
-// New makes the telemetry of a server.
+// New returns the telemetry of a server.
 func New(o Options) *Telemetry {
 	t := &Telemetry{now: o.Now, traces: o.Traces, registry: prometheus.NewRegistry(), metrics: newMetrics()}
 	t.metrics.register(t.registry)
-	t.registry.MustRegister(newDatabase(o.Gauges, o.Now), pool{o.Pool}, newBuild(o.Version))
+	t.registry.MustRegister(newDatabaseCollector(o.Gauges, o.Now), poolCollector{o.Pool}, newBuildInfo(o.Version))
 	registerRuntime(t.registry)
 	return t
 }
 
-// Registry has all metrics.
+// Registry returns the registry of all metrics.
 func (t *Telemetry) Registry() prometheus.Gatherer { return t.registry }
 
-// Handler answers with all metrics, in whichever of Prometheus's formats is asked for.
+// Handler serves all metrics in the Prometheus format that the request accepts.
 func (t *Telemetry) Handler() http.Handler {
 	return promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{})
 }

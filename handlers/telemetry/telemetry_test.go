@@ -28,31 +28,31 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// idlePool is a pool of which nothing is used.
-type idlePool struct{}
+// fakePoolStat is an idle pool.
+type fakePoolStat struct{}
 
-func (idlePool) AcquiredConns() int32           { return 0 }
-func (idlePool) IdleConns() int32               { return 1 }
-func (idlePool) ConstructingConns() int32       { return 0 }
-func (idlePool) MaxConns() int32                { return 20 }
-func (idlePool) AcquireCount() int64            { return 7 }
-func (idlePool) AcquireDuration() time.Duration { return 1500 * time.Millisecond }
-func (idlePool) EmptyAcquireCount() int64       { return 1 }
-func (idlePool) CanceledAcquireCount() int64    { return 0 }
+func (fakePoolStat) AcquiredConns() int32           { return 0 }
+func (fakePoolStat) IdleConns() int32               { return 1 }
+func (fakePoolStat) ConstructingConns() int32       { return 0 }
+func (fakePoolStat) MaxConns() int32                { return 20 }
+func (fakePoolStat) AcquireCount() int64            { return 7 }
+func (fakePoolStat) AcquireDuration() time.Duration { return 1500 * time.Millisecond }
+func (fakePoolStat) EmptyAcquireCount() int64       { return 1 }
+func (fakePoolStat) CanceledAcquireCount() int64    { return 0 }
 
-// clock is a clock that tests move.
+// clock is a fake clock.
 type clock struct{ at atomic.Int64 }
 
-func (c *clock) now() time.Time        { return time.Unix(0, c.at.Load()) }
-func (c *clock) move(by time.Duration) { c.at.Add(int64(by)) }
+func (c *clock) now() time.Time           { return time.Unix(0, c.at.Load()) }
+func (c *clock) advance(by time.Duration) { c.at.Add(int64(by)) }
 
-// newQuiet watches nothing in particular; the options change that.
-func newQuiet(options ...func(*Options)) *Telemetry {
+// newTelemetry returns a telemetry with fake sources, which the options may replace.
+func newTelemetry(options ...func(*Options)) *Telemetry {
 	o := Options{
 		Gauges: func(context.Context) (queue.Gauges, error) {
 			return queue.Gauges{OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
 		},
-		Pool: func() PoolStat { return idlePool{} }, Now: (&clock{}).now, Version: "v1",
+		Pool: func() PoolStat { return fakePoolStat{} }, Now: (&clock{}).now, Version: "v1",
 	}
 	for _, change := range options {
 		change(&o)
@@ -60,10 +60,10 @@ func newQuiet(options ...func(*Options)) *Telemetry {
 	return New(o)
 }
 
-// busy is telemetry that has seen one of everything.
-func busy(t *testing.T) *Telemetry {
+// busyTelemetry returns a telemetry that has observed one append, one delivery and one request.
+func busyTelemetry(t *testing.T) *Telemetry {
 	t.Helper()
-	o := newQuiet()
+	o := newTelemetry()
 	_, appended := o.Append(t.Context(), "wrun_1", []eventlog.Request{{Type: entities.EventRunCompleted}})
 	appended(eventlog.Appended{
 		Events: []entities.Event{{RunID: "wrun_1", Type: entities.EventRunCompleted}}, Run: &entities.Run{ID: "wrun_1"},
@@ -75,7 +75,7 @@ func busy(t *testing.T) *Telemetry {
 	return o
 }
 
-// scrape is what a server of Prometheus reads.
+// scrape parses the response of GET /metrics.
 func scrape(t *testing.T, o *Telemetry) map[string]*dto.MetricFamily {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -88,12 +88,12 @@ func scrape(t *testing.T, o *Telemetry) map[string]*dto.MetricFamily {
 	return families
 }
 
-// documented is a row of the tables of docs/metrics.md: name, type, labels, meaning.
-var documented = regexp.MustCompile("(?m)^\\| `(stepwell_[a-z_]+)` \\| ([a-z]+) \\|(.*?)\\| .+ \\|$")
+// documentedMetric matches a table row of docs/metrics.md: name, type, labels, meaning.
+var documentedMetric = regexp.MustCompile("(?m)^\\| `(stepwell_[a-z_]+)` \\| ([a-z]+) \\|(.*?)\\| .+ \\|$")
 
 var quoted = regexp.MustCompile("`([a-z]+)`")
 
-// TestMetricsAreDocumented: docs/metrics.md has all metrics of ours with their types and labels, and no others.
+// TestMetricsAreDocumented: docs/metrics.md lists exactly our metrics, with their types and labels.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/metrics.md")
@@ -101,7 +101,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{}
-	for _, row := range documented.FindAllStringSubmatch(string(text), -1) {
+	for _, row := range documentedMetric.FindAllStringSubmatch(string(text), -1) {
 		var labels []string
 		for _, label := range quoted.FindAllStringSubmatch(row[3], -1) {
 			labels = append(labels, label[1])
@@ -110,7 +110,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		want[row[1]] = row[2] + " " + strings.Join(labels, ",")
 	}
 	got := map[string]string{}
-	for name, family := range scrape(t, busy(t)) {
+	for name, family := range scrape(t, busyTelemetry(t)) {
 		if !strings.HasPrefix(name, "stepwell_") {
 			continue
 		}
@@ -122,16 +122,16 @@ func TestMetricsAreDocumented(t *testing.T) {
 		got[name] = strings.ToLower(family.GetType().String()) + " " + strings.Join(labels, ",")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("documented and there (-want +got):\n%s", diff)
+		t.Errorf("metrics (-documented +got):\n%s", diff)
 	}
 	if len(got) < 20 {
-		t.Errorf("there are %d metrics only", len(got))
+		t.Errorf("got %d metrics, want at least 20", len(got))
 	}
 }
 
-func TestMetricsAreNamedAsTheyShould(t *testing.T) {
+func TestMetricNamesFollowConventions(t *testing.T) {
 	t.Parallel()
-	problems, err := testutil.GatherAndLint(busy(t).Registry())
+	problems, err := testutil.GatherAndLint(busyTelemetry(t).Registry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,10 +140,10 @@ func TestMetricsAreNamedAsTheyShould(t *testing.T) {
 	}
 }
 
-// TestLabelsAreBounded: nobody can make up series.
-func TestLabelsAreBounded(t *testing.T) {
+// TestLabelValuesAreBounded: arbitrary input cannot create new series.
+func TestLabelValuesAreBounded(t *testing.T) {
 	t.Parallel()
-	o := newQuiet()
+	o := newTelemetry()
 	before := series(t, o)
 	for i := range 100 {
 		odd := string(rune('a'+i%26)) + time.Duration(i).String()
@@ -170,7 +170,7 @@ func series(t *testing.T, o *Telemetry) int {
 	return n
 }
 
-func TestWhatBecameOfAppends(t *testing.T) {
+func TestAppendOutcome(t *testing.T) {
 	t.Parallel()
 	conflict := &entities.TransitionError{Kind: "step", Refusal: entities.Conflict}
 	for _, tt := range []struct {
@@ -185,37 +185,38 @@ func TestWhatBecameOfAppends(t *testing.T) {
 		{"refused with the others", eventlog.Appended{Err: &eventlog.RefusedError{Err: conflict}}, "refused"},
 		{"stale", eventlog.Appended{Err: entities.ErrStale}, "refused"},
 		{"nothing left", eventlog.Appended{Err: queue.ErrNothingLeft}, "refused"},
-		{"name taken", eventlog.Appended{Err: state("23505")}, "refused"},
-		{"disk full", eventlog.Appended{Err: state("53100")}, "error"},
+		{"name taken", eventlog.Appended{Err: sqlStateError("23505")}, "refused"},
+		{"disk full", eventlog.Appended{Err: sqlStateError("53100")}, "error"},
 		{"gone", eventlog.Appended{Err: context.Canceled}, "error"},
 	} {
-		if got := becameOf(tt.a); got != tt.want {
+		if got := appendOutcome(tt.a); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
 
-// state is an error of the database.
-type state string
+// sqlStateError is a database error.
+type sqlStateError string
 
-func (s state) Error() string    { return string(s) }
-func (s state) SQLState() string { return string(s) }
+func (s sqlStateError) Error() string    { return string(s) }
+func (s sqlStateError) SQLState() string { return string(s) }
 
-// TestTheDatabaseIsLookedAtOnce however many ask, until the look is old; and what it said is not told once it is away.
-func TestTheDatabaseIsLookedAtOnce(t *testing.T) {
+// TestDatabaseGaugesAreCached: concurrent scrapes share one query until it expires, and no stale gauges are reported
+// while the database is down.
+func TestDatabaseGaugesAreCached(t *testing.T) {
 	t.Parallel()
 	var c clock
-	var looks atomic.Int64
-	var away atomic.Bool
-	o := newQuiet(func(o *Options) {
+	var queries atomic.Int64
+	var down atomic.Bool
+	o := newTelemetry(func(o *Options) {
 		o.Now = c.now
 		o.Gauges = func(ctx context.Context) (queue.Gauges, error) {
 			if _, bounded := ctx.Deadline(); !bounded {
-				t.Error("the look has no time limit")
+				t.Error("the query has no deadline")
 			}
-			looks.Add(1)
-			if away.Load() {
-				return queue.Gauges{}, errors.New("away")
+			queries.Add(1)
+			if down.Load() {
+				return queue.Gauges{}, errors.New("down")
 			}
 			return queue.Gauges{StrandedRuns: 2, OldestDue: 1500 * time.Millisecond}, nil
 		}
@@ -225,8 +226,8 @@ func TestTheDatabaseIsLookedAtOnce(t *testing.T) {
 		all.Go(func() { scrape(t, o) })
 	}
 	all.Wait()
-	if looks.Load() != 1 {
-		t.Errorf("looked %d times, want once", looks.Load())
+	if queries.Load() != 1 {
+		t.Errorf("got %d queries, want 1", queries.Load())
 	}
 	got := scrape(t, o)
 	if v := got["stepwell_runs_stranded"].GetMetric()[0].GetGauge().GetValue(); v != 2 {
@@ -235,22 +236,22 @@ func TestTheDatabaseIsLookedAtOnce(t *testing.T) {
 	if v := got["stepwell_messages_oldest_due_seconds"].GetMetric()[0].GetGauge().GetValue(); v != 1.5 {
 		t.Errorf("oldest: got %v", v)
 	}
-	away.Store(true)
-	c.move(gaugesAge)
+	down.Store(true)
+	c.advance(gaugesTTL)
 	got = scrape(t, o)
-	if v := got["stepwell_database_up"].GetMetric()[0].GetGauge().GetValue(); v != 0 || got["stepwell_runs_stranded"] != nil ||
-		got["stepwell_events_total"] == nil {
-		t.Errorf("while the database is away: up is %v, there are %d metrics", v, len(got))
+	if v := got["stepwell_database_up"].GetMetric()[0].GetGauge().GetValue(); v != 0 ||
+		got["stepwell_runs_stranded"] != nil || got["stepwell_events_total"] == nil {
+		t.Errorf("while the database is down: up is %v, %d metrics", v, len(got))
 	}
-	away.Store(false)
-	c.move(gaugesAge)
-	if v := scrape(t, o)["stepwell_database_up"].GetMetric()[0].GetGauge().GetValue(); v != 1 || looks.Load() != 3 {
-		t.Errorf("afterwards: up is %v after %d looks", v, looks.Load())
+	down.Store(false)
+	c.advance(gaugesTTL)
+	if v := scrape(t, o)["stepwell_database_up"].GetMetric()[0].GetGauge().GetValue(); v != 1 || queries.Load() != 3 {
+		t.Errorf("when the database is back: up is %v after %d queries, want 1 after 3", v, queries.Load())
 	}
 }
 
-// TestLogLinesSayWhatTheyAreAbout: what the context knows, once.
-func TestLogLinesSayWhatTheyAreAbout(t *testing.T) {
+// TestLogHandlerAddsContextFields: each field is added once, and the line's own run wins.
+func TestLogHandlerAddsContextFields(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	logger := slog.New(LogHandler(slog.NewTextHandler(&out, &slog.HandlerOptions{
@@ -261,8 +262,8 @@ func TestLogLinesSayWhatTheyAreAbout(t *testing.T) {
 			return a
 		},
 	}))).With("a", 1)
-	var nothing *Telemetry
-	ctx, _ := nothing.Request(t.Context(), Request{ID: "r1", RunID: "wrun_1"})
+	var disabled *Telemetry
+	ctx, _ := disabled.Request(t.Context(), Request{ID: "r1", RunID: "wrun_1"})
 	logger.InfoContext(ctx, "one")
 	logger.InfoContext(ctx, "two", "run", "wrun_2")
 	logger.InfoContext(t.Context(), "three")
@@ -275,12 +276,12 @@ func TestLogLinesSayWhatTheyAreAbout(t *testing.T) {
 	}
 }
 
-// TestTracesOfRuns: a run's trace is its ULID; others have one all the same, and never the invalid one.
-func TestTracesOfRuns(t *testing.T) {
+// TestTraceIDIsDerivedFromRunID: it is the run's ULID; IDs without one get a valid, distinct trace ID too.
+func TestTraceIDIsDerivedFromRunID(t *testing.T) {
 	t.Parallel()
 	const id = "wrun_01JD5A8R8D0000000000000001"
 	bits := ulid.MustParseStrict(id[len("wrun_"):])
-	if got := traceOf(id); [16]byte(got) != [16]byte(bits) {
+	if got := traceID(id); [16]byte(got) != [16]byte(bits) {
 		t.Errorf("got %s, want %x", got, bits[:])
 	}
 	seen := map[string]entities.RunID{}
@@ -288,27 +289,27 @@ func TestTracesOfRuns(t *testing.T) {
 		"wrun_00000000000000000000000000", "wrun_7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "wrun_8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "wrun_x", "x", "_",
 		"wrun_01JD5A8R8D0000000000000001", "wrun_01JD5A8R8D0000000000000002",
 	} {
-		trace, span := traceOf(id), spanOf(id)
+		trace, span := traceID(id), runSpanID(id)
 		if !trace.IsValid() || !span.IsValid() {
 			t.Errorf("%s: got %s, %s", id, trace, span)
 		}
 		for _, key := range []string{trace.String(), span.String()} {
 			if other, twice := seen[key]; twice {
-				t.Errorf("%s and %s have both %s", id, other, key)
+				t.Errorf("%s and %s share %s", id, other, key)
 			}
 			seen[key] = id
 		}
 	}
 }
 
-// TestSamplingIsByRun: the sampler decides on a run as on its trace, whoever asks, and about as many as it should.
-func TestSamplingIsByRun(t *testing.T) {
+// TestSamplingDecisionIsPerRun: every server and every span of a run get the same decision, at the configured ratio.
+func TestSamplingDecisionIsPerRun(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct{ least, most int }{
 		"": {1000, 1000}, "always_on": {1000, 1000}, "parentbased_always_off": {0, 0}, "traceidratio": {150, 350},
 		"parentbased_traceidratio": {150, 350},
 	} {
-		first, other := newSampled(t, name, "0.25"), newSampled(t, name, "0.25")
+		first, other := newTraces(t, name, "0.25"), newTraces(t, name, "0.25")
 		random := rand.New(rand.NewPCG(1, 2))
 		sampled := 0
 		for range 1000 {
@@ -318,15 +319,15 @@ func TestSamplingIsByRun(t *testing.T) {
 			}
 			ulid[0] = '0'
 			id := entities.RunID("wrun_" + string(ulid[:]))
-			run := first.runContext(id)
-			if !run.Equal(other.runContext(id)) {
-				t.Fatalf("%s: two servers differ on %s", name, id)
+			run := first.runSpanContext(id)
+			if !run.Equal(other.runSpanContext(id)) {
+				t.Fatalf("%s: two servers decide differently on %s", name, id)
 			}
 			ctx, span := first.start(t.Context(), id, "x")
 			span.End()
 			if _, inside := first.start(ctx, id, "y"); span.SpanContext().IsSampled() != run.IsSampled() ||
 				inside.SpanContext().IsSampled() != run.IsSampled() {
-				t.Fatalf("%s: a span of %s is not kept as its run is", name, id)
+				t.Fatalf("%s: a span of %s is not sampled like its run", name, id)
 			}
 			if run.IsSampled() {
 				sampled++
@@ -338,15 +339,15 @@ func TestSamplingIsByRun(t *testing.T) {
 	}
 	for name, arg := range map[string]string{"half": "", "traceidratio": "2", "parentbased_traceidratio": "x", "parentbased": ""} {
 		if _, err := ParseSampler(name, arg); err == nil {
-			t.Errorf("%s %q is a sampler", name, arg)
+			t.Errorf("ParseSampler(%q, %q) succeeds", name, arg)
 		}
 	}
 	if _, err := ParseSampler("traceidratio", "NaN"); err == nil {
-		t.Error("NaN is a ratio")
+		t.Error("ParseSampler accepts NaN as a ratio")
 	}
 }
 
-func newSampled(t *testing.T, name, arg string) *Traces {
+func newTraces(t *testing.T, name, arg string) *Traces {
 	t.Helper()
 	s, err := ParseSampler(name, arg)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// The attributes of spans, besides those of OpenTelemetry's conventions.
+// Span attributes beyond the OpenTelemetry semantic conventions.
 const (
 	runKey        = attribute.Key("stepwell.run_id")
 	workflowKey   = attribute.Key("stepwell.workflow")
@@ -32,43 +32,43 @@ const (
 	requestKey    = attribute.Key("stepwell.request_id")
 )
 
-// Traces makes spans. There is one trace per run: whoever does something about a run, on any server, knows its
-// trace by the run's ID alone, and so nothing needs to be stored or handed on. The trace's root is the span of the
-// whole run, whose ID follows from the run's too; whoever writes the event that ends the run sends it.
+// Traces creates spans. Each run has one trace, whose ID is derived from the run's ID: every server knows it without
+// storing or passing it on. The root of the trace is the span of the run, whose ID is derived from the run's ID too.
+// The server that appends the event that ends the run exports the root.
 type Traces struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
-	// sampler decides on traces that nobody has decided on. It looks at nothing but the trace's ID, so all spans of a
-	// run are kept or none.
+	// sampler decides for traces without a sampled parent. It looks only at the trace ID, so either all spans of a run
+	// are sampled or none.
 	sampler sdktrace.Sampler
 }
 
-// w3c reads and writes who called: traceparent and tracestate, and no baggage, in which anything may be.
-var w3c = propagation.TraceContext{}
+// propagator carries traceparent and tracestate. It carries no baggage, which may hold any data.
+var propagator = propagation.TraceContext{}
 
-// NewTraces makes them; the options say where the spans go.
+// NewTraces returns the traces of a server. The options configure the exporter and the resource.
 func NewTraces(s Sampler, options ...sdktrace.TracerProviderOption) *Traces {
-	decide := s.root
+	sampler := s.root
 	if s.followsParents {
-		decide = sdktrace.ParentBased(s.root)
+		sampler = sdktrace.ParentBased(s.root)
 	}
-	options = append(options, sdktrace.WithSampler(decide), sdktrace.WithIDGenerator(ids{}))
+	options = append(options, sdktrace.WithSampler(sampler), sdktrace.WithIDGenerator(idGenerator{}))
 	provider := sdktrace.NewTracerProvider(options...)
 	return &Traces{provider: provider, tracer: provider.Tracer("github.com/stepwell-dev/stepwell"), sampler: s.root}
 }
 
-// Provider is where others, such as the driver of the database, get their tracers from.
+// Provider returns the provider for other tracers, such as the database driver's.
 func (t *Traces) Provider() trace.TracerProvider { return t.provider }
 
-// Shutdown sends what is left.
+// Shutdown exports the remaining spans.
 func (t *Traces) Shutdown(ctx context.Context) error {
 	if err := t.provider.Shutdown(ctx); err != nil {
-		return fmt.Errorf("send the last spans: %w", err)
+		return fmt.Errorf("export the remaining spans: %w", err)
 	}
 	return nil
 }
 
-// Sampler says which traces are kept.
+// Sampler decides which traces are sampled.
 type Sampler struct {
 	root           sdktrace.Sampler
 	followsParents bool
@@ -95,45 +95,44 @@ func ParseSampler(name, arg string) (Sampler, error) {
 		return Sampler{sdktrace.TraceIDRatioBased(ratio), followsParents}, nil
 	default:
 		return Sampler{}, fmt.Errorf("OTEL_TRACES_SAMPLER is %q; want always_on, always_off or traceidratio, "+
-			"each also with parentbased_ before it", name)
+			"optionally prefixed with parentbased_", name)
 	}
 }
 
-// runContext is the span of a whole run, as its parts see it: their parent, somewhere else.
-func (t *Traces) runContext(id entities.RunID) trace.SpanContext {
-	config := trace.SpanContextConfig{TraceID: traceOf(id), SpanID: spanOf(id), Remote: true}
-	decided := t.sampler.ShouldSample(sdktrace.SamplingParameters{TraceID: config.TraceID})
-	if decided.Decision == sdktrace.RecordAndSample {
+// runSpanContext returns the run's root span as a remote parent for the other spans of the run.
+func (t *Traces) runSpanContext(id entities.RunID) trace.SpanContext {
+	config := trace.SpanContextConfig{TraceID: traceID(id), SpanID: runSpanID(id), Remote: true}
+	sampling := t.sampler.ShouldSample(sdktrace.SamplingParameters{TraceID: config.TraceID})
+	if sampling.Decision == sdktrace.RecordAndSample {
 		config.TraceFlags = trace.FlagsSampled
 	}
 	return trace.NewSpanContext(config)
 }
 
-// start begins a span about a run, in the run's trace. Whoever caused it from another trace is linked to it, and it to
-// them.
+// start starts a span in the run's trace. If the current span belongs to another trace, the two are linked in both
+// directions.
 func (t *Traces) start(
 	ctx context.Context, id entities.RunID, name string, options ...trace.SpanStartOption,
 ) (context.Context, trace.Span) {
-	cause := trace.SpanFromContext(ctx)
-	here := cause.SpanContext()
+	current := trace.SpanFromContext(ctx)
 	if id == "" {
 		return t.tracer.Start(ctx, name, options...)
 	}
 	options = append(options, trace.WithAttributes(runKey.String(string(id))))
-	if here.TraceID() == traceOf(id) {
+	if current.SpanContext().TraceID() == traceID(id) {
 		return t.tracer.Start(ctx, name, options...)
 	}
-	run := t.runContext(id)
-	if here.IsValid() {
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: here}))
-		cause.SetAttributes(runKey.String(string(id)))
-		cause.AddLink(trace.Link{SpanContext: run})
+	run := t.runSpanContext(id)
+	if current.SpanContext().IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: current.SpanContext()}))
+		current.SetAttributes(runKey.String(string(id)))
+		current.AddLink(trace.Link{SpanContext: run})
 	}
 	return t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, run), name, options...)
 }
 
-// traceOf is the trace of a run: the bits of its ULID, or of a hash where it has none.
-func traceOf(id entities.RunID) trace.TraceID {
+// traceID returns the trace ID of a run: the bits of its ULID, or a hash of an ID without one.
+func traceID(id entities.RunID) trace.TraceID {
 	_, digits, _ := strings.Cut(string(id), "_")
 	if u, err := ulid.ParseStrict(digits); err == nil && u != (ulid.ULID{}) {
 		return trace.TraceID(u)
@@ -142,23 +141,23 @@ func traceOf(id entities.RunID) trace.TraceID {
 	return trace.TraceID(hash[:16])
 }
 
-// spanOf is the span of a whole run.
-func spanOf(id entities.RunID) trace.SpanID {
+// runSpanID returns the ID of a run's root span.
+func runSpanID(id entities.RunID) trace.SpanID {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(id)) // never fails
 	return trace.SpanID(binary.BigEndian.AppendUint64(nil, max(1, hash.Sum64())))
 }
 
-// ids makes the IDs of spans: any, but for that of a whole run.
-type ids struct{}
+// idGenerator generates random IDs, except for the root spans of runs.
+type idGenerator struct{}
 
-// wholeRun is the context key of the run whose root is to begin.
-type wholeRun struct{}
+// rootOfRun is the context key of the run whose root span is being started.
+type rootOfRun struct{}
 
 // NewIDs implements [sdktrace.IDGenerator].
-func (g ids) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	if id, ok := ctx.Value(wholeRun{}).(entities.RunID); ok {
-		return traceOf(id), spanOf(id)
+func (g idGenerator) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	if id, ok := ctx.Value(rootOfRun{}).(entities.RunID); ok {
+		return traceID(id), runSpanID(id)
 	}
 	var id trace.TraceID
 	binary.BigEndian.PutUint64(id[:8], nonZero())
@@ -167,8 +166,8 @@ func (g ids) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 }
 
 // NewSpanID implements [sdktrace.IDGenerator].
-func (ids) NewSpanID(context.Context, trace.TraceID) trace.SpanID {
+func (idGenerator) NewSpanID(context.Context, trace.TraceID) trace.SpanID {
 	return trace.SpanID(binary.BigEndian.AppendUint64(nil, nonZero()))
 }
 
-func nonZero() uint64 { return max(1, rand.Uint64()) } //nolint:gosec // nobody gains by guessing it
+func nonZero() uint64 { return max(1, rand.Uint64()) } //nolint:gosec // trace IDs are not secret

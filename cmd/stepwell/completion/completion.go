@@ -1,5 +1,5 @@
-// Package completion completes command lines in bash, zsh and fish. The scripts for the shells are a few lines that ask
-// the command itself what may come next, so they never fall behind it. It imports nothing of ours.
+// Package completion completes command lines in bash, zsh and fish. The shell scripts call the program itself for the
+// candidates, so they never become outdated. It imports nothing of ours.
 package completion
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Command is the name of the hidden command that the scripts call, with the words up to the cursor.
+// Command is the hidden command that the scripts call with the words up to the cursor.
 const Command = "__complete"
 
 var scripts = map[string]string{
@@ -41,63 +41,63 @@ complete -c stepwell -n 'test -z (__stepwell_complete | string collect)' -F
 `,
 }
 
-// Script is what a shell reads to complete the command; false for an unknown shell.
+// Script returns the completion script for a shell, or false for an unknown shell.
 func Script(shell string) (string, bool) {
 	s, ok := scripts[shell]
 	return s, ok
 }
 
-// Candidate is a word that may stand at the cursor, and what it means.
+// Candidate is a completion of a word, with its help.
 type Candidate struct{ Word, Help string }
 
-// Candidates are what may stand in place of the last of the words, which may be empty. There are none where anything
-// may stand, such as the name of a file.
+// Candidates returns the completions of the last word, which may be empty. It returns none for free text such as a
+// file name.
 func Candidates(app *kong.Application, words []string) []Candidate {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	last := words[len(words)-1]
-	at := place{node: app.Node}
+	p := parser{node: app.Node}
 	for _, w := range words[:len(words)-1] {
-		at.pass(w)
+		p.consume(w)
 	}
-	if at.value != nil {
-		return matching(values(at.value.Value), strings.TrimPrefix(last, "="))
+	if p.pending != nil {
+		return withPrefix(enumValues(p.pending.Value), strings.TrimPrefix(last, "="))
 	}
 	name, _, hasValue := strings.Cut(last, "=")
-	switch flag := at.flag(name); {
+	switch flag := p.flag(name); {
 	case hasValue && flag != nil:
-		list := values(flag.Value)
+		list := enumValues(flag.Value)
 		for i := range list {
 			list[i].Word = name + "=" + list[i].Word
 		}
-		return matching(list, last)
-	case strings.HasPrefix(last, "-") && !at.plain:
-		return matching(at.flags(), last)
+		return withPrefix(list, last)
+	case strings.HasPrefix(last, "-") && !p.onlyArgs:
+		return withPrefix(p.flags(), last)
 	default:
-		return matching(at.words(), last)
+		return withPrefix(p.words(), last)
 	}
 }
 
-// place is how far a command line has come.
-type place struct {
-	node  *kong.Node
-	args  int        // how many arguments the node has got
-	value *kong.Flag // which flag the next word is the value of
-	plain bool       // whether no more flags are taken for such
+// parser is the state after the words so far. kong's own parser rejects incomplete command lines.
+type parser struct {
+	node     *kong.Node
+	args     int        // number of positional arguments consumed
+	pending  *kong.Flag // the flag that the next word is the value of, or nil
+	onlyArgs bool       // after "--"
 }
 
-func (p *place) pass(word string) {
+func (p *parser) consume(word string) {
 	switch {
-	case p.value != nil:
-		if word != "=" { // which bash makes a word of its own
-			p.value = nil
+	case p.pending != nil:
+		if word != "=" { // bash splits --flag=value into three words
+			p.pending = nil
 		}
 	case word == "--":
-		p.plain = true
-	case strings.HasPrefix(word, "-") && !p.plain:
+		p.onlyArgs = true
+	case strings.HasPrefix(word, "-") && !p.onlyArgs:
 		if flag := p.flag(word); flag != nil && !flag.IsBool() {
-			p.value = flag
+			p.pending = flag
 		}
 	default:
 		for _, child := range p.node.Children {
@@ -110,8 +110,8 @@ func (p *place) pass(word string) {
 	}
 }
 
-// flag is the flag that a word without "=" names; nil if there is none.
-func (p *place) flag(word string) *kong.Flag {
+// flag returns the flag named by a word such as --all or -f, or nil.
+func (p *parser) flag(word string) *kong.Flag {
 	for _, group := range p.node.AllFlags(true) {
 		for _, f := range group {
 			if word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short) {
@@ -122,7 +122,7 @@ func (p *place) flag(word string) *kong.Flag {
 	return nil
 }
 
-func (p *place) flags() (list []Candidate) {
+func (p *parser) flags() (list []Candidate) {
 	for _, group := range p.node.AllFlags(true) {
 		for _, f := range group {
 			list = append(list, Candidate{"--" + f.Name, f.Help})
@@ -131,21 +131,21 @@ func (p *place) flags() (list []Candidate) {
 	return list
 }
 
-// words are the commands or arguments that may come next.
-func (p *place) words() (list []Candidate) {
+// words returns the commands and the enumerated arguments that may come next.
+func (p *parser) words() (list []Candidate) {
 	for _, child := range p.node.Children {
 		if !child.Hidden {
 			list = append(list, Candidate{child.Name, child.Help})
 		}
 	}
 	if p.args < len(p.node.Positional) {
-		list = append(list, values(p.node.Positional[p.args])...)
+		list = append(list, enumValues(p.node.Positional[p.args])...)
 	}
 	return list
 }
 
-// values are those that a flag or argument may have, if they are few.
-func values(v *kong.Value) (list []Candidate) {
+// enumValues returns the values of an enumerated flag or argument.
+func enumValues(v *kong.Value) (list []Candidate) {
 	for _, word := range v.EnumSlice() {
 		if word != "" {
 			list = append(list, Candidate{Word: word})
@@ -154,7 +154,7 @@ func values(v *kong.Value) (list []Candidate) {
 	return list
 }
 
-func matching(list []Candidate, prefix string) (found []Candidate) {
+func withPrefix(list []Candidate, prefix string) (found []Candidate) {
 	for _, c := range list {
 		if strings.HasPrefix(c.Word, prefix) {
 			found = append(found, c)

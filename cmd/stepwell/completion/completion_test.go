@@ -10,7 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/cmd/stepwell/completion"
 )
 
-// grammar has one of each kind that commands are made of.
+// grammar has one of each kind of command, flag and argument.
 type grammar struct {
 	URL string `help:"Where."`
 
@@ -34,7 +34,7 @@ type grammar struct {
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	app := kong.Must(new(grammar))
-	for line, want := range map[string]string{ // the last word is the one at the cursor; _ is an empty one
+	for line, want := range map[string]string{ // the last word is at the cursor; _ is an empty word
 		"":                             "runs show",
 		"_":                            "runs show",
 		"r":                            "runs",
@@ -80,7 +80,7 @@ func TestCandidates(t *testing.T) {
 		}
 	}
 	if got := completion.Candidates(app.Model, []string{"runs", "start"}); len(got) != 1 || got[0].Help != "Start it." {
-		t.Errorf("got %+v, want help", got)
+		t.Errorf("got %+v, want its help", got)
 	}
 }
 
@@ -92,6 +92,6 @@ func TestScripts(t *testing.T) {
 		}
 	}
 	if _, ok := completion.Script("cmd"); ok {
-		t.Error("there is a script for an unknown shell")
+		t.Error("got a script for an unknown shell")
 	}
 }

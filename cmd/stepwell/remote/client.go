@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// answerTimeout is how long an answer may take that is not followed. The longest that the server waits itself is a
-// minute.
-const answerTimeout = 2 * time.Minute
+// requestTimeout bounds a request that is not a stream. It exceeds the server's longest long poll, one minute.
+const requestTimeout = 2 * time.Minute
 
 // client calls the API of one server.
 type client struct {
@@ -27,17 +26,17 @@ type client struct {
 func newClient(base, key string) (*client, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, usage("the server's address is %q; want one such as http://127.0.0.1:8788, by --url or STEPWELL_URL",
+		return nil, usageErrorf("invalid server address %q: want one such as http://127.0.0.1:8788 in --url or STEPWELL_URL",
 			base)
 	}
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
-	return &client{base: u, key: key, http: &http.Client{CheckRedirect: stay}}, nil
+	return &client{base: u, key: key, http: &http.Client{CheckRedirect: refuseRedirect}}, nil
 }
 
-// stay follows no redirect: a write would become a read, and the key would go where nobody has said.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// refuseRedirect prevents a redirect from turning a write into a read, or sending the key to another server.
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// path is that of an operation below /v1, of which the segments are escaped.
+// path returns an API path with the segments escaped.
 func path(segments ...string) string {
 	var b strings.Builder
 	b.WriteString("/v1")
@@ -47,8 +46,8 @@ func path(segments ...string) string {
 	return b.String()
 }
 
-// send makes a request and returns its answer if that is 2xx; its body is still to be read. Any other answer is a
-// [ServerError], no answer an error of [ExitUnreachable].
+// send sends a request and returns a 2xx response, whose body the caller must close. Any other response is a
+// [ServerError]; no response is an error with [ExitUnreachable].
 func (c *client) send(ctx context.Context, method, path string, header http.Header, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -60,7 +59,7 @@ func (c *client) send(ctx context.Context, method, path string, header http.Head
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base.String()+path, content)
 	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
+		return nil, fmt.Errorf("create request: %w", err)
 	}
 	for name, values := range header {
 		req.Header[name] = values
@@ -82,63 +81,79 @@ func (c *client) send(ctx context.Context, method, path string, header http.Head
 	return resp, nil
 }
 
-// do makes a request and returns its answer, which is nil or JSON.
+// do sends a request and returns the response's body: JSON, or nil if it is empty.
 func (c *client) do(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
-	limited, cancel := context.WithTimeout(ctx, answerTimeout)
+	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	resp, err := c.send(limited, method, path, nil, body)
 	if err != nil {
-		return nil, interrupted(ctx, err)
+		return nil, orInterrupted(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, interrupted(ctx, c.unreachable(limited, err))
+		return nil, orInterrupted(ctx, c.unreachable(limited, err))
 	}
 	if len(answer) == 0 {
 		return nil, nil
 	}
 	if err := json.Unmarshal(answer, new(json.RawMessage)); err != nil {
-		return nil, fmt.Errorf("what %s answers is not JSON: is it a Stepwell server? (%w)", c.base.Redacted(), err)
+		return nil, fmt.Errorf("the response of %s is not JSON: is it a Stepwell server? (%w)", c.base.Redacted(), err)
 	}
 	return answer, nil
 }
 
-// get reads an object.
-func (c *client) get(ctx context.Context, path string, query url.Values, into any) (json.RawMessage, error) {
-	if len(query) > 0 {
-		path += "?" + query.Encode()
-	}
-	raw, err := c.do(ctx, http.MethodGet, path, nil)
+// call is [client.do] that also decodes the response.
+func (c *client) call(ctx context.Context, method, path string, body, into any) (json.RawMessage, error) {
+	raw, err := c.do(ctx, method, path, body)
 	if err != nil {
 		return nil, err
 	}
 	return raw, c.decode(raw, into)
 }
 
+// get reads and decodes an object.
+func (c *client) get(ctx context.Context, path string, query url.Values, into any) (json.RawMessage, error) {
+	return c.call(ctx, http.MethodGet, withQuery(path, query), nil, into)
+}
+
+// delete deletes an object.
+func (c *client) delete(ctx context.Context, path string) error {
+	_, err := c.do(ctx, http.MethodDelete, path, nil)
+	return err
+}
+
+func withQuery(path string, query url.Values) string {
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
+}
+
 func (c *client) decode(raw json.RawMessage, into any) error {
 	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("what %s answers is not what its API says: %w", c.base.Redacted(), err)
+		return fmt.Errorf("unexpected response of %s: %w", c.base.Redacted(), err)
 	}
 	return nil
 }
 
-// interrupted is err, or [ErrInterrupted] if the command was told to end.
-func interrupted(ctx context.Context, err error) error {
+// orInterrupted returns err, or [ErrInterrupted] if a signal caused it.
+func orInterrupted(ctx context.Context, err error) error {
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return ErrInterrupted
 	}
 	return err
 }
 
-// unreachable says that there is no answer, or not the whole of one.
+// unreachable wraps the error of a missing or incomplete response.
 func (c *client) unreachable(ctx context.Context, err error) error {
 	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer within %s", answerTimeout)
+		err = fmt.Errorf("no response within %s", requestTimeout)
 	}
 	return exitError{ExitUnreachable, fmt.Errorf(
-		"nothing answers at %s: is the server running? --url or STEPWELL_URL says where (%w)", c.base.Redacted(), err)}
+		"no response from %s: is the server running? set its address with --url or STEPWELL_URL (%w)",
+		c.base.Redacted(), err)}
 }

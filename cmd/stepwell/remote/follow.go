@@ -3,6 +3,7 @@ package remote
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,52 +13,51 @@ import (
 	"time"
 )
 
-// serverEvent is one of server-sent events.
-type serverEvent struct{ kind, data string }
+// sseEvent is a server-sent event.
+type sseEvent struct{ id, kind, data string }
 
-// errEnded says that the server has sent all there will ever be.
-var errEnded = errors.New("ended")
+// errStreamEnded means that the server sent its end event.
+var errStreamEnded = errors.New("stream ended")
 
-// sinkError is one of whoever takes the events, with whom there is no point in trying again.
-type sinkError struct{ error }
+// permanentError is an error that reconnecting cannot fix.
+type permanentError struct{ error }
 
-func (e sinkError) Unwrap() error { return e.error }
+func (e permanentError) Unwrap() error { return e.error }
 
-// follow calls take with each event until the server says that there will be no more. It comes back after the
-// connection broke, where it was; not if there never was one.
-func (s *Session) follow(ctx context.Context, path string, query url.Values, take func(data string) error) error {
-	r := eventReader{s: s, path: path, take: take}
-	if len(query) > 0 {
-		r.path += "?" + query.Encode()
-	}
-	again := s.newRetry()
+// follow calls handle with each event until the server ends the stream. When an established connection breaks, it
+// reconnects and resumes after the last event.
+func (s *Session) follow(
+	ctx context.Context, path string, query url.Values, handle func(json.RawMessage) error,
+) error {
+	r := eventReader{s: s, path: withQuery(path, query), handle: handle}
+	retry := retrier{s: s}
 	for {
-		err := r.read(ctx, again)
-		if errors.Is(err, errEnded) {
+		err := r.read(ctx, &retry)
+		if errors.Is(err, errStreamEnded) {
 			return nil
 		}
-		if sink := (sinkError{}); errors.As(err, &sink) {
-			return sink.error
+		if permanent := (permanentError{}); errors.As(err, &permanent) {
+			return permanent.error
 		}
-		if err := again.wait(ctx, err); err != nil {
+		if err := retry.wait(ctx, err); err != nil {
 			return err
 		}
 	}
 }
 
-// eventReader reads events over one connection after the other.
+// eventReader reads a stream of events over successive connections.
 type eventReader struct {
-	s    *Session
-	path string
-	take func(data string) error
-	last string // the ID of the last event, or the place that a comment said
+	s      *Session
+	path   string
+	handle func(json.RawMessage) error
+	lastID string // of the last event, or of the last comment that had one
 }
 
-// read connects and reads until something goes wrong, or the end.
-func (r *eventReader) read(ctx context.Context, again *retry) error {
+// read connects and reads until an error or the end of the stream.
+func (r *eventReader) read(ctx context.Context, retry *retrier) error {
 	header := http.Header{"Accept": {"text/event-stream"}}
-	if r.last != "" {
-		header.Set("Last-Event-ID", r.last)
+	if r.lastID != "" {
+		header.Set("Last-Event-ID", r.lastID)
 	}
 	resp, err := r.s.client.send(ctx, http.MethodGet, r.path, header, nil)
 	if err != nil {
@@ -65,91 +65,90 @@ func (r *eventReader) read(ctx context.Context, again *retry) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
-		return sinkError{fmt.Errorf("what %s answers are no events: is it a Stepwell server?", r.s.client.base.Redacted())}
+		return permanentError{fmt.Errorf("%s does not serve events: is it a Stepwell server?", r.s.client.base.Redacted())}
 	}
 	lines := bufio.NewReader(resp.Body)
 	for {
-		e, id, err := readEvent(lines)
-		again.contact()
+		e, err := readEvent(lines)
+		retry.connected()
 		if err != nil {
 			return r.s.client.unreachable(ctx, err)
 		}
-		again.noticed = false
+		retry.noted = false
 		if e.kind == "end" {
-			return errEnded
+			return errStreamEnded
 		}
 		if e.data != "" {
-			if err := r.take(e.data); err != nil {
-				return sinkError{err}
+			if err := r.handle(json.RawMessage(e.data)); err != nil {
+				return permanentError{err}
 			}
 		}
-		if id != "" {
-			r.last = id
+		if e.id != "" {
+			r.lastID = e.id
 		}
 	}
 }
 
-// readEvent reads up to an empty line. What the connection broke off in the middle of is no event.
-func readEvent(lines *bufio.Reader) (e serverEvent, id string, err error) {
+// readEvent reads an event up to its empty line. An incomplete event is an error.
+func readEvent(lines *bufio.Reader) (e sseEvent, err error) {
 	var data []string
 	for {
 		line, err := lines.ReadString('\n')
 		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF // the end comes as an event
+			err = io.ErrUnexpectedEOF // a regular end comes as an event
 		}
 		if err != nil {
-			return serverEvent{}, "", err
+			return sseEvent{}, err
 		}
 		line = strings.TrimRight(line, "\r\n")
 		if line == "" {
 			e.data = strings.Join(data, "\n")
-			return e, id, nil
+			return e, nil
 		}
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimPrefix(value, " ")
 		switch name {
 		case "id":
-			id = value
+			e.id = value
 		case "event":
 			e.kind = value
 		case "data":
 			data = append(data, value)
-		default: // a comment, or what later servers may send
+		default: // a comment, or a field of later servers
 		}
 	}
 }
 
-// retry says whether to try again what takes long and has worked before.
-type retry struct {
-	s       *Session
-	last    time.Time // when the server was last there; zero, which is long ago, if never
-	noticed bool
+// retrier decides whether to retry a long operation after an error. It retries only once the server has answered, and
+// gives up when the server has been unreachable for [Session.retryFor].
+type retrier struct {
+	s     *Session
+	last  time.Time // when the server last answered; zero if never
+	noted bool
 }
 
-func (s *Session) newRetry() *retry { return &retry{s: s} }
+// connected records that the server has just answered.
+func (r *retrier) connected() { r.last = r.s.Now() }
 
-// contact notes that the server was there until now.
-func (r *retry) contact() { r.last = r.s.Now() }
-
-// wait returns after a pause if there is a point in trying again after the error, and else the error.
-func (r *retry) wait(ctx context.Context, err error) error {
-	if err := interrupted(ctx, err); errors.Is(err, ErrInterrupted) {
+// wait sleeps before the next try, or returns the error if it is not worth retrying.
+func (r *retrier) wait(ctx context.Context, err error) error {
+	if err := orInterrupted(ctx, err); errors.Is(err, ErrInterrupted) {
 		return err
 	}
-	if ExitCode(err) != ExitUnreachable || r.s.Now().Sub(r.last) > r.s.patience {
+	if ExitCode(err) != ExitUnreachable || r.s.Now().Sub(r.last) > r.s.retryFor {
 		return err
 	}
-	if !r.noticed {
-		r.s.note("the connection broke; trying again")
-		r.noticed = true
+	if !r.noted {
+		r.s.note("connection lost; retrying")
+		r.noted = true
 	}
 	return r.s.sleep(ctx)
 }
 
-// sleep waits for a pause, or fails with [ErrInterrupted].
+// sleep waits for the retry interval, or returns [ErrInterrupted].
 func (s *Session) sleep(ctx context.Context) error {
 	select {
-	case <-time.After(s.pause):
+	case <-time.After(s.retryInterval):
 		return nil
 	case <-ctx.Done():
 		return ErrInterrupted

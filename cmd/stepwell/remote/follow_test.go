@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,21 +13,20 @@ import (
 	"time"
 )
 
-// script is a server of events: what it sends on its first connection, its second, and so on. It breaks a connection
-// off behind what it sends; behind the last it refuses all.
-type script struct {
+// eventServer sends the n-th text on the n-th connection and then breaks it. It answers later requests with 503.
+type eventServer struct {
 	connections []string
-	from        []string // the Last-Event-IDs that came
+	lastIDs     []string // the Last-Event-IDs of the requests
 }
 
-func (c *script) handle(w http.ResponseWriter, r *http.Request) {
-	c.from = append(c.from, r.Header.Get("Last-Event-ID"))
-	if len(c.from) > len(c.connections) {
-		http.Error(w, "away", http.StatusServiceUnavailable)
+func (e *eventServer) handle(w http.ResponseWriter, r *http.Request) {
+	e.lastIDs = append(e.lastIDs, r.Header.Get("Last-Event-ID"))
+	if len(e.lastIDs) > len(e.connections) {
+		http.Error(w, "unavailable", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	_, _ = io.WriteString(w, c.connections[len(c.from)-1])
+	_, _ = io.WriteString(w, e.connections[len(e.lastIDs)-1])
 	_ = http.NewResponseController(w).Flush()
 	panic(http.ErrAbortHandler)
 }
@@ -36,67 +36,75 @@ const end = "event: end\ndata: {}\n\n"
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name        string
-		connections []string
-		took, from  []string
-		code        int
+		name             string
+		connections      []string
+		handled, lastIDs []string
+		code             int
 	}{
-		{"in one go", []string{"id: 1\ndata: a\n\nid: 2\ndata: b\n\n" + end}, []string{"a", "b"}, []string{""}, 0},
+		{"one connection", []string{"id: 1\ndata: a\n\nid: 2\ndata: b\n\n" + end}, []string{"a", "b"}, []string{""}, 0},
 		{
 			"broken between events", []string{"id: 1\ndata: a\n\n", "id: 2\ndata: b\n\n" + end},
 			[]string{"a", "b"},
 			[]string{"", "1"}, 0,
 		},
 		{
-			"broken amid an event", []string{"id: 1\ndata: a\n\nid: 2\ndata: b\n", "id: 2\ndata: b\n\n" + end},
+			"broken within an event", []string{"id: 1\ndata: a\n\nid: 2\ndata: b\n", "id: 2\ndata: b\n\n" + end},
 			[]string{"a", "b"},
 			[]string{"", "1"}, 0,
 		},
 		{
-			"place of a comment", []string{": nothing new\nid: 7:x\n\n", "id: 8\ndata: a\n\n" + end},
+			"ID of a comment", []string{": nothing new\nid: 7:x\n\n", "id: 8\ndata: a\n\n" + end},
 			[]string{"a"},
 			[]string{"", "7:x"}, 0,
 		},
-		{"broken at once", []string{"", end}, nil, []string{"", ""}, 0},
-		{"never back", []string{"id: 1\ndata: a\n\n"}, []string{"a"}, nil, ExitUnreachable},
-		{"never there", nil, nil, []string{""}, ExitUnreachable},
+		{"broken before the first event", []string{"", end}, nil, []string{"", ""}, 0},
+		{"server does not come back", []string{"id: 1\ndata: a\n\n"}, []string{"a"}, nil, ExitUnreachable},
+		{"server never answered", nil, nil, []string{""}, ExitUnreachable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c := &script{connections: tt.connections}
-			s, _, notes := newSession(t, c.handle)
-			var took []string
-			err := s.follow(t.Context(), "/v1/x", nil, func(data string) error {
-				took = append(took, data)
+			server := &eventServer{connections: tt.connections}
+			s, _, notes := newSession(t, server.handle)
+			var handled []string
+			err := s.follow(t.Context(), "/v1/x", nil, func(data json.RawMessage) error {
+				handled = append(handled, string(data))
 				return nil
 			})
 			if ExitCode(err) != tt.code {
 				t.Errorf("got %v, want exit code %d", err, tt.code)
 			}
-			if !slices.Equal(took, tt.took) || tt.from != nil && !slices.Equal(c.from, tt.from) {
-				t.Errorf("took %v from %q, want %v from %q", took, c.from, tt.took, tt.from)
+			if !slices.Equal(handled, tt.handled) || tt.lastIDs != nil && !slices.Equal(server.lastIDs, tt.lastIDs) {
+				t.Errorf("handled %v after %q, want %v after %q", handled, server.lastIDs, tt.handled, tt.lastIDs)
 			}
-			if want := min(1, len(c.from)-1); strings.Count(notes.String(), "trying again") != want {
-				t.Errorf("said %q, want that it tries again: %d", notes, want)
+			if want := min(1, len(server.lastIDs)-1); strings.Count(notes.String(), "retrying") != want {
+				t.Errorf("printed %q, want %d notes about retrying", notes, want)
 			}
 		})
 	}
 }
 
-// TestFollowEndsForGood when there is no point in another try.
-func TestFollowEndsForGood(t *testing.T) {
+func TestFollowDoesNotRetryPermanentErrors(t *testing.T) {
 	t.Parallel()
 	errFull := errors.New("disk full")
-	nothing := func(string) error { return nil }
+	ignore := func(json.RawMessage) error { return nil }
 	for _, tt := range []struct {
 		name   string
 		handle http.HandlerFunc
-		take   func(string) error
+		read   func(json.RawMessage) error
 		want   func(error) bool
 	}{
-		{"reader fails", (&script{connections: []string{"data: a\n\n"}}).handle, func(string) error { return errFull }, func(err error) bool { return errors.Is(err, errFull) }},
-		{"no events", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }, nothing, func(err error) bool { return strings.Contains(err.Error(), "is it a Stepwell server?") }},
-		{"no run", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, nothing, func(err error) bool { return ExitCode(err) == ExitNotFound }},
+		{
+			"reader fails", (&eventServer{connections: []string{"data: a\n\n"}}).handle,
+			func(json.RawMessage) error { return errFull }, func(err error) bool { return errors.Is(err, errFull) },
+		},
+		{
+			"not an event stream", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
+			ignore, func(err error) bool { return strings.Contains(err.Error(), "is it a Stepwell server?") },
+		},
+		{
+			"no such run", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) },
+			ignore, func(err error) bool { return ExitCode(err) == ExitNotFound },
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -105,11 +113,11 @@ func TestFollowEndsForGood(t *testing.T) {
 				requests++
 				tt.handle(w, r)
 			})
-			if err := s.follow(t.Context(), "/v1/x", nil, tt.take); err == nil || !tt.want(err) {
+			if err := s.follow(t.Context(), "/v1/x", nil, tt.read); err == nil || !tt.want(err) {
 				t.Errorf("got %v", err)
 			}
 			if requests != 1 {
-				t.Errorf("it asked %d times", requests)
+				t.Errorf("got %d requests, want 1", requests)
 			}
 		})
 	}
@@ -124,9 +132,9 @@ func TestFollowIsInterrupted(t *testing.T) {
 		<-r.Context().Done()
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	err := s.follow(ctx, "/v1/x", nil, func(string) error { cancel(); return nil })
+	err := s.follow(ctx, "/v1/x", nil, func(json.RawMessage) error { cancel(); return nil })
 	if !errors.Is(err, ErrInterrupted) || ExitCode(err) != ExitInterrupted || notes.Len() > 0 {
-		t.Errorf("got %v, said %q", err, notes)
+		t.Errorf("got %v, printed %q", err, notes)
 	}
 }
 
@@ -138,30 +146,30 @@ func TestWait(t *testing.T) {
 	const running, broken = `{"id":"wrun_1","status":"running"}`, ""
 	for _, tt := range []struct {
 		name    string
-		answers []string // of which the last comes again and again
+		answers []string // the last one is repeated
 		timeout time.Duration
 		code    int
 	}{
 		{"completed", []string{running, ended("completed")}, 0, 0},
 		{"failed", []string{ended("failed")}, 0, ExitFailed},
 		{"cancelled", []string{ended("cancelled")}, 0, ExitCancelled},
-		{"in time", []string{running, running, ended("completed")}, time.Minute, 0},
-		{"too late", []string{running}, 20 * time.Millisecond, ExitTimeout},
+		{"before the timeout", []string{running, running, ended("completed")}, time.Minute, 0},
+		{"after the timeout", []string{running}, 20 * time.Millisecond, ExitTimeout},
 		{"server restarted", []string{running, broken, broken, ended("completed")}, 0, 0},
-		{"server gone", []string{running, broken}, 0, ExitUnreachable},
-		{"server never there", []string{broken, ended("completed")}, 0, ExitUnreachable},
+		{"server does not come back", []string{running, broken}, 0, ExitUnreachable},
+		{"server never answered", []string{broken, ended("completed")}, 0, ExitUnreachable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			asked := 0
+			requests := 0
 			s, out, _ := newSession(t, func(w http.ResponseWriter, r *http.Request) {
-				answer := tt.answers[min(asked, len(tt.answers)-1)]
-				asked++
+				answer := tt.answers[min(requests, len(tt.answers)-1)]
+				requests++
 				if answer == broken {
 					panic(http.ErrAbortHandler)
 				}
 				if _, err := time.ParseDuration(r.URL.Query().Get("timeout")); err != nil || r.URL.Path != "/v1/runs/wrun_1/wait" {
-					t.Errorf("asked %s", r.URL)
+					t.Errorf("got a request for %s", r.URL)
 				}
 				_, _ = io.WriteString(w, answer)
 			})
@@ -169,9 +177,9 @@ func TestWait(t *testing.T) {
 			if ExitCode(err) != tt.code {
 				t.Errorf("got %v, want exit code %d", err, tt.code)
 			}
-			// A server that answers at once, as one does that stops, is not asked without a pause.
-			if most := int(tt.timeout/s.pause) + 2; tt.code == ExitTimeout && asked > most {
-				t.Errorf("asked %d times, want at most %d", asked, most)
+			// A stopping server answers at once; the client must not poll it in a busy loop.
+			if most := int(tt.timeout/s.retryInterval) + 2; tt.code == ExitTimeout && requests > most {
+				t.Errorf("got %d requests, want at most %d", requests, most)
 			}
 			if (out.Len() > 0) != (tt.code != ExitUnreachable) {
 				t.Errorf("printed %q", out)
@@ -180,36 +188,35 @@ func TestWait(t *testing.T) {
 	}
 }
 
-func TestDocuments(t *testing.T) {
+func TestJSONFlag(t *testing.T) {
 	t.Parallel()
 	s := &Session{Console: Console{Stdin: strings.NewReader(" [1] \n")}}
-	if got, err := document("-").read(s, "--input"); err != nil || string(got) != "[1]" {
+	if got, err := jsonFlag("-").read(s, "--input"); err != nil || string(got) != "[1]" {
 		t.Errorf("standard input: got %s, %v", got, err)
 	}
-	for in, want := range map[document]string{"": "", `{"a": 1}`: `{"a": 1}`, "7": "7", "null": "null"} {
+	for in, want := range map[jsonFlag]string{"": "", `{"a": 1}`: `{"a": 1}`, "7": "7", "null": "null"} {
 		if got, err := in.read(s, "--input"); err != nil || string(got) != want {
 			t.Errorf("%s: got %s, %v", in, got, err)
 		}
 	}
-	for _, in := range []document{"teapot", "{", "@/no/such/file", "1 2"} {
+	for _, in := range []jsonFlag{"teapot", "{", "@/no/such/file", "1 2"} {
 		if _, err := in.read(s, "--input"); ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--input") {
 			t.Errorf("%s: got %v", in, err)
 		}
 	}
 }
 
-// TestPaths: what users name is one segment of a path, whatever it is.
-func TestPaths(t *testing.T) {
+func TestPathSegmentsAreEscaped(t *testing.T) {
 	t.Parallel()
-	var asked string
+	var requested string
 	s, _, _ := newSession(t, func(w http.ResponseWriter, r *http.Request) {
-		asked = r.URL.EscapedPath()
+		requested = r.URL.EscapedPath()
 		_, _ = io.WriteString(w, `{}`)
 	})
 	if _, err := s.client.do(t.Context(), http.MethodGet, path("hooks", "a/../b?c#d%2F", "resume"), nil); err != nil {
 		t.Fatal(err)
 	}
-	if asked != "/v1/hooks/a%2F..%2Fb%3Fc%23d%252F/resume" {
-		t.Errorf("asked for %s", asked)
+	if requested != "/v1/hooks/a%2F..%2Fb%3Fc%23d%252F/resume" {
+		t.Errorf("got a request for %s", requested)
 	}
 }

@@ -3,31 +3,29 @@ package remote
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 )
 
 type hooksCmd struct {
-	List   listHooksCmd  `cmd:"" help:"List the hooks that are there now, or all of a run."`
+	List   listHooksCmd  `cmd:"" help:"List the active hooks, or all hooks of a run."`
 	Show   showHookCmd   `cmd:"" help:"Show a hook with its metadata."`
-	Resume resumeHookCmd `cmd:"" help:"Send a payload to the run that waits for it."`
+	Resume resumeHookCmd `cmd:"" help:"Send a payload to the run that waits for the hook."`
 }
 
 var hookColumns = []column[hook]{
-	{"ID", func(_ *Session, h hook) string { return h.ID }},
-	{"RUN", func(_ *Session, h hook) string { return h.RunID }},
-	{"TOKEN", func(_ *Session, h hook) string { return h.Token }},
-	{"STATUS", func(_ *Session, h hook) string { return h.Status }},
-	{"CREATED", func(s *Session, h hook) string { return s.when(h.CreatedAt) }},
-	{"RECEIVED", func(s *Session, h hook) string { return s.when(h.ReceivedAt) }},
-	{"SIGNAL", func(_ *Session, h hook) string { return h.Signal }},
+	{"ID", func(h hook) any { return h.ID }},
+	{"RUN", func(h hook) any { return h.RunID }},
+	{"TOKEN", func(h hook) any { return h.Token }},
+	{"STATUS", func(h hook) any { return h.Status }},
+	{"CREATED", func(h hook) any { return h.CreatedAt }},
+	{"RECEIVED", func(h hook) any { return h.ReceivedAt }},
+	{"SIGNAL", func(h hook) any { return h.Signal }},
 }
 
 type listHooksCmd struct {
-	RunID string `name:"run" placeholder:"ID" help:"All hooks that this run has, had or asked for."`
+	RunID string `name:"run" placeholder:"ID" help:"List all hooks of this run, including past and conflicting ones."`
 	paging
-	ordering
 }
 
 // Run lists the hooks.
@@ -36,9 +34,7 @@ func (c listHooksCmd) Run(ctx context.Context, s *Session) error {
 	if c.RunID != "" {
 		at = path("runs", c.RunID, "hooks")
 	}
-	query := url.Values{}
-	c.into(query)
-	return list(ctx, s, at, query, c.paging, hookColumns)
+	return list(ctx, s, at, nil, c.paging, hookColumns)
 }
 
 type showHookCmd struct {
@@ -48,37 +44,34 @@ type showHookCmd struct {
 
 // Run prints the hook.
 func (c showHookCmd) Run(ctx context.Context, s *Session) error {
-	var h hook
-	raw, err := s.client.get(ctx, path("runs", c.RunID, "hooks", c.ID), nil, &h)
-	if err != nil || s.json {
-		return errors.Join(err, s.printJSON(raw))
-	}
-	webhook := ""
-	if h.Webhook {
-		webhook = s.client.base.String() + "/hooks/" + url.PathEscape(h.Token)
-	}
-	return s.fields([]field{
-		{"hook", clean(h.ID)},
-		{"run", h.RunID},
-		{"token", clean(h.Token)},
-		{"status", h.Status},
-		{"webhook", webhook},
-		{"signal", clean(h.Signal)},
-		{"condition", clean(h.Condition)},
-		{"created", s.exactly(h.CreatedAt)},
-		{"received", s.exactly(h.ReceivedAt)},
-		{"disposed", s.exactly(h.DisposedAt)},
-		{"retained", s.exactly(h.RetainedUntil)},
-		{"taken by", h.ConflictingRunID},
-		{"metadata", value(h.Metadata, h.MetadataEncoding)},
+	return show(ctx, s, path("runs", c.RunID, "hooks", c.ID), nil, func(h hook) []field {
+		webhook := ""
+		if h.Webhook {
+			webhook = s.client.base.String() + "/hooks/" + url.PathEscape(h.Token)
+		}
+		return []field{
+			{"hook", h.ID},
+			{"run", h.RunID},
+			{"token", h.Token},
+			{"status", h.Status},
+			{"webhook", webhook},
+			{"signal", h.Signal},
+			{"condition", h.Condition},
+			{"created", h.CreatedAt},
+			{"received", h.ReceivedAt},
+			{"disposed", h.DisposedAt},
+			{"retained", h.RetainedUntil},
+			{"taken by", h.ConflictingRunID},
+			{"metadata", payloadText(h.Metadata, h.MetadataEncoding)},
+		}
 	})
 }
 
 type resumeHookCmd struct {
-	Token    string   `arg:"" help:"The hook's token; its ID with --run."`
-	Payload  document `short:"p" default:"null" placeholder:"JSON" help:"What the run gets: ${json}."`
-	ResumeID string   `placeholder:"ID" help:"Makes the command safe to repeat: it counts once."`
-	RunID    string   `name:"run" placeholder:"ID" help:"The run that has the hook, to name it by its ID."`
+	Token    string   `arg:"" help:"The hook's token, or its ID with --run."`
+	Payload  jsonFlag `short:"p" default:"null" placeholder:"JSON" help:"The payload for the run: ${json}."`
+	ResumeID string   `placeholder:"ID" help:"Makes the command idempotent: repeats with the same ID have no effect."`
+	RunID    string   `name:"run" placeholder:"ID" help:"The hook's run, to name the hook by its ID."`
 }
 
 // Run resumes the hook.
@@ -91,20 +84,18 @@ func (c resumeHookCmd) Run(ctx context.Context, s *Session) error {
 	if c.RunID != "" {
 		at = path("runs", c.RunID, "hooks", c.Token, "resume")
 	}
-	raw, err := s.client.do(ctx, http.MethodPost, at, options{}.json("payload", payload).text("resumeId", c.ResumeID))
-	if err != nil {
-		return err
-	}
-	var done struct {
+	var resumed struct {
 		RunID, HookID string
 		Seq           json.Number
 		Repeated      bool
 	}
-	if err := s.client.decode(raw, &done); err != nil {
+	body := jsonBody{}.json("payload", payload).text("resumeId", c.ResumeID)
+	raw, err := s.client.call(ctx, http.MethodPost, at, body, &resumed)
+	if err != nil {
 		return err
 	}
-	if done.Repeated {
-		s.note("it was there already")
+	if resumed.Repeated {
+		s.note("already received")
 	}
-	return s.say(raw, "%s goes on: event %s of its log", done.RunID, done.Seq)
+	return s.printResult(raw, "resumed %s with event %s", resumed.RunID, resumed.Seq)
 }

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -11,7 +10,7 @@ import (
 type keysCmd struct {
 	List   listKeysCmd  `cmd:"" help:"List the API keys, without their values."`
 	Show   showKeyCmd   `cmd:"" help:"Show an API key, without its value."`
-	Create createKeyCmd `cmd:"" help:"Make an API key, and print it; nobody can see it again."`
+	Create createKeyCmd `cmd:"" help:"Create an API key and print it; it cannot be shown again."`
 	Revoke revokeKeyCmd `cmd:"" help:"Revoke API keys for good."`
 }
 
@@ -22,107 +21,87 @@ type apiKey struct {
 }
 
 var keyColumns = []column[apiKey]{
-	{"ID", func(_ *Session, k apiKey) string { return k.ID }},
-	{"NAME", func(_ *Session, k apiKey) string { return k.Name }},
-	{"ROLE", func(_ *Session, k apiKey) string { return k.Role }},
-	{"PROJECT", func(_ *Session, k apiKey) string { return k.Project }},
-	{"BEGINS WITH", func(_ *Session, k apiKey) string { return k.Prefix }},
-	{"CREATED", func(s *Session, k apiKey) string { return s.when(k.CreatedAt) }},
-	{"LAST USED", func(s *Session, k apiKey) string { return s.when(k.LastUsedAt) }},
-	{"EXPIRES", func(s *Session, k apiKey) string { return s.when(k.ExpiresAt) }},
-	{"REVOKED", func(s *Session, k apiKey) string { return s.when(k.RevokedAt) }},
+	{"ID", func(k apiKey) any { return k.ID }},
+	{"NAME", func(k apiKey) any { return k.Name }},
+	{"ROLE", func(k apiKey) any { return k.Role }},
+	{"PROJECT", func(k apiKey) any { return k.Project }},
+	{"PREFIX", func(k apiKey) any { return k.Prefix }},
+	{"CREATED", func(k apiKey) any { return k.CreatedAt }},
+	{"LAST USED", func(k apiKey) any { return k.LastUsedAt }},
+	{"EXPIRES", func(k apiKey) any { return k.ExpiresAt }},
+	{"REVOKED", func(k apiKey) any { return k.RevokedAt }},
 }
 
-// inProject is which project a command is about.
-type inProject struct {
-	Project string `placeholder:"NAME" help:"The project, if not that of the key in use; for admin keys of default."`
+// projectFlag selects the project of a command.
+type projectFlag struct {
+	Project string `placeholder:"NAME" help:"Another project than the key's; requires an admin key of project default."`
 }
 
-func (p inProject) query() url.Values {
+func (p projectFlag) query() url.Values {
 	query := url.Values{}
-	set(query, "project", p.Project)
+	setParam(query, "project", p.Project)
 	return query
 }
 
-// on is a path with the project.
-func (p inProject) on(path string) string {
-	if query := p.query(); len(query) > 0 {
-		path += "?" + query.Encode()
-	}
-	return path
-}
-
 type listKeysCmd struct {
-	inProject
+	projectFlag
 	paging
-	ordering
 }
 
 // Run lists the keys.
 func (c listKeysCmd) Run(ctx context.Context, s *Session) error {
-	query := c.query()
-	c.into(query)
-	return list(ctx, s, path("keys"), query, c.paging, keyColumns)
+	return list(ctx, s, path("keys"), c.query(), c.paging, keyColumns)
 }
 
 type showKeyCmd struct {
 	ID string `arg:"" help:"The key's ID."`
-	inProject
+	projectFlag
 }
 
 // Run prints the key.
 func (c showKeyCmd) Run(ctx context.Context, s *Session) error {
-	var k apiKey
-	raw, err := s.client.get(ctx, path("keys", c.ID), c.query(), &k)
-	if err != nil || s.json {
-		return errors.Join(err, s.printJSON(raw))
-	}
-	return s.fields([]field{
-		{"key", k.ID},
-		{"name", clean(k.Name)},
-		{"role", k.Role},
-		{"project", clean(k.Project)},
-		{"begins with", clean(k.Prefix)},
-		{"created", s.exactly(k.CreatedAt)},
-		{"last used", s.exactly(k.LastUsedAt)},
-		{"expires", s.exactly(k.ExpiresAt)},
-		{"revoked", s.exactly(k.RevokedAt)},
+	return show(ctx, s, path("keys", c.ID), c.query(), func(k apiKey) []field {
+		return []field{
+			{"key", k.ID},
+			{"name", k.Name},
+			{"role", k.Role},
+			{"project", k.Project},
+			{"prefix", k.Prefix},
+			{"created", k.CreatedAt},
+			{"last used", k.LastUsedAt},
+			{"expires", k.ExpiresAt},
+			{"revoked", k.RevokedAt},
+		}
 	})
 }
 
 type createKeyCmd struct {
-	Name      string `arg:"" help:"What the key is for, such as ci."`
-	Role      string `enum:"admin,write,read,metadata,invoke" required:"" help:"What it may do: ${enum}."`
-	ExpiresAt string `placeholder:"TIME" help:"From when on it lets nobody in, in RFC 3339."`
-	inProject
+	Name      string `arg:"" help:"A name for the key, such as ci."`
+	Role      string `enum:"admin,write,read,metadata,invoke" required:"" help:"The key's permissions: ${enum}."`
+	ExpiresAt string `placeholder:"TIME" help:"When the key expires, in RFC 3339."`
+	projectFlag
 }
 
-// Run makes the key. Only the key itself goes to standard output, so that it can be put where it belongs.
+// Run creates the key. Only the key itself goes to standard output, so that it can be piped to a secret store.
 func (c createKeyCmd) Run(ctx context.Context, s *Session) error {
-	raw, err := s.client.do(ctx, http.MethodPost, path("keys"), options{"name": c.Name, "role": c.Role}.
-		text("project", c.Project).text("expiresAt", c.ExpiresAt))
+	var created apiKey
+	body := jsonBody{"name": c.Name, "role": c.Role}.text("project", c.Project).text("expiresAt", c.ExpiresAt)
+	raw, err := s.client.call(ctx, http.MethodPost, path("keys"), body, &created)
 	if err != nil {
 		return err
 	}
-	var made apiKey
-	if err := s.client.decode(raw, &made); err != nil {
-		return err
-	}
-	s.note("key %s of project %s, role %s; it is not shown again", made.ID, made.Project, made.Role)
-	return s.say(raw, "%s", made.Key)
+	s.note("created key %s of project %s with role %s; it cannot be shown again", created.ID, created.Project, created.Role)
+	return s.printResult(raw, "%s", created.Key)
 }
 
 type revokeKeyCmd struct {
 	IDs []string `arg:"" name:"id" help:"The keys' IDs."`
-	inProject
+	projectFlag
 }
 
 // Run revokes the keys.
 func (c revokeKeyCmd) Run(ctx context.Context, s *Session) error {
-	return each(c.IDs, func(id string) error {
-		_, err := s.client.do(ctx, http.MethodDelete, c.on(path("keys", id)), nil)
-		return err
-	})
+	return forEach(c.IDs, func(id string) error { return s.client.delete(ctx, withQuery(path("keys", id), c.query())) })
 }
 
 type projectsCmd struct {
@@ -136,26 +115,71 @@ type project struct {
 }
 
 var projectColumns = []column[project]{
-	{"NAME", func(_ *Session, p project) string { return p.Name }},
-	{"CREATED", func(s *Session, p project) string { return s.when(p.CreatedAt) }},
+	{"NAME", func(p project) any { return p.Name }},
+	{"CREATED", func(p project) any { return p.CreatedAt }},
 }
 
 type listProjectsCmd struct{}
 
 // Run lists the projects.
 func (listProjectsCmd) Run(ctx context.Context, s *Session) error {
-	return listWhole(ctx, s, path("projects"), projectColumns)
+	return listUnpaged(ctx, s, path("projects"), projectColumns)
 }
 
 type createProjectCmd struct {
 	Name string `arg:"" help:"The project's name."`
 }
 
-// Run creates the project; one that is there stays as it is.
+// Run creates the project. An existing one is left unchanged.
 func (c createProjectCmd) Run(ctx context.Context, s *Session) error {
 	raw, err := s.client.do(ctx, http.MethodPut, path("projects", c.Name), nil)
 	if err != nil {
 		return err
 	}
-	return s.say(raw, "project %s is there", c.Name)
+	return s.printResult(raw, "project %s exists", c.Name)
+}
+
+type signingKeysCmd struct {
+	List   listSigningKeysCmd  `cmd:"" help:"List the signing keys, without their secrets."`
+	Create createSigningKeyCmd `cmd:"" help:"Create a signing key and print its secret; it cannot be shown again."`
+	Remove removeSigningKeyCmd `cmd:"" help:"Delete signing keys for good."`
+}
+
+type signingKey struct {
+	ID, Secret string
+	CreatedAt  time.Time
+}
+
+var signingKeyColumns = []column[signingKey]{
+	{"ID", func(k signingKey) any { return k.ID }},
+	{"CREATED", func(k signingKey) any { return k.CreatedAt }},
+}
+
+type listSigningKeysCmd struct{}
+
+// Run lists the signing keys.
+func (listSigningKeysCmd) Run(ctx context.Context, s *Session) error {
+	return listUnpaged(ctx, s, path("signing-keys"), signingKeyColumns)
+}
+
+type createSigningKeyCmd struct{}
+
+// Run creates the signing key. Only its secret goes to standard output.
+func (createSigningKeyCmd) Run(ctx context.Context, s *Session) error {
+	var created signingKey
+	raw, err := s.client.call(ctx, http.MethodPost, path("signing-keys"), nil, &created)
+	if err != nil {
+		return err
+	}
+	s.note("created signing key %s; its secret cannot be shown again", created.ID)
+	return s.printResult(raw, "%s", created.Secret)
+}
+
+type removeSigningKeyCmd struct {
+	IDs []string `arg:"" name:"id" help:"The signing keys' IDs."`
+}
+
+// Run deletes the signing keys.
+func (c removeSigningKeyCmd) Run(ctx context.Context, s *Session) error {
+	return forEach(c.IDs, func(id string) error { return s.client.delete(ctx, path("signing-keys", id)) })
 }

@@ -10,28 +10,22 @@ import (
 )
 
 const (
-	// maxPage is the most that the server puts on one page.
-	maxPage = 1000
-	// usualLimit is how much is listed when nothing is said.
-	usualLimit = 100
+	// maxPageSize is the server's limit for a page.
+	maxPageSize = 1000
+	// defaultLimit is how many entries a list prints without --limit.
+	defaultLimit = 100
 )
 
-// paging is how much of a list is wanted.
+// paging are the flags of lists.
 type paging struct {
-	Limit  int    `placeholder:"N" help:"The most to list; 100 when not given."`
-	All    bool   `help:"List all there is, however much."`
-	Cursor string `placeholder:"CURSOR" help:"Go on where another list stopped."`
+	Limit  int    `placeholder:"N" help:"List at most this many entries; default 100."`
+	All    bool   `help:"List all entries."`
+	Cursor string `placeholder:"CURSOR" help:"Continue an earlier list at its cursor."`
+	Order  string `enum:",asc,desc" default:"" placeholder:"asc|desc" help:"asc lists the oldest first, desc the newest."`
 }
 
-// ordering is which way round a list goes; empty for the way that is the operation's own.
-type ordering struct {
-	Order string `enum:",asc,desc" default:"" placeholder:"asc|desc" help:"asc lists the oldest first, desc the newest."`
-}
-
-func (o ordering) into(query url.Values) { set(query, "order", o.Order) }
-
-// set adds a parameter unless it is empty.
-func set(query url.Values, name, value string) {
+// setParam sets a query parameter unless it is empty.
+func setParam(query url.Values, name, value string) {
 	if value != "" {
 		query.Set(name, value)
 	}
@@ -49,18 +43,22 @@ func (s *Session) page(
 	return page.Data, page.Cursor, err
 }
 
-// pages reads as much of a list as is wanted, and says so if that is not all of it.
+// pages reads a list page by page up to the limit, and prints a note if there are more entries.
 func (s *Session) pages(
 	ctx context.Context, path string, query url.Values, p paging, print func([]json.RawMessage) error,
 ) error {
 	if p.Limit < 0 || p.All && p.Limit != 0 {
-		return usage("--limit is %d; want at least 1, or --all", p.Limit)
+		return usageErrorf("--limit is %d; want at least 1, or --all", p.Limit)
 	}
-	set(query, "cursor", p.Cursor)
-	for left := cmp.Or(p.Limit, usualLimit); ; {
-		size := maxPage
+	if query == nil {
+		query = url.Values{}
+	}
+	setParam(query, "order", p.Order)
+	setParam(query, "cursor", p.Cursor)
+	for left := cmp.Or(p.Limit, defaultLimit); ; {
+		size := maxPageSize
 		if !p.All {
-			size = min(left, maxPage)
+			size = min(left, maxPageSize)
 		}
 		query.Set("limit", strconv.Itoa(size))
 		data, cursor, err := s.page(ctx, path, query)
@@ -75,34 +73,58 @@ func (s *Session) pages(
 			return nil
 		}
 		if !p.All && left <= 0 {
-			s.note("more: --all or --cursor %s", cursor)
+			s.note("more entries: use --all or --cursor %s", cursor)
 			return nil
 		}
 		query.Set("cursor", cursor)
 	}
 }
 
-// list prints a list that comes in pages.
+// entries is pages for one entry at a time.
+func (s *Session) entries(
+	ctx context.Context, path string, query url.Values, p paging, print func(json.RawMessage) error,
+) error {
+	return s.pages(ctx, path, query, p, func(entries []json.RawMessage) error {
+		for _, e := range entries {
+			if err := print(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// list prints a paged list.
 func list[T any](
 	ctx context.Context, s *Session, path string, query url.Values, p paging, columns []column[T],
 ) error {
-	out := printer[T]{Session: s, columns: columns}
+	out := tablePrinter[T]{Session: s, columns: columns}
 	return s.pages(ctx, path, query, p, out.print)
 }
 
-// listWhole prints a list that always comes whole.
-func listWhole[T any](ctx context.Context, s *Session, path string, columns []column[T]) error {
+// listUnpaged prints a list that the API returns in one response.
+func listUnpaged[T any](ctx context.Context, s *Session, path string, columns []column[T]) error {
 	data, _, err := s.page(ctx, path, nil)
 	if err != nil {
 		return err
 	}
-	out := printer[T]{Session: s, columns: columns}
+	out := tablePrinter[T]{Session: s, columns: columns}
 	return out.print(data)
 }
 
-// each does something with one thing after the other, also after one failed; but not if there is no server. The error
-// is that of all that failed.
-func each(ids []string, do func(id string) error) error {
+// show prints an object: as JSON, or the fields that describe it.
+func show[T any](ctx context.Context, s *Session, path string, query url.Values, fields func(T) []field) error {
+	var object T
+	raw, err := s.client.get(ctx, path, query, &object)
+	if err != nil || s.json {
+		return errors.Join(err, s.printJSON(raw))
+	}
+	return s.printFields(fields(object))
+}
+
+// forEach calls do with each ID and joins the errors. It stops early only if the command is interrupted or the server
+// is unreachable.
+func forEach(ids []string, do func(id string) error) error {
 	var failed []error
 	for _, id := range ids {
 		if err := do(id); err != nil {

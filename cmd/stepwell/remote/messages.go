@@ -2,37 +2,35 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
+	"time"
 )
 
 type messagesCmd struct {
-	List    listMessagesCmd   `cmd:"" help:"List messages; the parked ones unless told otherwise."`
+	List    listMessagesCmd   `cmd:"" help:"List messages, by default the parked ones."`
 	Show    showMessageCmd    `cmd:"" help:"Show a message."`
-	Retry   retryMessageCmd   `cmd:"" help:"Deliver messages that failed now, as if for the first time."`
+	Retry   retryMessageCmd   `cmd:"" help:"Deliver failed messages now, with a fresh delivery count."`
 	Discard discardMessageCmd `cmd:"" help:"Delete messages for good."`
 }
 
 var messageColumns = []column[message]{
-	{"ID", func(_ *Session, m message) string { return m.ID }},
-	{"STATE", func(_ *Session, m message) string { return m.State }},
-	{"DEPLOYMENT", func(_ *Session, m message) string { return m.DeploymentID }},
-	{"TOPIC", func(_ *Session, m message) string { return m.Topic }},
-	{"WORK", func(_ *Session, m message) string { return strings.TrimSpace(m.Work + " " + m.Subject) }},
-	{"RUN", func(_ *Session, m message) string { return m.RunID }},
-	{"DELIVERIES", func(_ *Session, m message) string { return strconv.Itoa(m.DeliveryCount) }},
-	{"SENT", func(s *Session, m message) string { return s.when(m.CreatedAt) }},
-	{"LAST ERROR", func(_ *Session, m message) string { return m.LastError }},
+	{"ID", func(m message) any { return m.ID }},
+	{"STATE", func(m message) any { return m.State }},
+	{"DEPLOYMENT", func(m message) any { return m.DeploymentID }},
+	{"TOPIC", func(m message) any { return m.Topic }},
+	{"WORK", func(m message) any { return strings.TrimSpace(m.Work + " " + m.Subject) }},
+	{"RUN", func(m message) any { return m.RunID }},
+	{"DELIVERIES", func(m message) any { return m.DeliveryCount }},
+	{"SENT", func(m message) any { return m.CreatedAt }},
+	{"LAST ERROR", func(m message) any { return m.LastError }},
 }
 
 type listMessagesCmd struct {
-	State string `enum:"waiting,leased,parked,all" default:"parked" help:"Which to list: ${enum}."`
-	RunID string `name:"run" placeholder:"ID" help:"Those about this run."`
+	State string `enum:"waiting,leased,parked,all" default:"parked" help:"List the messages in this state: ${enum}."`
+	RunID string `name:"run" placeholder:"ID" help:"List the messages of this run."`
 	paging
-	ordering
 }
 
 // Run lists the messages.
@@ -41,8 +39,7 @@ func (c listMessagesCmd) Run(ctx context.Context, s *Session) error {
 	if c.State != "all" {
 		query.Set("state", c.State)
 	}
-	set(query, "runId", c.RunID)
-	c.into(query)
+	setParam(query, "runId", c.RunID)
 	return list(ctx, s, path("messages"), query, c.paging, messageColumns)
 }
 
@@ -52,27 +49,24 @@ type showMessageCmd struct {
 
 // Run prints the message.
 func (c showMessageCmd) Run(ctx context.Context, s *Session) error {
-	var m message
-	raw, err := s.client.get(ctx, path("messages", c.ID), nil, &m)
-	if err != nil || s.json {
-		return errors.Join(err, s.printJSON(raw))
-	}
-	due := s.exactly(m.DueAt)
-	if m.State == "parked" {
-		due = ""
-	}
-	return s.fields([]field{
-		{"message", m.ID},
-		{"state", m.State},
-		{"deployment", clean(m.DeploymentID)},
-		{"topic", clean(m.Topic)},
-		{"work", clean(strings.TrimSpace(m.Work + " " + m.Subject))},
-		{"run", m.RunID},
-		{"deliveries", strconv.Itoa(m.DeliveryCount)},
-		{"sent", s.exactly(m.CreatedAt)},
-		{"due", due},
-		{"parked", s.exactly(m.ParkedAt)},
-		{"last error", clean(m.LastError)},
+	return show(ctx, s, path("messages", c.ID), nil, func(m message) []field {
+		due := m.DueAt
+		if m.State == "parked" {
+			due = time.Time{}
+		}
+		return []field{
+			{"message", m.ID},
+			{"state", m.State},
+			{"deployment", m.DeploymentID},
+			{"topic", m.Topic},
+			{"work", strings.TrimSpace(m.Work + " " + m.Subject)},
+			{"run", m.RunID},
+			{"deliveries", m.DeliveryCount},
+			{"sent", m.CreatedAt},
+			{"due", due},
+			{"parked", m.ParkedAt},
+			{"last error", m.LastError},
+		}
 	})
 }
 
@@ -82,12 +76,12 @@ type retryMessageCmd struct {
 
 // Run retries the messages.
 func (c retryMessageCmd) Run(ctx context.Context, s *Session) error {
-	return each(c.IDs, func(id string) error {
+	return forEach(c.IDs, func(id string) error {
 		raw, err := s.client.do(ctx, http.MethodPost, path("messages", id, "retry"), nil)
 		if err != nil {
 			return err
 		}
-		return s.say(raw, "%s is on its way", id)
+		return s.printResult(raw, "retrying %s", id)
 	})
 }
 
@@ -97,8 +91,5 @@ type discardMessageCmd struct {
 
 // Run discards the messages.
 func (c discardMessageCmd) Run(ctx context.Context, s *Session) error {
-	return each(c.IDs, func(id string) error {
-		_, err := s.client.do(ctx, http.MethodDelete, path("messages", id), nil)
-		return err
-	})
+	return forEach(c.IDs, func(id string) error { return s.client.delete(ctx, path("messages", id)) })
 }

@@ -13,10 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// clean makes text from anywhere fit for a terminal and for one line: what cannot be printed is escaped.
-func clean(s string) string {
+// escape escapes unprintable characters, so that untrusted text fits on one line and cannot control the terminal.
+func escape(s string) string {
 	var b strings.Builder
-	for _, r := range s { // bytes that are no UTF-8 come as U+FFFD
+	for _, r := range s { // invalid UTF-8 becomes U+FFFD
 		if strconv.IsPrint(r) {
 			b.WriteRune(r)
 		} else {
@@ -26,7 +26,7 @@ func clean(s string) string {
 	return b.String()
 }
 
-// printJSON prints an object on a line of its own. An answer without a body prints nothing.
+// printJSON prints an object on one line, or nothing for an empty response.
 func (s *Session) printJSON(raw json.RawMessage) error {
 	if len(raw) == 0 {
 		return nil
@@ -40,35 +40,35 @@ func (s *Session) printJSON(raw json.RawMessage) error {
 	return err
 }
 
-// say prints a line for people, or the answer for programs.
-func (s *Session) say(raw json.RawMessage, format string, a ...any) error {
+// printResult prints a line of text, or the response with --json.
+func (s *Session) printResult(raw json.RawMessage, format string, a ...any) error {
 	if s.json {
 		return s.printJSON(raw)
 	}
-	_, err := fmt.Fprintln(s.Stdout, clean(fmt.Sprintf(format, a...)))
+	_, err := fmt.Fprintln(s.Stdout, escape(fmt.Sprintf(format, a...)))
 	return err
 }
 
-// note tells people something beside the output.
+// note prints a line to standard error.
 func (s *Session) note(format string, a ...any) {
-	_, _ = fmt.Fprintln(s.Stderr, clean(fmt.Sprintf(format, a...)))
+	_, _ = fmt.Fprintln(s.Stderr, escape(fmt.Sprintf(format, a...)))
 }
 
-// column is one of a table of T.
+// column is a column of a table of T. Cells may have any type; times are printed as [Session.formatTime] does.
 type column[T any] struct {
 	head string
-	cell func(*Session, T) string
+	cell func(T) any
 }
 
-// printer prints the entries of a list as they come, page by page.
-type printer[T any] struct {
+// tablePrinter prints a list page by page.
+type tablePrinter[T any] struct {
 	*Session
 	columns []column[T]
-	widths  []int // of the columns so far
+	widths  []int // of the columns so far; nil before the first page
 }
 
-// print prints a page: entries for programs, or rows with a head above the first.
-func (p *printer[T]) print(entries []json.RawMessage) error {
+// print prints a page as a table, with a header on the first page, or as JSON.
+func (p *tablePrinter[T]) print(entries []json.RawMessage) error {
 	if p.json {
 		for _, e := range entries {
 			if err := p.printJSON(e); err != nil {
@@ -80,28 +80,36 @@ func (p *printer[T]) print(entries []json.RawMessage) error {
 	var rows [][]string
 	if p.widths == nil {
 		p.widths = make([]int, len(p.columns))
-		rows = append(rows, cells(p.columns, func(c column[T]) string { return c.head }))
+		header := make([]string, len(p.columns))
+		for i, c := range p.columns {
+			header[i] = c.head
+		}
+		rows = append(rows, header)
 	}
 	for _, e := range entries {
 		var entry T
 		if err := p.client.decode(e, &entry); err != nil {
 			return err
 		}
-		rows = append(rows, cells(p.columns, func(c column[T]) string { return clean(c.cell(p.Session, entry)) }))
+		row := make([]string, len(p.columns))
+		for i, c := range p.columns {
+			row[i] = p.formatCell(c.cell(entry))
+		}
+		rows = append(rows, row)
 	}
 	return p.align(rows)
 }
 
-func cells[T any](columns []column[T], of func(column[T]) string) []string {
-	row := make([]string, len(columns))
-	for i, c := range columns {
-		row[i] = of(c)
+func (s *Session) formatCell(value any) string {
+	if t, ok := value.(time.Time); ok {
+		return s.formatTime(t)
 	}
-	return row
+	return escape(fmt.Sprint(value))
 }
 
-// align prints rows with two spaces between the columns. A column is as wide as it was on the pages before, or wider.
-func (p *printer[T]) align(rows [][]string) error {
+// align prints rows with two spaces between the columns. text/tabwriter would need all rows; this prints page by page,
+// and columns only grow from page to page.
+func (p *tablePrinter[T]) align(rows [][]string) error {
 	for _, row := range rows {
 		for i, cell := range row {
 			p.widths[i] = max(p.widths[i], utf8.RuneCountInString(cell))
@@ -119,13 +127,13 @@ func (p *printer[T]) align(rows [][]string) error {
 	return err
 }
 
-// when shows a time; nothing for none.
-func (s *Session) when(t time.Time) string {
+// formatTime returns a time as RFC 3339, or relative to now at a terminal. The zero time is "".
+func (s *Session) formatTime(t time.Time) string {
 	switch {
 	case t.IsZero():
 		return ""
-	case !s.Ages:
-		return stamp(t)
+	case !s.RelativeTimes:
+		return timestamp(t)
 	case t.After(s.Now()):
 		return "in " + age(t.Sub(s.Now()))
 	default:
@@ -133,26 +141,33 @@ func (s *Session) when(t time.Time) string {
 	}
 }
 
-// stamp shows a time as the API does.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+// timeAndAge returns a time as RFC 3339 and, at a terminal, also relative to now.
+func (s *Session) timeAndAge(t time.Time) string {
+	if t.IsZero() || !s.RelativeTimes {
+		return s.formatTime(t)
+	}
+	return timestamp(t) + " (" + s.formatTime(t) + ")"
+}
 
-// age shows a duration in its largest unit that is not too coarse.
+// timestamp formats a time as the API does.
+func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// age formats a duration in the largest unit of which it has at least two.
 func age(d time.Duration) string {
 	const day = 24 * time.Hour
 	for _, unit := range []struct {
-		above time.Duration
-		of    time.Duration
-		name  string
-	}{{2 * day, day, "d"}, {2 * time.Hour, time.Hour, "h"}, {2 * time.Minute, time.Minute, "m"}} {
-		if d >= unit.above {
-			return strconv.FormatInt(int64(d/unit.of), 10) + unit.name
+		length time.Duration
+		name   string
+	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}} {
+		if d >= 2*unit.length {
+			return strconv.FormatInt(int64(d/unit.length), 10) + unit.name
 		}
 	}
 	return strconv.FormatInt(int64(max(d, 0)/time.Second), 10) + "s"
 }
 
-// took shows how long something lasted that has ended.
-func took(from, to time.Time) string {
+// elapsed formats the time between two times, or returns "" if one of them is zero.
+func elapsed(from, to time.Time) string {
 	switch d := to.Sub(from); {
 	case from.IsZero() || to.IsZero():
 		return ""
@@ -163,61 +178,80 @@ func took(from, to time.Time) string {
 	}
 }
 
-// pairs shows labels as key=value, in the order of their keys.
-func pairs(labels map[string]string) string {
-	list := make([]string, 0, len(labels))
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		list = append(list, key+"="+labels[key])
+// keyValues formats attributes as key=value, sorted by key.
+func keyValues(attributes map[string]string) string {
+	list := make([]string, 0, len(attributes))
+	for _, key := range slices.Sorted(maps.Keys(attributes)) {
+		list = append(list, key+"="+attributes[key])
 	}
 	return strings.Join(list, " ")
 }
 
-// shortJSON is how long JSON may be to stand on one line.
-const shortJSON = 90
+// maxInlineJSON is how long JSON may be to be printed on one line.
+const maxInlineJSON = 90
 
-// value shows a payload: its JSON, on one line if it is short, or why there is none to show.
-func value(raw json.RawMessage, encoding string) string {
+// multiline is text that is already escaped and may have several lines.
+type multiline string
+
+// payloadText formats a payload's JSON, on one line if it is short, or names the encoding of one that is not JSON.
+func payloadText(raw json.RawMessage, encoding string) multiline {
 	if len(raw) == 0 {
 		if encoding == "" || encoding == "none" {
 			return ""
 		}
-		return "(" + encoding + ": it cannot be shown)"
+		return multiline("(" + encoding + ": cannot be displayed)")
 	}
 	var b bytes.Buffer
-	if json.Compact(&b, raw) == nil && b.Len() <= shortJSON {
-		return clean(b.String())
+	if json.Compact(&b, raw) == nil && b.Len() <= maxInlineJSON {
+		return multiline(escape(b.String()))
 	}
 	b.Reset()
 	if json.Indent(&b, raw, "", "  ") != nil {
-		return clean(string(raw))
+		return multiline(escape(string(raw)))
 	}
 	lines := strings.Split(b.String(), "\n")
 	for i, line := range lines {
-		lines[i] = clean(line)
+		lines[i] = escape(line)
 	}
-	return strings.Join(lines, "\n")
+	return multiline(strings.Join(lines, "\n"))
 }
 
-// field is a name and a value, which may have several lines; an empty one is not shown.
-type field struct{ name, value string }
+// field is a name and a value of any type. Times are printed as [Session.timeAndAge] does, and everything but
+// [multiline] text is escaped.
+type field struct {
+	name  string
+	value any
+}
 
-// fields prints them below each other.
-func (s *Session) fields(list []field) error {
+// printFields prints the fields that are not empty, one below the other, with the values aligned.
+func (s *Session) printFields(fields []field) error {
 	width := 0
-	for _, f := range list {
-		if f.value != "" {
+	texts := make([]string, len(fields))
+	for i, f := range fields {
+		if texts[i] = s.formatField(f.value); texts[i] != "" {
 			width = max(width, len(f.name))
 		}
 	}
 	indent := "\n" + strings.Repeat(" ", width+2)
-	for _, f := range list {
-		if f.value == "" {
+	for i, text := range texts {
+		if text == "" {
 			continue
 		}
-		text := strings.ReplaceAll(f.value, "\n", indent)
-		if _, err := fmt.Fprintf(s.Stdout, "%-*s  %s\n", width, f.name, text); err != nil {
+		text = strings.ReplaceAll(text, "\n", indent)
+		if _, err := fmt.Fprintf(s.Stdout, "%-*s  %s\n", width, fields[i].name, text); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *Session) formatField(value any) string {
+	switch v := value.(type) {
+	case time.Time:
+		return s.timeAndAge(v)
+	case multiline:
+		return string(v)
+	default:
+		return escape(fmt.Sprint(v))
+	}
 }

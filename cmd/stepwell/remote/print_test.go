@@ -13,7 +13,7 @@ func TestTimes(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) time.Time { return now.Add(d) }
-	s := &Session{Console: Console{Now: func() time.Time { return now }, Ages: true}}
+	s := &Session{Console: Console{Now: func() time.Time { return now }, RelativeTimes: true}}
 	pipe := &Session{Console: Console{Now: s.Now}}
 	for _, tt := range []struct {
 		t    time.Time
@@ -29,32 +29,33 @@ func TestTimes(t *testing.T) {
 		{at(-1000 * time.Hour), "41d ago"},
 		{at(90 * time.Second), "in 90s"},
 	} {
-		if got := s.when(tt.t); got != tt.want {
+		if got := s.formatTime(tt.t); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.t, got, tt.want)
 		}
 	}
-	if got := pipe.when(at(time.Millisecond)); got != "2026-11-21T03:00:00.001Z" {
+	if got := pipe.formatTime(at(time.Millisecond)); got != "2026-11-21T03:00:00.001Z" {
 		t.Errorf("in a pipe: got %q", got)
 	}
-	if got := took(now, at(90*time.Second+time.Millisecond)) + " " + took(now, at(1234567)) + took(now, time.Time{}); got != "1m30s 1ms" {
-		t.Errorf("took: got %q", got)
+	if got := elapsed(now, at(90*time.Second+time.Millisecond)) + " " + elapsed(now, at(1234567)) +
+		elapsed(now, time.Time{}); got != "1m30s 1ms" {
+		t.Errorf("elapsed: got %q", got)
 	}
-	for in, want := range map[moment]string{
+	for in, want := range map[timeFlag]string{
 		"": "", "2h": "2026-11-21T01:00:00.000Z", "2026-01-01T00:00:00+02:00": "2026-01-01T00:00:00+02:00",
 	} {
-		if got, err := in.of(now); err != nil || got != want {
+		if got, err := in.resolve(now); err != nil || got != want {
 			t.Errorf("%q: got %q, %v", in, got, err)
 		}
 	}
-	for _, in := range []moment{"yesterday", "-2h", "2026-01-01"} {
-		if _, err := in.of(now); ExitCode(err) != ExitUsage {
+	for _, in := range []timeFlag{"yesterday", "-2h", "2026-01-01"} {
+		if _, err := in.resolve(now); ExitCode(err) != ExitUsage {
 			t.Errorf("%q: got %v", in, err)
 		}
 	}
 }
 
-// TestClean: what comes from elsewhere does nothing to a terminal, and stays on its line.
-func TestClean(t *testing.T) {
+// TestEscape: untrusted text cannot control the terminal and stays on its line.
+func TestEscape(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"teapot 🫖 für":   "teapot 🫖 für",
@@ -63,31 +64,32 @@ func TestClean(t *testing.T) {
 		"a\u202eb\u009b": `a\u202eb\u009b`,
 		"\xff":           "\ufffd",
 	} {
-		if got := clean(in); got != want {
+		if got := escape(in); got != want {
 			t.Errorf("%q: got %s, want %s", in, got, want)
 		}
 	}
 }
 
-func TestValue(t *testing.T) {
+func TestPayloadText(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", shortJSON)
+	long := strings.Repeat("x", maxInlineJSON)
 	for _, tt := range []struct{ raw, encoding, want string }{
 		{"", "none", ""},
 		{"", "", ""},
-		{"", "opaque", "(opaque: it cannot be shown)"},
+		{"", "opaque", "(opaque: cannot be displayed)"},
 		{`{"a": 1}`, "json", `{"a":1}`},
 		{"\"\u202e\"", "json", `"\u202e"`},
 		{`{"a":"` + long + `"}`, "json", "{\n  \"a\": \"" + long + "\"\n}"},
 	} {
-		if got := value(json.RawMessage(tt.raw), tt.encoding); got != tt.want {
+		if got := string(payloadText(json.RawMessage(tt.raw), tt.encoding)); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.raw, got, tt.want)
 		}
 	}
 }
 
-// TestPages: as many as are asked for, over short pages, and never silently less than there are.
-func TestPages(t *testing.T) {
+// TestListsStopAtLimit: exactly the requested number of entries is printed, also over short pages, and a note says if
+// there are more.
+func TestListsStopAtLimit(t *testing.T) {
 	t.Parallel()
 	pages := map[string]string{ // by cursor
 		"": `{"data":[1,2],"cursor":"b"}`, "b": `{"data":[],"cursor":"c"}`, "c": `{"data":[3],"cursor":"d"}`, "d": `{"data":[4]}`,
@@ -99,11 +101,11 @@ func TestPages(t *testing.T) {
 		note   string
 		limits string
 	}{
-		{"usual", paging{}, "1234", "", "100 98 98 97 "},
-		{"exact", paging{Limit: 2}, "12", "more: --all or --cursor b\n", "2 "},
-		{"over short pages", paging{Limit: 3}, "123", "more: --all or --cursor d\n", "3 1 1 "},
+		{"default", paging{}, "1234", "", "100 98 98 97 "},
+		{"exact", paging{Limit: 2}, "12", "more entries: use --all or --cursor b\n", "2 "},
+		{"over short pages", paging{Limit: 3}, "123", "more entries: use --all or --cursor d\n", "3 1 1 "},
 		{"all", paging{All: true}, "1234", "", "1000 1000 1000 1000 "},
-		{"go on", paging{Cursor: "c", Limit: 5}, "34", "", "5 4 "},
+		{"continued", paging{Cursor: "c", Limit: 5}, "34", "", "5 4 "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,8 +1,8 @@
-// Package remote is the part of the command line that speaks to a running server, over its API below /v1. It knows
-// nothing of the server but what the API shows, and imports nothing of ours.
+// Package remote implements the commands that call the HTTP API of a running server. It depends only on that API, and
+// imports nothing of ours.
 //
-// A command reads flags, makes one request or walks through a list, and prints: a table for people or, with --json,
-// the API's own JSON, an object on each line. [Exits] says with which codes commands end.
+// A command parses its flags, sends one request or pages through a list, and prints a table or, with --json, the API's
+// JSON, one object per line. [Exits] lists the exit codes.
 package remote
 
 import (
@@ -10,69 +10,72 @@ import (
 	"time"
 )
 
-// Commands are those over the API, for kong, with the flags they have in common.
+// Commands is the kong grammar of the commands and of their common flags.
 type Commands struct {
 	URL  string `name:"url" default:"http://127.0.0.1:8788" env:"STEPWELL_URL" group:"api" help:"The server's address."`
-	Key  string `name:"api-key" env:"STEPWELL_API_KEY" placeholder:"KEY" group:"api" help:"A key for the server's API."`
-	JSON bool   `name:"json" group:"api" help:"Print the API's JSON, an object on each line."`
+	Key  string `name:"api-key" env:"STEPWELL_API_KEY" placeholder:"KEY" group:"api" help:"The API key."`
+	JSON bool   `name:"json" group:"api" help:"Print the API's JSON, one object per line."`
 
-	Runs        runsCmd        `cmd:"" group:"api-commands" help:"Start, watch, cancel and wait for runs."`
-	Steps       stepsCmd       `cmd:"" group:"api-commands" help:"Look at the steps of a run."`
-	Hooks       hooksCmd       `cmd:"" group:"api-commands" help:"Look at hooks, and resume them."`
-	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Look at the waits of a run."`
-	Streams     streamsCmd     `cmd:"" group:"api-commands" help:"Read what runs write as they go on."`
-	Signals     signalsCmd     `cmd:"" group:"api-commands" help:"Tell runs what has happened outside."`
-	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the log of all runs."`
-	Deployments deploymentsCmd `cmd:"" group:"api-commands" help:"Say where the functions of apps are."`
-	Secrets     secretsCmd     `cmd:"" group:"api-commands" help:"Say what signs requests to webhooks."`
-	Messages    messagesCmd    `cmd:"" group:"api-commands" help:"Look after messages that could not be delivered."`
-	Keys        keysCmd        `cmd:"" group:"api-commands" help:"Give out API keys, and revoke them."`
-	Projects    projectsCmd    `cmd:"" group:"api-commands" help:"List and create projects."`
-	Audit       auditCmd       `cmd:"" group:"api-commands" help:"See who did what over the API."`
-	SigningKeys signingKeysCmd `cmd:"" group:"api-commands" help:"Say what signs the server's calls of functions."`
+	Runs        runsCmd        `cmd:"" group:"api-commands" help:"Start, inspect, cancel and wait for runs."`
+	Steps       stepsCmd       `cmd:"" group:"api-commands" help:"Inspect the steps of a run."`
+	Hooks       hooksCmd       `cmd:"" group:"api-commands" help:"Inspect and resume hooks."`
+	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of a run."`
+	Streams     streamsCmd     `cmd:"" group:"api-commands" help:"Read the streams of a run."`
+	Signals     signalsCmd     `cmd:"" group:"api-commands" help:"Send and list signals."`
+	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
+	Deployments deploymentsCmd `cmd:"" group:"api-commands" help:"Register where an app's functions are."`
+	Secrets     secretsCmd     `cmd:"" group:"api-commands" help:"Manage webhook secrets."`
+	Messages    messagesCmd    `cmd:"" group:"api-commands" help:"Inspect, retry and discard messages."`
+	Keys        keysCmd        `cmd:"" group:"api-commands" help:"Manage API keys."`
+	Projects    projectsCmd    `cmd:"" group:"api-commands" help:"Manage projects."`
+	Audit       auditCmd       `cmd:"" group:"api-commands" help:"Read the audit log."`
+	SigningKeys signingKeysCmd `cmd:"" group:"api-commands" help:"Manage the keys that sign calls to functions."`
 }
 
-// Vars are what tags say as ${NAME}, for kong.
+// Vars are the variables of the grammar's tags.
 var Vars = map[string]string{
 	"statuses":  ",pending,running,completed,failed,cancelled",
-	"inStatus":  "Those that are pending, running, completed, failed or cancelled.",
+	"inStatus":  "Select runs that are pending, running, completed, failed or cancelled.",
+	"time":      "an RFC 3339 time, or an age such as 2h",
 	"json":      "JSON, @FILE, or - for standard input",
-	"target":    "Whose function it goes to; the newest that has the workflow when not given.",
+	"target":    "The deployment; default is the newest one with the workflow.",
 	"conflicts": ",reject,join",
-	"conflict":  "What to do when the key is taken: reject, unless told otherwise, or join the run that has it.",
-	"place":     "Where --follow begins: behind this ID of the stream, or 0 for its beginning; now when not given.",
+	"conflict":  "If the key is taken: reject the command (default), or join the run that has the key.",
+	"place":     "Start --follow after this event ID of the stream, or at its beginning with 0; default is now.",
 }
 
-// Group is the key of the groups in which kong shows the flags and the commands, for their titles.
+// The keys of kong's groups of flags and commands.
 const (
 	FlagGroup    = "api"
 	CommandGroup = "api-commands"
 )
 
-// Console is what a command reads, writes, and takes for the time.
+// Console is a command's standard streams and clock.
 type Console struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Now            func() time.Time
-	// Ages shows times as their distance from now, as people at a terminal like them, and not as RFC 3339.
-	Ages bool
+	// RelativeTimes prints times relative to now instead of as RFC 3339.
+	RelativeTimes bool
 }
 
-// Session is what a command runs with: a console and the way to the server.
+// Session is the console and the API client that a command runs with.
 type Session struct {
 	Console
 
 	client *client
 	json   bool
-	// pause is how long a command that follows something waits before it tries again, and patience how long it tries.
-	pause, patience time.Duration
+	// A command that follows or waits retries every retryInterval, for up to retryFor.
+	retryInterval, retryFor time.Duration
 }
 
-// Session is that of the flags. It fails with an error of [ExitUsage] if the address is none.
+// Session returns the session for the flags. An invalid address is an error with [ExitUsage].
 func (c *Commands) Session(console Console) (*Session, error) {
 	client, err := newClient(c.URL, c.Key)
 	if err != nil {
 		return nil, err
 	}
-	return &Session{Console: console, client: client, json: c.JSON, pause: time.Second, patience: time.Minute}, nil
+	return &Session{
+		Console: console, client: client, json: c.JSON, retryInterval: time.Second, retryFor: time.Minute,
+	}, nil
 }

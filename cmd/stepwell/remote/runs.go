@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,126 +14,127 @@ import (
 
 type runsCmd struct {
 	Start      startRunCmd      `cmd:"" help:"Start a run, and print its ID."`
-	List       listRunsCmd      `cmd:"" help:"List runs, the newest first."`
+	List       listRunsCmd      `cmd:"" help:"List runs, newest first."`
 	Show       showRunCmd       `cmd:"" help:"Show a run with its steps, hooks and waits."`
 	Events     runEventsCmd     `cmd:"" help:"Print the log of a run."`
 	Payload    payloadCmd       `cmd:"" help:"Print the payload of an event, byte for byte."`
-	Wait       waitRunCmd       `cmd:"" help:"Wait for the end of a run."`
-	Cancel     cancelRunsCmd    `cmd:"" help:"Cancel runs, by their IDs or all that match."`
-	Rerun      rerunCmd         `cmd:"" help:"Start a run like another one, and print its ID."`
-	Children   childrenCmd      `cmd:"" help:"List the runs that a run started."`
-	Attributes runAttributesCmd `cmd:"" help:"Show the attributes of a run, or change them."`
+	Wait       waitRunCmd       `cmd:"" help:"Wait until a run has ended."`
+	Cancel     cancelRunsCmd    `cmd:"" help:"Cancel runs by ID, or all that match a filter."`
+	Rerun      rerunCmd         `cmd:"" help:"Start a copy of a run, and print its ID."`
+	Children   childrenCmd      `cmd:"" help:"List the children of a run."`
+	Attributes runAttributesCmd `cmd:"" help:"Show or change the attributes of a run."`
 }
 
 var runColumns = []column[run]{
-	{"ID", func(_ *Session, r run) string { return r.ID }},
-	{"WORKFLOW", func(_ *Session, r run) string { return r.Workflow }},
-	{"STATUS", func(_ *Session, r run) string { return r.Status }},
-	{"DEPLOYMENT", func(_ *Session, r run) string { return r.Deployment }},
-	{"CREATED", func(s *Session, r run) string { return s.when(r.CreatedAt) }},
-	{"TOOK", func(_ *Session, r run) string { return took(r.StartedAt, r.CompletedAt) }},
-	{"ATTRIBUTES", func(_ *Session, r run) string { return pairs(r.Attributes) }},
-	{"ERROR", func(_ *Session, r run) string { return r.Error.String() }},
+	{"ID", func(r run) any { return r.ID }},
+	{"WORKFLOW", func(r run) any { return r.Workflow }},
+	{"STATUS", func(r run) any { return r.Status }},
+	{"DEPLOYMENT", func(r run) any { return r.Deployment }},
+	{"CREATED", func(r run) any { return r.CreatedAt }},
+	{"TOOK", func(r run) any { return elapsed(r.StartedAt, r.CompletedAt) }},
+	{"ATTRIBUTES", func(r run) any { return keyValues(r.Attributes) }},
+	{"ERROR", func(r run) any { return r.Error.String() }},
 }
 
-// runFilter is which runs are meant.
+// runFilter are the flags that select runs.
 type runFilter struct {
-	Workflow      string            `placeholder:"NAME" help:"Those of this workflow."`
-	Key           string            `placeholder:"KEY" help:"Those that have this key."`
-	Parent        string            `placeholder:"ID" help:"Those that this run started."`
-	Attr          map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"Those that have this attribute; up to 8."`
-	CreatedAfter  moment            `placeholder:"TIME" help:"Those since then: RFC 3339, or an age such as 2h."`
-	CreatedBefore moment            `placeholder:"TIME" help:"Those before then."`
+	Workflow      string            `placeholder:"NAME" help:"Select runs of this workflow."`
+	Key           string            `placeholder:"KEY" help:"Select runs with this key."`
+	Parent        string            `placeholder:"ID" help:"Select children of this run."`
+	Attr          map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"Select runs with this attribute; up to 8."`
+	CreatedAfter  timeFlag          `placeholder:"TIME" help:"Select runs created since ${time}."`
+	CreatedBefore timeFlag          `placeholder:"TIME" help:"Select runs created before this time."`
 }
 
 type listRunsCmd struct {
 	Status string `enum:"${statuses}" default:"" placeholder:"STATUS" help:"${inStatus}"`
 	runFilter
 	paging
-	ordering
 }
 
 // Run lists the runs.
 func (c listRunsCmd) Run(ctx context.Context, s *Session) error {
-	after, err := c.CreatedAfter.of(s.Now())
-	if err != nil {
-		return err
-	}
-	before, err := c.CreatedBefore.of(s.Now())
+	after, before, err := interval(s, c.CreatedAfter, c.CreatedBefore)
 	if err != nil {
 		return err
 	}
 	query := url.Values{}
-	set(query, "workflow", c.Workflow)
-	set(query, "status", c.Status)
-	set(query, "key", c.Key)
-	set(query, "parentId", c.Parent)
-	set(query, "createdAfter", after)
-	set(query, "createdBefore", before)
+	setParam(query, "workflow", c.Workflow)
+	setParam(query, "status", c.Status)
+	setParam(query, "key", c.Key)
+	setParam(query, "parentId", c.Parent)
+	setParam(query, "createdAfter", after)
+	setParam(query, "createdBefore", before)
 	for key, value := range c.Attr {
 		query.Set("attribute."+key, value)
 	}
-	c.into(query)
 	return list(ctx, s, path("runs"), query, c.paging, runColumns)
 }
 
 type childrenCmd struct {
 	ID string `arg:"" help:"The run's ID."`
 	paging
-	ordering
 }
 
 // Run lists the run's children.
 func (c childrenCmd) Run(ctx context.Context, s *Session) error {
-	query := url.Values{}
-	c.into(query)
-	return list(ctx, s, path("runs", c.ID, "children"), query, c.paging, runColumns)
+	return list(ctx, s, path("runs", c.ID, "children"), nil, c.paging, runColumns)
 }
 
-// moment is a time as users give it: RFC 3339 or an age.
-type moment string
+// timeFlag is a time as RFC 3339, or an age such as 2h.
+type timeFlag string
 
-// of is the time in RFC 3339; empty when none was given.
-func (m moment) of(now time.Time) (string, error) {
-	if m == "" {
+// resolve returns the time as RFC 3339, or "" if the flag is not set.
+func (f timeFlag) resolve(now time.Time) (string, error) {
+	if f == "" {
 		return "", nil
 	}
-	if _, err := time.Parse(time.RFC3339Nano, string(m)); err == nil {
-		return string(m), nil
+	if _, err := time.Parse(time.RFC3339Nano, string(f)); err == nil {
+		return string(f), nil
 	}
-	if d, err := time.ParseDuration(string(m)); err == nil && d >= 0 {
-		return stamp(now.Add(-d)), nil
+	if d, err := time.ParseDuration(string(f)); err == nil && d >= 0 {
+		return timestamp(now.Add(-d)), nil
 	}
-	return "", usage("%q is neither a time such as 2026-11-21T01:41:43Z nor an age such as 2h", string(m))
+	return "", usageErrorf("%q is neither a time such as 2026-11-21T01:41:43Z nor an age such as 2h", string(f))
+}
+
+// interval resolves the flags for the start and the end of an interval.
+func interval(s *Session, from, to timeFlag) (start, end string, err error) {
+	now := s.Now()
+	if start, err = from.resolve(now); err != nil {
+		return "", "", err
+	}
+	end, err = to.resolve(now)
+	return start, end, err
 }
 
 type showRunCmd struct {
 	ID string `arg:"" help:"The run's ID."`
 }
 
-// Run prints the run; as JSON without what has lists of its own.
+// Run prints the run and its steps, hooks and waits. With --json it prints only the run: the others have lists.
 func (c showRunCmd) Run(ctx context.Context, s *Session) error {
 	var r run
 	raw, err := s.client.get(ctx, path("runs", c.ID), nil, &r)
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
 	}
-	if err := s.showRun(r); err != nil {
+	if err := s.printRun(r); err != nil {
 		return err
 	}
 	return errors.Join(
-		part(ctx, s, "steps", r.ID, stepColumns),
-		part(ctx, s, "hooks", r.ID, hookColumns),
-		part(ctx, s, "waits", r.ID, waitColumns),
+		printSection(ctx, s, "steps", r.ID, stepColumns),
+		printSection(ctx, s, "hooks", r.ID, hookColumns),
+		printSection(ctx, s, "waits", r.ID, waitColumns),
 	)
 }
 
-// part prints what a run has of one kind, below a blank line, if it has any.
-func part[T any](ctx context.Context, s *Session, kind, id string, columns []column[T]) error {
+// printSection prints a blank line and a run's entries of one kind, or nothing if it has none.
+func printSection[T any](ctx context.Context, s *Session, kind, id string, columns []column[T]) error {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c column[T]) bool { return c.head == "RUN" })
 	columns[0].head = strings.ToUpper(kind)
-	p := printer[T]{Session: s, columns: columns}
-	return s.pages(ctx, path("runs", id, kind), url.Values{}, paging{All: true},
+	p := tablePrinter[T]{Session: s, columns: columns}
+	return s.pages(ctx, path("runs", id, kind), nil, paging{All: true},
 		func(entries []json.RawMessage) error {
 			if len(entries) == 0 {
 				return nil
@@ -146,50 +148,38 @@ func part[T any](ctx context.Context, s *Session, kind, id string, columns []col
 		})
 }
 
-// showRun prints the run's own fields.
-func (s *Session) showRun(r run) error {
-	var details string
-	if r.Error != nil {
-		details = value(r.Error.Details, "")
-	}
-	return s.fields([]field{
+// printRun prints the run's own fields.
+func (s *Session) printRun(r run) error {
+	return s.printFields([]field{
 		{"run", r.ID},
-		{"workflow", clean(r.Workflow)},
+		{"workflow", r.Workflow},
 		{"status", r.Status},
-		{"deployment", clean(r.Deployment)},
+		{"deployment", r.Deployment},
 		{"driver", r.Driver},
-		{"key", clean(r.Key)},
+		{"key", r.Key},
 		{"parent", r.ParentID},
-		{"attributes", clean(pairs(r.Attributes))},
-		{"created", s.exactly(r.CreatedAt)},
-		{"starts", s.exactly(r.StartAt)},
-		{"started", s.exactly(r.StartedAt)},
-		{"ended", s.exactly(r.CompletedAt)},
-		{"took", took(r.StartedAt, r.CompletedAt)},
-		{"deadline", s.exactly(r.Deadline)},
-		{"reason", clean(r.CancelReason)},
-		{"input", value(r.Input, r.InputEncoding)},
-		{"output", value(r.Output, r.OutputEncoding)},
-		{"error", clean(r.Error.String())},
-		{"details", details},
+		{"attributes", keyValues(r.Attributes)},
+		{"created", r.CreatedAt},
+		{"starts", r.StartAt},
+		{"started", r.StartedAt},
+		{"ended", r.CompletedAt},
+		{"took", elapsed(r.StartedAt, r.CompletedAt)},
+		{"deadline", r.Deadline},
+		{"reason", r.CancelReason},
+		{"input", payloadText(r.Input, r.InputEncoding)},
+		{"output", payloadText(r.Output, r.OutputEncoding)},
+		{"error", r.Error.String()},
+		{"details", r.Error.details()},
 	})
-}
-
-// exactly shows a time and, to people at a terminal, its distance from now.
-func (s *Session) exactly(t time.Time) string {
-	if t.IsZero() || !s.Ages {
-		return s.when(t)
-	}
-	return stamp(t) + " (" + s.when(t) + ")"
 }
 
 type runAttributesCmd struct {
 	ID     string            `arg:"" help:"The run's ID."`
 	Set    map[string]string `arg:"" name:"attribute" optional:"" mapsep:"none" help:"Attributes to set, as KEY=VALUE."`
-	Remove []string          `sep:"none" placeholder:"KEY" help:"Remove this attribute."`
+	Remove []string          `sep:"none" placeholder:"KEY" help:"Remove this attribute; may be repeated."`
 }
 
-// Run prints the attributes, after it has changed those that are named.
+// Run changes the named attributes, if any, and prints all attributes.
 func (c runAttributesCmd) Run(ctx context.Context, s *Session) error {
 	changes := map[string]any{}
 	for key, value := range c.Set {
@@ -206,13 +196,13 @@ func (c runAttributesCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
 	}
-	var answer struct{ Attributes map[string]string }
-	if err := s.client.decode(raw, &answer); err != nil {
+	var r run
+	if err := s.client.decode(raw, &r); err != nil {
 		return err
 	}
 	var list []field
-	for _, key := range sortedKeys(answer.Attributes) {
-		list = append(list, field{clean(key), clean(answer.Attributes[key])})
+	for _, key := range slices.Sorted(maps.Keys(r.Attributes)) {
+		list = append(list, field{escape(key), r.Attributes[key]})
 	}
-	return s.fields(list)
+	return s.printFields(list)
 }

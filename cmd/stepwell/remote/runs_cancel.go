@@ -6,59 +6,62 @@ import (
 )
 
 type cancelRunsCmd struct {
-	IDs    []string `arg:"" optional:"" name:"id" help:"The runs' IDs; none when flags say which."`
-	Status string   `enum:",pending,running" default:"" placeholder:"STATUS" help:"Those that are pending, or running."`
+	IDs    []string `arg:"" optional:"" name:"id" help:"The runs' IDs, unless flags select the runs."`
+	Status string   `enum:",pending,running" default:"" placeholder:"STATUS" help:"Select pending or running runs."`
 	runFilter
-	Limit  int    `placeholder:"N" help:"Cancel no more than this many; up to 1000."`
-	DryRun bool   `help:"Cancel none; print which it would be."`
-	Reason string `placeholder:"TEXT" help:"Why; it is kept with the runs."`
+	Limit  int    `placeholder:"N" help:"Cancel at most this many runs; up to 1000."`
+	DryRun bool   `help:"Only print the runs that would be cancelled."`
+	Reason string `placeholder:"TEXT" help:"The reason, stored with the runs."`
 }
 
-// Run cancels the runs that are named, or those that match.
+// Run cancels the runs with the IDs, or those that the flags select.
 func (c cancelRunsCmd) Run(ctx context.Context, s *Session) error {
-	conditions, err := c.conditions(s)
+	filter, err := c.filter(s)
 	switch {
 	case err != nil:
 		return err
-	case len(c.IDs) > 0 && (len(conditions) > 0 || c.DryRun || c.Limit != 0):
-		return usage("give either the IDs of runs, or flags that say which")
+	case len(c.IDs) > 0 && (len(filter) > 0 || c.DryRun || c.Limit != 0):
+		return usageErrorf("give either IDs of runs, or flags that select runs")
 	case len(c.IDs) > 0:
-		return each(c.IDs, func(id string) error { return c.cancel(ctx, s, id) })
-	case len(conditions) == 0:
-		return usage("give the IDs of runs, or flags that say which, such as --workflow; --dry-run shows them first")
+		return forEach(c.IDs, func(id string) error { return c.cancel(ctx, s, id) })
+	case len(filter) == 0:
+		return usageErrorf("give IDs of runs, or flags that select runs, such as --workflow; preview them with --dry-run")
 	default:
-		return c.cancelAll(ctx, s, conditions)
+		return c.cancelMatching(ctx, s, filter)
 	}
 }
 
 func (c cancelRunsCmd) cancel(ctx context.Context, s *Session, id string) error {
-	raw, err := s.client.do(ctx, http.MethodPost, path("runs", id, "cancel"), options{}.text("reason", c.Reason))
+	raw, err := s.client.do(ctx, http.MethodPost, path("runs", id, "cancel"), jsonBody{}.text("reason", c.Reason))
 	if err != nil {
 		return err
 	}
-	return s.say(raw, "%s is cancelled", id)
+	return s.printResult(raw, "cancelled %s", id)
 }
 
-// conditions are which runs are meant; empty if flags say nothing.
-func (c cancelRunsCmd) conditions(s *Session) (options, error) {
-	after, err := c.CreatedAfter.of(s.Now())
+// filter returns the conditions of the flags, which may be empty.
+func (c cancelRunsCmd) filter(s *Session) (jsonBody, error) {
+	after, before, err := interval(s, c.CreatedAfter, c.CreatedBefore)
 	if err != nil {
 		return nil, err
 	}
-	before, err := c.CreatedBefore.of(s.Now())
-	if err != nil {
-		return nil, err
-	}
-	o := options{}.text("workflow", c.Workflow).text("status", c.Status).text("key", c.Key).text("parentId", c.Parent).
-		text("createdAfter", after).text("createdBefore", before)
+	filter := jsonBody{}.text("workflow", c.Workflow).text("status", c.Status).text("key", c.Key).
+		text("parentId", c.Parent).text("createdAfter", after).text("createdBefore", before)
 	if len(c.Attr) > 0 {
-		o["attributes"] = c.Attr
+		filter["attributes"] = c.Attr
 	}
-	return o, nil
+	return filter, nil
 }
 
-// cancelAll goes on until no run matches that has not ended, unless there is a limit or nothing is cancelled.
-func (c cancelRunsCmd) cancelAll(ctx context.Context, s *Session, body options) error {
+// cancellation is the response to a request that cancels all matching runs.
+type cancellation struct {
+	Matched, Cancelled int
+	RunIDs             []string
+	More               bool
+}
+
+// cancelMatching repeats the request until no active run matches. With --limit or --dry-run it sends one request.
+func (c cancelRunsCmd) cancelMatching(ctx context.Context, s *Session, body jsonBody) error {
 	body.text("reason", c.Reason)
 	if c.DryRun {
 		body["dryRun"] = true
@@ -67,48 +70,41 @@ func (c cancelRunsCmd) cancelAll(ctx context.Context, s *Session, body options) 
 		body["limit"] = c.Limit
 	}
 	for {
-		raw, err := s.client.do(ctx, http.MethodPost, path("runs", "cancel"), body)
+		var result cancellation
+		raw, err := s.client.call(ctx, http.MethodPost, path("runs", "cancel"), body, &result)
 		if err != nil {
 			return err
 		}
-		var done struct {
-			Matched, Cancelled int
-			RunIDs             []string
-			More               bool
-		}
-		if err := s.client.decode(raw, &done); err != nil {
+		if err := c.report(s, raw, result); err != nil {
 			return err
 		}
-		if err := c.report(s, raw, done.RunIDs, done.Matched, done.Cancelled); err != nil {
-			return err
-		}
-		if !done.More || done.Matched == 0 {
+		if !result.More || result.Matched == 0 {
 			return nil
 		}
 		if c.DryRun || c.Limit != 0 {
-			s.note("there are more")
+			s.note("more runs match")
 			return nil
 		}
 	}
 }
 
-// report prints what became of one request.
-func (c cancelRunsCmd) report(s *Session, raw []byte, ids []string, matched, cancelled int) error {
+// report prints the result of one request.
+func (c cancelRunsCmd) report(s *Session, raw []byte, result cancellation) error {
 	if s.json {
 		return s.printJSON(raw)
 	}
-	for _, id := range ids {
-		if err := s.say(nil, "%s", id); err != nil {
+	for _, id := range result.RunIDs {
+		if err := s.printResult(nil, "%s", id); err != nil {
 			return err
 		}
 	}
-	if matched > len(ids) {
-		if err := s.say(nil, "… and %d more", matched-len(ids)); err != nil {
+	if more := result.Matched - len(result.RunIDs); more > 0 {
+		if err := s.printResult(nil, "… and %d more", more); err != nil {
 			return err
 		}
 	}
 	if c.DryRun {
-		return s.say(nil, "would cancel %d", matched)
+		return s.printResult(nil, "would cancel %d", result.Matched)
 	}
-	return s.say(nil, "cancelled %d", cancelled)
+	return s.printResult(nil, "cancelled %d", result.Cancelled)
 }

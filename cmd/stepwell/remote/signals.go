@@ -7,15 +7,15 @@ import (
 )
 
 type signalsCmd struct {
-	Send sendSignalCmd  `cmd:"" help:"Record a signal; it resumes every hook that waits for it."`
-	List listSignalsCmd `cmd:"" help:"List the signals that are there."`
+	Send sendSignalCmd  `cmd:"" help:"Send a signal; it resumes every hook that waits for it."`
+	List listSignalsCmd `cmd:"" help:"List the stored signals."`
 }
 
 type sendSignalCmd struct {
-	Name    string   `arg:"" help:"The name that hooks wait for."`
-	Data    document `short:"d" placeholder:"JSON" help:"What has happened: ${json}."`
-	ID      string   `name:"id" placeholder:"ID" help:"Its name with its sender: safe to repeat."`
-	KeepFor string   `placeholder:"TIME" help:"For how long hooks that are opened later may look back at it, such as 1h."`
+	Name    string   `arg:"" help:"The signal's name, as hooks wait for it."`
+	Data    jsonFlag `short:"d" placeholder:"JSON" help:"The signal's data: ${json}."`
+	ID      string   `name:"id" placeholder:"ID" help:"The sender's ID for the signal, which makes the command idempotent."`
+	KeepFor string   `placeholder:"TIME" help:"How long hooks created later still receive the signal, such as 1h."`
 }
 
 // Run sends the signal.
@@ -24,33 +24,29 @@ func (c sendSignalCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	raw, err := s.client.do(ctx, http.MethodPost, path("signals", c.Name),
-		options{}.json("data", data).text("id", c.ID).text("keepFor", c.KeepFor))
+	var sent signal
+	body := jsonBody{}.json("data", data).text("id", c.ID).text("keepFor", c.KeepFor)
+	raw, err := s.client.call(ctx, http.MethodPost, path("signals", c.Name), body, &sent)
 	if err != nil {
 		return err
 	}
-	var sent signal
-	if err := s.client.decode(raw, &sent); err != nil {
-		return err
-	}
-	return s.say(raw, "%s", sent.ID)
+	return s.printResult(raw, "%s", sent.ID)
 }
 
 type listSignalsCmd struct {
-	Name string `placeholder:"NAME" help:"Those of this name."`
+	Name string `placeholder:"NAME" help:"List the signals with this name."`
 	paging
-	ordering
 }
 
 var signalColumns = []column[signal]{
-	{"ID", func(_ *Session, g signal) string { return g.ID }},
-	{"NAME", func(_ *Session, g signal) string { return g.Name }},
-	{"KEY", func(_ *Session, g signal) string { return g.Key }},
-	{"CREATED", func(s *Session, g signal) string { return s.when(g.CreatedAt) }},
-	{"KEPT UNTIL", func(s *Session, g signal) string { return s.when(g.KeepUntil) }},
-	{"DATA", func(_ *Session, g signal) string {
+	{"ID", func(g signal) any { return g.ID }},
+	{"NAME", func(g signal) any { return g.Name }},
+	{"KEY", func(g signal) any { return g.Key }},
+	{"CREATED", func(g signal) any { return g.CreatedAt }},
+	{"KEPT UNTIL", func(g signal) any { return g.KeepUntil }},
+	{"DATA", func(g signal) any {
 		if g.Truncated {
-			return "(left out for its size)"
+			return "(omitted: too large)"
 		}
 		return string(g.Data)
 	}},
@@ -59,7 +55,6 @@ var signalColumns = []column[signal]{
 // Run lists the signals.
 func (c listSignalsCmd) Run(ctx context.Context, s *Session) error {
 	query := url.Values{}
-	set(query, "name", c.Name)
-	c.into(query)
+	setParam(query, "name", c.Name)
 	return list(ctx, s, path("signals"), query, c.paging, signalColumns)
 }

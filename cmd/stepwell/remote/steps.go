@@ -2,37 +2,31 @@ package remote
 
 import (
 	"context"
-	"errors"
-	"net/url"
-	"strconv"
 )
 
 type stepsCmd struct {
-	List listStepsCmd `cmd:"" help:"List the steps of a run, in the order they were created."`
-	Show showStepCmd  `cmd:"" help:"Show a step with its input and its result."`
+	List listStepsCmd `cmd:"" help:"List the steps of a run in the order of their creation."`
+	Show showStepCmd  `cmd:"" help:"Show a step with its input and result."`
 }
 
 var stepColumns = []column[step]{
-	{"ID", func(_ *Session, st step) string { return st.ID }},
-	{"NAME", func(_ *Session, st step) string { return st.Name }},
-	{"STATUS", func(_ *Session, st step) string { return st.Status }},
-	{"ATTEMPT", func(_ *Session, st step) string { return strconv.Itoa(st.Attempt) }},
-	{"CREATED", func(s *Session, st step) string { return s.when(st.CreatedAt) }},
-	{"TOOK", func(_ *Session, st step) string { return took(st.StartedAt, st.CompletedAt) }},
-	{"RETRY", func(s *Session, st step) string { return s.when(st.RetryAfter) }},
+	{"ID", func(st step) any { return st.ID }},
+	{"NAME", func(st step) any { return st.Name }},
+	{"STATUS", func(st step) any { return st.Status }},
+	{"ATTEMPT", func(st step) any { return st.Attempt }},
+	{"CREATED", func(st step) any { return st.CreatedAt }},
+	{"TOOK", func(st step) any { return elapsed(st.StartedAt, st.CompletedAt) }},
+	{"RETRY", func(st step) any { return st.RetryAfter }},
 }
 
 type listStepsCmd struct {
 	RunID string `arg:"" name:"run" help:"The run's ID."`
 	paging
-	ordering
 }
 
 // Run lists the steps.
 func (c listStepsCmd) Run(ctx context.Context, s *Session) error {
-	query := url.Values{}
-	c.into(query)
-	return list(ctx, s, path("runs", c.RunID, "steps"), query, c.paging, stepColumns)
+	return list(ctx, s, path("runs", c.RunID, "steps"), nil, c.paging, stepColumns)
 }
 
 type showStepCmd struct {
@@ -42,56 +36,46 @@ type showStepCmd struct {
 
 // Run prints the step.
 func (c showStepCmd) Run(ctx context.Context, s *Session) error {
-	var st step
-	raw, err := s.client.get(ctx, path("runs", c.RunID, "steps", c.ID), nil, &st)
-	if err != nil || s.json {
-		return errors.Join(err, s.printJSON(raw))
-	}
-	var details string
-	if st.Error != nil {
-		details = value(st.Error.Details, "")
-	}
-	return s.fields([]field{
-		{"step", clean(st.ID)},
-		{"run", st.RunID},
-		{"name", clean(st.Name)},
-		{"status", st.Status},
-		{"attempt", strconv.Itoa(st.Attempt)},
-		{"deployment", clean(st.Deployment)},
-		{"child", st.ChildID},
-		{"created", s.exactly(st.CreatedAt)},
-		{"started", s.exactly(st.StartedAt)},
-		{"ended", s.exactly(st.CompletedAt)},
-		{"took", took(st.StartedAt, st.CompletedAt)},
-		{"retry", s.exactly(st.RetryAfter)},
-		{"input", value(st.Input, st.InputEncoding)},
-		{"output", value(st.Output, st.OutputEncoding)},
-		{"error", clean(st.Error.String())},
-		{"details", details},
+	return show(ctx, s, path("runs", c.RunID, "steps", c.ID), nil, func(st step) []field {
+		return []field{
+			{"step", st.ID},
+			{"run", st.RunID},
+			{"name", st.Name},
+			{"status", st.Status},
+			{"attempt", st.Attempt},
+			{"deployment", st.Deployment},
+			{"child", st.ChildID},
+			{"created", st.CreatedAt},
+			{"started", st.StartedAt},
+			{"ended", st.CompletedAt},
+			{"took", elapsed(st.StartedAt, st.CompletedAt)},
+			{"retry", st.RetryAfter},
+			{"input", payloadText(st.Input, st.InputEncoding)},
+			{"output", payloadText(st.Output, st.OutputEncoding)},
+			{"error", st.Error.String()},
+			{"details", st.Error.details()},
+		}
 	})
 }
 
 type waitsCmd struct {
-	List listWaitsCmd `cmd:"" help:"List the waits that a run has or had."`
+	List listWaitsCmd `cmd:"" help:"List the waits of a run."`
 }
 
 var waitColumns = []column[wait]{
-	{"ID", func(_ *Session, w wait) string { return w.ID }},
-	{"STATUS", func(_ *Session, w wait) string { return w.Status }},
-	{"RESUMES", func(s *Session, w wait) string { return s.when(w.ResumeAt) }},
-	{"CREATED", func(s *Session, w wait) string { return s.when(w.CreatedAt) }},
-	{"ENDED", func(s *Session, w wait) string { return s.when(w.CompletedAt) }},
+	{"ID", func(w wait) any { return w.ID }},
+	{"STATUS", func(w wait) any { return w.Status }},
+	{"RESUMES", func(w wait) any { return w.ResumeAt }},
+	{"CREATED", func(w wait) any { return w.CreatedAt }},
+	{"ENDED", func(w wait) any { return w.CompletedAt }},
 }
 
 type listWaitsCmd struct {
 	RunID string `arg:"" name:"run" help:"The run's ID."`
 	paging
-	ordering
 }
 
 // Run lists the waits.
 func (c listWaitsCmd) Run(ctx context.Context, s *Session) error {
-	query := url.Values{}
-	c.into(query)
-	return list(ctx, s, path("runs", c.RunID, "waits"), query, c.paging, waitColumns)
+	return list(ctx, s, path("runs", c.RunID, "waits"), nil, c.paging, waitColumns)
 }

@@ -9,14 +9,14 @@ import (
 
 type streamsCmd struct {
 	List listStreamsCmd `cmd:"" help:"List the streams of a run."`
-	Tail tailStreamCmd  `cmd:"" help:"Print what has been written to a stream."`
+	Tail tailStreamCmd  `cmd:"" help:"Print the contents of a stream."`
 }
 
 var streamColumns = []column[stream]{
-	{"NAME", func(_ *Session, st stream) string { return st.Name }},
-	{"CHUNKS", func(_ *Session, st stream) string { return strconv.FormatInt(st.Chunks, 10) }},
-	{"CREATED", func(s *Session, st stream) string { return s.when(st.CreatedAt) }},
-	{"CLOSED", func(s *Session, st stream) string { return s.when(st.ClosedAt) }},
+	{"NAME", func(st stream) any { return st.Name }},
+	{"CHUNKS", func(st stream) any { return st.Chunks }},
+	{"CREATED", func(st stream) any { return st.CreatedAt }},
+	{"CLOSED", func(st stream) any { return st.ClosedAt }},
 }
 
 type listStreamsCmd struct {
@@ -25,14 +25,14 @@ type listStreamsCmd struct {
 
 // Run lists the streams.
 func (c listStreamsCmd) Run(ctx context.Context, s *Session) error {
-	return listWhole(ctx, s, path("runs", c.RunID, "streams"), streamColumns)
+	return listUnpaged(ctx, s, path("runs", c.RunID, "streams"), streamColumns)
 }
 
 type tailStreamCmd struct {
 	RunID  string `arg:"" name:"run" help:"The run's ID."`
 	Name   string `arg:"" help:"The stream's name."`
-	Follow bool   `short:"f" help:"Go on with what is written, until the stream is closed."`
-	From   int64  `placeholder:"INDEX" help:"The first chunk's index; --from=-3 for the last three chunks."`
+	Follow bool   `short:"f" help:"Keep printing new chunks until the stream is closed."`
+	From   int64  `placeholder:"INDEX" help:"Start at this chunk; --from=-3 prints the last three."`
 }
 
 // Run copies the stream's bytes to standard output, or prints its chunks as JSON.
@@ -40,25 +40,17 @@ func (c tailStreamCmd) Run(ctx context.Context, s *Session) error {
 	at := path("runs", c.RunID, "streams", c.Name)
 	if c.Follow {
 		query := url.Values{"from": {strconv.FormatInt(c.From, 10)}}
-		return s.follow(ctx, at+"/tail", query, func(data string) error { return s.printChunk(json.RawMessage(data)) })
+		return s.follow(ctx, at+"/tail", query, s.printChunk)
 	}
-	from, err := c.start(ctx, s)
+	from, err := c.startIndex(ctx, s)
 	if err != nil {
 		return err
 	}
-	return s.pages(ctx, at, url.Values{}, paging{All: true, Cursor: strconv.FormatInt(from, 10)},
-		func(chunks []json.RawMessage) error {
-			for _, raw := range chunks {
-				if err := s.printChunk(raw); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+	return s.entries(ctx, at, nil, paging{All: true, Cursor: strconv.FormatInt(from, 10)}, s.printChunk)
 }
 
-// start is the index of the first chunk, counted from the beginning.
-func (c tailStreamCmd) start(ctx context.Context, s *Session) (int64, error) {
+// startIndex resolves a negative --from, which counts from the end of the stream.
+func (c tailStreamCmd) startIndex(ctx context.Context, s *Session) (int64, error) {
 	if c.From >= 0 {
 		return c.From, nil
 	}
@@ -75,7 +67,7 @@ func (c tailStreamCmd) start(ctx context.Context, s *Session) (int64, error) {
 			return max(0, st.Chunks+c.From), nil
 		}
 	}
-	return 0, nil // reading it says that there is none
+	return 0, nil // reading the stream will return the not-found error
 }
 
 func (s *Session) printChunk(raw json.RawMessage) error {

@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// What the API shows, as far as tables have it.
+// The API's objects, with the fields that are printed. encoding/json matches the names without regard to case.
 
+// failure is the error of a run or a step.
 type failure struct {
 	Code, Message string
 	Details       json.RawMessage
 }
 
-// String is the failure as a sentence; empty if there is none.
+// String returns "code: message", or "" for nil.
 func (f *failure) String() string {
 	switch {
 	case f == nil:
@@ -22,6 +23,14 @@ func (f *failure) String() string {
 	default:
 		return f.Code + f.Message
 	}
+}
+
+// details returns the details as text, or "" for nil.
+func (f *failure) details() multiline {
+	if f == nil {
+		return ""
+	}
+	return payloadText(f.Details, "")
 }
 
 type run struct {

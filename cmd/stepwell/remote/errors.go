@@ -1,0 +1,174 @@
+package remote
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Exit codes of commands.
+const (
+	ExitError       = 1
+	ExitUsage       = 2
+	ExitNotFound    = 3
+	ExitConflict    = 4
+	ExitDenied      = 5
+	ExitUnreachable = 6
+	ExitFailed      = 10
+	ExitCancelled   = 11
+	ExitTimeout     = 12
+	ExitInterrupted = 130
+)
+
+// Exit is an exit code and its meaning.
+type Exit struct {
+	Code    int
+	Meaning string
+}
+
+// Exits lists all exit codes, for --help and docs/cli.md.
+var Exits = []Exit{
+	{0, "Success; the awaited run completed."},
+	{ExitError, "Failure without a more specific code."},
+	{ExitUsage, "Invalid command line or request."},
+	{ExitNotFound, "The run, hook, deployment, … does not exist."},
+	{ExitConflict, "Not possible in the current state: a conflict, or the run has ended."},
+	{ExitDenied, "The API key is missing, wrong, or lacks permission."},
+	{ExitUnreachable, "The server is unreachable or overloaded."},
+	{ExitFailed, "The awaited run failed."},
+	{ExitCancelled, "The awaited run was cancelled."},
+	{ExitTimeout, "The awaited run did not end in time."},
+	{ExitInterrupted, "Interrupted while waiting or following."},
+}
+
+// exitError is an error with an exit code.
+type exitError struct {
+	code int
+	error
+}
+
+func (e exitError) Unwrap() error { return e.error }
+
+// ErrInterrupted means that a signal ended the command. It need not be printed.
+var ErrInterrupted error = exitError{ExitInterrupted, errors.New("interrupted")}
+
+// usageErrorf returns a usage error that kong cannot detect.
+func usageErrorf(format string, a ...any) error { return UsageError(fmt.Errorf(format, a...)) }
+
+// UsageError wraps an error in the command line, whose exit code is [ExitUsage].
+func UsageError(err error) error { return exitError{ExitUsage, err} }
+
+// ExitCode returns the exit code of err, or 0 for nil. For joined errors it is the first error's that has one.
+func ExitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if coded := (exitError{}); errors.As(err, &coded) {
+		return coded.code
+	}
+	if answer := (*ServerError)(nil); errors.As(err, &answer) {
+		return exitOfStatus(answer.Status)
+	}
+	return ExitError
+}
+
+func exitOfStatus(status int) int {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect,
+		http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return ExitUsage
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return ExitDenied
+	case http.StatusNotFound:
+		return ExitNotFound
+	case http.StatusConflict, http.StatusGone, http.StatusPreconditionFailed, http.StatusTooEarly:
+		return ExitConflict
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return ExitUnreachable
+	default:
+		return ExitError
+	}
+}
+
+// maxErrorBody limits how many bytes of an error response are read.
+const maxErrorBody = 1 << 20
+
+// ServerError is an error response of the server.
+type ServerError struct {
+	// Status is the HTTP status.
+	Status int
+	// Code is the API's error code, or "" if the response is not from the API.
+	Code string
+	// Message is the API's error message, or else the request and its status.
+	Message string
+	// Hint suggests a remedy; it may be empty.
+	Hint string
+}
+
+// Error returns the message, the hint and the code on one line.
+func (e *ServerError) Error() string {
+	text := e.Message
+	if e.Hint != "" {
+		text += ": " + e.Hint
+	}
+	if e.Code != "" {
+		text += " (" + e.Code + ")"
+	}
+	return escape(text)
+}
+
+// hints suggest remedies by error code.
+var hints = map[string]string{
+	"run_not_found":         "stepwell runs list shows the runs",
+	"step_not_found":        "stepwell steps list RUN shows the steps",
+	"hook_not_found":        "stepwell hooks list shows the hooks",
+	"stream_not_found":      "stepwell streams list RUN shows the streams",
+	"deployment_not_found":  "stepwell deployments list shows the deployments",
+	"secret_not_found":      "stepwell secrets list shows the secrets",
+	"message_not_found":     "stepwell messages list --state all shows the messages",
+	"key_not_found":         "stepwell keys list shows the keys",
+	"project_not_found":     "stepwell projects create creates one",
+	"signing_key_not_found": "stepwell signing-keys list shows the keys",
+	"unauthorized":          "set the key with --api-key or STEPWELL_API_KEY",
+	"not_found":             "is the server older than this command?",
+}
+
+func newServerError(req *http.Request, resp *http.Response) *ServerError {
+	e := &ServerError{
+		Status:  resp.StatusCode,
+		Message: fmt.Sprintf("%s %s: %s", req.Method, req.URL.Path, resp.Status),
+	}
+	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
+		e.Hint = "redirects to " + to + ": set this address with --url or STEPWELL_URL?"
+		return e
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err != nil {
+		return e
+	}
+	var body struct {
+		Error struct{ Code, Message string }
+	}
+	if json.Unmarshal(data, &body) != nil || body.Error.Message == "" {
+		return e
+	}
+	e.Code, e.Message, e.Hint = body.Error.Code, body.Error.Message, hints[body.Error.Code]
+	if id := runIDOf(req.URL); e.Code == "run_not_found" && id != "" {
+		e.Message = "no run " + id + " in this project"
+	}
+	return e
+}
+
+// runIDOf returns the run ID in a URL's path, or "" if it has none.
+func runIDOf(u *url.URL) string {
+	_, rest, ok := strings.Cut(u.Path, "/v1/runs/")
+	if !ok {
+		return ""
+	}
+	id, _, _ := strings.Cut(rest, "/")
+	return id
+}
