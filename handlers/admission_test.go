@@ -186,7 +186,7 @@ func TestBodiesBeyondTheMemory(t *testing.T) {
 func TestBodiesThatStall(t *testing.T) {
 	t.Parallel()
 	s := newCrowded(t, 1, 1<<20)
-	s.admission.stall = 50 * time.Millisecond
+	s.admission.stallTimeout = 50 * time.Millisecond
 	body, answer := s.begin(t, http.MethodPut, chunk, 10)
 	<-s.reading
 	if _, err := io.WriteString(body, "half"); err != nil {
@@ -195,7 +195,7 @@ func TestBodiesThatStall(t *testing.T) {
 	if resp := <-answer; resp == nil || resp.StatusCode == http.StatusOK {
 		t.Errorf("got %v, want it broken off", resp)
 	}
-	s.admission.stall = time.Hour
+	s.admission.stallTimeout = time.Hour
 	wantCount(t, s.do(t, http.MethodPut, chunk, 3), 3)
 	s.wantAllFree(t, 1, 1<<20)
 }
@@ -224,19 +224,19 @@ func TestGrowingBodiesDoNotWaitForEachOther(t *testing.T) {
 func TestMannersOfEveryRoute(t *testing.T) {
 	t.Parallel()
 	e, _, _ := newEcho(t, "")
-	kinds := map[manners]int{}
+	kinds := map[overloadPolicy]int{}
 	waiting := 0
 	for _, route := range e.Routes() {
-		if waits(route.Path) {
+		if isLongPoll(route.Path) {
 			waiting++
 			continue
 		}
-		m := mannersOf(route.Method, route.Path)
+		m := policyOf(route.Method, route.Path)
 		kinds[m]++
 		streamed := strings.Contains(route.Path, "/stream/")
 		switch {
-		case m.patience >= 30*time.Second:
-			t.Errorf("%s %s waits %s, longer than its client", route.Method, route.Path, m.patience)
+		case m.deadline >= 30*time.Second:
+			t.Errorf("%s %s waits %s, longer than its client", route.Method, route.Path, m.deadline)
 		case streamed && m.status == http.StatusTooManyRequests:
 			t.Errorf("%s %s is thrown back with a status that loses the chunk", route.Method, route.Path)
 		case strings.Contains(route.Path, "/events/") && route.Method == http.MethodPost &&

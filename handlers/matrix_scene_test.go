@@ -41,7 +41,7 @@ type house struct {
 	secrets *eventlog.Secrets
 	keys    *access.Keys
 	echo    *echo.Echo
-	gate    *auth.Gate
+	auth    *auth.Authenticator
 	web     *httptest.Server
 	// texts are the keys that are good, by project and role.
 	texts map[entities.Project]map[entities.Role]string
@@ -71,8 +71,8 @@ func newHouse(t *testing.T) *house {
 		Pool: pool, Log: h.log, Streams: h.streams, Queue: q, Keys: h.keys, Logger: logger,
 		Stopping: context.Background(), Draining: draining,
 	}
-	h.gate = o.gate()
-	h.echo = o.server(h.gate)
+	h.auth = o.authenticator(o.Keys)
+	h.echo = o.server(h.auth)
 	h.web = httptest.NewServer(h.echo)
 	t.Cleanup(h.web.Close)
 	t.Cleanup(drain)

@@ -67,8 +67,8 @@ func (h *house) try(t *testing.T, tr trial, s scene, key string) reply {
 }
 
 // rolesOf are the roles that may, by what the API's description says; the SDK's routes have no other.
-func rolesOf(needs auth.Needs) []entities.Role {
-	return map[auth.Needs][]entities.Role{
+func rolesOf(needs auth.Permission) []entities.Role {
+	return map[auth.Permission][]entities.Role{
 		"admin": {"admin"}, "write": {"admin", "write"}, "read": {"admin", "write", "read"},
 		"metadata": {"admin", "write", "read", "metadata"}, "invoke": {"admin", "write", "invoke"}, "any": entities.Roles(),
 	}[needs]
@@ -78,12 +78,12 @@ func rolesOf(needs auth.Needs) []entities.Role {
 func TestRoutesNeedWhatTheDocumentSays(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	needs := h.gate.Needs()
-	described := map[string]auth.Needs{}
+	needs := h.auth.Permissions()
+	described := map[string]auth.Permission{}
 	for route, said := range documentedNeeds(t) {
 		described[route] = said
 	}
-	native, registered, tried := map[string]auth.Needs{}, map[string]bool{}, map[string]bool{}
+	native, registered, tried := map[string]auth.Permission{}, map[string]bool{}, map[string]bool{}
 	for route, n := range needs {
 		if strings.Contains(route, " /v1/") {
 			native[route] = n
@@ -114,7 +114,7 @@ func TestRoutesNeedWhatTheDocumentSays(t *testing.T) {
 }
 
 // documentedNeeds are the roles of openapi.yaml, by routes.
-func documentedNeeds(t *testing.T) map[string]auth.Needs {
+func documentedNeeds(t *testing.T) map[string]auth.Permission {
 	t.Helper()
 	data, err := os.ReadFile("rest/openapi.yaml")
 	if err != nil {
@@ -126,11 +126,11 @@ func documentedNeeds(t *testing.T) map[string]auth.Needs {
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		t.Fatal(err)
 	}
-	needs := map[string]auth.Needs{}
+	needs := map[string]auth.Permission{}
 	for path, item := range doc.Paths {
 		for method, node := range item {
 			var op struct {
-				Role     auth.Needs `yaml:"x-stepwell-role"`
+				Role     auth.Permission `yaml:"x-stepwell-role"`
 				Security *[]any     `yaml:"security"`
 			}
 			if method == "parameters" {
@@ -176,7 +176,7 @@ func TestMatrixOfOwners(t *testing.T) {
 				t.Errorf("payloads were shown %d times only, to those who may see them", m.shown)
 			}
 			t.Logf("%d cells: %d requests to %d routes × %d roles",
-				m.cells, len(trials), len(m.gate.Needs()), len(entities.Roles()))
+				m.cells, len(trials), len(m.auth.Permissions()), len(entities.Roles()))
 		})
 	}
 }
@@ -192,7 +192,7 @@ type matrix struct {
 
 // eachRole does something with each request and each role that may make it, or may not.
 func (m *matrix) eachRole(may bool, do func(trial, entities.Role)) {
-	needs := m.gate.Needs()
+	needs := m.auth.Permissions()
 	for _, tr := range trials {
 		for _, role := range entities.Roles() {
 			allowed := slices.Contains(rolesOf(needs[tr.route]), role) &&
@@ -256,7 +256,7 @@ func TestMatrixOfStrangers(t *testing.T) {
 				}
 			}
 			t.Logf("%d cells: %d requests to %d routes × (%d without a good key + %d roles of another project)",
-				o.cells, len(trials), len(h.gate.Needs()), len(o.nobody), len(entities.Roles()))
+				o.cells, len(trials), len(h.auth.Permissions()), len(o.nobody), len(entities.Roles()))
 		})
 	}
 }
@@ -299,7 +299,7 @@ func (o *outside) foreign(t *testing.T, tr trial, role entities.Role) {
 	t.Helper()
 	o.cells++
 	want := tr.foreign
-	if !slices.Contains(rolesOf(o.gate.Needs()[tr.route]), role) || tr.operators && o.stranger != entities.DefaultProject {
+	if !slices.Contains(rolesOf(o.auth.Permissions()[tr.route]), role) || tr.operators && o.stranger != entities.DefaultProject {
 		want = http.StatusForbidden
 	} else if tr.operators {
 		return // who looks after the whole installation is no stranger
@@ -341,7 +341,7 @@ func TestCursorsOfAnotherProjectLeadNowhere(t *testing.T) {
 				Cursor string `yaml:"cursor"`
 			}
 			if err := yaml.Unmarshal([]byte(got.body), &list); err != nil || got.status != http.StatusOK &&
-				!strings.Contains(got.body, "there is no such parameter") {
+				!strings.Contains(got.body, "unknown parameter") {
 				t.Fatalf("%s: %d %s: %v", tr.path, got.status, got.body, err)
 			}
 			return list.Cursor, got.body

@@ -97,7 +97,7 @@ func TestRunOfARequest(t *testing.T) {
 	var got entities.RunID
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			got = runIn(c)
+			got = runIDOf(c)
 			return next(c)
 		}
 	})

@@ -8,11 +8,10 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// step is the JSON form of a step. Input and output come only with a single step.
-type step struct {
+// stepJSON is the JSON form of a step. Only a single step has the fields from Deployment on.
+type stepJSON struct {
 	ID          entities.StepID     `json:"id"`
 	RunID       entities.RunID      `json:"runId"`
 	Name        string              `json:"name"`
@@ -29,11 +28,11 @@ type step struct {
 	InputEncoding  string          `json:"inputEncoding,omitempty"`
 	Output         json.RawMessage `json:"output,omitempty"`
 	OutputEncoding string          `json:"outputEncoding,omitempty"`
-	Error          *failure        `json:"error,omitempty"`
+	Error          *failureJSON    `json:"error,omitempty"`
 }
 
-func newStep(s entities.Step) step {
-	return step{
+func newStepJSON(s entities.Step) stepJSON {
+	return stepJSON{
 		ID: s.ID, RunID: s.RunID, Name: s.Name, Status: s.Status, Attempt: s.Attempt, CreatedAt: timestamp(s.CreatedAt),
 		StartedAt: optionalTime(s.StartedAt), CompletedAt: optionalTime(s.CompletedAt),
 		RetryAfter: optionalTime(s.RetryAfter),
@@ -41,71 +40,100 @@ func newStep(s entities.Step) step {
 }
 
 func (s *Server) listSteps(c echo.Context) error {
-	p, err := page(c, oldestFirst)
+	r := s.request(c)
+	page, run := r.page(oldestFirst), r.run()
+	if r.err != nil {
+		return r.err
+	}
+	steps, next, err := entities.ListSteps(r.ctx(), s.Reader, run.Project, run.ID, page)
 	if err != nil {
 		return err
 	}
-	r, err := s.theRun(c)
-	if err != nil {
-		return err
-	}
-	steps, next, err := entities.ListSteps(c.Request().Context(), s.Reader, r.Project, r.ID, p)
-	if err != nil {
-		return err
-	}
-	return answerList(c, steps, next, newStep)
+	return answerList(c, steps, next, newStepJSON)
 }
 
 func (s *Server) getStep(c echo.Context) error {
-	r, err := s.theRun(c)
+	r := s.request(c)
+	run, id := r.run(), r.pathID("stepId", "step ID")
+	if r.err != nil {
+		return r.err
+	}
+	step, err := entities.StepByID(r.ctx(), s.Reader, run.Project, run.ID, entities.StepID(id))
 	if err != nil {
 		return err
 	}
-	id, err := pathParam(c, "stepId", "step ID")
+	created := eventlog.Position{RunID: run.ID, Seq: step.CreatedSeq}
+	result := eventlog.Position{RunID: run.ID, Seq: step.ResultSeq}
+	with := r.payloads()
+	events, err := s.Log.EventsAt(r.ctx(), []eventlog.Position{created, result}, with)
 	if err != nil {
 		return err
 	}
-	ctx := c.Request().Context()
-	found, err := entities.StepByID(ctx, s.Reader, auth.Project(c), r.ID, entities.StepID(id))
-	if err != nil {
-		return err
-	}
-	created := eventlog.Position{RunID: r.ID, Seq: found.CreatedSeq}
-	result := eventlog.Position{RunID: r.ID, Seq: found.ResultSeq}
-	with := payloadsFor(c)
-	events, err := s.Log.EventsAt(ctx, []eventlog.Position{created, result}, with)
-	if err != nil {
-		return err
-	}
-	v := newStep(found)
+	v := newStepJSON(step)
 	if e, ok := events[created]; ok {
-		v.begin(e, with)
+		v.addCreation(e, with)
 	}
 	if e, ok := events[result]; ok {
-		v.end(e, with)
+		v.addResult(e, with)
 	}
 	return c.JSON(http.StatusOK, v)
 }
 
-// begin adds what the event that made the step says.
-func (v *step) begin(e entities.Event, with eventlog.Payloads) {
+// addCreation adds the content of the event that created the step.
+func (v *stepJSON) addCreation(e entities.Event, with eventlog.Payloads) {
 	if with == eventlog.WithPayloads {
-		v.Input, v.InputEncoding = decode(e)
+		v.Input, v.InputEncoding = payloadJSON(e)
 	}
 	if spec := e.Data.Step; spec != nil {
 		v.Deployment, v.ChildID = spec.DeploymentID, spec.ChildID
 	}
 }
 
-// end adds what the event of its last attempt says.
-func (v *step) end(e entities.Event, with eventlog.Payloads) {
+// addResult adds the content of the event that ended the last attempt.
+func (v *stepJSON) addResult(e entities.Event, with eventlog.Payloads) {
 	switch {
 	case e.Type != entities.EventStepCompleted && with == eventlog.WithoutPayloads:
-		v.Error = newFailure(e.Data.ErrorCode, nil)
+		v.Error = newFailureJSON(e.Data.ErrorCode, nil)
 	case with == eventlog.WithoutPayloads:
 	case e.Type == entities.EventStepCompleted:
-		v.Output, v.OutputEncoding = decode(e)
+		v.Output, v.OutputEncoding = payloadJSON(e)
 	default:
-		v.Error = newFailure(e.Data.ErrorCode, &e)
+		v.Error = newFailureJSON(e.Data.ErrorCode, &e)
 	}
+}
+
+// waitAbandoned is the status of a wait whose run ended first.
+const waitAbandoned entities.WaitStatus = "abandoned"
+
+// waitJSON is the JSON form of a wait.
+type waitJSON struct {
+	ID          entities.WaitID     `json:"id"`
+	RunID       entities.RunID      `json:"runId"`
+	Status      entities.WaitStatus `json:"status"`
+	ResumeAt    *timestamp          `json:"resumeAt,omitempty"`
+	CreatedAt   timestamp           `json:"createdAt"`
+	CompletedAt *timestamp          `json:"completedAt,omitempty"`
+}
+
+// listWaits lists all waits that a run ever had.
+func (s *Server) listWaits(c echo.Context) error {
+	r := s.request(c)
+	page, run := r.page(oldestFirst), r.run()
+	if r.err != nil {
+		return r.err
+	}
+	waits, next, err := s.Log.WaitHistories(r.ctx(), run.Project, run.ID, "", page)
+	if err != nil {
+		return err
+	}
+	return answerList(c, waits, next, func(w eventlog.WaitHistory) waitJSON {
+		v := waitJSON{
+			ID: w.ID, RunID: w.RunID, Status: w.Status(), ResumeAt: optionalTime(w.Data.ResumeAt),
+			CreatedAt: timestamp(w.CreatedAt), CompletedAt: optionalTime(w.CompletedAt),
+		}
+		if w.CompletedAt == nil && run.Status.Ended() {
+			v.Status = waitAbandoned
+		}
+		return v
+	})
 }

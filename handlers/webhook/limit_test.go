@@ -42,21 +42,21 @@ func TestLimit(t *testing.T) {
 func TestLimitForgets(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
-	l := newLimiter(Rates{Token: 1, Server: 100 * generation})
+	l := newLimiter(Rates{Token: 1, Server: 100 * generationSize})
 	for range burst {
 		if err := l.admit("used", now); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for i := range 5 * generation {
+	for i := range 5 * generationSize {
 		if err := l.admit(strconv.Itoa(i), now); err != nil {
 			t.Fatal(err)
 		}
-		if i%(generation/2) == 0 && l.admit("used", now) == nil {
+		if i%(generationSize/2) == 0 && l.admit("used", now) == nil {
 			t.Fatalf("after %d others it was forgotten", i)
 		}
 	}
-	if n := len(l.recent) + len(l.older); n > 2*generation {
+	if n := len(l.recent) + len(l.older); n > 2*generationSize {
 		t.Errorf("it knows %d tokens", n)
 	}
 }
