@@ -117,7 +117,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-func TestAttributesOfARun(t *testing.T) {
+func TestGetAttributes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	none := a.driven(t, "order")

@@ -11,7 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// as makes a request with a key.
+// as sends a request with a key.
 func (a api) as(t *testing.T, key, method, path, body string) (status int, answer object) {
 	t.Helper()
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -27,7 +27,7 @@ func (a api) as(t *testing.T, key, method, path, body string) (status int, answe
 	return w.Code, answer
 }
 
-// key makes a key, as the body says, with another one; none for who needs none.
+// key creates a key with another one, which may be empty on an open server.
 func (a api) key(t *testing.T, by, body string) object {
 	t.Helper()
 	status, made := a.as(t, by, http.MethodPost, "/v1/keys", body)
@@ -56,7 +56,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("list: got %v", got)
 	}
 	if status, got := a.as(t, text, http.MethodGet, "/v1/runs", ""); status != http.StatusForbidden {
-		t.Errorf("with a good key: got %d %v", status, got)
+		t.Errorf("with a valid key: got %d %v", status, got)
 	}
 	for range 2 {
 		if status, got := a.do(t, http.MethodDelete, path, ""); status != http.StatusNoContent {
@@ -87,8 +87,9 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestProjectsAreForOperators: their admins make them and the first keys to them; an admin of one has no say elsewhere.
-func TestProjectsAreForOperators(t *testing.T) {
+// TestOnlyOperatorsManageProjects checks that operators create projects and their first keys, and that an admin of one
+// project cannot access others.
+func TestOnlyOperatorsManageProjects(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for range 2 {
@@ -154,8 +155,8 @@ func TestProjectsAreForOperators(t *testing.T) {
 	}
 }
 
-// TestAnswersWithoutPayloadsKeepTheContract, and have what is left.
-func TestAnswersWithoutPayloadsKeepTheContract(t *testing.T) {
+// TestRedactedResponsesKeepTheContract checks responses for the role metadata.
+func TestRedactedResponsesKeepTheContract(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	key := a.key(t, "", `{"name":"k","role":"metadata"}`)["key"].(string)

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// TestRoutesAreThoseOfTheDocument: neither has one that the other does not know.
-func TestRoutesAreThoseOfTheDocument(t *testing.T) {
+// TestRoutesMatchTheDocument checks that the router and the document have the same operations.
+func TestRoutesMatchTheDocument(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	var got, want []string
@@ -19,7 +20,7 @@ func TestRoutesAreThoseOfTheDocument(t *testing.T) {
 			got = append(got, r.Method+" "+r.Path)
 		}
 	}
-	for path, item := range theContract().doc["paths"].(map[string]any) {
+	for path, item := range openAPI().doc["paths"].(map[string]any) {
 		for method := range item.(map[string]any) {
 			if method != "parameters" {
 				want = append(want, strings.ToUpper(method)+" "+strings.NewReplacer("{", ":", "}", "").Replace(path))
@@ -29,15 +30,14 @@ func TestRoutesAreThoseOfTheDocument(t *testing.T) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("routes\n%s\nand those of the document\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("routes\n%s\ndiffer from the document's\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-// TestDocument: everything there is is said of each operation, examples are what they are examples of, and error
-// codes exist.
+// TestDocument checks that operations are described completely, that examples are valid, and that error codes exist.
 func TestDocument(t *testing.T) {
 	t.Parallel()
-	c := theContract()
+	c := openAPI()
 	seen := map[string]bool{}
 	for path, item := range c.doc["paths"].(map[string]any) {
 		for method := range item.(map[string]any) {
@@ -50,47 +50,47 @@ func TestDocument(t *testing.T) {
 			}
 			id := op.text("operationId")
 			if id == "" || op.text("summary") == "" || seen[id] {
-				t.Errorf("%s %s: operationId %q and summary must be there, and the ID be its own", method, path, id)
+				t.Errorf("%s %s: operationId %q or summary is missing, or the ID is not unique", method, path, id)
 			}
 			seen[id] = true
-			op.wholly(t)
+			op.checkDescription(t)
 		}
 	}
 }
 
-// wholly checks what the document says of an operation.
-func (o operation) wholly(t *testing.T) {
+// checkDescription checks that an operation is described completely.
+func (o operation) checkDescription(t *testing.T) {
 	t.Helper()
-	codes, ok := o.at(o.place, "x-errors")
+	codes, ok := o.at(o.location, "x-errors")
 	if !ok {
 		t.Errorf("%s: x-errors is missing", o.pointer)
 	}
 	list, _ := codes.value.([]any)
 	for _, code := range list {
 		if _, ok := o.at(o.root(), "x-error-codes", code.(string)); !ok {
-			t.Errorf("%s: there is no error %v", o.pointer, code)
+			t.Errorf("%s: unknown error code %v", o.pointer, code)
 		}
 	}
-	if _, ok := o.at(o.place, "responses", "default"); !ok {
-		t.Errorf("%s: the answer for errors is missing", o.pointer)
+	if _, ok := o.at(o.location, "responses", "default"); !ok {
+		t.Errorf("%s: the default response is missing", o.pointer)
 	}
 	for _, p := range o.parameters() {
 		if p.text("description") == "" {
 			t.Errorf("%s: a description is missing", p.pointer)
 		}
 	}
-	responses, _ := o.at(o.place, "responses")
+	responses, _ := o.at(o.location, "responses")
 	for status := range responses.value.(map[string]any) {
-		answer, _ := o.at(responses, status)
-		o.examples(t, answer)
+		response, _ := o.at(responses, status)
+		o.checkExamples(t, response)
 	}
-	if body, ok := o.at(o.place, "requestBody"); ok {
-		o.examples(t, body)
+	if body, ok := o.at(o.location, "requestBody"); ok {
+		o.checkExamples(t, body)
 	}
 }
 
-// examples checks that what a body is has an example that is one.
-func (o operation) examples(t *testing.T, of place) {
+// checkExamples checks that a body has a valid example.
+func (o operation) checkExamples(t *testing.T, of location) {
 	t.Helper()
 	content, ok := o.at(of, "content")
 	if !ok {
@@ -108,17 +108,17 @@ func (o operation) examples(t *testing.T, of place) {
 		}
 		schema, _ := o.at(media, "schema")
 		if err := o.check(schema, example.value); err != nil {
-			t.Errorf("%s: the example is none: %v", media.pointer, err)
+			t.Errorf("%s: the example is invalid: %v", media.pointer, err)
 		}
 	}
 }
 
-// TestDocumentIsServed to anyone, and is the one in the file.
+// TestDocumentIsServed checks that the served document is that of the file.
 func TestDocumentIsServed(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	status, got := a.do(t, http.MethodGet, "/v1/openapi.json", "")
-	want, err := json.Marshal(theContract().doc)
+	want, err := json.Marshal(openAPI().doc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,5 +128,33 @@ func TestDocumentIsServed(t *testing.T) {
 	}
 	if status != http.StatusOK || !bytes.Equal(have, want) {
 		t.Errorf("got %d %.200s, want %.200s", status, have, want)
+	}
+}
+
+// TestUnknownOperations checks that 405 lists the allowed methods, and that unknown paths are 404.
+func TestUnknownOperations(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for _, tt := range []struct {
+		method, path string
+		status       int
+		code, allow  string
+	}{
+		{http.MethodPut, "/v1/runs", 405, "method_not_allowed", "GET, POST"},
+		{http.MethodPut, "/v1/runs?limit=1", 405, "method_not_allowed", "GET, POST"},
+		{http.MethodDelete, "/v1/runs/wrun_x", 405, "method_not_allowed", "GET"},
+		{http.MethodPost, "/v1/deployments/a%2Fb", 405, "method_not_allowed", "DELETE, GET, PUT"},
+		{http.MethodGet, "/v1/runs/wrun_x/cancel", 405, "method_not_allowed", "POST"},
+		{http.MethodPost, "/v1/openapi.json", 405, "method_not_allowed", "GET"},
+		{http.MethodGet, "/v1/runs/", 404, "not_found", ""},
+		{http.MethodGet, "/v1/nothing?x=1", 404, "not_found", ""},
+		{http.MethodGet, "/v1/", 404, "not_found", ""},
+	} {
+		a.wantRefused(t, tt.method, tt.path, "", tt.status, tt.code)
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, nil))
+		if got := w.Header().Get("Allow"); got != tt.allow {
+			t.Errorf("%s %s: got Allow %q, want %q", tt.method, tt.path, got, tt.allow)
+		}
 	}
 }

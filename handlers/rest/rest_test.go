@@ -24,10 +24,10 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// t0 is what the clock of every test's server shows.
+// t0 is the time of every test server's clock.
 var t0 = time.Date(2026, 11, 21, 1, 41, 43, 197_000_000, time.UTC)
 
-// api is a server with a database of its own.
+// api is a server with its own database.
 type api struct {
 	http.Handler
 
@@ -35,9 +35,8 @@ type api struct {
 	streams *eventlog.Streams
 	queue   *queue.Queue
 	pool    *pgxpool.Pool
-	// drain has the server let go of those who wait.
-	drain func()
-	// routes are those of the server.
+	// drain disconnects waiting clients.
+	drain  func()
 	routes []*echo.Route
 }
 
@@ -64,11 +63,11 @@ func newAPI(t *testing.T) api {
 	})
 	return api{
 		log: log, streams: streams, queue: q, pool: pool, drain: drain,
-		Handler: held(t, server), routes: server.Routes(),
+		Handler: checkContract(t, server), routes: server.Routes(),
 	}
 }
 
-// do makes a request and decodes its answer, which is JSON or nothing.
+// do sends a request and decodes the response, which is JSON or empty.
 func (a api) do(t *testing.T, method, path, body string) (status int, answer map[string]any) {
 	t.Helper()
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -105,7 +104,7 @@ func TestDeployments(t *testing.T) {
 		return data
 	}
 	if got := list(); len(got) != 0 {
-		t.Errorf("got %v before the first", got)
+		t.Errorf("got %v before the first was created", got)
 	}
 	put := func(path, id, url string) map[string]any {
 		t.Helper()
@@ -142,7 +141,7 @@ func TestDeployments(t *testing.T) {
 	}
 }
 
-func TestDeploymentsListTheirWorkflows(t *testing.T) {
+func TestDeploymentWorkflows(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	status, put := a.do(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://x","workflows":["refund","order"]}`)
@@ -156,8 +155,8 @@ func TestDeploymentsListTheirWorkflows(t *testing.T) {
 	a.wantRefused(t, http.MethodGet, "/v1/deployments/other", "", http.StatusNotFound, "deployment_not_found")
 }
 
-// TestForbiddenAddressesAreRefusedAtOnce: only names are left to be looked at when they are called.
-func TestForbiddenAddressesAreRefusedAtOnce(t *testing.T) {
+// TestForbiddenAddressesAreRejected checks that host names are accepted: they are checked when they are called.
+func TestForbiddenAddressesAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for _, url := range []string{
@@ -178,7 +177,7 @@ func TestForbiddenAddressesAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-func TestDeploymentsRefuse(t *testing.T) {
+func TestInvalidDeploymentsAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for _, body := range []string{

@@ -8,12 +8,12 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// token gives a hook its token, and says whether it is a webhook.
+// token sets a hook's token, and whether it is a webhook.
 func token(token string, webhook bool) func(*eventlog.Request) {
 	return data(func(d *entities.EventData) { d.Token, d.IsWebhook = token, &webhook })
 }
 
-// payloads are what hooks of the run received.
+// payloads returns the payloads that hooks of the run received.
 func (a api) payloads(t *testing.T, id entities.RunID) []string {
 	t.Helper()
 	page, err := a.log.Events(t.Context(), entities.DefaultProject, id, entities.Page{Limit: 100}, eventlog.WithPayloads)
@@ -29,13 +29,13 @@ func (a api) payloads(t *testing.T, id entities.RunID) []string {
 	return list
 }
 
-// waiting counts the messages about a run.
+// waiting counts the messages for a run.
 func (a api) waiting(t *testing.T, id entities.RunID) int {
 	t.Helper()
 	return len(a.all(t, "/v1/messages?runId="+string(id), "100"))
 }
 
-func TestResumeAHook(t *testing.T) {
+func TestResumeHook(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	driven, sdk := a.driven(t, "w"), a.sdkRun(t, "w")
@@ -48,16 +48,16 @@ func TestResumeAHook(t *testing.T) {
 		"eventId":"evnt_00000000000000000000000003"}`, got)
 	a.post(t, "/v1/runs/"+string(driven)+"/hooks/h/resume", `{"payload":null}`, 200)
 	if got := a.payloads(t, driven); len(got) != 2 || got[0] != `{"b":1, "a":[12345678901234567890]}` || got[1] != "null" {
-		t.Errorf("the server's run got %q", got)
+		t.Errorf("the server-driven run got %q", got)
 	}
 	if n := a.waiting(t, driven); n != 1 {
 		t.Errorf("its queue has %d messages, want the one invocation", n)
 	}
 
-	// As the SDK's clients do: the payload in their form, and the message that has the run go on.
+	// As clients of the SDK do: the payload in their encoding, and the message that continues the run.
 	a.post(t, "/v1/hooks/sdk/resume", `{"payload":{"number":1,"text":"x"}}`, 200)
 	if got := a.payloads(t, sdk); len(got) != 1 || got[0] != `devl[{"number":1,"text":2},1,"x"]` {
-		t.Errorf("the client's run got %q", got)
+		t.Errorf("the client-driven run got %q", got)
 	}
 	if n := a.waiting(t, sdk); n != 1 {
 		t.Errorf("its queue has %d messages, want one", n)
@@ -70,8 +70,8 @@ func TestResumeAHook(t *testing.T) {
 	}
 }
 
-// TestManyResumeAHook by one ID: it is recorded once, with one message.
-func TestManyResumeAHook(t *testing.T) {
+// TestResumeIDIsRecordedOnce checks concurrent requests with the same ID: one event and one message.
+func TestResumeIDIsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for name, id := range map[string]entities.RunID{"server": a.driven(t, "w"), "client": a.sdkRun(t, "w")} {
@@ -95,7 +95,7 @@ func TestManyResumeAHook(t *testing.T) {
 	}
 }
 
-func TestResumeRefuses(t *testing.T) {
+func TestInvalidResumesAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id, over := a.driven(t, "w"), a.driven(t, "w")

@@ -74,7 +74,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-func TestSignalsRefuse(t *testing.T) {
+func TestInvalidSignalsAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for _, body := range []string{

@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/signature"
 )
 
-// TestSigningKeys goes through a rotation.
-func TestSigningKeys(t *testing.T) {
+// TestRotateSigningKeys rotates a signing key.
+func TestRotateSigningKeys(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	const path = "/v1/signing-keys"

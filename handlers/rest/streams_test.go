@@ -62,7 +62,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// tail makes a request to a server that is listening.
+// tail sends a request to a listening server.
 func tail(t *testing.T, ctx context.Context, url string, header ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -80,7 +80,7 @@ func tail(t *testing.T, ctx context.Context, url string, header ...string) *http
 	return answer
 }
 
-func TestTailOfAStream(t *testing.T) {
+func TestTailStream(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	server := httptest.NewServer(a)
@@ -119,8 +119,8 @@ func TestTailOfAStream(t *testing.T) {
 	}
 }
 
-// TestTailIsCutOff when the server stops: its reader must not take that for the end.
-func TestTailIsCutOff(t *testing.T) {
+// TestTailIsDisconnectedOnShutdown checks that the client can tell it from the end of the stream.
+func TestTailIsDisconnectedOnShutdown(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	server := httptest.NewServer(a)
@@ -134,6 +134,6 @@ func TestTailIsCutOff(t *testing.T) {
 	}
 	a.drain()
 	if rest, err := io.ReadAll(lines); err == nil {
-		t.Errorf("got %q and the end, want a broken answer", rest)
+		t.Errorf("got %q and the end, want a broken connection", rest)
 	}
 }

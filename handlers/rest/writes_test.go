@@ -15,7 +15,7 @@ import (
 
 const racers = 8
 
-// race posts a request from all sides at once, and counts the answers by their status.
+// race posts a request concurrently, and counts the responses by status.
 func (a api) race(t *testing.T, path, body string) (statuses map[int]int, answers []object) {
 	t.Helper()
 	var mu sync.Mutex
@@ -43,7 +43,7 @@ func (a api) post(t *testing.T, path, body string, want int) object {
 	return answer
 }
 
-func TestCancelARun(t *testing.T) {
+func TestCancelRun(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for name, id := range map[string]entities.RunID{"of the server": a.driven(t, "w"), "of a client": a.sdkRun(t, "w")} {
@@ -53,7 +53,7 @@ func TestCancelARun(t *testing.T) {
 			t.Errorf("%s: got %v", name, got)
 		}
 		if diff := cmp.Diff(got, a.post(t, path+"/cancel", `{"reason":"again"}`, http.StatusOK)); diff != "" {
-			t.Errorf("%s: the second time (-first +got):\n%s", name, diff)
+			t.Errorf("%s: repeated (-first +got):\n%s", name, diff)
 		}
 	}
 	done := a.driven(t, "w")
@@ -70,8 +70,8 @@ func TestCancelARun(t *testing.T) {
 	}
 }
 
-// TestManyCancelOneRun: it is cancelled once, and all are told the same.
-func TestManyCancelOneRun(t *testing.T) {
+// TestConcurrentCancelsOfOneRun checks that the run is cancelled once, and that all responses are the same.
+func TestConcurrentCancelsOfOneRun(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id := a.driven(t, "w")
@@ -86,7 +86,7 @@ func TestManyCancelOneRun(t *testing.T) {
 	}
 }
 
-func TestCancelManyRuns(t *testing.T) {
+func TestCancelMatchingRuns(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	var orders []any
@@ -119,13 +119,13 @@ func TestCancelManyRuns(t *testing.T) {
 	want(`{"workflow":"order"}`, 1, 1, false, orders[4])
 	want(`{"workflow":"order"}`, 0, 0, false)
 	if got := a.get(t, "/v1/runs/"+orders[3].(string)); got["cancelReason"] != "wrong" {
-		t.Errorf("got %v, want it cancelled for a reason", got)
+		t.Errorf("got %v, want it cancelled with a reason", got)
 	}
 	if got := ids(a.all(t, "/v1/runs?status=pending", "10")); len(got) != 1 || got[0] != refund {
-		t.Errorf("left are %v, want %v", got, refund)
+		t.Errorf("remaining: %v, want %v", got, refund)
 	}
 	if got := ids(a.all(t, "/v1/runs?status=completed", "10")); len(got) != 1 || got[0] != done {
-		t.Errorf("completed are %v, want %v", got, done)
+		t.Errorf("completed: %v, want %v", got, done)
 	}
 	for _, body := range []string{
 		`{}`, ``, `{"dryRun":true}`, `{"reason":"x"}`, `{"attributes":{}}`, `{"workflow":"w","limit":0}`,
@@ -136,8 +136,8 @@ func TestCancelManyRuns(t *testing.T) {
 	}
 }
 
-// TestManyCancelManyRuns: each run is counted once.
-func TestManyCancelManyRuns(t *testing.T) {
+// TestConcurrentBulkCancels checks that each run is counted once.
+func TestConcurrentBulkCancels(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	const runs = 20
@@ -155,7 +155,7 @@ func TestManyCancelManyRuns(t *testing.T) {
 	}
 }
 
-func TestChangeAttributes(t *testing.T) {
+func TestSetAttributes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id := a.sdkRun(t, "w", data(func(d *entities.EventData) { d.Attributes = map[string]string{"keep": "1", "drop": "2"} }))
@@ -179,8 +179,8 @@ func TestChangeAttributes(t *testing.T) {
 	a.wantRefused(t, http.MethodPatch, "/v1/runs/wrun_x/attributes", `{"attributes":{"a":"1"}}`, 404, "run_not_found")
 }
 
-// TestManyChangeAttributes of one run, each another: none is lost.
-func TestManyChangeAttributes(t *testing.T) {
+// TestConcurrentAttributeChanges checks that no change is lost.
+func TestConcurrentAttributeChanges(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	path := "/v1/runs/" + string(a.driven(t, "w")) + "/attributes"
