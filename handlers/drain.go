@@ -71,7 +71,8 @@ func (f *Function) limits(c echo.Context) (budget, linger time.Duration, err err
 			return 0, 0, entities.Invalid("unknown parameter %q: want budget or linger", name)
 		}
 		if *into, err = time.ParseDuration(c.QueryParam(name)); err != nil || *into < 0 || *into > LongestDrain {
-			return 0, 0, entities.Invalid("%s %q: want a duration such as 25s, at most %s", name, c.QueryParam(name), LongestDrain)
+			return 0, 0, entities.Invalid("%s %q: want a duration such as 25s, at most %s",
+				name, c.QueryParam(name), LongestDrain)
 		}
 	}
 	return budget, linger, nil

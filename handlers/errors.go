@@ -77,41 +77,49 @@ type problem struct {
 }
 
 // detailed is an error with facts for programs.
-type detailed interface{ Details() map[string]any }
+type detailed interface {
+	error
+	Details() map[string]any
+}
 
 // redacted is an error with a text for clients. Its own text is only logged.
-type redacted interface{ Public() string }
+type redacted interface {
+	error
+	Public() string
+}
 
 // problemOf returns the client's view of an error.
 func problemOf(err error) problem {
 	for _, s := range statuses {
 		if errors.Is(err, s.match) {
 			p := problem{status: s.status, code: s.code, message: err.Error()}
-			if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
+			if early, ok := errors.AsType[*entities.NotYetError](err); ok {
 				p.retryAfter = early.RetryAfter
 			}
-			if facts := detailed(nil); errors.As(err, &facts) {
+			if facts, ok := errors.AsType[detailed](err); ok {
 				p.details = facts.Details()
 			}
-			if tooMany := (*webhook.TooManyError)(nil); errors.As(err, &tooMany) {
+			if tooMany, ok := errors.AsType[*webhook.TooManyError](err); ok {
 				p.retryAfter = tooMany.RetryAfter
 			}
-			if r := redacted(nil); errors.As(err, &r) {
+			if r, ok := errors.AsType[redacted](err); ok {
 				p.message = r.Public()
 			}
 			return p
 		}
 	}
-	if overloaded := (*overloadedError)(nil); errors.As(err, &overloaded) {
-		return problem{status: overloaded.status, code: "overloaded", message: overloaded.Error(), retryAfter: overloaded.retryAfter}
+	if overloaded, ok := errors.AsType[*overloadedError](err); ok {
+		return problem{
+			status: overloaded.status, code: "overloaded", message: overloaded.Error(), retryAfter: overloaded.retryAfter,
+		}
 	}
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return problem{
 			status: http.StatusRequestEntityTooLarge, code: "too_large",
 			message: "the body is larger than " + strconv.FormatInt(tooLarge.Limit, 10) + " bytes",
 		}
 	}
-	if routing := (*echo.HTTPError)(nil); errors.As(err, &routing) {
+	if routing, ok := errors.AsType[*echo.HTTPError](err); ok {
 		return problem{
 			status: routing.Code, code: strings.ToLower(strings.ReplaceAll(http.StatusText(routing.Code), " ", "_")),
 			message: http.StatusText(routing.Code),
@@ -146,8 +154,8 @@ func errorHandler(logger *slog.Logger) echo.HTTPErrorHandler {
 	}
 }
 
-// loggedPath returns the request's path, or its route if the path contains a token: readers of a log must not be able to
-// resume runs.
+// loggedPath returns the request's path, or its route if the path contains a token: readers of a log must not be able
+// to resume runs.
 func loggedPath(c echo.Context) string {
 	if strings.Contains(c.Path(), ":token") {
 		return c.Path()
@@ -155,7 +163,7 @@ func loggedPath(c echo.Context) string {
 	return c.Request().URL.Path
 }
 
-// envelope returns the body for a problem, in the form of the Workflow SDK under /sdk, and in the native form elsewhere.
+// envelope returns the body for a problem: in the form of the Workflow SDK under /sdk, in the native form elsewhere.
 func envelope(path string, p problem, requestID string) any {
 	type body struct {
 		Code      string         `json:"code"`

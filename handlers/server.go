@@ -202,9 +202,9 @@ func (o Options) ready(c echo.Context) error {
 	return c.JSON(http.StatusOK, probeStatus{"ok"})
 }
 
-// databaseState returns why the database is not reachable; empty if it is. If the pool has no free connection before the
-// timeout, it is busy rather than broken as long as other requests get connections: a connection returns to the pool
-// only after the database has answered on it.
+// databaseState returns why the database is not reachable; empty if it is. If the pool has no free connection before
+// the timeout, it is busy rather than broken as long as other requests get connections: a connection returns to the
+// pool only after the database has answered on it.
 func databaseState(ctx context.Context, pool *pgxpool.Pool) (busy bool, problem string) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

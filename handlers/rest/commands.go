@@ -1,8 +1,6 @@
 package rest
 
 import (
-	"net/http"
-
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -21,11 +19,8 @@ func (s *Server) commandRun(c echo.Context) error {
 	if len(body) > contract.MaxAnswer {
 		r.fail(entities.Invalid("the commands are %d bytes; the limit is %d", len(body), contract.MaxAnswer))
 	}
-	if r.err != nil {
-		return r.err
-	}
-	if _, err := s.Runs.Command(r.ctx(), r.project(), id, invocation, body); err != nil {
+	return answerNothing(r, func() error {
+		_, err := s.Runs.Command(r.ctx(), r.project(), id, invocation, body)
 		return err
-	}
-	return c.NoContent(http.StatusNoContent)
+	})
 }

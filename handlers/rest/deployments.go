@@ -23,11 +23,11 @@ func newDeploymentJSON(d queue.Deployment) deploymentJSON {
 }
 
 func (s *Server) listDeployments(c echo.Context) error {
-	return answerAll(s.request(c), s.Queue.Deployments, newDeploymentJSON)
+	return answerAll(s.request(c), newDeploymentJSON, s.Queue.Deployments)
 }
 
 func (s *Server) getDeployment(c echo.Context) error {
-	return answerByID(s.request(c), "deployment ID", s.Queue.Deployment, newDeploymentJSON)
+	return answerByID(s.request(c), "deployment ID", newDeploymentJSON, s.Queue.Deployment)
 }
 
 // putDeployment registers a deployment or replaces it.
@@ -40,14 +40,9 @@ func (s *Server) putDeployment(c echo.Context) error {
 	id := r.pathID("id", "deployment ID")
 	r.body(&body)
 	r.fail(s.checkURL(body.URL))
-	if r.err != nil {
-		return r.err
-	}
-	d, err := s.Queue.PutDeployment(r.ctx(), r.project(), id, body.URL, body.Workflows...)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, newDeploymentJSON(d))
+	return answer(r, http.StatusOK, newDeploymentJSON, func() (queue.Deployment, error) {
+		return s.Queue.PutDeployment(r.ctx(), r.project(), id, body.URL, body.Workflows...)
+	})
 }
 
 // checkURL rejects a URL whose host is an address that the server does not call. It does not resolve host names: they

@@ -25,14 +25,10 @@ func (s *Server) listRunEvents(c echo.Context) error {
 	id, page := r.runID(), r.page(oldestFirst)
 	q, with := r.eventQuery()
 	q.After = r.number("after", c.QueryParam("after"), eventPosition)
-	if r.err != nil {
-		return r.err
-	}
-	events, err := s.Log.RunEvents(r.ctx(), r.project(), id, q, page, with)
-	if err != nil {
-		return err
-	}
-	return answerList(c, events.Entries, events.Cursor, r.eventEncoder(with))
+	return answerPage(r, r.eventEncoder(with), func() ([]eventlog.Entry, string, error) {
+		events, err := s.Log.RunEvents(r.ctx(), r.project(), id, q, page, with)
+		return events.Entries, events.Cursor, err
+	})
 }
 
 // listEvents answers with a page of all events of the project.
@@ -40,14 +36,10 @@ func (s *Server) listEvents(c echo.Context) error {
 	r := s.request(c)
 	page := r.page(oldestFirst)
 	q, with := r.projectEventQuery()
-	if r.err != nil {
-		return r.err
-	}
-	events, err := s.Log.ProjectEvents(r.ctx(), r.project(), q, page, with)
-	if err != nil {
-		return err
-	}
-	return answerList(c, events.Entries, events.Cursor, r.eventEncoder(with))
+	return answerPage(r, r.eventEncoder(with), func() ([]eventlog.Entry, string, error) {
+		events, err := s.Log.ProjectEvents(r.ctx(), r.project(), q, page, with)
+		return events.Entries, events.Cursor, err
+	})
 }
 
 // eventEncoder returns the function that encodes the entries of one list, in their order.
@@ -119,14 +111,11 @@ func (s *Server) event(r *request) (entities.Event, error) {
 
 func (s *Server) getEvent(c echo.Context) error {
 	r := s.request(c)
-	e, err := s.event(r)
-	if err != nil {
-		return err
-	}
+	encode := view.Of
 	if r.payloads() == eventlog.WithoutPayloads {
-		return c.JSON(http.StatusOK, redactEvent(e))
+		encode = redactEvent
 	}
-	return c.JSON(http.StatusOK, view.Of(e))
+	return answer(r, http.StatusOK, encode, func() (entities.Event, error) { return s.event(r) })
 }
 
 // getPayload answers with the stored bytes of an event's payload, which may be none.

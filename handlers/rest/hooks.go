@@ -80,28 +80,18 @@ func (r *request) redactHook(v hookJSON) hookJSON {
 func (s *Server) listHooks(c echo.Context) error {
 	r := s.request(c)
 	page := r.page(oldestFirst)
-	if r.err != nil {
-		return r.err
-	}
-	hooks, next, err := entities.ListHooks(r.ctx(), s.Reader, r.project(), "", s.Log.Now(), page)
-	if err != nil {
-		return err
-	}
-	return answerList(c, hooks, next, r.hookJSON)
+	return answerPage(r, r.hookJSON, func() ([]entities.Hook, string, error) {
+		return entities.ListHooks(r.ctx(), s.Reader, r.project(), "", s.Log.Now(), page)
+	})
 }
 
 // listRunHooks lists all hooks that a run ever had.
 func (s *Server) listRunHooks(c echo.Context) error {
 	r := s.request(c)
 	page, run := r.page(oldestFirst), r.run()
-	if r.err != nil {
-		return r.err
-	}
-	hooks, next, err := s.Log.HookHistories(r.ctx(), run.Project, run.ID, page)
-	if err != nil {
-		return err
-	}
-	return answerList(c, hooks, next, r.hookHistoryJSON)
+	return answerPage(r, r.hookHistoryJSON, func() ([]eventlog.HookHistory, string, error) {
+		return s.Log.HookHistories(r.ctx(), run.Project, run.ID, page)
+	})
 }
 
 func (s *Server) getHook(c echo.Context) error {

@@ -53,23 +53,16 @@ func (r *request) queryProject() entities.Project {
 
 // listKeys lists a project's keys, including revoked and expired ones.
 func (s *Server) listKeys(c echo.Context) error {
-	return answerOfProject(s.request(c), entities.ListKeys, newKeyJSON)
+	return answerOfProject(s.request(c), newKeyJSON, entities.ListKeys)
 }
 
 // answerOfProject answers with a page of rows of the project that the query names, newest first.
 func answerOfProject[R, T any](
-	r *request,
-	find func(context.Context, entities.Querier, entities.Project, entities.Page) ([]R, string, error), encode func(R) T,
+	r *request, encode func(R) T,
+	find func(context.Context, entities.Querier, entities.Project, entities.Page) ([]R, string, error),
 ) error {
 	project, page := r.queryProject(), r.page(newestFirst)
-	if r.err != nil {
-		return r.err
-	}
-	rows, next, err := find(r.ctx(), r.reader, project, page)
-	if err != nil {
-		return err
-	}
-	return answerList(r, rows, next, encode)
+	return answerPage(r, encode, func() ([]R, string, error) { return find(r.ctx(), r.reader, project, page) })
 }
 
 // createKey creates a key. Only this answer contains the key itself.
@@ -106,28 +99,17 @@ func (s *Server) createKey(c echo.Context) error {
 
 func (s *Server) getKey(c echo.Context) error {
 	r := s.request(c)
-	project, id := r.queryProject(), r.pathID("id", "key ID")
-	if r.err != nil {
-		return r.err
-	}
-	k, err := entities.KeyByID(r.ctx(), s.Reader, project, entities.KeyID(id))
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, newKeyJSON(k))
+	project, id := r.queryProject(), entities.KeyID(r.pathID("id", "key ID"))
+	return answer(r, http.StatusOK, newKeyJSON, func() (entities.Key, error) {
+		return entities.KeyByID(r.ctx(), s.Reader, project, id)
+	})
 }
 
 // revokeKey revokes a key for good. It stays in lists, because the audit log refers to it.
 func (s *Server) revokeKey(c echo.Context) error {
 	r := s.request(c)
-	project, id := r.queryProject(), r.pathID("id", "key ID")
-	if r.err != nil {
-		return r.err
-	}
-	if err := s.Keys.Revoke(r.ctx(), project, entities.KeyID(id)); err != nil {
-		return err
-	}
-	return c.NoContent(http.StatusNoContent)
+	project, id := r.queryProject(), entities.KeyID(r.pathID("id", "key ID"))
+	return answerNothing(r, func() error { return s.Keys.Revoke(r.ctx(), project, id) })
 }
 
 // projectJSON is the JSON form of a project.
@@ -140,8 +122,8 @@ func newProjectJSON(p entities.ListedProject) projectJSON {
 	return projectJSON{p.Name, timestamp(p.CreatedAt)}
 }
 
-// operator fails unless the client is an operator.
-func (r *request) operator() {
+// requireOperator fails unless the client is an operator.
+func (r *request) requireOperator() {
 	if !auth.IdentityOf(r).Operator() {
 		r.fail(auth.ErrNotOperator)
 	}
@@ -149,30 +131,22 @@ func (r *request) operator() {
 
 func (s *Server) listProjects(c echo.Context) error {
 	r := s.request(c)
-	if r.operator(); r.err != nil {
-		return r.err
-	}
-	all, err := entities.ListProjects(r.ctx(), s.Reader)
-	if err != nil {
-		return err
-	}
-	return answerList(c, all, "", newProjectJSON)
+	r.requireOperator()
+	return answerPage(r, newProjectJSON, func() ([]entities.ListedProject, string, error) {
+		all, err := entities.ListProjects(r.ctx(), s.Reader)
+		return all, "", err
+	})
 }
 
 // putProject creates a project unless it exists.
 func (s *Server) putProject(c echo.Context) error {
 	r := s.request(c)
-	r.operator()
-	name := r.pathID("name", "project")
+	r.requireOperator()
+	name := entities.Project(r.pathID("name", "project"))
 	r.optionalBody(&struct{}{})
-	if r.err != nil {
-		return r.err
-	}
-	p, err := s.Projects.Put(r.ctx(), entities.Project(name))
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, newProjectJSON(p))
+	return answer(r, http.StatusOK, newProjectJSON, func() (entities.ListedProject, error) {
+		return s.Projects.Put(r.ctx(), name)
+	})
 }
 
 // actionJSON is the JSON form of an entry of the audit log.
@@ -192,5 +166,5 @@ func newActionJSON(a entities.Action) actionJSON {
 
 // listAudit answers with a page of a project's audit log.
 func (s *Server) listAudit(c echo.Context) error {
-	return answerOfProject(s.request(c), entities.ListActions, newActionJSON)
+	return answerOfProject(s.request(c), newActionJSON, entities.ListActions)
 }

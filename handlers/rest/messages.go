@@ -46,25 +46,20 @@ func (s *Server) listMessages(c echo.Context) error {
 	default:
 		r.fail(badParam("state", "%q is not waiting, leased or parked", f.State))
 	}
-	if r.err != nil {
-		return r.err
-	}
-	entries, next, err := s.Queue.Messages(r.ctx(), r.project(), f, page)
-	if err != nil {
-		return err
-	}
-	return answerList(c, entries, next, r.messageJSON)
+	return answerPage(r, r.messageJSON, func() ([]queue.Entry, string, error) {
+		return s.Queue.Messages(r.ctx(), r.project(), f, page)
+	})
 }
 
 func (s *Server) getMessage(c echo.Context) error {
 	r := s.request(c)
-	return answerByID(r, "message ID", s.Queue.Message, r.messageJSON)
+	return answerByID(r, "message ID", r.messageJSON, s.Queue.Message)
 }
 
 // retryMessage makes a failed message due now.
 func (s *Server) retryMessage(c echo.Context) error {
 	r := s.request(c)
-	return answerByID(r, "message ID", s.Queue.Retry, r.messageJSON)
+	return answerByID(r, "message ID", r.messageJSON, s.Queue.Retry)
 }
 
 func (s *Server) discardMessage(c echo.Context) error {

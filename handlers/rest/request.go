@@ -84,19 +84,19 @@ func (r *request) fail(err error) {
 	}
 }
 
-// pathText returns a decoded path parameter, which may be any text. Errors call it what.
-func (r *request) pathText(name, what string) string {
+// pathText returns a decoded path parameter, which may be any text. The label names it in errors.
+func (r *request) pathText(name, label string) string {
 	value, err := incoming.PathParam(r, name)
 	if err != nil {
-		r.fail(badParam(name, "the %s is not URL-encoded correctly", what))
+		r.fail(badParam(name, "the %s is not URL-encoded correctly", label))
 	}
 	return value
 }
 
-// pathID returns a decoded path parameter that must be a valid ID. Errors call it what.
-func (r *request) pathID(name, what string) string {
-	value := r.pathText(name, what)
-	r.fail(inParam(name, entities.ValidateID(what, value)))
+// pathID returns a decoded path parameter that must be a valid ID. The label names it in errors.
+func (r *request) pathID(name, label string) string {
+	value := r.pathText(name, label)
+	r.fail(inParam(name, entities.ValidateID(label, value)))
 	return value
 }
 
@@ -167,14 +167,15 @@ func (r *request) duration(name string, missing, limit time.Duration) time.Durat
 	return d
 }
 
-// number parses the non-negative value of the parameter or header name; an empty text is 0. Errors call it what.
-func (r *request) number(name, text, what string) int64 {
+// number parses the non-negative value of the parameter or header name; an empty text is 0. The label names the value
+// in errors.
+func (r *request) number(name, text, label string) int64 {
 	if text == "" {
 		return 0
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		r.fail(badParam(name, "%q is not %s", text, what))
+		r.fail(badParam(name, "%q is not %s", text, label))
 	}
 	return n
 }

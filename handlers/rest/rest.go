@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/access"
@@ -52,50 +50,66 @@ type list[T any] struct {
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// answerList answers with one page of encoded rows.
-func answerList[R, T any](c echo.Context, rows []R, cursor string, encode func(R) T) error {
-	l := list[T]{Data: make([]T, len(rows)), Cursor: cursor}
-	for i, row := range rows {
-		l.Data[i] = encode(row)
+// answer answers with the encoded result of do, unless reading the request failed.
+func answer[R, T any](r *request, status int, encode func(R) T, do func() (R, error)) error {
+	if r.err != nil {
+		return r.err
 	}
-	return c.JSON(http.StatusOK, l)
+	result, err := do()
+	if err != nil {
+		return err
+	}
+	return r.JSON(status, encode(result))
+}
+
+// answerPage answers with one page of a query, unless reading the request failed.
+func answerPage[R, T any](r *request, encode func(R) T, query func() (rows []R, cursor string, err error)) error {
+	if r.err != nil {
+		return r.err
+	}
+	rows, cursor, err := query()
+	if err != nil {
+		return err
+	}
+	page := list[T]{Data: make([]T, len(rows)), Cursor: cursor}
+	for i, row := range rows {
+		page.Data[i] = encode(row)
+	}
+	return r.JSON(http.StatusOK, page)
 }
 
 // answerAll answers with all rows of the request's project on a single page.
 func answerAll[R, T any](
-	r *request, find func(context.Context, entities.Project) ([]R, error), encode func(R) T,
+	r *request, encode func(R) T, find func(context.Context, entities.Project) ([]R, error),
 ) error {
-	rows, err := find(r.ctx(), r.project())
-	if err != nil {
-		return err
-	}
-	return answerList(r, rows, "", encode)
+	return answerPage(r, encode, func() ([]R, string, error) {
+		rows, err := find(r.ctx(), r.project())
+		return rows, "", err
+	})
 }
 
-// answerByID answers with the row whose ID is in the path. Errors call the ID what.
+// answerByID answers with the row whose ID is in the path. The label names the ID in errors.
 func answerByID[R, T any](
-	r *request, what string, find func(context.Context, entities.Project, string) (R, error), encode func(R) T,
+	r *request, label string, encode func(R) T, find func(context.Context, entities.Project, string) (R, error),
 ) error {
-	id := r.pathID("id", what)
-	if r.err != nil {
-		return r.err
-	}
-	row, err := find(r.ctx(), r.project(), id)
-	if err != nil {
-		return err
-	}
-	return r.JSON(http.StatusOK, encode(row))
+	id := r.pathID("id", label)
+	return answer(r, http.StatusOK, encode, func() (R, error) { return find(r.ctx(), r.project(), id) })
 }
 
-// deleteByID deletes the row that the path parameter param identifies. Errors call the parameter what.
+// deleteByID deletes the row that a path parameter identifies. The label names the parameter in errors.
 func deleteByID(
-	r *request, param, what string, remove func(context.Context, entities.Project, string) error,
+	r *request, param, label string, remove func(context.Context, entities.Project, string) error,
 ) error {
-	id := r.pathID(param, what)
+	id := r.pathID(param, label)
+	return answerNothing(r, func() error { return remove(r.ctx(), r.project(), id) })
+}
+
+// answerNothing answers with 204 after do succeeded, unless reading the request failed.
+func answerNothing(r *request, do func() error) error {
 	if r.err != nil {
 		return r.err
 	}
-	if err := remove(r.ctx(), r.project(), id); err != nil {
+	if err := do(); err != nil {
 		return err
 	}
 	return r.NoContent(http.StatusNoContent)

@@ -198,15 +198,14 @@ func window(after, before time.Time) entities.Window {
 
 func (s *Server) getRun(c echo.Context) error {
 	r := s.request(c)
-	run := r.run()
+	return s.answerRun(r, http.StatusOK, r.run())
+}
+
+// answerRun answers with a single run, unless reading the request failed.
+func (s *Server) answerRun(r *request, status int, run entities.Run) error {
 	if r.err != nil {
 		return r.err
 	}
-	return s.answerRun(r, http.StatusOK, run)
-}
-
-// answerRun answers with a single run.
-func (s *Server) answerRun(r *request, status int, run entities.Run) error {
 	detail, err := s.runDetail(r.ctx(), run, r.payloads())
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func newSecretJSON(s entities.Secret) secretJSON {
 }
 
 func (s *Server) listSecrets(c echo.Context) error {
-	return answerAll(s.request(c), s.Secrets.List, newSecretJSON)
+	return answerAll(s.request(c), newSecretJSON, s.Secrets.List)
 }
 
 // putSecret creates a secret or replaces its values.
@@ -31,18 +31,14 @@ func (s *Server) putSecret(c echo.Context) error {
 	r := s.request(c)
 	name := r.pathID("name", "secret name")
 	r.body(&body)
-	if r.err != nil {
-		return r.err
-	}
 	values := make([]entities.SecretValue, len(body.Values))
 	for i, v := range body.Values {
 		values[i] = entities.SecretValue(v)
 	}
-	v, err := s.Secrets.Put(r.ctx(), r.project(), name, values)
-	if err != nil {
-		return inField("values", err)
-	}
-	return c.JSON(http.StatusOK, newSecretJSON(v))
+	return answer(r, http.StatusOK, newSecretJSON, func() (entities.Secret, error) {
+		v, err := s.Secrets.Put(r.ctx(), r.project(), name, values)
+		return v, inField("values", err)
+	})
 }
 
 func (s *Server) removeSecret(c echo.Context) error {
@@ -62,7 +58,7 @@ func newSigningKeyJSON(k entities.SigningKey) signingKeyJSON {
 }
 
 func (s *Server) listSigningKeys(c echo.Context) error {
-	return answerAll(s.request(c), s.SigningKeys.List, newSigningKeyJSON)
+	return answerAll(s.request(c), newSigningKeyJSON, s.SigningKeys.List)
 }
 
 func (s *Server) createSigningKey(c echo.Context) error {

@@ -73,15 +73,11 @@ func (s *Server) postSignal(c echo.Context) error {
 func (s *Server) listSignals(c echo.Context) error {
 	r := s.request(c)
 	page := r.page(oldestFirst)
-	if r.err != nil {
-		return r.err
-	}
-	signals, next, err := s.Queue.Signals(r.ctx(), r.project(), c.QueryParam("name"), page)
-	if err != nil {
-		return err
+	query := func() ([]entities.Signal, string, error) {
+		return s.Queue.Signals(r.ctx(), r.project(), c.QueryParam("name"), page)
 	}
 	if r.payloads() == eventlog.WithoutPayloads {
-		return answerList(c, signals, next, newSignalJSON)
+		return answerPage(r, newSignalJSON, query)
 	}
-	return answerList(c, signals, next, newListedSignalJSON)
+	return answerPage(r, newListedSignalJSON, query)
 }

@@ -144,7 +144,7 @@ func (s *Server) startRun(c echo.Context) error {
 		return err
 	}
 	run, created, err := s.start(r, r.project(), event, body.Deployment)
-	if taken := (*entities.KeyTakenError)(nil); body.OnConflict == onConflictJoin && errors.As(err, &taken) {
+	if taken, ok := errors.AsType[*entities.KeyTakenError](err); ok && body.OnConflict == onConflictJoin {
 		run, err = entities.RunByID(r.ctx(), s.Reader, r.project(), taken.RunID)
 	}
 	if err != nil {

@@ -42,14 +42,9 @@ func newStepJSON(s entities.Step) stepJSON {
 func (s *Server) listSteps(c echo.Context) error {
 	r := s.request(c)
 	page, run := r.page(oldestFirst), r.run()
-	if r.err != nil {
-		return r.err
-	}
-	steps, next, err := entities.ListSteps(r.ctx(), s.Reader, run.Project, run.ID, page)
-	if err != nil {
-		return err
-	}
-	return answerList(c, steps, next, newStepJSON)
+	return answerPage(r, newStepJSON, func() ([]entities.Step, string, error) {
+		return entities.ListSteps(r.ctx(), s.Reader, run.Project, run.ID, page)
+	})
 }
 
 func (s *Server) getStep(c echo.Context) error {
@@ -119,14 +114,7 @@ type waitJSON struct {
 func (s *Server) listWaits(c echo.Context) error {
 	r := s.request(c)
 	page, run := r.page(oldestFirst), r.run()
-	if r.err != nil {
-		return r.err
-	}
-	waits, next, err := s.Log.WaitHistories(r.ctx(), run.Project, run.ID, "", page)
-	if err != nil {
-		return err
-	}
-	return answerList(c, waits, next, func(w eventlog.WaitHistory) waitJSON {
+	encode := func(w eventlog.WaitHistory) waitJSON {
 		v := waitJSON{
 			ID: w.ID, RunID: w.RunID, Status: w.Status(), ResumeAt: optionalTime(w.Data.ResumeAt),
 			CreatedAt: timestamp(w.CreatedAt), CompletedAt: optionalTime(w.CompletedAt),
@@ -135,5 +123,8 @@ func (s *Server) listWaits(c echo.Context) error {
 			v.Status = waitAbandoned
 		}
 		return v
+	}
+	return answerPage(r, encode, func() ([]eventlog.WaitHistory, string, error) {
+		return s.Log.WaitHistories(r.ctx(), run.Project, run.ID, "", page)
 	})
 }

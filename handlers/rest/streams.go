@@ -22,6 +22,10 @@ type streamJSON struct {
 	ClosedAt  *timestamp          `json:"closedAt,omitempty"`
 }
 
+func newStreamJSON(s entities.StoredStream) streamJSON {
+	return streamJSON{s.Name, s.Chunks, timestamp(s.CreatedAt), optionalTime(s.ClosedAt)}
+}
+
 // chunkJSON is the JSON form of a stream's chunk: text if it is UTF-8, otherwise bytes.
 type chunkJSON struct {
 	Index  int64   `json:"index"`
@@ -40,15 +44,9 @@ func newChunkJSON(c entities.Chunk) chunkJSON {
 func (s *Server) listStreams(c echo.Context) error {
 	r := s.request(c)
 	run := r.run()
-	if r.err != nil {
-		return r.err
-	}
-	streams, err := s.Streams.Of(r.ctx(), run.Project, run.ID)
-	if err != nil {
-		return err
-	}
-	return answerList(c, streams, "", func(s entities.StoredStream) streamJSON {
-		return streamJSON{s.Name, s.Chunks, timestamp(s.CreatedAt), optionalTime(s.ClosedAt)}
+	return answerPage(r, newStreamJSON, func() ([]entities.StoredStream, string, error) {
+		streams, err := s.Streams.Of(r.ctx(), run.Project, run.ID)
+		return streams, "", err
 	})
 }
 

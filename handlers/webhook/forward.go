@@ -72,10 +72,10 @@ func (s *Server) forward(r call) error {
 
 // redact returns an error that is safe to log: other errors of the transport may quote the app's response.
 func redact(err error) error {
-	if connection := (*net.OpError)(nil); errors.As(err, &connection) {
+	if connection, ok := errors.AsType[*net.OpError](err); ok {
 		return connection
 	}
-	if certificate := (*tls.CertificateVerificationError)(nil); errors.As(err, &certificate) {
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return certificate
 	}
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded} {

@@ -1,7 +1,7 @@
 // Package webhook serves /hooks/{token} and, for projects other than the default one, /hooks/{project}/{token}: public
 // endpoints through which other systems resume waiting runs. They need no API key: the hook's token authorizes the
-// request, and the hook may require a signature as well. A run that the server drives receives the request as a payload.
-// For a run of the Workflow SDK, the request is forwarded to the app's own webhook route.
+// request, and the hook may require a signature as well. A run that the server drives receives the request as a
+// payload. For a run of the Workflow SDK, the request is forwarded to the app's own webhook route.
 //
 // It imports packages entities, eventlog, queue, queue/contract, queue/egress, handlers/incoming and
 // handlers/webhook/signature.
