@@ -93,8 +93,8 @@ func wantCount(t *testing.T, resp *http.Response, want int) {
 	}
 }
 
-// wantRefused checks that the request was rejected with 429 and Retry-After.
-func wantRefused(t *testing.T, resp *http.Response) {
+// wantRejected checks that the request was rejected with 429 and Retry-After.
+func wantRejected(t *testing.T, resp *http.Response) {
 	t.Helper()
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
@@ -125,12 +125,12 @@ func TestExcessRequestsAreRejected(t *testing.T) {
 	s := newLimitedServer(t, 1, 1<<20)
 	first, answer := s.begin(t, http.MethodPost, event, -1)
 	<-s.reading
-	wantRefused(t, s.do(t, http.MethodPost, event, 10))
+	wantRejected(t, s.do(t, http.MethodPost, event, 10))
 	wantCount(t, s.do(t, http.MethodGet, status, 0), 0) // a long poll needs no slot
 	<-s.reading
 	// A chunk waits longer than an event, and is admitted when a slot is free.
 	second, after := s.begin(t, http.MethodPut, chunk, 3)
-	wantRefused(t, s.do(t, http.MethodPost, event, 10))
+	wantRejected(t, s.do(t, http.MethodPost, event, 10))
 	select {
 	case path := <-s.reading:
 		t.Fatalf("%s was admitted in addition to the first", path)
@@ -161,7 +161,7 @@ func TestBodiesBeyondMemoryLimitAreRejected(t *testing.T) {
 	s := newLimitedServer(t, 10, memory)
 	large, answer := s.begin(t, http.MethodPost, event, 2<<20+1)
 	<-s.reading
-	wantRefused(t, s.do(t, http.MethodPost, event, 1<<20))
+	wantRejected(t, s.do(t, http.MethodPost, event, 1<<20))
 	wantCount(t, s.do(t, http.MethodPost, event, smallRequest), smallRequest) // too small to count
 	<-s.reading
 
@@ -169,7 +169,7 @@ func TestBodiesBeyondMemoryLimitAreRejected(t *testing.T) {
 	growing, refused := s.begin(t, http.MethodPost, event, -1)
 	<-s.reading
 	go func() { _, _ = growing.Write(make([]byte, 4<<20)) }() // the server aborts it
-	wantRefused(t, <-refused)
+	wantRejected(t, <-refused)
 
 	write(t, large, strings.Repeat("x", 2<<20+1))
 	wantCount(t, <-answer, 2<<20+1)

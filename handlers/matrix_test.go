@@ -236,11 +236,11 @@ func (m *matrix) granted(t *testing.T, tr testRequest, role entities.Role) {
 // every role of another project. Responses reveal nothing, nothing changes, and existing IDs look like missing ones.
 func TestMatrixOfOtherProjects(t *testing.T) {
 	t.Parallel()
-	for owner, stranger := range projects {
+	for owner, other := range projects {
 		t.Run(string(owner), func(t *testing.T) {
 			t.Parallel()
 			h := newMatrixServer(t)
-			o := otherProject{matrixServer: h, owner: owner, stranger: stranger, ours: h.newFixture(t, owner), missing: h.missingIDs(), invalidKeys: h.invalidKeys(t, owner)}
+			o := otherProject{matrixServer: h, owner: owner, other: other, ours: h.newFixture(t, owner), missing: h.missingIDs(), invalidKeys: h.invalidKeys(t, owner)}
 			for _, tr := range testRequests {
 				before := h.snapshot(t, owner)
 				o.unauthorized(t, tr)
@@ -275,10 +275,10 @@ func (h *matrixServer) invalidKeys(t *testing.T, project entities.Project) map[s
 type otherProject struct {
 	*matrixServer
 
-	owner, stranger entities.Project
-	ours, missing   fixture
-	invalidKeys     map[string]string
-	cells           int
+	owner, other  entities.Project
+	ours, missing fixture
+	invalidKeys   map[string]string
+	cells         int
 }
 
 func (o *otherProject) unauthorized(t *testing.T, tr testRequest) {
@@ -295,12 +295,12 @@ func (o *otherProject) foreign(t *testing.T, tr testRequest, role entities.Role)
 	t.Helper()
 	o.cells++
 	want := tr.foreign
-	if !slices.Contains(rolesOf(o.auth.Permissions()[tr.route]), role) || tr.operators && o.stranger != entities.DefaultProject {
+	if !slices.Contains(rolesOf(o.auth.Permissions()[tr.route]), role) || tr.operators && o.other != entities.DefaultProject {
 		want = http.StatusForbidden
 	} else if tr.operators {
 		return // operators may access all projects
 	}
-	key := o.keyTexts[o.stranger][role]
+	key := o.keyTexts[o.other][role]
 	got := o.send(t, tr, o.ours, key)
 	if got.status != want {
 		t.Errorf("%s %s by %s: got %d %.200s, want %d", tr.route, tr.path, role, got.status, got.body, want)

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"context"
 	"net/http"
 	"time"
 
@@ -107,37 +106,30 @@ func (s *Server) cancelRuns(c echo.Context) error {
 	if r.err != nil {
 		return r.err
 	}
-	cancel := func(ctx context.Context, id entities.RunID) (bool, error) {
-		_, did, err := s.Log.Cancel(ctx, r.project(), cancellation(id, body.Reason))
-		return did, err
-	}
-	if body.DryRun {
-		cancel = func(context.Context, entities.RunID) (bool, error) { return false, nil }
-	}
-	result, err := s.cancelMatching(r, f, body.Limit, cancel)
+	result, err := s.cancelMatching(r, f, body)
 	if err != nil {
 		return err
 	}
 	return c.JSON(http.StatusOK, result)
 }
 
-// cancelMatching calls cancel for each matching run. Cancel reports whether it cancelled the run.
-func (s *Server) cancelMatching(
-	r *request, f entities.RunFilter, limit int, cancel func(context.Context, entities.RunID) (bool, error),
-) (cancelResult, error) {
+// cancelMatching cancels the runs that match the filter or, in a dry run, only counts them.
+func (s *Server) cancelMatching(r *request, f entities.RunFilter, body cancelRequest) (cancelResult, error) {
 	result := cancelResult{RunIDs: []entities.RunID{}}
-	for page := (entities.Page{}); result.Matched < limit; {
-		page.Limit = min(cancelPage, limit-result.Matched)
+	for page := (entities.Page{}); result.Matched < body.Limit; {
+		page.Limit = min(cancelPage, body.Limit-result.Matched)
 		runs, next, err := entities.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
 		if err != nil {
 			return result, err
 		}
 		for _, run := range runs {
-			did, err := cancel(r.ctx(), run.ID)
-			if err != nil {
-				return result, err
+			cancelled := false
+			if !body.DryRun {
+				if _, cancelled, err = s.Log.Cancel(r.ctx(), r.project(), cancellation(run.ID, body.Reason)); err != nil {
+					return result, err
+				}
 			}
-			result.add(run.ID, did)
+			result.add(run.ID, cancelled)
 		}
 		if page.Cursor, result.More = next, next != ""; !result.More {
 			break

@@ -65,5 +65,5 @@ func TestCommandsDuringAnInvocation(t *testing.T) {
 			t.Errorf("after %s by %s the log has %d events, want %d", tt.body, tt.invocation, len(events), tt.events)
 		}
 	}
-	a.wantRefused(t, http.MethodPost, "/v1/runs/"+string(id)+"/commands", commands(fine), 400, "invalid_request")
+	a.wantRejected(t, http.MethodPost, "/v1/runs/"+string(id)+"/commands", commands(fine), 400, "invalid_request")
 }

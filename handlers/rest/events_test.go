@@ -187,7 +187,7 @@ func TestInvalidEventQueriesAreRejected(t *testing.T) {
 			"?type=x", "?type=run_created&type=", "?from=yesterday", "?to=1", "?payloads=1", "?other=1",
 			"?from=2026-11-22T00:00:00Z&to=2026-11-21T00:00:00Z", "?correlationId=" + strings.Repeat("x", 1025), "?correlationId=%00",
 		} {
-			a.wantRefused(t, http.MethodGet, path+query, "", http.StatusBadRequest, "invalid_request")
+			a.wantRejected(t, http.MethodGet, path+query, "", http.StatusBadRequest, "invalid_request")
 		}
 	}
 	for _, path := range []string{
@@ -195,13 +195,13 @@ func TestInvalidEventQueriesAreRejected(t *testing.T) {
 		run + "?runId=" + string(id), "/v1/events?after=1", "/v1/events?cursor=1", "/v1/events?runId=a%2Fb",
 		"/v1/events/stream?after=1", run + "/0", run + "/x", run + "/1.0", run + "/-1", run + "/99999999999999999999",
 	} {
-		a.wantRefused(t, http.MethodGet, path, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, path, "", http.StatusBadRequest, "invalid_request")
 	}
 	for _, path := range []string{"", "/stream"} {
-		a.wantRefused(t, http.MethodGet, "/v1/runs/wrun_x/events"+path, "", http.StatusNotFound, "run_not_found")
+		a.wantRejected(t, http.MethodGet, "/v1/runs/wrun_x/events"+path, "", http.StatusNotFound, "run_not_found")
 	}
 	for _, path := range []string{run + "/2", run + "/2/payload", "/v1/runs/wrun_x/events/1"} {
-		a.wantRefused(t, http.MethodGet, path, "", http.StatusNotFound, "event_not_found")
+		a.wantRejected(t, http.MethodGet, path, "", http.StatusNotFound, "event_not_found")
 	}
 }
 

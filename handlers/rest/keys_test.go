@@ -66,8 +66,8 @@ func TestKeys(t *testing.T) {
 	if got := a.get(t, path); got["revokedAt"] != at0 {
 		t.Errorf("got %v, want it revoked", got)
 	}
-	a.wantRefused(t, http.MethodGet, "/v1/keys/key_none", "", http.StatusNotFound, "key_not_found")
-	a.wantRefused(t, http.MethodDelete, "/v1/keys/key_none", "", http.StatusNotFound, "key_not_found")
+	a.wantRejected(t, http.MethodGet, "/v1/keys/key_none", "", http.StatusNotFound, "key_not_found")
+	a.wantRejected(t, http.MethodDelete, "/v1/keys/key_none", "", http.StatusNotFound, "key_not_found")
 	for body, code := range map[string]string{
 		`{"role":"read"}`: "invalid_request", `{"name":"k"}`: "invalid_request", `{"name":"k","role":"owner"}`: "invalid_request",
 		`{"name":"k","role":"read","key":"sw_mine"}`:                              "invalid_request",
@@ -83,7 +83,7 @@ func TestKeys(t *testing.T) {
 		if code == "project_not_found" {
 			status = http.StatusNotFound
 		}
-		a.wantRefused(t, http.MethodPost, "/v1/keys", body, status, code)
+		a.wantRejected(t, http.MethodPost, "/v1/keys", body, status, code)
 	}
 }
 
@@ -99,8 +99,8 @@ func TestOnlyOperatorsManageProjects(t *testing.T) {
 		}
 		same(t, "the project", `{"name":"shop","createdAt":"`+at0+`"}`, p)
 	}
-	a.wantRefused(t, http.MethodPut, "/v1/projects/a%20b", "", http.StatusBadRequest, "invalid_request")
-	a.wantRefused(t, http.MethodPut, "/v1/projects/b", `{"x":1}`, http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodPut, "/v1/projects/a%20b", "", http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodPut, "/v1/projects/b", `{"x":1}`, http.StatusBadRequest, "invalid_request")
 	if got := a.get(t, "/v1/projects")["data"].([]any); len(got) != 2 || got[1].(object)["name"] != "shop" {
 		t.Errorf("got %v", got)
 	}

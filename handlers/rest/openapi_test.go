@@ -150,7 +150,7 @@ func TestUnknownOperations(t *testing.T) {
 		{http.MethodGet, "/v1/nothing?x=1", 404, "not_found", ""},
 		{http.MethodGet, "/v1/", 404, "not_found", ""},
 	} {
-		a.wantRefused(t, tt.method, tt.path, "", tt.status, tt.code)
+		a.wantRejected(t, tt.method, tt.path, "", tt.status, tt.code)
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, nil))
 		if got := w.Header().Get("Allow"); got != tt.allow {

@@ -18,7 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// Server serves the native API. All fields are required.
+// Server serves the native API. All fields except Allowed are required.
 type Server struct {
 	Log         *eventlog.Log
 	Streams     *eventlog.Streams

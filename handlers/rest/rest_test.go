@@ -82,7 +82,7 @@ func (a api) do(t *testing.T, method, path, body string) (status int, answer map
 	return w.Code, answer
 }
 
-func (a api) wantRefused(t *testing.T, method, path, body string, status int, code string) {
+func (a api) wantRejected(t *testing.T, method, path, body string, status int, code string) {
 	t.Helper()
 	got, answer := a.do(t, method, path, body)
 	problem, _ := answer["error"].(map[string]any)
@@ -134,7 +134,7 @@ func TestDeployments(t *testing.T) {
 		if status, answer := a.do(t, http.MethodDelete, "/v1/deployments/"+path, ""); status != http.StatusNoContent {
 			t.Errorf("remove %s: got %d %v", path, status, answer)
 		}
-		a.wantRefused(t, http.MethodDelete, "/v1/deployments/"+path, "", http.StatusNotFound, "deployment_not_found")
+		a.wantRejected(t, http.MethodDelete, "/v1/deployments/"+path, "", http.StatusNotFound, "deployment_not_found")
 	}
 	if diff := cmp.Diff([]any{accent}, list()); diff != "" {
 		t.Errorf("list at last (-want +got):\n%s", diff)
@@ -152,7 +152,7 @@ func TestDeploymentWorkflows(t *testing.T) {
 	if diff := cmp.Diff(put, got); status != http.StatusOK || diff != "" {
 		t.Errorf("get: got %d (-want +got):\n%s", status, diff)
 	}
-	a.wantRefused(t, http.MethodGet, "/v1/deployments/other", "", http.StatusNotFound, "deployment_not_found")
+	a.wantRejected(t, http.MethodGet, "/v1/deployments/other", "", http.StatusNotFound, "deployment_not_found")
 }
 
 // TestForbiddenAddressesAreRejected checks that host names are accepted: they are checked when they are called.
@@ -185,12 +185,12 @@ func TestInvalidDeploymentsAreRejected(t *testing.T) {
 		`{"url":"ftp://x"}`, `{"url":"http://"}`, `{"url":"http://u:p@x"}`, `{"url":"http://x?y=1"}`,
 		`{"url":"http://x#y"}`, `{"url":"http://x/\u0000"}`, `{"url":"http://x/%00` + "\n" + `"}`,
 	} {
-		a.wantRefused(t, http.MethodPut, "/v1/deployments/a", body, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPut, "/v1/deployments/a", body, http.StatusBadRequest, "invalid_request")
 	}
 	long := strings.Repeat("x", 257)
 	for _, id := range []string{"a%00b", "a%0Ab", "a%C3", "a%2Fb", "%2E%2E", "a%20b", "latest", long} {
 		path := "/v1/deployments/" + id
-		a.wantRefused(t, http.MethodPut, path, `{"url":"http://x"}`, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPut, path, `{"url":"http://x"}`, http.StatusBadRequest, "invalid_request")
 		got, answer := a.do(t, http.MethodDelete, path, "")
 		if got != http.StatusBadRequest && got != http.StatusNotFound {
 			t.Errorf("remove %s: got %d %v, want 400 or 404", id, got, answer)

@@ -63,7 +63,7 @@ func TestResumeHook(t *testing.T) {
 		t.Errorf("its queue has %d messages, want one", n)
 	}
 	for _, path := range []string{"/v1/hooks/web/resume", "/v1/runs/" + string(sdk) + "/hooks/hook_2/resume"} {
-		a.wantRefused(t, http.MethodPost, path, `{"payload":1}`, 400, "invalid_request")
+		a.wantRejected(t, http.MethodPost, path, `{"payload":1}`, 400, "invalid_request")
 	}
 	if n := a.waiting(t, sdk); n != 1 {
 		t.Errorf("its queue has %d messages after refusals", n)
@@ -90,7 +90,7 @@ func TestResumeIDIsRecordedOnce(t *testing.T) {
 		if statuses[200] != racers || first != 1 || len(a.payloads(t, id)) != 1 || a.waiting(t, id) != 1 {
 			t.Errorf("%s: %v, %d first, %q, %d messages", name, statuses, first, a.payloads(t, id), a.waiting(t, id))
 		}
-		a.wantRefused(t, http.MethodPost, path, `{"payload":8,"resumeId":"r"}`, 409, "conflict")
+		a.wantRejected(t, http.MethodPost, path, `{"payload":8,"resumeId":"r"}`, 409, "conflict")
 		a.post(t, path, `{"payload":8,"resumeId":"other"}`, 200)
 	}
 }
@@ -122,13 +122,13 @@ func TestInvalidResumesAreRejected(t *testing.T) {
 		{runs + "wrun_x/hooks/h/resume", 404, "run_not_found"},
 		{"/v1/hooks/a%00b/resume", 400, "invalid_request"},
 	} {
-		a.wantRefused(t, http.MethodPost, tt.path, `{"payload":1}`, tt.status, tt.code)
+		a.wantRejected(t, http.MethodPost, tt.path, `{"payload":1}`, tt.status, tt.code)
 	}
 	for _, body := range []string{
 		``, `{}`, `[]`, `{"payload":1,"more":1}`, `{"payload":1,"resumeId":"a\u0000"}`, `{"payload":}`,
 		`{"payload":1,"payload":2}`,
 	} {
-		a.wantRefused(t, http.MethodPost, "/v1/hooks/T/resume", body, 400, "invalid_request")
+		a.wantRejected(t, http.MethodPost, "/v1/hooks/T/resume", body, 400, "invalid_request")
 	}
 	if got := a.payloads(t, id); len(got) != 0 {
 		t.Errorf("got %q", got)
@@ -153,11 +153,11 @@ func TestSecrets(t *testing.T) {
 	for _, body := range []string{
 		``, `{}`, `{"values":[]}`, `{"values":[""]}`, `{"values":["a\u0000"]}`, `{"values":"a"}`,
 	} {
-		a.wantRefused(t, http.MethodPut, "/v1/secrets/stripe", body, 400, "invalid_request")
+		a.wantRejected(t, http.MethodPut, "/v1/secrets/stripe", body, 400, "invalid_request")
 	}
 	if status, answer := a.do(t, http.MethodDelete, "/v1/secrets/stripe", ""); status != http.StatusNoContent {
 		t.Errorf("delete: got %d %v", status, answer)
 	}
-	a.wantRefused(t, http.MethodDelete, "/v1/secrets/stripe", "", 404, "secret_not_found")
+	a.wantRejected(t, http.MethodDelete, "/v1/secrets/stripe", "", 404, "secret_not_found")
 	same(t, "list at last", `{"data":[]}`, a.get(t, "/v1/secrets"))
 }

@@ -147,12 +147,12 @@ func TestInvalidRunQueriesAreRejected(t *testing.T) {
 		"attribute=1", "attributes.a=1", "parentId=a/b", "workflow=a&workflow=b",
 		"attribute.1=1&attribute.2=1&attribute.3=1&attribute.4=1&attribute.5=1&attribute.6=1&attribute.7=1&attribute.8=1&attribute.9=1",
 	} {
-		a.wantRefused(t, http.MethodGet, "/v1/runs?"+query, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, "/v1/runs?"+query, "", http.StatusBadRequest, "invalid_request")
 	}
 	for _, path := range []string{"", "/attributes", "/children", "/wait", "/steps", "/steps/s", "/hooks", "/hooks/h", "/waits",
 		"/streams", "/streams/s", "/streams/s/tail"} {
-		a.wantRefused(t, http.MethodGet, "/v1/runs/wrun_x"+path, "", http.StatusNotFound, "run_not_found")
-		a.wantRefused(t, http.MethodGet, "/v1/runs/a%00b"+path, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, "/v1/runs/wrun_x"+path, "", http.StatusNotFound, "run_not_found")
+		a.wantRejected(t, http.MethodGet, "/v1/runs/a%00b"+path, "", http.StatusBadRequest, "invalid_request")
 	}
 }
 
@@ -176,6 +176,6 @@ func TestWaitForRun(t *testing.T) {
 		t.Error("timeout: the request did not notice the end")
 	}
 	for _, timeout := range []string{"61s", "-1s", "5", "x"} {
-		a.wantRefused(t, http.MethodGet, path+"/wait?timeout="+timeout, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, path+"/wait?timeout="+timeout, "", http.StatusBadRequest, "invalid_request")
 	}
 }

@@ -109,7 +109,7 @@ func TestStartUsesNewestDeployment(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", body, got["deployment"], deployment)
 		}
 	}
-	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"order"}`, http.StatusNotFound, "deployment_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"order"}`, http.StatusNotFound, "deployment_not_found")
 	a.put(t, "v1", `{"url":"http://v1.test","workflows":["order"]}`)
 	a.put(t, "any", `{"url":"http://any.test"}`)
 	want(`{"workflow":"order"}`, "v1")
@@ -117,7 +117,7 @@ func TestStartUsesNewestDeployment(t *testing.T) {
 	a.put(t, "v2", `{"url":"http://v2.test","workflows":["order"]}`)
 	want(`{"workflow":"order","deployment":"latest"}`, "v2")
 	want(`{"workflow":"order","deployment":"v1"}`, "v1")
-	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"order","deployment":"v3"}`, 404, "deployment_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"order","deployment":"v3"}`, 404, "deployment_not_found")
 
 	// A repeated request finds its run even if the deployment is gone.
 	body := `{"workflow":"order","idempotencyKey":"i"}`
@@ -142,11 +142,11 @@ func TestIdempotencyKeyIdentifiesOneRequest(t *testing.T) {
 		`"input":{"a":2}`, `"input":{"a":1},"delay":"1s"`, `"input":{"a":1},"startAt":"2026-11-22T01:41:43.197Z"`,
 		`"input":{"a":1},"attributes":{"a":"b"}`, `"input":{"a":1},"deployment":"shop"`, `"input":null`, `"key":"k"`,
 	} {
-		a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","idempotencyKey":"i",`+other+`}`,
+		a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"w","idempotencyKey":"i",`+other+`}`,
 			http.StatusConflict, "idempotency_mismatch")
 	}
 	a.post(t, "/v1/runs", `{"workflow":"w","idempotencyKey":"j","startAt":"2026-11-22T01:41:43.197Z"}`, http.StatusCreated)
-	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","idempotencyKey":"j","startAt":"2026-11-23T01:41:43.197Z"}`,
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"w","idempotencyKey":"j","startAt":"2026-11-23T01:41:43.197Z"}`,
 		http.StatusConflict, "idempotency_mismatch")
 	if got := a.count(t, "runs"); got != 2 {
 		t.Errorf("got %d runs, want 2", got)
@@ -158,7 +158,7 @@ func TestKeyIsUniqueAmongUnfinishedRuns(t *testing.T) {
 	a := deployed(t)
 	body := `{"workflow":"w","key":"k"}`
 	first := a.post(t, "/v1/runs", body, http.StatusCreated)["id"].(string)
-	a.wantRefused(t, http.MethodPost, "/v1/runs", body, http.StatusConflict, "key_taken")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", body, http.StatusConflict, "key_taken")
 	_, answer := a.do(t, http.MethodPost, "/v1/runs", `{"workflow":"w","key":"k","onConflict":"reject"}`)
 	if details := answer["error"].(object)["details"].(object); details["runId"] != first || details["key"] != "k" {
 		t.Errorf("details: got %v, want run %s", details, first)
@@ -177,10 +177,10 @@ func TestKeyIsUniqueAmongUnfinishedRuns(t *testing.T) {
 func TestParentMustNotHaveEnded(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
-	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","parent":"wrun_x"}`, http.StatusNotFound, "run_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"w","parent":"wrun_x"}`, http.StatusNotFound, "run_not_found")
 	ended := a.driven(t, "w")
 	a.event(t, ended, entities.EventRunCompleted)
-	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","parent":"`+string(ended)+`"}`, http.StatusGone, "run_ended")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"w","parent":"`+string(ended)+`"}`, http.StatusGone, "run_ended")
 	if got := a.count(t, "runs"); got != 1 {
 		t.Errorf("got %d runs, want 1", got)
 	}
@@ -200,7 +200,7 @@ func TestInvalidStartsAreRejected(t *testing.T) {
 		`{"workflow":"w","runId":"wrun_1"}`, `{"workflow":"w","Input":1}`, `{"workflow":"w","parent":"a b"}`,
 		`{"workflow":"w","input":}`, `{"workflow":"w","input":1}x`,
 	} {
-		a.wantRefused(t, http.MethodPost, "/v1/runs", body, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPost, "/v1/runs", body, http.StatusBadRequest, "invalid_request")
 	}
 	for _, table := range []string{"runs", "events", "messages"} {
 		if got := a.count(t, table); got != 0 {
@@ -269,7 +269,7 @@ func TestFailedStartLeavesNoTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := `{"workflow":"w","key":"k","idempotencyKey":"i","attributes":{"a":"b"},"timeout":"1h"}`
-	a.wantRefused(t, http.MethodPost, "/v1/runs", body, http.StatusInternalServerError, "internal")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", body, http.StatusInternalServerError, "internal")
 	for _, table := range []string{"runs", "events", "run_attributes", "messages", "river_job"} {
 		if got := a.count(t, table); got != 0 {
 			t.Errorf("got %d %s", got, table)
@@ -302,10 +302,10 @@ func TestRerunServerDrivenRun(t *testing.T) {
 	if got := a.post(t, path, `{"deployment":"latest","idempotencyKey":"r"}`, http.StatusOK); got["id"] != fixed["id"] {
 		t.Errorf("repeated: got %v, want %v", got["id"], fixed["id"])
 	}
-	a.wantRefused(t, http.MethodPost, path, `{"idempotencyKey":"r"}`, http.StatusConflict, "idempotency_mismatch")
-	a.wantRefused(t, http.MethodPost, path, `{"deployment":"none"}`, http.StatusNotFound, "deployment_not_found")
-	a.wantRefused(t, http.MethodPost, path, `{"input":1}`, http.StatusBadRequest, "invalid_request")
-	a.wantRefused(t, http.MethodPost, "/v1/runs/wrun_x/rerun", "", http.StatusNotFound, "run_not_found")
+	a.wantRejected(t, http.MethodPost, path, `{"idempotencyKey":"r"}`, http.StatusConflict, "idempotency_mismatch")
+	a.wantRejected(t, http.MethodPost, path, `{"deployment":"none"}`, http.StatusNotFound, "deployment_not_found")
+	a.wantRejected(t, http.MethodPost, path, `{"input":1}`, http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodPost, "/v1/runs/wrun_x/rerun", "", http.StatusNotFound, "run_not_found")
 	if again["id"] == first || again["id"] == fixed["id"] {
 		t.Error("a rerun has the ID of another run")
 	}
@@ -316,7 +316,7 @@ func TestRerunNeedsTheRunsKey(t *testing.T) {
 	a := deployed(t)
 	first := a.post(t, "/v1/runs", `{"workflow":"w","key":"k"}`, http.StatusCreated)["id"].(string)
 	path := "/v1/runs/" + first + "/rerun"
-	a.wantRefused(t, http.MethodPost, path, "", http.StatusConflict, "key_taken")
+	a.wantRejected(t, http.MethodPost, path, "", http.StatusConflict, "key_taken")
 	a.post(t, "/v1/runs/"+first+"/cancel", "", http.StatusOK)
 	if got := a.post(t, path, "", http.StatusCreated); got["key"] != "k" {
 		t.Errorf("got key %v", got["key"])

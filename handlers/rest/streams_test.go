@@ -54,11 +54,11 @@ func TestStreams(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	for _, tail := range []string{"", "/tail"} {
-		a.wantRefused(t, http.MethodGet, path+"/strm_b"+tail, "", http.StatusNotFound, "stream_not_found")
-		a.wantRefused(t, http.MethodGet, path+"/none"+tail, "", http.StatusNotFound, "stream_not_found")
+		a.wantRejected(t, http.MethodGet, path+"/strm_b"+tail, "", http.StatusNotFound, "stream_not_found")
+		a.wantRejected(t, http.MethodGet, path+"/none"+tail, "", http.StatusNotFound, "stream_not_found")
 	}
 	for _, query := range []string{"?cursor=-1", "?cursor=x", "?order=asc", "/tail?from=x", "/tail?from=1.5"} {
-		a.wantRefused(t, http.MethodGet, path+"/strm_a"+query, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, path+"/strm_a"+query, "", http.StatusBadRequest, "invalid_request")
 	}
 }
 

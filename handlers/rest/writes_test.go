@@ -59,14 +59,14 @@ func TestCancelRun(t *testing.T) {
 	done := a.driven(t, "w")
 	a.event(t, done, entities.EventRunCompleted)
 	path := "/v1/runs/" + string(done) + "/cancel"
-	a.wantRefused(t, http.MethodPost, path, "", http.StatusGone, "run_ended")
+	a.wantRejected(t, http.MethodPost, path, "", http.StatusGone, "run_ended")
 	_, answer := a.do(t, http.MethodPost, path, "")
 	if status := answer["error"].(object)["details"].(object)["status"]; status != "completed" {
 		t.Errorf("details: got status %v", status)
 	}
-	a.wantRefused(t, http.MethodPost, "/v1/runs/wrun_x/cancel", "", http.StatusNotFound, "run_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/runs/wrun_x/cancel", "", http.StatusNotFound, "run_not_found")
 	for _, body := range []string{`{"reason":"a\u0000"}`, `{"reason":"` + strings.Repeat("x", 1025) + `"}`, `{"why":"x"}`, `[]`} {
-		a.wantRefused(t, http.MethodPost, "/v1/runs/"+string(a.driven(t, "w"))+"/cancel", body, 400, "invalid_request")
+		a.wantRejected(t, http.MethodPost, "/v1/runs/"+string(a.driven(t, "w"))+"/cancel", body, 400, "invalid_request")
 	}
 }
 
@@ -132,7 +132,7 @@ func TestCancelMatchingRuns(t *testing.T) {
 		`{"workflow":"w","limit":1001}`, `{"workflow":"w","limit":null}`, `{"status":"completed"}`, `{"status":"lost"}`, `{"createdBefore":"now"}`,
 		`{"createdBefore":null}`, `{"workflow":"w","reason":"a\u0000"}`, `{"workflow":["w"]}`, `{"parentId":"a/b"}`,
 	} {
-		a.wantRefused(t, http.MethodPost, "/v1/runs/cancel", body, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPost, "/v1/runs/cancel", body, http.StatusBadRequest, "invalid_request")
 	}
 }
 
@@ -172,11 +172,11 @@ func TestSetAttributes(t *testing.T) {
 		`{"attributes":{"":"1"}}`, `{"attributes":{"a":"1","a":"2"}}`, `{"attributes":[]}`, `{"a":"1"}`,
 		`{"attributes":{"a":"` + strings.Repeat("x", 257) + `"}}`,
 	} {
-		a.wantRefused(t, http.MethodPatch, path, body, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPatch, path, body, http.StatusBadRequest, "invalid_request")
 	}
 	a.event(t, id, entities.EventRunCompleted)
-	a.wantRefused(t, http.MethodPatch, path, `{"attributes":{"a":"1"}}`, http.StatusGone, "run_ended")
-	a.wantRefused(t, http.MethodPatch, "/v1/runs/wrun_x/attributes", `{"attributes":{"a":"1"}}`, 404, "run_not_found")
+	a.wantRejected(t, http.MethodPatch, path, `{"attributes":{"a":"1"}}`, http.StatusGone, "run_ended")
+	a.wantRejected(t, http.MethodPatch, "/v1/runs/wrun_x/attributes", `{"attributes":{"a":"1"}}`, 404, "run_not_found")
 }
 
 // TestConcurrentAttributeChanges checks that no change is lost.
