@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -10,69 +11,69 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
 const (
-	// Requests are let in up to so many at once unless the options say otherwise, and their bodies up to so
-	// many bytes.
+	// The defaults of the limits on concurrent requests and on the bytes of their bodies.
 	defaultRequests      = 1000
 	defaultRequestMemory = 512 << 20
 
-	// smallRequest is a body that is not accounted for.
+	// smallRequest is the size up to which bodies are not counted.
 	smallRequest = 64 << 10
-	// unknownShare is how much memory a body of unknown length is given first, and meteredChunk how much at a
-	// time from there on.
-	unknownShare = 16 << 20
-	meteredChunk = 1 << 20
-	// bodyStall is how long a sender may keep silent in the middle of a body.
-	bodyStall = 30 * time.Second
+	// A body of unknown length first reserves firstReservation, and then nextReservation at a time.
+	firstReservation = 16 << 20
+	nextReservation  = 1 << 20
+	// stallTimeout limits how long one read of a body may take.
+	stallTimeout = 30 * time.Second
 )
 
-// errOverloaded: there is no room for the request now. The sender is told to come back.
-type errOverloaded struct {
+// overloadedError is returned when there is no capacity for a request. The client should retry.
+type overloadedError struct {
 	status     int
 	retryAfter time.Duration
 }
 
-func (e *errOverloaded) Error() string {
+func (e *overloadedError) Error() string {
 	return fmt.Sprintf("the server is overloaded: try again in %s", e.retryAfter)
 }
 
-// manners is how to treat the requests of one kind when there is no room: how long they may wait for it, and
-// what they are then told. It follows from what clients do next (protocol §1.5, §1.6).
-type manners struct {
-	patience time.Duration
+// overloadPolicy is how a kind of requests is treated when there is no capacity: how long they wait for it, and the
+// status of their rejection. The policies follow from how clients react (protocol §1.5, §1.6).
+type overloadPolicy struct {
+	deadline time.Duration
 	status   int
 }
 
 var (
-	// An event is thrown back at once: clients defer their message, or wait a second in place.
-	eventManners = manners{time.Second, http.StatusTooManyRequests}
-	// A message that is not taken fails a delivery, or the start of a run; that is worth some waiting.
-	sendManners = manners{10 * time.Second, http.StatusTooManyRequests}
-	// A chunk of a stream must not be thrown back: its sender's second attempt has lost it. Clients wait 30 s.
-	chunkManners = manners{25 * time.Second, http.StatusServiceUnavailable}
-	// Everything else is repeated by its sender, who minds what Retry-After says.
-	otherManners = manners{5 * time.Second, http.StatusServiceUnavailable}
+	// Clients handle a rejected event well: they defer their message, or retry after a second.
+	eventPolicy = overloadPolicy{time.Second, http.StatusTooManyRequests}
+	// A rejected message fails a delivery or the start of a run, so it waits longer.
+	messagePolicy = overloadPolicy{10 * time.Second, http.StatusTooManyRequests}
+	// A rejected chunk of a stream is lost, because the client does not send it again. Clients time out after 30 s.
+	chunkPolicy = overloadPolicy{25 * time.Second, http.StatusServiceUnavailable}
+	// Clients retry all other requests and respect Retry-After.
+	defaultPolicy = overloadPolicy{5 * time.Second, http.StatusServiceUnavailable}
 )
 
-// mannersOf knows a request by its route.
-func mannersOf(method, route string) manners {
+// policyOf returns the overload policy of a route.
+func policyOf(method, route string) overloadPolicy {
 	switch {
 	case method == http.MethodPost && strings.HasPrefix(route, sdkPath+"/v4/runs/:runId/events/"):
-		return eventManners
+		return eventPolicy
 	case method == http.MethodPost && strings.HasPrefix(route, sdkPath+"/queues-proxy/"):
-		return sendManners
+		return messagePolicy
 	case method == http.MethodPut && strings.HasPrefix(route, sdkPath+"/v2/runs/:runId/stream/"):
-		return chunkManners
+		return chunkPolicy
 	default:
-		return otherManners
+		return defaultPolicy
 	}
 }
 
-// waits reports whether requests of the route take their time and next to nothing else: they follow a stream
-// or wait for the end of a run.
-func waits(route string) bool {
+// isLongPoll reports whether requests of the route are long, but need few resources: they follow a stream or wait for
+// the end of a run.
+func isLongPoll(route string) bool {
 	switch route {
 	case sdkPath + "/v2/stream/:name", sdkPath + "/v3/runs/:runId/stream/:name", sdkPath + "/v2/runs/:runId/status",
 		nativePath + "/runs/:id/wait", nativePath + "/runs/:id/streams/:name/tail",
@@ -83,49 +84,42 @@ func waits(route string) bool {
 	}
 }
 
-// admission bounds what requests take together: how many are answered at once, and the memory of their bodies.
+// admission limits the number of concurrent requests and the memory of their bodies.
 type admission struct {
 	slots  *semaphore.Weighted
 	memory *semaphore.Weighted
 	limit  int64 // of memory
-	// growing is held by the one body that may take more memory while it has some: two would wait for each other.
-	growing *semaphore.Weighted
-	stall   time.Duration
+	// growing is held by the one body that may reserve more memory while it holds some: two could deadlock.
+	growing      *semaphore.Weighted
+	stallTimeout time.Duration
 }
 
 func newAdmission(requests, memory int64) *admission {
-	if requests == 0 {
-		requests = defaultRequests
-	}
-	if memory == 0 {
-		memory = defaultRequestMemory
-	}
+	requests, memory = cmp.Or(requests, defaultRequests), cmp.Or(memory, defaultRequestMemory)
 	return &admission{
 		slots: semaphore.NewWeighted(requests), memory: semaphore.NewWeighted(memory), limit: memory,
-		growing: semaphore.NewWeighted(1), stall: bodyStall,
+		growing: semaphore.NewWeighted(1), stallTimeout: stallTimeout,
 	}
 }
 
-// middleware lets requests in.
+// middleware admits requests or fails with an [overloadedError].
 func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if waits(c.Path()) {
+		if isLongPoll(c.Path()) {
 			return next(c)
 		}
 		r := c.Request()
-		m := mannersOf(r.Method, c.Path())
-		if err := m.acquire(r.Context(), a.slots, 1); err != nil {
+		policy := policyOf(r.Method, c.Path())
+		if err := policy.acquire(r.Context(), a.slots, 1); err != nil {
 			return err
 		}
 		defer a.slots.Release(1)
-		b := &metered{ReadCloser: r.Body, ctx: r.Context(), admission: a, manners: m}
+		b := &metered{ReadCloser: r.Body, ctx: r.Context(), admission: a, policy: policy}
 		defer b.release()
-		conn := http.NewResponseController(c.Response().Writer)
-		// A deadline long past breaks off the read under way.
-		b.stalled = time.AfterFunc(a.stall, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
-		b.stalled.Stop()
+		b.stallTimer = time.AfterFunc(a.stallTimeout, incoming.AbortRead(c))
+		b.stallTimer.Stop()
 		if r.ContentLength > smallRequest {
-			if err := b.grant(r.ContentLength); err != nil {
+			if err := b.reserve(r.ContentLength); err != nil {
 				return err
 			}
 		}
@@ -134,74 +128,73 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// acquire waits for n of what there is, as long as manners allow.
-func (m manners) acquire(ctx context.Context, s *semaphore.Weighted, n int64) error {
+// acquire waits for n units of the semaphore until the policy's deadline.
+func (p overloadPolicy) acquire(ctx context.Context, s *semaphore.Weighted, n int64) error {
 	if s.TryAcquire(n) {
 		return nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, m.patience)
+	waiting, cancel := context.WithTimeout(ctx, p.deadline)
 	defer cancel()
 	err := s.Acquire(waiting, n)
 	if err != nil && ctx.Err() == nil {
-		return &errOverloaded{m.status, time.Second}
+		return &overloadedError{p.status, time.Second}
 	}
 	return err
 }
 
-// metered is a body that asks for memory before it is read: for all of it when its length is known, or else as
-// it comes.
+// metered is a body that reserves memory: in advance if its length is known, otherwise as it is read.
 type metered struct {
 	io.ReadCloser
 
-	ctx       context.Context // of the request
-	admission *admission
-	manners   manners
-	stalled   *time.Timer
-	read      int64
-	granted   int64
-	grows     bool // that it holds growing
+	ctx        context.Context // of the request
+	admission  *admission
+	policy     overloadPolicy
+	stallTimer *time.Timer
+	read       int64
+	reserved   int64
+	growing    bool // holds admission.growing
 }
 
-// release gives back what the body took.
+// release releases what the body holds.
 func (b *metered) release() {
-	b.stalled.Stop()
-	b.admission.memory.Release(b.granted)
-	if b.grows {
+	b.stallTimer.Stop()
+	b.admission.memory.Release(b.reserved)
+	if b.growing {
 		b.admission.growing.Release(1)
 	}
 }
 
-// grant asks for memory for n more bytes. What there is in all is enough for any one body.
-func (b *metered) grant(n int64) error {
-	n = min(n, b.admission.limit-b.granted)
-	if err := b.manners.acquire(b.ctx, b.admission.memory, n); err != nil {
+// reserve reserves memory for n more bytes, at most up to the limit: a single body may use all memory, and more.
+func (b *metered) reserve(n int64) error {
+	n = min(n, b.admission.limit-b.reserved)
+	if err := b.policy.acquire(b.ctx, b.admission.memory, n); err != nil {
 		return err
 	}
-	b.granted += n
+	b.reserved += n
 	return nil
 }
 
-// grow asks for more memory than was granted.
+// grow reserves more memory for a body of unknown length.
 func (b *metered) grow() error {
-	if b.granted == 0 {
-		return b.grant(unknownShare)
+	if b.reserved == 0 {
+		return b.reserve(firstReservation)
 	}
-	if !b.grows {
-		if err := b.manners.acquire(b.ctx, b.admission.growing, 1); err != nil {
+	if !b.growing {
+		if err := b.policy.acquire(b.ctx, b.admission.growing, 1); err != nil {
 			return err
 		}
-		b.grows = true
+		b.growing = true
 	}
-	return b.grant(meteredChunk)
+	return b.reserve(nextReservation)
 }
 
 // Read implements [io.Reader].
 func (b *metered) Read(p []byte) (int, error) {
-	b.stalled.Reset(b.admission.stall)
+	b.stallTimer.Reset(b.admission.stallTimeout)
 	n, err := b.ReadCloser.Read(p)
-	b.stalled.Stop()
+	b.stallTimer.Stop()
 	b.read += int64(n)
-	if err == nil && b.read > smallRequest && b.read > b.granted && b.granted < b.admission.limit {
+	if err == nil && b.read > smallRequest && b.read > b.reserved && b.reserved < b.admission.limit {
 		err = b.grow()
 	}
 	return n, err

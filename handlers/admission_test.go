@@ -14,17 +14,17 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// crowded is a server that lets few in, with one endpoint of each kind. Each answers with how many bytes came.
-type crowded struct {
+// limitedServer is a server with low limits and one endpoint of each kind. Endpoints answer with the size of the body.
+type limitedServer struct {
 	*httptest.Server
 
 	admission *admission
-	reading   chan string // has the path of each request that was let in
+	reading   chan string // receives the path of each admitted request
 }
 
-func newCrowded(t *testing.T, requests, memory int64) *crowded {
+func newLimitedServer(t *testing.T, requests, memory int64) *limitedServer {
 	t.Helper()
-	s := &crowded{admission: newAdmission(requests, memory), reading: make(chan string, 10)}
+	s := &limitedServer{admission: newAdmission(requests, memory), reading: make(chan string, 10)}
 	e := echo.New()
 	e.HTTPErrorHandler = errorHandler(slog.New(slog.DiscardHandler))
 	e.Use(s.admission.middleware)
@@ -48,8 +48,8 @@ func newCrowded(t *testing.T, requests, memory int64) *crowded {
 	return s
 }
 
-// begin sends a request whose body stays open until it is closed.
-func (s *crowded) begin(t *testing.T, method, path string, length int64) (body io.WriteCloser, answer <-chan *http.Response) {
+// begin sends a request whose body ends when it is closed.
+func (s *limitedServer) begin(t *testing.T, method, path string, length int64) (body io.WriteCloser, answer <-chan *http.Response) {
 	t.Helper()
 	r, w := io.Pipe()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+sdkPath+path, r)
@@ -70,7 +70,7 @@ func (s *crowded) begin(t *testing.T, method, path string, length int64) (body i
 	return w, c
 }
 
-func (s *crowded) do(t *testing.T, method, path string, size int) *http.Response {
+func (s *limitedServer) do(t *testing.T, method, path string, size int) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+sdkPath+path, bytes.NewReader(make([]byte, size)))
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *crowded) do(t *testing.T, method, path string, size int) *http.Response
 	return resp
 }
 
-// wantCount fails the test unless the request was answered with the size of its body.
+// wantCount checks that the response has the size of the body.
 func wantCount(t *testing.T, resp *http.Response, want int) {
 	t.Helper()
 	defer func() { _ = resp.Body.Close() }()
@@ -93,8 +93,8 @@ func wantCount(t *testing.T, resp *http.Response, want int) {
 	}
 }
 
-// wantRefused fails the test unless the request was told to come back.
-func wantRefused(t *testing.T, resp *http.Response) {
+// wantRejected checks that the request was rejected with 429 and Retry-After.
+func wantRejected(t *testing.T, resp *http.Response) {
 	t.Helper()
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
@@ -106,34 +106,34 @@ func wantRefused(t *testing.T, resp *http.Response) {
 	}
 }
 
-// wantAllFree fails the test unless everything that was taken has been given back.
-func (s *crowded) wantAllFree(t *testing.T, requests, memory int64) {
+// wantAllFree checks that all slots and memory have been released.
+func (s *limitedServer) wantAllFree(t *testing.T, requests, memory int64) {
 	t.Helper()
-	s.Close() // and with it the last handlers end
+	s.Close() // waits for the last handlers
 	if !s.admission.slots.TryAcquire(requests) {
-		t.Error("a slot was not given back")
+		t.Error("a slot was not released")
 	}
 	if !s.admission.memory.TryAcquire(memory) {
-		t.Error("memory was not given back")
+		t.Error("memory was not released")
 	}
 }
 
 const event, chunk, status = "/v4/runs/r/events/run_started", "/v2/runs/r/stream/s", "/v2/runs/r/status"
 
-func TestRequestsBeyondTheLimit(t *testing.T) {
+func TestExcessRequestsAreRejected(t *testing.T) {
 	t.Parallel()
-	s := newCrowded(t, 1, 1<<20)
+	s := newLimitedServer(t, 1, 1<<20)
 	first, answer := s.begin(t, http.MethodPost, event, -1)
 	<-s.reading
-	wantRefused(t, s.do(t, http.MethodPost, event, 10))
-	wantCount(t, s.do(t, http.MethodGet, status, 0), 0) // only waits, and takes nothing
+	wantRejected(t, s.do(t, http.MethodPost, event, 10))
+	wantCount(t, s.do(t, http.MethodGet, status, 0), 0) // a long poll needs no slot
 	<-s.reading
-	// A chunk is waited for longer than an event, and let in when there is room.
+	// A chunk waits longer than an event, and is admitted when a slot is free.
 	second, after := s.begin(t, http.MethodPut, chunk, 3)
-	wantRefused(t, s.do(t, http.MethodPost, event, 10))
+	wantRejected(t, s.do(t, http.MethodPost, event, 10))
 	select {
 	case path := <-s.reading:
-		t.Fatalf("%s was let in beside the first", path)
+		t.Fatalf("%s was admitted in addition to the first", path)
 	default:
 	}
 	if err := first.Close(); err != nil {
@@ -155,26 +155,26 @@ func write(t *testing.T, w io.WriteCloser, text string) {
 	}
 }
 
-func TestBodiesBeyondTheMemory(t *testing.T) {
+func TestBodiesBeyondMemoryLimitAreRejected(t *testing.T) {
 	t.Parallel()
 	const memory = 3 << 20
-	s := newCrowded(t, 10, memory)
+	s := newLimitedServer(t, 10, memory)
 	large, answer := s.begin(t, http.MethodPost, event, 2<<20+1)
 	<-s.reading
-	wantRefused(t, s.do(t, http.MethodPost, event, 1<<20))
-	wantCount(t, s.do(t, http.MethodPost, event, smallRequest), smallRequest) // takes too little to be counted
+	wantRejected(t, s.do(t, http.MethodPost, event, 1<<20))
+	wantCount(t, s.do(t, http.MethodPost, event, smallRequest), smallRequest) // too small to count
 	<-s.reading
 
-	// One of unknown length is let in, and refused when it turns out to be too large for what is left.
+	// A body of unknown length is admitted, and rejected when it exceeds the free memory.
 	growing, refused := s.begin(t, http.MethodPost, event, -1)
 	<-s.reading
-	go func() { _, _ = growing.Write(make([]byte, 4<<20)) }() // it is broken off
-	wantRefused(t, <-refused)
+	go func() { _, _ = growing.Write(make([]byte, 4<<20)) }() // the server aborts it
+	wantRejected(t, <-refused)
 
 	write(t, large, strings.Repeat("x", 2<<20+1))
 	wantCount(t, <-answer, 2<<20+1)
 
-	// Alone, a body may be larger than all the memory: that is bounded elsewhere.
+	// A single body may exceed the memory limit; its size has a limit of its own.
 	alone, done := s.begin(t, http.MethodPost, event, -1)
 	write(t, alone, strings.Repeat("x", 5<<20))
 	wantCount(t, <-done, 5<<20)
@@ -182,29 +182,29 @@ func TestBodiesBeyondTheMemory(t *testing.T) {
 	s.wantAllFree(t, 10, memory)
 }
 
-// TestBodiesThatStall lose their place.
-func TestBodiesThatStall(t *testing.T) {
+// TestStalledBodyReleasesItsSlot checks that a sender that stops sending does not hold resources.
+func TestStalledBodyReleasesItsSlot(t *testing.T) {
 	t.Parallel()
-	s := newCrowded(t, 1, 1<<20)
-	s.admission.stall = 50 * time.Millisecond
+	s := newLimitedServer(t, 1, 1<<20)
+	s.admission.stallTimeout = 50 * time.Millisecond
 	body, answer := s.begin(t, http.MethodPut, chunk, 10)
 	<-s.reading
 	if _, err := io.WriteString(body, "half"); err != nil {
 		t.Fatal(err)
 	}
 	if resp := <-answer; resp == nil || resp.StatusCode == http.StatusOK {
-		t.Errorf("got %v, want it broken off", resp)
+		t.Errorf("got %v, want an aborted request", resp)
 	}
-	s.admission.stall = time.Hour
+	s.admission.stallTimeout = time.Hour
 	wantCount(t, s.do(t, http.MethodPut, chunk, 3), 3)
 	s.wantAllFree(t, 1, 1<<20)
 }
 
-// TestGrowingBodiesDoNotWaitForEachOther: half of them fit, and those are let in.
-func TestGrowingBodiesDoNotWaitForEachOther(t *testing.T) {
+// TestGrowingBodiesDoNotDeadlock checks two bodies of which only one fits at a time.
+func TestGrowingBodiesDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	const memory = 40 << 20
-	s := newCrowded(t, 10, memory)
+	s := newLimitedServer(t, 10, memory)
 	answers := make(chan *http.Response, 2)
 	for range 2 {
 		body, answer := s.begin(t, http.MethodPut, chunk, -1)
@@ -220,31 +220,31 @@ func TestGrowingBodiesDoNotWaitForEachOther(t *testing.T) {
 	s.wantAllFree(t, 10, memory)
 }
 
-// TestMannersOfEveryRoute: what clients of protocol §1.5 and §1.6 can stand.
-func TestMannersOfEveryRoute(t *testing.T) {
+// TestOverloadPolicyOfEveryRoute checks the limits of clients in protocol §1.5 and §1.6.
+func TestOverloadPolicyOfEveryRoute(t *testing.T) {
 	t.Parallel()
 	e, _, _ := newEcho(t, "")
-	kinds := map[manners]int{}
-	waiting := 0
+	policies := map[overloadPolicy]int{}
+	longPolls := 0
 	for _, route := range e.Routes() {
-		if waits(route.Path) {
-			waiting++
+		if isLongPoll(route.Path) {
+			longPolls++
 			continue
 		}
-		m := mannersOf(route.Method, route.Path)
-		kinds[m]++
+		policy := policyOf(route.Method, route.Path)
+		policies[policy]++
 		streamed := strings.Contains(route.Path, "/stream/")
 		switch {
-		case m.patience >= 30*time.Second:
-			t.Errorf("%s %s waits %s, longer than its client", route.Method, route.Path, m.patience)
-		case streamed && m.status == http.StatusTooManyRequests:
-			t.Errorf("%s %s is thrown back with a status that loses the chunk", route.Method, route.Path)
+		case policy.deadline >= 30*time.Second:
+			t.Errorf("%s %s waits %s, longer than its client", route.Method, route.Path, policy.deadline)
+		case streamed && policy.status == http.StatusTooManyRequests:
+			t.Errorf("%s %s is rejected with a status that loses the chunk", route.Method, route.Path)
 		case strings.Contains(route.Path, "/events/") && route.Method == http.MethodPost &&
-			strings.Contains(route.Path, "/v4/") && m.status != http.StatusTooManyRequests:
-			t.Errorf("%s %s is not thrown back with 429", route.Method, route.Path)
+			strings.Contains(route.Path, "/v4/") && policy.status != http.StatusTooManyRequests:
+			t.Errorf("%s %s is not rejected with 429", route.Method, route.Path)
 		}
 	}
-	if len(kinds) != 4 || waiting != 7 {
-		t.Errorf("got %d kinds of manners and %d routes that wait, want 4 and 7", len(kinds), waiting)
+	if len(policies) != 4 || longPolls != 7 {
+		t.Errorf("got %d policies and %d long polls, want 4 and 7", len(policies), longPolls)
 	}
 }

@@ -1,6 +1,5 @@
-// Package handlers is HTTP in and out: it assembles the server from the surfaces below it, with one table
-// that turns errors into statuses. Package wire serves the Workflow SDK's clients, package rest the native
-// API.
+// Package handlers assembles the HTTP server from the packages below it, and maps errors to statuses in one table.
+// Package wire serves clients of the Workflow SDK, package rest the native API, and package webhook public webhooks.
 //
 // It imports packages entities, eventlog, queue and clients, and the packages below it.
 package handlers

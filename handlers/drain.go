@@ -11,25 +11,25 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// drainPath is where a server in function mode is asked to deliver.
+// drainPath is where a server in function mode is asked to deliver due messages.
 const drainPath = "/internal/drain"
 
-// LongestDrain bounds how long a drain may go on.
+// LongestDrain limits the duration of a drain.
 const LongestDrain = time.Hour
 
-// Function is what a server in function mode has besides: one in which nothing runs but requests.
+// Function is the additional part of a server in function mode, in which nothing runs between requests.
 type Function struct {
 	Drainer *queue.Drainer
-	// Budget is how long a drain goes on if its request does not say.
+	// Budget is the default duration of a drain.
 	Budget time.Duration
-	// Kick has another request of this server drain; nil if only its scheduler does.
+	// Kick starts a drain in another request to this server; nil if only the scheduler starts drains.
 	Kick *Kicker
 
 	keys *access.Keys
 }
 
-// drain delivers while the request lasts. The head of the answer is sent before the work, so that whoever only wants
-// to have it begun need not wait; what was done is in the body.
+// drain delivers due messages until the budget is used. It sends the response's header first, so that clients that only
+// start a drain need not wait for the result in the body.
 func (f *Function) drain(c echo.Context) error {
 	budget, linger, err := f.limits(c)
 	if err != nil {
@@ -45,41 +45,41 @@ func (f *Function) drain(c echo.Context) error {
 	c.Response().Flush()
 	done, err := drain.Run(ctx, budget, linger)
 	if err != nil {
-		return err // which is logged; the body stays empty
+		return err // it is logged; the body stays empty
 	}
-	_ = f.keys.WriteUsed(ctx) // which nobody else does here; it only informs
+	_ = f.keys.WriteUsed(ctx) // no background task does it in function mode; an error loses only information
 	if done.Due > 0 {
 		f.Kick.Kick(ctx)
 	}
-	return c.Echo().JSONSerializer.Serialize(c, drained{done.Delivered, done.Failed, done.Due, done.NextDueAt}, "")
+	return c.Echo().JSONSerializer.Serialize(c, drainResult{done.Delivered, done.Failed, done.Due, done.NextDueAt}, "")
 }
 
-// drained is the body of the answer.
-type drained struct {
+// drainResult is the body of the answer.
+type drainResult struct {
 	Delivered int64      `json:"delivered"`
 	Failed    int64      `json:"failed"`
 	Due       int        `json:"due"`
 	NextDueAt *time.Time `json:"nextDueAt"`
 }
 
-// limits reads how long to go on, and how long to stay although nothing is due.
+// limits returns the query's budget, and its linger time: how long the drain continues while nothing is due.
 func (f *Function) limits(c echo.Context) (budget, linger time.Duration, err error) {
 	budget = f.Budget
 	for name := range c.QueryParams() {
 		into := map[string]*time.Duration{"budget": &budget, "linger": &linger}[name]
 		if into == nil {
-			return 0, 0, entities.Invalid("there is no parameter %q: want budget or linger", name)
+			return 0, 0, entities.Invalid("unknown parameter %q: want budget or linger", name)
 		}
 		if *into, err = time.ParseDuration(c.QueryParam(name)); err != nil || *into < 0 || *into > LongestDrain {
-			return 0, 0, entities.Invalid("%s %q: want a time such as 25s, at most %s", name, c.QueryParam(name), LongestDrain)
+			return 0, 0, entities.Invalid("%s %q: want a duration such as 25s, at most %s",
+				name, c.QueryParam(name), LongestDrain)
 		}
 	}
 	return budget, linger, nil
 }
 
-// kicking sees to it that what a request made due is delivered: before the request ends, another one is sent to do
-// that.
-func (f *Function) kicking(next echo.HandlerFunc) echo.HandlerFunc {
+// kickAfter starts a drain before a request ends that made messages due.
+func (f *Function) kickAfter(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		err := next(c)
 		if f.Drainer.Wanted() {
@@ -89,9 +89,9 @@ func (f *Function) kicking(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// register adds what the server in function mode answers besides, to those who pass the guard.
-func (f *Function) register(e *echo.Echo, guard echo.MiddlewareFunc, keys *access.Keys) {
+// register adds the drain endpoint behind the given middleware.
+func (f *Function) register(e *echo.Echo, authorize echo.MiddlewareFunc, keys *access.Keys) {
 	f.keys = keys
-	e.POST(drainPath, f.drain, guard)
-	e.Use(f.kicking)
+	e.POST(drainPath, f.drain, authorize)
+	e.Use(f.kickAfter)
 }

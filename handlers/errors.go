@@ -23,8 +23,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// statuses is the one table from errors to HTTP. The first match counts; what matches nothing is our own
-// fault, and its text is nobody else's business.
+// statuses maps errors to HTTP statuses and codes. The first match counts. Other errors are internal: clients get a
+// fixed text.
 var statuses = []struct {
 	match  error
 	status int
@@ -33,10 +33,10 @@ var statuses = []struct {
 	{entities.ErrInvalid, http.StatusBadRequest, "invalid_request"},
 	{codec.ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large"},
 	{codec.ErrMalformed, http.StatusBadRequest, "malformed"},
-	{errBodyLost, http.StatusBadRequest, "malformed"},
-	{rest.ErrNoPath, http.StatusNotFound, "not_found"},
-	{rest.ErrNoMethod, http.StatusMethodNotAllowed, "method_not_allowed"},
-	{rest.ErrMediaType, http.StatusUnsupportedMediaType, "unsupported_media_type"},
+	{errBodyIncomplete, http.StatusBadRequest, "malformed"},
+	{rest.ErrNotFound, http.StatusNotFound, "not_found"},
+	{rest.ErrMethodNotAllowed, http.StatusMethodNotAllowed, "method_not_allowed"},
+	{rest.ErrUnsupportedMediaType, http.StatusUnsupportedMediaType, "unsupported_media_type"},
 	{auth.ErrUnauthorized, http.StatusUnauthorized, "unauthorized"},
 	{auth.ErrForbidden, http.StatusForbidden, "forbidden"},
 	{entities.ErrRunNotFound, http.StatusNotFound, "run_not_found"},
@@ -67,52 +67,60 @@ var statuses = []struct {
 	{queue.ErrStopping, http.StatusServiceUnavailable, "stopping"},
 }
 
-// problem is what a client is told about an error.
+// problem is the client's view of an error.
 type problem struct {
 	status     int
 	code       string
 	message    string
 	retryAfter time.Duration
-	// details are facts for programs to read; nil when there are none.
+	// details are facts for programs; nil for none.
 	details map[string]any
 }
 
-// detailed is an error with facts for programs to read.
-type detailed interface{ Details() map[string]any }
+// detailed is an error with facts for programs.
+type detailed interface {
+	error
+	Details() map[string]any
+}
 
-// discreet is an error whose text is for the log, and has another one for clients.
-type discreet interface{ Public() string }
+// redacted is an error with a text for clients. Its own text is only logged.
+type redacted interface {
+	error
+	Public() string
+}
 
-// problemOf finds what to tell a client about an error.
+// problemOf returns the client's view of an error.
 func problemOf(err error) problem {
 	for _, s := range statuses {
 		if errors.Is(err, s.match) {
 			p := problem{status: s.status, code: s.code, message: err.Error()}
-			if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
+			if early, ok := errors.AsType[*entities.NotYetError](err); ok {
 				p.retryAfter = early.RetryAfter
 			}
-			if facts := detailed(nil); errors.As(err, &facts) {
+			if facts, ok := errors.AsType[detailed](err); ok {
 				p.details = facts.Details()
 			}
-			if many := (*webhook.TooManyError)(nil); errors.As(err, &many) {
-				p.retryAfter = many.RetryAfter
+			if tooMany, ok := errors.AsType[*webhook.TooManyError](err); ok {
+				p.retryAfter = tooMany.RetryAfter
 			}
-			if secretive := discreet(nil); errors.As(err, &secretive) {
-				p.message = secretive.Public()
+			if r, ok := errors.AsType[redacted](err); ok {
+				p.message = r.Public()
 			}
 			return p
 		}
 	}
-	if full := (*errOverloaded)(nil); errors.As(err, &full) {
-		return problem{status: full.status, code: "overloaded", message: full.Error(), retryAfter: full.retryAfter}
+	if overloaded, ok := errors.AsType[*overloadedError](err); ok {
+		return problem{
+			status: overloaded.status, code: "overloaded", message: overloaded.Error(), retryAfter: overloaded.retryAfter,
+		}
 	}
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return problem{
 			status: http.StatusRequestEntityTooLarge, code: "too_large",
 			message: "the body is larger than " + strconv.FormatInt(tooLarge.Limit, 10) + " bytes",
 		}
 	}
-	if routing := (*echo.HTTPError)(nil); errors.As(err, &routing) {
+	if routing, ok := errors.AsType[*echo.HTTPError](err); ok {
 		return problem{
 			status: routing.Code, code: strings.ToLower(strings.ReplaceAll(http.StatusText(routing.Code), " ", "_")),
 			message: http.StatusText(routing.Code),
@@ -124,8 +132,8 @@ func problemOf(err error) problem {
 	}
 }
 
-// errorHandler answers with what [problemOf] says. Errors are JSON everywhere: the event endpoints'
-// clients parse nothing else (protocol §1.5).
+// errorHandler answers with the client's view of an error, always as JSON: clients of the event endpoints parse nothing
+// else (protocol §1.5).
 func errorHandler(logger *slog.Logger) echo.HTTPErrorHandler {
 	return func(err error, c echo.Context) {
 		ctx := c.Request().Context()
@@ -135,19 +143,20 @@ func errorHandler(logger *slog.Logger) echo.HTTPErrorHandler {
 				"method", c.Request().Method, "path", loggedPath(c), "error", err)
 		}
 		if c.Response().Committed {
-			return // too late to say anything
+			return // the response has begun
 		}
 		if p.retryAfter > 0 {
-			// Rounded up: never a second too early.
+			// Rounded up, so that clients do not retry too early.
 			c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(int(math.Ceil(p.retryAfter.Seconds()))))
 		}
 		if err := c.JSON(p.status, envelope(c.Request().URL.Path, p, telemetry.RequestID(ctx))); err != nil {
-			logger.DebugContext(ctx, "answer with error", "error", err)
+			logger.DebugContext(ctx, "write error response", "error", err)
 		}
 	}
 }
 
-// loggedPath is the request's path, or its route where the path has a token: whoever reads a log must not resume runs.
+// loggedPath returns the request's path, or its route if the path contains a token: readers of a log must not be able
+// to resume runs.
 func loggedPath(c echo.Context) string {
 	if strings.Contains(c.Path(), ":token") {
 		return c.Path()
@@ -155,7 +164,7 @@ func loggedPath(c echo.Context) string {
 	return c.Request().URL.Path
 }
 
-// envelope is the body for a problem: what the Workflow SDK's clients read below /sdk, our own elsewhere.
+// envelope returns the body for a problem: in the form of the Workflow SDK under /sdk, in the native form elsewhere.
 func envelope(path string, p problem, requestID string) any {
 	type body struct {
 		Code      string         `json:"code"`

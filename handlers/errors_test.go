@@ -23,7 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// message is the body of an error as its reader sees it, below /sdk and elsewhere.
+// message decodes the body of an error, as clients do under /sdk and elsewhere.
 func message(t *testing.T, path string, body []byte) (code, text string) {
 	t.Helper()
 	type inner struct {
@@ -42,21 +42,21 @@ func message(t *testing.T, path string, body []byte) (code, text string) {
 		Error ours `json:"error"`
 	}
 	var into any = &outer
-	below := strings.HasPrefix(path, "/sdk/")
-	if below {
-		into = &outer.Error.inner // that is all its clients know
+	sdk := strings.HasPrefix(path, "/sdk/")
+	if sdk {
+		into = &outer.Error.inner // clients of the SDK know only this
 	}
 	if err := decoder.Decode(into); err != nil {
 		t.Errorf("%s: body %q: %v", path, body, err)
 	}
-	if !below && outer.Error.RequestID == "" {
+	if !sdk && outer.Error.RequestID == "" {
 		t.Errorf("%s: body %q has no request ID", path, body)
 	}
 	return outer.Error.Code, outer.Error.Message
 }
 
-// TestEveryErrorHasItsStatus: each row of the table once over HTTP, below /sdk and elsewhere (§1.5).
-func TestEveryErrorHasItsStatus(t *testing.T) {
+// TestStatusOfEveryError checks each row of the table over HTTP, under /sdk and elsewhere (protocol §1.5).
+func TestStatusOfEveryError(t *testing.T) {
 	t.Parallel()
 	want := []struct {
 		err    error
@@ -66,10 +66,10 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 		{entities.Invalid("no"), 400, "invalid_request"},
 		{&codec.Error{Kind: codec.ErrTooLarge, Reason: "much"}, 413, "too_large"},
 		{&codec.Error{Kind: codec.ErrMalformed, Reason: "bad"}, 400, "malformed"},
-		{fmt.Errorf("%w: %w", errBodyLost, io.ErrUnexpectedEOF), 400, "malformed"},
-		{rest.ErrNoPath, 404, "not_found"},
-		{rest.ErrNoMethod, 405, "method_not_allowed"},
-		{rest.ErrMediaType, 415, "unsupported_media_type"},
+		{fmt.Errorf("%w: %w", errBodyIncomplete, io.ErrUnexpectedEOF), 400, "malformed"},
+		{rest.ErrNotFound, 404, "not_found"},
+		{rest.ErrMethodNotAllowed, 405, "method_not_allowed"},
+		{rest.ErrUnsupportedMediaType, 415, "unsupported_media_type"},
 		{auth.ErrUnauthorized, 401, "unauthorized"},
 		{&auth.ForbiddenError{Role: admin.RoleRead, Allowed: []admin.Role{admin.RoleAdmin}}, 403, "forbidden"},
 		{entities.ErrRunNotFound, 404, "run_not_found"},
@@ -106,7 +106,7 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 	for i, row := range statuses {
 		tt := want[i]
 		if !errors.Is(tt.err, row.match) {
-			t.Fatalf("row %d is about %q, this test's about %q", i, row.match, tt.err)
+			t.Fatalf("row %d is %q, this test has %q", i, row.match, tt.err)
 		}
 		for _, root := range []string{"/sdk/", "/v1/", "/"} {
 			path := fmt.Sprintf("%serror/%d", root, i)
@@ -128,14 +128,14 @@ func TestEveryErrorHasItsStatus(t *testing.T) {
 	for line := range strings.Lines(logged.String()) {
 		ours := func(err error) bool { return strings.Contains(line, err.Error()) }
 		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(queue.ErrStopping) {
-			continue // which is for somebody to mend, or to know
+			continue // operators need to know
 		}
-		t.Errorf("logged what clients did wrong: %s", line)
+		t.Errorf("logged a client's error: %s", line)
 	}
 }
 
-// TestInternalErrorsSayNothing to the client, and all to the log.
-func TestInternalErrorsSayNothing(t *testing.T) {
+// TestInternalErrorsAreOnlyLogged checks that clients do not see their text.
+func TestInternalErrorsAreOnlyLogged(t *testing.T) {
 	t.Parallel()
 	e, pool, logged := newEcho(t, "")
 	e.GET("/sdk/panic", func(echo.Context) error { panic("secret of a panic") })
@@ -149,7 +149,7 @@ func TestInternalErrorsSayNothing(t *testing.T) {
 		code, text := message(t, path, got.Body.Bytes())
 		if got.Code != http.StatusInternalServerError || code != "internal" ||
 			text != "internal error: the server's log has the details" {
-			t.Errorf("%s: got %d %s %q, want 500 that says nothing", path, got.Code, code, text)
+			t.Errorf("%s: got %d %s %q, want 500 without details", path, got.Code, code, text)
 		}
 		where, _, _ := strings.Cut(path, "?")
 		if log := logged.String(); !strings.Contains(log, secret) || !strings.Contains(log, "path="+where) {
@@ -171,7 +171,7 @@ func TestUnknownRoutes(t *testing.T) {
 		{http.MethodGet, "/sdk/v9/runs", 404, "not_found"},
 		{http.MethodPost, "/sdk/v1/runs/create", 404, "not_found"}, // legacy
 		{http.MethodGet, "/v1/nothing", 404, "not_found"},
-		// Below a group, where the key is asked for first, another method is another route.
+		// In a group with authentication, an unknown method is an unknown route.
 		{http.MethodDelete, "/sdk/v2/runs", 404, "not_found"},
 		{http.MethodGet, "/sdk/queues-proxy/api/v3/topic/t", 404, "not_found"},
 		{http.MethodPost, "/v1/deployments/x", 405, "method_not_allowed"},

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// newEcho assembles a server with a database of its own, and returns what it logs.
+// newEcho returns a server with its own database, and its log.
 func newEcho(t *testing.T, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
@@ -48,7 +48,7 @@ func newEcho(t *testing.T, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 	}), pool, l
 }
 
-// newTelemetry watches a server, without traces.
+// newTelemetry returns telemetry without traces.
 func newTelemetry(pool *pgxpool.Pool, q *queue.Queue) *telemetry.Telemetry {
 	return newTelemetryAt(pool, q, time.Now)
 }
@@ -59,7 +59,7 @@ func newTelemetryAt(pool *pgxpool.Pool, q *queue.Queue, now func() time.Time) *t
 	})
 }
 
-// serve answers one request, which has no body.
+// serve serves one request without a body.
 func serve(e http.Handler, method, path string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	for i := 0; i < len(header); i += 2 {
@@ -70,7 +70,7 @@ func serve(e http.Handler, method, path string, header ...string) *httptest.Resp
 	return w
 }
 
-// logs is what a server logged.
+// logs collects a server's log.
 type logs struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

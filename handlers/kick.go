@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	// kickPatience is how long a request waits until the one it sends has got through. It is through when its answer
-	// begins; platforms that hold answers back until they are whole make every request wait for so long that makes
-	// something due.
-	kickPatience = time.Second
-	// kickSlack is how much longer than a drain its answer may take.
+	// kickTimeout limits how long a request waits for the drain it starts to begin its response. On platforms that
+	// buffer responses, every request that makes a message due waits this long.
+	kickTimeout = time.Second
+	// kickSlack is how much longer than a drain its response may take.
 	kickSlack = time.Minute
 )
 
-// Kicker asks this server for a drain, at its public address: the platform lets another request run for it. A kick
-// that gets lost costs the time until the scheduler asks.
+// Kicker starts drains by requests to this server's public address, for which the platform runs another instance if
+// necessary. If a kick is lost, the messages wait for the scheduler's next drain.
 type Kicker struct {
 	url, key string
 	longest  time.Duration
@@ -30,61 +29,61 @@ type Kicker struct {
 	logger   *slog.Logger
 }
 
-// NewKicker makes a kicker for the server at a base URL. Its drains take no longer than longest.
+// NewKicker returns a kicker for the server at a base URL. Drains take at most longest.
 func NewKicker(baseURL, key string, longest time.Duration, logger *slog.Logger) (*Kicker, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, errors.New("it is not an absolute http or https URL")
+		return nil, errors.New("not an absolute http or https URL")
 	}
 	if u.User != nil || strings.ContainsAny(baseURL, "?#") {
-		return nil, errors.New("the URL has a query, a fragment or credentials; want a base URL") // which logs would show
+		return nil, errors.New("the URL has a query, a fragment or credentials; want a base URL") // logs show the URL
 	}
 	return &Kicker{
 		url: strings.TrimSuffix(baseURL, "/") + drainPath, key: key, longest: longest, logger: logger,
 		client: &http.Client{
 			Transport: &http.Transport{
 				Proxy:               http.ProxyFromEnvironment,
-				DialContext:         (&net.Dialer{Timeout: kickPatience}).DialContext,
-				TLSHandshakeTimeout: kickPatience,
+				DialContext:         (&net.Dialer{Timeout: kickTimeout}).DialContext,
+				TLSHandshakeTimeout: kickTimeout,
 				ForceAttemptHTTP2:   true,
-				DisableKeepAlives:   true, // a connection does not outlive the process being frozen
+				DisableKeepAlives:   true, // connections do not survive that the platform freezes the process
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }
 
-// Kick sends the request and waits until it is through, or patience ends. It does not hang up then, as platforms end
-// requests that nobody waits for. A nil kicker does nothing.
+// Kick sends the request and waits until its response begins or the timeout expires. The request goes on in either
+// case, because platforms stop requests whose client disconnects. A nil kicker does nothing.
 func (k *Kicker) Kick(ctx context.Context) {
 	if k == nil {
 		return
 	}
-	through := make(chan struct{})
-	go k.send(context.WithoutCancel(ctx), through)
-	patience := time.NewTimer(kickPatience)
-	defer patience.Stop()
+	begun := make(chan struct{})
+	go k.send(context.WithoutCancel(ctx), begun)
+	timeout := time.NewTimer(kickTimeout)
+	defer timeout.Stop()
 	select {
-	case <-through:
-	case <-patience.C:
+	case <-begun:
+	case <-timeout.C:
 	}
 }
 
-// send closes through when the answer begins, or will not come.
-func (k *Kicker) send(ctx context.Context, through chan<- struct{}) {
+// send sends the request, and closes begun when the response begins or the request fails.
+func (k *Kicker) send(ctx context.Context, begun chan<- struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, k.longest+kickSlack)
 	defer cancel()
 	resp, err := k.post(ctx)
-	close(through)
+	close(begun)
 	if err != nil {
-		k.logger.WarnContext(ctx, "ask for a drain", "error", err)
+		k.logger.WarnContext(ctx, "start drain", "error", err)
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		k.logger.WarnContext(ctx, "ask for a drain", "url", k.url, "status", resp.Status)
+		k.logger.WarnContext(ctx, "start drain", "url", k.url, "status", resp.Status)
 	}
-	_, _ = io.Copy(io.Discard, resp.Body) // what it did is told in the scheduler's answers
+	_, _ = io.Copy(io.Discard, resp.Body) // only the scheduler uses the result
 }
 
 func (k *Kicker) post(ctx context.Context) (*http.Response, error) {

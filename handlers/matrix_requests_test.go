@@ -2,19 +2,19 @@ package handlers
 
 import "net/http"
 
-// trial is a valid request to a route. {words} of its path and body are those of a [scene].
-type trial struct {
+// testRequest is a valid request to a route. Its path, body and headers may have {placeholders} for IDs of a [fixture].
+type testRequest struct {
 	route string // method and path, as registered
-	path  string // with its query
-	// body is JSON; for /sdk, what begins with "cbor " is sent as CBOR, and "frame " as the frame of an event.
+	path  string // with the query
+	// body is JSON. For /sdk, the prefix "cbor " sends it as CBOR, and "frame " as the frame of an event.
 	body   string
 	header []string
-	// foreign is the status for those of another project who have the role: 404 unless it is a list, which then has
-	// nothing, or makes something of their own.
+	// foreign is the status for a key of another project that has the permission: 404, unless the route is a list, which
+	// is then empty, or creates something in the key's own project.
 	foreign int
-	// operators says that it is for admins of the default project only.
+	// operators means that the route is for operators only.
 	operators bool
-	// endless says that the answer goes on until the client has enough.
+	// endless means that the response ends only when the client disconnects.
 	endless bool
 }
 
@@ -22,8 +22,8 @@ const topic = "/sdk/queues-proxy/api/v3/topic/"
 
 var toApp = []string{"Vqs-Deployment-Id", "{deployment}", "Content-Type", "application/json"}
 
-// trials have every route that needs a key.
-var trials = []trial{
+// testRequests cover every route that requires a key.
+var testRequests = []testRequest{
 	{route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}"}`, foreign: 404},
 	{
 		route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}","idempotencyKey":"{idem}","input":"classified"}`,
@@ -155,7 +155,7 @@ var trials = []trial{
 	{route: "GET /sdk/v2/runs/:runId/streams", path: "/sdk/v2/runs/{run}/streams", foreign: 200},
 	{route: "GET /sdk/v2/runs/:runId/streams/:name/chunks", path: "/sdk/v2/runs/{run}/streams/{stream}/chunks", foreign: 200},
 	{route: "GET /sdk/v2/runs/:runId/streams/:name/info", path: "/sdk/v2/runs/{run}/streams/{stream}/info", foreign: 200},
-	// A stream may be written before its run is there; whoever has another project then has one of their own.
+	// A stream can be written before its run exists. A key of another project then writes a stream of its own project.
 	{route: "PUT /sdk/v2/runs/:runId/stream/:name", path: "/sdk/v2/runs/{run}/stream/{stream}", body: `"theirs"`, foreign: 204},
 
 	{

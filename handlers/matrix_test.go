@@ -22,31 +22,31 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// reply is an answer, or its beginning if it does not end.
-type reply struct {
+// response is a response, or the start of an endless one.
+type response struct {
 	status int
 	body   string
 }
 
-// try makes the request of a trial, with the words of a scene, by a key.
-func (h *house) try(t *testing.T, tr trial, s scene, key string) reply {
+// send sends a request about the fixture with a key.
+func (h *matrixServer) send(t *testing.T, tr testRequest, s fixture, key string) response {
 	t.Helper()
 	method, path, _ := strings.Cut(tr.route, " ")
 	if tr.path != "" {
-		path = s.told(tr.path)
+		path = s.fill(tr.path)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, h.web.URL+path, bytes.NewReader(encode(t, s.told(tr.body))))
+	r, err := http.NewRequestWithContext(ctx, method, h.web.URL+path, bytes.NewReader(encode(t, s.fill(tr.body))))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("X-Request-Id", "same") // it is in what errors tell
+	r.Header.Set("X-Request-Id", "same") // error bodies contain it
 	if strings.HasPrefix(path, "/v1/") {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(tr.header); i += 2 {
-		r.Header.Set(tr.header[i], s.told(tr.header[i+1]))
+		r.Header.Set(tr.header[i], s.fill(tr.header[i+1]))
 	}
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
@@ -57,65 +57,62 @@ func (h *house) try(t *testing.T, tr trial, s scene, key string) reply {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if tr.endless && resp.StatusCode == http.StatusOK {
-		timer := time.AfterFunc(200*time.Millisecond, cancel) // what there is comes at once
+		timer := time.AfterFunc(200*time.Millisecond, cancel) // existing data arrives immediately
 		defer timer.Stop()
 	}
 	body, err := io.ReadAll(resp.Body)
 	if err != nil && (!tr.endless || !errors.Is(err, context.Canceled)) {
 		t.Fatalf("%s: %v", tr.route, err)
 	}
-	return reply{resp.StatusCode, string(body)}
+	return response{resp.StatusCode, string(body)}
 }
 
-// rolesOf are the roles that may, by what the API's description says; the SDK's routes have no other.
-func rolesOf(needs auth.Needs) []admin.Role {
-	return map[auth.Needs][]admin.Role{
+// rolesOf returns the roles that have a permission, according to the API's description.
+func rolesOf(p auth.Permission) []admin.Role {
+	return map[auth.Permission][]admin.Role{
 		"admin": {"admin"}, "write": {"admin", "write"}, "read": {"admin", "write", "read"},
 		"metadata": {"admin", "write", "read", "metadata"}, "invoke": {"admin", "write", "invoke"}, "any": admin.Roles(),
-	}[needs]
+	}[p]
 }
 
-// TestRoutesNeedWhatTheDocumentSays: registration and openapi.yaml agree, no route is without, and the matrix has all.
-func TestRoutesNeedWhatTheDocumentSays(t *testing.T) {
+// TestPermissionsMatchTheDocument checks that registration and openapi.yaml agree, that no route lacks a permission, and
+// that the matrix has all routes.
+func TestPermissionsMatchTheDocument(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	needs := h.gate.Needs()
-	described := map[string]auth.Needs{}
-	for route, said := range documentedNeeds(t) {
-		described[route] = said
-	}
-	native, registered, tried := map[string]auth.Needs{}, map[string]bool{}, map[string]bool{}
-	for route, n := range needs {
+	h := newMatrixServer(t)
+	permissions := h.auth.Permissions()
+	native, registered, tried := map[string]auth.Permission{}, map[string]bool{}, map[string]bool{}
+	for route, p := range permissions {
 		if strings.Contains(route, " /v1/") {
-			native[route] = n
+			native[route] = p
 		}
-		if rolesOf(n) == nil {
-			t.Errorf("%s needs %q, which is nothing", route, n)
+		if rolesOf(p) == nil {
+			t.Errorf("%s requires the unknown permission %q", route, p)
 		}
 	}
-	if diff := cmp.Diff(described, native); diff != "" {
-		t.Errorf("what operations need (-openapi.yaml +routes.go):\n%s", diff)
+	if diff := cmp.Diff(documentedPermissions(t), native); diff != "" {
+		t.Errorf("permissions (-openapi.yaml +routes.go):\n%s", diff)
 	}
 	for _, r := range h.echo.Routes() {
-		if below := strings.HasPrefix(r.Path, "/v1/") || strings.HasPrefix(r.Path, "/sdk/"); below &&
+		if keyed := strings.HasPrefix(r.Path, "/v1/") || strings.HasPrefix(r.Path, "/sdk/"); keyed &&
 			r.Method != echo.RouteNotFound && r.Path != "/v1/openapi.json" {
 			registered[r.Method+" "+r.Path] = true
 		}
 	}
-	for _, tr := range trials {
+	for _, tr := range testRequests {
 		tried[tr.route] = true
 	}
-	all := slices.Sorted(maps.Keys(needs))
+	all := slices.Sorted(maps.Keys(permissions))
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(registered)), all); diff != "" {
-		t.Errorf("routes (-of echo +with what they need):\n%s", diff)
+		t.Errorf("routes (-of echo +with a permission):\n%s", diff)
 	}
 	if diff := cmp.Diff(all, slices.Sorted(maps.Keys(tried))); diff != "" {
 		t.Errorf("routes (-registered +in the matrix):\n%s", diff)
 	}
 }
 
-// documentedNeeds are the roles of openapi.yaml, by routes.
-func documentedNeeds(t *testing.T) map[string]auth.Needs {
+// documentedPermissions returns the permissions in openapi.yaml by route.
+func documentedPermissions(t *testing.T) map[string]auth.Permission {
 	t.Helper()
 	data, err := os.ReadFile("rest/openapi.yaml")
 	if err != nil {
@@ -127,12 +124,12 @@ func documentedNeeds(t *testing.T) map[string]auth.Needs {
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		t.Fatal(err)
 	}
-	needs := map[string]auth.Needs{}
+	permissions := map[string]auth.Permission{}
 	for path, item := range doc.Paths {
 		for method, node := range item {
 			var op struct {
-				Role     auth.Needs `yaml:"x-stepwell-role"`
-				Security *[]any     `yaml:"security"`
+				Role     auth.Permission `yaml:"x-stepwell-role"`
+				Security *[]any          `yaml:"security"`
 			}
 			if method == "parameters" {
 				continue
@@ -141,131 +138,130 @@ func documentedNeeds(t *testing.T) map[string]auth.Needs {
 				t.Fatal(err)
 			}
 			if op.Security != nil && len(*op.Security) == 0 {
-				continue // for everyone
+				continue // public
 			}
-			needs[strings.ToUpper(method)+" "+strings.NewReplacer("{", ":", "}", "").Replace(path)] = op.Role
+			permissions[strings.ToUpper(method)+" "+strings.NewReplacer("{", ":", "}", "").Replace(path)] = op.Role
 		}
 	}
-	return needs
+	return permissions
 }
 
-// projects are those of a house, each of which is tried, with the other one for strangers.
+// projects are the projects of a test server, each with the other one.
 var projects = map[entities.Project]entities.Project{entities.DefaultProject: "shop", "shop": entities.DefaultProject}
 
-// TestMatrixOfOwners has every role of a project try every route: those who may get what they ask for, the others a 403
-// that changes nothing. Who may not see payloads sees none.
-func TestMatrixOfOwners(t *testing.T) {
+// TestMatrixOfRoles tries every route with every role of a project. Roles with the permission succeed; the others get a
+// 403 that changes nothing. Roles that may not see payloads see none.
+func TestMatrixOfRoles(t *testing.T) {
 	t.Parallel()
 	for project := range projects {
 		t.Run(string(project), func(t *testing.T) {
 			t.Parallel()
-			m := matrix{house: newHouse(t), project: project}
-			m.shared = m.scene(t, project)
-			before := m.holdings(t, project)
-			m.eachRole(false, func(tr trial, role admin.Role) { m.denied(t, tr, role) })
-			if diff := cmp.Diff(before, m.holdings(t, project)); diff != "" {
-				t.Errorf("those who may not have changed something (-before +after):\n%s", diff)
+			m := matrix{matrixServer: newMatrixServer(t), project: project}
+			m.shared = m.newFixture(t, project)
+			before := m.snapshot(t, project)
+			m.eachRole(false, func(tr testRequest, role admin.Role) { m.denied(t, tr, role) })
+			if diff := cmp.Diff(before, m.snapshot(t, project)); diff != "" {
+				t.Errorf("denied requests changed something (-before +after):\n%s", diff)
 			}
-			for _, reads := range []bool{true, false} { // some of the others change all runs there are
-				m.eachRole(true, func(tr trial, role admin.Role) {
+			for _, reads := range []bool{true, false} { // writes come last, because some change all runs
+				m.eachRole(true, func(tr testRequest, role admin.Role) {
 					if strings.HasPrefix(tr.route, "GET ") == reads {
 						m.granted(t, tr, role)
 					}
 				})
 			}
 			if m.shown < 50 {
-				t.Errorf("payloads were shown %d times only, to those who may see them", m.shown)
+				t.Errorf("only %d responses had payloads", m.shown)
 			}
 			t.Logf("%d cells: %d requests to %d routes × %d roles",
-				m.cells, len(trials), len(m.gate.Needs()), len(admin.Roles()))
+				m.cells, len(testRequests), len(m.auth.Permissions()), len(admin.Roles()))
 		})
 	}
 }
 
-// matrix is the requests of a project's own keys.
+// matrix sends requests with a project's own keys.
 type matrix struct {
-	*house
+	*matrixServer
 
 	project      entities.Project
-	shared       scene
+	shared       fixture
 	cells, shown int
 }
 
-// eachRole does something with each request and each role that may make it, or may not.
-func (m *matrix) eachRole(may bool, do func(trial, admin.Role)) {
-	needs := m.gate.Needs()
-	for _, tr := range trials {
+// eachRole calls do for each request and each role that has the permission, or lacks it.
+func (m *matrix) eachRole(permitted bool, do func(testRequest, admin.Role)) {
+	permissions := m.auth.Permissions()
+	for _, tr := range testRequests {
 		for _, role := range admin.Roles() {
-			allowed := slices.Contains(rolesOf(needs[tr.route]), role) &&
+			allowed := slices.Contains(rolesOf(permissions[tr.route]), role) &&
 				(!tr.operators || m.project == entities.DefaultProject)
-			if allowed == may {
+			if allowed == permitted {
 				do(tr, role)
 			}
 		}
 	}
 }
 
-func (m *matrix) denied(t *testing.T, tr trial, role admin.Role) {
+func (m *matrix) denied(t *testing.T, tr testRequest, role admin.Role) {
 	t.Helper()
 	m.cells++
-	got := m.try(t, tr, m.shared, m.texts[m.project][role])
+	got := m.send(t, tr, m.shared, m.keyTexts[m.project][role])
 	if got.status != http.StatusForbidden || !strings.Contains(got.body, "forbidden") {
 		t.Errorf("%s by %s: got %d %.200s, want 403", tr.route, role, got.status, got.body)
 	}
 }
 
-func (m *matrix) granted(t *testing.T, tr trial, role admin.Role) {
+func (m *matrix) granted(t *testing.T, tr testRequest, role admin.Role) {
 	t.Helper()
 	m.cells++
 	s := m.shared
 	if !strings.HasPrefix(tr.route, "GET ") {
-		s = m.scene(t, m.project) // which it changes
+		s = m.newFixture(t, m.project) // because the request changes it
 	}
-	got := m.try(t, tr, s, m.texts[m.project][role])
-	// What has the idempotency key was another request.
+	got := m.send(t, tr, s, m.keyTexts[m.project][role])
+	// The fixture used the idempotency key with another request.
 	keyed := strings.Contains(tr.body, "{idem}") || strings.Contains(tr.body, "{signalKey}")
 	mismatch := got.status == http.StatusConflict && keyed
 	if got.status >= 300 && !mismatch {
-		t.Errorf("%s %s %s by %s: got %d %.300s, though it may", tr.route, tr.path, tr.body, role, got.status, got.body)
+		t.Errorf("%s %s %s by %s: got %d %.300s, want success", tr.route, tr.path, tr.body, role, got.status, got.body)
 	}
 	if !strings.Contains(got.body, classified) && !strings.Contains(got.body, tokenMark) {
 		return
 	}
 	if m.shown++; !slices.Contains(rolesOf(auth.Read), role) {
-		t.Errorf("%s %s by %s shows what it may not: %s", tr.route, tr.path, role, got.body)
+		t.Errorf("%s %s by %s shows a payload or token: %s", tr.route, tr.path, role, got.body)
 	}
 }
 
-// TestMatrixOfStrangers has everybody else try every route with the IDs of a project: without a key, with keys that
-// are good no more, and with every role of another project. Nothing is shown, nothing changes, and what is there looks
-// like what is not.
-func TestMatrixOfStrangers(t *testing.T) {
+// TestMatrixOfOtherProjects tries every route with the IDs of a project, but without a key, with invalid keys, and with
+// every role of another project. Responses reveal nothing, nothing changes, and existing IDs look like missing ones.
+func TestMatrixOfOtherProjects(t *testing.T) {
 	t.Parallel()
-	for owner, stranger := range projects {
+	for owner, other := range projects {
 		t.Run(string(owner), func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
-			o := outside{house: h, owner: owner, stranger: stranger, ours: h.scene(t, owner), ghost: h.ghost(), nobody: h.nobody(t, owner)}
-			for _, tr := range trials {
-				before := h.holdings(t, owner)
-				o.unknown(t, tr)
+			h := newMatrixServer(t)
+			o := otherProject{matrixServer: h, owner: owner, other: other, ours: h.newFixture(t, owner), missing: h.missingIDs(), invalidKeys: h.invalidKeys(t, owner)}
+			for _, tr := range testRequests {
+				before := h.snapshot(t, owner)
+				o.unauthorized(t, tr)
 				for _, role := range admin.Roles() {
 					o.foreign(t, tr, role)
 				}
-				if diff := cmp.Diff(before, h.holdings(t, owner)); diff != "" {
+				if diff := cmp.Diff(before, h.snapshot(t, owner)); diff != "" {
 					t.Errorf("%s changed something (-before +after):\n%s", tr.route, diff)
 				}
 			}
-			t.Logf("%d cells: %d requests to %d routes × (%d without a good key + %d roles of another project)",
-				o.cells, len(trials), len(h.gate.Needs()), len(o.nobody), len(admin.Roles()))
+			t.Logf("%d cells: %d requests to %d routes × (%d without a valid key + %d roles of another project)",
+				o.cells, len(testRequests), len(h.auth.Permissions()), len(o.invalidKeys), len(admin.Roles()))
 		})
 	}
 }
 
-// nobody has what is no good key, or not any more, to a project.
-func (h *house) nobody(t *testing.T, project entities.Project) map[string]string {
+// invalidKeys returns missing, wrong, revoked and expired keys of a project.
+func (h *matrixServer) invalidKeys(t *testing.T, project entities.Project) map[string]string {
 	t.Helper()
-	keys := map[string]string{"no key": "", "garbage": "garbage", "what looks like a key": "sw_" + strings.Repeat("x", 49)}
+	keys := map[string]string{"no key": "", "garbage": "garbage", "unknown key": "sw_" + strings.Repeat("x", 49)}
 	var id admin.KeyID
 	id, keys["revoked"] = h.mint(t, project, admin.RoleAdmin)
 	if err := h.keys.Revoke(t.Context(), project, id); err != nil {
@@ -276,37 +272,37 @@ func (h *house) nobody(t *testing.T, project entities.Project) map[string]string
 	return keys
 }
 
-// outside is the requests of those whom a project is none of their business.
-type outside struct {
-	*house
+// otherProject sends requests about a project with keys of another one.
+type otherProject struct {
+	*matrixServer
 
-	owner, stranger entities.Project
-	ours, ghost     scene
-	nobody          map[string]string
-	cells           int
+	owner, other  entities.Project
+	ours, missing fixture
+	invalidKeys   map[string]string
+	cells         int
 }
 
-func (o *outside) unknown(t *testing.T, tr trial) {
+func (o *otherProject) unauthorized(t *testing.T, tr testRequest) {
 	t.Helper()
-	for name, key := range o.nobody {
+	for name, key := range o.invalidKeys {
 		o.cells++
-		if got := o.try(t, tr, o.ours, key); got.status != http.StatusUnauthorized {
+		if got := o.send(t, tr, o.ours, key); got.status != http.StatusUnauthorized {
 			t.Errorf("%s with %s: got %d %.200s, want 401", tr.route, name, got.status, got.body)
 		}
 	}
 }
 
-func (o *outside) foreign(t *testing.T, tr trial, role admin.Role) {
+func (o *otherProject) foreign(t *testing.T, tr testRequest, role admin.Role) {
 	t.Helper()
 	o.cells++
 	want := tr.foreign
-	if !slices.Contains(rolesOf(o.gate.Needs()[tr.route]), role) || tr.operators && o.stranger != entities.DefaultProject {
+	if !slices.Contains(rolesOf(o.auth.Permissions()[tr.route]), role) || tr.operators && o.other != entities.DefaultProject {
 		want = http.StatusForbidden
 	} else if tr.operators {
-		return // who looks after the whole installation is no stranger
+		return // operators may access all projects
 	}
-	key := o.texts[o.stranger][role]
-	got := o.try(t, tr, o.ours, key)
+	key := o.keyTexts[o.other][role]
+	got := o.send(t, tr, o.ours, key)
 	if got.status != want {
 		t.Errorf("%s %s by %s: got %d %.200s, want %d", tr.route, tr.path, role, got.status, got.body, want)
 	}
@@ -316,19 +312,20 @@ func (o *outside) foreign(t *testing.T, tr trial, role admin.Role) {
 		}
 		return
 	}
-	if never := o.try(t, tr, o.ghost, key); o.ours.forget(got.body, o.ghost) != never.body || got.status != never.status {
-		t.Errorf("%s %s: what is there: %d %s, what is not: %d %s", tr.route, tr.path, got.status, got.body,
-			never.status, never.body)
+	missing := o.send(t, tr, o.missing, key)
+	if o.ours.replaceIDs(got.body, o.missing) != missing.body || got.status != missing.status {
+		t.Errorf("%s %s: for existing IDs: %d %s, for missing ones: %d %s", tr.route, tr.path, got.status, got.body,
+			missing.status, missing.body)
 	}
 }
 
-// TestCursorsOfAnotherProjectLeadNowhere.
-func TestCursorsOfAnotherProjectLeadNowhere(t *testing.T) {
+// TestCursorsOfAnotherProjectRevealNothing checks that a list continues in the key's own project.
+func TestCursorsOfAnotherProjectRevealNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	first, second := h.scene(t, "shop"), h.scene(t, "shop")
+	h := newMatrixServer(t)
+	first, second := h.newFixture(t, "shop"), h.newFixture(t, "shop")
 	lists := 0
-	for _, tr := range trials {
+	for _, tr := range testRequests {
 		if !strings.HasPrefix(tr.route, "GET /v1/") || tr.foreign != 200 || tr.endless || tr.path != "" {
 			continue
 		}
@@ -337,23 +334,23 @@ func TestCursorsOfAnotherProjectLeadNowhere(t *testing.T) {
 			tr := tr
 			_, path, _ := strings.Cut(tr.route, " ")
 			tr.path = path + query
-			got := h.try(t, tr, first, key)
+			got := h.send(t, tr, first, key)
 			var list struct {
 				Cursor string `yaml:"cursor"`
 			}
 			if err := yaml.Unmarshal([]byte(got.body), &list); err != nil || got.status != http.StatusOK &&
-				!strings.Contains(got.body, "there is no such parameter") {
+				!strings.Contains(got.body, "unknown parameter") {
 				t.Fatalf("%s: %d %s: %v", tr.path, got.status, got.body, err)
 			}
 			return list.Cursor, got.body
 		}
-		cursor, _ := page("?limit=1", h.texts["shop"][admin.RoleAdmin])
+		cursor, _ := page("?limit=1", h.keyTexts["shop"][admin.RoleAdmin])
 		if cursor == "" {
-			continue // it is on one page always
+			continue // the list has a single page
 		}
 		lists++
-		_, body := page("?cursor="+cursor, h.texts["default"][admin.RoleAdmin])
-		for _, s := range []scene{first, second} {
+		_, body := page("?cursor="+cursor, h.keyTexts["default"][admin.RoleAdmin])
+		for _, s := range []fixture{first, second} {
 			for word, value := range s {
 				if word != "event" && word != "hookSeq" && strings.Contains(body, value) {
 					t.Errorf("%s: %s of the other project is in %s", tr.route, word, body)
@@ -362,25 +359,25 @@ func TestCursorsOfAnotherProjectLeadNowhere(t *testing.T) {
 		}
 	}
 	if lists < 6 {
-		t.Errorf("tried %d lists only", lists)
+		t.Errorf("tried only %d lists", lists)
 	}
 }
 
-// TestARunOfAnotherProjectIsNoParent, also for who has a deployment to start runs on.
-func TestARunOfAnotherProjectIsNoParent(t *testing.T) {
+// TestParentMustBeInTheSameProject checks it with a valid deployment.
+func TestParentMustBeInTheSameProject(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	ours, theirs := h.scene(t, entities.DefaultProject), h.scene(t, "shop")
-	before := h.holdings(t, entities.DefaultProject)
-	for _, parent := range []string{ours["driven"], h.ghost()["driven"]} {
-		got := h.try(t, trial{
+	h := newMatrixServer(t)
+	ours, theirs := h.newFixture(t, entities.DefaultProject), h.newFixture(t, "shop")
+	before := h.snapshot(t, entities.DefaultProject)
+	for _, parent := range []string{ours["driven"], h.missingIDs()["driven"]} {
+		got := h.send(t, testRequest{
 			route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}","parent":"` + parent + `"}`,
-		}, theirs, h.texts["shop"][admin.RoleWrite])
+		}, theirs, h.keyTexts["shop"][admin.RoleWrite])
 		if got.status != http.StatusNotFound || !strings.Contains(got.body, "run_not_found") {
 			t.Errorf("got %d %s", got.status, got.body)
 		}
 	}
-	if diff := cmp.Diff(before, h.holdings(t, entities.DefaultProject)); diff != "" {
+	if diff := cmp.Diff(before, h.snapshot(t, entities.DefaultProject)); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// TestMetricsTellThatTheDatabaseIsAway to a scraper with a key of its own, for which the server would have to ask it.
-func TestMetricsTellThatTheDatabaseIsAway(t *testing.T) {
+// TestMetricsAreReachableWithoutTheDatabase checks a scraper whose key is in the database.
+func TestMetricsAreReachableWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema,
 		func(c *pgxpool.Config) { c.MaxConns = 1 })
@@ -31,7 +31,7 @@ func TestMetricsTellThatTheDatabaseIsAway(t *testing.T) {
 	var at atomic.Int64
 	at.Store(time.Now().UnixNano())
 	now := func() time.Time { return time.Unix(0, at.Load()) }
-	later := func() { at.Add(int64(time.Minute)) } // nobody believes any more what was known
+	later := func() { at.Add(int64(time.Minute)) } // the cached key has expired
 	q, err := queue.New(pool, migrations.DefaultSchema, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -69,14 +69,14 @@ func TestMetricsTellThatTheDatabaseIsAway(t *testing.T) {
 	later()
 	want("/metrics", revoked, http.StatusUnauthorized, "")
 
-	conn, err := pool.Acquire(t.Context()) // it is silent
+	conn, err := pool.Acquire(t.Context()) // the database does not answer
 	if err != nil {
 		t.Fatal(err)
 	}
 	later()
 	want("/metrics", scraper, http.StatusOK, "stepwell_database_up 0\n")
 	conn.Release()
-	pool.Close() // it cannot be reached
+	pool.Close() // the database is unreachable
 	later()
 	for _, key := range []string{scraper, "key"} {
 		want("/metrics", key, http.StatusOK, "stepwell_database_up 0\n")
@@ -84,5 +84,5 @@ func TestMetricsTellThatTheDatabaseIsAway(t *testing.T) {
 	want("/metrics", starter, http.StatusForbidden, "")
 	want("/metrics", revoked, http.StatusUnauthorized, "")
 	want("/metrics", unseen, http.StatusInternalServerError, "")
-	want("/v1/runs", scraper, http.StatusInternalServerError, "") // nothing else believes what was
+	want("/v1/runs", scraper, http.StatusInternalServerError, "") // other routes do not use the expired cache
 }

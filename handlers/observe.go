@@ -13,43 +13,43 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 )
 
-// slowRequest is how long a request may take before somebody should know.
+// slowRequest is the duration from which requests are logged as warnings.
 const slowRequest = time.Second
 
-// observe gives each request an ID, has it measured and traced, and logs it: those that are slow as a warning, and
-// all for whoever looks closely. Errors of ours the error handler logs.
+// observe gives each request an ID, measures and traces it, and logs it: slow requests as warnings, others at debug
+// level. The error handler logs internal errors.
 func observe(o Options) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			r := telemetry.Request{
 				ID: requestID(c.Request().Header.Get(echo.HeaderXRequestID)), Method: c.Request().Method, Route: c.Path(),
-				RunID: runIn(c), Header: c.Request().Header,
+				RunID: runIDOf(c), Header: c.Request().Header,
 				Public: strings.HasPrefix(c.Path(), hooksPath+"/"), Probe: isProbe(c.Path()),
 			}
 			c.Response().Header().Set(echo.HeaderXRequestID, r.ID)
 			ctx, done := o.Telemetry.Request(c.Request().Context(), r)
 			c.SetRequest(c.Request().WithContext(ctx))
-			defer func() { // a handler may panic to break the connection off
+			defer func() { // handlers panic to abort the connection
 				o.logRequest(ctx, r, c.Response(), done(c.Response().Status))
 			}()
 			if err := next(c); err != nil {
-				c.Error(err) // now, so that there is a status
+				c.Error(err) // sets the status
 			}
 			return nil
 		}
 	}
 }
 
-func (o Options) logRequest(ctx context.Context, r telemetry.Request, answer *echo.Response, took time.Duration) {
+func (o Options) logRequest(ctx context.Context, r telemetry.Request, response *echo.Response, took time.Duration) {
 	level := slog.LevelDebug
-	if took > slowRequest && !waits(r.Route) && !r.Public { // a workflow may take its time to answer a webhook
+	if took > slowRequest && !isLongPoll(r.Route) && !r.Public { // a webhook may wait for the workflow's response
 		level = slog.LevelWarn
 	}
-	o.Logger.Log(ctx, level, "request", "method", r.Method, "route", r.Route, "status", answer.Status,
-		"bytes", answer.Size, "took", took)
+	o.Logger.Log(ctx, level, "request", "method", r.Method, "route", r.Route, "status", response.Status,
+		"bytes", response.Size, "took", took)
 }
 
-// requestID is the ID that the request came with, if that is fit for logs, or a new one.
+// requestID returns the client's request ID if it is safe to log, or else a new one.
 func requestID(sent string) string {
 	const limit = 64
 	if sent == "" || len(sent) > limit || strings.ContainsFunc(sent, notInRequestID) {
@@ -62,8 +62,8 @@ func notInRequestID(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
 }
 
-// runIn is the run that the path is about; empty when it is about none.
-func runIn(c echo.Context) entities.RunID {
+// runIDOf returns the run ID in the path; empty for none.
+func runIDOf(c echo.Context) entities.RunID {
 	id := c.Param("runId")
 	if id == "" && strings.HasPrefix(c.Path(), nativePath+"/runs/:id") {
 		id = c.Param("id")

@@ -25,16 +25,16 @@ func TestRequestIDs(t *testing.T) {
 	} {
 		got := requestID(sent)
 		if (got == sent) != keeps || requestID(got) != got {
-			t.Errorf("%q became %q; want it kept: %v", sent, got, keeps)
+			t.Errorf("%q became %q; want it unchanged: %v", sent, got, keeps)
 		}
 	}
 	if first, second := requestID(""), requestID(""); first == second {
-		t.Error("two requests have one ID")
+		t.Error("two requests have the same ID")
 	}
 }
 
-// TestEveryAnswerHasItsRequestID, and the error's body and the log have the same, whoever answers.
-func TestEveryAnswerHasItsRequestID(t *testing.T) {
+// TestEveryResponseHasARequestID checks that error bodies and the log have the same ID.
+func TestEveryResponseHasARequestID(t *testing.T) {
 	t.Parallel()
 	e, _, logged := newEcho(t, "key")
 	e.GET("/v1/broken", func(echo.Context) error { return errors.New("broken") })
@@ -66,8 +66,8 @@ func TestEveryAnswerHasItsRequestID(t *testing.T) {
 	}
 }
 
-// TestRequestsAreLogged: all at debug level; those that are slow as warnings, unless waiting is what they are for.
-func TestRequestsAreLogged(t *testing.T) {
+// TestSlowRequestsAreLoggedAsWarnings checks that long polls and webhooks are not.
+func TestSlowRequestsAreLoggedAsWarnings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		route string
@@ -90,14 +90,14 @@ func TestRequestsAreLogged(t *testing.T) {
 	}
 }
 
-func TestRunOfARequest(t *testing.T) {
+func TestRunIDOfARequest(t *testing.T) {
 	t.Parallel()
 	const id = entities.RunID("wrun_01JD5A8R8D0000000000000001")
 	e, _, _ := newEcho(t, "")
 	var got entities.RunID
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			got = runIn(c)
+			got = runIDOf(c)
 			return next(c)
 		}
 	})

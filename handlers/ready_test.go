@@ -19,7 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// newSmallProbes are probes on a pool of one connection.
+// newSmallProbes returns probes with a pool of one connection.
 func newSmallProbes(t *testing.T, options ...func(*pgxpool.Config)) (*echo.Echo, *pgxpool.Pool) {
 	t.Helper()
 	options = append(options, func(c *pgxpool.Config) { c.MaxConns = 1 })
@@ -43,7 +43,7 @@ func wantReady(t *testing.T, e http.Handler, status int, body string) {
 	}
 }
 
-// TestBusyServerIsReady while those who wait for connections get them, though the probe gets none in time.
+// TestBusyServerIsReady checks that other requests get connections while the probe gets none in time.
 func TestBusyServerIsReady(t *testing.T) {
 	t.Parallel()
 	e, pool := newSmallProbes(t)
@@ -54,18 +54,18 @@ func TestBusyServerIsReady(t *testing.T) {
 	served := make(chan struct{}, 60)
 	for range cap(served) {
 		busy.Go(func() {
-			_, _ = pool.Exec(ctx, `SELECT pg_sleep(0.1)`) // in the queue's order
+			_, _ = pool.Exec(ctx, `SELECT pg_sleep(0.1)`) // served in order
 			served <- struct{}{}
 		})
 	}
-	for range 3 { // by then all have queued
+	for range 3 { // by then, all wait
 		<-served
 	}
 	wantReady(t, e, http.StatusOK, `{"status":"busy"}`)
 }
 
-// TestServerWhoseConnectionsAreAllStuckIsNotReady, and says so; it is again when one comes free.
-func TestServerWhoseConnectionsAreAllStuckIsNotReady(t *testing.T) {
+// TestServerWithStuckConnectionsIsNotReady checks that it is ready again when a connection is free.
+func TestServerWithStuckConnectionsIsNotReady(t *testing.T) {
 	t.Parallel()
 	e, pool := newSmallProbes(t)
 	conn, err := pool.Acquire(t.Context())
@@ -77,25 +77,25 @@ func TestServerWhoseConnectionsAreAllStuckIsNotReady(t *testing.T) {
 	wantReady(t, e, http.StatusOK, `{"status":"ok"}`)
 }
 
-// TestDatabaseThatCannotBeReached, because it refuses or is silent, is told from one that is busy.
-func TestDatabaseThatCannotBeReached(t *testing.T) {
+// TestUnreachableDatabaseIsNotReady checks databases that refuse connections or do not answer.
+func TestUnreachableDatabaseIsNotReady(t *testing.T) {
 	t.Parallel()
-	for name, wait := range map[string]func(mended <-chan struct{}){
+	for name, wait := range map[string]func(restored <-chan struct{}){
 		"refuses": func(<-chan struct{}) {},
-		"silent":  func(mended <-chan struct{}) { <-mended },
+		"silent":  func(restored <-chan struct{}) { <-restored },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var cut atomic.Bool
-			mended := make(chan struct{})
+			restored := make(chan struct{})
 			e, pool := newSmallProbes(t, func(c *pgxpool.Config) {
-				dialAnyway := c.ConnConfig.DialFunc
+				dial := c.ConnConfig.DialFunc
 				c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 					if cut.Load() {
-						wait(mended)
+						wait(restored)
 						return nil, syscall.ECONNREFUSED
 					}
-					return dialAnyway(ctx, network, addr)
+					return dial(ctx, network, addr)
 				}
 			})
 			wantReady(t, e, http.StatusOK, `{"status":"ok"}`)
@@ -103,7 +103,7 @@ func TestDatabaseThatCannotBeReached(t *testing.T) {
 			pool.Reset()
 			wantReady(t, e, http.StatusServiceUnavailable, `{"status":"database unreachable"}`)
 			cut.Store(false)
-			close(mended)
+			close(restored)
 			wantReady(t, e, http.StatusOK, `{"status":"ok"}`)
 		})
 	}

@@ -29,56 +29,56 @@ import (
 )
 
 const (
-	// sdkPath is where the wire protocol is served: what WORKFLOW_VERCEL_BACKEND_URL ends in.
+	// sdkPath is the path of the Workflow SDK's protocol, and the end of WORKFLOW_VERCEL_BACKEND_URL.
 	sdkPath = "/sdk"
-	// nativePath is where the native API is served.
+	// nativePath is the path of the native API.
 	nativePath = "/v1"
-	// hooksPath is where strangers resume runs by webhooks.
+	// hooksPath is the path of public webhooks.
 	hooksPath = "/hooks"
 
-	// maxBody bounds any request body. Payloads of tens of megabytes are legal.
+	// maxBody limits all request bodies. Payloads may have tens of megabytes.
 	maxBody = 160 << 20
-	// Strangers have room of their own, so that they take none from the functions.
+	// Public webhooks have separate limits, so that they take no capacity from authenticated clients.
 	hookRequests      = 1000
 	hookRequestMemory = 64 << 20
-	readyTimeout      = 2 * time.Second // for a connection and an answer
+	readyTimeout      = 2 * time.Second // to get a connection and ping the database
 )
 
-// Options is what the HTTP server is made of.
+// Options configures the HTTP server.
 type Options struct {
 	Pool    *pgxpool.Pool
 	Log     *eventlog.Log
 	Streams *read.Streams
 	Queue   *queue.Queue
-	// Keys are the API keys; nil for those of the pool. APIKey is one more, of the environment, and Open lets
-	// everyone in who has none; Local is of an open server that only this machine can connect to.
-	Keys        *access.Keys
-	APIKey      string
+	// Keys are the API keys; nil means those in the pool's database.
+	Keys *access.Keys
+	// APIKey is an additional key, from the environment; empty for none.
+	APIKey string
+	// Open and Local are those of [auth.Options].
 	Open, Local bool
-	// Requests is how many requests are answered at once, and RequestMemory how many bytes their bodies may
-	// have together; 0 for the defaults. Whoever follows a stream or waits for a run does not count.
+	// Requests limits the concurrent requests, and RequestMemory the total bytes of their bodies; 0 means the default.
+	// Requests that follow a stream or wait for a run do not count.
 	Requests, RequestMemory int64
-	// Allowed are the addresses besides public ones where deployments may be.
+	// Allowed lists the non-public addresses that deployments may have.
 	Allowed egress.Allowed
-	// HookRates bound the requests to webhooks.
+	// HookRates limits the requests to webhooks.
 	HookRates webhook.Rates
-	// Telemetry watches the requests and has the metrics; nil for neither.
+	// Telemetry observes the requests and serves the metrics; nil for neither.
 	Telemetry *telemetry.Telemetry
 	Logger    *slog.Logger
-	// Stopping ends when the server takes on no more deliveries: from then on it is not ready. Draining
-	// ends when it is about to answer no more: whoever follows a stream is then cut off.
+	// Stopping ends when the server starts no more deliveries: it is no longer ready. Draining ends when it is about to
+	// stop answering: requests that follow a stream end.
 	Stopping, Draining context.Context
-	// Function is of a server in function mode; nil of others.
+	// Function is the additional part of a server in function mode; nil for other servers.
 	Function *Function
-	// Trouble says what keeps the server from working although the database answers; nothing while
-	// nothing does. It may be nil.
+	// Trouble returns why the server cannot work although the database is reachable; empty if it can. It may be nil.
 	Trouble func() string
 }
 
-// NewProbes assembles an HTTP server that answers nothing but the probes and, with a key, the metrics. It needs only
-// the pool, the log, the telemetry, the keys, the logger and the context Stopping.
+// NewProbes returns an HTTP server that serves only the probes and, to clients with a key, the metrics. It needs only
+// the options Pool, Log, Telemetry, Keys, Logger and Stopping.
 func NewProbes(o Options) *echo.Echo {
-	o.complete()
+	o.setDefaults()
 	return o.probes()
 }
 
@@ -87,36 +87,33 @@ func (o Options) probes() *echo.Echo {
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = errorHandler(o.Logger)
 	e.Use(observe(o))
-	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, state{"ok"}) })
+	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, probeStatus{"ok"}) })
 	e.GET("/readyz", o.ready)
 	if o.Telemetry != nil {
-		e.GET("/metrics", echo.WrapHandler(o.Telemetry.Handler()), o.gateOf(auth.LastKnown(o.Keys)).Guard(auth.Read))
+		e.GET("/metrics", echo.WrapHandler(o.Telemetry.Handler()), o.authenticator(auth.LastKnown(o.Keys)).Require(auth.Read))
 	}
 	return e
 }
 
-// complete fills in what may be left out.
-func (o *Options) complete() {
+// setDefaults sets the defaults of optional fields.
+func (o *Options) setDefaults() {
 	if o.Keys == nil {
 		o.Keys = access.NewKeys(o.Pool, o.Log.Now)
 	}
 }
 
-// gate is how requests are let in.
-func (o *Options) gate() *auth.Gate {
-	o.complete()
-	return o.gateOf(o.Keys)
-}
-
-// gateOf is a gate for those keys, besides that of the environment.
-func (o *Options) gateOf(keys auth.Keys) *auth.Gate {
+// authenticator returns an authenticator for the keys and the environment's key.
+func (o Options) authenticator(keys auth.Keys) *auth.Authenticator {
 	return auth.New(auth.Options{Keys: keys, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local, Now: o.Log.Now})
 }
 
-// New assembles the HTTP server.
-func New(o Options) *echo.Echo { return o.server(o.gate()) }
+// New returns the HTTP server.
+func New(o Options) *echo.Echo {
+	o.setDefaults()
+	return o.server(o.authenticator(o.Keys))
+}
 
-func (o Options) server(gate *auth.Gate) *echo.Echo {
+func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	e := o.probes()
 	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{
 		LogErrorFunc: func(c echo.Context, err error, stack []byte) error {
@@ -129,7 +126,7 @@ func (o Options) server(gate *auth.Gate) *echo.Echo {
 	e.GET("/clients/world.tgz", worldPackage)
 
 	if o.Function != nil {
-		o.Function.register(e, gate.Guard(auth.Invoke), o.Keys)
+		o.Function.register(e, a.Require(auth.Invoke), o.Keys)
 	}
 	admit := newAdmission(o.Requests, o.RequestMemory).middleware
 	(&wire.Server{
@@ -138,7 +135,7 @@ func (o Options) server(gate *auth.Gate) *echo.Echo {
 			p := problemOf(err)
 			return p.status, p.code, p.message
 		},
-	}).Register(gate.Group(e, sdkPath, admit))
+	}).Register(a.Group(e, sdkPath, admit))
 	e.GET(nativePath+"/openapi.json", rest.Document)
 	secrets := admin.NewSecrets(o.Pool, o.Log.Now)
 	(&rest.Server{
@@ -146,55 +143,55 @@ func (o Options) server(gate *auth.Gate) *echo.Echo {
 		SigningKeys: admin.NewSigningKeys(o.Pool, o.Log.Now),
 		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Allowed: o.Allowed,
 		Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
-	}).Register(gate.Group(e, nativePath, admit))
+	}).Register(a.Group(e, nativePath, admit))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: o.Pool,
-		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, Passing: o.Telemetry.Pass,
+		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, OnForward: o.Telemetry.Pass,
 	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory).middleware)
 	return e
 }
 
-// limitBody bounds bodies, and tells what goes wrong with reading one from what goes wrong here.
+// limitBody limits the size of bodies, and marks errors of reading them as the client's.
 func limitBody(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		if r.ContentLength > maxBody {
 			return &http.MaxBytesError{Limit: maxBody}
 		}
-		r.Body = body{http.MaxBytesReader(c.Response().Writer, r.Body, maxBody)}
+		r.Body = limitedBody{http.MaxBytesReader(c.Response().Writer, r.Body, maxBody)}
 		return next(c)
 	}
 }
 
-// errBodyLost says that a request's body did not come whole: its sender broke off, or breaks HTTP.
-var errBodyLost = errors.New("the body did not come whole")
+// errBodyIncomplete is returned when a client disconnects while it sends a body, or violates HTTP.
+var errBodyIncomplete = errors.New("the body is incomplete")
 
-// body is a request's body, whose errors are those of its sender.
-type body struct{ io.ReadCloser }
+// limitedBody wraps read errors in errBodyIncomplete.
+type limitedBody struct{ io.ReadCloser }
 
-func (b body) Read(p []byte) (int, error) {
+func (b limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	var tooLarge *http.MaxBytesError
 	if err != nil && err != io.EOF && !errors.As(err, &tooLarge) { //nolint:errorlint // EOF is never wrapped
-		err = fmt.Errorf("%w: %w", errBodyLost, err)
+		err = fmt.Errorf("%w: %w", errBodyIncomplete, err)
 	}
 	return n, err
 }
 
-// state is the body of the probes.
-type state struct {
+// probeStatus is the body of the probes.
+type probeStatus struct {
 	Status string `json:"status"`
 }
 
-// ready reports whether the server should be sent work, which it cannot do without the database.
+// ready answers the readiness probe: without the database, the server cannot work.
 func (o Options) ready(c echo.Context) error {
-	unready := func(why string) error { return c.JSON(http.StatusServiceUnavailable, state{why}) }
+	unready := func(reason string) error { return c.JSON(http.StatusServiceUnavailable, probeStatus{reason}) }
 	if o.Stopping.Err() != nil {
 		return unready("stopping")
 	}
-	busy, wrong := databaseState(c.Request().Context(), o.Pool)
-	if wrong != "" {
-		return unready(wrong)
+	busy, problem := databaseState(c.Request().Context(), o.Pool)
+	if problem != "" {
+		return unready(problem)
 	}
 	if o.Trouble != nil {
 		if trouble := o.Trouble(); trouble != "" {
@@ -202,15 +199,15 @@ func (o Options) ready(c echo.Context) error {
 		}
 	}
 	if busy {
-		return c.JSON(http.StatusOK, state{"busy"})
+		return c.JSON(http.StatusOK, probeStatus{"busy"})
 	}
-	return c.JSON(http.StatusOK, state{"ok"})
+	return c.JSON(http.StatusOK, probeStatus{"ok"})
 }
 
-// databaseState says what is wrong with the way to the database, if something is. A pool so busy that no
-// connection came free for the question is fine as long as others that waited have got theirs: a connection
-// comes back to the pool only after the database has answered on it.
-func databaseState(ctx context.Context, pool *pgxpool.Pool) (busy bool, wrong string) {
+// databaseState returns why the database is not reachable; empty if it is. If the pool has no free connection before
+// the timeout, it is busy rather than broken as long as other requests get connections: a connection returns to the
+// pool only after the database has answered on it.
+func databaseState(ctx context.Context, pool *pgxpool.Pool) (busy bool, problem string) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	served := pool.Stat().EmptyAcquireCount()
@@ -236,7 +233,7 @@ func databaseState(ctx context.Context, pool *pgxpool.Pool) (busy bool, wrong st
 	}
 }
 
-// worldPackage is the npm package that points an app at this server: npm i http://HOST:PORT/clients/world.tgz.
+// worldPackage serves the npm package that connects an app to this server: npm i http://HOST:PORT/clients/world.tgz.
 func worldPackage(c echo.Context) error {
 	var tarball bytes.Buffer
 	if err := clients.WorldTarball(&tarball); err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// TestEveryRouteNeedsTheKey that the server was given, but for the few that are open to all.
-func TestEveryRouteNeedsTheKey(t *testing.T) {
+// TestRoutesRequireTheKey checks all routes except the public ones.
+func TestRoutesRequireTheKey(t *testing.T) {
 	t.Parallel()
-	// What those who have no key are told: the key to a hook is its token, and this one is nobody's.
+	// The public routes and their status without a key. The hook does not exist.
 	open := map[string]int{
 		"/healthz": 200, "/readyz": 200, "/clients/world.tgz": 200, "/v1/openapi.json": 200,
 		"/hooks/:token": 404, "/hooks/:project/:token": 404,
@@ -60,13 +60,13 @@ func TestEveryRouteNeedsTheKey(t *testing.T) {
 			t.Errorf("%s %s with the key: got 401", route.Method, path)
 		}
 		if got := serve(free, route.Method, path); got.Code == http.StatusUnauthorized {
-			t.Errorf("%s %s where there is no key: got 401", route.Method, path)
+			t.Errorf("%s %s on an open server: got 401", route.Method, path)
 		}
 	}
 	if routes < 20 {
-		t.Errorf("looked at %d routes only", routes)
+		t.Errorf("only %d routes", routes)
 	}
-	// What is not there is nobody's business either.
+	// Unknown paths require the key too.
 	for _, path := range []string{"/sdk/nothing", "/v1/nothing"} {
 		if got := serve(locked, http.MethodGet, path); got.Code != http.StatusUnauthorized {
 			t.Errorf("%s: got %d, want 401", path, got.Code)
@@ -151,13 +151,13 @@ func TestWorldPackage(t *testing.T) {
 	}
 }
 
-// zeros is an endless body.
+// zeros is an infinite body.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestBodiesAreLimited, whether or not they say how long they are.
-func TestBodiesAreLimited(t *testing.T) {
+// TestBodySizeIsLimited checks bodies with and without a Content-Length.
+func TestBodySizeIsLimited(t *testing.T) {
 	t.Parallel()
 	e, _, _ := newEcho(t, "")
 	e.PUT("/sdk/sink", func(c echo.Context) error {
@@ -173,10 +173,10 @@ func TestBodiesAreLimited(t *testing.T) {
 		length, announced int64
 		status            int
 	}{
-		"just fits":          {maxBody, maxBody, http.StatusOK},
-		"announced":          {maxBody + 1, maxBody + 1, http.StatusRequestEntityTooLarge},
-		"grows":              {maxBody + 1, -1, http.StatusRequestEntityTooLarge},
-		"fits without a sum": {1000, -1, http.StatusOK},
+		"just fits":            {maxBody, maxBody, http.StatusOK},
+		"known length":         {maxBody + 1, maxBody + 1, http.StatusRequestEntityTooLarge},
+		"unknown length":       {maxBody + 1, -1, http.StatusRequestEntityTooLarge},
+		"fits, unknown length": {1000, -1, http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -186,7 +186,7 @@ func TestBodiesAreLimited(t *testing.T) {
 				t.Fatal(err)
 			}
 			req.ContentLength = tt.announced
-			req.Header.Set("Expect", "100-continue") // so that a refusal is read, not run into
+			req.Header.Set("Expect", "100-continue") // so that the client reads the rejection
 			resp, err := http.DefaultTransport.RoundTrip(req)
 			if err != nil {
 				t.Fatal(err)
@@ -209,8 +209,8 @@ func TestBodiesAreLimited(t *testing.T) {
 	}
 }
 
-// TestErrorsAfterTheAnswerBegan leave it as it is.
-func TestErrorsAfterTheAnswerBegan(t *testing.T) {
+// TestLateErrorsAreOnlyLogged checks errors after the response has begun.
+func TestLateErrorsAreOnlyLogged(t *testing.T) {
 	t.Parallel()
 	e, _, logged := newEcho(t, "")
 	e.GET("/sdk/late", func(c echo.Context) error {

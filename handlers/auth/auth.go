@@ -1,5 +1,5 @@
-// Package auth says on whose behalf a request is made, and whether it may be. It imports package entities, and nothing
-// else of the module.
+// Package auth authenticates requests and checks that the key's role permits them. It imports package entities, and
+// nothing else of the module.
 package auth
 
 import (
@@ -19,100 +19,101 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
-// ErrUnauthorized says that a request does not carry a key that is good now.
+// ErrUnauthorized is returned for requests without a valid key.
 var ErrUnauthorized = errors.New("missing or wrong API key: send Authorization: Bearer with a key of the server," +
 	" such as its STEPWELL_API_KEY")
 
-// keyPrefix is how the keys begin that the server makes.
+// keyPrefix starts every key that the server creates.
 const keyPrefix = "sw_"
 
-// Keys are the keys that the server made.
+// Keys stores the keys that the server created.
 type Keys interface {
-	// Lookup is the key of a text, whether or not it is good now. It fails with [entities.ErrKeyNotFound].
+	// Lookup returns a key, even if it is revoked or expired. It fails with [admin.ErrKeyNotFound].
 	Lookup(ctx context.Context, text string) (admin.Key, error)
-	// Used takes down that a request came with the key. It must not take long.
+	// Used records that a request used the key. It must return quickly.
 	Used(admin.KeyID)
 }
 
-// Options are what a [Gate] is made of.
+// Options configures an [Authenticator].
 type Options struct {
-	// Keys are those that the server made; nil for none.
+	// Keys are the keys that the server created; nil for none.
 	Keys Keys
-	// EnvironmentKey lets in as an admin of the default project; empty for none.
+	// EnvironmentKey is an additional admin key of the default project; empty for none.
 	EnvironmentKey string
-	// Open lets everyone in who has no key, as an admin of the default project; but no pages of other sites.
+	// Open treats requests without a key as those of an admin of the default project, unless a page of another site
+	// makes them.
 	Open bool
-	// Local is of an open server that only this machine can connect to: it wants to be called by an address or a name
-	// of this machine, as any page of a name that leads here could have its browser ask for everything.
+	// Local means that the open server listens on a loopback address only. It then accepts only hosts that are IP
+	// addresses or local names: with DNS rebinding, a page of any other name could make a browser send any request.
 	Local bool
 	Now   func() time.Time
-	// Recheck is how often the key of a request that takes long is looked at; 0 for every [DefaultRecheck].
+	// Recheck is how often the key of a long request is looked up again; 0 means [DefaultRecheck].
 	Recheck time.Duration
 }
 
-// DefaultRecheck is how often the keys of those are looked at who follow a stream, say.
+// DefaultRecheck is how often the key of a long request, such as one that follows a stream, is looked up again.
 const DefaultRecheck = 5 * time.Second
 
-// Gate lets requests in.
-type Gate struct {
+// Authenticator authenticates requests and checks their permissions.
+type Authenticator struct {
 	options     Options
 	environment [sha256.Size]byte
-	// needs is what the routes need, by method and path.
-	needs map[string]Needs
-	// nowhere are the paths of requests that no route is for.
-	nowhere map[string]bool
+	// permissions are what the routes require, by method and path.
+	permissions map[string]Permission
+	// unrouted are the catch-all paths of the router, which match requests for no route.
+	unrouted map[string]bool
 }
 
-// New makes a gate.
-func New(o Options) *Gate {
+// New returns an authenticator without routes.
+func New(o Options) *Authenticator {
 	o.Recheck = cmp.Or(o.Recheck, DefaultRecheck)
-	return &Gate{
+	return &Authenticator{
 		options: o, environment: sha256.Sum256([]byte(o.EnvironmentKey)),
-		needs: map[string]Needs{}, nowhere: map[string]bool{},
+		permissions: map[string]Permission{}, unrouted: map[string]bool{},
 	}
 }
 
-// Identity is on whose behalf a request is made.
+// Identity is the client that made a request.
 type Identity struct {
 	Project entities.Project
 	Role    admin.Role
-	// KeyID is empty for the key of the environment, and where the server is open.
+	// KeyID is empty for the environment key and for requests without a key.
 	KeyID admin.KeyID
-	// Actor is how the audit calls it.
+	// Actor is the client's name in the audit log.
 	Actor admin.Actor
 }
 
-// Operator reports whether it looks after the whole installation, and not just its project.
+// Operator reports whether the client administers the whole installation, and not only its project.
 func (i Identity) Operator() bool {
 	return i.Role == admin.RoleAdmin && i.Project == entities.DefaultProject
 }
 
-// SeesPayloads reports whether it may see what runs work on, and tokens of hooks.
+// SeesPayloads reports whether the client may see payloads and hook tokens.
 func (i Identity) SeesPayloads() bool { return Read.allows(i.Role) }
 
 func operator(a admin.Actor) Identity {
 	return Identity{Project: entities.DefaultProject, Role: admin.RoleAdmin, Actor: a}
 }
 
-// identify finds out on whose behalf a request is made. It fails with [ErrUnauthorized].
-func (g *Gate) identify(c echo.Context) (Identity, error) {
+// identify returns the client that made the request. It fails with [ErrUnauthorized].
+func (a *Authenticator) identify(c echo.Context) (Identity, error) {
 	text := bearer(c.Request())
-	if g.options.EnvironmentKey != "" {
+	if a.options.EnvironmentKey != "" {
 		given := sha256.Sum256([]byte(text))
-		if subtle.ConstantTimeCompare(given[:], g.environment[:]) == 1 {
+		if subtle.ConstantTimeCompare(given[:], a.environment[:]) == 1 {
 			return operator(admin.ActorEnvironment), nil
 		}
 	}
-	if g.options.Keys != nil && strings.HasPrefix(text, keyPrefix) {
-		return g.keyed(c.Request().Context(), text)
+	if a.options.Keys != nil && strings.HasPrefix(text, keyPrefix) {
+		return a.identifyKey(c.Request().Context(), text)
 	}
-	if g.options.Open { // clients send any word where there is no key
-		return operator(admin.ActorOpen), g.letInOpen(c.Request())
+	if a.options.Open { // clients send an arbitrary token to a server without keys
+		return operator(admin.ActorOpen), a.checkOrigin(c.Request())
 	}
 	return Identity{}, ErrUnauthorized
 }
 
-// bearer is the token that a request carries; empty for none.
+// bearer returns the request's bearer token; empty for none.
 func bearer(r *http.Request) string {
 	if text, ok := strings.CutPrefix(r.Header.Get(echo.HeaderAuthorization), "Bearer "); ok {
 		return text
@@ -120,9 +121,9 @@ func bearer(r *http.Request) string {
 	return ""
 }
 
-// keyed is the identity of a key that the server made. Also an open server knows a key that is good no more.
-func (g *Gate) keyed(ctx context.Context, text string) (Identity, error) {
-	key, err := g.options.Keys.Lookup(ctx, text)
+// identifyKey returns the client that has the key. Revoked and expired keys fail on an open server too.
+func (a *Authenticator) identifyKey(ctx context.Context, text string) (Identity, error) {
+	key, err := a.options.Keys.Lookup(ctx, text)
 	switch {
 	case errors.Is(err, admin.ErrKeyNotFound):
 		return Identity{}, ErrUnauthorized
@@ -130,7 +131,7 @@ func (g *Gate) keyed(ctx context.Context, text string) (Identity, error) {
 		return Identity{}, err
 	case key.Revoked():
 		return Identity{}, fmt.Errorf("API key %s has been revoked: %w", key.ID, ErrUnauthorized)
-	case key.Expired(g.options.Now()):
+	case key.Expired(a.options.Now()):
 		return Identity{}, fmt.Errorf("API key %s has expired: %w", key.ID, ErrUnauthorized)
 	}
 	return Identity{Project: key.Project, Role: key.Role, KeyID: key.ID, Actor: admin.Actor(key.ID)}, nil
@@ -138,26 +139,28 @@ func (g *Gate) keyed(ctx context.Context, text string) (Identity, error) {
 
 const identityKey = "stepwell.identity"
 
-// enter identifies a request and, if it has what the route needs, hands it on.
-func (g *Gate) enter(c echo.Context, next echo.HandlerFunc, permit func(Identity) error) error {
-	who, err := g.identify(c)
+// authenticate identifies the client and, if authorize accepts it, calls the next handler.
+func (a *Authenticator) authenticate(
+	c echo.Context, next echo.HandlerFunc, authorize func(Identity) error,
+) error {
+	identity, err := a.identify(c)
 	if err != nil {
 		return err
 	}
 	request := c.Request()
-	ctx := admin.WithActor(request.Context(), who.Actor)
-	if who.KeyID != "" {
-		defer g.options.Keys.Used(who.KeyID)
+	ctx := admin.WithActor(request.Context(), identity.Actor)
+	if identity.KeyID != "" {
+		defer a.options.Keys.Used(identity.KeyID)
 		var stop func()
-		ctx, stop = g.watched(ctx, bearer(request))
+		ctx, stop = a.cancelOnRevocation(ctx, bearer(request))
 		defer stop()
 	}
-	if err := permit(who); err != nil {
+	if err := authorize(identity); err != nil {
 		return err
 	}
-	c.Set(identityKey, who)
+	c.Set(identityKey, identity)
 	c.SetRequest(request.WithContext(ctx))
-	defer c.SetRequest(request) // others look at the context of the connection
+	defer c.SetRequest(request) // outer middleware must see the connection's context
 	err = next(c)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrUnauthorized) {
 		return cause
@@ -165,24 +168,24 @@ func (g *Gate) enter(c echo.Context, next echo.HandlerFunc, permit func(Identity
 	return err
 }
 
-// watched is a context that ends when the key of a request that takes long is no longer good. Most requests are over
-// before anybody looks.
-func (g *Gate) watched(ctx context.Context, text string) (_ context.Context, stop func()) {
+// cancelOnRevocation returns a context that ends when the key is no longer valid. The first recheck comes late, so most
+// requests cause none.
+func (a *Authenticator) cancelOnRevocation(ctx context.Context, text string) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	watch := time.AfterFunc(g.options.Recheck, func() { g.watch(ctx, text, cancel) })
+	timer := time.AfterFunc(a.options.Recheck, func() { a.recheck(ctx, text, cancel) })
 	return ctx, func() {
-		watch.Stop()
+		timer.Stop()
 		cancel(nil)
 	}
 }
 
-// watch looks again and again, until the context ends, whether a key is still good, and ends it when it is not.
-func (g *Gate) watch(ctx context.Context, text string, end context.CancelCauseFunc) {
-	ticker := time.NewTicker(g.options.Recheck)
+// recheck looks up the key periodically until the context ends, and cancels the context when the key is not valid.
+func (a *Authenticator) recheck(ctx context.Context, text string, cancel context.CancelCauseFunc) {
+	ticker := time.NewTicker(a.options.Recheck)
 	defer ticker.Stop()
 	for {
-		if _, err := g.keyed(ctx, text); errors.Is(err, ErrUnauthorized) {
-			end(err)
+		if _, err := a.identifyKey(ctx, text); errors.Is(err, ErrUnauthorized) {
+			cancel(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -192,23 +195,22 @@ func (g *Gate) watch(ctx context.Context, text string, end context.CancelCauseFu
 	}
 }
 
-// Guard lets requests through that may do what the whole installation is concerned by: those of keys of the default
-// project whose role is enough.
-func (g *Gate) Guard(needs Needs) echo.MiddlewareFunc {
+// Require returns middleware for operator-wide routes: it allows keys of the default project that have the permission.
+func (a *Authenticator) Require(p Permission) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			return g.enter(c, next, func(who Identity) error {
-				if who.Project != entities.DefaultProject {
+			return a.authenticate(c, next, func(identity Identity) error {
+				if identity.Project != entities.DefaultProject {
 					return ErrOtherProject
 				}
-				return needs.permit(who)
+				return p.check(identity)
 			})
 		}
 	}
 }
 
-// Of is on whose behalf a request that came through a [Gate] is made. It panics on any other.
-func Of(c echo.Context) Identity { return c.Get(identityKey).(Identity) }
+// IdentityOf returns the client that made an authenticated request. It panics for other requests.
+func IdentityOf(c echo.Context) Identity { return c.Get(identityKey).(Identity) }
 
-// Project is the project that it is about.
-func Project(c echo.Context) entities.Project { return Of(c).Project }
+// Project returns the project of the client that made an authenticated request. It panics for other requests.
+func Project(c echo.Context) entities.Project { return IdentityOf(c).Project }

@@ -16,15 +16,15 @@ import (
 
 var t0 = time.Date(2026, 11, 21, 1, 41, 43, 0, time.UTC)
 
-// ring are keys by their texts.
-type ring struct {
+// keyStore is a key store in memory.
+type keyStore struct {
 	mu   sync.Mutex
 	keys map[string]admin.Key
 	used []admin.KeyID
 	err  error
 }
 
-func (r *ring) Lookup(_ context.Context, text string) (admin.Key, error) {
+func (r *keyStore) Lookup(_ context.Context, text string) (admin.Key, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k, ok := r.keys[text]; ok {
@@ -36,13 +36,13 @@ func (r *ring) Lookup(_ context.Context, text string) (admin.Key, error) {
 	return admin.Key{}, admin.ErrKeyNotFound
 }
 
-func (r *ring) Used(id admin.KeyID) {
+func (r *keyStore) Used(id admin.KeyID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.used = append(r.used, id)
 }
 
-func (r *ring) revoke(text string) {
+func (r *keyStore) revoke(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.keys[text]
@@ -50,9 +50,9 @@ func (r *ring) revoke(text string) {
 	r.keys[text] = k
 }
 
-func newRing() *ring {
+func newKeyStore() *keyStore {
 	at := t0
-	return &ring{keys: map[string]admin.Key{
+	return &keyStore{keys: map[string]admin.Key{
 		"sw_read":    {ID: "key_read", Project: "default", Role: admin.RoleRead},
 		"sw_shop":    {ID: "key_shop", Project: "shop", Role: admin.RoleAdmin},
 		"sw_revoked": {ID: "key_revoked", Project: "default", Role: admin.RoleAdmin, RevokedAt: &at},
@@ -60,10 +60,10 @@ func newRing() *ring {
 	}}
 }
 
-// served are routes behind a gate, of which one answers when the request's context ends.
-func served(o Options) *echo.Echo {
+// newServer returns a server with authenticated routes. GET /v1/wait answers when the request's context ends.
+func newServer(o Options) *echo.Echo {
 	o.Now = func() time.Time { return t0 }
-	g, e := New(o), echo.New()
+	a, e := New(o), echo.New()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		status := http.StatusInternalServerError
 		var routing *echo.HTTPError
@@ -77,8 +77,10 @@ func served(o Options) *echo.Echo {
 		}
 		_ = c.String(status, err.Error())
 	}
-	whoami := func(c echo.Context) error { return c.String(http.StatusOK, string(Of(c).Actor)+" "+string(Project(c))) }
-	r := g.Group(e, "/v1")
+	whoami := func(c echo.Context) error {
+		return c.String(http.StatusOK, string(IdentityOf(c).Actor)+" "+string(Project(c)))
+	}
+	r := a.Group(e, "/v1")
 	r.GET("/read", Read, whoami)
 	r.GET("/metadata", Metadata, whoami)
 	r.Group("/sub").POST("/write", Write, whoami)
@@ -86,12 +88,12 @@ func served(o Options) *echo.Echo {
 		<-c.Request().Context().Done()
 		return c.Request().Context().Err()
 	})
-	r.group.GET("/forgotten", whoami)
-	e.GET("/metrics", whoami, g.Guard(Read))
+	r.group.GET("/unconfigured", whoami)
+	e.GET("/metrics", whoami, a.Require(Read))
 	return e
 }
 
-func ask(e *echo.Echo, path, authorization string) *httptest.ResponseRecorder {
+func get(e *echo.Echo, path, authorization string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	r.Header.Set("Authorization", authorization)
 	w := httptest.NewRecorder()
@@ -99,7 +101,7 @@ func ask(e *echo.Echo, path, authorization string) *httptest.ResponseRecorder {
 	return w
 }
 
-func TestGate(t *testing.T) {
+func TestAuthentication(t *testing.T) {
 	t.Parallel()
 	closed, open := Options{EnvironmentKey: "k"}, Options{Open: true}
 	for name, tt := range map[string]struct {
@@ -109,39 +111,39 @@ func TestGate(t *testing.T) {
 		status        int
 		body          string
 	}{
-		"environment":               {closed, "Bearer k", "/v1/read", 200, "STEPWELL_API_KEY default"},
-		"no key":                    {closed, "", "/v1/read", 401, ErrUnauthorized.Error()},
-		"empty":                     {closed, "Bearer ", "/v1/read", 401, ErrUnauthorized.Error()},
-		"wrong":                     {closed, "Bearer K", "/v1/read", 401, ErrUnauthorized.Error()},
-		"longer":                    {closed, "Bearer kk", "/v1/read", 401, ErrUnauthorized.Error()},
-		"padded":                    {closed, "Bearer  k", "/v1/read", 401, ErrUnauthorized.Error()},
-		"other scheme":              {closed, "Basic k", "/v1/read", 401, ErrUnauthorized.Error()},
-		"no scheme":                 {closed, "k", "/v1/read", 401, ErrUnauthorized.Error()},
-		"no scheme, made":           {closed, "sw_read", "/v1/read", 401, ErrUnauthorized.Error()},
-		"nobody":                    {Options{}, "Bearer ", "/v1/read", 401, ErrUnauthorized.Error()},
-		"made":                      {closed, "Bearer sw_read", "/v1/read", 200, "key_read default"},
-		"made, of another project":  {closed, "Bearer sw_shop", "/v1/read", 200, "key_shop shop"},
-		"unknown":                   {closed, "Bearer sw_none", "/v1/read", 401, ErrUnauthorized.Error()},
-		"revoked":                   {closed, "Bearer sw_revoked", "/v1/read", 401, ""},
-		"expired":                   {closed, "Bearer sw_expired", "/v1/read", 401, ""},
-		"open":                      {open, "", "/v1/read", 200, "open default"},
-		"open, any word":            {open, "Bearer none", "/v1/read", 200, "open default"},
-		"open, made":                {open, "Bearer sw_shop", "/v1/read", 200, "key_shop shop"},
-		"open, revoked":             {open, "Bearer sw_revoked", "/v1/read", 401, ""},
-		"open, unknown":             {open, "Bearer sw_none", "/v1/read", 401, ErrUnauthorized.Error()},
-		"nobody said what it needs": {closed, "Bearer k", "/v1/forgotten", 403, ""},
-		"nowhere":                   {closed, "Bearer k", "/v1/none", 404, ""},
-		"nowhere in a group":        {closed, "Bearer sw_read", "/v1/sub/none", 404, ""},
-		"nowhere, the group itself": {closed, "Bearer sw_read", "/v1/sub", 404, ""},
-		"nowhere without a key":     {closed, "", "/v1/none", 401, ErrUnauthorized.Error()},
-		"guarded":                   {closed, "Bearer sw_read", "/metrics", 200, "key_read default"},
-		"guarded, other project":    {closed, "Bearer sw_shop", "/metrics", 403, ErrOtherProject.Error()},
-		"guarded, no key":           {closed, "", "/metrics", 401, ErrUnauthorized.Error()},
+		"environment":                    {closed, "Bearer k", "/v1/read", 200, "STEPWELL_API_KEY default"},
+		"no key":                         {closed, "", "/v1/read", 401, ErrUnauthorized.Error()},
+		"empty key":                      {closed, "Bearer ", "/v1/read", 401, ErrUnauthorized.Error()},
+		"wrong key":                      {closed, "Bearer K", "/v1/read", 401, ErrUnauthorized.Error()},
+		"longer key":                     {closed, "Bearer kk", "/v1/read", 401, ErrUnauthorized.Error()},
+		"padded key":                     {closed, "Bearer  k", "/v1/read", 401, ErrUnauthorized.Error()},
+		"other scheme":                   {closed, "Basic k", "/v1/read", 401, ErrUnauthorized.Error()},
+		"no scheme":                      {closed, "k", "/v1/read", 401, ErrUnauthorized.Error()},
+		"created key, no scheme":         {closed, "sw_read", "/v1/read", 401, ErrUnauthorized.Error()},
+		"server without keys":            {Options{}, "Bearer ", "/v1/read", 401, ErrUnauthorized.Error()},
+		"created key":                    {closed, "Bearer sw_read", "/v1/read", 200, "key_read default"},
+		"created key of another project": {closed, "Bearer sw_shop", "/v1/read", 200, "key_shop shop"},
+		"unknown key":                    {closed, "Bearer sw_none", "/v1/read", 401, ErrUnauthorized.Error()},
+		"revoked key":                    {closed, "Bearer sw_revoked", "/v1/read", 401, ""},
+		"expired key":                    {closed, "Bearer sw_expired", "/v1/read", 401, ""},
+		"open, no key":                   {open, "", "/v1/read", 200, "open default"},
+		"open, arbitrary token":          {open, "Bearer none", "/v1/read", 200, "open default"},
+		"open, created key":              {open, "Bearer sw_shop", "/v1/read", 200, "key_shop shop"},
+		"open, revoked key":              {open, "Bearer sw_revoked", "/v1/read", 401, ""},
+		"open, unknown key":              {open, "Bearer sw_none", "/v1/read", 401, ErrUnauthorized.Error()},
+		"route without permission":       {closed, "Bearer k", "/v1/unconfigured", 403, ""},
+		"no route":                       {closed, "Bearer k", "/v1/none", 404, ""},
+		"no route in a subgroup":         {closed, "Bearer sw_read", "/v1/sub/none", 404, ""},
+		"path of a subgroup":             {closed, "Bearer sw_read", "/v1/sub", 404, ""},
+		"no route, no key":               {closed, "", "/v1/none", 401, ErrUnauthorized.Error()},
+		"operator-wide":                  {closed, "Bearer sw_read", "/metrics", 200, "key_read default"},
+		"operator-wide, other project":   {closed, "Bearer sw_shop", "/metrics", 403, ErrOtherProject.Error()},
+		"operator-wide, no key":          {closed, "", "/metrics", 401, ErrUnauthorized.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tt.options.Keys = newRing()
-			got := ask(served(tt.options), tt.path, tt.authorization)
+			tt.options.Keys = newKeyStore()
+			got := get(newServer(tt.options), tt.path, tt.authorization)
 			if got.Code != tt.status || tt.body != "" && got.Body.String() != tt.body {
 				t.Errorf("got %d %s, want %d %s", got.Code, got.Body, tt.status, tt.body)
 			}
@@ -149,17 +151,17 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestNeeds has every need and every role.
-func TestNeeds(t *testing.T) {
+// TestPermissions checks every permission with every role.
+func TestPermissions(t *testing.T) {
 	t.Parallel()
-	want := map[Needs]string{
+	want := map[Permission]string{
 		Admin: "admin", Write: "admin write", Read: "admin write read", Metadata: "admin write read metadata",
-		Invoke: "admin write invoke", Any: "admin write read metadata invoke", "unknown": "",
+		Invoke: "admin write invoke", Any: "admin write read metadata invoke", "unknown key": "",
 	}
-	for needs, roles := range want {
+	for permission, roles := range want {
 		got := ""
 		for _, role := range admin.Roles() {
-			err := needs.permit(Identity{Role: role})
+			err := permission.check(Identity{Role: role})
 			if err == nil {
 				got += " " + string(role)
 			} else if !errors.Is(err, ErrForbidden) {
@@ -170,7 +172,7 @@ func TestNeeds(t *testing.T) {
 			got = got[1:]
 		}
 		if got != roles {
-			t.Errorf("%s: got %q, want %q", needs, got, roles)
+			t.Errorf("%s: got %q, want %q", permission, got, roles)
 		}
 	}
 	for _, role := range admin.Roles() {
@@ -184,66 +186,66 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestADatabaseThatIsAwayLetsNobodyIn, and is no fault of the key.
-func TestADatabaseThatIsAwayLetsNobodyIn(t *testing.T) {
+// TestUnreachableDatabaseIsAServerError checks that requests fail, but not as unauthorized.
+func TestUnreachableDatabaseIsAServerError(t *testing.T) {
 	t.Parallel()
-	keys := newRing()
-	keys.err = errors.New("away")
+	keys := newKeyStore()
+	keys.err = errors.New("database unreachable")
 	for _, open := range []bool{true, false} {
-		if got := ask(served(Options{Keys: keys, Open: open}), "/v1/read", "Bearer sw_x"); got.Code != 500 {
+		if got := get(newServer(Options{Keys: keys, Open: open}), "/v1/read", "Bearer sw_x"); got.Code != 500 {
 			t.Errorf("got %d %s", got.Code, got.Body)
 		}
 	}
 }
 
-// TestARevocationEndsWhatIsUnderWay, but not what others wait for.
-func TestARevocationEndsWhatIsUnderWay(t *testing.T) {
+// TestRevocationEndsRunningRequests checks that requests with other keys go on.
+func TestRevocationEndsRunningRequests(t *testing.T) {
 	t.Parallel()
-	keys := newRing()
-	e := served(Options{Keys: keys, EnvironmentKey: "k", Recheck: time.Millisecond})
+	keys := newKeyStore()
+	e := newServer(Options{Keys: keys, EnvironmentKey: "k", Recheck: time.Millisecond})
 	ended := make(chan int, 1)
-	go func() { ended <- ask(e, "/v1/wait", "Bearer sw_read").Code }()
-	other, leave := context.WithCancel(t.Context())
-	left := make(chan struct{})
+	go func() { ended <- get(e, "/v1/wait", "Bearer sw_read").Code }()
+	other, cancel := context.WithCancel(t.Context())
+	otherEnded := make(chan struct{})
 	go func() {
-		defer close(left)
+		defer close(otherEnded)
 		r := httptest.NewRequest("GET", "/v1/wait", nil).WithContext(other)
 		r.Header.Set("Authorization", "Bearer sw_shop")
 		e.ServeHTTP(httptest.NewRecorder(), r)
 	}()
 	keys.mu.Lock()
-	keys.err = errors.New("away") // which says nothing about a key
+	keys.err = errors.New("database unreachable") // this says nothing about the key
 	keys.mu.Unlock()
 	keys.revoke("sw_read")
 	if got := <-ended; got != http.StatusUnauthorized {
 		t.Errorf("got %d", got)
 	}
 	select {
-	case <-left:
-		t.Error("the other one was cut off as well")
+	case <-otherEnded:
+		t.Error("the request with the other key ended too")
 	default:
 	}
-	leave()
-	<-left
+	cancel()
+	<-otherEnded
 }
 
-func TestUsesAreTakenDown(t *testing.T) {
+func TestUseOfKeysIsRecorded(t *testing.T) {
 	t.Parallel()
-	keys := newRing()
-	e := served(Options{Keys: keys, EnvironmentKey: "k"})
+	keys := newKeyStore()
+	e := newServer(Options{Keys: keys, EnvironmentKey: "k"})
 	for _, key := range []string{"sw_read", "sw_expired", "k", "", "sw_shop"} {
-		ask(e, "/v1/read", "Bearer "+key)
+		get(e, "/v1/read", "Bearer "+key)
 	}
 	if got := keys.used; len(got) != 2 || got[0] != "key_read" || got[1] != "key_shop" {
 		t.Errorf("got %v", got)
 	}
 }
 
-func TestProjectPanicsWithoutTheGate(t *testing.T) {
+func TestProjectPanicsWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	defer func() {
 		if recover() == nil {
-			t.Error("a route that forgets the gate has a project all the same")
+			t.Error("an unauthenticated request has a project")
 		}
 	}()
 	Project(echo.New().NewContext(httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()))

@@ -8,73 +8,77 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// Routes is a group of routes that cannot be added to without saying what a new one needs.
+// Routes is a group of routes. A route cannot be added without its permission.
 type Routes struct {
-	gate   *Gate
+	auth   *Authenticator
 	group  *echo.Group
 	prefix string
 }
 
-// Group begins a group of routes below a path. Requests come through the gate first, and then through the others.
-func (g *Gate) Group(e *echo.Echo, prefix string, then ...echo.MiddlewareFunc) Routes {
-	return g.routes(e.Group(prefix, append([]echo.MiddlewareFunc{g.admit}, then...)...), prefix)
+// Group adds a group of routes. Requests pass authentication first, then the given middleware.
+func (a *Authenticator) Group(e *echo.Echo, prefix string, then ...echo.MiddlewareFunc) Routes {
+	return a.routes(e.Group(prefix, append([]echo.MiddlewareFunc{a.authorize}, then...)...), prefix)
 }
 
-// routes is a group, whose router says where there is nothing below it.
-func (g *Gate) routes(group *echo.Group, prefix string) Routes {
-	g.nowhere[prefix], g.nowhere[prefix+"/*"] = true, true
-	return Routes{g, group, prefix}
+func (a *Authenticator) routes(group *echo.Group, prefix string) Routes {
+	a.unrouted[prefix], a.unrouted[prefix+"/*"] = true, true // echo adds these to groups with middleware
+	return Routes{a, group, prefix}
 }
 
-// admit lets requests through that have what their route needs. Where there is none, any key may hear so.
-func (g *Gate) admit(next echo.HandlerFunc) echo.HandlerFunc {
+// authorize allows requests that have the permission of their route. Requests for no route pass with any key and get
+// a 404.
+func (a *Authenticator) authorize(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		return g.enter(c, next, func(who Identity) error {
+		return a.authenticate(c, next, func(identity Identity) error {
 			route := c.Request().Method + " " + c.Path()
-			needs, ok := g.needs[route]
-			if !ok && !g.nowhere[c.Path()] {
-				return fmt.Errorf("%w: nobody has said what %s needs", ErrForbidden, route)
+			permission, ok := a.permissions[route]
+			if !ok && !a.unrouted[c.Path()] {
+				return fmt.Errorf("%w: route %s has no permission configured", ErrForbidden, route)
 			}
 			if !ok {
-				needs = Any
+				permission = Any
 			}
-			return needs.permit(who)
+			return permission.check(identity)
 		})
 	}
 }
 
-// Needs is what each route needs, by its method and path.
-func (g *Gate) Needs() map[string]Needs { return maps.Clone(g.needs) }
+// Permissions returns the permission of each route, by method and path.
+func (a *Authenticator) Permissions() map[string]Permission { return maps.Clone(a.permissions) }
 
-// Group is a group below this one.
+// Group adds a subgroup.
 func (r Routes) Group(prefix string) Routes {
-	return r.gate.routes(r.group.Group(prefix), r.prefix+prefix)
+	return r.auth.routes(r.group.Group(prefix), r.prefix+prefix)
 }
 
-// Use has requests come through more before they are answered.
+// Use adds middleware that runs before the handlers of the group.
 func (r Routes) Use(then ...echo.MiddlewareFunc) { r.group.Use(then...) }
 
-// Nowhere answers requests that no route is for.
-func (r Routes) Nowhere(h echo.HandlerFunc) { r.group.RouteNotFound("/*", h) }
+// NotFound sets the handler of requests for no route.
+func (r Routes) NotFound(h echo.HandlerFunc) { r.group.RouteNotFound("/*", h) }
 
-// GET adds a route, and so do those below.
-func (r Routes) GET(path string, n Needs, h echo.HandlerFunc) { r.add(http.MethodGet, path, n, h) }
+// GET adds a route.
+func (r Routes) GET(path string, p Permission, h echo.HandlerFunc) { r.add(http.MethodGet, path, p, h) }
 
 // POST adds a route.
-func (r Routes) POST(path string, n Needs, h echo.HandlerFunc) { r.add(http.MethodPost, path, n, h) }
-
-// PUT adds a route.
-func (r Routes) PUT(path string, n Needs, h echo.HandlerFunc) { r.add(http.MethodPut, path, n, h) }
-
-// PATCH adds a route.
-func (r Routes) PATCH(path string, n Needs, h echo.HandlerFunc) { r.add(http.MethodPatch, path, n, h) }
-
-// DELETE adds a route.
-func (r Routes) DELETE(path string, n Needs, h echo.HandlerFunc) {
-	r.add(http.MethodDelete, path, n, h)
+func (r Routes) POST(path string, p Permission, h echo.HandlerFunc) {
+	r.add(http.MethodPost, path, p, h)
 }
 
-func (r Routes) add(method, path string, n Needs, h echo.HandlerFunc) {
-	r.gate.needs[method+" "+r.prefix+path] = n
+// PUT adds a route.
+func (r Routes) PUT(path string, p Permission, h echo.HandlerFunc) { r.add(http.MethodPut, path, p, h) }
+
+// PATCH adds a route.
+func (r Routes) PATCH(path string, p Permission, h echo.HandlerFunc) {
+	r.add(http.MethodPatch, path, p, h)
+}
+
+// DELETE adds a route.
+func (r Routes) DELETE(path string, p Permission, h echo.HandlerFunc) {
+	r.add(http.MethodDelete, path, p, h)
+}
+
+func (r Routes) add(method, path string, p Permission, h echo.HandlerFunc) {
+	r.auth.permissions[method+" "+r.prefix+path] = p
 	r.group.Add(method, path, h)
 }

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"context"
 	"net/http"
 	"time"
 
@@ -11,52 +10,51 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
 const (
-	// maxCancelled is how many runs one request may cancel, and cancelPage how many are looked up at a time.
+	// maxCancelled limits the runs that one request cancels.
 	maxCancelled = 1000
-	cancelPage   = 100
-	// maxCancelIDs is how many of them are named in the answer.
+	// cancelPage is how many of them are read at a time.
+	cancelPage = 100
+	// maxCancelIDs limits the IDs in the answer.
 	maxCancelIDs = 100
 )
 
-// cancelRun ends a run from outside. One that was cancelled before is answered as it is.
+// cancelRun cancels a run. Cancelling it again answers with the run unchanged.
 func (s *Server) cancelRun(c echo.Context) error {
-	id, err := runParam(c)
-	if err != nil {
-		return err
-	}
 	var body struct {
 		Reason string `json:"reason"`
 	}
-	if err := readOptionalBody(c, &body); err != nil {
-		return err
+	r := s.request(c)
+	id := r.runID()
+	r.optionalBody(&body)
+	if r.err != nil {
+		return r.err
 	}
-	r, _, err := s.Log.Cancel(c.Request().Context(), auth.Project(c), cancellation(id, body.Reason))
+	run, _, err := s.Log.Cancel(r.ctx(), r.project(), cancellation(id, body.Reason))
 	if err != nil {
 		return err
 	}
-	if r.Status != entities.RunCancelled {
-		return ended(r, entities.EventRunCancelled)
+	if run.Status != entities.RunCancelled {
+		return runEnded(run, entities.EventRunCancelled)
 	}
-	return s.answerRun(c, http.StatusOK, r)
+	return s.answerRun(r, http.StatusOK, run)
 }
 
 func cancellation(id entities.RunID, reason string) eventlog.Request {
 	return eventlog.Request{RunID: id, Data: entities.EventData{Reason: reason}}
 }
 
-// ended is the refusal of an event by a run that has ended.
-func ended(r entities.Run, event entities.EventType) error {
+// runEnded is the error of an event that came after its run had ended.
+func runEnded(r entities.Run, event entities.EventType) error {
 	return &entities.TransitionError{
 		Kind: entities.KindRun, ID: string(r.ID), Status: string(r.Status), Event: event, Refusal: entities.Ended,
 	}
 }
 
-// bulk is a request to cancel many runs.
-type bulk struct {
+// cancelRequest selects the runs to cancel.
+type cancelRequest struct {
 	Workflow      string             `json:"workflow"`
 	Status        entities.RunStatus `json:"status"`
 	Key           string             `json:"key"`
@@ -69,100 +67,82 @@ type bulk struct {
 	Limit         int                `json:"limit"`
 }
 
-func (b bulk) filter() (store.RunFilter, error) {
+func (b cancelRequest) filter() (store.RunFilter, error) {
 	after, before := time.Time(b.CreatedAfter), time.Time(b.CreatedBefore)
 	f := store.RunFilter{
 		WorkflowName: b.Workflow, Status: b.Status, Open: true, UniqueKey: b.Key, ParentID: b.ParentID,
 		Attributes: b.Attributes, Created: window(after, before),
 	}
-	if b.Workflow == "" && b.Status == "" && b.Key == "" && b.ParentID == "" && len(b.Attributes) == 0 &&
-		after.IsZero() && before.IsZero() {
-		return f, entities.Invalid("nothing says which runs: to cancel all, give createdBefore")
-	}
-	if b.Status != "" && !b.Status.Known() {
-		return f, badField("status", "%q is not a status a run can have", b.Status)
-	}
-	if b.Status.Ended() {
+	switch {
+	case b.Workflow == "" && b.Status == "" && b.Key == "" && b.ParentID == "" && len(b.Attributes) == 0 &&
+		after.IsZero() && before.IsZero():
+		return f, entities.Invalid("no condition given: to cancel all runs, give createdBefore")
+	case b.Status != "" && !b.Status.Known():
+		return f, badField("status", "%q is not a run status", b.Status)
+	case b.Status.Ended():
 		return f, badField("status", "runs that are %s cannot be cancelled", b.Status)
+	case b.Limit < 1 || b.Limit > maxCancelled:
+		return f, badField("limit", "%d is not a number from 1 to %d", b.Limit, maxCancelled)
+	case b.Reason != "":
+		return f, inField("reason", entities.ValidateName("reason", b.Reason))
 	}
 	return f, nil
 }
 
-// tally is what became of a request to cancel many runs.
-type tally struct {
+// cancelResult is the answer to a request to cancel many runs.
+type cancelResult struct {
 	Matched   int              `json:"matched"`
 	Cancelled int              `json:"cancelled"`
 	RunIDs    []entities.RunID `json:"runIds"`
 	More      bool             `json:"more"`
 }
 
-// cancelRuns cancels those runs that match, the oldest first, each by itself. A request that breaks off has cancelled
-// some of them, and may be repeated.
+// cancelRuns cancels the matching runs, oldest first, each in its own transaction. A request that fails may have
+// cancelled some of them; it can be repeated.
 func (s *Server) cancelRuns(c echo.Context) error {
-	body := bulk{Limit: maxCancelled}
-	if err := readBody(c, &body); err != nil {
-		return err
-	}
+	body := cancelRequest{Limit: maxCancelled}
+	r := s.request(c)
+	r.body(&body)
 	f, err := body.filter()
+	r.fail(err)
+	if r.err != nil {
+		return r.err
+	}
+	result, err := s.cancelMatching(r, f, body)
 	if err != nil {
 		return err
 	}
-	if body.Limit < 1 || body.Limit > maxCancelled {
-		return badField("limit", "%d is not a number from 1 to %d", body.Limit, maxCancelled)
-	}
-	if body.Reason != "" {
-		if err := entities.ValidateName("reason", body.Reason); err != nil {
-			return inField("reason", err)
-		}
-	}
-	do := s.cancelEach(auth.Project(c), body.Reason)
-	if body.DryRun {
-		do = func(context.Context, entities.RunID) (bool, error) { return false, nil }
-	}
-	t, err := s.eachRun(c, f, body.Limit, do)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, t)
+	return c.JSON(http.StatusOK, result)
 }
 
-func (s *Server) cancelEach(
-	project entities.Project, reason string,
-) func(context.Context, entities.RunID) (bool, error) {
-	return func(ctx context.Context, id entities.RunID) (bool, error) {
-		_, did, err := s.Log.Cancel(ctx, project, cancellation(id, reason))
-		return did, err
-	}
-}
-
-// eachRun does something to the runs that match, and counts for how many it reports true.
-func (s *Server) eachRun(
-	c echo.Context, f store.RunFilter, limit int, do func(context.Context, entities.RunID) (bool, error),
-) (tally, error) {
-	ctx, t := c.Request().Context(), tally{RunIDs: []entities.RunID{}}
-	for p := (pg.Page{}); t.Matched < limit; {
-		p.Limit = min(cancelPage, limit-t.Matched)
-		runs, next, err := store.ListRuns(ctx, s.Reader, auth.Project(c), f, p)
+// cancelMatching cancels the runs that match the filter or, in a dry run, only counts them.
+func (s *Server) cancelMatching(r *request, f store.RunFilter, body cancelRequest) (cancelResult, error) {
+	result := cancelResult{RunIDs: []entities.RunID{}}
+	for page := (pg.Page{}); result.Matched < body.Limit; {
+		page.Limit = min(cancelPage, body.Limit-result.Matched)
+		runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
 		if err != nil {
-			return t, err
+			return result, err
 		}
-		for _, r := range runs {
-			did, err := do(ctx, r.ID)
-			if err != nil {
-				return t, err
+		for _, run := range runs {
+			cancelled := false
+			if !body.DryRun {
+				if _, cancelled, err = s.Log.Cancel(r.ctx(), r.project(), cancellation(run.ID, body.Reason)); err != nil {
+					return result, err
+				}
 			}
-			t.count(r.ID, did)
+			result.add(run.ID, cancelled)
 		}
-		if p.Cursor, t.More = next, next != ""; !t.More {
+		if page.Cursor, result.More = next, next != ""; !result.More {
 			break
 		}
 	}
-	return t, nil
+	return result, nil
 }
 
-func (t *tally) count(id entities.RunID, did bool) {
+func (t *cancelResult) add(id entities.RunID, cancelled bool) {
 	t.Matched++
-	if did {
+	if cancelled {
 		t.Cancelled++
 	}
 	if len(t.RunIDs) < maxCancelIDs {

@@ -10,7 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// command gives commands by the name of an invocation, and returns the status and the error's code.
+// command sends commands of an invocation, and returns the status and the error code.
 func (a api) command(t *testing.T, id entities.RunID, invocation, body string) (status int, code string) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/v1/runs/"+string(id)+"/commands", strings.NewReader(body))
@@ -27,8 +27,8 @@ func (a api) command(t *testing.T, id entities.RunID, invocation, body string) (
 	return w.Code, answer.Error.Code
 }
 
-// TestCommandsWhileItRuns: they count while the invocation lives, all or none.
-func TestCommandsWhileItRuns(t *testing.T) {
+// TestCommandsDuringAnInvocation checks that they are atomic, and that the invocation must be active.
+func TestCommandsDuringAnInvocation(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id := a.driven(t, "order")
@@ -65,5 +65,5 @@ func TestCommandsWhileItRuns(t *testing.T) {
 			t.Errorf("after %s by %s the log has %d events, want %d", tt.body, tt.invocation, len(events), tt.events)
 		}
 	}
-	a.wantRefused(t, http.MethodPost, "/v1/runs/"+string(id)+"/commands", commands(fine), 400, "invalid_request")
+	a.wantRejected(t, http.MethodPost, "/v1/runs/"+string(id)+"/commands", commands(fine), 400, "invalid_request")
 }

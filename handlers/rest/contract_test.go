@@ -19,7 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// contract is openapi.yaml, to which requests and answers are held.
+// contract is openapi.yaml. Tests check requests and responses against it.
 type contract struct {
 	doc map[string]any
 
@@ -27,8 +27,8 @@ type contract struct {
 	schemas *jsonschema.Compiler
 }
 
-// theContract is that of all tests.
-var theContract = sync.OnceValue(func() *contract {
+// openAPI returns the contract, which all tests share.
+var openAPI = sync.OnceValue(func() *contract {
 	data, err := os.ReadFile("openapi.yaml")
 	if err != nil {
 		panic(err)
@@ -54,29 +54,29 @@ var theContract = sync.OnceValue(func() *contract {
 	return &contract{doc: parsed.(map[string]any), schemas: c}
 })
 
-// place is a value in the document, and where it is.
-type place struct {
+// location is a value in the document and its JSON pointer.
+type location struct {
 	pointer string
 	value   any
 }
 
-func (c *contract) root() place { return place{"#", c.doc} }
+func (c *contract) root() location { return location{"#", c.doc} }
 
-// at is the value under the keys, through references.
-func (c *contract) at(p place, keys ...string) (place, bool) {
+// at returns the value under the keys. It resolves references.
+func (c *contract) at(p location, keys ...string) (location, bool) {
 	for _, key := range keys {
 		p = c.resolved(p)
 		m, _ := p.value.(map[string]any)
 		v, ok := m[key]
 		if !ok {
-			return place{}, false
+			return location{}, false
 		}
-		p = place{p.pointer + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key), v}
+		p = location{p.pointer + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key), v}
 	}
 	return c.resolved(p), true
 }
 
-func (c *contract) resolved(p place) place {
+func (c *contract) resolved(p location) location {
 	m, _ := p.value.(map[string]any)
 	ref, ok := m["$ref"].(string)
 	if !ok || strings.Contains(p.pointer, "/schemas/") {
@@ -84,13 +84,13 @@ func (c *contract) resolved(p place) place {
 	}
 	target, ok := c.at(c.root(), strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
 	if !ok {
-		panic("openapi.yaml: there is no " + ref)
+		panic("openapi.yaml: unresolved reference " + ref)
 	}
 	return target
 }
 
-// check validates a value against the schema at a place.
-func (c *contract) check(schema place, value any) error {
+// check validates a value against a schema.
+func (c *contract) check(schema location, value any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, err := c.schemas.Compile("openapi.json" + schema.pointer)
@@ -100,16 +100,16 @@ func (c *contract) check(schema place, value any) error {
 	return s.Validate(value)
 }
 
-// operation is one that a request is about.
+// operation is the operation of a request.
 type operation struct {
 	*contract
-	place
+	location
 
 	path   string
-	params map[string]string // of the path
+	params map[string]string // path parameters
 }
 
-// find is the operation of a request.
+// find returns the operation of a request.
 func (c *contract) find(method, path string) (operation, bool) {
 	paths, _ := c.at(c.root(), "paths")
 	var found operation
@@ -141,28 +141,28 @@ func match(template, path string) (map[string]string, bool) {
 	return params, true
 }
 
-// parameters are those of the operation and of its path.
-func (o operation) parameters() []place {
-	var list []place
+// parameters returns the parameters of the operation and of its path.
+func (o operation) parameters() []location {
+	var list []location
 	item, _ := o.at(o.root(), "paths", o.path)
-	for _, of := range []place{item, o.place} {
+	for _, of := range []location{item, o.location} {
 		all, _ := o.at(of, "parameters")
 		entries, _ := all.value.([]any)
 		for i, entry := range entries {
-			list = append(list, o.resolved(place{fmt.Sprintf("%s/%d", all.pointer, i), entry}))
+			list = append(list, o.resolved(location{fmt.Sprintf("%s/%d", all.pointer, i), entry}))
 		}
 	}
 	return list
 }
 
-func (p place) text(key string) string {
+func (p location) text(key string) string {
 	m, _ := p.value.(map[string]any)
 	s, _ := m[key].(string)
 	return s
 }
 
-// request says what is wrong with a request.
-func (o operation) request(r *http.Request, body []byte) error {
+// checkRequest validates a request.
+func (o operation) checkRequest(r *http.Request, body []byte) error {
 	query := r.URL.Query()
 	for _, p := range o.parameters() {
 		name, prefix := p.text("name"), p.text("x-prefix")
@@ -174,7 +174,7 @@ func (o operation) request(r *http.Request, body []byte) error {
 			if prefix != "" {
 				continue
 			}
-			if err := o.parameter(p, values); err != nil {
+			if err := o.checkParameter(p, values); err != nil {
 				return fmt.Errorf("query parameter %s: %w", key, err)
 			}
 		}
@@ -182,13 +182,13 @@ func (o operation) request(r *http.Request, body []byte) error {
 	for key := range query {
 		return fmt.Errorf("query parameter %s is not in the document", key)
 	}
-	return o.body(r, body)
+	return o.checkBody(r, body)
 }
 
-func (o operation) parameter(p place, values []string) error {
+func (o operation) checkParameter(p location, values []string) error {
 	schema, ok := o.at(p, "schema")
 	if !ok {
-		return fmt.Errorf("it has no schema")
+		return fmt.Errorf("the document has no schema for it")
 	}
 	kind := schema.text("type")
 	if kind == "array" {
@@ -219,11 +219,11 @@ func scalar(kind, value string) any {
 	return value
 }
 
-func (o operation) body(r *http.Request, body []byte) error {
-	described, ok := o.at(o.place, "requestBody")
+func (o operation) checkBody(r *http.Request, body []byte) error {
+	described, ok := o.at(o.location, "requestBody")
 	if !ok {
 		if len(body) > 0 {
-			return fmt.Errorf("the document has no body for it")
+			return fmt.Errorf("the document has no request body")
 		}
 		return nil
 	}
@@ -233,11 +233,11 @@ func (o operation) body(r *http.Request, body []byte) error {
 		}
 		return nil
 	}
-	return o.content(described, r.Header.Get("Content-Type"), body)
+	return o.checkContent(described, r.Header.Get("Content-Type"), body)
 }
 
-// content says what is wrong with a body of a request or an answer.
-func (o operation) content(of place, contentType string, body []byte) error {
+// checkContent validates the body of a request or a response.
+func (o operation) checkContent(of location, contentType string, body []byte) error {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		return fmt.Errorf("content type %q: %w", contentType, err)
@@ -247,7 +247,7 @@ func (o operation) content(of place, contentType string, body []byte) error {
 		return fmt.Errorf("the document has no %s here", kind)
 	}
 	if schema, ok := o.at(media, "x-event-schema"); ok {
-		return o.events(schema, body)
+		return o.checkEvents(schema, body)
 	}
 	if kind != "application/json" {
 		return nil
@@ -263,10 +263,10 @@ func (o operation) content(of place, contentType string, body []byte) error {
 	return o.check(schema, value)
 }
 
-// events checks the data of the events of a stream, but for one that was cut off.
-func (o operation) events(schema place, body []byte) error {
-	whole := body[:bytes.LastIndex(body, []byte("\n\n"))+1]
-	for line := range strings.Lines(string(whole)) {
+// checkEvents validates the data of the complete events of a stream.
+func (o operation) checkEvents(schema location, body []byte) error {
+	complete := body[:bytes.LastIndex(body, []byte("\n\n"))+1]
+	for line := range strings.Lines(string(complete)) {
 		data, ok := strings.CutPrefix(strings.TrimSpace(line), "data:")
 		if !ok {
 			continue
@@ -282,15 +282,15 @@ func (o operation) events(schema place, body []byte) error {
 	return nil
 }
 
-// answer says what is wrong with an answer.
-func (o operation) answer(status int, header http.Header, body []byte) error {
-	described, ok := o.at(o.place, "responses", strconv.Itoa(status))
+// checkResponse validates a response.
+func (o operation) checkResponse(status int, header http.Header, body []byte) error {
+	described, ok := o.at(o.location, "responses", strconv.Itoa(status))
 	if !ok && status < 400 {
 		return fmt.Errorf("status %d is not in the document", status)
 	}
 	if !ok {
-		described, _ = o.at(o.place, "responses", "default")
-		if err := o.failure(status, body); err != nil {
+		described, _ = o.at(o.location, "responses", "default")
+		if err := o.checkError(status, body); err != nil {
 			return err
 		}
 	}
@@ -300,67 +300,68 @@ func (o operation) answer(status int, header http.Header, body []byte) error {
 		}
 		return nil
 	}
-	return o.content(described, header.Get("Content-Type"), body)
+	return o.checkContent(described, header.Get("Content-Type"), body)
 }
 
-// failure says what is wrong with an error: its code must be one that the operation says.
-func (o operation) failure(status int, body []byte) error {
+// checkError validates an error, whose code must be common or one of the operation's.
+func (o operation) checkError(status int, body []byte) error {
 	code := codeOf(body)
 	entry, ok := o.at(o.root(), "x-error-codes", code)
 	if !ok {
 		return fmt.Errorf("the document has no error %q", code)
 	}
-	about := entry.value.(map[string]any)
-	if fmt.Sprint(about["status"]) != strconv.Itoa(status) {
-		return fmt.Errorf("error %s came with status %d, want %v", code, status, about["status"])
+	described := entry.value.(map[string]any)
+	if fmt.Sprint(described["status"]) != strconv.Itoa(status) {
+		return fmt.Errorf("error %s came with status %d, want %v", code, status, described["status"])
 	}
-	own, _ := o.at(o.place, "x-errors")
+	own, _ := o.at(o.location, "x-errors")
 	codes, _ := own.value.([]any)
-	if about["common"] != true && !slices.Contains(codes, any(code)) {
-		return fmt.Errorf("x-errors of the operation does not have %s", code)
+	if described["common"] != true && !slices.Contains(codes, any(code)) {
+		return fmt.Errorf("the operation's x-errors lack %s", code)
 	}
 	return nil
 }
 
 func codeOf(body []byte) string {
-	var answer struct{ Error struct{ Code string } }
-	_ = json.Unmarshal(body, &answer) // the schema says what is wrong with it
-	return answer.Error.Code
+	var response struct{ Error struct{ Code string } }
+	_ = json.Unmarshal(body, &response) // the schema check reports invalid bodies
+	return response.Error.Code
 }
 
-// held is a handler whose requests and answers are held to the contract. Requests may be wrong if the server says so.
-func held(t *testing.T, next http.Handler) http.Handler {
+// checkContract returns a handler that checks requests and responses against the contract. The server must reject
+// requests that break it.
+func checkContract(t *testing.T, next http.Handler) http.Handler {
 	t.Helper()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op, ok := theContract().find(r.Method, r.URL.EscapedPath())
+		op, ok := openAPI().find(r.Method, r.URL.EscapedPath())
 		if !ok {
 			next.ServeHTTP(w, r)
 			return
 		}
-		asked, err := io.ReadAll(r.Body)
+		requestBody, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
-		r.Body = io.NopCloser(bytes.NewReader(asked))
-		wrong := op.request(r, asked)
+		r.Body = io.NopCloser(bytes.NewReader(requestBody))
+		invalid := op.checkRequest(r, requestBody)
 		tee := &teeWriter{ResponseWriter: w, status: http.StatusOK}
-		defer func() { // also when the answer is cut off
-			if err := op.answer(tee.status, w.Header(), tee.body.Bytes()); err != nil {
-				t.Errorf("%s %s: answer %d %.500s breaks the contract: %v", r.Method, r.URL, tee.status, &tee.body, err)
+		defer func() { // even if the handler aborts the connection
+			if err := op.checkResponse(tee.status, w.Header(), tee.body.Bytes()); err != nil {
+				t.Errorf("%s %s: response %d %.500s breaks the contract: %v", r.Method, r.URL, tee.status, &tee.body, err)
 			}
-			if code := codeOf(tee.body.Bytes()); wrong != nil && !refusals[code] {
-				t.Errorf("%s %s %.500s: answered with %d, though the request breaks the contract: %v",
-					r.Method, r.URL, asked, tee.status, wrong)
+			if code := codeOf(tee.body.Bytes()); invalid != nil && !rejections[code] {
+				t.Errorf("%s %s %.500s: got %d, but the request breaks the contract: %v",
+					r.Method, r.URL, requestBody, tee.status, invalid)
 			}
 		}()
 		next.ServeHTTP(tee, r)
 	})
 }
 
-// refusals are the codes by which the server says that a request breaks the contract.
-var refusals = map[string]bool{"invalid_request": true, "unsupported_media_type": true}
+// rejections are the codes of requests that break the contract.
+var rejections = map[string]bool{"invalid_request": true, "unsupported_media_type": true}
 
-// teeWriter keeps what is answered.
+// teeWriter records the response.
 type teeWriter struct {
 	http.ResponseWriter
 

@@ -6,12 +6,11 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// deployment is the JSON form of a deployment.
-type deployment struct {
+// deploymentJSON is the JSON form of a deployment.
+type deploymentJSON struct {
 	ID        string    `json:"id"`
 	URL       string    `json:"url"`
 	Workflows []string  `json:"workflows,omitempty"`
@@ -19,59 +18,39 @@ type deployment struct {
 	UpdatedAt timestamp `json:"updatedAt"`
 }
 
-func newDeployment(d queue.Deployment) deployment {
-	return deployment{d.ID, d.URL, d.Workflows, timestamp(d.CreatedAt), timestamp(d.UpdatedAt)}
+func newDeploymentJSON(d queue.Deployment) deploymentJSON {
+	return deploymentJSON{d.ID, d.URL, d.Workflows, timestamp(d.CreatedAt), timestamp(d.UpdatedAt)}
 }
 
 func (s *Server) listDeployments(c echo.Context) error {
-	all, err := s.Queue.Deployments(c.Request().Context(), auth.Project(c))
-	if err != nil {
-		return err
-	}
-	return answerList(c, all, "", newDeployment)
+	return answerAll(s.request(c), newDeploymentJSON, s.Queue.Deployments)
 }
 
 func (s *Server) getDeployment(c echo.Context) error {
-	id, err := pathParam(c, "id", "deployment ID")
-	if err != nil {
-		return err
-	}
-	d, err := s.Queue.Deployment(c.Request().Context(), auth.Project(c), id)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, newDeployment(d))
+	return answerByID(s.request(c), "deployment ID", newDeploymentJSON, s.Queue.Deployment)
 }
 
-// putDeployment registers a deployment, or moves it.
+// putDeployment registers a deployment or replaces it.
 func (s *Server) putDeployment(c echo.Context) error {
-	id, err := pathParam(c, "id", "deployment ID")
-	if err != nil {
-		return err
-	}
 	var body struct {
 		URL       string   `json:"url"`
 		Workflows []string `json:"workflows"`
 	}
-	if err := readBody(c, &body); err != nil {
-		return err
-	}
-	if err := s.checkAddress(body.URL); err != nil {
-		return err
-	}
-	d, err := s.Queue.PutDeployment(c.Request().Context(), auth.Project(c), id, body.URL, body.Workflows...)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, newDeployment(d))
+	r := s.request(c)
+	id := r.pathID("id", "deployment ID")
+	r.body(&body)
+	r.fail(s.checkURL(body.URL))
+	return answer(r, http.StatusOK, newDeploymentJSON, func() (queue.Deployment, error) {
+		return s.Queue.PutDeployment(r.ctx(), r.project(), id, body.URL, body.Workflows...)
+	})
 }
 
-// checkAddress refuses the URL whose host is an address that the server will not call. Names are not resolved: they may
-// lead elsewhere by the time of a call, when they are looked at.
-func (s *Server) checkAddress(where string) error {
-	u, err := url.Parse(where)
+// checkURL rejects a URL whose host is an address that the server does not call. It does not resolve host names: they
+// may resolve differently later, so they are checked on each call.
+func (s *Server) checkURL(deployment string) error {
+	u, err := url.Parse(deployment)
 	if err != nil {
-		return nil //nolint:nilerr // the queue says what is wrong with it
+		return nil //nolint:nilerr // the queue validates the URL
 	}
 	if err := s.Allowed.CheckURL(u); err != nil {
 		return badField("url", "%v", err)
@@ -80,12 +59,5 @@ func (s *Server) checkAddress(where string) error {
 }
 
 func (s *Server) removeDeployment(c echo.Context) error {
-	id, err := pathParam(c, "id", "deployment ID")
-	if err != nil {
-		return err
-	}
-	if err := s.Queue.RemoveDeployment(c.Request().Context(), auth.Project(c), id); err != nil {
-		return err
-	}
-	return c.NoContent(http.StatusNoContent)
+	return deleteByID(s.request(c), "id", "deployment ID", s.Queue.RemoveDeployment)
 }

@@ -49,8 +49,8 @@ func TestSteps(t *testing.T) {
 		a.get(t, path+"/"+url.PathEscape("charge:é")))
 	same(t, "ship", ship+input+`,"error":{"code":"E","message":"no"}}`, a.get(t, path+"/ship"))
 	same(t, "later", wait+input+`,"error":{"message":"not yet"}}`, a.get(t, path+"/later"))
-	a.wantRefused(t, http.MethodGet, path+"/other", "", http.StatusNotFound, "step_not_found")
-	a.wantRefused(t, http.MethodGet, path+"?cursor=x", "", http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodGet, path+"/other", "", http.StatusNotFound, "step_not_found")
+	a.wantRejected(t, http.MethodGet, path+"?cursor=x", "", http.StatusBadRequest, "invalid_request")
 }
 
 func TestHooks(t *testing.T) {
@@ -89,9 +89,9 @@ func TestHooks(t *testing.T) {
 		t.Errorf("got %d hooks of two, one to a page", len(got))
 	}
 	same(t, "one", gone+`,"metadata":{"for":"gone"},"metadataEncoding":"json"}`, a.get(t, ofOne+"/gone"))
-	a.wantRefused(t, http.MethodGet, ofOne+"/kept", "", http.StatusNotFound, "hook_not_found")
+	a.wantRejected(t, http.MethodGet, ofOne+"/kept", "", http.StatusNotFound, "hook_not_found")
 	for _, path := range []string{ofOne, "/v1/hooks"} {
-		a.wantRefused(t, http.MethodGet, path+"?cursor=x", "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, path+"?cursor=x", "", http.StatusBadRequest, "invalid_request")
 	}
 }
 
@@ -117,7 +117,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-func TestAttributesOfARun(t *testing.T) {
+func TestGetAttributes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	none := a.driven(t, "order")

@@ -11,160 +11,116 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
+
+// maxCorrelationID limits the length of the correlation ID in a query.
+const maxCorrelationID = 1024
+
+// eventPosition is what errors call the position of an event.
+const eventPosition = "the position of an event"
 
 // listRunEvents answers with a page of a run's log.
 func (s *Server) listRunEvents(c echo.Context) error {
-	id, err := runParam(c)
-	if err != nil {
-		return err
-	}
-	p, err := page(c, oldestFirst)
-	if err != nil {
-		return err
-	}
-	q, with, err := eventQuery(c)
-	if err != nil {
-		return err
-	}
-	if q.After, err = positionParam(c.QueryParam("after"), "after"); err != nil {
-		return err
-	}
-	listing, err := s.Log.RunEvents(c.Request().Context(), auth.Project(c), id, q, p, with)
-	if err != nil {
-		return err
-	}
-	return answerEvents(c, listing, with)
+	r := s.request(c)
+	id, page := r.runID(), r.page(oldestFirst)
+	q, with := r.eventQuery()
+	q.After = r.number("after", c.QueryParam("after"), eventPosition)
+	return answerPage(r, r.eventEncoder(with), func() ([]read.Entry, string, error) {
+		events, err := s.Log.RunEvents(r.ctx(), r.project(), id, q, page, with)
+		return events.Entries, events.Cursor, err
+	})
 }
 
 // listEvents answers with a page of all events of the project.
 func (s *Server) listEvents(c echo.Context) error {
-	p, err := page(c, oldestFirst)
-	if err != nil {
-		return err
-	}
-	q, with, err := projectQuery(c)
-	if err != nil {
-		return err
-	}
-	listing, err := s.Log.ProjectEvents(c.Request().Context(), auth.Project(c), q, p, with)
-	if err != nil {
-		return err
-	}
-	return answerEvents(c, listing, with)
+	r := s.request(c)
+	page := r.page(oldestFirst)
+	q, with := r.projectEventQuery()
+	return answerPage(r, r.eventEncoder(with), func() ([]read.Entry, string, error) {
+		events, err := s.Log.ProjectEvents(r.ctx(), r.project(), q, page, with)
+		return events.Entries, events.Cursor, err
+	})
 }
 
-func answerEvents(c echo.Context, listing read.Listing, with read.Payloads) error {
-	return answerList(c, listing.Entries, listing.Cursor, shown(c, with))
-}
-
-// shown is how the entries of one list are shown to whoever asks, one after the other.
-func shown(c echo.Context, with read.Payloads) func(read.Entry) view.Event {
-	if !auth.Of(c).SeesPayloads() {
-		return func(e read.Entry) view.Event { return bare(e.Event) }
-	}
-	if with == read.WithoutPayloads {
+// eventEncoder returns the function that encodes the entries of one list, in their order.
+func (r *request) eventEncoder(with read.Payloads) func(read.Entry) view.Event {
+	switch {
+	case r.payloads() == read.WithoutPayloads:
+		return func(e read.Entry) view.Event { return redactEvent(e.Event) }
+	case with == read.WithoutPayloads:
 		return func(e read.Entry) view.Event { return view.Plain(e.Event) }
+	default:
+		return new(view.List).Add
 	}
-	return new(view.List).Add
 }
 
-// bare shows an event without its payload, and without what else of it they may not see who may not see payloads: what
-// [hook] says, and digests, by which short payloads can be found.
-func bare(e entities.Event) view.Event {
+// redactEvent encodes an event for clients that may not see payloads. Besides the payload, it drops the fields that
+// [hookJSON] hides, and digests, by which short payloads could be guessed.
+func redactEvent(e entities.Event) view.Event {
 	v := view.Plain(e)
 	v.Data.Token, v.Data.Condition = "", ""
 	v.Data.RequestDigest, v.Data.ResumeDigest = "", ""
 	return v
 }
 
-// eventQuery reads which events are asked for, and whether with payloads.
-func eventQuery(c echo.Context) (q read.EventQuery, with read.Payloads, err error) {
-	for _, t := range c.QueryParams()["type"] {
+// eventQuery returns the filter parameters of a list of events, and whether its events have payloads.
+func (r *request) eventQuery() (q read.EventQuery, with read.Payloads) {
+	for _, t := range r.QueryParams()["type"] {
 		if !slices.Contains(entities.EventTypes, entities.EventType(t)) {
-			return q, with, badParam("type", "%q is not a type an event can have", t)
+			r.fail(badParam("type", "%q is not an event type", t))
 		}
 		q.Types = append(q.Types, entities.EventType(t))
 	}
-	if q.CorrelationID = c.QueryParam("correlationId"); len(q.CorrelationID) > maxCorrelationID {
-		return q, with, badParam("correlationId", "it has more than %d bytes", maxCorrelationID)
+	if q.CorrelationID = r.QueryParam("correlationId"); len(q.CorrelationID) > maxCorrelationID {
+		r.fail(badParam("correlationId", "it has more than %d bytes", maxCorrelationID))
 	}
-	if q.Created.From, err = timeParam(c, "from"); err != nil {
-		return q, with, err
-	}
-	if q.Created.To, err = timeParam(c, "to"); err != nil {
-		return q, with, err
-	}
-	switch text := c.QueryParam("payloads"); text {
+	q.Created.From, q.Created.To = r.time("from"), r.time("to")
+	switch text := r.QueryParam("payloads"); text {
 	case "", "true":
-		with = read.WithPayloads
+		with = r.payloads()
 	case "false":
 		with = read.WithoutPayloads
 	default:
-		return q, with, badParam("payloads", "%q is neither true nor false", text)
+		r.fail(badParam("payloads", "%q is neither true nor false", text))
 	}
-	if !auth.Of(c).SeesPayloads() {
-		with = read.WithoutPayloads
-	}
-	return q, with, nil
+	return q, with
 }
 
-// maxCorrelationID is the longest that anything is looked up by.
-const maxCorrelationID = 1024
-
-// projectQuery is [eventQuery] for events of any run.
-func projectQuery(c echo.Context) (read.EventQuery, read.Payloads, error) {
-	q, with, err := eventQuery(c)
-	if id := c.QueryParam("runId"); err == nil && id != "" {
-		q.RunID, err = entities.RunID(id), entities.ValidateID("run ID", id)
+// projectEventQuery is [request.eventQuery] for the events of all runs, or of the run that the query names.
+func (r *request) projectEventQuery() (read.EventQuery, read.Payloads) {
+	q, with := r.eventQuery()
+	if id := r.QueryParam("runId"); id != "" {
+		r.fail(entities.ValidateID("run ID", id))
+		q.RunID = entities.RunID(id)
 	}
-	return q, with, err
+	return q, with
 }
 
-// positionParam reads a position in a log; 0 when it is missing.
-func positionParam(text, name string) (int64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	seq, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || seq < 0 {
-		return 0, badParam(name, "%q is not the position of an event", text)
-	}
-	return seq, nil
-}
-
-// theEvent is the one that the path names by its position.
-func (s *Server) theEvent(c echo.Context) (entities.Event, error) {
-	id, err := runParam(c)
-	if err != nil {
-		return entities.Event{}, err
-	}
-	text, err := pathText(c, "seq", "position")
-	if err != nil {
-		return entities.Event{}, err
-	}
+// event returns the event that the path identifies by run and position.
+func (s *Server) event(r *request) (entities.Event, error) {
+	id, text := r.runID(), r.pathText("seq", "position")
 	seq, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seq < 1 || strings.HasPrefix(text, "+") {
-		return entities.Event{}, badParam("seq", "%q is not the position of an event", text)
+		r.fail(badParam("seq", "%q is not %s", text, eventPosition))
 	}
-	return s.Log.Event(c.Request().Context(), auth.Project(c), id, seq)
+	if r.err != nil {
+		return entities.Event{}, r.err
+	}
+	return s.Log.Event(r.ctx(), r.project(), id, seq)
 }
 
 func (s *Server) getEvent(c echo.Context) error {
-	e, err := s.theEvent(c)
-	if err != nil {
-		return err
+	r := s.request(c)
+	encode := view.Of
+	if r.payloads() == read.WithoutPayloads {
+		encode = redactEvent
 	}
-	if !auth.Of(c).SeesPayloads() {
-		return c.JSON(http.StatusOK, bare(e))
-	}
-	return c.JSON(http.StatusOK, view.Of(e))
+	return answer(r, http.StatusOK, encode, func() (entities.Event, error) { return s.event(r) })
 }
 
-// getPayload answers with an event's payload as it is stored; one without has no bytes.
+// getPayload answers with the stored bytes of an event's payload, which may be none.
 func (s *Server) getPayload(c echo.Context) error {
-	e, err := s.theEvent(c)
+	e, err := s.event(s.request(c))
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func newID() entities.RunID {
 	return entities.RunID("wrun_" + ulid.MustNew(ulid.Timestamp(t0), ulid.DefaultEntropy()).String())
 }
 
-// add appends to a run of an app with the Workflow SDK.
+// add appends an event to a run of a Workflow SDK app.
 func (a api) add(t *testing.T, id entities.RunID, r eventlog.Request) {
 	t.Helper()
 	if err := a.append(t.Context(), id, r); err != nil {
@@ -58,8 +58,8 @@ func hookEvent(typ entities.EventType, payload []byte) eventlog.Request {
 
 const at = "2026-11-21T01:41:43.197Z"
 
-// shownEvent is an event as the API has it, with more fields in pairs.
-func shownEvent(id entities.RunID, seq int, typ, data string, more ...any) map[string]any {
+// eventJSON returns the JSON form of an event. Further fields come in pairs.
+func eventJSON(id entities.RunID, seq int, typ, data string, more ...any) map[string]any {
 	e := map[string]any{
 		"runId": string(id), "seq": float64(seq), "id": fmt.Sprintf("evnt_%026d", seq), "type": typ, "createdAt": at,
 	}
@@ -74,8 +74,8 @@ func shownEvent(id entities.RunID, seq int, typ, data string, more ...any) map[s
 	return e
 }
 
-// scene is a run of each kind of payload, and its events as they are listed.
-func (a api) scene(t *testing.T) (id entities.RunID, events []any) {
+// payloadRun creates a run with every kind of payload, and returns its events as a list shows them.
+func (a api) payloadRun(t *testing.T) (id entities.RunID, events []any) {
 	t.Helper()
 	id = newID()
 	a.add(t, id, created(`devl[{"when":1},["Date",2],"2026-03-01T12:00:00.000Z"]`))
@@ -85,28 +85,28 @@ func (a api) scene(t *testing.T) (id entities.RunID, events []any) {
 	a.add(t, id, hookEvent(entities.EventHookReceived, []byte("encr\x01\x02")))
 	a.add(t, id, hookEvent(entities.EventHookReceived, []byte("\x00\x01")))
 	a.add(t, id, hookEvent(entities.EventHookReceived, []byte(`"`+strings.Repeat("x", read.MaxListed)+`"`)))
-	// As the stable line of the SDK reports it: beside the payload.
+	// The stable line of the SDK sends the error beside the payload.
 	a.add(t, id, eventlog.Request{
 		Type: entities.EventRunFailed, Data: entities.EventData{ErrorCode: "USER_ERROR"},
 		Extra: []byte("\xa1eerror\xa1gmessageeno go"),
 	})
 	return id, []any{
-		shownEvent(id, 1, "run_created", `{"deploymentId":"dpl_x","workflowName":"w"}`,
+		eventJSON(id, 1, "run_created", `{"deploymentId":"dpl_x","workflowName":"w"}`,
 			"payload", map[string]any{"when": "2026-03-01T12:00:00.000Z"}, "encoding", "devalue"),
-		shownEvent(id, 2, "run_started", `{}`, "encoding", "none"),
-		shownEvent(id, 3, "hook_created", `{"token":"the token"}`, "correlationId", "hook_1", "encoding", "none"),
-		shownEvent(id, 4, "hook_received", `{}`, "correlationId", "hook_1",
+		eventJSON(id, 2, "run_started", `{}`, "encoding", "none"),
+		eventJSON(id, 3, "hook_created", `{"token":"the token"}`, "correlationId", "hook_1", "encoding", "none"),
+		eventJSON(id, 4, "hook_received", `{}`, "correlationId", "hook_1",
 			"payload", map[string]any{"n": 1.0}, "encoding", "json"),
-		shownEvent(id, 5, "hook_received", `{}`, "correlationId", "hook_1", "encoding", "encrypted"),
-		shownEvent(id, 6, "hook_received", `{}`, "correlationId", "hook_1", "encoding", "opaque"),
-		shownEvent(id, 7, "hook_received", `{}`, "correlationId", "hook_1", "truncated", true),
-		shownEvent(id, 8, "run_failed", `{"errorCode":"USER_ERROR"}`,
+		eventJSON(id, 5, "hook_received", `{}`, "correlationId", "hook_1", "encoding", "encrypted"),
+		eventJSON(id, 6, "hook_received", `{}`, "correlationId", "hook_1", "encoding", "opaque"),
+		eventJSON(id, 7, "hook_received", `{}`, "correlationId", "hook_1", "truncated", true),
+		eventJSON(id, 8, "run_failed", `{"errorCode":"USER_ERROR"}`,
 			"payload", map[string]any{"message": "no go"}, "encoding", "cbor"),
 	}
 }
 
-// settled waits until transactions of other tests hold no events up.
-func (a api) settled(t *testing.T, events int) {
+// waitForEvents waits until no transaction of another test delays the events.
+func (a api) waitForEvents(t *testing.T, events int) {
 	t.Helper()
 	for deadline := time.After(30 * time.Second); ; {
 		_, answer := a.do(t, http.MethodGet, "/v1/events?limit=1000&payloads=false", "")
@@ -115,21 +115,21 @@ func (a api) settled(t *testing.T, events int) {
 		}
 		select {
 		case <-deadline:
-			t.Fatal("events are held up for good")
+			t.Fatal("timeout: events are still delayed")
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-func TestEvents(t *testing.T) {
+func TestListEvents(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	id, events := a.scene(t)
+	id, events := a.payloadRun(t)
 	other := newID()
 	a.add(t, other, created(`[1]`))
-	last := shownEvent(other, 1, "run_created", `{"deploymentId":"dpl_x","workflowName":"w"}`,
+	last := eventJSON(other, 1, "run_created", `{"deploymentId":"dpl_x","workflowName":"w"}`,
 		"payload", []any{1.0}, "encoding", "json")
-	a.settled(t, len(events)+1)
+	a.waitForEvents(t, len(events)+1)
 	run := "/v1/runs/" + string(id) + "/events"
 	for path, want := range map[string][]any{
 		run: events, run + "?after=0": events, run + "?after=6": events[6:], run + "?after=99": {},
@@ -149,7 +149,7 @@ func TestEvents(t *testing.T) {
 	}
 	for _, path := range []string{run, "/v1/events"} {
 		_, answer := a.do(t, http.MethodGet, path+"?payloads=false&limit=1", "")
-		plain := shownEvent(id, 1, "run_created", `{"deploymentId":"dpl_x","workflowName":"w"}`)
+		plain := eventJSON(id, 1, "run_created", `{"deploymentId":"dpl_x","workflowName":"w"}`)
 		if diff := cmp.Diff([]any{plain}, answer["data"]); diff != "" {
 			t.Errorf("%s without payloads (-want +got):\n%s", path, diff)
 		}
@@ -166,7 +166,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	if _, got := a.do(t, http.MethodGet, run+"/7", ""); got["payload"] == nil || got["truncated"] != nil {
-		t.Errorf("a large event by itself has payload %.20v, truncated %v", got["payload"], got["truncated"])
+		t.Errorf("a single large event has payload %.20v, truncated %v", got["payload"], got["truncated"])
 	}
 	for seq, want := range map[string]string{"5": "encr\x01\x02", "2": ""} {
 		w := httptest.NewRecorder()
@@ -177,7 +177,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-func TestEventsRefuse(t *testing.T) {
+func TestInvalidEventQueriesAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id := newID()
@@ -188,7 +188,7 @@ func TestEventsRefuse(t *testing.T) {
 			"?type=x", "?type=run_created&type=", "?from=yesterday", "?to=1", "?payloads=1", "?other=1",
 			"?from=2026-11-22T00:00:00Z&to=2026-11-21T00:00:00Z", "?correlationId=" + strings.Repeat("x", 1025), "?correlationId=%00",
 		} {
-			a.wantRefused(t, http.MethodGet, path+query, "", http.StatusBadRequest, "invalid_request")
+			a.wantRejected(t, http.MethodGet, path+query, "", http.StatusBadRequest, "invalid_request")
 		}
 	}
 	for _, path := range []string{
@@ -196,20 +196,20 @@ func TestEventsRefuse(t *testing.T) {
 		run + "?runId=" + string(id), "/v1/events?after=1", "/v1/events?cursor=1", "/v1/events?runId=a%2Fb",
 		"/v1/events/stream?after=1", run + "/0", run + "/x", run + "/1.0", run + "/-1", run + "/99999999999999999999",
 	} {
-		a.wantRefused(t, http.MethodGet, path, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, path, "", http.StatusBadRequest, "invalid_request")
 	}
 	for _, path := range []string{"", "/stream"} {
-		a.wantRefused(t, http.MethodGet, "/v1/runs/wrun_x/events"+path, "", http.StatusNotFound, "run_not_found")
+		a.wantRejected(t, http.MethodGet, "/v1/runs/wrun_x/events"+path, "", http.StatusNotFound, "run_not_found")
 	}
 	for _, path := range []string{run + "/2", run + "/2/payload", "/v1/runs/wrun_x/events/1"} {
-		a.wantRefused(t, http.MethodGet, path, "", http.StatusNotFound, "event_not_found")
+		a.wantRejected(t, http.MethodGet, path, "", http.StatusNotFound, "event_not_found")
 	}
 }
 
-// block is one of a stream of server-sent events.
+// block is one server-sent event.
 type block struct{ id, event, data string }
 
-// nextBlock reads up to the next empty line; comments are left out.
+// nextBlock reads up to the next empty line and skips comments.
 func nextBlock(r *bufio.Reader) (b block, err error) {
 	for {
 		line, err := r.ReadString('\n')
@@ -228,7 +228,7 @@ func nextBlock(r *bufio.Reader) (b block, err error) {
 	}
 }
 
-func TestFollowARun(t *testing.T) {
+func TestFollowRun(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	server := httptest.NewServer(a)
@@ -268,8 +268,8 @@ func TestFollowARun(t *testing.T) {
 	want(again, block{event: "end"}, "{}")
 }
 
-// TestFollowersAreCutOff when the server stops, and take that for no end.
-func TestFollowersAreCutOff(t *testing.T) {
+// TestFollowersAreDisconnectedOnShutdown checks that clients can tell it from the end of the stream.
+func TestFollowersAreDisconnectedOnShutdown(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	server := httptest.NewServer(a)
@@ -296,9 +296,9 @@ func TestFollowersAreCutOff(t *testing.T) {
 	}
 }
 
-// TestReadersWhoComeBackMissNothing: while several write at once, readers of the project who break off again and again
-// get every event once, and those of each run in their order.
-func TestReadersWhoComeBackMissNothing(t *testing.T) {
+// TestReconnectingFollowersMissNoEvent checks that followers of the project that reconnect often get every event once,
+// and the events of each run in order, while several writers append.
+func TestReconnectingFollowersMissNoEvent(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	server := httptest.NewServer(a)
@@ -333,7 +333,7 @@ func TestReadersWhoComeBackMissNothing(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				last = a.readSome(ctx, t, server.URL, last, min(reader+2+got%5, all-got), func(runID string, seq int64) {
 					if positions[runID]++; positions[runID] != seq {
-						t.Errorf("reader %d got event %d of %s where %d must come", reader, seq, runID, positions[runID])
+						t.Errorf("reader %d got event %d of %s, want %d", reader, seq, runID, positions[runID])
 					}
 					got++
 				})
@@ -347,7 +347,7 @@ func TestReadersWhoComeBackMissNothing(t *testing.T) {
 	wg.Wait()
 }
 
-// readSome reads up to most events from behind the last, and returns the last of them.
+// readSome reads up to most events after the last one, and returns the ID of the last event read.
 func (a api) readSome(
 	ctx context.Context, t *testing.T, url, last string, most int, take func(runID string, seq int64),
 ) string {

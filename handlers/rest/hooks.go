@@ -9,10 +9,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// Where a hook stands.
+// Statuses of a hook.
 const (
 	hookActive   = "active"
 	hookRetained = "retained"
@@ -20,9 +19,9 @@ const (
 	hookConflict = "conflict"
 )
 
-// hook is the JSON form of a hook. Metadata comes only with a single hook. Who may not see payloads does not get the
-// token and the condition either: the one lets its holder resume the run, the other may quote what it works on.
-type hook struct {
+// hookJSON is the JSON form of a hook. Only a single hook has its metadata. Clients that may not see payloads get
+// neither the token, which would let them resume the run, nor the condition, which may quote payloads.
+type hookJSON struct {
 	ID               entities.HookID `json:"id"`
 	RunID            entities.RunID  `json:"runId"`
 	Token            string          `json:"token,omitempty"`
@@ -40,21 +39,21 @@ type hook struct {
 	MetadataEncoding string          `json:"metadataEncoding,omitempty"`
 }
 
-// newHook is the form of a hook that is there.
-func newHook(h entities.Hook) hook {
-	v := hook{
+// hookJSON encodes an open hook.
+func (r *request) hookJSON(h entities.Hook) hookJSON {
+	v := hookJSON{
 		ID: h.ID, RunID: h.RunID, Token: h.Token, Status: hookActive, Webhook: h.IsWebhook, Signal: h.Signal,
 		Condition: h.Condition, CreatedAt: timestamp(h.CreatedAt), RetainedUntil: optionalTime(h.RetainUntil),
 	}
 	if h.ExpiresAt != nil {
 		v.Status = hookRetained
 	}
-	return v
+	return r.redactHook(v)
 }
 
-// newPastHook is the form of a hook that is or was there, or lost the contest for its token.
-func newPastHook(h read.HookHistory) hook {
-	v := hook{
+// hookHistoryJSON encodes a hook from the log: it may be open or disposed, or have lost its token to another hook.
+func (r *request) hookHistoryJSON(h read.HookHistory) hookJSON {
+	v := hookJSON{
 		ID: h.ID, RunID: h.RunID, Token: h.Data.Token, Status: hookActive,
 		Webhook: h.Data.IsWebhook != nil && *h.Data.IsWebhook, Signal: h.Data.Signal, Condition: h.Data.Condition,
 		CreatedAt: timestamp(h.CreatedAt), ReceivedAt: optionalTime(h.ReceivedAt), DisposedAt: optionalTime(h.DisposedAt),
@@ -68,70 +67,53 @@ func newPastHook(h read.HookHistory) hook {
 	case h.RunEndedAt != nil:
 		v.Status = hookRetained
 	}
-	return v
+	return r.redactHook(v)
 }
 
-// to is what whoever asks may see of the hook.
-func (v hook) to(c echo.Context) hook {
-	if !auth.Of(c).SeesPayloads() {
+func (r *request) redactHook(v hookJSON) hookJSON {
+	if r.payloads() == read.WithoutPayloads {
 		v.Token, v.Condition = "", ""
 	}
 	return v
 }
 
-// listHooks answers with the hooks that there are now.
+// listHooks lists the open hooks of all runs.
 func (s *Server) listHooks(c echo.Context) error {
-	p, err := page(c, oldestFirst)
-	if err != nil {
-		return err
-	}
-	hooks, next, err := store.ListHooks(c.Request().Context(), s.Reader, auth.Project(c), "", s.Log.Now(), p)
-	if err != nil {
-		return err
-	}
-	return answerList(c, hooks, next, func(h entities.Hook) hook { return newHook(h).to(c) })
+	r := s.request(c)
+	page := r.page(oldestFirst)
+	return answerPage(r, r.hookJSON, func() ([]entities.Hook, string, error) {
+		return store.ListHooks(r.ctx(), s.Reader, r.project(), "", s.Log.Now(), page)
+	})
 }
 
-// listRunHooks answers with all hooks that a run ever had.
+// listRunHooks lists all hooks that a run ever had.
 func (s *Server) listRunHooks(c echo.Context) error {
-	p, err := page(c, oldestFirst)
-	if err != nil {
-		return err
-	}
-	r, err := s.theRun(c)
-	if err != nil {
-		return err
-	}
-	hooks, next, err := s.Log.HookHistories(c.Request().Context(), r.Project, r.ID, p)
-	if err != nil {
-		return err
-	}
-	return answerList(c, hooks, next, func(h read.HookHistory) hook { return newPastHook(h).to(c) })
+	r := s.request(c)
+	page, run := r.page(oldestFirst), r.run()
+	return answerPage(r, r.hookHistoryJSON, func() ([]read.HookHistory, string, error) {
+		return s.Log.HookHistories(r.ctx(), run.Project, run.ID, page)
+	})
 }
 
 func (s *Server) getHook(c echo.Context) error {
-	r, err := s.theRun(c)
+	r := s.request(c)
+	run, id := r.run(), r.pathID("hookId", "hook ID")
+	if r.err != nil {
+		return r.err
+	}
+	h, err := s.Log.HookHistory(r.ctx(), run.Project, run.ID, entities.HookID(id))
 	if err != nil {
 		return err
 	}
-	id, err := pathParam(c, "hookId", "hook ID")
-	if err != nil {
-		return err
-	}
-	ctx := c.Request().Context()
-	h, err := s.Log.HookHistory(ctx, r.Project, r.ID, entities.HookID(id))
-	if err != nil {
-		return err
-	}
-	created := read.Position{RunID: r.ID, Seq: h.Seq}
-	v := newPastHook(h).to(c)
-	if !auth.Of(c).SeesPayloads() {
+	v := r.hookHistoryJSON(h)
+	if r.payloads() == read.WithoutPayloads {
 		return c.JSON(http.StatusOK, v)
 	}
-	events, err := s.Log.EventsAt(ctx, []read.Position{created}, read.WithPayloads)
+	created := read.Position{RunID: run.ID, Seq: h.Seq}
+	events, err := s.Log.EventsAt(r.ctx(), []read.Position{created}, read.WithPayloads)
 	if err != nil {
 		return err
 	}
-	v.Metadata, v.MetadataEncoding = decode(events[created])
+	v.Metadata, v.MetadataEncoding = payloadJSON(events[created])
 	return c.JSON(http.StatusOK, v)
 }

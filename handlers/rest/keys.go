@@ -14,8 +14,8 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// key is the JSON form of an API key. Its text comes once, when it is made.
-type key struct {
+// keyJSON is the JSON form of an API key, without the key itself.
+type keyJSON struct {
 	ID         admin.KeyID      `json:"id"`
 	Project    entities.Project `json:"project"`
 	Name       string           `json:"name"`
@@ -27,57 +27,47 @@ type key struct {
 	LastUsedAt *timestamp       `json:"lastUsedAt,omitempty"`
 }
 
-func newKey(k admin.Key) key {
-	return key{
+func newKeyJSON(k admin.Key) keyJSON {
+	return keyJSON{
 		k.ID, k.Project, k.Name, k.Role, k.Prefix, timestamp(k.CreatedAt), optionalTime(k.ExpiresAt),
 		optionalTime(k.RevokedAt), optionalTime(k.LastUsedAt),
 	}
 }
 
-// projectOr is the project that a request names, or else that of its key. Only operators may name another one.
-func projectOr(c echo.Context, name string) (entities.Project, error) {
-	named, own := entities.Project(name), auth.Project(c)
+// projectOr returns the named project, or the key's own if the name is empty. Only operators may name another project.
+func (r *request) projectOr(name string) (entities.Project, error) {
+	named, own := entities.Project(name), r.project()
 	if name == "" || named == own {
 		return own, nil
 	}
-	if !auth.Of(c).Operator() {
+	if !auth.IdentityOf(r).Operator() {
 		return "", auth.ErrNotOperator
 	}
 	return named, entities.ValidateID("project", name)
 }
 
-// projectParam is the project of the query.
-func projectParam(c echo.Context) (entities.Project, error) {
-	p, err := projectOr(c, c.QueryParam("project"))
-	return p, inParam("project", err)
+// queryProject returns the project that the query names, or the key's own.
+func (r *request) queryProject() entities.Project {
+	p, err := r.projectOr(r.QueryParam("project"))
+	r.fail(inParam("project", err))
+	return p
 }
 
-// listKeys answers with a project's keys, also those that are good no more.
+// listKeys lists a project's keys, including revoked and expired ones.
 func (s *Server) listKeys(c echo.Context) error {
-	return listOfProject(s, c, admin.ListKeys, newKey)
+	return answerOfProject(s.request(c), newKeyJSON, admin.ListKeys)
 }
 
-// listOfProject answers with a page of what belongs to the project of the query, the newest first.
-func listOfProject[R, T any](
-	s *Server, c echo.Context,
-	list func(context.Context, pg.Querier, entities.Project, pg.Page) ([]R, string, error), show func(R) T,
+// answerOfProject answers with a page of rows of the project that the query names, newest first.
+func answerOfProject[R, T any](
+	r *request, encode func(R) T,
+	find func(context.Context, pg.Querier, entities.Project, pg.Page) ([]R, string, error),
 ) error {
-	project, err := projectParam(c)
-	if err != nil {
-		return err
-	}
-	p, err := page(c, newestFirst)
-	if err != nil {
-		return err
-	}
-	rows, next, err := list(c.Request().Context(), s.Reader, project, p)
-	if err != nil {
-		return err
-	}
-	return answerList(c, rows, next, show)
+	project, page := r.queryProject(), r.page(newestFirst)
+	return answerPage(r, encode, func() ([]R, string, error) { return find(r.ctx(), r.reader, project, page) })
 }
 
-// createKey makes a key. Its text is in this answer and nowhere else.
+// createKey creates a key. Only this answer contains the key itself.
 func (s *Server) createKey(c echo.Context) error {
 	var body struct {
 		Name      string     `json:"name"`
@@ -85,104 +75,84 @@ func (s *Server) createKey(c echo.Context) error {
 		Project   string     `json:"project"`
 		ExpiresAt instant    `json:"expiresAt"`
 	}
-	if err := readBody(c, &body); err != nil {
-		return err
-	}
-	project, err := projectOr(c, body.Project)
-	if err != nil {
-		return inField("project", err)
+	r := s.request(c)
+	r.body(&body)
+	project, err := r.projectOr(body.Project)
+	r.fail(inField("project", err))
+	if r.err != nil {
+		return r.err
 	}
 	k := admin.Key{Project: project, Name: body.Name, Role: body.Role}
 	if at := time.Time(body.ExpiresAt); !at.IsZero() {
 		k.ExpiresAt = &at
 	}
-	made, text, err := s.Keys.Mint(c.Request().Context(), k)
+	created, text, err := s.Keys.Mint(r.ctx(), k)
 	if err != nil {
 		return err
 	}
 	c.Response().Header().Set(echo.HeaderCacheControl, "no-store")
-	c.Response().Header().Set(echo.HeaderLocation, "/v1/keys/"+string(made.ID))
+	c.Response().Header().Set(echo.HeaderLocation, "/v1/keys/"+string(created.ID))
 	return c.JSON(http.StatusCreated, struct {
-		key
+		keyJSON
 
 		Key string `json:"key"`
-	}{newKey(made), text})
+	}{newKeyJSON(created), text})
 }
 
 func (s *Server) getKey(c echo.Context) error {
-	project, id, err := theKey(c)
-	if err != nil {
-		return err
-	}
-	k, err := admin.KeyByID(c.Request().Context(), s.Reader, project, id)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, newKey(k))
+	r := s.request(c)
+	project, id := r.queryProject(), admin.KeyID(r.pathID("id", "key ID"))
+	return answer(r, http.StatusOK, newKeyJSON, func() (admin.Key, error) {
+		return admin.KeyByID(r.ctx(), s.Reader, project, id)
+	})
 }
 
-// revokeKey ends a key for good. It stays in lists, as the audit names it.
+// revokeKey revokes a key for good. It stays in lists, because the audit log refers to it.
 func (s *Server) revokeKey(c echo.Context) error {
-	project, id, err := theKey(c)
-	if err != nil {
-		return err
-	}
-	if err := s.Keys.Revoke(c.Request().Context(), project, id); err != nil {
-		return err
-	}
-	return c.NoContent(http.StatusNoContent)
+	r := s.request(c)
+	project, id := r.queryProject(), admin.KeyID(r.pathID("id", "key ID"))
+	return answerNothing(r, func() error { return s.Keys.Revoke(r.ctx(), project, id) })
 }
 
-// theKey is the one that the path names, and the project it is looked for in.
-func theKey(c echo.Context) (entities.Project, admin.KeyID, error) {
-	project, err := projectParam(c)
-	if err != nil {
-		return "", "", err
-	}
-	id, err := pathParam(c, "id", "key ID")
-	return project, admin.KeyID(id), err
-}
-
-// project is the JSON form of a project.
-type project struct {
+// projectJSON is the JSON form of a project.
+type projectJSON struct {
 	Name      entities.Project `json:"name"`
 	CreatedAt timestamp        `json:"createdAt"`
 }
 
-func newProject(p admin.ListedProject) project { return project{p.Name, timestamp(p.CreatedAt)} }
+func newProjectJSON(p admin.ListedProject) projectJSON {
+	return projectJSON{p.Name, timestamp(p.CreatedAt)}
+}
+
+// requireOperator fails unless the client is an operator.
+func (r *request) requireOperator() {
+	if !auth.IdentityOf(r).Operator() {
+		r.fail(auth.ErrNotOperator)
+	}
+}
 
 func (s *Server) listProjects(c echo.Context) error {
-	if !auth.Of(c).Operator() {
-		return auth.ErrNotOperator
-	}
-	all, err := admin.ListProjects(c.Request().Context(), s.Reader)
-	if err != nil {
-		return err
-	}
-	return answerList(c, all, "", newProject)
+	r := s.request(c)
+	r.requireOperator()
+	return answerPage(r, newProjectJSON, func() ([]admin.ListedProject, string, error) {
+		all, err := admin.ListProjects(r.ctx(), s.Reader)
+		return all, "", err
+	})
 }
 
-// putProject makes a project, unless it exists.
+// putProject creates a project unless it exists.
 func (s *Server) putProject(c echo.Context) error {
-	if !auth.Of(c).Operator() {
-		return auth.ErrNotOperator
-	}
-	name, err := pathParam(c, "name", "project")
-	if err != nil {
-		return err
-	}
-	if err := readOptionalBody(c, &struct{}{}); err != nil {
-		return err
-	}
-	p, err := s.Projects.Put(c.Request().Context(), entities.Project(name))
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, newProject(p))
+	r := s.request(c)
+	r.requireOperator()
+	name := entities.Project(r.pathID("name", "project"))
+	r.optionalBody(&struct{}{})
+	return answer(r, http.StatusOK, newProjectJSON, func() (admin.ListedProject, error) {
+		return s.Projects.Put(r.ctx(), name)
+	})
 }
 
-// action is the JSON form of what the audit tells of.
-type action struct {
+// actionJSON is the JSON form of an entry of the audit log.
+type actionJSON struct {
 	Seq     int64            `json:"seq"`
 	At      timestamp        `json:"at"`
 	Project entities.Project `json:"project"`
@@ -192,11 +162,11 @@ type action struct {
 	Detail  json.RawMessage  `json:"detail"`
 }
 
-func newAction(a admin.Action) action {
-	return action{a.Seq, timestamp(a.At), a.Project, a.Actor, a.Action, a.Subject, a.Detail}
+func newActionJSON(a admin.Action) actionJSON {
+	return actionJSON{a.Seq, timestamp(a.At), a.Project, a.Actor, a.Action, a.Subject, a.Detail}
 }
 
-// listAudit answers with what was done in a project.
+// listAudit answers with a page of a project's audit log.
 func (s *Server) listAudit(c echo.Context) error {
-	return listOfProject(s, c, admin.ListActions, newAction)
+	return answerOfProject(s.request(c), newActionJSON, admin.ListActions)
 }

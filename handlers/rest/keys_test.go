@@ -11,7 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// as makes a request with a key.
+// as sends a request with a key.
 func (a api) as(t *testing.T, key, method, path, body string) (status int, answer object) {
 	t.Helper()
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -27,7 +27,7 @@ func (a api) as(t *testing.T, key, method, path, body string) (status int, answe
 	return w.Code, answer
 }
 
-// key makes a key, as the body says, with another one; none for who needs none.
+// key creates a key with another one, which may be empty on an open server.
 func (a api) key(t *testing.T, by, body string) object {
 	t.Helper()
 	status, made := a.as(t, by, http.MethodPost, "/v1/keys", body)
@@ -56,7 +56,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("list: got %v", got)
 	}
 	if status, got := a.as(t, text, http.MethodGet, "/v1/runs", ""); status != http.StatusForbidden {
-		t.Errorf("with a good key: got %d %v", status, got)
+		t.Errorf("with a valid key: got %d %v", status, got)
 	}
 	for range 2 {
 		if status, got := a.do(t, http.MethodDelete, path, ""); status != http.StatusNoContent {
@@ -66,8 +66,8 @@ func TestKeys(t *testing.T) {
 	if got := a.get(t, path); got["revokedAt"] != at0 {
 		t.Errorf("got %v, want it revoked", got)
 	}
-	a.wantRefused(t, http.MethodGet, "/v1/keys/key_none", "", http.StatusNotFound, "key_not_found")
-	a.wantRefused(t, http.MethodDelete, "/v1/keys/key_none", "", http.StatusNotFound, "key_not_found")
+	a.wantRejected(t, http.MethodGet, "/v1/keys/key_none", "", http.StatusNotFound, "key_not_found")
+	a.wantRejected(t, http.MethodDelete, "/v1/keys/key_none", "", http.StatusNotFound, "key_not_found")
 	for body, code := range map[string]string{
 		`{"role":"read"}`: "invalid_request", `{"name":"k"}`: "invalid_request", `{"name":"k","role":"owner"}`: "invalid_request",
 		`{"name":"k","role":"read","key":"sw_mine"}`:                              "invalid_request",
@@ -83,12 +83,13 @@ func TestKeys(t *testing.T) {
 		if code == "project_not_found" {
 			status = http.StatusNotFound
 		}
-		a.wantRefused(t, http.MethodPost, "/v1/keys", body, status, code)
+		a.wantRejected(t, http.MethodPost, "/v1/keys", body, status, code)
 	}
 }
 
-// TestProjectsAreForOperators: their admins make them and the first keys to them; an admin of one has no say elsewhere.
-func TestProjectsAreForOperators(t *testing.T) {
+// TestOnlyOperatorsManageProjects checks that operators create projects and their first keys, and that an admin of one
+// project cannot access others.
+func TestOnlyOperatorsManageProjects(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for range 2 {
@@ -98,8 +99,8 @@ func TestProjectsAreForOperators(t *testing.T) {
 		}
 		same(t, "the project", `{"name":"shop","createdAt":"`+at0+`"}`, p)
 	}
-	a.wantRefused(t, http.MethodPut, "/v1/projects/a%20b", "", http.StatusBadRequest, "invalid_request")
-	a.wantRefused(t, http.MethodPut, "/v1/projects/b", `{"x":1}`, http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodPut, "/v1/projects/a%20b", "", http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodPut, "/v1/projects/b", `{"x":1}`, http.StatusBadRequest, "invalid_request")
 	if got := a.get(t, "/v1/projects")["data"].([]any); len(got) != 2 || got[1].(object)["name"] != "shop" {
 		t.Errorf("got %v", got)
 	}
@@ -154,8 +155,8 @@ func TestProjectsAreForOperators(t *testing.T) {
 	}
 }
 
-// TestAnswersWithoutPayloadsKeepTheContract, and have what is left.
-func TestAnswersWithoutPayloadsKeepTheContract(t *testing.T) {
+// TestRedactedResponsesKeepTheContract checks responses for the role metadata.
+func TestRedactedResponsesKeepTheContract(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	key := a.key(t, "", `{"name":"k","role":"metadata"}`)["key"].(string)

@@ -1,17 +1,16 @@
 package rest
 
 import (
-	"net/http"
-
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// message is the JSON form of a message that the queue has.
-type message struct {
+// messageJSON is the JSON form of a message in the queue. Clients that may not see payloads do not get the last error,
+// which may quote the function.
+type messageJSON struct {
 	ID            string         `json:"id"`
 	Topic         string         `json:"topic"`
 	DeploymentID  string         `json:"deploymentId"`
@@ -26,72 +25,43 @@ type message struct {
 	ParkedAt      *timestamp     `json:"parkedAt,omitempty"`
 }
 
-func newMessage(e queue.Entry) message {
-	return message{
+func (r *request) messageJSON(e queue.Entry) messageJSON {
+	v := messageJSON{
 		e.ID, e.Topic, e.DeploymentID, e.RunID, e.Work, e.Subject, e.State, e.DeliveryCount, e.LastError,
 		timestamp(e.CreatedAt), timestamp(e.DueAt), optionalTime(e.ParkedAt),
 	}
-}
-
-// to is what whoever asks may see of the message: its last error may have the function's words.
-func (m message) to(c echo.Context) message {
-	if !auth.Of(c).SeesPayloads() {
-		m.LastError = ""
+	if r.payloads() == read.WithoutPayloads {
+		v.LastError = ""
 	}
-	return m
+	return v
 }
 
-// listMessages answers with the messages in a state, or of a run.
+// listMessages lists messages, optionally by state or run.
 func (s *Server) listMessages(c echo.Context) error {
-	p, err := page(c, oldestFirst)
-	if err != nil {
-		return err
-	}
-	switch queue.State(c.QueryParam("state")) {
+	r := s.request(c)
+	page := r.page(oldestFirst)
+	f := queue.Filter{State: queue.State(c.QueryParam("state")), RunID: entities.RunID(c.QueryParam("runId"))}
+	switch f.State {
 	case "", queue.StateWaiting, queue.StateLeased, queue.StateParked:
 	default:
-		return badParam("state", "%q is none of waiting, leased and parked", c.QueryParam("state"))
+		r.fail(badParam("state", "%q is not waiting, leased or parked", f.State))
 	}
-	f := queue.Filter{State: queue.State(c.QueryParam("state")), RunID: entities.RunID(c.QueryParam("runId"))}
-	entries, next, err := s.Queue.Messages(c.Request().Context(), auth.Project(c), f, p)
-	if err != nil {
-		return err
-	}
-	return answerList(c, entries, next, func(e queue.Entry) message { return newMessage(e).to(c) })
+	return answerPage(r, r.messageJSON, func() ([]queue.Entry, string, error) {
+		return s.Queue.Messages(r.ctx(), r.project(), f, page)
+	})
 }
 
 func (s *Server) getMessage(c echo.Context) error {
-	id, err := pathParam(c, "id", "message ID")
-	if err != nil {
-		return err
-	}
-	e, err := s.Queue.Message(c.Request().Context(), auth.Project(c), id)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, newMessage(e).to(c))
+	r := s.request(c)
+	return answerByID(r, "message ID", r.messageJSON, s.Queue.Message)
 }
 
-// retryMessage has a message that failed delivered now.
+// retryMessage makes a failed message due now.
 func (s *Server) retryMessage(c echo.Context) error {
-	id, err := pathParam(c, "id", "message ID")
-	if err != nil {
-		return err
-	}
-	e, err := s.Queue.Retry(c.Request().Context(), auth.Project(c), id)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, newMessage(e))
+	r := s.request(c)
+	return answerByID(r, "message ID", r.messageJSON, s.Queue.Retry)
 }
 
 func (s *Server) discardMessage(c echo.Context) error {
-	id, err := pathParam(c, "id", "message ID")
-	if err != nil {
-		return err
-	}
-	if err := s.Queue.Discard(c.Request().Context(), auth.Project(c), id); err != nil {
-		return err
-	}
-	return c.NoContent(http.StatusNoContent)
+	return deleteByID(s.request(c), "id", "message ID", s.Queue.Discard)
 }

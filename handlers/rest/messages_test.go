@@ -63,11 +63,11 @@ func TestMessages(t *testing.T) {
 	if status, answer := a.do(t, http.MethodGet, "/v1/messages/"+ids[1], ""); status != http.StatusOK || answer["id"] != ids[1] {
 		t.Errorf("get: got %d %v", status, answer)
 	}
-	a.wantRefused(t, http.MethodGet, "/v1/messages/"+ids[2], "", http.StatusNotFound, "message_not_found")
-	a.wantRefused(t, http.MethodDelete, "/v1/messages/"+ids[2], "", http.StatusNotFound, "message_not_found")
-	a.wantRefused(t, http.MethodPost, "/v1/messages/"+ids[2]+"/retry", "", http.StatusNotFound, "message_not_found")
-	a.wantRefused(t, http.MethodPost, "/v1/messages/"+ids[0]+"/retry", "", http.StatusConflict, "conflict")
+	a.wantRejected(t, http.MethodGet, "/v1/messages/"+ids[2], "", http.StatusNotFound, "message_not_found")
+	a.wantRejected(t, http.MethodDelete, "/v1/messages/"+ids[2], "", http.StatusNotFound, "message_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/messages/"+ids[2]+"/retry", "", http.StatusNotFound, "message_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/messages/"+ids[0]+"/retry", "", http.StatusConflict, "conflict")
 	for _, path := range []string{"?state=lost", "?limit=0", "?limit=1001", "?limit=x", "?cursor=a%20b"} {
-		a.wantRefused(t, http.MethodGet, "/v1/messages"+path, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, "/v1/messages"+path, "", http.StatusBadRequest, "invalid_request")
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 )
 
-var update = flag.Bool("update", false, "write docs/api.md anew")
+var update = flag.Bool("update", false, "regenerate docs/api.md")
 
 const reference = "../../docs/api.md"
 
-// TestReference holds docs/api.md, which is made of openapi.yaml.
+// TestReference checks that docs/api.md is generated from openapi.yaml.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("openapi.yaml")
@@ -42,14 +42,14 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(w.String(), string(got)); diff != "" {
-		t.Errorf("docs/api.md is not made of openapi.yaml as it is: run this test with -update (-want +got):\n%s", diff)
+		t.Errorf("docs/api.md does not match openapi.yaml: run this test with -update (-want +got):\n%s", diff)
 	}
 }
 
-// node is a part of the document, with everything in its order.
+// node is a part of the document. It keeps the order of keys.
 type node struct{ *yaml.Node }
 
-// entry is a key of a map and what is there.
+// entry is a key of a map and its value.
 type entry struct {
 	key   string
 	value node
@@ -77,7 +77,7 @@ func (n node) items() []node {
 	return list
 }
 
-// at is what is under the keys; nothing when there is nothing.
+// at returns the value under the keys, or an empty node.
 func (n node) at(keys ...string) node {
 	for _, key := range keys {
 		found := node{}
@@ -98,12 +98,12 @@ func (n node) text(keys ...string) string {
 	return ""
 }
 
-// line is a text as it stands in a table.
+// line returns a text for a table cell.
 func (n node) line(keys ...string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(n.text(keys...)), " "), "|", `\|`)
 }
 
-// writer makes the page.
+// writer writes the page.
 type writer struct {
 	bytes.Buffer
 
@@ -112,7 +112,7 @@ type writer struct {
 
 func (w *writer) f(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
 
-// follow is what a reference stands for, or the node itself.
+// follow resolves a reference. It returns other nodes unchanged.
 func (w *writer) follow(n node) node {
 	ref := n.text("$ref")
 	if ref == "" {
@@ -123,8 +123,8 @@ func (w *writer) follow(n node) node {
 
 func (w *writer) page() {
 	w.f("# The API\n\n")
-	w.f("<!-- Made of handlers/rest/openapi.yaml: go test ./handlers/rest -run TestReference -update -->\n\n")
-	w.f("Every server hands the same out for programs, as OpenAPI %s: `/v1/openapi.json`.\n\n", w.doc.text("openapi"))
+	w.f("<!-- Generated from handlers/rest/openapi.yaml: go test ./handlers/rest -run TestReference -update -->\n\n")
+	w.f("Every server serves this reference as OpenAPI %s at `/v1/openapi.json`.\n\n", w.doc.text("openapi"))
 	w.f("%s\n\n", w.doc.text("info", "description"))
 	for _, tag := range w.doc.at("tags").items() {
 		w.f("- [%[1]s](#%[2]s): ", tag.text("name"), anchor(tag.text("name")))
@@ -143,7 +143,7 @@ func (w *writer) page() {
 	for _, schema := range w.doc.at("components", "schemas").entries() {
 		w.object(schema.key, schema.value)
 	}
-	w.f("\n## Error codes\n\nThose without a mark may come from any operation.\n\n| Code | Status | Meaning |\n| --- | --- | --- |\n")
+	w.f("\n## Error codes\n\nAny operation can return the codes without an asterisk.\n\n| Code | Status | Meaning |\n| --- | --- | --- |\n")
 	for _, code := range w.doc.at("x-error-codes").entries() {
 		mark := ""
 		if code.value.text("common") == "" {
@@ -153,16 +153,16 @@ func (w *writer) page() {
 	}
 }
 
-// roles are those that an operation may need, and who has them.
+// roles describes the roles that suffice for each permission.
 var roles = map[string]string{
 	"admin": "`admin`", "write": "`admin` or `write`", "read": "`admin`, `write` or `read`",
-	"metadata": "any but `invoke`; `metadata` without payloads", "invoke": "`admin`, `write` or `invoke`",
+	"metadata": "any except `invoke`; `metadata` without payloads", "invoke": "`admin`, `write` or `invoke`",
 	"any": "any; `metadata` and `invoke` without payloads",
 }
 
 func title(method, path string) string { return strings.ToUpper(method) + " " + path }
 
-// anchor is how Markdown's readers link to a heading.
+// anchor returns the Markdown anchor of a heading.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -198,14 +198,14 @@ func (w *writer) operation(path, method string, item, op node) {
 	if body := w.follow(op.at("requestBody")); body.Node != nil {
 		optional := ""
 		if body.text("required") != "true" {
-			optional = " (may be left out)"
+			optional = " (optional)"
 		}
 		w.content("Body"+optional, body)
 	}
-	for _, answer := range op.at("responses").entries() {
-		if answer.key != "default" {
-			what := w.follow(answer.value)
-			w.content(fmt.Sprintf("Answer %s: %s", answer.key, strings.TrimSuffix(what.line("description"), ".")), what)
+	for _, response := range op.at("responses").entries() {
+		if response.key != "default" {
+			what := w.follow(response.value)
+			w.content(fmt.Sprintf("Response %s: %s", response.key, strings.TrimSuffix(what.line("description"), ".")), what)
 		}
 	}
 	var codes []string
@@ -236,7 +236,7 @@ func (w *writer) parameters(list []node) {
 	}
 }
 
-// content writes what a body of a request or an answer is.
+// content writes the body of a request or a response.
 func (w *writer) content(what string, of node) {
 	kinds := of.at("content").entries()
 	if len(kinds) == 0 {
@@ -251,7 +251,7 @@ func (w *writer) content(what string, of node) {
 		schema := media.value.at("schema")
 		if s := media.value.at("x-event-schema"); s.Node != nil {
 			schema = s
-			as += ", each event's data is"
+			as += ", with the event data"
 		}
 		w.f("\n%s%s: %s\n", what, as, w.kind(schema))
 		if schema.text("$ref") == "" {
@@ -279,7 +279,7 @@ func (w *writer) example(kind string, n node) {
 	w.f("\n```json\n%s\n```\n", strings.TrimSpace(b.String()))
 }
 
-// kind says what a schema is for, in a few words.
+// kind describes a schema in a few words.
 func (w *writer) kind(schema node) string {
 	if ref := schema.text("$ref"); ref != "" {
 		name := ref[strings.LastIndex(ref, "/")+1:]
@@ -316,7 +316,7 @@ func (w *writer) kind(schema node) string {
 	}
 }
 
-// fields writes the table of an object's fields, and those of objects in it below it.
+// fields writes the table of an object's fields, including those of nested objects.
 func (w *writer) fields(schema node) {
 	rows := w.rows("", schema)
 	if len(rows) == 0 {

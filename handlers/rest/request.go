@@ -2,118 +2,117 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
-	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
-// ErrMediaType says that a body is not said to be JSON.
-var ErrMediaType = errors.New("the body is not JSON: send it with Content-Type: application/json")
+// ErrUnsupportedMediaType is returned for a body whose Content-Type is not JSON.
+var ErrUnsupportedMediaType = errors.New("the body is not JSON: send it with Content-Type: application/json")
 
-// fault is an [entities.ErrInvalid] that says, for programs to read, where in a request something is wrong.
-type fault struct {
-	where  string // "field" or "parameter"
-	name   string
-	reason string // the whole sentence
+// validationError is an [entities.ErrInvalid] that names the invalid field or parameter in its details.
+type validationError struct {
+	kind    string // "field" or "parameter"
+	name    string
+	message string
 }
 
-func (f *fault) Error() string           { return f.reason }
-func (f *fault) Is(target error) bool    { return target == entities.ErrInvalid }
-func (f *fault) Details() map[string]any { return map[string]any{f.where: f.name} }
+func (e *validationError) Error() string           { return e.message }
+func (e *validationError) Is(target error) bool    { return target == entities.ErrInvalid }
+func (e *validationError) Details() map[string]any { return map[string]any{e.kind: e.name} }
+
 func badField(name, format string, args ...any) error {
-	return &fault{"field", name, name + ": " + fmt.Sprintf(format, args...)}
+	return &validationError{"field", name, name + ": " + fmt.Sprintf(format, args...)}
 }
+
 func badParam(name, format string, args ...any) error {
-	return &fault{"parameter", name, name + ": " + fmt.Sprintf(format, args...)}
+	return &validationError{"parameter", name, name + ": " + fmt.Sprintf(format, args...)}
 }
 
-// inField and inParam say where it is that an error from below is about; other errors than [entities.ErrInvalid] stay.
-func inField(name string, err error) error { return in("field", name, err) }
-func inParam(name string, err error) error { return in("parameter", name, err) }
+// inField and inParam add the name of a field or parameter to an [entities.ErrInvalid]. Other errors stay as they are.
+func inField(name string, err error) error { return locate("field", name, err) }
+func inParam(name string, err error) error { return locate("parameter", name, err) }
 
-func in(where, name string, err error) error {
+func locate(kind, name string, err error) error {
 	if !errors.Is(err, entities.ErrInvalid) {
 		return err
 	}
-	return &fault{where, name, err.Error()}
+	return &validationError{kind, name, err.Error()}
 }
 
-// refuseUnknown lets requests through that have only the query parameters which the document says, each once
-// unless it is a list. An empty one is refused, unless it is an attribute's value: it would count as a missing one, and
-// a list would be of more than was meant.
-func refuseUnknown(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		query, err := url.ParseQuery(c.Request().URL.RawQuery)
-		if err != nil {
-			return entities.Invalid("the query is not URL-encoded as it should be")
-		}
-		known, ok := described().accepted[c.Request().Method+" "+c.Path()]
-		if !ok {
-			return next(c)
-		}
-		for name, values := range query {
-			i := slices.IndexFunc(known, func(p parameter) bool { return p.is(name) })
-			if i < 0 {
-				return badParam(name, "there is no such parameter here")
-			}
-			if len(values) > 1 && known[i].Schema.Type != "array" {
-				return badParam(name, "it is given %d times", len(values))
-			}
-			for _, v := range values {
-				if v == "" && known[i].Prefix == "" {
-					return badParam(name, "it is empty: give a value, or leave it out")
-				}
-				if !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
-					return badParam(name, "it has control characters or is not UTF-8")
-				}
-			}
-		}
-		return next(c)
+// request reads the parameters and the body of one request. It keeps the first error, so handlers read all they need
+// and then check err once. After an error the values it returns must not be used.
+type request struct {
+	echo.Context
+
+	err    error
+	reader pg.Querier
+}
+
+func (s *Server) request(c echo.Context) *request { return &request{Context: c, reader: s.Reader} }
+
+func (r *request) ctx() context.Context { return r.Request().Context() }
+
+func (r *request) project() entities.Project { return auth.Project(r) }
+
+// payloads tells whether the client may see payloads.
+func (r *request) payloads() read.Payloads {
+	if auth.IdentityOf(r).SeesPayloads() {
+		return read.WithPayloads
+	}
+	return read.WithoutPayloads
+}
+
+// fail records an error unless there is an earlier one. A nil error changes nothing.
+func (r *request) fail(err error) {
+	if r.err == nil {
+		r.err = err
 	}
 }
 
-// pathParam is a path parameter that is an ID, decoded: echo hands it out encoded when the path was encoded in any
-// way but the usual. What is how errors call it.
-func pathParam(c echo.Context, name, what string) (string, error) {
-	value, err := pathText(c, name, what)
+// pathText returns a decoded path parameter, which may be any text. The label names it in errors.
+func (r *request) pathText(name, label string) string {
+	value, err := incoming.PathParam(r, name)
 	if err != nil {
-		return "", err
+		r.fail(badParam(name, "the %s is not URL-encoded correctly", label))
 	}
-	return value, inParam(name, entities.ValidateID(what, value))
+	return value
 }
 
-// pathText is a path parameter that may be any text, decoded.
-func pathText(c echo.Context, name, what string) (string, error) {
-	value := c.Param(name)
-	if c.Request().URL.RawPath == "" {
-		return value, nil
-	}
-	decoded, err := url.PathUnescape(value)
-	if err != nil {
-		return "", badParam(name, "the %s is not URL-encoded as it should be", what)
-	}
-	return decoded, nil
+// pathID returns a decoded path parameter that must be a valid ID. The label names it in errors.
+func (r *request) pathID(name, label string) string {
+	value := r.pathText(name, label)
+	r.fail(inParam(name, entities.ValidateID(label, value)))
+	return value
 }
 
-// runParam is the path's run ID.
-func runParam(c echo.Context) (entities.RunID, error) {
-	id, err := pathParam(c, "id", "run ID")
-	return entities.RunID(id), err
+func (r *request) runID() entities.RunID { return entities.RunID(r.pathID("id", "run ID")) }
+
+// run returns the run whose ID is in the path.
+func (r *request) run() entities.Run {
+	id := r.runID()
+	if r.err != nil {
+		return entities.Run{}
+	}
+	run, err := store.RunByID(r.ctx(), r.reader, r.project(), id)
+	r.fail(err)
+	return run
 }
 
 // Pages of lists.
@@ -124,37 +123,119 @@ const (
 	newestFirst = "desc"
 )
 
-// page reads limit, cursor and order, which is as given unless the request says.
-func page(c echo.Context, order string) (pg.Page, error) {
-	p := pg.Page{Limit: defaultPage, Cursor: c.QueryParam("cursor")}
-	if s := c.QueryParam("limit"); s != "" {
+// page returns the limit, cursor and order parameters. The request's order overrides the given default.
+func (r *request) page(order string) pg.Page {
+	p := pg.Page{Limit: defaultPage, Cursor: r.QueryParam("cursor")}
+	if s := r.QueryParam("limit"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 || n > pg.MaxPage {
-			return p, badParam("limit", "%q is not a number from 1 to %d", s, pg.MaxPage)
+			r.fail(badParam("limit", "%q is not a number from 1 to %d", s, pg.MaxPage))
 		}
 		p.Limit = n
 	}
-	if s := c.QueryParam("order"); s != "" {
+	if s := r.QueryParam("order"); s != "" {
 		order = s
 	}
 	if order != oldestFirst && order != newestFirst {
-		return p, badParam("order", "%q is neither %s nor %s", order, oldestFirst, newestFirst)
+		r.fail(badParam("order", "%q is neither %s nor %s", order, oldestFirst, newestFirst))
 	}
 	p.Descending = order == newestFirst
-	return p, nil
+	return p
 }
 
-// timeParam reads a query parameter that is a time; the zero time when it is missing.
-func timeParam(c echo.Context, name string) (time.Time, error) {
-	s := c.QueryParam(name)
+// time returns a query parameter that is a time, or the zero time if it is missing.
+func (r *request) time(name string) time.Time {
+	s := r.QueryParam(name)
 	if s == "" {
-		return time.Time{}, nil
+		return time.Time{}
 	}
 	t, err := parseTime(s)
 	if err != nil {
-		return time.Time{}, badParam(name, "%v", err)
+		r.fail(badParam(name, "%v", err))
 	}
-	return t, nil
+	return t
+}
+
+// duration returns a query parameter that is a duration of at most limit, or missing if there is none.
+func (r *request) duration(name string, missing, limit time.Duration) time.Duration {
+	s := r.QueryParam(name)
+	if s == "" {
+		return missing
+	}
+	d, err := parseDuration(s, limit)
+	if err != nil {
+		r.fail(badParam(name, "%v", err))
+	}
+	return d
+}
+
+// number parses the non-negative value of the parameter or header name; an empty text is 0. The label names the value
+// in errors.
+func (r *request) number(name, text, label string) int64 {
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		r.fail(badParam(name, "%q is not %s", text, label))
+	}
+	return n
+}
+
+// lastEventID returns the ID of the last server-sent event that a reconnecting client received.
+func (r *request) lastEventID() string { return r.Request().Header.Get("Last-Event-ID") }
+
+// body decodes the body, which must be one JSON object, strictly: see [strictjson.Decode].
+func (r *request) body(into any) {
+	data := r.rawBody()
+	if r.err == nil && len(data) == 0 {
+		r.err = entities.Invalid("the body is missing: want a JSON object")
+	}
+	if r.err == nil {
+		r.err = strictjson.Decode(data, into)
+	}
+}
+
+// optionalBody is [request.body] where a missing body means an empty object.
+func (r *request) optionalBody(into any) {
+	if data := r.rawBody(); r.err == nil && len(data) > 0 {
+		r.err = strictjson.Decode(data, into)
+	}
+}
+
+// rawBody returns the body without surrounding white space. It is empty or one JSON value.
+func (r *request) rawBody() []byte {
+	if r.err != nil {
+		return nil
+	}
+	data, err := io.ReadAll(r.Request().Body)
+	if err != nil {
+		r.err = fmt.Errorf("read body: %w", err)
+		return nil
+	}
+	data = bytes.TrimSpace(data)
+	r.err = checkJSON(data, r.Request().Header.Get(echo.HeaderContentType))
+	return data
+}
+
+// checkJSON accepts an empty body, and JSON in UTF-8 whose content type is JSON or missing.
+func checkJSON(data []byte, contentType string) error {
+	if len(data) == 0 {
+		return nil
+	}
+	if contentType != "" {
+		if kind, _, err := mime.ParseMediaType(contentType); err != nil || kind != echo.MIMEApplicationJSON {
+			return ErrUnsupportedMediaType
+		}
+	}
+	if !utf8.Valid(data) {
+		return entities.Invalid("the body is not UTF-8")
+	}
+	var value json.RawMessage
+	if err := json.Unmarshal(data, &value); err != nil {
+		return entities.Invalid("the body is not JSON: %v", err)
+	}
+	return nil
 }
 
 func parseTime(s string) (time.Time, error) {
@@ -165,7 +246,7 @@ func parseTime(s string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// instant is a time in a body; the zero time when it is missing.
+// instant is a time in a body; the zero time if it is missing.
 type instant time.Time
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -182,66 +263,10 @@ func (i *instant) UnmarshalJSON(data []byte) error {
 // MarshalJSON implements [json.Marshaler].
 func (i instant) MarshalJSON() ([]byte, error) { return time.Time(i).MarshalJSON() }
 
-// durationParam reads a query parameter that is a duration of at most limit; missing stands for an absent one.
-func durationParam(c echo.Context, name string, missing, limit time.Duration) (time.Duration, error) {
-	s := c.QueryParam(name)
-	if s == "" {
-		return missing, nil
-	}
-	d, err := parseDuration(s, limit)
-	if err != nil {
-		return 0, badParam(name, "%v", err)
-	}
-	return d, nil
-}
-
 func parseDuration(s string, limit time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 || d > limit {
 		return 0, fmt.Errorf("%q is not a duration like 30s, 5m or 48h, from 0s to %s", s, limit)
 	}
 	return d, nil
-}
-
-// readBody reads a body that is one JSON object, strictly: see [strictjson.Decode].
-func readBody(c echo.Context, into any) error {
-	data, err := bodyOf(c)
-	if err != nil {
-		return err
-	}
-	if len(data) == 0 {
-		return entities.Invalid("the body is missing: want a JSON object")
-	}
-	return strictjson.Decode(data, into)
-}
-
-// readOptionalBody is [readBody] where a missing body stands for an empty object.
-func readOptionalBody(c echo.Context, into any) error {
-	data, err := bodyOf(c)
-	if err != nil || len(data) == 0 {
-		return err
-	}
-	return strictjson.Decode(data, into)
-}
-
-func bodyOf(c echo.Context) ([]byte, error) {
-	r := c.Request()
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read body: %w", err)
-	}
-	data = bytes.TrimSpace(data)
-	if given := r.Header.Get(echo.HeaderContentType); len(data) > 0 && given != "" {
-		if kind, _, err := mime.ParseMediaType(given); err != nil || kind != echo.MIMEApplicationJSON {
-			return nil, ErrMediaType
-		}
-	}
-	if !utf8.Valid(data) {
-		return nil, entities.Invalid("the body is not UTF-8")
-	}
-	var whole json.RawMessage
-	if err := json.Unmarshal(data, &whole); len(data) > 0 && err != nil {
-		return nil, entities.Invalid("the body is not JSON: %v", err)
-	}
-	return data, nil
 }

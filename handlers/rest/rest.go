@@ -1,7 +1,7 @@
-// Package rest serves Stepwell's own API below /v1: JSON in camelCase, as openapi.yaml describes it.
+// Package rest serves Stepwell's native HTTP API under /v1: JSON in camelCase, as openapi.yaml describes it.
 //
 // It imports packages entities, entities/strictjson, eventlog, eventlog/access, eventlog/payload, eventlog/view, queue,
-// queue/contract, queue/egress and handlers/auth.
+// queue/contract, queue/egress, handlers/auth and handlers/incoming.
 package rest
 
 import (
@@ -10,8 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -22,45 +21,99 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// Server answers the native API.
+// Server serves the native API. All fields except Allowed are required.
 type Server struct {
-	// Log, Streams, Queue, Runs and Secrets are what requests act on; Reader is where entities are read from.
-	Log     *eventlog.Log
-	Streams *read.Streams
-	Queue   *queue.Queue
-	Runs    *queue.Runs
-	Secrets *admin.Secrets
-	// SigningKeys are what calls of functions are signed with.
+	Log         *eventlog.Log
+	Streams     *read.Streams
+	Queue       *queue.Queue
+	Runs        *queue.Runs
+	Secrets     *admin.Secrets
 	SigningKeys *admin.SigningKeys
-	// Keys and Projects say who is let in.
-	Keys     *access.Keys
-	Projects *access.Projects
-	// Allowed are the addresses besides public ones where deployments may be.
+	Keys        *access.Keys
+	Projects    *access.Projects
+	// Allowed lists the non-public addresses that deployments may have.
 	Allowed egress.Allowed
-	Reader  pg.Querier
-	Logger  *slog.Logger
-	// Draining ends when the server is about to stop: whoever follows a stream or waits for a run then has to
-	// come back.
+	// Reader runs the queries that only read entities.
+	Reader pg.Querier
+	Logger *slog.Logger
+	// Draining ends when the server is about to stop. Requests that follow a stream or wait for a run end then, and
+	// their clients reconnect.
 	Draining context.Context
 }
 
-// timestamp is a time as the API has it, in events and elsewhere.
+// timestamp is a time in the API's JSON form.
 type timestamp = view.Time
 
-// optionalTime is the time, if there is one.
+// optionalTime returns nil for nil.
 func optionalTime(t *time.Time) *timestamp { return (*timestamp)(t) }
 
-// list is one page of a list. Without a cursor it is the last.
+// list is the JSON form of one page. The last page has no cursor.
 type list[T any] struct {
 	Data   []T    `json:"data"`
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// answerList answers with a page of what rows show.
-func answerList[R, T any](c echo.Context, rows []R, cursor string, show func(R) T) error {
-	l := list[T]{Data: make([]T, len(rows)), Cursor: cursor}
-	for i, row := range rows {
-		l.Data[i] = show(row)
+// answer answers with the encoded result of do, unless reading the request failed.
+func answer[R, T any](r *request, status int, encode func(R) T, do func() (R, error)) error {
+	if r.err != nil {
+		return r.err
 	}
-	return c.JSON(http.StatusOK, l)
+	result, err := do()
+	if err != nil {
+		return err
+	}
+	return r.JSON(status, encode(result))
+}
+
+// answerPage answers with one page of a query, unless reading the request failed.
+func answerPage[R, T any](r *request, encode func(R) T, query func() (rows []R, cursor string, err error)) error {
+	if r.err != nil {
+		return r.err
+	}
+	rows, cursor, err := query()
+	if err != nil {
+		return err
+	}
+	page := list[T]{Data: make([]T, len(rows)), Cursor: cursor}
+	for i, row := range rows {
+		page.Data[i] = encode(row)
+	}
+	return r.JSON(http.StatusOK, page)
+}
+
+// answerAll answers with all rows of the request's project on a single page.
+func answerAll[R, T any](
+	r *request, encode func(R) T, find func(context.Context, entities.Project) ([]R, error),
+) error {
+	return answerPage(r, encode, func() ([]R, string, error) {
+		rows, err := find(r.ctx(), r.project())
+		return rows, "", err
+	})
+}
+
+// answerByID answers with the row whose ID is in the path. The label names the ID in errors.
+func answerByID[R, T any](
+	r *request, label string, encode func(R) T, find func(context.Context, entities.Project, string) (R, error),
+) error {
+	id := r.pathID("id", label)
+	return answer(r, http.StatusOK, encode, func() (R, error) { return find(r.ctx(), r.project(), id) })
+}
+
+// deleteByID deletes the row that a path parameter identifies. The label names the parameter in errors.
+func deleteByID(
+	r *request, param, label string, remove func(context.Context, entities.Project, string) error,
+) error {
+	id := r.pathID(param, label)
+	return answerNothing(r, func() error { return remove(r.ctx(), r.project(), id) })
+}
+
+// answerNothing answers with 204 after do succeeded, unless reading the request failed.
+func answerNothing(r *request, do func() error) error {
+	if r.err != nil {
+		return r.err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	return r.NoContent(http.StatusNoContent)
 }

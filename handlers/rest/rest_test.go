@@ -26,10 +26,10 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// t0 is what the clock of every test's server shows.
+// t0 is the time of every test server's clock.
 var t0 = time.Date(2026, 11, 21, 1, 41, 43, 197_000_000, time.UTC)
 
-// api is a server with a database of its own.
+// api is a server with its own database.
 type api struct {
 	http.Handler
 
@@ -37,9 +37,8 @@ type api struct {
 	streams *read.Streams
 	queue   *queue.Queue
 	pool    *pgxpool.Pool
-	// drain has the server let go of those who wait.
-	drain func()
-	// routes are those of the server.
+	// drain disconnects waiting clients.
+	drain  func()
 	routes []*echo.Route
 }
 
@@ -66,11 +65,11 @@ func newAPI(t *testing.T) api {
 	})
 	return api{
 		log: log, streams: streams, queue: q, pool: pool, drain: drain,
-		Handler: held(t, server), routes: server.Routes(),
+		Handler: checkContract(t, server), routes: server.Routes(),
 	}
 }
 
-// do makes a request and decodes its answer, which is JSON or nothing.
+// do sends a request and decodes the response, which is JSON or empty.
 func (a api) do(t *testing.T, method, path, body string) (status int, answer map[string]any) {
 	t.Helper()
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -85,7 +84,7 @@ func (a api) do(t *testing.T, method, path, body string) (status int, answer map
 	return w.Code, answer
 }
 
-func (a api) wantRefused(t *testing.T, method, path, body string, status int, code string) {
+func (a api) wantRejected(t *testing.T, method, path, body string, status int, code string) {
 	t.Helper()
 	got, answer := a.do(t, method, path, body)
 	problem, _ := answer["error"].(map[string]any)
@@ -107,7 +106,7 @@ func TestDeployments(t *testing.T) {
 		return data
 	}
 	if got := list(); len(got) != 0 {
-		t.Errorf("got %v before the first", got)
+		t.Errorf("got %v before the first was created", got)
 	}
 	put := func(path, id, url string) map[string]any {
 		t.Helper()
@@ -137,14 +136,14 @@ func TestDeployments(t *testing.T) {
 		if status, answer := a.do(t, http.MethodDelete, "/v1/deployments/"+path, ""); status != http.StatusNoContent {
 			t.Errorf("remove %s: got %d %v", path, status, answer)
 		}
-		a.wantRefused(t, http.MethodDelete, "/v1/deployments/"+path, "", http.StatusNotFound, "deployment_not_found")
+		a.wantRejected(t, http.MethodDelete, "/v1/deployments/"+path, "", http.StatusNotFound, "deployment_not_found")
 	}
 	if diff := cmp.Diff([]any{accent}, list()); diff != "" {
 		t.Errorf("list at last (-want +got):\n%s", diff)
 	}
 }
 
-func TestDeploymentsListTheirWorkflows(t *testing.T) {
+func TestDeploymentWorkflows(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	status, put := a.do(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://x","workflows":["refund","order"]}`)
@@ -155,11 +154,11 @@ func TestDeploymentsListTheirWorkflows(t *testing.T) {
 	if diff := cmp.Diff(put, got); status != http.StatusOK || diff != "" {
 		t.Errorf("get: got %d (-want +got):\n%s", status, diff)
 	}
-	a.wantRefused(t, http.MethodGet, "/v1/deployments/other", "", http.StatusNotFound, "deployment_not_found")
+	a.wantRejected(t, http.MethodGet, "/v1/deployments/other", "", http.StatusNotFound, "deployment_not_found")
 }
 
-// TestForbiddenAddressesAreRefusedAtOnce: only names are left to be looked at when they are called.
-func TestForbiddenAddressesAreRefusedAtOnce(t *testing.T) {
+// TestForbiddenAddressesAreRejected checks that host names are accepted: they are checked when they are called.
+func TestForbiddenAddressesAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for _, url := range []string{
@@ -180,7 +179,7 @@ func TestForbiddenAddressesAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-func TestDeploymentsRefuse(t *testing.T) {
+func TestInvalidDeploymentsAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for _, body := range []string{
@@ -188,12 +187,12 @@ func TestDeploymentsRefuse(t *testing.T) {
 		`{"url":"ftp://x"}`, `{"url":"http://"}`, `{"url":"http://u:p@x"}`, `{"url":"http://x?y=1"}`,
 		`{"url":"http://x#y"}`, `{"url":"http://x/\u0000"}`, `{"url":"http://x/%00` + "\n" + `"}`,
 	} {
-		a.wantRefused(t, http.MethodPut, "/v1/deployments/a", body, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPut, "/v1/deployments/a", body, http.StatusBadRequest, "invalid_request")
 	}
 	long := strings.Repeat("x", 257)
 	for _, id := range []string{"a%00b", "a%0Ab", "a%C3", "a%2Fb", "%2E%2E", "a%20b", "latest", long} {
 		path := "/v1/deployments/" + id
-		a.wantRefused(t, http.MethodPut, path, `{"url":"http://x"}`, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPut, path, `{"url":"http://x"}`, http.StatusBadRequest, "invalid_request")
 		got, answer := a.do(t, http.MethodDelete, path, "")
 		if got != http.StatusBadRequest && got != http.StatusNotFound {
 			t.Errorf("remove %s: got %d %v, want 400 or 404", id, got, answer)

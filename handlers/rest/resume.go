@@ -13,138 +13,138 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// resumption is what to resume a hook with.
-type resumption struct {
+// resumeRequest is the body of a request that resumes a hook.
+type resumeRequest struct {
 	Payload json.RawMessage `json:"payload"`
-	// ResumeID names it, so that it is recorded once however often it is sent.
+	// ResumeID makes the request idempotent.
 	ResumeID string `json:"resumeId"`
 }
 
-// resumed is what became of a resumption.
-type resumed struct {
+// resumeResult is the answer to a request that resumes a hook.
+type resumeResult struct {
 	RunID   entities.RunID   `json:"runId"`
 	HookID  entities.HookID  `json:"hookId"`
 	Seq     int64            `json:"seq"`
 	EventID entities.EventID `json:"eventId"`
-	// Repeated says that the log had it already.
+	// Repeated reports that an earlier request with the same resume ID wrote the event.
 	Repeated bool `json:"repeated"`
 }
 
 // resumeByToken resumes the hook that has the token.
 func (s *Server) resumeByToken(c echo.Context) error {
-	token, err := pathText(c, "token", "hook token")
+	r := s.request(c)
+	token := r.pathText("token", "hook token")
+	r.fail(entities.ValidateToken(token))
+	if r.err != nil {
+		return r.err
+	}
+	h, err := store.HookByToken(r.ctx(), s.Reader, r.project(), token, s.Log.Now())
 	if err != nil {
 		return err
 	}
-	if err := entities.ValidateToken(token); err != nil {
-		return err
-	}
-	ctx, project := c.Request().Context(), auth.Project(c)
-	h, err := store.HookByToken(ctx, s.Reader, project, token, s.Log.Now())
+	run, err := store.RunByID(r.ctx(), s.Reader, r.project(), h.RunID)
 	if err != nil {
 		return err
 	}
-	r, err := store.RunByID(ctx, s.Reader, project, h.RunID)
-	if err != nil {
-		return err
-	}
-	return s.resume(c, r, h.ID)
+	return s.resume(r, run, h.ID)
 }
 
 // resumeHook resumes a run's hook.
 func (s *Server) resumeHook(c echo.Context) error {
-	id, err := pathParam(c, "hookId", "hook ID")
-	if err != nil {
-		return err
+	r := s.request(c)
+	id, run := r.pathID("hookId", "hook ID"), r.run()
+	if r.err != nil {
+		return r.err
 	}
-	r, err := s.theRun(c)
-	if err != nil {
-		return err
-	}
-	return s.resume(c, r, entities.HookID(id))
+	return s.resume(r, run, entities.HookID(id))
 }
 
-// resume appends what the body says. What makes the run go on is sent in the same transaction: by the log, if the
-// server continues the run, or else with the request.
-func (s *Server) resume(c echo.Context, r entities.Run, id entities.HookID) error {
-	var body resumption
-	if err := readBody(c, &body); err != nil {
-		return err
-	}
+// resume appends the payload in the body to the run's log. The message that continues the run is written in the same
+// transaction: by the log for runs that the server drives, and from the request for runs of the Workflow SDK.
+func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error {
+	var body resumeRequest
+	r.body(&body)
 	if body.Payload == nil {
-		return badField("payload", "it is missing")
+		r.fail(badField("payload", "it is missing"))
 	}
 	if body.ResumeID != "" {
 		if err := entities.ValidateName("resumeId", body.ResumeID); err != nil {
-			return badField("resumeId", "%v", err)
+			r.fail(badField("resumeId", "%v", err))
 		}
 	}
-	if r.Driver == entities.DriverClient {
-		if err := s.takesPayloads(c, r, id); err != nil {
+	if r.err != nil {
+		return r.err
+	}
+	if run.Driver == entities.DriverClient {
+		if err := s.rejectWebhook(r, run, id); err != nil {
 			return err
 		}
 	}
-	request, err := resumptionOf(r, id, body)
+	event, err := hookReceived(run, id, body)
 	if err != nil {
 		return err
 	}
-	result, err := s.Log.Append(c.Request().Context(), r.Project, request)
+	result, err := s.Log.Append(r.ctx(), run.Project, event)
 	if errors.Is(err, entities.ErrHookNotFound) {
-		return s.unlessEnded(c, r.ID, err)
+		return s.hookNotFound(r, run.ID, err)
 	}
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, resumed{r.ID, id, result.Event.Seq, result.Event.ID(), result.Repeated})
+	return r.JSON(http.StatusOK, resumeResult{run.ID, id, result.Event.Seq, result.Event.ID(), result.Repeated})
 }
 
-// unlessEnded is the error, or that the run has ended: with it go its hooks.
-func (s *Server) unlessEnded(c echo.Context, id entities.RunID, otherwise error) error {
-	r, err := store.RunByID(c.Request().Context(), s.Reader, auth.Project(c), id)
+// hookNotFound returns a more precise error if the hook is missing because its run has ended.
+func (s *Server) hookNotFound(r *request, id entities.RunID, notFound error) error {
+	run, err := store.RunByID(r.ctx(), s.Reader, r.project(), id)
 	if err != nil {
 		return err
 	}
-	if r.Status.Ended() {
-		return ended(r, entities.EventHookReceived)
+	if run.Status.Ended() {
+		return runEnded(run, entities.EventHookReceived)
 	}
-	return otherwise
+	return notFound
 }
 
-// takesPayloads refuses hooks of clients that are webhooks: their functions read requests, which only the app makes.
-func (s *Server) takesPayloads(c echo.Context, r entities.Run, id entities.HookID) error {
-	h, err := s.Log.HookHistory(c.Request().Context(), r.Project, r.ID, id)
+// rejectWebhook fails for webhooks of Workflow SDK runs: they expect an HTTP request, which only the app can encode.
+func (s *Server) rejectWebhook(r *request, run entities.Run, id entities.HookID) error {
+	h, err := s.Log.HookHistory(r.ctx(), run.Project, run.ID, id)
 	if err != nil {
 		return err
 	}
 	if h.Data.IsWebhook != nil && *h.Data.IsWebhook {
 		return entities.Invalid(
-			"hook %s is a webhook of an app of the Workflow SDK: send the request to /hooks and its token", id)
+			"hook %s is a webhook of a Workflow SDK app: send the request to /hooks/ and its token", id)
 	}
 	return nil
 }
 
-// resumptionOf is the request to the log, in the form that the run's functions read.
-func resumptionOf(r entities.Run, id entities.HookID, body resumption) (eventlog.Request, error) {
-	request := eventlog.Request{
+// hookReceived returns the event that resumes the hook, with the payload in the encoding that the run's functions read.
+func hookReceived(r entities.Run, id entities.HookID, body resumeRequest) (eventlog.Request, error) {
+	event := eventlog.Request{
 		RunID: r.ID, Type: entities.EventHookReceived, CorrelationID: string(id), SpecVersion: r.SpecVersion,
 		Payload: body.Payload, Data: entities.EventData{ResumeID: body.ResumeID},
 	}
 	if body.ResumeID != "" {
-		sum := sha256.Sum256(body.Payload)
-		request.Data.ResumeDigest = hex.EncodeToString(sum[:])
+		event.Data.ResumeDigest = digest(body.Payload)
 	}
 	if r.Driver == entities.DriverServer {
-		return request, nil
+		return event, nil
 	}
 	message, err := queue.Continuation(r)
 	if err != nil {
-		return request, err
+		return event, err
 	}
-	request.Messages = []entities.Message{message}
-	request.Payload, err = payload.Devalue(body.Payload)
-	return request, err
+	event.Messages = []entities.Message{message}
+	event.Payload, err = payload.Devalue(body.Payload)
+	return event, err
+}
+
+// digest identifies the content of a request, to detect the reuse of its idempotency key.
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
 }

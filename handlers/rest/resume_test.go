@@ -10,12 +10,12 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// token gives a hook its token, and says whether it is a webhook.
+// token sets a hook's token, and whether it is a webhook.
 func token(token string, webhook bool) func(*eventlog.Request) {
 	return data(func(d *entities.EventData) { d.Token, d.IsWebhook = token, &webhook })
 }
 
-// payloads are what hooks of the run received.
+// payloads returns the payloads that hooks of the run received.
 func (a api) payloads(t *testing.T, id entities.RunID) []string {
 	t.Helper()
 	page, err := a.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 100}, read.WithPayloads)
@@ -31,13 +31,13 @@ func (a api) payloads(t *testing.T, id entities.RunID) []string {
 	return list
 }
 
-// waiting counts the messages about a run.
+// waiting counts the messages for a run.
 func (a api) waiting(t *testing.T, id entities.RunID) int {
 	t.Helper()
 	return len(a.all(t, "/v1/messages?runId="+string(id), "100"))
 }
 
-func TestResumeAHook(t *testing.T) {
+func TestResumeHook(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	driven, sdk := a.driven(t, "w"), a.sdkRun(t, "w")
@@ -50,30 +50,30 @@ func TestResumeAHook(t *testing.T) {
 		"eventId":"evnt_00000000000000000000000003"}`, got)
 	a.post(t, "/v1/runs/"+string(driven)+"/hooks/h/resume", `{"payload":null}`, 200)
 	if got := a.payloads(t, driven); len(got) != 2 || got[0] != `{"b":1, "a":[12345678901234567890]}` || got[1] != "null" {
-		t.Errorf("the server's run got %q", got)
+		t.Errorf("the server-driven run got %q", got)
 	}
 	if n := a.waiting(t, driven); n != 1 {
 		t.Errorf("its queue has %d messages, want the one invocation", n)
 	}
 
-	// As the SDK's clients do: the payload in their form, and the message that has the run go on.
+	// As clients of the SDK do: the payload in their encoding, and the message that continues the run.
 	a.post(t, "/v1/hooks/sdk/resume", `{"payload":{"number":1,"text":"x"}}`, 200)
 	if got := a.payloads(t, sdk); len(got) != 1 || got[0] != `devl[{"number":1,"text":2},1,"x"]` {
-		t.Errorf("the client's run got %q", got)
+		t.Errorf("the client-driven run got %q", got)
 	}
 	if n := a.waiting(t, sdk); n != 1 {
 		t.Errorf("its queue has %d messages, want one", n)
 	}
 	for _, path := range []string{"/v1/hooks/web/resume", "/v1/runs/" + string(sdk) + "/hooks/hook_2/resume"} {
-		a.wantRefused(t, http.MethodPost, path, `{"payload":1}`, 400, "invalid_request")
+		a.wantRejected(t, http.MethodPost, path, `{"payload":1}`, 400, "invalid_request")
 	}
 	if n := a.waiting(t, sdk); n != 1 {
 		t.Errorf("its queue has %d messages after refusals", n)
 	}
 }
 
-// TestManyResumeAHook by one ID: it is recorded once, with one message.
-func TestManyResumeAHook(t *testing.T) {
+// TestResumeIDIsRecordedOnce checks concurrent requests with the same ID: one event and one message.
+func TestResumeIDIsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for name, id := range map[string]entities.RunID{"server": a.driven(t, "w"), "client": a.sdkRun(t, "w")} {
@@ -92,12 +92,12 @@ func TestManyResumeAHook(t *testing.T) {
 		if statuses[200] != racers || first != 1 || len(a.payloads(t, id)) != 1 || a.waiting(t, id) != 1 {
 			t.Errorf("%s: %v, %d first, %q, %d messages", name, statuses, first, a.payloads(t, id), a.waiting(t, id))
 		}
-		a.wantRefused(t, http.MethodPost, path, `{"payload":8,"resumeId":"r"}`, 409, "conflict")
+		a.wantRejected(t, http.MethodPost, path, `{"payload":8,"resumeId":"r"}`, 409, "conflict")
 		a.post(t, path, `{"payload":8,"resumeId":"other"}`, 200)
 	}
 }
 
-func TestResumeRefuses(t *testing.T) {
+func TestInvalidResumesAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id, over := a.driven(t, "w"), a.driven(t, "w")
@@ -124,13 +124,13 @@ func TestResumeRefuses(t *testing.T) {
 		{runs + "wrun_x/hooks/h/resume", 404, "run_not_found"},
 		{"/v1/hooks/a%00b/resume", 400, "invalid_request"},
 	} {
-		a.wantRefused(t, http.MethodPost, tt.path, `{"payload":1}`, tt.status, tt.code)
+		a.wantRejected(t, http.MethodPost, tt.path, `{"payload":1}`, tt.status, tt.code)
 	}
 	for _, body := range []string{
 		``, `{}`, `[]`, `{"payload":1,"more":1}`, `{"payload":1,"resumeId":"a\u0000"}`, `{"payload":}`,
 		`{"payload":1,"payload":2}`,
 	} {
-		a.wantRefused(t, http.MethodPost, "/v1/hooks/T/resume", body, 400, "invalid_request")
+		a.wantRejected(t, http.MethodPost, "/v1/hooks/T/resume", body, 400, "invalid_request")
 	}
 	if got := a.payloads(t, id); len(got) != 0 {
 		t.Errorf("got %q", got)
@@ -155,11 +155,11 @@ func TestSecrets(t *testing.T) {
 	for _, body := range []string{
 		``, `{}`, `{"values":[]}`, `{"values":[""]}`, `{"values":["a\u0000"]}`, `{"values":"a"}`,
 	} {
-		a.wantRefused(t, http.MethodPut, "/v1/secrets/stripe", body, 400, "invalid_request")
+		a.wantRejected(t, http.MethodPut, "/v1/secrets/stripe", body, 400, "invalid_request")
 	}
 	if status, answer := a.do(t, http.MethodDelete, "/v1/secrets/stripe", ""); status != http.StatusNoContent {
 		t.Errorf("delete: got %d %v", status, answer)
 	}
-	a.wantRefused(t, http.MethodDelete, "/v1/secrets/stripe", "", 404, "secret_not_found")
+	a.wantRejected(t, http.MethodDelete, "/v1/secrets/stripe", "", 404, "secret_not_found")
 	same(t, "list at last", `{"data":[]}`, a.get(t, "/v1/secrets"))
 }

@@ -2,14 +2,14 @@ package rest
 
 import "github.com/stepwell-dev/stepwell/handlers/auth"
 
-// Register adds the endpoints below the group, each with what it needs of a key's role.
+// Register adds the endpoints to the group, each with the permission it needs.
 //
-// A new endpoint stands in four places: here, in openapi.yaml, in a test that calls it, and among the requests of
-// handlers/matrix_test.go, by which every role is tried on it. Then
-// go test ./handlers/rest -run TestReference -update writes docs/api.md anew.
+// A new endpoint also needs an entry in openapi.yaml, a test that calls it, and a request in
+// handlers/matrix_requests_test.go, which tries every role on it. Then regenerate docs/api.md:
+// go test ./handlers/rest -run TestReference -update
 func (s *Server) Register(g auth.Routes) {
-	g.Use(refuseUnknown)
-	g.Nowhere(nowhere)
+	g.Use(validateQuery)
+	g.NotFound(notFound)
 
 	// Runs.
 	g.POST("/runs", auth.Invoke, s.startRun)
@@ -24,7 +24,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.POST("/runs/:id/rerun", auth.Write, s.rerunRun)
 	g.POST("/runs/:id/commands", auth.Write, s.commandRun)
 
-	// What runs have.
+	// Parts of runs.
 	g.GET("/runs/:id/steps", auth.Metadata, s.listSteps)
 	g.GET("/runs/:id/steps/:stepId", auth.Metadata, s.getStep)
 	g.GET("/hooks", auth.Metadata, s.listHooks)
@@ -37,7 +37,7 @@ func (s *Server) Register(g auth.Routes) {
 	g.GET("/runs/:id/streams/:name", auth.Read, s.listChunks)
 	g.GET("/runs/:id/streams/:name/tail", auth.Read, s.tailStream)
 
-	// Logs.
+	// Events.
 	g.GET("/runs/:id/events", auth.Metadata, s.listRunEvents)
 	g.GET("/runs/:id/events/stream", auth.Metadata, s.followRun)
 	g.GET("/runs/:id/events/:seq", auth.Metadata, s.getEvent)

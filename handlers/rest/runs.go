@@ -2,7 +2,11 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,59 +14,163 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 const (
-	// attributePrefix begins the query parameters that are the values of attributes: attribute.KEY=value.
+	// attributePrefix starts the query parameters that filter by attributes: attribute.KEY=value.
 	attributePrefix = "attribute."
 
-	// How long a request waits for the end of a run unless it says, and at most.
+	// How long a request waits for the end of a run by default, and at most.
 	defaultWait = 30 * time.Second
 	maxWait     = time.Minute
 )
 
+// runJSON is the JSON form of a run. Only a single run has its input and output.
+type runJSON struct {
+	ID           entities.RunID     `json:"id"`
+	Workflow     string             `json:"workflow"`
+	Deployment   string             `json:"deployment"`
+	Driver       string             `json:"driver"`
+	Status       entities.RunStatus `json:"status"`
+	Attributes   map[string]string  `json:"attributes"`
+	Key          string             `json:"key,omitempty"`
+	ParentID     entities.RunID     `json:"parentId,omitempty"`
+	CreatedAt    timestamp          `json:"createdAt"`
+	StartAt      *timestamp         `json:"startAt,omitempty"`
+	StartedAt    *timestamp         `json:"startedAt,omitempty"`
+	CompletedAt  *timestamp         `json:"completedAt,omitempty"`
+	Deadline     *timestamp         `json:"deadline,omitempty"`
+	LastSeq      int64              `json:"lastSeq"`
+	Error        *failureJSON       `json:"error,omitempty"`
+	CancelReason string             `json:"cancelReason,omitempty"`
+
+	Input          json.RawMessage `json:"input,omitempty"`
+	InputEncoding  string          `json:"inputEncoding,omitempty"`
+	Output         json.RawMessage `json:"output,omitempty"`
+	OutputEncoding string          `json:"outputEncoding,omitempty"`
+}
+
+// driverNames are the API's names of the drivers.
+var driverNames = map[entities.Driver]string{
+	entities.DriverClient: "client",
+	entities.DriverServer: "server",
+}
+
+// newRunJSON encodes what the run's row holds. The rest is in its log.
+func newRunJSON(r entities.Run) runJSON {
+	v := runJSON{
+		ID: r.ID, Workflow: r.WorkflowName, Deployment: r.DeploymentID, Driver: driverNames[r.Driver], Status: r.Status,
+		Attributes: r.Attributes, Key: r.UniqueKey, ParentID: r.ParentID, CreatedAt: timestamp(r.CreatedAt),
+		StartedAt: optionalTime(r.StartedAt), CompletedAt: optionalTime(r.CompletedAt),
+		Deadline: optionalTime(r.Deadline), LastSeq: r.LastSeq,
+	}
+	if v.Attributes == nil {
+		v.Attributes = map[string]string{}
+	}
+	if r.Status == entities.RunFailed {
+		v.Error = newFailureJSON(r.ErrorCode, nil)
+	}
+	return v
+}
+
+// runSummaries encodes runs for a list. It reads the log only for pending runs, whose first event has their start time.
+func (s *Server) runSummaries(ctx context.Context, runs []entities.Run) ([]runJSON, error) {
+	var at []read.Position
+	for _, r := range runs {
+		if r.Driver == entities.DriverServer && r.Status == entities.RunPending {
+			at = append(at, read.Position{RunID: r.ID, Seq: 1})
+		}
+	}
+	events, err := s.Log.EventsAt(ctx, at, read.WithoutPayloads)
+	if err != nil {
+		return nil, err
+	}
+	summaries := make([]runJSON, len(runs))
+	for i, r := range runs {
+		summaries[i] = newRunJSON(r)
+		if first, ok := events[read.Position{RunID: r.ID, Seq: 1}]; ok {
+			summaries[i].StartAt = optionalTime(first.Data.StartAt)
+		}
+	}
+	return summaries, nil
+}
+
+// runDetail encodes a single run with its input and outcome. Without payloads, it has no input or output, and of an
+// error only the code.
+func (s *Server) runDetail(ctx context.Context, r entities.Run, with read.Payloads) (runJSON, error) {
+	first, last := read.Position{RunID: r.ID, Seq: 1}, read.Position{RunID: r.ID, Seq: r.EndSeq}
+	at := []read.Position{first}
+	if r.EndSeq > 0 {
+		at = append(at, last)
+	}
+	events, err := s.Log.EventsAt(ctx, at, with)
+	if err != nil {
+		return runJSON{}, err
+	}
+	v := newRunJSON(r)
+	if e, ok := events[first]; ok {
+		if with == read.WithPayloads {
+			v.Input, v.InputEncoding = payloadJSON(e)
+		}
+		if r.Status == entities.RunPending {
+			v.StartAt = optionalTime(e.Data.StartAt)
+		}
+	}
+	if e, ok := events[last]; ok && r.EndSeq > 0 {
+		v.addOutcome(r, e, with)
+	}
+	return v, nil
+}
+
+// addOutcome adds the content of the event that ended the run.
+func (v *runJSON) addOutcome(r entities.Run, e entities.Event, with read.Payloads) {
+	switch {
+	case r.Status == entities.RunCancelled:
+		v.CancelReason = e.Data.Reason
+	case with == read.WithoutPayloads:
+	case r.Status == entities.RunCompleted:
+		v.Output, v.OutputEncoding = payloadJSON(e)
+	default:
+		v.Error = newFailureJSON(r.ErrorCode, &e)
+	}
+}
+
 func (s *Server) listRuns(c echo.Context) error {
-	f, err := runFilter(c)
-	if err != nil {
-		return err
-	}
-	return s.answerRuns(c, f)
+	r := s.request(c)
+	return s.answerRuns(r, r.runFilter())
 }
 
-// listChildren answers with the runs that a run started.
+// listChildren lists the runs that a run started.
 func (s *Server) listChildren(c echo.Context) error {
-	parent, err := s.theRun(c)
-	if err != nil {
-		return err
-	}
-	return s.answerRuns(c, store.RunFilter{ParentID: parent.ID})
+	r := s.request(c)
+	return s.answerRuns(r, store.RunFilter{ParentID: r.run().ID})
 }
 
-func (s *Server) answerRuns(c echo.Context, f store.RunFilter) error {
-	p, err := page(c, newestFirst)
+func (s *Server) answerRuns(r *request, f store.RunFilter) error {
+	page := r.page(newestFirst)
+	if r.err != nil {
+		return r.err
+	}
+	runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
 	if err != nil {
 		return err
 	}
-	ctx := c.Request().Context()
-	runs, next, err := store.ListRuns(ctx, s.Reader, auth.Project(c), f, p)
+	summaries, err := s.runSummaries(r.ctx(), runs)
 	if err != nil {
 		return err
 	}
-	shown, err := s.briefly(ctx, runs)
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, list[run]{shown, next})
+	return r.JSON(http.StatusOK, list[runJSON]{summaries, next})
 }
 
-// runFilter reads the parameters of the list of runs.
-func runFilter(c echo.Context) (store.RunFilter, error) {
+// runFilter returns the filter parameters of the list of runs.
+func (r *request) runFilter() store.RunFilter {
 	f := store.RunFilter{
-		WorkflowName: c.QueryParam("workflow"), Status: entities.RunStatus(c.QueryParam("status")),
-		UniqueKey: c.QueryParam("key"), ParentID: entities.RunID(c.QueryParam("parentId")),
+		WorkflowName: r.QueryParam("workflow"), Status: entities.RunStatus(r.QueryParam("status")),
+		UniqueKey: r.QueryParam("key"), ParentID: entities.RunID(r.QueryParam("parentId")),
 	}
-	for name, values := range c.QueryParams() {
+	for name, values := range r.QueryParams() {
 		if key, ok := strings.CutPrefix(name, attributePrefix); ok {
 			if f.Attributes == nil {
 				f.Attributes = map[string]string{}
@@ -70,26 +178,16 @@ func runFilter(c echo.Context) (store.RunFilter, error) {
 			f.Attributes[key] = values[0]
 		}
 	}
-	if err := entities.ValidateAttributes(f.Attributes, true); err != nil {
-		return f, inParam("attribute", err)
-	}
+	r.fail(inParam("attribute", entities.ValidateAttributes(f.Attributes, true)))
 	if f.Status != "" && !f.Status.Known() {
-		return f, badParam("status", "%q is not a status a run can have", f.Status)
+		r.fail(badParam("status", "%q is not a run status", f.Status))
 	}
-	after, err := timeParam(c, "createdAfter")
-	if err != nil {
-		return f, err
-	}
-	before, err := timeParam(c, "createdBefore")
-	if err != nil {
-		return f, err
-	}
-	f.Created = window(after, before)
-	return f, nil
+	f.Created = window(r.time("createdAfter"), r.time("createdBefore"))
+	return f
 }
 
-// window is from a time on until just before another one, as lists of runs have it: of whole milliseconds. A zero
-// time leaves its side open.
+// window converts the half-open interval [after, before) to the closed interval of whole milliseconds that run lists
+// use. A zero time leaves its side open.
 func window(after, before time.Time) store.Window {
 	if !after.IsZero() {
 		after = after.Add(time.Millisecond - 1).Truncate(time.Millisecond)
@@ -100,49 +198,82 @@ func window(after, before time.Time) store.Window {
 	return store.Window{From: after, To: before}
 }
 
-// theRun is the run that the path names.
-func (s *Server) theRun(c echo.Context) (entities.Run, error) {
-	id, err := runParam(c)
-	if err != nil {
-		return entities.Run{}, err
-	}
-	return store.RunByID(c.Request().Context(), s.Reader, auth.Project(c), id)
-}
-
 func (s *Server) getRun(c echo.Context) error {
-	r, err := s.theRun(c)
+	r := s.request(c)
+	return s.answerRun(r, http.StatusOK, r.run())
+}
+
+// answerRun answers with a single run, unless reading the request failed.
+func (s *Server) answerRun(r *request, status int, run entities.Run) error {
+	if r.err != nil {
+		return r.err
+	}
+	detail, err := s.runDetail(r.ctx(), run, r.payloads())
 	if err != nil {
 		return err
 	}
-	return s.answerRun(c, http.StatusOK, r)
+	return r.JSON(status, detail)
 }
 
-// answerRun answers with a single run.
-func (s *Server) answerRun(c echo.Context, status int, r entities.Run) error {
-	shown, err := s.wholly(c.Request().Context(), r, payloadsFor(c))
-	if err != nil {
-		return err
-	}
-	return c.JSON(status, shown)
-}
-
-// awaitRun answers with a run once it has ended, or as it is when the time is over.
+// awaitRun answers when the run has ended. On timeout, it answers with the unfinished run.
 func (s *Server) awaitRun(c echo.Context) error {
-	id, err := runParam(c)
-	if err != nil {
-		return err
+	r := s.request(c)
+	id, timeout := r.runID(), r.duration("timeout", defaultWait, maxWait)
+	if r.err != nil {
+		return r.err
 	}
-	timeout, err := durationParam(c, "timeout", defaultWait, maxWait)
-	if err != nil {
-		return err
-	}
-	ctx := c.Request().Context()
-	patience, cancel := context.WithTimeout(ctx, timeout)
+	waiting, cancel := context.WithTimeout(r.ctx(), timeout)
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
-	r, err := s.Log.WaitForEnd(ctx, patience, auth.Project(c), id)
+	run, err := s.Log.WaitForEnd(r.ctx(), waiting, r.project(), id)
 	if err != nil {
 		return err
 	}
-	return s.answerRun(c, http.StatusOK, r)
+	return s.answerRun(r, http.StatusOK, run)
+}
+
+// attributesJSON is the JSON form of a run's attributes.
+type attributesJSON struct {
+	Attributes map[string]string `json:"attributes"`
+}
+
+func (s *Server) getAttributes(c echo.Context) error {
+	r := s.request(c)
+	run := r.run()
+	if r.err != nil {
+		return r.err
+	}
+	return c.JSON(http.StatusOK, attributesJSON{newRunJSON(run).Attributes})
+}
+
+// setAttributes sets some attributes and removes those whose value is null.
+func (s *Server) setAttributes(c echo.Context) error {
+	var body struct {
+		Attributes map[string]*string `json:"attributes"`
+	}
+	r := s.request(c)
+	r.body(&body)
+	if len(body.Attributes) == 0 {
+		r.fail(badField("attributes", "there are none to change"))
+	}
+	run := r.run()
+	if r.err != nil {
+		return r.err
+	}
+	var changes []entities.AttributeChange
+	for _, key := range slices.Sorted(maps.Keys(body.Attributes)) {
+		changes = append(changes, entities.AttributeChange{Key: key, Value: body.Attributes[key]})
+	}
+	appended, err := s.Log.Append(r.ctx(), run.Project, eventlog.Request{
+		RunID: run.ID, Type: entities.EventAttrSet, SpecVersion: run.SpecVersion, Data: entities.EventData{Changes: changes},
+	})
+	if errors.Is(err, entities.ErrConflict) { // the attributes of ended runs cannot change
+		if now, failed := store.RunByID(r.ctx(), s.Reader, run.Project, run.ID); failed == nil && now.Status.Ended() {
+			return runEnded(now, entities.EventAttrSet)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, attributesJSON{appended.Run.Attributes})
 }

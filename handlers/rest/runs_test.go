@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-func TestRunOfTheServer(t *testing.T) {
+func TestServerDrivenRun(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	parent := a.driven(t, "order")
@@ -40,11 +40,11 @@ func TestRunOfTheServer(t *testing.T) {
 		}
 	}
 	if _, ok := got["startAt"]; ok {
-		t.Error("it is still to start, though it has ended")
+		t.Error("the run has ended and still has a start time")
 	}
 }
 
-func TestRunOfAClient(t *testing.T) {
+func TestClientDrivenRun(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id := a.sdkRun(t, "order")
@@ -53,7 +53,7 @@ func TestRunOfAClient(t *testing.T) {
 		a.get(t, "/v1/runs/"+string(id)))
 }
 
-func TestRunThatFailed(t *testing.T) {
+func TestFailedRun(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for payload, want := range map[string]string{
@@ -74,7 +74,7 @@ func TestRunThatFailed(t *testing.T) {
 	same(t, "code of the function", `{"code":"declined","message":"no"}`, a.get(t, "/v1/runs/"+string(id))["error"])
 }
 
-func TestRunsAreFound(t *testing.T) {
+func TestListRunsByFilters(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	tagged := func(key, value string) func(*eventlog.Request) {
@@ -117,8 +117,8 @@ func TestRunsAreFound(t *testing.T) {
 	}
 }
 
-// TestCursorsStayGood while runs come and go.
-func TestCursorsStayGood(t *testing.T) {
+// TestCursorsSurviveChanges checks cursors while runs are added and deleted.
+func TestCursorsSurviveChanges(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	one, two, three := a.driven(t, "w"), a.driven(t, "w"), a.driven(t, "w")
@@ -138,7 +138,7 @@ func TestCursorsStayGood(t *testing.T) {
 	}
 }
 
-func TestRunsRefuse(t *testing.T) {
+func TestInvalidRunQueriesAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for _, query := range []string{
@@ -147,22 +147,22 @@ func TestRunsRefuse(t *testing.T) {
 		"attribute=1", "attributes.a=1", "parentId=a/b", "workflow=a&workflow=b",
 		"attribute.1=1&attribute.2=1&attribute.3=1&attribute.4=1&attribute.5=1&attribute.6=1&attribute.7=1&attribute.8=1&attribute.9=1",
 	} {
-		a.wantRefused(t, http.MethodGet, "/v1/runs?"+query, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, "/v1/runs?"+query, "", http.StatusBadRequest, "invalid_request")
 	}
 	for _, path := range []string{"", "/attributes", "/children", "/wait", "/steps", "/steps/s", "/hooks", "/hooks/h", "/waits",
 		"/streams", "/streams/s", "/streams/s/tail"} {
-		a.wantRefused(t, http.MethodGet, "/v1/runs/wrun_x"+path, "", http.StatusNotFound, "run_not_found")
-		a.wantRefused(t, http.MethodGet, "/v1/runs/a%00b"+path, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, "/v1/runs/wrun_x"+path, "", http.StatusNotFound, "run_not_found")
+		a.wantRejected(t, http.MethodGet, "/v1/runs/a%00b"+path, "", http.StatusBadRequest, "invalid_request")
 	}
 }
 
-func TestWaitForARun(t *testing.T) {
+func TestWaitForRun(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id := a.driven(t, "order")
 	path := "/v1/runs/" + string(id)
 	if got := a.get(t, path+"/wait?timeout=1ms"); got["status"] != "pending" || got["inputEncoding"] != "json" {
-		t.Errorf("got %v, want the run as it is", got)
+		t.Errorf("got %v, want the unfinished run", got)
 	}
 	answered := make(chan object, 1)
 	go func() { answered <- a.get(t, path+"/wait?timeout=60s") }()
@@ -173,9 +173,9 @@ func TestWaitForARun(t *testing.T) {
 			t.Errorf("got %v, want the run with its output", got)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("the end was not heard of")
+		t.Error("timeout: the request did not notice the end")
 	}
 	for _, timeout := range []string{"61s", "-1s", "5", "x"} {
-		a.wantRefused(t, http.MethodGet, path+"/wait?timeout="+timeout, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, path+"/wait?timeout="+timeout, "", http.StatusBadRequest, "invalid_request")
 	}
 }

@@ -6,58 +6,73 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities/admin"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// secret is the JSON form of a secret, which never has its values.
-type secret struct {
+// secretJSON is the JSON form of a webhook secret, without its values.
+type secretJSON struct {
 	Name      string    `json:"name"`
 	CreatedAt timestamp `json:"createdAt"`
 	UpdatedAt timestamp `json:"updatedAt"`
 }
 
-func newSecret(s admin.Secret) secret {
-	return secret{s.Name, timestamp(s.CreatedAt), timestamp(s.UpdatedAt)}
+func newSecretJSON(s admin.Secret) secretJSON {
+	return secretJSON{s.Name, timestamp(s.CreatedAt), timestamp(s.UpdatedAt)}
 }
 
 func (s *Server) listSecrets(c echo.Context) error {
-	all, err := s.Secrets.List(c.Request().Context(), auth.Project(c))
-	if err != nil {
-		return err
-	}
-	return answerList(c, all, "", newSecret)
+	return answerAll(s.request(c), newSecretJSON, s.Secrets.List)
 }
 
-// putSecret writes a secret, whose values replace those it had.
+// putSecret creates a secret or replaces its values.
 func (s *Server) putSecret(c echo.Context) error {
-	name, err := pathParam(c, "name", "secret name")
-	if err != nil {
-		return err
-	}
 	var body struct {
 		Values []string `json:"values"`
 	}
-	if err := readBody(c, &body); err != nil {
-		return err
-	}
+	r := s.request(c)
+	name := r.pathID("name", "secret name")
+	r.body(&body)
 	values := make([]admin.SecretValue, len(body.Values))
 	for i, v := range body.Values {
 		values[i] = admin.SecretValue(v)
 	}
-	v, err := s.Secrets.Put(c.Request().Context(), auth.Project(c), name, values)
-	if err != nil {
-		return inField("values", err)
-	}
-	return c.JSON(http.StatusOK, newSecret(v))
+	return answer(r, http.StatusOK, newSecretJSON, func() (admin.Secret, error) {
+		v, err := s.Secrets.Put(r.ctx(), r.project(), name, values)
+		return v, inField("values", err)
+	})
 }
 
 func (s *Server) removeSecret(c echo.Context) error {
-	name, err := pathParam(c, "name", "secret name")
+	return deleteByID(s.request(c), "name", "secret name", s.Secrets.Delete)
+}
+
+// signingKeyJSON is the JSON form of a signing key.
+type signingKeyJSON struct {
+	ID        string    `json:"id"`
+	CreatedAt timestamp `json:"createdAt"`
+	// Secret is present only in the answer that creates the key.
+	Secret string `json:"secret,omitempty"`
+}
+
+func newSigningKeyJSON(k admin.SigningKey) signingKeyJSON {
+	return signingKeyJSON{ID: k.ID, CreatedAt: timestamp(k.CreatedAt)}
+}
+
+func (s *Server) listSigningKeys(c echo.Context) error {
+	return answerAll(s.request(c), newSigningKeyJSON, s.SigningKeys.List)
+}
+
+func (s *Server) createSigningKey(c echo.Context) error {
+	r := s.request(c)
+	key, secret, err := s.SigningKeys.Create(r.ctx(), r.project())
 	if err != nil {
 		return err
 	}
-	if err := s.Secrets.Delete(c.Request().Context(), auth.Project(c), name); err != nil {
-		return err
-	}
-	return c.NoContent(http.StatusNoContent)
+	v := newSigningKeyJSON(key)
+	v.Secret = secret.Reveal()
+	c.Response().Header().Set(echo.HeaderCacheControl, "no-store")
+	return c.JSON(http.StatusCreated, v)
+}
+
+func (s *Server) deleteSigningKey(c echo.Context) error {
+	return deleteByID(s.request(c), "id", "signing key ID", s.SigningKeys.Delete)
 }

@@ -3,89 +3,81 @@ package rest
 import (
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// signal is the JSON form of a signal.
-type signal struct {
+// signalJSON is the JSON form of a signal.
+type signalJSON struct {
 	ID   store.SignalID `json:"id"`
 	Name string         `json:"name"`
-	// Key is what its sender calls its ID.
+	// Key is the ID that the sender gave the signal.
 	Key       string    `json:"key,omitempty"`
 	CreatedAt timestamp `json:"createdAt"`
 	KeepUntil timestamp `json:"keepUntil"`
 }
 
-func newSignal(s store.Signal) signal {
-	return signal{s.ID, s.Name, s.Key, timestamp(s.CreatedAt), timestamp(s.KeepUntil)}
+func newSignalJSON(s store.Signal) signalJSON {
+	return signalJSON{s.ID, s.Name, s.Key, timestamp(s.CreatedAt), timestamp(s.KeepUntil)}
 }
 
-// listedSignal also has the data, unless it is too long for a list.
-type listedSignal struct {
-	signal
+// listedSignalJSON adds the data, unless it is too long for a list.
+type listedSignalJSON struct {
+	signalJSON
 
 	Data      json.RawMessage `json:"data,omitempty"`
 	Truncated bool            `json:"truncated,omitempty"`
 }
 
-func newListedSignal(s store.Signal) listedSignal {
-	return listedSignal{newSignal(s), s.Data, s.Data == nil}
+func newListedSignalJSON(s store.Signal) listedSignalJSON {
+	return listedSignalJSON{newSignalJSON(s), s.Data, s.Data == nil}
 }
 
-// postSignal records a signal. That hooks are resumed by it comes later.
+// postSignal records a signal. It answers before hooks are resumed.
 func (s *Server) postSignal(c echo.Context) error {
-	name, err := pathText(c, "name", "signal name")
-	if err != nil {
-		return err
-	}
 	var body struct {
 		ID      string          `json:"id"`
 		Data    json.RawMessage `json:"data"`
 		KeepFor string          `json:"keepFor"`
 	}
-	if err := readBody(c, &body); err != nil {
-		return err
+	r := s.request(c)
+	name := r.pathText("name", "signal name")
+	r.body(&body)
+	if r.err != nil {
+		return r.err
 	}
-	posted := store.Signal{Project: auth.Project(c), Name: name, Key: body.ID, Data: body.Data}
+	signal := store.Signal{Project: r.project(), Name: name, Key: body.ID, Data: body.Data}
 	if body.Data == nil {
-		posted.Data = []byte("null")
+		signal.Data = []byte("null")
 	}
-	keep, err := parseDuration(orZero(body.KeepFor), queue.MaxKeep)
-	if err != nil {
-		return badField("keepFor", "%v", err)
+	var keep time.Duration
+	if body.KeepFor != "" {
+		var err error
+		if keep, err = parseDuration(body.KeepFor, queue.MaxKeep); err != nil {
+			return badField("keepFor", "%v", err)
+		}
 	}
-	stored, _, err := s.Queue.PostSignal(c.Request().Context(), posted, keep)
+	stored, _, err := s.Queue.PostSignal(r.ctx(), signal, keep)
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusAccepted, newSignal(stored))
+	return c.JSON(http.StatusAccepted, newSignalJSON(stored))
 }
 
-// orZero is a duration that need not be given.
-func orZero(s string) string {
-	if s == "" {
-		return "0s"
-	}
-	return s
-}
-
-// listSignals answers with the signals that are there, of all names or one.
+// listSignals lists the stored signals, optionally by name.
 func (s *Server) listSignals(c echo.Context) error {
-	p, err := page(c, oldestFirst)
-	if err != nil {
-		return err
+	r := s.request(c)
+	page := r.page(oldestFirst)
+	query := func() ([]store.Signal, string, error) {
+		return s.Queue.Signals(r.ctx(), r.project(), c.QueryParam("name"), page)
 	}
-	signals, next, err := s.Queue.Signals(c.Request().Context(), auth.Project(c), c.QueryParam("name"), p)
-	if err != nil {
-		return err
+	if r.payloads() == read.WithoutPayloads {
+		return answerPage(r, newSignalJSON, query)
 	}
-	if !auth.Of(c).SeesPayloads() {
-		return answerList(c, signals, next, newSignal)
-	}
-	return answerList(c, signals, next, newListedSignal)
+	return answerPage(r, newListedSignalJSON, query)
 }

@@ -27,7 +27,7 @@ func TestSignals(t *testing.T) {
 	if again := post("order.paid", `{"id":"payment-7","data":{"order":"7", "n":9007199254740993}}`); again != paid {
 		t.Errorf("repeated: got %s, want %s", again, paid)
 	}
-	a.wantRefused(t, http.MethodPost, "/v1/signals/order.paid", `{"id":"payment-7","data":{}}`, http.StatusConflict, "idempotency_mismatch")
+	a.wantRejected(t, http.MethodPost, "/v1/signals/order.paid", `{"id":"payment-7","data":{}}`, http.StatusConflict, "idempotency_mismatch")
 	odd := post("a%2Fb%20c", `{}`)
 	much := post("order.paid", `{"data":`+long+`}`)
 	list := func(query string) (ids []string, items []map[string]any, cursor any) {
@@ -74,19 +74,19 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-func TestSignalsRefuse(t *testing.T) {
+func TestInvalidSignalsAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for _, body := range []string{
 		``, `[]`, `{"data":1`, `{"date":1}`, `{"id":7}`, `{"id":"a b"}`, `{"keepFor":"1 hour"}`, `{"keepFor":"-1s"}`,
 		`{"keepFor":"721h"}`, `{"data":1,"data":2}`, `{"data":"` + strings.Repeat("x", 1<<20) + `"}`,
 	} {
-		a.wantRefused(t, http.MethodPost, "/v1/signals/paid", body, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPost, "/v1/signals/paid", body, http.StatusBadRequest, "invalid_request")
 	}
 	for _, name := range []string{"a%00b", "a%C3", strings.Repeat("x", 1025)} {
-		a.wantRefused(t, http.MethodPost, "/v1/signals/"+name, `{}`, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPost, "/v1/signals/"+name, `{}`, http.StatusBadRequest, "invalid_request")
 	}
 	for _, query := range []string{"?limit=0", "?order=up", "?cursor=a%20b", "?state=kept"} {
-		a.wantRefused(t, http.MethodGet, "/v1/signals"+query, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, "/v1/signals"+query, "", http.StatusBadRequest, "invalid_request")
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/signature"
 )
 
-// TestSigningKeys goes through a rotation.
-func TestSigningKeys(t *testing.T) {
+// TestRotateSigningKeys rotates a signing key.
+func TestRotateSigningKeys(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	const path = "/v1/signing-keys"
@@ -28,14 +28,14 @@ func TestSigningKeys(t *testing.T) {
 	if ids[0] == ids[1] || secrets[0] == secrets[1] {
 		t.Errorf("got %v, %v", ids, secrets)
 	}
-	a.wantRefused(t, http.MethodPost, path, "", http.StatusConflict, "too_many_signing_keys")
+	a.wantRejected(t, http.MethodPost, path, "", http.StatusConflict, "too_many_signing_keys")
 	slices.Sort(ids) // they are of the same millisecond
 	listed := func(id string) string { return `{"id":"` + id + `","createdAt":"` + at0 + `"}` }
 	same(t, "list", `{"data":[`+listed(ids[0])+`,`+listed(ids[1])+`]}`, a.get(t, path)) // and no secret
 	if status, answer := a.do(t, http.MethodDelete, path+"/"+ids[0], ""); status != http.StatusNoContent {
 		t.Errorf("delete: got %d %v", status, answer)
 	}
-	a.wantRefused(t, http.MethodDelete, path+"/"+ids[0], "", http.StatusNotFound, "signing_key_not_found")
-	a.wantRefused(t, http.MethodDelete, path+"/a%20b", "", http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodDelete, path+"/"+ids[0], "", http.StatusNotFound, "signing_key_not_found")
+	a.wantRejected(t, http.MethodDelete, path+"/a%20b", "", http.StatusBadRequest, "invalid_request")
 	same(t, "list at last", `{"data":[`+listed(ids[1])+`]}`, a.get(t, path))
 }

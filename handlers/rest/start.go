@@ -1,9 +1,7 @@
 package rest
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,22 +13,23 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/queue"
 )
 
 const (
-	// latest stands for the deployment that new runs of the workflow go to.
+	// latest names the deployment that new runs of a workflow go to.
 	latest = "latest"
 
 	onConflictReject = "reject"
 	onConflictJoin   = "join"
 
-	// maxSpan is how far ahead a run may begin, and how long it may take.
+	// maxSpan limits how far ahead a run may start, and how long it may take.
 	maxSpan = 10 * 365 * 24 * time.Hour
 )
 
-// start is a request to start a run.
-type start struct {
+// startRequest is the body of a request that starts a run.
+type startRequest struct {
 	Workflow       string            `json:"workflow"`
 	Input          json.RawMessage   `json:"input,omitempty"`
 	Deployment     string            `json:"deployment"`
@@ -44,55 +43,36 @@ type start struct {
 	Parent         entities.RunID    `json:"parent"`
 }
 
-// digest is the same for requests that ask for the same.
-func (b start) digest() (string, error) {
-	plain, err := json.Marshal(b)
+// event returns the event that starts the run, without its deployment.
+func (b startRequest) event(now time.Time) (eventlog.Request, error) {
+	content, err := json.Marshal(b)
 	if err != nil {
-		return "", err
+		return eventlog.Request{}, err
 	}
-	sum := sha256.Sum256(plain)
-	return hex.EncodeToString(sum[:]), nil
-}
-
-// request is the event that starts the run, but for its deployment.
-func (b start) request(now time.Time) (eventlog.Request, error) {
-	r := eventlog.Request{
+	e := eventlog.Request{
 		RunID: entities.NewRunID(now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven, Payload: b.Input,
 		Data: entities.EventData{
 			Driver: entities.DriverServer, WorkflowName: b.Workflow, Attributes: b.Attributes, UniqueKey: b.Key,
-			IdempotencyKey: b.IdempotencyKey, ParentID: b.Parent,
+			IdempotencyKey: b.IdempotencyKey, ParentID: b.Parent, RequestDigest: digest(content),
 		},
 	}
-	var err error
-	if r.Data.RequestDigest, err = b.digest(); err != nil {
-		return r, err
+	if err := b.validate(); err != nil {
+		return e, err
 	}
-	if b.Parent != "" {
-		if err := entities.ValidateID("parent", string(b.Parent)); err != nil {
-			return r, inField("parent", err)
-		}
+	if e.Data.StartAt, err = b.startAt(now); err != nil {
+		return e, err
 	}
-	if err := b.names(); err != nil {
-		return r, err
-	}
-	switch b.OnConflict {
-	case "", onConflictReject:
-	case onConflictJoin:
-		if b.Key == "" {
-			return r, badField("onConflict", "without a key there is nothing to conflict with")
-		}
-	default:
-		return r, badField("onConflict", "%q is neither %s nor %s", b.OnConflict, onConflictReject, onConflictJoin)
-	}
-	if r.Data.StartAt, err = b.startAt(now); err != nil {
-		return r, err
-	}
-	r.Data.Deadline, err = b.deadline(now, r.Data.StartAt)
-	return r, err
+	e.Data.Deadline, err = b.deadline(now, e.Data.StartAt)
+	return e, err
 }
 
-// names checks what the log would refuse, but says which field it is.
-func (b start) names() error {
+// validate checks what the log would also reject, so that the error can name the field.
+func (b startRequest) validate() error {
+	if b.Parent != "" {
+		if err := entities.ValidateID("parent", string(b.Parent)); err != nil {
+			return inField("parent", err)
+		}
+	}
 	if err := entities.ValidateAttributes(b.Attributes, false); err != nil {
 		return inField("attributes", err)
 	}
@@ -104,11 +84,17 @@ func (b start) names() error {
 			return inField(field, err)
 		}
 	}
+	switch {
+	case b.OnConflict == onConflictJoin && b.Key == "":
+		return badField("onConflict", "without a key there can be no conflict")
+	case b.OnConflict != "" && b.OnConflict != onConflictReject && b.OnConflict != onConflictJoin:
+		return badField("onConflict", "%q is neither %s nor %s", b.OnConflict, onConflictReject, onConflictJoin)
+	}
 	return nil
 }
 
-// startAt is when the run is to begin; nil for at once.
-func (b start) startAt(now time.Time) (*time.Time, error) {
+// startAt returns when the run starts; nil for immediately.
+func (b startRequest) startAt(now time.Time) (*time.Time, error) {
 	if at := time.Time(b.StartAt); !at.IsZero() {
 		if b.Delay != "" {
 			return nil, badField("delay", "there is a startAt as well: give one of them")
@@ -129,14 +115,14 @@ func (b start) startAt(now time.Time) (*time.Time, error) {
 	return &at, nil
 }
 
-// deadline is when the run fails if it has not ended; nil for never. Its time begins when the run is to.
-func (b start) deadline(now time.Time, startAt *time.Time) (*time.Time, error) {
+// deadline returns when the run fails if it has not ended; nil for never. The timeout counts from the run's start.
+func (b startRequest) deadline(now time.Time, startAt *time.Time) (*time.Time, error) {
 	if b.Timeout == "" {
 		return nil, nil
 	}
 	timeout, err := parseDuration(b.Timeout, maxSpan)
 	if err == nil && timeout < time.Millisecond {
-		err = fmt.Errorf("%q is no time at all", b.Timeout)
+		err = fmt.Errorf("%q is less than 1ms", b.Timeout)
 	}
 	if err != nil {
 		return nil, badField("timeout", "%v", err)
@@ -148,67 +134,136 @@ func (b start) deadline(now time.Time, startAt *time.Time) (*time.Time, error) {
 	return &at, nil
 }
 
-// startRun starts a run that the server continues.
+// startRun starts a run that the server drives.
 func (s *Server) startRun(c echo.Context) error {
-	var body start
-	if err := readBody(c, &body); err != nil {
-		return err
+	var body startRequest
+	r := s.request(c)
+	if r.body(&body); r.err != nil {
+		return r.err
 	}
-	r, err := body.request(s.Log.Now())
+	event, err := body.event(s.Log.Now())
 	if err != nil {
 		return err
 	}
-	ctx, project := c.Request().Context(), auth.Project(c)
-	run, created, err := s.start(ctx, project, r, body.Deployment)
-	if taken := (*entities.KeyTakenError)(nil); body.OnConflict == onConflictJoin && errors.As(err, &taken) {
-		run, err = store.RunByID(ctx, s.Reader, project, taken.RunID)
+	run, created, err := s.start(r, r.project(), event, body.Deployment)
+	if taken, ok := errors.AsType[*entities.KeyTakenError](err); ok && body.OnConflict == onConflictJoin {
+		run, err = store.RunByID(r.ctx(), s.Reader, r.project(), taken.RunID)
 	}
 	if err != nil {
 		return err
 	}
-	return s.answerStarted(c, run, created)
+	return s.answerStarted(r, run, created)
 }
 
-// answerStarted answers with a run that was started now, or before.
-func (s *Server) answerStarted(c echo.Context, r entities.Run, created bool) error {
+// answerStarted answers with a run that this request or an earlier one created.
+func (s *Server) answerStarted(r *request, run entities.Run, created bool) error {
 	if !created {
-		return s.answerRun(c, http.StatusOK, r)
+		return s.answerRun(r, http.StatusOK, run)
 	}
-	c.Response().Header().Set(echo.HeaderLocation, "/v1/runs/"+string(r.ID))
-	return s.answerRun(c, http.StatusCreated, r)
+	r.Response().Header().Set(echo.HeaderLocation, "/v1/runs/"+string(run.ID))
+	return s.answerRun(r, http.StatusCreated, run)
 }
 
-// start starts a run on a deployment, unless it was started before: then the deployment may be gone.
+// start starts a run on a deployment. It looks for a run of an earlier, identical request first, because the deployment
+// may be gone by now.
 func (s *Server) start(
-	ctx context.Context, project entities.Project, r eventlog.Request, deployment string,
+	r *request, project entities.Project, event eventlog.Request, deployment string,
 ) (entities.Run, bool, error) {
-	if run, ok, err := s.Log.StartedBefore(ctx, project, r); ok || err != nil {
+	if run, ok, err := s.Log.StartedBefore(r.ctx(), project, event); ok || err != nil {
 		return run, false, err
 	}
 	var err error
-	if r.Data.DeploymentID, err = s.deploymentFor(ctx, project, r.Data.WorkflowName, deployment); err != nil {
+	if event.Data.DeploymentID, err = s.deploymentID(r, project, event.Data.WorkflowName, deployment); err != nil {
 		return entities.Run{}, false, err
 	}
-	if r.Messages, err = firstMessage(r, project); err != nil {
+	if event.Messages, err = firstMessages(event, project); err != nil {
 		return entities.Run{}, false, err
 	}
-	return s.Log.Start(ctx, project, r)
+	return s.Log.Start(r.ctx(), project, event)
 }
 
-// deploymentFor is the ID of the deployment that a request names.
-func (s *Server) deploymentFor(
-	ctx context.Context, project entities.Project, workflow, name string,
-) (string, error) {
+// deploymentID resolves the deployment that a request names.
+func (s *Server) deploymentID(r *request, project entities.Project, workflow, name string) (string, error) {
 	if err := entities.ValidateWorkflowName("workflow", workflow); err != nil {
 		return "", inField("workflow", err)
 	}
 	if name == "" || name == latest {
-		d, err := s.Queue.NewestDeployment(ctx, project, workflow)
+		d, err := s.Queue.NewestDeployment(r.ctx(), project, workflow)
 		return d.ID, err
 	}
 	if err := entities.ValidateID("deployment", name); err != nil {
 		return "", inField("deployment", err)
 	}
-	d, err := s.Queue.Deployment(ctx, project, name)
+	d, err := s.Queue.Deployment(r.ctx(), project, name)
 	return d.ID, err
+}
+
+// firstMessages returns the message that makes a client begin a new run. The server needs none for runs it drives.
+func firstMessages(event eventlog.Request, project entities.Project) ([]entities.Message, error) {
+	if event.Data.Driver != entities.DriverClient {
+		return nil, nil
+	}
+	m, err := queue.Continuation(entities.Run{
+		ID: event.RunID, Project: project, DeploymentID: event.Data.DeploymentID, WorkflowName: event.Data.WorkflowName,
+		SpecVersion: event.SpecVersion,
+	})
+	return []entities.Message{m}, err
+}
+
+// rerunRequest is the body of a request that starts a run like another one.
+type rerunRequest struct {
+	Deployment     string `json:"deployment"`
+	IdempotencyKey string `json:"idempotencyKey"`
+}
+
+// rerunRun starts a run with the workflow, input and attributes that another run was started with.
+func (s *Server) rerunRun(c echo.Context) error {
+	var body rerunRequest
+	r := s.request(c)
+	r.optionalBody(&body)
+	original := r.run()
+	if r.err != nil {
+		return r.err
+	}
+	event, err := s.rerunEvent(r, original, body)
+	if err != nil {
+		return err
+	}
+	run, created, err := s.start(r, original.Project, event, cmp.Or(body.Deployment, original.DeploymentID))
+	if err != nil {
+		return err
+	}
+	return s.answerStarted(r, run, created)
+}
+
+// rerunEvent returns the event that starts a run like the original, without its deployment.
+func (s *Server) rerunEvent(r *request, original entities.Run, body rerunRequest) (eventlog.Request, error) {
+	at := read.Position{RunID: original.ID, Seq: 1}
+	events, err := s.Log.EventsAt(r.ctx(), []read.Position{at}, read.WithPayloads)
+	if err != nil {
+		return eventlog.Request{}, err
+	}
+	first, ok := events[at]
+	if !ok { // retention deleted the run meanwhile
+		return eventlog.Request{}, entities.ErrRunNotFound
+	}
+	now := s.Log.Now()
+	event := eventlog.Request{
+		RunID: entities.NewRunID(now), Type: entities.EventRunCreated, SpecVersion: original.SpecVersion,
+		Payload: first.Payload, Extra: first.Extra,
+		Data: entities.EventData{
+			Driver: original.Driver, WorkflowName: original.WorkflowName, Attributes: first.Data.Attributes,
+			AllowReserved: first.Data.AllowReserved, UniqueKey: original.UniqueKey, IdempotencyKey: body.IdempotencyKey,
+			RequestDigest: digest([]byte("rerun " + string(original.ID) + " " + body.Deployment)),
+		},
+	}
+	if original.Deadline != nil {
+		start := original.CreatedAt
+		if first.Data.StartAt != nil && first.Data.StartAt.After(start) {
+			start = *first.Data.StartAt
+		}
+		deadline := now.Add(original.Deadline.Sub(start))
+		event.Data.Deadline = &deadline
+	}
+	return event, nil
 }

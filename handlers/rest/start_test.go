@@ -15,7 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// deployed is a server with a deployment.
+// deployed returns a server with a deployment.
 func deployed(t *testing.T) api {
 	t.Helper()
 	a := newAPI(t)
@@ -30,7 +30,7 @@ func (a api) put(t *testing.T, id, body string) {
 	}
 }
 
-// work counts the server's own work about a run, by its kind.
+// work counts the server's tasks for a run by kind.
 func (a api) work(t *testing.T, id entities.RunID) map[entities.Work]int {
 	t.Helper()
 	entries, _, err := a.queue.Messages(t.Context(), entities.DefaultProject, queue.Filter{RunID: id}, pg.Page{Limit: 100})
@@ -53,7 +53,7 @@ func (a api) count(t *testing.T, table string) int {
 	return n
 }
 
-func TestStartARun(t *testing.T) {
+func TestStartRun(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
 	parent := a.driven(t, "order")
@@ -72,7 +72,7 @@ func TestStartARun(t *testing.T) {
 	}
 	page, err := a.log.Events(t.Context(), entities.DefaultProject, entities.RunID(id), pg.Page{Limit: 9}, read.WithPayloads)
 	if err != nil || len(page.Events) != 1 || string(page.Events[0].Payload) != `{"b":1, "a":[1.0]}` {
-		t.Errorf("got %+v and error %v, want the input as it came", page.Events, err)
+		t.Errorf("got %+v and error %v, want the unchanged input", page.Events, err)
 	}
 	same(t, "again", want, a.post(t, "/v1/runs", body, http.StatusOK))
 
@@ -102,7 +102,7 @@ func TestStartTimes(t *testing.T) {
 	}
 }
 
-func TestStartGoesToTheNewestDeployment(t *testing.T) {
+func TestStartUsesNewestDeployment(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	want := func(body, deployment string) {
@@ -111,7 +111,7 @@ func TestStartGoesToTheNewestDeployment(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", body, got["deployment"], deployment)
 		}
 	}
-	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"order"}`, http.StatusNotFound, "deployment_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"order"}`, http.StatusNotFound, "deployment_not_found")
 	a.put(t, "v1", `{"url":"http://v1.test","workflows":["order"]}`)
 	a.put(t, "any", `{"url":"http://any.test"}`)
 	want(`{"workflow":"order"}`, "v1")
@@ -119,9 +119,9 @@ func TestStartGoesToTheNewestDeployment(t *testing.T) {
 	a.put(t, "v2", `{"url":"http://v2.test","workflows":["order"]}`)
 	want(`{"workflow":"order","deployment":"latest"}`, "v2")
 	want(`{"workflow":"order","deployment":"v1"}`, "v1")
-	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"order","deployment":"v3"}`, 404, "deployment_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"order","deployment":"v3"}`, 404, "deployment_not_found")
 
-	// A run that was started before is found though its deployment is gone.
+	// A repeated request finds its run even if the deployment is gone.
 	body := `{"workflow":"order","idempotencyKey":"i"}`
 	first := a.post(t, "/v1/runs", body, http.StatusCreated)
 	for _, id := range []string{"v1", "v2", "any"} {
@@ -132,7 +132,7 @@ func TestStartGoesToTheNewestDeployment(t *testing.T) {
 	}
 }
 
-func TestIdempotencyKeyIsOfOneRequest(t *testing.T) {
+func TestIdempotencyKeyIdentifiesOneRequest(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
 	first := a.post(t, "/v1/runs", `{"workflow":"w","idempotencyKey":"i","input":{"a":1}}`, http.StatusCreated)
@@ -144,30 +144,30 @@ func TestIdempotencyKeyIsOfOneRequest(t *testing.T) {
 		`"input":{"a":2}`, `"input":{"a":1},"delay":"1s"`, `"input":{"a":1},"startAt":"2026-11-22T01:41:43.197Z"`,
 		`"input":{"a":1},"attributes":{"a":"b"}`, `"input":{"a":1},"deployment":"shop"`, `"input":null`, `"key":"k"`,
 	} {
-		a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","idempotencyKey":"i",`+other+`}`,
+		a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"w","idempotencyKey":"i",`+other+`}`,
 			http.StatusConflict, "idempotency_mismatch")
 	}
 	a.post(t, "/v1/runs", `{"workflow":"w","idempotencyKey":"j","startAt":"2026-11-22T01:41:43.197Z"}`, http.StatusCreated)
-	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","idempotencyKey":"j","startAt":"2026-11-23T01:41:43.197Z"}`,
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"w","idempotencyKey":"j","startAt":"2026-11-23T01:41:43.197Z"}`,
 		http.StatusConflict, "idempotency_mismatch")
 	if got := a.count(t, "runs"); got != 2 {
-		t.Errorf("there are %d runs, want 2", got)
+		t.Errorf("got %d runs, want 2", got)
 	}
 }
 
-func TestKeyIsOfOneLiveRun(t *testing.T) {
+func TestKeyIsUniqueAmongUnfinishedRuns(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
 	body := `{"workflow":"w","key":"k"}`
 	first := a.post(t, "/v1/runs", body, http.StatusCreated)["id"].(string)
-	a.wantRefused(t, http.MethodPost, "/v1/runs", body, http.StatusConflict, "key_taken")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", body, http.StatusConflict, "key_taken")
 	_, answer := a.do(t, http.MethodPost, "/v1/runs", `{"workflow":"w","key":"k","onConflict":"reject"}`)
 	if details := answer["error"].(object)["details"].(object); details["runId"] != first || details["key"] != "k" {
 		t.Errorf("details: got %v, want run %s", details, first)
 	}
 	join := `{"workflow":"w","key":"k","onConflict":"join","input":2}`
 	if got := a.post(t, "/v1/runs", join, http.StatusOK); got["id"] != first || got["inputEncoding"] != "none" {
-		t.Errorf("join: got %v, want run %s as it is", got, first)
+		t.Errorf("join: got %v, want run %s unchanged", got, first)
 	}
 	a.post(t, "/v1/runs", `{"workflow":"other","key":"k"}`, http.StatusCreated)
 	a.post(t, "/v1/runs/"+first+"/cancel", "", http.StatusOK)
@@ -176,19 +176,19 @@ func TestKeyIsOfOneLiveRun(t *testing.T) {
 	}
 }
 
-func TestParentMustBeAlive(t *testing.T) {
+func TestParentMustNotHaveEnded(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
-	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","parent":"wrun_x"}`, http.StatusNotFound, "run_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"w","parent":"wrun_x"}`, http.StatusNotFound, "run_not_found")
 	ended := a.driven(t, "w")
 	a.event(t, ended, entities.EventRunCompleted)
-	a.wantRefused(t, http.MethodPost, "/v1/runs", `{"workflow":"w","parent":"`+string(ended)+`"}`, http.StatusGone, "run_ended")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"w","parent":"`+string(ended)+`"}`, http.StatusGone, "run_ended")
 	if got := a.count(t, "runs"); got != 1 {
-		t.Errorf("there are %d runs, want 1", got)
+		t.Errorf("got %d runs, want 1", got)
 	}
 }
 
-func TestStartRefuses(t *testing.T) {
+func TestInvalidStartsAreRejected(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
 	for _, body := range []string{
@@ -202,17 +202,17 @@ func TestStartRefuses(t *testing.T) {
 		`{"workflow":"w","runId":"wrun_1"}`, `{"workflow":"w","Input":1}`, `{"workflow":"w","parent":"a b"}`,
 		`{"workflow":"w","input":}`, `{"workflow":"w","input":1}x`,
 	} {
-		a.wantRefused(t, http.MethodPost, "/v1/runs", body, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPost, "/v1/runs", body, http.StatusBadRequest, "invalid_request")
 	}
 	for _, table := range []string{"runs", "events", "messages"} {
 		if got := a.count(t, table); got != 0 {
-			t.Errorf("there are %d %s", got, table)
+			t.Errorf("got %d %s", got, table)
 		}
 	}
 }
 
-// TestManyStartOneRun: by an idempotency key, by a key that they share, and by both.
-func TestManyStartOneRun(t *testing.T) {
+// TestConcurrentStartsCreateOneRun checks requests with the same idempotency key, the same key, and both.
+func TestConcurrentStartsCreateOneRun(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
 	for name, tt := range map[string]struct {
@@ -239,12 +239,12 @@ func TestManyStartOneRun(t *testing.T) {
 		}
 	}
 	if got := a.count(t, "runs"); got != 4 {
-		t.Errorf("there are %d runs, want 4", got)
+		t.Errorf("got %d runs, want 4", got)
 	}
 }
 
-// TestManyJoinRunsThatEnd: whoever joins gets a run, though the one with the key may end at any time.
-func TestManyJoinRunsThatEnd(t *testing.T) {
+// TestJoinAlwaysReturnsARun checks requests that join a run while it ends.
+func TestJoinAlwaysReturnsARun(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
 	for range 5 {
@@ -263,18 +263,18 @@ func TestManyJoinRunsThatEnd(t *testing.T) {
 	}
 }
 
-// TestAStartThatFailsLeavesNoTrace: the last thing it writes is its work.
-func TestAStartThatFailsLeavesNoTrace(t *testing.T) {
+// TestFailedStartLeavesNoTrace checks a failure of the last write, which is the first task.
+func TestFailedStartLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
 	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE messages ADD CONSTRAINT none CHECK (work <> 'deadline') NOT VALID`); err != nil {
 		t.Fatal(err)
 	}
 	body := `{"workflow":"w","key":"k","idempotencyKey":"i","attributes":{"a":"b"},"timeout":"1h"}`
-	a.wantRefused(t, http.MethodPost, "/v1/runs", body, http.StatusInternalServerError, "internal")
+	a.wantRejected(t, http.MethodPost, "/v1/runs", body, http.StatusInternalServerError, "internal")
 	for _, table := range []string{"runs", "events", "run_attributes", "messages", "river_job"} {
 		if got := a.count(t, table); got != 0 {
-			t.Errorf("there are %d %s", got, table)
+			t.Errorf("got %d %s", got, table)
 		}
 	}
 	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE messages DROP CONSTRAINT none`); err != nil {
@@ -283,7 +283,7 @@ func TestAStartThatFailsLeavesNoTrace(t *testing.T) {
 	a.post(t, "/v1/runs", body, http.StatusCreated)
 }
 
-func TestRerunARunOfTheServer(t *testing.T) {
+func TestRerunServerDrivenRun(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
 	parent := a.driven(t, "w")
@@ -302,31 +302,31 @@ func TestRerunARunOfTheServer(t *testing.T) {
 	fixed := a.post(t, path, `{"deployment":"latest","idempotencyKey":"r"}`, http.StatusCreated)
 	same(t, "rerun on another deployment", form(fixed["id"], "new"), fixed)
 	if got := a.post(t, path, `{"deployment":"latest","idempotencyKey":"r"}`, http.StatusOK); got["id"] != fixed["id"] {
-		t.Errorf("the second time: got %v, want %v", got["id"], fixed["id"])
+		t.Errorf("repeated: got %v, want %v", got["id"], fixed["id"])
 	}
-	a.wantRefused(t, http.MethodPost, path, `{"idempotencyKey":"r"}`, http.StatusConflict, "idempotency_mismatch")
-	a.wantRefused(t, http.MethodPost, path, `{"deployment":"none"}`, http.StatusNotFound, "deployment_not_found")
-	a.wantRefused(t, http.MethodPost, path, `{"input":1}`, http.StatusBadRequest, "invalid_request")
-	a.wantRefused(t, http.MethodPost, "/v1/runs/wrun_x/rerun", "", http.StatusNotFound, "run_not_found")
+	a.wantRejected(t, http.MethodPost, path, `{"idempotencyKey":"r"}`, http.StatusConflict, "idempotency_mismatch")
+	a.wantRejected(t, http.MethodPost, path, `{"deployment":"none"}`, http.StatusNotFound, "deployment_not_found")
+	a.wantRejected(t, http.MethodPost, path, `{"input":1}`, http.StatusBadRequest, "invalid_request")
+	a.wantRejected(t, http.MethodPost, "/v1/runs/wrun_x/rerun", "", http.StatusNotFound, "run_not_found")
 	if again["id"] == first || again["id"] == fixed["id"] {
-		t.Error("a rerun has another's ID")
+		t.Error("a rerun has the ID of another run")
 	}
 }
 
-func TestRerunNeedsTheKey(t *testing.T) {
+func TestRerunNeedsTheRunsKey(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
 	first := a.post(t, "/v1/runs", `{"workflow":"w","key":"k"}`, http.StatusCreated)["id"].(string)
 	path := "/v1/runs/" + first + "/rerun"
-	a.wantRefused(t, http.MethodPost, path, "", http.StatusConflict, "key_taken")
+	a.wantRejected(t, http.MethodPost, path, "", http.StatusConflict, "key_taken")
 	a.post(t, "/v1/runs/"+first+"/cancel", "", http.StatusOK)
 	if got := a.post(t, path, "", http.StatusCreated); got["key"] != "k" {
 		t.Errorf("got key %v", got["key"])
 	}
 }
 
-// TestRerunARunOfAClient: it is continued by a message, as every run of the Workflow SDK.
-func TestRerunARunOfAClient(t *testing.T) {
+// TestRerunClientDrivenRun checks that a message starts the new run, as for every run of the Workflow SDK.
+func TestRerunClientDrivenRun(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
 	first := a.sdkRun(t, "w", func(r *eventlog.Request) {
@@ -349,13 +349,13 @@ func TestRerunARunOfAClient(t *testing.T) {
 		return e
 	}
 	if diff := cmp.Diff(event(first), event(id)); diff != "" {
-		t.Errorf("the event that began it (-first +rerun):\n%s", diff)
+		t.Errorf("the first event (-first +rerun):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[entities.Work]int{"": 1}, a.work(t, id)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
 	a.post(t, "/v1/runs/"+string(first)+"/rerun", `{"idempotencyKey":"r"}`, http.StatusOK)
 	if got := a.count(t, "messages"); got != 1 {
-		t.Errorf("there are %d messages, want that of the one rerun", got)
+		t.Errorf("got %d messages, want only that of the rerun", got)
 	}
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// step is the JSON form of a step. Input and output come only with a single step.
-type step struct {
+// stepJSON is the JSON form of a step. Only a single step has the fields from Deployment on.
+type stepJSON struct {
 	ID          entities.StepID     `json:"id"`
 	RunID       entities.RunID      `json:"runId"`
 	Name        string              `json:"name"`
@@ -30,11 +29,11 @@ type step struct {
 	InputEncoding  string          `json:"inputEncoding,omitempty"`
 	Output         json.RawMessage `json:"output,omitempty"`
 	OutputEncoding string          `json:"outputEncoding,omitempty"`
-	Error          *failure        `json:"error,omitempty"`
+	Error          *failureJSON    `json:"error,omitempty"`
 }
 
-func newStep(s entities.Step) step {
-	return step{
+func newStepJSON(s entities.Step) stepJSON {
+	return stepJSON{
 		ID: s.ID, RunID: s.RunID, Name: s.Name, Status: s.Status, Attempt: s.Attempt, CreatedAt: timestamp(s.CreatedAt),
 		StartedAt: optionalTime(s.StartedAt), CompletedAt: optionalTime(s.CompletedAt),
 		RetryAfter: optionalTime(s.RetryAfter),
@@ -42,71 +41,91 @@ func newStep(s entities.Step) step {
 }
 
 func (s *Server) listSteps(c echo.Context) error {
-	p, err := page(c, oldestFirst)
-	if err != nil {
-		return err
-	}
-	r, err := s.theRun(c)
-	if err != nil {
-		return err
-	}
-	steps, next, err := store.ListSteps(c.Request().Context(), s.Reader, r.Project, r.ID, p)
-	if err != nil {
-		return err
-	}
-	return answerList(c, steps, next, newStep)
+	r := s.request(c)
+	page, run := r.page(oldestFirst), r.run()
+	return answerPage(r, newStepJSON, func() ([]entities.Step, string, error) {
+		return store.ListSteps(r.ctx(), s.Reader, run.Project, run.ID, page)
+	})
 }
 
 func (s *Server) getStep(c echo.Context) error {
-	r, err := s.theRun(c)
+	r := s.request(c)
+	run, id := r.run(), r.pathID("stepId", "step ID")
+	if r.err != nil {
+		return r.err
+	}
+	step, err := store.StepByID(r.ctx(), s.Reader, run.Project, run.ID, entities.StepID(id))
 	if err != nil {
 		return err
 	}
-	id, err := pathParam(c, "stepId", "step ID")
+	created := read.Position{RunID: run.ID, Seq: step.CreatedSeq}
+	result := read.Position{RunID: run.ID, Seq: step.ResultSeq}
+	with := r.payloads()
+	events, err := s.Log.EventsAt(r.ctx(), []read.Position{created, result}, with)
 	if err != nil {
 		return err
 	}
-	ctx := c.Request().Context()
-	found, err := store.StepByID(ctx, s.Reader, auth.Project(c), r.ID, entities.StepID(id))
-	if err != nil {
-		return err
-	}
-	created := read.Position{RunID: r.ID, Seq: found.CreatedSeq}
-	result := read.Position{RunID: r.ID, Seq: found.ResultSeq}
-	with := payloadsFor(c)
-	events, err := s.Log.EventsAt(ctx, []read.Position{created, result}, with)
-	if err != nil {
-		return err
-	}
-	v := newStep(found)
+	v := newStepJSON(step)
 	if e, ok := events[created]; ok {
-		v.begin(e, with)
+		v.addCreation(e, with)
 	}
 	if e, ok := events[result]; ok {
-		v.end(e, with)
+		v.addResult(e, with)
 	}
 	return c.JSON(http.StatusOK, v)
 }
 
-// begin adds what the event that made the step says.
-func (v *step) begin(e entities.Event, with read.Payloads) {
+// addCreation adds the content of the event that created the step.
+func (v *stepJSON) addCreation(e entities.Event, with read.Payloads) {
 	if with == read.WithPayloads {
-		v.Input, v.InputEncoding = decode(e)
+		v.Input, v.InputEncoding = payloadJSON(e)
 	}
 	if spec := e.Data.Step; spec != nil {
 		v.Deployment, v.ChildID = spec.DeploymentID, spec.ChildID
 	}
 }
 
-// end adds what the event of its last attempt says.
-func (v *step) end(e entities.Event, with read.Payloads) {
+// addResult adds the content of the event that ended the last attempt.
+func (v *stepJSON) addResult(e entities.Event, with read.Payloads) {
 	switch {
 	case e.Type != entities.EventStepCompleted && with == read.WithoutPayloads:
-		v.Error = newFailure(e.Data.ErrorCode, nil)
+		v.Error = newFailureJSON(e.Data.ErrorCode, nil)
 	case with == read.WithoutPayloads:
 	case e.Type == entities.EventStepCompleted:
-		v.Output, v.OutputEncoding = decode(e)
+		v.Output, v.OutputEncoding = payloadJSON(e)
 	default:
-		v.Error = newFailure(e.Data.ErrorCode, &e)
+		v.Error = newFailureJSON(e.Data.ErrorCode, &e)
 	}
+}
+
+// waitAbandoned is the status of a wait whose run ended first.
+const waitAbandoned entities.WaitStatus = "abandoned"
+
+// waitJSON is the JSON form of a wait.
+type waitJSON struct {
+	ID          entities.WaitID     `json:"id"`
+	RunID       entities.RunID      `json:"runId"`
+	Status      entities.WaitStatus `json:"status"`
+	ResumeAt    *timestamp          `json:"resumeAt,omitempty"`
+	CreatedAt   timestamp           `json:"createdAt"`
+	CompletedAt *timestamp          `json:"completedAt,omitempty"`
+}
+
+// listWaits lists all waits that a run ever had.
+func (s *Server) listWaits(c echo.Context) error {
+	r := s.request(c)
+	page, run := r.page(oldestFirst), r.run()
+	encode := func(w read.WaitHistory) waitJSON {
+		v := waitJSON{
+			ID: w.ID, RunID: w.RunID, Status: w.Status(), ResumeAt: optionalTime(w.Data.ResumeAt),
+			CreatedAt: timestamp(w.CreatedAt), CompletedAt: optionalTime(w.CompletedAt),
+		}
+		if w.CompletedAt == nil && run.Status.Ended() {
+			v.Status = waitAbandoned
+		}
+		return v
+	}
+	return answerPage(r, encode, func() ([]read.WaitHistory, string, error) {
+		return s.Log.WaitHistories(r.ctx(), run.Project, run.ID, "", page)
+	})
 }

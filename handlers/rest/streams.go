@@ -13,183 +13,150 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// mimeEvents is the type of server-sent events.
-const mimeEvents = "text/event-stream"
-
-// stream is the JSON form of a stream.
-type stream struct {
+// streamJSON is the JSON form of a stream.
+type streamJSON struct {
 	Name      entities.StreamName `json:"name"`
 	Chunks    int64               `json:"chunks"`
 	CreatedAt timestamp           `json:"createdAt"`
 	ClosedAt  *timestamp          `json:"closedAt,omitempty"`
 }
 
-// chunk is the JSON form of a stream's chunk: its text or, when it is none, its bytes.
-type chunk struct {
+func newStreamJSON(s store.StoredStream) streamJSON {
+	return streamJSON{s.Name, s.Chunks, timestamp(s.CreatedAt), optionalTime(s.ClosedAt)}
+}
+
+// chunkJSON is the JSON form of a stream's chunk: text if it is UTF-8, otherwise bytes.
+type chunkJSON struct {
 	Index  int64   `json:"index"`
 	Text   *string `json:"text,omitempty"`
 	Base64 []byte  `json:"base64,omitempty"`
 }
 
-func newChunk(c store.Chunk) chunk {
+func newChunkJSON(c store.Chunk) chunkJSON {
 	if utf8.Valid(c.Data) {
 		text := string(c.Data)
-		return chunk{Index: c.Idx, Text: &text}
+		return chunkJSON{Index: c.Idx, Text: &text}
 	}
-	return chunk{Index: c.Idx, Base64: c.Data}
+	return chunkJSON{Index: c.Idx, Base64: c.Data}
 }
 
 func (s *Server) listStreams(c echo.Context) error {
-	r, err := s.theRun(c)
-	if err != nil {
-		return err
-	}
-	streams, err := s.Streams.Of(c.Request().Context(), r.Project, r.ID)
-	if err != nil {
-		return err
-	}
-	return answerList(c, streams, "", func(s store.StoredStream) stream {
-		return stream{s.Name, s.Chunks, timestamp(s.CreatedAt), optionalTime(s.ClosedAt)}
+	r := s.request(c)
+	run := r.run()
+	return answerPage(r, newStreamJSON, func() ([]store.StoredStream, string, error) {
+		streams, err := s.Streams.Of(r.ctx(), run.Project, run.ID)
+		return streams, "", err
 	})
 }
 
-// listChunks answers with a page of what has been written to a stream.
+// listChunks answers with a page of a stream's chunks. The cursor is the index of the next chunk.
 func (s *Server) listChunks(c echo.Context) error {
-	p, err := page(c, oldestFirst)
-	if err != nil {
-		return err
+	r := s.request(c)
+	page := r.page(oldestFirst)
+	from := r.number("cursor", page.Cursor, "the index of a chunk")
+	name := s.stream(r)
+	if r.err != nil {
+		return r.err
 	}
-	from, err := chunkIndex("cursor", p.Cursor)
-	if err != nil {
-		return err
-	}
-	_, name, err := s.theStream(c)
-	if err != nil {
-		return err
-	}
-	chunks, of, err := s.Streams.Chunks(c.Request().Context(), auth.Project(c), name, from, p.Limit)
+	chunks, info, err := s.Streams.Chunks(r.ctx(), r.project(), name, from, page.Limit)
 	if err != nil {
 		return err
 	}
 	body := struct {
-		list[chunk]
+		list[chunkJSON]
 		Closed bool `json:"closed"`
-	}{list[chunk]{Data: make([]chunk, len(chunks))}, of.ClosedAt != nil}
+	}{list[chunkJSON]{Data: make([]chunkJSON, len(chunks))}, info.ClosedAt != nil}
 	next := from
 	for i, ch := range chunks {
-		body.Data[i], next = newChunk(ch), ch.Idx+1
+		body.Data[i], next = newChunkJSON(ch), ch.Idx+1
 	}
-	if next < of.Chunks {
+	if next < info.Chunks {
 		body.Cursor = strconv.FormatInt(next, 10)
 	}
 	return c.JSON(http.StatusOK, body)
 }
 
-// chunkIndex reads the index of a chunk, 0 when it is missing.
-func chunkIndex(name, s string) (int64, error) {
-	if s == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 {
-		return 0, badParam(name, "%q is not the index of a chunk", s)
-	}
-	return n, nil
-}
-
-// theStream is the run and the stream that the path names. It fails with [entities.ErrStreamNotFound] on one that
-// nobody has written for that run.
-func (s *Server) theStream(c echo.Context) (entities.Run, entities.StreamName, error) {
-	r, err := s.theRun(c)
-	if err != nil {
-		return r, "", err
-	}
-	text, err := pathText(c, "name", "stream name")
-	if err != nil {
-		return r, "", err
+// stream returns the name of the stream in the path. It fails with [entities.ErrStreamNotFound] if the run in the path
+// has no such stream.
+func (s *Server) stream(r *request) entities.StreamName {
+	run, text := r.run(), r.pathText("name", "stream name")
+	r.fail(entities.ValidateName("stream name", text))
+	if r.err != nil {
+		return ""
 	}
 	name := entities.StreamName(text)
-	if err := entities.ValidateName("stream name", text); err != nil {
-		return r, name, err
+	info, err := s.Streams.Info(r.ctx(), run.Project, name)
+	if err == nil && info.RunID != run.ID {
+		err = fmt.Errorf("run %s has no stream %q: %w", run.ID, name, entities.ErrStreamNotFound)
 	}
-	info, err := s.Streams.Info(c.Request().Context(), r.Project, name)
-	if err == nil && info.RunID != r.ID {
-		err = fmt.Errorf("run %s has no stream %q: %w", r.ID, name, entities.ErrStreamNotFound)
-	}
-	return r, name, err
+	r.fail(err)
+	return name
 }
 
-// tailStream answers with a stream as it is written, until it is closed: its bytes or, for those who accept them,
-// events. Once the answer has begun, the only way to say that it is not complete is to break the connection.
+// tailStream streams the chunks as they are written, until the stream is closed: as bytes or, if the client accepts
+// them, as server-sent events.
 func (s *Server) tailStream(c echo.Context) error {
-	from, err := tailStart(c)
-	if err != nil {
-		return err
+	r := s.request(c)
+	from, name := r.firstChunk(), s.stream(r)
+	if r.err != nil {
+		return r.err
 	}
-	r, name, err := s.theStream(c)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(c.Request().Context())
+	ctx, cancel := context.WithCancel(r.ctx())
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
 
-	w, kind, write := c.Response(), echo.MIMEOctetStream, writeBytes
+	w, mediaType, write := c.Response(), echo.MIMEOctetStream, writeChunk
 	if strings.Contains(c.Request().Header.Get(echo.HeaderAccept), mimeEvents) {
-		kind, write = mimeEvents, writeEvent
+		mediaType, write = mimeEvents, writeChunkEvent
 	}
-	w.Header().Set(echo.HeaderContentType, kind)
-	w.Header().Set(echo.HeaderCacheControl, "no-store")
-	w.WriteHeader(http.StatusOK)
+	beginStream(w, mediaType)
 	w.Flush()
-	err = s.Streams.Tail(ctx, r.Project, name, from, func(ch store.Chunk) error {
+	err := s.Streams.Tail(ctx, r.project(), name, from, func(ch store.Chunk) error {
 		if err := write(w, ch); err != nil {
 			return err
 		}
 		w.Flush()
 		return nil
 	})
-	if err == nil && kind == mimeEvents {
-		_, err = fmt.Fprint(w, "event: end\ndata: {}\n\n")
+	if err == nil && mediaType == mimeEvents {
+		_, err = fmt.Fprint(w, endEvent)
 	}
 	if err != nil {
-		s.Logger.DebugContext(ctx, "answer cut off", "path", c.Path(), "error", err)
-		panic(http.ErrAbortHandler)
+		s.abort(r, err)
 	}
 	return nil
 }
 
-// tailStart is where to begin: at "from", which counts from the end when it is negative, or after the event that
-// the reader had last.
-func tailStart(c echo.Context) (int64, error) {
-	if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
+// firstChunk returns the index of the first chunk to send: the one after the last event the client received, or the
+// parameter from, where a negative index counts from the end.
+func (r *request) firstChunk() int64 {
+	if last := r.lastEventID(); last != "" {
 		n, err := strconv.ParseInt(last, 10, 64)
 		if err != nil || n < 0 {
-			return 0, entities.Invalid("Last-Event-ID %q is not one this stream gave out", last)
+			r.fail(entities.Invalid("Last-Event-ID %q is not the ID of an event of this stream", last))
 		}
-		return n + 1, nil
+		return n + 1
 	}
-	s := c.QueryParam("from")
+	s := r.QueryParam("from")
 	if s == "" {
-		return 0, nil
+		return 0
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return 0, badParam("from", "%q is not a number", s)
+		r.fail(badParam("from", "%q is not a number", s))
 	}
-	return n, nil
+	return n
 }
 
-func writeBytes(w *echo.Response, ch store.Chunk) error {
+func writeChunk(w *echo.Response, ch store.Chunk) error {
 	_, err := w.Write(ch.Data)
 	return err
 }
 
-func writeEvent(w *echo.Response, ch store.Chunk) error {
-	data, err := json.Marshal(newChunk(ch))
+func writeChunkEvent(w *echo.Response, ch store.Chunk) error {
+	data, err := json.Marshal(newChunkJSON(ch))
 	if err != nil {
 		return err
 	}

@@ -54,15 +54,15 @@ func TestStreams(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	for _, tail := range []string{"", "/tail"} {
-		a.wantRefused(t, http.MethodGet, path+"/strm_b"+tail, "", http.StatusNotFound, "stream_not_found")
-		a.wantRefused(t, http.MethodGet, path+"/none"+tail, "", http.StatusNotFound, "stream_not_found")
+		a.wantRejected(t, http.MethodGet, path+"/strm_b"+tail, "", http.StatusNotFound, "stream_not_found")
+		a.wantRejected(t, http.MethodGet, path+"/none"+tail, "", http.StatusNotFound, "stream_not_found")
 	}
 	for _, query := range []string{"?cursor=-1", "?cursor=x", "?order=asc", "/tail?from=x", "/tail?from=1.5"} {
-		a.wantRefused(t, http.MethodGet, path+"/strm_a"+query, "", http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodGet, path+"/strm_a"+query, "", http.StatusBadRequest, "invalid_request")
 	}
 }
 
-// tail makes a request to a server that is listening.
+// tail sends a request to a listening server.
 func tail(t *testing.T, ctx context.Context, url string, header ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -80,7 +80,7 @@ func tail(t *testing.T, ctx context.Context, url string, header ...string) *http
 	return answer
 }
 
-func TestTailOfAStream(t *testing.T) {
+func TestTailStream(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	server := httptest.NewServer(a)
@@ -119,8 +119,8 @@ func TestTailOfAStream(t *testing.T) {
 	}
 }
 
-// TestTailIsCutOff when the server stops: its reader must not take that for the end.
-func TestTailIsCutOff(t *testing.T) {
+// TestTailIsDisconnectedOnShutdown checks that the client can tell it from the end of the stream.
+func TestTailIsDisconnectedOnShutdown(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	server := httptest.NewServer(a)
@@ -134,6 +134,6 @@ func TestTailIsCutOff(t *testing.T) {
 	}
 	a.drain()
 	if rest, err := io.ReadAll(lines); err == nil {
-		t.Errorf("got %q and the end, want a broken answer", rest)
+		t.Errorf("got %q and the end, want a broken connection", rest)
 	}
 }

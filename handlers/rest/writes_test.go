@@ -15,7 +15,7 @@ import (
 
 const racers = 8
 
-// race posts a request from all sides at once, and counts the answers by their status.
+// race posts a request concurrently, and counts the responses by status.
 func (a api) race(t *testing.T, path, body string) (statuses map[int]int, answers []object) {
 	t.Helper()
 	var mu sync.Mutex
@@ -43,7 +43,7 @@ func (a api) post(t *testing.T, path, body string, want int) object {
 	return answer
 }
 
-func TestCancelARun(t *testing.T) {
+func TestCancelRun(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for name, id := range map[string]entities.RunID{"of the server": a.driven(t, "w"), "of a client": a.sdkRun(t, "w")} {
@@ -53,25 +53,25 @@ func TestCancelARun(t *testing.T) {
 			t.Errorf("%s: got %v", name, got)
 		}
 		if diff := cmp.Diff(got, a.post(t, path+"/cancel", `{"reason":"again"}`, http.StatusOK)); diff != "" {
-			t.Errorf("%s: the second time (-first +got):\n%s", name, diff)
+			t.Errorf("%s: repeated (-first +got):\n%s", name, diff)
 		}
 	}
 	done := a.driven(t, "w")
 	a.event(t, done, entities.EventRunCompleted)
 	path := "/v1/runs/" + string(done) + "/cancel"
-	a.wantRefused(t, http.MethodPost, path, "", http.StatusGone, "run_ended")
+	a.wantRejected(t, http.MethodPost, path, "", http.StatusGone, "run_ended")
 	_, answer := a.do(t, http.MethodPost, path, "")
 	if status := answer["error"].(object)["details"].(object)["status"]; status != "completed" {
 		t.Errorf("details: got status %v", status)
 	}
-	a.wantRefused(t, http.MethodPost, "/v1/runs/wrun_x/cancel", "", http.StatusNotFound, "run_not_found")
+	a.wantRejected(t, http.MethodPost, "/v1/runs/wrun_x/cancel", "", http.StatusNotFound, "run_not_found")
 	for _, body := range []string{`{"reason":"a\u0000"}`, `{"reason":"` + strings.Repeat("x", 1025) + `"}`, `{"why":"x"}`, `[]`} {
-		a.wantRefused(t, http.MethodPost, "/v1/runs/"+string(a.driven(t, "w"))+"/cancel", body, 400, "invalid_request")
+		a.wantRejected(t, http.MethodPost, "/v1/runs/"+string(a.driven(t, "w"))+"/cancel", body, 400, "invalid_request")
 	}
 }
 
-// TestManyCancelOneRun: it is cancelled once, and all are told the same.
-func TestManyCancelOneRun(t *testing.T) {
+// TestConcurrentCancelsOfOneRun checks that the run is cancelled once, and that all responses are the same.
+func TestConcurrentCancelsOfOneRun(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id := a.driven(t, "w")
@@ -86,7 +86,7 @@ func TestManyCancelOneRun(t *testing.T) {
 	}
 }
 
-func TestCancelManyRuns(t *testing.T) {
+func TestCancelMatchingRuns(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	var orders []any
@@ -119,25 +119,25 @@ func TestCancelManyRuns(t *testing.T) {
 	want(`{"workflow":"order"}`, 1, 1, false, orders[4])
 	want(`{"workflow":"order"}`, 0, 0, false)
 	if got := a.get(t, "/v1/runs/"+orders[3].(string)); got["cancelReason"] != "wrong" {
-		t.Errorf("got %v, want it cancelled for a reason", got)
+		t.Errorf("got %v, want it cancelled with a reason", got)
 	}
 	if got := ids(a.all(t, "/v1/runs?status=pending", "10")); len(got) != 1 || got[0] != refund {
-		t.Errorf("left are %v, want %v", got, refund)
+		t.Errorf("remaining: %v, want %v", got, refund)
 	}
 	if got := ids(a.all(t, "/v1/runs?status=completed", "10")); len(got) != 1 || got[0] != done {
-		t.Errorf("completed are %v, want %v", got, done)
+		t.Errorf("completed: %v, want %v", got, done)
 	}
 	for _, body := range []string{
 		`{}`, ``, `{"dryRun":true}`, `{"reason":"x"}`, `{"attributes":{}}`, `{"workflow":"w","limit":0}`,
 		`{"workflow":"w","limit":1001}`, `{"workflow":"w","limit":null}`, `{"status":"completed"}`, `{"status":"lost"}`, `{"createdBefore":"now"}`,
 		`{"createdBefore":null}`, `{"workflow":"w","reason":"a\u0000"}`, `{"workflow":["w"]}`, `{"parentId":"a/b"}`,
 	} {
-		a.wantRefused(t, http.MethodPost, "/v1/runs/cancel", body, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPost, "/v1/runs/cancel", body, http.StatusBadRequest, "invalid_request")
 	}
 }
 
-// TestManyCancelManyRuns: each run is counted once.
-func TestManyCancelManyRuns(t *testing.T) {
+// TestConcurrentBulkCancels checks that each run is counted once.
+func TestConcurrentBulkCancels(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	const runs = 20
@@ -155,7 +155,7 @@ func TestManyCancelManyRuns(t *testing.T) {
 	}
 }
 
-func TestChangeAttributes(t *testing.T) {
+func TestSetAttributes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id := a.sdkRun(t, "w", data(func(d *entities.EventData) { d.Attributes = map[string]string{"keep": "1", "drop": "2"} }))
@@ -172,15 +172,15 @@ func TestChangeAttributes(t *testing.T) {
 		`{"attributes":{"":"1"}}`, `{"attributes":{"a":"1","a":"2"}}`, `{"attributes":[]}`, `{"a":"1"}`,
 		`{"attributes":{"a":"` + strings.Repeat("x", 257) + `"}}`,
 	} {
-		a.wantRefused(t, http.MethodPatch, path, body, http.StatusBadRequest, "invalid_request")
+		a.wantRejected(t, http.MethodPatch, path, body, http.StatusBadRequest, "invalid_request")
 	}
 	a.event(t, id, entities.EventRunCompleted)
-	a.wantRefused(t, http.MethodPatch, path, `{"attributes":{"a":"1"}}`, http.StatusGone, "run_ended")
-	a.wantRefused(t, http.MethodPatch, "/v1/runs/wrun_x/attributes", `{"attributes":{"a":"1"}}`, 404, "run_not_found")
+	a.wantRejected(t, http.MethodPatch, path, `{"attributes":{"a":"1"}}`, http.StatusGone, "run_ended")
+	a.wantRejected(t, http.MethodPatch, "/v1/runs/wrun_x/attributes", `{"attributes":{"a":"1"}}`, 404, "run_not_found")
 }
 
-// TestManyChangeAttributes of one run, each another: none is lost.
-func TestManyChangeAttributes(t *testing.T) {
+// TestConcurrentAttributeChanges checks that no change is lost.
+func TestConcurrentAttributeChanges(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	path := "/v1/runs/" + string(a.driven(t, "w")) + "/attributes"

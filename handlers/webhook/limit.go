@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -10,25 +11,25 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rates bound how many requests one server lets in. What is zero is the default.
+// Rates limits the requests per second that one server accepts; 0 means the default.
 type Rates struct {
-	// Token is how many requests a second one token gets in the long run, Server how many all get.
+	// Token is the rate of each token, Server the rate of all tokens together.
 	Token, Server int
 }
 
 const (
 	defaultTokenRate  = 50
 	defaultServerRate = 1000
-	// burst is how many seconds' worth of requests may come at once.
+	// burst is how many seconds' worth of requests may arrive at once.
 	burst = 2
-	// generation is how many tokens are known by their use until the oldest half is forgotten.
-	generation = 10_000
+	// generationSize limits the tokens in one generation of the limiter.
+	generationSize = 10_000
 )
 
-// ErrTooMany is of requests that come too fast; a [TooManyError] says when to come back.
+// ErrTooMany is returned for requests beyond the rates; a [TooManyError] has the time to wait.
 var ErrTooMany = errors.New("too many requests")
 
-// TooManyError is an [ErrTooMany] that says when there is room again.
+// TooManyError is an [ErrTooMany] with the time after which the request can be repeated.
 type TooManyError struct{ RetryAfter time.Duration }
 
 func (e *TooManyError) Error() string {
@@ -38,49 +39,45 @@ func (e *TooManyError) Error() string {
 // Is makes errors.Is(err, ErrTooMany) true.
 func (e *TooManyError) Is(target error) bool { return target == ErrTooMany }
 
-// key stands for a token, whether or not anybody has it, in bounded space.
-type key [sha256.Size]byte
+// tokenHash is the SHA-256 of a token, which may not exist. It bounds the memory per token.
+type tokenHash [sha256.Size]byte
 
-// limiter counts requests by their tokens.
+// limiter limits the rate of requests by their tokens.
 type limiter struct {
 	rates Rates
 
 	mu  sync.Mutex
 	all *rate.Limiter
-	// recent are the tokens used since older was recent: memory is bounded, and a token in use stays known.
-	recent, older map[key]*rate.Limiter
+	// recent and older are two generations of tokens: when recent is full, it replaces older. Memory is bounded, and
+	// tokens in use are kept.
+	recent, older map[tokenHash]*rate.Limiter
 }
 
 func newLimiter(r Rates) *limiter {
-	if r.Token == 0 {
-		r.Token = defaultTokenRate
-	}
-	if r.Server == 0 {
-		r.Server = defaultServerRate
-	}
-	return &limiter{rates: r, all: newBucket(r.Server), recent: map[key]*rate.Limiter{}}
+	r.Token, r.Server = cmp.Or(r.Token, defaultTokenRate), cmp.Or(r.Server, defaultServerRate)
+	return &limiter{rates: r, all: newBucket(r.Server), recent: map[tokenHash]*rate.Limiter{}}
 }
 
 func newBucket(perSecond int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), perSecond*burst)
 }
 
-// admit counts a request. It fails with a *[TooManyError].
+// admit fails with a *[TooManyError] if the request is beyond the rates.
 func (l *limiter) admit(token string, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The token first: one that is used too much takes nothing from the others.
+	// The token's own limit comes first, so that an overused token takes nothing from the others.
 	for _, b := range []*rate.Limiter{l.bucket(sha256.Sum256([]byte(token))), l.all} {
-		r := b.ReserveN(now, 1)
-		if wait := r.DelayFrom(now); wait > 0 {
-			r.CancelAt(now)
+		reservation := b.ReserveN(now, 1)
+		if wait := reservation.DelayFrom(now); wait > 0 {
+			reservation.CancelAt(now)
 			return &TooManyError{RetryAfter: wait}
 		}
 	}
 	return nil
 }
 
-func (l *limiter) bucket(k key) *rate.Limiter {
+func (l *limiter) bucket(k tokenHash) *rate.Limiter {
 	b, ok := l.recent[k]
 	if ok {
 		return b
@@ -88,8 +85,8 @@ func (l *limiter) bucket(k key) *rate.Limiter {
 	if b, ok = l.older[k]; !ok {
 		b = newBucket(l.rates.Token)
 	}
-	if len(l.recent) >= generation {
-		l.recent, l.older = map[key]*rate.Limiter{}, l.recent
+	if len(l.recent) >= generationSize {
+		l.recent, l.older = map[tokenHash]*rate.Limiter{}, l.recent
 	}
 	l.recent[k] = b
 	return b

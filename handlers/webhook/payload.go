@@ -18,22 +18,22 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 )
 
-// payload is what the run gets of a request.
+// payload is the JSON form of a request that a run receives.
 type payload struct {
 	Request string `json:"request"`
 	Method  string `json:"method"`
-	// Query and Headers have a list for each name. Names of headers are in lower case.
+	// Query and Headers have a list of values per name. Header names are in lower case.
 	Query       map[string][]string `json:"query"`
 	Headers     map[string][]string `json:"headers"`
 	ContentType string              `json:"contentType,omitempty"`
 	ReceivedAt  string              `json:"receivedAt"`
-	// One of these has the body, unless it is empty: JSON that is said to be JSON, text, or anything else.
+	// At most one of these is set. An empty body sets none.
 	Body       json.RawMessage `json:"body,omitempty"`
 	Text       string          `json:"text,omitempty"`
 	BodyBase64 []byte          `json:"bodyBase64,omitempty"`
 }
 
-// withheld are headers that are no part of what was sent, but of its way, or that would put a credential into the log.
+// withheld are hop-by-hop headers, and headers whose credentials must not get into the log.
 var withheld = map[string]bool{
 	"connection": true, "content-length": true, "keep-alive": true, "proxy-connection": true, "te": true,
 	"trailer": true, "transfer-encoding": true, "upgrade": true,
@@ -59,7 +59,7 @@ func newPayload(r call, id string) payload {
 	return p
 }
 
-// encode is the payload as the log has it. JSON in it is as it came, but for white space.
+// encode returns the payload for the log. A JSON body keeps its form, except for white space.
 func (p payload) encode() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -70,24 +70,24 @@ func (p payload) encode() ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// visibleHeaders are those that the run gets.
+// visibleHeaders returns the headers that the run receives.
 func visibleHeaders(h http.Header) map[string][]string {
-	named := map[string]bool{}
+	hopByHop := map[string]bool{}
 	for _, list := range h.Values("Connection") {
 		for name := range strings.SplitSeq(list, ",") {
-			named[strings.ToLower(strings.TrimSpace(name))] = true
+			hopByHop[strings.ToLower(strings.TrimSpace(name))] = true
 		}
 	}
 	visible := map[string][]string{}
 	for name, values := range h {
-		if name = strings.ToLower(name); !withheld[name] && !named[name] {
+		if name = strings.ToLower(name); !withheld[name] && !hopByHop[name] {
 			visible[name] = values
 		}
 	}
 	return visible
 }
 
-// mediaType is a content type without its parameters; empty when it is none.
+// mediaType returns a content type without its parameters; empty if it is invalid.
 func mediaType(contentType string) string {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -98,16 +98,16 @@ func mediaType(contentType string) string {
 
 func isJSON(kind string) bool { return kind == "application/json" || strings.HasSuffix(kind, "+json") }
 
-// isText reports whether a body of the kind is to be shown as text if it can be.
+// isText reports whether a body of the media type is passed as text if it is UTF-8.
 func isText(kind string) bool {
 	return kind == "" || isJSON(kind) || strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "xml") ||
 		kind == "application/x-www-form-urlencoded"
 }
 
-// jsonFields are the texts in a body that is a JSON object.
+// jsonFields returns the string fields of a body that is a JSON object.
 func jsonFields(body []byte) signature.Fields {
 	var object map[string]json.RawMessage
-	_ = json.Unmarshal(body, &object) // else there are none
+	_ = json.Unmarshal(body, &object) // other bodies have no fields
 	return func(name string) string {
 		var text string
 		_ = json.Unmarshal(object[name], &text)
@@ -115,7 +115,8 @@ func jsonFields(body []byte) signature.Fields {
 	}
 }
 
-// requestID names a request to a hook. All requests of one key have the same one; without a key it is a new one.
+// requestID returns the ID of a request to a hook. Requests with the same key have the same ID; without a key, each
+// request has a new one.
 func requestID(hook entities.Hook, key string) string {
 	if key == "" {
 		key = rand.Text()
@@ -124,6 +125,7 @@ func requestID(hook entities.Hook, key string) string {
 	return "hreq_" + ulid.ULID(sum[:16]).String()
 }
 
+// digestOf returns the SHA-256 of a body in hexadecimal.
 func digestOf(body []byte) string {
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:])

@@ -8,10 +8,10 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// TestI9WebhooksOfProjectsDoNotMeet: a token that two projects have is each one's own.
-func TestI9WebhooksOfProjectsDoNotMeet(t *testing.T) {
+// TestI9TokensAreSeparatePerProject checks two projects with the same token.
+func TestI9TokensAreSeparatePerProject(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	ours := d.hook(t, "T", entities.WebhookSpec{})
 	theirs := entities.NewRunID(t0)
 	d.append(t, "shop", created(theirs, entities.DriverServer), opened(theirs, "hook", "T", &entities.WebhookSpec{}),
@@ -28,13 +28,13 @@ func TestI9WebhooksOfProjectsDoNotMeet(t *testing.T) {
 	wantAccepted(t, d.call("POST", "/hooks/T", "{}"))
 	wantAccepted(t, d.call("POST", "/hooks/default/T", "{}"))
 	if a, b := received(entities.DefaultProject, ours), received("shop", theirs); a != us+2 || b != them {
-		t.Errorf("to ours came %d, to theirs %d; want 2 and 0", a-us, b-them)
+		t.Errorf("our run received %d requests, theirs %d; want 2 and 0", a-us, b-them)
 	}
 	wantAccepted(t, d.call("POST", "/hooks/shop/T", "{}"))
 	if a, b := received(entities.DefaultProject, ours), received("shop", theirs); a != us+2 || b != them+1 {
-		t.Errorf("to ours came %d, to theirs %d; want 2 and 1", a-us, b-them)
+		t.Errorf("our run received %d requests, theirs %d; want 2 and 1", a-us, b-them)
 	}
 	for _, path := range []string{"/hooks/U", "/hooks/none/T", "/hooks/default/U", "/hooks/a%20b/T", "/hooks/shop/T/x"} {
-		wantRefused(t, d.call("POST", path, "{}"), http.StatusNotFound, "not_found")
+		wantRejected(t, d.call("POST", path, "{}"), http.StatusNotFound, "not_found")
 	}
 }

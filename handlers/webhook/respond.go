@@ -13,16 +13,15 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// accepted is the answer to a request that the log has.
+// accepted is the answer to a recorded request.
 type accepted struct {
 	Request string `json:"request"`
 }
 
-// answer answers a request that is recorded: with the workflow's response, if there is one in time, or else by
-// saying that it is.
-func (s *Server) answer(r call, id string, patience time.Duration) error {
-	if patience > 0 {
-		response, err := s.await(r, id, patience)
+// answer answers a recorded request with the workflow's response or, if there is none within the timeout, with 202.
+func (s *Server) answer(r call, id string, timeout time.Duration) error {
+	if timeout > 0 {
+		response, err := s.await(r, id, timeout)
 		if err != nil {
 			return err
 		}
@@ -33,9 +32,9 @@ func (s *Server) answer(r call, id string, patience time.Duration) error {
 	return r.JSON(http.StatusAccepted, accepted{id})
 }
 
-// await waits for the workflow's response. There is none when patience ends, or the server is about to.
-func (s *Server) await(r call, id string, patience time.Duration) (*contract.Response, error) {
-	ctx, cancel := context.WithTimeout(r.Request().Context(), patience)
+// await waits for the workflow's response. It returns nil on timeout and when the server drains.
+func (s *Server) await(r call, id string, timeout time.Duration) (*contract.Response, error) {
+	ctx, cancel := context.WithTimeout(r.Request().Context(), timeout)
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
 	var response *contract.Response
@@ -45,10 +44,10 @@ func (s *Server) await(r call, id string, patience time.Duration) (*contract.Res
 		return json.Unmarshal(chunk.Data, response)
 	})
 	if ctx.Err() != nil {
-		return nil, nil //nolint:nilnil // no response is no error
+		return nil, nil //nolint:nilnil // a missing response is not an error
 	}
 	if err == nil && (response == nil || response.Status < 200 || response.Status > 599) {
-		err = errors.New("it is no response")
+		err = errors.New("not a valid response")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read stream %q: %w", name, err)
@@ -56,10 +55,10 @@ func (s *Server) await(r call, id string, patience time.Duration) (*contract.Res
 	return response, nil
 }
 
-// write answers with the workflow's response.
+// write sends the workflow's response.
 func write(r call, response contract.Response) error {
 	h := r.Response().Header()
-	h.Del("Content-Security-Policy") // ours comes with theirs
+	h.Del("Content-Security-Policy") // protect adds it to the workflow's
 	for name, value := range response.Headers {
 		h.Set(name, value)
 	}

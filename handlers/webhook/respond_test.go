@@ -19,8 +19,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// work runs a worker while the test lasts, and hints.
-func (d *door) work(t *testing.T) {
+// work runs a worker and the hub during the test.
+func (d *testServer) work(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -48,8 +48,8 @@ func (d *door) work(t *testing.T) {
 	})
 }
 
-// respond writes a workflow's response as the command does.
-func (d *door) respond(t *testing.T, id entities.RunID, request, data string) {
+// respond writes a workflow's response as the respond command does.
+func (d *testServer) respond(t *testing.T, id entities.RunID, request, data string) {
 	t.Helper()
 	_, err := d.log.AppendAll(t.Context(), entities.DefaultProject, id, nil, eventlog.AppendOptions{
 		Streams: []eventlog.WholeStream{{Name: entities.ResponseStream(id, "hook", request), Data: []byte(data)}},
@@ -59,10 +59,10 @@ func (d *door) respond(t *testing.T, id entities.RunID, request, data string) {
 	}
 }
 
-// TestAWorkflowResponds: from the request through the function and back.
-func TestAWorkflowResponds(t *testing.T) {
+// TestWorkflowResponds checks the way of a request through the function and back.
+func TestWorkflowResponds(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var call struct {
 			Events []struct {
@@ -113,13 +113,13 @@ func TestAWorkflowResponds(t *testing.T) {
 		run, err := store.RunByID(t.Context(), d.pool, entities.DefaultProject, id)
 		return err == nil && run.Status == entities.RunCompleted
 	})
-	wantRefused(t, d.call("POST", "/hooks/T", "hello"), http.StatusNotFound, "not_found")
+	wantRejected(t, d.call("POST", "/hooks/T", "hello"), http.StatusNotFound, "not_found")
 }
 
-// TestTriesGetTheSameResponse, also those that come after it.
-func TestTriesGetTheSameResponse(t *testing.T) {
+// TestRetriesGetTheSameResponse checks retries before and after the response.
+func TestRetriesGetTheSameResponse(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	id := d.hook(t, "T", entities.WebhookSpec{RespondMS: 60_000})
 	try := func() string {
 		w := d.call("POST", "/hooks/T", "x", "Idempotency-Key", "k")
@@ -145,10 +145,10 @@ func TestTriesGetTheSameResponse(t *testing.T) {
 	d.wantReceived(t, id, 1)
 }
 
-// TestNoResponseInTime: the request is recorded, and its sender is told.
-func TestNoResponseInTime(t *testing.T) {
+// TestResponseTimeoutReturns202 checks that the request is recorded.
+func TestResponseTimeoutReturns202(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	id := d.hook(t, "T", entities.WebhookSpec{RespondMS: 50})
 	wantAccepted(t, d.call("POST", "/hooks/T", "x"))
 
@@ -163,10 +163,10 @@ func TestNoResponseInTime(t *testing.T) {
 	d.wantReceived(t, patient, 2)
 }
 
-// TestWhatIsNoResponse comes from somebody who writes to the stream by other ways; it is not sent.
-func TestWhatIsNoResponse(t *testing.T) {
+// TestInvalidResponseIsNotSent checks data that was written to the stream without the respond command.
+func TestInvalidResponseIsNotSent(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	id := d.hook(t, "T", entities.WebhookSpec{RespondMS: 60_000})
 	for i, data := range []string{`{"status":99}`, `{"status":1000}`, `{}`, `hello`} {
 		key := fmt.Sprint(i)
@@ -178,6 +178,6 @@ func TestWhatIsNoResponse(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.respond(t, id, payload.Request, data)
-		wantRefused(t, <-first, http.StatusInternalServerError, "internal")
+		wantRejected(t, <-first, http.StatusInternalServerError, "internal")
 	}
 }

@@ -1,18 +1,19 @@
-// Package webhook serves /hooks/{token} and, for other projects than the default one, /hooks/{project}/{token}: the
-// door through which the world outside resumes runs that wait for it. There is no key; whoever knows the token of a
-// hook that is a webhook, and can sign if the hook demands it, is let in. A run that the server continues gets the
-// request as a payload. One of the Workflow SDK gets it passed to its app's own route for webhooks.
+// Package webhook serves /hooks/{token} and, for projects other than the default one, /hooks/{project}/{token}: public
+// endpoints through which other systems resume waiting runs. They need no API key: the hook's token authorizes the
+// request, and the hook may require a signature as well. A run that the server drives receives the request as a
+// payload. For a run of the Workflow SDK, the request is forwarded to the app's own webhook route.
 //
-// It imports packages entities, eventlog, queue, queue/contract, queue/egress and handlers/webhook/signature.
+// It imports packages entities, eventlog, queue, queue/contract, queue/egress, handlers/incoming and
+// handlers/webhook/signature.
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -24,68 +25,69 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 const (
-	// MaxBody is how many bytes a request's body may have.
+	// MaxBody limits the bytes of a request's body.
 	MaxBody = 5 << 20
-	// bodyTime is how long a body may take to come.
-	bodyTime = 30 * time.Second
+	// bodyTimeout limits how long a body may take to arrive.
+	bodyTimeout = 30 * time.Second
 )
 
 var (
-	// ErrNotFound is of tokens that no webhook has, or none any more; which of them, nobody is told.
-	ErrNotFound = errors.New("Not Found") //nolint:staticcheck // as it is of routes that do not exist
-	// ErrUnverifiable is of a request that came when the hook's secret was not there to verify it.
+	// ErrNotFound is returned for tokens that no open webhook has. It does not tell whether one ever had it.
+	ErrNotFound = errors.New("Not Found") //nolint:staticcheck // the same text as for unknown routes
+	// ErrUnverifiable is returned when the secret that the hook requires does not exist or is unusable.
 	ErrUnverifiable = errors.New("the webhook cannot verify requests now; try again later")
-	// ErrUnreachable is of an app of the Workflow SDK that did not answer.
+	// ErrUnreachable is returned when an app of the Workflow SDK does not respond.
 	ErrUnreachable = errors.New("the webhook's app cannot be reached now; try again later")
 )
 
-// discreet is an error with a cause that is for the log alone.
-type discreet struct{ public, cause error }
+// redactedError is an error whose cause appears in the log, but not in the response.
+type redactedError struct{ public, cause error }
 
-func (e *discreet) Error() string { return fmt.Sprintf("%v: %v", e.public, e.cause) }
+func (e *redactedError) Error() string { return fmt.Sprintf("%v: %v", e.public, e.cause) }
 
-// Unwrap does not know the cause, whose own kind means nothing to whoever made the request.
-func (e *discreet) Unwrap() error { return e.public }
+// Unwrap hides the cause, so that it does not determine the status.
+func (e *redactedError) Unwrap() error { return e.public }
 
-// Public is what a stranger may be told.
-func (e *discreet) Public() string { return e.public.Error() }
+// Public returns the text for the response.
+func (e *redactedError) Public() string { return e.public.Error() }
 
-// Server answers the world outside.
+// Server serves webhooks.
 type Server struct {
 	Log     *eventlog.Log
 	Streams *read.Streams
 	Secrets *admin.Secrets
 	Queue   *queue.Queue
-	// Reader is where hooks and runs are read from.
+	// Reader runs the queries that read hooks and runs.
 	Reader pg.Querier
-	// Draining ends when the server is about to stop: nobody waits for a response any longer.
+	// Draining ends when the server is about to stop. Requests then stop waiting for a response.
 	Draining context.Context
-	// Allowed are the addresses besides public ones where apps may be.
+	// Allowed lists the non-public addresses that apps may have.
 	Allowed egress.Allowed
-	// Passing, if there is one, adds to the headers of requests that are passed on to apps.
-	Passing func(context.Context, http.Header)
-	// Rates bound how many requests are let in.
+	// OnForward adds headers to requests that are forwarded to apps. It may be nil.
+	OnForward func(context.Context, http.Header)
+	// Rates limits the requests per second.
 	Rates Rates
 
 	limiter *limiter
 	proxy   http.RoundTripper
 }
 
-// Register adds the endpoint below the group. Admit bounds what requests take together.
+// Register adds the endpoints to the group. Admit limits the resources that concurrent requests use.
 func (s *Server) Register(g *echo.Group, admit echo.MiddlewareFunc) {
 	s.limiter, s.proxy = newLimiter(s.Rates), newTransport(s.Allowed)
-	g.Any("/:token", s.receive, guard, s.limit, boundBody, admit)
-	g.Any("/:project/:token", s.receive, guard, s.limit, boundBody, admit)
+	g.Any("/:token", s.receive, isolate, s.limit, limitBody, admit)
+	g.Any("/:project/:token", s.receive, isolate, s.limit, limitBody, admit)
 }
 
-// guard tells browsers that what comes from here is of another origin than everything else on this server.
-func guard(next echo.HandlerFunc) echo.HandlerFunc {
+// isolate makes browsers treat responses as another origin than the rest of this server.
+func isolate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		protect(c.Response().Header())
 		return next(c)
@@ -98,7 +100,7 @@ func protect(h http.Header) {
 	h.Set("Referrer-Policy", "no-referrer") // the token is in the URL
 }
 
-// limit refuses requests beyond the rates. It asks nothing of the database.
+// limit rejects requests beyond the rates, without a database query.
 func (s *Server) limit(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		project, token, err := addressOf(c)
@@ -112,8 +114,8 @@ func (s *Server) limit(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// boundBody bounds the size of bodies.
-func boundBody(next echo.HandlerFunc) echo.HandlerFunc {
+// limitBody limits the size of bodies.
+func limitBody(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		if r.ContentLength > MaxBody {
@@ -124,7 +126,7 @@ func boundBody(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// call is a request to a webhook.
+// call is a request to a webhook, and the hook and run that it is for.
 type call struct {
 	echo.Context
 
@@ -136,7 +138,8 @@ type call struct {
 	run     entities.Run
 }
 
-// receive answers a request. Up to where it is known whether there is such a webhook, all requests take the same way.
+// receive handles a request. All requests take the same path until the webhook is looked up, so that response times do
+// not reveal which tokens exist.
 func (s *Server) receive(c echo.Context) error {
 	body, err := readBody(c)
 	if err != nil {
@@ -150,17 +153,15 @@ func (s *Server) receive(c echo.Context) error {
 		return err
 	}
 	if r.run.Driver == entities.DriverClient {
-		return s.pass(r)
+		return s.forward(r)
 	}
 	return s.record(r)
 }
 
-// readBody reads the body within its time.
+// readBody reads the body within its timeout.
 func readBody(c echo.Context) ([]byte, error) {
-	conn := http.NewResponseController(c.Response().Writer)
-	// A deadline long past breaks off the read under way.
-	late := time.AfterFunc(bodyTime, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer late.Stop()
+	timeout := time.AfterFunc(bodyTimeout, incoming.AbortRead(c))
+	defer timeout.Stop()
 	body, err := io.ReadAll(c.Request().Body)
 	if err != nil {
 		return nil, fmt.Errorf("read body: %w", err)
@@ -168,16 +169,16 @@ func readBody(c echo.Context) ([]byte, error) {
 	return body, nil
 }
 
-// addressOf is the project and the token that the path names. A path without a project is one of the default project:
-// tokens of two projects may be the same, and neither takes the other's requests.
+// addressOf returns the project and the token in the path. A path without a project is in the default project. Tokens
+// are unique per project only.
 func addressOf(c echo.Context) (entities.Project, string, error) {
-	token, err := pathParam(c, "token")
+	token, err := incoming.PathParam(c, "token")
 	if err != nil {
 		return "", "", err
 	}
 	project := string(entities.DefaultProject)
 	if slices.Contains(c.ParamNames(), "project") {
-		if project, err = pathParam(c, "project"); err != nil {
+		if project, err = incoming.PathParam(c, "project"); err != nil {
 			return "", "", err
 		}
 		if err := entities.ValidateID("project", project); err != nil {
@@ -185,21 +186,12 @@ func addressOf(c echo.Context) (entities.Project, string, error) {
 		}
 	}
 	if token == "." || token == ".." {
-		return "", "", ErrNotFound // which would be another path elsewhere
+		return "", "", ErrNotFound // a dot segment would change the path of the forwarded request
 	}
 	return entities.Project(project), token, entities.ValidateToken(token)
 }
 
-// pathParam is a parameter of the path, which echo hands out encoded when the path was encoded in any way but the
-// usual.
-func pathParam(c echo.Context, name string) (string, error) {
-	if c.Request().URL.RawPath == "" {
-		return c.Param(name), nil
-	}
-	return url.PathUnescape(c.Param(name))
-}
-
-// find finds the webhook and its run. It fails with [ErrNotFound].
+// find returns the webhook and its run. It fails with [ErrNotFound].
 func (s *Server) find(
 	ctx context.Context, project entities.Project, token string, at time.Time,
 ) (entities.Hook, entities.Run, error) {
@@ -208,17 +200,17 @@ func (s *Server) find(
 		err = ErrNotFound
 	}
 	if err != nil {
-		return hook, entities.Run{}, missing(err)
+		return hook, entities.Run{}, notFound(err)
 	}
 	run, err := store.RunByID(ctx, s.Reader, hook.Project, hook.RunID)
 	if err == nil && run.Status.Ended() {
 		err = ErrNotFound
 	}
-	return hook, run, missing(err)
+	return hook, run, notFound(err)
 }
 
-// missing is [ErrNotFound] for all that says that there is no webhook, or none any more.
-func missing(err error) error {
+// notFound turns the errors for a missing or disposed hook and for an ended run into [ErrNotFound].
+func notFound(err error) error {
 	for _, gone := range []error{entities.ErrHookNotFound, entities.ErrRunNotFound, entities.ErrRunEnded} {
 		if errors.Is(err, gone) {
 			return ErrNotFound
@@ -227,7 +219,7 @@ func missing(err error) error {
 	return err
 }
 
-// spec reads what the hook says about requests.
+// spec reads the hook's configuration from the log.
 func (s *Server) spec(ctx context.Context, hook entities.Hook) (entities.WebhookSpec, error) {
 	at := read.Position{RunID: hook.RunID, Seq: hook.CreatedSeq}
 	events, err := s.Log.EventsAt(ctx, []read.Position{at}, read.WithoutPayloads)
@@ -237,7 +229,7 @@ func (s *Server) spec(ctx context.Context, hook entities.Hook) (entities.Webhook
 	e, ok := events[at]
 	switch {
 	case !ok:
-		return entities.WebhookSpec{}, ErrNotFound // the run has just left
+		return entities.WebhookSpec{}, ErrNotFound // retention deleted the run meanwhile
 	case e.Data.Webhook == nil:
 		return entities.WebhookSpec{}, nil
 	default:
@@ -245,7 +237,7 @@ func (s *Server) spec(ctx context.Context, hook entities.Hook) (entities.Webhook
 	}
 }
 
-// record verifies a request, gives it to the run, and answers it.
+// record verifies a request, appends it to the run's log, and answers it.
 func (s *Server) record(r call) error {
 	ctx := r.Request().Context()
 	spec, err := s.spec(ctx, r.hook)
@@ -259,7 +251,7 @@ func (s *Server) record(r call) error {
 	}
 	if challenge := fields("challenge"); spec.Verify == string(entities.SchemeSlack) &&
 		fields("type") == "url_verification" && challenge != "" {
-		return r.String(http.StatusOK, challenge) // Slack asks who is here, and nothing has happened
+		return r.String(http.StatusOK, challenge) // Slack verifies the URL; this is not an event
 	}
 	payload, err := newPayload(r, id).encode()
 	if err != nil {
@@ -271,42 +263,39 @@ func (s *Server) record(r call) error {
 		Data: entities.EventData{ResumeID: id, ResumeDigest: digest},
 	})
 	if errors.Is(err, entities.ErrConflict) {
-		return entities.ErrKeyReused // and no word about what the log has
+		return entities.ErrKeyReused // without the details, which describe the log
 	}
 	if err != nil {
-		return missing(err)
+		return notFound(err)
 	}
 	return s.answer(r, id, time.Duration(spec.RespondMS)*time.Millisecond)
 }
 
-// identify verifies a request and says what it is called, which is the same for all of its sender's tries; digest
-// is what tries must have in common besides.
+// identify verifies a request and returns its ID, which all retries of a delivery share. If digest is not empty,
+// retries must have the same digest too.
 func (s *Server) identify(
 	ctx context.Context, r call, spec entities.WebhookSpec, fields signature.Fields,
 ) (id, digest string, err error) {
 	header := r.Request().Header
 	if spec.Verify == "" {
-		key := header.Get("Idempotency-Key")
-		if key == "" {
-			key = header.Get("Webhook-Id")
-		}
+		key := cmp.Or(header.Get("Idempotency-Key"), header.Get("Webhook-Id"))
 		return requestID(r.hook, key), digestOf(r.body), nil
 	}
 	scheme, ok := signature.Of(entities.WebhookScheme(spec.Verify))
 	if !ok {
-		return "", "", &discreet{ErrUnverifiable, fmt.Errorf("run %s, hook %s: %q is no scheme",
+		return "", "", &redactedError{ErrUnverifiable, fmt.Errorf("run %s, hook %s: unknown signature scheme %q",
 			r.hook.RunID, r.hook.ID, spec.Verify)}
 	}
 	if err := s.verify(ctx, scheme, spec, r); err != nil {
 		return "", "", err
 	}
 	if spec.Verify == string(entities.SchemeGeneric) {
-		digest = digestOf(r.body) // the key is the sender's idea, not its system's
+		digest = digestOf(r.body) // the sender chooses this scheme's key, and may reuse it
 	}
 	return requestID(r.hook, scheme.Delivery(header, fields)), digest, nil
 }
 
-// verify fails with [signature.ErrWrong], or with [ErrUnverifiable] when the secret is not there.
+// verify fails with [signature.ErrWrong], or with [ErrUnverifiable] if the secret is missing or unusable.
 func (s *Server) verify(ctx context.Context, scheme signature.Scheme, spec entities.WebhookSpec, r call) error {
 	values, err := s.Secrets.Values(ctx, r.hook.Project, spec.Secret)
 	if err == nil {
@@ -317,7 +306,7 @@ func (s *Server) verify(ctx context.Context, scheme signature.Scheme, spec entit
 		err = scheme.Verify(secrets, r.Request().Header, r.body, r.at)
 	}
 	if errors.Is(err, admin.ErrSecretNotFound) || errors.Is(err, signature.ErrUnusable) {
-		return &discreet{ErrUnverifiable, fmt.Errorf("run %s, hook %s, secret %s: %w",
+		return &redactedError{ErrUnverifiable, fmt.Errorf("run %s, hook %s, secret %s: %w",
 			r.hook.RunID, r.hook.ID, spec.Secret, err)}
 	}
 	return err

@@ -24,9 +24,9 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 )
 
-func TestRequestsBecomePayloads(t *testing.T) {
+func TestPayloadOfRequests(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	id := d.hook(t, "a token/é", entities.WebhookSpec{})
 	path := "/hooks/a%20token%2F%C3%A9"
 	for i, tt := range []struct {
@@ -81,7 +81,7 @@ func TestRequestsBecomePayloads(t *testing.T) {
 		}
 		list := d.received(t, id)
 		if len(list) != i+1 {
-			t.Fatalf("case %d: the run got %d payloads", i, len(list))
+			t.Fatalf("case %d: the run received %d payloads", i, len(list))
 		}
 		decoder := json.NewDecoder(strings.NewReader(list[i]))
 		decoder.UseNumber()
@@ -95,10 +95,10 @@ func TestRequestsBecomePayloads(t *testing.T) {
 	}
 }
 
-// TestARequestWakesItsRun in the same transaction.
-func TestARequestWakesItsRun(t *testing.T) {
+// TestRequestContinuesItsRun checks that the invocation is enqueued in the same transaction.
+func TestRequestContinuesItsRun(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	id := d.hook(t, "T", entities.WebhookSpec{})
 	if err := d.queue.Discard(t.Context(), entities.DefaultProject, d.only(t)); err != nil {
 		t.Fatal(err)
@@ -108,8 +108,8 @@ func TestARequestWakesItsRun(t *testing.T) {
 	d.wantReceived(t, id, 1)
 }
 
-// only is the one message that the queue has.
-func (d *door) only(t *testing.T) string {
+// only returns the only message in the queue.
+func (d *testServer) only(t *testing.T) string {
 	t.Helper()
 	var ids []string
 	rows, err := d.pool.Query(t.Context(), `SELECT id FROM messages`)
@@ -129,10 +129,10 @@ func (d *door) only(t *testing.T) string {
 	return ids[0]
 }
 
-// TestDeadTokensAreAlike: whatever there was or is behind a token, nobody can tell.
-func TestDeadTokensAreAlike(t *testing.T) {
+// TestUnusableTokensLookAlike checks that responses do not reveal whether a token was ever used.
+func TestUnusableTokensLookAlike(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	none := entities.WebhookSpec{}
 	id := d.hook(t, "disposed", none)
 	d.append(t, entities.DefaultProject,
@@ -147,7 +147,7 @@ func TestDeadTokensAreAlike(t *testing.T) {
 	d.append(t, "stranger", created(theirs, entities.DriverServer), opened(theirs, "hook", "theirs", &none))
 
 	want := d.call("POST", "/hooks/unknown", "{}", "X-Request-Id", "same")
-	wantRefused(t, want, http.StatusNotFound, "not_found")
+	wantRejected(t, want, http.StatusNotFound, "not_found")
 	paths := []string{"%00", "a%0Ab", "%C3", "%2E%2E", "%zz", strings.Repeat("x", 1025)}
 	paths = append(paths, "disposed", "no-webhook", "over", "retained", "theirs", "unknown%2F")
 	for _, path := range paths {
@@ -183,9 +183,9 @@ func github(secret, body, delivery string) []string {
 	return []string{"X-Hub-Signature-256", "sha256=" + mac(secret, body), "X-GitHub-Delivery", delivery}
 }
 
-func TestSignaturesAreDemanded(t *testing.T) {
+func TestSignaturesAreRequired(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	id := d.hook(t, "T", entities.WebhookSpec{Verify: "github", Secret: "gh-secret"})
 	call := func(header ...string) *httptest.ResponseRecorder { return d.call("POST", "/hooks/T", "{}", header...) }
 	put := func(values ...admin.SecretValue) {
@@ -195,36 +195,36 @@ func TestSignaturesAreDemanded(t *testing.T) {
 		}
 	}
 	got := call(github("old", "{}", "1")...)
-	wantRefused(t, got, http.StatusServiceUnavailable, "unverifiable")
+	wantRejected(t, got, http.StatusServiceUnavailable, "unverifiable")
 	if strings.Contains(got.Body.String(), "gh-secret") || !strings.Contains(d.logged.String(), "gh-secret") {
-		t.Errorf("the answer names the secret, or the log does not: %s; %s", got.Body, d.logged)
+		t.Errorf("the response names the secret, or the log does not: %s; %s", got.Body, d.logged)
 	}
 	if _, err := d.secrets.Put(t.Context(), "stranger", "gh-secret", []admin.SecretValue{"theirs"}); err != nil {
 		t.Fatal(err)
 	}
-	wantRefused(t, call(github("theirs", "{}", "1")...), http.StatusServiceUnavailable, "unverifiable")
+	wantRejected(t, call(github("theirs", "{}", "1")...), http.StatusServiceUnavailable, "unverifiable")
 
 	put("old")
-	wantRefused(t, call(), http.StatusUnauthorized, "wrong_signature")
-	wantRefused(t, call(github("theirs", "{}", "1")...), http.StatusUnauthorized, "wrong_signature")
-	wantRefused(t, call(github("old", "{ }", "1")...), http.StatusUnauthorized, "wrong_signature")
+	wantRejected(t, call(), http.StatusUnauthorized, "wrong_signature")
+	wantRejected(t, call(github("theirs", "{}", "1")...), http.StatusUnauthorized, "wrong_signature")
+	wantRejected(t, call(github("old", "{ }", "1")...), http.StatusUnauthorized, "wrong_signature")
 	d.wantReceived(t, id, 0)
 	wantAccepted(t, call(github("old", "{}", "1")...))
 	put("old", "new")
 	wantAccepted(t, call(github("old", "{}", "2")...))
 	wantAccepted(t, call(github("new", "{}", "3")...))
 	put("new")
-	wantRefused(t, call(github("old", "{}", "4")...), http.StatusUnauthorized, "wrong_signature")
+	wantRejected(t, call(github("old", "{}", "4")...), http.StatusUnauthorized, "wrong_signature")
 	d.wantReceived(t, id, 3)
 	if text := d.logged.String(); strings.Contains(text, "/hooks/T") {
-		t.Errorf("the log has the token: %s", text)
+		t.Errorf("the log contains the token: %s", text)
 	}
 }
 
-// TestSlackAsksWhoIsHere: the handshake is answered, if it is signed, and is nothing that happened.
-func TestSlackAsksWhoIsHere(t *testing.T) {
+// TestSlackURLVerification checks that a signed handshake is answered and not recorded.
+func TestSlackURLVerification(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	id := d.hook(t, "T", entities.WebhookSpec{Verify: "slack", Secret: "s"})
 	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "s", []admin.SecretValue{"k"}); err != nil {
 		t.Fatal(err)
@@ -238,21 +238,21 @@ func TestSlackAsksWhoIsHere(t *testing.T) {
 	if got := call("k", challenge, t0); got.Code != http.StatusOK || got.Body.String() != "3eZbrw1a" {
 		t.Errorf("got %d %s", got.Code, got.Body)
 	}
-	wantRefused(t, call("other", challenge, t0), http.StatusUnauthorized, "wrong_signature")
-	wantRefused(t, call("k", "{}", t0.Add(-6*time.Minute)), http.StatusUnauthorized, "wrong_signature")
+	wantRejected(t, call("other", challenge, t0), http.StatusUnauthorized, "wrong_signature")
+	wantRejected(t, call("k", "{}", t0.Add(-6*time.Minute)), http.StatusUnauthorized, "wrong_signature")
 	d.wantReceived(t, id, 0)
 	event := `{"type":"event_callback","event_id":"Ev1","challenge":"x"}`
 	first := wantAccepted(t, call("k", event, t0))
 	if again := wantAccepted(t, call("k", event, t0.Add(time.Minute))); again != first {
-		t.Errorf("the second try is %s, the first %s", again, first)
+		t.Errorf("the retry has ID %s, the first request %s", again, first)
 	}
 	d.wantReceived(t, id, 1)
 }
 
-// TestOneDeliveryIsRecordedOnce, however many tries there are at it at once.
-func TestOneDeliveryIsRecordedOnce(t *testing.T) {
+// TestDeliveryIsRecordedOnce checks concurrent retries.
+func TestDeliveryIsRecordedOnce(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	id := d.hook(t, "T", entities.WebhookSpec{Verify: "github", Secret: "s"})
 	other := opened(id, "other", "T2", &entities.WebhookSpec{})
 	d.append(t, entities.DefaultProject, other)
@@ -272,60 +272,60 @@ func TestOneDeliveryIsRecordedOnce(t *testing.T) {
 	}
 	racers.Wait()
 	if len(names) != 1 {
-		t.Errorf("the racers were answered %v", names)
+		t.Errorf("concurrent retries got %v", names)
 	}
 	d.wantReceived(t, id, 1)
 
-	// Without a scheme the key says it, and what it came with.
+	// Without a scheme, the idempotency key and the body identify the delivery.
 	first := wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Idempotency-Key", "72d3162e"))
 	if again := wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Idempotency-Key", "72d3162e")); again != first {
-		t.Errorf("the second try is %s, the first %s", again, first)
+		t.Errorf("the retry has ID %s, the first request %s", again, first)
 	}
-	wantRefused(t, d.call("POST", "/hooks/T2", "b", "Idempotency-Key", "72d3162e"), http.StatusConflict,
+	wantRejected(t, d.call("POST", "/hooks/T2", "b", "Idempotency-Key", "72d3162e"), http.StatusConflict,
 		"idempotency_mismatch")
 	hostile := strings.Repeat("\xff", 5000)
 	first = wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Webhook-Id", hostile))
 	if again := wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Webhook-Id", hostile)); again != first {
-		t.Errorf("the second try is %s, the first %s", again, first)
+		t.Errorf("the retry has ID %s, the first request %s", again, first)
 	}
 	wantAccepted(t, d.call("POST", "/hooks/T2", "a"))
 	wantAccepted(t, d.call("POST", "/hooks/T2", "a"))
 	d.wantReceived(t, id, 5)
 }
 
-func TestBodiesAreBounded(t *testing.T) {
+func TestBodySizeIsLimited(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	id := d.hook(t, "T", entities.WebhookSpec{})
 	most := strings.Repeat("x", webhook.MaxBody)
 	for _, path := range []string{"/hooks/T", "/hooks/unknown"} {
-		wantRefused(t, d.call("POST", path, most+"x"), http.StatusRequestEntityTooLarge, "too_large")
+		wantRejected(t, d.call("POST", path, most+"x"), http.StatusRequestEntityTooLarge, "too_large")
 		w := httptest.NewRecorder()
 		d.ServeHTTP(w, httptest.NewRequest("POST", path, slow{strings.NewReader(most + "x")}))
-		wantRefused(t, w, http.StatusRequestEntityTooLarge, "too_large")
+		wantRejected(t, w, http.StatusRequestEntityTooLarge, "too_large")
 	}
 	d.wantReceived(t, id, 0)
 	wantAccepted(t, d.call("POST", "/hooks/T", most))
 	d.wantReceived(t, id, 1)
 }
 
-func TestRatesAreBounded(t *testing.T) {
+func TestRequestRatesAreLimited(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, func(o *handlers.Options) { o.HookRates = webhook.Rates{Token: 1, Server: 3} })
+	d := newTestServer(t, func(o *handlers.Options) { o.HookRates = webhook.Rates{Token: 1, Server: 3} })
 	id := d.hook(t, "T", entities.WebhookSpec{})
 	for range 2 {
 		wantAccepted(t, d.call("POST", "/hooks/T", ""))
 	}
 	for _, path := range []string{"/hooks/T", "/hooks/%54"} {
 		w := d.call("POST", path, "")
-		wantRefused(t, w, http.StatusTooManyRequests, "too_many_requests")
+		wantRejected(t, w, http.StatusTooManyRequests, "too_many_requests")
 		if w.Header().Get("Retry-After") != "1" {
 			t.Errorf("Retry-After: %q", w.Header().Get("Retry-After"))
 		}
 	}
 	for i := range 4 {
-		wantRefused(t, d.call("POST", "/hooks/"+strconv.Itoa(i), ""), http.StatusNotFound, "not_found")
+		wantRejected(t, d.call("POST", "/hooks/"+strconv.Itoa(i), ""), http.StatusNotFound, "not_found")
 	}
-	wantRefused(t, d.call("POST", "/hooks/more", ""), http.StatusTooManyRequests, "too_many_requests")
+	wantRejected(t, d.call("POST", "/hooks/more", ""), http.StatusTooManyRequests, "too_many_requests")
 	d.wantReceived(t, id, 2)
 }

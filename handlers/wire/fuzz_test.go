@@ -32,7 +32,7 @@ func FuzzMessage(f *testing.F) {
 		c.SetParamValues(topic)
 		c.Request().Header.Set("Vqs-Deployment-Id", deployment)
 		var to address
-		err := auth.New(auth.Options{Open: true}).Guard(auth.Write)(func(c echo.Context) (err error) {
+		err := auth.New(auth.Options{Open: true}).Require(auth.Write)(func(c echo.Context) (err error) {
 			to, err = newAddress(c)
 			return err
 		})(c)

@@ -1,5 +1,5 @@
-// Package signature judges whether a webhook's request was signed by whoever shares a secret with its receiver, by
-// the schemes of the well-known senders. All of them are HMAC with SHA-256. It imports package entities.
+// Package signature verifies the signatures of webhook requests in the schemes of well-known senders. All of them are
+// HMAC-SHA256 with a shared secret. It imports package entities.
 package signature
 
 import (
@@ -17,89 +17,88 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// Tolerance is how far the time in a signature may be from ours, where a scheme has one: what is older may be sent
-// again by somebody who only listened.
+// Tolerance is the maximum difference between a signature's timestamp, if its scheme has one, and the current time. It
+// limits replay attacks.
 const Tolerance = 5 * time.Minute
 
 var (
-	// ErrWrong is of a request that nobody signed who knows a secret, or too long ago. The error's text says what is
-	// wrong, and nothing about secrets.
-	ErrWrong = errors.New("the request is not signed as this webhook demands")
-	// ErrUnusable is of secrets of which the scheme can use none.
-	ErrUnusable = errors.New("there is no secret that the scheme can use")
+	// ErrWrong is returned for missing, wrong and outdated signatures. Its text does not reveal secrets.
+	ErrWrong = errors.New("the request does not have the signature that this webhook requires")
+	// ErrUnusable is returned when none of the secrets is valid for the scheme.
+	ErrUnusable = errors.New("no secret is valid for the signature scheme")
 )
 
 func wrong(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrWrong, fmt.Sprintf(format, args...))
 }
 
-// Scheme is how one kind of sender signs.
+// Scheme is the signature scheme of one kind of sender.
 type Scheme struct {
-	// claim reads from the headers what was signed and the signatures that are offered. It does not trust them.
+	// claim parses the headers. The result is unverified.
 	claim func(http.Header) (claim, error)
-	// key makes the HMAC's key of a secret; not ok when it is none.
+	// key returns the HMAC key of a secret; ok is false if the secret is invalid.
 	key func(secret string) (key []byte, ok bool)
-	// encoding is that of signatures.
-	encoding func(string) ([]byte, error)
-	// delivery names the sender's own ID of the delivery, which all tries at it have in common; empty when it has none.
+	// decode decodes a signature.
+	decode func(string) ([]byte, error)
+	// delivery returns the sender's ID of the delivery, which retries share; empty for none.
 	delivery func(http.Header, Fields) string
 }
 
-// Fields are those of a body that is a JSON object, as far as they are texts.
+// Fields returns a string field of a JSON body; empty if there is none.
 type Fields func(name string) string
 
-// claim is what a request says about its signature.
+// claim is the content of a request's signature headers.
 type claim struct {
-	// prefix is what was signed before the body.
+	// prefix is the signed text before the body.
 	prefix string
-	// signatures are those offered; one that is right is enough.
+	// signatures are alternatives, of which one must match.
 	signatures []string
-	// at is when it was signed; nil when the scheme does not say.
+	// at is the time of the signature; nil if the scheme has none.
 	at *time.Time
 }
 
-// Schemes has all that hooks may demand.
+// schemes has every scheme that a hook may require.
 var schemes = map[entities.WebhookScheme]Scheme{
 	entities.SchemeGitHub: {
-		claim: plain("X-Hub-Signature-256"), key: asIs, encoding: hex.DecodeString,
+		claim: bodyClaim("X-Hub-Signature-256"), key: rawKey, decode: hex.DecodeString,
 		delivery: func(h http.Header, _ Fields) string { return h.Get("X-GitHub-Delivery") },
 	},
 	entities.SchemeGeneric: {
-		claim: plain("X-Signature-256"), key: asIs, encoding: hex.DecodeString,
+		claim: bodyClaim("X-Signature-256"), key: rawKey, decode: hex.DecodeString,
 		delivery: func(h http.Header, _ Fields) string { return h.Get("Idempotency-Key") },
 	},
 	entities.SchemeStripe: {
-		claim: stripeClaim, key: asIs, encoding: hex.DecodeString,
+		claim: stripeClaim, key: rawKey, decode: hex.DecodeString,
 		delivery: func(_ http.Header, f Fields) string { return f("id") },
 	},
 	entities.SchemeSlack: {
-		claim: slackClaim, key: asIs, encoding: hex.DecodeString,
+		claim: slackClaim, key: rawKey, decode: hex.DecodeString,
 		delivery: func(_ http.Header, f Fields) string { return f("event_id") },
 	},
 	entities.SchemeStandard: {
-		claim: standardClaim, key: standardKey, encoding: base64.StdEncoding.DecodeString,
+		claim: standardClaim, key: standardKey, decode: base64.StdEncoding.DecodeString,
 		delivery: func(h http.Header, _ Fields) string { return h.Get("Webhook-Id") },
 	},
 }
 
-// Of finds a scheme.
+// Of returns the scheme with a name.
 func Of(name entities.WebhookScheme) (Scheme, bool) {
 	s, ok := schemes[name]
 	return s, ok
 }
 
-// Delivery is the sender's own ID of the delivery, which all its tries have in common; empty when there is none. It
-// is to be trusted as far as the request is.
+// Delivery returns the sender's ID of the delivery, which retries share; empty for none. It can be trusted only if the
+// request is verified.
 func (s Scheme) Delivery(h http.Header, body Fields) string { return s.delivery(h, body) }
 
-// Verify fails with [ErrWrong] unless one of the secrets signed the body, now or up to [Tolerance] ago, and with
-// [ErrUnusable] when it could not tell. How long it takes says nothing about secrets and signatures.
+// Verify fails with [ErrWrong] unless the body is signed with one of the secrets within [Tolerance] of now, and with
+// [ErrUnusable] if no secret is usable. It compares signatures in constant time.
 func (s Scheme) Verify(secrets []string, h http.Header, body []byte, now time.Time) error {
 	c, err := s.claim(h)
 	if err != nil {
 		return err
 	}
-	usable, right := 0, false
+	usable, matches := 0, false
 	for _, secret := range secrets {
 		key, ok := s.key(secret)
 		if !ok {
@@ -111,55 +110,56 @@ func (s Scheme) Verify(secrets []string, h http.Header, body []byte, now time.Ti
 		mac.Write(body)
 		want := mac.Sum(nil)
 		for _, offered := range c.signatures {
-			got, err := s.encoding(offered)
+			got, err := s.decode(offered)
 			if err == nil && hmac.Equal(got, want) {
-				right = true
+				matches = true
 			}
 		}
 	}
 	switch {
 	case usable == 0:
 		return ErrUnusable
-	case !right:
+	case !matches:
 		return wrong("the signature does not match the body")
 	case c.at != nil && now.Sub(*c.at).Abs() > Tolerance:
-		return wrong("it was signed more than %s ago or ahead", Tolerance)
+		return wrong("its timestamp is more than %s from the current time", Tolerance)
 	default:
 		return nil
 	}
 }
 
-// maxSignatures bounds what one request makes us compare.
+// maxSignatures limits the signatures that one request can make the server compare.
 const maxSignatures = 10
 
-// only is a header that a scheme cannot do without, and of which there is one.
-func only(h http.Header, name string) (string, error) {
+// singleHeader returns a header that must be present exactly once.
+func singleHeader(h http.Header, name string) (string, error) {
 	if values := h.Values(name); len(values) == 1 && values[0] != "" {
 		return values[0], nil
 	}
-	return "", wrong("want one header %s", name)
+	return "", wrong("want exactly one header %s", name)
 }
 
-func asIs(secret string) ([]byte, bool) { return []byte(secret), secret != "" }
+// rawKey uses a secret as the key.
+func rawKey(secret string) ([]byte, bool) { return []byte(secret), secret != "" }
 
-// plain is a scheme that signs the body alone: "sha256=" and hexadecimal digits.
-func plain(header string) func(http.Header) (claim, error) {
+// bodyClaim parses the header of schemes that sign the body alone: "sha256=" and hexadecimal digits.
+func bodyClaim(header string) func(http.Header) (claim, error) {
 	return func(h http.Header) (claim, error) {
-		value, err := only(h, header)
+		value, err := singleHeader(h, header)
 		if err != nil {
 			return claim{}, err
 		}
 		digits, ok := strings.CutPrefix(value, "sha256=")
 		if !ok {
-			return claim{}, wrong("%s is not sha256=…", header)
+			return claim{}, wrong("%s does not start with sha256=", header)
 		}
 		return claim{signatures: []string{digits}}, nil
 	}
 }
 
-// stripeClaim reads "t=1492774577,v1=…,v1=…,v0=…".
+// stripeClaim parses "t=1492774577,v1=…,v1=…,v0=…".
 func stripeClaim(h http.Header) (claim, error) {
-	value, err := only(h, "Stripe-Signature")
+	value, err := singleHeader(h, "Stripe-Signature")
 	if err != nil {
 		return claim{}, err
 	}
@@ -177,34 +177,34 @@ func stripeClaim(h http.Header) (claim, error) {
 	return c.signedAt(stamp)
 }
 
-// slackClaim reads "v0=…" and a header with the time.
+// slackClaim parses "v0=…" and the timestamp header.
 func slackClaim(h http.Header) (claim, error) {
-	value, err := only(h, "X-Slack-Signature")
+	value, err := singleHeader(h, "X-Slack-Signature")
 	if err != nil {
 		return claim{}, err
 	}
-	stamp, err := only(h, "X-Slack-Request-Timestamp")
+	stamp, err := singleHeader(h, "X-Slack-Request-Timestamp")
 	if err != nil {
 		return claim{}, err
 	}
 	digits, ok := strings.CutPrefix(value, "v0=")
 	if !ok {
-		return claim{}, wrong("X-Slack-Signature is not v0=…")
+		return claim{}, wrong("X-Slack-Signature does not start with v0=")
 	}
 	return claim{prefix: "v0:" + stamp + ":", signatures: []string{digits}}.signedAt(stamp)
 }
 
-// standardClaim reads "v1,… v1,…" of the Standard Webhooks, and headers with the ID and the time.
+// standardClaim parses "v1,… v1,…" of the Standard Webhooks, and the headers with the ID and the timestamp.
 func standardClaim(h http.Header) (claim, error) {
-	id, err := only(h, "Webhook-Id")
+	id, err := singleHeader(h, "Webhook-Id")
 	if err != nil {
 		return claim{}, err
 	}
-	stamp, err := only(h, "Webhook-Timestamp")
+	stamp, err := singleHeader(h, "Webhook-Timestamp")
 	if err != nil {
 		return claim{}, err
 	}
-	value, err := only(h, "Webhook-Signature")
+	value, err := singleHeader(h, "Webhook-Signature")
 	if err != nil {
 		return claim{}, err
 	}
@@ -217,17 +217,17 @@ func standardClaim(h http.Header) (claim, error) {
 	return c.signedAt(stamp)
 }
 
-// standardKey is the secret's base64, which may be marked as one.
+// standardKey decodes a base64 secret with an optional whsec_ prefix.
 func standardKey(secret string) ([]byte, bool) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	return key, err == nil && len(key) > 0
 }
 
-// signedAt is the claim with its time, in seconds since 1970.
+// signedAt adds the timestamp, which is in Unix seconds, and checks the number of signatures.
 func (c claim) signedAt(stamp string) (claim, error) {
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil {
-		return c, wrong("the time of the signature is not a number of seconds")
+		return c, wrong("the timestamp is not a number of seconds")
 	}
 	if n := len(c.signatures); n < 1 || n > maxSignatures {
 		return c, wrong("want 1 to %d signatures of the scheme's version", maxSignatures)

@@ -25,7 +25,7 @@ type vector struct {
 	at     int64
 }
 
-// vectors are those that the senders have in their own documentation, where they have one.
+// vectors come from the senders' own documentation, where it has any.
 var vectors = []vector{
 	{
 		// docs.github.com, "Validating webhook deliveries", section "Testing the webhook payload validation".
@@ -63,8 +63,8 @@ var vectors = []vector{
 		},
 	},
 	{
-		// docs.stripe.com, "Resolve webhook signature verification errors", has the header's form and no secret. This
-		// signature is that of Python's hmac.
+		// docs.stripe.com, "Resolve webhook signature verification errors", has the header's form, but no secret. This
+		// signature is computed with Python's hmac.
 		name: "Stripe", scheme: entities.SchemeStripe, secret: "whsec_test_secret", at: 1492774577,
 		body: `{"id":"evt_1","object":"event"}`,
 		header: map[string]string{
@@ -87,7 +87,7 @@ func (v vector) verify(t *testing.T, secrets []string, h http.Header, body strin
 	t.Helper()
 	s, ok := Of(v.scheme)
 	if !ok {
-		t.Fatalf("there is no scheme %s", v.scheme)
+		t.Fatalf("unknown scheme %s", v.scheme)
 	}
 	at := v.at
 	if at == 0 {
@@ -96,50 +96,50 @@ func (v vector) verify(t *testing.T, secrets []string, h http.Header, body strin
 	return s.Verify(secrets, h, []byte(body), time.Unix(at, 0).Add(late))
 }
 
-func TestVectors(t *testing.T) {
+func TestPublishedSignatures(t *testing.T) {
 	t.Parallel()
 	for _, v := range vectors {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
 			right, other := []string{v.secret}, strings.Replace(v.secret, v.secret[len(v.secret)-4:], "AAAA", 1)
-			wants := func(what string, want, got error) {
+			check := func(what string, want, got error) {
 				t.Helper()
 				if !errors.Is(got, want) {
 					t.Errorf("%s: got %v, want %v", what, got, want)
 				}
 			}
-			wants("as it is", nil, v.verify(t, right, v.headers(), v.body, 0))
-			wants("a new secret beside the old one", nil, v.verify(t, []string{other, v.secret}, v.headers(), v.body, 0))
-			wants("the old secret beside the new one", nil, v.verify(t, []string{v.secret, other}, v.headers(), v.body, 0))
-			wants("another secret", ErrWrong, v.verify(t, []string{other}, v.headers(), v.body, 0))
-			wants("another body", ErrWrong, v.verify(t, right, v.headers(), v.body+" ", 0))
-			wants("no secret", ErrUnusable, v.verify(t, nil, v.headers(), v.body, 0))
-			wants("an empty secret", ErrUnusable, v.verify(t, []string{""}, v.headers(), v.body, 0))
+			check("unchanged", nil, v.verify(t, right, v.headers(), v.body, 0))
+			check("a new secret beside the old one", nil, v.verify(t, []string{other, v.secret}, v.headers(), v.body, 0))
+			check("the old secret beside the new one", nil, v.verify(t, []string{v.secret, other}, v.headers(), v.body, 0))
+			check("another secret", ErrWrong, v.verify(t, []string{other}, v.headers(), v.body, 0))
+			check("another body", ErrWrong, v.verify(t, right, v.headers(), v.body+" ", 0))
+			check("no secret", ErrUnusable, v.verify(t, nil, v.headers(), v.body, 0))
+			check("an empty secret", ErrUnusable, v.verify(t, []string{""}, v.headers(), v.body, 0))
 			for name, value := range v.header {
 				h := v.headers()
 				h.Del(name)
-				wants("without "+name, ErrWrong, v.verify(t, right, h, v.body, 0))
+				check("without "+name, ErrWrong, v.verify(t, right, h, v.body, 0))
 				h.Set(name, value[:len(value)-2])
-				wants("cut "+name, ErrWrong, v.verify(t, right, h, v.body, 0))
+				check("cut "+name, ErrWrong, v.verify(t, right, h, v.body, 0))
 				h.Set(name, value)
 				h.Add(name, value)
-				wants("two of "+name, ErrWrong, v.verify(t, right, h, v.body, 0))
+				check("two of "+name, ErrWrong, v.verify(t, right, h, v.body, 0))
 			}
 			if v.at == 0 {
 				return
 			}
 			for _, late := range []time.Duration{Tolerance, -Tolerance} {
-				wants("just in time", nil, v.verify(t, right, v.headers(), v.body, late))
+				check("just in time", nil, v.verify(t, right, v.headers(), v.body, late))
 			}
 			for _, late := range []time.Duration{Tolerance + time.Second, -Tolerance - time.Second} {
-				wants("out of time", ErrWrong, v.verify(t, right, v.headers(), v.body, late))
+				check("out of time", ErrWrong, v.verify(t, right, v.headers(), v.body, late))
 			}
 		})
 	}
 }
 
-// TestHostileHeaders: whatever the headers are, the request is wrong, and says nothing about secrets.
-func TestHostileHeaders(t *testing.T) {
+// TestMalformedHeadersAreRejected checks that errors do not reveal secrets.
+func TestMalformedHeadersAreRejected(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat(",v1="+strings.Repeat("0", 64), maxSignatures+1)
 	for i, tt := range []struct {
@@ -171,8 +171,8 @@ func TestHostileHeaders(t *testing.T) {
 	}
 }
 
-// TestStripeReplacesItsSecret: while it does it signs with both, and one is enough.
-func TestStripeReplacesItsSecret(t *testing.T) {
+// TestStripeSecretRotation checks requests that Stripe signs with two secrets, of which one suffices.
+func TestStripeSecretRotation(t *testing.T) {
 	t.Parallel()
 	sign := func(secret string) string {
 		mac := hmac.New(sha256.New, []byte(secret))
@@ -191,8 +191,8 @@ func TestStripeReplacesItsSecret(t *testing.T) {
 	}
 }
 
-// TestEverySchemeIsThere that a hook may demand, has a vector, and knows the sender's ID.
-func TestEverySchemeIsThere(t *testing.T) {
+// TestEverySchemeIsTested checks that every scheme exists, has a test vector, and returns the sender's ID.
+func TestEverySchemeIsTested(t *testing.T) {
 	t.Parallel()
 	header := http.Header{
 		"X-Github-Delivery": {"github"}, "Idempotency-Key": {"generic"}, "Webhook-Id": {"standard"},
@@ -209,6 +209,6 @@ func TestEverySchemeIsThere(t *testing.T) {
 		}
 	}
 	if len(schemes) != len(entities.WebhookSchemes()) {
-		t.Errorf("there are %d schemes, hooks may demand %d", len(schemes), len(entities.WebhookSchemes()))
+		t.Errorf("got %d schemes, hooks may require %d", len(schemes), len(entities.WebhookSchemes()))
 	}
 }

@@ -16,21 +16,21 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// object is a JSON object as tests see it.
+// object is a decoded JSON object.
 type object = map[string]any
 
-// at0 is t0 as the API has it.
+// at0 is t0 in the API's form.
 const at0 = "2026-11-21T01:41:43.197Z"
 
-var made atomic.Uint64
+var lastRunID atomic.Uint64
 
-// newRunID is an ID that sorts behind those made before.
+// newRunID returns an ID that sorts after earlier ones.
 func newRunID() entities.RunID {
 	var u ulid.ULID
 	if err := u.SetTime(ulid.Timestamp(t0)); err != nil {
 		panic(err)
 	}
-	binary.BigEndian.PutUint64(u[8:], made.Add(1))
+	binary.BigEndian.PutUint64(u[8:], lastRunID.Add(1))
 	return entities.RunID("wrun_" + u.String())
 }
 
@@ -46,17 +46,17 @@ func (a api) event(t *testing.T, id entities.RunID, typ entities.EventType, chan
 	}
 }
 
-// on makes an event one about a step, hook or wait.
+// on sets the step, hook or wait of an event.
 func on(correlationID string) func(*eventlog.Request) {
 	return func(r *eventlog.Request) { r.CorrelationID = correlationID }
 }
 
-// with gives an event its payload.
+// with sets the payload of an event.
 func with(payload string) func(*eventlog.Request) {
 	return func(r *eventlog.Request) { r.Payload = []byte(payload) }
 }
 
-// data changes what the server reads of an event.
+// data changes the data of an event.
 func data(change func(*entities.EventData)) func(*eventlog.Request) {
 	return func(r *eventlog.Request) { change(&r.Data) }
 }
@@ -72,7 +72,7 @@ func (a api) sdkRun(t *testing.T, workflow string, change ...func(*eventlog.Requ
 	return id
 }
 
-// driven creates a run that the server continues.
+// driven creates a run that the server drives.
 func (a api) driven(t *testing.T, workflow string, change ...func(*eventlog.Request)) entities.RunID {
 	t.Helper()
 	r := eventlog.Request{
@@ -88,7 +88,7 @@ func (a api) driven(t *testing.T, workflow string, change ...func(*eventlog.Requ
 	return r.RunID
 }
 
-// get asks for what must be there.
+// get expects status 200.
 func (a api) get(t *testing.T, path string) object {
 	t.Helper()
 	status, answer := a.do(t, http.MethodGet, path, "")
@@ -98,7 +98,7 @@ func (a api) get(t *testing.T, path string) object {
 	return answer
 }
 
-// all are the items of a list, page by page.
+// all returns the items of a list and reads it in pages.
 func (a api) all(t *testing.T, path string, limit string) []object {
 	t.Helper()
 	var items []object
@@ -127,7 +127,7 @@ func (a api) all(t *testing.T, path string, limit string) []object {
 	return nil
 }
 
-// ids are the IDs of a list's items.
+// ids returns the IDs of items.
 func ids(items []object) []entities.RunID {
 	list := []entities.RunID{}
 	for _, item := range items {
@@ -136,7 +136,7 @@ func ids(items []object) []entities.RunID {
 	return list
 }
 
-// same compares what came with what is wanted, which is given as JSON.
+// same compares a value with wanted JSON.
 func same(t *testing.T, what, want string, got any) {
 	t.Helper()
 	var wanted any

@@ -16,8 +16,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// app makes a run of the Workflow SDK with a webhook, and registers its app, if there is one.
-func (d *door) app(t *testing.T, token string, app http.HandlerFunc) entities.RunID {
+// app creates a run of the Workflow SDK with a webhook, and registers its app unless it is nil.
+func (d *testServer) app(t *testing.T, token string, app http.HandlerFunc) entities.RunID {
 	t.Helper()
 	if app != nil {
 		server := httptest.NewServer(app)
@@ -33,16 +33,16 @@ func (d *door) app(t *testing.T, token string, app http.HandlerFunc) entities.Ru
 	return id
 }
 
-func (d *door) register(t *testing.T, url string) {
+func (d *testServer) register(t *testing.T, url string) {
 	t.Helper()
 	if _, err := d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", url); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestAppsOfTheSDKTakeTheirWebhooks(t *testing.T) {
+func TestRequestsAreForwardedToApps(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	type seen struct {
 		Method, Target, Body string
 		Header               map[string]string
@@ -87,10 +87,10 @@ func TestAppsOfTheSDKTakeTheirWebhooks(t *testing.T) {
 	d.wantReceived(t, id, 0) // which is the app's to do
 }
 
-// TestAppsAnswersCome as they are written.
-func TestAppsAnswersCome(t *testing.T) {
+// TestResponsesOfAppsAreStreamed checks that the response is not buffered.
+func TestResponsesOfAppsAreStreamed(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	goOn := make(chan struct{})
 	d.app(t, "T", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "one\n")
@@ -100,7 +100,7 @@ func TestAppsAnswersCome(t *testing.T) {
 	})
 	front := httptest.NewServer(d)
 	t.Cleanup(front.Close)
-	response, err := http.Get(front.URL + "/hooks/T") //nolint:noctx // of a test
+	response, err := http.Get(front.URL + "/hooks/T") //nolint:noctx // a test
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,16 +115,16 @@ func TestAppsAnswersCome(t *testing.T) {
 	}
 }
 
-func TestAppsThatAreAway(t *testing.T) {
+func TestUnreachableApps(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	d.app(t, "T", nil)
 	refused := func() {
 		t.Helper()
 		w := d.call("POST", "/hooks/T", "x")
-		wantRefused(t, w, http.StatusBadGateway, "app_unreachable")
+		wantRejected(t, w, http.StatusBadGateway, "app_unreachable")
 		if strings.Contains(w.Body.String(), "127.0.0.1") {
-			t.Errorf("the answer says where the app is: %s", w.Body)
+			t.Errorf("the response contains the app's address: %s", w.Body)
 		}
 	}
 	refused() // for it is not registered
@@ -137,29 +137,29 @@ func TestAppsThatAreAway(t *testing.T) {
 	d.register(t, cut.URL)
 	refused()
 	if strings.Contains(d.logged.String(), "/hooks/T") {
-		t.Errorf("the log has the token: %s", d.logged)
+		t.Errorf("the log contains the token: %s", d.logged)
 	}
 }
 
-// TestAppsAtForbiddenAddresses get nothing, and strangers are not told why.
-func TestAppsAtForbiddenAddresses(t *testing.T) {
+// TestAppsAtForbiddenAddressesAreNotCalled checks that only the log has the reason.
+func TestAppsAtForbiddenAddressesAreNotCalled(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t, func(o *handlers.Options) { o.Allowed = egress.Allowed{} })
+	d := newTestServer(t, func(o *handlers.Options) { o.Allowed = egress.Allowed{} })
 	d.app(t, "T", func(http.ResponseWriter, *http.Request) { t.Error("the app was called") })
 	w := d.call("POST", "/hooks/T", "x")
-	wantRefused(t, w, http.StatusBadGateway, "app_unreachable")
+	wantRejected(t, w, http.StatusBadGateway, "app_unreachable")
 	if strings.Contains(w.Body.String(), "127.0.0.1") {
-		t.Errorf("the answer says where the app is: %s", w.Body)
+		t.Errorf("the response contains the app's address: %s", w.Body)
 	}
 	if !strings.Contains(d.logged.String(), "the server does not call 127.0.0.1") {
-		t.Errorf("the log does not say why: %s", d.logged)
+		t.Errorf("the log lacks the reason: %s", d.logged)
 	}
 }
 
-// TestAppsThatKnowNoSuchHook: it has just gone, which nobody can tell from a hook that never was.
-func TestAppsThatKnowNoSuchHook(t *testing.T) {
+// TestNotFoundByAppLooksLikeUnknownToken checks a hook that was disposed meanwhile.
+func TestNotFoundByAppLooksLikeUnknownToken(t *testing.T) {
 	t.Parallel()
-	d := newDoor(t)
+	d := newTestServer(t)
 	d.app(t, "T", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
 	id := []string{"X-Request-Id", "same"}
 	got, want := d.call("POST", "/hooks/T", "x", id...), d.call("POST", "/hooks/unknown", "x", id...)

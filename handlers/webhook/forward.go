@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// appRoute is where apps of the Workflow SDK take webhooks (protocol §7).
+	// appRoute is where apps of the Workflow SDK receive webhooks (protocol §7).
 	appRoute = "/.well-known/workflow/v1/webhook/"
-	// appPatience is how long an app may take until its answer begins: workflows may answer themselves.
-	appPatience = 5 * time.Minute
+	// responseTimeout limits how long an app may take to begin its response, which a workflow may compute.
+	responseTimeout = 5 * time.Minute
 )
 
-// newTransport makes what calls apps, where that is allowed.
+// newTransport returns the transport that calls apps at allowed addresses.
 func newTransport(allowed egress.Allowed) http.RoundTripper {
 	return allowed.Transport(&http.Transport{
 		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: appPatience,
+		ResponseHeaderTimeout: responseTimeout,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   64,
 		IdleConnTimeout:       4 * time.Second, // below the 5 s after which Node closes idle connections
@@ -37,45 +37,45 @@ func newTransport(allowed egress.Allowed) http.RoundTripper {
 	})
 }
 
-// pass passes a request to the app's own route, and its answer back as it comes.
-func (s *Server) pass(r call) error {
+// forward forwards a request to the app's own route and streams its response back.
+func (s *Server) forward(r call) error {
 	target, err := s.appURL(r)
 	if err != nil {
-		return &discreet{ErrUnreachable, fmt.Errorf("run %s: %w", r.run.ID, err)}
+		return &redactedError{ErrUnreachable, fmt.Errorf("run %s: %w", r.run.ID, err)}
 	}
 	ctx, cancel := context.WithCancel(r.Request().Context())
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
-	var failure error
+	var proxyErr error
 	proxy := httputil.ReverseProxy{
 		Transport:     s.proxy,
 		FlushInterval: -1,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			rewrite(p, target)
-			if s.Passing != nil {
-				s.Passing(ctx, p.Out.Header)
+			if s.OnForward != nil {
+				s.OnForward(ctx, p.Out.Header)
 			}
 		},
-		ModifyResponse: takeOver,
-		ErrorHandler:   func(_ http.ResponseWriter, _ *http.Request, err error) { failure = err },
-		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // it has a form of its own
+		ModifyResponse: filterResponse,
+		ErrorHandler:   func(_ http.ResponseWriter, _ *http.Request, err error) { proxyErr = err },
+		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // errors are logged by the error handler
 	}
 	request := r.Request().Clone(ctx)
 	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(r.body)), int64(len(r.body))
 	request.TransferEncoding = nil
 	proxy.ServeHTTP(r.Response(), request)
-	if failure == nil || errors.Is(failure, ErrNotFound) {
-		return failure
+	if proxyErr == nil || errors.Is(proxyErr, ErrNotFound) {
+		return proxyErr
 	}
-	return &discreet{ErrUnreachable, fmt.Errorf("run %s: %w", r.run.ID, withoutWords(failure))}
+	return &redactedError{ErrUnreachable, fmt.Errorf("run %s: %w", r.run.ID, redact(proxyErr))}
 }
 
-// withoutWords is what the log may say of a call that came to nothing: an error about an answer quotes it.
-func withoutWords(err error) error {
-	if connection := (*net.OpError)(nil); errors.As(err, &connection) {
+// redact returns an error that is safe to log: other errors of the transport may quote the app's response.
+func redact(err error) error {
+	if connection, ok := errors.AsType[*net.OpError](err); ok {
 		return connection
 	}
-	if certificate := (*tls.CertificateVerificationError)(nil); errors.As(err, &certificate) {
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return certificate
 	}
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded} {
@@ -83,10 +83,10 @@ func withoutWords(err error) error {
 			return known
 		}
 	}
-	return errors.New("there is no answer, or none that is HTTP")
+	return errors.New("no valid HTTP response")
 }
 
-// appURL is the app's route for the token.
+// appURL returns the URL of the app's route for the token.
 func (s *Server) appURL(r call) (*url.URL, error) {
 	d, err := s.Queue.Deployment(r.Request().Context(), r.hook.Project, r.run.DeploymentID)
 	if err != nil {
@@ -100,30 +100,30 @@ func (s *Server) appURL(r call) (*url.URL, error) {
 	return target, nil
 }
 
-// rewrite makes the request that the app gets: who asked, and for what, is in the headers for that.
+// rewrite prepares the request to the app. The X-Forwarded headers have the original client and host.
 func rewrite(p *httputil.ProxyRequest, target *url.URL) {
 	p.Out.URL, p.Out.Host = target, ""
-	for _, name := range []string{"Connection", "Upgrade", "Cookie"} { // cookies are those of this server
+	for _, name := range []string{"Connection", "Upgrade", "Cookie"} { // cookies belong to this server's origin
 		p.Out.Header.Del(name)
 	}
 	p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
 	p.SetXForwarded()
 	for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if before := p.In.Header.Get(name); before != "" {
-			p.Out.Header.Set(name, before) // those who know are nearer to the one who asked
+			p.Out.Header.Set(name, before) // an earlier proxy is closer to the client
 		}
 	}
 }
 
-// takeOver makes an app's answer that of this server.
-func takeOver(response *http.Response) error {
+// filterResponse removes the headers that an app must not set for this server's origin.
+func filterResponse(response *http.Response) error {
 	if response.StatusCode == http.StatusNotFound && response.ContentLength == 0 {
-		return ErrNotFound // the hook has just gone
+		return ErrNotFound // the hook was disposed meanwhile
 	}
 	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc"} {
 		response.Header.Del(name)
 	}
-	// The proxy adds the app's headers to those that are there; each is to be there once.
+	// This server has set these; the proxy would add the app's as duplicates.
 	for _, name := range []string{"X-Content-Type-Options", "Referrer-Policy", "X-Request-Id"} {
 		response.Header.Del(name)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestWhatAppsSayIsNotLogged, also where it is no answer: the log has none of the words of functions.
-func TestWhatAppsSayIsNotLogged(t *testing.T) {
+// TestResponsesOfAppsAreNotLogged checks invalid HTTP responses, which errors of the transport quote.
+func TestResponsesOfAppsAreNotLogged(t *testing.T) {
 	t.Parallel()
 	for name, said := range map[string]string{
 		"no HTTP":          "classified\r\n\r\n",
@@ -20,7 +20,7 @@ func TestWhatAppsSayIsNotLogged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDoor(t)
+			d := newTestServer(t)
 			d.app(t, "T", func(w http.ResponseWriter, _ *http.Request) {
 				conn, _, err := http.NewResponseController(w).Hijack()
 				if err != nil {
@@ -30,7 +30,7 @@ func TestWhatAppsSayIsNotLogged(t *testing.T) {
 				_, _ = io.WriteString(conn, said)
 				_ = conn.Close()
 			})
-			wantRefused(t, d.call("POST", "/hooks/T", "x"), http.StatusBadGateway, "app_unreachable")
+			wantRejected(t, d.call("POST", "/hooks/T", "x"), http.StatusBadGateway, "app_unreachable")
 			if text := d.logged.String(); strings.Contains(text, "classified") || !strings.Contains(text, "error=") {
 				t.Errorf("logged: %s", text)
 			}

@@ -30,14 +30,14 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// t0 is what the clock of every test's server shows.
+// t0 is the time of every test server's clock.
 var t0 = time.Date(2026, 11, 21, 1, 41, 43, 197_000_000, time.UTC)
 
-// patience is how long a test waits for what must come. Only a failing test waits so long.
-const patience = time.Minute
+// waitTimeout is the timeout of [eventually]. Only a failing test waits that long.
+const waitTimeout = time.Minute
 
-// door is a server with a database of its own. Its API wants a key that nobody has.
-type door struct {
+// testServer is a server with its own database. Its API requires a key; webhooks do not.
+type testServer struct {
 	http.Handler
 
 	pool    *pgxpool.Pool
@@ -49,14 +49,14 @@ type door struct {
 	logged  *logs
 }
 
-func newDoor(t *testing.T, change ...func(*handlers.Options)) *door {
+func newTestServer(t *testing.T, change ...func(*handlers.Options)) *testServer {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	d := &door{pool: pool, logged: &logs{}}
+	d := &testServer{pool: pool, logged: &logs{}}
 	logger := slog.New(slog.NewTextHandler(d.logged, nil))
 	d.hub = pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	if d.queue, err = queue.New(pool, migrations.DefaultSchema, d.hub); err != nil {
@@ -83,7 +83,7 @@ func newDoor(t *testing.T, change ...func(*handlers.Options)) *door {
 	return d
 }
 
-// logs is what a server logged.
+// logs collects a server's log.
 type logs struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -101,8 +101,8 @@ func (l *logs) String() string {
 	return l.buf.String()
 }
 
-// append appends events to a run of the project.
-func (d *door) append(t *testing.T, project entities.Project, all ...eventlog.Request) {
+// append appends events to runs of the project.
+func (d *testServer) append(t *testing.T, project entities.Project, all ...eventlog.Request) {
 	t.Helper()
 	for _, r := range all {
 		if _, err := d.log.Append(t.Context(), project, r); err != nil {
@@ -132,16 +132,16 @@ func ended(id entities.RunID) eventlog.Request {
 	}
 }
 
-// hook makes a run of the server that has a webhook.
-func (d *door) hook(t *testing.T, token string, spec entities.WebhookSpec) entities.RunID {
+// hook creates a server-driven run with a webhook.
+func (d *testServer) hook(t *testing.T, token string, spec entities.WebhookSpec) entities.RunID {
 	t.Helper()
 	id := entities.NewRunID(t0)
 	d.append(t, entities.DefaultProject, created(id, entities.DriverServer), opened(id, "hook", token, &spec))
 	return id
 }
 
-// received are the payloads that the run's hooks got.
-func (d *door) received(t *testing.T, id entities.RunID) []string {
+// received returns the payloads that the run's hooks received.
+func (d *testServer) received(t *testing.T, id entities.RunID) []string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
@@ -156,15 +156,15 @@ func (d *door) received(t *testing.T, id entities.RunID) []string {
 	return list
 }
 
-func (d *door) wantReceived(t *testing.T, id entities.RunID, n int) {
+func (d *testServer) wantReceived(t *testing.T, id entities.RunID, n int) {
 	t.Helper()
 	if got := d.received(t, id); len(got) != n {
 		t.Errorf("the run got %d payloads, want %d: %.500s", len(got), n, got)
 	}
 }
 
-// call makes a request. Headers come in pairs.
-func (d *door) call(method, path, body string, header ...string) *httptest.ResponseRecorder {
+// call sends a request. Headers come in pairs.
+func (d *testServer) call(method, path, body string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
@@ -174,18 +174,18 @@ func (d *door) call(method, path, body string, header ...string) *httptest.Respo
 	return w
 }
 
-// wantAccepted expects that a request was recorded, and returns what it is called.
+// wantAccepted checks that a request was recorded, and returns its ID.
 func wantAccepted(t *testing.T, w *httptest.ResponseRecorder) string {
 	t.Helper()
 	var answer struct{ Request string }
 	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusAccepted ||
 		!strings.HasPrefix(answer.Request, "hreq_") || len(answer.Request) != 31 {
-		t.Fatalf("got %d %s, want 202 and the request", w.Code, w.Body)
+		t.Fatalf("got %d %s, want 202 and the request ID", w.Code, w.Body)
 	}
 	return answer.Request
 }
 
-func wantRefused(t *testing.T, w *httptest.ResponseRecorder, status int, code string) {
+func wantRejected(t *testing.T, w *httptest.ResponseRecorder, status int, code string) {
 	t.Helper()
 	var answer struct {
 		Error struct{ Code, Message string }
@@ -195,14 +195,14 @@ func wantRefused(t *testing.T, w *httptest.ResponseRecorder, status int, code st
 	}
 }
 
-// eventually waits for what must come.
+// eventually waits until a condition is true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for !is() {
 		select {
 		case <-deadline:
-			t.Fatalf("not within %s: %s", patience, what)
+			t.Fatalf("not within %s: %s", waitTimeout, what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

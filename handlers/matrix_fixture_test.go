@@ -30,14 +30,14 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// classified is in every payload of a scene, and token in every token of a hook.
+// classified is in every payload of a fixture, and tokenMark in every hook token.
 const (
 	classified = "classified"
 	tokenMark  = "open-sesame"
 )
 
-// house is a server with two projects and keys of every role to both.
-type house struct {
+// matrixServer is a server with two projects and keys of every role in both.
+type matrixServer struct {
 	pool    *pgxpool.Pool
 	log     *eventlog.Log
 	streams *read.Streams
@@ -45,14 +45,14 @@ type house struct {
 	secrets *admin.Secrets
 	keys    *access.Keys
 	echo    *echo.Echo
-	gate    *auth.Gate
+	auth    *auth.Authenticator
 	web     *httptest.Server
-	// texts are the keys that are good, by project and role.
-	texts map[entities.Project]map[admin.Role]string
-	made  atomic.Int64
+	// keyTexts are valid keys by project and role.
+	keyTexts map[entities.Project]map[admin.Role]string
+	made     atomic.Int64
 }
 
-func newHouse(t *testing.T) *house {
+func newMatrixServer(t *testing.T) *matrixServer {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
 	if err != nil {
@@ -65,18 +65,18 @@ func newHouse(t *testing.T) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{
+	h := &matrixServer{
 		pool: pool, log: eventlog.New(pool, hub, q, time.Now), streams: read.NewStreams(pool, hub, time.Now), queue: q,
 		secrets: admin.NewSecrets(pool, time.Now), keys: access.NewKeys(pool, time.Now),
-		texts: map[entities.Project]map[admin.Role]string{},
+		keyTexts: map[entities.Project]map[admin.Role]string{},
 	}
 	draining, drain := context.WithCancel(context.Background())
 	o := Options{
 		Pool: pool, Log: h.log, Streams: h.streams, Queue: q, Keys: h.keys, Logger: logger,
 		Stopping: context.Background(), Draining: draining,
 	}
-	h.gate = o.gate()
-	h.echo = o.server(h.gate)
+	h.auth = o.authenticator(o.Keys)
+	h.echo = o.server(h.auth)
 	h.web = httptest.NewServer(h.echo)
 	t.Cleanup(h.web.Close)
 	t.Cleanup(drain)
@@ -84,15 +84,15 @@ func newHouse(t *testing.T) *house {
 		t.Fatal(err)
 	}
 	for _, project := range []entities.Project{entities.DefaultProject, "shop"} {
-		h.texts[project] = map[admin.Role]string{}
+		h.keyTexts[project] = map[admin.Role]string{}
 		for _, role := range admin.Roles() {
-			_, h.texts[project][role] = h.mint(t, project, role)
+			_, h.keyTexts[project][role] = h.mint(t, project, role)
 		}
 	}
 	return h
 }
 
-func (h *house) mint(t *testing.T, project entities.Project, role admin.Role) (admin.KeyID, string) {
+func (h *matrixServer) mint(t *testing.T, project entities.Project, role admin.Role) (admin.KeyID, string) {
 	t.Helper()
 	k, text, err := h.keys.Mint(t.Context(), admin.Key{Project: project, Name: "k", Role: role})
 	if err != nil {
@@ -101,21 +101,21 @@ func (h *house) mint(t *testing.T, project entities.Project, role admin.Role) (a
 	return k.ID, text
 }
 
-func (h *house) exec(t *testing.T, sql string, args ...any) {
+func (h *matrixServer) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
 	if _, err := h.pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// scene is one of everything that a project can have, by the words of trials.
-type scene map[string]string
+// fixture has the IDs of one object of every kind in a project, by the placeholders of requests.
+type fixture map[string]string
 
-// ghost has the words of a scene that was never there.
-func (h *house) ghost() scene {
+// missingIDs returns a fixture whose IDs do not exist.
+func (h *matrixServer) missingIDs() fixture {
 	n := h.made.Add(1)
 	id := func(what string) string { return fmt.Sprintf("%s-%d", what, n) }
-	return scene{
+	return fixture{
 		"run": string(entities.NewRunID(time.Now())), "done": string(entities.NewRunID(time.Now())),
 		"failed": string(entities.NewRunID(time.Now())), "driven": string(entities.NewRunID(time.Now())),
 		"step": id("step"), "broken": id("broken"), "hook": id("hook"), "wait": id("wait"), "token": id(tokenMark),
@@ -127,10 +127,10 @@ func (h *house) ghost() scene {
 	}
 }
 
-// scene sets one in a project.
-func (h *house) scene(t *testing.T, project entities.Project) scene {
+// newFixture creates a fixture in a project.
+func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixture {
 	t.Helper()
-	s := h.ghost()
+	s := h.missingIDs()
 	for _, id := range []string{s["deployment"], s["spare"]} {
 		if _, err := h.queue.PutDeployment(t.Context(), project, id, "http://ours.test"); err != nil {
 			t.Fatal(err)
@@ -141,14 +141,14 @@ func (h *house) scene(t *testing.T, project entities.Project) scene {
 			t.Fatal(err)
 		}
 	}
-	h.exec(t, `DELETE FROM signing_keys WHERE project = $1`, project) // there may be two at most
+	h.exec(t, `DELETE FROM signing_keys WHERE project = $1`, project) // a project has at most two
 	key, _, err := admin.NewSigningKeys(h.pool, time.Now).Create(t.Context(), project)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s["signingKey"] = key.ID
-	h.runs(t, project, s)
-	h.messages(t, project, s)
+	h.createRuns(t, project, s)
+	h.createMessages(t, project, s)
 	err = h.streams.Write(t.Context(), project, entities.RunID(s["run"]), entities.StreamName(s["stream"]),
 		[][]byte{[]byte(classified)})
 	if err != nil {
@@ -165,8 +165,8 @@ func (h *house) scene(t *testing.T, project entities.Project) scene {
 	return s
 }
 
-// runs are one of the SDK with one of everything, and three that the server continues.
-func (h *house) runs(t *testing.T, project entities.Project, s scene) {
+// createRuns creates a run of the SDK with one object of every kind, and three runs that the server drives.
+func (h *matrixServer) createRuns(t *testing.T, project entities.Project, s fixture) {
 	t.Helper()
 	step, broken, reason := s["step"], s["broken"], []byte(`{"message":"`+classified+`"}`)
 	add := func(id string, typ entities.EventType, correlation, payload string, data entities.EventData) {
@@ -214,8 +214,8 @@ func (h *house) runs(t *testing.T, project entities.Project, s scene) {
 		s["driven"], s["lease"])
 }
 
-// messages are one that is parked, one that is leased, and one that waits.
-func (h *house) messages(t *testing.T, project entities.Project, s scene) {
+// createMessages creates a parked, a leased and a waiting message.
+func (h *matrixServer) createMessages(t *testing.T, project entities.Project, s fixture) {
 	t.Helper()
 	const insert = `
 		INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at, lease,
@@ -232,16 +232,16 @@ func (h *house) messages(t *testing.T, project entities.Project, s scene) {
 		project, s["deployment"], s["topic"], s["messageKey"], s["message"])
 }
 
-// told fills in a scene's words.
-func (s scene) told(text string) string {
+// fill replaces the placeholders in a text with IDs.
+func (s fixture) fill(text string) string {
 	for word, value := range s {
 		text = strings.ReplaceAll(text, "{"+word+"}", value)
 	}
 	return text
 }
 
-// forget makes a text about the scene one about another.
-func (s scene) forget(text string, other scene) string {
+// replaceIDs replaces the IDs in a text with those of another fixture.
+func (s fixture) replaceIDs(text string, other fixture) string {
 	for word, value := range s {
 		if word != "event" && word != "hookSeq" {
 			text = strings.ReplaceAll(text, value, other[word])
@@ -250,7 +250,7 @@ func (s scene) forget(text string, other scene) string {
 	return text
 }
 
-// encode makes the body that a trial means.
+// encode encodes the body of a request.
 func encode(t *testing.T, body string) []byte {
 	t.Helper()
 	kind, text, ok := strings.Cut(body, " ")
@@ -276,28 +276,28 @@ func encode(t *testing.T, body string) []byte {
 	return binary.BigEndian.AppendUint32(append(framed, data...), 0)
 }
 
-// notOfProjects are the tables that have nothing of a project's, or stand for all of them.
-var notOfProjects = map[string]bool{"processes": true, "sweeper": true, "projects": true, "run_wakes": true}
+// globalTables have no rows that belong to a project.
+var globalTables = map[string]bool{"processes": true, "sweeper": true, "projects": true, "run_wakes": true}
 
-// holdings is a digest of all that a project has, in every table there is.
-func (h *house) holdings(t *testing.T, project entities.Project) map[string]string {
+// snapshot returns a digest of a project's rows in every table.
+func (h *matrixServer) snapshot(t *testing.T, project entities.Project) map[string]string {
 	t.Helper()
-	found := map[string]string{}
+	digests := map[string]string{}
 	for table, condition := range h.tables(t) {
 		rows, err := h.pool.Query(t.Context(),
 			`SELECT coalesce(md5(string_agg(t::text, E'\n' ORDER BY t::text)), '') FROM `+table+` t WHERE `+condition, project)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found[table], err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string]); err != nil {
+		if digests[table], err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return found
+	return digests
 }
 
-// tables are those that have something of projects, with what says whose it is.
-func (h *house) tables(t *testing.T) map[string]string {
+// tables returns the tables with rows of projects, and the condition that selects a project's rows.
+func (h *matrixServer) tables(t *testing.T) map[string]string {
 	t.Helper()
 	rows, err := h.pool.Query(t.Context(), `
 		SELECT c.relname, coalesce((SELECT string_agg(attname, ' ') FROM pg_attribute a
@@ -312,7 +312,7 @@ func (h *house) tables(t *testing.T) map[string]string {
 	var table, columns string
 	_, err = pgx.ForEachRow(rows, []any{&table, &columns}, func() error {
 		switch {
-		case notOfProjects[table]:
+		case globalTables[table]:
 		case strings.Contains(columns, "project"):
 			conditions[table] = `t.project = $1`
 		case strings.Contains(columns, "run_id"):
@@ -320,7 +320,7 @@ func (h *house) tables(t *testing.T) map[string]string {
 		case strings.Contains(columns, "stream_id"):
 			conditions[table] = `t.stream_id IN (SELECT id FROM streams WHERE project = $1)`
 		default:
-			t.Errorf("table %s: whose its rows are is unknown to this test", table)
+			t.Errorf("table %s: this test does not know which project its rows belong to", table)
 		}
 		return nil
 	})

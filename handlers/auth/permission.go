@@ -1,0 +1,78 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+)
+
+// Permission is what a route requires of a client's role.
+type Permission string
+
+// The permissions. Admin, write, read and metadata each include those after them.
+const (
+	Admin    Permission = "admin"
+	Write    Permission = "write"
+	Read     Permission = "read"
+	Metadata Permission = "metadata"
+	// Invoke is for the roles write and invoke.
+	Invoke Permission = "invoke"
+	// Any is for all roles.
+	Any Permission = "any"
+)
+
+// allowedRoles are the roles that have each permission.
+var allowedRoles = map[Permission][]admin.Role{
+	Admin:    {admin.RoleAdmin},
+	Write:    {admin.RoleAdmin, admin.RoleWrite},
+	Read:     {admin.RoleAdmin, admin.RoleWrite, admin.RoleRead},
+	Metadata: {admin.RoleAdmin, admin.RoleWrite, admin.RoleRead, admin.RoleMetadata},
+	Invoke:   {admin.RoleAdmin, admin.RoleWrite, admin.RoleInvoke},
+	Any:      admin.Roles(),
+}
+
+func (p Permission) allows(role admin.Role) bool { return slices.Contains(allowedRoles[p], role) }
+
+// check fails with [ErrForbidden].
+func (p Permission) check(identity Identity) error {
+	if p.allows(identity.Role) {
+		return nil
+	}
+	return &ForbiddenError{Role: identity.Role, Allowed: allowedRoles[p]}
+}
+
+// ErrForbidden is returned when the key is valid but lacks the permission.
+var ErrForbidden = errors.New("forbidden")
+
+// ErrNotOperator is an [ErrForbidden] of requests that name another project.
+var ErrNotOperator = fmt.Errorf("%w: this requires an admin key of the project %s",
+	ErrForbidden, entities.DefaultProject)
+
+// ErrOtherProject is an [ErrForbidden] of operator-wide routes.
+var ErrOtherProject = fmt.Errorf("%w: this requires a key of the project %s", ErrForbidden, entities.DefaultProject)
+
+// ForbiddenError is an [ErrForbidden] that lists the roles that have the permission.
+type ForbiddenError struct {
+	Role    admin.Role
+	Allowed []admin.Role
+}
+
+func (e *ForbiddenError) Error() string {
+	var names []string
+	for _, role := range e.Allowed {
+		names = append(names, string(role))
+	}
+	return fmt.Sprintf("the key's role is %s; this requires %s", e.Role, strings.Join(names, " or "))
+}
+
+// Is makes errors.Is(err, ErrForbidden) true.
+func (e *ForbiddenError) Is(target error) bool { return target == ErrForbidden }
+
+// Details returns the roles in a form that programs can read.
+func (e *ForbiddenError) Details() map[string]any {
+	return map[string]any{"role": e.Role, "allowed": e.Allowed}
+}

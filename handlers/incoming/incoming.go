@@ -1,0 +1,36 @@
+// Package incoming reads what incoming HTTP requests carry: decoded path parameters, and bodies from senders that may
+// stall. It imports no other package of the module.
+package incoming
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/labstack/echo/v4"
+)
+
+// PathParam returns a decoded path parameter. Echo decodes parameters itself unless the path was sent in an unusual
+// encoding, in which case [url.URL.RawPath] is set.
+func PathParam(c echo.Context, name string) (string, error) {
+	if c.Request().URL.RawPath == "" {
+		return c.Param(name), nil
+	}
+	return url.PathUnescape(c.Param(name))
+}
+
+// longPast is a deadline that makes a pending read or write fail immediately.
+var longPast = time.Unix(1, 0)
+
+// AbortRead returns a function that fails the pending read of the request's body. The function may be called from
+// another goroutine, and does not use the context, which echo recycles.
+func AbortRead(c echo.Context) func() {
+	conn := http.NewResponseController(c.Response().Writer)
+	return func() { _ = conn.SetReadDeadline(longPast) }
+}
+
+// AbortWrite is [AbortRead] for the pending write of the response.
+func AbortWrite(c echo.Context) func() {
+	conn := http.NewResponseController(c.Response().Writer)
+	return func() { _ = conn.SetWriteDeadline(longPast) }
+}

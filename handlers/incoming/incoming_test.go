@@ -1,0 +1,62 @@
+package incoming
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+)
+
+func TestPathParamIsDecodedOnce(t *testing.T) {
+	t.Parallel()
+	e := echo.New()
+	e.GET("/:name", func(c echo.Context) error {
+		name, err := PathParam(c, "name")
+		if err != nil {
+			return c.NoContent(http.StatusBadRequest)
+		}
+		return c.String(http.StatusOK, name)
+	})
+	for path, want := range map[string]string{
+		"/a": "a", "/a%20b": "a b", "/a%2Fb": "a/b", "/a%2520b": "a%20b", "/a%252Fb%2F": "a%2Fb/", "/caf%C3%A9": "café",
+	} {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != http.StatusOK || w.Body.String() != want {
+			t.Errorf("%s: got %d %q, want %q", path, w.Code, w.Body, want)
+		}
+	}
+}
+
+// TestAbortReadEndsAStalledBody checks a client that never sends the rest of its body.
+func TestAbortReadEndsAStalledBody(t *testing.T) {
+	t.Parallel()
+	failed := make(chan error, 1)
+	e := echo.New()
+	e.POST("/", func(c echo.Context) error {
+		timeout := time.AfterFunc(10*time.Millisecond, AbortRead(c))
+		defer timeout.Stop()
+		_, err := io.ReadAll(c.Request().Body)
+		failed <- err
+		return err
+	})
+	server := httptest.NewServer(e)
+	t.Cleanup(server.Close)
+	body, sender := io.Pipe()
+	t.Cleanup(func() { _ = sender.Close() })
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if resp, err := server.Client().Do(r); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	if err := <-failed; err == nil {
+		t.Error("the read succeeded")
+	}
+}
