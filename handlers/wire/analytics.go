@@ -9,9 +9,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
 // Page sizes of analytics lists (§2.7). Clients of the next line ask for no more than the maximum.

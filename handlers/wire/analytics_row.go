@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
 // The rows of analytics lists (§2.7): what is known about a thing without its payloads. Optional fields are left

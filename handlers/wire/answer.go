@@ -5,7 +5,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
 const (

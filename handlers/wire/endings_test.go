@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
 // await asks for the end of a run and sends the answer once it comes.

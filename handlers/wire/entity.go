@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
 // run is the wire form of a run (§2.5). Optional fields are left out, never null.

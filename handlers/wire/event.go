@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
 // payloadField is where in an event's data its payload belongs (§2.2). Events of other types have none.

@@ -9,9 +9,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
 // eventPage is how many events a list has when the client names no limit: a whole log, nearly always.

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/oklog/ulid/v2"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
 // The format is written and read here by other means than the server's, so that an error in package codec

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
 func TestRetainedHooks(t *testing.T) { // §3.8

@@ -14,7 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
 // wantRefused checks that an answer blames the client, so that it says why, and that nobody is woken up.

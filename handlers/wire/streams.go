@@ -10,8 +10,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
 const (
