@@ -183,7 +183,7 @@ func (s *Server) origins(ctx context.Context, runs ...entities.Run) ([]origin, e
 	}
 	list := make([]origin, len(runs))
 	for i, r := range runs {
-		if list[i], err = newOrigin(r, eventAt(events, r.ID, 1)); err != nil {
+		if list[i], err = newOrigin(r, eventsAt(events).at(r.ID, 1)); err != nil {
 			return nil, err
 		}
 	}

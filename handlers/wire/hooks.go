@@ -28,15 +28,7 @@ func (s *Server) listHooks(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	hooks, next, err = cut(ctx, s, hooks, next, with, hookEvents, entities.HookCursor)
-	if err != nil {
-		return err
-	}
-	list, err := s.withMetadata(ctx, hooks, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, newListing(list, next))
+	return hookResource.answerPage(c, s, hooks, next, with)
 }
 
 // getHook is endpoint 10.
@@ -49,7 +41,7 @@ func (s *Server) getHook(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.answerHook(c, h)
+	return hookResource.answer(c, s, h, eventlog.WithPayloads) // a webhook's metadata says how to respond (§7)
 }
 
 // resumable is a hook as whoever is about to resume it wants it (§7): with what of its run the client would
@@ -88,7 +80,7 @@ func (s *Server) getHookByToken(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.withMetadata(ctx, []entities.Hook{h}, eventlog.WithPayloads)
+	list, err := hookResource.load(ctx, s, []entities.Hook{h}, eventlog.WithPayloads)
 	if err != nil {
 		return err
 	}
@@ -106,7 +98,7 @@ func (s *Server) resumeContext(
 	if err != nil {
 		return resumeContext{}, err
 	}
-	list, err := s.withEvents(ctx, []entities.Run{run}, eventlog.WithoutPayloads)
+	list, err := runResource.load(ctx, s, []entities.Run{run}, eventlog.WithoutPayloads)
 	if err != nil {
 		return resumeContext{}, err
 	}
@@ -123,13 +115,13 @@ func (s *Server) resumeContext(
 	return of, nil
 }
 
-// answerHook answers with a hook and its metadata, by which a webhook knows how to respond (§7).
-func (s *Server) answerHook(c echo.Context, h entities.Hook) error {
-	list, err := s.withMetadata(c.Request().Context(), []entities.Hook{h}, eventlog.WithPayloads)
-	if err != nil {
-		return err
-	}
-	return answer(c, list[0])
+// hookResource is how hooks are sent.
+var hookResource = resource[entities.Hook, hook]{
+	events: hookEvents,
+	wire: func(h entities.Hook, events eventsAt) (hook, error) {
+		return newHook(h, events.at(h.RunID, h.CreatedSeq)), nil
+	},
+	cursor: entities.HookCursor,
 }
 
 // hookEvents is where the metadata of a hook is: in the event that created it.
@@ -138,21 +130,4 @@ func hookEvents(h entities.Hook, with eventlog.Payloads) []eventlog.Position {
 		return nil
 	}
 	return []eventlog.Position{{RunID: h.RunID, Seq: h.CreatedSeq}}
-}
-
-// withMetadata makes the wire form of hooks.
-func (s *Server) withMetadata(ctx context.Context, hooks []entities.Hook, with eventlog.Payloads) ([]hook, error) {
-	var at []eventlog.Position
-	for _, h := range hooks {
-		at = append(at, hookEvents(h, with)...)
-	}
-	events, err := s.Log.EventsAt(ctx, at, with)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]hook, len(hooks))
-	for i, h := range hooks {
-		list[i] = newHook(h, eventAt(events, h.RunID, h.CreatedSeq))
-	}
-	return list, nil
 }

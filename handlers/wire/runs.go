@@ -38,15 +38,7 @@ func (s *Server) listRuns(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	runs, next, err = cut(ctx, s, runs, next, with, runEvents, entities.RunCursor)
-	if err != nil {
-		return err
-	}
-	list, err := s.withEvents(ctx, runs, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, newListing(list, next))
+	return runResource.answerPage(c, s, runs, next, with)
 }
 
 // getRun is endpoint 6.
@@ -64,11 +56,7 @@ func (s *Server) getRun(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.withEvents(ctx, []entities.Run{r}, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, list[0])
+	return runResource.answer(c, s, r, with)
 }
 
 // maxWait is the longest that a client may wait for the end of a run in one request.
@@ -97,11 +85,7 @@ func (s *Server) awaitRun(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.withEvents(ctx, []entities.Run{r}, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, list[0])
+	return runResource.answer(c, s, r, with)
 }
 
 // outsider stands for the writer of attributes that are set from outside a run. The protocol knows workflows and
@@ -143,20 +127,13 @@ func (s *Server) setAttributes(c echo.Context) error {
 	}{appended.Run.Attributes})
 }
 
-// cut ends a page early, as lists of events do, when what its rows bring along is more than a page (§2.4).
-func cut[T any](
-	ctx context.Context, s *Server, rows []T, next string, with eventlog.Payloads,
-	events func(T, eventlog.Payloads) []eventlog.Position, cursor func(T) string,
-) ([]T, string, error) {
-	groups := make([][]eventlog.Position, len(rows))
-	for i, row := range rows {
-		groups[i] = events(row, with)
-	}
-	n, err := s.Log.Fit(ctx, groups, with)
-	if err != nil || n == len(rows) {
-		return rows, next, err
-	}
-	return rows[:n], cursor(rows[n-1]), nil
+// runResource is how runs are sent.
+var runResource = resource[entities.Run, run]{
+	events: runEvents,
+	wire: func(r entities.Run, events eventsAt) (run, error) {
+		return newRun(r, events.at(r.ID, 1), events.at(r.ID, r.EndSeq))
+	},
+	cursor: entities.RunCursor,
 }
 
 // runEvents is where the rest of a run is: execution context and input in its first event, and, wanted only
@@ -167,33 +144,6 @@ func runEvents(r entities.Run, with eventlog.Payloads) []eventlog.Position {
 		at = append(at, eventlog.Position{RunID: r.ID, Seq: r.EndSeq})
 	}
 	return at
-}
-
-// withEvents makes the wire form of runs.
-func (s *Server) withEvents(ctx context.Context, runs []entities.Run, with eventlog.Payloads) ([]run, error) {
-	at := make([]eventlog.Position, 0, 2*len(runs))
-	for _, r := range runs {
-		at = append(at, runEvents(r, with)...)
-	}
-	events, err := s.Log.EventsAt(ctx, at, with)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]run, len(runs))
-	for i, r := range runs {
-		list[i], err = newRun(r, eventAt(events, r.ID, 1), eventAt(events, r.ID, r.EndSeq))
-		if err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
-}
-
-func eventAt(events map[eventlog.Position]entities.Event, id entities.RunID, seq int64) *entities.Event {
-	if e, ok := events[eventlog.Position{RunID: id, Seq: seq}]; ok {
-		return &e
-	}
-	return nil
 }
 
 // listSteps is endpoint 7.
@@ -211,15 +161,7 @@ func (s *Server) listSteps(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	steps, next, err = cut(ctx, s, steps, next, with, stepEvents, entities.StepCursor)
-	if err != nil {
-		return err
-	}
-	list, err := s.withResults(ctx, steps, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, newListing(list, next))
+	return stepResource.answerPage(c, s, steps, next, with)
 }
 
 // getStep is endpoint 8, with or without the run's ID.
@@ -241,11 +183,16 @@ func (s *Server) getStep(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.withResults(ctx, []entities.Step{st}, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, list[0])
+	return stepResource.answer(c, s, st, with)
+}
+
+// stepResource is how steps are sent.
+var stepResource = resource[entities.Step, step]{
+	events: stepEvents,
+	wire: func(st entities.Step, events eventsAt) (step, error) {
+		return newStep(st, events.at(st.RunID, st.CreatedSeq), events.at(st.RunID, st.ResultSeq))
+	},
+	cursor: entities.StepCursor,
 }
 
 // stepEvents is where the payloads of a step are: in the events that created it and that brought its result.
@@ -258,24 +205,4 @@ func stepEvents(st entities.Step, with eventlog.Payloads) []eventlog.Position {
 		at = append(at, eventlog.Position{RunID: st.RunID, Seq: st.ResultSeq})
 	}
 	return at
-}
-
-// withResults makes the wire form of steps.
-func (s *Server) withResults(ctx context.Context, steps []entities.Step, with eventlog.Payloads) ([]step, error) {
-	var at []eventlog.Position
-	for _, st := range steps {
-		at = append(at, stepEvents(st, with)...)
-	}
-	events, err := s.Log.EventsAt(ctx, at, with)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]step, len(steps))
-	for i, st := range steps {
-		list[i], err = newStep(st, eventAt(events, st.RunID, st.CreatedSeq), eventAt(events, st.RunID, st.ResultSeq))
-		if err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
 }
