@@ -13,7 +13,7 @@ import (
 
 const hookPage = 100
 
-// listHooks is endpoint 9.
+// listHooks is endpoint 9: the hooks of a run, or of all runs.
 func (s *Server) listHooks(c echo.Context) error {
 	runID, err := query(c, "runId")
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Server) listHooks(c echo.Context) error {
 	return hookResource.answerPage(c, s, hooks, next, with)
 }
 
-// getHook is endpoint 10.
+// getHook is endpoint 10: a hook by ID.
 func (s *Server) getHook(c echo.Context) error {
 	id, err := param(c, "hookId")
 	if err != nil {
@@ -44,8 +44,7 @@ func (s *Server) getHook(c echo.Context) error {
 	return hookResource.answer(c, s, h, eventlog.WithPayloads) // a webhook's metadata says how to respond (§7)
 }
 
-// resumable is a hook as whoever is about to resume it wants it (§7): with what of its run the client would
-// have to ask for otherwise.
+// resumable is a hook together with the data of its run that a client needs to resume it (§7), which saves a request.
 type resumable struct {
 	hook
 
@@ -64,12 +63,12 @@ type resumeContext struct {
 	InputVersion codec.Int         `cbor:"hookResumeInputVersion,omitzero"`
 }
 
-// resumeCapabilities says that a resumption may be sent more than once: it is recorded once (§3.8).
+// resumeCapabilities announces that resuming is idempotent, so clients may retry it (§3.8).
 type resumeCapabilities struct {
 	DedupVersion codec.Int `cbor:"hookResumeDedupVersion"`
 }
 
-// getHookByToken is endpoint 11.
+// getHookByToken is endpoint 11: a hook by token, to resume it.
 func (s *Server) getHookByToken(c echo.Context) error {
 	token, err := query(c, "token")
 	if err != nil {
@@ -106,12 +105,10 @@ func (s *Server) resumeContext(
 		DeploymentID: run.DeploymentID, WorkflowName: run.WorkflowName, SpecVersion: codec.Int(run.SpecVersion),
 		PublicKey: list[0].PublicKey,
 	}
-	// Each may be of another shape than clients read; then it says nothing.
-	var execution codec.Map
-	_ = codec.Unmarshal(list[0].ExecutionContext, &execution)
-	_ = codec.Unmarshal(execution["workflowCoreVersion"], &of.CoreVersion)
-	_ = codec.Unmarshal(execution["traceCarrier"], &of.TraceCarrier)
-	_ = codec.Unmarshal(execution["hookResumeInputVersion"], &of.InputVersion)
+	execution := optional[codec.Map](list[0].ExecutionContext)
+	of.CoreVersion = optional[string](execution["workflowCoreVersion"])
+	of.TraceCarrier = optional[map[string]string](execution["traceCarrier"])
+	of.InputVersion = optional[codec.Int](execution["hookResumeInputVersion"])
 	return of, nil
 }
 
@@ -124,7 +121,7 @@ var hookResource = resource[entities.Hook, hook]{
 	cursor: entities.HookCursor,
 }
 
-// hookEvents is where the metadata of a hook is: in the event that created it.
+// hookEvents is the position of the event that created a hook, which holds its metadata.
 func hookEvents(h entities.Hook, with eventlog.Payloads) []eventlog.Position {
 	if with == eventlog.WithoutPayloads {
 		return nil

@@ -12,13 +12,13 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// Page sizes when the client names none (§2.4).
+// Default page sizes (§2.4).
 const (
 	runPage  = 20
 	stepPage = 20
 )
 
-// listRuns is endpoint 5.
+// listRuns is endpoint 5: the runs of the project.
 func (s *Server) listRuns(c echo.Context) error {
 	p, with, err := listParams(c, runPage, "desc")
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Server) listRuns(c echo.Context) error {
 	return runResource.answerPage(c, s, runs, next, with)
 }
 
-// getRun is endpoint 6.
+// getRun is endpoint 6: one run.
 func (s *Server) getRun(c echo.Context) error {
 	id, err := runParam(c)
 	if err != nil {
@@ -59,10 +59,10 @@ func (s *Server) getRun(c echo.Context) error {
 	return runResource.answer(c, s, r, with)
 }
 
-// maxWait is the longest that a client may wait for the end of a run in one request.
+// maxWait limits how long one request waits for the end of a run.
 const maxWait = 55 * time.Second
 
-// awaitRun is endpoint 6b: the run once it has ended, or as it is when the time the client gives is over
+// awaitRun is endpoint 6b: it waits until the run has ended or the client's timeout is over, and returns the run
 // (§3.14).
 func (s *Server) awaitRun(c echo.Context) error {
 	id, err := runParam(c)
@@ -78,22 +78,22 @@ func (s *Server) awaitRun(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	patience, cancel := context.WithTimeout(ctx, min(wait, maxWait))
+	waiting, cancel := context.WithTimeout(ctx, min(wait, maxWait))
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
-	r, err := s.Log.WaitForEnd(ctx, patience, auth.Project(c), id)
+	r, err := s.Log.WaitForEnd(ctx, waiting, auth.Project(c), id)
 	if err != nil {
 		return err
 	}
 	return runResource.answer(c, s, r, with)
 }
 
-// outsider stands for the writer of attributes that are set from outside a run. The protocol knows workflows and
-// steps as writers (§3.9). A replay that finds a change by the workflow which no call of the workflow made
-// has diverged, and fails the run; a change by a step it passes over, whatever the step.
+// outsider is the writer of attributes that are set from outside a run. The protocol has only workflows and steps as
+// writers (§3.9). A replay treats a change by the workflow that the workflow's code did not make as divergence, and
+// fails the run. It ignores changes by steps, even unknown ones.
 var outsider = map[string]any{"type": "step", "stepId": "outside", "attempt": 0}
 
-// setAttributes is endpoint 20: a change from outside the run's code.
+// setAttributes is endpoint 20: it changes attributes from outside the run's code.
 func (s *Server) setAttributes(c echo.Context) error {
 	id, err := runParam(c)
 	if err != nil {
@@ -136,8 +136,8 @@ var runResource = resource[entities.Run, run]{
 	cursor: entities.RunCursor,
 }
 
-// runEvents is where the rest of a run is: execution context and input in its first event, and, wanted only
-// with payloads, its output or error in its last.
+// runEvents returns the positions of the first event of a run, with its execution context and input, and of the last,
+// with its output or error. The last is needed only with payloads.
 func runEvents(r entities.Run, with eventlog.Payloads) []eventlog.Position {
 	at := []eventlog.Position{{RunID: r.ID, Seq: 1}}
 	if with == eventlog.WithPayloads && r.EndSeq > 0 {
@@ -146,7 +146,7 @@ func runEvents(r entities.Run, with eventlog.Payloads) []eventlog.Position {
 	return at
 }
 
-// listSteps is endpoint 7.
+// listSteps is endpoint 7: the steps of a run.
 func (s *Server) listSteps(c echo.Context) error {
 	runID, err := runParam(c)
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *Server) listSteps(c echo.Context) error {
 	return stepResource.answerPage(c, s, steps, next, with)
 }
 
-// getStep is endpoint 8, with or without the run's ID.
+// getStep is endpoint 8: one step. The run ID is optional.
 func (s *Server) getStep(c echo.Context) error {
 	runID, err := runParam(c)
 	if err != nil {
@@ -195,7 +195,7 @@ var stepResource = resource[entities.Step, step]{
 	cursor: entities.StepCursor,
 }
 
-// stepEvents is where the payloads of a step are: in the events that created it and that brought its result.
+// stepEvents returns the positions of the events with the input and the result of a step.
 func stepEvents(st entities.Step, with eventlog.Payloads) []eventlog.Position {
 	if with == eventlog.WithoutPayloads {
 		return nil
