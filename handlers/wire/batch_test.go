@@ -27,7 +27,7 @@ func claimed(t *testing.T, stepID string) []byte {
 		framed(t, "step_started", "", append(stepMeta(stepID), field{"ownerMessageId", "msg_1"})...)...)
 }
 
-func TestEventBatches(t *testing.T) { // §3.13
+func TestBatchAppendsEventsIndependently(t *testing.T) { // §3.13
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -54,12 +54,12 @@ func TestEventBatches(t *testing.T) { // §3.13
 		t.Fatalf("got %d results, want one for each frame", len(results))
 	}
 	wantEqual(t, "created", results[0], any(map[string]any{
-		"status": uint64(200), "event": merged(event(4, "step_created", "step_1", data), occurred), "step": step,
+		"status": uint64(200), "event": mergeMaps(event(4, "step_created", "step_1", data), occurred), "step": step,
 	}))
 	wantEqual(t, "started", results[1], any(map[string]any{
 		"status": uint64(200),
-		"event":  merged(event(5, "step_started", "step_1", merged(data, map[string]any{"ownerMessageId": "msg_1"})), occurred),
-		"step":   merged(step, map[string]any{"status": "running", "attempt": uint64(1), "startedAt": at}),
+		"event":  mergeMaps(event(5, "step_started", "step_1", mergeMaps(data, map[string]any{"ownerMessageId": "msg_1"})), occurred),
+		"step":   mergeMaps(step, map[string]any{"status": "running", "attempt": uint64(1), "startedAt": at}),
 	}))
 	for i, result := range results[2:4] {
 		refused := result.(map[string]any)
@@ -86,8 +86,8 @@ func TestEventBatches(t *testing.T) { // §3.13
 	}
 }
 
-// TestEventBatchesOfOtherKinds: an end within a batch counts for what comes after it, each refusal as it would alone.
-func TestEventBatchesOfOtherKinds(t *testing.T) { // §3.13
+// TestBatchWithRunEndAffectsLaterEvents: an end within a batch counts for what comes after it, each refusal as it would alone.
+func TestBatchWithRunEndAffectsLaterEvents(t *testing.T) { // §3.13
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -126,7 +126,7 @@ func TestEventBatchesOfOtherKinds(t *testing.T) { // §3.13
 	}
 }
 
-func TestEventBatchesRefuse(t *testing.T) { // §3.13
+func TestBatchRejectsInvalidFrames(t *testing.T) { // §3.13
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)

@@ -22,7 +22,7 @@ func (c client) await(t *testing.T, id, query string) <-chan answer {
 	return got
 }
 
-func TestAwaitRun(t *testing.T) { // §3.14
+func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -112,7 +112,7 @@ func (c client) sendCBOR(t *testing.T, path string, fields ...field) answer {
 	return c.send(t, http.MethodPost, path, bytes.NewReader(meta(t, fields...)), "Content-Type", "application/cbor")
 }
 
-func TestBulkCancel(t *testing.T) { // §3.15
+func TestBulkCancelReportsEachRun(t *testing.T) { // §3.15
 	t.Parallel()
 	c := client{newServer(t), next}
 	running, pending, done, failed, cancelled := c.newRunNext(t), c.newRun(t), c.newRun(t), c.newRun(t), c.newRun(t)
@@ -167,7 +167,7 @@ func cmpData(e map[string]any, eventType, reason string) bool {
 	return e["eventType"] == eventType && data["cancelReason"] == reason
 }
 
-func TestBulkCancelRefuses(t *testing.T) { // §3.15
+func TestBulkCancelRejectsInvalidRequests(t *testing.T) { // §3.15
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRun(t)
@@ -203,7 +203,7 @@ func TestBulkCancelRefuses(t *testing.T) { // §3.15
 	wantEqual(t, "not found of 500", most.cbor(t)["summary"].(map[string]any)["notFound"], any(uint64(499)))
 }
 
-func TestSetAttributes(t *testing.T) { // endpoint 20
+func TestSetAttributesFromOutside(t *testing.T) { // endpoint 20
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -250,8 +250,8 @@ func TestSetAttributes(t *testing.T) { // endpoint 20
 	wantProblem(t, set(id, []any{change("a", "1")}), http.StatusConflict, "conflict")
 }
 
-// TestLiveReadsByRun: the next line names the run, too (§4).
-func TestLiveReadsByRun(t *testing.T) {
+// TestLiveReadWithRunInPath: the next line names the run, too (§4).
+func TestLiveReadWithRunInPath(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	c.mustWrite(t, "strm_1", multi("one", "two"), "X-Stream-Multi", "true")
@@ -272,7 +272,7 @@ func TestLiveReadsByRun(t *testing.T) {
 }
 
 // TestCancelOfHundreds races two bulk cancels and the runs' own ends: each run ends once.
-func TestCancelsOfTheSameRunsAtOnce(t *testing.T) {
+func TestConcurrentBulkCancelsEndEachRunOnce(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	var ids []string

@@ -31,7 +31,7 @@ func seqs(t *testing.T, events []event) []int {
 	return list
 }
 
-func TestEventLists(t *testing.T) { // §2.4
+func TestListEventsPages(t *testing.T) { // §2.4
 	t.Parallel()
 	s := newServer(t)
 	id := client{s, stable}.runOfFive(t)
@@ -101,7 +101,7 @@ func TestEventLists(t *testing.T) { // §2.4
 	}
 }
 
-func TestEventListsRefuse(t *testing.T) { // §2.4
+func TestListEventsRejectsInvalidParameters(t *testing.T) { // §2.4
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.newRun(t)
@@ -130,8 +130,8 @@ func TestEventListsRefuse(t *testing.T) { // §2.4
 	}
 }
 
-// TestLazyLeavesOutPayloads and nothing else (§2.2).
-func TestLazyLeavesOutPayloads(t *testing.T) {
+// TestLazyOmitsOnlyPayloads and nothing else (§2.2).
+func TestLazyOmitsOnlyPayloads(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.runOfFive(t)
@@ -160,8 +160,8 @@ func TestLazyLeavesOutPayloads(t *testing.T) {
 	}
 }
 
-// TestPayloadsComeBackAsTheyWent for bytes that are no text, and none at all (I10).
-func TestPayloadsComeBackAsTheyWent(t *testing.T) {
+// TestPayloadsAreReturnedUnchanged for bytes that are no text, and none at all (I10).
+func TestPayloadsAreReturnedUnchanged(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.startedRun(t)
@@ -185,7 +185,7 @@ func TestPayloadsComeBackAsTheyWent(t *testing.T) {
 	}
 }
 
-func TestEventsByCorrelation(t *testing.T) { // endpoint 4
+func TestListEventsByCorrelation(t *testing.T) { // endpoint 4
 	t.Parallel()
 	s := newServer(t)
 	c := client{s, stable}
@@ -235,8 +235,8 @@ func TestEventsByCorrelation(t *testing.T) { // endpoint 4
 	}
 }
 
-// TestPreloadOfALongLog: the preload of run_started is its first page and says so (§3.5, §10, 30).
-func TestPreloadOfALongLog(t *testing.T) {
+// TestPreloadOfLongLogIsItsFirstPage: the preload of run_started is its first page and says so (§3.5, §10, 30).
+func TestPreloadOfLongLogIsItsFirstPage(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.newRun(t)

@@ -36,7 +36,7 @@ func FuzzMessage(f *testing.F) {
 			to, err = newAddress(c)
 			return err
 		})(c)
-		wantSendersFault(t, err)
+		wantClientError(t, err)
 		if err == nil && (to.topic != topic || to.deployment != deployment || !workflowTopic.MatchString(topic)) {
 			t.Errorf("topic %q and deployment %q became %+v", topic, deployment, to)
 		}
@@ -48,7 +48,7 @@ func FuzzMessage(f *testing.F) {
 			h.Set(name, value)
 		}
 		m, err := to.message(h, bytes.NewReader(body))
-		wantSendersFault(t, err)
+		wantClientError(t, err)
 		if err != nil {
 			return
 		}
@@ -91,7 +91,7 @@ func FuzzMessages(f *testing.F) {
 		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 		r.Header.Set("Content-Type", "multipart/mixed; boundary=b")
 		messages, err := address{}.messages(r)
-		wantSendersFault(t, err)
+		wantClientError(t, err)
 		if err != nil {
 			return
 		}
@@ -132,16 +132,16 @@ func batchOf(t testing.TB, messages ...entities.Message) []byte {
 	return body.Bytes()
 }
 
-// wantSendersFault fails the test on an error that would be answered as ours.
-func wantSendersFault(t *testing.T, err error) {
+// wantClientError fails the test on an error that would be answered as ours.
+func wantClientError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil && !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("got %v, which is not an ErrInvalid", err)
 	}
 }
 
-// TestABatchMayEndWithItsLastDelimiter: the line end after it is not part of it.
-func TestABatchMayEndWithItsLastDelimiter(t *testing.T) {
+// TestMultipartBodyMayEndAtLastDelimiter: the line end after it is not part of it.
+func TestMultipartBodyMayEndAtLastDelimiter(t *testing.T) {
 	t.Parallel()
 	whole := batchOf(t, entities.Message{Body: []byte("a")})
 	for _, body := range [][]byte{whole, bytes.TrimSuffix(whole, []byte("\r\n"))} {

@@ -15,14 +15,14 @@ import (
 // textFields are the texts that the next line adds to the metadata of events, and that the server keeps or reads.
 var textFields = []string{"resumeId", "resumePayloadDigest", "sinceCursor"}
 
-// TestBadTextsInWhatIsNew tries them in each event, alone and in a batch.
-func TestBadTextsInWhatIsNew(t *testing.T) {
+// TestInvalidTextsInNextLineFields tries them in each event, alone and in a batch.
+func TestInvalidTextsInNextLineFields(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
 	c.must(t, id, "step_created", nil, stepMeta("step_1")...)
 	c.must(t, id, "hook_created", nil, field{"correlationId", "hook_1"}, field{"hookToken", "tok"})
-	for kind, bad := range badTexts() {
+	for kind, bad := range invalidTexts() {
 		for _, eventType := range []string{"run_completed", "run_started", "step_completed", "step_started", "hook_received", "attr_set"} {
 			for _, name := range textFields {
 				if kind == "surrogate" {
@@ -79,8 +79,8 @@ var oddValues = map[string]codec.Raw{
 	"undefined": {0xf7},
 }
 
-// TestOddValuesInWhatIsNew: an answer or the client's fault, never ours, and what is answered can be read again.
-func TestOddValuesInWhatIsNew(t *testing.T) {
+// TestOddValuesInNextLineFields: an answer or the client's fault, never ours, and what is answered can be read again.
+func TestOddValuesInNextLineFields(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -131,8 +131,8 @@ func TestOddValuesInWhatIsNew(t *testing.T) {
 	}
 }
 
-// TestAnyBytesWhereFramesAreExpected, or multipart, or CBOR: refused, and nothing is written.
-func TestAnyBytesWhereFramesAreExpected(t *testing.T) {
+// TestArbitraryBodiesAreRejected, or multipart, or CBOR: refused, and nothing is written.
+func TestArbitraryBodiesAreRejected(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -158,8 +158,8 @@ func TestAnyBytesWhereFramesAreExpected(t *testing.T) {
 	wantEqual(t, "number of messages", c.messages(t), 0)
 }
 
-// TestWhatIsNotOffered is answered at once, with what makes clients do without it.
-func TestWhatIsNotOffered(t *testing.T) { // §9
+// TestUnsupportedEndpointsFailFast is answered at once, with what makes clients do without it.
+func TestUnsupportedEndpointsFailFast(t *testing.T) { // §9
 	t.Parallel()
 	c := client{newServer(t), beta}
 	upgrade := []string{

@@ -49,12 +49,12 @@ func wantMaxEvents(t *testing.T, got answer) {
 	wantEqual(t, "X-Wf-Max-Events", got.header.Get("X-Wf-Max-Events"), "25000")
 }
 
-func TestRunStartedAsFrames(t *testing.T) { // §3.5
+func TestRunStartedReturnsTheLogAsFrames(t *testing.T) { // §3.5
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := newID("wrun_")
 	at := shown(t0)
-	createdData := merged(createdData(t, "workflow//./a//b"), map[string]any{
+	createdData := mergeMaps(createdData(t, "workflow//./a//b"), map[string]any{
 		"attributes": map[string]any{"tier": "gold", "$r": "0"}, "allowReservedAttributes": true,
 		"encryptionPublicKey": "QUJD",
 	})
@@ -117,8 +117,8 @@ func (c client) log(t *testing.T, id string) []event {
 	return events
 }
 
-// TestSkipPreload: who asks for nothing is sent CBOR and nothing of the log, frames accepted or not (§3.5).
-func TestSkipPreload(t *testing.T) {
+// TestSkipPreloadOmitsTheLog: who asks for nothing is sent CBOR and nothing of the log, frames accepted or not (§3.5).
+func TestSkipPreloadOmitsTheLog(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := newID("wrun_")
@@ -141,7 +141,7 @@ func TestSkipPreload(t *testing.T) {
 	}
 }
 
-func TestAttributesAtCreation(t *testing.T) { // §3.4, §3.9
+func TestRunCreatedSetsAttributes(t *testing.T) { // §3.4, §3.9
 	t.Parallel()
 	c := client{newServer(t), next}
 	long := strings.Repeat("x", 257)
@@ -172,7 +172,7 @@ func TestAttributesAtCreation(t *testing.T) { // §3.4, §3.9
 	}
 }
 
-func TestLazyStepStart(t *testing.T) { // §3.7
+func TestStepStartedCreatesTheStep(t *testing.T) { // §3.7
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -214,8 +214,8 @@ func TestLazyStepStart(t *testing.T) { // §3.7
 	wantProblem(t, c.post(t, id, "step_started", nil, start...), http.StatusGone, "run_ended")
 }
 
-// TestWhatTheWriterHasNotSeen: answers bring what has come since a cursor, or what the event was pushed past (§3.2).
-func TestWhatTheWriterHasNotSeen(t *testing.T) {
+// TestAnswersIncludeEventsTheClientHasNotSeen: answers bring what has come since a cursor, or what the event was pushed past (§3.2).
+func TestAnswersIncludeEventsTheClientHasNotSeen(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	since := func(seq int) field { return field{"sinceCursor", "eid:" + eventID(seq)} }
@@ -296,8 +296,8 @@ func TestWhatTheWriterHasNotSeen(t *testing.T) {
 	wantEqual(t, "length of the log", len(c.log(t, id)), 2)
 }
 
-// TestDeltasOfLargeLogs are cut to a page, and say so; reports, which cannot, are left out.
-func TestDeltasOfLargeLogs(t *testing.T) {
+// TestLargeDeltasAreCutToAPage are cut to a page, and say so; reports, which cannot, are left out.
+func TestLargeDeltasAreCutToAPage(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -319,8 +319,8 @@ func TestDeltasOfLargeLogs(t *testing.T) {
 	}
 }
 
-// TestWholeLogs are sent in one answer, however long they are (§2.4, §3.5).
-func TestWholeLogs(t *testing.T) {
+// TestWholeLogIsSentInOneAnswer are sent in one answer, however long they are (§2.4, §3.5).
+func TestWholeLogIsSentInOneAnswer(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	many, large := c.newRunNext(t), c.newRunNext(t)
@@ -373,8 +373,8 @@ func TestWholeLogs(t *testing.T) {
 	wantProblem(t, c.get(t, "/v4/runs/"+newID("wrun_")+"/events?returnAll=true"), http.StatusNotFound, "run_not_found")
 }
 
-// TestAListThatBreaksOff: a client that has half of a log must not take it for the whole.
-func TestAListThatBreaksOff(t *testing.T) {
+// TestFailedListBreaksTheConnection: a client that has half of a log must not take it for the whole.
+func TestFailedListBreaksTheConnection(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"run_started", "list"} {
 		t.Run(kind, func(t *testing.T) {

@@ -81,7 +81,7 @@ func (c client) lease(t *testing.T, method, receipt, body string) answer {
 		"Content-Type", "application/json", "Vqs-Deployment-Id", "dpl_x")
 }
 
-func TestSendAndPull(t *testing.T) { // endpoints 17 and 19
+func TestSendThenReceive(t *testing.T) { // endpoints 17 and 19
 	t.Parallel()
 	c := client{newServer(t), stable}
 	body := "\xb9\x00\x01\x67payload\xf7\x00\xff--\r\n"
@@ -124,7 +124,7 @@ func TestSendAndPull(t *testing.T) { // endpoints 17 and 19
 	}
 }
 
-func TestLeases(t *testing.T) { // endpoint 18
+func TestLeaseVerbs(t *testing.T) { // endpoint 18
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.mustEnqueue(t, flowTopic, "x")
@@ -172,7 +172,7 @@ func TestLeases(t *testing.T) { // endpoint 18
 	wantProblem(t, c.lease(t, http.MethodDelete, receipt, ""), http.StatusNotFound, "lease_not_found")
 }
 
-func TestIdempotencyKeys(t *testing.T) { // §5.1
+func TestIdempotencyKeyDeduplicates(t *testing.T) { // §5.1
 	t.Parallel()
 	c := client{newServer(t), stable}
 	key := []string{"Vqs-Idempotency-Key", "step_01M7XW849YHZ4NDYCC9JKF42S7"}
@@ -196,7 +196,7 @@ func TestIdempotencyKeys(t *testing.T) { // §5.1
 	}
 }
 
-func TestSendRefuses(t *testing.T) { // §5.1, §5.3
+func TestSendRejectsInvalidHeaders(t *testing.T) { // §5.1, §5.3
 	t.Parallel()
 	c := client{newServer(t), stable}
 	for _, topic := range []string{"__wkf_workflow_a", "__wkf_step_a-b_C", "__my-ns_wkf_workflow_a", "__ns_wkf_step_a"} {
@@ -236,7 +236,7 @@ func TestSendRefuses(t *testing.T) { // §5.1, §5.3
 	}
 }
 
-func TestDelayedMessagesAreNotPulled(t *testing.T) { // §5.1
+func TestDelayedMessagesAreNotReceived(t *testing.T) { // §5.1
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.mustEnqueue(t, flowTopic, "x", "Vqs-Delay-Seconds", "7", "Vqs-Retention-Seconds", "100")

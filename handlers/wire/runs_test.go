@@ -95,7 +95,7 @@ func TestRunCreated(t *testing.T) { // §3.4
 	wantProblem(t, again, http.StatusConflict, "conflict")
 }
 
-func TestRunCreatedNeedsAnIDOfToday(t *testing.T) { // §2.6
+func TestRunCreatedRejectsIDsWithOtherTimes(t *testing.T) { // §2.6
 	t.Parallel()
 	c := client{newServer(t), stable}
 	made := func(at time.Time, tagged bool) string {
@@ -171,7 +171,7 @@ func TestRunStarted(t *testing.T) { // §3.5
 	wantProblem(t, missing, http.StatusNotFound, "run_not_found")
 }
 
-func TestRunStartedMakesUpForALostRunCreated(t *testing.T) { // §3.5
+func TestRunStartedCreatesTheRunIfMissing(t *testing.T) { // §3.5
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := newID("wrun_")
@@ -212,8 +212,8 @@ func TestRunStartedMakesUpForALostRunCreated(t *testing.T) { // §3.5
 	}
 }
 
-// TestRunEnds has each way in which a run ends, and how its error is then read (§3.6).
-func TestRunEnds(t *testing.T) {
+// TestRunEndsAndErrorForms has each way in which a run ends, and how its error is then read (§3.6).
+func TestRunEndsAndErrorForms(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	for name, tt := range map[string]struct {
@@ -276,7 +276,7 @@ func TestRunEnds(t *testing.T) {
 				"attributes": map[string]any{},
 				"createdAt":  shown(t0), "updatedAt": shown(t0), "startedAt": shown(t0), "completedAt": shown(t0),
 			}
-			short := merged(run, map[string]any{"status": tt.result["status"]})
+			short := mergeMaps(run, map[string]any{"status": tt.result["status"]})
 			if code := tt.result["errorCode"]; code != nil {
 				short["errorCode"] = code
 			}
@@ -288,7 +288,7 @@ func TestRunEnds(t *testing.T) {
 			}
 			wantEqual(t, "answer", got.cbor(t), map[string]any{"event": event, "run": short})
 
-			run = merged(run, tt.result)
+			run = mergeMaps(run, tt.result)
 			run["executionContext"], run["input"] = decode(t, encode(t, executionContext)), []byte("devl[1]")
 			wantEqual(t, "run", c.get(t, "/v2/runs/"+id+"?remoteRefBehavior=resolve").cbor(t), run)
 			delete(run, "input")
@@ -308,7 +308,7 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-func merged(maps ...map[string]any) map[string]any {
+func mergeMaps(maps ...map[string]any) map[string]any {
 	all := map[string]any{}
 	for _, m := range maps {
 		for key, value := range m {
@@ -318,8 +318,8 @@ func merged(maps ...map[string]any) map[string]any {
 	return all
 }
 
-// TestEndedRunsRefuse has the table of §3.3.
-func TestEndedRunsRefuse(t *testing.T) {
+// TestEndedRunsRejectEvents has the table of §3.3.
+func TestEndedRunsRejectEvents(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.startedRun(t)

@@ -80,7 +80,7 @@ func wantEnd(t *testing.T, body io.Reader) {
 	}
 }
 
-func TestStreamWrites(t *testing.T) { // §4, §1.6
+func TestWriteStream(t *testing.T) { // §4, §1.6
 	t.Parallel()
 	c := client{newServer(t), stable}
 	type write struct {
@@ -135,7 +135,7 @@ func number(n int) any {
 	return uint64(n)
 }
 
-func TestStreamWritesRefuse(t *testing.T) { // §4
+func TestWriteStreamRejectsInvalidRequests(t *testing.T) { // §4
 	t.Parallel()
 	c := client{newServer(t), stable}
 	for _, tt := range []struct {
@@ -179,7 +179,7 @@ func TestLiveRead(t *testing.T) {
 	wantEnd(t, body)
 }
 
-func TestLiveReadFromAnIndex(t *testing.T) { // §4
+func TestLiveReadFromIndex(t *testing.T) { // §4
 	t.Parallel()
 	c := client{newServer(t), stable}
 	name := newID("strm_")
@@ -215,8 +215,8 @@ func TestLiveReadFromAnIndex(t *testing.T) { // §4
 	}
 }
 
-// TestDrainingBreaksLiveReads: a clean end would tell the reader that the stream is complete (§4).
-func TestDrainingBreaksLiveReads(t *testing.T) {
+// TestShutdownBreaksLiveReads: a clean end would tell the reader that the stream is complete (§4).
+func TestShutdownBreaksLiveReads(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	name := newID("strm_")
@@ -232,8 +232,8 @@ func TestDrainingBreaksLiveReads(t *testing.T) {
 	}
 }
 
-// TestGoneReadersAreLetGo: health checks poll with reads that they break off (§4).
-func TestGoneReadersAreLetGo(t *testing.T) {
+// TestDisconnectedReadersAreReleased: health checks poll with reads that they break off (§4).
+func TestDisconnectedReadersAreReleased(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	for range 3 {
@@ -252,7 +252,7 @@ func TestGoneReadersAreLetGo(t *testing.T) {
 	}
 }
 
-func TestStreamPages(t *testing.T) { // endpoint 14
+func TestListChunksPages(t *testing.T) { // endpoint 14
 	t.Parallel()
 	c := client{newServer(t), stable}
 	name := newID("strm_")
@@ -288,7 +288,7 @@ func TestStreamPages(t *testing.T) { // endpoint 14
 	wantEqual(t, "chunks at most", len(page["data"].([]any)), 1000)
 }
 
-func TestStreamsOfARun(t *testing.T) { // endpoint 16
+func TestListStreams(t *testing.T) { // endpoint 16
 	t.Parallel()
 	c := client{newServer(t), stable}
 	wantList := func(runID, want string) {
