@@ -74,7 +74,7 @@ func TestServersArchiveInABucket(t *testing.T) { // sets the environment
 	for want, change := range map[string]func(*config){
 		"STEPWELL_ARCHIVE: open archive s3://other/: the bucket does not exist": func(c *config) { c.Archive = "s3://other" },
 		"correct AWS_ACCESS_KEY_ID": func(c *config) { c.AWS.SecretAccessKey = "wrong" },
-		"is set: set both":           func(c *config) { c.AWS.AccessKeyID = "" },
+		"is set: set both":          func(c *config) { c.AWS.AccessKeyID = "" },
 		"want s3://BUCKET/PREFIX":   func(c *config) { c.Archive = "s3://" },
 	} {
 		s, log, err := start(change)

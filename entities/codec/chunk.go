@@ -7,19 +7,19 @@ import (
 )
 
 const (
-	// DefaultChunks is how many chunks one stream write may have unless ChunkLimits says otherwise (protocol §4).
+	// DefaultChunks is the default limit of chunks in one stream write (protocol §4).
 	DefaultChunks = 1000
 
-	// DefaultChunkBytes is how many bytes they may have in all unless ChunkLimits says otherwise.
+	// DefaultChunkBytes is the default limit of their total size.
 	DefaultChunkBytes = DefaultBody
 )
 
-// ChunkLimits bounds one multi-chunk stream write. Zero fields stand for the defaults.
+// ChunkLimits limits one multi-chunk stream write. Zero fields mean the defaults.
 type ChunkLimits struct {
-	// Count is the greatest number of chunks.
+	// Count is the maximum number of chunks.
 	Count int
 
-	// Bytes is the greatest sum of their lengths.
+	// Bytes is the maximum of their total size.
 	Bytes int
 }
 
@@ -34,9 +34,9 @@ func (l ChunkLimits) withDefaults() ChunkLimits {
 	return l
 }
 
-// Chunks reads the body of a stream write with X-Stream-Multi, (u32be length | bytes)*, and yields each chunk,
-// which the caller may keep. An empty body has none. The first error ends it and comes after chunks that were fine,
-// so a write that is to be all or nothing uses [ReadChunks].
+// Chunks reads the body of a stream write with X-Stream-Multi, (u32be length | bytes)*, and yields each chunk, which the
+// caller may keep. An empty body has no chunks. An error ends the sequence after the valid chunks before it; use
+// [ReadChunks] where a write must be all or nothing.
 func Chunks(r io.Reader, limits ChunkLimits) iter.Seq2[[]byte, error] {
 	limits = limits.withDefaults()
 	return func(yield func([]byte, error) bool) {
@@ -54,7 +54,7 @@ func Chunks(r io.Reader, limits ChunkLimits) iter.Seq2[[]byte, error] {
 	}
 }
 
-// ReadChunks reads all that [Chunks] yields, or returns its error and nothing.
+// ReadChunks returns all chunks, or only the error.
 func ReadChunks(r io.Reader, limits ChunkLimits) ([][]byte, error) {
 	var all [][]byte
 	for chunk, err := range Chunks(r, limits) {
@@ -66,7 +66,7 @@ func ReadChunks(r io.Reader, limits ChunkLimits) ([][]byte, error) {
 	return all, nil
 }
 
-// nextChunk reads chunk i, with left bytes still allowed, or returns io.EOF if r ends before it.
+// nextChunk reads chunk i, which may have at most left bytes. It returns io.EOF if r ends before it.
 func nextChunk(r io.Reader, i, left int, limits ChunkLimits) ([]byte, error) {
 	n, err := readLength(r, "chunk length")
 	switch {

@@ -38,7 +38,7 @@ func TestReadChunks(t *testing.T) {
 	}
 }
 
-func TestReadChunksRefuses(t *testing.T) {
+func TestReadChunksRejects(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		in     string
@@ -61,7 +61,7 @@ func TestReadChunksRefuses(t *testing.T) {
 	}
 }
 
-func TestChunksStops(t *testing.T) {
+func TestChunksStopsWithTheLoop(t *testing.T) {
 	t.Parallel()
 	r := bytes.NewReader(loadVectors(t).binary(t, "chunks"))
 	for chunk, err := range Chunks(r, ChunkLimits{}) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzUnmarshal ensures that nothing panics, that every refusal is the client's, and that what was accepted can be
-// sent again and is accepted again.
+// FuzzUnmarshal ensures that nothing panics, that every error is ErrMalformed, and that accepted data can be sent
+// and accepted again.
 func FuzzUnmarshal(f *testing.F) {
 	vs := loadVectors(f)
 	for name := range vs.Values {
@@ -44,8 +44,8 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// FuzzReadFrame ensures that nothing panics, that no more is kept than allowed, and that an accepted frame written
-// again is the same bytes.
+// FuzzReadFrame ensures that nothing panics, that the limits hold, and that writing an accepted frame yields the
+// same bytes.
 func FuzzReadFrame(f *testing.F) {
 	vs := loadVectors(f)
 	for name := range vs.Binaries {

@@ -14,7 +14,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// emission is a Go value, the bytes Marshal must make of it and what cbor-x must read from those.
+// emission is a Go value, its expected encoding, and the value that cbor-x must decode from that.
 type emission struct {
 	name string
 	v    any
@@ -129,8 +129,8 @@ func TestMarshalLikeCBORX(t *testing.T) {
 	}
 }
 
-// TestMarshalRefuses covers what an author of wire structs may get wrong.
-func TestMarshalRefuses(t *testing.T) {
+// TestMarshalRejects covers mistakes in wire structs.
+func TestMarshalRejects(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		v    any

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// newAnalyzedRun is a run with one of everything, whose events are a second apart.
+// newAnalyzedRun creates a run with an entity of each kind, whose events are one second apart.
 func (c client) newAnalyzedRun(t *testing.T) string {
 	t.Helper()
 	id := newID("wrun_")
@@ -41,15 +41,15 @@ func (c client) newAnalyzedRun(t *testing.T) string {
 	return id
 }
 
-// made is what each row says about the code that started its run.
+// made holds the fields of each row about the code that started the run.
 var made = map[string]any{"workflowCoreVersion": "4.8.9", "workflowEncryptionEnabled": false}
 
-// row is a row of the run, as it should be.
+// row returns the expected row of an entity of the run.
 func row(runID string, more map[string]any) map[string]any {
 	return mergeMaps(made, map[string]any{"runId": runID}, more)
 }
 
-// at is when an event happened in [client.newAnalyzedRun].
+// at returns the time of an event of [client.newAnalyzedRun].
 func at(seq int) time.Time { return shown(t0).Add(time.Duration(seq-1) * time.Second) }
 
 func wantList(t *testing.T, got answer, rows ...any) {
@@ -167,7 +167,7 @@ func TestAnalyticsListsEvents(t *testing.T) { // §2.7
 	wantProblem(t, got, http.StatusBadRequest, "malformed")
 }
 
-// TestAnalyticsFiltersRuns: by anything, and all of it.
+// TestAnalyticsFiltersRuns by each filter, and by all of them.
 func TestAnalyticsFiltersRuns(t *testing.T) { // §2.7
 	t.Parallel()
 	c := client{newServer(t), beta}
@@ -280,7 +280,7 @@ func TestAnalyticsRejectsInvalidParameters(t *testing.T) { // §2.7
 	}
 }
 
-// TestI9AnalyticsHidesOtherProjects moves a run to another project, where it was for all anybody here knows.
+// TestI9AnalyticsHidesOtherProjects moves a run to another project. It must look as if it did not exist.
 func TestI9AnalyticsHidesOtherProjects(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), beta}

@@ -6,21 +6,21 @@ import (
 	"testing"
 )
 
-// batch posts frames back to back.
+// batch posts consecutive frames.
 func (c client) batch(t *testing.T, runID string, frames []byte) answer {
 	t.Helper()
 	return c.send(t, http.MethodPost, "/v4/runs/"+runID+"/events/batch", bytes.NewReader(frames),
 		"Content-Type", "application/octet-stream")
 }
 
-// framed is an event of a batch.
+// framed returns an event of a batch as a frame.
 func framed(t *testing.T, eventType string, body string, fields ...field) []byte {
 	t.Helper()
 	fields = append([]field{{"eventType", eventType}, ofNext}, fields...)
 	return frame(t, meta(t, fields...), []byte(body))
 }
 
-// claimed is the pair of frames that creates a step and starts it.
+// claimed returns the two frames that create and start a step.
 func claimed(t *testing.T, stepID string) []byte {
 	t.Helper()
 	return append(framed(t, "step_created", "devl[3]", stepMeta(stepID)...),
@@ -77,7 +77,7 @@ func TestBatchAppendsEventsIndependently(t *testing.T) { // §3.13
 	wantEqual(t, "events", len(c.log(t, id)), 6)
 	wantEqual(t, "input", c.log(t, id)[3].body, "devl[3]")
 
-	// Once more, nothing is left to win.
+	// A retry changes nothing.
 	for i, result := range c.batch(t, id, body).cbor(t)["results"].([]any) {
 		wantEqual(t, "status", result.(map[string]any)["status"], any(uint64(409)))
 		if i == 4 && len(c.log(t, id)) != 6 {
@@ -86,7 +86,7 @@ func TestBatchAppendsEventsIndependently(t *testing.T) { // §3.13
 	}
 }
 
-// TestBatchWithRunEndAffectsLaterEvents: an end within a batch counts for what comes after it, each refusal as it would alone.
+// TestBatchWithRunEndAffectsLaterEvents: events after the end of the run in the same batch are rejected as usual.
 func TestBatchWithRunEndAffectsLaterEvents(t *testing.T) { // §3.13
 	t.Parallel()
 	c := client{newServer(t), next}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// runOfFive creates a run with five events, one of them with a payload and other data besides.
+// runOfFive creates a run with five events, one with a payload and extra data.
 func (c client) runOfFive(t *testing.T) string {
 	t.Helper()
 	id := c.startedRun(t)
@@ -17,7 +17,7 @@ func (c client) runOfFive(t *testing.T) string {
 	return id
 }
 
-// seqs are the positions of events, from their IDs.
+// seqs returns the positions of events.
 func seqs(t *testing.T, events []event) []int {
 	t.Helper()
 	list := []int{}
@@ -130,7 +130,7 @@ func TestListEventsRejectsInvalidParameters(t *testing.T) { // §2.4
 	}
 }
 
-// TestLazyOmitsOnlyPayloads and nothing else (§2.2).
+// TestLazyOmitsOnlyPayloads from events (§2.2).
 func TestLazyOmitsOnlyPayloads(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -160,7 +160,7 @@ func TestLazyOmitsOnlyPayloads(t *testing.T) {
 	}
 }
 
-// TestPayloadsAreReturnedUnchanged for bytes that are no text, and none at all (I10).
+// TestPayloadsAreReturnedUnchanged, including binary and empty ones (I10).
 func TestPayloadsAreReturnedUnchanged(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -235,7 +235,7 @@ func TestListEventsByCorrelation(t *testing.T) { // endpoint 4
 	}
 }
 
-// TestPreloadOfLongLogIsItsFirstPage: the preload of run_started is its first page and says so (§3.5, §10, 30).
+// TestPreloadOfLongLogIsItsFirstPage: the answer to run_started has hasMore and a cursor (§3.5, §10, 30).
 func TestPreloadOfLongLogIsItsFirstPage(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}

@@ -19,8 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// FuzzMessage ensures that headers of the queue neither panic nor are anybody's fault but the sender's, and
-// that what they say is kept as it is.
+// FuzzMessage ensures that queue headers never cause panics or server errors, and that valid ones are stored unchanged.
 func FuzzMessage(f *testing.F) {
 	f.Add("__wkf_workflow_order", "dpl_1", "wrun_1", "key", "60", "86400", "application/cbor", []byte("body"))
 	f.Add("__wkf_step_order", "", "", "", "", "", "", []byte(nil))
@@ -74,7 +73,7 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzMessages ensures the same of batches, and that a batch is taken whole or not at all.
+// FuzzMessages ensures the same for batches, and that a batch is accepted as a whole or not at all.
 func FuzzMessages(f *testing.F) {
 	batch := batchOf(f, entities.Message{Body: []byte("a"), Key: "k"}, entities.Message{Body: []byte("b\r\n-")})
 	f.Add(batch)
@@ -109,7 +108,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// batchOf is the body of a batch, with the boundary b.
+// batchOf returns the body of a batch with the boundary b.
 func batchOf(t testing.TB, messages ...entities.Message) []byte {
 	t.Helper()
 	var body bytes.Buffer
@@ -132,7 +131,7 @@ func batchOf(t testing.TB, messages ...entities.Message) []byte {
 	return body.Bytes()
 }
 
-// wantClientError fails the test on an error that would be answered as ours.
+// wantClientError fails the test on an error that would become a server error.
 func wantClientError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil && !errors.Is(err, entities.ErrInvalid) {
@@ -140,7 +139,7 @@ func wantClientError(t *testing.T, err error) {
 	}
 }
 
-// TestMultipartBodyMayEndAtLastDelimiter: the line end after it is not part of it.
+// TestMultipartBodyMayEndAtLastDelimiter: the line end after the last delimiter is optional.
 func TestMultipartBodyMayEndAtLastDelimiter(t *testing.T) {
 	t.Parallel()
 	whole := batchOf(t, entities.Message{Body: []byte("a")})

@@ -164,7 +164,7 @@ func TestConcurrentResumesAreOneEvent(t *testing.T) { // §3.8
 	wantEqual(t, "length of the log", len(c.log(t, id)), 4)
 }
 
-// TestHookByTokenIncludesRunContext has execution contexts of many shapes: what does not fit is left out (§7).
+// TestHookByTokenIncludesRunContext: values of unexpected types are omitted (§7).
 func TestHookByTokenIncludesRunContext(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -215,7 +215,7 @@ func TestHookByTokenIncludesRunContext(t *testing.T) {
 	}
 }
 
-// TestEventDataIsPresentWhereClientsRequireIt: the next line refuses a whole list for one event without (§2.5).
+// TestEventDataIsPresentWhereClientsRequireIt: the next line rejects a whole list if one event has no data (§2.5).
 func TestEventDataIsPresentWhereClientsRequireIt(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -272,7 +272,7 @@ func TestEventDataIsPresentWhereClientsRequireIt(t *testing.T) {
 	}
 }
 
-func TestAttrSetAlwaysHasAWriter(t *testing.T) { // §2.5: the next line cannot read a log in which one does not
+func TestAttrSetAlwaysHasAWriter(t *testing.T) { // §2.5: otherwise the next line cannot read the log
 	t.Parallel()
 	c := client{newServer(t), beta}
 	runID := c.startedRun(t)
@@ -295,7 +295,7 @@ func TestAttrSetAlwaysHasAWriter(t *testing.T) { // §2.5: the next line cannot 
 		for _, writer := range []any{map[string]any{"type": "workflow"}, step} {
 			wantStatus(t, set(writer, version), http.StatusOK)
 		}
-		// Who does not say is an outsider, in a shape that clients can read.
+		// A missing writer becomes an outsider, in a form that clients can read.
 		data := set(undefined, version).cbor(t)["event"].(map[string]any)["eventData"].(map[string]any)
 		outsider := map[string]any{"type": "step", "stepId": "outside", "attempt": uint64(0)}
 		wantEqual(t, "writer", data["writer"], any(outsider))

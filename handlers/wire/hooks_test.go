@@ -43,7 +43,7 @@ func TestHookLifecycle(t *testing.T) { // §3.8
 	})
 	byToken := "/v2/hooks/by-token?token=" + url.QueryEscape("tok/a b")
 	wantEqual(t, "hook by token", c.get(t, byToken).cbor(t), resumable)
-	// encodeURIComponent writes a space in another way than forms do.
+	// encodeURIComponent encodes a space as %20, forms as +.
 	wantEqual(t, "hook by token", c.get(t, "/v2/hooks/by-token?token=tok%2Fa%20b").cbor(t), resumable)
 
 	for seq := 4; seq <= 5; seq++ {
@@ -110,7 +110,7 @@ func TestHookConflict(t *testing.T) { // §3.8
 	again := c.post(t, second, "hook_created", nil, field{"correlationId", "hook_2"}, token)
 	wantProblem(t, again, http.StatusConflict, "conflict")
 
-	// The end of its run frees a token at once.
+	// The end of its run releases a token immediately.
 	c.must(t, first, "run_completed", nil)
 	freed := c.must(t, second, "hook_created", nil, field{"correlationId", "hook_3"}, token)
 	wantEqual(t, "token", freed["hook"].(map[string]any)["token"], any("tok"))

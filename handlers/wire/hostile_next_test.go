@@ -12,10 +12,10 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
-// textFields are the texts that the next line adds to the metadata of events, and that the server keeps or reads.
+// textFields are the text fields that the next line adds to the metadata of events.
 var textFields = []string{"resumeId", "resumePayloadDigest", "sinceCursor"}
 
-// TestInvalidTextsInNextLineFields tries them in each event, alone and in a batch.
+// TestInvalidTextsInNextLineFields tries invalid texts in each event, alone and in a batch.
 func TestInvalidTextsInNextLineFields(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -58,7 +58,7 @@ func TestInvalidTextsInNextLineFields(t *testing.T) {
 	wantEqual(t, "length of the log", len(c.log(t, id)), 4)
 }
 
-// urlEscaped is a text as it may stand in a path or a query.
+// urlEscaped escapes a text for a path or a query.
 func urlEscaped(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
@@ -67,7 +67,7 @@ func urlEscaped(s string) string {
 	return b.String()
 }
 
-// oddValues are values of every type, and numbers beyond all reason.
+// oddValues are values of every type, including extreme numbers.
 var oddValues = map[string]codec.Raw{
 	"null": {0xf6}, "true": {0xf5}, "zero": {0x00}, "minus one": {0x20}, "2^63": {0x1b, 0x80, 0, 0, 0, 0, 0, 0, 0},
 	"2^64-1": {0x1b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, "-2^64": {0x3b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
@@ -79,7 +79,7 @@ var oddValues = map[string]codec.Raw{
 	"undefined": {0xf7},
 }
 
-// TestOddValuesInNextLineFields: an answer or the client's fault, never ours, and what is answered can be read again.
+// TestOddValuesInNextLineFields: the result is success or a client error, and accepted values can be read again.
 func TestOddValuesInNextLineFields(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -131,7 +131,7 @@ func TestOddValuesInNextLineFields(t *testing.T) {
 	}
 }
 
-// TestArbitraryBodiesAreRejected, or multipart, or CBOR: refused, and nothing is written.
+// TestArbitraryBodiesAreRejected where frames, multipart or CBOR are expected, without writing anything.
 func TestArbitraryBodiesAreRejected(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -158,7 +158,7 @@ func TestArbitraryBodiesAreRejected(t *testing.T) {
 	wantEqual(t, "number of messages", c.messages(t), 0)
 }
 
-// TestUnsupportedEndpointsFailFast is answered at once, with what makes clients do without it.
+// TestUnsupportedEndpointsFailFast with the status that makes clients work without them.
 func TestUnsupportedEndpointsFailFast(t *testing.T) { // §9
 	t.Parallel()
 	c := client{newServer(t), beta}

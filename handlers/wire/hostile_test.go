@@ -17,7 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
-// wantRefused checks that an answer blames the client, so that it says why, and that nobody is woken up.
+// wantRefused checks that an answer is a client error with a reason, and that the server logs no error.
 func (c client) wantRefused(t *testing.T, what string, got answer) {
 	t.Helper()
 	if got.status < 400 || got.status > 499 {
@@ -25,7 +25,7 @@ func (c client) wantRefused(t *testing.T, what string, got answer) {
 	}
 }
 
-// invalidTexts are what no text that the server keeps may hold.
+// invalidTexts returns texts that the server must not store.
 func invalidTexts() map[string]string {
 	random := rand.New(rand.NewChaCha8([32]byte{1}))
 	long := make([]byte, 5000) // too long for an index of Postgres, also when compressed
@@ -38,7 +38,7 @@ func invalidTexts() map[string]string {
 	}
 }
 
-// TestInvalidTextsInEventFields tries them in each field of each event (§3.1).
+// TestInvalidTextsInEventFields tries invalid texts in each field of each event (§3.1).
 func TestInvalidTextsInEventFields(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -85,7 +85,7 @@ func TestInvalidTextsInEventFields(t *testing.T) {
 	wantEqual(t, "number of events", len(events), 5) // those above
 }
 
-// raw is a text or changes in CBOR, also when it is not UTF-8.
+// raw encodes a text or changes as CBOR, even if it is not UTF-8.
 func raw(t *testing.T, v any) any {
 	t.Helper()
 	s, ok := v.(string)
@@ -100,7 +100,7 @@ func text(s string) []byte {
 	return append(binary.BigEndian.AppendUint16([]byte{0x79}, uint16(len(s))), s...)
 }
 
-// TestInvalidTextsInPathsQueriesAndHeaders tries them in each text of paths, queries and headers.
+// TestInvalidTextsInPathsQueriesAndHeaders tries invalid texts in each of them.
 func TestInvalidTextsInPathsQueriesAndHeaders(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -139,7 +139,7 @@ func TestInvalidTextsInPathsQueriesAndHeaders(t *testing.T) {
 		} {
 			c.wantRefused(t, tt.method+" "+kind+" in "+tt.path, c.send(t, tt.method, tt.path, strings.NewReader("x")))
 		}
-		// Filters of lists that are long match nothing; that is no error.
+		// A long filter matches nothing, which is no error.
 		if kind == "too long" {
 			continue
 		}
@@ -162,7 +162,7 @@ func TestInvalidTextsInPathsQueriesAndHeaders(t *testing.T) {
 			c.wantRefused(t, "too long a "+name, c.enqueue(t, flowTopic, "x", name, random))
 		}
 	}
-	// Each within its own limit, but together more than fits into an index.
+	// Each is within its limit, but together they exceed the size of an index entry.
 	topic := regexp.MustCompile(`[^A-Za-z0-9_-]`).ReplaceAllString(random, "")[:1000]
 	together := c.enqueue(t, "__wkf_step_"+topic, "x",
 		"Vqs-Deployment-Id", random[:1000], "Vqs-Idempotency-Key", random[1000:2000])
@@ -171,7 +171,7 @@ func TestInvalidTextsInPathsQueriesAndHeaders(t *testing.T) {
 	}
 }
 
-// TestArbitraryCursorsAreNeverServerErrors: whatever a cursor says, it is an answer or the client's fault.
+// TestArbitraryCursorsAreNeverServerErrors: any cursor leads to success or a client error.
 func TestArbitraryCursorsAreNeverServerErrors(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -204,7 +204,7 @@ func TestArbitraryCursorsAreNeverServerErrors(t *testing.T) {
 	})
 }
 
-// TestMalformedFramesAreRejected has what no client sends (§2.2).
+// TestMalformedFramesAreRejected (§2.2).
 func TestMalformedFramesAreRejected(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -274,7 +274,7 @@ func TestMalformedFramesAreRejected(t *testing.T) {
 	}
 }
 
-// TestTruncatedRequestsAreNotServerErrors by a connection that ends are not our fault.
+// TestTruncatedRequestsAreNotServerErrors: a connection that breaks is not logged as an error.
 func TestTruncatedRequestsAreNotServerErrors(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -315,7 +315,7 @@ func TestTruncatedRequestsAreNotServerErrors(t *testing.T) {
 	})
 }
 
-// TestUnknownEventTypesAreRejected are refused by their names (§3.8).
+// TestUnknownEventTypesAreRejected (§3.8).
 func TestUnknownEventTypesAreRejected(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -327,7 +327,7 @@ func TestUnknownEventTypesAreRejected(t *testing.T) {
 			t.Errorf("message %q does not name %s", p.Message, eventType)
 		}
 	}
-	// The path counts when the meta says nothing, and the meta when they differ.
+	// The type in the metadata takes precedence over the path.
 	untyped := frame(t, meta(t, field{"specVersion", uint16(3)}), nil)
 	got := c.send(t, http.MethodPost, "/v4/runs/"+runID+"/events/run_completed", bytes.NewReader(untyped))
 	wantEqual(t, "type from the path", got.cbor(t)["event"].(map[string]any)["eventType"], any("run_completed"))

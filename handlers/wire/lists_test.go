@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// listed reads all pages of a list, checks the form of each, and returns the values of one key.
+// listed reads all pages of a list, checks their form, and returns the values of one key.
 func (c client) listed(t *testing.T, path, key string) (ids []string, pages int) {
 	t.Helper()
 	for cursor := ""; ; pages++ {
@@ -36,7 +36,7 @@ func (c client) listed(t *testing.T, path, key string) (ids []string, pages int)
 	}
 }
 
-// TestListsPageInBothOrders pages through the lists of runs, steps and hooks, in both orders and their own (§2.4).
+// TestListsPageInBothOrders reads the lists of runs, steps and hooks in both orders and the default order (§2.4).
 func TestListsPageInBothOrders(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -136,7 +136,7 @@ func TestListRunsFilters(t *testing.T) { // endpoint 5
 	}
 }
 
-// TestListsReturnTheSameAsSingleReads: lists have what single reads have, with payloads and without (§2.5).
+// TestListsReturnTheSameAsSingleReads with payloads and without (§2.5).
 func TestListsReturnTheSameAsSingleReads(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -172,7 +172,7 @@ func TestListsReturnTheSameAsSingleReads(t *testing.T) {
 	wantProblem(t, c.get(t, "/v2/hooks/by-token"), http.StatusNotFound, "hook_not_found")
 }
 
-// TestPagesAreBoundedByPayloadSize: what the rows of a page bring along is bounded, whatever their number (§2.4).
+// TestPagesAreBoundedByPayloadSize, not only by the number of rows (§2.4).
 func TestPagesAreBoundedByPayloadSize(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// boundary is what the client of the next line puts between parts.
+// boundary is the multipart boundary of clients of the next line.
 const boundary = "vqs-5f4dcc3b-5aa7-65d6-1d83-27deb882cf99"
 
 // part is a message of a batch. Headers are written as given.
@@ -34,7 +34,7 @@ func multipartOf(parts ...part) string {
 	return b.String() + "--" + boundary + "--\r\n"
 }
 
-// chunked is a body of unknown length.
+// chunked hides the length of a body.
 type chunked struct{ io.Reader }
 
 // sendBatch posts a multipart body as the client does: in chunks, without its length.
@@ -47,7 +47,7 @@ func (c client) sendBatch(t *testing.T, topic, body string, header ...string) an
 	return c.send(t, http.MethodPost, queuePath+topic+"/batch", chunked{strings.NewReader(body)}, append(sent, header...)...)
 }
 
-// wantSent are the IDs of a batch that is to be accepted.
+// wantSent returns the IDs of the messages of a batch, which must be accepted.
 func wantSent(t *testing.T, got answer, n int) []string {
 	t.Helper()
 	wantStatus(t, got, http.StatusOK)
@@ -76,7 +76,7 @@ func (c client) messages(t *testing.T) int {
 	return n
 }
 
-// TestSendBatchKeepsBodiesExactly sends bodies that look like what separates them (§5.1b).
+// TestSendBatchKeepsBodiesExactly sends bodies that contain delimiters (§5.1b).
 func TestSendBatchKeepsBodiesExactly(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -109,7 +109,7 @@ func TestSendBatchKeepsBodiesExactly(t *testing.T) {
 	wantEqual(t, "address", []string{run, deployment, topic}, []string{"wrun_01M7XW849YHZ4NDYCC9JKF42S7", "dpl_x", flowTopic})
 }
 
-// TestSendBatchDeduplicatesByKey, and within themselves (§5.1, §5.1b).
+// TestSendBatchDeduplicatesByKey within a batch and against single messages (§5.1, §5.1b).
 func TestSendBatchDeduplicatesByKey(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -137,7 +137,7 @@ func TestSendBatchDeduplicatesByKey(t *testing.T) {
 	}
 }
 
-// TestConcurrentBatchesDoNotDeadlock have the same keys in opposite orders: none waits for ever, each key is one message.
+// TestConcurrentBatchesDoNotDeadlock sends batches with the same keys in opposite orders; each key is one message.
 func TestConcurrentBatchesDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -179,7 +179,7 @@ func TestSendBatchOfMaximumSize(t *testing.T) { // §5.1b
 	wantEqual(t, "number of messages", c.messages(t), 100)
 }
 
-// TestSendBatchIsAllOrNothing: a part that is wrong means that nothing is sent (§5.1b).
+// TestSendBatchIsAllOrNothing: if one part is invalid, nothing is sent (§5.1b).
 func TestSendBatchIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -238,7 +238,7 @@ func TestSendBatchIsAllOrNothing(t *testing.T) {
 	wantSent(t, c.sendBatch(t, flowTopic, plain), 1) // without any headers a part is a message all the same
 }
 
-// TestFailedBatchSendsNothing breaks the database at the second message.
+// TestFailedBatchSendsNothing makes the database fail at the second message.
 func TestFailedBatchSendsNothing(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -258,7 +258,7 @@ func TestFailedBatchSendsNothing(t *testing.T) {
 	wantEqual(t, "body", c.pull(t, again[0]).body, "good")
 }
 
-// TestTooLargeBatchIsRejected are refused with a status of their own.
+// TestTooLargeBatchIsRejected with a status of its own.
 func TestTooLargeBatchIsRejected(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -269,7 +269,7 @@ func TestTooLargeBatchIsRejected(t *testing.T) {
 	wantProblem(t, got, http.StatusRequestEntityTooLarge, "too_large")
 }
 
-// endless is zeros.
+// endless is an endless body of zeros.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte{0}, len(p))), nil }

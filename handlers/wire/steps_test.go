@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// stepMeta is the meta of an event of a step as the stable line sends it.
+// stepMeta returns the metadata of an event of a step as the stable line sends it.
 func stepMeta(id string, more ...field) []field {
 	return append([]field{
 		{"correlationId", id}, {"occurredAt", t0}, {"remoteRefBehavior", "lazy"}, {"stepName", "step//./a//charge"},
@@ -27,7 +27,7 @@ func TestStepLifecycle(t *testing.T) { // §3.7
 	second, third, fourth := shown(t0.Add(time.Second)), shown(t0.Add(2*time.Second)), shown(t0.Add(3*time.Second))
 	later := shown(t0.Add(2500 * time.Millisecond))
 
-	// Each row is an event, and what it changes about the step.
+	// Each row is an event and the expected changes of the step.
 	for i, tt := range []struct {
 		name, eventType, body string
 		at                    time.Time
@@ -74,7 +74,7 @@ func TestStepLifecycle(t *testing.T) { // §3.7
 		if tt.eventType == "step_started" && tt.at.Equal(fourth) {
 			early := c.post(t, runID, "step_started", nil, stepMeta("step_1", resolve)...)
 			wantProblem(t, early, http.StatusTooEarly, "too_early")
-			// 499.345679 ms are left: a second early would be too early.
+			// 499.345679 ms are left, which rounds up to a second.
 			if got := early.header.Get("Retry-After"); got != "1" {
 				t.Errorf("Retry-After: got %q, want 1", got)
 			}
@@ -134,7 +134,7 @@ func TestRetryAfterIsRoundedUp(t *testing.T) { // §3.7
 	}
 }
 
-// reportOf is a body for an event; a step_started has one only when it is to create its step.
+// reportOf returns the body of an event. A step_started has one only if it creates its step.
 func reportOf(eventType string) []byte {
 	if eventType == "step_started" {
 		return nil
@@ -183,7 +183,7 @@ func TestIllegalStepEventsAreRejected(t *testing.T) { // §3.7
 	})
 }
 
-// TestStepErrorForms has the forms in which errors of steps come, and how they are read (§3.7).
+// TestStepErrorForms covers the forms of errors that clients send, and how they are returned (§3.7).
 func TestStepErrorForms(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}

@@ -25,8 +25,8 @@ func streamParam(c echo.Context) (entities.StreamName, error) {
 	return entities.StreamName(name), err
 }
 
-// writeStream is endpoint 12: it appends chunks to a stream, or closes it. Clients have a bug that makes them retry with
-// an empty body, so a request that has no chunks and does not close the stream is ignored (§1.6).
+// writeStream is endpoint 12: it appends chunks to a stream, or closes it. Clients retry with an empty body by mistake,
+// so a request that has no chunks and does not close the stream is ignored (§1.6).
 func (s *Server) writeStream(c echo.Context) error {
 	runID, err := runParam(c)
 	if err != nil {
@@ -115,8 +115,8 @@ type chunk struct {
 	Data  codec.Bytes `cbor:"data"`
 }
 
-// chunkListing is a page of a stream. The cursor is null if there are no more chunks yet; until the stream is done, more
-// may follow.
+// chunkListing is a page of a stream. The cursor is null if there are no more chunks yet; until the stream is done,
+// more may follow.
 type chunkListing struct {
 	listing[chunk]
 	Done bool `cbor:"done"`

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// patience is after how long what should have come will not come any more.
-const patience = 30 * time.Second
+// timeout is how long tests wait for data.
+const timeout = 30 * time.Second
 
-// noRun is the run ID of a health check: there is no such run.
+// noRun is the run ID of health checks, for which no run exists.
 const noRun = "wrun_hc_1"
 
 func (c client) write(t *testing.T, name, body string, header ...string) answer {
@@ -23,7 +23,7 @@ func (c client) write(t *testing.T, name, body string, header ...string) answer 
 	return c.send(t, http.MethodPut, "/v2/runs/"+noRun+"/stream/"+name, strings.NewReader(body), header...)
 }
 
-// mustWrite writes what is to be accepted.
+// mustWrite writes chunks, which must be accepted.
 func (c client) mustWrite(t *testing.T, name, body string, header ...string) {
 	t.Helper()
 	if got := c.write(t, name, body, header...); got.status/100 != 2 {
@@ -36,7 +36,7 @@ func (c client) closeStream(t *testing.T, name string) {
 	c.mustWrite(t, name, "", "X-Stream-Done", "true")
 }
 
-// multi is the body of a write of several chunks.
+// multi returns the body of a write with several chunks.
 func multi(chunks ...string) string {
 	var body []byte
 	for _, chunk := range chunks {
@@ -45,10 +45,10 @@ func multi(chunks ...string) string {
 	return string(body)
 }
 
-// tail opens a live read and returns its answer once its headers are there.
+// tail starts a live read and returns its body once the header has arrived.
 func (c client) tail(t *testing.T, path string) (body io.Reader, hangUp context.CancelFunc) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/sdk"+path, nil)
 	if err != nil {
@@ -127,7 +127,7 @@ func TestWriteStream(t *testing.T) { // §4, §1.6
 	}
 }
 
-// number is an integer as a decoder shows it.
+// number returns an integer in the type that the decoder uses.
 func number(n int) any {
 	if n < 0 {
 		return int64(n)
@@ -162,7 +162,7 @@ func TestWriteStreamRejectsInvalidRequests(t *testing.T) { // §4
 	wantEqual(t, "a thousand chunks", info["tailIndex"], number(999))
 }
 
-// TestLiveRead begins before the first write, and sees each chunk before the next is written (§4).
+// TestLiveRead starts before the first write, and reads each chunk before the next is written (§4).
 func TestLiveRead(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -215,7 +215,7 @@ func TestLiveReadFromIndex(t *testing.T) { // §4
 	}
 }
 
-// TestShutdownBreaksLiveReads: a clean end would tell the reader that the stream is complete (§4).
+// TestShutdownBreaksLiveReads: a clean end would mean that the stream is complete (§4).
 func TestShutdownBreaksLiveReads(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -232,7 +232,7 @@ func TestShutdownBreaksLiveReads(t *testing.T) {
 	}
 }
 
-// TestDisconnectedReadersAreReleased: health checks poll with reads that they break off (§4).
+// TestDisconnectedReadersAreReleased: health checks poll with reads that they abort (§4).
 func TestDisconnectedReadersAreReleased(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -247,7 +247,7 @@ func TestDisconnectedReadersAreReleased(t *testing.T) {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Error("the server still serves readers that are gone")
 	}
 }
