@@ -34,8 +34,8 @@ func (l ChunkLimits) withDefaults() ChunkLimits {
 	return l
 }
 
-// Chunks reads the body of a stream write with X-Stream-Multi, (u32be length | bytes)*, and yields each chunk, which the
-// caller may keep. An empty body has no chunks. An error ends the sequence after the valid chunks before it; use
+// Chunks reads the body of a stream write with X-Stream-Multi, (u32be length | bytes)*, and yields each chunk, which
+// the caller may keep. An empty body has no chunks. An error ends the sequence after the valid chunks before it; use
 // [ReadChunks] where a write must be all or nothing.
 func Chunks(r io.Reader, limits ChunkLimits) iter.Seq2[[]byte, error] {
 	limits = limits.withDefaults()

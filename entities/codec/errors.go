@@ -16,8 +16,8 @@ var (
 	ErrTooLarge = errors.New("too large")
 )
 
-// Error reports that the sender of the data violated the format or a limit. A failure to read or write, such as a broken
-// connection, is never an Error.
+// Error reports that the sender of the data violated the format or a limit. A failure to read or write, such as a
+// broken connection, is never an Error.
 type Error struct {
 	// Kind is ErrMalformed or ErrTooLarge.
 	Kind error

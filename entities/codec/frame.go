@@ -45,8 +45,8 @@ type Frame struct {
 	Body []byte
 }
 
-// ReadFrame reads the only frame in r. A truncated frame and trailing data match ErrMalformed, a frame beyond the limits
-// ErrTooLarge; errors of r itself are wrapped. Memory is allocated as data arrives, not as announced.
+// ReadFrame reads the only frame in r. A truncated frame and trailing data match ErrMalformed, a frame beyond the
+// limits ErrTooLarge; errors of r itself are wrapped. Memory is allocated as data arrives, not as announced.
 func ReadFrame(r io.Reader, limits Limits) (Frame, error) {
 	f, err := nextFrame(r, limits.withDefaults())
 	if errors.Is(err, io.EOF) {
@@ -169,8 +169,8 @@ func readLength(r io.Reader, what string) (int64, error) {
 	return int64(binary.BigEndian.Uint32(b[:])), nil
 }
 
-// readFull reads n bytes. The buffer doubles as data arrives, so that a sender cannot make the server allocate memory by
-// announcing a large length.
+// readFull reads n bytes. The buffer doubles as data arrives, so that a sender cannot make the server allocate memory
+// by announcing a large length.
 func readFull(r io.Reader, n int, what string) ([]byte, error) {
 	buf := make([]byte, min(n, firstRead))
 	got := 0

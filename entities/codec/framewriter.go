@@ -21,8 +21,8 @@ type FrameWriter struct {
 // NewFrameWriter returns a FrameWriter that writes to w.
 func NewFrameWriter(w io.Writer) *FrameWriter { return &FrameWriter{w: w} }
 
-// WriteFrame writes one frame. Meta must come from Marshal; an empty body means no payload. After an error the stream is
-// broken and must be abandoned.
+// WriteFrame writes one frame. Meta must come from Marshal; an empty body means no payload. After an error the stream
+// is broken and must be abandoned.
 func (w *FrameWriter) WriteFrame(meta, body []byte) error {
 	if w.ended {
 		return errEnded
@@ -45,8 +45,8 @@ func (w *FrameWriter) WriteFrame(meta, body []byte) error {
 	return nil
 }
 
-// WriteEnd writes the sentinel of a list. Without it, clients treat the list as broken. An empty next is omitted; whether
-// the last page has one depends on the client (protocol §2.4).
+// WriteEnd writes the sentinel of a list. Without it, clients treat the list as broken. An empty next is omitted;
+// whether the last page has one depends on the client (protocol §2.4).
 func (w *FrameWriter) WriteEnd(next string, hasMore bool) error {
 	meta, err := Marshal(endMeta{End: 1, Next: next, HasMore: hasMore})
 	if err != nil {

@@ -1,7 +1,7 @@
 package codec
 
-// Raw is a CBOR item that is stored and returned byte for byte, such as an executionContext. Unmarshal has validated it,
-// so every client can read it. It may contain items that Marshal itself never writes: a client's own BigInt, Map or
+// Raw is a CBOR item that is stored and returned byte for byte, such as an executionContext. Unmarshal has validated
+// it, so every client can read it. It may contain items that Marshal itself never writes: a client's own BigInt, Map or
 // Set. A nil Raw is an absent value. Unmarshal(raw, &v) decodes it.
 type Raw []byte
 

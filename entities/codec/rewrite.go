@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// tagRaw marks a byte string whose content replaces it. Raw writes the tag and rewrite removes it, so it never leaves the
-// package. It cannot occur otherwise, because rewrite rejects all other tags except dates.
+// tagRaw marks a byte string whose content replaces it. Raw writes the tag and rewrite removes it, so it never leaves
+// the package. It cannot occur otherwise, because rewrite rejects all other tags except dates.
 const tagRaw = math.MaxUint64
 
-// rewrite converts the encoder's output, which is well-formed and definite, to CBOR that clients accept. Containers stay
-// unchanged, so it processes one head after the other without recursion.
+// rewrite converts the encoder's output, which is well-formed and definite, to CBOR that clients accept. Containers
+// stay unchanged, so it processes one head after the other without recursion.
 func rewrite(src []byte) ([]byte, error) {
 	dst := make([]byte, 0, len(src))
 	for len(src) > 0 {
@@ -27,8 +27,8 @@ func rewrite(src []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// rewriteHead converts the head at the start of src, with the content of a string, and appends it to dst. It returns the
-// number of bytes of src that it converted.
+// rewriteHead converts the head at the start of src, with the content of a string, and appends it to dst. It returns
+// the number of bytes of src that it converted.
 func rewriteHead(dst, src []byte) ([]byte, int, error) {
 	h, err := parseHead(src)
 	if err != nil {

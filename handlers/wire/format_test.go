@@ -18,8 +18,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
-// The tests write and read the format without package codec, so that an error in it cannot cancel itself out. Only whole
-// values are encoded with it.
+// The tests write and read the format without package codec, so that an error in it cannot cancel itself out. Only
+// whole values are encoded with it.
 
 // field is an entry of a frame's metadata, in the order in which a client writes it.
 type field struct {
