@@ -3,7 +3,6 @@ package codec
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"reflect"
 
 	"github.com/fxamacker/cbor/v2"
@@ -82,24 +81,6 @@ func Unmarshal(data []byte, v any) error {
 	}
 	if err := decMode.Unmarshal(data, v); err != nil {
 		return mismatch(err)
-	}
-	return nil
-}
-
-// Encoder writes consecutive CBOR items to a writer.
-type Encoder struct{ w io.Writer }
-
-// NewEncoder returns an Encoder that writes to w.
-func NewEncoder(w io.Writer) *Encoder { return &Encoder{w: w} }
-
-// Encode writes the encoding of v in one call of the writer, or nothing if v cannot be encoded.
-func (e *Encoder) Encode(v any) error {
-	data, err := Marshal(v)
-	if err != nil {
-		return err
-	}
-	if _, err := e.w.Write(data); err != nil {
-		return fmt.Errorf("write CBOR: %w", err)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package codec
 import (
 	"errors"
 	"io"
-	"iter"
 )
 
 const (
@@ -34,36 +33,23 @@ func (l ChunkLimits) withDefaults() ChunkLimits {
 	return l
 }
 
-// Chunks reads the body of a stream write with X-Stream-Multi, (u32be length | bytes)*, and yields each chunk, which
-// the caller may keep. An empty body has no chunks. An error ends the sequence after the valid chunks before it; use
-// [ReadChunks] where a write must be all or nothing.
-func Chunks(r io.Reader, limits ChunkLimits) iter.Seq2[[]byte, error] {
-	limits = limits.withDefaults()
-	return func(yield func([]byte, error) bool) {
-		left := limits.Bytes
-		for i := 0; ; i++ {
-			chunk, err := nextChunk(r, i, left, limits)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if !yield(chunk, err) || err != nil {
-				return
-			}
-			left -= len(chunk)
-		}
-	}
-}
-
-// ReadChunks returns all chunks, or only the error.
+// ReadChunks reads the body of a stream write with X-Stream-Multi, (u32be length | bytes)*. It returns all chunks, or only
+// an error, so that a write is all or nothing. An empty body has no chunks.
 func ReadChunks(r io.Reader, limits ChunkLimits) ([][]byte, error) {
+	limits = limits.withDefaults()
+	left := limits.Bytes
 	var all [][]byte
-	for chunk, err := range Chunks(r, limits) {
+	for {
+		chunk, err := nextChunk(r, len(all), left, limits)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, chunk)
+		left -= len(chunk)
 	}
-	return all, nil
 }
 
 // nextChunk reads chunk i, which may have at most left bytes. It returns io.EOF if r ends before it.

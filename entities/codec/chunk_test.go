@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -58,19 +57,5 @@ func TestReadChunksRejects(t *testing.T) {
 				t.Errorf("got %q, error %v, want %v", got, err, c.kind)
 			}
 		})
-	}
-}
-
-func TestChunksStopsWithTheLoop(t *testing.T) {
-	t.Parallel()
-	r := bytes.NewReader(loadVectors(t).binary(t, "chunks"))
-	for chunk, err := range Chunks(r, ChunkLimits{}) {
-		if err != nil || string(chunk) != "ab" {
-			t.Errorf("got %q, error %v", chunk, err)
-		}
-		break
-	}
-	if got, want := r.Len(), len("\x00\x00\x00\x01c"); got != want {
-		t.Errorf("%d bytes left, want %d", got, want)
 	}
 }

@@ -81,44 +81,11 @@ func Frames(r io.Reader, limits Limits) iter.Seq2[Frame, error] {
 	}
 }
 
-// End is the content of the sentinel after a list of frames.
-type End struct {
-	// Next is the cursor after the last frame, or empty.
-	Next string
-
-	// HasMore is whether more frames follow that cursor.
-	HasMore bool
-}
-
 // endMeta is the metadata of the sentinel (protocol §2.2).
 type endMeta struct {
 	End     Int    `cbor:"_end"`
 	Next    string `cbor:"next,omitzero"`
 	HasMore bool   `cbor:"hasMore"`
-}
-
-// ReadList reads frames and the sentinel that must end them, as a client does.
-func ReadList(r io.Reader, limits Limits) ([]Frame, End, error) {
-	var list []Frame
-	var end endMeta
-	for f, err := range Frames(r, limits) {
-		if err == nil && end.End != 0 {
-			err = malformed("frame after the sentinel")
-		}
-		if err == nil {
-			err = Unmarshal(f.Meta, &end)
-		}
-		if err != nil {
-			return nil, End{}, err
-		}
-		if end.End == 0 {
-			list = append(list, f)
-		}
-	}
-	if end.End == 0 {
-		return nil, End{}, malformed("list of frames without a sentinel")
-	}
-	return list, End{Next: end.Next, HasMore: end.HasMore}, nil
 }
 
 // nextFrame reads one frame, or returns io.EOF if r ends before it.

@@ -123,24 +123,28 @@ func TestReadErrorsPassThrough(t *testing.T) {
 	}
 }
 
-func TestReadList(t *testing.T) {
+// TestFrames reads lists that cbor-x encoded, with their sentinels.
+func TestFrames(t *testing.T) {
 	t.Parallel()
 	vs := loadVectors(t)
 	for name, want := range map[string]struct {
 		bodies []string
-		end    End
+		end    endMeta
 	}{
-		"list":      {[]string{"one", ""}, End{Next: "evnt_2", HasMore: true}},
-		"emptyList": {nil, End{}},
+		"list":      {[]string{"one", "", ""}, endMeta{End: 1, Next: "evnt_2", HasMore: true}},
+		"emptyList": {[]string{""}, endMeta{End: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			frames, end, err := ReadList(bytes.NewReader(vs.binary(t, name)), Limits{})
-			if err != nil {
-				t.Fatal(err)
-			}
 			var bodies []string
-			for _, f := range frames {
+			var end endMeta
+			for f, err := range Frames(bytes.NewReader(vs.binary(t, name)), Limits{}) {
+				if err == nil {
+					err = Unmarshal(f.Meta, &end)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
 				bodies = append(bodies, string(f.Body))
 			}
 			if diff := cmp.Diff(want.bodies, bodies); diff != "" || end != want.end {
@@ -150,24 +154,18 @@ func TestReadList(t *testing.T) {
 	}
 }
 
-func TestReadListRejects(t *testing.T) {
+func TestFramesEndsAtTheFirstError(t *testing.T) {
 	t.Parallel()
-	vs := loadVectors(t)
-	end := string(vs.binary(t, "emptyList"))
-	for name, in := range map[string]string{
-		"NoSentinel":    "\x00\x00\x00\x01\xa0\x00\x00\x00\x00",
-		"Empty":         "",
-		"AfterSentinel": end + "\x00\x00\x00\x01\xa0\x00\x00\x00\x00",
-		"TwoSentinels":  end + end,
-		"BadMeta":       "\x00\x00\x00\x01\xff\x00\x00\x00\x00" + end,
-		"Cut":           end[:len(end)-1],
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got, _, err := ReadList(strings.NewReader(in), Limits{}); !errors.Is(err, ErrMalformed) {
-				t.Errorf("got %v, error %v, want %v", got, err, ErrMalformed)
-			}
-		})
+	list := loadVectors(t).binary(t, "list")
+	var last error
+	for _, err := range Frames(bytes.NewReader(list[:len(list)-1]), Limits{}) {
+		if last != nil {
+			t.Fatalf("continued after %v", last)
+		}
+		last = err
+	}
+	if !errors.Is(last, ErrMalformed) {
+		t.Errorf("got %v, want %v", last, ErrMalformed)
 	}
 }
 

@@ -55,11 +55,9 @@ func FuzzReadFrame(f *testing.F) {
 	}
 	limits := Limits{Meta: 1 << 10, Body: 1 << 12}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, err := range Chunks(bytes.NewReader(data), ChunkLimits{Bytes: 1 << 12}) {
+		for _, err := range Frames(bytes.NewReader(data), limits) {
 			checkKind(t, err)
 		}
-		_, _, err := ReadList(bytes.NewReader(data), limits)
-		checkKind(t, err)
 		frame, err := ReadFrame(bytes.NewReader(data), limits)
 		checkKind(t, err)
 		if err != nil {

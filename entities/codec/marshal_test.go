@@ -157,26 +157,6 @@ func TestMarshalRejects(t *testing.T) {
 	}
 }
 
-func TestEncoder(t *testing.T) {
-	t.Parallel()
-	var buf bytes.Buffer
-	enc := NewEncoder(&buf)
-	for _, v := range []any{1, "a"} {
-		if err := enc.Encode(v); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := enc.Encode(time.Now()); err == nil {
-		t.Error("time.Time was encoded")
-	}
-	if got, want := hex.EncodeToString(buf.Bytes()), "016161"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	if err := NewEncoder(brokenPipe{}).Encode(1); !errors.Is(err, errPipe) {
-		t.Errorf("got %v, want %v", err, errPipe)
-	}
-}
-
 var errPipe = errors.New("broken pipe")
 
 // brokenPipe fails on every read and write.
