@@ -34,8 +34,8 @@ type optional struct {
 
 func date(ms int64) Time { return NewTime(time.UnixMilli(ms)) }
 
-// emissions are justified by protocol §2.1 "What clients accept" and, where the vectors have it, by what cbor-x
-// itself writes for the same value.
+// emissions follow protocol §2.1 "What clients accept" and, where there is a vector, cbor-x's own encoding of the same
+// value.
 func emissions(t testing.TB) []emission {
 	t.Helper()
 	context := loadVectors(t).value(t, "set")

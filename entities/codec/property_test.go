@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// profile walks over one item of CBOR by the rules of protocol §2.1 "What clients accept", shares no code with the
-// package, and returns what follows the item or the first thing a client would misread.
+// profile checks one CBOR item against protocol §2.1 "What clients accept". It shares no code with the package, and
+// returns the data after the item, or the first violation.
 func profile(b []byte) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, fmt.Errorf("truncated")

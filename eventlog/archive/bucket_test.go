@@ -307,7 +307,7 @@ func TestLargeRunInBoundedMemory(t *testing.T) { //nolint:paralleltest // it mea
 	s, f := s3test.New(t), newFixture(t)
 	f.enlarge(t, 50)
 	b := f.bucket(t, access(s))
-	defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is in use, rather than what is still to be collected
+	defer debug.SetGCPercent(debug.SetGCPercent(10)) // so that the measurement contains little garbage
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

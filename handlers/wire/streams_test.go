@@ -172,7 +172,7 @@ func TestLiveRead(t *testing.T) {
 	wantNext(t, body, "one")
 	c.mustWrite(t, name, multi("two", "three"), "X-Stream-Multi", "true")
 	wantNext(t, body, "twothree")
-	c.mustWrite(t, name, "") // a broken retry wakes nobody up to an end
+	c.mustWrite(t, name, "") // an empty retry must not end the live reads
 	c.mustWrite(t, name, "four")
 	wantNext(t, body, "four")
 	c.closeStream(t, name)
