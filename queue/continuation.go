@@ -1,12 +1,12 @@
 package queue
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"regexp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
 // cborTransport is the first protocol version whose clients read CBOR messages (protocol §8).
@@ -26,53 +26,30 @@ func continuation(s stranded) (entities.Message, error) {
 	m := entities.Message{
 		Project: s.Project, Topic: topicOf(queueName), DeploymentID: s.DeploymentID, RunID: s.ID,
 	}
+	encode := codec.Marshal
+	m.ContentType = "application/cbor"
 	if s.SpecVersion < cborTransport {
-		body, err := json.Marshal(map[string]any{
-			"payload": map[string]any{"runId": s.ID}, "queueName": queueName, "deploymentId": s.DeploymentID,
-		})
-		if err != nil {
-			return entities.Message{}, fmt.Errorf("encode continuation: %w", err)
-		}
-		m.ContentType, m.Body = "application/json", body
-		return m, nil
+		encode, m.ContentType = json.Marshal, "application/json"
 	}
-	var b []byte
-	b = cborHead(b, cborMap, 3)
-	b = cborString(b, "payload")
-	b = cborHead(b, cborMap, 1)
-	b = cborString(b, "runId")
-	b = cborString(b, string(s.ID))
-	b = cborString(b, "queueName")
-	b = cborString(b, queueName)
-	b = cborString(b, "deploymentId")
-	b = cborString(b, s.DeploymentID)
-	m.ContentType, m.Body = "application/cbor", b
+	var body continuationBody
+	body.Payload.RunID, body.QueueName, body.DeploymentID = s.ID, queueName, s.DeploymentID
+	var err error
+	if m.Body, err = encode(body); err != nil {
+		return entities.Message{}, fmt.Errorf("encode continuation: %w", err)
+	}
 	return m, nil
+}
+
+// continuationBody holds the required fields of a workflow message (protocol §5.2).
+type continuationBody struct {
+	DeploymentID string `cbor:"deploymentId" json:"deploymentId"`
+	Payload      struct {
+		RunID entities.RunID `cbor:"runId" json:"runId"`
+	} `cbor:"payload" json:"payload"`
+	QueueName string `cbor:"queueName" json:"queueName"`
 }
 
 var notInTopics = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
 // topicOf is the topic of a queue name, as it stands in URLs (protocol §5.1).
 func topicOf(queueName string) string { return notInTopics.ReplaceAllString(queueName, "-") }
-
-// The two major types of CBOR that a continuation consists of.
-const (
-	cborText = 3 << 5
-	cborMap  = 5 << 5
-)
-
-// cborHead appends the head of an item with an argument below 2^32.
-func cborHead(b []byte, major byte, n int) []byte {
-	switch {
-	case n < 24:
-		return append(b, major|byte(n))
-	case n < 1<<8:
-		return append(b, major|24, byte(n))
-	case n < 1<<16:
-		return binary.BigEndian.AppendUint16(append(b, major|25), uint16(n))
-	default:
-		return binary.BigEndian.AppendUint32(append(b, major|26), uint32(n))
-	}
-}
-
-func cborString(b []byte, s string) []byte { return append(cborHead(b, cborText, len(s)), s...) }

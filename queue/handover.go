@@ -151,7 +151,7 @@ func readSignal(s store.Signal) (opened, error) {
 // resume resumes a hook if its condition is true of the signal, in a transaction of its own. A hook that was closed
 // meanwhile, by its run or with it, is left alone (I7).
 func (h handover) resume(ctx context.Context, s opened, hook store.Waiting) error {
-	matches, err := h.conditions.Matches(hook.Condition, condition.Scene{
+	matches, err := h.conditions.Matches(hook.Condition, condition.Variables{
 		Data: s.value, SignalName: s.Name, SignalID: s.ID, RunID: hook.RunID, Attributes: hook.Attributes,
 	})
 	if err != nil {

@@ -165,7 +165,7 @@ func (d *delivery) columns() []any {
 // lengthOfLog is how many events the run has that message m is about; 0 when it is about none.
 const lengthOfLog = `coalesce((SELECT last_seq` + ofItsRun + `), 0)`
 
-// ofItsRun is from the run that message m is about; see [entities.OfRun].
+// ofItsRun is from the run that message m is about; see [store.OfRun].
 const ofItsRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project`
 
 // claim leases the message to the bearer of its ticket, for a delivery that the holder makes, and uses the

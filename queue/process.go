@@ -158,7 +158,7 @@ type reaped struct {
 	Leases, Tickets int
 }
 
-// inOrder is the order in which members of a group lock messages (see [eventlog.Rank]): by lease what they acknowledge,
+// inOrder is the order in which members of a group lock messages (see [pg.LockOrder]): by lease what they acknowledge,
 // then work by its run.
 const inOrder = ` ORDER BY work <> '', CASE work WHEN '' THEN lease ELSE run_id END, work, subject FOR UPDATE`
 

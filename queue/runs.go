@@ -75,8 +75,8 @@ func holds(d delivery) func(*pgx.Batch) func() error {
 }
 
 // scene is what the commands of a run's function are understood by.
-func (r *Runs) scene(ctx context.Context, run entities.Run) contract.Scene {
-	return contract.Scene{
+func (r *Runs) scene(ctx context.Context, run entities.Run) contract.Planner {
+	return contract.Planner{
 		Run: run, Now: r.log.Now(),
 		Deployment: func(workflow string) (string, error) {
 			d, err := r.queue.NewestDeployment(ctx, run.Project, workflow)

@@ -40,7 +40,7 @@ func insertOffered(
 	return s.stored[0], nil
 }
 
-// Rank implements [eventlog.Member].
+// Rank implements [pg.Statement].
 func (s *offered) Order() pg.LockOrder {
 	return pg.LockOrder{Class: pg.LockKey, Name: keyOrder(s.Message)}
 }
@@ -50,7 +50,7 @@ func keyOrder(m entities.Message) string {
 	return strings.Join([]string{m.Key, m.Topic, m.DeploymentID, string(m.Project)}, "\x00")
 }
 
-// Execute implements [eventlog.Member].
+// Execute implements [pg.Statement].
 func (s *offered) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 	sql, args := s.statement()
 	rows, err := pool.Query(ctx, sql, args...)
@@ -60,7 +60,7 @@ func (s *offered) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 	return s.read(rows)
 }
 
-// Queue implements [eventlog.Member].
+// Queue implements [pg.Statement].
 func (s *offered) Queue(b *pgx.Batch) {
 	sql, args := s.statement()
 	b.Queue(sql, args...).Query(s.read)
@@ -109,7 +109,7 @@ func (q *Queue) deleteLeased(ctx context.Context, project entities.Project, topi
 	return err
 }
 
-// Rank implements [eventlog.Member].
+// Rank implements [pg.Statement].
 func (a *acknowledgement) Order() pg.LockOrder {
 	return pg.LockOrder{Class: pg.LockLease, Name: a.handle}
 }
@@ -119,7 +119,7 @@ func (a *acknowledgement) Order() pg.LockOrder {
 const needNote = `topic !~ $4 AND coalesce(
 	(SELECT true FROM hooks h WHERE h.run_id = m.run_id AND h.project IS NOT DISTINCT FROM m.project LIMIT 1), false)`
 
-// Execute implements [eventlog.Member].
+// Execute implements [pg.Statement].
 func (a *acknowledgement) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 	tag, err := pool.Exec(ctx, `
 		WITH m AS (
@@ -135,7 +135,7 @@ func (a *acknowledgement) Execute(ctx context.Context, pool *pgxpool.Pool) error
 	return err
 }
 
-// Queue implements [eventlog.Member].
+// Queue implements [pg.Statement].
 func (a *acknowledgement) Queue(b *pgx.Batch) {
 	a.shared = true
 	b.Queue(`DELETE FROM messages m WHERE `+ofMessage+` AND NOT (`+needNote+`)`, a.args()...).

@@ -60,7 +60,7 @@ func (q *Queue) enqueueWork(
 	return begins, append(ended, q.wakeWorkers), q.issue(ctx, tx, tickets)
 }
 
-// EnqueueBelieved implements [eventlog.Enqueuer] for work that is for later, or for this process, and for the end of a
+// EnqueueOptimistic implements [eventlog.Enqueuer] for work that is for later, or for this process, and for the end of a
 // run with which no children end. A report to a parent is work about another run, for which the order in which chains
 // that share a transaction lock has no place.
 func (q *Queue) EnqueueOptimistic(

@@ -53,9 +53,9 @@ func TestServerArchivesToBucket(t *testing.T) { // sets the environment
 		return s, log, s.start(t.Context())
 	}
 	for want, change := range map[string]func(*config){
-		"STEPWELL_ARCHIVE: open archive s3://other/: there is no such bucket": func(c *config) { c.Archive = "s3://other" },
+		"STEPWELL_ARCHIVE: open archive s3://other/: the bucket does not exist": func(c *config) { c.Archive = "s3://other" },
 		"correct AWS_ACCESS_KEY_ID": func(c *config) { c.AWS.SecretAccessKey = "wrong" },
-		"only one is set":           func(c *config) { c.AWS.AccessKeyID = "" },
+		"is set: set both":          func(c *config) { c.AWS.AccessKeyID = "" },
 		"want s3://BUCKET/PREFIX":   func(c *config) { c.Archive = "s3://" },
 	} {
 		s, log, err := start(change)
@@ -100,7 +100,7 @@ func TestServerArchivesToBucket(t *testing.T) { // sets the environment
 	if err := run(t.Context(), []string{"show", file}, &shown, log); err != nil || !strings.Contains(shown.String(), "run_completed") {
 		t.Errorf("show: got %v and\n%s", err, &shown)
 	}
-	wantOutput(t, []string{"show", file + "x"}, "read "+file+"x: there is no such file in the bucket "+
+	wantOutput(t, []string{"show", file + "x"}, "read "+file+"x: the file is not in the bucket "+
 		"(404 NoSuchKey: The specified key does not exist.)", "")
 	for _, log := range logs {
 		for _, secret := range []string{s3test.AccessKeyID, s3test.SecretAccessKey} {

@@ -1,249 +1,175 @@
-// Package strictjson reads JSON that others write: bodies of requests, and what functions answer.
+// Package strictjson decodes JSON from untrusted senders: request bodies, and the answers of functions.
 //
-// It imports package entities.
+// It is github.com/go-json-experiment/json (the future encoding/json/v2) with the options, and the error texts, of this
+// server. It imports package entities.
 package strictjson
 
 import (
 	"bytes"
-	"encoding/json"
+	stdjson "encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"reflect"
-	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// fieldError is an [entities.ErrInvalid] that says, for programs to read, which field is wrong.
+// fieldError is an [entities.ErrInvalid] whose details name the invalid field.
 type fieldError struct{ field, reason string }
 
 func (e *fieldError) Error() string           { return e.field + ": " + e.reason }
 func (e *fieldError) Is(target error) bool    { return target == entities.ErrInvalid }
 func (e *fieldError) Details() map[string]any { return map[string]any{"field": e.field} }
 
-func badField(field, format string, args ...any) error {
-	return &fieldError{field, fmt.Sprintf(format, args...)}
-}
-
-// Decode decodes one JSON value into what into points to, a struct. Other than [json.Unmarshal] it refuses fields
-// that the struct does not have under exactly that name, fields that come twice, and null and empty texts where the
-// struct cannot tell them from a missing field; and it says where in the value something is wrong. What is a
-// [json.RawMessage] there is taken as it is. It fails with [entities.ErrInvalid].
-func Decode(data []byte, into any) error {
-	return decode(newChecker(data), into)
-}
-
-// DecodeLenient is [Decode] where null and empty texts stand for missing fields: many languages write them so.
-func DecodeLenient(data []byte, into any) error {
-	c := newChecker(data)
-	c.lenient = true
-	return decode(c, into)
-}
-
-func decode(c *checker, into any) error {
-	if err := c.value(reflect.TypeOf(into).Elem(), ""); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(c.data, into); err != nil {
-		return notJSON(err)
-	}
-	return nil
-}
-
-func notJSON(err error) error { return entities.Invalid("the body is not JSON: %v", err) }
-
-var (
-	rawType         = reflect.TypeFor[json.RawMessage]()
-	bytesType       = reflect.TypeFor[[]byte]()
-	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
+// options decode values as encoding/json does, except that names are case-sensitive and unique, and that all of them
+// must be known.
+var options = json.JoinOptions(
+	jsonv1.DefaultOptionsV1(),
+	jsonv1.ReportErrorsWithLegacySemantics(false),
+	jsontext.AllowDuplicateNames(false),
+	json.MatchCaseInsensitiveNames(false),
+	json.RejectUnknownMembers(true),
 )
 
-// checker compares JSON with the type it is for.
-type checker struct {
-	*json.Decoder
+// verbatim copies the value of a [stdjson.RawMessage] without looking into it: it is a user's payload, in which
+// duplicate names are the user's business.
+var verbatim = json.UnmarshalFromFunc(func(d *jsontext.Decoder, raw *stdjson.RawMessage) error {
+	return json.UnmarshalDecode(d, (*jsontext.Value)(raw), jsontext.AllowDuplicateNames(true))
+})
 
-	data    []byte
-	lenient bool // null and empty texts stand for missing fields
+// Decode decodes one JSON value into the struct that into points to. Unlike [stdjson.Unmarshal] it rejects unknown
+// fields, duplicate fields, and null or an empty string where the struct could not distinguish it from a missing
+// field. A [stdjson.RawMessage] is copied verbatim. Errors match [entities.ErrInvalid] and name the field.
+func Decode(data []byte, into any) error {
+	return decode(data, into, json.JoinUnmarshalers(verbatim, rejectEmpty(data)))
 }
 
-func newChecker(data []byte) *checker {
-	c := &checker{Decoder: json.NewDecoder(bytes.NewReader(data)), data: data}
-	c.UseNumber()
-	return c
+// DecodeLenient is [Decode] that treats null and empty strings as missing fields, because many languages encode
+// missing values that way.
+func DecodeLenient(data []byte, into any) error {
+	return decode(data, into, verbatim)
 }
 
-// value reads the next value, which is for the type; path is where it is.
-func (c *checker) value(t reflect.Type, path string) error {
+func decode(data []byte, into any, hooks *json.Unmarshalers) error {
+	d := jsontext.NewDecoder(bytes.NewReader(data), options)
+	err := json.UnmarshalDecode(d, into, json.WithUnmarshalers(hooks))
+	if err != nil {
+		return explain(d, err)
+	}
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		return entities.Invalid("the body is not JSON: data after the value")
+	}
+	return nil
+}
+
+// rejectEmpty returns a hook that rejects null, unless the target is a pointer, and empty strings in string fields of
+// structs. Both would count as missing: a script with an unset variable would start a run without its key, or cancel
+// the runs of all workflows.
+func rejectEmpty(data []byte) *json.Unmarshalers {
+	var targets []reflect.Kind // of the containers around the value, by depth
+	pointer := int64(-1)       // the offset of the last value that a pointer was allocated for
+	return json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
+		t, at, depth := reflect.TypeOf(v).Elem(), d.InputOffset(), d.StackDepth()
+		targets = append(targets[:depth], t.Kind())
+		next := bytes.TrimLeft(data[at:], " \t\r\n,:")
+		switch {
+		case t.Kind() == reflect.Pointer:
+			pointer = at
+		case bytes.HasPrefix(next, []byte(`null`)) && !decodesItself(t):
+			return fmt.Errorf("want %s, got null", nameOf(t))
+		case bytes.HasPrefix(next, []byte(`""`)) && t.Kind() == reflect.String && pointer != at &&
+			depth > 0 && targets[depth-1] == reflect.Struct:
+			return errors.New("it is empty: give a value, or leave it out")
+		}
+		return errors.ErrUnsupported // continue with the default
+	})
+}
+
+// decodesItself reports whether null is the type's own business.
+func decodesItself(t reflect.Type) bool {
+	return t == reflect.TypeFor[[]byte]() || reflect.PointerTo(t).Implements(reflect.TypeFor[stdjson.Unmarshaler]())
+}
+
+// explain translates an error of the decoder into an [entities.ErrInvalid].
+func explain(d *jsontext.Decoder, err error) error {
+	var syntax *jsontext.SyntacticError
+	var semantic *json.SemanticError
 	switch {
-	case t == rawType, c.ahead(`null`) && (c.lenient || t.Kind() == reflect.Pointer):
-		_, err := c.raw()
-		return err
-	case t.Kind() == reflect.Pointer:
-		return c.value(t.Elem(), path)
-	case t == bytesType, reflect.PointerTo(t).Implements(unmarshalerType):
-		return c.own(t, path)
+	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
+		return &fieldError{path(d, syntax.JSONPointer), "duplicate field"}
+	case errors.As(err, &semantic) && syntax == nil:
+		return &fieldError{path(d, semantic.JSONPointer), reason(semantic)}
 	default:
-		return c.plain(t, path)
+		return entities.Invalid("the body is not JSON: %s", strings.TrimPrefix(err.Error(), "jsontext: "))
 	}
 }
 
-// ahead reports whether the next value begins so.
-func (c *checker) ahead(text string) bool {
-	rest := bytes.TrimLeft(c.data[c.InputOffset():], " \t\r\n,:")
-	return bytes.HasPrefix(rest, []byte(text))
+func reason(e *json.SemanticError) string {
+	switch want, got := nameOf(e.GoType), kindNames[e.JSONKind]; {
+	case errors.Is(e.Err, json.ErrUnknownName):
+		return "unknown field"
+	case e.JSONValue.Kind() == '0' && (e.GoType.Kind() == reflect.Int || e.GoType.Kind() == reflect.Int64):
+		return fmt.Sprintf("%s is not a whole number", e.JSONValue)
+	case e.Err != nil:
+		return e.Err.Error()
+	default:
+		return fmt.Sprintf("want %s, got %s", want, got)
+	}
 }
 
-// raw reads the next value, whatever it is.
-func (c *checker) raw() (json.RawMessage, error) {
-	var raw json.RawMessage
-	if err := c.Decode(&raw); err != nil {
-		return nil, notJSON(err)
-	}
-	return raw, nil
-}
-
-// own has the type itself say what is wrong.
-func (c *checker) own(t reflect.Type, path string) error {
-	raw, err := c.raw()
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(raw, reflect.New(t).Interface()); err != nil {
-		return badField(nameOf(path), "%v", err)
-	}
-	return nil
-}
-
-func (c *checker) plain(t reflect.Type, path string) error {
-	token, err := c.Token()
-	if err != nil {
-		return notJSON(err)
-	}
-	want, got := kindOf(t), tokenKind(token)
-	if want != got {
-		return badField(nameOf(path), "want %s, got %s", want, got)
-	}
-	switch t.Kind() {
-	case reflect.Struct:
-		return c.object(path, func(key, at string) error { return c.field(t, key, at) })
-	case reflect.Map:
-		return c.object(path, func(_, at string) error { return c.value(t.Elem(), at) })
-	case reflect.Slice:
-		return c.list(t.Elem(), path)
-	case reflect.Int, reflect.Int64:
-		if n, _ := token.(json.Number); !whole(n) {
-			return badField(nameOf(path), "%s is not a whole number", n)
-		}
-	default: // there is nothing in it
-	}
-	return nil
-}
-
-func whole(n json.Number) bool {
-	_, err := n.Int64()
-	return err == nil
-}
-
-// field reads the value of a struct's field. An empty text is refused: it would count as a missing one, and a script
-// whose variable is not set would start a run without its key, or cancel those of all workflows.
-func (c *checker) field(t reflect.Type, key, at string) error {
-	field, ok := fieldType(t, key)
-	if !ok {
-		return badField(at, "there is no such field here")
-	}
-	if field.Kind() == reflect.String && !c.lenient && c.ahead(`""`) {
-		return badField(at, "it is empty: give a value, or leave it out")
-	}
-	return c.value(field, at)
-}
-
-// object reads the rest of an object; check reads the value of one field.
-func (c *checker) object(path string, check func(key, at string) error) error {
-	seen := map[string]bool{}
-	for c.More() {
-		token, err := c.Token()
-		if err != nil {
-			return notJSON(err)
-		}
-		key, _ := token.(string)
-		at := strings.TrimPrefix(path+"."+key, ".")
-		if seen[key] {
-			return badField(at, "it is given twice")
-		}
-		seen[key] = true
-		if err := check(key, at); err != nil {
-			return err
+// path writes the JSON pointer to a value in the decoder's current container as people do: steps[1].name.
+func path(d *jsontext.Decoder, pointer jsontext.Pointer) string {
+	var b strings.Builder
+	depth := 0
+	for token := range pointer.Tokens() {
+		depth++
+		// A pointer leads deeper than the decoder has read when the error is inside a value that does not fit anyway.
+		if depth <= d.StackDepth() && inList(d, depth) {
+			b.WriteString("[" + token + "]")
+		} else {
+			b.WriteString("." + token)
 		}
 	}
-	return c.end()
-}
-
-// list reads the rest of a list.
-func (c *checker) list(t reflect.Type, path string) error {
-	for i := 0; c.More(); i++ {
-		if err := c.value(t, path+"["+strconv.Itoa(i)+"]"); err != nil {
-			return err
-		}
-	}
-	return c.end()
-}
-
-// end reads the end of an object or a list.
-func (c *checker) end() error {
-	if _, err := c.Token(); err != nil {
-		return notJSON(err)
-	}
-	return nil
-}
-
-// fieldType is the type of the struct's field that has the name in JSON.
-func fieldType(t reflect.Type, key string) (reflect.Type, bool) {
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == key && name != "" {
-			return f.Type, true
-		}
-	}
-	return nil, false
-}
-
-func nameOf(path string) string {
-	if path == "" {
+	if depth == 0 {
 		return "body"
 	}
-	return path
+	return strings.TrimPrefix(b.String(), ".")
 }
 
-// kindOf is how errors call what JSON has for a type.
-func kindOf(t reflect.Type) string {
+func inList(d *jsontext.Decoder, depth int) bool {
+	kind, _ := d.StackIndex(depth)
+	return kind == '['
+}
+
+var kindNames = map[jsontext.Kind]string{
+	'{': "an object", '[': "a list", '"': "a string", '0': "a number", 't': "true or false", 'f': "true or false",
+	'n': "null",
+}
+
+// nameOf describes the JSON that a type is decoded from.
+func nameOf(t reflect.Type) string {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil {
+		return "a value"
+	}
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
-		return "an object"
+		return kindNames['{']
 	case reflect.Slice:
-		return "a list"
+		return kindNames['[']
 	case reflect.String:
-		return "a text"
+		return kindNames['"']
 	case reflect.Bool:
-		return "true or false"
+		return kindNames['t']
 	default:
-		return "a number"
-	}
-}
-
-func tokenKind(token json.Token) string {
-	switch token := token.(type) {
-	case json.Delim:
-		if token == '{' {
-			return "an object"
-		}
-		return "a list"
-	case string:
-		return "a text"
-	case bool:
-		return "true or false"
-	case nil:
-		return "null"
-	default:
-		return "a number"
+		return kindNames['0']
 	}
 }

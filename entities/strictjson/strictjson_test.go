@@ -29,7 +29,7 @@ type outer struct {
 	At     time.Time          `json:"at"`
 }
 
-func TestDecodeTakesWhatFits(t *testing.T) {
+func TestDecode(t *testing.T) {
 	t.Parallel()
 	v, empty := "v", ""
 	var got outer
@@ -44,34 +44,38 @@ func TestDecodeTakesWhatFits(t *testing.T) {
 	}
 }
 
-func TestDecodeSaysWhereItDoesNotFit(t *testing.T) {
+func TestDecodeErrorsNameTheField(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		`[]`:                              "body: want an object, got a list",
 		`null`:                            "body: want an object, got null",
-		`{"text":1}`:                      "text: want a text, got a number",
-		`{"text":null}`:                   "text: want a text, got null",
+		`{"text":1}`:                      "text: want a string, got a number",
+		`{"text":null}`:                   "text: want a string, got null",
 		`{"text":""}`:                     "text: it is empty: give a value, or leave it out",
 		`{"inner":{"name":""}}`:           "inner.name: it is empty: give a value, or leave it out",
-		`{"Text":"t"}`:                    "Text: there is no such field here",
-		`{"hidden":"t"}`:                  "hidden: there is no such field here",
-		`{"":"t"}`:                        ": there is no such field here",
-		`{"text":"t","text":"u"}`:         "text: it is given twice",
+		`{"Text":"t"}`:                    "Text: unknown field",
+		`{"hidden":"t"}`:                  "hidden: unknown field",
+		`{"":"t"}`:                        ": unknown field",
+		`{"text":"t","text":"u"}`:         "text: duplicate field",
 		`{"number":1.5}`:                  "number: 1.5 is not a whole number",
 		`{"number":99999999999999999999}`: "number: 99999999999999999999 is not a whole number",
-		`{"flag":"true"}`:                 "flag: want true or false, got a text",
-		`{"inner":{"nam":"n"}}`:           "inner.nam: there is no such field here",
-		`{"inner":{"value":1}}`:           "inner.value: want a text, got a number",
+		`{"flag":"true"}`:                 "flag: want true or false, got a string",
+		`{"inner":{"nam":"n"}}`:           "inner.nam: unknown field",
+		`{"inner":{"value":1}}`:           "inner.value: want a string, got a number",
 		`{"list":{}}`:                     "list: want a list, got an object",
-		`{"list":[{},{"name":true}]}`:     "list[1].name: want a text, got true or false",
-		`{"map":{"k":1}}`:                 "map.k: want a text, got a number",
-		`{"maybe":{"name":[]}}`:           "maybe.name: want a text, got a list",
+		`{"list":[{},{"name":true}]}`:     "list[1].name: want a string, got true or false",
+		`{"map":{"k":1}}`:                 "map.k: want a string, got a number",
+		`{"maybe":{"name":[]}}`:           "maybe.name: want a string, got a list",
 		`{"bytes":"-"}`:                   "bytes: illegal base64 data at input byte 0",
 		`{"at":"now"}`:                    `at: parsing time "now" as "2006-01-02T15:04:05Z07:00": cannot parse "now" as "2006"`,
 		``:                                "the body is not JSON: EOF",
-		`{"text":"t"`:                     "the body is not JSON: EOF",
-		`{"list":[{}`:                     "the body is not JSON: EOF",
-		`{} {}`:                           "the body is not JSON: invalid character '{' after top-level value",
+		`{"text":"t"`:                     "the body is not JSON: unexpected EOF after offset 11",
+		`{"list":[{}`:                     `the body is not JSON: unexpected EOF within "/list" after offset 11`,
+		`{} {}`:                           "the body is not JSON: data after the value",
+		`{"map":{"0":1}}`:                 "map.0: want a string, got a number",
+		`{"map":{"k":"","k":""}}`:         "map.k: duplicate field",
+		`{"list":[null]}`:                 "list[0]: want an object, got null",
+		`{"maybe":null,"text":""}`:        "text: it is empty: give a value, or leave it out",
 	} {
 		err := Decode([]byte(body), new(outer))
 		if !errors.Is(err, entities.ErrInvalid) || err.Error() != want {
@@ -80,7 +84,7 @@ func TestDecodeSaysWhereItDoesNotFit(t *testing.T) {
 	}
 }
 
-func TestDecodeLenientTakesNullAndEmptyAsMissing(t *testing.T) {
+func TestDecodeLenientTreatsNullAndEmptyAsMissing(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{
 		`null`, `{"text":"","inner":{"name": ""}}`, `{"text":null,"number" : null , "flag":null}`, `{"inner":{"name":null},"list":[null,{"value":null}]}`,
@@ -96,8 +100,8 @@ func TestDecodeLenientTakesNullAndEmptyAsMissing(t *testing.T) {
 		}
 	}
 	for body, want := range map[string]string{
-		`{"text":nil}`:          "the body is not JSON: invalid character 'i' in literal null (expecting 'u')",
-		`{"inner":{"Name":""}}`: "inner.Name: there is no such field here",
+		`{"text":nil}`:          "the body is not JSON: invalid character 'i' in literal null (expecting 'u') within \"/text\" after offset 9",
+		`{"inner":{"Name":""}}`: "inner.Name: unknown field",
 	} {
 		if err := DecodeLenient([]byte(body), new(outer)); !errors.Is(err, entities.ErrInvalid) || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", body, err, want)

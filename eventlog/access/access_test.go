@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 
 var t0 = time.Date(2026, 11, 21, 1, 41, 43, 197_000_000, time.UTC)
 
-// clock is what tests move.
+// clock is a clock that tests advance.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -67,7 +67,7 @@ func (s *Keys) mint(t *testing.T) (admin.Key, string) {
 	return made, text
 }
 
-// audit is what was done, the oldest first.
+// audit returns the recorded actions of a project, oldest first.
 func audit(t *testing.T, pool *pgxpool.Pool, project entities.Project) []string {
 	t.Helper()
 	list, _, err := admin.ListActions(t.Context(), pool, project, pg.Page{Limit: 100})
@@ -81,7 +81,7 @@ func audit(t *testing.T, pool *pgxpool.Pool, project entities.Project) []string 
 	return words
 }
 
-// count is the answer to a question for a number.
+// count returns the number that a query selects.
 func count(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) int {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), sql, args...)
@@ -95,7 +95,7 @@ func count(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) int {
 	return n
 }
 
-func TestAKeyIsKnownByItsTextAlone(t *testing.T) {
+func TestLookupNeedsTheExactText(t *testing.T) {
 	t.Parallel()
 	s, _ := newKeys(t)
 	made, text := s.mint(t)
@@ -117,7 +117,7 @@ func TestAKeyIsKnownByItsTextAlone(t *testing.T) {
 	}
 }
 
-// flip changes one character of a text.
+// flip returns the text with one character changed.
 func flip(text string, at int) string {
 	c := byte('0')
 	if text[at] == c {
@@ -126,19 +126,19 @@ func flip(text string, at int) string {
 	return text[:at] + string(c) + text[at+1:]
 }
 
-func TestTexts(t *testing.T) {
+func TestNewTextIsWellFormed(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for range 1000 {
 		text := newText()
 		if len(text) != 52 || !wellFormed(text) || seen[text] || !strings.HasPrefix(text, shown(text)) {
-			t.Fatalf("%q is no good", text)
+			t.Fatalf("%q is not a well-formed, unique key", text)
 		}
 		seen[text] = true
 	}
 }
 
-func TestMintRefuses(t *testing.T) {
+func TestMintRejectsInvalidKeys(t *testing.T) {
 	t.Parallel()
 	s, _ := newKeys(t)
 	past := t0
@@ -164,8 +164,8 @@ func TestMintRefuses(t *testing.T) {
 	}
 }
 
-// TestARevocationActsEverywhereWithinItsTime has two servers on one database.
-func TestARevocationActsEverywhereWithinItsTime(t *testing.T) {
+// TestRevocationTakesEffectOnAllServersWithinCacheTime runs two servers on one database.
+func TestRevocationTakesEffectOnAllServersWithinCacheTime(t *testing.T) {
 	t.Parallel()
 	here, c := newKeys(t)
 	there := NewKeys(here.pool, c.now)
@@ -179,31 +179,31 @@ func TestARevocationActsEverywhereWithinItsTime(t *testing.T) {
 		return k.Revoked()
 	}
 	if see(here) || see(there) {
-		t.Fatal("it is revoked already")
+		t.Fatal("the key is revoked already")
 	}
 	if err := here.Revoke(t.Context(), made.Project, made.ID); err != nil {
 		t.Fatal(err)
 	}
 	c.advance(CacheTime - time.Nanosecond)
 	if see(there) {
-		t.Error("the other server asked the database for a key that it had just heard of")
+		t.Error("the other server did not use its cache")
 	}
 	c.advance(time.Nanosecond)
 	if !see(here) || !see(there) {
-		t.Errorf("it still lets requests in after %s", CacheTime)
+		t.Errorf("the key is still accepted after %s", CacheTime)
 	}
 	c.advance(-time.Hour)
 	if !see(there) {
-		t.Error("a clock that was put back brought it back")
+		t.Error("setting the clock back revived the key")
 	}
 }
 
-func TestRevoke(t *testing.T) {
+func TestRevokeIsIdempotentAndPerProject(t *testing.T) {
 	t.Parallel()
 	s, c := newKeys(t)
 	made, _ := s.mint(t)
 	other, _ := s.mint(t)
-	for range 2 { // the second time changes nothing
+	for range 2 { // the second call changes nothing
 		if err := s.Revoke(t.Context(), made.Project, made.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func TestRevoke(t *testing.T) {
 	}
 	for id, want := range map[admin.KeyID]error{other.ID: admin.ErrKeyNotFound, "key_none": admin.ErrKeyNotFound} {
 		if err := s.Revoke(t.Context(), "shop", id); !errors.Is(err, want) {
-			t.Errorf("of another project: got %v, want %v", err, want)
+			t.Errorf("another project: got %v, want %v", err, want)
 		}
 	}
 	if err := s.Revoke(t.Context(), "default", "a b"); !errors.Is(err, entities.ErrInvalid) {
@@ -229,44 +229,44 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// TestOneOfManyRevocationsIsToldOf has racers revoke one key (I4).
-func TestOneOfManyRevocationsIsToldOf(t *testing.T) {
+// TestConcurrentRevocationsWriteOneAuditEntry revokes one key from many goroutines (I4).
+func TestConcurrentRevocationsWriteOneAuditEntry(t *testing.T) {
 	t.Parallel()
 	s, _ := newKeys(t)
 	made, _ := s.mint(t)
-	var racers sync.WaitGroup
+	var goroutines sync.WaitGroup
 	for range 16 {
-		racers.Go(func() {
+		goroutines.Go(func() {
 			if err := s.Revoke(t.Context(), made.Project, made.ID); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	racers.Wait()
+	goroutines.Wait()
 	if got := audit(t, s.pool, entities.DefaultProject); len(got) != 2 {
 		t.Errorf("got %q, want one revocation", got)
 	}
 }
 
-func TestStrangersTakeNoRoom(t *testing.T) {
+func TestUnknownTextsAreCachedBrieflyAndBounded(t *testing.T) {
 	t.Parallel()
 	c := newCache()
-	for i := range 10 * maxStrangers {
-		c.keepStranger(hash{byte(i), byte(i >> 8)}, t0)
+	for i := range 10 * maxUnknown {
+		c.unknown.Add(hash{byte(i), byte(i >> 8)}, t0)
 	}
-	if n := len(c.strangers); n > maxStrangers {
-		t.Errorf("%d are remembered", n)
+	if n := c.unknown.Len(); n > maxUnknown {
+		t.Errorf("%d are cached", n)
 	}
-	c.keepStranger(hash{1}, t0)
-	if _, known, err := c.find(hash{1}, t0); !known || !errors.Is(err, admin.ErrKeyNotFound) {
-		t.Error("a stranger was forgotten at once")
+	c.unknown.Add(hash{1}, t0)
+	if _, cached, err := c.find(hash{1}, t0); !cached || !errors.Is(err, admin.ErrKeyNotFound) {
+		t.Error("an unknown text is not cached")
 	}
-	if _, known, _ := c.find(hash{1}, t0.Add(strangerTime)); known {
-		t.Error("a stranger is remembered for too long")
+	if _, cached, _ := c.find(hash{1}, t0.Add(unknownTime)); cached {
+		t.Error("an unknown text is cached for too long")
 	}
 }
 
-func TestWhenKeysWereUsedIsWrittenForAllAtOnce(t *testing.T) {
+func TestLastUseIsWrittenInBatches(t *testing.T) {
 	t.Parallel()
 	s, c := newKeys(t)
 	a, _ := s.mint(t)
@@ -281,7 +281,7 @@ func TestWhenKeysWereUsedIsWrittenForAllAtOnce(t *testing.T) {
 	}
 	s.Used(a.ID)
 	if usedAt(a.ID) != nil {
-		t.Error("it is written with the request")
+		t.Error("the time of use was written with the request")
 	}
 	c.advance(time.Second)
 	s.Used(a.ID)
@@ -291,7 +291,7 @@ func TestWhenKeysWereUsedIsWrittenForAllAtOnce(t *testing.T) {
 	if at := usedAt(a.ID); at == nil || !at.Equal(t0.Add(time.Second)) || usedAt(b.ID) != nil {
 		t.Errorf("got %v and %v", at, usedAt(b.ID))
 	}
-	c.advance(-time.Hour) // of a server whose clock is behind
+	c.advance(-time.Hour) // as on a server whose clock is behind
 	s.Used(a.ID)
 	if err := s.WriteUsed(t.Context()); err != nil {
 		t.Fatal(err)
@@ -301,8 +301,8 @@ func TestWhenKeysWereUsedIsWrittenForAllAtOnce(t *testing.T) {
 	}
 }
 
-// TestServersWriteWhatTheyKnowBeforeTheyStop and do not get in each other's way.
-func TestServersWriteWhatTheyKnowBeforeTheyStop(t *testing.T) {
+// TestLastUseIsWrittenOnShutdown by several servers at once, without deadlocks.
+func TestLastUseIsWrittenOnShutdown(t *testing.T) {
 	t.Parallel()
 	first, c := newKeys(t)
 	var running sync.WaitGroup
@@ -318,23 +318,23 @@ func TestServersWriteWhatTheyKnowBeforeTheyStop(t *testing.T) {
 	}
 	running.Wait()
 	if n := count(t, first.pool, `SELECT count(*) FROM api_keys WHERE last_used_at IS NOT NULL`); n != 64 {
-		t.Errorf("got %d keys that were used, want 64", n)
+		t.Errorf("got %d keys with a time of use, want 64", n)
 	}
 }
 
-func TestProjectsAreMadeOnce(t *testing.T) {
+func TestConcurrentPutsCreateOneProject(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	s := NewProjects(pool, func() time.Time { return t0 })
-	var racers sync.WaitGroup
+	var goroutines sync.WaitGroup
 	for range 8 {
-		racers.Go(func() {
+		goroutines.Go(func() {
 			if p, err := s.Put(t.Context(), "shop"); err != nil || p.Name != "shop" || !p.CreatedAt.Equal(t0) {
 				t.Errorf("got %+v, %v", p, err)
 			}
 		})
 	}
-	racers.Wait()
+	goroutines.Wait()
 	if _, err := s.Put(t.Context(), "a b"); !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("got %v, want ErrInvalid", err)
 	}
@@ -347,8 +347,8 @@ func TestProjectsAreMadeOnce(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeToldIsNotDone has the last write of each action fail.
-func TestWhatCannotBeToldIsNotDone(t *testing.T) {
+// TestActionsRollBackWithoutAuditEntry makes the last write of each action fail.
+func TestActionsRollBackWithoutAuditEntry(t *testing.T) {
 	t.Parallel()
 	s, c := newKeys(t)
 	made, _ := s.mint(t)
@@ -364,11 +364,11 @@ func TestWhatCannotBeToldIsNotDone(t *testing.T) {
 		"project": func() error { _, err := NewProjects(s.pool, c.now).Put(t.Context(), "shop"); return err },
 	} {
 		if err := do(); err == nil || !strings.Contains(err.Error(), "silent") {
-			t.Errorf("%s: got %v, want the constraint's refusal", name, err)
+			t.Errorf("%s: got %v, want the constraint's error", name, err)
 		}
 	}
 	n := count(t, s.pool, `SELECT (SELECT count(*) FROM api_keys WHERE revoked_at IS NULL) + (SELECT count(*) FROM projects)`)
 	if n != 2 {
-		t.Errorf("got %d rows of what should not have happened, want 2", n)
+		t.Errorf("got %d rows, want only the key and the default project", n)
 	}
 }

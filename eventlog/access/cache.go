@@ -5,53 +5,64 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities/admin"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
 const (
-	// CacheTime is for how long a server believes what the database said of a key: a revocation acts everywhere
+	// CacheTime limits how long a cached key is used without asking the database: a revocation takes effect everywhere
 	// within that time.
 	CacheTime = 5 * time.Second
-	// That a well-formed text is no key is believed for a shorter time and of few, so that whoever makes them up
-	// has no use of our memory. It cannot become wrong: a key's text is made when the key is.
-	strangerTime = time.Second
-	maxStrangers = 1000
+	// unknownTime and maxUnknown limit the cache of well-formed texts that are no key. It is short and small, so that a
+	// caller who invents texts cannot use up memory. An entry cannot become wrong: a key's text is created with the key.
+	unknownTime = time.Second
+	maxUnknown  = 1000
 )
 
-// cache is what the database said of keys.
+// cache holds the answers of the database about keys. Its times come from the injected clock, so it cannot be an
+// expirable LRU; and known keys are never evicted, because [Keys.Last] needs them while the database is unreachable.
 type cache struct {
-	mu        sync.Mutex
-	known     map[hash]answer
-	strangers map[hash]time.Time
+	mu      sync.Mutex
+	known   map[hash]answer // at most one for each key that exists
+	unknown *lru.Cache[hash, time.Time]
 }
 
-// answer is what the database said, and when it was asked.
+// answer is a key as the database returned it, and when.
 type answer struct {
 	key admin.Key
 	at  time.Time
 }
 
-func newCache() *cache { return &cache{known: map[hash]answer{}, strangers: map[hash]time.Time{}} }
-
-// fresh reports whether what was asked at the time holds now. A clock that was put back makes it old.
-func fresh(at, now time.Time, last time.Duration) bool {
-	age := now.Sub(at)
-	return age >= 0 && age < last
+func newCache() *cache {
+	unknown, err := lru.New[hash, time.Time](maxUnknown)
+	if err != nil {
+		panic(err) // only a size below 1 fails
+	}
+	return &cache{known: map[hash]answer{}, unknown: unknown}
 }
 
-// find is what is known of a text, if anything: its key, or that it is [entities.ErrKeyNotFound].
-func (c *cache) find(h hash, now time.Time) (key admin.Key, known bool, err error) {
+// fresh reports whether an entry written at the given time is still valid. A clock that was set back makes it stale.
+func fresh(at, now time.Time, lifetime time.Duration) bool {
+	age := now.Sub(at)
+	return age >= 0 && age < lifetime
+}
+
+// find returns the cached answer for a text: its key, or [admin.ErrKeyNotFound]. Without a fresh answer, cached is
+// false.
+func (c *cache) find(h hash, now time.Time) (key admin.Key, cached bool, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a, ok := c.known[h]; ok && fresh(a.at, now, CacheTime) {
+	a, ok := c.known[h]
+	c.mu.Unlock()
+	if ok && fresh(a.at, now, CacheTime) {
 		return a.key, true, nil
 	}
-	if at, ok := c.strangers[h]; ok && fresh(at, now, strangerTime) {
+	if at, ok := c.unknown.Get(h); ok && fresh(at, now, unknownTime) {
 		return admin.Key{}, true, admin.ErrKeyNotFound
 	}
 	return admin.Key{}, false, nil
 }
 
-// last is the key that was last known of a text.
+// last returns the key that a text had when it was last read, however long ago.
 func (c *cache) last(h hash) (admin.Key, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,19 +70,9 @@ func (c *cache) last(h hash) (admin.Key, bool) {
 	return a.key, ok
 }
 
-// keep remembers a key as it was, or was yet to be, at the time. There are no more of them than keys.
-func (c *cache) keep(h hash, k admin.Key, at time.Time) {
+// add caches a key. The time is that before it was read, so that a concurrent change makes it stale, never fresher.
+func (c *cache) add(h hash, k admin.Key, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known[h] = answer{k, at}
-}
-
-// keepStranger remembers that a text was no key at the time.
-func (c *cache) keepStranger(h hash, at time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.strangers) >= maxStrangers {
-		clear(c.strangers)
-	}
-	c.strangers[h] = at
 }

@@ -1,4 +1,5 @@
-// Package access has the API keys and the projects they let requests into.
+// Package access manages the API keys and the projects that they give access to.
 //
-// It imports packages entities and eventlog. Only it makes and revokes keys, and only it knows what they look like.
+// It imports packages entities and eventlog. It is the only package that creates and revokes keys, and the only one
+// that knows their format.
 package access

@@ -12,8 +12,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestStrangersLeaveConnectionsForOthers, however many texts they make up that look like keys.
-func TestStrangersLeaveConnectionsForOthers(t *testing.T) {
+// TestFloodOfUnknownKeysLeavesConnections looks up many well-formed texts that are no keys.
+func TestFloodOfUnknownKeysLeavesConnections(t *testing.T) {
 	t.Parallel()
 	const size = maxLookups + 3
 	dsn := testdb.New(t)
@@ -38,11 +38,11 @@ func TestStrangersLeaveConnectionsForOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var strangers sync.WaitGroup
-	defer strangers.Wait()
+	var flood sync.WaitGroup
+	defer flood.Wait()
 	defer cancel()
 	for range 10 * size {
-		strangers.Go(func() { _, _ = s.Lookup(ctx, newText()) })
+		flood.Go(func() { _, _ = s.Lookup(ctx, newText()) })
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		waiting := count(t, watcher, `
@@ -58,16 +58,16 @@ func TestStrangersLeaveConnectionsForOthers(t *testing.T) {
 	short, end := context.WithTimeout(t.Context(), 5*time.Second)
 	defer end()
 	if _, err := pool.Exec(short, `SELECT 1`); err != nil {
-		t.Errorf("somebody else: %v", err)
+		t.Errorf("another query: %v", err)
 	}
 }
 
-// TestOneKeyIsLookedUpForAllWhoWait: what one of them has learned the others need not ask.
-func TestOneKeyIsLookedUpForAllWhoWait(t *testing.T) {
+// TestWaitingLookupsShareOneQuery: once one lookup has read the key, the others find it in the cache.
+func TestWaitingLookupsShareOneQuery(t *testing.T) {
 	t.Parallel()
 	s, _ := newKeys(t)
 	made, text := s.mint(t)
-	for range maxLookups { // they are all looking
+	for range maxLookups { // all are in use
 		s.lookups <- struct{}{}
 	}
 	var all sync.WaitGroup
@@ -79,9 +79,9 @@ func TestOneKeyIsLookedUpForAllWhoWait(t *testing.T) {
 		})
 	}
 	before := s.pool.Stat().AcquireCount()
-	<-s.lookups // one at a time from now on
+	<-s.lookups // from now on one lookup at a time
 	all.Wait()
 	if n := s.pool.Stat().AcquireCount() - before; n != 1 {
-		t.Errorf("the database was asked %d times", n)
+		t.Errorf("%d queries, want 1", n)
 	}
 }

@@ -16,29 +16,29 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// Keys are the API keys of a database.
+// Keys creates, revokes and looks up the API keys of a database.
 type Keys struct {
 	pool  *pgxpool.Pool
 	now   func() time.Time
 	cache *cache
 	used  *used
-	// lookups has an item for each that is under way.
+	// lookups is a semaphore: it holds an item for each lookup in progress.
 	lookups chan struct{}
 }
 
-// maxLookups is how many lookups may have a connection at once: whoever makes up texts that look like keys has no more
-// of the pool.
+// maxLookups limits the connections that concurrent lookups use, so that a flood of invented keys cannot exhaust the
+// pool.
 const maxLookups = 4
 
-// NewKeys makes the keys of the database behind pool.
+// NewKeys returns the keys of the database behind pool.
 func NewKeys(pool *pgxpool.Pool, now func() time.Time) *Keys {
 	return &Keys{
 		pool: pool, now: now, cache: newCache(), used: newUsed(), lookups: make(chan struct{}, maxLookups),
 	}
 }
 
-// Mint makes a key of the project, name, role and expiry that k says, and returns it with its text, which nobody can
-// learn again. It fails with [entities.ErrInvalid] and [entities.ErrProjectNotFound].
+// Mint creates a key with the project, name, role and expiry of k. It returns the key and its text, which cannot be
+// read again. It fails with [entities.ErrInvalid] and [admin.ErrProjectNotFound].
 func (s *Keys) Mint(ctx context.Context, k admin.Key) (admin.Key, string, error) {
 	k.CreatedAt = s.now().UTC().Truncate(time.Millisecond)
 	if k.ExpiresAt != nil {
@@ -51,7 +51,7 @@ func (s *Keys) Mint(ctx context.Context, k admin.Key) (admin.Key, string, error)
 	text := newText()
 	k.ID, k.Prefix = admin.NewKeyID(k.CreatedAt), shown(text)
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		// Projects stay for ever once they are there.
+		// Projects are never deleted, so this needs no lock.
 		if _, err := admin.ProjectByName(ctx, tx, k.Project); err != nil {
 			return err
 		}
@@ -65,13 +65,13 @@ func (s *Keys) Mint(ctx context.Context, k admin.Key) (admin.Key, string, error)
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {
-		return admin.Key{}, "", fmt.Errorf("make key: %w", err)
+		return admin.Key{}, "", fmt.Errorf("create key: %w", err)
 	}
 	return k, text, nil
 }
 
-// Revoke ends a key of the project for good: no server lets it in [CacheTime] later. One that was revoked before
-// stays as it is. It fails with [entities.ErrKeyNotFound].
+// Revoke revokes a key of the project permanently; every server rejects it after [CacheTime]. Revoking a revoked key
+// changes nothing. It fails with [admin.ErrKeyNotFound].
 func (s *Keys) Revoke(ctx context.Context, project entities.Project, id admin.KeyID) error {
 	if err := entities.ValidateID("key ID", string(id)); err != nil {
 		return err
@@ -98,15 +98,15 @@ func (s *Keys) Revoke(ctx context.Context, project entities.Project, id admin.Ke
 	return nil
 }
 
-// Lookup is the key of a text, as it is or was at most [CacheTime] ago, in whichever project; whether it has been
-// revoked or has expired is for the caller to see. It fails with [entities.ErrKeyNotFound]. The key is found by the
-// hash of the whole text, so how long that takes tells nothing about texts that are nearly right.
+// Lookup returns the key with the given text, of any project, as it was at most [CacheTime] ago. The caller must check
+// whether it is revoked or expired. It fails with [admin.ErrKeyNotFound]. Keys are found by the hash of the whole
+// text, so the time that a lookup takes reveals nothing about nearly correct texts.
 func (s *Keys) Lookup(ctx context.Context, text string) (admin.Key, error) {
 	if !wellFormed(text) {
 		return admin.Key{}, admin.ErrKeyNotFound
 	}
 	h := sha256.Sum256([]byte(text))
-	if key, known, err := s.cache.find(h, s.now()); known {
+	if key, cached, err := s.cache.find(h, s.now()); cached {
 		return key, err
 	}
 	select {
@@ -116,30 +116,30 @@ func (s *Keys) Lookup(ctx context.Context, text string) (admin.Key, error) {
 	}
 	defer func() { <-s.lookups }()
 	now := s.now()
-	if key, known, err := s.cache.find(h, now); known { // somebody else has just asked
+	if key, cached, err := s.cache.find(h, now); cached { // read by another lookup while this one waited
 		return key, err
 	}
 	key, err := admin.KeyByHash(ctx, s.pool, h)
 	if errors.Is(err, admin.ErrKeyNotFound) {
-		s.cache.keepStranger(h, now)
+		s.cache.unknown.Add(h, now)
 	}
 	if err != nil {
 		return admin.Key{}, err
 	}
-	s.cache.keep(h, key, now)
+	s.cache.add(h, key, now)
 	return key, nil
 }
 
-// Last is the key of a text as it was when the database was last asked about it, however long ago that is; false if
-// this process never did.
+// Last returns the key of a text as this process last read it, however long ago, or false if it never did. It is for
+// use while the database is unreachable.
 func (s *Keys) Last(text string) (admin.Key, bool) {
 	return s.cache.last(sha256.Sum256([]byte(text)))
 }
 
-// Used takes down that a request came with the key. It is written later: see [Keys.Run].
+// Used records that a request used the key. [Keys.Run] writes it to the database later.
 func (s *Keys) Used(id admin.KeyID) { s.used.add(id, s.now()) }
 
-// Run writes when keys were used, once a minute and when the context ends, until it has ended.
+// Run writes the times of use to the database once a minute, and a last time when the context ends.
 func (s *Keys) Run(ctx context.Context, logger *slog.Logger) {
 	ticker := time.NewTicker(usedInterval)
 	defer ticker.Stop()
@@ -158,11 +158,12 @@ func (s *Keys) Run(ctx context.Context, logger *slog.Logger) {
 
 func (s *Keys) log(ctx context.Context, logger *slog.Logger, err error) {
 	if err != nil && ctx.Err() == nil {
-		logger.WarnContext(ctx, "when API keys were used is not written", "error", err)
+		logger.WarnContext(ctx, "write last use of API keys", "error", err)
 	}
 }
 
-// WriteUsed writes when keys were used since the last time. What cannot be written is lost: it only informs.
+// WriteUsed writes the times of use recorded since the previous call. If that fails they are lost, which is acceptable:
+// they are informational.
 func (s *Keys) WriteUsed(ctx context.Context) error {
 	used := s.used.take()
 	if len(used) == 0 {

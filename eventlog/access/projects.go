@@ -13,18 +13,18 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// Projects are the projects of a database.
+// Projects creates the projects of a database.
 type Projects struct {
 	pool *pgxpool.Pool
 	now  func() time.Time
 }
 
-// NewProjects makes the projects of the database behind pool.
+// NewProjects returns the projects of the database behind pool.
 func NewProjects(pool *pgxpool.Pool, now func() time.Time) *Projects {
 	return &Projects{pool: pool, now: now}
 }
 
-// Put makes a project unless it exists, and returns it. It fails with [entities.ErrInvalid].
+// Put creates a project unless it exists, and returns it. It fails with [entities.ErrInvalid].
 func (s *Projects) Put(ctx context.Context, name entities.Project) (admin.ListedProject, error) {
 	if err := entities.ValidateID("project", string(name)); err != nil {
 		return admin.ListedProject{}, err

@@ -8,20 +8,19 @@ import (
 	"strings"
 )
 
-// A key's text is "sw_", 256 random bits in base 62, and a checksum of both. The prefix and the fixed length let
-// scanners find keys in what should not have any, and the checksum lets them, and the server, pass over what only
-// looks like one without asking a database.
+// A key's text is "sw_", 256 random bits in base 62, and a checksum of both. The prefix and the fixed length let secret
+// scanners find leaked keys; the checksum lets scanners and the server reject false positives without a database.
 const (
-	// KeyPrefix is how the text of every key begins.
+	// KeyPrefix starts the text of every key.
 	KeyPrefix = "sw_"
 
 	randomBytes    = 32
 	randomDigits   = 43 // of 256 bits in base 62
 	checksumDigits = 6  // of 32 bits
-	shownDigits    = 6  // of the random ones, for people to tell keys apart: 36 bits of 256
+	shownDigits    = 6  // of the random digits, for people to tell keys apart: 36 bits of 256
 )
 
-// newText makes a key's text.
+// newText returns the text of a new key.
 func newText() string {
 	var b [randomBytes]byte
 	_, _ = rand.Read(b[:]) // it never fails
@@ -29,7 +28,7 @@ func newText() string {
 	return text + checksum(text)
 }
 
-// base62 is a number of so many digits: 0-9, a-z, A-Z.
+// base62 formats n with the given number of digits: 0-9, a-z, A-Z.
 func base62(n *big.Int, digits int) string {
 	text := n.Text(62)
 	return strings.Repeat("0", digits-len(text)) + text
@@ -39,10 +38,10 @@ func checksum(s string) string {
 	return base62(new(big.Int).SetUint64(uint64(crc32.ChecksumIEEE([]byte(s)))), checksumDigits)
 }
 
-// shown is how the text begins.
+// shown returns the start of a text, which is public.
 func shown(text string) string { return text[:len(KeyPrefix)+shownDigits] }
 
-// wellFormed reports whether a text can be a key's.
+// wellFormed reports whether a text has the format and checksum of a key.
 func wellFormed(text string) bool {
 	if !strings.HasPrefix(text, KeyPrefix) || len(text) != len(KeyPrefix)+randomDigits+checksumDigits {
 		return false
@@ -51,5 +50,5 @@ func wellFormed(text string) bool {
 	return checksum(text[:end]) == text[end:]
 }
 
-// hash is all that the database knows of a text.
+// hash is the SHA-256 of a text. The database stores nothing else of it.
 type hash = [sha256.Size]byte

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// usedInterval is how often a server writes when keys were used, in one statement for all.
+	// usedInterval is how often a server writes the times of use, in one statement for all keys.
 	usedInterval = time.Minute
-	// lastWrite is how long the last of these writes may take, which holds up a stop.
+	// lastWrite limits the last write, which delays shutdown.
 	lastWrite = 2 * time.Second
 )
 
-// used is when keys were last used, as far as it is not written.
+// used holds the times of use that are not yet written.
 type used struct {
 	mu sync.Mutex
 	at map[admin.KeyID]time.Time
@@ -29,7 +29,7 @@ func (u *used) add(id admin.KeyID, at time.Time) {
 	u.at[id] = at
 }
 
-// take forgets what it returns.
+// take returns the times and removes them.
 func (u *used) take() map[admin.KeyID]time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -96,7 +96,7 @@ func (f *fixture) streams() *read.Streams {
 }
 
 func (f *fixture) hub() *pg.Hub {
-	return pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)) // nobody runs it
+	return pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)) // not running
 }
 
 func (f *fixture) exec(t *testing.T, sql string) {
@@ -106,7 +106,7 @@ func (f *fixture) exec(t *testing.T, sql string) {
 	}
 }
 
-// file is the content of the run's file.
+// file returns the exported file of the run.
 func (f *fixture) file(t *testing.T) []byte {
 	t.Helper()
 	var file bytes.Buffer
@@ -130,7 +130,7 @@ func (f *fixture) load(ctx context.Context, file []byte) error {
 	return err
 }
 
-// contents is the database as a text per table, without what numbers streams and transactions.
+// contents returns each table as text, without the numbers of streams and transactions.
 func (f *fixture) contents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -164,7 +164,7 @@ func (f *fixture) clear(t *testing.T) map[string]string {
 	return f.contents(t)
 }
 
-// TestI10ImportIsExactlyWhatWasExported, rows included.
+// TestI10ImportIsExactlyWhatWasExported compares all rows.
 func TestI10ImportIsExactlyWhatWasExported(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -185,7 +185,7 @@ func TestI10ImportIsExactlyWhatWasExported(t *testing.T) {
 	}
 }
 
-// plain is what is in a file, and packed the file of that.
+// plain returns the decompressed content of a file; packed is the inverse.
 func plain(t *testing.T, file []byte) string {
 	t.Helper()
 	text, err := unpacked(file)
@@ -195,7 +195,7 @@ func plain(t *testing.T, file []byte) string {
 	return text
 }
 
-// unpacked is the text in a file, whole or not.
+// unpacked returns the content of a file that may be truncated.
 func unpacked(file []byte) (string, error) {
 	r, err := zstd.NewReader(bytes.NewReader(file))
 	if err != nil {
@@ -222,8 +222,8 @@ func packed(t *testing.T, text string) []byte {
 	return file.Bytes()
 }
 
-// TestImportRefusesWhatIsNotAWholeEndedRun, and writes nothing of it.
-func TestImportRefusesWhatIsNotAWholeEndedRun(t *testing.T) {
+// TestImportRejectsFilesOtherThanAWholeEndedRun without writing anything.
+func TestImportRejectsFilesOtherThanAWholeEndedRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	file := f.file(t)
@@ -264,13 +264,13 @@ func TestImportRefusesWhatIsNotAWholeEndedRun(t *testing.T) {
 		bad := bytes.Clone(file)
 		bad[at] ^= 0x55
 		if same, err := unpacked(bad); err == nil && same == text {
-			continue // it hit bits that mean nothing, of which zstd has a few
+			continue // the flipped bit has no meaning in zstd
 		}
 		tests["bit rot at "+time.Duration(at).String()] = bad
 	}
 	for name, file := range tests {
 		if err := f.load(t.Context(), file); err == nil {
-			t.Errorf("%s: it was imported", name)
+			t.Errorf("%s: was imported", name)
 		}
 	}
 	f.wantContents(t, empty)
@@ -279,8 +279,8 @@ func TestImportRefusesWhatIsNotAWholeEndedRun(t *testing.T) {
 	}
 }
 
-// TestImportRefusesWhatIsThere and leaves it alone: the run, or only a stream of that name.
-func TestImportRefusesWhatIsThere(t *testing.T) {
+// TestImportRejectsExistingRunsAndStreams and does not change them.
+func TestImportRejectsExistingRunsAndStreams(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	file, before := f.file(t), f.contents(t)
@@ -299,8 +299,8 @@ func TestImportRefusesWhatIsThere(t *testing.T) {
 	f.wantContents(t, before)
 }
 
-// TestExportNoticesWhatIsMissing rather than to write a file of half a run.
-func TestExportNoticesWhatIsMissing(t *testing.T) {
+// TestExportFailsOnMissingRows instead of writing an incomplete file.
+func TestExportFailsOnMissingRows(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
 		"first event": `DELETE FROM events WHERE seq = 1`, "event": `DELETE FROM events WHERE seq = 4`,
@@ -344,9 +344,9 @@ func wantFiles(t *testing.T, f *Folder, want ...string) {
 	}
 }
 
-// TestArchiveThenCrashThenRepeat: the run was stored, and its deletion is lost. The next pass stores it once
-// more, as the same file, and deletes it; from the file it comes back as it was.
-func TestArchiveThenCrashThenRepeat(t *testing.T) {
+// TestArchivePassIsRepeatableAfterACrash: the run was stored, but its deletion was lost. The next pass stores the same
+// file again and deletes the run; an import restores it exactly.
+func TestArchivePassIsRepeatableAfterACrash(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.exec(t, `UPDATE runs SET completed_at = completed_at - interval '1 day'`)
@@ -385,7 +385,7 @@ func TestArchiveThenCrashThenRepeat(t *testing.T) {
 		t.Errorf("the file changed; error %v", err)
 	}
 	if text := f.contents(t)["events"] + f.contents(t)["streams"]; text != "" {
-		t.Errorf("there is something left: %.500s", text)
+		t.Errorf("not everything was deleted: %.500s", text)
 	}
 	if err := f.load(t.Context(), second); err != nil {
 		t.Fatal(err)
@@ -393,8 +393,7 @@ func TestArchiveThenCrashThenRepeat(t *testing.T) {
 	f.wantContents(t, before)
 }
 
-// TestFileIsThereWhollyOrNotAtAll.
-func TestFileIsThereWhollyOrNotAtAll(t *testing.T) {
+func TestFilesAreWrittenAtomically(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	folder := f.folder(t)
@@ -422,7 +421,7 @@ func TestFileIsThereWhollyOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestFolderMustBeThere(t *testing.T) {
+func TestNewFolderRequiresAFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

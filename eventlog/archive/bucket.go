@@ -11,16 +11,15 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// Bucket keeps the file of each run in an S3-compatible bucket, under a name that begins with a prefix and the
-// project.
+// Bucket stores the file of each run in an S3-compatible bucket, with the key PREFIX/PROJECT/RUN.jsonl.zst.
 type Bucket struct {
 	client *minio.Core
 	root   object // its key is empty or ends in a slash
 	audit  *eventlog.Audit
 }
 
-// NewBucket makes an archive at s3://BUCKET/PREFIX; the prefix may be missing. It does not look whether the bucket is
-// there: see [Bucket.Check].
+// NewBucket returns an archive at s3://BUCKET/PREFIX; the prefix is optional. It does not access the bucket: see
+// [Bucket.Check].
 func NewBucket(location string, s3 S3, audit *eventlog.Audit) (*Bucket, error) {
 	root, err := parseLocation(location)
 	if err != nil {
@@ -36,24 +35,24 @@ func NewBucket(location string, s3 S3, audit *eventlog.Audit) (*Bucket, error) {
 	return &Bucket{client: client, root: root, audit: audit}, nil
 }
 
-// Check fails when the bucket would not take a file, with what to do about that. Nothing is left in the bucket. It
-// fails with [ErrUnreachable] when that cannot be known now.
+// Check verifies that files can be stored in the bucket, without leaving anything in it. The error says what to do.
+// It is [ErrUnreachable] if the bucket does not answer.
 func (b *Bucket) Check(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
-	// To begin an upload and to take it back needs what storing a run needs, and no more.
+	// Starting and aborting an upload requires exactly the permissions that storing a run requires.
 	probe := object{b.root.bucket, b.root.key + ".check"}
 	id, err := b.client.NewMultipartUpload(limited, probe.bucket, probe.key, minio.PutObjectOptions{})
 	if err == nil {
 		err = b.client.AbortMultipartUpload(limited, probe.bucket, probe.key, id)
 	}
 	if err != nil {
-		return refusal(ctx, b.client, "open archive "+b.root.String(), err)
+		return describe(ctx, b.client, "open archive "+b.root.String(), err)
 	}
 	return nil
 }
 
-// Path is where the file of a run is, as [S3.Open] takes it.
+// Path returns the location of the file of a run, for [S3.Open].
 func (b *Bucket) Path(project entities.Project, id entities.RunID) string {
 	return b.object(project, id).String()
 }
@@ -62,10 +61,9 @@ func (b *Bucket) object(project entities.Project, id entities.RunID) object {
 	return object{b.root.bucket, b.root.key + string(project) + "/" + string(id) + Suffix}
 }
 
-// Store exports a run into its file, and says how much that was. When it returns without an error the file is in the
-// bucket, as it was sent. Until then, and after an error, the file is the one that was there before, or none, or the
-// new one. Storing again replaces it,
-// but not one that came after this had begun. No more than a part of 8 MiB is in memory.
+// Store exports a run into its file and returns its extent. When it returns without an error, the bucket has confirmed
+// the whole file. After an error the previous file, if any, or the new one is in place, never a part. Store replaces
+// the file of an earlier export, but not one that was written after it began. It holds one part of 8 MiB in memory.
 func (b *Bucket) Store(
 	ctx context.Context, project entities.Project, id entities.RunID,
 ) (extent eventlog.Extent, err error) {
@@ -79,8 +77,8 @@ func (b *Bucket) Store(
 	return extent, err
 }
 
-// write makes an object of what write writes, all of it or none. It fails if another was made after it began: that
-// one may know more.
+// write creates an object from what the function writes, atomically. It fails if another process wrote the object
+// meanwhile, because that export may be newer.
 func (b *Bucket) write(ctx context.Context, o object, write func(io.Writer) error) error {
 	u := &upload{ctx: ctx, client: b.client, object: o}
 	defer u.abort()

@@ -28,7 +28,7 @@ import (
 
 const location = "s3://" + s3test.Bucket + "/some/prefix"
 
-// access is how to reach the server.
+// access returns the settings for the server.
 func access(s *s3test.Server) S3 {
 	return S3{Endpoint: s.Endpoint, AccessKeyID: s3test.AccessKeyID, SecretAccessKey: s3test.SecretAccessKey}
 }
@@ -44,7 +44,7 @@ func (f *fixture) bucket(t *testing.T, s3 S3) *Bucket {
 
 func (f *fixture) key() string { return "some/prefix/home/" + string(f.run) + Suffix }
 
-// enlarge gives the run so many MiB more that no compression makes smaller.
+// enlarge adds incompressible data to the run.
 func (f *fixture) enlarge(t *testing.T, megabytes int) {
 	t.Helper()
 	for range megabytes {
@@ -56,7 +56,7 @@ func (f *fixture) enlarge(t *testing.T, megabytes int) {
 	}
 }
 
-// retention lets the run leave into the archive.
+// retention returns a retention that archives the run.
 func (f *fixture) retention(t *testing.T, b *Bucket, drop func(context.Context, pgx.Tx) error) *eventlog.Retention {
 	t.Helper()
 	return eventlog.NewRetention(f.pool, eventlog.RetentionOptions{
@@ -69,7 +69,7 @@ func (f *fixture) retention(t *testing.T, b *Bucket, drop func(context.Context, 
 
 func dropNothing(context.Context, pgx.Tx) error { return nil }
 
-// wantObjects fails the test unless the bucket has these objects and nothing else, not even unseen.
+// wantObjects fails the test unless the bucket has exactly these objects and no parts of uploads.
 func wantObjects(t *testing.T, s *s3test.Server, want map[string][]byte) {
 	t.Helper()
 	got := s.Objects(t)
@@ -82,7 +82,7 @@ func wantObjects(t *testing.T, s *s3test.Server, want map[string][]byte) {
 	}
 }
 
-// load imports the run from its place in a bucket.
+// load imports the run from the bucket.
 func (b *Bucket) load(ctx context.Context, s3 S3, f *fixture) error {
 	file, err := s3.Open(ctx, b.Path(project, f.run))
 	if err != nil {
@@ -98,9 +98,9 @@ func (b *Bucket) load(ctx context.Context, s3 S3, f *fixture) error {
 	return err
 }
 
-// TestBucketThenCrashThenRepeat: the run was stored, and its deletion is lost. The next pass stores it once more, as
-// the same file, and deletes it; from the bucket it comes back as it was.
-func TestBucketThenCrashThenRepeat(t *testing.T) {
+// TestBucketPassIsRepeatableAfterACrash: the run was stored, but its deletion was lost. The next pass stores the same
+// file again and deletes the run; an import from the bucket restores it exactly.
+func TestBucketPassIsRepeatableAfterACrash(t *testing.T) {
 	t.Parallel()
 	s := s3test.New(t)
 	for name, megabytes := range map[string]int{"in one request": 0, "in parts": 9} {
@@ -135,8 +135,8 @@ func TestBucketThenCrashThenRepeat(t *testing.T) {
 	}
 }
 
-// TestUploadCutInTheMiddle leaves what was there before, or nothing; when the wire is mended, it goes on.
-func TestUploadCutInTheMiddle(t *testing.T) {
+// TestInterruptedUploadLeavesThePreviousFile, and succeeds when it is repeated.
+func TestInterruptedUploadLeavesThePreviousFile(t *testing.T) {
 	t.Parallel()
 	data := make([]byte, 2*partSize+partSize/2)
 	_, _ = rand.Read(data)
@@ -177,8 +177,7 @@ func TestUploadCutInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestRunStaysWhenTheUploadIsCut.
-func TestRunStaysWhenTheUploadIsCut(t *testing.T) {
+func TestRunStaysWhenTheUploadIsInterrupted(t *testing.T) {
 	t.Parallel()
 	s, f := s3test.New(t), newFixture(t)
 	f.enlarge(t, 1)
@@ -192,7 +191,7 @@ func TestRunStaysWhenTheUploadIsCut(t *testing.T) {
 	wantObjects(t, s, map[string][]byte{})
 }
 
-// TestLateUploadDoesNotReplaceANewerFile, which may be of a run that is deleted by now.
+// TestLateUploadDoesNotReplaceANewerFile: the run may be deleted by now, and the late export incomplete.
 func TestLateUploadDoesNotReplaceANewerFile(t *testing.T) {
 	t.Parallel()
 	s, f := s3test.New(t), &fixture{}
@@ -225,8 +224,8 @@ func writeAll(w io.Writer, p []byte) error {
 	return err
 }
 
-// TestServersWithoutConditions are written to all the same.
-func TestServersWithoutConditions(t *testing.T) {
+// TestStoreOnServersWithoutConditionalWrites falls back to unconditional writes.
+func TestStoreOnServersWithoutConditionalWrites(t *testing.T) {
 	t.Parallel()
 	s, f := s3test.New(t), &fixture{}
 	refused := 0
@@ -255,8 +254,8 @@ func TestServersWithoutConditions(t *testing.T) {
 	}
 }
 
-// TestUploadOfWhatCannotBeExported leaves nothing, not even unseen parts.
-func TestUploadOfWhatCannotBeExported(t *testing.T) {
+// TestFailedExportLeavesNothing in the bucket, not even parts.
+func TestFailedExportLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s, f := s3test.New(t), newFixture(t)
 	f.enlarge(t, 10)
@@ -277,7 +276,7 @@ func TestUploadOfWhatCannotBeExported(t *testing.T) {
 	wantObjects(t, s, map[string][]byte{})
 }
 
-// TestUploadsOfAnySize arrive, also where a part is just full.
+// TestUploadsOfAnySize includes sizes at the boundary of a part.
 func TestUploadsOfAnySize(t *testing.T) {
 	t.Parallel()
 	s, f := s3test.New(t), &fixture{}
@@ -303,12 +302,12 @@ func TestUploadsOfAnySize(t *testing.T) {
 	wantObjects(t, s, want)
 }
 
-// TestLargeRunInBoundedMemory: its 50 MiB pass through a few.
+// TestLargeRunInBoundedMemory exports 50 MiB.
 func TestLargeRunInBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of all
 	s, f := s3test.New(t), newFixture(t)
 	f.enlarge(t, 50)
 	b := f.bucket(t, access(s))
-	defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is in use, rather than what is still to be collected
+	defer debug.SetGCPercent(debug.SetGCPercent(10)) // so that the measurement contains little garbage
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -337,7 +336,7 @@ func TestLargeRunInBoundedMemory(t *testing.T) { //nolint:paralleltest // it mea
 	}
 }
 
-// TestRunsWaitForTheBucket while its server is down.
+// TestRunsWaitForTheBucket: runs are not deleted while the server is down.
 func TestRunsWaitForTheBucket(t *testing.T) {
 	t.Parallel()
 	s, f := s3test.New(t), newFixture(t)
@@ -363,7 +362,7 @@ func TestRunsWaitForTheBucket(t *testing.T) {
 	f.wantContents(t, before)
 }
 
-// tampering is a server before s whose requests and answers are changed on their way.
+// tampering is a proxy before s that changes requests and responses.
 func tampering(t *testing.T, s *s3test.Server, request func(*http.Request), answer func(*http.Response) error) S3 {
 	t.Helper()
 	target, err := url.Parse(s.Endpoint)
@@ -386,7 +385,7 @@ func tampering(t *testing.T, s *s3test.Server, request func(*http.Request), answ
 	return s3
 }
 
-// TestRunStaysUnlessTheBucketHasIt as it was sent.
+// TestRunStaysUnlessTheBucketHasIt: a run is deleted only if the bucket confirms the file as it was sent.
 func TestRunStaysUnlessTheBucketHasIt(t *testing.T) {
 	t.Parallel()
 	s, f := s3test.New(t), newFixture(t)
@@ -421,7 +420,7 @@ func TestRunStaysUnlessTheBucketHasIt(t *testing.T) {
 		}, nil, "write " + location + "/home/" + string(f.run) + Suffix + ": 400 "},
 		"another size": {nil, header("Content-Length", "7"), "but there are 7 as"},
 		"another file": {nil, header("ETag", `"7"`), `as "7"`},
-		"lost":         {nil, confirming(func(r *http.Response) { r.StatusCode = http.StatusNotFound }), "there is no such file in the bucket"},
+		"lost":         {nil, confirming(func(r *http.Response) { r.StatusCode = http.StatusNotFound }), "the file is not in the bucket"},
 	} {
 		b := f.bucket(t, tampering(t, s, tt.request, tt.answer))
 		r := f.retention(t, b, func(context.Context, pgx.Tx) error { return errBroken })

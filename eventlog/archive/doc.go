@@ -1,8 +1,8 @@
-// Package archive keeps exported runs as files: one compressed, self-describing file per run, in a folder or in an
-// S3-compatible bucket.
+// Package archive stores exported runs as files in a folder or in an S3-compatible bucket: one compressed,
+// self-describing file per run.
 //
-// A file is Zstandard around JSON lines, each of which is an [eventlog.Record]: the run, its events with their
-// payloads in base64, its streams with their chunks, and how much of all there is. What is cut off is noticed.
+// A file is JSON lines compressed with Zstandard. Each line is an [eventlog.Record]: the run, its events with their
+// payloads in base64, its streams with their chunks, and at the end the totals, which detect truncation.
 //
 // It imports packages entities and eventlog.
 package archive

@@ -12,17 +12,18 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// Folder keeps the file of each run in a folder per project.
+// Folder stores the file of each run in a folder per project.
 type Folder struct {
 	dir   string
 	audit *eventlog.Audit
 }
 
-// NewFolder makes an archive in the folder, which must exist: a mount that is missing is no new folder.
+// NewFolder returns an archive in the folder. The folder must exist: it is not created, because it may be a mount that
+// is missing.
 func NewFolder(dir string, audit *eventlog.Audit) (*Folder, error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
-		err = errors.New("it is no folder")
+		err = errors.New("not a folder")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open archive %s: %w", dir, err)
@@ -30,14 +31,13 @@ func NewFolder(dir string, audit *eventlog.Audit) (*Folder, error) {
 	return &Folder{dir: dir, audit: audit}, nil
 }
 
-// Path is where the file of a run is.
+// Path returns the path of the file of a run.
 func (f *Folder) Path(project entities.Project, id entities.RunID) string {
 	return filepath.Join(f.dir, string(project), string(id)+Suffix)
 }
 
-// Store exports a run into its file, and says how much that was. When it returns without an error the file is
-// on disk. Until then, and after an error, the file is the one that was there before, or none. Storing again
-// replaces it.
+// Store exports a run into its file and returns its extent. When it returns without an error, the file is on disk.
+// After an error the previous file, if any, is unchanged. Store replaces the file of an earlier export.
 func (f *Folder) Store(
 	ctx context.Context, project entities.Project, id entities.RunID,
 ) (extent eventlog.Extent, err error) {
@@ -46,9 +46,9 @@ func (f *Folder) Store(
 	}
 	path := f.Path(project, id)
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return extent, fmt.Errorf("make folder of project: %w", err)
+		return extent, fmt.Errorf("create folder of project: %w", err)
 	}
-	if err := syncDir(f.dir); err != nil { // also when another made it just now
+	if err := syncDir(f.dir); err != nil { // even if another process created the folder of the project
 		return extent, err
 	}
 	err = WriteFile(path, func(w io.Writer) error {
@@ -58,7 +58,7 @@ func (f *Folder) Store(
 	return extent, err
 }
 
-// validate reports whether project and run can be names of files.
+// validate returns an error unless project and run are safe as file names.
 func validate(project entities.Project, id entities.RunID) error {
 	if err := entities.ValidateID("project", string(project)); err != nil {
 		return err
@@ -66,12 +66,12 @@ func validate(project entities.Project, id entities.RunID) error {
 	return entities.ValidateID("run ID", string(id))
 }
 
-// WriteFile makes a file of what write writes, all of it or none: it is on disk, under its name, when there is
-// no error.
+// WriteFile writes a file atomically: without an error, the whole file is on disk under its name; with one, the
+// previous file is unchanged.
 func WriteFile(path string, write func(io.Writer) error) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf("make file: %w", err)
+		return fmt.Errorf("create file: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -89,12 +89,12 @@ func WriteFile(path string, write func(io.Writer) error) (err error) {
 		return fmt.Errorf("write file: %w", err)
 	}
 	if err := os.Rename(file.Name(), path); err != nil {
-		return fmt.Errorf("name file: %w", err)
+		return fmt.Errorf("rename file: %w", err)
 	}
 	return syncDir(filepath.Dir(path))
 }
 
-// syncDir makes the names in a folder last.
+// syncDir flushes the entries of a folder to disk.
 func syncDir(dir string) error {
 	d, err := os.Open(dir) //nolint:gosec // the operator's own folder
 	if err != nil {
@@ -102,7 +102,7 @@ func syncDir(dir string) error {
 	}
 	defer func() { _ = d.Close() }()
 	if err := d.Sync(); err != nil {
-		return fmt.Errorf("write folder: %w", err)
+		return fmt.Errorf("sync folder: %w", err)
 	}
 	return nil
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// Suffix is what names of files end in.
+// Suffix is the extension of files.
 const Suffix = ".jsonl.zst"
 
-// Write writes the records that export emits as a file's content.
+// Write writes the records that export emits in the format of a file.
 func Write(w io.Writer, export func(emit func(eventlog.Record) error) error) error {
-	// One goroutine, so that equal records are equal bytes, and memory is bounded.
+	// One goroutine makes the output deterministic and bounds the memory.
 	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return fmt.Errorf("compress: %w", err)
@@ -38,7 +38,7 @@ func Write(w io.Writer, export func(emit func(eventlog.Record) error) error) err
 	return err
 }
 
-// Export writes a run as a file's content, and says how much that was.
+// Export writes a run in the format of a file and returns its extent.
 func Export(ctx context.Context, audit *eventlog.Audit, id entities.RunID, w io.Writer) (eventlog.Extent, error) {
 	var extent eventlog.Extent
 	err := Write(w, func(emit func(eventlog.Record) error) (err error) {
@@ -48,14 +48,14 @@ func Export(ctx context.Context, audit *eventlog.Audit, id entities.RunID, w io.
 	return extent, err
 }
 
-// Reader reads a file's records.
+// Reader reads the records of a file.
 type Reader struct {
 	source *source
 	z      *zstd.Decoder
 	lines  *json.Decoder
 }
 
-// source remembers that the file could not be read, which is not to say that it is damaged.
+// source records read errors, to distinguish them from a damaged file.
 type source struct {
 	io.Reader
 	failure error
@@ -69,7 +69,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NewReader begins to read a file's content. Close the reader in the end; it leaves r open.
+// NewReader returns a Reader of the file in r. The caller must close it; it does not close r.
 func NewReader(r io.Reader) (*Reader, error) {
 	from := &source{Reader: r}
 	z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1))
@@ -81,8 +81,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return &Reader{source: from, z: z, lines: lines}, nil
 }
 
-// Next returns the next record, and [io.EOF] after the last. It fails with [entities.ErrInvalid] on what
-// [Write] cannot have written.
+// Next returns the next record, or [io.EOF] after the last. It fails with [entities.ErrInvalid] if [Write] cannot have
+// written the file.
 func (r *Reader) Next() (eventlog.Record, error) {
 	var record eventlog.Record
 	err := r.lines.Decode(&record)
@@ -92,11 +92,11 @@ func (r *Reader) Next() (eventlog.Record, error) {
 	case r.source.failure != nil:
 		return record, fmt.Errorf("read file: %w", r.source.failure)
 	case err != nil:
-		return record, entities.Invalid("the file is damaged, or not of an exported run: %v", err)
+		return record, entities.Invalid("the file is damaged, or is not an exported run: %v", err)
 	default:
 		return record, nil
 	}
 }
 
-// Close frees what the reader holds.
+// Close frees the resources of the reader.
 func (r *Reader) Close() { r.z.Close() }

@@ -21,45 +21,45 @@ import (
 const (
 	scheme        = "s3://"
 	defaultRegion = "us-east-1"
-	awsEndpoint   = "https://s3.amazonaws.com" // the client knows that of each region
+	awsEndpoint   = "https://s3.amazonaws.com" // the client selects the endpoint of the region
 )
 
 const (
 	dialLimit     = 10 * time.Second
-	roleLimit     = 10 * time.Second // to be given credentials by the machine
-	requestLimit  = 5 * time.Minute  // of one request with its attempts
+	roleLimit     = 10 * time.Second // for credentials of the machine's role
+	requestLimit  = 5 * time.Minute  // of one request including retries
 	abortLimit    = 10 * time.Second
-	checkLimit    = 30 * time.Second // a server that starts waits no longer to know
+	checkLimit    = 30 * time.Second // startup waits no longer than this
 	attempts      = 3
 	messageLength = 300
 )
 
-// S3 says where buckets are, and who asks for them. The zero value is Amazon's in us-east-1, with the role of
+// S3 configures the server and the credentials of buckets. The zero value is Amazon S3 in us-east-1 with the role of
 // the machine.
 type S3 struct {
-	// Endpoint is the URL of an S3-compatible server, such as https://s3.example.com; empty for Amazon's.
+	// Endpoint is the URL of an S3-compatible server, such as https://s3.example.com; empty for Amazon S3.
 	Endpoint string
-	// Region is empty for us-east-1, which servers without regions take too.
+	// Region is empty for us-east-1, which servers without regions accept too.
 	Region string
-	// AccessKeyID and SecretAccessKey, with SessionToken if they are temporary. Without them the machine is asked
-	// for its role: that of a pod, a container or an instance, as Amazon's own clients do.
+	// AccessKeyID and SecretAccessKey are the credentials, with SessionToken if they are temporary. Without them the
+	// role of the pod, container or instance is used, as by Amazon's own clients.
 	AccessKeyID, SecretAccessKey, SessionToken string
 }
 
-// IsBucket reports whether a location is meant to be in a bucket: s3://BUCKET/KEY.
+// IsBucket reports whether a location is in a bucket: s3://BUCKET/KEY.
 func IsBucket(location string) bool { return strings.HasPrefix(location, scheme) }
 
-// object is a place in a bucket.
+// object is the bucket and key of an object.
 type object struct{ bucket, key string }
 
 func (o object) String() string { return scheme + o.bucket + "/" + o.key }
 
-// parseLocation takes s3://BUCKET/KEY apart. Nothing in it is escaped.
+// parseLocation splits s3://BUCKET/KEY. Nothing in it is escaped.
 func parseLocation(location string) (object, error) {
 	rest, ok := strings.CutPrefix(location, scheme)
 	bucket, key, _ := strings.Cut(rest, "/")
 	if !ok || bucket == "" {
-		return object{}, entities.Invalid("%q is no location in a bucket; want s3://BUCKET/PREFIX", location)
+		return object{}, entities.Invalid("%q is not a location in a bucket; want s3://BUCKET/PREFIX", location)
 	}
 	if err := s3utils.CheckValidBucketNameStrict(bucket); err != nil {
 		return object{}, entities.Invalid("%q: %v", location, err)
@@ -67,7 +67,7 @@ func parseLocation(location string) (object, error) {
 	return object{bucket, key}, nil
 }
 
-// client connects nowhere yet.
+// client returns a client without connecting.
 func (s S3) client() (*minio.Core, error) {
 	endpoint, err := s.endpoint()
 	if err != nil {
@@ -80,14 +80,14 @@ func (s S3) client() (*minio.Core, error) {
 	secure := endpoint.Scheme == "https"
 	transport, err := minio.DefaultTransport(secure)
 	if err != nil {
-		return nil, fmt.Errorf("make client of bucket: %w", err)
+		return nil, fmt.Errorf("create S3 client: %w", err)
 	}
 	transport.DialContext = (&net.Dialer{Timeout: dialLimit}).DialContext
 	client, err := minio.NewCore(endpoint.Host, &minio.Options{
 		Creds: provider, Secure: secure, Region: s.region(), Transport: transport, MaxRetries: attempts,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make client of bucket: %w", err)
+		return nil, fmt.Errorf("create S3 client: %w", err)
 	}
 	return client, nil
 }
@@ -105,11 +105,12 @@ func (s S3) endpoint() (*url.URL, error) {
 		address = awsEndpoint
 	}
 	u, err := url.Parse(address)
-	// The text is not repeated: there may be a password in it, which does not belong there.
+	// The error does not repeat the text, because it may contain a password.
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
 		u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, entities.Invalid("the endpoint of the bucket is no URL such as https://s3.example.com: " +
-			"set AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL to scheme, host and port alone, or to nothing for Amazon's")
+		return nil, entities.Invalid("invalid endpoint: " +
+			"set AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL to scheme, host and port alone, such as " +
+			"https://s3.example.com, or unset it for Amazon S3")
 	}
 	return u, nil
 }
@@ -119,14 +120,14 @@ func (s S3) credentials() (*credentials.Credentials, error) {
 	case s.AccessKeyID != "" && s.SecretAccessKey != "":
 		return credentials.NewStaticV4(s.AccessKeyID, s.SecretAccessKey, s.SessionToken), nil
 	case s.AccessKeyID != "" || s.SecretAccessKey != "":
-		return nil, entities.Invalid("of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY only one is set: " +
-			"set both, or neither for the role of the machine")
+		return nil, entities.Invalid("only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set: " +
+			"set both, or neither to use the role of the machine")
 	default:
 		return credentials.New(&credentials.IAM{Client: &http.Client{Timeout: roleLimit}}), nil
 	}
 }
 
-// Open reads the file at s3://BUCKET/KEY. Close the reader in the end.
+// Open opens the file at s3://BUCKET/KEY. The caller must close it.
 func (s S3) Open(ctx context.Context, location string) (io.ReadCloser, error) {
 	o, err := parseLocation(location)
 	if err != nil {
@@ -141,10 +142,10 @@ func (s S3) Open(ctx context.Context, location string) (io.ReadCloser, error) {
 	}
 	r, _, _, err := client.GetObject(ctx, o.bucket, o.key, minio.GetObjectOptions{})
 	if err != nil {
-		return nil, refusal(ctx, client, "read "+o.String(), err)
+		return nil, describe(ctx, client, "read "+o.String(), err)
 	}
 	return r, nil
 }
 
-// ErrUnreachable is that a bucket's server did not answer, or not as it does when it is well: another time it may.
+// ErrUnreachable reports that the server of a bucket did not answer or is overloaded. Retrying later may succeed.
 var ErrUnreachable = errors.New("the bucket cannot be reached")

@@ -3,7 +3,7 @@ package archive
 import (
 	"bytes"
 	"context"
-	"crypto/md5" //nolint:gosec // what S3 compares, besides SHA-256
+	"crypto/md5" //nolint:gosec // S3 verifies it besides SHA-256
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -15,37 +15,37 @@ import (
 )
 
 const (
-	// partSize is how much of a file is in memory; a bucket takes parts from 5 MiB on.
+	// partSize is the size of a part, and the memory that an upload uses. S3 requires at least 5 MiB.
 	partSize = 8 << 20
-	// maxParts is how many of them a bucket takes: a file may have 80,000 MiB.
+	// maxParts is the limit of S3. It limits a file to 80,000 MiB.
 	maxParts = 10_000
-	// contentType is that of Zstandard.
+	// contentType is the media type of Zstandard.
 	contentType = "application/zstd"
 )
 
-// upload is a file on its way into a bucket. It is sent in parts as they fill up, and what fits into one part in a
-// single request. Nothing of it is to be seen there before finish.
+// upload writes a file into a bucket: in parts as they fill up, or in a single request if it fits into one part. The
+// object becomes visible only in finish.
 type upload struct {
-	ctx    context.Context // an io.Writer gets none
+	ctx    context.Context // because Write has no context
 	client *minio.Core
 	object
-	before string // the ETag of what is there already
-	id     string // of the upload in parts, once there is one
+	before string // the ETag of the existing object
+	id     string // of the multipart upload, once it has started
 	parts  []minio.CompletePart
-	part   []byte // the one that fills up
+	part   []byte // the current part
 	size   int64
 }
 
-// begin looks what is there. A worker that was held up must not replace the file that another wrote meanwhile, of a
-// run that is deleted by now.
+// begin records which object exists. A worker that was delayed must not replace a file that another worker wrote
+// meanwhile: the run may be deleted by now, so the delayed export could be incomplete.
 func (u *upload) begin() error {
 	there, err := u.stat()
-	// Who may not list a bucket is forbidden to see that nothing is there.
+	// Without the permission to list the bucket, a missing object is reported as forbidden.
 	if status := minio.ToErrorResponse(err).StatusCode; status == http.StatusNotFound || status == http.StatusForbidden {
 		return nil
 	}
 	if err != nil {
-		return u.refusal("look for", err)
+		return u.describe("look for", err)
 	}
 	u.before = there.ETag
 	return nil
@@ -61,7 +61,7 @@ func (u *upload) stat() (minio.ObjectInfo, error) {
 func (u *upload) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
-		if len(u.part) == partSize { // and there is more
+		if len(u.part) == partSize { // send a full part only when more follows
 			if err := u.send(); err != nil {
 				return 0, err
 			}
@@ -80,26 +80,26 @@ func (u *upload) send() error {
 	if u.id == "" {
 		id, err := u.client.NewMultipartUpload(ctx, u.bucket, u.key, minio.PutObjectOptions{ContentType: contentType})
 		if err != nil {
-			return u.refusal("begin", err)
+			return u.describe("begin", err)
 		}
 		u.id = id
 	}
 	number := len(u.parts) + 1
 	if number > maxParts {
-		return errors.New("the run's file is larger than 80,000 MiB, which is the most that an upload may have")
+		return errors.New("the run's file exceeds 80,000 MiB, the limit of an upload")
 	}
 	sums := sumsOf(u.part)
 	sent, err := u.client.PutObjectPart(ctx, u.bucket, u.key, u.id, number, bytes.NewReader(u.part), int64(len(u.part)),
 		minio.PutObjectPartOptions{Md5Base64: sums.md5, Sha256Hex: sums.sha256, DisableContentSha256: true})
 	if err != nil {
-		return u.refusal("write", err)
+		return u.describe("write", err)
 	}
 	u.parts = append(u.parts, minio.CompletePart{PartNumber: number, ETag: sent.ETag})
 	u.part = u.part[:0]
 	return nil
 }
 
-// finish sends the rest, and makes sure that what was sent is there.
+// finish sends the rest and confirms that the bucket has the object as it was sent.
 func (u *upload) finish() error {
 	etag, err := u.complete()
 	if err != nil {
@@ -107,7 +107,7 @@ func (u *upload) finish() error {
 	}
 	there, err := u.stat()
 	if err != nil {
-		return u.refusal("confirm", err)
+		return u.describe("confirm", err)
 	}
 	if there.Size != u.size || there.ETag != etag {
 		return fmt.Errorf("confirm %s: sent %d bytes as %q, but there are %d as %q", u, u.size, etag, there.Size, there.ETag)
@@ -115,7 +115,7 @@ func (u *upload) finish() error {
 	return nil
 }
 
-// complete makes the object, and says which it is.
+// complete creates the object and returns its ETag.
 func (u *upload) complete() (etag string, err error) {
 	finish := u.put
 	if u.id != "" {
@@ -133,16 +133,16 @@ func (u *upload) complete() (etag string, err error) {
 	}
 	info, err := finish(unless)
 	if minio.ToErrorResponse(err).StatusCode == http.StatusNotImplemented {
-		info, err = finish(options) // some servers refuse conditions
+		info, err = finish(options) // some servers do not implement conditions
 	}
 	if err != nil {
-		return "", u.refusal("write", err)
+		return "", u.describe("write", err)
 	}
 	u.id = ""
 	return info.ETag, nil
 }
 
-// put makes the object in one request.
+// put creates the object in one request.
 func (u *upload) put(options minio.PutObjectOptions) (minio.UploadInfo, error) {
 	ctx, cancel := context.WithTimeout(u.ctx, requestLimit)
 	defer cancel()
@@ -150,14 +150,14 @@ func (u *upload) put(options minio.PutObjectOptions) (minio.UploadInfo, error) {
 	return u.client.PutObject(ctx, u.bucket, u.key, bytes.NewReader(u.part), u.size, sums.md5, sums.sha256, options)
 }
 
-// join makes the object of the parts.
+// join creates the object from the parts.
 func (u *upload) join(options minio.PutObjectOptions) (minio.UploadInfo, error) {
 	ctx, cancel := context.WithTimeout(u.ctx, requestLimit)
 	defer cancel()
 	return u.client.CompleteMultipartUpload(ctx, u.bucket, u.key, u.id, u.parts, options)
 }
 
-// abort takes back the parts that were sent, unless they have become the object. What it cannot reach stays, unseen.
+// abort deletes the parts of an upload that was not completed. If that fails they stay in the bucket, invisible.
 func (u *upload) abort() {
 	if u.id == "" {
 		return
@@ -167,11 +167,12 @@ func (u *upload) abort() {
 	_ = u.client.AbortMultipartUpload(ctx, u.bucket, u.key, u.id)
 }
 
-func (u *upload) refusal(verb string, err error) error {
-	return refusal(u.ctx, u.client, verb+" "+u.String(), err)
+func (u *upload) describe(verb string, err error) error {
+	return describe(u.ctx, u.client, verb+" "+u.String(), err)
 }
 
-// sums are what the bucket compares with what arrives. SHA-256 is part of what is signed, and all servers know it.
+// sums are the checksums that the bucket verifies. SHA-256 is part of the request signature, so every server verifies
+// it.
 type sums struct{ md5, sha256 string }
 
 func sumsOf(part []byte) sums {

@@ -11,7 +11,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// cborMode reads any well-formed CBOR.
+// cborMode decodes any well-formed CBOR. It is more lenient than entities/codec, for the result is only for reading.
 var cborMode = must(cbor.DecOptions{
 	DupMapKey:             cbor.DupMapKeyEnforcedAPF,
 	MaxNestedLevels:       256,
@@ -24,34 +24,34 @@ var cborMode = must(cbor.DecOptions{
 	BigIntDec:             cbor.BigIntDecodeValue,
 }.DecMode())
 
-// must returns a mode whose options are constants of this package.
+// must panics on invalid options, which are constants of this package.
 func must(mode cbor.DecMode, err error) cbor.DecMode {
 	if err != nil {
-		panic(err) // a programmer's error, seen by every test
+		panic(err)
 	}
 	return mode
 }
 
-// mayBeCBOR reports whether a payload of CBOR begins like that. Numbers and bytes are left out: too much else would
-// be taken for them.
+// mayBeCBOR reports whether a payload with this first byte is tried as CBOR. Numbers and byte strings are excluded,
+// because too much other data would be mistaken for them.
 func mayBeCBOR(first byte) bool {
 	const text, tag = 3, 6
 	major := first >> 5
 	return major >= text && major <= tag
 }
 
-// Field shows a field of a map in CBOR. It is not ok when there is no such field, or it cannot be shown within the
+// Field decodes one field of a CBOR map as JSON. It is not ok if the field is missing, or cannot be decoded within the
 // limit of [Decode].
 func Field(data []byte, name string) (value json.RawMessage, ok bool) {
 	var all map[string]cbor.RawMessage
 	if len(data) == 0 || cborMode.Unmarshal(data, &all) != nil || all[name] == nil {
 		return nil, false
 	}
-	value, err := showCBOR(all[name], MaxDecoded)
+	value, err := decodeCBOR(all[name], MaxDecoded)
 	return value, err == nil
 }
 
-func showCBOR(data []byte, limit int) (json.RawMessage, error) {
+func decodeCBOR(data []byte, limit int) (json.RawMessage, error) {
 	if len(data) > limit {
 		return nil, errTooLarge
 	}
@@ -59,7 +59,7 @@ func showCBOR(data []byte, limit int) (json.RawMessage, error) {
 	if err := cborMode.Unmarshal(data, &v); err != nil {
 		return nil, errOpaque
 	}
-	shown, err := showable(v)
+	shown, err := jsonValue(v)
 	if err != nil {
 		return nil, err
 	}
@@ -73,14 +73,14 @@ func showCBOR(data []byte, limit int) (json.RawMessage, error) {
 	return text, nil
 }
 
-// showable makes of what was CBOR what can be JSON.
-func showable(v any) (any, error) {
+// jsonValue converts a decoded CBOR value to one that encoding/json can encode.
+func jsonValue(v any) (any, error) {
 	switch v := v.(type) {
 	case map[any]any:
-		return showableMap(v)
+		return jsonObject(v)
 	case []any:
 		for i := range v {
-			item, err := showable(v[i])
+			item, err := jsonValue(v[i])
 			if err != nil {
 				return nil, err
 			}
@@ -88,28 +88,28 @@ func showable(v any) (any, error) {
 		}
 		return v, nil
 	case cbor.ByteString:
-		return showableBytes([]byte(v)), nil
+		return jsonBytes([]byte(v)), nil
 	case []byte:
-		return showableBytes(v), nil
+		return jsonBytes(v), nil
 	case float64:
-		return showableFloat(v), nil
+		return jsonFloat(v), nil
 	case time.Time:
-		return showableTime(v), nil
+		return jsonTime(v), nil
 	case big.Int:
 		return v.String(), nil
 	case string, bool, nil, uint64, int64:
 		return v, nil
-	default: // simple values that mean nothing
+	default: // unassigned simple values
 		return nil, errOpaque
 	}
 }
 
-func showableMap(m map[any]any) (any, error) {
+func jsonObject(m map[any]any) (any, error) {
 	shown := make(map[string]any, len(m))
 	for k, v := range m {
 		name, ok := k.(string)
 		if !ok {
-			key, err := showable(k)
+			key, err := jsonValue(k)
 			if err != nil {
 				return nil, err
 			}
@@ -122,7 +122,7 @@ func showableMap(m map[any]any) (any, error) {
 		if _, taken := shown[name]; taken {
 			return nil, errOpaque
 		}
-		value, err := showable(v)
+		value, err := jsonValue(v)
 		if err != nil {
 			return nil, err
 		}
@@ -131,14 +131,14 @@ func showableMap(m map[any]any) (any, error) {
 	return shown, nil
 }
 
-func showableBytes(b []byte) any {
+func jsonBytes(b []byte) any {
 	return struct {
 		Type   string `json:"$type"`
 		Base64 string `json:"base64"`
 	}{"Uint8Array", base64.StdEncoding.EncodeToString(b)}
 }
 
-func showableFloat(f float64) any {
+func jsonFloat(f float64) any {
 	switch {
 	case math.IsNaN(f):
 		return "NaN"
@@ -151,7 +151,7 @@ func showableFloat(f float64) any {
 	}
 }
 
-func showableTime(t time.Time) any {
+func jsonTime(t time.Time) any {
 	if y := t.UTC().Year(); t.IsZero() || y < 0 || y > 9999 {
 		return nil
 	}

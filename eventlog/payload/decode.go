@@ -11,38 +11,39 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// What a payload turned out to be, as events say it.
+// Encodings of payloads, as the JSON form of events names them.
 const (
 	EncodingJSON      = "json"
 	EncodingDevalue   = "devalue"
 	EncodingCBOR      = "cbor"
-	EncodingNone      = "none" // there is no payload
+	EncodingNone      = "none" // no payload
 	EncodingOpaque    = "opaque"
 	EncodingEncrypted = "encrypted"
 )
 
 const (
-	// MaxDecoded is how much [Decode] makes of a payload, in bytes, and the largest it looks at.
+	// MaxDecoded limits the size of payloads that [Decode] reads, and of its result, in bytes.
 	MaxDecoded = 16 << 20
 
 	maxDepth  = 1000
-	maxNested = 4 // compressions of compressed payloads
+	maxNested = 4 // layers of compression
 	prefixLen = 4
 )
 
 var (
-	errOpaque   = errors.New("not a payload of this kind")
-	errTooLarge = errors.New("larger than it may be")
+	errOpaque   = errors.New("not a payload of this encoding")
+	errTooLarge = errors.New("payload too large")
 )
 
-// Decode shows a payload as JSON, and says what it was. There is no value if it is [EncodingNone],
-// [EncodingEncrypted] or [EncodingOpaque], or larger than [MaxDecoded].
+// Decode decodes a payload as JSON, and returns its encoding. The value is nil if the encoding is [EncodingNone],
+// [EncodingEncrypted] or [EncodingOpaque], or if it is larger than [MaxDecoded].
 func Decode(data []byte) (value json.RawMessage, encoding string) {
 	value, encoding, _ = DecodeWithin(data, MaxDecoded)
 	return value, encoding
 }
 
-// DecodeWithin is [Decode] with a limit in bytes. What is larger, encoded or shown, has no value and does not fit.
+// DecodeWithin is [Decode] with a limit in bytes. A payload that is larger, encoded or decoded, does not fit and has no
+// value.
 func DecodeWithin(data []byte, limit int) (value json.RawMessage, encoding string, fits bool) {
 	value, encoding, err := decode(data, limit, maxNested)
 	switch {
@@ -72,7 +73,7 @@ func decode(data []byte, limit, nested int) (json.RawMessage, string, error) {
 		}
 		return decode(inner, limit, nested-1)
 	case "devl":
-		value, err := showDevalue(body, limit)
+		value, err := decodeDevalue(body, limit)
 		return value, EncodingDevalue, err
 	}
 	if json.Valid(data) && utf8.Valid(data) {
@@ -84,7 +85,7 @@ func decode(data []byte, limit, nested int) (json.RawMessage, string, error) {
 	if !mayBeCBOR(data[0]) {
 		return nil, EncodingOpaque, errOpaque
 	}
-	value, err := showCBOR(data, limit)
+	value, err := decodeCBOR(data, limit)
 	return value, EncodingCBOR, err
 }
 
@@ -95,7 +96,7 @@ func cutPrefix(data []byte) (prefix string, body []byte) {
 	return string(data[:prefixLen]), data[prefixLen:]
 }
 
-// decompress reads no more than the limit.
+// decompress fails with errTooLarge if the result exceeds the limit.
 func decompress(format string, data []byte, limit int) ([]byte, error) {
 	r, err := decompressor(format, bytes.NewReader(data))
 	if err != nil {

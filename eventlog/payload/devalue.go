@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// The numbers that stand for a value instead of pointing at one.
+// The negative numbers that devalue uses for constants instead of indexes.
 const (
 	isUndefined = -1 - iota
 	isHole
@@ -17,7 +17,7 @@ const (
 	isInfinity
 	isNegativeInfinity
 	isNegativeZero
-	isSparse // begins a list that says which of its items there are
+	isSparse // starts an array with holes
 )
 
 var constants = map[int]string{
@@ -25,42 +25,43 @@ var constants = map[int]string{
 	isNegativeZero: `-0`,
 }
 
-// shower writes what a devalue text stands for: a list of values that point at each other, the first of which is
-// the whole.
-type shower struct {
+// devalueDecoder writes the value of a devalue text as JSON. The text is a list of values that refer to each other by
+// index; the first is the root.
+type devalueDecoder struct {
 	values [][]byte
 	out    []byte
-	limit  int // of out
-	// work is how many more bytes of values may be read: each is read once for every place that points at it.
+	limit  int // of out, in bytes
+	// work is the remaining budget of bytes to read. A value is read once per reference, so a small text could otherwise
+	// take exponential time.
 	work int
-	// open says of the values being written how deep they are; path is what leads to each depth.
+	// open maps the indexes of the values being written to their depth; path holds the key at each depth.
 	open map[int]int
 	path []string
 }
 
-func showDevalue(data []byte, limit int) (json.RawMessage, error) {
+func decodeDevalue(data []byte, limit int) (json.RawMessage, error) {
 	if len(data) > limit {
 		return nil, errTooLarge
 	}
 	if !json.Valid(data) || !utf8.Valid(data) {
 		return nil, errOpaque
 	}
-	t := text{data}
-	if t.next() != '[' {
-		return showConstant(t.value())
+	s := scanner{data}
+	if s.next() != '[' {
+		return decodeConstant(s.value())
 	}
-	s := &shower{values: items(data), limit: limit, work: 8 * limit, open: map[int]int{}}
-	if len(s.values) == 0 {
+	d := &devalueDecoder{values: items(data), limit: limit, work: 8 * limit, open: map[int]int{}}
+	if len(d.values) == 0 {
 		return nil, errOpaque
 	}
-	if err := s.point(0); err != nil {
+	if err := d.writeValue(0); err != nil {
 		return nil, err
 	}
-	return s.out, nil
+	return d.out, nil
 }
 
-// showConstant shows a text that is one number.
-func showConstant(number []byte) (json.RawMessage, error) {
+// decodeConstant decodes a text that is only the number of a constant.
+func decodeConstant(number []byte) (json.RawMessage, error) {
 	n, err := strconv.Atoi(string(number))
 	shown, ok := constants[n]
 	if err != nil || !ok || n == isHole {
@@ -69,20 +70,20 @@ func showConstant(number []byte) (json.RawMessage, error) {
 	return json.RawMessage(shown), nil
 }
 
-func (s *shower) write(text string) error {
-	if len(s.out)+len(text) > s.limit {
+func (d *devalueDecoder) write(text string) error {
+	if len(d.out)+len(text) > d.limit {
 		return errTooLarge
 	}
-	s.out = append(s.out, text...)
+	d.out = append(d.out, text...)
 	return nil
 }
 
 // writeText writes a JSON string.
-func (s *shower) writeText(text string) error {
-	return s.write(string(quote(text)))
+func (d *devalueDecoder) writeText(text string) error {
+	return d.write(string(quote(text)))
 }
 
-// quote makes a JSON string.
+// quote encodes a JSON string without escaping HTML.
 func quote(text string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -91,15 +92,15 @@ func quote(text string) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// spend accounts for n bytes of work.
-func (s *shower) spend(n int) error {
-	if s.work -= n + 1; s.work < 0 {
+// spend takes n bytes from the work budget.
+func (d *devalueDecoder) spend(n int) error {
+	if d.work -= n + 1; d.work < 0 {
 		return errTooLarge
 	}
 	return nil
 }
 
-// index reads a number that points or is a constant.
+// index parses an index or the number of a constant.
 func index(raw []byte) (int, error) {
 	n, err := strconv.Atoi(string(raw))
 	if err != nil {
@@ -108,29 +109,29 @@ func index(raw []byte) (int, error) {
 	return n, nil
 }
 
-// pointer reads a number that points at a value.
-func (s *shower) pointer(raw []byte) (int, error) {
+// pointer parses an index, which must be valid.
+func (d *devalueDecoder) pointer(raw []byte) (int, error) {
 	n, err := index(raw)
-	if err != nil || n < 0 || n >= len(s.values) {
+	if err != nil || n < 0 || n >= len(d.values) {
 		return 0, errOpaque
 	}
 	return n, nil
 }
 
-// ref writes what a number stands for. Inside what it is part of, it has the name.
-func (s *shower) ref(raw []byte, name string) error {
+// writeRef writes the value with the index or constant in raw; name is its key in the parent.
+func (d *devalueDecoder) writeRef(raw []byte, name string) error {
 	n, err := index(raw)
 	if err != nil {
 		return err
 	}
-	s.path = append(s.path, name)
-	defer func() { s.path = s.path[:len(s.path)-1] }()
-	return s.point(n)
+	d.path = append(d.path, name)
+	defer func() { d.path = d.path[:len(d.path)-1] }()
+	return d.writeValue(n)
 }
 
-// point writes the value at a place of the list, or a constant.
-func (s *shower) point(n int) error {
-	if err := s.spend(0); err != nil {
+// writeValue writes the value at an index, or a constant.
+func (d *devalueDecoder) writeValue(n int) error {
+	if err := d.spend(0); err != nil {
 		return err
 	}
 	if n < 0 {
@@ -138,59 +139,59 @@ func (s *shower) point(n int) error {
 		if !ok {
 			return errOpaque
 		}
-		return s.write(shown)
+		return d.write(shown)
 	}
-	if n >= len(s.values) {
+	if n >= len(d.values) {
 		return errOpaque
 	}
-	raw := s.values[n]
+	raw := d.values[n]
 	if raw[0] != '[' && raw[0] != '{' {
-		return s.write(string(raw))
+		return d.write(string(raw))
 	}
-	if depth, ok := s.open[n]; ok {
-		return s.cycle(depth)
+	if depth, ok := d.open[n]; ok {
+		return d.writeCycle(depth)
 	}
-	if len(s.open) == maxDepth {
+	if len(d.open) == maxDepth {
 		return errOpaque
 	}
-	if err := s.spend(len(raw)); err != nil {
+	if err := d.spend(len(raw)); err != nil {
 		return err
 	}
-	s.open[n] = len(s.path)
-	defer delete(s.open, n)
+	d.open[n] = len(d.path)
+	defer delete(d.open, n)
 	if raw[0] == '{' {
-		return s.object(fields(raw), "")
+		return d.writeObject(fields(raw), "")
 	}
 	list := items(raw)
 	if len(list) > 0 && list[0][0] == '"' {
-		return s.typed(list)
+		return d.writeTyped(list)
 	}
-	return s.list(list)
+	return d.writeList(list)
 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// cycle writes that a value is inside itself.
-func (s *shower) cycle(depth int) error {
+// writeCycle writes a JSON pointer to an enclosing value at the given depth.
+func (d *devalueDecoder) writeCycle(depth int) error {
 	where := "#"
-	for _, name := range s.path[:depth] {
+	for _, name := range d.path[:depth] {
 		where += "/" + pointerEscapes.Replace(name)
 	}
-	if err := s.spend(len(where)); err != nil {
+	if err := d.spend(len(where)); err != nil {
 		return err
 	}
-	if err := s.write(`{"$ref":`); err != nil {
+	if err := d.write(`{"$ref":`); err != nil {
 		return err
 	}
-	if err := s.writeText(where); err != nil {
+	if err := d.writeText(where); err != nil {
 		return err
 	}
-	return s.write(`}`)
+	return d.write(`}`)
 }
 
-// object writes an object, after the fields that are given as text, which end in a comma or are none.
-func (s *shower) object(all []field, given string) error {
-	if err := s.write(`{` + given); err != nil {
+// writeObject writes an object that starts with the given fields, which are empty or end in a comma.
+func (d *devalueDecoder) writeObject(all []field, given string) error {
+	if err := d.write(`{` + given); err != nil {
 		return err
 	}
 	for _, f := range all {
@@ -199,55 +200,55 @@ func (s *shower) object(all []field, given string) error {
 		} else if n == isUndefined {
 			continue
 		}
-		if err := s.write(string(f.key) + `:`); err != nil {
+		if err := d.write(string(f.key) + `:`); err != nil {
 			return err
 		}
-		if err := s.ref(f.value, unquote(f.key)); err != nil {
+		if err := d.writeRef(f.value, unquote(f.key)); err != nil {
 			return err
 		}
-		if err := s.write(`,`); err != nil {
+		if err := d.write(`,`); err != nil {
 			return err
 		}
 	}
-	return s.end('}')
+	return d.end('}')
 }
 
-// end closes a list or an object whose last item has a comma behind it.
-func (s *shower) end(bracket byte) error {
-	if last := len(s.out) - 1; s.out[last] == ',' {
-		s.out = s.out[:last]
+// end replaces a trailing comma by the closing bracket.
+func (d *devalueDecoder) end(bracket byte) error {
+	if last := len(d.out) - 1; d.out[last] == ',' {
+		d.out = d.out[:last]
 	}
-	return s.write(string(bracket))
+	return d.write(string(bracket))
 }
 
 func unquote(raw []byte) string {
 	var text string
-	_ = json.Unmarshal(raw, &text) // is valid, or no string
+	_ = json.Unmarshal(raw, &text) // raw is valid JSON; if it is no string, the text stays empty
 	return text
 }
 
-func (s *shower) list(list [][]byte) error {
+func (d *devalueDecoder) writeList(list [][]byte) error {
 	if len(list) > 0 {
 		if n, err := index(list[0]); err == nil && n == isSparse {
-			return s.sparse(list[1:])
+			return d.writeSparse(list[1:])
 		}
 	}
-	if err := s.write(`[`); err != nil {
+	if err := d.write(`[`); err != nil {
 		return err
 	}
 	for i, raw := range list {
-		if err := s.ref(raw, strconv.Itoa(i)); err != nil {
+		if err := d.writeRef(raw, strconv.Itoa(i)); err != nil {
 			return err
 		}
-		if err := s.write(`,`); err != nil {
+		if err := d.write(`,`); err != nil {
 			return err
 		}
 	}
-	return s.end(']')
+	return d.end(']')
 }
 
-// sparse writes a list of which is given how long it is and, by pairs, where something is in it.
-func (s *shower) sparse(list [][]byte) error {
+// writeSparse writes an array with holes, which is encoded as its length and pairs of position and value.
+func (d *devalueDecoder) writeSparse(list [][]byte) error {
 	if len(list)%2 == 0 {
 		return errOpaque
 	}
@@ -255,7 +256,7 @@ func (s *shower) sparse(list [][]byte) error {
 	if err != nil || length < 0 {
 		return errOpaque
 	}
-	if length > s.limit {
+	if length > d.limit {
 		return errTooLarge
 	}
 	dense := slices.Repeat([][]byte{[]byte("-2")}, length)
@@ -266,8 +267,8 @@ func (s *shower) sparse(list [][]byte) error {
 		}
 		dense[at] = list[i+1]
 	}
-	if err := s.spend(length); err != nil {
+	if err := d.spend(length); err != nil {
 		return err
 	}
-	return s.list(dense)
+	return d.writeList(dense)
 }

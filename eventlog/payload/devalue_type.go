@@ -7,85 +7,85 @@ import (
 	"strings"
 )
 
-// typed writes a value that has the name of a type in front.
-func (s *shower) typed(list [][]byte) error {
+// writeTyped writes a value that is encoded as a type name and arguments.
+func (d *devalueDecoder) writeTyped(list [][]byte) error {
 	name, args := unquote(list[0]), list[1:]
 	switch {
 	case name == "null":
-		return s.pairs(args, literal)
+		return d.writePairs(args, literal)
 	case len(args) == 0 && name != "Set" && name != "Map":
-		return s.tag(name, nil)
+		return d.writeTagged(name, nil)
 	}
 	switch name {
 	case "Date", "BigInt", "URL", "URLSearchParams":
-		return s.plain(name, args[0])
+		return d.writePlain(name, args[0])
 	case "RegExp":
-		return s.regexp(args)
+		return d.writeRegExp(args)
 	case "Set":
-		if own := s.own(args); own != nil {
-			return s.list(own)
+		if own := d.sdkList(args); own != nil {
+			return d.writeList(own)
 		}
-		return s.list(args)
+		return d.writeList(args)
 	case "Map", "Headers":
-		return s.entries(args)
+		return d.writeEntries(args)
 	case "Object":
-		return s.ref(args[0], "")
+		return d.writeRef(args[0], "")
 	}
 	switch {
 	case strings.HasPrefix(name, "Temporal."):
-		return s.plain(name, args[0])
+		return d.writePlain(name, args[0])
 	case name == "ArrayBuffer" || name == "DataView" || strings.HasSuffix(name, "Array"):
-		return s.binary(name, args)
+		return d.writeBinary(name, args)
 	default:
-		return s.tag(name, args[0])
+		return d.writeTagged(name, args[0])
 	}
 }
 
-// textOf is a text that is given, or pointed at.
-func (s *shower) textOf(raw []byte) (string, error) {
+// textOf returns a string that is given directly or by index.
+func (d *devalueDecoder) textOf(raw []byte) (string, error) {
 	if raw[0] != '"' {
-		n, err := s.pointer(raw)
+		n, err := d.pointer(raw)
 		if err != nil {
 			return "", err
 		}
-		if raw = s.values[n]; raw[0] != '"' {
+		if raw = d.values[n]; raw[0] != '"' {
 			return "", errOpaque
 		}
 	}
-	if err := s.spend(len(raw)); err != nil {
+	if err := d.spend(len(raw)); err != nil {
 		return "", err
 	}
 	return unquote(raw), nil
 }
 
-// plain writes what is a text.
-func (s *shower) plain(name string, raw []byte) error {
-	text, err := s.textOf(raw)
+// writePlain writes a type whose JSON form is a string.
+func (d *devalueDecoder) writePlain(name string, raw []byte) error {
+	text, err := d.textOf(raw)
 	if err != nil {
 		return err
 	}
-	const empty = "." // is how the SDK writes what would be an empty text
+	const empty = "." // the SDK writes this instead of an empty string
 	switch {
 	case name == "Date" && (text == empty || text == ""):
-		return s.write(`null`)
+		return d.write(`null`)
 	case name == "URLSearchParams" && text == empty:
 		text = ""
 	}
-	return s.writeText(text)
+	return d.writeText(text)
 }
 
-// regexp writes the text of a regular expression, which is given as two, or as an object that has them.
-func (s *shower) regexp(args [][]byte) error {
+// writeRegExp writes a regular expression, encoded as source and flags or as an object with both.
+func (d *devalueDecoder) writeRegExp(args [][]byte) error {
 	source, flags := args[0], []byte(`""`)
 	if len(args) > 1 {
 		flags = args[1]
 	}
 	if source[0] != '"' {
-		n, err := s.pointer(source)
+		n, err := d.pointer(source)
 		if err != nil {
 			return err
 		}
-		for _, f := range fields(s.values[n]) {
+		for _, f := range fields(d.values[n]) {
 			switch unquote(f.key) {
 			case "source":
 				source = f.value
@@ -94,59 +94,59 @@ func (s *shower) regexp(args [][]byte) error {
 			}
 		}
 	}
-	before, err := s.textOf(source)
+	before, err := d.textOf(source)
 	if err != nil {
 		return err
 	}
-	after, err := s.textOf(flags)
+	after, err := d.textOf(flags)
 	if err != nil {
 		return err
 	}
-	return s.writeText("/" + before + "/" + after)
+	return d.writeText("/" + before + "/" + after)
 }
 
-// own is the list that a type of the SDK's points at; nil when it is not of that form.
-func (s *shower) own(args [][]byte) [][]byte {
+// sdkList returns the array that the SDK's own form of a type refers to, or nil if the value has devalue's form.
+func (d *devalueDecoder) sdkList(args [][]byte) [][]byte {
 	if len(args) != 1 {
 		return nil
 	}
-	n, err := s.pointer(args[0])
-	if err != nil || s.values[n][0] != '[' {
+	n, err := d.pointer(args[0])
+	if err != nil || d.values[n][0] != '[' {
 		return nil
 	}
-	list := items(s.values[n])
+	list := items(d.values[n])
 	if list == nil {
 		return [][]byte{}
 	}
-	if _, err := index(list[0]); err != nil || s.spend(len(s.values[n])) != nil {
+	if _, err := index(list[0]); err != nil || d.spend(len(d.values[n])) != nil {
 		return nil
 	}
 	return list
 }
 
-// entries writes what has keys and values: by turns, or in pairs that are pointed at.
-func (s *shower) entries(args [][]byte) error {
-	if pairs := s.own(args); pairs != nil {
+// writeEntries writes keys and values, encoded alternately or as references to pairs.
+func (d *devalueDecoder) writeEntries(args [][]byte) error {
+	if pairs := d.sdkList(args); pairs != nil {
 		args = make([][]byte, 0, 2*len(pairs))
 		for _, p := range pairs {
-			pair := s.own([][]byte{p})
+			pair := d.sdkList([][]byte{p})
 			if len(pair) != 2 {
 				return errOpaque
 			}
 			args = append(args, pair...)
 		}
 	}
-	if s.areNames(args) {
-		return s.pairs(args, s.textOf)
+	if d.areNames(args) {
+		return d.writePairs(args, d.textOf)
 	}
-	return s.pairList(args)
+	return d.writePairList(args)
 }
 
-// areNames reports whether the keys are texts, no two alike.
-func (s *shower) areNames(args [][]byte) bool {
+// areNames reports whether all keys are distinct strings.
+func (d *devalueDecoder) areNames(args [][]byte) bool {
 	seen := map[string]bool{}
 	for i := 0; i < len(args); i += 2 {
-		name, err := s.textOf(args[i])
+		name, err := d.textOf(args[i])
 		if err != nil || seen[name] {
 			return false
 		}
@@ -162,8 +162,8 @@ func literal(raw []byte) (string, error) {
 	return unquote(raw), nil
 }
 
-// pairs writes keys and values, given by turns, as an object.
-func (s *shower) pairs(args [][]byte, name func([]byte) (string, error)) error {
+// writePairs writes alternating keys and values as an object.
+func (d *devalueDecoder) writePairs(args [][]byte, name func([]byte) (string, error)) error {
 	if len(args)%2 != 0 {
 		return errOpaque
 	}
@@ -175,52 +175,52 @@ func (s *shower) pairs(args [][]byte, name func([]byte) (string, error)) error {
 		}
 		all = append(all, field{quote(key), pair[1]})
 	}
-	return s.object(all, "")
+	return d.writeObject(all, "")
 }
 
-// pairList writes keys and values, given by turns, as a list of pairs.
-func (s *shower) pairList(args [][]byte) error {
+// writePairList writes alternating keys and values as an array of pairs.
+func (d *devalueDecoder) writePairList(args [][]byte) error {
 	if len(args)%2 != 0 {
 		return errOpaque
 	}
-	if err := s.write(`[`); err != nil {
+	if err := d.write(`[`); err != nil {
 		return err
 	}
 	for i := 0; i < len(args); i += 2 {
-		s.path = append(s.path, strconv.Itoa(i/2))
-		err := s.list(args[i : i+2])
-		s.path = s.path[:len(s.path)-1]
+		d.path = append(d.path, strconv.Itoa(i/2))
+		err := d.writeList(args[i : i+2])
+		d.path = d.path[:len(d.path)-1]
 		if err != nil {
 			return err
 		}
-		if err := s.write(`,`); err != nil {
+		if err := d.write(`,`); err != nil {
 			return err
 		}
 	}
-	return s.end(']')
+	return d.end(']')
 }
 
-// binary writes bytes, or a view of some.
-func (s *shower) binary(name string, args [][]byte) error {
-	encoded, err := s.textOf(args[0])
+// writeBinary writes bytes, or a view of a buffer.
+func (d *devalueDecoder) writeBinary(name string, args [][]byte) error {
+	encoded, err := d.textOf(args[0])
 	if err != nil {
-		return s.viewOf(name, args)
+		return d.writeView(name, args)
 	}
-	if encoded == "." { // is how the SDK writes none
+	if encoded == "." { // the SDK writes this for no bytes
 		encoded = ""
 	}
 	if _, err := base64.StdEncoding.DecodeString(encoded); err != nil {
 		return errOpaque
 	}
-	return s.write(`{"$type":` + string(quote(name)) + `,"base64":"` + encoded + `"}`)
+	return d.write(`{"$type":` + string(quote(name)) + `,"base64":"` + encoded + `"}`)
 }
 
-// viewOf writes a view of a buffer that is pointed at, or of a part of one.
-func (s *shower) viewOf(name string, args [][]byte) error {
-	if err := s.write(`{"$type":` + string(quote(name)) + `,"value":`); err != nil {
+// writeView writes a typed array over all or a part of a buffer.
+func (d *devalueDecoder) writeView(name string, args [][]byte) error {
+	if err := d.write(`{"$type":` + string(quote(name)) + `,"value":`); err != nil {
 		return err
 	}
-	if err := s.ref(args[0], "value"); err != nil {
+	if err := d.writeRef(args[0], "value"); err != nil {
 		return err
 	}
 	for i, part := range []string{`,"offset":`, `,"length":`} {
@@ -231,37 +231,37 @@ func (s *shower) viewOf(name string, args [][]byte) error {
 		if err != nil {
 			return err
 		}
-		if err := s.write(part + strconv.Itoa(n)); err != nil {
+		if err := d.write(part + strconv.Itoa(n)); err != nil {
 			return err
 		}
 	}
-	return s.write(`}`)
+	return d.write(`}`)
 }
 
-// tag writes what has a name, and fields or one value.
-func (s *shower) tag(name string, value []byte) error {
+// writeTagged writes a type without a special JSON form: its name, and its fields or its one value.
+func (d *devalueDecoder) writeTagged(name string, value []byte) error {
 	given := `"$type":` + string(quote(name)) + `,`
 	if value == nil {
-		return s.object(nil, given)
+		return d.writeObject(nil, given)
 	}
 	n, err := index(value)
-	if err != nil || n < 0 || n >= len(s.values) || s.values[n][0] != '{' {
-		return s.object([]field{{[]byte(`"value"`), value}}, given)
+	if err != nil || n < 0 || n >= len(d.values) || d.values[n][0] != '{' {
+		return d.writeObject([]field{{[]byte(`"value"`), value}}, given)
 	}
-	if _, ok := s.open[n]; ok {
-		return s.object([]field{{[]byte(`"value"`), value}}, given)
+	if _, ok := d.open[n]; ok {
+		return d.writeObject([]field{{[]byte(`"value"`), value}}, given)
 	}
-	if err := s.spend(len(s.values[n])); err != nil {
+	if err := d.spend(len(d.values[n])); err != nil {
 		return err
 	}
-	all := fields(s.values[n])
+	all := fields(d.values[n])
 	if strings.HasSuffix(name, "Error") || name == "DOMException" {
 		given = `"name":` + string(quote(name)) + `,`
 		if slices.ContainsFunc(all, func(f field) bool { return unquote(f.key) == "name" }) {
 			given = ""
 		}
 	}
-	s.open[n] = len(s.path)
-	defer delete(s.open, n)
-	return s.object(all, given)
+	d.open[n] = len(d.path)
+	defer delete(d.open, n)
+	return d.writeObject(all, given)
 }

@@ -1,35 +1,34 @@
-// Package payload shows the payloads of events as JSON, for people and programs that read the log, and writes JSON
-// as the Workflow SDK's clients do. What it shows is for reading: the bytes themselves are the truth, and stay as
-// they are. It imports package entities.
+// Package payload decodes the payloads of events as JSON for readers of the log, and encodes JSON as the Workflow SDK's
+// clients do. The decoded form is only for reading; the stored bytes never change. It imports package entities.
 //
-// # What is known
+// # Encodings
 //
-// JSON text is shown as it is. A payload of the Workflow SDK begins with four letters: "devl" is text of npm's
-// devalue, "zstd" and "gzip" are compressed payloads, "encr" and "encp" encrypted ones. CBOR is known by its first
-// byte, where that is a text, a list, a map or a tag, if it is well-formed up to the last. All else is opaque, and
-// so is what is deeper than 1,000 values or not UTF-8.
+// JSON text is returned unchanged. A payload of the Workflow SDK starts with four letters: "devl" is text of npm's
+// devalue, "zstd" and "gzip" are compressed payloads, "encr" and "encp" encrypted ones. A payload whose first byte is
+// that of a CBOR text, array, map or tag is CBOR if it is well-formed to the end. Everything else is opaque, as are
+// values nested more than 1,000 deep and text that is not UTF-8.
 //
-// # How devalue is shown
+// # Devalue as JSON
 //
-//   - undefined: left out of objects, null elsewhere; so are holes of lists
-//   - NaN, Infinity, -Infinity: those words as text; -0 as it is
+//   - undefined: omitted from objects, null elsewhere; holes of arrays: null
+//   - NaN, Infinity, -Infinity: those words as strings; -0 unchanged
 //   - Date: its ISO text, or null if it is invalid; Temporal types likewise
-//   - BigInt: its digits as text
+//   - BigInt: its digits as a string
 //   - RegExp, URL, URLSearchParams: their text
-//   - Set: a list; Map and Headers: an object if all keys are different texts, else a list of pairs
-//   - boxed values and objects without a prototype: as if they were plain
+//   - Set: an array; Map and Headers: an object if all keys are distinct strings, otherwise an array of pairs
+//   - boxed values and objects without a prototype: like plain ones
 //   - errors, of all classes: {"name", "message", "stack", ...}
 //   - ArrayBuffer, typed arrays: {"$type": "Uint8Array", "base64": "…"}; views of a part of a buffer
 //     {"$type", "value": the buffer, "offset", "length"}
-//   - all else that has a name (Request, ReadableStream, StepFunction, Instance, ...): {"$type": its name} and its
-//     fields, or its one "value"
-//   - a value inside itself: {"$ref": "#/where/it/begins"}, a JSON pointer; one that occurs twice is shown twice
+//   - all other named types (Request, ReadableStream, StepFunction, Instance, ...): {"$type": name} and the fields,
+//     or the one "value"
+//   - a cycle: {"$ref": "#/path/to/the/value"}, a JSON pointer; a value that occurs twice is written twice
 //
-// The SDK replaces some of devalue's types with its own of the same name, which hold one reference; a Set with a
-// list as its only item looks like one of those, and is taken for it, as the SDK does.
+// The SDK replaces some of devalue's types by its own with the same name, which hold one reference. A devalue Set with
+// an array as its only element looks the same and is decoded as the SDK's type, as the SDK does too.
 //
-// # How CBOR is shown
+// # CBOR as JSON
 //
-// Keys are sorted; those that are no text are shown as their JSON. Dates, great numbers, bytes, NaN and the
-// infinities are shown as in devalue; other tags are left out.
+// Keys are sorted; a key that is no text becomes its JSON text. Dates, big integers, bytes, NaN and the infinities have
+// the same form as in devalue; other tags are dropped.
 package payload

@@ -10,15 +10,15 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// Devalue encodes a JSON value as the Workflow SDK's clients encode the same value, so that they read it: a
-// payload to resume one of their hooks with, for example. Numbers are those of JavaScript. It fails with
-// [entities.ErrInvalid] on what is no JSON, is nested more than 1,000 deep, or has a key "__proto__", which those
-// clients do not read.
+// Devalue encodes a JSON value as the Workflow SDK's clients encode the same value, so that they can read it: for
+// example a payload that resumes one of their hooks. Numbers are rounded as in JavaScript. It fails with
+// [entities.ErrInvalid] if the value is not JSON, is nested more than 1,000 deep, or has the key "__proto__", which
+// those clients reject.
 func Devalue(value json.RawMessage) ([]byte, error) {
 	if !json.Valid(value) || !utf8.Valid(value) {
 		return nil, entities.Invalid("the payload is not JSON")
 	}
-	f := flattener{text: text{value}, known: map[string]int{}}
+	f := flattener{scanner: scanner{value}, known: map[string]int{}}
 	root, err := f.flatten(0)
 	if err != nil {
 		return nil, err
@@ -30,15 +30,15 @@ func Devalue(value json.RawMessage) ([]byte, error) {
 	return append(out, ']'), nil
 }
 
-// flattener makes the list of values that point at each other.
+// flattener builds the list of values that refer to each other by index.
 type flattener struct {
-	text
+	scanner
 
 	values [][]byte
-	known  map[string]int // where in values the primitive ones are
+	known  map[string]int // the index of each primitive value
 }
 
-// flatten takes the next value and returns the number that stands for it.
+// flatten consumes the next value and returns its index, or the negative number of a constant.
 func (f *flattener) flatten(depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, entities.Invalid("the payload is nested more than %d deep", maxDepth)
@@ -55,7 +55,7 @@ func (f *flattener) flatten(depth int) (int, error) {
 	}
 }
 
-// place makes room for a value: one comes before what it points at.
+// place reserves an index: a value precedes the values that it refers to.
 func (f *flattener) place() int {
 	f.values = append(f.values, nil)
 	return len(f.values) - 1
@@ -71,7 +71,7 @@ func (f *flattener) primitive(value string) int {
 }
 
 func (f *flattener) number() int {
-	n, _ := strconv.ParseFloat(string(f.value()), 64) // out of range is infinite, as in JavaScript
+	n, _ := strconv.ParseFloat(string(f.value()), 64) // out of range becomes infinity, as in JavaScript
 	switch {
 	case n == 0 && math.Signbit(n):
 		return isNegativeZero
@@ -80,7 +80,7 @@ func (f *flattener) number() int {
 	case math.IsInf(n, -1):
 		return isNegativeInfinity
 	}
-	written, _ := json.Marshal(n) // which writes as JavaScript does
+	written, _ := json.Marshal(n) // formats numbers as JavaScript does
 	return f.primitive(string(written))
 }
 

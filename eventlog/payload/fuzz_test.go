@@ -12,7 +12,7 @@ import (
 
 const traffic = "../../handlers/wire/testdata/traffic"
 
-// recorded are all payloads in the recordings of the SDK's clients.
+// recorded returns all payloads in the recorded traffic of the SDK's clients.
 func recorded(t testing.TB) (all [][]byte) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -44,7 +44,7 @@ func recorded(t testing.TB) (all [][]byte) {
 	return all
 }
 
-// payloadsIn finds the bytes in what a recording says.
+// payloadsIn calls found with every payload in a recorded value.
 func payloadsIn(v any, found func(string)) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -61,8 +61,8 @@ func payloadsIn(v any, found func(string)) {
 	}
 }
 
-// TestRecordedPayloadsAreShown: all there are of devalue.
-func TestRecordedPayloadsAreShown(t *testing.T) {
+// TestRecordedPayloadsAreDecoded decodes every devalue payload of the recorded traffic.
+func TestRecordedPayloadsAreDecoded(t *testing.T) {
 	t.Parallel()
 	shown := 0
 	for _, data := range recorded(t) {
@@ -75,7 +75,7 @@ func TestRecordedPayloadsAreShown(t *testing.T) {
 		shown++
 	}
 	if shown < 100 {
-		t.Errorf("%d payloads of devalue only", shown)
+		t.Errorf("only %d devalue payloads", shown)
 	}
 }
 
@@ -108,7 +108,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzDevalue: what is written is shown as the same JSON.
+// FuzzDevalue checks that an encoded value decodes to the same JSON.
 func FuzzDevalue(f *testing.F) {
 	for text := range readSDK(f).Written {
 		f.Add([]byte(text))
@@ -124,7 +124,7 @@ func FuzzDevalue(f *testing.F) {
 		}
 		again, err := Devalue(value)
 		if err != nil {
-			t.Fatalf("%q: shown as %q: %v", data, value, err)
+			t.Fatalf("%q: decoded as %q: %v", data, value, err)
 		}
 		if !bytes.Equal(written, again) && !bytes.Contains(value, []byte("Infinity")) {
 			t.Errorf("%q: first %q, then %q", data, written, again)

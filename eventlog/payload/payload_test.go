@@ -15,11 +15,11 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// sdk are payloads that a client of the Workflow SDK (5.0.0-beta.55) made: testdata/generate.mjs.
+// sdk holds payloads that a client of the Workflow SDK (5.0.0-beta.55) encoded: see testdata/generate.mjs.
 type sdk struct {
-	// Shown are by what is in them; Bare are those of devalue alone, without the SDK's own types.
+	// Shown is keyed by content; Bare is encoded by devalue alone, without the SDK's own types.
 	Shown, Bare map[string][]byte
-	// Written are by the JSON text of the same value.
+	// Written is keyed by the JSON text of the same value.
 	Written map[string]string
 }
 
@@ -36,7 +36,7 @@ func readSDK(t testing.TB) sdk {
 	return s
 }
 
-func TestPayloadsOfTheSDKAreShown(t *testing.T) {
+func TestDecodeSDKPayloads(t *testing.T) {
 	t.Parallel()
 	s := readSDK(t)
 	want := map[string]string{
@@ -90,7 +90,7 @@ func TestPayloadsOfTheSDKAreShown(t *testing.T) {
 func compare(t *testing.T, payloads map[string][]byte, want map[string]string) {
 	t.Helper()
 	if len(payloads) != len(want) {
-		t.Errorf("there are %d payloads, want %d", len(payloads), len(want))
+		t.Errorf("got %d payloads, want %d", len(payloads), len(want))
 	}
 	for name, data := range payloads {
 		value, encoding := Decode(data)
@@ -100,14 +100,14 @@ func compare(t *testing.T, payloads map[string][]byte, want map[string]string) {
 	}
 }
 
-func TestJSONIsWrittenAsTheSDKDoes(t *testing.T) {
+func TestDevalueEncodesLikeTheSDK(t *testing.T) {
 	t.Parallel()
 	written := readSDK(t).Written
 	if len(written) < 10 {
-		t.Fatalf("there are %d texts only", len(written))
+		t.Fatalf("only %d texts", len(written))
 	}
 	exceptions := map[string]string{
-		// JavaScript has read these before they are written; readers make the same of what we write.
+		// JavaScript parsed these before encoding them, which rounds numbers; readers get the same values from ours.
 		`{"a":1,"a":2}`:        `devl[{"a":1,"a":2},1,2]`,
 		`["\u0041","A","é\n"]`: `devl[[1,2,3],"\u0041","A","é\n"]`,
 	}
@@ -122,7 +122,7 @@ func TestJSONIsWrittenAsTheSDKDoes(t *testing.T) {
 	}
 }
 
-func TestDevalueRefuses(t *testing.T) {
+func TestDevalueRejects(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		``, `{`, `nope`, `[1,]`, "\"\xff\"", `{"__proto__":1}`, `[{"__pr\u006fto__":{}}]`,
@@ -238,7 +238,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// deep is a list in a list, so many times.
+// deep returns arrays nested n deep.
 func deep(n int) []byte {
 	out := []byte("devl[")
 	for i := 1; i < n; i++ {
@@ -254,7 +254,7 @@ func itoa(n int) string {
 	return string(text)
 }
 
-func TestDeepIsShownUpToTheLimit(t *testing.T) {
+func TestNestingIsDecodedUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	value, encoding := Decode(deep(maxDepth))
 	if encoding != EncodingDevalue || string(value) != strings.Repeat("[", maxDepth)+strings.Repeat("]", maxDepth) {
@@ -262,8 +262,8 @@ func TestDeepIsShownUpToTheLimit(t *testing.T) {
 	}
 }
 
-// TestLimits: what is small and stands for much is found out before it is written, and soon.
-func TestLimits(t *testing.T) {
+// TestSmallPayloadsCannotExceedTheLimits: payloads that expand are rejected early, before the result is built.
+func TestSmallPayloadsCannotExceedTheLimits(t *testing.T) {
 	t.Parallel()
 	const limit = 100_000
 	laughs := `devl[[1,1,1,1,1,1,1,1,1,1]`
@@ -271,7 +271,7 @@ func TestLimits(t *testing.T) {
 		n := itoa(i)
 		laughs += `,[` + strings.Repeat(n+`,`, 9) + n + `]`
 	}
-	silent := `devl[[` + strings.Repeat(`1,`, 20_000) + `1],{` // much to read, and nothing to write
+	silent := `devl[[` + strings.Repeat(`1,`, 20_000) + `1],{` // much to read, nothing to write
 	for i := range 2000 {
 		silent += `"` + itoa(i) + `":-1,`
 	}
@@ -288,7 +288,7 @@ func TestLimits(t *testing.T) {
 	} {
 		value, _, fits := DecodeWithin([]byte(data), limit)
 		if value != nil || fits {
-			t.Errorf("%s: got %.40s, fits %t; want nothing, as it is too large", name, value, fits)
+			t.Errorf("%s: got %.40s, fits %t; want no value, as it is too large", name, value, fits)
 		}
 	}
 	if value, encoding, fits := DecodeWithin([]byte(`devl["small"]`), limit); !fits || value == nil || encoding != EncodingDevalue {

@@ -1,4 +1,4 @@
-// Package view has the one form in which events are shown as JSON: in lists, in live streams, and to functions.
+// Package view defines the JSON form of events, which lists, live streams and functions all use.
 //
 // It imports packages entities, eventlog and eventlog/payload.
 package view
@@ -21,15 +21,15 @@ type Event struct {
 	CorrelationID string             `json:"correlationId,omitempty"`
 	CreatedAt     Time               `json:"createdAt"`
 	Data          entities.EventData `json:"data"`
-	// Payload is the payload as far as it can be shown, and Encoding what it is: a constant of package payload.
-	// Both are empty when payloads were not asked for.
+	// Payload is the decoded payload, if it can be decoded, and Encoding its encoding: a constant of package payload.
+	// Both are empty when the caller did not request payloads.
 	Payload  json.RawMessage `json:"payload,omitempty"`
 	Encoding string          `json:"encoding,omitempty"`
-	// Truncated says that the payload was left out for its size.
+	// Truncated reports that the payload was omitted because of its size.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// Time is a time as JSON has it: RFC 3339, UTC, to the millisecond, which are always there.
+// Time is a time in RFC 3339, UTC, always with milliseconds.
 type Time time.Time
 
 // MarshalJSON implements [json.Marshaler].
@@ -37,7 +37,7 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return []byte(time.Time(t).UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
 }
 
-// Plain shows an event without its payload.
+// Plain returns the JSON form of an event without its payload.
 func Plain(e entities.Event) Event {
 	return Event{
 		RunID: e.RunID, Seq: e.Seq, ID: e.ID(), Type: e.Type, CorrelationID: e.CorrelationID,
@@ -45,13 +45,13 @@ func Plain(e entities.Event) Event {
 	}
 }
 
-// Of shows an event with its payload.
+// Of returns the JSON form of an event with its payload.
 func Of(e entities.Event) Event {
 	return show(e, payload.MaxDecoded)
 }
 
-// failures are the events whose payload is an error. Clients of the Workflow SDK's stable line send it beside the
-// payload, as an object or as its message.
+// failures are the events whose payload is an error. Clients of the Workflow SDK's stable line send the error in the
+// metadata instead of the payload, as an object or as its message alone.
 var failures = map[entities.EventType]bool{
 	entities.EventRunFailed: true, entities.EventStepFailed: true, entities.EventStepRetrying: true,
 }
@@ -70,7 +70,7 @@ func show(e entities.Event, limit int) Event {
 	return v
 }
 
-// asError makes an error of one that is just its message.
+// asError wraps an error that is only a message into an object.
 func asError(reason json.RawMessage) json.RawMessage {
 	if reason[0] == '"' {
 		return json.RawMessage(`{"message":` + string(reason) + `}`)
@@ -78,16 +78,16 @@ func asError(reason json.RawMessage) json.RawMessage {
 	return reason
 }
 
-// List shows the events of a list one by one, with payloads up to [eventlog.MaxListed] bytes each and, as some
-// grow a lot when they are shown, up to so many together as one page of the log may have.
+// List converts the events of a list one by one. It limits each payload to [read.MaxListed] bytes and, because some
+// payloads grow a lot when decoded, their sum to the size of one page of the log.
 type List struct {
 	shown int
 }
 
-// maxShown is how many bytes of payloads a list shows.
+// maxShown limits the decoded payloads of a list, in bytes.
 const maxShown = 16 << 20
 
-// Add shows the next event of the list.
+// Add returns the JSON form of the next event of the list.
 func (l *List) Add(e read.Entry) Event {
 	if e.Size > read.MaxListed {
 		v := Plain(e.Event)

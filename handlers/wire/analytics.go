@@ -9,22 +9,22 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
-// Page sizes of analytics lists (§2.7). Clients of the next line ask for no more than the maximum.
+// Page sizes of analytics lists (§2.7). Clients of the next line never request more than the maximum.
 const (
 	analyticsRunPage = 20
 	analyticsPage    = 100
-	maxWidePage      = 100        // of lists that go over runs, and of hooks
+	maxWidePage      = 100        // of lists across runs, and of hooks
 	maxRunPage       = pg.MaxPage // of lists within a run
 )
 
-// analyticsRuns is endpoint 21, runs: a list by any of their qualities.
+// analyticsRuns is endpoint 21 for runs, with filters.
 func (s *Server) analyticsRuns(c echo.Context) error {
 	p, err := pageUpTo(c, maxWidePage, analyticsRunPage, "desc")
 	if err != nil {
@@ -43,11 +43,7 @@ func (s *Server) analyticsRuns(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	rows := make([]runRow, len(origins))
-	for i, o := range origins {
-		rows[i] = newRunRow(o)
-	}
-	return answer(c, newListing(rows, next))
+	return answerRows(c, origins, next, newRunRow)
 }
 
 func runFilter(c echo.Context) (f store.RunFilter, err error) {
@@ -62,7 +58,7 @@ func runFilter(c echo.Context) (f store.RunFilter, err error) {
 	return f, err
 }
 
-// attributes reads the values that runs are to have, which come as a JSON object.
+// attributes parses the filter by attributes, a JSON object of strings.
 func attributes(c echo.Context) (map[string]string, error) {
 	given := c.QueryParam("attributes")
 	if given == "" {
@@ -82,7 +78,7 @@ func attributes(c echo.Context) (map[string]string, error) {
 	return wanted, nil
 }
 
-// analyticsAttributes is endpoint 21, attributes: those that runs have.
+// analyticsAttributes is endpoint 21 for the attribute keys of runs.
 func (s *Server) analyticsAttributes(c echo.Context) error {
 	p, err := pageUpTo(c, maxWidePage, analyticsPage, "asc")
 	if err != nil {
@@ -99,33 +95,29 @@ func (s *Server) analyticsAttributes(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	rows := make([]attributeRow, len(keys))
-	for i, k := range keys {
-		rows[i] = newAttributeRow(k)
-	}
-	return answer(c, newListing(rows, next))
+	return answerRows(c, keys, next, newAttributeRow)
 }
 
-// pageUpTo is [page] for a list whose clients know the limit, and are told when they pass it.
+// pageUpTo is [page] with a maximum that is an error to exceed. In other lists a larger limit is reduced (§2.4).
 func pageUpTo(c echo.Context, most, limit int, order string) (pg.Page, error) {
 	p, err := page(c, limit, order)
 	if err != nil {
 		return p, err
 	}
 	if n, err := strconv.Atoi(c.QueryParam("limit")); err == nil && n > most {
-		return p, entities.Invalid("limit %d is more than this list's %d", n, most)
+		return p, entities.Invalid("limit %d exceeds the maximum of %d", n, most)
 	}
 	return p, nil
 }
 
-// window reads startTime and endTime, which come together or not at all.
+// window parses startTime and endTime. Only both or neither may be given.
 func window(c echo.Context) (w store.Window, err error) {
 	start, end := c.QueryParam("startTime"), c.QueryParam("endTime")
 	if start == "" && end == "" {
 		return w, nil
 	}
 	if start == "" || end == "" {
-		return w, entities.Invalid("startTime and endTime belong together: give both or neither")
+		return w, entities.Invalid("give both startTime and endTime, or neither")
 	}
 	if w.From, err = instant("startTime", start); err != nil {
 		return w, err
@@ -134,7 +126,7 @@ func window(c echo.Context) (w store.Window, err error) {
 	return w, err
 }
 
-// instantLayouts are ISO 8601; without a zone it is UTC.
+// instantLayouts are the accepted forms of ISO 8601. A time without zone is UTC.
 var instantLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", time.DateOnly}
 
 func instant(name, s string) (time.Time, error) {
@@ -146,12 +138,12 @@ func instant(name, s string) (time.Time, error) {
 	return time.Time{}, entities.Invalid("%s %q is not an ISO 8601 time", name, s)
 }
 
-// origin is a run and what its first event says about the code that started it.
+// origin is a run with the information in its first event about the code that started it.
 type origin struct {
 	run entities.Run
-	// coreVersion is that of the SDK; empty when it did not say.
+	// coreVersion is the version of the SDK, or empty if unknown.
 	coreVersion string
-	// encrypted says whether payloads are; nil when nobody said.
+	// encrypted is whether payloads are encrypted, or nil if unknown.
 	encrypted *bool
 }
 
@@ -164,16 +156,13 @@ func newOrigin(r entities.Run, first *entities.Event) (origin, error) {
 	if err != nil {
 		return o, err
 	}
-	// Each may be of another shape than we look for; then it says nothing.
-	var execution, features codec.Map
-	_ = codec.Unmarshal(extra["executionContext"], &execution)
-	_ = codec.Unmarshal(execution["workflowCoreVersion"], &o.coreVersion)
-	_ = codec.Unmarshal(execution["features"], &features)
-	_ = codec.Unmarshal(features["encryption"], &o.encrypted)
+	execution := optional[codec.Map](extra["executionContext"])
+	o.coreVersion = optional[string](execution["workflowCoreVersion"])
+	o.encrypted = optional[*bool](optional[codec.Map](execution["features"])["encryption"])
 	return o, nil
 }
 
-// origins looks up where runs came from.
+// origins reads the first events of runs.
 func (s *Server) origins(ctx context.Context, runs ...entities.Run) ([]origin, error) {
 	at := make([]read.Position, len(runs))
 	for i, r := range runs {
@@ -185,14 +174,14 @@ func (s *Server) origins(ctx context.Context, runs ...entities.Run) ([]origin, e
 	}
 	list := make([]origin, len(runs))
 	for i, r := range runs {
-		if list[i], err = newOrigin(r, eventAt(events, r.ID, 1)); err != nil {
+		if list[i], err = newOrigin(r, eventsAt(events).at(r.ID, 1)); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// origin looks up a run of the caller's project. It fails with [entities.ErrRunNotFound].
+// origin reads a run of the caller's project. It fails with [entities.ErrRunNotFound].
 func (s *Server) origin(c echo.Context, id entities.RunID) (origin, error) {
 	ctx := c.Request().Context()
 	run, err := store.RunByID(ctx, s.Reader, auth.Project(c), id)
@@ -206,7 +195,34 @@ func (s *Server) origin(c echo.Context, id entities.RunID) (origin, error) {
 	return list[0], nil
 }
 
-// pathOrigin is the run of the path.
+// pathOriginAnd reads the run in the path, and another parameter of the path.
+func (s *Server) pathOriginAnd(c echo.Context, name string) (o origin, value string, err error) {
+	if value, err = param(c, name); err != nil {
+		return o, "", err
+	}
+	o, err = s.pathOrigin(c)
+	return o, value, err
+}
+
+// pathOriginPage reads the run in the path, and which page of a list within it is requested.
+func (s *Server) pathOriginPage(c echo.Context, order string) (o origin, p pg.Page, err error) {
+	if p, err = pageUpTo(c, maxRunPage, analyticsPage, order); err != nil {
+		return o, p, err
+	}
+	o, err = s.pathOrigin(c)
+	return o, p, err
+}
+
+// answerRows sends a page of the rows of items.
+func answerRows[T, R any](c echo.Context, items []T, next string, newRow func(T) R) error {
+	rows := make([]R, len(items))
+	for i, item := range items {
+		rows[i] = newRow(item)
+	}
+	return answer(c, newListing(rows, next))
+}
+
+// pathOrigin reads the run in the path.
 func (s *Server) pathOrigin(c echo.Context) (origin, error) {
 	id, err := runParam(c)
 	if err != nil {
@@ -215,7 +231,7 @@ func (s *Server) pathOrigin(c echo.Context) (origin, error) {
 	return s.origin(c, id)
 }
 
-// analyticsRun is endpoint 21, a run.
+// analyticsRun is endpoint 21 for one run.
 func (s *Server) analyticsRun(c echo.Context) error {
 	o, err := s.pathOrigin(c)
 	if err != nil {

@@ -4,15 +4,15 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
-// The rows of analytics lists (§2.7): what is known about a thing without its payloads. Optional fields are left
-// out, never null.
+// The rows of analytics lists (§2.7): entities without their payloads, for the dashboard. Optional fields are omitted,
+// never null.
 
-// madeBy is what every row says about the code that started its run.
+// madeBy holds the fields of every row about the code that started the run.
 type madeBy struct {
 	CoreVersion string `cbor:"workflowCoreVersion,omitzero"`
 	Encrypted   *bool  `cbor:"workflowEncryptionEnabled,omitzero"`
@@ -20,7 +20,7 @@ type madeBy struct {
 
 func (o origin) madeBy() madeBy { return madeBy{o.coreVersion, o.encrypted} }
 
-// runRow is a run.
+// runRow is the row of a run.
 type runRow struct {
 	RunID        string            `cbor:"runId"`
 	Status       string            `cbor:"status"`
@@ -46,7 +46,7 @@ func newRunRow(o origin) runRow {
 	}
 }
 
-// stepRow is a step.
+// stepRow is the row of a step.
 type stepRow struct {
 	RunID       string     `cbor:"runId"`
 	StepID      string     `cbor:"stepId"`
@@ -59,7 +59,7 @@ type stepRow struct {
 	StartedAt   codec.Time `cbor:"startedAt,omitzero"`
 	CompletedAt codec.Time `cbor:"completedAt,omitzero"`
 	RetryAfter  codec.Time `cbor:"retryAfter,omitzero"`
-	// ComputeInstanceID is where the latest attempt runs.
+	// ComputeInstanceID identifies the machine of the latest attempt.
 	ComputeInstanceID string `cbor:"computeInstanceId,omitzero"`
 	madeBy
 }
@@ -71,12 +71,12 @@ func newStepRow(o origin, s entities.Step, errorCode string, start entities.Even
 		Attempt: codec.Int(s.Attempt), ErrorCode: errorCode,
 		CreatedAt: codec.NewTime(s.CreatedAt), UpdatedAt: codec.NewTime(s.UpdatedAt),
 		StartedAt: optionalTime(s.StartedAt), CompletedAt: optionalTime(s.CompletedAt),
-		RetryAfter: optionalTime(s.RetryAfter), ComputeInstanceID: text(extra, "computeInstanceId"),
+		RetryAfter: optionalTime(s.RetryAfter), ComputeInstanceID: optional[string](extra["computeInstanceId"]),
 		madeBy: o.madeBy(),
 	}, err
 }
 
-// eventRow is an event.
+// eventRow is the row of an event.
 type eventRow struct {
 	RunID         string     `cbor:"runId"`
 	EventID       string     `cbor:"eventId"`
@@ -94,7 +94,7 @@ type eventRow struct {
 	ErrorCode     string     `cbor:"errorCode,omitzero"`
 	IsWebhook     *bool      `cbor:"isWebhook,omitzero"`
 	IsSystem      *bool      `cbor:"isSystem,omitzero"`
-	// VercelID and ComputeInstanceID are where the writer ran, in its own words.
+	// VercelID and ComputeInstanceID identify the machine of the writer, as the writer sent them.
 	VercelID          string `cbor:"vercelId,omitzero"`
 	ComputeInstanceID string `cbor:"computeInstanceId,omitzero"`
 	madeBy
@@ -108,8 +108,8 @@ func newEventRow(o origin, e entities.Event) (eventRow, error) {
 		SpecVersion: codec.Int(e.SpecVersion), RunCreatedAt: codec.NewTime(o.run.CreatedAt),
 		CreatedAt: codec.NewTime(e.CreatedAt), ResumeAt: optionalTime(e.Data.ResumeAt),
 		RetryAfter: optionalTime(e.Data.RetryAfter), ErrorCode: e.Data.ErrorCode, IsWebhook: e.Data.IsWebhook,
-		IsSystem: e.Data.IsSystem, VercelID: text(extra, "vercelId"),
-		ComputeInstanceID: text(extra, "computeInstanceId"), madeBy: o.madeBy(),
+		IsSystem: e.Data.IsSystem, VercelID: optional[string](extra["vercelId"]),
+		ComputeInstanceID: optional[string](extra["computeInstanceId"]), madeBy: o.madeBy(),
 	}
 	if entities.KindOf(e.Type) != entities.KindRun {
 		row.EntityID = e.CorrelationID
@@ -128,7 +128,7 @@ func eventRows(o origin, events []entities.Event) ([]eventRow, error) {
 	return rows, nil
 }
 
-// hookRow is a hook that is, was, or was refused.
+// hookRow is the row of a hook that exists, is disposed, or was rejected because its token was taken.
 type hookRow struct {
 	RunID      string     `cbor:"runId"`
 	HookID     string     `cbor:"hookId"`
@@ -160,7 +160,7 @@ func newHookRow(o origin, h read.HookHistory) hookRow {
 	}
 }
 
-// waitRow is a wait, also one that its run did not see the end of.
+// waitRow is the row of a wait, even if the run ended before the wait was over.
 type waitRow struct {
 	RunID       string     `cbor:"runId"`
 	WaitID      string     `cbor:"waitId"`
@@ -180,7 +180,7 @@ func newWaitRow(o origin, w read.WaitHistory) waitRow {
 	}
 }
 
-// attributeRow is an attribute that runs have.
+// attributeRow is the row of an attribute key.
 type attributeRow struct {
 	Key         string     `cbor:"key"`
 	RunCount    codec.Int  `cbor:"runCount"`
@@ -195,7 +195,7 @@ func newAttributeRow(k store.AttributeKey) attributeRow {
 	}
 }
 
-// latest is the last of some times, of which those after the first may be missing.
+// latest returns the latest of the times; nil ones are missing.
 func latest(t time.Time, others ...*time.Time) codec.Time {
 	for _, other := range others {
 		if other != nil && other.After(t) {
@@ -203,11 +203,4 @@ func latest(t time.Time, others ...*time.Time) codec.Time {
 		}
 	}
 	return codec.NewTime(t)
-}
-
-// text is what the writer of an event sent under a key that the server only passes on; empty when that is no text.
-func text(extra codec.Map, key string) string {
-	var s string
-	_ = codec.Unmarshal(extra[key], &s)
-	return s
 }

@@ -12,13 +12,9 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// analyticsSteps is endpoint 21, steps of a run.
+// analyticsSteps is endpoint 21 for the steps of a run.
 func (s *Server) analyticsSteps(c echo.Context) error {
-	p, err := pageUpTo(c, maxRunPage, analyticsPage, "desc")
-	if err != nil {
-		return err
-	}
-	o, err := s.pathOrigin(c)
+	o, p, err := s.pathOriginPage(c, "desc")
 	if err != nil {
 		return err
 	}
@@ -34,13 +30,9 @@ func (s *Server) analyticsSteps(c echo.Context) error {
 	return answer(c, newListing(rows, next))
 }
 
-// analyticsStep is endpoint 21, a step.
+// analyticsStep is endpoint 21 for one step.
 func (s *Server) analyticsStep(c echo.Context) error {
-	id, err := param(c, "stepId")
-	if err != nil {
-		return err
-	}
-	o, err := s.pathOrigin(c)
+	o, id, err := s.pathOriginAnd(c, "stepId")
 	if err != nil {
 		return err
 	}
@@ -56,7 +48,7 @@ func (s *Server) analyticsStep(c echo.Context) error {
 	return answer(c, rows[0])
 }
 
-// stepRows adds to steps what only their events say: why the last attempt failed, and where it ran.
+// stepRows completes steps from their events: the error code of the last attempt, and the machine it ran on.
 func (s *Server) stepRows(ctx context.Context, o origin, steps []entities.Step) ([]stepRow, error) {
 	var failures []read.Position
 	ids := make([]entities.StepID, len(steps))
@@ -84,7 +76,7 @@ func (s *Server) stepRows(ctx context.Context, o origin, steps []entities.Step) 
 	return rows, nil
 }
 
-// analyticsEvents is endpoint 21, events of a run.
+// analyticsEvents is endpoint 21 for the events of a run.
 func (s *Server) analyticsEvents(c echo.Context) error {
 	var filter read.EventFilter
 	p, err := pageUpTo(c, maxRunPage, analyticsPage, "asc")
@@ -110,7 +102,7 @@ func (s *Server) analyticsEvents(c echo.Context) error {
 	return answerEvents(c, o, got)
 }
 
-// analyticsEventsByCorrelation is endpoint 21, events that share a correlation ID.
+// analyticsEventsByCorrelation is endpoint 21 for the events with a correlation ID.
 func (s *Server) analyticsEventsByCorrelation(c echo.Context) error {
 	p, err := pageUpTo(c, maxRunPage, analyticsPage, "asc")
 	if err != nil {
@@ -150,13 +142,9 @@ func answerEvents(c echo.Context, o origin, page read.EventPage) error {
 	return answer(c, newListing(rows, next))
 }
 
-// analyticsEvent is endpoint 21, an event.
+// analyticsEvent is endpoint 21 for one event.
 func (s *Server) analyticsEvent(c echo.Context) error {
-	id, err := param(c, "eventId")
-	if err != nil {
-		return err
-	}
-	o, err := s.pathOrigin(c)
+	o, id, err := s.pathOriginAnd(c, "eventId")
 	if err != nil {
 		return err
 	}
@@ -170,10 +158,10 @@ func (s *Server) analyticsEvent(c echo.Context) error {
 	return answer(c, rows[0])
 }
 
-// maxGetMany is how many events endpoint 21b reads at once.
+// maxGetMany limits the events in one request to endpoint 21b.
 const maxGetMany = 100
 
-// analyticsEventsAt is endpoint 21b, several events of a run. Those that are not there are left out.
+// analyticsEventsAt is endpoint 21b: several events of a run by ID. Unknown events are omitted.
 func (s *Server) analyticsEventsAt(c echo.Context) error {
 	var ask struct {
 		EventIDs []entities.EventID `cbor:"eventIds"`
@@ -197,11 +185,11 @@ func (s *Server) analyticsEventsAt(c echo.Context) error {
 	return answer(c, rows)
 }
 
-// rowsOfEvents reads events of a run by their IDs, in the order of those.
+// rowsOfEvents reads events of a run by ID, in the order of the IDs.
 func (s *Server) rowsOfEvents(ctx context.Context, o origin, ids []entities.EventID) ([]eventRow, error) {
 	var at []read.Position
 	for _, id := range ids {
-		if seq, err := id.Seq(); err == nil { // else an ID we never gave out
+		if seq, err := id.Seq(); err == nil { // otherwise the server never issued the ID
 			at = append(at, read.Position{RunID: o.run.ID, Seq: seq})
 		}
 	}
@@ -218,7 +206,7 @@ func (s *Server) rowsOfEvents(ctx context.Context, o origin, ids []entities.Even
 	return eventRows(o, events)
 }
 
-// analyticsHooks is endpoint 21, hooks of a run.
+// analyticsHooks is endpoint 21 for the hooks of a run.
 func (s *Server) analyticsHooks(c echo.Context) error {
 	p, err := pageUpTo(c, maxWidePage, analyticsPage, "asc")
 	if err != nil {
@@ -239,14 +227,10 @@ func (s *Server) analyticsHooks(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	rows := make([]hookRow, len(hooks))
-	for i, h := range hooks {
-		rows[i] = newHookRow(o, h)
-	}
-	return answer(c, newListing(rows, next))
+	return answerRows(c, hooks, next, func(h read.HookHistory) hookRow { return newHookRow(o, h) })
 }
 
-// analyticsHook is endpoint 21, a hook, with or without its run's ID.
+// analyticsHook is endpoint 21 for one hook. The run ID is optional.
 func (s *Server) analyticsHook(c echo.Context) error {
 	id, err := param(c, "hookId")
 	if err != nil {
@@ -267,13 +251,9 @@ func (s *Server) analyticsHook(c echo.Context) error {
 	return answer(c, newHookRow(o, h))
 }
 
-// analyticsWaits is endpoint 21, waits of a run.
+// analyticsWaits is endpoint 21 for the waits of a run.
 func (s *Server) analyticsWaits(c echo.Context) error {
-	p, err := pageUpTo(c, maxRunPage, analyticsPage, "asc")
-	if err != nil {
-		return err
-	}
-	o, err := s.pathOrigin(c)
+	o, p, err := s.pathOriginPage(c, "asc")
 	if err != nil {
 		return err
 	}
@@ -282,20 +262,12 @@ func (s *Server) analyticsWaits(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	rows := make([]waitRow, len(waits))
-	for i, w := range waits {
-		rows[i] = newWaitRow(o, w)
-	}
-	return answer(c, newListing(rows, next))
+	return answerRows(c, waits, next, func(w read.WaitHistory) waitRow { return newWaitRow(o, w) })
 }
 
-// analyticsWait is endpoint 21, a wait.
+// analyticsWait is endpoint 21 for one wait.
 func (s *Server) analyticsWait(c echo.Context) error {
-	id, err := param(c, "waitId")
-	if err != nil {
-		return err
-	}
-	o, err := s.pathOrigin(c)
+	o, id, err := s.pathOriginAnd(c, "waitId")
 	if err != nil {
 		return err
 	}

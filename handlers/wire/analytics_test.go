@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// analyzed is a run with one of everything, whose events are a second apart.
-func (c client) analyzed(t *testing.T) string {
+// newAnalyzedRun creates a run with an entity of each kind, whose events are one second apart.
+func (c client) newAnalyzedRun(t *testing.T) string {
 	t.Helper()
 	id := newID("wrun_")
 	attributes := []any{map[string]any{"key": "env", "value": "prod"}}
@@ -41,15 +41,15 @@ func (c client) analyzed(t *testing.T) string {
 	return id
 }
 
-// made is what each row says about the code that started its run.
+// made holds the fields of each row about the code that started the run.
 var made = map[string]any{"workflowCoreVersion": "4.8.9", "workflowEncryptionEnabled": false}
 
-// row is a row of the run, as it should be.
+// row returns the expected row of an entity of the run.
 func row(runID string, more map[string]any) map[string]any {
-	return merged(made, map[string]any{"runId": runID}, more)
+	return mergeMaps(made, map[string]any{"runId": runID}, more)
 }
 
-// at is when an event happened in [client.analyzed].
+// at returns the time of an event of [client.newAnalyzedRun].
 func at(seq int) time.Time { return shown(t0).Add(time.Duration(seq-1) * time.Second) }
 
 func wantList(t *testing.T, got answer, rows ...any) {
@@ -58,10 +58,10 @@ func wantList(t *testing.T, got answer, rows ...any) {
 	wantEqual(t, "page", got.cbor(t), map[string]any{"data": append([]any{}, rows...), "cursor": nil, "hasMore": false})
 }
 
-func TestAnalyticsOfARun(t *testing.T) { // §2.7
+func TestAnalyticsReadsARunWithItsEntities(t *testing.T) { // §2.7
 	t.Parallel()
 	c := client{newServer(t), beta}
-	id := c.analyzed(t)
+	id := c.newAnalyzedRun(t)
 	base := "/v2/analytics/runs/" + id
 
 	run := row(id, map[string]any{
@@ -109,19 +109,19 @@ func TestAnalyticsOfARun(t *testing.T) { // §2.7
 	wantList(t, c.get(t, base+"/waits"), wait1, wait2)
 }
 
-func TestAnalyticsEvents(t *testing.T) { // §2.7
+func TestAnalyticsListsEvents(t *testing.T) { // §2.7
 	t.Parallel()
 	c := client{newServer(t), beta}
-	id := c.analyzed(t)
+	id := c.newAnalyzedRun(t)
 	base := "/v2/analytics/runs/" + id + "/events"
 	event := func(seq int, eventType string, more map[string]any) map[string]any {
-		return row(id, merged(map[string]any{
+		return row(id, mergeMaps(map[string]any{
 			"eventId": eventID(seq), "eventType": eventType, "workflowName": "workflow//./a//b", "deploymentId": "dpl_x",
 			"specVersion": uint64(3), "runCreatedAt": at(1), "createdAt": at(seq),
 		}, more))
 	}
 	about := func(correlationID string, more map[string]any) map[string]any {
-		return merged(map[string]any{"correlationId": correlationID, "entityId": correlationID}, more)
+		return mergeMaps(map[string]any{"correlationId": correlationID, "entityId": correlationID}, more)
 	}
 	created := event(1, "run_created", map[string]any{"vercelId": "iad1::x"})
 	attr := event(3, "attr_set", map[string]any{"correlationId": "attr_1"})
@@ -167,8 +167,8 @@ func TestAnalyticsEvents(t *testing.T) { // §2.7
 	wantProblem(t, got, http.StatusBadRequest, "malformed")
 }
 
-// TestAnalyticsRunsAreFiltered: by anything, and all of it.
-func TestAnalyticsRunsAreFiltered(t *testing.T) { // §2.7
+// TestAnalyticsFiltersRuns by each filter, and by all of them.
+func TestAnalyticsFiltersRuns(t *testing.T) { // §2.7
 	t.Parallel()
 	c := client{newServer(t), beta}
 	var ids []string
@@ -211,7 +211,7 @@ func TestAnalyticsRunsAreFiltered(t *testing.T) { // §2.7
 	}
 }
 
-func TestAnalyticsAttributes(t *testing.T) { // §2.7
+func TestAnalyticsListsAttributeKeys(t *testing.T) { // §2.7
 	t.Parallel()
 	c := client{newServer(t), beta}
 	set := func(id, key string, value any) {
@@ -242,7 +242,7 @@ func TestAnalyticsAttributes(t *testing.T) { // §2.7
 	wantEqual(t, "number of pages", pages, 2)
 }
 
-func TestAnalyticsRefuses(t *testing.T) { // §2.7
+func TestAnalyticsRejectsInvalidParameters(t *testing.T) { // §2.7
 	t.Parallel()
 	c := client{newServer(t), beta}
 	id := c.startedRun(t)
@@ -280,11 +280,11 @@ func TestAnalyticsRefuses(t *testing.T) { // §2.7
 	}
 }
 
-// TestI9AnalyticsOfAnotherProjectAreNotThere moves a run to another project, where it was for all anybody here knows.
-func TestI9AnalyticsOfAnotherProjectAreNotThere(t *testing.T) {
+// TestI9AnalyticsHidesOtherProjects moves a run to another project. It must look as if it did not exist.
+func TestI9AnalyticsHidesOtherProjects(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), beta}
-	id := c.analyzed(t)
+	id := c.newAnalyzedRun(t)
 	if _, err := c.pool.Exec(t.Context(), `
 		WITH moved AS (UPDATE runs SET project = 'other' WHERE id = $1 RETURNING id)
 		UPDATE run_attributes SET project = 'other' WHERE run_id = $1`, id); err != nil {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
 const (
@@ -13,7 +13,7 @@ const (
 	mimeFrames = "application/vnd.workflow.v4-frames"
 )
 
-// answer sends v as CBOR.
+// answer sends v as CBOR with status 200.
 func answer(c echo.Context, v any) error {
 	body, err := codec.Marshal(v)
 	if err != nil {
@@ -22,8 +22,8 @@ func answer(c echo.Context, v any) error {
 	return c.Blob(http.StatusOK, mimeCBOR, body)
 }
 
-// cutOff ends an answer that cannot be finished because of the error, if there is one. Once it has begun, the
-// only way to say so is to break the connection.
+// cutOff handles an error in the middle of a streamed answer. Once the header is sent, the status cannot change, and
+// clients recognize an incomplete answer only by a broken connection.
 func (s *Server) cutOff(c echo.Context, err error) error {
 	if err == nil || !c.Response().Committed {
 		return err
@@ -32,7 +32,7 @@ func (s *Server) cutOff(c echo.Context, err error) error {
 	panic(http.ErrAbortHandler)
 }
 
-// listing is one page of a plain list (§2.4). The cursor is null, not missing, on the last page.
+// listing is one page of a CBOR list (§2.4). On the last page the cursor is null, not missing.
 type listing[T any] struct {
 	Data    []T     `cbor:"data"`
 	Cursor  *string `cbor:"cursor"`

@@ -6,13 +6,13 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
-// item is what became of one event of a batch: the answer that a single one gets, or the reason it was refused.
+// item is the outcome of one event of a batch: the same answer as for a single event, or why it was rejected.
 type item struct {
 	Status  codec.Int `cbor:"status"`
 	Error   string    `cbor:"error,omitzero"`
@@ -21,7 +21,7 @@ type item struct {
 	*result
 }
 
-// postBatch is endpoint 1b: the frames of single events, back to back (§3.13).
+// postBatch is endpoint 1b: it appends the events of consecutive frames, each independently (§3.13).
 func (s *Server) postBatch(c echo.Context) error {
 	runID, err := runParam(c)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Server) postBatch(c echo.Context) error {
 		if o.Err != nil {
 			status, code, message := s.Problem(o.Err)
 			if status >= http.StatusInternalServerError {
-				return o.Err // to be logged like any other; a repeated batch finds what it has written
+				return o.Err // fail the whole batch, so that it is logged; a retry finds the events already written
 			}
 			items[i] = item{Status: codec.Int(status), Error: code, Message: message}
 			continue

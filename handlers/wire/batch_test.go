@@ -6,28 +6,28 @@ import (
 	"testing"
 )
 
-// batch posts frames back to back.
+// batch posts consecutive frames.
 func (c client) batch(t *testing.T, runID string, frames []byte) answer {
 	t.Helper()
 	return c.send(t, http.MethodPost, "/v4/runs/"+runID+"/events/batch", bytes.NewReader(frames),
 		"Content-Type", "application/octet-stream")
 }
 
-// framed is an event of a batch.
+// framed returns an event of a batch as a frame.
 func framed(t *testing.T, eventType string, body string, fields ...field) []byte {
 	t.Helper()
 	fields = append([]field{{"eventType", eventType}, ofNext}, fields...)
 	return frame(t, meta(t, fields...), []byte(body))
 }
 
-// claimed is the pair of frames that creates a step and starts it.
+// claimed returns the two frames that create and start a step.
 func claimed(t *testing.T, stepID string) []byte {
 	t.Helper()
 	return append(framed(t, "step_created", "devl[3]", stepMeta(stepID)...),
 		framed(t, "step_started", "", append(stepMeta(stepID), field{"ownerMessageId", "msg_1"})...)...)
 }
 
-func TestEventBatches(t *testing.T) { // §3.13
+func TestBatchAppendsEventsIndependently(t *testing.T) { // §3.13
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -54,12 +54,12 @@ func TestEventBatches(t *testing.T) { // §3.13
 		t.Fatalf("got %d results, want one for each frame", len(results))
 	}
 	wantEqual(t, "created", results[0], any(map[string]any{
-		"status": uint64(200), "event": merged(event(4, "step_created", "step_1", data), occurred), "step": step,
+		"status": uint64(200), "event": mergeMaps(event(4, "step_created", "step_1", data), occurred), "step": step,
 	}))
 	wantEqual(t, "started", results[1], any(map[string]any{
 		"status": uint64(200),
-		"event":  merged(event(5, "step_started", "step_1", merged(data, map[string]any{"ownerMessageId": "msg_1"})), occurred),
-		"step":   merged(step, map[string]any{"status": "running", "attempt": uint64(1), "startedAt": at}),
+		"event":  mergeMaps(event(5, "step_started", "step_1", mergeMaps(data, map[string]any{"ownerMessageId": "msg_1"})), occurred),
+		"step":   mergeMaps(step, map[string]any{"status": "running", "attempt": uint64(1), "startedAt": at}),
 	}))
 	for i, result := range results[2:4] {
 		refused := result.(map[string]any)
@@ -77,7 +77,7 @@ func TestEventBatches(t *testing.T) { // §3.13
 	wantEqual(t, "events", len(c.log(t, id)), 6)
 	wantEqual(t, "input", c.log(t, id)[3].body, "devl[3]")
 
-	// Once more, nothing is left to win.
+	// A retry changes nothing.
 	for i, result := range c.batch(t, id, body).cbor(t)["results"].([]any) {
 		wantEqual(t, "status", result.(map[string]any)["status"], any(uint64(409)))
 		if i == 4 && len(c.log(t, id)) != 6 {
@@ -86,8 +86,8 @@ func TestEventBatches(t *testing.T) { // §3.13
 	}
 }
 
-// TestEventBatchesOfOtherKinds: an end within a batch counts for what comes after it, each refusal as it would alone.
-func TestEventBatchesOfOtherKinds(t *testing.T) { // §3.13
+// TestBatchWithRunEndAffectsLaterEvents: events after the end of the run in the same batch are rejected as usual.
+func TestBatchWithRunEndAffectsLaterEvents(t *testing.T) { // §3.13
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -126,7 +126,7 @@ func TestEventBatchesOfOtherKinds(t *testing.T) { // §3.13
 	}
 }
 
-func TestEventBatchesRefuse(t *testing.T) { // §3.13
+func TestBatchRejectsInvalidFrames(t *testing.T) { // §3.13
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)

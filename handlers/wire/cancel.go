@@ -10,9 +10,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 	maxCancelReason = 512 // characters
 )
 
-// What becomes of each run of a bulk cancel (§3.15).
+// Outcomes of a bulk cancel (§3.15).
 const (
 	cancelDone     = "cancelled"
 	cancelAlready  = "already_cancelled"
@@ -33,9 +33,9 @@ const (
 type cancellation struct {
 	RunID     string `cbor:"runId"`
 	Outcome   string `cbor:"outcome"`
-	Status    string `cbor:"status,omitzero"`    // of a run that ended otherwise
+	Status    string `cbor:"status,omitzero"`    // of a run that has already ended
 	Code      string `cbor:"code,omitzero"`      // of a failure
-	Retryable bool   `cbor:"retryable,omitzero"` // whether the same request may succeed later
+	Retryable bool   `cbor:"retryable,omitzero"` // whether a retry may succeed
 }
 
 // cancelSummary counts the outcomes.
@@ -48,7 +48,7 @@ type cancelSummary struct {
 	Failed         codec.Int `cbor:"failed"`
 }
 
-// cancelRuns is endpoint 23. Each run is cancelled by itself: one that cannot be does not stop the others.
+// cancelRuns is endpoint 23. Each run is cancelled independently: a failure does not affect the others.
 func (s *Server) cancelRuns(c echo.Context) error {
 	var body struct {
 		RunIDs []string `cbor:"runIds"`
@@ -73,7 +73,7 @@ func (s *Server) cancelRuns(c echo.Context) error {
 	}
 	for i, id := range body.RunIDs {
 		if err := ctx.Err(); err != nil {
-			return err // nobody reads the answer
+			return err // the client has gone
 		}
 		results[i] = s.cancelRun(ctx, project, entities.RunID(id), extra)
 		*count[results[i].Outcome]++
@@ -94,7 +94,7 @@ func validateCancel(runIDs []string, reason string) error {
 			return err
 		}
 		if seen[id] {
-			return entities.Invalid("runIds has %s twice", id)
+			return entities.Invalid("runIds contains %s twice", id)
 		}
 		seen[id] = true
 	}
@@ -104,7 +104,7 @@ func validateCancel(runIDs []string, reason string) error {
 	return nil
 }
 
-// cancelExtra is the reason as an event keeps it.
+// cancelExtra encodes the reason as the extra data of an event.
 func cancelExtra(reason string) ([]byte, error) {
 	if reason == "" {
 		return nil, nil
@@ -133,7 +133,7 @@ func (s *Server) cancelRun(
 	return outcome
 }
 
-// readBody reads a body that is one CBOR item.
+// readBody decodes a body that is one CBOR item.
 func readBody(r *http.Request, into any) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -1,5 +1,8 @@
-// Package wire serves the Workflow SDK's wire protocol: what the unmodified official npm clients ask of
-// their backend. Section numbers (§) in comments are those of docs/protocol.md.
+// Package wire implements the HTTP protocol of the Workflow SDK, which the unmodified official npm clients use to talk
+// to their backend. Section numbers (§) and endpoint numbers in comments refer to docs/protocol.md.
 //
-// It imports packages entities, eventlog, queue, handlers/auth and handlers/wire/codec.
+// There are two generations of clients: the stable line and the next line. They share the endpoints but differ in how
+// they read lists and start runs; comments say where.
+//
+// It imports packages entities, eventlog, queue, handlers/auth and entities/codec.
 package wire

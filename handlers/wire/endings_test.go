@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
-// await asks for the end of a run and sends the answer once it comes.
+// await waits for the end of a run and sends the answer to the channel.
 func (c client) await(t *testing.T, id, query string) <-chan answer {
 	t.Helper()
 	got := make(chan answer, 1)
@@ -22,7 +22,7 @@ func (c client) await(t *testing.T, id, query string) <-chan answer {
 	return got
 }
 
-func TestAwaitRun(t *testing.T) { // §3.14
+func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -45,7 +45,7 @@ func TestAwaitRun(t *testing.T) { // §3.14
 		wantProblem(t, <-c.await(t, id, "remoteRefBehavior=eager"), http.StatusBadRequest, "invalid_request")
 		before := time.Now()
 		wantProblem(t, <-c.await(t, newID("wrun_"), "waitMs=50000"), http.StatusNotFound, "run_not_found")
-		if took := time.Since(before); took > patience/2 {
+		if took := time.Since(before); took > timeout/2 {
 			t.Errorf("a run that is not there was waited for: %s", took)
 		}
 	})
@@ -60,7 +60,7 @@ func TestAwaitRun(t *testing.T) { // §3.14
 		hangUp()
 		select {
 		case <-gone:
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Error("the server goes on waiting for nobody")
 		}
 	})
@@ -96,7 +96,7 @@ func TestAwaitRun(t *testing.T) { // §3.14
 	})
 }
 
-// cancel asks to cancel runs in bulk.
+// cancel cancels runs in bulk.
 func (c client) cancel(t *testing.T, runIDs any, reason string) answer {
 	t.Helper()
 	fields := []field{{"runIds", runIDs}}
@@ -112,7 +112,7 @@ func (c client) sendCBOR(t *testing.T, path string, fields ...field) answer {
 	return c.send(t, http.MethodPost, path, bytes.NewReader(meta(t, fields...)), "Content-Type", "application/cbor")
 }
 
-func TestBulkCancel(t *testing.T) { // §3.15
+func TestBulkCancelReportsEachRun(t *testing.T) { // §3.15
 	t.Parallel()
 	c := client{newServer(t), next}
 	running, pending, done, failed, cancelled := c.newRunNext(t), c.newRun(t), c.newRun(t), c.newRun(t), c.newRun(t)
@@ -161,13 +161,13 @@ func TestBulkCancel(t *testing.T) { // §3.15
 	}
 }
 
-// cmpData reports whether an event is of the type and has the reason.
+// cmpData reports whether an event has the type and the reason.
 func cmpData(e map[string]any, eventType, reason string) bool {
 	data, _ := e["eventData"].(map[string]any)
 	return e["eventType"] == eventType && data["cancelReason"] == reason
 }
 
-func TestBulkCancelRefuses(t *testing.T) { // §3.15
+func TestBulkCancelRejectsInvalidRequests(t *testing.T) { // §3.15
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRun(t)
@@ -203,7 +203,7 @@ func TestBulkCancelRefuses(t *testing.T) { // §3.15
 	wantEqual(t, "not found of 500", most.cbor(t)["summary"].(map[string]any)["notFound"], any(uint64(499)))
 }
 
-func TestSetAttributes(t *testing.T) { // endpoint 20
+func TestSetAttributesFromOutside(t *testing.T) { // endpoint 20
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -218,7 +218,7 @@ func TestSetAttributes(t *testing.T) { // endpoint 20
 	last := c.log(t, id)[2]
 	wantEqual(t, "event", last.meta, map[string]any{
 		"eventId": eventID(3), "runId": id, "eventType": "attr_set", "specVersion": uint64(7), "createdAt": shown(t0),
-		// A replay passes over changes by steps; one by the workflow it would look for in vain.
+		// A replay ignores changes by steps, but would fail on a change by the workflow that its code did not make.
 		"eventData": map[string]any{
 			"changes": []any{change("tier", nil), change("who", "ops")},
 			"writer":  map[string]any{"type": "step", "stepId": "outside", "attempt": uint64(0)},
@@ -250,8 +250,8 @@ func TestSetAttributes(t *testing.T) { // endpoint 20
 	wantProblem(t, set(id, []any{change("a", "1")}), http.StatusConflict, "conflict")
 }
 
-// TestLiveReadsByRun: the next line names the run, too (§4).
-func TestLiveReadsByRun(t *testing.T) {
+// TestLiveReadWithRunInPath: clients of the next line send the run ID too (§4).
+func TestLiveReadWithRunInPath(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	c.mustWrite(t, "strm_1", multi("one", "two"), "X-Stream-Multi", "true")
@@ -271,8 +271,8 @@ func TestLiveReadsByRun(t *testing.T) {
 	}
 }
 
-// TestCancelOfHundreds races two bulk cancels and the runs' own ends: each run ends once.
-func TestCancelsOfTheSameRunsAtOnce(t *testing.T) {
+// TestConcurrentBulkCancelsEndEachRunOnce runs two bulk cancels while the runs end by themselves.
+func TestConcurrentBulkCancelsEndEachRunOnce(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	var ids []string

@@ -4,10 +4,10 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
-// run is the wire form of a run (§2.5). Optional fields are left out, never null.
+// run is the wire form of a run (§2.5). Optional fields are omitted, never null.
 type run struct {
 	RunID            string            `cbor:"runId"`
 	Status           string            `cbor:"status"`
@@ -27,7 +27,7 @@ type run struct {
 	CompletedAt      codec.Time        `cbor:"completedAt,omitzero"`
 }
 
-// newRun makes the wire form from a run and what is at hand of its first and its last event.
+// newRun makes the wire form of a run. The first and the last event complete it if they were read.
 func newRun(r entities.Run, first, end *entities.Event) (run, error) {
 	w := run{
 		RunID: string(r.ID), Status: string(r.Status), DeploymentID: r.DeploymentID, WorkflowName: r.WorkflowName,
@@ -41,7 +41,7 @@ func newRun(r entities.Run, first, end *entities.Event) (run, error) {
 			return run{}, err
 		}
 		w.ExecutionContext, w.Input = extra["executionContext"], first.Payload
-		_ = codec.Unmarshal(extra[publicKey], &w.PublicKey) // there is none, or it is a text: see newRequest
+		w.PublicKey = optional[string](extra[publicKey])
 	}
 	if end == nil {
 		return w, nil
@@ -54,7 +54,7 @@ func newRun(r entities.Run, first, end *entities.Event) (run, error) {
 		if w.Error, err = failureOf(*end); err != nil {
 			return run{}, err
 		}
-	default: // a cancelled run has neither
+	default: // a cancelled run has neither output nor error
 	}
 	return w, nil
 }
@@ -77,7 +77,7 @@ type step struct {
 	RetryAfter  codec.Time  `cbor:"retryAfter,omitzero"`
 }
 
-// newStep makes the wire form from a step and what is at hand of the events that made it and its result.
+// newStep makes the wire form of a step. The events of its creation and its result complete it if they were read.
 func newStep(s entities.Step, created, result *entities.Event) (step, error) {
 	w := step{
 		RunID: string(s.RunID), StepID: string(s.ID), StepName: s.Name, Status: string(s.Status),
@@ -101,7 +101,7 @@ func newStep(s entities.Step, created, result *entities.Event) (step, error) {
 	return w, err
 }
 
-// hook is the wire form of a hook. Its owner and environment are the hosted service's notions.
+// hook is the wire form of a hook. Owner and environment exist only in the hosted service and stay empty.
 type hook struct {
 	RunID       string      `cbor:"runId"`
 	HookID      string      `cbor:"hookId"`
@@ -117,7 +117,7 @@ type hook struct {
 	RetainUntil codec.Time  `cbor:"tokenRetentionUntil,omitzero"`
 }
 
-// newHook makes the wire form from a hook and what is at hand of the event that made it.
+// newHook makes the wire form of a hook. The event of its creation completes it if it was read.
 func newHook(h entities.Hook, created *entities.Event) hook {
 	w := hook{
 		RunID: string(h.RunID), HookID: string(h.ID), Token: h.Token, ProjectID: string(h.Project),
@@ -151,6 +151,7 @@ func newWait(w entities.Wait) wait {
 	}
 }
 
+// optionalTime returns the zero time, which is omitted, for nil.
 func optionalTime(t *time.Time) codec.Time {
 	if t == nil {
 		return codec.Time{}
@@ -158,14 +159,14 @@ func optionalTime(t *time.Time) codec.Time {
 	return codec.NewTime(*t)
 }
 
-// failure is the wire form of an error that the stable line sent in the metadata (§3.6, §3.7).
+// failure is the wire form of an error that a client of the stable line sent in the metadata (§3.6, §3.7).
 type failure struct {
 	Message string `cbor:"message"`
 	Stack   string `cbor:"stack,omitzero"`
 	Code    string `cbor:"code,omitzero"`
 }
 
-// failureOf is the error of a failed or retrying event: the bytes it came as, or else what its metadata says.
+// failureOf returns the error of a failed or retrying event: its payload, or the error in its metadata.
 func failureOf(e entities.Event) (any, error) {
 	if len(e.Payload) > 0 {
 		return codec.Bytes(e.Payload), nil
@@ -174,9 +175,7 @@ func failureOf(e entities.Event) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := failure{Message: "Unknown error", Code: e.Data.ErrorCode}
-	// Each may be of another shape than we look for; then it says nothing.
-	_ = codec.Unmarshal(extra["stack"], &f.Stack)
+	f := failure{Message: "Unknown error", Code: e.Data.ErrorCode, Stack: optional[string](extra["stack"])}
 	if codec.Unmarshal(extra["error"], &f.Message) == nil {
 		return f, nil
 	}

@@ -2,14 +2,15 @@ package wire
 
 import (
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
-// payloadField is where in an event's data its payload belongs (§2.2). Events of other types have none.
+// payloadField is the name of the payload within an event's data (§2.2). Events of other types have no payload.
 var payloadField = map[entities.EventType]string{
 	entities.EventRunCreated:    "input",
 	entities.EventRunCompleted:  "output",
@@ -22,7 +23,7 @@ var payloadField = map[entities.EventType]string{
 	entities.EventHookReceived:  "payload",
 }
 
-// dataOptional are the events whose data may be missing altogether; the others have at least an empty map.
+// dataOptional are the events whose data may be missing. The others have at least an empty map.
 var dataOptional = map[entities.EventType]bool{
 	entities.EventRunStarted:    true,
 	entities.EventRunCancelled:  true,
@@ -44,7 +45,7 @@ type event struct {
 	EventData     map[string]any `cbor:"eventData,omitzero"`
 }
 
-// newEvent makes the wire form of an event without its payload, which a frame carries beside it.
+// newEvent makes the wire form of an event without its payload, which follows it in a frame.
 func newEvent(e entities.Event) (event, error) {
 	data, err := eventData(e)
 	if err != nil {
@@ -69,7 +70,7 @@ func newResolvedEvent(e entities.Event) (event, error) {
 	return w, err
 }
 
-// eventData is what the client sent with the event, under the names by which clients read it.
+// eventData merges the data that the server understands with the extra data, under the names that clients read.
 func eventData(e entities.Event) (map[string]any, error) {
 	extra, err := extraOf(e)
 	if err != nil {
@@ -147,19 +148,26 @@ func attributeChanges(changes []change) []entities.AttributeChange {
 	return list
 }
 
-// extraOf opens the part of an event that is kept as the client encoded it.
+// extraOf decodes the map of the data that the server stores as the client encoded it.
 func extraOf(e entities.Event) (codec.Map, error) {
 	if e.Extra == nil {
 		return nil, nil
 	}
 	var extra codec.Map
 	if err := codec.Unmarshal(e.Extra, &extra); err != nil {
-		return nil, fmt.Errorf("open event %s of %s: %w", e.ID(), e.RunID, err)
+		return nil, fmt.Errorf("decode event %s of %s: %w", e.ID(), e.RunID, err)
 	}
 	return extra, nil
 }
 
-// meta is what the server reads of a posted event's metadata (§3.1).
+// optional decodes data that the server only passes on. A value of another type than expected counts as missing: the
+// client may send anything there.
+func optional[T any](raw codec.Raw) (v T) {
+	_ = codec.Unmarshal(raw, &v)
+	return v
+}
+
+// meta is the part of a posted event's metadata that the server understands (§3.1).
 type meta struct {
 	EventType          string            `cbor:"eventType"`
 	SpecVersion        codec.Int         `cbor:"specVersion"`
@@ -183,35 +191,41 @@ type meta struct {
 	Changes            []change          `cbor:"changes"`
 	AllowReserved      bool              `cbor:"allowReservedAttributes"`
 
-	// Kept as it came, but always a text: entities show it.
+	// Stored in the extra data too, but validated as text, because runs and hooks return it.
 	PublicKey string `cbor:"encryptionPublicKey"`
 
-	// What the answer should have besides: see excerptFor.
+	// Options for the excerpt of the log in the answer: see excerptFor.
 	SkipPreload bool      `cbor:"skipPreload"`
 	SinceCursor string    `cbor:"sinceCursor"`
 	MaxSlot     codec.Int `cbor:"maxSlot"`
 }
 
-// readKeys are the metadata keys that are not kept as they came: those that meta takes out, a guard that
+// notExtra are the metadata keys that do not become extra data: those that meta decodes, stateUpdatedAt, a guard that
 // event IDs without a time make pointless (§3.10), and names that only the server gives to event data.
-var readKeys = []string{
-	"eventType", "specVersion", "occurredAt", "remoteRefBehavior", "correlationId", "deploymentId", "workflowName",
-	"attributes", "stepName", "attempt", "resumeAt", "retryAfter", "hookToken", "hookIsWebhook", "hookIsSystem",
-	"hookTokenRetentionUntil", "resumeId", "resumePayloadDigest", "errorCode", "changes", "allowReservedAttributes",
-	"skipPreload", "sinceCursor", "maxSlot", "stateUpdatedAt",
-	"token", "isWebhook", "isSystem", "tokenRetentionUntil", "conflictingRunId",
+var notExtra = append(fieldsOf(reflect.TypeFor[meta]()),
+	"stateUpdatedAt", "token", "isWebhook", "isSystem", "tokenRetentionUntil", "conflictingRunId",
 	"input", "output", "result", "metadata", "payload",
+)
+
+// fieldsOf returns the CBOR names of the fields of a struct, except publicKey.
+func fieldsOf(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		if name := t.Field(i).Tag.Get("cbor"); name != publicKey {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
-// publicKey is the metadata key of the key by which others encrypt what they send to a run (§2.8).
+// publicKey is the metadata field with the key that encrypts data for the run (§2.8).
 const publicKey = "encryptionPublicKey"
 
 const (
-	// A writer that says nothing speaks version 2 (§3.1).
+	// A client that sends no version speaks version 2 (§3.1).
 	minSpecVersion, maxSpecVersion = 2, 7
 )
 
-// newRequest reads a posted frame.
+// newRequest decodes a posted frame. Metadata that the server does not understand becomes extra data.
 func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta, error) {
 	var m meta
 	var rest codec.Map
@@ -221,7 +235,7 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 	if err := codec.Unmarshal(frame.Meta, &rest); err != nil {
 		return eventlog.Request{}, m, err
 	}
-	for _, key := range readKeys {
+	for _, key := range notExtra {
 		delete(rest, key)
 	}
 	if m.PublicKey == "" {
@@ -235,11 +249,11 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 		r.SpecVersion = minSpecVersion
 	}
 	if r.SpecVersion < minSpecVersion || r.SpecVersion > maxSpecVersion {
-		return r, m, entities.Invalid("specVersion %d is not supported: this server speaks %d to %d",
+		return r, m, entities.Invalid("specVersion %d is not supported: this server supports %d to %d",
 			r.SpecVersion, minSpecVersion, maxSpecVersion)
 	}
 	if r.Type == entities.EventAttrSet {
-		if err := nameWriter(rest); err != nil {
+		if err := setWriter(rest); err != nil {
 			return r, m, err
 		}
 	}
@@ -256,21 +270,21 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 	return r, m, nil
 }
 
-// nameWriter sees to it that an attr_set says who writes. Someone who does not say is an outsider.
-func nameWriter(rest codec.Map) error {
+// setWriter validates the writer of an attr_set event, and sets a missing one to an outsider.
+func setWriter(rest codec.Map) error {
 	if rest["writer"] == nil {
 		var err error
 		rest["writer"], err = codec.Marshal(outsider)
 		return err
 	}
 	if !validWriter(rest["writer"]) {
-		return entities.Invalid("writer is neither the workflow nor a step with its stepId and attempt")
+		return entities.Invalid("writer must be the workflow, or a step with stepId and attempt")
 	}
 	return nil
 }
 
-// validWriter reports whether an attr_set says who writes, in one of the two ways that clients can read. A log
-// with any other they could not read at all (§2.5).
+// validWriter reports whether the writer of an attr_set has one of the two forms that clients accept. With any other
+// form in it, they could not read the log at all (§2.5).
 func validWriter(raw codec.Raw) bool {
 	var w struct {
 		Type    string     `cbor:"type"`

@@ -9,17 +9,17 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
-// eventPage is how many events a list has when the client names no limit: a whole log, nearly always.
+// eventPage is the default page size of events. It holds nearly every log in one page.
 const eventPage = pg.MaxPage
 
-// maxEvents is the length at which clients of the next line give a run up (§1.4).
+// maxEvents is the length of a log at which clients of the next line fail the run (§1.4).
 const maxEvents = 25_000
 
 // result is the answer to a posted event (§3.2).
@@ -34,14 +34,14 @@ type result struct {
 	*excerpt
 }
 
-// excerpt is a part of the log that comes with an answer: all of its fields, or none.
+// excerpt is a part of the log in an answer. It has all of its fields, or is missing as a whole.
 type excerpt struct {
 	Events  []event `cbor:"events"`
 	Cursor  *string `cbor:"cursor"`
 	HasMore bool    `cbor:"hasMore"`
 }
 
-// postEvent is endpoint 1.
+// postEvent is endpoint 1: it appends one event.
 func (s *Server) postEvent(c echo.Context) error {
 	runID, err := runParam(c)
 	if err != nil {
@@ -87,13 +87,13 @@ func (s *Server) postEvent(c echo.Context) error {
 	return answer(c, res)
 }
 
-// wantsFrames reports whether the client is one of the next line, which reads the log of a run it starts as
-// frames (§3.5).
+// wantsFrames reports whether the client is of the next line, which reads the log of a run that it starts as frames
+// (§3.5).
 func wantsFrames(c echo.Context) bool {
 	return strings.Contains(c.Request().Header.Get(echo.HeaderAccept), mimeFrames)
 }
 
-// setEventHeaders names the event: clients of the stable line insist (§1.4).
+// setEventHeaders sets the headers that identify the event. Clients of the stable line require them (§1.4).
 func setEventHeaders(c echo.Context, r eventlog.Result) {
 	h := c.Response().Header()
 	h.Set("X-Wf-Event-Id", string(r.Event.ID()))
@@ -101,7 +101,7 @@ func setEventHeaders(c echo.Context, r eventlog.Result) {
 	h.Set("X-Wf-Created-At", r.Event.CreatedAt.UTC().Format(time.RFC3339Nano))
 }
 
-// newResult is the answer to an append: the event and the entity it is about.
+// newResult is the answer to an append: the event, and the entity that it changed.
 func (s *Server) newResult(
 	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (result, error) {
@@ -127,7 +127,7 @@ func (s *Server) newResult(
 	return res, err
 }
 
-// stepAfter is a step as an append left it. Only whoever starts one needs its input.
+// stepAfter is a step after an append. Its input is included only when it starts, because only then it is needed.
 func (s *Server) stepAfter(
 	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (*step, error) {
@@ -144,7 +144,7 @@ func (s *Server) stepAfter(
 	return &w, err
 }
 
-// runAfter is a run as an append left it.
+// runAfter is a run after an append.
 func (s *Server) runAfter(
 	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (*run, error) {
@@ -162,7 +162,7 @@ func (s *Server) runAfter(
 	return &w, err
 }
 
-// eventAt is the event at a position of the log that was appended to, with its payload.
+// eventAt returns an event of the run with its payload, from memory if the append has read it.
 func (s *Server) eventAt(ctx context.Context, appended eventlog.Result, seq int64) (*entities.Event, error) {
 	if seq <= int64(len(appended.Log)) {
 		return &appended.Log[seq-1], nil
@@ -174,13 +174,14 @@ func (s *Server) eventAt(ctx context.Context, appended eventlog.Result, seq int6
 	return &e, nil
 }
 
-// excerptFor is the part of the log that saves the writer a request: all of it where a replay begins (§3.5),
-// what has come since a cursor, or what the event was pushed past (§3.2); nil otherwise.
+// excerptFor returns the part of the log that saves the client its next request, or nil: the whole log when a replay
+// starts (§3.5), the events after a cursor, or those that were appended between the client's last known event and the
+// new one (§3.2).
 func (s *Server) excerptFor(
 	ctx context.Context, project entities.Project, appended eventlog.Result, m meta,
 ) (*excerpt, error) {
 	p := pg.Page{Limit: eventPage}
-	pushed := false
+	overtaken := false // by events that the client does not know
 	switch seen, seq := int64(m.MaxSlot), appended.Event.Seq; {
 	case m.SinceCursor != "":
 		p.Cursor = m.SinceCursor
@@ -191,7 +192,7 @@ func (s *Server) excerptFor(
 			return nil, nil
 		}
 	case seen >= 1 && seq > seen+1 && seq-seen <= eventPage:
-		pushed = true
+		overtaken = true
 		p.Cursor, p.Limit = read.EventCursorAt(seen), int(seq-seen-1)
 	default:
 		return nil, nil
@@ -203,12 +204,12 @@ func (s *Server) excerptFor(
 			return nil, err
 		}
 	}
-	if pushed && len(page.Events) < p.Limit {
-		return nil, nil // too large to come along
+	if overtaken && len(page.Events) < p.Limit {
+		return nil, nil // too large for an answer; the client reads the log instead
 	}
 	x, err := newExcerpt(page)
-	if err == nil && pushed {
-		x.Cursor, x.HasMore = nil, false // it ends where the writer's own event begins
+	if err == nil && overtaken {
+		x.Cursor, x.HasMore = nil, false // it ends at the client's own event
 	}
 	return x, err
 }
@@ -228,7 +229,7 @@ func newExcerpt(page read.EventPage) (*excerpt, error) {
 	return x, nil
 }
 
-// listEvents is endpoint 2.
+// listEvents is endpoint 2: the log of a run.
 func (s *Server) listEvents(c echo.Context) error {
 	runID, err := runParam(c)
 	if err != nil {
@@ -237,7 +238,7 @@ func (s *Server) listEvents(c echo.Context) error {
 	return s.sendEvents(c, s.eventsOf(auth.Project(c), runID))
 }
 
-// listEventsByCorrelation is endpoint 4.
+// listEventsByCorrelation is endpoint 4: the events with a correlation ID.
 func (s *Server) listEventsByCorrelation(c echo.Context) error {
 	correlationID, err := query(c, "correlationId")
 	if err != nil {
@@ -255,16 +256,17 @@ func (s *Server) listEventsByCorrelation(c echo.Context) error {
 	})
 }
 
+// eventQuery reads one page of events.
 type eventQuery func(context.Context, pg.Page, read.Payloads) (read.EventPage, error)
 
-// eventsOf queries the log of a run.
+// eventsOf returns a query for the log of a run.
 func (s *Server) eventsOf(project entities.Project, runID entities.RunID) eventQuery {
 	return func(ctx context.Context, p pg.Page, with read.Payloads) (read.EventPage, error) {
 		return s.Log.Events(ctx, project, runID, p, with)
 	}
 }
 
-// sendEvents answers with events as frames: one page, or with returnAll everything (§2.4).
+// sendEvents sends events as frames: one page, or all of them with returnAll (§2.4).
 func (s *Server) sendEvents(c echo.Context, list eventQuery) error {
 	p, with, err := listParams(c, eventPage, "asc")
 	if err != nil {
@@ -285,7 +287,7 @@ func (s *Server) sendEvents(c echo.Context, list eventQuery) error {
 	return s.cutOff(c, err)
 }
 
-// sendLog answers with all events from the page's cursor on, of which it holds one page at a time.
+// sendLog sends all events after the page's cursor, with one page at a time in memory.
 func (s *Server) sendLog(c echo.Context, p pg.Page, with read.Payloads, list eventQuery) error {
 	ctx := c.Request().Context()
 	got, err := list(ctx, p, with)
@@ -325,8 +327,8 @@ func writeEvents(w *codec.FrameWriter, events []entities.Event) error {
 	return nil
 }
 
-// nextCursor is where the list goes on. Newer clients keep the one of the last page to ask for what was
-// appended since; those of the stable line would take it for a sign of more (§2.4).
+// nextCursor returns the cursor after a page. Clients of the next line keep that of the last page, to read later events
+// from there. Clients of the stable line would request another page, so they get none (§2.4).
 func nextCursor(c echo.Context, p read.EventPage) string {
 	if len(p.Events) == 0 || (!p.More && stableLine(c)) {
 		return ""
@@ -342,7 +344,7 @@ func frameMeta(e entities.Event) ([]byte, error) {
 	return codec.Marshal(w)
 }
 
-// getEvent is endpoint 3.
+// getEvent is endpoint 3: one event as a frame.
 func (s *Server) getEvent(c echo.Context) error {
 	runID, err := runParam(c)
 	if err != nil {
@@ -358,7 +360,7 @@ func (s *Server) getEvent(c echo.Context) error {
 	}
 	seq, err := entities.EventID(id).Seq()
 	if err != nil {
-		return entities.ErrEventNotFound // an ID we never gave out
+		return entities.ErrEventNotFound // the server never issued this ID
 	}
 	e, err := s.Log.Event(c.Request().Context(), auth.Project(c), runID, seq)
 	if err != nil {

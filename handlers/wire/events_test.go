@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// runOfFive creates a run with five events, one of them with a payload and other data besides.
+// runOfFive creates a run with five events, one with a payload and extra data.
 func (c client) runOfFive(t *testing.T) string {
 	t.Helper()
 	id := c.startedRun(t)
@@ -17,7 +17,7 @@ func (c client) runOfFive(t *testing.T) string {
 	return id
 }
 
-// seqs are the positions of events, from their IDs.
+// seqs returns the positions of events.
 func seqs(t *testing.T, events []event) []int {
 	t.Helper()
 	list := []int{}
@@ -31,7 +31,7 @@ func seqs(t *testing.T, events []event) []int {
 	return list
 }
 
-func TestEventLists(t *testing.T) { // §2.4
+func TestListEventsPages(t *testing.T) { // §2.4
 	t.Parallel()
 	s := newServer(t)
 	id := client{s, stable}.runOfFive(t)
@@ -101,7 +101,7 @@ func TestEventLists(t *testing.T) { // §2.4
 	}
 }
 
-func TestEventListsRefuse(t *testing.T) { // §2.4
+func TestListEventsRejectsInvalidParameters(t *testing.T) { // §2.4
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.newRun(t)
@@ -130,8 +130,8 @@ func TestEventListsRefuse(t *testing.T) { // §2.4
 	}
 }
 
-// TestLazyLeavesOutPayloads and nothing else (§2.2).
-func TestLazyLeavesOutPayloads(t *testing.T) {
+// TestLazyOmitsOnlyPayloads from events (§2.2).
+func TestLazyOmitsOnlyPayloads(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.runOfFive(t)
@@ -160,8 +160,8 @@ func TestLazyLeavesOutPayloads(t *testing.T) {
 	}
 }
 
-// TestPayloadsComeBackAsTheyWent for bytes that are no text, and none at all (I10).
-func TestPayloadsComeBackAsTheyWent(t *testing.T) {
+// TestPayloadsAreReturnedUnchanged, including binary and empty ones (I10).
+func TestPayloadsAreReturnedUnchanged(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.startedRun(t)
@@ -185,7 +185,7 @@ func TestPayloadsComeBackAsTheyWent(t *testing.T) {
 	}
 }
 
-func TestEventsByCorrelation(t *testing.T) { // endpoint 4
+func TestListEventsByCorrelation(t *testing.T) { // endpoint 4
 	t.Parallel()
 	s := newServer(t)
 	c := client{s, stable}
@@ -235,8 +235,8 @@ func TestEventsByCorrelation(t *testing.T) { // endpoint 4
 	}
 }
 
-// TestPreloadOfALongLog: the preload of run_started is its first page and says so (§3.5, §10, 30).
-func TestPreloadOfALongLog(t *testing.T) {
+// TestPreloadOfLongLogIsItsFirstPage: the answer to run_started has hasMore and a cursor (§3.5, §10, 30).
+func TestPreloadOfLongLogIsItsFirstPage(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.newRun(t)

@@ -15,23 +15,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/oklog/ulid/v2"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
-// The format is written and read here by other means than the server's, so that an error in package codec
-// cannot cancel itself out. Only whole values are encoded with it.
+// The tests write and read the format without package codec, so that an error in it cannot cancel itself out. Only
+// whole values are encoded with it.
 
-// field is an entry of a frame's meta, in the order in which a client writes it.
+// field is an entry of a frame's metadata, in the order in which a client writes it.
 type field struct {
 	key   string
 	value any
 }
 
-// undefined is the value of a field that a client has but does not know.
+// undefined is the JavaScript value of a missing field.
 var undefined = codec.Raw{0xf7}
 
-// meta encodes fields as cbor-x does: maps have lengths of 16 bits however short they are. Of two fields
-// with one key the later counts.
+// meta encodes fields as cbor-x does: maps always have 16-bit lengths. Of two fields with the same key the later wins.
 func meta(t *testing.T, fields ...field) []byte {
 	t.Helper()
 	for i := len(fields) - 1; i >= 0; i-- {
@@ -73,7 +72,7 @@ func frame(t *testing.T, meta, body []byte) []byte {
 	return append(data, body...)
 }
 
-// decode reads CBOR into plain Go values: what is not tagged as a date is no time.Time.
+// decode decodes CBOR into plain Go values. Only tagged dates become time.Time.
 func decode(t *testing.T, data []byte) any {
 	t.Helper()
 	mode, err := cbor.DecOptions{DefaultMapType: reflect.TypeFor[map[string]any]()}.DecMode()
@@ -87,7 +86,7 @@ func decode(t *testing.T, data []byte) any {
 	return exact(v)
 }
 
-// exact takes off dates what a float of seconds adds to them, which is below the microsecond.
+// exact removes the rounding error of dates in float seconds, which is below a microsecond.
 func exact(v any) any {
 	switch v := v.(type) {
 	case time.Time:
@@ -104,7 +103,7 @@ func exact(v any) any {
 	return v
 }
 
-// cbor reads the body of a plain endpoint's answer.
+// cbor decodes a CBOR body.
 func (a answer) cbor(t *testing.T) map[string]any {
 	t.Helper()
 	if got := a.header.Get("Content-Type"); got != "application/cbor" {
@@ -113,13 +112,13 @@ func (a answer) cbor(t *testing.T) map[string]any {
 	return decode(t, a.body).(map[string]any)
 }
 
-// event is a frame of an answer.
+// event is a decoded frame of an answer.
 type event struct {
 	meta map[string]any
 	body string
 }
 
-// frames reads all frames of an answer.
+// frames decodes all frames of an answer.
 func (a answer) frames(t *testing.T) []event {
 	t.Helper()
 	if got := a.header.Get("Content-Type"); got != "application/vnd.workflow.v4-frames" {
@@ -142,7 +141,7 @@ func (a answer) frames(t *testing.T) []event {
 	return list
 }
 
-// list reads the frames of a list and its sentinel.
+// list decodes the frames of a list and its sentinel.
 func (a answer) list(t *testing.T) (events []event, end map[string]any) {
 	t.Helper()
 	events = a.frames(t)
@@ -156,13 +155,13 @@ func (a answer) list(t *testing.T) (events []event, end map[string]any) {
 	return events[:len(events)-1], last.meta
 }
 
-// problem is the body of an error.
+// problem is the body of an error response.
 type problem struct {
 	Message string `json:"message"`
 	Code    string `json:"code"`
 }
 
-// wantProblem checks that an answer is an error that a client can read (protocol §1.5).
+// wantProblem checks that an answer is an error in the form that clients read (protocol §1.5).
 func wantProblem(t *testing.T, got answer, status int, code string) problem {
 	t.Helper()
 	var p problem
@@ -194,16 +193,15 @@ func wantEqual(t *testing.T, what string, got, want any) {
 	}
 }
 
-// ids makes IDs that sort as they were made. That of the whole process begins anew with each moment that it is asked
-// for, and the server asks for others.
+// ids generates monotonic IDs. The process-wide generator restarts with every new time, and the server shares it.
 var ids = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)}
 
-// newID makes an ID as clients do, at the time the tests' clocks show at first.
+// newID returns an ID as clients make it, with the time t0.
 func newID(prefix string) string {
 	return prefix + ulid.MustNew(ulid.Timestamp(t0), ids).String()
 }
 
-// eventID is the ID of the event at a position.
+// eventID returns the ID of the event at a position.
 func eventID(seq int) string {
 	const zeros = "evnt_00000000000000000000000000"
 	digits := []byte(zeros)

@@ -19,8 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
-// FuzzMessage ensures that headers of the queue neither panic nor are anybody's fault but the sender's, and
-// that what they say is kept as it is.
+// FuzzMessage ensures that queue headers never cause panics or server errors, and that valid ones are stored unchanged.
 func FuzzMessage(f *testing.F) {
 	f.Add("__wkf_workflow_order", "dpl_1", "wrun_1", "key", "60", "86400", "application/cbor", []byte("body"))
 	f.Add("__wkf_step_order", "", "", "", "", "", "", []byte(nil))
@@ -36,7 +35,7 @@ func FuzzMessage(f *testing.F) {
 			to, err = newAddress(c)
 			return err
 		})(c)
-		wantSendersFault(t, err)
+		wantClientError(t, err)
 		if err == nil && (to.topic != topic || to.deployment != deployment || !workflowTopic.MatchString(topic)) {
 			t.Errorf("topic %q and deployment %q became %+v", topic, deployment, to)
 		}
@@ -48,7 +47,7 @@ func FuzzMessage(f *testing.F) {
 			h.Set(name, value)
 		}
 		m, err := to.message(h, bytes.NewReader(body))
-		wantSendersFault(t, err)
+		wantClientError(t, err)
 		if err != nil {
 			return
 		}
@@ -74,7 +73,7 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzMessages ensures the same of batches, and that a batch is taken whole or not at all.
+// FuzzMessages ensures the same for batches, and that a batch is accepted as a whole or not at all.
 func FuzzMessages(f *testing.F) {
 	batch := batchOf(f, entities.Message{Body: []byte("a"), Key: "k"}, entities.Message{Body: []byte("b\r\n-")})
 	f.Add(batch)
@@ -91,7 +90,7 @@ func FuzzMessages(f *testing.F) {
 		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 		r.Header.Set("Content-Type", "multipart/mixed; boundary=b")
 		messages, err := address{}.messages(r)
-		wantSendersFault(t, err)
+		wantClientError(t, err)
 		if err != nil {
 			return
 		}
@@ -109,7 +108,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// batchOf is the body of a batch, with the boundary b.
+// batchOf returns the body of a batch with the boundary b.
 func batchOf(t testing.TB, messages ...entities.Message) []byte {
 	t.Helper()
 	var body bytes.Buffer
@@ -132,16 +131,16 @@ func batchOf(t testing.TB, messages ...entities.Message) []byte {
 	return body.Bytes()
 }
 
-// wantSendersFault fails the test on an error that would be answered as ours.
-func wantSendersFault(t *testing.T, err error) {
+// wantClientError fails the test on an error that would become a server error.
+func wantClientError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil && !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("got %v, which is not an ErrInvalid", err)
 	}
 }
 
-// TestABatchMayEndWithItsLastDelimiter: the line end after it is not part of it.
-func TestABatchMayEndWithItsLastDelimiter(t *testing.T) {
+// TestMultipartBodyMayEndAtLastDelimiter: the line end after the last delimiter is optional.
+func TestMultipartBodyMayEndAtLastDelimiter(t *testing.T) {
 	t.Parallel()
 	whole := batchOf(t, entities.Message{Body: []byte("a")})
 	for _, body := range [][]byte{whole, bytes.TrimSuffix(whole, []byte("\r\n"))} {

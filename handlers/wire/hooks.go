@@ -6,15 +6,15 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
 const hookPage = 100
 
-// listHooks is endpoint 9.
+// listHooks is endpoint 9: the hooks of a run, or of all runs.
 func (s *Server) listHooks(c echo.Context) error {
 	runID, err := query(c, "runId")
 	if err != nil {
@@ -29,18 +29,10 @@ func (s *Server) listHooks(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	hooks, next, err = cut(ctx, s, hooks, next, with, hookEvents, store.HookCursor)
-	if err != nil {
-		return err
-	}
-	list, err := s.withMetadata(ctx, hooks, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, newListing(list, next))
+	return hookResource.answerPage(c, s, hooks, next, with)
 }
 
-// getHook is endpoint 10.
+// getHook is endpoint 10: a hook by ID.
 func (s *Server) getHook(c echo.Context) error {
 	id, err := param(c, "hookId")
 	if err != nil {
@@ -50,11 +42,10 @@ func (s *Server) getHook(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.answerHook(c, h)
+	return hookResource.answer(c, s, h, read.WithPayloads) // a webhook's metadata says how to respond (§7)
 }
 
-// resumable is a hook as whoever is about to resume it wants it (§7): with what of its run the client would
-// have to ask for otherwise.
+// resumable is a hook together with the data of its run that a client needs to resume it (§7), which saves a request.
 type resumable struct {
 	hook
 
@@ -73,12 +64,12 @@ type resumeContext struct {
 	InputVersion codec.Int         `cbor:"hookResumeInputVersion,omitzero"`
 }
 
-// resumeCapabilities says that a resumption may be sent more than once: it is recorded once (§3.8).
+// resumeCapabilities announces that resuming is idempotent, so clients may retry it (§3.8).
 type resumeCapabilities struct {
 	DedupVersion codec.Int `cbor:"hookResumeDedupVersion"`
 }
 
-// getHookByToken is endpoint 11.
+// getHookByToken is endpoint 11: a hook by token, to resume it.
 func (s *Server) getHookByToken(c echo.Context) error {
 	token, err := query(c, "token")
 	if err != nil {
@@ -89,7 +80,7 @@ func (s *Server) getHookByToken(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.withMetadata(ctx, []entities.Hook{h}, read.WithPayloads)
+	list, err := hookResource.load(ctx, s, []entities.Hook{h}, read.WithPayloads)
 	if err != nil {
 		return err
 	}
@@ -107,7 +98,7 @@ func (s *Server) resumeContext(
 	if err != nil {
 		return resumeContext{}, err
 	}
-	list, err := s.withEvents(ctx, []entities.Run{run}, read.WithoutPayloads)
+	list, err := runResource.load(ctx, s, []entities.Run{run}, read.WithoutPayloads)
 	if err != nil {
 		return resumeContext{}, err
 	}
@@ -115,45 +106,26 @@ func (s *Server) resumeContext(
 		DeploymentID: run.DeploymentID, WorkflowName: run.WorkflowName, SpecVersion: codec.Int(run.SpecVersion),
 		PublicKey: list[0].PublicKey,
 	}
-	// Each may be of another shape than clients read; then it says nothing.
-	var execution codec.Map
-	_ = codec.Unmarshal(list[0].ExecutionContext, &execution)
-	_ = codec.Unmarshal(execution["workflowCoreVersion"], &of.CoreVersion)
-	_ = codec.Unmarshal(execution["traceCarrier"], &of.TraceCarrier)
-	_ = codec.Unmarshal(execution["hookResumeInputVersion"], &of.InputVersion)
+	execution := optional[codec.Map](list[0].ExecutionContext)
+	of.CoreVersion = optional[string](execution["workflowCoreVersion"])
+	of.TraceCarrier = optional[map[string]string](execution["traceCarrier"])
+	of.InputVersion = optional[codec.Int](execution["hookResumeInputVersion"])
 	return of, nil
 }
 
-// answerHook answers with a hook and its metadata, by which a webhook knows how to respond (§7).
-func (s *Server) answerHook(c echo.Context, h entities.Hook) error {
-	list, err := s.withMetadata(c.Request().Context(), []entities.Hook{h}, read.WithPayloads)
-	if err != nil {
-		return err
-	}
-	return answer(c, list[0])
+// hookResource is how hooks are sent.
+var hookResource = resource[entities.Hook, hook]{
+	events: hookEvents,
+	wire: func(h entities.Hook, events eventsAt) (hook, error) {
+		return newHook(h, events.at(h.RunID, h.CreatedSeq)), nil
+	},
+	cursor: store.HookCursor,
 }
 
-// hookEvents is where the metadata of a hook is: in the event that created it.
+// hookEvents is the position of the event that created a hook, which holds its metadata.
 func hookEvents(h entities.Hook, with read.Payloads) []read.Position {
 	if with == read.WithoutPayloads {
 		return nil
 	}
 	return []read.Position{{RunID: h.RunID, Seq: h.CreatedSeq}}
-}
-
-// withMetadata makes the wire form of hooks.
-func (s *Server) withMetadata(ctx context.Context, hooks []entities.Hook, with read.Payloads) ([]hook, error) {
-	var at []read.Position
-	for _, h := range hooks {
-		at = append(at, hookEvents(h, with)...)
-	}
-	events, err := s.Log.EventsAt(ctx, at, with)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]hook, len(hooks))
-	for i, h := range hooks {
-		list[i] = newHook(h, eventAt(events, h.RunID, h.CreatedSeq))
-	}
-	return list, nil
 }

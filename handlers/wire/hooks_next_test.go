@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
-func TestRetainedHooks(t *testing.T) { // §3.8
+func TestRetainedHookKeepsItsTokenAfterTheRun(t *testing.T) { // §3.8
 	t.Parallel()
 	c := client{newServer(t), next}
 	id, other := c.newRunNext(t), c.newRunNext(t)
@@ -29,7 +29,7 @@ func TestRetainedHooks(t *testing.T) { // §3.8
 		"token": "tok", "isSystem": true, "tokenRetentionUntil": until,
 	}))
 	c.must(t, id, "run_completed", nil)
-	whole := merged(hook, map[string]any{"metadata": []byte("meta")})
+	whole := mergeMaps(hook, map[string]any{"metadata": []byte("meta")})
 	byToken := "/v2/hooks/by-token?token=tok"
 	wantThere := func(when string) {
 		t.Helper()
@@ -56,7 +56,7 @@ func TestRetainedHooks(t *testing.T) { // §3.8
 	wantEqual(t, "a claim afterwards", won["event"].(map[string]any)["eventType"], any("hook_created"))
 }
 
-func TestHowLongATokenIsKept(t *testing.T) { // §3.8
+func TestTokenRetentionTime(t *testing.T) { // §3.8
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -94,7 +94,7 @@ func TestHowLongATokenIsKept(t *testing.T) { // §3.8
 	}
 }
 
-func TestResumptions(t *testing.T) { // §3.8
+func TestResumeIsIdempotent(t *testing.T) { // §3.8
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -143,7 +143,7 @@ func TestResumptions(t *testing.T) { // §3.8
 	}
 }
 
-func TestAResumptionSentByManyIsOne(t *testing.T) { // §3.8
+func TestConcurrentResumesAreOneEvent(t *testing.T) { // §3.8
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -164,8 +164,8 @@ func TestAResumptionSentByManyIsOne(t *testing.T) { // §3.8
 	wantEqual(t, "length of the log", len(c.log(t, id)), 4)
 }
 
-// TestWhatAHookSaysOfItsRun has execution contexts of many shapes: what does not fit is left out (§7).
-func TestWhatAHookSaysOfItsRun(t *testing.T) {
+// TestHookByTokenIncludesRunContext: values of unexpected types are omitted (§7).
+func TestHookByTokenIncludesRunContext(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	for i, tt := range []struct {
@@ -196,7 +196,7 @@ func TestWhatAHookSaysOfItsRun(t *testing.T) {
 		c.must(t, id, "run_created", []byte("devl[1]"), fields...)
 		c.must(t, id, "hook_created", nil, field{"correlationId", "hook_1"}, field{"hookToken", token})
 		got := c.get(t, "/v2/hooks/by-token?token="+token).cbor(t)
-		want := merged(map[string]any{"deploymentId": "dpl_x", "workflowName": "w", "runSpecVersion": uint64(7)}, tt.want)
+		want := mergeMaps(map[string]any{"deploymentId": "dpl_x", "workflowName": "w", "runSpecVersion": uint64(7)}, tt.want)
 		wantEqual(t, fmt.Sprint("context ", i), got["resumeContext"], any(want))
 		wantEqual(t, "capabilities", got["resumeCapabilities"], any(map[string]any{"hookResumeDedupVersion": uint64(1)}))
 		data := c.log(t, id)[0].meta["eventData"].(map[string]any)
@@ -215,8 +215,8 @@ func TestWhatAHookSaysOfItsRun(t *testing.T) {
 	}
 }
 
-// TestEventDataIsThereWhereClientsWantIt: the next line refuses a whole list for one event without (§2.5).
-func TestEventDataIsThereWhereClientsWantIt(t *testing.T) {
+// TestEventDataIsPresentWhereClientsRequireIt: the next line rejects a whole list if one event has no data (§2.5).
+func TestEventDataIsPresentWhereClientsRequireIt(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	id, failed := c.newRunNext(t), c.newRunNext(t)
@@ -272,7 +272,7 @@ func TestEventDataIsThereWhereClientsWantIt(t *testing.T) {
 	}
 }
 
-func TestAttributesSayWhoWrites(t *testing.T) { // §2.5: the next line cannot read a log in which one does not
+func TestAttrSetAlwaysHasAWriter(t *testing.T) { // §2.5: otherwise the next line cannot read the log
 	t.Parallel()
 	c := client{newServer(t), beta}
 	runID := c.startedRun(t)
@@ -295,7 +295,7 @@ func TestAttributesSayWhoWrites(t *testing.T) { // §2.5: the next line cannot r
 		for _, writer := range []any{map[string]any{"type": "workflow"}, step} {
 			wantStatus(t, set(writer, version), http.StatusOK)
 		}
-		// Who does not say is an outsider, in a shape that clients can read.
+		// A missing writer becomes an outsider, in a form that clients can read.
 		data := set(undefined, version).cbor(t)["event"].(map[string]any)["eventData"].(map[string]any)
 		outsider := map[string]any{"type": "step", "stepId": "outside", "attempt": uint64(0)}
 		wantEqual(t, "writer", data["writer"], any(outsider))

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestHookLife(t *testing.T) { // §3.8
+func TestHookLifecycle(t *testing.T) { // §3.8
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)
@@ -32,9 +32,9 @@ func TestHookLife(t *testing.T) { // §3.8
 		"hook":  hook,
 		"event": event(3, "hook_created", map[string]any{"token": "tok/a b", "isWebhook": true}),
 	})
-	whole := merged(hook, map[string]any{"metadata": []byte("devl[3]")})
+	whole := mergeMaps(hook, map[string]any{"metadata": []byte("devl[3]")})
 	wantEqual(t, "hook", c.get(t, "/v2/hooks/hook_1").cbor(t), whole)
-	resumable := merged(whole, map[string]any{
+	resumable := mergeMaps(whole, map[string]any{
 		"resumeContext": map[string]any{
 			"deploymentId": "dpl_x", "workflowName": "workflow//./a//b", "runSpecVersion": uint64(3),
 			"workflowCoreVersion": "4.8.9", "traceCarrier": map[string]any{},
@@ -43,7 +43,7 @@ func TestHookLife(t *testing.T) { // §3.8
 	})
 	byToken := "/v2/hooks/by-token?token=" + url.QueryEscape("tok/a b")
 	wantEqual(t, "hook by token", c.get(t, byToken).cbor(t), resumable)
-	// encodeURIComponent writes a space in another way than forms do.
+	// encodeURIComponent encodes a space as %20, forms as +.
 	wantEqual(t, "hook by token", c.get(t, "/v2/hooks/by-token?token=tok%2Fa%20b").cbor(t), resumable)
 
 	for seq := 4; seq <= 5; seq++ {
@@ -68,7 +68,7 @@ func TestHookLife(t *testing.T) { // §3.8
 	wantProblem(t, again, http.StatusConflict, "conflict")
 }
 
-func TestIsWebhookIsSaidAlsoWhenItIsNot(t *testing.T) { // §2.5
+func TestIsWebhookIsPresentWhenFalse(t *testing.T) { // §2.5
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)
@@ -110,13 +110,13 @@ func TestHookConflict(t *testing.T) { // §3.8
 	again := c.post(t, second, "hook_created", nil, field{"correlationId", "hook_2"}, token)
 	wantProblem(t, again, http.StatusConflict, "conflict")
 
-	// The end of its run frees a token at once.
+	// The end of its run releases a token immediately.
 	c.must(t, first, "run_completed", nil)
 	freed := c.must(t, second, "hook_created", nil, field{"correlationId", "hook_3"}, token)
 	wantEqual(t, "token", freed["hook"].(map[string]any)["token"], any("tok"))
 }
 
-func TestWaitLife(t *testing.T) { // §3.8
+func TestWaitLifecycle(t *testing.T) { // §3.8
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)
@@ -143,7 +143,7 @@ func TestWaitLife(t *testing.T) { // §3.8
 	got = c.post(t, runID, "wait_completed", nil, field{"correlationId", "wait_1"})
 	wantEventHeaders(t, got, runID, 4, at)
 	wantEqual(t, "wait_completed", got.cbor(t), map[string]any{
-		"wait": merged(wait, map[string]any{"status": "completed", "updatedAt": at, "completedAt": at}),
+		"wait": mergeMaps(wait, map[string]any{"status": "completed", "updatedAt": at, "completedAt": at}),
 		"event": map[string]any{
 			"eventId": eventID(4), "runId": runID, "eventType": "wait_completed", "correlationId": "wait_1",
 			"specVersion": uint64(3), "createdAt": at,
@@ -157,7 +157,7 @@ func TestWaitLife(t *testing.T) { // §3.8
 	wantProblem(t, never, http.StatusBadRequest, "invalid_request")
 }
 
-func TestAttrSet(t *testing.T) { // §3.9
+func TestAttrSetChangesAttributes(t *testing.T) { // §3.9
 	t.Parallel()
 	c := client{newServer(t), beta}
 	runID := c.startedRun(t)

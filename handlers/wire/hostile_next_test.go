@@ -9,20 +9,20 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
-// textFields are the texts that the next line adds to the metadata of events, and that the server keeps or reads.
+// textFields are the text fields that the next line adds to the metadata of events.
 var textFields = []string{"resumeId", "resumePayloadDigest", "sinceCursor"}
 
-// TestBadTextsInWhatIsNew tries them in each event, alone and in a batch.
-func TestBadTextsInWhatIsNew(t *testing.T) {
+// TestInvalidTextsInNextLineFields tries invalid texts in each event, alone and in a batch.
+func TestInvalidTextsInNextLineFields(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
 	c.must(t, id, "step_created", nil, stepMeta("step_1")...)
 	c.must(t, id, "hook_created", nil, field{"correlationId", "hook_1"}, field{"hookToken", "tok"})
-	for kind, bad := range badTexts() {
+	for kind, bad := range invalidTexts() {
 		for _, eventType := range []string{"run_completed", "run_started", "step_completed", "step_started", "hook_received", "attr_set"} {
 			for _, name := range textFields {
 				if kind == "surrogate" {
@@ -58,7 +58,7 @@ func TestBadTextsInWhatIsNew(t *testing.T) {
 	wantEqual(t, "length of the log", len(c.log(t, id)), 4)
 }
 
-// urlEscaped is a text as it may stand in a path or a query.
+// urlEscaped escapes a text for a path or a query.
 func urlEscaped(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
@@ -67,7 +67,7 @@ func urlEscaped(s string) string {
 	return b.String()
 }
 
-// oddValues are values of every type, and numbers beyond all reason.
+// oddValues are values of every type, including extreme numbers.
 var oddValues = map[string]codec.Raw{
 	"null": {0xf6}, "true": {0xf5}, "zero": {0x00}, "minus one": {0x20}, "2^63": {0x1b, 0x80, 0, 0, 0, 0, 0, 0, 0},
 	"2^64-1": {0x1b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, "-2^64": {0x3b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
@@ -79,8 +79,8 @@ var oddValues = map[string]codec.Raw{
 	"undefined": {0xf7},
 }
 
-// TestOddValuesInWhatIsNew: an answer or the client's fault, never ours, and what is answered can be read again.
-func TestOddValuesInWhatIsNew(t *testing.T) {
+// TestOddValuesInNextLineFields: the result is success or a client error, and accepted values can be read again.
+func TestOddValuesInNextLineFields(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -131,8 +131,8 @@ func TestOddValuesInWhatIsNew(t *testing.T) {
 	}
 }
 
-// TestAnyBytesWhereFramesAreExpected, or multipart, or CBOR: refused, and nothing is written.
-func TestAnyBytesWhereFramesAreExpected(t *testing.T) {
+// TestArbitraryBodiesAreRejected where frames, multipart or CBOR are expected, without writing anything.
+func TestArbitraryBodiesAreRejected(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -158,8 +158,8 @@ func TestAnyBytesWhereFramesAreExpected(t *testing.T) {
 	wantEqual(t, "number of messages", c.messages(t), 0)
 }
 
-// TestWhatIsNotOffered is answered at once, with what makes clients do without it.
-func TestWhatIsNotOffered(t *testing.T) { // §9
+// TestUnsupportedEndpointsFailFast with the status that makes clients work without them.
+func TestUnsupportedEndpointsFailFast(t *testing.T) { // §9
 	t.Parallel()
 	c := client{newServer(t), beta}
 	upgrade := []string{

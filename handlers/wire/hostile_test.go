@@ -14,10 +14,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
-// wantRefused checks that an answer blames the client, so that it says why, and that nobody is woken up.
+// wantRefused checks that an answer is a client error. A server error would mean a hole in the validation.
 func (c client) wantRefused(t *testing.T, what string, got answer) {
 	t.Helper()
 	if got.status < 400 || got.status > 499 {
@@ -25,8 +25,8 @@ func (c client) wantRefused(t *testing.T, what string, got answer) {
 	}
 }
 
-// badTexts are what no text that the server keeps may hold.
-func badTexts() map[string]string {
+// invalidTexts returns texts that the server must not store.
+func invalidTexts() map[string]string {
 	random := rand.New(rand.NewChaCha8([32]byte{1}))
 	long := make([]byte, 5000) // too long for an index of Postgres, also when compressed
 	for i := range long {
@@ -38,8 +38,8 @@ func badTexts() map[string]string {
 	}
 }
 
-// TestBadTextsInEvents tries them in each field of each event (§3.1).
-func TestBadTextsInEvents(t *testing.T) {
+// TestInvalidTextsInEventFields tries invalid texts in each field of each event (§3.1).
+func TestInvalidTextsInEventFields(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)
@@ -54,7 +54,7 @@ func TestBadTextsInEvents(t *testing.T) {
 		"step_failed": "step_1", "step_retrying": "step_1", "hook_created": "hook_2", "hook_received": "hook_1",
 		"hook_disposed": "hook_1", "wait_created": "wait_2", "wait_completed": "wait_1",
 	} {
-		for kind, bad := range badTexts() {
+		for kind, bad := range invalidTexts() {
 			if kind == "surrogate" {
 				continue // text of a JS string that was cut in the wrong place; it is repaired, not refused
 			}
@@ -85,7 +85,7 @@ func TestBadTextsInEvents(t *testing.T) {
 	wantEqual(t, "number of events", len(events), 5) // those above
 }
 
-// raw is a text or changes in CBOR, also when it is not UTF-8.
+// raw encodes a text or changes as CBOR, even if it is not UTF-8.
 func raw(t *testing.T, v any) any {
 	t.Helper()
 	s, ok := v.(string)
@@ -100,13 +100,13 @@ func text(s string) []byte {
 	return append(binary.BigEndian.AppendUint16([]byte{0x79}, uint16(len(s))), s...)
 }
 
-// TestBadTextsElsewhere tries them in each text of paths, queries and headers.
-func TestBadTextsElsewhere(t *testing.T) {
+// TestInvalidTextsInPathsQueriesAndHeaders tries invalid texts in each of them.
+func TestInvalidTextsInPathsQueriesAndHeaders(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.newRun(t)
 	c.mustWrite(t, "strm_1", "x")
-	for kind, bad := range badTexts() {
+	for kind, bad := range invalidTexts() {
 		p, q := url.PathEscape(bad), url.QueryEscape(bad)
 		for _, tt := range []struct{ method, path string }{
 			{http.MethodPost, "/v4/runs/" + p + "/events/run_created"},
@@ -139,7 +139,7 @@ func TestBadTextsElsewhere(t *testing.T) {
 		} {
 			c.wantRefused(t, tt.method+" "+kind+" in "+tt.path, c.send(t, tt.method, tt.path, strings.NewReader("x")))
 		}
-		// Filters of lists that are long match nothing; that is no error.
+		// A long filter matches nothing, which is no error.
 		if kind == "too long" {
 			continue
 		}
@@ -152,7 +152,7 @@ func TestBadTextsElsewhere(t *testing.T) {
 			c.wantRefused(t, "GET "+kind+" in "+path, c.get(t, path))
 		}
 	}
-	random := badTexts()["too long"]
+	random := invalidTexts()["too long"]
 	for _, name := range []string{
 		"Vqs-Deployment-Id", "Vqs-Idempotency-Key", "X-Vercel-Workflow-Run-Id", "Vqs-Delay-Seconds",
 		"Vqs-Retention-Seconds", "Content-Type",
@@ -162,7 +162,7 @@ func TestBadTextsElsewhere(t *testing.T) {
 			c.wantRefused(t, "too long a "+name, c.enqueue(t, flowTopic, "x", name, random))
 		}
 	}
-	// Each within its own limit, but together more than fits into an index.
+	// Each is within its limit, but together they exceed the size of an index entry.
 	topic := regexp.MustCompile(`[^A-Za-z0-9_-]`).ReplaceAllString(random, "")[:1000]
 	together := c.enqueue(t, "__wkf_step_"+topic, "x",
 		"Vqs-Deployment-Id", random[:1000], "Vqs-Idempotency-Key", random[1000:2000])
@@ -171,8 +171,8 @@ func TestBadTextsElsewhere(t *testing.T) {
 	}
 }
 
-// TestCursorsOfAnyKind: whatever a cursor says, it is an answer or the client's fault.
-func TestCursorsOfAnyKind(t *testing.T) {
+// TestArbitraryCursorsAreNeverServerErrors: any cursor leads to success or a client error.
+func TestArbitraryCursorsAreNeverServerErrors(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)
@@ -204,8 +204,8 @@ func TestCursorsOfAnyKind(t *testing.T) {
 	})
 }
 
-// TestBrokenFrames has what no client sends (§2.2).
-func TestBrokenFrames(t *testing.T) {
+// TestMalformedFramesAreRejected (§2.2).
+func TestMalformedFramesAreRejected(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	good := meta(t, field{"eventType", "run_created"}, field{"deploymentId", "d"}, field{"workflowName", "w"})
@@ -274,8 +274,8 @@ func TestBrokenFrames(t *testing.T) {
 	}
 }
 
-// TestRequestsCutShort by a connection that ends are not our fault.
-func TestRequestsCutShort(t *testing.T) {
+// TestTruncatedRequestsAreNotServerErrors: a connection that breaks is not logged as an error.
+func TestTruncatedRequestsAreNotServerErrors(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	host := strings.TrimPrefix(c.url, "http://")
@@ -315,8 +315,8 @@ func TestRequestsCutShort(t *testing.T) {
 	})
 }
 
-// TestForeignEvents are refused by their names (§3.8).
-func TestForeignEvents(t *testing.T) {
+// TestUnknownEventTypesAreRejected (§3.8).
+func TestUnknownEventTypesAreRejected(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)
@@ -327,7 +327,7 @@ func TestForeignEvents(t *testing.T) {
 			t.Errorf("message %q does not name %s", p.Message, eventType)
 		}
 	}
-	// The path counts when the meta says nothing, and the meta when they differ.
+	// The type in the metadata takes precedence over the path.
 	untyped := frame(t, meta(t, field{"specVersion", uint16(3)}), nil)
 	got := c.send(t, http.MethodPost, "/v4/runs/"+runID+"/events/run_completed", bytes.NewReader(untyped))
 	wantEqual(t, "type from the path", got.cbor(t)["event"].(map[string]any)["eventType"], any("run_completed"))
@@ -336,7 +336,7 @@ func TestForeignEvents(t *testing.T) {
 	wantEqual(t, "type from the meta", got.cbor(t)["event"].(map[string]any)["eventType"], any("run_cancelled"))
 }
 
-func TestSpecVersions(t *testing.T) { // §8
+func TestUnsupportedSpecVersionsAreRejected(t *testing.T) { // §8
 	t.Parallel()
 	c := client{newServer(t), stable}
 	for version, status := range map[int]int{1: 400, 2: 200, 3: 200, 4: 200, 5: 200, 6: 200, 7: 200, 8: 400, -1: 400} {

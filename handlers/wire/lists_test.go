@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// listed reads all pages of a list, checks the form of each, and returns the values of one key.
+// listed reads all pages of a list, checks their form, and returns the values of one key.
 func (c client) listed(t *testing.T, path, key string) (ids []string, pages int) {
 	t.Helper()
 	for cursor := ""; ; pages++ {
@@ -36,8 +36,8 @@ func (c client) listed(t *testing.T, path, key string) (ids []string, pages int)
 	}
 }
 
-// TestLists pages through the lists of runs, steps and hooks, in both orders and their own (§2.4).
-func TestLists(t *testing.T) {
+// TestListsPageInBothOrders reads the lists of runs, steps and hooks in both orders and the default order (§2.4).
+func TestListsPageInBothOrders(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	var runs, steps, hooks []string
@@ -91,7 +91,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-func TestListsWithoutALimit(t *testing.T) { // §2.4
+func TestListsHaveDefaultPageSizes(t *testing.T) { // §2.4
 	t.Parallel()
 	c := client{newServer(t), stable}
 	var run string
@@ -113,7 +113,7 @@ func TestListsWithoutALimit(t *testing.T) { // §2.4
 	}
 }
 
-func TestRunsAreFiltered(t *testing.T) { // endpoint 5
+func TestListRunsFilters(t *testing.T) { // endpoint 5
 	t.Parallel()
 	c := client{newServer(t), stable}
 	var ids []string
@@ -136,8 +136,8 @@ func TestRunsAreFiltered(t *testing.T) { // endpoint 5
 	}
 }
 
-// TestListsOfWholeEntities: lists have what single reads have, with payloads and without (§2.5).
-func TestListsOfWholeEntities(t *testing.T) {
+// TestListsReturnTheSameAsSingleReads with payloads and without (§2.5).
+func TestListsReturnTheSameAsSingleReads(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.startedRun(t)
@@ -172,8 +172,8 @@ func TestListsOfWholeEntities(t *testing.T) {
 	wantProblem(t, c.get(t, "/v2/hooks/by-token"), http.StatusNotFound, "hook_not_found")
 }
 
-// TestListsOfLargePayloads: what the rows of a page bring along is bounded, whatever their number (§2.4).
-func TestListsOfLargePayloads(t *testing.T) {
+// TestPagesAreBoundedByPayloadSize, not only by the number of rows (§2.4).
+func TestPagesAreBoundedByPayloadSize(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	large := bytes.Repeat([]byte("x"), 5<<20)

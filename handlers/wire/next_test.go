@@ -18,14 +18,14 @@ const framesType = "application/vnd.workflow.v4-frames"
 
 var ofNext = field{"specVersion", uint16(7)}
 
-// creationNext is what the next line adds to the meta of a run_created.
+// creationNext returns the metadata of a run_created event of the next line.
 func creationNext(name string) []field {
 	return append(creation(name),
 		ofNext, field{"attributes", map[string]string{"tier": "gold", "$r": "0"}}, field{"allowReservedAttributes", true},
 		field{"encryptionPublicKey", "QUJD"})
 }
 
-// newRunNext creates a run as the next line does, and starts it.
+// newRunNext creates and starts a run as the next line does.
 func (c client) newRunNext(t *testing.T) string {
 	t.Helper()
 	id := newID("wrun_")
@@ -42,19 +42,19 @@ func (c client) postFrames(t *testing.T, runID, eventType string, body []byte, f
 		bytes.NewReader(frame(t, meta(t, fields...), body)), "Accept", framesType)
 }
 
-// wantMaxEvents checks what the next line insists on with every log it is sent as frames (§1.4).
+// wantMaxEvents checks the header that the next line requires with every log in frames (§1.4).
 func wantMaxEvents(t *testing.T, got answer) {
 	t.Helper()
 	wantStatus(t, got, http.StatusOK)
 	wantEqual(t, "X-Wf-Max-Events", got.header.Get("X-Wf-Max-Events"), "25000")
 }
 
-func TestRunStartedAsFrames(t *testing.T) { // §3.5
+func TestRunStartedReturnsTheLogAsFrames(t *testing.T) { // §3.5
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := newID("wrun_")
 	at := shown(t0)
-	createdData := merged(createdData(t, "workflow//./a//b"), map[string]any{
+	createdData := mergeMaps(createdData(t, "workflow//./a//b"), map[string]any{
 		"attributes": map[string]any{"tier": "gold", "$r": "0"}, "allowReservedAttributes": true,
 		"encryptionPublicKey": "QUJD",
 	})
@@ -107,7 +107,7 @@ func wantFrames(t *testing.T, what string, got []event, want ...event) {
 	}
 }
 
-// log is a run's whole log.
+// log returns the whole log of a run.
 func (c client) log(t *testing.T, id string) []event {
 	t.Helper()
 	events, end := c.get(t, "/v4/runs/"+id+"/events?returnAll=true").list(t)
@@ -117,8 +117,8 @@ func (c client) log(t *testing.T, id string) []event {
 	return events
 }
 
-// TestSkipPreload: who asks for nothing is sent CBOR and nothing of the log, frames accepted or not (§3.5).
-func TestSkipPreload(t *testing.T) {
+// TestSkipPreloadOmitsTheLog: the answer is CBOR without events, whether or not the client accepts frames (§3.5).
+func TestSkipPreloadOmitsTheLog(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := newID("wrun_")
@@ -141,7 +141,7 @@ func TestSkipPreload(t *testing.T) {
 	}
 }
 
-func TestAttributesAtCreation(t *testing.T) { // §3.4, §3.9
+func TestRunCreatedSetsAttributes(t *testing.T) { // §3.4, §3.9
 	t.Parallel()
 	c := client{newServer(t), next}
 	long := strings.Repeat("x", 257)
@@ -172,7 +172,7 @@ func TestAttributesAtCreation(t *testing.T) { // §3.4, §3.9
 	}
 }
 
-func TestLazyStepStart(t *testing.T) { // §3.7
+func TestStepStartedCreatesTheStep(t *testing.T) { // §3.7
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -214,8 +214,9 @@ func TestLazyStepStart(t *testing.T) { // §3.7
 	wantProblem(t, c.post(t, id, "step_started", nil, start...), http.StatusGone, "run_ended")
 }
 
-// TestWhatTheWriterHasNotSeen: answers bring what has come since a cursor, or what the event was pushed past (§3.2).
-func TestWhatTheWriterHasNotSeen(t *testing.T) {
+// TestAnswersIncludeEventsTheClientHasNotSeen: those after a cursor, or those that were appended before the client's
+// event (§3.2).
+func TestAnswersIncludeEventsTheClientHasNotSeen(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	since := func(seq int) field { return field{"sinceCursor", "eid:" + eventID(seq)} }
@@ -296,8 +297,8 @@ func TestWhatTheWriterHasNotSeen(t *testing.T) {
 	wantEqual(t, "length of the log", len(c.log(t, id)), 2)
 }
 
-// TestDeltasOfLargeLogs are cut to a page, and say so; reports, which cannot, are left out.
-func TestDeltasOfLargeLogs(t *testing.T) {
+// TestLargeDeltasAreCutToAPage: deltas with a cursor are cut; those without, which cannot be continued, are omitted.
+func TestLargeDeltasAreCutToAPage(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -319,8 +320,8 @@ func TestDeltasOfLargeLogs(t *testing.T) {
 	}
 }
 
-// TestWholeLogs are sent in one answer, however long they are (§2.4, §3.5).
-func TestWholeLogs(t *testing.T) {
+// TestWholeLogIsSentInOneAnswer, however long it is (§2.4, §3.5).
+func TestWholeLogIsSentInOneAnswer(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	many, large := c.newRunNext(t), c.newRunNext(t)
@@ -373,8 +374,8 @@ func TestWholeLogs(t *testing.T) {
 	wantProblem(t, c.get(t, "/v4/runs/"+newID("wrun_")+"/events?returnAll=true"), http.StatusNotFound, "run_not_found")
 }
 
-// TestAListThatBreaksOff: a client that has half of a log must not take it for the whole.
-func TestAListThatBreaksOff(t *testing.T) {
+// TestFailedListBreaksTheConnection: a client must not take half of a log for the whole.
+func TestFailedListBreaksTheConnection(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"run_started", "list"} {
 		t.Run(kind, func(t *testing.T) {
@@ -402,7 +403,7 @@ func TestAListThatBreaksOff(t *testing.T) {
 			if resp.StatusCode != http.StatusOK {
 				t.Fatalf("got %s", resp.Status)
 			}
-			// The server cannot have sent the first page: it is more than sockets hold.
+			// The server cannot have sent the whole first page: it exceeds the socket buffers.
 			if _, err := c.pool.Exec(t.Context(), `ALTER TABLE events RENAME TO gone`); err != nil {
 				t.Fatal(err)
 			}

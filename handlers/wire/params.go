@@ -15,40 +15,40 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// param is a path parameter, decoded (§1.6). Echo hands it out encoded when the path was encoded in any
-// way but the usual.
+// param returns a decoded path parameter (§1.6). Echo does not decode parameters if the encoding of the path is not the
+// default one.
 func param(c echo.Context, name string) (string, error) {
 	value := c.Param(name)
 	if c.Request().URL.RawPath != "" {
 		decoded, err := url.PathUnescape(value)
 		if err != nil {
-			return "", entities.Invalid("path: %s is not URL-encoded as it should be", name)
+			return "", entities.Invalid("path: %s is not URL-encoded correctly", name)
 		}
 		value = decoded
 	}
 	return clean(name, value)
 }
 
-// runParam is the path's run ID.
+// runParam returns the run ID in the path.
 func runParam(c echo.Context) (entities.RunID, error) {
 	id, err := param(c, "runId")
 	return entities.RunID(id), err
 }
 
-// query is a query parameter; empty when it is missing.
+// query returns a query parameter, or an empty string if it is missing.
 func query(c echo.Context, name string) (string, error) {
 	return clean(name, c.QueryParam(name))
 }
 
-// clean refuses text that the database could not even be asked about.
+// clean rejects text that cannot be a query parameter of Postgres.
 func clean(name, value string) (string, error) {
 	if !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl) {
-		return "", entities.Invalid("%s has control characters or is not UTF-8", name)
+		return "", entities.Invalid("%s contains control characters or is not UTF-8", name)
 	}
 	return value, nil
 }
 
-// page reads limit, cursor and sortOrder (§2.4). Limits beyond the maximum are cut to it.
+// page parses limit, cursor and sortOrder (§2.4). A limit above the maximum is reduced to it.
 func page(c echo.Context, limit int, order string) (pg.Page, error) {
 	p := pg.Page{Limit: limit}
 	var err error
@@ -75,7 +75,7 @@ func page(c echo.Context, limit int, order string) (pg.Page, error) {
 	return p, nil
 }
 
-// milliseconds reads a query parameter that counts milliseconds; 0 when it is missing.
+// milliseconds parses a query parameter in milliseconds, or returns 0 if it is missing.
 func milliseconds(c echo.Context, name string) (time.Duration, error) {
 	s := c.QueryParam(name)
 	if s == "" {
@@ -88,7 +88,7 @@ func milliseconds(c echo.Context, name string) (time.Duration, error) {
 	return time.Duration(n) * time.Millisecond, nil
 }
 
-// listParams reads what every list of things with payloads may be asked: which page, and how.
+// listParams parses the parameters of lists with payloads: the page, and whether to include payloads.
 func listParams(c echo.Context, limit int, order string) (pg.Page, read.Payloads, error) {
 	p, err := page(c, limit, order)
 	if err != nil {
@@ -103,7 +103,7 @@ const (
 	refsResolve = "resolve"
 )
 
-// payloads reads remoteRefBehavior: whether the answer should carry the users' data.
+// payloads parses remoteRefBehavior: whether the answer includes payloads.
 func payloads(c echo.Context) (read.Payloads, error) {
 	return payloadsFor(c.QueryParam("remoteRefBehavior"))
 }
@@ -119,7 +119,7 @@ func payloadsFor(behavior string) (read.Payloads, error) {
 	}
 }
 
-// stableLine reports whether the caller is a client of the stable line, which reads lists in its own way.
+// stableLine reports whether the client is of the stable line, which reads the end of lists differently (§2.4).
 func stableLine(c echo.Context) bool {
 	return strings.HasPrefix(c.Request().UserAgent(), "@workflow/world-vercel/4")
 }

@@ -25,10 +25,10 @@ const (
 	defaultVisibility  = 5 * time.Minute
 )
 
-// workflowTopic is what the SDK's topics look like (§5.3); messages of others have no route in an app.
+// workflowTopic matches the SDK's topics (§5.3). An app has no route for messages of other topics.
 var workflowTopic = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_(?:workflow|step)_[A-Za-z0-9_-]+$`)
 
-// sendMessage is endpoint 17. The body is kept as it comes, whatever it is.
+// sendMessage is endpoint 17: it enqueues a message. The body is opaque.
 func (s *Server) sendMessage(c echo.Context) error {
 	to, err := newAddress(c)
 	if err != nil {
@@ -45,11 +45,10 @@ func (s *Server) sendMessage(c echo.Context) error {
 	return c.JSON(http.StatusCreated, map[string]string{"messageId": id})
 }
 
-// maxMessages is the most messages one batch may have (§5.1b).
+// maxMessages limits the messages of one batch (§5.1b).
 const maxMessages = 100
 
-// sendMessages is endpoint 17b: a fan-out, every part of a multipart body a message of its own. All are
-// accepted, or none.
+// sendMessages is endpoint 17b: it enqueues every part of a multipart body as a message, all of them or none.
 func (s *Server) sendMessages(c echo.Context) error {
 	to, err := newAddress(c)
 	if err != nil {
@@ -74,7 +73,7 @@ func (s *Server) sendMessages(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string][]sent{"results": results})
 }
 
-// address is where the messages of a request go.
+// address is the destination of the messages of a request.
 type address struct {
 	project    entities.Project
 	topic      string
@@ -88,7 +87,7 @@ func newAddress(c echo.Context) (address, error) {
 		return to, err
 	}
 	if !workflowTopic.MatchString(to.topic) {
-		return to, entities.Invalid("topic %q is not that of a workflow or step", to.topic)
+		return to, entities.Invalid("topic %q does not belong to a workflow or step", to.topic)
 	}
 	if to.deployment == "" {
 		return to, entities.Invalid(
@@ -97,7 +96,7 @@ func newAddress(c echo.Context) (address, error) {
 	return to, entities.ValidateID("Vqs-Deployment-Id", to.deployment)
 }
 
-// message is what one set of headers and a body say.
+// message reads one message from its headers and body.
 func (to address) message(h http.Header, body io.Reader) (entities.Message, error) {
 	delay, err := seconds(h, "Vqs-Delay-Seconds")
 	if err != nil {
@@ -128,7 +127,7 @@ func (to address) message(h http.Header, body io.Reader) (entities.Message, erro
 
 // messages reads a multipart body whose parts are messages.
 func (to address) messages(r *http.Request) ([]entities.Message, error) {
-	// The line end after the last delimiter may be missing, for which unended leaves no chance.
+	// Clients may omit the line end after the last delimiter, without which unended would report an error.
 	r.Body = io.NopCloser(unended{io.MultiReader(r.Body, strings.NewReader("\r\n"))})
 	parts, err := r.MultipartReader()
 	if err != nil {
@@ -137,7 +136,7 @@ func (to address) messages(r *http.Request) ([]entities.Message, error) {
 	var messages []entities.Message
 	for {
 		part, err := parts.NextRawPart()
-		if errors.Is(err, io.EOF) { // the last boundary was there
+		if errors.Is(err, io.EOF) { // after the last delimiter
 			break
 		}
 		if err != nil {
@@ -158,7 +157,7 @@ func (to address) messages(r *http.Request) ([]entities.Message, error) {
 	return messages, nil
 }
 
-// unended is a body whose end comes unexpected, which package multipart would else take for that of the parts.
+// unended makes the end of a body an error. Package multipart would accept a truncated body otherwise.
 type unended struct{ io.Reader }
 
 func (u unended) Read(p []byte) (int, error) {
@@ -169,7 +168,7 @@ func (u unended) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// badPart is why a part could not be read: that the body is too large, or else not multipart as it should be.
+// badPart translates an error of reading a part: the body is too large, or it is not valid multipart.
 func badPart(err error, part int) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) || errors.Is(err, entities.ErrInvalid) {
@@ -178,7 +177,7 @@ func badPart(err error, part int) error {
 	return entities.Invalid("part %d of the batch: %v", part, err)
 }
 
-// seconds reads a header that counts seconds; 0 when it is missing.
+// seconds parses a header in seconds, or returns 0 if it is missing.
 func seconds(h http.Header, name string) (time.Duration, error) {
 	value := h.Get(name)
 	if value == "" {
@@ -191,7 +190,7 @@ func seconds(h http.Header, name string) (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-// acknowledge is the DELETE of endpoint 18.
+// acknowledge is the DELETE of endpoint 18: it deletes a leased message.
 func (s *Server) acknowledge(c echo.Context) error {
 	topic, receipt, err := leaseParams(c)
 	if err != nil {
@@ -203,7 +202,7 @@ func (s *Server) acknowledge(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// setVisibility is the PATCH of endpoint 18: far away to keep the message, near to give it back.
+// setVisibility is the PATCH of endpoint 18: a long timeout extends the lease, a short one releases the message.
 func (s *Server) setVisibility(c echo.Context) error {
 	topic, receipt, err := leaseParams(c)
 	if err != nil {
@@ -215,7 +214,7 @@ func (s *Server) setVisibility(c echo.Context) error {
 	if err := json.NewDecoder(c.Request().Body).Decode(&body); err != nil || body.Seconds == nil {
 		return entities.Invalid(`the body is not {"visibilityTimeoutSeconds": seconds}`)
 	}
-	const most = int64(24 * 60 * 60) // keeps the multiplication from overflowing; the queue has its own limits
+	const most = int64(24 * 60 * 60) // prevents overflow below; the queue has its own limits
 	d := time.Duration(max(-1, min(*body.Seconds, most))) * time.Second
 	if err := s.Queue.SetVisibility(c.Request().Context(), auth.Project(c), topic, receipt, d); err != nil {
 		return err
@@ -231,7 +230,7 @@ func leaseParams(c echo.Context) (topic, receipt string, err error) {
 	return topic, receipt, err
 }
 
-// receiveMessage is endpoint 19: the one message, as the one part of a multipart body.
+// receiveMessage is endpoint 19: it leases a message and sends it as the only part of a multipart body.
 func (s *Server) receiveMessage(c echo.Context) error {
 	topic, err := param(c, "topic")
 	if err != nil {

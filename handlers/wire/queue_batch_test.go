@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// boundary is what the client of the next line puts between parts.
+// boundary is the multipart boundary of clients of the next line.
 const boundary = "vqs-5f4dcc3b-5aa7-65d6-1d83-27deb882cf99"
 
 // part is a message of a batch. Headers are written as given.
@@ -34,7 +34,7 @@ func multipartOf(parts ...part) string {
 	return b.String() + "--" + boundary + "--\r\n"
 }
 
-// chunked is a body of unknown length.
+// chunked hides the length of a body.
 type chunked struct{ io.Reader }
 
 // sendBatch posts a multipart body as the client does: in chunks, without its length.
@@ -47,8 +47,8 @@ func (c client) sendBatch(t *testing.T, topic, body string, header ...string) an
 	return c.send(t, http.MethodPost, queuePath+topic+"/batch", chunked{strings.NewReader(body)}, append(sent, header...)...)
 }
 
-// sentAs are the IDs of a batch that is to be accepted.
-func sentAs(t *testing.T, got answer, n int) []string {
+// wantSent returns the IDs of the messages of a batch, which must be accepted.
+func wantSent(t *testing.T, got answer, n int) []string {
 	t.Helper()
 	wantStatus(t, got, http.StatusOK)
 	var body struct {
@@ -76,8 +76,8 @@ func (c client) messages(t *testing.T) int {
 	return n
 }
 
-// TestMessageBatches sends bodies that look like what separates them (§5.1b).
-func TestMessageBatches(t *testing.T) {
+// TestSendBatchKeepsBodiesExactly sends bodies that contain delimiters (§5.1b).
+func TestSendBatchKeepsBodiesExactly(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	all := make([]byte, 256)
@@ -93,7 +93,7 @@ func TestMessageBatches(t *testing.T) {
 	for _, body := range bodies {
 		parts = append(parts, part{body: body})
 	}
-	ids := sentAs(t, c.sendBatch(t, flowTopic, multipartOf(parts...)), len(parts))
+	ids := wantSent(t, c.sendBatch(t, flowTopic, multipartOf(parts...)), len(parts))
 	for i, id := range ids {
 		got := c.pull(t, id)
 		if got.body != bodies[i] {
@@ -109,13 +109,13 @@ func TestMessageBatches(t *testing.T) {
 	wantEqual(t, "address", []string{run, deployment, topic}, []string{"wrun_01M7XW849YHZ4NDYCC9JKF42S7", "dpl_x", flowTopic})
 }
 
-// TestMessageBatchesShareKeysWithSingleSends, and within themselves (§5.1, §5.1b).
-func TestMessageBatchesShareKeysWithSingleSends(t *testing.T) {
+// TestSendBatchDeduplicatesByKey within a batch and against single messages (§5.1, §5.1b).
+func TestSendBatchDeduplicatesByKey(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	key := func(k string) []string { return []string{"vqs-idempotency-key", k} }
 	alone := c.mustEnqueue(t, flowTopic, "alone", key("a")...)
-	ids := sentAs(t, c.sendBatch(t, flowTopic, multipartOf(
+	ids := wantSent(t, c.sendBatch(t, flowTopic, multipartOf(
 		part{"b", key("b")}, part{"a", key("a")}, part{"b again", key("b")}, part{body: "no key"},
 		part{"late", append(key("late"), "vqs-delay-seconds", "60", "vqs-retention-seconds", "100")},
 	)), 5)
@@ -123,7 +123,7 @@ func TestMessageBatchesShareKeysWithSingleSends(t *testing.T) {
 	wantEqual(t, "that of the same batch", ids[2], ids[0])
 	wantEqual(t, "the first one's body", c.pull(t, ids[0]).body, "b")
 	wantEqual(t, "a single send afterwards", c.mustEnqueue(t, flowTopic, "b once more", key("b")...), ids[0])
-	again := sentAs(t, c.sendBatch(t, flowTopic, multipartOf(part{"b", key("b")}, part{"late", key("late")})), 2)
+	again := wantSent(t, c.sendBatch(t, flowTopic, multipartOf(part{"b", key("b")}, part{"late", key("late")})), 2)
 	wantEqual(t, "another batch", again, []string{ids[0], ids[4]})
 	wantEqual(t, "number of messages", c.messages(t), 4)
 	var delay, retention float64
@@ -137,8 +137,8 @@ func TestMessageBatchesShareKeysWithSingleSends(t *testing.T) {
 	}
 }
 
-// TestMessageBatchesAtOnce have the same keys in opposite orders: none waits for ever, each key is one message.
-func TestMessageBatchesAtOnce(t *testing.T) {
+// TestConcurrentBatchesDoNotDeadlock sends batches with the same keys in opposite orders; each key is one message.
+func TestConcurrentBatchesDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	const keys = 40
@@ -152,7 +152,7 @@ func TestMessageBatchesAtOnce(t *testing.T) {
 			}
 			parts = append(parts, part{fmt.Sprint("body ", k), []string{"vqs-idempotency-key", fmt.Sprint("key ", k)}})
 		}
-		senders.Go(func() { results[i] = sentAs(t, c.sendBatch(t, flowTopic, multipartOf(parts...)), keys) })
+		senders.Go(func() { results[i] = wantSent(t, c.sendBatch(t, flowTopic, multipartOf(parts...)), keys) })
 	}
 	senders.Wait()
 	for i, ids := range results {
@@ -169,18 +169,18 @@ func TestMessageBatchesAtOnce(t *testing.T) {
 	wantEqual(t, "number of messages", c.messages(t), keys)
 }
 
-func TestMessageBatchesOfMany(t *testing.T) { // §5.1b
+func TestSendBatchOfMaximumSize(t *testing.T) { // §5.1b
 	t.Parallel()
 	c := client{newServer(t), next}
 	parts := make([]part, 101)
 	wantProblem(t, c.sendBatch(t, flowTopic, multipartOf(parts...)), http.StatusBadRequest, "invalid_request")
 	wantEqual(t, "number of messages", c.messages(t), 0)
-	sentAs(t, c.sendBatch(t, flowTopic, multipartOf(parts[:100]...)), 100)
+	wantSent(t, c.sendBatch(t, flowTopic, multipartOf(parts[:100]...)), 100)
 	wantEqual(t, "number of messages", c.messages(t), 100)
 }
 
-// TestMessageBatchesRefuse: a part that is wrong means that nothing is sent (§5.1b).
-func TestMessageBatchesRefuse(t *testing.T) {
+// TestSendBatchIsAllOrNothing: if one part is invalid, nothing is sent (§5.1b).
+func TestSendBatchIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	good := part{body: "good"}
@@ -235,11 +235,11 @@ func TestMessageBatchesRefuse(t *testing.T) {
 		}
 	}
 	wantEqual(t, "number of messages", c.messages(t), 0)
-	sentAs(t, c.sendBatch(t, flowTopic, plain), 1) // without any headers a part is a message all the same
+	wantSent(t, c.sendBatch(t, flowTopic, plain), 1) // without any headers a part is a message all the same
 }
 
-// TestMessageBatchesThatFailSendNothing breaks the database at the second message.
-func TestMessageBatchesThatFailSendNothing(t *testing.T) {
+// TestFailedBatchSendsNothing makes the database fail at the second message.
+func TestFailedBatchSendsNothing(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	if _, err := c.pool.Exec(t.Context(), `ALTER TABLE messages ADD CHECK (body <> '\x62726f6b656e') NOT VALID`); err != nil {
@@ -254,12 +254,12 @@ func TestMessageBatchesThatFailSendNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantEqual(t, "messages, keys and tickets", []int{c.messages(t), keys, tickets}, []int{0, 0, 0})
-	again := sentAs(t, c.sendBatch(t, flowTopic, multipartOf(part{"good", key}, part{body: "fine"})), 2)
+	again := wantSent(t, c.sendBatch(t, flowTopic, multipartOf(part{"good", key}, part{body: "fine"})), 2)
 	wantEqual(t, "body", c.pull(t, again[0]).body, "good")
 }
 
-// TestMessageBatchesBeyondTheLimit are refused with a status of their own.
-func TestMessageBatchesBeyondTheLimit(t *testing.T) {
+// TestTooLargeBatchIsRejected with a status of its own.
+func TestTooLargeBatchIsRejected(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	head := strings.NewReader("--" + boundary + "\r\n\r\n")
@@ -269,7 +269,7 @@ func TestMessageBatchesBeyondTheLimit(t *testing.T) {
 	wantProblem(t, got, http.StatusRequestEntityTooLarge, "too_large")
 }
 
-// endless is zeros.
+// endless is an endless body of zeros.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte{0}, len(p))), nil }

@@ -17,8 +17,7 @@ const (
 	queuePath = "/queues-proxy/api/v3/topic/"
 )
 
-// enqueue sends a message with the headers of the protocol's sample. Headers given later win; empty ones
-// are left out.
+// enqueue sends a message with the headers of the protocol's example. Later headers win; empty ones are omitted.
 func (c client) enqueue(t *testing.T, topic, body string, header ...string) answer {
 	t.Helper()
 	sent := []string{
@@ -29,7 +28,7 @@ func (c client) enqueue(t *testing.T, topic, body string, header ...string) answ
 	return c.send(t, http.MethodPost, queuePath+topic, strings.NewReader(body), append(sent, header...)...)
 }
 
-// mustEnqueue sends what is to be accepted, and returns the message's ID.
+// mustEnqueue sends a message, which must be accepted, and returns its ID.
 func (c client) mustEnqueue(t *testing.T, topic, body string, header ...string) string {
 	t.Helper()
 	got := c.enqueue(t, topic, body, header...)
@@ -43,7 +42,7 @@ func (c client) mustEnqueue(t *testing.T, topic, body string, header ...string) 
 	return message["messageId"]
 }
 
-// pulled is a message that was fetched.
+// pulled is a received message.
 type pulled struct {
 	header map[string][]string
 	body   string
@@ -51,7 +50,7 @@ type pulled struct {
 
 func (p pulled) get(name string) string { return http.Header(p.header).Get(name) }
 
-// pull fetches a message by its ID.
+// pull receives a message by ID.
 func (c client) pull(t *testing.T, id string, header ...string) pulled {
 	t.Helper()
 	got := c.send(t, http.MethodPost, queuePath+flowTopic+"/consumer/default/id/"+id, nil, header...)
@@ -81,7 +80,7 @@ func (c client) lease(t *testing.T, method, receipt, body string) answer {
 		"Content-Type", "application/json", "Vqs-Deployment-Id", "dpl_x")
 }
 
-func TestSendAndPull(t *testing.T) { // endpoints 17 and 19
+func TestSendThenReceive(t *testing.T) { // endpoints 17 and 19
 	t.Parallel()
 	c := client{newServer(t), stable}
 	body := "\xb9\x00\x01\x67payload\xf7\x00\xff--\r\n"
@@ -110,7 +109,7 @@ func TestSendAndPull(t *testing.T) { // endpoints 17 and 19
 	pullPath := queuePath + flowTopic + "/consumer/default/id/"
 	leased := c.send(t, http.MethodPost, pullPath+id, nil)
 	wantProblem(t, leased, http.StatusConflict, "conflict")
-	// Acknowledged with every character of the handle encoded.
+	// Acknowledge with every character of the handle encoded.
 	receipt := ""
 	for _, b := range []byte(got.get("Vqs-Receipt-Handle")) {
 		receipt += "%" + strconv.FormatUint(uint64(b), 16)
@@ -124,7 +123,7 @@ func TestSendAndPull(t *testing.T) { // endpoints 17 and 19
 	}
 }
 
-func TestLeases(t *testing.T) { // endpoint 18
+func TestLeaseVerbs(t *testing.T) { // endpoint 18
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.mustEnqueue(t, flowTopic, "x")
@@ -166,13 +165,13 @@ func TestLeases(t *testing.T) { // endpoint 18
 			strings.NewReader(`{"visibilityTimeoutSeconds":300}`))
 		wantProblem(t, other, http.StatusNotFound, "lease_not_found")
 	}
-	// Given back, the lease is over at once.
+	// A released message can be received immediately.
 	given := c.lease(t, http.MethodPatch, receipt, `{"visibilityTimeoutSeconds":0}`)
 	wantStatus(t, given, http.StatusNoContent)
 	wantProblem(t, c.lease(t, http.MethodDelete, receipt, ""), http.StatusNotFound, "lease_not_found")
 }
 
-func TestIdempotencyKeys(t *testing.T) { // §5.1
+func TestIdempotencyKeyDeduplicates(t *testing.T) { // §5.1
 	t.Parallel()
 	c := client{newServer(t), stable}
 	key := []string{"Vqs-Idempotency-Key", "step_01M7XW849YHZ4NDYCC9JKF42S7"}
@@ -196,7 +195,7 @@ func TestIdempotencyKeys(t *testing.T) { // §5.1
 	}
 }
 
-func TestSendRefuses(t *testing.T) { // §5.1, §5.3
+func TestSendRejectsInvalidHeaders(t *testing.T) { // §5.1, §5.3
 	t.Parallel()
 	c := client{newServer(t), stable}
 	for _, topic := range []string{"__wkf_workflow_a", "__wkf_step_a-b_C", "__my-ns_wkf_workflow_a", "__ns_wkf_step_a"} {
@@ -236,7 +235,7 @@ func TestSendRefuses(t *testing.T) { // §5.1, §5.3
 	}
 }
 
-func TestDelayedMessagesAreNotPulled(t *testing.T) { // §5.1
+func TestDelayedMessagesAreNotReceived(t *testing.T) { // §5.1
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.mustEnqueue(t, flowTopic, "x", "Vqs-Delay-Seconds", "7", "Vqs-Retention-Seconds", "100")

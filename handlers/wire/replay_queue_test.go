@@ -15,11 +15,11 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/record"
 )
 
-// names are those that the server makes: what each of the recording is called now, and the reverse.
+// names maps the IDs of the recording to those of the replay, and back.
 type names struct{ now, was map[string]string }
 
-// add notes a name of now for one of the recording. Each has one: a second is not noted, and found wrong where the
-// two are compared.
+// add records that an ID of the replay stands for one of the recording. Further IDs for the same one are ignored, and
+// the comparison finds them.
 func (n names) add(now, was string) {
 	_, named := n.now[was]
 	_, used := n.was[now]
@@ -28,11 +28,10 @@ func (n names) add(now, was string) {
 	}
 }
 
-// toNow puts the names of now for those of the recording. They have the same lengths, so that even frames stay
-// whole.
+// toNow replaces IDs of the recording by those of the replay. Their lengths are equal, so that frames stay valid.
 func (n names) toNow() *strings.Replacer { return replacer(n.now) }
 
-// toThen does the reverse.
+// toThen replaces IDs of the replay by those of the recording.
 func (n names) toThen() *strings.Replacer { return replacer(n.was) }
 
 func replacer(names map[string]string) *strings.Replacer {
@@ -43,10 +42,10 @@ func replacer(names map[string]string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// content is what a message was sent with.
+// content is the content of a sent message.
 type content struct{ kind, body string }
 
-// nameMessages notes what the messages are called now that a request of the recording sent, and what they carry.
+// nameMessages records the IDs and contents of the messages that a request sent.
 func (r *replay) nameMessages(t *testing.T, e record.Exchange, answer any) {
 	t.Helper()
 	was, now := messageIDs(e.Answer.Body), messageIDs(answer)
@@ -59,7 +58,7 @@ func (r *replay) nameMessages(t *testing.T, e record.Exchange, answer any) {
 	}
 }
 
-// messageIDs is what an answer calls the messages of its request.
+// messageIDs returns the message IDs in an answer.
 func messageIDs(answer any) (ids []string) {
 	fields, _ := answer.(map[string]any)
 	if id, ok := fields["messageId"].(string); ok {
@@ -74,7 +73,7 @@ func messageIDs(answer any) (ids []string) {
 	return ids
 }
 
-// contents is what a request to send carries: one message or, in parts, several.
+// contents returns the messages in a request: one, or several in parts.
 func (r *replay) contents(t *testing.T, request record.Request) (list []content) {
 	t.Helper()
 	body := r.names.toNow().Replace(string(request.Body))
@@ -113,7 +112,7 @@ func partsOf(t *testing.T, body, boundary string) (list []sentPart) {
 	}
 }
 
-// translate is a value with other names in its texts.
+// translate returns a value with the IDs in its texts replaced.
 func translate(v any, names *strings.Replacer) any {
 	switch v := v.(type) {
 	case string:
@@ -135,7 +134,7 @@ func translate(v any, names *strings.Replacer) any {
 	}
 }
 
-// deliver fetches the message that was delivered, once its time has come.
+// deliver receives the message of a recorded delivery when it is due.
 func (r *replay) deliver(t *testing.T, d record.Delivery) (wrong []string) {
 	t.Helper()
 	id, sent := r.names.now[d.Message]

@@ -18,22 +18,21 @@ import (
 
 var update = flag.Bool("update", false, "write what is answered now into the recordings of testdata")
 
-// TestReplay asks all that the official clients asked when e2e recorded them, and wants the same answers, field
-// by field. All fields and headers of an answer have to be equal but for these:
+// TestReplay repeats the requests of the official clients that e2e recorded, and expects the same answers. All fields
+// and headers must be equal, with these exceptions:
 //
-//	what                                 because
-//	message IDs, receipt handles         the queue makes them; each stands for one of the recording, everywhere
-//	Date, Content-Length                 they are HTTP's
-//	X-Request-Id                         each request has its own
-//	a long poll that ended for nothing   the replay does not wait: it asks with waitMs=1
-//	a live read that its reader ended    it is wanted as far as it had come
-//	deliveries                           nobody is called: the message is fetched instead (endpoint 19). That its
-//	                                     time has come is made true in the table, for the queue's clock is that of
-//	                                     the database. Its count, type and bytes have to be those that were sent
+//	difference                           reason
+//	message IDs, receipt handles         the queue generates them; they are mapped one to one
+//	Date, Content-Length                 set by HTTP
+//	X-Request-Id                         unique per request
+//	a long poll that timed out           the replay does not wait: it sends waitMs=1
+//	a live read that the reader aborted  compared up to where it was aborted
+//	deliveries                           no function is called; the message is received instead (endpoint 19). The
+//	                                     test makes it due in the table, because the queue uses the database's
+//	                                     clock. Its delivery count, type and bytes must be equal
 //
-// The server's clock shows what it showed then, so that times are equal. The recordings are made by make corpus.
-// Where answers are to change and the clients need not be asked again, -update writes what is answered now into
-// them; the diff is then what changes for clients.
+// The server's clock is set to the recorded time, so that times are equal. make corpus makes the recordings. With
+// -update the test writes the current answers into them; the diff then shows what changes for clients.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/traffic/*/*.json")
@@ -96,7 +95,7 @@ func openRecording(t *testing.T, path string) record.Recording {
 	return recording
 }
 
-// title names an exchange to whoever looks for it in the file.
+// title identifies an exchange in the file.
 func title(e record.Exchange) string {
 	if d := e.Delivery; d != nil {
 		return fmt.Sprintf("delivery %d of %s", d.Count, d.Message)
@@ -104,16 +103,16 @@ func title(e record.Exchange) string {
 	return e.Request.Method + " " + e.Request.Path
 }
 
-// replay is a recording under way.
+// replay is the state of a replay.
 type replay struct {
 	*server
 
 	names names
-	// sent is the messages that were sent, by their IDs in the recording.
+	// sent holds the sent messages by their IDs in the recording.
 	sent map[string]content
 }
 
-// exchange says how the server answered, in the names of the recording, and what was wrong with that.
+// exchange repeats a request. It returns the answer with the IDs of the recording, and the differences.
 func (r *replay) exchange(t *testing.T, e record.Exchange) (got record.Answer, wrong []string) {
 	t.Helper()
 	r.show(e.Clock)
@@ -148,7 +147,7 @@ func (s *server) show(at time.Time) {
 	s.now = at
 }
 
-// ask sends a request of the recording, with the names that now stand for those in it.
+// ask sends a request of the recording with the IDs of the replay.
 func (r *replay) ask(t *testing.T, e record.Exchange) (status int, header map[string]string, body []byte) {
 	t.Helper()
 	names := r.names.toNow()
@@ -188,7 +187,7 @@ func (r *replay) ask(t *testing.T, e record.Exchange) (status int, header map[st
 	return resp.StatusCode, header, body
 }
 
-// size is how many bytes a reader had seen when it went away.
+// size returns the number of bytes that a reader had read when it disconnected.
 func size(t *testing.T, seen any) int {
 	t.Helper()
 	switch seen := seen.(type) {

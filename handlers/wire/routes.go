@@ -11,23 +11,23 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// Server answers the Workflow SDK's clients.
+// Server serves the endpoints of the protocol.
 type Server struct {
-	// Log, Streams and Queue are what requests act on; Reader is where entities are read from.
+	// Log, Streams and Queue execute requests; Reader reads entities.
 	Log     *eventlog.Log
 	Streams *read.Streams
 	Queue   *queue.Queue
 	Reader  pg.Querier
 	Logger  *slog.Logger
-	// Problem is what a client is told about an error that is only a part of its answer.
+	// Problem translates an error that is only a part of an answer.
 	Problem func(error) (status int, code, message string)
-	// Draining ends when the server is about to stop: whoever follows a stream or waits for a run then has to
-	// come back.
+	// Draining is done when the server is about to stop. Clients that follow a stream or wait for a run must then
+	// reconnect.
 	Draining context.Context
 }
 
-// Register adds the endpoints of protocol §2.3 below the group, each with what it needs of a key's role. Clients write
-// what they will: their key is of the role write. Lists for the dashboard have no payloads; all other reads may.
+// Register adds the endpoints of §2.3 to the group, each with the permission that it requires. Lists for the dashboard
+// contain no payloads, so the permission for metadata suffices; all other reads may contain payloads.
 func (s *Server) Register(g auth.Routes) {
 	// Events.
 	g.POST("/v4/runs/:runId/events/:eventType", auth.Write, s.postEvent)

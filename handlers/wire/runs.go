@@ -7,20 +7,20 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
-// Page sizes when the client names none (§2.4).
+// Default page sizes (§2.4).
 const (
 	runPage  = 20
 	stepPage = 20
 )
 
-// listRuns is endpoint 5.
+// listRuns is endpoint 5: the runs of the project.
 func (s *Server) listRuns(c echo.Context) error {
 	p, with, err := listParams(c, runPage, "desc")
 	if err != nil {
@@ -40,18 +40,10 @@ func (s *Server) listRuns(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	runs, next, err = cut(ctx, s, runs, next, with, runEvents, store.RunCursor)
-	if err != nil {
-		return err
-	}
-	list, err := s.withEvents(ctx, runs, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, newListing(list, next))
+	return runResource.answerPage(c, s, runs, next, with)
 }
 
-// getRun is endpoint 6.
+// getRun is endpoint 6: one run.
 func (s *Server) getRun(c echo.Context) error {
 	id, err := runParam(c)
 	if err != nil {
@@ -66,17 +58,13 @@ func (s *Server) getRun(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.withEvents(ctx, []entities.Run{r}, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, list[0])
+	return runResource.answer(c, s, r, with)
 }
 
-// maxWait is the longest that a client may wait for the end of a run in one request.
+// maxWait limits how long one request waits for the end of a run.
 const maxWait = 55 * time.Second
 
-// awaitRun is endpoint 6b: the run once it has ended, or as it is when the time the client gives is over
+// awaitRun is endpoint 6b: it waits until the run has ended or the client's timeout is over, and returns the run
 // (§3.14).
 func (s *Server) awaitRun(c echo.Context) error {
 	id, err := runParam(c)
@@ -92,26 +80,22 @@ func (s *Server) awaitRun(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	patience, cancel := context.WithTimeout(ctx, min(wait, maxWait))
+	waiting, cancel := context.WithTimeout(ctx, min(wait, maxWait))
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
-	r, err := s.Log.WaitForEnd(ctx, patience, auth.Project(c), id)
+	r, err := s.Log.WaitForEnd(ctx, waiting, auth.Project(c), id)
 	if err != nil {
 		return err
 	}
-	list, err := s.withEvents(ctx, []entities.Run{r}, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, list[0])
+	return runResource.answer(c, s, r, with)
 }
 
-// outsider stands for the writer of attributes that are set from outside a run. The protocol knows workflows and
-// steps as writers (§3.9). A replay that finds a change by the workflow which no call of the workflow made
-// has diverged, and fails the run; a change by a step it passes over, whatever the step.
+// outsider is the writer of attributes that are set from outside a run. The protocol has only workflows and steps as
+// writers (§3.9). A replay treats a change by the workflow that the workflow's code did not make as divergence, and
+// fails the run. It ignores changes by steps, even unknown ones.
 var outsider = map[string]any{"type": "step", "stepId": "outside", "attempt": 0}
 
-// setAttributes is endpoint 20: a change from outside the run's code.
+// setAttributes is endpoint 20: it changes attributes from outside the run's code.
 func (s *Server) setAttributes(c echo.Context) error {
 	id, err := runParam(c)
 	if err != nil {
@@ -145,24 +129,17 @@ func (s *Server) setAttributes(c echo.Context) error {
 	}{appended.Run.Attributes})
 }
 
-// cut ends a page early, as lists of events do, when what its rows bring along is more than a page (§2.4).
-func cut[T any](
-	ctx context.Context, s *Server, rows []T, next string, with read.Payloads,
-	events func(T, read.Payloads) []read.Position, cursor func(T) string,
-) ([]T, string, error) {
-	groups := make([][]read.Position, len(rows))
-	for i, row := range rows {
-		groups[i] = events(row, with)
-	}
-	n, err := s.Log.Fit(ctx, groups, with)
-	if err != nil || n == len(rows) {
-		return rows, next, err
-	}
-	return rows[:n], cursor(rows[n-1]), nil
+// runResource is how runs are sent.
+var runResource = resource[entities.Run, run]{
+	events: runEvents,
+	wire: func(r entities.Run, events eventsAt) (run, error) {
+		return newRun(r, events.at(r.ID, 1), events.at(r.ID, r.EndSeq))
+	},
+	cursor: store.RunCursor,
 }
 
-// runEvents is where the rest of a run is: execution context and input in its first event, and, wanted only
-// with payloads, its output or error in its last.
+// runEvents returns the positions of the first event of a run, with its execution context and input, and of the last,
+// with its output or error. The last is needed only with payloads.
 func runEvents(r entities.Run, with read.Payloads) []read.Position {
 	at := []read.Position{{RunID: r.ID, Seq: 1}}
 	if with == read.WithPayloads && r.EndSeq > 0 {
@@ -171,34 +148,7 @@ func runEvents(r entities.Run, with read.Payloads) []read.Position {
 	return at
 }
 
-// withEvents makes the wire form of runs.
-func (s *Server) withEvents(ctx context.Context, runs []entities.Run, with read.Payloads) ([]run, error) {
-	at := make([]read.Position, 0, 2*len(runs))
-	for _, r := range runs {
-		at = append(at, runEvents(r, with)...)
-	}
-	events, err := s.Log.EventsAt(ctx, at, with)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]run, len(runs))
-	for i, r := range runs {
-		list[i], err = newRun(r, eventAt(events, r.ID, 1), eventAt(events, r.ID, r.EndSeq))
-		if err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
-}
-
-func eventAt(events map[read.Position]entities.Event, id entities.RunID, seq int64) *entities.Event {
-	if e, ok := events[read.Position{RunID: id, Seq: seq}]; ok {
-		return &e
-	}
-	return nil
-}
-
-// listSteps is endpoint 7.
+// listSteps is endpoint 7: the steps of a run.
 func (s *Server) listSteps(c echo.Context) error {
 	runID, err := runParam(c)
 	if err != nil {
@@ -213,18 +163,10 @@ func (s *Server) listSteps(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	steps, next, err = cut(ctx, s, steps, next, with, stepEvents, store.StepCursor)
-	if err != nil {
-		return err
-	}
-	list, err := s.withResults(ctx, steps, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, newListing(list, next))
+	return stepResource.answerPage(c, s, steps, next, with)
 }
 
-// getStep is endpoint 8, with or without the run's ID.
+// getStep is endpoint 8: one step. The run ID is optional.
 func (s *Server) getStep(c echo.Context) error {
 	runID, err := runParam(c)
 	if err != nil {
@@ -243,14 +185,19 @@ func (s *Server) getStep(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.withResults(ctx, []entities.Step{st}, with)
-	if err != nil {
-		return err
-	}
-	return answer(c, list[0])
+	return stepResource.answer(c, s, st, with)
 }
 
-// stepEvents is where the payloads of a step are: in the events that created it and that brought its result.
+// stepResource is how steps are sent.
+var stepResource = resource[entities.Step, step]{
+	events: stepEvents,
+	wire: func(st entities.Step, events eventsAt) (step, error) {
+		return newStep(st, events.at(st.RunID, st.CreatedSeq), events.at(st.RunID, st.ResultSeq))
+	},
+	cursor: store.StepCursor,
+}
+
+// stepEvents returns the positions of the events with the input and the result of a step.
 func stepEvents(st entities.Step, with read.Payloads) []read.Position {
 	if with == read.WithoutPayloads {
 		return nil
@@ -260,24 +207,4 @@ func stepEvents(st entities.Step, with read.Payloads) []read.Position {
 		at = append(at, read.Position{RunID: st.RunID, Seq: st.ResultSeq})
 	}
 	return at
-}
-
-// withResults makes the wire form of steps.
-func (s *Server) withResults(ctx context.Context, steps []entities.Step, with read.Payloads) ([]step, error) {
-	var at []read.Position
-	for _, st := range steps {
-		at = append(at, stepEvents(st, with)...)
-	}
-	events, err := s.Log.EventsAt(ctx, at, with)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]step, len(steps))
-	for i, st := range steps {
-		list[i], err = newStep(st, eventAt(events, st.RunID, st.CreatedSeq), eventAt(events, st.RunID, st.ResultSeq))
-		if err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
 }

@@ -9,10 +9,10 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
-// executionContext is a free map with much that the server's own encoder would write in other ways.
+// executionContext is a free map with values that the server's own encoder would encode differently.
 var executionContext = []field{
 	{"workflowCoreVersion", "4.8.9"},
 	{"traceCarrier", []field{}},
@@ -25,7 +25,7 @@ var executionContext = []field{
 	{"bytes", codec.Raw{0xd8, 0x40, 0x43, 0x00, 0xff, 0x7f}}, // Uint8Array
 }
 
-// creation is the meta of the protocol's sample of a run_created.
+// creation returns the metadata of the protocol's example of run_created.
 func creation(name string) []field {
 	return []field{
 		{"occurredAt", t0}, {"remoteRefBehavior", "resolve"}, {"deploymentId", "dpl_x"}, {"workflowName", name},
@@ -49,7 +49,7 @@ func (c client) startedRun(t *testing.T) string {
 	return id
 }
 
-// wantEventHeaders checks what clients insist on after each accepted event (§1.4).
+// wantEventHeaders checks the headers that clients require after each accepted event (§1.4).
 func wantEventHeaders(t *testing.T, got answer, runID string, seq int, at time.Time) {
 	t.Helper()
 	wantStatus(t, got, http.StatusOK)
@@ -62,7 +62,7 @@ func wantEventHeaders(t *testing.T, got answer, runID string, seq int, at time.T
 	}
 }
 
-// createdData is the data of the event that creation posts, as a decoder shows it.
+// createdData returns the decoded data of the event that creation posts.
 func createdData(t *testing.T, name string) map[string]any {
 	t.Helper()
 	return map[string]any{
@@ -95,7 +95,7 @@ func TestRunCreated(t *testing.T) { // §3.4
 	wantProblem(t, again, http.StatusConflict, "conflict")
 }
 
-func TestRunCreatedNeedsAnIDOfToday(t *testing.T) { // §2.6
+func TestRunCreatedRejectsIDsWithOtherTimes(t *testing.T) { // §2.6
 	t.Parallel()
 	c := client{newServer(t), stable}
 	made := func(at time.Time, tagged bool) string {
@@ -136,7 +136,7 @@ func TestRunStarted(t *testing.T) { // §3.5
 	c := client{newServer(t), stable}
 	id := c.newRun(t)
 	at := c.advance(time.Second)
-	// Data that comes along is for a run that is not there, and is not stored otherwise.
+	// Data in run_started is only for creating a missing run; it is not stored otherwise.
 	along := append(creation("another name"), field{"vercelId", "req_1"})
 	got := c.post(t, id, "run_started", []byte("devl[2]"), along...)
 	wantEventHeaders(t, got, id, 2, at)
@@ -161,7 +161,7 @@ func TestRunStarted(t *testing.T) { // §3.5
 		"cursor": "eid:" + eventID(2), "hasMore": false,
 	})
 
-	// A redelivery writes nothing, and gets the event there is and the run, but not the log.
+	// A redelivery writes nothing. It returns the existing event and the run, but not the log.
 	c.advance(time.Second)
 	got = c.post(t, id, "run_started", []byte("devl[2]"), along...)
 	wantEventHeaders(t, got, id, 2, at)
@@ -171,7 +171,7 @@ func TestRunStarted(t *testing.T) { // §3.5
 	wantProblem(t, missing, http.StatusNotFound, "run_not_found")
 }
 
-func TestRunStartedMakesUpForALostRunCreated(t *testing.T) { // §3.5
+func TestRunStartedCreatesTheRunIfMissing(t *testing.T) { // §3.5
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := newID("wrun_")
@@ -212,8 +212,8 @@ func TestRunStartedMakesUpForALostRunCreated(t *testing.T) { // §3.5
 	}
 }
 
-// TestRunEnds has each way in which a run ends, and how its error is then read (§3.6).
-func TestRunEnds(t *testing.T) {
+// TestRunEndsAndErrorForms covers each way in which a run ends, and the form of its error (§3.6).
+func TestRunEndsAndErrorForms(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	for name, tt := range map[string]struct {
@@ -276,7 +276,7 @@ func TestRunEnds(t *testing.T) {
 				"attributes": map[string]any{},
 				"createdAt":  shown(t0), "updatedAt": shown(t0), "startedAt": shown(t0), "completedAt": shown(t0),
 			}
-			short := merged(run, map[string]any{"status": tt.result["status"]})
+			short := mergeMaps(run, map[string]any{"status": tt.result["status"]})
 			if code := tt.result["errorCode"]; code != nil {
 				short["errorCode"] = code
 			}
@@ -288,7 +288,7 @@ func TestRunEnds(t *testing.T) {
 			}
 			wantEqual(t, "answer", got.cbor(t), map[string]any{"event": event, "run": short})
 
-			run = merged(run, tt.result)
+			run = mergeMaps(run, tt.result)
 			run["executionContext"], run["input"] = decode(t, encode(t, executionContext)), []byte("devl[1]")
 			wantEqual(t, "run", c.get(t, "/v2/runs/"+id+"?remoteRefBehavior=resolve").cbor(t), run)
 			delete(run, "input")
@@ -308,7 +308,7 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-func merged(maps ...map[string]any) map[string]any {
+func mergeMaps(maps ...map[string]any) map[string]any {
 	all := map[string]any{}
 	for _, m := range maps {
 		for key, value := range m {
@@ -318,8 +318,8 @@ func merged(maps ...map[string]any) map[string]any {
 	return all
 }
 
-// TestEndedRunsRefuse has the table of §3.3.
-func TestEndedRunsRefuse(t *testing.T) {
+// TestEndedRunsRejectEvents covers the table of §3.3.
+func TestEndedRunsRejectEvents(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.startedRun(t)

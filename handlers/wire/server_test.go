@@ -24,14 +24,13 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// t0 is what the clock of every test's server shows at first: with milliseconds, and with some more that
-// nobody may ever see.
+// t0 is the initial time of every server. It has nanoseconds, which must never appear on the wire.
 var t0 = time.Date(2026, 11, 21, 1, 41, 43, 197_654_321, time.UTC)
 
-// shown is how an instant appears on the wire.
+// shown returns a time as it appears on the wire.
 func shown(t time.Time) time.Time { return t.Truncate(time.Millisecond) }
 
-// server is a whole server with a database and a clock of its own.
+// server is a complete server with its own database and clock.
 type server struct {
 	url   string
 	web   *httptest.Server
@@ -81,7 +80,7 @@ func (s *server) clock() time.Time {
 	return s.now
 }
 
-// advance moves the server's clock and returns the new instant as it appears on the wire.
+// advance advances the server's clock and returns the new time as it appears on the wire.
 func (s *server) advance(d time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +88,7 @@ func (s *server) advance(d time.Duration) time.Time {
 	return shown(s.now)
 }
 
-// logs is what the server logged.
+// logs collects the log of the server.
 type logs struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -107,27 +106,27 @@ func (l *logs) String() string {
 	return l.buf.String()
 }
 
-// Clients of both lines, as they name themselves.
+// The user agents of both lines.
 const (
 	stable = "@workflow/world-vercel/4.7.4 node-v20.20.2 linux (x64) dpl_x"
 	beta   = "@workflow/world-vercel/5.0.0-beta.31 node-v22.12.0 linux (x64) dpl_x"
 )
 
-// client speaks to a server as the official client does.
+// client sends requests as the official client does.
 type client struct {
 	*server
 
 	agent string
 }
 
-// answer is a whole answer.
+// answer is a complete response.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// send makes a request below the protocol's base URL.
+// send sends a request to a path below the protocol's base URL.
 func (c client) send(t *testing.T, method, path string, body io.Reader, header ...string) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, c.url+"/sdk"+path, body)
@@ -151,7 +150,7 @@ func (c client) send(t *testing.T, method, path string, body io.Reader, header .
 	return answer{resp.StatusCode, resp.Header, data}
 }
 
-// get asks a plain endpoint.
+// get sends a GET request.
 func (c client) get(t *testing.T, path string) answer {
 	t.Helper()
 	return c.send(t, http.MethodGet, path, nil, "Accept", "application/cbor")
@@ -165,7 +164,7 @@ func (c client) post(t *testing.T, runID, eventType string, body []byte, fields 
 		bytes.NewReader(frame(t, meta(t, fields...), body)), "Content-Type", "application/octet-stream")
 }
 
-// must posts an event that is to be accepted.
+// must posts an event, which must be accepted.
 func (c client) must(t *testing.T, runID, eventType string, body []byte, fields ...field) map[string]any {
 	t.Helper()
 	got := c.post(t, runID, eventType, body, fields...)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// stepMeta is the meta of an event of a step as the stable line sends it.
+// stepMeta returns the metadata of an event of a step as the stable line sends it.
 func stepMeta(id string, more ...field) []field {
 	return append([]field{
 		{"correlationId", id}, {"occurredAt", t0}, {"remoteRefBehavior", "lazy"}, {"stepName", "step//./a//charge"},
@@ -14,7 +14,7 @@ func stepMeta(id string, more ...field) []field {
 	}, more...)
 }
 
-func TestStepLife(t *testing.T) { // §3.7
+func TestStepLifecycle(t *testing.T) { // §3.7
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)
@@ -27,7 +27,7 @@ func TestStepLife(t *testing.T) { // §3.7
 	second, third, fourth := shown(t0.Add(time.Second)), shown(t0.Add(2*time.Second)), shown(t0.Add(3*time.Second))
 	later := shown(t0.Add(2500 * time.Millisecond))
 
-	// Each row is an event, and what it changes about the step.
+	// Each row is an event and the expected changes of the step.
 	for i, tt := range []struct {
 		name, eventType, body string
 		at                    time.Time
@@ -44,7 +44,7 @@ func TestStepLife(t *testing.T) { // §3.7
 		{
 			name: "started", eventType: "step_started", at: second, input: true,
 			fields: append(stepMeta("step_1"), field{"attempt", uint16(1)}, resolve),
-			data:   merged(data, map[string]any{"attempt": uint64(1)}),
+			data:   mergeMaps(data, map[string]any{"attempt": uint64(1)}),
 			changes: map[string]any{
 				"status": "running", "attempt": uint64(1), "startedAt": second, "updatedAt": second,
 			},
@@ -56,7 +56,7 @@ func TestStepLife(t *testing.T) { // §3.7
 		{
 			name: "retrying", eventType: "step_retrying", at: third,
 			fields: stepMeta("step_1", field{"error", "boom"}, field{"stack", "at x"}, field{"retryAfter", later}),
-			data:   merged(data, map[string]any{"error": "boom", "stack": "at x", "retryAfter": later}),
+			data:   mergeMaps(data, map[string]any{"error": "boom", "stack": "at x", "retryAfter": later}),
 			changes: map[string]any{
 				"status": "pending", "retryAfter": later, "updatedAt": third,
 			},
@@ -74,7 +74,7 @@ func TestStepLife(t *testing.T) { // §3.7
 		if tt.eventType == "step_started" && tt.at.Equal(fourth) {
 			early := c.post(t, runID, "step_started", nil, stepMeta("step_1", resolve)...)
 			wantProblem(t, early, http.StatusTooEarly, "too_early")
-			// 499.345679 ms are left: a second early would be too early.
+			// 499.345679 ms are left, which rounds up to a second.
 			if got := early.header.Get("Retry-After"); got != "1" {
 				t.Errorf("Retry-After: got %q, want 1", got)
 			}
@@ -82,13 +82,13 @@ func TestStepLife(t *testing.T) { // §3.7
 		c.advance(tt.at.Sub(shown(c.clock())))
 		got := c.post(t, runID, tt.eventType, []byte(tt.body), tt.fields...)
 		wantEventHeaders(t, got, runID, 3+i, tt.at)
-		step = merged(step, tt.changes)
+		step = mergeMaps(step, tt.changes)
 		for _, key := range tt.gone {
 			delete(step, key)
 		}
 		want := step
 		if tt.input {
-			want = merged(step, map[string]any{"input": []byte(`devl[{"args":1},[]]`)})
+			want = mergeMaps(step, map[string]any{"input": []byte(`devl[{"args":1},[]]`)})
 		}
 		wantEqual(t, tt.name, got.cbor(t), map[string]any{"step": want, "event": map[string]any{
 			"eventId": eventID(3 + i), "runId": runID, "eventType": tt.eventType, "correlationId": "step_1",
@@ -100,14 +100,14 @@ func TestStepLife(t *testing.T) { // §3.7
 			t.Errorf("%s: GET step: %d %s", tt.name, lazy.status, lazy.body)
 		}
 	}
-	whole := merged(step, map[string]any{"input": []byte(`devl[{"args":1},[]]`), "output": []byte("devl[7]")})
+	whole := mergeMaps(step, map[string]any{"input": []byte(`devl[{"args":1},[]]`), "output": []byte("devl[7]")})
 	wantEqual(t, "step", c.get(t, "/v2/runs/"+runID+"/steps/step_1").cbor(t), whole)
 	wantEqual(t, "step without its run", c.get(t, "/v2/steps/step_1?remoteRefBehavior=resolve").cbor(t), whole)
 	wantProblem(t, c.get(t, "/v2/steps/step_2"), http.StatusNotFound, "step_not_found")
 	wantProblem(t, c.get(t, "/v2/runs/"+newID("wrun_")+"/steps/step_1"), http.StatusNotFound, "step_not_found")
 }
 
-func TestTooEarlyIsRoundedUp(t *testing.T) { // §3.7
+func TestRetryAfterIsRoundedUp(t *testing.T) { // §3.7
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)
@@ -134,7 +134,7 @@ func TestTooEarlyIsRoundedUp(t *testing.T) { // §3.7
 	}
 }
 
-// reportOf is a body for an event; a step_started has one only when it is to create its step.
+// reportOf returns the body of an event. A step_started has one only if it creates its step.
 func reportOf(eventType string) []byte {
 	if eventType == "step_started" {
 		return nil
@@ -142,7 +142,7 @@ func reportOf(eventType string) []byte {
 	return []byte("devl[1]")
 }
 
-func TestStepRefusals(t *testing.T) { // §3.7
+func TestIllegalStepEventsAreRejected(t *testing.T) { // §3.7
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)
@@ -183,8 +183,8 @@ func TestStepRefusals(t *testing.T) { // §3.7
 	})
 }
 
-// TestStepErrors has the forms in which errors of steps come, and how they are read (§3.7).
-func TestStepErrors(t *testing.T) {
+// TestStepErrorForms covers the forms of errors that clients send, and how they are returned (§3.7).
+func TestStepErrorForms(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)

@@ -10,15 +10,15 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/handlers/wire/codec"
 )
 
 const (
 	chunkPage = 100
-	// maxIndex is the greatest number that clients count right.
+	// maxIndex is the greatest integer that JavaScript clients represent exactly.
 	maxIndex = 1 << 53
 )
 
@@ -27,8 +27,8 @@ func streamParam(c echo.Context) (entities.StreamName, error) {
 	return entities.StreamName(name), err
 }
 
-// writeStream is endpoint 12. A request without chunks that does not close the stream is what is left of
-// a client's broken retry, and is ignored (§1.6).
+// writeStream is endpoint 12: it appends chunks to a stream, or closes it. Clients retry with an empty body by mistake,
+// so a request that has no chunks and does not close the stream is ignored (§1.6).
 func (s *Server) writeStream(c echo.Context) error {
 	runID, err := runParam(c)
 	if err != nil {
@@ -70,8 +70,8 @@ func readChunks(r *http.Request) ([][]byte, error) {
 	return [][]byte{body}, nil
 }
 
-// tailStream is endpoint 13: the stream's bytes as they come, until it is closed. Once the answer has
-// begun, the only way to say that it is not complete is to break the connection.
+// tailStream is endpoint 13: it sends the bytes of a stream as they are written, until it is closed. The header is sent
+// at once, because a stream may be silent for long.
 func (s *Server) tailStream(c echo.Context) error {
 	name, err := streamParam(c)
 	if err != nil {
@@ -111,20 +111,20 @@ func startIndex(c echo.Context) (int64, error) {
 	return n, nil
 }
 
-// chunk is the wire form of a stream's chunk.
+// chunk is the wire form of a chunk of a stream.
 type chunk struct {
 	Index codec.Int   `cbor:"index"`
 	Data  codec.Bytes `cbor:"data"`
 }
 
-// chunkListing is a page of a stream. The cursor is null when there is nothing more now, though there may
-// be later while the stream is not done.
+// chunkListing is a page of a stream. The cursor is null if there are no more chunks yet; until the stream is done,
+// more may follow.
 type chunkListing struct {
 	listing[chunk]
 	Done bool `cbor:"done"`
 }
 
-// listChunks is endpoint 14. Its cursor is the index of the next chunk.
+// listChunks is endpoint 14: a page of chunks. The cursor is the index of the next chunk.
 func (s *Server) listChunks(c echo.Context) error {
 	name, err := streamParam(c)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *Server) listChunks(c echo.Context) error {
 	return answer(c, chunkListing{newListing(data, cursor), stream.ClosedAt != nil})
 }
 
-// streamInfo is endpoint 15.
+// streamInfo is endpoint 15: the length of a stream, and whether it is closed.
 func (s *Server) streamInfo(c echo.Context) error {
 	name, err := streamParam(c)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *Server) streamInfo(c echo.Context) error {
 	}{codec.Int(stream.Chunks - 1), stream.ClosedAt != nil})
 }
 
-// listStreams is endpoint 16, the one list that is JSON.
+// listStreams is endpoint 16: the names of the streams of a run. It is the only list in JSON.
 func (s *Server) listStreams(c echo.Context) error {
 	runID, err := runParam(c)
 	if err != nil {

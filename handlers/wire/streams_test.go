@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// patience is after how long what should have come will not come any more.
-const patience = 30 * time.Second
+// timeout is how long tests wait for data.
+const timeout = 30 * time.Second
 
-// noRun is the run ID of a health check: there is no such run.
+// noRun is the run ID of health checks, for which no run exists.
 const noRun = "wrun_hc_1"
 
 func (c client) write(t *testing.T, name, body string, header ...string) answer {
@@ -23,7 +23,7 @@ func (c client) write(t *testing.T, name, body string, header ...string) answer 
 	return c.send(t, http.MethodPut, "/v2/runs/"+noRun+"/stream/"+name, strings.NewReader(body), header...)
 }
 
-// mustWrite writes what is to be accepted.
+// mustWrite writes chunks, which must be accepted.
 func (c client) mustWrite(t *testing.T, name, body string, header ...string) {
 	t.Helper()
 	if got := c.write(t, name, body, header...); got.status/100 != 2 {
@@ -36,7 +36,7 @@ func (c client) closeStream(t *testing.T, name string) {
 	c.mustWrite(t, name, "", "X-Stream-Done", "true")
 }
 
-// multi is the body of a write of several chunks.
+// multi returns the body of a write with several chunks.
 func multi(chunks ...string) string {
 	var body []byte
 	for _, chunk := range chunks {
@@ -45,10 +45,10 @@ func multi(chunks ...string) string {
 	return string(body)
 }
 
-// tail opens a live read and returns its answer once its headers are there.
+// tail starts a live read and returns its body once the header has arrived.
 func (c client) tail(t *testing.T, path string) (body io.Reader, hangUp context.CancelFunc) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/sdk"+path, nil)
 	if err != nil {
@@ -80,7 +80,7 @@ func wantEnd(t *testing.T, body io.Reader) {
 	}
 }
 
-func TestStreamWrites(t *testing.T) { // §4, §1.6
+func TestWriteStream(t *testing.T) { // §4, §1.6
 	t.Parallel()
 	c := client{newServer(t), stable}
 	type write struct {
@@ -127,7 +127,7 @@ func TestStreamWrites(t *testing.T) { // §4, §1.6
 	}
 }
 
-// number is an integer as a decoder shows it.
+// number returns an integer in the type that the decoder uses.
 func number(n int) any {
 	if n < 0 {
 		return int64(n)
@@ -135,7 +135,7 @@ func number(n int) any {
 	return uint64(n)
 }
 
-func TestStreamWritesRefuse(t *testing.T) { // §4
+func TestWriteStreamRejectsInvalidRequests(t *testing.T) { // §4
 	t.Parallel()
 	c := client{newServer(t), stable}
 	for _, tt := range []struct {
@@ -162,7 +162,7 @@ func TestStreamWritesRefuse(t *testing.T) { // §4
 	wantEqual(t, "a thousand chunks", info["tailIndex"], number(999))
 }
 
-// TestLiveRead begins before the first write, and sees each chunk before the next is written (§4).
+// TestLiveRead starts before the first write, and reads each chunk before the next is written (§4).
 func TestLiveRead(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
@@ -172,14 +172,14 @@ func TestLiveRead(t *testing.T) {
 	wantNext(t, body, "one")
 	c.mustWrite(t, name, multi("two", "three"), "X-Stream-Multi", "true")
 	wantNext(t, body, "twothree")
-	c.mustWrite(t, name, "") // a broken retry wakes nobody up to an end
+	c.mustWrite(t, name, "") // an empty retry must not end the live reads
 	c.mustWrite(t, name, "four")
 	wantNext(t, body, "four")
 	c.closeStream(t, name)
 	wantEnd(t, body)
 }
 
-func TestLiveReadFromAnIndex(t *testing.T) { // §4
+func TestLiveReadFromIndex(t *testing.T) { // §4
 	t.Parallel()
 	c := client{newServer(t), stable}
 	name := newID("strm_")
@@ -215,8 +215,8 @@ func TestLiveReadFromAnIndex(t *testing.T) { // §4
 	}
 }
 
-// TestDrainingBreaksLiveReads: a clean end would tell the reader that the stream is complete (§4).
-func TestDrainingBreaksLiveReads(t *testing.T) {
+// TestShutdownBreaksLiveReads: a clean end would mean that the stream is complete (§4).
+func TestShutdownBreaksLiveReads(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	name := newID("strm_")
@@ -232,8 +232,8 @@ func TestDrainingBreaksLiveReads(t *testing.T) {
 	}
 }
 
-// TestGoneReadersAreLetGo: health checks poll with reads that they break off (§4).
-func TestGoneReadersAreLetGo(t *testing.T) {
+// TestDisconnectedReadersAreReleased: health checks poll with reads that they abort (§4).
+func TestDisconnectedReadersAreReleased(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	for range 3 {
@@ -247,12 +247,12 @@ func TestGoneReadersAreLetGo(t *testing.T) {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Error("the server still serves readers that are gone")
 	}
 }
 
-func TestStreamPages(t *testing.T) { // endpoint 14
+func TestListChunksPages(t *testing.T) { // endpoint 14
 	t.Parallel()
 	c := client{newServer(t), stable}
 	name := newID("strm_")
@@ -288,7 +288,7 @@ func TestStreamPages(t *testing.T) { // endpoint 14
 	wantEqual(t, "chunks at most", len(page["data"].([]any)), 1000)
 }
 
-func TestStreamsOfARun(t *testing.T) { // endpoint 16
+func TestListStreams(t *testing.T) { // endpoint 16
 	t.Parallel()
 	c := client{newServer(t), stable}
 	wantList := func(runID, want string) {

@@ -1,5 +1,5 @@
-// Package condition decides which signals resume a hook: it reads and evaluates the conditions that hooks have, which
-// are expressions of CEL, the Common Expression Language. docs/signals.md describes them for those who write them.
+// Package condition compiles and evaluates the conditions of hooks, which decide what signals resume them. A condition
+// is an expression in CEL, the Common Expression Language. docs/signals.md describes them for their authors.
 //
 // It imports package entities.
 package condition
@@ -15,29 +15,32 @@ import (
 
 	"cel.dev/cel-go/cel"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
 )
 
 const (
-	// MaxLength is how many bytes a condition may have.
+	// MaxLength is the limit of a condition's length in bytes.
 	MaxLength = 4096
-	// maxCost bounds one evaluation, in CEL's own units: about one for each operation, and for each element or ten
-	// characters looked at.
+	// maxCost limits one evaluation in CEL's cost units: roughly one per operation, per element, and per ten characters.
 	maxCost = 100_000
-	// maxDepth is how deep a condition may be nested.
+	// maxDepth limits the nesting of a condition.
 	maxDepth = 64
-	// maxPrograms is how many conditions are kept compiled.
+	// maxPrograms limits the cache of compiled conditions.
 	maxPrograms = 1000
 )
 
-// Conditions compiles conditions, and keeps those that were used last. Any number of goroutines may use it.
+// Conditions compiles and evaluates conditions. It caches the 1,000 most recently used programs, because every signal
+// evaluates the conditions of all hooks that wait for it. It is safe for concurrent use.
 type Conditions struct {
 	env      *cel.Env
-	programs *cache
+	programs *lru.Cache[string, cel.Program]
 }
 
-// New makes Conditions. It keeps at most 1,000 of them compiled.
+// New returns Conditions with an empty cache.
 func New() *Conditions {
 	env, err := cel.NewEnv(
 		cel.Variable("data", cel.DynType),
@@ -48,17 +51,21 @@ func New() *Conditions {
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
 		cel.ParserRecursionLimit(maxDepth),
-		cel.ParserErrorRecoveryLimit(0), // one mistake at a time
+		cel.ParserErrorRecoveryLimit(0), // report the first error only
 	)
 	if err != nil {
-		panic(fmt.Sprintf("condition: the environment is wrong: %v", err)) // it is the same every time
+		panic(fmt.Sprintf("condition: invalid environment: %v", err)) // all options are constants
 	}
-	return &Conditions{env: env, programs: newCache(maxPrograms)}
+	programs, err := lru.New[string, cel.Program](maxPrograms)
+	if err != nil {
+		panic(err) // only a size below 1 fails
+	}
+	return &Conditions{env: env, programs: programs}
 }
 
-// Scene is what a condition may ask about: a signal, and the run that waits for it.
-type Scene struct {
-	// Data is the signal's, as [Decode] returns it.
+// Variables are the values that a condition can refer to: a signal, and the run that waits for it.
+type Variables struct {
+	// Data is the data of the signal, as returned by [Decode].
 	Data       any
 	SignalName string
 	SignalID   store.SignalID
@@ -66,66 +73,65 @@ type Scene struct {
 	Attributes map[string]string
 }
 
-// variables are the scene as expressions see it.
-func (s Scene) variables() map[string]any {
+// activation maps the names in expressions to their values.
+func (v Variables) activation() map[string]any {
 	return map[string]any{
-		"data":           s.Data,
-		"signal.name":    s.SignalName,
-		"signal.id":      string(s.SignalID),
-		"run.id":         string(s.RunID),
-		"run.attributes": s.Attributes,
+		"data":           v.Data,
+		"signal.name":    v.SignalName,
+		"signal.id":      string(v.SignalID),
+		"run.id":         string(v.RunID),
+		"run.attributes": v.Attributes,
 	}
 }
 
-// Check fails with [entities.ErrInvalid] unless the text is a condition: an expression whose value is true or false.
-// The error says at which line and column it is wrong, both counted from 1.
+// Check returns an [entities.ErrInvalid] unless the text is a boolean expression. The error names the line and the
+// column of the mistake, both counted from 1.
 func (c *Conditions) Check(text string) error {
 	_, err := c.compile(text)
 	return err
 }
 
-// Matches reports whether the condition is true of the scene; the empty one always is. It is not, and the error says
-// why, if it cannot be evaluated: because a field that it asks for is missing or of another type, or because
-// it would take too long.
-func (c *Conditions) Matches(text string, s Scene) (bool, error) {
+// Matches evaluates the condition; the empty condition is always true. A condition that cannot be evaluated is false,
+// and the error says why: a field is missing or has another type, or the evaluation exceeds the cost limit.
+func (c *Conditions) Matches(text string, v Variables) (bool, error) {
 	if text == "" {
 		return true, nil
 	}
-	program, ok := c.programs.find(text)
+	program, ok := c.programs.Get(text)
 	if !ok {
 		var err error
 		if program, err = c.compile(text); err != nil {
 			return false, err
 		}
-		c.programs.add(text, program)
+		c.programs.Add(text, program)
 	}
-	value, _, err := program.Eval(s.variables())
+	value, _, err := program.Eval(v.activation())
 	if err != nil {
 		return false, fmt.Errorf("evaluate condition: %w", err)
 	}
-	is, ok := value.Value().(bool)
-	if !ok { // a field of the data that is not true or false
-		return false, fmt.Errorf("evaluate condition: its value is a %s, not true or false", value.Type().TypeName())
+	matches, ok := value.Value().(bool)
+	if !ok { // only possible for a field of the data, whose type is unknown until now
+		return false, fmt.Errorf("evaluate condition: its value is a %s; want a bool", value.Type().TypeName())
 	}
-	return is, nil
+	return matches, nil
 }
 
 func (c *Conditions) compile(text string) (cel.Program, error) {
 	if len(text) > MaxLength {
-		return nil, entities.Invalid("condition: it has %d bytes; the limit is %d", len(text), MaxLength)
+		return nil, entities.Invalid("condition: %d bytes; the limit is %d", len(text), MaxLength)
 	}
 	if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
-		return nil, entities.Invalid("condition: it has characters that are none")
+		return nil, entities.Invalid("condition: contains NUL or invalid UTF-8")
 	}
 	tree, issues := c.env.Compile(text)
 	if err := issues.Err(); err != nil {
-		return nil, mistake(issues)
+		return nil, firstIssue(issues)
 	}
 	if kind := tree.OutputType(); !kind.IsExactType(cel.BoolType) && !kind.IsExactType(cel.DynType) {
-		return nil, entities.Invalid("condition: its value is a %s; want one that is true or false", kind)
+		return nil, entities.Invalid("condition: its value is a %s; want a bool", kind)
 	}
 	program, err := c.env.Program(tree,
-		cel.EvalOptions(cel.OptOptimize), // constant patterns and lists are looked at now
+		cel.EvalOptions(cel.OptOptimize), // validates constant patterns and lists at compile time
 		cel.CostLimit(maxCost))
 	if err != nil {
 		return nil, entities.Invalid("condition: %v", err)
@@ -133,16 +139,16 @@ func (c *Conditions) compile(text string) (cel.Program, error) {
 	return program, nil
 }
 
-// mistake says what is wrong first.
-func mistake(issues *cel.Issues) error {
+// firstIssue translates the first compile error.
+func firstIssue(issues *cel.Issues) error {
 	first := issues.Errors()[0]
-	// Positions are those of the text alone, from line 1 and column 0; without one they are negative.
+	// CEL counts lines from 1 and columns from 0; an unknown position is negative.
 	return entities.Invalid("condition: line %d, column %d: %s",
 		max(first.Location.Line(), 1), max(first.Location.Column(), 0)+1, first.Message)
 }
 
-// Decode reads JSON for conditions. Numbers are doubles, as CEL has it for JSON, but for whole numbers that doubles
-// cannot tell apart, beyond 2^53: these are ints or uints.
+// Decode decodes JSON for use in conditions. Numbers become doubles, as CEL defines for JSON, except integers beyond
+// 2^53, which doubles cannot represent exactly: they become ints or uints.
 func Decode(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -151,15 +157,15 @@ func Decode(text []byte) (any, error) {
 		return nil, fmt.Errorf("decode JSON: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("decode JSON: there is something behind it")
+		return nil, fmt.Errorf("decode JSON: data after the value")
 	}
 	return numbers(value), nil
 }
 
-// maxExact is the greatest number up to which doubles have all whole numbers.
+// maxExact is the greatest integer up to which doubles represent every integer.
 const maxExact = 1 << 53
 
-// numbers replaces the numbers in a decoded value.
+// numbers converts every json.Number inside a decoded value.
 func numbers(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -183,6 +189,6 @@ func number(n json.Number) any {
 	if u, err := strconv.ParseUint(n.String(), 10, 64); err == nil && u > maxExact {
 		return u
 	}
-	f, _ := n.Float64() // what is out of range is infinite, and so compares as it should
+	f, _ := n.Float64() // out of range becomes infinity, which compares correctly
 	return f
 }

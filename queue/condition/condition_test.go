@@ -10,14 +10,14 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// scene is what the tests' conditions are asked about.
-func scene(t testing.TB, data string) Scene {
+// variables returns the variables of a signal with the given data.
+func variables(t testing.TB, data string) Variables {
 	t.Helper()
 	value, err := Decode([]byte(data))
 	if err != nil {
 		t.Fatalf("%s: %v", data, err)
 	}
-	return Scene{
+	return Variables{
 		Data: value, SignalName: "paid", SignalID: "sig_1", RunID: "wrun_1", Attributes: map[string]string{"order": "7"},
 	}
 }
@@ -72,20 +72,20 @@ func TestConditions(t *testing.T) {
 		if err := check(c, text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
-		for range 2 { // the second one is kept compiled
-			if got, err := c.Matches(text, scene(t, order)); got != want || err != nil {
+		for range 2 { // the second time from the cache
+			if got, err := c.Matches(text, variables(t, order)); got != want || err != nil {
 				t.Errorf("%s: got %v, %v; want %v", text, got, err, want)
 			}
 		}
 	}
 	for data, text := range map[string]string{`"x"`: `data == "x"`, `5`: `data > 4`, `null`: `data == null`, `[1]`: `data[0] == 1`} {
-		if got, err := c.Matches(text, scene(t, data)); !got || err != nil {
+		if got, err := c.Matches(text, variables(t, data)); !got || err != nil {
 			t.Errorf("%s of %s: got %v, %v", text, data, got, err)
 		}
 	}
 }
 
-// check is Check of all but the empty condition, which nobody checks.
+// check is Check, which is not called for the empty condition.
 func check(c *Conditions, text string) error {
 	if text == "" {
 		return nil
@@ -101,7 +101,7 @@ func wantRefused(t *testing.T, c *Conditions, text, reason string) {
 	}
 }
 
-func TestConditionsThatAreNone(t *testing.T) {
+func TestCheckRejects(t *testing.T) {
 	t.Parallel()
 	c := New()
 	for text, reason := range map[string]string{
@@ -111,25 +111,25 @@ func TestConditionsThatAreNone(t *testing.T) {
 		"data.paid &&\n  dta.x":        `line 2, column 3: undeclared reference to 'dta'`,
 		`run.atributes.x == "y"`:       `line 1, column 14: undeclared reference to 'run.atributes.x' (did you mean 'run.attributes'?)`,
 		`run.id > 5`:                   `line 1, column 8: found no matching overload`,
-		`1 + 1`:                        `its value is a int; want one that is true or false`,
+		`1 + 1`:                        `its value is a int; want a bool`,
 		`"yes"`:                        `its value is a string`,
 		`run.id.matches("[")`:          `condition: `,
 		`data.tags.join(",") == "x,y"`: `line 1, column 15: undeclared reference to 'join'`,
 		`f(data)`:                      `line 1, column 2: undeclared reference to 'f'`,
-		"data == \"\x00\"":             `it has characters that are none`,
-		"data == \"\xff\"":             `it has characters that are none`,
+		"data == \"\x00\"":             `contains NUL or invalid UTF-8`,
+		"data == \"\xff\"":             `contains NUL or invalid UTF-8`,
 		`"` + strings.Repeat("x", MaxLength) + `" == data`:                      `the limit is 4096`,
 		strings.Repeat("(", 2*maxDepth) + "1" + strings.Repeat(")", 2*maxDepth): `condition: line`,
 	} {
 		wantRefused(t, c, text, reason)
-		if got, err := c.Matches(text, scene(t, `{}`)); text != "" && (got || err == nil) {
+		if got, err := c.Matches(text, variables(t, `{}`)); text != "" && (got || err == nil) {
 			t.Errorf("%.60s matches: %v, %v", text, got, err)
 		}
 	}
 }
 
-// TestWhatCannotBeEvaluatedDoesNotMatch: the data of signals is not what those who write conditions expect.
-func TestWhatCannotBeEvaluatedDoesNotMatch(t *testing.T) {
+// TestUnevaluableConditionDoesNotMatch covers signal data that the author of the condition did not expect.
+func TestUnevaluableConditionDoesNotMatch(t *testing.T) {
 	t.Parallel()
 	c := New()
 	for _, test := range []struct{ text, data string }{
@@ -148,14 +148,14 @@ func TestWhatCannotBeEvaluatedDoesNotMatch(t *testing.T) {
 		if err := c.Check(test.text); err != nil {
 			t.Errorf("%s: %v", test.text, err)
 		}
-		if got, err := c.Matches(test.text, scene(t, test.data)); got || err == nil {
+		if got, err := c.Matches(test.text, variables(t, test.data)); got || err == nil {
 			t.Errorf("%s of %s: got %v, %v", test.text, test.data, got, err)
 		}
 	}
 }
 
-// TestAnEvaluationIsBounded: neither the condition nor the data can keep a worker busy.
-func TestAnEvaluationIsBounded(t *testing.T) {
+// TestEvaluationCostIsLimited: neither the condition nor the data can keep a worker busy.
+func TestEvaluationCostIsLimited(t *testing.T) {
 	t.Parallel()
 	c := New()
 	text := `data.all(a, data.all(b, data.all(c, a + b + c >= 0.0)))`
@@ -163,50 +163,50 @@ func TestAnEvaluationIsBounded(t *testing.T) {
 	if err := c.Check(text); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.Matches(text, scene(t, data)); got || err == nil || !strings.Contains(err.Error(), "cost limit") {
+	if got, err := c.Matches(text, variables(t, data)); got || err == nil || !strings.Contains(err.Error(), "cost limit") {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if got, err := c.Matches(text, scene(t, `[1,2,3]`)); !got || err != nil {
-		t.Errorf("of little data: got %v, %v", got, err)
+	if got, err := c.Matches(text, variables(t, `[1,2,3]`)); !got || err != nil {
+		t.Errorf("small data: got %v, %v", got, err)
 	}
 }
 
-func TestTheCacheIsBounded(t *testing.T) {
+func TestProgramCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	c := New()
 	const first = `data == 0.0`
 	for i := range maxPrograms + 50 {
-		for _, text := range []string{fmt.Sprintf("data == %d.0", i), first} { // the first one stays in use
-			if got, err := c.Matches(text, scene(t, fmt.Sprint(i))); err != nil || got != (text != first || i == 0) {
+		for _, text := range []string{fmt.Sprintf("data == %d.0", i), first} { // first stays in use
+			if got, err := c.Matches(text, variables(t, fmt.Sprint(i))); err != nil || got != (text != first || i == 0) {
 				t.Fatalf("%s of %d: got %v, %v", text, i, got, err)
 			}
 		}
 	}
-	if got := c.programs.recent.Len(); got != maxPrograms || len(c.programs.places) != maxPrograms {
-		t.Errorf("keeps %d in order and %d by text, want %d", got, len(c.programs.places), maxPrograms)
+	if got := c.programs.Len(); got != maxPrograms {
+		t.Errorf("caches %d programs, want %d", got, maxPrograms)
 	}
 	for text, want := range map[string]bool{first: true, "data == 1.0": false, fmt.Sprintf("data == %d.0", maxPrograms): true} {
-		if _, got := c.programs.find(text); got != want {
-			t.Errorf("%s is kept: %v, want %v", text, got, want)
+		if got := c.programs.Contains(text); got != want {
+			t.Errorf("%s cached: %v, want %v", text, got, want)
 		}
 	}
 }
 
-func TestRacersShareConditions(t *testing.T) {
+func TestConditionsAreSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	c := New()
-	s := scene(t, `{"n":5}`)
-	var racers sync.WaitGroup
+	v := variables(t, `{"n":5}`)
+	var goroutines sync.WaitGroup
 	for i := range 8 {
-		racers.Go(func() {
+		goroutines.Go(func() {
 			for n := range 200 {
-				if got, err := c.Matches(fmt.Sprintf("data.n == %d", n%10), s); err != nil || got != (n%10 == 5) {
-					t.Errorf("racer %d: got %v, %v", i, got, err)
+				if got, err := c.Matches(fmt.Sprintf("data.n == %d", n%10), v); err != nil || got != (n%10 == 5) {
+					t.Errorf("goroutine %d: got %v, %v", i, got, err)
 				}
 			}
 		})
 	}
-	racers.Wait()
+	goroutines.Wait()
 }
 
 func TestDecodeRefuses(t *testing.T) {

@@ -13,32 +13,33 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// Scene is what commands are understood by.
-type Scene struct {
-	// Run is the run whose function gave them.
+// Planner translates the commands of one answer into requests for the log. It accesses no database: its fields are all
+// that commands depend on.
+type Planner struct {
+	// Run is the run whose function sent the commands.
 	Run entities.Run
-	// Now is the time that durations count from.
+	// Now is the time from which durations count.
 	Now time.Time
-	// Deployment finds the deployment to start a workflow on, for "latest".
+	// Deployment returns the newest deployment of a workflow, for [Latest].
 	Deployment func(workflow string) (string, error)
-	// Condition fails when a signal's condition is not one.
+	// Condition returns an error if the condition of a signal is invalid.
 	Condition func(string) error
 }
 
-// Plan is what commands come to.
+// Plan is the result of the commands of one answer.
 type Plan struct {
-	// Requests are those for the log, in the order of the commands.
+	// Requests are the requests for the log, in the order of the commands.
 	Requests []eventlog.Request
-	// Responses are the streams to write, which those wait for who sent requests to webhooks.
+	// Responses are the streams with responses to webhook requests.
 	Responses []eventlog.WholeStream
 
-	// commands are the positions of the commands that the requests are of.
+	// commands holds for each request the index of its command.
 	commands []int
-	// ends says that the last command ends the run.
+	// ends is whether the last command ends the run.
 	ends bool
 }
 
-// Explain says which command it was whose request the log refused, if that is what an error says.
+// Explain adds the index of the command to an error of the log about one of the requests. Other errors stay unchanged.
 func (p Plan) Explain(err error) error {
 	refused := (*eventlog.RefusedError)(nil)
 	if !errors.As(err, &refused) || refused.Index >= len(p.commands) {
@@ -47,9 +48,9 @@ func (p Plan) Explain(err error) error {
 	return fmt.Errorf("command %d: %w", p.commands[refused.Index], refused)
 }
 
-// Plan reads the commands of an answer, {"commands": […]}. An empty answer has none. It fails with
-// [entities.ErrInvalid], and says which command is wrong.
-func (s Scene) Plan(answer []byte) (Plan, error) {
+// Plan translates the commands of an answer, {"commands": […]}; an empty answer has no commands. Errors match
+// [entities.ErrInvalid] and name the index of the invalid command.
+func (planner Planner) Plan(answer []byte) (Plan, error) {
 	var p Plan
 	if len(bytes.TrimSpace(answer)) == 0 {
 		return p, nil
@@ -64,7 +65,7 @@ func (s Scene) Plan(answer []byte) (Plan, error) {
 		return p, entities.Invalid("%d commands; the limit is %d", n, MaxCommands)
 	}
 	for i, text := range body.Commands {
-		if err := s.command(text, &p); err != nil {
+		if err := planner.command(text, &p); err != nil {
 			return Plan{}, fmt.Errorf("command %d: %w", i, err)
 		}
 		for len(p.commands) < len(p.Requests) {
@@ -74,17 +75,17 @@ func (s Scene) Plan(answer []byte) (Plan, error) {
 	return p, nil
 }
 
-// command is one of the types of commands.
+// command is implemented by every type of command.
 type command interface {
-	requests(s Scene) ([]eventlog.Request, error)
+	requests(planner Planner) ([]eventlog.Request, error)
 }
 
-// response is a command that writes a stream as well.
+// response is a command that also writes a stream.
 type response interface {
-	stream(s Scene) (eventlog.WholeStream, error)
+	stream(planner Planner) (eventlog.WholeStream, error)
 }
 
-// commands makes an empty command of each type.
+// commands returns an empty command for each type.
 var commands = map[string]func() command{
 	"runStep":       func() command { return &runStep{} },
 	"recordStep":    func() command { return &recordStep{} },
@@ -98,26 +99,26 @@ var commands = map[string]func() command{
 	"fail":          func() command { return &fail{} },
 }
 
-// command adds a command to the plan.
-func (s Scene) command(text json.RawMessage, p *Plan) error {
+// command decodes one command and adds it to the plan.
+func (planner Planner) command(text json.RawMessage, p *Plan) error {
 	var kind struct {
 		Type string `json:"type"`
 	}
 	if err := json.Unmarshal(text, &kind); err != nil {
-		return entities.Invalid("it is no object with a type: %v", err)
+		return entities.Invalid("want an object with a type: %v", err)
 	}
 	if p.ends {
 		return entities.Invalid("%s: nothing may follow the command that ends the run", kind.Type)
 	}
 	empty, ok := commands[kind.Type]
 	if !ok {
-		return entities.Invalid("%q is no type of command", kind.Type)
+		return entities.Invalid("unknown command type %q", kind.Type)
 	}
 	c := empty()
 	if err := strictjson.DecodeLenient(text, c); err != nil {
 		return fmt.Errorf("%s: %w", kind.Type, err)
 	}
-	requests, err := c.requests(s)
+	requests, err := c.requests(planner)
 	if err != nil {
 		return fmt.Errorf("%s: %w", kind.Type, err)
 	}
@@ -125,7 +126,7 @@ func (s Scene) command(text json.RawMessage, p *Plan) error {
 		if err := checkID(requests[i]); err != nil {
 			return fmt.Errorf("%s: %w", kind.Type, err)
 		}
-		requests[i].RunID, requests[i].SpecVersion, requests[i].Once = s.Run.ID, entities.SpecDriven, true
+		requests[i].RunID, requests[i].SpecVersion, requests[i].Once = planner.Run.ID, entities.SpecDriven, true
 	}
 	p.Requests = append(p.Requests, requests...)
 	switch c.(type) {
@@ -133,7 +134,7 @@ func (s Scene) command(text json.RawMessage, p *Plan) error {
 		p.ends = true
 	}
 	if r, ok := c.(response); ok {
-		whole, err := r.stream(s)
+		whole, err := r.stream(planner)
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind.Type, err)
 		}
@@ -142,8 +143,8 @@ func (s Scene) command(text json.RawMessage, p *Plan) error {
 	return nil
 }
 
-// checkID refuses IDs as the log would, but by the name that the command has for them. What is about the run itself
-// needs none.
+// checkID validates the ID like the log does, but calls it "id" in the error, as the command does. Commands about the
+// run itself need no ID.
 func checkID(r eventlog.Request) error {
 	id := strings.TrimPrefix(r.CorrelationID, attributesID)
 	switch r.Type {
@@ -158,20 +159,20 @@ func checkID(r eventlog.Request) error {
 	return entities.ValidateID("id", id)
 }
 
-// duration is a span of time as JSON has it: "1.5s", "10m", "48h".
+// duration is a duration written as a JSON string: "1.5s", "10m", "48h".
 type duration time.Duration
 
-// maxDuration bounds everything that can be waited for: ten years.
+// maxDuration limits every duration: ten years.
 const maxDuration = 10 * 365 * 24 * time.Hour
 
 func (d *duration) UnmarshalJSON(text []byte) error {
 	var s string
 	if err := json.Unmarshal(text, &s); err != nil {
-		return fmt.Errorf(`%s is no duration like "30s" or "48h"`, text)
+		return fmt.Errorf(`%s is not a duration like "30s" or "48h"`, text)
 	}
 	v, err := time.ParseDuration(s)
 	if err != nil || v < 0 || v > maxDuration {
-		return fmt.Errorf(`%q is no duration like "30s" or "48h", from 0 to %s`, s, maxDuration)
+		return fmt.Errorf(`%q is not a duration like "30s" or "48h" between 0 and %s`, s, maxDuration)
 	}
 	*d = duration(v)
 	return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// What a step is given when it does not say.
+// Defaults of runStep.
 const (
 	DefaultAttempts       = 5
 	DefaultBackoff        = time.Second
@@ -20,16 +20,16 @@ const (
 	DefaultMaxBackoff     = 5 * time.Minute
 	DefaultAttemptTimeout = 5 * time.Minute
 
-	// MaxAttemptTimeout is how long one attempt may take.
+	// MaxAttemptTimeout limits the duration of one attempt.
 	MaxAttemptTimeout = 12 * time.Hour
 )
 
-// head is what all commands have.
+// head holds the field that all commands share.
 type head struct {
 	Type string `json:"type"`
 }
 
-// runStep has a step executed by a function, which need not be the run's own.
+// runStep executes a step by calling a function, on the run's deployment or another.
 type runStep struct {
 	head
 
@@ -42,7 +42,7 @@ type runStep struct {
 	Retry          retry           `json:"retry"`
 }
 
-// retry says how often and when a step is tried again.
+// retry configures the attempts of a step.
 type retry struct {
 	MaxAttempts *int      `json:"maxAttempts"`
 	Backoff     *duration `json:"backoff"`
@@ -50,12 +50,12 @@ type retry struct {
 	MaxBackoff  *duration `json:"maxBackoff"`
 }
 
-func (c *runStep) requests(s Scene) ([]eventlog.Request, error) {
+func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 	spec, err := c.Retry.spec()
 	if err != nil {
 		return nil, err
 	}
-	spec.DeploymentID = cmp.Or(c.Deployment, s.Run.DeploymentID)
+	spec.DeploymentID = cmp.Or(c.Deployment, planner.Run.DeploymentID)
 	if err := entities.ValidateID("deployment", spec.DeploymentID); err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (c *runStep) requests(s Scene) ([]eventlog.Request, error) {
 	}
 	spec.AttemptTimeoutMS = attempt.Milliseconds()
 	if c.Timeout != nil {
-		spec.Deadline = s.after(*c.Timeout)
+		spec.Deadline = planner.after(*c.Timeout)
 	}
 	return []eventlog.Request{{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input,
@@ -86,12 +86,12 @@ func (r retry) spec() (entities.StepSpec, error) {
 		spec.Factor = *r.Factor
 	}
 	if spec.MaxAttempts < 1 || spec.Factor < 1 || spec.Factor > 100 {
-		return spec, entities.Invalid("retry: maxAttempts is at least 1, and factor from 1 to 100")
+		return spec, entities.Invalid("retry: maxAttempts must be at least 1, and factor between 1 and 100")
 	}
 	return spec, nil
 }
 
-// recordStep is a step that the function has executed by itself.
+// recordStep records a step that the function executed itself.
 type recordStep struct {
 	head
 
@@ -102,9 +102,9 @@ type recordStep struct {
 	Error  *Failure        `json:"error"`
 }
 
-func (c *recordStep) requests(Scene) ([]eventlog.Request, error) {
+func (c *recordStep) requests(Planner) ([]eventlog.Request, error) {
 	if c.Output != nil && c.Error != nil {
-		return nil, entities.Invalid("it has an output and an error; a step ends with one of them")
+		return nil, entities.Invalid("a step has either an output or an error, not both")
 	}
 	name := cmp.Or(c.Name, c.ID)
 	created := eventlog.Request{
@@ -121,7 +121,7 @@ func (c *recordStep) requests(Scene) ([]eventlog.Request, error) {
 	return []eventlog.Request{created, ended}, nil
 }
 
-// wait lets the run sleep, for a time or until one.
+// wait suspends the run for a duration or until a time.
 type wait struct {
 	head
 
@@ -130,15 +130,15 @@ type wait struct {
 	Until *time.Time `json:"until"`
 }
 
-func (c *wait) requests(s Scene) ([]eventlog.Request, error) {
+func (c *wait) requests(planner Planner) ([]eventlog.Request, error) {
 	if (c.For == nil) == (c.Until == nil) {
 		return nil, entities.Invalid(`want either "for" or "until"`)
 	}
 	until := c.Until
 	if c.For != nil {
-		until = s.after(*c.For)
+		until = planner.after(*c.For)
 	}
-	if until.After(s.Now.Add(maxDuration)) {
+	if until.After(planner.Now.Add(maxDuration)) {
 		return nil, entities.Invalid("until %s is more than ten years ahead", until.Format(time.RFC3339))
 	}
 	return []eventlog.Request{{
@@ -146,7 +146,7 @@ func (c *wait) requests(s Scene) ([]eventlog.Request, error) {
 	}}, nil
 }
 
-// openHook opens a place where the run receives payloads from outside.
+// openHook creates a hook, through which the run receives payloads from outside.
 type openHook struct {
 	head
 
@@ -157,29 +157,29 @@ type openHook struct {
 	Signal   *signal         `json:"signal"`
 }
 
-// webhook lets a hook be resumed by whoever knows its token, and can sign by its secret if it demands that.
+// webhook lets HTTP requests with the token of the hook resume it, optionally only if they are signed.
 type webhook struct {
-	// Verify is one of the schemes of package entities, and Secret the name of the project's secret for it.
+	// Verify is the signature scheme, and Secret the name of the project's secret for it.
 	Verify string `json:"verify"`
 	Secret string `json:"secret"`
-	// Respond is how long requests wait for the workflow's response; missing, they are answered at once.
+	// Respond is how long requests wait for the workflow's response; nil answers them immediately.
 	Respond *duration `json:"respond"`
 }
 
-// signal lets a hook be resumed by signals of a name.
+// signal lets signals with a name resume the hook.
 type signal struct {
 	Name      string    `json:"name"`
 	Condition string    `json:"condition"`
 	LookBack  *duration `json:"lookBack"`
 }
 
-func (c *openHook) requests(s Scene) ([]eventlog.Request, error) {
+func (c *openHook) requests(planner Planner) ([]eventlog.Request, error) {
 	if strings.HasPrefix(c.ID, attributesID) {
-		return nil, entities.Invalid("id %q begins with %s, which is for those of setAttributes", c.ID, attributesID)
+		return nil, entities.Invalid("id %q begins with %s, which is reserved for setAttributes", c.ID, attributesID)
 	}
-	is := c.Webhook != nil
-	data := entities.EventData{Token: cmp.Or(c.Token, newToken()), IsWebhook: &is}
-	if is {
+	isWebhook := c.Webhook != nil
+	data := entities.EventData{Token: cmp.Or(c.Token, newToken()), IsWebhook: &isWebhook}
+	if isWebhook {
 		spec, err := c.Webhook.spec()
 		if err != nil {
 			return nil, err
@@ -191,7 +191,7 @@ func (c *openHook) requests(s Scene) ([]eventlog.Request, error) {
 			return nil, err
 		}
 		if c.Signal.Condition != "" {
-			if err := s.Condition(c.Signal.Condition); err != nil {
+			if err := planner.Condition(c.Signal.Condition); err != nil {
 				return nil, err
 			}
 		}
@@ -203,13 +203,13 @@ func (c *openHook) requests(s Scene) ([]eventlog.Request, error) {
 	}}, nil
 }
 
-// spec checks what is said about webhooks.
+// spec returns the validated settings.
 func (w webhook) spec() (entities.WebhookSpec, error) {
 	spec := entities.WebhookSpec{Verify: w.Verify, Secret: w.Secret, RespondMS: or(w.Respond, 0).Milliseconds()}
 	return spec, spec.Validate()
 }
 
-// newToken is one that nobody guesses.
+// newToken returns an unguessable token.
 func newToken() string { return "hook_" + rand.Text() }
 
 // closeHook closes a hook.
@@ -219,14 +219,14 @@ type closeHook struct {
 	ID string `json:"id"`
 }
 
-func (c *closeHook) requests(Scene) ([]eventlog.Request, error) {
+func (c *closeHook) requests(Planner) ([]eventlog.Request, error) {
 	return []eventlog.Request{{Type: entities.EventHookDisposed, CorrelationID: c.ID}}, nil
 }
 
-// attributesID begins the correlation IDs of setAttributes in the log, which no hook's does.
+// attributesID is the prefix of the correlation IDs of setAttributes, so that they never equal those of hooks.
 const attributesID = "attr_"
 
-// setAttributes sets attributes of the run, and removes those whose value is null. With an ID it is done once.
+// setAttributes sets attributes of the run, and removes those whose value is null. With an ID it is idempotent.
 type setAttributes struct {
 	head
 
@@ -234,7 +234,7 @@ type setAttributes struct {
 	Attributes map[string]*string `json:"attributes"`
 }
 
-func (c *setAttributes) requests(Scene) ([]eventlog.Request, error) {
+func (c *setAttributes) requests(Planner) ([]eventlog.Request, error) {
 	r := eventlog.Request{Type: entities.EventAttrSet}
 	if c.ID != "" {
 		r.CorrelationID = attributesID + c.ID
@@ -246,7 +246,7 @@ func (c *setAttributes) requests(Scene) ([]eventlog.Request, error) {
 	return []eventlog.Request{r}, nil
 }
 
-// startChild starts another run, whose result is that of a step of this one.
+// startChild starts a child run. Its result becomes the result of a step of this run.
 type startChild struct {
 	head
 
@@ -259,32 +259,33 @@ type startChild struct {
 	OnParentEnd string            `json:"onParentEnd"`
 }
 
-// The choices of what happens to a child when its parent ends first.
+// The values of onParentEnd: what happens to a child that is still running when its parent ends.
 const (
 	onEndCancel = "cancel"
 	onEndLeave  = "leave"
 )
 
-func (c *startChild) requests(s Scene) ([]eventlog.Request, error) {
+func (c *startChild) requests(planner Planner) ([]eventlog.Request, error) {
 	if c.OnParentEnd != "" && c.OnParentEnd != onEndCancel && c.OnParentEnd != onEndLeave {
 		return nil, entities.Invalid("onParentEnd %q is neither %s nor %s", c.OnParentEnd, onEndCancel, onEndLeave)
 	}
-	deployment := cmp.Or(c.Deployment, s.Run.DeploymentID)
+	deployment := cmp.Or(c.Deployment, planner.Run.DeploymentID)
 	if deployment == Latest {
 		var err error
-		if deployment, err = s.Deployment(c.Workflow); err != nil {
+		if deployment, err = planner.Deployment(c.Workflow); err != nil {
 			return nil, err
 		}
 	}
 	child := eventlog.Request{
-		RunID: entities.NewRunID(s.Now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven, Payload: c.Input,
+		RunID: entities.NewRunID(planner.Now), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
+		Payload: c.Input,
 		Data: entities.EventData{
 			DeploymentID: deployment, WorkflowName: c.Workflow, Driver: entities.DriverServer, Attributes: c.Attributes,
-			ParentID: s.Run.ID, ParentStep: entities.StepID(c.ID), Detached: c.OnParentEnd == onEndLeave,
+			ParentID: planner.Run.ID, ParentStep: entities.StepID(c.ID), Detached: c.OnParentEnd == onEndLeave,
 		},
 	}
 	if c.Timeout != nil {
-		child.Data.Deadline = s.after(*c.Timeout)
+		child.Data.Deadline = planner.after(*c.Timeout)
 	}
 	return []eventlog.Request{{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input, Child: &child,
@@ -292,17 +293,17 @@ func (c *startChild) requests(s Scene) ([]eventlog.Request, error) {
 	}}, nil
 }
 
-// Latest names the newest deployment of a workflow.
+// Latest selects the newest deployment of a workflow.
 const Latest = "latest"
 
-// complete ends the run with its result.
+// complete ends the run successfully.
 type complete struct {
 	head
 
 	Output json.RawMessage `json:"output"`
 }
 
-func (c *complete) requests(Scene) ([]eventlog.Request, error) {
+func (c *complete) requests(Planner) ([]eventlog.Request, error) {
 	return []eventlog.Request{{Type: entities.EventRunCompleted, Payload: orNull(c.Output)}}, nil
 }
 
@@ -313,7 +314,7 @@ type fail struct {
 	Error *Failure `json:"error"`
 }
 
-func (c *fail) requests(Scene) ([]eventlog.Request, error) {
+func (c *fail) requests(Planner) ([]eventlog.Request, error) {
 	if c.Error == nil || c.Error.Message == "" {
 		return nil, entities.Invalid(`want {"error": {"message": "…"}}`)
 	}
@@ -322,8 +323,8 @@ func (c *fail) requests(Scene) ([]eventlog.Request, error) {
 	}}, nil
 }
 
-func (s Scene) after(d duration) *time.Time {
-	t := s.Now.Add(time.Duration(d))
+func (planner Planner) after(d duration) *time.Time {
+	t := planner.Now.Add(time.Duration(d))
 	return &t
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-var orders = Scene{
+var orders = Planner{
 	Run:        entities.Run{ID: "wrun_1", DeploymentID: "orders"},
 	Now:        time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
 	Deployment: func(workflow string) (string, error) { return "newest of " + workflow, nil },
@@ -25,13 +25,13 @@ var orders = Scene{
 	},
 }
 
-// read reads an answer with the commands.
+// read plans an answer with the commands and returns the requests.
 func read(commands ...string) ([]eventlog.Request, error) {
 	p, err := orders.Plan([]byte(`{"commands":[` + strings.Join(commands, ",") + `]}`))
 	return p.Requests, err
 }
 
-// line is a request as tests write it down.
+// line formats a request on one line.
 func line(t *testing.T, r eventlog.Request) string {
 	t.Helper()
 	if r.RunID != "wrun_1" || r.SpecVersion != entities.SpecDriven || !r.Once {
@@ -44,7 +44,7 @@ func line(t *testing.T, r eventlog.Request) string {
 	return strings.Join([]string{string(r.Type), r.CorrelationID, string(data), string(r.Payload)}, " ")
 }
 
-func TestCommands(t *testing.T) {
+func TestCommandsBecomeRequests(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		command string
@@ -115,8 +115,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestChild: it is a step of its parent, and a run of its own on the deployment that was asked for.
-func TestChild(t *testing.T) {
+// TestStartChildCreatesStepAndRun: a child is a step of its parent, and a run on the requested deployment.
+func TestStartChildCreatesStepAndRun(t *testing.T) {
 	t.Parallel()
 	for deployment, want := range map[string]string{"": "orders", "other": "other", Latest: "newest of ship"} {
 		requests, err := read(`{"type":"startChild","id":"kid","workflow":"ship","input":7,"deployment":"` + deployment +
@@ -126,7 +126,7 @@ func TestChild(t *testing.T) {
 		}
 		child := requests[0].Child
 		if len(requests) != 1 || child == nil || requests[0].Data.Step.ChildID != child.RunID {
-			t.Fatalf("got %+v, want a step that is a child", requests)
+			t.Fatalf("got %+v, want one step with a child run", requests)
 		}
 		deadline := orders.Now.Add(time.Minute)
 		if diff := cmp.Diff(entities.EventData{
@@ -138,8 +138,8 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// TestTokensAreNotGuessed: who names none gets one of his own each time.
-func TestTokensAreNotGuessed(t *testing.T) {
+// TestDefaultTokensAreRandom: a hook without a token gets an unguessable one.
+func TestDefaultTokensAreRandom(t *testing.T) {
 	t.Parallel()
 	requests, err := read(`{"type":"openHook","id":"a"}`, `{"type":"openHook","id":"b"}`)
 	if err != nil {
@@ -151,26 +151,26 @@ func TestTokensAreNotGuessed(t *testing.T) {
 	}
 }
 
-func TestCommandsThatAreRefused(t *testing.T) {
+func TestPlanRejectsInvalidCommands(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
-		`{"id":"a"}`:                           `"" is no type of command`,
-		`7`:                                    "no object with a type",
-		`{"type":"runStep","id":"a","x":1}`:    "runStep: x: there is no such field",
-		`{"type":"runStep","ID":"a"}`:          "ID: there is no such field",
-		`{"type":"runStep","id":"a","id":"b"}`: "id: it is given twice",
-		`{"type":"runStep","id":7}`:            "id: want a text, got a number",
+		`{"id":"a"}`:                           `unknown command type ""`,
+		`7`:                                    "want an object with a type",
+		`{"type":"runStep","id":"a","x":1}`:    "runStep: x: unknown field",
+		`{"type":"runStep","ID":"a"}`:          "ID: unknown field",
+		`{"type":"runStep","id":"a","id":"b"}`: "id: duplicate field",
+		`{"type":"runStep","id":7}`:            "id: want a string, got a number",
 		`{"type":"respond","hook":"h","request":"r","bodyBase64":"-"}`:       "bodyBase64: illegal base64",
 		`{"type":"runStep","id":"a","deployment":"a b"}`:                     "deployment",
 		`{"type":"runStep","id":"a","attemptTimeout":"13h"}`:                 "not between 1s and 12h",
 		`{"type":"runStep","id":"a","attemptTimeout":"999ms"}`:               "not between 1s and 12h",
-		`{"type":"runStep","id":"a","attemptTimeout":60}`:                    "60 is no duration",
-		`{"type":"runStep","id":"a","timeout":"-1s"}`:                        `"-1s" is no duration`,
-		`{"type":"runStep","id":"a","timeout":"99999h"}`:                     `"99999h" is no duration`,
-		`{"type":"runStep","id":"a","retry":{"maxAttempts":0}}`:              "maxAttempts is at least 1",
-		`{"type":"runStep","id":"a","retry":{"factor":0.5}}`:                 "factor from 1 to 100",
-		`{"type":"runStep","id":"a","retry":{"tries":1}}`:                    "retry.tries: there is no such field",
-		`{"type":"recordStep","id":"a","output":1,"error":{}}`:               "ends with one of them",
+		`{"type":"runStep","id":"a","attemptTimeout":60}`:                    "60 is not a duration",
+		`{"type":"runStep","id":"a","timeout":"-1s"}`:                        `"-1s" is not a duration`,
+		`{"type":"runStep","id":"a","timeout":"99999h"}`:                     `"99999h" is not a duration`,
+		`{"type":"runStep","id":"a","retry":{"maxAttempts":0}}`:              "maxAttempts must be at least 1",
+		`{"type":"runStep","id":"a","retry":{"factor":0.5}}`:                 "factor between 1 and 100",
+		`{"type":"runStep","id":"a","retry":{"tries":1}}`:                    "retry.tries: unknown field",
+		`{"type":"recordStep","id":"a","output":1,"error":{}}`:               "not both",
 		`{"type":"wait","id":"a"}`:                                           `either "for" or "until"`,
 		`{"type":"wait","id":"a","for":"1s","until":"` + soon + `"}`:         `either "for" or "until"`,
 		`{"type":"wait","id":"a","until":"2037-01-01T00:00:00Z"}`:            "more than ten years ahead",
@@ -195,7 +195,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 
 const soon = "2026-11-22T00:00:00Z"
 
-func TestAnswers(t *testing.T) {
+func TestPlanReadsAnswers(t *testing.T) {
 	t.Parallel()
 	const command = `{"type":"closeHook","id":"a"},`
 	tests := map[string]struct {
@@ -207,7 +207,7 @@ func TestAnswers(t *testing.T) {
 		`{}`:                   {},
 		`{"commands":null}`:    {},
 		`{"commands":[]}`:      {},
-		`{"command":[]}`:       {wrong: "command: there is no such field"},
+		`{"command":[]}`:       {wrong: "command: unknown field"},
 		`{"commands":[]} {}`:   {wrong: "not JSON"},
 		`[]`:                   {wrong: `want {"commands": […]}`},
 		`<p>`:                  {wrong: `want {"commands": […]}`},

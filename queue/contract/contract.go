@@ -1,6 +1,6 @@
-// Package contract is what a plain HTTP endpoint and the server say to each other when the endpoint is the function
-// of a run: the invocation that the server sends, and the commands that the function answers with.
-// docs/function-contract.md describes it for those who write functions.
+// Package contract defines the messages between the server and a function behind a plain HTTP endpoint: the call that
+// the server sends, and the commands in the function's answer. docs/function-contract.md describes them for authors of
+// functions.
 //
 // It imports packages entities, entities/strictjson and eventlog.
 package contract
@@ -13,43 +13,43 @@ import (
 )
 
 const (
-	// MaxCommands is how many commands one answer may have.
+	// MaxCommands limits the commands of one answer.
 	MaxCommands = 1000
-	// MaxAnswer is how many bytes an answer may have: no more than a call can show of a payload.
+	// MaxAnswer limits the size of an answer in bytes. A larger payload could not be sent to the function again.
 	MaxAnswer = 16 << 20
 
-	// HeaderInvocation has the name of an invocation, by which whoever runs it shows that it is not stale.
+	// HeaderInvocation identifies the invocation. The function returns it to prove that its answer is not stale.
 	HeaderInvocation = "Stepwell-Invocation"
-	// HeaderRun has the ID of the run.
+	// HeaderRun is the ID of the run.
 	HeaderRun = "Stepwell-Run"
-	// HeaderIdempotencyKey is the same for all attempts at the same thing.
+	// HeaderIdempotencyKey is the same for all attempts of the same work.
 	HeaderIdempotencyKey = "Idempotency-Key"
 )
 
-// The types of calls.
+// Types of calls.
 const (
 	TypeWorkflow = "workflow"
 	TypeStep     = "step"
 )
 
-// Call is what the server POSTs to a function, as JSON.
+// Call is the JSON body that the server POSTs to a function.
 type Call struct {
-	// Type is one of the types of calls.
+	// Type is TypeWorkflow or TypeStep.
 	Type string `json:"type"`
-	// Invocation names this call. It is good for nothing once the call is over.
+	// Invocation identifies this call. It is invalid once the call has ended.
 	Invocation string `json:"invocation"`
-	// Attempt is how many calls there were for the same news, with this one.
+	// Attempt counts the calls for the same events, starting at 1.
 	Attempt int `json:"attempt"`
 	Run     Run `json:"run"`
-	// Step is what to do, when the type says so.
+	// Step is the step to execute; only for TypeStep.
 	Step *Step `json:"step,omitempty"`
-	// Events is the run's log, from its first event on, as far as it fits, when the type is that of a workflow.
+	// Events is the run's log from its first event, as much as fits; only for TypeWorkflow.
 	Events []json.RawMessage `json:"events,omitempty"`
-	// After is the position behind which the rest of the log is to be read; nil when Events are all.
+	// After is the position after which the function must read the rest of the log; nil if Events is complete.
 	After *int64 `json:"after,omitempty"`
 }
 
-// Run is what a call says about the run.
+// Run describes the run in a call.
 type Run struct {
 	ID         entities.RunID    `json:"id"`
 	Workflow   string            `json:"workflow"`
@@ -62,7 +62,7 @@ type Run struct {
 	Input      json.RawMessage   `json:"input,omitempty"`
 }
 
-// About is what calls say about a run; its input is to be added.
+// About describes a run, without its input.
 func About(r entities.Run) Run {
 	return Run{
 		ID: r.ID, Workflow: r.WorkflowName, Deployment: r.DeploymentID, Attributes: r.Attributes, Key: r.UniqueKey,
@@ -70,7 +70,7 @@ func About(r entities.Run) Run {
 	}
 }
 
-// Step is what a call says about the step to execute.
+// Step describes the step to execute in a call.
 type Step struct {
 	ID       entities.StepID `json:"id"`
 	Name     string          `json:"name"`
@@ -78,21 +78,21 @@ type Step struct {
 	Deadline *time.Time      `json:"deadline,omitempty"`
 }
 
-// Failure is an error as functions and the log have it.
+// Failure is an error in the JSON form that functions send and the log stores.
 type Failure struct {
 	Message string          `json:"message"`
 	Code    string          `json:"code,omitempty"`
 	Details json.RawMessage `json:"details,omitempty"`
 }
 
-// Text is the failure as the log keeps it.
+// Text returns the failure as JSON for the log.
 func (f Failure) Text() []byte {
 	text, err := json.Marshal(f)
 	if err != nil {
-		text, _ = json.Marshal(Failure{Message: f.Message, Code: f.Code}) // the details are no JSON
+		text, _ = json.Marshal(Failure{Message: f.Message, Code: f.Code}) // the details are not valid JSON
 	}
 	return text
 }
 
-// Payload is a failure as the log keeps it.
+// Payload returns a failure without details as JSON for the log.
 func Payload(message, code string) []byte { return Failure{Message: message, Code: code}.Text() }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestDocumentNamesAllCommands: docs/function-contract.md has a row for each command, with all of its fields.
+// TestDocumentNamesAllCommands: docs/function-contract.md has a table row for each command with all of its fields.
 func TestDocumentNamesAllCommands(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/function-contract.md")
@@ -17,20 +17,20 @@ func TestDocumentNamesAllCommands(t *testing.T) {
 	for kind, empty := range commands {
 		_, behind, ok := strings.Cut(string(text), "\n| `"+kind+"` |")
 		if !ok {
-			t.Errorf("there is no row about %s", kind)
+			t.Errorf("the document has no row for %s", kind)
 			continue
 		}
 		row, _, _ := strings.Cut(behind, "\n")
 		for _, field := range fields(reflect.TypeOf(empty()).Elem()) {
 			if !strings.Contains(row, "`"+field) && !strings.Contains(row, field+" =") {
-				t.Errorf("the row about %s does not name %q", kind, field)
+				t.Errorf("the row for %s does not name %q", kind, field)
 			}
 		}
 	}
 }
 
-// TestDocumentHasTheDefaults, and the limits.
-func TestDocumentHasTheDefaults(t *testing.T) {
+// TestDocumentStatesDefaultsAndLimits compares the document with the constants.
+func TestDocumentStatesDefaultsAndLimits(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/function-contract.md")
 	if err != nil {
@@ -39,19 +39,19 @@ func TestDocumentHasTheDefaults(t *testing.T) {
 	if DefaultAttempts != 5 || DefaultBackoff.String() != "1s" || DefaultFactor != 2 ||
 		DefaultMaxBackoff.String() != "5m0s" || DefaultAttemptTimeout.String() != "5m0s" ||
 		MaxAttemptTimeout.String() != "12h0m0s" || MaxCommands != 1000 || MaxAnswer != 16<<20 {
-		t.Error("they have changed: say so in the document, and here")
+		t.Error("the constants have changed: update the document and this test")
 	}
 	for _, said := range []string{
 		`maxAttempts = 5, backoff = "1s", factor = 2 (1 to 100), maxBackoff = "5m"`, "`attemptTimeout` = `\"5m\"`, 1s to 12h",
 		"At most 1,000 commands and 16 MiB", "`" + HeaderInvocation + "`", "`" + HeaderRun + "`", "`" + HeaderIdempotencyKey + "`",
 	} {
 		if !strings.Contains(string(text), said) {
-			t.Errorf("the document does not say %q", said)
+			t.Errorf("the document does not contain %q", said)
 		}
 	}
 }
 
-// fields are the names that JSON has for the fields of a struct, and of those in it but for webhooks and signals, which
+// fields returns the JSON names of the fields of a struct and of nested structs, except webhooks and signals, which
 // have documents of their own.
 func fields(t reflect.Type) (names []string) {
 	for i := range t.NumField() {

@@ -10,7 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// Response is what a workflow answers a webhook's request with. As JSON it is the one chunk of the stream
+// Response is a workflow's response to a webhook request. Its JSON is the only chunk of the stream
 // [entities.ResponseStream].
 type Response struct {
 	Status  int               `json:"status"`
@@ -18,7 +18,7 @@ type Response struct {
 	Body    []byte            `json:"body"`
 }
 
-// respond answers a webhook's request that waits. The first answer to a request counts.
+// respond responds to a waiting webhook request. The first response to a request wins.
 type respond struct {
 	head
 
@@ -26,16 +26,16 @@ type respond struct {
 	Request string            `json:"request"`
 	Status  *int              `json:"status"`
 	Headers map[string]string `json:"headers"`
-	// At most one of these says what the body is: a JSON value, a text, or bytes.
+	// At most one of these is set: the body as a JSON value, as text, or as bytes.
 	Body       json.RawMessage `json:"body"`
 	Text       *string         `json:"text"`
 	BodyBase64 []byte          `json:"bodyBase64"`
 }
 
-func (*respond) requests(Scene) ([]eventlog.Request, error) { return nil, nil }
+func (*respond) requests(Planner) ([]eventlog.Request, error) { return nil, nil }
 
-// stream is the response as it is stored.
-func (c *respond) stream(s Scene) (eventlog.WholeStream, error) {
+// stream returns the stream that stores the response.
+func (c *respond) stream(planner Planner) (eventlog.WholeStream, error) {
 	fail := func(err error) (eventlog.WholeStream, error) { return eventlog.WholeStream{}, err }
 	if err := entities.ValidateID("hook", c.Hook); err != nil {
 		return fail(err)
@@ -49,11 +49,11 @@ func (c *respond) stream(s Scene) (eventlog.WholeStream, error) {
 	}
 	data, err := json.Marshal(r)
 	return eventlog.WholeStream{
-		Name: entities.ResponseStream(s.Run.ID, entities.HookID(c.Hook), c.Request), Data: data,
+		Name: entities.ResponseStream(planner.Run.ID, entities.HookID(c.Hook), c.Request), Data: data,
 	}, err
 }
 
-// response checks that it can be sent, and completes it.
+// response validates the response and fills in the defaults.
 func (c *respond) response() (Response, error) {
 	r := Response{Status: http.StatusOK, Headers: map[string]string{}}
 	if c.Status != nil {
@@ -76,12 +76,12 @@ func (c *respond) response() (Response, error) {
 		r.Headers[textproto.CanonicalMIMEHeaderKey(name)] = value
 	}
 	if r.Body != nil && (r.Status == http.StatusNoContent || r.Status == http.StatusNotModified) {
-		return r, entities.Invalid("an answer with status %d has no body", r.Status)
+		return r, entities.Invalid("a response with status %d cannot have a body", r.Status)
 	}
 	return r, nil
 }
 
-// content sets the body and returns what it is called if nothing else is said.
+// content sets the body and returns the default content type.
 func (c *respond) content(r *Response) (kind string, err error) {
 	given := 0
 	if c.Body != nil {
@@ -99,7 +99,7 @@ func (c *respond) content(r *Response) (kind string, err error) {
 	return kind, nil
 }
 
-// reserved are headers that are the server's business, or that would mean something to all of its origin.
+// reserved are the headers that the server itself sets, and those that would affect the whole origin.
 var reserved = map[string]bool{
 	"Connection": true, "Content-Length": true, "Date": true, "Keep-Alive": true, "Proxy-Authenticate": true,
 	"Proxy-Connection": true, "Set-Cookie": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
@@ -107,21 +107,21 @@ var reserved = map[string]bool{
 	"Service-Worker-Allowed": true,
 }
 
-// checkHeader refuses what HTTP would not carry as it is, and what is not for workflows to say.
+// checkHeader rejects headers that HTTP cannot carry unchanged, and reserved headers.
 func checkHeader(name, value string) error {
 	if name == "" || strings.ContainsFunc(name, notInName) {
-		return entities.Invalid("header %q is no name of one", name)
+		return entities.Invalid("%q is not a valid header name", name)
 	}
 	if reserved[textproto.CanonicalMIMEHeaderKey(name)] {
-		return entities.Invalid("header %s is not the workflow's to set", name)
+		return entities.Invalid("header %s cannot be set by workflows", name)
 	}
 	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f }) {
-		return entities.Invalid("header %s has other than printable ASCII characters", name)
+		return entities.Invalid("header %s contains characters other than printable ASCII", name)
 	}
 	return nil
 }
 
-// notInName is about the names of headers, which are tokens of HTTP.
+// notInName reports whether a character is not allowed in a token (RFC 9110 §5.6.2).
 func notInName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') &&
 		!strings.ContainsRune("!#$%&'*+-.^_`|~", r)

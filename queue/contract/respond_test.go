@@ -12,13 +12,13 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-var scene = Scene{
+var shop = Planner{
 	Run: entities.Run{ID: "wrun_1", DeploymentID: "shop"}, Now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 }
 
-func plan(command string) (Plan, error) { return scene.Plan([]byte(`{"commands":[` + command + `]}`)) }
+func plan(command string) (Plan, error) { return shop.Plan([]byte(`{"commands":[` + command + `]}`)) }
 
-func TestRespond(t *testing.T) {
+func TestRespondWritesAStream(t *testing.T) {
 	t.Parallel()
 	for rest, want := range map[string]Response{
 		``: {200, map[string]string{}, nil},
@@ -58,7 +58,7 @@ func TestRespond(t *testing.T) {
 	}
 }
 
-func TestRespondRefuses(t *testing.T) {
+func TestRespondRejectsInvalidResponses(t *testing.T) {
 	t.Parallel()
 	for _, rest := range []string{
 		`,"status":199`, `,"status":600`, `,"status":101`, `,"body":1,"text":"1"`, `,"bodyBase64":"#"`,
@@ -75,7 +75,7 @@ func TestRespondRefuses(t *testing.T) {
 	}
 }
 
-func TestOpenHookChecksWebhooks(t *testing.T) {
+func TestOpenHookValidatesWebhooks(t *testing.T) {
 	t.Parallel()
 	p, err := plan(`{"type":"openHook","id":"h","webhook":{"verify":"github","secret":"gh","respond":"10s"}}`)
 	if err != nil {

@@ -2,7 +2,7 @@ package egress
 
 import "net/netip"
 
-// kind is what an address is for.
+// kind is the purpose of an address.
 type kind string
 
 const (
@@ -16,12 +16,13 @@ const (
 	reserved    kind = "reserved"
 )
 
-// kinds are the addresses that are not public. The first prefix that an address is in counts.
+// kinds lists the address blocks that are not public. The first match wins.
 var kinds = []struct {
 	prefix netip.Prefix
 	kind   kind
 }{
-	// Metadata that is not link-local: Alibaba, Azure, Oracle, and the IPv6 of Amazon, Google, Oracle and Scaleway.
+	// Metadata services outside the link-local block: Alibaba, Azure, Oracle, and over IPv6 Amazon, Google, Oracle and
+	// Scaleway.
 	{netip.MustParsePrefix("100.100.100.200/32"), metadata},
 	{netip.MustParsePrefix("168.63.129.16/32"), metadata},
 	{netip.MustParsePrefix("192.0.0.192/32"), metadata},
@@ -30,19 +31,19 @@ var kinds = []struct {
 	{netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), metadata},
 	{netip.MustParsePrefix("fd00:42::42/128"), metadata},
 
-	{netip.MustParsePrefix("169.254.0.0/16"), linkLocal}, // with 169.254.169.254, the metadata of most clouds
+	{netip.MustParsePrefix("169.254.0.0/16"), linkLocal}, // includes 169.254.169.254, the metadata service of most clouds
 	{netip.MustParsePrefix("fe80::/10"), linkLocal},
 
 	{netip.MustParsePrefix("127.0.0.0/8"), loopback},
 	{netip.MustParsePrefix("::1/128"), loopback},
 
-	{netip.MustParsePrefix("0.0.0.0/8"), unspecified}, // most systems take it for themselves
+	{netip.MustParsePrefix("0.0.0.0/8"), unspecified}, // most systems connect to themselves
 	{netip.MustParsePrefix("::/128"), unspecified},
 
 	{netip.MustParsePrefix("10.0.0.0/8"), private},
 	{netip.MustParsePrefix("172.16.0.0/12"), private},
 	{netip.MustParsePrefix("192.168.0.0/16"), private},
-	{netip.MustParsePrefix("100.64.0.0/10"), private}, // of providers, and of overlay networks
+	{netip.MustParsePrefix("100.64.0.0/10"), private}, // carrier-grade NAT and overlay networks
 	{netip.MustParsePrefix("192.0.0.0/24"), private},
 	{netip.MustParsePrefix("198.18.0.0/15"), private},
 	{netip.MustParsePrefix("fc00::/7"), private},
@@ -50,8 +51,8 @@ var kinds = []struct {
 
 	{netip.MustParsePrefix("224.0.0.0/4"), multicast},
 	{netip.MustParsePrefix("ff00::/8"), multicast},
-	{netip.MustParsePrefix("240.0.0.0/4"), reserved},    // with the broadcast address
-	{netip.MustParsePrefix("64:ff9b:1::/48"), reserved}, // NAT64 of a network's own, which may lead anywhere
+	{netip.MustParsePrefix("240.0.0.0/4"), reserved},    // includes the broadcast address
+	{netip.MustParsePrefix("64:ff9b:1::/48"), reserved}, // local-use NAT64, which can lead anywhere
 }
 
 func kindOf(addr netip.Addr) kind {
@@ -63,7 +64,7 @@ func kindOf(addr netip.Addr) kind {
 	return public
 }
 
-// carriers are the IPv6 addresses that stand for IPv4 ones, and where in them those are.
+// carriers lists the IPv6 blocks that embed IPv4 addresses, with the offset of the embedded address.
 var carriers = []struct {
 	prefix netip.Prefix
 	at     int
@@ -77,11 +78,11 @@ var carriers = []struct {
 	{netip.MustParsePrefix("2001::/32"), 12, 0xff},    // and the client
 }
 
-// targets are the address itself and those that it stands for. IPv4-mapped ones have become IPv4 before.
+// targets returns the address and the IPv4 addresses embedded in it. IPv4-mapped addresses must be unmapped before.
 func targets(addr netip.Addr) []netip.Addr {
 	all := []netip.Addr{addr}
 	if kindOf(addr) == loopback || kindOf(addr) == unspecified {
-		return all // ::1 and :: are no IPv4 addresses, though they look like it
+		return all // ::1 and :: match ::/96 but embed no IPv4 address
 	}
 	bytes := addr.As16()
 	for _, c := range carriers {

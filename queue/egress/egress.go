@@ -1,7 +1,8 @@
-// Package egress decides which addresses the server may call. Whoever registers a deployment chooses where the server
-// connects to from inside its network: so it calls public addresses alone, unless its operator allows more.
+// Package egress restricts the addresses that the server connects to. A user who registers a deployment chooses a URL
+// that the server calls from inside its network (server-side request forgery). By default only public addresses are
+// allowed; the operator can allow more.
 //
-// What counts is the address that is dialed, after names are resolved: a name that changes its mind gains nothing.
+// The check applies to the address that is dialed, after name resolution, so DNS rebinding cannot bypass it.
 //
 // It imports nothing else of the module.
 package egress
@@ -14,23 +15,23 @@ import (
 	"strings"
 )
 
-// Variable is the setting that the operator allows addresses with, as errors call it.
+// Variable is the environment variable with the allowed addresses, for use in error messages.
 const Variable = "STEPWELL_ALLOW_ADDRESSES"
 
-// Words that stand for kinds of addresses in [Parse].
+// Keywords for groups of addresses in [Parse].
 const (
 	Loopback = "loopback"
 	Private  = "private"
 )
 
-// Allowed are the addresses that may be called besides public ones. The zero value is none.
+// Allowed is the set of non-public addresses that may be called. The zero value is empty.
 type Allowed struct {
 	kinds    []kind
 	prefixes []netip.Prefix
 }
 
-// Parse reads a list with commas: CIDRs, addresses, and the words [Loopback] and [Private]. Link-local addresses and
-// those of clouds' metadata are in no word: they must be named by CIDR.
+// Parse parses a comma-separated list of CIDRs, addresses, and the keywords [Loopback] and [Private]. No keyword
+// includes link-local addresses and cloud metadata services; they must be listed as addresses or CIDRs.
 func Parse(list string) (Allowed, error) {
 	var a Allowed
 	for item := range strings.SplitSeq(list, ",") {
@@ -44,7 +45,7 @@ func Parse(list string) (Allowed, error) {
 		default:
 			prefix, err := parsePrefix(item)
 			if err != nil {
-				return Allowed{}, fmt.Errorf("%q is neither a CIDR nor the word %s or %s", item, Loopback, Private)
+				return Allowed{}, fmt.Errorf("%q is neither a CIDR nor the keyword %s or %s", item, Loopback, Private)
 			}
 			a.prefixes = append(a.prefixes, prefix)
 		}
@@ -60,14 +61,14 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	}
 	prefix, err := netip.ParsePrefix(s)
 	if err == nil && (prefix.Addr().Is4In6() || prefix.Masked().Addr() != prefix.Addr()) {
-		err = fmt.Errorf("%s is not where the network begins", prefix.Addr()) // who wrote it meant another
+		err = fmt.Errorf("%s is not the first address of the network", prefix.Addr()) // probably a typo
 	}
 	return prefix, err
 }
 
-// ForbiddenError is of an address that may not be called.
+// ForbiddenError reports an address that may not be called.
 type ForbiddenError struct {
-	// Addr is the address; behind it may be another, in the ways that IPv6 has to carry IPv4.
+	// Addr is the address that was to be called. The forbidden one may be an IPv4 address embedded in it.
 	Addr netip.Addr
 	kind kind
 }
@@ -77,16 +78,16 @@ func (e *ForbiddenError) Error() string {
 	if e.kind == loopback || e.kind == private {
 		needed = string(e.kind) + " or " + needed
 	}
-	return fmt.Sprintf("the server does not call %s (%s): whoever runs it can allow it with %s=%s",
+	return fmt.Sprintf("the server does not call %s (%s): the operator can allow it with %s=%s",
 		e.Addr, e.kind, Variable, needed)
 }
 
-// Check fails with a [ForbiddenError] if the address may not be called.
+// Check returns a [ForbiddenError] if the address may not be called.
 func (a Allowed) Check(addr netip.Addr) error {
 	addr = addr.WithZone("").Unmap()
 	for _, target := range targets(addr) {
 		k := kindOf(target)
-		if k == public || slices.Contains(a.kinds, k) || a.named(addr) || a.named(target) {
+		if k == public || slices.Contains(a.kinds, k) || a.listed(addr) || a.listed(target) {
 			continue
 		}
 		return &ForbiddenError{Addr: addr, kind: k}
@@ -94,16 +95,16 @@ func (a Allowed) Check(addr netip.Addr) error {
 	return nil
 }
 
-func (a Allowed) named(addr netip.Addr) bool {
+func (a Allowed) listed(addr netip.Addr) bool {
 	return slices.ContainsFunc(a.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// CheckURL fails with a [ForbiddenError] if the URL's host is an address that may not be called. A name is not
-// resolved: what it stands for is seen when it is dialed.
+// CheckURL returns a [ForbiddenError] if the URL's host is an address that may not be called. Names are not resolved
+// here: their addresses are checked when they are dialed.
 func (a Allowed) CheckURL(u *url.URL) error {
 	addr, err := netip.ParseAddr(u.Hostname())
 	if err != nil {
-		return nil //nolint:nilerr // it is a name
+		return nil //nolint:nilerr // the host is a name
 	}
 	return a.Check(addr)
 }

@@ -17,8 +17,8 @@ func parse(t testing.TB, list string) Allowed {
 	return a
 }
 
-// TestKindsOfAddresses has an address or more of every kind, and what it takes to call it.
-func TestKindsOfAddresses(t *testing.T) {
+// TestCheckKnowsEveryKindOfAddress checks addresses of every kind, and which setting allows them.
+func TestCheckKnowsEveryKindOfAddress(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		kind  kind
@@ -65,7 +65,7 @@ func TestKindsOfAddresses(t *testing.T) {
 	}
 }
 
-func TestCIDRsAllowWhatIsInThem(t *testing.T) {
+func TestCIDRsAllowTheirAddresses(t *testing.T) {
 	t.Parallel()
 	a := parse(t, " 10.1.0.0/16 , 169.254.170.2,fd00:1::/64,,")
 	for s, want := range map[string]bool{
@@ -78,7 +78,7 @@ func TestCIDRsAllowWhatIsInThem(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejectsInvalidLists(t *testing.T) {
 	t.Parallel()
 	for _, list := range []string{
 		"everything", "10.0.0.0/33", "10.0.0.1/8", "Loopback", "link-local", "10.0.0.0/8;loopback", "example.com",
@@ -90,11 +90,11 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestRefusalSaysWhatToSet(t *testing.T) {
+func TestErrorNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]string{
 		"10.0.0.1": "STEPWELL_ALLOW_ADDRESSES=private or 10.0.0.1", "127.0.0.1": "STEPWELL_ALLOW_ADDRESSES=loopback or 127.0.0.1",
-		"169.254.169.254": "(link-local): whoever runs it can allow it with STEPWELL_ALLOW_ADDRESSES=169.254.169.254",
+		"169.254.169.254": "(link-local): the operator can allow it with STEPWELL_ALLOW_ADDRESSES=169.254.169.254",
 	} {
 		err := Allowed{}.Check(netip.MustParseAddr(s))
 		if err == nil || !strings.HasSuffix(err.Error(), want) {
@@ -103,12 +103,12 @@ func TestRefusalSaysWhatToSet(t *testing.T) {
 	}
 }
 
-func TestAddressesInURLs(t *testing.T) {
+func TestCheckURLChecksLiteralAddresses(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]bool{
 		"http://10.0.0.1": false, "http://10.0.0.1:80/x": false, "https://[::1]:8080": false, "http://[::ffff:a00:1]/": false,
 		"http://1.1.1.1": true, "http://localhost": true, "http://internal.example": true, "http://[fe80::1%25eth0]:1/": false,
-		"http://2130706433/": true, // which some resolvers take for 127.0.0.1; then it is seen when dialed
+		"http://2130706433/": true, // some resolvers treat it as 127.0.0.1; the dialer checks that
 	} {
 		u, err := url.Parse(s)
 		if err != nil {

@@ -16,18 +16,18 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
-// transport is an HTTP transport that connects to what may be called, or to a proxy.
+// transport is an HTTP transport that connects to allowed addresses, or to a proxy.
 //
-// The two have connections of their own. A proxy's address is the operator's choice, and is dialed whatever it is; but
-// only for requests that go through the proxy, or a deployment at that address would be called as well.
+// The two have separate connection pools. The operator chose the proxy, so its address is not checked; but only
+// requests through the proxy may use its connections, or a deployment with the proxy's address could be called too.
 type transport struct {
 	allowed         Allowed
 	proxy           func(*http.Request) (*url.URL, error)
 	direct, proxied *http.Transport
 }
 
-// Transport makes a transport with the settings of base, which connects to allowed addresses alone. Where the
-// environment names a proxy it goes through that, which then decides where names lead to.
+// Transport returns a transport with the settings of base that connects only to allowed addresses. It uses the proxy of
+// the environment, if any; the proxy then resolves names and must restrict them itself.
 func (a Allowed) Transport(base *http.Transport) http.RoundTripper {
 	return a.transport(base, http.ProxyFromEnvironment, nil)
 }
@@ -35,21 +35,21 @@ func (a Allowed) Transport(base *http.Transport) http.RoundTripper {
 func (a Allowed) transport(
 	base *http.Transport, proxy func(*http.Request) (*url.URL, error), resolver *net.Resolver,
 ) *transport {
-	guarded := net.Dialer{
+	checked := net.Dialer{
 		Timeout: dialTimeout, KeepAlive: keepAlive, Resolver: resolver, ControlContext: a.control,
 	}
-	open := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Resolver: resolver}
+	unchecked := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Resolver: resolver}
 	t := &transport{allowed: a, proxy: proxy, direct: base.Clone(), proxied: base.Clone()}
-	t.direct.Proxy, t.direct.DialContext = nil, guarded.DialContext
-	t.proxied.Proxy, t.proxied.DialContext = proxy, open.DialContext
+	t.direct.Proxy, t.direct.DialContext = nil, checked.DialContext
+	t.proxied.Proxy, t.proxied.DialContext = proxy, unchecked.DialContext
 	return t
 }
 
-// control is called with each address that is about to be connected to.
+// control is called by the dialer with each resolved address before it connects.
 func (a Allowed) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	target, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("the address %q is none: %w", address, err)
+		return fmt.Errorf("invalid address %q: %w", address, err)
 	}
 	return a.Check(target.Addr())
 }
@@ -58,7 +58,7 @@ func (a Allowed) control(_ context.Context, _, address string, _ syscall.RawConn
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	proxy, err := t.proxy(r)
 	if err == nil && proxy != nil {
-		err = t.allowed.CheckURL(r.URL) // names are the proxy's business, addresses are not
+		err = t.allowed.CheckURL(r.URL) // the proxy resolves names, but literal addresses are checked here
 	}
 	if err != nil {
 		if r.Body != nil {
@@ -72,7 +72,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.direct.RoundTrip(r)
 }
 
-// CloseIdleConnections closes the connections that nobody uses.
+// CloseIdleConnections closes the idle connections of both pools.
 func (t *transport) CloseIdleConnections() {
 	t.direct.CloseIdleConnections()
 	t.proxied.CloseIdleConnections()

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// direct is where there is no proxy.
+// direct is a proxy function for no proxy.
 func direct(*http.Request) (*url.URL, error) { return nil, nil }
 
 func get(t testing.TB, rt http.RoundTripper, url string) (string, error) {
@@ -36,17 +36,17 @@ func get(t testing.TB, rt http.RoundTripper, url string) (string, error) {
 	return string(body), err
 }
 
-// wantForbidden expects an error of a dial, which the queue takes for a call that reached nobody.
+// wantForbidden expects a dial error, which the queue treats as a call that did not reach the function.
 func wantForbidden(t testing.TB, what string, err error) {
 	t.Helper()
 	var dial *net.OpError
 	var forbidden *ForbiddenError
 	if !errors.As(err, &dial) || dial.Op != "dial" || !errors.As(err, &forbidden) {
-		t.Errorf("%s: got %v, want a dial that is forbidden", what, err)
+		t.Errorf("%s: got %v, want a forbidden dial", what, err)
 	}
 }
 
-// greeter answers whoever connects.
+// greeter is a server that answers every request with the greeting.
 func greeter(t testing.TB, greeting string) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -56,7 +56,7 @@ func greeter(t testing.TB, greeting string) *httptest.Server {
 	return s
 }
 
-func TestTransportRefusesWhatIsNotAllowed(t *testing.T) {
+func TestTransportRejectsForbiddenAddresses(t *testing.T) {
 	t.Parallel()
 	s := greeter(t, "hello")
 	port := s.URL[strings.LastIndex(s.URL, ":"):]
@@ -71,7 +71,7 @@ func TestTransportRefusesWhatIsNotAllowed(t *testing.T) {
 	}
 }
 
-// names is a resolver whose answers to the questions for IPv4 addresses come one after the other; the last remains.
+// names is a resolver that returns the given answers to IPv4 queries one after the other, and then repeats the last.
 func names(t testing.TB, answers ...[]string) *net.Resolver {
 	t.Helper()
 	var asked atomic.Int64
@@ -101,7 +101,7 @@ func names(t testing.TB, answers ...[]string) *net.Resolver {
 	}}
 }
 
-// questionOf is the question in a DNS query: labels, a zero, type and class.
+// questionOf returns the question section of a DNS query: labels, a zero, type and class.
 func questionOf(query []byte) []byte {
 	end := 12
 	for query[end] != 0 {
@@ -110,7 +110,7 @@ func questionOf(query []byte) []byte {
 	return query[12 : end+5]
 }
 
-// reply is the DNS message that answers a query, with its length before it, as over TCP.
+// reply returns the DNS response to a query, prefixed with its length as over TCP.
 func reply(query []byte, addrs []string) []byte {
 	m := []byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, byte(len(addrs)), 0, 0, 0, 0}
 	m = append(m, questionOf(query)...)
@@ -122,14 +122,14 @@ func reply(query []byte, addrs []string) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(m))), m...)
 }
 
-// TestNamesThatChangeTheirMind: what a name stood for when somebody looked does not count.
-func TestNamesThatChangeTheirMind(t *testing.T) {
+// TestDNSRebindingIsRejected: the address that was resolved before the dial does not count.
+func TestDNSRebindingIsRejected(t *testing.T) {
 	t.Parallel()
 	s := greeter(t, "the inside")
 	port := s.URL[strings.LastIndex(s.URL, ":"):]
 	resolver := names(t, []string{"203.0.113.7"}, []string{"127.0.0.1"})
 
-	// Whoever checks names before the call finds a public address.
+	// A check before the call would find a public address.
 	looked, err := resolver.LookupNetIP(t.Context(), "ip4", "rebind.example")
 	if err != nil || len(looked) != 1 || (Allowed{}).Check(looked[0]) != nil {
 		t.Fatalf("first look: got %v, %v", looked, err)
@@ -137,7 +137,7 @@ func TestNamesThatChangeTheirMind(t *testing.T) {
 	_, err = get(t, Allowed{}.transport(&http.Transport{}, direct, resolver), "http://rebind.example"+port)
 	wantForbidden(t, "the second look", err)
 
-	// And with the same answer it is reached where that is allowed: the name does lead there.
+	// The same answer is reached when it is allowed, which proves that the name resolves to it.
 	open := parse(t, Loopback).transport(&http.Transport{}, direct, resolver)
 	defer open.CloseIdleConnections()
 	if got, err := get(t, open, "http://rebind.example"+port); err != nil || got != "the inside" {
@@ -145,7 +145,7 @@ func TestNamesThatChangeTheirMind(t *testing.T) {
 	}
 }
 
-// TestEveryAddressOfANameIsChecked: those that are tried after the first as well.
+// TestEveryAddressOfANameIsChecked includes the addresses that the dialer tries after the first.
 func TestEveryAddressOfANameIsChecked(t *testing.T) {
 	t.Parallel()
 	errPublic := errors.New("public, but not to be connected to by a test")
@@ -168,9 +168,9 @@ func TestEveryAddressOfANameIsChecked(t *testing.T) {
 	}
 }
 
-// TestProxiesDecide: a proxy may be anywhere, and names are its business. But no request reaches it that is not for it
-// to pass on, and addresses are checked all the same.
-func TestProxiesDecide(t *testing.T) {
+// TestProxyResolvesNames: the proxy's own address is not checked, and it resolves names. Literal addresses are still
+// checked, and requests that bypass the proxy cannot reach it.
+func TestProxyResolvesNames(t *testing.T) {
 	t.Parallel()
 	proxy := greeter(t, "the proxy")
 	where, err := url.Parse(proxy.URL)
@@ -179,7 +179,7 @@ func TestProxiesDecide(t *testing.T) {
 	}
 	through := Allowed{}.transport(&http.Transport{}, func(r *http.Request) (*url.URL, error) {
 		if r.URL.Host == where.Host {
-			return nil, nil // as the environment says of loopback
+			return nil, nil // as ProxyFromEnvironment does for loopback
 		}
 		return where, nil
 	}, nil)
@@ -193,8 +193,8 @@ func TestProxiesDecide(t *testing.T) {
 	wantForbidden(t, "the proxy itself", err)
 }
 
-// TestRefusedBodiesAreClosed, as a transport's contract says.
-func TestRefusedBodiesAreClosed(t *testing.T) {
+// TestRejectedRequestBodyIsClosed, as the contract of http.RoundTripper requires.
+func TestRejectedRequestBodyIsClosed(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x.example", closing{closed})

@@ -1,5 +1,6 @@
-// Package signing signs the server's calls as RFC 9421 says, with HMAC-SHA-256. Package sdk/signature verifies them.
-// The two share test vectors, but no code: each is held to the document, not to the other.
+// Package signing signs the server's requests according to RFC 9421 (HTTP Message Signatures) with HMAC-SHA-256.
+// Package sdk/signature verifies them. The two share test vectors but no code, so that each is tested against the RFC
+// and not against the other.
 //
 // It imports nothing else of the module.
 package signing
@@ -15,18 +16,19 @@ import (
 	"time"
 )
 
-// Lifetime is how long a signature is good.
+// Lifetime is how long a signature is valid.
 const Lifetime = 5 * time.Minute
 
-// Key is what a call is signed with.
+// Key is a signing key.
 type Key struct {
-	// ID is what the signature calls it.
+	// ID is the keyid parameter of the signature.
 	ID     string
 	Secret []byte
 }
 
-// Sign adds a signature by each of the keys to a request with the body. It covers all that says what is called, and
-// which call it is, so nothing of that must change afterwards. Who is called is not covered: proxies rewrite hosts.
+// Sign adds one signature per key to a request with the given body. The signatures cover the method, the path, the
+// query, the body and the headers that identify the call; none of these may change afterwards. The host is not covered,
+// because proxies rewrite it.
 func Sign(r *http.Request, body []byte, keys []Key, now time.Time) {
 	if len(keys) == 0 {
 		return
@@ -48,7 +50,7 @@ func Sign(r *http.Request, body []byte, keys []Key, now time.Time) {
 	r.Header.Set("Signature", strings.Join(signatures, ", "))
 }
 
-// cover lists what a signature covers: the names in quotes, and the lines of the text that is signed.
+// cover returns the quoted names of the covered components, and the lines of the signature base (RFC 9421 §2.5).
 func cover(r *http.Request) (names []string, lines string) {
 	path := r.URL.EscapedPath()
 	if path == "" {
@@ -75,11 +77,11 @@ func cover(r *http.Request) (names []string, lines string) {
 	return names, lines
 }
 
-// covers reports whether a header is one that says what a call is.
+// covers reports whether a header identifies the call or describes its body.
 func covers(name string) bool {
 	return name == "Content-Digest" || name == "Content-Type" || name == "Idempotency-Key" ||
 		strings.HasPrefix(name, "Ce-") || strings.HasPrefix(name, "Stepwell-")
 }
 
-// encode writes bytes as RFC 8941 does.
+// encode encodes a byte sequence (RFC 8941 §3.3.5).
 func encode(b []byte) string { return ":" + base64.StdEncoding.EncodeToString(b) + ":" }

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite the signatures of the vectors")
 
 const vectorsFile = "../../sdk/signature/testdata/vectors.json"
 
-// vector is a request and the headers that signing adds to it.
+// vector is a request and the headers that Sign adds to it.
 type vector struct {
 	Name      string            `json:"name"`
 	Method    string            `json:"method"`
@@ -50,7 +50,7 @@ func readVectors(t *testing.T) vectors {
 		t.Fatal(err)
 	}
 	if len(v.Signed) < 5 {
-		t.Fatalf("got %d vectors only", len(v.Signed))
+		t.Fatalf("got only %d vectors", len(v.Signed))
 	}
 	return v
 }
@@ -68,8 +68,8 @@ func (vs vectors) keys(t *testing.T, names []string) []Key {
 	return keys
 }
 
-// TestVectors signs the requests that package sdk/signature and the Python example verify.
-func TestVectors(t *testing.T) {
+// TestSignMatchesVectors signs the requests that package sdk/signature and the Python example verify.
+func TestSignMatchesVectors(t *testing.T) {
 	t.Parallel()
 	vs := readVectors(t)
 	for i, v := range vs.Signed {
@@ -107,8 +107,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestWithoutKeysNothingIsAdded: a project that has none is called as ever.
-func TestWithoutKeysNothingIsAdded(t *testing.T) {
+// TestSignWithoutKeysAddsNoHeaders: a project without keys gets unsigned requests.
+func TestSignWithoutKeysAddsNoHeaders(t *testing.T) {
 	t.Parallel()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x.test", nil)
 	if err != nil {

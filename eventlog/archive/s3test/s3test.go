@@ -1,11 +1,10 @@
-// Package s3test gives a test a bucket on a real S3-compatible server, Versity's gateway on a folder, and takes both
-// away again:
+// Package s3test provides tests with a bucket on a real S3-compatible server, Versity's gateway on a temporary folder:
 //
 //	s := s3test.New(t)
 //	archive.S3{Endpoint: s.Endpoint, AccessKeyID: s3test.AccessKeyID, SecretAccessKey: s3test.SecretAccessKey}
 //
-// The server is built from the module in testdata/server, once: Go keeps the program in its build cache. A test may
-// stop it, start it again, and cut it off in the middle of a request.
+// The server is built from the module in testdata/server and stays in Go's build cache. A test can stop it, start it
+// again, and break its connections in the middle of a request.
 //
 // It imports nothing of ours; only tests may import it.
 package s3test
@@ -26,10 +25,10 @@ import (
 	"time"
 )
 
-// Bucket is there; it is empty.
+// Bucket is the name of the bucket, which exists and is empty.
 const Bucket = "archive"
 
-// The credentials that the server takes.
+// The credentials of the server.
 const (
 	AccessKeyID     = "stepwelltestaccess"
 	SecretAccessKey = "stepwelltestsecret/not+real"
@@ -42,12 +41,13 @@ const (
 	retry      = 5 * time.Millisecond
 )
 
-// Server is a server with a bucket, behind a wire that can be cut. It keeps its address when it is stopped.
+// Server is a server with a bucket behind a proxy that can break connections. Its address stays the same when it
+// restarts.
 type Server struct {
 	// Endpoint is the URL that clients use.
 	Endpoint string
 
-	dir      string // of sockets: their paths must be short
+	dir      string // short, because it holds sockets
 	listener net.Listener
 	wire     wire
 	process  *exec.Cmd // nil while it is stopped
@@ -55,8 +55,8 @@ type Server struct {
 	starts   int
 }
 
-// New starts a server. The test's end ends it. With -short the test is skipped: building the server takes a minute
-// the first time.
+// New starts a server and stops it at the end of the test. With -short it skips the test, because building the server
+// takes a minute the first time.
 func New(t testing.TB) *Server {
 	t.Helper()
 	if testing.Short() {
@@ -91,7 +91,7 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// program is the server's, built.
+// program builds the server and returns its path.
 var program = sync.OnceValues(func() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
@@ -116,7 +116,7 @@ func withOutput(err error) error {
 	return err
 }
 
-// Start starts the server after a stop, with what it had, and waits until it answers.
+// Start starts the server again with its data, and waits until it accepts connections.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	path, err := program()
@@ -146,7 +146,7 @@ func (s *Server) Start(t testing.TB) {
 	s.wire.connect(socket)
 }
 
-// awaitSocket waits until somebody listens there.
+// awaitSocket waits until the socket accepts connections.
 func awaitSocket(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -176,13 +176,13 @@ func (s *Server) Stop() {
 	s.process = nil
 }
 
-// Cut lets so many more bytes of requests pass, and then cuts off all connections until Mend.
+// Cut closes all connections after the given number of further request bytes, and rejects new ones until Mend.
 func (s *Server) Cut(bytes int64) { s.wire.Cut(bytes) }
 
-// Mend lets everything pass again.
+// Mend lifts the effect of Cut.
 func (s *Server) Mend() { s.wire.Mend() }
 
-// Objects are the contents of the bucket by key, read from the server's disk.
+// Objects returns the contents of the bucket by key, read from the server's disk.
 func (s *Server) Objects(t testing.TB) map[string][]byte {
 	t.Helper()
 	objects := map[string][]byte{}
@@ -194,7 +194,7 @@ func (s *Server) Objects(t testing.TB) map[string][]byte {
 	return objects
 }
 
-// Uploads is how many parts there are of uploads that did not become objects.
+// Uploads returns the number of parts of incomplete uploads.
 func (s *Server) Uploads(t testing.TB) int {
 	t.Helper()
 	n := 0
@@ -206,7 +206,7 @@ func (s *Server) Uploads(t testing.TB) int {
 	return n
 }
 
-// uploads is where the gateway keeps parts.
+// uploads is the folder in which the gateway stores parts.
 const uploads = ".sgwtmp/"
 
 func (s *Server) walk(t testing.TB, visit func(key string, read func() []byte)) {

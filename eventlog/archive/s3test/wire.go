@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// wire passes connections on to the server's socket.
+// wire is a proxy to the server's socket.
 type wire struct {
 	mu     sync.Mutex
 	socket string
-	left   int64 // how many bytes of requests may still pass
+	left   int64 // request bytes until all connections are closed
 	open   map[net.Conn]bool
 }
 
@@ -21,7 +21,7 @@ func (w *wire) connect(socket string) {
 	w.socket = socket
 }
 
-// Cut lets so many more bytes of requests pass, and then cuts off all connections until Mend.
+// Cut closes all connections after the given number of further request bytes, and rejects new ones until Mend.
 func (w *wire) Cut(bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -29,7 +29,7 @@ func (w *wire) Cut(bytes int64) {
 	w.cutIfOver()
 }
 
-// Mend lets everything pass again.
+// Mend lifts the effect of Cut.
 func (w *wire) Mend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,7 +45,7 @@ func (w *wire) cutIfOver() {
 	}
 }
 
-// serve passes connections on until the listener is closed, and all of them are.
+// serve forwards connections until the listener and all connections are closed.
 func (w *wire) serve(l net.Listener) {
 	var passing sync.WaitGroup
 	defer passing.Wait()
@@ -82,7 +82,7 @@ func (w *wire) pass(conn net.Conn) {
 	answers.Wait()
 }
 
-// keep remembers an open connection, unless all are cut off.
+// keep registers an open connection. It is not ok while connections are cut.
 func (w *wire) keep(conn net.Conn) (socket string, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +100,7 @@ func (w *wire) forget(conn net.Conn) {
 	delete(w.open, conn)
 }
 
-// meter counts what requests read, and cuts it short.
+// meter counts the bytes of requests and ends them at the cut.
 type meter struct {
 	net.Conn
 	wire *wire

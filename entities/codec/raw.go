@@ -1,11 +1,11 @@
 package codec
 
-// Raw is a CBOR item kept as received and written again byte for byte, such as an executionContext. It is what
-// Unmarshal accepted, so every client can read it, and may hold what Marshal itself never writes: a client's own
-// BigInt, Map or Set. A nil Raw is an absent value. Unmarshal(raw, &v) looks inside.
+// Raw is a CBOR item that is stored and returned byte for byte, such as an executionContext. Unmarshal has validated
+// it, so every client can read it. It may contain items that Marshal itself never writes: a client's own BigInt, Map or
+// Set. A nil Raw is an absent value. Unmarshal(raw, &v) decodes it.
 type Raw []byte
 
-// MarshalCBOR writes the item as it is, after checking it, and a nil Raw as undefined.
+// MarshalCBOR validates and copies the item. A nil Raw becomes undefined.
 func (r Raw) MarshalCBOR() ([]byte, error) {
 	if len(r) == 0 {
 		return []byte{itemUndefined}, nil
@@ -17,7 +17,7 @@ func (r Raw) MarshalCBOR() ([]byte, error) {
 	return wrapRaw(data), nil
 }
 
-// UnmarshalCBOR copies the item; undefined leaves r as it is, null is kept.
+// UnmarshalCBOR copies the item. It ignores undefined, but keeps null.
 func (r *Raw) UnmarshalCBOR(data []byte) error {
 	if len(data) == 1 && data[0] == itemUndefined {
 		return nil
@@ -26,10 +26,10 @@ func (r *Raw) UnmarshalCBOR(data []byte) error {
 	return nil
 }
 
-// Map is a CBOR map of text keys with its values kept as received, such as the meta of a frame.
+// Map is a CBOR map with text keys and verbatim values, such as the metadata of a frame.
 type Map map[string]Raw
 
-// UnmarshalCBOR reads a map, leaving out keys whose value is undefined; null and undefined leave m as it is.
+// UnmarshalCBOR decodes a map without the keys whose value is undefined. It ignores null and undefined.
 func (m *Map) UnmarshalCBOR(data []byte) error {
 	if isNil(data) {
 		return nil

@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// MaxDepth is how deep arrays, maps and tags may be nested in accepted CBOR.
+	// MaxDepth limits the nesting of arrays, maps and tags in accepted CBOR.
 	MaxDepth = 64
 
-	// MaxItems is how many elements an array, or pairs a map, may have in accepted CBOR.
+	// MaxItems limits the elements of an array and the pairs of a map in accepted CBOR.
 	MaxItems = 1 << 17
 )
 
-// scan checks that data is one CBOR item that clients may send and that every client can read back, and returns
-// it. The result is data itself unless a text had to be repaired, then a copy.
+// scan validates that data is one CBOR item that clients may send and that every client can read back. It returns data
+// itself, or a copy if a text had to be repaired.
 //
-// Refused are, besides broken and oversized CBOR, the things on which cbor-x throws, which would let one writer
-// make runs unreadable for all: indefinite strings, other tags than those listed (27 calls JS constructors, 29
+// Besides malformed and oversized CBOR it rejects items on which cbor-x throws, with which one writer could make runs
+// unreadable for all clients: indefinite strings, tags other than those listed (27 calls JS constructors, 29
 // dereferences null), dates of 64-bit integers, unassigned simple values, and map keys that are not text.
 func scan(data []byte) ([]byte, error) {
 	s := scanner{data: data}
@@ -30,14 +30,14 @@ func scan(data []byte) ([]byte, error) {
 	return s.data, nil
 }
 
-// scanner walks over one CBOR item without allocating for what it announces.
+// scanner validates one CBOR item without allocating memory for announced sizes.
 type scanner struct {
 	data  []byte
 	off   int
 	owned bool // data is a copy that may be changed
 }
 
-// refuse reports what is wrong at the current position.
+// refuse returns an error with the current position.
 func (s *scanner) refuse(format string, args ...any) error {
 	return malformed("CBOR byte %d: "+format, append([]any{s.off}, args...)...)
 }
@@ -79,7 +79,7 @@ func (s *scanner) item(depth int) error {
 	}
 }
 
-// skip moves past a string's content.
+// skip moves past the content of a string.
 func (s *scanner) skip(h head) error {
 	if left := len(s.data) - s.off; h.arg > uint64(left) {
 		return s.refuse("string of %d bytes, %d left", h.arg, left)
@@ -88,8 +88,8 @@ func (s *scanner) skip(h head) error {
 	return nil
 }
 
-// text moves past a text and checks it. cbor-x writes lone surrogates of short JS strings (a cut emoji, say) as
-// three bytes each, which no UTF-8 reader takes; they become U+FFFD, as cbor-x itself does in long strings.
+// text moves past a text and validates it. cbor-x encodes a lone surrogate in a short JS string (for example half an
+// emoji) as three bytes, which are invalid UTF-8. They become U+FFFD, as cbor-x itself does in long strings.
 func (s *scanner) text(h head) error {
 	start := s.off
 	if err := s.skip(h); err != nil {
@@ -101,7 +101,7 @@ func (s *scanner) text(h head) error {
 	return s.repair(start, s.off)
 }
 
-// repair replaces the surrogates in a text that is not UTF-8, and refuses it for anything else.
+// repair replaces surrogates in a text that is not UTF-8. Any other invalid byte is an error.
 func (s *scanner) repair(start, end int) error {
 	s.own()
 	for i := start; i < end; {
@@ -117,7 +117,7 @@ func (s *scanner) repair(start, end int) error {
 	return nil
 }
 
-// own makes data a copy, so that the caller's bytes stay as they are.
+// own copies data once, so that the caller's bytes stay unchanged.
 func (s *scanner) own() {
 	if !s.owned {
 		s.data, s.owned = bytes.Clone(s.data), true
@@ -142,7 +142,7 @@ func (s *scanner) enter(h head, depth, width int) error {
 	return nil
 }
 
-// more reports whether a container holds another member after i of them, and moves past the break that ends it.
+// more reports whether a container has more than i members. It moves past the break at its end.
 func (s *scanner) more(h head, i int) (bool, error) {
 	if !h.indefinite() {
 		return i < int(h.arg), nil
@@ -157,7 +157,7 @@ func (s *scanner) more(h head, i int) (bool, error) {
 	return true, nil
 }
 
-// members checks the members of an entered container one by one with check.
+// members calls check for each member of a container.
 func (s *scanner) members(h head, check func() error) error {
 	for i := 0; ; i++ {
 		if more, err := s.more(h, i); err != nil || !more {
@@ -177,7 +177,7 @@ func (s *scanner) array(h head, depth int) error {
 	return s.members(h, func() error { return s.item(depth) })
 }
 
-// object checks the pairs of a map that stands for a JS object: text keys, each once.
+// object checks the pairs of a map that represents a JS object: the keys are unique texts.
 func (s *scanner) object(h head, depth int) error {
 	if err := s.enter(h, depth, 2); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (s *scanner) key() ([]byte, error) {
 	return s.data[start:s.off], nil
 }
 
-// entries checks the pairs of a JS Map, whose keys may be anything and may look alike.
+// entries checks the pairs of a JS Map. Its keys may have any type and need not be unique.
 func (s *scanner) entries(h head, depth int) error {
 	if err := s.enter(h, depth, 2); err != nil {
 		return err
@@ -224,7 +224,7 @@ func (s *scanner) entries(h head, depth int) error {
 	})
 }
 
-// tagged checks what follows a tag; only the pairs of tag and content that clients write pass.
+// tagged checks the content of a tag. It accepts only combinations that clients write.
 func (s *scanner) tagged(tag uint64, depth int) error {
 	h, err := s.head()
 	if err != nil {
@@ -245,7 +245,7 @@ func (s *scanner) tagged(tag uint64, depth int) error {
 	return s.refuse("tag %d on this content not allowed", tag)
 }
 
-// isDate reports whether h is a number that cbor-x takes as a date: a float or an integer that is no BigInt.
+// isDate reports whether h is a number that cbor-x accepts in a date: a float, or an integer other than a BigInt.
 func isDate(h head) bool {
 	if h.major == majorSimple {
 		return h.info >= infoTwoBytes && h.info <= infoEightBytes
@@ -261,14 +261,14 @@ func (s *scanner) simple(h head) error {
 	return nil
 }
 
-// keySet holds the keys of one map. Most maps are small, so it starts as a list.
+// keySet holds the keys of one map. Most maps are small, so it starts as an array, which needs no allocation.
 type keySet struct {
 	few  [fewKeys][]byte
 	n    int // of few
 	many map[string]struct{}
 }
 
-// fewKeys is where a keySet turns into a hash set.
+// fewKeys is the size at which a keySet starts to use a hash set.
 const fewKeys = 16
 
 // add adds key and reports whether it is new.

@@ -9,20 +9,19 @@ import (
 )
 
 const (
-	// DefaultMeta is the greatest length of a frame's meta unless Limits says otherwise.
+	// DefaultMeta is the default limit of a frame's metadata in bytes.
 	DefaultMeta = 1 << 20
 
-	// DefaultBody is the greatest length of a frame's body unless Limits says otherwise. Payloads of many MB are
-	// legal (protocol §10, 33).
+	// DefaultBody is the default limit of a frame's body in bytes. Payloads of many MB are legal (protocol §10, 33).
 	DefaultBody = 128 << 20
 )
 
-// Limits bounds what a frame may announce. Zero fields stand for the defaults.
+// Limits limits the announced lengths of a frame. Zero fields mean the defaults.
 type Limits struct {
-	// Meta is the greatest length of the meta in bytes.
+	// Meta is the maximum length of the metadata in bytes.
 	Meta int
 
-	// Body is the greatest length of the body in bytes.
+	// Body is the maximum length of the body in bytes.
 	Body int
 }
 
@@ -39,15 +38,15 @@ func (l Limits) withDefaults() Limits {
 
 // Frame is one unit of the event protocol: u32be length | meta | u32be length | body (protocol §2.2).
 type Frame struct {
-	// Meta is the CBOR of the event's meta, not yet looked at: Unmarshal(f.Meta, &v).
+	// Meta is the CBOR of the event's metadata, not yet validated: Unmarshal(f.Meta, &v).
 	Meta []byte
 
-	// Body is the bytes of the event's payload field; empty means that there is none.
+	// Body is the event's payload; empty means that the event has none.
 	Body []byte
 }
 
-// ReadFrame reads the one frame that r holds. A frame cut short or followed by anything matches ErrMalformed, one
-// beyond the limits ErrTooLarge; errors of r itself are wrapped. Memory is taken as bytes come, not as announced.
+// ReadFrame reads the only frame in r. A truncated frame and trailing data match ErrMalformed, a frame beyond the
+// limits ErrTooLarge; errors of r itself are wrapped. Memory is allocated as data arrives, not as announced.
 func ReadFrame(r io.Reader, limits Limits) (Frame, error) {
 	f, err := nextFrame(r, limits.withDefaults())
 	if errors.Is(err, io.EOF) {
@@ -66,7 +65,7 @@ func ReadFrame(r io.Reader, limits Limits) (Frame, error) {
 	}
 }
 
-// Frames reads the frames that r holds back to back, however many. The first error, as of [ReadFrame], ends it.
+// Frames reads any number of consecutive frames. The first error, as of [ReadFrame], ends the sequence.
 func Frames(r io.Reader, limits Limits) iter.Seq2[Frame, error] {
 	limits = limits.withDefaults()
 	return func(yield func(Frame, error) bool) {
@@ -82,44 +81,11 @@ func Frames(r io.Reader, limits Limits) iter.Seq2[Frame, error] {
 	}
 }
 
-// End is what the sentinel after a list of frames says.
-type End struct {
-	// Next is the cursor after the last frame, or empty.
-	Next string
-
-	// HasMore says whether frames follow that cursor.
-	HasMore bool
-}
-
-// endMeta is the meta of the sentinel (protocol §2.2).
+// endMeta is the metadata of the sentinel (protocol §2.2).
 type endMeta struct {
 	End     Int    `cbor:"_end"`
 	Next    string `cbor:"next,omitzero"`
 	HasMore bool   `cbor:"hasMore"`
-}
-
-// ReadList reads frames and the sentinel that must end them, as a client does.
-func ReadList(r io.Reader, limits Limits) ([]Frame, End, error) {
-	var list []Frame
-	var end endMeta
-	for f, err := range Frames(r, limits) {
-		if err == nil && end.End != 0 {
-			err = malformed("frame after the sentinel")
-		}
-		if err == nil {
-			err = Unmarshal(f.Meta, &end)
-		}
-		if err != nil {
-			return nil, End{}, err
-		}
-		if end.End == 0 {
-			list = append(list, f)
-		}
-	}
-	if end.End == 0 {
-		return nil, End{}, malformed("list of frames without a sentinel")
-	}
-	return list, End{Next: end.Next, HasMore: end.HasMore}, nil
 }
 
 // nextFrame reads one frame, or returns io.EOF if r ends before it.
@@ -154,7 +120,7 @@ func nextFrame(r io.Reader, limits Limits) (Frame, error) {
 
 const (
 	lengthSize = 4
-	firstRead  = 64 << 10 // what is allocated on the word of a peer
+	firstRead  = 64 << 10 // limits the allocation before any data has arrived
 )
 
 // readLength reads a u32be, or returns io.EOF if r ends before it.
@@ -170,7 +136,8 @@ func readLength(r io.Reader, what string) (int64, error) {
 	return int64(binary.BigEndian.Uint32(b[:])), nil
 }
 
-// readFull reads n bytes. The buffer doubles while bytes keep coming, so announcing much costs the sender as much.
+// readFull reads n bytes. The buffer doubles as data arrives, so that a sender cannot make the server allocate memory
+// by announcing a large length.
 func readFull(r io.Reader, n int, what string) ([]byte, error) {
 	buf := make([]byte, min(n, firstRead))
 	got := 0
@@ -189,7 +156,7 @@ func readFull(r io.Reader, n int, what string) ([]byte, error) {
 	}
 }
 
-// cutShort says that r ended within what, or passes on that reading failed.
+// cutShort returns that the data was truncated, or wraps a read error.
 func cutShort(err error, what string, got, want int) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return malformed("%s cut short: %d of %d bytes", what, got, want)

@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// profile walks over one item of CBOR by the rules of protocol §2.1 "What clients accept", shares no code with the
-// package, and returns what follows the item or the first thing a client would misread.
+// profile checks one CBOR item against protocol §2.1 "What clients accept". It shares no code with the package, and
+// returns the data after the item, or the first violation.
 func profile(b []byte) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, fmt.Errorf("truncated")
@@ -67,7 +67,7 @@ func profileItems(b []byte, n uint64) ([]byte, error) {
 	return b, nil
 }
 
-// TestProfileRejects shows that the checker finds what it is for.
+// TestProfileRejects shows that the checker finds violations.
 func TestProfileRejects(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"1b0000000000000001", "3b0000000000000001", "3a80000000", "c11b0000000000000001",
@@ -85,7 +85,7 @@ func anyTime() *rapid.Generator[Time] {
 	return rapid.Map(rapid.Int64Range(0, last), date)
 }
 
-// anyInt draws integers around the borders of their encodings too.
+// anyInt draws integers, including those at the boundaries of their encodings.
 func anyInt() *rapid.Generator[int64] {
 	borders := []int64{0, 23, 24, 255, 256, 65535, 65536, math.MaxInt32, math.MaxUint32, math.MaxUint32 + 1, maxSafe}
 	return rapid.OneOf(
@@ -100,7 +100,7 @@ func anyInt() *rapid.Generator[int64] {
 	)
 }
 
-// anyValue draws what a wire struct may hold, nested up to depth.
+// anyValue draws values of wire structs, nested up to depth.
 func anyValue(depth int) *rapid.Generator[any] {
 	leaves := []*rapid.Generator[any]{
 		rapid.Map(anyInt(), func(n int64) any { return n }),
@@ -124,8 +124,8 @@ func anyValue(depth int) *rapid.Generator[any] {
 	)...)
 }
 
-// TestMarshalProfile is the proof that no forbidden item is ever emitted.
-func TestMarshalProfile(t *testing.T) {
+// TestMarshalEmitsOnlyWhatClientsAccept checks that Marshal never emits a forbidden item.
+func TestMarshalEmitsOnlyWhatClientsAccept(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		data, err := Marshal(anyValue(4).Draw(t, "value"))
@@ -167,7 +167,7 @@ func anyRecord() *rapid.Generator[record] {
 	})
 }
 
-func TestRoundTrip(t *testing.T) {
+func TestMarshalUnmarshalRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyRecord().Draw(t, "record")
@@ -185,8 +185,8 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestTimeExact checks Go's and cbor-x's way of reading a date: new Date(Math.round(sec * 1000)).
-func TestTimeExact(t *testing.T) {
+// TestTimeIsExactForGoAndJS checks Go's and cbor-x's way of reading a date: new Date(Math.round(sec * 1000)).
+func TestTimeIsExactForGoAndJS(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyTime().Draw(t, "time")
@@ -207,7 +207,7 @@ func TestTimeExact(t *testing.T) {
 	})
 }
 
-// anySent draws CBOR as clients send it, in all its forms.
+// anySent draws CBOR in all forms that clients send.
 func anySent(depth int) *rapid.Generator[[]byte] {
 	leaf := rapid.Custom(func(t *rapid.T) []byte {
 		n := rapid.Uint64().Draw(t, "n")
@@ -239,7 +239,7 @@ func anySent(depth int) *rapid.Generator[[]byte] {
 	}))
 }
 
-// TestRawVerbatim ensures that what clients send in free maps comes back bit for bit, wherever it stands.
+// TestRawVerbatim ensures that free maps of clients are returned byte for byte, wherever they occur.
 func TestRawVerbatim(t *testing.T) {
 	t.Parallel()
 	type holder struct {

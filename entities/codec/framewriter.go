@@ -8,21 +8,21 @@ import (
 	"math"
 )
 
-// errEnded is the mistake of writing to a FrameWriter after its sentinel.
+// errEnded reports a write to a FrameWriter after its sentinel.
 var errEnded = errors.New("frame after the sentinel")
 
-// FrameWriter writes frames to a writer as they come, buffering nothing; flushing is the caller's.
+// FrameWriter writes frames without buffering. The caller flushes the writer.
 type FrameWriter struct {
 	w     io.Writer
-	head  []byte // reused for what precedes the body
+	head  []byte // reused for the bytes before the body
 	ended bool
 }
 
 // NewFrameWriter returns a FrameWriter that writes to w.
 func NewFrameWriter(w io.Writer) *FrameWriter { return &FrameWriter{w: w} }
 
-// WriteFrame writes one frame. Meta comes from Marshal; an empty body is a frame without payload. After an error
-// the stream is broken and must be abandoned.
+// WriteFrame writes one frame. Meta must come from Marshal; an empty body means no payload. After an error the stream
+// is broken and must be abandoned.
 func (w *FrameWriter) WriteFrame(meta, body []byte) error {
 	if w.ended {
 		return errEnded
@@ -45,8 +45,8 @@ func (w *FrameWriter) WriteFrame(meta, body []byte) error {
 	return nil
 }
 
-// WriteEnd writes the sentinel of a list, without which clients take the list as broken. An empty next is left
-// out. Which client is to get next on the last page is for the caller to know (protocol §2.4).
+// WriteEnd writes the sentinel of a list. Without it, clients treat the list as broken. An empty next is omitted;
+// whether the last page has one depends on the client (protocol §2.4).
 func (w *FrameWriter) WriteEnd(next string, hasMore bool) error {
 	meta, err := Marshal(endMeta{End: 1, Next: next, HasMore: hasMore})
 	if err != nil {

@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// Time is an instant of the wire: whole milliseconds, UTC, the years 1 to 9999. The zero Time is no instant; give
-// optional fields ",omitzero". Times are comparable with ==.
+// Time is a time in the protocol: UTC with millisecond precision, in the years 1 to 9999. The zero Time means no time;
+// optional fields need ",omitzero". Times are comparable with ==.
 type Time struct{ t time.Time }
 
-// NewTime returns t without what is below the millisecond, as all of the protocol sees it (protocol §10, 12).
+// NewTime truncates t to milliseconds, the precision of the protocol (protocol §10, 12).
 func NewTime(t time.Time) Time { return Time{t.Truncate(time.Millisecond).UTC()} }
 
-// Time returns the instant as a time.Time in UTC.
+// Time returns t as a time.Time in UTC.
 func (t Time) Time() time.Time { return t.t }
 
 // IsZero reports whether t is the zero Time. It makes ",omitzero" work.
 func (t Time) IsZero() bool { return t.t.IsZero() }
 
-// Equal reports whether t and u are the same instant.
+// Equal reports whether t and u are the same time.
 func (t Time) Equal(u Time) bool { return t.t.Equal(u.t) }
 
-// String returns t in RFC 3339.
+// String formats t as in RFC 3339.
 func (t Time) String() string { return t.t.Format(time.RFC3339Nano) }
 
 var errZeroTime = errors.New("zero codec.Time: an optional date needs omitzero")
 
-// MarshalCBOR writes t as cbor-x writes a Date: tag 1 with 32-bit whole seconds, or with seconds as a float where
-// those do not fit. The float is exact to the millisecond for all the years a Time has.
+// MarshalCBOR encodes t as cbor-x encodes a Date: tag 1 with 32-bit whole seconds, or with float seconds where those do
+// not fit. The float is exact to the millisecond for all years of a Time.
 func (t Time) MarshalCBOR() ([]byte, error) {
 	if t.IsZero() {
 		return nil, errZeroTime
@@ -42,8 +42,8 @@ func (t Time) MarshalCBOR() ([]byte, error) {
 	return appendFloat(dst, float64(ms)/1000), nil
 }
 
-// UnmarshalCBOR reads a date: tag 1 with seconds, rounded to the millisecond, or tag 0 with RFC 3339 text. Null and
-// undefined leave t as it is.
+// UnmarshalCBOR decodes a date: tag 1 with seconds, rounded to the millisecond, or tag 0 with RFC 3339 text. It ignores
+// null and undefined.
 func (t *Time) UnmarshalCBOR(data []byte) error {
 	if isNil(data) {
 		return nil
@@ -70,7 +70,7 @@ func (t *Time) UnmarshalCBOR(data []byte) error {
 	return nil
 }
 
-// secondsTime reads seconds since 1970.
+// secondsTime decodes seconds since 1970.
 func secondsTime(data []byte) (Time, error) {
 	var sec float64
 	if err := decMode.Unmarshal(data, &sec); err != nil {
@@ -83,7 +83,7 @@ func secondsTime(data []byte) (Time, error) {
 	return Time{time.UnixMilli(int64(ms)).UTC()}, nil
 }
 
-// textTime reads RFC 3339 text.
+// textTime decodes RFC 3339 text.
 func textTime(data []byte) (Time, error) {
 	var text string
 	if err := decMode.Unmarshal(data, &text); err != nil {

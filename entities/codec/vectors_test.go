@@ -11,7 +11,7 @@ import (
 // update makes TestMarshal write testdata/emitted.json, the input of testdata/gen.mjs.
 var update = flag.Bool("update", false, "write testdata/emitted.json")
 
-// vectors is testdata/vectors.json: what the real cbor-x wrote and read. testdata/gen.mjs says how it is made.
+// vectors is testdata/vectors.json, which the real cbor-x wrote: see testdata/gen.mjs.
 type vectors struct {
 	Values   map[string]string // name → hex of a value as cbor-x encodes it
 	Binaries map[string]string // name → hex of frames and stream bodies around such values

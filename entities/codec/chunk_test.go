@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -38,7 +37,7 @@ func TestReadChunks(t *testing.T) {
 	}
 }
 
-func TestReadChunksRefuses(t *testing.T) {
+func TestReadChunksRejects(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		in     string
@@ -58,19 +57,5 @@ func TestReadChunksRefuses(t *testing.T) {
 				t.Errorf("got %q, error %v, want %v", got, err, c.kind)
 			}
 		})
-	}
-}
-
-func TestChunksStops(t *testing.T) {
-	t.Parallel()
-	r := bytes.NewReader(loadVectors(t).binary(t, "chunks"))
-	for chunk, err := range Chunks(r, ChunkLimits{}) {
-		if err != nil || string(chunk) != "ab" {
-			t.Errorf("got %q, error %v", chunk, err)
-		}
-		break
-	}
-	if got, want := r.Len(), len("\x00\x00\x00\x01c"); got != want {
-		t.Errorf("%d bytes left, want %d", got, want)
 	}
 }

@@ -1,8 +1,8 @@
 // Makes vectors.json: CBOR and frames as the clients' encoder writes them, and what their decoder makes of ours.
 //
-//   go test ./handlers/wire/codec -run TestMarshal -update     # writes emitted.json
-//   cd /tmp && npm install cbor-x@1.6.0 && cp REPO/handlers/wire/codec/testdata/gen.mjs . &&
-//     node gen.mjs REPO/handlers/wire/codec/testdata
+//   go test ./entities/codec -run TestMarshal -update     # writes emitted.json
+//   cd /tmp && npm install cbor-x@1.6.0 && cp REPO/entities/codec/testdata/gen.mjs . &&
+//     node gen.mjs REPO/entities/codec/testdata
 //
 // cbor-x 1.6.0 is what @workflow/world-vercel 4.7.4 and 5.0.0-beta.31 depend on. Like them (dist/frames.js,
 // dist/queue.js), this uses its plain encode and decode, without options.

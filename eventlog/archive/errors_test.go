@@ -18,8 +18,8 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/archive/s3test"
 )
 
-// TestBucketSaysWhatToDo, and nothing of the credentials.
-func TestBucketSaysWhatToDo(t *testing.T) {
+// TestErrorsSayWhatToDo without revealing credentials.
+func TestErrorsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	s := s3test.New(t)
 	for name, tt := range map[string]struct {
@@ -29,8 +29,8 @@ func TestBucketSaysWhatToDo(t *testing.T) {
 	}{
 		"wrong secret":  {location, func(s3 *S3) { s3.SecretAccessKey = "wrong" }, "correct AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"},
 		"wrong ID":      {location, func(s3 *S3) { s3.AccessKeyID = "wrong" }, "correct AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"},
-		"half of them":  {location, func(s3 *S3) { s3.SecretAccessKey = "" }, "only one is set"},
-		"no bucket":     {"s3://missing/p", func(*S3) {}, "open archive s3://missing/p/: there is no such bucket: make it"},
+		"half of them":  {location, func(s3 *S3) { s3.SecretAccessKey = "" }, "is set: set both"},
+		"no bucket":     {"s3://missing/p", func(*S3) {}, "open archive s3://missing/p/: the bucket does not exist: create it"},
 		"bucket's name": {"s3://a", func(*S3) {}, "shorter than 3"},
 		"no name":       {"s3:///p", func(*S3) {}, "want s3://BUCKET/PREFIX"},
 		"region":        {location, func(s3 *S3) { s3.Region = "mars-1" }, `set AWS_REGION to "us-east-1"`},
@@ -45,16 +45,16 @@ func TestBucketSaysWhatToDo(t *testing.T) {
 			err = b.Check(t.Context())
 		}
 		if err == nil || !strings.Contains(err.Error(), tt.want) || errors.Is(err, ErrUnreachable) {
-			t.Errorf("%s: got %v, want an error that says %s", name, err, tt.want)
+			t.Errorf("%s: got %v, want an error containing %s", name, err, tt.want)
 			continue
 		}
-		wantDiscreet(t, err.Error())
+		wantNoSecrets(t, err.Error())
 	}
 	wantObjects(t, s, map[string][]byte{})
 }
 
-// wantDiscreet fails the test if the text has anything of the credentials.
-func wantDiscreet(t *testing.T, text string) {
+// wantNoSecrets fails the test if the text contains credentials.
+func wantNoSecrets(t *testing.T, text string) {
 	t.Helper()
 	for _, secret := range []string{s3test.AccessKeyID, s3test.SecretAccessKey, url.QueryEscape(s3test.SecretAccessKey), token} {
 		if strings.Contains(text, secret) {
@@ -65,9 +65,9 @@ func wantDiscreet(t *testing.T, text string) {
 
 const token = "stepwelltesttoken"
 
-// TestAnswersOfServers that are no such, or not well: what they mean, and nothing of the credentials, even when they
-// repeat what they were sent.
-func TestAnswersOfServers(t *testing.T) {
+// TestServerErrorsAreTranslated covers servers that are unhealthy or not S3 servers. Errors never contain credentials,
+// even if the server repeats them.
+func TestServerErrorsAreTranslated(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		status int
@@ -75,8 +75,8 @@ func TestAnswersOfServers(t *testing.T) {
 		down   bool
 		want   string
 	}{
-		"busy":           {503, `<Error><Code>SlowDown</Code><Message>later</Message></Error>`, true, "it says 503 SlowDown: later"},
-		"proxy":          {502, `<html>`, true, "it says 502 "},
+		"busy":           {503, `<Error><Code>SlowDown</Code><Message>later</Message></Error>`, true, "the server answered 503 SlowDown: later"},
+		"proxy":          {502, `<html>`, true, "the server answered 502 "},
 		"not allowed":    {403, `<Error><Code>AccessDenied</Code><Message>no PutObject</Message></Error>`, false, "grant s3:PutObject, s3:GetObject and s3:AbortMultipartUpload below the prefix, or"},
 		"only a status":  {403, ``, false, "grant s3:PutObject"},
 		"old token":      {400, `<Error><Code>InvalidToken</Code></Error>`, false, "and AWS_SESSION_TOKEN"},
@@ -102,18 +102,18 @@ func TestAnswersOfServers(t *testing.T) {
 		err = b.Check(t.Context())
 		web.Close()
 		if err == nil || !strings.Contains(err.Error(), tt.want) || errors.Is(err, ErrUnreachable) != tt.down {
-			t.Errorf("%s: got %v, want an error that says %s", name, err, tt.want)
+			t.Errorf("%s: got %v, want an error containing %s", name, err, tt.want)
 			continue
 		}
-		wantDiscreet(t, err.Error())
+		wantNoSecrets(t, err.Error())
 		if len(err.Error()) > 600 {
 			t.Errorf("%s: got %d bytes", name, len(err.Error()))
 		}
 	}
 }
 
-// TestNobodyAnswers where the bucket should be.
-func TestNobodyAnswers(t *testing.T) {
+// TestUnreachableServer: nothing listens at the endpoint.
+func TestUnreachableServer(t *testing.T) {
 	t.Parallel()
 	var l net.ListenConfig
 	free, err := l.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -130,7 +130,7 @@ func TestNobodyAnswers(t *testing.T) {
 	if err = b.Check(t.Context()); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("got %v, want %v", err, ErrUnreachable)
 	}
-	wantDiscreet(t, fmt.Sprint(err))
+	wantNoSecrets(t, fmt.Sprint(err))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errBroken)
 	if err := b.Check(ctx); !errors.Is(err, errBroken) || errors.Is(err, ErrUnreachable) {
@@ -138,8 +138,8 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// TestRoleOfTheMachine: without credentials it is asked for them.
-func TestRoleOfTheMachine(t *testing.T) { //nolint:paralleltest // it sets the environment
+// TestCredentialsOfTheMachineRole are used if none are configured.
+func TestCredentialsOfTheMachineRole(t *testing.T) { //nolint:paralleltest // it sets the environment
 	s := s3test.New(t)
 	given := fmt.Sprintf(`{"AccessKeyId": %q, "SecretAccessKey": %q, "Token": "", "Expiration": "2999-01-01T00:00:00Z"}`,
 		s3test.AccessKeyID, s3test.SecretAccessKey)
@@ -150,7 +150,7 @@ func TestRoleOfTheMachine(t *testing.T) { //nolint:paralleltest // it sets the e
 		_, _ = io.WriteString(w, given)
 	}))
 	defer machine.Close()
-	for path, want := range map[string]string{"/role": "", "/none": "there are no credentials: set AWS_ACCESS_KEY_ID and"} {
+	for path, want := range map[string]string{"/role": "", "/none": "no credentials: set AWS_ACCESS_KEY_ID and"} {
 		t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", machine.URL+path)
 		b, err := NewBucket(location, S3{Endpoint: s.Endpoint}, nil)
 		if err != nil {
@@ -160,28 +160,28 @@ func TestRoleOfTheMachine(t *testing.T) { //nolint:paralleltest // it sets the e
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", path, err, want)
 		}
-		wantDiscreet(t, fmt.Sprint(err))
+		wantNoSecrets(t, fmt.Sprint(err))
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenRejectsInvalidLocations(t *testing.T) {
 	t.Parallel()
 	s := s3test.New(t)
 	for location, want := range map[string]string{
 		"s3://" + s3test.Bucket:          "names no file",
 		"s3://" + s3test.Bucket + "/":    "names no file",
-		"s3://" + s3test.Bucket + "/a/b": "read s3://" + s3test.Bucket + "/a/b: there is no such file",
-		"s3://missing/a":                 "there is no such bucket",
-		"/a/b":                           "no location in a bucket",
+		"s3://" + s3test.Bucket + "/a/b": "read s3://" + s3test.Bucket + "/a/b: the file is not in the bucket",
+		"s3://missing/a":                 "the bucket does not exist",
+		"/a/b":                           "not a location in a bucket",
 	} {
 		if r, err := access(s).Open(t.Context(), location); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, %v, want an error that says %s", location, r, err, want)
+			t.Errorf("%s: got %v, %v, want an error containing %s", location, r, err, want)
 		}
 	}
 }
 
-// TestImportCutOffSaysSo rather than that the file is damaged.
-func TestImportCutOffSaysSo(t *testing.T) {
+// TestBrokenConnectionIsNotADamagedFile: the error of an import distinguishes the two.
+func TestBrokenConnectionIsNotADamagedFile(t *testing.T) {
 	t.Parallel()
 	s, f := s3test.New(t), newFixture(t)
 	f.enlarge(t, 5)
@@ -203,7 +203,7 @@ func TestImportCutOffSaysSo(t *testing.T) {
 	f.wantContents(t, empty)
 }
 
-func TestPathsInBuckets(t *testing.T) {
+func TestBucketPath(t *testing.T) {
 	t.Parallel()
 	for location, want := range map[string]string{
 		"s3://bkt": "s3://bkt/p/r.jsonl.zst", "s3://bkt/": "s3://bkt/p/r.jsonl.zst", "s3://bkt/c": "s3://bkt/c/p/r.jsonl.zst",

@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// tagRaw marks a byte string whose content is to stand there as CBOR of its own. Raw writes it, rewrite removes it;
-// it never leaves the package. No other item can bear it: rewrite refuses all tags but dates.
+// tagRaw marks a byte string whose content replaces it. Raw writes the tag and rewrite removes it, so it never leaves
+// the package. It cannot occur otherwise, because rewrite rejects all other tags except dates.
 const tagRaw = math.MaxUint64
 
-// rewrite turns the encoder's output, which is well-formed and definite, into what clients accept. Containers need
-// no change, so it goes over the heads one by one, without recursion.
+// rewrite converts the encoder's output, which is well-formed and definite, to CBOR that clients accept. Containers
+// stay unchanged, so it processes one head after the other without recursion.
 func rewrite(src []byte) ([]byte, error) {
 	dst := make([]byte, 0, len(src))
 	for len(src) > 0 {
@@ -27,8 +27,8 @@ func rewrite(src []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// rewriteHead appends to dst what becomes of the head at the start of src, and of the content of a string. It
-// returns how much of src that was.
+// rewriteHead converts the head at the start of src, with the content of a string, and appends it to dst. It returns
+// the number of bytes of src that it converted.
 func rewriteHead(dst, src []byte) ([]byte, int, error) {
 	h, err := parseHead(src)
 	if err != nil {
@@ -55,8 +55,8 @@ func rewriteHead(dst, src []byte) ([]byte, int, error) {
 	return dst, n, err
 }
 
-// appendInteger appends the integer item, as a float if it takes more than 32 bits. cbor-x reads 64-bit integers as
-// BigInt, on which arithmetic throws, and those of 32 bits below -2^31 as positive numbers.
+// appendInteger appends the integer item, as a float if it exceeds 32 bits. cbor-x decodes 64-bit integers as BigInt,
+// on which arithmetic throws, and 32-bit ones below -2^31 as positive numbers (protocol §2.1).
 func appendInteger(dst []byte, h head, item []byte) ([]byte, error) {
 	switch {
 	case h.major == majorUint && h.arg <= math.MaxUint32, h.major == majorNegative && h.arg <= math.MaxInt32:
@@ -69,7 +69,7 @@ func appendInteger(dst []byte, h head, item []byte) ([]byte, error) {
 	return dst, errors.New("integer beyond 2^53, which a JS number cannot hold")
 }
 
-// appendText appends a text, with U+FFFD for what is not UTF-8.
+// appendText appends a text, with U+FFFD in place of invalid UTF-8.
 func appendText(dst, text []byte) []byte {
 	if !utf8.Valid(text) {
 		text = bytes.ToValidUTF8(text, []byte(string(utf8.RuneError)))
@@ -77,7 +77,7 @@ func appendText(dst, text []byte) []byte {
 	return append(appendHead(dst, majorText, uint64(len(text))), text...)
 }
 
-// appendTag appends the head of a date, the only tag that Marshal's own output has.
+// appendTag appends the head of a date, the only tag in the output of Marshal.
 func appendTag(dst []byte, h head) ([]byte, error) {
 	switch h.arg {
 	case tagDate:
@@ -88,15 +88,15 @@ func appendTag(dst []byte, h head) ([]byte, error) {
 	return dst, fmt.Errorf("tag %d: use codec.Raw for CBOR that is kept as received", h.arg)
 }
 
-// wrapRaw returns an item that rewrite replaces by raw.
+// wrapRaw wraps raw into an item that rewrite replaces by raw.
 func wrapRaw(raw []byte) []byte {
 	item := appendHead(make([]byte, 0, len(raw)+18), majorTag, tagRaw)
 	item = appendHead(item, majorBytes, uint64(len(raw)))
 	return append(item, raw...)
 }
 
-// appendRaw appends what wrapRaw was given, from the item at the start of src with the tag's head h. It returns the
-// size of that item.
+// appendRaw appends the content of the item that wrapRaw made, which is at the start of src with the tag's head h. It
+// returns the size of that item.
 func appendRaw(dst, src []byte, h head) ([]byte, int, error) {
 	inner, err := parseHead(src[h.size:])
 	if err != nil {

@@ -9,23 +9,23 @@ import (
 )
 
 var (
-	// ErrMalformed is matched by every error about bytes that break the format: answer 400.
+	// ErrMalformed is matched by every error about invalid data. Its status is 400.
 	ErrMalformed = errors.New("malformed")
 
-	// ErrTooLarge is matched by every error about bytes that exceed a limit the caller set: answer 413.
+	// ErrTooLarge is matched by every error about data that exceeds a limit. Its status is 413.
 	ErrTooLarge = errors.New("too large")
 )
 
-// Error reports that the sender of some bytes broke the format or a limit. Failures to read or write the bytes,
-// such as a lost connection, are never an Error.
+// Error reports that the sender of the data violated the format or a limit. A failure to read or write, such as a
+// broken connection, is never an Error.
 type Error struct {
 	// Kind is ErrMalformed or ErrTooLarge.
 	Kind error
 
-	// Reason says in a few words what is wrong, for the sender to read.
+	// Reason describes the violation for the sender.
 	Reason string
 
-	// Cause is what lies below, or nil.
+	// Cause is the underlying error, or nil.
 	Cause error
 }
 
@@ -50,7 +50,7 @@ func tooLarge(format string, args ...any) error {
 	return &Error{Kind: ErrTooLarge, Reason: fmt.Sprintf(format, args...)}
 }
 
-// mismatch translates the CBOR library's complaint that well-formed bytes do not fit the Go value.
+// mismatch translates the CBOR library's error that valid CBOR does not fit the Go value.
 func mismatch(err error) error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -59,7 +59,7 @@ func mismatch(err error) error {
 	reason := err.Error()
 	var typ *cbor.UnmarshalTypeError
 	if errors.As(err, &typ) {
-		// The library names Go types; the sender knows only its own field names.
+		// Name the sender's field and not the Go type.
 		field := typ.StructFieldName[strings.LastIndexByte(typ.StructFieldName, '.')+1:]
 		reason = strings.TrimSpace("unexpected " + typ.CBORType + " " + field)
 	}

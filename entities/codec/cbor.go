@@ -3,18 +3,17 @@ package codec
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"reflect"
 
 	"github.com/fxamacker/cbor/v2"
 )
 
-// encMode writes Go values; what it writes is not for clients before rewrite has gone over it.
+// encMode encodes Go values. Its output is not for clients until rewrite has converted it.
 var encMode = must(cbor.EncOptions{
-	Sort:            cbor.SortBytewiseLexical, // Go maps too get one form
+	Sort:            cbor.SortBytewiseLexical, // makes the encoding of Go maps deterministic
 	NaNConvert:      cbor.NaNConvertNone,
 	InfConvert:      cbor.InfConvertNone,
-	Time:            cbor.TimeRFC3339Nano, // tag 0, by which rewrite finds and refuses a time.Time
+	Time:            cbor.TimeRFC3339Nano, // tag 0, by which rewrite recognizes and rejects a time.Time
 	TimeTag:         cbor.EncTagRequired,
 	IndefLength:     cbor.IndefLengthForbidden,
 	NilContainers:   cbor.NilContainerAsEmpty,
@@ -22,9 +21,9 @@ var encMode = must(cbor.EncOptions{
 	TextMarshaler:   cbor.TextMarshalerTextString,
 }.UserBufferEncMode())
 
-// decMode reads into Go values; the limits are those of scan, which has been over the data before.
+// decMode decodes into Go values. scan has checked the data before, with the same limits.
 var decMode = must(cbor.DecOptions{
-	DupMapKey:             cbor.DupMapKeyEnforcedAPF, // for the tag 259 maps, which scan lets pass
+	DupMapKey:             cbor.DupMapKeyEnforcedAPF, // for maps with tag 259, whose keys scan does not check
 	MaxNestedLevels:       MaxDepth,
 	MaxArrayElements:      MaxItems,
 	MaxMapPairs:           MaxItems,
@@ -42,20 +41,20 @@ var decMode = must(cbor.DecOptions{
 	DefaultByteStringType: reflect.TypeFor[[]byte](),
 }.DecMode())
 
-// must returns a mode whose options are constants of this package.
+// must panics on invalid options, which are constants of this package.
 func must[T any](mode T, err error) T {
 	if err != nil {
-		panic(err) // a programmer's error, seen by every test
+		panic(err)
 	}
 	return mode
 }
 
-// usualSize is what most answers are smaller than.
+// usualSize is larger than most answers.
 const usualSize = 1 << 10
 
-// Marshal returns v as CBOR that every client reads as meant: integers of at most 32 bits and greater ones, up to
-// 2^53, as floats; dates as clients write them; text that is UTF-8; definite lengths; map keys in one order.
-// An error is a programmer's error, such as a greater integer or a time.Time instead of a [Time].
+// Marshal encodes v as CBOR that every client decodes correctly (protocol §2.1): integers of at most 32 bits, larger
+// ones up to 2^53 as floats, dates as clients encode them, valid UTF-8, definite lengths, sorted map keys. An error
+// means that v is unsuitable, for example that it contains a larger integer, or a time.Time instead of a [Time].
 func Marshal(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Grow(usualSize)
@@ -69,9 +68,9 @@ func Marshal(v any) ([]byte, error) {
 	return data, nil
 }
 
-// Unmarshal reads one CBOR item of a client into the value that v points to. A key with the value undefined is as
-// if absent; unknown keys are ignored. It accepts what clients send, within [MaxDepth] and [MaxItems]; anything
-// else is an [*Error]. Any other error means that v's type is unfit, whatever the data.
+// Unmarshal decodes one CBOR item of a client into the value that v points to. A key with the value undefined counts as
+// absent; unknown keys are ignored. CBOR that clients do not send, or that exceeds [MaxDepth] or [MaxItems], is an
+// [*Error]. Any other error means that the type of v is unsuitable for any data.
 func Unmarshal(data []byte, v any) error {
 	if err := checkTarget(reflect.TypeOf(v)); err != nil {
 		return err
@@ -82,24 +81,6 @@ func Unmarshal(data []byte, v any) error {
 	}
 	if err := decMode.Unmarshal(data, v); err != nil {
 		return mismatch(err)
-	}
-	return nil
-}
-
-// Encoder writes CBOR items to a writer, one after the other.
-type Encoder struct{ w io.Writer }
-
-// NewEncoder returns an Encoder that writes to w.
-func NewEncoder(w io.Writer) *Encoder { return &Encoder{w: w} }
-
-// Encode writes v as [Marshal] encodes it, in one call of the writer, or nothing if v cannot be encoded.
-func (e *Encoder) Encode(v any) error {
-	data, err := Marshal(v)
-	if err != nil {
-		return err
-	}
-	if _, err := e.w.Write(data); err != nil {
-		return fmt.Errorf("write CBOR: %w", err)
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzReadChunks ensures that a write of many chunks is read whole or not at all, within its limits, and that
-// the chunks are just what was sent.
+// FuzzReadChunks ensures that a write is read as a whole or not at all, within its limits, and that the chunks are
+// exactly those that were sent.
 func FuzzReadChunks(f *testing.F) {
 	f.Add([]byte(nil), 3, 100)
 	f.Add(chunked([]byte("a")), 3, 100)
@@ -40,7 +40,7 @@ func FuzzReadChunks(f *testing.F) {
 	})
 }
 
-// chunked is the body of a write of the chunks.
+// chunked returns the body of a write with the chunks.
 func chunked(chunks ...[]byte) []byte {
 	var b []byte
 	for _, c := range chunks {

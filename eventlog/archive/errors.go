@@ -10,14 +10,15 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// refusal translates an error of the client's: into what to do about it, or into [ErrUnreachable].
-func refusal(ctx context.Context, client *minio.Core, what string, err error) error {
+// describe translates an error of the S3 client into one that says what to do, or that is [ErrUnreachable]. It never
+// contains credentials.
+func describe(ctx context.Context, client *minio.Core, what string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
 	value, roleErr := client.GetCreds()
 	if roleErr != nil {
-		return fmt.Errorf("%s: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
+		return fmt.Errorf("%s: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
 			"or give the machine a role (%w)", what, roleErr)
 	}
 	var answer minio.ErrorResponse
@@ -32,7 +33,7 @@ func refusal(ctx context.Context, client *minio.Core, what string, err error) er
 	}
 	if s := answer.StatusCode; s >= http.StatusInternalServerError || s == http.StatusTooManyRequests ||
 		s == http.StatusRequestTimeout {
-		return fmt.Errorf("%s: %w: it says %s", what, ErrUnreachable, said)
+		return fmt.Errorf("%s: %w: the server answered %s", what, ErrUnreachable, said)
 	}
 	if advice := adviceOn(answer); advice != "" {
 		said = advice + " (" + said + ")"
@@ -40,7 +41,7 @@ func refusal(ctx context.Context, client *minio.Core, what string, err error) er
 	return fmt.Errorf("%s: %s", what, said)
 }
 
-// containsAny reports whether a server repeats in the text what it was sent.
+// containsAny reports whether the text of a server repeats one of the secrets.
 func containsAny(text string, secrets []string) bool {
 	for _, s := range secrets {
 		if s != "" && strings.Contains(text, s) {
@@ -50,13 +51,13 @@ func containsAny(text string, secrets []string) bool {
 	return false
 }
 
-// adviceOn is what to do about an answer; empty when there is none.
+// adviceOn returns what to do about an error, or an empty string if unknown.
 func adviceOn(answer minio.ErrorResponse) string {
 	switch answer.Code {
 	case minio.NoSuchBucket:
-		return "there is no such bucket: make it, or correct its name or AWS_ENDPOINT_URL"
+		return "the bucket does not exist: create it, or correct its name or AWS_ENDPOINT_URL"
 	case minio.NoSuchKey:
-		return "there is no such file in the bucket"
+		return "the file is not in the bucket"
 	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidClientTokenId", "InvalidToken", "ExpiredToken",
 		"ExpiredTokenException", "InvalidSecurity", "XAdminUserNotFound": // the last is Versity's
 		return "the credentials are wrong or expired: correct AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY " +
@@ -68,11 +69,11 @@ func adviceOn(answer minio.ErrorResponse) string {
 		"IllegalLocationConstraintException":
 		return regionAdvice(answer.Region)
 	case minio.PreconditionFailed, "ConditionalRequestConflict":
-		return "another worker wrote the file meanwhile, or an answer was lost: the next pass looks again"
+		return "another worker wrote the file meanwhile, or a response was lost: the next pass retries"
 	case "RequestTimeTooSkewed":
 		return "set the clock of this machine"
 	}
-	if answer.StatusCode/100 == 3 { // what redirects without a body
+	if answer.StatusCode/100 == 3 { // a redirect without a body
 		return regionAdvice(answer.Region)
 	}
 	return ""

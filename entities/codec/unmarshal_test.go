@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// eventMeta is a wire struct as a handler would write it.
+// eventMeta is a wire struct like those of handlers.
 type eventMeta struct {
 	EventType        string `cbor:"eventType"`
 	SpecVersion      Int    `cbor:"specVersion"`
@@ -57,7 +57,7 @@ func TestUnmarshalMeta(t *testing.T) {
 	}
 }
 
-// TestUnmarshalValues decodes what cbor-x wrote, and other forms that must be taken, into each type.
+// TestUnmarshalValues decodes values that cbor-x wrote, and other accepted forms, into each type.
 func TestUnmarshalValues(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -130,8 +130,8 @@ func TestUnmarshalValues(t *testing.T) {
 	}
 }
 
-// TestUnmarshalRefuses has broken, hostile and ill-fitting input.
-func TestUnmarshalRefuses(t *testing.T) {
+// TestUnmarshalRejects covers malformed, hostile and mismatching input.
+func TestUnmarshalRejects(t *testing.T) {
 	t.Parallel()
 	vs := loadVectors(t)
 	nest := func(n int) string { return strings.Repeat("81", n) + "00" }
@@ -183,21 +183,21 @@ func TestUnmarshalRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			checkRefused(t, unhex(t, c.hex), c.into)
+			checkRejected(t, unhex(t, c.hex), c.into)
 		})
 	}
 	for _, name := range []string{"error", "regexp", "uint16Array", "bigIntHuge"} {
-		t.Run(name, func(t *testing.T) { t.Parallel(); checkRefused(t, vs.value(t, name), new(Raw)) })
+		t.Run(name, func(t *testing.T) { t.Parallel(); checkRejected(t, vs.value(t, name), new(Raw)) })
 	}
-	t.Run("invalidDate", func(t *testing.T) { t.Parallel(); checkRefused(t, vs.value(t, "invalidDate"), new(Time)) })
+	t.Run("invalidDate", func(t *testing.T) { t.Parallel(); checkRejected(t, vs.value(t, "invalidDate"), new(Time)) })
 	for text, js := range vs.Reads {
-		if strings.HasPrefix(js, "throws") { // it would throw on all who read what we stored
-			t.Run(text, func(t *testing.T) { t.Parallel(); checkRefused(t, unhex(t, text), new(Raw)) })
+		if strings.HasPrefix(js, "throws") { // it would throw on every client that reads it back
+			t.Run(text, func(t *testing.T) { t.Parallel(); checkRejected(t, unhex(t, text), new(Raw)) })
 		}
 	}
 }
 
-func checkRefused(t *testing.T, data []byte, into any) {
+func checkRejected(t *testing.T, data []byte, into any) {
 	t.Helper()
 	err := Unmarshal(data, into)
 	var own *Error
@@ -209,7 +209,7 @@ func checkRefused(t *testing.T, data []byte, into any) {
 	}
 }
 
-func TestUnmarshalDeepest(t *testing.T) {
+func TestUnmarshalAcceptsMaxDepth(t *testing.T) {
 	t.Parallel()
 	data := unhex(t, strings.Repeat("81", MaxDepth)+"00")
 	var got any
@@ -236,14 +236,14 @@ func TestUnmarshalManyKeys(t *testing.T) {
 	twice := append(appendHead(nil, majorMap, uint64(len(many)+1)), data[3:]...)
 	key, _ := Marshal(keyOf(49_999))
 	twice = append(append(twice, key...), 0)
-	checkRefused(t, twice, &back)
+	checkRejected(t, twice, &back)
 }
 
 // keyOf returns the i-th key of a map with many keys.
 func keyOf(i int) string { return strings.Repeat("k", 1+i%7) + date(int64(i)).String() }
 
-// TestUnmarshalTarget covers what an author of wire structs may get wrong; none of it is the client's fault.
-func TestUnmarshalTarget(t *testing.T) {
+// TestUnmarshalRejectsUnsuitableTargets covers mistakes in wire structs, which are not the client's fault.
+func TestUnmarshalRejectsUnsuitableTargets(t *testing.T) {
 	t.Parallel()
 	type list struct {
 		Next *list
@@ -265,7 +265,7 @@ func TestUnmarshalTarget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for range 2 { // the second verdict is a remembered one
+			for range 2 { // the second time from the cache
 				err := Unmarshal([]byte{0xa0}, c.into)
 				switch {
 				case c.want == "" && err != nil:
@@ -278,7 +278,7 @@ func TestUnmarshalTarget(t *testing.T) {
 	}
 }
 
-// TestRawOwnsItsBytes ensures that what was decoded outlives the request's buffer.
+// TestRawOwnsItsBytes ensures that decoded values do not alias the request's buffer.
 func TestRawOwnsItsBytes(t *testing.T) {
 	t.Parallel()
 	data := unhex(t, "a16161420102")

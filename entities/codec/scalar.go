@@ -2,11 +2,11 @@ package codec
 
 import "math"
 
-// Int is an integer that a JS number holds exactly, that is between -2^53 and 2^53. Clients send small ones as CBOR
-// integers, others as floats, BigInts as 64-bit integers; Int takes all three.
+// Int is an integer that a JS number represents exactly, between -2^53 and 2^53. Clients send small ones as CBOR
+// integers, large ones as floats, and BigInts as 64-bit integers; Int accepts all three.
 type Int int64
 
-// UnmarshalCBOR reads an integer or a float without fraction; null and undefined leave i as it is.
+// UnmarshalCBOR decodes an integer or a float without fraction. It ignores null and undefined.
 func (i *Int) UnmarshalCBOR(data []byte) error {
 	h, err := parseHead(data)
 	switch {
@@ -34,10 +34,10 @@ func (i *Int) UnmarshalCBOR(data []byte) error {
 	return nil
 }
 
-// Bytes is a byte string. Clients send a Uint8Array with a tag and a Buffer without; they read either.
+// Bytes is a byte string. Clients send a Uint8Array with a tag and a Buffer without, and read both.
 type Bytes []byte
 
-// UnmarshalCBOR reads a byte string, copying it; null and undefined leave b as it is.
+// UnmarshalCBOR copies a byte string. It ignores null and undefined.
 func (b *Bytes) UnmarshalCBOR(data []byte) error {
 	if isNil(data) {
 		return nil

@@ -15,21 +15,20 @@ var (
 	unmarshalerType = reflect.TypeFor[cbor.Unmarshaler]()
 )
 
-// targets remembers the verdict on each type that Unmarshal was given: reflect.Type to error or nil.
+// targets caches the result of unsuitable for each type: reflect.Type to error or nil.
 var targets sync.Map
 
-// checkTarget refuses types into which some of what clients send would not decode, or would decode wrongly: a
-// stateUpdatedAt, say, comes as an integer or as a float. So the mistake shows in the first test and not with the
-// first odd client.
+// checkTarget rejects types that cannot hold every form in which clients send a value; a stateUpdatedAt, for example,
+// may be an integer or a float. It makes the mistake visible in the first test instead of with the first such client.
 func checkTarget(t reflect.Type) error {
 	if t == nil || t.Kind() != reflect.Pointer {
 		return errors.New("decode CBOR: target is not a pointer")
 	}
-	if verdict, ok := targets.Load(t); ok {
-		err, _ := verdict.(error)
+	if cached, ok := targets.Load(t); ok {
+		err, _ := cached.(error)
 		return err
 	}
-	err := unfit(t, map[reflect.Type]bool{})
+	err := unsuitable(t, map[reflect.Type]bool{})
 	if err != nil {
 		err = fmt.Errorf("decode CBOR into %s: %w", t, err)
 	}
@@ -37,8 +36,8 @@ func checkTarget(t reflect.Type) error {
 	return err
 }
 
-// unfit returns what makes t a wrong target, or nil. Types in seen are being looked at further up.
-func unfit(t reflect.Type, seen map[reflect.Type]bool) error {
+// unsuitable returns why t cannot be a target, or nil. Types in seen are being checked by a caller.
+func unsuitable(t reflect.Type, seen map[reflect.Type]bool) error {
 	if t == timeType {
 		return errors.New("use codec.Time for time.Time")
 	}
@@ -52,21 +51,21 @@ func unfit(t reflect.Type, seen map[reflect.Type]bool) error {
 	case k == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
 		return fmt.Errorf("use codec.Bytes for %s", t)
 	case k == reflect.Pointer, k == reflect.Slice, k == reflect.Array, k == reflect.Map:
-		return unfit(t.Elem(), seen)
+		return unsuitable(t.Elem(), seen)
 	case k == reflect.Struct:
-		return unfitField(t, seen)
+		return unsuitableField(t, seen)
 	}
 	return nil
 }
 
-// unfitField returns what makes a field of the struct t a wrong target, or nil.
-func unfitField(t reflect.Type, seen map[reflect.Type]bool) error {
+// unsuitableField returns why a field of the struct t cannot be a target, or nil.
+func unsuitableField(t reflect.Type, seen map[reflect.Type]bool) error {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if !f.IsExported() && !f.Anonymous || f.Tag.Get("cbor") == "-" {
 			continue
 		}
-		if err := unfit(f.Type, seen); err != nil {
+		if err := unsuitable(f.Type, seen); err != nil {
 			return fmt.Errorf("field %s: %w", f.Name, err)
 		}
 	}

@@ -27,7 +27,7 @@ const (
 	tagMap      = 259 // JS Map, on a map
 )
 
-// The additional information of a head's first byte that matters here (RFC 8949 §3).
+// Values of the additional information in a head's first byte (RFC 8949 §3).
 const (
 	infoFalse      = 20
 	infoOneByte    = 24
@@ -37,14 +37,14 @@ const (
 	infoIndefinite = 31
 )
 
-// Whole items of one byte.
+// Items of one byte.
 const (
 	itemNull      = 0xf6
 	itemUndefined = 0xf7
 	itemBreak     = 0xff
 )
 
-// maxSafe is the greatest integer up to which a JS number holds every integer exactly.
+// maxSafe is the greatest integer up to which a JS number represents every integer.
 const maxSafe = 1 << 53
 
 var (
@@ -57,10 +57,10 @@ type head struct {
 	major byte
 	info  byte
 	arg   uint64 // value, length, count, tag number or float bits; 0 when indefinite
-	size  int    // bytes the head takes
+	size  int    // of the head in bytes
 }
 
-// indefinite reports whether the item's length is not announced.
+// indefinite reports whether the item has indefinite length.
 func (h head) indefinite() bool { return h.info == infoIndefinite }
 
 // parseHead reads the head at the start of data.
@@ -89,7 +89,7 @@ func parseHead(data []byte) (head, error) {
 	return h, nil
 }
 
-// appendHead appends the shortest head of that type and argument.
+// appendHead appends the shortest encoding of a head.
 func appendHead(dst []byte, major byte, arg uint64) []byte {
 	m := major << 5
 	switch {

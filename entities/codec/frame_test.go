@@ -39,7 +39,7 @@ func TestReadFrame(t *testing.T) {
 	}
 }
 
-func TestReadFrameRefuses(t *testing.T) {
+func TestReadFrameRejects(t *testing.T) {
 	t.Parallel()
 	limits := Limits{Meta: 4, Body: 3}
 	for name, c := range map[string]struct {
@@ -68,7 +68,7 @@ func TestReadFrameRefuses(t *testing.T) {
 	}
 }
 
-func TestReadFrameLimitsReached(t *testing.T) {
+func TestReadFrameAcceptsItsLimits(t *testing.T) {
 	t.Parallel()
 	in := "\x00\x00\x00\x01\xa0\x00\x00\x00\x03abc"
 	if _, err := ReadFrame(strings.NewReader(in), Limits{Meta: 1, Body: 3}); err != nil {
@@ -76,7 +76,7 @@ func TestReadFrameLimitsReached(t *testing.T) {
 	}
 }
 
-// TestReadFrameLarge ensures that a body that takes several buffers arrives whole.
+// TestReadFrameLarge reads a body that is larger than the first buffer.
 func TestReadFrameLarge(t *testing.T) {
 	t.Parallel()
 	body := bytes.Repeat([]byte("0123456789"), 100_000)
@@ -90,7 +90,7 @@ func TestReadFrameLarge(t *testing.T) {
 	}
 }
 
-// TestReadFrameAllocatesAsItReads ensures that a huge announcement alone costs nothing. Not parallel: it counts
+// TestReadFrameAllocatesAsItReads ensures that a large announced length allocates nothing. Not parallel: it counts
 // allocated bytes.
 //
 //nolint:paralleltest // it counts what the process allocates
@@ -108,7 +108,7 @@ func TestReadFrameAllocatesAsItReads(t *testing.T) {
 	}
 }
 
-// TestReadErrorsPassThrough ensures that a failing connection is not blamed on the format.
+// TestReadErrorsPassThrough ensures that a broken connection is not reported as malformed data.
 func TestReadErrorsPassThrough(t *testing.T) {
 	t.Parallel()
 	whole := "\x00\x00\x00\x01\xa0\x00\x00\x00\x01a"
@@ -123,24 +123,28 @@ func TestReadErrorsPassThrough(t *testing.T) {
 	}
 }
 
-func TestReadList(t *testing.T) {
+// TestFrames reads lists that cbor-x encoded, with their sentinels.
+func TestFrames(t *testing.T) {
 	t.Parallel()
 	vs := loadVectors(t)
 	for name, want := range map[string]struct {
 		bodies []string
-		end    End
+		end    endMeta
 	}{
-		"list":      {[]string{"one", ""}, End{Next: "evnt_2", HasMore: true}},
-		"emptyList": {nil, End{}},
+		"list":      {[]string{"one", "", ""}, endMeta{End: 1, Next: "evnt_2", HasMore: true}},
+		"emptyList": {[]string{""}, endMeta{End: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			frames, end, err := ReadList(bytes.NewReader(vs.binary(t, name)), Limits{})
-			if err != nil {
-				t.Fatal(err)
-			}
 			var bodies []string
-			for _, f := range frames {
+			var end endMeta
+			for f, err := range Frames(bytes.NewReader(vs.binary(t, name)), Limits{}) {
+				if err == nil {
+					err = Unmarshal(f.Meta, &end)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
 				bodies = append(bodies, string(f.Body))
 			}
 			if diff := cmp.Diff(want.bodies, bodies); diff != "" || end != want.end {
@@ -150,29 +154,23 @@ func TestReadList(t *testing.T) {
 	}
 }
 
-func TestReadListRefuses(t *testing.T) {
+func TestFramesEndsAtTheFirstError(t *testing.T) {
 	t.Parallel()
-	vs := loadVectors(t)
-	end := string(vs.binary(t, "emptyList"))
-	for name, in := range map[string]string{
-		"NoSentinel":    "\x00\x00\x00\x01\xa0\x00\x00\x00\x00",
-		"Empty":         "",
-		"AfterSentinel": end + "\x00\x00\x00\x01\xa0\x00\x00\x00\x00",
-		"TwoSentinels":  end + end,
-		"BadMeta":       "\x00\x00\x00\x01\xff\x00\x00\x00\x00" + end,
-		"Cut":           end[:len(end)-1],
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got, _, err := ReadList(strings.NewReader(in), Limits{}); !errors.Is(err, ErrMalformed) {
-				t.Errorf("got %v, error %v, want %v", got, err, ErrMalformed)
-			}
-		})
+	list := loadVectors(t).binary(t, "list")
+	var last error
+	for _, err := range Frames(bytes.NewReader(list[:len(list)-1]), Limits{}) {
+		if last != nil {
+			t.Fatalf("continued after %v", last)
+		}
+		last = err
+	}
+	if !errors.Is(last, ErrMalformed) {
+		t.Errorf("got %v, want %v", last, ErrMalformed)
 	}
 }
 
-// TestFrameWriter ensures that a list we write is what cbor-x's side reads (vectors "list" up to map lengths, which
-// cbor-x writes in 16 bits).
+// TestFrameWriter compares a written list with the vector "list", except for map lengths, which cbor-x writes in 16
+// bits.
 func TestFrameWriter(t *testing.T) {
 	t.Parallel()
 	var buf bytes.Buffer
@@ -212,7 +210,7 @@ func TestFrameWriterFails(t *testing.T) {
 	}
 }
 
-func TestFramesStops(t *testing.T) {
+func TestFramesStopsWithTheLoop(t *testing.T) {
 	t.Parallel()
 	r := bytes.NewReader(loadVectors(t).binary(t, "list"))
 	for _, err := range Frames(r, Limits{}) {
