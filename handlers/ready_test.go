@@ -10,10 +10,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -30,9 +32,12 @@ func newSmallProbes(t *testing.T, options ...func(*pgxpool.Config)) (*echo.Echo,
 	t.Cleanup(pool.Close)
 	q, err := queue.New(pool, migrations.DefaultSchema, nil)
 	if err != nil {
-		t.Fatal(err)
+	return NewProbes(Options{
+		Pool: pool, Log: eventlog.New(pool, nil, q, time.Now), Queue: q, Logger: slog.New(slog.DiscardHandler),
+		Stopping: t.Context(),
+	}), pool
 	}
-	return NewProbes(Options{Pool: pool, Queue: q, Logger: slog.New(slog.DiscardHandler), Stopping: t.Context()}), pool
+	return NewProbes(Options{Pool: pool, Log: eventlog.New(pool, nil, q, time.Now), Queue: q, Logger: slog.New(slog.DiscardHandler), Stopping: t.Context()}), pool
 }
 
 func wantReady(t *testing.T, e http.Handler, status int, body string) {

@@ -10,9 +10,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -84,7 +86,8 @@ func TestProbes(t *testing.T) {
 	}
 	trouble := ""
 	o := Options{
-		Pool: pool, Queue: q, APIKey: "key", Logger: slog.New(slog.DiscardHandler), Stopping: stopping,
+		Pool: pool, Log: eventlog.New(pool, nil, q, time.Now), Queue: q, APIKey: "key",
+		Logger: slog.New(slog.DiscardHandler), Stopping: stopping,
 		Trouble: func() string { return trouble }, Telemetry: newTelemetry(pool, q),
 	}
 	probes := NewProbes(o)
