@@ -18,7 +18,7 @@ import (
 func TestTheAuditTellsOfSecretsAndRetention(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	secrets, retention := admin.NewSecrets(f.pool, f.clock.now), NewRetention(f.pool, RetentionOptions{})
+	secrets, retention := admin.NewSecrets(f.pool, f.clock.now), admin.NewRetentionSettings(f.pool)
 	ctx, keep := admin.WithActor(t.Context(), "key_1"), time.Hour
 	do := []func(context.Context) error{
 		func(ctx context.Context) error {
@@ -61,7 +61,7 @@ func TestTheAuditTellsOfSecretsAndRetention(t *testing.T) {
 func TestWhatCannotBeToldIsNotDone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	secrets, retention := admin.NewSecrets(f.pool, f.clock.now), NewRetention(f.pool, RetentionOptions{})
+	secrets, retention := admin.NewSecrets(f.pool, f.clock.now), admin.NewRetentionSettings(f.pool)
 	ctx, keep := t.Context(), time.Hour
 	if _, err := secrets.Put(ctx, home, "stripe", []admin.SecretValue{"old"}); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestWhatCannotBeToldIsNotDone(t *testing.T) {
 func TestTheAuditIsPaged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	retention := NewRetention(f.pool, RetentionOptions{})
+	retention := admin.NewRetentionSettings(f.pool)
 	for range 5 {
 		for _, project := range []entities.Project{home, stranger} {
 			if err := retention.Put(t.Context(), admin.Retention{Project: project}); err != nil {

@@ -28,6 +28,12 @@ func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.E
 	}})
 }
 
+// QueueImport queues the insertion of an event that another database logged, exactly as it was logged there. Imported
+// events are not decided again; the import checks the log as a whole.
+func QueueImport(b *pgx.Batch, project entities.Project, e entities.Event) {
+	insertEvent(pg.Batch{Batch: b}, xidInOrder, project, e)
+}
+
 // loadClaimed queues the question whether the log has an event that uses up the correlation ID although
 // no row may remain of it.
 func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]bool) {

@@ -182,11 +182,7 @@ func (f *folding) addToRun(e entities.Event) {
 
 // legal asks the transition tables about an event of the log.
 func (f *folding) legal(s *Snapshot, e entities.Event) bool {
-	r := Request{RunID: e.RunID, Type: e.Type, CorrelationID: e.CorrelationID}
-	err := facts{Snapshot: s, claimed: map[string]bool{r.CorrelationID: f.used}}.permit(r, e.CreatedAt)
-	if err == nil && e.Type == entities.EventAttrSet {
-		_, err = entities.MergeAttributes(s.Run.Attributes, e.Data.Changes, true)
-	}
+	err := s.CheckNext(e, f.used)
 	if err != nil {
 		f.fault(fmt.Sprintf("event %d", e.Seq), fmt.Sprintf("%s is not legal: %v", e.Type, err))
 	}

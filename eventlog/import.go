@@ -32,11 +32,13 @@ func (a *Audit) Import(ctx context.Context, next func() (Record, error)) (entiti
 		in.tx, in.at = tx, a.now()
 		return in.all(ctx)
 	})
-	var pg *pgconn.PgError
-	if isDuplicateRun(err) || errors.As(err, &pg) && pg.ConstraintName == "streams_name_key" {
-		err = fmt.Errorf("%w: it, or a stream of its, is there already", entities.ErrConflict)
-	} else if pg != nil && refusesData(pg) {
-		err = entities.Invalid("the database cannot store what the file says: %s", pg.Message)
+	var refused *pgconn.PgError
+	switch {
+	case !errors.As(err, &refused):
+	case refused.ConstraintName == "runs_pkey" || refused.ConstraintName == "streams_name_key":
+		err = fmt.Errorf("%w: the run or one of its streams already exists", entities.ErrConflict)
+	case isDataError(refused):
+		err = entities.Invalid("the database cannot store values of the file: %s", refused.Message)
 	}
 	if err != nil {
 		return "", fmt.Errorf("import run %s: %w", in.run.ID, err)
@@ -44,8 +46,8 @@ func (a *Audit) Import(ctx context.Context, next func() (Record, error)) (entiti
 	return in.run.ID, nil
 }
 
-// refusesData reports whether a statement failed because of the values it was to write.
-func refusesData(err *pgconn.PgError) bool {
+// isDataError reports whether a statement failed because of the values it was given.
+func isDataError(err *pgconn.PgError) bool {
 	class := err.Code[:min(2, len(err.Code))]
 	const dataException, integrityViolation, limitExceeded = "22", "23", "54"
 	return class == dataException || class == integrityViolation || class == limitExceeded
@@ -160,7 +162,7 @@ func (in *reading) addEvent(e entities.Event) error {
 		s.Apply(e)
 		store.InsertRun(pg.Batch{Batch: &in.batch}, s.Run)
 	}
-	insertEvent(pg.Batch{Batch: &in.batch}, xidInOrder, in.run.Project, e)
+	QueueImport(&in.batch, in.run.Project, e)
 	in.bytes += len(e.Payload) + len(e.Extra)
 	return nil
 }

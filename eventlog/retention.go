@@ -21,8 +21,6 @@ const (
 	// One transaction deletes no more runs than this, and none after the one that fills it with rows.
 	leaveRuns = 200
 	leaveRows = 20_000
-	// Postgres knows no shorter age than a microsecond, and nobody means one so short.
-	minKeep = time.Second
 	// A stream whose run never was, or has left, stays this long; longer than a run may take to come.
 	orphanAge     = 7 * 24 * time.Hour
 	orphansBatch  = 1000
@@ -291,50 +289,6 @@ func (p *pass) orphans(ctx context.Context) error {
 		if !done.More {
 			return nil
 		}
-	}
-	return nil
-}
-
-// Retentions reads what projects have of their own.
-func (r *Retention) Retentions(ctx context.Context) ([]admin.Retention, error) {
-	return admin.Retentions(ctx, r.pool)
-}
-
-// Put says how long the runs of a project are kept. It fails with [entities.ErrInvalid].
-func (r *Retention) Put(ctx context.Context, age admin.Retention) error {
-	if err := entities.ValidateID("project", string(age.Project)); err != nil {
-		return err
-	}
-	if age.Keep != nil && *age.Keep < minKeep {
-		return entities.Invalid("runs cannot be kept for %s; the least is %s", *age.Keep, minKeep)
-	}
-	keep := "forever"
-	if age.Keep != nil {
-		keep = age.Keep.String()
-	}
-	return r.change(ctx, func(b *pgx.Batch) {
-		admin.PutRetention(b, age)
-		admin.InsertAction(ctx, b, age.Project, admin.ActionRetentionPut, string(age.Project),
-			map[string]any{"keep": keep})
-	})
-}
-
-// Remove lets the default hold for a project again.
-func (r *Retention) Remove(ctx context.Context, project entities.Project) error {
-	return r.change(ctx, func(b *pgx.Batch) {
-		admin.DeleteRetention(b, project)
-		admin.InsertAction(ctx, b, project, admin.ActionRetentionRemove, string(project), nil)
-	})
-}
-
-func (r *Retention) change(ctx context.Context, statement func(*pgx.Batch)) error {
-	err := pg.InTx(ctx, r.pool, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		statement(&b)
-		return tx.SendBatch(ctx, &b).Close()
-	})
-	if err != nil {
-		return fmt.Errorf("change retention: %w", err)
 	}
 	return nil
 }

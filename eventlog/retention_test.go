@@ -175,7 +175,7 @@ func TestProjectsHaveAgesOfTheirOwn(t *testing.T) {
 			}
 			r := f.retention(func(o *RetentionOptions) { o.Keep = tt.keep })
 			for project, age := range tt.ages {
-				if err := r.Put(t.Context(), admin.Retention{Project: project, Keep: age}); err != nil {
+				if err := admin.NewRetentionSettings(f.pool).Put(t.Context(), admin.Retention{Project: project, Keep: age}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -195,7 +195,7 @@ func TestProjectsHaveAgesOfTheirOwn(t *testing.T) {
 func TestAgesOfProjectsAreKept(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	r := f.retention()
+	r := admin.NewRetentionSettings(f.pool)
 	put := func(project entities.Project, keep *time.Duration) error {
 		return r.Put(t.Context(), admin.Retention{Project: project, Keep: keep})
 	}
@@ -212,7 +212,7 @@ func TestAgesOfProjectsAreKept(t *testing.T) {
 			t.Errorf("got error %v, want a refusal", err)
 		}
 	}
-	got, err := r.Retentions(t.Context())
+	got, err := r.List(t.Context())
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("ages differ (-want +got), error %v:\n%s", err, diff)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	"pgregory.net/rapid"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -46,13 +45,6 @@ func (f *fixture) wantDifferences(t tb, id entities.RunID, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, f.differences(t, id)); diff != "" {
 		t.Errorf("differences differ (-want +got):\n%s", diff)
-	}
-}
-
-func (f *fixture) exec(t tb, sql string, args ...any) {
-	t.Helper()
-	if _, err := f.pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
@@ -104,32 +96,6 @@ func (f *fixture) ended(t tb) entities.RunID {
 	f.must(t, failed)
 	f.must(t, on(id, entities.EventStepCompleted, "s2"))
 	return id
-}
-
-// TestI2RowsThatAppendWroteAreVerified and rebuilt, from whatever was left of them.
-func TestI2RowsThatAppendWroteAreVerified(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	rapid.Check(t, func(rt *rapid.T) {
-		one, other := newModel(rt), newModel(rt)
-		now := day
-		log := f.with(noQueue{})
-		for range rapid.IntRange(1, 30).Draw(rt, "requests") {
-			one.compare(rt, log, other, drawRequest(rt, one, other), now)
-		}
-		if one.snapshot.Run == nil {
-			return
-		}
-		f.wantSound(rt, one.id)
-		table := rapid.SampledFrom([]string{"steps", "hooks", "waits"}).Draw(rt, "table")
-		f.exec(rt, `DELETE FROM `+table+` WHERE run_id = $1`, one.id)
-		f.exec(rt, `UPDATE runs SET last_seq = last_seq + 7, workflow_name = 'damaged' WHERE id = $1`, one.id)
-		f.mustRebuild(rt, one.id)
-		if diff := cmp.Diff(one.snapshot, f.rows(rt, one.id)); diff != "" {
-			rt.Fatalf("rows differ after the rebuild (-model +rows):\n%s", diff)
-		}
-		f.wantSound(rt, one.id)
-	})
 }
 
 // TestVerifySeesDamageToEveryColumn there is, and rebuild repairs it.

@@ -82,7 +82,7 @@ func (c setRetentionCmd) Run(ctx context.Context, stdout io.Writer, config confi
 		}
 		age.Keep = &keep
 	}
-	return withRetention(ctx, config, func(r *eventlog.Retention) error {
+	return withRetentions(ctx, config, func(r *admin.RetentionSettings) error {
 		if err := r.Put(admin.WithActor(ctx, admin.ActorCLI), age); err != nil {
 			return err
 		}
@@ -95,8 +95,8 @@ type listRetentionCmd struct{}
 
 // Run prints the ages.
 func (listRetentionCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
-	return withRetention(ctx, config, func(r *eventlog.Retention) error {
-		ages, err := r.Retentions(ctx)
+	return withRetentions(ctx, config, func(r *admin.RetentionSettings) error {
+		ages, err := r.List(ctx)
 		if err != nil {
 			return err
 		}
@@ -122,15 +122,13 @@ type removeRetentionCmd struct {
 
 // Run removes the age.
 func (c removeRetentionCmd) Run(ctx context.Context, config config) error {
-	return withRetention(ctx, config, func(r *eventlog.Retention) error {
+	return withRetentions(ctx, config, func(r *admin.RetentionSettings) error {
 		return r.Remove(admin.WithActor(ctx, admin.ActorCLI), c.Project)
 	})
 }
 
-func withRetention(ctx context.Context, config config, do func(*eventlog.Retention) error) error {
-	return withPool(ctx, config, func(pool *pgxpool.Pool) error {
-		return do(eventlog.NewRetention(pool, eventlog.RetentionOptions{}))
-	})
+func withRetentions(ctx context.Context, config config, do func(*admin.RetentionSettings) error) error {
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(admin.NewRetentionSettings(pool)) })
 }
 
 // withPool opens the database for a command that uses it directly.
