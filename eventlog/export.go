@@ -31,7 +31,7 @@ type Record struct {
 	Event  *EventRecord  `json:"event,omitempty"`
 	Stream *StreamRecord `json:"stream,omitempty"`
 	Chunk  *ChunkRecord  `json:"chunk,omitempty"`
-	End    *Extent       `json:"end,omitempty"`
+	End    *RunSize       `json:"end,omitempty"`
 }
 
 // RunRecord is what no event of the run says.
@@ -79,9 +79,9 @@ func (e EventRecord) of(id entities.RunID) entities.Event {
 // Export emits all records of a run, as it is when the export begins, and says how much that was. It holds
 // neither a lock nor a transaction open, and no more than a page in memory. It fails with
 // [entities.ErrRunNotFound], with [ErrUnreadable], and with what emit fails with.
-func (a *Audit) Export(ctx context.Context, id entities.RunID, emit func(Record) error) (Extent, error) {
+func (a *Maintainer) Export(ctx context.Context, id entities.RunID, emit func(Record) error) (RunSize, error) {
 	var refused error
-	x := export{pool: a.pool, emit: func(r Record) error {
+	x := exporter{pool: a.pool, emit: func(r Record) error {
 		refused = emit(r)
 		return refused
 	}}
@@ -89,18 +89,18 @@ func (a *Audit) Export(ctx context.Context, id entities.RunID, emit func(Record)
 		if refused == nil && !errors.Is(err, entities.ErrRunNotFound) {
 			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
 		}
-		return Extent{}, fmt.Errorf("export run %s: %w", id, err)
+		return RunSize{}, fmt.Errorf("export run %s: %w", id, err)
 	}
 	return x.extent, nil
 }
 
-type export struct {
+type exporter struct {
 	pool   *pgxpool.Pool
 	emit   func(Record) error
-	extent Extent
+	extent RunSize
 }
 
-func (x *export) all(ctx context.Context, id entities.RunID) error {
+func (x *exporter) all(ctx context.Context, id entities.RunID) error {
 	var run entities.Run
 	var streams []store.StoredStream
 	err := pg.InSnapshot(ctx, x.pool, func(tx pgx.Tx) (err error) {
@@ -130,7 +130,7 @@ func (x *export) all(ctx context.Context, id entities.RunID) error {
 }
 
 // events emits the log up to where it was at the beginning.
-func (x *export) events(ctx context.Context, id entities.RunID) error {
+func (x *exporter) events(ctx context.Context, id entities.RunID) error {
 	log := read.New(x.pool, nil, nil)
 	page := pg.Page{Limit: pg.MaxPage}
 	for seq := int64(0); seq < x.extent.LastSeq; {
@@ -161,7 +161,7 @@ func (x *export) events(ctx context.Context, id entities.RunID) error {
 // exportChunks is how many chunks of a stream an export reads at once.
 const exportChunks = 256
 
-func (x *export) stream(ctx context.Context, s store.StoredStream) error {
+func (x *exporter) stream(ctx context.Context, s store.StoredStream) error {
 	x.extent.add(s.Stream)
 	record := StreamRecord{Name: s.Name, Chunks: s.Chunks, CreatedAt: s.CreatedAt, ClosedAt: s.ClosedAt}
 	if err := x.emit(Record{Stream: &record}); err != nil {

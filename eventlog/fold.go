@@ -16,14 +16,14 @@ import (
 
 // foldFetch is how many events, and foldPiece how many correlation IDs, a fold has in memory at once.
 const (
-	foldFetch = 1000
-	foldPiece = 1000
+	fetchSize = 1000
+	spanSize = 1000
 )
 
 // folding adds up the whole log of a run, however long, in bounded memory. It goes through the events about
 // the run first, and then through those of one correlation ID after the other: what happens to a step,
 // hook or wait depends on its own events and on the end of the run alone.
-type folding struct {
+type folder struct {
 	runID   entities.RunID
 	project entities.Project
 	// fault is told what is wrong with the log itself. An event that was not legal has no effect.
@@ -46,7 +46,7 @@ type folding struct {
 }
 
 // errNoRun ends the fold of a log that never creates its run. It was told as a fault.
-var errNoRun = errors.New("the log creates no run")
+var errRunNotCreated = errors.New("the log creates no run")
 
 // shape is what a log looks like from afar.
 type shape struct {
@@ -58,19 +58,19 @@ type shape struct {
 }
 
 // all folds the log as the transaction sees it.
-func (f *folding) all(ctx context.Context, tx pgx.Tx) error {
+func (f *folder) all(ctx context.Context, tx pgx.Tx) error {
 	if err := f.look(ctx, tx); err != nil {
 		return err
 	}
 	err := f.read(ctx, tx)
-	if errors.Is(err, errNoRun) {
-		f.fault("log", errNoRun.Error())
+	if errors.Is(err, errRunNotCreated) {
+		f.fault("log", errRunNotCreated.Error())
 		return nil
 	}
 	return err
 }
 
-func (f *folding) read(ctx context.Context, tx pgx.Tx) error {
+func (f *folder) read(ctx context.Context, tx pgx.Tx) error {
 	f.run, f.done = NewSnapshot(f.project), NewSnapshot(f.project)
 	if err := declareLog(ctx, tx, f.runID); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (f *folding) read(ctx context.Context, tx pgx.Tx) error {
 		if err != nil {
 			return err
 		}
-		more = len(events) == foldFetch
+		more = len(events) == fetchSize
 		for _, e := range events {
 			if err := f.add(e); err != nil {
 				return err
@@ -94,7 +94,7 @@ func (f *folding) read(ctx context.Context, tx pgx.Tx) error {
 }
 
 // look finds out about the log's shape.
-func (f *folding) look(ctx context.Context, tx pgx.Tx) error {
+func (f *folder) look(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, `
 		SELECT coalesce(max(seq), 0) AS last_seq,
 			coalesce((SELECT created_at FROM events WHERE run_id = $1 ORDER BY seq DESC LIMIT 1), 'epoch') AS last_at,
@@ -136,7 +136,7 @@ func declareLog(ctx context.Context, tx pgx.Tx, runID entities.RunID) error {
 }
 
 func fetchLog(ctx context.Context, tx pgx.Tx) ([]entities.Event, error) {
-	rows, err := tx.Query(ctx, fmt.Sprintf(`FETCH %d FROM log`, foldFetch))
+	rows, err := tx.Query(ctx, fmt.Sprintf(`FETCH %d FROM log`, fetchSize))
 	if err != nil {
 		return nil, fmt.Errorf("read log: %w", err)
 	}
@@ -147,13 +147,13 @@ func fetchLog(ctx context.Context, tx pgx.Tx) ([]entities.Event, error) {
 	return events, nil
 }
 
-func (f *folding) add(e entities.Event) error {
+func (f *folder) add(e entities.Event) error {
 	if entities.KindOf(e.Type) == entities.KindRun {
 		f.addToRun(e)
 		return nil
 	}
 	if f.run.Run == nil {
-		return errNoRun
+		return errRunNotCreated
 	}
 	if e.CorrelationID != f.of || f.group == nil {
 		if err := f.nextGroup(e.CorrelationID); err != nil {
@@ -170,7 +170,7 @@ func (f *folding) add(e entities.Event) error {
 	return nil
 }
 
-func (f *folding) addToRun(e entities.Event) {
+func (f *folder) addToRun(e entities.Event) {
 	if !f.legal(f.run, e) {
 		return
 	}
@@ -181,7 +181,7 @@ func (f *folding) addToRun(e entities.Event) {
 }
 
 // legal asks the transition tables about an event of the log.
-func (f *folding) legal(s *Snapshot, e entities.Event) bool {
+func (f *folder) legal(s *Snapshot, e entities.Event) bool {
 	err := s.CheckNext(e, f.used)
 	if err != nil {
 		f.fault(fmt.Sprintf("event %d", e.Seq), fmt.Sprintf("%s is not legal: %v", e.Type, err))
@@ -190,7 +190,7 @@ func (f *folding) legal(s *Snapshot, e entities.Event) bool {
 }
 
 // nextGroup begins with another correlation ID.
-func (f *folding) nextGroup(id string) error {
+func (f *folder) nextGroup(id string) error {
 	if f.group == nil {
 		if err := f.runDone(); err != nil {
 			return err
@@ -207,33 +207,33 @@ func (f *folding) nextGroup(id string) error {
 }
 
 // endGroup lets the end of the run happen to the entities of the present correlation ID.
-func (f *folding) endGroup() {
+func (f *folder) endGroup() {
 	if !f.group.Run.Status.Ended() {
 		f.group.Apply(*f.end)
 	}
 }
 
-func (f *folding) groupDone() error {
+func (f *folder) groupDone() error {
 	if f.end != nil {
 		f.endGroup()
 	}
 	maps.Copy(f.done.Steps, f.group.Steps)
 	maps.Copy(f.done.Hooks, f.group.Hooks)
 	maps.Copy(f.done.Waits, f.group.Waits)
-	if f.count++; f.count < foldPiece {
+	if f.count++; f.count < spanSize {
 		return nil
 	}
 	return f.pieceDone(f.of)
 }
 
 // runDone hands out the run.
-func (f *folding) runDone() error {
+func (f *folder) runDone() error {
 	f.run.Run.LastSeq, f.run.Run.UpdatedAt = f.shape.LastSeq, f.shape.LastAt
 	return f.whole(f.run.Run)
 }
 
 // pieceDone hands out the entities up to that ID.
-func (f *folding) pieceDone(upTo string) error {
+func (f *folder) pieceDone(upTo string) error {
 	f.done.Run = f.run.Run
 	if err := f.piece(f.done, store.Span{After: f.after, UpTo: upTo}); err != nil {
 		return err
@@ -242,9 +242,9 @@ func (f *folding) pieceDone(upTo string) error {
 	return nil
 }
 
-func (f *folding) finish() error {
+func (f *folder) finish() error {
 	if f.run.Run == nil {
-		return errNoRun
+		return errRunNotCreated
 	}
 	if f.group == nil {
 		if err := f.runDone(); err != nil {

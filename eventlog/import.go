@@ -25,8 +25,8 @@ const (
 // of its log. Next returns the records and then [io.EOF]. It fails with [entities.ErrInvalid] on records that
 // are no whole run, or one that had not ended: it would begin a second life. It fails with
 // [entities.ErrConflict] when the run or a stream of that name is there.
-func (a *Audit) Import(ctx context.Context, next func() (Record, error)) (entities.RunID, error) {
-	in := reading{next: next}
+func (a *Maintainer) Import(ctx context.Context, next func() (Record, error)) (entities.RunID, error) {
+	in := importer{next: next}
 	// Once: records cannot be read again.
 	err := pg.InTxOnce(ctx, a.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		in.tx, in.at = tx, a.now()
@@ -54,12 +54,12 @@ func isDataError(err *pgconn.PgError) bool {
 }
 
 // reading is an import under way.
-type reading struct {
+type importer struct {
 	tx     pgx.Tx
 	at     time.Time
 	next   func() (Record, error)
 	run    RunRecord
-	read   Extent
+	read   RunSize
 	stream int64 // the row of the stream under way
 	left   int64 // chunks that are still to come of it
 	idx    int64 // of the next one
@@ -67,7 +67,7 @@ type reading struct {
 	bytes  int
 }
 
-func (in *reading) all(ctx context.Context) error {
+func (in *importer) all(ctx context.Context) error {
 	if err := in.header(); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (in *reading) all(ctx context.Context) error {
 }
 
 // header reads the first record.
-func (in *reading) header() error {
+func (in *importer) header() error {
 	first, err := in.next()
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -113,7 +113,7 @@ func (in *reading) header() error {
 }
 
 // trailer looks whether all came, and reads to the very end, where the file's checksum is.
-func (in *reading) trailer(end Extent) error {
+func (in *importer) trailer(end RunSize) error {
 	if end != in.read || in.left > 0 {
 		return entities.Invalid("the file says %+v of a run it has %+v of", end, in.read)
 	}
@@ -128,7 +128,7 @@ func (in *reading) trailer(end Extent) error {
 }
 
 // add takes in one record between the first and the last.
-func (in *reading) add(ctx context.Context, r Record) error {
+func (in *importer) add(ctx context.Context, r Record) error {
 	switch {
 	case r.Event != nil:
 		if in.read.LastSeq++; r.Event.Seq != in.read.LastSeq || in.read.Streams > 0 {
@@ -153,7 +153,7 @@ func (in *reading) add(ctx context.Context, r Record) error {
 	return nil
 }
 
-func (in *reading) addEvent(e entities.Event) error {
+func (in *importer) addEvent(e entities.Event) error {
 	if e.Seq == 1 {
 		if e.Type != entities.EventRunCreated {
 			return entities.Invalid("the log begins with %s", e.Type)
@@ -167,7 +167,7 @@ func (in *reading) addEvent(e entities.Event) error {
 	return nil
 }
 
-func (in *reading) addStream(ctx context.Context, r StreamRecord) error {
+func (in *importer) addStream(ctx context.Context, r StreamRecord) error {
 	if err := entities.ValidateName("stream name", string(r.Name)); err != nil {
 		return err
 	}
@@ -182,18 +182,18 @@ func (in *reading) addStream(ctx context.Context, r StreamRecord) error {
 	return in.flush(ctx)
 }
 
-func (in *reading) flush(ctx context.Context) error {
+func (in *importer) flush(ctx context.Context) error {
 	b := in.batch
 	in.batch, in.bytes = pgx.Batch{}, 0
 	return in.tx.SendBatch(ctx, &b).Close()
 }
 
 // conclude makes the rows from the log.
-func (in *reading) conclude(ctx context.Context) error {
-	var result Rebuilt
+func (in *importer) conclude(ctx context.Context) error {
+	var result RebuildResult
 	err := rebuild(ctx, in.tx, in.run.ID, in.at, &result)
-	if errors.Is(err, errUnsound) || err == nil && len(result.Left) > 0 {
-		return entities.Invalid("%s", result.Left[0])
+	if errors.Is(err, errUnsound) || err == nil && len(result.Remaining) > 0 {
+		return entities.Invalid("%s", result.Remaining[0])
 	}
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func TestImportRefusesValuesThatCannotBe(t *testing.T) {
 	id := f.full(t)
 	f.must(t, onRun(id, entities.EventRunCompleted))
 	f.write(t, home, id, "stream")
-	audit := NewAudit(f.pool, f.clock.now)
+	audit := NewMaintainer(f.pool, f.clock.now)
 	var records []Record
 	keepRecord := func(r Record) error { records = append(records, r); return nil }
 	if _, err := audit.Export(t.Context(), id, keepRecord); err != nil {

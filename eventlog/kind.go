@@ -17,7 +17,7 @@ import (
 )
 
 // kind is one kind of rows that are a fold of the log, as verify and rebuild see it: by the key of each row.
-type kind struct {
+type rowType struct {
 	name string
 	// folded is the rows that there ought to be.
 	folded func(*Snapshot) map[string]any
@@ -31,21 +31,21 @@ type kind struct {
 }
 
 // within is the rows that there ought to be whose keys are in the span.
-func (k kind) within(s *Snapshot, span store.Span) map[string]any {
+func (k rowType) within(s *Snapshot, span store.Span) map[string]any {
 	rows := k.folded(s)
 	maps.DeleteFunc(rows, func(key string, _ any) bool { return key <= span.After || key > span.UpTo })
 	return rows
 }
 
 // newKind describes a kind whose rows are of type T. Every field of T is compared.
-func newKind[ID ~string, T any](
+func newRowType[ID ~string, T any](
 	name string,
 	folded func(*Snapshot) map[ID]T,
 	rows func(context.Context, pg.Querier, entities.RunID, store.Span, func(T) error) error,
 	key func(T) ID,
 	insert func(b *pgx.Batch, row *T, at time.Time, obstacle func(string)),
-) kind {
-	return kind{
+) rowType {
+	return rowType{
 		name: name,
 		folded: func(s *Snapshot) map[string]any {
 			all := map[string]any{}
@@ -68,27 +68,27 @@ func newKind[ID ~string, T any](
 }
 
 // until makes rows of the kind count only until they are over.
-func (k kind) until(over func(row any, at time.Time) bool) kind {
+func (k rowType) until(over func(row any, at time.Time) bool) rowType {
 	k.over = over
 	return k
 }
 
 // kinds are all rows of a run besides the run itself. Whoever adds one adds it here, its field to
 // [Snapshot], and its deletion to clearRows.
-var kinds = []kind{
-	newKind(entities.KindStep, func(s *Snapshot) map[entities.StepID]entities.Step { return s.Steps },
-		store.EachStep, func(s entities.Step) entities.StepID { return s.ID }, always(store.InsertStep)),
-	newKind(entities.KindHook, func(s *Snapshot) map[entities.HookID]entities.Hook { return s.Hooks },
+var rowTypes = []rowType{
+	newRowType(entities.KindStep, func(s *Snapshot) map[entities.StepID]entities.Step { return s.Steps },
+		store.EachStep, func(s entities.Step) entities.StepID { return s.ID }, unconditional(store.InsertStep)),
+	newRowType(entities.KindHook, func(s *Snapshot) map[entities.HookID]entities.Hook { return s.Hooks },
 		store.EachHook, func(h entities.Hook) entities.HookID { return h.ID }, restoreHook).
-		until(hookExpired),
-	newKind(entities.KindWait, func(s *Snapshot) map[entities.WaitID]entities.Wait { return s.Waits },
-		store.EachWait, func(w entities.Wait) entities.WaitID { return w.ID }, always(store.InsertWait)),
-	newKind("attribute", func(s *Snapshot) map[string]store.RunAttribute { return store.RunAttributes(s.Run) },
-		store.EachAttribute, func(a store.RunAttribute) string { return a.Key }, always(store.InsertAttribute)),
+		until(isExpiredHook),
+	newRowType(entities.KindWait, func(s *Snapshot) map[entities.WaitID]entities.Wait { return s.Waits },
+		store.EachWait, func(w entities.Wait) entities.WaitID { return w.ID }, unconditional(store.InsertWait)),
+	newRowType("attribute", func(s *Snapshot) map[string]store.RunAttribute { return store.RunAttributes(s.Run) },
+		store.EachAttribute, func(a store.RunAttribute) string { return a.Key }, unconditional(store.InsertAttribute)),
 }
 
 // always is an insertion that nothing can be in the way of.
-func always[T any](insert func(pg.Writer, *T)) func(*pgx.Batch, *T, time.Time, func(string)) {
+func unconditional[T any](insert func(pg.Writer, *T)) func(*pgx.Batch, *T, time.Time, func(string)) {
 	return func(b *pgx.Batch, row *T, _ time.Time, _ func(string)) { insert(pg.Batch{Batch: b}, row) }
 }
 
@@ -100,7 +100,7 @@ func restoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, obstacle func(str
 }
 
 // hookExpired: whoever claims the token next deletes the row, and no event of the run says so.
-func hookExpired(row any, at time.Time) bool {
+func isExpiredHook(row any, at time.Time) bool {
 	hook, _ := row.(entities.Hook)
 	return !hook.Holds(at)
 }
@@ -133,18 +133,18 @@ func (d Difference) String() string {
 }
 
 // differ tells the fields in which two values of one struct type differ.
-func differ(log, row any, tell func(field, log, row string)) {
+func compareFields(log, row any, tell func(field, log, row string)) {
 	want, got := reflect.ValueOf(log), reflect.ValueOf(row)
 	for i := range want.NumField() {
 		w, g := want.Field(i).Interface(), got.Field(i).Interface()
-		if !same(w, g) {
-			tell(want.Type().Field(i).Name, show(w), show(g))
+		if !equal(w, g) {
+			tell(want.Type().Field(i).Name, format(w), format(g))
 		}
 	}
 }
 
 // same compares as the database does: times by their moment, and an empty map is one however it is made.
-func same(a, b any) bool {
+func equal(a, b any) bool {
 	switch a := a.(type) {
 	case time.Time:
 		b, ok := b.(time.Time)
@@ -162,7 +162,7 @@ func same(a, b any) bool {
 }
 
 // show is a value on a line of text.
-func show(value any) string {
+func format(value any) string {
 	v := reflect.ValueOf(value)
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {

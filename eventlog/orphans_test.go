@@ -27,14 +27,14 @@ func TestOrphanStreamsLeave(t *testing.T) {
 	f.exec(t, `UPDATE streams SET created_at = now() - CASE name WHEN 'young' THEN $1::interval ELSE $2 END`,
 		orphanAge-time.Minute, orphanAge+time.Minute)
 	r := f.retention(func(o *RetentionOptions) { o.Keep = 0 }) // orphans leave anyway
-	wantPass(t, r, Passed{Streams: 2})
-	wantPass(t, r, Passed{})
+	wantPass(t, r, PassResult{Streams: 2})
+	wantPass(t, r, PassResult{})
 	f.exec(t, `UPDATE streams SET created_at = now() - $1::interval`, orphanAge+time.Minute)
-	wantPass(t, r, Passed{Streams: 2})
+	wantPass(t, r, PassResult{Streams: 2})
 	f.exec(t, `
 		INSERT INTO streams (project, name, run_id, chunks, created_at)
-		SELECT 'home', 'many ' || n, 'wrun_hc_4', 0, now() - interval '1 year' FROM generate_series(1, $1) n`, 2*orphansBatch+3)
-	wantPass(t, r, Passed{Streams: 2*orphansBatch + 3})
+		SELECT 'home', 'many ' || n, 'wrun_hc_4', 0, now() - interval '1 year' FROM generate_series(1, $1) n`, 2*orphanBatchSize+3)
+	wantPass(t, r, PassResult{Streams: 2*orphanBatchSize + 3})
 	names, err := f.streams().List(t.Context(), home, live)
 	if diff := cmp.Diff([]entities.StreamName{"of a live run"}, names); err != nil || diff != "" {
 		t.Errorf("what is left differs (-want +got), error %v:\n%s", err, diff)
@@ -50,18 +50,18 @@ func TestLockedOrphansLeaveWithTheNextPass(t *testing.T) {
 	f := newFixture(t)
 	f.exec(t, `
 		INSERT INTO streams (project, name, run_id, chunks, created_at)
-		SELECT 'home', n, 'wrun_hc_1', 0, now() - interval '1 year' FROM generate_series(1, $1) n`, orphansBatch+5)
+		SELECT 'home', n, 'wrun_hc_1', 0, now() - interval '1 year' FROM generate_series(1, $1) n`, orphanBatchSize+5)
 	r := f.retention()
 	err := pg.InTx(t.Context(), f.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(t.Context(), `SELECT FROM streams WHERE name IN ('3', '7', $1) FOR UPDATE`, fmt.Sprint(orphansBatch+2))
-		wantPass(t, r, Passed{Streams: orphansBatch + 2})
-		wantPass(t, r, Passed{})
+		_, err := tx.Exec(t.Context(), `SELECT FROM streams WHERE name IN ('3', '7', $1) FOR UPDATE`, fmt.Sprint(orphanBatchSize+2))
+		wantPass(t, r, PassResult{Streams: orphanBatchSize + 2})
+		wantPass(t, r, PassResult{})
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantPass(t, r, Passed{Streams: 3})
+	wantPass(t, r, PassResult{Streams: 3})
 }
 
 // TestOrphansWithManyChunksLeaveInSeveralBatches.
@@ -72,10 +72,10 @@ func TestOrphansWithManyChunksLeaveInSeveralBatches(t *testing.T) {
 	f.exec(t, `
 		INSERT INTO streams (project, name, run_id, chunks, created_at)
 		SELECT 'home', n, CASE WHEN n % 2 = 0 THEN $1 ELSE 'wrun_hc_1' END, $2, now() - interval '1 year'
-		FROM generate_series(1, 10) n`, live, leaveRows/2)
+		FROM generate_series(1, 10) n`, live, maxBatchRows/2)
 	at := int64(0)
 	for _, want := range []store.Orphans{{More: true, Deleted: 2}, {More: true, Deleted: 2}, {Deleted: 1}} {
-		got, err := store.DeleteOrphans(t.Context(), f.pool, at, orphanAge, orphansBatch, leaveRows)
+		got, err := store.DeleteOrphans(t.Context(), f.pool, at, orphanAge, orphanBatchSize, maxBatchRows)
 		at, got.Next = got.Next, 0
 		if err != nil || got != want {
 			t.Errorf("got %+v, error %v; want %+v", got, err, want)

@@ -16,18 +16,18 @@ import (
 )
 
 // Rebuilt is what a rebuild did to a run.
-type Rebuilt struct {
+type RebuildResult struct {
 	// Changed says that the rows differed from the log and were written anew.
 	Changed bool
 	// Left is what is still wrong and the log cannot mend; the first hundred of it.
-	Left []Difference
+	Remaining []Difference
 }
 
-const maxLeft = 100
+const maxRemaining = 100
 
-func (r *Rebuilt) leave(d Difference) {
-	if len(r.Left) < maxLeft {
-		r.Left = append(r.Left, d)
+func (r *RebuildResult) leave(d Difference) {
+	if len(r.Remaining) < maxRemaining {
+		r.Remaining = append(r.Remaining, d)
 	}
 }
 
@@ -41,31 +41,31 @@ var errUnsound = errors.New("the log is not sound")
 // Not restored are: rows of a run whose log is not sound; a hook whose token another run has taken
 // meanwhile; streams, which are not in the log; and the run's ID and project, which are in no event. It
 // fails with [entities.ErrRunNotFound].
-func (a *Audit) Rebuild(ctx context.Context, id entities.RunID) (Rebuilt, error) {
+func (a *Maintainer) Rebuild(ctx context.Context, id entities.RunID) (RebuildResult, error) {
 	wrong := false
 	err := a.Verify(ctx, id, func(Difference) { wrong = true })
 	if err != nil || !wrong {
-		return Rebuilt{}, err
+		return RebuildResult{}, err
 	}
-	var result Rebuilt
+	var result RebuildResult
 	err = pg.InTx(ctx, a.pool, func(tx pgx.Tx) error {
-		result = Rebuilt{} // also that of an earlier try, which was rolled back
+		result = RebuildResult{} // also that of an earlier try, which was rolled back
 		return rebuild(ctx, tx, id, a.now(), &result)
 	})
 	if err != nil && !errors.Is(err, errUnsound) {
-		return Rebuilt{}, fmt.Errorf("rebuild run %s: %w", id, err)
+		return RebuildResult{}, fmt.Errorf("rebuild run %s: %w", id, err)
 	}
 	return result, nil
 }
 
 // rebuild looks again, now under the lock, and writes if need be.
-func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, at time.Time, result *Rebuilt) error {
+func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, at time.Time, result *RebuildResult) error {
 	run, err := store.LockRunOfAny(ctx, tx, id)
 	if err != nil {
 		return err
 	}
 	sound := true
-	c := comparison{tx: tx, row: run, at: at, report: func(d Difference) {
+	c := verifier{tx: tx, row: run, at: at, report: func(d Difference) {
 		if d.Fault == "" {
 			result.Changed = true
 		} else {
@@ -96,7 +96,7 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, lea
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("clear rows: %w", err)
 	}
-	f := folding{
+	f := folder{
 		runID: run.ID, project: run.Project,
 		fault: func(string, string) {}, // seen before, under the same lock
 		whole: func(run *entities.Run) error {
@@ -106,7 +106,7 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, lea
 		},
 		piece: func(s *Snapshot, span store.Span) error {
 			var b pgx.Batch
-			for _, k := range kinds {
+			for _, k := range rowTypes {
 				k.restore(&b, s, span, at, leave)
 			}
 			if err := tx.SendBatch(ctx, &b).Close(); err != nil {
@@ -119,7 +119,7 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, lea
 }
 
 // restore queues the insertion of the rows of a span that count.
-func (k kind) restore(b *pgx.Batch, s *Snapshot, span store.Span, at time.Time, leave func(Difference)) {
+func (k rowType) restore(b *pgx.Batch, s *Snapshot, span store.Span, at time.Time, leave func(Difference)) {
 	rows := k.within(s, span)
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
 		if k.over(rows[key], at) {

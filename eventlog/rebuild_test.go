@@ -23,7 +23,7 @@ func (f *fixture) mustRebuild(t tb, id entities.RunID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.Changed || len(got.Left) > 0 {
+	if !got.Changed || len(got.Remaining) > 0 {
 		t.Errorf("rebuild did %+v, want changes that leave nothing", got)
 	}
 }
@@ -44,7 +44,7 @@ func TestRebuildLeavesSoundRowsAlone(t *testing.T) {
 		return v
 	}
 	before := versions()
-	if got, err := f.audit().Rebuild(t.Context(), id); err != nil || got.Changed || len(got.Left) > 0 {
+	if got, err := f.audit().Rebuild(t.Context(), id); err != nil || got.Changed || len(got.Remaining) > 0 {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if after := versions(); after != before {
@@ -81,7 +81,7 @@ func TestRebuildCannotTakeATokenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("%s hook h1: it cannot be restored: hook h3 of run %s has its token now", loser, winner)
-	if !got.Changed || len(got.Left) != 1 || got.Left[0].String() != want {
+	if !got.Changed || len(got.Remaining) != 1 || got.Remaining[0].String() != want {
 		t.Errorf("got %+v, want %s", got, want)
 	}
 	f.wantDifferences(t, loser, `hook h1: row: log says exists, row says none`)
@@ -140,7 +140,7 @@ func TestRebuildOfTwoHooksWithOneToken(t *testing.T) {
 	f.must(t, hookCreated(id, "h2", "two"))
 	f.exec(t, `UPDATE events SET data = data || '{"token": "one"}' WHERE correlation_id = 'h2'`)
 	got, err := f.audit().Rebuild(t.Context(), id)
-	if err != nil || len(got.Left) != 1 || got.Left[0].Entity != "hook h2" {
+	if err != nil || len(got.Remaining) != 1 || got.Remaining[0].Entity != "hook h2" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if hooks := f.rows(t, id).Hooks; len(hooks) != 1 || hooks["h1"].Token != "one" {
@@ -169,7 +169,7 @@ func TestLongLogsAreFoldedInPieces(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, onRun(theRun, entities.EventRunStarted))
-	const steps = 2*foldPiece + 500
+	const steps = 2*spanSize + 500
 	// Every third step is completed, and every tenth correlation ID is a wait's, too.
 	f.exec(t, `
 		INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
@@ -193,7 +193,7 @@ func TestLongLogsAreFoldedInPieces(t *testing.T) {
 		ids = append(ids, string(step))
 	}
 	slices.Sort(ids)
-	damaged := []string{ids[0], ids[foldPiece-1], ids[foldPiece], ids[steps-1]}
+	damaged := []string{ids[0], ids[spanSize-1], ids[spanSize], ids[steps-1]}
 	f.exec(t, `UPDATE steps SET attempt = 5 WHERE id = ANY ($1)`, damaged)
 	f.exec(t, `INSERT INTO waits SELECT run_id, 'zzz', status, spec_version, resume_at, created_at, updated_at
 		FROM waits WHERE id = 'id_10'`)
@@ -241,7 +241,7 @@ func TestI2VerifyAndRebuildBesideAppends(t *testing.T) {
 				// Damage that appends neither mend nor trip over.
 				f.exec(t, `DELETE FROM steps WHERE run_id = $1 AND created_seq % 2 = 0`, damaged)
 				got, err := f.audit().Rebuild(t.Context(), damaged)
-				if err != nil || len(got.Left) > 0 {
+				if err != nil || len(got.Remaining) > 0 {
 					t.Errorf("rebuild: %+v, %v", got, err)
 				}
 				rebuilds.Add(1)

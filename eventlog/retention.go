@@ -19,14 +19,14 @@ import (
 
 const (
 	// One transaction deletes no more runs than this, and none after the one that fills it with rows.
-	leaveRuns = 200
-	leaveRows = 20_000
+	maxBatchRuns = 200
+	maxBatchRows = 20_000
 	// A stream whose run never was, or has left, stays this long; longer than a run may take to come.
 	orphanAge     = 7 * 24 * time.Hour
-	orphansBatch  = 1000
-	orphanBatches = 100 // of one pass
+	orphanBatchSize  = 1000
+	maxOrphanBatches = 100 // of one pass
 	// An archive that has refused so many runs in a row is out of order.
-	maxRefusals = 10
+	maxArchiveFailures = 10
 )
 
 // RetentionOptions configures a [Retention].
@@ -36,9 +36,9 @@ type RetentionOptions struct {
 	// Archive, if there is one, stores a run durably before it leaves, and says how much there was of it. It fails
 	// with [ErrUnreadable] when that is due to the run, and with [entities.ErrConflict] when another stored the
 	// run meanwhile; whatever else it fails with is about the archive.
-	Archive func(context.Context, entities.Project, entities.RunID) (Extent, error)
+	Archive func(context.Context, entities.Project, entities.RunID) (RunSize, error)
 	// Drop deletes what else there is about runs that leave, in the same transaction.
-	Drop func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error
+	DeleteRelated func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error
 }
 
 // Retention lets runs leave that ended long enough ago, with everything that belongs to them. Several may be
@@ -56,7 +56,7 @@ func NewRetention(pool *pgxpool.Pool, o RetentionOptions) *Retention {
 }
 
 // Extent is how much there is of a run: it has grown since if it differs.
-type Extent struct {
+type RunSize struct {
 	// LastSeq is the position of the last event.
 	LastSeq int64 `json:"lastSeq"`
 	// Streams is how many streams there are, Closed how many of them are closed, and Chunks how many chunks
@@ -66,7 +66,7 @@ type Extent struct {
 	Chunks  int64 `json:"chunks"`
 }
 
-func (e *Extent) add(s store.Stream) {
+func (e *RunSize) add(s store.Stream) {
 	e.Streams++
 	e.Chunks += s.Chunks
 	if s.ClosedAt != nil {
@@ -75,7 +75,7 @@ func (e *Extent) add(s store.Stream) {
 }
 
 // Passed is what a pass has removed.
-type Passed struct {
+type PassResult struct {
 	Runs, Streams int
 	// Unarchived is how many runs stay because they could not be archived.
 	Unarchived int
@@ -85,13 +85,13 @@ type Passed struct {
 // not at all. A run that others have locked or append to just then, or that could not be archived, is left
 // for the next pass, and the others go. Only an archive that refuses one run after the other ends it for all
 // runs. The error tells of the last run that could not be archived, and of what the database refused.
-func (r *Retention) Pass(ctx context.Context) (Passed, error) {
+func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
 	err := errors.Join(p.runs(ctx), p.orphans(ctx), store.DeleteExpiredHooks(ctx, p.pool))
 	if p.failure != nil {
 		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.failure), err)
 	}
-	return p.Passed, err
+	return p.PassResult, err
 }
 
 func (r *Retention) ages(ctx context.Context) ([]admin.Retention, error) {
@@ -104,13 +104,13 @@ func (r *Retention) ages(ctx context.Context) ([]admin.Retention, error) {
 // pass is one pass under way.
 type pass struct {
 	*Retention
-	Passed
+	PassResult
 	failure error // of the last of those that could not be archived
 	// refusals is how many runs the archive has refused since it took one.
 	refusals int
 }
 
-func (p *pass) archiveIsOut() bool { return p.refusals >= maxRefusals }
+func (p *pass) archiveIsOut() bool { return p.refusals >= maxArchiveFailures }
 
 // runs lets the expired runs of all projects leave.
 func (p *pass) runs(ctx context.Context) error {
@@ -133,11 +133,11 @@ func (p *pass) runs(ctx context.Context) error {
 func (p *pass) project(ctx context.Context, project entities.Project, keep time.Duration) error {
 	var after store.EndedRun
 	for !p.archiveIsOut() {
-		batch, err := store.ExpiredRuns(ctx, p.pool, project, keep, after, leaveRuns)
+		batch, err := store.ExpiredRuns(ctx, p.pool, project, keep, after, maxBatchRuns)
 		if err != nil || len(batch) == 0 {
 			return err
 		}
-		batch = cutToRows(batch)
+		batch = limitRows(batch)
 		after = batch[len(batch)-1].EndedRun
 		ready, err := p.archived(ctx, project, batch)
 		if err != nil {
@@ -151,10 +151,10 @@ func (p *pass) project(ctx context.Context, project entities.Project, keep time.
 }
 
 // cutToRows is the beginning of the batch that fills a transaction with events and chunks.
-func cutToRows(batch []store.ExpiredRun) []store.ExpiredRun {
+func limitRows(batch []store.ExpiredRun) []store.ExpiredRun {
 	rows := int64(0)
 	for i, run := range batch {
-		if rows += run.LastSeq + run.Chunks; rows >= leaveRows {
+		if rows += run.LastSeq + run.Chunks; rows >= maxBatchRows {
 			return batch[:i+1]
 		}
 	}
@@ -163,10 +163,10 @@ func cutToRows(batch []store.ExpiredRun) []store.ExpiredRun {
 
 // leaving are runs that may be deleted unless there is more of them now than was archived; nil when nothing
 // need be.
-type leaving map[entities.RunID]*Extent
+type removable map[entities.RunID]*RunSize
 
-func (p *pass) archived(ctx context.Context, project entities.Project, batch []store.ExpiredRun) (leaving, error) {
-	ready := leaving{}
+func (p *pass) archived(ctx context.Context, project entities.Project, batch []store.ExpiredRun) (removable, error) {
+	ready := removable{}
 	for _, run := range batch {
 		if p.options.Archive == nil {
 			ready[run.ID] = nil
@@ -210,19 +210,19 @@ func (p *pass) unarchived(ctx context.Context, id entities.RunID, why error) err
 }
 
 // remove deletes runs in one transaction, with everything that belongs to them.
-func (p *pass) remove(ctx context.Context, project entities.Project, ready leaving) error {
+func (p *pass) remove(ctx context.Context, project entities.Project, ready removable) error {
 	n := 0
 	err := pg.InTx(ctx, p.pool, func(tx pgx.Tx) error {
 		// A server's statements are bounded, but a run with a million events takes as long as it takes.
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
 			return err
 		}
-		runs, streams, err := lockLeaving(ctx, tx, project, ready)
+		runs, streams, err := lockRemovable(ctx, tx, project, ready)
 		n = len(runs)
 		if err != nil || n == 0 {
 			return err
 		}
-		if err := p.options.Drop(ctx, tx, project, runs); err != nil {
+		if err := p.options.DeleteRelated(ctx, tx, project, runs); err != nil {
 			return err
 		}
 		var b pgx.Batch
@@ -238,16 +238,16 @@ func (p *pass) remove(ctx context.Context, project entities.Project, ready leavi
 }
 
 // lockLeaving locks the runs that may go, and their streams.
-func lockLeaving(
-	ctx context.Context, tx pgx.Tx, project entities.Project, ready leaving,
+func lockRemovable(
+	ctx context.Context, tx pgx.Tx, project entities.Project, ready removable,
 ) (runs []entities.RunID, streams []int64, err error) {
 	locked, err := store.LockEndedRuns(ctx, tx, slices.Collect(maps.Keys(ready)))
 	if err != nil || len(locked) == 0 {
 		return nil, nil, err
 	}
-	now := map[entities.RunID]*Extent{}
+	now := map[entities.RunID]*RunSize{}
 	for _, run := range locked {
-		now[run.ID] = &Extent{LastSeq: run.LastSeq}
+		now[run.ID] = &RunSize{LastSeq: run.LastSeq}
 	}
 	// Streams have a lock of their own: a chunk that comes after this begins a stream without a run.
 	all, err := store.LockStreams(ctx, tx, project, slices.Collect(maps.Keys(now)))
@@ -257,7 +257,7 @@ func lockLeaving(
 	for _, s := range all {
 		now[s.RunID].add(s)
 	}
-	maps.DeleteFunc(now, func(id entities.RunID, extent *Extent) bool {
+	maps.DeleteFunc(now, func(id entities.RunID, extent *RunSize) bool {
 		return ready[id] != nil && *ready[id] != *extent
 	})
 	for _, s := range all {
@@ -272,8 +272,8 @@ func lockLeaving(
 // runs that leave later take theirs along. From the first that was locked on, the next pass looks again.
 func (p *pass) orphans(ctx context.Context) error {
 	at, locked := p.lookedAt, int64(0)
-	for range orphanBatches {
-		done, err := store.DeleteOrphans(ctx, p.pool, at, orphanAge, orphansBatch, leaveRows)
+	for range maxOrphanBatches {
+		done, err := store.DeleteOrphans(ctx, p.pool, at, orphanAge, orphanBatchSize, maxBatchRows)
 		if err != nil {
 			return err
 		}

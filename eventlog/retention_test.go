@@ -26,7 +26,7 @@ const keep = time.Hour
 
 // retention is one that keeps runs for an hour and has nothing to archive.
 func (f *fixture) retention(change ...func(*RetentionOptions)) *Retention {
-	o := RetentionOptions{Keep: keep, Drop: dropNothing}
+	o := RetentionOptions{Keep: keep, DeleteRelated: dropNothing}
 	for _, c := range change {
 		c(&o)
 	}
@@ -35,12 +35,12 @@ func (f *fixture) retention(change ...func(*RetentionOptions)) *Retention {
 
 func dropNothing(context.Context, pgx.Tx, entities.Project, []entities.RunID) error { return nil }
 
-func archiving(archive func(context.Context, entities.Project, entities.RunID) (Extent, error)) func(*RetentionOptions) {
+func archiving(archive func(context.Context, entities.Project, entities.RunID) (RunSize, error)) func(*RetentionOptions) {
 	return func(o *RetentionOptions) { o.Archive = archive }
 }
 
 func dropping(drop func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error) func(*RetentionOptions) {
-	return func(o *RetentionOptions) { o.Drop = drop }
+	return func(o *RetentionOptions) { o.DeleteRelated = drop }
 }
 
 // expired is an ended run that is older than that by the database's clock.
@@ -64,7 +64,7 @@ func (f *fixture) write(t tb, project entities.Project, id entities.RunID, name 
 }
 
 // wantPass fails the test unless a pass removes that much.
-func wantPass(t tb, r *Retention, want Passed) {
+func wantPass(t tb, r *Retention, want PassResult) {
 	t.Helper()
 	if got, err := r.Pass(t.Context()); err != nil || got != want {
 		t.Errorf("the pass removed %+v, error %v; want %+v", got, err, want)
@@ -116,7 +116,7 @@ func TestExpiredRunsLeaveWithAllTheyHad(t *testing.T) {
 		dropped = append(dropped, ids...)
 		return nil
 	}))
-	wantPass(t, r, Passed{Runs: 3})
+	wantPass(t, r, PassResult{Runs: 3})
 	slices.Sort(gone)
 	slices.Sort(dropped)
 	if diff := cmp.Diff(gone, dropped); diff != "" {
@@ -125,9 +125,9 @@ func TestExpiredRunsLeaveWithAllTheyHad(t *testing.T) {
 	if diff := cmp.Diff(before, f.contents(t)); diff != "" {
 		t.Errorf("what is left differs (-before +after):\n%s", diff)
 	}
-	wantPass(t, r, Passed{})
+	wantPass(t, r, PassResult{})
 	f.exec(t, `UPDATE hooks SET expires_at = now() - interval '1 s' WHERE token = 'retained'`)
-	wantPass(t, r, Passed{Runs: 1})
+	wantPass(t, r, PassResult{Runs: 1})
 	f.refused(t, on(retained, entities.EventStepCompleted, "s2"), entities.ErrRunNotFound)
 }
 
@@ -139,7 +139,7 @@ func TestLiveRunsAreNeverTrimmed(t *testing.T) {
 	f.run(t)
 	f.exec(t, `UPDATE runs SET created_at = created_at - interval '9 years', updated_at = updated_at - interval '9 years'`)
 	before := f.contents(t)
-	wantPass(t, f.retention(func(o *RetentionOptions) { o.Keep = 1 }), Passed{})
+	wantPass(t, f.retention(func(o *RetentionOptions) { o.Keep = 1 }), PassResult{})
 	if diff := cmp.Diff(before, f.contents(t)); diff != "" {
 		t.Errorf("something left:\n%s", diff)
 	}
@@ -179,7 +179,7 @@ func TestProjectsHaveAgesOfTheirOwn(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			wantPass(t, r, Passed{Runs: 6 - len(tt.want)})
+			wantPass(t, r, PassResult{Runs: 6 - len(tt.want)})
 			rows, err := f.pool.Query(t.Context(), `SELECT workflow_name FROM runs ORDER BY 1`)
 			if err != nil {
 				t.Fatal(err)
@@ -255,7 +255,7 @@ func TestBatchThatFailsLeavesNothingHalfDeleted(t *testing.T) {
 			}
 			if sql != "" {
 				f.exec(t, `DROP FUNCTION refuse CASCADE`)
-				wantPass(t, r, Passed{Runs: 3})
+				wantPass(t, r, PassResult{Runs: 3})
 			}
 		})
 	}
@@ -283,7 +283,7 @@ func TestCrashInTheMiddleOfABatch(t *testing.T) {
 	for deadline := time.Now().Add(patience); f.open(t) > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-	wantPass(t, f.retention(), Passed{Runs: 1})
+	wantPass(t, f.retention(), PassResult{Runs: 1})
 }
 
 // open counts the transactions that are open in the database, but for its own.
@@ -303,7 +303,7 @@ func TestI4RetentionsRace(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.expired(t, 2*keep)
-	const copies = 3*leaveRuns + 7
+	const copies = 3*maxBatchRuns + 7
 	f.exec(t, `
 		INSERT INTO runs SELECT id || n, project, deployment_id, workflow_name, status, spec_version, attributes, error_code,
 			last_seq, end_seq, created_at, updated_at, started_at, completed_at
@@ -368,7 +368,7 @@ func TestRetentionWaitsForNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantPass(t, f.retention(), Passed{Runs: 1})
+	wantPass(t, f.retention(), PassResult{Runs: 1})
 }
 
 // TestLongRunsLeaveThoughStatementsAreBounded, as a server's are.
@@ -381,7 +381,7 @@ func TestLongRunsLeaveThoughStatementsAreBounded(t *testing.T) {
 		CREATE TRIGGER linger BEFORE DELETE ON runs FOR EACH ROW EXECUTE FUNCTION linger();
 		DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout = 3000', current_database()); END $$`)
 	f.pool.Reset() // new sessions have the setting
-	wantPass(t, f.retention(), Passed{Runs: 1})
+	wantPass(t, f.retention(), PassResult{Runs: 1})
 }
 
 // TestLateAppendsAndRetention: an append that comes first is deleted with the run, one that comes later
@@ -431,17 +431,17 @@ func TestBatchesEndWithTheRunThatFillsThem(t *testing.T) {
 		want int
 	}{
 		"small":         {runs{{1, 1}, {2, 0}, {3, 7}}, 3},
-		"one is all":    {runs{{leaveRows * 50, 0}, {1, 0}}, 1},
-		"in the end":    {runs{{1, 0}, {leaveRows - 1, 0}}, 2},
-		"in the middle": {runs{{1, 0}, {leaveRows - 2, 0}, {1, 0}, {1, 0}}, 3},
-		"by chunks":     {runs{{1, 0}, {1, leaveRows}, {1, 0}}, 2},
-		"by both":       {runs{{leaveRows / 2, 0}, {1, leaveRows / 2}, {1, 0}}, 2},
+		"one is all":    {runs{{maxBatchRows * 50, 0}, {1, 0}}, 1},
+		"in the end":    {runs{{1, 0}, {maxBatchRows - 1, 0}}, 2},
+		"in the middle": {runs{{1, 0}, {maxBatchRows - 2, 0}, {1, 0}, {1, 0}}, 3},
+		"by chunks":     {runs{{1, 0}, {1, maxBatchRows}, {1, 0}}, 2},
+		"by both":       {runs{{maxBatchRows / 2, 0}, {1, maxBatchRows / 2}, {1, 0}}, 2},
 	} {
 		var batch []store.ExpiredRun
 		for _, n := range tt.runs {
 			batch = append(batch, store.ExpiredRun{EndedRun: store.EndedRun{LastSeq: n[0]}, Chunks: n[1]})
 		}
-		if got := len(cutToRows(batch)); got != tt.want {
+		if got := len(limitRows(batch)); got != tt.want {
 			t.Errorf("%s: got %d runs, want %d", name, got, tt.want)
 		}
 	}
@@ -458,14 +458,14 @@ func TestChunksFillABatch(t *testing.T) {
 		INSERT INTO streams (project, name, run_id, chunks, created_at)
 		SELECT project, id || n, id, 0, now() FROM (SELECT project, id FROM runs ORDER BY completed_at OFFSET 1 LIMIT 2) r,
 			generate_series(1, 2) n`)
-	f.exec(t, `INSERT INTO stream_chunks SELECT id, idx, '' FROM streams, generate_series(0, $1) idx`, leaveRows/2-1)
-	f.exec(t, `UPDATE streams SET chunks = $1`, leaveRows/2)
+	f.exec(t, `INSERT INTO stream_chunks SELECT id, idx, '' FROM streams, generate_series(0, $1) idx`, maxBatchRows/2-1)
+	f.exec(t, `UPDATE streams SET chunks = $1`, maxBatchRows/2)
 	var batches []int
 	r := f.retention(dropping(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
 		batches = append(batches, len(ids))
 		return nil
 	}))
-	wantPass(t, r, Passed{Runs: 5})
+	wantPass(t, r, PassResult{Runs: 5})
 	if diff := cmp.Diff([]int{2, 1, 2}, batches); diff != "" {
 		t.Errorf("batches differ (-want +got):\n%s", diff)
 	}
@@ -482,8 +482,8 @@ func TestExpiredHooksLeave(t *testing.T) {
 	}
 	over, kept := retained(day.Add(time.Hour)), retained(day.Add(2*time.Hour))
 	f.exec(t, `UPDATE hooks SET expires_at = now() + interval '1 h' WHERE run_id = $1`, kept)
-	r := NewRetention(f.pool, RetentionOptions{Drop: dropNothing}) // which keeps runs for ever
-	wantPass(t, r, Passed{})
+	r := NewRetention(f.pool, RetentionOptions{DeleteRelated: dropNothing}) // which keeps runs for ever
+	wantPass(t, r, PassResult{})
 	for id, want := range map[entities.RunID]int{over: 0, kept: 1} {
 		if got := len(f.rows(t, id).Hooks); got != want {
 			t.Errorf("run %s has %d hooks, want %d", id, got, want)

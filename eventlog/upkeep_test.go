@@ -22,14 +22,14 @@ func TestMain(m *testing.M) {
 func verify(
 	ctx context.Context, pool *pgxpool.Pool, now func() time.Time, id entities.RunID,
 ) (found []string, err error) {
-	err = eventlog.NewAudit(pool, now).Verify(ctx, id, func(d eventlog.Difference) { found = append(found, d.String()) })
+	err = eventlog.NewMaintainer(pool, now).Verify(ctx, id, func(d eventlog.Difference) { found = append(found, d.String()) })
 	return found, err
 }
 
 // rebuild fails unless the rows differed from the log and are all restored.
 func rebuild(ctx context.Context, pool *pgxpool.Pool, now func() time.Time, id entities.RunID) error {
-	result, err := eventlog.NewAudit(pool, now).Rebuild(ctx, id)
-	if err == nil && (!result.Changed || len(result.Left) > 0) {
+	result, err := eventlog.NewMaintainer(pool, now).Rebuild(ctx, id)
+	if err == nil && (!result.Changed || len(result.Remaining) > 0) {
 		err = fmt.Errorf("rebuild did %+v, want all rows restored", result)
 	}
 	return err

@@ -17,17 +17,17 @@ import (
 
 // Audit compares rows with the log they must be the fold of (I2), and restores them from it. It may be
 // used beside live traffic.
-type Audit struct {
+type Maintainer struct {
 	pool *pgxpool.Pool
 	now  func() time.Time
 }
 
 // NewAudit makes an audit of the database behind pool. Now is the clock, which says what has expired.
-func NewAudit(pool *pgxpool.Pool, now func() time.Time) *Audit { return &Audit{pool: pool, now: now} }
+func NewMaintainer(pool *pgxpool.Pool, now func() time.Time) *Maintainer { return &Maintainer{pool: pool, now: now} }
 
 // Runs reads the IDs of at most limit runs after the given one, in the order of IDs; of all projects when
 // project is empty.
-func (a *Audit) Runs(
+func (a *Maintainer) Runs(
 	ctx context.Context, project entities.Project, after entities.RunID, limit int,
 ) ([]entities.RunID, error) {
 	return store.RunIDs(ctx, a.pool, project, after, limit)
@@ -36,13 +36,13 @@ func (a *Audit) Runs(
 // Verify folds the log of a run and reports everything in which it is not sound, its rows are not its
 // fold, or the run's streams do not have the chunks they count. It sees one moment of the run and keeps
 // nobody from appending. Its memory does not grow with the log. It fails with [entities.ErrRunNotFound].
-func (a *Audit) Verify(ctx context.Context, id entities.RunID, report func(Difference)) error {
+func (a *Maintainer) Verify(ctx context.Context, id entities.RunID, report func(Difference)) error {
 	err := pg.InSnapshot(ctx, a.pool, func(tx pgx.Tx) error {
 		run, err := store.RunOfAny(ctx, tx, id)
 		if err != nil {
 			return err
 		}
-		c := comparison{tx: tx, row: run, at: a.now(), report: report}
+		c := verifier{tx: tx, row: run, at: a.now(), report: report}
 		if err := c.log(ctx); err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (a *Audit) Verify(ctx context.Context, id entities.RunID, report func(Diffe
 }
 
 // comparison is of one run in one transaction.
-type comparison struct {
+type verifier struct {
 	tx     pgx.Tx
 	row    entities.Run
 	at     time.Time
@@ -63,16 +63,16 @@ type comparison struct {
 }
 
 // log compares all rows with the fold of the log.
-func (c *comparison) log(ctx context.Context) error {
-	f := folding{
+func (c *verifier) log(ctx context.Context) error {
+	f := folder{
 		runID: c.row.ID, project: c.row.Project,
 		fault: func(entity, what string) { c.report(Difference{RunID: c.row.ID, Entity: entity, Fault: what}) },
 		whole: func(run *entities.Run) error {
-			differ(*run, c.row, func(field, log, row string) { c.differs(entities.KindRun, field, log, row) })
+			compareFields(*run, c.row, func(field, log, row string) { c.differs(entities.KindRun, field, log, row) })
 			return nil
 		},
 		piece: func(s *Snapshot, span store.Span) error {
-			for _, k := range kinds {
+			for _, k := range rowTypes {
 				if err := c.rows(ctx, k, k.within(s, span), span); err != nil {
 					return err
 				}
@@ -84,7 +84,7 @@ func (c *comparison) log(ctx context.Context) error {
 }
 
 // rows compares the rows of one kind in a span with those that the log says are there.
-func (c *comparison) rows(ctx context.Context, k kind, folded map[string]any, span store.Span) error {
+func (c *verifier) rows(ctx context.Context, k rowType, folded map[string]any, span store.Span) error {
 	err := k.rows(ctx, c.tx, c.row.ID, span, func(key string, row any) error {
 		entity := k.name + " " + key
 		log, ok := folded[key]
@@ -93,7 +93,7 @@ func (c *comparison) rows(ctx context.Context, k kind, folded map[string]any, sp
 			return nil
 		}
 		delete(folded, key)
-		differ(log, row, func(field, log, row string) { c.differs(entity, field, log, row) })
+		compareFields(log, row, func(field, log, row string) { c.differs(entity, field, log, row) })
 		return nil
 	})
 	if err != nil {
@@ -107,12 +107,12 @@ func (c *comparison) rows(ctx context.Context, k kind, folded map[string]any, sp
 	return nil
 }
 
-func (c *comparison) differs(entity, field, log, row string) {
+func (c *verifier) differs(entity, field, log, row string) {
 	c.report(Difference{RunID: c.row.ID, Entity: entity, Field: field, Log: log, Row: row})
 }
 
 // streams compares the counters of the run's streams with their chunks.
-func (c *comparison) streams(ctx context.Context) error {
+func (c *verifier) streams(ctx context.Context) error {
 	faults, err := store.StreamFaults(ctx, c.tx, c.row.Project, c.row.ID)
 	for _, s := range faults {
 		what := fmt.Sprintf("it counts %d chunks and has %d", s.Counted, s.Stored)

@@ -17,7 +17,7 @@ import (
 )
 
 // audit is an audit of the fixture's database.
-func (f *fixture) audit() *Audit { return NewAudit(f.pool, f.clock.now) }
+func (f *fixture) audit() *Maintainer { return NewMaintainer(f.pool, f.clock.now) }
 
 // differences is what verify reports about a run, without the run's ID.
 func (f *fixture) differences(t tb, id entities.RunID) []string {
@@ -290,12 +290,12 @@ func TestVerifyJudgesTheLogItself(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.name == "end cut off" { // a log that ends early is sound
-				if !got.Changed || len(got.Left) > 0 {
+				if !got.Changed || len(got.Remaining) > 0 {
 					t.Errorf("got %+v, want rows of the log there is", got)
 				}
 				return
 			}
-			if got.Changed || len(got.Left) == 0 {
+			if got.Changed || len(got.Remaining) == 0 {
 				t.Errorf("got %+v, want nothing changed, and why", got)
 			}
 			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
@@ -328,7 +328,7 @@ func TestVerifyCountsChunks(t *testing.T) {
 			f.exec(t, tt.sql)
 			f.wantDifferences(t, id, tt.want)
 			got, err := f.audit().Rebuild(t.Context(), id)
-			if err != nil || got.Changed || len(got.Left) != 1 {
+			if err != nil || got.Changed || len(got.Remaining) != 1 {
 				t.Errorf("got %+v, %v: want it told, for streams are not in the log", got, err)
 			}
 		})

@@ -38,7 +38,7 @@ func TestWorkersLetRunsLeaveWithTheirMessages(t *testing.T) {
 		about("wrun_old", func(m *entities.Message) { m.Project = "other" }),
 	}
 	r.worker(t, func(o *WorkerOptions) {
-		o.Retention = eventlog.NewRetention(r.pool, eventlog.RetentionOptions{Keep: time.Hour, Drop: DropRuns})
+		o.Retention = eventlog.NewRetention(r.pool, eventlog.RetentionOptions{Keep: time.Hour, DeleteRelated: DropRuns})
 	})
 	for _, id := range gone {
 		r.gone(t, id)

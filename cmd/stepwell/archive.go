@@ -27,8 +27,8 @@ func (c exportCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 	if c.File == "" {
 		c.File = string(c.ID) + archive.Suffix
 	}
-	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
-		var extent eventlog.Extent
+	return withAudit(ctx, config, func(audit *eventlog.Maintainer) error {
+		var extent eventlog.RunSize
 		err := archive.WriteFile(c.File, func(w io.Writer) (err error) {
 			extent, err = archive.Export(ctx, audit, c.ID, w)
 			return err
@@ -47,7 +47,7 @@ type importCmd struct {
 
 // Run restores the run of a file.
 func (c importCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
-	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
+	return withAudit(ctx, config, func(audit *eventlog.Maintainer) error {
 		return withArchived(ctx, config, c.File, func(r *archive.Reader) error {
 			id, err := audit.Import(ctx, r.Next)
 			if err != nil {

@@ -32,15 +32,15 @@ func (s *server) retention(ctx context.Context) (*eventlog.Retention, error) {
 		return nil, fmt.Errorf("STEPWELL_ARCHIVE: %w", err)
 	}
 	return eventlog.NewRetention(s.pool, eventlog.RetentionOptions{
-		Keep: s.config.Retention, Drop: queue.DropRuns, Archive: store,
+		Keep: s.config.Retention, DeleteRelated: queue.DropRuns, Archive: store,
 	}), nil
 }
 
-type store = func(context.Context, entities.Project, entities.RunID) (eventlog.Extent, error)
+type store = func(context.Context, entities.Project, entities.RunID) (eventlog.RunSize, error)
 
 // archive is how runs are archived; nil for not at all.
 func (s *server) archive(ctx context.Context) (store, error) {
-	audit := eventlog.NewAudit(s.pool, time.Now)
+	audit := eventlog.NewMaintainer(s.pool, time.Now)
 	switch location := s.config.Archive; {
 	case location == "":
 		return nil, nil

@@ -31,7 +31,7 @@ type walk struct {
 // each calls do with the runs, in the order of their IDs. It logs now and then, and when it is interrupted,
 // from where to go on.
 func (w walk) each(
-	ctx context.Context, audit *eventlog.Audit, logger *slog.Logger, do func(entities.RunID) error,
+	ctx context.Context, audit *eventlog.Maintainer, logger *slog.Logger, do func(entities.RunID) error,
 ) error {
 	if w.Run != "" {
 		return do(w.Run)
@@ -65,7 +65,7 @@ type verifyCmd struct{ walk }
 
 // Run prints every difference on a line, and fails when there is one.
 func (c verifyCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
-	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
+	return withAudit(ctx, config, func(audit *eventlog.Maintainer) error {
 		differences := 0
 		var printed error
 		err := c.each(ctx, audit, logger, func(id entities.RunID) error {
@@ -87,14 +87,14 @@ type rebuildCmd struct{ walk }
 
 // Run prints the runs it changed and what it could not mend, and fails when there is such.
 func (c rebuildCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
-	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
+	return withAudit(ctx, config, func(audit *eventlog.Maintainer) error {
 		left := 0
 		err := c.each(ctx, audit, logger, func(id entities.RunID) error {
 			done, err := audit.Rebuild(ctx, id)
 			if err != nil {
 				return err
 			}
-			left += len(done.Left)
+			left += len(done.Remaining)
 			return printRebuilt(stdout, id, done)
 		})
 		if err == nil && left > 0 {
@@ -104,13 +104,13 @@ func (c rebuildCmd) Run(ctx context.Context, stdout io.Writer, config config, lo
 	})
 }
 
-func printRebuilt(stdout io.Writer, id entities.RunID, done eventlog.Rebuilt) error {
+func printRebuilt(stdout io.Writer, id entities.RunID, done eventlog.RebuildResult) error {
 	if done.Changed {
 		if _, err := fmt.Fprintf(stdout, "%s rebuilt\n", id); err != nil {
 			return err
 		}
 	}
-	for _, d := range done.Left {
+	for _, d := range done.Remaining {
 		if _, err := fmt.Fprintln(stdout, d); err != nil {
 			return err
 		}
@@ -118,6 +118,6 @@ func printRebuilt(stdout io.Writer, id entities.RunID, done eventlog.Rebuilt) er
 	return nil
 }
 
-func withAudit(ctx context.Context, config config, do func(*eventlog.Audit) error) error {
-	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(eventlog.NewAudit(pool, time.Now)) })
+func withAudit(ctx context.Context, config config, do func(*eventlog.Maintainer) error) error {
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(eventlog.NewMaintainer(pool, time.Now)) })
 }

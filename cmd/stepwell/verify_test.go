@@ -130,7 +130,7 @@ func TestWalksGoOn(t *testing.T) { // sets the environment
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = walk{}.each(ctx, eventlog.NewAudit(d.Pool, time.Now), logger, func(entities.RunID) error {
+	err = walk{}.each(ctx, eventlog.NewMaintainer(d.Pool, time.Now), logger, func(entities.RunID) error {
 		if seen++; seen == 3 {
 			cancel()
 		}
@@ -141,7 +141,7 @@ func TestWalksGoOn(t *testing.T) { // sets the environment
 	}
 	// A run that leaves meanwhile is no error.
 	seen = 0
-	err = walk{}.each(t.Context(), eventlog.NewAudit(d.Pool, time.Now), logger, func(entities.RunID) error {
+	err = walk{}.each(t.Context(), eventlog.NewMaintainer(d.Pool, time.Now), logger, func(entities.RunID) error {
 		seen++
 		return fmt.Errorf("verify: %w", entities.ErrRunNotFound)
 	})

@@ -35,7 +35,7 @@ var errBroken = errors.New("broken")
 // fixture is a database with one ended run.
 type fixture struct {
 	pool  *pgxpool.Pool
-	audit *eventlog.Audit
+	audit *eventlog.Maintainer
 	run   entities.RunID
 }
 
@@ -46,7 +46,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	f := &fixture{pool: pool, audit: eventlog.NewAudit(pool, time.Now), run: entities.RunID("wrun_" + ulid.Make().String())}
+	f := &fixture{pool: pool, audit: eventlog.NewMaintainer(pool, time.Now), run: entities.RunID("wrun_" + ulid.Make().String())}
 	occurred := time.Now().Add(-time.Second)
 	text := func(s string) *string { return &s }
 	for _, r := range []eventlog.Request{
@@ -358,7 +358,7 @@ func TestArchiveThenCrashThenRepeat(t *testing.T) {
 	broken := true
 	r := eventlog.NewRetention(f.pool, eventlog.RetentionOptions{
 		Keep: time.Hour, Archive: folder.Store,
-		Drop: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
+		DeleteRelated: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
 			if broken {
 				return errors.Join(errBroken, tx.Conn().Close(ctx))
 			}

@@ -61,7 +61,7 @@ func (f *fixture) retention(t *testing.T, b *Bucket, drop func(context.Context, 
 	t.Helper()
 	return eventlog.NewRetention(f.pool, eventlog.RetentionOptions{
 		Keep: time.Nanosecond, Archive: b.Store,
-		Drop: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
+		DeleteRelated: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
 			return drop(ctx, tx)
 		},
 	})

@@ -15,11 +15,11 @@ import (
 // Folder keeps the file of each run in a folder per project.
 type Folder struct {
 	dir   string
-	audit *eventlog.Audit
+	audit *eventlog.Maintainer
 }
 
 // NewFolder makes an archive in the folder, which must exist: a mount that is missing is no new folder.
-func NewFolder(dir string, audit *eventlog.Audit) (*Folder, error) {
+func NewFolder(dir string, audit *eventlog.Maintainer) (*Folder, error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		err = errors.New("it is no folder")
@@ -40,7 +40,7 @@ func (f *Folder) Path(project entities.Project, id entities.RunID) string {
 // replaces it.
 func (f *Folder) Store(
 	ctx context.Context, project entities.Project, id entities.RunID,
-) (extent eventlog.Extent, err error) {
+) (extent eventlog.RunSize, err error) {
 	if err := validate(project, id); err != nil {
 		return extent, err
 	}

@@ -39,8 +39,8 @@ func Write(w io.Writer, export func(emit func(eventlog.Record) error) error) err
 }
 
 // Export writes a run as a file's content, and says how much that was.
-func Export(ctx context.Context, audit *eventlog.Audit, id entities.RunID, w io.Writer) (eventlog.Extent, error) {
-	var extent eventlog.Extent
+func Export(ctx context.Context, audit *eventlog.Maintainer, id entities.RunID, w io.Writer) (eventlog.RunSize, error) {
+	var extent eventlog.RunSize
 	err := Write(w, func(emit func(eventlog.Record) error) (err error) {
 		extent, err = audit.Export(ctx, id, emit)
 		return err
