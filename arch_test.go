@@ -22,7 +22,7 @@ const module = "github.com/stepwell-dev/stepwell"
 // import what testsMayImport says.
 var mayImport = map[string][]string{
 	"clients":                 {},
-	"cmd/stepwell":            {"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "eventlog", "eventlog/access", "eventlog/archive", "handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/egress"},
+	"cmd/stepwell":            {"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "eventlog", "eventlog/access", "eventlog/archive", "eventlog/upkeep", "handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/egress"},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote":     {},
 	"e2e":                     {},
@@ -37,9 +37,10 @@ var mayImport = map[string][]string{
 	"entities/strictjson":     {"entities"},
 	"eventlog":                {"entities"},
 	"eventlog/access":         {"entities", "eventlog"},
-	"eventlog/archive":        {"entities", "eventlog"},
+	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
 	"eventlog/payload":        {"entities"},
+	"eventlog/upkeep":         {"entities", "entities/admin", "entities/pg", "entities/store", "eventlog", "eventlog/read"},
 	"eventlog/view":           {"entities", "eventlog", "eventlog/payload"},
 	"examples/function-go":    {"sdk/signature"},
 	"handlers":                {"clients", "entities", "eventlog", "eventlog/access", "handlers/auth", "handlers/rest", "handlers/telemetry", "handlers/webhook", "handlers/webhook/signature", "handlers/wire", "handlers/wire/codec", "queue", "queue/egress"},
@@ -53,7 +54,7 @@ var mayImport = map[string][]string{
 	"migrations/localpg":      {},
 	"migrations/testdb":       {"migrations", "migrations/localpg"},
 	"migrations/testdb/gate":  {"migrations"},
-	"queue":                   {"entities", "eventlog", "eventlog/view", "queue/condition", "queue/contract", "queue/egress", "queue/signing"},
+	"queue":                   {"entities", "eventlog", "eventlog/upkeep", "eventlog/view", "queue/condition", "queue/contract", "queue/egress", "queue/signing"},
 	"queue/condition":         {"entities"},
 	"queue/contract":          {"entities", "entities/strictjson", "eventlog"},
 	"queue/egress":            {},
@@ -76,7 +77,7 @@ var testsOf = map[string][]string{
 	"e2e/tools":        {"e2e/harness"},
 	"e2e/torture":      {"e2e/harness", "migrations/localpg"},
 	"entities":         {"eventlog"},
-	"eventlog":         {"queue"},
+	"eventlog":         {"eventlog/upkeep", "queue"},
 	"eventlog/archive": {"eventlog/archive/s3test"},
 	"handlers/rest":    {"handlers", "sdk/signature"},
 	"handlers/webhook": {"handlers"},
@@ -94,7 +95,7 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// In handlers only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities", "eventlog", "eventlog/access", "queue", "migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
+		"entities", "eventlog", "eventlog/access", "eventlog/upkeep", "queue", "migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},
 	"github.com/riverqueue":                 {"queue", "migrations", "_test.go"},

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 type exportCmd struct {
@@ -27,8 +27,8 @@ func (c exportCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 	if c.File == "" {
 		c.File = string(c.ID) + archive.Suffix
 	}
-	return withAudit(ctx, config, func(audit *eventlog.Maintainer) error {
-		var extent eventlog.RunSize
+	return withAudit(ctx, config, func(audit *upkeep.Maintainer) error {
+		var extent upkeep.RunSize
 		err := archive.WriteFile(c.File, func(w io.Writer) (err error) {
 			extent, err = archive.Export(ctx, audit, c.ID, w)
 			return err
@@ -47,7 +47,7 @@ type importCmd struct {
 
 // Run restores the run of a file.
 func (c importCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
-	return withAudit(ctx, config, func(audit *eventlog.Maintainer) error {
+	return withAudit(ctx, config, func(audit *upkeep.Maintainer) error {
 		return withArchived(ctx, config, c.File, func(r *archive.Reader) error {
 			id, err := audit.Import(ctx, r.Next)
 			if err != nil {
@@ -85,7 +85,7 @@ func (c showCmd) Run(ctx context.Context, stdout io.Writer, config config) error
 	})
 }
 
-func showRecord(w io.Writer, r eventlog.Record) {
+func showRecord(w io.Writer, r upkeep.Record) {
 	switch {
 	case r.Run != nil:
 		_, _ = fmt.Fprintf(w, "run %s of project %s\n", r.Run.ID, r.Run.Project)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
-	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -26,21 +26,21 @@ type retentionCmd struct {
 }
 
 // retention is the server's. It fails when runs could never be archived, with what to do about that.
-func (s *server) retention(ctx context.Context) (*eventlog.Retention, error) {
+func (s *server) retention(ctx context.Context) (*upkeep.Retention, error) {
 	store, err := s.archive(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("STEPWELL_ARCHIVE: %w", err)
 	}
-	return eventlog.NewRetention(s.pool, eventlog.RetentionOptions{
+	return upkeep.NewRetention(s.pool, upkeep.RetentionOptions{
 		Keep: s.config.Retention, DeleteRelated: queue.DropRuns, Archive: store,
 	}), nil
 }
 
-type store = func(context.Context, entities.Project, entities.RunID) (eventlog.RunSize, error)
+type store = func(context.Context, entities.Project, entities.RunID) (upkeep.RunSize, error)
 
 // archive is how runs are archived; nil for not at all.
 func (s *server) archive(ctx context.Context) (store, error) {
-	audit := eventlog.NewMaintainer(s.pool, time.Now)
+	audit := upkeep.NewMaintainer(s.pool, time.Now)
 	switch location := s.config.Archive; {
 	case location == "":
 		return nil, nil

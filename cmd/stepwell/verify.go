@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 // runsPage is how many run IDs a walk over all runs reads at once, and progressEvery how often it says
@@ -31,7 +31,7 @@ type walk struct {
 // each calls do with the runs, in the order of their IDs. It logs now and then, and when it is interrupted,
 // from where to go on.
 func (w walk) each(
-	ctx context.Context, audit *eventlog.Maintainer, logger *slog.Logger, do func(entities.RunID) error,
+	ctx context.Context, audit *upkeep.Maintainer, logger *slog.Logger, do func(entities.RunID) error,
 ) error {
 	if w.Run != "" {
 		return do(w.Run)
@@ -65,11 +65,11 @@ type verifyCmd struct{ walk }
 
 // Run prints every difference on a line, and fails when there is one.
 func (c verifyCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
-	return withAudit(ctx, config, func(audit *eventlog.Maintainer) error {
+	return withAudit(ctx, config, func(audit *upkeep.Maintainer) error {
 		differences := 0
 		var printed error
 		err := c.each(ctx, audit, logger, func(id entities.RunID) error {
-			err := audit.Verify(ctx, id, func(d eventlog.Difference) {
+			err := audit.Verify(ctx, id, func(d upkeep.Difference) {
 				differences++
 				_, err := fmt.Fprintln(stdout, d)
 				printed = errors.Join(printed, err)
@@ -87,7 +87,7 @@ type rebuildCmd struct{ walk }
 
 // Run prints the runs it changed and what it could not mend, and fails when there is such.
 func (c rebuildCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
-	return withAudit(ctx, config, func(audit *eventlog.Maintainer) error {
+	return withAudit(ctx, config, func(audit *upkeep.Maintainer) error {
 		left := 0
 		err := c.each(ctx, audit, logger, func(id entities.RunID) error {
 			done, err := audit.Rebuild(ctx, id)
@@ -104,7 +104,7 @@ func (c rebuildCmd) Run(ctx context.Context, stdout io.Writer, config config, lo
 	})
 }
 
-func printRebuilt(stdout io.Writer, id entities.RunID, done eventlog.RebuildResult) error {
+func printRebuilt(stdout io.Writer, id entities.RunID, done upkeep.RebuildResult) error {
 	if done.Changed {
 		if _, err := fmt.Fprintf(stdout, "%s rebuilt\n", id); err != nil {
 			return err
@@ -118,6 +118,6 @@ func printRebuilt(stdout io.Writer, id entities.RunID, done eventlog.RebuildResu
 	return nil
 }
 
-func withAudit(ctx context.Context, config config, do func(*eventlog.Maintainer) error) error {
-	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(eventlog.NewMaintainer(pool, time.Now)) })
+func withAudit(ctx context.Context, config config, do func(*upkeep.Maintainer) error) error {
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(upkeep.NewMaintainer(pool, time.Now)) })
 }

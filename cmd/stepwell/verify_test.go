@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -130,7 +131,7 @@ func TestWalksGoOn(t *testing.T) { // sets the environment
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = walk{}.each(ctx, eventlog.NewMaintainer(d.Pool, time.Now), logger, func(entities.RunID) error {
+	err = walk{}.each(ctx, upkeep.NewMaintainer(d.Pool, time.Now), logger, func(entities.RunID) error {
 		if seen++; seen == 3 {
 			cancel()
 		}
@@ -141,7 +142,7 @@ func TestWalksGoOn(t *testing.T) { // sets the environment
 	}
 	// A run that leaves meanwhile is no error.
 	seen = 0
-	err = walk{}.each(t.Context(), eventlog.NewMaintainer(d.Pool, time.Now), logger, func(entities.RunID) error {
+	err = walk{}.each(t.Context(), upkeep.NewMaintainer(d.Pool, time.Now), logger, func(entities.RunID) error {
 		seen++
 		return fmt.Errorf("verify: %w", entities.ErrRunNotFound)
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -35,7 +36,7 @@ var errBroken = errors.New("broken")
 // fixture is a database with one ended run.
 type fixture struct {
 	pool  *pgxpool.Pool
-	audit *eventlog.Maintainer
+	audit *upkeep.Maintainer
 	run   entities.RunID
 }
 
@@ -46,7 +47,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	f := &fixture{pool: pool, audit: eventlog.NewMaintainer(pool, time.Now), run: entities.RunID("wrun_" + ulid.Make().String())}
+	f := &fixture{pool: pool, audit: upkeep.NewMaintainer(pool, time.Now), run: entities.RunID("wrun_" + ulid.Make().String())}
 	occurred := time.Now().Add(-time.Second)
 	text := func(s string) *string { return &s }
 	for _, r := range []eventlog.Request{
@@ -110,7 +111,7 @@ func (f *fixture) exec(t *testing.T, sql string) {
 func (f *fixture) file(t *testing.T) []byte {
 	t.Helper()
 	var file bytes.Buffer
-	err := Write(&file, func(emit func(eventlog.Record) error) error {
+	err := Write(&file, func(emit func(upkeep.Record) error) error {
 		_, err := f.audit.Export(t.Context(), f.run, emit)
 		return err
 	})
@@ -179,7 +180,7 @@ func TestI10ImportIsExactlyWhatWasExported(t *testing.T) {
 			t.Error("the file of the imported run is another one")
 		}
 	}
-	err := f.audit.Verify(t.Context(), f.run, func(d eventlog.Difference) { t.Error(d) })
+	err := f.audit.Verify(t.Context(), f.run, func(d upkeep.Difference) { t.Error(d) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +357,7 @@ func TestArchiveThenCrashThenRepeat(t *testing.T) {
 	}
 	before, folder := f.contents(t), f.folder(t)
 	broken := true
-	r := eventlog.NewRetention(f.pool, eventlog.RetentionOptions{
+	r := upkeep.NewRetention(f.pool, upkeep.RetentionOptions{
 		Keep: time.Hour, Archive: folder.Store,
 		DeleteRelated: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
 			if broken {

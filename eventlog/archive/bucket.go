@@ -8,7 +8,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 // Bucket keeps the file of each run in an S3-compatible bucket, under a name that begins with a prefix and the
@@ -16,12 +16,12 @@ import (
 type Bucket struct {
 	client *minio.Core
 	root   object // its key is empty or ends in a slash
-	audit  *eventlog.Maintainer
+	audit  *upkeep.Maintainer
 }
 
 // NewBucket makes an archive at s3://BUCKET/PREFIX; the prefix may be missing. It does not look whether the bucket is
 // there: see [Bucket.Check].
-func NewBucket(location string, s3 S3, audit *eventlog.Maintainer) (*Bucket, error) {
+func NewBucket(location string, s3 S3, audit *upkeep.Maintainer) (*Bucket, error) {
 	root, err := parseLocation(location)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (b *Bucket) object(project entities.Project, id entities.RunID) object {
 // but not one that came after this had begun. No more than a part of 8 MiB is in memory.
 func (b *Bucket) Store(
 	ctx context.Context, project entities.Project, id entities.RunID,
-) (extent eventlog.RunSize, err error) {
+) (extent upkeep.RunSize, err error) {
 	if err := validate(project, id); err != nil {
 		return extent, err
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/archive/s3test"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 const location = "s3://" + s3test.Bucket + "/some/prefix"
@@ -57,9 +57,9 @@ func (f *fixture) enlarge(t *testing.T, megabytes int) {
 }
 
 // retention lets the run leave into the archive.
-func (f *fixture) retention(t *testing.T, b *Bucket, drop func(context.Context, pgx.Tx) error) *eventlog.Retention {
+func (f *fixture) retention(t *testing.T, b *Bucket, drop func(context.Context, pgx.Tx) error) *upkeep.Retention {
 	t.Helper()
-	return eventlog.NewRetention(f.pool, eventlog.RetentionOptions{
+	return upkeep.NewRetention(f.pool, upkeep.RetentionOptions{
 		Keep: time.Nanosecond, Archive: b.Store,
 		DeleteRelated: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
 			return drop(ctx, tx)

@@ -9,17 +9,17 @@ import (
 	"path/filepath"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 // Folder keeps the file of each run in a folder per project.
 type Folder struct {
 	dir   string
-	audit *eventlog.Maintainer
+	audit *upkeep.Maintainer
 }
 
 // NewFolder makes an archive in the folder, which must exist: a mount that is missing is no new folder.
-func NewFolder(dir string, audit *eventlog.Maintainer) (*Folder, error) {
+func NewFolder(dir string, audit *upkeep.Maintainer) (*Folder, error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		err = errors.New("it is no folder")
@@ -40,7 +40,7 @@ func (f *Folder) Path(project entities.Project, id entities.RunID) string {
 // replaces it.
 func (f *Folder) Store(
 	ctx context.Context, project entities.Project, id entities.RunID,
-) (extent eventlog.RunSize, err error) {
+) (extent upkeep.RunSize, err error) {
 	if err := validate(project, id); err != nil {
 		return extent, err
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 // Suffix is what names of files end in.
 const Suffix = ".jsonl.zst"
 
 // Write writes the records that export emits as a file's content.
-func Write(w io.Writer, export func(emit func(eventlog.Record) error) error) error {
+func Write(w io.Writer, export func(emit func(upkeep.Record) error) error) error {
 	// One goroutine, so that equal records are equal bytes, and memory is bounded.
 	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
 	if err != nil {
@@ -26,7 +26,7 @@ func Write(w io.Writer, export func(emit func(eventlog.Record) error) error) err
 	}
 	lines := json.NewEncoder(z)
 	lines.SetEscapeHTML(false)
-	err = export(func(r eventlog.Record) error {
+	err = export(func(r upkeep.Record) error {
 		if err := lines.Encode(r); err != nil {
 			return fmt.Errorf("write record: %w", err)
 		}
@@ -39,9 +39,9 @@ func Write(w io.Writer, export func(emit func(eventlog.Record) error) error) err
 }
 
 // Export writes a run as a file's content, and says how much that was.
-func Export(ctx context.Context, audit *eventlog.Maintainer, id entities.RunID, w io.Writer) (eventlog.RunSize, error) {
-	var extent eventlog.RunSize
-	err := Write(w, func(emit func(eventlog.Record) error) (err error) {
+func Export(ctx context.Context, audit *upkeep.Maintainer, id entities.RunID, w io.Writer) (upkeep.RunSize, error) {
+	var extent upkeep.RunSize
+	err := Write(w, func(emit func(upkeep.Record) error) (err error) {
 		extent, err = audit.Export(ctx, id, emit)
 		return err
 	})
@@ -83,8 +83,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 
 // Next returns the next record, and [io.EOF] after the last. It fails with [entities.ErrInvalid] on what
 // [Write] cannot have written.
-func (r *Reader) Next() (eventlog.Record, error) {
-	var record eventlog.Record
+func (r *Reader) Next() (upkeep.Record, error) {
+	var record upkeep.Record
 	err := r.lines.Decode(&record)
 	switch {
 	case errors.Is(err, io.EOF):

@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"context"
@@ -22,7 +22,7 @@ const (
 	maxBatchRuns = 200
 	maxBatchRows = 20_000
 	// A stream whose run never was, or has left, stays this long; longer than a run may take to come.
-	orphanAge     = 7 * 24 * time.Hour
+	orphanAge        = 7 * 24 * time.Hour
 	orphanBatchSize  = 1000
 	maxOrphanBatches = 100 // of one pass
 	// An archive that has refused so many runs in a row is out of order.

@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"context"
@@ -14,13 +14,14 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
 // kind is one kind of rows that are a fold of the log, as verify and rebuild see it: by the key of each row.
 type rowType struct {
 	name string
 	// folded is the rows that there ought to be.
-	folded func(*Snapshot) map[string]any
+	folded func(*eventlog.Snapshot) map[string]any
 	// rows goes through those there are.
 	rows func(context.Context, pg.Querier, entities.RunID, store.Span, func(key string, row any) error) error
 	// insert queues the insertion of a row at that time. It may call the function instead, with what is in
@@ -31,7 +32,7 @@ type rowType struct {
 }
 
 // within is the rows that there ought to be whose keys are in the span.
-func (k rowType) within(s *Snapshot, span store.Span) map[string]any {
+func (k rowType) within(s *eventlog.Snapshot, span store.Span) map[string]any {
 	rows := k.folded(s)
 	maps.DeleteFunc(rows, func(key string, _ any) bool { return key <= span.After || key > span.UpTo })
 	return rows
@@ -40,14 +41,14 @@ func (k rowType) within(s *Snapshot, span store.Span) map[string]any {
 // newKind describes a kind whose rows are of type T. Every field of T is compared.
 func newRowType[ID ~string, T any](
 	name string,
-	folded func(*Snapshot) map[ID]T,
+	folded func(*eventlog.Snapshot) map[ID]T,
 	rows func(context.Context, pg.Querier, entities.RunID, store.Span, func(T) error) error,
 	key func(T) ID,
 	insert func(b *pgx.Batch, row *T, at time.Time, obstacle func(string)),
 ) rowType {
 	return rowType{
 		name: name,
-		folded: func(s *Snapshot) map[string]any {
+		folded: func(s *eventlog.Snapshot) map[string]any {
 			all := map[string]any{}
 			for id, row := range folded(s) {
 				all[string(id)] = row
@@ -76,14 +77,14 @@ func (k rowType) until(over func(row any, at time.Time) bool) rowType {
 // kinds are all rows of a run besides the run itself. Whoever adds one adds it here, its field to
 // [Snapshot], and its deletion to clearRows.
 var rowTypes = []rowType{
-	newRowType(entities.KindStep, func(s *Snapshot) map[entities.StepID]entities.Step { return s.Steps },
+	newRowType(entities.KindStep, func(s *eventlog.Snapshot) map[entities.StepID]entities.Step { return s.Steps },
 		store.EachStep, func(s entities.Step) entities.StepID { return s.ID }, unconditional(store.InsertStep)),
-	newRowType(entities.KindHook, func(s *Snapshot) map[entities.HookID]entities.Hook { return s.Hooks },
+	newRowType(entities.KindHook, func(s *eventlog.Snapshot) map[entities.HookID]entities.Hook { return s.Hooks },
 		store.EachHook, func(h entities.Hook) entities.HookID { return h.ID }, restoreHook).
 		until(isExpiredHook),
-	newRowType(entities.KindWait, func(s *Snapshot) map[entities.WaitID]entities.Wait { return s.Waits },
+	newRowType(entities.KindWait, func(s *eventlog.Snapshot) map[entities.WaitID]entities.Wait { return s.Waits },
 		store.EachWait, func(w entities.Wait) entities.WaitID { return w.ID }, unconditional(store.InsertWait)),
-	newRowType("attribute", func(s *Snapshot) map[string]store.RunAttribute { return store.RunAttributes(s.Run) },
+	newRowType("attribute", func(s *eventlog.Snapshot) map[string]store.RunAttribute { return store.RunAttributes(s.Run) },
 		store.EachAttribute, func(a store.RunAttribute) string { return a.Key }, unconditional(store.InsertAttribute)),
 }
 

@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"context"
@@ -111,7 +111,7 @@ func TestRunThatCannotBeArchivedStays(t *testing.T) {
 
 // exporting archives by reading the run, and writes it nowhere.
 func (f *fixture) exporting(ctx context.Context, _ entities.Project, id entities.RunID) (RunSize, error) {
-	return NewMaintainer(f.pool, f.clock.now).Export(ctx, id, func(Record) error { return nil })
+	return f.Export(ctx, id, func(Record) error { return nil })
 }
 
 // TestDamagedRunsHoldUpNothing, however many there are and wherever: not the runs after them, not other
@@ -193,7 +193,7 @@ func TestRunsThatAnotherRemovesAreNoFailures(t *testing.T) {
 			f.exec(t, `DELETE FROM runs WHERE id = $1`, id)
 			return f.exporting(ctx, project, id)
 		default:
-			return NewMaintainer(f.pool, f.clock.now).Export(ctx, id, func(r Record) error {
+			return f.Export(ctx, id, func(r Record) error {
 				f.exec(t, `DELETE FROM runs WHERE id = $1`, id)
 				return nil
 			})
@@ -214,10 +214,7 @@ func TestRetentionsWithAnArchiveRace(t *testing.T) {
 		f.expired(t, time.Duration(99-i)*keep)
 	}
 	var left atomic.Int64
-	for _, err := range race(func(i int) error {
-		if i >= 4 {
-			return nil
-		}
+	for _, err := range race(4, func(int) error {
 		done, err := f.retention(archiving(f.exporting)).Pass(t.Context())
 		left.Add(int64(done.Runs))
 		return err

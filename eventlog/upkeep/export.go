@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type Record struct {
 	Event  *EventRecord  `json:"event,omitempty"`
 	Stream *StreamRecord `json:"stream,omitempty"`
 	Chunk  *ChunkRecord  `json:"chunk,omitempty"`
-	End    *RunSize       `json:"end,omitempty"`
+	End    *RunSize      `json:"end,omitempty"`
 }
 
 // RunRecord is what no event of the run says.

@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func dropping(drop func(context.Context, pgx.Tx, entities.Project, []entities.Ru
 }
 
 // expired is an ended run that is older than that by the database's clock.
-func (f *fixture) expired(t tb, age time.Duration) entities.RunID {
+func (f *fixture) expired(t *testing.T, age time.Duration) entities.RunID {
 	t.Helper()
 	id := f.ended(t)
 	f.exec(t, `UPDATE runs SET completed_at = now() - $2::interval WHERE id = $1`, id, age)
@@ -55,7 +55,7 @@ func (f *fixture) streams() *read.Streams {
 	return read.NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
 }
 
-func (f *fixture) write(t tb, project entities.Project, id entities.RunID, name string) {
+func (f *fixture) write(t *testing.T, project entities.Project, id entities.RunID, name string) {
 	t.Helper()
 	err := f.streams().Write(t.Context(), project, id, entities.StreamName(name), [][]byte{[]byte("a"), []byte("b")})
 	if err != nil {
@@ -64,7 +64,7 @@ func (f *fixture) write(t tb, project entities.Project, id entities.RunID, name 
 }
 
 // wantPass fails the test unless a pass removes that much.
-func wantPass(t tb, r *Retention, want PassResult) {
+func wantPass(t *testing.T, r *Retention, want PassResult) {
 	t.Helper()
 	if got, err := r.Pass(t.Context()); err != nil || got != want {
 		t.Errorf("the pass removed %+v, error %v; want %+v", got, err, want)
@@ -72,7 +72,7 @@ func wantPass(t tb, r *Retention, want PassResult) {
 }
 
 // contents is the database as a text per table.
-func (f *fixture) contents(t tb) map[string]string {
+func (f *fixture) contents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, table := range []string{"runs", "events", "steps", "hooks", "waits", "streams", "stream_chunks", "messages"} {
@@ -287,7 +287,7 @@ func TestCrashInTheMiddleOfABatch(t *testing.T) {
 }
 
 // open counts the transactions that are open in the database, but for its own.
-func (f *fixture) open(t tb) (n int) {
+func (f *fixture) open(t *testing.T) (n int) {
 	t.Helper()
 	err := f.pool.QueryRow(t.Context(), `
 		SELECT count(*) FROM pg_stat_activity
@@ -313,10 +313,7 @@ func TestI4RetentionsRace(t *testing.T) {
 	var sum atomic.Int64
 	var mu sync.Mutex
 	dropped := map[entities.RunID]int{}
-	for _, err := range race(func(i int) error {
-		if i >= 4 {
-			return nil
-		}
+	for _, err := range race(4, func(int) error {
 		done, err := f.retention(dropping(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -394,10 +391,7 @@ func TestLateAppendsAndRetention(t *testing.T) {
 		f.must(t, onRun(id, entities.EventRunCompleted))
 		f.exec(t, `UPDATE runs SET completed_at = now() - interval '2 h' WHERE id = $1`, id)
 		var appended error
-		for i, err := range race(func(i int) error {
-			if i > 1 {
-				return nil
-			}
+		for i, err := range race(2, func(i int) error {
 			if i == 1 {
 				_, appended = f.Append(t.Context(), home, on(id, entities.EventStepCompleted, "s2"))
 				return nil
@@ -478,7 +472,7 @@ func TestExpiredHooksLeave(t *testing.T) {
 	retained := func(until time.Time) entities.RunID {
 		r := hookCreated(theRun, "hook_1", "token "+until.String())
 		r.Data.TokenRetentionUntil = &until
-		return f.run(t, started, r, completed)
+		return f.run(t, onRun(theRun, entities.EventRunStarted), r, onRun(theRun, entities.EventRunCompleted))
 	}
 	over, kept := retained(day.Add(time.Hour)), retained(day.Add(2*time.Hour))
 	f.exec(t, `UPDATE hooks SET expires_at = now() + interval '1 h' WHERE run_id = $1`, kept)

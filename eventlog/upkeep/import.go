@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
 // An import writes when so many statements, or so many bytes, have come together.
@@ -158,11 +159,11 @@ func (in *importer) addEvent(e entities.Event) error {
 		if e.Type != entities.EventRunCreated {
 			return entities.Invalid("the log begins with %s", e.Type)
 		}
-		s := NewSnapshot(in.run.Project)
+		s := eventlog.NewSnapshot(in.run.Project)
 		s.Apply(e)
 		store.InsertRun(pg.Batch{Batch: &in.batch}, s.Run)
 	}
-	QueueImport(&in.batch, in.run.Project, e)
+	eventlog.QueueImport(&in.batch, in.run.Project, e)
 	in.bytes += len(e.Payload) + len(e.Extra)
 	return nil
 }

@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
 // Audit compares rows with the log they must be the fold of (I2), and restores them from it. It may be
@@ -23,7 +24,9 @@ type Maintainer struct {
 }
 
 // NewAudit makes an audit of the database behind pool. Now is the clock, which says what has expired.
-func NewMaintainer(pool *pgxpool.Pool, now func() time.Time) *Maintainer { return &Maintainer{pool: pool, now: now} }
+func NewMaintainer(pool *pgxpool.Pool, now func() time.Time) *Maintainer {
+	return &Maintainer{pool: pool, now: now}
+}
 
 // Runs reads the IDs of at most limit runs after the given one, in the order of IDs; of all projects when
 // project is empty.
@@ -71,7 +74,7 @@ func (c *verifier) log(ctx context.Context) error {
 			compareFields(*run, c.row, func(field, log, row string) { c.differs(entities.KindRun, field, log, row) })
 			return nil
 		},
-		piece: func(s *Snapshot, span store.Span) error {
+		piece: func(s *eventlog.Snapshot, span store.Span) error {
 			for _, k := range rowTypes {
 				if err := c.rows(ctx, k, k.within(s, span), span); err != nil {
 					return err

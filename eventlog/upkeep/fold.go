@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"context"
@@ -12,12 +12,13 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
 // foldFetch is how many events, and foldPiece how many correlation IDs, a fold has in memory at once.
 const (
 	fetchSize = 1000
-	spanSize = 1000
+	spanSize  = 1000
 )
 
 // folding adds up the whole log of a run, however long, in bounded memory. It goes through the events about
@@ -32,17 +33,17 @@ type folder struct {
 	whole func(*entities.Run) error
 	// piece is then called with the entities whose IDs are in one span after the other. Together the spans
 	// cover all IDs. The snapshot's run is that of whole.
-	piece func(*Snapshot, store.Span) error
+	piece func(*eventlog.Snapshot, store.Span) error
 
-	run   *Snapshot       // the run as it is in the end
-	shape shape           // of the log
-	end   *entities.Event // what ended the run
-	group *Snapshot       // the entities of the correlation ID under way, in a run of that moment
-	of    string          // that correlation ID
-	used  bool            // that it is used up by a hook
-	done  *Snapshot       // the entities of the span under way
-	count int             // of correlation IDs in done
-	after string          // where that span begins
+	run   *eventlog.Snapshot // the run as it is in the end
+	shape shape              // of the log
+	end   *entities.Event    // what ended the run
+	group *eventlog.Snapshot // the entities of the correlation ID under way, in a run of that moment
+	of    string             // that correlation ID
+	used  bool               // that it is used up by a hook
+	done  *eventlog.Snapshot // the entities of the span under way
+	count int                // of correlation IDs in done
+	after string             // where that span begins
 }
 
 // errNoRun ends the fold of a log that never creates its run. It was told as a fault.
@@ -71,7 +72,7 @@ func (f *folder) all(ctx context.Context, tx pgx.Tx) error {
 }
 
 func (f *folder) read(ctx context.Context, tx pgx.Tx) error {
-	f.run, f.done = NewSnapshot(f.project), NewSnapshot(f.project)
+	f.run, f.done = eventlog.NewSnapshot(f.project), eventlog.NewSnapshot(f.project)
 	if err := declareLog(ctx, tx, f.runID); err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (f *folder) addToRun(e entities.Event) {
 }
 
 // legal asks the transition tables about an event of the log.
-func (f *folder) legal(s *Snapshot, e entities.Event) bool {
+func (f *folder) legal(s *eventlog.Snapshot, e entities.Event) bool {
 	err := s.CheckNext(e, f.used)
 	if err != nil {
 		f.fault(fmt.Sprintf("event %d", e.Seq), fmt.Sprintf("%s is not legal: %v", e.Type, err))
@@ -201,7 +202,7 @@ func (f *folder) nextGroup(id string) error {
 	f.of, f.used = id, false
 	run := *f.run.Run
 	run.Status = entities.RunRunning
-	f.group = NewSnapshot(f.project)
+	f.group = eventlog.NewSnapshot(f.project)
 	f.group.Run = &run
 	return nil
 }
@@ -238,7 +239,7 @@ func (f *folder) pieceDone(upTo string) error {
 	if err := f.piece(f.done, store.Span{After: f.after, UpTo: upTo}); err != nil {
 		return err
 	}
-	f.done, f.count, f.after = NewSnapshot(f.project), 0, upTo
+	f.done, f.count, f.after = eventlog.NewSnapshot(f.project), 0, upTo
 	return nil
 }
 

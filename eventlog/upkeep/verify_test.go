@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"errors"
@@ -16,14 +16,11 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// audit is an audit of the fixture's database.
-func (f *fixture) audit() *Maintainer { return NewMaintainer(f.pool, f.clock.now) }
-
 // differences is what verify reports about a run, without the run's ID.
-func (f *fixture) differences(t tb, id entities.RunID) []string {
+func (f *fixture) differences(t *testing.T, id entities.RunID) []string {
 	t.Helper()
 	found := []string{}
-	err := f.audit().Verify(t.Context(), id, func(d Difference) {
+	err := f.Verify(t.Context(), id, func(d Difference) {
 		found = append(found, strings.TrimPrefix(d.String(), string(id)+" "))
 	})
 	if err != nil {
@@ -33,7 +30,7 @@ func (f *fixture) differences(t tb, id entities.RunID) []string {
 }
 
 // wantSound fails the test unless verify finds nothing wrong with the run.
-func (f *fixture) wantSound(t tb, id entities.RunID) {
+func (f *fixture) wantSound(t *testing.T, id entities.RunID) {
 	t.Helper()
 	if found := f.differences(t, id); len(found) > 0 {
 		t.Errorf("verify found:\n%s", strings.Join(found, "\n"))
@@ -41,7 +38,7 @@ func (f *fixture) wantSound(t tb, id entities.RunID) {
 }
 
 // wantDifferences fails the test unless verify reports exactly these.
-func (f *fixture) wantDifferences(t tb, id entities.RunID, want ...string) {
+func (f *fixture) wantDifferences(t *testing.T, id entities.RunID, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, f.differences(t, id)); diff != "" {
 		t.Errorf("differences differ (-want +got):\n%s", diff)
@@ -71,31 +68,6 @@ func unguarded(t *testing.T) *fixture {
 	}
 	f.exec(t, `DROP INDEX events_hook_claim_key`)
 	return f
-}
-
-// full is a live run that has one of everything.
-func (f *fixture) full(t tb) entities.RunID {
-	t.Helper()
-	retry := on(theRun, entities.EventStepRetrying, "s3")
-	retry.Data.RetryAfter = ptr(day.Add(-1))
-	return f.run(t, onRun(theRun, entities.EventRunStarted), on(theRun, entities.EventAttrSet, "a1"),
-		on(theRun, entities.EventStepCreated, "s1"), on(theRun, entities.EventStepCreated, "s2"),
-		on(theRun, entities.EventStepCreated, "s3"), on(theRun, entities.EventStepStarted, "s1"),
-		on(theRun, entities.EventStepStarted, "s2"), on(theRun, entities.EventStepCompleted, "s1"), retry,
-		on(theRun, entities.EventHookCreated, "h1"), on(theRun, entities.EventHookReceived, "h1"),
-		on(theRun, entities.EventWaitCreated, "w1"), on(theRun, entities.EventWaitCreated, "w2"),
-		on(theRun, entities.EventWaitCompleted, "w2"))
-}
-
-// ended is a run that had one of everything, and whose running step reported after the end.
-func (f *fixture) ended(t tb) entities.RunID {
-	t.Helper()
-	id := f.full(t)
-	failed := onRun(id, entities.EventRunFailed)
-	failed.Data.ErrorCode = "USER_ERROR"
-	f.must(t, failed)
-	f.must(t, on(id, entities.EventStepCompleted, "s2"))
-	return id
 }
 
 // TestVerifySeesDamageToEveryColumn there is, and rebuild repairs it.
@@ -285,7 +257,7 @@ func TestVerifyJudgesTheLogItself(t *testing.T) {
 			if !strings.Contains("\n"+strings.Join(found, "\n"), "\n"+tt.want) {
 				t.Errorf("got\n%s\nwant %s", strings.Join(found, "\n"), tt.want)
 			}
-			got, err := f.audit().Rebuild(t.Context(), id)
+			got, err := f.Rebuild(t.Context(), id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -327,7 +299,7 @@ func TestVerifyCountsChunks(t *testing.T) {
 			f.wantSound(t, id)
 			f.exec(t, tt.sql)
 			f.wantDifferences(t, id, tt.want)
-			got, err := f.audit().Rebuild(t.Context(), id)
+			got, err := f.Rebuild(t.Context(), id)
 			if err != nil || got.Changed || len(got.Remaining) != 1 {
 				t.Errorf("got %+v, %v: want it told, for streams are not in the log", got, err)
 			}
@@ -338,11 +310,11 @@ func TestVerifyCountsChunks(t *testing.T) {
 func TestVerifyAndRebuildOfARunThatIsNot(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	err := f.audit().Verify(t.Context(), theRun, func(d Difference) { t.Errorf("reported %s", d) })
+	err := f.Verify(t.Context(), theRun, func(d Difference) { t.Errorf("reported %s", d) })
 	if !errors.Is(err, entities.ErrRunNotFound) {
 		t.Errorf("verify: got %v", err)
 	}
-	if _, err := f.audit().Rebuild(t.Context(), theRun); !errors.Is(err, entities.ErrRunNotFound) {
+	if _, err := f.Rebuild(t.Context(), theRun); !errors.Is(err, entities.ErrRunNotFound) {
 		t.Errorf("rebuild: got %v", err)
 	}
 }
@@ -358,7 +330,7 @@ func TestRunsAreWalkedInOrderFromAnywhere(t *testing.T) {
 	}
 	walk := func(project entities.Project, after entities.RunID) (ids []entities.RunID) {
 		for {
-			page, err := f.audit().Runs(t.Context(), project, after, 2)
+			page, err := f.Runs(t.Context(), project, after, 2)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
 // Rebuilt is what a rebuild did to a run.
@@ -104,7 +105,7 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, lea
 			store.RewriteRun(&b, run)
 			return tx.SendBatch(ctx, &b).Close()
 		},
-		piece: func(s *Snapshot, span store.Span) error {
+		piece: func(s *eventlog.Snapshot, span store.Span) error {
 			var b pgx.Batch
 			for _, k := range rowTypes {
 				k.restore(&b, s, span, at, leave)
@@ -119,7 +120,7 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, lea
 }
 
 // restore queues the insertion of the rows of a span that count.
-func (k rowType) restore(b *pgx.Batch, s *Snapshot, span store.Span, at time.Time, leave func(Difference)) {
+func (k rowType) restore(b *pgx.Batch, s *eventlog.Snapshot, span store.Span, at time.Time, leave func(Difference)) {
 	rows := k.within(s, span)
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
 		if k.over(rows[key], at) {
