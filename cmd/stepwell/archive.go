@@ -27,16 +27,16 @@ func (c exportCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 	if c.File == "" {
 		c.File = string(c.ID) + archive.Suffix
 	}
-	return withAudit(ctx, config, func(audit *upkeep.Maintainer) error {
-		var extent upkeep.RunSize
+	return withMaintainer(ctx, config, func(m *upkeep.Maintainer) error {
+		var size upkeep.RunSize
 		err := archive.WriteFile(c.File, func(w io.Writer) (err error) {
-			extent, err = archive.Export(ctx, audit, c.ID, w)
+			size, err = archive.Export(ctx, m, c.ID, w)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(stdout, "%s: %d events, %d streams\n", c.File, extent.LastSeq, extent.Streams)
+		_, err = fmt.Fprintf(stdout, "%s: %d events, %d streams\n", c.File, size.LastSeq, size.Streams)
 		return err
 	})
 }
@@ -47,9 +47,9 @@ type importCmd struct {
 
 // Run restores the run of a file.
 func (c importCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
-	return withAudit(ctx, config, func(audit *upkeep.Maintainer) error {
+	return withMaintainer(ctx, config, func(m *upkeep.Maintainer) error {
 		return withArchived(ctx, config, c.File, func(r *archive.Reader) error {
-			id, err := audit.Import(ctx, r.Next)
+			id, err := m.Import(ctx, r.Next)
 			if err != nil {
 				return err
 			}

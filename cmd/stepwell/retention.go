@@ -40,18 +40,18 @@ type store = func(context.Context, entities.Project, entities.RunID) (upkeep.Run
 
 // archive is how runs are archived; nil for not at all.
 func (s *server) archive(ctx context.Context) (store, error) {
-	audit := upkeep.NewMaintainer(s.pool, time.Now)
+	maintainer := upkeep.NewMaintainer(s.pool, time.Now)
 	switch location := s.config.Archive; {
 	case location == "":
 		return nil, nil
 	case !archive.IsBucket(location):
-		folder, err := archive.NewFolder(location, audit)
+		folder, err := archive.NewFolder(location, maintainer)
 		if err != nil {
 			return nil, err
 		}
 		return folder.Store, nil
 	default:
-		bucket, err := archive.NewBucket(location, s.config.AWS.s3(), audit)
+		bucket, err := archive.NewBucket(location, s.config.AWS.s3(), maintainer)
 		if err != nil {
 			return nil, err
 		}

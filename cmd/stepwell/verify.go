@@ -31,14 +31,14 @@ type walk struct {
 // each calls do with the runs, in the order of their IDs. It logs now and then, and when it is interrupted,
 // from where to go on.
 func (w walk) each(
-	ctx context.Context, audit *upkeep.Maintainer, logger *slog.Logger, do func(entities.RunID) error,
+	ctx context.Context, m *upkeep.Maintainer, logger *slog.Logger, do func(entities.RunID) error,
 ) error {
 	if w.Run != "" {
 		return do(w.Run)
 	}
 	n, said := 0, time.Now()
 	for {
-		page, err := audit.Runs(ctx, w.Project, w.After, runsPage)
+		page, err := m.Runs(ctx, w.Project, w.After, runsPage)
 		for _, id := range page {
 			if time.Since(said) >= progressEvery {
 				said = time.Now()
@@ -65,11 +65,11 @@ type verifyCmd struct{ walk }
 
 // Run prints every difference on a line, and fails when there is one.
 func (c verifyCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
-	return withAudit(ctx, config, func(audit *upkeep.Maintainer) error {
+	return withMaintainer(ctx, config, func(m *upkeep.Maintainer) error {
 		differences := 0
 		var printed error
-		err := c.each(ctx, audit, logger, func(id entities.RunID) error {
-			err := audit.Verify(ctx, id, func(d upkeep.Difference) {
+		err := c.each(ctx, m, logger, func(id entities.RunID) error {
+			err := m.Verify(ctx, id, func(d upkeep.Difference) {
 				differences++
 				_, err := fmt.Fprintln(stdout, d)
 				printed = errors.Join(printed, err)
@@ -87,10 +87,10 @@ type rebuildCmd struct{ walk }
 
 // Run prints the runs it changed and what it could not mend, and fails when there is such.
 func (c rebuildCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
-	return withAudit(ctx, config, func(audit *upkeep.Maintainer) error {
+	return withMaintainer(ctx, config, func(m *upkeep.Maintainer) error {
 		left := 0
-		err := c.each(ctx, audit, logger, func(id entities.RunID) error {
-			done, err := audit.Rebuild(ctx, id)
+		err := c.each(ctx, m, logger, func(id entities.RunID) error {
+			done, err := m.Rebuild(ctx, id)
 			if err != nil {
 				return err
 			}
@@ -118,6 +118,6 @@ func printRebuilt(stdout io.Writer, id entities.RunID, done upkeep.RebuildResult
 	return nil
 }
 
-func withAudit(ctx context.Context, config config, do func(*upkeep.Maintainer) error) error {
+func withMaintainer(ctx context.Context, config config, do func(*upkeep.Maintainer) error) error {
 	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(upkeep.NewMaintainer(pool, time.Now)) })
 }

@@ -194,10 +194,10 @@ func TestExportImportAndShowCommands(t *testing.T) { // sets the environment
 `, id)
 	wantOutput(t, []string{"show", name}, "", log)
 	wantOutput(t, []string{"import", name},
-		"import run "+string(id)+": conflict: it, or a stream of its, is there already", "")
+		"import run "+string(id)+": conflict: the run or one of its streams already exists", "")
 	d.exec(t, `DELETE FROM runs`)
 	wantOutput(t, []string{"import", "alive"},
-		"import run "+string(id)+": the run had not ended: another life of it cannot begin here", "")
+		"import run "+string(id)+": cannot import a run that has not ended", "")
 	wantOutput(t, []string{"import", name}, "", string(id)+"\n")
 	wantOutput(t, []string{"verify"}, "", "")
 	wantOutput(t, []string{"import", "missing"}, "open missing: no such file or directory", "")

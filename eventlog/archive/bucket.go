@@ -14,14 +14,14 @@ import (
 // Bucket keeps the file of each run in an S3-compatible bucket, under a name that begins with a prefix and the
 // project.
 type Bucket struct {
-	client *minio.Core
-	root   object // its key is empty or ends in a slash
-	audit  *upkeep.Maintainer
+	client     *minio.Core
+	root       object // its key is empty or ends in a slash
+	maintainer *upkeep.Maintainer
 }
 
 // NewBucket makes an archive at s3://BUCKET/PREFIX; the prefix may be missing. It does not look whether the bucket is
 // there: see [Bucket.Check].
-func NewBucket(location string, s3 S3, audit *upkeep.Maintainer) (*Bucket, error) {
+func NewBucket(location string, s3 S3, maintainer *upkeep.Maintainer) (*Bucket, error) {
 	root, err := parseLocation(location)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func NewBucket(location string, s3 S3, audit *upkeep.Maintainer) (*Bucket, error
 	if err != nil {
 		return nil, err
 	}
-	return &Bucket{client: client, root: root, audit: audit}, nil
+	return &Bucket{client: client, root: root, maintainer: maintainer}, nil
 }
 
 // Check fails when the bucket would not take a file, with what to do about that. Nothing is left in the bucket. It
@@ -68,15 +68,15 @@ func (b *Bucket) object(project entities.Project, id entities.RunID) object {
 // but not one that came after this had begun. No more than a part of 8 MiB is in memory.
 func (b *Bucket) Store(
 	ctx context.Context, project entities.Project, id entities.RunID,
-) (extent upkeep.RunSize, err error) {
+) (size upkeep.RunSize, err error) {
 	if err := validate(project, id); err != nil {
-		return extent, err
+		return size, err
 	}
 	err = b.write(ctx, b.object(project, id), func(w io.Writer) error {
-		extent, err = Export(ctx, b.audit, id, w)
+		size, err = Export(ctx, b.maintainer, id, w)
 		return err
 	})
-	return extent, err
+	return size, err
 }
 
 // write makes an object of what write writes, all of it or none. It fails if another was made after it began: that

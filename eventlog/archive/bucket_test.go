@@ -35,7 +35,7 @@ func access(s *s3test.Server) S3 {
 
 func (f *fixture) bucket(t *testing.T, s3 S3) *Bucket {
 	t.Helper()
-	b, err := NewBucket(location, s3, f.audit)
+	b, err := NewBucket(location, s3, f.maintainer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (b *Bucket) load(ctx context.Context, s3 S3, f *fixture) error {
 		return err
 	}
 	defer r.Close()
-	_, err = f.audit.Import(ctx, r.Next)
+	_, err = f.maintainer.Import(ctx, r.Next)
 	return err
 }
 

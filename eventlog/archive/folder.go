@@ -14,12 +14,12 @@ import (
 
 // Folder keeps the file of each run in a folder per project.
 type Folder struct {
-	dir   string
-	audit *upkeep.Maintainer
+	dir        string
+	maintainer *upkeep.Maintainer
 }
 
 // NewFolder makes an archive in the folder, which must exist: a mount that is missing is no new folder.
-func NewFolder(dir string, audit *upkeep.Maintainer) (*Folder, error) {
+func NewFolder(dir string, maintainer *upkeep.Maintainer) (*Folder, error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		err = errors.New("it is no folder")
@@ -27,7 +27,7 @@ func NewFolder(dir string, audit *upkeep.Maintainer) (*Folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open archive %s: %w", dir, err)
 	}
-	return &Folder{dir: dir, audit: audit}, nil
+	return &Folder{dir: dir, maintainer: maintainer}, nil
 }
 
 // Path is where the file of a run is.
@@ -40,22 +40,22 @@ func (f *Folder) Path(project entities.Project, id entities.RunID) string {
 // replaces it.
 func (f *Folder) Store(
 	ctx context.Context, project entities.Project, id entities.RunID,
-) (extent upkeep.RunSize, err error) {
+) (size upkeep.RunSize, err error) {
 	if err := validate(project, id); err != nil {
-		return extent, err
+		return size, err
 	}
 	path := f.Path(project, id)
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return extent, fmt.Errorf("make folder of project: %w", err)
+		return size, fmt.Errorf("make folder of project: %w", err)
 	}
 	if err := syncDir(f.dir); err != nil { // also when another made it just now
-		return extent, err
+		return size, err
 	}
 	err = WriteFile(path, func(w io.Writer) error {
-		extent, err = Export(ctx, f.audit, id, w)
+		size, err = Export(ctx, f.maintainer, id, w)
 		return err
 	})
-	return extent, err
+	return size, err
 }
 
 // validate reports whether project and run can be names of files.

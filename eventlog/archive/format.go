@@ -39,13 +39,13 @@ func Write(w io.Writer, export func(emit func(upkeep.Record) error) error) error
 }
 
 // Export writes a run as a file's content, and says how much that was.
-func Export(ctx context.Context, audit *upkeep.Maintainer, id entities.RunID, w io.Writer) (upkeep.RunSize, error) {
-	var extent upkeep.RunSize
+func Export(ctx context.Context, maintainer *upkeep.Maintainer, id entities.RunID, w io.Writer) (upkeep.RunSize, error) {
+	var size upkeep.RunSize
 	err := Write(w, func(emit func(upkeep.Record) error) (err error) {
-		extent, err = audit.Export(ctx, id, emit)
+		size, err = maintainer.Export(ctx, id, emit)
 		return err
 	})
-	return extent, err
+	return size, err
 }
 
 // Reader reads a file's records.

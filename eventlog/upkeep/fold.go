@@ -15,52 +15,54 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// foldFetch is how many events, and foldPiece how many correlation IDs, a fold has in memory at once.
+// A fold holds at most fetchSize events and the entities of spanSize correlation IDs in memory.
 const (
 	fetchSize = 1000
 	spanSize  = 1000
 )
 
-// folding adds up the whole log of a run, however long, in bounded memory. It goes through the events about
-// the run first, and then through those of one correlation ID after the other: what happens to a step,
-// hook or wait depends on its own events and on the end of the run alone.
-type folder struct {
+// logFold folds the whole log of a run, however long, in bounded memory. It reads the events about the run first and
+// then those of one correlation ID after another. That order is sound because the state of a step, hook or wait depends
+// only on its own events and on the end of the run.
+type logFold struct {
 	runID   entities.RunID
 	project entities.Project
-	// fault is told what is wrong with the log itself. An event that was not legal has no effect.
-	fault func(entity, what string)
-	// whole is called once, with the run.
-	whole func(*entities.Run) error
-	// piece is then called with the entities whose IDs are in one span after the other. Together the spans
-	// cover all IDs. The snapshot's run is that of whole.
-	piece func(*eventlog.Snapshot, store.Span) error
+	// fault is called for errors in the log itself. An illegal event is reported and not applied.
+	fault func(entity, fault string)
+	// onRun is called once, with the final state of the run.
+	onRun func(*entities.Run) error
+	// onSpan is then called for one span of IDs after another, with the entities in it. Together the spans cover all
+	// IDs. The snapshot has the run that onRun received.
+	onSpan func(*eventlog.Snapshot, store.Span) error
 
-	run   *eventlog.Snapshot // the run as it is in the end
-	shape shape              // of the log
-	end   *entities.Event    // what ended the run
-	group *eventlog.Snapshot // the entities of the correlation ID under way, in a run of that moment
-	of    string             // that correlation ID
-	used  bool               // that it is used up by a hook
-	done  *eventlog.Snapshot // the entities of the span under way
-	count int                // of correlation IDs in done
-	after string             // where that span begins
+	shape shape
+	run   *eventlog.Snapshot // the run alone, in its final state once all its events are read
+	end   *entities.Event    // the event that ended the run; nil for a live one
+
+	group   *eventlog.Snapshot // the entities of the current correlation ID; nil before the first
+	groupID string
+	claimed bool // whether a hook has used groupID
+
+	span      *eventlog.Snapshot // the finished entities of the current span
+	spanIDs   int                // the number of correlation IDs in it
+	spanAfter string             // the last ID of the span before it
 }
 
-// errNoRun ends the fold of a log that never creates its run. It was told as a fault.
+// errRunNotCreated ends the fold of a log that never creates its run.
 var errRunNotCreated = errors.New("the log creates no run")
 
-// shape is what a log looks like from afar.
+// shape summarizes a log.
 type shape struct {
 	LastSeq int64
 	LastAt  time.Time
-	// Hole is the first event whose position is not one more than that of the event before it, Back the
-	// first that is from before the event before it; 0 when there is none.
-	Hole, Back int64
+	// Gap is the first event whose predecessor is missing, and Backward the first that is older than its predecessor;
+	// 0 for none.
+	Gap, Backward int64
 }
 
-// all folds the log as the transaction sees it.
-func (f *folder) all(ctx context.Context, tx pgx.Tx) error {
-	if err := f.look(ctx, tx); err != nil {
+// fold folds the log that the transaction sees.
+func (f *logFold) fold(ctx context.Context, tx pgx.Tx) error {
+	if err := f.checkShape(ctx, tx); err != nil {
 		return err
 	}
 	err := f.read(ctx, tx)
@@ -71,13 +73,13 @@ func (f *folder) all(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-func (f *folder) read(ctx context.Context, tx pgx.Tx) error {
-	f.run, f.done = eventlog.NewSnapshot(f.project), eventlog.NewSnapshot(f.project)
-	if err := declareLog(ctx, tx, f.runID); err != nil {
+func (f *logFold) read(ctx context.Context, tx pgx.Tx) error {
+	f.run, f.span = eventlog.NewSnapshot(f.project), eventlog.NewSnapshot(f.project)
+	if err := declareCursor(ctx, tx, f.runID); err != nil {
 		return err
 	}
 	for more := true; more; {
-		events, err := fetchLog(ctx, tx)
+		events, err := fetch(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -94,35 +96,36 @@ func (f *folder) read(ctx context.Context, tx pgx.Tx) error {
 	return f.finish()
 }
 
-// look finds out about the log's shape.
-func (f *folder) look(ctx context.Context, tx pgx.Tx) error {
+// checkShape reports gaps and backward steps in time. The fold itself cannot see them, as it reads the log in another
+// order.
+func (f *logFold) checkShape(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, `
 		SELECT coalesce(max(seq), 0) AS last_seq,
 			coalesce((SELECT created_at FROM events WHERE run_id = $1 ORDER BY seq DESC LIMIT 1), 'epoch') AS last_at,
-			coalesce(min(seq) FILTER (WHERE seq <> position), 0) AS hole,
-			coalesce(min(seq) FILTER (WHERE created_at < before), 0) AS back
+			coalesce(min(seq) FILTER (WHERE seq <> position), 0) AS gap,
+			coalesce(min(seq) FILTER (WHERE created_at < before), 0) AS backward
 		FROM (
 			SELECT seq, created_at, row_number() OVER log AS position, lag(created_at) OVER log AS before
 			FROM events WHERE run_id = $1 WINDOW log AS (ORDER BY seq)
 		) placed`, f.runID)
 	if err != nil {
-		return fmt.Errorf("look at log of %s: %w", f.runID, err)
+		return fmt.Errorf("check log of %s: %w", f.runID, err)
 	}
 	if f.shape, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[shape]); err != nil {
-		return fmt.Errorf("look at log of %s: %w", f.runID, err)
+		return fmt.Errorf("check log of %s: %w", f.runID, err)
 	}
-	if f.shape.Hole > 0 {
-		f.fault(fmt.Sprintf("event %d", f.shape.Hole), "the event before it is missing")
+	if f.shape.Gap > 0 {
+		f.fault(fmt.Sprintf("event %d", f.shape.Gap), "the event before it is missing")
 	}
-	if f.shape.Back > 0 {
-		f.fault(fmt.Sprintf("event %d", f.shape.Back), "it is from before the event before it")
+	if f.shape.Backward > 0 {
+		f.fault(fmt.Sprintf("event %d", f.shape.Backward), "it is older than the event before it")
 	}
 	return nil
 }
 
-// declareLog opens a cursor on the log without payloads: first the events about the run, then the others
-// by correlation ID; within each in their order.
-func declareLog(ctx context.Context, tx pgx.Tx, runID entities.RunID) error {
+// declareCursor opens a cursor on the log without payloads: the events about the run, then the others grouped by
+// correlation ID, each group in log order. A cursor lets Postgres, not this process, hold the sorted log.
+func declareCursor(ctx context.Context, tx pgx.Tx, runID entities.RunID) error {
 	_, err := tx.Exec(ctx, `
 		DECLARE log NO SCROLL CURSOR FOR
 		SELECT run_id, seq, type, correlation_id, spec_version, created_at, occurred_at, data,
@@ -136,7 +139,7 @@ func declareLog(ctx context.Context, tx pgx.Tx, runID entities.RunID) error {
 	return nil
 }
 
-func fetchLog(ctx context.Context, tx pgx.Tx) ([]entities.Event, error) {
+func fetch(ctx context.Context, tx pgx.Tx) ([]entities.Event, error) {
 	rows, err := tx.Query(ctx, fmt.Sprintf(`FETCH %d FROM log`, fetchSize))
 	if err != nil {
 		return nil, fmt.Errorf("read log: %w", err)
@@ -148,7 +151,7 @@ func fetchLog(ctx context.Context, tx pgx.Tx) ([]entities.Event, error) {
 	return events, nil
 }
 
-func (f *folder) add(e entities.Event) error {
+func (f *logFold) add(e entities.Event) error {
 	if entities.KindOf(e.Type) == entities.KindRun {
 		f.addToRun(e)
 		return nil
@@ -156,23 +159,23 @@ func (f *folder) add(e entities.Event) error {
 	if f.run.Run == nil {
 		return errRunNotCreated
 	}
-	if e.CorrelationID != f.of || f.group == nil {
-		if err := f.nextGroup(e.CorrelationID); err != nil {
+	if f.group == nil || e.CorrelationID != f.groupID {
+		if err := f.startGroup(e.CorrelationID); err != nil {
 			return err
 		}
 	}
 	if f.end != nil && e.Seq > f.end.Seq {
 		f.endGroup()
 	}
-	if f.legal(f.group, e) {
+	if f.isLegal(f.group, e) {
 		f.group.Apply(e)
-		f.used = f.used || e.Type == entities.EventHookCreated || e.Type == entities.EventHookConflict
+		f.claimed = f.claimed || e.Type == entities.EventHookCreated || e.Type == entities.EventHookConflict
 	}
 	return nil
 }
 
-func (f *folder) addToRun(e entities.Event) {
-	if !f.legal(f.run, e) {
+func (f *logFold) addToRun(e entities.Event) {
+	if !f.isLegal(f.run, e) {
 		return
 	}
 	f.run.Apply(e)
@@ -181,25 +184,22 @@ func (f *folder) addToRun(e entities.Event) {
 	}
 }
 
-// legal asks the transition tables about an event of the log.
-func (f *folder) legal(s *eventlog.Snapshot, e entities.Event) bool {
-	err := s.CheckNext(e, f.used)
+// isLegal reports whether the transition tables allow an event of the log, and reports a fault if not.
+func (f *logFold) isLegal(s *eventlog.Snapshot, e entities.Event) bool {
+	err := s.CheckNext(e, f.claimed)
 	if err != nil {
 		f.fault(fmt.Sprintf("event %d", e.Seq), fmt.Sprintf("%s is not legal: %v", e.Type, err))
 	}
 	return err == nil
 }
 
-// nextGroup begins with another correlation ID.
-func (f *folder) nextGroup(id string) error {
-	if f.group == nil {
-		if err := f.runDone(); err != nil {
-			return err
-		}
-	} else if err := f.groupDone(); err != nil {
+// startGroup finishes the current group and starts that of another correlation ID.
+func (f *logFold) startGroup(id string) error {
+	if err := f.finishGroup(); err != nil {
 		return err
 	}
-	f.of, f.used = id, false
+	f.groupID, f.claimed = id, false
+	// The group's events up to f.end met a live run.
 	run := *f.run.Run
 	run.Status = entities.RunRunning
 	f.group = eventlog.NewSnapshot(f.project)
@@ -207,52 +207,48 @@ func (f *folder) nextGroup(id string) error {
 	return nil
 }
 
-// endGroup lets the end of the run happen to the entities of the present correlation ID.
-func (f *folder) endGroup() {
+// endGroup applies the end of the run to the current group: it releases hooks and waits.
+func (f *logFold) endGroup() {
 	if !f.group.Run.Status.Ended() {
 		f.group.Apply(*f.end)
 	}
 }
 
-func (f *folder) groupDone() error {
+// finishGroup adds the current group to the span. Before the first group, when all events about the run are read, it
+// passes on the run instead.
+func (f *logFold) finishGroup() error {
+	if f.group == nil {
+		f.run.Run.LastSeq, f.run.Run.UpdatedAt = f.shape.LastSeq, f.shape.LastAt
+		return f.onRun(f.run.Run)
+	}
 	if f.end != nil {
 		f.endGroup()
 	}
-	maps.Copy(f.done.Steps, f.group.Steps)
-	maps.Copy(f.done.Hooks, f.group.Hooks)
-	maps.Copy(f.done.Waits, f.group.Waits)
-	if f.count++; f.count < spanSize {
+	maps.Copy(f.span.Steps, f.group.Steps)
+	maps.Copy(f.span.Hooks, f.group.Hooks)
+	maps.Copy(f.span.Waits, f.group.Waits)
+	if f.spanIDs++; f.spanIDs < spanSize {
 		return nil
 	}
-	return f.pieceDone(f.of)
+	return f.finishSpan(f.groupID)
 }
 
-// runDone hands out the run.
-func (f *folder) runDone() error {
-	f.run.Run.LastSeq, f.run.Run.UpdatedAt = f.shape.LastSeq, f.shape.LastAt
-	return f.whole(f.run.Run)
-}
-
-// pieceDone hands out the entities up to that ID.
-func (f *folder) pieceDone(upTo string) error {
-	f.done.Run = f.run.Run
-	if err := f.piece(f.done, store.Span{After: f.after, UpTo: upTo}); err != nil {
+// finishSpan passes on the entities up to that ID.
+func (f *logFold) finishSpan(upTo string) error {
+	f.span.Run = f.run.Run
+	if err := f.onSpan(f.span, store.Span{After: f.spanAfter, UpTo: upTo}); err != nil {
 		return err
 	}
-	f.done, f.count, f.after = eventlog.NewSnapshot(f.project), 0, upTo
+	f.span, f.spanIDs, f.spanAfter = eventlog.NewSnapshot(f.project), 0, upTo
 	return nil
 }
 
-func (f *folder) finish() error {
+func (f *logFold) finish() error {
 	if f.run.Run == nil {
 		return errRunNotCreated
 	}
-	if f.group == nil {
-		if err := f.runDone(); err != nil {
-			return err
-		}
-	} else if err := f.groupDone(); err != nil {
+	if err := f.finishGroup(); err != nil {
 		return err
 	}
-	return f.pieceDone(store.LastID)
+	return f.finishSpan(store.LastID)
 }

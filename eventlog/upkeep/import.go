@@ -16,22 +16,22 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// An import writes when so many statements, or so many bytes, have come together.
+// An import sends its statements when it has queued this many, or this many bytes.
 const (
 	importBatch = 500
 	importBytes = 8 << 20
 )
 
-// Import writes an exported run, with its streams, back as it was, in one transaction; its rows are the fold
-// of its log. Next returns the records and then [io.EOF]. It fails with [entities.ErrInvalid] on records that
-// are no whole run, or one that had not ended: it would begin a second life. It fails with
-// [entities.ErrConflict] when the run or a stream of that name is there.
-func (a *Maintainer) Import(ctx context.Context, next func() (Record, error)) (entities.RunID, error) {
+// Import restores an exported run, with its streams, in one transaction; it derives the rows from the log. Next returns
+// the records and then [io.EOF]. It fails with [entities.ErrInvalid] if the records are not one complete run, or if the
+// run had not ended: it would go on in two places. It fails with [entities.ErrConflict] if the run or one of its
+// streams exists.
+func (m *Maintainer) Import(ctx context.Context, next func() (Record, error)) (entities.RunID, error) {
 	in := importer{next: next}
-	// Once: records cannot be read again.
-	err := pg.InTxOnce(ctx, a.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		in.tx, in.at = tx, a.now()
-		return in.all(ctx)
+	// A retry could not read the records again.
+	err := pg.InTxOnce(ctx, m.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		in.tx, in.at = tx, m.now()
+		return in.importRun(ctx)
 	})
 	var refused *pgconn.PgError
 	switch {
@@ -54,22 +54,24 @@ func isDataError(err *pgconn.PgError) bool {
 	return class == dataException || class == integrityViolation || class == limitExceeded
 }
 
-// reading is an import under way.
+// importer imports one run.
 type importer struct {
-	tx     pgx.Tx
-	at     time.Time
-	next   func() (Record, error)
-	run    RunRecord
-	read   RunSize
-	stream int64 // the row of the stream under way
-	left   int64 // chunks that are still to come of it
-	idx    int64 // of the next one
-	batch  pgx.Batch
-	bytes  int
+	tx   pgx.Tx
+	at   time.Time
+	next func() (Record, error)
+	run  RunRecord
+	size RunSize // of the records read so far
+
+	stream     int64 // the row of the current stream
+	chunksLeft int64 // the number of its chunks that must follow
+	chunk      int64 // the index of the next one
+
+	batch pgx.Batch
+	bytes int // of payloads and chunks in batch
 }
 
-func (in *importer) all(ctx context.Context) error {
-	if err := in.header(); err != nil {
+func (in *importer) importRun(ctx context.Context) error {
+	if err := in.readHeader(); err != nil {
 		return err
 	}
 	for ended := false; !ended; {
@@ -81,7 +83,7 @@ func (in *importer) all(ctx context.Context) error {
 			return err
 		}
 		if ended = r.End != nil; ended {
-			err = in.trailer(*r.End)
+			err = in.checkEnd(*r.End)
 		} else {
 			err = in.add(ctx, r)
 		}
@@ -92,11 +94,10 @@ func (in *importer) all(ctx context.Context) error {
 	if err := in.flush(ctx); err != nil {
 		return err
 	}
-	return in.conclude(ctx)
+	return in.deriveRows(ctx)
 }
 
-// header reads the first record.
-func (in *importer) header() error {
+func (in *importer) readHeader() error {
 	first, err := in.next()
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -113,10 +114,11 @@ func (in *importer) header() error {
 	return entities.ValidateID("run ID", string(in.run.ID))
 }
 
-// trailer looks whether all came, and reads to the very end, where the file's checksum is.
-func (in *importer) trailer(end RunSize) error {
-	if end != in.read || in.left > 0 {
-		return entities.Invalid("the file says %+v of a run it has %+v of", end, in.read)
+// checkEnd compares the last record with the records before it. It reads on to the end of the file, where the checksum
+// is.
+func (in *importer) checkEnd(end RunSize) error {
+	if end != in.size || in.chunksLeft > 0 {
+		return entities.Invalid("the file announces a run of %+v but contains %+v", end, in.size)
 	}
 	_, err := in.next()
 	if err == nil {
@@ -128,25 +130,25 @@ func (in *importer) trailer(end RunSize) error {
 	return nil
 }
 
-// add takes in one record between the first and the last.
+// add imports one record between the first and the last.
 func (in *importer) add(ctx context.Context, r Record) error {
 	switch {
 	case r.Event != nil:
-		if in.read.LastSeq++; r.Event.Seq != in.read.LastSeq || in.read.Streams > 0 {
-			return entities.Invalid("event %d comes where event %d must", r.Event.Seq, in.read.LastSeq)
+		if in.size.LastSeq++; r.Event.Seq != in.size.LastSeq || in.size.Streams > 0 {
+			return entities.Invalid("event %d comes where event %d must", r.Event.Seq, in.size.LastSeq)
 		}
-		if err := in.addEvent(r.Event.of(in.run.ID)); err != nil {
+		if err := in.addEvent(r.Event.event(in.run.ID)); err != nil {
 			return err
 		}
-	case r.Stream != nil && in.left == 0:
+	case r.Stream != nil && in.chunksLeft == 0:
 		return in.addStream(ctx, *r.Stream)
-	case r.Chunk != nil && in.left > 0:
-		store.InsertChunk(&in.batch, in.stream, store.Chunk{Idx: in.idx, Data: r.Chunk.Data})
+	case r.Chunk != nil && in.chunksLeft > 0:
+		store.InsertChunk(&in.batch, in.stream, store.Chunk{Idx: in.chunk, Data: r.Chunk.Data})
 		in.bytes += len(r.Chunk.Data)
-		in.idx++
-		in.left--
+		in.chunk++
+		in.chunksLeft--
 	default:
-		return entities.Invalid("there is a record that has no place there")
+		return entities.Invalid("the records of the file are not in order")
 	}
 	if in.batch.Len() >= importBatch || in.bytes >= importBytes {
 		return in.flush(ctx)
@@ -159,6 +161,7 @@ func (in *importer) addEvent(e entities.Event) error {
 		if e.Type != entities.EventRunCreated {
 			return entities.Invalid("the log begins with %s", e.Type)
 		}
+		// Events refer to the run's row. deriveRows rewrites it at the end.
 		s := eventlog.NewSnapshot(in.run.Project)
 		s.Apply(e)
 		store.InsertRun(pg.Batch{Batch: &in.batch}, s.Run)
@@ -177,10 +180,10 @@ func (in *importer) addStream(ctx context.Context, r StreamRecord) error {
 	}
 	s := store.StoredStream{CreatedAt: r.CreatedAt}
 	s.RunID, s.Name, s.Chunks, s.ClosedAt = in.run.ID, r.Name, r.Chunks, r.ClosedAt
-	in.read.add(s.Stream)
-	in.left, in.idx = r.Chunks, 0
+	in.size.add(s.Stream)
+	in.chunksLeft, in.chunk = r.Chunks, 0
 	store.InsertStream(&in.batch, in.run.Project, s, &in.stream)
-	return in.flush(ctx)
+	return in.flush(ctx) // chunks need the ID of the stream's row
 }
 
 func (in *importer) flush(ctx context.Context) error {
@@ -189,11 +192,11 @@ func (in *importer) flush(ctx context.Context) error {
 	return in.tx.SendBatch(ctx, &b).Close()
 }
 
-// conclude makes the rows from the log.
-func (in *importer) conclude(ctx context.Context) error {
+// deriveRows rebuilds the rows from the imported log, which also verifies it.
+func (in *importer) deriveRows(ctx context.Context) error {
 	var result RebuildResult
 	err := rebuild(ctx, in.tx, in.run.ID, in.at, &result)
-	if errors.Is(err, errUnsound) || err == nil && len(result.Remaining) > 0 {
+	if errors.Is(err, errDamagedLog) || err == nil && len(result.Remaining) > 0 {
 		return entities.Invalid("%s", result.Remaining[0])
 	}
 	if err != nil {
@@ -201,7 +204,7 @@ func (in *importer) conclude(ctx context.Context) error {
 	}
 	run, err := store.RunOfAny(ctx, in.tx, in.run.ID)
 	if err == nil && !run.Status.Ended() {
-		return entities.Invalid("the run had not ended: another life of it cannot begin here")
+		return entities.Invalid("cannot import a run that has not ended")
 	}
 	return err
 }

@@ -16,99 +16,95 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// Rebuilt is what a rebuild did to a run.
+// RebuildResult is the outcome of a rebuild.
 type RebuildResult struct {
-	// Changed says that the rows differed from the log and were written anew.
+	// Changed reports whether the rows differed from the log and were rewritten.
 	Changed bool
-	// Left is what is still wrong and the log cannot mend; the first hundred of it.
+	// Remaining are the first hundred differences that the log cannot repair.
 	Remaining []Difference
 }
 
 const maxRemaining = 100
 
-func (r *RebuildResult) leave(d Difference) {
+func (r *RebuildResult) remain(d Difference) {
 	if len(r.Remaining) < maxRemaining {
 		r.Remaining = append(r.Remaining, d)
 	}
 }
 
-// errUnsound: the log itself is damaged, so its fold means nothing.
-var errUnsound = errors.New("the log is not sound")
+// errDamagedLog rolls a rebuild back: the fold of a damaged log means nothing.
+var errDamagedLog = errors.New("the log is damaged")
 
-// Rebuild restores the rows of a run from its log, if they differ from it. It is one transaction under the
-// run's lock: an append comes before it and is in the log, or after it and finds the new rows. Its memory
-// does not grow with the log.
+// Rebuild restores the rows of a run from its log if they differ from it. It is one transaction under the run's lock:
+// an append either precedes it and is in the log, or follows it and finds the new rows. Its memory does not grow with
+// the log.
 //
-// Not restored are: rows of a run whose log is not sound; a hook whose token another run has taken
-// meanwhile; streams, which are not in the log; and the run's ID and project, which are in no event. It
-// fails with [entities.ErrRunNotFound].
-func (a *Maintainer) Rebuild(ctx context.Context, id entities.RunID) (RebuildResult, error) {
-	wrong := false
-	err := a.Verify(ctx, id, func(Difference) { wrong = true })
-	if err != nil || !wrong {
+// It cannot restore rows of a run whose log is damaged; a hook whose token another run has taken meanwhile; streams,
+// which are not in the log; and the run's ID and project, which no event has. It fails with
+// [entities.ErrRunNotFound].
+func (m *Maintainer) Rebuild(ctx context.Context, id entities.RunID) (RebuildResult, error) {
+	differs := false
+	err := m.Verify(ctx, id, func(Difference) { differs = true }) // without a lock, as most runs are sound
+	if err != nil || !differs {
 		return RebuildResult{}, err
 	}
 	var result RebuildResult
-	err = pg.InTx(ctx, a.pool, func(tx pgx.Tx) error {
-		result = RebuildResult{} // also that of an earlier try, which was rolled back
-		return rebuild(ctx, tx, id, a.now(), &result)
+	err = pg.InTx(ctx, m.pool, func(tx pgx.Tx) error {
+		result = RebuildResult{} // an earlier attempt may have been rolled back
+		return rebuild(ctx, tx, id, m.now(), &result)
 	})
-	if err != nil && !errors.Is(err, errUnsound) {
+	if err != nil && !errors.Is(err, errDamagedLog) {
 		return RebuildResult{}, fmt.Errorf("rebuild run %s: %w", id, err)
 	}
 	return result, nil
 }
 
-// rebuild looks again, now under the lock, and writes if need be.
+// rebuild verifies the run again, now under its lock, and rewrites its rows if they differ.
 func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, at time.Time, result *RebuildResult) error {
 	run, err := store.LockRunOfAny(ctx, tx, id)
 	if err != nil {
 		return err
 	}
-	sound := true
-	c := verifier{tx: tx, row: run, at: at, report: func(d Difference) {
+	v := verifier{tx: tx, run: run, at: at, report: func(d Difference) {
 		if d.Fault == "" {
 			result.Changed = true
 		} else {
-			sound = false
-			result.leave(d)
+			result.remain(d)
 		}
 	}}
-	if err := c.log(ctx); err != nil {
+	if err := v.verifyRows(ctx); err != nil {
 		return err
 	}
-	if !sound {
+	if len(result.Remaining) > 0 {
 		result.Changed = false
-		return errUnsound
+		return errDamagedLog
 	}
-	c.report = result.leave
-	if err := c.streams(ctx); err != nil || !result.Changed {
+	if err := v.verifyStreams(ctx); err != nil || !result.Changed {
 		return err
 	}
-	return restore(ctx, tx, run, at, result.leave)
+	return restore(ctx, tx, run, at, result.remain)
 }
 
-// restore writes all rows of a run anew, under its lock. It leaves what cannot be. Here the hooks' rows are
-// locked before their tokens: whoever takes over an expired one the other way round may deadlock with this,
-// and both try again.
-func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, leave func(Difference)) error {
+// restore rewrites all rows of a locked run and reports those it could not write. It locks the rows of hooks before
+// their tokens. A takeover of an expired token locks in the other order and may deadlock with it; then both retry.
+func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, report func(Difference)) error {
 	var b pgx.Batch
-	clearRows(&b, run.ID)
+	deleteRows(&b, run.ID)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return fmt.Errorf("clear rows: %w", err)
+		return fmt.Errorf("delete rows: %w", err)
 	}
-	f := folder{
+	f := logFold{
 		runID: run.ID, project: run.Project,
-		fault: func(string, string) {}, // seen before, under the same lock
-		whole: func(run *entities.Run) error {
+		fault: func(string, string) {}, // rebuild has verified the log under the same lock
+		onRun: func(run *entities.Run) error {
 			var b pgx.Batch
 			store.RewriteRun(&b, run)
 			return tx.SendBatch(ctx, &b).Close()
 		},
-		piece: func(s *eventlog.Snapshot, span store.Span) error {
+		onSpan: func(s *eventlog.Snapshot, span store.Span) error {
 			var b pgx.Batch
-			for _, k := range rowTypes {
-				k.restore(&b, s, span, at, leave)
+			for _, t := range rowTypes {
+				t.restore(&b, s, span, at, report)
 			}
 			if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 				return fmt.Errorf("restore rows: %w", err)
@@ -116,18 +112,20 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, lea
 			return nil
 		},
 	}
-	return f.all(ctx, tx)
+	return f.fold(ctx, tx)
 }
 
-// restore queues the insertion of the rows of a span that count.
-func (k rowType) restore(b *pgx.Batch, s *eventlog.Snapshot, span store.Span, at time.Time, leave func(Difference)) {
-	rows := k.within(s, span)
+// restore queues the insertion of the expected rows of a span.
+func (t rowType) restore(
+	b *pgx.Batch, s *eventlog.Snapshot, span store.Span, at time.Time, report func(Difference),
+) {
+	rows := t.expected(s, span)
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
-		if k.over(rows[key], at) {
+		if t.optional(rows[key], at) {
 			continue
 		}
-		k.insert(b, rows[key], at, func(obstacle string) {
-			leave(Difference{RunID: s.Run.ID, Entity: k.name + " " + key, Fault: obstacle})
+		t.insert(b, rows[key], at, func(conflict string) {
+			report(Difference{RunID: s.Run.ID, Entity: t.name + " " + key, Fault: conflict})
 		})
 	}
 }

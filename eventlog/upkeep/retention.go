@@ -18,128 +18,109 @@ import (
 )
 
 const (
-	// One transaction deletes no more runs than this, and none after the one that fills it with rows.
+	// A transaction deletes at most maxBatchRuns runs, and none after the run that brings its events and chunks to
+	// maxBatchRows: a shorter transaction holds its locks for less time.
 	maxBatchRuns = 200
 	maxBatchRows = 20_000
-	// A stream whose run never was, or has left, stays this long; longer than a run may take to come.
+	// A stream without a run is deleted at this age. Its run may still be created, but never that much later.
 	orphanAge        = 7 * 24 * time.Hour
 	orphanBatchSize  = 1000
-	maxOrphanBatches = 100 // of one pass
-	// An archive that has refused so many runs in a row is out of order.
+	maxOrphanBatches = 100 // in one pass
+	// An archive that has failed for this many runs in a row is taken to be down.
 	maxArchiveFailures = 10
 )
 
 // RetentionOptions configures a [Retention].
 type RetentionOptions struct {
-	// Keep is how long runs stay after their end, unless their project says otherwise; 0 is for ever.
+	// Keep is the age at which ended runs are deleted, unless their project has its own; 0 keeps them forever.
 	Keep time.Duration
-	// Archive, if there is one, stores a run durably before it leaves, and says how much there was of it. It fails
-	// with [ErrUnreadable] when that is due to the run, and with [entities.ErrConflict] when another stored the
-	// run meanwhile; whatever else it fails with is about the archive.
+	// Archive, if set, stores a run durably before it is deleted, and returns the size it had. It fails with
+	// [ErrUnreadable] if the run is damaged, and with [entities.ErrConflict] if another process stored the run
+	// meanwhile. Any other error counts as a failure of the archive.
 	Archive func(context.Context, entities.Project, entities.RunID) (RunSize, error)
-	// Drop deletes what else there is about runs that leave, in the same transaction.
+	// DeleteRelated deletes the rows of other packages that belong to the runs, in the same transaction.
 	DeleteRelated func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error
 }
 
-// Retention lets runs leave that ended long enough ago, with everything that belongs to them. Several may be
-// at it on one database.
+// Retention deletes expired runs with everything that belongs to them. Several processes may run it on one database.
 type Retention struct {
 	pool    *pgxpool.Pool
 	options RetentionOptions
-	// Streams up to this one have been looked at since the start, and need not be again.
-	lookedAt int64
+	// Earlier passes of this process have checked the streams up to this one.
+	checkedStream int64
 }
 
-// NewRetention makes the retention of the database behind pool.
+// NewRetention returns the retention of the database behind pool.
 func NewRetention(pool *pgxpool.Pool, o RetentionOptions) *Retention {
 	return &Retention{pool: pool, options: o}
 }
 
-// Extent is how much there is of a run: it has grown since if it differs.
-type RunSize struct {
-	// LastSeq is the position of the last event.
-	LastSeq int64 `json:"lastSeq"`
-	// Streams is how many streams there are, Closed how many of them are closed, and Chunks how many chunks
-	// they have together.
-	Streams int64 `json:"streams"`
-	Closed  int64 `json:"closed"`
-	Chunks  int64 `json:"chunks"`
-}
-
-func (e *RunSize) add(s store.Stream) {
-	e.Streams++
-	e.Chunks += s.Chunks
-	if s.ClosedAt != nil {
-		e.Closed++
-	}
-}
-
-// Passed is what a pass has removed.
+// PassResult counts what a pass has removed.
 type PassResult struct {
 	Runs, Streams int
-	// Unarchived is how many runs stay because they could not be archived.
+	// Unarchived counts the expired runs that remain because they could not be archived.
 	Unarchived int
 }
 
-// Pass removes everything whose time is over. Each batch is one transaction, in which a run goes wholly or
-// not at all. A run that others have locked or append to just then, or that could not be archived, is left
-// for the next pass, and the others go. Only an archive that refuses one run after the other ends it for all
-// runs. The error tells of the last run that could not be archived, and of what the database refused.
+// Pass removes expired runs, orphan streams and expired hooks. It deletes runs in batches, each in one transaction. It
+// skips a run that is locked, grows meanwhile, or cannot be archived; the next pass tries again. Only an archive that
+// is down stops the deletion of all runs. The error has the last failure of the archive and those of the database.
 func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
-	err := errors.Join(p.runs(ctx), p.orphans(ctx), store.DeleteExpiredHooks(ctx, p.pool))
-	if p.failure != nil {
-		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.failure), err)
+	err := errors.Join(p.removeRuns(ctx), p.removeOrphans(ctx), store.DeleteExpiredHooks(ctx, p.pool))
+	if p.archiveErr != nil {
+		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.archiveErr), err)
 	}
 	return p.PassResult, err
 }
 
-func (r *Retention) ages(ctx context.Context) ([]admin.Retention, error) {
-	if r.options.Keep > 0 {
-		return admin.RetentionsInUse(ctx, r.pool, r.options.Keep)
-	}
-	return admin.Retentions(ctx, r.pool)
-}
-
-// pass is one pass under way.
+// pass is one pass in progress.
 type pass struct {
 	*Retention
 	PassResult
-	failure error // of the last of those that could not be archived
-	// refusals is how many runs the archive has refused since it took one.
-	refusals int
+	archiveErr      error // of the last run that could not be archived
+	archiveFailures int   // since the archive last stored a run
 }
 
-func (p *pass) archiveIsOut() bool { return p.refusals >= maxArchiveFailures }
+func (p *pass) isArchiveDown() bool { return p.archiveFailures >= maxArchiveFailures }
 
-// runs lets the expired runs of all projects leave.
-func (p *pass) runs(ctx context.Context) error {
-	ages, err := p.ages(ctx)
+// removeRuns removes the expired runs of all projects.
+func (p *pass) removeRuns(ctx context.Context) error {
+	retentions, err := p.retentions(ctx)
 	if err != nil {
 		return err
 	}
-	for _, age := range ages {
-		if age.Keep == nil {
+	for _, r := range retentions {
+		if r.Keep == nil {
 			continue
 		}
-		if err := p.project(ctx, age.Project, *age.Keep); err != nil {
+		if err := p.removeRunsOf(ctx, r.Project, *r.Keep); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// project goes through the project's expired runs once, so that those left behind do not hold up the rest.
-func (p *pass) project(ctx context.Context, project entities.Project, keep time.Duration) error {
+// retentions returns those of all projects that have ended runs, or, without a default, just those that are set.
+func (p *pass) retentions(ctx context.Context) ([]admin.Retention, error) {
+	if p.options.Keep > 0 {
+		return admin.RetentionsInUse(ctx, p.pool, p.options.Keep)
+	}
+	return admin.Retentions(ctx, p.pool)
+}
+
+// removeRunsOf goes through the expired runs of a project once. It pages by position, since a run that remains would
+// otherwise come up again and block the others.
+func (p *pass) removeRunsOf(ctx context.Context, project entities.Project, keep time.Duration) error {
 	var after store.EndedRun
-	for !p.archiveIsOut() {
+	for !p.isArchiveDown() {
 		batch, err := store.ExpiredRuns(ctx, p.pool, project, keep, after, maxBatchRuns)
 		if err != nil || len(batch) == 0 {
 			return err
 		}
 		batch = limitRows(batch)
 		after = batch[len(batch)-1].EndedRun
-		ready, err := p.archived(ctx, project, batch)
+		ready, err := p.archive(ctx, project, batch)
 		if err != nil {
 			return err
 		}
@@ -150,7 +131,7 @@ func (p *pass) project(ctx context.Context, project entities.Project, keep time.
 	return nil
 }
 
-// cutToRows is the beginning of the batch that fills a transaction with events and chunks.
+// limitRows cuts a batch off after the run that brings its events and chunks to maxBatchRows.
 func limitRows(batch []store.ExpiredRun) []store.ExpiredRun {
 	rows := int64(0)
 	for i, run := range batch {
@@ -161,37 +142,38 @@ func limitRows(batch []store.ExpiredRun) []store.ExpiredRun {
 	return batch
 }
 
-// leaving are runs that may be deleted unless there is more of them now than was archived; nil when nothing
-// need be.
+// removable has the runs that may be deleted, each with the size that was archived: a run that has another size now has
+// grown and must stay. The size is nil without an archive.
 type removable map[entities.RunID]*RunSize
 
-func (p *pass) archived(ctx context.Context, project entities.Project, batch []store.ExpiredRun) (removable, error) {
+// archive stores a batch of runs and returns those that may be deleted.
+func (p *pass) archive(ctx context.Context, project entities.Project, batch []store.ExpiredRun) (removable, error) {
 	ready := removable{}
 	for _, run := range batch {
 		if p.options.Archive == nil {
 			ready[run.ID] = nil
 			continue
 		}
-		if p.archiveIsOut() {
+		if p.isArchiveDown() {
 			break
 		}
-		extent, err := p.options.Archive(ctx, project, run.ID)
+		size, err := p.options.Archive(ctx, project, run.ID)
 		if err == nil {
-			p.refusals = 0
-			ready[run.ID] = &extent
+			p.archiveFailures = 0
+			ready[run.ID] = &size
 			continue
 		}
-		if err := p.unarchived(ctx, run.ID, err); err != nil {
+		if err := p.recordFailure(ctx, run.ID, err); err != nil {
 			return nil, err
 		}
 	}
 	return ready, nil
 }
 
-// unarchived takes down why a run could not be archived. That another has archived it, or removed it, is no
-// failure. It fails itself when the database does.
-func (p *pass) unarchived(ctx context.Context, id entities.RunID, why error) error {
-	if errors.Is(why, entities.ErrConflict) {
+// recordFailure records why a run could not be archived. It ignores a run that another process has archived or removed
+// meanwhile. It returns an error only if the database fails.
+func (p *pass) recordFailure(ctx context.Context, id entities.RunID, cause error) error {
+	if errors.Is(cause, entities.ErrConflict) {
 		return nil
 	}
 	_, err := store.RunOfAny(ctx, p.pool, id)
@@ -199,21 +181,21 @@ func (p *pass) unarchived(ctx context.Context, id entities.RunID, why error) err
 		return nil
 	}
 	if err != nil {
-		return errors.Join(err, why)
+		return errors.Join(err, cause)
 	}
 	p.Unarchived++
-	p.failure = fmt.Errorf("archive run %s: %w", id, why)
-	if !errors.Is(why, ErrUnreadable) {
-		p.refusals++
+	p.archiveErr = fmt.Errorf("archive run %s: %w", id, cause)
+	if !errors.Is(cause, ErrUnreadable) {
+		p.archiveFailures++
 	}
 	return nil
 }
 
-// remove deletes runs in one transaction, with everything that belongs to them.
+// remove deletes runs with everything that belongs to them, in one transaction.
 func (p *pass) remove(ctx context.Context, project entities.Project, ready removable) error {
 	n := 0
 	err := pg.InTx(ctx, p.pool, func(tx pgx.Tx) error {
-		// A server's statements are bounded, but a run with a million events takes as long as it takes.
+		// The server bounds its statements, but no bound fits the deletion of a run with a million events.
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
 			return err
 		}
@@ -237,7 +219,7 @@ func (p *pass) remove(ctx context.Context, project entities.Project, ready remov
 	return nil
 }
 
-// lockLeaving locks the runs that may go, and their streams.
+// lockRemovable locks the runs that may be deleted and their streams. It skips runs that are locked or have grown.
 func lockRemovable(
 	ctx context.Context, tx pgx.Tx, project entities.Project, ready removable,
 ) (runs []entities.RunID, streams []int64, err error) {
@@ -245,33 +227,34 @@ func lockRemovable(
 	if err != nil || len(locked) == 0 {
 		return nil, nil, err
 	}
-	now := map[entities.RunID]*RunSize{}
+	sizes := map[entities.RunID]*RunSize{}
 	for _, run := range locked {
-		now[run.ID] = &RunSize{LastSeq: run.LastSeq}
+		sizes[run.ID] = &RunSize{LastSeq: run.LastSeq}
 	}
-	// Streams have a lock of their own: a chunk that comes after this begins a stream without a run.
-	all, err := store.LockStreams(ctx, tx, project, slices.Collect(maps.Keys(now)))
+	// The run's lock does not stop writes to its streams. A chunk that waits for the stream's lock starts a new stream,
+	// without a run, once this one is gone.
+	all, err := store.LockStreams(ctx, tx, project, slices.Collect(maps.Keys(sizes)))
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, s := range all {
-		now[s.RunID].add(s)
+		sizes[s.RunID].add(s)
 	}
-	maps.DeleteFunc(now, func(id entities.RunID, extent *RunSize) bool {
-		return ready[id] != nil && *ready[id] != *extent
+	maps.DeleteFunc(sizes, func(id entities.RunID, size *RunSize) bool {
+		return ready[id] != nil && *ready[id] != *size
 	})
 	for _, s := range all {
-		if now[s.RunID] != nil {
+		if sizes[s.RunID] != nil {
 			streams = append(streams, s.ID)
 		}
 	}
-	return slices.Collect(maps.Keys(now)), streams, nil
+	return slices.Collect(maps.Keys(sizes)), streams, nil
 }
 
-// orphans removes streams of runs that are not there. Each stream is looked at once, when it is old enough:
-// runs that leave later take theirs along. From the first that was locked on, the next pass looks again.
-func (p *pass) orphans(ctx context.Context) error {
-	at, locked := p.lookedAt, int64(0)
+// removeOrphans removes old streams whose run does not exist. One check of each stream suffices, because a run that is
+// deleted later takes its streams along. The next pass starts again at the first stream that was locked.
+func (p *pass) removeOrphans(ctx context.Context) error {
+	at, locked := p.checkedStream, int64(0)
 	for range maxOrphanBatches {
 		done, err := store.DeleteOrphans(ctx, p.pool, at, orphanAge, orphanBatchSize, maxBatchRows)
 		if err != nil {
@@ -282,9 +265,9 @@ func (p *pass) orphans(ctx context.Context) error {
 		if locked == 0 {
 			locked = done.Locked
 		}
-		p.lookedAt = at
+		p.checkedStream = at
 		if locked > 0 {
-			p.lookedAt = locked - 1
+			p.checkedStream = locked - 1
 		}
 		if !done.More {
 			return nil

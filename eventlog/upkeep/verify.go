@@ -16,40 +16,40 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// Audit compares rows with the log they must be the fold of (I2), and restores them from it. It may be
-// used beside live traffic.
+// Maintainer verifies, rebuilds, exports and imports runs. It is safe to use beside live traffic.
 type Maintainer struct {
 	pool *pgxpool.Pool
 	now  func() time.Time
 }
 
-// NewAudit makes an audit of the database behind pool. Now is the clock, which says what has expired.
+// NewMaintainer returns a maintainer of the database behind pool. Now is the clock that decides whether a hook has
+// expired.
 func NewMaintainer(pool *pgxpool.Pool, now func() time.Time) *Maintainer {
 	return &Maintainer{pool: pool, now: now}
 }
 
-// Runs reads the IDs of at most limit runs after the given one, in the order of IDs; of all projects when
-// project is empty.
-func (a *Maintainer) Runs(
+// Runs lists the IDs of at most limit runs after the given one, in the order of IDs. An empty project lists the runs of
+// all projects.
+func (m *Maintainer) Runs(
 	ctx context.Context, project entities.Project, after entities.RunID, limit int,
 ) ([]entities.RunID, error) {
-	return store.RunIDs(ctx, a.pool, project, after, limit)
+	return store.RunIDs(ctx, m.pool, project, after, limit)
 }
 
-// Verify folds the log of a run and reports everything in which it is not sound, its rows are not its
-// fold, or the run's streams do not have the chunks they count. It sees one moment of the run and keeps
-// nobody from appending. Its memory does not grow with the log. It fails with [entities.ErrRunNotFound].
-func (a *Maintainer) Verify(ctx context.Context, id entities.RunID, report func(Difference)) error {
-	err := pg.InSnapshot(ctx, a.pool, func(tx pgx.Tx) error {
+// Verify folds the log of a run and reports illegal events, rows that differ from the fold (I2), and streams whose
+// chunks do not match their counters. It reads one snapshot and takes no lock, so appends go on. Its memory does not
+// grow with the log. It fails with [entities.ErrRunNotFound].
+func (m *Maintainer) Verify(ctx context.Context, id entities.RunID, report func(Difference)) error {
+	err := pg.InSnapshot(ctx, m.pool, func(tx pgx.Tx) error {
 		run, err := store.RunOfAny(ctx, tx, id)
 		if err != nil {
 			return err
 		}
-		c := verifier{tx: tx, row: run, at: a.now(), report: report}
-		if err := c.log(ctx); err != nil {
+		v := verifier{tx: tx, run: run, at: m.now(), report: report}
+		if err := v.verifyRows(ctx); err != nil {
 			return err
 		}
-		return c.streams(ctx)
+		return v.verifyStreams(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("verify run %s: %w", id, err)
@@ -57,72 +57,81 @@ func (a *Maintainer) Verify(ctx context.Context, id entities.RunID, report func(
 	return nil
 }
 
-// comparison is of one run in one transaction.
+// verifier compares one run with its log in one transaction.
 type verifier struct {
 	tx     pgx.Tx
-	row    entities.Run
+	run    entities.Run // its row
 	at     time.Time
 	report func(Difference)
 }
 
-// log compares all rows with the fold of the log.
-func (c *verifier) log(ctx context.Context) error {
-	f := folder{
-		runID: c.row.ID, project: c.row.Project,
-		fault: func(entity, what string) { c.report(Difference{RunID: c.row.ID, Entity: entity, Fault: what}) },
-		whole: func(run *entities.Run) error {
-			compareFields(*run, c.row, func(field, log, row string) { c.differs(entities.KindRun, field, log, row) })
+// verifyRows compares the row of the run and of all its entities with the fold of the log.
+func (v *verifier) verifyRows(ctx context.Context) error {
+	f := logFold{
+		runID: v.run.ID, project: v.run.Project,
+		fault: v.fault,
+		onRun: func(run *entities.Run) error {
+			v.compare(entities.KindRun, *run, v.run)
 			return nil
 		},
-		piece: func(s *eventlog.Snapshot, span store.Span) error {
-			for _, k := range rowTypes {
-				if err := c.rows(ctx, k, k.within(s, span), span); err != nil {
+		onSpan: func(s *eventlog.Snapshot, span store.Span) error {
+			for _, t := range rowTypes {
+				if err := v.verifySpan(ctx, t, t.expected(s, span), span); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 	}
-	return f.all(ctx, c.tx)
+	return f.fold(ctx, v.tx)
 }
 
-// rows compares the rows of one kind in a span with those that the log says are there.
-func (c *verifier) rows(ctx context.Context, k rowType, folded map[string]any, span store.Span) error {
-	err := k.rows(ctx, c.tx, c.row.ID, span, func(key string, row any) error {
-		entity := k.name + " " + key
-		log, ok := folded[key]
+// verifySpan compares the rows of one type in a span with the expected ones. It removes what it finds from expected.
+func (v *verifier) verifySpan(ctx context.Context, t rowType, expected map[string]any, span store.Span) error {
+	err := t.each(ctx, v.tx, v.run.ID, span, func(key string, row any) error {
+		entity := t.name + " " + key
+		want, ok := expected[key]
 		if !ok {
-			c.differs(entity, "row", "none", "exists")
+			v.differ(entity, "row", "none", "exists")
 			return nil
 		}
-		delete(folded, key)
-		compareFields(log, row, func(field, log, row string) { c.differs(entity, field, log, row) })
+		delete(expected, key)
+		v.compare(entity, want, row)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, key := range slices.Sorted(maps.Keys(folded)) {
-		if !k.over(folded[key], c.at) {
-			c.differs(k.name+" "+key, "row", "exists", "none")
+	for _, key := range slices.Sorted(maps.Keys(expected)) {
+		if !t.optional(expected[key], v.at) {
+			v.differ(t.name+" "+key, "row", "exists", "none")
 		}
 	}
 	return nil
 }
 
-func (c *verifier) differs(entity, field, log, row string) {
-	c.report(Difference{RunID: c.row.ID, Entity: entity, Field: field, Log: log, Row: row})
-}
-
-// streams compares the counters of the run's streams with their chunks.
-func (c *verifier) streams(ctx context.Context) error {
-	faults, err := store.StreamFaults(ctx, c.tx, c.row.Project, c.row.ID)
+// verifyStreams compares the chunk counters of the run's streams with their chunks. Streams are not in the log.
+func (v *verifier) verifyStreams(ctx context.Context) error {
+	faults, err := store.StreamFaults(ctx, v.tx, v.run.Project, v.run.ID)
 	for _, s := range faults {
-		what := fmt.Sprintf("it counts %d chunks and has %d", s.Counted, s.Stored)
+		fault := fmt.Sprintf("it counts %d chunks and has %d", s.Counted, s.Stored)
 		if !s.Dense {
-			what += ", which are not numbered from 0 without a gap"
+			fault += ", which are not numbered from 0 without a gap"
 		}
-		c.report(Difference{RunID: c.row.ID, Entity: "stream " + string(s.Name), Fault: what})
+		v.fault("stream "+string(s.Name), fault)
 	}
 	return err
+}
+
+// compare reports the fields in which an entity's row differs from the fold.
+func (v *verifier) compare(entity string, log, row any) {
+	compareFields(log, row, func(field, log, row string) { v.differ(entity, field, log, row) })
+}
+
+func (v *verifier) differ(entity, field, log, row string) {
+	v.report(Difference{RunID: v.run.ID, Entity: entity, Field: field, Log: log, Row: row})
+}
+
+func (v *verifier) fault(entity, fault string) {
+	v.report(Difference{RunID: v.run.ID, Entity: entity, Fault: fault})
 }

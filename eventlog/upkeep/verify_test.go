@@ -221,7 +221,7 @@ func TestVerifyJudgesTheLogItself(t *testing.T) {
 		{"beginning cut off", `DELETE FROM events WHERE run_id = $1 AND seq = 1`, false, `log: the log creates no run`},
 		{"all gone", `DELETE FROM events WHERE run_id = $1`, false, `log: the log creates no run`},
 		{"back in time", `UPDATE events SET created_at = created_at - interval '1 s' WHERE run_id = $1 AND seq = 5`, false,
-			`event 5: it is from before the event before it`},
+			`event 5: it is older than the event before it`},
 		{"a second creation", event(16, "run_created", "", "{}"), false, `event 16: run_created is not legal: `},
 		{"a second start", event(16, "run_started", "", "{}"), false, `event 16: run_started is not legal: already so`},
 		{"a second end", event(18, "run_completed", "", "{}"), true, `event 18: run_completed is not legal: `},
