@@ -160,8 +160,8 @@ func TestRetentionCommands(t *testing.T) { // sets the environment
 	wantOutput(t, []string{"retention", "set", "audit", "forever"}, "", "ended runs of audit are kept: forever\n")
 	wantOutput(t, []string{"retention", "list"}, "", header+"audit    forever\ndefault  720h0m0s\n")
 	wantOutput(t, []string{"retention", "set", "default", "a month"}, `"a month" is neither an age such as 720h nor forever`, "")
-	wantOutput(t, []string{"retention", "set", "default", "0s"}, "runs cannot be kept for 0s; the least is 1s", "")
-	wantOutput(t, []string{"retention", "set", "default", "1ns"}, "runs cannot be kept for 1ns; the least is 1s", "")
+	wantOutput(t, []string{"retention", "set", "default", "0s"}, "runs cannot be kept for 0s; the minimum is 1s", "")
+	wantOutput(t, []string{"retention", "set", "default", "1ns"}, "runs cannot be kept for 1ns; the minimum is 1s", "")
 	wantOutput(t, []string{"retention", "remove", "default"}, "", "")
 	wantOutput(t, []string{"retention", "list"}, "", header+"audit    forever\n")
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestImportRefusesValuesThatCannotBe in words, and writes nothing.
-func TestImportRefusesValuesThatCannotBe(t *testing.T) {
+// TestImportRejectsInvalidValues wants an error that explains each, and nothing written.
+func TestImportRejectsInvalidValues(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.full(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// TestOrphanStreamsLeave a week after they began, unless there is their run.
-func TestOrphanStreamsLeave(t *testing.T) {
+// TestOrphanStreamsAreRemovedAtTheirAge removes streams a week after they began, unless their run exists.
+func TestOrphanStreamsAreRemovedAtTheirAge(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	live := f.run(t)
@@ -26,7 +26,7 @@ func TestOrphanStreamsLeave(t *testing.T) {
 	f.write(t, home, "wrun_hc_3", "old, but after a young one")
 	f.exec(t, `UPDATE streams SET created_at = now() - CASE name WHEN 'young' THEN $1::interval ELSE $2 END`,
 		orphanAge-time.Minute, orphanAge+time.Minute)
-	r := f.retention(func(o *RetentionOptions) { o.Keep = 0 }) // orphans leave anyway
+	r := f.retention(func(o *RetentionOptions) { o.Keep = 0 }) // orphans are removed anyway
 	wantPass(t, r, PassResult{Streams: 2})
 	wantPass(t, r, PassResult{})
 	f.exec(t, `UPDATE streams SET created_at = now() - $1::interval`, orphanAge+time.Minute)
@@ -37,15 +37,15 @@ func TestOrphanStreamsLeave(t *testing.T) {
 	wantPass(t, r, PassResult{Streams: 2*orphanBatchSize + 3})
 	names, err := f.streams().List(t.Context(), home, live)
 	if diff := cmp.Diff([]entities.StreamName{"of a live run"}, names); err != nil || diff != "" {
-		t.Errorf("what is left differs (-want +got), error %v:\n%s", err, diff)
+		t.Errorf("the remaining rows differ (-want +got), error %v:\n%s", err, diff)
 	}
 	if text := f.contents(t)["stream_chunks"]; strings.Count(text, "\n") != 1 {
 		t.Errorf("got chunks\n%s\nwant two", text)
 	}
 }
 
-// TestLockedOrphansLeaveWithTheNextPass, and those after them do not wait for them.
-func TestLockedOrphansLeaveWithTheNextPass(t *testing.T) {
+// TestLockedOrphansAreRemovedByTheNextPass also wants the orphans after them removed by the first pass.
+func TestLockedOrphansAreRemovedByTheNextPass(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.exec(t, `
@@ -64,8 +64,7 @@ func TestLockedOrphansLeaveWithTheNextPass(t *testing.T) {
 	wantPass(t, r, PassResult{Streams: 3})
 }
 
-// TestOrphansWithManyChunksLeaveInSeveralBatches.
-func TestOrphansWithManyChunksLeaveInSeveralBatches(t *testing.T) {
+func TestOrphansWithManyChunksTakeSeveralBatches(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	live := f.run(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// mustRebuild rebuilds a run that is damaged, and leaves nothing.
+// mustRebuild rebuilds a damaged run and fails the test unless that repairs it.
 func (f *fixture) mustRebuild(t *testing.T, id entities.RunID) {
 	t.Helper()
 	got, err := f.Rebuild(t.Context(), id)
@@ -24,11 +24,11 @@ func (f *fixture) mustRebuild(t *testing.T, id entities.RunID) {
 		t.Fatal(err)
 	}
 	if !got.Changed || len(got.Remaining) > 0 {
-		t.Errorf("rebuild did %+v, want changes that leave nothing", got)
+		t.Errorf("rebuild did %+v, want changes and no remaining differences", got)
 	}
 }
 
-func TestRebuildLeavesSoundRowsAlone(t *testing.T) {
+func TestRebuildDoesNotWriteCorrectRows(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.full(t)
@@ -52,8 +52,8 @@ func TestRebuildLeavesSoundRowsAlone(t *testing.T) {
 	}
 }
 
-// TestRebuildTouchesOneRunOnly although the other is damaged as well.
-func TestRebuildTouchesOneRunOnly(t *testing.T) {
+// TestRebuildWritesOneRunOnly damages another run as well.
+func TestRebuildWritesOneRunOnly(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	one, other := f.full(t), f.full(t)
@@ -67,8 +67,8 @@ func TestRebuildTouchesOneRunOnly(t *testing.T) {
 	}
 }
 
-// TestRebuildCannotTakeATokenBack that another run was given while the hook's row was missing.
-func TestRebuildCannotTakeATokenBack(t *testing.T) {
+// TestRebuildReportsATakenToken gives the token to another run while the hook's row is missing.
+func TestRebuildReportsATakenToken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	loser, winner := f.run(t), f.run(t)
@@ -86,14 +86,14 @@ func TestRebuildCannotTakeATokenBack(t *testing.T) {
 	}
 	f.wantDifferences(t, loser, `hook h1: row: log says exists, row says none`)
 	f.wantSound(t, winner)
-	// Once the token is free again, so is the way.
+	// The hook can be restored when the token is free again.
 	f.must(t, on(winner, entities.EventHookDisposed, "h3"))
 	f.mustRebuild(t, loser)
 	f.wantSound(t, loser)
 }
 
-// TestRetainedHooksAreRestoredUntilTheyExpire. Then their row may be there or not: the next claim of the token
-// deletes it, and the log of its run does not tell.
+// TestRetainedHooksAreRestoredUntilTheyExpire. After that their row is optional: the next claim of the token deletes it
+// without an event in the log of the hook's run.
 func TestRetainedHooksAreRestoredUntilTheyExpire(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -123,7 +123,7 @@ func TestRetainedHooksAreRestoredUntilTheyExpire(t *testing.T) {
 	f.mustRebuild(t, id)
 	f.wantSound(t, other)
 
-	// The other way round: an expired row is in the way of a hook that must be restored.
+	// The other way round: an expired row holds the token of a hook that must be restored.
 	f.exec(t, `DELETE FROM hooks`)
 	f.exec(t, `INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at, expires_at)
 		VALUES ($1, 'h1', 'home', 'kept', false, 3, 2, $2, $2)`, id, day)
@@ -131,8 +131,8 @@ func TestRetainedHooksAreRestoredUntilTheyExpire(t *testing.T) {
 	f.wantSound(t, other)
 }
 
-// TestRebuildOfTwoHooksWithOneToken restores the first: the log of a run may be sound and say that.
-func TestRebuildOfTwoHooksWithOneToken(t *testing.T) {
+// TestRebuildRestoresTheFirstOfTwoHooksWithOneToken: such a log of one run is legal.
+func TestRebuildRestoresTheFirstOfTwoHooksWithOneToken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)
@@ -148,8 +148,8 @@ func TestRebuildOfTwoHooksWithOneToken(t *testing.T) {
 	}
 }
 
-// TestRebuildThatFailsLeavesNoTrace: its last insertion is refused.
-func TestRebuildThatFailsLeavesNoTrace(t *testing.T) {
+// TestFailedRebuildChangesNothing has the last insertion fail.
+func TestFailedRebuildChangesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.full(t)
@@ -164,8 +164,8 @@ func TestRebuildThatFailsLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// TestLongLogsAreFoldedInPieces: more events than are fetched, and more entities than are kept, at once.
-func TestLongLogsAreFoldedInPieces(t *testing.T) {
+// TestLongLogsAreFoldedInSpans exceeds both the events of one fetch and the correlation IDs of one span.
+func TestLongLogsAreFoldedInSpans(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, onRun(theRun, entities.EventRunStarted))
@@ -187,7 +187,7 @@ func TestLongLogsAreFoldedInPieces(t *testing.T) {
 	if len(rows.Steps) != steps || len(rows.Waits) != steps/10 {
 		t.Errorf("got %d steps and %d waits", len(rows.Steps), len(rows.Waits))
 	}
-	// Damage in the first piece, at a boundary, in the last, and beyond all.
+	// Damage in the first span, at a boundary, in the last span, and after all IDs.
 	ids := make([]string, 0, steps)
 	for step := range rows.Steps {
 		ids = append(ids, string(step))
@@ -208,14 +208,14 @@ func TestLongLogsAreFoldedInPieces(t *testing.T) {
 	f.wantSound(t, id)
 }
 
-// TestI2VerifyAndRebuildBesideAppends: while racers append, others verify, damage and rebuild the same run.
-// No append is lost or refused, and in the end all is sound.
+// TestI2VerifyAndRebuildBesideAppends appends to a run while others verify, damage and rebuild it. Every append must
+// succeed, and in the end the rows must be the fold of the log.
 func TestI2VerifyAndRebuildBesideAppends(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	damaged, sound := f.run(t), f.run(t)
 	const each = 20
-	var writers, auditors sync.WaitGroup
+	var writers, maintainers sync.WaitGroup
 	var done atomic.Bool
 	for _, id := range []entities.RunID{damaged, sound} {
 		for i := range racers / 2 {
@@ -228,17 +228,17 @@ func TestI2VerifyAndRebuildBesideAppends(t *testing.T) {
 			})
 		}
 	}
-	looks, rebuilds := atomic.Int64{}, atomic.Int64{}
+	verifications, rebuilds := atomic.Int64{}, atomic.Int64{}
 	for range 2 {
-		auditors.Go(func() {
+		maintainers.Go(func() {
 			for ok := true; ok; ok = !done.Load() {
 				f.wantSound(t, sound)
-				looks.Add(1)
+				verifications.Add(1)
 			}
 		})
-		auditors.Go(func() {
+		maintainers.Go(func() {
 			for ok := true; ok; ok = !done.Load() {
-				// Damage that appends neither mend nor trip over.
+				// Appends neither repair this damage nor fail because of it.
 				f.exec(t, `DELETE FROM steps WHERE run_id = $1 AND created_seq % 2 = 0`, damaged)
 				got, err := f.Rebuild(t.Context(), damaged)
 				if err != nil || len(got.Remaining) > 0 {
@@ -250,9 +250,9 @@ func TestI2VerifyAndRebuildBesideAppends(t *testing.T) {
 	}
 	writers.Wait()
 	done.Store(true)
-	auditors.Wait()
-	if looks.Load() < 2 || rebuilds.Load() < 2 {
-		t.Errorf("%d looks and %d rebuilds", looks.Load(), rebuilds.Load())
+	maintainers.Wait()
+	if verifications.Load() < 2 || rebuilds.Load() < 2 {
+		t.Errorf("got %d verifications and %d rebuilds, want two of each", verifications.Load(), rebuilds.Load())
 	}
 	if _, err := f.Rebuild(t.Context(), damaged); err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestI2VerifyAndRebuildBesideAppends(t *testing.T) {
 	}
 }
 
-// TestRebuildWaitsForTheRunsLock, and an append that waits for it in turn finds the new rows.
+// TestRebuildWaitsForTheRunsLock also wants a waiting append to find the new rows.
 func TestRebuildWaitsForTheRunsLock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -24,26 +24,26 @@ import (
 
 const keep = time.Hour
 
-// retention is one that keeps runs for an hour and has nothing to archive.
+// retention keeps runs for an hour and archives nothing.
 func (f *fixture) retention(change ...func(*RetentionOptions)) *Retention {
-	o := RetentionOptions{Keep: keep, DeleteRelated: dropNothing}
+	o := RetentionOptions{Keep: keep, DeleteRelated: deleteNothing}
 	for _, c := range change {
 		c(&o)
 	}
 	return NewRetention(f.pool, o)
 }
 
-func dropNothing(context.Context, pgx.Tx, entities.Project, []entities.RunID) error { return nil }
+func deleteNothing(context.Context, pgx.Tx, entities.Project, []entities.RunID) error { return nil }
 
 func archiving(archive func(context.Context, entities.Project, entities.RunID) (RunSize, error)) func(*RetentionOptions) {
 	return func(o *RetentionOptions) { o.Archive = archive }
 }
 
-func dropping(drop func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error) func(*RetentionOptions) {
-	return func(o *RetentionOptions) { o.DeleteRelated = drop }
+func deleting(remove func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error) func(*RetentionOptions) {
+	return func(o *RetentionOptions) { o.DeleteRelated = remove }
 }
 
-// expired is an ended run that is older than that by the database's clock.
+// expired creates a run that ended that long ago by the database's clock.
 func (f *fixture) expired(t *testing.T, age time.Duration) entities.RunID {
 	t.Helper()
 	id := f.ended(t)
@@ -71,7 +71,7 @@ func wantPass(t *testing.T, r *Retention, want PassResult) {
 	}
 }
 
-// contents is the database as a text per table.
+// contents returns each table as a text.
 func (f *fixture) contents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -87,8 +87,8 @@ func (f *fixture) contents(t *testing.T) map[string]string {
 	return all
 }
 
-// TestExpiredRunsLeaveWithAllTheyHad, and nothing else leaves.
-func TestExpiredRunsLeaveWithAllTheyHad(t *testing.T) {
+// TestExpiredRunsAreRemovedCompletely, and nothing else is.
+func TestExpiredRunsAreRemovedCompletely(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	live, fresh := f.full(t), f.expired(t, keep-time.Minute)
@@ -108,22 +108,22 @@ func TestExpiredRunsLeaveWithAllTheyHad(t *testing.T) {
 		f.write(t, home, id, fmt.Sprint("two ", i))
 		gone = append(gone, id)
 	}
-	var dropped []entities.RunID
-	r := f.retention(dropping(func(_ context.Context, _ pgx.Tx, project entities.Project, ids []entities.RunID) error {
+	var deleted []entities.RunID
+	r := f.retention(deleting(func(_ context.Context, _ pgx.Tx, project entities.Project, ids []entities.RunID) error {
 		if project != home {
-			t.Errorf("dropped runs of project %q", project)
+			t.Errorf("deleted runs of project %q", project)
 		}
-		dropped = append(dropped, ids...)
+		deleted = append(deleted, ids...)
 		return nil
 	}))
 	wantPass(t, r, PassResult{Runs: 3})
 	slices.Sort(gone)
-	slices.Sort(dropped)
-	if diff := cmp.Diff(gone, dropped); diff != "" {
-		t.Errorf("dropped differs (-want +got):\n%s", diff)
+	slices.Sort(deleted)
+	if diff := cmp.Diff(gone, deleted); diff != "" {
+		t.Errorf("the deleted runs differ (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before, f.contents(t)); diff != "" {
-		t.Errorf("what is left differs (-before +after):\n%s", diff)
+		t.Errorf("the remaining rows differ (-before +after):\n%s", diff)
 	}
 	wantPass(t, r, PassResult{})
 	f.exec(t, `UPDATE hooks SET expires_at = now() - interval '1 s' WHERE token = 'retained'`)
@@ -131,8 +131,8 @@ func TestExpiredRunsLeaveWithAllTheyHad(t *testing.T) {
 	f.refused(t, on(retained, entities.EventStepCompleted, "s2"), entities.ErrRunNotFound)
 }
 
-// TestLiveRunsAreNeverTrimmed, however old and whatever the setting.
-func TestLiveRunsAreNeverTrimmed(t *testing.T) {
+// TestLiveRunsAreNeverRemoved at any age.
+func TestLiveRunsAreNeverRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.full(t)
@@ -141,12 +141,11 @@ func TestLiveRunsAreNeverTrimmed(t *testing.T) {
 	before := f.contents(t)
 	wantPass(t, f.retention(func(o *RetentionOptions) { o.Keep = 1 }), PassResult{})
 	if diff := cmp.Diff(before, f.contents(t)); diff != "" {
-		t.Errorf("something left:\n%s", diff)
+		t.Errorf("rows differ (-before +after):\n%s", diff)
 	}
 }
 
-// TestProjectsHaveAgesOfTheirOwn, which hold before the default.
-func TestProjectsHaveAgesOfTheirOwn(t *testing.T) {
+func TestProjectRetentionOverridesTheDefault(t *testing.T) {
 	t.Parallel()
 	hour, day := time.Hour, 24*time.Hour
 	for _, tt := range []struct {
@@ -186,7 +185,7 @@ func TestProjectsHaveAgesOfTheirOwn(t *testing.T) {
 			}
 			got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
-				t.Errorf("what is left differs (-want +got), error %v:\n%s", err, diff)
+				t.Errorf("the remaining rows differ (-want +got), error %v:\n%s", err, diff)
 			}
 		})
 	}
@@ -218,8 +217,8 @@ func TestAgesOfProjectsAreKept(t *testing.T) {
 	}
 }
 
-// TestBatchThatFailsLeavesNothingHalfDeleted: at its first step, in the middle, at its last, and at the commit.
-func TestBatchThatFailsLeavesNothingHalfDeleted(t *testing.T) {
+// TestFailedBatchDeletesNothing fails at the first statement, in the middle, at the last, and at the commit.
+func TestFailedBatchDeletesNothing(t *testing.T) {
 	t.Parallel()
 	trigger := func(table, when string) string {
 		return fmt.Sprintf(`
@@ -227,8 +226,8 @@ func TestBatchThatFailsLeavesNothingHalfDeleted(t *testing.T) {
 			CREATE CONSTRAINT TRIGGER refuse AFTER DELETE ON %s %s FOR EACH ROW EXECUTE FUNCTION refuse()`, table, when)
 	}
 	for name, sql := range map[string]string{
-		"drop":   "",
-		"chunks": trigger("stream_chunks", ""), "streams": trigger("streams", ""), "events": trigger("events", ""),
+		"related rows": "",
+		"chunks":       trigger("stream_chunks", ""), "streams": trigger("streams", ""), "events": trigger("events", ""),
 		"steps": trigger("steps", ""), "runs": trigger("runs", ""), "commit": trigger("runs", "DEFERRABLE INITIALLY DEFERRED"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +237,7 @@ func TestBatchThatFailsLeavesNothingHalfDeleted(t *testing.T) {
 				f.write(t, home, f.expired(t, 2*keep), string(newRunID()))
 			}
 			before := f.contents(t)
-			r := f.retention(dropping(func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
+			r := f.retention(deleting(func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
 				if sql == "" {
 					return errBroken
 				}
@@ -251,7 +250,7 @@ func TestBatchThatFailsLeavesNothingHalfDeleted(t *testing.T) {
 				t.Errorf("got %+v, error %v", done, err)
 			}
 			if diff := cmp.Diff(before, f.contents(t)); diff != "" {
-				t.Errorf("something is gone (-before +after):\n%s", diff)
+				t.Errorf("rows were deleted (-before +after):\n%s", diff)
 			}
 			if sql != "" {
 				f.exec(t, `DROP FUNCTION refuse CASCADE`)
@@ -261,13 +260,13 @@ func TestBatchThatFailsLeavesNothingHalfDeleted(t *testing.T) {
 	}
 }
 
-// TestCrashInTheMiddleOfABatch: the connection is lost with all deletions done and nothing committed.
-func TestCrashInTheMiddleOfABatch(t *testing.T) {
+// TestCrashBeforeTheCommitDeletesNothing loses the connection after all deletions.
+func TestCrashBeforeTheCommitDeletesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.write(t, home, f.expired(t, 2*keep), "stream")
 	before := f.contents(t)
-	r := f.retention(dropping(func(ctx context.Context, tx pgx.Tx, _ entities.Project, ids []entities.RunID) error {
+	r := f.retention(deleting(func(ctx context.Context, tx pgx.Tx, _ entities.Project, ids []entities.RunID) error {
 		if _, err := tx.Exec(ctx, `DELETE FROM runs WHERE id = ANY ($1)`, ids); err != nil {
 			return err
 		}
@@ -277,17 +276,17 @@ func TestCrashInTheMiddleOfABatch(t *testing.T) {
 		t.Errorf("got %+v, error %v", done, err)
 	}
 	if diff := cmp.Diff(before, f.contents(t)); diff != "" {
-		t.Errorf("something is gone (-before +after):\n%s", diff)
+		t.Errorf("rows were deleted (-before +after):\n%s", diff)
 	}
-	// The run is locked until Postgres notices that nobody is there any more.
-	for deadline := time.Now().Add(patience); f.open(t) > 0 && time.Now().Before(deadline); {
+	// The run is locked until Postgres notices that the connection is lost.
+	for deadline := time.Now().Add(patience); f.openTransactions(t) > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	wantPass(t, f.retention(), PassResult{Runs: 1})
 }
 
-// open counts the transactions that are open in the database, but for its own.
-func (f *fixture) open(t *testing.T) (n int) {
+// openTransactions counts the open transactions of the database, except its own.
+func (f *fixture) openTransactions(t *testing.T) (n int) {
 	t.Helper()
 	err := f.pool.QueryRow(t.Context(), `
 		SELECT count(*) FROM pg_stat_activity
@@ -298,8 +297,7 @@ func (f *fixture) open(t *testing.T) (n int) {
 	return n
 }
 
-// TestI4RetentionsRace: each run leaves once, whoever takes it.
-func TestI4RetentionsRace(t *testing.T) {
+func TestI4RacingRetentionsRemoveEachRunOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.expired(t, 2*keep)
@@ -312,13 +310,13 @@ func TestI4RetentionsRace(t *testing.T) {
 		FROM runs r, events e WHERE e.run_id = $1 AND r.id <> $1`, id)
 	var sum atomic.Int64
 	var mu sync.Mutex
-	dropped := map[entities.RunID]int{}
+	deleted := map[entities.RunID]int{}
 	for _, err := range race(4, func(int) error {
-		done, err := f.retention(dropping(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
+		done, err := f.retention(deleting(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, id := range ids {
-				dropped[id]++
+				deleted[id]++
 			}
 			return nil
 		})).Pass(t.Context())
@@ -329,23 +327,23 @@ func TestI4RetentionsRace(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if sum.Load() != copies+1 || len(dropped) != copies+1 {
-		t.Errorf("%d runs left, %d of them different; want %d", sum.Load(), len(dropped), copies+1)
+	if sum.Load() != copies+1 || len(deleted) != copies+1 {
+		t.Errorf("%d runs were removed, %d different ones; want %d", sum.Load(), len(deleted), copies+1)
 	}
-	for id, n := range dropped {
+	for id, n := range deleted {
 		if n != 1 {
-			t.Errorf("run %s was dropped %d times", id, n)
+			t.Errorf("run %s was deleted %d times", id, n)
 		}
 	}
 	for table, text := range f.contents(t) {
 		if text != "" {
-			t.Errorf("there is something left in %s", table)
+			t.Errorf("table %s is not empty", table)
 		}
 	}
 }
 
-// TestRetentionWaitsForNobody: a run whose lock another has stays, and the others leave.
-func TestRetentionWaitsForNobody(t *testing.T) {
+// TestRetentionSkipsLockedRuns and removes the others.
+func TestRetentionSkipsLockedRuns(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	held := f.expired(t, 3*keep)
@@ -358,7 +356,7 @@ func TestRetentionWaitsForNobody(t *testing.T) {
 		defer cancel()
 		done, err := f.retention().Pass(ctx)
 		if done.Runs != 1 {
-			t.Errorf("%d runs left, want the other one", done.Runs)
+			t.Errorf("%d runs were removed, want the other one", done.Runs)
 		}
 		return err
 	})
@@ -368,8 +366,7 @@ func TestRetentionWaitsForNobody(t *testing.T) {
 	wantPass(t, f.retention(), PassResult{Runs: 1})
 }
 
-// TestLongRunsLeaveThoughStatementsAreBounded, as a server's are.
-func TestLongRunsLeaveThoughStatementsAreBounded(t *testing.T) {
+func TestLongDeletionIgnoresTheStatementTimeout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.expired(t, 2*keep)
@@ -381,9 +378,9 @@ func TestLongRunsLeaveThoughStatementsAreBounded(t *testing.T) {
 	wantPass(t, f.retention(), PassResult{Runs: 1})
 }
 
-// TestLateAppendsAndRetention: an append that comes first is deleted with the run, one that comes later
-// finds no run; neither fails otherwise.
-func TestLateAppendsAndRetention(t *testing.T) {
+// TestAppendsRacingRetention: an append that comes first is deleted with the run, and a later one does not find the run.
+// Neither fails otherwise.
+func TestAppendsRacingRetention(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for range 8 {
@@ -412,12 +409,12 @@ func TestLateAppendsAndRetention(t *testing.T) {
 	}
 	for table, text := range f.contents(t) {
 		if text != "" {
-			t.Errorf("there is something left in %s", table)
+			t.Errorf("table %s is not empty", table)
 		}
 	}
 }
 
-func TestBatchesEndWithTheRunThatFillsThem(t *testing.T) {
+func TestLimitRowsEndsABatchAtTheRunThatFillsIt(t *testing.T) {
 	t.Parallel()
 	type runs [][2]int64 // events and chunks
 	for name, tt := range map[string]struct {
@@ -441,8 +438,8 @@ func TestBatchesEndWithTheRunThatFillsThem(t *testing.T) {
 	}
 }
 
-// TestChunksFillABatch: a run whose streams have many chunks together is the last of its transaction.
-func TestChunksFillABatch(t *testing.T) {
+// TestChunksCountAsRowsOfABatch: the chunks of all streams of a run count together.
+func TestChunksCountAsRowsOfABatch(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for i := range 5 {
@@ -455,7 +452,7 @@ func TestChunksFillABatch(t *testing.T) {
 	f.exec(t, `INSERT INTO stream_chunks SELECT id, idx, '' FROM streams, generate_series(0, $1) idx`, maxBatchRows/2-1)
 	f.exec(t, `UPDATE streams SET chunks = $1`, maxBatchRows/2)
 	var batches []int
-	r := f.retention(dropping(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
+	r := f.retention(deleting(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
 		batches = append(batches, len(ids))
 		return nil
 	}))
@@ -465,8 +462,8 @@ func TestChunksFillABatch(t *testing.T) {
 	}
 }
 
-// TestExpiredHooksLeave with the next pass, and those still retained stay.
-func TestExpiredHooksLeave(t *testing.T) {
+// TestExpiredHooksAreRemoved by the next pass, and hooks that are still retained are not.
+func TestExpiredHooksAreRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	retained := func(until time.Time) entities.RunID {
@@ -476,7 +473,7 @@ func TestExpiredHooksLeave(t *testing.T) {
 	}
 	over, kept := retained(day.Add(time.Hour)), retained(day.Add(2*time.Hour))
 	f.exec(t, `UPDATE hooks SET expires_at = now() + interval '1 h' WHERE run_id = $1`, kept)
-	r := NewRetention(f.pool, RetentionOptions{DeleteRelated: dropNothing}) // which keeps runs for ever
+	r := NewRetention(f.pool, RetentionOptions{DeleteRelated: deleteNothing}) // which keeps runs forever
 	wantPass(t, r, PassResult{})
 	for id, want := range map[entities.RunID]int{over: 0, kept: 1} {
 		if got := len(f.rows(t, id).Hooks); got != want {

@@ -16,7 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// differences is what verify reports about a run, without the run's ID.
+// differences returns what verify reports about a run, without the run's ID.
 func (f *fixture) differences(t *testing.T, id entities.RunID) []string {
 	t.Helper()
 	found := []string{}
@@ -45,7 +45,7 @@ func (f *fixture) wantDifferences(t *testing.T, id entities.RunID, want ...strin
 	}
 }
 
-// unguarded is a fixture whose database lets nearly anything be written.
+// unguarded is a fixture whose database has no CHECK constraints, so that tests can damage rows.
 func unguarded(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t)
@@ -70,8 +70,8 @@ func unguarded(t *testing.T) *fixture {
 	return f
 }
 
-// TestVerifySeesDamageToEveryColumn there is, and rebuild repairs it.
-func TestVerifySeesDamageToEveryColumn(t *testing.T) {
+// TestVerifyFindsDamageToEveryColumn, and rebuild repairs it.
+func TestVerifyFindsDamageToEveryColumn(t *testing.T) {
 	t.Parallel()
 	f := unguarded(t)
 	for _, table := range []string{"runs", "steps", "hooks", "waits", "run_attributes"} {
@@ -90,7 +90,7 @@ func TestVerifySeesDamageToEveryColumn(t *testing.T) {
 
 type column struct{ name, kind string }
 
-// columns are those of a table that the log determines.
+// columns lists the columns of a table that the log determines.
 func (f *fixture) columns(t *testing.T, table string) []column {
 	t.Helper()
 	rows, err := f.pool.Query(t.Context(), `
@@ -110,7 +110,7 @@ func (f *fixture) columns(t *testing.T, table string) []column {
 	return columns
 }
 
-// damage changes one column of one row, and wants just that reported and mended.
+// damage changes one column of one row, and wants that alone reported and repaired.
 func (f *fixture) damage(t *testing.T, table string, c column, id entities.RunID) {
 	t.Helper()
 	other, ok := map[string]string{
@@ -118,7 +118,7 @@ func (f *fixture) damage(t *testing.T, table string, c column, id entities.RunID
 		"jsonb": `%[2]s || '{"damage": "done"}'`, "timestamp with time zone": `coalesce(%[2]s + interval '1 ms', 'epoch')`,
 	}[c.kind]
 	if !ok {
-		t.Fatalf("the test knows no damage to a %s", c.kind)
+		t.Fatalf("no damage is defined for type %s", c.kind)
 	}
 	before := f.rows(t, id)
 	key := "run_id"
@@ -146,8 +146,8 @@ func (f *fixture) damage(t *testing.T, table string, c column, id entities.RunID
 	f.wantSound(t, id)
 }
 
-// TestDifferencesAreOneClearLineEach shows what an operator reads.
-func TestDifferencesAreOneClearLineEach(t *testing.T) {
+// TestDifferencesReadAsOneLine shows what an operator sees.
+func TestDifferencesReadAsOneLine(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, sql string
@@ -203,8 +203,8 @@ func TestDifferencesAreOneClearLineEach(t *testing.T) {
 	}
 }
 
-// TestVerifyJudgesTheLogItself, and rebuild touches nothing that hangs on a damaged one.
-func TestVerifyJudgesTheLogItself(t *testing.T) {
+// TestVerifyFindsIllegalEvents, and rebuild changes no rows of a run whose log has one.
+func TestVerifyFindsIllegalEvents(t *testing.T) {
 	t.Parallel()
 	event := func(seq int, event, id, data string) string {
 		return fmt.Sprintf(`INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
@@ -261,9 +261,9 @@ func TestVerifyJudgesTheLogItself(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tt.name == "end cut off" { // a log that ends early is sound
+			if tt.name == "end cut off" { // a log that lacks its last events is legal
 				if !got.Changed || len(got.Remaining) > 0 {
-					t.Errorf("got %+v, want rows of the log there is", got)
+					t.Errorf("got %+v, want the rows of the remaining log", got)
 				}
 				return
 			}
@@ -301,13 +301,13 @@ func TestVerifyCountsChunks(t *testing.T) {
 			f.wantDifferences(t, id, tt.want)
 			got, err := f.Rebuild(t.Context(), id)
 			if err != nil || got.Changed || len(got.Remaining) != 1 {
-				t.Errorf("got %+v, %v: want it told, for streams are not in the log", got, err)
+				t.Errorf("got %+v, %v: want it reported only, because streams are not in the log", got, err)
 			}
 		})
 	}
 }
 
-func TestVerifyAndRebuildOfARunThatIsNot(t *testing.T) {
+func TestVerifyAndRebuildFailForAMissingRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	err := f.Verify(t.Context(), theRun, func(d Difference) { t.Errorf("reported %s", d) })
@@ -319,7 +319,7 @@ func TestVerifyAndRebuildOfARunThatIsNot(t *testing.T) {
 	}
 }
 
-func TestRunsAreWalkedInOrderFromAnywhere(t *testing.T) {
+func TestRunsAreListedInOrderFromAnyID(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for range 5 {
