@@ -191,32 +191,6 @@ func TestProjectRetentionOverridesTheDefault(t *testing.T) {
 	}
 }
 
-func TestAgesOfProjectsAreKept(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	r := admin.NewRetentionSettings(f.pool)
-	put := func(project entities.Project, keep *time.Duration) error {
-		return r.Put(t.Context(), admin.Retention{Project: project, Keep: keep})
-	}
-	want := []admin.Retention{{Project: "a", Keep: ptr(90*24*time.Hour + time.Microsecond)}, {Project: "b"}}
-	for _, err := range []error{put("b", ptr(time.Second)), put("b", nil), put("a", want[0].Keep), put("c", nil),
-		r.Remove(t.Context(), "c"), r.Remove(t.Context(), "c")} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, err := range []error{put("", nil), put("a b", nil), put("a", ptr(time.Duration(0))), put("a", ptr(-time.Second)),
-		put("a", ptr(time.Nanosecond)), put("a", ptr(time.Second-1))} {
-		if !errors.Is(err, entities.ErrInvalid) {
-			t.Errorf("got error %v, want a refusal", err)
-		}
-	}
-	got, err := r.List(t.Context())
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("ages differ (-want +got), error %v:\n%s", err, diff)
-	}
-}
-
 // TestFailedBatchDeletesNothing fails at the first statement, in the middle, at the last, and at the commit.
 func TestFailedBatchDeletesNothing(t *testing.T) {
 	t.Parallel()
