@@ -27,6 +27,7 @@ func (m *Maintainer) Export(ctx context.Context, id entities.RunID, emit func(Re
 		return emitErr
 	}}
 	if err := x.export(ctx, id); err != nil {
+		// Retention counts errors of emit against the archive, and [ErrUnreadable] against the run.
 		if emitErr == nil && !errors.Is(err, entities.ErrRunNotFound) {
 			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
 		}
@@ -46,6 +47,7 @@ type exporter struct {
 func (x *exporter) export(ctx context.Context, id entities.RunID) error {
 	var run entities.Run
 	var streams []store.StoredStream
+	// One snapshot fixes the size: the log and the streams may grow while they are exported.
 	err := pg.InSnapshot(ctx, x.pool, func(tx pgx.Tx) (err error) {
 		if run, err = store.RunOfAny(ctx, tx, id); err != nil {
 			return err
@@ -72,6 +74,8 @@ func (x *exporter) export(ctx context.Context, id entities.RunID) error {
 	return x.emit(Record{End: &x.size})
 }
 
+// exportEvents emits the log up to the size, page by page. It checks positions so that a damaged run is never archived
+// as if it were complete, and then deleted.
 func (x *exporter) exportEvents(ctx context.Context, id entities.RunID) error {
 	log := read.New(x.pool, nil, nil)
 	page := pg.Page{Limit: pg.MaxPage}
@@ -99,6 +103,8 @@ func (x *exporter) exportEvents(ctx context.Context, id entities.RunID) error {
 // maxChunks is the number of chunks of a stream that an export reads at once.
 const maxChunks = 256
 
+// exportStream emits a stream and the chunks that it counted when the export started. It checks them as exportEvents
+// does.
 func (x *exporter) exportStream(ctx context.Context, s store.StoredStream) error {
 	x.size.add(s.Stream)
 	record := StreamRecord{Name: s.Name, Chunks: s.Chunks, CreatedAt: s.CreatedAt, ClosedAt: s.ClosedAt}

@@ -139,6 +139,7 @@ func declareCursor(ctx context.Context, tx pgx.Tx, runID entities.RunID) error {
 	return nil
 }
 
+// fetch reads the next events from the cursor; fewer than fetchSize are the last.
 func fetch(ctx context.Context, tx pgx.Tx) ([]entities.Event, error) {
 	rows, err := tx.Query(ctx, fmt.Sprintf(`FETCH %d FROM log`, fetchSize))
 	if err != nil {
@@ -151,6 +152,7 @@ func fetch(ctx context.Context, tx pgx.Tx) ([]entities.Event, error) {
 	return events, nil
 }
 
+// add folds the next event in the order of the cursor.
 func (f *logFold) add(e entities.Event) error {
 	if entities.KindOf(e.Type) == entities.KindRun {
 		f.addToRun(e)
@@ -164,6 +166,7 @@ func (f *logFold) add(e entities.Event) error {
 			return err
 		}
 	}
+	// An event after the end must meet the entity as the end left it.
 	if f.end != nil && e.Seq > f.end.Seq {
 		f.endGroup()
 	}
@@ -174,6 +177,7 @@ func (f *logFold) add(e entities.Event) error {
 	return nil
 }
 
+// addToRun folds an event about the run. It remembers the end, which the groups still have to see.
 func (f *logFold) addToRun(e entities.Event) {
 	if !f.isLegal(f.run, e) {
 		return
@@ -218,6 +222,7 @@ func (f *logFold) endGroup() {
 // passes on the run instead.
 func (f *logFold) finishGroup() error {
 	if f.group == nil {
+		// Every event advances these two, also those of the groups to come.
 		f.run.Run.LastSeq, f.run.Run.UpdatedAt = f.shape.LastSeq, f.shape.LastAt
 		return f.onRun(f.run.Run)
 	}
@@ -243,6 +248,7 @@ func (f *logFold) finishSpan(upTo string) error {
 	return nil
 }
 
+// finish passes on the rest. The last span is open-ended, so that rows beyond all IDs of the log are found.
 func (f *logFold) finish() error {
 	if f.run.Run == nil {
 		return errRunNotCreated

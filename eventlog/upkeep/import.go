@@ -47,7 +47,8 @@ func (m *Maintainer) Import(ctx context.Context, next func() (Record, error)) (e
 	return in.run.ID, nil
 }
 
-// isDataError reports whether a statement failed because of the values it was given.
+// isDataError reports whether a statement failed because of the values it was given. An import checks few values
+// itself, because the constraints of the database repeat the rules.
 func isDataError(err *pgconn.PgError) bool {
 	class := err.Code[:min(2, len(err.Code))]
 	const dataException, integrityViolation, limitExceeded = "22", "23", "54"
@@ -97,6 +98,7 @@ func (in *importer) importRun(ctx context.Context) error {
 	return in.deriveRows(ctx)
 }
 
+// readHeader reads the first record. It refuses other versions, whose records could mean something else.
 func (in *importer) readHeader() error {
 	first, err := in.next()
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -156,6 +158,7 @@ func (in *importer) add(ctx context.Context, r Record) error {
 	return nil
 }
 
+// addEvent queues an event. deriveRows decides whether it was legal, when all events are there.
 func (in *importer) addEvent(e entities.Event) error {
 	if e.Seq == 1 {
 		if e.Type != entities.EventRunCreated {
@@ -171,6 +174,8 @@ func (in *importer) addEvent(e entities.Event) error {
 	return nil
 }
 
+// addStream inserts a stream with its final counters, before its chunks. checkEnd and the next record make sure that so
+// many chunks follow.
 func (in *importer) addStream(ctx context.Context, r StreamRecord) error {
 	if err := entities.ValidateName("stream name", string(r.Name)); err != nil {
 		return err
@@ -186,13 +191,15 @@ func (in *importer) addStream(ctx context.Context, r StreamRecord) error {
 	return in.flush(ctx) // chunks need the ID of the stream's row
 }
 
+// flush sends the queued statements, so that memory does not grow with the run.
 func (in *importer) flush(ctx context.Context) error {
 	b := in.batch
 	in.batch, in.bytes = pgx.Batch{}, 0
 	return in.tx.SendBatch(ctx, &b).Close()
 }
 
-// deriveRows rebuilds the rows from the imported log, which also verifies it.
+// deriveRows rebuilds the rows from the imported log, which also verifies it. Only then is it known whether the run had
+// ended.
 func (in *importer) deriveRows(ctx context.Context) error {
 	var result RebuildResult
 	err := rebuild(ctx, in.tx, in.run.ID, in.at, &result)

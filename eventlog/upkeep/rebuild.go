@@ -24,6 +24,7 @@ type RebuildResult struct {
 	Remaining []Difference
 }
 
+// maxRemaining bounds memory: each event of a damaged log may be a difference.
 const maxRemaining = 100
 
 func (r *RebuildResult) remain(d Difference) {
@@ -66,7 +67,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, at time.Time, re
 		return err
 	}
 	v := verifier{tx: tx, run: run, at: at, report: func(d Difference) {
-		if d.Fault == "" {
+		if d.Fault == "" { // a row differs, which the log can repair
 			result.Changed = true
 		} else {
 			result.remain(d)
@@ -79,6 +80,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, at time.Time, re
 		result.Changed = false
 		return errDamagedLog
 	}
+	// A fault in a stream is reported but does not stop the rebuild: streams and rows do not depend on each other.
 	if err := v.verifyStreams(ctx); err != nil || !result.Changed {
 		return err
 	}
@@ -88,6 +90,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, at time.Time, re
 // restore rewrites all rows of a locked run and reports those it could not write. It locks the rows of hooks before
 // their tokens. A takeover of an expired token locks in the other order and may deadlock with it; then both retry.
 func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, report func(Difference)) error {
+	// All rows first: a damaged row of one span may hold a key that a row of another span needs.
 	var b pgx.Batch
 	deleteRows(&b, run.ID)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {

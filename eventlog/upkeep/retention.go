@@ -67,6 +67,7 @@ type PassResult struct {
 // is down stops the deletion of all runs. The error has the last failure of the archive and those of the database.
 func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
+	// Each of the three goes on if another fails: an archive that is down must not keep orphans and hooks.
 	err := errors.Join(p.removeRuns(ctx), p.removeOrphans(ctx), store.DeleteExpiredHooks(ctx, p.pool))
 	if p.archiveErr != nil {
 		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.archiveErr), err)
@@ -173,7 +174,7 @@ func (p *pass) archive(ctx context.Context, project entities.Project, batch []st
 // recordFailure records why a run could not be archived. It ignores a run that another process has archived or removed
 // meanwhile. It returns an error only if the database fails.
 func (p *pass) recordFailure(ctx context.Context, id entities.RunID, cause error) error {
-	if errors.Is(cause, entities.ErrConflict) {
+	if errors.Is(cause, entities.ErrConflict) { // it is archived, and the other process deletes it
 		return nil
 	}
 	_, err := store.RunOfAny(ctx, p.pool, id)
@@ -185,6 +186,7 @@ func (p *pass) recordFailure(ctx context.Context, id entities.RunID, cause error
 	}
 	p.Unarchived++
 	p.archiveErr = fmt.Errorf("archive run %s: %w", id, cause)
+	// A damaged run says nothing about the archive; many of them in a row must not stop the pass.
 	if !errors.Is(cause, ErrUnreadable) {
 		p.archiveFailures++
 	}
@@ -200,7 +202,7 @@ func (p *pass) remove(ctx context.Context, project entities.Project, ready remov
 			return err
 		}
 		runs, streams, err := lockRemovable(ctx, tx, project, ready)
-		n = len(runs)
+		n = len(runs) // set anew by each attempt, and added to the result only after the commit
 		if err != nil || n == 0 {
 			return err
 		}

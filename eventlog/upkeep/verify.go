@@ -41,6 +41,7 @@ func (m *Maintainer) Runs(
 // grow with the log. It fails with [entities.ErrRunNotFound].
 func (m *Maintainer) Verify(ctx context.Context, id entities.RunID, report func(Difference)) error {
 	err := pg.InSnapshot(ctx, m.pool, func(tx pgx.Tx) error {
+		// All reads must see the same moment, or an append between two of them would look like a difference.
 		run, err := store.RunOfAny(ctx, tx, id)
 		if err != nil {
 			return err
@@ -102,6 +103,7 @@ func (v *verifier) verifySpan(ctx context.Context, t rowType, expected map[strin
 	if err != nil {
 		return err
 	}
+	// What is still expected has no row. Sorted, so that a repeated verify prints the same lines.
 	for _, key := range slices.Sorted(maps.Keys(expected)) {
 		if !t.optional(expected[key], v.at) {
 			v.differ(t.name+" "+key, "row", "exists", "none")
@@ -128,10 +130,12 @@ func (v *verifier) compare(entity string, log, row any) {
 	compareFields(log, row, func(field, log, row string) { v.differ(entity, field, log, row) })
 }
 
+// differ reports a differing field. For a row that is missing or superfluous the field is "row".
 func (v *verifier) differ(entity, field, log, row string) {
 	v.report(Difference{RunID: v.run.ID, Entity: entity, Field: field, Log: log, Row: row})
 }
 
+// fault reports an error that rebuilding the rows cannot repair.
 func (v *verifier) fault(entity, fault string) {
 	v.report(Difference{RunID: v.run.ID, Entity: entity, Fault: fault})
 }
