@@ -78,7 +78,7 @@ var testsOf = map[string][]string{
 	"e2e/torture":      {"e2e/harness", "migrations/localpg"},
 	"entities":         {"eventlog"},
 	"eventlog":         {"eventlog/upkeep", "queue"},
-	"eventlog/archive": {"eventlog/archive/s3test"},
+	"eventlog/archive": {"eventlog", "eventlog/archive/s3test"},
 	"handlers/rest":    {"handlers", "sdk/signature"},
 	"handlers/webhook": {"handlers"},
 	"handlers/wire":    {"e2e/record", "handlers"},
