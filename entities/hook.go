@@ -1,8 +1,6 @@
 package entities
 
-import (
-	"time"
-)
+import "time"
 
 // Hook is a live hook of a run: a named place where it waits for payloads from outside. The metadata is
 // the payload of the event at CreatedSeq.

@@ -1,8 +1,6 @@
 package entities
 
-import (
-	"time"
-)
+import "time"
 
 // Run is one execution of a workflow, as the fold of its log. What users sent is not here: input and
 // execution context are in event 1, the output or error in the event at EndSeq.

@@ -1,8 +1,6 @@
 package entities
 
-import (
-	"time"
-)
+import "time"
 
 // Step is one step of a run, as the fold of its events. Its payloads are not here: the input is that of
 // the event at CreatedSeq, the output or the last error that of the event at ResultSeq.

@@ -1,8 +1,6 @@
 package entities
 
-import (
-	"time"
-)
+import "time"
 
 // Wait is a sleep of a run. The client schedules its own wake-up, so the server only keeps the record;
 // it is deleted with the end of the run.

@@ -1,8 +1,6 @@
 package eventlog
 
-import (
-	"github.com/stepwell-dev/stepwell/entities"
-)
+import "github.com/stepwell-dev/stepwell/entities"
 
 // MaxBatch is the most requests one batch may have.
 const MaxBatch = 1000

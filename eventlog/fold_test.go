@@ -38,6 +38,34 @@ func TestI1I2RowsAreTheFoldOfADenseLog(t *testing.T) {
 	})
 }
 
+// TestI2AppendedRowsAreVerifiedAndRebuilt damages the rows of random runs and restores them from the log.
+func TestI2AppendedRowsAreVerifiedAndRebuilt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		one, other := newModel(rt), newModel(rt)
+		now := day
+		log := f.with(noQueue{})
+		for range rapid.IntRange(1, 30).Draw(rt, "requests") {
+			one.compare(rt, log, other, drawRequest(rt, one, other), now)
+		}
+		if one.snapshot.Run == nil {
+			return
+		}
+		f.wantVerified(rt, one.id)
+		table := rapid.SampledFrom([]string{"steps", "hooks", "waits"}).Draw(rt, "table")
+		f.exec(rt, `DELETE FROM `+table+` WHERE run_id = $1`, one.id)
+		f.exec(rt, `UPDATE runs SET last_seq = last_seq + 7, workflow_name = 'damaged' WHERE id = $1`, one.id)
+		if err := Rebuild(t.Context(), f.pool, f.clock.now, one.id); err != nil {
+			rt.Fatal(err)
+		}
+		if diff := cmp.Diff(one.snapshot, f.rows(rt, one.id)); diff != "" {
+			rt.Fatalf("rows differ after the rebuild (-model +rows):\n%s", diff)
+		}
+		f.wantVerified(rt, one.id)
+	})
+}
+
 // model is a run as memory has it.
 type model struct {
 	*story

@@ -92,7 +92,7 @@ func (g *gathering) lengths(t *testing.T) (n []int) {
 	t.Helper()
 	for _, id := range g.ids {
 		n = append(n, len(g.events(t, id)))
-		wantVerified(t, g.fixture, id)
+		g.fixture.wantVerified(t, id)
 	}
 	return n
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,7 +23,12 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+// Verify and Rebuild are those of package upkeep, which tests of this package cannot import: it imports this package.
+// The external test package sets them. Verify returns the differences between the rows of a run and its log.
+var (
+	Verify  func(context.Context, *pgxpool.Pool, func() time.Time, entities.RunID) ([]string, error)
+	Rebuild func(context.Context, *pgxpool.Pool, func() time.Time, entities.RunID) error
+)
 
 // tb is what the helpers need of a test. A *rapid.T is one, too.
 type tb interface {
@@ -291,6 +297,30 @@ func entityRows[T any](t tb, pool *pgxpool.Pool, name string, id entities.RunID)
 		t.Fatal(err)
 	}
 	return items
+}
+
+// wantVerified fails the test unless the run's log is legal and the rows are its fold.
+func (f *fixture) wantVerified(t tb, id entities.RunID) {
+	t.Helper()
+	f.wantVerifiedAt(t, id, f.clock.now)
+}
+
+func (f *fixture) wantVerifiedAt(t tb, id entities.RunID, now func() time.Time) {
+	t.Helper()
+	found, err := Verify(t.Context(), f.pool, now, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) > 0 {
+		t.Errorf("verify found:\n%s", strings.Join(found, "\n"))
+	}
+}
+
+func (f *fixture) exec(t tb, sql string, args ...any) {
+	t.Helper()
+	if _, err := f.pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
 }
 
 // fold is the snapshot that a log adds up to.

@@ -161,7 +161,7 @@ func TestABeliefThatIsWrongIsNotActedUpon(t *testing.T) {
 				t.Errorf("got error %v, want %v", err, test.want)
 			}
 			wantDense(t, f.events(t, id))
-			wantVerified(t, f, id)
+			f.wantVerified(t, id)
 		})
 	}
 }
@@ -228,16 +228,7 @@ func TestI1ManyProcessesThatBelieve(t *testing.T) {
 	if got, want := len(events), 2+3*each*racers; got != want {
 		t.Errorf("the log has %d events, want %d", got, want)
 	}
-	wantVerified(t, f, id)
-}
-
-// wantVerified fails the test unless the run's rows are the fold of its log.
-func wantVerified(t *testing.T, f *fixture, id entities.RunID) {
-	t.Helper()
-	audit := NewAudit(f.pool, f.clock.now)
-	if err := audit.Verify(t.Context(), id, func(d Difference) { t.Errorf("not the fold of the log: %+v", d) }); err != nil {
-		t.Fatal(err)
-	}
+	f.wantVerified(t, id)
 }
 
 func TestWhatIsRecalled(t *testing.T) {

@@ -57,6 +57,18 @@ func (s *Snapshot) Apply(e entities.Event) {
 	}
 }
 
+// CheckNext returns an error if the transition tables forbid a logged event after the events in the snapshot. Claimed
+// reports whether one of them already used the event's correlation ID for a hook; the snapshot alone cannot tell, since
+// disposed hooks leave no trace in it. Verification calls it because [Snapshot.Apply] checks nothing.
+func (s *Snapshot) CheckNext(e entities.Event, claimed bool) error {
+	r := Request{RunID: e.RunID, Type: e.Type, CorrelationID: e.CorrelationID}
+	err := facts{Snapshot: s, claimed: map[string]bool{r.CorrelationID: claimed}}.permit(r, e.CreatedAt)
+	if err == nil && e.Type == entities.EventAttrSet {
+		_, err = entities.MergeAttributes(s.Run.Attributes, e.Data.Changes, true)
+	}
+	return err
+}
+
 func (s *Snapshot) createRun(e entities.Event) {
 	s.Run = &entities.Run{
 		ID: e.RunID, Project: s.Project, Status: entities.RunPending, SpecVersion: e.SpecVersion,

@@ -59,6 +59,12 @@ func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.E
 	}})
 }
 
+// QueueImport queues the insertion of an event that another database logged, exactly as it was logged there. Imported
+// events are not decided again; the import checks the log as a whole.
+func QueueImport(b *pgx.Batch, project entities.Project, e entities.Event) {
+	insertEvent(pg.Batch{Batch: b}, xidInOrder, project, e)
+}
+
 func writeSteps(w pg.Writer, before, after *Snapshot) {
 	for id, step := range after.Steps {
 		switch was, ok := before.Steps[id]; {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -38,7 +38,7 @@ func TestWorkersLetRunsLeaveWithTheirMessages(t *testing.T) {
 		about("wrun_old", func(m *entities.Message) { m.Project = "other" }),
 	}
 	r.worker(t, func(o *WorkerOptions) {
-		o.Retention = eventlog.NewRetention(r.pool, eventlog.RetentionOptions{Keep: time.Hour, Drop: DropRuns})
+		o.Retention = upkeep.NewRetention(r.pool, upkeep.RetentionOptions{Keep: time.Hour, DeleteRelated: DropRuns})
 	})
 	for _, id := range gone {
 		r.gone(t, id)

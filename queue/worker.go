@@ -15,7 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
@@ -54,7 +54,7 @@ type WorkerOptions struct {
 	// Runs continues those that the server drives.
 	Runs *Runs
 	// Retention, if there is one, is looked after every minute.
-	Retention *eventlog.Retention
+	Retention *upkeep.Retention
 	// Observer, if there is one, watches the deliveries.
 	Observer Observer
 	Logger   *slog.Logger

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 type exportCmd struct {
@@ -27,16 +27,16 @@ func (c exportCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 	if c.File == "" {
 		c.File = string(c.ID) + archive.Suffix
 	}
-	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
-		var extent eventlog.Extent
+	return withMaintainer(ctx, config, func(maintainer *upkeep.Maintainer) error {
+		var size upkeep.RunSize
 		err := archive.WriteFile(c.File, func(w io.Writer) (err error) {
-			extent, err = archive.Export(ctx, audit, c.ID, w)
+			size, err = archive.Export(ctx, maintainer, c.ID, w)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(stdout, "%s: %d events, %d streams\n", c.File, extent.LastSeq, extent.Streams)
+		_, err = fmt.Fprintf(stdout, "%s: %d events, %d streams\n", c.File, size.LastSeq, size.Streams)
 		return err
 	})
 }
@@ -47,9 +47,9 @@ type importCmd struct {
 
 // Run restores the run in a file.
 func (c importCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
-	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
+	return withMaintainer(ctx, config, func(maintainer *upkeep.Maintainer) error {
 		return withArchived(ctx, config, c.File, func(r *archive.Reader) error {
-			id, err := audit.Import(ctx, r.Next)
+			id, err := maintainer.Import(ctx, r.Next)
 			if err != nil {
 				return err
 			}
@@ -85,7 +85,7 @@ func (c showCmd) Run(ctx context.Context, stdout io.Writer, config config) error
 	})
 }
 
-func printRecord(w io.Writer, r eventlog.Record) {
+func printRecord(w io.Writer, r upkeep.Record) {
 	switch {
 	case r.Run != nil:
 		_, _ = fmt.Fprintf(w, "run %s of project %s\n", r.Run.ID, r.Run.Project)

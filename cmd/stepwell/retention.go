@@ -12,8 +12,8 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
-	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -25,32 +25,32 @@ type retentionCmd struct {
 }
 
 // retention returns the server's retention. It fails if the archive is misconfigured.
-func (s *server) retention(ctx context.Context) (*eventlog.Retention, error) {
+func (s *server) retention(ctx context.Context) (*upkeep.Retention, error) {
 	store, err := s.archive(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("STEPWELL_ARCHIVE: %w", err)
 	}
-	return eventlog.NewRetention(s.pool, eventlog.RetentionOptions{
-		Keep: s.config.Retention, Drop: queue.DropRuns, Archive: store,
+	return upkeep.NewRetention(s.pool, upkeep.RetentionOptions{
+		Keep: s.config.Retention, DeleteRelated: queue.DropRuns, Archive: store,
 	}), nil
 }
 
-type archiveFunc = func(context.Context, entities.Project, entities.RunID) (eventlog.Extent, error)
+type archiveFunc = func(context.Context, entities.Project, entities.RunID) (upkeep.RunSize, error)
 
 // archive returns the function that archives a run, or nil if archiving is disabled.
 func (s *server) archive(ctx context.Context) (archiveFunc, error) {
-	audit := eventlog.NewAudit(s.pool, time.Now)
+	maintainer := upkeep.NewMaintainer(s.pool, time.Now)
 	switch location := s.config.Archive; {
 	case location == "":
 		return nil, nil
 	case !archive.IsBucket(location):
-		folder, err := archive.NewFolder(location, audit)
+		folder, err := archive.NewFolder(location, maintainer)
 		if err != nil {
 			return nil, err
 		}
 		return folder.Store, nil
 	default:
-		bucket, err := archive.NewBucket(location, s.config.AWS.s3(), audit)
+		bucket, err := archive.NewBucket(location, s.config.AWS.s3(), maintainer)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func (c setRetentionCmd) Run(ctx context.Context, stdout io.Writer, config confi
 		}
 		retention.Keep = &keep
 	}
-	return withRetention(ctx, config, func(r *eventlog.Retention) error {
+	return withRetentions(ctx, config, func(r *admin.RetentionSettings) error {
 		if err := r.Put(admin.WithActor(ctx, admin.ActorCLI), retention); err != nil {
 			return err
 		}
@@ -94,8 +94,8 @@ type listRetentionCmd struct{}
 
 // Run lists the projects' retentions.
 func (listRetentionCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
-	return withRetention(ctx, config, func(r *eventlog.Retention) error {
-		retentions, err := r.Retentions(ctx)
+	return withRetentions(ctx, config, func(r *admin.RetentionSettings) error {
+		retentions, err := r.List(ctx)
 		if err != nil {
 			return err
 		}
@@ -121,15 +121,13 @@ type removeRetentionCmd struct {
 
 // Run removes the project's retention.
 func (c removeRetentionCmd) Run(ctx context.Context, config config) error {
-	return withRetention(ctx, config, func(r *eventlog.Retention) error {
+	return withRetentions(ctx, config, func(r *admin.RetentionSettings) error {
 		return r.Remove(admin.WithActor(ctx, admin.ActorCLI), c.Project)
 	})
 }
 
-func withRetention(ctx context.Context, config config, do func(*eventlog.Retention) error) error {
-	return withPool(ctx, config, func(pool *pgxpool.Pool) error {
-		return do(eventlog.NewRetention(pool, eventlog.RetentionOptions{}))
-	})
+func withRetentions(ctx context.Context, config config, do func(*admin.RetentionSettings) error) error {
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(admin.NewRetentionSettings(pool)) })
 }
 
 // withPool calls do with a pool on the database at DATABASE_URL.

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 const (
@@ -28,14 +28,14 @@ type runFlags struct {
 
 // forEach calls do with the selected runs, ordered by ID, and logs its progress. Its error says how to resume.
 func (f runFlags) forEach(
-	ctx context.Context, audit *eventlog.Audit, logger *slog.Logger, do func(entities.RunID) error,
+	ctx context.Context, maintainer *upkeep.Maintainer, logger *slog.Logger, do func(entities.RunID) error,
 ) error {
 	if f.Run != "" {
 		return do(f.Run)
 	}
 	n, logged := 0, time.Now()
 	for {
-		page, err := audit.Runs(ctx, f.Project, f.After, runsPerPage)
+		page, err := maintainer.Runs(ctx, f.Project, f.After, runsPerPage)
 		for _, id := range page {
 			if time.Since(logged) >= progressInterval {
 				logged = time.Now()
@@ -62,11 +62,11 @@ type verifyCmd struct{ runFlags }
 
 // Run prints the differences, one per line, and fails if there are any.
 func (c verifyCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
-	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
+	return withMaintainer(ctx, config, func(maintainer *upkeep.Maintainer) error {
 		differences := 0
 		var printErr error
-		err := c.forEach(ctx, audit, logger, func(id entities.RunID) error {
-			err := audit.Verify(ctx, id, func(d eventlog.Difference) {
+		err := c.forEach(ctx, maintainer, logger, func(id entities.RunID) error {
+			err := maintainer.Verify(ctx, id, func(d upkeep.Difference) {
 				differences++
 				_, err := fmt.Fprintln(stdout, d)
 				printErr = errors.Join(printErr, err)
@@ -84,14 +84,14 @@ type rebuildCmd struct{ runFlags }
 
 // Run prints the runs it changed and the differences it could not repair, and fails if there are any of these.
 func (c rebuildCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *slog.Logger) error {
-	return withAudit(ctx, config, func(audit *eventlog.Audit) error {
+	return withMaintainer(ctx, config, func(maintainer *upkeep.Maintainer) error {
 		unrepaired := 0
-		err := c.forEach(ctx, audit, logger, func(id entities.RunID) error {
-			rebuilt, err := audit.Rebuild(ctx, id)
+		err := c.forEach(ctx, maintainer, logger, func(id entities.RunID) error {
+			rebuilt, err := maintainer.Rebuild(ctx, id)
 			if err != nil {
 				return err
 			}
-			unrepaired += len(rebuilt.Left)
+			unrepaired += len(rebuilt.Remaining)
 			return printRebuilt(stdout, id, rebuilt)
 		})
 		if err == nil && unrepaired > 0 {
@@ -101,13 +101,13 @@ func (c rebuildCmd) Run(ctx context.Context, stdout io.Writer, config config, lo
 	})
 }
 
-func printRebuilt(stdout io.Writer, id entities.RunID, rebuilt eventlog.Rebuilt) error {
+func printRebuilt(stdout io.Writer, id entities.RunID, rebuilt upkeep.RebuildResult) error {
 	if rebuilt.Changed {
 		if _, err := fmt.Fprintf(stdout, "%s rebuilt\n", id); err != nil {
 			return err
 		}
 	}
-	for _, d := range rebuilt.Left {
+	for _, d := range rebuilt.Remaining {
 		if _, err := fmt.Fprintln(stdout, d); err != nil {
 			return err
 		}
@@ -115,6 +115,6 @@ func printRebuilt(stdout io.Writer, id entities.RunID, rebuilt eventlog.Rebuilt)
 	return nil
 }
 
-func withAudit(ctx context.Context, config config, do func(*eventlog.Audit) error) error {
-	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(eventlog.NewAudit(pool, time.Now)) })
+func withMaintainer(ctx context.Context, config config, do func(*upkeep.Maintainer) error) error {
+	return withPool(ctx, config, func(pool *pgxpool.Pool) error { return do(upkeep.NewMaintainer(pool, time.Now)) })
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -130,7 +131,7 @@ func TestInterruptedVerifyCanBeResumed(t *testing.T) { // sets the environment
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = runFlags{}.forEach(ctx, eventlog.NewAudit(d.Pool, time.Now), logger, func(entities.RunID) error {
+	err = runFlags{}.forEach(ctx, upkeep.NewMaintainer(d.Pool, time.Now), logger, func(entities.RunID) error {
 		if seen++; seen == 3 {
 			cancel()
 		}
@@ -141,7 +142,7 @@ func TestInterruptedVerifyCanBeResumed(t *testing.T) { // sets the environment
 	}
 	// A run that is deleted meanwhile is no error.
 	seen = 0
-	err = runFlags{}.forEach(t.Context(), eventlog.NewAudit(d.Pool, time.Now), logger, func(entities.RunID) error {
+	err = runFlags{}.forEach(t.Context(), upkeep.NewMaintainer(d.Pool, time.Now), logger, func(entities.RunID) error {
 		seen++
 		return fmt.Errorf("verify: %w", entities.ErrRunNotFound)
 	})
@@ -159,8 +160,8 @@ func TestRetentionCommands(t *testing.T) { // sets the environment
 	wantOutput(t, []string{"retention", "set", "audit", "forever"}, "", "retention of audit: forever\n")
 	wantOutput(t, []string{"retention", "list"}, "", header+"audit    forever\ndefault  720h0m0s\n")
 	wantOutput(t, []string{"retention", "set", "default", "a month"}, `"a month" is neither a duration such as 720h nor forever`, "")
-	wantOutput(t, []string{"retention", "set", "default", "0s"}, "runs cannot be kept for 0s; the least is 1s", "")
-	wantOutput(t, []string{"retention", "set", "default", "1ns"}, "runs cannot be kept for 1ns; the least is 1s", "")
+	wantOutput(t, []string{"retention", "set", "default", "0s"}, "runs cannot be kept for 0s; the minimum is 1s", "")
+	wantOutput(t, []string{"retention", "set", "default", "1ns"}, "runs cannot be kept for 1ns; the minimum is 1s", "")
 	wantOutput(t, []string{"retention", "remove", "default"}, "", "")
 	wantOutput(t, []string{"retention", "list"}, "", header+"audit    forever\n")
 }
@@ -192,10 +193,10 @@ func TestExportImportAndShowCommands(t *testing.T) { // sets the environment
 `, id)
 	wantOutput(t, []string{"show", name}, "", log)
 	wantOutput(t, []string{"import", name},
-		"import run "+string(id)+": conflict: it, or a stream of its, is there already", "")
+		"import run "+string(id)+": conflict: the run or one of its streams already exists", "")
 	d.exec(t, `DELETE FROM runs`)
 	wantOutput(t, []string{"import", "alive"},
-		"import run "+string(id)+": the run had not ended: another life of it cannot begin here", "")
+		"import run "+string(id)+": cannot import a run that has not ended", "")
 	wantOutput(t, []string{"import", name}, "", string(id)+"\n")
 	wantOutput(t, []string{"verify"}, "", "")
 	wantOutput(t, []string{"import", "missing"}, "open missing: no such file or directory", "")

@@ -7,21 +7,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/migrations"
-	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
-
-func TestMain(m *testing.M) { testdb.Main(m) }
 
 // TestSchemaKnowsTheRoles compares the CHECK of the column with the roles.
 func TestSchemaKnowsTheRoles(t *testing.T) {
 	t.Parallel()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := openPool(t)
 	var got []Role
-	err = pool.QueryRow(t.Context(), `
+	err := pool.QueryRow(t.Context(), `
 		SELECT array_agg(m[1]) FROM pg_constraint, regexp_matches(pg_get_constraintdef(oid), '''([^'']*)''::text', 'g') AS m
 		WHERE conname = 'api_keys_role_check' AND connamespace = $1::text::regnamespace`,
 		migrations.DefaultSchema).Scan(&got)

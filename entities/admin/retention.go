@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -14,18 +15,18 @@ import (
 // Retention is how long the runs of a project are kept after their end.
 type Retention struct {
 	Project entities.Project
-	// Keep is the age at which an ended run leaves; nil is for ever.
+	// Keep is the age, counted from its end, at which a run is deleted; nil keeps runs forever.
 	Keep *time.Duration
 }
 
-// Retentions reads what projects have of their own, in the order of projects.
+// Retentions reads the retentions that projects have set, in the order of projects.
 func Retentions(ctx context.Context, q pg.Querier) ([]Retention, error) {
 	return collectRetentions(q.Query(ctx, `SELECT project, keep FROM retention ORDER BY project`))
 }
 
-// RetentionsInUse reads what holds for each project that has ended runs: its own, or else byDefault.
+// RetentionsInUse reads the retention of each project that has ended runs: the one it has set, or byDefault.
 func RetentionsInUse(ctx context.Context, q pg.Querier, byDefault time.Duration) ([]Retention, error) {
-	// From one project to the next, for there are many more runs than projects.
+	// It skips from one project to the next in the index, because runs by far outnumber projects.
 	return collectRetentions(q.Query(ctx, `
 		WITH RECURSIVE projects AS (
 			(SELECT project FROM runs WHERE completed_at IS NOT NULL ORDER BY project LIMIT 1)
@@ -50,14 +51,58 @@ func collectRetentions(rows pgx.Rows, err error) ([]Retention, error) {
 	return list, nil
 }
 
-// PutRetention queues the write of what holds for a project.
-func PutRetention(b *pgx.Batch, r Retention) {
-	pg.QueueOne(b, "put retention", `
-		INSERT INTO retention (project, keep) VALUES ($1, $2)
-		ON CONFLICT (project) DO UPDATE SET keep = excluded.keep`, r.Project, r.Keep)
+// RetentionSettings stores the projects' retentions and records each change in the audit log.
+type RetentionSettings struct{ pool *pgxpool.Pool }
+
+// NewRetentionSettings returns the settings in the database behind pool.
+func NewRetentionSettings(pool *pgxpool.Pool) *RetentionSettings {
+	return &RetentionSettings{pool: pool}
 }
 
-// DeleteRetention queues the return of a project to the default.
-func DeleteRetention(b *pgx.Batch, project entities.Project) {
-	b.Queue(`DELETE FROM retention WHERE project = $1`, project)
+// List reads the retentions that projects have set, in the order of projects.
+func (s *RetentionSettings) List(ctx context.Context) ([]Retention, error) {
+	return Retentions(ctx, s.pool)
+}
+
+// minKeep excludes ages that Postgres cannot represent, which is less than a microsecond, and those set by mistake.
+const minKeep = time.Second
+
+// Put sets how long the runs of a project are kept. It fails with [entities.ErrInvalid].
+func (s *RetentionSettings) Put(ctx context.Context, r Retention) error {
+	if err := entities.ValidateID("project", string(r.Project)); err != nil {
+		return err
+	}
+	keep := "forever"
+	if r.Keep != nil {
+		if *r.Keep < minKeep {
+			return entities.Invalid("runs cannot be kept for %s; the minimum is %s", *r.Keep, minKeep)
+		}
+		keep = r.Keep.String()
+	}
+	return s.change(ctx, func(b *pgx.Batch) {
+		pg.QueueOne(b, "put retention", `
+			INSERT INTO retention (project, keep) VALUES ($1, $2)
+			ON CONFLICT (project) DO UPDATE SET keep = excluded.keep`, r.Project, r.Keep)
+		InsertAction(ctx, b, r.Project, ActionRetentionPut, string(r.Project), map[string]any{"keep": keep})
+	})
+}
+
+// Remove returns a project to the default retention.
+func (s *RetentionSettings) Remove(ctx context.Context, project entities.Project) error {
+	return s.change(ctx, func(b *pgx.Batch) {
+		b.Queue(`DELETE FROM retention WHERE project = $1`, project)
+		InsertAction(ctx, b, project, ActionRetentionRemove, string(project), nil)
+	})
+}
+
+func (s *RetentionSettings) change(ctx context.Context, queue func(*pgx.Batch)) error {
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		queue(&b)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return fmt.Errorf("change retention: %w", err)
+	}
+	return nil
 }

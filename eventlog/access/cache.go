@@ -4,9 +4,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities/admin"
-
 	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/stepwell-dev/stepwell/entities/admin"
 )
 
 const (

@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -34,9 +35,9 @@ var errBroken = errors.New("broken")
 
 // fixture is a database with one ended run.
 type fixture struct {
-	pool  *pgxpool.Pool
-	audit *eventlog.Audit
-	run   entities.RunID
+	pool       *pgxpool.Pool
+	maintainer *upkeep.Maintainer
+	run        entities.RunID
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -46,7 +47,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	f := &fixture{pool: pool, audit: eventlog.NewAudit(pool, time.Now), run: entities.RunID("wrun_" + ulid.Make().String())}
+	f := &fixture{pool: pool, maintainer: upkeep.NewMaintainer(pool, time.Now), run: entities.RunID("wrun_" + ulid.Make().String())}
 	occurred := time.Now().Add(-time.Second)
 	text := func(s string) *string { return &s }
 	for _, r := range []eventlog.Request{
@@ -110,8 +111,8 @@ func (f *fixture) exec(t *testing.T, sql string) {
 func (f *fixture) file(t *testing.T) []byte {
 	t.Helper()
 	var file bytes.Buffer
-	err := Write(&file, func(emit func(eventlog.Record) error) error {
-		_, err := f.audit.Export(t.Context(), f.run, emit)
+	err := Write(&file, func(emit func(upkeep.Record) error) error {
+		_, err := f.maintainer.Export(t.Context(), f.run, emit)
 		return err
 	})
 	if err != nil {
@@ -126,7 +127,7 @@ func (f *fixture) load(ctx context.Context, file []byte) error {
 		return err
 	}
 	defer r.Close()
-	_, err = f.audit.Import(ctx, r.Next)
+	_, err = f.maintainer.Import(ctx, r.Next)
 	return err
 }
 
@@ -179,7 +180,7 @@ func TestI10ImportIsExactlyWhatWasExported(t *testing.T) {
 			t.Error("the file of the imported run is another one")
 		}
 	}
-	err := f.audit.Verify(t.Context(), f.run, func(d eventlog.Difference) { t.Error(d) })
+	err := f.maintainer.Verify(t.Context(), f.run, func(d upkeep.Difference) { t.Error(d) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +323,7 @@ func TestExportFailsOnMissingRows(t *testing.T) {
 
 func (f *fixture) folder(t *testing.T) *Folder {
 	t.Helper()
-	folder, err := NewFolder(t.TempDir(), f.audit)
+	folder, err := NewFolder(t.TempDir(), f.maintainer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,14 +352,14 @@ func TestArchivePassIsRepeatableAfterACrash(t *testing.T) {
 	f := newFixture(t)
 	f.exec(t, `UPDATE runs SET completed_at = completed_at - interval '1 day'`)
 	f.exec(t, `UPDATE events SET created_at = created_at - interval '1 day'`)
-	if _, err := f.audit.Rebuild(t.Context(), f.run); err != nil {
+	if _, err := f.maintainer.Rebuild(t.Context(), f.run); err != nil {
 		t.Fatal(err)
 	}
 	before, folder := f.contents(t), f.folder(t)
 	broken := true
-	r := eventlog.NewRetention(f.pool, eventlog.RetentionOptions{
+	r := upkeep.NewRetention(f.pool, upkeep.RetentionOptions{
 		Keep: time.Hour, Archive: folder.Store,
-		Drop: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
+		DeleteRelated: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
 			if broken {
 				return errors.Join(errBroken, tx.Conn().Close(ctx))
 			}

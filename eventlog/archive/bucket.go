@@ -8,19 +8,19 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 // Bucket stores the file of each run in an S3-compatible bucket, with the key PREFIX/PROJECT/RUN.jsonl.zst.
 type Bucket struct {
-	client *minio.Core
-	root   object // its key is empty or ends in a slash
-	audit  *eventlog.Audit
+	client     *minio.Core
+	root       object // its key is empty or ends in a slash
+	maintainer *upkeep.Maintainer
 }
 
 // NewBucket returns an archive at s3://BUCKET/PREFIX; the prefix is optional. It does not access the bucket: see
 // [Bucket.Check].
-func NewBucket(location string, s3 S3, audit *eventlog.Audit) (*Bucket, error) {
+func NewBucket(location string, s3 S3, maintainer *upkeep.Maintainer) (*Bucket, error) {
 	root, err := parseLocation(location)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func NewBucket(location string, s3 S3, audit *eventlog.Audit) (*Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bucket{client: client, root: root, audit: audit}, nil
+	return &Bucket{client: client, root: root, maintainer: maintainer}, nil
 }
 
 // Check verifies that files can be stored in the bucket, without leaving anything in it. The error says what to do.
@@ -61,20 +61,20 @@ func (b *Bucket) object(project entities.Project, id entities.RunID) object {
 	return object{b.root.bucket, b.root.key + string(project) + "/" + string(id) + Suffix}
 }
 
-// Store exports a run into its file and returns its extent. When it returns without an error, the bucket has confirmed
+// Store exports a run into its file and returns its size. When it returns without an error, the bucket has confirmed
 // the whole file. After an error the previous file, if any, or the new one is in place, never a part. Store replaces
 // the file of an earlier export, but not one that was written after it began. It holds one part of 8 MiB in memory.
 func (b *Bucket) Store(
 	ctx context.Context, project entities.Project, id entities.RunID,
-) (extent eventlog.Extent, err error) {
+) (size upkeep.RunSize, err error) {
 	if err := validate(project, id); err != nil {
-		return extent, err
+		return size, err
 	}
 	err = b.write(ctx, b.object(project, id), func(w io.Writer) error {
-		extent, err = Export(ctx, b.audit, id, w)
+		size, err = Export(ctx, b.maintainer, id, w)
 		return err
 	})
-	return extent, err
+	return size, err
 }
 
 // write creates an object from what the function writes, atomically. It fails if another process wrote the object

@@ -22,8 +22,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/archive/s3test"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 const location = "s3://" + s3test.Bucket + "/some/prefix"
@@ -35,7 +35,7 @@ func access(s *s3test.Server) S3 {
 
 func (f *fixture) bucket(t *testing.T, s3 S3) *Bucket {
 	t.Helper()
-	b, err := NewBucket(location, s3, f.audit)
+	b, err := NewBucket(location, s3, f.maintainer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +57,11 @@ func (f *fixture) enlarge(t *testing.T, megabytes int) {
 }
 
 // retention returns a retention that archives the run.
-func (f *fixture) retention(t *testing.T, b *Bucket, drop func(context.Context, pgx.Tx) error) *eventlog.Retention {
+func (f *fixture) retention(t *testing.T, b *Bucket, drop func(context.Context, pgx.Tx) error) *upkeep.Retention {
 	t.Helper()
-	return eventlog.NewRetention(f.pool, eventlog.RetentionOptions{
+	return upkeep.NewRetention(f.pool, upkeep.RetentionOptions{
 		Keep: time.Nanosecond, Archive: b.Store,
-		Drop: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
+		DeleteRelated: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
 			return drop(ctx, tx)
 		},
 	})
@@ -94,7 +94,7 @@ func (b *Bucket) load(ctx context.Context, s3 S3, f *fixture) error {
 		return err
 	}
 	defer r.Close()
-	_, err = f.audit.Import(ctx, r.Next)
+	_, err = f.maintainer.Import(ctx, r.Next)
 	return err
 }
 

@@ -9,18 +9,18 @@ import (
 	"path/filepath"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 // Folder stores the file of each run in a folder per project.
 type Folder struct {
-	dir   string
-	audit *eventlog.Audit
+	dir        string
+	maintainer *upkeep.Maintainer
 }
 
 // NewFolder returns an archive in the folder. The folder must exist: it is not created, because it may be a mount that
 // is missing.
-func NewFolder(dir string, audit *eventlog.Audit) (*Folder, error) {
+func NewFolder(dir string, maintainer *upkeep.Maintainer) (*Folder, error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		err = errors.New("not a folder")
@@ -28,7 +28,7 @@ func NewFolder(dir string, audit *eventlog.Audit) (*Folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open archive %s: %w", dir, err)
 	}
-	return &Folder{dir: dir, audit: audit}, nil
+	return &Folder{dir: dir, maintainer: maintainer}, nil
 }
 
 // Path returns the path of the file of a run.
@@ -36,26 +36,26 @@ func (f *Folder) Path(project entities.Project, id entities.RunID) string {
 	return filepath.Join(f.dir, string(project), string(id)+Suffix)
 }
 
-// Store exports a run into its file and returns its extent. When it returns without an error, the file is on disk.
+// Store exports a run into its file and returns its size. When it returns without an error, the file is on disk.
 // After an error the previous file, if any, is unchanged. Store replaces the file of an earlier export.
 func (f *Folder) Store(
 	ctx context.Context, project entities.Project, id entities.RunID,
-) (extent eventlog.Extent, err error) {
+) (size upkeep.RunSize, err error) {
 	if err := validate(project, id); err != nil {
-		return extent, err
+		return size, err
 	}
 	path := f.Path(project, id)
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return extent, fmt.Errorf("create folder of project: %w", err)
+		return size, fmt.Errorf("create folder of project: %w", err)
 	}
 	if err := syncDir(f.dir); err != nil { // even if another process created the folder of the project
-		return extent, err
+		return size, err
 	}
 	err = WriteFile(path, func(w io.Writer) error {
-		extent, err = Export(ctx, f.audit, id, w)
+		size, err = Export(ctx, f.maintainer, id, w)
 		return err
 	})
-	return extent, err
+	return size, err
 }
 
 // validate returns an error unless project and run are safe as file names.

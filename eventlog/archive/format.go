@@ -11,14 +11,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
 // Suffix is the extension of files.
 const Suffix = ".jsonl.zst"
 
 // Write writes the records that export emits in the format of a file.
-func Write(w io.Writer, export func(emit func(eventlog.Record) error) error) error {
+func Write(w io.Writer, export func(emit func(upkeep.Record) error) error) error {
 	// One goroutine makes the output deterministic and bounds the memory.
 	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
 	if err != nil {
@@ -26,7 +26,7 @@ func Write(w io.Writer, export func(emit func(eventlog.Record) error) error) err
 	}
 	lines := json.NewEncoder(z)
 	lines.SetEscapeHTML(false)
-	err = export(func(r eventlog.Record) error {
+	err = export(func(r upkeep.Record) error {
 		if err := lines.Encode(r); err != nil {
 			return fmt.Errorf("write record: %w", err)
 		}
@@ -38,14 +38,14 @@ func Write(w io.Writer, export func(emit func(eventlog.Record) error) error) err
 	return err
 }
 
-// Export writes a run in the format of a file and returns its extent.
-func Export(ctx context.Context, audit *eventlog.Audit, id entities.RunID, w io.Writer) (eventlog.Extent, error) {
-	var extent eventlog.Extent
-	err := Write(w, func(emit func(eventlog.Record) error) (err error) {
-		extent, err = audit.Export(ctx, id, emit)
+// Export writes a run in the format of a file and returns its size.
+func Export(ctx context.Context, maintainer *upkeep.Maintainer, id entities.RunID, w io.Writer) (upkeep.RunSize, error) {
+	var size upkeep.RunSize
+	err := Write(w, func(emit func(upkeep.Record) error) (err error) {
+		size, err = maintainer.Export(ctx, id, emit)
 		return err
 	})
-	return extent, err
+	return size, err
 }
 
 // Reader reads the records of a file.
@@ -83,8 +83,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 
 // Next returns the next record, or [io.EOF] after the last. It fails with [entities.ErrInvalid] if [Write] cannot have
 // written the file.
-func (r *Reader) Next() (eventlog.Record, error) {
-	var record eventlog.Record
+func (r *Reader) Next() (upkeep.Record, error) {
+	var record upkeep.Record
 	err := r.lines.Decode(&record)
 	switch {
 	case errors.Is(err, io.EOF):

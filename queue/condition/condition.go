@@ -14,12 +14,10 @@ import (
 	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
-
-	"github.com/stepwell-dev/stepwell/entities/store"
-
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
 const (

@@ -1,8 +1,6 @@
 package remote
 
-import (
-	"context"
-)
+import "context"
 
 type stepsCmd struct {
 	List listStepsCmd `cmd:"" help:"List the steps of a run in the order of their creation."`

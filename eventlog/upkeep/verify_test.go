@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"errors"
@@ -10,21 +10,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	"pgregory.net/rapid"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// audit is an audit of the fixture's database.
-func (f *fixture) audit() *Audit { return NewAudit(f.pool, f.clock.now) }
-
-// differences is what verify reports about a run, without the run's ID.
-func (f *fixture) differences(t tb, id entities.RunID) []string {
+// differences returns what verify reports about a run, without the run's ID.
+func (f *fixture) differences(t *testing.T, id entities.RunID) []string {
 	t.Helper()
 	found := []string{}
-	err := f.audit().Verify(t.Context(), id, func(d Difference) {
+	err := f.Verify(t.Context(), id, func(d Difference) {
 		found = append(found, strings.TrimPrefix(d.String(), string(id)+" "))
 	})
 	if err != nil {
@@ -34,7 +30,7 @@ func (f *fixture) differences(t tb, id entities.RunID) []string {
 }
 
 // wantSound fails the test unless verify finds nothing wrong with the run.
-func (f *fixture) wantSound(t tb, id entities.RunID) {
+func (f *fixture) wantSound(t *testing.T, id entities.RunID) {
 	t.Helper()
 	if found := f.differences(t, id); len(found) > 0 {
 		t.Errorf("verify found:\n%s", strings.Join(found, "\n"))
@@ -42,21 +38,14 @@ func (f *fixture) wantSound(t tb, id entities.RunID) {
 }
 
 // wantDifferences fails the test unless verify reports exactly these.
-func (f *fixture) wantDifferences(t tb, id entities.RunID, want ...string) {
+func (f *fixture) wantDifferences(t *testing.T, id entities.RunID, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, f.differences(t, id)); diff != "" {
 		t.Errorf("differences differ (-want +got):\n%s", diff)
 	}
 }
 
-func (f *fixture) exec(t tb, sql string, args ...any) {
-	t.Helper()
-	if _, err := f.pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// unguarded is a fixture whose database lets nearly anything be written.
+// unguarded is a fixture whose database has no CHECK constraints, so that tests can damage rows.
 func unguarded(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t)
@@ -81,59 +70,8 @@ func unguarded(t *testing.T) *fixture {
 	return f
 }
 
-// full is a live run that has one of everything.
-func (f *fixture) full(t tb) entities.RunID {
-	t.Helper()
-	retry := on(theRun, entities.EventStepRetrying, "s3")
-	retry.Data.RetryAfter = ptr(day.Add(-1))
-	return f.run(t, onRun(theRun, entities.EventRunStarted), on(theRun, entities.EventAttrSet, "a1"),
-		on(theRun, entities.EventStepCreated, "s1"), on(theRun, entities.EventStepCreated, "s2"),
-		on(theRun, entities.EventStepCreated, "s3"), on(theRun, entities.EventStepStarted, "s1"),
-		on(theRun, entities.EventStepStarted, "s2"), on(theRun, entities.EventStepCompleted, "s1"), retry,
-		on(theRun, entities.EventHookCreated, "h1"), on(theRun, entities.EventHookReceived, "h1"),
-		on(theRun, entities.EventWaitCreated, "w1"), on(theRun, entities.EventWaitCreated, "w2"),
-		on(theRun, entities.EventWaitCompleted, "w2"))
-}
-
-// ended is a run that had one of everything, and whose running step reported after the end.
-func (f *fixture) ended(t tb) entities.RunID {
-	t.Helper()
-	id := f.full(t)
-	failed := onRun(id, entities.EventRunFailed)
-	failed.Data.ErrorCode = "USER_ERROR"
-	f.must(t, failed)
-	f.must(t, on(id, entities.EventStepCompleted, "s2"))
-	return id
-}
-
-// TestI2RowsThatAppendWroteAreVerified and rebuilt, from whatever was left of them.
-func TestI2RowsThatAppendWroteAreVerified(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	rapid.Check(t, func(rt *rapid.T) {
-		one, other := newModel(rt), newModel(rt)
-		now := day
-		log := f.with(noQueue{})
-		for range rapid.IntRange(1, 30).Draw(rt, "requests") {
-			one.compare(rt, log, other, drawRequest(rt, one, other), now)
-		}
-		if one.snapshot.Run == nil {
-			return
-		}
-		f.wantSound(rt, one.id)
-		table := rapid.SampledFrom([]string{"steps", "hooks", "waits"}).Draw(rt, "table")
-		f.exec(rt, `DELETE FROM `+table+` WHERE run_id = $1`, one.id)
-		f.exec(rt, `UPDATE runs SET last_seq = last_seq + 7, workflow_name = 'damaged' WHERE id = $1`, one.id)
-		f.mustRebuild(rt, one.id)
-		if diff := cmp.Diff(one.snapshot, f.rows(rt, one.id)); diff != "" {
-			rt.Fatalf("rows differ after the rebuild (-model +rows):\n%s", diff)
-		}
-		f.wantSound(rt, one.id)
-	})
-}
-
-// TestVerifySeesDamageToEveryColumn there is, and rebuild repairs it.
-func TestVerifySeesDamageToEveryColumn(t *testing.T) {
+// TestVerifyFindsDamageToEveryColumn, and rebuild repairs it.
+func TestVerifyFindsDamageToEveryColumn(t *testing.T) {
 	t.Parallel()
 	f := unguarded(t)
 	for _, table := range []string{"runs", "steps", "hooks", "waits", "run_attributes"} {
@@ -152,7 +90,7 @@ func TestVerifySeesDamageToEveryColumn(t *testing.T) {
 
 type column struct{ name, kind string }
 
-// columns are those of a table that the log determines.
+// columns lists the columns of a table that the log determines.
 func (f *fixture) columns(t *testing.T, table string) []column {
 	t.Helper()
 	rows, err := f.pool.Query(t.Context(), `
@@ -172,7 +110,7 @@ func (f *fixture) columns(t *testing.T, table string) []column {
 	return columns
 }
 
-// damage changes one column of one row, and wants just that reported and mended.
+// damage changes one column of one row, and wants that alone reported and repaired.
 func (f *fixture) damage(t *testing.T, table string, c column, id entities.RunID) {
 	t.Helper()
 	other, ok := map[string]string{
@@ -180,7 +118,7 @@ func (f *fixture) damage(t *testing.T, table string, c column, id entities.RunID
 		"jsonb": `%[2]s || '{"damage": "done"}'`, "timestamp with time zone": `coalesce(%[2]s + interval '1 ms', 'epoch')`,
 	}[c.kind]
 	if !ok {
-		t.Fatalf("the test knows no damage to a %s", c.kind)
+		t.Fatalf("no damage is defined for type %s", c.kind)
 	}
 	before := f.rows(t, id)
 	key := "run_id"
@@ -208,8 +146,8 @@ func (f *fixture) damage(t *testing.T, table string, c column, id entities.RunID
 	f.wantSound(t, id)
 }
 
-// TestDifferencesAreOneClearLineEach shows what an operator reads.
-func TestDifferencesAreOneClearLineEach(t *testing.T) {
+// TestDifferencesReadAsOneLine shows what an operator sees.
+func TestDifferencesReadAsOneLine(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, sql string
@@ -265,8 +203,8 @@ func TestDifferencesAreOneClearLineEach(t *testing.T) {
 	}
 }
 
-// TestVerifyJudgesTheLogItself, and rebuild touches nothing that hangs on a damaged one.
-func TestVerifyJudgesTheLogItself(t *testing.T) {
+// TestVerifyFindsIllegalEvents, and rebuild changes no rows of a run whose log has one.
+func TestVerifyFindsIllegalEvents(t *testing.T) {
 	t.Parallel()
 	event := func(seq int, event, id, data string) string {
 		return fmt.Sprintf(`INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
@@ -283,7 +221,7 @@ func TestVerifyJudgesTheLogItself(t *testing.T) {
 		{"beginning cut off", `DELETE FROM events WHERE run_id = $1 AND seq = 1`, false, `log: the log creates no run`},
 		{"all gone", `DELETE FROM events WHERE run_id = $1`, false, `log: the log creates no run`},
 		{"back in time", `UPDATE events SET created_at = created_at - interval '1 s' WHERE run_id = $1 AND seq = 5`, false,
-			`event 5: it is from before the event before it`},
+			`event 5: it is older than the event before it`},
 		{"a second creation", event(16, "run_created", "", "{}"), false, `event 16: run_created is not legal: `},
 		{"a second start", event(16, "run_started", "", "{}"), false, `event 16: run_started is not legal: already so`},
 		{"a second end", event(18, "run_completed", "", "{}"), true, `event 18: run_completed is not legal: `},
@@ -319,17 +257,17 @@ func TestVerifyJudgesTheLogItself(t *testing.T) {
 			if !strings.Contains("\n"+strings.Join(found, "\n"), "\n"+tt.want) {
 				t.Errorf("got\n%s\nwant %s", strings.Join(found, "\n"), tt.want)
 			}
-			got, err := f.audit().Rebuild(t.Context(), id)
+			got, err := f.Rebuild(t.Context(), id)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tt.name == "end cut off" { // a log that ends early is sound
-				if !got.Changed || len(got.Left) > 0 {
-					t.Errorf("got %+v, want rows of the log there is", got)
+			if tt.name == "end cut off" { // a log that lacks its last events is legal
+				if !got.Changed || len(got.Remaining) > 0 {
+					t.Errorf("got %+v, want the rows of the remaining log", got)
 				}
 				return
 			}
-			if got.Changed || len(got.Left) == 0 {
+			if got.Changed || len(got.Remaining) == 0 {
 				t.Errorf("got %+v, want nothing changed, and why", got)
 			}
 			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
@@ -361,27 +299,27 @@ func TestVerifyCountsChunks(t *testing.T) {
 			f.wantSound(t, id)
 			f.exec(t, tt.sql)
 			f.wantDifferences(t, id, tt.want)
-			got, err := f.audit().Rebuild(t.Context(), id)
-			if err != nil || got.Changed || len(got.Left) != 1 {
-				t.Errorf("got %+v, %v: want it told, for streams are not in the log", got, err)
+			got, err := f.Rebuild(t.Context(), id)
+			if err != nil || got.Changed || len(got.Remaining) != 1 {
+				t.Errorf("got %+v, %v: want it reported only, because streams are not in the log", got, err)
 			}
 		})
 	}
 }
 
-func TestVerifyAndRebuildOfARunThatIsNot(t *testing.T) {
+func TestVerifyAndRebuildFailForAMissingRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	err := f.audit().Verify(t.Context(), theRun, func(d Difference) { t.Errorf("reported %s", d) })
+	err := f.Verify(t.Context(), theRun, func(d Difference) { t.Errorf("reported %s", d) })
 	if !errors.Is(err, entities.ErrRunNotFound) {
 		t.Errorf("verify: got %v", err)
 	}
-	if _, err := f.audit().Rebuild(t.Context(), theRun); !errors.Is(err, entities.ErrRunNotFound) {
+	if _, err := f.Rebuild(t.Context(), theRun); !errors.Is(err, entities.ErrRunNotFound) {
 		t.Errorf("rebuild: got %v", err)
 	}
 }
 
-func TestRunsAreWalkedInOrderFromAnywhere(t *testing.T) {
+func TestRunsAreListedInOrderFromAnyID(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for range 5 {
@@ -392,7 +330,7 @@ func TestRunsAreWalkedInOrderFromAnywhere(t *testing.T) {
 	}
 	walk := func(project entities.Project, after entities.RunID) (ids []entities.RunID) {
 		for {
-			page, err := f.audit().Runs(t.Context(), project, after, 2)
+			page, err := f.Runs(t.Context(), project, after, 2)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package eventlog
+package admin
 
 import (
 	"context"
@@ -11,23 +11,22 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-func TestTheAuditTellsOfSecretsAndRetention(t *testing.T) {
+func TestAuditRecordsSecretsAndRetention(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	secrets, retention := admin.NewSecrets(f.pool, f.clock.now), NewRetention(f.pool, RetentionOptions{})
-	ctx, keep := admin.WithActor(t.Context(), "key_1"), time.Hour
+	pool := openPool(t)
+	secrets, retention := NewSecrets(pool, now), NewRetentionSettings(pool)
+	ctx, keep := WithActor(t.Context(), "key_1"), time.Hour
 	do := []func(context.Context) error{
 		func(ctx context.Context) error {
-			_, err := secrets.Put(ctx, home, "stripe", []admin.SecretValue{"hush"})
+			_, err := secrets.Put(ctx, home, "stripe", []SecretValue{"hush"})
 			return err
 		},
 		func(ctx context.Context) error { return secrets.Delete(ctx, home, "stripe") },
 		func(ctx context.Context) error {
-			return retention.Put(ctx, admin.Retention{Project: home, Keep: &keep})
+			return retention.Put(ctx, Retention{Project: home, Keep: &keep})
 		},
 		func(ctx context.Context) error { return retention.Remove(ctx, home) },
 	}
@@ -36,10 +35,10 @@ func TestTheAuditTellsOfSecretsAndRetention(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := secrets.Delete(ctx, home, "stripe"); !errors.Is(err, admin.ErrSecretNotFound) {
-		t.Error(err) // and the audit has no word of it
+	if err := secrets.Delete(ctx, home, "stripe"); !errors.Is(err, ErrSecretNotFound) {
+		t.Error(err) // and it is not in the audit log
 	}
-	list, _, err := admin.ListActions(t.Context(), f.pool, home, pg.Page{Limit: 10, Descending: true})
+	list, _, err := ListActions(t.Context(), pool, home, pg.Page{Limit: 10, Descending: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,21 +56,21 @@ func TestTheAuditTellsOfSecretsAndRetention(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeToldIsNotDone has the last write of each action fail.
-func TestWhatCannotBeToldIsNotDone(t *testing.T) {
+// TestChangesThatCannotBeAuditedAreRolledBack has the last write of each action fail.
+func TestChangesThatCannotBeAuditedAreRolledBack(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	secrets, retention := admin.NewSecrets(f.pool, f.clock.now), NewRetention(f.pool, RetentionOptions{})
+	pool := openPool(t)
+	secrets, retention := NewSecrets(pool, now), NewRetentionSettings(pool)
 	ctx, keep := t.Context(), time.Hour
-	if _, err := secrets.Put(ctx, home, "stripe", []admin.SecretValue{"old"}); err != nil {
+	if _, err := secrets.Put(ctx, home, "stripe", []SecretValue{"old"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := retention.Put(ctx, admin.Retention{Project: home}); err != nil {
+	if err := retention.Put(ctx, Retention{Project: home}); err != nil {
 		t.Fatal(err)
 	}
 	rows := func() string {
 		t.Helper()
-		all, err := f.pool.Query(ctx, `SELECT s::text || r::text FROM secrets s, retention r`)
+		all, err := pool.Query(ctx, `SELECT s::text || r::text FROM secrets s, retention r`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,13 +81,13 @@ func TestWhatCannotBeToldIsNotDone(t *testing.T) {
 		return text
 	}
 	before := rows()
-	if _, err := f.pool.Exec(ctx, `ALTER TABLE audit ADD CONSTRAINT silent CHECK (false) NOT VALID`); err != nil {
+	if _, err := pool.Exec(ctx, `ALTER TABLE audit ADD CONSTRAINT silent CHECK (false) NOT VALID`); err != nil {
 		t.Fatal(err)
 	}
-	_, put := secrets.Put(ctx, home, "stripe", []admin.SecretValue{"new"})
+	_, put := secrets.Put(ctx, home, "stripe", []SecretValue{"new"})
 	for name, err := range map[string]error{
 		"put secret": put, "delete secret": secrets.Delete(ctx, home, "stripe"),
-		"put retention":    retention.Put(ctx, admin.Retention{Project: home, Keep: &keep}),
+		"put retention":    retention.Put(ctx, Retention{Project: home, Keep: &keep}),
 		"remove retention": retention.Remove(ctx, home),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "silent") {
@@ -100,13 +99,13 @@ func TestWhatCannotBeToldIsNotDone(t *testing.T) {
 	}
 }
 
-func TestTheAuditIsPaged(t *testing.T) {
+func TestAuditIsPaged(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	retention := NewRetention(f.pool, RetentionOptions{})
+	pool := openPool(t)
+	retention := NewRetentionSettings(pool)
 	for range 5 {
 		for _, project := range []entities.Project{home, stranger} {
-			if err := retention.Put(t.Context(), admin.Retention{Project: project}); err != nil {
+			if err := retention.Put(t.Context(), Retention{Project: project}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -114,7 +113,7 @@ func TestTheAuditIsPaged(t *testing.T) {
 	for _, descending := range []bool{false, true} {
 		p, seen := pg.Page{Limit: 2, Descending: descending}, []int64{}
 		for {
-			list, next, err := admin.ListActions(t.Context(), f.pool, home, p)
+			list, next, err := ListActions(t.Context(), pool, home, p)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +132,7 @@ func TestTheAuditIsPaged(t *testing.T) {
 		}
 	}
 	for _, cursor := range []string{"0", "-1", "x", "1:2"} {
-		_, _, err := admin.ListActions(t.Context(), f.pool, home, pg.Page{Limit: 1, Cursor: cursor})
+		_, _, err := ListActions(t.Context(), pool, home, pg.Page{Limit: 1, Cursor: cursor})
 		if !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("cursor %q: got %v, want ErrInvalid", cursor, err)
 		}

@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"context"
@@ -24,27 +24,27 @@ import (
 
 const keep = time.Hour
 
-// retention is one that keeps runs for an hour and has nothing to archive.
+// retention keeps runs for an hour and archives nothing.
 func (f *fixture) retention(change ...func(*RetentionOptions)) *Retention {
-	o := RetentionOptions{Keep: keep, Drop: dropNothing}
+	o := RetentionOptions{Keep: keep, DeleteRelated: deleteNothing}
 	for _, c := range change {
 		c(&o)
 	}
 	return NewRetention(f.pool, o)
 }
 
-func dropNothing(context.Context, pgx.Tx, entities.Project, []entities.RunID) error { return nil }
+func deleteNothing(context.Context, pgx.Tx, entities.Project, []entities.RunID) error { return nil }
 
-func archiving(archive func(context.Context, entities.Project, entities.RunID) (Extent, error)) func(*RetentionOptions) {
+func archiving(archive func(context.Context, entities.Project, entities.RunID) (RunSize, error)) func(*RetentionOptions) {
 	return func(o *RetentionOptions) { o.Archive = archive }
 }
 
-func dropping(drop func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error) func(*RetentionOptions) {
-	return func(o *RetentionOptions) { o.Drop = drop }
+func deleting(remove func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error) func(*RetentionOptions) {
+	return func(o *RetentionOptions) { o.DeleteRelated = remove }
 }
 
-// expired is an ended run that is older than that by the database's clock.
-func (f *fixture) expired(t tb, age time.Duration) entities.RunID {
+// expired creates a run that ended that long ago by the database's clock.
+func (f *fixture) expired(t *testing.T, age time.Duration) entities.RunID {
 	t.Helper()
 	id := f.ended(t)
 	f.exec(t, `UPDATE runs SET completed_at = now() - $2::interval WHERE id = $1`, id, age)
@@ -55,7 +55,7 @@ func (f *fixture) streams() *read.Streams {
 	return read.NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)
 }
 
-func (f *fixture) write(t tb, project entities.Project, id entities.RunID, name string) {
+func (f *fixture) write(t *testing.T, project entities.Project, id entities.RunID, name string) {
 	t.Helper()
 	err := f.streams().Write(t.Context(), project, id, entities.StreamName(name), [][]byte{[]byte("a"), []byte("b")})
 	if err != nil {
@@ -64,15 +64,15 @@ func (f *fixture) write(t tb, project entities.Project, id entities.RunID, name 
 }
 
 // wantPass fails the test unless a pass removes that much.
-func wantPass(t tb, r *Retention, want Passed) {
+func wantPass(t *testing.T, r *Retention, want PassResult) {
 	t.Helper()
 	if got, err := r.Pass(t.Context()); err != nil || got != want {
 		t.Errorf("the pass removed %+v, error %v; want %+v", got, err, want)
 	}
 }
 
-// contents is the database as a text per table.
-func (f *fixture) contents(t tb) map[string]string {
+// contents returns each table as a text.
+func (f *fixture) contents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, table := range []string{"runs", "events", "steps", "hooks", "waits", "streams", "stream_chunks", "messages"} {
@@ -87,8 +87,8 @@ func (f *fixture) contents(t tb) map[string]string {
 	return all
 }
 
-// TestExpiredRunsLeaveWithAllTheyHad, and nothing else leaves.
-func TestExpiredRunsLeaveWithAllTheyHad(t *testing.T) {
+// TestExpiredRunsAreRemovedCompletely, and nothing else is.
+func TestExpiredRunsAreRemovedCompletely(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	live, fresh := f.full(t), f.expired(t, keep-time.Minute)
@@ -108,45 +108,44 @@ func TestExpiredRunsLeaveWithAllTheyHad(t *testing.T) {
 		f.write(t, home, id, fmt.Sprint("two ", i))
 		gone = append(gone, id)
 	}
-	var dropped []entities.RunID
-	r := f.retention(dropping(func(_ context.Context, _ pgx.Tx, project entities.Project, ids []entities.RunID) error {
+	var deleted []entities.RunID
+	r := f.retention(deleting(func(_ context.Context, _ pgx.Tx, project entities.Project, ids []entities.RunID) error {
 		if project != home {
-			t.Errorf("dropped runs of project %q", project)
+			t.Errorf("deleted runs of project %q", project)
 		}
-		dropped = append(dropped, ids...)
+		deleted = append(deleted, ids...)
 		return nil
 	}))
-	wantPass(t, r, Passed{Runs: 3})
+	wantPass(t, r, PassResult{Runs: 3})
 	slices.Sort(gone)
-	slices.Sort(dropped)
-	if diff := cmp.Diff(gone, dropped); diff != "" {
-		t.Errorf("dropped differs (-want +got):\n%s", diff)
+	slices.Sort(deleted)
+	if diff := cmp.Diff(gone, deleted); diff != "" {
+		t.Errorf("the deleted runs differ (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before, f.contents(t)); diff != "" {
-		t.Errorf("what is left differs (-before +after):\n%s", diff)
+		t.Errorf("the remaining rows differ (-before +after):\n%s", diff)
 	}
-	wantPass(t, r, Passed{})
+	wantPass(t, r, PassResult{})
 	f.exec(t, `UPDATE hooks SET expires_at = now() - interval '1 s' WHERE token = 'retained'`)
-	wantPass(t, r, Passed{Runs: 1})
+	wantPass(t, r, PassResult{Runs: 1})
 	f.refused(t, on(retained, entities.EventStepCompleted, "s2"), entities.ErrRunNotFound)
 }
 
-// TestLiveRunsAreNeverTrimmed, however old and whatever the setting.
-func TestLiveRunsAreNeverTrimmed(t *testing.T) {
+// TestLiveRunsAreNeverRemoved at any age.
+func TestLiveRunsAreNeverRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.full(t)
 	f.run(t)
 	f.exec(t, `UPDATE runs SET created_at = created_at - interval '9 years', updated_at = updated_at - interval '9 years'`)
 	before := f.contents(t)
-	wantPass(t, f.retention(func(o *RetentionOptions) { o.Keep = 1 }), Passed{})
+	wantPass(t, f.retention(func(o *RetentionOptions) { o.Keep = 1 }), PassResult{})
 	if diff := cmp.Diff(before, f.contents(t)); diff != "" {
-		t.Errorf("something left:\n%s", diff)
+		t.Errorf("rows differ (-before +after):\n%s", diff)
 	}
 }
 
-// TestProjectsHaveAgesOfTheirOwn, which hold before the default.
-func TestProjectsHaveAgesOfTheirOwn(t *testing.T) {
+func TestProjectRetentionOverridesTheDefault(t *testing.T) {
 	t.Parallel()
 	hour, day := time.Hour, 24*time.Hour
 	for _, tt := range []struct {
@@ -175,51 +174,25 @@ func TestProjectsHaveAgesOfTheirOwn(t *testing.T) {
 			}
 			r := f.retention(func(o *RetentionOptions) { o.Keep = tt.keep })
 			for project, age := range tt.ages {
-				if err := r.Put(t.Context(), admin.Retention{Project: project, Keep: age}); err != nil {
+				if err := admin.NewRetentionSettings(f.pool).Put(t.Context(), admin.Retention{Project: project, Keep: age}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			wantPass(t, r, Passed{Runs: 6 - len(tt.want)})
+			wantPass(t, r, PassResult{Runs: 6 - len(tt.want)})
 			rows, err := f.pool.Query(t.Context(), `SELECT workflow_name FROM runs ORDER BY 1`)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
-				t.Errorf("what is left differs (-want +got), error %v:\n%s", err, diff)
+				t.Errorf("the remaining rows differ (-want +got), error %v:\n%s", err, diff)
 			}
 		})
 	}
 }
 
-func TestAgesOfProjectsAreKept(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	r := f.retention()
-	put := func(project entities.Project, keep *time.Duration) error {
-		return r.Put(t.Context(), admin.Retention{Project: project, Keep: keep})
-	}
-	want := []admin.Retention{{Project: "a", Keep: ptr(90*24*time.Hour + time.Microsecond)}, {Project: "b"}}
-	for _, err := range []error{put("b", ptr(time.Second)), put("b", nil), put("a", want[0].Keep), put("c", nil),
-		r.Remove(t.Context(), "c"), r.Remove(t.Context(), "c")} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, err := range []error{put("", nil), put("a b", nil), put("a", ptr(time.Duration(0))), put("a", ptr(-time.Second)),
-		put("a", ptr(time.Nanosecond)), put("a", ptr(time.Second-1))} {
-		if !errors.Is(err, entities.ErrInvalid) {
-			t.Errorf("got error %v, want a refusal", err)
-		}
-	}
-	got, err := r.Retentions(t.Context())
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("ages differ (-want +got), error %v:\n%s", err, diff)
-	}
-}
-
-// TestBatchThatFailsLeavesNothingHalfDeleted: at its first step, in the middle, at its last, and at the commit.
-func TestBatchThatFailsLeavesNothingHalfDeleted(t *testing.T) {
+// TestFailedBatchDeletesNothing fails at the first statement, in the middle, at the last, and at the commit.
+func TestFailedBatchDeletesNothing(t *testing.T) {
 	t.Parallel()
 	trigger := func(table, when string) string {
 		return fmt.Sprintf(`
@@ -227,8 +200,8 @@ func TestBatchThatFailsLeavesNothingHalfDeleted(t *testing.T) {
 			CREATE CONSTRAINT TRIGGER refuse AFTER DELETE ON %s %s FOR EACH ROW EXECUTE FUNCTION refuse()`, table, when)
 	}
 	for name, sql := range map[string]string{
-		"drop":   "",
-		"chunks": trigger("stream_chunks", ""), "streams": trigger("streams", ""), "events": trigger("events", ""),
+		"related rows": "",
+		"chunks":       trigger("stream_chunks", ""), "streams": trigger("streams", ""), "events": trigger("events", ""),
 		"steps": trigger("steps", ""), "runs": trigger("runs", ""), "commit": trigger("runs", "DEFERRABLE INITIALLY DEFERRED"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +211,7 @@ func TestBatchThatFailsLeavesNothingHalfDeleted(t *testing.T) {
 				f.write(t, home, f.expired(t, 2*keep), string(newRunID()))
 			}
 			before := f.contents(t)
-			r := f.retention(dropping(func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
+			r := f.retention(deleting(func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
 				if sql == "" {
 					return errBroken
 				}
@@ -251,23 +224,23 @@ func TestBatchThatFailsLeavesNothingHalfDeleted(t *testing.T) {
 				t.Errorf("got %+v, error %v", done, err)
 			}
 			if diff := cmp.Diff(before, f.contents(t)); diff != "" {
-				t.Errorf("something is gone (-before +after):\n%s", diff)
+				t.Errorf("rows were deleted (-before +after):\n%s", diff)
 			}
 			if sql != "" {
 				f.exec(t, `DROP FUNCTION refuse CASCADE`)
-				wantPass(t, r, Passed{Runs: 3})
+				wantPass(t, r, PassResult{Runs: 3})
 			}
 		})
 	}
 }
 
-// TestCrashInTheMiddleOfABatch: the connection is lost with all deletions done and nothing committed.
-func TestCrashInTheMiddleOfABatch(t *testing.T) {
+// TestCrashBeforeTheCommitDeletesNothing loses the connection after all deletions.
+func TestCrashBeforeTheCommitDeletesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.write(t, home, f.expired(t, 2*keep), "stream")
 	before := f.contents(t)
-	r := f.retention(dropping(func(ctx context.Context, tx pgx.Tx, _ entities.Project, ids []entities.RunID) error {
+	r := f.retention(deleting(func(ctx context.Context, tx pgx.Tx, _ entities.Project, ids []entities.RunID) error {
 		if _, err := tx.Exec(ctx, `DELETE FROM runs WHERE id = ANY ($1)`, ids); err != nil {
 			return err
 		}
@@ -277,17 +250,17 @@ func TestCrashInTheMiddleOfABatch(t *testing.T) {
 		t.Errorf("got %+v, error %v", done, err)
 	}
 	if diff := cmp.Diff(before, f.contents(t)); diff != "" {
-		t.Errorf("something is gone (-before +after):\n%s", diff)
+		t.Errorf("rows were deleted (-before +after):\n%s", diff)
 	}
-	// The run is locked until Postgres notices that nobody is there any more.
-	for deadline := time.Now().Add(patience); f.open(t) > 0 && time.Now().Before(deadline); {
+	// The run is locked until Postgres notices that the connection is lost.
+	for deadline := time.Now().Add(patience); f.openTransactions(t) > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-	wantPass(t, f.retention(), Passed{Runs: 1})
+	wantPass(t, f.retention(), PassResult{Runs: 1})
 }
 
-// open counts the transactions that are open in the database, but for its own.
-func (f *fixture) open(t tb) (n int) {
+// openTransactions counts the open transactions of the database, except its own.
+func (f *fixture) openTransactions(t *testing.T) (n int) {
 	t.Helper()
 	err := f.pool.QueryRow(t.Context(), `
 		SELECT count(*) FROM pg_stat_activity
@@ -298,12 +271,11 @@ func (f *fixture) open(t tb) (n int) {
 	return n
 }
 
-// TestI4RetentionsRace: each run leaves once, whoever takes it.
-func TestI4RetentionsRace(t *testing.T) {
+func TestI4RacingRetentionsRemoveEachRunOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.expired(t, 2*keep)
-	const copies = 3*leaveRuns + 7
+	const copies = 3*maxBatchRuns + 7
 	f.exec(t, `
 		INSERT INTO runs SELECT id || n, project, deployment_id, workflow_name, status, spec_version, attributes, error_code,
 			last_seq, end_seq, created_at, updated_at, started_at, completed_at
@@ -312,16 +284,13 @@ func TestI4RetentionsRace(t *testing.T) {
 		FROM runs r, events e WHERE e.run_id = $1 AND r.id <> $1`, id)
 	var sum atomic.Int64
 	var mu sync.Mutex
-	dropped := map[entities.RunID]int{}
-	for _, err := range race(func(i int) error {
-		if i >= 4 {
-			return nil
-		}
-		done, err := f.retention(dropping(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
+	deleted := map[entities.RunID]int{}
+	for _, err := range race(4, func(int) error {
+		done, err := f.retention(deleting(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, id := range ids {
-				dropped[id]++
+				deleted[id]++
 			}
 			return nil
 		})).Pass(t.Context())
@@ -332,23 +301,23 @@ func TestI4RetentionsRace(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if sum.Load() != copies+1 || len(dropped) != copies+1 {
-		t.Errorf("%d runs left, %d of them different; want %d", sum.Load(), len(dropped), copies+1)
+	if sum.Load() != copies+1 || len(deleted) != copies+1 {
+		t.Errorf("%d runs were removed, %d different ones; want %d", sum.Load(), len(deleted), copies+1)
 	}
-	for id, n := range dropped {
+	for id, n := range deleted {
 		if n != 1 {
-			t.Errorf("run %s was dropped %d times", id, n)
+			t.Errorf("run %s was deleted %d times", id, n)
 		}
 	}
 	for table, text := range f.contents(t) {
 		if text != "" {
-			t.Errorf("there is something left in %s", table)
+			t.Errorf("table %s is not empty", table)
 		}
 	}
 }
 
-// TestRetentionWaitsForNobody: a run whose lock another has stays, and the others leave.
-func TestRetentionWaitsForNobody(t *testing.T) {
+// TestRetentionSkipsLockedRuns and removes the others.
+func TestRetentionSkipsLockedRuns(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	held := f.expired(t, 3*keep)
@@ -361,18 +330,17 @@ func TestRetentionWaitsForNobody(t *testing.T) {
 		defer cancel()
 		done, err := f.retention().Pass(ctx)
 		if done.Runs != 1 {
-			t.Errorf("%d runs left, want the other one", done.Runs)
+			t.Errorf("%d runs were removed, want the other one", done.Runs)
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantPass(t, f.retention(), Passed{Runs: 1})
+	wantPass(t, f.retention(), PassResult{Runs: 1})
 }
 
-// TestLongRunsLeaveThoughStatementsAreBounded, as a server's are.
-func TestLongRunsLeaveThoughStatementsAreBounded(t *testing.T) {
+func TestLongDeletionIgnoresTheStatementTimeout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.expired(t, 2*keep)
@@ -381,12 +349,12 @@ func TestLongRunsLeaveThoughStatementsAreBounded(t *testing.T) {
 		CREATE TRIGGER linger BEFORE DELETE ON runs FOR EACH ROW EXECUTE FUNCTION linger();
 		DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout = 3000', current_database()); END $$`)
 	f.pool.Reset() // new sessions have the setting
-	wantPass(t, f.retention(), Passed{Runs: 1})
+	wantPass(t, f.retention(), PassResult{Runs: 1})
 }
 
-// TestLateAppendsAndRetention: an append that comes first is deleted with the run, one that comes later
-// finds no run; neither fails otherwise.
-func TestLateAppendsAndRetention(t *testing.T) {
+// TestAppendsRacingRetention: an append that comes first is deleted with the run, and a later one does not find the run.
+// Neither fails otherwise.
+func TestAppendsRacingRetention(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for range 8 {
@@ -394,10 +362,7 @@ func TestLateAppendsAndRetention(t *testing.T) {
 		f.must(t, onRun(id, entities.EventRunCompleted))
 		f.exec(t, `UPDATE runs SET completed_at = now() - interval '2 h' WHERE id = $1`, id)
 		var appended error
-		for i, err := range race(func(i int) error {
-			if i > 1 {
-				return nil
-			}
+		for i, err := range race(2, func(i int) error {
 			if i == 1 {
 				_, appended = f.Append(t.Context(), home, on(id, entities.EventStepCompleted, "s2"))
 				return nil
@@ -418,12 +383,12 @@ func TestLateAppendsAndRetention(t *testing.T) {
 	}
 	for table, text := range f.contents(t) {
 		if text != "" {
-			t.Errorf("there is something left in %s", table)
+			t.Errorf("table %s is not empty", table)
 		}
 	}
 }
 
-func TestBatchesEndWithTheRunThatFillsThem(t *testing.T) {
+func TestLimitRowsEndsABatchAtTheRunThatFillsIt(t *testing.T) {
 	t.Parallel()
 	type runs [][2]int64 // events and chunks
 	for name, tt := range map[string]struct {
@@ -431,24 +396,24 @@ func TestBatchesEndWithTheRunThatFillsThem(t *testing.T) {
 		want int
 	}{
 		"small":         {runs{{1, 1}, {2, 0}, {3, 7}}, 3},
-		"one is all":    {runs{{leaveRows * 50, 0}, {1, 0}}, 1},
-		"in the end":    {runs{{1, 0}, {leaveRows - 1, 0}}, 2},
-		"in the middle": {runs{{1, 0}, {leaveRows - 2, 0}, {1, 0}, {1, 0}}, 3},
-		"by chunks":     {runs{{1, 0}, {1, leaveRows}, {1, 0}}, 2},
-		"by both":       {runs{{leaveRows / 2, 0}, {1, leaveRows / 2}, {1, 0}}, 2},
+		"one is all":    {runs{{maxBatchRows * 50, 0}, {1, 0}}, 1},
+		"in the end":    {runs{{1, 0}, {maxBatchRows - 1, 0}}, 2},
+		"in the middle": {runs{{1, 0}, {maxBatchRows - 2, 0}, {1, 0}, {1, 0}}, 3},
+		"by chunks":     {runs{{1, 0}, {1, maxBatchRows}, {1, 0}}, 2},
+		"by both":       {runs{{maxBatchRows / 2, 0}, {1, maxBatchRows / 2}, {1, 0}}, 2},
 	} {
 		var batch []store.ExpiredRun
 		for _, n := range tt.runs {
 			batch = append(batch, store.ExpiredRun{EndedRun: store.EndedRun{LastSeq: n[0]}, Chunks: n[1]})
 		}
-		if got := len(cutToRows(batch)); got != tt.want {
+		if got := len(limitRows(batch)); got != tt.want {
 			t.Errorf("%s: got %d runs, want %d", name, got, tt.want)
 		}
 	}
 }
 
-// TestChunksFillABatch: a run whose streams have many chunks together is the last of its transaction.
-func TestChunksFillABatch(t *testing.T) {
+// TestChunksCountAsRowsOfABatch: the chunks of all streams of a run count together.
+func TestChunksCountAsRowsOfABatch(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for i := range 5 {
@@ -458,32 +423,32 @@ func TestChunksFillABatch(t *testing.T) {
 		INSERT INTO streams (project, name, run_id, chunks, created_at)
 		SELECT project, id || n, id, 0, now() FROM (SELECT project, id FROM runs ORDER BY completed_at OFFSET 1 LIMIT 2) r,
 			generate_series(1, 2) n`)
-	f.exec(t, `INSERT INTO stream_chunks SELECT id, idx, '' FROM streams, generate_series(0, $1) idx`, leaveRows/2-1)
-	f.exec(t, `UPDATE streams SET chunks = $1`, leaveRows/2)
+	f.exec(t, `INSERT INTO stream_chunks SELECT id, idx, '' FROM streams, generate_series(0, $1) idx`, maxBatchRows/2-1)
+	f.exec(t, `UPDATE streams SET chunks = $1`, maxBatchRows/2)
 	var batches []int
-	r := f.retention(dropping(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
+	r := f.retention(deleting(func(_ context.Context, _ pgx.Tx, _ entities.Project, ids []entities.RunID) error {
 		batches = append(batches, len(ids))
 		return nil
 	}))
-	wantPass(t, r, Passed{Runs: 5})
+	wantPass(t, r, PassResult{Runs: 5})
 	if diff := cmp.Diff([]int{2, 1, 2}, batches); diff != "" {
 		t.Errorf("batches differ (-want +got):\n%s", diff)
 	}
 }
 
-// TestExpiredHooksLeave with the next pass, and those still retained stay.
-func TestExpiredHooksLeave(t *testing.T) {
+// TestExpiredHooksAreRemoved by the next pass, and hooks that are still retained are not.
+func TestExpiredHooksAreRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	retained := func(until time.Time) entities.RunID {
 		r := hookCreated(theRun, "hook_1", "token "+until.String())
 		r.Data.TokenRetentionUntil = &until
-		return f.run(t, started, r, completed)
+		return f.run(t, onRun(theRun, entities.EventRunStarted), r, onRun(theRun, entities.EventRunCompleted))
 	}
 	over, kept := retained(day.Add(time.Hour)), retained(day.Add(2*time.Hour))
 	f.exec(t, `UPDATE hooks SET expires_at = now() + interval '1 h' WHERE run_id = $1`, kept)
-	r := NewRetention(f.pool, RetentionOptions{Drop: dropNothing}) // which keeps runs for ever
-	wantPass(t, r, Passed{})
+	r := NewRetention(f.pool, RetentionOptions{DeleteRelated: deleteNothing}) // which keeps runs forever
+	wantPass(t, r, PassResult{})
 	for id, want := range map[entities.RunID]int{over: 0, kept: 1} {
 		if got := len(f.rows(t, id).Hooks); got != want {
 			t.Errorf("run %s has %d hooks, want %d", id, got, want)

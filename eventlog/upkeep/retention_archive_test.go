@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// extent is how much there is of a run.
-func (f *fixture) extent(ctx context.Context, id entities.RunID) (e Extent, err error) {
+// size counts what a run has, independently of the code under test.
+func (f *fixture) size(ctx context.Context, id entities.RunID) (e RunSize, err error) {
 	err = f.pool.QueryRow(ctx, `
 		SELECT last_seq, (SELECT count(*) FROM streams s WHERE s.run_id = r.id),
 			(SELECT count(closed_at) FROM streams s WHERE s.run_id = r.id),
@@ -25,8 +25,8 @@ func (f *fixture) extent(ctx context.Context, id entities.RunID) (e Extent, err 
 	return e, err
 }
 
-// TestRunThatGrowsAfterItsArchiveStays until it is archived as it is.
-func TestRunThatGrowsAfterItsArchiveStays(t *testing.T) {
+// TestRunThatGrowsAfterItWasArchivedIsKept until it is archived again.
+func TestRunThatGrowsAfterItWasArchivedIsKept(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, grow := range map[string]func(entities.RunID){
@@ -44,40 +44,40 @@ func TestRunThatGrowsAfterItsArchiveStays(t *testing.T) {
 		f.write(t, home, id, "of "+string(id))
 		f.exec(t, `UPDATE runs SET completed_at = now() - interval '2 h' WHERE id = $1`, id)
 		archived := 0
-		r := f.retention(archiving(func(ctx context.Context, _ entities.Project, id entities.RunID) (Extent, error) {
-			extent, err := f.extent(ctx, id)
+		r := f.retention(archiving(func(ctx context.Context, _ entities.Project, id entities.RunID) (RunSize, error) {
+			size, err := f.size(ctx, id)
 			if archived++; archived == 1 {
 				grow(id)
 			}
-			return extent, err
+			return size, err
 		}))
-		wantPass(t, r, Passed{})
+		wantPass(t, r, PassResult{})
 		if _, err := store.RunByID(t.Context(), f.pool, home, id); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		wantPass(t, r, Passed{Runs: 1})
+		wantPass(t, r, PassResult{Runs: 1})
 		if archived != 2 {
 			t.Errorf("%s: archived %d times, want 2", name, archived)
 		}
 	}
 }
 
-// TestChunkThatComesTooLateIsNotLost: it waits for the run to leave, and then begins a stream of its own.
-func TestChunkThatComesTooLateIsNotLost(t *testing.T) {
+// TestChunkDuringRemovalStartsANewStream: the write waits for the removal of the run and is not lost.
+func TestChunkDuringRemovalStartsANewStream(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.expired(t, 2*keep)
 	f.write(t, home, id, "logs")
-	streams := read.NewStreams(f.pool, f.hub, time.Now) // what begins now is no orphan of last week
+	streams := read.NewStreams(f.pool, f.hub, time.Now) // a stream that begins now is not yet old enough to be an orphan
 	wrote := make(chan error, 1)
-	r := f.retention(dropping(func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error {
+	r := f.retention(deleting(func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error {
 		go func() {
 			wrote <- streams.Write(context.WithoutCancel(t.Context()), home, id, "logs", [][]byte{[]byte("late")})
 		}()
 		f.waitForLock(t, wrote)
 		return nil
 	}))
-	wantPass(t, r, Passed{Runs: 1})
+	wantPass(t, r, PassResult{Runs: 1})
 	if err := <-wrote; err != nil {
 		t.Fatal(err)
 	}
@@ -87,43 +87,43 @@ func TestChunkThatComesTooLateIsNotLost(t *testing.T) {
 	}
 }
 
-// TestRunThatCannotBeArchivedStays, and does not hold up others.
-func TestRunThatCannotBeArchivedStays(t *testing.T) {
+// TestRunThatCannotBeArchivedIsKept and does not block others.
+func TestRunThatCannotBeArchivedIsKept(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	bad := map[entities.RunID]bool{f.expired(t, 9*keep): true, f.expired(t, 5*keep): true}
 	for i := range 4 {
 		f.expired(t, time.Duration(i+4)*keep)
 	}
-	r := f.retention(archiving(func(ctx context.Context, _ entities.Project, id entities.RunID) (Extent, error) {
+	r := f.retention(archiving(func(ctx context.Context, _ entities.Project, id entities.RunID) (RunSize, error) {
 		if bad[id] {
-			return Extent{}, errBroken
+			return RunSize{}, errBroken
 		}
-		return f.extent(ctx, id)
+		return f.size(ctx, id)
 	}))
-	want := Passed{Runs: 4, Unarchived: 2}
+	want := PassResult{Runs: 4, Unarchived: 2}
 	if done, err := r.Pass(t.Context()); done != want || !errors.Is(err, errBroken) {
-		t.Errorf("got %+v, error %v: want the good ones gone, and to be told", done, err)
+		t.Errorf("got %+v, error %v: want the good ones removed, and the error", done, err)
 	}
 	clear(bad)
-	wantPass(t, r, Passed{Runs: 2})
+	wantPass(t, r, PassResult{Runs: 2})
 }
 
-// exporting archives by reading the run, and writes it nowhere.
-func (f *fixture) exporting(ctx context.Context, _ entities.Project, id entities.RunID) (Extent, error) {
-	return NewAudit(f.pool, f.clock.now).Export(ctx, id, func(Record) error { return nil })
+// exporting archives by exporting the run to nowhere.
+func (f *fixture) exporting(ctx context.Context, _ entities.Project, id entities.RunID) (RunSize, error) {
+	return f.Export(ctx, id, func(Record) error { return nil })
 }
 
-// TestDamagedRunsHoldUpNothing, however many there are and wherever: not the runs after them, not other
-// projects, streams or hooks.
-func TestDamagedRunsHoldUpNothing(t *testing.T) {
+// TestDamagedRunsBlockNothing wants the runs after them, other projects, streams and hooks removed, however many runs are
+// damaged.
+func TestDamagedRunsBlockNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	hole := f.expired(t, 9*keep)
 	f.exec(t, `
 		INSERT INTO runs SELECT id || n, project, deployment_id, workflow_name, status, spec_version, attributes, error_code,
 			last_seq, end_seq, created_at, updated_at, started_at, completed_at
-		FROM runs, generate_series(1, $1) n`, 2*leaveRuns) // no events at all
+		FROM runs, generate_series(1, $1) n`, 2*maxBatchRuns) // no events at all
 	f.exec(t, `DELETE FROM events WHERE run_id = $1 AND seq = 2`, hole)
 	f.write(t, home, f.expired(t, 2*keep), "whole")
 	other := f.expired(t, 2*keep)
@@ -131,18 +131,18 @@ func TestDamagedRunsHoldUpNothing(t *testing.T) {
 	f.write(t, home, "wrun_hc_1", "orphan")
 	f.exec(t, `UPDATE streams SET created_at = now() - interval '1 year' WHERE name = 'orphan'`)
 	r := f.retention(archiving(f.exporting))
-	want := Passed{Runs: 2, Streams: 1, Unarchived: 2*leaveRuns + 1}
+	want := PassResult{Runs: 2, Streams: 1, Unarchived: 2*maxBatchRuns + 1}
 	if done, err := r.Pass(t.Context()); done != want || !errors.Is(err, ErrUnreadable) {
 		t.Errorf("got %+v, error %v; want %+v", done, err, want)
 	}
 }
 
-// TestArchiveOutOfOrderEndsThePass for all runs, when it has taken none of so many in a row; streams and hooks
-// leave all the same.
-func TestArchiveOutOfOrderEndsThePass(t *testing.T) {
+// TestArchiveThatIsDownStopsTheRemovalOfRuns of all projects after a number of failures in a row. Streams and hooks are
+// removed regardless.
+func TestArchiveThatIsDownStopsTheRemovalOfRuns(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for i := range 2*maxRefusals + 2 {
+	for i := range 2*maxArchiveFailures + 2 {
 		id := f.expired(t, time.Duration(99-i)*keep)
 		f.exec(t, `UPDATE runs SET project = $2 WHERE id = $1`, id, []string{"a", "b"}[i%2])
 	}
@@ -152,81 +152,78 @@ func TestArchiveOutOfOrderEndsThePass(t *testing.T) {
 	f.write(t, home, "wrun_hc_1", "orphan")
 	f.exec(t, `UPDATE streams SET created_at = now() - interval '1 year'`)
 	asked, healthy := 0, func(int) bool { return false }
-	r := f.retention(archiving(func(ctx context.Context, _ entities.Project, id entities.RunID) (Extent, error) {
+	r := f.retention(archiving(func(ctx context.Context, _ entities.Project, id entities.RunID) (RunSize, error) {
 		if asked++; !healthy(asked) {
-			return Extent{}, errBroken
+			return RunSize{}, errBroken
 		}
-		return f.extent(ctx, id)
+		return f.size(ctx, id)
 	}))
-	want := Passed{Streams: 1, Unarchived: maxRefusals}
-	if done, err := r.Pass(t.Context()); done != want || !errors.Is(err, errBroken) || asked != maxRefusals {
+	want := PassResult{Streams: 1, Unarchived: maxArchiveFailures}
+	if done, err := r.Pass(t.Context()); done != want || !errors.Is(err, errBroken) || asked != maxArchiveFailures {
 		t.Errorf("got %+v, error %v after %d tries; want %+v", done, err, asked, want)
 	}
 	if got := len(f.rows(t, retained).Hooks); got != 0 {
 		t.Errorf("the expired hook is still there")
 	}
-	// One that is taken now and then is a sign of life.
-	asked, healthy = 0, func(n int) bool { return n == maxRefusals || n > maxRefusals+2 }
-	want = Passed{Runs: maxRefusals + 1, Unarchived: maxRefusals + 1}
+	// An occasional success keeps the archive in use.
+	asked, healthy = 0, func(n int) bool { return n == maxArchiveFailures || n > maxArchiveFailures+2 }
+	want = PassResult{Runs: maxArchiveFailures + 1, Unarchived: maxArchiveFailures + 1}
 	if done, err := r.Pass(t.Context()); done != want || !errors.Is(err, errBroken) {
 		t.Errorf("got %+v, error %v; want %+v", done, err, want)
 	}
 	healthy = func(int) bool { return true }
-	wantPass(t, r, Passed{Runs: maxRefusals + 1})
+	wantPass(t, r, PassResult{Runs: maxArchiveFailures + 1})
 }
 
-// TestRunsThatAnotherRemovesAreNoFailures, whenever that is: before the archive looks, while it reads, or
-// when it has found them archived.
-func TestRunsThatAnotherRemovesAreNoFailures(t *testing.T) {
+// TestRunsRemovedByOthersAreNoArchiveFailures: another process removes or archives the run before the archive reads it,
+// meanwhile, or afterwards.
+func TestRunsRemovedByOthersAreNoArchiveFailures(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for i := range 3 * maxRefusals {
+	for i := range 3 * maxArchiveFailures {
 		f.expired(t, time.Duration(99-i)*keep)
 	}
 	asked := 0
-	r := f.retention(archiving(func(ctx context.Context, project entities.Project, id entities.RunID) (Extent, error) {
+	r := f.retention(archiving(func(ctx context.Context, project entities.Project, id entities.RunID) (RunSize, error) {
 		asked++
 		switch asked % 3 {
 		case 0:
-			return Extent{}, fmt.Errorf("archive: %w", entities.ErrConflict)
+			return RunSize{}, fmt.Errorf("archive: %w", entities.ErrConflict)
 		case 1:
 			f.exec(t, `DELETE FROM runs WHERE id = $1`, id)
 			return f.exporting(ctx, project, id)
 		default:
-			return NewAudit(f.pool, f.clock.now).Export(ctx, id, func(r Record) error {
+			return f.Export(ctx, id, func(r Record) error {
 				f.exec(t, `DELETE FROM runs WHERE id = $1`, id)
 				return nil
 			})
 		}
 	}))
-	wantPass(t, r, Passed{})
-	if asked != 3*maxRefusals {
+	wantPass(t, r, PassResult{})
+	if asked != 3*maxArchiveFailures {
 		t.Errorf("asked for %d runs, want all", asked)
 	}
 }
 
-// TestRetentionsWithAnArchiveRace: each run leaves once, and nobody takes the other's work for a failure.
-func TestRetentionsWithAnArchiveRace(t *testing.T) {
+// TestRacingRetentionsWithAnArchive wants each run removed once, and the work of another pass not reported as a failure.
+func TestRacingRetentionsWithAnArchive(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const runs = 60
 	for i := range runs {
 		f.expired(t, time.Duration(99-i)*keep)
 	}
-	var left atomic.Int64
-	for _, err := range race(func(i int) error {
-		if i >= 4 {
-			return nil
-		}
+	var removed atomic.Int64
+	for _, err := range race(4, func(int) error {
 		done, err := f.retention(archiving(f.exporting)).Pass(t.Context())
-		left.Add(int64(done.Runs))
+		removed.Add(int64(done.Runs))
 		return err
 	}) {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	if left.Load() != runs {
-		t.Errorf("%d runs left, want %d", left.Load(), runs)
+	if removed.Load() != runs {
+		t.Errorf("%d runs were removed, want %d", removed.Load(), runs)
 	}
 }

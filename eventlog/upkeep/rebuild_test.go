@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"errors"
@@ -16,19 +16,19 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// mustRebuild rebuilds a run that is damaged, and leaves nothing.
-func (f *fixture) mustRebuild(t tb, id entities.RunID) {
+// mustRebuild rebuilds a damaged run and fails the test unless that repairs it.
+func (f *fixture) mustRebuild(t *testing.T, id entities.RunID) {
 	t.Helper()
-	got, err := f.audit().Rebuild(t.Context(), id)
+	got, err := f.Rebuild(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.Changed || len(got.Left) > 0 {
-		t.Errorf("rebuild did %+v, want changes that leave nothing", got)
+	if !got.Changed || len(got.Remaining) > 0 {
+		t.Errorf("rebuild did %+v, want changes and no remaining differences", got)
 	}
 }
 
-func TestRebuildLeavesSoundRowsAlone(t *testing.T) {
+func TestRebuildDoesNotWriteCorrectRows(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.full(t)
@@ -44,7 +44,7 @@ func TestRebuildLeavesSoundRowsAlone(t *testing.T) {
 		return v
 	}
 	before := versions()
-	if got, err := f.audit().Rebuild(t.Context(), id); err != nil || got.Changed || len(got.Left) > 0 {
+	if got, err := f.Rebuild(t.Context(), id); err != nil || got.Changed || len(got.Remaining) > 0 {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if after := versions(); after != before {
@@ -52,8 +52,8 @@ func TestRebuildLeavesSoundRowsAlone(t *testing.T) {
 	}
 }
 
-// TestRebuildTouchesOneRunOnly although the other is damaged as well.
-func TestRebuildTouchesOneRunOnly(t *testing.T) {
+// TestRebuildWritesOneRunOnly damages another run as well.
+func TestRebuildWritesOneRunOnly(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	one, other := f.full(t), f.full(t)
@@ -67,8 +67,8 @@ func TestRebuildTouchesOneRunOnly(t *testing.T) {
 	}
 }
 
-// TestRebuildCannotTakeATokenBack that another run was given while the hook's row was missing.
-func TestRebuildCannotTakeATokenBack(t *testing.T) {
+// TestRebuildReportsATakenToken gives the token to another run while the hook's row is missing.
+func TestRebuildReportsATakenToken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	loser, winner := f.run(t), f.run(t)
@@ -76,24 +76,24 @@ func TestRebuildCannotTakeATokenBack(t *testing.T) {
 	f.must(t, hookCreated(loser, "h2", "other"))
 	f.exec(t, `DELETE FROM hooks`)
 	f.must(t, hookCreated(winner, "h3", "contested"))
-	got, err := f.audit().Rebuild(t.Context(), loser)
+	got, err := f.Rebuild(t.Context(), loser)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("%s hook h1: it cannot be restored: hook h3 of run %s has its token now", loser, winner)
-	if !got.Changed || len(got.Left) != 1 || got.Left[0].String() != want {
+	if !got.Changed || len(got.Remaining) != 1 || got.Remaining[0].String() != want {
 		t.Errorf("got %+v, want %s", got, want)
 	}
 	f.wantDifferences(t, loser, `hook h1: row: log says exists, row says none`)
 	f.wantSound(t, winner)
-	// Once the token is free again, so is the way.
+	// The hook can be restored when the token is free again.
 	f.must(t, on(winner, entities.EventHookDisposed, "h3"))
 	f.mustRebuild(t, loser)
 	f.wantSound(t, loser)
 }
 
-// TestRetainedHooksAreRestoredUntilTheyExpire. Then their row may be there or not: the next claim of the token
-// deletes it, and the log of its run does not tell.
+// TestRetainedHooksAreRestoredUntilTheyExpire. After that their row is optional: the next claim of the token deletes it
+// without an event in the log of the hook's run.
 func TestRetainedHooksAreRestoredUntilTheyExpire(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -123,7 +123,7 @@ func TestRetainedHooksAreRestoredUntilTheyExpire(t *testing.T) {
 	f.mustRebuild(t, id)
 	f.wantSound(t, other)
 
-	// The other way round: an expired row is in the way of a hook that must be restored.
+	// The other way round: an expired row holds the token of a hook that must be restored.
 	f.exec(t, `DELETE FROM hooks`)
 	f.exec(t, `INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at, expires_at)
 		VALUES ($1, 'h1', 'home', 'kept', false, 3, 2, $2, $2)`, id, day)
@@ -131,16 +131,16 @@ func TestRetainedHooksAreRestoredUntilTheyExpire(t *testing.T) {
 	f.wantSound(t, other)
 }
 
-// TestRebuildOfTwoHooksWithOneToken restores the first: the log of a run may be sound and say that.
-func TestRebuildOfTwoHooksWithOneToken(t *testing.T) {
+// TestRebuildRestoresTheFirstOfTwoHooksWithOneToken: such a log of one run is legal.
+func TestRebuildRestoresTheFirstOfTwoHooksWithOneToken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)
 	f.must(t, hookCreated(id, "h1", "one"))
 	f.must(t, hookCreated(id, "h2", "two"))
 	f.exec(t, `UPDATE events SET data = data || '{"token": "one"}' WHERE correlation_id = 'h2'`)
-	got, err := f.audit().Rebuild(t.Context(), id)
-	if err != nil || len(got.Left) != 1 || got.Left[0].Entity != "hook h2" {
+	got, err := f.Rebuild(t.Context(), id)
+	if err != nil || len(got.Remaining) != 1 || got.Remaining[0].Entity != "hook h2" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if hooks := f.rows(t, id).Hooks; len(hooks) != 1 || hooks["h1"].Token != "one" {
@@ -148,15 +148,15 @@ func TestRebuildOfTwoHooksWithOneToken(t *testing.T) {
 	}
 }
 
-// TestRebuildThatFailsLeavesNoTrace: its last insertion is refused.
-func TestRebuildThatFailsLeavesNoTrace(t *testing.T) {
+// TestFailedRebuildChangesNothing has the last insertion fail.
+func TestFailedRebuildChangesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.full(t)
 	f.exec(t, `UPDATE steps SET attempt = 9`)
 	f.exec(t, `ALTER TABLE waits ADD CONSTRAINT no_waits CHECK (id <> 'w2') NOT VALID`)
 	before := f.rows(t, id)
-	if _, err := f.audit().Rebuild(t.Context(), id); err == nil || !strings.Contains(err.Error(), "no_waits") {
+	if _, err := f.Rebuild(t.Context(), id); err == nil || !strings.Contains(err.Error(), "no_waits") {
 		t.Errorf("got %v, want the refusal of the last row", err)
 	}
 	if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
@@ -164,12 +164,12 @@ func TestRebuildThatFailsLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// TestLongLogsAreFoldedInPieces: more events than are fetched, and more entities than are kept, at once.
-func TestLongLogsAreFoldedInPieces(t *testing.T) {
+// TestLongLogsAreFoldedInSpans exceeds both the events of one fetch and the correlation IDs of one span.
+func TestLongLogsAreFoldedInSpans(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, onRun(theRun, entities.EventRunStarted))
-	const steps = 2*foldPiece + 500
+	const steps = 2*spanSize + 500
 	// Every third step is completed, and every tenth correlation ID is a wait's, too.
 	f.exec(t, `
 		INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
@@ -187,13 +187,13 @@ func TestLongLogsAreFoldedInPieces(t *testing.T) {
 	if len(rows.Steps) != steps || len(rows.Waits) != steps/10 {
 		t.Errorf("got %d steps and %d waits", len(rows.Steps), len(rows.Waits))
 	}
-	// Damage in the first piece, at a boundary, in the last, and beyond all.
+	// Damage in the first span, at a boundary, in the last span, and after all IDs.
 	ids := make([]string, 0, steps)
 	for step := range rows.Steps {
 		ids = append(ids, string(step))
 	}
 	slices.Sort(ids)
-	damaged := []string{ids[0], ids[foldPiece-1], ids[foldPiece], ids[steps-1]}
+	damaged := []string{ids[0], ids[spanSize-1], ids[spanSize], ids[steps-1]}
 	f.exec(t, `UPDATE steps SET attempt = 5 WHERE id = ANY ($1)`, damaged)
 	f.exec(t, `INSERT INTO waits SELECT run_id, 'zzz', status, spec_version, resume_at, created_at, updated_at
 		FROM waits WHERE id = 'id_10'`)
@@ -208,14 +208,14 @@ func TestLongLogsAreFoldedInPieces(t *testing.T) {
 	f.wantSound(t, id)
 }
 
-// TestI2VerifyAndRebuildBesideAppends: while racers append, others verify, damage and rebuild the same run.
-// No append is lost or refused, and in the end all is sound.
+// TestI2VerifyAndRebuildBesideAppends appends to a run while others verify, damage and rebuild it. Every append must
+// succeed, and in the end the rows must be the fold of the log.
 func TestI2VerifyAndRebuildBesideAppends(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	damaged, sound := f.run(t), f.run(t)
 	const each = 20
-	var writers, auditors sync.WaitGroup
+	var writers, maintainers sync.WaitGroup
 	var done atomic.Bool
 	for _, id := range []entities.RunID{damaged, sound} {
 		for i := range racers / 2 {
@@ -228,20 +228,20 @@ func TestI2VerifyAndRebuildBesideAppends(t *testing.T) {
 			})
 		}
 	}
-	looks, rebuilds := atomic.Int64{}, atomic.Int64{}
+	verifications, rebuilds := atomic.Int64{}, atomic.Int64{}
 	for range 2 {
-		auditors.Go(func() {
+		maintainers.Go(func() {
 			for ok := true; ok; ok = !done.Load() {
 				f.wantSound(t, sound)
-				looks.Add(1)
+				verifications.Add(1)
 			}
 		})
-		auditors.Go(func() {
+		maintainers.Go(func() {
 			for ok := true; ok; ok = !done.Load() {
-				// Damage that appends neither mend nor trip over.
+				// Appends neither repair this damage nor fail because of it.
 				f.exec(t, `DELETE FROM steps WHERE run_id = $1 AND created_seq % 2 = 0`, damaged)
-				got, err := f.audit().Rebuild(t.Context(), damaged)
-				if err != nil || len(got.Left) > 0 {
+				got, err := f.Rebuild(t.Context(), damaged)
+				if err != nil || len(got.Remaining) > 0 {
 					t.Errorf("rebuild: %+v, %v", got, err)
 				}
 				rebuilds.Add(1)
@@ -250,24 +250,32 @@ func TestI2VerifyAndRebuildBesideAppends(t *testing.T) {
 	}
 	writers.Wait()
 	done.Store(true)
-	auditors.Wait()
-	if looks.Load() < 2 || rebuilds.Load() < 2 {
-		t.Errorf("%d looks and %d rebuilds", looks.Load(), rebuilds.Load())
+	maintainers.Wait()
+	if verifications.Load() < 2 || rebuilds.Load() < 2 {
+		t.Errorf("got %d verifications and %d rebuilds, want two of each", verifications.Load(), rebuilds.Load())
 	}
-	if _, err := f.audit().Rebuild(t.Context(), damaged); err != nil {
+	if _, err := f.Rebuild(t.Context(), damaged); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []entities.RunID{damaged, sound} {
 		f.wantSound(t, id)
 		events := f.events(t, id)
-		wantDense(t, events)
-		if n := count(events, entities.EventStepCreated); n != racers/2*each || len(f.rows(t, id).Steps) != n {
+		n := 0
+		for i, e := range events {
+			if e.Seq != int64(i+1) || i > 0 && e.CreatedAt.Before(events[i-1].CreatedAt) {
+				t.Fatalf("event %d has position %d and time %s", i+1, e.Seq, e.CreatedAt)
+			}
+			if e.Type == entities.EventStepCreated {
+				n++
+			}
+		}
+		if n != racers/2*each || len(f.rows(t, id).Steps) != n {
 			t.Errorf("got %d events and %d rows of %d steps", n, len(f.rows(t, id).Steps), racers/2*each)
 		}
 	}
 }
 
-// TestRebuildWaitsForTheRunsLock, and an append that waits for it in turn finds the new rows.
+// TestRebuildWaitsForTheRunsLock also wants a waiting append to find the new rows.
 func TestRebuildWaitsForTheRunsLock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -284,7 +292,7 @@ func TestRebuildWaitsForTheRunsLock(t *testing.T) {
 	}
 	rebuilt := make(chan error, 1)
 	go func() {
-		got, err := f.audit().Rebuild(t.Context(), id)
+		got, err := f.Rebuild(t.Context(), id)
 		rebuilt <- errors.Join(err, map[bool]error{false: errors.New("nothing changed")}[got.Changed])
 	}()
 	f.waitForLock(t, rebuilt)

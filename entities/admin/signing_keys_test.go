@@ -1,4 +1,4 @@
-package eventlog
+package admin
 
 import (
 	"errors"
@@ -9,15 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/admin"
-	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // TestSigningKeysRace: of any number who make keys at once, as many succeed as there is room for.
 func TestSigningKeysRace(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t, testdb.New(t))
-	keys := admin.NewSigningKeys(pool, time.Now)
+	pool := openPool(t)
+	keys := NewSigningKeys(pool, time.Now)
 	for round := range 3 {
 		const racers = 12
 		errs := make([]error, racers)
@@ -35,17 +33,17 @@ func TestSigningKeysRace(t *testing.T) {
 		for _, err := range errs {
 			if err == nil {
 				made++
-			} else if !errors.Is(err, admin.ErrTooManySigningKeys) {
+			} else if !errors.Is(err, ErrTooManySigningKeys) {
 				t.Errorf("round %d: %v", round, err)
 			}
 		}
 		list, err := keys.List(t.Context(), "race")
-		if err != nil || len(list) != admin.MaxSigningKeys {
+		if err != nil || len(list) != MaxSigningKeys {
 			t.Fatalf("round %d: got %v, %v", round, list, err)
 		}
 		want := 1 // for one was deleted
 		if round == 0 {
-			want = admin.MaxSigningKeys
+			want = MaxSigningKeys
 		}
 		if made != want {
 			t.Errorf("round %d: %d were made, want %d", round, made, want)
@@ -58,9 +56,9 @@ func TestSigningKeysRace(t *testing.T) {
 
 func TestSigningKeysAreOfTheirProject(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t, testdb.New(t))
-	keys := admin.NewSigningKeys(pool, time.Now)
-	var made []admin.SigningKey
+	pool := openPool(t)
+	keys := NewSigningKeys(pool, time.Now)
+	var made []SigningKey
 	for _, project := range []entities.Project{"a", "a", "b"} {
 		k, _, err := keys.Create(t.Context(), project)
 		if err != nil {
@@ -68,12 +66,12 @@ func TestSigningKeysAreOfTheirProject(t *testing.T) {
 		}
 		made = append(made, k)
 	}
-	if err := keys.Delete(t.Context(), "b", made[0].ID); !errors.Is(err, admin.ErrSigningKeyNotFound) {
+	if err := keys.Delete(t.Context(), "b", made[0].ID); !errors.Is(err, ErrSigningKeyNotFound) {
 		t.Errorf("delete another's: %v", err)
 	}
-	for project, want := range map[entities.Project][]admin.SigningKey{"a": made[:2], "b": made[2:], "c": nil} {
+	for project, want := range map[entities.Project][]SigningKey{"a": made[:2], "b": made[2:], "c": nil} {
 		got, err := keys.List(t.Context(), project)
-		secrets, secretsErr := admin.SigningKeySecrets(t.Context(), pool, project)
+		secrets, secretsErr := SigningKeySecrets(t.Context(), pool, project)
 		if err != nil || secretsErr != nil || len(got) != len(want) || len(secrets) != len(want) {
 			t.Fatalf("%s: got %v and %v, %v, %v", project, got, secrets, err, secretsErr)
 		}
@@ -88,7 +86,7 @@ func TestSigningKeysAreOfTheirProject(t *testing.T) {
 // TestSigningKeysSecondGuard: the database knows the rules as well.
 func TestSigningKeysSecondGuard(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t, testdb.New(t))
+	pool := openPool(t)
 	insert := func(id string, slot, size int) error {
 		_, err := pool.Exec(t.Context(), `INSERT INTO signing_keys (project, id, slot, secret, created_at)
 			VALUES ('p', $1, $2, decode(repeat('00', $3), 'hex'), now())`, id, slot, size)

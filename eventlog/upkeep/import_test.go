@@ -1,4 +1,4 @@
-package eventlog
+package upkeep
 
 import (
 	"crypto/rand"
@@ -13,17 +13,16 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestImportRefusesValuesThatCannotBe in words, and writes nothing.
-func TestImportRefusesValuesThatCannotBe(t *testing.T) {
+// TestImportRejectsInvalidValues wants an error that explains each, and nothing written.
+func TestImportRejectsInvalidValues(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.full(t)
 	f.must(t, onRun(id, entities.EventRunCompleted))
 	f.write(t, home, id, "stream")
-	audit := NewAudit(f.pool, f.clock.now)
 	var records []Record
 	keepRecord := func(r Record) error { records = append(records, r); return nil }
-	if _, err := audit.Export(t.Context(), id, keepRecord); err != nil {
+	if _, err := f.Export(t.Context(), id, keepRecord); err != nil {
 		t.Fatal(err)
 	}
 	f.exec(t, `DELETE FROM runs`)
@@ -46,7 +45,7 @@ func TestImportRefusesValuesThatCannotBe(t *testing.T) {
 		}
 		change(&run, &event, &stream)
 		i := -1
-		_, err := audit.Import(t.Context(), func() (Record, error) {
+		_, err := f.Import(t.Context(), func() (Record, error) {
 			if i++; i == len(records) {
 				return Record{}, io.EOF
 			}
