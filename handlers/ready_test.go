@@ -32,10 +32,10 @@ func newSmallProbes(t *testing.T, options ...func(*pgxpool.Config)) (*echo.Echo,
 	t.Cleanup(pool.Close)
 	q, err := queue.New(pool, migrations.DefaultSchema, nil)
 	if err != nil {
-	return NewProbes(Options{
-		Pool: pool, Log: eventlog.New(pool, nil, q, time.Now), Queue: q, Logger: slog.New(slog.DiscardHandler),
-		Stopping: t.Context(),
-	}), pool
+		return NewProbes(Options{
+			Pool: pool, Log: eventlog.New(pool, nil, q, time.Now), Queue: q, Logger: slog.New(slog.DiscardHandler),
+			Stopping: t.Context(),
+		}), pool
 	}
 	return NewProbes(Options{Pool: pool, Log: eventlog.New(pool, nil, q, time.Now), Queue: q, Logger: slog.New(slog.DiscardHandler), Stopping: t.Context()}), pool
 }

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	apiKey   = "sk_linear"
+	apiKey  = "sk_linear"
 	timeout = 30 * time.Second
 )
 
