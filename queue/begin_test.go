@@ -77,8 +77,8 @@ func TestARunOfThreeStepsIsEightTransactions(t *testing.T) {
 		c.reply(object{"type": "complete"})
 	}).URL)
 	w := d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })
-	d.onRecord(t, w.pulse.id) // it does not run: nothing is said but about the run
-	d.desk.Store(w.direct)
+	d.onRecord(t, w.heartbeat.id) // it does not run: nothing is said but about the run
+	d.local.Store(w.dispatcher)
 	id := d.begin(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, "null")
 	want := map[string]int{
@@ -111,7 +111,7 @@ func newScene(t *testing.T, dsn string) *scene {
 	s := &scene{driven: quietly(t, dsn), calls: make(chan contract.Call, 1000)}
 	s.register(t, deployment, serve(t, func(c *turn) { s.calls <- c.Call }).URL)
 	s.worker = s.newWorker(t, func(o *WorkerOptions) { o.Runs = s.runs })
-	s.onRecord(t, s.worker.pulse.id)
+	s.onRecord(t, s.worker.heartbeat.id)
 	return s
 }
 
@@ -165,7 +165,7 @@ func finishes(answer string) func(*testing.T, *scene, *driven) beginningDeed {
 		return func(t *testing.T, _ *scene, broken *driven) error {
 			t.Helper()
 			w := broken.newWorker(t, func(o *WorkerOptions) { o.Runs = broken.runs })
-			return (&deliverer{Worker: w}).finish(t.Context(), work, eventlog.Request{
+			return w.finish(t.Context(), work, eventlog.Request{
 				Type: entities.EventStepCompleted, CorrelationID: "s", SpecVersion: entities.SpecDriven, Payload: []byte(`1`),
 			})
 		}
@@ -248,10 +248,10 @@ func (tt firstDeed) crashAtAnyStatement(t *testing.T, remembers bool) {
 	// attempt does the deed in a new world, with a crash at statement n.
 	attempt := func(t *testing.T, n int, crash gate.Crash) (do beginningDeed, untouched string, statements []string, err error) {
 		t.Helper()
-		broken.desk.Store(nil)
+		broken.local.Store(nil)
 		s.anew(t, by)
 		do = tt.scene(t, s, by)
-		broken.desk.Store(s.worker.direct)
+		broken.local.Store(s.worker.dispatcher)
 		untouched = s.state(t)
 		statements = session.Run(t, n, crash, func() { err = do(t, s, broken) })
 		return do, untouched, statements, err
@@ -305,7 +305,7 @@ func (tt firstDeed) goesOnElsewhere(t *testing.T, s *scene, what string) {
 	if len(s.calls) > 0 {
 		t.Errorf("%s: it was called already", what)
 	}
-	if _, err := (&deliverer{Worker: s.worker}).perform(t.Context(), s.takes(t, tt.work, tt.subject)); err != nil {
+	if _, err := s.worker.perform(t.Context(), s.takes(t, tt.work, tt.subject)); err != nil {
 		t.Error(err)
 	}
 	if c := receive(t, "the call", s.calls); c.Attempt != 1 {
@@ -342,7 +342,7 @@ func TestAServerKilledBeforeTheCallThatItBegan(t *testing.T) {
 			dsn := testdb.New(t)
 			dead := quietly(t, dsn)
 			w := dead.newWorker(t)
-			dead.onRecord(t, w.pulse.id) // without a beat, nor the lock
+			dead.onRecord(t, w.heartbeat.id) // without a beat, nor the lock
 			log := eventlog.New(dead.pool, dead.hub, dying{dead.Queue}, time.Now)
 			var steps, first atomic.Int32
 			live := openDriven(t, dsn)
@@ -357,7 +357,7 @@ func TestAServerKilledBeforeTheCallThatItBegan(t *testing.T) {
 				completeWith("step_completed", "s", object{"type": "runStep", "id": "s"})(c)
 			}).URL)
 			if work == entities.WorkRun {
-				dead.desk.Store(w.direct)
+				dead.local.Store(w.dispatcher)
 			}
 			id := (&driven{dead.replica, log, NewRuns(dead.Queue, log)}).begin(t, `null`)
 			if work == entities.WorkStep {
@@ -366,7 +366,7 @@ func TestAServerKilledBeforeTheCallThatItBegan(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				dead.desk.Store(w.direct)
+				dead.local.Store(w.dispatcher)
 				answer := []byte(`{"commands":[{"type":"runStep","id":"s"}]}`)
 				if err := NewRuns(dead.Queue, log).answer(t.Context(), d, run, answer); err != nil {
 					t.Fatal(err)
@@ -376,7 +376,7 @@ func TestAServerKilledBeforeTheCallThatItBegan(t *testing.T) {
 			if log := dead.events(t, id); log[len(log)-1] != begun {
 				t.Fatalf("the log is %q, want %q at its end", log, begun)
 			}
-			if n := dead.replica.count(t, `SELECT count(*) FROM messages WHERE holder = $1`, w.pulse.id); n != 1 {
+			if n := dead.replica.count(t, `SELECT count(*) FROM messages WHERE holder = $1`, w.heartbeat.id); n != 1 {
 				t.Fatalf("the dead server holds %d pieces of work, want 1", n)
 			}
 			live.worker(t, func(o *WorkerOptions) { o.Runs = live.runs })
@@ -440,22 +440,22 @@ func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
 func TestALeaseLastsAsLongAsWhatItIsFor(t *testing.T) {
 	t.Parallel()
 	for timeout, want := range map[string]time.Duration{
-		`"attemptTimeout":"1s"`:                 time.Second + settleTimeout,
-		`"attemptTimeout":"2h"`:                 2*time.Hour + settleTimeout,
-		`"attemptTimeout":"2h","timeout":"30m"`: 30*time.Minute + settleTimeout,
+		`"attemptTimeout":"1s"`:                 time.Second + persistTimeout,
+		`"attemptTimeout":"2h"`:                 2*time.Hour + persistTimeout,
+		`"attemptTimeout":"2h","timeout":"30m"`: 30*time.Minute + persistTimeout,
 	} {
 		t.Run(timeout, func(t *testing.T) {
 			t.Parallel()
 			d := quietly(t, testdb.New(t))
 			w := d.newWorker(t)
-			d.onRecord(t, w.pulse.id)
+			d.onRecord(t, w.heartbeat.id)
 			d.begin(t, `null`)
 			work := d.takes(t, entities.WorkRun, "")
 			run, _, err := d.runs.begin(t.Context(), work)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.desk.Store(w.direct)
+			d.local.Store(w.dispatcher)
 			runs := NewRuns(d.Queue, eventlog.New(d.pool, d.hub, dying{d.Queue}, time.Now))
 			answer := []byte(`{"commands":[{"type":"runStep","id":"s",` + timeout + `}]}`)
 			if err := runs.answer(t.Context(), work, run, answer); err != nil {
@@ -463,7 +463,7 @@ func TestALeaseLastsAsLongAsWhatItIsFor(t *testing.T) {
 			}
 			var left time.Duration
 			d.scan(t, `SELECT due_at - clock_timestamp() FROM messages WHERE work = 'step' AND holder = $1`,
-				[]any{w.pulse.id}, &left)
+				[]any{w.heartbeat.id}, &left)
 			if left > want || left < want-patience {
 				t.Errorf("the lease goes on for %s, want %s", left, want)
 			}

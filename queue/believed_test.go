@@ -27,7 +27,7 @@ func believerOn(t *testing.T, session *gate.Session, home *driven) *believer {
 	log := eventlog.New(session.Pool, s.hub, dying{s.Queue}, time.Now)
 	d := &driven{s.replica, log, NewRuns(on(t, session.Pool).Queue, log)} // whose queue begins nothing
 	b := &believer{d, d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })}
-	home.onRecord(t, b.worker.pulse.id)
+	home.onRecord(t, b.worker.heartbeat.id)
 	return b
 }
 
@@ -42,7 +42,7 @@ type moment struct {
 // moment has the server bring a run so far, so that it remembers it.
 func (b *believer) moment(t *testing.T, home *driven) *moment {
 	t.Helper()
-	b.desk.Store(nil)
+	b.local.Store(nil)
 	home.exec(t, `DELETE FROM runs`)
 	home.exec(t, `DELETE FROM river_job`)
 	home.exec(t, `DELETE FROM messages`)
@@ -124,7 +124,7 @@ func commands(command string) act {
 // results has a step end with an output.
 func results(step, output string) act {
 	return func(ctx context.Context, b *believer, m *moment) error {
-		return (&deliverer{Worker: b.worker}).finish(ctx, m.steps[step], eventlog.Request{
+		return b.worker.finish(ctx, m.steps[step], eventlog.Request{
 			Type: entities.EventStepCompleted, CorrelationID: step, SpecVersion: entities.SpecDriven, Payload: []byte(output),
 		})
 	}
@@ -202,7 +202,7 @@ func returns(step string) act {
 		if step != "" {
 			lease = m.steps[step].Lease
 		}
-		return giveBack(ctx, b.pool, lease, failure{reason: "broken", after: time.Minute, reached: true})
+		return nackMessage(ctx, b.pool, lease, failure{reason: "broken", after: time.Minute, reached: true})
 	}
 }
 
@@ -314,7 +314,7 @@ func (e encounter) isSerial(t *testing.T) {
 	set := func() {
 		m = e.scene(servers[0], t, home)
 		for _, s := range servers {
-			s.desk.Store(s.worker.direct)
+			s.local.Store(s.worker.dispatcher)
 		}
 	}
 	var told [2]error

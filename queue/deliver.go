@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -16,7 +17,6 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/riverqueue/river"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -41,11 +41,11 @@ const (
 	// that died for as long.
 	longestDelivery = 24 * time.Hour
 
-	// settleTimeout is how long a delivery tries to tell the database how it went, which may be away just
+	// persistTimeout is how long a delivery tries to tell the database how it went, which may be away just
 	// then. After that its lease has to run out.
-	settleTimeout = time.Minute
-	settlePause   = 250 * time.Millisecond
-	maxReasonBody = 300
+	persistTimeout = time.Minute
+	persistPause   = 250 * time.Millisecond
+	maxReasonBody  = 300
 )
 
 // newDeliveryClient makes the HTTP client that calls functions, where that is allowed. A call may take as long as its
@@ -64,23 +64,32 @@ func newDeliveryClient(allowed egress.Allowed) *http.Client {
 	}
 }
 
-// deliverer is the River worker that delivers the messages tickets are for. It never fails a job because
-// of a function: what becomes of the message is the message row's business.
+// deliverer makes deliveries: it claims messages, calls functions with them, and records how that went.
 type deliverer struct {
-	river.WorkerDefaults[Ticket]
-	*Worker
+	queue      *Queue
+	options    WorkerOptions
+	logger     *slog.Logger
+	http       *http.Client
+	heartbeat  *heartbeat
+	sweeper    *sweeper
+	memory     *memory
+	serializer *serializer
+	lease      time.Duration // of each delivery at first
+	// keepPause is how often a delivery that waits for memory keeps its ticket.
+	keepPause time.Duration
+	tally     tally
 }
 
-// Timeout is far away: deliveries take as long as the function's lease lasts.
-func (*deliverer) Timeout(*river.Job[Ticket]) time.Duration { return longestDelivery }
-
-// Work redeems the ticket.
-func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
-	err := w.redeem(ctx, job.Args, job.ScheduledAt)
-	if errors.Is(err, errNotOnRecord) {
-		return river.JobSnooze(beatInterval) // after which it will be
+func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
+	if o.Observer == nil {
+		o.Observer = unobserved{}
 	}
-	return err
+	return &deliverer{
+		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
+		keepPause: ticketTime / 3,
+		heartbeat: newHeartbeat(q, o.Logger), sweeper: newSweeper(q, o.Logger), memory: newMemory(o.BodyMemory),
+		serializer: newSerializer(o.Deliveries),
+	}
 }
 
 // redeem claims the message of a ticket that was good from then on, by the database's clock, and calls the function
@@ -95,10 +104,10 @@ func (w *deliverer) redeem(ctx context.Context, t Ticket, since time.Time) error
 	}
 	defer free()
 	handle := "rh_" + ulid.Make().String()
-	d, ok, err := claim(ctx, w.queue.pool, t, handle, w.pulse.id, w.lease)
+	d, ok, err := claim(ctx, w.queue.pool, t, handle, w.heartbeat.id, w.lease)
 	if err != nil {
 		// It may have been claimed all the same, and then nobody else knows of this lease.
-		return errors.Join(err, w.settle(ctx, handle, failure{reason: err.Error()}))
+		return errors.Join(err, w.nack(ctx, handle, failure{reason: err.Error()}))
 	}
 	if !ok {
 		return w.whyNotClaimed(ctx, t)
@@ -117,11 +126,11 @@ func (w *deliverer) deliver(ctx context.Context, d delivery, free func()) (Deliv
 	if d.URL == "" {
 		f := unregistered(d)
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
-		return Delivered{OutcomeUnreached, f.public}, w.settle(ctx, d.Lease, f)
+		return Delivered{OutcomeUnreached, f.public}, w.nack(ctx, d.Lease, f)
 	}
-	answered, err := w.turns.take(ctx, d)
+	answered, err := w.serializer.acquire(ctx, d)
 	if err != nil {
-		return Delivered{Outcome: OutcomeStopped}, w.handBack(ctx, d.Lease)
+		return Delivered{Outcome: OutcomeStopped}, w.release(ctx, d.Lease)
 	}
 	defer answered()
 	return w.carry(ctx, d, free)
@@ -139,14 +148,14 @@ func (w *deliverer) carry(ctx context.Context, d delivery, free func()) (Deliver
 	case err == nil:
 		// Answered. The acknowledgement is a request of its own, and the only thing that counts
 		// (protocol §5.5): without one the lease runs out soon, and later the more often that has happened.
-		return Delivered{Outcome: OutcomeDone}, w.leave(ctx, d.Lease, max(answeredLease, backoff(d.DeliveryCount)))
+		return Delivered{Outcome: OutcomeDone}, w.shortenLease(ctx, d.Lease, max(answeredLease, backoff(d.DeliveryCount)))
 	case errors.Is(ctx.Err(), context.Canceled):
-		return Delivered{Outcome: OutcomeStopped}, w.leave(ctx, d.Lease, leftLease)
+		return Delivered{Outcome: OutcomeStopped}, w.shortenLease(ctx, d.Lease, leftLease)
 	default:
 		f := failureOf(d, err)
 		w.logger.InfoContext(ctx, "delivery failed",
 			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", f.public)
-		return f.delivered(), w.settle(ctx, d.Lease, f)
+		return f.delivered(), w.nack(ctx, d.Lease, f)
 	}
 }
 
@@ -197,7 +206,7 @@ func (w *deliverer) whyNotClaimed(ctx context.Context, t Ticket) error {
 
 // persist does what must be done also when the server is shutting down, or the database is away for a while.
 func persist(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
 	defer cancel()
 	for {
 		err := do(ctx)
@@ -207,7 +216,7 @@ func persist(ctx context.Context, do func(context.Context) error) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(settlePause):
+		case <-time.After(persistPause):
 		}
 	}
 }
@@ -215,7 +224,7 @@ func persist(ctx context.Context, do func(context.Context) error) error {
 // failure is why a delivery came to nothing, and what follows for its message.
 type failure struct {
 	reason string
-	// public is what of the reason is fit for logs; see [inPublic].
+	// public is what of the reason is fit for logs; see [redact].
 	public string
 	// after is how long to wait before the next one.
 	after time.Duration
@@ -226,12 +235,12 @@ type failure struct {
 
 func failureOf(d delivery, err error) failure {
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-		return failure{err.Error(), inPublic(err), min(backoff(d.Unreached+1), unreachedBackoff), false}
+		return failure{err.Error(), redact(err), min(backoff(d.Unreached+1), unreachedBackoff), false}
 	}
 	if unsigned := (*unsignedError)(nil); errors.As(err, &unsigned) {
-		return failure{err.Error(), inPublic(err), firstBackoff, false}
+		return failure{err.Error(), redact(err), firstBackoff, false}
 	}
-	return failure{err.Error(), inPublic(err), backoff(d.DeliveryCount), true}
+	return failure{err.Error(), redact(err), backoff(d.DeliveryCount), true}
 }
 
 // unregistered is the failure of a delivery whose deployment is not registered.
@@ -248,15 +257,15 @@ func (f failure) delivered() Delivered {
 	return Delivered{OutcomeUnreached, f.public}
 }
 
-// leave leaves a lease with its function for d, unless the function has seen to it.
-func (w *deliverer) leave(ctx context.Context, handle string, d time.Duration) error {
-	return persist(ctx, func(ctx context.Context) error { return leaveWithFunction(ctx, w.queue.pool, handle, d) })
+// shortenLease leaves a lease to its function for d at most, unless the function has extended or ended it.
+func (w *deliverer) shortenLease(ctx context.Context, handle string, d time.Duration) error {
+	return persist(ctx, func(ctx context.Context) error { return shortenLease(ctx, w.queue.pool, handle, d) })
 }
 
-// settle gives a lease back, if it is still ours.
-func (w *deliverer) settle(ctx context.Context, handle string, f failure) error {
+// nack gives a lease back after a failure, if it is still ours.
+func (w *deliverer) nack(ctx context.Context, handle string, f failure) error {
 	f.reason = storable(f.reason)
-	err := persist(ctx, func(ctx context.Context) error { return giveBack(ctx, w.queue.pool, handle, f) })
+	err := persist(ctx, func(ctx context.Context) error { return nackMessage(ctx, w.queue.pool, handle, f) })
 	if err != nil {
 		return err
 	}
@@ -264,9 +273,9 @@ func (w *deliverer) settle(ctx context.Context, handle string, f failure) error 
 	return nil
 }
 
-// handBack ends a lease whose function was not called with it: the message is due, for whoever is there.
-func (w *deliverer) handBack(ctx context.Context, handle string) error {
-	err := persist(ctx, func(ctx context.Context) error { return handBack(ctx, w.queue.pool, handle) })
+// release ends a lease whose function was not called: the message is due at once, for any process.
+func (w *deliverer) release(ctx context.Context, handle string) error {
+	err := persist(ctx, func(ctx context.Context) error { return releaseMessage(ctx, w.queue.pool, handle) })
 	if err != nil {
 		return err
 	}
@@ -321,7 +330,7 @@ func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) 
 		}
 		var err error
 		if left, err = leaseLeft(ctx, w.queue.pool, handle); err != nil {
-			left = timerPoll // the database is away for now
+			left = duePoll // the database is away for now
 		}
 	}
 	over()

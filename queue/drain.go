@@ -15,9 +15,8 @@ var errDrainOver = errors.New("it takes longer than a drain's budget and grace p
 // drainPause is how long a drain waits before it looks again for what was due, and others seemed to be at.
 const drainPause = 100 * time.Millisecond
 
-// Drainer delivers in function mode, where nothing can run but requests: as long as a request asks for it, and no
-// longer. It does what a [Worker] does, except that tickets are not River's to fetch: a drain takes them out of River's
-// table itself. All drains of a process share one session, with one heartbeat.
+// Drainer delivers in function mode, where code runs only during requests: for as long as a request asks for it, or
+// until the process is idle. It does what a [Worker] does, but takes tickets out of River's table itself. All drains of a process share one session, with one heartbeat.
 type Drainer struct {
 	worker *deliverer
 	// gate is held by who begins or ends a session.
@@ -37,7 +36,7 @@ type Drainer struct {
 // NewDrainer makes a drainer for the queue. [WorkerOptions.Grace] is how long the calls under way may go on when a
 // drain's budget is over.
 func NewDrainer(q *Queue, o WorkerOptions) *Drainer {
-	d := &Drainer{worker: &deliverer{Worker: newWorker(q, o)}, gate: make(chan struct{}, 1)}
+	d := &Drainer{worker: newDeliverer(q, o), gate: make(chan struct{}, 1)}
 	d.worker.sweeper.afterTurn = d.worker.tidy
 	d.issued, _ = q.Issued() // for as long as the process lives
 	d.stopping, d.stop = context.WithCancel(context.Background())
@@ -46,10 +45,8 @@ func NewDrainer(q *Queue, o WorkerOptions) *Drainer {
 
 // tidy does now and then what workers do by the clock. It comes with the sweeper's turns, which all processes share.
 func (w *deliverer) tidy(ctx context.Context) {
-	w.forgetOnce(ctx)
-	if w.options.Retention != nil {
-		w.retainOnce(ctx)
-	}
+	w.deleteExpired(ctx)
+	w.retain(ctx)
 }
 
 // Drained is what a drain did, and what it left.
@@ -110,7 +107,7 @@ func (d *Drainer) Stop() {
 	d.mu.Lock()
 	d.stop()
 	d.mu.Unlock()
-	d.worker.turns.close()
+	d.worker.serializer.close()
 	d.draining.Wait()
 }
 
@@ -166,20 +163,20 @@ func (d *Drainer) enter() bool {
 // the grace period of what is under way. It stays for as long as linger, within the budget, although nothing is due.
 func (r *Drain) Run(ctx context.Context, budget, linger time.Duration) (Drained, error) {
 	ctx = context.WithoutCancel(ctx)
-	patience, cancel := context.WithTimeout(r.drainer.stopping, budget)
+	deadline, cancel := context.WithTimeout(r.drainer.stopping, budget)
 	defer cancel()
-	lingering, cancel := context.WithTimeout(patience, linger)
+	lingering, cancel := context.WithTimeout(deadline, linger)
 	defer cancel()
 	for {
-		r.session.wait(patience, lingering, r.since)
+		r.session.wait(deadline, lingering, r.since)
 		r.leave(ctx)
 		r.drainer.forget() // it is committed, so it is seen now
 		left, err := backlog(ctx, r.drainer.worker.queue.pool)
-		if err != nil || left.Due == 0 || patience.Err() != nil {
+		if err != nil || left.Due == 0 || deadline.Err() != nil {
 			return r.done(left), err
 		}
 		// It came as the session ended. Or others are at it, and then there is no hurry.
-		if pause(patience, drainPause); r.join(patience) != nil {
+		if pause(deadline, drainPause); r.join(deadline) != nil {
 			return r.done(left), nil
 		}
 	}
@@ -204,7 +201,7 @@ func (r *Drain) leave(ctx context.Context) {
 	if !last {
 		return
 	}
-	r.session.finish(d.worker.options.Grace)
+	r.session.finish(ctx, d.worker.options.Grace)
 	d.gate <- struct{}{}
 	defer func() { <-d.gate }()
 	d.mu.Lock()
@@ -216,9 +213,9 @@ func (r *Drain) leave(ctx context.Context) {
 	switch {
 	case !ours:
 	case d.stopping.Err() != nil:
-		r.session.end(ctx, context.Canceled)
+		r.session.end(context.Canceled)
 	default:
-		r.session.end(ctx, errDrainOver)
+		r.session.end(errDrainOver)
 	}
 }
 

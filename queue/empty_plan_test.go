@@ -84,12 +84,12 @@ func TestOneRunIsFoundAmongMany(t *testing.T) {
 		r := deaf(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }) // so that what is planned first is for all
 		d := drivenOn(t, r.pool)
 		w := d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })
-		d.onRecord(t, w.pulse.id)
+		d.onRecord(t, w.heartbeat.id)
 		d.register(t, deployment, serve(t, everything).URL)
-		d.crowd(t, others, w.pulse.id)
+		d.crowd(t, others, w.heartbeat.id)
 		d.desert(t)
 		d.play(t, w)
-		d.crowd(t, others, w.pulse.id)
+		d.crowd(t, others, w.heartbeat.id)
 		d.play(t, w)
 	})
 	for index, read := range testdb.Read(t, dsn) {
@@ -115,14 +115,14 @@ func everything(c *turn) {
 // and forgets keys of its step.
 func (d *driven) play(t *testing.T, w *Worker) {
 	t.Helper()
-	d.desk.Store(w.direct)
+	d.local.Store(w.dispatcher)
 	id := d.begin(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, "null")
 	cancel := eventlog.Request{RunID: id, Type: entities.EventRunCancelled, SpecVersion: entities.SpecDriven}
 	if _, err := d.log.Append(t.Context(), project, cancel); err == nil {
 		t.Fatal("a run was cancelled that had ended")
 	}
-	d.desk.Store(nil)
+	d.local.Store(nil)
 	sent, err := d.Send(t.Context(), message(ofRun(id)))
 	if err != nil {
 		t.Fatal(err)

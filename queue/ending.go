@@ -18,7 +18,7 @@ import (
 type ending struct {
 	delivery
 
-	once offer
+	once reservation
 	held *held
 	// goesOn says that the run does not end with the answer, and news that it is to be invoked at once.
 	goesOn, news bool
@@ -36,12 +36,12 @@ func (e *ending) check(b *pgx.Batch) func() error {
 
 func (e *ending) begin(b *pgx.Batch, news bool) func() *eventlog.Beginning {
 	e.goesOn, e.news = true, news || e.held.again
-	if !e.news || e.once.direct == nil {
+	if !e.news || !e.once.made() {
 		return nil
 	}
 	e.next = &delivery{}
 	turnAgain(b, e.Lease, e.once, e.next)
-	return e.next.starts
+	return e.next.inlineStart
 }
 
 func (e *ending) settle(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
@@ -81,7 +81,7 @@ func requireLease(c *entities.Chain, d delivery, condition string) {
 // ended makes the next invocation once the transaction is over.
 func (e *ending) ended(q *Queue, failed error) {
 	if e.next != nil {
-		e.once.begin(*e.next, failed)
+		e.once.start(*e.next, failed)
 	}
 	if e.later {
 		q.wakeTimer(failed)
@@ -124,8 +124,8 @@ func (h *held) verdict() error {
 	return nil
 }
 
-// starts is the beginning of the delivery, which it begins with if the log records it.
-func (d *delivery) starts() *eventlog.Beginning {
+// inlineStart has the delivery begin with the transaction that leases it, if the log records that.
+func (d *delivery) inlineStart() *eventlog.Beginning {
 	d.begun = &eventlog.Beginning{RunID: d.RunID, Work: d.Work, Subject: d.Subject, At: d.ClaimedAt, Events: callEvents}
 	return d.begun
 }
@@ -135,7 +135,7 @@ func (d delivery) hasBegun() bool { return d.begun != nil && d.begun.Run != nil 
 
 // turnAgain queues to end a lease after the work was done, and to lease it as offered, to be done once more. Its
 // failures are forgotten.
-func turnAgain(b *pgx.Batch, handle string, o offer, into *delivery) {
+func turnAgain(b *pgx.Batch, handle string, o reservation, into *delivery) {
 	b.Queue(`
 		UPDATE messages m
 		SET lease = $2, holder = $3, again = false, due_at = now() + $4, delivery_count = 1, unreached = 0,

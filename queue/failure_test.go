@@ -444,7 +444,7 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	r.exec(t, `UPDATE river_job SET scheduled_at = now() - interval '10 min'`) // a long queue
 	r.exec(t, `UPDATE messages SET due_at = now()`)
 	w := r.newWorker(t)
-	if _, err := w.handOut(t.Context()); err != nil {
+	if _, err := w.issueDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := r.count(t, `SELECT count(*) FROM river_job`), 2; got != want {

@@ -58,11 +58,11 @@ func extends(ctx context.Context, s *site) (any, error) {
 }
 
 func givesBack(ctx context.Context, s *site) (any, error) {
-	return nil, giveBack(ctx, s.pool, s.handle, failure{reason: "broken", after: time.Minute, reached: true})
+	return nil, nackMessage(ctx, s.pool, s.handle, failure{reason: "broken", after: time.Minute, reached: true})
 }
 
 // handsOut is what a server's timer does.
-func handsOut(ctx context.Context, s *site) (any, error) { return s.worker.handOutBatch(ctx) }
+func handsOut(ctx context.Context, s *site) (any, error) { return s.worker.issueBatch(ctx) }
 
 func sends(options ...func(*entities.Message)) deed {
 	return func(ctx context.Context, s *site) (any, error) { return s.Send(ctx, message(options...)) }
@@ -72,7 +72,7 @@ func sends(options ...func(*entities.Message)) deed {
 const frozen = "proc_1"
 
 func leaves(ctx context.Context, s *site) (any, error) {
-	return nil, leaveWithFunction(ctx, s.pool, s.handle, time.Hour)
+	return nil, shortenLease(ctx, s.pool, s.handle, time.Hour)
 }
 
 // reaps is what a server does that finds another one dead.

@@ -439,7 +439,7 @@ func TestLeaseThatRanOutHasReachedItsFunction(t *testing.T) {
 	r := deaf(t, testdb.New(t))
 	reached, lost := r.held(t, ""), r.send(t)
 	r.exec(t, `UPDATE messages SET unreached = 5, due_at = now()`)
-	if _, err := r.newWorker(t).handOut(t.Context()); err != nil {
+	if _, err := r.newWorker(t).issueDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]int{reached.ID: 0, lost: 5} {

@@ -52,9 +52,9 @@ func keyHolder(ctx context.Context, q entities.Querier, m entities.Message) (str
 	return id, wrap("read idempotency key", err)
 }
 
-// insertMessage stores a message: due after its delay, leased as offered, or with its first ticket out. An offer
-// counts for nothing if its process is on no record; then the delivery that is returned has no lease.
-func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o offer) (delivery, error) {
+// insertMessage stores a message: due after its delay, leased as reserved, or with its first ticket out. A reservation
+// of a process that is on no record is void: the returned delivery then has no lease.
+func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o reservation) (delivery, error) {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
 		ticket, due = 0, m.Delay
@@ -202,7 +202,7 @@ func keepTicket(ctx context.Context, pool *pgxpool.Pool, t Ticket) (bool, error)
 
 // giveBack ends a lease without an acknowledgement: the message is due again when the failure says. A
 // delivery that did not reach the function is taken off the count again.
-func giveBack(ctx context.Context, q execer, handle string, f failure) error {
+func nackMessage(ctx context.Context, q execer, handle string, f failure) error {
 	_, err := q.Exec(ctx, `
 		UPDATE messages
 		SET lease = '', holder = '', due_at = now() + $2, last_error = $3,
@@ -213,10 +213,10 @@ func giveBack(ctx context.Context, q execer, handle string, f failure) error {
 	return wrap("give message back", err)
 }
 
-// leaveWithFunction leaves a lease with the function when the process that called it stops, or has its answer:
+// shortenLease leaves a lease with the function when the process that called it stops, or has its answer:
 // for d it may extend the lease or acknowledge through any server. One that the function has extended or given
 // back stays as it is.
-func leaveWithFunction(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
+func shortenLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
 	_, err := pool.Exec(ctx, `
 		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE `+ofLease+` AND holder <> ''`,
 		handle, d)
@@ -339,16 +339,16 @@ func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
 // keysBatch is how many idempotency keys one statement deletes.
 const keysBatch = 10_000
 
-// forgetKeys deletes all idempotency keys whose retention is over; a little later, so that a transaction that
+// deleteExpiredKeys deletes all idempotency keys whose retention is over; a little later, so that a transaction that
 // found a key alive finds it again.
-func forgetKeys(ctx context.Context, pool *pgxpool.Pool) error {
+func deleteExpiredKeys(ctx context.Context, pool *pgxpool.Pool) error {
 	for {
 		tag, err := pool.Exec(ctx, `
 			DELETE FROM message_keys WHERE ctid = ANY (ARRAY(
 				SELECT ctid FROM message_keys WHERE expires_at <= now() - interval '1 minute'
 				LIMIT $1 FOR UPDATE SKIP LOCKED))`, keysBatch)
 		if err != nil || tag.RowsAffected() < keysBatch {
-			return wrap("forget idempotency keys", err)
+			return wrap("delete expired idempotency keys", err)
 		}
 	}
 }

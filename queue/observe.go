@@ -83,7 +83,7 @@ func (w *deliverer) observed(ctx context.Context, d delivery, waited time.Durati
 	})
 	end, err := w.deliver(ctx, d, free)
 	if err != nil {
-		end = Delivered{OutcomeLost, inPublic(err)}
+		end = Delivered{OutcomeLost, redact(err)}
 	}
 	w.tally.add(end.Outcome)
 	done(end)

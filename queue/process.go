@@ -28,11 +28,11 @@ const (
 	processDied = "the server that made the delivery died"
 )
 
-// pulse shows the others that this process lives, and takes over from those that do not.
+// heartbeat shows the others that this process lives, and takes over from those that do not.
 //
 // It has a connection of its own, so that no load of the pool keeps it from beating. On it the process holds
 // an advisory lock, which Postgres frees when the process is gone, and not when it is merely slow.
-type pulse struct {
+type heartbeat struct {
 	id, host       string
 	key            int64 // of the advisory lock
 	queue          *Queue
@@ -42,36 +42,20 @@ type pulse struct {
 	conn *pgx.Conn // nil while there is none
 }
 
-func newPulse(q *Queue, logger *slog.Logger) *pulse {
+func newHeartbeat(q *Queue, logger *slog.Logger) *heartbeat {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return &pulse{
+	return &heartbeat{
 		id: "proc_" + ulid.Make().String(), host: storable(host),
 		key:   int64(rand.Uint64()), //nolint:gosec // unique enough; nobody gains by guessing it
 		queue: q, logger: logger, silent: silenceLimit, frozen: frozenLimit,
 	}
 }
 
-// run beats until the context ends, and then signs off.
-func (p *pulse) run(ctx context.Context) {
-	ticker := time.NewTicker(beatInterval)
-	defer ticker.Stop()
-	for ctx.Err() == nil {
-		if err := p.turn(ctx); err != nil && ctx.Err() == nil {
-			p.logger.WarnContext(ctx, "heartbeat", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-ticker.C:
-		}
-	}
-	p.leave(context.WithoutCancel(ctx))
-}
-
 // turn beats once, and takes over from those that are dead.
-func (p *pulse) turn(ctx context.Context) error {
+func (p *heartbeat) turn(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	if err := p.connect(ctx); err != nil {
@@ -92,7 +76,7 @@ func (p *pulse) turn(ctx context.Context) error {
 }
 
 // connect opens the session that proves the process alive, if it is not open.
-func (p *pulse) connect(ctx context.Context) error {
+func (p *heartbeat) connect(ctx context.Context) error {
 	if p.conn != nil && !p.conn.IsClosed() {
 		return nil
 	}
@@ -112,7 +96,7 @@ func (p *pulse) connect(ctx context.Context) error {
 
 // suspects reports whether the beats of other processes are missing. Whether those are dead, a turn tells once this
 // process's own beats have been steady for long enough.
-func (p *pulse) suspects(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+func (p *heartbeat) suspects(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	var any bool
 	err := pool.QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM processes WHERE id <> $1 AND beat_at < now() - $2::interval)`,
@@ -121,7 +105,7 @@ func (p *pulse) suspects(ctx context.Context, pool *pgxpool.Pool) (bool, error) 
 }
 
 // leave signs the process off, so that nobody looks for it. It holds nothing any more.
-func (p *pulse) leave(ctx context.Context) {
+func (p *heartbeat) leave(ctx context.Context) {
 	if p.conn == nil {
 		return
 	}
@@ -137,7 +121,7 @@ func (p *pulse) leave(ctx context.Context) {
 // beat records that the process lives and returns those whose beats are missing. It returns none unless its
 // own beats have come without a pause for as long: whoever was away with the database, or frozen, gives the
 // others time to be back as well.
-func beat(ctx context.Context, conn *pgx.Conn, p *pulse) (silent []string, err error) {
+func beat(ctx context.Context, conn *pgx.Conn, p *heartbeat) (silent []string, err error) {
 	err = conn.QueryRow(ctx, `
 		WITH me AS (
 			INSERT INTO processes AS p (id, host, session_key) VALUES ($1, $2, $3)

@@ -120,7 +120,7 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 }
 
 // silentOf is whom a process with steady beats would look for.
-func (r *replica) silentOf(t testing.TB, p *pulse) []string {
+func (r *replica) silentOf(t testing.TB, p *heartbeat) []string {
 	t.Helper()
 	if err := p.connect(t.Context()); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestOnlyTheSteadyJudge(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.someone(t, "proc_silent", time.Minute)
-	p := r.newWorker(t).pulse
+	p := r.newWorker(t).heartbeat
 	if got := r.silentOf(t, p); len(got) != 0 {
 		t.Errorf("first beat: got %v, want nobody judged", got)
 	}
@@ -177,7 +177,7 @@ func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
 			if tt.gone {
 				r.hang(t, session)
 			}
-			p := r.newWorker(t).pulse
+			p := r.newWorker(t).heartbeat
 			r.silentOf(t, p)
 			got, err := reap(t.Context(), p.conn, []string{"proc_1"}, silenceLimit, frozenLimit)
 			if err != nil {
@@ -194,9 +194,9 @@ func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
 func TestRacersTakeOverOnce(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
-	var pulses []*pulse
+	var pulses []*heartbeat
 	for range 8 {
-		p := r.newWorker(t).pulse
+		p := r.newWorker(t).heartbeat
 		r.silentOf(t, p)
 		pulses = append(pulses, p)
 	}
@@ -234,7 +234,7 @@ func TestTakingOverIsAllOrNothing(t *testing.T) {
 	r.exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE ON messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
-	p := r.newWorker(t).pulse
+	p := r.newWorker(t).heartbeat
 	r.silentOf(t, p)
 	if got, err := reap(t.Context(), p.conn, []string{"proc_dead"}, silenceLimit, frozenLimit); err == nil {
 		t.Fatalf("got %+v, want an error", got)
@@ -269,12 +269,12 @@ func TestPulseSurvivesTheLossOfItsSession(t *testing.T) {
 			return r.count(t, `
 				SELECT count(*) FROM processes p JOIN pg_locks l ON l.locktype = 'advisory'
 					AND l.classid::bigint << 32 | l.objid::bigint = p.session_key
-				WHERE p.id = $1 AND p.beat_at > now() - interval '2 s'`, w.pulse.id) == 1
+				WHERE p.id = $1 AND p.beat_at > now() - interval '2 s'`, w.heartbeat.id) == 1
 		}
 		eventually(t, "it beats", beaten)
 		r.exec(t, `
 			SELECT pg_terminate_backend(pid) FROM pg_locks l JOIN processes p ON l.locktype = 'advisory'
-				AND l.classid::bigint << 32 | l.objid::bigint = p.session_key WHERE p.id = $1`, w.pulse.id)
+				AND l.classid::bigint << 32 | l.objid::bigint = p.session_key WHERE p.id = $1`, w.heartbeat.id)
 		eventually(t, "it has lost its session", func() bool { return !beaten() })
 		eventually(t, "it beats again", beaten)
 	}
@@ -301,7 +301,7 @@ func TestNothingIsHeldBeforeTheFirstBeat(t *testing.T) {
 	r.exec(t, `ALTER TABLE elsewhere RENAME TO processes`)
 	w := r.newWorker(t)
 	begin(t, w)
-	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = $1`, w.pulse.id); n != 1 {
+	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = $1`, w.heartbeat.id); n != 1 {
 		t.Errorf("got %d rows of a worker that has started, want 1", n)
 	}
 	r.ack(t, a.next(t))
@@ -337,8 +337,8 @@ func TestProcessOnNoRecordTakesNothing(t *testing.T) {
 	r.register(t, deployment, a.URL)
 	w := r.worker(t)
 	r.ticketsOnly()
-	w.signOff() // its pool is alive
-	w.beating.Wait()
+	w.loop.signOff() // its pool is alive
+	w.loop.beats.Wait()
 	id := r.send(t)
 	eventually(t, "the ticket was put off", func() bool {
 		return r.count(t, `SELECT count(*) FROM river_job WHERE (metadata->>'snoozes')::integer >= 1`) == 1
@@ -347,7 +347,7 @@ func TestProcessOnNoRecordTakesNothing(t *testing.T) {
 		t.Errorf("got %+v and %d calls, want the message untouched", got, len(a.calls))
 	}
 	r.sweep(t)
-	if err := w.pulse.turn(t.Context()); err != nil {
+	if err := w.heartbeat.turn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c := a.next(t)
@@ -356,7 +356,7 @@ func TestProcessOnNoRecordTakesNothing(t *testing.T) {
 	}
 	r.sweep(t)
 	r.ack(t, c)
-	w.pulse.leave(t.Context())
+	w.heartbeat.leave(t.Context())
 	if n := r.count(t, `SELECT count(*) FROM river_job`); n != 1 {
 		t.Errorf("got %d tickets of one message, want 1", n)
 	}

@@ -31,10 +31,10 @@ func (e *answerError) public() string {
 	return fmt.Sprintf("answered %d %s", e.status, http.StatusText(e.status))
 }
 
-// inPublic is what logs and traces may say of an error: nothing that a function said, and no URL, which may have a
+// redact is what logs and traces may say of an error: nothing that a function said, and no URL, which may have a
 // key. All of it is in the message's last error, for who may see that. Texts are shown that are known to be harmless,
 // not those that are not known to be harmful.
-func inPublic(err error) string {
+func redact(err error) string {
 	if answered := (*answerError)(nil); errors.As(err, &answered) {
 		return answered.public()
 	}

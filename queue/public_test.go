@@ -43,7 +43,7 @@ func TestInPublic(t *testing.T) {
 		{later(delivery{DeliveryCount: 1}, answer{status: 500, body: []byte(unsaid)}.refusal("u"), 0), "answered 500 Internal Server Error"},
 		{&laterError{unregistered(delivery{DeploymentID: "dpl"})}, unregistered(delivery{DeploymentID: "dpl"}).reason},
 	} {
-		if got := inPublic(tt.err); got != tt.want || strings.Contains(got, unsaid) {
+		if got := redact(tt.err); got != tt.want || strings.Contains(got, unsaid) {
 			t.Errorf("%v: got %q, want %q", tt.err, got, tt.want)
 		}
 	}

@@ -59,7 +59,8 @@ type Queue struct {
 	group   *eventlog.Group
 	hub     *eventlog.Hub
 	tickets *river.Client[pgx.Tx]
-	desk    desk
+	// local delivers in this process what it accepts, if it does.
+	local atomic.Pointer[dispatcher]
 	// underWay are the leases this process delivers with, and whether it has heard of their acknowledgement.
 	underWay sync.Map // of *atomic.Bool, by handle
 	// fetch is the hint on which River's workers look for new jobs.
@@ -92,8 +93,8 @@ func (quietDriver) SupportsListenNotify() bool { return false }
 // Send accepts a message and returns its ID. The ID of a duplicate is that of the message it repeats,
 // whether or not that one has been acknowledged. It fails with [entities.ErrInvalid].
 func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
-	if o := q.desk.offer(m, 0); o.direct != nil {
-		return q.sendOffered(ctx, m, o)
+	if r := q.reserve(m, 0); r.made() {
+		return q.sendReserved(ctx, m, r)
 	}
 	ids, err := q.SendAll(ctx, []entities.Message{m})
 	if err != nil {
@@ -102,15 +103,15 @@ func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
 	return ids[0], nil
 }
 
-// sendOffered accepts a message that this process delivers.
-func (q *Queue) sendOffered(ctx context.Context, m entities.Message, o offer) (string, error) {
+// sendReserved accepts a message that this process delivers.
+func (q *Queue) sendReserved(ctx context.Context, m entities.Message, r reservation) (string, error) {
 	if m.Retention == 0 {
 		m.Retention = DefaultRetention
 	}
 	if err := validate(m); err != nil {
 		return "", fmt.Errorf("send message: %w", err)
 	}
-	d, err := insertOffered(ctx, q.group, m, "msg_"+ulid.Make().String(), o)
+	d, err := insertReserved(ctx, q.group, m, "msg_"+ulid.Make().String(), r)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return keyHolder(ctx, q.pool, m)
 	}
@@ -118,8 +119,8 @@ func (q *Queue) sendOffered(ctx context.Context, m entities.Message, o offer) (s
 		q.wakeTimer(nil)
 		return d.ID, nil
 	}
-	d.Lease = o.handle
-	o.begin(d, err)
+	d.Lease = r.handle
+	r.start(d, err)
 	if err != nil {
 		return "", fmt.Errorf("send message: %w", err)
 	}
@@ -224,14 +225,14 @@ func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids
 }
 
 func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Message) (func(error), error) {
-	o := q.desk.offer(m, 0)
-	d, err := insertMessage(ctx, tx, m, id, o)
+	r := q.reserve(m, 0)
+	d, err := insertMessage(ctx, tx, m, id, r)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case d.Lease != "":
-		return func(err error) { o.begin(d, err) }, nil
+		return func(err error) { r.start(d, err) }, nil
 	case m.Delay > 0:
 		return q.wakeTimer, nil
 	default:

@@ -61,7 +61,7 @@ func TestForgetKeysGoesOnUntilAllAreGone(t *testing.T) {
 	r.exec(t, `
 		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT 'default', 'd', 't', n::text, 'm', now() - interval '1 h' FROM generate_series(1, $1) n`, 2*keysBatch+5)
-	if err := forgetKeys(t.Context(), r.pool); err != nil {
+	if err := deleteExpiredKeys(t.Context(), r.pool); err != nil {
 		t.Fatal(err)
 	}
 	if n := r.count(t, `SELECT count(*) FROM message_keys`); n != 0 {

@@ -57,7 +57,7 @@ func (r *Runs) answer(ctx context.Context, d delivery, run entities.Run, body []
 	if err != nil {
 		return err
 	}
-	e := &ending{delivery: d, once: r.queue.desk.offer(entities.Message{}, 0)}
+	e := &ending{delivery: d, once: r.queue.reserve(entities.Message{}, 0)}
 	_, err = r.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.Turn{
 		Check: e.check, Begin: e.begin, Streams: plan.Responses, Settle: e.settle, Believe: e.believe,
 	})
@@ -113,7 +113,7 @@ func (r *Runs) beginAlone(ctx context.Context, d *delivery) error {
 		},
 		Begin: func(*pgx.Batch, bool) func() *eventlog.Beginning {
 			d.ClaimedAt = h.at
-			return d.starts
+			return d.inlineStart
 		},
 	})
 	if err == nil && !d.hasBegun() { // it is not the server who continues it

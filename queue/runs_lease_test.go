@@ -39,7 +39,7 @@ func TestWorkOfALeaseThatRanOutIsNotLost(t *testing.T) {
 			}
 			w := d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })
 			late := d.claimLate(t, id, work)
-			if _, err := (&deliverer{Worker: w}).perform(t.Context(), late); err != nil {
+			if _, err := w.perform(t.Context(), late); err != nil {
 				t.Error(err)
 			}
 			if n := d.replica.count(t, `SELECT count(*) FROM messages WHERE id = $1`, late.ID); n != 1 {
@@ -59,7 +59,7 @@ func TestFunctionHasItsTimeHoweverLongItsLogWaitsForMemory(t *testing.T) {
 	t.Parallel()
 	d := openDriven(t, testdb.New(t))
 	id := d.begin(t, `null`)
-	w := &deliverer{Worker: d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })}
+	w := d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })
 	var ticket Ticket
 	d.scan(t, `SELECT id, ticket FROM messages WHERE run_id = $1`, []any{id}, &ticket.MessageID, &ticket.Number)
 	held, ok, err := claim(t.Context(), d.pool, ticket, "rh_1", "", time.Second)

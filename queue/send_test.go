@@ -202,7 +202,7 @@ func TestForgetKeysDeletesOnlyExpiredOnes(t *testing.T) {
 	r.send(t, keyed("old"))
 	r.send(t, keyed("new"))
 	r.exec(t, `UPDATE message_keys SET expires_at = now() - interval '1 hour' WHERE key = 'old'`)
-	if err := forgetKeys(t.Context(), r.pool); err != nil {
+	if err := deleteExpiredKeys(t.Context(), r.pool); err != nil {
 		t.Fatal(err)
 	}
 	var left string

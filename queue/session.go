@@ -13,41 +13,42 @@ import (
 // others may last.
 const steadyBeats = int(silenceLimit/beatInterval) + 2
 
-// session is a time in which a process without River delivers: it is on record, beats, and looks for tickets.
+// session is the loop of a process without River, which lasts until there is nothing left to do. It fetches tickets
+// itself, and knows when it is idle.
 type session struct {
-	*deliverer
-
-	calls    context.Context // of deliveries
-	breakOff context.CancelCauseFunc
-	quit     chan struct{} // closed when it ends
-	news     chan struct{} // has an item when there may be tickets
-	loops    sync.WaitGroup
+	*loop
 
 	mu       sync.Mutex
 	taking   bool          // tickets
 	looking  bool          // for tickets, which it will then use
-	underway int           // deliveries, and the keeping of order
+	underway int           // deliveries, and turns of the sweeper
 	looks    int           // begun
-	idle     int           // the look that found nothing to do, while nothing was under way
-	judged   bool          // that others are dead, if they are
-	change   chan struct{} // closed, and another one made, when any of this changes
+	idle     int           // the last look that found nothing to do, while nothing was under way
+	change   chan struct{} // closed and replaced when any of this changes
 }
 
 // begin puts the process on record and begins a session.
 func (w *deliverer) begin(ctx context.Context) (*session, error) {
-	ctx = context.WithoutCancel(ctx)
-	if err := w.pulse.turn(ctx); err != nil {
-		w.pulse.leave(ctx)
+	l, err := w.signOn(ctx)
+	if err != nil {
 		return nil, err
 	}
-	s := &session{
-		deliverer: w, quit: make(chan struct{}), news: make(chan struct{}, 1), change: make(chan struct{}),
-	}
-	s.calls, s.breakOff = context.WithCancelCause(ctx)
-	s.loops.Go(func() { s.beat(ctx) })
+	s := &session{loop: l, change: make(chan struct{})}
+	issued, cancel := w.queue.Issued()
 	s.started()
-	s.loops.Go(func() { s.keepOrder(ctx) })
-	s.loops.Go(func() { s.run(ctx) })
+	s.tasks.Go(func() {
+		s.sweep(s.calls)
+		s.ended()
+		s.every(s.sweeper.interval, func(context.Context) {
+			s.started()
+			defer s.ended()
+			s.sweep(s.calls)
+		})
+	})
+	s.tasks.Go(func() {
+		defer cancel()
+		s.run(issued, s.look)
+	})
 	return s, nil
 }
 
@@ -73,130 +74,54 @@ func (s *session) changed() {
 	s.change = make(chan struct{})
 }
 
-// wait waits until a look that began after since finds nothing to do, and nobody lingers, or patience ends.
-func (s *session) wait(patience, lingering context.Context, since int) {
-	select {
-	case <-lingering.Done():
-	case <-patience.Done():
-		return
-	}
+// until waits until the condition is true of the session, and reports whether it is before the context ends.
+func (s *session) until(ctx context.Context, condition func() bool) {
 	for {
 		s.mu.Lock()
-		idle, change := s.idle > since && s.underway == 0, s.change
+		ok, change := condition(), s.change
 		s.mu.Unlock()
-		if idle {
+		if ok {
 			return
 		}
 		select {
 		case <-change:
-		case <-patience.Done():
+		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// wait waits until a look that began after since finds nothing to do, and nobody lingers, or the deadline has passed.
+func (s *session) wait(deadline, lingering context.Context, since int) {
+	select {
+	case <-lingering.Done():
+	case <-deadline.Done():
+		return
+	}
+	s.until(deadline, func() bool { return s.idle > since && s.underway == 0 })
 }
 
 // finish waits until nothing is under way, another drain has come, or the grace period is over.
-func (s *session) finish(grace time.Duration) {
-	over := time.After(grace)
-	for {
-		s.mu.Lock()
-		done, change := s.underway == 0 && !s.looking || s.taking, s.change
-		s.mu.Unlock()
-		if done {
-			return
-		}
-		select {
-		case <-change:
-		case <-over:
-			return
-		}
-	}
-}
-
-// end breaks off the calls under way for the cause, sees to their messages, and takes the process off the record.
-func (s *session) end(ctx context.Context, cause error) {
-	close(s.quit)
-	s.breakOff(cause)
-	s.loops.Wait()
-	s.http.CloseIdleConnections()
-	s.pulse.leave(ctx)
-}
-
-// beat beats until the session ends. It breaks no beat off: that would cost the connection.
-func (s *session) beat(ctx context.Context) {
-	ticker := time.NewTicker(beatInterval)
-	defer ticker.Stop()
-	for beats := 1; ; beats++ {
-		select {
-		case <-s.quit:
-			return
-		case <-ticker.C:
-		}
-		if err := s.pulse.turn(ctx); err != nil {
-			s.logger.WarnContext(ctx, "heartbeat", "error", err)
-		}
-		if beats == steadyBeats {
-			s.mu.Lock()
-			s.judged = true
-			s.mu.Unlock()
-			poke(s.news)
-		}
-	}
-}
-
-// keepOrder lets the sweeper have its turns.
-func (s *session) keepOrder(ctx context.Context) {
-	ticker := time.NewTicker(s.sweeper.interval)
-	defer ticker.Stop()
-	for {
-		if _, err := s.sweeper.turn(s.calls); err != nil && s.calls.Err() == nil {
-			s.logger.ErrorContext(ctx, "look for stranded runs", "error", err)
-		}
-		s.ended()
-		select {
-		case <-s.quit:
-			return
-		case <-ticker.C:
-		}
-		s.started()
-	}
-}
-
-// run looks for tickets until the session ends.
-func (s *session) run(ctx context.Context) {
-	issued, cancelIssued := s.queue.Issued()
-	defer cancelIssued()
-	sooner, cancelSooner := s.queue.hub.Subscribe(timerTopic)
-	defer cancelSooner()
-	for {
-		next := s.look(ctx)
-		clock := time.NewTimer(min(max(next, fetchCooldown), timerPoll))
-		select {
-		case <-s.quit:
-			clock.Stop()
-			return
-		case <-s.news:
-		case <-issued:
-		case <-sooner:
-		case <-clock.C:
-		}
-		clock.Stop()
-	}
+func (s *session) finish(ctx context.Context, grace time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	s.until(ctx, func() bool { return s.underway == 0 && !s.looking || s.taking })
 }
 
 // look takes the tickets there are and has them used, and returns when to look again.
 func (s *session) look(ctx context.Context) time.Duration {
+	steady := s.steady.Load()
 	s.mu.Lock()
 	s.looks++
-	number, room, quiet, judged := s.looks, s.options.Deliveries-s.underway, s.underway == 0, s.judged
+	number, room, quiet := s.looks, s.options.Deliveries-s.underway, s.underway == 0
 	s.looking = s.taking && room > 0
 	looking := s.looking
 	s.mu.Unlock()
 	if !looking {
-		return timerPoll
+		return duePoll
 	}
-	next, found, err := s.take(ctx, room)
-	nothing := err == nil && !found && quiet && !s.suspicious(ctx, judged)
+	next, found, err := s.take(context.WithoutCancel(ctx), room)
+	nothing := err == nil && !found && quiet && (steady || !s.suspicious(ctx))
 	if err != nil {
 		s.logger.ErrorContext(ctx, "look for tickets", "error", err)
 	}
@@ -211,36 +136,33 @@ func (s *session) look(ctx context.Context) time.Duration {
 }
 
 // take takes up to n tickets and has them used, and reports whether there were any, and how long it is until something
-// is due.
+// is due. It must not be broken off: a ticket that was taken and is not used is lost.
 func (s *session) take(ctx context.Context, n int) (next time.Duration, found bool, err error) {
-	next, err = s.handOut(ctx)
+	next, err = s.issueDue(ctx)
 	if err != nil {
-		return timerPoll, false, err
+		return duePoll, false, err
 	}
 	tickets, err := takeTickets(ctx, s.queue.pool, n)
 	if err != nil {
-		return timerPoll, false, err
+		return duePoll, false, err
 	}
 	for _, t := range tickets {
 		s.started()
-		s.loops.Go(func() { s.use(t) })
+		s.deliveries.Go(func() { s.use(t) })
 	}
 	return next, len(tickets) > 0, nil
 }
 
-// suspicious reports whether a process may be dead, and it is too early to tell.
-func (s *session) suspicious(ctx context.Context, judged bool) bool {
-	if judged {
-		return false
-	}
-	any, err := s.pulse.suspects(ctx, s.queue.pool)
+// suspicious reports whether a process may be dead, which this one cannot tell before its beats are steady.
+func (s *session) suspicious(ctx context.Context) bool {
+	any, err := s.heartbeat.suspects(ctx, s.queue.pool)
 	if err != nil {
 		s.logger.ErrorContext(ctx, "look for processes", "error", err)
 	}
 	return any
 }
 
-// use delivers what a ticket is for. If that does not come to it, the message gets another one.
+// use delivers the message of a ticket. If it fails before the delivery, the message gets another ticket.
 func (s *session) use(t taken) {
 	defer s.ended()
 	if err := s.redeem(s.calls, t.Ticket, t.ScheduledAt); err != nil && s.calls.Err() == nil {
@@ -261,13 +183,6 @@ func (s *session) ended() {
 	s.underway--
 	s.changed()
 	poke(s.news)
-}
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // taken is a ticket off River's table.

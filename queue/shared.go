@@ -13,23 +13,23 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// offered stores a message that is due now and its key, as a member of a group.
-type offered struct {
+// reservedMessage stores a message that is due now and its key, as a member of a group.
+type reservedMessage struct {
 	entities.Message
-	offer
+	reservation
 
 	id string
 	// stored is the delivery that begins with it; none if the key stands for another message.
 	stored []delivery
 }
 
-// insertOffered is [claimKey] and [insertMessage] in one statement, which may share its transaction, for a message that
+// insertReserved is [claimKey] and [insertMessage] in one statement, which may share its transaction, for a message that
 // is due now. If its process is on no record, it is left for the timer. It fails with [pgx.ErrNoRows] when its key
 // stands for another message.
-func insertOffered(
-	ctx context.Context, g *eventlog.Group, m entities.Message, id string, o offer,
+func insertReserved(
+	ctx context.Context, g *eventlog.Group, m entities.Message, id string, r reservation,
 ) (delivery, error) {
-	s := offered{Message: m, offer: o, id: id}
+	s := reservedMessage{Message: m, reservation: r, id: id}
 	if err := g.Do(ctx, &s); err != nil {
 		return delivery{}, wrap("insert message", err)
 	}
@@ -41,7 +41,7 @@ func insertOffered(
 }
 
 // Rank implements [eventlog.Member].
-func (s *offered) Rank() eventlog.Rank {
+func (s *reservedMessage) Rank() eventlog.Rank {
 	return eventlog.Rank{Of: eventlog.OfKey, Name: keyOrder(s.Message)}
 }
 
@@ -51,7 +51,7 @@ func keyOrder(m entities.Message) string {
 }
 
 // Execute implements [eventlog.Member].
-func (s *offered) Execute(ctx context.Context, pool *pgxpool.Pool) error {
+func (s *reservedMessage) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 	sql, args := s.statement()
 	rows, err := pool.Query(ctx, sql, args...)
 	if err != nil {
@@ -61,17 +61,17 @@ func (s *offered) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // Queue implements [eventlog.Member].
-func (s *offered) Queue(b *pgx.Batch) {
+func (s *reservedMessage) Queue(b *pgx.Batch) {
 	sql, args := s.statement()
 	b.Queue(sql, args...).Query(s.read)
 }
 
-func (s *offered) read(rows pgx.Rows) (err error) {
+func (s *reservedMessage) read(rows pgx.Rows) (err error) {
 	s.stored, err = pgx.CollectRows(rows, pgx.RowToStructByName[delivery])
 	return err
 }
 
-func (s *offered) statement() (string, []any) {
+func (s *reservedMessage) statement() (string, []any) {
 	return `
 		WITH claimed AS (
 			INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)

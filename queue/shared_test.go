@@ -27,10 +27,10 @@ func together(ctx context.Context, pool *pgxpool.Pool, members ...eventlog.Membe
 }
 
 // offers makes a member that sends a message which the process delivers.
-func offers(id, process string, options ...func(*entities.Message)) *offered {
+func offers(id, process string, options ...func(*entities.Message)) *reservedMessage {
 	m := message(options...)
 	m.Retention = DefaultRetention
-	return &offered{Message: m, id: id, offer: offer{handle: "rh_" + id, holder: process, lease: leaseTime}}
+	return &reservedMessage{Message: m, id: id, reservation: reservation{handle: "rh_" + id, holder: process, lease: leaseTime}}
 }
 
 // ends makes a member that acknowledges.
@@ -58,7 +58,7 @@ func TestMessagesThatShareATransaction(t *testing.T) {
 	r.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT $1, $2, $3, key, 'msg_before', expires_at
 		FROM (VALUES ('alive', now() + interval '1 h'), ('over', now())) AS k (key, expires_at)`, project, deployment, topic)
-	members := []*offered{
+	members := []*reservedMessage{
 		offers("msg_new", "proc_1", keyed("new")), offers("msg_again", "proc_1", keyed("new")),
 		offers("msg_alive", "proc_1", keyed("alive")), offers("msg_over", "proc_1", keyed("over")),
 		offers("msg_free", "proc_1"), offers("msg_free_too", "proc_1"), offers("msg_orphan", "proc_unknown"),
@@ -89,7 +89,7 @@ func TestMessagesThatShareATransaction(t *testing.T) {
 	if n := r.count(t, `SELECT count(*) FROM messages`); n != len(want) {
 		t.Errorf("got %d messages, want %d", n, len(want))
 	}
-	for m, first := range map[*offered]string{members[1]: "msg_new", members[2]: "msg_before"} {
+	for m, first := range map[*reservedMessage]string{members[1]: "msg_new", members[2]: "msg_before"} {
 		if id, err := keyHolder(t.Context(), r.pool, m.Message); err != nil || id != first {
 			t.Errorf("key %s stands for %s, %v; want %s", m.Key, id, err, first)
 		}

@@ -112,7 +112,7 @@ func (d *driven) takes(t testing.TB, work entities.Work, subject string) deliver
 func (d *driven) handover(t testing.TB) handover {
 	t.Helper()
 	w := d.newWorker(t, func(o *WorkerOptions) { o.Runs = d.runs })
-	return (&deliverer{Worker: w}).handover()
+	return w.handover()
 }
 
 func (d *driven) hands(t testing.TB, s entities.Signal) {

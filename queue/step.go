@@ -113,7 +113,7 @@ func (r *Runs) attempt(ctx context.Context, d delivery, s *stepWork) error {
 	results, err := r.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
 		Check: holds(d),
 		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
-			return extendLease(ctx, queued{last}, d.Lease, s.spec.Patience(r.log.Now())+settleTimeout)
+			return extendLease(ctx, queued{last}, d.Lease, s.spec.Patience(r.log.Now())+persistTimeout)
 		},
 	})
 	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
@@ -262,7 +262,7 @@ func (d delivery) retryTurn(f failure) eventlog.Turn {
 	return eventlog.Turn{
 		Check: holds(d),
 		Settle: func(ctx context.Context, _ pgx.Tx, last *pgx.Batch) error {
-			return giveBack(ctx, queued{last}, d.Lease, f)
+			return nackMessage(ctx, queued{last}, d.Lease, f)
 		},
 	}
 }

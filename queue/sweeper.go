@@ -47,22 +47,6 @@ func newSweeper(q *Queue, logger *slog.Logger) *sweeper {
 	return &sweeper{queue: q, logger: logger, interval: sweepInterval, quiet: sweepQuiet, batch: sweepBatch}
 }
 
-// run takes turns until the context ends.
-func (s *sweeper) run(ctx context.Context) {
-	ticker := time.NewTicker(s.interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if _, err := s.turn(ctx); err != nil && ctx.Err() == nil {
-			s.logger.ErrorContext(ctx, "look for stranded runs", "error", err)
-		}
-	}
-}
-
 // turn looks at the next batch of open runs, if it is time to, and returns the runs that it woke. A batch that
 // cannot be looked at is passed over until the next round.
 func (s *sweeper) turn(ctx context.Context) ([]stranded, error) {

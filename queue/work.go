@@ -31,11 +31,11 @@ func (w *deliverer) perform(ctx context.Context, d delivery) (Delivered, error) 
 		return Delivered{Outcome: OutcomeDone}, nil
 	case errors.Is(err, entities.ErrStale):
 		// It is others' now, or will be as soon as somebody sees that the lease is over.
-		return Delivered{OutcomeDropped, inPublic(err)}, nil
+		return Delivered{OutcomeDropped, redact(err)}, nil
 	case over(err):
-		return Delivered{OutcomeDropped, inPublic(err)}, w.drop(ctx, d)
+		return Delivered{OutcomeDropped, redact(err)}, w.drop(ctx, d)
 	case errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, errDrainOver): // shutting down: others go on at once
-		return Delivered{Outcome: OutcomeStopped}, w.settle(ctx, d.Lease, failure{reason: "the server was stopped"})
+		return Delivered{Outcome: OutcomeStopped}, w.nack(ctx, d.Lease, failure{reason: "the server was stopped"})
 	default:
 		return w.putOff(ctx, d, err)
 	}
@@ -49,7 +49,7 @@ func (w *deliverer) putOff(ctx context.Context, d delivery, err error) (Delivere
 	}
 	w.logger.InfoContext(ctx, "work failed", "message", d.ID, "run", d.RunID, "work", d.Work, "subject", d.Subject,
 		"delivery", d.DeliveryCount, "error", f.public)
-	return f.delivered(), w.settle(ctx, d.Lease, f)
+	return f.delivered(), w.nack(ctx, d.Lease, f)
 }
 
 // laterError is a failure that says when to try again.

@@ -19,7 +19,7 @@ func (q *Queue) enqueueWork(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []entities.Message,
 ) (begins []*eventlog.Beginning, ended []func(error), err error) {
 	stored := make([]storedWork, len(work))
-	offered := 0
+	reserved := 0
 	for i, m := range work {
 		if m.Work == entities.WorkEnd {
 			children, err := dropWork(ctx, tx, before, m.RunID)
@@ -30,9 +30,9 @@ func (q *Queue) enqueueWork(
 				continue
 			}
 		}
-		stored[i].offer = q.desk.offer(m, offered)
-		if stored[i].direct != nil {
-			offered++
+		stored[i].reservation = q.reserve(m, reserved)
+		if stored[i].made() {
+			reserved++
 		}
 		entities.Batch{Batch: before}.Add(upsertWork(m, &stored[i]))
 	}
@@ -44,7 +44,7 @@ func (q *Queue) enqueueWork(
 		switch s := &stored[i]; {
 		case s.ID == "": // not needed
 		case s.Taken:
-			begins = append(begins, s.starts())
+			begins = append(begins, s.inlineStart())
 			ended = append(ended, s.start)
 		case s.Now:
 			tickets = append(tickets, Ticket{MessageID: s.ID, Number: s.Ticket})
@@ -71,25 +71,25 @@ func (q *Queue) EnqueueBelieved(
 			c.Add(entities.Write{SQL: dropAllWork, Args: []any{m.RunID}})
 			continue
 		}
-		stored = append(stored, storedWork{offer: q.desk.offer(m, len(begins))})
+		stored = append(stored, storedWork{reservation: q.reserve(m, len(begins))})
 		s := &stored[len(stored)-1]
-		if m.Work == entities.WorkNone || m.Work == entities.WorkReport || m.Delay == 0 && s.direct == nil {
+		if m.Work == entities.WorkNone || m.Work == entities.WorkReport || m.Delay == 0 && !s.made() {
 			return nil, nil, false
 		}
 		c.Add(upsertWork(m, s))
-		if s.direct != nil {
+		if s.made() {
 			c.Require(onRecord("$1"), s.holder)
 			s.delivery = delivery{RunID: m.RunID, Work: m.Work, Subject: m.Subject}
-			begins = append(begins, s.starts())
+			begins = append(begins, s.inlineStart())
 		}
 	}
 	return begins, func(failed error) {
 		for i := range stored {
 			switch s := &stored[i]; {
-			case s.direct == nil:
+			case !s.made():
 				q.wakeTimer(failed)
 			case failed != nil: // it may be there all the same
-				s.begin(delivery{Lease: s.handle}, failed)
+				s.reservation.start(delivery{Lease: s.handle}, failed)
 			case s.Taken:
 				s.start(nil)
 			}
@@ -100,7 +100,7 @@ func (q *Queue) EnqueueBelieved(
 // storedWork is a piece of work as it was stored.
 type storedWork struct {
 	delivery
-	offer
+	reservation
 
 	// Taken says that it is leased as offered, Now that its ticket is to be issued now.
 	Taken, Now bool
@@ -108,7 +108,7 @@ type storedWork struct {
 }
 
 // start does the work that was leased as offered, unless that has failed.
-func (s *storedWork) start(failed error) { s.begin(s.delivery, failed) }
+func (s *storedWork) start(failed error) { s.reservation.start(s.delivery, failed) }
 
 // upsertWork is to store a piece of work, or to hurry the one that is there along, leased as offered if it is to be
 // done now. What is under way is to be done again if the news is of now. What failed, or is parked, is left to its

@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
@@ -22,11 +19,8 @@ const (
 	// River fetches at once when it is hinted, then at most this often; unhinted it looks each second.
 	fetchCooldown = 5 * time.Millisecond
 	fetchPoll     = time.Second
-	// The timer looks at least this often, for messages that other processes delayed.
-	timerPoll = time.Second
-	// Tickets that were used are of no interest.
-	ticketRetention = time.Minute
-	keysPoll        = 5 * time.Minute
+	// usedTicketRetention is how long River keeps used tickets, which nobody needs.
+	usedTicketRetention = time.Minute
 	// hardStopTimeout is how long breaking off the deliveries may take.
 	hardStopTimeout = 10 * time.Second
 )
@@ -59,47 +53,35 @@ type WorkerOptions struct {
 	Logger   *slog.Logger
 }
 
-// Worker delivers messages.
+// Worker delivers messages until it is stopped. River fetches their tickets; what this process accepts itself, its
+// dispatcher delivers without one.
 type Worker struct {
-	queue   *Queue
-	options WorkerOptions
-	logger  *slog.Logger
-	http    *http.Client
-	river   *river.Client[pgx.Tx]
-	pulse   *pulse
-	sweeper *sweeper
-	memory  *memory
-	direct  *direct
-	turns   *turns
-	lease   time.Duration // of each delivery at first
-	// keepPause is how often a delivery that waits for memory says so.
-	keepPause time.Duration
-	tally     tally
+	*deliverer
 
-	loops, beating sync.WaitGroup
-	stop, signOff  context.CancelFunc
+	river      *river.Client[pgx.Tx]
+	dispatcher *dispatcher
+	loop       *loop // while it runs
 }
 
 // NewWorker makes a worker for the queue, whose tables are in the given schema.
 func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
-	w := newWorker(q, o)
-	// Half of the places are for tickets, so that what has waited for long finds some also when there is always
-	// something new.
-	w.direct = newDirect(&deliverer{Worker: w}, o.Deliveries/2)
+	d := newDeliverer(q, o)
+	// Half of the places are for tickets: old messages must find some also when new ones keep coming.
+	w := &Worker{deliverer: d, dispatcher: newDispatcher(d, o.Deliveries/2)}
 	workers := river.NewWorkers()
-	if err := river.AddWorkerSafely(workers, &deliverer{Worker: w}); err != nil {
+	if err := river.AddWorkerSafely(workers, &ticketWorker{deliverer: d}); err != nil {
 		return nil, fmt.Errorf("add worker: %w", err)
 	}
 	var err error
 	w.river, err = river.NewClient(riverpgxv5.New(q.pool), &river.Config{
-		ID:                          w.pulse.id, // by which a dead process's tickets are found
+		ID:                          d.heartbeat.id, // by which a dead process's tickets are found
 		Schema:                      schema,
 		Queues:                      map[string]river.QueueConfig{riverQueue: {MaxWorkers: o.Deliveries - o.Deliveries/2}},
 		Workers:                     workers,
 		FetchCooldown:               fetchCooldown,
 		FetchPollInterval:           fetchPoll,
 		JobTimeout:                  -1,
-		CompletedJobRetentionPeriod: ticketRetention,
+		CompletedJobRetentionPeriod: usedTicketRetention,
 		Logger:                      slog.New(quietHandler{o.Logger.Handler()}),
 	})
 	if err != nil {
@@ -108,17 +90,23 @@ func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
 	return w, nil
 }
 
-// newWorker makes a worker without a River client.
-func newWorker(q *Queue, o WorkerOptions) *Worker {
-	if o.Observer == nil {
-		o.Observer = unobserved{}
+// ticketWorker has River's jobs done. It never fails a job because of a function: whether a message is delivered again
+// is decided by its row.
+type ticketWorker struct {
+	river.WorkerDefaults[Ticket]
+	*deliverer
+}
+
+// Timeout is far away: a delivery lasts as long as the function's lease does.
+func (*ticketWorker) Timeout(*river.Job[Ticket]) time.Duration { return longestDelivery }
+
+// Work redeems the ticket.
+func (w *ticketWorker) Work(ctx context.Context, job *river.Job[Ticket]) error {
+	err := w.redeem(ctx, job.Args, job.ScheduledAt)
+	if errors.Is(err, errNotOnRecord) {
+		return river.JobSnooze(beatInterval) // after which it will be
 	}
-	return &Worker{
-		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
-		keepPause: ticketTime / 3,
-		pulse:     newPulse(q, o.Logger), sweeper: newSweeper(q, o.Logger), memory: newMemory(o.BodyMemory),
-		turns: newTurns(o.Deliveries),
-	}
+	return err
 }
 
 // quietHandler passes on only River's warnings and errors.
@@ -130,38 +118,43 @@ func (h quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
 
 // Start begins to deliver. The context does not end it: [Worker.Stop] does.
 func (w *Worker) Start(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx)
-	// On record before it holds anything: nobody takes over from a process that nobody knows.
-	if err := w.pulse.turn(ctx); err != nil {
-		w.pulse.leave(ctx)
-		return fmt.Errorf("sign on: %w", err)
+	l, err := w.signOn(ctx)
+	if err != nil {
+		return err
 	}
-	if err := w.river.Start(ctx); err != nil {
-		w.pulse.leave(ctx)
+	if err := w.river.Start(l.calls); err != nil {
+		l.end(err)
 		return fmt.Errorf("start River: %w", err)
 	}
-	beating, signOff := context.WithCancel(ctx)
-	w.signOff = signOff
-	w.beating.Go(func() { w.pulse.run(beating) })
-	ctx, w.stop = context.WithCancel(ctx)
-	w.loops.Go(func() { w.timer(ctx) })
-	w.loops.Go(func() { w.forget(ctx) })
-	w.loops.Go(func() { w.sweeper.run(ctx) })
-	if w.options.Retention != nil {
-		w.loops.Go(func() { w.retain(ctx) })
-	}
-	w.queue.desk.Store(w.direct)
+	w.loop = l
+	l.tasks.Go(func() { l.run(nil, w.look) }) // River hears of tickets by itself
+	l.tasks.Go(func() { l.every(w.sweeper.interval, w.sweep) })
+	l.tasks.Go(func() { l.every(keysPoll, w.deleteExpired) })
+	l.tasks.Go(func() {
+		w.retain(l.running)
+		l.every(retentionPoll, w.retain)
+	})
+	w.queue.local.Store(w.dispatcher)
 	return nil
+}
+
+// look issues the tickets that are due, for River to fetch.
+func (w *Worker) look(ctx context.Context) time.Duration {
+	next, err := w.issueDue(ctx)
+	if err != nil && ctx.Err() == nil {
+		w.logger.ErrorContext(ctx, "issue tickets", "error", err)
+		return duePoll
+	}
+	return next
 }
 
 // Stop takes on no more deliveries, waits for those under way until the grace period or the context is
 // over, and then breaks the calls off and leaves the leases with the functions.
 func (w *Worker) Stop(ctx context.Context) error {
-	w.queue.desk.CompareAndSwap(w.direct, nil)
-	w.direct.close()
-	w.stop()
-	w.loops.Wait()
-	w.turns.close()
+	w.queue.local.CompareAndSwap(w.dispatcher, nil)
+	w.dispatcher.close()
+	w.loop.stopTasks()
+	w.serializer.close()
 	graceful, cancel := context.WithTimeout(ctx, w.options.Grace)
 	defer cancel()
 	err := w.river.Stop(graceful)
@@ -170,86 +163,10 @@ func (w *Worker) Stop(ctx context.Context) error {
 		defer cancel()
 		err = w.river.StopAndCancel(hard)
 	}
-	w.direct.stop(graceful)
-	w.http.CloseIdleConnections()
-	w.signOff()
-	w.beating.Wait()
+	w.dispatcher.stop(graceful)
+	w.loop.end(context.Canceled)
 	if err != nil {
 		return fmt.Errorf("stop River: %w", err)
 	}
 	return nil
-}
-
-// timer hands tickets to messages as they become due.
-func (w *Worker) timer(ctx context.Context) {
-	news, cancel := w.queue.hub.Subscribe(timerTopic)
-	defer cancel()
-	for ctx.Err() == nil {
-		next, err := w.handOut(ctx)
-		if err != nil && ctx.Err() == nil {
-			w.logger.ErrorContext(ctx, "hand out tickets", "error", err)
-			next = timerPoll
-		}
-		clock := time.NewTimer(min(next, timerPoll))
-		select {
-		case <-ctx.Done():
-		case <-news:
-		case <-clock.C:
-		}
-		clock.Stop()
-	}
-}
-
-// handOut issues the tickets that are due and returns how long until the next one is.
-func (w *Worker) handOut(ctx context.Context) (time.Duration, error) {
-	for {
-		next, err := untilDue(ctx, w.queue.pool)
-		if err != nil || next > 0 {
-			return next, err
-		}
-		full, err := w.handOutBatch(ctx)
-		if err != nil {
-			return 0, err
-		}
-		w.queue.wakeWorkers(nil)
-		if !full {
-			// What is due and was not taken is locked by another process that is at it.
-			return fetchCooldown, nil
-		}
-	}
-}
-
-func (w *Worker) handOutBatch(ctx context.Context) (full bool, err error) {
-	err = eventlog.InTx(ctx, w.queue.pool, func(tx pgx.Tx) error {
-		tickets, err := takeDue(ctx, tx, parking{w.options.MaxDeliveries, w.options.FailureWindow})
-		full = len(tickets) == dueBatch
-		if err != nil || len(tickets) == 0 {
-			return err
-		}
-		return w.queue.issue(ctx, tx, tickets)
-	})
-	return full, err
-}
-
-// forget drops idempotency keys and signals whose time is over.
-func (w *Worker) forget(ctx context.Context) {
-	ticker := time.NewTicker(keysPoll)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		w.forgetOnce(ctx)
-	}
-}
-
-func (w *Worker) forgetOnce(ctx context.Context) {
-	if err := forgetKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
-		w.logger.ErrorContext(ctx, "forget idempotency keys", "error", err)
-	}
-	if err := entities.DeleteSpentSignals(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
-		w.logger.ErrorContext(ctx, "forget signals", "error", err)
-	}
 }

@@ -87,8 +87,8 @@ func TestWorkerDeliversNoMoreThanAllowedAtOnce(t *testing.T) {
 func stopping(ctx context.Context, t testing.TB, w *Worker) (began, ended <-chan struct{}) {
 	t.Helper()
 	b, e := make(chan struct{}), make(chan struct{})
-	inner := w.stop
-	w.stop = sync.OnceFunc(func() {
+	inner := w.loop.halt
+	w.loop.halt = sync.OnceFunc(func() {
 		inner()
 		close(b)
 	})

@@ -20,10 +20,10 @@ func wake(changes ...func(*delivery)) delivery {
 }
 
 // begins takes a turn of its own accord, and sends what ends it once it may begin.
-func (t *turns) begins(tb testing.TB, d delivery) <-chan func() {
+func (t *serializer) begins(tb testing.TB, d delivery) <-chan func() {
 	begun := make(chan func(), 1)
 	go func() {
-		answered, err := t.take(context.Background(), d)
+		answered, err := t.acquire(context.Background(), d)
 		if err != nil {
 			tb.Error(err)
 		}
@@ -34,7 +34,7 @@ func (t *turns) begins(tb testing.TB, d delivery) <-chan func() {
 }
 
 // taken takes a turn that is free.
-func (t *turns) taken(tb testing.TB, d delivery) (answered func()) {
+func (t *serializer) taken(tb testing.TB, d delivery) (answered func()) {
 	tb.Helper()
 	select {
 	case answered = <-t.begins(tb, d):
@@ -45,7 +45,7 @@ func (t *turns) taken(tb testing.TB, d delivery) (answered func()) {
 }
 
 // wantNoLines checks that no run is remembered.
-func (t *turns) wantNoLines(tb testing.TB) {
+func (t *serializer) wantNoLines(tb testing.TB) {
 	tb.Helper()
 	if waiting, lines := t.state(); lines != 0 || waiting != 0 {
 		tb.Errorf("%d lines are left, and %d that wait", lines, waiting)
@@ -80,24 +80,24 @@ func TestWhoTakesTurns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				turns := newTurns(100)
-				before := turns.taken(t, wake())
-				begun := turns.begins(t, wake(tt.change))
+				s := newSerializer(100)
+				before := s.taken(t, wake())
+				begun := s.begins(t, wake(tt.change))
 				if got := len(begun) == 0; got != tt.waits {
 					t.Errorf("waits: got %v, want %v", got, tt.waits)
 				}
 				before()
 				(<-begun)()
-				turns.wantNoLines(t)
+				s.wantNoLines(t)
 
-				own := turns.taken(t, wake(tt.change))
-				after := turns.begins(t, wake())
+				own := s.taken(t, wake(tt.change))
+				after := s.begins(t, wake())
 				if got := len(after) == 0; got != tt.counts {
 					t.Errorf("is waited for: got %v, want %v", got, tt.counts)
 				}
 				own()
 				(<-after)()
-				turns.wantNoLines(t)
+				s.wantNoLines(t)
 			})
 		})
 	}
@@ -106,15 +106,15 @@ func TestWhoTakesTurns(t *testing.T) {
 func TestRunsDoNotWaitForOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(100)
+		s := newSerializer(100)
 		for _, end := range []func(){
-			turns.taken(t, wake()),
-			turns.taken(t, wake(func(d *delivery) { d.RunID = "wrun_b" })),
-			turns.taken(t, wake(func(d *delivery) { d.Project = "other" })),
+			s.taken(t, wake()),
+			s.taken(t, wake(func(d *delivery) { d.RunID = "wrun_b" })),
+			s.taken(t, wake(func(d *delivery) { d.Project = "other" })),
 		} {
 			end()
 		}
-		turns.wantNoLines(t)
+		s.wantNoLines(t)
 	})
 }
 
@@ -123,11 +123,11 @@ func TestTurnsGoInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 20
-		turns, began := newTurns(4*n), time.Now()
-		answered := turns.taken(t, wake())
+		s, began := newSerializer(4*n), time.Now()
+		answered := s.taken(t, wake())
 		var waiting []<-chan func()
 		for range n {
-			waiting = append(waiting, turns.begins(t, wake()))
+			waiting = append(waiting, s.begins(t, wake()))
 		}
 		for i, next := range waiting {
 			for j, later := range waiting[i:] {
@@ -147,7 +147,7 @@ func TestTurnsGoInOrder(t *testing.T) {
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("it took %s, want no time", waited)
 		}
-		turns.wantNoLines(t)
+		s.wantNoLines(t)
 	})
 }
 
@@ -155,13 +155,13 @@ func TestTurnsGoInOrder(t *testing.T) {
 func TestAHangingCallIsNotWaitedForLonger(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns, began := newTurns(100), time.Now()
-		hanging := turns.taken(t, wake())
-		time.Sleep(turnTime / 4)
-		second, third := turns.begins(t, wake()), turns.begins(t, wake())
+		s, began := newSerializer(100), time.Now()
+		hanging := s.taken(t, wake())
+		time.Sleep(callHold / 4)
+		second, third := s.begins(t, wake()), s.begins(t, wake())
 		hangingToo := <-second
-		if waited := time.Since(began); waited != turnTime {
-			t.Errorf("the second began after %s, want %s", waited, turnTime)
+		if waited := time.Since(began); waited != callHold {
+			t.Errorf("the second began after %s, want %s", waited, callHold)
 		}
 		hanging() // is answered at last, and the third waits for the second
 		synctest.Wait()
@@ -169,16 +169,16 @@ func TestAHangingCallIsNotWaitedForLonger(t *testing.T) {
 			t.Error("the third began with an answer that it does not wait for")
 		}
 		last := <-third
-		if waited := time.Since(began); waited != 2*turnTime {
-			t.Errorf("the third began after %s, want %s", waited, 2*turnTime)
+		if waited := time.Since(began); waited != 2*callHold {
+			t.Errorf("the third began after %s, want %s", waited, 2*callHold)
 		}
-		time.Sleep(turnTime)
+		time.Sleep(callHold)
 		synctest.Wait()
-		turns.wantNoLines(t) // though two hang, and the last one too
+		s.wantNoLines(t) // though two hang, and the last one too
 		hangingToo()
 		last()
-		turns.taken(t, wake())()
-		turns.wantNoLines(t)
+		s.taken(t, wake())()
+		s.wantNoLines(t)
 	})
 }
 
@@ -186,23 +186,23 @@ func TestAHangingCallIsNotWaitedForLonger(t *testing.T) {
 func TestPatienceEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const n = 2 * int(turnPatience/turnTime)
-		turns, began := newTurns(4*n), time.Now()
-		turns.taken(t, wake())
+		const n = 2 * int(maxCallWait/callHold)
+		s, began := newSerializer(4*n), time.Now()
+		s.taken(t, wake())
 		var waiting []<-chan func()
 		for range n {
-			waiting = append(waiting, turns.begins(t, wake()))
+			waiting = append(waiting, s.begins(t, wake()))
 		}
 		for i, w := range waiting {
 			<-w
-			want := min(time.Duration(i+1)*turnTime, turnPatience)
+			want := min(time.Duration(i+1)*callHold, maxCallWait)
 			if waited := time.Since(began); waited != want {
 				t.Fatalf("%d began after %s, want %s", i, waited, want)
 			}
 		}
-		time.Sleep(turnTime)
+		time.Sleep(callHold)
 		synctest.Wait()
-		turns.wantNoLines(t)
+		s.wantNoLines(t)
 	})
 }
 
@@ -210,15 +210,15 @@ func TestPatienceEnds(t *testing.T) {
 func TestNoMoreWaitThanTheirShare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(8)
-		first := turns.taken(t, wake())
-		other := turns.taken(t, wake(func(d *delivery) { d.RunID = "wrun_b" }))
-		a := turns.begins(t, wake())
-		b := turns.begins(t, wake(func(d *delivery) { d.RunID = "wrun_b" }))
+		s := newSerializer(8)
+		first := s.taken(t, wake())
+		other := s.taken(t, wake(func(d *delivery) { d.RunID = "wrun_b" }))
+		a := s.begins(t, wake())
+		b := s.begins(t, wake(func(d *delivery) { d.RunID = "wrun_b" }))
 		if len(a)+len(b) > 0 {
 			t.Fatal("two of eight do not wait")
 		}
-		third := turns.taken(t, wake()) // now its run waits for it
+		third := s.taken(t, wake()) // now its run waits for it
 		first()
 		other()
 		(<-b)()
@@ -228,43 +228,43 @@ func TestNoMoreWaitThanTheirShare(t *testing.T) {
 		}
 		third()
 		(<-a)()
-		turns.wantNoLines(t)
+		s.wantNoLines(t)
 	})
 }
 
 func TestWaitingForATurnEnds(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		end  func(*turns, context.CancelCauseFunc)
+		end  func(*serializer, context.CancelCauseFunc)
 		want error
 	}{
-		"with the server":  {func(t *turns, _ context.CancelCauseFunc) { t.close() }, ErrStopping},
-		"with the context": {func(_ *turns, cancel context.CancelCauseFunc) { cancel(errDrainOver) }, errDrainOver},
+		"with the server":  {func(t *serializer, _ context.CancelCauseFunc) { t.close() }, ErrStopping},
+		"with the context": {func(_ *serializer, cancel context.CancelCauseFunc) { cancel(errDrainOver) }, errDrainOver},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				turns, began := newTurns(100), time.Now()
-				answered := turns.taken(t, wake())
+				s, began := newSerializer(100), time.Now()
+				answered := s.taken(t, wake())
 				ctx, cancel := context.WithCancelCause(t.Context())
 				ended := make(chan error, 1)
 				go func() {
-					_, err := turns.take(ctx, wake())
+					_, err := s.acquire(ctx, wake())
 					ended <- err
 				}()
 				synctest.Wait()
-				tt.end(turns, cancel)
+				tt.end(s, cancel)
 				if err := <-ended; !errors.Is(err, tt.want) {
 					t.Errorf("got error %v, want %v", err, tt.want)
 				}
 				if waited := time.Since(began); waited != 0 {
 					t.Errorf("it took %s, want no time", waited)
 				}
-				if waiting, lines := turns.state(); waiting != 0 || lines != 1 {
+				if waiting, lines := s.state(); waiting != 0 || lines != 1 {
 					t.Errorf("%d wait in %d lines, want 0 in 1: the call under way goes on", waiting, lines)
 				}
 				answered()
-				turns.wantNoLines(t)
-				turns.taken(t, wake())() // need not wait, so it does not end
+				s.wantNoLines(t)
+				s.taken(t, wake())() // need not wait, so it does not end
 			})
 		})
 	}
@@ -273,22 +273,22 @@ func TestWaitingForATurnEnds(t *testing.T) {
 // TestATurnThatComesWhileItsWaitEnds is passed on by who gave up, and had once by who lost patience.
 func TestATurnThatComesWhileItsWaitEnds(t *testing.T) {
 	t.Parallel()
-	turns := newTurns(100)
+	s := newSerializer(100)
 	var all []*wakeUp
 	for range 4 {
-		all = append(all, turns.begin(wake()))
+		all = append(all, s.add(wake()))
 	}
-	turns.end(all[0])
-	turns.jump(all[1])
-	turns.end(all[1])
-	turns.quit(all[2])
+	s.done(all[0])
+	s.callNow(all[1])
+	s.done(all[1])
+	s.abandon(all[2])
 	select {
-	case <-all[3].begun:
+	case <-all[3].called:
 	default:
 		t.Error("the last turn has not begun")
 	}
-	turns.end(all[3])
-	turns.wantNoLines(t)
+	s.done(all[3])
+	s.wantNoLines(t)
 }
 
 // TestRacersForTurns: whoever comes, gives up and is answered at the same time, no two are under way at once while no
@@ -296,8 +296,8 @@ func TestATurnThatComesWhileItsWaitEnds(t *testing.T) {
 func TestRacersForTurns(t *testing.T) {
 	t.Parallel()
 	const racers = 200
-	turns := newTurns(4 * racers)
-	turns.turn, turns.patience = patience, patience
+	s := newSerializer(4 * racers)
+	s.hold, s.maxWait = patience, patience
 	var now, called, failed atomic.Int64
 	race(racers, func(i int) struct{} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -305,7 +305,7 @@ func TestRacersForTurns(t *testing.T) {
 		if i%3 == 0 {
 			go cancel()
 		}
-		answered, err := turns.take(ctx, wake())
+		answered, err := s.acquire(ctx, wake())
 		if err != nil {
 			failed.Add(1)
 			return struct{}{}
@@ -324,5 +324,5 @@ func TestRacersForTurns(t *testing.T) {
 	if called.Load()+failed.Load() != racers || called.Load() < racers*2/3 {
 		t.Errorf("%d were called and %d gave up, of %d", called.Load(), failed.Load(), racers)
 	}
-	turns.wantNoLines(t)
+	s.wantNoLines(t)
 }

@@ -26,10 +26,10 @@ func (r *replica) run(t *testing.T, version int) entities.RunID {
 }
 
 // unhurried has nobody get his turn because of the time.
-func (w *Worker) unhurried() {
-	w.turns.mu.Lock()
-	defer w.turns.mu.Unlock()
-	w.turns.turn, w.turns.patience = time.Hour, time.Hour
+func (w *deliverer) unhurried() {
+	w.serializer.mu.Lock()
+	defer w.serializer.mu.Unlock()
+	w.serializer.hold, w.serializer.maxWait = time.Hour, time.Hour
 }
 
 // holding is an app whose calls wait until they are let go, one by one, and acknowledge then.
@@ -51,17 +51,17 @@ func (r *replica) leased(t *testing.T, n int) {
 }
 
 // state is how many wait for their turn, and how many runs have a line.
-func (t *turns) state() (waiting, lines int) {
+func (t *serializer) state() (waiting, lines int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.waiting, len(t.lines)
+	return t.waiting, len(t.runs)
 }
 
 // inLine waits until so many wait for their turn.
-func (w *Worker) inLine(t *testing.T, n int) {
+func (w *deliverer) inLine(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, "they wait for their turn", func() bool {
-		waiting, _ := w.turns.state()
+		waiting, _ := w.serializer.state()
 		return waiting == n
 	})
 }
@@ -69,10 +69,10 @@ func (w *Worker) inLine(t *testing.T, n int) {
 // TestWakeUpsTakeTurns, however their deliveries begin: each is called once and acknowledged by itself.
 func TestWakeUpsTakeTurns(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*testing.T, *replica) *Worker{
-		"direct":  func(t *testing.T, r *replica) *Worker { return r.worker(t) },
-		"tickets": func(t *testing.T, r *replica) *Worker { w := r.worker(t); r.ticketsOnly(); return w },
-		"drain": func(t *testing.T, r *replica) *Worker {
+	for name, start := range map[string]func(*testing.T, *replica) *deliverer{
+		"direct":  func(t *testing.T, r *replica) *deliverer { return r.worker(t).deliverer },
+		"tickets": func(t *testing.T, r *replica) *deliverer { w := r.worker(t); r.ticketsOnly(); return w.deliverer },
+		"drain": func(t *testing.T, r *replica) *deliverer {
 			d := r.drainer(t)
 			begun, err := d.Begin(t.Context())
 			if err != nil {
@@ -86,7 +86,7 @@ func TestWakeUpsTakeTurns(t *testing.T) {
 				}
 			}()
 			t.Cleanup(func() { d.Stop(); <-ended })
-			return d.worker.Worker
+			return d.worker
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestWakeUpsTakeTurns(t *testing.T) {
 				called = append(called, a.next(t).id())
 			}
 			for i := range n - 1 {
-				if waiting, _ := w.turns.state(); len(a.calls) > 0 || waiting != n-1-i {
+				if waiting, _ := w.serializer.state(); len(a.calls) > 0 || waiting != n-1-i {
 					t.Errorf("%d calls too many; %d wait, want %d", len(a.calls), waiting, n-1-i)
 				}
 				letGo <- struct{}{}
@@ -126,7 +126,7 @@ func TestWakeUpsTakeTurns(t *testing.T) {
 				}
 			}
 			eventually(t, "no line is left", func() bool {
-				_, lines := w.turns.state()
+				_, lines := w.serializer.state()
 				return lines == 0
 			})
 		})
@@ -170,8 +170,8 @@ func TestAWakeUpThatHangsIsNotWaitedForLonger(t *testing.T) {
 	}
 	second := r.send(t, of(run))
 	c := a.next(t)
-	if waited := time.Since(began); c.id() != second || waited < turnTime {
-		t.Errorf("got message %s %s after the first was sent, want %s and no less than %s", c.id(), waited, second, turnTime)
+	if waited := time.Since(began); c.id() != second || waited < callHold {
+		t.Errorf("got message %s %s after the first was sent, want %s and no less than %s", c.id(), waited, second, callHold)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // ticketsOnly has the replica's messages delivered by tickets, as if others had sent them.
-func (r *replica) ticketsOnly() { r.desk.Store(nil) }
+func (r *replica) ticketsOnly() { r.local.Store(nil) }
 
 // wantNoTickets expects that no ticket was issued so far.
 func (r *replica) wantNoTickets(t testing.TB) {
@@ -98,8 +98,8 @@ func TestOfferOfAProcessOnNoRecord(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
-	d := newDirect(&deliverer{Worker: r.newWorker(t)}, 1) // which has not signed on
-	r.desk.Store(d)
+	d := newDispatcher(r.newWorker(t).deliverer, 1) // which has not signed on
+	r.local.Store(d)
 	id := r.send(t)
 	c := a.next(t)
 	if n := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.taken != 0 {
@@ -123,7 +123,7 @@ func invocation() entities.Message {
 // storeWork stores a piece of work, leased as the replica's desk offers.
 func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
 	t.Helper()
-	s := storedWork{offer: r.desk.offer(m, 0)}
+	s := storedWork{reservation: r.reserve(m, 0)}
 	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		entities.Batch{Batch: &b}.Add(upsertWork(m, &s))
@@ -140,8 +140,8 @@ func TestWorkIsLeasedAsOffered(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	w := r.newWorker(t)
-	r.onRecord(t, w.pulse.id)
-	r.desk.Store(w.direct)
+	r.onRecord(t, w.heartbeat.id)
+	r.local.Store(w.dispatcher)
 	for name, tt := range map[string]struct {
 		was          string // what is set of the row that is there; empty for no row
 		delay        time.Duration
@@ -176,7 +176,7 @@ func TestWorkIsLeasedAsOffered(t *testing.T) {
 				return
 			}
 			// The ticket that was out is used up, and the next news finds it under way.
-			if _, ok, err := claim(t.Context(), r.pool, Ticket{s.ID, 3, 0}, "rh_late", w.pulse.id, leaseTime); ok || err != nil {
+			if _, ok, err := claim(t.Context(), r.pool, Ticket{s.ID, 3, 0}, "rh_late", w.heartbeat.id, leaseTime); ok || err != nil {
 				t.Errorf("claim by the ticket that was out: got %v, %v", ok, err)
 			}
 			if next := r.storeWork(t, m); next.Taken || next.Lease != s.Lease {
@@ -216,7 +216,7 @@ func TestWhatIsNotDeliveredIsHandedBack(t *testing.T) {
 		told  error
 	}{
 		"no answer to the commit": {func() {}, errors.New("connection lost")},
-		"no place":                {func() { w.direct.places = 0 }, nil},
+		"no place":                {func() { w.dispatcher.places = 0 }, nil},
 	} {
 		id, ended := enqueued()
 		trouble.cause()
@@ -226,7 +226,7 @@ func TestWhatIsNotDeliveredIsHandedBack(t *testing.T) {
 		} else {
 			r.ack(t, c)
 		}
-		w.direct.places = 10
+		w.dispatcher.places = 10
 	}
 	id, ended := enqueued()
 	stop(t, w)
@@ -249,7 +249,7 @@ func TestACrashWhileSendingToOneself(t *testing.T) {
 	w := r.worker(t)
 	session := gate.Open(t, dsn, r.pool, nil)
 	broken := on(t, session.Pool)
-	broken.desk.Store(w.direct)
+	broken.local.Store(w.dispatcher)
 	send := func(n int, how gate.Crash) (statements []string, id string, err error) {
 		statements = session.Run(t, n, how, func() { id, err = broken.Send(context.Background(), message()) })
 		return statements, id, err
