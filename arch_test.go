@@ -22,7 +22,7 @@ const module = "github.com/stepwell-dev/stepwell"
 // import what testsMayImport says.
 var mayImport = map[string][]string{
 	"clients":                 {},
-	"cmd/stepwell":            {"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "eventlog", "eventlog/access", "eventlog/archive", "handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/egress"},
+	"cmd/stepwell":            {"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "eventlog", "eventlog/access", "eventlog/archive", "handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/egress", "queue/engine"},
 	"cmd/stepwell/completion": {},
 	"cmd/stepwell/remote":     {},
 	"e2e":                     {},
@@ -42,10 +42,10 @@ var mayImport = map[string][]string{
 	"eventlog/payload":        {"entities"},
 	"eventlog/view":           {"entities", "eventlog", "eventlog/payload"},
 	"examples/function-go":    {"sdk/signature"},
-	"handlers":                {"clients", "entities", "eventlog", "eventlog/access", "handlers/auth", "handlers/rest", "handlers/telemetry", "handlers/webhook", "handlers/webhook/signature", "handlers/wire", "handlers/wire/codec", "queue", "queue/egress"},
+	"handlers":                {"clients", "entities", "eventlog", "eventlog/access", "handlers/auth", "handlers/rest", "handlers/telemetry", "handlers/webhook", "handlers/webhook/signature", "handlers/wire", "handlers/wire/codec", "queue", "queue/egress", "queue/engine"},
 	"handlers/auth":           {"entities"},
-	"handlers/rest":           {"entities", "entities/strictjson", "eventlog", "eventlog/access", "eventlog/payload", "eventlog/view", "handlers/auth", "queue", "queue/contract", "queue/egress"},
-	"handlers/telemetry":      {"entities", "eventlog", "queue"},
+	"handlers/rest":           {"entities", "entities/strictjson", "eventlog", "eventlog/access", "eventlog/payload", "eventlog/view", "handlers/auth", "queue", "queue/continuation", "queue/contract", "queue/egress", "queue/engine"},
+	"handlers/telemetry":      {"entities", "eventlog", "queue", "queue/engine"},
 	"handlers/webhook":        {"entities", "eventlog", "handlers/webhook/signature", "queue", "queue/contract", "queue/egress"},
 	"handlers/wire":           {"entities", "eventlog", "queue", "handlers/auth", "handlers/wire/codec"},
 	"handlers/wire/codec":     {},
@@ -53,11 +53,15 @@ var mayImport = map[string][]string{
 	"migrations/localpg":      {},
 	"migrations/testdb":       {"migrations", "migrations/localpg"},
 	"migrations/testdb/gate":  {"migrations"},
-	"queue":                   {"entities", "eventlog", "eventlog/view", "queue/condition", "queue/contract", "queue/egress", "queue/signing"},
+	"queue":                   {"entities", "eventlog", "queue/cluster", "queue/contract", "queue/egress", "queue/signing", "queue/tickets"},
+	"queue/cluster":           {"entities", "eventlog", "queue/continuation", "queue/tickets"},
 	"queue/condition":         {"entities"},
 	"queue/contract":          {"entities", "entities/strictjson", "eventlog"},
+	"queue/continuation":      {"entities"},
 	"queue/egress":            {},
+	"queue/engine":            {"entities", "eventlog", "eventlog/view", "queue", "queue/condition", "queue/contract"},
 	"queue/signing":           {},
+	"queue/tickets":           {"eventlog"},
 	"sdk/signature":           {},
 
 	"handlers/webhook/signature": {"entities"},
@@ -79,9 +83,10 @@ var testsOf = map[string][]string{
 	"eventlog":         {"queue"},
 	"eventlog/archive": {"eventlog/archive/s3test"},
 	"handlers/rest":    {"handlers", "sdk/signature"},
-	"handlers/webhook": {"handlers"},
+	"handlers/webhook": {"handlers", "queue/engine"},
 	"handlers/wire":    {"e2e/record", "handlers"},
-	"queue":            {"sdk/signature"},
+	"queue":            {"queue/continuation", "sdk/signature"},
+	"queue/engine":     {"queue/cluster", "queue/egress", "queue/tickets", "sdk/signature"},
 }
 
 // onlyFor are packages, each with those below it, and the few places that may import them. A place is a
@@ -94,10 +99,10 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// In handlers only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities", "eventlog", "eventlog/access", "queue", "migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
+		"entities", "eventlog", "eventlog/access", "queue", "queue/cluster", "queue/engine", "queue/tickets", "migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},
-	"github.com/riverqueue":                 {"queue", "migrations", "_test.go"},
+	"github.com/riverqueue":                 {"queue/tickets", "migrations", "_test.go"},
 	"github.com/labstack/echo":              {"handlers", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/webhook"},
 	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "eventlog/payload", "handlers/wire/codec", "_test.go"},
 	"cel.dev/cel-go":                        {"queue/condition"},

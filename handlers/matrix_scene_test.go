@@ -24,6 +24,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // classified is in every payload of a scene, and token in every token of a hook.
@@ -150,7 +151,7 @@ func (h *house) scene(t *testing.T, project entities.Project) scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = h.queue.PostSignal(t.Context(), entities.Signal{
+	_, _, err = engine.New(h.queue, h.log).PostSignal(t.Context(), entities.Signal{
 		Project: project, Name: "paid", Key: s["signalKey"], Data: []byte(`"` + classified + `"`),
 	}, time.Hour)
 	if err != nil {

@@ -19,7 +19,9 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 const (
@@ -37,13 +39,9 @@ const (
 	// give the message back, before they answer, also where it fails: what did not come by then was lost.
 	answeredLease = 10 * time.Second
 
-	// No delivery takes longer, however often its lease is extended. River keeps the tickets of processes
-	// that died for as long.
-	longestDelivery = 24 * time.Hour
-
-	// persistTimeout is how long a delivery tries to tell the database how it went, which may be away just
+	// PersistTimeout is how long a delivery tries to tell the database how it went, which may be away just
 	// then. After that its lease has to run out.
-	persistTimeout = time.Minute
+	PersistTimeout = time.Minute
 	persistPause   = 250 * time.Millisecond
 	maxReasonBody  = 300
 )
@@ -70,8 +68,8 @@ type deliverer struct {
 	options    WorkerOptions
 	logger     *slog.Logger
 	http       *http.Client
-	heartbeat  *heartbeat
-	sweeper    *sweeper
+	heartbeat  *cluster.Heartbeat
+	sweeper    *cluster.Sweeper
 	memory     *memory
 	serializer *serializer
 	lease      time.Duration // of each delivery at first
@@ -87,14 +85,15 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 	return &deliverer{
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
 		keepPause: ticketTime / 3,
-		heartbeat: newHeartbeat(q, o.Logger), sweeper: newSweeper(q, o.Logger), memory: newMemory(o.BodyMemory),
+		heartbeat: cluster.NewHeartbeat(q.pool, func() { q.WakeTimer(nil) }, o.Logger), sweeper: cluster.NewSweeper(q.pool, q, o.Logger),
+		memory:     newMemory(o.BodyMemory),
 		serializer: newSerializer(o.Deliveries),
 	}
 }
 
 // redeem claims the message of a ticket that was good from then on, by the database's clock, and calls the function
 // with it.
-func (w *deliverer) redeem(ctx context.Context, t Ticket, since time.Time) error {
+func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Time) error {
 	free, err := w.room(ctx, t)
 	if errors.Is(err, errTicketUsed) {
 		return nil
@@ -104,10 +103,10 @@ func (w *deliverer) redeem(ctx context.Context, t Ticket, since time.Time) error
 	}
 	defer free()
 	handle := "rh_" + ulid.Make().String()
-	d, ok, err := claim(ctx, w.queue.pool, t, handle, w.heartbeat.id, w.lease)
+	d, ok, err := w.queue.Claim(ctx, t, handle, w.heartbeat.ID, w.lease)
 	if err != nil {
 		// It may have been claimed all the same, and then nobody else knows of this lease.
-		return errors.Join(err, w.nack(ctx, handle, failure{reason: err.Error()}))
+		return errors.Join(err, w.nack(ctx, handle, Failure{Reason: err.Error()}))
 	}
 	if !ok {
 		return w.whyNotClaimed(ctx, t)
@@ -118,15 +117,15 @@ func (w *deliverer) redeem(ctx context.Context, t Ticket, since time.Time) error
 // deliver calls the function with a message that is leased to this process, or does the work that it is, and says
 // what became of it. Free gives back the memory of its body. It fails when the database could not be told; then the
 // lease has to run out.
-func (w *deliverer) deliver(ctx context.Context, d delivery, free func()) (Delivered, error) {
+func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	if d.Work != entities.WorkNone {
 		free() // what it calls with is read anew
-		return w.perform(ctx, d)
+		return w.Perform(ctx, d)
 	}
 	if d.URL == "" {
-		f := unregistered(d)
+		f := d.Unregistered()
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
-		return Delivered{OutcomeUnreached, f.public}, w.nack(ctx, d.Lease, f)
+		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
 	}
 	answered, err := w.serializer.acquire(ctx, d)
 	if err != nil {
@@ -137,7 +136,7 @@ func (w *deliverer) deliver(ctx context.Context, d delivery, free func()) (Deliv
 }
 
 // carry calls the function with a message, and says what became of it.
-func (w *deliverer) carry(ctx context.Context, d delivery, free func()) (Delivered, error) {
+func (w *deliverer) carry(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	var acknowledged atomic.Bool
 	w.queue.underWay.Store(d.Lease, &acknowledged)
 	defer w.queue.underWay.Delete(d.Lease)
@@ -152,9 +151,9 @@ func (w *deliverer) carry(ctx context.Context, d delivery, free func()) (Deliver
 	case errors.Is(ctx.Err(), context.Canceled):
 		return Delivered{Outcome: OutcomeStopped}, w.shortenLease(ctx, d.Lease, leftLease)
 	default:
-		f := failureOf(d, err)
+		f := d.Failure(err)
 		w.logger.InfoContext(ctx, "delivery failed",
-			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", f.public)
+			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", f.Public)
 		return f.delivered(), w.nack(ctx, d.Lease, f)
 	}
 }
@@ -163,7 +162,7 @@ var errTicketUsed = errors.New("the ticket is used up")
 
 // room waits for memory for the message's body. Meanwhile its ticket does not count as lost: the message would get
 // another one, and another, until all deliveries wait for the same. It fails with errTicketUsed.
-func (w *deliverer) room(ctx context.Context, t Ticket) (free func(), err error) {
+func (w *deliverer) room(ctx context.Context, t tickets.Ticket) (free func(), err error) {
 	if free, ok := w.memory.try(t.Size); ok {
 		return free, nil
 	}
@@ -177,7 +176,7 @@ func (w *deliverer) room(ctx context.Context, t Ticket) (free func(), err error)
 }
 
 // keep keeps a ticket until the context ends, and calls used when it is no longer good.
-func (w *deliverer) keep(ctx context.Context, t Ticket, used func()) {
+func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 	for {
 		good, err := keepTicket(ctx, w.queue.pool, t)
 		if err == nil && !good {
@@ -196,7 +195,7 @@ func (w *deliverer) keep(ctx context.Context, t Ticket, used func()) {
 var errNotOnRecord = errors.New("this process is on no record")
 
 // whyNotClaimed fails with errNotOnRecord if the ticket is still good; else it is used up.
-func (w *deliverer) whyNotClaimed(ctx context.Context, t Ticket) error {
+func (w *deliverer) whyNotClaimed(ctx context.Context, t tickets.Ticket) error {
 	good, err := keepTicket(ctx, w.queue.pool, t)
 	if err != nil || !good {
 		return err
@@ -204,9 +203,9 @@ func (w *deliverer) whyNotClaimed(ctx context.Context, t Ticket) error {
 	return errNotOnRecord
 }
 
-// persist does what must be done also when the server is shutting down, or the database is away for a while.
-func persist(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
+// Persist does what must be done also when the server is shutting down, or the database is away for a while.
+func Persist(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), PersistTimeout)
 	defer cancel()
 	for {
 		err := do(ctx)
@@ -221,51 +220,64 @@ func persist(ctx context.Context, do func(context.Context) error) error {
 	}
 }
 
-// failure is why a delivery came to nothing, and what follows for its message.
-type failure struct {
-	reason string
-	// public is what of the reason is fit for logs; see [redact].
-	public string
-	// after is how long to wait before the next one.
-	after time.Duration
-	// reached says that the function may have seen the message. Only such deliveries are counted: an app
-	// that is away says nothing about the messages that wait for it.
-	reached bool
+// Failure is why a delivery failed, and what that means for its message. As an error of a [Handler] it is followed to
+// the letter.
+type Failure struct {
+	Reason string
+	// Public is the part of the reason that may be logged; see [redact].
+	Public string
+	// After is how long to wait before the next delivery.
+	After time.Duration
+	// Reached says that the function may have seen the message. Only such deliveries are counted: that an app is away
+	// is no fault of the messages that wait for it.
+	Reached bool
 }
 
-func failureOf(d delivery, err error) failure {
+// Error implements error.
+func (f *Failure) Error() string { return f.Reason }
+
+// Redacted returns what logs may show of the failure.
+func (f *Failure) Redacted() string { return f.Public }
+
+// Failure returns what an error of the delivery means for its message.
+func (d Delivery) Failure(err error) Failure {
+	if f := (*Failure)(nil); errors.As(err, &f) {
+		return *f
+	}
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-		return failure{err.Error(), redact(err), min(backoff(d.Unreached+1), unreachedBackoff), false}
+		return Failure{err.Error(), redact(err), min(backoff(d.Unreached+1), unreachedBackoff), false}
 	}
 	if unsigned := (*unsignedError)(nil); errors.As(err, &unsigned) {
-		return failure{err.Error(), redact(err), firstBackoff, false}
+		return Failure{err.Error(), redact(err), firstBackoff, false}
 	}
-	return failure{err.Error(), redact(err), backoff(d.DeliveryCount), true}
+	return Failure{err.Error(), redact(err), backoff(d.DeliveryCount), true}
 }
 
-// unregistered is the failure of a delivery whose deployment is not registered.
-func unregistered(d delivery) failure {
+// Unregistered is the failure of a delivery whose deployment is not registered.
+func (d Delivery) Unregistered() *Failure {
 	reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
-	return failure{reason: reason, public: reason, after: unreachedBackoff}
+	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
 }
 
-// delivered is the delivery's end that the failure makes.
-func (f failure) delivered() Delivered {
-	if f.reached {
-		return Delivered{OutcomeFailed, f.public}
+// delivered is how a delivery ends that failed.
+func (f Failure) delivered() Delivered {
+	if f.Reached {
+		return Delivered{OutcomeFailed, f.Public}
 	}
-	return Delivered{OutcomeUnreached, f.public}
+	return Delivered{OutcomeUnreached, f.Public}
 }
 
 // shortenLease leaves a lease to its function for d at most, unless the function has extended or ended it.
 func (w *deliverer) shortenLease(ctx context.Context, handle string, d time.Duration) error {
-	return persist(ctx, func(ctx context.Context) error { return shortenLease(ctx, w.queue.pool, handle, d) })
+	return Persist(ctx, func(ctx context.Context) error { return shortenLease(ctx, w.queue.pool, handle, d) })
 }
 
 // nack gives a lease back after a failure, if it is still ours.
-func (w *deliverer) nack(ctx context.Context, handle string, f failure) error {
-	f.reason = storable(f.reason)
-	err := persist(ctx, func(ctx context.Context) error { return nackMessage(ctx, w.queue.pool, handle, f) })
+func (w *deliverer) nack(ctx context.Context, handle string, f Failure) error {
+	err := Persist(ctx, func(ctx context.Context) error {
+		_, err := w.queue.pool.Exec(ctx, nackSQL, f.nackArgs(handle)...)
+		return wrap("give message back", err)
+	})
 	if err != nil {
 		return err
 	}
@@ -275,7 +287,7 @@ func (w *deliverer) nack(ctx context.Context, handle string, f failure) error {
 
 // release ends a lease whose function was not called: the message is due at once, for any process.
 func (w *deliverer) release(ctx context.Context, handle string) error {
-	err := persist(ctx, func(ctx context.Context) error { return releaseMessage(ctx, w.queue.pool, handle) })
+	err := Persist(ctx, func(ctx context.Context) error { return releaseMessage(ctx, w.queue.pool, handle) })
 	if err != nil {
 		return err
 	}
@@ -283,8 +295,8 @@ func (w *deliverer) release(ctx context.Context, handle string) error {
 	return nil
 }
 
-// storable makes any text fit for a Postgres text column.
-func storable(s string) string {
+// Storable makes any text fit for a Postgres text column.
+func Storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
@@ -294,22 +306,22 @@ func backoff(deliveries int) time.Duration {
 	if deliveries < 11 { // 2^10 seconds is past the maximum
 		d = min(firstBackoff<<(deliveries-1), maxBackoff)
 	}
-	return jitter(d)
+	return Jitter(d)
 }
 
-// jitter is d or up to a quarter less, so that what failed together is not tried again together.
-func jitter(d time.Duration) time.Duration {
+// Jitter is d or up to a quarter less, so that what failed together is not tried again together.
+func Jitter(d time.Duration) time.Duration {
 	if d < 4 {
 		return d
 	}
 	return d - rand.N(d/4) //nolint:gosec // nobody gains by guessing it
 }
 
-var errLeaseOver = errors.New("broken off because its lease is over")
+const errLeaseOver = PublicError("broken off because its lease is over")
 
 // call calls the function for as long as the lease lasts: after that nobody waits for the answer, and a
 // function that never answers must not keep others from being called.
-func (w *deliverer) call(ctx context.Context, d *delivery, sent func()) error {
+func (w *deliverer) call(ctx context.Context, d *Delivery, sent func()) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	go w.watchLease(ctx, d.Lease, func() { end(errLeaseOver) })
@@ -337,7 +349,7 @@ func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) 
 }
 
 // post calls the function and returns why that counts as not delivered, if it does.
-func (w *deliverer) post(ctx context.Context, d *delivery, sent func()) error {
+func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 	req, err := newRequest(ctx, *d)
 	if err != nil {
 		return err
@@ -368,7 +380,7 @@ func (w *deliverer) post(ctx context.Context, d *delivery, sent func()) error {
 }
 
 // newRequest makes the call of protocol §5.4: a binary-mode CloudEvent whose body is the message's own.
-func newRequest(ctx context.Context, d delivery) (*http.Request, error) {
+func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 	url := strings.TrimSuffix(d.URL, "/") + "/.well-known/workflow/v1/" + route(d.Topic, d.DeliveryCount)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(d.Body))
 	if err != nil {
@@ -406,7 +418,7 @@ var stepTopic = regexp.MustCompile(stepTopics)
 const stepHealth = "wkf_step_health_check"
 
 // route is the app's route for a delivery (protocol §5.3). Apps of the SDK's 5.x line have none for steps and
-// answer 404 there, but are sent health checks of it: every second delivery goes to the route that they have.
+// answer 404 there, but are sent health checks of it: every second Delivery goes to the route that they have.
 func route(topic string, delivery int) string {
 	if !stepTopic.MatchString(topic) || delivery%2 == 0 && strings.HasSuffix(topic, stepHealth) {
 		return "flow"

@@ -36,35 +36,35 @@ func newDispatcher(w *deliverer, places int) *dispatcher {
 	return d
 }
 
-// reservation is a lease that a message may be stored with for this process to deliver it. The zero reservation is
+// Reservation is a lease that a message may be stored with for this process to deliver it. The zero reservation is
 // none. It takes no place, for its transaction may fail.
-type reservation struct {
+type Reservation struct {
 	by *dispatcher
 
 	handle, holder string
 	lease          time.Duration
 }
 
-// made reports whether there is a reservation.
-func (r reservation) made() bool { return r.by != nil }
+// Made reports whether there is a reservation.
+func (r Reservation) Made() bool { return r.by != nil }
 
 // reserve offers to deliver a message here, if it is due now and there is a place besides those reserved earlier in the
 // same transaction.
-func (q *Queue) reserve(m entities.Message, earlier int) reservation {
+func (q *Queue) reserve(m entities.Message, earlier int) Reservation {
 	d := q.local.Load()
 	if d == nil || m.Delay > 0 || len(m.Body) > smallBody || !d.room(earlier) {
-		return reservation{}
+		return Reservation{}
 	}
 	lease := d.lease
 	if m.Lasts > 0 {
-		lease = m.Lasts + persistTimeout
+		lease = m.Lasts + PersistTimeout
 	}
-	return reservation{by: d, handle: "rh_" + ulid.Make().String(), holder: d.heartbeat.id, lease: lease}
+	return Reservation{by: d, handle: "rh_" + ulid.Make().String(), holder: d.heartbeat.ID, lease: lease}
 }
 
-// start delivers the message stored under the reservation, or releases it if its transaction failed. It may be stored
+// Start delivers the message stored under the reservation, or releases it if its transaction failed. It may be stored
 // all the same: the answer to the commit may have been lost.
-func (r reservation) start(d delivery, failed error) {
+func (r Reservation) Start(d Delivery, failed error) {
 	if failed != nil || !r.by.enter() {
 		go r.by.release(d)
 		return
@@ -79,7 +79,7 @@ func (r reservation) start(d delivery, failed error) {
 
 // release makes a message that is not delivered here due for others. If that fails as well, they get it when its lease
 // is over, or its holder is gone.
-func (d *dispatcher) release(m delivery) {
+func (d *dispatcher) release(m Delivery) {
 	if err := d.deliverer.release(d.calls, m.Lease); err != nil {
 		d.logger.WarnContext(d.calls, "release message", "message", m.ID, "error", err)
 	}
@@ -91,7 +91,7 @@ func releaseMessage(ctx context.Context, pool *pgxpool.Pool, handle string) erro
 	_, err := pool.Exec(ctx, `
 		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1,
 			unreached = unreached + (work = 'step')::integer
-		WHERE `+ofLease, handle)
+		WHERE `+OfLease, handle)
 	return wrap("release message", err)
 }
 

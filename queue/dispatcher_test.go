@@ -16,10 +16,11 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 // ticketsOnly has the replica's messages delivered by tickets, as if others had sent them.
-func (r *replica) ticketsOnly() { r.local.Store(nil) }
+func (r *replica) ticketsOnly() { r.Attach(nil) }
 
 // wantNoTickets expects that no ticket was issued so far.
 func (r *replica) wantNoTickets(t testing.TB) {
@@ -123,7 +124,7 @@ func invocation() entities.Message {
 // storeWork stores a piece of work, leased as the replica's desk offers.
 func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
 	t.Helper()
-	s := storedWork{reservation: r.reserve(m, 0)}
+	s := storedWork{Reservation: r.reserve(m, 0)}
 	err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		entities.Batch{Batch: &b}.Add(upsertWork(m, &s))
@@ -140,8 +141,8 @@ func TestWorkIsLeasedAsOffered(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	w := r.newWorker(t)
-	r.onRecord(t, w.heartbeat.id)
-	r.local.Store(w.dispatcher)
+	r.onRecord(t, w.heartbeat.ID)
+	r.Attach(w)
 	for name, tt := range map[string]struct {
 		was          string // what is set of the row that is there; empty for no row
 		delay        time.Duration
@@ -176,7 +177,7 @@ func TestWorkIsLeasedAsOffered(t *testing.T) {
 				return
 			}
 			// The ticket that was out is used up, and the next news finds it under way.
-			if _, ok, err := claim(t.Context(), r.pool, Ticket{s.ID, 3, 0}, "rh_late", w.heartbeat.id, leaseTime); ok || err != nil {
+			if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: s.ID, Number: 3}, "rh_late", w.heartbeat.ID, leaseTime); ok || err != nil {
 				t.Errorf("claim by the ticket that was out: got %v, %v", ok, err)
 			}
 			if next := r.storeWork(t, m); next.Taken || next.Lease != s.Lease {
@@ -249,7 +250,7 @@ func TestACrashWhileSendingToOneself(t *testing.T) {
 	w := r.worker(t)
 	session := gate.Open(t, dsn, r.pool, nil)
 	broken := on(t, session.Pool)
-	broken.local.Store(w.dispatcher)
+	broken.Attach(w)
 	send := func(n int, how gate.Crash) (statements []string, id string, err error) {
 		statements = session.Run(t, n, how, func() { id, err = broken.Send(context.Background(), message()) })
 		return statements, id, err

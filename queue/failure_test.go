@@ -14,6 +14,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 // rawApp is a server that answers each connection's first request with bytes of our own and hangs up.
@@ -313,8 +314,8 @@ func TestStorable(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain ü": "plain ü", "": "", "a\x00b": "a\uFFFDb", "a\xff\xfeb": "a\uFFFDb", "\x00\xff": "\uFFFD\uFFFD",
 	} {
-		if got := storable(in); got != want || !utf8.ValidString(got) {
-			t.Errorf("storable(%q) = %q, want %q", in, got, want)
+		if got := Storable(in); got != want || !utf8.ValidString(got) {
+			t.Errorf("Storable(%q) = %q, want %q", in, got, want)
 		}
 	}
 }
@@ -454,7 +455,7 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 		t.Errorf("got %+v, want the next ticket after twice the time others wait", got)
 	}
 	r.onRecord(t, "proc_1")
-	if _, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
+	if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
 		t.Errorf("claim with the ticket that waited: got %v, %v; want true", ok, err)
 	}
 }

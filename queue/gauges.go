@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 // GaugeLimit is how far [Queue.Gauges] counts: a number as high as this says that there are at least so many.
@@ -29,7 +30,7 @@ type Gauges struct {
 func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	var g Gauges
 	var oldest time.Duration
-	err := q.pool.QueryRow(ctx, gaugesSQL, GaugeLimit, riverQueue).
+	err := q.pool.QueryRow(ctx, gaugesSQL, GaugeLimit).
 		Scan(&g.StrandedRuns, &g.WaitingMessages, &g.LeasedMessages, &g.ParkedMessages, &oldest)
 	if err != nil {
 		return Gauges{}, wrap("read gauges", err)
@@ -39,7 +40,7 @@ func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	return g, wrap("read gauges", err)
 }
 
-// gaugesSQL is for the limit and the River queue. Each of its parts is in the order of a partial index.
+// gaugesSQL is for the limit. Each of its parts is in the order of a partial index.
 const gaugesSQL = `
 	SELECT (SELECT count(*) FROM (
 			SELECT FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1) AS s),
@@ -51,5 +52,4 @@ const gaugesSQL = `
 			SELECT FROM messages WHERE parked_at IS NOT NULL ORDER BY project, id LIMIT $1) AS p),
 		greatest('0',
 			(SELECT clock_timestamp() - due_at FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1),
-			(SELECT clock_timestamp() - scheduled_at FROM river_job
-				WHERE state = 'available' AND queue = $2 ORDER BY priority, scheduled_at, id LIMIT 1))`
+			(SELECT clock_timestamp() - scheduled_at FROM (` + tickets.OldestSince + `) AS oldest))`

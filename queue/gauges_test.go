@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 func TestGauges(t *testing.T) {
@@ -91,7 +92,7 @@ func TestGaugesCostTheSame(t *testing.T) {
 		INSERT INTO river_job (args, kind, max_attempts, queue, state, finalized_at)
 		SELECT '{}', 'deliver', 3, $1, (CASE i % 2 WHEN 0 THEN 'completed' ELSE 'available' END)::river_job_state,
 			CASE i % 2 WHEN 0 THEN now() END
-		FROM generate_series(1, 20000) i`, riverQueue)
+		FROM generate_series(1, 20000) i`, tickets.Queue)
 	r.exec(t, `ANALYZE`)
 	g, err := r.Gauges(t.Context())
 	if err != nil {
@@ -109,7 +110,7 @@ func TestGaugesCostTheSame(t *testing.T) {
 	if g, err := r.Gauges(t.Context()); err != nil || g.ParkedMessages != GaugeLimit || g.WaitingMessages != 0 {
 		t.Errorf("parked: got %+v, %v", g, err)
 	}
-	plan := r.explain(t, gaugesSQL, GaugeLimit, riverQueue)
+	plan := r.explain(t, gaugesSQL, GaugeLimit, tickets.Queue)
 	for _, table := range []string{"messages", "run_wakes", "river_job"} {
 		if strings.Contains(plan, "Seq Scan on "+table) || !strings.Contains(plan, " on "+table) {
 			t.Errorf("scans %s:\n%s", table, plan)

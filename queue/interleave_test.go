@@ -19,6 +19,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 // deed is something that a server does with the queue. It returns what it was told, and the error in that.
@@ -39,7 +41,7 @@ type site struct {
 
 func claims(handle string) deed {
 	return func(ctx context.Context, s *site) (any, error) {
-		d, ok, err := claim(ctx, s.pool, Ticket{MessageID: s.id, Number: firstTicket}, handle, frozen, leaseTime)
+		d, ok, err := s.Claim(ctx, tickets.Ticket{MessageID: s.id, Number: firstTicket}, handle, frozen, leaseTime)
 		return fmt.Sprint(ok, " ", d.Lease, " ", d.DeliveryCount), err
 	}
 }
@@ -58,7 +60,9 @@ func extends(ctx context.Context, s *site) (any, error) {
 }
 
 func givesBack(ctx context.Context, s *site) (any, error) {
-	return nil, nackMessage(ctx, s.pool, s.handle, failure{reason: "broken", after: time.Minute, reached: true})
+	f := Failure{Reason: "broken", After: time.Minute, Reached: true}
+	_, err := s.pool.Exec(ctx, nackSQL, f.nackArgs(s.handle)...)
+	return nil, err
 }
 
 // handsOut is what a server's timer does.
@@ -77,12 +81,7 @@ func leaves(ctx context.Context, s *site) (any, error) {
 
 // reaps is what a server does that finds another one dead.
 func reaps(ctx context.Context, s *site) (any, error) {
-	c, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Release()
-	return reap(ctx, c.Conn(), []string{frozen}, time.Second, time.Second)
+	return cluster.TakeOver(ctx, s.pool, []string{frozen}, time.Second, time.Second)
 }
 
 // on makes a replica over the pool. Its hub neither sends nor receives hints, and its worker does not run.

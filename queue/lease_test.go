@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 func TestAcknowledgeEndsMessage(t *testing.T) {
@@ -71,7 +72,7 @@ func TestExpiredHandleIsDead(t *testing.T) {
 	r := deaf(t, testdb.New(t)) // no worker takes the lease away
 	r.onRecord(t, "proc_1")
 	id := r.send(t)
-	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime)
+	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime)
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
@@ -99,8 +100,8 @@ func TestHandleThatWasGivenBackIsDead(t *testing.T) {
 		}
 	})
 	r.onRecord(t, "proc_1")
-	ticket := Ticket{MessageID: r.send(t), Number: firstTicket}
-	d, ok, err := claim(t.Context(), r.pool, ticket, "rh_1", "proc_1", leaseTime)
+	ticket := tickets.Ticket{MessageID: r.send(t), Number: firstTicket}
+	d, ok, err := r.Claim(t.Context(), ticket, "rh_1", "proc_1", leaseTime)
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
@@ -239,7 +240,7 @@ func TestRacersForOneTicketClaimOnce(t *testing.T) {
 	for range 5 {
 		id := r.send(t)
 		won := race(16, func(i int) string {
-			d, ok, err := claim(context.Background(), r.pool, Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint(id, i), "proc_1", leaseTime)
+			d, ok, err := r.Claim(context.Background(), tickets.Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint(id, i), "proc_1", leaseTime)
 			if err != nil {
 				t.Error(err)
 			}
@@ -269,7 +270,7 @@ func TestClaimNeedsTheNewestTicket(t *testing.T) {
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
 	r.exec(t, `UPDATE messages SET lease = 'rh_other' WHERE id = $1`, leased)
 	r.exec(t, `UPDATE messages SET ticket = 7 WHERE id = $1`, fresh)
-	for name, ticket := range map[string]Ticket{
+	for name, ticket := range map[string]tickets.Ticket{
 		"parked":          {MessageID: parked, Number: 1},
 		"leased":          {MessageID: leased, Number: 1},
 		"stale ticket":    {MessageID: fresh, Number: 6},
@@ -277,11 +278,11 @@ func TestClaimNeedsTheNewestTicket(t *testing.T) {
 		"delayed":         {MessageID: later, Number: 1},
 		"unknown message": {MessageID: "msg_unknown", Number: 1},
 	} {
-		if _, ok, err := claim(t.Context(), r.pool, ticket, "rh_1", "proc_1", leaseTime); ok || err != nil {
+		if _, ok, err := r.Claim(t.Context(), ticket, "rh_1", "proc_1", leaseTime); ok || err != nil {
 			t.Errorf("%s: claim got %v, %v; want false", name, ok, err)
 		}
 	}
-	if _, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: fresh, Number: 7}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
+	if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: fresh, Number: 7}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
 		t.Errorf("newest ticket: claim got %v, %v; want true", ok, err)
 	}
 }
@@ -366,7 +367,7 @@ func TestReceiveLeasesAMessage(t *testing.T) {
 	if got := r.stored(t, id); got.Lease != m.Lease || got.Wait > time.Minute {
 		t.Errorf("got %+v, want the lease %s for a minute", got, m.Lease)
 	}
-	if _, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); ok || err != nil {
+	if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); ok || err != nil {
 		t.Errorf("claim with the ticket that was out: got %v, %v; want false", ok, err)
 	}
 	if err := r.Acknowledge(t.Context(), project, topic, m.Lease); err != nil {
@@ -410,7 +411,7 @@ func TestReceiversAndTicketGetAMessageOnce(t *testing.T) {
 	id := r.send(t)
 	won := race(16, func(i int) bool {
 		if i%2 == 0 {
-			_, ok, err := claim(context.Background(), r.pool, Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint("rh_", i), "proc_1", leaseTime)
+			_, ok, err := r.Claim(context.Background(), tickets.Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint("rh_", i), "proc_1", leaseTime)
 			if err != nil {
 				t.Error(err)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
 const (
@@ -52,8 +53,8 @@ type loop struct {
 // signOn puts the process on record, before it holds anything: nobody takes over from a process that is on no record.
 func (w *deliverer) signOn(ctx context.Context) (*loop, error) {
 	ctx = context.WithoutCancel(ctx)
-	if err := w.heartbeat.turn(ctx); err != nil {
-		w.heartbeat.leave(ctx)
+	if err := w.heartbeat.Beat(ctx); err != nil {
+		w.heartbeat.SignOff(ctx)
 		return nil, fmt.Errorf("sign on: %w", err)
 	}
 	l := &loop{deliverer: w, news: make(chan struct{}, 1)}
@@ -82,19 +83,19 @@ func (l *loop) stopTasks() {
 
 // beat beats until the process signs off. It breaks no beat off: that would cost the connection.
 func (l *loop) beat(ctx context.Context) {
-	ticker := time.NewTicker(beatInterval)
+	ticker := time.NewTicker(cluster.BeatInterval)
 	defer ticker.Stop()
 	for beats := 1; ; beats++ {
 		select {
 		case <-l.beating.Done():
-			l.heartbeat.leave(ctx)
+			l.heartbeat.SignOff(ctx)
 			return
 		case <-ticker.C:
 		}
-		if err := l.heartbeat.turn(ctx); err != nil {
+		if err := l.heartbeat.Beat(ctx); err != nil {
 			l.logger.WarnContext(ctx, "heartbeat", "error", err)
 		}
-		if beats == steadyBeats {
+		if beats == cluster.SteadyBeats {
 			l.steady.Store(true)
 			poke(l.news)
 		}
@@ -163,19 +164,19 @@ func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 
 func (w *deliverer) issueBatch(ctx context.Context) (full bool, err error) {
 	err = eventlog.InTx(ctx, w.queue.pool, func(tx pgx.Tx) error {
-		tickets, err := takeDue(ctx, tx, parking{w.options.MaxDeliveries, w.options.FailureWindow})
-		full = len(tickets) == dueBatch
-		if err != nil || len(tickets) == 0 {
+		issued, err := takeDue(ctx, tx, parking{w.options.MaxDeliveries, w.options.FailureWindow})
+		full = len(issued) == dueBatch
+		if err != nil || len(issued) == 0 {
 			return err
 		}
-		return w.queue.issue(ctx, tx, tickets)
+		return w.queue.issuer.Issue(ctx, tx, issued)
 	})
 	return full, err
 }
 
 // sweep gives the sweeper its turn.
 func (w *deliverer) sweep(ctx context.Context) {
-	if _, err := w.sweeper.turn(ctx); err != nil && ctx.Err() == nil {
+	if _, err := w.sweeper.Turn(ctx); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "look for stranded runs", "error", err)
 	}
 }

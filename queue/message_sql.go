@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 const (
@@ -54,7 +54,7 @@ func keyHolder(ctx context.Context, q entities.Querier, m entities.Message) (str
 
 // insertMessage stores a message: due after its delay, leased as reserved, or with its first ticket out. A reservation
 // of a process that is on no record is void: the returned delivery then has no lease.
-func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o reservation) (delivery, error) {
+func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o Reservation) (Delivery, error) {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
 		ticket, due = 0, m.Delay
@@ -84,12 +84,12 @@ const (
 )
 
 // storedMessage reads the delivery of a message that was stored.
-func storedMessage(m entities.Message) func(pgx.Rows, error) (delivery, error) {
-	return func(rows pgx.Rows, err error) (delivery, error) {
+func storedMessage(m entities.Message) func(pgx.Rows, error) (Delivery, error) {
+	return func(rows pgx.Rows, err error) (Delivery, error) {
 		if err != nil {
-			return delivery{}, err
+			return Delivery{}, err
 		}
-		d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[delivery])
+		d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Delivery])
 		d.Body = m.Body
 		return d, err
 	}
@@ -100,15 +100,15 @@ func onRecord(process string) string {
 	return `EXISTS (SELECT FROM processes p WHERE p.id = ` + process + `)`
 }
 
-// ofLease is the condition for the message under the lease $1. Its second half is there for the plan: only with it do
+// OfLease is the condition for the message under the lease $1. Its second half is there for the plan: only with it do
 // statements that are planned once, for any value, use the index of leases, which has none of the messages that wait.
-const ofLease = `lease = $1 AND lease <> ''`
+const OfLease = `lease = $1 AND lease <> ''`
 
 // ofMessage is the condition for the message of project $2 and topic $3 that is under the living lease $1. What besides
 // the lease must be so is asked in a way for which no index is of use: of an empty queue, any is as good as that of
 // leases. Whether the lease lives is asked of the clock: now() is when the transaction began, and the statement may
 // have waited since for the one that gave the lease back.
-const ofMessage = ofLease +
+const ofMessage = OfLease +
 	` AND (project, topic) IS NOT DISTINCT FROM ($2, $3) AND work = '' AND due_at > clock_timestamp()`
 
 // ofID is the condition for message $1 of project $2, as [ofMessage] is.
@@ -118,35 +118,6 @@ const ofID = `id = $1 AND project IS NOT DISTINCT FROM $2`
 // be as good to them as the one of IDs, as [ofMessage] has it.
 const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 
-// delivery is a message under way, leased to whoever shows the handle.
-type delivery struct {
-	ID            string
-	Project       entities.Project
-	Topic         string
-	DeploymentID  string
-	RunID         entities.RunID
-	Work          entities.Work
-	Subject       string
-	ContentType   string
-	Body          []byte
-	CreatedAt     time.Time
-	ExpiresAt     time.Time
-	DueAt         time.Time
-	Lease         string
-	DeliveryCount int
-	// Unreached is how often in a row the function could not be reached so far.
-	Unreached int
-	// ClaimedAt is when the delivery began.
-	ClaimedAt time.Time
-	// URL is the base URL of the deployment; empty when it is not registered.
-	URL string
-	// SpecVersion is the protocol version of the run that it is about; 0 when that is not known.
-	SpecVersion int
-
-	// begun is how it began with the transaction that leased it; nil if it did not.
-	begun *eventlog.Beginning
-}
-
 // deliveryColumns are what a delivery is made of, but for its body; m is the message.
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, now() AS claimed_at,
@@ -154,7 +125,7 @@ const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subjec
 	coalesce((SELECT spec_version` + ofItsRun + `), 0) AS spec_version`
 
 // columns are where [deliveryColumns] go.
-func (d *delivery) columns() []any {
+func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
 		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.ClaimedAt, &d.URL, &d.SpecVersion,
@@ -167,14 +138,14 @@ const lengthOfLog = `coalesce((SELECT last_seq` + ofItsRun + `), 0)`
 // ofItsRun is from the run that message m is about; see [entities.OfRun].
 const ofItsRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project`
 
-// claim leases the message to the bearer of its ticket, for a delivery that the holder makes, and uses the
+// Claim leases the message to the bearer of its ticket, for a delivery that the holder makes, and uses the
 // ticket's number up. It reports false when there is nothing to deliver, for the number was used before, or the
 // message is gone or parked; and when the holder is a process on no record: others took over from it, and would
 // from this lease.
-func claim(
-	ctx context.Context, pool *pgxpool.Pool, t Ticket, handle, holder string, lease time.Duration,
-) (delivery, bool, error) {
-	rows, err := pool.Query(ctx, `
+func (q *Queue) Claim(
+	ctx context.Context, t tickets.Ticket, handle, holder string, lease time.Duration,
+) (Delivery, bool, error) {
+	rows, err := q.pool.Query(ctx, `
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			again = false, seen_seq = `+lengthOfLog+`
@@ -183,34 +154,35 @@ func claim(
 		RETURNING `+deliveryColumns+`, body`,
 		t.MessageID, t.Number, handle, holder, lease)
 	if err != nil {
-		return delivery{}, false, wrap("claim message", err)
+		return Delivery{}, false, wrap("claim message", err)
 	}
-	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[delivery])
+	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Delivery])
 	if errors.Is(err, pgx.ErrNoRows) {
-		return delivery{}, false, nil
+		return Delivery{}, false, nil
 	}
 	return d, err == nil, wrap("claim message", err)
 }
 
 // keepTicket puts off the time when a ticket that is out counts as lost, and reports whether it is still good.
-func keepTicket(ctx context.Context, pool *pgxpool.Pool, t Ticket) (bool, error) {
+func keepTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket) (bool, error) {
 	tag, err := pool.Exec(ctx, `
 		UPDATE messages SET due_at = now() + $3
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked, t.MessageID, t.Number, ticketTime)
 	return tag.RowsAffected() > 0, wrap("keep ticket", err)
 }
 
-// giveBack ends a lease without an acknowledgement: the message is due again when the failure says. A
-// delivery that did not reach the function is taken off the count again.
-func nackMessage(ctx context.Context, q execer, handle string, f failure) error {
-	_, err := q.Exec(ctx, `
-		UPDATE messages
-		SET lease = '', holder = '', due_at = now() + $2, last_error = $3,
-			delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
-			unreached = CASE WHEN $4 THEN 0 ELSE unreached + 1 END,
-			first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END
-		WHERE `+ofLease, handle, f.after, f.reason, f.reached)
-	return wrap("give message back", err)
+// nackSQL ends a lease without an acknowledgement: the message is due again after the failure's delay. A delivery that
+// did not reach the function is taken off the count again.
+const nackSQL = `
+	UPDATE messages
+	SET lease = '', holder = '', due_at = now() + $2, last_error = $3,
+		delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
+		unreached = CASE WHEN $4 THEN 0 ELSE unreached + 1 END,
+		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END
+	WHERE ` + OfLease
+
+func (f Failure) nackArgs(handle string) []any {
+	return []any{handle, f.After, Storable(f.Reason), f.Reached}
 }
 
 // shortenLease leaves a lease with the function when the process that called it stops, or has its answer:
@@ -218,7 +190,7 @@ func nackMessage(ctx context.Context, q execer, handle string, f failure) error 
 // back stays as it is.
 func shortenLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
 	_, err := pool.Exec(ctx, `
-		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE `+ofLease+` AND holder <> ''`,
+		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE `+OfLease+` AND holder <> ''`,
 		handle, d)
 	return wrap("leave lease with function", err)
 }
@@ -246,7 +218,7 @@ const notAcknowledged = "not acknowledged before the lease ran out"
 // leaseLeft is how long the lease goes on; not positive when it is over in whatever way.
 func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Duration, error) {
 	var d time.Duration
-	err := pool.QueryRow(ctx, `SELECT due_at - clock_timestamp() FROM messages WHERE `+ofLease, handle).Scan(&d)
+	err := pool.QueryRow(ctx, `SELECT due_at - clock_timestamp() FROM messages WHERE `+OfLease, handle).Scan(&d)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
@@ -266,7 +238,7 @@ type parking struct {
 // A message that is due because its ticket was not used gets one with the same number: if the first is not
 // lost but waits in a long queue, it keeps its place there. The longer that queue, the later they count as
 // lost, or else a backlog would make more tickets than it can work off.
-func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]Ticket, error) {
+func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, error) {
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
 			SELECT id FROM messages
@@ -274,28 +246,26 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]Ticket, error) {
 			ORDER BY due_at LIMIT $1
 			FOR UPDATE SKIP LOCKED
 		), longest AS (
-			SELECT greatest(now() - scheduled_at, '0') AS wait FROM river_job
-			WHERE state = 'available' AND queue = $4
-			ORDER BY priority, scheduled_at, id LIMIT 1
+			SELECT greatest(now() - scheduled_at, '0') AS wait FROM (`+tickets.OldestSince+`) AS oldest
 		), moved AS (
 			UPDATE messages
 			SET lease = '', holder = '', ticket = greatest(ticket, 1),
 				parked_at = CASE WHEN work <> 'step' AND delivery_count >= $3
-					AND coalesce(first_failed_at <= now() - $6::interval, false) THEN now() END,
+					AND coalesce(first_failed_at <= now() - $5::interval, false) THEN now() END,
 				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
 				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
-				last_error = CASE lease WHEN '' THEN last_error ELSE $5 END,
+				last_error = CASE lease WHEN '' THEN last_error ELSE $4 END,
 				unreached = CASE lease WHEN '' THEN unreached ELSE 0 END
 			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- a join may be planned to read all messages for each
 			RETURNING id, ticket, octet_length(body) AS size, parked_at
 		)
 		SELECT id AS message_id, ticket AS number, size FROM moved WHERE parked_at IS NULL`,
-		dueBatch, ticketTime, limit.deliveries, riverQueue, notAcknowledged, limit.window)
+		dueBatch, ticketTime, limit.deliveries, notAcknowledged, limit.window)
 	if err != nil {
 		return nil, wrap("take due messages", err)
 	}
-	tickets, err := pgx.CollectRows(rows, pgx.RowToStructByName[Ticket])
-	return tickets, wrap("take due messages", err)
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[tickets.Ticket])
+	return list, wrap("take due messages", err)
 }
 
 // hurry makes messages due that wait for a deployment since they did not reach it, or since they failed, if it has

@@ -76,7 +76,7 @@ func (unobserved) Deliver(ctx context.Context, _ Delivering) (context.Context, f
 func (unobserved) Call(context.Context, http.Header) {}
 
 // observed makes a delivery that was ready for so long, and has it watched.
-func (w *deliverer) observed(ctx context.Context, d delivery, waited time.Duration, free func()) error {
+func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Duration, free func()) error {
 	ctx, done := w.options.Observer.Deliver(ctx, Delivering{
 		MessageID: d.ID, DeploymentID: d.DeploymentID, RunID: d.RunID, Work: d.Work, Subject: d.Subject,
 		Attempt: d.DeliveryCount, Waited: max(0, waited),

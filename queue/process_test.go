@@ -13,6 +13,8 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 // redeliveryLimit is how long after the death of its server a message may take to be delivered again.
@@ -53,13 +55,13 @@ func (r *replica) onRecord(t testing.TB, id string) {
 }
 
 // held sends a message and lets a process on record claim it.
-func (r *replica) held(t testing.TB, holder string) delivery {
+func (r *replica) held(t testing.TB, holder string) Delivery {
 	t.Helper()
 	if holder != "" {
 		r.onRecord(t, holder)
 	}
 	id := r.send(t)
-	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, holder, leaseTime)
+	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, holder, leaseTime)
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
@@ -101,7 +103,7 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 		}
 	}
 	wantError(t, "the old handle", r.Acknowledge(t.Context(), project, topic, lost.Lease), entities.ErrLeaseNotFound)
-	for _, d := range []delivery{kept, living} {
+	for _, d := range []Delivery{kept, living} {
 		if s := r.stored(t, d.ID); s.Lease != d.Lease || s.DeliveryCount != 1 {
 			t.Errorf("got %+v, want the lease %s untouched", s, d.Lease)
 		}
@@ -120,13 +122,10 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 }
 
 // silentOf is whom a process with steady beats would look for.
-func (r *replica) silentOf(t testing.TB, p *heartbeat) []string {
+func (r *replica) silentOf(t testing.TB, p *cluster.Heartbeat) []string {
 	t.Helper()
-	if err := p.connect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.leave(context.Background()) })
-	silent, err := beat(t.Context(), p.conn, p)
+	t.Cleanup(func() { p.SignOff(context.Background()) })
+	silent, err := p.Silent(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,17 +140,17 @@ func TestOnlyTheSteadyJudge(t *testing.T) {
 	if got := r.silentOf(t, p); len(got) != 0 {
 		t.Errorf("first beat: got %v, want nobody judged", got)
 	}
-	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.id)
+	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.ID)
 	if got := r.silentOf(t, p); !slices.Equal(got, []string{"proc_silent"}) {
 		t.Errorf("steady: got %v, want the silent one", got)
 	}
 	// It was away itself, as all are when the database is.
-	r.exec(t, `UPDATE processes SET beat_at = now() - interval '3 s' WHERE id = $1`, p.id)
+	r.exec(t, `UPDATE processes SET beat_at = now() - interval '3 s' WHERE id = $1`, p.ID)
 	if got := r.silentOf(t, p); len(got) != 0 {
 		t.Errorf("after a pause: got %v, want nobody judged", got)
 	}
 	r.exec(t, `UPDATE processes SET beat_at = now() WHERE id = 'proc_silent'`)
-	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.id)
+	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.ID)
 	if got := r.silentOf(t, p); len(got) != 0 {
 		t.Errorf("nobody silent: got %v", got)
 	}
@@ -179,7 +178,7 @@ func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
 			}
 			p := r.newWorker(t).heartbeat
 			r.silentOf(t, p)
-			got, err := reap(t.Context(), p.conn, []string{"proc_1"}, silenceLimit, frozenLimit)
+			got, err := cluster.TakeOver(t.Context(), r.pool, []string{"proc_1"}, cluster.SilenceLimit, cluster.FrozenLimit)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +193,7 @@ func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
 func TestRacersTakeOverOnce(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
-	var pulses []*heartbeat
+	var pulses []*cluster.Heartbeat
 	for range 8 {
 		p := r.newWorker(t).heartbeat
 		r.silentOf(t, p)
@@ -202,12 +201,12 @@ func TestRacersTakeOverOnce(t *testing.T) {
 	}
 	for range 10 {
 		r.hang(t, r.someone(t, "proc_dead", 5*time.Second))
-		var held []delivery
+		var held []Delivery
 		for range 5 {
 			held = append(held, r.held(t, "proc_dead"))
 		}
 		won := race(len(pulses), func(i int) int {
-			got, err := reap(context.Background(), pulses[i].conn, []string{"proc_dead"}, silenceLimit, frozenLimit)
+			got, err := cluster.TakeOver(context.Background(), r.pool, []string{"proc_dead"}, cluster.SilenceLimit, cluster.FrozenLimit)
 			if err != nil {
 				t.Error(err)
 			}
@@ -218,7 +217,7 @@ func TestRacersTakeOverOnce(t *testing.T) {
 			t.Errorf("got %v, want one that took 5 leases over, and nothing for the others", won)
 		}
 		for _, d := range held {
-			if s := r.stored(t, d.ID); s.DeliveryCount != 0 || s.Lease != "" || s.LastError != processDied {
+			if s := r.stored(t, d.ID); s.DeliveryCount != 0 || s.Lease != "" || s.LastError != cluster.ProcessDied {
 				t.Errorf("got %+v, want it taken over once", s)
 			}
 		}
@@ -236,7 +235,7 @@ func TestTakingOverIsAllOrNothing(t *testing.T) {
 		CREATE TRIGGER refuse BEFORE UPDATE ON messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	p := r.newWorker(t).heartbeat
 	r.silentOf(t, p)
-	if got, err := reap(t.Context(), p.conn, []string{"proc_dead"}, silenceLimit, frozenLimit); err == nil {
+	if got, err := cluster.TakeOver(t.Context(), r.pool, []string{"proc_dead"}, cluster.SilenceLimit, cluster.FrozenLimit); err == nil {
 		t.Fatalf("got %+v, want an error", got)
 	}
 	if s := r.stored(t, d.ID); s.Lease != d.Lease {
@@ -269,12 +268,12 @@ func TestPulseSurvivesTheLossOfItsSession(t *testing.T) {
 			return r.count(t, `
 				SELECT count(*) FROM processes p JOIN pg_locks l ON l.locktype = 'advisory'
 					AND l.classid::bigint << 32 | l.objid::bigint = p.session_key
-				WHERE p.id = $1 AND p.beat_at > now() - interval '2 s'`, w.heartbeat.id) == 1
+				WHERE p.ID = $1 AND p.beat_at > now() - interval '2 s'`, w.heartbeat.ID) == 1
 		}
 		eventually(t, "it beats", beaten)
 		r.exec(t, `
 			SELECT pg_terminate_backend(pid) FROM pg_locks l JOIN processes p ON l.locktype = 'advisory'
-				AND l.classid::bigint << 32 | l.objid::bigint = p.session_key WHERE p.id = $1`, w.heartbeat.id)
+				AND l.classid::bigint << 32 | l.objid::bigint = p.session_key WHERE p.ID = $1`, w.heartbeat.ID)
 		eventually(t, "it has lost its session", func() bool { return !beaten() })
 		eventually(t, "it beats again", beaten)
 	}
@@ -301,7 +300,7 @@ func TestNothingIsHeldBeforeTheFirstBeat(t *testing.T) {
 	r.exec(t, `ALTER TABLE elsewhere RENAME TO processes`)
 	w := r.newWorker(t)
 	begin(t, w)
-	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = $1`, w.heartbeat.id); n != 1 {
+	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = $1`, w.heartbeat.ID); n != 1 {
 		t.Errorf("got %d rows of a worker that has started, want 1", n)
 	}
 	r.ack(t, a.next(t))
@@ -315,7 +314,7 @@ func TestLeaseOfNobodyIsReleased(t *testing.T) {
 	r.someone(t, "proc_alive", 0)
 	lost, kept, own := r.held(t, "proc_gone"), r.held(t, "proc_alive"), r.held(t, "")
 	r.exec(t, `DELETE FROM processes WHERE id = 'proc_gone'`)
-	if _, err := newSweeper(r.Queue, slog.New(slog.DiscardHandler)).turn(t.Context()); err != nil {
+	if _, err := cluster.NewSweeper(r.pool, r.Queue, slog.New(slog.DiscardHandler)).Turn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]int{lost.ID: 0, kept.ID: 1, own.ID: 1} {
@@ -347,7 +346,7 @@ func TestProcessOnNoRecordTakesNothing(t *testing.T) {
 		t.Errorf("got %+v and %d calls, want the message untouched", got, len(a.calls))
 	}
 	r.sweep(t)
-	if err := w.heartbeat.turn(t.Context()); err != nil {
+	if err := w.heartbeat.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c := a.next(t)
@@ -356,7 +355,7 @@ func TestProcessOnNoRecordTakesNothing(t *testing.T) {
 	}
 	r.sweep(t)
 	r.ack(t, c)
-	w.heartbeat.leave(t.Context())
+	w.heartbeat.SignOff(t.Context())
 	if n := r.count(t, `SELECT count(*) FROM river_job`); n != 1 {
 		t.Errorf("got %d tickets of one message, want 1", n)
 	}

@@ -13,11 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 const (
@@ -30,70 +29,42 @@ const (
 	// MaxVisibility is the longest a lease may be extended at once.
 	MaxVisibility = 12 * time.Hour
 
-	// riverQueue is the River queue of tickets.
-	riverQueue = "deliveries"
 	// timerTopic is the hub's topic for "something is due sooner than you may think".
 	timerTopic = "timer"
 )
 
-// Ticket is the River job that may deliver a message once.
-type Ticket struct {
-	MessageID string `json:"message"`
-	Number    int    `json:"ticket"`
-	// Size is how many bytes the message's body has, so that its memory can be had before it is read.
-	Size int64 `json:"size,omitempty"`
-}
-
-// Kind names the job in River's tables.
-func (Ticket) Kind() string { return "deliver" }
-
-// InsertOpts puts tickets on their queue. A ticket that cannot even claim its message is tried again a
-// few times; after that the message's due time hands out another.
-func (Ticket) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: riverQueue, MaxAttempts: 3}
-}
-
 // Queue accepts messages, and what functions say about them.
 type Queue struct {
-	pool    *pgxpool.Pool
-	group   *eventlog.Group
-	hub     *eventlog.Hub
-	tickets *river.Client[pgx.Tx]
+	pool   *pgxpool.Pool
+	group  *eventlog.Group
+	hub    *eventlog.Hub
+	issuer *tickets.Issuer
 	// local delivers in this process what it accepts, if it does.
 	local atomic.Pointer[dispatcher]
 	// underWay are the leases this process delivers with, and whether it has heard of their acknowledgement.
 	underWay sync.Map // of *atomic.Bool, by handle
-	// fetch is the hint on which River's workers look for new jobs.
-	fetch eventlog.Hint
 }
 
 // New makes the queue of the database behind pool, whose tables are in the given schema.
 func New(pool *pgxpool.Pool, schema string, hub *eventlog.Hub) (*Queue, error) {
-	tickets, err := river.NewClient(quietDriver{riverpgxv5.New(pool)}, &river.Config{Schema: schema})
+	issuer, err := tickets.NewIssuer(pool, schema)
 	if err != nil {
-		return nil, fmt.Errorf("make River client: %w", err)
+		return nil, err
 	}
-	return &Queue{
-		pool: pool, group: eventlog.NewGroup(pool), hub: hub, tickets: tickets,
-		fetch: eventlog.Hint{Channel: schema + ".river_insert", Topic: `{"queue": "` + riverQueue + `"}`},
-	}, nil
+	return &Queue{pool: pool, group: eventlog.NewGroup(pool), hub: hub, issuer: issuer}, nil
 }
+
+// Pool is the queue's database.
+func (q *Queue) Pool() *pgxpool.Pool { return q.pool }
 
 // Group is what commits messages and acknowledgements, for a log on the same database to share; see
 // [eventlog.WithGroup].
 func (q *Queue) Group() *eventlog.Group { return q.group }
 
-// quietDriver keeps River from sending notifications inside our transactions, where each takes a lock on
-// the whole database until the commit has reached the disk. The hub sends them after the commit instead.
-type quietDriver struct{ *riverpgxv5.Driver }
-
-func (quietDriver) SupportsListener() bool     { return false }
-func (quietDriver) SupportsListenNotify() bool { return false }
-
 // Send accepts a message and returns its ID. The ID of a duplicate is that of the message it repeats,
 // whether or not that one has been acknowledged. It fails with [entities.ErrInvalid].
 func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
-	if r := q.reserve(m, 0); r.made() {
+	if r := q.reserve(m, 0); r.Made() {
 		return q.sendReserved(ctx, m, r)
 	}
 	ids, err := q.SendAll(ctx, []entities.Message{m})
@@ -104,7 +75,7 @@ func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
 }
 
 // sendReserved accepts a message that this process delivers.
-func (q *Queue) sendReserved(ctx context.Context, m entities.Message, r reservation) (string, error) {
+func (q *Queue) sendReserved(ctx context.Context, m entities.Message, r Reservation) (string, error) {
 	if m.Retention == 0 {
 		m.Retention = DefaultRetention
 	}
@@ -116,11 +87,11 @@ func (q *Queue) sendReserved(ctx context.Context, m entities.Message, r reservat
 		return keyHolder(ctx, q.pool, m)
 	}
 	if d.Lease == "" && err == nil {
-		q.wakeTimer(nil)
+		q.WakeTimer(nil)
 		return d.ID, nil
 	}
 	d.Lease = r.handle
-	r.start(d, err)
+	r.Start(d, err)
 	if err != nil {
 		return "", fmt.Errorf("send message: %w", err)
 	}
@@ -232,33 +203,23 @@ func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Me
 	}
 	switch {
 	case d.Lease != "":
-		return func(err error) { r.start(d, err) }, nil
+		return func(err error) { r.Start(d, err) }, nil
 	case m.Delay > 0:
-		return q.wakeTimer, nil
+		return q.WakeTimer, nil
 	default:
-		return q.wakeWorkers, q.issue(ctx, tx, []Ticket{{id, firstTicket, int64(len(m.Body))}})
+		return q.wakeWorkers, q.issuer.Issue(ctx, tx, []tickets.Ticket{{MessageID: id, Number: firstTicket, Size: int64(len(m.Body))}})
 	}
 }
 
-func (q *Queue) issue(ctx context.Context, tx pgx.Tx, tickets []Ticket) error {
-	params := make([]river.InsertManyParams, len(tickets))
-	for i, t := range tickets {
-		params[i].Args = t
-	}
-	if _, err := q.tickets.InsertManyFastTx(ctx, tx, params); err != nil {
-		return fmt.Errorf("issue tickets: %w", err)
-	}
-	return nil
-}
-
-// wakeWorkers tells of new tickets, wakeTimer of new times, if their transaction was committed.
+// wakeWorkers tells workers of new tickets, if their transaction was committed.
 func (q *Queue) wakeWorkers(failed error) {
 	if failed == nil {
-		q.hub.Send(q.fetch)
+		q.hub.Send(q.issuer.Hint)
 	}
 }
 
-func (q *Queue) wakeTimer(failed error) {
+// WakeTimer tells processes that a message may be due sooner than they know, if the transaction was committed.
+func (q *Queue) WakeTimer(failed error) {
 	if failed == nil {
 		q.hub.Publish(timerTopic)
 	}
@@ -266,7 +227,12 @@ func (q *Queue) wakeTimer(failed error) {
 
 // Issued returns a channel that gets an item after each commit of this process that made something due at once, before
 // the call returns that committed; and a function that ends the subscription.
-func (q *Queue) Issued() (news <-chan struct{}, cancel func()) { return q.hub.Subscribe(q.fetch.Topic) }
+func (q *Queue) Issued() (news <-chan struct{}, cancel func()) {
+	return q.hub.Subscribe(q.issuer.Hint.Topic)
+}
+
+// Validate checks a message for a function. It fails with [entities.ErrInvalid].
+func (q *Queue) Validate(m entities.Message) error { return validate(m) }
 
 func validate(m entities.Message) error {
 	if err := entities.ValidateName("topic", m.Topic); err != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
 // DropRuns deletes the messages about runs of the project that leave, which are all for the deployment that
@@ -17,6 +18,6 @@ func DropRuns(ctx context.Context, tx pgx.Tx, project entities.Project, runs []e
 			SELECT m.id FROM messages m JOIN runs r
 				ON m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
 			WHERE r.id = ANY ($1) AND r.project = $2
-			`+inOrder+` OF m))`, runs, project)
+			`+cluster.LockOrder+` OF m))`, runs, project)
 	return wrap("delete messages of runs", err)
 }

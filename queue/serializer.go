@@ -71,7 +71,7 @@ func newSerializer(deliveries int) *serializer {
 // acquire waits until the function may be called with the message, and returns what must be called once it has
 // answered. If the message has to wait, it fails with the context's cause, and with [ErrStopping] when the serializer
 // is closed.
-func (s *serializer) acquire(ctx context.Context, d delivery) (answered func(), err error) {
+func (s *serializer) acquire(ctx context.Context, d Delivery) (answered func(), err error) {
 	if !isWakeUp(d) {
 		return func() {}, nil
 	}
@@ -83,7 +83,7 @@ func (s *serializer) acquire(ctx context.Context, d delivery) (answered func(), 
 }
 
 // add calls the wake-up, or puts it into the queue of its run.
-func (s *serializer) add(d delivery) *wakeUp {
+func (s *serializer) add(d Delivery) *wakeUp {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := runKey{d.Project, d.RunID}
@@ -194,11 +194,11 @@ var flowTopic = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_workflow_`)
 const flowHealth = "wkf_workflow_health_check"
 
 // isWakeUp reports whether the message wakes a run whose client, as far as is known, only replays then.
-func isWakeUp(d delivery) bool {
+func isWakeUp(d Delivery) bool {
 	return d.RunID != "" && d.SpecVersion <= entities.SpecReplays &&
 		flowTopic.MatchString(d.Topic) && !strings.HasSuffix(d.Topic, flowHealth)
 }
 
 // mayWait reports whether a wake-up may wait: not if it came before its run, which it may start; and not if it takes
 // memory that others could use.
-func mayWait(d delivery) bool { return d.SpecVersion > 0 && len(d.Body) <= smallBody }
+func mayWait(d Delivery) bool { return d.SpecVersion > 0 && len(d.Body) <= smallBody }

@@ -11,8 +11,8 @@ import (
 )
 
 // wake is a delivery that takes turns; the changes name what matters to the test.
-func wake(changes ...func(*delivery)) delivery {
-	d := delivery{Project: project, RunID: "wrun_a", Topic: topic, SpecVersion: 3}
+func wake(changes ...func(*Delivery)) Delivery {
+	d := Delivery{Project: project, RunID: "wrun_a", Topic: topic, SpecVersion: 3}
 	for _, c := range changes {
 		c(&d)
 	}
@@ -20,7 +20,7 @@ func wake(changes ...func(*delivery)) delivery {
 }
 
 // begins takes a turn of its own accord, and sends what ends it once it may begin.
-func (t *serializer) begins(tb testing.TB, d delivery) <-chan func() {
+func (t *serializer) begins(tb testing.TB, d Delivery) <-chan func() {
 	begun := make(chan func(), 1)
 	go func() {
 		answered, err := t.acquire(context.Background(), d)
@@ -34,7 +34,7 @@ func (t *serializer) begins(tb testing.TB, d delivery) <-chan func() {
 }
 
 // taken takes a turn that is free.
-func (t *serializer) taken(tb testing.TB, d delivery) (answered func()) {
+func (t *serializer) taken(tb testing.TB, d Delivery) (answered func()) {
 	tb.Helper()
 	select {
 	case answered = <-t.begins(tb, d):
@@ -54,19 +54,19 @@ func (t *serializer) wantNoLines(tb testing.TB) {
 
 func TestWhoTakesTurns(t *testing.T) {
 	t.Parallel()
-	flow := func(topic string) func(*delivery) { return func(d *delivery) { d.Topic = topic } }
-	spec := func(v int) func(*delivery) { return func(d *delivery) { d.SpecVersion = v } }
+	flow := func(topic string) func(*Delivery) { return func(d *Delivery) { d.Topic = topic } }
+	spec := func(v int) func(*Delivery) { return func(d *Delivery) { d.SpecVersion = v } }
 	for name, tt := range map[string]struct {
-		change func(*delivery)
+		change func(*Delivery)
 		waits  bool // while a call of the run is under way
 		counts bool // and is waited for
 	}{
-		"a wake-up":                    {func(*delivery) {}, true, true},
+		"a wake-up":                    {func(*Delivery) {}, true, true},
 		"of a namespace":               {flow("__n-s_wkf_workflow_a"), true, true},
 		"of a run of version 2":        {spec(2), true, true},
 		"came before its run":          {spec(0), false, true},
-		"is large":                     {func(d *delivery) { d.Body = make([]byte, smallBody+1) }, false, true},
-		"just not large":               {func(d *delivery) { d.Body = make([]byte, smallBody) }, true, true},
+		"is large":                     {func(d *Delivery) { d.Body = make([]byte, smallBody+1) }, false, true},
+		"just not large":               {func(d *Delivery) { d.Body = make([]byte, smallBody) }, true, true},
 		"of a client that may do more": {spec(4), false, false},
 		"of the next line":             {spec(5), false, false},
 		"of the line after":            {spec(7), false, false},
@@ -76,7 +76,7 @@ func TestWhoTakesTurns(t *testing.T) {
 		"a health check":               {flow("__wkf_workflow_health_check"), false, false},
 		"a namespace's health check":   {flow("__ns_wkf_workflow_health_check"), false, false},
 		"a topic of no SDK":            {flow("x__wkf_workflow_a"), false, false},
-		"about no run":                 {func(d *delivery) { d.RunID = "" }, false, false},
+		"about no run":                 {func(d *Delivery) { d.RunID = "" }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestRunsDoNotWaitForOthers(t *testing.T) {
 		s := newSerializer(100)
 		for _, end := range []func(){
 			s.taken(t, wake()),
-			s.taken(t, wake(func(d *delivery) { d.RunID = "wrun_b" })),
-			s.taken(t, wake(func(d *delivery) { d.Project = "other" })),
+			s.taken(t, wake(func(d *Delivery) { d.RunID = "wrun_b" })),
+			s.taken(t, wake(func(d *Delivery) { d.Project = "other" })),
 		} {
 			end()
 		}
@@ -212,9 +212,9 @@ func TestNoMoreWaitThanTheirShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSerializer(8)
 		first := s.taken(t, wake())
-		other := s.taken(t, wake(func(d *delivery) { d.RunID = "wrun_b" }))
+		other := s.taken(t, wake(func(d *Delivery) { d.RunID = "wrun_b" }))
 		a := s.begins(t, wake())
-		b := s.begins(t, wake(func(d *delivery) { d.RunID = "wrun_b" }))
+		b := s.begins(t, wake(func(d *Delivery) { d.RunID = "wrun_b" }))
 		if len(a)+len(b) > 0 {
 			t.Fatal("two of eight do not wait")
 		}

@@ -5,13 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
-
-// steadyBeats is after how many beats a process can tell who is dead: its own have come for longer than the silence of
-// others may last.
-const steadyBeats = int(silenceLimit/beatInterval) + 2
 
 // session is the loop of a process without River, which lasts until there is nothing left to do. It fetches tickets
 // itself, and knows when it is idle.
@@ -39,7 +35,7 @@ func (w *deliverer) begin(ctx context.Context) (*session, error) {
 	s.tasks.Go(func() {
 		s.sweep(s.calls)
 		s.ended()
-		s.every(s.sweeper.interval, func(context.Context) {
+		s.every(s.sweeper.Interval, func(context.Context) {
 			s.started()
 			defer s.ended()
 			s.sweep(s.calls)
@@ -142,20 +138,20 @@ func (s *session) take(ctx context.Context, n int) (next time.Duration, found bo
 	if err != nil {
 		return duePoll, false, err
 	}
-	tickets, err := takeTickets(ctx, s.queue.pool, n)
+	taken, err := tickets.Take(ctx, s.queue.pool, n)
 	if err != nil {
 		return duePoll, false, err
 	}
-	for _, t := range tickets {
+	for _, t := range taken {
 		s.started()
 		s.deliveries.Go(func() { s.use(t) })
 	}
-	return next, len(tickets) > 0, nil
+	return next, len(taken) > 0, nil
 }
 
 // suspicious reports whether a process may be dead, which this one cannot tell before its beats are steady.
 func (s *session) suspicious(ctx context.Context) bool {
-	any, err := s.heartbeat.suspects(ctx, s.queue.pool)
+	any, err := s.heartbeat.Suspects(ctx, s.queue.pool)
 	if err != nil {
 		s.logger.ErrorContext(ctx, "look for processes", "error", err)
 	}
@@ -163,7 +159,7 @@ func (s *session) suspicious(ctx context.Context) bool {
 }
 
 // use delivers the message of a ticket. If it fails before the delivery, the message gets another ticket.
-func (s *session) use(t taken) {
+func (s *session) use(t tickets.Taken) {
 	defer s.ended()
 	if err := s.redeem(s.calls, t.Ticket, t.ScheduledAt); err != nil && s.calls.Err() == nil {
 		s.logger.ErrorContext(s.calls, "use ticket", "message", t.MessageID, "error", err)
@@ -185,48 +181,20 @@ func (s *session) ended() {
 	poke(s.news)
 }
 
-// taken is a ticket off River's table.
-type taken struct {
-	Ticket
-
-	ScheduledAt time.Time
-}
-
-// takeTickets takes up to n tickets off River's table: whoever does must use them. Those that are lost with the process
-// are replaced like all that are not used in time.
-func takeTickets(ctx context.Context, pool *pgxpool.Pool, n int) ([]taken, error) {
-	rows, err := pool.Query(ctx, `
-		WITH taken AS (
-			DELETE FROM river_job WHERE id = ANY (ARRAY(
-				SELECT id FROM river_job WHERE state = 'available' AND queue = $1 AND scheduled_at <= now()
-				ORDER BY priority, scheduled_at, id LIMIT $2
-				FOR UPDATE SKIP LOCKED))
-			RETURNING args, scheduled_at
-		)
-		SELECT args->>'message' AS message_id, (args->>'ticket')::integer AS number,
-			coalesce((args->>'size')::bigint, 0) AS size, scheduled_at
-		FROM taken`, riverQueue, n)
-	if err != nil {
-		return nil, wrap("take tickets", err)
-	}
-	tickets, err := pgx.CollectRows(rows, pgx.RowToStructByName[taken])
-	return tickets, wrap("take tickets", err)
-}
-
 // backlogLimit is up to how many are counted of what is due.
 const backlogLimit = 1000
 
 // backlog reads what there is to deliver: tickets that wait to be used, and messages that wait for theirs.
 func backlog(ctx context.Context, pool *pgxpool.Pool) (b Backlog, err error) {
 	err = pool.QueryRow(ctx, `
-		SELECT least($2, (
+		SELECT least($1, (
 			SELECT count(*) FROM (
-				SELECT FROM river_job WHERE state = 'available' AND queue = $1 AND scheduled_at <= now() LIMIT $2) AS tickets
+				`+tickets.Usable+` LIMIT $1) AS tickets
 			) + (
 			SELECT count(*) FROM (
-				SELECT FROM messages WHERE parked_at IS NULL AND due_at <= now() LIMIT $2) AS messages)),
+				SELECT FROM messages WHERE parked_at IS NULL AND due_at <= now() LIMIT $1) AS messages)),
 			(SELECT due_at FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1)`,
-		riverQueue, backlogLimit).Scan(&b.Due, &b.NextDueAt)
+		backlogLimit).Scan(&b.Due, &b.NextDueAt)
 	if b.Due > 0 {
 		b.NextDueAt = nil
 	}

@@ -16,25 +16,25 @@ import (
 // reservedMessage stores a message that is due now and its key, as a member of a group.
 type reservedMessage struct {
 	entities.Message
-	reservation
+	Reservation
 
 	id string
 	// stored is the delivery that begins with it; none if the key stands for another message.
-	stored []delivery
+	stored []Delivery
 }
 
 // insertReserved is [claimKey] and [insertMessage] in one statement, which may share its transaction, for a message that
 // is due now. If its process is on no record, it is left for the timer. It fails with [pgx.ErrNoRows] when its key
 // stands for another message.
 func insertReserved(
-	ctx context.Context, g *eventlog.Group, m entities.Message, id string, r reservation,
-) (delivery, error) {
-	s := reservedMessage{Message: m, reservation: r, id: id}
+	ctx context.Context, g *eventlog.Group, m entities.Message, id string, r Reservation,
+) (Delivery, error) {
+	s := reservedMessage{Message: m, Reservation: r, id: id}
 	if err := g.Do(ctx, &s); err != nil {
-		return delivery{}, wrap("insert message", err)
+		return Delivery{}, wrap("insert message", err)
 	}
 	if len(s.stored) == 0 {
-		return delivery{}, pgx.ErrNoRows
+		return Delivery{}, pgx.ErrNoRows
 	}
 	s.stored[0].Body = m.Body
 	return s.stored[0], nil
@@ -67,7 +67,7 @@ func (s *reservedMessage) Queue(b *pgx.Batch) {
 }
 
 func (s *reservedMessage) read(rows pgx.Rows) (err error) {
-	s.stored, err = pgx.CollectRows(rows, pgx.RowToStructByName[delivery])
+	s.stored, err = pgx.CollectRows(rows, pgx.RowToStructByName[Delivery])
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
 // together executes members in one transaction, as a group does.
@@ -30,7 +31,7 @@ func together(ctx context.Context, pool *pgxpool.Pool, members ...eventlog.Membe
 func offers(id, process string, options ...func(*entities.Message)) *reservedMessage {
 	m := message(options...)
 	m.Retention = DefaultRetention
-	return &reservedMessage{Message: m, id: id, reservation: reservation{handle: "rh_" + id, holder: process, lease: leaseTime}}
+	return &reservedMessage{Message: m, id: id, Reservation: Reservation{handle: "rh_" + id, holder: process, lease: leaseTime}}
 }
 
 // ends makes a member that acknowledges.
@@ -195,7 +196,7 @@ func TestNobodyWaitsInAnotherOrder(t *testing.T) {
 			if _, err := tx.Exec(ctx, `DELETE FROM processes`); err != nil {
 				return err
 			}
-			_, err := releaseOrphans(ctx, tx)
+			_, err := cluster.ReleaseOrphans(ctx, tx)
 			return err
 		})},
 		"acknowledge × retention": {members: acknowledge, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
@@ -206,7 +207,7 @@ func TestNobodyWaitsInAnotherOrder(t *testing.T) {
 		}},
 		"send × sweep": {members: send, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
 			for _, id := range []entities.RunID{"wrun_1", "wrun_2"} {
-				if err := forgetLostKeys(ctx, tx, stranded{ID: id, Project: project, DeploymentID: deployment}); err != nil {
+				if err := cluster.ForgetLostKeys(ctx, tx, cluster.Stranded{ID: id, Project: project, DeploymentID: deployment}); err != nil {
 					return err
 				}
 			}

@@ -3,27 +3,18 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-const (
-	// River fetches at once when it is hinted, then at most this often; unhinted it looks each second.
-	fetchCooldown = 5 * time.Millisecond
-	fetchPoll     = time.Second
-	// usedTicketRetention is how long River keeps used tickets, which nobody needs.
-	usedTicketRetention = time.Minute
-	// hardStopTimeout is how long breaking off the deliveries may take.
-	hardStopTimeout = 10 * time.Second
-)
+// hardStopTimeout is how long breaking off the deliveries may take.
+const hardStopTimeout = 10 * time.Second
 
 // WorkerOptions configures a [Worker].
 type WorkerOptions struct {
@@ -44,8 +35,8 @@ type WorkerOptions struct {
 	Allowed egress.Allowed
 	// Signer signs calls; without one they are not signed.
 	Signer *Signer
-	// Runs continues those that the server drives.
-	Runs *Runs
+	// Handlers do the work of each kind that is the server's own.
+	Handlers map[entities.Work]Handler
 	// Retention, if there is one, is looked after every minute.
 	Retention *eventlog.Retention
 	// Observer, if there is one, watches the deliveries.
@@ -58,7 +49,7 @@ type WorkerOptions struct {
 type Worker struct {
 	*deliverer
 
-	river      *river.Client[pgx.Tx]
+	fetcher    *tickets.Fetcher
 	dispatcher *dispatcher
 	loop       *loop // while it runs
 }
@@ -68,52 +59,18 @@ func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
 	d := newDeliverer(q, o)
 	// Half of the places are for tickets: old messages must find some also when new ones keep coming.
 	w := &Worker{deliverer: d, dispatcher: newDispatcher(d, o.Deliveries/2)}
-	workers := river.NewWorkers()
-	if err := river.AddWorkerSafely(workers, &ticketWorker{deliverer: d}); err != nil {
-		return nil, fmt.Errorf("add worker: %w", err)
-	}
 	var err error
-	w.river, err = river.NewClient(riverpgxv5.New(q.pool), &river.Config{
-		ID:                          d.heartbeat.id, // by which a dead process's tickets are found
-		Schema:                      schema,
-		Queues:                      map[string]river.QueueConfig{riverQueue: {MaxWorkers: o.Deliveries - o.Deliveries/2}},
-		Workers:                     workers,
-		FetchCooldown:               fetchCooldown,
-		FetchPollInterval:           fetchPoll,
-		JobTimeout:                  -1,
-		CompletedJobRetentionPeriod: usedTicketRetention,
-		Logger:                      slog.New(quietHandler{o.Logger.Handler()}),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("make River client: %w", err)
-	}
-	return w, nil
+	w.fetcher, err = tickets.NewFetcher(q.pool, schema, d.heartbeat.ID, o.Deliveries-o.Deliveries/2, d.use, o.Logger)
+	return w, err
 }
 
-// ticketWorker has River's jobs done. It never fails a job because of a function: whether a message is delivered again
-// is decided by its row.
-type ticketWorker struct {
-	river.WorkerDefaults[Ticket]
-	*deliverer
-}
-
-// Timeout is far away: a delivery lasts as long as the function's lease does.
-func (*ticketWorker) Timeout(*river.Job[Ticket]) time.Duration { return longestDelivery }
-
-// Work redeems the ticket.
-func (w *ticketWorker) Work(ctx context.Context, job *river.Job[Ticket]) error {
-	err := w.redeem(ctx, job.Args, job.ScheduledAt)
+// use redeems a ticket. A process that is on no record keeps it until it is again.
+func (w *deliverer) use(ctx context.Context, t tickets.Ticket, since time.Time) error {
+	err := w.redeem(ctx, t, since)
 	if errors.Is(err, errNotOnRecord) {
-		return river.JobSnooze(beatInterval) // after which it will be
+		return tickets.Later(cluster.BeatInterval)
 	}
 	return err
-}
-
-// quietHandler passes on only River's warnings and errors.
-type quietHandler struct{ slog.Handler }
-
-func (h quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
 }
 
 // Start begins to deliver. The context does not end it: [Worker.Stop] does.
@@ -122,21 +79,33 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.river.Start(l.calls); err != nil {
+	if err := w.fetcher.Start(l.calls); err != nil {
 		l.end(err)
-		return fmt.Errorf("start River: %w", err)
+		return err
 	}
 	w.loop = l
 	l.tasks.Go(func() { l.run(nil, w.look) }) // River hears of tickets by itself
-	l.tasks.Go(func() { l.every(w.sweeper.interval, w.sweep) })
+	l.tasks.Go(func() { l.every(w.sweeper.Interval, w.sweep) })
 	l.tasks.Go(func() { l.every(keysPoll, w.deleteExpired) })
 	l.tasks.Go(func() {
 		w.retain(l.running)
 		l.every(retentionPoll, w.retain)
 	})
-	w.queue.local.Store(w.dispatcher)
+	w.queue.Attach(w)
 	return nil
 }
+
+// Attach has the worker deliver what the queue accepts in this process; nil ends that.
+func (q *Queue) Attach(w *Worker) {
+	if w == nil {
+		q.local.Store(nil)
+		return
+	}
+	q.local.Store(w.dispatcher)
+}
+
+// ProcessID is the ID under which the worker's process is on record.
+func (w *Worker) ProcessID() string { return w.heartbeat.ID }
 
 // look issues the tickets that are due, for River to fetch.
 func (w *Worker) look(ctx context.Context) time.Duration {
@@ -157,16 +126,8 @@ func (w *Worker) Stop(ctx context.Context) error {
 	w.serializer.close()
 	graceful, cancel := context.WithTimeout(ctx, w.options.Grace)
 	defer cancel()
-	err := w.river.Stop(graceful)
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		hard, cancel := context.WithTimeout(context.WithoutCancel(ctx), hardStopTimeout)
-		defer cancel()
-		err = w.river.StopAndCancel(hard)
-	}
+	err := w.fetcher.Stop(graceful)
 	w.dispatcher.stop(graceful)
 	w.loop.end(context.Canceled)
-	if err != nil {
-		return fmt.Errorf("stop River: %w", err)
-	}
-	return nil
+	return err
 }

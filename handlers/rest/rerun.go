@@ -9,7 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
 // rerun is a request to start a run like another one.
@@ -86,7 +86,7 @@ func firstMessage(r eventlog.Request, project entities.Project) ([]entities.Mess
 	if r.Data.Driver != entities.DriverClient {
 		return nil, nil
 	}
-	m, err := queue.Continuation(entities.Run{
+	m, err := continuation.Of(entities.Run{
 		ID: r.RunID, Project: project, DeploymentID: r.Data.DeploymentID, WorkflowName: r.Data.WorkflowName,
 		SpecVersion: r.SpecVersion,
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // Server answers the native API.
@@ -26,7 +27,7 @@ type Server struct {
 	Log     *eventlog.Log
 	Streams *eventlog.Streams
 	Queue   *queue.Queue
-	Runs    *queue.Runs
+	Runs    *engine.Engine
 	Secrets *eventlog.Secrets
 	// SigningKeys are what calls of functions are signed with.
 	SigningKeys *eventlog.SigningKeys

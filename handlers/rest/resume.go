@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
 // resumption is what to resume a hook with.
@@ -139,7 +139,7 @@ func resumptionOf(r entities.Run, id entities.HookID, body resumption) (eventlog
 	if r.Driver == entities.DriverServer {
 		return request, nil
 	}
-	message, err := queue.Continuation(r)
+	message, err := continuation.Of(r)
 	if err != nil {
 		return request, err
 	}

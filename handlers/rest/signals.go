@@ -8,7 +8,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
-	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // signal is the JSON form of a signal.
@@ -55,11 +55,11 @@ func (s *Server) postSignal(c echo.Context) error {
 	if body.Data == nil {
 		posted.Data = []byte("null")
 	}
-	keep, err := parseDuration(orZero(body.KeepFor), queue.MaxKeep)
+	keep, err := parseDuration(orZero(body.KeepFor), engine.MaxKeep)
 	if err != nil {
 		return badField("keepFor", "%v", err)
 	}
-	stored, _, err := s.Queue.PostSignal(c.Request().Context(), posted, keep)
+	stored, _, err := s.Runs.PostSignal(c.Request().Context(), posted, keep)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Server) listSignals(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	signals, next, err := s.Queue.Signals(c.Request().Context(), auth.Project(c), c.QueryParam("name"), p)
+	signals, next, err := s.Runs.Signals(c.Request().Context(), auth.Project(c), c.QueryParam("name"), p)
 	if err != nil {
 		return err
 	}

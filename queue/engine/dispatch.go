@@ -1,0 +1,251 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/condition"
+)
+
+// A signal and a hook that waits for it find each other by two pieces of work. Posting a signal enqueues one that goes
+// through the hooks, and opening a hook that looks back one that goes through the signals; each is enqueued in the
+// transaction of what it is about, so it begins after that was committed, and sees all that was committed before.
+// Whichever of signal and hook is committed second, its work therefore sees the other: none is lost. Both may
+// see each other. They then ask for a resumption of the same name, and so does a repetition after a crash; the
+// log records it once, under the lock of the run: none is doubled.
+//
+// The place to which the work has come is kept in its message, after each page. What is behind it was done. What
+// appears behind it was committed after the work began, and is for the other piece of work to see.
+
+const (
+	// hooksPage is after how many hooks the work of a signal says how far it has come.
+	hooksPage = 200
+	// signalsPage is the same for hooks that look back; each signal may have [MaxSignal] bytes.
+	signalsPage = 16
+	// resumers is how many hooks one signal resumes at once.
+	resumers = 4
+)
+
+// signalDispatch hands signals to hooks.
+type signalDispatch struct {
+	*Engine
+
+	page     int
+	parallel int
+}
+
+func newSignalDispatch(e *Engine) signalDispatch { return signalDispatch{e, hooksPage, resumers} }
+
+// hookPlace is where a hook is in the order in which a signal goes through them.
+type hookPlace struct {
+	RunID entities.RunID  `json:"runId"`
+	ID    entities.HookID `json:"id"`
+}
+
+// signal is done when the signal was handed to every hook that waited for it when it was recorded. A hook that cannot
+// be resumed for now holds up none of the others.
+func (h signalDispatch) signal(ctx context.Context, d queue.Delivery) error {
+	s, err := h.open(ctx, d)
+	if errors.Is(err, entities.ErrSignalNotFound) {
+		return d.End(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	var place hookPlace
+	if err := resumePlace(d, &place); err != nil {
+		return err
+	}
+	var failed error
+	for next := place; ; {
+		hooks, err := entities.WaitingFor(ctx, h.pool, d.Project, s.Name, next.RunID, next.ID, h.page)
+		if err != nil {
+			return err
+		}
+		if err := h.toEach(ctx, d, s, hooks); err != nil {
+			failed = err
+		}
+		if len(hooks) < h.page {
+			break
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		last := hooks[len(hooks)-1]
+		next = hookPlace{last.RunID, last.ID}
+		if failed == nil {
+			place = next // the next try begins before the first that failed
+		}
+		if err := h.advance(ctx, d, place); err != nil {
+			return err
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	return h.end(ctx, d, s)
+}
+
+// toEach resumes those of the hooks that want the signal, and fails if one could not be.
+func (h signalDispatch) toEach(ctx context.Context, d queue.Delivery, s opened, hooks []entities.Waiting) error {
+	var all errgroup.Group
+	all.SetLimit(h.parallel)
+	for _, hook := range hooks {
+		all.Go(func() error { return h.resume(ctx, d, s, hook) })
+	}
+	return all.Wait()
+}
+
+// opened is a signal whose data was read.
+type opened struct {
+	entities.Signal
+
+	value any
+}
+
+func (h signalDispatch) open(ctx context.Context, d queue.Delivery) (opened, error) {
+	s, err := entities.SignalByID(ctx, h.pool, d.Project, entities.SignalID(d.Subject))
+	if err != nil {
+		return opened{}, err
+	}
+	return read(s)
+}
+
+func read(s entities.Signal) (opened, error) {
+	value, err := condition.Decode(s.Data)
+	if err != nil {
+		return opened{}, fmt.Errorf("signal %s: %w", s.ID, err)
+	}
+	return opened{s, value}, nil
+}
+
+// resume resumes a hook if its condition is true of the signal, in a transaction of its own. A hook that was closed
+// meanwhile, by its run or with it, is left alone (I7).
+func (h signalDispatch) resume(ctx context.Context, d queue.Delivery, s opened, hook entities.Waiting) error {
+	matches, err := h.conditions.Matches(hook.Condition, condition.Scene{
+		Data: s.value, SignalName: s.Name, SignalID: s.ID, RunID: hook.RunID, Attributes: hook.Attributes,
+	})
+	if err != nil {
+		d.Logger().DebugContext(ctx, "condition cannot be evaluated, and so is not true",
+			"run", hook.RunID, "hook", hook.ID, "signal", s.ID) // its words may be those of the signal
+	}
+	if !matches {
+		return nil
+	}
+	_, err = h.log.Append(ctx, s.Project, eventlog.Request{
+		RunID: hook.RunID, Type: entities.EventHookReceived, CorrelationID: string(hook.ID),
+		SpecVersion: entities.SpecDriven, Payload: signalPayload(s.Signal),
+		Data: entities.EventData{ResumeID: string(s.ID) + ":" + string(hook.ID)},
+	})
+	if isClosed(err) {
+		return nil
+	}
+	return err
+}
+
+// isClosed reports whether an error says that a hook is open no more.
+func isClosed(err error) bool {
+	return errors.Is(err, entities.ErrHookNotFound) || errors.Is(err, entities.ErrConflict) ||
+		errors.Is(err, entities.ErrRunEnded) || errors.Is(err, entities.ErrRunNotFound)
+}
+
+// signalPayload is what the hook receives: {"signal": name, "id", "data"}. The data is as it came.
+func signalPayload(s entities.Signal) []byte {
+	head, err := json.Marshal(struct {
+		Signal string            `json:"signal"`
+		ID     entities.SignalID `json:"id"`
+	}{s.Name, s.ID})
+	if err != nil {
+		panic(err) // two strings
+	}
+	b := append(head[:len(head)-1], `,"data":`...)
+	return append(append(b, s.Data...), '}')
+}
+
+// end ends the work of a signal, and the signal with it if it is not kept.
+func (h signalDispatch) end(ctx context.Context, d queue.Delivery, s opened) error {
+	return eventlog.InTx(ctx, h.pool, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		guard := d.Guard(&b)
+		if err := errors.Join(eventlog.SendQueued(ctx, tx, &b), guard.Check()); err != nil {
+			return err
+		}
+		d.EndIn(&b)
+		if err := eventlog.SendQueued(ctx, tx, &b); err != nil {
+			return err
+		}
+		return entities.DropSignal(ctx, tx, d.Project, s.ID)
+	})
+}
+
+// replay is done when the hook has got the signals that came before it, in their order, or is closed.
+func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
+	hook, err := entities.WaitingHook(ctx, h.pool, d.Project, d.RunID, entities.HookID(d.Subject))
+	if errors.Is(err, entities.ErrHookNotFound) {
+		return d.End(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	created, err := h.log.Event(ctx, d.Project, d.RunID, hook.CreatedSeq)
+	if err != nil {
+		return err
+	}
+	place := entities.SignalPlace{
+		CreatedAt: hook.CreatedAt.Add(-time.Duration(created.Data.LookBackMS) * time.Millisecond),
+	}
+	if err := resumePlace(d, &place); err != nil {
+		return err
+	}
+	for {
+		signals, err := entities.EarlierSignals(ctx, h.pool, hook.Hook, place, signalsPage)
+		if err != nil {
+			return err
+		}
+		for _, s := range signals {
+			opened, err := read(s)
+			if err != nil {
+				return err
+			}
+			if err := h.resume(ctx, d, opened, hook); err != nil {
+				return err
+			}
+			place = s.Place()
+		}
+		if len(signals) < signalsPage {
+			return d.End(ctx)
+		}
+		if err := h.advance(ctx, d, place); err != nil {
+			return err
+		}
+	}
+}
+
+// resumePlace reads how far an earlier try has come; place stays as it is on the first one.
+func resumePlace(d queue.Delivery, place any) error {
+	if len(d.Body) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(d.Body, place); err != nil {
+		return fmt.Errorf("read place: %w", err)
+	}
+	return nil
+}
+
+// advance says how far the work has come, and that it goes on.
+func (h signalDispatch) advance(ctx context.Context, d queue.Delivery, place any) error {
+	text, err := json.Marshal(place)
+	if err != nil {
+		return fmt.Errorf("write place: %w", err)
+	}
+	return d.Advance(ctx, text)
+}

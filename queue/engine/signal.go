@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+const (
+	// MaxSignal is how many bytes the data of a signal may have.
+	MaxSignal = 1 << 20
+	// MaxKeep is how long a signal may be kept for hooks that look back.
+	MaxKeep = 30 * 24 * time.Hour
+	// keyKnown is how long a signal's key is known at least.
+	keyKnown = 24 * time.Hour
+)
+
+// PostSignal accepts a signal, which resumes every hook of its project that waits for its name and whose condition is
+// true of it, and is kept for so long for hooks that are opened later and look back. Of the signal the project, name,
+// key and data count; it returns what is stored, and reports whether that is new: one whose key came
+// before, within a day at least, is the one it came with.
+//
+// It fails with [entities.ErrInvalid], and with [entities.ErrKeyReused] when the key came with other data.
+func (e *Engine) PostSignal(ctx context.Context, s entities.Signal, keep time.Duration) (entities.Signal, bool, error) {
+	if err := validateSignal(s, keep); err != nil {
+		return entities.Signal{}, false, err
+	}
+	s.ID = entities.NewSignalID()
+	known := time.Duration(0)
+	if s.Key != "" {
+		known = keyKnown
+	}
+	var stored entities.Signal
+	err := eventlog.InTxThen(ctx, e.pool, func(tx pgx.Tx) (ended func(error), err error) {
+		if stored, err = entities.InsertSignal(ctx, tx, s, keep, known); err != nil {
+			return nil, err
+		}
+		if stored.ID != s.ID {
+			return nil, sameSignal(stored, s)
+		}
+		_, ended, err = e.queue.Enqueue(ctx, tx, &pgx.Batch{}, []entities.Message{{
+			Project: s.Project, Topic: s.Name, Work: entities.WorkSignal, Subject: string(s.ID),
+		}})
+		return ended, err
+	})
+	if err != nil {
+		return entities.Signal{}, false, fmt.Errorf("post signal: %w", err)
+	}
+	return stored, stored.ID == s.ID, nil
+}
+
+func validateSignal(s entities.Signal, keep time.Duration) error {
+	if err := entities.ValidateName("signal name", s.Name); err != nil {
+		return err
+	}
+	if s.Key != "" {
+		if err := entities.ValidateID("id", s.Key); err != nil {
+			return err
+		}
+	}
+	if len(s.Data) > MaxSignal {
+		return entities.Invalid("the data is %d bytes long; the limit is %d", len(s.Data), MaxSignal)
+	}
+	if !json.Valid(s.Data) {
+		return entities.Invalid("the data is not JSON")
+	}
+	if keep < 0 || keep > MaxKeep {
+		return entities.Invalid("%s is not between 0s and %s, which is how long a signal can be kept", keep, MaxKeep)
+	}
+	return nil
+}
+
+// sameSignal fails when a key came with other data.
+func sameSignal(first, again entities.Signal) error {
+	if !bytes.Equal(first.Data, again.Data) {
+		return fmt.Errorf("%w: signal %s came with the id %q and other data", entities.ErrKeyReused, first.ID, first.Key)
+	}
+	return nil
+}
+
+// Signals lists the project's signals that are there, in the order they were posted, those of one name or, when it is
+// empty, all, and returns the cursor of the next page; empty when this is the last. It fails with
+// [entities.ErrInvalid] on a cursor that does not exist.
+func (e *Engine) Signals(
+	ctx context.Context, project entities.Project, name string, p entities.Page,
+) ([]entities.Signal, string, error) {
+	return entities.ListSignals(ctx, e.pool, project, name, p)
+}
