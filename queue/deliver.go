@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -39,9 +38,9 @@ const (
 	// give the message back, before they answer, also where it fails: what did not come by then was lost.
 	answeredLease = 10 * time.Second
 
-	// PersistTimeout is how long a delivery tries to tell the database how it went, which may be away just
+	// persistTimeout is how long a delivery tries to tell the database how it went, which may be away just
 	// then. After that its lease has to run out.
-	PersistTimeout = time.Minute
+	persistTimeout = time.Minute
 	persistPause   = 250 * time.Millisecond
 	maxReasonBody  = 300
 )
@@ -203,9 +202,9 @@ func (w *deliverer) whyNotClaimed(ctx context.Context, t tickets.Ticket) error {
 	return errNotOnRecord
 }
 
-// Persist does what must be done also when the server is shutting down, or the database is away for a while.
-func Persist(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), PersistTimeout)
+// persist does what must be done also when the server is shutting down, or the database is away for a while.
+func persist(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
 	defer cancel()
 	for {
 		err := do(ctx)
@@ -220,45 +219,6 @@ func Persist(ctx context.Context, do func(context.Context) error) error {
 	}
 }
 
-// Failure is why a delivery failed, and what that means for its message. As an error of a [Handler] it is followed to
-// the letter.
-type Failure struct {
-	Reason string
-	// Public is the part of the reason that may be logged; see [redact].
-	Public string
-	// After is how long to wait before the next delivery.
-	After time.Duration
-	// Reached says that the function may have seen the message. Only such deliveries are counted: that an app is away
-	// is no fault of the messages that wait for it.
-	Reached bool
-}
-
-// Error implements error.
-func (f *Failure) Error() string { return f.Reason }
-
-// Redacted returns what logs may show of the failure.
-func (f *Failure) Redacted() string { return f.Public }
-
-// Failure returns what an error of the delivery means for its message.
-func (d Delivery) Failure(err error) Failure {
-	if f := (*Failure)(nil); errors.As(err, &f) {
-		return *f
-	}
-	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-		return Failure{err.Error(), redact(err), min(backoff(d.Unreached+1), unreachedBackoff), false}
-	}
-	if unsigned := (*unsignedError)(nil); errors.As(err, &unsigned) {
-		return Failure{err.Error(), redact(err), firstBackoff, false}
-	}
-	return Failure{err.Error(), redact(err), backoff(d.DeliveryCount), true}
-}
-
-// Unregistered is the failure of a delivery whose deployment is not registered.
-func (d Delivery) Unregistered() *Failure {
-	reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
-	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
-}
-
 // delivered is how a delivery ends that failed.
 func (f Failure) delivered() Delivered {
 	if f.Reached {
@@ -269,12 +229,12 @@ func (f Failure) delivered() Delivered {
 
 // shortenLease leaves a lease to its function for d at most, unless the function has extended or ended it.
 func (w *deliverer) shortenLease(ctx context.Context, handle string, d time.Duration) error {
-	return Persist(ctx, func(ctx context.Context) error { return shortenLease(ctx, w.queue.pool, handle, d) })
+	return persist(ctx, func(ctx context.Context) error { return shortenLease(ctx, w.queue.pool, handle, d) })
 }
 
 // nack gives a lease back after a failure, if it is still ours.
 func (w *deliverer) nack(ctx context.Context, handle string, f Failure) error {
-	err := Persist(ctx, func(ctx context.Context) error {
+	err := persist(ctx, func(ctx context.Context) error {
 		_, err := w.queue.pool.Exec(ctx, nackSQL, f.nackArgs(handle)...)
 		return wrap("give message back", err)
 	})
@@ -287,7 +247,7 @@ func (w *deliverer) nack(ctx context.Context, handle string, f Failure) error {
 
 // release ends a lease whose function was not called: the message is due at once, for any process.
 func (w *deliverer) release(ctx context.Context, handle string) error {
-	err := Persist(ctx, func(ctx context.Context) error { return releaseMessage(ctx, w.queue.pool, handle) })
+	err := persist(ctx, func(ctx context.Context) error { return releaseMessage(ctx, w.queue.pool, handle) })
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (q *Queue) reserve(m entities.Message, earlier int) Reservation {
 	}
 	lease := d.lease
 	if m.Lasts > 0 {
-		lease = m.Lasts + PersistTimeout
+		lease = m.Lasts + persistTimeout
 	}
 	return Reservation{by: d, handle: "rh_" + ulid.Make().String(), holder: d.heartbeat.ID, lease: lease}
 }

@@ -198,9 +198,9 @@ func TestWhatIsNotDeliveredIsHandedBack(t *testing.T) {
 		var id string
 		var ended func(error)
 		err := eventlog.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-			ids, _, e, err := r.enqueueAll(t.Context(), tx, &pgx.Batch{}, []entities.Message{message()})
+			all, err := r.enqueueAll(t.Context(), tx, &pgx.Batch{}, []entities.Message{message()})
 			if err == nil {
-				id, ended = ids[0], e
+				id, ended = all.ids[0], all.ended
 			}
 			return err
 		})

@@ -53,11 +53,11 @@ func (w *deliverer) tidy(ctx context.Context) {
 type Drained struct {
 	// Delivered counts the deliveries of the process meanwhile, Failed those of them that came to nothing.
 	Delivered, Failed int64
-	Backlog
+	backlog
 }
 
-// Backlog is what there is to deliver.
-type Backlog struct {
+// backlog is what there is to deliver.
+type backlog struct {
 	// Due counts what could be delivered at once, up to a thousand.
 	Due int
 	// NextDueAt is when something is due next, if there is nothing now; nil when nothing is known to come.
@@ -171,7 +171,7 @@ func (r *Drain) Run(ctx context.Context, budget, linger time.Duration) (Drained,
 		r.session.wait(deadline, lingering, r.since)
 		r.leave(ctx)
 		r.drainer.forget() // it is committed, so it is seen now
-		left, err := backlog(ctx, r.drainer.worker.queue.pool)
+		left, err := readBacklog(ctx, r.drainer.worker.queue.pool)
 		if err != nil || left.Due == 0 || deadline.Err() != nil {
 			return r.done(left), err
 		}
@@ -182,7 +182,7 @@ func (r *Drain) Run(ctx context.Context, budget, linger time.Duration) (Drained,
 	}
 }
 
-func (r *Drain) done(left Backlog) Drained {
+func (r *Drain) done(left backlog) Drained {
 	t := &r.drainer.worker.tally
 	return Drained{t.delivered.Load() - r.delivered, t.failed.Load() - r.failed, left}
 }

@@ -99,18 +99,18 @@ func TestGaugesCostTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Gauges{
-		WaitingMessages: GaugeLimit, StrandedRuns: GaugeLimit, OldestDue: g.OldestDue,
-		OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: GaugeLimit},
+		WaitingMessages: gaugeLimit, StrandedRuns: gaugeLimit, OldestDue: g.OldestDue,
+		OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: gaugeLimit},
 	}
 	if diff := cmp.Diff(want, g); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	r.exec(t, `UPDATE messages SET parked_at = now()`)
 	r.exec(t, `ANALYZE`)
-	if g, err := r.Gauges(t.Context()); err != nil || g.ParkedMessages != GaugeLimit || g.WaitingMessages != 0 {
+	if g, err := r.Gauges(t.Context()); err != nil || g.ParkedMessages != gaugeLimit || g.WaitingMessages != 0 {
 		t.Errorf("parked: got %+v, %v", g, err)
 	}
-	plan := r.explain(t, gaugesSQL, GaugeLimit, tickets.Queue)
+	plan := r.explain(t, gaugesSQL, gaugeLimit)
 	for _, table := range []string{"messages", "run_wakes", "river_job"} {
 		if strings.Contains(plan, "Seq Scan on "+table) || !strings.Contains(plan, " on "+table) {
 			t.Errorf("scans %s:\n%s", table, plan)

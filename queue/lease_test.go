@@ -58,7 +58,7 @@ func TestOnlyTheLivingHandleCounts(t *testing.T) {
 		wantError(t, "acknowledge with handle: "+name,
 			r.Acknowledge(t.Context(), try.project, try.topic, try.handle), entities.ErrLeaseNotFound)
 		wantError(t, "extend with handle: "+name,
-			r.SetVisibility(t.Context(), try.project, try.topic, try.handle, MaxVisibility), entities.ErrLeaseNotFound)
+			r.SetVisibility(t.Context(), try.project, try.topic, try.handle, maxVisibility), entities.ErrLeaseNotFound)
 	}
 	after := r.stored(t, id)
 	if after.Lease != before.Lease || after.Wait > before.Wait {
@@ -112,10 +112,10 @@ func TestHandleThatWasGivenBackIsDead(t *testing.T) {
 func TestSetVisibilityBounds(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
-	for _, d := range []time.Duration{-1, MaxVisibility + 1} {
+	for _, d := range []time.Duration{-1, maxVisibility + 1} {
 		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrInvalid)
 	}
-	for _, d := range []time.Duration{0, MaxVisibility} {
+	for _, d := range []time.Duration{0, maxVisibility} {
 		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrLeaseNotFound)
 	}
 }
@@ -397,7 +397,7 @@ func TestReceiveFails(t *testing.T) {
 		"foreign project": {"other", topic, ready, time.Minute, entities.ErrMessageNotFound},
 		"wrong topic":     {project, "other", ready, time.Minute, entities.ErrMessageNotFound},
 		"no time":         {project, topic, ready, 0, entities.ErrInvalid},
-		"too long":        {project, topic, ready, MaxVisibility + 1, entities.ErrInvalid},
+		"too long":        {project, topic, ready, maxVisibility + 1, entities.ErrInvalid},
 	} {
 		_, err := r.Receive(t.Context(), try.project, try.topic, try.id, try.lease)
 		wantError(t, name, err, try.want)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
@@ -328,4 +329,17 @@ func wrap(what string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// DropRuns deletes the messages about runs of the project that leave, which are all for the deployment that
+// executes them: delayed and parked ones, and what an ended run was still to be told. Tickets and leases of
+// theirs come to nothing.
+func DropRuns(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
+	_, err := tx.Exec(ctx, `
+		DELETE FROM messages WHERE id = ANY (ARRAY(
+			SELECT m.id FROM messages m JOIN runs r
+				ON m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
+			WHERE r.id = ANY ($1) AND r.project = $2
+			`+cluster.LockOrder+` OF m))`, runs, project)
+	return wrap("delete messages of runs", err)
 }

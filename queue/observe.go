@@ -61,11 +61,6 @@ const (
 	OutcomeLost Outcome = "lost"
 )
 
-// Outcomes are all there are.
-var Outcomes = []Outcome{
-	OutcomeDone, OutcomeFailed, OutcomeUnreached, OutcomeDropped, OutcomeStopped, OutcomeLost,
-}
-
 // unobserved is the observer of a worker that has none.
 type unobserved struct{}
 

@@ -184,8 +184,8 @@ func (s *session) ended() {
 // backlogLimit is up to how many are counted of what is due.
 const backlogLimit = 1000
 
-// backlog reads what there is to deliver: tickets that wait to be used, and messages that wait for theirs.
-func backlog(ctx context.Context, pool *pgxpool.Pool) (b Backlog, err error) {
+// readBacklog reads what there is to deliver: tickets that wait to be used, and messages that wait for theirs.
+func readBacklog(ctx context.Context, pool *pgxpool.Pool) (b backlog, err error) {
 	err = pool.QueryRow(ctx, `
 		SELECT least($1, (
 			SELECT count(*) FROM (

@@ -30,7 +30,7 @@ func together(ctx context.Context, pool *pgxpool.Pool, members ...eventlog.Membe
 // offers makes a member that sends a message which the process delivers.
 func offers(id, process string, options ...func(*entities.Message)) *reservedMessage {
 	m := message(options...)
-	m.Retention = DefaultRetention
+	m.Retention = defaultRetention
 	return &reservedMessage{Message: m, id: id, Reservation: Reservation{handle: "rh_" + id, holder: process, lease: leaseTime}}
 }
 

@@ -10,105 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
-
-// enqueueWork sees to it that the work is there, and is done once its delay is over. It returns what of it begins with
-// the transaction.
-func (q *Queue) enqueueWork(
-	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []entities.Message,
-) (begins []*eventlog.Beginning, ended []func(error), err error) {
-	stored := make([]storedWork, len(work))
-	reserved := 0
-	for i, m := range work {
-		if m.Work == entities.WorkEnd {
-			children, err := dropWork(ctx, tx, before, m.RunID)
-			if err != nil {
-				return nil, nil, err
-			}
-			if !children {
-				continue
-			}
-		}
-		stored[i].Reservation = q.reserve(m, reserved)
-		if stored[i].Made() {
-			reserved++
-		}
-		entities.Batch{Batch: before}.Add(upsertWork(m, &stored[i]))
-	}
-	if err := eventlog.SendQueued(ctx, tx, before); err != nil {
-		return nil, nil, err
-	}
-	var issued []tickets.Ticket
-	for i := range stored {
-		switch s := &stored[i]; {
-		case s.ID == "": // not needed
-		case s.Taken:
-			begins = append(begins, s.InlineStart())
-			ended = append(ended, s.start)
-		case s.Now:
-			issued = append(issued, tickets.Ticket{MessageID: s.ID, Number: s.Ticket})
-		default:
-			ended = append(ended, q.WakeTimer)
-		}
-	}
-	if len(issued) == 0 {
-		return begins, ended, nil
-	}
-	return begins, append(ended, q.wakeWorkers), q.issuer.Issue(ctx, tx, issued)
-}
-
-// EnqueueBelieved implements [eventlog.Enqueuer] for work that is for later, or for this process, and for the end of a
-// run with which no children end. A report to a parent is work about another run, for which the order in which chains
-// that share a transaction lock has no place.
-func (q *Queue) EnqueueBelieved(
-	c *entities.Chain, messages []entities.Message,
-) (begins []*eventlog.Beginning, ended func(error), ok bool) {
-	stored := make([]storedWork, 0, len(messages))
-	for _, m := range messages {
-		if m.Work == entities.WorkEnd {
-			entities.RequireNoOpenChild(c, m.RunID)
-			c.Add(entities.Write{SQL: dropAllWork, Args: []any{m.RunID}})
-			continue
-		}
-		stored = append(stored, storedWork{Reservation: q.reserve(m, len(begins))})
-		s := &stored[len(stored)-1]
-		if m.Work == entities.WorkNone || m.Work == entities.WorkReport || m.Delay == 0 && !s.Made() {
-			return nil, nil, false
-		}
-		c.Add(upsertWork(m, s))
-		if s.Made() {
-			c.Require(onRecord("$1"), s.holder)
-			s.Delivery = Delivery{RunID: m.RunID, Work: m.Work, Subject: m.Subject}
-			begins = append(begins, s.InlineStart())
-		}
-	}
-	return begins, func(failed error) {
-		for i := range stored {
-			switch s := &stored[i]; {
-			case !s.Made():
-				q.WakeTimer(failed)
-			case failed != nil: // it may be there all the same
-				s.Reservation.Start(Delivery{Lease: s.handle}, failed)
-			case s.Taken:
-				s.start(nil)
-			}
-		}
-	}, true
-}
-
-// storedWork is a piece of work as it was stored.
-type storedWork struct {
-	Delivery
-	Reservation
-
-	// Taken says that it is leased as offered, Now that its ticket is to be issued now.
-	Taken, Now bool
-	Ticket     int
-}
-
-// start does the work that was leased as offered, unless that has failed.
-func (s *storedWork) start(failed error) { s.Reservation.Start(s.Delivery, failed) }
 
 // upsertWork is to store a piece of work, or to hurry the one that is there along, leased as offered if it is to be
 // done now. What is under way is to be done again if the news is of now. What failed, or is parked, is left to its
@@ -139,7 +41,7 @@ func upsertWork(m entities.Message, s *storedWork) entities.Write {
 				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`,
 		Args: []any{
 			"msg_" + ulid.Make().String(), m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, due, ticket,
-			MaxRetention, s.handle, s.holder, s.lease,
+			maxRetention, s.handle, s.holder, s.lease,
 		},
 		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken, ticket,
 			$9 > 0 AND lease = '' AND parked_at IS NULL AND last_error = '' AS now`,

@@ -98,8 +98,3 @@ func retryAfter(header string, now time.Time) time.Duration {
 
 // maxRetryAfter is how long a function can ask to be left alone.
 const maxRetryAfter = 24 * time.Hour
-
-// refusal is the error that an answer is when its status is not one of success.
-func (a answer) refusal(url string) error {
-	return queue.AnswerError(url, a.status, a.body)
-}

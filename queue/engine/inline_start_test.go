@@ -442,9 +442,9 @@ func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
 func TestALeaseLastsAsLongAsWhatItIsFor(t *testing.T) {
 	t.Parallel()
 	for timeout, want := range map[string]time.Duration{
-		`"attemptTimeout":"1s"`:                 time.Second + queue.PersistTimeout,
-		`"attemptTimeout":"2h"`:                 2*time.Hour + queue.PersistTimeout,
-		`"attemptTimeout":"2h","timeout":"30m"`: 30*time.Minute + queue.PersistTimeout,
+		`"attemptTimeout":"1s"`:                 time.Second + recordTime,
+		`"attemptTimeout":"2h"`:                 2*time.Hour + recordTime,
+		`"attemptTimeout":"2h","timeout":"30m"`: 30*time.Minute + recordTime,
 	} {
 		t.Run(timeout, func(t *testing.T) {
 			t.Parallel()

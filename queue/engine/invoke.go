@@ -25,7 +25,7 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 		return err
 	}
 	if !a.ok() {
-		return later(d, a.refusal(d.URL), a.retryAfter)
+		return later(d, d.Refused(a.status, a.body), a.retryAfter)
 	}
 	return e.carryOut(ctx, d, run, a)
 }
@@ -50,7 +50,7 @@ func (e *Engine) askRun(ctx context.Context, d queue.Delivery, run entities.Run,
 // while: the function was called, and need not be called again.
 func (e *Engine) carryOut(ctx context.Context, d queue.Delivery, run entities.Run, a answer) error {
 	var outcome error
-	err := queue.Persist(ctx, func(ctx context.Context) error {
+	err := d.Persist(ctx, func(ctx context.Context) error {
 		outcome = e.answer(ctx, d, run, a.body)
 		if outcome != nil && !final(outcome) {
 			return outcome

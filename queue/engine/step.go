@@ -55,7 +55,7 @@ func (e *Engine) beginStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	}
 	s, err = e.step(ctx, d)
 	if errors.Is(err, entities.ErrStepNotFound) || err == nil && s.CompletedAt != nil {
-		return s, false, queue.Persist(ctx, d.End)
+		return s, false, d.Persist(ctx, d.End)
 	}
 	if err != nil {
 		return s, false, err
@@ -111,7 +111,7 @@ func (e *Engine) attempt(ctx context.Context, d queue.Delivery, s *stepWork) err
 	results, err := e.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.Turn{
 		Check: checkLease(d),
 		Settle: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
-			d.ExtendIn(last, s.spec.Patience(e.log.Now())+queue.PersistTimeout)
+			d.ExtendIn(last, s.spec.Patience(e.log.Now()))
 			return nil
 		},
 	})
@@ -233,7 +233,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 		r.Data.RetryAfter = &at
 	}
 	var final error
-	err := queue.Persist(ctx, func(ctx context.Context) error {
+	err := d.Persist(ctx, func(ctx context.Context) error {
 		turn := endWith(d)
 		if v.event == entities.EventStepRetrying {
 			turn = retryWith(d, queue.Failure{Reason: string(v.payload), After: v.after, Reached: true})
@@ -251,7 +251,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 		return err
 	}
 	if errors.Is(final, entities.ErrConflict) {
-		return queue.Persist(ctx, d.End) // it has a result already
+		return d.Persist(ctx, d.End) // it has a result already
 	}
 	return final
 }

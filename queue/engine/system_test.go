@@ -34,6 +34,8 @@ const (
 	deployment = "dpl_test"
 	// patience is how long a test waits for what must come. It is long because machines can be busy.
 	patience = 30 * time.Second
+	// recordTime is how long a delivery has to record its result.
+	recordTime = time.Minute
 )
 
 // replica is what one server process has: connections, a hub and a queue.

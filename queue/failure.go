@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -32,10 +33,10 @@ func (e *answerError) Redacted() string {
 	return fmt.Sprintf("answered %d %s", e.status, http.StatusText(e.status))
 }
 
-// AnswerError is the error of an answer to a call whose status is not one of success.
-func AnswerError(url string, status int, body []byte) error {
+// Refused is the error of an answer from the deployment's function whose status is not one of success.
+func (d Delivery) Refused(status int, body []byte) error {
 	line := fmt.Sprintf("%d %s", status, http.StatusText(status))
-	return &answerError{url, status, line, body[:min(len(body), maxReasonBody)]}
+	return &answerError{d.URL, status, line, body[:min(len(body), maxReasonBody)]}
 }
 
 // PublicError is an error whose text logs may show.
@@ -74,4 +75,43 @@ func redact(err error) string {
 		}
 	}
 	return "see the message's last error"
+}
+
+// Failure is why a delivery failed, and what that means for its message. As an error of a [Handler] it is followed to
+// the letter.
+type Failure struct {
+	Reason string
+	// Public is the part of the reason that may be logged; see [redact].
+	Public string
+	// After is how long to wait before the next delivery.
+	After time.Duration
+	// Reached says that the function may have seen the message. Only such deliveries are counted: that an app is away
+	// is no fault of the messages that wait for it.
+	Reached bool
+}
+
+// Error implements error.
+func (f *Failure) Error() string { return f.Reason }
+
+// Redacted returns what logs may show of the failure.
+func (f *Failure) Redacted() string { return f.Public }
+
+// Failure returns what an error of the delivery means for its message.
+func (d Delivery) Failure(err error) Failure {
+	if f := (*Failure)(nil); errors.As(err, &f) {
+		return *f
+	}
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+		return Failure{err.Error(), redact(err), min(backoff(d.Unreached+1), unreachedBackoff), false}
+	}
+	if unsigned := (*unsignedError)(nil); errors.As(err, &unsigned) {
+		return Failure{err.Error(), redact(err), firstBackoff, false}
+	}
+	return Failure{err.Error(), redact(err), backoff(d.DeliveryCount), true}
+}
+
+// Unregistered is the failure of a delivery whose deployment is not registered.
+func (d Delivery) Unregistered() *Failure {
+	reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
+	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
 }

@@ -21,14 +21,14 @@ func TestRedactHidesWhatFunctionsSay(t *testing.T) {
 	t.Parallel()
 	const unsaid = "SECRET"
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	failed := Delivery{DeliveryCount: 1}.Failure(AnswerError("u", 500, []byte(unsaid)))
+	failed := Delivery{DeliveryCount: 1}.Failure(Delivery{URL: "u"}.Refused(500, []byte(unsaid)))
 	unregistered := Delivery{DeploymentID: "dpl"}.Unregistered()
 	for _, tt := range []struct {
 		err  error
 		want string
 	}{
-		{AnswerError("http://f.test/"+unsaid, 503, []byte(unsaid)), "answered 503 Service Unavailable"},
-		{AnswerError("http://f.test/", 299, []byte(unsaid)), "answered 299 "},
+		{Delivery{URL: "http://f.test/" + unsaid}.Refused(503, []byte(unsaid)), "answered 503 Service Unavailable"},
+		{Delivery{URL: "http://f.test/"}.Refused(299, []byte(unsaid)), "answered 299 "},
 		{fmt.Errorf("x %s: %w", unsaid, refused), "dial tcp: connection refused"},
 		{fmt.Errorf("malformed HTTP response %q", unsaid), "see the message's last error"},
 		{errors.New(unsaid), "see the message's last error"},
