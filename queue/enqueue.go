@@ -14,8 +14,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// Send accepts a message and returns its ID. The ID of a duplicate is that of the message it repeats,
-// whether or not that one has been acknowledged. It fails with [entities.ErrInvalid].
+// Send accepts a message and returns its ID. For a duplicate it returns the ID of the original, even if that one has been
+// acknowledged. It fails with [entities.ErrInvalid].
 func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
 	if r := q.reserve(m, 0); r.Made() {
 		return q.sendReserved(ctx, m, r)
@@ -51,7 +51,7 @@ func (q *Queue) sendReserved(ctx context.Context, m entities.Message, r Reservat
 	return d.ID, nil
 }
 
-// SendAll accepts messages, all or none of them, and returns their IDs; see [Queue.Send].
+// SendAll accepts messages atomically, and returns their IDs; see [Queue.Send].
 func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]string, error) {
 	var all enqueued
 	err := eventlog.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
@@ -123,7 +123,7 @@ func (q *Queue) enqueueAll(
 	return all, nil
 }
 
-// split tells work from messages for functions; both are copies.
+// split separates work from messages for functions; both results are copies.
 func split(all []entities.Message) (work, messages []entities.Message) {
 	for _, m := range all {
 		if m.Work == entities.WorkNone {
@@ -135,9 +135,9 @@ func split(all []entities.Message) (work, messages []entities.Message) {
 	return work, messages
 }
 
-// claimKeys gives each message its ID, and tells whether it is the first with its idempotency key; of one that is
-// not, the ID is that of the first. Keys are claimed in one order by all, for a claim waits for a rival's
-// transaction to end.
+// claimKeys returns an ID for each message, and whether the message is the first with its idempotency key. A duplicate
+// gets the ID of the first. All transactions claim keys in the same order, since a claim waits for a rival transaction to
+// end: any other order could deadlock.
 func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids []string, first []bool, err error) {
 	ids, first = make([]string, len(messages)), make([]bool, len(messages))
 	order := make([]int, len(messages))
@@ -175,8 +175,8 @@ func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Me
 	}
 }
 
-// enqueueWork sees to it that the work is there, and is done once its delay is over. It returns what of it begins with
-// the transaction.
+// enqueueWork stores pieces of work, or wakes those already stored, to be done once their delay is over. It returns the
+// ones that begin with the transaction.
 func (q *Queue) enqueueWork(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []entities.Message,
 ) (begins []*eventlog.Beginning, ended []func(error), err error) {
@@ -220,9 +220,9 @@ func (q *Queue) enqueueWork(
 	return begins, append(ended, q.wakeWorkers), q.issuer.Issue(ctx, tx, issued)
 }
 
-// EnqueueBelieved implements [eventlog.Enqueuer] for work that is for later, or for this process, and for the end of a
-// run with which no children end. A report to a parent is work about another run, for which the order in which chains
-// that share a transaction lock has no place.
+// EnqueueBelieved implements [eventlog.Enqueuer] for work that is due later or done by this process, and for the end of a
+// run without open children. It declines a report to a parent: that is work about another run, which has no place in the
+// order in which statements that share a transaction lock rows.
 func (q *Queue) EnqueueBelieved(
 	c *entities.Chain, messages []entities.Message,
 ) (begins []*eventlog.Beginning, ended func(error), ok bool) {
@@ -264,12 +264,12 @@ type storedWork struct {
 	Delivery
 	Reservation
 
-	// Taken says that it is leased as offered, Now that its ticket is to be issued now.
+	// Taken is set when it is leased as reserved, Now when its ticket is to be issued now.
 	Taken, Now bool
 	Ticket     int
 }
 
-// start does the work that was leased as offered, unless that has failed.
+// start does the work that was leased as reserved, unless the transaction failed.
 func (s *storedWork) start(failed error) { s.Reservation.Start(s.Delivery, failed) }
 
 // Validate checks a message for a function. It fails with [entities.ErrInvalid].

@@ -19,13 +19,13 @@ type reservedMessage struct {
 	Reservation
 
 	id string
-	// stored is the delivery that begins with it; none if the key stands for another message.
+	// stored is the delivery that begins with it; empty if the key stands for another message.
 	stored []Delivery
 }
 
-// insertReserved is [claimKey] and [insertMessage] in one statement, which may share its transaction, for a message that
-// is due now. If its process is on no record, it is left for the timer. It fails with [pgx.ErrNoRows] when its key
-// stands for another message.
+// insertReserved is [claimKey] and [insertMessage] in one statement, for a message that is due now. It may share its
+// transaction with others (group commit). If its process is on no record, the message stays for the timer. It fails with
+// [pgx.ErrNoRows] when the key stands for another message.
 func insertReserved(
 	ctx context.Context, g *eventlog.Group, m entities.Message, id string, r Reservation,
 ) (Delivery, error) {
@@ -88,15 +88,15 @@ type acknowledgement struct {
 	project       entities.Project
 	topic, handle string
 
-	// ended says that it did.
+	// ended is set when the message was deleted.
 	ended bool
-	// shared says that it shared its transaction, and so left a message alone about which there is something to be noted.
+	// shared is set when it shared its transaction, and so skipped a message that needs a note.
 	shared bool
 }
 
-// deleteLeased ends a message for good. If its run has hooks, it notes how much of the log the delivery has
-// seen: what came later and has no message was not heard by anyone (see the sweeper). That is left to a transaction
-// of its own, for it locks more than the message.
+// deleteLeased deletes a message. If its run has hooks, it also notes how much of the log the delivery has seen: the
+// sweeper takes later events without a message for unheard. The note needs a transaction of its own, since it locks more
+// than the message.
 func (q *Queue) deleteLeased(ctx context.Context, project entities.Project, topic, handle string) error {
 	a := acknowledgement{project: project, topic: topic, handle: handle}
 	err := q.group.Do(ctx, &a)
@@ -114,8 +114,8 @@ func (a *acknowledgement) Rank() eventlog.Rank {
 	return eventlog.Rank{Of: eventlog.OfLease, Name: a.handle}
 }
 
-// needNote is the condition that how much a delivery of m has seen is to be noted; steps, by $4, see nothing. An EXISTS
-// would be a join, which if planned when there were no hooks reads them all.
+// needNote is the condition that the delivery of m needs a note of what it has seen; steps, by $4, see nothing. It is no
+// EXISTS: that would be a join, and one planned while there were no hooks would read all of them.
 const needNote = `topic !~ $4 AND coalesce(
 	(SELECT true FROM hooks h WHERE h.run_id = m.run_id AND h.project IS NOT DISTINCT FROM m.project LIMIT 1), false)`
 

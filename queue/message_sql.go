@@ -16,14 +16,14 @@ import (
 
 const (
 	firstTicket = 1
-	// ticketTime is how long a ticket may take to be used before it counts as lost, if none wait longer.
+	// ticketTime is how long a ticket may stay unused before it counts as lost, unless tickets wait longer in general.
 	ticketTime = 30 * time.Second
-	// leaseTime is how long a delivery has the message to itself unless the function extends it.
+	// leaseTime is how long a delivery has the message to itself, unless the function extends the lease.
 	leaseTime = 5 * time.Minute
 )
 
-// claimKey remembers the message's idempotency key and returns the ID of the message it stands for: the
-// given one, or the earlier one that came with the same key and is still remembered.
+// claimKey stores the message's idempotency key and returns the ID of the message it stands for: the given one, or an
+// earlier one whose key has not expired.
 func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (string, error) {
 	var first string
 	err := tx.QueryRow(ctx, `
@@ -40,8 +40,8 @@ func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (st
 	return keyHolder(ctx, tx, m)
 }
 
-// keyHolder reads which message a key stands for. It must be a statement of its own: the one that could not claim the
-// key saw the table as it was before it waited for a rival.
+// keyHolder reads which message a key stands for. It must be a statement of its own: the one that failed to claim the key
+// sees the table as it was before it waited for its rival.
 func keyHolder(ctx context.Context, q entities.Querier, m entities.Message) (string, error) {
 	rows, err := q.Query(ctx, `
 		SELECT message_id FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4`,
@@ -67,7 +67,7 @@ func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string
 }
 
 const (
-	// onKnownKey makes a key stand for the new message only if it was forgotten.
+	// onKnownKey lets a key stand for the new message only if it has expired.
 	onKnownKey = `
 		ON CONFLICT (project, deployment_id, topic, key)
 			DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
@@ -79,7 +79,7 @@ const (
 			now() + CASE WHEN taken THEN $13 ELSE $9::interval END, CASE WHEN taken THEN $11 ELSE '' END,
 			CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
 				coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
-		FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken OFFSET 0) AS o -- which has it asked once
+		FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken OFFSET 0) AS o -- so that it is evaluated once
 		`
 	returnDelivery = ` RETURNING ` + deliveryColumns + `, ''::bytea AS body`
 )
@@ -96,36 +96,37 @@ func storedMessage(m entities.Message) func(pgx.Rows, error) (Delivery, error) {
 	}
 }
 
-// onRecord is whether the process is on record: if it is not, others took over from it, and would from a new lease.
+// onRecord is the condition that the process is on record. If it is not, others took over from it, and would take over
+// its new leases as well.
 func onRecord(process string) string {
 	return `EXISTS (SELECT FROM processes p WHERE p.id = ` + process + `)`
 }
 
-// OfLease is the condition for the message under the lease $1. Its second half is there for the plan: only with it do
-// statements that are planned once, for any value, use the index of leases, which has none of the messages that wait.
+// OfLease is the condition for the message under the lease $1. Its second half is for the planner: generic plans use the
+// partial index of leases only if the statement excludes messages without one.
 const OfLease = `lease = $1 AND lease <> ''`
 
-// ofMessage is the condition for the message of project $2 and topic $3 that is under the living lease $1. What besides
-// the lease must be so is asked in a way for which no index is of use: of an empty queue, any is as good as that of
-// leases. Whether the lease lives is asked of the clock: now() is when the transaction began, and the statement may
-// have waited since for the one that gave the lease back.
+// ofMessage is the condition for the message of project $2 and topic $3 that is under the living lease $1. The other
+// conditions are written so that no index fits them: a plan made on an empty queue might otherwise prefer another index
+// to that of leases, and read the whole queue later. The lease is compared with clock_timestamp(), since now() is when
+// the transaction began, and the statement may have waited since for one that released the lease.
 const ofMessage = OfLease +
 	` AND (project, topic) IS NOT DISTINCT FROM ($2, $3) AND work = '' AND due_at > clock_timestamp()`
 
-// ofID is the condition for message $1 of project $2, as [ofMessage] is.
+// ofID is the condition for message $1 of project $2, written as [ofMessage] is.
 const ofID = `id = $1 AND project IS NOT DISTINCT FROM $2`
 
-// notParked is that a message is not, for statements that look for one: as the index of what is due says it, that would
-// be as good to them as the one of IDs, as [ofMessage] has it.
+// notParked is the condition that a message is not parked, for statements that look for one message. It is written so
+// that the index of due messages does not fit it; see [ofMessage].
 const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 
-// deliveryColumns are what a delivery is made of, but for its body; m is the message.
+// deliveryColumns are the columns of a [Delivery] but for the body; m is the message.
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
 	coalesce((SELECT spec_version` + ofItsRun + `), 0) AS spec_version`
 
-// columns are where [deliveryColumns] go.
+// columns are the destinations of [deliveryColumns].
 func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
@@ -133,16 +134,15 @@ func (d *Delivery) columns() []any {
 	}
 }
 
-// lengthOfLog is how many events the run has that message m is about; 0 when it is about none.
+// lengthOfLog is the number of events of the run that message m is about; 0 if it is about none.
 const lengthOfLog = `coalesce((SELECT last_seq` + ofItsRun + `), 0)`
 
-// ofItsRun is from the run that message m is about; see [entities.OfRun].
+// ofItsRun selects from the run that message m is about; see [entities.OfRun].
 const ofItsRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project`
 
-// Claim leases the message to the bearer of its ticket, for a delivery that the holder makes, and uses the
-// ticket's number up. It reports false when there is nothing to deliver, for the number was used before, or the
-// message is gone or parked; and when the holder is a process on no record: others took over from it, and would
-// from this lease.
+// Claim leases the message of a ticket to the holder, and uses the ticket's number up. It reports false if there is
+// nothing to deliver, because the number was used before or the message is gone or parked; and if the holder is a process
+// on no record, whose leases others take over.
 func (q *Queue) Claim(
 	ctx context.Context, t tickets.Ticket, handle, holder string, lease time.Duration,
 ) (Delivery, bool, error) {
@@ -164,7 +164,7 @@ func (q *Queue) Claim(
 	return d, err == nil, wrap("claim message", err)
 }
 
-// keepTicket puts off the time when a ticket that is out counts as lost, and reports whether it is still good.
+// keepTicket postpones the time at which an issued ticket counts as lost, and reports whether it is still good.
 func keepTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket) (bool, error) {
 	tag, err := pool.Exec(ctx, `
 		UPDATE messages SET due_at = now() + $3
@@ -216,7 +216,7 @@ const dueBatch = 500
 // notAcknowledged is the last error of a message whose lease ran out.
 const notAcknowledged = "not acknowledged before the lease ran out"
 
-// leaseLeft is how long the lease goes on; not positive when it is over in whatever way.
+// leaseLeft is how long the lease lasts; not positive when it is over.
 func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Duration, error) {
 	var d time.Duration
 	err := pool.QueryRow(ctx, `SELECT due_at - clock_timestamp() FROM messages WHERE `+OfLease, handle).Scan(&d)
@@ -226,19 +226,19 @@ func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Dur
 	return d, wrap("look at lease", err)
 }
 
-// parking says when a message has failed too often: after so many deliveries that reached its function, but
-// not before the first failure is so long ago.
+// parking is when a message is parked: after so many deliveries that reached its function, and not before the first
+// failure is as long ago as the window.
 type parking struct {
 	deliveries int
 	window     time.Duration
 }
 
-// takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It
-// returns the tickets to issue. Steps say themselves how often they may fail.
+// takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It returns the
+// tickets to issue. Steps are never parked here: each has its own limit of attempts.
 //
-// A message that is due because its ticket was not used gets one with the same number: if the first is not
-// lost but waits in a long queue, it keeps its place there. The longer that queue, the later they count as
-// lost, or else a backlog would make more tickets than it can work off.
+// A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
+// waits in a long queue, it keeps its place there. The longer the queue, the later tickets count as lost: a backlog would
+// otherwise issue tickets faster than it can use them.
 func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, error) {
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
@@ -257,7 +257,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, e
 				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
 				last_error = CASE lease WHEN '' THEN last_error ELSE $4 END,
 				unreached = CASE lease WHEN '' THEN unreached ELSE 0 END
-			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- a join may be planned to read all messages for each
+			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- a join might be planned to read all messages for each
 			RETURNING id, ticket, octet_length(body) AS size, parked_at
 		)
 		SELECT id AS message_id, ticket AS number, size FROM moved WHERE parked_at IS NULL`,
@@ -269,10 +269,10 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, e
 	return list, wrap("take due messages", err)
 }
 
-// hurry makes messages due that wait for a deployment since they did not reach it, or since they failed, if it has
-// moved. They are many when it was away for long: a batch at a time, the next due first, passing over what others
-// have locked.
-func hurry(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
+// makeDueNow makes messages due that wait for a deployment because they did not reach it or, if it has moved, because
+// they failed. After a long absence they are many, so it goes batch by batch, in the order in which they are due, and
+// skips rows that others have locked.
+func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
 	for at, last, n := d.UpdatedAt, "", dueBatch; n == dueBatch; {
 		err := pool.QueryRow(ctx, `
 			WITH next AS (
@@ -282,7 +282,7 @@ func hurry(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d 
 					AND due_at >= $4 AND (due_at, id) > ($4, $5)
 				ORDER BY due_at, id LIMIT $6
 				FOR UPDATE SKIP LOCKED
-			), hurried AS (
+			), moved AS (
 				UPDATE messages SET due_at = now() WHERE id = ANY (ARRAY(SELECT id FROM next))
 			)
 			SELECT coalesce(max(due_at), $4),
@@ -290,13 +290,13 @@ func hurry(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d 
 			FROM next`,
 			project, d.ID, moved, at, last, dueBatch).Scan(&at, &last, &n)
 		if err != nil {
-			return wrap("hurry messages along", err)
+			return wrap("make messages due", err)
 		}
 	}
 	return nil
 }
 
-// untilDue is how long until the next message is due; negative when it is overdue, and far when there is none.
+// untilDue is how long until the next message is due; negative if it is overdue, and an hour if there is none.
 func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
 	var d time.Duration
 	err := pool.QueryRow(ctx, `
@@ -310,8 +310,8 @@ func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
 // keysBatch is how many idempotency keys one statement deletes.
 const keysBatch = 10_000
 
-// deleteExpiredKeys deletes all idempotency keys whose retention is over; a little later, so that a transaction that
-// found a key alive finds it again.
+// deleteExpiredKeys deletes idempotency keys a minute after they expire, so that a transaction that found a key alive
+// finds it again.
 func deleteExpiredKeys(ctx context.Context, pool *pgxpool.Pool) error {
 	for {
 		tag, err := pool.Exec(ctx, `

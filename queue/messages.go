@@ -14,20 +14,20 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// State is where a message that the queue has is on its way.
+// State is the state of a message in the queue.
 type State string
 
 // The states of messages.
 const (
 	// StateWaiting: for its delay or backoff to end, or for a worker.
 	StateWaiting State = "waiting"
-	// StateLeased: being delivered, or worked on.
+	// StateLeased: being delivered, or processed by its function.
 	StateLeased State = "leased"
-	// StateParked: failed too often, and is not delivered again until someone says so.
+	// StateParked: failed too often, and not delivered again until it is retried by hand.
 	StateParked State = "parked"
 )
 
-// conditions are what the rows of a state have in common.
+// conditions select the rows of a state.
 var conditions = map[State]string{
 	"":           `true`,
 	StateWaiting: `parked_at IS NULL AND lease = ''`,
@@ -35,24 +35,23 @@ var conditions = map[State]string{
 	StateParked:  `parked_at IS NOT NULL`,
 }
 
-// Entry is a message as the queue has it, without its body.
+// Entry is a message in the queue, without its body.
 type Entry struct {
 	ID           string
 	Topic        string
 	DeploymentID string
-	// RunID is the run it is about; empty when its sender did not say.
+	// RunID is the run it is about; empty if its sender gave none.
 	RunID entities.RunID
-	// Work says that it is for the server itself to do, and Subject what of the run it is about.
+	// Work is set if the server itself does it, and Subject is the part of the run it is about.
 	Work    entities.Work
 	Subject string
 	State   State
 	// DeliveryCount is how many deliveries may have reached the function.
 	DeliveryCount int
-	// LastError is why the last delivery came to nothing; empty when none has.
+	// LastError is why the last delivery failed; empty if none has.
 	LastError string
 	CreatedAt time.Time
-	// DueAt is when something happens next: it is delivered, or its lease runs out. It means nothing for
-	// parked ones.
+	// DueAt is when it is delivered next, or when its lease runs out. It means nothing for parked messages.
 	DueAt time.Time
 	// ParkedAt is set exactly when it is parked.
 	ParkedAt *time.Time
@@ -120,8 +119,7 @@ func (q *Queue) Message(ctx context.Context, project entities.Project, id string
 	return e, nil
 }
 
-// Retry makes a message that is parked, or waits after a failure, due at once, as if it had never been
-// delivered. It fails with [entities.ErrMessageNotFound], and with [entities.ErrConflict] on one that has
+// Retry makes a message that is parked or waits after a failure due at once, as if it had never been delivered. It fails with [entities.ErrMessageNotFound], and with [entities.ErrConflict] on one that has
 // not failed or is leased.
 func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) (Entry, error) {
 	var e Entry
@@ -161,9 +159,8 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 	return e, nil
 }
 
-// Discard deletes a message in whatever state, and forgets its idempotency key, so that its sender may send
-// it again. A run it leaves without a way to move is woken by the sweeper. It fails with
-// [entities.ErrMessageNotFound].
+// Discard deletes a message in any state together with its idempotency key, so that its sender may send it again. If its
+// run can no longer move, the sweeper wakes it. It fails with [entities.ErrMessageNotFound].
 func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
 	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
@@ -195,30 +192,30 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 	return nil
 }
 
-// outline is what the audit tells of a message.
+// outline is the audit entry's detail about a message.
 func outline(e Entry) map[string]any {
 	return map[string]any{"topic": e.Topic, "deploymentId": e.DeploymentID, "runId": e.RunID, "state": e.State}
 }
 
-// gaugeLimit is how far [Queue.Gauges] counts: a number as high as this says that there are at least so many.
+// gaugeLimit is how far [Queue.Gauges] counts: a gauge at the limit means at least as many.
 const gaugeLimit = 10_000
 
-// Gauges are how much there is of what, over all projects, each up to [gaugeLimit].
+// Gauges are counts over all projects, each up to 10,000.
 type Gauges struct {
-	// StrandedRuns have no way to move, as far as the sweeper has seen (I5).
+	// StrandedRuns are the runs that the sweeper found without a way to move (I5).
 	StrandedRuns int64
 	// WaitingMessages are due, delayed, or wait for their next try. LeasedMessages are with a function or a server.
 	WaitingMessages, LeasedMessages int64
 	// ParkedMessages wait for someone to retry or discard them.
 	ParkedMessages int64
-	// OldestDue is for how long that message has been due that has been longest and is not being delivered.
+	// OldestDue is the age of the oldest due message that is not being delivered.
 	OldestDue time.Duration
 	// OpenRuns are those that have not ended, by status; the limit is for all of them together.
 	OpenRuns map[entities.RunStatus]int64
 }
 
-// Gauges reads the gauges. What it costs does not depend on how much there is: no part goes through more than
-// [gaugeLimit] entries of an index, or twice that where leased messages stand between those that wait.
+// Gauges reads the gauges. Its cost is bounded: no part reads more than 10,000 entries of an index, or twice as many where
+// leased messages stand between waiting ones.
 func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	var g Gauges
 	var oldest time.Duration

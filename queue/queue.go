@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// defaultRetention is how long an idempotency key is remembered when the sender does not say.
+	// defaultRetention is how long an idempotency key is remembered if the sender does not specify it.
 	defaultRetention = 24 * time.Hour
-	// maxDelay is the longest a message may be delayed; it covers what clients ask for (protocol §5.1).
+	// maxDelay is the longest delay of a message; it covers what clients ask for (protocol §5.1).
 	maxDelay = 7 * 24 * time.Hour
-	// maxRetention bounds what a sender may ask for.
+	// maxRetention is the longest retention a sender may ask for.
 	maxRetention = 30 * 24 * time.Hour
-	// maxVisibility is the longest a lease may be extended at once.
+	// maxVisibility is the longest extension of a lease.
 	maxVisibility = 12 * time.Hour
 
-	// timerTopic is the hub's topic for "something is due sooner than you may think".
+	// timerTopic is the hub's topic for "a message may be due sooner than you know".
 	timerTopic = "timer"
 )
 
@@ -37,9 +37,9 @@ type Queue struct {
 	group  *eventlog.Group
 	hub    *eventlog.Hub
 	issuer *tickets.Issuer
-	// local delivers in this process what it accepts, if it does.
+	// local delivers what this process accepts; nil if it does not deliver.
 	local atomic.Pointer[dispatcher]
-	// underWay are the leases this process delivers with, and whether it has heard of their acknowledgement.
+	// underWay has the leases of this process's deliveries, and whether this process has seen their acknowledgement.
 	underWay sync.Map // of *atomic.Bool, by handle
 }
 
@@ -73,14 +73,14 @@ func (q *Queue) WakeTimer(failed error) {
 	}
 }
 
-// Issued returns a channel that gets an item after each commit of this process that made something due at once, before
-// the call returns that committed; and a function that ends the subscription.
+// Issued returns a channel that gets an item for each commit of this process that made a message due at once, before the
+// committing call returns; and a function that ends the subscription.
 func (q *Queue) Issued() (news <-chan struct{}, cancel func()) {
 	return q.hub.Subscribe(q.issuer.Hint.Topic)
 }
 
-// Acknowledge ends a message: the function is done with it. It fails with [entities.ErrLeaseNotFound]
-// when the handle is not that of a living lease of this project and topic.
+// Acknowledge deletes a message that its function is done with. It fails with [entities.ErrLeaseNotFound] when the handle
+// belongs to no living lease of this project and topic.
 func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic, handle string) error {
 	if err := q.deleteLeased(ctx, project, topic, handle); err != nil {
 		return fmt.Errorf("acknowledge message: %w", err)
@@ -91,9 +91,9 @@ func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic
 	return nil
 }
 
-// SetVisibility makes a leased message due again after d: far away to go on working on it, near to give it
-// back for another delivery. It fails with [entities.ErrInvalid] on a time out of bounds and with
-// [entities.ErrLeaseNotFound] as [Queue.Acknowledge] does.
+// SetVisibility makes a leased message due again after d: a long time extends the lease, a short one releases the message
+// for another delivery. It fails with [entities.ErrInvalid] on a time out of bounds and with [entities.ErrLeaseNotFound]
+// as [Queue.Acknowledge] does.
 func (q *Queue) SetVisibility(
 	ctx context.Context, project entities.Project, topic, handle string, d time.Duration,
 ) error {
@@ -110,10 +110,9 @@ func (q *Queue) SetVisibility(
 	return nil
 }
 
-// Receive leases one message to whoever asks for it by its ID, for as long as said, which counts as a
-// delivery. It fails with [entities.ErrMessageNotFound] when the project's topic has no such message,
-// also because it was acknowledged, and with [entities.ErrConflict] while the message is delayed, parked
-// or leased.
+// Receive leases a message to a reader that asks for it by its ID. This counts as a delivery. It fails with
+// [entities.ErrMessageNotFound] when the project's topic does not have the message, which may have been acknowledged, and
+// with [entities.ErrConflict] while the message is delayed, parked or leased.
 func (q *Queue) Receive(
 	ctx context.Context, project entities.Project, topic, id string, lease time.Duration,
 ) (Delivery, error) {

@@ -12,9 +12,9 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// upsertWork is to store a piece of work, or to hurry the one that is there along, leased as offered if it is to be
-// done now. What is under way is to be done again if the news is of now. What failed, or is parked, is left to its
-// backoff: it will see all there is then.
+// upsertWork stores a piece of work, or makes the stored one due, leased as reserved if it is to be done now. Work under
+// way is marked to be done again, unless the new due time is later. Work that failed or is parked keeps its backoff: it
+// will see all new events then.
 func upsertWork(m entities.Message, s *storedWork) entities.Write {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
@@ -26,7 +26,7 @@ func upsertWork(m entities.Message, s *storedWork) entities.Write {
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, $9::integer,
 			now() + CASE WHEN taken THEN $13 ELSE $8::interval END,
 			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, taken::integer
-		FROM (SELECT ` + onRecord("$12") + ` AS taken OFFSET 0) AS o -- which has it asked once
+		FROM (SELECT ` + onRecord("$12") + ` AS taken OFFSET 0) AS o -- so that it is evaluated once
 		WHERE true`, Rest: `
 		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
 			again = m.again OR m.lease <> '' AND excluded.ticket > 0,
@@ -49,10 +49,10 @@ func upsertWork(m entities.Message, s *storedWork) entities.Write {
 	}
 }
 
-// dropAllWork ends the work about run $1.
+// dropAllWork deletes the work about run $1.
 const dropAllWork = `DELETE FROM messages WHERE run_id = $1 AND work <> ''`
 
-// dropWork drops all work about a run, for it has ended, and reports whether children end with it.
+// dropWork deletes all work about a run that has ended, and reports whether the run has children to end.
 func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.RunID) (children bool, err error) {
 	before.Queue(dropAllWork, runID)
 	entities.LoadOpenChildren(before, runID, &children)
@@ -67,6 +67,6 @@ func extendLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.
 	return wrap("extend lease", err)
 }
 
-// endWork ends the piece of work under the lease $1 for good. That it is work is not asked: of an empty queue, the
-// index of all work would be as good as that of leases.
+// endWork deletes the piece of work under the lease $1. It does not check that the message is work: on an empty queue the
+// planner would find the index of work as good as that of leases; see [ofMessage].
 const endWork = `DELETE FROM messages WHERE ` + OfLease
