@@ -24,18 +24,18 @@ import (
 )
 
 const (
-	// A function that fails is tried again after 1, 2, 4, … seconds, at most every 15 minutes: 48 tries,
-	// after which clients give a run up, so last for nine hours.
+	// A function that fails is called again after 1, 2, 4, … seconds, up to 15 minutes: 48 attempts, after which clients
+	// give a run up, then take nine hours.
 	firstBackoff = time.Second
 	maxBackoff   = 15 * time.Minute
-	// A function that cannot be reached, or whose deployment is not registered, is looked for again at
-	// least this often, for as long as it takes. Registering it is faster.
+	// A function that cannot be reached, or whose deployment is not registered, is tried at least this often, without a
+	// limit. Registering it makes its messages due at once.
 	unreachedBackoff = time.Minute
-	// leftLease is how long a lease lasts that is left with its function when the server stops: longer than
-	// the minute after which clients extend it (protocol §5.5).
+	// leftLease is how long a lease lasts that is left to its function when the server stops: longer than the minute after
+	// which clients extend it (protocol §5.5).
 	leftLease = 90 * time.Second
-	// answeredLease is how long a function that has answered at least has to acknowledge. Clients do that, or
-	// give the message back, before they answer, also where it fails: what did not come by then was lost.
+	// answeredLease is how long a function has to acknowledge after its answer, at least. Clients acknowledge or release
+	// the message before they answer, even on failure: what has not come by then was lost.
 	answeredLease = 10 * time.Second
 
 	// persistTimeout is how long a delivery tries to tell the database how it went, which may be away just
@@ -45,8 +45,8 @@ const (
 	maxReasonBody  = 300
 )
 
-// newDeliveryClient makes the HTTP client that calls functions, where that is allowed. A call may take as long as its
-// lease is extended, so only connecting has a time limit.
+// newDeliveryClient makes the HTTP client that calls functions at allowed addresses. A call may last as long as its lease
+// is extended, so only connecting has a time limit.
 func newDeliveryClient(allowed egress.Allowed) *http.Client {
 	return &http.Client{
 		Transport: allowed.Transport(&http.Transport{
@@ -90,10 +90,10 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 	}
 }
 
-// redeem claims the message of a ticket that was good from then on, by the database's clock, and calls the function
-// with it.
+// redeem claims the message of a ticket and delivers it. The ticket was good since the given time, by the database's
+// clock.
 func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Time) error {
-	free, err := w.room(ctx, t)
+	free, err := w.reserveBody(ctx, t)
 	if errors.Is(err, errTicketUsed) {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Tim
 	handle := "rh_" + ulid.Make().String()
 	d, ok, err := w.queue.Claim(ctx, t, handle, w.heartbeat.ID, w.lease)
 	if err != nil {
-		// It may have been claimed all the same, and then nobody else knows of this lease.
+		// The claim may have been committed all the same, and nobody else knows of this lease.
 		return errors.Join(err, w.nack(ctx, handle, Failure{Reason: err.Error()}))
 	}
 	if !ok {
@@ -113,12 +113,12 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Tim
 	return w.observed(ctx, d, d.ClaimedAt.Sub(since), free)
 }
 
-// deliver calls the function with a message that is leased to this process, or does the work that it is, and says
-// what became of it. Free gives back the memory of its body. It fails when the database could not be told; then the
-// lease has to run out.
+// deliver calls the function with a message that is leased to this process, or does the work that the message is, and
+// returns the outcome. Free releases the memory of its body. It fails if the outcome could not be recorded: then the lease
+// has to run out.
 func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	if d.Work != entities.WorkNone {
-		free() // what it calls with is read anew
+		free() // work reads again what it sends
 		return w.Perform(ctx, d)
 	}
 	if d.URL == "" {
@@ -131,11 +131,11 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 		return Delivered{Outcome: OutcomeStopped}, w.release(ctx, d.Lease)
 	}
 	defer answered()
-	return w.carry(ctx, d, free)
+	return w.callFunction(ctx, d, free)
 }
 
-// carry calls the function with a message, and says what became of it.
-func (w *deliverer) carry(ctx context.Context, d Delivery, free func()) (Delivered, error) {
+// callFunction calls the function with a message, and returns the outcome.
+func (w *deliverer) callFunction(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	var acknowledged atomic.Bool
 	w.queue.underWay.Store(d.Lease, &acknowledged)
 	defer w.queue.underWay.Delete(d.Lease)
@@ -144,8 +144,8 @@ func (w *deliverer) carry(ctx context.Context, d Delivery, free func()) (Deliver
 	case err == nil && acknowledged.Load():
 		return Delivered{Outcome: OutcomeDone}, nil
 	case err == nil:
-		// Answered. The acknowledgement is a request of its own, and the only thing that counts
-		// (protocol §5.5): without one the lease runs out soon, and later the more often that has happened.
+		// The function answered. Only its acknowledgement counts, which is a request of its own (protocol §5.5): without
+		// one the lease runs out soon, and later after each such delivery.
 		return Delivered{Outcome: OutcomeDone}, w.shortenLease(ctx, d.Lease, max(answeredLease, backoff(d.DeliveryCount)))
 	case errors.Is(ctx.Err(), context.Canceled):
 		return Delivered{Outcome: OutcomeStopped}, w.shortenLease(ctx, d.Lease, leftLease)
@@ -159,9 +159,9 @@ func (w *deliverer) carry(ctx context.Context, d Delivery, free func()) (Deliver
 
 var errTicketUsed = errors.New("the ticket is used up")
 
-// room waits for memory for the message's body. Meanwhile its ticket does not count as lost: the message would get
-// another one, and another, until all deliveries wait for the same. It fails with errTicketUsed.
-func (w *deliverer) room(ctx context.Context, t tickets.Ticket) (free func(), err error) {
+// reserveBody waits for memory for the message's body. Meanwhile it keeps the ticket: if that counted as lost, the message
+// would get one ticket after the other, until all deliveries wait for the same message. It fails with errTicketUsed.
+func (w *deliverer) reserveBody(ctx context.Context, t tickets.Ticket) (free func(), err error) {
 	if free, ok := w.memory.try(t.Size); ok {
 		return free, nil
 	}
@@ -174,7 +174,7 @@ func (w *deliverer) room(ctx context.Context, t tickets.Ticket) (free func(), er
 	return free, nil
 }
 
-// keep keeps a ticket until the context ends, and calls used when it is no longer good.
+// keep keeps a ticket from counting as lost until the context ends, and calls used if it was used elsewhere.
 func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 	for {
 		good, err := keepTicket(ctx, w.queue.pool, t)
@@ -185,15 +185,15 @@ func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(w.keepPause): // if the database is away, the message may get another ticket
+		case <-time.After(w.keepPause): // while the database is away, the message may get another ticket
 		}
 	}
 }
 
-// errNotOnRecord: others took over from this process, and would from what it took now, until its next beat.
+// errNotOnRecord: others took over from this process, and would take over new leases as well until its next beat.
 var errNotOnRecord = errors.New("this process is on no record")
 
-// whyNotClaimed fails with errNotOnRecord if the ticket is still good; else it is used up.
+// whyNotClaimed fails with errNotOnRecord if the ticket is still good, and returns nil if it is used up.
 func (w *deliverer) whyNotClaimed(ctx context.Context, t tickets.Ticket) error {
 	good, err := keepTicket(ctx, w.queue.pool, t)
 	if err != nil || !good {
@@ -202,7 +202,7 @@ func (w *deliverer) whyNotClaimed(ctx context.Context, t tickets.Ticket) error {
 	return errNotOnRecord
 }
 
-// persist does what must be done also when the server is shutting down, or the database is away for a while.
+// persist does what must be done even while the server shuts down or the database is away, and retries for a while.
 func persist(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
 	defer cancel()
@@ -255,12 +255,12 @@ func (w *deliverer) release(ctx context.Context, handle string) error {
 	return nil
 }
 
-// Storable makes any text fit for a Postgres text column.
+// Storable makes any text valid for a Postgres text column.
 func Storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// backoff is how long to wait after the given failure, up to a quarter less by chance.
+// backoff is how long to wait after the given failure, randomly reduced by up to a quarter.
 func backoff(deliveries int) time.Duration {
 	d := maxBackoff
 	if deliveries < 11 { // 2^10 seconds is past the maximum
@@ -269,7 +269,7 @@ func backoff(deliveries int) time.Duration {
 	return Jitter(d)
 }
 
-// Jitter is d or up to a quarter less, so that what failed together is not tried again together.
+// Jitter reduces d randomly by up to a quarter, so that what failed together is not retried together.
 func Jitter(d time.Duration) time.Duration {
 	if d < 4 {
 		return d
@@ -279,8 +279,8 @@ func Jitter(d time.Duration) time.Duration {
 
 const errLeaseOver = PublicError("broken off because its lease is over")
 
-// call calls the function for as long as the lease lasts: after that nobody waits for the answer, and a
-// function that never answers must not keep others from being called.
+// call calls the function for as long as the lease lasts. Then the answer no longer matters, and a function that never
+// answers must not hold up others.
 func (w *deliverer) call(ctx context.Context, d *Delivery, sent func()) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -292,7 +292,7 @@ func (w *deliverer) call(ctx context.Context, d *Delivery, sent func()) error {
 	return err
 }
 
-// watchLease calls over when the lease ran out, unless the context ends first.
+// watchLease calls over when the lease has run out, unless the context ends first.
 func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) {
 	for left := w.lease; left > 0; {
 		select {
@@ -302,13 +302,13 @@ func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) 
 		}
 		var err error
 		if left, err = leaseLeft(ctx, w.queue.pool, handle); err != nil {
-			left = duePoll // the database is away for now
+			left = duePoll // the database is away
 		}
 	}
 	over()
 }
 
-// post calls the function and returns why that counts as not delivered, if it does.
+// post sends the message to the function. An error means that it was not delivered.
 func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 	req, err := newRequest(ctx, *d)
 	if err != nil {
@@ -319,7 +319,7 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 		return err
 	}
 	if len(d.Body) > smallBody {
-		// Its memory is needed until it is sent, not until the function has answered.
+		// The memory is needed until the body is sent, not until the function answers.
 		req.Body, req.GetBody = &sending{body: d.Body, sent: sent}, nil
 		d.Body = nil
 	}
@@ -335,7 +335,7 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 	if resp.StatusCode/100 != 2 {
 		return &answerError{req.URL.String(), resp.StatusCode, resp.Status, start}
 	}
-	_, err = io.Copy(io.Discard, resp.Body) // so that the connection can be used again
+	_, err = io.Copy(io.Discard, resp.Body) // so that the connection can be reused
 	return err
 }
 
@@ -369,12 +369,12 @@ func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// stepTopics is what the topics of steps look like, to Go and to Postgres.
+// stepTopics matches the topics of steps, in Go and in Postgres.
 const stepTopics = `^__(?:[A-Za-z0-9-]+_)?wkf_step_`
 
 var stepTopic = regexp.MustCompile(stepTopics)
 
-// stepHealth is how the topic of health checks of the step route ends.
+// stepHealth is the suffix of the topic of health checks of the step route.
 const stepHealth = "wkf_step_health_check"
 
 // route is the app's route for a delivery (protocol §5.3). Apps of the SDK's 5.x line have none for steps and

@@ -64,13 +64,13 @@ func (s *session) pause() {
 	s.taking = false
 }
 
-// changed tells those who wait. The caller holds the mutex.
+// changed wakes the waiting. The caller holds the mutex.
 func (s *session) changed() {
 	close(s.change)
 	s.change = make(chan struct{})
 }
 
-// until waits until the condition is true of the session, and reports whether it is before the context ends.
+// until waits until the condition is true or the context ends. The condition is evaluated under the mutex.
 func (s *session) until(ctx context.Context, condition func() bool) {
 	for {
 		s.mu.Lock()
@@ -87,7 +87,7 @@ func (s *session) until(ctx context.Context, condition func() bool) {
 	}
 }
 
-// wait waits until a look that began after since finds nothing to do, and nobody lingers, or the deadline has passed.
+// wait waits until the lingering is over and a look that began after since found nothing to do, or for the deadline.
 func (s *session) wait(deadline, lingering context.Context, since int) {
 	select {
 	case <-lingering.Done():
@@ -104,7 +104,7 @@ func (s *session) finish(ctx context.Context, grace time.Duration) {
 	s.until(ctx, func() bool { return s.underway == 0 && !s.looking || s.taking })
 }
 
-// look takes the tickets there are and has them used, and returns when to look again.
+// look takes tickets and starts to use them, and returns when to look again.
 func (s *session) look(ctx context.Context) time.Duration {
 	steady := s.steady.Load()
 	s.mu.Lock()
@@ -131,8 +131,8 @@ func (s *session) look(ctx context.Context) time.Duration {
 	return next
 }
 
-// take takes up to n tickets and has them used, and reports whether there were any, and how long it is until something
-// is due. It must not be broken off: a ticket that was taken and is not used is lost.
+// take takes up to n tickets and starts to use them. It reports whether there were any, and how long it is until the next
+// message is due. It must not be broken off: a ticket that was taken and is not used is lost.
 func (s *session) take(ctx context.Context, n int) (next time.Duration, found bool, err error) {
 	next, err = s.issueDue(ctx)
 	if err != nil {
@@ -181,10 +181,10 @@ func (s *session) ended() {
 	poke(s.news)
 }
 
-// backlogLimit is up to how many are counted of what is due.
+// backlogLimit is how far due messages are counted.
 const backlogLimit = 1000
 
-// readBacklog reads what there is to deliver: tickets that wait to be used, and messages that wait for theirs.
+// readBacklog counts what there is to deliver: unused tickets, and due messages without one.
 func readBacklog(ctx context.Context, pool *pgxpool.Pool) (b backlog, err error) {
 	err = pool.QueryRow(ctx, `
 		SELECT least($1, (
@@ -198,5 +198,5 @@ func readBacklog(ctx context.Context, pool *pgxpool.Pool) (b backlog, err error)
 	if b.Due > 0 {
 		b.NextDueAt = nil
 	}
-	return b, wrap("look what is due", err)
+	return b, wrap("read backlog", err)
 }

@@ -20,26 +20,24 @@ const hardStopTimeout = 10 * time.Second
 type WorkerOptions struct {
 	// Deliveries is how many deliveries may be under way at once; at most 10,000.
 	Deliveries int
-	// MaxDeliveries is after how many deliveries without an acknowledgement a message is parked. Clients
-	// give up by themselves after 48 (protocol §5.4); more gives them the chance.
+	// MaxDeliveries is the number of deliveries without an acknowledgement after which a message is parked. Clients give up
+	// by themselves after 48 (protocol §5.4); a higher number lets them.
 	MaxDeliveries int
-	// FailureWindow is how long ago the first failure must be for a message to be parked, however many
-	// followed.
+	// FailureWindow is how long ago the first failure must be for a message to be parked.
 	FailureWindow time.Duration
-	// BodyMemory is how many bytes the bodies of the deliveries under way may have together. A body that
-	// is larger is delivered alone.
+	// BodyMemory limits the total bytes of the bodies under way. A larger body is delivered alone.
 	BodyMemory int64
-	// Grace is how long deliveries under way may go on when the worker stops.
+	// Grace is how long deliveries under way may continue when the worker stops.
 	Grace time.Duration
-	// Allowed are the addresses besides public ones where functions may be.
+	// Allowed are the addresses, besides public ones, at which functions may be called.
 	Allowed egress.Allowed
-	// Signer signs calls; without one they are not signed.
+	// Signer signs calls; nil leaves them unsigned.
 	Signer *Signer
-	// Handlers do the work of each kind that is the server's own.
+	// Handlers do the server's own work, by its kind.
 	Handlers map[entities.Work]Handler
-	// Retention, if there is one, is looked after every minute.
+	// Retention, if not nil, deletes expired runs every minute.
 	Retention *eventlog.Retention
-	// Observer, if there is one, watches the deliveries.
+	// Observer, if not nil, watches the deliveries.
 	Observer Observer
 	Logger   *slog.Logger
 }
