@@ -38,8 +38,8 @@ const (
 	// the message before they answer, even on failure: what has not come by then was lost.
 	answeredLease = 10 * time.Second
 
-	// persistTimeout is how long a delivery tries to tell the database how it went, which may be away just
-	// then. After that its lease has to run out.
+	// persistTimeout is how long a delivery tries to record its result while the database is away. After that its lease has
+	// to run out.
 	persistTimeout = time.Minute
 	persistPause   = 250 * time.Millisecond
 	maxReasonBody  = 300

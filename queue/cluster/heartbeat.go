@@ -17,13 +17,13 @@ import (
 const (
 	// BeatInterval is how often a process beats.
 	BeatInterval = time.Second
-	// SilenceLimit is how long the beats of a process may be missing before it is looked for. Whoever is
-	// gone by then, as its session is, is dead: what it held is delivered again within 5 s of its death.
+	// SilenceLimit is how long the beats of a process may be missing before it is suspected. If its session is gone as well,
+	// it is dead: its messages are delivered again within 5 s of its death.
 	SilenceLimit = 2500 * time.Millisecond
-	// FrozenLimit is how long they may be missing while its session is open. It is slow until then, and
-	// keeps what it holds; afterwards it counts as dead.
+	// FrozenLimit is how long they may be missing while its session is open. Until then the process is slow and keeps its
+	// leases; afterwards it counts as dead.
 	FrozenLimit = 30 * time.Second
-	// beatTimeout is longer than a database may stall: giving up ends the session, which others watch.
+	// beatTimeout is longer than a database may stall: a timeout ends the session, which others would notice.
 	beatTimeout = 10 * time.Second
 
 	// SteadyBeats is after how many beats a process can tell which others are dead: its own have come for longer than the
@@ -93,7 +93,7 @@ func (h *Heartbeat) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	// A beat need not survive a crash of the database, so it need not wait for the disk.
+	// Beats need not survive a crash of the database, so they do not wait for the disk.
 	_, err = conn.Exec(ctx, `SELECT set_config('synchronous_commit', 'off', false), pg_advisory_lock($1)`, h.key)
 	if err != nil {
 		_ = conn.Close(ctx)
@@ -103,8 +103,8 @@ func (h *Heartbeat) connect(ctx context.Context) error {
 	return nil
 }
 
-// Suspects reports whether the beats of other processes are missing. Whether those are dead, a turn tells once this
-// process's own beats have been steady for long enough.
+// Suspects reports whether beats of other processes are missing. Whether those are dead, [Heartbeat.Beat] finds out once
+// this process's own beats are steady.
 func (h *Heartbeat) Suspects(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	var any bool
 	err := pool.QueryRow(ctx, `
@@ -113,7 +113,7 @@ func (h *Heartbeat) Suspects(ctx context.Context, pool *pgxpool.Pool) (bool, err
 	return any, wrap("look for silent processes", err)
 }
 
-// SignOff signs the process off, so that nobody looks for it. It holds nothing any more.
+// SignOff takes the process, which holds nothing any more, off the record, so that no other suspects it.
 func (h *Heartbeat) SignOff(ctx context.Context) {
 	if h.conn == nil {
 		return

@@ -16,25 +16,24 @@ import (
 )
 
 const (
-	// Each turn of the sweeper looks at so many open runs: 100 a second in all, however many servers there
-	// are, so that a round over a million takes three hours and costs next to nothing.
+	// Each turn looks at so many open runs: 100 a second in total, for any number of servers. A round over a million runs
+	// takes three hours and costs next to nothing.
 	sweepInterval = 10 * time.Second
 	sweepBatch    = 1000
 	// sweepRepairs is how many runs one turn wakes at most.
 	sweepRepairs = 100
-	// sweepQuiet is how long nothing may have happened to a run before it is suspected: longer than a client
-	// takes between an event and its queue call.
+	// sweepQuiet is longer than a client takes between an event and its queue call.
 	sweepQuiet = 30 * time.Second
 	// A run that was woken and did not move is woken again after 1, 2, 4, … minutes, at most every hour.
 	firstRepairBackoff = time.Minute
 	maxRepairBackoff   = time.Hour
 )
 
-// Sweeper finds runs without a way to move (I5) and wakes them. It goes round over the runs that have not
-// ended, a batch at a time. All servers share one round: it is one of them that has a turn.
+// Sweeper finds runs without a way to move (I5) and wakes them. It goes through the open runs in batches, round after
+// round. All servers share one round: each turn is taken by one of them.
 //
-// A run has a way to move if a message about it is pending, leased or parked; if a wait or a step's retry is
-// not due yet; or if it has an open hook and a delivery has seen all that there was to tell it.
+// A run has a way to move if a message about it is pending, leased or parked; if a wait or a step's retry is not due yet;
+// or if it has an open hook and a delivery has seen all its news.
 type Sweeper struct {
 	// Interval is how often one of the servers has a turn.
 	Interval time.Duration
@@ -65,8 +64,8 @@ func NewSweeper(pool *pgxpool.Pool, q Queue, logger *slog.Logger) *Sweeper {
 	return &Sweeper{pool: pool, queue: q, logger: logger, Interval: sweepInterval, Quiet: sweepQuiet, Batch: sweepBatch}
 }
 
-// Turn looks at the next batch of open runs, if it is time to, and returns the runs that it woke. A batch that
-// cannot be looked at is passed over until the next round.
+// Turn looks at the next batch of open runs, if a turn is due, and returns the runs that it woke. A batch that fails is
+// skipped until the next round.
 func (s *Sweeper) Turn(ctx context.Context) ([]Stranded, error) {
 	if err := s.releaseOrphans(ctx); err != nil {
 		return nil, err
@@ -107,7 +106,7 @@ func (s *Sweeper) lookAndWake(ctx context.Context) (woken []Stranded, err error)
 	return woken, nil
 }
 
-// passOver takes the turn and only moves on.
+// passOver takes the turn only to move on.
 func (s *Sweeper) passOver(ctx context.Context) error {
 	return eventlog.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		place, ok, err := takeTurn(ctx, tx, s.Interval)
@@ -121,7 +120,7 @@ func (s *Sweeper) passOver(ctx context.Context) error {
 	})
 }
 
-// releaseOrphans releases the leases of nobody, whatever becomes of the turn.
+// releaseOrphans releases leases whose holder is on no record, even if the turn then fails.
 func (s *Sweeper) releaseOrphans(ctx context.Context) error {
 	var orphans int64
 	err := eventlog.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
@@ -135,8 +134,8 @@ func (s *Sweeper) releaseOrphans(ctx context.Context) error {
 	return err
 }
 
-// look returns the stranded runs among those of the next batch and those that were stranded before, and
-// where the next batch begins.
+// look returns the stranded runs among the next batch and those that were stranded before, and where the next batch
+// begins.
 func (s *Sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]Stranded, string, error) {
 	known, err := knownStranded(ctx, tx, s.Batch)
 	if err != nil {
@@ -146,7 +145,7 @@ func (s *Sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]Stranded
 	if err != nil {
 		return nil, "", err
 	}
-	if err := settleStranded(ctx, tx, known, still); err != nil {
+	if err := clearStranded(ctx, tx, known, still); err != nil {
 		return nil, "", err
 	}
 	open, place, err := s.next(ctx, tx, place)
@@ -204,7 +203,7 @@ func (s *Sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []Stranded) (
 	return woken, ended, err
 }
 
-// repair is what gets a stranded run going: its client's message, or the work that there ought to be.
+// repair returns the messages that continue a stranded run: its client's message, or the missing work.
 func (s *Sweeper) repair(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Message, error) {
 	if run.Driver == entities.DriverServer {
 		return lostWork(ctx, tx, run)

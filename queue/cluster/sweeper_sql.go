@@ -12,8 +12,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
-// takeTurn reports whether it is this process's turn to sweep, and where the round is. The transaction then
-// has the turn to itself.
+// takeTurn reports whether it is this process's turn to sweep, and the position of the round. The transaction then holds
+// the turn.
 func takeTurn(ctx context.Context, tx pgx.Tx, interval time.Duration) (place string, ok bool, err error) {
 	err = tx.QueryRow(ctx, `
 		UPDATE sweeper SET due_at = now() + $1
@@ -30,12 +30,12 @@ func movePlace(ctx context.Context, tx pgx.Tx, place string) error {
 	return wrap("move on", err)
 }
 
-// openRuns are the next runs that have not ended.
+// openRuns returns the next runs that have not ended.
 func openRuns(ctx context.Context, tx pgx.Tx, after string, limit int) ([]string, error) {
 	return texts(ctx, tx, `SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, after, limit)
 }
 
-// knownStranded are runs that were stranded when they were last looked at.
+// knownStranded returns runs that were stranded at their last check.
 func knownStranded(ctx context.Context, tx pgx.Tx, limit int) ([]string, error) {
 	return texts(ctx, tx, `SELECT run_id FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1`, limit)
 }
@@ -58,17 +58,16 @@ type Stranded struct {
 	SpecVersion  int
 	Driver       entities.Driver
 	LastSeq      int64
-	// Reason says what it ought to be told and is not.
+	// Reason is the event or state of which no message tells it.
 	Reason string
 }
 
-// findStranded returns those of the runs that are stranded, by ID, and locks them. Runs that someone is
-// writing to are moving.
+// findStranded returns the stranded ones of the runs, by ID, and locks them. It skips runs that are being written to:
+// they move.
 //
-// What a run with an open hook has not heard of is what is in its log behind seen_seq, which is how long
-// the log was when the last delivery began that was acknowledged. Results of steps are heard of as well by
-// the delivery that recorded them, if the workflow then did something; a workflow need not do anything
-// about a payload.
+// For a run with an open hook, news are the events behind seen_seq: the length of the log when the last acknowledged
+// delivery began. Results of steps count as seen as well if the workflow did something after them, since the delivery
+// that recorded them went on; after a hook's payload a workflow need not do anything.
 func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Duration, limit int) ([]Stranded, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -81,13 +80,16 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 	return list, wrap("find stranded runs", err)
 }
 
-// Runs that the server continues are woken in the transaction of whatever there is to tell them: of them it is
-// enough that the work is there, each piece for itself: to invoke them, for what they wait for, of each open step,
-// and for the deadline. A step that a child is has none, as long as the child lives.
+// Runs that are driven by the server are woken in the transaction of each event. For them each piece of work must exist:
+// the invocation, if they wait, one of each open step, and the deadline's. A step that stands for a child has none while
+// the child is open.
 //
-// Each question about a run is a subquery with a LIMIT, which Postgres answers from an index and never by
-// reading the whole table into a hash. News are looked for in runs with hooks only, once through the log behind
-// what was heard of: a log may be long.
+// Each question about a run is a subquery with a LIMIT, which Postgres answers from an index instead of reading the whole
+// table into a hash. News are looked for only in runs with hooks, in one pass over the unseen part of the log: a log may
+// be long.
+//
+// The statement reads the tables of runs, steps, waits, hooks and events, which belong to packages entities and eventlog,
+// since one statement over a batch is what makes a sweep cheap.
 const findStrandedSQL = `
 	WITH mute AS MATERIALIZED (
 		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline,
@@ -160,8 +162,8 @@ func noteStranded(ctx context.Context, tx pgx.Tx, s Stranded) (due bool, err err
 	return due, wrap("note stranded run", err)
 }
 
-// settleStranded takes the mark off those of the runs that are not stranded any more.
-func settleStranded(ctx context.Context, tx pgx.Tx, known []string, still []Stranded) error {
+// clearStranded unmarks the known runs that are no longer stranded.
+func clearStranded(ctx context.Context, tx pgx.Tx, known []string, still []Stranded) error {
 	if len(known) == len(still) {
 		return nil
 	}
@@ -171,12 +173,12 @@ func settleStranded(ctx context.Context, tx pgx.Tx, known []string, still []Stra
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE run_wakes SET stranded_at = NULL, reason = '' WHERE run_id = ANY($1) AND NOT run_id = ANY($2)`, known, ids)
-	return wrap("settle stranded runs", err)
+	return wrap("clear stranded runs", err)
 }
 
-// lostKeys are the idempotency keys of what run $1 of project $2 and deployment $3 waits for, which are on topic $4,
-// and on those of its steps. Each is looked for by itself, and topics one by one: planned when there were few keys, a
-// join goes through all of them, and so does a search by a list of topics, which is made a filter then.
+// lostKeys selects the idempotency keys of the steps and waits that run $1 of project $2 and deployment $3 waits for. They
+// are on topic $4 and on those of the steps. Each key and each topic is looked up by itself: in a plan made while there
+// were few keys, a join or a list of topics would go through all keys of the deployment.
 const lostKeys = `
 	SELECT of_one.place FROM (
 		SELECT id, ARRAY[$4, '__wkf_step_' || regexp_replace(name, '[^A-Za-z0-9_-]', '-', 'g')] AS topics
@@ -191,17 +193,16 @@ const lostKeys = `
 		FOR UPDATE SKIP LOCKED
 	) of_one`
 
-// ForgetLostKeys forgets the idempotency keys of what a stranded run waits for, so that its client can send
-// those messages again: keys outlive their messages, and here no message is left. The keys of clients begin
-// with the ID of the step or wait (protocol §5.1); they are looked for on the two topics that the run's
-// messages are on.
+// ForgetLostKeys deletes the idempotency keys of what a stranded run waits for, so that its client can send those messages
+// again: keys outlive their messages, and here no message is left. Clients' keys begin with the ID of the step or wait
+// (protocol §5.1).
 func ForgetLostKeys(ctx context.Context, tx pgx.Tx, s Stranded) error {
 	_, err := tx.Exec(ctx, `DELETE FROM message_keys WHERE ctid = ANY (ARRAY(`+lostKeys+`))`,
 		s.ID, s.Project, s.DeploymentID, continuation.Topic(entities.WorkflowTopic+s.WorkflowName))
 	return wrap("forget lost keys", err)
 }
 
-// lostWork is the work there ought to be about a run, and is not; and that it is invoked, as it may have missed some.
+// lostWork returns the missing work about a run, and an invocation, since the run may have missed events.
 func lostWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Message, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT s.id AS subject, s.name AS topic,

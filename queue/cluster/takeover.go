@@ -12,19 +12,19 @@ import (
 // ProcessDied is the last error of a message whose delivery was lost with its process.
 const ProcessDied = "the server that made the delivery died"
 
-// TakenOver is what the dead left behind.
+// TakenOver is the result of [TakeOver].
 type TakenOver struct {
 	Processes []string
-	// Leases are deliveries that were under way, Tickets those that had not begun.
+	// Leases counts deliveries that were under way, Tickets those that had not begun.
 	Leases, Tickets int
 }
 
-// LockOrder is the order in which statements of a group commit lock messages (see [eventlog.Rank]): by lease what they acknowledge,
-// then work by its run.
+// LockOrder is the order in which statements of a group commit lock messages (see [eventlog.Rank]): messages
+// for functions by their lease, then work by its run.
 const LockOrder = ` ORDER BY work <> '', CASE work WHEN '' THEN lease ELSE run_id END, work, subject FOR UPDATE`
 
-// ReleaseOrphans frees leases whose holder is on no record: a process whose claim was still on its way to the
-// database when it died, and was carried out after others took over. It returns how many there were.
+// ReleaseOrphans ends the leases of holders that are on no record: the claim of a dying process may still be carried out
+// after others took over. It returns their number.
 func ReleaseOrphans(ctx context.Context, tx pgx.Tx) (int64, error) {
 	tag, err := tx.Exec(ctx, `
 		WITH leased AS (
@@ -36,12 +36,12 @@ func ReleaseOrphans(ctx context.Context, tx pgx.Tx) (int64, error) {
 	return tag.RowsAffected(), wrap("release leases of the dead", err)
 }
 
-// TakeOver declares those of the processes dead that are, forgets them, and makes what they held due. It is one
-// statement, and whoever deletes a process's row is the one who takes over from it.
+// TakeOver finds the dead among the silent processes, deletes them from the record, and makes the messages they held due.
+// It is one statement: whichever process deletes the row of a dead one takes over from it.
 //
-// A delivery lost in this way is not counted: it says nothing about its message, and a server that keeps
-// crashing must not use a healthy message's deliveries up. Leases that functions extended by themselves are
-// not the process's and stay.
+// A delivery lost in this way is not counted: it is no failure of its message, and a server that keeps crashing must not
+// use up the deliveries of a healthy message. Leases that functions have extended are their own, not the process's, and
+// stay.
 func TakeOver(
 	ctx context.Context, q interface {
 		QueryRow(context.Context, string, ...any) pgx.Row

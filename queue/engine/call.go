@@ -25,11 +25,11 @@ type answer struct {
 
 func (a answer) ok() bool { return a.status/100 == 2 }
 
-// errAnswerTooLarge: the function answered more than the contract allows.
+// errAnswerTooLarge is the error of an answer larger than the contract allows.
 var errAnswerTooLarge = queue.PublicError(fmt.Sprintf("the answer is larger than %d bytes", contract.MaxAnswer))
 
-// ask calls a function and returns what it answers, unless the run ends, or the time is over. The run's end closes
-// the connection: so the function can tell.
+// ask calls a function and returns its answer. It fails when the run ends, which closes the connection so that the
+// function notices, and when the time is over.
 func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call, timeout time.Duration) (answer, error) {
 	if d.URL == "" {
 		return answer{}, d.Unregistered()
@@ -84,7 +84,7 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 	return a, nil
 }
 
-// retryAfter reads the header of that name, seconds or a date; 0 when it says neither.
+// retryAfter parses the Retry-After header, seconds or a date; 0 if it is neither.
 func retryAfter(header string, now time.Time) time.Duration {
 	header = strings.TrimSpace(header)
 	if seconds, err := strconv.Atoi(header); err == nil {
@@ -96,5 +96,5 @@ func retryAfter(header string, now time.Time) time.Duration {
 	return 0
 }
 
-// maxRetryAfter is how long a function can ask to be left alone.
+// maxRetryAfter is the longest pause that a function can ask for.
 const maxRetryAfter = 24 * time.Hour

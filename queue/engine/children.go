@@ -10,7 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// enforceDeadline fails a run that has not ended in time.
+// enforceDeadline fails a run that has not ended by its deadline.
 func (e *Engine) enforceDeadline(ctx context.Context, d queue.Delivery) error {
 	return e.finish(ctx, d, eventlog.Request{
 		Type: entities.EventRunFailed, SpecVersion: entities.SpecDriven, Data: entities.EventData{ErrorCode: CodeTimeout},
@@ -18,7 +18,7 @@ func (e *Engine) enforceDeadline(ctx context.Context, d queue.Delivery) error {
 	})
 }
 
-// report tells a run how the child ended that one of its steps waits for.
+// report completes or fails the step of a run that waits for a child, once the child has ended.
 func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 	s, err := e.step(ctx, d)
 	if errors.Is(err, entities.ErrStepNotFound) {
@@ -28,7 +28,7 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 		return err
 	}
 	child, err := entities.RunByID(ctx, e.pool, d.Project, s.spec.ChildID)
-	if errors.Is(err, entities.ErrRunNotFound) { // it has ended, and left by its age before anybody heard of it
+	if errors.Is(err, entities.ErrRunNotFound) { // it has ended, and retention deleted it before this report
 		r := s.request(entities.EventStepFailed)
 		r.Payload = contract.Payload("run "+string(s.spec.ChildID)+" is gone", CodeChildFailed)
 		r.Data.ErrorCode = CodeChildFailed
@@ -54,7 +54,7 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 	return e.finish(ctx, d, r)
 }
 
-// finish appends an event and ends the work in one transaction. What is too late is not needed.
+// finish appends an event and ends the work in one transaction. An event that comes too late is dropped.
 func (e *Engine) finish(ctx context.Context, d queue.Delivery, r eventlog.Request) error {
 	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, endWith(d))
 	if errors.Is(err, entities.ErrConflict) {
@@ -63,10 +63,10 @@ func (e *Engine) finish(ctx context.Context, d queue.Delivery, r eventlog.Reques
 	return err
 }
 
-// childrenBatch is how many children are looked for at once.
+// childrenBatch is how many children are read at once.
 const childrenBatch = 100
 
-// endChildren cancels the children of a run that has ended, but for those that may go on.
+// endChildren cancels the children of a run that has ended, except those that may continue.
 func (e *Engine) endChildren(ctx context.Context, d queue.Delivery) error {
 	for {
 		children, err := entities.OpenChildren(ctx, e.pool, d.RunID, childrenBatch)

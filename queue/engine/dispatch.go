@@ -16,26 +16,25 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/condition"
 )
 
-// A signal and a hook that waits for it find each other by two pieces of work. Posting a signal enqueues one that goes
-// through the hooks, and opening a hook that looks back one that goes through the signals; each is enqueued in the
-// transaction of what it is about, so it begins after that was committed, and sees all that was committed before.
-// Whichever of signal and hook is committed second, its work therefore sees the other: none is lost. Both may
-// see each other. They then ask for a resumption of the same name, and so does a repetition after a crash; the
-// log records it once, under the lock of the run: none is doubled.
+// Signals and waiting hooks are matched by two kinds of work: dispatch, enqueued with a signal, goes through the hooks;
+// replay, enqueued with a hook that looks back, goes through earlier signals. Each is enqueued in the transaction of the
+// signal or hook itself, so it starts after that commit and sees everything committed before. Whichever of the two is
+// committed second, its work sees the other: no signal is lost. If both see each other, or work is repeated after a
+// crash, they ask for a resumption of the same ID, which the log records once under the run's lock: none is doubled.
 //
-// The place to which the work has come is kept in its message, after each page. What is behind it was done. What
-// appears behind it was committed after the work began, and is for the other piece of work to see.
+// After each page the work stores its position in its message. Everything before the position is done. A row that appears
+// there later was committed after the work began, and is seen by the other kind of work.
 
 const (
-	// hooksPage is after how many hooks the work of a signal says how far it has come.
+	// hooksPage is the number of hooks after which dispatch stores its position.
 	hooksPage = 200
-	// signalsPage is the same for hooks that look back; each signal may have [MaxSignal] bytes.
+	// signalsPage is the same for replay; each signal may have [MaxSignal] bytes.
 	signalsPage = 16
-	// resumers is how many hooks one signal resumes at once.
+	// resumers is how many hooks a signal resumes concurrently.
 	resumers = 4
 )
 
-// signalDispatch hands signals to hooks.
+// signalDispatch does both kinds of work.
 type signalDispatch struct {
 	*Engine
 
@@ -45,14 +44,14 @@ type signalDispatch struct {
 
 func newSignalDispatch(e *Engine) signalDispatch { return signalDispatch{e, hooksPage, resumers} }
 
-// hookPlace is where a hook is in the order in which a signal goes through them.
+// hookPlace is a position in the order in which a signal goes through hooks.
 type hookPlace struct {
 	RunID entities.RunID  `json:"runId"`
 	ID    entities.HookID `json:"id"`
 }
 
-// signal is done when the signal was handed to every hook that waited for it when it was recorded. A hook that cannot
-// be resumed for now holds up none of the others.
+// signal resumes every hook that waited for the signal when it was recorded. A hook that cannot be resumed for now does
+// not hold up the others: the work is retried for it.
 func (h signalDispatch) signal(ctx context.Context, d queue.Delivery) error {
 	s, err := h.open(ctx, d)
 	if errors.Is(err, entities.ErrSignalNotFound) {
@@ -83,7 +82,7 @@ func (h signalDispatch) signal(ctx context.Context, d queue.Delivery) error {
 		last := hooks[len(hooks)-1]
 		next = hookPlace{last.RunID, last.ID}
 		if failed == nil {
-			place = next // the next try begins before the first that failed
+			place = next // a retry begins before the first failure
 		}
 		if err := h.advance(ctx, d, place); err != nil {
 			return err
@@ -95,7 +94,7 @@ func (h signalDispatch) signal(ctx context.Context, d queue.Delivery) error {
 	return h.end(ctx, d, s)
 }
 
-// toEach resumes those of the hooks that want the signal, and fails if one could not be.
+// toEach resumes the hooks that match the signal, and fails if one could not be resumed.
 func (h signalDispatch) toEach(ctx context.Context, d queue.Delivery, s opened, hooks []entities.Waiting) error {
 	var all errgroup.Group
 	all.SetLimit(h.parallel)
@@ -105,7 +104,7 @@ func (h signalDispatch) toEach(ctx context.Context, d queue.Delivery, s opened, 
 	return all.Wait()
 }
 
-// opened is a signal whose data was read.
+// opened is a signal with its decoded data.
 type opened struct {
 	entities.Signal
 
@@ -128,15 +127,15 @@ func read(s entities.Signal) (opened, error) {
 	return opened{s, value}, nil
 }
 
-// resume resumes a hook if its condition is true of the signal, in a transaction of its own. A hook that was closed
-// meanwhile, by its run or with it, is left alone (I7).
+// resume resumes a hook in a transaction of its own if its condition holds for the signal. A hook that was closed
+// meanwhile, by its run or with it, is skipped (I7).
 func (h signalDispatch) resume(ctx context.Context, d queue.Delivery, s opened, hook entities.Waiting) error {
 	matches, err := h.conditions.Matches(hook.Condition, condition.Scene{
 		Data: s.value, SignalName: s.Name, SignalID: s.ID, RunID: hook.RunID, Attributes: hook.Attributes,
 	})
 	if err != nil {
-		d.Logger().DebugContext(ctx, "condition cannot be evaluated, and so is not true",
-			"run", hook.RunID, "hook", hook.ID, "signal", s.ID) // its words may be those of the signal
+		d.Logger().DebugContext(ctx, "condition cannot be evaluated, so it does not match",
+			"run", hook.RunID, "hook", hook.ID, "signal", s.ID) // without the error, which may quote the signal
 	}
 	if !matches {
 		return nil
@@ -152,13 +151,13 @@ func (h signalDispatch) resume(ctx context.Context, d queue.Delivery, s opened, 
 	return err
 }
 
-// isClosed reports whether an error says that a hook is open no more.
+// isClosed reports whether an error means that a hook is no longer open.
 func isClosed(err error) bool {
 	return errors.Is(err, entities.ErrHookNotFound) || errors.Is(err, entities.ErrConflict) ||
 		errors.Is(err, entities.ErrRunEnded) || errors.Is(err, entities.ErrRunNotFound)
 }
 
-// signalPayload is what the hook receives: {"signal": name, "id", "data"}. The data is as it came.
+// signalPayload is what the hook receives: {"signal": name, "id", "data"}, with the data unchanged.
 func signalPayload(s entities.Signal) []byte {
 	head, err := json.Marshal(struct {
 		Signal string            `json:"signal"`
@@ -171,7 +170,7 @@ func signalPayload(s entities.Signal) []byte {
 	return append(append(b, s.Data...), '}')
 }
 
-// end ends the work of a signal, and the signal with it if it is not kept.
+// end ends the work of a signal, and deletes the signal if it is not kept.
 func (h signalDispatch) end(ctx context.Context, d queue.Delivery, s opened) error {
 	return eventlog.InTx(ctx, h.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
@@ -187,7 +186,7 @@ func (h signalDispatch) end(ctx context.Context, d queue.Delivery, s opened) err
 	})
 }
 
-// replay is done when the hook has got the signals that came before it, in their order, or is closed.
+// replay resumes a hook with the signals that came before it, in their order, until it is closed.
 func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 	hook, err := entities.WaitingHook(ctx, h.pool, d.Project, d.RunID, entities.HookID(d.Subject))
 	if errors.Is(err, entities.ErrHookNotFound) {
@@ -230,7 +229,7 @@ func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 	}
 }
 
-// resumePlace reads how far an earlier try has come; place stays as it is on the first one.
+// resumePlace reads the position that an earlier attempt stored; the first attempt leaves place unchanged.
 func resumePlace(d queue.Delivery, place any) error {
 	if len(d.Body) == 0 {
 		return nil
@@ -241,7 +240,7 @@ func resumePlace(d queue.Delivery, place any) error {
 	return nil
 }
 
-// advance says how far the work has come, and that it goes on.
+// advance stores the position and extends the lease.
 func (h signalDispatch) advance(ctx context.Context, d queue.Delivery, place any) error {
 	text, err := json.Marshal(place)
 	if err != nil {

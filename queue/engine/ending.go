@@ -13,22 +13,22 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// ending is how the work of an invocation ends that was answered: the run is invoked again when there is news, or at
-// the end of its next wait. If there is news already, the next invocation begins with the answer.
+// ending is the end of an invocation that was answered: the run is invoked again on new events, or at the end of its next
+// wait. If there are new events already, the next invocation begins with the answer's transaction.
 type ending struct {
 	queue.Delivery
 
 	here  queue.Reservation // for the next invocation to begin in this process
 	guard *queue.LeaseGuard
-	// goesOn says that the run does not end with the answer, and news that it is to be invoked at once.
+	// goesOn is set if the run does not end with the answer, news if it is to be invoked again at once.
 	goesOn, news bool
-	// next is the next invocation, if it begins with the answer.
+	// next is the next invocation, if it begins with the answer's transaction.
 	next *queue.Delivery
-	// later says that there will be one.
+	// later is set if the next invocation has a due time.
 	later bool
 }
 
-// check begins the end, anew if the transaction is tried again.
+// check starts over, for the transaction may be tried again, and checks the lease.
 func (e *ending) check(b *pgx.Batch) func() error {
 	*e = ending{Delivery: e.Delivery, here: e.here, guard: e.Guard(b)}
 	return e.guard.Check
@@ -45,14 +45,14 @@ func (e *ending) begin(b *pgx.Batch, news bool) func() *eventlog.Beginning {
 }
 
 func (e *ending) settle(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
-	if e.goesOn && e.next == nil { // else its work is dropped, or goes on
+	if e.goesOn && e.next == nil { // else the work is deleted with the run, or leased again
 		suspend(last, e.Lease, e.news, &e.later)
 	}
 	return nil
 }
 
-// believe ends the work of a run that has ended, which goes with it; or that has something to wait for besides time,
-// and of which there is no news.
+// believe is the end in an optimistic append. The work of a run that has ended is deleted with it; that of a run without
+// new events, which waits for something other than time, is deleted here. Other cases need the locked append.
 func (e *ending) believe(c *entities.Chain, o eventlog.Outlook) bool {
 	switch {
 	case o.Ended:
@@ -66,7 +66,7 @@ func (e *ending) believe(c *entities.Chain, o eventlog.Outlook) bool {
 	return true
 }
 
-// ended makes the next invocation once the transaction is over.
+// ended starts the next invocation once the transaction is over.
 func (e *ending) ended(q *queue.Queue, failed error) {
 	if e.next != nil {
 		e.here.Start(*e.next, failed)
@@ -76,10 +76,10 @@ func (e *ending) ended(q *queue.Queue, failed error) {
 	}
 }
 
-// suspend queues to end the lease on a run's work after it was done. The work is to be done again at once if there is
-// news, or when the next wait is over, which is told to later; its failures are forgotten. If there is no wait, but a
-// step or a hook is open, what becomes of that will be new work. Else the run would wait for nothing: the time that
-// there is not is refused by its column, and the batch fails with [ErrNothingLeft].
+// suspend queues the end of the lease on a run's work after an invocation. The work is due at once if there is news, or
+// at the end of the run's next wait, which later then reports; its failures are forgotten. Without a wait, but with an
+// open step or hook, the work is deleted: whatever happens to those enqueues new work. Else the run would wait for
+// nothing: the missing due time violates its column's constraint, and the batch fails with [ErrNothingLeft].
 func suspend(b *pgx.Batch, handle string, news bool, later *bool) {
 	b.Queue(`
 		WITH turn AS (

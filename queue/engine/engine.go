@@ -47,11 +47,11 @@ func (e *Engine) Handlers() map[entities.Work]queue.Handler {
 	}
 }
 
-// Command carries out commands of an invocation under way, all or none, and returns the events they made. The
-// handle is the invocation's name. Body is as package contract says.
+// Command carries out commands of an invocation under way atomically, and returns their events. The handle names the
+// invocation. The body is defined by package contract.
 //
-// It fails with [entities.ErrInvalid] on commands that are wrong, with [entities.ErrStale] when the invocation is
-// over, with [entities.ErrRunEnded] when the run is, and as [eventlog.Log.AppendAll] does.
+// It fails with [entities.ErrInvalid] on invalid commands, with [entities.ErrStale] when the invocation is over, with
+// [entities.ErrRunEnded] when the run is, and as [eventlog.Log.AppendAll] does.
 func (e *Engine) Command(
 	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
 ) ([]eventlog.Result, error) {
@@ -62,7 +62,7 @@ func (e *Engine) Command(
 	if run.Status.Ended() {
 		return nil, fmt.Errorf("run %s is %s: %w", runID, run.Status, entities.ErrRunEnded)
 	}
-	plan, err := e.scene(ctx, run).Plan(body)
+	plan, err := e.scope(ctx, run).Plan(body)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (e *Engine) Command(
 
 // answer carries out the commands that end an invocation, and decides when the next one begins.
 func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run, body []byte) error {
-	plan, err := e.scene(ctx, run).Plan(body)
+	plan, err := e.scope(ctx, run).Plan(body)
 	if err != nil {
 		return err
 	}
@@ -95,8 +95,8 @@ func checkLease(d queue.Delivery) func(*pgx.Batch) func() error {
 	return func(b *pgx.Batch) func() error { return d.Guard(b).Check }
 }
 
-// scene is what the commands of a run's function are understood by.
-func (e *Engine) scene(ctx context.Context, run entities.Run) contract.Scene {
+// scope is what the commands of a run's function refer to.
+func (e *Engine) scope(ctx context.Context, run entities.Run) contract.Scene {
 	return contract.Scene{
 		Run: run, Now: e.log.Now(),
 		Deployment: func(workflow string) (string, error) {
@@ -107,13 +107,13 @@ func (e *Engine) scene(ctx context.Context, run entities.Run) contract.Scene {
 	}
 }
 
-// ErrNothingLeft refuses an answer that would leave its run for ever.
+// ErrNothingLeft refuses an answer after which its run could never move again.
 const ErrNothingLeft = queue.PublicError(`the run would wait for nothing: ` +
 	`answer with a step, a wait, a hook or a child to wait for, or with "complete" or "fail"`)
 
-// begin records that an invocation of a run begins: that the run has started, and which of its waits are over. It
-// returns the run, and the size of what the call is to bring along. What began with the transaction that leased it is
-// recorded already.
+// begin records that an invocation of a run begins: that the run has started, and which of its waits are over. It returns
+// the run, and the size of the log that the call brings along. An invocation that began with the transaction that leased
+// it is recorded already.
 func (e *Engine) begin(ctx context.Context, d queue.Delivery) (run entities.Run, size int64, err error) {
 	if !d.HasBegun() {
 		err = e.beginAlone(ctx, &d)
@@ -138,7 +138,7 @@ func (e *Engine) beginAlone(ctx context.Context, d *queue.Delivery) error {
 			return d.InlineStart
 		},
 	})
-	if err == nil && !d.HasBegun() { // it is not the server who continues it
+	if err == nil && !d.HasBegun() { // the run is not driven by the server
 		err = fmt.Errorf("run %s: %w", d.RunID, entities.ErrRunEnded)
 	}
 	return err

@@ -30,7 +30,7 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 	return e.carryOut(ctx, d, run, a)
 }
 
-// askRun calls the function of a run. The log that the call brings along, of that size, takes memory until there is an
+// askRun calls the function of a run. The log that the call brings along has the given size, and takes memory until the
 // answer.
 func (e *Engine) askRun(ctx context.Context, d queue.Delivery, run entities.Run, size int64) (answer, error) {
 	free, err := d.ReserveMemory(ctx, size)
@@ -42,12 +42,12 @@ func (e *Engine) askRun(ctx context.Context, d queue.Delivery, run entities.Run,
 	if err != nil {
 		return answer{}, err
 	}
-	// A tenth of the lease is left for carrying out the answer.
+	// A tenth of the lease remains for carrying out the answer.
 	return e.ask(ctx, d, call, d.LeaseTime()-d.LeaseTime()/10)
 }
 
-// carryOut does what the function asks for, also when the server is shutting down or the database is away for a
-// while: the function was called, and need not be called again.
+// carryOut carries out the answer, even while the server shuts down or the database is away for a while, so that the
+// function need not be called again.
 func (e *Engine) carryOut(ctx context.Context, d queue.Delivery, run entities.Run, a answer) error {
 	var outcome error
 	err := d.Persist(ctx, func(ctx context.Context) error {
@@ -58,19 +58,19 @@ func (e *Engine) carryOut(ctx context.Context, d queue.Delivery, run entities.Ru
 		return nil
 	})
 	if refused := (*eventlog.RefusedError)(nil); errors.As(outcome, &refused) {
-		return later(d, outcome, 0) // it may say that the run has ended: by this very answer, which did not count
+		return later(d, outcome, 0) // even if it says that the run has ended: it is this answer that would have ended it
 	}
 	return errors.Join(err, outcome)
 }
 
-// final reports whether an answer that failed in this way fails every time.
+// final reports whether an answer that failed with the error would fail every time.
 func final(err error) bool {
 	refused := (*eventlog.RefusedError)(nil)
 	return queue.IsOver(err) || errors.As(err, &refused) || errors.Is(err, entities.ErrInvalid) ||
 		errors.Is(err, entities.ErrDeploymentNotFound) || errors.Is(err, ErrNothingLeft)
 }
 
-// later is a failure that is tried again after its backoff, and not before the function wants it.
+// later is a failure that is retried after its backoff, and not earlier than the function asked for.
 func later(d queue.Delivery, err error, notBefore time.Duration) error {
 	f := d.Failure(err)
 	f.After = max(f.After, notBefore)
@@ -99,8 +99,8 @@ func (e *Engine) call(ctx context.Context, d queue.Delivery, run entities.Run) (
 	return c, nil
 }
 
-// logOf is the beginning of the run's log: as it was when the invocation began, if that is at hand. What has come since
-// has the run invoked again.
+// logOf is the beginning of the run's log: as it was when the invocation began, if that is at hand. Later events have the
+// run invoked again.
 func (e *Engine) logOf(ctx context.Context, d queue.Delivery, run entities.Run) (eventlog.EventPage, error) {
 	if d.HasBegun() && d.Begun.Log != nil && len(d.Begun.Log) <= queue.InlineEvents {
 		return eventlog.EventPage{Events: d.Begun.Log}, nil

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// MaxSignal is how many bytes the data of a signal may have.
+	// MaxSignal is the limit of a signal's data in bytes.
 	MaxSignal = 1 << 20
-	// MaxKeep is how long a signal may be kept for hooks that look back.
+	// MaxKeep is the longest time a signal may be kept for hooks that look back.
 	MaxKeep = 30 * 24 * time.Hour
-	// keyKnown is how long a signal's key is known at least.
+	// keyKnown is how long a signal's key is remembered at least.
 	keyKnown = 24 * time.Hour
 )
 
-// PostSignal accepts a signal, which resumes every hook of its project that waits for its name and whose condition is
-// true of it, and is kept for so long for hooks that are opened later and look back. Of the signal the project, name,
-// key and data count; it returns what is stored, and reports whether that is new: one whose key came
-// before, within a day at least, is the one it came with.
+// PostSignal accepts a signal. It resumes every hook of its project that waits for its name and whose condition it meets,
+// and is kept for the given time for hooks that are opened later and look back. The project, name, key and data of the
+// signal are used. It returns the stored signal and whether it is new: for a key that came before, within at least a day,
+// it returns the signal stored with that key.
 //
 // It fails with [entities.ErrInvalid], and with [entities.ErrKeyReused] when the key came with other data.
 func (e *Engine) PostSignal(ctx context.Context, s entities.Signal, keep time.Duration) (entities.Signal, bool, error) {
@@ -77,7 +77,7 @@ func validateSignal(s entities.Signal, keep time.Duration) error {
 	return nil
 }
 
-// sameSignal fails when a key came with other data.
+// sameSignal fails if the key came with different data.
 func sameSignal(first, again entities.Signal) error {
 	if !bytes.Equal(first.Data, again.Data) {
 		return fmt.Errorf("%w: signal %s came with the id %q and other data", entities.ErrKeyReused, first.ID, first.Key)
@@ -85,9 +85,8 @@ func sameSignal(first, again entities.Signal) error {
 	return nil
 }
 
-// Signals lists the project's signals that are there, in the order they were posted, those of one name or, when it is
-// empty, all, and returns the cursor of the next page; empty when this is the last. It fails with
-// [entities.ErrInvalid] on a cursor that does not exist.
+// Signals lists the project's stored signals in the order they were posted, of one name or, if that is empty, of all. It
+// returns the cursor of the next page, empty on the last. It fails with [entities.ErrInvalid] on an invalid cursor.
 func (e *Engine) Signals(
 	ctx context.Context, project entities.Project, name string, p entities.Page,
 ) ([]entities.Signal, string, error) {

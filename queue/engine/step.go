@@ -20,14 +20,14 @@ import (
 
 // The codes of failures that the server finds by itself.
 const (
-	// CodeTimeout: there was no result in time.
+	// CodeTimeout is of a step or run without a result in time.
 	CodeTimeout = "timeout"
-	// CodeChildFailed and CodeChildCancelled: what became of a child.
+	// CodeChildFailed and CodeChildCancelled are of a child run that ended so.
 	CodeChildFailed    = "child_failed"
 	CodeChildCancelled = "child_cancelled"
 )
 
-// executeStep calls the function that is to execute a step, and records what becomes of it.
+// executeStep calls the function that executes a step, and records the result.
 func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	s, ok, err := e.beginStep(ctx, d)
 	if !ok || err != nil {
@@ -39,7 +39,7 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 		if queue.IsOver(err) || queue.Interrupted(ctx, err) {
 			return err
 		}
-		if f := unreached(d, err); f != nil { // which is no attempt
+		if f := unreached(d, err); f != nil { // not an attempt
 			f.After = s.spec.Within(f.After, now)
 			return f
 		}
@@ -47,8 +47,8 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	return e.record(ctx, d, s, s.decide(a, err, d.DeliveryCount, now))
 }
 
-// beginStep records that an attempt begins, unless that is in the log since the step was created. It reports false when
-// there is nothing to call.
+// beginStep records that an attempt begins, unless that was recorded when the step was created. It reports false if there
+// is nothing to call.
 func (e *Engine) beginStep(ctx context.Context, d queue.Delivery) (s stepWork, ok bool, err error) {
 	if d.HasBegun() {
 		return workOf(d.Begun.Step), true, nil
@@ -67,7 +67,7 @@ func (e *Engine) beginStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	return s, err == nil, err
 }
 
-// unreached is what follows from a call that did not reach the function; nil if it did.
+// unreached is the failure of a call that did not reach the function; nil if it did.
 func unreached(d queue.Delivery, err error) *queue.Failure {
 	if f := d.Failure(err); !f.Reached {
 		return &f
@@ -75,7 +75,7 @@ func unreached(d queue.Delivery, err error) *queue.Failure {
 	return nil
 }
 
-// stepWork is a step and how it is to be executed.
+// stepWork is a step and how to execute it.
 type stepWork struct {
 	entities.Step
 
@@ -84,7 +84,7 @@ type stepWork struct {
 	run   entities.Run
 }
 
-// step reads what the work is about.
+// step reads the step that the work is about.
 func (e *Engine) step(ctx context.Context, d queue.Delivery) (stepWork, error) {
 	found, err := e.log.Step(ctx, d.Project, d.RunID, entities.StepID(d.Subject))
 	if err != nil {
@@ -101,8 +101,8 @@ func workOf(state eventlog.StepState) stepWork {
 	return s
 }
 
-// attempt records that an attempt begins, and makes the lease last as long as it may take. One that did not reach
-// the function goes on.
+// attempt records that an attempt begins, and extends the lease for as long as the attempt may take. An attempt that did
+// not reach the function continues.
 func (e *Engine) attempt(ctx context.Context, d queue.Delivery, s *stepWork) error {
 	var requests []eventlog.Request
 	if s.Status != entities.StepRunning || d.Unreached == 0 {
@@ -138,12 +138,12 @@ func (s stepWork) call(d queue.Delivery) contract.Call {
 	}
 }
 
-// decision is what follows for a step from an attempt.
+// decision is the result of an attempt for its step.
 type decision struct {
 	event   entities.EventType
 	payload []byte
 	code    string
-	// after is when to try again, if the event says so.
+	// after is when to retry, if the event is a retry.
 	after time.Duration
 }
 
@@ -154,8 +154,8 @@ func (s stepWork) timeout() decision {
 	}
 }
 
-// decide says what follows from an answer, or from there being none: attempts counts those that reached the
-// function.
+// decide decides what an answer, or the error of a call, means for the step. Attempts is the number of those that reached
+// the function.
 func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decision {
 	if err == nil && a.ok() {
 		if output, ok := outputOf(a.body); ok {
@@ -177,7 +177,7 @@ func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decis
 	}
 }
 
-// outputOf is the output of a step that was answered: JSON, or nothing, which is null.
+// outputOf is the output of a step in an answer: JSON, or null for an empty body.
 func outputOf(body []byte) (output []byte, ok bool) {
 	if len(body) == 0 {
 		return []byte("null"), true
@@ -185,8 +185,8 @@ func outputOf(body []byte) (output []byte, ok bool) {
 	return body, json.Valid(body) && utf8.Valid(body)
 }
 
-// failed is how an attempt failed, and whether to try again makes sense. The function's own words count, then its
-// status: what is wrong with the request stays wrong.
+// failed is how an attempt failed, and whether it can be retried. The body decides if it says so, else the status: a
+// client error stays one.
 func failed(a answer, err error) (contract.Failure, bool) {
 	if err != nil {
 		return contract.Failure{Message: queue.Storable(err.Error())}, true
@@ -213,20 +213,20 @@ func failed(a answer, err error) (contract.Failure, bool) {
 	return f, retryable
 }
 
-// backoff is how long to wait after so many attempts, up to a quarter less by chance.
+// backoff is how long to wait after so many attempts, randomly reduced by up to a quarter.
 func (s stepWork) backoff(attempts int) time.Duration {
 	longest := float64(s.spec.MaxBackoffMS)
 	ms := min(longest, float64(s.spec.BackoffMS)*math.Pow(s.spec.Factor, float64(attempts-1)))
 	return queue.Jitter(time.Duration(ms) * time.Millisecond)
 }
 
-// record appends the decision about a step, and ends the work or has it done again, in one transaction. It must not get
-// lost, for the function has done its work.
+// record appends the decision about a step, and ends the work or schedules its retry, in one transaction. It persists,
+// since the function has done its work.
 func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v decision) error {
 	r := s.request(v.event)
 	r.Payload, r.Data.ErrorCode = v.payload, v.code
 	if entities.ValidateName("code", v.code) != nil {
-		r.Data.ErrorCode = "" // the log would refuse it, and the step be executed for ever; it is in the payload
+		r.Data.ErrorCode = "" // the log would refuse it, and the step be retried for ever; the payload has it
 	}
 	if v.event == entities.EventStepRetrying {
 		at := e.log.Now().Add(v.after)
@@ -256,7 +256,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 	return final
 }
 
-// retryWith has failed work done again later.
+// retryWith schedules the retry of failed work in the append's transaction.
 func retryWith(d queue.Delivery, f queue.Failure) eventlog.Turn {
 	return eventlog.Turn{
 		Check: checkLease(d),
@@ -267,7 +267,7 @@ func retryWith(d queue.Delivery, f queue.Failure) eventlog.Turn {
 	}
 }
 
-// endWith ends work with what is appended.
+// endWith ends work in the append's transaction.
 func endWith(d queue.Delivery) eventlog.Turn {
 	return eventlog.Turn{
 		Check: checkLease(d),
