@@ -43,7 +43,7 @@ func (r *replica) administration(t *testing.T) (retried, discarded string, do []
 	}
 }
 
-func TestTheAuditTellsWhoDidWhat(t *testing.T) {
+func TestAuditRecordsActorAndAction(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.register(t, "old", "http://o.test")
@@ -62,7 +62,7 @@ func TestTheAuditTellsWhoDidWhat(t *testing.T) {
 	}
 }
 
-func TestTheAuditDoesNotTellOfWhatIsAsBefore(t *testing.T) {
+func TestAuditSkipsUnchangedRegistrations(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	for range 3 {
@@ -87,8 +87,8 @@ func TestTheAuditDoesNotTellOfWhatIsAsBefore(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeToldIsNotDone has the last write of each action fail.
-func TestWhatCannotBeToldIsNotDone(t *testing.T) {
+// TestActionFailsIfItCannotBeAudited has the last write of each action fail.
+func TestActionFailsIfItCannotBeAudited(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.register(t, "old", "http://o.test")

@@ -8,8 +8,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestFunctionHasItsTimeHoweverLongItsLogWaitsForMemory: the lease begins anew; and who waits for long makes room.
-func TestFunctionHasItsTimeHoweverLongItsLogWaitsForMemory(t *testing.T) {
+// TestWaitingForMemoryRestartsTheLease: the lease begins anew; and who waits for long makes room.
+func TestWaitingForMemoryRestartsTheLease(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	w := r.newWorker(t)

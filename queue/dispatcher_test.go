@@ -30,7 +30,7 @@ func (r *replica) wantNoTickets(t testing.TB) {
 	}
 }
 
-func TestWhoDeliversNeedsNoTicket(t *testing.T) {
+func TestDeliveringProcessIssuesNoTicket(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
@@ -47,8 +47,8 @@ func TestWhoDeliversNeedsNoTicket(t *testing.T) {
 	r.wantNoTickets(t)
 }
 
-// TestWhatHasNoDeploymentYetCanBeReceived: it was due, whether it got a ticket or not.
-func TestWhatHasNoDeploymentYetCanBeReceived(t *testing.T) {
+// TestMessageWithoutDeploymentCanBeReceived: it was due, whether it got a ticket or not.
+func TestMessageWithoutDeploymentCanBeReceived(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	r.worker(t)
@@ -94,8 +94,8 @@ func TestNoMoreDeliveriesThanPlaces(t *testing.T) {
 	eventually(t, "all are gone", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
 }
 
-// TestOfferOfAProcessOnNoRecord: others took over from it, and would from its lease.
-func TestOfferOfAProcessOnNoRecord(t *testing.T) {
+// TestReservationOfAnUnrecordedProcessIsVoid: others took over from it, and would from its lease.
+func TestReservationOfAnUnrecordedProcessIsVoid(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
@@ -136,8 +136,8 @@ func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
 	return s
 }
 
-// TestWorkIsLeasedAsOffered goes through the states that work can be in when there is news.
-func TestWorkIsLeasedAsOffered(t *testing.T) {
+// TestWorkIsLeasedAsReserved goes through the states that work can be in when there is news.
+func TestWorkIsLeasedAsReserved(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	w := r.newWorker(t)
@@ -187,8 +187,8 @@ func TestWorkIsLeasedAsOffered(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotDeliveredIsHandedBack: the process took a message on, and then had no place, or stopped.
-func TestWhatIsNotDeliveredIsHandedBack(t *testing.T) {
+// TestUndeliveredReservationIsReleased: the process took a message on, and then had no place, or stopped.
+func TestUndeliveredReservationIsReleased(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := open(t, testdb.New(t))
@@ -240,8 +240,8 @@ func TestWhatIsNotDeliveredIsHandedBack(t *testing.T) {
 	r.ack(t, a.next(t))
 }
 
-// TestACrashWhileSendingToOneself: whatever statement the connection is lost at, what was stored is delivered soon.
-func TestACrashWhileSendingToOneself(t *testing.T) {
+// TestCrashDuringReservedSendLosesNothing: whatever statement the connection is lost at, what was stored is delivered soon.
+func TestCrashDuringReservedSendLosesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	r := open(t, dsn)

@@ -9,9 +9,9 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestDrainsEndInTime: a call that takes longer than the budget and the grace period is broken off, and its message left
+// TestDrainsEndWithinBudgetAndGrace: a call that takes longer than the budget and the grace period is broken off, and its message left
 // with the function, which may still acknowledge it.
-func TestDrainsEndInTime(t *testing.T) {
+func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	a := newApp(t, func(_ http.ResponseWriter, req *http.Request, _ call) { <-req.Context().Done() })

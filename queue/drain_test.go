@@ -112,7 +112,7 @@ func TestDrainDeliversWhatIsSentMeanwhile(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-func TestDrainSaysWhatIsLeft(t *testing.T) {
+func TestDrainReportsTheBacklog(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	a := newApp(t, status(http.StatusInternalServerError))
@@ -188,9 +188,9 @@ func TestDrainsShareOneSession(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// TestNobodyIsForgotten: whoever makes something due while no drain of the process goes on is told to have it drained,
+// TestDrainsRacingWithTheSessionsEndDeliverAll: whoever makes something due while no drain of the process goes on is told to have it drained,
 // and whoever is not told may rely on the drain that goes on.
-func TestNobodyIsForgotten(t *testing.T) {
+func TestDrainsRacingWithTheSessionsEndDeliverAll(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	a := obliging(t, r)
@@ -228,7 +228,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 	}
 }
 
-func TestWanted(t *testing.T) {
+func TestWantedReportsMessagesNoDrainWillSee(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	d := r.drainer(t)
@@ -316,8 +316,8 @@ func TestBeginFailsWithoutDatabase(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// TestDrainTidiesUp: what workers do by the clock is done in a drain.
-func TestDrainTidiesUp(t *testing.T) {
+// TestDrainDeletesExpiredRows: what workers do by the clock is done in a drain.
+func TestDrainDeletesExpiredRows(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	id := r.send(t, keyed("k"))

@@ -14,9 +14,9 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
-// TestAQueueThatWasEmptyIsReadByItsIndex: a statement that is planned once, when the queue is empty and has just been
+// TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex: a statement that is planned once, when the queue is empty and has just been
 // vacuumed, must not read the whole table for as long as the plan lasts, nor all that is under way.
-func TestAQueueThatWasEmptyIsReadByItsIndex(t *testing.T) {
+func TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex(t *testing.T) {
 	t.Parallel()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
 	if err != nil {

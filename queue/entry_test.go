@@ -161,9 +161,9 @@ func TestRacersRetryOnce(t *testing.T) {
 	r.ack(t, c)
 }
 
-// TestLargeBodiesTakeTurns: their memory is bounded, and is free again as soon as they are sent, however
+// TestLargeBodiesAreDeliveredOneAtATime: their memory is bounded, and is free again as soon as they are sent, however
 // long their functions take.
-func TestLargeBodiesTakeTurns(t *testing.T) {
+func TestLargeBodiesAreDeliveredOneAtATime(t *testing.T) {
 	t.Parallel()
 	const size, count = 100 << 10, 20
 	release := make(chan struct{})
@@ -229,8 +229,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestListsOfFewReadFew: who lists what is leased or parked does not read all that waits.
-func TestListsOfFewReadFew(t *testing.T) {
+// TestFilteredListsReadFewRows: who lists what is leased or parked does not read all that waits.
+func TestFilteredListsReadFewRows(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.away(t, 20_000)

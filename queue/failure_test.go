@@ -61,7 +61,7 @@ func (r *replica) failed(t testing.TB, id string, n int) stored {
 	return s
 }
 
-func TestFailedDeliveryIsGivenBackWithItsReason(t *testing.T) {
+func TestFailedDeliveryRecordsItsReason(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	r.worker(t)
@@ -104,8 +104,8 @@ func TestFailedDeliveryIsGivenBackWithItsReason(t *testing.T) {
 	}
 }
 
-// TestUnreachableFunctionUsesNothingUp: however long an app is away, its messages are good when it is back.
-func TestUnreachableFunctionUsesNothingUp(t *testing.T) {
+// TestUnreachableFunctionUsesNoDeliveriesUp: however long an app is away, its messages are good when it is back.
+func TestUnreachableFunctionUsesNoDeliveriesUp(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	r.worker(t, func(o *WorkerOptions) { o.MaxDeliveries = 1 })

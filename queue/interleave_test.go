@@ -213,7 +213,7 @@ func (s *site) state(t *testing.T, told ...any) string {
 // Two pairs are missing, because they are not serial and need not be. A timer whose transaction began before a
 // takeover finds what that made due not due yet, and takes it on its next turn. A claim that is neither
 // committed nor broken off seconds after the heart of its process has stopped is overlooked by the takeover;
-// the sweeper's next turn releases its lease (TestLeaseOfNobodyIsReleased).
+// the sweeper's next turn releases its lease (TestLeaseOfAnUnrecordedHolderIsReleased).
 func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)

@@ -31,7 +31,7 @@ func TestAcknowledgeEndsMessage(t *testing.T) {
 	wantError(t, "second", r.Acknowledge(t.Context(), project, topic, c.handle()), entities.ErrLeaseNotFound)
 }
 
-func TestOnlyTheLivingHandleCounts(t *testing.T) {
+func TestOnlyTheCurrentHandleIsAccepted(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
@@ -67,7 +67,7 @@ func TestOnlyTheLivingHandleCounts(t *testing.T) {
 	r.stored(t, other)
 }
 
-func TestExpiredHandleIsDead(t *testing.T) {
+func TestExpiredHandleIsInvalid(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t)) // no worker takes the lease away
 	r.onRecord(t, "proc_1")
@@ -84,8 +84,8 @@ func TestExpiredHandleIsDead(t *testing.T) {
 	}
 }
 
-// TestHandleThatWasGivenBackIsDead: also for requests that were on their way before and come after.
-func TestHandleThatWasGivenBackIsDead(t *testing.T) {
+// TestReleasedHandleIsInvalid: also for requests that were on their way before and come after.
+func TestReleasedHandleIsInvalid(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	r := deaf(t, dsn)
@@ -148,7 +148,7 @@ func TestExtendedLeaseIsNotRedelivered(t *testing.T) {
 	r.ack(t, c)
 }
 
-func TestSetVisibilityGivesBack(t *testing.T) {
+func TestSetVisibilityOfZeroReleasesTheMessage(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
@@ -203,8 +203,8 @@ func TestAnswerAloneDoesNotAcknowledge(t *testing.T) {
 	}
 }
 
-// TestAnswerLeavesWhatTheFunctionDecided: an extension or a time to come back is not shortened.
-func TestAnswerLeavesWhatTheFunctionDecided(t *testing.T) {
+// TestAnswerKeepsTheLeaseTheFunctionSet: an extension or a time to come back is not shortened.
+func TestAnswerKeepsTheLeaseTheFunctionSet(t *testing.T) {
 	t.Parallel()
 	var r *replica
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
@@ -404,7 +404,7 @@ func TestReceiveFails(t *testing.T) {
 	}
 }
 
-func TestReceiversAndTicketGetAMessageOnce(t *testing.T) {
+func TestReceiversAndTicketShareOneDelivery(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.onRecord(t, "proc_1")

@@ -95,8 +95,8 @@ func (c *deafConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestClaimWithoutAnAnswerIsGivenBack: nobody but the worker that lost the answer knows of the lease.
-func TestClaimWithoutAnAnswerIsGivenBack(t *testing.T) {
+// TestClaimWithALostAnswerIsReleased: nobody but the worker that lost the answer knows of the lease.
+func TestClaimWithALostAnswerIsReleased(t *testing.T) {
 	t.Parallel()
 	var first atomic.Bool
 	first.Store(true)

@@ -132,7 +132,7 @@ func (r *replica) silentOf(t testing.TB, p *cluster.Heartbeat) []string {
 	return silent
 }
 
-func TestOnlyTheSteadyJudge(t *testing.T) {
+func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.someone(t, "proc_silent", time.Minute)
@@ -248,9 +248,9 @@ func TestTakingOverIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestPulseSurvivesTheLossOfItsSession: a living process that loses its connection is back before anybody
+// TestHeartbeatSurvivesTheLossOfItsSession: a living process that loses its connection is back before anybody
 // takes over from it.
-func TestPulseSurvivesTheLossOfItsSession(t *testing.T) {
+func TestHeartbeatSurvivesTheLossOfItsSession(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	release := make(chan struct{})
@@ -286,8 +286,8 @@ func TestPulseSurvivesTheLossOfItsSession(t *testing.T) {
 	r.ack(t, c)
 }
 
-// TestNothingIsHeldBeforeTheFirstBeat: a worker that cannot sign on does not start.
-func TestNothingIsHeldBeforeTheFirstBeat(t *testing.T) {
+// TestWorkerThatCannotSignOnDoesNotStart: a worker that cannot sign on does not start.
+func TestWorkerThatCannotSignOnDoesNotStart(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a := newApp(t, nil)
@@ -306,9 +306,9 @@ func TestNothingIsHeldBeforeTheFirstBeat(t *testing.T) {
 	r.ack(t, a.next(t))
 }
 
-// TestLeaseOfNobodyIsReleased: its holder died before the database carried its claim out, and others took over
+// TestLeaseOfAnUnrecordedHolderIsReleased: its holder died before the database carried its claim out, and others took over
 // in between. Leases of the living and of functions stay.
-func TestLeaseOfNobodyIsReleased(t *testing.T) {
+func TestLeaseOfAnUnrecordedHolderIsReleased(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.someone(t, "proc_alive", 0)
@@ -327,9 +327,9 @@ func TestLeaseOfNobodyIsReleased(t *testing.T) {
 	}
 }
 
-// TestProcessOnNoRecordTakesNothing: others took over from a living process while it was cut off. What it took now
+// TestUnrecordedProcessClaimsNothing: others took over from a living process while it was cut off. What it took now
 // would be taken from it again. It goes on when it beats again.
-func TestProcessOnNoRecordTakesNothing(t *testing.T) {
+func TestUnrecordedProcessClaimsNothing(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a := newApp(t, nil)

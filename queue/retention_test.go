@@ -20,9 +20,9 @@ func (r *replica) newRun(t *testing.T, id entities.RunID, ended time.Duration) {
 		FROM (SELECT $3::interval > '0' AS dead) d`, id, project, ended, deployment)
 }
 
-// TestWorkersLetRunsLeaveWithTheirMessages, parked and pending ones; not those of other runs, of other
+// TestRetentionDeletesRunsWithTheirMessages, parked and pending ones; not those of other runs, of other
 // projects or of none.
-func TestWorkersLetRunsLeaveWithTheirMessages(t *testing.T) {
+func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	r.newRun(t, "wrun_old", 2*time.Hour)
@@ -54,8 +54,8 @@ func TestWorkersLetRunsLeaveWithTheirMessages(t *testing.T) {
 	}
 }
 
-// TestForgetKeysGoesOnUntilAllAreGone, however many they are.
-func TestForgetKeysGoesOnUntilAllAreGone(t *testing.T) {
+// TestAllExpiredKeysAreDeleted, however many they are.
+func TestAllExpiredKeysAreDeleted(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.exec(t, `

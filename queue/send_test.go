@@ -180,7 +180,7 @@ func TestKeyOutlivesAcknowledgedMessage(t *testing.T) {
 	}
 }
 
-func TestKeyIsForgottenAfterRetention(t *testing.T) {
+func TestKeyExpiresAfterRetention(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	first := r.send(t, keyed("k"))
@@ -196,7 +196,7 @@ func TestKeyIsForgottenAfterRetention(t *testing.T) {
 	r.stored(t, second)
 }
 
-func TestForgetKeysDeletesOnlyExpiredOnes(t *testing.T) {
+func TestOnlyExpiredKeysAreDeleted(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.send(t, keyed("old"))

@@ -66,8 +66,8 @@ func (w *deliverer) inLine(t *testing.T, n int) {
 	})
 }
 
-// TestWakeUpsTakeTurns, however their deliveries begin: each is called once and acknowledged by itself.
-func TestWakeUpsTakeTurns(t *testing.T) {
+// TestWakeUpsOfARunAreSerialized, however their deliveries begin: each is called once and acknowledged by itself.
+func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*testing.T, *replica) *deliverer{
 		"direct":  func(t *testing.T, r *replica) *deliverer { return r.worker(t).deliverer },
@@ -133,9 +133,9 @@ func TestWakeUpsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestWhatMustNotWaitForAWakeUp: steps of the run, runs of clients that execute steps when they are woken, and runs
+// TestOtherMessagesDoNotWaitForWakeUps: steps of the run, runs of clients that execute steps when they are woken, and runs
 // that nobody knows.
-func TestWhatMustNotWaitForAWakeUp(t *testing.T) {
+func TestOtherMessagesDoNotWaitForWakeUps(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a, letGo := holding(t, r)
@@ -154,8 +154,8 @@ func TestWhatMustNotWaitForAWakeUp(t *testing.T) {
 	close(letGo)
 }
 
-// TestAWakeUpThatHangsIsNotWaitedForLonger than 200 ms.
-func TestAWakeUpThatHangsIsNotWaitedForLonger(t *testing.T) {
+// TestHangingWakeUpDelaysTheNextOnlyBriefly than 200 ms.
+func TestHangingWakeUpDelaysTheNextOnlyBriefly(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a, letGo := holding(t, r)
@@ -175,8 +175,8 @@ func TestAWakeUpThatHangsIsNotWaitedForLonger(t *testing.T) {
 	}
 }
 
-// TestAServerThatStopsHandsBackWhatWaits at once, for others, as if it had not been tried; the call under way goes on.
-func TestAServerThatStopsHandsBackWhatWaits(t *testing.T) {
+// TestStoppingServerReleasesWaitingWakeUps at once, for others, as if it had not been tried; the call under way goes on.
+func TestStoppingServerReleasesWaitingWakeUps(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	r := open(t, dsn)

@@ -52,7 +52,7 @@ func (t *serializer) wantNoLines(tb testing.TB) {
 	}
 }
 
-func TestWhoTakesTurns(t *testing.T) {
+func TestSerializedMessages(t *testing.T) {
 	t.Parallel()
 	flow := func(topic string) func(*Delivery) { return func(d *Delivery) { d.Topic = topic } }
 	spec := func(v int) func(*Delivery) { return func(d *Delivery) { d.SpecVersion = v } }
@@ -118,8 +118,8 @@ func TestRunsDoNotWaitForOthers(t *testing.T) {
 	})
 }
 
-// TestTurnsGoInOrder: one at a time, as soon as the one before is answered, in the order in which they came.
-func TestTurnsGoInOrder(t *testing.T) {
+// TestSerializerKeepsTheOrder: one at a time, as soon as the one before is answered, in the order in which they came.
+func TestSerializerKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 20
@@ -151,8 +151,8 @@ func TestTurnsGoInOrder(t *testing.T) {
 	})
 }
 
-// TestAHangingCallIsNotWaitedForLonger than its turn, by the next; and nobody waits for it any more then.
-func TestAHangingCallIsNotWaitedForLonger(t *testing.T) {
+// TestSerializerHoldsBackForALimitedTime than its turn, by the next; and nobody waits for it any more then.
+func TestSerializerHoldsBackForALimitedTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, began := newSerializer(100), time.Now()
@@ -182,8 +182,8 @@ func TestAHangingCallIsNotWaitedForLonger(t *testing.T) {
 	})
 }
 
-// TestPatienceEnds: behind many calls that hang, or in a line that is always longer, nobody waits for ever.
-func TestPatienceEnds(t *testing.T) {
+// TestSerializerBoundsTheWait: behind many calls that hang, or in a line that is always longer, nobody waits for ever.
+func TestSerializerBoundsTheWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 2 * int(maxCallWait/callHold)
@@ -206,8 +206,8 @@ func TestPatienceEnds(t *testing.T) {
 	})
 }
 
-// TestNoMoreWaitThanTheirShare of the places: the next one is called at once.
-func TestNoMoreWaitThanTheirShare(t *testing.T) {
+// TestSerializerBoundsTheNumberWaiting of the places: the next one is called at once.
+func TestSerializerBoundsTheNumberWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSerializer(8)
@@ -232,7 +232,7 @@ func TestNoMoreWaitThanTheirShare(t *testing.T) {
 	})
 }
 
-func TestWaitingForATurnEnds(t *testing.T) {
+func TestSerializerWaitEndsWithContextAndServer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		end  func(*serializer, context.CancelCauseFunc)
@@ -270,8 +270,8 @@ func TestWaitingForATurnEnds(t *testing.T) {
 	}
 }
 
-// TestATurnThatComesWhileItsWaitEnds is passed on by who gave up, and had once by who lost patience.
-func TestATurnThatComesWhileItsWaitEnds(t *testing.T) {
+// TestCallGrantedWhileItsWaitEnds is passed on by who gave up, and had once by who lost patience.
+func TestCallGrantedWhileItsWaitEnds(t *testing.T) {
 	t.Parallel()
 	s := newSerializer(100)
 	var all []*wakeUp
@@ -291,9 +291,9 @@ func TestATurnThatComesWhileItsWaitEnds(t *testing.T) {
 	s.wantNoLines(t)
 }
 
-// TestRacersForTurns: whoever comes, gives up and is answered at the same time, no two are under way at once while no
+// TestSerializerUnderContention: whoever comes, gives up and is answered at the same time, no two are under way at once while no
 // turn is over, everybody begins or fails, and nothing is left.
-func TestRacersForTurns(t *testing.T) {
+func TestSerializerUnderContention(t *testing.T) {
 	t.Parallel()
 	const racers = 200
 	s := newSerializer(4 * racers)

@@ -175,9 +175,9 @@ func (c *contest) append(t *testing.T, racer, round int) {
 	}
 }
 
-// TestRacersWhoShareTransactions: many senders with few keys, acknowledgements and appends of two processes, all at
+// TestGroupCommitUnderContention: many senders with few keys, acknowledgements and appends of two processes, all at
 // once. Each key gets one message, each message is delivered and ends once, each run begins once, and nobody deadlocks.
-func TestRacersWhoShareTransactions(t *testing.T) {
+func TestGroupCommitUnderContention(t *testing.T) {
 	t.Parallel()
 	var watch shares
 	c := newContest(t, &watch)

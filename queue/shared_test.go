@@ -52,7 +52,7 @@ func (r *replica) hooked(t *testing.T, id entities.RunID) {
 		VALUES ($1, 'hook_1', $2, 'token of ' || $1, false, 3, 1, now())`, id, project)
 }
 
-func TestMessagesThatShareATransaction(t *testing.T) {
+func TestMessagesInAGroupCommit(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.onRecord(t, "proc_1")
@@ -97,8 +97,8 @@ func TestMessagesThatShareATransaction(t *testing.T) {
 	}
 }
 
-// TestAcknowledgementsThatShareATransaction: what has to be noted with them is left, as is what has no living lease.
-func TestAcknowledgementsThatShareATransaction(t *testing.T) {
+// TestAcknowledgementsInAGroupCommit: what has to be noted with them is left, as is what has no living lease.
+func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.onRecord(t, "proc_1")
@@ -168,9 +168,9 @@ func (s *site) contended(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsInAnotherOrder: who locks several rows that members of a group want does so in the order of their
+// TestGroupCommitLocksInOneOrder: who locks several rows that members of a group want does so in the order of their
 // ranks, or passes over them.
-func TestNobodyWaitsInAnotherOrder(t *testing.T) {
+func TestGroupCommitLocksInOneOrder(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	home := on(t, deaf(t, dsn).pool)

@@ -76,8 +76,8 @@ func (s *signers) wantKeys(t *testing.T, what string, keys, reads int) {
 	}
 }
 
-// TestKeysAreReadEveryFewSeconds, and no more often.
-func TestKeysAreReadEveryFewSeconds(t *testing.T) {
+// TestSigningKeysAreCachedForSeconds, and no more often.
+func TestSigningKeysAreCachedForSeconds(t *testing.T) {
 	t.Parallel()
 	s := newSigners()
 	const told = "calls are not signed"
@@ -103,8 +103,8 @@ func TestKeysAreReadEveryFewSeconds(t *testing.T) {
 	}
 }
 
-// TestKeysAreReadOnceForAll who need them at the same time.
-func TestKeysAreReadOnceForAll(t *testing.T) {
+// TestSigningKeysAreReadOnceForConcurrentCalls who need them at the same time.
+func TestSigningKeysAreReadOnceForConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	s := newSigners()
 	s.keys = []entities.SigningKeySecret{{ID: "skey_1", Secret: entities.NewSigningSecret()}}
@@ -123,8 +123,8 @@ func TestKeysAreReadOnceForAll(t *testing.T) {
 	}
 }
 
-// TestKeysThatCannotBeRead: a call is rather not made than made without its signature, and that is no delivery.
-func TestKeysThatCannotBeRead(t *testing.T) {
+// TestUnreadableSigningKeysDelayTheDelivery: a call is rather not made than made without its signature, and that is no delivery.
+func TestUnreadableSigningKeysDelayTheDelivery(t *testing.T) {
 	t.Parallel()
 	s := newSigners()
 	s.err = errors.New("the database is away")

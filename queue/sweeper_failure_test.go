@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestRunThatNobodyCanWakeStopsNobody: such runs were recorded by older servers.
-func TestRunThatNobodyCanWakeStopsNobody(t *testing.T) {
+// TestRunThatCannotBeWokenDoesNotStopOthers: such runs were recorded by older servers.
+func TestRunThatCannotBeWokenDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]string{
 		"deployment": `UPDATE runs SET deployment_id = 'apps/shop' WHERE id = $1`,
@@ -50,8 +50,8 @@ func TestRunThatNobodyCanWakeStopsNobody(t *testing.T) {
 	}
 }
 
-// TestLeasesOfNobodyAreReleasedWhateverTheTurn: a turn that fails does not hold them.
-func TestLeasesOfNobodyAreReleasedWhateverTheTurn(t *testing.T) {
+// TestOrphanedLeasesAreReleasedIfTheSweepFails: a turn that fails does not hold them.
+func TestOrphanedLeasesAreReleasedIfTheSweepFails(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	lost := r.held(t, "proc_gone")

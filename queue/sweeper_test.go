@@ -470,7 +470,7 @@ func TestRacersWakeARunOnce(t *testing.T) {
 	}
 }
 
-func TestTurnIsAllOrNothing(t *testing.T) {
+func TestSweepIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.started(t)

@@ -12,11 +12,11 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
-// TestACrashAtAnyStatementOfAnAnswer breaks the writing of an answer off at each statement, by killing the server's
+// TestAnswerSurvivesACrashAtAnyStatement breaks the writing of an answer off at each statement, by killing the server's
 // process before it, and by cutting the server off when it has been executed, the commit too. Then all that the
 // function asked for is there or nothing: events, children, and the work that follows. Whoever goes on carries the
 // same answer out, and it is there once.
-func TestACrashAtAnyStatementOfAnAnswer(t *testing.T) {
+func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	const ask = `{"type":"setAttributes","attributes":{"a":"b"}},{"type":"recordStep","id":"r","output":1},` +
 		`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"1h"},{"type":"openHook","id":"h","token":"T"},` +

@@ -148,8 +148,8 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 	}
 }
 
-// TestChildThatIsGoneHasFailed: retention may remove it before its parent has heard of its end.
-func TestChildThatIsGoneHasFailed(t *testing.T) {
+// TestDeletedChildCountsAsFailed: retention may remove it before its parent has heard of its end.
+func TestDeletedChildCountsAsFailed(t *testing.T) {
 	t.Parallel()
 	d := openDriven(t, testdb.New(t))
 	d.register(t, deployment, serve(t, completeWith("step_failed", "x", object{"type": "startChild", "id": "x", "workflow": "w"})).URL)

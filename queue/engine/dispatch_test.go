@@ -52,10 +52,10 @@ func meeting() func(sql string) bool {
 	}
 }
 
-// TestASignalAndAHookThatLooksBackMeetOnce has one server post a signal and hand it over, and another open a hook and
+// TestSignalAndReplayingHookMeetOnce has one server post a signal and hand it over, and another open a hook and
 // look back, and stops both where they read or write what the other is about, and before their commits. In every
 // order of these the hook gets the signal, and gets it once.
-func TestASignalAndAHookThatLooksBackMeetOnce(t *testing.T) {
+func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	home := quietly(t, dsn)
@@ -126,9 +126,9 @@ func handOn(work entities.Work, do func(signalDispatch, context.Context, queue.D
 	}
 }
 
-// TestACrashAtAnyStatementOfAHandover breaks off what is done about signals at each statement, before it and when
+// TestSignalDispatchSurvivesACrashAtAnyStatement breaks off what is done about signals at each statement, before it and when
 // it was executed, and has another server do it again. Each hook gets each signal exactly once.
-func TestACrashAtAnyStatementOfAHandover(t *testing.T) {
+func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	home := quietly(t, dsn)
@@ -218,8 +218,8 @@ func TestACrashAtAnyStatementOfAHandover(t *testing.T) {
 	}
 }
 
-// TestRacersHandASignalOverOnce: a server that lost its lease unawares goes on beside those who took over.
-func TestRacersHandASignalOverOnce(t *testing.T) {
+// TestRacersDispatchASignalOnce: a server that lost its lease unawares goes on beside those who took over.
+func TestRacersDispatchASignalOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	servers := []*driven{quietly(t, dsn), quietly(t, dsn)}
@@ -251,8 +251,8 @@ func TestRacersHandASignalOverOnce(t *testing.T) {
 	}
 }
 
-// TestManyHooksOnTwoServers: a thousand runs get three signals that are posted at once, each once.
-func TestManyHooksOnTwoServers(t *testing.T) {
+// TestTwoServersDispatchToManyHooks: a thousand runs get three signals that are posted at once, each once.
+func TestTwoServersDispatchToManyHooks(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	servers := []*driven{openDriven(t, dsn), openDriven(t, dsn)}
@@ -283,8 +283,8 @@ func TestManyHooksOnTwoServers(t *testing.T) {
 	}
 }
 
-// TestAHookThatCannotBeResumedHoldsUpNoOther, on whichever page it is, and gets its signal when it can be.
-func TestAHookThatCannotBeResumedHoldsUpNoOther(t *testing.T) {
+// TestHookThatCannotBeResumedDoesNotBlockOthers, on whichever page it is, and gets its signal when it can be.
+func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	d := quietly(t, testdb.New(t))
 	var runs []entities.RunID

@@ -60,8 +60,8 @@ func drainFor(t *testing.T, d *queue.Drainer, budget, linger time.Duration) queu
 	return done
 }
 
-// TestStepsThatOutlastDrains fail, one attempt after the other: they would be called for ever otherwise.
-func TestStepsThatOutlastDrains(t *testing.T) {
+// TestStepsThatOutlastDrainsFail fail, one attempt after the other: they would be called for ever otherwise.
+func TestStepsThatOutlastDrainsFail(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
@@ -98,8 +98,8 @@ func TestStepsThatOutlastDrains(t *testing.T) {
 	}
 }
 
-// TestInvocationsThatOutlastDrains count as failures as well.
-func TestInvocationsThatOutlastDrains(t *testing.T) {
+// TestInvocationsThatOutlastDrainsFail count as failures as well.
+func TestInvocationsThatOutlastDrainsFail(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)

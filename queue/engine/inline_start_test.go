@@ -55,9 +55,9 @@ func (s *spoken) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatc
 
 func (*spoken) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// TestARunOfThreeStepsIsEightTransactions: its start, four answers and three results. Each writes the run once, in one
+// TestRunOfThreeStepsTakesEightTransactions: its start, four answers and three results. Each writes the run once, in one
 // statement, for all are of one process; the last locks it by another one before, for it ends it.
-func TestARunOfThreeStepsIsEightTransactions(t *testing.T) {
+func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 	t.Parallel()
 	s := spoken{parts: map[string]int{
 		"FOR NO KEY UPDATE": 0, "INTO runs": 0, "UPDATE runs": 0, "INTO events": 0, "INTO steps": 0, "UPDATE steps": 0,
@@ -220,11 +220,11 @@ func firstDeeds() map[string]firstDeed {
 	}
 }
 
-// TestACrashAtAnyStatementOfWhatBegins breaks transactions off that begin what they make necessary: by killing the
+// TestInlineStartSurvivesACrashAtAnyStatement breaks transactions off that begin what they make necessary: by killing the
 // server's process before a statement, and by cutting the server off when it has been executed, the commit too. All of
 // it is there then, the beginning too, or nothing. What began was not called, so it is handed back: whoever claims it
 // goes on with the first attempt.
-func TestACrashAtAnyStatementOfWhatBegins(t *testing.T) {
+func TestInlineStartSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	for name, tt := range firstDeeds() {
 		for _, remembers := range []bool{false, true} {
@@ -335,8 +335,8 @@ func (q dying) EnqueueBelieved(
 	return begins, func(error) {}, ok
 }
 
-// TestAServerKilledBeforeTheCallThatItBegan: another one makes it, and it is the first attempt.
-func TestAServerKilledBeforeTheCallThatItBegan(t *testing.T) {
+// TestServerKilledBeforeItsInlineCallLosesNothing: another one makes it, and it is the first attempt.
+func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, work := range []entities.Work{entities.WorkRun, entities.WorkStep} {
 		t.Run(string(work), func(t *testing.T) {
@@ -437,9 +437,9 @@ func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
 	}
 }
 
-// TestALeaseLastsAsLongAsWhatItIsFor: a step that begins at once has the time that its attempt may take, and as long as
+// TestLeaseCoversTheAttemptsTimeout: a step that begins at once has the time that its attempt may take, and as long as
 // it takes to record the result.
-func TestALeaseLastsAsLongAsWhatItIsFor(t *testing.T) {
+func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 	t.Parallel()
 	for timeout, want := range map[string]time.Duration{
 		`"attemptTimeout":"1s"`:                 time.Second + recordTime,

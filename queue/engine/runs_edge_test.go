@@ -148,8 +148,8 @@ func TestTimeoutOfAnAttempt(t *testing.T) {
 	d.wantEnd(t, d.begin(t, `null`), entities.RunCompleted, `{"message":"no answer within 1s"}`)
 }
 
-// TestEndOfARunClosesItsCalls: what a function sees of a cancel, and of a deadline.
-func TestEndOfARunClosesItsCalls(t *testing.T) {
+// TestEndOfARunCancelsItsCalls: what a function sees of a cancel, and of a deadline.
+func TestEndOfARunCancelsItsCalls(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		typ     string // of the call that hangs
@@ -306,8 +306,8 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 	}
 }
 
-// TestSameCommandsAgainAreOne: a function may ask for all it wants each time.
-func TestSameCommandsAgainAreOne(t *testing.T) {
+// TestRepeatedCommandsCountOnce: a function may ask for all it wants each time.
+func TestRepeatedCommandsCountOnce(t *testing.T) {
 	t.Parallel()
 	always := []object{
 		{"type": "recordStep", "id": "a", "output": 1},

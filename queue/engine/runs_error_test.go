@@ -46,8 +46,8 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 	}
 }
 
-// TestAnswerThatNamesNoDeploymentIsRefusedAtOnce: to try again would hold the delivery up.
-func TestAnswerThatNamesNoDeploymentIsRefusedAtOnce(t *testing.T) {
+// TestAnswerWithUnknownDeploymentIsRefusedAtOnce: to try again would hold the delivery up.
+func TestAnswerWithUnknownDeploymentIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	d := drive(t, serve(t, func(c *turn) {
 		c.reply(object{"type": "startChild", "id": "kid", "workflow": "stranger", "deployment": "latest"})

@@ -14,9 +14,9 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// TestWorkOfALeaseThatRanOutIsNotLost: whoever comes too late leaves the work to others, also when none of them has
+// TestWorkWithAnExpiredLeaseIsDoneAgain: whoever comes too late leaves the work to others, also when none of them has
 // taken it yet.
-func TestWorkOfALeaseThatRanOutIsNotLost(t *testing.T) {
+func TestWorkWithAnExpiredLeaseIsDoneAgain(t *testing.T) {
 	t.Parallel()
 	for _, work := range []entities.Work{entities.WorkRun, entities.WorkStep, entities.WorkDeadline} {
 		t.Run(string(work), func(t *testing.T) {

@@ -129,8 +129,8 @@ func (d *driven) wantEnd(t *testing.T, id entities.RunID, status entities.RunSta
 	}
 }
 
-// TestCallsCostNoConnections: a query that is broken off does, and then the next one begins with a new session.
-func TestCallsCostNoConnections(t *testing.T) {
+// TestCallsDoNotCostConnections: a query that is broken off does, and then the next one begins with a new session.
+func TestCallsDoNotCostConnections(t *testing.T) {
 	t.Parallel()
 	f := serve(t, func(c *turn) { c.reply(map[string]any{"type": "complete"}) })
 	d := drive(t, f)
@@ -183,8 +183,8 @@ func (d *driven) story(t *testing.T, id entities.RunID) string {
 	return text
 }
 
-// TestRunOfAPlainFunction: steps here and elsewhere, a wait, a hook, attributes, a child, and the result.
-func TestRunOfAPlainFunction(t *testing.T) {
+// TestFunctionRunsToCompletion: steps here and elsewhere, a wait, a hook, attributes, a child, and the result.
+func TestFunctionRunsToCompletion(t *testing.T) {
 	t.Parallel()
 	elsewhere := serve(t, func(c *turn) {
 		_, _ = fmt.Fprintf(c.w, `{"shipped":%s}`, c.Step.Input)

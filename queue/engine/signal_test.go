@@ -137,8 +137,8 @@ func (d *driven) works(t testing.TB) int {
 	return d.replica.count(t, `SELECT count(*) FROM messages WHERE work IN ('signal', 'lookback')`)
 }
 
-// TestASignalEndsARun: the hook of a command, the condition, the payload, and a signal that came too early.
-func TestASignalEndsARun(t *testing.T) {
+// TestSignalEndsARun: the hook of a command, the condition, the payload, and a signal that came too early.
+func TestSignalEndsARun(t *testing.T) {
 	t.Parallel()
 	f := serve(t, func(c *turn) {
 		switch payload, ok := c.log["hook_received payment"]; {
@@ -177,8 +177,8 @@ func TestASignalEndsARun(t *testing.T) {
 	}
 }
 
-// TestABadConditionIsRefused, with the position, when its hook is opened.
-func TestABadConditionIsRefused(t *testing.T) {
+// TestBadConditionIsRefused, with the position, when its hook is opened.
+func TestBadConditionIsRefused(t *testing.T) {
 	t.Parallel()
 	d := openDriven(t, testdb.New(t))
 	id := d.waits(t, project)
@@ -192,7 +192,7 @@ func TestABadConditionIsRefused(t *testing.T) {
 	}
 }
 
-func TestSignalsOfHooks(t *testing.T) {
+func TestSignalsResumeMatchingHooks(t *testing.T) {
 	t.Parallel()
 	d := openDriven(t, testdb.New(t))
 	id := d.waits(t, project,
@@ -231,8 +231,8 @@ func TestSignalsOfHooks(t *testing.T) {
 	}
 }
 
-// TestAHookLooksBack at what came in its time and is kept, in the order in which it came.
-func TestAHookLooksBack(t *testing.T) {
+// TestHookReceivesEarlierSignals at what came in its time and is kept, in the order in which it came.
+func TestHookReceivesEarlierSignals(t *testing.T) {
 	t.Parallel()
 	d := openDriven(t, testdb.New(t))
 	ago := func(s entities.Signal, at, kept time.Duration) entities.Signal {
@@ -309,8 +309,8 @@ func TestRacersPostOneSignal(t *testing.T) {
 	r.signal(t, 0, signalled(`{"n":2}`))
 }
 
-// TestAKeyIsKnownAfterTheSignalWasHandedOver, for a day.
-func TestAKeyIsKnownAfterTheSignalWasHandedOver(t *testing.T) {
+// TestSignalKeyOutlivesItsDispatch, for a day.
+func TestSignalKeyOutlivesItsDispatch(t *testing.T) {
 	t.Parallel()
 	d := openDriven(t, testdb.New(t))
 	first := d.signal(t, 0, signalled(`1`, once("key")))
@@ -328,7 +328,7 @@ func TestAKeyIsKnownAfterTheSignalWasHandedOver(t *testing.T) {
 	}
 }
 
-func TestI9SignalsOfProjectsDoNotMeet(t *testing.T) {
+func TestI9SignalsStayInTheirProject(t *testing.T) {
 	t.Parallel()
 	d := openDriven(t, testdb.New(t))
 	const stranger entities.Project = "stranger"
@@ -350,7 +350,7 @@ func TestI9SignalsOfProjectsDoNotMeet(t *testing.T) {
 	}
 }
 
-func TestSignalsGoWhenTheirTimeIsOver(t *testing.T) {
+func TestSignalsAreDeletedWhenTheyExpire(t *testing.T) {
 	t.Parallel()
 	d := openDriven(t, testdb.New(t))
 	kept := d.signal(t, 2*time.Hour, signalled(`"kept"`))
@@ -381,7 +381,7 @@ func TestSignalsGoWhenTheirTimeIsOver(t *testing.T) {
 	}
 }
 
-func TestSignalsThatAreRefused(t *testing.T) {
+func TestInvalidSignalsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	for name, try := range map[string]struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-func TestJudgeOfStepsByTheContract(t *testing.T) {
+func TestStepDecisionsFollowTheContract(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) *time.Time { at := now.Add(d); return &at }
