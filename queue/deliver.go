@@ -38,15 +38,15 @@ const (
 	// the message before they answer, even on failure: what has not come by then was lost.
 	answeredLease = 10 * time.Second
 
-	// persistTimeout is how long a delivery tries to record its result while the database is away. After that its lease has
-	// to run out.
+	// persistTimeout is how long a delivery tries to record its result while the database is away. After that its lease
+	// has to run out.
 	persistTimeout = time.Minute
 	persistPause   = 250 * time.Millisecond
 	maxReasonBody  = 300
 )
 
-// newDeliveryClient makes the HTTP client that calls functions at allowed addresses. A call may last as long as its lease
-// is extended, so only connecting has a time limit.
+// newDeliveryClient makes the HTTP client that calls functions at allowed addresses. A call may last as long as its
+// lease is extended, so only connecting has a time limit.
 func newDeliveryClient(allowed egress.Allowed) *http.Client {
 	return &http.Client{
 		Transport: allowed.Transport(&http.Transport{
@@ -84,8 +84,8 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 	return &deliverer{
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
 		keepPause: ticketTime / 3,
-		heartbeat: cluster.NewHeartbeat(q.pool, func() { q.WakeTimer(nil) }, o.Logger), sweeper: cluster.NewSweeper(q.pool, q, o.Logger),
-		memory:     newMemory(o.BodyMemory),
+		heartbeat: cluster.NewHeartbeat(q.pool, func() { q.WakeTimer(nil) }, o.Logger),
+		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: newMemory(o.BodyMemory),
 		serializer: newSerializer(o.Deliveries),
 	}
 }
@@ -114,8 +114,8 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Tim
 }
 
 // deliver calls the function with a message that is leased to this process, or does the work that the message is, and
-// returns the outcome. Free releases the memory of its body. It fails if the outcome could not be recorded: then the lease
-// has to run out.
+// returns the outcome. Free releases the memory of its body. It fails if the outcome could not be recorded: then the
+// lease has to run out.
 func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	if d.Work != entities.WorkNone {
 		free() // work reads again what it sends
@@ -159,8 +159,9 @@ func (w *deliverer) callFunction(ctx context.Context, d Delivery, free func()) (
 
 var errTicketUsed = errors.New("the ticket is used up")
 
-// reserveBody waits for memory for the message's body. Meanwhile it keeps the ticket: if that counted as lost, the message
-// would get one ticket after the other, until all deliveries wait for the same message. It fails with errTicketUsed.
+// reserveBody waits for memory for the message's body. Meanwhile it keeps the ticket: if that counted as lost, the
+// message would get one ticket after the other, until all deliveries wait for the same message. It fails with
+// errTicketUsed.
 func (w *deliverer) reserveBody(ctx context.Context, t tickets.Ticket) (free func(), err error) {
 	if free, ok := w.memory.try(t.Size); ok {
 		return free, nil

@@ -35,9 +35,9 @@ const maxWorkflows = 1000
 var ErrNotHurried = errors.New("messages wait for their backoff")
 
 // PutDeployment registers a deployment or moves it to another URL, and then makes due the messages that could not be
-// delivered to it: those that did not reach it and, if it has moved, all that failed. Workflows are the names it is to be
-// found by. It fails with [entities.ErrInvalid] when the URL is not an absolute http or https URL or a workflow has no
-// name, and with [ErrNotHurried] when only the registration succeeded.
+// delivered to it: those that did not reach it and, if it has moved, all that failed. Workflows are the names it is to
+// be found by. It fails with [entities.ErrInvalid] when the URL is not an absolute http or https URL or a workflow has
+// no name, and with [ErrNotHurried] when only the registration succeeded.
 func (q *Queue) PutDeployment(
 	ctx context.Context, project entities.Project, id, baseURL string, workflows ...string,
 ) (Deployment, error) {
@@ -141,8 +141,8 @@ func (q *Queue) Deployment(ctx context.Context, project entities.Project, id str
 	return q.oneDeployment(ctx, `id = $2`, project, id)
 }
 
-// NewestDeployment reads the deployment that a new run of the workflow goes to: the newest of those that list it, or else
-// of those that list none. It fails with [entities.ErrDeploymentNotFound].
+// NewestDeployment reads the deployment that a new run of the workflow goes to: the newest of those that list it, or
+// else of those that list none. It fails with [entities.ErrDeploymentNotFound].
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
 	return q.oneDeployment(ctx, `($2 = ANY (workflows) OR workflows = '{}')
 		ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)

@@ -240,7 +240,8 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 	r.ack(t, a.next(t))
 }
 
-// TestCrashDuringReservedSendLosesNothing: whatever statement the connection is lost at, what was stored is delivered soon.
+// TestCrashDuringReservedSendLosesNothing: whatever statement the connection is lost at, what was stored is delivered
+// soon.
 func TestCrashDuringReservedSendLosesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)

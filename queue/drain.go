@@ -8,15 +8,16 @@ import (
 	"time"
 )
 
-// errDrainOver is why a call is broken off that outlasts its drain. Unlike a call broken off by a shutdown it counts as a
-// failure: it may well take as long the next time.
+// errDrainOver is why a call is broken off that outlasts its drain. Unlike a call broken off by a shutdown it counts as
+// a failure: it may well take as long the next time.
 var errDrainOver = errors.New("it takes longer than a drain's budget and grace period together")
 
 // drainPause is how long a drain waits before it looks again for due messages that other processes seemed to take.
 const drainPause = 100 * time.Millisecond
 
 // Drainer delivers in function mode, where code runs only during requests: for as long as a request asks for it, or
-// until the process is idle. It does what a [Worker] does, but takes tickets out of River's table itself. All drains of a process share one session, with one heartbeat.
+// until the process is idle. It does what a [Worker] does, but takes tickets out of River's table itself. All drains of
+// a process share one session, with one heartbeat.
 type Drainer struct {
 	worker *deliverer
 	// gate is held while a session begins or ends.
@@ -43,7 +44,8 @@ func NewDrainer(q *Queue, o WorkerOptions) *Drainer {
 	return d
 }
 
-// tidy does the periodic work for which a worker has timers. It runs after the sweeper's turns, which all processes share.
+// tidy does the periodic work for which a worker has timers. It runs after the sweeper's turns, which all processes
+// share.
 func (w *deliverer) tidy(ctx context.Context) {
 	w.deleteExpired(ctx)
 	w.retain(ctx)

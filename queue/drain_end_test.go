@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestDrainsEndWithinBudgetAndGrace: a call that takes longer than the budget and the grace period is broken off, and its message left
-// with the function, which may still acknowledge it.
+// TestDrainsEndWithinBudgetAndGrace: a call that takes longer than the budget and the grace period is broken off, and
+// its message left with the function, which may still acknowledge it.
 func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))

@@ -188,9 +188,9 @@ func TestDrainsShareOneSession(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// TestDrainsRacingWithTheSessionsEndDeliverAll: whoever makes something due while no drain of the process goes on is told to have it drained,
-// and whoever is not told may rely on the drain that goes on.
-func TestDrainsRacingWithTheSessionsEndDeliverAll(t *testing.T) {
+// TestEachMessageIsWantedOrDrained: a message made due while no drain runs is reported as wanted; any other is
+// delivered by the drain that runs.
+func TestEachMessageIsWantedOrDrained(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	a := obliging(t, r)

@@ -14,8 +14,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
-// TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex: a statement that is planned once, when the queue is empty and has just been
-// vacuumed, must not read the whole table for as long as the plan lasts, nor all that is under way.
+// TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex: a statement that is planned once, when the queue is empty and has just
+// been vacuumed, must not read the whole table for as long as the plan lasts, nor all that is under way.
 func TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex(t *testing.T) {
 	t.Parallel()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
@@ -67,8 +67,8 @@ func planOf(t *testing.T, conn *pgx.Conn, sql string, arguments int) string {
 	return strings.Join(plan, "\n")
 }
 
-// TestOneMessageIsFoundAmongMany: what is asked about one message goes by its ID or its lease, also if it was planned when
-// there were none any more. Any other index has all others to go through.
+// TestOneMessageIsFoundAmongMany: what is asked about one message goes by its ID or its lease, also if it was planned
+// when there were none any more. Any other index has all others to go through.
 func TestOneMessageIsFoundAmongMany(t *testing.T) {
 	t.Parallel()
 	const others = 1000

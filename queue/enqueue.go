@@ -14,8 +14,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// Send accepts a message and returns its ID. For a duplicate it returns the ID of the original, even if that one has been
-// acknowledged. It fails with [entities.ErrInvalid].
+// Send accepts a message and returns its ID. For a duplicate it returns the ID of the original, even if that one has
+// been acknowledged. It fails with [entities.ErrInvalid].
 func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
 	if r := q.reserve(m, 0); r.Made() {
 		return q.sendReserved(ctx, m, r)
@@ -136,8 +136,8 @@ func split(all []entities.Message) (work, messages []entities.Message) {
 }
 
 // claimKeys returns an ID for each message, and whether the message is the first with its idempotency key. A duplicate
-// gets the ID of the first. All transactions claim keys in the same order, since a claim waits for a rival transaction to
-// end: any other order could deadlock.
+// gets the ID of the first. All transactions claim keys in the same order, since a claim waits for a rival transaction
+// to end: any other order could deadlock.
 func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids []string, first []bool, err error) {
 	ids, first = make([]string, len(messages)), make([]bool, len(messages))
 	order := make([]int, len(messages))
@@ -171,7 +171,8 @@ func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Me
 	case m.Delay > 0:
 		return q.WakeTimer, nil
 	default:
-		return q.wakeWorkers, q.issuer.Issue(ctx, tx, []tickets.Ticket{{MessageID: id, Number: firstTicket, Size: int64(len(m.Body))}})
+		t := tickets.Ticket{MessageID: id, Number: firstTicket, Size: int64(len(m.Body))}
+		return q.wakeWorkers, q.issuer.Issue(ctx, tx, []tickets.Ticket{t})
 	}
 }
 
@@ -220,9 +221,9 @@ func (q *Queue) enqueueWork(
 	return begins, append(ended, q.wakeWorkers), q.issuer.Issue(ctx, tx, issued)
 }
 
-// EnqueueBelieved implements [eventlog.Enqueuer] for work that is due later or done by this process, and for the end of a
-// run without open children. It declines a report to a parent: that is work about another run, which has no place in the
-// order in which statements that share a transaction lock rows.
+// EnqueueBelieved implements [eventlog.Enqueuer] for work that is due later or done by this process, and for the end of
+// a run without open children. It declines a report to a parent: that is work about another run, which has no place in
+// the order in which statements that share a transaction lock rows.
 func (q *Queue) EnqueueBelieved(
 	c *entities.Chain, messages []entities.Message,
 ) (begins []*eventlog.Beginning, ended func(error), ok bool) {

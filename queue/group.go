@@ -24,8 +24,8 @@ type reservedMessage struct {
 }
 
 // insertReserved is [claimKey] and [insertMessage] in one statement, for a message that is due now. It may share its
-// transaction with others (group commit). If its process is on no record, the message stays for the timer. It fails with
-// [pgx.ErrNoRows] when the key stands for another message.
+// transaction with others (group commit). If its process is on no record, the message stays for the timer. It fails
+// with [pgx.ErrNoRows] when the key stands for another message.
 func insertReserved(
 	ctx context.Context, g *eventlog.Group, m entities.Message, id string, r Reservation,
 ) (Delivery, error) {
@@ -95,8 +95,8 @@ type acknowledgement struct {
 }
 
 // deleteLeased deletes a message. If its run has hooks, it also notes how much of the log the delivery has seen: the
-// sweeper takes later events without a message for unheard. The note needs a transaction of its own, since it locks more
-// than the message.
+// sweeper takes later events without a message for unheard. The note needs a transaction of its own, since it locks
+// more than the message.
 func (q *Queue) deleteLeased(ctx context.Context, project entities.Project, topic, handle string) error {
 	a := acknowledgement{project: project, topic: topic, handle: handle}
 	err := q.group.Do(ctx, &a)
@@ -114,8 +114,8 @@ func (a *acknowledgement) Rank() eventlog.Rank {
 	return eventlog.Rank{Of: eventlog.OfLease, Name: a.handle}
 }
 
-// needNote is the condition that the delivery of m needs a note of what it has seen; steps, by $4, see nothing. It is no
-// EXISTS: that would be a join, and one planned while there were no hooks would read all of them.
+// needNote is the condition that the delivery of m needs a note of what it has seen; steps, by $4, see nothing. It is
+// no EXISTS: that would be a join, and one planned while there were no hooks would read all of them.
 const needNote = `topic !~ $4 AND coalesce(
 	(SELECT true FROM hooks h WHERE h.run_id = m.run_id AND h.project IS NOT DISTINCT FROM m.project LIMIT 1), false)`
 

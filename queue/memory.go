@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// smallBody is the largest body whose memory is not counted: even with all deliveries under way, such bodies take little.
+// smallBody is the largest body whose memory is not counted: even with all deliveries under way, such bodies take
+// little.
 const smallBody = 16 << 10
 
 // memory limits the bytes of the bodies under way, and grants them in the order of requests.

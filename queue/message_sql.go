@@ -40,8 +40,8 @@ func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (st
 	return keyHolder(ctx, tx, m)
 }
 
-// keyHolder reads which message a key stands for. It must be a statement of its own: the one that failed to claim the key
-// sees the table as it was before it waited for its rival.
+// keyHolder reads which message a key stands for. It must be a statement of its own: the one that failed to claim the
+// key sees the table as it was before it waited for its rival.
 func keyHolder(ctx context.Context, q entities.Querier, m entities.Message) (string, error) {
 	rows, err := q.Query(ctx, `
 		SELECT message_id FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4`,
@@ -102,8 +102,8 @@ func onRecord(process string) string {
 	return `EXISTS (SELECT FROM processes p WHERE p.id = ` + process + `)`
 }
 
-// OfLease is the condition for the message under the lease $1. Its second half is for the planner: generic plans use the
-// partial index of leases only if the statement excludes messages without one.
+// OfLease is the condition for the message under the lease $1. Its second half is for the planner: generic plans use
+// the partial index of leases only if the statement excludes messages without one.
 const OfLease = `lease = $1 AND lease <> ''`
 
 // ofMessage is the condition for the message of project $2 and topic $3 that is under the living lease $1. The other
@@ -141,8 +141,8 @@ const lengthOfLog = `coalesce((SELECT last_seq` + ofItsRun + `), 0)`
 const ofItsRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project`
 
 // Claim leases the message of a ticket to the holder, and uses the ticket's number up. It reports false if there is
-// nothing to deliver, because the number was used before or the message is gone or parked; and if the holder is a process
-// on no record, whose leases others take over.
+// nothing to deliver, because the number was used before or the message is gone or parked; and if the holder is a
+// process on no record, whose leases others take over.
 func (q *Queue) Claim(
 	ctx context.Context, t tickets.Ticket, handle, holder string, lease time.Duration,
 ) (Delivery, bool, error) {
@@ -237,8 +237,8 @@ type parking struct {
 // tickets to issue. Steps are never parked here: each has its own limit of attempts.
 //
 // A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
-// waits in a long queue, it keeps its place there. The longer the queue, the later tickets count as lost: a backlog would
-// otherwise issue tickets faster than it can use them.
+// waits in a long queue, it keeps its place there. The longer the queue, the later tickets count as lost: a backlog
+// would otherwise issue tickets faster than it can use them.
 func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, error) {
 	rows, err := tx.Query(ctx, `
 		WITH due AS (

@@ -119,8 +119,8 @@ func (q *Queue) Message(ctx context.Context, project entities.Project, id string
 	return e, nil
 }
 
-// Retry makes a message that is parked or waits after a failure due at once, as if it had never been delivered. It fails with [entities.ErrMessageNotFound], and with [entities.ErrConflict] on one that has
-// not failed or is leased.
+// Retry makes a message that is parked or waits after a failure due at once, as if it had never been delivered. It
+// fails with [entities.ErrMessageNotFound], and with [entities.ErrConflict] on one that has not failed or is leased.
 func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) (Entry, error) {
 	var e Entry
 	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
@@ -159,8 +159,8 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 	return e, nil
 }
 
-// Discard deletes a message in any state together with its idempotency key, so that its sender may send it again. If its
-// run can no longer move, the sweeper wakes it. It fails with [entities.ErrMessageNotFound].
+// Discard deletes a message in any state together with its idempotency key, so that its sender may send it again. If
+// its run can no longer move, the sweeper wakes it. It fails with [entities.ErrMessageNotFound].
 func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
 	err := eventlog.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
@@ -214,8 +214,8 @@ type Gauges struct {
 	OpenRuns map[entities.RunStatus]int64
 }
 
-// Gauges reads the gauges. Its cost is bounded: no part reads more than 10,000 entries of an index, or twice as many where
-// leased messages stand between waiting ones.
+// Gauges reads the gauges. Its cost is bounded: no part reads more than 10,000 entries of an index, or twice as many
+// where leased messages stand between waiting ones.
 func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	var g Gauges
 	var oldest time.Duration

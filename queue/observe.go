@@ -50,8 +50,8 @@ const (
 	OutcomeDone Outcome = "done"
 	// OutcomeFailed: the function failed, or its answer could not be carried out. It is tried again.
 	OutcomeFailed Outcome = "failed"
-	// OutcomeUnreached: the function could not be reached, is not registered, or was not called for lack of memory or time.
-	// It is tried again.
+	// OutcomeUnreached: the function could not be reached, is not registered, or was not called for lack of memory or
+	// time. It is tried again.
 	OutcomeUnreached Outcome = "unreached"
 	// OutcomeDropped: there was nothing left to do, or another process does it.
 	OutcomeDropped Outcome = "dropped"

@@ -306,8 +306,8 @@ func TestWorkerThatCannotSignOnDoesNotStart(t *testing.T) {
 	r.ack(t, a.next(t))
 }
 
-// TestLeaseOfAnUnrecordedHolderIsReleased: its holder died before the database carried its claim out, and others took over
-// in between. Leases of the living and of functions stay.
+// TestLeaseOfAnUnrecordedHolderIsReleased: its holder died before the database carried its claim out, and others took
+// over in between. Leases of the living and of functions stay.
 func TestLeaseOfAnUnrecordedHolderIsReleased(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))

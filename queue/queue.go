@@ -73,14 +73,14 @@ func (q *Queue) WakeTimer(failed error) {
 	}
 }
 
-// Issued returns a channel that gets an item for each commit of this process that made a message due at once, before the
-// committing call returns; and a function that ends the subscription.
+// Issued returns a channel that gets an item for each commit of this process that made a message due at once, before
+// the committing call returns; and a function that ends the subscription.
 func (q *Queue) Issued() (news <-chan struct{}, cancel func()) {
 	return q.hub.Subscribe(q.issuer.Hint.Topic)
 }
 
-// Acknowledge deletes a message that its function is done with. It fails with [entities.ErrLeaseNotFound] when the handle
-// belongs to no living lease of this project and topic.
+// Acknowledge deletes a message that its function is done with. It fails with [entities.ErrLeaseNotFound] when the
+// handle belongs to no living lease of this project and topic.
 func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic, handle string) error {
 	if err := q.deleteLeased(ctx, project, topic, handle); err != nil {
 		return fmt.Errorf("acknowledge message: %w", err)
@@ -91,9 +91,9 @@ func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic
 	return nil
 }
 
-// SetVisibility makes a leased message due again after d: a long time extends the lease, a short one releases the message
-// for another delivery. It fails with [entities.ErrInvalid] on a time out of bounds and with [entities.ErrLeaseNotFound]
-// as [Queue.Acknowledge] does.
+// SetVisibility makes a leased message due again after d: a long time extends the lease, a short one releases the
+// message for another delivery. It fails with [entities.ErrInvalid] on a time out of bounds and with
+// [entities.ErrLeaseNotFound] as [Queue.Acknowledge] does.
 func (q *Queue) SetVisibility(
 	ctx context.Context, project entities.Project, topic, handle string, d time.Duration,
 ) error {
@@ -111,8 +111,8 @@ func (q *Queue) SetVisibility(
 }
 
 // Receive leases a message to a reader that asks for it by its ID. This counts as a delivery. It fails with
-// [entities.ErrMessageNotFound] when the project's topic does not have the message, which may have been acknowledged, and
-// with [entities.ErrConflict] while the message is delayed, parked or leased.
+// [entities.ErrMessageNotFound] when the project's topic does not have the message, which may have been acknowledged,
+// and with [entities.ErrConflict] while the message is delayed, parked or leased.
 func (q *Queue) Receive(
 	ctx context.Context, project entities.Project, topic, id string, lease time.Duration,
 ) (Delivery, error) {

@@ -133,8 +133,8 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 	}
 }
 
-// TestOtherMessagesDoNotWaitForWakeUps: steps of the run, runs of clients that execute steps when they are woken, and runs
-// that nobody knows.
+// TestOtherMessagesDoNotWaitForWakeUps: steps of the run, runs of clients that execute steps when they are woken, and
+// runs that nobody knows.
 func TestOtherMessagesDoNotWaitForWakeUps(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
@@ -175,7 +175,8 @@ func TestHangingWakeUpDelaysTheNextOnlyBriefly(t *testing.T) {
 	}
 }
 
-// TestStoppingServerReleasesWaitingWakeUps at once, for others, as if it had not been tried; the call under way goes on.
+// TestStoppingServerReleasesWaitingWakeUps at once, for others, as if it had not been tried; the call under way goes
+// on.
 func TestStoppingServerReleasesWaitingWakeUps(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)

@@ -291,8 +291,8 @@ func TestCallGrantedWhileItsWaitEnds(t *testing.T) {
 	s.wantNoLines(t)
 }
 
-// TestSerializerUnderContention: whoever comes, gives up and is answered at the same time, no two are under way at once while no
-// turn is over, everybody begins or fails, and nothing is left.
+// TestSerializerUnderContention: whoever comes, gives up and is answered at the same time, no two are under way at once
+// while no turn is over, everybody begins or fails, and nothing is left.
 func TestSerializerUnderContention(t *testing.T) {
 	t.Parallel()
 	const racers = 200

@@ -131,8 +131,8 @@ func (s *session) look(ctx context.Context) time.Duration {
 	return next
 }
 
-// take takes up to n tickets and starts to use them. It reports whether there were any, and how long it is until the next
-// message is due. It must not be broken off: a ticket that was taken and is not used is lost.
+// take takes up to n tickets and starts to use them. It reports whether there were any, and how long it is until the
+// next message is due. It must not be broken off: a ticket that was taken and is not used is lost.
 func (s *session) take(ctx context.Context, n int) (next time.Duration, found bool, err error) {
 	next, err = s.issueDue(ctx)
 	if err != nil {

@@ -146,8 +146,8 @@ func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 	}
 }
 
-// contended is two messages that are under way, about two runs, each with a step whose message was lost. All rows lie in
-// their tables in another order than that of ranks.
+// contended is two messages that are under way, about two runs, each with a step whose message was lost. All rows lie
+// in their tables in another order than that of ranks.
 func (s *site) contended(t *testing.T) {
 	t.Helper()
 	s.empty(t)

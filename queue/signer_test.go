@@ -123,7 +123,8 @@ func TestSigningKeysAreReadOnceForConcurrentCalls(t *testing.T) {
 	}
 }
 
-// TestUnreadableSigningKeysDelayTheDelivery: a call is rather not made than made without its signature, and that is no delivery.
+// TestUnreadableSigningKeysDelayTheDelivery: a call is rather not made than made without its signature, and that is no
+// delivery.
 func TestUnreadableSigningKeysDelayTheDelivery(t *testing.T) {
 	t.Parallel()
 	s := newSigners()

@@ -12,9 +12,9 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// upsertWork stores a piece of work, or makes the stored one due, leased as reserved if it is to be done now. Work under
-// way is marked to be done again, unless the new due time is later. Work that failed or is parked keeps its backoff: it
-// will see all new events then.
+// upsertWork stores a piece of work, or makes the stored one due, leased as reserved if it is to be done now. Work
+// under way is marked to be done again, unless the new due time is later. Work that failed or is parked keeps its
+// backoff: it will see all new events then.
 func upsertWork(m entities.Message, s *storedWork) entities.Write {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
@@ -67,6 +67,6 @@ func extendLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.
 	return wrap("extend lease", err)
 }
 
-// endWork deletes the piece of work under the lease $1. It does not check that the message is work: on an empty queue the
-// planner would find the index of work as good as that of leases; see [ofMessage].
+// endWork deletes the piece of work under the lease $1. It does not check that the message is work: on an empty queue
+// the planner would find the index of work as good as that of leases; see [ofMessage].
 const endWork = `DELETE FROM messages WHERE ` + OfLease

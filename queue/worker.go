@@ -20,8 +20,8 @@ const hardStopTimeout = 10 * time.Second
 type WorkerOptions struct {
 	// Deliveries is how many deliveries may be under way at once; at most 10,000.
 	Deliveries int
-	// MaxDeliveries is the number of deliveries without an acknowledgement after which a message is parked. Clients give up
-	// by themselves after 48 (protocol §5.4); a higher number lets them.
+	// MaxDeliveries is the number of deliveries without an acknowledgement after which a message is parked. Clients give
+	// up by themselves after 48 (protocol §5.4); a higher number lets them.
 	MaxDeliveries int
 	// FailureWindow is how long ago the first failure must be for a message to be parked.
 	FailureWindow time.Duration

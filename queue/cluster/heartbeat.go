@@ -17,8 +17,8 @@ import (
 const (
 	// BeatInterval is how often a process beats.
 	BeatInterval = time.Second
-	// SilenceLimit is how long the beats of a process may be missing before it is suspected. If its session is gone as well,
-	// it is dead: its messages are delivered again within 5 s of its death.
+	// SilenceLimit is how long the beats of a process may be missing before it is suspected. If its session is gone as
+	// well, it is dead: its messages are delivered again within 5 s of its death.
 	SilenceLimit = 2500 * time.Millisecond
 	// FrozenLimit is how long they may be missing while its session is open. Until then the process is slow and keeps its
 	// leases; afterwards it counts as dead.
@@ -103,8 +103,8 @@ func (h *Heartbeat) connect(ctx context.Context) error {
 	return nil
 }
 
-// Suspects reports whether beats of other processes are missing. Whether those are dead, [Heartbeat.Beat] finds out once
-// this process's own beats are steady.
+// Suspects reports whether beats of other processes are missing. Whether those are dead, [Heartbeat.Beat] finds out
+// once this process's own beats are steady.
 func (h *Heartbeat) Suspects(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	var any bool
 	err := pool.QueryRow(ctx, `

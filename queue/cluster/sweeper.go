@@ -32,8 +32,8 @@ const (
 // Sweeper finds runs without a way to move (I5) and wakes them. It goes through the open runs in batches, round after
 // round. All servers share one round: each turn is taken by one of them.
 //
-// A run has a way to move if a message about it is pending, leased or parked; if a wait or a step's retry is not due yet;
-// or if it has an open hook and a delivery has seen all its news.
+// A run has a way to move if a message about it is pending, leased or parked; if a wait or a step's retry is not due
+// yet; or if it has an open hook and a delivery has seen all its news.
 type Sweeper struct {
 	// Interval is how often one of the servers has a turn.
 	Interval time.Duration

@@ -12,8 +12,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
-// takeTurn reports whether it is this process's turn to sweep, and the position of the round. The transaction then holds
-// the turn.
+// takeTurn reports whether it is this process's turn to sweep, and the position of the round. The transaction then
+// holds the turn.
 func takeTurn(ctx context.Context, tx pgx.Tx, interval time.Duration) (place string, ok bool, err error) {
 	err = tx.QueryRow(ctx, `
 		UPDATE sweeper SET due_at = now() + $1
@@ -80,16 +80,16 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 	return list, wrap("find stranded runs", err)
 }
 
-// Runs that are driven by the server are woken in the transaction of each event. For them each piece of work must exist:
-// the invocation, if they wait, one of each open step, and the deadline's. A step that stands for a child has none while
-// the child is open.
+// Runs that are driven by the server are woken in the transaction of each event. For them each piece of work must
+// exist: the invocation, if they wait, one of each open step, and the deadline's. A step that stands for a child has
+// none while the child is open.
 //
-// Each question about a run is a subquery with a LIMIT, which Postgres answers from an index instead of reading the whole
-// table into a hash. News are looked for only in runs with hooks, in one pass over the unseen part of the log: a log may
-// be long.
+// Each question about a run is a subquery with a LIMIT, which Postgres answers from an index instead of reading the
+// whole table into a hash. News are looked for only in runs with hooks, in one pass over the unseen part of the log: a
+// log may be long.
 //
-// The statement reads the tables of runs, steps, waits, hooks and events, which belong to packages entities and eventlog,
-// since one statement over a batch is what makes a sweep cheap.
+// The statement reads the tables of runs, steps, waits, hooks and events, which belong to packages entities and
+// eventlog, since one statement over a batch is what makes a sweep cheap.
 const findStrandedSQL = `
 	WITH mute AS MATERIALIZED (
 		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline,
@@ -176,9 +176,9 @@ func clearStranded(ctx context.Context, tx pgx.Tx, known []string, still []Stran
 	return wrap("clear stranded runs", err)
 }
 
-// lostKeys selects the idempotency keys of the steps and waits that run $1 of project $2 and deployment $3 waits for. They
-// are on topic $4 and on those of the steps. Each key and each topic is looked up by itself: in a plan made while there
-// were few keys, a join or a list of topics would go through all keys of the deployment.
+// lostKeys selects the idempotency keys of the steps and waits that run $1 of project $2 and deployment $3 waits for.
+// They are on topic $4 and on those of the steps. Each key and each topic is looked up by itself: in a plan made while
+// there were few keys, a join or a list of topics would go through all keys of the deployment.
 const lostKeys = `
 	SELECT of_one.place FROM (
 		SELECT id, ARRAY[$4, '__wkf_step_' || regexp_replace(name, '[^A-Za-z0-9_-]', '-', 'g')] AS topics
@@ -193,9 +193,9 @@ const lostKeys = `
 		FOR UPDATE SKIP LOCKED
 	) of_one`
 
-// ForgetLostKeys deletes the idempotency keys of what a stranded run waits for, so that its client can send those messages
-// again: keys outlive their messages, and here no message is left. Clients' keys begin with the ID of the step or wait
-// (protocol §5.1).
+// ForgetLostKeys deletes the idempotency keys of what a stranded run waits for, so that its client can send those
+// messages again: keys outlive their messages, and here no message is left. Clients' keys begin with the ID of the step
+// or wait (protocol §5.1).
 func ForgetLostKeys(ctx context.Context, tx pgx.Tx, s Stranded) error {
 	_, err := tx.Exec(ctx, `DELETE FROM message_keys WHERE ctid = ANY (ARRAY(`+lostKeys+`))`,
 		s.ID, s.Project, s.DeploymentID, continuation.Topic(entities.WorkflowTopic+s.WorkflowName))

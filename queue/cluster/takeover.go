@@ -23,8 +23,8 @@ type TakenOver struct {
 // for functions by their lease, then work by its run.
 const LockOrder = ` ORDER BY work <> '', CASE work WHEN '' THEN lease ELSE run_id END, work, subject FOR UPDATE`
 
-// ReleaseOrphans ends the leases of holders that are on no record: the claim of a dying process may still be carried out
-// after others took over. It returns their number.
+// ReleaseOrphans ends the leases of holders that are on no record: the claim of a dying process may still be carried
+// out after others took over. It returns their number.
 func ReleaseOrphans(ctx context.Context, tx pgx.Tx) (int64, error) {
 	tag, err := tx.Exec(ctx, `
 		WITH leased AS (
@@ -36,12 +36,12 @@ func ReleaseOrphans(ctx context.Context, tx pgx.Tx) (int64, error) {
 	return tag.RowsAffected(), wrap("release leases of the dead", err)
 }
 
-// TakeOver finds the dead among the silent processes, deletes them from the record, and makes the messages they held due.
-// It is one statement: whichever process deletes the row of a dead one takes over from it.
+// TakeOver finds the dead among the silent processes, deletes them from the record, and makes the messages they held
+// due. It is one statement: whichever process deletes the row of a dead one takes over from it.
 //
-// A delivery lost in this way is not counted: it is no failure of its message, and a server that keeps crashing must not
-// use up the deliveries of a healthy message. Leases that functions have extended are their own, not the process's, and
-// stay.
+// A delivery lost in this way is not counted: it is no failure of its message, and a server that keeps crashing must
+// not use up the deliveries of a healthy message. Leases that functions have extended are their own, not the process's,
+// and stay.
 func TakeOver(
 	ctx context.Context, q interface {
 		QueryRow(context.Context, string, ...any) pgx.Row

@@ -17,13 +17,13 @@ import (
 )
 
 // Signals and waiting hooks are matched by two kinds of work: dispatch, enqueued with a signal, goes through the hooks;
-// replay, enqueued with a hook that looks back, goes through earlier signals. Each is enqueued in the transaction of the
-// signal or hook itself, so it starts after that commit and sees everything committed before. Whichever of the two is
-// committed second, its work sees the other: no signal is lost. If both see each other, or work is repeated after a
+// replay, enqueued with a hook that looks back, goes through earlier signals. Each is enqueued in the transaction of
+// the signal or hook itself, so it starts after that commit and sees everything committed before. Whichever of the two
+// is committed second, its work sees the other: no signal is lost. If both see each other, or work is repeated after a
 // crash, they ask for a resumption of the same ID, which the log records once under the run's lock: none is doubled.
 //
-// After each page the work stores its position in its message. Everything before the position is done. A row that appears
-// there later was committed after the work began, and is seen by the other kind of work.
+// After each page the work stores its position in its message. Everything before the position is done. A row that
+// appears there later was committed after the work began, and is seen by the other kind of work.
 
 const (
 	// hooksPage is the number of hooks after which dispatch stores its position.

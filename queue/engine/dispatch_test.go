@@ -32,8 +32,8 @@ func quietly(t *testing.T, dsn string) *driven {
 	return drivenOn(t, deaf(t, dsn).pool)
 }
 
-// meeting is of the statements where signals and hooks meet: the writes of both, their commits, the looks for the other,
-// and the commits of what follows from these.
+// meeting is of the statements where signals and hooks meet: the writes of both, their commits, the looks for the
+// other, and the commits of what follows from these.
 func meeting() func(sql string) bool {
 	wrote := false
 	return func(sql string) bool {
@@ -126,8 +126,8 @@ func handOn(work entities.Work, do func(signalDispatch, context.Context, queue.D
 	}
 }
 
-// TestSignalDispatchSurvivesACrashAtAnyStatement breaks off what is done about signals at each statement, before it and when
-// it was executed, and has another server do it again. Each hook gets each signal exactly once.
+// TestSignalDispatchSurvivesACrashAtAnyStatement breaks off what is done about signals at each statement, before it and
+// when it was executed, and has another server do it again. Each hook gets each signal exactly once.
 func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)

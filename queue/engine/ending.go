@@ -13,8 +13,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// ending is the end of an invocation that was answered: the run is invoked again on new events, or at the end of its next
-// wait. If there are new events already, the next invocation begins with the answer's transaction.
+// ending is the end of an invocation that was answered: the run is invoked again on new events, or at the end of its
+// next wait. If there are new events already, the next invocation begins with the answer's transaction.
 type ending struct {
 	queue.Delivery
 
@@ -51,8 +51,8 @@ func (e *ending) settle(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
 	return nil
 }
 
-// believe is the end in an optimistic append. The work of a run that has ended is deleted with it; that of a run without
-// new events, which waits for something other than time, is deleted here. Other cases need the locked append.
+// believe is the end in an optimistic append. The work of a run that has ended is deleted with it; that of a run
+// without new events, which waits for something other than time, is deleted here. Other cases need the locked append.
 func (e *ending) believe(c *entities.Chain, o eventlog.Outlook) bool {
 	switch {
 	case o.Ended:

@@ -1,6 +1,6 @@
-// Package engine continues the runs that are driven by the server. It does the work of each kind that the queue delivers
-// for them: it calls workflows and steps, records what they answer, ends runs at their deadline, reports the end of
-// children, and hands signals to hooks.
+// Package engine continues the runs that are driven by the server. It does the work of each kind that the queue
+// delivers for them: it calls workflows and steps, records what they answer, ends runs at their deadline, reports the
+// end of children, and hands signals to hooks.
 //
 // It imports packages entities, eventlog, eventlog/view, queue, queue/condition and queue/contract.
 package engine
@@ -33,7 +33,7 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New()}
 }
 
-// Handlers are what does each kind of work.
+// Handlers returns the handler of each kind of work, for [queue.WorkerOptions].
 func (e *Engine) Handlers() map[entities.Work]queue.Handler {
 	dispatch := newSignalDispatch(e)
 	return map[entities.Work]queue.Handler{
@@ -111,9 +111,9 @@ func (e *Engine) scope(ctx context.Context, run entities.Run) contract.Scene {
 const ErrNothingLeft = queue.PublicError(`the run would wait for nothing: ` +
 	`answer with a step, a wait, a hook or a child to wait for, or with "complete" or "fail"`)
 
-// begin records that an invocation of a run begins: that the run has started, and which of its waits are over. It returns
-// the run, and the size of the log that the call brings along. An invocation that began with the transaction that leased
-// it is recorded already.
+// begin records that an invocation of a run begins: that the run has started, and which of its waits are over. It
+// returns the run, and the size of the log that the call brings along. An invocation that began with the transaction
+// that leased it is recorded already.
 func (e *Engine) begin(ctx context.Context, d queue.Delivery) (run entities.Run, size int64, err error) {
 	if !d.HasBegun() {
 		err = e.beginAlone(ctx, &d)

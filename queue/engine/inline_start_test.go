@@ -55,8 +55,8 @@ func (s *spoken) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatc
 
 func (*spoken) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// TestRunOfThreeStepsTakesEightTransactions: its start, four answers and three results. Each writes the run once, in one
-// statement, for all are of one process; the last locks it by another one before, for it ends it.
+// TestRunOfThreeStepsTakesEightTransactions: its start, four answers and three results. Each writes the run once, in
+// one statement, for all are of one process; the last locks it by another one before, for it ends it.
 func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 	t.Parallel()
 	s := spoken{parts: map[string]int{
@@ -99,7 +99,8 @@ func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 	}
 }
 
-// scene is a run on a server whose worker does not run, but begins what it is told to. What it says itself is broken off.
+// scene is a run on a server whose worker does not run, but begins what it is told to. What it says itself is broken
+// off.
 type scene struct {
 	*driven
 
@@ -220,10 +221,10 @@ func firstDeeds() map[string]firstDeed {
 	}
 }
 
-// TestInlineStartSurvivesACrashAtAnyStatement breaks transactions off that begin what they make necessary: by killing the
-// server's process before a statement, and by cutting the server off when it has been executed, the commit too. All of
-// it is there then, the beginning too, or nothing. What began was not called, so it is handed back: whoever claims it
-// goes on with the first attempt.
+// TestInlineStartSurvivesACrashAtAnyStatement breaks transactions off that begin what they make necessary: by killing
+// the server's process before a statement, and by cutting the server off when it has been executed, the commit too. All
+// of it is there then, the beginning too, or nothing. What began was not called, so it is handed back: whoever claims
+// it goes on with the first attempt.
 func TestInlineStartSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	for name, tt := range firstDeeds() {
@@ -293,7 +294,8 @@ func (tt firstDeed) crashAtAnyStatement(t *testing.T, remembers bool) {
 	}
 }
 
-// goesOnElsewhere fails the test unless what began is handed back, and whoever claims it goes on with the first attempt.
+// goesOnElsewhere fails the test unless what began is handed back, and whoever claims it goes on with the first
+// attempt.
 func (tt firstDeed) goesOnElsewhere(t *testing.T, s *scene, what string) {
 	t.Helper()
 	if got := s.events(t, s.run); got[len(got)-1] != tt.begun {

@@ -99,8 +99,8 @@ func (e *Engine) call(ctx context.Context, d queue.Delivery, run entities.Run) (
 	return c, nil
 }
 
-// logOf is the beginning of the run's log: as it was when the invocation began, if that is at hand. Later events have the
-// run invoked again.
+// logOf is the beginning of the run's log: as it was when the invocation began, if that is at hand. Later events have
+// the run invoked again.
 func (e *Engine) logOf(ctx context.Context, d queue.Delivery, run entities.Run) (eventlog.EventPage, error) {
 	if d.HasBegun() && d.Begun.Log != nil && len(d.Begun.Log) <= queue.InlineEvents {
 		return eventlog.EventPage{Events: d.Begun.Log}, nil

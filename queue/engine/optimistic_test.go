@@ -320,10 +320,10 @@ func encounters() map[string]encounter {
 	}
 }
 
-// TestI4EveryInterleavingOfOptimisticAppendsIsSerial holds two servers before each statement and commit, and has them go on in every
-// order: one that believes of a run what is right until the other has been there, and decides from it on what ends a
-// lease and begins other work; and one that locks it. What they are told and what there is then is always as if one had
-// come after the other, neither of them believing anything, and no deadlock happens.
+// TestI4EveryInterleavingOfOptimisticAppendsIsSerial holds two servers before each statement and commit, and has them
+// go on in every order: one that believes of a run what is right until the other has been there, and decides from it on
+// what ends a lease and begins other work; and one that locks it. What they are told and what there is then is always
+// as if one had come after the other, neither of them believing anything, and no deadlock happens.
 func TestI4EveryInterleavingOfOptimisticAppendsIsSerial(t *testing.T) {
 	t.Parallel()
 	for name, e := range encounters() {

@@ -22,10 +22,10 @@ const (
 	keyKnown = 24 * time.Hour
 )
 
-// PostSignal accepts a signal. It resumes every hook of its project that waits for its name and whose condition it meets,
-// and is kept for the given time for hooks that are opened later and look back. The project, name, key and data of the
-// signal are used. It returns the stored signal and whether it is new: for a key that came before, within at least a day,
-// it returns the signal stored with that key.
+// PostSignal accepts a signal. It resumes every hook of its project that waits for its name and whose condition it
+// meets, and is kept for the given time for hooks that are opened later and look back. The project, name, key and data
+// of the signal are used. It returns the stored signal and whether it is new: for a key that came before, within at
+// least a day, it returns the signal stored with that key.
 //
 // It fails with [entities.ErrInvalid], and with [entities.ErrKeyReused] when the key came with other data.
 func (e *Engine) PostSignal(ctx context.Context, s entities.Signal, keep time.Duration) (entities.Signal, bool, error) {
@@ -85,8 +85,8 @@ func sameSignal(first, again entities.Signal) error {
 	return nil
 }
 
-// Signals lists the project's stored signals in the order they were posted, of one name or, if that is empty, of all. It
-// returns the cursor of the next page, empty on the last. It fails with [entities.ErrInvalid] on an invalid cursor.
+// Signals lists the project's stored signals in the order they were posted, of one name or, if that is empty, of all.
+// It returns the cursor of the next page, empty on the last. It fails with [entities.ErrInvalid] on an invalid cursor.
 func (e *Engine) Signals(
 	ctx context.Context, project entities.Project, name string, p entities.Page,
 ) ([]entities.Signal, string, error) {

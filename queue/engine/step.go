@@ -47,8 +47,8 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	return e.record(ctx, d, s, s.decide(a, err, d.DeliveryCount, now))
 }
 
-// beginStep records that an attempt begins, unless that was recorded when the step was created. It reports false if there
-// is nothing to call.
+// beginStep records that an attempt begins, unless that was recorded when the step was created. It reports false if
+// there is nothing to call.
 func (e *Engine) beginStep(ctx context.Context, d queue.Delivery) (s stepWork, ok bool, err error) {
 	if d.HasBegun() {
 		return workOf(d.Begun.Step), true, nil
@@ -101,8 +101,8 @@ func workOf(state eventlog.StepState) stepWork {
 	return s
 }
 
-// attempt records that an attempt begins, and extends the lease for as long as the attempt may take. An attempt that did
-// not reach the function continues.
+// attempt records that an attempt begins, and extends the lease for as long as the attempt may take. An attempt that
+// did not reach the function continues.
 func (e *Engine) attempt(ctx context.Context, d queue.Delivery, s *stepWork) error {
 	var requests []eventlog.Request
 	if s.Status != entities.StepRunning || d.Unreached == 0 {
@@ -154,8 +154,8 @@ func (s stepWork) timeout() decision {
 	}
 }
 
-// decide decides what an answer, or the error of a call, means for the step. Attempts is the number of those that reached
-// the function.
+// decide decides what an answer, or the error of a call, means for the step. Attempts is the number of those that
+// reached the function.
 func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decision {
 	if err == nil && a.ok() {
 		if output, ok := outputOf(a.body); ok {
@@ -209,7 +209,8 @@ func failed(a answer, err error) (contract.Failure, bool) {
 		retryable = *body.Error.Retryable
 	}
 	f := body.Error.Failure
-	f.Message, f.Code, f.Details = queue.Storable(f.Message), queue.Storable(f.Code), []byte(queue.Storable(string(f.Details)))
+	f.Message, f.Code = queue.Storable(f.Message), queue.Storable(f.Code)
+	f.Details = []byte(queue.Storable(string(f.Details)))
 	return f, retryable
 }
 

@@ -31,8 +31,8 @@ type Taken struct {
 	ScheduledAt time.Time
 }
 
-// Take takes up to n tickets off River's table, for the caller to use. Those that are lost with the process are replaced
-// like all that are not used in time.
+// Take takes up to n tickets off River's table, for the caller to use. Those that are lost with the process are
+// replaced like all that are not used in time.
 func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Taken, error) {
 	rows, err := pool.Query(ctx, `
 		WITH taken AS (
