@@ -104,7 +104,7 @@ var onlyFor = map[string][]string{
 	},
 	"github.com/riverqueue":                 {"queue/tickets", "migrations", "_test.go"},
 	"github.com/labstack/echo":              {"handlers", "handlers/auth", "handlers/rest", "handlers/wire", "handlers/webhook"},
-	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "eventlog/payload", "handlers/wire/codec", "_test.go"},
+	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "eventlog/payload", "handlers/wire/codec", "queue/continuation", "_test.go"},
 	"cel.dev/cel-go":                        {"queue/condition"},
 	"github.com/alecthomas/kong":            {"cmd/stepwell", "cmd/stepwell/completion"},
 	"github.com/caarlos0/env":               {"cmd/stepwell"},

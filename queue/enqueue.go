@@ -32,7 +32,7 @@ func (q *Queue) sendReserved(ctx context.Context, m entities.Message, r Reservat
 	if m.Retention == 0 {
 		m.Retention = defaultRetention
 	}
-	if err := validate(m); err != nil {
+	if err := q.Validate(m); err != nil {
 		return "", fmt.Errorf("send message: %w", err)
 	}
 	d, err := insertReserved(ctx, q.group, m, "msg_"+ulid.Make().String(), r)
@@ -98,7 +98,7 @@ func (q *Queue) enqueueAll(
 		if messages[i].Retention == 0 {
 			messages[i].Retention = defaultRetention
 		}
-		if err := validate(messages[i]); err != nil {
+		if err := q.Validate(messages[i]); err != nil {
 			return enqueued{}, err
 		}
 	}
@@ -274,9 +274,7 @@ type storedWork struct {
 func (s *storedWork) start(failed error) { s.Reservation.Start(s.Delivery, failed) }
 
 // Validate checks a message for a function. It fails with [entities.ErrInvalid].
-func (q *Queue) Validate(m entities.Message) error { return validate(m) }
-
-func validate(m entities.Message) error {
+func (*Queue) Validate(m entities.Message) error {
 	if err := entities.ValidateName("topic", m.Topic); err != nil {
 		return err
 	}

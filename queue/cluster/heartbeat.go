@@ -55,7 +55,7 @@ func NewHeartbeat(pool *pgxpool.Pool, tookOver func(), logger *slog.Logger) *Hea
 		host = "unknown"
 	}
 	return &Heartbeat{
-		ID: "proc_" + ulid.Make().String(), host: storable(host),
+		ID: "proc_" + ulid.Make().String(), host: strings.ToValidUTF8(host, "?"),
 		key:  int64(rand.Uint64()), //nolint:gosec // unique enough; nobody gains by guessing it
 		pool: pool, tookOver: tookOver, logger: logger,
 	}

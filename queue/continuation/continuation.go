@@ -4,10 +4,11 @@
 package continuation
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"regexp"
+
+	"github.com/fxamacker/cbor/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
 )
@@ -32,16 +33,12 @@ func Of(r entities.Run) (entities.Message, error) {
 		m.ContentType, m.Body = "application/json", body
 		return m, nil
 	}
-	var b []byte
-	b = cborHead(b, cborMap, 3)
-	b = cborString(b, "payload")
-	b = cborHead(b, cborMap, 1)
-	b = cborString(b, "runId")
-	b = cborString(b, string(r.ID))
-	b = cborString(b, "queueName")
-	b = cborString(b, queueName)
-	b = cborString(b, "deploymentId")
-	b = cborString(b, r.DeploymentID)
+	var body cborBody
+	body.Payload.RunID, body.QueueName, body.DeploymentID = r.ID, queueName, r.DeploymentID
+	b, err := cbor.Marshal(body)
+	if err != nil {
+		return entities.Message{}, fmt.Errorf("encode continuation: %w", err)
+	}
 	m.ContentType, m.Body = "application/cbor", b
 	return m, nil
 }
@@ -51,24 +48,11 @@ var notInTopics = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 // Topic is the topic of a queue name, as it stands in URLs (protocol §5.1).
 func Topic(queueName string) string { return notInTopics.ReplaceAllString(queueName, "-") }
 
-// The two major types of CBOR that a continuation consists of.
-const (
-	cborText = 3 << 5
-	cborMap  = 5 << 5
-)
-
-// cborHead appends the head of an item with an argument below 2^32.
-func cborHead(b []byte, major byte, n int) []byte {
-	switch {
-	case n < 24:
-		return append(b, major|byte(n))
-	case n < 1<<8:
-		return append(b, major|24, byte(n))
-	case n < 1<<16:
-		return binary.BigEndian.AppendUint16(append(b, major|25), uint16(n))
-	default:
-		return binary.BigEndian.AppendUint32(append(b, major|26), uint32(n))
-	}
+// cborBody has its fields in the order in which clients write them.
+type cborBody struct {
+	Payload struct {
+		RunID entities.RunID `cbor:"runId"`
+	} `cbor:"payload"`
+	QueueName    string `cbor:"queueName"`
+	DeploymentID string `cbor:"deploymentId"`
 }
-
-func cborString(b []byte, s string) []byte { return append(cborHead(b, cborText, len(s)), s...) }
