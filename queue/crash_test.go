@@ -96,7 +96,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
 					t.Run(fmt.Sprintf("%s at %d, %.20s", how, n, sql), func(t *testing.T) {
 						if _, err := crash(t, n, how); err == nil || errors.Is(err, test.again) && test.again != nil {
-							t.Errorf("who asked was told %v", err)
+							t.Errorf("the caller got %v", err)
 						}
 						want, again := untouched, error(nil)
 						committed := n == commit && how == gate.AnswerLost

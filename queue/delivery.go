@@ -14,7 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// Delivery is a message under way, leased to whoever shows the handle. A [Handler] does the work that it is through the
+// Delivery is a message under way, leased to the bearer of the handle. A [Handler] does its work through the
 // methods: they end the lease, extend it, or give it back, each by itself or as part of a transaction.
 type Delivery struct {
 	ID            string

@@ -175,7 +175,7 @@ func TestPutDeploymentMakesABacklogDueInBatches(t *testing.T) {
 	var got []string
 	r.scan(t, left, nil, &got)
 	if diff := cmp.Diff([]string{"msg_1", "msg_2"}, got); diff != "" {
-		t.Errorf("not hurried (-want +got):\n%s", diff)
+		t.Errorf("not made due (-want +got):\n%s", diff)
 	}
 	r.register(t, deployment, "http://b.test")
 	r.scan(t, left, nil, &got)

@@ -113,7 +113,7 @@ func TestReservationOfAnUnrecordedProcessIsVoid(t *testing.T) {
 	}
 }
 
-// invocation is the work of invoking a run that nobody knows.
+// invocation is the work of invoking a run that does not exist.
 func invocation() entities.Message {
 	return entities.Message{
 		Project: project, DeploymentID: deployment, Topic: "order", RunID: entities.NewRunID(time.Now()),
@@ -121,7 +121,7 @@ func invocation() entities.Message {
 	}
 }
 
-// storeWork stores a piece of work, leased as the replica's desk offers.
+// storeWork stores a piece of work, leased as the replica's dispatcher reserves.
 func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
 	t.Helper()
 	s := storedWork{Reservation: r.reserve(m, 0)}
@@ -232,7 +232,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 	id, ended := enqueued()
 	stop(t, w)
 	ended(nil)
-	eventually(t, "it is handed back", func() bool { return r.stored(t, id).Lease == "" })
+	eventually(t, "it is released", func() bool { return r.stored(t, id).Lease == "" })
 	if s := r.stored(t, id); s.DeliveryCount != 0 || s.Wait > 0 || s.LastError != "" {
 		t.Errorf("got %+v, want it due as if for the first time", s)
 	}

@@ -80,7 +80,7 @@ func TestDrainLooksOnceMore(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT FROM processes FOR UPDATE`); err != nil { // it cannot sign off
 		t.Fatal(err)
 	}
-	ended := goOn(t, begun, patience)
+	ended := goOn(t, begun, testTimeout)
 	leaving(t, d)
 	r.send(t)
 	if err := tx.Rollback(t.Context()); err != nil {

@@ -28,7 +28,7 @@ func frugal(t *testing.T, dsn string) *replica {
 func (r *replica) drainer(t *testing.T, configure ...func(*WorkerOptions)) *Drainer {
 	t.Helper()
 	o := WorkerOptions{
-		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: patience, Logger: slog.New(slog.DiscardHandler),
+		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testTimeout, Logger: slog.New(slog.DiscardHandler),
 		Allowed: loopback(t),
 	}
 	for _, c := range configure {
@@ -42,7 +42,7 @@ func (r *replica) drainer(t *testing.T, configure ...func(*WorkerOptions)) *Drai
 // drain drains until nothing is due.
 func drain(t *testing.T, d *Drainer) Drained {
 	t.Helper()
-	return drainFor(t, d, patience, 0)
+	return drainFor(t, d, testTimeout, 0)
 }
 
 func drainFor(t *testing.T, d *Drainer, budget, linger time.Duration) Drained {
@@ -140,7 +140,7 @@ func TestDrainLingers(t *testing.T) {
 	if got := drain(t, d); got.Delivered != 0 || got.NextDueAt == nil {
 		t.Errorf("got %+v, want nothing delivered yet", got)
 	}
-	if got := drainFor(t, d, patience, 2*time.Second); got.Delivered != 1 {
+	if got := drainFor(t, d, testTimeout, 2*time.Second); got.Delivered != 1 {
 		t.Errorf("lingering: got %+v, want one delivered", got)
 	}
 }
@@ -171,7 +171,7 @@ func TestDrainsShareOneSession(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if got, err := drain.Run(context.Background(), patience, 0); err != nil || got.Due != 0 {
+			if got, err := drain.Run(context.Background(), testTimeout, 0); err != nil || got.Due != 0 {
 				t.Errorf("got %+v and %v, want nothing due", got, err)
 			}
 		})
@@ -212,7 +212,7 @@ func TestEachMessageIsWantedOrDrained(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if _, err := drain.Run(context.Background(), patience, 0); err != nil {
+				if _, err := drain.Run(context.Background(), testTimeout, 0); err != nil {
 					t.Error(err)
 				}
 			}

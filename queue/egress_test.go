@@ -36,7 +36,7 @@ func TestForbiddenAddressesAreNotCalled(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		r.exec(t, `UPDATE messages SET last_error = '' WHERE id = $1`, id)
-		r.hurry(t, id)
+		r.makeDue(t, id)
 	}
 	if !logged.contains(reason) {
 		t.Error("the log does not say why")
@@ -46,7 +46,7 @@ func TestForbiddenAddressesAreNotCalled(t *testing.T) {
 		t.Errorf("got %d calls", len(a.calls))
 	}
 	r.worker(t)
-	r.hurry(t, id)
+	r.makeDue(t, id)
 	if got := a.next(t); got.id() != id || got.count() != "1" {
 		t.Errorf("got %s, delivery %s", got.id(), got.count())
 	}

@@ -39,7 +39,7 @@ func rawApp(t testing.TB, answer string) string {
 	return "http://" + l.Addr().String()
 }
 
-// refusing is the address of a port that nobody listens on.
+// refusing is the address of a port without a listener.
 func refusing(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -99,7 +99,7 @@ func TestFailedDeliveryRecordsItsReason(t *testing.T) {
 			if most := firstBackoff << (got.DeliveryCount - 1); got.Wait > most || got.Wait < most/2-time.Second {
 				t.Errorf("%s: after delivery %d due in %s, want about %s", name, n, got.Wait, most)
 			}
-			r.hurry(t, id)
+			r.makeDue(t, id)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func TestUnreachableFunctionUsesNoDeliveriesUp(t *testing.T) {
 		if got.Wait > most || got.Wait < most/2-time.Second {
 			t.Errorf("after %d failures due in %s, want about %s", unreached, got.Wait, most)
 		}
-		r.hurry(t, id)
+		r.makeDue(t, id)
 	}
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
@@ -148,11 +148,11 @@ func TestBurstOfFailuresDoesNotPark(t *testing.T) {
 		if got := r.failed(t, id, n); got.Parked {
 			t.Fatalf("parked after %d failures within the window", n)
 		}
-		r.hurry(t, id)
+		r.makeDue(t, id)
 	}
 	r.failed(t, id, 6)
 	r.exec(t, `UPDATE messages SET first_failed_at = now() - interval '61 minutes' WHERE id = $1`, id)
-	r.hurry(t, id)
+	r.makeDue(t, id)
 	eventually(t, "it is parked", func() bool { return r.stored(t, id).Parked })
 }
 
@@ -167,7 +167,7 @@ func TestFailedMessageIsDeliveredOnceTheAppIsBack(t *testing.T) {
 	r := start(t, a)
 	id := r.send(t)
 	first := a.next(t)
-	second := a.next(t) // after the backoff, with nobody's help
+	second := a.next(t) // after the backoff, by itself
 	if second.id() != id || second.count() != "2" || second.handle() == first.handle() {
 		t.Errorf("got delivery %s of %s, want 2 of %s with a new handle", second.count(), second.id(), id)
 	}
@@ -204,7 +204,7 @@ func TestStaleFailureDoesNotTouchTheNewLease(t *testing.T) {
 	r.ticketsOnly()
 	id := r.send(t)
 	a.next(t)
-	r.hurry(t, id) // the lease runs out under the first delivery
+	r.makeDue(t, id) // the lease runs out under the first delivery
 	second := a.next(t)
 	close(release)
 	eventually(t, "both tickets are done with", func() bool {
@@ -223,14 +223,14 @@ func TestExpiredLeaseIsAFailure(t *testing.T) {
 	r := start(t, a)
 	id := r.send(t)
 	a.next(t)
-	r.hurry(t, id)
+	r.makeDue(t, id)
 	r.ack(t, a.next(t))
 	r.gone(t, id)
 
 	id = r.send(t)
 	a.next(t)
 	r.exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() WHERE id = $1`, id)
-	r.hurry(t, id)
+	r.makeDue(t, id)
 	eventually(t, "it is parked", func() bool { return r.stored(t, id).Parked })
 	if got := r.stored(t, id); got.LastError != notAcknowledged || got.Lease != "" {
 		t.Errorf("got %+v, want the error %q and no lease", got, notAcknowledged)
@@ -339,7 +339,7 @@ func TestMessageWaitsForItsDeployment(t *testing.T) {
 		if got.DeliveryCount != 0 || got.Parked || !strings.Contains(got.LastError, deployment) {
 			t.Errorf("got %+v, want it held uncounted, with %s in the error", got, deployment)
 		}
-		r.hurry(t, id)
+		r.makeDue(t, id)
 	}
 	eventually(t, "it is held", held)
 	if !l.contains("level=WARN") || !l.contains(id) || !l.contains(deployment) {
@@ -373,7 +373,7 @@ func TestMessageIsParkedAfterTooManyDeliveries(t *testing.T) {
 		sibling := r.send(t)
 		r.failed(t, poison, n)
 		r.gone(t, sibling)
-		r.hurry(t, poison)
+		r.makeDue(t, poison)
 	}
 	eventually(t, "it is parked", func() bool { return r.stored(t, poison).Parked })
 	got := r.stored(t, poison)

@@ -48,7 +48,7 @@ func TestGauges(t *testing.T) {
 	}
 }
 
-// TestOldestDue: what nobody has handed a ticket to, and tickets that nobody takes; not what is delayed or leased.
+// TestOldestDue counts due messages without a ticket and unused tickets, but no delayed or leased messages.
 func TestOldestDue(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -72,7 +72,7 @@ func TestOldestDue(t *testing.T) {
 			}
 			r.exec(t, tt.sql)
 			g, err := r.Gauges(t.Context())
-			if err != nil || g.OldestDue < tt.want || g.OldestDue > tt.want+patience {
+			if err != nil || g.OldestDue < tt.want || g.OldestDue > tt.want+testTimeout {
 				t.Errorf("got %s, %v, want about %s", g.OldestDue, err, tt.want)
 			}
 			if tt.want == 0 && g.OldestDue > time.Minute {

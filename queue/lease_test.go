@@ -37,7 +37,7 @@ func TestOnlyTheCurrentHandleIsAccepted(t *testing.T) {
 	r := start(t, a)
 	id := r.send(t)
 	stale := a.next(t).handle()
-	r.hurry(t, id)
+	r.makeDue(t, id)
 	handle := a.next(t).handle()
 	other := r.send(t, func(m *entities.Message) { m.Topic, m.DeploymentID = "other", "unregistered" })
 
@@ -197,7 +197,7 @@ func TestAnswerAloneDoesNotAcknowledge(t *testing.T) {
 				break
 			}
 			r.exec(t, `UPDATE messages SET delivery_count = $2 WHERE id = $1`, id, []int{7, 12}[n])
-			r.hurry(t, id)
+			r.makeDue(t, id)
 		}
 		r.gone(t, id)
 	}

@@ -50,7 +50,8 @@ type loop struct {
 	steady atomic.Bool   // the process has beaten for long enough to tell which others are dead
 }
 
-// signOn puts the process on record, before it holds anything: nobody takes over from a process that is on no record.
+// signOn puts the process on record, before it holds anything: no process takes over from a process that is on no
+// record.
 func (w *deliverer) signOn(ctx context.Context) (*loop, error) {
 	ctx = context.WithoutCancel(ctx)
 	if err := w.heartbeat.Beat(ctx); err != nil {

@@ -25,7 +25,7 @@ func (r *replica) run(t *testing.T, version int) entities.RunID {
 	return id
 }
 
-// unhurried has nobody get his turn because of the time.
+// unhurried keeps time limits from ending a wait.
 func (w *deliverer) unhurried() {
 	w.serializer.mu.Lock()
 	defer w.serializer.mu.Unlock()
@@ -81,7 +81,7 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				if _, err := begun.Run(context.Background(), patience, patience); err != nil {
+				if _, err := begun.Run(context.Background(), testTimeout, testTimeout); err != nil {
 					t.Error(err)
 				}
 			}()
@@ -134,7 +134,7 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 }
 
 // TestOtherMessagesDoNotWaitForWakeUps: steps of the run, runs of clients that execute steps when they are woken, and
-// runs that nobody knows.
+// runs that do not exist.
 func TestOtherMessagesDoNotWaitForWakeUps(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
@@ -192,7 +192,7 @@ func TestStoppingServerReleasesWaitingWakeUps(t *testing.T) {
 	w.inLine(t, 1)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Stop(context.Background()) }()
-	eventually(t, "it is handed back", func() bool { return r.stored(t, waiting).Lease == "" })
+	eventually(t, "it is released", func() bool { return r.stored(t, waiting).Lease == "" })
 	if s := r.stored(t, waiting); s.DeliveryCount != 0 || s.Wait > 0 || s.LastError != "" {
 		t.Errorf("got %+v, want it due as if for the first time", s)
 	}

@@ -151,7 +151,7 @@ func TestSerializerKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// TestSerializerHoldsBackForALimitedTime than its turn, by the next; and nobody waits for it any more then.
+// TestSerializerHoldsBackForALimitedTime: a hanging call holds back the next one for its hold only.
 func TestSerializerHoldsBackForALimitedTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestSerializerHoldsBackForALimitedTime(t *testing.T) {
 	})
 }
 
-// TestSerializerBoundsTheWait: behind many calls that hang, or in a line that is always longer, nobody waits for ever.
+// TestSerializerBoundsTheWait: neither many hanging calls nor a growing queue keeps a message waiting for ever.
 func TestSerializerBoundsTheWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestSerializerWaitEndsWithContextAndServer(t *testing.T) {
 	}
 }
 
-// TestCallGrantedWhileItsWaitEnds is passed on by who gave up, and had once by who lost patience.
+// TestCallGrantedWhileItsWaitEnds is passed on by who gave up, and had once by who lost testTimeout.
 func TestCallGrantedWhileItsWaitEnds(t *testing.T) {
 	t.Parallel()
 	s := newSerializer(100)
@@ -297,7 +297,7 @@ func TestSerializerUnderContention(t *testing.T) {
 	t.Parallel()
 	const racers = 200
 	s := newSerializer(4 * racers)
-	s.hold, s.maxWait = patience, patience
+	s.hold, s.maxWait = testTimeout, testTimeout
 	var now, called, failed atomic.Int64
 	race(racers, func(i int) struct{} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -44,7 +44,7 @@ func TestRunThatCannotBeWokenDoesNotStopOthers(t *testing.T) {
 				t.Errorf("got a gauge of %d (%v), want all 3", g.StrandedRuns, err)
 			}
 			if s := r.stored(t, lost.ID); s.Lease != "" {
-				t.Errorf("got %+v, want the lease of nobody released", s)
+				t.Errorf("got %+v, want the orphaned lease released", s)
 			}
 		})
 	}
@@ -61,7 +61,7 @@ func TestOrphanedLeasesAreReleasedIfTheSweepFails(t *testing.T) {
 		t.Fatalf("got %+v, want the turn to fail", woken)
 	}
 	if s := r.stored(t, lost.ID); s.Lease != "" {
-		t.Errorf("got %+v, want the lease of nobody released", s)
+		t.Errorf("got %+v, want the orphaned lease released", s)
 	}
 }
 

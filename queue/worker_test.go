@@ -191,7 +191,7 @@ func TestStopLeavesLeasesWithFunctions(t *testing.T) {
 		if err := other.SetVisibility(t.Context(), project, topic, calls[kept].handle(), leaseTime); err != nil {
 			t.Errorf("%s: extend after Stop: %v", name, err)
 		}
-		other.hurry(t, lost)
+		other.makeDue(t, lost)
 		second := a.next(t)
 		if second.id() != lost || second.count() != "2" || second.handle() == calls[lost].handle() {
 			t.Errorf("%s: got delivery %s of %s, want 2 of %s", name, second.count(), second.id(), lost)

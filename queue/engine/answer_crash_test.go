@@ -65,7 +65,7 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 					what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 					d, _, err := attempt(t, n, how)
 					if err == nil {
-						t.Errorf("%s: nobody was told", what)
+						t.Errorf("%s: no error was returned", what)
 					}
 					committed := n == commit && how == gate.AnswerLost
 					before := home.wrote(t, d.RunID)

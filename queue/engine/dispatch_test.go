@@ -193,7 +193,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 					runs, _, err := attempt(t, n, how)
 					what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 					if err == nil {
-						t.Errorf("%s: nobody was told", what)
+						t.Errorf("%s: no error was returned", what)
 					}
 					if err := test.do(t, home, home); err != nil {
 						t.Errorf("%s: the repetition: %v", what, err)
@@ -298,7 +298,7 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 	h := newSignalDispatch(d.runs)
 	h.page = 2
 	if err := h.signal(t.Context(), d.takesFrom(t, d, entities.WorkSignal, string(s.ID))); err == nil {
-		t.Error("nobody was told")
+		t.Error("no error was returned")
 	}
 	for _, run := range runs {
 		if run == stuck {

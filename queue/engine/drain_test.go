@@ -30,7 +30,7 @@ func frugal(t *testing.T, dsn string) *replica {
 func (r *replica) drainer(t *testing.T, configure ...func(*queue.WorkerOptions)) *queue.Drainer {
 	t.Helper()
 	o := queue.WorkerOptions{
-		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: patience, Logger: slog.New(slog.DiscardHandler),
+		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testTimeout, Logger: slog.New(slog.DiscardHandler),
 		Allowed: loopback(t),
 	}
 	for _, c := range configure {
@@ -44,7 +44,7 @@ func (r *replica) drainer(t *testing.T, configure ...func(*queue.WorkerOptions))
 // drain drains until nothing is due.
 func drain(t *testing.T, d *queue.Drainer) queue.Drained {
 	t.Helper()
-	return drainFor(t, d, patience, 0)
+	return drainFor(t, d, testTimeout, 0)
 }
 
 func drainFor(t *testing.T, d *queue.Drainer, budget, linger time.Duration) queue.Drained {

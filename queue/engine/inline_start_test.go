@@ -182,8 +182,8 @@ type firstDeed struct {
 	work    entities.Work // what begins
 	subject string
 	begun   string // the last event
-	// believed says that it is one statement if the scene was set by the server that does the deed.
-	believed bool
+	// optimistic is set if it is one statement when the server that set the scene does the deed.
+	optimistic bool
 }
 
 func firstDeeds() map[string]firstDeed {
@@ -202,17 +202,17 @@ func firstDeeds() map[string]firstDeed {
 					return err
 				}
 			},
-			work: entities.WorkRun, begun: "run_started", believed: true,
+			work: entities.WorkRun, begun: "run_started", optimistic: true,
 		},
 		"a step": {
 			scene: answers(`{"type":"runStep","id":"s"}`),
-			work:  entities.WorkStep, subject: "s", begun: "step_started s", believed: true,
+			work:  entities.WorkStep, subject: "s", begun: "step_started s", optimistic: true,
 		},
 		"what is there already": {
 			scene: answers(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, begun: "wait_completed w",
 		},
 		"a result": {
-			scene: finishes(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, begun: "step_completed s", believed: true,
+			scene: finishes(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, begun: "step_completed s", optimistic: true,
 		},
 		"a result, and a wait is over": {
 			scene: finishes(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
@@ -223,7 +223,7 @@ func firstDeeds() map[string]firstDeed {
 
 // TestInlineStartSurvivesACrashAtAnyStatement breaks transactions off that begin what they make necessary: by killing
 // the server's process before a statement, and by cutting the server off when it has been executed, the commit too. All
-// of it is there then, the beginning too, or nothing. What began was not called, so it is handed back: whoever claims
+// of it is there then, the beginning too, or nothing. What began was not called, so it is released: whoever claims
 // it goes on with the first attempt.
 func TestInlineStartSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
@@ -270,7 +270,7 @@ func (tt firstDeed) crashAtAnyStatement(t *testing.T, remembers bool) {
 	if statements[commit] != "COMMIT" {
 		t.Fatalf("there is no commit in the end of %q", statements)
 	}
-	if tt.believed && remembers && commit != 1 {
+	if tt.optimistic && remembers && commit != 1 {
 		t.Errorf("there is not one statement in %q", statements)
 	}
 	for n, sql := range statements {
@@ -278,7 +278,7 @@ func (tt firstDeed) crashAtAnyStatement(t *testing.T, remembers bool) {
 			what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 			do, untouched, _, err := attempt(t, n, how)
 			if err == nil {
-				t.Errorf("%s: nobody was told", what)
+				t.Errorf("%s: no error was returned", what)
 			}
 			if n != commit || how != gate.AnswerLost {
 				if got := s.state(t); got != untouched {
@@ -294,14 +294,14 @@ func (tt firstDeed) crashAtAnyStatement(t *testing.T, remembers bool) {
 	}
 }
 
-// goesOnElsewhere fails the test unless what began is handed back, and whoever claims it goes on with the first
+// goesOnElsewhere fails the test unless what began is released, and whoever claims it goes on with the first
 // attempt.
 func (tt firstDeed) goesOnElsewhere(t *testing.T, s *scene, what string) {
 	t.Helper()
 	if got := s.events(t, s.run); got[len(got)-1] != tt.begun {
 		t.Errorf("%s: the log is %q, want %q at its end", what, got, tt.begun)
 	}
-	eventually(t, "it is handed back", func() bool {
+	eventually(t, "it is released", func() bool {
 		return s.replica.count(t, `SELECT count(*) FROM messages WHERE lease = '' AND delivery_count = 0
 			AND work = $1 AND subject = $2`, tt.work, tt.subject) == 1
 	})
@@ -468,7 +468,7 @@ func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 			var left time.Duration
 			d.scan(t, `SELECT due_at - clock_timestamp() FROM messages WHERE work = 'step' AND holder = $1`,
 				[]any{w.ProcessID()}, &left)
-			if left > want || left < want-patience {
+			if left > want || left < want-testTimeout {
 				t.Errorf("the lease goes on for %s, want %s", left, want)
 			}
 		})

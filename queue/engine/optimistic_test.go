@@ -21,8 +21,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
-// believer is a server that begins what it may, and dies before it calls anybody.
-type believer struct {
+// cachingServer is a server that acts on its cache of runs, and dies before it calls a function.
+type cachingServer struct {
 	*driven
 
 	worker *queue.Worker
@@ -40,18 +40,18 @@ func on(t *testing.T, pool *pgxpool.Pool) *driven {
 	return &driven{&replica{pool: pool, hub: hub, Queue: q}, log, New(q, log)}
 }
 
-func believerOn(t *testing.T, session *gate.Session, home *driven) *believer {
+func cachingServerOn(t *testing.T, session *gate.Session, home *driven) *cachingServer {
 	t.Helper()
 	s := on(t, session.Pool)
 	log := eventlog.New(session.Pool, s.hub, dying{s.Queue}, time.Now)
 	d := &driven{s.replica, log, New(on(t, session.Pool).Queue, log)} // whose queue begins nothing
-	b := &believer{d, d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })}
+	b := &cachingServer{d, d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })}
 	home.onRecord(t, b.worker.ProcessID())
 	return b
 }
 
 // send executes one statement, in a transaction of its own.
-func (b *believer) send(ctx context.Context, fill func(*pgx.Batch)) error {
+func (b *cachingServer) send(ctx context.Context, fill func(*pgx.Batch)) error {
 	var batch pgx.Batch
 	fill(&batch)
 	q := batch.QueuedQueries[0]
@@ -74,7 +74,7 @@ type moment struct {
 }
 
 // moment has the server bring a run so far, so that it remembers it.
-func (b *believer) moment(t *testing.T, home *driven) *moment {
+func (b *cachingServer) moment(t *testing.T, home *driven) *moment {
 	t.Helper()
 	b.Attach(nil)
 	home.exec(t, `DELETE FROM runs`)
@@ -103,7 +103,7 @@ func (b *believer) moment(t *testing.T, home *driven) *moment {
 }
 
 // answered is a moment later: the invocation was answered, and waits for the steps.
-func (b *believer) answered(t *testing.T, home *driven) *moment {
+func (b *cachingServer) answered(t *testing.T, home *driven) *moment {
 	t.Helper()
 	m := b.moment(t, home)
 	if err := b.runs.answer(t.Context(), m.invocation, m.run, []byte(`{"commands":[{"type":"runStep","id":"c"}]}`)); err != nil {
@@ -114,7 +114,7 @@ func (b *believer) answered(t *testing.T, home *driven) *moment {
 
 // after is a scene after something that the server itself has done.
 func after(scene scenery, what act) scenery {
-	return func(b *believer, t *testing.T, home *driven) *moment {
+	return func(b *cachingServer, t *testing.T, home *driven) *moment {
 		t.Helper()
 		m := scene(b, t, home)
 		if err := what(t.Context(), b, m); err != nil {
@@ -125,31 +125,31 @@ func after(scene scenery, what act) scenery {
 }
 
 // unknown has all servers be on no record.
-func unknown(ctx context.Context, b *believer, _ *moment) error {
+func unknown(ctx context.Context, b *cachingServer, _ *moment) error {
 	_, err := b.pool.Exec(ctx, `DELETE FROM processes`)
 	return err
 }
 
 // expires ends the lease of the invocation.
-func expires(ctx context.Context, b *believer, m *moment) error {
+func expires(ctx context.Context, b *cachingServer, m *moment) error {
 	_, err := b.pool.Exec(ctx, `UPDATE messages SET due_at = now() WHERE lease = $1`, m.invocation.Lease)
 	return err
 }
 
 // scenery sets a scene.
-type scenery func(*believer, *testing.T, *driven) *moment
+type scenery func(*cachingServer, *testing.T, *driven) *moment
 
 // act is something that a server does about a run.
-type act func(ctx context.Context, b *believer, m *moment) error
+type act func(ctx context.Context, b *cachingServer, m *moment) error
 
 func replies(answer string) act {
-	return func(ctx context.Context, b *believer, m *moment) error {
+	return func(ctx context.Context, b *cachingServer, m *moment) error {
 		return b.runs.answer(ctx, m.invocation, m.run, []byte(`{"commands":[`+answer+`]}`))
 	}
 }
 
 func commands(command string) act {
-	return func(ctx context.Context, b *believer, m *moment) error {
+	return func(ctx context.Context, b *cachingServer, m *moment) error {
 		_, err := b.runs.Command(ctx, project, m.run.ID, m.invocation.Lease, []byte(`{"commands":[`+command+`]}`))
 		return err
 	}
@@ -157,7 +157,7 @@ func commands(command string) act {
 
 // results has a step end with an output.
 func results(step, output string) act {
-	return func(ctx context.Context, b *believer, m *moment) error {
+	return func(ctx context.Context, b *cachingServer, m *moment) error {
 		return b.runs.finish(ctx, b.worker.Bind(m.steps[step]), eventlog.Request{
 			Type: entities.EventStepCompleted, CorrelationID: step, SpecVersion: entities.SpecDriven, Payload: []byte(output),
 		})
@@ -165,7 +165,7 @@ func results(step, output string) act {
 }
 
 func happens(r eventlog.Request) act {
-	return func(ctx context.Context, b *believer, m *moment) error {
+	return func(ctx context.Context, b *cachingServer, m *moment) error {
 		r := r
 		r.RunID, r.SpecVersion = m.run.ID, entities.SpecDriven
 		_, err := b.log.Append(ctx, project, r)
@@ -183,13 +183,13 @@ func (m *moment) child() eventlog.Request {
 }
 
 // hasChild starts a run whose parent the run is.
-func hasChild(ctx context.Context, b *believer, m *moment) error {
+func hasChild(ctx context.Context, b *cachingServer, m *moment) error {
 	_, _, err := b.log.Start(ctx, project, m.child())
 	return err
 }
 
 // hasChildMeanwhile does so, and keeps whoever ends the work of the parent waiting in the middle of a statement.
-func hasChildMeanwhile(ctx context.Context, b *believer, m *moment) error {
+func hasChildMeanwhile(ctx context.Context, b *cachingServer, m *moment) error {
 	child := m.child()
 	_, err := b.log.AppendAll(ctx, project, child.RunID, []eventlog.Request{child}, eventlog.Turn{
 		Check: func(batch *pgx.Batch) func() error {
@@ -208,7 +208,7 @@ func hasChildMeanwhile(ctx context.Context, b *believer, m *moment) error {
 }
 
 // hurries has the run invoked, though nothing has happened to it, as the sweeper does.
-func hurries(ctx context.Context, b *believer, m *moment) error {
+func hurries(ctx context.Context, b *cachingServer, m *moment) error {
 	_, err := b.runs.queue.SendAll(ctx, []entities.Message{{
 		Project: project, DeploymentID: deployment, Topic: "order", RunID: m.run.ID, Work: entities.WorkRun,
 	}})
@@ -216,17 +216,17 @@ func hurries(ctx context.Context, b *believer, m *moment) error {
 }
 
 // dies is what another server does that finds the process dead by which all was called.
-func dies(ctx context.Context, b *believer, _ *moment) error {
+func dies(ctx context.Context, b *cachingServer, _ *moment) error {
 	_, err := cluster.TakeOver(ctx, b.pool, []string{frozen}, time.Second, time.Second)
 	return err
 }
 
-func outlives(ctx context.Context, b *believer, m *moment) error {
+func outlives(ctx context.Context, b *cachingServer, m *moment) error {
 	return b.send(ctx, func(batch *pgx.Batch) { m.invocation.ExtendIn(batch, 2*time.Hour) })
 }
 
 func returns(step string) act {
-	return func(ctx context.Context, b *believer, m *moment) error {
+	return func(ctx context.Context, b *cachingServer, m *moment) error {
 		work := m.invocation
 		if step != "" {
 			work = m.steps[step]
@@ -264,7 +264,7 @@ type encounter struct {
 }
 
 func encounters() map[string]encounter {
-	var now, later scenery = (*believer).moment, (*believer).answered
+	var now, later scenery = (*cachingServer).moment, (*cachingServer).answered
 	cancels := happens(eventlog.Request{Type: entities.EventRunCancelled})
 	resumes := happens(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
 	ends := replies(`{"type":"complete","output":"1"}`)
@@ -340,7 +340,7 @@ func (e encounter) isSerial(t *testing.T) {
 	home := quietly(t, dsn)
 	one, two := gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)
 	// The third knows nothing, and so shows how it ought to be.
-	servers := [3]*believer{believerOn(t, one, home), believerOn(t, two, home), believerOn(t, one, home)}
+	servers := [3]*cachingServer{cachingServerOn(t, one, home), cachingServerOn(t, two, home), cachingServerOn(t, one, home)}
 	var m *moment
 	set := func() {
 		m = e.scene(servers[0], t, home)

@@ -98,7 +98,7 @@ func (d *driven) wantReceived(t testing.TB, in entities.Project, id entities.Run
 	}
 }
 
-// takes is a claim of the work about the subject, which is there.
+// takes claims the work about the subject.
 func (d *driven) takes(t testing.TB, work entities.Work, subject string) queue.Delivery {
 	t.Helper()
 	ticket := tickets.Ticket{}

@@ -32,13 +32,13 @@ const (
 	project    = entities.DefaultProject
 	topic      = "__wkf_workflow_test"
 	deployment = "dpl_test"
-	// patience is how long a test waits for what must come. It is long because machines can be busy.
-	patience = 30 * time.Second
+	// testTimeout is how long a test waits for something that must happen. It is long because machines can be busy.
+	testTimeout = 30 * time.Second
 	// recordTime is how long a delivery has to record its result.
 	recordTime = time.Minute
 )
 
-// replica is what one server process has: connections, a hub and a queue.
+// replica is the parts of one server process: connections, a hub and a queue.
 type replica struct {
 	pool *pgxpool.Pool
 	hub  *eventlog.Hub
@@ -88,7 +88,7 @@ func withConnections(t testing.TB, dsn string) string {
 	return u.String()
 }
 
-// loopback is what allows the apps of tests.
+// loopback allows the apps of tests.
 func loopback(t testing.TB) egress.Allowed {
 	t.Helper()
 	allowed, err := egress.Parse(egress.Loopback)
@@ -102,7 +102,7 @@ func loopback(t testing.TB) egress.Allowed {
 func (r *replica) newWorker(t testing.TB, configure ...func(*queue.WorkerOptions)) *queue.Worker {
 	t.Helper()
 	o := queue.WorkerOptions{
-		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: patience, Logger: slog.New(slog.DiscardHandler),
+		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testTimeout, Logger: slog.New(slog.DiscardHandler),
 		Allowed: loopback(t),
 	}
 	for _, c := range configure {
@@ -139,7 +139,7 @@ func stop(t testing.TB, w *queue.Worker) {
 	}
 }
 
-// start is the usual beginning: a replica that delivers to the app.
+// start opens a replica that delivers to the app.
 func start(t *testing.T, a *app) *replica {
 	t.Helper()
 	r := open(t, testdb.New(t))
@@ -190,8 +190,8 @@ func (r *replica) exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// hurry makes a message due, as if its delay, backoff or lease were over.
-func (r *replica) hurry(t testing.TB, id string) {
+// makeDue makes a message due, as if its delay, backoff or lease were over.
+func (r *replica) makeDue(t testing.TB, id string) {
 	t.Helper()
 	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1 AND parked_at IS NULL`, id)
 	r.WakeTimer(nil)
@@ -212,7 +212,7 @@ func (r *replica) count(t testing.TB, sql string, args ...any) int {
 	return n
 }
 
-// stored is what tests look at of a message's row.
+// stored is a message's row, as far as tests look at it.
 type stored struct {
 	Ticket        int
 	Lease         string
@@ -252,14 +252,14 @@ func (r *replica) ack(t testing.TB, c call) {
 // eventually waits until ok.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for !ok() {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("waited %s in vain until %s", patience, what)
+			t.Fatalf("waited %s, but not: %s", testTimeout, what)
 		}
 	}
 }
@@ -270,13 +270,13 @@ func receive[T any](t testing.TB, what string, c <-chan T) T {
 	select {
 	case item := <-c:
 		return item
-	case <-time.After(patience):
-		t.Fatalf("waited %s in vain for %s", patience, what)
+	case <-time.After(testTimeout):
+		t.Fatalf("waited %s without getting %s", testTimeout, what)
 		panic("unreachable")
 	}
 }
 
-// app is a user's app: it gets the calls. Each is put into calls and answered by answer.
+// app is a user's app. It puts each call into calls.
 type app struct {
 	*httptest.Server
 	calls chan call
@@ -358,7 +358,7 @@ func (r *replica) onRecord(t testing.TB, id string) {
 	r.exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
 }
 
-// hang ends a session as the death of its process does, and waits until Postgres has noticed.
+// hang ends a session like the death of its process, and waits until Postgres has noticed.
 func (r *replica) hang(t testing.TB, session *pgx.Conn) {
 	t.Helper()
 	_ = session.PgConn().Conn().Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// turn is what a function is called with, as it finds it.
+// turn is a call of a function.
 type turn struct {
 	contract.Call
 
@@ -74,7 +74,7 @@ func openDriven(t *testing.T, dsn string) *driven {
 	return &driven{r, log, New(r.Queue, log)}
 }
 
-// drive is the usual beginning: a replica that continues runs of the function.
+// drive opens a replica that continues runs of the function.
 func drive(t *testing.T, f *httptest.Server) *driven {
 	t.Helper()
 	d := openDriven(t, testdb.New(t))
@@ -106,14 +106,14 @@ func (d *driven) begin(t *testing.T, input string, change ...func(*eventlog.Requ
 // end waits for a run's end, and returns what it ended with.
 func (d *driven) end(t *testing.T, id entities.RunID) (entities.RunStatus, string) {
 	t.Helper()
-	over, cancel := context.WithTimeout(t.Context(), patience)
+	over, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	run, err := d.log.WaitForEnd(t.Context(), over, project, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !run.Status.Ended() {
-		t.Fatalf("run is %s after %s; its log is\n%s", run.Status, patience, d.story(t, id))
+		t.Fatalf("run is %s after %s; its log is\n%s", run.Status, testTimeout, d.story(t, id))
 	}
 	e, err := d.log.Event(t.Context(), project, id, run.EndSeq)
 	if err != nil {

@@ -89,7 +89,7 @@ func TestStepThatKeepsFailingFails(t *testing.T) {
 	}
 }
 
-// TestUnreachableFunctionUsesNoAttemptsUp: whoever is away says nothing about a step, until its time is over.
+// TestUnreachableFunctionUsesNoAttemptsUp: a function that is away does not fail its step before the timeout.
 func TestUnreachableFunctionUsesNoAttemptsUp(t *testing.T) {
 	t.Parallel()
 	workflow := completeWith("step_completed", "pay", object{
@@ -219,7 +219,7 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	f := serve(t, func(c *turn) {
 		if c.Attempt == 1 {
 			first <- c.Call
-			<-over // it does not heed that nobody waits for it
+			<-over // it ignores that its caller is gone
 			c.reply(object{"type": "complete", "output": "stale"})
 			return
 		}

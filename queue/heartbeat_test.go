@@ -20,8 +20,7 @@ import (
 // redeliveryLimit is how long after the death of its server a message may take to be delivered again.
 const redeliveryLimit = 5 * time.Second
 
-// someone is a process of which only the row in the table exists, silent for as long as said. Its session
-// is open until closed.
+// someone is a process that exists only as a row, silent for the given time. Its session is open until closed.
 func (r *replica) someone(t testing.TB, id string, silent time.Duration) (session *pgx.Conn) {
 	t.Helper()
 	conn, err := pgx.ConnectConfig(t.Context(), r.pool.Config().ConnConfig)
@@ -39,7 +38,7 @@ func (r *replica) someone(t testing.TB, id string, silent time.Duration) (sessio
 	return conn
 }
 
-// hang ends a session as the death of its process does, and waits until Postgres has noticed.
+// hang ends a session like the death of its process, and waits until Postgres has noticed.
 func (r *replica) hang(t testing.TB, session *pgx.Conn) {
 	t.Helper()
 	_ = session.PgConn().Conn().Close()
@@ -138,7 +137,7 @@ func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 	r.someone(t, "proc_silent", time.Minute)
 	p := r.newWorker(t).heartbeat
 	if got := r.silentOf(t, p); len(got) != 0 {
-		t.Errorf("first beat: got %v, want nobody judged", got)
+		t.Errorf("first beat: got %v, want none declared dead", got)
 	}
 	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.ID)
 	if got := r.silentOf(t, p); !slices.Equal(got, []string{"proc_silent"}) {
@@ -147,12 +146,12 @@ func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 	// It was away itself, as all are when the database is.
 	r.exec(t, `UPDATE processes SET beat_at = now() - interval '3 s' WHERE id = $1`, p.ID)
 	if got := r.silentOf(t, p); len(got) != 0 {
-		t.Errorf("after a pause: got %v, want nobody judged", got)
+		t.Errorf("after a pause: got %v, want none declared dead", got)
 	}
 	r.exec(t, `UPDATE processes SET beat_at = now() WHERE id = 'proc_silent'`)
 	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.ID)
 	if got := r.silentOf(t, p); len(got) != 0 {
-		t.Errorf("nobody silent: got %v", got)
+		t.Errorf("none silent: got %v", got)
 	}
 }
 
@@ -193,11 +192,11 @@ func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
 func TestRacersTakeOverOnce(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
-	var pulses []*cluster.Heartbeat
+	var heartbeats []*cluster.Heartbeat
 	for range 8 {
 		p := r.newWorker(t).heartbeat
 		r.silentOf(t, p)
-		pulses = append(pulses, p)
+		heartbeats = append(heartbeats, p)
 	}
 	for range 10 {
 		r.hang(t, r.someone(t, "proc_dead", 5*time.Second))
@@ -205,7 +204,7 @@ func TestRacersTakeOverOnce(t *testing.T) {
 		for range 5 {
 			held = append(held, r.held(t, "proc_dead"))
 		}
-		won := race(len(pulses), func(i int) int {
+		won := race(len(heartbeats), func(i int) int {
 			got, err := cluster.TakeOver(context.Background(), r.pool, []string{"proc_dead"}, cluster.SilenceLimit, cluster.FrozenLimit)
 			if err != nil {
 				t.Error(err)

@@ -176,7 +176,7 @@ func (c *contest) append(t *testing.T, racer, round int) {
 }
 
 // TestGroupCommitUnderContention: many senders with few keys, acknowledgements and appends of two processes, all at
-// once. Each key gets one message, each message is delivered and ends once, each run begins once, and nobody deadlocks.
+// once. Each key gets one message, each message is delivered and ends once, each run begins once, without deadlocks.
 func TestGroupCommitUnderContention(t *testing.T) {
 	t.Parallel()
 	var watch shares
@@ -212,7 +212,7 @@ func TestGroupCommitUnderContention(t *testing.T) {
 	watch.want(t)
 }
 
-// want expects that members of all kinds met, and nobody deadlocked.
+// want expects that members of all kinds met, without deadlocks.
 func (s *shares) want(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()

@@ -27,8 +27,8 @@ func together(ctx context.Context, pool *pgxpool.Pool, members ...eventlog.Membe
 	return pool.SendBatch(ctx, &b).Close()
 }
 
-// offers makes a member that sends a message which the process delivers.
-func offers(id, process string, options ...func(*entities.Message)) *reservedMessage {
+// reserved makes a group-commit member that sends a message to be delivered by the process.
+func reserved(id, process string, options ...func(*entities.Message)) *reservedMessage {
 	m := message(options...)
 	m.Retention = defaultRetention
 	return &reservedMessage{Message: m, id: id, Reservation: Reservation{handle: "rh_" + id, holder: process, lease: leaseTime}}
@@ -60,9 +60,9 @@ func TestMessagesInAGroupCommit(t *testing.T) {
 		SELECT $1, $2, $3, key, 'msg_before', expires_at
 		FROM (VALUES ('alive', now() + interval '1 h'), ('over', now())) AS k (key, expires_at)`, project, deployment, topic)
 	members := []*reservedMessage{
-		offers("msg_new", "proc_1", keyed("new")), offers("msg_again", "proc_1", keyed("new")),
-		offers("msg_alive", "proc_1", keyed("alive")), offers("msg_over", "proc_1", keyed("over")),
-		offers("msg_free", "proc_1"), offers("msg_free_too", "proc_1"), offers("msg_orphan", "proc_unknown"),
+		reserved("msg_new", "proc_1", keyed("new")), reserved("msg_again", "proc_1", keyed("new")),
+		reserved("msg_alive", "proc_1", keyed("alive")), reserved("msg_over", "proc_1", keyed("over")),
+		reserved("msg_free", "proc_1"), reserved("msg_free_too", "proc_1"), reserved("msg_orphan", "proc_unknown"),
 	}
 	var all []eventlog.Member
 	for _, m := range members {
@@ -107,9 +107,9 @@ func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 	const stepTopic = "__wkf_step_charge"
 	step := func(m *entities.Message) { m.Topic = stepTopic }
 	sent := []eventlog.Member{
-		offers("msg_1", "proc_1", ofRun("wrun_1")), offers("msg_none", "proc_1"), offers("msg_over", "proc_1"),
-		offers("msg_hooked", "proc_1", ofRun("wrun_hooked")), offers("msg_step", "proc_1", ofRun("wrun_hooked"), step),
-		offers("msg_other", "proc_1"),
+		reserved("msg_1", "proc_1", ofRun("wrun_1")), reserved("msg_none", "proc_1"), reserved("msg_over", "proc_1"),
+		reserved("msg_hooked", "proc_1", ofRun("wrun_hooked")), reserved("msg_step", "proc_1", ofRun("wrun_hooked"), step),
+		reserved("msg_other", "proc_1"),
 	}
 	if err := together(t.Context(), r.pool, sent...); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func (s *site) contended(t *testing.T) {
 	s.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT $1, $2, '__wkf_step_charge', key, 'msg_gone', now() + interval '1 h'
 		FROM unnest(ARRAY['step_b', 'step_a']) AS key`, project, deployment)
-	first, second := offers("msg_1", frozen, ofRun("wrun_1")), offers("msg_2", frozen, ofRun("wrun_2"))
+	first, second := reserved("msg_1", frozen, ofRun("wrun_1")), reserved("msg_2", frozen, ofRun("wrun_2"))
 	first.handle, second.handle = "rh_b", "rh_a"
 	if err := together(t.Context(), s.pool, first, second); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestGroupCommitLocksInOneOrder(t *testing.T) {
 	acknowledge := []eventlog.Member{ends(topic, "rh_a"), ends(topic, "rh_b")}
 	step := func(m *entities.Message) { m.Topic = "__wkf_step_charge" }
 	send := []eventlog.Member{
-		offers("msg_a", frozen, keyed("step_a"), step), offers("msg_b", frozen, keyed("step_b"), step),
+		reserved("msg_a", frozen, keyed("step_a"), step), reserved("msg_b", frozen, keyed("step_b"), step),
 	}
 	inTx := func(fn func(ctx context.Context, tx pgx.Tx) error) deed {
 		return func(ctx context.Context, s *site) (any, error) {
@@ -230,7 +230,7 @@ func TestGroupCommitLocksInOneOrder(t *testing.T) {
 				}
 			})
 			if waits == 0 {
-				t.Errorf("in %d schedules nobody waited", n)
+				t.Errorf("in %d schedules none waited", n)
 			}
 			t.Logf("%d schedules, %d waits", n, waits)
 		})
