@@ -18,52 +18,84 @@ import (
 
 const module = "github.com/stepwell-dev/stepwell"
 
+// data lists the packages of entities that know the database.
+var data = []string{"entities", "entities/pg", "entities/store"}
+
 // mayImport lists the packages of this module that each package may import. Tests may also import those of
 // testsMayImport.
 var mayImport = map[string][]string{
-	"clients":                 {},
-	"cmd/stepwell":            {"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "eventlog", "eventlog/access", "eventlog/archive", "eventlog/upkeep", "handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/egress"},
-	"cmd/stepwell/completion": {},
-	"cmd/stepwell/remote":     {},
-	"e2e":                     {},
-	"e2e/harness":             {},
-	"e2e/linear":              {},
-	"e2e/model":               {},
-	"e2e/model/client":        {"e2e/model"},
-	"e2e/record":              {},
-	"e2e/tools":               {},
-	"e2e/torture":             {},
-	"entities":                {},
-	"entities/strictjson":     {"entities"},
-	"eventlog":                {"entities"},
-	"eventlog/access":         {"entities", "eventlog"},
+	"entities":            {},
+	"entities/admin":      {"entities", "entities/pg"},
+	"entities/codec":      {},
+	"entities/pg":         {"entities"},
+	"entities/store":      {"entities", "entities/pg"},
+	"entities/strictjson": {"entities"},
+
+	"eventlog":                {"entities", "entities/pg", "entities/store", "eventlog/read"},
+	"eventlog/access":         {"entities", "entities/admin", "entities/pg"},
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
 	"eventlog/payload":        {"entities"},
-	"eventlog/upkeep":         {"entities", "entities/admin", "entities/pg", "entities/store", "eventlog", "eventlog/read"},
-	"eventlog/view":           {"entities", "eventlog", "eventlog/payload"},
+	"eventlog/read":           data,
+	"eventlog/upkeep":         and(data, "entities/admin", "eventlog", "eventlog/read"),
+	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
+
+	"queue": and(data, "entities/admin", "eventlog", "eventlog/upkeep",
+		"queue/cluster", "queue/contract", "queue/egress", "queue/signing", "queue/tickets"),
+	"queue/cluster":      {"entities", "entities/pg", "eventlog", "queue/continuation", "queue/tickets"},
+	"queue/condition":    {"entities", "entities/store"},
+	"queue/continuation": {"entities", "entities/codec"},
+	"queue/contract":     {"entities", "entities/strictjson", "eventlog"},
+	"queue/egress":       {},
+	"queue/engine": and(data, "eventlog", "eventlog/read", "eventlog/view",
+		"queue", "queue/condition", "queue/contract"),
+	"queue/signing": {},
+	"queue/tickets": {"entities/pg"},
+
+	"handlers": {
+		"clients", "entities", "entities/admin", "entities/codec", "eventlog", "eventlog/access", "eventlog/read",
+		"handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/webhook",
+		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine",
+	},
+	"handlers/auth":     {"entities", "entities/admin"},
+	"handlers/incoming": {},
+	"handlers/rest": and(data, "entities/admin", "entities/strictjson", "eventlog", "eventlog/access",
+		"eventlog/payload", "eventlog/read", "eventlog/view", "handlers/auth", "handlers/incoming",
+		"queue", "queue/continuation", "queue/contract", "queue/egress", "queue/engine"),
+	"handlers/telemetry": {"entities", "eventlog", "queue", "queue/engine"},
+	"handlers/webhook": and(data, "entities/admin", "eventlog", "eventlog/read", "handlers/incoming",
+		"handlers/webhook/signature", "queue", "queue/contract", "queue/egress"),
+	"handlers/webhook/signature": {"entities"},
+	"handlers/wire":              and(data, "entities/codec", "eventlog", "eventlog/read", "handlers/auth", "queue"),
+
+	"migrations":             {},
+	"migrations/localpg":     {},
+	"migrations/testdb":      {"migrations", "migrations/localpg"},
+	"migrations/testdb/gate": {"migrations"},
+
+	"clients": {},
+	"cmd/stepwell": {
+		"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "entities/admin", "entities/pg",
+		"eventlog", "eventlog/access", "eventlog/archive", "eventlog/read", "eventlog/upkeep",
+		"handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/egress", "queue/engine",
+	},
+	"cmd/stepwell/completion": {},
+	"cmd/stepwell/remote":     {},
 	"examples/function-go":    {"sdk/signature"},
-	"handlers":                {"clients", "entities", "eventlog", "eventlog/access", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/webhook", "handlers/webhook/signature", "handlers/wire", "handlers/wire/codec", "queue", "queue/egress"},
-	"handlers/auth":           {"entities"},
-	"handlers/incoming":       {},
-	"handlers/rest":           {"entities", "entities/strictjson", "eventlog", "eventlog/access", "eventlog/payload", "eventlog/view", "handlers/auth", "handlers/incoming", "queue", "queue/contract", "queue/egress"},
-	"handlers/telemetry":      {"entities", "eventlog", "queue"},
-	"handlers/webhook":        {"entities", "eventlog", "handlers/incoming", "handlers/webhook/signature", "queue", "queue/contract", "queue/egress"},
-	"handlers/wire":           {"entities", "eventlog", "queue", "handlers/auth", "handlers/wire/codec"},
-	"handlers/wire/codec":     {},
-	"migrations":              {},
-	"migrations/localpg":      {},
-	"migrations/testdb":       {"migrations", "migrations/localpg"},
-	"migrations/testdb/gate":  {"migrations"},
-	"queue":                   {"entities", "eventlog", "eventlog/upkeep", "eventlog/view", "queue/condition", "queue/contract", "queue/egress", "queue/signing"},
-	"queue/condition":         {"entities"},
-	"queue/contract":          {"entities", "entities/strictjson", "eventlog"},
-	"queue/egress":            {},
-	"queue/signing":           {},
 	"sdk/signature":           {},
 
-	"handlers/webhook/signature": {"entities"},
+	"e2e":              {},
+	"e2e/harness":      {},
+	"e2e/linear":       {},
+	"e2e/model":        {},
+	"e2e/model/client": {"e2e/model"},
+	"e2e/record":       {},
+	"e2e/tools":        {},
+	"e2e/torture":      {},
 }
+
+// and returns the list with more items.
+func and(list []string, more ...string) []string { return slices.Concat(list, more) }
 
 // testsMayImport lists the packages that the tests of every package may import in addition: they provide a database.
 var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/testdb/gate"}
@@ -71,19 +103,22 @@ var testsMayImport = []string{"migrations", "migrations/testdb", "migrations/tes
 // testsOf lists further imports of the tests of some packages. Tests of an HTTP surface assemble a whole server, for
 // example.
 var testsOf = map[string][]string{
-	"cmd/stepwell":     {"migrations/localpg", "eventlog/archive/s3test"},
-	"e2e/linear":       {"e2e/model", "e2e/model/client", "migrations/localpg"},
-	"e2e/model":        {"e2e/model/client", "entities", "eventlog", "handlers", "queue", "queue/egress"},
+	"cmd/stepwell": {"migrations/localpg", "eventlog/archive/s3test"},
+	"e2e/linear":   {"e2e/model", "e2e/model/client", "migrations/localpg"},
+	"e2e/model": {
+		"e2e/model/client", "entities", "entities/pg", "eventlog", "eventlog/read", "handlers", "queue", "queue/egress",
+	},
 	"e2e":              {"e2e/harness", "e2e/record"},
 	"e2e/tools":        {"e2e/harness"},
 	"e2e/torture":      {"e2e/harness", "migrations/localpg"},
-	"entities":         {"eventlog"},
-	"eventlog":         {"eventlog/upkeep", "queue"},
-	"eventlog/archive": {"eventlog", "eventlog/archive/s3test"},
+	"eventlog":         {"eventlog/upkeep"},
+	"eventlog/archive": {"entities/pg", "eventlog", "eventlog/archive/s3test", "eventlog/read"},
+	"handlers":         {"entities/pg", "entities/store"},
 	"handlers/rest":    {"handlers", "sdk/signature"},
-	"handlers/webhook": {"handlers"},
+	"handlers/webhook": {"handlers", "queue/engine"},
 	"handlers/wire":    {"e2e/record", "handlers"},
-	"queue":            {"sdk/signature"},
+	"queue":            {"queue/continuation", "sdk/signature"},
+	"queue/engine":     {"entities/admin", "queue/cluster", "queue/egress", "queue/tickets", "sdk/signature"},
 }
 
 // onlyFor lists packages, including those below them, that only a few places may import. A place is a folder, a file,
@@ -96,12 +131,14 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities", "eventlog", "eventlog/access", "eventlog/upkeep", "queue", "migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
+		"entities/admin", "entities/pg", "entities/store", "eventlog", "eventlog/access", "eventlog/read", "eventlog/upkeep",
+		"queue", "queue/cluster", "queue/engine", "queue/tickets",
+		"migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",
 	},
-	"github.com/riverqueue":                 {"queue", "migrations", "_test.go"},
+	"github.com/riverqueue":                 {"queue/tickets", "migrations", "_test.go"},
 	"github.com/labstack/echo":              {"handlers", "handlers/auth", "handlers/incoming", "handlers/rest", "handlers/wire", "handlers/webhook"},
-	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "eventlog/payload", "handlers/wire/codec", "_test.go"},
+	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "entities/codec", "eventlog/payload", "_test.go"},
 	"cel.dev/cel-go":                        {"queue/condition"},
 	"github.com/alecthomas/kong":            {"cmd/stepwell", "cmd/stepwell/completion"},
 	"github.com/caarlos0/env":               {"cmd/stepwell"},

@@ -28,6 +28,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // classified is in every payload of a fixture, and tokenMark in every hook token.
@@ -154,7 +155,7 @@ func (h *matrixServer) newFixture(t *testing.T, project entities.Project) fixtur
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = h.queue.PostSignal(t.Context(), store.Signal{
+	_, _, err = engine.New(h.queue, h.log).PostSignal(t.Context(), store.Signal{
 		Project: project, Name: "paid", Key: s["signalKey"], Data: []byte(`"` + classified + `"`),
 	}, time.Hour)
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 const (
@@ -139,7 +140,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	e.GET(nativePath+"/openapi.json", rest.Document)
 	secrets := admin.NewSecrets(o.Pool, o.Log.Now)
 	(&rest.Server{
-		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: queue.NewRuns(o.Queue, o.Log), Secrets: secrets,
+		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: engine.New(o.Queue, o.Log), Secrets: secrets,
 		SigningKeys: admin.NewSigningKeys(o.Pool, o.Log.Now),
 		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Allowed: o.Allowed,
 		Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,

@@ -45,7 +45,7 @@ func (r *replica) administration(t *testing.T) (retried, discarded string, do []
 	}
 }
 
-func TestTheAuditTellsWhoDidWhat(t *testing.T) {
+func TestAuditRecordsActorAndAction(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.register(t, "old", "http://o.test")
@@ -64,7 +64,7 @@ func TestTheAuditTellsWhoDidWhat(t *testing.T) {
 	}
 }
 
-func TestTheAuditDoesNotTellOfWhatIsAsBefore(t *testing.T) {
+func TestAuditSkipsUnchangedRegistrations(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	for range 3 {
@@ -89,8 +89,8 @@ func TestTheAuditDoesNotTellOfWhatIsAsBefore(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeToldIsNotDone has the last write of each action fail.
-func TestWhatCannotBeToldIsNotDone(t *testing.T) {
+// TestActionFailsIfItCannotBeAudited has the last write of each action fail.
+func TestActionFailsIfItCannotBeAudited(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.register(t, "old", "http://o.test")

@@ -40,11 +40,11 @@ func (s *site) unborn(t *testing.T) {
 	s.id = "wrun_" + ulid.MustNew(ulid.Timestamp(time.Now()), rand.Reader).String()
 }
 
-// TestACrashAtAnyStatementOfTheQueue breaks every write of the queue off at each of its statements: by killing
+// TestQueueSurvivesACrashAtAnyStatement breaks every write of the queue off at each of its statements: by killing
 // the server's process before it, and by cutting the client off when it has been executed, the commit too.
 // Then all of the write is there or nothing, message, key and ticket alike. Whoever asked repeats himself: if
 // the write was lost, all is as if nothing had happened; if just the answer was, he is told so.
-func TestACrashAtAnyStatementOfTheQueue(t *testing.T) {
+func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	home := on(t, deaf(t, dsn).pool)
@@ -96,7 +96,7 @@ func TestACrashAtAnyStatementOfTheQueue(t *testing.T) {
 				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
 					t.Run(fmt.Sprintf("%s at %d, %.20s", how, n, sql), func(t *testing.T) {
 						if _, err := crash(t, n, how); err == nil || errors.Is(err, test.again) && test.again != nil {
-							t.Errorf("who asked was told %v", err)
+							t.Errorf("the caller got %v", err)
 						}
 						want, again := untouched, error(nil)
 						committed := n == commit && how == gate.AnswerLost

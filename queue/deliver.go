@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -16,39 +16,36 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/riverqueue/river"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 const (
-	// A function that fails is tried again after 1, 2, 4, … seconds, at most every 15 minutes: 48 tries,
-	// after which clients give a run up, so last for nine hours.
+	// A function that fails is called again after 1, 2, 4, … seconds, up to 15 minutes: 48 attempts, after which clients
+	// give a run up, then take nine hours.
 	firstBackoff = time.Second
 	maxBackoff   = 15 * time.Minute
-	// A function that cannot be reached, or whose deployment is not registered, is looked for again at
-	// least this often, for as long as it takes. Registering it is faster.
+	// A function that cannot be reached, or whose deployment is not registered, is tried at least this often, without a
+	// limit. Registering it makes its messages due at once.
 	unreachedBackoff = time.Minute
-	// leftLease is how long a lease lasts that is left with its function when the server stops: longer than
-	// the minute after which clients extend it (protocol §5.5).
+	// leftLease is how long a lease lasts that is left to its function when the server stops: longer than the minute after
+	// which clients extend it (protocol §5.5).
 	leftLease = 90 * time.Second
-	// answeredLease is how long a function that has answered at least has to acknowledge. Clients do that, or
-	// give the message back, before they answer, also where it fails: what did not come by then was lost.
+	// answeredLease is how long a function has to acknowledge after its answer, at least. Clients acknowledge or release
+	// the message before they answer, even on failure: what has not come by then was lost.
 	answeredLease = 10 * time.Second
 
-	// No delivery takes longer, however often its lease is extended. River keeps the tickets of processes
-	// that died for as long.
-	longestDelivery = 24 * time.Hour
-
-	// settleTimeout is how long a delivery tries to tell the database how it went, which may be away just
-	// then. After that its lease has to run out.
-	settleTimeout = time.Minute
-	settlePause   = 250 * time.Millisecond
-	maxReasonBody = 300
+	// persistTimeout is how long a delivery tries to record its result while the database is away. After that its lease
+	// has to run out.
+	persistTimeout = time.Minute
+	persistPause   = 250 * time.Millisecond
+	maxReasonBody  = 300
 )
 
-// newDeliveryClient makes the HTTP client that calls functions, where that is allowed. A call may take as long as its
+// newDeliveryClient makes the HTTP client that calls functions at allowed addresses. A call may last as long as its
 // lease is extended, so only connecting has a time limit.
 func newDeliveryClient(allowed egress.Allowed) *http.Client {
 	return &http.Client{
@@ -64,29 +61,39 @@ func newDeliveryClient(allowed egress.Allowed) *http.Client {
 	}
 }
 
-// deliverer is the River worker that delivers the messages tickets are for. It never fails a job because
-// of a function: what becomes of the message is the message row's business.
+// deliverer makes deliveries: it claims messages, calls functions with them, and records how that went.
 type deliverer struct {
-	river.WorkerDefaults[Ticket]
-	*Worker
+	queue      *Queue
+	options    WorkerOptions
+	logger     *slog.Logger
+	http       *http.Client
+	heartbeat  *cluster.Heartbeat
+	sweeper    *cluster.Sweeper
+	memory     *memory
+	serializer *serializer
+	lease      time.Duration // of each delivery at first
+	// keepPause is how often a delivery that waits for memory keeps its ticket.
+	keepPause time.Duration
+	tally     tally
 }
 
-// Timeout is far away: deliveries take as long as the function's lease lasts.
-func (*deliverer) Timeout(*river.Job[Ticket]) time.Duration { return longestDelivery }
-
-// Work redeems the ticket.
-func (w *deliverer) Work(ctx context.Context, job *river.Job[Ticket]) error {
-	err := w.redeem(ctx, job.Args, job.ScheduledAt)
-	if errors.Is(err, errNotOnRecord) {
-		return river.JobSnooze(beatInterval) // after which it will be
+func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
+	if o.Observer == nil {
+		o.Observer = unobserved{}
 	}
-	return err
+	return &deliverer{
+		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
+		keepPause: ticketTime / 3,
+		heartbeat: cluster.NewHeartbeat(q.pool, func() { q.WakeTimer(nil) }, o.Logger),
+		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: newMemory(o.BodyMemory),
+		serializer: newSerializer(o.Deliveries),
+	}
 }
 
-// redeem claims the message of a ticket that was good from then on, by the database's clock, and calls the function
-// with it.
-func (w *deliverer) redeem(ctx context.Context, t Ticket, since time.Time) error {
-	free, err := w.room(ctx, t)
+// redeem claims the message of a ticket and delivers it. The ticket was good since the given time, by the database's
+// clock.
+func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Time) error {
+	free, err := w.reserveBody(ctx, t)
 	if errors.Is(err, errTicketUsed) {
 		return nil
 	}
@@ -95,10 +102,10 @@ func (w *deliverer) redeem(ctx context.Context, t Ticket, since time.Time) error
 	}
 	defer free()
 	handle := "rh_" + ulid.Make().String()
-	d, ok, err := claim(ctx, w.queue.pool, t, handle, w.pulse.id, w.lease)
+	d, ok, err := w.queue.Claim(ctx, t, handle, w.heartbeat.ID, w.lease)
 	if err != nil {
-		// It may have been claimed all the same, and then nobody else knows of this lease.
-		return errors.Join(err, w.settle(ctx, handle, failure{reason: err.Error()}))
+		// The claim may have been committed all the same, and nobody else knows of this lease.
+		return errors.Join(err, w.nack(ctx, handle, Failure{Reason: err.Error()}))
 	}
 	if !ok {
 		return w.whyNotClaimed(ctx, t)
@@ -106,29 +113,29 @@ func (w *deliverer) redeem(ctx context.Context, t Ticket, since time.Time) error
 	return w.observed(ctx, d, d.ClaimedAt.Sub(since), free)
 }
 
-// deliver calls the function with a message that is leased to this process, or does the work that it is, and says
-// what became of it. Free gives back the memory of its body. It fails when the database could not be told; then the
+// deliver calls the function with a message that is leased to this process, or does the work that the message is, and
+// returns the outcome. Free releases the memory of its body. It fails if the outcome could not be recorded: then the
 // lease has to run out.
-func (w *deliverer) deliver(ctx context.Context, d delivery, free func()) (Delivered, error) {
+func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	if d.Work != entities.WorkNone {
-		free() // what it calls with is read anew
-		return w.perform(ctx, d)
+		free() // work reads again what it sends
+		return w.Perform(ctx, d)
 	}
 	if d.URL == "" {
-		f := unregistered(d)
+		f := d.Unregistered()
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
-		return Delivered{OutcomeUnreached, f.public}, w.settle(ctx, d.Lease, f)
+		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
 	}
-	answered, err := w.turns.take(ctx, d)
+	answered, err := w.serializer.acquire(ctx, d)
 	if err != nil {
-		return Delivered{Outcome: OutcomeStopped}, w.handBack(ctx, d.Lease)
+		return Delivered{Outcome: OutcomeStopped}, w.release(ctx, d.Lease)
 	}
 	defer answered()
-	return w.carry(ctx, d, free)
+	return w.callFunction(ctx, d, free)
 }
 
-// carry calls the function with a message, and says what became of it.
-func (w *deliverer) carry(ctx context.Context, d delivery, free func()) (Delivered, error) {
+// callFunction calls the function with a message, and returns the outcome.
+func (w *deliverer) callFunction(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	var acknowledged atomic.Bool
 	w.queue.underWay.Store(d.Lease, &acknowledged)
 	defer w.queue.underWay.Delete(d.Lease)
@@ -137,24 +144,25 @@ func (w *deliverer) carry(ctx context.Context, d delivery, free func()) (Deliver
 	case err == nil && acknowledged.Load():
 		return Delivered{Outcome: OutcomeDone}, nil
 	case err == nil:
-		// Answered. The acknowledgement is a request of its own, and the only thing that counts
-		// (protocol §5.5): without one the lease runs out soon, and later the more often that has happened.
-		return Delivered{Outcome: OutcomeDone}, w.leave(ctx, d.Lease, max(answeredLease, backoff(d.DeliveryCount)))
+		// The function answered. Only its acknowledgement counts, which is a request of its own (protocol §5.5): without
+		// one the lease runs out soon, and later after each such delivery.
+		return Delivered{Outcome: OutcomeDone}, w.shortenLease(ctx, d.Lease, max(answeredLease, backoff(d.DeliveryCount)))
 	case errors.Is(ctx.Err(), context.Canceled):
-		return Delivered{Outcome: OutcomeStopped}, w.leave(ctx, d.Lease, leftLease)
+		return Delivered{Outcome: OutcomeStopped}, w.shortenLease(ctx, d.Lease, leftLease)
 	default:
-		f := failureOf(d, err)
+		f := d.Failure(err)
 		w.logger.InfoContext(ctx, "delivery failed",
-			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", f.public)
-		return f.delivered(), w.settle(ctx, d.Lease, f)
+			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", f.Public)
+		return f.delivered(), w.nack(ctx, d.Lease, f)
 	}
 }
 
 var errTicketUsed = errors.New("the ticket is used up")
 
-// room waits for memory for the message's body. Meanwhile its ticket does not count as lost: the message would get
-// another one, and another, until all deliveries wait for the same. It fails with errTicketUsed.
-func (w *deliverer) room(ctx context.Context, t Ticket) (free func(), err error) {
+// reserveBody waits for memory for the message's body. Meanwhile it keeps the ticket: if that counted as lost, the
+// message would get one ticket after the other, until all deliveries wait for the same message. It fails with
+// errTicketUsed.
+func (w *deliverer) reserveBody(ctx context.Context, t tickets.Ticket) (free func(), err error) {
 	if free, ok := w.memory.try(t.Size); ok {
 		return free, nil
 	}
@@ -167,8 +175,8 @@ func (w *deliverer) room(ctx context.Context, t Ticket) (free func(), err error)
 	return free, nil
 }
 
-// keep keeps a ticket until the context ends, and calls used when it is no longer good.
-func (w *deliverer) keep(ctx context.Context, t Ticket, used func()) {
+// keep keeps a ticket from counting as lost until the context ends, and calls used if it was used elsewhere.
+func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 	for {
 		good, err := keepTicket(ctx, w.queue.pool, t)
 		if err == nil && !good {
@@ -178,16 +186,16 @@ func (w *deliverer) keep(ctx context.Context, t Ticket, used func()) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(w.keepPause): // if the database is away, the message may get another ticket
+		case <-time.After(w.keepPause): // while the database is away, the message may get another ticket
 		}
 	}
 }
 
-// errNotOnRecord: others took over from this process, and would from what it took now, until its next beat.
+// errNotOnRecord: others took over from this process, and would take over new leases as well until its next beat.
 var errNotOnRecord = errors.New("this process is on no record")
 
-// whyNotClaimed fails with errNotOnRecord if the ticket is still good; else it is used up.
-func (w *deliverer) whyNotClaimed(ctx context.Context, t Ticket) error {
+// whyNotClaimed fails with errNotOnRecord if the ticket is still good, and returns nil if it is used up.
+func (w *deliverer) whyNotClaimed(ctx context.Context, t tickets.Ticket) error {
 	good, err := keepTicket(ctx, w.queue.pool, t)
 	if err != nil || !good {
 		return err
@@ -195,9 +203,9 @@ func (w *deliverer) whyNotClaimed(ctx context.Context, t Ticket) error {
 	return errNotOnRecord
 }
 
-// persist does what must be done also when the server is shutting down, or the database is away for a while.
+// persist does what must be done even while the server shuts down or the database is away, and retries for a while.
 func persist(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
 	defer cancel()
 	for {
 		err := do(ctx)
@@ -207,56 +215,30 @@ func persist(ctx context.Context, do func(context.Context) error) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(settlePause):
+		case <-time.After(persistPause):
 		}
 	}
 }
 
-// failure is why a delivery came to nothing, and what follows for its message.
-type failure struct {
-	reason string
-	// public is what of the reason is fit for logs; see [inPublic].
-	public string
-	// after is how long to wait before the next one.
-	after time.Duration
-	// reached says that the function may have seen the message. Only such deliveries are counted: an app
-	// that is away says nothing about the messages that wait for it.
-	reached bool
-}
-
-func failureOf(d delivery, err error) failure {
-	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-		return failure{err.Error(), inPublic(err), min(backoff(d.Unreached+1), unreachedBackoff), false}
+// delivered is how a delivery ends that failed.
+func (f Failure) delivered() Delivered {
+	if f.Reached {
+		return Delivered{OutcomeFailed, f.Public}
 	}
-	if unsigned := (*unsignedError)(nil); errors.As(err, &unsigned) {
-		return failure{err.Error(), inPublic(err), firstBackoff, false}
-	}
-	return failure{err.Error(), inPublic(err), backoff(d.DeliveryCount), true}
+	return Delivered{OutcomeUnreached, f.Public}
 }
 
-// unregistered is the failure of a delivery whose deployment is not registered.
-func unregistered(d delivery) failure {
-	reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
-	return failure{reason: reason, public: reason, after: unreachedBackoff}
+// shortenLease leaves a lease to its function for d at most, unless the function has extended or ended it.
+func (w *deliverer) shortenLease(ctx context.Context, handle string, d time.Duration) error {
+	return persist(ctx, func(ctx context.Context) error { return shortenLease(ctx, w.queue.pool, handle, d) })
 }
 
-// delivered is the delivery's end that the failure makes.
-func (f failure) delivered() Delivered {
-	if f.reached {
-		return Delivered{OutcomeFailed, f.public}
-	}
-	return Delivered{OutcomeUnreached, f.public}
-}
-
-// leave leaves a lease with its function for d, unless the function has seen to it.
-func (w *deliverer) leave(ctx context.Context, handle string, d time.Duration) error {
-	return persist(ctx, func(ctx context.Context) error { return leaveWithFunction(ctx, w.queue.pool, handle, d) })
-}
-
-// settle gives a lease back, if it is still ours.
-func (w *deliverer) settle(ctx context.Context, handle string, f failure) error {
-	f.reason = storable(f.reason)
-	err := persist(ctx, func(ctx context.Context) error { return giveBack(ctx, w.queue.pool, handle, f) })
+// nack gives a lease back after a failure, if it is still ours.
+func (w *deliverer) nack(ctx context.Context, handle string, f Failure) error {
+	err := persist(ctx, func(ctx context.Context) error {
+		_, err := w.queue.pool.Exec(ctx, nackSQL, f.nackArgs(handle)...)
+		return wrap("give message back", err)
+	})
 	if err != nil {
 		return err
 	}
@@ -264,9 +246,9 @@ func (w *deliverer) settle(ctx context.Context, handle string, f failure) error 
 	return nil
 }
 
-// handBack ends a lease whose function was not called with it: the message is due, for whoever is there.
-func (w *deliverer) handBack(ctx context.Context, handle string) error {
-	err := persist(ctx, func(ctx context.Context) error { return handBack(ctx, w.queue.pool, handle) })
+// release ends a lease whose function was not called: the message is due at once, for any process.
+func (w *deliverer) release(ctx context.Context, handle string) error {
+	err := persist(ctx, func(ctx context.Context) error { return releaseMessage(ctx, w.queue.pool, handle) })
 	if err != nil {
 		return err
 	}
@@ -274,33 +256,33 @@ func (w *deliverer) handBack(ctx context.Context, handle string) error {
 	return nil
 }
 
-// storable makes any text fit for a Postgres text column.
-func storable(s string) string {
+// Storable makes any text valid for a Postgres text column.
+func Storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// backoff is how long to wait after the given failure, up to a quarter less by chance.
+// backoff is how long to wait after the given failure, randomly reduced by up to a quarter.
 func backoff(deliveries int) time.Duration {
 	d := maxBackoff
 	if deliveries < 11 { // 2^10 seconds is past the maximum
 		d = min(firstBackoff<<(deliveries-1), maxBackoff)
 	}
-	return jitter(d)
+	return Jitter(d)
 }
 
-// jitter is d or up to a quarter less, so that what failed together is not tried again together.
-func jitter(d time.Duration) time.Duration {
+// Jitter reduces d randomly by up to a quarter, so that what failed together is not retried together.
+func Jitter(d time.Duration) time.Duration {
 	if d < 4 {
 		return d
 	}
 	return d - rand.N(d/4) //nolint:gosec // nobody gains by guessing it
 }
 
-var errLeaseOver = errors.New("broken off because its lease is over")
+const errLeaseOver = PublicError("broken off because its lease is over")
 
-// call calls the function for as long as the lease lasts: after that nobody waits for the answer, and a
-// function that never answers must not keep others from being called.
-func (w *deliverer) call(ctx context.Context, d *delivery, sent func()) error {
+// call calls the function for as long as the lease lasts. Then the answer no longer matters, and a function that never
+// answers must not hold up others.
+func (w *deliverer) call(ctx context.Context, d *Delivery, sent func()) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	go w.watchLease(ctx, d.Lease, func() { end(errLeaseOver) })
@@ -311,7 +293,7 @@ func (w *deliverer) call(ctx context.Context, d *delivery, sent func()) error {
 	return err
 }
 
-// watchLease calls over when the lease ran out, unless the context ends first.
+// watchLease calls over when the lease has run out, unless the context ends first.
 func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) {
 	for left := w.lease; left > 0; {
 		select {
@@ -321,14 +303,14 @@ func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) 
 		}
 		var err error
 		if left, err = leaseLeft(ctx, w.queue.pool, handle); err != nil {
-			left = timerPoll // the database is away for now
+			left = duePoll // the database is away
 		}
 	}
 	over()
 }
 
-// post calls the function and returns why that counts as not delivered, if it does.
-func (w *deliverer) post(ctx context.Context, d *delivery, sent func()) error {
+// post sends the message to the function. An error means that it was not delivered.
+func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 	req, err := newRequest(ctx, *d)
 	if err != nil {
 		return err
@@ -338,7 +320,7 @@ func (w *deliverer) post(ctx context.Context, d *delivery, sent func()) error {
 		return err
 	}
 	if len(d.Body) > smallBody {
-		// Its memory is needed until it is sent, not until the function has answered.
+		// The memory is needed until the body is sent, not until the function answers.
 		req.Body, req.GetBody = &sending{body: d.Body, sent: sent}, nil
 		d.Body = nil
 	}
@@ -354,12 +336,12 @@ func (w *deliverer) post(ctx context.Context, d *delivery, sent func()) error {
 	if resp.StatusCode/100 != 2 {
 		return &answerError{req.URL.String(), resp.StatusCode, resp.Status, start}
 	}
-	_, err = io.Copy(io.Discard, resp.Body) // so that the connection can be used again
+	_, err = io.Copy(io.Discard, resp.Body) // so that the connection can be reused
 	return err
 }
 
 // newRequest makes the call of protocol §5.4: a binary-mode CloudEvent whose body is the message's own.
-func newRequest(ctx context.Context, d delivery) (*http.Request, error) {
+func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 	url := strings.TrimSuffix(d.URL, "/") + "/.well-known/workflow/v1/" + route(d.Topic, d.DeliveryCount)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(d.Body))
 	if err != nil {
@@ -388,16 +370,16 @@ func newRequest(ctx context.Context, d delivery) (*http.Request, error) {
 
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// stepTopics is what the topics of steps look like, to Go and to Postgres.
+// stepTopics matches the topics of steps, in Go and in Postgres.
 const stepTopics = `^__(?:[A-Za-z0-9-]+_)?wkf_step_`
 
 var stepTopic = regexp.MustCompile(stepTopics)
 
-// stepHealth is how the topic of health checks of the step route ends.
+// stepHealth is the suffix of the topic of health checks of the step route.
 const stepHealth = "wkf_step_health_check"
 
 // route is the app's route for a delivery (protocol §5.3). Apps of the SDK's 5.x line have none for steps and
-// answer 404 there, but are sent health checks of it: every second delivery goes to the route that they have.
+// answer 404 there, but are sent health checks of it: every second Delivery goes to the route that they have.
 func route(topic string, delivery int) string {
 	if !stepTopic.MatchString(topic) || delivery%2 == 0 && strings.HasSuffix(topic, stepHealth) {
 		return "flow"

@@ -132,7 +132,7 @@ func TestRedeliveriesKeepTheIDAndGetFreshHandles(t *testing.T) {
 			t.Errorf("delivery %s has the handle %s of an earlier one", want, c.handle())
 		}
 		handles[c.handle()] = true
-		r.hurry(t, id) // the lease runs out
+		r.makeDue(t, id) // the lease runs out
 	}
 }
 

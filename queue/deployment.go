@@ -17,12 +17,11 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// Deployment says where the functions of an app are: messages for ID are POSTed below URL.
+// Deployment is where the functions of an app are: messages for ID are POSTed below URL.
 type Deployment struct {
 	ID  string
 	URL string
-	// Workflows are the names of the workflows it has, in their order; none when it was registered without, and
-	// then it may have any.
+	// Workflows are the names of its workflows, sorted. Without any it may have every workflow.
 	Workflows []string
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -33,13 +32,13 @@ const deploymentColumns = `id, url, workflows, created_at, updated_at`
 // maxWorkflows is how many workflows a deployment may list.
 const maxWorkflows = 1000
 
-// ErrNotHurried is of a registration that holds, and after which messages wait for the end of their backoff.
+// ErrNotHurried is the error of a registration that was stored, but whose waiting messages stay on their backoff.
 var ErrNotHurried = errors.New("messages wait for their backoff")
 
-// PutDeployment registers a deployment or moves it to another URL, and then hurries along the messages that
-// could not be delivered to it: those that did not reach it and, if it has moved, all that failed. Workflows are those
-// it has, if it is to be found by them. It fails with [entities.ErrInvalid] when the URL is not an absolute http or
-// https URL or a workflow has no name, and with [ErrNotHurried] when the registration is all that was done.
+// PutDeployment registers a deployment or moves it to another URL, and then makes due the messages that could not be
+// delivered to it: those that did not reach it and, if it has moved, all that failed. Workflows are the names it is to
+// be found by. It fails with [entities.ErrInvalid] when the URL is not an absolute http or https URL or a workflow has
+// no name, and with [ErrNotHurried] when only the registration succeeded.
 func (q *Queue) PutDeployment(
 	ctx context.Context, project entities.Project, id, baseURL string, workflows ...string,
 ) (Deployment, error) {
@@ -62,14 +61,13 @@ func (q *Queue) PutDeployment(
 	}
 	defer q.wakeWorkers(nil)
 	defer q.hub.Publish(timerTopic)
-	if err := hurry(ctx, q.pool, project, d, moved); err != nil {
+	if err := makeDueNow(ctx, q.pool, project, d, moved); err != nil {
 		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", id, ErrNotHurried, err)
 	}
 	return d, nil
 }
 
-// writeDeployment writes a registration and, unless it is as it was before, the word of it; moved reports whether the
-// URL is another one.
+// writeDeployment writes a registration and, if it changed, its audit entry; moved reports whether the URL changed.
 func (q *Queue) writeDeployment(
 	ctx context.Context, project entities.Project, d Deployment,
 ) (written Deployment, moved bool, err error) {
@@ -93,7 +91,7 @@ func (q *Queue) writeDeployment(
 		}
 		written, moved = row.Deployment, row.Moved
 		if !row.Moved && !row.Relisted {
-			return nil // servers say the same at every start
+			return nil // servers register the same at every start
 		}
 		return tell(ctx, tx, project, admin.ActionDeploymentPut, d.ID,
 			map[string]any{"url": written.URL, "workflows": written.Workflows})
@@ -101,7 +99,7 @@ func (q *Queue) writeDeployment(
 	return written, moved, err
 }
 
-// tell writes the word of something administrative, in the transaction that does it.
+// tell writes an audit entry in the transaction that does what it is about.
 func tell(
 	ctx context.Context, tx pgx.Tx, project entities.Project, kind admin.ActionKind, subject string,
 	detail map[string]any,
@@ -144,8 +142,8 @@ func (q *Queue) Deployment(ctx context.Context, project entities.Project, id str
 	return q.oneDeployment(ctx, `id = $2`, project, id)
 }
 
-// NewestDeployment reads the deployment that a new run of the workflow goes to: of those that list it the one
-// that was registered last as new, or else of those that list none. It fails with [entities.ErrDeploymentNotFound].
+// NewestDeployment reads the deployment that a new run of the workflow goes to: the newest of those that list it, or
+// else of those that list none. It fails with [entities.ErrDeploymentNotFound].
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
 	return q.oneDeployment(ctx, `($2 = ANY (workflows) OR workflows = '{}')
 		ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)
@@ -184,7 +182,7 @@ func (q *Queue) Deployments(ctx context.Context, project entities.Project) ([]De
 	return list, nil
 }
 
-// RemoveDeployment forgets a deployment. Its messages wait until it is registered again. It fails with
+// RemoveDeployment deletes a deployment. Its messages wait until it is registered again. It fails with
 // [entities.ErrDeploymentNotFound].
 func (q *Queue) RemoveDeployment(ctx context.Context, project entities.Project, id string) error {
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {

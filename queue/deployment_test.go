@@ -116,7 +116,7 @@ func TestDeliveriesGoToTheProjectsOwnDeployment(t *testing.T) {
 	}
 }
 
-func TestPutDeploymentHurriesOnlyItsFailedMessages(t *testing.T) {
+func TestPutDeploymentMakesOnlyItsFailedMessagesDue(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	in := func(p entities.Project, d string) string {
@@ -155,7 +155,7 @@ func (r *replica) away(t testing.TB, n int) {
 		FROM generate_series(1, $1) i`, n, project, deployment)
 }
 
-func TestPutDeploymentHurriesABacklogInBatches(t *testing.T) {
+func TestPutDeploymentMakesABacklogDueInBatches(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.register(t, deployment, "http://a.test")
@@ -175,7 +175,7 @@ func TestPutDeploymentHurriesABacklogInBatches(t *testing.T) {
 	var got []string
 	r.scan(t, left, nil, &got)
 	if diff := cmp.Diff([]string{"msg_1", "msg_2"}, got); diff != "" {
-		t.Errorf("not hurried (-want +got):\n%s", diff)
+		t.Errorf("not made due (-want +got):\n%s", diff)
 	}
 	r.register(t, deployment, "http://b.test")
 	r.scan(t, left, nil, &got)
@@ -184,7 +184,7 @@ func TestPutDeploymentHurriesABacklogInBatches(t *testing.T) {
 	}
 }
 
-func TestPutDeploymentHoldsAlsoIfItHurriesNobody(t *testing.T) {
+func TestPutDeploymentHoldsIfMessagesStayOnBackoff(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.away(t, 1)

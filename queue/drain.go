@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// errDrainOver is why a call is broken off that takes longer than the drain that makes it. It counts as a failure,
-// unlike being broken off by a shutdown: it may well be as long the next time.
+// errDrainOver is why a call is broken off that outlasts its drain. Unlike a call broken off by a shutdown it counts as
+// a failure: it may well take as long the next time.
 var errDrainOver = errors.New("it takes longer than a drain's budget and grace period together")
 
-// drainPause is how long a drain waits before it looks again for what was due, and others seemed to be at.
+// drainPause is how long a drain waits before it looks again for due messages that other processes seemed to take.
 const drainPause = 100 * time.Millisecond
 
-// Drainer delivers in function mode, where nothing can run but requests: as long as a request asks for it, and no
-// longer. It does what a [Worker] does, except that tickets are not River's to fetch: a drain takes them out of River's
-// table itself. All drains of a process share one session, with one heartbeat.
+// Drainer delivers in function mode, where code runs only during requests: for as long as a request asks for it, or
+// until the process is idle. It does what a [Worker] does, but takes tickets out of River's table itself. All drains of
+// a process share one session, with one heartbeat.
 type Drainer struct {
 	worker *deliverer
-	// gate is held by who begins or ends a session.
+	// gate is held while a session begins or ends.
 	gate chan struct{}
 
 	issued <-chan struct{} // see [Queue.Issued]
 
 	mu      sync.Mutex
-	session *session // nil while there is none
-	users   int      // drains that want the session to go on
+	session *session // nil while no drain runs
+	users   int      // drains that use the session
 
 	stopping context.Context
 	stop     context.CancelFunc
@@ -37,46 +37,45 @@ type Drainer struct {
 // NewDrainer makes a drainer for the queue. [WorkerOptions.Grace] is how long the calls under way may go on when a
 // drain's budget is over.
 func NewDrainer(q *Queue, o WorkerOptions) *Drainer {
-	d := &Drainer{worker: &deliverer{Worker: newWorker(q, o)}, gate: make(chan struct{}, 1)}
-	d.worker.sweeper.afterTurn = d.worker.tidy
+	d := &Drainer{worker: newDeliverer(q, o), gate: make(chan struct{}, 1)}
+	d.worker.sweeper.AfterTurn = d.worker.tidy
 	d.issued, _ = q.Issued() // for as long as the process lives
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	return d
 }
 
-// tidy does now and then what workers do by the clock. It comes with the sweeper's turns, which all processes share.
+// tidy does the periodic work for which a worker has timers. It runs after the sweeper's turns, which all processes
+// share.
 func (w *deliverer) tidy(ctx context.Context) {
-	w.forgetOnce(ctx)
-	if w.options.Retention != nil {
-		w.retainOnce(ctx)
-	}
+	w.deleteExpired(ctx)
+	w.retain(ctx)
 }
 
 // Drained is what a drain did, and what it left.
 type Drained struct {
 	// Delivered counts the deliveries of the process meanwhile, Failed those of them that came to nothing.
 	Delivered, Failed int64
-	Backlog
+	backlog
 }
 
-// Backlog is what there is to deliver.
-type Backlog struct {
+// backlog is what there is to deliver.
+type backlog struct {
 	// Due counts what could be delivered at once, up to a thousand.
 	Due int
 	// NextDueAt is when something is due next, if there is nothing now; nil when nothing is known to come.
 	NextDueAt *time.Time
 }
 
-// Drain is somebody's wish that messages be delivered. It must be ended, by [Drain.Run].
+// Drain is a request to deliver messages. It must be ended by [Drain.Run].
 type Drain struct {
 	drainer           *Drainer
 	session           *session
-	since             int // looks begun before it came
+	since             int // looks begun before this drain
 	delivered, failed int64
 }
 
-// Wanted reports, once, whether something was made due in this process that no drain of its will see. It is for
-// after a request, to have another one drain.
+// Wanted reports, once, whether this process made a message due that none of its drains will see. It is called after a
+// request, to have another request drain.
 func (d *Drainer) Wanted() bool {
 	d.mu.Lock()
 	awake := d.users > 0
@@ -84,7 +83,7 @@ func (d *Drainer) Wanted() bool {
 	return !awake && d.forget()
 }
 
-// forget forgets that something was made due, and reports whether it was.
+// forget clears the note that a message was made due, and reports whether there was one.
 func (d *Drainer) forget() bool {
 	select {
 	case <-d.issued:
@@ -105,16 +104,16 @@ func (d *Drainer) Begin(ctx context.Context) (*Drain, error) {
 	return drain, nil
 }
 
-// Stop has the drains under way end as if their budgets were over, and waits for them. None begins any more.
+// Stop ends the drains under way as if their budgets were over, and waits for them. No drain begins any more.
 func (d *Drainer) Stop() {
 	d.mu.Lock()
 	d.stop()
 	d.mu.Unlock()
-	d.worker.turns.close()
+	d.worker.serializer.close()
 	d.draining.Wait()
 }
 
-// join takes part in the process's session, which begins if there is none.
+// join joins the process's session, and begins one if necessary.
 func (r *Drain) join(ctx context.Context) (err error) {
 	d := r.drainer
 	if !d.enter() {
@@ -131,7 +130,7 @@ func (r *Drain) join(ctx context.Context) (err error) {
 		return ctx.Err()
 	}
 	defer func() { <-d.gate }()
-	if d.session == nil { // only who holds the gate changes it
+	if d.session == nil { // it only changes under the gate
 		s, err := d.worker.begin(ctx)
 		if err != nil {
 			return err
@@ -148,7 +147,7 @@ func (r *Drain) join(ctx context.Context) (err error) {
 	return nil
 }
 
-// ErrStopping says that a server takes on nothing more.
+// ErrStopping is the error of a server that stops and takes on nothing more.
 var ErrStopping = errors.New("the server is stopping")
 
 // enter reports whether a drain may begin, which [Drainer.Stop] then waits for.
@@ -162,35 +161,35 @@ func (d *Drainer) enter() bool {
 	return true
 }
 
-// Run delivers what is due, and what becomes due meanwhile, until there is nothing left, or the budget is over and
-// the grace period of what is under way. It stays for as long as linger, within the budget, although nothing is due.
+// Run delivers what is due, and what becomes due meanwhile, until nothing is left, or until the budget is over and then
+// the grace period of calls under way. It waits at least for linger, within the budget, even if nothing is due.
 func (r *Drain) Run(ctx context.Context, budget, linger time.Duration) (Drained, error) {
 	ctx = context.WithoutCancel(ctx)
-	patience, cancel := context.WithTimeout(r.drainer.stopping, budget)
+	deadline, cancel := context.WithTimeout(r.drainer.stopping, budget)
 	defer cancel()
-	lingering, cancel := context.WithTimeout(patience, linger)
+	lingering, cancel := context.WithTimeout(deadline, linger)
 	defer cancel()
 	for {
-		r.session.wait(patience, lingering, r.since)
+		r.session.wait(deadline, lingering, r.since)
 		r.leave(ctx)
-		r.drainer.forget() // it is committed, so it is seen now
-		left, err := backlog(ctx, r.drainer.worker.queue.pool)
-		if err != nil || left.Due == 0 || patience.Err() != nil {
+		r.drainer.forget() // what was made due is committed, so the backlog includes it
+		left, err := readBacklog(ctx, r.drainer.worker.queue.pool)
+		if err != nil || left.Due == 0 || deadline.Err() != nil {
 			return r.done(left), err
 		}
-		// It came as the session ended. Or others are at it, and then there is no hurry.
-		if pause(patience, drainPause); r.join(patience) != nil {
+		// It came as the session ended. Or another process takes it, and then there is time.
+		if pause(deadline, drainPause); r.join(deadline) != nil {
 			return r.done(left), nil
 		}
 	}
 }
 
-func (r *Drain) done(left Backlog) Drained {
+func (r *Drain) done(left backlog) Drained {
 	t := &r.drainer.worker.tally
 	return Drained{t.delivered.Load() - r.delivered, t.failed.Load() - r.failed, left}
 }
 
-// leave ends the session, if this was the last drain that wants it.
+// leave ends the session if this was the last drain that uses it.
 func (r *Drain) leave(ctx context.Context) {
 	d := r.drainer
 	defer d.draining.Done()
@@ -204,11 +203,11 @@ func (r *Drain) leave(ctx context.Context) {
 	if !last {
 		return
 	}
-	r.session.finish(d.worker.options.Grace)
+	r.session.finish(ctx, d.worker.options.Grace)
 	d.gate <- struct{}{}
 	defer func() { <-d.gate }()
 	d.mu.Lock()
-	ours := d.users == 0 && d.session == r.session // or else another drain has come, and goes on with it
+	ours := d.users == 0 && d.session == r.session // or another drain has come, and goes on with it
 	if ours {
 		d.session = nil
 	}
@@ -216,9 +215,9 @@ func (r *Drain) leave(ctx context.Context) {
 	switch {
 	case !ours:
 	case d.stopping.Err() != nil:
-		r.session.end(ctx, context.Canceled)
+		r.session.end(context.Canceled)
 	default:
-		r.session.end(ctx, errDrainOver)
+		r.session.end(errDrainOver)
 	}
 }
 

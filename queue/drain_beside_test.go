@@ -34,7 +34,7 @@ func TestDrainsBesideWorkers(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if _, err := begun.Run(context.Background(), patience, 0); err != nil {
+				if _, err := begun.Run(context.Background(), testTimeout, 0); err != nil {
 					t.Error(err)
 				}
 			}

@@ -3,21 +3,15 @@ package queue
 import (
 	"context"
 	"net/http"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
-	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// TestDrainsEndInTime: a call that takes longer than the budget and the grace period is broken off, and its message left
-// with the function, which may still acknowledge it.
-func TestDrainsEndInTime(t *testing.T) {
+// TestDrainsEndWithinBudgetAndGrace: a call that takes longer than the budget and the grace period is broken off, and
+// its message left with the function, which may still acknowledge it.
+func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	a := newApp(t, func(_ http.ResponseWriter, req *http.Request, _ call) { <-req.Context().Done() })
@@ -27,7 +21,7 @@ func TestDrainsEndInTime(t *testing.T) {
 	d := r.drainer(t, func(o *WorkerOptions) { o.Grace, o.Deliveries = 50*time.Millisecond, 1 })
 	got := drainFor(t, d, time.Second, 0)
 	if got.Delivered != 1 || got.Failed != 0 || got.Due != 1 || got.NextDueAt != nil {
-		t.Errorf("got %+v, want one delivery, which did not fail, and one due", got)
+		t.Errorf("got %+v, want one Delivery, which did not fail, and one due", got)
 	}
 	if err := r.Discard(t.Context(), project, waiting); err != nil {
 		t.Fatal(err)
@@ -41,64 +35,6 @@ func TestDrainsEndInTime(t *testing.T) {
 		t.Errorf("acknowledge afterwards: %v", err)
 	}
 	r.wantNothingLeft(t)
-}
-
-// TestStepsThatOutlastDrains fail, one attempt after the other: they would be called for ever otherwise.
-func TestStepsThatOutlastDrains(t *testing.T) {
-	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
-	dr := &driven{r, log, NewRuns(r.Queue, log)}
-	f := serve(t, func(c *turn) {
-		switch {
-		case c.Type == contract.TypeStep:
-			<-c.r.Context().Done()
-		case c.has("step_failed", "long"):
-			c.reply(map[string]any{"type": "complete"})
-		default:
-			c.reply(map[string]any{
-				"type": "runStep", "id": "long", "retry": map[string]any{"maxAttempts": 2, "backoff": "1ms"},
-			})
-		}
-	})
-	r.register(t, deployment, f.URL)
-	id := dr.begin(t, `null`)
-	d := r.drainer(t, func(o *WorkerOptions) { o.Runs, o.Grace = dr.runs, 10*time.Millisecond })
-	eventually(t, "both attempts are over", func() bool { // one in each drain that gets so far
-		drainFor(t, d, 500*time.Millisecond, 0)
-		return slices.Contains(dr.events(t, id), "step_failed long")
-	})
-	drain(t, d)
-	want := []string{
-		"run_created", "run_started", "step_created long", "step_started long", "step_retrying long", "step_started long",
-		"step_failed long", "run_completed",
-	}
-	if diff := cmp.Diff(want, dr.events(t, id)); diff != "" {
-		t.Errorf("the log (-want +got):\n%s", diff)
-	}
-	if text := dr.story(t, id); !strings.Contains(text, "budget") {
-		t.Errorf("the log does not say why:\n%s", text)
-	}
-}
-
-// TestInvocationsThatOutlastDrains count as failures as well.
-func TestInvocationsThatOutlastDrains(t *testing.T) {
-	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
-	dr := &driven{r, log, NewRuns(r.Queue, log)}
-	f := serve(t, func(c *turn) { <-c.r.Context().Done() })
-	r.register(t, deployment, f.URL)
-	dr.begin(t, `null`)
-	d := r.drainer(t, func(o *WorkerOptions) { o.Runs, o.Grace = dr.runs, 10*time.Millisecond })
-	if got := drainFor(t, d, 500*time.Millisecond, 0); got.Delivered != 1 || got.Failed != 1 {
-		t.Errorf("got %+v, want one delivery, which failed", got)
-	}
-	var id string
-	r.scan(t, `SELECT id FROM messages`, nil, &id)
-	if s := r.stored(t, id); s.DeliveryCount != 1 || !strings.Contains(s.LastError, "budget") || s.Lease != "" {
-		t.Errorf("got %+v, want it to have failed once, for the budget", s)
-	}
 }
 
 // goOn runs a drain that has begun.
@@ -144,7 +80,7 @@ func TestDrainLooksOnceMore(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT FROM processes FOR UPDATE`); err != nil { // it cannot sign off
 		t.Fatal(err)
 	}
-	ended := goOn(t, begun, patience)
+	ended := goOn(t, begun, testTimeout)
 	leaving(t, d)
 	r.send(t)
 	if err := tx.Rollback(t.Context()); err != nil {

@@ -28,7 +28,7 @@ func frugal(t *testing.T, dsn string) *replica {
 func (r *replica) drainer(t *testing.T, configure ...func(*WorkerOptions)) *Drainer {
 	t.Helper()
 	o := WorkerOptions{
-		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: patience, Logger: slog.New(slog.DiscardHandler),
+		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testTimeout, Logger: slog.New(slog.DiscardHandler),
 		Allowed: loopback(t),
 	}
 	for _, c := range configure {
@@ -42,7 +42,7 @@ func (r *replica) drainer(t *testing.T, configure ...func(*WorkerOptions)) *Drai
 // drain drains until nothing is due.
 func drain(t *testing.T, d *Drainer) Drained {
 	t.Helper()
-	return drainFor(t, d, patience, 0)
+	return drainFor(t, d, testTimeout, 0)
 }
 
 func drainFor(t *testing.T, d *Drainer, budget, linger time.Duration) Drained {
@@ -112,7 +112,7 @@ func TestDrainDeliversWhatIsSentMeanwhile(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-func TestDrainSaysWhatIsLeft(t *testing.T) {
+func TestDrainReportsTheBacklog(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	a := newApp(t, status(http.StatusInternalServerError))
@@ -140,7 +140,7 @@ func TestDrainLingers(t *testing.T) {
 	if got := drain(t, d); got.Delivered != 0 || got.NextDueAt == nil {
 		t.Errorf("got %+v, want nothing delivered yet", got)
 	}
-	if got := drainFor(t, d, patience, 2*time.Second); got.Delivered != 1 {
+	if got := drainFor(t, d, testTimeout, 2*time.Second); got.Delivered != 1 {
 		t.Errorf("lingering: got %+v, want one delivered", got)
 	}
 }
@@ -171,7 +171,7 @@ func TestDrainsShareOneSession(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if got, err := drain.Run(context.Background(), patience, 0); err != nil || got.Due != 0 {
+			if got, err := drain.Run(context.Background(), testTimeout, 0); err != nil || got.Due != 0 {
 				t.Errorf("got %+v and %v, want nothing due", got, err)
 			}
 		})
@@ -188,9 +188,9 @@ func TestDrainsShareOneSession(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// TestNobodyIsForgotten: whoever makes something due while no drain of the process goes on is told to have it drained,
-// and whoever is not told may rely on the drain that goes on.
-func TestNobodyIsForgotten(t *testing.T) {
+// TestEachMessageIsWantedOrDrained: a message made due while no drain runs is reported as wanted; any other is
+// delivered by the drain that runs.
+func TestEachMessageIsWantedOrDrained(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	a := obliging(t, r)
@@ -212,7 +212,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if _, err := drain.Run(context.Background(), patience, 0); err != nil {
+				if _, err := drain.Run(context.Background(), testTimeout, 0); err != nil {
 					t.Error(err)
 				}
 			}
@@ -228,7 +228,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 	}
 }
 
-func TestWanted(t *testing.T) {
+func TestWantedReportsMessagesNoDrainWillSee(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	d := r.drainer(t)
@@ -316,8 +316,8 @@ func TestBeginFailsWithoutDatabase(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// TestDrainTidiesUp: what workers do by the clock is done in a drain.
-func TestDrainTidiesUp(t *testing.T) {
+// TestDrainDeletesExpiredRows: what workers do by the clock is done in a drain.
+func TestDrainDeletesExpiredRows(t *testing.T) {
 	t.Parallel()
 	r := frugal(t, testdb.New(t))
 	id := r.send(t, keyed("k"))

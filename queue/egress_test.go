@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
@@ -37,7 +36,7 @@ func TestForbiddenAddressesAreNotCalled(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		r.exec(t, `UPDATE messages SET last_error = '' WHERE id = $1`, id)
-		r.hurry(t, id)
+		r.makeDue(t, id)
 	}
 	if !logged.contains(reason) {
 		t.Error("the log does not say why")
@@ -47,32 +46,8 @@ func TestForbiddenAddressesAreNotCalled(t *testing.T) {
 		t.Errorf("got %d calls", len(a.calls))
 	}
 	r.worker(t)
-	r.hurry(t, id)
+	r.makeDue(t, id)
 	if got := a.next(t); got.id() != id || got.count() != "1" {
 		t.Errorf("got %s, delivery %s", got.id(), got.count())
 	}
-}
-
-// TestForbiddenFunctionsAreNotCalled: the same of runs that the server continues, and it is no attempt.
-func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
-	t.Parallel()
-	f := serve(t, func(c *turn) { c.reply(map[string]any{"type": "complete", "output": 42}) })
-	d := openDriven(t, testdb.New(t))
-	d.register(t, deployment, f.URL)
-	careful := d.worker(t, strict, func(o *WorkerOptions) { o.Runs = d.runs })
-	id := d.begin(t, `{}`)
-	var reason string
-	var count int
-	eventually(t, "the invocation is refused", func() bool {
-		d.scan(t, `SELECT last_error, delivery_count FROM messages WHERE run_id = $1 AND work = 'run'`, []any{id}, &reason, &count)
-		return reason != ""
-	})
-	if !strings.Contains(reason, "the server does not call 127.0.0.1") || count != 0 {
-		t.Errorf("got %q, and %d deliveries", reason, count)
-	}
-	stop(t, careful)
-	d.worker(t, func(o *WorkerOptions) { o.Runs = d.runs })
-	d.exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
-	d.hub.Publish(timerTopic)
-	d.wantEnd(t, id, entities.RunCompleted, `42`)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 // rawApp is a server that answers each connection's first request with bytes of our own and hangs up.
@@ -38,7 +39,7 @@ func rawApp(t testing.TB, answer string) string {
 	return "http://" + l.Addr().String()
 }
 
-// refusing is the address of a port that nobody listens on.
+// refusing is the address of a port without a listener.
 func refusing(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -60,7 +61,7 @@ func (r *replica) failed(t testing.TB, id string, n int) stored {
 	return s
 }
 
-func TestFailedDeliveryIsGivenBackWithItsReason(t *testing.T) {
+func TestFailedDeliveryRecordsItsReason(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	r.worker(t)
@@ -98,13 +99,13 @@ func TestFailedDeliveryIsGivenBackWithItsReason(t *testing.T) {
 			if most := firstBackoff << (got.DeliveryCount - 1); got.Wait > most || got.Wait < most/2-time.Second {
 				t.Errorf("%s: after delivery %d due in %s, want about %s", name, n, got.Wait, most)
 			}
-			r.hurry(t, id)
+			r.makeDue(t, id)
 		}
 	}
 }
 
-// TestUnreachableFunctionUsesNothingUp: however long an app is away, its messages are good when it is back.
-func TestUnreachableFunctionUsesNothingUp(t *testing.T) {
+// TestUnreachableFunctionUsesNoDeliveriesUp: however long an app is away, its messages are good when it is back.
+func TestUnreachableFunctionUsesNoDeliveriesUp(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	r.worker(t, func(o *WorkerOptions) { o.MaxDeliveries = 1 })
@@ -124,7 +125,7 @@ func TestUnreachableFunctionUsesNothingUp(t *testing.T) {
 		if got.Wait > most || got.Wait < most/2-time.Second {
 			t.Errorf("after %d failures due in %s, want about %s", unreached, got.Wait, most)
 		}
-		r.hurry(t, id)
+		r.makeDue(t, id)
 	}
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
@@ -147,11 +148,11 @@ func TestBurstOfFailuresDoesNotPark(t *testing.T) {
 		if got := r.failed(t, id, n); got.Parked {
 			t.Fatalf("parked after %d failures within the window", n)
 		}
-		r.hurry(t, id)
+		r.makeDue(t, id)
 	}
 	r.failed(t, id, 6)
 	r.exec(t, `UPDATE messages SET first_failed_at = now() - interval '61 minutes' WHERE id = $1`, id)
-	r.hurry(t, id)
+	r.makeDue(t, id)
 	eventually(t, "it is parked", func() bool { return r.stored(t, id).Parked })
 }
 
@@ -166,7 +167,7 @@ func TestFailedMessageIsDeliveredOnceTheAppIsBack(t *testing.T) {
 	r := start(t, a)
 	id := r.send(t)
 	first := a.next(t)
-	second := a.next(t) // after the backoff, with nobody's help
+	second := a.next(t) // after the backoff, by itself
 	if second.id() != id || second.count() != "2" || second.handle() == first.handle() {
 		t.Errorf("got delivery %s of %s, want 2 of %s with a new handle", second.count(), second.id(), id)
 	}
@@ -203,7 +204,7 @@ func TestStaleFailureDoesNotTouchTheNewLease(t *testing.T) {
 	r.ticketsOnly()
 	id := r.send(t)
 	a.next(t)
-	r.hurry(t, id) // the lease runs out under the first delivery
+	r.makeDue(t, id) // the lease runs out under the first delivery
 	second := a.next(t)
 	close(release)
 	eventually(t, "both tickets are done with", func() bool {
@@ -222,14 +223,14 @@ func TestExpiredLeaseIsAFailure(t *testing.T) {
 	r := start(t, a)
 	id := r.send(t)
 	a.next(t)
-	r.hurry(t, id)
+	r.makeDue(t, id)
 	r.ack(t, a.next(t))
 	r.gone(t, id)
 
 	id = r.send(t)
 	a.next(t)
 	r.exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() WHERE id = $1`, id)
-	r.hurry(t, id)
+	r.makeDue(t, id)
 	eventually(t, "it is parked", func() bool { return r.stored(t, id).Parked })
 	if got := r.stored(t, id); got.LastError != notAcknowledged || got.Lease != "" {
 		t.Errorf("got %+v, want the error %q and no lease", got, notAcknowledged)
@@ -313,8 +314,8 @@ func TestStorable(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain ü": "plain ü", "": "", "a\x00b": "a\uFFFDb", "a\xff\xfeb": "a\uFFFDb", "\x00\xff": "\uFFFD\uFFFD",
 	} {
-		if got := storable(in); got != want || !utf8.ValidString(got) {
-			t.Errorf("storable(%q) = %q, want %q", in, got, want)
+		if got := Storable(in); got != want || !utf8.ValidString(got) {
+			t.Errorf("Storable(%q) = %q, want %q", in, got, want)
 		}
 	}
 }
@@ -338,7 +339,7 @@ func TestMessageWaitsForItsDeployment(t *testing.T) {
 		if got.DeliveryCount != 0 || got.Parked || !strings.Contains(got.LastError, deployment) {
 			t.Errorf("got %+v, want it held uncounted, with %s in the error", got, deployment)
 		}
-		r.hurry(t, id)
+		r.makeDue(t, id)
 	}
 	eventually(t, "it is held", held)
 	if !l.contains("level=WARN") || !l.contains(id) || !l.contains(deployment) {
@@ -372,7 +373,7 @@ func TestMessageIsParkedAfterTooManyDeliveries(t *testing.T) {
 		sibling := r.send(t)
 		r.failed(t, poison, n)
 		r.gone(t, sibling)
-		r.hurry(t, poison)
+		r.makeDue(t, poison)
 	}
 	eventually(t, "it is parked", func() bool { return r.stored(t, poison).Parked })
 	got := r.stored(t, poison)
@@ -444,7 +445,7 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	r.exec(t, `UPDATE river_job SET scheduled_at = now() - interval '10 min'`) // a long queue
 	r.exec(t, `UPDATE messages SET due_at = now()`)
 	w := r.newWorker(t)
-	if _, err := w.handOut(t.Context()); err != nil {
+	if _, err := w.issueDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := r.count(t, `SELECT count(*) FROM river_job`), 2; got != want {
@@ -454,7 +455,7 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 		t.Errorf("got %+v, want the next ticket after twice the time others wait", got)
 	}
 	r.onRecord(t, "proc_1")
-	if _, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
+	if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
 		t.Errorf("claim with the ticket that waited: got %v, %v; want true", ok, err)
 	}
 }

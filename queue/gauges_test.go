@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 func TestGauges(t *testing.T) {
@@ -47,7 +48,7 @@ func TestGauges(t *testing.T) {
 	}
 }
 
-// TestOldestDue: what nobody has handed a ticket to, and tickets that nobody takes; not what is delayed or leased.
+// TestOldestDue counts due messages without a ticket and unused tickets, but no delayed or leased messages.
 func TestOldestDue(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -71,7 +72,7 @@ func TestOldestDue(t *testing.T) {
 			}
 			r.exec(t, tt.sql)
 			g, err := r.Gauges(t.Context())
-			if err != nil || g.OldestDue < tt.want || g.OldestDue > tt.want+patience {
+			if err != nil || g.OldestDue < tt.want || g.OldestDue > tt.want+testTimeout {
 				t.Errorf("got %s, %v, want about %s", g.OldestDue, err, tt.want)
 			}
 			if tt.want == 0 && g.OldestDue > time.Minute {
@@ -91,25 +92,25 @@ func TestGaugesCostTheSame(t *testing.T) {
 		INSERT INTO river_job (args, kind, max_attempts, queue, state, finalized_at)
 		SELECT '{}', 'deliver', 3, $1, (CASE i % 2 WHEN 0 THEN 'completed' ELSE 'available' END)::river_job_state,
 			CASE i % 2 WHEN 0 THEN now() END
-		FROM generate_series(1, 20000) i`, riverQueue)
+		FROM generate_series(1, 20000) i`, tickets.Queue)
 	r.exec(t, `ANALYZE`)
 	g, err := r.Gauges(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Gauges{
-		WaitingMessages: GaugeLimit, StrandedRuns: GaugeLimit, OldestDue: g.OldestDue,
-		OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: GaugeLimit},
+		WaitingMessages: gaugeLimit, StrandedRuns: gaugeLimit, OldestDue: g.OldestDue,
+		OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: gaugeLimit},
 	}
 	if diff := cmp.Diff(want, g); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	r.exec(t, `UPDATE messages SET parked_at = now()`)
 	r.exec(t, `ANALYZE`)
-	if g, err := r.Gauges(t.Context()); err != nil || g.ParkedMessages != GaugeLimit || g.WaitingMessages != 0 {
+	if g, err := r.Gauges(t.Context()); err != nil || g.ParkedMessages != gaugeLimit || g.WaitingMessages != 0 {
 		t.Errorf("parked: got %+v, %v", g, err)
 	}
-	plan := r.explain(t, gaugesSQL, GaugeLimit, riverQueue)
+	plan := r.explain(t, gaugesSQL, gaugeLimit)
 	for _, table := range []string{"messages", "run_wakes", "river_job"} {
 		if strings.Contains(plan, "Seq Scan on "+table) || !strings.Contains(plan, " on "+table) {
 			t.Errorf("scans %s:\n%s", table, plan)

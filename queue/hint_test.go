@@ -28,7 +28,7 @@ func listen(t *testing.T, r *replica) func() string {
 	}
 	return func() string {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		n, err := own.WaitForNotification(ctx)
 		if err != nil {

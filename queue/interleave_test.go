@@ -20,6 +20,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 // deed is something that a server does with the queue. It returns what it was told, and the error in that.
@@ -40,7 +42,7 @@ type site struct {
 
 func claims(handle string) deed {
 	return func(ctx context.Context, s *site) (any, error) {
-		d, ok, err := claim(ctx, s.pool, Ticket{MessageID: s.id, Number: firstTicket}, handle, frozen, leaseTime)
+		d, ok, err := s.Claim(ctx, tickets.Ticket{MessageID: s.id, Number: firstTicket}, handle, frozen, leaseTime)
 		return fmt.Sprint(ok, " ", d.Lease, " ", d.DeliveryCount), err
 	}
 }
@@ -59,11 +61,13 @@ func extends(ctx context.Context, s *site) (any, error) {
 }
 
 func givesBack(ctx context.Context, s *site) (any, error) {
-	return nil, giveBack(ctx, s.pool, s.handle, failure{reason: "broken", after: time.Minute, reached: true})
+	f := Failure{Reason: "broken", After: time.Minute, Reached: true}
+	_, err := s.pool.Exec(ctx, nackSQL, f.nackArgs(s.handle)...)
+	return nil, err
 }
 
 // handsOut is what a server's timer does.
-func handsOut(ctx context.Context, s *site) (any, error) { return s.worker.handOutBatch(ctx) }
+func handsOut(ctx context.Context, s *site) (any, error) { return s.worker.issueBatch(ctx) }
 
 func sends(options ...func(*entities.Message)) deed {
 	return func(ctx context.Context, s *site) (any, error) { return s.Send(ctx, message(options...)) }
@@ -73,17 +77,12 @@ func sends(options ...func(*entities.Message)) deed {
 const frozen = "proc_1"
 
 func leaves(ctx context.Context, s *site) (any, error) {
-	return nil, leaveWithFunction(ctx, s.pool, s.handle, time.Hour)
+	return nil, shortenLease(ctx, s.pool, s.handle, time.Hour)
 }
 
 // reaps is what a server does that finds another one dead.
 func reaps(ctx context.Context, s *site) (any, error) {
-	c, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Release()
-	return reap(ctx, c.Conn(), []string{frozen}, time.Second, time.Second)
+	return cluster.TakeOver(ctx, s.pool, []string{frozen}, time.Second, time.Second)
 }
 
 // on makes a replica over the pool. Its hub neither sends nor receives hints, and its worker does not run.
@@ -215,7 +214,7 @@ func (s *site) state(t *testing.T, told ...any) string {
 // Two pairs are missing, because they are not serial and need not be. A timer whose transaction began before a
 // takeover finds what that made due not due yet, and takes it on its next turn. A claim that is neither
 // committed nor broken off seconds after the heart of its process has stopped is overlooked by the takeover;
-// the sweeper's next turn releases its lease (TestLeaseOfNobodyIsReleased).
+// the sweeper's next turn releases its lease (TestLeaseOfAnUnrecordedHolderIsReleased).
 func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 func TestAcknowledgeEndsMessage(t *testing.T) {
@@ -30,13 +31,13 @@ func TestAcknowledgeEndsMessage(t *testing.T) {
 	wantError(t, "second", r.Acknowledge(t.Context(), project, topic, c.handle()), entities.ErrLeaseNotFound)
 }
 
-func TestOnlyTheLivingHandleCounts(t *testing.T) {
+func TestOnlyTheCurrentHandleIsAccepted(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
 	id := r.send(t)
 	stale := a.next(t).handle()
-	r.hurry(t, id)
+	r.makeDue(t, id)
 	handle := a.next(t).handle()
 	other := r.send(t, func(m *entities.Message) { m.Topic, m.DeploymentID = "other", "unregistered" })
 
@@ -57,7 +58,7 @@ func TestOnlyTheLivingHandleCounts(t *testing.T) {
 		wantError(t, "acknowledge with handle: "+name,
 			r.Acknowledge(t.Context(), try.project, try.topic, try.handle), entities.ErrLeaseNotFound)
 		wantError(t, "extend with handle: "+name,
-			r.SetVisibility(t.Context(), try.project, try.topic, try.handle, MaxVisibility), entities.ErrLeaseNotFound)
+			r.SetVisibility(t.Context(), try.project, try.topic, try.handle, maxVisibility), entities.ErrLeaseNotFound)
 	}
 	after := r.stored(t, id)
 	if after.Lease != before.Lease || after.Wait > before.Wait {
@@ -66,12 +67,12 @@ func TestOnlyTheLivingHandleCounts(t *testing.T) {
 	r.stored(t, other)
 }
 
-func TestExpiredHandleIsDead(t *testing.T) {
+func TestExpiredHandleIsInvalid(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t)) // no worker takes the lease away
 	r.onRecord(t, "proc_1")
 	id := r.send(t)
-	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime)
+	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime)
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
@@ -83,8 +84,8 @@ func TestExpiredHandleIsDead(t *testing.T) {
 	}
 }
 
-// TestHandleThatWasGivenBackIsDead: also for requests that were on their way before and come after.
-func TestHandleThatWasGivenBackIsDead(t *testing.T) {
+// TestReleasedHandleIsInvalid: also for requests that were on their way before and come after.
+func TestReleasedHandleIsInvalid(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	r := deaf(t, dsn)
@@ -99,8 +100,8 @@ func TestHandleThatWasGivenBackIsDead(t *testing.T) {
 		}
 	})
 	r.onRecord(t, "proc_1")
-	ticket := Ticket{MessageID: r.send(t), Number: firstTicket}
-	d, ok, err := claim(t.Context(), r.pool, ticket, "rh_1", "proc_1", leaseTime)
+	ticket := tickets.Ticket{MessageID: r.send(t), Number: firstTicket}
+	d, ok, err := r.Claim(t.Context(), ticket, "rh_1", "proc_1", leaseTime)
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
@@ -111,10 +112,10 @@ func TestHandleThatWasGivenBackIsDead(t *testing.T) {
 func TestSetVisibilityBounds(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
-	for _, d := range []time.Duration{-1, MaxVisibility + 1} {
+	for _, d := range []time.Duration{-1, maxVisibility + 1} {
 		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrInvalid)
 	}
-	for _, d := range []time.Duration{0, MaxVisibility} {
+	for _, d := range []time.Duration{0, maxVisibility} {
 		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrLeaseNotFound)
 	}
 }
@@ -147,7 +148,7 @@ func TestExtendedLeaseIsNotRedelivered(t *testing.T) {
 	r.ack(t, c)
 }
 
-func TestSetVisibilityGivesBack(t *testing.T) {
+func TestSetVisibilityOfZeroReleasesTheMessage(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
@@ -196,14 +197,14 @@ func TestAnswerAloneDoesNotAcknowledge(t *testing.T) {
 				break
 			}
 			r.exec(t, `UPDATE messages SET delivery_count = $2 WHERE id = $1`, id, []int{7, 12}[n])
-			r.hurry(t, id)
+			r.makeDue(t, id)
 		}
 		r.gone(t, id)
 	}
 }
 
-// TestAnswerLeavesWhatTheFunctionDecided: an extension or a time to come back is not shortened.
-func TestAnswerLeavesWhatTheFunctionDecided(t *testing.T) {
+// TestAnswerKeepsTheLeaseTheFunctionSet: an extension or a time to come back is not shortened.
+func TestAnswerKeepsTheLeaseTheFunctionSet(t *testing.T) {
 	t.Parallel()
 	var r *replica
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
@@ -239,7 +240,7 @@ func TestRacersForOneTicketClaimOnce(t *testing.T) {
 	for range 5 {
 		id := r.send(t)
 		won := race(16, func(i int) string {
-			d, ok, err := claim(context.Background(), r.pool, Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint(id, i), "proc_1", leaseTime)
+			d, ok, err := r.Claim(context.Background(), tickets.Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint(id, i), "proc_1", leaseTime)
 			if err != nil {
 				t.Error(err)
 			}
@@ -269,7 +270,7 @@ func TestClaimNeedsTheNewestTicket(t *testing.T) {
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
 	r.exec(t, `UPDATE messages SET lease = 'rh_other' WHERE id = $1`, leased)
 	r.exec(t, `UPDATE messages SET ticket = 7 WHERE id = $1`, fresh)
-	for name, ticket := range map[string]Ticket{
+	for name, ticket := range map[string]tickets.Ticket{
 		"parked":          {MessageID: parked, Number: 1},
 		"leased":          {MessageID: leased, Number: 1},
 		"stale ticket":    {MessageID: fresh, Number: 6},
@@ -277,11 +278,11 @@ func TestClaimNeedsTheNewestTicket(t *testing.T) {
 		"delayed":         {MessageID: later, Number: 1},
 		"unknown message": {MessageID: "msg_unknown", Number: 1},
 	} {
-		if _, ok, err := claim(t.Context(), r.pool, ticket, "rh_1", "proc_1", leaseTime); ok || err != nil {
+		if _, ok, err := r.Claim(t.Context(), ticket, "rh_1", "proc_1", leaseTime); ok || err != nil {
 			t.Errorf("%s: claim got %v, %v; want false", name, ok, err)
 		}
 	}
-	if _, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: fresh, Number: 7}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
+	if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: fresh, Number: 7}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
 		t.Errorf("newest ticket: claim got %v, %v; want true", ok, err)
 	}
 }
@@ -366,7 +367,7 @@ func TestReceiveLeasesAMessage(t *testing.T) {
 	if got := r.stored(t, id); got.Lease != m.Lease || got.Wait > time.Minute {
 		t.Errorf("got %+v, want the lease %s for a minute", got, m.Lease)
 	}
-	if _, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); ok || err != nil {
+	if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); ok || err != nil {
 		t.Errorf("claim with the ticket that was out: got %v, %v; want false", ok, err)
 	}
 	if err := r.Acknowledge(t.Context(), project, topic, m.Lease); err != nil {
@@ -396,21 +397,21 @@ func TestReceiveFails(t *testing.T) {
 		"foreign project": {"other", topic, ready, time.Minute, entities.ErrMessageNotFound},
 		"wrong topic":     {project, "other", ready, time.Minute, entities.ErrMessageNotFound},
 		"no time":         {project, topic, ready, 0, entities.ErrInvalid},
-		"too long":        {project, topic, ready, MaxVisibility + 1, entities.ErrInvalid},
+		"too long":        {project, topic, ready, maxVisibility + 1, entities.ErrInvalid},
 	} {
 		_, err := r.Receive(t.Context(), try.project, try.topic, try.id, try.lease)
 		wantError(t, name, err, try.want)
 	}
 }
 
-func TestReceiversAndTicketGetAMessageOnce(t *testing.T) {
+func TestReceiversAndTicketShareOneDelivery(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.onRecord(t, "proc_1")
 	id := r.send(t)
 	won := race(16, func(i int) bool {
 		if i%2 == 0 {
-			_, ok, err := claim(context.Background(), r.pool, Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint("rh_", i), "proc_1", leaseTime)
+			_, ok, err := r.Claim(context.Background(), tickets.Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint("rh_", i), "proc_1", leaseTime)
 			if err != nil {
 				t.Error(err)
 			}
@@ -439,7 +440,7 @@ func TestLeaseThatRanOutHasReachedItsFunction(t *testing.T) {
 	r := deaf(t, testdb.New(t))
 	reached, lost := r.held(t, ""), r.send(t)
 	r.exec(t, `UPDATE messages SET unreached = 5, due_at = now()`)
-	if _, err := r.newWorker(t).handOut(t.Context()); err != nil {
+	if _, err := r.newWorker(t).issueDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]int{reached.ID: 0, lost: 5} {

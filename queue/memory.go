@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// smallBody is the largest body that is not accounted for: as many of them as there may be deliveries at
-// once are not worth the waiting.
+// smallBody is the largest body whose memory is not counted: even with all deliveries under way, such bodies take
+// little.
 const smallBody = 16 << 10
 
-// memory is what the bodies of messages under way may take, handed out in turn.
+// memory limits the bytes of the bodies under way, and grants them in the order of requests.
 type memory struct {
 	limit int64
 	free  *semaphore.Weighted
@@ -20,7 +20,7 @@ type memory struct {
 
 func newMemory(limit int64) *memory { return &memory{limit, semaphore.NewWeighted(limit)} }
 
-// try is take if there is memory at once.
+// try takes memory if there is enough at once.
 func (m *memory) try(size int64) (free func(), ok bool) {
 	if size <= smallBody {
 		return func() {}, true
@@ -32,8 +32,8 @@ func (m *memory) try(size int64) (free func(), ok bool) {
 	return m.lent(size), true
 }
 
-// take waits until there is memory for a body and returns what gives it back, which may be called more than
-// once. A body larger than all there is gets all there is. It fails with the context's error.
+// take waits until there is memory for a body and returns a function that gives it back, which may be called more than
+// once. A body larger than the limit gets all of it. It fails with the context's error.
 func (m *memory) take(ctx context.Context, size int64) (free func(), err error) {
 	if size <= smallBody {
 		return func() {}, nil
@@ -49,7 +49,7 @@ func (m *memory) lent(size int64) (free func()) {
 	return sync.OnceFunc(func() { m.free.Release(size) })
 }
 
-// sending is the body of a request that lets go of its memory once it has been sent.
+// sending is the body of a request that releases its memory once it has been sent.
 type sending struct {
 	mu   sync.Mutex // the transport may close a body that it still reads
 	body []byte

@@ -56,8 +56,8 @@ func TestTicketThatWaitsForMemoryIsNotLost(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForMemoryInVainStops: its message is gone, or was fetched by its reader.
-func TestWhoWaitsForMemoryInVainStops(t *testing.T) {
+// TestWaitForMemoryEndsWithItsTicket: its message is gone, or was fetched by its reader.
+func TestWaitForMemoryEndsWithItsTicket(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	r.withoutMemory(t)

@@ -11,19 +11,20 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 const (
 	firstTicket = 1
-	// ticketTime is how long a ticket may take to be used before it counts as lost, if none wait longer.
+	// ticketTime is how long a ticket may stay unused before it counts as lost, unless tickets wait longer in general.
 	ticketTime = 30 * time.Second
-	// leaseTime is how long a delivery has the message to itself unless the function extends it.
+	// leaseTime is how long a delivery has the message to itself, unless the function extends the lease.
 	leaseTime = 5 * time.Minute
 )
 
-// claimKey remembers the message's idempotency key and returns the ID of the message it stands for: the
-// given one, or the earlier one that came with the same key and is still remembered.
+// claimKey stores the message's idempotency key and returns the ID of the message it stands for: the given one, or an
+// earlier one whose key has not expired.
 func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (string, error) {
 	var first string
 	err := tx.QueryRow(ctx, `
@@ -40,8 +41,8 @@ func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (st
 	return keyHolder(ctx, tx, m)
 }
 
-// keyHolder reads which message a key stands for. It must be a statement of its own: the one that could not claim the
-// key saw the table as it was before it waited for a rival.
+// keyHolder reads which message a key stands for. It must be a statement of its own: the one that failed to claim the
+// key sees the table as it was before it waited for its rival.
 func keyHolder(ctx context.Context, q pg.Querier, m entities.Message) (string, error) {
 	rows, err := q.Query(ctx, `
 		SELECT message_id FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4`,
@@ -53,9 +54,9 @@ func keyHolder(ctx context.Context, q pg.Querier, m entities.Message) (string, e
 	return id, wrap("read idempotency key", err)
 }
 
-// insertMessage stores a message: due after its delay, leased as offered, or with its first ticket out. An offer
-// counts for nothing if its process is on no record; then the delivery that is returned has no lease.
-func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o offer) (delivery, error) {
+// insertMessage stores a message: due after its delay, leased as reserved, or with its first ticket out. A reservation
+// of a process that is on no record is void: the returned delivery then has no lease.
+func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o Reservation) (Delivery, error) {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
 		ticket, due = 0, m.Delay
@@ -67,7 +68,7 @@ func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string
 }
 
 const (
-	// onKnownKey makes a key stand for the new message only if it was forgotten.
+	// onKnownKey lets a key stand for the new message only if it has expired.
 	onKnownKey = `
 		ON CONFLICT (project, deployment_id, topic, key)
 			DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
@@ -79,103 +80,74 @@ const (
 			now() + CASE WHEN taken THEN $13 ELSE $9::interval END, CASE WHEN taken THEN $11 ELSE '' END,
 			CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
 				coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
-		FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken OFFSET 0) AS o -- which has it asked once
+		FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken OFFSET 0) AS o -- so that it is evaluated once
 		`
 	returnDelivery = ` RETURNING ` + deliveryColumns + `, ''::bytea AS body`
 )
 
 // storedMessage reads the delivery of a message that was stored.
-func storedMessage(m entities.Message) func(pgx.Rows, error) (delivery, error) {
-	return func(rows pgx.Rows, err error) (delivery, error) {
+func storedMessage(m entities.Message) func(pgx.Rows, error) (Delivery, error) {
+	return func(rows pgx.Rows, err error) (Delivery, error) {
 		if err != nil {
-			return delivery{}, err
+			return Delivery{}, err
 		}
-		d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[delivery])
+		d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Delivery])
 		d.Body = m.Body
 		return d, err
 	}
 }
 
-// onRecord is whether the process is on record: if it is not, others took over from it, and would from a new lease.
+// onRecord is the condition that the process is on record. If it is not, others took over from it, and would take over
+// its new leases as well.
 func onRecord(process string) string {
 	return `EXISTS (SELECT FROM processes p WHERE p.id = ` + process + `)`
 }
 
-// ofLease is the condition for the message under the lease $1. Its second half is there for the plan: only with it do
-// statements that are planned once, for any value, use the index of leases, which has none of the messages that wait.
-const ofLease = `lease = $1 AND lease <> ''`
+// OfLease is the condition for the message under the lease $1. Its second half is for the planner: generic plans use
+// the partial index of leases only if the statement excludes messages without one.
+const OfLease = `lease = $1 AND lease <> ''`
 
-// ofMessage is the condition for the message of project $2 and topic $3 that is under the living lease $1. What besides
-// the lease must be so is asked in a way for which no index is of use: of an empty queue, any is as good as that of
-// leases. Whether the lease lives is asked of the clock: now() is when the transaction began, and the statement may
-// have waited since for the one that gave the lease back.
-const ofMessage = ofLease +
+// ofMessage is the condition for the message of project $2 and topic $3 that is under the living lease $1. The other
+// conditions are written so that no index fits them: a plan made on an empty queue might otherwise prefer another index
+// to that of leases, and read the whole queue later. The lease is compared with clock_timestamp(), since now() is when
+// the transaction began, and the statement may have waited since for one that released the lease.
+const ofMessage = OfLease +
 	` AND (project, topic) IS NOT DISTINCT FROM ($2, $3) AND work = '' AND due_at > clock_timestamp()`
 
-// ofID is the condition for message $1 of project $2, as [ofMessage] is.
+// ofID is the condition for message $1 of project $2, written as [ofMessage] is.
 const ofID = `id = $1 AND project IS NOT DISTINCT FROM $2`
 
-// notParked is that a message is not, for statements that look for one: as the index of what is due says it, that would
-// be as good to them as the one of IDs, as [ofMessage] has it.
+// notParked is the condition that a message is not parked, for statements that look for one message. It is written so
+// that the index of due messages does not fit it; see [ofMessage].
 const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 
-// delivery is a message under way, leased to whoever shows the handle.
-type delivery struct {
-	ID            string
-	Project       entities.Project
-	Topic         string
-	DeploymentID  string
-	RunID         entities.RunID
-	Work          entities.Work
-	Subject       string
-	ContentType   string
-	Body          []byte
-	CreatedAt     time.Time
-	ExpiresAt     time.Time
-	DueAt         time.Time
-	Lease         string
-	DeliveryCount int
-	// Unreached is how often in a row the function could not be reached so far.
-	Unreached int
-	// ClaimedAt is when the delivery began.
-	ClaimedAt time.Time
-	// URL is the base URL of the deployment; empty when it is not registered.
-	URL string
-	// SpecVersion is the protocol version of the run that it is about; 0 when that is not known.
-	SpecVersion int
-
-	// begun is how it began with the transaction that leased it; nil if it did not.
-	begun *eventlog.InlineStart
-}
-
-// deliveryColumns are what a delivery is made of, but for its body; m is the message.
+// deliveryColumns are the columns of a [Delivery] but for the body; m is the message.
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
 	coalesce((SELECT spec_version` + ofItsRun + `), 0) AS spec_version`
 
-// columns are where [deliveryColumns] go.
-func (d *delivery) columns() []any {
+// columns are the destinations of [deliveryColumns].
+func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
 		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.ClaimedAt, &d.URL, &d.SpecVersion,
 	}
 }
 
-// lengthOfLog is how many events the run has that message m is about; 0 when it is about none.
+// lengthOfLog is the number of events of the run that message m is about; 0 if it is about none.
 const lengthOfLog = `coalesce((SELECT last_seq` + ofItsRun + `), 0)`
 
-// ofItsRun is from the run that message m is about; see [store.OfRun].
+// ofItsRun selects from the run that message m is about; see [store.OfRun].
 const ofItsRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project`
 
-// claim leases the message to the bearer of its ticket, for a delivery that the holder makes, and uses the
-// ticket's number up. It reports false when there is nothing to deliver, for the number was used before, or the
-// message is gone or parked; and when the holder is a process on no record: others took over from it, and would
-// from this lease.
-func claim(
-	ctx context.Context, pool *pgxpool.Pool, t Ticket, handle, holder string, lease time.Duration,
-) (delivery, bool, error) {
-	rows, err := pool.Query(ctx, `
+// Claim leases the message of a ticket to the holder, and uses the ticket's number up. It reports false if there is
+// nothing to deliver, because the number was used before or the message is gone or parked; and if the holder is a
+// process on no record, whose leases others take over.
+func (q *Queue) Claim(
+	ctx context.Context, t tickets.Ticket, handle, holder string, lease time.Duration,
+) (Delivery, bool, error) {
+	rows, err := q.pool.Query(ctx, `
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			again = false, seen_seq = `+lengthOfLog+`
@@ -184,42 +156,43 @@ func claim(
 		RETURNING `+deliveryColumns+`, body`,
 		t.MessageID, t.Number, handle, holder, lease)
 	if err != nil {
-		return delivery{}, false, wrap("claim message", err)
+		return Delivery{}, false, wrap("claim message", err)
 	}
-	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[delivery])
+	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Delivery])
 	if errors.Is(err, pgx.ErrNoRows) {
-		return delivery{}, false, nil
+		return Delivery{}, false, nil
 	}
 	return d, err == nil, wrap("claim message", err)
 }
 
-// keepTicket puts off the time when a ticket that is out counts as lost, and reports whether it is still good.
-func keepTicket(ctx context.Context, pool *pgxpool.Pool, t Ticket) (bool, error) {
+// keepTicket postpones the time at which an issued ticket counts as lost, and reports whether it is still good.
+func keepTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket) (bool, error) {
 	tag, err := pool.Exec(ctx, `
 		UPDATE messages SET due_at = now() + $3
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked, t.MessageID, t.Number, ticketTime)
 	return tag.RowsAffected() > 0, wrap("keep ticket", err)
 }
 
-// giveBack ends a lease without an acknowledgement: the message is due again when the failure says. A
-// delivery that did not reach the function is taken off the count again.
-func giveBack(ctx context.Context, q execer, handle string, f failure) error {
-	_, err := q.Exec(ctx, `
-		UPDATE messages
-		SET lease = '', holder = '', due_at = now() + $2, last_error = $3,
-			delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
-			unreached = CASE WHEN $4 THEN 0 ELSE unreached + 1 END,
-			first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END
-		WHERE `+ofLease, handle, f.after, f.reason, f.reached)
-	return wrap("give message back", err)
+// nackSQL ends a lease without an acknowledgement: the message is due again after the failure's delay. A delivery that
+// did not reach the function is taken off the count again.
+const nackSQL = `
+	UPDATE messages
+	SET lease = '', holder = '', due_at = now() + $2, last_error = $3,
+		delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
+		unreached = CASE WHEN $4 THEN 0 ELSE unreached + 1 END,
+		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END
+	WHERE ` + OfLease
+
+func (f Failure) nackArgs(handle string) []any {
+	return []any{handle, f.After, Storable(f.Reason), f.Reached}
 }
 
-// leaveWithFunction leaves a lease with the function when the process that called it stops, or has its answer:
+// shortenLease leaves a lease with the function when the process that called it stops, or has its answer:
 // for d it may extend the lease or acknowledge through any server. One that the function has extended or given
 // back stays as it is.
-func leaveWithFunction(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
+func shortenLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
 	_, err := pool.Exec(ctx, `
-		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE `+ofLease+` AND holder <> ''`,
+		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE `+OfLease+` AND holder <> ''`,
 		handle, d)
 	return wrap("leave lease with function", err)
 }
@@ -244,30 +217,30 @@ const dueBatch = 500
 // notAcknowledged is the last error of a message whose lease ran out.
 const notAcknowledged = "not acknowledged before the lease ran out"
 
-// leaseLeft is how long the lease goes on; not positive when it is over in whatever way.
+// leaseLeft is how long the lease lasts; not positive when it is over.
 func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Duration, error) {
 	var d time.Duration
-	err := pool.QueryRow(ctx, `SELECT due_at - clock_timestamp() FROM messages WHERE `+ofLease, handle).Scan(&d)
+	err := pool.QueryRow(ctx, `SELECT due_at - clock_timestamp() FROM messages WHERE `+OfLease, handle).Scan(&d)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
 	return d, wrap("look at lease", err)
 }
 
-// parking says when a message has failed too often: after so many deliveries that reached its function, but
-// not before the first failure is so long ago.
+// parking is when a message is parked: after so many deliveries that reached its function, and not before the first
+// failure is as long ago as the window.
 type parking struct {
 	deliveries int
 	window     time.Duration
 }
 
-// takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It
-// returns the tickets to issue. Steps say themselves how often they may fail.
+// takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It returns the
+// tickets to issue. Steps are never parked here: each has its own limit of attempts.
 //
-// A message that is due because its ticket was not used gets one with the same number: if the first is not
-// lost but waits in a long queue, it keeps its place there. The longer that queue, the later they count as
-// lost, or else a backlog would make more tickets than it can work off.
-func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]Ticket, error) {
+// A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
+// waits in a long queue, it keeps its place there. The longer the queue, the later tickets count as lost: a backlog
+// would otherwise issue tickets faster than it can use them.
+func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, error) {
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
 			SELECT id FROM messages
@@ -275,34 +248,32 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]Ticket, error) {
 			ORDER BY due_at LIMIT $1
 			FOR UPDATE SKIP LOCKED
 		), longest AS (
-			SELECT greatest(now() - scheduled_at, '0') AS wait FROM river_job
-			WHERE state = 'available' AND queue = $4
-			ORDER BY priority, scheduled_at, id LIMIT 1
+			SELECT greatest(now() - scheduled_at, '0') AS wait FROM (`+tickets.OldestSince+`) AS oldest
 		), moved AS (
 			UPDATE messages
 			SET lease = '', holder = '', ticket = greatest(ticket, 1),
 				parked_at = CASE WHEN work <> 'step' AND delivery_count >= $3
-					AND coalesce(first_failed_at <= now() - $6::interval, false) THEN now() END,
+					AND coalesce(first_failed_at <= now() - $5::interval, false) THEN now() END,
 				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
 				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
-				last_error = CASE lease WHEN '' THEN last_error ELSE $5 END,
+				last_error = CASE lease WHEN '' THEN last_error ELSE $4 END,
 				unreached = CASE lease WHEN '' THEN unreached ELSE 0 END
-			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- a join may be planned to read all messages for each
+			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- a join might be planned to read all messages for each
 			RETURNING id, ticket, octet_length(body) AS size, parked_at
 		)
 		SELECT id AS message_id, ticket AS number, size FROM moved WHERE parked_at IS NULL`,
-		dueBatch, ticketTime, limit.deliveries, riverQueue, notAcknowledged, limit.window)
+		dueBatch, ticketTime, limit.deliveries, notAcknowledged, limit.window)
 	if err != nil {
 		return nil, wrap("take due messages", err)
 	}
-	tickets, err := pgx.CollectRows(rows, pgx.RowToStructByName[Ticket])
-	return tickets, wrap("take due messages", err)
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[tickets.Ticket])
+	return list, wrap("take due messages", err)
 }
 
-// hurry makes messages due that wait for a deployment since they did not reach it, or since they failed, if it has
-// moved. They are many when it was away for long: a batch at a time, the next due first, passing over what others
-// have locked.
-func hurry(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
+// makeDueNow makes messages due that wait for a deployment because they did not reach it or, if it has moved, because
+// they failed. After a long absence they are many, so it goes batch by batch, in the order in which they are due, and
+// skips rows that others have locked.
+func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
 	for at, last, n := d.UpdatedAt, "", dueBatch; n == dueBatch; {
 		err := pool.QueryRow(ctx, `
 			WITH next AS (
@@ -312,7 +283,7 @@ func hurry(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d 
 					AND due_at >= $4 AND (due_at, id) > ($4, $5)
 				ORDER BY due_at, id LIMIT $6
 				FOR UPDATE SKIP LOCKED
-			), hurried AS (
+			), moved AS (
 				UPDATE messages SET due_at = now() WHERE id = ANY (ARRAY(SELECT id FROM next))
 			)
 			SELECT coalesce(max(due_at), $4),
@@ -320,13 +291,13 @@ func hurry(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d 
 			FROM next`,
 			project, d.ID, moved, at, last, dueBatch).Scan(&at, &last, &n)
 		if err != nil {
-			return wrap("hurry messages along", err)
+			return wrap("make messages due", err)
 		}
 	}
 	return nil
 }
 
-// untilDue is how long until the next message is due; negative when it is overdue, and far when there is none.
+// untilDue is how long until the next message is due; negative if it is overdue, and an hour if there is none.
 func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
 	var d time.Duration
 	err := pool.QueryRow(ctx, `
@@ -340,16 +311,16 @@ func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
 // keysBatch is how many idempotency keys one statement deletes.
 const keysBatch = 10_000
 
-// forgetKeys deletes all idempotency keys whose retention is over; a little later, so that a transaction that
-// found a key alive finds it again.
-func forgetKeys(ctx context.Context, pool *pgxpool.Pool) error {
+// deleteExpiredKeys deletes idempotency keys a minute after they expire, so that a transaction that found a key alive
+// finds it again.
+func deleteExpiredKeys(ctx context.Context, pool *pgxpool.Pool) error {
 	for {
 		tag, err := pool.Exec(ctx, `
 			DELETE FROM message_keys WHERE ctid = ANY (ARRAY(
 				SELECT ctid FROM message_keys WHERE expires_at <= now() - interval '1 minute'
 				LIMIT $1 FOR UPDATE SKIP LOCKED))`, keysBatch)
 		if err != nil || tag.RowsAffected() < keysBatch {
-			return wrap("forget idempotency keys", err)
+			return wrap("delete expired idempotency keys", err)
 		}
 	}
 }
@@ -359,4 +330,17 @@ func wrap(what string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// DropRuns deletes the messages about runs of the project that leave, which are all for the deployment that
+// executes them: delayed and parked ones, and what an ended run was still to be told. Tickets and leases of
+// theirs come to nothing.
+func DropRuns(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
+	_, err := tx.Exec(ctx, `
+		DELETE FROM messages WHERE id = ANY (ARRAY(
+			SELECT m.id FROM messages m JOIN runs r
+				ON m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
+			WHERE r.id = ANY ($1) AND r.project = $2
+			`+cluster.LockOrder+` OF m))`, runs, project)
+	return wrap("delete messages of runs", err)
 }

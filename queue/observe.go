@@ -24,20 +24,20 @@ type Delivering struct {
 	DeploymentID string
 	// RunID is empty when the message is about no run.
 	RunID entities.RunID
-	// Work is what the server has to do; [entities.WorkNone] when a message is delivered as it is.
+	// Work is the work the server has to do; [entities.WorkNone] for a message to a function.
 	Work entities.Work
-	// Subject is the ID of what the work is about besides the run; often empty.
+	// Subject is the ID of the step, hook or signal that the work is about; often empty.
 	Subject string
 	// Attempt counts the deliveries of the message, from 1.
 	Attempt int
-	// Waited is how long ago the message was ready to be delivered.
+	// Waited is how long the message has been ready to be delivered.
 	Waited time.Duration
 }
 
-// Delivered is what became of a delivery.
+// Delivered is how a delivery ended.
 type Delivered struct {
 	Outcome Outcome
-	// Why is the reason when it came to nothing. It has nothing in it that a function said.
+	// Why is the reason if it failed. It contains nothing that a function said.
 	Why string
 }
 
@@ -46,25 +46,20 @@ type Outcome string
 
 // The outcomes of deliveries.
 const (
-	// OutcomeDone: the app answered, or the work was done, be it that it recorded a failure.
+	// OutcomeDone: the app answered, or the work was done, which includes recording a failure.
 	OutcomeDone Outcome = "done"
 	// OutcomeFailed: the function failed, or its answer could not be carried out. It is tried again.
 	OutcomeFailed Outcome = "failed"
-	// OutcomeUnreached: the function could not be reached, is not registered, or was not called yet for want of
-	// memory or time. It is tried again.
+	// OutcomeUnreached: the function could not be reached, is not registered, or was not called for lack of memory or
+	// time. It is tried again.
 	OutcomeUnreached Outcome = "unreached"
-	// OutcomeDropped: there was nothing to do any more, or others do it.
+	// OutcomeDropped: there was nothing left to do, or another process does it.
 	OutcomeDropped Outcome = "dropped"
 	// OutcomeStopped: this server stopped first.
 	OutcomeStopped Outcome = "stopped"
-	// OutcomeLost: the database could not be told what became of it. It is tried again.
+	// OutcomeLost: the result could not be recorded. It is tried again.
 	OutcomeLost Outcome = "lost"
 )
-
-// Outcomes are all there are.
-var Outcomes = []Outcome{
-	OutcomeDone, OutcomeFailed, OutcomeUnreached, OutcomeDropped, OutcomeStopped, OutcomeLost,
-}
 
 // unobserved is the observer of a worker that has none.
 type unobserved struct{}
@@ -75,15 +70,15 @@ func (unobserved) Deliver(ctx context.Context, _ Delivering) (context.Context, f
 
 func (unobserved) Call(context.Context, http.Header) {}
 
-// observed makes a delivery that was ready for so long, and has it watched.
-func (w *deliverer) observed(ctx context.Context, d delivery, waited time.Duration, free func()) error {
+// observed delivers under the observer's eyes a message that was ready for so long.
+func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Duration, free func()) error {
 	ctx, done := w.options.Observer.Deliver(ctx, Delivering{
 		MessageID: d.ID, DeploymentID: d.DeploymentID, RunID: d.RunID, Work: d.Work, Subject: d.Subject,
 		Attempt: d.DeliveryCount, Waited: max(0, waited),
 	})
 	end, err := w.deliver(ctx, d, free)
 	if err != nil {
-		end = Delivered{OutcomeLost, inPublic(err)}
+		end = Delivered{OutcomeLost, redact(err)}
 	}
 	w.tally.add(end.Outcome)
 	done(end)
@@ -93,7 +88,7 @@ func (w *deliverer) observed(ctx context.Context, d delivery, waited time.Durati
 // tally counts what a process has done.
 type tally struct {
 	delivered atomic.Int64
-	failed    atomic.Int64 // of those, what came to nothing and is tried again
+	failed    atomic.Int64 // of those, what failed and is tried again
 }
 
 func (t *tally) add(o Outcome) {

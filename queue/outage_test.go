@@ -41,7 +41,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 		steady.send(t)
 	}
 	r.worker(t, func(o *WorkerOptions) { o.Deliveries = 20 })
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for cut := 0; ; {
 		if left := steady.count(t, `SELECT count(*) FROM messages`); left == 0 {
 			if cut == 0 {
@@ -95,8 +95,8 @@ func (c *deafConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestClaimWithoutAnAnswerIsGivenBack: nobody but the worker that lost the answer knows of the lease.
-func TestClaimWithoutAnAnswerIsGivenBack(t *testing.T) {
+// TestClaimWithALostAnswerIsReleased: only the worker that lost the answer knows of the lease.
+func TestClaimWithALostAnswerIsReleased(t *testing.T) {
 	t.Parallel()
 	var first atomic.Bool
 	first.Store(true)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,289 +11,76 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
-	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 const (
-	// DefaultRetention is how long an idempotency key is remembered when the sender does not say.
-	DefaultRetention = 24 * time.Hour
-	// MaxDelay is the longest a message may be delayed; it covers what clients ask for (protocol §5.1).
-	MaxDelay = 7 * 24 * time.Hour
-	// MaxRetention bounds what a sender may ask for.
-	MaxRetention = 30 * 24 * time.Hour
-	// MaxVisibility is the longest a lease may be extended at once.
-	MaxVisibility = 12 * time.Hour
+	// defaultRetention is how long an idempotency key is remembered if the sender does not specify it.
+	defaultRetention = 24 * time.Hour
+	// maxDelay is the longest delay of a message; it covers what clients ask for (protocol §5.1).
+	maxDelay = 7 * 24 * time.Hour
+	// maxRetention is the longest retention a sender may ask for.
+	maxRetention = 30 * 24 * time.Hour
+	// maxVisibility is the longest extension of a lease.
+	maxVisibility = 12 * time.Hour
 
-	// riverQueue is the River queue of tickets.
-	riverQueue = "deliveries"
-	// timerTopic is the hub's topic for "something is due sooner than you may think".
+	// timerTopic is the hub's topic for "a message may be due sooner than you know".
 	timerTopic = "timer"
 )
 
-// Ticket is the River job that may deliver a message once.
-type Ticket struct {
-	MessageID string `json:"message"`
-	Number    int    `json:"ticket"`
-	// Size is how many bytes the message's body has, so that its memory can be had before it is read.
-	Size int64 `json:"size,omitempty"`
-}
-
-// Kind names the job in River's tables.
-func (Ticket) Kind() string { return "deliver" }
-
-// InsertOpts puts tickets on their queue. A ticket that cannot even claim its message is tried again a
-// few times; after that the message's due time hands out another.
-func (Ticket) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: riverQueue, MaxAttempts: 3}
-}
-
-// Queue accepts messages, and what functions say about them.
+// Queue accepts messages, and lets functions acknowledge, extend and release their leases.
 type Queue struct {
-	pool    *pgxpool.Pool
-	group   *pg.GroupCommit
-	hub     *pg.Hub
-	tickets *river.Client[pgx.Tx]
-	desk    desk
-	// underWay are the leases this process delivers with, and whether it has heard of their acknowledgement.
+	pool   *pgxpool.Pool
+	group  *pg.GroupCommit
+	hub    *pg.Hub
+	issuer *tickets.Issuer
+	// local delivers what this process accepts; nil if it does not deliver.
+	local atomic.Pointer[dispatcher]
+	// underWay has the leases of this process's deliveries, and whether this process has seen their acknowledgement.
 	underWay sync.Map // of *atomic.Bool, by handle
-	// fetch is the hint on which River's workers look for new jobs.
-	fetch pg.Hint
 }
 
 // New makes the queue of the database behind pool, whose tables are in the given schema.
 func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
-	tickets, err := river.NewClient(quietDriver{riverpgxv5.New(pool)}, &river.Config{Schema: schema})
+	issuer, err := tickets.NewIssuer(pool, schema)
 	if err != nil {
-		return nil, fmt.Errorf("make River client: %w", err)
+		return nil, err
 	}
-	return &Queue{
-		pool: pool, group: pg.NewGroupCommit(pool), hub: hub, tickets: tickets,
-		fetch: pg.Hint{Channel: schema + ".river_insert", Topic: `{"queue": "` + riverQueue + `"}`},
-	}, nil
+	return &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer}, nil
 }
+
+// Pool is the queue's database.
+func (q *Queue) Pool() *pgxpool.Pool { return q.pool }
 
 // Group is what commits messages and acknowledgements, for a log on the same database to share; see
 // [eventlog.WithGroup].
 func (q *Queue) Group() *pg.GroupCommit { return q.group }
 
-// quietDriver keeps River from sending notifications inside our transactions, where each takes a lock on
-// the whole database until the commit has reached the disk. The hub sends them after the commit instead.
-type quietDriver struct{ *riverpgxv5.Driver }
-
-func (quietDriver) SupportsListener() bool     { return false }
-func (quietDriver) SupportsListenNotify() bool { return false }
-
-// Send accepts a message and returns its ID. The ID of a duplicate is that of the message it repeats,
-// whether or not that one has been acknowledged. It fails with [entities.ErrInvalid].
-func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
-	if o := q.desk.offer(m, 0); o.direct != nil {
-		return q.sendOffered(ctx, m, o)
-	}
-	ids, err := q.SendAll(ctx, []entities.Message{m})
-	if err != nil {
-		return "", err
-	}
-	return ids[0], nil
-}
-
-// sendOffered accepts a message that this process delivers.
-func (q *Queue) sendOffered(ctx context.Context, m entities.Message, o offer) (string, error) {
-	if m.Retention == 0 {
-		m.Retention = DefaultRetention
-	}
-	if err := validate(m); err != nil {
-		return "", fmt.Errorf("send message: %w", err)
-	}
-	d, err := insertOffered(ctx, q.group, m, "msg_"+ulid.Make().String(), o)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return keyHolder(ctx, q.pool, m)
-	}
-	if d.Lease == "" && err == nil {
-		q.wakeTimer(nil)
-		return d.ID, nil
-	}
-	d.Lease = o.handle
-	o.begin(d, err)
-	if err != nil {
-		return "", fmt.Errorf("send message: %w", err)
-	}
-	return d.ID, nil
-}
-
-// SendAll accepts messages, all or none of them, and returns their IDs; see [Queue.Send].
-func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]string, error) {
-	var ids []string
-	err := pg.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
-		ids, _, ended, err = q.enqueueAll(ctx, tx, &pgx.Batch{}, messages)
-		return ended, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("send message: %w", err)
-	}
-	return ids, nil
-}
-
-// Enqueue accepts messages as part of a transaction; see [eventlog.Enqueuer].
-func (q *Queue) Enqueue(
-	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
-) ([]*eventlog.InlineStart, func(error), error) {
-	_, begins, ended, err := q.enqueueAll(ctx, tx, before, messages)
-	if err != nil {
-		return nil, nil, fmt.Errorf("enqueue message: %w", err)
-	}
-	return begins, ended, nil
-}
-
-func (q *Queue) enqueueAll(
-	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
-) (ids []string, begins []*eventlog.InlineStart, ended func(error), err error) {
-	work, messages := split(messages)
-	for i := range messages {
-		if messages[i].Retention == 0 {
-			messages[i].Retention = DefaultRetention
-		}
-		if err := validate(messages[i]); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	begins, hooks, err := q.enqueueWork(ctx, tx, before, work)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	ids, first, err := claimKeys(ctx, tx, messages)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	for i, m := range messages {
-		if !first[i] {
-			continue
-		}
-		hook, err := q.enqueue(ctx, tx, ids[i], m)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		hooks = append(hooks, hook)
-	}
-	return ids, begins, func(err error) {
-		for _, hook := range hooks {
-			hook(err)
-		}
-	}, nil
-}
-
-// split tells work from messages for functions; both are copies.
-func split(all []entities.Message) (work, messages []entities.Message) {
-	for _, m := range all {
-		if m.Work == entities.WorkNone {
-			messages = append(messages, m)
-		} else {
-			work = append(work, m)
-		}
-	}
-	return work, messages
-}
-
-// claimKeys gives each message its ID, and tells whether it is the first with its idempotency key; of one that is
-// not, the ID is that of the first. Keys are claimed in one order by all, for a claim waits for a rival's
-// transaction to end.
-func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids []string, first []bool, err error) {
-	ids, first = make([]string, len(messages)), make([]bool, len(messages))
-	order := make([]int, len(messages))
-	for i := range messages {
-		ids[i], order[i] = "msg_"+ulid.Make().String(), i
-	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		return strings.Compare(keyOrder(messages[i]), keyOrder(messages[j]))
-	})
-	for _, i := range order {
-		own := ids[i]
-		if messages[i].Key != "" {
-			if ids[i], err = claimKey(ctx, tx, messages[i], own); err != nil {
-				return nil, nil, err
-			}
-		}
-		first[i] = ids[i] == own
-	}
-	return ids, first, nil
-}
-
-func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Message) (func(error), error) {
-	o := q.desk.offer(m, 0)
-	d, err := insertMessage(ctx, tx, m, id, o)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case d.Lease != "":
-		return func(err error) { o.begin(d, err) }, nil
-	case m.Delay > 0:
-		return q.wakeTimer, nil
-	default:
-		return q.wakeWorkers, q.issue(ctx, tx, []Ticket{{id, firstTicket, int64(len(m.Body))}})
-	}
-}
-
-func (q *Queue) issue(ctx context.Context, tx pgx.Tx, tickets []Ticket) error {
-	params := make([]river.InsertManyParams, len(tickets))
-	for i, t := range tickets {
-		params[i].Args = t
-	}
-	if _, err := q.tickets.InsertManyFastTx(ctx, tx, params); err != nil {
-		return fmt.Errorf("issue tickets: %w", err)
-	}
-	return nil
-}
-
-// wakeWorkers tells of new tickets, wakeTimer of new times, if their transaction was committed.
+// wakeWorkers tells workers of new tickets, if their transaction was committed.
 func (q *Queue) wakeWorkers(failed error) {
 	if failed == nil {
-		q.hub.Send(q.fetch)
+		q.hub.Send(q.issuer.Hint)
 	}
 }
 
-func (q *Queue) wakeTimer(failed error) {
+// WakeTimer tells processes that a message may be due sooner than they know, if the transaction was committed.
+func (q *Queue) WakeTimer(failed error) {
 	if failed == nil {
 		q.hub.Publish(timerTopic)
 	}
 }
 
-// Issued returns a channel that gets an item after each commit of this process that made something due at once, before
-// the call returns that committed; and a function that ends the subscription.
-func (q *Queue) Issued() (news <-chan struct{}, cancel func()) { return q.hub.Subscribe(q.fetch.Topic) }
-
-func validate(m entities.Message) error {
-	if err := entities.ValidateName("topic", m.Topic); err != nil {
-		return err
-	}
-	if err := entities.ValidateID("deployment ID", m.DeploymentID); err != nil {
-		return err
-	}
-	if m.RunID != "" {
-		if err := entities.ValidateID("run ID", string(m.RunID)); err != nil {
-			return err
-		}
-	}
-	if m.Key != "" {
-		if err := entities.ValidateName("idempotency key", m.Key); err != nil {
-			return err
-		}
-	}
-	if m.Delay < 0 || m.Delay > MaxDelay {
-		return entities.Invalid("a delay of %s is not between 0 and %s", m.Delay, MaxDelay)
-	}
-	if m.Retention < 0 || m.Retention > MaxRetention {
-		return entities.Invalid("a retention of %s is not between 0 and %s", m.Retention, MaxRetention)
-	}
-	return nil
+// Issued returns a channel that gets an item for each commit of this process that made a message due at once, before
+// the committing call returns; and a function that ends the subscription.
+func (q *Queue) Issued() (news <-chan struct{}, cancel func()) {
+	return q.hub.Subscribe(q.issuer.Hint.Topic)
 }
 
-// Acknowledge ends a message: the function is done with it. It fails with [entities.ErrLeaseNotFound]
-// when the handle is not that of a living lease of this project and topic.
+// Acknowledge deletes a message that its function is done with. It fails with [entities.ErrLeaseNotFound] when the
+// handle belongs to no living lease of this project and topic.
 func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic, handle string) error {
 	if err := q.deleteLeased(ctx, project, topic, handle); err != nil {
 		return fmt.Errorf("acknowledge message: %w", err)
@@ -306,14 +91,14 @@ func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic
 	return nil
 }
 
-// SetVisibility makes a leased message due again after d: far away to go on working on it, near to give it
-// back for another delivery. It fails with [entities.ErrInvalid] on a time out of bounds and with
+// SetVisibility makes a leased message due again after d: a long time extends the lease, a short one releases the
+// message for another delivery. It fails with [entities.ErrInvalid] on a time out of bounds and with
 // [entities.ErrLeaseNotFound] as [Queue.Acknowledge] does.
 func (q *Queue) SetVisibility(
 	ctx context.Context, project entities.Project, topic, handle string, d time.Duration,
 ) error {
-	if d < 0 || d > MaxVisibility {
-		return entities.Invalid("a visibility timeout of %s is not between 0 and %s", d, MaxVisibility)
+	if d < 0 || d > maxVisibility {
+		return entities.Invalid("a visibility timeout of %s is not between 0 and %s", d, maxVisibility)
 	}
 	if err := setDue(ctx, q.pool, project, topic, handle, d); err != nil {
 		return fmt.Errorf("change visibility of message: %w", err)
@@ -323,4 +108,50 @@ func (q *Queue) SetVisibility(
 		q.wakeWorkers(nil)
 	}
 	return nil
+}
+
+// Receive leases a message to a reader that asks for it by its ID. This counts as a delivery. It fails with
+// [entities.ErrMessageNotFound] when the project's topic does not have the message, which may have been acknowledged,
+// and with [entities.ErrConflict] while the message is delayed, parked or leased.
+func (q *Queue) Receive(
+	ctx context.Context, project entities.Project, topic, id string, lease time.Duration,
+) (Delivery, error) {
+	if lease <= 0 || lease > maxVisibility {
+		return Delivery{}, entities.Invalid("a visibility timeout of %s is not between 0 and %s", lease, maxVisibility)
+	}
+	fail := func(err error) (Delivery, error) { return Delivery{}, fmt.Errorf("receive message %s: %w", id, err) }
+	// The ticket that is out is used up, as by a delivery.
+	rows, err := q.pool.Query(ctx, `
+		UPDATE messages m
+		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
+			seen_seq = `+lengthOfLog+`
+		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+` AND ticket > 0
+		RETURNING id, content_type, body, created_at, expires_at, lease, delivery_count`,
+		id, project, topic, "rh_"+ulid.Make().String(), lease)
+	if err != nil {
+		return fail(err)
+	}
+	m, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Delivery])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fail(q.whyNotReceived(ctx, project, topic, id))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return m, nil
+}
+
+func (q *Queue) whyNotReceived(ctx context.Context, project entities.Project, topic, id string) error {
+	var exists bool
+	err := q.pool.QueryRow(ctx,
+		`SELECT EXISTS (SELECT FROM messages WHERE `+ofID+` AND topic = $3)`,
+		id, project, topic).Scan(&exists)
+	switch {
+	case err != nil:
+		return err
+	case exists:
+		return fmt.Errorf("it is delayed, parked or leased: %w", entities.ErrConflict)
+	default:
+		return entities.ErrMessageNotFound
+	}
 }

@@ -20,9 +20,9 @@ func (r *replica) newRun(t *testing.T, id entities.RunID, ended time.Duration) {
 		FROM (SELECT $3::interval > '0' AS dead) d`, id, project, ended, deployment)
 }
 
-// TestWorkersLetRunsLeaveWithTheirMessages, parked and pending ones; not those of other runs, of other
+// TestRetentionDeletesRunsWithTheirMessages, parked and pending ones; not those of other runs, of other
 // projects or of none.
-func TestWorkersLetRunsLeaveWithTheirMessages(t *testing.T) {
+func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	r.newRun(t, "wrun_old", 2*time.Hour)
@@ -54,14 +54,14 @@ func TestWorkersLetRunsLeaveWithTheirMessages(t *testing.T) {
 	}
 }
 
-// TestForgetKeysGoesOnUntilAllAreGone, however many they are.
-func TestForgetKeysGoesOnUntilAllAreGone(t *testing.T) {
+// TestAllExpiredKeysAreDeleted, however many they are.
+func TestAllExpiredKeysAreDeleted(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.exec(t, `
 		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT 'default', 'd', 't', n::text, 'm', now() - interval '1 h' FROM generate_series(1, $1) n`, 2*keysBatch+5)
-	if err := forgetKeys(t.Context(), r.pool); err != nil {
+	if err := deleteExpiredKeys(t.Context(), r.pool); err != nil {
 		t.Fatal(err)
 	}
 	if n := r.count(t, `SELECT count(*) FROM message_keys`); n != 0 {

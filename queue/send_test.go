@@ -92,9 +92,9 @@ func TestSendRejectsWhatCannotBeDelivered(t *testing.T) {
 		"key with NUL":       keyed("a\x00b"),
 		"endless key":        keyed(strings.Repeat("k", 100_000)),
 		"negative delay":     delayed(-time.Nanosecond),
-		"delay too long":     delayed(MaxDelay + 1),
+		"delay too long":     delayed(maxDelay + 1),
 		"negative retention": func(m *entities.Message) { m.Retention = -1 },
-		"retention too long": func(m *entities.Message) { m.Retention = MaxRetention + 1 },
+		"retention too long": func(m *entities.Message) { m.Retention = maxRetention + 1 },
 	} {
 		_, err := r.Send(t.Context(), message(change))
 		wantError(t, name, err, entities.ErrInvalid)
@@ -107,13 +107,13 @@ func TestSendRejectsWhatCannotBeDelivered(t *testing.T) {
 func TestSendAcceptsBounds(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
-	id := r.send(t, delayed(MaxDelay), func(m *entities.Message) { m.Retention, m.Key = MaxRetention, "k" })
+	id := r.send(t, delayed(maxDelay), func(m *entities.Message) { m.Retention, m.Key = maxRetention, "k" })
 	var delay, expiry, memory time.Duration
 	r.scan(t, `
 		SELECT due_at - created_at, m.expires_at - created_at, k.expires_at - created_at
 		FROM messages m JOIN message_keys k ON k.message_id = m.id WHERE id = $1`, []any{id}, &delay, &expiry, &memory)
 	got := []time.Duration{delay, expiry, memory}
-	want := []time.Duration{MaxDelay, MaxDelay + MaxRetention, MaxDelay + MaxRetention}
+	want := []time.Duration{maxDelay, maxDelay + maxRetention, maxDelay + maxRetention}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("delay, expiry and memory of the key (-want +got):\n%s", diff)
 	}
@@ -132,7 +132,7 @@ func TestKeyIsRememberedForRetentionAfterDelay(t *testing.T) {
 			WHERE key = $1`, []any{key}, &d)
 		got[key] = d
 	}
-	want := map[string]time.Duration{"usual": time.Hour + DefaultRetention, "own": 2 * time.Hour}
+	want := map[string]time.Duration{"usual": time.Hour + defaultRetention, "own": 2 * time.Hour}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("keys are remembered for (-want +got):\n%s", diff)
 	}
@@ -180,7 +180,7 @@ func TestKeyOutlivesAcknowledgedMessage(t *testing.T) {
 	}
 }
 
-func TestKeyIsForgottenAfterRetention(t *testing.T) {
+func TestKeyExpiresAfterRetention(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	first := r.send(t, keyed("k"))
@@ -196,13 +196,13 @@ func TestKeyIsForgottenAfterRetention(t *testing.T) {
 	r.stored(t, second)
 }
 
-func TestForgetKeysDeletesOnlyExpiredOnes(t *testing.T) {
+func TestOnlyExpiredKeysAreDeleted(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.send(t, keyed("old"))
 	r.send(t, keyed("new"))
 	r.exec(t, `UPDATE message_keys SET expires_at = now() - interval '1 hour' WHERE key = 'old'`)
-	if err := forgetKeys(t.Context(), r.pool); err != nil {
+	if err := deleteExpiredKeys(t.Context(), r.pool); err != nil {
 		t.Fatal(err)
 	}
 	var left string

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// keysTime is for how long a project's signing keys are taken for what they were: so long it takes at most until
-	// a new key signs and one that was deleted no longer does.
+	// keysTime is how long a project's signing keys are cached: a new key signs, and a deleted one stops signing, within
+	// this time.
 	keysTime = 5 * time.Second
-	// keysPause is how long after a failure to read them they are read again.
+	// keysPause is how long to wait after a failure to read them.
 	keysPause = time.Second
 	// keysTimeout is how long reading them may take.
 	keysTimeout = 5 * time.Second
@@ -33,13 +33,13 @@ type Signer struct {
 	projects map[entities.Project]*projectKeys
 }
 
-// projectKeys are the keys of a project, as they were read.
+// projectKeys is the cache of a project's keys.
 type projectKeys struct {
 	mu    sync.Mutex
 	keys  []signing.Key
 	err   error
 	until time.Time
-	// told says that the log has it that the project has no keys.
+	// told is set when it was logged that the project has no keys.
 	told bool
 }
 
@@ -53,14 +53,14 @@ func NewSigner(q *Queue, now func() time.Time, logger *slog.Logger) *Signer {
 	}
 }
 
-// unsignedError is of a call that was not made since its keys could not be read.
+// unsignedError is the error of a call that was not made because its keys could not be read.
 type unsignedError struct{ cause error }
 
 func (e *unsignedError) Error() string { return fmt.Sprintf("sign the call: %v", e.cause) }
 
 func (e *unsignedError) Unwrap() error { return e.cause }
 
-// sign signs a request with the body. One of a project without keys stays as it is; and so do all, without a signer.
+// sign signs a request with the body. It does nothing for a project without keys, or without a signer.
 func (s *Signer) sign(r *http.Request, project entities.Project, body []byte) error {
 	if s == nil {
 		return nil
@@ -73,8 +73,7 @@ func (s *Signer) sign(r *http.Request, project entities.Project, body []byte) er
 	return nil
 }
 
-// keys are those of the project, or were a moment ago. Those who want the keys of one project wait for one of them to
-// read these.
+// keys returns the project's keys, which may be cached. Concurrent callers wait for one of them to read the keys.
 func (s *Signer) keys(ctx context.Context, project entities.Project) ([]signing.Key, error) {
 	s.mu.Lock()
 	p := s.projects[project]
@@ -90,7 +89,7 @@ func (s *Signer) keys(ctx context.Context, project entities.Project) ([]signing.
 	if now.Before(p.until) {
 		return p.keys, p.err
 	}
-	// Others wait for it as well, so the end of this call does not end it.
+	// Others wait for the result as well, so it outlives this call.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTimeout)
 	defer cancel()
 	read, err := s.read(ctx, project)

@@ -1,10 +1,8 @@
 package queue
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -78,8 +76,8 @@ func (s *signers) wantKeys(t *testing.T, what string, keys, reads int) {
 	}
 }
 
-// TestKeysAreReadEveryFewSeconds, and no more often.
-func TestKeysAreReadEveryFewSeconds(t *testing.T) {
+// TestSigningKeysAreCachedForSeconds, and no more often.
+func TestSigningKeysAreCachedForSeconds(t *testing.T) {
 	t.Parallel()
 	s := newSigners()
 	const told = "calls are not signed"
@@ -105,8 +103,8 @@ func TestKeysAreReadEveryFewSeconds(t *testing.T) {
 	}
 }
 
-// TestKeysAreReadOnceForAll who need them at the same time.
-func TestKeysAreReadOnceForAll(t *testing.T) {
+// TestSigningKeysAreReadOnceForConcurrentCalls who need them at the same time.
+func TestSigningKeysAreReadOnceForConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	s := newSigners()
 	s.keys = []admin.SigningKeySecret{{ID: "skey_1", Secret: admin.NewSigningSecret()}}
@@ -125,8 +123,9 @@ func TestKeysAreReadOnceForAll(t *testing.T) {
 	}
 }
 
-// TestKeysThatCannotBeRead: a call is rather not made than made without its signature, and that is no delivery.
-func TestKeysThatCannotBeRead(t *testing.T) {
+// TestUnreadableSigningKeysDelayTheDelivery: a call is rather not made than made without its signature, and that is no
+// delivery.
+func TestUnreadableSigningKeysDelayTheDelivery(t *testing.T) {
 	t.Parallel()
 	s := newSigners()
 	s.err = errors.New("the database is away")
@@ -137,7 +136,7 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = s.sign(r, project, nil)
-		if f := failureOf(delivery{DeliveryCount: 3}, err); !errors.Is(err, s.err) || f.reached || f.after > firstBackoff || s.reads != reads {
+		if f := (Delivery{DeliveryCount: 3}).Failure(err); !errors.Is(err, s.err) || f.Reached || f.After > firstBackoff || s.reads != reads {
 			t.Errorf("%s: got %v, %+v after %d readings, want %d", what, err, f, s.reads, reads)
 		}
 	}
@@ -206,62 +205,4 @@ func TestDeliveriesAreSigned(t *testing.T) {
 			t.Errorf("%s: got %v with %d bytes, want %v", name, v.err, v.body, tt.want)
 		}
 	}
-}
-
-// TestCallsOfFunctionsAreSigned: invocations and steps. Without keys they are not.
-func TestCallsOfFunctionsAreSigned(t *testing.T) {
-	t.Parallel()
-	d := openDriven(t, testdb.New(t))
-	secret := d.newKey(t, project)
-	keys, err := signature.ParseKeys(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var verdicts sync.Map
-	f := serve(t, func(c *turn) {
-		if c.Type == "step" {
-			_, _ = io.WriteString(c.w, `"done"`)
-			return
-		}
-		if !c.has("step_completed", "s") {
-			c.reply(map[string]any{"type": "runStep", "id": "s"})
-			return
-		}
-		c.reply(map[string]any{"type": "complete", "output": 42})
-	})
-	inner := f.Config.Handler
-	f.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		verdicts.Store(r.Header.Get("Stepwell-Invocation"), errors.Join(signature.Verify(r, b, time.Now(), keys...)))
-		r.Body = io.NopCloser(bytes.NewReader(b))
-		inner.ServeHTTP(w, r)
-	})
-	d.register(t, deployment, f.URL)
-	wantAll := func(want error, calls int) {
-		t.Helper()
-		n := 0
-		verdicts.Range(func(invocation, verdict any) bool {
-			n++
-			if err, _ := verdict.(error); !errors.Is(err, want) {
-				t.Errorf("invocation %s: got %v, want %v", invocation, err, want)
-			}
-			return true
-		})
-		if n < calls {
-			t.Errorf("got %d calls, want at least %d", n, calls)
-		}
-		verdicts.Clear()
-	}
-	signing := d.worker(t, func(o *WorkerOptions) { o.Runs, o.Signer = d.runs, NewSigner(d.Queue, time.Now, o.Logger) })
-	d.wantEnd(t, d.begin(t, `{}`), entities.RunCompleted, `42`)
-	wantAll(nil, 3)
-	stop(t, signing)
-
-	d.exec(t, `DELETE FROM signing_keys`)
-	d.worker(t, func(o *WorkerOptions) { o.Runs, o.Signer = d.runs, NewSigner(d.Queue, time.Now, o.Logger) })
-	d.wantEnd(t, d.begin(t, `{}`), entities.RunCompleted, `42`)
-	wantAll(signature.ErrUnsigned, 3)
 }

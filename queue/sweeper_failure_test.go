@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestRunThatNobodyCanWakeStopsNobody: such runs were recorded by older servers.
-func TestRunThatNobodyCanWakeStopsNobody(t *testing.T) {
+// TestRunThatCannotBeWokenDoesNotStopOthers: such runs were recorded by older servers.
+func TestRunThatCannotBeWokenDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]string{
 		"deployment": `UPDATE runs SET deployment_id = 'apps/shop' WHERE id = $1`,
@@ -24,7 +24,12 @@ func TestRunThatNobodyCanWakeStopsNobody(t *testing.T) {
 			lost := r.held(t, "proc_gone")
 			r.exec(t, `DELETE FROM processes`)
 			var l logs
-			woken := r.sweep(t, func(s *sweeper) { s.logger = l.logger() })
+			s := r.newWorker(t, func(o *WorkerOptions) { o.Logger = l.logger() }).sweeper
+			s.Interval = 0
+			woken, err := s.Turn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
 			got := map[entities.RunID]bool{}
 			for _, run := range woken {
 				got[run.ID] = true
@@ -39,24 +44,24 @@ func TestRunThatNobodyCanWakeStopsNobody(t *testing.T) {
 				t.Errorf("got a gauge of %d (%v), want all 3", g.StrandedRuns, err)
 			}
 			if s := r.stored(t, lost.ID); s.Lease != "" {
-				t.Errorf("got %+v, want the lease of nobody released", s)
+				t.Errorf("got %+v, want the orphaned lease released", s)
 			}
 		})
 	}
 }
 
-// TestLeasesOfNobodyAreReleasedWhateverTheTurn: a turn that fails does not hold them.
-func TestLeasesOfNobodyAreReleasedWhateverTheTurn(t *testing.T) {
+// TestOrphanedLeasesAreReleasedIfTheSweepFails: a turn that fails does not hold them.
+func TestOrphanedLeasesAreReleasedIfTheSweepFails(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	lost := r.held(t, "proc_gone")
 	r.exec(t, `DELETE FROM processes`)
 	r.exec(t, `ALTER TABLE run_wakes RENAME TO elsewhere`)
-	if woken, err := r.newWorker(t).sweeper.turn(t.Context()); err == nil {
+	if woken, err := r.newWorker(t).sweeper.Turn(t.Context()); err == nil {
 		t.Fatalf("got %+v, want the turn to fail", woken)
 	}
 	if s := r.stored(t, lost.ID); s.Lease != "" {
-		t.Errorf("got %+v, want the lease of nobody released", s)
+		t.Errorf("got %+v, want the orphaned lease released", s)
 	}
 }
 
@@ -71,11 +76,11 @@ func TestBatchThatFailsDoesNotStopTheRound(t *testing.T) {
 		CREATE TRIGGER refuse BEFORE INSERT ON run_wakes FOR EACH ROW
 		WHEN (NEW.run_id = '`+string(bad.RunID)+`') EXECUTE FUNCTION refuse()`)
 	s := r.newWorker(t).sweeper
-	s.interval, s.batch = 0, 1
-	if woken, err := s.turn(t.Context()); err == nil {
+	s.Interval, s.Batch = 0, 1
+	if woken, err := s.Turn(t.Context()); err == nil {
 		t.Fatalf("got %+v, want the turn to fail", woken)
 	}
-	if woken, err := s.turn(t.Context()); err != nil || len(woken) != 1 || woken[0].ID != good.RunID {
+	if woken, err := s.Turn(t.Context()); err != nil || len(woken) != 1 || woken[0].ID != good.RunID {
 		t.Errorf("got %+v, %v; want the next run woken", woken, err)
 	}
 	if n := r.count(t, `SELECT count(*) FROM run_wakes WHERE run_id = $1`, bad.RunID); n != 0 {

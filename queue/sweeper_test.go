@@ -15,6 +15,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/continuation"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 const workflow = "workflow//./src/order//order"
@@ -79,7 +82,7 @@ func (r aRun) delivered(t testing.TB, topic string, meanwhile ...func()) {
 	t.Helper()
 	r.onRecord(t, "proc_1")
 	id := r.send(t, about(r), func(m *entities.Message) { m.Topic = topic })
-	d, ok, err := claim(t.Context(), r.pool, Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, "proc_1", leaseTime)
+	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, "proc_1", leaseTime)
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
@@ -92,14 +95,14 @@ func (r aRun) delivered(t testing.TB, topic string, meanwhile ...func()) {
 }
 
 // sweep has a new sweeper take a turn that is due.
-func (r *replica) sweep(t testing.TB, configure ...func(*sweeper)) []stranded {
+func (r *replica) sweep(t testing.TB, configure ...func(*cluster.Sweeper)) []cluster.Stranded {
 	t.Helper()
 	s := r.newWorker(t).sweeper
-	s.interval = 0
+	s.Interval = 0
 	for _, c := range configure {
 		c(s)
 	}
-	woken, err := s.turn(t.Context())
+	woken, err := s.Turn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +271,7 @@ func TestWokenRunIsContinuedByItsClient(t *testing.T) {
 	r.register(t, deployment, a.URL)
 	run := r.created(t)
 	w := r.newWorker(t)
-	w.sweeper.interval = 50 * time.Millisecond
+	w.sweeper.Interval = 50 * time.Millisecond
 	r.exec(t, `UPDATE sweeper SET due_at = now()`)
 	begin(t, w)
 	c := a.next(t)
@@ -292,7 +295,7 @@ func TestWokenRunIsContinuedByItsClient(t *testing.T) {
 
 func TestContinuationOfOldClientsIsJSON(t *testing.T) {
 	t.Parallel()
-	m, err := continuation(stranded{ID: "wrun_1", Project: "p", DeploymentID: "d", WorkflowName: `w"`, SpecVersion: 2})
+	m, err := continuation.Of(entities.Run{ID: "wrun_1", Project: "p", DeploymentID: "d", WorkflowName: `w"`, SpecVersion: 2})
 	const want = `{"deploymentId":"d","payload":{"runId":"wrun_1"},"queueName":"__wkf_workflow_w\""}`
 	if err != nil || string(m.Body) != want || m.ContentType != "application/json" || m.Project != "p" {
 		t.Errorf("got %s as %s, %v", m.Body, m.ContentType, err)
@@ -303,7 +306,7 @@ func TestContinuationIsCBORWhateverTheLengths(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 5, 8, 9, 23, 24, 100, 240, 255, 256, 300, 65_535, 65_536, 70_000} {
 		name := strings.Repeat("w", n)
-		m, err := continuation(stranded{ID: "wrun_1", DeploymentID: name, WorkflowName: name, SpecVersion: 3})
+		m, err := continuation.Of(entities.Run{ID: "wrun_1", DeploymentID: name, WorkflowName: name, SpecVersion: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -370,7 +373,7 @@ func TestLostStepMessageCanBeSentAgain(t *testing.T) {
 	run.happens(t, entities.EventStepCreated, "step_1")
 	run.happens(t, entities.EventWaitCreated, "wait_1", in(-time.Minute))
 	sibling.send(t, about(sibling))
-	flow, step := topicOf("__wkf_workflow_"+workflow), topicOf("__wkf_step_step//./src/order//charge")
+	flow, step := continuation.Topic("__wkf_workflow_"+workflow), continuation.Topic("__wkf_step_step//./src/order//charge")
 	on := func(topic, key string) func(*entities.Message) {
 		return func(m *entities.Message) { m.Topic, m.Key, m.RunID = topic, key, run.RunID }
 	}
@@ -409,7 +412,7 @@ func TestSweepersShareOneRound(t *testing.T) {
 		runs = append(runs, string(run.RunID))
 	}
 	strandedRun := r.started(t)
-	small := func(s *sweeper) { s.batch = 4 }
+	small := func(s *cluster.Sweeper) { s.Batch = 4 }
 	for turn := 1; ; turn++ {
 		if woken := r.sweep(t, small); len(woken) == 1 && woken[0].ID == strandedRun.RunID {
 			if turn != 6 {
@@ -440,16 +443,16 @@ func TestRacersWakeARunOnce(t *testing.T) {
 	for range runs {
 		r.started(t)
 	}
-	var sweepers []*sweeper
+	var sweepers []*cluster.Sweeper
 	for range 8 {
 		s := r.newWorker(t).sweeper
-		s.interval = 0 // always due
+		s.Interval = 0 // always due
 		sweepers = append(sweepers, s)
 	}
 	total := 0
 	for range 4 {
 		for _, n := range race(len(sweepers), func(i int) int {
-			woken, err := sweepers[i].turn(context.Background())
+			woken, err := sweepers[i].Turn(context.Background())
 			if err != nil {
 				t.Error(err)
 			}
@@ -467,7 +470,7 @@ func TestRacersWakeARunOnce(t *testing.T) {
 	}
 }
 
-func TestTurnIsAllOrNothing(t *testing.T) {
+func TestSweepIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	r := deaf(t, testdb.New(t))
 	r.started(t)
@@ -476,7 +479,7 @@ func TestTurnIsAllOrNothing(t *testing.T) {
 	r.exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE OF place ON sweeper FOR EACH ROW EXECUTE FUNCTION refuse()`)
-	if woken, err := r.newWorker(t).sweeper.turn(t.Context()); err == nil || len(woken) > 0 {
+	if woken, err := r.newWorker(t).sweeper.Turn(t.Context()); err == nil || len(woken) > 0 {
 		t.Errorf("got %+v, %v; want an error", woken, err)
 	}
 	left := r.count(t, `

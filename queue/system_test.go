@@ -28,11 +28,11 @@ const (
 	project    = entities.DefaultProject
 	topic      = "__wkf_workflow_test"
 	deployment = "dpl_test"
-	// patience is how long a test waits for what must come. It is long because machines can be busy.
-	patience = 30 * time.Second
+	// testTimeout is how long a test waits for something that must happen. It is long because machines can be busy.
+	testTimeout = 30 * time.Second
 )
 
-// replica is what one server process has: connections, a hub and a queue.
+// replica is the parts of one server process: connections, a hub and a queue.
 type replica struct {
 	pool *pgxpool.Pool
 	hub  *pg.Hub
@@ -82,7 +82,7 @@ func withConnections(t testing.TB, dsn string) string {
 	return u.String()
 }
 
-// loopback is what allows the apps of tests.
+// loopback allows the apps of tests.
 func loopback(t testing.TB) egress.Allowed {
 	t.Helper()
 	allowed, err := egress.Parse(egress.Loopback)
@@ -96,7 +96,7 @@ func loopback(t testing.TB) egress.Allowed {
 func (r *replica) newWorker(t testing.TB, configure ...func(*WorkerOptions)) *Worker {
 	t.Helper()
 	o := WorkerOptions{
-		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: patience, Logger: slog.New(slog.DiscardHandler),
+		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testTimeout, Logger: slog.New(slog.DiscardHandler),
 		Allowed: loopback(t),
 	}
 	for _, c := range configure {
@@ -133,7 +133,7 @@ func stop(t testing.TB, w *Worker) {
 	}
 }
 
-// start is the usual beginning: a replica that delivers to the app.
+// start opens a replica that delivers to the app.
 func start(t *testing.T, a *app) *replica {
 	t.Helper()
 	r := open(t, testdb.New(t))
@@ -184,8 +184,8 @@ func (r *replica) exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
-// hurry makes a message due, as if its delay, backoff or lease were over.
-func (r *replica) hurry(t testing.TB, id string) {
+// makeDue makes a message due, as if its delay, backoff or lease were over.
+func (r *replica) makeDue(t testing.TB, id string) {
 	t.Helper()
 	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1 AND parked_at IS NULL`, id)
 	r.hub.Publish(timerTopic)
@@ -206,7 +206,7 @@ func (r *replica) count(t testing.TB, sql string, args ...any) int {
 	return n
 }
 
-// stored is what tests look at of a message's row.
+// stored is a message's row, as far as tests look at it.
 type stored struct {
 	Ticket        int
 	Lease         string
@@ -246,14 +246,14 @@ func (r *replica) ack(t testing.TB, c call) {
 // eventually waits until ok.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for !ok() {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("waited %s in vain until %s", patience, what)
+			t.Fatalf("waited %s, but not: %s", testTimeout, what)
 		}
 	}
 }
@@ -264,13 +264,13 @@ func receive[T any](t testing.TB, what string, c <-chan T) T {
 	select {
 	case item := <-c:
 		return item
-	case <-time.After(patience):
-		t.Fatalf("waited %s in vain for %s", patience, what)
+	case <-time.After(testTimeout):
+		t.Fatalf("waited %s without getting %s", testTimeout, what)
 		panic("unreachable")
 	}
 }
 
-// app is a user's app: it gets the calls. Each is put into calls and answered by answer.
+// app is a user's app. It puts each call into calls.
 type app struct {
 	*httptest.Server
 	calls chan call

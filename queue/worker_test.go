@@ -87,8 +87,8 @@ func TestWorkerDeliversNoMoreThanAllowedAtOnce(t *testing.T) {
 func stopping(ctx context.Context, t testing.TB, w *Worker) (began, ended <-chan struct{}) {
 	t.Helper()
 	b, e := make(chan struct{}), make(chan struct{})
-	inner := w.stop
-	w.stop = sync.OnceFunc(func() {
+	inner := w.loop.halt
+	w.loop.halt = sync.OnceFunc(func() {
 		inner()
 		close(b)
 	})
@@ -191,7 +191,7 @@ func TestStopLeavesLeasesWithFunctions(t *testing.T) {
 		if err := other.SetVisibility(t.Context(), project, topic, calls[kept].handle(), leaseTime); err != nil {
 			t.Errorf("%s: extend after Stop: %v", name, err)
 		}
-		other.hurry(t, lost)
+		other.makeDue(t, lost)
 		second := a.next(t)
 		if second.id() != lost || second.count() != "2" || second.handle() == calls[lost].handle() {
 			t.Errorf("%s: got delivery %s of %s, want 2 of %s", name, second.count(), second.id(), lost)

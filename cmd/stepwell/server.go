@@ -23,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // role selects the parts of the server that a process runs.
@@ -187,8 +188,8 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
-		Signer: queue.NewSigner(q, time.Now, s.logger),
-		Runs:   queue.NewRuns(q, s.log), Retention: retention, Observer: s.telemetry,
+		Signer:   queue.NewSigner(q, time.Now, s.logger),
+		Handlers: engine.New(q, s.log).Handlers(), Retention: retention, Observer: s.telemetry,
 	}, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // Server serves the native API. All fields except Allowed are required.
@@ -26,7 +27,7 @@ type Server struct {
 	Log         *eventlog.Log
 	Streams     *read.Streams
 	Queue       *queue.Queue
-	Runs        *queue.Runs
+	Runs        *engine.Engine
 	Secrets     *admin.Secrets
 	SigningKeys *admin.SigningKeys
 	Keys        *access.Keys

@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
-	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
 // resumeRequest is the body of a request that resumes a hook.
@@ -134,7 +134,7 @@ func hookReceived(r entities.Run, id entities.HookID, body resumeRequest) (event
 	if r.Driver == entities.DriverServer {
 		return event, nil
 	}
-	message, err := queue.Continuation(r)
+	message, err := continuation.Of(r)
 	if err != nil {
 		return event, err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // signalJSON is the JSON form of a signal.
@@ -58,11 +58,11 @@ func (s *Server) postSignal(c echo.Context) error {
 	var keep time.Duration
 	if body.KeepFor != "" {
 		var err error
-		if keep, err = parseDuration(body.KeepFor, queue.MaxKeep); err != nil {
+		if keep, err = parseDuration(body.KeepFor, engine.MaxKeep); err != nil {
 			return badField("keepFor", "%v", err)
 		}
 	}
-	stored, _, err := s.Queue.PostSignal(r.ctx(), signal, keep)
+	stored, _, err := s.Runs.PostSignal(r.ctx(), signal, keep)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (s *Server) listSignals(c echo.Context) error {
 	r := s.request(c)
 	page := r.page(oldestFirst)
 	query := func() ([]store.Signal, string, error) {
-		return s.Queue.Signals(r.ctx(), r.project(), c.QueryParam("name"), page)
+		return s.Runs.Signals(r.ctx(), r.project(), c.QueryParam("name"), page)
 	}
 	if r.payloads() == read.WithoutPayloads {
 		return answerPage(r, newSignalJSON, query)

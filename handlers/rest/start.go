@@ -14,7 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
 const (
@@ -203,7 +203,7 @@ func firstMessages(event eventlog.Request, project entities.Project) ([]entities
 	if event.Data.Driver != entities.DriverClient {
 		return nil, nil
 	}
-	m, err := queue.Continuation(entities.Run{
+	m, err := continuation.Of(entities.Run{
 		ID: event.RunID, Project: project, DeploymentID: event.Data.DeploymentID, WorkflowName: event.Data.WorkflowName,
 		SpecVersion: event.SpecVersion,
 	})

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 var _ eventlog.Observer = (*Telemetry)(nil)
@@ -92,7 +92,7 @@ func appendOutcome(a eventlog.Appended) string {
 var refusals = []error{
 	entities.ErrInvalid, entities.ErrConflict, entities.ErrRunEnded, entities.ErrStale, entities.ErrNotYet,
 	entities.ErrRunNotFound, entities.ErrStepNotFound, entities.ErrHookNotFound, entities.ErrWaitNotFound,
-	entities.ErrKeyTaken, entities.ErrKeyReused, queue.ErrNothingLeft,
+	entities.ErrKeyTaken, entities.ErrKeyReused, engine.ErrNothingLeft,
 }
 
 func isRefusal(err error) bool {

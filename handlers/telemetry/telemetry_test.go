@@ -26,6 +26,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // fakePoolStat is an idle pool.
@@ -184,7 +185,7 @@ func TestAppendOutcome(t *testing.T) {
 		{"refused", eventlog.Appended{Refused: conflict}, "refused"},
 		{"refused with the others", eventlog.Appended{Err: &eventlog.RefusedError{Err: conflict}}, "refused"},
 		{"stale", eventlog.Appended{Err: entities.ErrStale}, "refused"},
-		{"nothing left", eventlog.Appended{Err: queue.ErrNothingLeft}, "refused"},
+		{"nothing left", eventlog.Appended{Err: engine.ErrNothingLeft}, "refused"},
 		{"name taken", eventlog.Appended{Err: sqlStateError("23505")}, "refused"},
 		{"disk full", eventlog.Appended{Err: sqlStateError("53100")}, "error"},
 		{"gone", eventlog.Appended{Err: context.Canceled}, "error"},

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/engine"
 )
 
 // work runs a worker and the hub during the test.
@@ -30,7 +31,7 @@ func (d *testServer) work(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, err := queue.NewWorker(d.queue, migrations.DefaultSchema, queue.WorkerOptions{
-		Deliveries: 10, MaxDeliveries: 10, BodyMemory: 1 << 20, Runs: queue.NewRuns(d.queue, d.log), Allowed: allowed,
+		Deliveries: 10, MaxDeliveries: 10, BodyMemory: 1 << 20, Handlers: engine.New(d.queue, d.log).Handlers(), Allowed: allowed,
 		Logger: slog.New(slog.NewTextHandler(d.logged, nil)),
 	})
 	if err != nil {

@@ -1,0 +1,51 @@
+// Package continuation makes the message that has the Workflow SDK continue a run.
+//
+// It imports packages entities and entities/codec.
+package continuation
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
+)
+
+// cborTransport is the first protocol version whose clients read CBOR messages (protocol §8).
+const cborTransport = 3
+
+// body has the required fields of a workflow message (protocol §5.2).
+type body struct {
+	DeploymentID string `cbor:"deploymentId" json:"deploymentId"`
+	Payload      struct {
+		RunID entities.RunID `cbor:"runId" json:"runId"`
+	} `cbor:"payload" json:"payload"`
+	QueueName string `cbor:"queueName" json:"queueName"`
+}
+
+// Of makes the message that has the client of a run continue it: the client's own message without its optional fields
+// (protocol §5.2, §7).
+func Of(r entities.Run) (entities.Message, error) {
+	queueName := entities.WorkflowTopic + r.WorkflowName
+	m := entities.Message{
+		Project: r.Project, Topic: Topic(queueName), DeploymentID: r.DeploymentID, RunID: r.ID,
+		ContentType: "application/cbor",
+	}
+	encode := codec.Marshal
+	if r.SpecVersion < cborTransport {
+		encode, m.ContentType = json.Marshal, "application/json"
+	}
+	b := body{DeploymentID: r.DeploymentID, QueueName: queueName}
+	b.Payload.RunID = r.ID
+	var err error
+	if m.Body, err = encode(b); err != nil {
+		return entities.Message{}, fmt.Errorf("encode continuation: %w", err)
+	}
+	return m, nil
+}
+
+var notInTopics = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
+// Topic is the topic of a queue name as it stands in URLs (protocol §5.1).
+func Topic(queueName string) string { return notInTopics.ReplaceAllString(queueName, "-") }

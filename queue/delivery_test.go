@@ -1,0 +1,51 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// TestWaitingForMemoryRestartsTheLease: the lease begins anew; and who waits for long makes room.
+func TestWaitingForMemoryRestartsTheLease(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	w := r.newWorker(t)
+	held := w.Bind(r.held(t, ""))
+	const log = 2 * (smallBody + 1)
+	most, _ := w.memory.try(w.memory.limit - log/2)
+	w.lease = 10 * time.Millisecond
+	failed := (*Failure)(nil)
+	if _, err := held.ReserveMemory(t.Context(), log); !errors.As(err, &failed) || failed.Reached {
+		t.Errorf("without memory: got error %v, want one that is no delivery", err)
+	}
+	w.lease = time.Hour
+	got := make(chan error, 1)
+	go func() {
+		free, err := held.ReserveMemory(t.Context(), log)
+		if err == nil {
+			free()
+		}
+		got <- err
+	}()
+	eventually(t, "it waits", func() bool { // and those behind it
+		free, ok := w.memory.try(log / 2)
+		if ok {
+			free()
+		}
+		return !ok
+	})
+	most()
+	if err := receive(t, "memory", got); err != nil {
+		t.Fatal(err)
+	}
+	left, err := leaseLeft(t.Context(), r.pool, held.Lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left < time.Minute {
+		t.Errorf("the lease goes on for %s, want about %s", left, w.lease)
+	}
+}

@@ -1,0 +1,281 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
+)
+
+// ticketsOnly has the replica's messages delivered by tickets, as if others had sent them.
+func (r *replica) ticketsOnly() { r.Attach(nil) }
+
+// wantNoTickets expects that no ticket was issued so far.
+func (r *replica) wantNoTickets(t testing.TB) {
+	t.Helper()
+	if n := r.count(t, `SELECT count(*) FROM river_job`); n != 0 {
+		t.Errorf("got %d tickets, want none", n)
+	}
+}
+
+func TestDeliveringProcessIssuesNoTicket(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := start(t, a)
+	id := r.send(t)
+	c := a.next(t)
+	if c.id() != id || c.count() != "1" {
+		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
+	}
+	if s := r.stored(t, id); s.Lease != c.handle() || s.DeliveryCount != 1 {
+		t.Errorf("got %+v, want the lease %s of delivery 1", s, c.handle())
+	}
+	r.ack(t, c)
+	r.gone(t, id)
+	r.wantNoTickets(t)
+}
+
+// TestMessageWithoutDeploymentCanBeReceived: it was due, whether it got a ticket or not.
+func TestMessageWithoutDeploymentCanBeReceived(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	r.worker(t)
+	id := r.send(t)
+	eventually(t, "the delivery is over", func() bool { return r.stored(t, id).Lease == "" })
+	m, err := r.Receive(t.Context(), project, topic, id, time.Minute)
+	if err != nil || m.ID != id || m.DeliveryCount != 1 {
+		t.Errorf("got %+v, %v; want delivery 1 of %s", m, err, id)
+	}
+	r.wantNoTickets(t)
+}
+
+// TestNoMoreDeliveriesThanPlaces: what finds no place gets a ticket, and all is delivered once.
+func TestNoMoreDeliveriesThanPlaces(t *testing.T) {
+	t.Parallel()
+	const places, messages = 6, 60
+	var r *replica
+	var now, most atomic.Int64
+	full := make(chan struct{})
+	fill := sync.OnceFunc(func() { close(full) })
+	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
+		if n := now.Add(1); n == places {
+			fill()
+		} else if most.Store(max(most.Load(), n)); n > places {
+			t.Errorf("%d deliveries at once, want %d at most", n, places)
+		}
+		<-full
+		r.ack(t, c)
+		now.Add(-1)
+	})
+	r = open(t, testdb.New(t))
+	r.register(t, deployment, a.URL)
+	r.worker(t, func(o *WorkerOptions) { o.Deliveries = places })
+	race(messages, func(int) string { return r.send(t) })
+	seen := map[string]bool{}
+	for range messages {
+		c := a.next(t)
+		if seen[c.id()] || c.count() != "1" {
+			t.Errorf("message %s: delivery %s, or one too many", c.id(), c.count())
+		}
+		seen[c.id()] = true
+	}
+	eventually(t, "all are gone", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+}
+
+// TestReservationOfAnUnrecordedProcessIsVoid: others took over from it, and would from its lease.
+func TestReservationOfAnUnrecordedProcessIsVoid(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := start(t, a)
+	d := newDispatcher(r.newWorker(t).deliverer, 1) // which has not signed on
+	r.local.Store(d)
+	id := r.send(t)
+	c := a.next(t)
+	if n := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.taken != 0 {
+		t.Errorf("got %d tickets and %d deliveries of the unknown process, want 1 and 0", n, d.taken)
+	}
+	r.ack(t, c)
+	// And of work the same.
+	if s := r.storeWork(t, invocation()); s.Taken || !s.Now || s.Lease != "" || s.Ticket != firstTicket {
+		t.Errorf("got %+v, want its first ticket to be issued", s)
+	}
+}
+
+// invocation is the work of invoking a run that does not exist.
+func invocation() entities.Message {
+	return entities.Message{
+		Project: project, DeploymentID: deployment, Topic: "order", RunID: entities.NewRunID(time.Now()),
+		Work: entities.WorkRun,
+	}
+}
+
+// storeWork stores a piece of work, leased as the replica's dispatcher reserves.
+func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
+	t.Helper()
+	s := storedWork{Reservation: r.reserve(m, 0)}
+	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		pg.Batch{Batch: &b}.Add(upsertWork(m, &s))
+		return pg.SendQueued(t.Context(), tx, &b)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestWorkIsLeasedAsReserved goes through the states that work can be in when there is news.
+func TestWorkIsLeasedAsReserved(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	w := r.newWorker(t)
+	r.onRecord(t, w.heartbeat.ID)
+	r.Attach(w)
+	for name, tt := range map[string]struct {
+		was          string // what is set of the row that is there; empty for no row
+		delay        time.Duration
+		taken, again bool
+		count        int
+	}{
+		"new":                     {taken: true, count: 1},
+		"new, later":              {delay: time.Hour},
+		"waits for its time":      {was: `ticket = 0, due_at = now() + interval '1 h'`, taken: true, count: 1},
+		"has a ticket out":        {was: `ticket = 3`, taken: true, count: 1},
+		"has a ticket out, later": {was: `ticket = 3`, delay: time.Hour},
+		"under way":               {was: `lease = 'rh_' || run_id, holder = 'other', delivery_count = 1`, again: true, count: 1},
+		"has failed":              {was: `last_error = 'x', delivery_count = 2`, count: 2},
+		"is parked":               {was: `parked_at = now(), delivery_count = 9`, count: 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := invocation()
+			m.Delay = time.Hour
+			if tt.was != "" {
+				r.storeWork(t, m)
+				r.exec(t, `UPDATE messages SET `+tt.was+` WHERE run_id = $1`, m.RunID)
+			}
+			m.Delay = tt.delay
+			s := r.storeWork(t, m)
+			var again bool
+			r.scan(t, `SELECT again FROM messages WHERE run_id = $1`, []any{m.RunID}, &again)
+			if s.Taken != tt.taken || again != tt.again || s.DeliveryCount != tt.count {
+				t.Errorf("got taken %v, again %v, delivery %d; want %v, %v, %d",
+					s.Taken, again, s.DeliveryCount, tt.taken, tt.again, tt.count)
+			}
+			if !tt.taken {
+				return
+			}
+			// The ticket that was out is used up, and the next news finds it under way.
+			if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: s.ID, Number: 3}, "rh_late", w.heartbeat.ID, leaseTime); ok || err != nil {
+				t.Errorf("claim by the ticket that was out: got %v, %v", ok, err)
+			}
+			if next := r.storeWork(t, m); next.Taken || next.Lease != s.Lease {
+				t.Errorf("news while it is under way: got %+v, want the lease %s as it was", next, s.Lease)
+			}
+		})
+	}
+}
+
+// TestUndeliveredReservationIsReleased: the process took a message on, and then had no place, or stopped.
+func TestUndeliveredReservationIsReleased(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, nil)
+	r := open(t, testdb.New(t))
+	r.register(t, deployment, a.URL)
+	w := r.worker(t)
+	enqueued := func() (string, func(error)) {
+		var id string
+		var ended func(error)
+		err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
+			all, err := r.enqueueAll(t.Context(), tx, &pgx.Batch{}, []entities.Message{message()})
+			if err == nil {
+				id, ended = all.ids[0], all.ended
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := r.stored(t, id); s.Lease == "" {
+			t.Fatalf("got %+v, want it leased", s)
+		}
+		return id, ended
+	}
+	for name, trouble := range map[string]struct {
+		cause func()
+		told  error
+	}{
+		"no answer to the commit": {func() {}, errors.New("connection lost")},
+		"no place":                {func() { w.dispatcher.places = 0 }, nil},
+	} {
+		id, ended := enqueued()
+		trouble.cause()
+		ended(trouble.told)
+		if c := a.next(t); c.id() != id || c.count() != "1" {
+			t.Errorf("%s: got delivery %s of %s, want 1 of %s", name, c.count(), c.id(), id)
+		} else {
+			r.ack(t, c)
+		}
+		w.dispatcher.places = 10
+	}
+	id, ended := enqueued()
+	stop(t, w)
+	ended(nil)
+	eventually(t, "it is released", func() bool { return r.stored(t, id).Lease == "" })
+	if s := r.stored(t, id); s.DeliveryCount != 0 || s.Wait > 0 || s.LastError != "" {
+		t.Errorf("got %+v, want it due as if for the first time", s)
+	}
+	r.worker(t)
+	r.ack(t, a.next(t))
+}
+
+// TestCrashDuringReservedSendLosesNothing: whatever statement the connection is lost at, what was stored is delivered
+// soon.
+func TestCrashDuringReservedSendLosesNothing(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	r := open(t, dsn)
+	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) { r.ack(t, c) })
+	r.register(t, deployment, a.URL)
+	w := r.worker(t)
+	session := gate.Open(t, dsn, r.pool, nil)
+	broken := on(t, session.Pool)
+	broken.Attach(w)
+	send := func(n int, how gate.Crash) (statements []string, id string, err error) {
+		statements = session.Run(t, n, how, func() { id, err = broken.Send(context.Background(), message()) })
+		return statements, id, err
+	}
+	statements, id, err := send(-1, gate.None)
+	if c := a.next(t); err != nil || c.id() != id {
+		t.Fatalf("got message %s, %v", c.id(), err)
+	}
+	for n := range statements {
+		for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+			if _, _, err := send(n, how); err == nil {
+				t.Errorf("%s at %d: no error", how, n)
+			}
+			if n == len(statements)-1 && how == gate.AnswerLost {
+				if c := a.next(t); c.count() != "1" {
+					t.Errorf("got delivery %s, want 1", c.count())
+				}
+			}
+			eventually(t, fmt.Sprintf("nothing is left after %s at %d", how, n), func() bool {
+				return r.count(t, `SELECT count(*) FROM messages`) == 0
+			})
+		}
+	}
+	if len(a.calls) > 0 {
+		t.Errorf("got %d calls too many", len(a.calls))
+	}
+}

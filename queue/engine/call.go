@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// answer is what a function answered.
+type answer struct {
+	status     int
+	retryAfter time.Duration
+	body       []byte
+}
+
+func (a answer) ok() bool { return a.status/100 == 2 }
+
+// errAnswerTooLarge is the error of an answer larger than the contract allows.
+var errAnswerTooLarge = queue.PublicError(fmt.Sprintf("the answer is larger than %d bytes", contract.MaxAnswer))
+
+// ask calls a function and returns its answer. It fails when the run ends, which closes the connection so that the
+// function notices, and when the time is over.
+func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call, timeout time.Duration) (answer, error) {
+	if d.URL == "" {
+		return answer{}, d.Unregistered()
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, queue.PublicError(fmt.Sprintf("no answer within %s", timeout)))
+	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go func() {
+		if e.log.WatchEnd(ctx, d.Project, d.RunID) == nil {
+			end(entities.ErrRunEnded)
+		}
+	}()
+	a, err := e.postCall(ctx, d, c)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return answer{}, cause
+	}
+	return a, err
+}
+
+func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call) (answer, error) {
+	body, err := json.Marshal(c)
+	if err != nil {
+		return answer{}, fmt.Errorf("encode call: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "stepwell")
+	req.Header.Set(contract.HeaderInvocation, d.Lease)
+	req.Header.Set(contract.HeaderRun, string(d.RunID))
+	key := string(d.RunID)
+	if d.Work == entities.WorkStep {
+		key += "/" + d.Subject
+	}
+	req.Header.Set(contract.HeaderIdempotencyKey, key)
+	resp, err := d.Call(req, body)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	a := answer{status: resp.StatusCode, retryAfter: retryAfter(resp.Header.Get("Retry-After"), e.log.Now())}
+	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, contract.MaxAnswer+1)); err != nil {
+		return answer{}, fmt.Errorf("read answer: %w", err)
+	}
+	if len(a.body) > contract.MaxAnswer {
+		return answer{}, errAnswerTooLarge
+	}
+	return a, nil
+}
+
+// retryAfter parses the Retry-After header, seconds or a date; 0 if it is neither.
+func retryAfter(header string, now time.Time) time.Duration {
+	header = strings.TrimSpace(header)
+	if seconds, err := strconv.Atoi(header); err == nil {
+		return time.Duration(min(max(0, seconds), int(maxRetryAfter/time.Second))) * time.Second
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return min(max(0, at.Sub(now)), maxRetryAfter)
+	}
+	return 0
+}
+
+// maxRetryAfter is the longest pause that a function can ask for.
+const maxRetryAfter = 24 * time.Hour

@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/sdk/signature"
+)
+
+func strict(o *queue.WorkerOptions) { o.Allowed = egress.Allowed{} }
+
+// TestForbiddenFunctionsAreNotCalled: the same of runs that the server continues, and it is no attempt.
+func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
+	t.Parallel()
+	f := serve(t, func(c *turn) { c.reply(map[string]any{"type": "complete", "output": 42}) })
+	d := openDriven(t, testdb.New(t))
+	d.register(t, deployment, f.URL)
+	careful := d.worker(t, strict, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	id := d.begin(t, `{}`)
+	var reason string
+	var count int
+	eventually(t, "the invocation is refused", func() bool {
+		d.scan(t, `SELECT last_error, delivery_count FROM messages WHERE run_id = $1 AND work = 'run'`, []any{id}, &reason, &count)
+		return reason != ""
+	})
+	if !strings.Contains(reason, "the server does not call 127.0.0.1") || count != 0 {
+		t.Errorf("got %q, and %d deliveries", reason, count)
+	}
+	stop(t, careful)
+	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	d.exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
+	d.WakeTimer(nil)
+	d.wantEnd(t, id, entities.RunCompleted, `42`)
+}
+
+// TestCallsOfFunctionsAreSigned: invocations and steps. Without keys they are not.
+func TestCallsOfFunctionsAreSigned(t *testing.T) {
+	t.Parallel()
+	d := openDriven(t, testdb.New(t))
+	secret := d.newKey(t, project)
+	keys, err := signature.ParseKeys(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var verdicts sync.Map
+	f := serve(t, func(c *turn) {
+		if c.Type == "step" {
+			_, _ = io.WriteString(c.w, `"done"`)
+			return
+		}
+		if !c.has("step_completed", "s") {
+			c.reply(map[string]any{"type": "runStep", "id": "s"})
+			return
+		}
+		c.reply(map[string]any{"type": "complete", "output": 42})
+	})
+	inner := f.Config.Handler
+	f.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		verdicts.Store(r.Header.Get("Stepwell-Invocation"), errors.Join(signature.Verify(r, b, time.Now(), keys...)))
+		r.Body = io.NopCloser(bytes.NewReader(b))
+		inner.ServeHTTP(w, r)
+	})
+	d.register(t, deployment, f.URL)
+	wantAll := func(want error, calls int) {
+		t.Helper()
+		n := 0
+		verdicts.Range(func(invocation, verdict any) bool {
+			n++
+			if err, _ := verdict.(error); !errors.Is(err, want) {
+				t.Errorf("invocation %s: got %v, want %v", invocation, err, want)
+			}
+			return true
+		})
+		if n < calls {
+			t.Errorf("got %d calls, want at least %d", n, calls)
+		}
+		verdicts.Clear()
+	}
+	signing := d.worker(t, func(o *queue.WorkerOptions) {
+		o.Handlers, o.Signer = d.runs.Handlers(), queue.NewSigner(d.Queue, time.Now, o.Logger)
+	})
+	d.wantEnd(t, d.begin(t, `{}`), entities.RunCompleted, `42`)
+	wantAll(nil, 3)
+	stop(t, signing)
+
+	d.exec(t, `DELETE FROM signing_keys`)
+	d.worker(t, func(o *queue.WorkerOptions) {
+		o.Handlers, o.Signer = d.runs.Handlers(), queue.NewSigner(d.Queue, time.Now, o.Logger)
+	})
+	d.wantEnd(t, d.begin(t, `{}`), entities.RunCompleted, `42`)
+	wantAll(signature.ErrUnsigned, 3)
+}
+
+// newKey makes a signing key of the project and returns its secret.
+func (r *replica) newKey(t *testing.T, p entities.Project) string {
+	t.Helper()
+	_, s, err := admin.NewSigningKeys(r.pool, time.Now).Create(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Reveal()
+}

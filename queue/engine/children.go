@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// enforceDeadline fails a run that has not ended by its deadline.
+func (e *Engine) enforceDeadline(ctx context.Context, d queue.Delivery) error {
+	return e.finish(ctx, d, eventlog.Request{
+		Type: entities.EventRunFailed, SpecVersion: entities.SpecDriven, Data: entities.EventData{ErrorCode: CodeTimeout},
+		Payload: contract.Payload("the run did not end in time", CodeTimeout),
+	})
+}
+
+// report completes or fails the step of a run that waits for a child, once the child has ended.
+func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
+	s, err := e.step(ctx, d)
+	if errors.Is(err, entities.ErrStepNotFound) {
+		return d.Persist(ctx, d.End)
+	}
+	if err != nil {
+		return err
+	}
+	child, err := store.RunByID(ctx, e.pool, d.Project, s.spec.ChildID)
+	if errors.Is(err, entities.ErrRunNotFound) { // it has ended, and retention deleted it before this report
+		r := s.request(entities.EventStepFailed)
+		r.Payload = contract.Payload("run "+string(s.spec.ChildID)+" is gone", CodeChildFailed)
+		r.Data.ErrorCode = CodeChildFailed
+		return e.finish(ctx, d, r)
+	}
+	if err != nil {
+		return err
+	}
+	end, err := e.log.Event(ctx, d.Project, child.ID, child.EndSeq)
+	if err != nil {
+		return err
+	}
+	r := s.request(entities.EventStepFailed)
+	switch child.Status {
+	case entities.RunCompleted:
+		r.Type, r.Payload = entities.EventStepCompleted, end.Payload
+	case entities.RunFailed:
+		r.Payload, r.Data.ErrorCode = end.Payload, CodeChildFailed
+	default:
+		r.Payload = contract.Payload("run "+string(child.ID)+" was cancelled", CodeChildCancelled)
+		r.Data.ErrorCode = CodeChildCancelled
+	}
+	return e.finish(ctx, d, r)
+}
+
+// finish appends an event and ends the work in one transaction. An event that comes too late is dropped.
+func (e *Engine) finish(ctx context.Context, d queue.Delivery, r eventlog.Request) error {
+	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, endWith(d))
+	if errors.Is(err, entities.ErrConflict) {
+		return d.Persist(ctx, d.End)
+	}
+	return err
+}
+
+// childrenBatch is how many children are read at once.
+const childrenBatch = 100
+
+// endChildren cancels the children of a run that has ended, except those that may continue.
+func (e *Engine) endChildren(ctx context.Context, d queue.Delivery) error {
+	for {
+		children, err := store.OpenChildren(ctx, e.pool, d.RunID, childrenBatch)
+		if err != nil {
+			return err
+		}
+		if len(children) == 0 {
+			return d.Persist(ctx, d.End)
+		}
+		for _, id := range children {
+			_, err := e.log.Append(ctx, d.Project, eventlog.Request{
+				RunID: id, Type: entities.EventRunCancelled, SpecVersion: entities.SpecDriven,
+				Data: entities.EventData{Reason: "run " + string(d.RunID) + ", which started it, has ended"},
+			})
+			if err != nil && !errors.Is(err, entities.ErrConflict) && !errors.Is(err, entities.ErrRunNotFound) {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
+	t.Parallel()
+	d := drive(t, serve(t, func(c *turn) {
+		if c.Run.Workflow == "order" {
+			c.reply(
+				object{"type": "startChild", "id": "a", "workflow": "child", "attributes": object{"name": "a"}},
+				object{"type": "startChild", "id": "b", "workflow": "child", "onParentEnd": "leave", "attributes": object{"name": "b"}},
+			)
+			return
+		}
+		c.reply(object{"type": "openHook", "id": "h"})
+	}))
+	id := d.begin(t, `null`)
+	child := func(name string) entities.Run {
+		list, _, err := store.ListRuns(t.Context(), d.pool, project,
+			store.RunFilter{WorkflowName: "child", Attributes: map[string]string{"name": name}}, pg.Page{Limit: 10})
+		if err != nil || len(list) > 1 {
+			t.Fatalf("children %s: got %v and error %v", name, list, err)
+		}
+		if len(list) == 0 {
+			return entities.Run{}
+		}
+		return list[0]
+	}
+	eventually(t, "both children run", func() bool {
+		return child("a").Status == entities.RunRunning && child("b").Status == entities.RunRunning
+	})
+	cancelRun(t, d, id)
+	if status, _ := d.end(t, child("a").ID); status != entities.RunCancelled {
+		t.Errorf("the child is %s, want cancelled", status)
+	}
+	d.untilIdle(t)
+	if got := child("b").Status; got != entities.RunRunning {
+		t.Errorf("the child that was left is %s, want running", got)
+	}
+	if a := child("a"); a.ParentID != id || a.ParentStep != "a" {
+		t.Errorf("the child's parent is %s %s", a.ParentID, a.ParentStep)
+	}
+}
+
+// TestResultsOfChildren: what a parent is told of children that failed, and that were cancelled.
+func TestResultsOfChildren(t *testing.T) {
+	t.Parallel()
+	workflow := func(c *turn) {
+		if c.has("step_failed", "bad") && c.has("step_failed", "gone") {
+			c.reply(object{"type": "complete", "output": []any{c.log["step_failed bad"], c.log["step_failed gone"]}})
+			return
+		}
+		c.reply(
+			object{"type": "startChild", "id": "bad", "workflow": "bad"},
+			object{"type": "startChild", "id": "gone", "workflow": "gone"},
+		)
+	}
+	gone := make(chan entities.RunID, 10)
+	d := drive(t, serve(t, func(c *turn) {
+		switch c.Run.Workflow {
+		case "bad":
+			c.reply(object{"type": "fail", "error": object{"message": "spoilt", "code": "E1", "details": object{"n": 1}}})
+		case "gone":
+			gone <- c.Run.ID
+			c.reply(object{"type": "openHook", "id": "h"})
+		default:
+			workflow(c)
+		}
+	}))
+	id := d.begin(t, `null`)
+	child := receive(t, "the child", gone)
+	d.untilEvent(t, child, "hook_created h")
+	cancelRun(t, d, child)
+	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(
+		`[{"message":"spoilt","code":"E1","details":{"n":1}},{"message":"run %s was cancelled","code":"child_cancelled"}]`, child))
+}
+
+// TestSweeperRestoresLostWork: nothing loses it, but somebody may discard it.
+func TestSweeperRestoresLostWork(t *testing.T) {
+	t.Parallel()
+	const (
+		step = iota
+		wait
+		child
+		start
+	)
+	for name, lost := range map[string]int{"step": step, "wait": wait, "report of a child": child, "start": start} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			workflow := []func(*turn){
+				step:  completeWith("step_completed", "x", object{"type": "runStep", "id": "x"}),
+				wait:  completeWith("wait_completed", "x", object{"type": "wait", "id": "x", "for": "1s"}),
+				child: completeWith("step_completed", "x", object{"type": "startChild", "id": "x", "workflow": "child"}),
+				start: func(c *turn) { c.reply(object{"type": "complete"}) },
+			}[lost]
+			f := serve(t, func(c *turn) {
+				switch {
+				case c.Type == contract.TypeStep:
+				case c.Run.Workflow == "child":
+					c.reply(object{"type": "complete"})
+				default:
+					workflow(c)
+				}
+			})
+			d := openDriven(t, testdb.New(t))
+			d.register(t, deployment, f.URL)
+			if lost != start {
+				// The step's and the child's function are away, so that their work stays.
+				away := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+				begin(t, away)
+				id := d.begin(t, `null`)
+				d.untilEvent(t, id, map[int]string{step: "step_created x", wait: "wait_created x", child: "step_created x"}[lost])
+				stop(t, away)
+			} else {
+				d.begin(t, `null`)
+			}
+			d.loseWork(t)
+			w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+			sweeper := cluster.NewSweeper(d.pool, d.Queue, slog.New(slog.DiscardHandler))
+			sweeper.Quiet, sweeper.Interval = 0, time.Second
+			begin(t, w)
+			eventually(t, "all runs have ended", func() bool {
+				if _, err := sweeper.Turn(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				list, _, err := store.ListRuns(t.Context(), d.pool, project, store.RunFilter{}, pg.Page{Limit: 10})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return !slices.ContainsFunc(list, func(r entities.Run) bool { return !r.Status.Ended() })
+			})
+		})
+	}
+}
+
+// TestDeletedChildCountsAsFailed: retention may remove it before its parent has heard of its end.
+func TestDeletedChildCountsAsFailed(t *testing.T) {
+	t.Parallel()
+	d := openDriven(t, testdb.New(t))
+	d.register(t, deployment, serve(t, completeWith("step_failed", "x", object{"type": "startChild", "id": "x", "workflow": "w"})).URL)
+	id, child := d.begin(t, `null`), entities.NewRunID(time.Now())
+	if _, err := d.log.AppendAll(t.Context(), project, id, []eventlog.Request{{
+		Type: entities.EventStepCreated, CorrelationID: "x", Data: entities.EventData{
+			StepName: "w", Step: &entities.StepSpec{ChildID: child},
+		},
+		Messages: []entities.Message{{
+			Project: project, DeploymentID: deployment, RunID: id, Topic: "w", Work: entities.WorkReport, Subject: "x",
+		}},
+	}}, eventlog.AppendOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"message":"run %s is gone","code":"child_failed"}`, child))
+}
+
+// TestSweeperRestoresAnyPieceOfWork, whatever other work about the run is there still, and no more than that.
+func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
+	t.Parallel()
+	for work, reason := range map[entities.Work]string{
+		"":                    "",
+		entities.WorkRun:      "wait nap is over",
+		entities.WorkStep:     "step x is pending",
+		entities.WorkDeadline: "deadline",
+	} {
+		t.Run(string(work), func(t *testing.T) {
+			t.Parallel()
+			d := openDriven(t, testdb.New(t))
+			at := time.Now().Add(time.Hour)
+			id := d.begin(t, `null`, func(r *eventlog.Request) { r.Data.Deadline = &at })
+			if _, err := d.log.AppendAll(t.Context(), project, id, []eventlog.Request{
+				{Type: entities.EventRunStarted},
+				{Type: entities.EventWaitCreated, CorrelationID: "nap", Data: entities.EventData{ResumeAt: &at}},
+				{Type: entities.EventStepCreated, CorrelationID: "x", Data: entities.EventData{
+					StepName: "x", Step: &entities.StepSpec{DeploymentID: deployment, MaxAttempts: 1},
+				}},
+			}, eventlog.AppendOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			const all = `SELECT array_agg(work || ' ' || subject || ' ' || (due_at > now() + interval '59 min') ORDER BY work) FROM messages`
+			var before, after []string
+			d.scan(t, all, nil, &before)
+			d.exec(t, `DELETE FROM messages WHERE work = $1`, work)
+			woken := d.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 })
+			switch {
+			case work == "" && len(woken) > 0:
+				t.Errorf("woke %+v though nothing is lost", woken)
+			case work != "" && (len(woken) != 1 || !strings.Contains(woken[0].Reason, reason)):
+				t.Errorf("woke %+v, want the run, for %q", woken, reason)
+			}
+			if d.scan(t, all, nil, &after); !slices.Equal(after, before) {
+				t.Errorf("there is work %q, want %q", after, before)
+			}
+			if again := d.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 }); len(again) > 0 {
+				t.Errorf("woke %+v once more", again)
+			}
+		})
+	}
+}
+
+// loseWork deletes all work.
+func (d *driven) loseWork(t *testing.T) {
+	t.Helper()
+	if _, err := d.pool.Exec(t.Context(), `DELETE FROM messages WHERE work <> ''`); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// turn is a call of a function.
+type turn struct {
+	contract.Call
+
+	// log is the run's log by type and correlation ID: what came with the last such event.
+	log map[string]json.RawMessage
+	w   http.ResponseWriter
+	r   *http.Request
+}
+
+func (c *turn) has(event, id string) bool { _, ok := c.log[event+" "+id]; return ok }
+
+// reply answers with commands, or with any other JSON.
+func (c *turn) reply(commands ...map[string]any) {
+	_ = json.NewEncoder(c.w).Encode(map[string]any{"commands": commands})
+}
+
+// serve starts an endpoint that is a workflow, or a step. It ends with the test.
+func serve(t *testing.T, do func(*turn)) *httptest.Server {
+	t.Helper()
+	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := &turn{log: map[string]json.RawMessage{}, w: w, r: r}
+		if err := json.NewDecoder(r.Body).Decode(&c.Call); err != nil {
+			t.Error(err)
+		}
+		for _, text := range c.Events {
+			var e struct {
+				Type, CorrelationID string
+				Payload             json.RawMessage
+			}
+			if err := json.Unmarshal(text, &e); err != nil {
+				t.Error(err)
+			}
+			c.log[e.Type+" "+e.CorrelationID] = e.Payload
+		}
+		do(c)
+	}))
+	t.Cleanup(f.Close)
+	return f
+}
+
+// driven is a replica that continues runs.
+type driven struct {
+	*replica
+
+	log  *eventlog.Log
+	runs *Engine
+}
+
+func openDriven(t *testing.T, dsn string) *driven {
+	t.Helper()
+	r := open(t, dsn)
+	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
+	return &driven{r, log, New(r.Queue, log)}
+}
+
+// drive opens a replica that continues runs of the function.
+func drive(t *testing.T, f *httptest.Server) *driven {
+	t.Helper()
+	d := openDriven(t, testdb.New(t))
+	d.register(t, deployment, f.URL)
+	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	return d
+}
+
+// begin starts a run of the function.
+func (d *driven) begin(t *testing.T, input string, change ...func(*eventlog.Request)) entities.RunID {
+	t.Helper()
+	r := eventlog.Request{
+		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
+		Payload: []byte(input),
+		Data: entities.EventData{
+			DeploymentID: deployment, WorkflowName: "order", Driver: entities.DriverServer,
+		},
+	}
+	for _, c := range change {
+		c(&r)
+	}
+	run, _, err := d.log.Start(t.Context(), project, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run.ID
+}
+
+// end waits for a run's end, and returns what it ended with.
+func (d *driven) end(t *testing.T, id entities.RunID) (entities.RunStatus, string) {
+	t.Helper()
+	over, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	run, err := d.log.WaitForEnd(t.Context(), over, project, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !run.Status.Ended() {
+		t.Fatalf("run is %s after %s; its log is\n%s", run.Status, testTimeout, d.story(t, id))
+	}
+	e, err := d.log.Event(t.Context(), project, id, run.EndSeq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run.Status, string(e.Payload)
+}
+
+func (d *driven) wantEnd(t *testing.T, id entities.RunID, status entities.RunStatus, payload string) {
+	t.Helper()
+	if s, p := d.end(t, id); s != status || p != payload {
+		t.Errorf("run ended %s with %s, want %s with %s; its log is\n%s", s, p, status, payload, d.story(t, id))
+	}
+}
+
+// TestCallsDoNotCostConnections: a query that is broken off does, and then the next one begins with a new session.
+func TestCallsDoNotCostConnections(t *testing.T) {
+	t.Parallel()
+	f := serve(t, func(c *turn) { c.reply(map[string]any{"type": "complete"}) })
+	d := drive(t, f)
+	lost := func() int64 { s := d.pool.Stat(); return s.NewConnsCount() - int64(s.TotalConns()) }
+	d.wantEnd(t, d.begin(t, "{}"), entities.RunCompleted, "null")
+	before := lost() // to those who listen
+	for range 50 {
+		d.wantEnd(t, d.begin(t, "{}"), entities.RunCompleted, "null")
+	}
+	if n := lost() - before; n > 0 {
+		t.Errorf("%d connections had to be replaced", n)
+	}
+}
+
+// events is a run's log: types and correlation IDs.
+func (d *driven) events(t *testing.T, id entities.RunID) []string {
+	t.Helper()
+	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range page.Events {
+		name := string(e.Type)
+		if e.CorrelationID != "" {
+			name += " " + e.CorrelationID
+		}
+		list = append(list, name)
+	}
+	return list
+}
+
+func (d *driven) story(t *testing.T, id entities.RunID) string {
+	t.Helper()
+	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for _, e := range page.Events {
+		text += fmt.Sprintln(e.Seq, e.Type, e.CorrelationID, string(e.Payload))
+	}
+	list, _, err := d.Messages(t.Context(), project, queue.Filter{}, pg.Page{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range list {
+		text += fmt.Sprintf("%+v\n", m)
+	}
+	return text
+}
+
+// TestFunctionRunsToCompletion: steps here and elsewhere, a wait, a hook, attributes, a child, and the result.
+func TestFunctionRunsToCompletion(t *testing.T) {
+	t.Parallel()
+	elsewhere := serve(t, func(c *turn) {
+		_, _ = fmt.Fprintf(c.w, `{"shipped":%s}`, c.Step.Input)
+	})
+	f := serve(t, func(c *turn) {
+		switch {
+		case c.Type == contract.TypeStep:
+			_, _ = fmt.Fprintf(c.w, `{"charged":%s}`, c.Step.Input)
+		case c.Run.Workflow == "child":
+			c.reply(map[string]any{"type": "complete", "output": "grown up"})
+		case !c.has("step_completed", "pack"):
+			c.reply(
+				map[string]any{"type": "setAttributes", "attributes": map[string]any{"stage": "paying"}},
+				map[string]any{"type": "recordStep", "id": "pack", "output": "packed"},
+				map[string]any{"type": "runStep", "id": "charge", "input": c.Run.Input},
+			)
+		case !c.has("step_completed", "charge"):
+			c.reply()
+		case !c.has("wait_completed", "pause") || !c.has("hook_received", "approval") || !c.has("step_completed", "kid") ||
+			!c.has("step_completed", "ship"):
+			c.reply(
+				map[string]any{"type": "wait", "id": "pause", "for": "50ms"},
+				map[string]any{"type": "openHook", "id": "approval", "token": "T"},
+				map[string]any{"type": "startChild", "id": "kid", "workflow": "child"},
+				map[string]any{"type": "runStep", "id": "ship", "deployment": "elsewhere", "input": 7},
+			)
+		default:
+			c.reply(map[string]any{"type": "complete", "output": map[string]any{
+				"charge": c.log["step_completed charge"], "ship": c.log["step_completed ship"],
+				"kid": c.log["step_completed kid"], "approval": c.log["hook_received approval"],
+			}})
+		}
+	})
+	d := drive(t, f)
+	d.register(t, "elsewhere", elsewhere.URL)
+	id := d.begin(t, `{"total":42}`)
+	d.untilEvent(t, id, "hook_created approval")
+	if _, err := d.log.Append(t.Context(), project, eventlog.Request{
+		RunID: id, Type: entities.EventHookReceived, CorrelationID: "approval", SpecVersion: entities.SpecDriven,
+		Payload: []byte(`"yes"`),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	d.wantEnd(t, id, entities.RunCompleted,
+		`{"approval":"yes","charge":{"charged":{"total":42}},"kid":"grown up","ship":{"shipped":7}}`)
+	list, _, err := d.Messages(t.Context(), project, queue.Filter{}, pg.Page{Limit: 100})
+	if err != nil || len(list) != 0 {
+		t.Errorf("the queue has %+v and error %v, want nothing", list, err)
+	}
+}
+
+// untilEvent waits until a run's log has an event.
+func (d *driven) untilEvent(t *testing.T, id entities.RunID, event string) {
+	t.Helper()
+	eventually(t, "there is "+event, func() bool { return slices.Contains(d.events(t, id), event) })
+}

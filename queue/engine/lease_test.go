@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
+)
+
+// TestWorkWithAnExpiredLeaseIsDoneAgain: whoever comes too late leaves the work to others, also when none of them has
+// taken it yet.
+func TestWorkWithAnExpiredLeaseIsDoneAgain(t *testing.T) {
+	t.Parallel()
+	for _, work := range []entities.Work{entities.WorkRun, entities.WorkStep, entities.WorkDeadline} {
+		t.Run(string(work), func(t *testing.T) {
+			t.Parallel()
+			d := openDriven(t, testdb.New(t))
+			d.register(t, deployment, serve(t, func(c *turn) {
+				if c.Type == contract.TypeWorkflow {
+					completeWith("step_completed", "x", object{"type": "runStep", "id": "x"})(c)
+				}
+			}).URL)
+			id := d.begin(t, `null`, func(r *eventlog.Request) {
+				at := time.Now().Add(time.Hour)
+				r.Data.Deadline = &at
+			})
+			if _, err := d.log.AppendAll(t.Context(), project, id, []eventlog.Request{{
+				Type: entities.EventStepCreated, CorrelationID: "x", SpecVersion: entities.SpecDriven,
+				Data: entities.EventData{StepName: "x", Step: &entities.StepSpec{
+					DeploymentID: deployment, AttemptTimeoutMS: 1000, MaxAttempts: 5, Factor: 1,
+				}},
+			}}, eventlog.AppendOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+			late := d.claimLate(t, id, work)
+			if _, err := w.Perform(t.Context(), late); err != nil {
+				t.Error(err)
+			}
+			if n := d.replica.count(t, `SELECT count(*) FROM messages WHERE id = $1`, late.ID); n != 1 {
+				t.Errorf("the work is there %d times, want once", n)
+			}
+			if work == entities.WorkDeadline {
+				return // it would end the run
+			}
+			begin(t, w)
+			d.wantEnd(t, id, entities.RunCompleted, `null`)
+		})
+	}
+}
+
+// claimLate claims work about a run for a moment, and returns when that is over.
+func (d *driven) claimLate(t *testing.T, id entities.RunID, work entities.Work) queue.Delivery {
+	t.Helper()
+	var ticket tickets.Ticket
+	d.scan(t, `UPDATE messages SET ticket = greatest(ticket, 1) WHERE run_id = $1 AND work = $2 RETURNING id, ticket`,
+		[]any{id, work}, &ticket.MessageID, &ticket.Number)
+	late, ok, err := d.Claim(t.Context(), ticket, fmt.Sprint("rh_late_", work), "", time.Millisecond)
+	if err != nil || !ok {
+		t.Fatalf("claim: %v, error %v", ok, err)
+	}
+	eventually(t, "the lease is over", func() bool {
+		return d.replica.count(t, `SELECT count(*) FROM messages WHERE lease = $1 AND due_at < clock_timestamp()`, late.Lease) == 1
+	})
+	return late
+}

@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// TestOneRunIsFoundAmongMany: what is asked about one run goes by its ID, also if it was planned
+// when there were none any more. Any other index has all others to go through.
+func TestOneRunIsFoundAmongMany(t *testing.T) {
+	t.Parallel()
+	const others = 1000
+	dsn := testdb.Indexed(t)
+	t.Run("a run and its messages", func(t *testing.T) { // whose session ends with it
+		r := deaf(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }) // so that what is planned first is for all
+		d := drivenOn(t, r.pool)
+		w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+		d.onRecord(t, w.ProcessID())
+		d.register(t, deployment, serve(t, everything).URL)
+		d.crowd(t, others, w.ProcessID())
+		d.desert(t)
+		d.play(t, w)
+		d.crowd(t, others, w.ProcessID())
+		d.play(t, w)
+	})
+	for index, read := range testdb.Read(t, dsn) {
+		if read >= others {
+			t.Errorf("%d entries of index %s were read", read, index)
+		}
+	}
+}
+
+// everything is a workflow with a hook, a wait that is over at once, and a step.
+func everything(c *turn) {
+	switch {
+	case c.Type == contract.TypeStep:
+	case !c.has("step_completed", "a"):
+		c.reply(object{"type": "openHook", "id": "h", "token": "T"}, object{"type": "wait", "id": "w", "for": "0s"},
+			object{"type": "runStep", "id": "a"})
+	default:
+		c.reply(object{"type": "complete"})
+	}
+}
+
+// play has the worker see to a run of everything, and asks for its end once more.
+func (d *driven) play(t *testing.T, w *queue.Worker) {
+	t.Helper()
+	d.Attach(w)
+	id := d.begin(t, `null`)
+	d.wantEnd(t, id, entities.RunCompleted, "null")
+	cancel := eventlog.Request{RunID: id, Type: entities.EventRunCancelled, SpecVersion: entities.SpecDriven}
+	if _, err := d.log.Append(t.Context(), project, cancel); err == nil {
+		t.Fatal("a run was cancelled that had ended")
+	}
+}
+
+// desert empties the tables again, whose pages stay.
+func (d *driven) desert(t *testing.T) {
+	t.Helper()
+	d.exec(t, `SET session_replication_role = replica`) // or rows would leave by their foreign keys
+	for _, table := range []string{"runs", "hooks", "steps", "waits", "messages", "message_keys"} {
+		d.exec(t, `DELETE FROM `+table+` WHERE ctid >= '(0,0)'`) // which is no scan that counts
+		d.exec(t, `VACUUM (ANALYZE, TRUNCATE false) `+table)
+	}
+	d.exec(t, `SET session_replication_role = origin`)
+}
+
+// crowd adds open runs, each with a hook, a step and a wait, work under way by the holder, a message for later, and a
+// key. It reads no index: foreign keys are not asked.
+func (d *driven) crowd(t *testing.T, runs int, holder string) {
+	t.Helper()
+	d.exec(t, `SET session_replication_role = replica`)
+	for _, insert := range []string{
+		`runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver, created_at, updated_at)
+			SELECT run, $1, $2, 'order', 'running', 4, 1, 0, 'server', now(), now()`,
+		`hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
+			SELECT run, run, 'other', run, false, 4, 2, now()`, // those of a project may be gone through to find one
+		`steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+			SELECT run, 'a', 'a', 'pending', 0, 4, 3, now(), now()`,
+		`waits (run_id, id, status, spec_version, resume_at, created_at, updated_at)
+			SELECT run, 'w', 'waiting', 4, now() + interval '1 h', now(), now()`,
+		`messages (id, project, topic, deployment_id, run_id, work, content_type, body, expires_at, due_at, lease, holder)
+			SELECT 'msg_work_' || run, $1, 'order', $2, run, 'run', '', '', now() + interval '1 d', now() + interval '1 h', run, $4`,
+		`message_keys (project, deployment_id, topic, key, message_id, expires_at)
+			SELECT $1, $2, '__wkf_workflow_order', 'step_' || run, 'msg_' || run, now() + interval '1 d'`,
+		`messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at)
+			SELECT 'msg_' || run, $1, 'order', $2, run, '', '', now() + interval '1 d', now() + interval '1 h'`,
+	} {
+		// Each of the four arguments has a type, whether or not the statement has use for it.
+		d.exec(t, `WITH given AS (SELECT $1::text, $2::text, $3::integer, $4::text) INSERT INTO `+insert+`
+			FROM (SELECT 'wrun_' || n FROM generate_series(1, $3) n) AS crowd (run)`, project, deployment, runs, holder)
+	}
+	d.exec(t, `SET session_replication_role = origin`)
+}

@@ -1,0 +1,409 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
+)
+
+// signalled is a signal of the test project; the options name what matters.
+func signalled(data string, options ...func(*store.Signal)) store.Signal {
+	s := store.Signal{Project: project, Name: "paid", Data: []byte(data)}
+	for _, o := range options {
+		o(&s)
+	}
+	return s
+}
+
+func once(key string) func(*store.Signal) { return func(s *store.Signal) { s.Key = key } }
+
+func called(name string) func(*store.Signal) { return func(s *store.Signal) { s.Name = name } }
+
+func (r *replica) signal(t testing.TB, keep time.Duration, s store.Signal) store.Signal {
+	t.Helper()
+	stored, first, err := New(r.Queue, nil).PostSignal(t.Context(), s, keep)
+	if err != nil || !first {
+		t.Fatalf("post %s: %v, %v", s.Data, first, err)
+	}
+	return stored
+}
+
+// hook is what a run's hook waits for.
+type hook struct {
+	id, signal, condition string
+	lookBack              time.Duration
+}
+
+func (h hook) request() eventlog.Request {
+	return eventlog.Request{
+		Type: entities.EventHookCreated, CorrelationID: h.id, SpecVersion: entities.SpecDriven,
+		Data: entities.EventData{
+			Token: "rh_" + ulid.Make().String(), Signal: h.signal, Condition: h.condition, LookBackMS: h.lookBack.Milliseconds(),
+		},
+	}
+}
+
+// waits starts a run with hooks of its own.
+func (d *driven) waits(t testing.TB, in entities.Project, hooks ...hook) entities.RunID {
+	t.Helper()
+	id := entities.NewRunID(time.Now())
+	requests := []eventlog.Request{{
+		Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven, Payload: []byte("null"),
+		Data: entities.EventData{
+			DeploymentID: deployment, WorkflowName: "order", Driver: entities.DriverServer,
+			Attributes: map[string]string{"order": "7"},
+		},
+	}}
+	for _, h := range hooks {
+		requests = append(requests, h.request())
+	}
+	if _, err := d.log.AppendAll(t.Context(), in, id, requests, eventlog.AppendOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// received is what each hook of a run got, in its order.
+func (d *driven) received(t testing.TB, in entities.Project, id entities.RunID) map[string][]string {
+	t.Helper()
+	page, err := d.log.Events(t.Context(), in, id, pg.Page{Limit: 1000}, read.WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, e := range page.Events {
+		if e.Type == entities.EventHookReceived {
+			got[e.CorrelationID] = append(got[e.CorrelationID], string(e.Payload))
+		}
+	}
+	return got
+}
+
+func (d *driven) wantReceived(t testing.TB, in entities.Project, id entities.RunID, want map[string][]string) {
+	t.Helper()
+	if diff := cmp.Diff(want, d.received(t, in, id)); diff != "" {
+		t.Errorf("run %s received (-want +got):\n%s", id, diff)
+	}
+}
+
+// takes claims the work about the subject.
+func (d *driven) takes(t testing.TB, work entities.Work, subject string) queue.Delivery {
+	t.Helper()
+	ticket := tickets.Ticket{}
+	d.scan(t, `UPDATE messages SET lease = '', holder = '', ticket = greatest(ticket, 1) WHERE work = $1 AND subject = $2 RETURNING id, ticket`,
+		[]any{work, subject}, &ticket.MessageID, &ticket.Number)
+	taken, ok, err := d.Claim(t.Context(), ticket, "rh_"+ulid.Make().String(), "", 5*time.Minute)
+	if err != nil || !ok {
+		t.Fatalf("claim of %s %s: %v, %v", work, subject, ok, err)
+	}
+	return taken
+}
+
+// takesFrom claims the work on another server and has this one do it.
+func (d *driven) takesFrom(t testing.TB, home *driven, work entities.Work, subject string) queue.Delivery {
+	t.Helper()
+	return d.newWorker(t).Bind(home.takes(t, work, subject))
+}
+
+func (d *driven) hands(t testing.TB, s store.Signal) {
+	t.Helper()
+	if err := newSignalDispatch(d.runs).signal(t.Context(), d.takesFrom(t, d, entities.WorkSignal, string(s.ID))); err != nil {
+		t.Fatalf("hand signal over: %v", err)
+	}
+}
+
+func (d *driven) looksBack(t testing.TB, hook string) {
+	t.Helper()
+	if err := newSignalDispatch(d.runs).replay(t.Context(), d.takesFrom(t, d, entities.WorkLookBack, hook)); err != nil {
+		t.Fatalf("look back: %v", err)
+	}
+}
+
+// works counts the work about signals that is left.
+func (d *driven) works(t testing.TB) int {
+	t.Helper()
+	return d.replica.count(t, `SELECT count(*) FROM messages WHERE work IN ('signal', 'lookback')`)
+}
+
+// TestSignalEndsARun: the hook of a command, the condition, the payload, and a signal that came too early.
+func TestSignalEndsARun(t *testing.T) {
+	t.Parallel()
+	f := serve(t, func(c *turn) {
+		switch payload, ok := c.log["hook_received payment"]; {
+		case ok:
+			c.reply(map[string]any{"type": "complete", "output": payload})
+		default:
+			c.reply(map[string]any{"type": "openHook", "id": "payment", "signal": map[string]any{
+				"name": "paid", "condition": "data.order == run.attributes.order", "lookBack": "10m",
+			}})
+		}
+	})
+	d := drive(t, f)
+	of := func(order string) func(*eventlog.Request) {
+		return func(r *eventlog.Request) { r.Data.Attributes = map[string]string{"order": order} }
+	}
+	early := d.signal(t, time.Hour, signalled(`{"order": "a"}`))
+	a, b := d.begin(t, "null", of("a")), d.begin(t, "null", of("b"))
+	wantEnd := func(id entities.RunID, payload string) {
+		t.Helper()
+		if status, _ := d.end(t, id); status != entities.RunCompleted {
+			t.Errorf("run ended %s; its log is\n%s", status, d.story(t, id))
+		}
+		d.wantReceived(t, project, id, map[string][]string{"payment": {payload}})
+	}
+	wantEnd(a, fmt.Sprintf(`{"signal":"paid","id":%q,"data":{"order": "a"}}`, early.ID))
+	eventually(t, "the hook is open", func() bool {
+		return d.replica.count(t, `SELECT count(*) FROM hooks WHERE run_id = $1`, b) == 1
+	})
+	d.signal(t, 0, signalled(`{"order": "c"}`))
+	late := d.signal(t, 0, signalled(`{ "order":"b","x":"<é>\u0000" }`))
+	wantEnd(b, fmt.Sprintf(`{"signal":"paid","id":%q,"data":{ "order":"b","x":"<é>\u0000" }}`, late.ID))
+	eventually(t, "all work is done", func() bool { return d.works(t) == 0 })
+	list, next, err := New(d.Queue, d.log).Signals(t.Context(), project, "", pg.Page{Limit: 10})
+	if err != nil || next != "" || len(list) != 1 || list[0].ID != early.ID {
+		t.Errorf("kept: got %v, %q, %v; want the first one alone", list, next, err)
+	}
+}
+
+// TestBadConditionIsRefused, with the position, when its hook is opened.
+func TestBadConditionIsRefused(t *testing.T) {
+	t.Parallel()
+	d := openDriven(t, testdb.New(t))
+	id := d.waits(t, project)
+	work := d.takes(t, entities.WorkRun, "")
+	for condition, ok := range map[string]bool{`data.n >`: false, `data.n > 1`: true} {
+		body := fmt.Sprintf(`{"commands":[{"type":"openHook","id":"h","signal":{"name":"paid","condition":%q}}]}`, condition)
+		_, err := d.runs.Command(t.Context(), project, id, work.Lease, []byte(body))
+		if ok != (err == nil) || !ok && !strings.Contains(err.Error(), "command 0: openHook: condition: line 1, column") {
+			t.Errorf("%s: got error %v", condition, err)
+		}
+	}
+}
+
+func TestSignalsResumeMatchingHooks(t *testing.T) {
+	t.Parallel()
+	d := openDriven(t, testdb.New(t))
+	id := d.waits(t, project,
+		hook{id: "all", signal: "paid"},
+		hook{id: "much", signal: "paid", condition: `data.n > 100`},
+		hook{id: "mine", signal: "paid", condition: `data.order == run.attributes.order && run.id != ""`},
+		hook{id: "odd", signal: "paid", condition: `data.no.such.field == 1`},
+		hook{id: "other", signal: "shipped"},
+		hook{id: "none"})
+	ended := d.waits(t, project, hook{id: "gone", signal: "paid"})
+	closed := d.waits(t, project, hook{id: "closed", signal: "paid"})
+	for run, r := range map[entities.RunID]eventlog.Request{
+		ended:  {Type: entities.EventRunCancelled},
+		closed: {Type: entities.EventHookDisposed, CorrelationID: "closed"},
+	} {
+		r.RunID = run
+		if _, err := d.log.Append(t.Context(), project, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	payload := func(s store.Signal) string {
+		return fmt.Sprintf(`{"signal":"paid","id":%q,"data":%s}`, s.ID, s.Data)
+	}
+	large := d.signal(t, 0, signalled(`{"n":101,"order":"7"}`))
+	d.hands(t, large)
+	small := d.signal(t, 0, signalled(`{"n":100}`))
+	d.hands(t, small)
+	d.hands(t, d.signal(t, 0, signalled(`1`, called("nobody's"))))
+	d.wantReceived(t, project, id, map[string][]string{
+		"all": {payload(large), payload(small)}, "much": {payload(large)}, "mine": {payload(large)},
+	})
+	d.wantReceived(t, project, ended, map[string][]string{})
+	d.wantReceived(t, project, closed, map[string][]string{})
+	if n := d.replica.count(t, `SELECT count(*) FROM signals`); n != 0 || d.works(t) != 0 {
+		t.Errorf("%d signals and %d pieces of work are left", n, d.works(t))
+	}
+}
+
+// TestHookReceivesEarlierSignals at what came in its time and is kept, in the order in which it came.
+func TestHookReceivesEarlierSignals(t *testing.T) {
+	t.Parallel()
+	d := openDriven(t, testdb.New(t))
+	ago := func(s store.Signal, at, kept time.Duration) store.Signal {
+		d.hands(t, s)
+		d.exec(t, `UPDATE signals SET created_at = now() - $2::interval, keep_until = now() - $3::interval,
+			expires_at = now() + interval '2 h' WHERE id = $1`, s.ID, at, kept)
+		return s
+	}
+	hour := func(data string, options ...func(*store.Signal)) store.Signal {
+		return d.signal(t, time.Hour, signalled(data, options...))
+	}
+	ago(hour(`"before its time"`), 11*time.Minute, -time.Hour)
+	second := ago(hour(`"second"`), 2*time.Minute, -time.Hour)
+	first := ago(hour(`"first"`), 9*time.Minute, -time.Minute)
+	ago(hour(`"not kept until now"`), 9*time.Minute, time.Minute)
+	ago(hour(`"another name"`, called("shipped")), time.Minute, -time.Hour)
+	d.hands(t, d.signal(t, 0, signalled(`"not kept"`)))
+	want := []string{}
+	for _, s := range []store.Signal{first, second} {
+		want = append(want, fmt.Sprintf(`{"signal":"paid","id":%q,"data":%s}`, s.ID, s.Data))
+	}
+	for range signalsPage {
+		s := hour(`"many"`)
+		d.hands(t, s)
+		want = append(want, fmt.Sprintf(`{"signal":"paid","id":%q,"data":"many"}`, s.ID))
+	}
+	id := d.waits(t, project,
+		hook{id: "back", signal: "paid", lookBack: 10 * time.Minute},
+		hook{id: "picky", signal: "paid", lookBack: 10 * time.Minute, condition: `data == "second"`},
+		hook{id: "ahead", signal: "paid"})
+	d.looksBack(t, "back")
+	d.looksBack(t, "picky")
+	d.wantReceived(t, project, id, map[string][]string{"back": want, "picky": want[1:2]})
+	if d.works(t) != 0 {
+		t.Errorf("%d pieces of work are left", d.works(t))
+	}
+}
+
+func TestRacersPostOneSignal(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	replicas := []*replica{open(t, dsn), open(t, dsn)}
+	const racers = 16
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	ids, firsts := map[store.SignalID]int{}, 0
+	for i := range racers {
+		all.Go(func() {
+			s, first, err := New(replicas[i%2].Queue, nil).PostSignal(t.Context(), signalled(`{"n":1}`, once("key")), 0)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ids[s.ID]++
+			if first {
+				firsts++
+			}
+		})
+	}
+	all.Wait()
+	r := replicas[0]
+	if messages := r.count(t, `SELECT count(*) FROM messages`); len(ids) != 1 || firsts != 1 || messages != 1 {
+		t.Errorf("got IDs %v, %d first and %d messages, want one of each", ids, firsts, messages)
+	}
+	_, _, err := New(r.Queue, nil).PostSignal(t.Context(), signalled(`{"n":2}`, once("key")), 0)
+	wantError(t, "other data", err, entities.ErrKeyReused)
+	if n := r.count(t, `SELECT count(*) FROM signals`); n != 1 {
+		t.Errorf("%d signals are stored", n)
+	}
+	r.signal(t, 0, signalled(`{"n":2}`, once("key"), called("shipped")))
+	r.signal(t, 0, signalled(`{"n":2}`, once("other-key")))
+	r.signal(t, 0, signalled(`{"n":2}`))
+	r.signal(t, 0, signalled(`{"n":2}`))
+}
+
+// TestSignalKeyOutlivesItsDispatch, for a day.
+func TestSignalKeyOutlivesItsDispatch(t *testing.T) {
+	t.Parallel()
+	d := openDriven(t, testdb.New(t))
+	first := d.signal(t, 0, signalled(`1`, once("key")))
+	id := d.waits(t, project, hook{id: "h", signal: "paid"})
+	d.hands(t, first)
+	again, fresh, err := New(d.Queue, d.log).PostSignal(t.Context(), signalled(`1`, once("key")), 0)
+	if err != nil || fresh || again.ID != first.ID || d.works(t) != 0 {
+		t.Errorf("repeated: got %v, %v, %v and %d pieces of work; want the first", again.ID, fresh, err, d.works(t))
+	}
+	if wait := time.Until(first.ExpiresAt); wait < 23*time.Hour || wait > 25*time.Hour {
+		t.Errorf("expires in %s", wait)
+	}
+	if got := d.received(t, project, id)["h"]; len(got) != 1 {
+		t.Errorf("received %q", got)
+	}
+}
+
+func TestI9SignalsStayInTheirProject(t *testing.T) {
+	t.Parallel()
+	d := openDriven(t, testdb.New(t))
+	const stranger entities.Project = "stranger"
+	theirs := func(s *store.Signal) { s.Project = stranger }
+	kept := d.signal(t, time.Hour, signalled(`1`, theirs, once("key")))
+	here := d.waits(t, project, hook{id: "h", signal: "paid", lookBack: time.Hour})
+	there := d.waits(t, stranger, hook{id: "h2", signal: "paid"})
+	d.hands(t, kept)
+	d.looksBack(t, "h")
+	d.wantReceived(t, project, here, map[string][]string{})
+	d.wantReceived(t, stranger, there, map[string][]string{"h2": {string(signalPayload(kept))}})
+	d.signal(t, 0, signalled(`2`, once("key"))) // keys do not meet either
+	list, _, err := New(d.Queue, d.log).Signals(t.Context(), project, "", pg.Page{Limit: 10})
+	if err != nil || len(list) != 1 || list[0].Project != project {
+		t.Errorf("list: got %v, %v", list, err)
+	}
+	if _, err := store.SignalByID(t.Context(), d.pool, project, kept.ID); err == nil {
+		t.Error("the stranger's signal can be read")
+	}
+}
+
+func TestSignalsAreDeletedWhenTheyExpire(t *testing.T) {
+	t.Parallel()
+	d := openDriven(t, testdb.New(t))
+	kept := d.signal(t, 2*time.Hour, signalled(`"kept"`))
+	over := d.signal(t, time.Minute, signalled(`"over"`))
+	late := d.signal(t, time.Minute, signalled(`"just over"`))
+	for _, s := range []store.Signal{kept, over, late} {
+		d.hands(t, s)
+	}
+	ahead := d.signal(t, 0, signalled(`"to be handed over"`))
+	d.exec(t, `UPDATE signals SET created_at = now() - interval '1 d', keep_until = now() - interval '61 min',
+		expires_at = now() - interval '61 min' WHERE id = ANY($1)`, []store.SignalID{over.ID, ahead.ID})
+	d.exec(t, `UPDATE signals SET expires_at = now() - interval '59 min',
+		created_at = now() - interval '1 d', keep_until = now() - interval '1 d' WHERE id = $1`, late.ID)
+	if err := store.DeleteSpentSignals(t.Context(), d.pool); err != nil {
+		t.Fatal(err)
+	}
+	list, _, err := New(d.Queue, d.log).Signals(t.Context(), project, "", pg.Page{Limit: 10})
+	var got []store.SignalID
+	for _, s := range list {
+		got = append(got, s.ID)
+	}
+	if diff := cmp.Diff([]store.SignalID{kept.ID, late.ID, ahead.ID}, got); diff != "" || err != nil {
+		t.Errorf("left: %v (-want +got):\n%s", err, diff)
+	}
+	d.hands(t, ahead)
+	if _, err := store.SignalByID(t.Context(), d.pool, project, ahead.ID); err == nil {
+		t.Error("what was handed over late is still there")
+	}
+}
+
+func TestInvalidSignalsAreRefused(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	for name, try := range map[string]struct {
+		signal store.Signal
+		keep   time.Duration
+	}{
+		"no name":    {signal: signalled(`1`, called(""))},
+		"odd name":   {signal: signalled(`1`, called("a\x00"))},
+		"no data":    {signal: signalled(``)},
+		"no JSON":    {signal: signalled(`{`)},
+		"two values": {signal: signalled(`1 2`)},
+		"odd id":     {signal: signalled(`1`, once("a b"))},
+		"too large":  {signal: signalled(`"` + strings.Repeat("x", MaxSignal) + `"`)},
+		"negative":   {signal: signalled(`1`), keep: -time.Second},
+		"for ever":   {signal: signalled(`1`), keep: MaxKeep + 1},
+	} {
+		_, _, err := New(r.Queue, nil).PostSignal(t.Context(), try.signal, try.keep)
+		wantError(t, name, err, entities.ErrInvalid)
+	}
+	if n := r.count(t, `SELECT (SELECT count(*) FROM signals) + (SELECT count(*) FROM messages)`); n != 0 {
+		t.Errorf("%d rows were written", n)
+	}
+}

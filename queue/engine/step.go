@@ -1,0 +1,286 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// The codes of failures that the server finds by itself.
+const (
+	// CodeTimeout is of a step or run without a result in time.
+	CodeTimeout = "timeout"
+	// CodeChildFailed and CodeChildCancelled are of a child run that ended so.
+	CodeChildFailed    = "child_failed"
+	CodeChildCancelled = "child_cancelled"
+)
+
+// executeStep calls the function that executes a step, and records the result.
+func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
+	s, ok, err := e.beginStep(ctx, d)
+	if !ok || err != nil {
+		return err
+	}
+	a, err := e.ask(ctx, d, s.call(d), s.spec.Patience(e.log.Now()))
+	now := e.log.Now()
+	if err != nil {
+		if queue.IsOver(err) || queue.Interrupted(ctx, err) {
+			return err
+		}
+		if f := unreached(d, err); f != nil { // not an attempt
+			f.After = s.spec.Within(f.After, now)
+			return f
+		}
+	}
+	return e.record(ctx, d, s, s.decide(a, err, d.DeliveryCount, now))
+}
+
+// beginStep records that an attempt begins, unless that was recorded when the step was created. It reports false if
+// there is nothing to call.
+func (e *Engine) beginStep(ctx context.Context, d queue.Delivery) (s stepWork, ok bool, err error) {
+	if d.HasBegun() {
+		return workOf(d.Begun.Step), true, nil
+	}
+	s, err = e.step(ctx, d)
+	if errors.Is(err, entities.ErrStepNotFound) || err == nil && s.CompletedAt != nil {
+		return s, false, d.Persist(ctx, d.End)
+	}
+	if err != nil {
+		return s, false, err
+	}
+	if s.spec.Late(e.log.Now()) {
+		return s, false, e.record(ctx, d, s, s.timeout())
+	}
+	err = e.attempt(ctx, d, &s)
+	return s, err == nil, err
+}
+
+// unreached is the failure of a call that did not reach the function; nil if it did.
+func unreached(d queue.Delivery, err error) *queue.Failure {
+	if f := d.Failure(err); !f.Reached {
+		return &f
+	}
+	return nil
+}
+
+// stepWork is a step and how to execute it.
+type stepWork struct {
+	entities.Step
+
+	spec  entities.StepSpec
+	input []byte
+	run   entities.Run
+}
+
+// step reads the step that the work is about.
+func (e *Engine) step(ctx context.Context, d queue.Delivery) (stepWork, error) {
+	found, err := e.log.Step(ctx, d.Project, d.RunID, entities.StepID(d.Subject))
+	if err != nil {
+		return stepWork{}, err
+	}
+	return workOf(found), nil
+}
+
+func workOf(state read.StepState) stepWork {
+	s := stepWork{Step: state.Step, input: state.Created.Payload, run: state.Run}
+	if state.Created.Data.Step != nil {
+		s.spec = *state.Created.Data.Step
+	}
+	return s
+}
+
+// attempt records that an attempt begins, and extends the lease for as long as the attempt may take. An attempt that
+// did not reach the function continues.
+func (e *Engine) attempt(ctx context.Context, d queue.Delivery, s *stepWork) error {
+	var requests []eventlog.Request
+	if s.Status != entities.StepRunning || d.Unreached == 0 {
+		requests = append(requests, s.request(entities.EventStepStarted))
+	}
+	results, err := e.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.AppendOptions{
+		Guard: checkLease(d),
+		Finish: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
+			d.ExtendIn(last, s.spec.Patience(e.log.Now()))
+			return nil
+		},
+	})
+	if early := (*entities.NotYetError)(nil); errors.As(err, &early) {
+		return &queue.Failure{Reason: early.Error(), Public: early.Error(), After: early.RetryAfter}
+	}
+	if err == nil && len(results) > 0 && results[0].Step != nil {
+		s.Step = *results[0].Step
+	}
+	return err
+}
+
+// request is a request for an event of the step.
+func (s stepWork) request(t entities.EventType) eventlog.Request {
+	return eventlog.Request{
+		Type: t, CorrelationID: string(s.ID), SpecVersion: entities.SpecDriven, Data: entities.EventData{StepName: s.Name},
+	}
+}
+
+func (s stepWork) call(d queue.Delivery) contract.Call {
+	return contract.Call{
+		Type: contract.TypeStep, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(s.run),
+		Step: &contract.Step{ID: s.ID, Name: s.Name, Input: s.input, Deadline: s.spec.Deadline},
+	}
+}
+
+// decision is the result of an attempt for its step.
+type decision struct {
+	event   entities.EventType
+	payload []byte
+	code    string
+	// after is when to retry, if the event is a retry.
+	after time.Duration
+}
+
+func (s stepWork) timeout() decision {
+	return decision{
+		event: entities.EventStepFailed, code: CodeTimeout,
+		payload: contract.Payload("there was no result before "+s.spec.Deadline.Format(time.RFC3339), CodeTimeout),
+	}
+}
+
+// decide decides what an answer, or the error of a call, means for the step. Attempts is the number of those that
+// reached the function.
+func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decision {
+	if err == nil && a.ok() {
+		if output, ok := outputOf(a.body); ok {
+			return decision{event: entities.EventStepCompleted, payload: output}
+		}
+		err = fmt.Errorf("the answer is no JSON: %.100q", a.body)
+	}
+	f, retryable := failed(a, err)
+	switch {
+	case !retryable:
+		return decision{event: entities.EventStepFailed, payload: f.Text(), code: f.Code}
+	case s.spec.Late(now):
+		return s.timeout()
+	case attempts >= s.spec.MaxAttempts:
+		return decision{event: entities.EventStepFailed, payload: f.Text(), code: f.Code}
+	default:
+		after := s.spec.Within(max(s.backoff(attempts), a.retryAfter), now)
+		return decision{event: entities.EventStepRetrying, payload: f.Text(), code: f.Code, after: after}
+	}
+}
+
+// outputOf is the output of a step in an answer: JSON, or null for an empty body.
+func outputOf(body []byte) (output []byte, ok bool) {
+	if len(body) == 0 {
+		return []byte("null"), true
+	}
+	return body, json.Valid(body) && utf8.Valid(body)
+}
+
+// failed is how an attempt failed, and whether it can be retried. The body decides if it says so, else the status: a
+// client error stays one.
+func failed(a answer, err error) (contract.Failure, bool) {
+	if err != nil {
+		return contract.Failure{Message: queue.Storable(err.Error())}, true
+	}
+	retryable := a.status/100 != 4 || a.status == http.StatusRequestTimeout || a.status == http.StatusTooEarly ||
+		a.status == http.StatusTooManyRequests
+	var body struct {
+		Error *struct {
+			contract.Failure
+
+			Retryable *bool `json:"retryable"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(a.body, &body) != nil || body.Error == nil || body.Error.Message == "" {
+		return contract.Failure{
+			Message: queue.Storable(fmt.Sprintf("%d %s: %.200q", a.status, http.StatusText(a.status), a.body)),
+		}, retryable
+	}
+	if body.Error.Retryable != nil {
+		retryable = *body.Error.Retryable
+	}
+	f := body.Error.Failure
+	f.Message, f.Code = queue.Storable(f.Message), queue.Storable(f.Code)
+	f.Details = []byte(queue.Storable(string(f.Details)))
+	return f, retryable
+}
+
+// backoff is how long to wait after so many attempts, randomly reduced by up to a quarter.
+func (s stepWork) backoff(attempts int) time.Duration {
+	longest := float64(s.spec.MaxBackoffMS)
+	ms := min(longest, float64(s.spec.BackoffMS)*math.Pow(s.spec.Factor, float64(attempts-1)))
+	return queue.Jitter(time.Duration(ms) * time.Millisecond)
+}
+
+// record appends the decision about a step, and ends the work or schedules its retry, in one transaction. It persists,
+// since the function has done its work.
+func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v decision) error {
+	r := s.request(v.event)
+	r.Payload, r.Data.ErrorCode = v.payload, v.code
+	if entities.ValidateName("code", v.code) != nil {
+		r.Data.ErrorCode = "" // the log would refuse it, and the step be retried for ever; the payload has it
+	}
+	if v.event == entities.EventStepRetrying {
+		at := e.log.Now().Add(v.after)
+		r.Data.RetryAfter = &at
+	}
+	var final error
+	err := d.Persist(ctx, func(ctx context.Context) error {
+		turn := endWith(d)
+		if v.event == entities.EventStepRetrying {
+			turn = retryWith(d, queue.Failure{Reason: string(v.payload), After: v.after, Reached: true})
+		}
+		_, final = e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, turn)
+		if refused := (*eventlog.RefusedError)(nil); final == nil || queue.IsOver(final) || errors.As(final, &refused) {
+			return nil
+		}
+		return final
+	})
+	if v.event == entities.EventStepRetrying {
+		e.queue.WakeTimer(nil)
+	}
+	if err != nil {
+		return err
+	}
+	if errors.Is(final, entities.ErrConflict) {
+		return d.Persist(ctx, d.End) // it has a result already
+	}
+	return final
+}
+
+// retryWith schedules the retry of failed work in the append's transaction.
+func retryWith(d queue.Delivery, f queue.Failure) eventlog.AppendOptions {
+	return eventlog.AppendOptions{
+		Guard: checkLease(d),
+		Finish: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
+			d.NackIn(last, f)
+			return nil
+		},
+	}
+}
+
+// endWith ends work in the append's transaction.
+func endWith(d queue.Delivery) eventlog.AppendOptions {
+	return eventlog.AppendOptions{
+		Guard: checkLease(d),
+		Finish: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
+			d.EndIn(last)
+			return nil
+		},
+		Optimistic: func(c *pg.Conditional, _ eventlog.Outlook) bool {
+			d.EndIf(c, "")
+			return true
+		},
+	}
+}

@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
+)
+
+// TestFailuresOfStepsAreRecorded, whatever functions say of them: one that the log refuses would have the step
+// executed for ever.
+func TestFailuresOfStepsAreRecorded(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ answer, end string }{
+		"a long code":          {`{"error":{"message":"m","code":"` + strings.Repeat("c", 2000) + `"}}`, strings.Repeat("c", 2000)},
+		"a code of two lines":  {`{"error":{"message":"m","code":"a\nb"}}`, `a\nb`},
+		"details not in UTF-8": {`{"error":{"message":"m","details":"` + "\xff" + `"}}`, `"m"`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			workflow := completeWith("step_failed", "pay", object{
+				"type": "runStep", "id": "pay", "retry": object{"backoff": "1ms", "maxAttempts": 2},
+			})
+			d := drive(t, serve(t, func(c *turn) {
+				if c.Type == contract.TypeWorkflow {
+					workflow(c)
+					return
+				}
+				c.w.WriteHeader(500)
+				_, _ = fmt.Fprint(c.w, tt.answer)
+			}))
+			id := d.begin(t, `null`)
+			if status, payload := d.end(t, id); status != entities.RunCompleted || !strings.Contains(payload, tt.end) {
+				t.Errorf("got %s %s, want what the function said", status, payload)
+			}
+			if retries, fails := d.count(t, id, "step_retrying pay"), d.count(t, id, "step_failed pay"); retries != 1 || fails != 1 {
+				t.Errorf("%d retries and %d failures, want one each", retries, fails)
+			}
+		})
+	}
+}
+
+// TestAnswerWithUnknownDeploymentIsRefusedAtOnce: to try again would hold the delivery up.
+func TestAnswerWithUnknownDeploymentIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	d := drive(t, serve(t, func(c *turn) {
+		c.reply(object{"type": "startChild", "id": "kid", "workflow": "stranger", "deployment": "latest"})
+	}))
+	if _, err := d.pool.Exec(t.Context(), `UPDATE deployments SET workflows = '{order}'`); err != nil {
+		t.Fatal(err)
+	}
+	d.begin(t, `null`)
+	begun := time.Now()
+	eventually(t, "the failure shows", func() bool {
+		list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
+		return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, "deployment not found")
+	})
+	if took := time.Since(begun); took > recordTime/4 {
+		t.Errorf("it took %s", took)
+	}
+}

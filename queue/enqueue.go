@@ -1,0 +1,304 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
+)
+
+// Send accepts a message and returns its ID. For a duplicate it returns the ID of the original, even if that one has
+// been acknowledged. It fails with [entities.ErrInvalid].
+func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
+	if r := q.reserve(m, 0); r.Made() {
+		return q.sendReserved(ctx, m, r)
+	}
+	ids, err := q.SendAll(ctx, []entities.Message{m})
+	if err != nil {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+// sendReserved accepts a message that this process delivers.
+func (q *Queue) sendReserved(ctx context.Context, m entities.Message, r Reservation) (string, error) {
+	if m.Retention == 0 {
+		m.Retention = defaultRetention
+	}
+	if err := q.Validate(m); err != nil {
+		return "", fmt.Errorf("send message: %w", err)
+	}
+	d, err := insertReserved(ctx, q.group, m, "msg_"+ulid.Make().String(), r)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return keyHolder(ctx, q.pool, m)
+	}
+	if d.Lease == "" && err == nil {
+		q.WakeTimer(nil)
+		return d.ID, nil
+	}
+	d.Lease = r.handle
+	r.Start(d, err)
+	if err != nil {
+		return "", fmt.Errorf("send message: %w", err)
+	}
+	return d.ID, nil
+}
+
+// SendAll accepts messages atomically, and returns their IDs; see [Queue.Send].
+func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]string, error) {
+	var all enqueued
+	err := pg.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
+		all, err = q.enqueueAll(ctx, tx, &pgx.Batch{}, messages)
+		return all.ended, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("send message: %w", err)
+	}
+	return all.ids, nil
+}
+
+// Enqueue accepts messages as part of a transaction; see [eventlog.Enqueuer].
+func (q *Queue) Enqueue(
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+) ([]*eventlog.InlineStart, func(error), error) {
+	all, err := q.enqueueAll(ctx, tx, before, messages)
+	if err != nil {
+		return nil, nil, fmt.Errorf("enqueue message: %w", err)
+	}
+	return all.starts, all.ended, nil
+}
+
+// enqueued is what became of messages in a transaction.
+type enqueued struct {
+	ids []string // of the messages for functions
+	// starts is the work that begins with the transaction.
+	starts []*eventlog.InlineStart
+	hooks  []func(error)
+}
+
+// ended is to be called when the transaction has ended, with its error.
+func (e enqueued) ended(err error) {
+	for _, hook := range e.hooks {
+		hook(err)
+	}
+}
+
+func (q *Queue) enqueueAll(
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+) (all enqueued, err error) {
+	work, messages := split(messages)
+	for i := range messages {
+		if messages[i].Retention == 0 {
+			messages[i].Retention = defaultRetention
+		}
+		if err := q.Validate(messages[i]); err != nil {
+			return enqueued{}, err
+		}
+	}
+	if all.starts, all.hooks, err = q.enqueueWork(ctx, tx, before, work); err != nil {
+		return enqueued{}, err
+	}
+	ids, first, err := claimKeys(ctx, tx, messages)
+	if err != nil {
+		return enqueued{}, err
+	}
+	all.ids = ids
+	for i, m := range messages {
+		if !first[i] {
+			continue
+		}
+		hook, err := q.enqueue(ctx, tx, ids[i], m)
+		if err != nil {
+			return enqueued{}, err
+		}
+		all.hooks = append(all.hooks, hook)
+	}
+	return all, nil
+}
+
+// split separates work from messages for functions; both results are copies.
+func split(all []entities.Message) (work, messages []entities.Message) {
+	for _, m := range all {
+		if m.Work == entities.WorkNone {
+			messages = append(messages, m)
+		} else {
+			work = append(work, m)
+		}
+	}
+	return work, messages
+}
+
+// claimKeys returns an ID for each message, and whether the message is the first with its idempotency key. A duplicate
+// gets the ID of the first. All transactions claim keys in the same order, since a claim waits for a rival transaction
+// to end: any other order could deadlock.
+func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids []string, first []bool, err error) {
+	ids, first = make([]string, len(messages)), make([]bool, len(messages))
+	order := make([]int, len(messages))
+	for i := range messages {
+		ids[i], order[i] = "msg_"+ulid.Make().String(), i
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		return strings.Compare(keyOrder(messages[i]), keyOrder(messages[j]))
+	})
+	for _, i := range order {
+		own := ids[i]
+		if messages[i].Key != "" {
+			if ids[i], err = claimKey(ctx, tx, messages[i], own); err != nil {
+				return nil, nil, err
+			}
+		}
+		first[i] = ids[i] == own
+	}
+	return ids, first, nil
+}
+
+func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Message) (func(error), error) {
+	r := q.reserve(m, 0)
+	d, err := insertMessage(ctx, tx, m, id, r)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case d.Lease != "":
+		return func(err error) { r.Start(d, err) }, nil
+	case m.Delay > 0:
+		return q.WakeTimer, nil
+	default:
+		t := tickets.Ticket{MessageID: id, Number: firstTicket, Size: int64(len(m.Body))}
+		return q.wakeWorkers, q.issuer.Issue(ctx, tx, []tickets.Ticket{t})
+	}
+}
+
+// enqueueWork stores pieces of work, or wakes those already stored, to be done once their delay is over. It returns the
+// ones that begin with the transaction.
+func (q *Queue) enqueueWork(
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []entities.Message,
+) (begins []*eventlog.InlineStart, ended []func(error), err error) {
+	stored := make([]storedWork, len(work))
+	reserved := 0
+	for i, m := range work {
+		if m.Work == entities.WorkEnd {
+			children, err := dropWork(ctx, tx, before, m.RunID)
+			if err != nil {
+				return nil, nil, err
+			}
+			if !children {
+				continue
+			}
+		}
+		stored[i].Reservation = q.reserve(m, reserved)
+		if stored[i].Made() {
+			reserved++
+		}
+		pg.Batch{Batch: before}.Add(upsertWork(m, &stored[i]))
+	}
+	if err := pg.SendQueued(ctx, tx, before); err != nil {
+		return nil, nil, err
+	}
+	var issued []tickets.Ticket
+	for i := range stored {
+		switch s := &stored[i]; {
+		case s.ID == "": // not needed
+		case s.Taken:
+			begins = append(begins, s.InlineStart())
+			ended = append(ended, s.start)
+		case s.Now:
+			issued = append(issued, tickets.Ticket{MessageID: s.ID, Number: s.Ticket})
+		default:
+			ended = append(ended, q.WakeTimer)
+		}
+	}
+	if len(issued) == 0 {
+		return begins, ended, nil
+	}
+	return begins, append(ended, q.wakeWorkers), q.issuer.Issue(ctx, tx, issued)
+}
+
+// EnqueueOptimistic implements [eventlog.Enqueuer] for work that is due later or done by this process, and for the end of
+// a run without open children. It declines a report to a parent: that is work about another run, which has no place in
+// the order in which statements that share a transaction lock rows.
+func (q *Queue) EnqueueOptimistic(
+	c *pg.Conditional, messages []entities.Message,
+) (begins []*eventlog.InlineStart, ended func(error), ok bool) {
+	stored := make([]storedWork, 0, len(messages))
+	for _, m := range messages {
+		if m.Work == entities.WorkEnd {
+			store.RequireNoOpenChild(c, m.RunID)
+			c.Add(pg.Write{SQL: dropAllWork, Args: []any{m.RunID}})
+			continue
+		}
+		stored = append(stored, storedWork{Reservation: q.reserve(m, len(begins))})
+		s := &stored[len(stored)-1]
+		if m.Work == entities.WorkNone || m.Work == entities.WorkReport || m.Delay == 0 && !s.Made() {
+			return nil, nil, false
+		}
+		c.Add(upsertWork(m, s))
+		if s.Made() {
+			c.Require(onRecord("$1"), s.holder)
+			s.Delivery = Delivery{RunID: m.RunID, Work: m.Work, Subject: m.Subject}
+			begins = append(begins, s.InlineStart())
+		}
+	}
+	return begins, func(failed error) {
+		for i := range stored {
+			switch s := &stored[i]; {
+			case !s.Made():
+				q.WakeTimer(failed)
+			case failed != nil: // it may be there all the same
+				s.Reservation.Start(Delivery{Lease: s.handle}, failed)
+			case s.Taken:
+				s.start(nil)
+			}
+		}
+	}, true
+}
+
+// storedWork is a piece of work as it was stored.
+type storedWork struct {
+	Delivery
+	Reservation
+
+	// Taken is set when it is leased as reserved, Now when its ticket is to be issued now.
+	Taken, Now bool
+	Ticket     int
+}
+
+// start does the work that was leased as reserved, unless the transaction failed.
+func (s *storedWork) start(failed error) { s.Reservation.Start(s.Delivery, failed) }
+
+// Validate checks a message for a function. It fails with [entities.ErrInvalid].
+func (*Queue) Validate(m entities.Message) error {
+	if err := entities.ValidateName("topic", m.Topic); err != nil {
+		return err
+	}
+	if err := entities.ValidateID("deployment ID", m.DeploymentID); err != nil {
+		return err
+	}
+	if m.RunID != "" {
+		if err := entities.ValidateID("run ID", string(m.RunID)); err != nil {
+			return err
+		}
+	}
+	if m.Key != "" {
+		if err := entities.ValidateName("idempotency key", m.Key); err != nil {
+			return err
+		}
+	}
+	if m.Delay < 0 || m.Delay > maxDelay {
+		return entities.Invalid("a delay of %s is not between 0 and %s", m.Delay, maxDelay)
+	}
+	if m.Retention < 0 || m.Retention > maxRetention {
+		return entities.Invalid("a retention of %s is not between 0 and %s", m.Retention, maxRetention)
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// shares watches which statements share transactions, and whether they deadlock.
+type shares struct {
+	mu        sync.Mutex
+	mixed     int
+	deadlocks []error
+}
+
+func (s *shares) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBatchStartData) context.Context {
+	kinds := map[string]bool{}
+	for _, q := range d.Batch.QueuedQueries {
+		for _, kind := range []string{"DELETE FROM messages m", "INTO message_keys", "INTO events"} {
+			if strings.Contains(q.SQL, kind) {
+				kinds[kind] = true
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(kinds) == 3 {
+		s.mixed++
+	}
+	return ctx
+}
+
+func (s *shares) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
+	s.note(d.Err)
+}
+func (s *shares) TraceBatchEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchEndData) {
+	s.note(d.Err)
+}
+func (s *shares) TraceQueryEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceQueryEndData) {
+	s.note(d.Err)
+}
+func (s *shares) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (s *shares) note(err error) {
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == "40P01" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.deadlocks = append(s.deadlocks, err)
+	}
+}
+
+// twice acknowledges a call through both replicas, of which one is told that it did.
+func twice(t *testing.T, replicas [2]*replica, c call) {
+	t.Helper()
+	errs := race(2, func(i int) error {
+		return replicas[i].Acknowledge(context.Background(), project, c.topic(), c.handle())
+	})
+	if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), entities.ErrLeaseNotFound) {
+		t.Errorf("%s: both acknowledgements were told %v", c.id(), errs)
+	}
+}
+
+// raceEvent creates a run, or one of its steps.
+func raceEvent(id entities.RunID, step int) eventlog.Request {
+	r := eventlog.Request{RunID: id, Type: entities.EventRunCreated, SpecVersion: 3, Payload: []byte("input")}
+	r.Data = entities.EventData{DeploymentID: deployment, WorkflowName: "order"}
+	if step > 0 {
+		r.Type, r.CorrelationID = entities.EventStepCreated, fmt.Sprint("step_", step)
+		r.Data = entities.EventData{StepName: "charge"}
+	}
+	return r
+}
+
+// contest is what many racers of two processes do, and what they were told.
+type contest struct {
+	replicas [2]*replica
+	logs     [2]*eventlog.Log
+	// runs are those that racers create, by round and by fours, two of each process.
+	runs [][]entities.RunID
+	// calls are the deliveries.
+	calls *overlaps
+
+	mu sync.Mutex
+	// sent is which message a key stands for, created how often a run was.
+	sent    map[string]string
+	created map[entities.RunID]int
+}
+
+const raceRounds, raceKeys, racers = 10, 12, 48
+
+// newContest starts the processes, with an app that acknowledges each call twice.
+func newContest(t *testing.T, tracer pgx.QueryTracer) *contest {
+	t.Helper()
+	c := &contest{
+		calls: &overlaps{active: map[string]bool{}, seen: map[string]int{}},
+		sent:  map[string]string{}, created: map[entities.RunID]int{},
+	}
+	for range raceRounds {
+		var runs []entities.RunID
+		for range racers / 4 {
+			runs = append(runs, entities.NewRunID(time.Now()))
+		}
+		c.runs = append(c.runs, runs)
+	}
+	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, call call) {
+		c.calls.enter(t, call.id())
+		defer c.calls.leave(call.id())
+		twice(t, c.replicas, call)
+	})
+	dsn := testdb.New(t)
+	for i := range c.replicas {
+		r := open(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tracer })
+		c.replicas[i] = r
+		c.logs[i] = eventlog.New(r.pool, r.hub, r.Queue, time.Now, eventlog.WithGroup(r.Group()))
+	}
+	c.replicas[0].register(t, deployment, a.URL)
+	for n := range raceKeys / 2 {
+		c.replicas[0].hooked(t, hookedRun(n))
+	}
+	for _, r := range c.replicas {
+		r.worker(t, func(o *WorkerOptions) { o.Deliveries = 1000 })
+	}
+	return c
+}
+
+func hookedRun(n int) entities.RunID { return entities.RunID(fmt.Sprint("wrun_hooked_", n)) }
+
+// send sends messages with one of the round's keys, and with one of four that all rounds have. Half of the round's are
+// about runs with hooks.
+func (c *contest) send(t *testing.T, racer, round int) {
+	n := racer % raceKeys
+	for key, run := range map[string]entities.RunID{
+		fmt.Sprint("key_", (racer/2+round)%4): "", fmt.Sprint("key_", round, "_", n): hookedRun(n),
+	} {
+		id, err := c.replicas[racer%2].Send(context.Background(), message(keyed(key), ofRun(run)))
+		c.mu.Lock()
+		if first, ok := c.sent[key]; err != nil || ok && first != id {
+			t.Errorf("key %s stands for %s and %s; %v", key, first, id, err)
+		}
+		c.sent[key] = id
+		c.mu.Unlock()
+	}
+}
+
+// append creates a run, as others do, and adds an event of its own.
+func (c *contest) append(t *testing.T, racer, round int) {
+	log, run := c.logs[racer%2], c.runs[round][racer/4]
+	_, err := log.Append(context.Background(), project, raceEvent(run, 0))
+	if err != nil && !errors.Is(err, entities.ErrConflict) {
+		t.Errorf("create %s: %v", run, err)
+	}
+	if err == nil {
+		c.mu.Lock()
+		c.created[run]++
+		c.mu.Unlock()
+	}
+	if _, err := log.Append(context.Background(), project, raceEvent(run, 1+racer)); err != nil {
+		t.Errorf("append to %s: %v", run, err)
+	}
+}
+
+// TestGroupCommitUnderContention: many senders with few keys, acknowledgements and appends of two processes, all at
+// once. Each key gets one message, each message is delivered and ends once, each run begins once, without deadlocks.
+func TestGroupCommitUnderContention(t *testing.T) {
+	t.Parallel()
+	var watch shares
+	c := newContest(t, &watch)
+	race(racers, func(i int) any {
+		for round := range raceRounds {
+			c.send(t, i, round)
+			c.append(t, i, round)
+		}
+		return nil
+	})
+	home := c.replicas[0]
+	eventually(t, "all messages are acknowledged", func() bool { return home.count(t, `SELECT count(*) FROM messages`) == 0 })
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	for key, id := range c.sent {
+		if n := c.calls.seen[id]; n != 1 {
+			t.Errorf("message %s of key %s was delivered %d times, want once", id, key, n)
+		}
+	}
+	if len(c.calls.seen) != len(c.sent) {
+		t.Errorf("%d messages were delivered, and %d sent", len(c.calls.seen), len(c.sent))
+	}
+	for _, run := range slices.Concat(c.runs...) {
+		got := home.count(t, `SELECT coalesce(max(last_seq), 0) FROM runs WHERE id = $1`, run)
+		if n := c.created[run]; n != 1 || got != 5 {
+			t.Errorf("run %s was created %d times and has %d events, want once and 5", run, n, got)
+		}
+	}
+	if n := home.count(t, `SELECT count(*) FROM run_wakes WHERE seen_seq = 1`); n != raceKeys/2 {
+		t.Errorf("of %d runs it is noted how much they have heard of, want %d", n, raceKeys/2)
+	}
+	watch.want(t)
+}
+
+// want expects that members of all kinds met, without deadlocks.
+func (s *shares) want(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.Logf("%d transactions had members of all kinds", s.mixed)
+	if s.mixed == 0 {
+		t.Error("no transaction had members of all kinds")
+	}
+	for _, err := range s.deadlocks {
+		t.Errorf("Postgres found %v", err)
+	}
+}

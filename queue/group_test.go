@@ -1,0 +1,238 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
+)
+
+// together executes members in one transaction, as a group does.
+func together(ctx context.Context, pool *pgxpool.Pool, members ...pg.Statement) error {
+	var b pgx.Batch
+	for _, m := range members {
+		m.Queue(&b)
+	}
+	return pool.SendBatch(ctx, &b).Close()
+}
+
+// reserved makes a group-commit member that sends a message to be delivered by the process.
+func reserved(id, process string, options ...func(*entities.Message)) *reservedMessage {
+	m := message(options...)
+	m.Retention = defaultRetention
+	return &reservedMessage{Message: m, id: id, Reservation: Reservation{handle: "rh_" + id, holder: process, lease: leaseTime}}
+}
+
+// ends makes a member that acknowledges.
+func ends(topic, handle string) *acknowledgement {
+	return &acknowledgement{project: project, topic: topic, handle: handle}
+}
+
+func ofRun(id entities.RunID) func(*entities.Message) {
+	return func(m *entities.Message) { m.RunID = id }
+}
+
+// hooked makes a run that is alive and has a hook.
+func (r *replica) hooked(t *testing.T, id entities.RunID) {
+	t.Helper()
+	r.newRun(t, id, 0)
+	r.exec(t, `
+		INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
+		VALUES ($1, 'hook_1', $2, 'token of ' || $1, false, 3, 1, now())`, id, project)
+}
+
+func TestMessagesInAGroupCommit(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.onRecord(t, "proc_1")
+	r.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+		SELECT $1, $2, $3, key, 'msg_before', expires_at
+		FROM (VALUES ('alive', now() + interval '1 h'), ('over', now())) AS k (key, expires_at)`, project, deployment, topic)
+	members := []*reservedMessage{
+		reserved("msg_new", "proc_1", keyed("new")), reserved("msg_again", "proc_1", keyed("new")),
+		reserved("msg_alive", "proc_1", keyed("alive")), reserved("msg_over", "proc_1", keyed("over")),
+		reserved("msg_free", "proc_1"), reserved("msg_free_too", "proc_1"), reserved("msg_orphan", "proc_unknown"),
+	}
+	var all []pg.Statement
+	for _, m := range members {
+		all = append(all, m)
+	}
+	if err := together(t.Context(), r.pool, all...); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"msg_new": "rh_msg_new", "msg_over": "rh_msg_over", "msg_free": "rh_msg_free", "msg_free_too": "rh_msg_free_too",
+		"msg_orphan": "", // for the timer
+	}
+	got := map[string]string{}
+	for _, m := range members {
+		for _, d := range m.stored {
+			got[d.ID] = d.Lease
+			if s := r.stored(t, d.ID); s.Lease != d.Lease || d.Lease != "" && s.DeliveryCount != 1 {
+				t.Errorf("%s: got the row %+v, want the lease %q", d.ID, s, d.Lease)
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what was stored, with its leases (-want +got):\n%s", diff)
+	}
+	if n := r.count(t, `SELECT count(*) FROM messages`); n != len(want) {
+		t.Errorf("got %d messages, want %d", n, len(want))
+	}
+	for m, first := range map[*reservedMessage]string{members[1]: "msg_new", members[2]: "msg_before"} {
+		if id, err := keyHolder(t.Context(), r.pool, m.Message); err != nil || id != first {
+			t.Errorf("key %s stands for %s, %v; want %s", m.Key, id, err, first)
+		}
+	}
+}
+
+// TestAcknowledgementsInAGroupCommit: what has to be noted with them is left, as is what has no living lease.
+func TestAcknowledgementsInAGroupCommit(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.onRecord(t, "proc_1")
+	r.newRun(t, "wrun_1", 0)
+	r.hooked(t, "wrun_hooked")
+	const stepTopic = "__wkf_step_charge"
+	step := func(m *entities.Message) { m.Topic = stepTopic }
+	sent := []pg.Statement{
+		reserved("msg_1", "proc_1", ofRun("wrun_1")), reserved("msg_none", "proc_1"), reserved("msg_over", "proc_1"),
+		reserved("msg_hooked", "proc_1", ofRun("wrun_hooked")), reserved("msg_step", "proc_1", ofRun("wrun_hooked"), step),
+		reserved("msg_other", "proc_1"),
+	}
+	if err := together(t.Context(), r.pool, sent...); err != nil {
+		t.Fatal(err)
+	}
+	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = 'msg_over'`)
+	acks := map[string]*acknowledgement{
+		"about a run": ends(topic, "rh_msg_1"), "about no run": ends(topic, "rh_msg_none"),
+		"about a step of a run with a hook": ends(stepTopic, "rh_msg_step"),
+		"about a run with a hook":           ends(topic, "rh_msg_hooked"), "too late": ends(topic, "rh_msg_over"),
+		"of another topic": ends("other", "rh_msg_other"), "unknown": ends(topic, "rh_unknown"), "nameless": ends(topic, ""),
+	}
+	var members []pg.Statement
+	for _, a := range acks {
+		members = append(members, a)
+	}
+	if err := together(t.Context(), r.pool, members...); err != nil {
+		t.Fatal(err)
+	}
+	for name, a := range acks {
+		want := slices.Contains([]string{"rh_msg_1", "rh_msg_none", "rh_msg_step"}, a.handle)
+		if a.ended != want || !a.shared {
+			t.Errorf("%s: ended %v, shared %v; want %v, true", name, a.ended, a.shared, want)
+		}
+	}
+	if n := r.count(t, `SELECT count(*) FROM messages WHERE id IN ('msg_over', 'msg_hooked', 'msg_other')`) -
+		r.count(t, `SELECT count(*) FROM run_wakes`); n != 3 {
+		t.Errorf("%d messages are left, want 3, and no note", n)
+	}
+	if a := acks["about a run with a hook"]; a.Execute(t.Context(), r.pool) != nil || !a.ended || a.shared {
+		t.Errorf("by itself: got %+v, want it ended", a)
+	}
+	if n := r.count(t, `SELECT seen_seq FROM run_wakes WHERE run_id = 'wrun_hooked'`); n != 1 {
+		t.Errorf("%d events are noted as heard, want 1", n)
+	}
+}
+
+// contended is two messages that are under way, about two runs, each with a step whose message was lost. All rows lie
+// in their tables in another order than that of ranks.
+func (s *site) contended(t *testing.T) {
+	t.Helper()
+	s.empty(t)
+	s.exec(t, `DELETE FROM steps`)
+	s.exec(t, `DELETE FROM runs`)
+	s.newRun(t, "wrun_1", time.Hour)
+	s.newRun(t, "wrun_2", time.Hour)
+	s.exec(t, `INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+		VALUES ('wrun_1', 'step_b', 'charge', 'pending', 0, 3, 1, now(), now()),
+			('wrun_2', 'step_a', 'charge', 'pending', 0, 3, 1, now(), now())`)
+	s.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+		SELECT $1, $2, '__wkf_step_charge', key, 'msg_gone', now() + interval '1 h'
+		FROM unnest(ARRAY['step_b', 'step_a']) AS key`, project, deployment)
+	first, second := reserved("msg_1", frozen, ofRun("wrun_1")), reserved("msg_2", frozen, ofRun("wrun_2"))
+	first.handle, second.handle = "rh_b", "rh_a"
+	if err := together(t.Context(), s.pool, first, second); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGroupCommitLocksInOneOrder: who locks several rows that members of a group want does so in the order of their
+// ranks, or passes over them.
+func TestGroupCommitLocksInOneOrder(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	home := on(t, deaf(t, dsn).pool)
+	// Of two indexes that are as good, plans have the older one; now it is not the one in the order of leases.
+	home.exec(t, `DROP INDEX messages_lease_key`)
+	home.exec(t, `CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> ''`)
+	acknowledge := []pg.Statement{ends(topic, "rh_a"), ends(topic, "rh_b")}
+	step := func(m *entities.Message) { m.Topic = "__wkf_step_charge" }
+	send := []pg.Statement{
+		reserved("msg_a", frozen, keyed("step_a"), step), reserved("msg_b", frozen, keyed("step_b"), step),
+	}
+	inTx := func(fn func(ctx context.Context, tx pgx.Tx) error) deed {
+		return func(ctx context.Context, s *site) (any, error) {
+			return nil, pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
+		}
+	}
+	for name, test := range map[string]struct {
+		members []pg.Statement
+		other   deed
+	}{
+		"acknowledge × take over": {members: acknowledge, other: reaps},
+		"acknowledge × release": {members: acknowledge, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `DELETE FROM processes`); err != nil {
+				return err
+			}
+			_, err := cluster.ReleaseOrphans(ctx, tx)
+			return err
+		})},
+		"acknowledge × retention": {members: acknowledge, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
+			return DropRuns(ctx, tx, project, []entities.RunID{"wrun_1", "wrun_2"})
+		})},
+		"send × send a batch": {members: send, other: func(ctx context.Context, s *site) (any, error) {
+			return s.SendAll(ctx, []entities.Message{message(keyed("step_b"), step), message(keyed("step_a"), step)})
+		}},
+		"send × sweep": {members: send, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
+			for _, id := range []entities.RunID{"wrun_1", "wrun_2"} {
+				if err := cluster.ForgetLostKeys(ctx, tx, cluster.Stranded{ID: id, Project: project, DeploymentID: deployment}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})},
+	} {
+		t.Run(name, func(t *testing.T) { // not in parallel: they are about the same rows
+			matters := func(sql string) bool { return !strings.HasPrefix(sql, "BEGIN") }
+			one, two := gate.Open(t, dsn, home.pool, matters), gate.Open(t, dsn, home.pool, matters)
+			other := on(t, two.Pool)
+			waits := 0
+			n := gate.Explore(t, one, two, func(s *gate.Schedule) {
+				home.contended(t)
+				var errs [2]error
+				s.Run(t,
+					func() { errs[0] = together(t.Context(), one.Pool, test.members...) },
+					func() { _, errs[1] = test.other(t.Context(), other) })
+				if waits += s.Waits; s.Deadlocked || errs != [2]error{} {
+					t.Errorf("deadlock %v, errors %v:\n%s", s.Deadlocked, errs, s)
+				}
+			})
+			if waits == 0 {
+				t.Errorf("in %d schedules none waited", n)
+			}
+			t.Logf("%d schedules, %d waits", n, waits)
+		})
+	}
+}

@@ -1,0 +1,361 @@
+package queue
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
+)
+
+// redeliveryLimit is how long after the death of its server a message may take to be delivered again.
+const redeliveryLimit = 5 * time.Second
+
+// someone is a process that exists only as a row, silent for the given time. Its session is open until closed.
+func (r *replica) someone(t testing.TB, id string, silent time.Duration) (session *pgx.Conn) {
+	t.Helper()
+	conn, err := pgx.ConnectConfig(t.Context(), r.pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	const locked = `SELECT pg_advisory_lock(hashtextextended($1, 0))` // all 64 bits matter
+	if _, err := conn.Exec(t.Context(), locked, id); err != nil {
+		t.Fatal(err)
+	}
+	r.exec(t, `
+		INSERT INTO processes (id, host, session_key, beat_at)
+		VALUES ($1, 'host', hashtextextended($1, 0), now() - $2::interval)`, id, silent)
+	return conn
+}
+
+// hang ends a session like the death of its process, and waits until Postgres has noticed.
+func (r *replica) hang(t testing.TB, session *pgx.Conn) {
+	t.Helper()
+	_ = session.PgConn().Conn().Close()
+	eventually(t, "the session is over", func() bool {
+		return r.count(t, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, session.PgConn().PID()) == 0
+	})
+}
+
+// onRecord makes sure that a process is on record.
+func (r *replica) onRecord(t testing.TB, id string) {
+	t.Helper()
+	r.exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
+}
+
+// held sends a message and lets a process on record claim it.
+func (r *replica) held(t testing.TB, holder string) Delivery {
+	t.Helper()
+	if holder != "" {
+		r.onRecord(t, holder)
+	}
+	id := r.send(t)
+	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, holder, leaseTime)
+	if err != nil || !ok {
+		t.Fatalf("claim: got %v, %v", ok, err)
+	}
+	return d
+}
+
+func TestDeadProcessIsReplaced(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	r := open(t, dsn)
+	a := newApp(t, nil)
+	r.register(t, deployment, a.URL)
+	session := r.someone(t, "proc_dead", 0)
+	r.someone(t, "proc_living", 0)
+	lost, kept, living := r.held(t, "proc_dead"), r.held(t, "proc_dead"), r.held(t, "proc_living")
+	// The function of one has extended its lease itself: it lives, whatever becomes of the server.
+	if err := r.SetVisibility(t.Context(), project, topic, kept.Lease, leaseTime); err != nil {
+		t.Fatal(err)
+	}
+	// And one has been fetched and not yet begun.
+	fetched := r.send(t)
+	r.exec(t, `DELETE FROM river_job WHERE args->>'message' <> $1`, fetched)
+	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_other, proc_dead}'`)
+	r.worker(t)
+	r.hang(t, session)
+	died := time.Now()
+
+	got := map[string]call{}
+	for range 2 {
+		c := a.next(t)
+		got[c.id()] = c
+	}
+	if took := time.Since(died); took > redeliveryLimit {
+		t.Errorf("delivered again %s after the death, want %s at most", took, redeliveryLimit)
+	}
+	for _, id := range []string{lost.ID, fetched} {
+		if c, ok := got[id]; !ok || c.count() != "1" || c.handle() == lost.Lease {
+			t.Errorf("message %s: got %v, want delivery 1 with a new handle", id, c.Header)
+		}
+	}
+	wantError(t, "the old handle", r.Acknowledge(t.Context(), project, topic, lost.Lease), entities.ErrLeaseNotFound)
+	for _, d := range []Delivery{kept, living} {
+		if s := r.stored(t, d.ID); s.Lease != d.Lease || s.DeliveryCount != 1 {
+			t.Errorf("got %+v, want the lease %s untouched", s, d.Lease)
+		}
+		if err := r.Acknowledge(t.Context(), project, topic, d.Lease); err != nil {
+			t.Errorf("acknowledge %s: %v", d.Lease, err)
+		}
+	}
+	r.ack(t, got[lost.ID])
+	r.ack(t, got[fetched])
+	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = 'proc_dead'`); n != 0 {
+		t.Error("the dead process is still on record")
+	}
+	eventually(t, "no ticket is in use", func() bool {
+		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 0
+	})
+}
+
+// silentOf is whom a process with steady beats would look for.
+func (r *replica) silentOf(t testing.TB, p *cluster.Heartbeat) []string {
+	t.Helper()
+	t.Cleanup(func() { p.SignOff(context.Background()) })
+	silent, err := p.Silent(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return silent
+}
+
+func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.someone(t, "proc_silent", time.Minute)
+	p := r.newWorker(t).heartbeat
+	if got := r.silentOf(t, p); len(got) != 0 {
+		t.Errorf("first beat: got %v, want none declared dead", got)
+	}
+	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.ID)
+	if got := r.silentOf(t, p); !slices.Equal(got, []string{"proc_silent"}) {
+		t.Errorf("steady: got %v, want the silent one", got)
+	}
+	// It was away itself, as all are when the database is.
+	r.exec(t, `UPDATE processes SET beat_at = now() - interval '3 s' WHERE id = $1`, p.ID)
+	if got := r.silentOf(t, p); len(got) != 0 {
+		t.Errorf("after a pause: got %v, want none declared dead", got)
+	}
+	r.exec(t, `UPDATE processes SET beat_at = now() WHERE id = 'proc_silent'`)
+	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.ID)
+	if got := r.silentOf(t, p); len(got) != 0 {
+		t.Errorf("none silent: got %v", got)
+	}
+}
+
+func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		silent   time.Duration
+		gone     bool
+		wantDead bool
+	}{
+		"slow":                {silent: 20 * time.Second},
+		"beats, reconnecting": {silent: time.Second, gone: true},
+		"gone":                {silent: 3 * time.Second, gone: true, wantDead: true},
+		"frozen":              {silent: 31 * time.Second, wantDead: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := deaf(t, testdb.New(t))
+			session := r.someone(t, "proc_1", tt.silent)
+			d := r.held(t, "proc_1")
+			if tt.gone {
+				r.hang(t, session)
+			}
+			p := r.newWorker(t).heartbeat
+			r.silentOf(t, p)
+			got, err := cluster.TakeOver(t.Context(), r.pool, []string{"proc_1"}, cluster.SilenceLimit, cluster.FrozenLimit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := r.stored(t, d.ID)
+			if dead := len(got.Processes) == 1; dead != tt.wantDead || (s.Lease == "") != tt.wantDead {
+				t.Errorf("got %+v and %+v, want it dead: %v", got, s, tt.wantDead)
+			}
+		})
+	}
+}
+
+func TestRacersTakeOverOnce(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	var heartbeats []*cluster.Heartbeat
+	for range 8 {
+		p := r.newWorker(t).heartbeat
+		r.silentOf(t, p)
+		heartbeats = append(heartbeats, p)
+	}
+	for range 10 {
+		r.hang(t, r.someone(t, "proc_dead", 5*time.Second))
+		var held []Delivery
+		for range 5 {
+			held = append(held, r.held(t, "proc_dead"))
+		}
+		won := race(len(heartbeats), func(i int) int {
+			got, err := cluster.TakeOver(context.Background(), r.pool, []string{"proc_dead"}, cluster.SilenceLimit, cluster.FrozenLimit)
+			if err != nil {
+				t.Error(err)
+			}
+			return len(got.Processes)*100 + got.Leases
+		})
+		slices.Sort(won)
+		if got := won[len(won)-1]; got != 105 || won[len(won)-2] != 0 {
+			t.Errorf("got %v, want one that took 5 leases over, and nothing for the others", won)
+		}
+		for _, d := range held {
+			if s := r.stored(t, d.ID); s.DeliveryCount != 0 || s.Lease != "" || s.LastError != cluster.ProcessDied {
+				t.Errorf("got %+v, want it taken over once", s)
+			}
+		}
+	}
+}
+
+func TestTakingOverIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.hang(t, r.someone(t, "proc_dead", 5*time.Second))
+	d := r.held(t, "proc_dead")
+	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_dead}'`)
+	r.exec(t, `
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+		CREATE TRIGGER refuse BEFORE UPDATE ON messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	p := r.newWorker(t).heartbeat
+	r.silentOf(t, p)
+	if got, err := cluster.TakeOver(t.Context(), r.pool, []string{"proc_dead"}, cluster.SilenceLimit, cluster.FrozenLimit); err == nil {
+		t.Fatalf("got %+v, want an error", got)
+	}
+	if s := r.stored(t, d.ID); s.Lease != d.Lease {
+		t.Errorf("got %+v, want the lease %s", s, d.Lease)
+	}
+	left := r.count(t, `
+		SELECT (SELECT count(*) FROM river_job) + (SELECT count(*) FROM processes WHERE id = 'proc_dead')`)
+	if left != 2 {
+		t.Errorf("got %d rows of the dead process, want the ticket and the process", left)
+	}
+}
+
+// TestHeartbeatSurvivesTheLossOfItsSession: a living process that loses its connection is back before anybody
+// takes over from it.
+func TestHeartbeatSurvivesTheLossOfItsSession(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	release := make(chan struct{})
+	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) { <-release })
+	t.Cleanup(sync.OnceFunc(func() { close(release) }))
+	r, other := open(t, dsn), open(t, dsn)
+	r.register(t, deployment, a.URL)
+	var l logs
+	w := r.worker(t, func(o *WorkerOptions) { o.Grace = 0 })
+	id := r.send(t)
+	c := a.next(t)
+	other.worker(t, func(o *WorkerOptions) { o.Logger = l.logger() })
+	for range 2 {
+		beaten := func() bool {
+			return r.count(t, `
+				SELECT count(*) FROM processes p JOIN pg_locks l ON l.locktype = 'advisory'
+					AND l.classid::bigint << 32 | l.objid::bigint = p.session_key
+				WHERE p.ID = $1 AND p.beat_at > now() - interval '2 s'`, w.heartbeat.ID) == 1
+		}
+		eventually(t, "it beats", beaten)
+		r.exec(t, `
+			SELECT pg_terminate_backend(pid) FROM pg_locks l JOIN processes p ON l.locktype = 'advisory'
+				AND l.classid::bigint << 32 | l.objid::bigint = p.session_key WHERE p.ID = $1`, w.heartbeat.ID)
+		eventually(t, "it has lost its session", func() bool { return !beaten() })
+		eventually(t, "it beats again", beaten)
+	}
+	if got := r.stored(t, id); got.Lease != c.handle() {
+		t.Errorf("got %+v, want the lease %s", got, c.handle())
+	}
+	if l.contains("took over") {
+		t.Error("the other one took over from a living process")
+	}
+	r.ack(t, c)
+}
+
+// TestWorkerThatCannotSignOnDoesNotStart: a worker that cannot sign on does not start.
+func TestWorkerThatCannotSignOnDoesNotStart(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	a := newApp(t, nil)
+	r.register(t, deployment, a.URL)
+	r.send(t)
+	r.exec(t, `ALTER TABLE processes RENAME TO elsewhere`)
+	if err := r.newWorker(t).Start(t.Context()); err == nil {
+		t.Fatal("it started without being on record")
+	}
+	r.exec(t, `ALTER TABLE elsewhere RENAME TO processes`)
+	w := r.newWorker(t)
+	begin(t, w)
+	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = $1`, w.heartbeat.ID); n != 1 {
+		t.Errorf("got %d rows of a worker that has started, want 1", n)
+	}
+	r.ack(t, a.next(t))
+}
+
+// TestLeaseOfAnUnrecordedHolderIsReleased: its holder died before the database carried its claim out, and others took
+// over in between. Leases of the living and of functions stay.
+func TestLeaseOfAnUnrecordedHolderIsReleased(t *testing.T) {
+	t.Parallel()
+	r := deaf(t, testdb.New(t))
+	r.someone(t, "proc_alive", 0)
+	lost, kept, own := r.held(t, "proc_gone"), r.held(t, "proc_alive"), r.held(t, "")
+	r.exec(t, `DELETE FROM processes WHERE id = 'proc_gone'`)
+	if _, err := cluster.NewSweeper(r.pool, r.Queue, slog.New(slog.DiscardHandler)).Turn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]int{lost.ID: 0, kept.ID: 1, own.ID: 1} {
+		if got := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND lease <> ''`, id); got != want {
+			t.Errorf("message %s has %d leases, want %d", id, got, want)
+		}
+	}
+	if n := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND due_at <= now() AND delivery_count = 0`, lost.ID); n != 1 {
+		t.Error("the message is not due at once, or its delivery was counted")
+	}
+}
+
+// TestUnrecordedProcessClaimsNothing: others took over from a living process while it was cut off. What it took now
+// would be taken from it again. It goes on when it beats again.
+func TestUnrecordedProcessClaimsNothing(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	a := newApp(t, nil)
+	r.register(t, deployment, a.URL)
+	w := r.worker(t)
+	r.ticketsOnly()
+	w.loop.signOff() // its pool is alive
+	w.loop.beats.Wait()
+	id := r.send(t)
+	eventually(t, "the ticket was put off", func() bool {
+		return r.count(t, `SELECT count(*) FROM river_job WHERE (metadata->>'snoozes')::integer >= 1`) == 1
+	})
+	if got := r.stored(t, id); got.Lease != "" || got.DeliveryCount != 0 || got.Ticket != firstTicket || len(a.calls) > 0 {
+		t.Errorf("got %+v and %d calls, want the message untouched", got, len(a.calls))
+	}
+	r.sweep(t)
+	if err := w.heartbeat.Beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := a.next(t)
+	if c.id() != id || c.count() != "1" {
+		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
+	}
+	r.sweep(t)
+	r.ack(t, c)
+	w.heartbeat.SignOff(t.Context())
+	if n := r.count(t, `SELECT count(*) FROM river_job`); n != 1 {
+		t.Errorf("got %d tickets of one message, want 1", n)
+	}
+}

@@ -1,0 +1,246 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/queue/tickets"
+)
+
+// State is the state of a message in the queue.
+type State string
+
+// The states of messages.
+const (
+	// StateWaiting: for its delay or backoff to end, or for a worker.
+	StateWaiting State = "waiting"
+	// StateLeased: being delivered, or processed by its function.
+	StateLeased State = "leased"
+	// StateParked: failed too often, and not delivered again until it is retried by hand.
+	StateParked State = "parked"
+)
+
+// conditions select the rows of a state.
+var conditions = map[State]string{
+	"":           `true`,
+	StateWaiting: `parked_at IS NULL AND lease = ''`,
+	StateLeased:  `parked_at IS NULL AND lease > ''`,
+	StateParked:  `parked_at IS NOT NULL`,
+}
+
+// Entry is a message in the queue, without its body.
+type Entry struct {
+	ID           string
+	Topic        string
+	DeploymentID string
+	// RunID is the run it is about; empty if its sender gave none.
+	RunID entities.RunID
+	// Work is set if the server itself does it, and Subject is the part of the run it is about.
+	Work    entities.Work
+	Subject string
+	State   State
+	// DeliveryCount is how many deliveries may have reached the function.
+	DeliveryCount int
+	// LastError is why the last delivery failed; empty if none has.
+	LastError string
+	CreatedAt time.Time
+	// DueAt is when it is delivered next, or when its lease runs out. It means nothing for parked messages.
+	DueAt time.Time
+	// ParkedAt is set exactly when it is parked.
+	ParkedAt *time.Time
+}
+
+const entryColumns = `id, topic, deployment_id, run_id, work, subject, delivery_count, last_error,
+	created_at, due_at, parked_at,
+	CASE WHEN parked_at IS NOT NULL THEN 'parked' WHEN lease <> '' THEN 'leased' ELSE 'waiting' END AS state`
+
+// Filter narrows a list of messages; empty fields match everything.
+type Filter struct {
+	State State
+	RunID entities.RunID
+}
+
+// Messages lists those of the project's messages that match the filter, in the order they were sent, and returns
+// the cursor of the next page; empty when this is the last. It fails with [entities.ErrInvalid] on a state or
+// cursor that does not exist.
+func (q *Queue) Messages(
+	ctx context.Context, project entities.Project, f Filter, p pg.Page,
+) (entries []Entry, next string, err error) {
+	condition, ok := conditions[f.State]
+	if !ok {
+		return nil, "", entities.Invalid("state %q is none of waiting, leased and parked", f.State)
+	}
+	if p.Cursor != "" {
+		if err := entities.ValidateID("cursor", p.Cursor); err != nil {
+			return nil, "", err
+		}
+	}
+	keyword, after := "ASC", ">"
+	if p.Descending {
+		keyword, after = "DESC", "<"
+	}
+	rows, err := q.pool.Query(ctx, `
+		SELECT `+entryColumns+` FROM messages
+		WHERE project = $1 AND ($2::text = '' OR id `+after+` $2) AND ($4::text = '' OR run_id = $4) AND `+condition+`
+		ORDER BY id `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1, f.RunID)
+	if err != nil {
+		return nil, "", fmt.Errorf("list messages: %w", err)
+	}
+	if entries, err = pgx.CollectRows(rows, pgx.RowToStructByName[Entry]); err != nil {
+		return nil, "", fmt.Errorf("list messages: %w", err)
+	}
+	if len(entries) > p.Limit {
+		entries = slices.Delete(entries, p.Limit, len(entries))
+		next = entries[p.Limit-1].ID
+	}
+	return entries, next, nil
+}
+
+// Message reads a message of the project. It fails with [entities.ErrMessageNotFound].
+func (q *Queue) Message(ctx context.Context, project entities.Project, id string) (Entry, error) {
+	rows, err := q.pool.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE `+ofID, id, project)
+	if err != nil {
+		return Entry{}, fmt.Errorf("read message %s: %w", id, err)
+	}
+	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = entities.ErrMessageNotFound
+	}
+	if err != nil {
+		return Entry{}, fmt.Errorf("read message %s: %w", id, err)
+	}
+	return e, nil
+}
+
+// Retry makes a message that is parked or waits after a failure due at once, as if it had never been delivered. It
+// fails with [entities.ErrMessageNotFound], and with [entities.ErrConflict] on one that has not failed or is leased.
+func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) (Entry, error) {
+	var e Entry
+	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE `+ofID+` FOR UPDATE`,
+			id, project)
+		if err != nil {
+			return err
+		}
+		before, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return entities.ErrMessageNotFound
+		}
+		if err != nil {
+			return err
+		}
+		if before.State == StateLeased || before.LastError == "" && before.State != StateParked {
+			return fmt.Errorf("it is %s and has not failed: %w", before.State, entities.ErrConflict)
+		}
+		rows, err = tx.Query(ctx, `
+			UPDATE messages SET parked_at = NULL, due_at = now(), delivery_count = 0, unreached = 0, first_failed_at = NULL
+			WHERE id = $1
+			RETURNING `+entryColumns, id)
+		if err != nil {
+			return err
+		}
+		if e, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry]); err != nil {
+			return err
+		}
+		return tell(ctx, tx, project, admin.ActionMessageRetry, id, outline(before))
+	})
+	if err != nil {
+		return Entry{}, fmt.Errorf("retry message %s: %w", id, err)
+	}
+	q.hub.Publish(timerTopic)
+	q.wakeWorkers(nil)
+	return e, nil
+}
+
+// Discard deletes a message in any state together with its idempotency key, so that its sender may send it again. If
+// its run can no longer move, the sweeper wakes it. It fails with [entities.ErrMessageNotFound].
+func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
+	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			WITH gone AS (
+				DELETE FROM messages WHERE `+ofID+`
+				RETURNING id, project, topic, deployment_id, run_id, work, subject, delivery_count, last_error,
+					created_at, due_at, parked_at, lease
+			), forgotten AS (
+				DELETE FROM message_keys k USING gone
+				WHERE (k.project, k.deployment_id, k.topic) = (gone.project, gone.deployment_id, gone.topic)
+					AND k.message_id = gone.id
+			)
+			SELECT `+entryColumns+` FROM gone`, id, project)
+		if err != nil {
+			return err
+		}
+		gone, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return entities.ErrMessageNotFound
+		}
+		if err != nil {
+			return err
+		}
+		return tell(ctx, tx, project, admin.ActionMessageDiscard, id, outline(gone))
+	})
+	if err != nil {
+		return fmt.Errorf("discard message %s: %w", id, err)
+	}
+	return nil
+}
+
+// outline is the audit entry's detail about a message.
+func outline(e Entry) map[string]any {
+	return map[string]any{"topic": e.Topic, "deploymentId": e.DeploymentID, "runId": e.RunID, "state": e.State}
+}
+
+// gaugeLimit is how far [Queue.Gauges] counts: a gauge at the limit means at least as many.
+const gaugeLimit = 10_000
+
+// Gauges are counts over all projects, each up to 10,000.
+type Gauges struct {
+	// StrandedRuns are the runs that the sweeper found without a way to move (I5).
+	StrandedRuns int64
+	// WaitingMessages are due, delayed, or wait for their next try. LeasedMessages are with a function or a server.
+	WaitingMessages, LeasedMessages int64
+	// ParkedMessages wait for someone to retry or discard them.
+	ParkedMessages int64
+	// OldestDue is the age of the oldest due message that is not being delivered.
+	OldestDue time.Duration
+	// OpenRuns are those that have not ended, by status; the limit is for all of them together.
+	OpenRuns map[entities.RunStatus]int64
+}
+
+// Gauges reads the gauges. Its cost is bounded: no part reads more than 10,000 entries of an index, or twice as many
+// where leased messages stand between waiting ones.
+func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
+	var g Gauges
+	var oldest time.Duration
+	err := q.pool.QueryRow(ctx, gaugesSQL, gaugeLimit).
+		Scan(&g.StrandedRuns, &g.WaitingMessages, &g.LeasedMessages, &g.ParkedMessages, &oldest)
+	if err != nil {
+		return Gauges{}, wrap("read gauges", err)
+	}
+	g.WaitingMessages, g.OldestDue = min(g.WaitingMessages, gaugeLimit), oldest
+	g.OpenRuns, err = store.CountOpenRuns(ctx, q.pool, gaugeLimit)
+	return g, wrap("read gauges", err)
+}
+
+// gaugesSQL is for the limit. Each of its parts is in the order of a partial index.
+const gaugesSQL = `
+	SELECT (SELECT count(*) FROM (
+			SELECT FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1) AS s),
+		(SELECT count(*) FILTER (WHERE lease = '') FROM (
+			SELECT lease FROM messages WHERE parked_at IS NULL ORDER BY due_at DESC LIMIT 2 * $1) AS w),
+		(SELECT count(*) FROM (
+			SELECT FROM messages WHERE lease > '' ORDER BY project, id LIMIT $1) AS l),
+		(SELECT count(*) FROM (
+			SELECT FROM messages WHERE parked_at IS NOT NULL ORDER BY project, id LIMIT $1) AS p),
+		greatest('0',
+			(SELECT clock_timestamp() - due_at FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1),
+			(SELECT clock_timestamp() - scheduled_at FROM (` + tickets.OldestSince + `) AS oldest))`

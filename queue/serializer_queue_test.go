@@ -1,0 +1,212 @@
+package queue
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+// of says which run a message is about.
+func of(id entities.RunID) func(*entities.Message) { return func(m *entities.Message) { m.RunID = id } }
+
+// run makes a run of that protocol version.
+func (r *replica) run(t *testing.T, version int) entities.RunID {
+	t.Helper()
+	id := entities.NewRunID(time.Now())
+	r.exec(t, `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
+			created_at, updated_at)
+		VALUES ($1, $2, $3, 'order', 'running', $4, 1, 0, now(), now())`, id, project, deployment, version)
+	return id
+}
+
+// unhurried keeps time limits from ending a wait.
+func (w *deliverer) unhurried() {
+	w.serializer.mu.Lock()
+	defer w.serializer.mu.Unlock()
+	w.serializer.hold, w.serializer.maxWait = time.Hour, time.Hour
+}
+
+// holding is an app whose calls wait until they are let go, one by one, and acknowledge then.
+func holding(t *testing.T, r *replica) (a *app, letGo chan struct{}) {
+	t.Helper()
+	letGo = make(chan struct{})
+	return newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
+		<-letGo
+		r.ack(t, c)
+	}), letGo
+}
+
+// leased waits until so many messages are leased.
+func (r *replica) leased(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, "messages are leased", func() bool {
+		return r.count(t, `SELECT count(*) FROM messages WHERE lease <> ''`) == n
+	})
+}
+
+// state is how many wait for their turn, and how many runs have a line.
+func (t *serializer) state() (waiting, lines int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.waiting, len(t.runs)
+}
+
+// inLine waits until so many wait for their turn.
+func (w *deliverer) inLine(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, "they wait for their turn", func() bool {
+		waiting, _ := w.serializer.state()
+		return waiting == n
+	})
+}
+
+// TestWakeUpsOfARunAreSerialized, however their deliveries begin: each is called once and acknowledged by itself.
+func TestWakeUpsOfARunAreSerialized(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*testing.T, *replica) *deliverer{
+		"direct":  func(t *testing.T, r *replica) *deliverer { return r.worker(t).deliverer },
+		"tickets": func(t *testing.T, r *replica) *deliverer { w := r.worker(t); r.ticketsOnly(); return w.deliverer },
+		"drain": func(t *testing.T, r *replica) *deliverer {
+			d := r.drainer(t)
+			begun, err := d.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				if _, err := begun.Run(context.Background(), testTimeout, testTimeout); err != nil {
+					t.Error(err)
+				}
+			}()
+			t.Cleanup(func() { d.Stop(); <-ended })
+			return d.worker
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const n = 5
+			r := open(t, testdb.New(t))
+			a, letGo := holding(t, r)
+			r.register(t, deployment, a.URL)
+			w := start(t, r)
+			w.unhurried()
+			run, other := r.run(t, 3), r.run(t, 3)
+			var sent, called []string
+			for i := range n {
+				sent = append(sent, r.send(t, of(run)))
+				r.leased(t, i+1)
+			}
+			w.inLine(t, n-1)
+			r.send(t, of(other))
+			for range 2 {
+				called = append(called, a.next(t).id())
+			}
+			for i := range n - 1 {
+				if waiting, _ := w.serializer.state(); len(a.calls) > 0 || waiting != n-1-i {
+					t.Errorf("%d calls too many; %d wait, want %d", len(a.calls), waiting, n-1-i)
+				}
+				letGo <- struct{}{}
+				if i == 0 {
+					letGo <- struct{}{} // the other run's, or that was it
+				}
+				called = append(called, a.next(t).id())
+			}
+			letGo <- struct{}{}
+			eventually(t, "all are acknowledged", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+			for _, id := range sent {
+				if i := slices.Index(called, id); i < 0 || slices.Contains(called[i+1:], id) {
+					t.Errorf("message %s was not called once: %v", id, called)
+				}
+			}
+			eventually(t, "no line is left", func() bool {
+				_, lines := w.serializer.state()
+				return lines == 0
+			})
+		})
+	}
+}
+
+// TestOtherMessagesDoNotWaitForWakeUps: steps of the run, runs of clients that execute steps when they are woken, and
+// runs that do not exist.
+func TestOtherMessagesDoNotWaitForWakeUps(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	a, letGo := holding(t, r)
+	r.register(t, deployment, a.URL)
+	r.worker(t).unhurried()
+	stable, next, unknown := r.run(t, 3), r.run(t, 5), entities.NewRunID(time.Now())
+	for range 2 {
+		r.send(t, of(stable), func(m *entities.Message) { m.Topic = "__wkf_step_a" })
+		r.send(t, of(next))
+		r.send(t, of(unknown))
+	}
+	r.send(t, of(stable))
+	for range 7 {
+		a.next(t)
+	}
+	close(letGo)
+}
+
+// TestHangingWakeUpDelaysTheNextOnlyBriefly than 200 ms.
+func TestHangingWakeUpDelaysTheNextOnlyBriefly(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	a, letGo := holding(t, r)
+	defer close(letGo)
+	r.register(t, deployment, a.URL)
+	r.worker(t)
+	run := r.run(t, 3)
+	began := time.Now()
+	first := r.send(t, of(run))
+	if c := a.next(t); c.id() != first {
+		t.Fatalf("got message %s, want %s", c.id(), first)
+	}
+	second := r.send(t, of(run))
+	c := a.next(t)
+	if waited := time.Since(began); c.id() != second || waited < callHold {
+		t.Errorf("got message %s %s after the first was sent, want %s and no less than %s", c.id(), waited, second, callHold)
+	}
+}
+
+// TestStoppingServerReleasesWaitingWakeUps at once, for others, as if it had not been tried; the call under way goes
+// on.
+func TestStoppingServerReleasesWaitingWakeUps(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	r := open(t, dsn)
+	a, letGo := holding(t, r)
+	r.register(t, deployment, a.URL)
+	w := r.worker(t)
+	w.unhurried()
+	run := r.run(t, 3)
+	first := r.send(t, of(run))
+	a.next(t)
+	waiting := r.send(t, of(run))
+	w.inLine(t, 1)
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.Stop(context.Background()) }()
+	eventually(t, "it is released", func() bool { return r.stored(t, waiting).Lease == "" })
+	if s := r.stored(t, waiting); s.DeliveryCount != 0 || s.Wait > 0 || s.LastError != "" {
+		t.Errorf("got %+v, want it due as if for the first time", s)
+	}
+	if s := r.stored(t, first); s.Lease == "" {
+		t.Errorf("got %+v, want it under way still", s)
+	}
+	open(t, dsn).worker(t)
+	if c := a.next(t); c.id() != waiting || c.count() != "1" {
+		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), waiting)
+	}
+	close(letGo)
+	if err := receive(t, "the end of the first server", stopped); err != nil {
+		t.Error(err)
+	}
+	r.gone(t, first)
+	r.gone(t, waiting)
+}

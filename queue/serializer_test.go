@@ -1,0 +1,328 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wake is a delivery that takes turns; the changes name what matters to the test.
+func wake(changes ...func(*Delivery)) Delivery {
+	d := Delivery{Project: project, RunID: "wrun_a", Topic: topic, SpecVersion: 3}
+	for _, c := range changes {
+		c(&d)
+	}
+	return d
+}
+
+// begins takes a turn of its own accord, and sends what ends it once it may begin.
+func (t *serializer) begins(tb testing.TB, d Delivery) <-chan func() {
+	begun := make(chan func(), 1)
+	go func() {
+		answered, err := t.acquire(context.Background(), d)
+		if err != nil {
+			tb.Error(err)
+		}
+		begun <- answered
+	}()
+	synctest.Wait()
+	return begun
+}
+
+// taken takes a turn that is free.
+func (t *serializer) taken(tb testing.TB, d Delivery) (answered func()) {
+	tb.Helper()
+	select {
+	case answered = <-t.begins(tb, d):
+	default:
+		tb.Fatalf("%+v waits", d)
+	}
+	return answered
+}
+
+// wantNoLines checks that no run is remembered.
+func (t *serializer) wantNoLines(tb testing.TB) {
+	tb.Helper()
+	if waiting, lines := t.state(); lines != 0 || waiting != 0 {
+		tb.Errorf("%d lines are left, and %d that wait", lines, waiting)
+	}
+}
+
+func TestSerializedMessages(t *testing.T) {
+	t.Parallel()
+	flow := func(topic string) func(*Delivery) { return func(d *Delivery) { d.Topic = topic } }
+	spec := func(v int) func(*Delivery) { return func(d *Delivery) { d.SpecVersion = v } }
+	for name, tt := range map[string]struct {
+		change func(*Delivery)
+		waits  bool // while a call of the run is under way
+		counts bool // and is waited for
+	}{
+		"a wake-up":                    {func(*Delivery) {}, true, true},
+		"of a namespace":               {flow("__n-s_wkf_workflow_a"), true, true},
+		"of a run of version 2":        {spec(2), true, true},
+		"came before its run":          {spec(0), false, true},
+		"is large":                     {func(d *Delivery) { d.Body = make([]byte, smallBody+1) }, false, true},
+		"just not large":               {func(d *Delivery) { d.Body = make([]byte, smallBody) }, true, true},
+		"of a client that may do more": {spec(4), false, false},
+		"of the next line":             {spec(5), false, false},
+		"of the line after":            {spec(7), false, false},
+		"a step":                       {flow("__wkf_step_a"), false, false},
+		"a step of a namespace":        {flow("__ns_wkf_step_a"), false, false},
+		"a step with an odd name":      {flow("__wkf_step___wkf_workflow_"), false, false},
+		"a health check":               {flow("__wkf_workflow_health_check"), false, false},
+		"a namespace's health check":   {flow("__ns_wkf_workflow_health_check"), false, false},
+		"a topic of no SDK":            {flow("x__wkf_workflow_a"), false, false},
+		"about no run":                 {func(d *Delivery) { d.RunID = "" }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSerializer(100)
+				before := s.taken(t, wake())
+				begun := s.begins(t, wake(tt.change))
+				if got := len(begun) == 0; got != tt.waits {
+					t.Errorf("waits: got %v, want %v", got, tt.waits)
+				}
+				before()
+				(<-begun)()
+				s.wantNoLines(t)
+
+				own := s.taken(t, wake(tt.change))
+				after := s.begins(t, wake())
+				if got := len(after) == 0; got != tt.counts {
+					t.Errorf("is waited for: got %v, want %v", got, tt.counts)
+				}
+				own()
+				(<-after)()
+				s.wantNoLines(t)
+			})
+		})
+	}
+}
+
+func TestRunsDoNotWaitForOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSerializer(100)
+		for _, end := range []func(){
+			s.taken(t, wake()),
+			s.taken(t, wake(func(d *Delivery) { d.RunID = "wrun_b" })),
+			s.taken(t, wake(func(d *Delivery) { d.Project = "other" })),
+		} {
+			end()
+		}
+		s.wantNoLines(t)
+	})
+}
+
+// TestSerializerKeepsTheOrder: one at a time, as soon as the one before is answered, in the order in which they came.
+func TestSerializerKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 20
+		s, began := newSerializer(4*n), time.Now()
+		answered := s.taken(t, wake())
+		var waiting []<-chan func()
+		for range n {
+			waiting = append(waiting, s.begins(t, wake()))
+		}
+		for i, next := range waiting {
+			for j, later := range waiting[i:] {
+				if len(later) > 0 {
+					t.Fatalf("%d has begun while %d is under way", i+j, i-1)
+				}
+			}
+			answered()
+			answered() // says nothing new
+			synctest.Wait()
+			if len(next) == 0 {
+				t.Fatalf("%d has not begun", i)
+			}
+			answered = <-next
+		}
+		answered()
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("it took %s, want no time", waited)
+		}
+		s.wantNoLines(t)
+	})
+}
+
+// TestSerializerHoldsBackForALimitedTime: a hanging call holds back the next one for its hold only.
+func TestSerializerHoldsBackForALimitedTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, began := newSerializer(100), time.Now()
+		hanging := s.taken(t, wake())
+		time.Sleep(callHold / 4)
+		second, third := s.begins(t, wake()), s.begins(t, wake())
+		hangingToo := <-second
+		if waited := time.Since(began); waited != callHold {
+			t.Errorf("the second began after %s, want %s", waited, callHold)
+		}
+		hanging() // is answered at last, and the third waits for the second
+		synctest.Wait()
+		if len(third) > 0 {
+			t.Error("the third began with an answer that it does not wait for")
+		}
+		last := <-third
+		if waited := time.Since(began); waited != 2*callHold {
+			t.Errorf("the third began after %s, want %s", waited, 2*callHold)
+		}
+		time.Sleep(callHold)
+		synctest.Wait()
+		s.wantNoLines(t) // though two hang, and the last one too
+		hangingToo()
+		last()
+		s.taken(t, wake())()
+		s.wantNoLines(t)
+	})
+}
+
+// TestSerializerBoundsTheWait: neither many hanging calls nor a growing queue keeps a message waiting for ever.
+func TestSerializerBoundsTheWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2 * int(maxCallWait/callHold)
+		s, began := newSerializer(4*n), time.Now()
+		s.taken(t, wake())
+		var waiting []<-chan func()
+		for range n {
+			waiting = append(waiting, s.begins(t, wake()))
+		}
+		for i, w := range waiting {
+			<-w
+			want := min(time.Duration(i+1)*callHold, maxCallWait)
+			if waited := time.Since(began); waited != want {
+				t.Fatalf("%d began after %s, want %s", i, waited, want)
+			}
+		}
+		time.Sleep(callHold)
+		synctest.Wait()
+		s.wantNoLines(t)
+	})
+}
+
+// TestSerializerBoundsTheNumberWaiting of the places: the next one is called at once.
+func TestSerializerBoundsTheNumberWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSerializer(8)
+		first := s.taken(t, wake())
+		other := s.taken(t, wake(func(d *Delivery) { d.RunID = "wrun_b" }))
+		a := s.begins(t, wake())
+		b := s.begins(t, wake(func(d *Delivery) { d.RunID = "wrun_b" }))
+		if len(a)+len(b) > 0 {
+			t.Fatal("two of eight do not wait")
+		}
+		third := s.taken(t, wake()) // now its run waits for it
+		first()
+		other()
+		(<-b)()
+		synctest.Wait()
+		if len(a) > 0 {
+			t.Error("one began before the last call of its run was answered")
+		}
+		third()
+		(<-a)()
+		s.wantNoLines(t)
+	})
+}
+
+func TestSerializerWaitEndsWithContextAndServer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		end  func(*serializer, context.CancelCauseFunc)
+		want error
+	}{
+		"with the server":  {func(t *serializer, _ context.CancelCauseFunc) { t.close() }, ErrStopping},
+		"with the context": {func(_ *serializer, cancel context.CancelCauseFunc) { cancel(errDrainOver) }, errDrainOver},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, began := newSerializer(100), time.Now()
+				answered := s.taken(t, wake())
+				ctx, cancel := context.WithCancelCause(t.Context())
+				ended := make(chan error, 1)
+				go func() {
+					_, err := s.acquire(ctx, wake())
+					ended <- err
+				}()
+				synctest.Wait()
+				tt.end(s, cancel)
+				if err := <-ended; !errors.Is(err, tt.want) {
+					t.Errorf("got error %v, want %v", err, tt.want)
+				}
+				if waited := time.Since(began); waited != 0 {
+					t.Errorf("it took %s, want no time", waited)
+				}
+				if waiting, lines := s.state(); waiting != 0 || lines != 1 {
+					t.Errorf("%d wait in %d lines, want 0 in 1: the call under way goes on", waiting, lines)
+				}
+				answered()
+				s.wantNoLines(t)
+				s.taken(t, wake())() // need not wait, so it does not end
+			})
+		})
+	}
+}
+
+// TestCallGrantedWhileItsWaitEnds is passed on by who gave up, and had once by who lost testTimeout.
+func TestCallGrantedWhileItsWaitEnds(t *testing.T) {
+	t.Parallel()
+	s := newSerializer(100)
+	var all []*wakeUp
+	for range 4 {
+		all = append(all, s.add(wake()))
+	}
+	s.done(all[0])
+	s.callNow(all[1])
+	s.done(all[1])
+	s.abandon(all[2])
+	select {
+	case <-all[3].called:
+	default:
+		t.Error("the last turn has not begun")
+	}
+	s.done(all[3])
+	s.wantNoLines(t)
+}
+
+// TestSerializerUnderContention: whoever comes, gives up and is answered at the same time, no two are under way at once
+// while no turn is over, everybody begins or fails, and nothing is left.
+func TestSerializerUnderContention(t *testing.T) {
+	t.Parallel()
+	const racers = 200
+	s := newSerializer(4 * racers)
+	s.hold, s.maxWait = testTimeout, testTimeout
+	var now, called, failed atomic.Int64
+	race(racers, func(i int) struct{} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if i%3 == 0 {
+			go cancel()
+		}
+		answered, err := s.acquire(ctx, wake())
+		if err != nil {
+			failed.Add(1)
+			return struct{}{}
+		}
+		if n := now.Add(1); n > 1 {
+			t.Errorf("%d calls at once", n)
+		}
+		for range rand.N(100) {
+			called.Load()
+		}
+		now.Add(-1)
+		called.Add(1)
+		answered()
+		return struct{}{}
+	})
+	if called.Load()+failed.Load() != racers || called.Load() < racers*2/3 {
+		t.Errorf("%d were called and %d gave up, of %d", called.Load(), failed.Load(), racers)
+	}
+	s.wantNoLines(t)
+}

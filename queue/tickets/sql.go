@@ -1,0 +1,56 @@
+package tickets
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	available = `state = 'available' AND queue = '` + Queue + `'`
+
+	// OldestSince selects since when the ticket waits that is used next; no row when none waits.
+	OldestSince = `SELECT scheduled_at FROM river_job WHERE ` + available + ` ORDER BY priority, scheduled_at, id LIMIT 1`
+	// Usable selects a row for each ticket that waits to be used.
+	Usable = `SELECT FROM river_job WHERE ` + available + ` AND scheduled_at <= now()`
+	// DeleteHeldByDead deletes the tickets in use by processes whose id is in the relation dead, and returns their message
+	// and ticket.
+	DeleteHeldByDead = `DELETE FROM river_job j USING dead
+			WHERE j.state = 'running' AND j.queue = '` + Queue + `'
+				AND j.attempted_by[array_upper(j.attempted_by, 1)] = dead.id
+			RETURNING j.args->>'message' AS message, (j.args->>'ticket')::integer AS ticket`
+)
+
+// Taken is a ticket that was taken off River's table, and since when it was good.
+type Taken struct {
+	Ticket
+
+	ScheduledAt time.Time
+}
+
+// Take takes up to n tickets off River's table, for the caller to use. Those that are lost with the process are
+// replaced like all that are not used in time.
+func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Taken, error) {
+	rows, err := pool.Query(ctx, `
+		WITH taken AS (
+			DELETE FROM river_job WHERE id = ANY (ARRAY(
+				SELECT id FROM river_job WHERE `+available+` AND scheduled_at <= now()
+				ORDER BY priority, scheduled_at, id LIMIT $1
+				FOR UPDATE SKIP LOCKED))
+			RETURNING args, scheduled_at
+		)
+		SELECT args->>'message' AS message_id, (args->>'ticket')::integer AS number,
+			coalesce((args->>'size')::bigint, 0) AS size, scheduled_at
+		FROM taken`, n)
+	if err != nil {
+		return nil, fmt.Errorf("take tickets: %w", err)
+	}
+	tickets, err := pgx.CollectRows(rows, pgx.RowToStructByName[Taken])
+	if err != nil {
+		return nil, fmt.Errorf("take tickets: %w", err)
+	}
+	return tickets, nil
+}
