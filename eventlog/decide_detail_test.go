@@ -227,7 +227,7 @@ func TestStampNeverGoesBack(t *testing.T) {
 			if test.last != nil {
 				f.Run = &entities.Run{UpdatedAt: *test.last}
 			}
-			if got := f.stamp(test.now); !got.Equal(test.want) {
+			if got := f.eventTime(test.now); !got.Equal(test.want) {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})

@@ -183,7 +183,7 @@ func (f *folding) addToRun(e entities.Event) {
 // legal asks the transition tables about an event of the log.
 func (f *folding) legal(s *Snapshot, e entities.Event) bool {
 	r := Request{RunID: e.RunID, Type: e.Type, CorrelationID: e.CorrelationID}
-	err := facts{Snapshot: s, claimed: map[string]bool{r.CorrelationID: f.used}}.permit(r, e.CreatedAt)
+	err := facts{Snapshot: s, claimed: map[string]bool{r.CorrelationID: f.used}}.checkTransition(r, e.CreatedAt)
 	if err == nil && e.Type == entities.EventAttrSet {
 		_, err = entities.MergeAttributes(s.Run.Attributes, e.Data.Changes, true)
 	}

@@ -411,24 +411,24 @@ func TestAMemoryIsBounded(t *testing.T) {
 func TestTheTurnAtARun(t *testing.T) {
 	t.Parallel()
 	m := newRunCache()
-	leave, err := m.enter(t.Context(), theRun)
+	leave, err := m.acquire(t.Context(), theRun)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := m.enter(t.Context(), "wrun_other")
+	other, err := m.acquire(t.Context(), "wrun_other")
 	if err != nil {
 		t.Fatal(err)
 	}
 	other()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := m.enter(ctx, theRun); !errors.Is(err, context.Canceled) {
+	if _, err := m.acquire(ctx, theRun); !errors.Is(err, context.Canceled) {
 		t.Errorf("who gives up waiting gets %v, want %v", err, context.Canceled)
 	}
 	leave()
 	inside, most := 0, 0 // the race detector sees two who have the turn
 	race(func(int) error {
-		leave, err := m.enter(t.Context(), theRun)
+		leave, err := m.acquire(t.Context(), theRun)
 		if err != nil {
 			t.Error(err)
 			return err

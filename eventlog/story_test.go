@@ -63,7 +63,7 @@ func (s *story) facts(r Request) facts {
 // ask is the decision on a request.
 func (s *story) ask(r Request) ([]entities.Event, error) {
 	f := s.facts(r)
-	return decide(f, r, f.stamp(s.at))
+	return decide(f, r, f.eventTime(s.at))
 }
 
 // append is ask, and then it is so.
