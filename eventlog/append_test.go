@@ -15,7 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-func TestATokenIsFreeAtOnceAfterItsHook(t *testing.T) {
+func TestHookTokenIsReusableAfterDisposal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	ends := map[string]entities.EventType{
@@ -52,7 +52,7 @@ func TestATokenIsFreeAtOnceAfterItsHook(t *testing.T) {
 	}
 }
 
-func TestAStepThatIsNotDueIsToldWhen(t *testing.T) {
+func TestStepStartedTooEarlyReturnsRetryAfter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	retrying := step("step_retrying")
@@ -71,7 +71,7 @@ func TestAStepThatIsNotDueIsToldWhen(t *testing.T) {
 	}
 }
 
-func TestI10PayloadsComeBackAsTheyWere(t *testing.T) {
+func TestI10PayloadsAreReturnedUnchanged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	all := make([]byte, 256)
@@ -121,7 +121,7 @@ func TestI10PayloadsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestPayloadsAreLeftOutWhenAsked(t *testing.T) {
+func TestWithoutPayloadsOmitsPayloads(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := runCreated(newRunID())
@@ -152,7 +152,7 @@ func TestPayloadsAreLeftOutWhenAsked(t *testing.T) {
 	}
 }
 
-func TestTimeNeverGoesBackInALog(t *testing.T) {
+func TestEventTimesNeverDecreaseInALog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -176,7 +176,7 @@ func TestTimeNeverGoesBackInALog(t *testing.T) {
 	}
 }
 
-func TestAllTimesAreWholeMillisecondsUTC(t *testing.T) {
+func TestTimesAreUTCInWholeMilliseconds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	east := time.FixedZone("east", 9*3600)
@@ -242,7 +242,7 @@ func checkTimes(t *testing.T, what string, times map[string]*time.Time) {
 	}
 }
 
-func TestStartedAtNeverChanges(t *testing.T) {
+func TestRepeatedStartKeepsStartedAt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.clock.move(5 * time.Millisecond)
@@ -256,7 +256,7 @@ func TestStartedAtNeverChanges(t *testing.T) {
 	}
 }
 
-func TestARepeatedRunStartedAnswersTheRun(t *testing.T) {
+func TestRepeatedRunStartedReturnsRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -272,7 +272,7 @@ func TestARepeatedRunStartedAnswersTheRun(t *testing.T) {
 	}
 }
 
-func TestADayOldRunStillStarts(t *testing.T) {
+func TestRunCreatedADayAgoStarts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)
@@ -286,7 +286,7 @@ func TestADayOldRunStillStarts(t *testing.T) {
 	}
 }
 
-func TestAnInvalidRequestWritesNothing(t *testing.T) {
+func TestInvalidRequestWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	old := runCreated("wrun_01ARZ3NDEKTSV4RRFFQ69G5FAV")

@@ -17,7 +17,7 @@ var messages = []entities.Message{{Project: home, Topic: "t", DeploymentID: "dpl
 
 var errBroken = errors.New("the queue is broken")
 
-func TestAFailingLastStepLeavesNoTrace(t *testing.T) {
+func TestFailedAppendRollsBackEverything(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, _ *pgx.Batch, _ []entities.Message) (func(error), error) {
@@ -43,7 +43,7 @@ func TestAFailingLastStepLeavesNoTrace(t *testing.T) {
 		t.Run(string(ask.Type)+" "+ask.CorrelationID, func(t *testing.T) {
 			// Not in parallel: all look at the same run.
 			before, log := f.rows(t, id), f.events(t, id)
-			ask = retold(ask, id)
+			ask = forRun(ask, id)
 			ask.Messages = messages
 			result, err := broken.Append(t.Context(), home, ask)
 			if !errors.Is(err, errBroken) || result.Event != nil {
@@ -76,8 +76,8 @@ func TestAFailingLastStepLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// TestAFailingReleaseLeavesTheRunAlive breaks the statements that come last when a run ends.
-func TestAFailingReleaseLeavesTheRunAlive(t *testing.T) {
+// TestFailedHookDeletionKeepsRunAlive breaks the statements that come last when a run ends.
+func TestFailedHookDeletionKeepsRunAlive(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"hooks", "waits"} {
 		t.Run(table, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestAFailingReleaseLeavesTheRunAlive(t *testing.T) {
 	}
 }
 
-func TestMessagesGoExactlyWithTheirEvent(t *testing.T) {
+func TestMessagesAreSentOnlyWithTheirEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var sent []entities.Message
@@ -155,7 +155,7 @@ func TestMessagesGoExactlyWithTheirEvent(t *testing.T) {
 	})
 }
 
-func TestNothingIsPromisedBeforeTheCommit(t *testing.T) {
+func TestI8NothingIsAnnouncedBeforeCommit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestI2AttributeRowsFollowTheRun sets, changes and removes attributes, also several at once and as the run begins;
+// TestI2AttributeRowsMatchRun sets, changes and removes attributes, also several at once and as the run begins;
 // rows compares the rows of attributes with the run's own.
-func TestI2AttributeRowsFollowTheRun(t *testing.T) {
+func TestI2AttributeRowsMatchRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := newRunID()

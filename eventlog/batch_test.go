@@ -23,10 +23,10 @@ func (f *fixture) batch(t *testing.T, id entities.RunID, requests ...Request) []
 	if err != nil {
 		t.Fatal(err)
 	}
-	return said(outcomes)
+	return outcomeTexts(outcomes)
 }
 
-func said(outcomes []Outcome) []string {
+func outcomeTexts(outcomes []Outcome) []string {
 	var list []string
 	for _, o := range outcomes {
 		refused := (*entities.TransitionError)(nil)
@@ -43,7 +43,7 @@ func said(outcomes []Outcome) []string {
 }
 
 // claim is the pair that creates a step and starts it.
-func claim(stepID string) []Request {
+func createAndStart(stepID string) []Request {
 	r := onRun("", entities.EventStepStarted)
 	r.CorrelationID = stepID
 	return []Request{on("", entities.EventStepCreated, stepID), r}
@@ -75,19 +75,19 @@ func TestBatchOutcomesBySection3_13(t *testing.T) {
 			[]string{"conflict", "conflict"},
 		},
 		"claims": {
-			nil, slices.Concat(claim("a"), claim("b")),
+			nil, slices.Concat(createAndStart("a"), createAndStart("b")),
 			[]string{"step_created at 3", "step_started at 4", "step_created at 5", "step_started at 6"},
 		},
 		"a lost claim between two": {
-			[]Request{step("step_created")}, slices.Concat(claim("a"), claim("step_1"), claim("b")),
+			[]Request{step("step_created")}, slices.Concat(createAndStart("a"), createAndStart("step_1"), createAndStart("b")),
 			[]string{
 				"step_created at 4", "step_started at 5", "conflict", "conflict", "step_created at 6", "step_started at 7",
 			},
 		},
 		"a claim of a running step": {
-			[]Request{step("step_created"), step("step_started")}, claim("step_1"), []string{"conflict", "conflict"},
+			[]Request{step("step_created"), step("step_started")}, createAndStart("step_1"), []string{"conflict", "conflict"},
 		},
-		"a claim after the end": {[]Request{completed}, claim("a"), []string{"conflict", "conflict"}},
+		"a claim after the end": {[]Request{completed}, createAndStart("a"), []string{"conflict", "conflict"}},
 		"everything after the end": {
 			[]Request{step("step_created"), step("step_started"), completed},
 			[]Request{step("step_completed"), on("", "step_completed", "a"), sleep("wait_created"), completed},
@@ -155,11 +155,11 @@ func (f *fixture) wantFold(t *testing.T, id entities.RunID) {
 	}
 }
 
-func TestBatchResultsAreOfTheirMoment(t *testing.T) {
+func TestBatchResultsReflectStateAfterEachEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
-	asked := append(claim("a"), on("", "step_created", "x"), on("", "wait_created", "x"), completed)
+	asked := append(createAndStart("a"), on("", "step_created", "x"), on("", "wait_created", "x"), completed)
 	outcomes, err := f.AppendBatch(t.Context(), home, id, asked)
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestBatchResultsAreOfTheirMoment(t *testing.T) {
 	}
 }
 
-func TestBatchesThatNoneMaySendBySection3_13(t *testing.T) {
+func TestInvalidBatchesAreRejectedBySection3_13(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), hook("hook_created"))
@@ -210,19 +210,19 @@ func TestBatchesThatNoneMaySendBySection3_13(t *testing.T) {
 		"an unknown event":                     {on("", "step_exploded", "a")},
 		"no event":                             {on("", "", "a")},
 		"a lazy start":                         {lazyStart("", "a")},
-		"a start with an input":                {nameless(lazyStart("", "a"))},
+		"a start with an input":                {withoutName(lazyStart("", "a"))},
 		"two starts of a step":                 {step("step_started"), step("step_started")},
 		"two creations of a step":              {on("", "step_created", "a"), on("", "step_created", "a")},
-		"a claim in the wrong order":           {claim("a")[1], claim("a")[0]},
-		"a claim with something between":       {claim("a")[0], on("", "step_created", "b"), claim("a")[1]},
-		"a claim and one more start":           append(claim("a"), claim("a")[1]),
-		"a claim and the step's end":           append(claim("a"), on("", "step_completed", "a")),
-		"two claims of a step":                 append(claim("a"), claim("a")...),
+		"a claim in the wrong order":           {createAndStart("a")[1], createAndStart("a")[0]},
+		"a claim with something between":       {createAndStart("a")[0], on("", "step_created", "b"), createAndStart("a")[1]},
+		"a claim and one more start":           append(createAndStart("a"), createAndStart("a")[1]),
+		"a claim and the step's end":           append(createAndStart("a"), on("", "step_completed", "a")),
+		"two claims of a step":                 append(createAndStart("a"), createAndStart("a")...),
 		"two events of a wait":                 {sleep("wait_created"), sleep("wait_completed")},
 		"two ends":                             {completed, failed},
 		"two ends by other names":              {completed, other},
 		"an end with an odd name":              {func() Request { r := completed; r.CorrelationID = "a/b"; return r }()},
-		"a step without a name":                {nameless(step("step_created"))},
+		"a step without a name":                {withoutName(step("step_created"))},
 		"a bad one after a good one":           {on("", "step_created", "a"), on("", "step_created", "")},
 		"a bad time after a good one":          {on("", "step_created", "a"), func() Request { r := sleep("wait_created"); r.Data.ResumeAt = nil; return r }()},
 		"a bad text after a good one":          {on("", "step_created", "a"), func() Request { r := failed; r.Data.ErrorCode = "\x00"; return r }()},
@@ -232,7 +232,7 @@ func TestBatchesThatNoneMaySendBySection3_13(t *testing.T) {
 	for name, batch := range tests {
 		t.Run(name, func(t *testing.T) {
 			if outcomes, err := f.AppendBatch(t.Context(), home, id, batch); !errors.Is(err, entities.ErrInvalid) {
-				t.Errorf("got outcomes %v and error %v, want ErrInvalid", said(outcomes), err)
+				t.Errorf("got outcomes %v and error %v, want ErrInvalid", outcomeTexts(outcomes), err)
 			}
 			if diff := cmp.Diff(before, f.events(t, id)); diff != "" {
 				t.Errorf("the log changed (-before +after):\n%s", diff)
@@ -241,7 +241,7 @@ func TestBatchesThatNoneMaySendBySection3_13(t *testing.T) {
 	}
 }
 
-func TestBatchesOfManyEvents(t *testing.T) {
+func TestBatchOfMaximumSizeIsAppended(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -257,7 +257,7 @@ func TestBatchesOfManyEvents(t *testing.T) {
 	f.wantFold(t, id)
 }
 
-func TestBatchesForARunThatIsNotThere(t *testing.T) {
+func TestBatchForMissingRunFails(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -269,9 +269,9 @@ func TestBatchesForARunThatIsNotThere(t *testing.T) {
 		"a run of another (I9)": {stranger, id},
 		"an ID that no run has": {home, "nobody"},
 	} {
-		outcomes, err := f.AppendBatch(t.Context(), test.project, test.id, claim("a"))
+		outcomes, err := f.AppendBatch(t.Context(), test.project, test.id, createAndStart("a"))
 		if !errors.Is(err, entities.ErrRunNotFound) || outcomes != nil {
-			t.Errorf("%s: got %v and error %v, want ErrRunNotFound", name, said(outcomes), err)
+			t.Errorf("%s: got %v and error %v, want ErrRunNotFound", name, outcomeTexts(outcomes), err)
 		}
 	}
 	if got := len(f.events(t, id)); got != 2 {
@@ -279,7 +279,7 @@ func TestBatchesForARunThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestABatchThatFailsAtTheLastStepLeavesNoTrace(t *testing.T) {
+func TestFailedBatchRollsBackEverything(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), sleep("wait_created"), hook("hook_created"))
@@ -293,14 +293,14 @@ func TestABatchThatFailsAtTheLastStepLeavesNoTrace(t *testing.T) {
 		}
 		return nil, errBroken
 	}))
-	batch := append(claim("a"), step("step_created"), sleep("wait_completed"), completed)
+	batch := append(createAndStart("a"), step("step_created"), sleep("wait_completed"), completed)
 	for _, i := range []int{0, 2, 4} { // the second of these is refused
 		batch[i].Messages = messages
 	}
 	before, log := f.rows(t, id), f.events(t, id)
 	outcomes, err := broken.AppendBatch(t.Context(), home, id, batch)
 	if !errors.Is(err, errBroken) || outcomes != nil {
-		t.Errorf("got %v and error %v, want nothing and that of the queue", said(outcomes), err)
+		t.Errorf("got %v and error %v, want nothing and that of the queue", outcomeTexts(outcomes), err)
 	}
 	if seen != len(log)+4 {
 		t.Errorf("before the queue broke there were %d events, want %d", seen, len(log)+4)
@@ -320,8 +320,8 @@ func TestABatchThatFailsAtTheLastStepLeavesNoTrace(t *testing.T) {
 	f.wantFold(t, id)
 }
 
-// TestABatchWithABrokenTableLeavesNoTrace breaks the last statement of a batch, in the middle of what is written.
-func TestABatchWithABrokenTableLeavesNoTrace(t *testing.T) {
+// TestBatchRollsBackWhenAnyTableFails breaks the last statement of a batch, in the middle of what is written.
+func TestBatchRollsBackWhenAnyTableFails(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"waits", "steps", "events"} {
 		t.Run(table, func(t *testing.T) {
@@ -335,9 +335,9 @@ func TestABatchWithABrokenTableLeavesNoTrace(t *testing.T) {
 				t.Fatal(err)
 			}
 			before, log := f.rows(t, id), f.events(t, id)
-			outcomes, err := f.AppendBatch(t.Context(), home, id, append(claim("a"), sleep("wait_created")))
+			outcomes, err := f.AppendBatch(t.Context(), home, id, append(createAndStart("a"), sleep("wait_created")))
 			if err == nil || outcomes != nil {
-				t.Errorf("got %v and error %v, want that of the trigger", said(outcomes), err)
+				t.Errorf("got %v and error %v, want that of the trigger", outcomeTexts(outcomes), err)
 			}
 			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
 				t.Errorf("rows changed (-before +after):\n%s", diff)
@@ -349,14 +349,14 @@ func TestABatchWithABrokenTableLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// TestI4OfManyIdenticalBatchesEachClaimHasOneWinner: and no claim is torn between two.
-func TestI4OfManyIdenticalBatchesEachClaimHasOneWinner(t *testing.T) {
+// TestI4ConcurrentIdenticalBatchesHaveOneWinnerPerEvent: and no claim is torn between two.
+func TestI4ConcurrentIdenticalBatchesHaveOneWinnerPerEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
 	var batch []Request
 	for i := range 8 {
-		batch = append(batch, claim(fmt.Sprint("step_", i))...)
+		batch = append(batch, createAndStart(fmt.Sprint("step_", i))...)
 	}
 	batch = append(batch, sleep("wait_created"))
 	outcomes := make([][]Outcome, racers)
@@ -404,8 +404,8 @@ func TestI4OfManyIdenticalBatchesEachClaimHasOneWinner(t *testing.T) {
 	f.wantFold(t, id)
 }
 
-// TestI1BatchesAndSingleWritesAtOnce: nobody waits in a circle, and the log stays dense.
-func TestI1BatchesAndSingleWritesAtOnce(t *testing.T) {
+// TestI1ConcurrentBatchesAndSingleAppendsKeepLogDense: nobody waits in a circle, and the log stays dense.
+func TestI1ConcurrentBatchesAndSingleAppendsKeepLogDense(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))
@@ -421,7 +421,7 @@ func TestI1BatchesAndSingleWritesAtOnce(t *testing.T) {
 			name := func(k int) string { return fmt.Sprintf("step_%d_%d_%d", i%4, j, k) }
 			switch i % 3 {
 			case 0: // batches that contend with those of other racers
-				outcomes, err := f.AppendBatch(t.Context(), home, id, slices.Concat(claim(name(0)), claim(name(1)), claim(name(2))))
+				outcomes, err := f.AppendBatch(t.Context(), home, id, slices.Concat(createAndStart(name(0)), createAndStart(name(1)), createAndStart(name(2))))
 				if err != nil {
 					return err
 				}

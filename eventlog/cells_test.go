@@ -13,7 +13,7 @@ import (
 )
 
 // roads lead an entity from nothing to a status, in a running run unless it is about runs.
-var roads = map[string]map[string][]Request{
+var requestsByStatus = map[string]map[string][]Request{
 	entities.KindRun: {
 		"none":      nil,
 		"pending":   {created},
@@ -41,36 +41,36 @@ var roads = map[string]map[string][]Request{
 	},
 }
 
-// TestEveryCellOfTheTransitionTablesThroughPostgres asks each event in each status: the row moves as the
+// TestTransitionTablesThroughPostgres asks each event in each status: the row moves as the
 // table says, or nothing is written and the error is the table's.
-func TestEveryCellOfTheTransitionTablesThroughPostgres(t *testing.T) {
+func TestTransitionTablesThroughPostgres(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	walk(t, f, "runs", entities.KindRun, entities.Runs, nil)
-	walk(t, f, "steps", entities.KindStep, entities.Steps, nil)
-	walk(t, f, "hooks", entities.KindHook, entities.Hooks, nil)
-	walk(t, f, "waits", entities.KindWait, entities.Waits, nil)
+	tryTable(t, f, "runs", entities.KindRun, entities.Runs, nil)
+	tryTable(t, f, "steps", entities.KindStep, entities.Steps, nil)
+	tryTable(t, f, "hooks", entities.KindHook, entities.Hooks, nil)
+	tryTable(t, f, "waits", entities.KindWait, entities.Waits, nil)
 	for _, end := range []Request{completed, failed, cancelled} {
 		after := " after " + string(end.Type)
-		walk(t, f, "steps"+after, entities.KindStep, entities.StepsAfterEnd, &end)
-		walk(t, f, "hooks"+after, entities.KindHook, entities.HooksAfterEnd, &end)
-		walk(t, f, "waits"+after, entities.KindWait, entities.WaitsAfterEnd, &end)
+		tryTable(t, f, "steps"+after, entities.KindStep, entities.StepsAfterEnd, &end)
+		tryTable(t, f, "hooks"+after, entities.KindHook, entities.HooksAfterEnd, &end)
+		tryTable(t, f, "waits"+after, entities.KindWait, entities.WaitsAfterEnd, &end)
 	}
 }
 
-func walk[S ~string](t *testing.T, f *fixture, name, kind string, table entities.Table[S], end *Request) {
+func tryTable[S ~string](t *testing.T, f *fixture, name, kind string, table entities.Table[S], end *Request) {
 	t.Helper()
 	for event, row := range table {
 		if event == entities.EventHookConflict {
 			continue // only the server writes it: see the contests for tokens
 		}
 		for status, cell := range row {
-			road, ok := roads[kind][string(status)]
+			road, ok := requestsByStatus[kind][string(status)]
 			if !ok {
 				t.Errorf("%s: no road to status %s", kind, status)
 			}
 			if end != nil {
-				road = append(retained(road), *end)
+				road = append(retainLastHook(road), *end)
 			}
 			t.Run(fmt.Sprintf("%s, %s when %s", name, event, status), func(t *testing.T) {
 				t.Parallel()
@@ -81,7 +81,7 @@ func walk[S ~string](t *testing.T, f *fixture, name, kind string, table entities
 }
 
 // retained is a road whose last hook, if it is active, outlives the run.
-func retained(road []Request) []Request {
+func retainLastHook(road []Request) []Request {
 	road = slices.Clone(road)
 	if last := &road[len(road)-1]; last.Type == entities.EventHookCreated {
 		last.Data.TokenRetentionUntil = ptr(day.Add(time.Hour))
@@ -94,7 +94,7 @@ func tryCell(t *testing.T, f *fixture, road []Request, event entities.EventType,
 	t.Helper()
 	id := newRunID()
 	for _, r := range road {
-		f.must(t, retold(r, id))
+		f.must(t, forRun(r, id))
 	}
 	ask := onRun(id, event)
 	if event == entities.EventRunCreated {

@@ -12,9 +12,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestI4ASecondClaimWaitsForTheFirst holds a claim back just before its commit, lets another come, and then
+// TestI4ConcurrentTokenClaimWaitsForFirst holds a claim back just before its commit, lets another come, and then
 // commits the first or takes it back. The races find the same, with luck; this needs none.
-func TestI4ASecondClaimWaitsForTheFirst(t *testing.T) {
+func TestI4ConcurrentTokenClaimWaitsForFirst(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		before        []Request // of both runs, after created; nil: there is just one, and it is not there yet
@@ -89,7 +89,7 @@ func TestI4ASecondClaimWaitsForTheFirst(t *testing.T) {
 				if test.before != nil {
 					logged = len(f.events(t, two))
 				}
-				outcome := f.whileHeld(t, retold(test.first, one), retold(test.second, two), commit)
+				outcome := f.appendWhileFirstIsOpen(t, forRun(test.first, one), forRun(test.second, two), commit)
 				if test.err != nil && commit {
 					if !errors.Is(outcome, test.err) {
 						t.Errorf("the second claim got error %v, want %v", outcome, test.err)
@@ -116,7 +116,7 @@ func TestI4ASecondClaimWaitsForTheFirst(t *testing.T) {
 
 // whileHeld appends the first request up to its commit, and the second until it waits for that. Then the first
 // is committed or taken back. The error is that of the second.
-func (f *fixture) whileHeld(t *testing.T, first, second Request, commit bool) error {
+func (f *fixture) appendWhileFirstIsOpen(t *testing.T, first, second Request, commit bool) error {
 	t.Helper()
 	held, release := make(chan struct{}), make(chan struct{})
 	holding := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {

@@ -44,7 +44,7 @@ func TestDecideLazyStepStartBySection3_7(t *testing.T) {
 	lazy := lazyStart(theRun, "step_1")
 	alive := func(events ...Request) []Request { return append([]Request{created, started}, events...) }
 	both := types{"step_created", "step_started"}
-	rulings := map[string]ruling{
+	rulings := map[string]decideTest{
 		"creates and starts":                          {alive(), lazy, both, nil},
 		"in a run that is pending, too":               {[]Request{created}, lazy, both, nil},
 		"of a pending step is a conflict":             {alive(step("step_created")), lazy, nil, entities.ErrConflict},
@@ -55,34 +55,34 @@ func TestDecideLazyStepStartBySection3_7(t *testing.T) {
 		"without its run is not found":                {nil, lazy, nil, entities.ErrRunNotFound},
 		"a plain start goes on where it began":        {alive(lazy), step("step_started"), types{"step_started"}, nil},
 		"step_created after it is a conflict":         {alive(lazy), step("step_created"), nil, entities.ErrConflict},
-		"without a name it is a plain one":            {alive(), nameless(lazy), nil, entities.ErrStepNotFound},
-		"without an input it is a plain one":          {alive(), bodyless(lazy), nil, entities.ErrStepNotFound},
-		"a plain one of a pending step may have both": {alive(step("step_created")), nameless(lazy), types{"step_started"}, nil},
+		"without a name it is a plain one":            {alive(), withoutName(lazy), nil, entities.ErrStepNotFound},
+		"without an input it is a plain one":          {alive(), withoutPayload(lazy), nil, entities.ErrStepNotFound},
+		"a plain one of a pending step may have both": {alive(step("step_created")), withoutName(lazy), types{"step_started"}, nil},
 	}
 	for _, end := range []Request{completed, failed, cancelled} {
 		after := " after " + string(end.Type)
-		rulings["of a new step"+after+" is a conflict"] = ruling{alive(end), lazy, nil, entities.ErrConflict}
-		rulings["of a running step"+after+" is a conflict"] = ruling{alive(lazy, end), lazy, nil, entities.ErrConflict}
-		rulings["of a pending step"+after+" is a conflict"] = ruling{
+		rulings["of a new step"+after+" is a conflict"] = decideTest{alive(end), lazy, nil, entities.ErrConflict}
+		rulings["of a running step"+after+" is a conflict"] = decideTest{alive(lazy, end), lazy, nil, entities.ErrConflict}
+		rulings["of a pending step"+after+" is a conflict"] = decideTest{
 			alive(step("step_created"), end), lazy, nil, entities.ErrConflict,
 		}
 	}
-	checkRulings(t, rulings)
+	runDecideTests(t, rulings)
 }
 
-func nameless(r Request) Request {
+func withoutName(r Request) Request {
 	r.Data.StepName = ""
 	return r
 }
 
-func bodyless(r Request) Request {
+func withoutPayload(r Request) Request {
 	r.Payload = nil
 	return r
 }
 
 func TestDecideStepStartedAfterTheEndBySection3_3(t *testing.T) {
 	t.Parallel()
-	rulings := map[string]ruling{}
+	rulings := map[string]decideTest{}
 	for _, end := range []Request{completed, failed, cancelled} {
 		for version, again := range map[int]error{2: nil, 3: nil, 5: nil, 6: entities.ErrRunEnded, 7: entities.ErrRunEnded} {
 			before := []Request{
@@ -95,22 +95,22 @@ func TestDecideStepStartedAfterTheEndBySection3_3(t *testing.T) {
 				want = types{"step_started"}
 			}
 			name := string(end.Type) + ", version " + string(rune('0'+version)) + ", "
-			rulings[name+"a running step"] = ruling{before, step("step_started"), want, again}
-			rulings[name+"a pending step"] = ruling{before, on(theRun, "step_started", "pending"), nil, entities.ErrRunEnded}
-			rulings[name+"a completed step"] = ruling{before, on(theRun, "step_started", "done"), nil, entities.ErrConflict}
-			for _, report := range stepReports[1:] {
-				rulings[name+"a running step's "+string(report)] = ruling{before, step(report), types{report}, nil}
+			rulings[name+"a running step"] = decideTest{before, step("step_started"), want, again}
+			rulings[name+"a pending step"] = decideTest{before, on(theRun, "step_started", "pending"), nil, entities.ErrRunEnded}
+			rulings[name+"a completed step"] = decideTest{before, on(theRun, "step_started", "done"), nil, entities.ErrConflict}
+			for _, report := range eventsOfExistingStep[1:] {
+				rulings[name+"a running step's "+string(report)] = decideTest{before, step(report), types{report}, nil}
 			}
 			// The writer's own version changes nothing.
-			rulings[name+"a running step, by a writer of version 3"] = ruling{
+			rulings[name+"a running step, by a writer of version 3"] = decideTest{
 				before, ofVersion(3, step("step_started")), want, again,
 			}
 		}
 	}
-	checkRulings(t, rulings)
+	runDecideTests(t, rulings)
 }
 
-func TestDecideRepeatsAnswerWithTheStoredEvent(t *testing.T) {
+func TestDecideRepeatReturnsEarlierEvent(t *testing.T) {
 	t.Parallel()
 	resumed := resumption(theRun, "hook_1", "res_1", "d1")
 	base := []Request{created, started, hook("hook_created"), hook("hook_received"), resumed}
@@ -130,7 +130,7 @@ func TestDecideRepeatsAnswerWithTheStoredEvent(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := tell(t, test.before...)
+			s := newMemoryRun(t, test.before...)
 			before := s.snapshot.clone()
 			j := decideAll(s.facts(test.ask), []Request{test.ask}, s.at)
 			got := j.outcomes[0]
@@ -154,7 +154,7 @@ func TestDecideResumptionsBySection3_8(t *testing.T) {
 	once := append(open[:4:4], resumed)
 	gone := append(once[:5:5], hook("hook_disposed"), on(theRun, "hook_disposed", "hook_2"))
 	ended := append(once[:5:5], completed)
-	rulings := map[string]ruling{
+	rulings := map[string]decideTest{
 		"the first is appended":          {open, resumed, types{"hook_received"}, nil},
 		"another resumption is appended": {once, resumption(theRun, "hook_1", "res_2", "d1"), types{"hook_received"}, nil},
 		"one without an ID is never a repeat": {
@@ -170,15 +170,15 @@ func TestDecideResumptionsBySection3_8(t *testing.T) {
 		"of a hook that never was is a conflict": {once, resumption(theRun, "hook_x", "res_1", "d1"), nil, entities.ErrConflict},
 	}
 	for when, before := range map[string][]Request{"": once, " after hook_disposed": gone, " after the end": ended} {
-		rulings["the same again"+when] = ruling{before, resumed, nil, nil}
-		rulings["another digest"+when] = ruling{before, resumption(theRun, "hook_1", "res_1", "d2"), nil, entities.ErrConflict}
-		rulings["another hook"+when] = ruling{before, resumption(theRun, "hook_2", "res_1", "d1"), nil, entities.ErrConflict}
+		rulings["the same again"+when] = decideTest{before, resumed, nil, nil}
+		rulings["another digest"+when] = decideTest{before, resumption(theRun, "hook_1", "res_1", "d2"), nil, entities.ErrConflict}
+		rulings["another hook"+when] = decideTest{before, resumption(theRun, "hook_2", "res_1", "d1"), nil, entities.ErrConflict}
 	}
-	checkRulings(t, rulings)
+	runDecideTests(t, rulings)
 }
 
-// TestDecideWithoutTheRunNothingIsEarlier: what a reader of the log finds is not for another project.
-func TestDecideWithoutTheRunNothingIsEarlier(t *testing.T) {
+// TestDecideIgnoresEarlierEventsOfMissingRun: what a reader of the log finds is not for another project.
+func TestDecideIgnoresEarlierEventsOfMissingRun(t *testing.T) {
 	t.Parallel()
 	f := facts{Snapshot: NewSnapshot(stranger), claimed: map[string]bool{"hook_1": true, "attr_1": true}, earlier: &entities.Event{
 		CorrelationID: "hook_1", Data: entities.EventData{ResumeID: "res_1", ResumeDigest: "d1"},
@@ -221,12 +221,12 @@ func TestDecideRetainedHooksBySection3_8(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := tell(t, test.before...)
+			s := newMemoryRun(t, test.before...)
 			s.at = day.Add(test.passed)
 			if s.at.Before(s.snapshot.Run.UpdatedAt) {
 				s.at = s.snapshot.Run.UpdatedAt
 			}
-			events, err := s.ask(test.ask)
+			events, err := s.decide(test.ask)
 			if !errors.Is(err, test.err) {
 				t.Fatalf("got error %v, want %v", err, test.err)
 			}
@@ -237,7 +237,7 @@ func TestDecideRetainedHooksBySection3_8(t *testing.T) {
 	}
 }
 
-func TestDecideTheTokenOfARetainedHookBySection3_8(t *testing.T) {
+func TestDecideTokenOfRetainedHookBySection3_8(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		expires *time.Time
@@ -251,14 +251,14 @@ func TestDecideTheTokenOfARetainedHookBySection3_8(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := tell(t, created)
+			s := newMemoryRun(t, created)
 			s.at = day.Add(time.Second)
 			expires := test.expires
 			if expires != nil {
 				expires = ptr(expires.Add(time.Second))
 			}
-			s.held["T"] = entities.Hook{RunID: "wrun_other", ID: "hook_9", Token: "T", ExpiresAt: expires}
-			got, err := s.ask(hookCreated(theRun, "hook_1", "T"))
+			s.otherHooks["T"] = entities.Hook{RunID: "wrun_other", ID: "hook_9", Token: "T", ExpiresAt: expires}
+			got, err := s.decide(hookCreated(theRun, "hook_1", "T"))
 			if err != nil || len(got) != 1 || got[0].Type != test.want {
 				t.Errorf("got %v and error %v, want %s", typesOf(got), err, test.want)
 			}
@@ -266,7 +266,7 @@ func TestDecideTheTokenOfARetainedHookBySection3_8(t *testing.T) {
 	}
 }
 
-func TestDecideHowLongATokenMayBeKeptBySection3_8(t *testing.T) {
+func TestDecideTokenRetentionLimitBySection3_8(t *testing.T) {
 	t.Parallel()
 	const most = 30 * 24 * time.Hour
 	for _, test := range []struct {
@@ -284,7 +284,7 @@ func TestDecideHowLongATokenMayBeKeptBySection3_8(t *testing.T) {
 // TestFoldEndsHooks: the run's end keeps what is to be kept and nothing else.
 func TestFoldEndsHooks(t *testing.T) {
 	t.Parallel()
-	s := tell(t, created, started,
+	s := newMemoryRun(t, created, started,
 		hookRetained(theRun, "kept", "K", time.Hour), hookRetained(theRun, "until now", "N", 6*time.Second),
 		hookRetained(theRun, "over", "O", time.Second), hookCreated(theRun, "plain", "P"), completed)
 	if len(s.snapshot.Hooks) != 1 {
@@ -295,7 +295,7 @@ func TestFoldEndsHooks(t *testing.T) {
 		t.Errorf("got expiry %v and retention %v, want %v", kept.ExpiresAt, kept.RetainUntil, want)
 	}
 	// A run that is cancelled again keeps what it has.
-	s = tell(t, created, hookRetained(theRun, "kept", "K", time.Hour), cancelled, cancelled)
+	s = newMemoryRun(t, created, hookRetained(theRun, "kept", "K", time.Hour), cancelled, cancelled)
 	if len(s.snapshot.Hooks) != 1 {
 		t.Errorf("got hooks %v after the second run_cancelled, want one", s.snapshot.Hooks)
 	}
@@ -316,7 +316,7 @@ func TestDecideAttributesAtCreationBySection3_4(t *testing.T) {
 			}
 			change := on(theRun, "attr_set", "attr_1")
 			change.Data.Changes = []entities.AttributeChange{{Key: "tier"}, {Key: "new", Value: ptr("1")}}
-			s := tell(t, base)
+			s := newMemoryRun(t, base)
 			if diff := cmp.Diff(base.Data.Attributes, s.snapshot.Run.Attributes); diff != "" {
 				t.Errorf("attributes differ (-want +got):\n%s", diff)
 			}
@@ -339,7 +339,7 @@ func TestDecideAttributesAtCreationBySection3_4(t *testing.T) {
 		t.Parallel()
 		late := runRepaired(theRun)
 		late.Data.Attributes = map[string]string{"a": "b"}
-		if s := tell(t, created, late); len(s.snapshot.Run.Attributes) != 0 {
+		if s := newMemoryRun(t, created, late); len(s.snapshot.Run.Attributes) != 0 {
 			t.Errorf("got attributes %v, want none", s.snapshot.Run.Attributes)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 )
 
 // ruling is a rule of the protocol: what follows when something is asked at some point of a run.
-type ruling struct {
+type decideTest struct {
 	before []Request
 	ask    Request
 	// want are the events appended; none with a nil err means: already so.
@@ -21,15 +21,15 @@ type ruling struct {
 type types = []entities.EventType
 
 // stepReports are the events about a step that is there.
-var stepReports = types{"step_started", "step_completed", "step_failed", "step_retrying"}
+var eventsOfExistingStep = types{"step_started", "step_completed", "step_failed", "step_retrying"}
 
-func checkRulings(t *testing.T, rulings map[string]ruling) {
+func runDecideTests(t *testing.T, rulings map[string]decideTest) {
 	t.Helper()
 	for name, r := range rulings {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := tell(t, r.before...)
-			events, err := s.ask(r.ask)
+			s := newMemoryRun(t, r.before...)
+			events, err := s.decide(r.ask)
 			if r.err == nil && r.want == nil {
 				r.err = errRepeated
 			}
@@ -53,7 +53,7 @@ func checkRulings(t *testing.T, rulings map[string]ruling) {
 
 func TestDecideRunsBySection3_4To3_6(t *testing.T) {
 	t.Parallel()
-	checkRulings(t, map[string]ruling{
+	runDecideTests(t, map[string]decideTest{
 		"3.4 run_created creates":             {nil, created, types{"run_created"}, nil},
 		"3.4 run_created twice is a conflict": {[]Request{created}, created, nil, entities.ErrConflict},
 		"3.4 run_created after a resilient run_started is a conflict": {
@@ -90,7 +90,7 @@ func TestDecideResilientStartNeedsAllItsDataBySection3_5(t *testing.T) {
 		change(&r)
 		return r
 	}
-	checkRulings(t, map[string]ruling{
+	runDecideTests(t, map[string]decideTest{
 		"no deployment":  {nil, without(func(r *Request) { r.Data.DeploymentID = "" }), nil, entities.ErrRunNotFound},
 		"no workflow":    {nil, without(func(r *Request) { r.Data.WorkflowName = "" }), nil, entities.ErrRunNotFound},
 		"no input":       {nil, without(func(r *Request) { r.Payload = nil }), nil, entities.ErrRunNotFound},
@@ -111,7 +111,7 @@ func TestDecideTerminalRunsBySection3_3(t *testing.T) {
 		before := append(running[:len(running):len(running)], end)
 		t.Run(string(end.Type), func(t *testing.T) {
 			t.Parallel()
-			rulings := map[string]ruling{
+			rulings := map[string]decideTest{
 				"run_created is a conflict":              {before, created, nil, entities.ErrConflict},
 				"run_started is over":                    {before, started, nil, entities.ErrRunEnded},
 				"run_started with creation data is over": {before, runRepaired(theRun), nil, entities.ErrRunEnded},
@@ -129,40 +129,40 @@ func TestDecideTerminalRunsBySection3_3(t *testing.T) {
 				},
 			}
 			if end.Type == entities.EventRunCancelled {
-				rulings["run_cancelled again is appended"] = ruling{before, cancelled, types{"run_cancelled"}, nil}
+				rulings["run_cancelled again is appended"] = decideTest{before, cancelled, types{"run_cancelled"}, nil}
 			} else {
-				rulings["run_cancelled is a conflict"] = ruling{before, cancelled, nil, entities.ErrConflict}
+				rulings["run_cancelled is a conflict"] = decideTest{before, cancelled, nil, entities.ErrConflict}
 			}
-			for _, event := range stepReports {
+			for _, event := range eventsOfExistingStep {
 				e := string(event)
-				rulings[e+" of a running step is allowed"] = ruling{before, step(event), types{event}, nil}
-				rulings[e+" of a pending step is over"] = ruling{
+				rulings[e+" of a running step is allowed"] = decideTest{before, step(event), types{event}, nil}
+				rulings[e+" of a pending step is over"] = decideTest{
 					before, on(theRun, event, "pending"), nil, entities.ErrRunEnded,
 				}
-				rulings[e+" of a missing step is over"] = ruling{
+				rulings[e+" of a missing step is over"] = decideTest{
 					before, on(theRun, event, "none"), nil, entities.ErrRunEnded,
 				}
-				rulings[e+" of a completed step is a conflict first"] = ruling{
+				rulings[e+" of a completed step is a conflict first"] = decideTest{
 					before, on(theRun, event, "done"), nil, entities.ErrConflict,
 				}
-				rulings[e+" of a failed step is a conflict first"] = ruling{
+				rulings[e+" of a failed step is a conflict first"] = decideTest{
 					before, on(theRun, event, "broken"), nil, entities.ErrConflict,
 				}
 			}
-			checkRulings(t, rulings)
+			runDecideTests(t, rulings)
 		})
 	}
 }
 
-func TestDecideWithoutARunEverythingIsMissingBySection3_3(t *testing.T) {
+func TestDecideMissingRunIsNotFoundBySection3_3(t *testing.T) {
 	t.Parallel()
-	rulings := map[string]ruling{}
+	rulings := map[string]decideTest{}
 	for event := range checks {
 		if event != entities.EventRunCreated {
-			rulings[string(event)] = ruling{nil, on(theRun, event, "some_1"), nil, entities.ErrRunNotFound}
+			rulings[string(event)] = decideTest{nil, on(theRun, event, "some_1"), nil, entities.ErrRunNotFound}
 		}
 	}
-	checkRulings(t, rulings)
+	runDecideTests(t, rulings)
 }
 
 func TestDecideStepsBySection3_7(t *testing.T) {
@@ -172,7 +172,7 @@ func TestDecideStepsBySection3_7(t *testing.T) {
 	running := alive(step("step_created"), step("step_started"))
 	done := append(running[:len(running):len(running)], step("step_completed"))
 	broken := append(running[:len(running):len(running)], step("step_failed"))
-	rulings := map[string]ruling{
+	rulings := map[string]decideTest{
 		"step_created creates": {alive(), step("step_created"), types{"step_created"}, nil},
 		"step_created in a pending run creates": {
 			[]Request{created}, step("step_created"), types{"step_created"}, nil,
@@ -187,13 +187,13 @@ func TestDecideStepsBySection3_7(t *testing.T) {
 		"step_retrying of a running step":              {running, step("step_retrying"), types{"step_retrying"}, nil},
 		"step_retrying of a pending step appends, too": {pending, step("step_retrying"), types{"step_retrying"}, nil},
 	}
-	for _, event := range stepReports {
+	for _, event := range eventsOfExistingStep {
 		e := string(event)
-		rulings[e+" of a missing step is not found"] = ruling{alive(), step(event), nil, entities.ErrStepNotFound}
-		rulings[e+" of a completed step is a conflict"] = ruling{done, step(event), nil, entities.ErrConflict}
-		rulings[e+" of a failed step is a conflict"] = ruling{broken, step(event), nil, entities.ErrConflict}
+		rulings[e+" of a missing step is not found"] = decideTest{alive(), step(event), nil, entities.ErrStepNotFound}
+		rulings[e+" of a completed step is a conflict"] = decideTest{done, step(event), nil, entities.ErrConflict}
+		rulings[e+" of a failed step is a conflict"] = decideTest{broken, step(event), nil, entities.ErrConflict}
 	}
-	checkRulings(t, rulings)
+	runDecideTests(t, rulings)
 }
 
 func TestDecideHooksAndWaitsBySection3_8(t *testing.T) {
@@ -202,7 +202,7 @@ func TestDecideHooksAndWaitsBySection3_8(t *testing.T) {
 	open := alive(hook("hook_created"))
 	disposed := alive(hook("hook_created"), hook("hook_disposed"))
 	lost := alive(hookCreated(theRun, "hook_0", "T"), hookCreated(theRun, "hook_1", "T"))
-	checkRulings(t, map[string]ruling{
+	runDecideTests(t, map[string]decideTest{
 		"hook_created creates":                         {alive(), hook("hook_created"), types{"hook_created"}, nil},
 		"hook_created twice is a conflict":             {open, hook("hook_created"), nil, entities.ErrConflict},
 		"hook_created of a disposed one is a conflict": {disposed, hook("hook_created"), nil, entities.ErrConflict},
@@ -250,7 +250,7 @@ func TestDecideAttributesBySection3_9(t *testing.T) {
 		return r
 	}
 	once := []Request{created, attr("attr_1", "a", false)}
-	checkRulings(t, map[string]ruling{
+	runDecideTests(t, map[string]decideTest{
 		"attr_set on a pending run": {
 			[]Request{created}, attr("attr_1", "a", false), types{"attr_set"}, nil,
 		},

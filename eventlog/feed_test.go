@@ -34,7 +34,7 @@ func names(entries []read.Entry) (list []string) {
 }
 
 // settled waits until no event is held up: by transactions of other tests, which the server's databases share.
-func (f *fixture) settled(t tb) {
+func (f *fixture) waitForOpenTransactions(t tb) {
 	t.Helper()
 	for deadline := time.After(patience); ; {
 		var settled bool
@@ -73,7 +73,7 @@ func (f *fixture) feed(t tb, q read.EventQuery, p pg.Page) (list []string) {
 }
 
 // crowd are some runs whose events are interleaved, and all their events in the order of their writing.
-func (f *fixture) crowd(t tb) (ids []entities.RunID, all []entities.Event) {
+func (f *fixture) interleavedRuns(t tb) (ids []entities.RunID, all []entities.Event) {
 	t.Helper()
 	add := func(r Request) {
 		f.clock.move(time.Second)
@@ -100,11 +100,11 @@ func (f *fixture) crowd(t tb) (ids []entities.RunID, all []entities.Event) {
 	return ids, all
 }
 
-func TestTheFeedHasAllEventsInTheirOrder(t *testing.T) {
+func TestProjectEventsAreCompleteAndOrdered(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	ids, all := f.crowd(t)
-	f.settled(t)
+	ids, all := f.interleavedRuns(t)
+	f.waitForOpenTransactions(t)
 	at := func(i int) time.Time { return all[i].CreatedAt }
 	for what, test := range map[string]struct {
 		q    read.EventQuery
@@ -153,7 +153,7 @@ func TestTheFeedHasAllEventsInTheirOrder(t *testing.T) {
 func TestRunEvents(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	ids, _ := f.crowd(t)
+	ids, _ := f.interleavedRuns(t)
 	log := f.events(t, ids[0])
 	list := func(q read.EventQuery, p pg.Page) (got []int64) {
 		t.Helper()
@@ -192,7 +192,7 @@ func TestRunEvents(t *testing.T) {
 	}
 }
 
-func TestFeedsRefuse(t *testing.T) {
+func TestEventListsRejectInvalidQueries(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)
@@ -233,8 +233,8 @@ func TestFeedsRefuse(t *testing.T) {
 	}
 }
 
-// TestLargePayloadsStayBehind: those above the limit, and those behind the one that fills a page.
-func TestLargePayloadsStayBehind(t *testing.T) {
+// TestEventListsOmitLargePayloads: those above the limit, and those behind the one that fills a page.
+func TestEventListsOmitLargePayloads(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))
@@ -260,18 +260,18 @@ func TestLargePayloadsStayBehind(t *testing.T) {
 			t.Errorf("event %d: %d bytes of %d", e.Seq, len(e.Payload), e.Size)
 		}
 	}
-	f.settled(t)
+	f.waitForOpenTransactions(t)
 	if got := f.feed(t, read.EventQuery{}, pg.Page{Limit: 1}); len(got) != 5+2*read.MaxPageBytes/read.MaxListed-1 {
 		t.Errorf("one by one there are %d events", len(got))
 	}
 }
 
-// TestTheFeedWaitsForTransactions: what commits late is neither skipped, nor read out of order.
-func TestTheFeedWaitsForTransactions(t *testing.T) {
+// TestProjectEventsWaitForOpenTransactions: what commits late is neither skipped, nor read out of order.
+func TestProjectEventsWaitForOpenTransactions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	early := f.run(t)
-	f.settled(t)
+	f.waitForOpenTransactions(t)
 	follower, err := f.FollowProject(t.Context(), home, read.EventQuery{}, &read.Place{}, read.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
@@ -333,18 +333,18 @@ func ended() context.Context {
 	return ctx
 }
 
-// TestTheFeedMissesNothingWhateverTheOrder explores how an append and a reader can interleave, statement by
+// TestFollowersMissNoEventInAnyCommitOrder explores how an append and a reader can interleave, statement by
 // statement. Whatever the reader gets meanwhile, in the end it has all, each once and in order.
-func TestTheFeedMissesNothingWhateverTheOrder(t *testing.T) {
+func TestFollowersMissNoEventInAnyCommitOrder(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	f := fixtureOn(t, dsn)
 	matters := func(sql string) bool { return !strings.Contains(sql, "pg_notify") }
 	one, two := gate.Open(t, dsn, f.pool, matters), gate.Open(t, dsn, f.pool, matters)
-	writer, reader := f.over(one.Pool, 0), f.over(two.Pool, 0)
+	writer, reader := f.logOver(one.Pool, 0), f.logOver(two.Pool, 0)
 	n := gate.Explore(t, one, two, func(s *gate.Schedule) {
 		id, other := f.run(t), f.run(t)
-		f.settled(t)
+		f.waitForOpenTransactions(t)
 		start, err := f.ProjectEvents(t.Context(), home, read.EventQuery{}, pg.Page{Limit: 1, Descending: true}, read.WithPayloads)
 		if err != nil || len(start.Entries) != 1 {
 			t.Fatalf("got %d events, error %v", len(start.Entries), err)
@@ -368,7 +368,7 @@ func TestTheFeedMissesNothingWhateverTheOrder(t *testing.T) {
 			got = names(entries)
 		})
 		f.must(t, onRun(other, "run_started"))
-		f.settled(t)
+		f.waitForOpenTransactions(t)
 		for range 2 {
 			place, err := read.ParsePlace(follower.Cursor())
 			if err != nil {
@@ -396,8 +396,8 @@ func TestTheFeedMissesNothingWhateverTheOrder(t *testing.T) {
 	}
 }
 
-// TestXidsNeverFallAlongALog, though many write to it at once; feeds by run rely on that.
-func TestXidsNeverFallAlongALog(t *testing.T) {
+// TestXidsNeverDecreaseInALog, though many write to it at once; feeds by run rely on that.
+func TestXidsNeverDecreaseInALog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -422,12 +422,12 @@ func TestXidsNeverFallAlongALog(t *testing.T) {
 	}
 }
 
-// TestEventsOfAnotherClusterAreNoticed: after a dump was restored where fewer transactions have been, the feed says
+// TestEventsOfAnotherClusterAreDetected: after a dump was restored where fewer transactions have been, the feed says
 // so, and the statement of docs/operations.md mends it.
-func TestEventsOfAnotherClusterAreNoticed(t *testing.T) {
+func TestEventsOfAnotherClusterAreDetected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	ids, all := f.crowd(t)
+	ids, all := f.interleavedRuns(t)
 	f.exec(t, `UPDATE events SET xid = (xid::text::bigint + 1000000000)::text::xid8`)
 	if _, err := f.ProjectEvents(t.Context(), home, read.EventQuery{}, pg.Page{Limit: 9}, read.WithPayloads); !errors.Is(err, read.ErrFuture) {
 		t.Errorf("got error %v, want errFuture", err)
@@ -438,7 +438,7 @@ func TestEventsOfAnotherClusterAreNoticed(t *testing.T) {
 	}
 	f.exec(t, `UPDATE events SET xid = '0' WHERE xid > '0'`)
 	f.must(t, onRun(ids[0], "run_completed"))
-	f.settled(t)
+	f.waitForOpenTransactions(t)
 	got := f.feed(t, read.EventQuery{}, pg.Page{Limit: 2})
 	if len(got) != len(all)+1 || got[len(all)] != string(ids[0])+"/9 run_completed" {
 		t.Errorf("after the statement: %q", got)

@@ -25,35 +25,35 @@ func TestI1I2RowsAreTheFoldOfADenseLog(t *testing.T) {
 		for range rapid.IntRange(20, 60).Draw(rt, "requests") {
 			i := rapid.IntRange(0, 1).Draw(rt, "run")
 			one, other := runs[i], runs[1-i]
-			now = now.Add(drawPassed(rt))
-			if rarely(rt, 2, "a batch") {
+			now = now.Add(drawElapsed(rt))
+			if oneIn(rt, 2, "a batch") {
 				one.compareBatch(rt, log, drawBatch(rt, one, other), now)
 			} else {
 				one.compare(rt, log, other, drawRequest(rt, one, other), now)
 			}
 		}
 		for _, one := range runs {
-			one.conclude(rt, f)
+			one.checkRuns(rt, f)
 		}
 	})
 }
 
 // model is a run as memory has it.
 type model struct {
-	*story
+	*memoryRun
 	id entities.RunID
 	// lost are the hooks whose token another run took when their time was over.
 	lost []entities.HookID
 }
 
-func newModel(t tb) *model { return &model{story: tell(t), id: newRunID()} }
+func newModel(t tb) *model { return &model{memoryRun: newMemoryRun(t), id: newRunID()} }
 
 func (m *model) compare(t *rapid.T, log *Log, other *model, r Request, now time.Time) {
 	t.Helper()
 	m.at = now.Truncate(time.Millisecond)
-	m.held = map[string]entities.Hook{}
+	m.otherHooks = map[string]entities.Hook{}
 	for _, hook := range other.snapshot.Hooks {
-		m.held[hook.Token] = hook
+		m.otherHooks[hook.Token] = hook
 	}
 	var want []entities.Event
 	wantErr := r.truncated().validate(m.at)
@@ -64,7 +64,7 @@ func (m *model) compare(t *rapid.T, log *Log, other *model, r Request, now time.
 	m.compareLog(t, &got)
 	compareOutcomes(t, r, m.outcome(r.truncated(), want, wantErr), Outcome{Result: got, Err: err})
 	if len(want) == 1 && want[0].Type == entities.EventHookCreated {
-		if hook, ok := m.held[r.Data.Token]; ok {
+		if hook, ok := m.otherHooks[r.Data.Token]; ok {
 			delete(other.snapshot.Hooks, hook.ID)
 			other.lost = append(other.lost, hook.ID)
 		}
@@ -132,7 +132,7 @@ func (m *model) outcome(r Request, events []entities.Event, err error) Outcome {
 
 func compareOutcomes(t *rapid.T, r Request, want, got Outcome) {
 	t.Helper()
-	if fmt.Sprint(want.Err) != fmt.Sprint(got.Err) && fmt.Sprint(want.Err) != fmt.Sprint(unwrapped(got.Err)) {
+	if fmt.Sprint(want.Err) != fmt.Sprint(got.Err) && fmt.Sprint(want.Err) != fmt.Sprint(unwrapAppendError(got.Err)) {
 		t.Fatalf("%s %s: got error %v, want %v", r.Type, r.CorrelationID, got.Err, want.Err)
 	}
 	if want.Repeated && want.Event != nil {
@@ -146,14 +146,14 @@ func compareOutcomes(t *rapid.T, r Request, want, got Outcome) {
 }
 
 // unwrapped is the error without what Append puts before it.
-func unwrapped(err error) error {
+func unwrapAppendError(err error) error {
 	if inner := errors.Unwrap(err); inner != nil {
 		return inner
 	}
 	return err
 }
 
-func (m *model) conclude(t *rapid.T, f *fixture) {
+func (m *model) checkRuns(t *rapid.T, f *fixture) {
 	t.Helper()
 	rows := f.rows(t, m.id)
 	if diff := cmp.Diff(m.snapshot, rows); diff != "" {

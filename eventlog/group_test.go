@@ -18,7 +18,7 @@ import (
 const groupSize = 32
 
 // gathering is a log whose chains wait until they are let go.
-type gathering struct {
+type groupFixture struct {
 	*fixture
 
 	log *Log
@@ -26,25 +26,25 @@ type gathering struct {
 }
 
 // gather makes a log with runs to append to, which it remembers.
-func (f *fixture) gather(t *testing.T, log *Log, runs int) *gathering {
+func (f *fixture) newGroupFixture(t *testing.T, log *Log, runs int) *groupFixture {
 	t.Helper()
-	g := &gathering{fixture: f, log: log}
+	g := &groupFixture{fixture: f, log: log}
 	for range runs {
 		id := f.run(t, started)
-		log.believe(f.rows(t, id))
+		log.cacheRun(f.rows(t, id))
 		g.ids = append(g.ids, id)
 	}
 	return g
 }
 
 // together appends to all runs at once, so that the chains share a transaction, and returns what each was told.
-func (g *gathering) together(t *testing.T, ask func(ctx context.Context, i int) error) []error {
+func (g *groupFixture) runTogether(t *testing.T, ask func(ctx context.Context, i int) error) []error {
 	t.Helper()
-	return meet(t, g.log.group, len(g.ids), ask)
+	return runInOneGroup(t, g.log.group, len(g.ids), ask)
 }
 
 // meet asks n times at once, while all transactions of the group are under way, and returns what each was told.
-func meet(t *testing.T, g *pg.GroupCommit, n int, ask func(ctx context.Context, i int) error) []error {
+func runInOneGroup(t *testing.T, g *pg.GroupCommit, n int, ask func(ctx context.Context, i int) error) []error {
 	t.Helper()
 	resume := g.Pause()
 	errs := make([]error, n)
@@ -52,14 +52,14 @@ func meet(t *testing.T, g *pg.GroupCommit, n int, ask func(ctx context.Context, 
 	for i := range n {
 		asked.Go(func() { errs[i] = ask(t.Context(), i) })
 	}
-	await(t, g, n)
+	awaitQueued(t, g, n)
 	resume()
 	asked.Wait()
 	return errs
 }
 
 // await waits until so many members wait.
-func await(t *testing.T, g *pg.GroupCommit, n int) {
+func awaitQueued(t *testing.T, g *pg.GroupCommit, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d members wait", n), func() bool {
 		_, waiting := g.Load()
@@ -82,13 +82,13 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func (g *gathering) create(ctx context.Context, i int) error {
+func (g *groupFixture) createStep(ctx context.Context, i int) error {
 	_, err := g.log.Append(ctx, home, on(g.ids[i], "step_created", "step_1"))
 	return err
 }
 
 // lengths is how many events each run has, whose rows must be the fold of them.
-func (g *gathering) lengths(t *testing.T) (n []int) {
+func (g *groupFixture) eventCounts(t *testing.T) (n []int) {
 	t.Helper()
 	for _, id := range g.ids {
 		n = append(n, len(g.events(t, id)))
@@ -97,16 +97,16 @@ func (g *gathering) lengths(t *testing.T) (n []int) {
 	return n
 }
 
-func TestChainsThatMeetShareATransaction(t *testing.T) {
+func TestConcurrentConditionalStatementsShareTransaction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	g := f.gather(t, f.with(noQueue{}), groupSize+3)
-	for i, err := range g.together(t, g.create) {
+	g := f.newGroupFixture(t, f.with(noQueue{}), groupSize+3)
+	for i, err := range g.runTogether(t, g.createStep) {
 		if err != nil {
 			t.Errorf("run %d: %v", i, err)
 		}
 	}
-	for i, n := range g.lengths(t) {
+	for i, n := range g.eventCounts(t) {
 		if n != 3 {
 			t.Errorf("run %d has %d events, want 3", i, n)
 		}
@@ -124,12 +124,12 @@ func TestChainsThatMeetShareATransaction(t *testing.T) {
 	}
 }
 
-// TestAChainThatIsWrongLeavesTheOthersAlone: of one that does not write, and of one that Postgres refuses, the others in
+// TestFailedConditionalStatementDoesNotAffectGroup: of one that does not write, and of one that Postgres refuses, the others in
 // its transaction feel nothing.
-func TestAChainThatIsWrongLeavesTheOthersAlone(t *testing.T) {
+func TestFailedConditionalStatementDoesNotAffectGroup(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	g := f.gather(t, f.with(noQueue{}), 4)
+	g := f.newGroupFixture(t, f.with(noQueue{}), 4)
 	f.must(t, on(g.ids[1], "step_created", "step_2")) // which the log of the test does not know
 	if _, err := f.pool.Exec(t.Context(),             // what should not be there: an event behind the end of its log
 		`INSERT INTO events (run_id, seq, type, spec_version, created_at, data, project, xid)
@@ -137,7 +137,7 @@ func TestAChainThatIsWrongLeavesTheOthersAlone(t *testing.T) {
 		g.ids[2]); err != nil {
 		t.Fatal(err)
 	}
-	errs := g.together(t, g.create)
+	errs := g.runTogether(t, g.createStep)
 	if pg.ViolatedConstraint(errs[2]) != "events_pkey" {
 		t.Errorf("the log with an event too many got error %v, want one about events_pkey", errs[2])
 	}
@@ -151,8 +151,8 @@ func TestAChainThatIsWrongLeavesTheOthersAlone(t *testing.T) {
 	}
 }
 
-// TestAGroupThatCrashes leaves all of its chains or none, and says to none that it is written.
-func TestAGroupThatCrashes(t *testing.T) {
+// TestCrashedGroupCommitWritesAllOrNothing leaves all of its chains or none, and says to none that it is written.
+func TestCrashedGroupCommitWritesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	f := fixtureOn(t, dsn)
@@ -161,14 +161,14 @@ func TestAGroupThatCrashes(t *testing.T) {
 	for n := range runs + 1 { // the last is the commit
 		for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
 			t.Run(fmt.Sprintf("%s at %d", crash, n), func(t *testing.T) {
-				g := f.gather(t, f.over(session.Pool, 0), runs)
+				g := f.newGroupFixture(t, f.logOver(session.Pool, 0), runs)
 				var errs []error
-				session.Run(t, n, crash, func() { errs = g.together(t, g.create) })
+				session.Run(t, n, crash, func() { errs = g.runTogether(t, g.createStep) })
 				want := 2
 				if n == runs && crash == gate.AnswerLost {
 					want = 3
 				}
-				for i, length := range g.lengths(t) {
+				for i, length := range g.eventCounts(t) {
 					if length != want || errs[i] == nil {
 						t.Errorf("run %d has %d events and was told %v; want %d and an error", i, length, errs[i], want)
 					}
@@ -178,22 +178,22 @@ func TestAGroupThatCrashes(t *testing.T) {
 	}
 }
 
-func TestWhoGivesUpWaitingForATransactionWritesNothing(t *testing.T) {
+func TestCancelledWaitForGroupCommitWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	g := f.gather(t, f.with(noQueue{}), 1)
+	g := f.newGroupFixture(t, f.with(noQueue{}), 1)
 	resume := g.log.group.Pause()
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error)
-	go func() { told <- g.create(ctx, 0) }()
-	await(t, g.log.group, 1)
+	go func() { told <- g.createStep(ctx, 0) }()
+	awaitQueued(t, g.log.group, 1)
 	cancel()
 	if err := <-told; !errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v, want %v", err, context.Canceled)
 	}
-	await(t, g.log.group, 0)
+	awaitQueued(t, g.log.group, 0)
 	resume()
-	if got := g.lengths(t); got[0] != 2 {
+	if got := g.eventCounts(t); got[0] != 2 {
 		t.Errorf("the run has %d events, want the 2 that it had", got[0])
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // past is a run with hooks of every fate, among them two that the run's end disposes of, and waits of both.
 // Its events are a second apart: event n is from after(n-1).
-func past(t *testing.T, f *fixture) entities.RunID {
+func runWithHistory(t *testing.T, f *fixture) entities.RunID {
 	t.Helper()
 	f.run(t, hookCreated(theRun, "hook_there", "taken"))
 	id := newRunID()
@@ -39,7 +39,7 @@ func after(seconds int) *time.Time { return ptr(day.Add(time.Duration(seconds) *
 func TestHookHistories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := past(t, f)
+	id := runWithHistory(t, f)
 	var end *time.Time
 	made := func(hook entities.HookID, seq int64, event entities.EventType, received, disposed *time.Time) read.HookHistory {
 		return read.HookHistory{
@@ -106,7 +106,7 @@ func TestHistoryOfARetainedHook(t *testing.T) {
 func TestWaitHistories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := past(t, f)
+	id := runWithHistory(t, f)
 	data := entities.EventData{ResumeAt: on(id, "wait_created", "").Data.ResumeAt}
 	over := read.WaitHistory{RunID: id, ID: "wait_over", Seq: 11, CreatedAt: *after(10), Data: data, CompletedAt: after(12)}
 	never := read.WaitHistory{RunID: id, ID: "wait_never", Seq: 12, CreatedAt: *after(11), Data: data}
@@ -137,10 +137,10 @@ func TestWaitHistories(t *testing.T) {
 	}
 }
 
-func TestHistoriesInPages(t *testing.T) {
+func TestHistoriesArePaged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := past(t, f)
+	id := runWithHistory(t, f)
 	hooks := func(p pg.Page) (ids []string, next string, err error) {
 		page, next, err := f.HookHistories(t.Context(), home, id, p)
 		for _, h := range page {
@@ -180,10 +180,10 @@ func TestHistoriesInPages(t *testing.T) {
 	}
 }
 
-func TestI9HistoriesAreTheProjectsOwn(t *testing.T) {
+func TestI9HistoriesAreScopedToProject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := past(t, f)
+	id := runWithHistory(t, f)
 	page := pg.Page{Limit: 9}
 	if got, _, err := f.HookHistories(t.Context(), stranger, id, page); err != nil || len(got) != 0 {
 		t.Errorf("hooks: got %v and error %v", got, err)
@@ -215,7 +215,7 @@ func TestI9HistoriesAreTheProjectsOwn(t *testing.T) {
 func TestFilteredEvents(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := past(t, f)
+	id := runWithHistory(t, f)
 	for _, tt := range []struct {
 		filter read.EventFilter
 		want   []int64

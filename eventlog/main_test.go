@@ -180,7 +180,7 @@ func (f *fixture) run(t tb, events ...Request) entities.RunID {
 	id := newRunID()
 	f.must(t, runCreated(id))
 	for _, r := range events {
-		r = retold(r, id)
+		r = forRun(r, id)
 		if got := f.must(t, r); got.Event == nil || got.Event.Type != r.Type {
 			t.Fatalf("%s became %+v", r.Type, got.Event)
 		}
@@ -190,7 +190,7 @@ func (f *fixture) run(t tb, events ...Request) entities.RunID {
 
 // retold is a request of the run of the stories for another run, with a token of its own unless it has a
 // special one.
-func retold(r Request, id entities.RunID) Request {
+func forRun(r Request, id entities.RunID) Request {
 	if r.Data.Token == on(theRun, r.Type, r.CorrelationID).Data.Token {
 		r.Data.Token = on(id, r.Type, r.CorrelationID).Data.Token
 	}

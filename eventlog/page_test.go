@@ -59,7 +59,7 @@ func eventPager(t *testing.T, list func(pg.Page) (read.EventPage, error)) pager 
 }
 
 // lists are all lists of a database with two runs in it, and what is on each from the oldest to the newest.
-func lists(t *testing.T) map[string]struct {
+func allLists(t *testing.T) map[string]struct {
 	read pager
 	want []string
 } {
@@ -144,9 +144,9 @@ func createdAt(t *testing.T, f *fixture, id string) string {
 	return fmt.Sprintf("%020d ", run.CreatedAt.UnixMilli())
 }
 
-func TestListsComeInPagesOfAnySizeInBothDirections(t *testing.T) {
+func TestListsArePagedInBothDirections(t *testing.T) {
 	t.Parallel()
-	for name, list := range lists(t) {
+	for name, list := range allLists(t) {
 		for _, limit := range []int{1, 2, 3, 7, 100, pg.MaxPage} {
 			for _, descending := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %d, descending %t", name, limit, descending), func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestUnknownCursorsAreInvalid(t *testing.T) {
 	cursors := []string{
 		"nonsense", "eid:", "eid:1", ":", "12:", "\x00", "1772366400000:\x00", "99999999999999999999",
 	}
-	for name, list := range lists(t) {
+	for name, list := range allLists(t) {
 		for _, cursor := range cursors {
 			t.Run(fmt.Sprintf("%s, %q", name, cursor), func(t *testing.T) {
 				t.Parallel()
@@ -183,7 +183,7 @@ func TestUnknownCursorsAreInvalid(t *testing.T) {
 	}
 }
 
-func TestACursorAtTheEndGivesAnEmptyLastPage(t *testing.T) {
+func TestCursorAtEndReturnsEmptyLastPage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -206,7 +206,7 @@ func TestACursorAtTheEndGivesAnEmptyLastPage(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotThereIsNotFound(t *testing.T) {
+func TestMissingEntitiesAreNotFound(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)
@@ -234,7 +234,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	}
 }
 
-func TestAPageEndsWhenItsPayloadsAreLarge(t *testing.T) {
+func TestLargePayloadsEndPageEarly(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))

@@ -15,8 +15,8 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// TestI9AStrangerMovesNothing asks every event for a run of another project.
-func TestI9AStrangerMovesNothing(t *testing.T) {
+// TestI9OtherProjectCannotAppend asks every event for a run of another project.
+func TestI9OtherProjectCannotAppend(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), step("step_started"), hook("hook_created"), sleep("wait_created"))
@@ -55,7 +55,7 @@ func TestI9AStrangerMovesNothing(t *testing.T) {
 	}
 }
 
-func TestI9TokensOfProjectsDoNotMeet(t *testing.T) {
+func TestI9TokensAreScopedToProject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, hookCreated(theRun, "hook_1", "T"))
@@ -77,9 +77,9 @@ func TestI9TokensOfProjectsDoNotMeet(t *testing.T) {
 	}
 }
 
-// TestI9AStrangerSeesNothing asks every read once as the owner, who must see something, and once as a
+// TestI9OtherProjectCannotRead asks every read once as the owner, who must see something, and once as a
 // stranger, who must not.
-func TestI9AStrangerSeesNothing(t *testing.T) {
+func TestI9OtherProjectCannotRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), hookCreated(theRun, "hook_1", "T"), sleep("wait_created"))
@@ -170,7 +170,7 @@ func isNotFound(err error) bool {
 		errors.Is(err, entities.ErrHookNotFound) || errors.Is(err, entities.ErrEventNotFound)
 }
 
-func TestI9StreamsOfProjectsDoNotMeet(t *testing.T) {
+func TestI9StreamsAreScopedToProject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	streams := read.NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)

@@ -15,7 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-func TestI4OneOfManyLazyStartsOwnsTheStep(t *testing.T) {
+func TestI4ConcurrentLazyStartsHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	tests := map[string]func(i int, id entities.RunID) error{
@@ -31,9 +31,9 @@ func TestI4OneOfManyLazyStartsOwnsTheStep(t *testing.T) {
 				_, err := f.Append(t.Context(), home, lazyStart(id, "step_1"))
 				return err
 			}
-			outcomes, err := f.AppendBatch(t.Context(), home, id, claim("step_1"))
+			outcomes, err := f.AppendBatch(t.Context(), home, id, createAndStart("step_1"))
 			if err == nil && (outcomes[0].Err == nil) != (outcomes[1].Err == nil) {
-				return fmt.Errorf("the claim is torn: %v", said(outcomes))
+				return fmt.Errorf("the claim is torn: %v", outcomeTexts(outcomes))
 			}
 			return errors.Join(err, outcomes[0].Err)
 		},
@@ -54,7 +54,7 @@ func TestI4OneOfManyLazyStartsOwnsTheStep(t *testing.T) {
 	}
 }
 
-func TestI4AResumptionSentManyTimesIsRecordedOnce(t *testing.T) {
+func TestI4ConcurrentResumptionIsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, end := range map[string]entities.EventType{
@@ -103,7 +103,7 @@ func TestI4AResumptionSentManyTimesIsRecordedOnce(t *testing.T) {
 	}
 }
 
-func TestAResumptionIsRememberedAfterItsHook(t *testing.T) {
+func TestResumptionIsRepeatableAfterHookDisposal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id, elsewhere := f.run(t, started, hook("hook_created")), f.run(t, started, hook("hook_created"))
@@ -125,13 +125,13 @@ func TestAResumptionIsRememberedAfterItsHook(t *testing.T) {
 	}
 }
 
-func TestARepeatIsToldOfItsHookUntilThatExpires(t *testing.T) {
+func TestRepeatedResumptionReturnsHookUntilExpiry(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := f.run(t, started, hookRetained(theRun, "hook_1", "T", kept))
+	id := f.run(t, started, hookRetained(theRun, "hook_1", "T", tokenRetention))
 	f.must(t, resumption(id, "hook_1", "res_1", "d"))
 	f.must(t, onRun(id, "run_completed"))
-	f.clock.move(kept - time.Millisecond)
+	f.clock.move(tokenRetention - time.Millisecond)
 	if again := f.must(t, resumption(id, "hook_1", "res_1", "d")); again.Hook == nil {
 		t.Error("before it expires: no hook")
 	}
@@ -142,18 +142,18 @@ func TestARepeatIsToldOfItsHookUntilThatExpires(t *testing.T) {
 }
 
 // kept is for how long the hooks of these tests keep their token.
-const kept = time.Hour
+const tokenRetention = time.Hour
 
 // expiring makes a run that has ended and left a hook with the token behind.
-func (f *fixture) expiring(t *testing.T, token string) entities.RunID {
+func (f *fixture) runWithExpiredHook(t *testing.T, token string) entities.RunID {
 	t.Helper()
-	return f.run(t, started, hookRetained(theRun, "hook_1", token, kept), completed)
+	return f.run(t, started, hookRetained(theRun, "hook_1", token, tokenRetention), completed)
 }
 
-func TestARetainedTokenBySection3_8(t *testing.T) {
+func TestRetainedTokenBySection3_8(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	old, claimant := f.expiring(t, "T"), f.run(t, started)
+	old, claimant := f.runWithExpiredHook(t, "T"), f.run(t, started)
 	lookUp := func(id entities.HookID) error {
 		_, byToken := store.HookByToken(t.Context(), f.pool, home, "T", f.Now())
 		_, byID := store.HookByID(t.Context(), f.pool, home, id, f.Now())
@@ -166,7 +166,7 @@ func TestARetainedTokenBySection3_8(t *testing.T) {
 		}
 		return byToken
 	}
-	f.clock.move(kept - time.Millisecond)
+	f.clock.move(tokenRetention - time.Millisecond)
 	if err := lookUp("hook_1"); err != nil {
 		t.Errorf("before it expires: %v", err)
 	}
@@ -192,10 +192,10 @@ func TestARetainedTokenBySection3_8(t *testing.T) {
 	f.refused(t, on(old, "hook_disposed", "hook_1"), entities.ErrHookNotFound)
 }
 
-func TestARetainedTokenIsFreeOnceItsHookIsDisposedOf(t *testing.T) {
+func TestRetainedTokenIsFreeAfterDisposal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	old, claimant := f.expiring(t, "T"), f.run(t, started)
+	old, claimant := f.runWithExpiredHook(t, "T"), f.run(t, started)
 	f.must(t, on(old, "hook_disposed", "hook_1"))
 	if got := f.must(t, hookCreated(claimant, "hook_2", "T")); got.Event.Type != entities.EventHookCreated {
 		t.Errorf("got %s, want hook_created", got.Event.Type)
@@ -204,11 +204,11 @@ func TestARetainedTokenIsFreeOnceItsHookIsDisposedOf(t *testing.T) {
 	f.wantFold(t, claimant)
 }
 
-func TestALiveRunKeepsItsTokenBeyondTheDeadline(t *testing.T) {
+func TestLiveRunKeepsTokenBeyondRetention(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	holder, claimant := f.run(t, started, hookRetained(theRun, "hook_1", "T", kept)), f.run(t, started)
-	f.clock.move(2 * kept)
+	holder, claimant := f.run(t, started, hookRetained(theRun, "hook_1", "T", tokenRetention)), f.run(t, started)
+	f.clock.move(2 * tokenRetention)
 	f.must(t, on(holder, "hook_received", "hook_1"))
 	if got := f.must(t, hookCreated(claimant, "hook_2", "T")); got.Event.Type != entities.EventHookConflict {
 		t.Errorf("while the run lives: got %s, want hook_conflict", got.Event.Type)
@@ -221,8 +221,8 @@ func TestALiveRunKeepsItsTokenBeyondTheDeadline(t *testing.T) {
 	f.wantFold(t, claimant)
 }
 
-// TestI4OneRunOfManyGetsAnExpiredToken also while the old run disposes of its hook, by a clock that is behind.
-func TestI4OneRunOfManyGetsAnExpiredToken(t *testing.T) {
+// TestI4ConcurrentClaimsOfExpiredTokenHaveOneWinner also while the old run disposes of its hook, by a clock that is behind.
+func TestI4ConcurrentClaimsOfExpiredTokenHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	behind := New(f.pool, f.hub, noQueue{}, func() time.Time { return day })
@@ -230,12 +230,12 @@ func TestI4OneRunOfManyGetsAnExpiredToken(t *testing.T) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			t.Parallel()
 			token := fmt.Sprint("T", round)
-			old := f.expiring(t, token)
+			old := f.runWithExpiredHook(t, token)
 			var ids []entities.RunID
 			for range racers {
 				ids = append(ids, f.run(t, started))
 			}
-			late := New(f.pool, f.hub, noQueue{}, func() time.Time { return day.Add(2 * kept) })
+			late := New(f.pool, f.hub, noQueue{}, func() time.Time { return day.Add(2 * tokenRetention) })
 			results := make([]Result, racers)
 			disposed := 0
 			for i, err := range race(func(i int) (err error) {
@@ -254,7 +254,7 @@ func TestI4OneRunOfManyGetsAnExpiredToken(t *testing.T) {
 					t.Errorf("racer %d: %v", i, err)
 				}
 			}
-			holder, err := store.HookByToken(t.Context(), f.pool, home, token, day.Add(2*kept))
+			holder, err := store.HookByToken(t.Context(), f.pool, home, token, day.Add(2*tokenRetention))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -283,8 +283,8 @@ func TestI4OneRunOfManyGetsAnExpiredToken(t *testing.T) {
 	}
 }
 
-// TestI4TheTakeoverOfAnExpiredTokenWaits for the run that disposes of its hook, or makes that wait.
-func TestI4TheTakeoverOfAnExpiredTokenWaits(t *testing.T) {
+// TestI4ClaimOfExpiredTokenWaitsForFirst for the run that disposes of its hook, or makes that wait.
+func TestI4ClaimOfExpiredTokenWaitsForFirst(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		disposesFirst, commit bool
@@ -299,14 +299,14 @@ func TestI4TheTakeoverOfAnExpiredTokenWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			old, claimant := f.expiring(t, "T"), f.run(t, started)
+			old, claimant := f.runWithExpiredHook(t, "T"), f.run(t, started)
 			// Each with a clock of its own: to one the hook still holds, to the other it no longer does.
 			type ask struct {
 				Request
 				at time.Time
 			}
-			first := ask{on(old, "hook_disposed", "hook_1"), day.Add(kept / 2)}
-			second := ask{hookCreated(claimant, "hook_1", "T"), day.Add(2 * kept)}
+			first := ask{on(old, "hook_disposed", "hook_1"), day.Add(tokenRetention / 2)}
+			second := ask{hookCreated(claimant, "hook_1", "T"), day.Add(2 * tokenRetention)}
 			if !test.disposesFirst {
 				first, second = second, first
 			}

@@ -61,7 +61,7 @@ func count(events []entities.Event, event entities.EventType) int {
 	return n
 }
 
-func TestI4OfManyIdenticalClaimsOneWins(t *testing.T) {
+func TestI4ConcurrentIdenticalRequestsHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	alive := []Request{started}
 	withStep := append(alive[:1:1], step("step_created"))
@@ -88,7 +88,7 @@ func TestI4OfManyIdenticalClaimsOneWins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			id := f.run(t, test.before...)
-			ask := retold(test.ask, id)
+			ask := forRun(test.ask, id)
 			errs := race(func(int) error {
 				_, err := f.Append(t.Context(), home, ask)
 				return err
@@ -103,7 +103,7 @@ func TestI4OfManyIdenticalClaimsOneWins(t *testing.T) {
 	}
 }
 
-func TestI4OneOfManyCreatesTheRun(t *testing.T) {
+func TestI4ConcurrentRunCreationHasOneWinner(t *testing.T) {
 	t.Parallel()
 	f, id := newFixture(t), newRunID()
 	errs := race(func(int) error {
@@ -116,7 +116,7 @@ func TestI4OneOfManyCreatesTheRun(t *testing.T) {
 	}
 }
 
-func TestI4ManyEndingsOneEnd(t *testing.T) {
+func TestI4ConcurrentTerminalEventsHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -131,7 +131,7 @@ func TestI4ManyEndingsOneEnd(t *testing.T) {
 	}
 }
 
-func TestI4OneRunOfManyGetsTheToken(t *testing.T) {
+func TestI4ConcurrentTokenClaimsHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var ids []entities.RunID
@@ -167,7 +167,7 @@ func TestI4OneRunOfManyGetsTheToken(t *testing.T) {
 	}
 }
 
-func TestI4ResilientStartsRaceTheCreation(t *testing.T) {
+func TestI4ConcurrentResilientStartsCreateRunOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for round := range 5 {
@@ -207,7 +207,7 @@ func TestI4ResilientStartsRaceTheCreation(t *testing.T) {
 	}
 }
 
-func TestI1ConcurrentAppendsLeaveNoHoles(t *testing.T) {
+func TestI1ConcurrentAppendsKeepLogDense(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))
@@ -236,7 +236,7 @@ func TestI1ConcurrentAppendsLeaveNoHoles(t *testing.T) {
 	}
 }
 
-func TestI1AReaderSeesPrefixes(t *testing.T) {
+func TestI1ReadersSeePrefixes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))
@@ -283,9 +283,9 @@ func TestI1AReaderSeesPrefixes(t *testing.T) {
 	reader.Wait()
 }
 
-// TestI7NothingIsReceivedAfterTheEndOfAHook lets senders race what ends the hook. All that they were told was
+// TestI7NoHookReceivedAfterDisposal lets senders race what ends the hook. All that they were told was
 // received is in the log, before that end.
-func TestI7NothingIsReceivedAfterTheEndOfAHook(t *testing.T) {
+func TestI7NoHookReceivedAfterDisposal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, end := range []entities.EventType{"hook_disposed", "run_completed", "run_failed", "run_cancelled"} {

@@ -10,7 +10,7 @@ import (
 )
 
 // least is the least request of each type that a client may write.
-func least(event entities.EventType) Request {
+func minimalRequest(event entities.EventType) Request {
 	switch {
 	case event == entities.EventRunCreated:
 		return runCreated(theRun)
@@ -27,16 +27,16 @@ var allEvents = []entities.EventType{
 	"hook_created", "hook_received", "hook_disposed", "wait_created", "wait_completed",
 }
 
-func TestTheLeastRequestOfEachTypeIsValid(t *testing.T) {
+func TestMinimalRequestsAreValid(t *testing.T) {
 	t.Parallel()
 	for _, event := range allEvents {
-		if err := least(event).validate(day); err != nil {
+		if err := minimalRequest(event).validate(day); err != nil {
 			t.Errorf("%s: got error %v, want none", event, err)
 		}
 	}
 }
 
-func TestEventsClientsMayNotWriteAreInvalid(t *testing.T) {
+func TestServerOnlyEventTypesAreInvalid(t *testing.T) {
 	t.Parallel()
 	for _, event := range []entities.EventType{"hook_conflict", "step_exploded", "", "RUN_CREATED"} {
 		if err := on(theRun, event, "some_1").validate(day); !errors.Is(err, entities.ErrInvalid) {
@@ -45,7 +45,7 @@ func TestEventsClientsMayNotWriteAreInvalid(t *testing.T) {
 	}
 }
 
-func TestRequestsThatCannotSucceedAreInvalid(t *testing.T) {
+func TestMalformedRequestsAreInvalid(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		event  entities.EventType
@@ -79,7 +79,7 @@ func TestRequestsThatCannotSucceedAreInvalid(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := least(test.event)
+			r := minimalRequest(test.event)
 			test.change(&r)
 			if err := r.validate(day); !errors.Is(err, entities.ErrInvalid) {
 				t.Errorf("got error %v, want ErrInvalid", err)
@@ -89,7 +89,7 @@ func TestRequestsThatCannotSucceedAreInvalid(t *testing.T) {
 }
 
 // Whatever goes into the log must fit a jsonb column, which takes no NUL, and years of four digits.
-func TestTextsAndTimesTheDatabaseCannotStoreAreInvalid(t *testing.T) {
+func TestUnstorableTextsAndTimesAreInvalid(t *testing.T) {
 	t.Parallel()
 	far := time.Date(10_000, time.January, 1, 0, 0, 0, 0, time.UTC)
 	long := strings.Repeat("x", 1025)
@@ -119,7 +119,7 @@ func TestTextsAndTimesTheDatabaseCannotStoreAreInvalid(t *testing.T) {
 		for _, event := range allEvents {
 			t.Run(name+", "+string(event), func(t *testing.T) {
 				t.Parallel()
-				r := least(event)
+				r := minimalRequest(event)
 				change(&r)
 				if err := r.validate(day); !errors.Is(err, entities.ErrInvalid) {
 					t.Errorf("got error %v, want ErrInvalid", err)
@@ -129,10 +129,10 @@ func TestTextsAndTimesTheDatabaseCannotStoreAreInvalid(t *testing.T) {
 	}
 }
 
-func TestOptionalTextsMayBeMissing(t *testing.T) {
+func TestOptionalTextsMayBeEmpty(t *testing.T) {
 	t.Parallel()
 	for _, event := range allEvents {
-		r := least(event)
+		r := minimalRequest(event)
 		r.Data.ErrorCode, r.Data.ResumeAt = "", ptr(day)
 		if err := r.validate(day); err != nil {
 			t.Errorf("%s: got error %v, want none", event, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestSigningKeysRace: of any number who make keys at once, as many succeed as there is room for.
-func TestSigningKeysRace(t *testing.T) {
+// TestConcurrentSigningKeyChanges: of any number who make keys at once, as many succeed as there is room for.
+func TestConcurrentSigningKeyChanges(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t))
 	keys := admin.NewSigningKeys(pool, time.Now)
@@ -56,7 +56,7 @@ func TestSigningKeysRace(t *testing.T) {
 	}
 }
 
-func TestSigningKeysAreOfTheirProject(t *testing.T) {
+func TestSigningKeysAreScopedToProject(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t))
 	keys := admin.NewSigningKeys(pool, time.Now)
@@ -85,8 +85,8 @@ func TestSigningKeysAreOfTheirProject(t *testing.T) {
 	}
 }
 
-// TestSigningKeysSecondGuard: the database knows the rules as well.
-func TestSigningKeysSecondGuard(t *testing.T) {
+// TestSigningKeyConstraints: the database knows the rules as well.
+func TestSigningKeyConstraints(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t))
 	insert := func(id string, slot, size int) error {

@@ -69,7 +69,7 @@ func TestApplyFoldsTheRun(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(test.want, *tell(t, test.story...).snapshot.Run); diff != "" {
+			if diff := cmp.Diff(test.want, *newMemoryRun(t, test.story...).snapshot.Run); diff != "" {
 				t.Errorf("run differs (-want +got):\n%s", diff)
 			}
 		})
@@ -130,7 +130,7 @@ func TestApplyFoldsSteps(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := tell(t, append([]Request{created, step("step_created")}, test.story...)...)
+			s := newMemoryRun(t, append([]Request{created, step("step_created")}, test.story...)...)
 			want := map[entities.StepID]entities.Step{"step_1": test.want}
 			if diff := cmp.Diff(want, s.snapshot.Steps); diff != "" {
 				t.Errorf("steps differ (-want +got):\n%s", diff)
@@ -169,7 +169,7 @@ func TestApplyFoldsHooks(t *testing.T) {
 			for _, hook := range test.want {
 				want[hook.ID] = hook
 			}
-			s := tell(t, append([]Request{created}, test.story...)...)
+			s := newMemoryRun(t, append([]Request{created}, test.story...)...)
 			if diff := cmp.Diff(want, s.snapshot.Hooks); diff != "" {
 				t.Errorf("hooks differ (-want +got):\n%s", diff)
 			}
@@ -200,7 +200,7 @@ func TestApplyFoldsWaits(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := tell(t, append([]Request{created}, test.story...)...)
+			s := newMemoryRun(t, append([]Request{created}, test.story...)...)
 			if diff := cmp.Diff(test.want, s.snapshot.Waits); diff != "" {
 				t.Errorf("waits differ (-want +got):\n%s", diff)
 			}
@@ -208,7 +208,7 @@ func TestApplyFoldsWaits(t *testing.T) {
 	}
 }
 
-func TestApplyToACloneLeavesTheSnapshotAlone(t *testing.T) {
+func TestApplyToCloneKeepsSnapshot(t *testing.T) {
 	t.Parallel()
 	before := []Request{
 		created, started, step("step_created"), step("step_started"), hook("hook_created"), sleep("wait_created"),
@@ -220,14 +220,14 @@ func TestApplyToACloneLeavesTheSnapshotAlone(t *testing.T) {
 		step("step_completed"), hook("hook_disposed"), sleep("wait_completed"), overwrite,
 		on(theRun, entities.EventStepCreated, "step_2"), completed,
 	}
-	s, twin := tell(t, before...), tell(t, before...)
+	s, twin := newMemoryRun(t, before...), newMemoryRun(t, before...)
 	twin.snapshot = s.snapshot.clone()
 	for _, r := range after {
 		if _, err := twin.append(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(tell(t, before...).snapshot, s.snapshot); diff != "" {
+	if diff := cmp.Diff(newMemoryRun(t, before...).snapshot, s.snapshot); diff != "" {
 		t.Errorf("the original changed (-want +got):\n%s", diff)
 	}
 	if twin.snapshot.Run.Status != entities.RunCompleted || len(twin.snapshot.Hooks) != 0 {

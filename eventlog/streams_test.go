@@ -130,7 +130,7 @@ func onePool(t *testing.T) *pgxpool.Pool {
 	return openPool(t, testdb.New(t))
 }
 
-func TestStreamsAreListsOfChunks(t *testing.T) {
+func TestStreamReturnsChunksInOrder(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.write(t, "one")
@@ -157,7 +157,7 @@ func TestStreamsAreListsOfChunks(t *testing.T) {
 	}
 }
 
-func TestChunksInPages(t *testing.T) {
+func TestChunksArePaged(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.write(t, "0", "1", "2", "3", "4")
@@ -194,7 +194,7 @@ func TestChunksInPages(t *testing.T) {
 	}
 }
 
-func TestChunksEndAPageWhenTheyAreLarge(t *testing.T) {
+func TestLargeChunksEndPageEarly(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	large := strings.Repeat("x", read.MaxPageBytes)
@@ -241,7 +241,7 @@ func TestWritesAfterTheCloseAreIgnored(t *testing.T) {
 	l.wantEnd(t, nil)
 }
 
-func TestAStreamMayBeClosedUnwritten(t *testing.T) {
+func TestStreamMayBeClosedUnwritten(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.close(t)
@@ -252,7 +252,7 @@ func TestAStreamMayBeClosedUnwritten(t *testing.T) {
 	}
 }
 
-func TestAnUnwrittenStreamIsEmpty(t *testing.T) {
+func TestUnwrittenStreamIsEmpty(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	info, err := r.Info(t.Context(), home, strm)
@@ -273,7 +273,7 @@ func TestAnUnwrittenStreamIsEmpty(t *testing.T) {
 	}
 }
 
-func TestANilChunkIsAnEmptyOne(t *testing.T) {
+func TestNilChunkIsStoredAsEmpty(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	if err := r.Write(t.Context(), home, someRun, strm, [][]byte{nil, []byte("a")}); err != nil {
@@ -285,7 +285,7 @@ func TestANilChunkIsAnEmptyOne(t *testing.T) {
 	l.wantEnd(t, nil)
 }
 
-func TestStreamsWithStrangeNamesAreInvalid(t *testing.T) {
+func TestInvalidStreamNamesAreRejected(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	for _, test := range []struct {
@@ -322,7 +322,7 @@ func TestStreamsOfARunAreListedByName(t *testing.T) {
 	}
 }
 
-func TestConcurrentWritersKeepIndicesDense(t *testing.T) {
+func TestConcurrentStreamWritersKeepIndexesDense(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	const each = 5
@@ -365,7 +365,7 @@ func TestConcurrentWritersKeepIndicesDense(t *testing.T) {
 	}
 }
 
-func TestATailFollowsAStreamAcrossReplicas(t *testing.T) {
+func TestTailFollowsStreamAcrossReplicas(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	here, there := newReplica(t, openPool(t, dsn)), newReplica(t, openPool(t, dsn))
@@ -382,7 +382,7 @@ func TestATailFollowsAStreamAcrossReplicas(t *testing.T) {
 	late.wantEnd(t, nil)
 }
 
-func TestATailStartsWhereItIsTold(t *testing.T) {
+func TestTailStartsAtIndex(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.write(t, "0", "1", "2")
@@ -408,7 +408,7 @@ func TestATailStartsWhereItIsTold(t *testing.T) {
 	}
 }
 
-func TestATailReadsMoreThanItTakesAtOnce(t *testing.T) {
+func TestTailReadsLongStreams(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	var want []string
@@ -430,7 +430,7 @@ func TestATailReadsMoreThanItTakesAtOnce(t *testing.T) {
 	}
 }
 
-func TestATailThatIsCancelledFreesItsSubscription(t *testing.T) {
+func TestCancelledTailUnsubscribes(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.write(t, "one")
@@ -446,7 +446,7 @@ func TestATailThatIsCancelledFreesItsSubscription(t *testing.T) {
 	}
 }
 
-func TestATailEndsWithItsEmittersError(t *testing.T) {
+func TestTailReturnsErrorOfEmit(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.write(t, "one", "two")
@@ -463,7 +463,7 @@ func TestATailEndsWithItsEmittersError(t *testing.T) {
 	}
 }
 
-func TestWritesAndClosesAreHinted(t *testing.T) {
+func TestStreamWritesAndClosesNotify(t *testing.T) {
 	t.Parallel()
 	hub := pg.NewHub(nil, "stepwell_test", nil) // does not run: just the hints of this process
 	r := replica{Streams: read.NewStreams(onePool(t), hub, (&clock{at: day}).now), hub: hub}
@@ -485,7 +485,7 @@ func TestWritesAndClosesAreHinted(t *testing.T) {
 	}
 }
 
-func TestATailWithoutHintsLooksForItself(t *testing.T) {
+func TestTailPollsWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	deaf := replica{hub: pg.NewHub(nil, "stepwell_test", nil)} // never runs

@@ -14,7 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-func TestInTxTriesAgain(t *testing.T) {
+func TestInTxRetries(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		err   error
@@ -116,7 +116,7 @@ func TestInTxRollsBack(t *testing.T) {
 	}
 }
 
-func TestInTxOfACallerWhoHasGoneKeepsTheConnection(t *testing.T) {
+func TestCancelledInTxKeepsConnection(t *testing.T) {
 	t.Parallel()
 	pool := newFixture(t).pool
 	if err := pool.Ping(t.Context()); err != nil {
@@ -138,7 +138,7 @@ func TestInTxOfACallerWhoHasGoneKeepsTheConnection(t *testing.T) {
 	}
 }
 
-func TestARealDeadlockIsTriedAgain(t *testing.T) {
+func TestDeadlockIsRetried(t *testing.T) {
 	t.Parallel()
 	pool := newFixture(t).pool
 	if _, err := pool.Exec(t.Context(), `SELECT 1 AS n INTO locks; INSERT INTO locks VALUES (2)`); err != nil {
@@ -176,7 +176,7 @@ func TestARealDeadlockIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestAppendIsTriedAgain(t *testing.T) {
+func TestAppendIsRetried(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	deadlock := &pgconn.PgError{Code: "40P01"}
@@ -237,7 +237,7 @@ func TestAppendIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAppendWithACancelledContextWritesNothing(t *testing.T) {
+func TestCancelledAppendWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // logHere is a log of a process of its own.
-func logHere(t *testing.T, dsn string) *fixture {
+func newLogOn(t *testing.T, dsn string) *fixture {
 	t.Helper()
 	pool := openPool(t, dsn)
 	c := &clock{at: day}
@@ -41,7 +41,7 @@ func (f *fixture) waitFor(ctx context.Context, t *testing.T, id entities.RunID) 
 }
 
 // receive is what comes of a wait, within a time that no hint takes.
-func receive(t *testing.T, ended <-chan entities.Run) entities.Run {
+func receiveRun(t *testing.T, ended <-chan entities.Run) entities.Run {
 	t.Helper()
 	select {
 	case run := <-ended:
@@ -77,10 +77,10 @@ func waitForSubscribers(t *testing.T, h *pg.Hub, topic string, want int) {
 	}
 }
 
-func TestTheEndOfARunIsHeardInOtherReplicas(t *testing.T) {
+func TestWaitForEndSeesEndFromOtherReplica(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	here, there := logHere(t, dsn), logHere(t, dsn)
+	here, there := newLogOn(t, dsn), newLogOn(t, dsn)
 	listening, cancel := here.hub.Subscribe("listening")
 	defer cancel()
 	wantNews(t, listening) // it hears of others from now on
@@ -105,7 +105,7 @@ func TestTheEndOfARunIsHeardInOtherReplicas(t *testing.T) {
 		if err := end(id); err != nil {
 			t.Fatal(err)
 		}
-		run := receive(t, ended)
+		run := receiveRun(t, ended)
 		if !run.Status.Ended() || run.CompletedAt == nil {
 			t.Errorf("%s: got a run that is %s", name, run.Status)
 		}
@@ -113,9 +113,9 @@ func TestTheEndOfARunIsHeardInOtherReplicas(t *testing.T) {
 	}
 }
 
-func TestManyWaitForOneEnd(t *testing.T) {
+func TestManyWaitersSeeOneEnd(t *testing.T) {
 	t.Parallel()
-	f := logHere(t, testdb.New(t))
+	f := newLogOn(t, testdb.New(t))
 	id := f.run(t, started)
 	var waits []<-chan entities.Run
 	for i := range racers {
@@ -132,15 +132,15 @@ func TestManyWaitForOneEnd(t *testing.T) {
 	}
 	f.must(t, onRun(id, "run_completed"))
 	for i, ended := range waits {
-		if run := receive(t, ended); run.Status != entities.RunCompleted {
+		if run := receiveRun(t, ended); run.Status != entities.RunCompleted {
 			t.Errorf("waiter %d got a run that is %s", i, run.Status)
 		}
 	}
 }
 
-func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
+func TestWaitForEndReturnsOpenRunAtDeadline(t *testing.T) {
 	t.Parallel()
-	f := logHere(t, testdb.New(t))
+	f := newLogOn(t, testdb.New(t))
 	id := f.run(t)
 	t.Run("ends with the context, and with the run as it then is", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -179,7 +179,7 @@ func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
 	})
 }
 
-func TestAnEndedRunIsNotWaitedFor(t *testing.T) {
+func TestWaitForEndReturnsEndedRunAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t) // whose hub nobody runs
 	id := f.run(t, started, failed)
@@ -189,11 +189,11 @@ func TestAnEndedRunIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestALostHintOfAnEndIsMadeUpFor lets a run end in a process whose hints go nowhere.
-func TestALostHintOfAnEndIsMadeUpFor(t *testing.T) {
+// TestWaitForEndPollsWithoutNotifications lets a run end in a process whose hints go nowhere.
+func TestWaitForEndPollsWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	here := logHere(t, dsn)
+	here := newLogOn(t, dsn)
 	here.EndPoll = 50 * time.Millisecond
 	listening, cancel := here.hub.Subscribe("listening")
 	defer cancel()
@@ -202,15 +202,15 @@ func TestALostHintOfAnEndIsMadeUpFor(t *testing.T) {
 	id := mute.run(t, started)
 	ended := here.waitFor(t.Context(), t, id)
 	mute.must(t, onRun(id, "run_completed"))
-	if run := receive(t, ended); run.Status != entities.RunCompleted {
+	if run := receiveRun(t, ended); run.Status != entities.RunCompleted {
 		t.Errorf("got a run that is %s", run.Status)
 	}
 }
 
-// TestAnEndDuringTheFirstLook: whoever subscribes and then looks misses nothing. The hint comes before the wait.
-func TestAnEndDuringTheFirstLook(t *testing.T) {
+// TestWaitForEndSeesEndDuringFirstRead: whoever subscribes and then looks misses nothing. The hint comes before the wait.
+func TestWaitForEndSeesEndDuringFirstRead(t *testing.T) {
 	t.Parallel()
-	f := logHere(t, testdb.New(t))
+	f := newLogOn(t, testdb.New(t))
 	for range 20 {
 		id := f.run(t, started)
 		var both sync.WaitGroup
@@ -224,9 +224,9 @@ func TestAnEndDuringTheFirstLook(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForAConnectionCanLeave: someone who waits for an end does not wait for the database when they are
+// TestWaitForEndStopsWaitingForConnection: someone who waits for an end does not wait for the database when they are
 // gone.
-func TestWhoWaitsForAConnectionCanLeave(t *testing.T) {
+func TestWaitForEndStopsWaitingForConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -260,9 +260,9 @@ func TestWhoWaitsForAConnectionCanLeave(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAnOpenRunIsWatchedFor(t *testing.T) {
+func TestWatchEndReturnsWhenRunEnds(t *testing.T) {
 	t.Parallel()
-	f := logHere(t, testdb.New(t))
+	f := newLogOn(t, testdb.New(t))
 	watch := func(ctx context.Context, id entities.RunID) <-chan error {
 		over := make(chan error, 1)
 		go func() { over <- f.WatchEnd(ctx, home, id) }()

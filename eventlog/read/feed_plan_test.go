@@ -48,9 +48,9 @@ type planned struct {
 	Read int `json:"Shared Read Blocks"`
 }
 
-// TestFeedsReadAboutAPage fills a database with 60,000 events of two projects, of which failures are rare and the
+// TestProjectEventsReadAboutOnePage fills a database with 60,000 events of two projects, of which failures are rare and the
 // small project has a hundred, and counts the blocks that each list touches. The events fill more than a thousand.
-func TestFeedsReadAboutAPage(t *testing.T) {
+func TestProjectEventsReadAboutOnePage(t *testing.T) {
 	t.Parallel()
 	f := newPlanFixture(t)
 	f.exec(t, `

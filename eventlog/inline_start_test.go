@@ -16,104 +16,104 @@ import (
 )
 
 // driven is the run_created of a run that the server continues.
-func driven(id entities.RunID) Request {
+func serverRun(id entities.RunID) Request {
 	r := runCreated(id)
 	r.Data.Driver = entities.DriverServer
 	return r
 }
 
 // executed is the step_created of a step that the server has executed.
-func executed(id entities.RunID, stepID string) Request {
+func serverStep(id entities.RunID, stepID string) Request {
 	r := on(id, "step_created", stepID)
 	r.Data.Step = &entities.StepSpec{DeploymentID: "dpl_1", AttemptTimeoutMS: 1000, MaxAttempts: 1}
 	return r
 }
 
 // napping is a wait_created of a wait that is over then.
-func napping(id entities.RunID, waitID string, until time.Time) Request {
+func waitUntil(id entities.RunID, waitID string, until time.Time) Request {
 	r := on(id, "wait_created", waitID)
 	r.Data.ResumeAt = &until
 	return r
 }
 
 // beginningTest is work that begins with requests.
-type beginningTest struct {
+type inlineStartTest struct {
 	before, asked []Request
 	due           []entities.Wait
-	begins        InlineStart
+	start         InlineStart
 	want          []string // what begins
 	unrecorded    bool
 }
 
-func beginningTests() map[string]beginningTest {
+func inlineStartTests() map[string]inlineStartTest {
 	const child = entities.RunID("wrun_00000000000000000000000001")
 	spec := func(change func(*entities.StepSpec)) Request {
-		r := executed(theRun, "step_1")
+		r := serverStep(theRun, "step_1")
 		change(r.Data.Step)
 		return r
 	}
-	family := executed(theRun, "step_1")
-	born := driven(child)
+	family := serverStep(theRun, "step_1")
+	born := serverRun(child)
 	family.Child = &born
 	run := InlineStart{RunID: theRun, Work: entities.WorkRun, Events: 10}
 	step1 := InlineStart{RunID: theRun, Work: entities.WorkStep, Subject: "step_1"}
 	is := func(r ...Request) []Request { return r }
-	running := is(driven(theRun), started)
-	return map[string]beginningTest{
-		"a run that is created":   {asked: is(driven(theRun)), begins: run, want: []string{"run_started"}},
-		"a run that waits":        {before: is(driven(theRun)), begins: run, want: []string{"run_started"}},
-		"a run that has started":  {before: running, asked: is(executed(theRun, "step_1")), begins: run},
-		"a run that is to end":    {before: running, asked: is(completed), begins: run, unrecorded: true},
-		"another run":             {before: running, begins: InlineStart{RunID: child, Work: entities.WorkRun}, unrecorded: true},
-		"a run that is not there": {begins: run, unrecorded: true},
+	running := is(serverRun(theRun), started)
+	return map[string]inlineStartTest{
+		"a run that is created":   {asked: is(serverRun(theRun)), start: run, want: []string{"run_started"}},
+		"a run that waits":        {before: is(serverRun(theRun)), start: run, want: []string{"run_started"}},
+		"a run that has started":  {before: running, asked: is(serverStep(theRun, "step_1")), start: run},
+		"a run that is to end":    {before: running, asked: is(completed), start: run, unrecorded: true},
+		"another run":             {before: running, start: InlineStart{RunID: child, Work: entities.WorkRun}, unrecorded: true},
+		"a run that is not there": {start: run, unrecorded: true},
 		"a child that is created": {
-			before: running, asked: is(family), begins: InlineStart{RunID: child, Work: entities.WorkRun, Events: 10},
+			before: running, asked: is(family), start: InlineStart{RunID: child, Work: entities.WorkRun, Events: 10},
 			want: []string{"run_started"},
 		},
 		"waits that are over, the first of them first": {
 			before: running,
-			asked: is(napping(theRun, "new", day), napping(theRun, "later", day.Add(time.Hour)),
-				napping(theRun, "over", day), on(theRun, "wait_completed", "over")),
+			asked: is(waitUntil(theRun, "new", day), waitUntil(theRun, "later", day.Add(time.Hour)),
+				waitUntil(theRun, "over", day), on(theRun, "wait_completed", "over")),
 			due: []entities.Wait{
 				{RunID: theRun, ID: "b", Status: entities.WaitWaiting, ResumeAt: ptr(day.Add(-time.Second))},
 				{RunID: theRun, ID: "a", Status: entities.WaitWaiting, ResumeAt: ptr(day.Add(-time.Second))},
 				{RunID: theRun, ID: "z", Status: entities.WaitWaiting, ResumeAt: ptr(day.Add(-time.Minute))},
 			},
-			begins: run, want: []string{"wait_completed z", "wait_completed a", "wait_completed b", "wait_completed new"},
+			start: run, want: []string{"wait_completed z", "wait_completed a", "wait_completed b", "wait_completed new"},
 		},
-		"a step": {before: running, asked: is(executed(theRun, "step_1")), begins: step1, want: []string{"step_started step_1"}},
+		"a step": {before: running, asked: is(serverStep(theRun, "step_1")), start: step1, want: []string{"step_started step_1"}},
 		"one of several steps": {
-			before: running, asked: is(executed(theRun, "step_0"), executed(theRun, "step_1")), begins: step1,
+			before: running, asked: is(serverStep(theRun, "step_0"), serverStep(theRun, "step_1")), start: step1,
 			want: []string{"step_started step_1"},
 		},
 		"a step whose time is not over yet": {
 			before: running, asked: is(spec(func(s *entities.StepSpec) { s.Deadline = ptr(day.Add(time.Millisecond)) })),
-			begins: step1, want: []string{"step_started step_1"},
+			start: step1, want: []string{"step_started step_1"},
 		},
 		"a step whose time is over": {
-			before: running, asked: is(spec(func(s *entities.StepSpec) { s.Deadline = ptr(day) })), begins: step1, unrecorded: true,
+			before: running, asked: is(spec(func(s *entities.StepSpec) { s.Deadline = ptr(day) })), start: step1, unrecorded: true,
 		},
 		"a step that has a result": {
-			before: running, asked: is(executed(theRun, "step_1"), on(theRun, "step_completed", "step_1")), begins: step1,
+			before: running, asked: is(serverStep(theRun, "step_1"), on(theRun, "step_completed", "step_1")), start: step1,
 			unrecorded: true,
 		},
 		"a step that was there": {
-			before: append(running, executed(theRun, "step_1")), asked: is(executed(theRun, "step_2")), begins: step1,
+			before: append(running, serverStep(theRun, "step_1")), asked: is(serverStep(theRun, "step_2")), start: step1,
 			unrecorded: true,
 		},
 		"a step of a run that ends": {
-			before: running, asked: is(executed(theRun, "step_1"), completed), begins: step1, unrecorded: true,
+			before: running, asked: is(serverStep(theRun, "step_1"), completed), start: step1, unrecorded: true,
 		},
 		"work without a beginning": {
-			before: running, begins: InlineStart{RunID: theRun, Work: entities.WorkDeadline}, unrecorded: true,
+			before: running, start: InlineStart{RunID: theRun, Work: entities.WorkDeadline}, unrecorded: true,
 		},
 	}
 }
 
-// TestWhatBeginsWithAnAppend: what is recorded on top of what was decided, and what those are told who do the work.
-func TestWhatBeginsWithAnAppend(t *testing.T) {
+// TestInlineStartsAreRecordedWithDecision: what is recorded on top of what was decided, and what those are told who do the work.
+func TestInlineStartsAreRecordedWithDecision(t *testing.T) {
 	t.Parallel()
-	for name, tt := range beginningTests() {
+	for name, tt := range inlineStartTests() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tt.run(t)
@@ -121,7 +121,7 @@ func TestWhatBeginsWithAnAppend(t *testing.T) {
 	}
 }
 
-func (tt beginningTest) run(t *testing.T) {
+func (tt inlineStartTest) run(t *testing.T) {
 	t.Helper()
 	before := decideAll(facts{Snapshot: NewSnapshot(home)}, tt.before, day).after
 	j := decideAll(facts{Snapshot: before}, tt.asked, day)
@@ -131,7 +131,7 @@ func (tt beginningTest) run(t *testing.T) {
 	}
 	j.addWaits(due)
 	decided := len(j.events)
-	b := tt.begins
+	b := tt.start
 	b.At = day
 	j.recordStart(&b, day)
 	of := j.forRun(b.RunID)
@@ -163,33 +163,33 @@ func (tt beginningTest) run(t *testing.T) {
 }
 
 // beginner is a queue of a process that takes all work on at once.
-type beginner struct{ begun []*InlineStart }
+type inlineQueue struct{ starts []*InlineStart }
 
-func (q *beginner) Enqueue(
+func (q *inlineQueue) Enqueue(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
 ) ([]*InlineStart, func(error), error) {
 	var at time.Time
 	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&at); err != nil {
 		return nil, nil, err
 	}
-	q.begun = nil
+	q.starts = nil
 	for _, m := range messages {
 		if m.Delay == 0 {
-			q.begun = append(q.begun, &InlineStart{RunID: m.RunID, Work: m.Work, Subject: m.Subject, At: at, Events: 3})
+			q.starts = append(q.starts, &InlineStart{RunID: m.RunID, Work: m.Work, Subject: m.Subject, At: at, Events: 3})
 		}
 	}
-	return q.begun, func(error) {}, nil
+	return q.starts, func(error) {}, nil
 }
 
-func (*beginner) EnqueueOptimistic(*pg.Conditional, []entities.Message) ([]*InlineStart, func(error), bool) {
+func (*inlineQueue) EnqueueOptimistic(*pg.Conditional, []entities.Message) ([]*InlineStart, func(error), bool) {
 	return nil, nil, false
 }
 
-// TestABeginningIsPartOfItsAppend: it is committed with what makes it necessary, or there is no trace of either.
-func TestABeginningIsPartOfItsAppend(t *testing.T) {
+// TestInlineStartCommitsOrRollsBackWithAppend: it is committed with what makes it necessary, or there is no trace of either.
+func TestInlineStartCommitsOrRollsBackWithAppend(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	q := &beginner{}
+	q := &inlineQueue{}
 	var told []Appended
 	l := New(f.pool, f.hub, q, f.clock.now, WithObserver(observerFunc(func(a Appended) { told = append(told, a) })))
 	id := newRunID()
@@ -201,9 +201,9 @@ func TestABeginningIsPartOfItsAppend(t *testing.T) {
 		works []entities.Work
 		size  int64 // of the first three events' payloads
 	}{
-		{[]Request{driven(id)}, types{"run_created", "run_started"}, []entities.Work{entities.WorkRun}, int64(len("input"))},
+		{[]Request{serverRun(id)}, types{"run_created", "run_started"}, []entities.Work{entities.WorkRun}, int64(len("input"))},
 		{
-			[]Request{executed(id, "step_1"), executed(id, "step_2"), napping(id, "nap", long)},
+			[]Request{serverStep(id, "step_1"), serverStep(id, "step_2"), waitUntil(id, "nap", long)},
 			types{"step_created", "step_created", "wait_created", "step_started", "step_started", "wait_completed"},
 			[]entities.Work{entities.WorkStep, entities.WorkStep, entities.WorkRun}, int64(len("input" + "step input")),
 		},
@@ -212,27 +212,27 @@ func TestABeginningIsPartOfItsAppend(t *testing.T) {
 			int64(len("input" + "step input")),
 		},
 	} {
-		before, log := f.rows(t, id), f.logged(t, id)
+		before, log := f.rows(t, id), f.eventTypes(t, id)
 		told = nil
 		if _, err := l.AppendAll(t.Context(), home, id, tt.ask, broken); !errors.Is(err, errBroken) {
 			t.Errorf("%d: got error %v, want that of the turn", i, err)
 		}
-		if diff := cmp.Diff(before, f.rows(t, id)); diff != "" || len(f.logged(t, id)) != len(log) {
-			t.Errorf("%d: what failed left a trace: %v, rows (-before +after):\n%s", i, f.logged(t, id)[len(log):], diff)
+		if diff := cmp.Diff(before, f.rows(t, id)); diff != "" || len(f.eventTypes(t, id)) != len(log) {
+			t.Errorf("%d: what failed left a trace: %v, rows (-before +after):\n%s", i, f.eventTypes(t, id)[len(log):], diff)
 		}
 		results, err := l.AppendAll(t.Context(), home, id, tt.ask, AppendOptions{})
 		if err != nil || len(results) != len(tt.ask) {
 			t.Fatalf("%d: %d results, error %v", i, len(results), err)
 		}
 		f.wantFold(t, id)
-		if diff := cmp.Diff(tt.want, f.logged(t, id)[len(log):]); diff != "" {
+		if diff := cmp.Diff(tt.want, f.eventTypes(t, id)[len(log):]); diff != "" {
 			t.Errorf("%d: the log goes on (-want +got):\n%s", i, diff)
 		}
 		if len(told) != 2 || told[0].Err == nil || len(told[1].Events) != len(tt.want) {
 			t.Errorf("%d: the observer was told of %d appends, want two, and of %d events at last", i, len(told), len(tt.want))
 		}
 		var works []entities.Work
-		for _, b := range q.begun {
+		for _, b := range q.starts {
 			works = append(works, b.Work)
 			if b.Run == nil || b.Work == entities.WorkRun && b.Size != tt.size {
 				t.Errorf("%d: %s begins with %+v, want a size of %d", i, b.Work, b, tt.size)
@@ -245,7 +245,7 @@ func TestABeginningIsPartOfItsAppend(t *testing.T) {
 }
 
 // logged is the log of a run, just what happened; nothing when the run is not there.
-func (f *fixture) logged(t *testing.T, id entities.RunID) types {
+func (f *fixture) eventTypes(t *testing.T, id entities.RunID) types {
 	t.Helper()
 	if f.rows(t, id).Run == nil {
 		return nil
@@ -260,23 +260,23 @@ func (f observerFunc) Append(ctx context.Context, _ entities.RunID, _ []Request)
 	return ctx, f
 }
 
-// TestI4WaitsAreReportedOnce, however many at once have the run invoked, and by whichever way.
-func TestI4WaitsAreReportedOnce(t *testing.T) {
+// TestI4ConcurrentInvocationsCompleteWaitsOnce, however many at once have the run invoked, and by whichever way.
+func TestI4ConcurrentInvocationsCompleteWaitsOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const racers = 16
 	id := newRunID()
-	f.must(t, driven(id))
+	f.must(t, serverRun(id))
 	f.must(t, onRun(id, "run_started"))
 	over := time.Unix(0, 0)
 	for n := range 3 {
-		f.must(t, napping(id, fmt.Sprint("nap_", n), over))
+		f.must(t, waitUntil(id, fmt.Sprint("nap_", n), over))
 	}
 	errs := make(chan error, racers)
 	for n := range racers {
 		go func() {
-			l := f.with(&beginner{})
-			_, err := l.Append(context.Background(), home, executed(id, fmt.Sprint("step_", n)))
+			l := f.with(&inlineQueue{})
+			_, err := l.Append(context.Background(), home, serverStep(id, fmt.Sprint("step_", n)))
 			if err == nil {
 				_, err = l.Append(context.Background(), home, on(id, "step_completed", fmt.Sprint("step_", n)))
 			}

@@ -16,14 +16,14 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
-// TestWhoBelievesWritesInOneStatement: of an append to a run that this process has just appended to, Postgres sees a
+// TestCachedRunAppendsInOneStatement: of an append to a run that this process has just appended to, Postgres sees a
 // single statement, and of a new run's first.
-func TestWhoBelievesWritesInOneStatement(t *testing.T) {
+func TestCachedRunAppendsInOneStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	f := fixtureOn(t, dsn)
 	session := gate.Open(t, dsn, f.pool, nil)
-	l := f.over(session.Pool, 0)
+	l := f.logOver(session.Pool, 0)
 	lazy := on(theRun, "step_started", "step_2")
 	lazy.Data.StepName, lazy.Payload = "charge", []byte("step input")
 	id := newRunID()
@@ -34,7 +34,7 @@ func TestWhoBelievesWritesInOneStatement(t *testing.T) {
 	} {
 		var result Result
 		var err error
-		statements := session.Run(t, -1, gate.None, func() { result, err = l.Append(t.Context(), home, retold(r, id)) })
+		statements := session.Run(t, -1, gate.None, func() { result, err = l.Append(t.Context(), home, forRun(r, id)) })
 		if err != nil {
 			t.Fatalf("%s: %v", r.Type, err)
 		}
@@ -50,17 +50,17 @@ func TestWhoBelievesWritesInOneStatement(t *testing.T) {
 	}
 }
 
-// TestWhoBelievesRefusesWithALook: that something is so already, or cannot be, takes one statement that locks nothing,
+// TestCachedRunRefusesWithOneRead: that something is so already, or cannot be, takes one statement that locks nothing,
 // and no commit but its own.
-func TestWhoBelievesRefusesWithALook(t *testing.T) {
+func TestCachedRunRefusesWithOneRead(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	f := fixtureOn(t, dsn)
 	session := gate.Open(t, dsn, f.pool, nil)
-	l := f.over(session.Pool, 0)
+	l := f.logOver(session.Pool, 0)
 	id := newRunID()
 	for _, r := range []Request{created, started, step("step_created"), step("step_completed")} {
-		if _, err := l.Append(t.Context(), home, retold(r, id)); err != nil {
+		if _, err := l.Append(t.Context(), home, forRun(r, id)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,7 +73,7 @@ func TestWhoBelievesRefusesWithALook(t *testing.T) {
 	} {
 		var result Result
 		var err error
-		statements := session.Run(t, -1, gate.None, func() { result, err = l.Append(t.Context(), home, retold(test.ask, id)) })
+		statements := session.Run(t, -1, gate.None, func() { result, err = l.Append(t.Context(), home, forRun(test.ask, id)) })
 		if !errors.Is(err, test.want) {
 			t.Fatalf("%s: got error %v, want %v", test.ask.Type, err, test.want)
 		}
@@ -89,32 +89,32 @@ func TestWhoBelievesRefusesWithALook(t *testing.T) {
 	}
 }
 
-// TestAFalseBeliefRefusesNothing: what was believed to have ended may live.
-func TestAFalseBeliefRefusesNothing(t *testing.T) {
+// TestStaleCacheRefusesNothing: what was believed to have ended may live.
+func TestStaleCacheRefusesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
 	other := f.with(noQueue{})
 	rows := f.rows(t, id)
 	rows.Run.Status, rows.Run.EndSeq, rows.Run.LastSeq, rows.Run.CompletedAt = entities.RunCompleted, 1, 1, ptr(day)
-	other.believe(rows)
-	if _, err := other.Append(t.Context(), home, retold(failed, id)); err != nil {
+	other.cacheRun(rows)
+	if _, err := other.Append(t.Context(), home, forRun(failed, id)); err != nil {
 		t.Errorf("got error %v about a run that lives", err)
 	}
 }
 
-// TestARefusalNeedsToKnow: of a step that is not remembered it is not known why it cannot be created.
-func TestARefusalNeedsToKnow(t *testing.T) {
+// TestRefusalOfUncachedEntityTakesLock: of a step that is not remembered it is not known why it cannot be created.
+func TestRefusalOfUncachedEntityTakesLock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), completed)
 	rows := f.rows(t, id)
 	clear(rows.Steps)
 	cold, other := f.with(noQueue{}), f.with(noQueue{})
-	other.believe(rows)
+	other.cacheRun(rows)
 	for _, ask := range []Request{step("step_created"), on(theRun, "step_created", "step_2")} {
-		_, want := cold.Append(t.Context(), home, retold(ask, id))
-		_, got := other.Append(t.Context(), home, retold(ask, id))
+		_, want := cold.Append(t.Context(), home, forRun(ask, id))
+		_, got := other.Append(t.Context(), home, forRun(ask, id))
 		if want == nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got error %v, want %v", ask.CorrelationID, got, want)
 		}
@@ -122,8 +122,8 @@ func TestARefusalNeedsToKnow(t *testing.T) {
 	}
 }
 
-// TestABeliefThatIsWrongIsNotActedUpon: what others have done in the meantime counts, whatever they did.
-func TestABeliefThatIsWrongIsNotActedUpon(t *testing.T) {
+// TestStaleCacheFallsBackToLock: what others have done in the meantime counts, whatever they did.
+func TestStaleCacheFallsBackToLock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	resumed := hook("hook_received")
@@ -150,14 +150,14 @@ func TestABeliefThatIsWrongIsNotActedUpon(t *testing.T) {
 			one := fixture{Log: f.with(noQueue{}), clock: f.clock}
 			one.must(t, runCreated(id))
 			for _, r := range test.before {
-				one.must(t, retold(r, id))
+				one.must(t, forRun(r, id))
 			}
 			for _, r := range test.other {
-				if _, err := other.Append(t.Context(), home, retold(r, id)); err != nil {
+				if _, err := other.Append(t.Context(), home, forRun(r, id)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := one.Append(t.Context(), home, retold(test.ask, id)); !errors.Is(err, test.want) {
+			if _, err := one.Append(t.Context(), home, forRun(test.ask, id)); !errors.Is(err, test.want) {
 				t.Errorf("got error %v, want %v", err, test.want)
 			}
 			wantDense(t, f.events(t, id))
@@ -166,8 +166,8 @@ func TestABeliefThatIsWrongIsNotActedUpon(t *testing.T) {
 	}
 }
 
-// TestWhatWasForgottenIsLookedFor: a step of which nothing is remembered may be there all the same.
-func TestWhatWasForgottenIsLookedFor(t *testing.T) {
+// TestUncachedEntityIsReadUnderLock: a step of which nothing is remembered may be there all the same.
+func TestUncachedEntityIsReadUnderLock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), sleep("wait_created"))
@@ -175,17 +175,17 @@ func TestWhatWasForgottenIsLookedFor(t *testing.T) {
 		rows := f.rows(t, id)
 		clear(rows.Steps)
 		clear(rows.Waits)
-		f.believe(rows)
-		f.refused(t, retold(ask, id), entities.ErrConflict)
+		f.cacheRun(rows)
+		f.refused(t, forRun(ask, id), entities.ErrConflict)
 	}
 	if got := len(f.events(t, id)); got != 4 {
 		t.Errorf("the log has %d events, want the 4 that it had", got)
 	}
 }
 
-// TestABelieverDoesNotWriteRowsThatAreGone: where rows are not what their log says, an append fails, as it does under
+// TestCachedRunDoesNotWriteDeletedRows: where rows are not what their log says, an append fails, as it does under
 // the lock.
-func TestABelieverDoesNotWriteRowsThatAreGone(t *testing.T) {
+func TestCachedRunDoesNotWriteDeletedRows(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"))
@@ -198,8 +198,8 @@ func TestABelieverDoesNotWriteRowsThatAreGone(t *testing.T) {
 	}
 }
 
-// TestI1ManyProcessesThatBelieve has many of several processes append to one run, each believing that it knows it.
-func TestI1ManyProcessesThatBelieve(t *testing.T) {
+// TestI1ConcurrentCachesKeepLogDense has many of several processes append to one run, each believing that it knows it.
+func TestI1ConcurrentCachesKeepLogDense(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -240,7 +240,7 @@ func wantVerified(t *testing.T, f *fixture, id entities.RunID) {
 	}
 }
 
-func TestWhatIsRecalled(t *testing.T) {
+func TestCachedFactsByRequest(t *testing.T) {
 	t.Parallel()
 	known := []Request{created, started, step("step_created"), sleep("wait_created")}
 	lazy := on(theRun, "step_started", "step_9")
@@ -273,7 +273,7 @@ func TestWhatIsRecalled(t *testing.T) {
 			t.Parallel()
 			m := newRunCache()
 			if test.story != nil {
-				told := tell(t, test.story...)
+				told := newMemoryRun(t, test.story...)
 				m.store(decision{before: NewSnapshot(home), after: told.snapshot, events: told.log}, day)
 			}
 			if _, got := m.facts(home, []Request{test.ask}, day); got != test.want {
@@ -286,9 +286,9 @@ func TestWhatIsRecalled(t *testing.T) {
 	}
 }
 
-func TestABeliefFades(t *testing.T) {
+func TestCachedRunExpires(t *testing.T) {
 	t.Parallel()
-	s := tell(t, created, started).snapshot
+	s := newMemoryRun(t, created, started).snapshot
 	j := decision{before: NewSnapshot(home), after: s}
 	recalls := func(m *runCache, at time.Time) bool {
 		_, ok := m.facts(home, []Request{completed}, at)
@@ -304,7 +304,7 @@ func TestABeliefFades(t *testing.T) {
 		t.Error("a run is remembered that was forgotten")
 	}
 	m.store(j, day)
-	longer := tell(t, created, started, step("step_created")).snapshot
+	longer := newMemoryRun(t, created, started, step("step_created")).snapshot
 	for range 2 { // the first finds it out
 		m.store(decision{before: longer, after: longer}, day)
 		if recalls(m, day) {
@@ -318,8 +318,8 @@ func TestABeliefFades(t *testing.T) {
 	}
 }
 
-// TestALogIsRememberedWhole or not at all.
-func TestALogIsRememberedWhole(t *testing.T) {
+// TestLogIsCachedWholeOrNotAtAll or not at all.
+func TestLogIsCachedWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	var j decision
 	next := func(m *runCache, payload int, grow func(*decision)) []entities.Event {
@@ -385,11 +385,11 @@ func TestALogIsRememberedWhole(t *testing.T) {
 	}
 }
 
-// TestAMemoryIsBounded: by runs, and by steps of a run.
-func TestAMemoryIsBounded(t *testing.T) {
+// TestCacheIsBounded: by runs, and by steps of a run.
+func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newRunCache()
-	s := tell(t, created, started).snapshot
+	s := newMemoryRun(t, created, started).snapshot
 	for i := range cachedEntities + 10 {
 		id := entities.StepID(fmt.Sprintf("step_%d", i))
 		s.Steps[id] = entities.Step{ID: id}
@@ -408,7 +408,7 @@ func TestAMemoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestTheTurnAtARun(t *testing.T) {
+func TestCacheSerializesAppendsToRun(t *testing.T) {
 	t.Parallel()
 	m := newRunCache()
 	leave, err := m.acquire(t.Context(), theRun)

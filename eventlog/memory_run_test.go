@@ -11,18 +11,18 @@ import (
 var theRun = newRunID()
 
 // story is a run in memory: the facts that the database would tell, without one.
-type story struct {
+type memoryRun struct {
 	snapshot *Snapshot
 	log      []entities.Event
 	at       time.Time
 	// held are the live hooks of other runs, by their tokens.
-	held map[string]entities.Hook
+	otherHooks map[string]entities.Hook
 }
 
 // tell makes a story of what happened so far, one second apart.
-func tell(t tb, before ...Request) *story {
+func newMemoryRun(t tb, before ...Request) *memoryRun {
 	t.Helper()
-	s := &story{snapshot: NewSnapshot(home), at: day, held: map[string]entities.Hook{}}
+	s := &memoryRun{snapshot: NewSnapshot(home), at: day, otherHooks: map[string]entities.Hook{}}
 	for _, r := range before {
 		if _, err := s.append(r); err != nil {
 			t.Fatalf("tell %s %s: %v", r.Type, r.CorrelationID, err)
@@ -32,7 +32,7 @@ func tell(t tb, before ...Request) *story {
 	return s
 }
 
-func (s *story) facts(r Request) facts {
+func (s *memoryRun) facts(r Request) facts {
 	f := facts{Snapshot: s.snapshot}
 	for _, e := range s.log {
 		if e.Type == r.Type && (r.Type == entities.EventRunStarted ||
@@ -49,7 +49,7 @@ func (s *story) facts(r Request) facts {
 			e.Type == entities.EventHookConflict || e.Type == entities.EventAttrSet)
 	})}
 	f.holders = map[string]*entities.Hook{}
-	if hook, ok := s.held[r.Data.Token]; ok {
+	if hook, ok := s.otherHooks[r.Data.Token]; ok {
 		f.holders[hook.Token] = &hook
 	}
 	for _, hook := range s.snapshot.Hooks {
@@ -61,14 +61,14 @@ func (s *story) facts(r Request) facts {
 }
 
 // ask is the decision on a request.
-func (s *story) ask(r Request) ([]entities.Event, error) {
+func (s *memoryRun) decide(r Request) ([]entities.Event, error) {
 	f := s.facts(r)
 	return decide(f, r, f.eventTime(s.at))
 }
 
 // append is ask, and then it is so.
-func (s *story) append(r Request) ([]entities.Event, error) {
-	events, err := s.ask(r)
+func (s *memoryRun) append(r Request) ([]entities.Event, error) {
+	events, err := s.decide(r)
 	for _, e := range events {
 		s.snapshot.Apply(e)
 	}

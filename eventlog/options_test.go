@@ -14,7 +14,7 @@ import (
 )
 
 // wrote reads the texts of a stream that is closed.
-func wrote(t *testing.T, f *fixture, name entities.StreamName) []string {
+func streamTexts(t *testing.T, f *fixture, name entities.StreamName) []string {
 	t.Helper()
 	chunks, stream, err := read.NewStreams(f.pool, f.hub, f.clock.now).Chunks(t.Context(), home, name, 0, 100)
 	if err != nil {
@@ -30,7 +30,7 @@ func wrote(t *testing.T, f *fixture, name entities.StreamName) []string {
 	return texts
 }
 
-func TestATurnWritesStreamsWhole(t *testing.T) {
+func TestAppendWritesWholeStreams(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := newRunID()
@@ -51,7 +51,7 @@ func TestATurnWritesStreamsWhole(t *testing.T) {
 	if _, err := f.AppendAll(t.Context(), home, newRunID(), nil, turn("never")); !errors.Is(err, entities.ErrRunNotFound) {
 		t.Errorf("got error %v", err)
 	}
-	if got := wrote(t, f, "answer"); got != nil || len(news) != 0 {
+	if got := streamTexts(t, f, "answer"); got != nil || len(news) != 0 {
 		t.Errorf("turns that failed wrote %q and hinted %d times", got, len(news))
 	}
 	if _, err := f.AppendAll(t.Context(), home, id, nil, AppendOptions{
@@ -65,7 +65,7 @@ func TestATurnWritesStreamsWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"first"}, wrote(t, f, "answer")); diff != "" || len(news) != 1 {
+	if diff := cmp.Diff([]string{"first"}, streamTexts(t, f, "answer")); diff != "" || len(news) != 1 {
 		t.Errorf("the stream (-want +got), hinted %d times:\n%s", len(news), diff)
 	}
 }
