@@ -129,7 +129,7 @@ type StepState struct {
 
 // eachWanted looks up the events at the positions that are wanted, one by one. A join would leave it to the planner,
 // who does not know how few they are, to read a table of moderate size from end to end instead.
-const eachWanted = `LATERAL (
+const lookUpEach = `LATERAL (
 	SELECT * FROM events WHERE run_id = wanted.run AND seq = wanted.position OFFSET 0) AS events`
 
 // Position is an event's place: in which log, and where.
@@ -271,7 +271,7 @@ func (l *Log) Fit(ctx context.Context, groups [][]Position, with Payloads) (int,
 			SELECT wanted.of, sum(
 				coalesce(octet_length(extra), 0) + CASE WHEN $4 THEN coalesce(octet_length(payload), 0) ELSE 0 END
 			) OVER (ORDER BY wanted.of) AS size
-			FROM unnest($1::text[], $2::bigint[], $3::int[]) AS wanted (run, position, of), `+eachWanted+`
+			FROM unnest($1::text[], $2::bigint[], $3::int[]) AS wanted (run, position, of), `+lookUpEach+`
 		)
 		SELECT coalesce(min(of) FILTER (WHERE size > $5), $6) FROM sized`,
 		runIDs, seqs, of, with == WithPayloads, MaxPageBytes, len(groups)).Scan(&fit)
@@ -293,7 +293,7 @@ func (l *Log) EventsAt(ctx context.Context, at []Position, with Payloads) (map[P
 	}
 	rows, err := l.pool.Query(ctx, `
 		SELECT `+with.columns()+`
-		FROM unnest($1::text[], $2::bigint[]) AS wanted (run, position), `+eachWanted, runIDs, seqs)
+		FROM unnest($1::text[], $2::bigint[]) AS wanted (run, position), `+lookUpEach, runIDs, seqs)
 	if err != nil {
 		return nil, fmt.Errorf("read events: %w", err)
 	}

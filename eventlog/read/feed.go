@@ -104,10 +104,10 @@ func (l *Log) RunEvents(
 	if err := q.validate(); err != nil {
 		return Listing{}, err
 	}
-	s := feedSearch{EventQuery: q, Page: p, with: with, most: MaxPageBytes, project: project}
+	s := search{EventQuery: q, Page: p, with: with, maxBytes: MaxPageBytes, project: project}
 	var err error
 	if p.Cursor != "" {
-		if s.at.seq, err = parseSeq(p.Cursor); err != nil {
+		if s.from.seq, err = parseSeq(p.Cursor); err != nil {
 			return Listing{}, err
 		}
 	}
@@ -140,13 +140,13 @@ func (l *Log) ProjectEvents(
 	if err := q.validate(); err != nil {
 		return Listing{}, err
 	}
-	s := feedSearch{EventQuery: q, Page: p, with: with, most: MaxPageBytes, project: project}
+	s := search{EventQuery: q, Page: p, with: with, maxBytes: MaxPageBytes, project: project}
 	if p.Cursor != "" {
 		at, err := ParsePlace(p.Cursor)
 		if err != nil {
 			return Listing{}, err
 		}
-		s.at = at
+		s.from = at
 	}
 	listing, _, err := s.readFeed(ctx, l.pool)
 	if listing.More {

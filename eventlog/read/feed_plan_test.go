@@ -43,7 +43,7 @@ func (f planFixture) exec(t *testing.T, sql string, args ...any) {
 }
 
 // planned is what EXPLAIN says of a query.
-type planned struct {
+type planBlocks struct {
 	Hit  int `json:"Shared Hit Blocks"`
 	Read int `json:"Shared Read Blocks"`
 }
@@ -114,9 +114,9 @@ func (f planFixture) explain(t *testing.T, project entities.Project, q EventQuer
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := feedSearch{EventQuery: q, Page: p, with: WithPayloads, most: MaxPageBytes, project: project}
+	s := search{EventQuery: q, Page: p, with: WithPayloads, maxBytes: MaxPageBytes, project: project}
 	if p.Cursor != "" {
-		if s.at, err = ParsePlace(p.Cursor); err != nil {
+		if s.from, err = ParsePlace(p.Cursor); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,7 +126,7 @@ func (f planFixture) explain(t *testing.T, project entities.Project, q EventQuer
 	if err := f.pool.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+sql, s.args...).Scan(&data); err != nil {
 		t.Fatal(err)
 	}
-	var explained []struct{ Plan planned }
+	var explained []struct{ Plan planBlocks }
 	if err := json.Unmarshal(data, &explained); err != nil {
 		t.Fatal(err)
 	}

@@ -16,25 +16,25 @@ import (
 )
 
 // feedSearch is one look at a list of events.
-type feedSearch struct {
+type search struct {
 	EventQuery
 	pg.Page
 
 	project entities.Project
 	with    Payloads
 	// most ends a page early once its payloads are this large together.
-	most int
+	maxBytes int
 	// at is where the page begins; of a run's log only the position counts.
-	at   Place
+	from   Place
 	args []any
 }
 
-func (s *feedSearch) arg(v any) string {
+func (s *search) arg(v any) string {
 	s.args = append(s.args, v)
 	return "$" + strconv.Itoa(len(s.args))
 }
 
-func (s *feedSearch) order() (keyword, after string) {
+func (s *search) order() (keyword, after string) {
 	if s.Descending {
 		return "DESC", "<"
 	}
@@ -42,7 +42,7 @@ func (s *feedSearch) order() (keyword, after string) {
 }
 
 // where is the condition on an event to match, but for its run and place.
-func (s *feedSearch) where() string {
+func (s *search) conditions() string {
 	sql := ` WHERE project = ` + s.arg(s.project)
 	if s.CorrelationID != "" {
 		sql += ` AND correlation_id <> '' AND correlation_id = ` + s.arg(s.CorrelationID)
@@ -56,7 +56,7 @@ func (s *feedSearch) where() string {
 	return sql
 }
 
-func (s *feedSearch) ofTypes() string {
+func (s *search) ofTypes() string {
 	if len(s.Types) == 0 {
 		return ""
 	}
@@ -66,41 +66,41 @@ func (s *feedSearch) ofTypes() string {
 const feedColumns = EventColumns + `, xid, coalesce(octet_length(payload), 0) AS size, payload`
 
 // ofRun is a query for the first events of a run that follow the place.
-func (s *feedSearch) ofRun(runID entities.RunID) string {
+func (s *search) ofRun(runID entities.RunID) string {
 	keyword, after := s.order()
-	where := s.where() + s.ofTypes() + ` AND run_id = ` + s.arg(runID)
+	where := s.conditions() + s.ofTypes() + ` AND run_id = ` + s.arg(runID)
 	if s.After > 0 {
 		where += ` AND seq > ` + s.arg(s.After)
 	}
 	if s.Cursor != "" {
-		where += ` AND seq ` + after + ` ` + s.arg(s.at.seq)
+		where += ` AND seq ` + after + ` ` + s.arg(s.from.seq)
 	}
 	return `SELECT ` + feedColumns + ` FROM events` + where + ` ORDER BY seq ` + keyword + s.limit()
 }
 
-func (s *feedSearch) limit() string { return ` LIMIT ` + strconv.Itoa(s.Limit+1) }
+func (s *search) limit() string { return ` LIMIT ` + strconv.Itoa(s.Limit+1) }
 
 // beyond is the condition on an event to follow the place, and to be where nothing can come any more.
-func (s *feedSearch) beyond() string {
+func (s *search) afterCursor() string {
 	sql := ` AND xid < pg_snapshot_xmin(pg_current_snapshot())`
-	if s.Cursor == "" && s.at == (Place{}) {
+	if s.Cursor == "" && s.from == (Place{}) {
 		return sql
 	}
 	_, after := s.order()
 	return sql + fmt.Sprintf(` AND (xid, run_id, seq) %s (%s::text::xid8, %s, %s)`,
-		after, s.arg(strconv.FormatUint(s.at.xid, 10)), s.arg(s.at.runID), s.arg(s.at.seq))
+		after, s.arg(strconv.FormatUint(s.from.xid, 10)), s.arg(s.from.runID), s.arg(s.from.seq))
 }
 
 // ofProject is a query for the first events of a project that follow the place. An index has them in their order
 // for one type at a time: those of several are merged, so that whatever is rare, little but results is read.
-func (s *feedSearch) ofProject() string {
+func (s *search) ofProject() string {
 	keyword, _ := s.order()
 	tail := fmt.Sprintf(` ORDER BY xid %[1]s, run_id %[1]s, seq %[1]s`, keyword) + s.limit()
-	where := s.where() + s.beyond()
+	where := s.conditions() + s.afterCursor()
 	switch {
 	case s.RunID != "": // whose log has the same order
 		return `SELECT ` + feedColumns + ` FROM events` + where + s.ofTypes() + ` AND run_id = ` + s.arg(s.RunID) +
-			s.fromSeq() + ` ORDER BY seq ` + keyword + s.limit()
+			s.afterSeq() + ` ORDER BY seq ` + keyword + s.limit()
 	case s.CorrelationID != "": // of which there are few
 		return `SELECT ` + feedColumns + ` FROM events` + where + s.ofTypes() + tail
 	}
@@ -119,28 +119,28 @@ func (s *feedSearch) ofProject() string {
 }
 
 // fromSeq spares the part of a run's log that lies before a place in it.
-func (s *feedSearch) fromSeq() string {
-	if s.at.runID != s.RunID {
+func (s *search) afterSeq() string {
+	if s.from.runID != s.RunID {
 		return ""
 	}
 	_, after := s.order()
-	return ` AND seq ` + after + ` ` + s.arg(s.at.seq)
+	return ` AND seq ` + after + ` ` + s.arg(s.from.seq)
 }
 
 // payloads leaves out what does not come of the payloads of the events that a query has: those that are too large,
 // and those behind the one that fills the page.
-func (s *feedSearch) payloads(query, order string) string {
+func (s *search) payloads(query, order string) string {
 	if s.with == WithoutPayloads {
 		return `SELECT ` + EventColumns + `, xid, size, NULL::bytea AS payload FROM (` + query + `) listed ORDER BY ` + order
 	}
 	return fmt.Sprintf(`
 		SELECT %s, xid, size, CASE WHEN size <= %d AND coalesce(sum(least(size, %[2]d)) OVER (
 				ORDER BY %s ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < %d THEN payload END AS payload
-		FROM (%s) listed ORDER BY %[3]s`, EventColumns, MaxListed, order, s.most, query)
+		FROM (%s) listed ORDER BY %[3]s`, EventColumns, MaxListed, order, s.maxBytes, query)
 }
 
 // readRun reads the next page of a run's events.
-func (s *feedSearch) readRun(ctx context.Context, q pg.Querier, runID entities.RunID) (Listing, error) {
+func (s *search) readRun(ctx context.Context, q pg.Querier, runID entities.RunID) (Listing, error) {
 	keyword, _ := s.order()
 	rows, err := q.Query(ctx, s.payloads(s.ofRun(runID), `seq `+keyword), s.args...)
 	if err != nil {
@@ -151,12 +151,12 @@ func (s *feedSearch) readRun(ctx context.Context, q pg.Querier, runID entities.R
 
 // collect reads entries until there are as many as asked for or their payloads fill a page; either way it looks at
 // one more row to know whether the list goes on.
-func (s *feedSearch) collect(rows pgx.Rows) (Listing, error) {
+func (s *search) collect(rows pgx.Rows) (Listing, error) {
 	defer rows.Close()
 	var page Listing
 	size := 0
 	for rows.Next() {
-		if len(page.Entries) == s.Limit || size >= s.most {
+		if len(page.Entries) == s.Limit || size >= s.maxBytes {
 			page.More = true
 			break
 		}
@@ -180,13 +180,13 @@ var ErrFuture = errors.New("the events were written by another database cluster,
 // horizon is what a reader of a project's events has in sight.
 type horizon struct {
 	// low is the oldest transaction that was open: all events of those before it are there.
-	low uint64
+	xmin uint64
 	// held says that there are events behind it, which are yet to be read.
-	held bool
+	blocked bool
 }
 
 // readFeed reads the next page of the project's events, and what was in sight just before.
-func (s *feedSearch) readFeed(ctx context.Context, pool *pgxpool.Pool) (Listing, horizon, error) {
+func (s *search) readFeed(ctx context.Context, pool *pgxpool.Pool) (Listing, horizon, error) {
 	var (
 		h      horizon
 		future bool
@@ -194,9 +194,9 @@ func (s *feedSearch) readFeed(ctx context.Context, pool *pgxpool.Pool) (Listing,
 		b      pgx.Batch
 	)
 	b.Queue(`
-		SELECT pg_snapshot_xmin(now), `+behind(`pg_snapshot_xmin(now)`)+`, `+behind(`pg_snapshot_xmax(now)`)+`
+		SELECT pg_snapshot_xmin(now), `+existsFromXid(`pg_snapshot_xmin(now)`)+`, `+existsFromXid(`pg_snapshot_xmax(now)`)+`
 		FROM pg_current_snapshot() now`, s.project, entities.EventTypes).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&h.low, &h.held, &future)
+		return row.Scan(&h.xmin, &h.blocked, &future)
 	})
 	keyword, _ := s.order()
 	query := s.payloads(s.ofProject(), fmt.Sprintf(`xid %[1]s, run_id %[1]s, seq %[1]s`, keyword))
@@ -215,6 +215,6 @@ func (s *feedSearch) readFeed(ctx context.Context, pool *pgxpool.Pool) (Listing,
 }
 
 // behind asks whether the project has events of the transaction or a later one.
-func behind(xid string) string {
+func existsFromXid(xid string) string {
 	return `EXISTS (SELECT FROM events WHERE project = $1 AND type = ANY($2) AND xid >= ` + xid + `)`
 }

@@ -31,13 +31,13 @@ func projectTopic(project entities.Project) string { return "events " + string(p
 // holds no more than what it last returned, and no connection while it waits. It is for one goroutine.
 type Follower struct {
 	// look reads what comes next, and says how long to wait at most if that is nothing.
-	look   func(ctx context.Context) (Listing, time.Duration, error)
-	news   <-chan struct{}
+	poll   func(ctx context.Context) (Listing, time.Duration, error)
+	notifications   <-chan struct{}
 	cancel func()
 	cursor func() string
 	ended  bool
 	// rest is over when the next look may be; nil when that is at once.
-	rest <-chan time.Time
+	pause <-chan time.Time
 }
 
 // FollowRun follows the log of a run from behind the position on, until the run has ended and all was read. It
@@ -52,15 +52,15 @@ func (l *Log) FollowRun(
 		return nil, err
 	}
 	f := &Follower{}
-	f.news, f.cancel = l.hub.Subscribe(runTopic(project, runID))
+	f.notifications, f.cancel = l.hub.Subscribe(runTopic(project, runID))
 	f.cursor = func() string { return fmt.Sprint(q.After) }
-	f.look = func(ctx context.Context) (Listing, time.Duration, error) {
+	f.poll = func(ctx context.Context) (Listing, time.Duration, error) {
 		run, err := store.RunByID(ctx, l.pool, project, runID) // first: what it counts is then there
 		if err != nil {
 			return Listing{}, 0, err
 		}
-		s := feedSearch{
-			EventQuery: q, Page: pg.Page{Limit: followEvents}, with: with, most: followBytes, project: project,
+		s := search{
+			EventQuery: q, Page: pg.Page{Limit: followEvents}, with: with, maxBytes: followBytes, project: project,
 		}
 		page, err := s.readRun(ctx, l.pool, runID)
 		if n := len(page.Entries); n > 0 {
@@ -84,36 +84,36 @@ func (l *Log) FollowProject(
 		return nil, err
 	}
 	f := &Follower{}
-	f.news, f.cancel = l.hub.Subscribe(projectTopic(project))
-	s := feedSearch{
-		EventQuery: q, Page: pg.Page{Limit: followEvents}, with: with, most: followBytes, project: project,
+	f.notifications, f.cancel = l.hub.Subscribe(projectTopic(project))
+	s := search{
+		EventQuery: q, Page: pg.Page{Limit: followEvents}, with: with, maxBytes: followBytes, project: project,
 	}
 	if from == nil {
-		if err := l.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())`).Scan(&s.at.xid); err != nil {
+		if err := l.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())`).Scan(&s.from.xid); err != nil {
 			f.cancel()
 			return nil, fmt.Errorf("follow events: %w", err)
 		}
 	} else {
-		s.at = *from
+		s.from = *from
 	}
-	f.cursor = func() string { return s.at.String() }
+	f.cursor = func() string { return s.from.String() }
 	patience := followPause
-	f.look = func(ctx context.Context) (Listing, time.Duration, error) {
+	f.poll = func(ctx context.Context) (Listing, time.Duration, error) {
 		s.args = nil
 		page, now, err := s.readFeed(ctx, l.pool)
 		if err != nil {
 			return page, 0, err
 		}
 		if n := len(page.Entries); n > 0 {
-			s.at = PlaceOf(page.Entries[n-1])
-		} else if now.low > s.at.xid {
-			s.at = Place{xid: now.low} // nothing that matches can come before it
+			s.from = PlaceOf(page.Entries[n-1])
+		} else if now.xmin > s.from.xid {
+			s.from = Place{xid: now.xmin} // nothing that matches can come before it
 		}
 		// Nobody tells when the transaction that holds events up has ended.
-		if patience = min(2*patience, l.FollowPoll); !now.held || len(page.Entries) > 0 {
+		if patience = min(2*patience, l.FollowPoll); !now.blocked || len(page.Entries) > 0 {
 			patience = followPause
 		}
-		if now.held {
+		if now.blocked {
 			return page, patience, nil
 		}
 		return page, l.FollowPoll, nil
@@ -125,24 +125,24 @@ func (l *Log) FollowProject(
 // before: see [Follower.Ended]. It fails with the error of ctx, and as what began the follower does.
 func (f *Follower) Next(ctx, patience context.Context) ([]Entry, error) {
 	for {
-		if f.rest != nil {
+		if f.pause != nil {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
-			case <-f.rest:
+			case <-f.pause:
 			}
 		}
-		page, most, err := f.look(ctx)
+		page, most, err := f.poll(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if f.rest = nil; !page.More {
-			f.rest = time.After(followPause)
+		if f.pause = nil; !page.More {
+			f.pause = time.After(followPause)
 		}
 		if len(page.Entries) > 0 || f.ended {
 			return page.Entries, nil
 		}
-		if waitForNews(patience, f.news, most) != nil {
+		if waitForNotification(patience, f.notifications, most) != nil {
 			return nil, ctx.Err()
 		}
 	}

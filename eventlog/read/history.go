@@ -84,7 +84,7 @@ type HookHistory struct {
 }
 
 // settle works out the end of a hook that nobody disposed of.
-func (h *HookHistory) settle(now time.Time) {
+func (h *HookHistory) setDisposedAt(now time.Time) {
 	if h.Type != entities.EventHookCreated || h.DisposedAt != nil || h.RunEndedAt == nil {
 		return
 	}
@@ -119,7 +119,7 @@ func (w WaitHistory) Status() entities.WaitStatus {
 }
 
 // latest joins when an entity's latest event of a type was, under a name.
-func latest(name string, event entities.EventType) string {
+func joinLatest(name string, event entities.EventType) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT (
 		SELECT e.created_at FROM events e
 		WHERE e.run_id = made.run_id AND e.correlation_id = made.correlation_id AND e.correlation_id <> ''
@@ -133,14 +133,14 @@ var (
 			received.at AS received_at,
 			disposed.at AS disposed_at, r.completed_at AS run_ended_at
 		FROM events made JOIN runs r ON r.id = made.run_id` +
-		latest("received", entities.EventHookReceived) + latest("disposed", entities.EventHookDisposed) + `
+		joinLatest("received", entities.EventHookReceived) + joinLatest("disposed", entities.EventHookDisposed) + `
 		WHERE made.type IN ('hook_created', 'hook_conflict')`
 
 	waitHistory = `
 		SELECT made.run_id, made.correlation_id AS id, made.seq, made.created_at, made.data,
 			completed.at AS completed_at
 		FROM events made JOIN runs r ON r.id = made.run_id` +
-		latest("completed", entities.EventWaitCompleted) + `
+		joinLatest("completed", entities.EventWaitCompleted) + `
 		WHERE made.type = 'wait_created'`
 )
 
@@ -153,7 +153,7 @@ func (l *Log) HookHistories(
 	hooks, next, err := histories(ctx, l, hookHistory, project, runID, p,
 		func(h HookHistory) int64 { return h.Seq })
 	for i := range hooks {
-		hooks[i].settle(l.Now())
+		hooks[i].setDisposedAt(l.Now())
 	}
 	return hooks, next, err
 }
@@ -217,7 +217,7 @@ func (l *Log) HookHistory(
 	ctx context.Context, project entities.Project, runID entities.RunID, id entities.HookID,
 ) (HookHistory, error) {
 	hook, err := history[HookHistory](ctx, l, hookHistory, project, runID, string(id), entities.ErrHookNotFound)
-	hook.settle(l.Now())
+	hook.setDisposedAt(l.Now())
 	return hook, err
 }
 

@@ -38,7 +38,7 @@ func NewStreams(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Streams 
 func (s *Streams) Write(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName, chunks [][]byte,
 ) error {
-	return s.change(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
+	return s.update(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
 		store.AppendChunks(b, project, runID, name, chunks, now)
 	})
 }
@@ -47,12 +47,12 @@ func (s *Streams) Write(
 func (s *Streams) Close(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName,
 ) error {
-	return s.change(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
+	return s.update(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
 		store.CloseStream(b, project, runID, name, now)
 	})
 }
 
-func (s *Streams) change(
+func (s *Streams) update(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName,
 	statements func(*pgx.Batch, time.Time),
 ) error {
@@ -136,7 +136,7 @@ func (s *Streams) Tail(
 		if stream.ClosedAt != nil {
 			return nil
 		}
-		if err := waitForNews(ctx, news, streamPoll); err != nil {
+		if err := waitForNotification(ctx, news, streamPoll); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // waitForNews waits for an item of a subscription, but no longer than d: a hint may have got lost. It fails
 // with the context's error when that ends first.
-func waitForNews(ctx context.Context, news <-chan struct{}, d time.Duration) error {
+func waitForNotification(ctx context.Context, news <-chan struct{}, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -45,7 +45,7 @@ func (l *Log) WaitForEnd(
 		if err != nil || over || run.Status.Ended() {
 			return run, err
 		}
-		_ = waitForNews(patience, news, l.EndPoll) // either way, look once more
+		_ = waitForNotification(patience, news, l.EndPoll) // either way, look once more
 	}
 }
 
@@ -57,7 +57,7 @@ func (l *Log) WatchEnd(ctx context.Context, project entities.Project, runID enti
 	news, cancel := l.hub.Subscribe(EndTopic(project, runID))
 	defer cancel()
 	for {
-		if err := waitForNews(ctx, news, l.EndPoll); err != nil {
+		if err := waitForNotification(ctx, news, l.EndPoll); err != nil {
 			return err
 		}
 		run, err := store.RunByID(context.WithoutCancel(ctx), l.pool, project, runID)
