@@ -238,14 +238,14 @@ func TestEventListsOmitLargePayloads(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))
-	for _, size := range []int{read.MaxListed, read.MaxListed + 1} {
+	for _, size := range []int{read.MaxListedPayload, read.MaxListedPayload + 1} {
 		r := on(id, "hook_received", "hook_1")
 		r.Payload = bytes.Repeat([]byte("x"), size)
 		f.must(t, r)
 	}
-	for range 2*read.MaxPageBytes/read.MaxListed - 1 {
+	for range 2*read.MaxPageBytes/read.MaxListedPayload - 1 {
 		r := on(id, "hook_received", "hook_1")
-		r.Payload = bytes.Repeat([]byte("y"), read.MaxListed)
+		r.Payload = bytes.Repeat([]byte("y"), read.MaxListedPayload)
 		f.must(t, r)
 	}
 	first, err := f.RunEvents(t.Context(), home, id, read.EventQuery{}, pg.Page{Limit: 100}, read.WithPayloads)
@@ -256,12 +256,12 @@ func TestEventListsOmitLargePayloads(t *testing.T) {
 		t.Errorf("the first page has %d events, more %t", n, first.More)
 	}
 	for _, e := range first.Entries {
-		if want := e.Size; e.Size > read.MaxListed && len(e.Payload) > 0 || e.Size <= read.MaxListed && int64(len(e.Payload)) != want {
+		if want := e.Size; e.Size > read.MaxListedPayload && len(e.Payload) > 0 || e.Size <= read.MaxListedPayload && int64(len(e.Payload)) != want {
 			t.Errorf("event %d: %d bytes of %d", e.Seq, len(e.Payload), e.Size)
 		}
 	}
 	f.waitForOpenTransactions(t)
-	if got := f.feed(t, read.EventQuery{}, pg.Page{Limit: 1}); len(got) != 5+2*read.MaxPageBytes/read.MaxListed-1 {
+	if got := f.feed(t, read.EventQuery{}, pg.Page{Limit: 1}); len(got) != 5+2*read.MaxPageBytes/read.MaxListedPayload-1 {
 		t.Errorf("one by one there are %d events", len(got))
 	}
 }
@@ -272,7 +272,7 @@ func TestProjectEventsWaitForOpenTransactions(t *testing.T) {
 	f := newFixture(t)
 	early := f.run(t)
 	f.waitForOpenTransactions(t)
-	follower, err := f.FollowProject(t.Context(), home, read.EventQuery{}, &read.Place{}, read.WithPayloads)
+	follower, err := f.FollowProject(t.Context(), home, read.EventQuery{}, &read.FeedCursor{}, read.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestFollowersMissNoEventInAnyCommitOrder(t *testing.T) {
 		if err != nil || len(start.Entries) != 1 {
 			t.Fatalf("got %d events, error %v", len(start.Entries), err)
 		}
-		from := read.PlaceOf(start.Entries[0])
+		from := read.FeedCursorOf(start.Entries[0])
 		follower, err := reader.FollowProject(t.Context(), home, read.EventQuery{}, &from, read.WithPayloads)
 		if err != nil {
 			t.Fatal(err)
@@ -370,7 +370,7 @@ func TestFollowersMissNoEventInAnyCommitOrder(t *testing.T) {
 		f.must(t, onRun(other, "run_started"))
 		f.waitForOpenTransactions(t)
 		for range 2 {
-			place, err := read.ParsePlace(follower.Cursor())
+			place, err := read.ParseFeedCursor(follower.Cursor())
 			if err != nil {
 				t.Fatal(err)
 			}

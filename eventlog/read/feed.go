@@ -41,7 +41,7 @@ func (q EventQuery) validate() error {
 type Entry struct {
 	entities.Event
 
-	// Size is how many bytes the payload has. One above [MaxListed] is left out, and so are all when the list is
+	// Size is how many bytes the payload has. One above [MaxListedPayload] is left out, and so are all when the list is
 	// without payloads.
 	Size int64
 	// Xid is the event's place among the transactions.
@@ -49,7 +49,7 @@ type Entry struct {
 }
 
 // MaxListed is the size in bytes up to which payloads come in lists.
-const MaxListed = 1 << 20
+const MaxListedPayload = 1 << 20
 
 // Listing is one page of a list of events.
 type Listing struct {
@@ -61,24 +61,24 @@ type Listing struct {
 
 // Place is where a reader of a project's events stands: behind the event that is there. The zero Place is before
 // all of them.
-type Place struct {
+type FeedCursor struct {
 	xid   uint64
 	runID entities.RunID
 	seq   int64
 }
 
 // PlaceOf is the place of a reader of a project's events who has read up to the entry.
-func PlaceOf(e Entry) Place { return Place{e.Xid, e.RunID, e.Seq} }
+func FeedCursorOf(e Entry) FeedCursor { return FeedCursor{e.Xid, e.RunID, e.Seq} }
 
 // String is the place as a cursor.
-func (p Place) String() string {
+func (p FeedCursor) String() string {
 	return strconv.FormatUint(p.xid, 10) + ":" + string(p.runID) + ":" + strconv.FormatInt(p.seq, 10)
 }
 
 // ParsePlace reads a cursor. It fails with [entities.ErrInvalid].
-func ParsePlace(cursor string) (Place, error) {
-	fail := func() (Place, error) {
-		return Place{}, &pg.CursorError{Cursor: cursor}
+func ParseFeedCursor(cursor string) (FeedCursor, error) {
+	fail := func() (FeedCursor, error) {
+		return FeedCursor{}, &pg.CursorError{Cursor: cursor}
 	}
 	first, last := strings.IndexByte(cursor, ':'), strings.LastIndexByte(cursor, ':')
 	if first < 0 || first == last {
@@ -93,7 +93,7 @@ func ParsePlace(cursor string) (Place, error) {
 	if err != nil || seq < 0 || (runID != "" && entities.ValidateID("run ID", runID) != nil) {
 		return fail()
 	}
-	return Place{xid, entities.RunID(runID), seq}, nil
+	return FeedCursor{xid, entities.RunID(runID), seq}, nil
 }
 
 // RunEvents reads a page of a run's log, in its order; a cursor is a position. It fails with
@@ -132,7 +132,7 @@ func parseSeq(cursor string) (int64, error) {
 	return seq, nil
 }
 
-// ProjectEvents reads a page of all events of a project, in their order; a cursor is a [Place]. It fails with
+// ProjectEvents reads a page of all events of a project, in their order; a cursor is a [FeedCursor]. It fails with
 // [entities.ErrInvalid].
 func (l *Log) ProjectEvents(
 	ctx context.Context, project entities.Project, q EventQuery, p pg.Page, with Payloads,
@@ -142,7 +142,7 @@ func (l *Log) ProjectEvents(
 	}
 	s := search{EventQuery: q, Page: p, with: with, maxBytes: MaxPageBytes, project: project}
 	if p.Cursor != "" {
-		at, err := ParsePlace(p.Cursor)
+		at, err := ParseFeedCursor(p.Cursor)
 		if err != nil {
 			return Listing{}, err
 		}
@@ -150,7 +150,7 @@ func (l *Log) ProjectEvents(
 	}
 	listing, _, err := s.readFeed(ctx, l.pool)
 	if listing.More {
-		listing.Cursor = PlaceOf(listing.Entries[len(listing.Entries)-1]).String()
+		listing.Cursor = FeedCursorOf(listing.Entries[len(listing.Entries)-1]).String()
 	}
 	return listing, err
 }

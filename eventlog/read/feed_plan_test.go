@@ -101,7 +101,7 @@ func TestProjectEventsReadAboutOnePage(t *testing.T) {
 				if len(entries) < 20 {
 					break
 				}
-				p.Cursor = PlaceOf(entries[19]).String()
+				p.Cursor = FeedCursorOf(entries[19]).String()
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func (f planFixture) explain(t *testing.T, project entities.Project, q EventQuer
 	}
 	s := search{EventQuery: q, Page: p, with: WithPayloads, maxBytes: MaxPageBytes, project: project}
 	if p.Cursor != "" {
-		if s.from, err = ParsePlace(p.Cursor); err != nil {
+		if s.from, err = ParseFeedCursor(p.Cursor); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,7 +25,7 @@ type search struct {
 	// most ends a page early once its payloads are this large together.
 	maxBytes int
 	// at is where the page begins; of a run's log only the position counts.
-	from   Place
+	from   FeedCursor
 	args []any
 }
 
@@ -83,7 +83,7 @@ func (s *search) limit() string { return ` LIMIT ` + strconv.Itoa(s.Limit+1) }
 // beyond is the condition on an event to follow the place, and to be where nothing can come any more.
 func (s *search) afterCursor() string {
 	sql := ` AND xid < pg_snapshot_xmin(pg_current_snapshot())`
-	if s.Cursor == "" && s.from == (Place{}) {
+	if s.Cursor == "" && s.from == (FeedCursor{}) {
 		return sql
 	}
 	_, after := s.order()
@@ -136,7 +136,7 @@ func (s *search) payloads(query, order string) string {
 	return fmt.Sprintf(`
 		SELECT %s, xid, size, CASE WHEN size <= %d AND coalesce(sum(least(size, %[2]d)) OVER (
 				ORDER BY %s ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < %d THEN payload END AS payload
-		FROM (%s) listed ORDER BY %[3]s`, EventColumns, MaxListed, order, s.maxBytes, query)
+		FROM (%s) listed ORDER BY %[3]s`, EventColumns, MaxListedPayload, order, s.maxBytes, query)
 }
 
 // readRun reads the next page of a run's events.
@@ -165,7 +165,7 @@ func (s *search) collect(rows pgx.Rows) (Listing, error) {
 			return Listing{}, err
 		}
 		if s.with == WithPayloads {
-			size += int(min(e.Size, MaxListed)) + len(e.Extra)
+			size += int(min(e.Size, MaxListedPayload)) + len(e.Extra)
 		}
 		page.Entries = append(page.Entries, e)
 	}

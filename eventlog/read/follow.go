@@ -78,7 +78,7 @@ func (l *Log) FollowRun(
 // now on, and those that an open transaction still holds up. It fails with [entities.ErrInvalid]. The caller must
 // close the follower.
 func (l *Log) FollowProject(
-	ctx context.Context, project entities.Project, q EventQuery, from *Place, with Payloads,
+	ctx context.Context, project entities.Project, q EventQuery, from *FeedCursor, with Payloads,
 ) (*Follower, error) {
 	if err := q.validate(); err != nil {
 		return nil, err
@@ -105,9 +105,9 @@ func (l *Log) FollowProject(
 			return page, 0, err
 		}
 		if n := len(page.Entries); n > 0 {
-			s.from = PlaceOf(page.Entries[n-1])
+			s.from = FeedCursorOf(page.Entries[n-1])
 		} else if now.xmin > s.from.xid {
-			s.from = Place{xid: now.xmin} // nothing that matches can come before it
+			s.from = FeedCursor{xid: now.xmin} // nothing that matches can come before it
 		}
 		// Nobody tells when the transaction that holds events up has ended.
 		if patience = min(2*patience, l.FollowPoll); !now.blocked || len(page.Entries) > 0 {

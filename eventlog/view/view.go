@@ -89,12 +89,12 @@ const maxShown = 16 << 20
 
 // Add shows the next event of the list.
 func (l *List) Add(e read.Entry) Event {
-	if e.Size > read.MaxListed {
+	if e.Size > read.MaxListedPayload {
 		v := Plain(e.Event)
 		v.Truncated = true
 		return v
 	}
-	v := show(e.Event, min(read.MaxListed, maxShown-l.shown))
+	v := show(e.Event, min(read.MaxListedPayload, maxShown-l.shown))
 	l.shown += len(v.Payload)
 	return v
 }

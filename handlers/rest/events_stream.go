@@ -61,13 +61,13 @@ func (s *Server) followEvents(c echo.Context) error {
 	if last := lastEventID(c); last != "" {
 		given, after = "Last-Event-ID", last
 	}
-	var from *read.Place
+	var from *read.FeedCursor
 	switch after {
 	case "":
 	case "0": // before the first
-		from = &read.Place{}
+		from = &read.FeedCursor{}
 	default:
-		place, err := read.ParsePlace(after)
+		place, err := read.ParseFeedCursor(after)
 		if err != nil {
 			return badParam(given, "%q is not the ID of an event of this stream", after)
 		}
@@ -78,7 +78,7 @@ func (s *Server) followEvents(c echo.Context) error {
 		return err
 	}
 	defer f.Close()
-	return s.follow(c, f, with, func(e read.Entry) string { return read.PlaceOf(e).String() })
+	return s.follow(c, f, with, func(e read.Entry) string { return read.FeedCursorOf(e).String() })
 }
 
 // follow sends what the follower reads. Once the answer has begun, the only way to say that something is wrong is
