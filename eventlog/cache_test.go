@@ -16,8 +16,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
-// TestCachedRunAppendsInOneStatement: of an append to a run that this process has just appended to, Postgres sees a
-// single statement, and of a new run's first.
+// TestCachedRunAppendsInOneStatement checks that an append to a cached run is a single statement, and so is the
+// creation of a run.
 func TestCachedRunAppendsInOneStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -39,19 +39,18 @@ func TestCachedRunAppendsInOneStatement(t *testing.T) {
 			t.Fatalf("%s: %v", r.Type, err)
 		}
 		if diff := cmp.Diff(f.events(t, id), result.Log); diff != "" {
-			t.Errorf("%s: the log that came along is not the one that is stored (-want +got):\n%s", r.Type, diff)
+			t.Errorf("%s: the log in the result is not the stored one (-want +got):\n%s", r.Type, diff)
 		}
 		if len(statements) != 2 || !strings.HasPrefix(statements[0], "WITH run AS") || statements[1] != "COMMIT" {
 			t.Errorf("%s took %q, want one statement and its commit", r.Type, statements)
 		}
 	}
 	if got, want := fold(f.events(t, id)), f.rows(t, id); got.Run.LastSeq != 13 || got.Run.Status != want.Run.Status {
-		t.Errorf("the log adds up to %+v, the rows say %+v", got.Run, want.Run)
+		t.Errorf("the fold of the log has run %+v, the rows have %+v", got.Run, want.Run)
 	}
 }
 
-// TestCachedRunRefusesWithOneRead: that something is so already, or cannot be, takes one statement that locks nothing,
-// and no commit but its own.
+// TestCachedRunRefusesWithOneRead checks that a repeat or a refusal takes one statement, which locks nothing.
 func TestCachedRunRefusesWithOneRead(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -81,15 +80,15 @@ func TestCachedRunRefusesWithOneRead(t *testing.T) {
 			continue // it was written
 		}
 		if len(statements) != 2 || !strings.HasPrefix(statements[0], "SELECT EXISTS") {
-			t.Errorf("%s took %q, want a look", test.ask.Type, statements)
+			t.Errorf("%s took %q, want one read", test.ask.Type, statements)
 		}
 		if err == nil && (result.Event.Type != test.ask.Type || result.Event.Seq != 2) {
-			t.Errorf("%s repeats %+v, want event 2", test.ask.Type, result.Event)
+			t.Errorf("%s returned %+v, want event 2", test.ask.Type, result.Event)
 		}
 	}
 }
 
-// TestStaleCacheRefusesNothing: what was believed to have ended may live.
+// TestStaleCacheRefusesNothing: a run that has ended according to a stale cache may be live.
 func TestStaleCacheRefusesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -99,11 +98,11 @@ func TestStaleCacheRefusesNothing(t *testing.T) {
 	rows.Run.Status, rows.Run.EndSeq, rows.Run.LastSeq, rows.Run.CompletedAt = entities.RunCompleted, 1, 1, ptr(day)
 	other.cacheRun(rows)
 	if _, err := other.Append(t.Context(), home, forRun(failed, id)); err != nil {
-		t.Errorf("got error %v about a run that lives", err)
+		t.Errorf("got error %v about a live run", err)
 	}
 }
 
-// TestRefusalOfUncachedEntityTakesLock: of a step that is not remembered it is not known why it cannot be created.
+// TestRefusalOfUncachedEntityTakesLock: without the step in the cache, the reason of a refusal is unknown.
 func TestRefusalOfUncachedEntityTakesLock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -122,7 +121,7 @@ func TestRefusalOfUncachedEntityTakesLock(t *testing.T) {
 	}
 }
 
-// TestStaleCacheFallsBackToLock: what others have done in the meantime counts, whatever they did.
+// TestStaleCacheFallsBackToLock checks that a log with a stale cache decides on what other processes have appended.
 func TestStaleCacheFallsBackToLock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -138,10 +137,10 @@ func TestStaleCacheFallsBackToLock(t *testing.T) {
 		"the same step":                {[]Request{started}, []Request{step("step_created")}, step("step_created"), entities.ErrConflict},
 		"another end":                  {[]Request{started}, []Request{completed}, failed, entities.ErrConflict},
 		"the same end":                 {[]Request{started}, []Request{completed}, completed, entities.ErrConflict},
-		"the step's end":               {[]Request{started, step("step_created")}, []Request{step("step_completed")}, step("step_failed"), entities.ErrConflict},
-		"the wait's end":               {[]Request{started, sleep("wait_created")}, []Request{sleep("wait_completed")}, sleep("wait_completed"), entities.ErrConflict},
+		"the end of the step":               {[]Request{started, step("step_created")}, []Request{step("step_completed")}, step("step_failed"), entities.ErrConflict},
+		"the end of the wait":               {[]Request{started, sleep("wait_created")}, []Request{sleep("wait_completed")}, sleep("wait_completed"), entities.ErrConflict},
 		"the start":                    {nil, []Request{started}, started, nil},
-		"a hook, and what it received": {[]Request{started}, []Request{hook("hook_created"), resumed}, completed, nil},
+		"a hook and its hook_received": {[]Request{started}, []Request{hook("hook_created"), resumed}, completed, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +165,7 @@ func TestStaleCacheFallsBackToLock(t *testing.T) {
 	}
 }
 
-// TestUncachedEntityIsReadUnderLock: a step of which nothing is remembered may be there all the same.
+// TestUncachedEntityIsReadUnderLock: a step that is not cached may exist.
 func TestUncachedEntityIsReadUnderLock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -179,12 +178,12 @@ func TestUncachedEntityIsReadUnderLock(t *testing.T) {
 		f.refused(t, forRun(ask, id), entities.ErrConflict)
 	}
 	if got := len(f.events(t, id)); got != 4 {
-		t.Errorf("the log has %d events, want the 4 that it had", got)
+		t.Errorf("the log has %d events, want 4 as before", got)
 	}
 }
 
-// TestCachedRunDoesNotWriteDeletedRows: where rows are not what their log says, an append fails, as it does under
-// the lock.
+// TestCachedRunDoesNotWriteDeletedRows: if rows are not the fold of their log, an append fails as it does under the
+// lock.
 func TestCachedRunDoesNotWriteDeletedRows(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -194,11 +193,12 @@ func TestCachedRunDoesNotWriteDeletedRows(t *testing.T) {
 	}
 	f.refused(t, on(id, "step_completed", "step_1"), entities.ErrStepNotFound)
 	if got := len(f.events(t, id)); got != 3 {
-		t.Errorf("the log has %d events, want the 3 that it had", got)
+		t.Errorf("the log has %d events, want 3 as before", got)
 	}
 }
 
-// TestI1ConcurrentCachesKeepLogDense has many of several processes append to one run, each believing that it knows it.
+// TestI1ConcurrentCachesKeepLogDense has many goroutines of several processes append to one run, which each process
+// caches.
 func TestI1ConcurrentCachesKeepLogDense(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -235,7 +235,7 @@ func TestI1ConcurrentCachesKeepLogDense(t *testing.T) {
 func wantVerified(t *testing.T, f *fixture, id entities.RunID) {
 	t.Helper()
 	audit := NewAudit(f.pool, f.clock.now)
-	if err := audit.Verify(t.Context(), id, func(d Difference) { t.Errorf("not the fold of the log: %+v", d) }); err != nil {
+	if err := audit.Verify(t.Context(), id, func(d Difference) { t.Errorf("rows are not the fold of the log: %+v", d) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -246,12 +246,12 @@ func TestCachedFactsByRequest(t *testing.T) {
 	lazy := on(theRun, "step_started", "step_9")
 	lazy.Data.StepName, lazy.Payload = "charge", []byte("step input")
 	tests := map[string]struct {
-		story []Request
+		before []Request
 		ask   Request
 		want  bool
 	}{
 		"a new run":                     {nil, created, true},
-		"a start that repairs":          {nil, runRepaired(theRun), false},
+		"a start that creates its run":          {nil, runRepaired(theRun), false},
 		"an unknown run":                {nil, started, false},
 		"the first start":               {known[:1], started, true},
 		"another start":                 {known[:2], started, true},
@@ -264,23 +264,23 @@ func TestCachedFactsByRequest(t *testing.T) {
 		"a new wait":                    {known, on(theRun, "wait_created", "wait_9"), true},
 		"the end of an unknown wait":    {known, on(theRun, "wait_completed", "wait_9"), false},
 		"a known wait":                  {known, sleep("wait_completed"), true},
-		"a hook, whose token is others": {known, hook("hook_created"), false},
-		"a payload":                     {known, hook("hook_received"), false},
+		"a hook, whose token may be taken": {known, hook("hook_created"), false},
+		"a hook_received":                     {known, hook("hook_received"), false},
 		"an attribute":                  {known, on(theRun, "attr_set", ""), false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newRunCache()
-			if test.story != nil {
-				told := newMemoryRun(t, test.story...)
-				m.store(decision{before: NewSnapshot(home), after: told.snapshot, events: told.log}, day)
+			c := newRunCache()
+			if test.before != nil {
+				run := newMemoryRun(t, test.before...)
+				c.store(decision{before: NewSnapshot(home), after: run.snapshot, events: run.log}, day)
 			}
-			if _, got := m.facts(home, []Request{test.ask}, day); got != test.want {
-				t.Errorf("recalled: %v, want %v", got, test.want)
+			if _, got := c.facts(home, []Request{test.ask}, day); got != test.want {
+				t.Errorf("cached: %v, want %v", got, test.want)
 			}
-			if _, got := m.facts(stranger, []Request{test.ask}, day); got && test.ask.Type != entities.EventRunCreated {
-				t.Error("another project recalls it, too")
+			if _, got := c.facts(stranger, []Request{test.ask}, day); got && test.ask.Type != entities.EventRunCreated {
+				t.Error("the facts are cached for another project")
 			}
 		})
 	}
@@ -289,53 +289,53 @@ func TestCachedFactsByRequest(t *testing.T) {
 func TestCachedRunExpires(t *testing.T) {
 	t.Parallel()
 	s := newMemoryRun(t, created, started).snapshot
-	j := decision{before: NewSnapshot(home), after: s}
-	recalls := func(m *runCache, at time.Time) bool {
-		_, ok := m.facts(home, []Request{completed}, at)
+	d := decision{before: NewSnapshot(home), after: s}
+	cached := func(c *runCache, at time.Time) bool {
+		_, ok := c.facts(home, []Request{completed}, at)
 		return ok
 	}
-	m := newRunCache()
-	m.store(j, day)
-	if !recalls(m, day.Add(cacheTTL)) || recalls(m, day.Add(cacheTTL+time.Millisecond)) {
-		t.Error("a run is not remembered for its time, or for longer")
+	c := newRunCache()
+	c.store(d, day)
+	if !cached(c, day.Add(cacheTTL)) || cached(c, day.Add(cacheTTL+time.Millisecond)) {
+		t.Error("a run is not cached until the TTL is over, or is cached for longer")
 	}
-	m.evict(theRun)
-	if recalls(m, day) {
-		t.Error("a run is remembered that was forgotten")
+	c.evict(theRun)
+	if cached(c, day) {
+		t.Error("an evicted run is cached")
 	}
-	m.store(j, day)
+	c.store(d, day)
 	longer := newMemoryRun(t, created, started, step("step_created")).snapshot
-	for range 2 { // the first finds it out
-		m.store(decision{before: longer, after: longer}, day)
-		if recalls(m, day) {
-			t.Error("a run is believed in that another process was found to append to")
+	for range 2 { // the first detects it
+		c.store(decision{before: longer, after: longer}, day)
+		if cached(c, day) {
+			t.Error("a run that another process appends to is cached")
 		}
 	}
 	later := day.Add(cacheTTL + time.Millisecond)
-	m.store(decision{before: longer, after: longer}, later)
-	if !recalls(m, later) {
-		t.Error("a run that was shared is never believed in again")
+	c.store(decision{before: longer, after: longer}, later)
+	if !cached(c, later) {
+		t.Error("a run that was shared is never cached again")
 	}
 }
 
-// TestLogIsCachedWholeOrNotAtAll or not at all.
+// TestLogIsCachedWholeOrNotAtAll checks the limits of cached logs.
 func TestLogIsCachedWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
-	var j decision
-	next := func(m *runCache, payload int, grow func(*decision)) []entities.Event {
-		j.before = &Snapshot{Project: home, Run: j.after.Run}
-		run := *j.after.Run
+	var d decision
+	next := func(c *runCache, payload int, grow func(*decision)) []entities.Event {
+		d.before = &Snapshot{Project: home, Run: d.after.Run}
+		run := *d.after.Run
 		run.LastSeq++
-		j.after = &Snapshot{Project: home, Run: &run}
-		j.events = []entities.Event{{RunID: theRun, Seq: run.LastSeq, Payload: make([]byte, payload)}}
+		d.after = &Snapshot{Project: home, Run: &run}
+		d.events = []entities.Event{{RunID: theRun, Seq: run.LastSeq, Payload: make([]byte, payload)}}
 		if grow != nil {
-			grow(&j)
+			grow(&d)
 		}
-		m.store(j, day)
-		return m.logOf(j.after.Run)
+		c.store(d, day)
+		return c.logOf(d.after.Run)
 	}
 	begin := func() *runCache {
-		j = decision{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &entities.Run{ID: theRun}}}
+		d = decision{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &entities.Run{ID: theRun}}}
 		return newRunCache()
 	}
 	tests := map[string]struct {
@@ -347,93 +347,93 @@ func TestLogIsCachedWholeOrNotAtAll(t *testing.T) {
 		"too long":      {cachedEvents + 1, 10, false},
 		"large":         {2, cachedBytes / 2, true},
 		"too large":     {2, cachedBytes/2 + 1, false},
-		"never so soon": {cachedEvents + 9, 10, false},
+		"much too long": {cachedEvents + 9, 10, false},
 	}
 	for name, test := range tests {
-		m := begin()
+		c := begin()
 		var log []entities.Event
 		for i := range test.events {
-			log = next(m, test.payload, func(j *decision) {
+			log = next(c, test.payload, func(d *decision) {
 				if i == 0 {
-					j.before = NewSnapshot(home)
+					d.before = NewSnapshot(home)
 				}
 			})
 		}
 		if got := len(log) == test.events; got != test.want || !test.want && log != nil {
-			t.Errorf("%s: a log of %d events is remembered as %d, want it: %v", name, test.events, len(log), test.want)
+			t.Errorf("%s: a log of %d events is cached with %d, want it cached: %v", name, test.events, len(log), test.want)
 		}
 	}
-	m := begin()
+	c := begin()
 	sent := []byte("sent")
-	kept := next(m, 0, func(j *decision) {
-		j.before = NewSnapshot(home)
-		j.events[0].Payload, j.events[0].Extra = sent[:2], sent[2:]
+	kept := next(c, 0, func(d *decision) {
+		d.before = NewSnapshot(home)
+		d.events[0].Payload, d.events[0].Extra = sent[:2], sent[2:]
 	})
 	if clear(sent); string(kept[0].Payload) != "se" || string(kept[0].Extra) != "nt" {
-		t.Errorf("the log has %q and %q: it keeps hold of the request", kept[0].Payload, kept[0].Extra)
+		t.Errorf("the log has %q and %q: it shares memory with the request", kept[0].Payload, kept[0].Extra)
 	}
-	m = begin()
-	next(m, 1, func(j *decision) { j.before = NewSnapshot(home) })
-	first := next(m, 1, nil)
-	second := next(m, 1, nil)
+	c = begin()
+	next(c, 1, func(d *decision) { d.before = NewSnapshot(home) })
+	first := next(c, 1, nil)
+	second := next(c, 1, nil)
 	if len(first) != 2 || len(second) != 3 || cap(first) != 2 {
 		t.Errorf("logs of %d and %d events, the first with room for %d; want 2, 3 and 2", len(first), len(second), cap(first))
 	}
-	j.after.Run.LastSeq++ // by another process
-	if got := next(m, 1, nil); got != nil {
-		t.Errorf("a log with a gap is remembered as %d events", len(got))
+	d.after.Run.LastSeq++ // by another process
+	if got := next(c, 1, nil); got != nil {
+		t.Errorf("a log with a gap is cached with %d events", len(got))
 	}
 }
 
-// TestCacheIsBounded: by runs, and by steps of a run.
+// TestCacheIsBounded checks the limits of runs, and of steps of a run.
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
-	m := newRunCache()
+	c := newRunCache()
 	s := newMemoryRun(t, created, started).snapshot
 	for i := range cachedEntities + 10 {
 		id := entities.StepID(fmt.Sprintf("step_%d", i))
 		s.Steps[id] = entities.Step{ID: id}
 	}
-	m.store(decision{before: NewSnapshot(home), after: s}, day)
-	if b, _ := m.runs.Peek(theRun); len(b.Steps) != cachedEntities {
-		t.Errorf("%d steps are remembered, want %d", len(b.Steps), cachedEntities)
+	c.store(decision{before: NewSnapshot(home), after: s}, day)
+	if b, _ := c.runs.Peek(theRun); len(b.Steps) != cachedEntities {
+		t.Errorf("%d steps are cached, want %d", len(b.Steps), cachedEntities)
 	}
 	for range cachedRuns + 1 {
 		run := *s.Run
 		run.ID = newRunID()
-		m.store(decision{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &run}}, day)
+		c.store(decision{before: NewSnapshot(home), after: &Snapshot{Project: home, Run: &run}}, day)
 	}
-	if got := m.runs.Len(); got != cachedRuns || m.runs.Contains(theRun) {
-		t.Errorf("%d runs are remembered, want the last %d", got, cachedRuns)
+	if got := c.runs.Len(); got != cachedRuns || c.runs.Contains(theRun) {
+		t.Errorf("%d runs are cached, want the last %d", got, cachedRuns)
 	}
 }
 
 func TestCacheSerializesAppendsToRun(t *testing.T) {
 	t.Parallel()
-	m := newRunCache()
-	leave, err := m.acquire(t.Context(), theRun)
+	c := newRunCache()
+	release, err := c.acquire(t.Context(), theRun)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := m.acquire(t.Context(), "wrun_other")
+	other, err := c.acquire(t.Context(), "wrun_other")
 	if err != nil {
 		t.Fatal(err)
 	}
 	other()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := m.acquire(ctx, theRun); !errors.Is(err, context.Canceled) {
-		t.Errorf("who gives up waiting gets %v, want %v", err, context.Canceled)
+	if _, err := c.acquire(ctx, theRun); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled wait fails with %v, want %v", err, context.Canceled)
 	}
-	leave()
-	inside, most := 0, 0 // the race detector sees two who have the turn
+	release()
+	inside, most := 0, 0 // the race detector sees two goroutines that have acquired the run
 	race(func(int) error {
-		leave, err := m.acquire(t.Context(), theRun)
+		release, err := c.acquire(t.Context(), theRun)
 		if err != nil {
 			t.Error(err)
 			return err
 		}
-		defer leave()
+		defer release()
 		inside++
 		most = max(most, inside)
 		runtime.Gosched()
@@ -441,9 +441,9 @@ func TestCacheSerializesAppendsToRun(t *testing.T) {
 		return nil
 	})
 	if most != 1 {
-		t.Errorf("%d had the turn at once, want 1", most)
+		t.Errorf("%d goroutines had acquired the run at once, want 1", most)
 	}
-	if len(m.queues) != 0 {
-		t.Errorf("%d turnstiles are left that nobody uses", len(m.queues))
+	if len(c.queues) != 0 {
+		t.Errorf("%d unused queues are left", len(c.queues))
 	}
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
-// crashing is a write that is broken off, and repeated by its client.
+// crashTest is a write that is interrupted, and repeated by its client.
 type crashTest struct {
 	clientPair
 
-	// again is what the client is told when it repeats what was done already, and grows what that appends
-	// to the log: the SDK's clients live with it.
+	// again is the error of the repeated write if the first was committed, and grows what the repetition appends
+	// to the log, which the SDK's clients tolerate.
 	again error
 	grows types
 }
 
-// crashes are all requests that write. See [TestCrashAtAnyStatementOfAppend].
+// crashTests has all requests that write. See [TestCrashAtAnyStatementOfAppend].
 func crashTests() map[string]crashTest {
 	is := func(r ...Request) []Request { return r }
 	resumed := hook("hook_received")
@@ -74,11 +74,11 @@ func crashTests() map[string]crashTest {
 	}
 }
 
-// TestCrashAtAnyStatementOfAppend breaks every write off at each of its statements: by killing the server's process
-// before the statement, and by cutting the client off when the statement has been executed, the commit too.
-// Then the log is dense, the rows are its fold, and all of the write is there or nothing, as the commit was
-// executed or not. The client repeats itself to another server: if the write was lost, all is as if nothing
-// had happened; if just its answer was, the client is told so, and the outcome is the same.
+// TestCrashAtAnyStatementOfAppend interrupts every write at each of its statements: by terminating the server's session
+// before the statement, and by closing the connection after the statement was executed, including the commit.
+// Then the log is dense, the rows are its fold, and the write is there as a whole or not at all, as the commit was
+// executed or not. The client repeats the write on another server: if the first was lost, all is as if nothing
+// had happened; if only its answer was, the client gets the error for a repetition, and the outcome is the same.
 func TestCrashAtAnyStatementOfAppend(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -106,7 +106,7 @@ func (test crashTest) crashAtAnyStatement(t *testing.T, dsn string, f *fixture, 
 	done := clean.state(t)
 	commit := len(statements) - 1
 	if untouched == done || commit < 1 || statements[commit] != "COMMIT" {
-		t.Fatalf("the write is not one: %q", statements)
+		t.Fatalf("the write is not one transaction: %q", statements)
 	}
 	for n, sql := range statements {
 		for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
@@ -114,14 +114,14 @@ func (test crashTest) crashAtAnyStatement(t *testing.T, dsn string, f *fixture, 
 				s := test.newScenario(t, st)
 				session.Run(t, n, crash, func() { s.ask(t, 0) })
 				if err := s.errs[0]; err == nil || isRefusal(err) {
-					t.Errorf("the client was told %v", err)
+					t.Errorf("the client got %v", err)
 				}
 				want := untouched
 				if committed := n == commit && crash == gate.AnswerLost; committed {
 					want = done
 				}
 				if diff := cmp.Diff(want, s.state(t)); diff != "" {
-					t.Fatalf("the crash left a trace (-want +got):\n%s", diff)
+					t.Fatalf("the crash left something behind (-want +got):\n%s", diff)
 				}
 				s.askOf(t, 0, s.logs[1])
 				if want == untouched {
@@ -134,28 +134,28 @@ func (test crashTest) crashAtAnyStatement(t *testing.T, dsn string, f *fixture, 
 	}
 }
 
-// isRefusal reports whether an error says that the request was judged.
+// isRefusal reports whether an error means that the request was refused.
 func isRefusal(err error) bool {
 	return errors.Is(err, entities.ErrConflict) || errors.Is(err, entities.ErrInvalid) || errors.Is(err, entities.ErrRunEnded)
 }
 
-// wantSame fails the test unless the answer and the state are those of a write without a crash.
+// wantSameResult fails the test unless the answer and the state are those of a write without a crash.
 func (s *scenario) wantSameResult(t *testing.T, clean *scenario, done string) {
 	t.Helper()
 	if diff := cmp.Diff(clean.normalized(t, clean.answers), s.normalized(t, s.answers)); diff != "" {
-		t.Errorf("the second answer is not what the first would have been (-want +got):\n%s", diff)
+		t.Errorf("the second answer differs from that without a crash (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(done, s.state(t)); diff != "" {
-		t.Errorf("the outcome is not as without the crash (-want +got):\n%s", diff)
+		t.Errorf("the outcome differs from that without a crash (-want +got):\n%s", diff)
 	}
 }
 
-// wantAgain fails the test unless the client was told that the write had happened, and the log grew by what it
-// may.
+// wantRepeatedResult fails the test unless the client got the error for a repetition, and the log grew by no more than
+// it may.
 func (s *scenario) wantRepeatedResult(t *testing.T, test crashTest, done string) {
 	t.Helper()
 	if err := s.errs[0]; !errors.Is(err, test.again) {
-		t.Errorf("the client was told %v, want %v", err, test.again)
+		t.Errorf("the client got %v, want %v", err, test.again)
 	}
 	state := s.state(t)
 	if test.grows == nil {
@@ -173,8 +173,8 @@ func (s *scenario) wantRepeatedResult(t *testing.T, test crashTest, done string)
 	}
 }
 
-// TestCrashAtAnyStatementOfStreamWrite: all chunks of a write are there, or none. There is nothing by which a
-// repeated write could be known for one; clients do not repeat it, but fail the write (protocol §4).
+// TestCrashAtAnyStatementOfStreamWrite checks that all chunks of a write are stored, or none. A repeated write cannot
+// be recognized; clients do not repeat it, but fail the write (protocol §4).
 func TestCrashAtAnyStatementOfStreamWrite(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -232,7 +232,7 @@ func TestCrashAtAnyStatementOfStreamWrite(t *testing.T) {
 						}
 						session.Run(t, n, crash, func() {
 							if err := write(broken, name); err == nil {
-								t.Error("the client was told that all is well")
+								t.Error("the client got no error")
 							}
 						})
 						got, gotClosed := chunks(name)

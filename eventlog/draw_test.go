@@ -9,7 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// rarely is true once in 2^n times. (Numbers are no dice here: small ones are drawn far more often.)
+// oneIn returns true once in 2^n times. It draws booleans, because rapid draws small numbers far more often.
 func oneIn(t *rapid.T, n int, what string) bool {
 	for range n {
 		if !rapid.Bool().Draw(t, what) {
@@ -19,8 +19,8 @@ func oneIn(t *rapid.T, n int, what string) bool {
 	return true
 }
 
-// drawPassed is how far the clock moves: it mostly runs, now and then jumps back or far ahead, and does not stop
-// at milliseconds.
+// drawElapsed returns how far the clock moves. It mostly advances, sometimes jumps back or far ahead, and is not cut
+// to milliseconds.
 func drawElapsed(t *rapid.T) time.Duration {
 	if oneIn(t, 3, "jump") {
 		return time.Duration(rapid.Int64Range(30e9, 10*60e9).Draw(t, "jumped"))
@@ -28,7 +28,7 @@ func drawElapsed(t *rapid.T) time.Duration {
 	return time.Duration(rapid.Int64Range(-2e9, 20e9).Draw(t, "passed"))
 }
 
-// drawRequest is a request that may well be legal: it comes from a small world of few IDs and tokens.
+// drawRequest returns a request that is likely to be legal, because it uses few IDs and tokens.
 func drawRequest(t *rapid.T, m, other *model) Request {
 	events := allEvents[5:]
 	switch {
@@ -44,7 +44,7 @@ func drawRequest(t *rapid.T, m, other *model) Request {
 	return drawEvent(t, m, other, rapid.SampledFrom(events).Draw(t, "event"))
 }
 
-// drawBatch is some requests, of which most may be in one batch.
+// drawBatch returns requests, most of which are allowed in one batch.
 func drawBatch(t *rapid.T, m, other *model) []Request {
 	var batch []Request
 	for range rapid.IntRange(1, 5).Draw(t, "in the batch") {
@@ -71,7 +71,7 @@ func drawBatch(t *rapid.T, m, other *model) []Request {
 	return batch
 }
 
-// drawEvent is a request for an event of the type.
+// drawEvent returns a request for an event of the type.
 func drawEvent(t *rapid.T, m, other *model, event entities.EventType) Request {
 	r := on(m.id, event, rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "ID"))
 	r.Payload = rapid.SliceOfN(rapid.Byte(), 1, 8).Draw(t, "payload")
@@ -105,12 +105,12 @@ func drawEvent(t *rapid.T, m, other *model, event entities.EventType) Request {
 		if rapid.Bool().Draw(t, "remove") {
 			r.Data.Changes[0].Value = nil
 		}
-	default: // the others need nothing
+	default: // the others need no data
 	}
 	return r
 }
 
-// drawHookID is mostly that of a hook that is there, unless it is to be created.
+// drawHookID mostly returns the ID of an existing hook, unless the event creates one.
 func drawHookID(t *rapid.T, m *model, event entities.EventType) string {
 	var ids []string
 	for id := range m.snapshot.Hooks {

@@ -23,7 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
-// name is an event as tests compare it.
+// name returns an event as text.
 func name(e entities.Event) string { return fmt.Sprintf("%s/%d %s", e.RunID, e.Seq, e.Type) }
 
 func names(entries []read.Entry) (list []string) {
@@ -33,7 +33,8 @@ func names(entries []read.Entry) (list []string) {
 	return list
 }
 
-// settled waits until no event is held up: by transactions of other tests, which the server's databases share.
+// waitForOpenTransactions waits until no open transaction blocks an event, not even one of another test's database: all
+// databases of the server share transaction numbers.
 func (f *fixture) waitForOpenTransactions(t tb) {
 	t.Helper()
 	for deadline := time.After(patience); ; {
@@ -48,7 +49,7 @@ func (f *fixture) waitForOpenTransactions(t tb) {
 		}
 		select {
 		case <-deadline:
-			t.Fatal("events are held up for good")
+			t.Fatal("events are blocked for too long")
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -72,7 +73,7 @@ func (f *fixture) feed(t tb, q read.EventQuery, p pg.Page) (list []string) {
 	}
 }
 
-// crowd are some runs whose events are interleaved, and all their events in the order of their writing.
+// interleavedRuns creates runs with interleaved events, and returns all events in the order of their writing.
 func (f *fixture) interleavedRuns(t tb) (ids []entities.RunID, all []entities.Event) {
 	t.Helper()
 	add := func(r Request) {
@@ -84,7 +85,7 @@ func (f *fixture) interleavedRuns(t tb) (ids []entities.RunID, all []entities.Ev
 		add(runCreated(ids[len(ids)-1]))
 	}
 	other := runCreated(newRunID())
-	if _, err := f.Append(t.Context(), stranger, other); err != nil { // whom nobody sees
+	if _, err := f.Append(t.Context(), stranger, other); err != nil { // must not be listed
 		t.Fatal(err)
 	}
 	for _, id := range ids {
@@ -120,7 +121,7 @@ func TestProjectEventsAreCompleteAndOrdered(t *testing.T) {
 		"a run":       {read.EventQuery{RunID: ids[0]}, func(_ int, e entities.Event) bool { return e.RunID == ids[0] }},
 		"from a time": {read.EventQuery{Created: store.Window{From: at(4)}}, func(i int, _ entities.Event) bool { return i >= 4 }},
 		"to a time":   {read.EventQuery{Created: store.Window{To: at(4)}}, func(i int, _ entities.Event) bool { return i <= 4 }},
-		"all at once": {read.EventQuery{
+		"all conditions": {read.EventQuery{
 			CorrelationID: "charge", RunID: ids[1], Created: store.Window{From: at(1), To: at(12)},
 			Types: []entities.EventType{"step_started", "step_created"},
 		}, func(i int, e entities.Event) bool {
@@ -135,7 +136,7 @@ func TestProjectEventsAreCompleteAndOrdered(t *testing.T) {
 			}
 		}
 		if len(want) == 0 && what != "none" {
-			t.Fatalf("%s: nothing is wanted", what)
+			t.Fatalf("%s: no event is wanted", what)
 		}
 		for _, limit := range []int{1, 2, 5, 100} {
 			if diff := gocmp.Diff(want, f.feed(t, test.q, pg.Page{Limit: limit})); diff != "" {
@@ -144,7 +145,7 @@ func TestProjectEventsAreCompleteAndOrdered(t *testing.T) {
 			backwards := f.feed(t, test.q, pg.Page{Limit: limit, Descending: true})
 			slices.Reverse(backwards)
 			if diff := gocmp.Diff(want, backwards); diff != "" {
-				t.Errorf("%s backwards in pages of %d differs (-want +got):\n%s", what, limit, diff)
+				t.Errorf("%s in descending pages of %d differs (-want +got):\n%s", what, limit, diff)
 			}
 		}
 	}
@@ -233,7 +234,8 @@ func TestEventListsRejectInvalidQueries(t *testing.T) {
 	}
 }
 
-// TestEventListsOmitLargePayloads: those above the limit, and those behind the one that fills a page.
+// TestEventListsOmitLargePayloads checks that payloads above the limit are left out, and those beyond the end of the
+// page.
 func TestEventListsOmitLargePayloads(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -262,11 +264,11 @@ func TestEventListsOmitLargePayloads(t *testing.T) {
 	}
 	f.waitForOpenTransactions(t)
 	if got := f.feed(t, read.EventQuery{}, pg.Page{Limit: 1}); len(got) != 5+2*read.MaxPageBytes/read.MaxListedPayload-1 {
-		t.Errorf("one by one there are %d events", len(got))
+		t.Errorf("in pages of one there are %d events", len(got))
 	}
 }
 
-// TestProjectEventsWaitForOpenTransactions: what commits late is neither skipped, nor read out of order.
+// TestProjectEventsWaitForOpenTransactions: an event that is committed late is neither skipped nor read out of order.
 func TestProjectEventsWaitForOpenTransactions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -314,7 +316,7 @@ func TestProjectEventsWaitForOpenTransactions(t *testing.T) {
 	}
 	want := append(created(late.RunID), created(second)...)
 	var got []string
-	for len(got) < len(want) { // a transaction of another database may lie between the two
+	for len(got) < len(want) { // a transaction of another database may be between the two
 		entries, err := follower.Next(t.Context(), t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -326,15 +328,15 @@ func TestProjectEventsWaitForOpenTransactions(t *testing.T) {
 	}
 }
 
-// ended is a context that has ended.
+// ended returns a context that has ended.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// TestFollowersMissNoEventInAnyCommitOrder explores how an append and a reader can interleave, statement by
-// statement. Whatever the reader gets meanwhile, in the end it has all, each once and in order.
+// TestFollowersMissNoEventInAnyCommitOrder explores all interleavings of an append and a follower, statement by
+// statement. In the end the follower has read all events, each once and in order.
 func TestFollowersMissNoEventInAnyCommitOrder(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -370,11 +372,11 @@ func TestFollowersMissNoEventInAnyCommitOrder(t *testing.T) {
 		f.must(t, onRun(other, "run_started"))
 		f.waitForOpenTransactions(t)
 		for range 2 {
-			place, err := read.ParseFeedCursor(follower.Cursor())
+			cursor, err := read.ParseFeedCursor(follower.Cursor())
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := f.FollowProject(t.Context(), home, read.EventQuery{}, &place, read.WithPayloads)
+			again, err := f.FollowProject(t.Context(), home, read.EventQuery{}, &cursor, read.WithPayloads)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -392,11 +394,11 @@ func TestFollowersMissNoEventInAnyCommitOrder(t *testing.T) {
 		}
 	})
 	if n < 3 {
-		t.Errorf("explored %d orders only", n)
+		t.Errorf("explored only %d orders", n)
 	}
 }
 
-// TestXidsNeverDecreaseInALog, though many write to it at once; feeds by run rely on that.
+// TestXidsNeverDecreaseInALog has many clients append to a run at once. The feed of a run relies on the order.
 func TestXidsNeverDecreaseInALog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -418,12 +420,12 @@ func TestXidsNeverDecreaseInALog(t *testing.T) {
 		t.Fatalf("got %d events, error %v", len(page.Entries), err)
 	}
 	if !slices.IsSortedFunc(page.Entries, func(a, b read.Entry) int { return cmp.Compare(a.Xid, b.Xid) }) {
-		t.Error("the transactions' numbers fall")
+		t.Error("xids decrease")
 	}
 }
 
-// TestEventsOfAnotherClusterAreDetected: after a dump was restored where fewer transactions have been, the feed says
-// so, and the statement of docs/operations.md mends it.
+// TestEventsOfAnotherClusterAreDetected: after a dump is restored in a cluster with fewer transactions, the feed fails,
+// and the statement in docs/operations.md repairs it.
 func TestEventsOfAnotherClusterAreDetected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

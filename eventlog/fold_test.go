@@ -12,9 +12,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestI1I2RowsAreTheFoldOfADenseLog sends whatever comes to mind to two runs that contend for tokens, and to
-// a model of each in memory. Both agree on every answer; in the end each log is dense, and the rows, the
-// model and the fold of the log are one.
+// TestI1I2RowsAreTheFoldOfADenseLog sends random requests to two runs that contend for tokens, and to a model of each
+// in memory. Both agree on every answer. In the end each log is dense, and the rows, the model and the fold of the log
+// are equal.
 func TestI1I2RowsAreTheFoldOfADenseLog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -38,11 +38,11 @@ func TestI1I2RowsAreTheFoldOfADenseLog(t *testing.T) {
 	})
 }
 
-// model is a run as memory has it.
+// model is a run in memory.
 type model struct {
 	*memoryRun
 	id entities.RunID
-	// lost are the hooks whose token another run took when their time was over.
+	// lost are the expired hooks whose token another run has taken.
 	lost []entities.HookID
 }
 
@@ -71,7 +71,7 @@ func (m *model) compare(t *rapid.T, log *Log, other *model, r Request, now time.
 	}
 }
 
-// compareBatch asks for several events at once. To the model they come one after the other.
+// compareBatch appends a batch, and its requests one after the other to the model.
 func (m *model) compareBatch(t *rapid.T, log *Log, batch []Request, now time.Time) {
 	t.Helper()
 	m.at = now.Truncate(time.Millisecond)
@@ -109,16 +109,16 @@ func (m *model) compareBatch(t *rapid.T, log *Log, batch []Request, now time.Tim
 	}
 }
 
-// compareLog compares the log that came along, if one did, and takes it out.
+// compareLog compares the log in the result, if there is one, and removes it.
 func (m *model) compareLog(t *rapid.T, got *Result) {
 	t.Helper()
 	if diff := cmp.Diff(m.log, got.Log); got.Log != nil && diff != "" {
-		t.Fatalf("the log that came along differs (-want +got):\n%s", diff)
+		t.Fatalf("the log in the result differs (-want +got):\n%s", diff)
 	}
 	got.Log = nil
 }
 
-// outcome is what a client is to be told about a request that has the events for its consequences.
+// outcome returns the expected outcome of a request that leads to the events or the error.
 func (m *model) outcome(r Request, events []entities.Event, err error) Outcome {
 	switch {
 	case errors.Is(err, errRepeated):
@@ -137,7 +137,7 @@ func compareOutcomes(t *rapid.T, r Request, want, got Outcome) {
 	}
 	if want.Repeated && want.Event != nil {
 		event := *want.Event
-		event.Payload = nil // it is not read for this
+		event.Payload = nil // payloads are not read for repeats
 		want.Event = &event
 	}
 	if diff := cmp.Diff(want.Result, got.Result); diff != "" {
@@ -145,7 +145,7 @@ func compareOutcomes(t *rapid.T, r Request, want, got Outcome) {
 	}
 }
 
-// unwrapped is the error without what Append puts before it.
+// unwrapAppendError returns the error without the prefix of Append.
 func unwrapAppendError(err error) error {
 	if inner := errors.Unwrap(err); inner != nil {
 		return inner
@@ -157,14 +157,14 @@ func (m *model) checkRuns(t *rapid.T, f *fixture) {
 	t.Helper()
 	rows := f.rows(t, m.id)
 	if diff := cmp.Diff(m.snapshot, rows); diff != "" {
-		t.Fatalf("rows are not as the model has them (-model +rows):\n%s", diff)
+		t.Fatalf("rows differ from the model (-model +rows):\n%s", diff)
 	}
 	if m.snapshot.Run == nil {
 		return
 	}
 	events := f.events(t, m.id)
 	if diff := cmp.Diff(m.log, events); diff != "" {
-		t.Fatalf("log is not as the model has it (-model +log):\n%s", diff)
+		t.Fatalf("log differs from the model (-model +log):\n%s", diff)
 	}
 	folded := fold(events)
 	for _, id := range m.lost {
@@ -176,7 +176,7 @@ func (m *model) checkRuns(t *rapid.T, f *fixture) {
 	wantDense(t, events)
 }
 
-// wantDense fails the test unless positions count from 1 and times never go back (I1).
+// wantDense fails the test unless positions count from 1 and times never decrease (I1).
 func wantDense(t tb, events []entities.Event) {
 	t.Helper()
 	last := time.Time{}
@@ -185,7 +185,7 @@ func wantDense(t tb, events []entities.Event) {
 			t.Fatalf("event %d has position %d: %v", i+1, e.Seq, typesOf(events))
 		}
 		if e.CreatedAt.Before(last) {
-			t.Fatalf("event %d is from %s, before the one before it, %s", i+1, e.CreatedAt, last)
+			t.Fatalf("event %d is from %s, before the previous one, %s", i+1, e.CreatedAt, last)
 		}
 		last = e.CreatedAt
 	}

@@ -15,33 +15,33 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// driven is the run_created of a run that the server continues.
+// serverRun returns the run_created of a run that the server continues.
 func serverRun(id entities.RunID) Request {
 	r := runCreated(id)
 	r.Data.Driver = entities.DriverServer
 	return r
 }
 
-// executed is the step_created of a step that the server has executed.
+// serverStep returns the step_created of a step whose execution the server requests.
 func serverStep(id entities.RunID, stepID string) Request {
 	r := on(id, "step_created", stepID)
 	r.Data.Step = &entities.StepSpec{DeploymentID: "dpl_1", AttemptTimeoutMS: 1000, MaxAttempts: 1}
 	return r
 }
 
-// napping is a wait_created of a wait that is over then.
+// waitUntil returns the wait_created of a wait that ends at the time.
 func waitUntil(id entities.RunID, waitID string, until time.Time) Request {
 	r := on(id, "wait_created", waitID)
 	r.Data.ResumeAt = &until
 	return r
 }
 
-// beginningTest is work that begins with requests.
+// inlineStartTest is work that starts with an append.
 type inlineStartTest struct {
 	before, asked []Request
 	due           []entities.Wait
 	start         InlineStart
-	want          []string // what begins
+	want          []string // the events of the start
 	unrecorded    bool
 }
 
@@ -60,17 +60,17 @@ func inlineStartTests() map[string]inlineStartTest {
 	is := func(r ...Request) []Request { return r }
 	running := is(serverRun(theRun), started)
 	return map[string]inlineStartTest{
-		"a run that is created":   {asked: is(serverRun(theRun)), start: run, want: []string{"run_started"}},
-		"a run that waits":        {before: is(serverRun(theRun)), start: run, want: []string{"run_started"}},
-		"a run that has started":  {before: running, asked: is(serverStep(theRun, "step_1")), start: run},
-		"a run that is to end":    {before: running, asked: is(completed), start: run, unrecorded: true},
+		"a new run":   {asked: is(serverRun(theRun)), start: run, want: []string{"run_started"}},
+		"a pending run":        {before: is(serverRun(theRun)), start: run, want: []string{"run_started"}},
+		"a started run":  {before: running, asked: is(serverStep(theRun, "step_1")), start: run},
+		"a run that ends":    {before: running, asked: is(completed), start: run, unrecorded: true},
 		"another run":             {before: running, start: InlineStart{RunID: child, Work: entities.WorkRun}, unrecorded: true},
-		"a run that is not there": {start: run, unrecorded: true},
-		"a child that is created": {
+		"a missing run": {start: run, unrecorded: true},
+		"a new child": {
 			before: running, asked: is(family), start: InlineStart{RunID: child, Work: entities.WorkRun, Events: 10},
 			want: []string{"run_started"},
 		},
-		"waits that are over, the first of them first": {
+		"waits that are over, earliest first": {
 			before: running,
 			asked: is(waitUntil(theRun, "new", day), waitUntil(theRun, "later", day.Add(time.Hour)),
 				waitUntil(theRun, "over", day), on(theRun, "wait_completed", "over")),
@@ -86,31 +86,32 @@ func inlineStartTests() map[string]inlineStartTest {
 			before: running, asked: is(serverStep(theRun, "step_0"), serverStep(theRun, "step_1")), start: step1,
 			want: []string{"step_started step_1"},
 		},
-		"a step whose time is not over yet": {
+		"a step before its deadline": {
 			before: running, asked: is(spec(func(s *entities.StepSpec) { s.Deadline = ptr(day.Add(time.Millisecond)) })),
 			start: step1, want: []string{"step_started step_1"},
 		},
-		"a step whose time is over": {
+		"a step past its deadline": {
 			before: running, asked: is(spec(func(s *entities.StepSpec) { s.Deadline = ptr(day) })), start: step1, unrecorded: true,
 		},
 		"a step that has a result": {
 			before: running, asked: is(serverStep(theRun, "step_1"), on(theRun, "step_completed", "step_1")), start: step1,
 			unrecorded: true,
 		},
-		"a step that was there": {
+		"a step that existed before": {
 			before: append(running, serverStep(theRun, "step_1")), asked: is(serverStep(theRun, "step_2")), start: step1,
 			unrecorded: true,
 		},
 		"a step of a run that ends": {
 			before: running, asked: is(serverStep(theRun, "step_1"), completed), start: step1, unrecorded: true,
 		},
-		"work without a beginning": {
+		"work whose start is not recorded": {
 			before: running, start: InlineStart{RunID: theRun, Work: entities.WorkDeadline}, unrecorded: true,
 		},
 	}
 }
 
-// TestInlineStartsAreRecordedWithDecision: what is recorded on top of what was decided, and what those are told who do the work.
+// TestInlineStartsAreRecordedWithDecision checks the events that a start adds to a decision, and the fields that it
+// sets.
 func TestInlineStartsAreRecordedWithDecision(t *testing.T) {
 	t.Parallel()
 	for name, tt := range inlineStartTests() {
@@ -148,21 +149,21 @@ func (tt inlineStartTest) run(t *testing.T) {
 		}
 	}
 	if !slices.Equal(got, tt.want) {
-		t.Errorf("%q begin, want %q", got, tt.want)
+		t.Errorf("the start adds %q, want %q", got, tt.want)
 	}
 	switch {
 	case (b.Run == nil) != tt.unrecorded:
-		t.Errorf("it begins with run %+v", b.Run)
+		t.Errorf("the start has run %+v", b.Run)
 	case b.Run == nil:
 	case b.Run.LastSeq != of.after.Run.LastSeq || b.Run.Status != entities.RunRunning:
-		t.Errorf("it begins with run %+v, want %+v", b.Run, of.after.Run)
+		t.Errorf("the start has run %+v, want %+v", b.Run, of.after.Run)
 	case b.Work == entities.WorkStep && (b.Step.Attempt != 1 || b.Step.Status != entities.StepRunning ||
 		string(b.Step.Created.Payload) != "step input" || b.Step.Created.Data.Step == nil || b.Step.Run.ID != theRun):
-		t.Errorf("it begins with step %+v", b.Step)
+		t.Errorf("the start has step %+v", b.Step)
 	}
 }
 
-// beginner is a queue of a process that takes all work on at once.
+// inlineQueue is the queue of a process that starts all work at once.
 type inlineQueue struct{ starts []*InlineStart }
 
 func (q *inlineQueue) Enqueue(
@@ -185,13 +186,13 @@ func (*inlineQueue) EnqueueOptimistic(*pg.Conditional, []entities.Message) ([]*I
 	return nil, nil, false
 }
 
-// TestInlineStartCommitsOrRollsBackWithAppend: it is committed with what makes it necessary, or there is no trace of either.
+// TestInlineStartCommitsOrRollsBackWithAppend checks that a start and the append that causes it are one transaction.
 func TestInlineStartCommitsOrRollsBackWithAppend(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	q := &inlineQueue{}
-	var told []Appended
-	l := New(f.pool, f.hub, q, f.clock.now, WithObserver(observerFunc(func(a Appended) { told = append(told, a) })))
+	var appends []Appended
+	l := New(f.pool, f.hub, q, f.clock.now, WithObserver(observerFunc(func(a Appended) { appends = append(appends, a) })))
 	id := newRunID()
 	broken := AppendOptions{Finish: func(context.Context, pgx.Tx, *pgx.Batch) error { return errBroken }}
 	long := time.Unix(0, 0)
@@ -213,12 +214,12 @@ func TestInlineStartCommitsOrRollsBackWithAppend(t *testing.T) {
 		},
 	} {
 		before, log := f.rows(t, id), f.eventTypes(t, id)
-		told = nil
+		appends = nil
 		if _, err := l.AppendAll(t.Context(), home, id, tt.ask, broken); !errors.Is(err, errBroken) {
-			t.Errorf("%d: got error %v, want that of the turn", i, err)
+			t.Errorf("%d: got error %v, want that of Finish", i, err)
 		}
 		if diff := cmp.Diff(before, f.rows(t, id)); diff != "" || len(f.eventTypes(t, id)) != len(log) {
-			t.Errorf("%d: what failed left a trace: %v, rows (-before +after):\n%s", i, f.eventTypes(t, id)[len(log):], diff)
+			t.Errorf("%d: the failed append left %v, rows (-before +after):\n%s", i, f.eventTypes(t, id)[len(log):], diff)
 		}
 		results, err := l.AppendAll(t.Context(), home, id, tt.ask, AppendOptions{})
 		if err != nil || len(results) != len(tt.ask) {
@@ -226,25 +227,25 @@ func TestInlineStartCommitsOrRollsBackWithAppend(t *testing.T) {
 		}
 		f.wantFold(t, id)
 		if diff := cmp.Diff(tt.want, f.eventTypes(t, id)[len(log):]); diff != "" {
-			t.Errorf("%d: the log goes on (-want +got):\n%s", i, diff)
+			t.Errorf("%d: new events differ (-want +got):\n%s", i, diff)
 		}
-		if len(told) != 2 || told[0].Err == nil || len(told[1].Events) != len(tt.want) {
-			t.Errorf("%d: the observer was told of %d appends, want two, and of %d events at last", i, len(told), len(tt.want))
+		if len(appends) != 2 || appends[0].Err == nil || len(appends[1].Events) != len(tt.want) {
+			t.Errorf("%d: the observer got %d appends, want 2 with %d events in the last", i, len(appends), len(tt.want))
 		}
 		var works []entities.Work
 		for _, b := range q.starts {
 			works = append(works, b.Work)
 			if b.Run == nil || b.Work == entities.WorkRun && b.Size != tt.size {
-				t.Errorf("%d: %s begins with %+v, want a size of %d", i, b.Work, b, tt.size)
+				t.Errorf("%d: %s starts with %+v, want a size of %d", i, b.Work, b, tt.size)
 			}
 		}
 		if !slices.Equal(works, tt.works) {
-			t.Errorf("%d: %q begin, want %q", i, works, tt.works)
+			t.Errorf("%d: %q start, want %q", i, works, tt.works)
 		}
 	}
 }
 
-// logged is the log of a run, just what happened; nothing when the run is not there.
+// eventTypes reads the types of a run's events; none if the run does not exist.
 func (f *fixture) eventTypes(t *testing.T, id entities.RunID) types {
 	t.Helper()
 	if f.rows(t, id).Run == nil {
@@ -253,14 +254,14 @@ func (f *fixture) eventTypes(t *testing.T, id entities.RunID) types {
 	return f.types(t, id)
 }
 
-// observerFunc is told what became of appends.
+// observerFunc is an Observer that is called at the end of each append.
 type observerFunc func(Appended)
 
 func (f observerFunc) Append(ctx context.Context, _ entities.RunID, _ []Request) (context.Context, func(Appended)) {
 	return ctx, f
 }
 
-// TestI4ConcurrentInvocationsCompleteWaitsOnce, however many at once have the run invoked, and by whichever way.
+// TestI4ConcurrentInvocationsCompleteWaitsOnce has many appends start invocations of a run with waits that are over.
 func TestI4ConcurrentInvocationsCompleteWaitsOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -7,25 +7,25 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// theRun is the run of the tests that need no database.
+// theRun is the run of tests without a database.
 var theRun = newRunID()
 
-// story is a run in memory: the facts that the database would tell, without one.
+// memoryRun is a run in memory. It provides the facts that the database would.
 type memoryRun struct {
 	snapshot *Snapshot
 	log      []entities.Event
 	at       time.Time
-	// held are the live hooks of other runs, by their tokens.
+	// otherHooks has the live hooks of other runs by their tokens.
 	otherHooks map[string]entities.Hook
 }
 
-// tell makes a story of what happened so far, one second apart.
+// newMemoryRun creates a run in memory by appending the requests, one second apart.
 func newMemoryRun(t tb, before ...Request) *memoryRun {
 	t.Helper()
 	s := &memoryRun{snapshot: NewSnapshot(home), at: day, otherHooks: map[string]entities.Hook{}}
 	for _, r := range before {
 		if _, err := s.append(r); err != nil {
-			t.Fatalf("tell %s %s: %v", r.Type, r.CorrelationID, err)
+			t.Fatalf("append %s %s: %v", r.Type, r.CorrelationID, err)
 		}
 		s.at = s.at.Add(time.Second)
 	}
@@ -60,13 +60,13 @@ func (s *memoryRun) facts(r Request) facts {
 	return f
 }
 
-// ask is the decision on a request.
+// decide returns the decision on a request.
 func (s *memoryRun) decide(r Request) ([]entities.Event, error) {
 	f := s.facts(r)
 	return decide(f, r, f.eventTime(s.at))
 }
 
-// append is ask, and then it is so.
+// append decides on a request and appends the events.
 func (s *memoryRun) append(r Request) ([]entities.Event, error) {
 	events, err := s.decide(r)
 	for _, e := range events {
@@ -76,7 +76,7 @@ func (s *memoryRun) append(r Request) ([]entities.Event, error) {
 	return events, err
 }
 
-// typesOf is what happened in the events.
+// typesOf returns the types of the events.
 func typesOf(events []entities.Event) []entities.EventType {
 	var types []entities.EventType
 	for _, e := range events {
@@ -85,7 +85,7 @@ func typesOf(events []entities.Event) []entities.EventType {
 	return types
 }
 
-// A short hand for the requests of one run.
+// The requests of one run.
 var (
 	created   = runCreated(theRun)
 	started   = onRun(theRun, entities.EventRunStarted)

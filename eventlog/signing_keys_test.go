@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestConcurrentSigningKeyChanges: of any number who make keys at once, as many succeed as there is room for.
+// TestConcurrentSigningKeyChanges: of concurrent creations of keys, as many succeed as the limit allows.
 func TestConcurrentSigningKeyChanges(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t))
@@ -43,12 +43,12 @@ func TestConcurrentSigningKeyChanges(t *testing.T) {
 		if err != nil || len(list) != admin.MaxSigningKeys {
 			t.Fatalf("round %d: got %v, %v", round, list, err)
 		}
-		want := 1 // for one was deleted
+		want := 1 // one was deleted
 		if round == 0 {
 			want = admin.MaxSigningKeys
 		}
 		if made != want {
-			t.Errorf("round %d: %d were made, want %d", round, made, want)
+			t.Errorf("round %d: %d keys were created, want %d", round, made, want)
 		}
 		if err := keys.Delete(t.Context(), "race", list[round%2].ID); err != nil {
 			t.Fatal(err)
@@ -69,7 +69,7 @@ func TestSigningKeysAreScopedToProject(t *testing.T) {
 		made = append(made, k)
 	}
 	if err := keys.Delete(t.Context(), "b", made[0].ID); !errors.Is(err, admin.ErrSigningKeyNotFound) {
-		t.Errorf("delete another's: %v", err)
+		t.Errorf("delete a key of another project: %v", err)
 	}
 	for project, want := range map[entities.Project][]admin.SigningKey{"a": made[:2], "b": made[2:], "c": nil} {
 		got, err := keys.List(t.Context(), project)
@@ -85,7 +85,7 @@ func TestSigningKeysAreScopedToProject(t *testing.T) {
 	}
 }
 
-// TestSigningKeyConstraints: the database knows the rules as well.
+// TestSigningKeyConstraints: the table's constraints enforce the rules too.
 func TestSigningKeyConstraints(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t))
