@@ -137,8 +137,8 @@ func TestStaleCacheFallsBackToLock(t *testing.T) {
 		"the same step":                {[]Request{started}, []Request{step("step_created")}, step("step_created"), entities.ErrConflict},
 		"another end":                  {[]Request{started}, []Request{completed}, failed, entities.ErrConflict},
 		"the same end":                 {[]Request{started}, []Request{completed}, completed, entities.ErrConflict},
-		"the end of the step":               {[]Request{started, step("step_created")}, []Request{step("step_completed")}, step("step_failed"), entities.ErrConflict},
-		"the end of the wait":               {[]Request{started, sleep("wait_created")}, []Request{sleep("wait_completed")}, sleep("wait_completed"), entities.ErrConflict},
+		"the end of the step":          {[]Request{started, step("step_created")}, []Request{step("step_completed")}, step("step_failed"), entities.ErrConflict},
+		"the end of the wait":          {[]Request{started, sleep("wait_created")}, []Request{sleep("wait_completed")}, sleep("wait_completed"), entities.ErrConflict},
 		"the start":                    {nil, []Request{started}, started, nil},
 		"a hook and its hook_received": {[]Request{started}, []Request{hook("hook_created"), resumed}, completed, nil},
 	}
@@ -247,26 +247,26 @@ func TestCachedFactsByRequest(t *testing.T) {
 	lazy.Data.StepName, lazy.Payload = "charge", []byte("step input")
 	tests := map[string]struct {
 		before []Request
-		ask   Request
-		want  bool
+		ask    Request
+		want   bool
 	}{
-		"a new run":                     {nil, created, true},
-		"a start that creates its run":          {nil, runRepaired(theRun), false},
-		"an unknown run":                {nil, started, false},
-		"the first start":               {known[:1], started, true},
-		"another start":                 {known[:2], started, true},
-		"an end":                        {known, completed, true},
-		"a cancellation":                {known[:1], cancelled, true},
-		"a new step":                    {known, on(theRun, "step_created", "step_9"), true},
-		"a new step that starts":        {known, lazy, true},
-		"a start of an unknown step":    {known, on(theRun, "step_started", "step_9"), false},
-		"a known step":                  {known, step("step_completed"), true},
-		"a new wait":                    {known, on(theRun, "wait_created", "wait_9"), true},
-		"the end of an unknown wait":    {known, on(theRun, "wait_completed", "wait_9"), false},
-		"a known wait":                  {known, sleep("wait_completed"), true},
+		"a new run":                        {nil, created, true},
+		"a start that creates its run":     {nil, runRepaired(theRun), false},
+		"an unknown run":                   {nil, started, false},
+		"the first start":                  {known[:1], started, true},
+		"another start":                    {known[:2], started, true},
+		"an end":                           {known, completed, true},
+		"a cancellation":                   {known[:1], cancelled, true},
+		"a new step":                       {known, on(theRun, "step_created", "step_9"), true},
+		"a new step that starts":           {known, lazy, true},
+		"a start of an unknown step":       {known, on(theRun, "step_started", "step_9"), false},
+		"a known step":                     {known, step("step_completed"), true},
+		"a new wait":                       {known, on(theRun, "wait_created", "wait_9"), true},
+		"the end of an unknown wait":       {known, on(theRun, "wait_completed", "wait_9"), false},
+		"a known wait":                     {known, sleep("wait_completed"), true},
 		"a hook, whose token may be taken": {known, hook("hook_created"), false},
-		"a hook_received":                     {known, hook("hook_received"), false},
-		"an attribute":                  {known, on(theRun, "attr_set", ""), false},
+		"a hook_received":                  {known, hook("hook_received"), false},
+		"an attribute":                     {known, on(theRun, "attr_set", ""), false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

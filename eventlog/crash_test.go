@@ -95,11 +95,11 @@ func TestCrashAtAnyStatementOfAppend(t *testing.T) {
 	}
 }
 
-func (test crashTest) crashAtAnyStatement(t *testing.T, dsn string, f *fixture, believers [2]bool) {
+func (test crashTest) crashAtAnyStatement(t *testing.T, dsn string, f *fixture, cached [2]bool) {
 	t.Helper()
 	session := gate.Open(t, dsn, f.pool, nil)
 	st := f.newRunner(f.logOver(session.Pool, test.late[0]), f.logOver(f.pool, test.late[1]))
-	st.cached = believers
+	st.cached = cached
 	clean := test.newScenario(t, st)
 	untouched := clean.state(t)
 	statements := session.Run(t, -1, gate.None, func() { clean.ask(t, 0) })

@@ -190,7 +190,7 @@ func (f facts) checkTransition(r Request, at time.Time) error {
 	}
 }
 
-// eventForMissingRun returns the event by which the table of runs judges a request for a missing run: all but
+// eventForMissingRun returns the event by which the table of runs checks a request for a missing run: all but
 // run_created are refused as run_started is, because the run is not found.
 func eventForMissingRun(t entities.EventType) entities.EventType {
 	if t == entities.EventRunCreated {

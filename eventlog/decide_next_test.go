@@ -45,18 +45,18 @@ func TestDecideLazyStepStartBySection3_7(t *testing.T) {
 	alive := func(events ...Request) []Request { return append([]Request{created, started}, events...) }
 	both := types{"step_created", "step_started"}
 	rulings := map[string]decideTest{
-		"creates and starts":                          {alive(), lazy, both, nil},
-		"in a pending run":               {[]Request{created}, lazy, both, nil},
-		"of a pending step is a conflict":             {alive(step("step_created")), lazy, nil, entities.ErrConflict},
-		"of a running step is a conflict":             {alive(lazy), lazy, nil, entities.ErrConflict},
-		"of a retrying step is a conflict":            {alive(lazy, step("step_retrying")), lazy, nil, entities.ErrConflict},
-		"of a completed step is a conflict":           {alive(lazy, step("step_completed")), lazy, nil, entities.ErrConflict},
-		"of a failed step is a conflict":              {alive(lazy, step("step_failed")), lazy, nil, entities.ErrConflict},
-		"without its run is not found":                {nil, lazy, nil, entities.ErrRunNotFound},
-		"a plain start after it is appended":        {alive(lazy), step("step_started"), types{"step_started"}, nil},
-		"step_created after it is a conflict":         {alive(lazy), step("step_created"), nil, entities.ErrConflict},
-		"without a name it is a plain start":            {alive(), withoutName(lazy), nil, entities.ErrStepNotFound},
-		"without input it is a plain start":          {alive(), withoutPayload(lazy), nil, entities.ErrStepNotFound},
+		"creates and starts":                             {alive(), lazy, both, nil},
+		"in a pending run":                               {[]Request{created}, lazy, both, nil},
+		"of a pending step is a conflict":                {alive(step("step_created")), lazy, nil, entities.ErrConflict},
+		"of a running step is a conflict":                {alive(lazy), lazy, nil, entities.ErrConflict},
+		"of a retrying step is a conflict":               {alive(lazy, step("step_retrying")), lazy, nil, entities.ErrConflict},
+		"of a completed step is a conflict":              {alive(lazy, step("step_completed")), lazy, nil, entities.ErrConflict},
+		"of a failed step is a conflict":                 {alive(lazy, step("step_failed")), lazy, nil, entities.ErrConflict},
+		"without its run is not found":                   {nil, lazy, nil, entities.ErrRunNotFound},
+		"a plain start after it is appended":             {alive(lazy), step("step_started"), types{"step_started"}, nil},
+		"step_created after it is a conflict":            {alive(lazy), step("step_created"), nil, entities.ErrConflict},
+		"without a name it is a plain start":             {alive(), withoutName(lazy), nil, entities.ErrStepNotFound},
+		"without input it is a plain start":              {alive(), withoutPayload(lazy), nil, entities.ErrStepNotFound},
 		"a plain start of a pending step may have input": {alive(step("step_created")), withoutName(lazy), types{"step_started"}, nil},
 	}
 	for _, end := range []Request{completed, failed, cancelled} {
@@ -119,13 +119,13 @@ func TestDecideRepeatReturnsEarlierEvent(t *testing.T) {
 		ask    Request
 		seq    int64
 	}{
-		"run_started":                        {base, started, 2},
-		"run_started with creation data":     {base, runRepaired(theRun), 2},
-		"run_started after a resilient one":  {[]Request{runRepaired(theRun)}, started, 2},
-		"a resumption":                       {base, resumed, 5},
-		"a resumption after hook_disposed":   {append(base[:5:5], hook("hook_disposed")), resumed, 5},
-		"a resumption after run_completed":   {append(base[:5:5], completed), resumed, 5},
-		"a resumption after another": {append(base[:5:5], resumption(theRun, "hook_1", "res_2", "d2")), resumed, 5},
+		"run_started":                       {base, started, 2},
+		"run_started with creation data":    {base, runRepaired(theRun), 2},
+		"run_started after a resilient one": {[]Request{runRepaired(theRun)}, started, 2},
+		"a resumption":                      {base, resumed, 5},
+		"a resumption after hook_disposed":  {append(base[:5:5], hook("hook_disposed")), resumed, 5},
+		"a resumption after run_completed":  {append(base[:5:5], completed), resumed, 5},
+		"a resumption after another":        {append(base[:5:5], resumption(theRun, "hook_1", "res_2", "d2")), resumed, 5},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -160,13 +160,13 @@ func TestDecideResumptionsBySection3_8(t *testing.T) {
 		"a hook_received without a resume ID is never a repeat": {
 			append(once[:5:5], hook("hook_received")), hook("hook_received"), types{"hook_received"}, nil,
 		},
-		"a resumption of a missing hook":       {[]Request{created, started}, resumed, nil, entities.ErrHookNotFound},
-		"a new resumption after hook_disposed":       {gone, resumption(theRun, "hook_1", "res_2", "d1"), nil, entities.ErrHookNotFound},
-		"a new resumption after the end":                {ended, resumption(theRun, "hook_1", "res_2", "d1"), nil, entities.ErrHookNotFound},
-		"a resumption of a missing run":                        {nil, resumed, nil, entities.ErrRunNotFound},
-		"the same resume ID without a digest":     {once, resumption(theRun, "hook_1", "res_1", ""), nil, entities.ErrConflict},
-		"a repeat without a digest":   {append(open[:4:4], resumption(theRun, "hook_1", "r", "")), resumption(theRun, "hook_1", "r", ""), nil, nil},
-		"the same resume ID with a new digest":    {append(open[:4:4], resumption(theRun, "hook_1", "r", "")), resumption(theRun, "hook_1", "r", "d"), nil, entities.ErrConflict},
+		"a resumption of a missing hook":                    {[]Request{created, started}, resumed, nil, entities.ErrHookNotFound},
+		"a new resumption after hook_disposed":              {gone, resumption(theRun, "hook_1", "res_2", "d1"), nil, entities.ErrHookNotFound},
+		"a new resumption after the end":                    {ended, resumption(theRun, "hook_1", "res_2", "d1"), nil, entities.ErrHookNotFound},
+		"a resumption of a missing run":                     {nil, resumed, nil, entities.ErrRunNotFound},
+		"the same resume ID without a digest":               {once, resumption(theRun, "hook_1", "res_1", ""), nil, entities.ErrConflict},
+		"a repeat without a digest":                         {append(open[:4:4], resumption(theRun, "hook_1", "r", "")), resumption(theRun, "hook_1", "r", ""), nil, nil},
+		"the same resume ID with a new digest":              {append(open[:4:4], resumption(theRun, "hook_1", "r", "")), resumption(theRun, "hook_1", "r", "d"), nil, entities.ErrConflict},
 		"the same resume ID for another hook is a conflict": {once, resumption(theRun, "hook_x", "res_1", "d1"), nil, entities.ErrConflict},
 	}
 	for when, before := range map[string][]Request{"": once, " after hook_disposed": gone, " after the end": ended} {
@@ -200,23 +200,23 @@ func TestDecideRetainedHooksBySection3_8(t *testing.T) {
 	ended := append(mine[:3:3], completed)
 	late := []Request{created, started, hookRetained(theRun, "hook_1", "T", -time.Hour), completed}
 	tests := map[string]struct {
-		before []Request
+		before  []Request
 		elapsed time.Duration // since day
-		ask    Request
-		want   types
-		err    error
+		ask     Request
+		want    types
+		err     error
 	}{
-		"it is received while the run lives":                     {mine, 0, hook("hook_received"), types{"hook_received"}, nil},
-		"it is received after the deadline while the run lives":                {mine, 2 * kept, hook("hook_received"), types{"hook_received"}, nil},
-		"its token is taken after the deadline while the run lives":  {mine, 2 * kept, hookCreated(theRun, "hook_2", "T"), types{"hook_conflict"}, nil},
-		"it is disposed of after the deadline while the run lives":   {mine, 2 * kept, hook("hook_disposed"), types{"hook_disposed"}, nil},
-		"it is not received after the end":                       {ended, kept / 2, hook("hook_received"), nil, entities.ErrHookNotFound},
-		"it is disposed of after the end":                        {ended, kept / 2, hook("hook_disposed"), types{"hook_disposed"}, nil},
-		"it is disposed of a millisecond before it expires":      {ended, kept - time.Millisecond, hook("hook_disposed"), types{"hook_disposed"}, nil},
-		"it is not disposed of once it has expired":                  {ended, kept, hook("hook_disposed"), nil, entities.ErrHookNotFound},
-		"it is disposed of once":                                 {append(ended[:4:4], hook("hook_disposed")), kept / 2, hook("hook_disposed"), nil, entities.ErrHookNotFound},
-		"a deadline before the end retains nothing":                {late, 5 * time.Second, hook("hook_disposed"), nil, entities.ErrHookNotFound},
-		"a hook_created after the end is a conflict": {ended, 2 * kept, hookCreated(theRun, "hook_2", "T"), nil, entities.ErrConflict},
+		"it is received while the run lives":                        {mine, 0, hook("hook_received"), types{"hook_received"}, nil},
+		"it is received after the deadline while the run lives":     {mine, 2 * kept, hook("hook_received"), types{"hook_received"}, nil},
+		"its token is taken after the deadline while the run lives": {mine, 2 * kept, hookCreated(theRun, "hook_2", "T"), types{"hook_conflict"}, nil},
+		"it is disposed of after the deadline while the run lives":  {mine, 2 * kept, hook("hook_disposed"), types{"hook_disposed"}, nil},
+		"it is not received after the end":                          {ended, kept / 2, hook("hook_received"), nil, entities.ErrHookNotFound},
+		"it is disposed of after the end":                           {ended, kept / 2, hook("hook_disposed"), types{"hook_disposed"}, nil},
+		"it is disposed of a millisecond before it expires":         {ended, kept - time.Millisecond, hook("hook_disposed"), types{"hook_disposed"}, nil},
+		"it is not disposed of once it has expired":                 {ended, kept, hook("hook_disposed"), nil, entities.ErrHookNotFound},
+		"it is disposed of once":                                    {append(ended[:4:4], hook("hook_disposed")), kept / 2, hook("hook_disposed"), nil, entities.ErrHookNotFound},
+		"a deadline before the end retains nothing":                 {late, 5 * time.Second, hook("hook_disposed"), nil, entities.ErrHookNotFound},
+		"a hook_created after the end is a conflict":                {ended, 2 * kept, hookCreated(theRun, "hook_2", "T"), nil, entities.ErrConflict},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -243,11 +243,11 @@ func TestDecideTokenOfRetainedHookBySection3_8(t *testing.T) {
 		expires *time.Time
 		want    entities.EventType
 	}{
-		"of a live hook":             {nil, "hook_conflict"},
-		"retained":           {ptr(day.Add(time.Hour)), "hook_conflict"},
-		"retained for another millisecond":  {ptr(day.Add(time.Millisecond)), "hook_conflict"},
-		"retained until now":             {ptr(day), "hook_created"},
-		"retained until an earlier time": {ptr(day.Add(-time.Hour)), "hook_created"},
+		"of a live hook":                   {nil, "hook_conflict"},
+		"retained":                         {ptr(day.Add(time.Hour)), "hook_conflict"},
+		"retained for another millisecond": {ptr(day.Add(time.Millisecond)), "hook_conflict"},
+		"retained until now":               {ptr(day), "hook_created"},
+		"retained until an earlier time":   {ptr(day.Add(-time.Hour)), "hook_created"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -112,18 +112,18 @@ func TestDecideTerminalRunsBySection3_3(t *testing.T) {
 		t.Run(string(end.Type), func(t *testing.T) {
 			t.Parallel()
 			rulings := map[string]decideTest{
-				"run_created is a conflict":              {before, created, nil, entities.ErrConflict},
+				"run_created is a conflict":                             {before, created, nil, entities.ErrConflict},
 				"run_started fails with ErrRunEnded":                    {before, started, nil, entities.ErrRunEnded},
 				"run_started with creation data fails with ErrRunEnded": {before, runRepaired(theRun), nil, entities.ErrRunEnded},
-				"run_completed is a conflict":            {before, completed, nil, entities.ErrConflict},
-				"run_failed is a conflict":               {before, failed, nil, entities.ErrConflict},
-				"step_created is a conflict":             {before, on(theRun, "step_created", "new"), nil, entities.ErrConflict},
-				"hook_created is a conflict":             {before, on(theRun, "hook_created", "new"), nil, entities.ErrConflict},
-				"wait_created is a conflict":             {before, on(theRun, "wait_created", "new"), nil, entities.ErrConflict},
-				"attr_set is a conflict":                 {before, on(theRun, "attr_set", "attr_1"), nil, entities.ErrConflict},
-				"hook_received finds no hook":            {before, hook("hook_received"), nil, entities.ErrHookNotFound},
-				"hook_disposed finds no hook":            {before, hook("hook_disposed"), nil, entities.ErrHookNotFound},
-				"wait_completed is a conflict":           {before, sleep("wait_completed"), nil, entities.ErrConflict},
+				"run_completed is a conflict":                           {before, completed, nil, entities.ErrConflict},
+				"run_failed is a conflict":                              {before, failed, nil, entities.ErrConflict},
+				"step_created is a conflict":                            {before, on(theRun, "step_created", "new"), nil, entities.ErrConflict},
+				"hook_created is a conflict":                            {before, on(theRun, "hook_created", "new"), nil, entities.ErrConflict},
+				"wait_created is a conflict":                            {before, on(theRun, "wait_created", "new"), nil, entities.ErrConflict},
+				"attr_set is a conflict":                                {before, on(theRun, "attr_set", "attr_1"), nil, entities.ErrConflict},
+				"hook_received finds no hook":                           {before, hook("hook_received"), nil, entities.ErrHookNotFound},
+				"hook_disposed finds no hook":                           {before, hook("hook_disposed"), nil, entities.ErrHookNotFound},
+				"wait_completed is a conflict":                          {before, sleep("wait_completed"), nil, entities.ErrConflict},
 				"wait_completed of a missing wait is a conflict": {
 					before, on(theRun, "wait_completed", "none"), nil, entities.ErrConflict,
 				},
@@ -177,15 +177,15 @@ func TestDecideStepsBySection3_7(t *testing.T) {
 		"step_created in a pending run creates": {
 			[]Request{created}, step("step_created"), types{"step_created"}, nil,
 		},
-		"step_created twice is a conflict":             {pending, step("step_created"), nil, entities.ErrConflict},
-		"step_created of an ended step is a conflict":    {done, step("step_created"), nil, entities.ErrConflict},
-		"step_started starts a pending step":           {pending, step("step_started"), types{"step_started"}, nil},
-		"step_started starts a running step again":     {running, step("step_started"), types{"step_started"}, nil},
-		"step_completed of a running step":             {running, step("step_completed"), types{"step_completed"}, nil},
-		"step_completed of a step that never started":  {pending, step("step_completed"), types{"step_completed"}, nil},
-		"step_failed of a running step":                {running, step("step_failed"), types{"step_failed"}, nil},
-		"step_retrying of a running step":              {running, step("step_retrying"), types{"step_retrying"}, nil},
-		"step_retrying of a pending step": {pending, step("step_retrying"), types{"step_retrying"}, nil},
+		"step_created twice is a conflict":            {pending, step("step_created"), nil, entities.ErrConflict},
+		"step_created of an ended step is a conflict": {done, step("step_created"), nil, entities.ErrConflict},
+		"step_started starts a pending step":          {pending, step("step_started"), types{"step_started"}, nil},
+		"step_started starts a running step again":    {running, step("step_started"), types{"step_started"}, nil},
+		"step_completed of a running step":            {running, step("step_completed"), types{"step_completed"}, nil},
+		"step_completed of a step that never started": {pending, step("step_completed"), types{"step_completed"}, nil},
+		"step_failed of a running step":               {running, step("step_failed"), types{"step_failed"}, nil},
+		"step_retrying of a running step":             {running, step("step_retrying"), types{"step_retrying"}, nil},
+		"step_retrying of a pending step":             {pending, step("step_retrying"), types{"step_retrying"}, nil},
 	}
 	for _, event := range eventsOfExistingStep {
 		e := string(event)
@@ -203,8 +203,8 @@ func TestDecideHooksAndWaitsBySection3_8(t *testing.T) {
 	disposed := alive(hook("hook_created"), hook("hook_disposed"))
 	lost := alive(hookCreated(theRun, "hook_0", "T"), hookCreated(theRun, "hook_1", "T"))
 	runDecideTests(t, map[string]decideTest{
-		"hook_created creates":                         {alive(), hook("hook_created"), types{"hook_created"}, nil},
-		"hook_created twice is a conflict":             {open, hook("hook_created"), nil, entities.ErrConflict},
+		"hook_created creates":                          {alive(), hook("hook_created"), types{"hook_created"}, nil},
+		"hook_created twice is a conflict":              {open, hook("hook_created"), nil, entities.ErrConflict},
 		"hook_created of a disposed hook is a conflict": {disposed, hook("hook_created"), nil, entities.ErrConflict},
 		"hook_created of a hook without its token is a conflict": {
 			lost, hookCreated(theRun, "hook_1", "free"), nil, entities.ErrConflict,
@@ -219,13 +219,13 @@ func TestDecideHooksAndWaitsBySection3_8(t *testing.T) {
 		"hook_received is appended any number of times": {
 			append(open[:len(open):len(open)], hook("hook_received")), hook("hook_received"), types{"hook_received"}, nil,
 		},
-		"hook_received without its hook is not found":    {alive(), hook("hook_received"), nil, entities.ErrHookNotFound},
-		"hook_received after hook_disposed is not found": {disposed, hook("hook_received"), nil, entities.ErrHookNotFound},
-		"hook_received of a hook without its token is not found":    {lost, hook("hook_received"), nil, entities.ErrHookNotFound},
-		"hook_disposed disposes":                         {open, hook("hook_disposed"), types{"hook_disposed"}, nil},
-		"hook_disposed without its hook is not found":    {alive(), hook("hook_disposed"), nil, entities.ErrHookNotFound},
-		"hook_disposed twice is not found":               {disposed, hook("hook_disposed"), nil, entities.ErrHookNotFound},
-		"wait_created creates":                           {alive(), sleep("wait_created"), types{"wait_created"}, nil},
+		"hook_received without its hook is not found":            {alive(), hook("hook_received"), nil, entities.ErrHookNotFound},
+		"hook_received after hook_disposed is not found":         {disposed, hook("hook_received"), nil, entities.ErrHookNotFound},
+		"hook_received of a hook without its token is not found": {lost, hook("hook_received"), nil, entities.ErrHookNotFound},
+		"hook_disposed disposes":                                 {open, hook("hook_disposed"), types{"hook_disposed"}, nil},
+		"hook_disposed without its hook is not found":            {alive(), hook("hook_disposed"), nil, entities.ErrHookNotFound},
+		"hook_disposed twice is not found":                       {disposed, hook("hook_disposed"), nil, entities.ErrHookNotFound},
+		"wait_created creates":                                   {alive(), sleep("wait_created"), types{"wait_created"}, nil},
 		"wait_created twice is a conflict": {
 			alive(sleep("wait_created")), sleep("wait_created"), nil, entities.ErrConflict,
 		},

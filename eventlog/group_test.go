@@ -70,11 +70,11 @@ func awaitQueued(t *testing.T, g *pg.GroupCommit, n int) {
 // eventually polls until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	late, look := time.After(30*time.Second), time.NewTicker(time.Millisecond)
-	defer look.Stop()
+	late, tick := time.After(30*time.Second), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for !ok() {
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-late:
 			t.Errorf("timed out before %s", what)
 			return

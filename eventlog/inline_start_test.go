@@ -60,12 +60,12 @@ func inlineStartTests() map[string]inlineStartTest {
 	is := func(r ...Request) []Request { return r }
 	running := is(serverRun(theRun), started)
 	return map[string]inlineStartTest{
-		"a new run":   {asked: is(serverRun(theRun)), start: run, want: []string{"run_started"}},
-		"a pending run":        {before: is(serverRun(theRun)), start: run, want: []string{"run_started"}},
-		"a started run":  {before: running, asked: is(serverStep(theRun, "step_1")), start: run},
-		"a run that ends":    {before: running, asked: is(completed), start: run, unrecorded: true},
-		"another run":             {before: running, start: InlineStart{RunID: child, Work: entities.WorkRun}, unrecorded: true},
-		"a missing run": {start: run, unrecorded: true},
+		"a new run":       {asked: is(serverRun(theRun)), start: run, want: []string{"run_started"}},
+		"a pending run":   {before: is(serverRun(theRun)), start: run, want: []string{"run_started"}},
+		"a started run":   {before: running, asked: is(serverStep(theRun, "step_1")), start: run},
+		"a run that ends": {before: running, asked: is(completed), start: run, unrecorded: true},
+		"another run":     {before: running, start: InlineStart{RunID: child, Work: entities.WorkRun}, unrecorded: true},
+		"a missing run":   {start: run, unrecorded: true},
 		"a new child": {
 			before: running, asked: is(family), start: InlineStart{RunID: child, Work: entities.WorkRun, Events: 10},
 			want: []string{"run_started"},

@@ -321,11 +321,11 @@ func TestRunFilters(t *testing.T) {
 		filter store.RunFilter
 		want   []entities.RunID
 	}{
-		"none":              {store.RunFilter{}, []entities.RunID{other.RunID, pending, running}},
-		"a workflow":        {store.RunFilter{WorkflowName: "order"}, []entities.RunID{pending, running}},
-		"a status":          {store.RunFilter{Status: "pending"}, []entities.RunID{other.RunID, pending}},
-		"both":              {store.RunFilter{WorkflowName: "order", Status: "running"}, []entities.RunID{running}},
-		"no match": {store.RunFilter{WorkflowName: "order", Status: "failed"}, nil},
+		"none":       {store.RunFilter{}, []entities.RunID{other.RunID, pending, running}},
+		"a workflow": {store.RunFilter{WorkflowName: "order"}, []entities.RunID{pending, running}},
+		"a status":   {store.RunFilter{Status: "pending"}, []entities.RunID{other.RunID, pending}},
+		"both":       {store.RunFilter{WorkflowName: "order", Status: "running"}, []entities.RunID{running}},
+		"no match":   {store.RunFilter{WorkflowName: "order", Status: "failed"}, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

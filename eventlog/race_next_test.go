@@ -293,9 +293,9 @@ func TestI4ClaimOfExpiredTokenWaitsForFirst(t *testing.T) {
 		second                error
 		hooks                 int // of the claimant
 	}{
-		"a claim, after hook_disposed":            {true, true, nil, 1},
+		"a claim, after hook_disposed":             {true, true, nil, 1},
 		"a claim, after hook_disposed rolled back": {true, false, nil, 1},
-		"hook_disposed, after a claim":            {false, true, entities.ErrHookNotFound, 1},
+		"hook_disposed, after a claim":             {false, true, entities.ErrHookNotFound, 1},
 		"hook_disposed, after a claim rolled back": {false, false, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

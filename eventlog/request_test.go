@@ -54,10 +54,10 @@ func TestMalformedRequestsAreInvalid(t *testing.T) {
 		"3.3 empty run ID":                {"run_started", func(r *Request) { r.RunID = "" }},
 		"3.3 path-like run ID":            {"run_started", func(r *Request) { r.RunID = "../etc" }},
 		"3.3 run_created, old run ID":     {"run_created", func(r *Request) { r.RunID = "wrun_01ARZ3NDEKTSV4RRFFQ69G5FAV" }},
-		"3.3 run_created, invalid run ID":     {"run_created", func(r *Request) { r.RunID = "wrun_hc_1" }},
+		"3.3 run_created, invalid run ID": {"run_created", func(r *Request) { r.RunID = "wrun_hc_1" }},
 		"run_created, no deployment":      {"run_created", func(r *Request) { r.Data.DeploymentID = "" }},
 		"run_created, no workflow":        {"run_created", func(r *Request) { r.Data.WorkflowName = "" }},
-		"run_created, invalid deployment":     {"run_created", func(r *Request) { r.Data.DeploymentID = "a\x00" }},
+		"run_created, invalid deployment": {"run_created", func(r *Request) { r.Data.DeploymentID = "a\x00" }},
 		"run_created, path as deployment": {"run_created", func(r *Request) { r.Data.DeploymentID = "apps/shop" }},
 		"run_created, long deployment": {
 			"run_created", func(r *Request) { r.Data.DeploymentID = strings.Repeat("d", 257) },
@@ -94,16 +94,16 @@ func TestUnstorableTextsAndTimesAreInvalid(t *testing.T) {
 	far := time.Date(10_000, time.January, 1, 0, 0, 0, 0, time.UTC)
 	long := strings.Repeat("x", 1025)
 	changes := map[string]func(*Request){
-		"NUL in the correlation ID":  func(r *Request) { r.CorrelationID = "a\x00" },
-		"long correlation ID":        func(r *Request) { r.CorrelationID = long },
-		"NUL in the deployment":      func(r *Request) { r.Data.DeploymentID = "a\x00" },
-		"NUL in the workflow's name": func(r *Request) { r.Data.WorkflowName = "a\x00" },
-		"NUL in the step's name":     func(r *Request) { r.Data.StepName = "a\x00" },
-		"NUL in the token":           func(r *Request) { r.Data.Token = "a\x00" },
-		"NUL in the error code":      func(r *Request) { r.Data.ErrorCode = "a\x00" },
-		"NUL in the other run":       func(r *Request) { r.Data.ConflictingRunID = "a\x00" },
+		"NUL in the correlation ID":       func(r *Request) { r.CorrelationID = "a\x00" },
+		"long correlation ID":             func(r *Request) { r.CorrelationID = long },
+		"NUL in the deployment":           func(r *Request) { r.Data.DeploymentID = "a\x00" },
+		"NUL in the workflow's name":      func(r *Request) { r.Data.WorkflowName = "a\x00" },
+		"NUL in the step's name":          func(r *Request) { r.Data.StepName = "a\x00" },
+		"NUL in the token":                func(r *Request) { r.Data.Token = "a\x00" },
+		"NUL in the error code":           func(r *Request) { r.Data.ErrorCode = "a\x00" },
+		"NUL in the other run":            func(r *Request) { r.Data.ConflictingRunID = "a\x00" },
 		"invalid UTF-8 in the error code": func(r *Request) { r.Data.ErrorCode = "\xff" },
-		"long error code":            func(r *Request) { r.Data.ErrorCode = long },
+		"long error code":                 func(r *Request) { r.Data.ErrorCode = long },
 		"NUL in an attribute's key": func(r *Request) {
 			r.Data.Changes = []entities.AttributeChange{{Key: "a\x00"}}
 		},
@@ -113,7 +113,7 @@ func TestUnstorableTextsAndTimesAreInvalid(t *testing.T) {
 		"resume in the year 10,000":   func(r *Request) { r.Data.ResumeAt = &far },
 		"retry in the year 10,000":    func(r *Request) { r.Data.RetryAfter = &far },
 		"occurred in the year 10,000": func(r *Request) { r.OccurredAt = &far },
-		"occurred before the year 1":      func(r *Request) { r.OccurredAt = ptr(time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)) },
+		"occurred before the year 1":  func(r *Request) { r.OccurredAt = ptr(time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)) },
 	}
 	for name, change := range changes {
 		for _, event := range allEvents {

@@ -30,7 +30,7 @@ func TestApplyFoldsTheRun(t *testing.T) {
 	removal.Data.AllowReserved = true
 	tests := map[string]struct {
 		before []Request
-		want  entities.Run
+		want   entities.Run
 	}{
 		"created": {[]Request{created}, with(func(r *entities.Run) {
 			r.Status, r.LastSeq, r.UpdatedAt = "pending", 1, at(1)
@@ -90,7 +90,7 @@ func TestApplyFoldsSteps(t *testing.T) {
 	}
 	tests := map[string]struct {
 		before []Request // after created and step_created
-		want  entities.Step
+		want   entities.Step
 	}{
 		"created": {nil, with(func(s *entities.Step) { s.Status, s.UpdatedAt = "pending", at(2) })},
 		"started": {[]Request{step("step_started")}, with(func(s *entities.Step) {
@@ -152,15 +152,15 @@ func TestApplyFoldsHooks(t *testing.T) {
 	public.IsWebhook = true
 	tests := map[string]struct {
 		before []Request // after created
-		want  []entities.Hook
+		want   []entities.Hook
 	}{
-		"created, a webhook":          {[]Request{webhook}, []entities.Hook{public}},
-		"created, no webhook":         {[]Request{plain}, []entities.Hook{base}},
-		"no webhook by default (3.8)": {[]Request{hookCreated(theRun, "hook_1", "T")}, []entities.Hook{base}},
-		"received changes nothing":    {[]Request{plain, hook("hook_received")}, []entities.Hook{base}},
-		"disposed":                    {[]Request{plain, hook("hook_disposed")}, nil},
-		"a hook that did not get its token":     {[]Request{plain, hookCreated(theRun, "hook_2", "T")}, []entities.Hook{base}},
-		"released by the run's end":   {[]Request{plain, failed}, nil},
+		"created, a webhook":                {[]Request{webhook}, []entities.Hook{public}},
+		"created, no webhook":               {[]Request{plain}, []entities.Hook{base}},
+		"no webhook by default (3.8)":       {[]Request{hookCreated(theRun, "hook_1", "T")}, []entities.Hook{base}},
+		"received changes nothing":          {[]Request{plain, hook("hook_received")}, []entities.Hook{base}},
+		"disposed":                          {[]Request{plain, hook("hook_disposed")}, nil},
+		"a hook that did not get its token": {[]Request{plain, hookCreated(theRun, "hook_2", "T")}, []entities.Hook{base}},
+		"released by the run's end":         {[]Request{plain, failed}, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestApplyFoldsWaits(t *testing.T) {
 	over.Status, over.UpdatedAt, over.CompletedAt = "completed", at(3), ptr(at(3))
 	tests := map[string]struct {
 		before []Request // after created
-		want  map[entities.WaitID]entities.Wait
+		want   map[entities.WaitID]entities.Wait
 	}{
 		"created": {[]Request{sleep("wait_created")}, map[entities.WaitID]entities.Wait{"wait_1": waiting}},
 		"completed": {

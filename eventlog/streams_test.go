@@ -166,14 +166,14 @@ func TestChunksArePaged(t *testing.T) {
 		limit int
 		want  string
 	}{
-		"all":                {0, 10, "01234"},
-		"the first":          {0, 2, "01"},
-		"a middle page":      {2, 2, "23"},
-		"the last page":      {4, 2, "4"},
-		"past the end":       {5, 2, ""},
-		"far past the end":   {math.MaxInt64, 2, ""},
-		"before the start":   {-3, 2, "01"},
-		"far before it":      {math.MinInt64, 2, "01"},
+		"all":               {0, 10, "01234"},
+		"the first":         {0, 2, "01"},
+		"a middle page":     {2, 2, "23"},
+		"the last page":     {4, 2, "4"},
+		"past the end":      {5, 2, ""},
+		"far past the end":  {math.MaxInt64, 2, ""},
+		"before the start":  {-3, 2, "01"},
+		"far before it":     {math.MinInt64, 2, "01"},
 		"the largest limit": {1, math.MaxInt32, "1234"},
 	}
 	for name, test := range tests {

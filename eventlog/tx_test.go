@@ -27,7 +27,7 @@ func TestInTxRetries(t *testing.T) {
 		"a lost race for a run":     {&pgconn.PgError{Code: "23505", ConstraintName: "runs_pkey"}, 5},
 		"another duplicate":         {&pgconn.PgError{Code: "23505", ConstraintName: "steps_pkey"}, 1},
 		"a check":                   {&pgconn.PgError{Code: "23514"}, 1},
-		"an error of the caller":  {entities.ErrConflict, 1},
+		"an error of the caller":    {entities.ErrConflict, 1},
 		"a context that has ended":  {context.Canceled, 1},
 		"an error of the transport": {errors.New("connection reset"), 1},
 	}
@@ -183,20 +183,20 @@ func TestAppendIsRetried(t *testing.T) {
 	t.Run("after a deadlock in the queue", func(t *testing.T) {
 		t.Parallel()
 		id := f.run(t)
-		calls, told := 0, 0
+		calls, committed := 0, 0
 		log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
 			if calls++; calls < 3 {
 				return nil, deadlock
 			}
-			return func(error) { told++ }, nil
+			return func(error) { committed++ }, nil
 		}))
 		r := onRun(id, "run_started")
 		r.Messages = messages
 		if _, err := log.Append(t.Context(), home, r); err != nil {
 			t.Fatal(err)
 		}
-		if calls != 3 || told != 1 {
-			t.Errorf("the queue was called %d times and notified of the commit %d times, want 3 and 1", calls, told)
+		if calls != 3 || committed != 1 {
+			t.Errorf("the queue was called %d times and notified of the commit %d times, want 3 and 1", calls, committed)
 		}
 		if diff := cmp.Diff([]entities.EventType{"run_created", "run_started"}, f.types(t, id)); diff != "" {
 			t.Errorf("log differs (-want +got):\n%s", diff)

@@ -65,12 +65,12 @@ func wantNews(t *testing.T, news <-chan struct{}) {
 // waitForSubscribers returns when the topic has that many subscribers.
 func waitForSubscribers(t *testing.T, h *pg.Hub, topic string, want int) {
 	t.Helper()
-	look, deadline := time.NewTicker(time.Millisecond), time.After(patience)
-	defer look.Stop()
+	tick, deadline := time.NewTicker(time.Millisecond), time.After(patience)
+	defer tick.Stop()
 	for got := -1; got != want; {
 		got = h.Subscribers(topic)
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-deadline:
 			t.Fatalf("%d subscribers of %q, want %d", got, topic, want)
 		}
@@ -161,11 +161,11 @@ func TestWaitForEndReturnsOpenRunAtDeadline(t *testing.T) {
 		}
 	})
 	t.Run("fails at once if the run is missing", func(t *testing.T) {
-		for project, nobody := range map[entities.Project]entities.RunID{home: newRunID(), stranger: id} {
-			if _, err := f.WaitForEnd(t.Context(), t.Context(), project, nobody); !errors.Is(err, entities.ErrRunNotFound) {
+		for project, missing := range map[entities.Project]entities.RunID{home: newRunID(), stranger: id} {
+			if _, err := f.WaitForEnd(t.Context(), t.Context(), project, missing); !errors.Is(err, entities.ErrRunNotFound) {
 				t.Errorf("%s: got error %v, want ErrRunNotFound", project, err)
 			}
-			waitForSubscribers(t, f.hub, read.EndTopic(project, nobody), 0)
+			waitForSubscribers(t, f.hub, read.EndTopic(project, missing), 0)
 		}
 	})
 	t.Run("fails if the database fails", func(t *testing.T) {
