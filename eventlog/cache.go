@@ -134,9 +134,9 @@ func (c *cachedRun) addFacts(r Request, f *facts) bool {
 	}
 }
 
-// knowsEntity reports whether the entity that a request is about is cached, or is known not to exist. A request that
-// creates an entity can be written without knowing that, because the insertion fails if the entity exists; it cannot be
-// refused.
+// knowsEntity reports whether the entity that a request is about is cached, or is known not to exist. Without that, the
+// creation of an entity can be written, because the insertion fails if the entity exists; but it cannot be refused, for
+// the reason is unknown.
 func (c *runCache) knowsEntity(r Request) bool {
 	run, ok := c.runs.Peek(r.RunID)
 	if !ok || run.shared {

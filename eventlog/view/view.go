@@ -78,7 +78,7 @@ func asError(reason json.RawMessage) json.RawMessage {
 	return reason
 }
 
-// List shows the events of a list one by one, with payloads up to [eventlog.MaxListed] bytes each and, as some
+// List shows the events of a list one by one, with payloads up to [read.MaxListedPayload] bytes each and, as some
 // grow a lot when they are shown, up to so many together as one page of the log may have.
 type List struct {
 	shown int
