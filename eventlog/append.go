@@ -16,24 +16,26 @@ import (
 
 // Result is what an append did.
 type Result struct {
-	// Event is the event appended last. When the request was already so, it is the event that made it so.
+	// Event is the last event appended. For a repeated request it is the event that recorded it before, if that was
+	// read.
 	Event *entities.Event
-	// Repeated says that the request was already so, and that nothing was written.
+	// Repeated is set if the log already recorded the request, so that nothing was written.
 	Repeated bool
-	// StepCreated says that a step_started created its step.
+	// StepCreated is set if a step_started created its step.
 	StepCreated bool
-	// Run is the run after the request. Events that record an [InlineStart] come later.
+	// Run is the run right after the request. It does not include the events of an [InlineStart], which follow.
 	Run entities.Run
-	// Step, Hook and Wait are the entity that the event is about, after the append; nil when it is about something else,
-	// or is gone.
+	// Step, Hook and Wait are the entity that the event is about, after the append. Those of other kinds are nil, as is
+	// an entity that no longer exists.
 	Step *entities.Step
 	Hook *entities.Hook
 	Wait *entities.Wait
-	// Log is the run's whole log after the append, if it is cached; nil if it has to be read. It must not be changed.
+	// Log is the run's whole log after the append if it is cached, else nil. It must not be modified.
 	Log []entities.Event
 }
 
-// Page is a page of [Result.Log], as [read.Log.Events] would return it; false if the log is not cached.
+// Page returns a page of [Result.Log], as [read.Log.Events] would with payloads. It reports false if the log is not
+// cached, the page is in descending order, or the cursor is invalid; then the log must be read.
 func (r Result) Page(p pg.Page) (read.EventPage, bool) {
 	from := int64(0)
 	if p.Cursor != "" {
@@ -50,18 +52,19 @@ func (r Result) Page(p pg.Page) (read.EventPage, bool) {
 	return read.EventPage{Events: rest[:n], More: n < len(rest)}, true
 }
 
-// Append records that something happened to a run and does all that follows from it, in one transaction.
+// Append appends the event that a request asks for, updates rows, and enqueues the work that follows, in one
+// transaction.
 //
-// It fails with [entities.ErrInvalid] on a request that can never succeed, with the not-found error of what is missing,
-// with [entities.ErrConflict] or [entities.ErrRunEnded] as the transition tables say, and with [entities.ErrNotYet] on a
-// step that is not due; then nothing was written.
+// It fails with [entities.ErrInvalid] if the request can never succeed, with the not-found error of a missing entity,
+// with [entities.ErrConflict] or [entities.ErrRunEnded] if the transition tables refuse it, and with
+// [entities.ErrNotYet] if the step is not due. When it fails with one of these, nothing was written.
 func (l *Log) Append(ctx context.Context, project entities.Project, r Request) (Result, error) {
 	outcomes, err := l.append(ctx, call{project: project, runID: r.RunID, requests: []Request{r}})
 	if err == nil {
 		err = outcomes[0].Err
 	}
 	if isDuplicateRun(err) {
-		// The run belongs to another project, or it would have been found.
+		// The run belongs to another project; otherwise the retry would have found it.
 		return Result{}, &entities.TransitionError{
 			Kind: entities.KindRun, ID: string(r.RunID), Status: "taken", Event: r.Type, Refusal: entities.Conflict,
 		}
@@ -72,11 +75,11 @@ func (l *Log) Append(ctx context.Context, project entities.Project, r Request) (
 	return outcomes[0].Result, nil
 }
 
-// AppendAll appends all of several requests for one run, or none of them, in one transaction and in their order, with
-// what the options add. There may be no requests; the run must exist all the same.
+// AppendAll appends several requests for one run, in their order and in one transaction with what the options add: all
+// of them or none. The list of requests may be empty. The run must exist, unless a request creates it.
 //
-// It fails with a *[RefusedError] about the first request that [Log.Append] would refuse, with the errors of the options,
-// and with [entities.ErrRunNotFound].
+// It fails with a *[RefusedError] about the first request that [Log.Append] would refuse, with the errors of the
+// options, and with [entities.ErrRunNotFound].
 func (l *Log) AppendAll(
 	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request, o AppendOptions,
 ) ([]Result, error) {
@@ -98,12 +101,12 @@ func (l *Log) AppendAll(
 	return results, nil
 }
 
-// AppendBatch appends those of several requests for one run that can be, in one transaction and in their order, and
-// returns for each what [Log.Append] would. A step_created directly followed by the step_started of the same step
-// succeeds or fails with it (protocol §3.13).
+// AppendBatch appends several requests for one run, in their order and in one transaction. Each is appended or refused
+// on its own, with the outcome that [Log.Append] would return, except that a step_started directly after the
+// step_created of its step fails if that fails (protocol §3.13).
 //
-// It fails as a whole, and nothing is written, with [entities.ErrInvalid] when a request can never succeed or does not
-// belong in a batch, and with [entities.ErrRunNotFound].
+// The whole batch fails, and nothing is written, with [entities.ErrInvalid] if a request can never succeed or is not
+// allowed in a batch, and with [entities.ErrRunNotFound].
 func (l *Log) AppendBatch(
 	ctx context.Context, project entities.Project, runID entities.RunID, requests []Request,
 ) ([]Outcome, error) {
@@ -123,7 +126,7 @@ func (l *Log) AppendBatch(
 	return outcomes, nil
 }
 
-// aboutRun returns copies of the requests for the run.
+// aboutRun returns copies of the requests, with the run's ID.
 func aboutRun(runID entities.RunID, requests []Request) []Request {
 	requests = slices.Clone(requests)
 	for i := range requests {
@@ -132,7 +135,7 @@ func aboutRun(runID entities.RunID, requests []Request) []Request {
 	return requests
 }
 
-// append carries out a call under the eyes of the observer.
+// append carries out a call and reports it to the observer.
 func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 	ctx, done := l.observer.Append(ctx, c.runID, c.requests)
 	d, err := l.carryOut(ctx, c)
@@ -144,25 +147,25 @@ func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 	return d.outcomes, nil
 }
 
-// carryOut decides on the requests and writes the decision: from the cache if it knows enough, else under the run's
-// lock. Calls about one run take turns within the process; otherwise they would wait for each other in Postgres, each
-// with a connection.
+// carryOut decides on the requests and writes the decision: from the cache if that has the facts, else under the run's
+// lock. The calls of this process about one run are serialized here; in Postgres they would wait for each other too,
+// but each with a connection of its own.
 func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	c.now = l.Now()
 	if err := c.validate(); err != nil {
 		return decision{}, err
 	}
-	leave, err := l.cache.enter(ctx, c.runID)
+	release, err := l.cache.acquire(ctx, c.runID)
 	if err != nil {
 		return decision{}, err
 	}
-	defer leave()
+	defer release()
 	d, ok, err := l.appendOptimistic(ctx, c)
 	if err == nil && !ok {
 		d, err = l.appendLocked(ctx, c)
 	}
 	if err != nil && !errors.Is(err, errUnwritten) {
-		l.cache.evict(c.runID) // the commit may have succeeded all the same
+		l.cache.evict(c.runID) // the commit may have succeeded nevertheless
 		return decision{}, err
 	}
 	l.cache.store(d, c.now)
@@ -181,16 +184,16 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	return d, nil
 }
 
-// maxOptimistic is the most requests that are decided on from the cache: the statement for many would be long, and
-// planned for them alone.
+// maxOptimistic is the most requests that one conditional statement writes. The text of the statement depends on the
+// requests, so that a longer one would rarely find a prepared plan.
 const maxOptimistic = 4
 
-// appendOptimistic decides from the cache, and writes the decision by one statement that applies only if the run's log
-// is as long as it is in the cache. A run's rows are the fold of its log, so then the lock would have led to the same
-// decision. It reports false, having written nothing, when the cache is stale or lacks a fact: then the run must be
-// locked.
+// appendOptimistic decides from the cache and writes the decision with one statement, which applies only if the run's
+// log is as long as it is in the cache. It reports false, having written nothing, if the cache is stale or lacks a
+// fact; then the run must be locked.
 //
-// When the decision is to write nothing, a read tells whether the cache is right.
+// If the decision is to write nothing, a read checks that the cache is up to date. A decision that refuses some of
+// several requests, or that creates children, always takes the lock.
 func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, error) {
 	f, ok := l.cache.facts(c.project, c.requests, c.now)
 	if !ok {
@@ -198,7 +201,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	}
 	d := decideAll(f, c.requests, c.now)
 	switch {
-	case len(d.events) == 0 && len(c.requests) == 1 && !c.hasOptions() && l.cache.knows(c.requests[0]):
+	case len(d.events) == 0 && len(c.requests) == 1 && !c.hasOptions() && l.cache.knowsEntity(c.requests[0]):
 		return l.confirmUnchanged(ctx, c, d)
 	case len(d.events) == 0 || len(d.children) > 0 || slices.ContainsFunc(d.outcomes, Outcome.refused):
 		return decision{}, false, nil
@@ -219,7 +222,8 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	return d, written, err
 }
 
-// confirmUnchanged makes sure that the run is still as long as in the cache, from which it was decided to write nothing.
+// confirmUnchanged checks that the run's log is as long as it is in the cache, which a decision to write nothing relies
+// on.
 func (l *Log) confirmUnchanged(ctx context.Context, c call, d decision) (decision, bool, error) {
 	unchanged, err := store.IsUnchanged(ctx, l.pool, d.before.Run)
 	if err != nil || !unchanged {
@@ -231,7 +235,7 @@ func (l *Log) confirmUnchanged(ctx context.Context, c call, d decision) (decisio
 	return d, true, errUnwritten
 }
 
-// appendLocked decides on what it reads under the run's lock.
+// appendLocked locks the run, reads the facts, and writes the decision in the same transaction.
 func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 	var d decision
 	var f *facts

@@ -15,7 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-func TestATokenIsFreeAtOnceAfterItsHook(t *testing.T) {
+func TestHookTokenIsReusableAfterDisposal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	ends := map[string]entities.EventType{
@@ -29,9 +29,9 @@ func TestATokenIsFreeAtOnceAfterItsHook(t *testing.T) {
 			token := "token of " + string(first)
 			f.must(t, hookCreated(first, "hook_1", token))
 			if got := f.must(t, hookCreated(second, "hook_1", token)); got.Event.Type != entities.EventHookConflict {
-				t.Fatalf("while it is held: got %s, want hook_conflict", got.Event.Type)
+				t.Fatalf("while the token is held: got %s, want hook_conflict", got.Event.Type)
 			} else if got.Hook != nil {
-				t.Errorf("a hook_conflict came with a hook: %+v", got.Hook)
+				t.Errorf("a hook_conflict has a hook: %+v", got.Hook)
 			}
 			ask := onRun(first, end)
 			if end == entities.EventHookDisposed {
@@ -42,7 +42,7 @@ func TestATokenIsFreeAtOnceAfterItsHook(t *testing.T) {
 				t.Errorf("the token still has a hook: error %v", err)
 			}
 			if got := f.must(t, hookCreated(second, "hook_2", token)); got.Event.Type != entities.EventHookCreated {
-				t.Errorf("after its hook: got %s, want hook_created", got.Event.Type)
+				t.Errorf("after the end of its hook: got %s, want hook_created", got.Event.Type)
 			}
 			hook, err := store.HookByToken(t.Context(), f.pool, home, token, day)
 			if err != nil || hook.RunID != second || hook.ID != "hook_2" {
@@ -52,7 +52,7 @@ func TestATokenIsFreeAtOnceAfterItsHook(t *testing.T) {
 	}
 }
 
-func TestAStepThatIsNotDueIsToldWhen(t *testing.T) {
+func TestStepStartedTooEarlyReturnsRetryAfter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	retrying := step("step_retrying")
@@ -62,7 +62,7 @@ func TestAStepThatIsNotDueIsToldWhen(t *testing.T) {
 	_, err := f.Append(t.Context(), home, on(id, "step_started", "step_1"))
 	var early *entities.NotYetError
 	if !errors.As(err, &early) || early.RetryAfter != time.Minute {
-		t.Errorf("got error %v, want to be told to come back in a minute", err)
+		t.Errorf("got error %v, want ErrNotYet with a minute", err)
 	}
 	f.clock.move(time.Minute)
 	got := f.must(t, on(id, "step_started", "step_1"))
@@ -71,7 +71,7 @@ func TestAStepThatIsNotDueIsToldWhen(t *testing.T) {
 	}
 }
 
-func TestI10PayloadsComeBackAsTheyWere(t *testing.T) {
+func TestI10PayloadsAreReturnedUnchanged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	all := make([]byte, 256)
@@ -111,7 +111,7 @@ func TestI10PayloadsComeBackAsTheyWere(t *testing.T) {
 				"EventsByCorrelation": page.Events[len(page.Events)-1],
 			} {
 				if !bytes.Equal(got.Payload, payload) || !bytes.Equal(got.Extra, payload) {
-					t.Errorf("%s: payload or extra came back different", from)
+					t.Errorf("%s: payload or extra differs", from)
 				}
 				if (got.Payload == nil) != (payload == nil) {
 					t.Errorf("%s: got nil %t, want %t", from, got.Payload == nil, payload == nil)
@@ -121,7 +121,7 @@ func TestI10PayloadsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestPayloadsAreLeftOutWhenAsked(t *testing.T) {
+func TestWithoutPayloadsOmitsPayloads(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := runCreated(newRunID())
@@ -141,7 +141,7 @@ func TestPayloadsAreLeftOutWhenAsked(t *testing.T) {
 	}
 	for from, got := range map[string]entities.Event{"Events": page.Events[0], "EventsAt": several[at]} {
 		if got.Payload != nil {
-			t.Errorf("%s brought the payload", from)
+			t.Errorf("%s has a payload", from)
 		}
 		if diff := cmp.Diff(r.Extra, got.Extra); diff != "" {
 			t.Errorf("%s: extra differs (-want +got):\n%s", from, diff)
@@ -152,7 +152,7 @@ func TestPayloadsAreLeftOutWhenAsked(t *testing.T) {
 	}
 }
 
-func TestTimeNeverGoesBackInALog(t *testing.T) {
+func TestEventTimesNeverDecreaseInALog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -176,7 +176,7 @@ func TestTimeNeverGoesBackInALog(t *testing.T) {
 	}
 }
 
-func TestAllTimesAreWholeMillisecondsUTC(t *testing.T) {
+func TestTimesAreUTCInWholeMilliseconds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	east := time.FixedZone("east", 9*3600)
@@ -229,7 +229,7 @@ func TestAllTimesAreWholeMillisecondsUTC(t *testing.T) {
 	}
 }
 
-// checkTimes fails the test for each time that is not whole milliseconds in UTC. Nil ones do not count.
+// checkTimes fails the test for each time that is not in UTC and whole milliseconds. Nil times are skipped.
 func checkTimes(t *testing.T, what string, times map[string]*time.Time) {
 	t.Helper()
 	for name, at := range times {
@@ -242,7 +242,7 @@ func checkTimes(t *testing.T, what string, times map[string]*time.Time) {
 	}
 }
 
-func TestStartedAtNeverChanges(t *testing.T) {
+func TestRepeatedStartKeepsStartedAt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.clock.move(5 * time.Millisecond)
@@ -256,13 +256,13 @@ func TestStartedAtNeverChanges(t *testing.T) {
 	}
 }
 
-func TestARepeatedRunStartedAnswersTheRun(t *testing.T) {
+func TestRepeatedRunStartedReturnsRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
 	got := f.must(t, onRun(id, "run_started"))
 	if first := f.events(t, id)[1]; !got.Repeated || got.Event == nil || got.Event.Seq != first.Seq || got.Event.Type != first.Type {
-		t.Errorf("got event %+v, want the one that started the run", got.Event)
+		t.Errorf("got event %+v, want the run_started", got.Event)
 	}
 	if got := len(f.events(t, id)); got != 2 {
 		t.Errorf("the log has %d events, want 2 (3.5)", got)
@@ -272,7 +272,7 @@ func TestARepeatedRunStartedAnswersTheRun(t *testing.T) {
 	}
 }
 
-func TestADayOldRunStillStarts(t *testing.T) {
+func TestRunCreatedADayAgoStarts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)
@@ -282,17 +282,17 @@ func TestADayOldRunStillStarts(t *testing.T) {
 	}
 	f.clock.move(30 * 24 * time.Hour)
 	if got := f.must(t, runRepaired(id)); !got.Repeated {
-		t.Errorf("got event %s, want none new", got.Event.Type)
+		t.Errorf("got event %s, want no new event", got.Event.Type)
 	}
 }
 
-func TestAnInvalidRequestWritesNothing(t *testing.T) {
+func TestInvalidRequestWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	old := runCreated("wrun_01ARZ3NDEKTSV4RRFFQ69G5FAV")
 	f.refused(t, old, entities.ErrInvalid)
 	if got := f.rows(t, old.RunID); got.Run != nil {
-		t.Errorf("the run is there: %+v", got.Run)
+		t.Errorf("the run exists: %+v", got.Run)
 	}
 	id := f.run(t)
 	f.refused(t, on(id, "hook_conflict", "hook_1"), entities.ErrInvalid)

@@ -8,9 +8,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestI2AttributeRowsFollowTheRun sets, changes and removes attributes, also several at once and as the run begins;
-// rows compares the rows of attributes with the run's own.
-func TestI2AttributeRowsFollowTheRun(t *testing.T) {
+// TestI2AttributeRowsMatchRun sets, changes and removes attributes, also several at once and with the creation of the
+// run. The fixture's rows compares the rows of attributes with the run's attributes.
+func TestI2AttributeRowsMatchRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := newRunID()
@@ -38,5 +38,5 @@ func TestI2AttributeRowsFollowTheRun(t *testing.T) {
 		}
 	}
 	f.must(t, onRun(id, entities.EventRunCompleted))
-	f.rows(t, id) // and they outlive its end
+	f.rows(t, id) // attributes remain after the end of the run
 }

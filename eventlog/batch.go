@@ -5,9 +5,9 @@ import "github.com/stepwell-dev/stepwell/entities"
 // MaxBatch is the most requests one batch may have.
 const MaxBatch = 1000
 
-// batched are the events that may come in a batch: those whose decision needs nothing but the run and the rows of its
-// steps and waits.
-var batched = map[entities.EventType]bool{
+// allowedInBatch has the types that are allowed in a batch: those whose decision needs only the rows of the run, its
+// steps and its waits.
+var allowedInBatch = map[entities.EventType]bool{
 	entities.EventStepCreated:   true,
 	entities.EventStepStarted:   true,
 	entities.EventStepCompleted: true,
@@ -19,27 +19,27 @@ var batched = map[entities.EventType]bool{
 	entities.EventRunFailed:     true,
 }
 
-// validateBatch checks the composition of a batch: at most one event for each entity, except for the pair that creates
-// a step and starts it.
+// validateBatch checks that the events are allowed in a batch, and that there is at most one for each entity, except
+// for the pair that creates a step and starts it.
 func validateBatch(requests []Request) error {
 	if n := len(requests); n < 1 || n > MaxBatch {
-		return entities.Invalid("a batch of %d events; want 1 to %d", n, MaxBatch)
+		return entities.Invalid("a batch must have 1 to %d events, not %d", MaxBatch, n)
 	}
 	seen := map[[2]string]bool{}
 	for i, r := range requests {
-		if !batched[r.Type] {
-			return entities.Invalid("event %d of the batch: %q cannot be part of one, post it alone", i, r.Type)
+		if !allowedInBatch[r.Type] {
+			return entities.Invalid("event %d of the batch: %q is not allowed in a batch", i, r.Type)
 		}
 		if r.Type == entities.EventStepStarted && len(r.Payload) > 0 {
-			return entities.Invalid("event %d of the batch: a step_started in a batch has no input; "+
-				"put the step_created before it", i)
+			return entities.Invalid("event %d of the batch: a step_started in a batch must not have input; "+
+				"put a step_created before it", i)
 		}
 		entity := [2]string{entities.KindOf(r.Type), r.CorrelationID}
 		if entity[0] == entities.KindRun {
 			entity[1] = "" // a batch is about one run
 		}
 		if seen[entity] && (i == 0 || !r.startsStepOf(requests[i-1])) {
-			return entities.Invalid("event %d of the batch: there is another one for the same %s", i, entity[0])
+			return entities.Invalid("event %d of the batch: another event is for the same %s", i, entity[0])
 		}
 		seen[entity] = true
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// batch appends requests that are to be accepted as a whole, and returns what became of each: the position of its
+// batch appends a valid batch, and returns the outcome of each request: the position of its
 // event, or the error's text.
 func (f *fixture) batch(t *testing.T, id entities.RunID, requests ...Request) []string {
 	t.Helper()
@@ -23,10 +23,10 @@ func (f *fixture) batch(t *testing.T, id entities.RunID, requests ...Request) []
 	if err != nil {
 		t.Fatal(err)
 	}
-	return said(outcomes)
+	return outcomeTexts(outcomes)
 }
 
-func said(outcomes []Outcome) []string {
+func outcomeTexts(outcomes []Outcome) []string {
 	var list []string
 	for _, o := range outcomes {
 		refused := (*entities.TransitionError)(nil)
@@ -42,8 +42,8 @@ func said(outcomes []Outcome) []string {
 	return list
 }
 
-// claim is the pair that creates a step and starts it.
-func claim(stepID string) []Request {
+// createAndStart returns the pair that creates a step and starts it.
+func createAndStart(stepID string) []Request {
 	r := onRun("", entities.EventStepStarted)
 	r.CorrelationID = stepID
 	return []Request{on("", entities.EventStepCreated, stepID), r}
@@ -65,7 +65,7 @@ func TestBatchOutcomesBySection3_13(t *testing.T) {
 			[]Request{sleep("wait_created"), on("", "step_created", "b"), on("", "step_created", "a")},
 			[]string{"wait_created at 3", "step_created at 4", "step_created at 5"},
 		},
-		"a refused one burns no position": {
+		"a refused request uses no position": {
 			[]Request{step("step_created")},
 			[]Request{on("", "step_created", "a"), step("step_created"), on("", "step_created", "b")},
 			[]string{"step_created at 4", "conflict", "step_created at 5"},
@@ -74,38 +74,38 @@ func TestBatchOutcomesBySection3_13(t *testing.T) {
 			[]Request{step("step_created"), sleep("wait_created")}, []Request{step("step_created"), sleep("wait_created")},
 			[]string{"conflict", "conflict"},
 		},
-		"claims": {
-			nil, slices.Concat(claim("a"), claim("b")),
+		"creations with starts": {
+			nil, slices.Concat(createAndStart("a"), createAndStart("b")),
 			[]string{"step_created at 3", "step_started at 4", "step_created at 5", "step_started at 6"},
 		},
-		"a lost claim between two": {
-			[]Request{step("step_created")}, slices.Concat(claim("a"), claim("step_1"), claim("b")),
+		"a refused creation with start between two": {
+			[]Request{step("step_created")}, slices.Concat(createAndStart("a"), createAndStart("step_1"), createAndStart("b")),
 			[]string{
 				"step_created at 4", "step_started at 5", "conflict", "conflict", "step_created at 6", "step_started at 7",
 			},
 		},
-		"a claim of a running step": {
-			[]Request{step("step_created"), step("step_started")}, claim("step_1"), []string{"conflict", "conflict"},
+		"a creation with start of a running step": {
+			[]Request{step("step_created"), step("step_started")}, createAndStart("step_1"), []string{"conflict", "conflict"},
 		},
-		"a claim after the end": {[]Request{completed}, claim("a"), []string{"conflict", "conflict"}},
+		"a creation with start after the end": {[]Request{completed}, createAndStart("a"), []string{"conflict", "conflict"}},
 		"everything after the end": {
 			[]Request{step("step_created"), step("step_started"), completed},
 			[]Request{step("step_completed"), on("", "step_completed", "a"), sleep("wait_created"), completed},
 			[]string{"step_completed at 6", "ended", "conflict", "conflict"},
 		},
-		"an end, and what comes after it": {
+		"events after the end in the same batch": {
 			[]Request{step("step_created"), step("step_started")},
 			[]Request{on("", "step_created", "a"), completed, on("", "step_created", "b"), step("step_completed")},
 			[]string{"step_created at 5", "run_completed at 6", "conflict", "step_completed at 7"},
 		},
-		"a wait that the end of the same batch takes along": {
+		"a wait that the end in the same batch deletes": {
 			nil, []Request{sleep("wait_created"), failed}, []string{"wait_created at 3", "run_failed at 4"},
 		},
-		"of missing things": {
+		"events of missing entities": {
 			nil, []Request{step("step_started"), sleep("wait_completed"), on("", "step_completed", "a")},
 			[]string{"missing", "conflict", "missing"},
 		},
-		"a step that is not due": {
+		"a step that is not due yet": {
 			[]Request{step("step_created"), retrying}, []Request{on("", "step_created", "a"), step("step_started")},
 			[]string{"step_created at 5", "step step_1 may not start before another 1m30s"},
 		},
@@ -114,7 +114,7 @@ func TestBatchOutcomesBySection3_13(t *testing.T) {
 			[]Request{on("", "step_completed", "c"), on("", "step_failed", "a"), on("", "step_retrying", "b")},
 			[]string{"step_completed at 6", "step_failed at 7", "step_retrying at 8"},
 		},
-		"a step and a wait of one name": {
+		"a step and a wait with the same ID": {
 			nil, []Request{on("", "step_created", "x"), on("", "wait_created", "x")},
 			[]string{"step_created at 3", "wait_created at 4"},
 		},
@@ -130,7 +130,7 @@ func TestBatchOutcomesBySection3_13(t *testing.T) {
 			f.wantFold(t, id)
 			events := f.events(t, id)
 			if diff := cmp.Diff(before, events[:len(before)]); diff != "" {
-				t.Errorf("the log's past changed (-before +after):\n%s", diff)
+				t.Errorf("earlier events changed (-before +after):\n%s", diff)
 			}
 			written := 0
 			for _, outcome := range test.want {
@@ -155,21 +155,21 @@ func (f *fixture) wantFold(t *testing.T, id entities.RunID) {
 	}
 }
 
-func TestBatchResultsAreOfTheirMoment(t *testing.T) {
+func TestBatchResultsReflectStateAfterEachEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
-	asked := append(claim("a"), on("", "step_created", "x"), on("", "wait_created", "x"), completed)
+	asked := append(createAndStart("a"), on("", "step_created", "x"), on("", "wait_created", "x"), completed)
 	outcomes, err := f.AppendBatch(t.Context(), home, id, asked)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if asked[0].RunID != "" {
-		t.Error("the caller's requests were changed")
+		t.Error("the caller's requests were modified")
 	}
 	for i, o := range outcomes {
 		if got, want := o.Run.LastSeq, int64(3+i); got != want || o.Event.Seq != want {
-			t.Errorf("outcome %d: run at %d, event at %d, want %d", i, got, o.Event.Seq, want)
+			t.Errorf("outcome %d: run at position %d, event at %d, want %d", i, got, o.Event.Seq, want)
 		}
 		if ended := i == len(outcomes)-1; o.Run.Status.Ended() != ended {
 			t.Errorf("outcome %d: the run is %s", i, o.Run.Status)
@@ -178,7 +178,7 @@ func TestBatchResultsAreOfTheirMoment(t *testing.T) {
 			t.Errorf("outcome %d has step %v, wait %v, hook %v", i, o.Step, o.Wait, o.Hook)
 		}
 		if o.Repeated || o.StepCreated {
-			t.Errorf("outcome %d is repeated or lazy: %+v", i, o)
+			t.Errorf("outcome %d is repeated or created a step: %+v", i, o)
 		}
 	}
 	if got := outcomes[0].Step; got.Status != entities.StepPending || got.Attempt != 0 {
@@ -189,7 +189,7 @@ func TestBatchResultsAreOfTheirMoment(t *testing.T) {
 	}
 }
 
-func TestBatchesThatNoneMaySendBySection3_13(t *testing.T) {
+func TestInvalidBatchesAreRejectedBySection3_13(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), hook("hook_created"))
@@ -197,42 +197,42 @@ func TestBatchesThatNoneMaySendBySection3_13(t *testing.T) {
 	other := onRun("", entities.EventRunFailed)
 	other.CorrelationID = "another"
 	tests := map[string][]Request{
-		"none":                                 {},
-		"run_created":                          {runCreated(id)},
-		"run_started":                          {started},
-		"run_cancelled":                        {cancelled},
-		"attr_set":                             {on("", "attr_set", "attr_1")},
-		"hook_created":                         {hookCreated("", "hook_2", "T")},
-		"hook_received":                        {hook("hook_received")},
-		"hook_disposed":                        {hook("hook_disposed")},
-		"hook_conflict":                        {on("", "hook_conflict", "hook_1")},
-		"noop":                                 {on("", "noop", "")},
-		"an unknown event":                     {on("", "step_exploded", "a")},
-		"no event":                             {on("", "", "a")},
-		"a lazy start":                         {lazyStart("", "a")},
-		"a start with an input":                {nameless(lazyStart("", "a"))},
-		"two starts of a step":                 {step("step_started"), step("step_started")},
-		"two creations of a step":              {on("", "step_created", "a"), on("", "step_created", "a")},
-		"a claim in the wrong order":           {claim("a")[1], claim("a")[0]},
-		"a claim with something between":       {claim("a")[0], on("", "step_created", "b"), claim("a")[1]},
-		"a claim and one more start":           append(claim("a"), claim("a")[1]),
-		"a claim and the step's end":           append(claim("a"), on("", "step_completed", "a")),
-		"two claims of a step":                 append(claim("a"), claim("a")...),
-		"two events of a wait":                 {sleep("wait_created"), sleep("wait_completed")},
-		"two ends":                             {completed, failed},
-		"two ends by other names":              {completed, other},
-		"an end with an odd name":              {func() Request { r := completed; r.CorrelationID = "a/b"; return r }()},
-		"a step without a name":                {nameless(step("step_created"))},
-		"a bad one after a good one":           {on("", "step_created", "a"), on("", "step_created", "")},
-		"a bad time after a good one":          {on("", "step_created", "a"), func() Request { r := sleep("wait_created"); r.Data.ResumeAt = nil; return r }()},
-		"a bad text after a good one":          {on("", "step_created", "a"), func() Request { r := failed; r.Data.ErrorCode = "\x00"; return r }()},
-		"more than the limit":                  slices.Repeat([]Request{on("", "step_created", "a")}, MaxBatch+1),
-		"something forbidden after a good one": {on("", "step_created", "a"), hook("hook_received")},
+		"none":                    {},
+		"run_created":             {runCreated(id)},
+		"run_started":             {started},
+		"run_cancelled":           {cancelled},
+		"attr_set":                {on("", "attr_set", "attr_1")},
+		"hook_created":            {hookCreated("", "hook_2", "T")},
+		"hook_received":           {hook("hook_received")},
+		"hook_disposed":           {hook("hook_disposed")},
+		"hook_conflict":           {on("", "hook_conflict", "hook_1")},
+		"noop":                    {on("", "noop", "")},
+		"an unknown event":        {on("", "step_exploded", "a")},
+		"no event":                {on("", "", "a")},
+		"a lazy start":            {lazyStart("", "a")},
+		"a start with an input":   {withoutName(lazyStart("", "a"))},
+		"two starts of a step":    {step("step_started"), step("step_started")},
+		"two creations of a step": {on("", "step_created", "a"), on("", "step_created", "a")},
+		"a creation and start in the wrong order":         {createAndStart("a")[1], createAndStart("a")[0]},
+		"a creation and start with another event between": {createAndStart("a")[0], on("", "step_created", "b"), createAndStart("a")[1]},
+		"a creation and two starts":                       append(createAndStart("a"), createAndStart("a")[1]),
+		"a creation, a start and an end":                  append(createAndStart("a"), on("", "step_completed", "a")),
+		"two creations and starts of a step":              append(createAndStart("a"), createAndStart("a")...),
+		"two events of a wait":                            {sleep("wait_created"), sleep("wait_completed")},
+		"two ends":                                        {completed, failed},
+		"two ends with different correlation IDs":         {completed, other},
+		"an end with an invalid correlation ID":           {func() Request { r := completed; r.CorrelationID = "a/b"; return r }()},
+		"a step without a name":                           {withoutName(step("step_created"))},
+		"an invalid request after a valid one":            {on("", "step_created", "a"), on("", "step_created", "")},
+		"an invalid time after a valid request":           {on("", "step_created", "a"), func() Request { r := sleep("wait_created"); r.Data.ResumeAt = nil; return r }()},
+		"an invalid text after a valid request":           {on("", "step_created", "a"), func() Request { r := failed; r.Data.ErrorCode = "\x00"; return r }()},
+		"more than the limit":                             slices.Repeat([]Request{on("", "step_created", "a")}, MaxBatch+1),
+		"a forbidden type after a valid request":          {on("", "step_created", "a"), hook("hook_received")},
 	}
 	for name, batch := range tests {
 		t.Run(name, func(t *testing.T) {
 			if outcomes, err := f.AppendBatch(t.Context(), home, id, batch); !errors.Is(err, entities.ErrInvalid) {
-				t.Errorf("got outcomes %v and error %v, want ErrInvalid", said(outcomes), err)
+				t.Errorf("got outcomes %v and error %v, want ErrInvalid", outcomeTexts(outcomes), err)
 			}
 			if diff := cmp.Diff(before, f.events(t, id)); diff != "" {
 				t.Errorf("the log changed (-before +after):\n%s", diff)
@@ -241,7 +241,7 @@ func TestBatchesThatNoneMaySendBySection3_13(t *testing.T) {
 	}
 }
 
-func TestBatchesOfManyEvents(t *testing.T) {
+func TestBatchOfMaximumSizeIsAppended(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -257,7 +257,7 @@ func TestBatchesOfManyEvents(t *testing.T) {
 	f.wantFold(t, id)
 }
 
-func TestBatchesForARunThatIsNotThere(t *testing.T) {
+func TestBatchForMissingRunFails(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -265,13 +265,13 @@ func TestBatchesForARunThatIsNotThere(t *testing.T) {
 		project entities.Project
 		id      entities.RunID
 	}{
-		"no such run":           {home, newRunID()},
-		"a run of another (I9)": {stranger, id},
-		"an ID that no run has": {home, "nobody"},
+		"no such run":                   {home, newRunID()},
+		"a run of another project (I9)": {stranger, id},
+		"an ID that no run has":         {home, "nobody"},
 	} {
-		outcomes, err := f.AppendBatch(t.Context(), test.project, test.id, claim("a"))
+		outcomes, err := f.AppendBatch(t.Context(), test.project, test.id, createAndStart("a"))
 		if !errors.Is(err, entities.ErrRunNotFound) || outcomes != nil {
-			t.Errorf("%s: got %v and error %v, want ErrRunNotFound", name, said(outcomes), err)
+			t.Errorf("%s: got %v and error %v, want ErrRunNotFound", name, outcomeTexts(outcomes), err)
 		}
 	}
 	if got := len(f.events(t, id)); got != 2 {
@@ -279,31 +279,31 @@ func TestBatchesForARunThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestABatchThatFailsAtTheLastStepLeavesNoTrace(t *testing.T) {
+func TestFailedBatchRollsBackEverything(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), sleep("wait_created"), hook("hook_created"))
 	seen := 0
 	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, _ *pgx.Batch, m []entities.Message) (func(error), error) {
 		if len(m) != 2 {
-			t.Errorf("the queue got %d messages, want those of the two that were accepted", len(m))
+			t.Errorf("the queue got %d messages, want those of the two accepted requests", len(m))
 		}
 		if err := tx.QueryRow(ctx, `SELECT count(*) FROM events`).Scan(&seen); err != nil {
 			return nil, err
 		}
 		return nil, errBroken
 	}))
-	batch := append(claim("a"), step("step_created"), sleep("wait_completed"), completed)
+	batch := append(createAndStart("a"), step("step_created"), sleep("wait_completed"), completed)
 	for _, i := range []int{0, 2, 4} { // the second of these is refused
 		batch[i].Messages = messages
 	}
 	before, log := f.rows(t, id), f.events(t, id)
 	outcomes, err := broken.AppendBatch(t.Context(), home, id, batch)
 	if !errors.Is(err, errBroken) || outcomes != nil {
-		t.Errorf("got %v and error %v, want nothing and that of the queue", said(outcomes), err)
+		t.Errorf("got %v and error %v, want no outcomes and the error of the queue", outcomeTexts(outcomes), err)
 	}
 	if seen != len(log)+4 {
-		t.Errorf("before the queue broke there were %d events, want %d", seen, len(log)+4)
+		t.Errorf("when the queue failed there were %d events, want %d", seen, len(log)+4)
 	}
 	if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
 		t.Errorf("rows changed (-before +after):\n%s", diff)
@@ -315,13 +315,13 @@ func TestABatchThatFailsAtTheLastStepLeavesNoTrace(t *testing.T) {
 		"step_created at 6", "step_started at 7", "conflict", "wait_completed at 8", "run_completed at 9",
 	}
 	if diff := cmp.Diff(want, f.batch(t, id, batch...)); diff != "" {
-		t.Errorf("the same batch once more (-want +got):\n%s", diff)
+		t.Errorf("outcomes of the repeated batch differ (-want +got):\n%s", diff)
 	}
 	f.wantFold(t, id)
 }
 
-// TestABatchWithABrokenTableLeavesNoTrace breaks the last statement of a batch, in the middle of what is written.
-func TestABatchWithABrokenTableLeavesNoTrace(t *testing.T) {
+// TestBatchRollsBackWhenAnyTableFails makes a write in the middle of a batch fail.
+func TestBatchRollsBackWhenAnyTableFails(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"waits", "steps", "events"} {
 		t.Run(table, func(t *testing.T) {
@@ -335,9 +335,9 @@ func TestABatchWithABrokenTableLeavesNoTrace(t *testing.T) {
 				t.Fatal(err)
 			}
 			before, log := f.rows(t, id), f.events(t, id)
-			outcomes, err := f.AppendBatch(t.Context(), home, id, append(claim("a"), sleep("wait_created")))
+			outcomes, err := f.AppendBatch(t.Context(), home, id, append(createAndStart("a"), sleep("wait_created")))
 			if err == nil || outcomes != nil {
-				t.Errorf("got %v and error %v, want that of the trigger", said(outcomes), err)
+				t.Errorf("got %v and error %v, want the error of the trigger", outcomeTexts(outcomes), err)
 			}
 			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
 				t.Errorf("rows changed (-before +after):\n%s", diff)
@@ -349,19 +349,19 @@ func TestABatchWithABrokenTableLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// TestI4OfManyIdenticalBatchesEachClaimHasOneWinner: and no claim is torn between two.
-func TestI4OfManyIdenticalBatchesEachClaimHasOneWinner(t *testing.T) {
+// TestI4ConcurrentIdenticalBatchesHaveOneWinnerPerEvent also checks that the batch which creates a step starts it too.
+func TestI4ConcurrentIdenticalBatchesHaveOneWinnerPerEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
 	var batch []Request
 	for i := range 8 {
-		batch = append(batch, claim(fmt.Sprint("step_", i))...)
+		batch = append(batch, createAndStart(fmt.Sprint("step_", i))...)
 	}
 	batch = append(batch, sleep("wait_created"))
 	outcomes := make([][]Outcome, racers)
 	for i, err := range race(func(i int) (err error) {
-		// Each has them in an order of its own.
+		// Each racer has its own order.
 		mine := append(slices.Clone(batch[2*(i%8):]), batch[:2*(i%8)]...)
 		outcomes[i], err = f.AppendBatch(t.Context(), home, id, mine)
 		for j, o := range outcomes[i] {
@@ -386,16 +386,16 @@ func TestI4OfManyIdenticalBatchesEachClaimHasOneWinner(t *testing.T) {
 			if o.Event.Type == entities.EventStepCreated {
 				owner[o.Event.CorrelationID] = true
 			} else if o.Event.Type == entities.EventStepStarted && !owner[o.Event.CorrelationID] {
-				t.Errorf("racer %d started %s, which another has created", i, o.Event.CorrelationID)
+				t.Errorf("racer %d started %s, which another racer created", i, o.Event.CorrelationID)
 			}
 		}
 	}
 	if len(won) != len(batch) {
-		t.Errorf("%d things were won, want %d: %v", len(won), len(batch), won)
+		t.Errorf("%d events were appended, want %d: %v", len(won), len(batch), won)
 	}
 	for what, n := range won {
 		if n != 1 {
-			t.Errorf("%s was won %d times", what, n)
+			t.Errorf("%s was appended %d times", what, n)
 		}
 	}
 	if got, want := len(f.events(t, id)), 2+len(batch); got != want {
@@ -404,8 +404,8 @@ func TestI4OfManyIdenticalBatchesEachClaimHasOneWinner(t *testing.T) {
 	f.wantFold(t, id)
 }
 
-// TestI1BatchesAndSingleWritesAtOnce: nobody waits in a circle, and the log stays dense.
-func TestI1BatchesAndSingleWritesAtOnce(t *testing.T) {
+// TestI1ConcurrentBatchesAndSingleAppendsKeepLogDense checks that there is no deadlock, and that the log stays dense.
+func TestI1ConcurrentBatchesAndSingleAppendsKeepLogDense(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))
@@ -421,7 +421,7 @@ func TestI1BatchesAndSingleWritesAtOnce(t *testing.T) {
 			name := func(k int) string { return fmt.Sprintf("step_%d_%d_%d", i%4, j, k) }
 			switch i % 3 {
 			case 0: // batches that contend with those of other racers
-				outcomes, err := f.AppendBatch(t.Context(), home, id, slices.Concat(claim(name(0)), claim(name(1)), claim(name(2))))
+				outcomes, err := f.AppendBatch(t.Context(), home, id, slices.Concat(createAndStart(name(0)), createAndStart(name(1)), createAndStart(name(2))))
 				if err != nil {
 					return err
 				}

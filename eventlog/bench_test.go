@@ -16,8 +16,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// BenchmarkSteps has clients append steps, to runs of their own or all to one. The program in bench runs it and reads
-// its metrics: their names and those of the sub-benchmarks are for that.
+// BenchmarkSteps has clients append steps, each to its own run or all to one. The program in bench runs it and reads
+// its metrics, so the names of the metrics and of the sub-benchmarks must not change.
 func BenchmarkSteps(b *testing.B) {
 	for _, to := range []struct {
 		name string

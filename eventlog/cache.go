@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// cachedRuns is how many runs are cached: those of the last appends.
+	// cachedRuns is the most runs that are cached: those appended to last.
 	cachedRuns = 1024
-	// cachedEntities is the most steps, and the most waits, that are cached of one run.
+	// cachedEntities is the most steps, and also the most waits, that are cached of one run.
 	cachedEntities = 64
-	// cachedEvents and cachedBytes are the longest log that is cached whole, in events and in bytes from clients.
+	// cachedEvents and cachedBytes limit the logs that are cached: in events, and in bytes of payloads and extra data.
 	cachedEvents = 128
 	cachedBytes  = 16 << 10
-	// cacheTTL is how long a run is cached after its last append. Within it, a rebuild of the run's rows, which leaves
-	// the log as long as it is, goes unnoticed.
+	// cacheTTL is how long a run stays cached after its last append. It bounds how long a rebuild of the run's rows
+	// goes unnoticed, which does not change the length of the log.
 	cacheTTL = 5 * time.Second
 )
 
-// runCache keeps the runs that this process has just appended to, so that most appends need not read what it has just
-// written. A cached run can be stale: whoever decides from it must write by a conditional statement, or check that the
-// log is still as long. Losing the cache loses nothing.
+// runCache keeps the runs that this process appended to last, so that most appends need not read what the process has
+// just written. A cached run can be stale: a decision made from it must be written by a conditional statement, or
+// checked against the length of the log. Losing the cache loses nothing.
 type runCache struct {
 	runs *lru.Cache[entities.RunID, *cachedRun]
 
@@ -34,22 +34,24 @@ type runCache struct {
 	queues map[entities.RunID]*runQueue
 }
 
-// cachedRun is a run with some of its steps and waits. Only the goroutine that has entered the run may use it.
+// cachedRun is a run with some of its steps and waits. Only the goroutine that has acquired the run may use it.
 type cachedRun struct {
 	*Snapshot
-	// log is the run's whole log; nil when it is not known, or too large. Bytes is its size.
+	// log is the run's whole log; nil if it is unknown or too large. Bytes is its size.
 	log   []entities.Event
 	bytes int
-	at    time.Time
-	// shared says that another process appends to the run too, so that the cache does not help for a while.
+	// at is the time of the last append.
+	at time.Time
+	// shared is set if another process has appended to the run too: then it is not cached until the TTL is over.
 	shared bool
 }
 
-// runQueue lets one append of this process at a time through to a run. The others would wait for each other in Postgres,
-// each with a connection of its own.
+// runQueue serializes the appends of this process to a run. In Postgres they would wait for each other too, but each
+// with a connection of its own.
 type runQueue struct {
-	free chan struct{}
-	// users counts the appends that are through or wait.
+	// slot holds one element while an append is at the run.
+	slot chan struct{}
+	// users counts the appends that are at the run or wait for it.
 	users int
 }
 
@@ -61,12 +63,12 @@ func newRunCache() *runCache {
 	return &runCache{runs: runs, queues: map[entities.RunID]*runQueue{}}
 }
 
-// enter waits until no other append of this process is at the run. The caller must call leave.
-func (c *runCache) enter(ctx context.Context, id entities.RunID) (leave func(), err error) {
+// acquire waits until no other append of this process is at the run. The caller must call release.
+func (c *runCache) acquire(ctx context.Context, id entities.RunID) (release func(), err error) {
 	c.mu.Lock()
 	queue, ok := c.queues[id]
 	if !ok {
-		queue = &runQueue{free: make(chan struct{}, 1)}
+		queue = &runQueue{slot: make(chan struct{}, 1)}
 		c.queues[id] = queue
 	}
 	queue.users++
@@ -79,22 +81,22 @@ func (c *runCache) enter(ctx context.Context, id entities.RunID) (leave func(), 
 		}
 	}
 	select {
-	case queue.free <- struct{}{}:
-		return func() { <-queue.free; done() }, nil
+	case queue.slot <- struct{}{}:
+		return func() { <-queue.slot; done() }, nil
 	case <-ctx.Done():
 		done()
 		return nil, ctx.Err()
 	}
 }
 
-// facts returns all that the decision on requests about one run needs; false when something is not cached.
+// facts returns all facts that a decision on requests about one run needs. It reports false if one is not cached.
 func (c *runCache) facts(project entities.Project, requests []Request, now time.Time) (facts, bool) {
 	f := facts{Snapshot: NewSnapshot(project)}
 	if n := len(requests); n == 0 || n > maxOptimistic {
 		return facts{}, false
 	}
 	if len(requests) == 1 && requests[0].Type == entities.EventRunCreated {
-		return f, true // most likely there is no such run yet; the statement checks it
+		return f, true // most likely the run does not exist yet; the statement checks that
 	}
 	run, ok := c.runs.Get(requests[0].RunID)
 	if !ok || run.shared || run.Project != project || now.Sub(run.at) > cacheTTL {
@@ -111,7 +113,8 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 	return f, true
 }
 
-// addFacts adds all that the decision on a request needs besides the run's row, and reports whether it is cached.
+// addFacts adds the facts that the decision on a request needs besides the run's row. It reports whether all are
+// cached.
 func (c *cachedRun) addFacts(r Request, f *facts) bool {
 	switch r.Type {
 	case entities.EventRunStarted:
@@ -121,19 +124,20 @@ func (c *cachedRun) addFacts(r Request, f *facts) bool {
 		return true
 	case entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed,
 		entities.EventStepRetrying:
-		known := pick(c.Steps, f.Steps, entities.StepID(r.CorrelationID))
+		known := copyValue(c.Steps, f.Steps, entities.StepID(r.CorrelationID))
 		return known || r.Type == entities.EventStepCreated || r.createsStep()
 	case entities.EventWaitCreated, entities.EventWaitCompleted:
-		known := pick(c.Waits, f.Waits, entities.WaitID(r.CorrelationID))
+		known := copyValue(c.Waits, f.Waits, entities.WaitID(r.CorrelationID))
 		return known || r.Type == entities.EventWaitCreated
-	default: // needs more than the run and its rows
+	default: // needs more than the rows of the run, its steps and waits
 		return false
 	}
 }
 
-// knows reports whether the entity that a request is about is cached, or certainly does not exist. The facts are enough
-// to write without it, because the insertion fails if the entity exists, but not to explain a refusal.
-func (c *runCache) knows(r Request) bool {
+// knowsEntity reports whether the entity that a request is about is cached, or is known not to exist. Without that, the
+// creation of an entity can be written, because the insertion fails if the entity exists; but it cannot be refused, for
+// the reason is unknown.
+func (c *runCache) knowsEntity(r Request) bool {
 	run, ok := c.runs.Peek(r.RunID)
 	if !ok || run.shared {
 		return false
@@ -152,7 +156,7 @@ func (c *runCache) knows(r Request) bool {
 	})
 }
 
-// first returns the first event of the type in the cached log, without its payload; nil when there is none.
+// first returns the first event of the type in the cached log, without its payload, or nil.
 func (c *cachedRun) first(t entities.EventType) *entities.Event {
 	for _, e := range c.log {
 		if e.Type == t {
@@ -163,8 +167,8 @@ func (c *cachedRun) first(t entities.EventType) *entities.Event {
 	return nil
 }
 
-// pick copies an item from one map to another, and reports whether there is one.
-func pick[K comparable, V any](from, to map[K]V, key K) bool {
+// copyValue copies the key's value from one map to another, if there is one, and reports whether there is.
+func copyValue[K comparable, V any](from, to map[K]V, key K) bool {
 	v, ok := from[key]
 	if ok {
 		to[key] = v
@@ -172,8 +176,8 @@ func pick[K comparable, V any](from, to map[K]V, key K) bool {
 	return ok
 }
 
-// store caches a run as it is after an append. If another process has appended to it meanwhile, nothing is cached of it
-// for a while.
+// store caches a run as it is after an append. If another process has appended to it since the last one, the run is
+// marked as shared instead.
 func (c *runCache) store(d decision, now time.Time) {
 	if d.after.Run == nil {
 		return
@@ -200,8 +204,8 @@ func (c *runCache) store(d decision, now time.Time) {
 	c.runs.Add(id, run)
 }
 
-// appendLog adds the appended events to the cached log, if that is complete. Payloads are copied, for they may be small
-// parts of a large request.
+// appendLog adds the appended events to the cached log, or drops the log if it is incomplete or too large. Payloads are
+// copied, because they may be small parts of a large request, which would stay in memory.
 func (c *cachedRun) appendLog(d decision) {
 	if d.before.Run != nil && int64(len(c.log)) != d.before.Run.LastSeq || len(c.log)+len(d.events) > cachedEvents {
 		c.log = nil
@@ -220,7 +224,7 @@ func (c *cachedRun) appendLog(d decision) {
 	}
 }
 
-// logWith is the run's log with the events of a decision; nil if what comes before is not cached.
+// logWith returns the run's log including the events of a decision, or nil if the log before them is not cached.
 func (c *runCache) logWith(d *decision) []entities.Event {
 	if d.before.Run == nil {
 		return d.events
@@ -231,7 +235,7 @@ func (c *runCache) logWith(d *decision) []entities.Event {
 	return nil
 }
 
-// logOf is the log of a run, if the cached one is as long as the run says. It must not be changed.
+// logOf returns the log of a run if it is cached up to the run's last event, else nil. It must not be modified.
 func (c *runCache) logOf(run *entities.Run) []entities.Event {
 	if run == nil {
 		return nil
@@ -243,7 +247,7 @@ func (c *runCache) logOf(run *entities.Run) []entities.Event {
 	return slices.Clip(cached.log)
 }
 
-// addUpToLimit adds items to those that are cached, and replaces those that are.
+// addUpToLimit updates the cached items, and adds others as long as fewer than cachedEntities are cached.
 func addUpToLimit[K comparable, V any](to, items map[K]V) {
 	for key, v := range items {
 		if _, ok := to[key]; ok || len(to) < cachedEntities {
@@ -252,5 +256,5 @@ func addUpToLimit[K comparable, V any](to, items map[K]V) {
 	}
 }
 
-// evict forgets a run.
+// evict removes a run from the cache.
 func (c *runCache) evict(id entities.RunID) { c.runs.Remove(id) }

@@ -8,8 +8,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// Cancel ends a run by an event that is as the request says, but for its type and version, and reports whether it
-// was this one that ended it. A run that has ended otherwise is returned as it is. It fails with
+// Cancel ends a run with a run_cancelled, which has the fields of the request except for its type and version. It
+// returns the run, and reports whether this call ended it; a run that has already ended is not an error. It fails with
 // [entities.ErrRunNotFound], and with [entities.ErrInvalid] as [Log.Append] does.
 func (l *Log) Cancel(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
 	run, err := store.RunByID(ctx, l.pool, project, r.RunID)
@@ -24,6 +24,6 @@ func (l *Log) Cancel(ctx context.Context, project entities.Project, r Request) (
 	if err != nil && !errors.Is(err, entities.ErrConflict) {
 		return run, false, err
 	}
-	run, err = store.RunByID(ctx, l.pool, project, r.RunID) // it has just ended
+	run, err = store.RunByID(ctx, l.pool, project, r.RunID) // the run has ended meanwhile
 	return run, false, err
 }

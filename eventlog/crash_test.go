@@ -16,24 +16,24 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
-// crashing is a write that is broken off, and repeated by its client.
-type crashing struct {
-	pair
+// crashTest is a write that is interrupted, and repeated by its client.
+type crashTest struct {
+	clientPair
 
-	// again is what the client is told when it repeats what was done already, and grows what that appends
-	// to the log: the SDK's clients live with it.
+	// again is the error of the repeated write if the first was committed, and grows what the repetition appends
+	// to the log, which the SDK's clients tolerate.
 	again error
 	grows types
 }
 
-// crashes are all requests that write. See [TestACrashAtAnyStatement].
-func crashes() map[string]crashing {
+// crashTests has all requests that write. See [TestCrashAtAnyStatementOfAppend].
+func crashTests() map[string]crashTest {
 	is := func(r ...Request) []Request { return r }
 	resumed := hook("hook_received")
 	resumed.Data.ResumeID, resumed.Data.ResumeDigest = "resume_1", "digest"
 	lazy := step("step_started")
 	lazy.Data.StepName, lazy.Payload = "charge", []byte("step input")
-	retained := hookCreated(theRun, "hook_1", contested)
+	retained := hookCreated(theRun, "hook_1", contestedToken)
 	retained.Data.TokenRetentionUntil = ptr(day.Add(time.Hour))
 	late := [2]time.Duration{2 * time.Hour, 2 * time.Hour}
 	withStep := is(started, step("step_created"), step("step_started"))
@@ -43,50 +43,50 @@ func crashes() map[string]crashing {
 	batch := is(on(theRun, "step_created", "step_2"), on(theRun, "step_started", "step_2"), step("step_completed"),
 		sleep("wait_created"))
 	conflict, missing := entities.ErrConflict, entities.ErrHookNotFound
-	return map[string]crashing{
-		"run_created":            {pair: pair{one: is(created)}, again: conflict},
-		"resilient start":        {pair: pair{one: is(runRepaired(theRun))}},
-		"run_started":            {pair: pair{before: []Request{}, one: is(started)}},
-		"run_completed":          {pair: pair{before: full, one: is(completed)}, again: conflict},
-		"run_failed":             {pair: pair{before: full, one: is(failed)}, again: conflict},
-		"run_cancelled":          {pair: pair{before: full, one: is(cancelled)}, grows: types{"run_cancelled"}},
-		"attr_set":               {pair: pair{before: is(started), one: is(on(theRun, "attr_set", ""))}, grows: types{"attr_set"}},
-		"attr_set with an ID":    {pair: pair{before: is(started), one: is(on(theRun, "attr_set", "attr_1"))}, again: conflict},
-		"step_created":           {pair: pair{before: is(started), one: is(step("step_created"))}, again: conflict},
-		"step_started":           {pair: pair{before: withStep, one: is(step("step_started"))}, grows: types{"step_started"}},
-		"lazy start":             {pair: pair{before: is(started), one: is(lazy)}, again: conflict},
-		"step_completed":         {pair: pair{before: withStep, one: is(step("step_completed"))}, again: conflict},
-		"step_failed":            {pair: pair{before: withStep, one: is(step("step_failed"))}, again: conflict},
-		"step_retrying":          {pair: pair{before: withStep, one: is(step("step_retrying"))}, grows: types{"step_retrying"}},
-		"hook_created":           {pair: pair{before: is(started), one: is(hook("hook_created"))}, again: conflict},
-		"hook_received":          {pair: pair{before: withHook, one: is(hook("hook_received"))}, grows: types{"hook_received"}},
-		"resumption":             {pair: pair{before: withHook, one: is(resumed)}},
-		"hook_disposed":          {pair: pair{before: withHook, one: is(hook("hook_disposed"))}, again: missing},
-		"wait_created":           {pair: pair{before: is(started), one: is(sleep("wait_created"))}, again: conflict},
-		"wait_completed":         {pair: pair{before: full, one: is(sleep("wait_completed"))}, again: conflict},
-		"batch":                  {pair: pair{before: withStep, one: batch}, again: conflict},
-		"batch that ends":        {pair: pair{before: withStep, one: is(step("step_completed"), completed)}, again: conflict},
-		"claim of a taken token": {pair: pair{before: is(started), holder: is(started, retained), one: is(retained)}, again: conflict},
+	return map[string]crashTest{
+		"run_created":            {clientPair: clientPair{one: is(created)}, again: conflict},
+		"resilient start":        {clientPair: clientPair{one: is(runRepaired(theRun))}},
+		"run_started":            {clientPair: clientPair{before: []Request{}, one: is(started)}},
+		"run_completed":          {clientPair: clientPair{before: full, one: is(completed)}, again: conflict},
+		"run_failed":             {clientPair: clientPair{before: full, one: is(failed)}, again: conflict},
+		"run_cancelled":          {clientPair: clientPair{before: full, one: is(cancelled)}, grows: types{"run_cancelled"}},
+		"attr_set":               {clientPair: clientPair{before: is(started), one: is(on(theRun, "attr_set", ""))}, grows: types{"attr_set"}},
+		"attr_set with an ID":    {clientPair: clientPair{before: is(started), one: is(on(theRun, "attr_set", "attr_1"))}, again: conflict},
+		"step_created":           {clientPair: clientPair{before: is(started), one: is(step("step_created"))}, again: conflict},
+		"step_started":           {clientPair: clientPair{before: withStep, one: is(step("step_started"))}, grows: types{"step_started"}},
+		"lazy start":             {clientPair: clientPair{before: is(started), one: is(lazy)}, again: conflict},
+		"step_completed":         {clientPair: clientPair{before: withStep, one: is(step("step_completed"))}, again: conflict},
+		"step_failed":            {clientPair: clientPair{before: withStep, one: is(step("step_failed"))}, again: conflict},
+		"step_retrying":          {clientPair: clientPair{before: withStep, one: is(step("step_retrying"))}, grows: types{"step_retrying"}},
+		"hook_created":           {clientPair: clientPair{before: is(started), one: is(hook("hook_created"))}, again: conflict},
+		"hook_received":          {clientPair: clientPair{before: withHook, one: is(hook("hook_received"))}, grows: types{"hook_received"}},
+		"resumption":             {clientPair: clientPair{before: withHook, one: is(resumed)}},
+		"hook_disposed":          {clientPair: clientPair{before: withHook, one: is(hook("hook_disposed"))}, again: missing},
+		"wait_created":           {clientPair: clientPair{before: is(started), one: is(sleep("wait_created"))}, again: conflict},
+		"wait_completed":         {clientPair: clientPair{before: full, one: is(sleep("wait_completed"))}, again: conflict},
+		"batch":                  {clientPair: clientPair{before: withStep, one: batch}, again: conflict},
+		"batch that ends":        {clientPair: clientPair{before: withStep, one: is(step("step_completed"), completed)}, again: conflict},
+		"claim of a taken token": {clientPair: clientPair{before: is(started), holder: is(started, retained), one: is(retained)}, again: conflict},
 		"claim of an expired token": {
-			pair:  pair{before: is(started), holder: is(started, retained, completed), late: late, one: is(retained)},
-			again: conflict,
+			clientPair: clientPair{before: is(started), holder: is(started, retained, completed), late: late, one: is(retained)},
+			again:      conflict,
 		},
 	}
 }
 
-// TestACrashAtAnyStatement breaks every write off at each of its statements: by killing the server's process
-// before the statement, and by cutting the client off when the statement has been executed, the commit too.
-// Then the log is dense, the rows are its fold, and all of the write is there or nothing, as the commit was
-// executed or not. The client repeats itself to another server: if the write was lost, all is as if nothing
-// had happened; if just its answer was, the client is told so, and the outcome is the same.
-func TestACrashAtAnyStatement(t *testing.T) {
+// TestCrashAtAnyStatementOfAppend interrupts every write at each of its statements: by terminating the server's session
+// before the statement, and by closing the connection after the statement was executed, including the commit.
+// Then the log is dense, the rows are its fold, and the write is there as a whole or not at all, as the commit was
+// executed or not. The client repeats the write on another server: if the first was lost, all is as if nothing
+// had happened; if only its answer was, the client gets the error for a repetition, and the outcome is the same.
+func TestCrashAtAnyStatementOfAppend(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	f := fixtureOn(t, dsn)
-	for name, test := range crashes() {
+	for name, test := range crashTests() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test.crashAtAnyStatement(t, dsn, f, nobody)
+			test.crashAtAnyStatement(t, dsn, f, noCache)
 		})
 		t.Run(name+", believing", func(t *testing.T) {
 			t.Parallel()
@@ -95,67 +95,67 @@ func TestACrashAtAnyStatement(t *testing.T) {
 	}
 }
 
-func (test crashing) crashAtAnyStatement(t *testing.T, dsn string, f *fixture, believers [2]bool) {
+func (test crashTest) crashAtAnyStatement(t *testing.T, dsn string, f *fixture, cached [2]bool) {
 	t.Helper()
 	session := gate.Open(t, dsn, f.pool, nil)
-	st := f.stage(f.over(session.Pool, test.late[0]), f.over(f.pool, test.late[1]))
-	st.believers = believers
-	clean := test.set(t, st)
+	st := f.newRunner(f.logOver(session.Pool, test.late[0]), f.logOver(f.pool, test.late[1]))
+	st.cached = cached
+	clean := test.newScenario(t, st)
 	untouched := clean.state(t)
 	statements := session.Run(t, -1, gate.None, func() { clean.ask(t, 0) })
 	done := clean.state(t)
 	commit := len(statements) - 1
 	if untouched == done || commit < 1 || statements[commit] != "COMMIT" {
-		t.Fatalf("the write is not one: %q", statements)
+		t.Fatalf("the write is not one transaction: %q", statements)
 	}
 	for n, sql := range statements {
 		for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
 			t.Run(fmt.Sprintf("%s at %d, %.20s", crash, n, sql), func(t *testing.T) {
-				s := test.set(t, st)
+				s := test.newScenario(t, st)
 				session.Run(t, n, crash, func() { s.ask(t, 0) })
 				if err := s.errs[0]; err == nil || isRefusal(err) {
-					t.Errorf("the client was told %v", err)
+					t.Errorf("the client got %v", err)
 				}
 				want := untouched
 				if committed := n == commit && crash == gate.AnswerLost; committed {
 					want = done
 				}
 				if diff := cmp.Diff(want, s.state(t)); diff != "" {
-					t.Fatalf("the crash left a trace (-want +got):\n%s", diff)
+					t.Fatalf("the crash left something behind (-want +got):\n%s", diff)
 				}
 				s.askOf(t, 0, s.logs[1])
 				if want == untouched {
-					s.wantSame(t, clean, done)
+					s.wantSameResult(t, clean, done)
 				} else {
-					s.wantAgain(t, test, done)
+					s.wantRepeatedResult(t, test, done)
 				}
 			})
 		}
 	}
 }
 
-// isRefusal reports whether an error says that the request was judged.
+// isRefusal reports whether an error means that the request was refused.
 func isRefusal(err error) bool {
 	return errors.Is(err, entities.ErrConflict) || errors.Is(err, entities.ErrInvalid) || errors.Is(err, entities.ErrRunEnded)
 }
 
-// wantSame fails the test unless the answer and the state are those of a write without a crash.
-func (s *scene) wantSame(t *testing.T, clean *scene, done string) {
+// wantSameResult fails the test unless the answer and the state are those of a write without a crash.
+func (s *scenario) wantSameResult(t *testing.T, clean *scenario, done string) {
 	t.Helper()
-	if diff := cmp.Diff(clean.text(t, clean.answers), s.text(t, s.answers)); diff != "" {
-		t.Errorf("the second answer is not what the first would have been (-want +got):\n%s", diff)
+	if diff := cmp.Diff(clean.normalized(t, clean.answers), s.normalized(t, s.answers)); diff != "" {
+		t.Errorf("the second answer differs from that without a crash (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(done, s.state(t)); diff != "" {
-		t.Errorf("the outcome is not as without the crash (-want +got):\n%s", diff)
+		t.Errorf("the outcome differs from that without a crash (-want +got):\n%s", diff)
 	}
 }
 
-// wantAgain fails the test unless the client was told that the write had happened, and the log grew by what it
-// may.
-func (s *scene) wantAgain(t *testing.T, test crashing, done string) {
+// wantRepeatedResult fails the test unless the client got the error for a repetition, and the log grew by no more than
+// it may.
+func (s *scenario) wantRepeatedResult(t *testing.T, test crashTest, done string) {
 	t.Helper()
 	if err := s.errs[0]; !errors.Is(err, test.again) {
-		t.Errorf("the client was told %v, want %v", err, test.again)
+		t.Errorf("the client got %v, want %v", err, test.again)
 	}
 	state := s.state(t)
 	if test.grows == nil {
@@ -173,9 +173,9 @@ func (s *scene) wantAgain(t *testing.T, test crashing, done string) {
 	}
 }
 
-// TestACrashAtAnyStatementOfAStreamWrite: all chunks of a write are there, or none. There is nothing by which a
-// repeated write could be known for one; clients do not repeat it, but fail the write (protocol §4).
-func TestACrashAtAnyStatementOfAStreamWrite(t *testing.T) {
+// TestCrashAtAnyStatementOfStreamWrite checks that all chunks of a write are stored, or none. A repeated write cannot
+// be recognized; clients do not repeat it, but fail the write (protocol §4).
+func TestCrashAtAnyStatementOfStreamWrite(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	f := fixtureOn(t, dsn)
@@ -232,7 +232,7 @@ func TestACrashAtAnyStatementOfAStreamWrite(t *testing.T) {
 						}
 						session.Run(t, n, crash, func() {
 							if err := write(broken, name); err == nil {
-								t.Error("the client was told that all is well")
+								t.Error("the client got no error")
 							}
 						})
 						got, gotClosed := chunks(name)

@@ -9,33 +9,34 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// errRepeat: the request is already so. The answer is success, and nothing is written.
-var errRepeated = errors.New("already so")
+// errRepeated reports that the log already records what the request asks for: it succeeds, and nothing is written.
+var errRepeated = errors.New("already recorded")
 
-// decide is the whole judgement on a request: the events to append, or why not. It is pure; at is the
-// transaction's time.
+// decide returns the events to append for a request, or the reason of its refusal. It is pure; at is the time of the
+// events.
 func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 	if f.Run == nil && r.createsRun() {
-		return startNewRun(r, at)
+		return createAndStartRun(r, at)
 	}
-	if r.Once && f.done(r) {
-		return nil, f.repeats(r)
+	if r.Once && f.isRecorded(r) {
+		return nil, f.checkRepeat(r)
 	}
 	if r.createsStep() {
-		return f.startNewStep(r, at)
+		return f.createAndStartStep(r, at)
 	}
 	if r.Type == entities.EventHookReceived && f.Run != nil && f.earlier != nil {
-		return nil, f.resumedBefore(r)
+		return nil, f.checkResumption(r)
 	}
-	if err := f.permit(r, at); err != nil {
+	if err := f.checkTransition(r, at); err != nil {
 		return nil, err
 	}
-	return f.outcome(r, at)
+	return f.permittedEvents(r, at)
 }
 
-// outcome is the events of a request that the tables permit, or what is wrong with it that they cannot know.
-func (f facts) outcome(r Request, at time.Time) ([]entities.Event, error) {
-	e := f.next(r, at)
+// permittedEvents returns the events of a request that the transition tables permit, or the reason of a refusal that
+// depends on more than statuses.
+func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error) {
+	e := f.newEvent(r, at)
 	switch r.Type {
 	case entities.EventRunStarted:
 		return []entities.Event{startedEvent(r, e.Seq, at)}, nil
@@ -45,27 +46,27 @@ func (f facts) outcome(r Request, at time.Time) ([]entities.Event, error) {
 		}
 		e.Payload = nil // the input is in step_created
 	case entities.EventHookCreated:
-		e = f.contested(e)
+		e = f.orConflict(e)
 	case entities.EventAttrSet:
-		if err := f.permitChange(r); err != nil {
+		if err := f.checkAttributes(r); err != nil {
 			return nil, err
 		}
-	default: // the tables have said it all
+	default: // the tables are enough
 	}
 	return []entities.Event{e}, nil
 }
 
-// startNewRun is a run_started that makes up for a run_created that got lost.
-func startNewRun(r Request, at time.Time) ([]entities.Event, error) {
-	if err := creation(r, at); err != nil {
+// createAndStartRun returns the events of a run_started that also creates its run, because the run_created got lost.
+func createAndStartRun(r Request, at time.Time) ([]entities.Event, error) {
+	if err := checkCreation(r, at); err != nil {
 		return nil, err
 	}
 	return []entities.Event{creationEvent(r, at), startedEvent(r, 2, at)}, nil
 }
 
-// contested is a hook_created, or the hook_conflict it becomes when another hook holds the token.
-func (f facts) contested(e entities.Event) entities.Event {
-	holder := f.holderOf(e.Data.Token)
+// orConflict returns the hook_created as it is, or as a hook_conflict if another hook holds the token.
+func (f facts) orConflict(e entities.Event) entities.Event {
+	holder := f.tokenHolder(e.Data.Token)
 	if holder == nil || !holder.Holds(e.CreatedAt) {
 		return e
 	}
@@ -74,8 +75,8 @@ func (f facts) contested(e entities.Event) entities.Event {
 	return e
 }
 
-// holderOf is the hook that has the token: another run's, or one that was created just before.
-func (f facts) holderOf(token string) *entities.Hook {
+// tokenHolder returns the hook that has the token, or nil: a hook of any run, or one that the same call creates.
+func (f facts) tokenHolder(token string) *entities.Hook {
 	for _, hook := range f.Hooks {
 		if hook.Token == token {
 			return &hook
@@ -84,8 +85,8 @@ func (f facts) holderOf(token string) *entities.Hook {
 	return f.holders[token]
 }
 
-// changesNothing reports whether the run has the attributes that the request is to give it.
-func (f facts) changesNothing(r Request) bool {
+// hasAttributes reports whether the run already has the attributes that the request sets.
+func (f facts) hasAttributes(r Request) bool {
 	if f.Run == nil || r.CorrelationID != "" {
 		return false
 	}
@@ -93,20 +94,20 @@ func (f facts) changesNothing(r Request) bool {
 	return err == nil && maps.Equal(merged, f.Run.Attributes)
 }
 
-// repeats judges a request for what is so already: it must not mean something else by the same ID.
-func (f facts) repeats(r Request) error {
+// checkRepeat returns errRepeated, or a conflict if the request uses the same ID for something else.
+func (f facts) checkRepeat(r Request) error {
 	if r.Type != entities.EventStepCreated {
 		return errRepeated
 	}
 	if step := f.Steps[entities.StepID(r.CorrelationID)]; step.Name != r.Data.StepName {
-		return fmt.Errorf("step %s is %q in the log and cannot become %q: %w",
+		return fmt.Errorf("step %s is named %q in the log and cannot become %q: %w",
 			step.ID, step.Name, r.Data.StepName, entities.ErrConflict)
 	}
 	return errRepeated
 }
 
-// done reports whether there is what the request asks for, whatever became of it since.
-func (f facts) done(r Request) bool {
+// isRecorded reports whether the log already records what the request asks for, regardless of what happened since.
+func (f facts) isRecorded(r Request) bool {
 	switch r.Type {
 	case entities.EventRunStarted:
 		return f.Run != nil && f.Run.StartedAt != nil && !f.Run.Status.Ended()
@@ -123,7 +124,7 @@ func (f facts) done(r Request) bool {
 	case entities.EventHookCreated:
 		return f.claimed[r.CorrelationID]
 	case entities.EventAttrSet:
-		return f.claimed[r.CorrelationID] || f.changesNothing(r)
+		return f.claimed[r.CorrelationID] || f.hasAttributes(r)
 	case entities.EventHookDisposed:
 		_, ok := f.Hooks[entities.HookID(r.CorrelationID)]
 		return !ok && f.claimed[r.CorrelationID]
@@ -132,8 +133,8 @@ func (f facts) done(r Request) bool {
 	}
 }
 
-// permitChange judges an attr_set by the run's attributes, and by its ID, which counts once.
-func (f facts) permitChange(r Request) error {
+// checkAttributes checks an attr_set against the limits of the run's attributes, and that its ID was not used before.
+func (f facts) checkAttributes(r Request) error {
 	if r.CorrelationID != "" && f.claimed[r.CorrelationID] {
 		return &entities.TransitionError{
 			Kind: entities.KindRun, ID: string(r.RunID), Status: string(f.Run.Status), Event: r.Type,
@@ -144,75 +145,77 @@ func (f facts) permitChange(r Request) error {
 	return err
 }
 
-// startNewStep is a step_started that also creates its step: whoever sends it wants to be the only one to run
-// it, so that the step must not exist in any state (protocol §3.7).
-func (f facts) startNewStep(r Request, at time.Time) ([]entities.Event, error) {
+// createAndStartStep returns the events of a step_started that also creates its step. It is a claim to be the only one
+// to execute the step, so the step must not exist in any status (protocol §3.7).
+func (f facts) createAndStartStep(r Request, at time.Time) ([]entities.Event, error) {
 	creation := r
 	creation.Type, creation.Extra = entities.EventStepCreated, nil
 	creation.Data = entities.EventData{StepName: r.Data.StepName, WorkflowName: r.Data.WorkflowName}
-	if err := f.permit(creation, at); err != nil {
+	if err := f.checkTransition(creation, at); err != nil {
 		return nil, err
 	}
-	created, started := f.next(creation, at), f.next(r, at)
+	created, started := f.newEvent(creation, at), f.newEvent(r, at)
 	started.Seq, started.Payload = created.Seq+1, nil
 	return []entities.Event{created, started}, nil
 }
 
-// resumedBefore judges a resumption that is in the log already.
-func (f facts) resumedBefore(r Request) error {
+// checkResumption returns errRepeated for a resumption that the log already has, or a conflict if that had another hook
+// or payload.
+func (f facts) checkResumption(r Request) error {
 	if f.earlier.CorrelationID == r.CorrelationID && f.earlier.Data.ResumeDigest == r.Data.ResumeDigest {
 		return errRepeated
 	}
 	return &entities.TransitionError{
-		Kind: entities.KindHook, ID: r.CorrelationID, Status: "resumed otherwise by " + r.Data.ResumeID,
+		Kind: entities.KindHook, ID: r.CorrelationID, Status: "resumed differently by " + r.Data.ResumeID,
 		Event: r.Type, Refusal: entities.Conflict,
 	}
 }
 
-// permit asks the transition tables.
-func (f facts) permit(r Request, at time.Time) error {
+// checkTransition checks the request against the transition tables.
+func (f facts) checkTransition(r Request, at time.Time) error {
 	if f.Run == nil {
-		// run_created is the one event a run need not exist for.
-		return next(entities.Runs, entities.KindRun, string(r.RunID), entities.RunNone, runEvent(r.Type))
+		// run_created is the only event that does not need the run to exist.
+		return checkTable(entities.Runs, entities.KindRun, string(r.RunID), entities.RunNone, eventForMissingRun(r.Type))
 	}
 	id, ended := r.CorrelationID, f.Run.Status.Ended()
 	switch kind := entities.KindOf(r.Type); kind {
 	case entities.KindStep:
-		return next(f.stepTable(), kind, id, f.stepStatus(r), r.Type)
+		return checkTable(f.stepTable(), kind, id, f.stepStatus(r), r.Type)
 	case entities.KindHook:
-		return next(table(ended, entities.Hooks, entities.HooksAfterEnd), kind, id, f.hookStatus(r, at), r.Type)
+		return checkTable(tableFor(ended, entities.Hooks, entities.HooksAfterEnd), kind, id, f.hookStatus(r, at), r.Type)
 	case entities.KindWait:
-		return next(table(ended, entities.Waits, entities.WaitsAfterEnd), kind, id, f.waitStatus(r), r.Type)
+		return checkTable(tableFor(ended, entities.Waits, entities.WaitsAfterEnd), kind, id, f.waitStatus(r), r.Type)
 	default:
-		return next(entities.Runs, kind, string(r.RunID), f.Run.Status, r.Type)
+		return checkTable(entities.Runs, kind, string(r.RunID), f.Run.Status, r.Type)
 	}
 }
 
-// runEvent is what an event means to a run that is not there: anything but its creation is missing it.
-func runEvent(t entities.EventType) entities.EventType {
+// eventForMissingRun returns the event by which the table of runs checks a request for a missing run: all but
+// run_created are refused as run_started is, because the run is not found.
+func eventForMissingRun(t entities.EventType) entities.EventType {
 	if t == entities.EventRunCreated {
 		return t
 	}
 	return entities.EventRunStarted
 }
 
-// stepTable depends on the run's version: the next line wants no attempt to begin once the run has ended.
+// stepTable depends on the run's protocol version: newer ones refuse attempts that start after the end of the run.
 func (f facts) stepTable() entities.Table[entities.StepStatus] {
 	afterEnd := entities.StepsAfterEnd
 	if f.Run.SpecVersion >= entities.SpecSlots {
 		afterEnd = entities.StepsAfterEndNext
 	}
-	return table(f.Run.Status.Ended(), entities.Steps, afterEnd)
+	return tableFor(f.Run.Status.Ended(), entities.Steps, afterEnd)
 }
 
-func table[S ~string](ended bool, alive, afterEnd entities.Table[S]) entities.Table[S] {
+func tableFor[S ~string](ended bool, alive, afterEnd entities.Table[S]) entities.Table[S] {
 	if ended {
 		return afterEnd
 	}
 	return alive
 }
 
-func next[S ~string](t entities.Table[S], kind, id string, status S, event entities.EventType) error {
+func checkTable[S ~string](t entities.Table[S], kind, id string, status S, event entities.EventType) error {
 	_, err := t.Next(kind, id, status, event)
 	var refused *entities.TransitionError
 	if errors.As(err, &refused) && refused.Refusal == entities.Repeat {
@@ -248,8 +251,8 @@ func (f facts) waitStatus(r Request) entities.WaitStatus {
 	return entities.WaitNone
 }
 
-// next is the event the request asks for, at the next position of the log.
-func (f facts) next(r Request, at time.Time) entities.Event {
+// newEvent returns the event that the request asks for, at the next position of the log.
+func (f facts) newEvent(r Request, at time.Time) entities.Event {
 	seq := int64(1)
 	if f.Run != nil {
 		seq = f.Run.LastSeq + 1
@@ -260,14 +263,14 @@ func (f facts) next(r Request, at time.Time) entities.Event {
 	}
 }
 
-// creationEvent is the run_created that a run_started with creation data makes up for.
+// creationEvent returns the run_created that a run_started with creation data makes up for.
 func creationEvent(r Request, at time.Time) entities.Event {
-	e := facts{Snapshot: &Snapshot{}}.next(r, at)
+	e := facts{Snapshot: &Snapshot{}}.newEvent(r, at)
 	e.Type = entities.EventRunCreated
 	return e
 }
 
-// startedEvent is a run_started, which never carries data: what came along was for creating the run.
+// startedEvent returns a run_started. It has no data: any that the request carries is for creating the run.
 func startedEvent(r Request, seq int64, at time.Time) entities.Event {
 	return entities.Event{
 		RunID: r.RunID, Seq: seq, Type: entities.EventRunStarted, SpecVersion: r.SpecVersion,

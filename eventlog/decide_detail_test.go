@@ -11,14 +11,14 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-func TestDecideKeepsAllThatTheWriterSent(t *testing.T) {
+func TestDecideKeepsAllFieldsOfRequest(t *testing.T) {
 	t.Parallel()
 	r := step("step_completed")
 	r.OccurredAt = ptr(day.Add(-time.Minute))
 	r.Extra, r.Payload = []byte{0xa0}, []byte("result")
 	r.Data = entities.EventData{StepName: "charge", Attempt: ptr(2)}
-	s := tell(t, created, started, step("step_created"))
-	got, err := s.ask(r)
+	s := newMemoryRun(t, created, started, step("step_created"))
+	got, err := s.decide(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +40,9 @@ func TestDecideRunStartedCarriesNoDataBySection3_5(t *testing.T) {
 	}
 	t.Run("on a pending run", func(t *testing.T) {
 		t.Parallel()
-		s := tell(t, created)
+		s := newMemoryRun(t, created)
 		s.at = day
-		got, err := s.ask(r)
+		got, err := s.decide(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestDecideRunStartedCarriesNoDataBySection3_5(t *testing.T) {
 	})
 	t.Run("what it carries goes into the run_created before it", func(t *testing.T) {
 		t.Parallel()
-		got, err := tell(t).ask(r)
+		got, err := newMemoryRun(t).decide(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,17 +71,17 @@ func TestDecideResilientStartOutsideTheWindowIsInvalid(t *testing.T) {
 	late := day.Add(25 * time.Hour)
 	t.Run("when it would create the run", func(t *testing.T) {
 		t.Parallel()
-		s := tell(t)
+		s := newMemoryRun(t)
 		s.at = late
-		if _, err := s.ask(runRepaired(theRun)); !errors.Is(err, entities.ErrInvalid) {
+		if _, err := s.decide(runRepaired(theRun)); !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("got error %v, want ErrInvalid", err)
 		}
 	})
 	t.Run("but not when the run is there", func(t *testing.T) {
 		t.Parallel()
-		s := tell(t, created)
+		s := newMemoryRun(t, created)
 		s.at = late
-		if _, err := s.ask(runRepaired(theRun)); err != nil {
+		if _, err := s.decide(runRepaired(theRun)); err != nil {
 			t.Errorf("got error %v, want the run started", err)
 		}
 	})
@@ -92,7 +92,7 @@ func TestDecideStepStartedKeepsNoInputBySection3_7(t *testing.T) {
 	r := step("step_started")
 	r.Payload, r.Data = []byte("input"), entities.EventData{StepName: "charge", Attempt: ptr(1)}
 	r.Extra = []byte("owner")
-	got, err := tell(t, created).ask(r)
+	got, err := newMemoryRun(t, created).decide(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,14 +128,14 @@ func TestDecideStepNotDueBySection3_7(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := tell(t)
+			s := newMemoryRun(t)
 			for _, r := range []Request{created, step("step_created"), step("step_started"), retrying} {
 				if _, err := s.append(r); err != nil {
 					t.Fatal(err)
 				}
 			}
 			s.at = test.at
-			_, err := s.ask(step("step_started"))
+			_, err := s.decide(step("step_started"))
 			if test.left == 0 {
 				if err != nil {
 					t.Fatalf("got error %v, want none", err)
@@ -150,16 +150,16 @@ func TestDecideStepNotDueBySection3_7(t *testing.T) {
 	t.Run("other reports of the step do not wait", func(t *testing.T) {
 		t.Parallel()
 		for _, event := range []entities.EventType{"step_completed", "step_failed", "step_retrying"} {
-			s := tell(t, created, step("step_created"), retrying)
-			if _, err := s.ask(step(event)); err != nil {
+			s := newMemoryRun(t, created, step("step_created"), retrying)
+			if _, err := s.decide(step(event)); err != nil {
 				t.Errorf("%s: got error %v, want none", event, err)
 			}
 		}
 	})
 	t.Run("a retry without a time may start at once", func(t *testing.T) {
 		t.Parallel()
-		s := tell(t, created, step("step_created"), retrying, step("step_retrying"))
-		if _, err := s.ask(step("step_started")); err != nil {
+		s := newMemoryRun(t, created, step("step_created"), retrying, step("step_retrying"))
+		if _, err := s.decide(step("step_started")); err != nil {
 			t.Errorf("got error %v, want none", err)
 		}
 	})
@@ -169,9 +169,9 @@ func TestDecideHookConflictBySection3_8(t *testing.T) {
 	t.Parallel()
 	r := hookCreated(theRun, "hook_1", "T")
 	r.Extra, r.Payload, r.Data.IsWebhook = []byte{0xa0}, []byte("metadata"), ptr(true)
-	s := tell(t, created)
-	s.held["T"] = entities.Hook{RunID: "wrun_other", ID: "hook_9", Token: "T"}
-	got, err := s.ask(r)
+	s := newMemoryRun(t, created)
+	s.otherHooks["T"] = entities.Hook{RunID: "wrun_other", ID: "hook_9", Token: "T"}
+	got, err := s.decide(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestDecideHookConflictBySection3_8(t *testing.T) {
 	}
 }
 
-func TestDecideAttributeLimitCountsWhatTheRunHas(t *testing.T) {
+func TestDecideAttributeLimitCountsExistingAttributes(t *testing.T) {
 	t.Parallel()
 	fill := on(theRun, entities.EventAttrSet, "attr_1")
 	fill.Data.Changes = nil
@@ -197,18 +197,18 @@ func TestDecideAttributeLimitCountsWhatTheRunHas(t *testing.T) {
 	}
 	more := on(theRun, entities.EventAttrSet, "attr_2")
 	more.Data.Changes[0].Key = "one more"
-	s := tell(t, created, fill)
-	if _, err := s.ask(more); !errors.Is(err, entities.ErrInvalid) {
+	s := newMemoryRun(t, created, fill)
+	if _, err := s.decide(more); !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("65th attribute: got error %v, want ErrInvalid", err)
 	}
 	again := more
 	again.Data.Changes = []entities.AttributeChange{{Key: "k0", Value: ptr("new")}}
-	if _, err := s.ask(again); err != nil {
+	if _, err := s.decide(again); err != nil {
 		t.Errorf("overwriting: got error %v, want none", err)
 	}
 }
 
-func TestStampNeverGoesBack(t *testing.T) {
+func TestEventTimeNeverDecreases(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		last *time.Time
@@ -227,7 +227,7 @@ func TestStampNeverGoesBack(t *testing.T) {
 			if test.last != nil {
 				f.Run = &entities.Run{UpdatedAt: *test.last}
 			}
-			if got := f.stamp(test.now); !got.Equal(test.want) {
+			if got := f.eventTime(test.now); !got.Equal(test.want) {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})

@@ -9,27 +9,27 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// ruling is a rule of the protocol: what follows when something is asked at some point of a run.
-type ruling struct {
+// decideTest is a rule of the protocol: what a request leads to, given the log so far.
+type decideTest struct {
 	before []Request
 	ask    Request
-	// want are the events appended; none with a nil err means: already so.
+	// want has the types of the appended events. It is empty with a nil err for a repeat.
 	want []entities.EventType
 	err  error
 }
 
 type types = []entities.EventType
 
-// stepReports are the events about a step that is there.
-var stepReports = types{"step_started", "step_completed", "step_failed", "step_retrying"}
+// eventsOfExistingStep are the events that need their step to exist.
+var eventsOfExistingStep = types{"step_started", "step_completed", "step_failed", "step_retrying"}
 
-func checkRulings(t *testing.T, rulings map[string]ruling) {
+func runDecideTests(t *testing.T, rulings map[string]decideTest) {
 	t.Helper()
 	for name, r := range rulings {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := tell(t, r.before...)
-			events, err := s.ask(r.ask)
+			s := newMemoryRun(t, r.before...)
+			events, err := s.decide(r.ask)
 			if r.err == nil && r.want == nil {
 				r.err = errRepeated
 			}
@@ -53,7 +53,7 @@ func checkRulings(t *testing.T, rulings map[string]ruling) {
 
 func TestDecideRunsBySection3_4To3_6(t *testing.T) {
 	t.Parallel()
-	checkRulings(t, map[string]ruling{
+	runDecideTests(t, map[string]decideTest{
 		"3.4 run_created creates":             {nil, created, types{"run_created"}, nil},
 		"3.4 run_created twice is a conflict": {[]Request{created}, created, nil, entities.ErrConflict},
 		"3.4 run_created after a resilient run_started is a conflict": {
@@ -61,7 +61,7 @@ func TestDecideRunsBySection3_4To3_6(t *testing.T) {
 		},
 		"3.4 run_created on an ended run is a conflict": {[]Request{created, failed}, created, nil, entities.ErrConflict},
 		"3.5 run_started starts":                        {[]Request{created}, started, types{"run_started"}, nil},
-		"3.5 run_started with creation data starts a run that is there": {
+		"3.5 run_started with creation data starts an existing run": {
 			[]Request{created}, runRepaired(theRun), types{"run_started"}, nil,
 		},
 		"3.5 run_started on a running run appends nothing": {[]Request{created, started}, started, nil, nil},
@@ -90,7 +90,7 @@ func TestDecideResilientStartNeedsAllItsDataBySection3_5(t *testing.T) {
 		change(&r)
 		return r
 	}
-	checkRulings(t, map[string]ruling{
+	runDecideTests(t, map[string]decideTest{
 		"no deployment":  {nil, without(func(r *Request) { r.Data.DeploymentID = "" }), nil, entities.ErrRunNotFound},
 		"no workflow":    {nil, without(func(r *Request) { r.Data.WorkflowName = "" }), nil, entities.ErrRunNotFound},
 		"no input":       {nil, without(func(r *Request) { r.Payload = nil }), nil, entities.ErrRunNotFound},
@@ -111,58 +111,58 @@ func TestDecideTerminalRunsBySection3_3(t *testing.T) {
 		before := append(running[:len(running):len(running)], end)
 		t.Run(string(end.Type), func(t *testing.T) {
 			t.Parallel()
-			rulings := map[string]ruling{
-				"run_created is a conflict":              {before, created, nil, entities.ErrConflict},
-				"run_started is over":                    {before, started, nil, entities.ErrRunEnded},
-				"run_started with creation data is over": {before, runRepaired(theRun), nil, entities.ErrRunEnded},
-				"run_completed is a conflict":            {before, completed, nil, entities.ErrConflict},
-				"run_failed is a conflict":               {before, failed, nil, entities.ErrConflict},
-				"step_created is a conflict":             {before, on(theRun, "step_created", "new"), nil, entities.ErrConflict},
-				"hook_created is a conflict":             {before, on(theRun, "hook_created", "new"), nil, entities.ErrConflict},
-				"wait_created is a conflict":             {before, on(theRun, "wait_created", "new"), nil, entities.ErrConflict},
-				"attr_set is a conflict":                 {before, on(theRun, "attr_set", "attr_1"), nil, entities.ErrConflict},
-				"hook_received finds no hook":            {before, hook("hook_received"), nil, entities.ErrHookNotFound},
-				"hook_disposed finds no hook":            {before, hook("hook_disposed"), nil, entities.ErrHookNotFound},
-				"wait_completed is a conflict":           {before, sleep("wait_completed"), nil, entities.ErrConflict},
-				"wait_completed of nothing is one too": {
+			rulings := map[string]decideTest{
+				"run_created is a conflict":                             {before, created, nil, entities.ErrConflict},
+				"run_started fails with ErrRunEnded":                    {before, started, nil, entities.ErrRunEnded},
+				"run_started with creation data fails with ErrRunEnded": {before, runRepaired(theRun), nil, entities.ErrRunEnded},
+				"run_completed is a conflict":                           {before, completed, nil, entities.ErrConflict},
+				"run_failed is a conflict":                              {before, failed, nil, entities.ErrConflict},
+				"step_created is a conflict":                            {before, on(theRun, "step_created", "new"), nil, entities.ErrConflict},
+				"hook_created is a conflict":                            {before, on(theRun, "hook_created", "new"), nil, entities.ErrConflict},
+				"wait_created is a conflict":                            {before, on(theRun, "wait_created", "new"), nil, entities.ErrConflict},
+				"attr_set is a conflict":                                {before, on(theRun, "attr_set", "attr_1"), nil, entities.ErrConflict},
+				"hook_received finds no hook":                           {before, hook("hook_received"), nil, entities.ErrHookNotFound},
+				"hook_disposed finds no hook":                           {before, hook("hook_disposed"), nil, entities.ErrHookNotFound},
+				"wait_completed is a conflict":                          {before, sleep("wait_completed"), nil, entities.ErrConflict},
+				"wait_completed of a missing wait is a conflict": {
 					before, on(theRun, "wait_completed", "none"), nil, entities.ErrConflict,
 				},
 			}
 			if end.Type == entities.EventRunCancelled {
-				rulings["run_cancelled again is appended"] = ruling{before, cancelled, types{"run_cancelled"}, nil}
+				rulings["run_cancelled again is appended"] = decideTest{before, cancelled, types{"run_cancelled"}, nil}
 			} else {
-				rulings["run_cancelled is a conflict"] = ruling{before, cancelled, nil, entities.ErrConflict}
+				rulings["run_cancelled is a conflict"] = decideTest{before, cancelled, nil, entities.ErrConflict}
 			}
-			for _, event := range stepReports {
+			for _, event := range eventsOfExistingStep {
 				e := string(event)
-				rulings[e+" of a running step is allowed"] = ruling{before, step(event), types{event}, nil}
-				rulings[e+" of a pending step is over"] = ruling{
+				rulings[e+" of a running step is allowed"] = decideTest{before, step(event), types{event}, nil}
+				rulings[e+" of a pending step is over"] = decideTest{
 					before, on(theRun, event, "pending"), nil, entities.ErrRunEnded,
 				}
-				rulings[e+" of a missing step is over"] = ruling{
+				rulings[e+" of a missing step is over"] = decideTest{
 					before, on(theRun, event, "none"), nil, entities.ErrRunEnded,
 				}
-				rulings[e+" of a completed step is a conflict first"] = ruling{
+				rulings[e+" of a completed step is a conflict first"] = decideTest{
 					before, on(theRun, event, "done"), nil, entities.ErrConflict,
 				}
-				rulings[e+" of a failed step is a conflict first"] = ruling{
+				rulings[e+" of a failed step is a conflict first"] = decideTest{
 					before, on(theRun, event, "broken"), nil, entities.ErrConflict,
 				}
 			}
-			checkRulings(t, rulings)
+			runDecideTests(t, rulings)
 		})
 	}
 }
 
-func TestDecideWithoutARunEverythingIsMissingBySection3_3(t *testing.T) {
+func TestDecideMissingRunIsNotFoundBySection3_3(t *testing.T) {
 	t.Parallel()
-	rulings := map[string]ruling{}
+	rulings := map[string]decideTest{}
 	for event := range checks {
 		if event != entities.EventRunCreated {
-			rulings[string(event)] = ruling{nil, on(theRun, event, "some_1"), nil, entities.ErrRunNotFound}
+			rulings[string(event)] = decideTest{nil, on(theRun, event, "some_1"), nil, entities.ErrRunNotFound}
 		}
 	}
-	checkRulings(t, rulings)
+	runDecideTests(t, rulings)
 }
 
 func TestDecideStepsBySection3_7(t *testing.T) {
@@ -172,28 +172,28 @@ func TestDecideStepsBySection3_7(t *testing.T) {
 	running := alive(step("step_created"), step("step_started"))
 	done := append(running[:len(running):len(running)], step("step_completed"))
 	broken := append(running[:len(running):len(running)], step("step_failed"))
-	rulings := map[string]ruling{
+	rulings := map[string]decideTest{
 		"step_created creates": {alive(), step("step_created"), types{"step_created"}, nil},
 		"step_created in a pending run creates": {
 			[]Request{created}, step("step_created"), types{"step_created"}, nil,
 		},
-		"step_created twice is a conflict":             {pending, step("step_created"), nil, entities.ErrConflict},
-		"step_created of a done step is a conflict":    {done, step("step_created"), nil, entities.ErrConflict},
-		"step_started starts a pending step":           {pending, step("step_started"), types{"step_started"}, nil},
-		"step_started starts a running step again":     {running, step("step_started"), types{"step_started"}, nil},
-		"step_completed of a running step":             {running, step("step_completed"), types{"step_completed"}, nil},
-		"step_completed of a step that never started":  {pending, step("step_completed"), types{"step_completed"}, nil},
-		"step_failed of a running step":                {running, step("step_failed"), types{"step_failed"}, nil},
-		"step_retrying of a running step":              {running, step("step_retrying"), types{"step_retrying"}, nil},
-		"step_retrying of a pending step appends, too": {pending, step("step_retrying"), types{"step_retrying"}, nil},
+		"step_created twice is a conflict":            {pending, step("step_created"), nil, entities.ErrConflict},
+		"step_created of an ended step is a conflict": {done, step("step_created"), nil, entities.ErrConflict},
+		"step_started starts a pending step":          {pending, step("step_started"), types{"step_started"}, nil},
+		"step_started starts a running step again":    {running, step("step_started"), types{"step_started"}, nil},
+		"step_completed of a running step":            {running, step("step_completed"), types{"step_completed"}, nil},
+		"step_completed of a step that never started": {pending, step("step_completed"), types{"step_completed"}, nil},
+		"step_failed of a running step":               {running, step("step_failed"), types{"step_failed"}, nil},
+		"step_retrying of a running step":             {running, step("step_retrying"), types{"step_retrying"}, nil},
+		"step_retrying of a pending step":             {pending, step("step_retrying"), types{"step_retrying"}, nil},
 	}
-	for _, event := range stepReports {
+	for _, event := range eventsOfExistingStep {
 		e := string(event)
-		rulings[e+" of a missing step is not found"] = ruling{alive(), step(event), nil, entities.ErrStepNotFound}
-		rulings[e+" of a completed step is a conflict"] = ruling{done, step(event), nil, entities.ErrConflict}
-		rulings[e+" of a failed step is a conflict"] = ruling{broken, step(event), nil, entities.ErrConflict}
+		rulings[e+" of a missing step is not found"] = decideTest{alive(), step(event), nil, entities.ErrStepNotFound}
+		rulings[e+" of a completed step is a conflict"] = decideTest{done, step(event), nil, entities.ErrConflict}
+		rulings[e+" of a failed step is a conflict"] = decideTest{broken, step(event), nil, entities.ErrConflict}
 	}
-	checkRulings(t, rulings)
+	runDecideTests(t, rulings)
 }
 
 func TestDecideHooksAndWaitsBySection3_8(t *testing.T) {
@@ -202,41 +202,41 @@ func TestDecideHooksAndWaitsBySection3_8(t *testing.T) {
 	open := alive(hook("hook_created"))
 	disposed := alive(hook("hook_created"), hook("hook_disposed"))
 	lost := alive(hookCreated(theRun, "hook_0", "T"), hookCreated(theRun, "hook_1", "T"))
-	checkRulings(t, map[string]ruling{
-		"hook_created creates":                         {alive(), hook("hook_created"), types{"hook_created"}, nil},
-		"hook_created twice is a conflict":             {open, hook("hook_created"), nil, entities.ErrConflict},
-		"hook_created of a disposed one is a conflict": {disposed, hook("hook_created"), nil, entities.ErrConflict},
-		"hook_created of one that lost is a conflict": {
+	runDecideTests(t, map[string]decideTest{
+		"hook_created creates":                          {alive(), hook("hook_created"), types{"hook_created"}, nil},
+		"hook_created twice is a conflict":              {open, hook("hook_created"), nil, entities.ErrConflict},
+		"hook_created of a disposed hook is a conflict": {disposed, hook("hook_created"), nil, entities.ErrConflict},
+		"hook_created of a hook without its token is a conflict": {
 			lost, hookCreated(theRun, "hook_1", "free"), nil, entities.ErrConflict,
 		},
-		"hook_created for a token of the same run's other hook is a hook_conflict": {
+		"hook_created for the token of another hook of the run is a hook_conflict": {
 			open, hookCreated(theRun, "hook_2", hook("hook_created").Data.Token), types{"hook_conflict"}, nil,
 		},
-		"hook_created for a token given back creates": {
+		"hook_created for a released token creates": {
 			disposed, hookCreated(theRun, "hook_2", hook("hook_created").Data.Token), types{"hook_created"}, nil,
 		},
 		"hook_received is appended": {open, hook("hook_received"), types{"hook_received"}, nil},
 		"hook_received is appended any number of times": {
 			append(open[:len(open):len(open)], hook("hook_received")), hook("hook_received"), types{"hook_received"}, nil,
 		},
-		"hook_received without its hook is not found":    {alive(), hook("hook_received"), nil, entities.ErrHookNotFound},
-		"hook_received after hook_disposed is not found": {disposed, hook("hook_received"), nil, entities.ErrHookNotFound},
-		"hook_received of one that lost is not found":    {lost, hook("hook_received"), nil, entities.ErrHookNotFound},
-		"hook_disposed disposes":                         {open, hook("hook_disposed"), types{"hook_disposed"}, nil},
-		"hook_disposed without its hook is not found":    {alive(), hook("hook_disposed"), nil, entities.ErrHookNotFound},
-		"hook_disposed twice is not found":               {disposed, hook("hook_disposed"), nil, entities.ErrHookNotFound},
-		"wait_created creates":                           {alive(), sleep("wait_created"), types{"wait_created"}, nil},
+		"hook_received without its hook is not found":            {alive(), hook("hook_received"), nil, entities.ErrHookNotFound},
+		"hook_received after hook_disposed is not found":         {disposed, hook("hook_received"), nil, entities.ErrHookNotFound},
+		"hook_received of a hook without its token is not found": {lost, hook("hook_received"), nil, entities.ErrHookNotFound},
+		"hook_disposed disposes":                                 {open, hook("hook_disposed"), types{"hook_disposed"}, nil},
+		"hook_disposed without its hook is not found":            {alive(), hook("hook_disposed"), nil, entities.ErrHookNotFound},
+		"hook_disposed twice is not found":                       {disposed, hook("hook_disposed"), nil, entities.ErrHookNotFound},
+		"wait_created creates":                                   {alive(), sleep("wait_created"), types{"wait_created"}, nil},
 		"wait_created twice is a conflict": {
 			alive(sleep("wait_created")), sleep("wait_created"), nil, entities.ErrConflict,
 		},
 		"wait_completed completes": {
 			alive(sleep("wait_created")), sleep("wait_completed"), types{"wait_completed"}, nil,
 		},
-		"wait_completed of nothing is a conflict": {alive(), sleep("wait_completed"), nil, entities.ErrConflict},
+		"wait_completed of a missing wait is a conflict": {alive(), sleep("wait_completed"), nil, entities.ErrConflict},
 		"wait_completed twice is a conflict, not a repeat": {
 			alive(sleep("wait_created"), sleep("wait_completed")), sleep("wait_completed"), nil, entities.ErrConflict,
 		},
-		"wait_created of a completed one is a conflict": {
+		"wait_created of a completed wait is a conflict": {
 			alive(sleep("wait_created"), sleep("wait_completed")), sleep("wait_created"), nil, entities.ErrConflict,
 		},
 	})
@@ -250,7 +250,7 @@ func TestDecideAttributesBySection3_9(t *testing.T) {
 		return r
 	}
 	once := []Request{created, attr("attr_1", "a", false)}
-	checkRulings(t, map[string]ruling{
+	runDecideTests(t, map[string]decideTest{
 		"attr_set on a pending run": {
 			[]Request{created}, attr("attr_1", "a", false), types{"attr_set"}, nil,
 		},
@@ -265,10 +265,10 @@ func TestDecideAttributesBySection3_9(t *testing.T) {
 		"attr_set of a reserved key is invalid": {
 			[]Request{created}, attr("attr_1", "$a", false), nil, entities.ErrInvalid,
 		},
-		"attr_set of a reserved key with leave": {
+		"attr_set of an allowed reserved key": {
 			[]Request{created}, attr("attr_1", "$a", true), types{"attr_set"}, nil,
 		},
-		"attr_set of a bad key does not claim its ID": {
+		"attr_set of an invalid key does not use up its ID": {
 			[]Request{created}, attr("attr_1", "", false), nil, entities.ErrInvalid,
 		},
 	})

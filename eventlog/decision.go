@@ -7,36 +7,39 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// Outcome is the result of one request of several, or why it was refused.
+// Outcome is the result of one of several requests.
 type Outcome struct {
 	Result
 
+	// Err is the reason if the request was refused; then the result is zero.
 	Err error
 }
 
 // refused reports whether the request was refused.
 func (o Outcome) refused() bool { return o.Err != nil }
 
-// decision is what was decided on the requests of a call.
+// decision is what is to be written for the requests of a call, and what to answer.
 type decision struct {
-	before   *Snapshot
-	after    *Snapshot
+	// before is the run as the facts have it, and after is the run once the decision is written.
+	before *Snapshot
+	after  *Snapshot
+	// outcomes has one outcome for each request.
 	outcomes []Outcome
-	// events are to be appended, and messages to be sent with them.
+	// events are appended, and messages sent, in the same transaction.
 	events   []entities.Event
 	messages []entities.Message
-	// children are the runs to create with them.
+	// children are runs that are created in the same transaction.
 	children []decision
 }
 
-// decideAll decides on requests in their order, each as if those before it had been written. It is pure.
+// decideAll decides on requests in their order, each as if the previous ones had been written. It is pure.
 func decideAll(f facts, requests []Request, now time.Time) decision {
 	d := decision{before: f.Snapshot, after: f.clone()}
 	f.Snapshot = d.after
 	var before Request
 	var last Outcome
 	for _, r := range requests {
-		if last.Err == nil || !r.startsStepOf(before) { // else it fails with the one before it
+		if last.Err == nil || !r.startsStepOf(before) { // else the start fails as the creation did
 			last = d.add(f, r, now)
 		}
 		d.outcomes = append(d.outcomes, last)
@@ -47,7 +50,7 @@ func decideAll(f facts, requests []Request, now time.Time) decision {
 
 // add decides on one request and applies the events that follow from it.
 func (d *decision) add(f facts, r Request, now time.Time) Outcome {
-	events, err := decide(f, r, f.stamp(now))
+	events, err := decide(f, r, f.eventTime(now))
 	if errors.Is(err, errRepeated) {
 		return Outcome{Result: resultOf(d.after, now, f.earlier, r, Result{Repeated: true})}
 	}
@@ -56,7 +59,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	}
 	for _, e := range events {
 		d.after.Apply(e)
-		f.release(e)
+		f.releaseToken(e)
 		d.messages = append(d.messages, nextWork(d.after.Run, e)...)
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
@@ -68,8 +71,8 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	return Outcome{Result: resultOf(d.after, now, &last, r, Result{StepCreated: r.createsStep()})}
 }
 
-// release frees the token of a hook that was disposed of.
-func (f facts) release(e entities.Event) {
+// releaseToken frees the token of a hook that the event disposes of.
+func (f facts) releaseToken(e entities.Event) {
 	if e.Type != entities.EventHookDisposed {
 		return
 	}
@@ -80,51 +83,51 @@ func (f facts) release(e entities.Event) {
 	}
 }
 
-// stamp is the time of the next event: now, but never before the run's previous event, because a replay sets its clock
-// by the events.
-func (f facts) stamp(now time.Time) time.Time {
+// eventTime returns the time of the next event: now, but never before the run's previous event, because a replay sets
+// its clock by the events.
+func (f facts) eventTime(now time.Time) time.Time {
 	if f.Run != nil && f.Run.UpdatedAt.After(now) {
 		return f.Run.UpdatedAt
 	}
 	return now
 }
 
-// resultOf adds the event and the entities it is about to a result. An expired hook is gone, though its row may still be
-// there.
+// resultOf adds the event, the run and the event's entity to a result. It leaves out an expired hook, whose row may
+// still exist.
 func resultOf(s *Snapshot, at time.Time, e *entities.Event, r Request, result Result) Result {
 	result.Event, result.Run = e, *s.Run
 	switch entities.KindOf(r.Type) {
 	case entities.KindStep:
-		result.Step = find(s.Steps, entities.StepID(r.CorrelationID))
+		result.Step = copyOf(s.Steps, entities.StepID(r.CorrelationID))
 	case entities.KindHook:
-		if hook := find(s.Hooks, entities.HookID(r.CorrelationID)); hook != nil && hook.Holds(at) {
+		if hook := copyOf(s.Hooks, entities.HookID(r.CorrelationID)); hook != nil && hook.Holds(at) {
 			result.Hook = hook
 		}
 	case entities.KindWait:
-		result.Wait = find(s.Waits, entities.WaitID(r.CorrelationID))
+		result.Wait = copyOf(s.Waits, entities.WaitID(r.CorrelationID))
 	}
 	return result
 }
 
-// find returns a copy of an item of the map; nil when it has none.
-func find[K comparable, V any](m map[K]V, key K) *V {
+// copyOf returns a pointer to a copy of the map's value, or nil.
+func copyOf[K comparable, V any](m map[K]V, key K) *V {
 	if v, ok := m[key]; ok {
 		return &v
 	}
 	return nil
 }
 
-// endsRun reports whether the run ends with the decision.
+// endsRun reports whether the decision ends the run.
 func (d decision) endsRun() bool {
 	return d.after.Run.Status.Ended() && (d.before.Run == nil || !d.before.Run.Status.Ended())
 }
 
-// serverDriven reports whether the server continues the run.
+// serverDriven reports whether the server continues the run after the decision.
 func (d decision) serverDriven() bool {
 	return d.after.Run != nil && d.after.Run.Driver == entities.DriverServer && !d.after.Run.Status.Ended()
 }
 
-// outlook is what the decision knows for certain of how the run goes on.
+// outlook returns what the decision's facts tell about how the run goes on.
 func (d decision) outlook() Outlook {
 	open := len(d.after.Hooks) > 0
 	for _, s := range d.after.Steps {
@@ -133,7 +136,7 @@ func (d decision) outlook() Outlook {
 	return Outlook{Ended: d.after.Run.Status.Ended(), Open: open}
 }
 
-// appended is what an observer is told once the decision is committed.
+// appended returns what the observer gets once the decision is committed.
 func (d decision) appended() Appended {
 	a := Appended{Events: d.events, Run: d.after.Run}
 	for _, child := range d.children {

@@ -1,15 +1,30 @@
-// Package eventlog says what happens: it appends events to runs and does all that follows from them, and
-// it answers questions about the log. It is the sole writer of events, of entity rows and of streams.
+// Package eventlog appends events to runs, updates the rows of their entities, and enqueues the work that follows. It
+// is the only writer of events and of entity rows. Package read, below it, reads the log.
 //
-// It imports package entities, and nothing else of the module.
+// Of this module it imports entities, entities/pg, entities/store and eventlog/read. It reaches the queue through
+// [Enqueuer].
 //
-// Every append is one transaction of six steps, in this order:
+// Every append takes the same steps, and commits once:
 //
-//	lock the run → decide (pure) → append events → update entity rows → enqueue what follows → commit
+//	facts → decide (pure) → write events, rows and messages → commit → announce
 //
-// Rows are never computed beside the log: [Snapshot.Apply] folds the decided events into what was read
-// under the lock, and the difference is what is written, so that rows equal the fold of the log (I2).
+// The facts are the run and those of its entities that the requests are about. They come from one of two places:
 //
-// Lock order: the run's row, then the names of hook tokens (advisory locks), then streams. Nothing waits for
-// a run while it holds another.
+//   - From the cache of runs that this process has just appended to. Then one conditional statement writes the
+//     decision, and it applies only if the run's log is still as long as it is in the cache. The rows of a run are the
+//     fold of its log, so the lock would have led to the same decision.
+//   - From a read under the lock on the run's row, if the cache is stale or lacks a fact, or the statement did not
+//     apply. Then the same writes are executed one by one in the transaction that holds the lock.
+//
+// Invariants that this package keeps:
+//
+//   - I1: the log of a run is dense from 1, and readers see a prefix of it. Positions follow from the run's last_seq,
+//     which only one append at a time can advance.
+//   - I2: rows equal the fold of the log at every commit. [Snapshot.Apply] folds the decided events into the facts, and
+//     the difference is written; no row is computed in any other way.
+//   - I8: nothing is announced before the commit. Subscribers and local workers are notified after it.
+//
+// Locks are taken in this order: the run's row, hook tokens (advisory locks, in the order of the tokens), the expired
+// hook that held a token, then streams and messages. No transaction waits for a run while it holds another: [Log.Start]
+// locks the parent of a run that does not exist yet.
 package eventlog

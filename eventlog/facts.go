@@ -11,19 +11,19 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// facts are what a decision is made from: read under the run's lock, or taken from the cache.
+// facts are the input of a decision: read under the run's lock, or taken from the cache.
 type facts struct {
 	*Snapshot
-	// claimed are the correlation IDs of which the log has a hook_created, hook_conflict or attr_set.
+	// claimed has the correlation IDs that a hook_created, hook_conflict or attr_set in the log has used up.
 	claimed map[string]bool
-	// holders are the hooks that have the tokens which hook_created ask for, expired ones included.
+	// holders maps the tokens that the requests ask for to the hooks that have them, including expired hooks.
 	holders map[string]*entities.Hook
-	// earlier is the event that the request may repeat: the run's run_started, or the hook_received of the same
-	// resumption; nil when there is none.
+	// earlier is the event that the request may repeat: the run's run_started, or the hook_received with the same
+	// resume ID. It is nil if the log has none.
 	earlier *entities.Event
 }
 
-// lockAndRead queues the lock on the run, and the reads that the decisions need.
+// lockAndRead queues the lock on the run and the reads of all facts that the requests need.
 func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
 	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
@@ -55,7 +55,7 @@ func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, r
 	return f
 }
 
-// byToken orders requests by token, because everybody who locks several tokens must do it in the same order.
+// byToken returns the requests ordered by token: transactions that lock several tokens must take them in one order.
 func byToken(requests []Request) []Request {
 	if len(requests) == 1 {
 		return requests
@@ -65,7 +65,7 @@ func byToken(requests []Request) []Request {
 	})
 }
 
-// loadFromLog queues reads of what the log knows, but no row of the run.
+// loadFromLog queues reads of facts that the run's rows do not have: from the log, and about hook tokens.
 func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	switch r.Type {
 	case entities.EventHookCreated:
@@ -83,12 +83,11 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 		if r.Data.ResumeID != "" {
 			loadResumption(b, r.RunID, r.Data.ResumeID, &f.earlier)
 		}
-	default: // the rows are enough
+	default: // the run's rows are enough
 	}
 }
 
-// loadClaimed queues the question whether the log has an event that uses up the correlation ID, although no row may
-// remain of it.
+// loadClaimed queues a check whether an event in the log has used up the correlation ID, which may have left no row.
 func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]bool) {
 	b.Queue(`
 		SELECT EXISTS (
@@ -102,12 +101,12 @@ func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into 
 	})
 }
 
-// loadStart queues a read of the run's first run_started, which is near the beginning of its log.
+// loadStart queues a read of the run's first run_started. It is near the beginning of the log, so the scan is short.
 func loadStart(b *pgx.Batch, runID entities.RunID, into **entities.Event) {
 	read.LoadEvent(b, into, `run_id = $1 AND type = 'run_started' ORDER BY seq LIMIT 1`, runID)
 }
 
-// loadResumption queues a read of the hook_received that a resumption has left in the run's log.
+// loadResumption queues a read of the hook_received with the resume ID.
 func loadResumption(b *pgx.Batch, runID entities.RunID, resumeID string, into **entities.Event) {
 	read.LoadEvent(b, into, `run_id = $1 AND type = 'hook_received' AND data ->> 'resumeId' = $2`, runID, resumeID)
 }

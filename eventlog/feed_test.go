@@ -22,7 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
-// name is an event as tests compare it.
+// name returns an event as text.
 func name(e entities.Event) string { return fmt.Sprintf("%s/%d %s", e.RunID, e.Seq, e.Type) }
 
 func names(entries []read.Entry) (list []string) {
@@ -32,8 +32,9 @@ func names(entries []read.Entry) (list []string) {
 	return list
 }
 
-// settled waits until no event is held up: by transactions of other tests, which the server's databases share.
-func (f *fixture) settled(t tb) {
+// waitForOpenTransactions waits until no open transaction blocks an event, not even one of another test's database: all
+// databases of the server share transaction numbers.
+func (f *fixture) waitForOpenTransactions(t tb) {
 	t.Helper()
 	for deadline := time.After(patience); ; {
 		var settled bool
@@ -47,7 +48,7 @@ func (f *fixture) settled(t tb) {
 		}
 		select {
 		case <-deadline:
-			t.Fatal("events are held up for good")
+			t.Fatal("events are blocked for too long")
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -71,8 +72,8 @@ func (f *fixture) feed(t tb, q read.EventQuery, p pg.Page) (list []string) {
 	}
 }
 
-// crowd are some runs whose events are interleaved, and all their events in the order of their writing.
-func (f *fixture) crowd(t tb) (ids []entities.RunID, all []entities.Event) {
+// interleavedRuns creates runs with interleaved events, and returns all events in the order of their writing.
+func (f *fixture) interleavedRuns(t tb) (ids []entities.RunID, all []entities.Event) {
 	t.Helper()
 	add := func(r Request) {
 		f.clock.move(time.Second)
@@ -83,7 +84,7 @@ func (f *fixture) crowd(t tb) (ids []entities.RunID, all []entities.Event) {
 		add(runCreated(ids[len(ids)-1]))
 	}
 	other := runCreated(newRunID())
-	if _, err := f.Append(t.Context(), stranger, other); err != nil { // whom nobody sees
+	if _, err := f.Append(t.Context(), stranger, other); err != nil { // must not be listed
 		t.Fatal(err)
 	}
 	for _, id := range ids {
@@ -99,11 +100,11 @@ func (f *fixture) crowd(t tb) (ids []entities.RunID, all []entities.Event) {
 	return ids, all
 }
 
-func TestTheFeedHasAllEventsInTheirOrder(t *testing.T) {
+func TestProjectEventsAreCompleteAndOrdered(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	ids, all := f.crowd(t)
-	f.settled(t)
+	ids, all := f.interleavedRuns(t)
+	f.waitForOpenTransactions(t)
 	at := func(i int) time.Time { return all[i].CreatedAt }
 	for what, test := range map[string]struct {
 		q    read.EventQuery
@@ -119,7 +120,7 @@ func TestTheFeedHasAllEventsInTheirOrder(t *testing.T) {
 		"a run":       {read.EventQuery{RunID: ids[0]}, func(_ int, e entities.Event) bool { return e.RunID == ids[0] }},
 		"from a time": {read.EventQuery{Created: store.Window{From: at(4)}}, func(i int, _ entities.Event) bool { return i >= 4 }},
 		"to a time":   {read.EventQuery{Created: store.Window{To: at(4)}}, func(i int, _ entities.Event) bool { return i <= 4 }},
-		"all at once": {read.EventQuery{
+		"all conditions": {read.EventQuery{
 			CorrelationID: "charge", RunID: ids[1], Created: store.Window{From: at(1), To: at(12)},
 			Types: []entities.EventType{"step_started", "step_created"},
 		}, func(i int, e entities.Event) bool {
@@ -134,7 +135,7 @@ func TestTheFeedHasAllEventsInTheirOrder(t *testing.T) {
 			}
 		}
 		if len(want) == 0 && what != "none" {
-			t.Fatalf("%s: nothing is wanted", what)
+			t.Fatalf("%s: no event is wanted", what)
 		}
 		for _, limit := range []int{1, 2, 5, 100} {
 			if diff := gocmp.Diff(want, f.feed(t, test.q, pg.Page{Limit: limit})); diff != "" {
@@ -143,7 +144,7 @@ func TestTheFeedHasAllEventsInTheirOrder(t *testing.T) {
 			backwards := f.feed(t, test.q, pg.Page{Limit: limit, Descending: true})
 			slices.Reverse(backwards)
 			if diff := gocmp.Diff(want, backwards); diff != "" {
-				t.Errorf("%s backwards in pages of %d differs (-want +got):\n%s", what, limit, diff)
+				t.Errorf("%s in descending pages of %d differs (-want +got):\n%s", what, limit, diff)
 			}
 		}
 	}
@@ -152,7 +153,7 @@ func TestTheFeedHasAllEventsInTheirOrder(t *testing.T) {
 func TestRunEvents(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	ids, _ := f.crowd(t)
+	ids, _ := f.interleavedRuns(t)
 	log := f.events(t, ids[0])
 	list := func(q read.EventQuery, p pg.Page) (got []int64) {
 		t.Helper()
@@ -191,7 +192,7 @@ func TestRunEvents(t *testing.T) {
 	}
 }
 
-func TestFeedsRefuse(t *testing.T) {
+func TestEventListsRejectInvalidQueries(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)
@@ -232,19 +233,20 @@ func TestFeedsRefuse(t *testing.T) {
 	}
 }
 
-// TestLargePayloadsStayBehind: those above the limit, and those behind the one that fills a page.
-func TestLargePayloadsStayBehind(t *testing.T) {
+// TestEventListsOmitLargePayloads checks that payloads above the limit are left out, and those beyond the end of the
+// page.
+func TestEventListsOmitLargePayloads(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))
-	for _, size := range []int{read.MaxListed, read.MaxListed + 1} {
+	for _, size := range []int{read.MaxListedPayload, read.MaxListedPayload + 1} {
 		r := on(id, "hook_received", "hook_1")
 		r.Payload = bytes.Repeat([]byte("x"), size)
 		f.must(t, r)
 	}
-	for range 2*read.MaxPageBytes/read.MaxListed - 1 {
+	for range 2*read.MaxPageBytes/read.MaxListedPayload - 1 {
 		r := on(id, "hook_received", "hook_1")
-		r.Payload = bytes.Repeat([]byte("y"), read.MaxListed)
+		r.Payload = bytes.Repeat([]byte("y"), read.MaxListedPayload)
 		f.must(t, r)
 	}
 	first, err := f.RunEvents(t.Context(), home, id, read.EventQuery{}, pg.Page{Limit: 100}, read.WithPayloads)
@@ -255,23 +257,23 @@ func TestLargePayloadsStayBehind(t *testing.T) {
 		t.Errorf("the first page has %d events, more %t", n, first.More)
 	}
 	for _, e := range first.Entries {
-		if want := e.Size; e.Size > read.MaxListed && len(e.Payload) > 0 || e.Size <= read.MaxListed && int64(len(e.Payload)) != want {
+		if want := e.Size; e.Size > read.MaxListedPayload && len(e.Payload) > 0 || e.Size <= read.MaxListedPayload && int64(len(e.Payload)) != want {
 			t.Errorf("event %d: %d bytes of %d", e.Seq, len(e.Payload), e.Size)
 		}
 	}
-	f.settled(t)
-	if got := f.feed(t, read.EventQuery{}, pg.Page{Limit: 1}); len(got) != 5+2*read.MaxPageBytes/read.MaxListed-1 {
-		t.Errorf("one by one there are %d events", len(got))
+	f.waitForOpenTransactions(t)
+	if got := f.feed(t, read.EventQuery{}, pg.Page{Limit: 1}); len(got) != 5+2*read.MaxPageBytes/read.MaxListedPayload-1 {
+		t.Errorf("in pages of one there are %d events", len(got))
 	}
 }
 
-// TestTheFeedWaitsForTransactions: what commits late is neither skipped, nor read out of order.
-func TestTheFeedWaitsForTransactions(t *testing.T) {
+// TestProjectEventsWaitForOpenTransactions: an event that is committed late is neither skipped nor read out of order.
+func TestProjectEventsWaitForOpenTransactions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	early := f.run(t)
-	f.settled(t)
-	follower, err := f.FollowProject(t.Context(), home, read.EventQuery{}, &read.Place{}, read.WithPayloads)
+	f.waitForOpenTransactions(t)
+	follower, err := f.FollowProject(t.Context(), home, read.EventQuery{}, &read.FeedCursor{}, read.WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +315,7 @@ func TestTheFeedWaitsForTransactions(t *testing.T) {
 	}
 	want := append(created(late.RunID), created(second)...)
 	var got []string
-	for len(got) < len(want) { // a transaction of another database may lie between the two
+	for len(got) < len(want) { // a transaction of another database may be between the two
 		entries, err := follower.Next(t.Context(), t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -325,30 +327,30 @@ func TestTheFeedWaitsForTransactions(t *testing.T) {
 	}
 }
 
-// ended is a context that has ended.
+// ended returns a context that has ended.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// TestTheFeedMissesNothingWhateverTheOrder explores how an append and a reader can interleave, statement by
-// statement. Whatever the reader gets meanwhile, in the end it has all, each once and in order.
-func TestTheFeedMissesNothingWhateverTheOrder(t *testing.T) {
+// TestFollowersMissNoEventInAnyCommitOrder explores all interleavings of an append and a follower, statement by
+// statement. In the end the follower has read all events, each once and in order.
+func TestFollowersMissNoEventInAnyCommitOrder(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	f := fixtureOn(t, dsn)
 	matters := func(sql string) bool { return !strings.Contains(sql, "pg_notify") }
 	one, two := gate.Open(t, dsn, f.pool, matters), gate.Open(t, dsn, f.pool, matters)
-	writer, reader := f.over(one.Pool, 0), f.over(two.Pool, 0)
+	writer, reader := f.logOver(one.Pool, 0), f.logOver(two.Pool, 0)
 	n := gate.Explore(t, one, two, func(s *gate.Schedule) {
 		id, other := f.run(t), f.run(t)
-		f.settled(t)
+		f.waitForOpenTransactions(t)
 		start, err := f.ProjectEvents(t.Context(), home, read.EventQuery{}, pg.Page{Limit: 1, Descending: true}, read.WithPayloads)
 		if err != nil || len(start.Entries) != 1 {
 			t.Fatalf("got %d events, error %v", len(start.Entries), err)
 		}
-		from := read.PlaceOf(start.Entries[0])
+		from := read.FeedCursorOf(start.Entries[0])
 		follower, err := reader.FollowProject(t.Context(), home, read.EventQuery{}, &from, read.WithPayloads)
 		if err != nil {
 			t.Fatal(err)
@@ -367,13 +369,13 @@ func TestTheFeedMissesNothingWhateverTheOrder(t *testing.T) {
 			got = names(entries)
 		})
 		f.must(t, onRun(other, "run_started"))
-		f.settled(t)
+		f.waitForOpenTransactions(t)
 		for range 2 {
-			place, err := read.ParsePlace(follower.Cursor())
+			cursor, err := read.ParseFeedCursor(follower.Cursor())
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := f.FollowProject(t.Context(), home, read.EventQuery{}, &place, read.WithPayloads)
+			again, err := f.FollowProject(t.Context(), home, read.EventQuery{}, &cursor, read.WithPayloads)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -391,12 +393,12 @@ func TestTheFeedMissesNothingWhateverTheOrder(t *testing.T) {
 		}
 	})
 	if n < 3 {
-		t.Errorf("explored %d orders only", n)
+		t.Errorf("explored only %d orders", n)
 	}
 }
 
-// TestXidsNeverFallAlongALog, though many write to it at once; feeds by run rely on that.
-func TestXidsNeverFallAlongALog(t *testing.T) {
+// TestXidsNeverDecreaseInALog has many clients append to a run at once. The feed of a run relies on the order.
+func TestXidsNeverDecreaseInALog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -417,16 +419,16 @@ func TestXidsNeverFallAlongALog(t *testing.T) {
 		t.Fatalf("got %d events, error %v", len(page.Entries), err)
 	}
 	if !slices.IsSortedFunc(page.Entries, func(a, b read.Entry) int { return cmp.Compare(a.Xid, b.Xid) }) {
-		t.Error("the transactions' numbers fall")
+		t.Error("xids decrease")
 	}
 }
 
-// TestEventsOfAnotherClusterAreNoticed: after a dump was restored where fewer transactions have been, the feed says
-// so, and the statement of docs/operations.md mends it.
-func TestEventsOfAnotherClusterAreNoticed(t *testing.T) {
+// TestEventsOfAnotherClusterAreDetected: after a dump is restored in a cluster with fewer transactions, the feed fails,
+// and the statement in docs/operations.md repairs it.
+func TestEventsOfAnotherClusterAreDetected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	ids, all := f.crowd(t)
+	ids, all := f.interleavedRuns(t)
 	f.exec(t, `UPDATE events SET xid = (xid::text::bigint + 1000000000)::text::xid8`)
 	if _, err := f.ProjectEvents(t.Context(), home, read.EventQuery{}, pg.Page{Limit: 9}, read.WithPayloads); !errors.Is(err, read.ErrFuture) {
 		t.Errorf("got error %v, want errFuture", err)
@@ -437,7 +439,7 @@ func TestEventsOfAnotherClusterAreNoticed(t *testing.T) {
 	}
 	f.exec(t, `UPDATE events SET xid = '0' WHERE xid > '0'`)
 	f.must(t, onRun(ids[0], "run_completed"))
-	f.settled(t)
+	f.waitForOpenTransactions(t)
 	got := f.feed(t, read.EventQuery{}, pg.Page{Limit: 2})
 	if len(got) != len(all)+1 || got[len(all)] != string(ids[0])+"/9 run_completed" {
 		t.Errorf("after the statement: %q", got)

@@ -12,9 +12,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestI1I2RowsAreTheFoldOfADenseLog sends whatever comes to mind to two runs that contend for tokens, and to
-// a model of each in memory. Both agree on every answer; in the end each log is dense, and the rows, the
-// model and the fold of the log are one.
+// TestI1I2RowsAreTheFoldOfADenseLog sends random requests to two runs that contend for tokens, and to a model of each
+// in memory. Both agree on every answer. In the end each log is dense, and the rows, the model and the fold of the log
+// are equal.
 func TestI1I2RowsAreTheFoldOfADenseLog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -25,15 +25,15 @@ func TestI1I2RowsAreTheFoldOfADenseLog(t *testing.T) {
 		for range rapid.IntRange(20, 60).Draw(rt, "requests") {
 			i := rapid.IntRange(0, 1).Draw(rt, "run")
 			one, other := runs[i], runs[1-i]
-			now = now.Add(drawPassed(rt))
-			if rarely(rt, 2, "a batch") {
+			now = now.Add(drawElapsed(rt))
+			if oneIn(rt, 2, "a batch") {
 				one.compareBatch(rt, log, drawBatch(rt, one, other), now)
 			} else {
 				one.compare(rt, log, other, drawRequest(rt, one, other), now)
 			}
 		}
 		for _, one := range runs {
-			one.conclude(rt, f)
+			one.checkRuns(rt, f)
 		}
 	})
 }
@@ -66,40 +66,40 @@ func TestI2AppendedRowsAreVerifiedAndRebuilt(t *testing.T) {
 	})
 }
 
-// model is a run as memory has it.
+// model is a run in memory.
 type model struct {
-	*story
+	*memoryRun
 	id entities.RunID
-	// lost are the hooks whose token another run took when their time was over.
+	// lost are the expired hooks whose token another run has taken.
 	lost []entities.HookID
 }
 
-func newModel(t tb) *model { return &model{story: tell(t), id: newRunID()} }
+func newModel(t tb) *model { return &model{memoryRun: newMemoryRun(t), id: newRunID()} }
 
 func (m *model) compare(t *rapid.T, log *Log, other *model, r Request, now time.Time) {
 	t.Helper()
 	m.at = now.Truncate(time.Millisecond)
-	m.held = map[string]entities.Hook{}
+	m.otherHooks = map[string]entities.Hook{}
 	for _, hook := range other.snapshot.Hooks {
-		m.held[hook.Token] = hook
+		m.otherHooks[hook.Token] = hook
 	}
 	var want []entities.Event
-	wantErr := r.exact().validate(m.at)
+	wantErr := r.truncated().validate(m.at)
 	if wantErr == nil {
-		want, wantErr = m.append(r.exact())
+		want, wantErr = m.append(r.truncated())
 	}
 	got, err := log.Append(t.Context(), home, r)
 	m.compareLog(t, &got)
-	compareOutcomes(t, r, m.outcome(r.exact(), want, wantErr), Outcome{Result: got, Err: err})
+	compareOutcomes(t, r, m.outcome(r.truncated(), want, wantErr), Outcome{Result: got, Err: err})
 	if len(want) == 1 && want[0].Type == entities.EventHookCreated {
-		if hook, ok := m.held[r.Data.Token]; ok {
+		if hook, ok := m.otherHooks[r.Data.Token]; ok {
 			delete(other.snapshot.Hooks, hook.ID)
 			other.lost = append(other.lost, hook.ID)
 		}
 	}
 }
 
-// compareBatch asks for several events at once. To the model they come one after the other.
+// compareBatch appends a batch, and its requests one after the other to the model.
 func (m *model) compareBatch(t *rapid.T, log *Log, batch []Request, now time.Time) {
 	t.Helper()
 	m.at = now.Truncate(time.Millisecond)
@@ -124,8 +124,8 @@ func (m *model) compareBatch(t *rapid.T, log *Log, batch []Request, now time.Tim
 	for i, r := range batch {
 		want := Outcome{Err: before.Err}
 		if i == 0 || before.Err == nil || !r.startsStepOf(batch[i-1]) {
-			events, err := m.append(r.exact())
-			want = m.outcome(r.exact(), events, err)
+			events, err := m.append(r.truncated())
+			want = m.outcome(r.truncated(), events, err)
 		}
 		log := got[i].Log
 		got[i].Log = nil
@@ -137,16 +137,16 @@ func (m *model) compareBatch(t *rapid.T, log *Log, batch []Request, now time.Tim
 	}
 }
 
-// compareLog compares the log that came along, if one did, and takes it out.
+// compareLog compares the log in the result, if there is one, and removes it.
 func (m *model) compareLog(t *rapid.T, got *Result) {
 	t.Helper()
 	if diff := cmp.Diff(m.log, got.Log); got.Log != nil && diff != "" {
-		t.Fatalf("the log that came along differs (-want +got):\n%s", diff)
+		t.Fatalf("the log in the result differs (-want +got):\n%s", diff)
 	}
 	got.Log = nil
 }
 
-// outcome is what a client is to be told about a request that has the events for its consequences.
+// outcome returns the expected outcome of a request that leads to the events or the error.
 func (m *model) outcome(r Request, events []entities.Event, err error) Outcome {
 	switch {
 	case errors.Is(err, errRepeated):
@@ -160,12 +160,12 @@ func (m *model) outcome(r Request, events []entities.Event, err error) Outcome {
 
 func compareOutcomes(t *rapid.T, r Request, want, got Outcome) {
 	t.Helper()
-	if fmt.Sprint(want.Err) != fmt.Sprint(got.Err) && fmt.Sprint(want.Err) != fmt.Sprint(unwrapped(got.Err)) {
+	if fmt.Sprint(want.Err) != fmt.Sprint(got.Err) && fmt.Sprint(want.Err) != fmt.Sprint(unwrapAppendError(got.Err)) {
 		t.Fatalf("%s %s: got error %v, want %v", r.Type, r.CorrelationID, got.Err, want.Err)
 	}
 	if want.Repeated && want.Event != nil {
 		event := *want.Event
-		event.Payload = nil // it is not read for this
+		event.Payload = nil // payloads are not read for repeats
 		want.Event = &event
 	}
 	if diff := cmp.Diff(want.Result, got.Result); diff != "" {
@@ -173,26 +173,26 @@ func compareOutcomes(t *rapid.T, r Request, want, got Outcome) {
 	}
 }
 
-// unwrapped is the error without what Append puts before it.
-func unwrapped(err error) error {
+// unwrapAppendError returns the error without the prefix of Append.
+func unwrapAppendError(err error) error {
 	if inner := errors.Unwrap(err); inner != nil {
 		return inner
 	}
 	return err
 }
 
-func (m *model) conclude(t *rapid.T, f *fixture) {
+func (m *model) checkRuns(t *rapid.T, f *fixture) {
 	t.Helper()
 	rows := f.rows(t, m.id)
 	if diff := cmp.Diff(m.snapshot, rows); diff != "" {
-		t.Fatalf("rows are not as the model has them (-model +rows):\n%s", diff)
+		t.Fatalf("rows differ from the model (-model +rows):\n%s", diff)
 	}
 	if m.snapshot.Run == nil {
 		return
 	}
 	events := f.events(t, m.id)
 	if diff := cmp.Diff(m.log, events); diff != "" {
-		t.Fatalf("log is not as the model has it (-model +log):\n%s", diff)
+		t.Fatalf("log differs from the model (-model +log):\n%s", diff)
 	}
 	folded := fold(events)
 	for _, id := range m.lost {
@@ -204,7 +204,7 @@ func (m *model) conclude(t *rapid.T, f *fixture) {
 	wantDense(t, events)
 }
 
-// wantDense fails the test unless positions count from 1 and times never go back (I1).
+// wantDense fails the test unless positions count from 1 and times never decrease (I1).
 func wantDense(t tb, events []entities.Event) {
 	t.Helper()
 	last := time.Time{}
@@ -213,7 +213,7 @@ func wantDense(t tb, events []entities.Event) {
 			t.Fatalf("event %d has position %d: %v", i+1, e.Seq, typesOf(events))
 		}
 		if e.CreatedAt.Before(last) {
-			t.Fatalf("event %d is from %s, before the one before it, %s", i+1, e.CreatedAt, last)
+			t.Fatalf("event %d is from %s, before the previous one, %s", i+1, e.CreatedAt, last)
 		}
 		last = e.CreatedAt
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// FuzzEventCursor ensures that a cursor stands for one position, and that every text is a cursor or refused as
-// the client's fault. The bare ID of an event is one, too.
+// FuzzEventCursor checks that a cursor stands for one position, and that every text is a cursor or fails with
+// ErrInvalid. An event ID is a cursor too.
 func FuzzEventCursor(f *testing.F) {
 	f.Add(read.EventCursorAt(1))
 	f.Add(read.EventCursorAt(1<<63 - 1))

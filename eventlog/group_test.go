@@ -17,34 +17,34 @@ import (
 // groupSize is more statements than one transaction takes.
 const groupSize = 32
 
-// gathering is a log whose chains wait until they are let go.
-type gathering struct {
+// groupFixture is a log with cached runs, to which it appends in one group commit.
+type groupFixture struct {
 	*fixture
 
 	log *Log
 	ids []entities.RunID
 }
 
-// gather makes a log with runs to append to, which it remembers.
-func (f *fixture) gather(t *testing.T, log *Log, runs int) *gathering {
+// newGroupFixture creates runs that the log has cached.
+func (f *fixture) newGroupFixture(t *testing.T, log *Log, runs int) *groupFixture {
 	t.Helper()
-	g := &gathering{fixture: f, log: log}
+	g := &groupFixture{fixture: f, log: log}
 	for range runs {
 		id := f.run(t, started)
-		log.believe(f.rows(t, id))
+		log.cacheRun(f.rows(t, id))
 		g.ids = append(g.ids, id)
 	}
 	return g
 }
 
-// together appends to all runs at once, so that the chains share a transaction, and returns what each was told.
-func (g *gathering) together(t *testing.T, ask func(ctx context.Context, i int) error) []error {
+// runTogether appends to all runs at once, so that the statements share a transaction, and returns the errors.
+func (g *groupFixture) runTogether(t *testing.T, ask func(ctx context.Context, i int) error) []error {
 	t.Helper()
-	return meet(t, g.log.group, len(g.ids), ask)
+	return runInOneGroup(t, g.log.group, len(g.ids), ask)
 }
 
-// meet asks n times at once, while all transactions of the group are under way, and returns what each was told.
-func meet(t *testing.T, g *pg.GroupCommit, n int, ask func(ctx context.Context, i int) error) []error {
+// runInOneGroup calls the function n times at once while the group is paused, and returns the errors.
+func runInOneGroup(t *testing.T, g *pg.GroupCommit, n int, ask func(ctx context.Context, i int) error) []error {
 	t.Helper()
 	resume := g.Pause()
 	errs := make([]error, n)
@@ -52,43 +52,43 @@ func meet(t *testing.T, g *pg.GroupCommit, n int, ask func(ctx context.Context, 
 	for i := range n {
 		asked.Go(func() { errs[i] = ask(t.Context(), i) })
 	}
-	await(t, g, n)
+	awaitQueued(t, g, n)
 	resume()
 	asked.Wait()
 	return errs
 }
 
-// await waits until so many members wait.
-func await(t *testing.T, g *pg.GroupCommit, n int) {
+// awaitQueued waits until n statements are queued.
+func awaitQueued(t *testing.T, g *pg.GroupCommit, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d members wait", n), func() bool {
+	eventually(t, fmt.Sprintf("%d statements are queued", n), func() bool {
 		_, waiting := g.Load()
 		return waiting == n
 	})
 }
 
-// eventually looks again and again until ok.
+// eventually polls until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	late, look := time.After(30*time.Second), time.NewTicker(time.Millisecond)
-	defer look.Stop()
+	late, tick := time.After(30*time.Second), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for !ok() {
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-late:
-			t.Errorf("waited in vain until %s", what)
+			t.Errorf("timed out before %s", what)
 			return
 		}
 	}
 }
 
-func (g *gathering) create(ctx context.Context, i int) error {
+func (g *groupFixture) createStep(ctx context.Context, i int) error {
 	_, err := g.log.Append(ctx, home, on(g.ids[i], "step_created", "step_1"))
 	return err
 }
 
-// lengths is how many events each run has, whose rows must be the fold of them.
-func (g *gathering) lengths(t *testing.T) (n []int) {
+// eventCounts returns the number of events of each run, and verifies its rows.
+func (g *groupFixture) eventCounts(t *testing.T) (n []int) {
 	t.Helper()
 	for _, id := range g.ids {
 		n = append(n, len(g.events(t, id)))
@@ -97,16 +97,16 @@ func (g *gathering) lengths(t *testing.T) (n []int) {
 	return n
 }
 
-func TestChainsThatMeetShareATransaction(t *testing.T) {
+func TestConcurrentConditionalStatementsShareTransaction(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	g := f.gather(t, f.with(noQueue{}), groupSize+3)
-	for i, err := range g.together(t, g.create) {
+	g := f.newGroupFixture(t, f.with(noQueue{}), groupSize+3)
+	for i, err := range g.runTogether(t, g.createStep) {
 		if err != nil {
 			t.Errorf("run %d: %v", i, err)
 		}
 	}
-	for i, n := range g.lengths(t) {
+	for i, n := range g.eventCounts(t) {
 		if n != 3 {
 			t.Errorf("run %d has %d events, want 3", i, n)
 		}
@@ -117,29 +117,29 @@ func TestChainsThatMeetShareATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	if transactions != 2 {
-		t.Errorf("%d chains took %d transactions, want 2", groupSize+3, transactions)
+		t.Errorf("%d statements took %d transactions, want 2", groupSize+3, transactions)
 	}
 	if underWay, _ := g.log.group.Load(); underWay != 0 {
-		t.Errorf("%d transactions count as under way in the end", underWay)
+		t.Errorf("%d transactions are still under way", underWay)
 	}
 }
 
-// TestAChainThatIsWrongLeavesTheOthersAlone: of one that does not write, and of one that Postgres refuses, the others in
-// its transaction feel nothing.
-func TestAChainThatIsWrongLeavesTheOthersAlone(t *testing.T) {
+// TestFailedConditionalStatementDoesNotAffectGroup: the others in the transaction commit although one statement does
+// not apply and Postgres rejects another.
+func TestFailedConditionalStatementDoesNotAffectGroup(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	g := f.gather(t, f.with(noQueue{}), 4)
-	f.must(t, on(g.ids[1], "step_created", "step_2")) // which the log of the test does not know
-	if _, err := f.pool.Exec(t.Context(),             // what should not be there: an event behind the end of its log
+	g := f.newGroupFixture(t, f.with(noQueue{}), 4)
+	f.must(t, on(g.ids[1], "step_created", "step_2")) // the cache of the log is now stale
+	if _, err := f.pool.Exec(t.Context(),             // an event after the end of its log, which must not exist
 		`INSERT INTO events (run_id, seq, type, spec_version, created_at, data, project, xid)
 		SELECT run_id, 3, type, spec_version, created_at, data, project, xid FROM events WHERE run_id = $1 AND seq = 2`,
 		g.ids[2]); err != nil {
 		t.Fatal(err)
 	}
-	errs := g.together(t, g.create)
+	errs := g.runTogether(t, g.createStep)
 	if pg.ViolatedConstraint(errs[2]) != "events_pkey" {
-		t.Errorf("the log with an event too many got error %v, want one about events_pkey", errs[2])
+		t.Errorf("the log with an extra event got error %v, want one about events_pkey", errs[2])
 	}
 	for i, want := range map[int]int{0: 3, 1: 4, 3: 3} {
 		if errs[i] != nil {
@@ -151,8 +151,9 @@ func TestAChainThatIsWrongLeavesTheOthersAlone(t *testing.T) {
 	}
 }
 
-// TestAGroupThatCrashes leaves all of its chains or none, and says to none that it is written.
-func TestAGroupThatCrashes(t *testing.T) {
+// TestCrashedGroupCommitWritesAllOrNothing checks that a crashed group writes all its statements or none, and that none
+// of them succeeds.
+func TestCrashedGroupCommitWritesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	f := fixtureOn(t, dsn)
@@ -161,16 +162,16 @@ func TestAGroupThatCrashes(t *testing.T) {
 	for n := range runs + 1 { // the last is the commit
 		for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
 			t.Run(fmt.Sprintf("%s at %d", crash, n), func(t *testing.T) {
-				g := f.gather(t, f.over(session.Pool, 0), runs)
+				g := f.newGroupFixture(t, f.logOver(session.Pool, 0), runs)
 				var errs []error
-				session.Run(t, n, crash, func() { errs = g.together(t, g.create) })
+				session.Run(t, n, crash, func() { errs = g.runTogether(t, g.createStep) })
 				want := 2
 				if n == runs && crash == gate.AnswerLost {
 					want = 3
 				}
-				for i, length := range g.lengths(t) {
+				for i, length := range g.eventCounts(t) {
 					if length != want || errs[i] == nil {
-						t.Errorf("run %d has %d events and was told %v; want %d and an error", i, length, errs[i], want)
+						t.Errorf("run %d has %d events and error %v; want %d and an error", i, length, errs[i], want)
 					}
 				}
 			})
@@ -178,22 +179,22 @@ func TestAGroupThatCrashes(t *testing.T) {
 	}
 }
 
-func TestWhoGivesUpWaitingForATransactionWritesNothing(t *testing.T) {
+func TestCancelledWaitForGroupCommitWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	g := f.gather(t, f.with(noQueue{}), 1)
+	g := f.newGroupFixture(t, f.with(noQueue{}), 1)
 	resume := g.log.group.Pause()
 	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan error)
-	go func() { told <- g.create(ctx, 0) }()
-	await(t, g.log.group, 1)
+	result := make(chan error)
+	go func() { result <- g.createStep(ctx, 0) }()
+	awaitQueued(t, g.log.group, 1)
 	cancel()
-	if err := <-told; !errors.Is(err, context.Canceled) {
+	if err := <-result; !errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v, want %v", err, context.Canceled)
 	}
-	await(t, g.log.group, 0)
+	awaitQueued(t, g.log.group, 0)
 	resume()
-	if got := g.lengths(t); got[0] != 2 {
-		t.Errorf("the run has %d events, want the 2 that it had", got[0])
+	if got := g.eventCounts(t); got[0] != 2 {
+		t.Errorf("the run has %d events, want 2 as before", got[0])
 	}
 }

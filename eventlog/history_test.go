@@ -12,9 +12,9 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// past is a run with hooks of every fate, among them two that the run's end disposes of, and waits of both.
-// Its events are a second apart: event n is from after(n-1).
-func past(t *testing.T, f *fixture) entities.RunID {
+// runWithHistory creates an ended run with hooks and waits in every status, among them two hooks that the end disposes
+// of. Its events are a second apart: event n is from after(n-1).
+func runWithHistory(t *testing.T, f *fixture) entities.RunID {
 	t.Helper()
 	f.run(t, hookCreated(theRun, "hook_there", "taken"))
 	id := newRunID()
@@ -39,7 +39,7 @@ func after(seconds int) *time.Time { return ptr(day.Add(time.Duration(seconds) *
 func TestHookHistories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := past(t, f)
+	id := runWithHistory(t, f)
 	var end *time.Time
 	made := func(hook entities.HookID, seq int64, event entities.EventType, received, disposed *time.Time) read.HookHistory {
 		return read.HookHistory{
@@ -62,7 +62,7 @@ func TestHookHistories(t *testing.T) {
 		}
 		for i := range got {
 			if single, err := f.HookHistory(t.Context(), home, id, got[i].ID); err != nil || !cmp.Equal(single, got[i]) {
-				t.Errorf("%s by itself: got %+v and error %v", got[i].ID, single, err)
+				t.Errorf("%s read alone: got %+v and error %v", got[i].ID, single, err)
 			}
 			if got[i].ID == "hook_kept" && (got[i].Data.IsWebhook == nil || !*got[i].Data.IsWebhook) {
 				t.Errorf("hook_kept has data %+v, want a webhook's", got[i].Data)
@@ -79,7 +79,7 @@ func TestHookHistories(t *testing.T) {
 	check(want())
 }
 
-// TestHistoryOfARetainedHook: it is there until its time is over.
+// TestHistoryOfARetainedHook: a retained hook is live until its retention ends.
 func TestHistoryOfARetainedHook(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -95,18 +95,18 @@ func TestHistoryOfARetainedHook(t *testing.T) {
 		return h.DisposedAt
 	}
 	if at := disposed(); at != nil {
-		t.Errorf("it was disposed of at %s, before its time is over", at)
+		t.Errorf("it was disposed of at %s, before the end of its retention", at)
 	}
 	f.clock.move(time.Hour)
 	if at := disposed(); at == nil || !at.Equal(day.Add(time.Hour)) {
-		t.Errorf("it was disposed of at %v, want when its time was over", at)
+		t.Errorf("it was disposed of at %v, want the end of its retention", at)
 	}
 }
 
 func TestWaitHistories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := past(t, f)
+	id := runWithHistory(t, f)
 	data := entities.EventData{ResumeAt: on(id, "wait_created", "").Data.ResumeAt}
 	over := read.WaitHistory{RunID: id, ID: "wait_over", Seq: 11, CreatedAt: *after(10), Data: data, CompletedAt: after(12)}
 	never := read.WaitHistory{RunID: id, ID: "wait_never", Seq: 12, CreatedAt: *after(11), Data: data}
@@ -128,19 +128,19 @@ func TestWaitHistories(t *testing.T) {
 			}
 		}
 		if got, err := f.WaitHistory(t.Context(), home, id, "wait_over"); err != nil || !cmp.Equal(got, over) {
-			t.Errorf("by itself: got %+v and error %v, want %+v", got, err, over)
+			t.Errorf("read alone: got %+v and error %v, want %+v", got, err, over)
 		}
-		f.must(t, onRun(id, "run_cancelled")) // and nothing changes
+		f.must(t, onRun(id, "run_cancelled")) // which changes nothing
 	}
 	if _, _, err := f.WaitHistories(t.Context(), home, id, "asleep", pg.Page{Limit: 2}); !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("unknown status: got error %v", err)
 	}
 }
 
-func TestHistoriesInPages(t *testing.T) {
+func TestHistoriesArePaged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := past(t, f)
+	id := runWithHistory(t, f)
 	hooks := func(p pg.Page) (ids []string, next string, err error) {
 		page, next, err := f.HookHistories(t.Context(), home, id, p)
 		for _, h := range page {
@@ -167,23 +167,23 @@ func TestHistoriesInPages(t *testing.T) {
 	} {
 		for limit := 1; limit <= 5; limit++ {
 			if diff := cmp.Diff(tt.upwards, readAll(t, tt.read, pg.Page{Limit: limit})); diff != "" {
-				t.Errorf("%d at a time (-want +got):\n%s", limit, diff)
+				t.Errorf("pages of %d (-want +got):\n%s", limit, diff)
 			}
 			down := pg.Page{Limit: limit, Descending: true}
 			if diff := cmp.Diff(tt.downwards, readAll(t, tt.read, down)); diff != "" {
-				t.Errorf("%d at a time, the newest first (-want +got):\n%s", limit, diff)
+				t.Errorf("descending pages of %d (-want +got):\n%s", limit, diff)
 			}
 		}
 		if _, _, err := tt.read(pg.Page{Limit: 1, Cursor: "x"}); !errors.Is(err, entities.ErrInvalid) {
-			t.Errorf("strange cursor: got error %v", err)
+			t.Errorf("invalid cursor: got error %v", err)
 		}
 	}
 }
 
-func TestI9HistoriesAreTheProjectsOwn(t *testing.T) {
+func TestI9HistoriesAreScopedToProject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := past(t, f)
+	id := runWithHistory(t, f)
 	page := pg.Page{Limit: 9}
 	if got, _, err := f.HookHistories(t.Context(), stranger, id, page); err != nil || len(got) != 0 {
 		t.Errorf("hooks: got %v and error %v", got, err)
@@ -215,7 +215,7 @@ func TestI9HistoriesAreTheProjectsOwn(t *testing.T) {
 func TestFilteredEvents(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := past(t, f)
+	id := runWithHistory(t, f)
 	for _, tt := range []struct {
 		filter read.EventFilter
 		want   []int64

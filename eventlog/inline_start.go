@@ -15,34 +15,33 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// InlineStart is work about a run that is leased to this process in the transaction that makes it necessary, and starts
-// right after the commit. The same transaction records the start in the log, which saves the worker one of its own. A
-// start that could not be recorded has no Run; then the worker records it.
+// InlineStart is work on a run that is leased to this process in the transaction that enqueues it, and starts right
+// after the commit. The same transaction appends the event of the start, which saves the worker an append. If that
+// event was refused, Run is nil, and the worker appends it as usual.
 type InlineStart struct {
 	RunID entities.RunID
-	// Work is an invocation of the run, or the execution of the step that is the subject. Other work has no start in the
-	// log.
+	// Work is an invocation of the run, or the execution of a step, whose ID is the subject. The start of other work is
+	// not in the log.
 	Work    entities.Work
 	Subject string
-	// At is the time of the database, which decides which waits are over.
+	// At is the database's time. Waits that end by then are over.
 	At time.Time
-	// Events is how many events of the log an invocation's call takes along.
+	// Events is how many events of the log an invocation's call carries.
 	Events int
 
-	// Run is the run as the work starts. This and what follows is set by the log.
+	// Run is the run as the work starts. Package eventlog sets this field and those below.
 	Run *entities.Run
-	// Step is what the execution of a step needs.
+	// Step is the step to execute; zero for an invocation.
 	Step read.StepState
-	// Log is the run's whole log as an invocation starts, if it is cached; nil if it has to be read. It must not be
-	// changed.
+	// Log is the run's whole log as an invocation starts if it is cached, else nil. It must not be modified.
 	Log []entities.Event
-	// Size is how many bytes of payloads the call takes along.
+	// Size is how many bytes of payloads the call carries.
 	Size int64
 }
 
-// enqueueLocked queues the writes of the decision and puts the work that follows from it on the queue. For a run that
-// the server continues the queue comes first: it says which work starts here, and those starts are recorded with the
-// decision.
+// enqueueLocked queues the decision's writes and enqueues the work that follows. For a run that the server continues it
+// enqueues first: the queue decides which work starts in this process, and the events of those starts become part of
+// the decision.
 func (l *Log) enqueueLocked(
 	ctx context.Context, tx pgx.Tx, last *pgx.Batch, f facts, d *decision, c call,
 ) (ended func(error), err error) {
@@ -85,9 +84,9 @@ func (l *Log) enqueueLocked(
 	return ended, nil
 }
 
-// enqueueOptimistic makes the conditional statement do what enqueueLocked and the call's options do. It reports false if
-// they need facts that are not cached: whether an invocation starts the run, which waits are over, or the log that the
-// call takes along.
+// enqueueOptimistic adds to a conditional statement what enqueueLocked and the call's options would do. It reports
+// false if that needs facts that are not cached: whether an invocation is the first of the run, which waits are over,
+// or the log that an invocation's call carries.
 func (l *Log) enqueueOptimistic(s *pg.Conditional, d *decision, c call) (ended func(error), ok bool) {
 	messages, ok := c.addTo(s, *d)
 	if !ok {
@@ -117,17 +116,17 @@ func (l *Log) enqueueOptimistic(s *pg.Conditional, d *decision, c call) (ended f
 	return ended, true
 }
 
-// wantsInvocation reports whether the messages have the run invoked at once.
+// wantsInvocation reports whether the messages include an immediate invocation of the run.
 func wantsInvocation(id entities.RunID, messages []entities.Message) bool {
 	return slices.ContainsFunc(messages, func(m entities.Message) bool {
 		return m.RunID == id && m.Work == entities.WorkRun && m.Delay == 0
 	})
 }
 
-// invokes reports whether the start is recorded and is that of an invocation.
+// invokes reports whether this is a recorded start of an invocation.
 func (s *InlineStart) invokes() bool { return s.Run != nil && s.Work == entities.WorkRun }
 
-// attachLog gives an invocation the run's log if it is cached, and reports whether it is.
+// attachLog sets the log and size of an invocation's start if the log is cached, and reports whether it is.
 func (l *Log) attachLog(s *InlineStart, d *decision) bool {
 	s.Log = l.cache.logWith(d)
 	for _, e := range s.Log[:min(len(s.Log), s.Events)] {
@@ -137,7 +136,7 @@ func (l *Log) attachLog(s *InlineStart, d *decision) bool {
 	return s.Log != nil
 }
 
-// addWaits adds waits that were read to both sides of the decision, except those that it is about.
+// addWaits adds waits that were read later to the facts of the decision, except those that the decision is about.
 func (d *decision) addWaits(waits map[entities.WaitID]entities.Wait) {
 	for id, w := range waits {
 		if _, ok := d.after.Waits[id]; !ok {
@@ -146,7 +145,8 @@ func (d *decision) addWaits(waits map[entities.WaitID]entities.Wait) {
 	}
 }
 
-// forRun is the decision about the run, which may be a child that is created; nil if there is none.
+// forRun returns the decision about the run: this one, or that about a child which it creates. It is nil for other
+// runs.
 func (d *decision) forRun(id entities.RunID) *decision {
 	if d.after.Run != nil && d.after.Run.ID == id {
 		return d
@@ -159,8 +159,7 @@ func (d *decision) forRun(id entities.RunID) *decision {
 	return nil
 }
 
-// recordStart adds the events that record a start, as if everything decided before had been written; none if they are
-// refused. It is pure.
+// recordStart adds the events that record a start to the decision, unless they are refused. It is pure.
 func (d *decision) recordStart(s *InlineStart, now time.Time) {
 	of := d.forRun(s.RunID)
 	if of == nil {
@@ -171,11 +170,12 @@ func (d *decision) recordStart(s *InlineStart, now time.Time) {
 		of.recordInvocation(s, now)
 	case entities.WorkStep:
 		of.recordAttempt(s, now)
-	default: // its start is no event
+	default: // the start of other work is not an event
 	}
 }
 
-// recordInvocation records that an invocation of the run starts: that the run has started, and which waits are over.
+// recordInvocation records the start of an invocation: run_started if it is the first, and wait_completed for each wait
+// that is over.
 func (d *decision) recordInvocation(s *InlineStart, now time.Time) {
 	requests := []Request{{RunID: s.RunID, Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}}
 	for _, w := range d.after.dueWaits(s.At) {
@@ -193,7 +193,7 @@ func (d *decision) recordInvocation(s *InlineStart, now time.Time) {
 	s.Run = &run
 }
 
-// dueWaits are the waits that are over at the time, earliest first, and no more than fit one transaction.
+// dueWaits returns the waits that are over at the time, earliest first, but no more than one transaction may write.
 func (s *Snapshot) dueWaits(at time.Time) []entities.Wait {
 	over := slices.DeleteFunc(slices.Collect(maps.Values(s.Waits)), func(w entities.Wait) bool {
 		return w.Status != entities.WaitWaiting || w.ResumeAt == nil || w.ResumeAt.After(at)
@@ -204,8 +204,8 @@ func (s *Snapshot) dueWaits(at time.Time) []entities.Wait {
 	return over[:min(len(over), pg.MaxPage)]
 }
 
-// recordAttempt records that an attempt starts of a step that this decision creates. A step past its deadline fails
-// without an attempt.
+// recordAttempt records the first attempt of a step that this decision creates. It does nothing if the step is past its
+// deadline: the worker fails that without an attempt.
 func (d *decision) recordAttempt(s *InlineStart, now time.Time) {
 	i := slices.IndexFunc(d.events, func(e entities.Event) bool {
 		return e.Type == entities.EventStepCreated && e.CorrelationID == s.Subject

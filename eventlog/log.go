@@ -14,11 +14,11 @@ import (
 
 // Enqueuer puts messages on the queue as part of an append. Package queue implements it.
 //
-// Both methods return the work that starts in this process with the commit, and a function to call once the
-// transaction is over: with nil after the commit, else with the error. The function only speeds up the delivery.
+// Both methods return the work that starts in this process right after the commit, and a function that must be called
+// when the transaction has ended: with nil after the commit, else with the error.
 type Enqueuer interface {
-	// Enqueue adds messages to a transaction. The batch has statements to execute first; Enqueue may execute it or add
-	// to it.
+	// Enqueue adds messages to a transaction. The batch has statements that must be executed first; Enqueue may execute
+	// it or add to it.
 	Enqueue(
 		ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
 	) (starts []*InlineStart, ended func(error), err error)
@@ -38,8 +38,8 @@ type Log struct {
 	group    *pg.GroupCommit
 }
 
-// New makes a log on the database behind pool. The hub tells readers of new events and of runs that ended. Now is the
-// clock; it is read once per append and cut to whole milliseconds.
+// New returns a log on the database behind pool. The hub notifies readers of new events and of the ends of runs. Now is
+// the clock; it is read once per append and truncated to milliseconds.
 func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Time, options ...Option) *Log {
 	l := &Log{
 		Log: read.New(pool, hub, now), pool: pool, hub: hub, enqueuer: enqueuer,
@@ -51,35 +51,36 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 	return l
 }
 
-// Option changes how a [Log] is made.
+// Option configures a [Log].
 type Option func(*Log)
 
-// WithObserver makes the observer watch the log's appends.
+// WithObserver sets the observer of the log's appends.
 func WithObserver(o Observer) Option { return func(l *Log) { l.observer = o } }
 
-// WithGroup makes appends share transactions with everything else that the group commits.
+// WithGroup makes optimistic appends share transactions with the other statements that the group commits.
 func WithGroup(g *pg.GroupCommit) Option { return func(l *Log) { l.group = g } }
 
-// Observer watches appends, for metrics and traces. Many goroutines call it at once, so it must be quick.
+// Observer is notified of appends, for metrics and traces. It is called by many goroutines at once and within appends,
+// so it must be fast.
 type Observer interface {
-	// Append is called before requests about a run are appended. The append uses the context that it returns, and calls
-	// the function once at its end.
+	// Append is called before an append. The append uses the context that it returns, and calls the function that it
+	// returns once at the end.
 	Append(ctx context.Context, runID entities.RunID, requests []Request) (context.Context, func(Appended))
 }
 
 // Appended is the outcome of an append, as an [Observer] sees it.
 type Appended struct {
-	// Events are the committed events of the run and of children that it started; none when Err is set.
+	// Events are the committed events of the run and of children that it created; none if Err is set.
 	Events []entities.Event
-	// Run is the run afterwards; nil when there is none, or Err is set.
+	// Run is the run afterwards; nil if it does not exist, or if Err is set.
 	Run *entities.Run
-	// Refused is the error of the first refused request; nil when none was refused, or Err is set.
+	// Refused is the error of the first refused request; nil if none was refused, or if Err is set.
 	Refused error
-	// Err is why nothing was committed.
+	// Err is the error of an append that failed as a whole.
 	Err error
 }
 
-// unobserved is the observer of a log that has none.
+// unobserved is the default observer, which does nothing.
 type unobserved struct{}
 
 func (unobserved) Append(

@@ -30,7 +30,7 @@ var (
 	Rebuild func(context.Context, *pgxpool.Pool, func() time.Time, entities.RunID) error
 )
 
-// tb is what the helpers need of a test. A *rapid.T is one, too.
+// tb is the part of testing.TB that the helpers use. *rapid.T implements it too.
 type tb interface {
 	Helper()
 	Context() context.Context
@@ -44,13 +44,13 @@ const (
 	stranger entities.Project = "stranger"
 )
 
-// day is when the tests take place.
+// day is the tests' time.
 var day = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 
-// ptr is the address of a copy of v.
+// ptr returns a pointer to a copy of v.
 func ptr[T any](v T) *T { return &v }
 
-// clock stands still until it is moved.
+// clock shows the same time until it is moved.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -68,7 +68,7 @@ func (c *clock) move(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// noQueue is an Enqueuer that takes anything and does nothing.
+// noQueue is an Enqueuer that accepts all messages and drops them.
 type noQueue struct{}
 
 func (noQueue) Enqueue(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) ([]*InlineStart, func(error), error) {
@@ -79,7 +79,7 @@ func (noQueue) EnqueueOptimistic(*pg.Conditional, []entities.Message) ([]*Inline
 	return nil, func(error) {}, true
 }
 
-// queueFunc is a function as an Enqueuer, which is called when the transaction has executed all that comes before.
+// queueFunc is an Enqueuer that calls a function after the statements queued before it were executed.
 type queueFunc func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error)
 
 func (f queueFunc) Enqueue(
@@ -96,7 +96,7 @@ func (queueFunc) EnqueueOptimistic(*pg.Conditional, []entities.Message) ([]*Inli
 	return nil, nil, false
 }
 
-// fixture is a log on a database of its own.
+// fixture is a log on its own database.
 type fixture struct {
 	*Log
 	clock *clock
@@ -106,7 +106,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	c := &clock{at: day}
 	pool := openPool(t, testdb.New(t))
-	hub := pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)) // nobody runs it: what it is told is forgotten
+	hub := pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)) // does not run: notifications stay in this process
 	return &fixture{Log: New(pool, hub, noQueue{}, c.now), clock: c}
 }
 
@@ -120,15 +120,15 @@ func openPool(t testing.TB, dsn string) *pgxpool.Pool {
 	return pool
 }
 
-// with is the same log with another queue.
+// with returns a log on the same database with another queue.
 func (f *fixture) with(q Enqueuer) *Log { return New(f.pool, f.hub, q, f.clock.now) }
 
-// newRunID is the ID of a run that begins today.
+// newRunID returns the ID of a run that is created on the tests' day.
 func newRunID() entities.RunID {
 	return entities.RunID("wrun_" + ulid.MustNew(ulid.Timestamp(day), rand.Reader).String())
 }
 
-// The requests of the tests. Each is the least of its kind.
+// The requests of the tests. Each has only what its type requires.
 
 func runCreated(id entities.RunID) Request {
 	return Request{
@@ -137,7 +137,7 @@ func runCreated(id entities.RunID) Request {
 	}
 }
 
-// runRepaired is a run_started that can create its run.
+// runRepaired returns a run_started that can create its run.
 func runRepaired(id entities.RunID) Request {
 	r := runCreated(id)
 	r.Type = entities.EventRunStarted
@@ -159,7 +159,7 @@ func on(id entities.RunID, event entities.EventType, correlationID string) Reque
 		r.Data.ResumeAt = ptr(day.Add(time.Hour))
 	case entities.EventAttrSet:
 		r.Data.Changes = []entities.AttributeChange{{Key: "k", Value: ptr("v")}}
-	default: // the others need nothing
+	default: // the others need no data
 	}
 	return r
 }
@@ -170,7 +170,7 @@ func hookCreated(id entities.RunID, hookID, token string) Request {
 	return r
 }
 
-// must appends and fails the test if that is refused.
+// must appends the request, and fails the test if it is refused.
 func (f *fixture) must(t tb, r Request) Result {
 	t.Helper()
 	result, err := f.Append(t.Context(), home, r)
@@ -180,13 +180,13 @@ func (f *fixture) must(t tb, r Request) Result {
 	return result
 }
 
-// run makes a run that has come as far as the events say.
+// run creates a run and appends the requests to it.
 func (f *fixture) run(t tb, events ...Request) entities.RunID {
 	t.Helper()
 	id := newRunID()
 	f.must(t, runCreated(id))
 	for _, r := range events {
-		r = retold(r, id)
+		r = forRun(r, id)
 		if got := f.must(t, r); got.Event == nil || got.Event.Type != r.Type {
 			t.Fatalf("%s became %+v", r.Type, got.Event)
 		}
@@ -194,9 +194,9 @@ func (f *fixture) run(t tb, events ...Request) entities.RunID {
 	return id
 }
 
-// retold is a request of the run of the stories for another run, with a token of its own unless it has a
-// special one.
-func retold(r Request, id entities.RunID) Request {
+// forRun returns the request for another run. Its token becomes unique to that run, unless the request has a token of
+// its own.
+func forRun(r Request, id entities.RunID) Request {
 	if r.Data.Token == on(theRun, r.Type, r.CorrelationID).Data.Token {
 		r.Data.Token = on(id, r.Type, r.CorrelationID).Data.Token
 	}
@@ -204,7 +204,7 @@ func retold(r Request, id entities.RunID) Request {
 	return r
 }
 
-// refused appends and fails the test unless that is refused with the error.
+// refused appends the request, and fails the test unless it is refused with the error.
 func (f *fixture) refused(t tb, r Request, want error) {
 	t.Helper()
 	result, err := f.Append(t.Context(), home, r)
@@ -216,7 +216,7 @@ func (f *fixture) refused(t tb, r Request, want error) {
 	}
 }
 
-// events is the whole log of a run of the home project.
+// events reads the whole log of a run of the home project.
 func (f *fixture) events(t tb, id entities.RunID) []entities.Event {
 	t.Helper()
 	var all []entities.Event
@@ -234,7 +234,7 @@ func (f *fixture) events(t tb, id entities.RunID) []entities.Event {
 	}
 }
 
-// types is the whole log of a run, just what happened.
+// types reads the types of the events of a run.
 func (f *fixture) types(t tb, id entities.RunID) []entities.EventType {
 	t.Helper()
 	var types []entities.EventType
@@ -244,7 +244,7 @@ func (f *fixture) types(t tb, id entities.RunID) []entities.EventType {
 	return types
 }
 
-// rows is the run with all its entities as the tables have them; an empty snapshot when there is no run.
+// rows reads the run with all its entities from the tables. The snapshot is empty if the run does not exist.
 func (f *fixture) rows(t tb, id entities.RunID) *Snapshot {
 	t.Helper()
 	s := NewSnapshot(home)
@@ -269,7 +269,7 @@ func (f *fixture) rows(t tb, id entities.RunID) *Snapshot {
 	return s
 }
 
-// wantAttributeRows fails the test unless the rows of a run's attributes say what the run says (I2).
+// wantAttributeRows fails the test unless the attribute rows of a run equal its attributes (I2).
 func wantAttributeRows(t tb, pool *pgxpool.Pool, run entities.Run) {
 	t.Helper()
 	var same bool
@@ -285,7 +285,7 @@ func wantAttributeRows(t tb, pool *pgxpool.Pool, run entities.Run) {
 	}
 }
 
-// entityRows is all rows of a table that belong to the run.
+// entityRows reads all rows of the run from a table.
 func entityRows[T any](t tb, pool *pgxpool.Pool, name string, id entities.RunID) []T {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), fmt.Sprintf(`SELECT * FROM %s WHERE run_id = $1`, name), id)
@@ -323,7 +323,7 @@ func (f *fixture) exec(t tb, sql string, args ...any) {
 	}
 }
 
-// fold is the snapshot that a log adds up to.
+// fold returns the fold of a log.
 func fold(events []entities.Event) *Snapshot {
 	s := NewSnapshot(home)
 	for _, e := range events {

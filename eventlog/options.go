@@ -14,67 +14,67 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// AppendOptions is what a caller of [Log.AppendAll] adds to the transaction of its events. Each field may be nil.
+// AppendOptions are what a caller of [Log.AppendAll] adds to the transaction of its events. Each field may be nil.
 //
-// Guard, StartNext and Finish are for a transaction that holds the run's lock. Optimistic says the same to a conditional
-// statement, which can ask the database nothing before it decides.
+// Guard, StartNext and Finish are called in a transaction that holds the run's lock. Optimistic stands in for all three
+// in a conditional statement, which cannot read anything before it writes.
 type AppendOptions struct {
-	// Guard queues reads behind the lock on the run. The check that it returns is called once they were executed, before
-	// anything is decided; its error rolls the transaction back.
+	// Guard queues reads, which are executed after the run is locked. The check that it returns is called next, before
+	// anything is decided. The check's error rolls the transaction back.
 	Guard func(*pgx.Batch) (check func() error)
-	// StartNext is called if the server continues the run and the caller is the run's own invocation: the caller decides
-	// on the next invocation, which is then not enqueued. News says that the events want one at once. Queued statements
-	// are executed before anything is written; then the function that is returned, which may be nil, returns the
-	// invocation that starts.
+	// StartNext is for a caller that is the run's own invocation: it decides on the next invocation in place of the
+	// queue. It is called if the server continues the run. News is set if the events call for an invocation at once.
+	// The statements that it queues are executed before anything is written. Then the function that it returns, which
+	// may be nil, is called; it returns the invocation that starts.
 	StartNext func(b *pgx.Batch, news bool) (started func() *InlineStart)
-	// Finish is called last, also when nothing was appended. Its error rolls the transaction back. The batch has the
-	// statements that go with the commit; [pg.SendQueued] executes them before.
+	// Finish is called last, even if nothing was appended. Its error rolls the transaction back. The batch has the
+	// statements that are sent together with the commit; [pg.SendQueued] executes them earlier.
 	Finish func(context.Context, pgx.Tx, *pgx.Batch) error
-	// Optimistic makes a conditional statement do what Guard, StartNext and Finish would, or reports that it cannot.
-	// Without it, an append with one of these always takes the lock.
+	// Optimistic adds to a conditional statement what Guard, StartNext and Finish would do, or reports false if that
+	// needs the lock. Without it, an append with one of these always takes the lock.
 	Optimistic func(*pg.Conditional, Outlook) bool
-	// Streams are written whole, from beginning to end, before Finish. A closed stream stays as it is.
+	// Streams are written and closed, before Finish is called. A stream that is already closed stays as it is.
 	Streams []WholeStream
 }
 
-// Outlook is how a run goes on after an append, as far as the append knows.
+// Outlook is what an append knows about how its run goes on.
 type Outlook struct {
-	// Ended says that the run has ended.
+	// Ended is set if the run has ended.
 	Ended bool
-	// Open says that a step or a hook is open whose end will have the run invoked.
+	// Open is set if a step or a hook is known to be open. When it ends, or receives something, the run is invoked.
 	Open bool
 }
 
-// WholeStream is a stream that is written at once.
+// WholeStream is a stream that is written and closed in one go.
 type WholeStream struct {
 	Name entities.StreamName
 	Data []byte
 }
 
-// RefusedError says which of several requests was refused, so that none was appended.
+// RefusedError identifies the refused request among several, because of which none was appended.
 type RefusedError struct {
-	// Index is the position of the request among those that were made.
+	// Index is the position of the refused request, from 0.
 	Index int
 	Err   error
 }
 
 func (e *RefusedError) Error() string { return e.Err.Error() }
 
-// Unwrap is why the request was refused.
+// Unwrap returns the reason of the refusal.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// errUnwritten rolls back a transaction that has nothing to commit.
+// errUnwritten rolls back a transaction that has nothing to commit. Callers of the package never see it.
 var errUnwritten = errors.New("nothing was written")
 
-// appendMode says what a refused request means for the others of its call.
+// appendMode is the effect of a refused request on the others of its call.
 type appendMode int
 
 const (
-	independent  appendMode = iota // nothing: each is appended or refused by itself
-	allOrNothing                   // none is appended
+	independent  appendMode = iota // none: each is appended or refused on its own
+	allOrNothing                   // nothing is appended
 )
 
-// call is a call that appends.
+// call is one call of Append, AppendAll or AppendBatch.
 type call struct {
 	AppendOptions
 
@@ -85,10 +85,10 @@ type call struct {
 	now      time.Time
 }
 
-// validate checks what needs no database, and cuts the requests' times to milliseconds.
+// validate checks the requests as far as that needs no database, and truncates their times to milliseconds.
 func (c call) validate() error {
 	for i, r := range c.requests {
-		c.requests[i] = r.exact()
+		c.requests[i] = r.truncated()
 		if err := c.requests[i].validate(c.now); err != nil {
 			return &RefusedError{i, err}
 		}
@@ -96,12 +96,12 @@ func (c call) validate() error {
 	return nil
 }
 
-// hasOptions reports whether there is more to the call than its requests.
+// hasOptions reports whether the call adds anything to its requests.
 func (c call) hasOptions() bool {
 	return c.Guard != nil || c.StartNext != nil || c.Finish != nil || len(c.Streams) > 0
 }
 
-// guard queues the reads of the call's guard, and returns its check.
+// guard queues the guard's reads and returns its check.
 func (c call) guard(b *pgx.Batch) func() error {
 	if c.Guard == nil {
 		return func() error { return nil }
@@ -109,7 +109,8 @@ func (c call) guard(b *pgx.Batch) func() error {
 	return c.Guard(b)
 }
 
-// accept decides whether to commit the decision: it fails with errUnwritten if there is nothing to commit.
+// accept reports, by a nil error, that the decision is to be committed. It fails with errUnwritten if the transaction
+// has nothing to commit.
 func (c call) accept(d decision) error {
 	if c.mode == allOrNothing {
 		for i, o := range d.outcomes {
@@ -127,7 +128,7 @@ func (c call) accept(d decision) error {
 	return nil
 }
 
-// startNext lets the caller decide on the run's next invocation, and returns the other messages to send.
+// startNext lets the caller decide on the run's next invocation. It returns the messages that are left to send.
 func (c call) startNext(b *pgx.Batch, messages []entities.Message) (func() *InlineStart, []entities.Message) {
 	if c.StartNext == nil {
 		return nil, messages
@@ -135,15 +136,15 @@ func (c call) startNext(b *pgx.Batch, messages []entities.Message) (func() *Inli
 	return c.StartNext(b, wantsInvocation(c.runID, messages)), withoutInvocation(c.runID, messages)
 }
 
-// withoutInvocation returns the messages except those that have the run itself invoked.
+// withoutInvocation returns the messages without invocations of the run.
 func withoutInvocation(runID entities.RunID, messages []entities.Message) []entities.Message {
 	return slices.DeleteFunc(slices.Clone(messages), func(m entities.Message) bool {
 		return m.RunID == runID && m.Work == entities.WorkRun
 	})
 }
 
-// addTo makes a conditional statement do what the options ask for, and returns the messages that are left to send. It
-// reports false if that takes the lock; so does the next invocation of the run.
+// addTo adds to a conditional statement what the options ask for, and returns the messages that are left to send. It
+// reports false if that needs the lock, as it does if StartNext has to decide on an invocation.
 func (c call) addTo(s *pg.Conditional, d decision) ([]entities.Message, bool) {
 	switch {
 	case !c.hasOptions():
@@ -157,7 +158,7 @@ func (c call) addTo(s *pg.Conditional, d decision) ([]entities.Message, bool) {
 	}
 }
 
-// finish writes the call's streams, and lets the caller add to the transaction.
+// finish writes the call's streams, then calls the caller's Finish.
 func (c call) finish(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 	for _, s := range c.Streams {
 		store.AppendChunks(b, c.project, c.runID, s.Name, [][]byte{s.Data}, c.now)
@@ -169,7 +170,7 @@ func (c call) finish(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
 	return c.Finish(ctx, tx, b)
 }
 
-// announceStreams wakes the readers of the streams that were written.
+// announceStreams wakes the readers of the written streams.
 func (c call) announceStreams(hub *pg.Hub) {
 	for _, s := range c.Streams {
 		hub.Publish(read.StreamTopic(c.project, s.Name))

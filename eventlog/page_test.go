@@ -21,7 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// pager reads one page of some list, as the IDs on it, and says where the next one begins.
+// pager reads one page of a list. It returns the IDs on the page and the cursor of the next one.
 type pager func(pg.Page) (ids []string, next string, err error)
 
 // readAll reads a list page by page. Every page but the last must be full.
@@ -58,8 +58,8 @@ func eventPager(t *testing.T, list func(pg.Page) (read.EventPage, error)) pager 
 	}
 }
 
-// lists are all lists of a database with two runs in it, and what is on each from the oldest to the newest.
-func lists(t *testing.T) map[string]struct {
+// allLists returns all lists of a database with two runs, and the IDs on each, oldest first.
+func allLists(t *testing.T) map[string]struct {
 	read pager
 	want []string
 } {
@@ -69,11 +69,11 @@ func lists(t *testing.T) map[string]struct {
 	var runs, steps, hooks, events, about []string
 	id := f.run(t, started)
 	f.run(t, step("step_created"), hook("hook_created")) // noise
-	// Two of each share a time, so that the ID decides.
+	// Two of each have the same time, so that the ID decides.
 	for i := range 7 {
 		f.clock.move(time.Duration(i%2) * time.Millisecond)
 		runs = append(runs, string(f.run(t)))
-		// IDs run against the order of creation: steps are listed by position, not by ID.
+		// IDs are in reverse order of creation: steps are listed by position, not by ID.
 		stepID, hookID := fmt.Sprintf("step_%d", 9-i), fmt.Sprintf("hook_%d", i)
 		f.must(t, on(id, "step_created", stepID))
 		f.must(t, on(id, "hook_created", hookID))
@@ -86,7 +86,7 @@ func lists(t *testing.T) map[string]struct {
 			about = append(about, string(e.ID()))
 		}
 	}
-	// Runs made at one time are ordered by their IDs, which are random here.
+	// Runs created at the same time are ordered by their IDs, which are random here.
 	slices.SortStableFunc(runs, func(a, b string) int {
 		return strings.Compare(createdAt(t, f, a)+a, createdAt(t, f, b)+b)
 	})
@@ -134,7 +134,7 @@ func lists(t *testing.T) map[string]struct {
 	}
 }
 
-// createdAt is when a run was created, as text that sorts.
+// createdAt returns the creation time of a run, as text that sorts.
 func createdAt(t *testing.T, f *fixture, id string) string {
 	t.Helper()
 	run, err := store.RunByID(t.Context(), f.pool, home, entities.RunID(id))
@@ -144,9 +144,9 @@ func createdAt(t *testing.T, f *fixture, id string) string {
 	return fmt.Sprintf("%020d ", run.CreatedAt.UnixMilli())
 }
 
-func TestListsComeInPagesOfAnySizeInBothDirections(t *testing.T) {
+func TestListsArePagedInBothDirections(t *testing.T) {
 	t.Parallel()
-	for name, list := range lists(t) {
+	for name, list := range allLists(t) {
 		for _, limit := range []int{1, 2, 3, 7, 100, pg.MaxPage} {
 			for _, descending := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %d, descending %t", name, limit, descending), func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestUnknownCursorsAreInvalid(t *testing.T) {
 	cursors := []string{
 		"nonsense", "eid:", "eid:1", ":", "12:", "\x00", "1772366400000:\x00", "99999999999999999999",
 	}
-	for name, list := range lists(t) {
+	for name, list := range allLists(t) {
 		for _, cursor := range cursors {
 			t.Run(fmt.Sprintf("%s, %q", name, cursor), func(t *testing.T) {
 				t.Parallel()
@@ -183,7 +183,7 @@ func TestUnknownCursorsAreInvalid(t *testing.T) {
 	}
 }
 
-func TestACursorAtTheEndGivesAnEmptyLastPage(t *testing.T) {
+func TestCursorAtEndReturnsEmptyLastPage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -198,7 +198,7 @@ func TestACursorAtTheEndGivesAnEmptyLastPage(t *testing.T) {
 	if err != nil || len(page.Events) != 1 || page.Events[0].Type != entities.EventRunCompleted {
 		t.Errorf("after an append: got %+v, error %v; want just that", page.Events, err)
 	}
-	t.Run("the bare event ID is a cursor, too", func(t *testing.T) {
+	t.Run("an event ID is a cursor too", func(t *testing.T) {
 		page, err := f.Events(t.Context(), home, id, pg.Page{Limit: 10, Cursor: string(log[0].ID())}, read.WithPayloads)
 		if err != nil || len(page.Events) != 2 {
 			t.Errorf("got %d events, error %v; want 2", len(page.Events), err)
@@ -206,7 +206,7 @@ func TestACursorAtTheEndGivesAnEmptyLastPage(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotThereIsNotFound(t *testing.T) {
+func TestMissingEntitiesAreNotFound(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)
@@ -234,7 +234,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	}
 }
 
-func TestAPageEndsWhenItsPayloadsAreLarge(t *testing.T) {
+func TestLargePayloadsEndPageEarly(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))
@@ -282,7 +282,7 @@ func TestAPageEndsWhenItsPayloadsAreLarge(t *testing.T) {
 	}
 }
 
-// countingPool is a pool like the other that counts the bytes which the database sends.
+// countingPool returns a pool with the same configuration that counts the bytes that the database sends.
 func countingPool(t *testing.T, like *pgxpool.Pool) (*pgxpool.Pool, *atomic.Int64) {
 	t.Helper()
 	config, counted := like.Config(), new(atomic.Int64)
@@ -321,11 +321,11 @@ func TestRunFilters(t *testing.T) {
 		filter store.RunFilter
 		want   []entities.RunID
 	}{
-		"none":              {store.RunFilter{}, []entities.RunID{other.RunID, pending, running}},
-		"a workflow":        {store.RunFilter{WorkflowName: "order"}, []entities.RunID{pending, running}},
-		"a status":          {store.RunFilter{Status: "pending"}, []entities.RunID{other.RunID, pending}},
-		"both":              {store.RunFilter{WorkflowName: "order", Status: "running"}, []entities.RunID{running}},
-		"nothing like that": {store.RunFilter{WorkflowName: "order", Status: "failed"}, nil},
+		"none":       {store.RunFilter{}, []entities.RunID{other.RunID, pending, running}},
+		"a workflow": {store.RunFilter{WorkflowName: "order"}, []entities.RunID{pending, running}},
+		"a status":   {store.RunFilter{Status: "pending"}, []entities.RunID{other.RunID, pending}},
+		"both":       {store.RunFilter{WorkflowName: "order", Status: "running"}, []entities.RunID{running}},
+		"no match":   {store.RunFilter{WorkflowName: "order", Status: "failed"}, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// TestI9AStrangerMovesNothing asks every event for a run of another project.
-func TestI9AStrangerMovesNothing(t *testing.T) {
+// TestI9OtherProjectCannotAppend requests every event for a run of another project.
+func TestI9OtherProjectCannotAppend(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), step("step_started"), hook("hook_created"), sleep("wait_created"))
@@ -41,7 +41,7 @@ func TestI9AStrangerMovesNothing(t *testing.T) {
 			t.Errorf("%s: got error %v, want %v", event, err, want)
 		}
 		if got.Run.ID != "" || got.Step != nil || got.Hook != nil || got.Wait != nil || got.Event != nil {
-			t.Errorf("%s: the answer shows something: %+v", event, got)
+			t.Errorf("%s: the result is not empty: %+v", event, got)
 		}
 	}
 	if _, err := f.Append(t.Context(), stranger, runRepaired(id)); !errors.Is(err, entities.ErrConflict) {
@@ -55,7 +55,7 @@ func TestI9AStrangerMovesNothing(t *testing.T) {
 	}
 }
 
-func TestI9TokensOfProjectsDoNotMeet(t *testing.T) {
+func TestI9TokensAreScopedToProject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, hookCreated(theRun, "hook_1", "T"))
@@ -77,9 +77,9 @@ func TestI9TokensOfProjectsDoNotMeet(t *testing.T) {
 	}
 }
 
-// TestI9AStrangerSeesNothing asks every read once as the owner, who must see something, and once as a
-// stranger, who must not.
-func TestI9AStrangerSeesNothing(t *testing.T) {
+// TestI9OtherProjectCannotRead calls every read as the owner, which must see something, and as another project, which
+// must not.
+func TestI9OtherProjectCannotRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), hookCreated(theRun, "hook_1", "T"), sleep("wait_created"))
@@ -88,7 +88,7 @@ func TestI9AStrangerSeesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, page := t.Context(), pg.Page{Limit: 10}
-	// Each tells how much it saw.
+	// Each returns how many items it read.
 	reads := map[string]func(entities.Project) (int, error){
 		"Events": func(p entities.Project) (int, error) {
 			got, err := f.Events(ctx, p, id, page, read.WithPayloads)
@@ -152,11 +152,11 @@ func TestI9AStrangerSeesNothing(t *testing.T) {
 	for name, read := range reads {
 		t.Run(name, func(t *testing.T) {
 			if n, err := read(home); err != nil || n == 0 {
-				t.Fatalf("the owner saw %d and error %v", n, err)
+				t.Fatalf("the owner read %d items, error %v", n, err)
 			}
 			n, err := read(stranger)
 			if n != 0 {
-				t.Errorf("a stranger saw %d", n)
+				t.Errorf("another project read %d items", n)
 			}
 			if err != nil && !isNotFound(err) {
 				t.Errorf("got error %v, want a not-found error or none", err)
@@ -170,7 +170,7 @@ func isNotFound(err error) bool {
 		errors.Is(err, entities.ErrHookNotFound) || errors.Is(err, entities.ErrEventNotFound)
 }
 
-func TestI9StreamsOfProjectsDoNotMeet(t *testing.T) {
+func TestI9StreamsAreScopedToProject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	streams := read.NewStreams(f.pool, pg.NewHub(f.pool, "test", slog.New(slog.DiscardHandler)), f.clock.now)

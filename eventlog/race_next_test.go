@@ -15,25 +15,25 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-func TestI4OneOfManyLazyStartsOwnsTheStep(t *testing.T) {
+func TestI4ConcurrentLazyStartsHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	tests := map[string]func(i int, id entities.RunID) error{
-		"all by a start": func(_ int, id entities.RunID) error {
+		"all by a lazy start": func(_ int, id entities.RunID) error {
 			result, err := f.Append(t.Context(), home, lazyStart(id, "step_1"))
 			if err == nil && (!result.StepCreated || result.Step.Attempt != 1) {
 				return fmt.Errorf("the winner got %+v", result)
 			}
 			return err
 		},
-		"some by a claim": func(i int, id entities.RunID) error {
+		"some by a creation and a start": func(i int, id entities.RunID) error {
 			if i%2 == 0 {
 				_, err := f.Append(t.Context(), home, lazyStart(id, "step_1"))
 				return err
 			}
-			outcomes, err := f.AppendBatch(t.Context(), home, id, claim("step_1"))
+			outcomes, err := f.AppendBatch(t.Context(), home, id, createAndStart("step_1"))
 			if err == nil && (outcomes[0].Err == nil) != (outcomes[1].Err == nil) {
-				return fmt.Errorf("the claim is torn: %v", said(outcomes))
+				return fmt.Errorf("the creation and the start differ: %v", outcomeTexts(outcomes))
 			}
 			return errors.Join(err, outcomes[0].Err)
 		},
@@ -54,7 +54,7 @@ func TestI4OneOfManyLazyStartsOwnsTheStep(t *testing.T) {
 	}
 }
 
-func TestI4AResumptionSentManyTimesIsRecordedOnce(t *testing.T) {
+func TestI4ConcurrentResumptionIsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, end := range map[string]entities.EventType{
@@ -76,7 +76,7 @@ func TestI4AResumptionSentManyTimesIsRecordedOnce(t *testing.T) {
 				}
 				return err
 			}) {
-				// Once it is recorded, everyone is told so; before, the hook's end may have been faster.
+				// All get a repeat once it is recorded. Otherwise the end of the hook came first.
 				if err != nil && (end == "" || !errors.Is(err, entities.ErrHookNotFound)) {
 					t.Errorf("racer %d: %v", i, err)
 				}
@@ -89,11 +89,11 @@ func TestI4AResumptionSentManyTimesIsRecordedOnce(t *testing.T) {
 					recorded++
 				}
 				if r.Event.Data.ResumeID != "res_1" {
-					t.Errorf("racer %d was answered with %+v", i, r.Event)
+					t.Errorf("racer %d got %+v", i, r.Event)
 				}
 			}
 			if got := count(f.events(t, id), "hook_received"); got != recorded || got > 1 {
-				t.Errorf("the log has %d hook_received, and %d were told it is theirs; want the same, at most 1", got, recorded)
+				t.Errorf("the log has %d hook_received, and %d racers recorded it; want the same, at most 1", got, recorded)
 			}
 			if end == "" && recorded != 1 {
 				t.Errorf("%d were recorded, want 1", recorded)
@@ -103,7 +103,7 @@ func TestI4AResumptionSentManyTimesIsRecordedOnce(t *testing.T) {
 	}
 }
 
-func TestAResumptionIsRememberedAfterItsHook(t *testing.T) {
+func TestResumptionIsRepeatableAfterHookDisposal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id, elsewhere := f.run(t, started, hook("hook_created")), f.run(t, started, hook("hook_created"))
@@ -112,48 +112,48 @@ func TestAResumptionIsRememberedAfterItsHook(t *testing.T) {
 	f.must(t, onRun(id, "run_completed"))
 	again := f.must(t, resumption(id, "hook_1", "res_1", "d"))
 	if diff := cmp.Diff(first.Event, again.Event); diff != "" || !again.Repeated || again.Hook != nil {
-		t.Errorf("the repeat is answered with another event (-first +again):\n%s", diff)
+		t.Errorf("the repeat returned another event (-first +again):\n%s", diff)
 	}
 	f.refused(t, resumption(id, "hook_1", "res_1", "e"), entities.ErrConflict)
 	f.refused(t, resumption(id, "hook_1", "res_2", "d"), entities.ErrHookNotFound)
-	// It is the run's own.
+	// Resume IDs are per run.
 	if got := f.must(t, resumption(elsewhere, "hook_1", "res_1", "d")); got.Repeated {
-		t.Error("another run's resumption is taken for a repeat")
+		t.Error("the resumption of another run is a repeat")
 	}
 	if _, err := f.Append(t.Context(), stranger, resumption(id, "hook_1", "res_1", "d")); !errors.Is(err, entities.ErrRunNotFound) {
 		t.Errorf("another project got error %v, want ErrRunNotFound (I9)", err)
 	}
 }
 
-func TestARepeatIsToldOfItsHookUntilThatExpires(t *testing.T) {
+func TestRepeatedResumptionReturnsHookUntilExpiry(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	id := f.run(t, started, hookRetained(theRun, "hook_1", "T", kept))
+	id := f.run(t, started, hookRetained(theRun, "hook_1", "T", tokenRetention))
 	f.must(t, resumption(id, "hook_1", "res_1", "d"))
 	f.must(t, onRun(id, "run_completed"))
-	f.clock.move(kept - time.Millisecond)
+	f.clock.move(tokenRetention - time.Millisecond)
 	if again := f.must(t, resumption(id, "hook_1", "res_1", "d")); again.Hook == nil {
 		t.Error("before it expires: no hook")
 	}
 	f.clock.move(time.Millisecond)
 	if again := f.must(t, resumption(id, "hook_1", "res_1", "d")); again.Hook != nil || !again.Repeated {
-		t.Errorf("when it has expired: got %+v", again)
+		t.Errorf("after it has expired: got %+v", again)
 	}
 }
 
-// kept is for how long the hooks of these tests keep their token.
-const kept = time.Hour
+// tokenRetention is how long the hooks of these tests retain their token.
+const tokenRetention = time.Hour
 
-// expiring makes a run that has ended and left a hook with the token behind.
-func (f *fixture) expiring(t *testing.T, token string) entities.RunID {
+// runWithExpiredHook creates an ended run with a hook that retains the token for a while.
+func (f *fixture) runWithExpiredHook(t *testing.T, token string) entities.RunID {
 	t.Helper()
-	return f.run(t, started, hookRetained(theRun, "hook_1", token, kept), completed)
+	return f.run(t, started, hookRetained(theRun, "hook_1", token, tokenRetention), completed)
 }
 
-func TestARetainedTokenBySection3_8(t *testing.T) {
+func TestRetainedTokenBySection3_8(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	old, claimant := f.expiring(t, "T"), f.run(t, started)
+	old, claimant := f.runWithExpiredHook(t, "T"), f.run(t, started)
 	lookUp := func(id entities.HookID) error {
 		_, byToken := store.HookByToken(t.Context(), f.pool, home, "T", f.Now())
 		_, byID := store.HookByID(t.Context(), f.pool, home, id, f.Now())
@@ -166,7 +166,7 @@ func TestARetainedTokenBySection3_8(t *testing.T) {
 		}
 		return byToken
 	}
-	f.clock.move(kept - time.Millisecond)
+	f.clock.move(tokenRetention - time.Millisecond)
 	if err := lookUp("hook_1"); err != nil {
 		t.Errorf("before it expires: %v", err)
 	}
@@ -187,15 +187,15 @@ func TestARetainedTokenBySection3_8(t *testing.T) {
 		t.Errorf("after the claim: %v", err)
 	}
 	if got := f.rows(t, old).Hooks; len(got) != 0 {
-		t.Errorf("the old hook is still there: %+v", got)
+		t.Errorf("the old hook still exists: %+v", got)
 	}
 	f.refused(t, on(old, "hook_disposed", "hook_1"), entities.ErrHookNotFound)
 }
 
-func TestARetainedTokenIsFreeOnceItsHookIsDisposedOf(t *testing.T) {
+func TestRetainedTokenIsFreeAfterDisposal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	old, claimant := f.expiring(t, "T"), f.run(t, started)
+	old, claimant := f.runWithExpiredHook(t, "T"), f.run(t, started)
 	f.must(t, on(old, "hook_disposed", "hook_1"))
 	if got := f.must(t, hookCreated(claimant, "hook_2", "T")); got.Event.Type != entities.EventHookCreated {
 		t.Errorf("got %s, want hook_created", got.Event.Type)
@@ -204,11 +204,11 @@ func TestARetainedTokenIsFreeOnceItsHookIsDisposedOf(t *testing.T) {
 	f.wantFold(t, claimant)
 }
 
-func TestALiveRunKeepsItsTokenBeyondTheDeadline(t *testing.T) {
+func TestLiveRunKeepsTokenBeyondRetention(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	holder, claimant := f.run(t, started, hookRetained(theRun, "hook_1", "T", kept)), f.run(t, started)
-	f.clock.move(2 * kept)
+	holder, claimant := f.run(t, started, hookRetained(theRun, "hook_1", "T", tokenRetention)), f.run(t, started)
+	f.clock.move(2 * tokenRetention)
 	f.must(t, on(holder, "hook_received", "hook_1"))
 	if got := f.must(t, hookCreated(claimant, "hook_2", "T")); got.Event.Type != entities.EventHookConflict {
 		t.Errorf("while the run lives: got %s, want hook_conflict", got.Event.Type)
@@ -221,8 +221,9 @@ func TestALiveRunKeepsItsTokenBeyondTheDeadline(t *testing.T) {
 	f.wantFold(t, claimant)
 }
 
-// TestI4OneRunOfManyGetsAnExpiredToken also while the old run disposes of its hook, by a clock that is behind.
-func TestI4OneRunOfManyGetsAnExpiredToken(t *testing.T) {
+// TestI4ConcurrentClaimsOfExpiredTokenHaveOneWinner also has the old run dispose of its hook meanwhile, with a clock
+// that is behind.
+func TestI4ConcurrentClaimsOfExpiredTokenHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	behind := New(f.pool, f.hub, noQueue{}, func() time.Time { return day })
@@ -230,12 +231,12 @@ func TestI4OneRunOfManyGetsAnExpiredToken(t *testing.T) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			t.Parallel()
 			token := fmt.Sprint("T", round)
-			old := f.expiring(t, token)
+			old := f.runWithExpiredHook(t, token)
 			var ids []entities.RunID
 			for range racers {
 				ids = append(ids, f.run(t, started))
 			}
-			late := New(f.pool, f.hub, noQueue{}, func() time.Time { return day.Add(2 * kept) })
+			late := New(f.pool, f.hub, noQueue{}, func() time.Time { return day.Add(2 * tokenRetention) })
 			results := make([]Result, racers)
 			disposed := 0
 			for i, err := range race(func(i int) (err error) {
@@ -254,7 +255,7 @@ func TestI4OneRunOfManyGetsAnExpiredToken(t *testing.T) {
 					t.Errorf("racer %d: %v", i, err)
 				}
 			}
-			holder, err := store.HookByToken(t.Context(), f.pool, home, token, day.Add(2*kept))
+			holder, err := store.HookByToken(t.Context(), f.pool, home, token, day.Add(2*tokenRetention))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -266,7 +267,7 @@ func TestI4OneRunOfManyGetsAnExpiredToken(t *testing.T) {
 				if ids[i] == holder.RunID {
 					want = entities.EventHookCreated
 				} else if got := r.Event.Data.ConflictingRunID; got != holder.RunID {
-					t.Errorf("racer %d lost against run %q, want %s", i, got, holder.RunID)
+					t.Errorf("racer %d lost to run %q, want %s", i, got, holder.RunID)
 				}
 				if r.Event.Type != want {
 					t.Errorf("racer %d got %s, want %s", i, r.Event.Type, want)
@@ -274,39 +275,40 @@ func TestI4OneRunOfManyGetsAnExpiredToken(t *testing.T) {
 				f.wantFold(t, ids[i])
 			}
 			if got := count(f.events(t, old), "hook_disposed"); got != disposed || disposed > 1 {
-				t.Errorf("the old run has %d hook_disposed and %d were told so, want the same, at most 1", got, disposed)
+				t.Errorf("the old run has %d hook_disposed and %d racers appended it; want the same, at most 1", got, disposed)
 			}
 			if got := f.rows(t, old).Hooks; len(got) != 0 {
-				t.Errorf("the old hook is still there: %+v", got)
+				t.Errorf("the old hook still exists: %+v", got)
 			}
 		})
 	}
 }
 
-// TestI4TheTakeoverOfAnExpiredTokenWaits for the run that disposes of its hook, or makes that wait.
-func TestI4TheTakeoverOfAnExpiredTokenWaits(t *testing.T) {
+// TestI4ClaimOfExpiredTokenWaitsForFirst checks that a claim waits for a disposal of the hook, and a disposal for a
+// claim.
+func TestI4ClaimOfExpiredTokenWaitsForFirst(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		disposesFirst, commit bool
 		second                error
 		hooks                 int // of the claimant
 	}{
-		"a claim, after hook_disposed":            {true, true, nil, 1},
-		"a claim, after hook_disposed taken back": {true, false, nil, 1},
-		"hook_disposed, after a claim":            {false, true, entities.ErrHookNotFound, 1},
-		"hook_disposed, after a claim taken back": {false, false, nil, 0},
+		"a claim, after hook_disposed":             {true, true, nil, 1},
+		"a claim, after hook_disposed rolled back": {true, false, nil, 1},
+		"hook_disposed, after a claim":             {false, true, entities.ErrHookNotFound, 1},
+		"hook_disposed, after a claim rolled back": {false, false, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			old, claimant := f.expiring(t, "T"), f.run(t, started)
-			// Each with a clock of its own: to one the hook still holds, to the other it no longer does.
+			old, claimant := f.runWithExpiredHook(t, "T"), f.run(t, started)
+			// Each has its own clock: for one the hook is live, for the other it has expired.
 			type ask struct {
 				Request
 				at time.Time
 			}
-			first := ask{on(old, "hook_disposed", "hook_1"), day.Add(kept / 2)}
-			second := ask{hookCreated(claimant, "hook_1", "T"), day.Add(2 * kept)}
+			first := ask{on(old, "hook_disposed", "hook_1"), day.Add(tokenRetention / 2)}
+			second := ask{hookCreated(claimant, "hook_1", "T"), day.Add(2 * tokenRetention)}
 			if !test.disposesFirst {
 				first, second = second, first
 			}
@@ -329,7 +331,7 @@ func TestI4TheTakeoverOfAnExpiredTokenWaits(t *testing.T) {
 			select {
 			case <-held:
 			case err := <-firstDone:
-				t.Fatalf("the first got error %v before the second came", err)
+				t.Fatalf("the first got error %v before the second started", err)
 			}
 			go send(second, noQueue{}, secondDone)
 			f.waitForLock(t, secondDone)

@@ -15,10 +15,10 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// racers is how many do the same at once. Each has a connection of its own, or nearly.
+// racers is how many goroutines do the same at once. Nearly each has its own connection.
 const racers = 16
 
-// race calls fn that often at the same time and returns what each got.
+// race calls fn in as many goroutines as there are racers, and returns their errors.
 func race(fn func(i int) error) []error {
 	errs := make([]error, racers)
 	start := make(chan struct{})
@@ -34,7 +34,7 @@ func race(fn func(i int) error) []error {
 	return errs
 }
 
-// wantOneWinner fails the test unless one got no error and the others got the loser's.
+// wantOneWinner fails the test unless one error is nil and the others are the loser's.
 func wantOneWinner(t *testing.T, errs []error, loser error) {
 	t.Helper()
 	winners := 0
@@ -50,7 +50,7 @@ func wantOneWinner(t *testing.T, errs []error, loser error) {
 	}
 }
 
-// count is how many events of a type the log has.
+// count returns how many events of the type the log has.
 func count(events []entities.Event, event entities.EventType) int {
 	n := 0
 	for _, e := range events {
@@ -61,7 +61,7 @@ func count(events []entities.Event, event entities.EventType) int {
 	return n
 }
 
-func TestI4OfManyIdenticalClaimsOneWins(t *testing.T) {
+func TestI4ConcurrentIdenticalRequestsHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	alive := []Request{started}
 	withStep := append(alive[:1:1], step("step_created"))
@@ -88,7 +88,7 @@ func TestI4OfManyIdenticalClaimsOneWins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			id := f.run(t, test.before...)
-			ask := retold(test.ask, id)
+			ask := forRun(test.ask, id)
 			errs := race(func(int) error {
 				_, err := f.Append(t.Context(), home, ask)
 				return err
@@ -103,7 +103,7 @@ func TestI4OfManyIdenticalClaimsOneWins(t *testing.T) {
 	}
 }
 
-func TestI4OneOfManyCreatesTheRun(t *testing.T) {
+func TestI4ConcurrentRunCreationHasOneWinner(t *testing.T) {
 	t.Parallel()
 	f, id := newFixture(t), newRunID()
 	errs := race(func(int) error {
@@ -116,7 +116,7 @@ func TestI4OneOfManyCreatesTheRun(t *testing.T) {
 	}
 }
 
-func TestI4ManyEndingsOneEnd(t *testing.T) {
+func TestI4ConcurrentTerminalEventsHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -131,7 +131,7 @@ func TestI4ManyEndingsOneEnd(t *testing.T) {
 	}
 }
 
-func TestI4OneRunOfManyGetsTheToken(t *testing.T) {
+func TestI4ConcurrentTokenClaimsHaveOneWinner(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var ids []entities.RunID
@@ -156,7 +156,7 @@ func TestI4OneRunOfManyGetsTheToken(t *testing.T) {
 		if ids[i] == holder.RunID {
 			want = entities.EventHookCreated
 		} else if got := result.Event.Data.ConflictingRunID; got != holder.RunID {
-			t.Errorf("racer %d lost against run %q, want %s", i, got, holder.RunID)
+			t.Errorf("racer %d lost to run %q, want %s", i, got, holder.RunID)
 		}
 		if result.Event.Type != want {
 			t.Errorf("racer %d got %s, want %s", i, result.Event.Type, want)
@@ -167,7 +167,7 @@ func TestI4OneRunOfManyGetsTheToken(t *testing.T) {
 	}
 }
 
-func TestI4ResilientStartsRaceTheCreation(t *testing.T) {
+func TestI4ConcurrentResilientStartsCreateRunOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for round := range 5 {
@@ -207,20 +207,20 @@ func TestI4ResilientStartsRaceTheCreation(t *testing.T) {
 	}
 }
 
-func TestI1ConcurrentAppendsLeaveNoHoles(t *testing.T) {
+func TestI1ConcurrentAppendsKeepLogDense(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))
 	const each = 8
 	for i, err := range race(func(i int) error {
 		for j := range each {
-			// Every other one is refused and must not burn a position.
+			// Every other request is refused, and must not use a position.
 			if _, err := f.Append(t.Context(), home, on(id, "hook_received", "hook_1")); err != nil {
 				return err
 			}
 			r := on(id, "step_started", fmt.Sprintf("none_%d_%d", i, j))
 			if _, err := f.Append(t.Context(), home, r); !errors.Is(err, entities.ErrStepNotFound) {
-				return fmt.Errorf("step_started of nothing: got error %w, want ErrStepNotFound", err)
+				return fmt.Errorf("step_started of a missing step: got error %w, want ErrStepNotFound", err)
 			}
 		}
 		return nil
@@ -236,7 +236,7 @@ func TestI1ConcurrentAppendsLeaveNoHoles(t *testing.T) {
 	}
 }
 
-func TestI1AReaderSeesPrefixes(t *testing.T) {
+func TestI1ReadersSeePrefixes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started, hook("hook_created"))
@@ -283,9 +283,9 @@ func TestI1AReaderSeesPrefixes(t *testing.T) {
 	reader.Wait()
 }
 
-// TestI7NothingIsReceivedAfterTheEndOfAHook lets senders race what ends the hook. All that they were told was
-// received is in the log, before that end.
-func TestI7NothingIsReceivedAfterTheEndOfAHook(t *testing.T) {
+// TestI7NoHookReceivedAfterDisposal has senders race with the end of the hook. All acknowledged hook_received are in
+// the log, before that end.
+func TestI7NoHookReceivedAfterDisposal(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, end := range []entities.EventType{"hook_disposed", "run_completed", "run_failed", "run_cancelled"} {
@@ -325,7 +325,7 @@ func TestI7NothingIsReceivedAfterTheEndOfAHook(t *testing.T) {
 				f.refused(t, on(id, "hook_received", "hook_1"), entities.ErrHookNotFound)
 				log := f.types(t, id)
 				if i := slices.Index(log, end); i < 0 || slices.Contains(log[i:], "hook_received") {
-					t.Errorf("something was received after the end: %v", log)
+					t.Errorf("hook_received after the end: %v", log)
 				}
 				if got := count(f.events(t, id), "hook_received"); got != received {
 					t.Errorf("the log has %d hook_received, want the %d that were acknowledged", got, received)

@@ -10,50 +10,51 @@ import (
 type Request struct {
 	RunID entities.RunID
 	Type  entities.EventType
-	// CorrelationID is the ID of the step, hook or wait the event is about; empty for events about the run.
+	// CorrelationID is the ID of the step, hook or wait that the event is about; empty for events about the run.
 	CorrelationID string
-	// SpecVersion is the protocol version the writer announced.
+	// SpecVersion is the protocol version that the writer announced.
 	SpecVersion int
-	// OccurredAt is the writer's clock, if it sent one.
+	// OccurredAt is the writer's time, if it sent one.
 	OccurredAt *time.Time
 	Data       entities.EventData
-	// Extra and Payload are stored as they are: see [entities.Event].
+	// Extra and Payload are stored unchanged: see [entities.Event].
 	Extra   []byte
 	Payload []byte
-	// Once makes it a success that writes nothing if what the request asks for is so already.
+	// Once makes the request succeed without writing anything if the log already records what it asks for.
 	Once bool
-	// Child is the run_created of a run that a step_created starts, which is created with it.
+	// Child is for a step_created that starts a child run: it is the run_created of that run, appended in the same
+	// transaction.
 	Child *Request
-	// Messages are sent in the same transaction, so exactly when the event is recorded.
+	// Messages are sent in the same transaction: if the event is appended, and only then.
 	Messages []entities.Message
 }
 
-// createsRun reports whether a run_started carries what a run_created would, so that it can repair one
-// that got lost (protocol §3.5).
+// createsRun reports whether a run_started carries the data of a run_created, so that it can make up for one that got
+// lost (protocol §3.5).
 func (r Request) createsRun() bool {
 	return r.Type == entities.EventRunStarted &&
 		r.Data.DeploymentID != "" && r.Data.WorkflowName != "" && len(r.Payload) > 0
 }
 
-// createsStep reports whether a step_started brings the input of its step and is to create it as well
-// (protocol §3.7).
+// createsStep reports whether a step_started carries the input of its step, and so creates the step too (protocol
+// §3.7).
 func (r Request) createsStep() bool {
 	return r.Type == entities.EventStepStarted && r.Data.StepName != "" && len(r.Payload) > 0
 }
 
-// exact is the request with its times as all of the protocol sees them: whole milliseconds, UTC.
-func (r Request) exact() Request {
-	r.OccurredAt, r.Data.ResumeAt = exact(r.OccurredAt), exact(r.Data.ResumeAt)
-	r.Data.RetryAfter, r.Data.TokenRetentionUntil = exact(r.Data.RetryAfter), exact(r.Data.TokenRetentionUntil)
-	r.Data.Deadline, r.Data.StartAt = exact(r.Data.Deadline), exact(r.Data.StartAt)
+// truncated returns the request with its times in UTC, truncated to milliseconds, the precision of the protocol.
+func (r Request) truncated() Request {
+	r.OccurredAt, r.Data.ResumeAt = truncate(r.OccurredAt), truncate(r.Data.ResumeAt)
+	r.Data.RetryAfter, r.Data.TokenRetentionUntil = truncate(r.Data.RetryAfter), truncate(r.Data.TokenRetentionUntil)
+	r.Data.Deadline, r.Data.StartAt = truncate(r.Data.Deadline), truncate(r.Data.StartAt)
 	if r.Child != nil {
-		child := r.Child.exact()
+		child := r.Child.truncated()
 		r.Child = &child
 	}
 	return r
 }
 
-func exact(t *time.Time) *time.Time {
+func truncate(t *time.Time) *time.Time {
 	if t == nil {
 		return nil
 	}
@@ -61,11 +62,11 @@ func exact(t *time.Time) *time.Time {
 	return &ms
 }
 
-// validate checks everything about a request that does not depend on the run.
+// validate checks the request as far as that does not depend on the run.
 func (r Request) validate(now time.Time) error {
 	required, ok := checks[r.Type]
 	if !ok {
-		return entities.Invalid("%q is not an event a client can write", r.Type)
+		return entities.Invalid("clients cannot write events of type %q", r.Type)
 	}
 	if err := entities.ValidateID("run ID", string(r.RunID)); err != nil {
 		return err
@@ -75,7 +76,7 @@ func (r Request) validate(now time.Time) error {
 			return err
 		}
 	}
-	if err := r.storable(); err != nil {
+	if err := r.checkStorable(); err != nil {
 		return err
 	}
 	for _, check := range required {
@@ -89,50 +90,50 @@ func (r Request) validate(now time.Time) error {
 	return nil
 }
 
-// checks are what each type of event must bring along. A type that is not here cannot be requested:
-// hook_conflict, which only the server writes, and unknown ones.
+// checks has the checks for each type of event. A type without an entry cannot be requested: hook_conflict, which only
+// the server writes, and unknown ones.
 var checks = map[entities.EventType][]func(Request, time.Time) error{
-	entities.EventRunCreated:    {creation},
+	entities.EventRunCreated:    {checkCreation},
 	entities.EventRunStarted:    {},
 	entities.EventRunCompleted:  {},
 	entities.EventRunFailed:     {},
 	entities.EventRunCancelled:  {},
-	entities.EventAttrSet:       {changes},
-	entities.EventStepCreated:   {stepName},
+	entities.EventAttrSet:       {checkChanges},
+	entities.EventStepCreated:   {checkStepName},
 	entities.EventStepStarted:   {},
 	entities.EventStepCompleted: {},
 	entities.EventStepFailed:    {},
 	entities.EventStepRetrying:  {},
-	entities.EventHookCreated:   {token, retention},
+	entities.EventHookCreated:   {checkToken, checkRetention},
 	entities.EventHookReceived:  {},
 	entities.EventHookDisposed:  {},
-	entities.EventWaitCreated:   {resumeAt},
+	entities.EventWaitCreated:   {checkResumeAt},
 	entities.EventWaitCompleted: {},
 }
 
-func creation(r Request, now time.Time) error {
+func checkCreation(r Request, now time.Time) error {
 	if err := entities.ValidateNewRunID(r.RunID, now); err != nil {
 		return err
 	}
-	// As the queue takes them: a run that no message can be about could never be woken.
+	// The queue accepts only such deployment IDs. A run with another could never be invoked.
 	if err := entities.ValidateID("deploymentId", r.Data.DeploymentID); err != nil {
 		return err
 	}
 	return entities.ValidateWorkflowName("workflowName", r.Data.WorkflowName)
 }
 
-func stepName(r Request, _ time.Time) error {
+func checkStepName(r Request, _ time.Time) error {
 	return entities.ValidateName("stepName", r.Data.StepName)
 }
 
-func token(r Request, _ time.Time) error {
+func checkToken(r Request, _ time.Time) error {
 	return entities.ValidateToken(r.Data.Token)
 }
 
-// maxTokenRetention is how far ahead a hook's token may be promised to stay taken.
+// maxTokenRetention is how far ahead a hook's token may be reserved.
 const maxTokenRetention = 30 * 24 * time.Hour
 
-func retention(r Request, now time.Time) error {
+func checkRetention(r Request, now time.Time) error {
 	if until := r.Data.TokenRetentionUntil; until != nil && until.After(now.Add(maxTokenRetention)) {
 		return entities.Invalid("tokenRetentionUntil %s is more than %d days ahead",
 			until.Format(time.RFC3339), maxTokenRetention/(24*time.Hour))
@@ -140,22 +141,22 @@ func retention(r Request, now time.Time) error {
 	return nil
 }
 
-func resumeAt(r Request, _ time.Time) error {
+func checkResumeAt(r Request, _ time.Time) error {
 	if r.Data.ResumeAt == nil {
 		return entities.Invalid("resumeAt is missing")
 	}
 	return nil
 }
 
-func changes(r Request, _ time.Time) error {
+func checkChanges(r Request, _ time.Time) error {
 	if len(r.Data.Changes) == 0 {
 		return entities.Invalid("changes is missing")
 	}
 	return nil
 }
 
-// storable refuses texts and times that Postgres could not store, in whichever field a client puts them.
-func (r Request) storable() error {
+// checkStorable checks that Postgres can store all texts and times that a client can send.
+func (r Request) checkStorable() error {
 	for _, text := range [...]struct{ what, value string }{
 		{"deploymentId", r.Data.DeploymentID},
 		{"workflowName", r.Data.WorkflowName},
@@ -184,7 +185,7 @@ func (r Request) storable() error {
 		r.OccurredAt, r.Data.ResumeAt, r.Data.RetryAfter, r.Data.TokenRetentionUntil, r.Data.Deadline, r.Data.StartAt,
 	} {
 		if t != nil && (t.Year() < 1 || t.Year() > 9999) {
-			return entities.Invalid("a time is outside the years 1 to 9999")
+			return entities.Invalid("a time is not in the years 1 to 9999")
 		}
 	}
 	if err := entities.ValidateAttributes(r.Data.Attributes, r.Data.AllowReserved); err != nil {

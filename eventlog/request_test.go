@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// least is the least request of each type that a client may write.
-func least(event entities.EventType) Request {
+// minimalRequest returns a request with only the required fields, for each type that a client may write.
+func minimalRequest(event entities.EventType) Request {
 	switch {
 	case event == entities.EventRunCreated:
 		return runCreated(theRun)
@@ -27,16 +27,16 @@ var allEvents = []entities.EventType{
 	"hook_created", "hook_received", "hook_disposed", "wait_created", "wait_completed",
 }
 
-func TestTheLeastRequestOfEachTypeIsValid(t *testing.T) {
+func TestMinimalRequestsAreValid(t *testing.T) {
 	t.Parallel()
 	for _, event := range allEvents {
-		if err := least(event).validate(day); err != nil {
+		if err := minimalRequest(event).validate(day); err != nil {
 			t.Errorf("%s: got error %v, want none", event, err)
 		}
 	}
 }
 
-func TestEventsClientsMayNotWriteAreInvalid(t *testing.T) {
+func TestServerOnlyEventTypesAreInvalid(t *testing.T) {
 	t.Parallel()
 	for _, event := range []entities.EventType{"hook_conflict", "step_exploded", "", "RUN_CREATED"} {
 		if err := on(theRun, event, "some_1").validate(day); !errors.Is(err, entities.ErrInvalid) {
@@ -45,7 +45,7 @@ func TestEventsClientsMayNotWriteAreInvalid(t *testing.T) {
 	}
 }
 
-func TestRequestsThatCannotSucceedAreInvalid(t *testing.T) {
+func TestMalformedRequestsAreInvalid(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		event  entities.EventType
@@ -54,10 +54,10 @@ func TestRequestsThatCannotSucceedAreInvalid(t *testing.T) {
 		"3.3 empty run ID":                {"run_started", func(r *Request) { r.RunID = "" }},
 		"3.3 path-like run ID":            {"run_started", func(r *Request) { r.RunID = "../etc" }},
 		"3.3 run_created, old run ID":     {"run_created", func(r *Request) { r.RunID = "wrun_01ARZ3NDEKTSV4RRFFQ69G5FAV" }},
-		"3.3 run_created, odd run ID":     {"run_created", func(r *Request) { r.RunID = "wrun_hc_1" }},
+		"3.3 run_created, invalid run ID": {"run_created", func(r *Request) { r.RunID = "wrun_hc_1" }},
 		"run_created, no deployment":      {"run_created", func(r *Request) { r.Data.DeploymentID = "" }},
 		"run_created, no workflow":        {"run_created", func(r *Request) { r.Data.WorkflowName = "" }},
-		"run_created, odd deployment":     {"run_created", func(r *Request) { r.Data.DeploymentID = "a\x00" }},
+		"run_created, invalid deployment": {"run_created", func(r *Request) { r.Data.DeploymentID = "a\x00" }},
 		"run_created, path as deployment": {"run_created", func(r *Request) { r.Data.DeploymentID = "apps/shop" }},
 		"run_created, long deployment": {
 			"run_created", func(r *Request) { r.Data.DeploymentID = strings.Repeat("d", 257) },
@@ -79,7 +79,7 @@ func TestRequestsThatCannotSucceedAreInvalid(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := least(test.event)
+			r := minimalRequest(test.event)
 			test.change(&r)
 			if err := r.validate(day); !errors.Is(err, entities.ErrInvalid) {
 				t.Errorf("got error %v, want ErrInvalid", err)
@@ -88,22 +88,22 @@ func TestRequestsThatCannotSucceedAreInvalid(t *testing.T) {
 	}
 }
 
-// Whatever goes into the log must fit a jsonb column, which takes no NUL, and years of four digits.
-func TestTextsAndTimesTheDatabaseCannotStoreAreInvalid(t *testing.T) {
+// Texts must fit a jsonb column, which takes no NUL, and times must have years of four digits.
+func TestUnstorableTextsAndTimesAreInvalid(t *testing.T) {
 	t.Parallel()
 	far := time.Date(10_000, time.January, 1, 0, 0, 0, 0, time.UTC)
 	long := strings.Repeat("x", 1025)
 	changes := map[string]func(*Request){
-		"NUL in the correlation ID":  func(r *Request) { r.CorrelationID = "a\x00" },
-		"long correlation ID":        func(r *Request) { r.CorrelationID = long },
-		"NUL in the deployment":      func(r *Request) { r.Data.DeploymentID = "a\x00" },
-		"NUL in the workflow's name": func(r *Request) { r.Data.WorkflowName = "a\x00" },
-		"NUL in the step's name":     func(r *Request) { r.Data.StepName = "a\x00" },
-		"NUL in the token":           func(r *Request) { r.Data.Token = "a\x00" },
-		"NUL in the error code":      func(r *Request) { r.Data.ErrorCode = "a\x00" },
-		"NUL in the other run":       func(r *Request) { r.Data.ConflictingRunID = "a\x00" },
-		"no UTF-8 in the error code": func(r *Request) { r.Data.ErrorCode = "\xff" },
-		"long error code":            func(r *Request) { r.Data.ErrorCode = long },
+		"NUL in the correlation ID":       func(r *Request) { r.CorrelationID = "a\x00" },
+		"long correlation ID":             func(r *Request) { r.CorrelationID = long },
+		"NUL in the deployment":           func(r *Request) { r.Data.DeploymentID = "a\x00" },
+		"NUL in the workflow's name":      func(r *Request) { r.Data.WorkflowName = "a\x00" },
+		"NUL in the step's name":          func(r *Request) { r.Data.StepName = "a\x00" },
+		"NUL in the token":                func(r *Request) { r.Data.Token = "a\x00" },
+		"NUL in the error code":           func(r *Request) { r.Data.ErrorCode = "a\x00" },
+		"NUL in the other run":            func(r *Request) { r.Data.ConflictingRunID = "a\x00" },
+		"invalid UTF-8 in the error code": func(r *Request) { r.Data.ErrorCode = "\xff" },
+		"long error code":                 func(r *Request) { r.Data.ErrorCode = long },
 		"NUL in an attribute's key": func(r *Request) {
 			r.Data.Changes = []entities.AttributeChange{{Key: "a\x00"}}
 		},
@@ -113,13 +113,13 @@ func TestTextsAndTimesTheDatabaseCannotStoreAreInvalid(t *testing.T) {
 		"resume in the year 10,000":   func(r *Request) { r.Data.ResumeAt = &far },
 		"retry in the year 10,000":    func(r *Request) { r.Data.RetryAfter = &far },
 		"occurred in the year 10,000": func(r *Request) { r.OccurredAt = &far },
-		"occurred before Christ":      func(r *Request) { r.OccurredAt = ptr(time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)) },
+		"occurred before the year 1":  func(r *Request) { r.OccurredAt = ptr(time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)) },
 	}
 	for name, change := range changes {
 		for _, event := range allEvents {
 			t.Run(name+", "+string(event), func(t *testing.T) {
 				t.Parallel()
-				r := least(event)
+				r := minimalRequest(event)
 				change(&r)
 				if err := r.validate(day); !errors.Is(err, entities.ErrInvalid) {
 					t.Errorf("got error %v, want ErrInvalid", err)
@@ -129,10 +129,10 @@ func TestTextsAndTimesTheDatabaseCannotStoreAreInvalid(t *testing.T) {
 	}
 }
 
-func TestOptionalTextsMayBeMissing(t *testing.T) {
+func TestOptionalTextsMayBeEmpty(t *testing.T) {
 	t.Parallel()
 	for _, event := range allEvents {
-		r := least(event)
+		r := minimalRequest(event)
 		r.Data.ErrorCode, r.Data.ResumeAt = "", ptr(day)
 		if err := r.validate(day); err != nil {
 			t.Errorf("%s: got error %v, want none", event, err)

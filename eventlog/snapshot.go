@@ -6,19 +6,18 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// Snapshot is a run with entities of it: all of them when it is folded from a whole log, or just those
-// that an append touches.
+// Snapshot is a run with its entities: all of them if it is folded from a whole log, or those that an append reads.
 type Snapshot struct {
 	Project entities.Project
 	// Run is nil while the run does not exist.
 	Run   *entities.Run
 	Steps map[entities.StepID]entities.Step
-	// Hooks has live hooks, and those that outlive their run.
+	// Hooks has the live hooks, including those whose token is retained after the end of the run.
 	Hooks map[entities.HookID]entities.Hook
 	Waits map[entities.WaitID]entities.Wait
 }
 
-// NewSnapshot is a run of the project before its first event.
+// NewSnapshot returns the snapshot of a run of the project before its first event.
 func NewSnapshot(project entities.Project) *Snapshot {
 	return &Snapshot{
 		Project: project,
@@ -38,8 +37,8 @@ func (s *Snapshot) clone() *Snapshot {
 	return &c
 }
 
-// Apply folds the next event of the run's log into the snapshot. The event must be one that was decided:
-// Apply checks nothing (I2).
+// Apply folds the next event of the run's log into the snapshot. It checks nothing: the event must be a decided one.
+// Rows are written, verified and rebuilt by this fold alone (I2).
 func (s *Snapshot) Apply(e entities.Event) {
 	if e.Type == entities.EventRunCreated {
 		s.createRun(e)
@@ -62,7 +61,7 @@ func (s *Snapshot) Apply(e entities.Event) {
 // disposed hooks leave no trace in it. Verification calls it because [Snapshot.Apply] checks nothing.
 func (s *Snapshot) CheckNext(e entities.Event, claimed bool) error {
 	r := Request{RunID: e.RunID, Type: e.Type, CorrelationID: e.CorrelationID}
-	err := facts{Snapshot: s, claimed: map[string]bool{r.CorrelationID: claimed}}.permit(r, e.CreatedAt)
+	err := facts{Snapshot: s, claimed: map[string]bool{r.CorrelationID: claimed}}.checkTransition(r, e.CreatedAt)
 	if err == nil && e.Type == entities.EventAttrSet {
 		_, err = entities.MergeAttributes(s.Run.Attributes, e.Data.Changes, true)
 	}
@@ -102,8 +101,8 @@ func (s *Snapshot) applyToRun(e entities.Event) {
 	}
 }
 
-// end is a run's terminal event: it releases the run's waits and its hooks, with their tokens, unless a hook
-// is to be retained. A repeated run_cancelled changes nothing any more.
+// end applies a terminal event: it deletes the run's waits, and its hooks with their tokens, except hooks whose token
+// is retained. A second run_cancelled changes nothing.
 func (s *Snapshot) end(status entities.RunStatus, e entities.Event) {
 	if s.Run.Status.Ended() {
 		return
@@ -161,7 +160,7 @@ func (s *Snapshot) applyToHook(e entities.Event) {
 		}
 	case entities.EventHookDisposed:
 		delete(s.Hooks, id)
-	default: // what a hook receives, and a lost contest for a token, are in the log alone
+	default: // hook_received and hook_conflict change no row
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// at is the time of the n-th event of a story.
+// at is the time of the n-th event of a run in memory.
 func at(n int) time.Time { return day.Add(time.Duration(n-1) * time.Second) }
 
 func TestApplyFoldsTheRun(t *testing.T) {
@@ -29,8 +29,8 @@ func TestApplyFoldsTheRun(t *testing.T) {
 	removal.Data.Changes = []entities.AttributeChange{{Key: "k"}, {Key: "$sys", Value: ptr("1")}}
 	removal.Data.AllowReserved = true
 	tests := map[string]struct {
-		story []Request
-		want  entities.Run
+		before []Request
+		want   entities.Run
 	}{
 		"created": {[]Request{created}, with(func(r *entities.Run) {
 			r.Status, r.LastSeq, r.UpdatedAt = "pending", 1, at(1)
@@ -52,7 +52,7 @@ func TestApplyFoldsTheRun(t *testing.T) {
 		"cancelled twice keeps its first end": {[]Request{created, cancelled, cancelled}, with(func(r *entities.Run) {
 			r.Status, r.LastSeq, r.UpdatedAt, r.EndSeq, r.CompletedAt = "cancelled", 3, at(3), 2, ptr(at(2))
 		})},
-		"a late step's report moves only the position": {
+		"a step's event after the end changes only the position": {
 			[]Request{created, step("step_created"), step("step_started"), completed, step("step_completed")},
 			with(func(r *entities.Run) {
 				r.Status, r.LastSeq, r.UpdatedAt, r.EndSeq, r.CompletedAt = "completed", 5, at(5), 4, ptr(at(4))
@@ -69,7 +69,7 @@ func TestApplyFoldsTheRun(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(test.want, *tell(t, test.story...).snapshot.Run); diff != "" {
+			if diff := cmp.Diff(test.want, *newMemoryRun(t, test.before...).snapshot.Run); diff != "" {
 				t.Errorf("run differs (-want +got):\n%s", diff)
 			}
 		})
@@ -79,7 +79,7 @@ func TestApplyFoldsTheRun(t *testing.T) {
 func TestApplyFoldsSteps(t *testing.T) {
 	t.Parallel()
 	retrying := step("step_retrying")
-	retrying.Data.RetryAfter = ptr(at(5)) // due when the fifth event comes
+	retrying.Data.RetryAfter = ptr(at(5)) // due at the fifth event
 	base := entities.Step{
 		RunID: theRun, ID: "step_1", Name: "charge", SpecVersion: 3, CreatedSeq: 2, CreatedAt: at(2),
 	}
@@ -89,14 +89,14 @@ func TestApplyFoldsSteps(t *testing.T) {
 		return s
 	}
 	tests := map[string]struct {
-		story []Request // after created and step_created
-		want  entities.Step
+		before []Request // after created and step_created
+		want   entities.Step
 	}{
 		"created": {nil, with(func(s *entities.Step) { s.Status, s.UpdatedAt = "pending", at(2) })},
 		"started": {[]Request{step("step_started")}, with(func(s *entities.Step) {
 			s.Status, s.UpdatedAt, s.Attempt, s.StartedAt = "running", at(3), 1, ptr(at(3))
 		})},
-		"started again counts, and keeps the first start": {
+		"a second start counts, and keeps the time of the first": {
 			[]Request{step("step_started"), step("step_started")},
 			with(func(s *entities.Step) {
 				s.Status, s.UpdatedAt, s.Attempt, s.StartedAt = "running", at(4), 2, ptr(at(3))
@@ -106,7 +106,7 @@ func TestApplyFoldsSteps(t *testing.T) {
 			s.Status, s.UpdatedAt, s.Attempt, s.StartedAt = "pending", at(4), 1, ptr(at(3))
 			s.ResultSeq, s.RetryAfter = 4, ptr(at(5))
 		})},
-		"the next attempt clears the retry's time": {
+		"the next attempt clears retryAfter": {
 			[]Request{step("step_started"), retrying, step("step_started")},
 			with(func(s *entities.Step) {
 				s.Status, s.UpdatedAt, s.Attempt, s.StartedAt, s.ResultSeq = "running", at(5), 2, ptr(at(3)), 4
@@ -123,14 +123,14 @@ func TestApplyFoldsSteps(t *testing.T) {
 		"completed without a start": {[]Request{step("step_completed")}, with(func(s *entities.Step) {
 			s.Status, s.UpdatedAt, s.ResultSeq, s.CompletedAt = "completed", at(3), 3, ptr(at(3))
 		})},
-		"its run's end does not touch it": {[]Request{step("step_started"), cancelled}, with(func(s *entities.Step) {
+		"the end of the run does not change it": {[]Request{step("step_started"), cancelled}, with(func(s *entities.Step) {
 			s.Status, s.UpdatedAt, s.Attempt, s.StartedAt = "running", at(3), 1, ptr(at(3))
 		})},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := tell(t, append([]Request{created, step("step_created")}, test.story...)...)
+			s := newMemoryRun(t, append([]Request{created, step("step_created")}, test.before...)...)
 			want := map[entities.StepID]entities.Step{"step_1": test.want}
 			if diff := cmp.Diff(want, s.snapshot.Steps); diff != "" {
 				t.Errorf("steps differ (-want +got):\n%s", diff)
@@ -151,16 +151,16 @@ func TestApplyFoldsHooks(t *testing.T) {
 	public := base
 	public.IsWebhook = true
 	tests := map[string]struct {
-		story []Request // after created
-		want  []entities.Hook
+		before []Request // after created
+		want   []entities.Hook
 	}{
-		"created, a webhook":          {[]Request{webhook}, []entities.Hook{public}},
-		"created, no webhook":         {[]Request{plain}, []entities.Hook{base}},
-		"no webhook by default (3.8)": {[]Request{hookCreated(theRun, "hook_1", "T")}, []entities.Hook{base}},
-		"received changes nothing":    {[]Request{plain, hook("hook_received")}, []entities.Hook{base}},
-		"disposed":                    {[]Request{plain, hook("hook_disposed")}, nil},
-		"one that lost its token":     {[]Request{plain, hookCreated(theRun, "hook_2", "T")}, []entities.Hook{base}},
-		"released by the run's end":   {[]Request{plain, failed}, nil},
+		"created, a webhook":                {[]Request{webhook}, []entities.Hook{public}},
+		"created, no webhook":               {[]Request{plain}, []entities.Hook{base}},
+		"no webhook by default (3.8)":       {[]Request{hookCreated(theRun, "hook_1", "T")}, []entities.Hook{base}},
+		"received changes nothing":          {[]Request{plain, hook("hook_received")}, []entities.Hook{base}},
+		"disposed":                          {[]Request{plain, hook("hook_disposed")}, nil},
+		"a hook that did not get its token": {[]Request{plain, hookCreated(theRun, "hook_2", "T")}, []entities.Hook{base}},
+		"released by the run's end":         {[]Request{plain, failed}, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestApplyFoldsHooks(t *testing.T) {
 			for _, hook := range test.want {
 				want[hook.ID] = hook
 			}
-			s := tell(t, append([]Request{created}, test.story...)...)
+			s := newMemoryRun(t, append([]Request{created}, test.before...)...)
 			if diff := cmp.Diff(want, s.snapshot.Hooks); diff != "" {
 				t.Errorf("hooks differ (-want +got):\n%s", diff)
 			}
@@ -186,8 +186,8 @@ func TestApplyFoldsWaits(t *testing.T) {
 	over := waiting
 	over.Status, over.UpdatedAt, over.CompletedAt = "completed", at(3), ptr(at(3))
 	tests := map[string]struct {
-		story []Request // after created
-		want  map[entities.WaitID]entities.Wait
+		before []Request // after created
+		want   map[entities.WaitID]entities.Wait
 	}{
 		"created": {[]Request{sleep("wait_created")}, map[entities.WaitID]entities.Wait{"wait_1": waiting}},
 		"completed": {
@@ -200,7 +200,7 @@ func TestApplyFoldsWaits(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := tell(t, append([]Request{created}, test.story...)...)
+			s := newMemoryRun(t, append([]Request{created}, test.before...)...)
 			if diff := cmp.Diff(test.want, s.snapshot.Waits); diff != "" {
 				t.Errorf("waits differ (-want +got):\n%s", diff)
 			}
@@ -208,7 +208,7 @@ func TestApplyFoldsWaits(t *testing.T) {
 	}
 }
 
-func TestApplyToACloneLeavesTheSnapshotAlone(t *testing.T) {
+func TestApplyToCloneKeepsSnapshot(t *testing.T) {
 	t.Parallel()
 	before := []Request{
 		created, started, step("step_created"), step("step_started"), hook("hook_created"), sleep("wait_created"),
@@ -220,14 +220,14 @@ func TestApplyToACloneLeavesTheSnapshotAlone(t *testing.T) {
 		step("step_completed"), hook("hook_disposed"), sleep("wait_completed"), overwrite,
 		on(theRun, entities.EventStepCreated, "step_2"), completed,
 	}
-	s, twin := tell(t, before...), tell(t, before...)
+	s, twin := newMemoryRun(t, before...), newMemoryRun(t, before...)
 	twin.snapshot = s.snapshot.clone()
 	for _, r := range after {
 		if _, err := twin.append(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(tell(t, before...).snapshot, s.snapshot); diff != "" {
+	if diff := cmp.Diff(newMemoryRun(t, before...).snapshot, s.snapshot); diff != "" {
 		t.Errorf("the original changed (-want +got):\n%s", diff)
 	}
 	if twin.snapshot.Run.Status != entities.RunCompleted || len(twin.snapshot.Hooks) != 0 {

@@ -13,13 +13,13 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// Start creates a run by a run_created of a run that the server continues, and reports whether it did: one that was
-// started before with the same idempotency key and digest is returned as it is now. Its parent, if it has one,
-// must be alive.
+// Start creates a run that the server continues. The request is a run_created. Start reports whether it created the
+// run: a run that was started earlier with the same idempotency key and digest is returned as it is now. If the request
+// names a parent, that must not have ended.
 //
-// It fails as [Log.Append] does; with [entities.ErrKeyReused] when the idempotency key came with another digest;
-// with a *[entities.KeyTakenError] when a live run of the workflow has its unique key; and with
-// [entities.ErrRunNotFound] and [entities.ErrRunEnded] about the parent.
+// It fails as [Log.Append] does; with [entities.ErrKeyReused] if the idempotency key was used with another digest; with
+// a *[entities.KeyTakenError] if a live run of the workflow has the unique key; and with [entities.ErrRunNotFound] and
+// [entities.ErrRunEnded] about the parent.
 func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
 	fail := func(err error) (entities.Run, bool, error) {
 		return entities.Run{}, false, fmt.Errorf("start run: %w", err)
@@ -27,22 +27,23 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 	if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
 		return run, false, err
 	}
-	results, err := l.AppendAll(ctx, project, r.RunID, []Request{r}, AppendOptions{Guard: aliveParent(project, r.Data.ParentID)})
+	results, err := l.AppendAll(ctx, project, r.RunID, []Request{r},
+		AppendOptions{Guard: requireLiveParent(project, r.Data.ParentID)})
 	switch pg.ViolatedConstraint(err) {
 	case "runs_idempotency_key":
 		run, ok, err := l.StartedBefore(ctx, project, r)
 		if err == nil && !ok {
-			err = fmt.Errorf("the run started before is gone: %w", entities.ErrConflict)
+			err = fmt.Errorf("the run that was started with the same key no longer exists: %w", entities.ErrConflict)
 		}
 		return run, false, err
 	case "runs_unique_key":
-		// It may be the rival of this very start who has it.
+		// A concurrent request with the same idempotency key may have taken it.
 		if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
 			return run, false, err
 		}
 		id, err := store.RunByUniqueKey(ctx, l.pool, project, r.Data.WorkflowName, r.Data.UniqueKey)
 		if errors.Is(err, entities.ErrRunNotFound) {
-			return l.Start(ctx, project, r) // it has just ended
+			return l.Start(ctx, project, r) // the run that had the key has just ended
 		}
 		if err != nil {
 			return fail(err)
@@ -55,8 +56,8 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 	return results[0].Run, true, nil
 }
 
-// StartedBefore finds the run that was started by the request's idempotency key, if there is one. It fails with
-// [entities.ErrKeyReused] when it was started with another digest.
+// StartedBefore returns the run that was started with the request's idempotency key, and reports whether one was. It
+// fails with [entities.ErrKeyReused] if that run was started with another digest.
 func (l *Log) StartedBefore(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
 	if r.Data.IdempotencyKey == "" {
 		return entities.Run{}, false, nil
@@ -73,14 +74,15 @@ func (l *Log) StartedBefore(ctx context.Context, project entities.Project, r Req
 		return entities.Run{}, false, err
 	}
 	if len(page.Events) != 1 || page.Events[0].Data.RequestDigest != r.Data.RequestDigest {
-		return entities.Run{}, false, fmt.Errorf("%w: run %s was started with the key %q and another request",
+		return entities.Run{}, false, fmt.Errorf("%w: run %s was started with key %q by a different request",
 			entities.ErrKeyReused, run.ID, r.Data.IdempotencyKey)
 	}
 	return run, true, nil
 }
 
-// aliveParent locks a run's parent, so that it does not end before the run is there, and fails if it has.
-func aliveParent(project entities.Project, id entities.RunID) func(*pgx.Batch) func() error {
+// requireLiveParent returns a guard that locks the run's parent, so that it cannot end before the run is created, and
+// fails if it has ended. It is nil if the run has no parent.
+func requireLiveParent(project entities.Project, id entities.RunID) func(*pgx.Batch) func() error {
 	if id == "" {
 		return nil
 	}

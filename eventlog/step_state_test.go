@@ -19,12 +19,12 @@ func TestStepState(t *testing.T) {
 	if got.ID != "step_1" || got.Created.Seq != got.CreatedSeq || got.Created.Type != entities.EventStepCreated || got.Run.ID != id {
 		t.Errorf("got %+v", got)
 	}
-	for what, look := range map[string]func() (read.StepState, error){
+	for what, readStep := range map[string]func() (read.StepState, error){
 		"another step":    func() (read.StepState, error) { return f.Step(t.Context(), home, id, "step_2") },
 		"another project": func() (read.StepState, error) { return f.Step(t.Context(), "other", id, "step_1") },
 		"another run":     func() (read.StepState, error) { return f.Step(t.Context(), home, entities.NewRunID(day), "step_1") },
 	} {
-		if _, err := look(); !errors.Is(err, entities.ErrStepNotFound) {
+		if _, err := readStep(); !errors.Is(err, entities.ErrStepNotFound) {
 			t.Errorf("%s: got %v", what, err)
 		}
 	}

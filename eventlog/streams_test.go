@@ -28,10 +28,10 @@ const (
 	strm    entities.StreamName = "strm_1"
 )
 
-// patience is how long a test waits for what must come. Only a failing test waits so long.
+// patience is how long a test waits before it fails.
 const patience = time.Minute
 
-// replica is a server's streams, with a hub of its own that works while the test lasts.
+// replica is the streams of one server, with its own hub.
 type replica struct {
 	*read.Streams
 	hub *pg.Hub
@@ -68,10 +68,10 @@ func (r replica) close(t *testing.T) {
 	}
 }
 
-// tail is a live reader in the background.
+// tail runs Streams.Tail in the background.
 type tail struct {
-	chunks chan string // closed at the end
-	err    error       // why it ended
+	chunks chan string // closed when the tail returns
+	err    error       // of the tail
 	cancel context.CancelFunc
 }
 
@@ -90,38 +90,38 @@ func (r replica) tail(t *testing.T, from int64) *tail {
 	return l
 }
 
-// next is what the reader gets next; false when it has ended.
+// next returns the next chunk; false if the tail has ended.
 func (l *tail) next(t *testing.T) (string, bool) {
 	t.Helper()
 	select {
 	case chunk, ok := <-l.chunks:
 		return chunk, ok
 	case <-time.After(patience):
-		t.Fatal("nothing more came")
+		t.Fatal("no further chunk came")
 		return "", false
 	}
 }
 
-// want fails the test unless the chunks come next.
+// want fails the test unless these are the next chunks.
 func (l *tail) want(t *testing.T, chunks ...string) {
 	t.Helper()
 	for _, want := range chunks {
 		if got, ok := l.next(t); !ok {
-			t.Fatalf("the reader ended with error %v, want chunk %.20q", l.err, want)
+			t.Fatalf("the tail ended with error %v, want chunk %.20q", l.err, want)
 		} else if got != want {
 			t.Fatalf("got chunk %.20q, want %.20q", got, want)
 		}
 	}
 }
 
-// wantEnd fails the test unless the reader ends now, with the error and no more chunks.
+// wantEnd fails the test unless the tail ends with the error and without further chunks.
 func (l *tail) wantEnd(t *testing.T, want error) {
 	t.Helper()
 	if chunk, ok := l.next(t); ok {
-		t.Fatalf("one more chunk came: %.20q", chunk)
+		t.Fatalf("another chunk came: %.20q", chunk)
 	}
 	if !errors.Is(l.err, want) {
-		t.Errorf("the reader ended with error %v, want %v", l.err, want)
+		t.Errorf("the tail ended with error %v, want %v", l.err, want)
 	}
 }
 
@@ -130,7 +130,7 @@ func onePool(t *testing.T) *pgxpool.Pool {
 	return openPool(t, testdb.New(t))
 }
 
-func TestStreamsAreListsOfChunks(t *testing.T) {
+func TestStreamReturnsChunksInOrder(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.write(t, "one")
@@ -157,7 +157,7 @@ func TestStreamsAreListsOfChunks(t *testing.T) {
 	}
 }
 
-func TestChunksInPages(t *testing.T) {
+func TestChunksArePaged(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.write(t, "0", "1", "2", "3", "4")
@@ -166,15 +166,15 @@ func TestChunksInPages(t *testing.T) {
 		limit int
 		want  string
 	}{
-		"all":                {0, 10, "01234"},
-		"the first":          {0, 2, "01"},
-		"a middle page":      {2, 2, "23"},
-		"the last page":      {4, 2, "4"},
-		"past the end":       {5, 2, ""},
-		"far past the end":   {math.MaxInt64, 2, ""},
-		"before the start":   {-3, 2, "01"},
-		"far before it":      {math.MinInt64, 2, "01"},
-		"a limit that is 64": {1, math.MaxInt32, "1234"},
+		"all":               {0, 10, "01234"},
+		"the first":         {0, 2, "01"},
+		"a middle page":     {2, 2, "23"},
+		"the last page":     {4, 2, "4"},
+		"past the end":      {5, 2, ""},
+		"far past the end":  {math.MaxInt64, 2, ""},
+		"before the start":  {-3, 2, "01"},
+		"far before it":     {math.MinInt64, 2, "01"},
+		"the largest limit": {1, math.MaxInt32, "1234"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestChunksInPages(t *testing.T) {
 	}
 }
 
-func TestChunksEndAPageWhenTheyAreLarge(t *testing.T) {
+func TestLargeChunksEndPageEarly(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	large := strings.Repeat("x", read.MaxPageBytes)
@@ -210,7 +210,7 @@ func TestChunksEndAPageWhenTheyAreLarge(t *testing.T) {
 	if diff := cmp.Diff([]int{2, 2}, sizes); diff != "" {
 		t.Errorf("page sizes differ (-want +got):\n%s", diff)
 	}
-	t.Run("but a live reader gets them all", func(t *testing.T) {
+	t.Run("but a tail emits all chunks", func(t *testing.T) {
 		l := r.tail(t, 0)
 		r.close(t)
 		l.want(t, "small", large, "small", large)
@@ -241,7 +241,7 @@ func TestWritesAfterTheCloseAreIgnored(t *testing.T) {
 	l.wantEnd(t, nil)
 }
 
-func TestAStreamMayBeClosedUnwritten(t *testing.T) {
+func TestStreamMayBeClosedUnwritten(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.close(t)
@@ -252,7 +252,7 @@ func TestAStreamMayBeClosedUnwritten(t *testing.T) {
 	}
 }
 
-func TestAnUnwrittenStreamIsEmpty(t *testing.T) {
+func TestUnwrittenStreamIsEmpty(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	info, err := r.Info(t.Context(), home, strm)
@@ -273,7 +273,7 @@ func TestAnUnwrittenStreamIsEmpty(t *testing.T) {
 	}
 }
 
-func TestANilChunkIsAnEmptyOne(t *testing.T) {
+func TestNilChunkIsStoredAsEmpty(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	if err := r.Write(t.Context(), home, someRun, strm, [][]byte{nil, []byte("a")}); err != nil {
@@ -285,7 +285,7 @@ func TestANilChunkIsAnEmptyOne(t *testing.T) {
 	l.wantEnd(t, nil)
 }
 
-func TestStreamsWithStrangeNamesAreInvalid(t *testing.T) {
+func TestInvalidStreamNamesAreRejected(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	for _, test := range []struct {
@@ -322,13 +322,13 @@ func TestStreamsOfARunAreListedByName(t *testing.T) {
 	}
 }
 
-func TestConcurrentWritersKeepIndicesDense(t *testing.T) {
+func TestConcurrentStreamWritersKeepIndexesDense(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	const each = 5
 	for i, err := range race(func(i int) error {
 		for j := range each {
-			// Two chunks that must stay together.
+			// Two chunks, which must be consecutive.
 			data := []byte(fmt.Sprint(i, " ", j))
 			if err := r.Write(t.Context(), home, someRun, strm, [][]byte{data, data}); err != nil {
 				return err
@@ -347,29 +347,29 @@ func TestConcurrentWritersKeepIndicesDense(t *testing.T) {
 	if got, want := len(chunks), racers*each*2; got != want || stream.Chunks != int64(want) {
 		t.Fatalf("got %d chunks of %d, want %d", got, stream.Chunks, want)
 	}
-	next := map[string]string{} // of each writer, what comes next
+	next := map[string]string{} // the next write of each writer
 	for i, chunk := range chunks {
 		if chunk.Idx != int64(i) {
 			t.Fatalf("chunk %d has index %d", i, chunk.Idx)
 		}
 		if i%2 == 1 && !bytes.Equal(chunk.Data, chunks[i-1].Data) {
-			t.Errorf("chunks %q and %q of one write are mixed with others", chunks[i-1].Data, chunk.Data)
+			t.Errorf("chunks %q and %q of one write are not consecutive", chunks[i-1].Data, chunk.Data)
 		}
 		if i%2 == 0 {
 			writer, turn, _ := strings.Cut(string(chunk.Data), " ")
 			if want := next[writer]; want != "" && want != turn {
-				t.Errorf("writer %s: write %s came where %s should", writer, turn, want)
+				t.Errorf("writer %s: got write %s, want %s", writer, turn, want)
 			}
 			next[writer] = string(rune(turn[0] + 1))
 		}
 	}
 }
 
-func TestATailFollowsAStreamAcrossReplicas(t *testing.T) {
+func TestTailFollowsStreamAcrossReplicas(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	here, there := newReplica(t, openPool(t, dsn)), newReplica(t, openPool(t, dsn))
-	early := here.tail(t, 0) // before anything is written
+	early := here.tail(t, 0) // before the first write
 	there.write(t, "one", "two")
 	early.want(t, "one", "two")
 	late := there.tail(t, 0)
@@ -382,7 +382,7 @@ func TestATailFollowsAStreamAcrossReplicas(t *testing.T) {
 	late.wantEnd(t, nil)
 }
 
-func TestATailStartsWhereItIsTold(t *testing.T) {
+func TestTailStartsAtIndex(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.write(t, "0", "1", "2")
@@ -394,7 +394,7 @@ func TestATailStartsWhereItIsTold(t *testing.T) {
 	var wants [][]string
 	for from, want := range tails {
 		l := r.tail(t, from)
-		if from < 3 { // it has something to read at once, so its start is settled before the next write
+		if from < 3 { // it has chunks to read, so it has started before the next write
 			l.want(t, want[:len(want)-1]...)
 			want = want[len(want)-1:]
 		}
@@ -408,7 +408,7 @@ func TestATailStartsWhereItIsTold(t *testing.T) {
 	}
 }
 
-func TestATailReadsMoreThanItTakesAtOnce(t *testing.T) {
+func TestTailReadsLongStreams(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	var want []string
@@ -430,7 +430,7 @@ func TestATailReadsMoreThanItTakesAtOnce(t *testing.T) {
 	}
 }
 
-func TestATailThatIsCancelledFreesItsSubscription(t *testing.T) {
+func TestCancelledTailUnsubscribes(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.write(t, "one")
@@ -446,7 +446,7 @@ func TestATailThatIsCancelledFreesItsSubscription(t *testing.T) {
 	}
 }
 
-func TestATailEndsWithItsEmittersError(t *testing.T) {
+func TestTailReturnsErrorOfEmit(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t, onePool(t))
 	r.write(t, "one", "two")
@@ -463,9 +463,9 @@ func TestATailEndsWithItsEmittersError(t *testing.T) {
 	}
 }
 
-func TestWritesAndClosesAreHinted(t *testing.T) {
+func TestStreamWritesAndClosesNotify(t *testing.T) {
 	t.Parallel()
-	hub := pg.NewHub(nil, "stepwell_test", nil) // does not run: just the hints of this process
+	hub := pg.NewHub(nil, "stepwell_test", nil) // does not run: only notifications of this process
 	r := replica{Streams: read.NewStreams(onePool(t), hub, (&clock{at: day}).now), hub: hub}
 	news, cancel := hub.Subscribe(read.StreamTopic(home, strm))
 	defer cancel()
@@ -473,19 +473,19 @@ func TestWritesAndClosesAreHinted(t *testing.T) {
 	defer cancelOthers()
 	r.write(t, "one")
 	if len(news) != 1 {
-		t.Fatal("a write was not hinted")
+		t.Fatal("a write was not notified")
 	}
 	<-news
 	r.close(t)
 	if len(news) != 1 {
-		t.Error("a close was not hinted")
+		t.Error("a close was not notified")
 	}
 	if len(others) != 0 {
-		t.Error("another project got the hint")
+		t.Error("another project was notified")
 	}
 }
 
-func TestATailWithoutHintsLooksForItself(t *testing.T) {
+func TestTailPollsWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	deaf := replica{hub: pg.NewHub(nil, "stepwell_test", nil)} // never runs

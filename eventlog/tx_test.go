@@ -14,7 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-func TestInTxTriesAgain(t *testing.T) {
+func TestInTxRetries(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		err   error
@@ -27,7 +27,7 @@ func TestInTxTriesAgain(t *testing.T) {
 		"a lost race for a run":     {&pgconn.PgError{Code: "23505", ConstraintName: "runs_pkey"}, 5},
 		"another duplicate":         {&pgconn.PgError{Code: "23505", ConstraintName: "steps_pkey"}, 1},
 		"a check":                   {&pgconn.PgError{Code: "23514"}, 1},
-		"an error of the caller's":  {entities.ErrConflict, 1},
+		"an error of the caller":    {entities.ErrConflict, 1},
 		"a context that has ended":  {context.Canceled, 1},
 		"an error of the transport": {errors.New("connection reset"), 1},
 	}
@@ -79,7 +79,7 @@ func TestInTxRollsBack(t *testing.T) {
 			panic("oh")
 		})
 	})
-	t.Run("when the caller has gone", func(t *testing.T) {
+	t.Run("when the caller has cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := pg.InTx(ctx, pool, func(tx pgx.Tx) error {
 			note(ctx, tx, "gone")
@@ -90,7 +90,7 @@ func TestInTxRollsBack(t *testing.T) {
 			t.Errorf("got error %v, want that of the context", err)
 		}
 	})
-	t.Run("each failed try", func(t *testing.T) {
+	t.Run("after each failed try", func(t *testing.T) {
 		tries := 0
 		if err := pg.InTx(t.Context(), pool, func(tx pgx.Tx) error {
 			tries++
@@ -109,14 +109,14 @@ func TestInTxRollsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"try 3"}, notes); diff != "" {
-		t.Errorf("what was committed differs (-want +got):\n%s", diff)
+		t.Errorf("committed rows differ (-want +got):\n%s", diff)
 	}
 	if n := pool.Stat().AcquiredConns(); n != 0 {
-		t.Errorf("%d connections did not come back", n)
+		t.Errorf("%d connections were not released", n)
 	}
 }
 
-func TestInTxOfACallerWhoHasGoneKeepsTheConnection(t *testing.T) {
+func TestCancelledInTxKeepsConnection(t *testing.T) {
 	t.Parallel()
 	pool := newFixture(t).pool
 	if err := pool.Ping(t.Context()); err != nil {
@@ -134,11 +134,11 @@ func TestInTxOfACallerWhoHasGoneKeepsTheConnection(t *testing.T) {
 		}
 	}
 	if got := pool.Stat().NewConnsCount() - before; got != 0 {
-		t.Errorf("%d connections had to be made anew", got)
+		t.Errorf("%d connections were opened anew", got)
 	}
 }
 
-func TestARealDeadlockIsTriedAgain(t *testing.T) {
+func TestDeadlockIsRetried(t *testing.T) {
 	t.Parallel()
 	pool := newFixture(t).pool
 	if _, err := pool.Exec(t.Context(), `SELECT 1 AS n INTO locks; INSERT INTO locks VALUES (2)`); err != nil {
@@ -158,7 +158,7 @@ func TestARealDeadlockIsTriedAgain(t *testing.T) {
 				if err := lock(tx, i+1); err != nil {
 					return err
 				}
-				if tries[i] == 1 { // both hold their first before either asks for its second
+				if tries[i] == 1 { // both hold their first lock before either waits for its second
 					close(holding[i])
 					<-holding[1-i]
 				}
@@ -172,41 +172,41 @@ func TestARealDeadlockIsTriedAgain(t *testing.T) {
 		}
 	}
 	if got := tries[0] + tries[1]; got < 3 {
-		t.Errorf("%d tries, want 3 or more: one of the two was the victim", got)
+		t.Errorf("%d tries, want 3 or more: one of the two was rolled back", got)
 	}
 }
 
-func TestAppendIsTriedAgain(t *testing.T) {
+func TestAppendIsRetried(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	deadlock := &pgconn.PgError{Code: "40P01"}
 	t.Run("after a deadlock in the queue", func(t *testing.T) {
 		t.Parallel()
 		id := f.run(t)
-		calls, told := 0, 0
+		calls, committed := 0, 0
 		log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
 			if calls++; calls < 3 {
 				return nil, deadlock
 			}
-			return func(error) { told++ }, nil
+			return func(error) { committed++ }, nil
 		}))
 		r := onRun(id, "run_started")
 		r.Messages = messages
 		if _, err := log.Append(t.Context(), home, r); err != nil {
 			t.Fatal(err)
 		}
-		if calls != 3 || told != 1 {
-			t.Errorf("the queue was called %d times and told of the commit %d times, want 3 and 1", calls, told)
+		if calls != 3 || committed != 1 {
+			t.Errorf("the queue was called %d times and notified of the commit %d times, want 3 and 1", calls, committed)
 		}
 		if diff := cmp.Diff([]entities.EventType{"run_created", "run_started"}, f.types(t, id)); diff != "" {
 			t.Errorf("log differs (-want +got):\n%s", diff)
 		}
 	})
-	t.Run("and finds it already so", func(t *testing.T) {
+	t.Run("and finds a repeat", func(t *testing.T) {
 		t.Parallel()
 		id := f.run(t)
 		log := f.with(queueFunc(func(_ context.Context, tx pgx.Tx, _ *pgx.Batch, _ []entities.Message) (func(error), error) {
-			// Someone else is faster: let go of the run for them.
+			// Another client is faster: release the run for it.
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -220,7 +220,7 @@ func TestAppendIsTriedAgain(t *testing.T) {
 			t.Errorf("got %+v and error %v, want a running run and nothing appended", result, err)
 		}
 	})
-	t.Run("but not for ever", func(t *testing.T) {
+	t.Run("but not forever", func(t *testing.T) {
 		t.Parallel()
 		id := f.run(t)
 		log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
@@ -237,7 +237,7 @@ func TestAppendIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAppendWithACancelledContextWritesNothing(t *testing.T) {
+func TestCancelledAppendWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)

@@ -15,17 +15,17 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// logHere is a log of a process of its own.
-func logHere(t *testing.T, dsn string) *fixture {
+// newLogOn returns the log of a new process.
+func newLogOn(t *testing.T, dsn string) *fixture {
 	t.Helper()
 	pool := openPool(t, dsn)
 	c := &clock{at: day}
 	log := New(pool, newReplica(t, pool).hub, noQueue{}, c.now)
-	log.EndPoll = time.Hour // so that only hints are heard
+	log.EndPoll = time.Hour // so that only notifications are noticed
 	return &fixture{Log: log, clock: c}
 }
 
-// waitFor makes a wait, and returns once it has begun what it will say.
+// waitFor starts WaitForEnd. It returns, once that is waiting, a channel for the result.
 func (f *fixture) waitFor(ctx context.Context, t *testing.T, id entities.RunID) <-chan entities.Run {
 	t.Helper()
 	ended := make(chan entities.Run, 1)
@@ -40,50 +40,50 @@ func (f *fixture) waitFor(ctx context.Context, t *testing.T, id entities.RunID) 
 	return ended
 }
 
-// receive is what comes of a wait, within a time that no hint takes.
-func receive(t *testing.T, ended <-chan entities.Run) entities.Run {
+// receiveRun returns the result of a wait. It fails the test if there is none for longer than a notification takes.
+func receiveRun(t *testing.T, ended <-chan entities.Run) entities.Run {
 	t.Helper()
 	select {
 	case run := <-ended:
 		return run
 	case <-time.After(patience):
-		t.Fatal("the end was never heard of")
+		t.Fatal("the end was not noticed")
 		return entities.Run{}
 	}
 }
 
-// wantNews fails the test unless news come.
+// wantNews fails the test unless a notification comes.
 func wantNews(t *testing.T, news <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-news:
 	case <-time.After(patience):
-		t.Fatal("no news came")
+		t.Fatal("no notification came")
 	}
 }
 
-// waitForSubscribers returns when as many wait for the topic.
+// waitForSubscribers returns when the topic has that many subscribers.
 func waitForSubscribers(t *testing.T, h *pg.Hub, topic string, want int) {
 	t.Helper()
-	look, deadline := time.NewTicker(time.Millisecond), time.After(patience)
-	defer look.Stop()
+	tick, deadline := time.NewTicker(time.Millisecond), time.After(patience)
+	defer tick.Stop()
 	for got := -1; got != want; {
 		got = h.Subscribers(topic)
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%d wait for %q, want %d", got, topic, want)
+			t.Fatalf("%d subscribers of %q, want %d", got, topic, want)
 		}
 	}
 }
 
-func TestTheEndOfARunIsHeardInOtherReplicas(t *testing.T) {
+func TestWaitForEndSeesEndFromOtherReplica(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	here, there := logHere(t, dsn), logHere(t, dsn)
+	here, there := newLogOn(t, dsn), newLogOn(t, dsn)
 	listening, cancel := here.hub.Subscribe("listening")
 	defer cancel()
-	wantNews(t, listening) // it hears of others from now on
+	wantNews(t, listening) // it gets notifications of other processes from now on
 	ends := map[string]func(entities.RunID) error{
 		"run_completed": nil, "run_failed": nil, "run_cancelled": nil,
 		"a batch": func(id entities.RunID) error {
@@ -100,12 +100,12 @@ func TestTheEndOfARunIsHeardInOtherReplicas(t *testing.T) {
 		}
 		id := there.run(t, started, step("step_created"))
 		ended := here.waitFor(t.Context(), t, id)
-		// Other news are none.
+		// Other notifications do not end the wait.
 		there.must(t, on(id, "step_started", "step_1"))
 		if err := end(id); err != nil {
 			t.Fatal(err)
 		}
-		run := receive(t, ended)
+		run := receiveRun(t, ended)
 		if !run.Status.Ended() || run.CompletedAt == nil {
 			t.Errorf("%s: got a run that is %s", name, run.Status)
 		}
@@ -113,9 +113,9 @@ func TestTheEndOfARunIsHeardInOtherReplicas(t *testing.T) {
 	}
 }
 
-func TestManyWaitForOneEnd(t *testing.T) {
+func TestManyWaitersSeeOneEnd(t *testing.T) {
 	t.Parallel()
-	f := logHere(t, testdb.New(t))
+	f := newLogOn(t, testdb.New(t))
 	id := f.run(t, started)
 	var waits []<-chan entities.Run
 	for i := range racers {
@@ -132,17 +132,17 @@ func TestManyWaitForOneEnd(t *testing.T) {
 	}
 	f.must(t, onRun(id, "run_completed"))
 	for i, ended := range waits {
-		if run := receive(t, ended); run.Status != entities.RunCompleted {
+		if run := receiveRun(t, ended); run.Status != entities.RunCompleted {
 			t.Errorf("waiter %d got a run that is %s", i, run.Status)
 		}
 	}
 }
 
-func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
+func TestWaitForEndReturnsOpenRunAtDeadline(t *testing.T) {
 	t.Parallel()
-	f := logHere(t, testdb.New(t))
+	f := newLogOn(t, testdb.New(t))
 	id := f.run(t)
-	t.Run("ends with the context, and with the run as it then is", func(t *testing.T) {
+	t.Run("returns the open run at the deadline", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := f.waitFor(ctx, t, id)
 		f.must(t, onRun(id, "run_started"))
@@ -152,7 +152,7 @@ func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
 		}
 		waitForSubscribers(t, f.hub, read.EndTopic(home, id), 0)
 	})
-	t.Run("does not begin when there is no time", func(t *testing.T) {
+	t.Run("does not wait after the deadline", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		run, err := f.WaitForEnd(t.Context(), ctx, home, id)
@@ -160,15 +160,15 @@ func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
 			t.Errorf("got %s and error %v, want a running run", run.Status, err)
 		}
 	})
-	t.Run("fails at once when there is no run", func(t *testing.T) {
-		for project, nobody := range map[entities.Project]entities.RunID{home: newRunID(), stranger: id} {
-			if _, err := f.WaitForEnd(t.Context(), t.Context(), project, nobody); !errors.Is(err, entities.ErrRunNotFound) {
+	t.Run("fails at once if the run is missing", func(t *testing.T) {
+		for project, missing := range map[entities.Project]entities.RunID{home: newRunID(), stranger: id} {
+			if _, err := f.WaitForEnd(t.Context(), t.Context(), project, missing); !errors.Is(err, entities.ErrRunNotFound) {
 				t.Errorf("%s: got error %v, want ErrRunNotFound", project, err)
 			}
-			waitForSubscribers(t, f.hub, read.EndTopic(project, nobody), 0)
+			waitForSubscribers(t, f.hub, read.EndTopic(project, missing), 0)
 		}
 	})
-	t.Run("fails when the database does", func(t *testing.T) {
+	t.Run("fails if the database fails", func(t *testing.T) {
 		pool := openPool(t, testdb.New(t))
 		log := New(pool, f.hub, noQueue{}, f.clock.now)
 		pool.Close()
@@ -179,9 +179,9 @@ func TestWaitingForAnEndThatDoesNotCome(t *testing.T) {
 	})
 }
 
-func TestAnEndedRunIsNotWaitedFor(t *testing.T) {
+func TestWaitForEndReturnsEndedRunAtOnce(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t) // whose hub nobody runs
+	f := newFixture(t) // its hub does not run
 	id := f.run(t, started, failed)
 	run, err := f.WaitForEnd(t.Context(), t.Context(), home, id)
 	if err != nil || run.Status != entities.RunFailed {
@@ -189,28 +189,29 @@ func TestAnEndedRunIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestALostHintOfAnEndIsMadeUpFor lets a run end in a process whose hints go nowhere.
-func TestALostHintOfAnEndIsMadeUpFor(t *testing.T) {
+// TestWaitForEndPollsWithoutNotifications ends a run in a process whose notifications get lost.
+func TestWaitForEndPollsWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	here := logHere(t, dsn)
+	here := newLogOn(t, dsn)
 	here.EndPoll = 50 * time.Millisecond
 	listening, cancel := here.hub.Subscribe("listening")
 	defer cancel()
-	wantNews(t, listening) // the hint that makes up for all before is over
+	wantNews(t, listening) // the initial notification, which covers all before, has come
 	mute := &fixture{Log: New(here.pool, pg.NewHub(nil, "mute", nil), noQueue{}, here.clock.now), clock: here.clock}
 	id := mute.run(t, started)
 	ended := here.waitFor(t.Context(), t, id)
 	mute.must(t, onRun(id, "run_completed"))
-	if run := receive(t, ended); run.Status != entities.RunCompleted {
+	if run := receiveRun(t, ended); run.Status != entities.RunCompleted {
 		t.Errorf("got a run that is %s", run.Status)
 	}
 }
 
-// TestAnEndDuringTheFirstLook: whoever subscribes and then looks misses nothing. The hint comes before the wait.
-func TestAnEndDuringTheFirstLook(t *testing.T) {
+// TestWaitForEndSeesEndDuringFirstRead: subscribing before the first read misses nothing. The notification comes before
+// the wait.
+func TestWaitForEndSeesEndDuringFirstRead(t *testing.T) {
 	t.Parallel()
-	f := logHere(t, testdb.New(t))
+	f := newLogOn(t, testdb.New(t))
 	for range 20 {
 		id := f.run(t, started)
 		var both sync.WaitGroup
@@ -224,9 +225,8 @@ func TestAnEndDuringTheFirstLook(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForAConnectionCanLeave: someone who waits for an end does not wait for the database when they are
-// gone.
-func TestWhoWaitsForAConnectionCanLeave(t *testing.T) {
+// TestWaitForEndStopsWaitingForConnection: a cancelled wait does not go on waiting for a connection.
+func TestWaitForEndStopsWaitingForConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t, started)
@@ -242,27 +242,27 @@ func TestWhoWaitsForAConnectionCanLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer only.Release()
-	ctx, leave := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
 	go func() {
 		_, err := New(pool, f.hub, noQueue{}, f.clock.now).WaitForEnd(ctx, t.Context(), home, id)
-		gone <- err
+		done <- err
 	}()
 	waitForSubscribers(t, f.hub, read.EndTopic(home, id), 1)
-	leave()
+	cancel()
 	select {
-	case err := <-gone:
+	case err := <-done:
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got error %v", err)
 		}
 	case <-time.After(patience):
-		t.Error("they are still there")
+		t.Error("it is still waiting")
 	}
 }
 
-func TestTheEndOfAnOpenRunIsWatchedFor(t *testing.T) {
+func TestWatchEndReturnsWhenRunEnds(t *testing.T) {
 	t.Parallel()
-	f := logHere(t, testdb.New(t))
+	f := newLogOn(t, testdb.New(t))
 	watch := func(ctx context.Context, id entities.RunID) <-chan error {
 		over := make(chan error, 1)
 		go func() { over <- f.WatchEnd(ctx, home, id) }()
@@ -271,20 +271,20 @@ func TestTheEndOfAnOpenRunIsWatchedFor(t *testing.T) {
 	}
 	id := f.run(t, started)
 	over := watch(t.Context(), id)
-	f.must(t, on(id, "step_created", "step_1")) // is no news
+	f.must(t, on(id, "step_created", "step_1")) // does not notify of an end
 	f.must(t, onRun(id, "run_completed"))
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
-	ctx, leave := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	over = watch(ctx, f.run(t, started))
-	leave()
+	cancel()
 	if err := <-over; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that of the context", err)
 	}
 	f.EndPoll = time.Millisecond
 	for what, id := range map[string]entities.RunID{"has ended": id, "is not there": entities.NewRunID(day)} {
-		if err := f.WatchEnd(t.Context(), home, id); err != nil { // no hint comes
+		if err := f.WatchEnd(t.Context(), home, id); err != nil { // no notification comes
 			t.Errorf("a run that %s: got %v", what, err)
 		}
 	}

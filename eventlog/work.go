@@ -6,8 +6,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// follows is the work that an event makes for the server, if it is the one that continues the run: whatever lets
-// the run move gets it invoked. Run is the run with the event.
+// nextWork returns the messages to enqueue after an event, if the server continues the run: after every event that lets
+// the run make progress, the run is invoked. Run is the run after the event.
 func nextWork(run *entities.Run, e entities.Event) []entities.Message {
 	if run.Driver != entities.DriverServer {
 		return nil
@@ -36,6 +36,7 @@ func nextWork(run *entities.Run, e entities.Event) []entities.Message {
 	}
 }
 
+// work returns a message about the run, due at once.
 func work(run *entities.Run, w entities.Work, subject string) entities.Message {
 	return entities.Message{
 		Project: run.Project, DeploymentID: run.DeploymentID, RunID: run.ID, Topic: run.WorkflowName,
@@ -43,14 +44,14 @@ func work(run *entities.Run, w entities.Work, subject string) entities.Message {
 	}
 }
 
-// invocation is to happen after the delay.
+// invocation returns the message that has the run invoked after the delay.
 func invocation(run *entities.Run, delay time.Duration) entities.Message {
 	m := work(run, entities.WorkRun, "")
 	m.Delay = delay
 	return m
 }
 
-// begins is the work that a new run makes.
+// firstWork returns the messages of a new run: its first invocation, and its deadline if it has one.
 func firstWork(run *entities.Run, e entities.Event) []entities.Message {
 	first := invocation(run, 0)
 	if e.Data.StartAt != nil {
@@ -64,7 +65,8 @@ func firstWork(run *entities.Run, e entities.Event) []entities.Message {
 	return []entities.Message{first, deadline}
 }
 
-// stepWork is to have a step executed, unless its function does so by itself, or a child run is the step.
+// stepWork returns the message that has a step executed. A step that its function executes itself, or that is a child
+// run, has none.
 func stepWork(run *entities.Run, e entities.Event) []entities.Message {
 	if e.Data.Step == nil || e.Data.Step.DeploymentID == "" {
 		return nil
@@ -75,10 +77,11 @@ func stepWork(run *entities.Run, e entities.Event) []entities.Message {
 	return []entities.Message{m}
 }
 
-// ends is the work that is left when a run has ended.
+// lastWork returns the messages of a run that has just ended: to cancel its other work and its children, and to
+// report the end to its parent.
 func lastWork(run *entities.Run, e entities.Event) []entities.Message {
 	if run.EndSeq != e.Seq {
-		return nil // it had ended before
+		return nil // the run had already ended
 	}
 	list := []entities.Message{work(run, entities.WorkEnd, "")}
 	if run.ParentStep != "" {

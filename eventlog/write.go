@@ -9,15 +9,18 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// The xid of an event is that of its transaction, but never less than that of the run's previous event.
+// The xid of an event is that of its transaction, but never less than that of the run's previous event: the feed of a
+// project lists events by xid, and must list those of a run in their order.
 const (
-	// xidInOrder is for transactions that may have waited for the run's lock: their own xid can be older.
+	// xidInOrder is for transactions that may have waited for the run's lock: their xid may be lower than that of a
+	// transaction that appended meanwhile.
 	xidInOrder = `greatest(pg_current_xact_id(), (SELECT xid FROM events WHERE run_id = $1 AND seq = $2::bigint - 1))`
-	// xidOfNow is for transactions that begin when the previous event is known to be committed.
+	// xidOfNow is for transactions that begin after the previous event was committed, as those of cached runs do.
 	xidOfNow = `pg_current_xact_id()`
 )
 
-// queueLocked queues the writes of the decision, and of the children that it creates, behind the lock on the run.
+// queueLocked queues the decision's writes one by one, and those of the children that it creates. The transaction must
+// hold the lock on the run.
 func (d decision) queueLocked(b *pgx.Batch, f facts) {
 	if len(d.events) > 0 {
 		var s pg.Conditional
@@ -29,8 +32,8 @@ func (d decision) queueLocked(b *pgx.Batch, f facts) {
 	}
 }
 
-// addTo makes a conditional statement write the decision: the run's row, the events, and the difference between the
-// entities before and after. Rows are never computed beside the log (I2).
+// addTo adds the decision's writes to a conditional statement: the run's row, the events, and the difference between
+// the entities before and after, which is the fold of the events (I2).
 func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	store.WriteRun(s, d.before.Run, d.after.Run)
 	store.WriteAttributes(s, d.before.Run, d.after.Run)
@@ -47,7 +50,7 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	}
 }
 
-// insertEvent adds the insertion of an event.
+// insertEvent adds an event. The SELECT has a WHERE clause because a conditional statement appends its condition.
 func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.Event) {
 	w.Add(pg.Write{What: "insert event", SQL: `
 		INSERT INTO events (` + read.EventColumns + `, payload, project, xid)
@@ -76,8 +79,8 @@ func writeSteps(w pg.Writer, before, after *Snapshot) {
 	}
 }
 
-// writeHooks writes the hooks that the events are about. Deletions come first, because a new hook may take the token of
-// a deleted one.
+// writeHooks writes the hooks that changed. Deletions come first, because a new hook may take the token of a deleted
+// one.
 func writeHooks(w pg.Writer, before facts, after *Snapshot) {
 	for id, hook := range before.Hooks {
 		if _, ok := after.Hooks[id]; !ok {
@@ -89,7 +92,7 @@ func writeHooks(w pg.Writer, before facts, after *Snapshot) {
 			continue
 		}
 		if holder := before.holders[hook.Token]; holder != nil {
-			store.DeleteExpiredHook(w, holder) // or the token would not have been given out
+			store.DeleteExpiredHook(w, holder) // a live holder would have made this a hook_conflict
 		}
 		store.InsertHook(w, &hook)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestSigningKeysRace: of any number who make keys at once, as many succeed as there is room for.
-func TestSigningKeysRace(t *testing.T) {
+// TestConcurrentSigningKeyChanges: of concurrent creations of keys, as many succeed as the limit allows.
+func TestConcurrentSigningKeyChanges(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	keys := NewSigningKeys(pool, time.Now)
@@ -41,12 +41,12 @@ func TestSigningKeysRace(t *testing.T) {
 		if err != nil || len(list) != MaxSigningKeys {
 			t.Fatalf("round %d: got %v, %v", round, list, err)
 		}
-		want := 1 // for one was deleted
+		want := 1 // one was deleted
 		if round == 0 {
 			want = MaxSigningKeys
 		}
 		if made != want {
-			t.Errorf("round %d: %d were made, want %d", round, made, want)
+			t.Errorf("round %d: %d keys were created, want %d", round, made, want)
 		}
 		if err := keys.Delete(t.Context(), "race", list[round%2].ID); err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func TestSigningKeysRace(t *testing.T) {
 	}
 }
 
-func TestSigningKeysAreOfTheirProject(t *testing.T) {
+func TestSigningKeysAreScopedToProject(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	keys := NewSigningKeys(pool, time.Now)
@@ -67,7 +67,7 @@ func TestSigningKeysAreOfTheirProject(t *testing.T) {
 		made = append(made, k)
 	}
 	if err := keys.Delete(t.Context(), "b", made[0].ID); !errors.Is(err, ErrSigningKeyNotFound) {
-		t.Errorf("delete another's: %v", err)
+		t.Errorf("delete a key of another project: %v", err)
 	}
 	for project, want := range map[entities.Project][]SigningKey{"a": made[:2], "b": made[2:], "c": nil} {
 		got, err := keys.List(t.Context(), project)
@@ -83,8 +83,8 @@ func TestSigningKeysAreOfTheirProject(t *testing.T) {
 	}
 }
 
-// TestSigningKeysSecondGuard: the database knows the rules as well.
-func TestSigningKeysSecondGuard(t *testing.T) {
+// TestSigningKeyConstraints: the table's constraints enforce the rules too.
+func TestSigningKeyConstraints(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	insert := func(id string, slot, size int) error {

@@ -12,22 +12,22 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// EventQuery says which events are asked for; empty fields match everything.
+// EventQuery selects events. Empty fields match everything.
 type EventQuery struct {
 	Types         []entities.EventType
 	CorrelationID string
-	// RunID is for events of a project only.
+	// RunID is only for lists of a project's events.
 	RunID entities.RunID
-	// Created bounds when the events were; it includes both ends.
+	// Created is the time window of the events; both ends are inclusive.
 	Created store.Window
-	// After is for events of one run only: those up to this position are left out.
+	// After is only for lists of a run's events: those up to this position are left out.
 	After int64
 }
 
 func (q EventQuery) validate() error {
 	for _, t := range q.Types {
 		if !slices.Contains(entities.EventTypes, t) {
-			return entities.Invalid("%q is not a type an event can have", t)
+			return entities.Invalid("%q is not an event type", t)
 		}
 	}
 	from, to := q.Created.From, q.Created.To
@@ -41,44 +41,44 @@ func (q EventQuery) validate() error {
 type Entry struct {
 	entities.Event
 
-	// Size is how many bytes the payload has. One above [MaxListed] is left out, and so are all when the list is
-	// without payloads.
+	// Size is the size of the payload in bytes, whether the payload was read or not. A payload larger than
+	// [MaxListedPayload] is not.
 	Size int64
-	// Xid is the event's place among the transactions.
+	// Xid is the transaction that wrote the event, for the order of a project's events.
 	Xid uint64
 }
 
-// MaxListed is the size in bytes up to which payloads come in lists.
-const MaxListed = 1 << 20
+// MaxListedPayload is the size in bytes of the largest payload that is part of a list.
+const MaxListedPayload = 1 << 20
 
 // Listing is one page of a list of events.
 type Listing struct {
 	Entries []Entry
-	// More says that the list goes on, and Cursor where the next page begins.
+	// More is set if the list goes on; then Cursor is where the next page begins.
 	More   bool
 	Cursor string
 }
 
-// Place is where a reader of a project's events stands: behind the event that is there. The zero Place is before
-// all of them.
-type Place struct {
+// FeedCursor is the cursor of a list of a project's events: what follows it is yet to be read. The zero FeedCursor is
+// before all events.
+type FeedCursor struct {
 	xid   uint64
 	runID entities.RunID
 	seq   int64
 }
 
-// PlaceOf is the place of a reader of a project's events who has read up to the entry.
-func PlaceOf(e Entry) Place { return Place{e.Xid, e.RunID, e.Seq} }
+// FeedCursorOf returns the cursor of a list that was read up to the entry, inclusive.
+func FeedCursorOf(e Entry) FeedCursor { return FeedCursor{e.Xid, e.RunID, e.Seq} }
 
-// String is the place as a cursor.
-func (p Place) String() string {
+// String returns the cursor as clients see it.
+func (p FeedCursor) String() string {
 	return strconv.FormatUint(p.xid, 10) + ":" + string(p.runID) + ":" + strconv.FormatInt(p.seq, 10)
 }
 
-// ParsePlace reads a cursor. It fails with [entities.ErrInvalid].
-func ParsePlace(cursor string) (Place, error) {
-	fail := func() (Place, error) {
-		return Place{}, &pg.CursorError{Cursor: cursor}
+// ParseFeedCursor is the inverse of [FeedCursor.String]. It fails with [entities.ErrInvalid].
+func ParseFeedCursor(cursor string) (FeedCursor, error) {
+	fail := func() (FeedCursor, error) {
+		return FeedCursor{}, &pg.CursorError{Cursor: cursor}
 	}
 	first, last := strings.IndexByte(cursor, ':'), strings.LastIndexByte(cursor, ':')
 	if first < 0 || first == last {
@@ -93,21 +93,20 @@ func ParsePlace(cursor string) (Place, error) {
 	if err != nil || seq < 0 || (runID != "" && entities.ValidateID("run ID", runID) != nil) {
 		return fail()
 	}
-	return Place{xid, entities.RunID(runID), seq}, nil
+	return FeedCursor{xid, entities.RunID(runID), seq}, nil
 }
 
-// RunEvents reads a page of a run's log, in its order; a cursor is a position. It fails with
-// [entities.ErrRunNotFound] and [entities.ErrInvalid].
+// RunEvents reads a page of the events of a run, in the order of its log. The cursor is the position of the last event
+// read. It fails with [entities.ErrRunNotFound] and [entities.ErrInvalid].
 func (l *Log) RunEvents(
 	ctx context.Context, project entities.Project, runID entities.RunID, q EventQuery, p pg.Page, with Payloads,
 ) (Listing, error) {
-	if err := q.validate(); err != nil {
+	s, err := newSearch(project, q, p, with)
+	if err != nil {
 		return Listing{}, err
 	}
-	s := feedSearch{EventQuery: q, Page: p, with: with, most: MaxPageBytes, project: project}
-	var err error
 	if p.Cursor != "" {
-		if s.at.seq, err = parseSeq(p.Cursor); err != nil {
+		if s.from.seq, err = parseSeq(p.Cursor); err != nil {
 			return Listing{}, err
 		}
 	}
@@ -132,25 +131,23 @@ func parseSeq(cursor string) (int64, error) {
 	return seq, nil
 }
 
-// ProjectEvents reads a page of all events of a project, in their order; a cursor is a [Place]. It fails with
-// [entities.ErrInvalid].
+// ProjectEvents reads a page of the events of a project, ordered by transaction, run and position. The cursor is a
+// [FeedCursor]. It fails with [entities.ErrInvalid], and with [ErrFuture].
 func (l *Log) ProjectEvents(
 	ctx context.Context, project entities.Project, q EventQuery, p pg.Page, with Payloads,
 ) (Listing, error) {
-	if err := q.validate(); err != nil {
+	s, err := newSearch(project, q, p, with)
+	if err != nil {
 		return Listing{}, err
 	}
-	s := feedSearch{EventQuery: q, Page: p, with: with, most: MaxPageBytes, project: project}
 	if p.Cursor != "" {
-		at, err := ParsePlace(p.Cursor)
-		if err != nil {
+		if s.from, err = ParseFeedCursor(p.Cursor); err != nil {
 			return Listing{}, err
 		}
-		s.at = at
 	}
 	listing, _, err := s.readFeed(ctx, l.pool)
 	if listing.More {
-		listing.Cursor = PlaceOf(listing.Entries[len(listing.Entries)-1]).String()
+		listing.Cursor = FeedCursorOf(listing.Entries[len(listing.Entries)-1]).String()
 	}
 	return listing, err
 }

@@ -2,7 +2,6 @@ package read
 
 import (
 	"encoding/json"
-	"fmt"
 	"testing"
 	"time"
 
@@ -19,10 +18,10 @@ const (
 	stranger entities.Project = "stranger"
 )
 
-// day is when the tests take place.
+// day is the tests' time.
 var day = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 
-// planFixture is a log on a database of its own, which statements fill.
+// planFixture is a log on its own database, filled by SQL statements.
 type planFixture struct{ *Log }
 
 func newPlanFixture(t *testing.T) planFixture {
@@ -42,22 +41,22 @@ func (f planFixture) exec(t *testing.T, sql string, args ...any) {
 	}
 }
 
-// planned is what EXPLAIN says of a query.
-type planned struct {
+// planBlocks is the part of EXPLAIN's output that counts the blocks a query touches.
+type planBlocks struct {
 	Hit  int `json:"Shared Hit Blocks"`
 	Read int `json:"Shared Read Blocks"`
 }
 
-// TestFeedsReadAboutAPage fills a database with 60,000 events of two projects, of which failures are rare and the
-// small project has a hundred, and counts the blocks that each list touches. The events fill more than a thousand.
-func TestFeedsReadAboutAPage(t *testing.T) {
+// TestProjectEventsReadAboutOnePage fills a database with 60,000 events of two projects and counts the blocks that each
+// list touches. The events fill more than a thousand blocks. Failures are rare, and the small project has 100 events.
+func TestProjectEventsReadAboutOnePage(t *testing.T) {
 	t.Parallel()
 	f := newPlanFixture(t)
 	f.exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
 		SELECT 'wrun_' || md5(i::text), CASE WHEN i % 300 = 0 THEN 'small' ELSE 'home' END, 'dpl_1', 'w', 'running', 3, 20, $1, $1
 		FROM generate_series(1, 3000) i`, day)
-	// The first third is from before events had a transaction.
+	// The first third is from before events had an xid.
 	f.exec(t, `
 		INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data, xid)
 		SELECT CASE WHEN i % 300 = 0 THEN 'small' ELSE 'home' END, 'wrun_' || md5(i::text), seq,
@@ -71,19 +70,19 @@ func TestFeedsReadAboutAPage(t *testing.T) {
 	if err := f.pool.QueryRow(t.Context(), `SELECT 'wrun_' || md5('2000')`).Scan(&run); err != nil {
 		t.Fatal(err)
 	}
-	const page = 140 // blocks, of which some 60 are looks for each type
+	const page = 140 // blocks, of which some 60 are index look-ups, one or more for each type
 	for name, test := range map[string]struct {
 		project entities.Project
 		q       EventQuery
-		least   int // events of a page of 20
+		least   int // of a page of 20 events
 	}{
 		"all":                  {home, EventQuery{}, 20},
 		"all of a small one":   {"small", EventQuery{}, 20},
-		"nobody's":             {stranger, EventQuery{}, 0},
+		"no events":            {stranger, EventQuery{}, 0},
 		"a common type":        {home, EventQuery{Types: []entities.EventType{"attr_set"}}, 20},
 		"a rare type":          {home, EventQuery{Types: []entities.EventType{"run_failed"}}, 1},
 		"rare types":           {home, EventQuery{Types: []entities.EventType{"run_failed", "run_cancelled"}}, 1},
-		"a type of nobody":     {home, EventQuery{Types: []entities.EventType{"hook_created"}}, 0},
+		"an unused type":       {home, EventQuery{Types: []entities.EventType{"hook_created"}}, 0},
 		"a correlation ID":     {home, EventQuery{CorrelationID: "step_2000_1"}, 1},
 		"a run":                {home, EventQuery{RunID: run}, 1},
 		"a run and a type":     {home, EventQuery{RunID: run, Types: []entities.EventType{"attr_set"}}, 1},
@@ -101,32 +100,34 @@ func TestFeedsReadAboutAPage(t *testing.T) {
 				if len(entries) < 20 {
 					break
 				}
-				p.Cursor = PlaceOf(entries[19]).String()
+				p.Cursor = FeedCursorOf(entries[19]).String()
 			}
 		}
 	}
 }
 
-// explain reads a page, and counts the blocks which that touches.
+// explain reads a page and returns the number of blocks that the query touches.
 func (f planFixture) explain(t *testing.T, project entities.Project, q EventQuery, p pg.Page) ([]Entry, int) {
 	t.Helper()
 	page, err := f.ProjectEvents(t.Context(), project, q, p, WithPayloads)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := feedSearch{EventQuery: q, Page: p, with: WithPayloads, most: MaxPageBytes, project: project}
+	s, err := newSearch(project, q, p, WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if p.Cursor != "" {
-		if s.at, err = ParsePlace(p.Cursor); err != nil {
+		if s.from, err = ParseFeedCursor(p.Cursor); err != nil {
 			t.Fatal(err)
 		}
 	}
-	keyword, _ := s.order()
-	sql := s.payloads(s.ofProject(), fmt.Sprintf(`xid %[1]s, run_id %[1]s, seq %[1]s`, keyword))
+	sql := s.payloads(s.ofProject(), s.feedOrder())
 	var data []byte
 	if err := f.pool.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+sql, s.args...).Scan(&data); err != nil {
 		t.Fatal(err)
 	}
-	var explained []struct{ Plan planned }
+	var explained []struct{ Plan planBlocks }
 	if err := json.Unmarshal(data, &explained); err != nil {
 		t.Fatal(err)
 	}

@@ -15,34 +15,40 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// feedSearch is one look at a list of events.
-type feedSearch struct {
+// search builds and executes the query of one page of a run's or a project's events.
+type search struct {
 	EventQuery
-	pg.Page
+	pageQuery
 
 	project entities.Project
 	with    Payloads
-	// most ends a page early once its payloads are this large together.
-	most int
-	// at is where the page begins; of a run's log only the position counts.
-	at   Place
-	args []any
+	// maxBytes ends a page early: once its payloads have as many bytes together, no further event is added.
+	maxBytes int
+	// from is the parsed cursor. For the events of a run it has a position only.
+	from FeedCursor
 }
 
-func (s *feedSearch) arg(v any) string {
-	s.args = append(s.args, v)
-	return "$" + strconv.Itoa(len(s.args))
-}
-
-func (s *feedSearch) order() (keyword, after string) {
-	if s.Descending {
-		return "DESC", "<"
+// newSearch returns a search for a page of up to [MaxPageBytes]. It fails with [entities.ErrInvalid].
+func newSearch(project entities.Project, q EventQuery, p pg.Page, with Payloads) (*search, error) {
+	if err := q.validate(); err != nil {
+		return nil, err
 	}
-	return "ASC", ">"
+	return &search{
+		EventQuery: q, pageQuery: pageQuery{Page: p}, project: project, with: with, maxBytes: MaxPageBytes,
+	}, nil
 }
 
-// where is the condition on an event to match, but for its run and place.
-func (s *feedSearch) where() string {
+// newFollowSearch returns a search for what a follower reads at a time.
+func newFollowSearch(project entities.Project, q EventQuery, with Payloads) (*search, error) {
+	s, err := newSearch(project, q, pg.Page{Limit: followEvents}, with)
+	if err == nil {
+		s.maxBytes = followBytes
+	}
+	return s, err
+}
+
+// conditions returns the condition on events, except for their types, run and cursor.
+func (s *search) conditions() string {
 	sql := ` WHERE project = ` + s.arg(s.project)
 	if s.CorrelationID != "" {
 		sql += ` AND correlation_id <> '' AND correlation_id = ` + s.arg(s.CorrelationID)
@@ -56,7 +62,7 @@ func (s *feedSearch) where() string {
 	return sql
 }
 
-func (s *feedSearch) ofTypes() string {
+func (s *search) ofTypes() string {
 	if len(s.Types) == 0 {
 		return ""
 	}
@@ -65,43 +71,49 @@ func (s *feedSearch) ofTypes() string {
 
 const feedColumns = EventColumns + `, xid, coalesce(octet_length(payload), 0) AS size, payload`
 
-// ofRun is a query for the first events of a run that follow the place.
-func (s *feedSearch) ofRun(runID entities.RunID) string {
-	keyword, after := s.order()
-	where := s.where() + s.ofTypes() + ` AND run_id = ` + s.arg(runID)
+// ofRun returns a query for the first events of a run after the cursor.
+func (s *search) ofRun(runID entities.RunID) string {
+	order, after := s.direction()
+	where := s.conditions() + s.ofTypes() + ` AND run_id = ` + s.arg(runID)
 	if s.After > 0 {
 		where += ` AND seq > ` + s.arg(s.After)
 	}
 	if s.Cursor != "" {
-		where += ` AND seq ` + after + ` ` + s.arg(s.at.seq)
+		where += ` AND seq ` + after + ` ` + s.arg(s.from.seq)
 	}
-	return `SELECT ` + feedColumns + ` FROM events` + where + ` ORDER BY seq ` + keyword + s.limit()
+	return `SELECT ` + feedColumns + ` FROM events` + where + ` ORDER BY seq ` + order + s.limit()
 }
 
-func (s *feedSearch) limit() string { return ` LIMIT ` + strconv.Itoa(s.Limit+1) }
-
-// beyond is the condition on an event to follow the place, and to be where nothing can come any more.
-func (s *feedSearch) beyond() string {
+// afterCursor returns the condition that events follow the cursor, and that no open transaction can add one before
+// them.
+func (s *search) afterCursor() string {
 	sql := ` AND xid < pg_snapshot_xmin(pg_current_snapshot())`
-	if s.Cursor == "" && s.at == (Place{}) {
+	if s.Cursor == "" && s.from == (FeedCursor{}) {
 		return sql
 	}
-	_, after := s.order()
+	_, after := s.direction()
 	return sql + fmt.Sprintf(` AND (xid, run_id, seq) %s (%s::text::xid8, %s, %s)`,
-		after, s.arg(strconv.FormatUint(s.at.xid, 10)), s.arg(s.at.runID), s.arg(s.at.seq))
+		after, s.arg(strconv.FormatUint(s.from.xid, 10)), s.arg(s.from.runID), s.arg(s.from.seq))
 }
 
-// ofProject is a query for the first events of a project that follow the place. An index has them in their order
-// for one type at a time: those of several are merged, so that whatever is rare, little but results is read.
-func (s *feedSearch) ofProject() string {
-	keyword, _ := s.order()
-	tail := fmt.Sprintf(` ORDER BY xid %[1]s, run_id %[1]s, seq %[1]s`, keyword) + s.limit()
-	where := s.where() + s.beyond()
+// feedOrder returns the order of a project's events.
+func (s *search) feedOrder() string {
+	order, _ := s.direction()
+	return fmt.Sprintf(`xid %[1]s, run_id %[1]s, seq %[1]s`, order)
+}
+
+// ofProject returns a query for the first events of a project after the cursor. The index has events in this order for
+// one type at a time. The query merges several types, so that it reads little more than its results even if types are
+// rare.
+func (s *search) ofProject() string {
+	tail := ` ORDER BY ` + s.feedOrder() + s.limit()
+	where := s.conditions() + s.afterCursor()
 	switch {
-	case s.RunID != "": // whose log has the same order
+	case s.RunID != "": // the log of the run has the same order
+		order, _ := s.direction()
 		return `SELECT ` + feedColumns + ` FROM events` + where + s.ofTypes() + ` AND run_id = ` + s.arg(s.RunID) +
-			s.fromSeq() + ` ORDER BY seq ` + keyword + s.limit()
-	case s.CorrelationID != "": // of which there are few
+			s.afterSeq() + ` ORDER BY seq ` + order + s.limit()
+	case s.CorrelationID != "": // these are few
 		return `SELECT ` + feedColumns + ` FROM events` + where + s.ofTypes() + tail
 	}
 	types := entities.EventTypes
@@ -118,75 +130,63 @@ func (s *feedSearch) ofProject() string {
 	return strings.Join(parts, ` UNION ALL `) + tail
 }
 
-// fromSeq spares the part of a run's log that lies before a place in it.
-func (s *feedSearch) fromSeq() string {
-	if s.at.runID != s.RunID {
+// afterSeq returns a redundant condition that skips the part of the run's log before the cursor, if the cursor is in
+// it.
+func (s *search) afterSeq() string {
+	if s.from.runID != s.RunID {
 		return ""
 	}
-	_, after := s.order()
-	return ` AND seq ` + after + ` ` + s.arg(s.at.seq)
+	_, after := s.direction()
+	return ` AND seq ` + after + ` ` + s.arg(s.from.seq)
 }
 
-// payloads leaves out what does not come of the payloads of the events that a query has: those that are too large,
-// and those behind the one that fills the page.
-func (s *feedSearch) payloads(query, order string) string {
+// payloads wraps a query so that it leaves out payloads: all of them in a list without payloads, else those that are
+// too large and those of events beyond the end of the page.
+func (s *search) payloads(query, order string) string {
 	if s.with == WithoutPayloads {
 		return `SELECT ` + EventColumns + `, xid, size, NULL::bytea AS payload FROM (` + query + `) listed ORDER BY ` + order
 	}
-	return fmt.Sprintf(`
-		SELECT %s, xid, size, CASE WHEN size <= %d AND coalesce(sum(least(size, %[2]d)) OVER (
-				ORDER BY %s ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < %d THEN payload END AS payload
-		FROM (%s) listed ORDER BY %[3]s`, EventColumns, MaxListed, order, s.most, query)
+	listed := strconv.Itoa(MaxListedPayload)
+	return `SELECT ` + EventColumns + `, xid, size, CASE WHEN size <= ` + listed +
+		` AND ` + fits(`least(size, `+listed+`)`, order, s.maxBytes) + ` THEN payload END AS payload
+		FROM (` + query + `) listed ORDER BY ` + order
 }
 
 // readRun reads the next page of a run's events.
-func (s *feedSearch) readRun(ctx context.Context, q pg.Querier, runID entities.RunID) (Listing, error) {
-	keyword, _ := s.order()
-	rows, err := q.Query(ctx, s.payloads(s.ofRun(runID), `seq `+keyword), s.args...)
+func (s *search) readRun(ctx context.Context, q pg.Querier, runID entities.RunID) (Listing, error) {
+	order, _ := s.direction()
+	rows, err := q.Query(ctx, s.payloads(s.ofRun(runID), `seq `+order), s.args...)
 	if err != nil {
 		return Listing{}, err
 	}
 	return s.collect(rows)
 }
 
-// collect reads entries until there are as many as asked for or their payloads fill a page; either way it looks at
-// one more row to know whether the list goes on.
-func (s *feedSearch) collect(rows pgx.Rows) (Listing, error) {
-	defer rows.Close()
-	var page Listing
-	size := 0
-	for rows.Next() {
-		if len(page.Entries) == s.Limit || size >= s.most {
-			page.More = true
-			break
+// collect reads the entries of a page.
+func (s *search) collect(rows pgx.Rows) (Listing, error) {
+	entries, more, err := collectPage(rows, s.Limit, s.maxBytes, func(e Entry) int {
+		if s.with == WithoutPayloads {
+			return 0
 		}
-		e, err := pgx.RowToStructByName[Entry](rows)
-		if err != nil {
-			return Listing{}, err
-		}
-		if s.with == WithPayloads {
-			size += int(min(e.Size, MaxListed)) + len(e.Extra)
-		}
-		page.Entries = append(page.Entries, e)
-	}
-	rows.Close()
-	return page, rows.Err()
+		return int(min(e.Size, MaxListedPayload)) + len(e.Extra)
+	})
+	return Listing{Entries: entries, More: more}, err
 }
 
-// errFuture says that the database's transactions have lower numbers than those that wrote its events.
+// ErrFuture reports that events have higher transaction numbers than the database's own transactions.
 var ErrFuture = errors.New("the events were written by another database cluster, whose transactions had higher " +
 	"numbers: docs/operations.md, \"Moving to another cluster\", has the statement that mends it")
 
-// horizon is what a reader of a project's events has in sight.
+// horizon separates the events of a project that can be listed from those that must wait for open transactions.
 type horizon struct {
-	// low is the oldest transaction that was open: all events of those before it are there.
-	low uint64
-	// held says that there are events behind it, which are yet to be read.
-	held bool
+	// xmin is the oldest transaction that was open. All events of earlier ones are committed.
+	xmin uint64
+	// blocked is set if there are committed events of later transactions, which cannot be listed yet.
+	blocked bool
 }
 
-// readFeed reads the next page of the project's events, and what was in sight just before.
-func (s *feedSearch) readFeed(ctx context.Context, pool *pgxpool.Pool) (Listing, horizon, error) {
+// readFeed reads the next page of the project's events, and the horizon just before.
+func (s *search) readFeed(ctx context.Context, pool *pgxpool.Pool) (Listing, horizon, error) {
 	var (
 		h      horizon
 		future bool
@@ -194,12 +194,11 @@ func (s *feedSearch) readFeed(ctx context.Context, pool *pgxpool.Pool) (Listing,
 		b      pgx.Batch
 	)
 	b.Queue(`
-		SELECT pg_snapshot_xmin(now), `+behind(`pg_snapshot_xmin(now)`)+`, `+behind(`pg_snapshot_xmax(now)`)+`
+		SELECT pg_snapshot_xmin(now), `+existsFromXid(`pg_snapshot_xmin(now)`)+`, `+existsFromXid(`pg_snapshot_xmax(now)`)+`
 		FROM pg_current_snapshot() now`, s.project, entities.EventTypes).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&h.low, &h.held, &future)
+		return row.Scan(&h.xmin, &h.blocked, &future)
 	})
-	keyword, _ := s.order()
-	query := s.payloads(s.ofProject(), fmt.Sprintf(`xid %[1]s, run_id %[1]s, seq %[1]s`, keyword))
+	query := s.payloads(s.ofProject(), s.feedOrder())
 	b.Queue(query, s.args...).Query(func(rows pgx.Rows) (err error) {
 		page, err = s.collect(rows)
 		return err
@@ -214,7 +213,7 @@ func (s *feedSearch) readFeed(ctx context.Context, pool *pgxpool.Pool) (Listing,
 	return page, h, nil
 }
 
-// behind asks whether the project has events of the transaction or a later one.
-func behind(xid string) string {
+// existsFromXid returns a condition that the project has events of the transaction or a later one.
+func existsFromXid(xid string) string {
 	return `EXISTS (SELECT FROM events WHERE project = $1 AND type = ANY($2) AND xid >= ` + xid + `)`
 }

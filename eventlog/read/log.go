@@ -9,27 +9,27 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// Log reads the log: pages of events, the history of hooks and waits, and events as they are written. It writes
-// nothing.
+// Log reads events, the history of hooks and waits, and the ends of runs.
 type Log struct {
 	pool *pgxpool.Pool
 	hub  *pg.Hub
 	now  func() time.Time
-	// endPoll and followPoll are how often those who wait look without a hint, should one get lost.
+	// EndPoll and FollowPoll are how often readers that wait for the end of a run, or for events, read without a
+	// notification.
 	EndPoll    time.Duration
 	FollowPoll time.Duration
 }
 
-// New makes a reader of the database behind pool. The hub tells it of new events, and now is its clock.
+// New returns a reader of the database behind pool. The hub notifies it of new events; now is its clock.
 func New(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Log {
 	return &Log{pool: pool, hub: hub, now: now, EndPoll: defaultEndPoll, FollowPoll: followPoll}
 }
 
-// Now is what the log's clock shows: whole milliseconds, UTC.
+// Now returns the time of the log's clock, in UTC and whole milliseconds.
 func (r *Log) Now() time.Time { return r.now().UTC().Truncate(time.Millisecond) }
 
-// Announce wakes those who follow the run, or the project, after events of the run were committed; and those who wait
-// for the run's end if that was among them.
+// Announce notifies the followers of the run and of the project after events of the run were committed, and the readers
+// that wait for the end of the run if it has ended.
 func (r *Log) Announce(project entities.Project, runID entities.RunID, ended bool) {
 	r.hub.Publish(runTopic(project, runID))
 	r.hub.Publish(projectTopic(project))

@@ -14,45 +14,46 @@ import (
 )
 
 const (
-	// A live reader that got no hint looks this often by itself.
+	// streamPoll is how often a tail reads without a notification.
 	streamPoll = 2 * time.Second
-	// What a live reader takes from the database at once.
+	// tailChunks and tailBytes limit what a tail reads at a time.
 	tailChunks = 256
 	tailBytes  = 1 << 20
 )
 
-// Streams writes and reads streams. They are not part of the log: a chunk is no event.
+// Streams writes and reads streams, which are not part of the log.
 type Streams struct {
 	pool *pgxpool.Pool
 	hub  *pg.Hub
 	now  func() time.Time
 }
 
-// NewStreams makes the streams of the database behind pool.
+// NewStreams returns the streams of the database behind pool.
 func NewStreams(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Streams {
 	return &Streams{pool: pool, hub: hub, now: now}
 }
 
-// Write appends chunks to a stream. The stream begins with its first write; the run need not exist. What
-// is written after the close is ignored. To write no chunks begins the stream, too.
+// Write appends chunks to a stream, and creates it if it does not exist, even without chunks. The run need not exist.
+// Writes to a closed stream are ignored.
 func (s *Streams) Write(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName, chunks [][]byte,
 ) error {
-	return s.change(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
+	return s.update(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
 		store.AppendChunks(b, project, runID, name, chunks, now)
 	})
 }
 
-// Close ends a stream: its readers see the end once they have read all of it. A second close is no error.
+// Close closes a stream. Its readers see the end once they have read all chunks. Closing it again is not an error.
 func (s *Streams) Close(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName,
 ) error {
-	return s.change(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
+	return s.update(ctx, project, runID, name, func(b *pgx.Batch, now time.Time) {
 		store.CloseStream(b, project, runID, name, now)
 	})
 }
 
-func (s *Streams) change(
+// update executes statements on a stream in one transaction, and notifies its readers.
+func (s *Streams) update(
 	ctx context.Context, project entities.Project, runID entities.RunID, name entities.StreamName,
 	statements func(*pgx.Batch, time.Time),
 ) error {
@@ -74,12 +75,12 @@ func (s *Streams) change(
 	return nil
 }
 
-// streamTopic is what hints about a stream are called.
+// StreamTopic returns the topic of notifications about a stream.
 func StreamTopic(project entities.Project, name entities.StreamName) string {
 	return "stream " + string(project) + " " + string(name)
 }
 
-// Info reads how far a stream has come. One that nobody has written has no chunks.
+// Info reads a stream, without its chunks. A stream that was never written has none.
 func (s *Streams) Info(
 	ctx context.Context, project entities.Project, name entities.StreamName,
 ) (store.Stream, error) {
@@ -93,8 +94,8 @@ func (s *Streams) List(
 	return store.ListStreams(ctx, s.pool, project, runID)
 }
 
-// Chunks reads a page of at most limit chunks from index from on, and the stream as it was just before:
-// a stream closed there has no chunks but those it counts. Large chunks make a page short.
+// Chunks reads a page of at most limit chunks, starting at an index; large chunks end it early. It also returns the
+// stream as it was just before: if that is closed, it has exactly as many chunks as it counts.
 func (s *Streams) Chunks(
 	ctx context.Context, project entities.Project, name entities.StreamName, from int64, limit int,
 ) ([]store.Chunk, store.Stream, error) {
@@ -106,21 +107,20 @@ func (s *Streams) Chunks(
 	return chunks, stream, err
 }
 
-// Of reads a run's streams, in the order of their names.
+// Of reads the rows of a run's streams, in the order of their names.
 func (s *Streams) Of(
 	ctx context.Context, project entities.Project, runID entities.RunID,
 ) ([]store.StoredStream, error) {
 	return store.StreamsOf(ctx, s.pool, project, runID)
 }
 
-// Tail calls emit with every chunk of a stream from index from on, in order and as they are
-// written by whichever process, until the stream is closed and all read. A negative from means that many
-// chunks before the end there is now. It waits, as long as the context lets it, for a stream that does not
-// exist yet. Emit's error ends it.
+// Tail calls emit with each chunk of a stream, starting at an index, in order and as they are written by any process.
+// It returns nil once the stream is closed and all its chunks were emitted. A negative index counts from the current
+// end. Tail waits for a stream that does not exist yet. It fails with the errors of emit and of the context.
 func (s *Streams) Tail(
 	ctx context.Context, project entities.Project, name entities.StreamName, from int64, emit func(store.Chunk) error,
 ) error {
-	news, cancel := s.hub.Subscribe(StreamTopic(project, name))
+	notifications, cancel := s.hub.Subscribe(StreamTopic(project, name))
 	defer cancel()
 	for first := true; ; first = false {
 		stream, err := s.Info(ctx, project, name)
@@ -136,13 +136,13 @@ func (s *Streams) Tail(
 		if stream.ClosedAt != nil {
 			return nil
 		}
-		if err := waitForNews(ctx, news, streamPoll); err != nil {
+		if err := waitForNotification(ctx, notifications, streamPoll); err != nil {
 			return err
 		}
 	}
 }
 
-// emitUpTo emits what the stream had when it was looked at, and returns where to go on.
+// emitUpTo emits the chunks that the stream has, starting at an index, and returns the index of the next one.
 func (s *Streams) emitUpTo(
 	ctx context.Context, stream store.Stream, from int64, emit func(store.Chunk) error,
 ) (int64, error) {

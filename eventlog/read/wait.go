@@ -9,55 +9,55 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// waitForNews waits for an item of a subscription, but no longer than d: a hint may have got lost. It fails
-// with the context's error when that ends first.
-func waitForNews(ctx context.Context, news <-chan struct{}, d time.Duration) error {
+// waitForNotification waits for a notification, but no longer than d, because it may get lost. It fails with the error
+// of the context if that ends first.
+func waitForNotification(ctx context.Context, notifications <-chan struct{}, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-news:
+	case <-notifications:
 	case <-timer.C:
 	}
 	return nil
 }
 
-// defaultEndPoll is how often somebody who waits for a run's end looks by itself, should the hint get lost.
+// defaultEndPoll is how often a reader that waits for the end of a run reads without a notification.
 const defaultEndPoll = 5 * time.Second
 
-// endTopic is what hints about the end of a run are called.
+// EndTopic returns the topic of notifications about the end of a run.
 func EndTopic(project entities.Project, runID entities.RunID) string {
 	return "end " + string(project) + " " + string(runID)
 }
 
-// WaitForEnd reads a run once it has ended, by whichever process, or as it is when patience ends, whichever
-// comes first. It fails with [entities.ErrRunNotFound] at once, and with the error of ctx, which must be that of
-// whoever wants the answer.
+// WaitForEnd waits until the run has ended, in any process, or until the deadline context ends, and returns the run as
+// it is then. It fails with [entities.ErrRunNotFound] at once, and with the error of ctx, which must outlive the
+// deadline.
 func (l *Log) WaitForEnd(
-	ctx, patience context.Context, project entities.Project, runID entities.RunID,
+	ctx, deadline context.Context, project entities.Project, runID entities.RunID,
 ) (entities.Run, error) {
-	news, cancel := l.hub.Subscribe(EndTopic(project, runID))
+	notifications, cancel := l.hub.Subscribe(EndTopic(project, runID))
 	defer cancel()
 	for {
-		over := patience.Err() != nil
+		over := deadline.Err() != nil
 		run, err := store.RunByID(ctx, l.pool, project, runID)
 		if err != nil || over || run.Status.Ended() {
 			return run, err
 		}
-		_ = waitForNews(patience, news, l.EndPoll) // either way, look once more
+		_ = waitForNotification(deadline, notifications, l.EndPoll) // either way, read once more
 	}
 }
 
-// WatchEnd returns nil once a run that was open has ended or is gone, by whichever process, and the context's error
-// when that ends first. It asks the database nothing before there is news or much time has passed: what is done
-// meanwhile is often over before. And it breaks no question off, which would cost the connection. An end that came
-// before the watch, or whose hint gets lost, is noticed after 5 s.
+// WatchEnd returns nil once a live run has ended or was deleted, in any process, or the error of the context if that
+// ends first. It does not read before the first notification or poll, because most watches are cancelled earlier. It
+// does not cancel a read that is under way, which would cost the connection. An end before the call, or with a lost
+// notification, is noticed after 5 s.
 func (l *Log) WatchEnd(ctx context.Context, project entities.Project, runID entities.RunID) error {
-	news, cancel := l.hub.Subscribe(EndTopic(project, runID))
+	notifications, cancel := l.hub.Subscribe(EndTopic(project, runID))
 	defer cancel()
 	for {
-		if err := waitForNews(ctx, news, l.EndPoll); err != nil {
+		if err := waitForNotification(ctx, notifications, l.EndPoll); err != nil {
 			return err
 		}
 		run, err := store.RunByID(context.WithoutCancel(ctx), l.pool, project, runID)

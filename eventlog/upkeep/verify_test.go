@@ -223,7 +223,7 @@ func TestVerifyFindsIllegalEvents(t *testing.T) {
 		{"back in time", `UPDATE events SET created_at = created_at - interval '1 s' WHERE run_id = $1 AND seq = 5`, false,
 			`event 5: it is older than the event before it`},
 		{"a second creation", event(16, "run_created", "", "{}"), false, `event 16: run_created is not legal: `},
-		{"a second start", event(16, "run_started", "", "{}"), false, `event 16: run_started is not legal: already so`},
+		{"a second start", event(16, "run_started", "", "{}"), false, `event 16: run_started is not legal: already recorded`},
 		{"a second end", event(18, "run_completed", "", "{}"), true, `event 18: run_completed is not legal: `},
 		{"an attribute after the end", event(18, "attr_set", "", `{"changes": [{"key": "a", "value": "b"}]}`), true,
 			`event 18: attr_set is not legal: `},

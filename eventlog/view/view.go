@@ -78,7 +78,7 @@ func asError(reason json.RawMessage) json.RawMessage {
 	return reason
 }
 
-// List converts the events of a list one by one. It limits each payload to [read.MaxListed] bytes and, because some
+// List converts the events of a list one by one. It limits each payload to [read.MaxListedPayload] bytes and, because some
 // payloads grow a lot when decoded, their sum to the size of one page of the log.
 type List struct {
 	shown int
@@ -89,12 +89,12 @@ const maxShown = 16 << 20
 
 // Add returns the JSON form of the next event of the list.
 func (l *List) Add(e read.Entry) Event {
-	if e.Size > read.MaxListed {
+	if e.Size > read.MaxListedPayload {
 		v := Plain(e.Event)
 		v.Truncated = true
 		return v
 	}
-	v := show(e.Event, min(read.MaxListed, maxShown-l.shown))
+	v := show(e.Event, min(read.MaxListedPayload, maxShown-l.shown))
 	l.shown += len(v.Payload)
 	return v
 }

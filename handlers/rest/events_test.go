@@ -84,7 +84,7 @@ func (a api) payloadRun(t *testing.T) (id entities.RunID, events []any) {
 	a.add(t, id, hookEvent(entities.EventHookReceived, []byte(`{"n":1}`)))
 	a.add(t, id, hookEvent(entities.EventHookReceived, []byte("encr\x01\x02")))
 	a.add(t, id, hookEvent(entities.EventHookReceived, []byte("\x00\x01")))
-	a.add(t, id, hookEvent(entities.EventHookReceived, []byte(`"`+strings.Repeat("x", read.MaxListed)+`"`)))
+	a.add(t, id, hookEvent(entities.EventHookReceived, []byte(`"`+strings.Repeat("x", read.MaxListedPayload)+`"`)))
 	// The stable line of the SDK sends the error beside the payload.
 	a.add(t, id, eventlog.Request{
 		Type: entities.EventRunFailed, Data: entities.EventData{ErrorCode: "USER_ERROR"},

@@ -60,11 +60,11 @@ func (s *Server) followEvents(c echo.Context) error {
 		return err
 	}
 	defer f.Close()
-	return s.follow(r, f, with, func(e read.Entry) string { return read.PlaceOf(e).String() })
+	return s.follow(r, f, with, func(e read.Entry) string { return read.FeedCursorOf(e).String() })
 }
 
 // startPlace returns the place in the project's events after which the stream starts; nil for its current end.
-func (r *request) startPlace() *read.Place {
+func (r *request) startPlace() *read.FeedCursor {
 	name, text := "after", r.QueryParam("after")
 	if last := r.lastEventID(); last != "" {
 		name, text = "Last-Event-ID", last
@@ -73,9 +73,9 @@ func (r *request) startPlace() *read.Place {
 	case "":
 		return nil
 	case "0": // before the first event
-		return &read.Place{}
+		return &read.FeedCursor{}
 	}
-	place, err := read.ParsePlace(text)
+	place, err := read.ParseFeedCursor(text)
 	if err != nil {
 		r.fail(badParam(name, "%q is not the ID of an event of this stream", text))
 	}

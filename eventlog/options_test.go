@@ -12,8 +12,8 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
-// wrote reads the texts of a stream that is closed.
-func wrote(t *testing.T, f *fixture, name entities.StreamName) []string {
+// streamTexts reads the texts of a closed stream.
+func streamTexts(t *testing.T, f *fixture, name entities.StreamName) []string {
 	t.Helper()
 	chunks, stream, err := read.NewStreams(f.pool, f.hub, f.clock.now).Chunks(t.Context(), home, name, 0, 100)
 	if err != nil {
@@ -29,29 +29,29 @@ func wrote(t *testing.T, f *fixture, name entities.StreamName) []string {
 	return texts
 }
 
-func TestATurnWritesStreamsWhole(t *testing.T) {
+func TestAppendWritesWholeStreams(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := newRunID()
 	if _, err := f.Append(t.Context(), home, runCreated(id)); err != nil {
 		t.Fatal(err)
 	}
-	news, cancel := f.hub.Subscribe(read.StreamTopic(home, "answer"))
+	notifications, cancel := f.hub.Subscribe(read.StreamTopic(home, "answer"))
 	defer cancel()
-	turn := func(text string) AppendOptions {
+	withText := func(text string) AppendOptions {
 		return AppendOptions{Streams: []WholeStream{{"answer", []byte(text)}}}
 	}
 
-	broken := turn("never")
+	broken := withText("never")
 	broken.Finish = func(context.Context, pgx.Tx, *pgx.Batch) error { return errBroken }
 	if _, err := f.AppendAll(t.Context(), home, id, nil, broken); !errors.Is(err, errBroken) {
 		t.Errorf("got error %v", err)
 	}
-	if _, err := f.AppendAll(t.Context(), home, newRunID(), nil, turn("never")); !errors.Is(err, entities.ErrRunNotFound) {
+	if _, err := f.AppendAll(t.Context(), home, newRunID(), nil, withText("never")); !errors.Is(err, entities.ErrRunNotFound) {
 		t.Errorf("got error %v", err)
 	}
-	if got := wrote(t, f, "answer"); got != nil || len(news) != 0 {
-		t.Errorf("turns that failed wrote %q and hinted %d times", got, len(news))
+	if got := streamTexts(t, f, "answer"); got != nil || len(notifications) != 0 {
+		t.Errorf("failed appends wrote %q and notified %d times", got, len(notifications))
 	}
 	if _, err := f.AppendAll(t.Context(), home, id, nil, AppendOptions{
 		Streams: []WholeStream{{"a\x00b", nil}},
@@ -59,12 +59,12 @@ func TestATurnWritesStreamsWhole(t *testing.T) {
 		t.Errorf("got error %v", err)
 	}
 
-	for _, text := range []string{"first", "second"} { // which comes too late
-		if _, err := f.AppendAll(t.Context(), home, id, nil, turn(text)); err != nil {
+	for _, text := range []string{"first", "second"} { // the second is ignored: the stream is closed
+		if _, err := f.AppendAll(t.Context(), home, id, nil, withText(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"first"}, wrote(t, f, "answer")); diff != "" || len(news) != 1 {
-		t.Errorf("the stream (-want +got), hinted %d times:\n%s", len(news), diff)
+	if diff := cmp.Diff([]string{"first"}, streamTexts(t, f, "answer")); diff != "" || len(notifications) != 1 {
+		t.Errorf("the stream (-want +got), notified %d times:\n%s", len(notifications), diff)
 	}
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// messages are what a request sends along.
+// messages are messages of a request.
 var messages = []entities.Message{{Project: home, Topic: "t", DeploymentID: "dpl_1", Body: []byte("hello")}}
 
 var errBroken = errors.New("the queue is broken")
 
-func TestAFailingLastStepLeavesNoTrace(t *testing.T) {
+func TestFailedAppendRollsBackEverything(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, _ *pgx.Batch, _ []entities.Message) (func(error), error) {
-		// The events are there already, for this transaction only.
+		// Only this transaction sees the events so far.
 		var n int
 		if err := tx.QueryRow(ctx, `SELECT count(*) FROM events`).Scan(&n); err != nil {
 			return nil, err
@@ -41,13 +41,13 @@ func TestAFailingLastStepLeavesNoTrace(t *testing.T) {
 		completed, failed, cancelled,
 	} {
 		t.Run(string(ask.Type)+" "+ask.CorrelationID, func(t *testing.T) {
-			// Not in parallel: all look at the same run.
+			// Not in parallel: all cases use the same run.
 			before, log := f.rows(t, id), f.events(t, id)
-			ask = retold(ask, id)
+			ask = forRun(ask, id)
 			ask.Messages = messages
 			result, err := broken.Append(t.Context(), home, ask)
 			if !errors.Is(err, errBroken) || result.Event != nil {
-				t.Errorf("got event %v and error %v, want none and that of the queue", result.Event, err)
+				t.Errorf("got event %v and error %v, want no event and the error of the queue", result.Event, err)
 			}
 			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
 				t.Errorf("rows changed (-before +after):\n%s", diff)
@@ -67,17 +67,17 @@ func TestAFailingLastStepLeavesNoTrace(t *testing.T) {
 		for _, ask := range []Request{runCreated(newRunID()), runRepaired(newRunID())} {
 			ask.Messages = messages
 			if _, err := broken.Append(t.Context(), home, ask); !errors.Is(err, errBroken) {
-				t.Errorf("%s: got error %v, want that of the queue", ask.Type, err)
+				t.Errorf("%s: got error %v, want the error of the queue", ask.Type, err)
 			}
 			if got := f.rows(t, ask.RunID); got.Run != nil {
-				t.Errorf("%s: the run is there: %+v", ask.Type, got.Run)
+				t.Errorf("%s: the run exists: %+v", ask.Type, got.Run)
 			}
 		}
 	})
 }
 
-// TestAFailingReleaseLeavesTheRunAlive breaks the statements that come last when a run ends.
-func TestAFailingReleaseLeavesTheRunAlive(t *testing.T) {
+// TestFailedHookDeletionKeepsRunAlive makes the last statements of a run's end fail.
+func TestFailedHookDeletionKeepsRunAlive(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"hooks", "waits"} {
 		t.Run(table, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAFailingReleaseLeavesTheRunAlive(t *testing.T) {
 			before, log := f.rows(t, id), f.events(t, id)
 			var pg *pgconn.PgError
 			if _, err := f.Append(t.Context(), home, onRun(id, "run_completed")); !errors.As(err, &pg) {
-				t.Fatalf("got error %v, want that of the trigger", err)
+				t.Fatalf("got error %v, want the error of the trigger", err)
 			}
 			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
 				t.Errorf("rows changed (-before +after):\n%s", diff)
@@ -105,20 +105,20 @@ func TestAFailingReleaseLeavesTheRunAlive(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, want := f.must(t, onRun(id, "run_completed")).Event.Seq, int64(len(log)+1); got != want {
-				t.Errorf("the end is at %d, want %d", got, want)
+				t.Errorf("the end has position %d, want %d", got, want)
 			}
 		})
 	}
 }
 
-func TestMessagesGoExactlyWithTheirEvent(t *testing.T) {
+func TestMessagesAreSentOnlyWithTheirEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var sent []entities.Message
-	var told []string // in order: what the queue was asked, and when it was told of the commit
+	var calls []string // in order: the messages that the queue got, and when it was notified of the commit
 	log := f.with(queueFunc(func(_ context.Context, _ pgx.Tx, _ *pgx.Batch, m []entities.Message) (func(error), error) {
-		sent, told = append(sent, m...), append(told, "enqueue")
-		return func(error) { told = append(told, "committed") }, nil
+		sent, calls = append(sent, m...), append(calls, "enqueue")
+		return func(error) { calls = append(calls, "committed") }, nil
 	}))
 	id := f.run(t)
 	ask := func(r Request) error {
@@ -132,30 +132,30 @@ func TestMessagesGoExactlyWithTheirEvent(t *testing.T) {
 	if diff := cmp.Diff(messages, sent); diff != "" {
 		t.Errorf("messages differ (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"enqueue", "committed"}, told); diff != "" {
-		t.Errorf("the queue heard something else (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"enqueue", "committed"}, calls); diff != "" {
+		t.Errorf("calls of the queue differ (-want +got):\n%s", diff)
 	}
-	sent, told = nil, nil
+	sent, calls = nil, nil
 	if err := ask(created); !errors.Is(err, entities.ErrConflict) {
 		t.Errorf("got error %v, want ErrConflict", err)
 	}
-	if err := ask(started); err != nil { // already so
+	if err := ask(started); err != nil { // a repeat
 		t.Error(err)
 	}
-	if sent != nil || told != nil {
-		t.Errorf("the queue heard %v although nothing was appended", told)
+	if sent != nil || calls != nil {
+		t.Errorf("the queue was called although nothing was appended: %v", calls)
 	}
-	t.Run("an append without messages does not bother the queue", func(t *testing.T) {
+	t.Run("an append without messages does not call the queue", func(t *testing.T) {
 		if _, err := log.Append(t.Context(), home, onRun(id, "run_completed")); err != nil {
 			t.Fatal(err)
 		}
-		if told != nil {
-			t.Errorf("the queue heard %v", told)
+		if calls != nil {
+			t.Errorf("the queue was called: %v", calls)
 		}
 	})
 }
 
-func TestNothingIsPromisedBeforeTheCommit(t *testing.T) {
+func TestI8NothingIsAnnouncedBeforeCommit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	id := f.run(t)
@@ -169,6 +169,6 @@ func TestNothingIsPromisedBeforeTheCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if seen != 2 {
-		t.Errorf("when the queue was told of the commit, others saw %d events, want 2", seen)
+		t.Errorf("when the queue was notified of the commit, another connection saw %d events, want 2", seen)
 	}
 }

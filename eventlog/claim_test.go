@@ -12,18 +12,18 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestI4ASecondClaimWaitsForTheFirst holds a claim back just before its commit, lets another come, and then
-// commits the first or takes it back. The races find the same, with luck; this needs none.
-func TestI4ASecondClaimWaitsForTheFirst(t *testing.T) {
+// TestI4ConcurrentTokenClaimWaitsForFirst stops a claim just before its commit, starts another, and then
+// commits the first or rolls it back. The races find the same by chance; this test is deterministic.
+func TestI4ConcurrentTokenClaimWaitsForFirst(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		before        []Request // of both runs, after created; nil: there is just one, and it is not there yet
+		before        []Request // of both runs, after created; nil: there is one run, and it does not exist yet
 		first, second Request
-		// twoRuns says that the second claim comes from a run of its own.
+		// twoRuns is set if the second claim comes from another run.
 		twoRuns bool
-		// won and lost are what the second gets when the first is taken back, and when it is committed.
+		// won and lost are what the second claim gets when the first is rolled back, and when it is committed.
 		won, lost types
-		err       error // that of the loser
+		err       error // of the loser
 	}{
 		"create a run": {
 			first: created, second: created,
@@ -49,17 +49,17 @@ func TestI4ASecondClaimWaitsForTheFirst(t *testing.T) {
 			before: []Request{started}, first: step("step_created"), second: lazyStart(theRun, "step_1"),
 			won: types{"step_created", "step_started"}, err: entities.ErrConflict,
 		},
-		"resume once more": {
+		"resume twice": {
 			before: []Request{started, hook("hook_created")},
 			first:  resumption(theRun, "hook_1", "res_1", "d"), second: resumption(theRun, "hook_1", "res_1", "d"),
 			won: types{"hook_received"}, lost: types{},
 		},
-		"resume otherwise": {
+		"resume with another digest": {
 			before: []Request{started, hook("hook_created")},
 			first:  resumption(theRun, "hook_1", "res_1", "d"), second: resumption(theRun, "hook_1", "res_1", "e"),
 			won: types{"hook_received"}, err: entities.ErrConflict,
 		},
-		"receive on a hook that is disposed": {
+		"receive on a hook that is being disposed of": {
 			before: []Request{started, hook("hook_created")}, first: hook("hook_disposed"), second: hook("hook_received"),
 			won: types{"hook_received"}, err: entities.ErrHookNotFound,
 		},
@@ -89,7 +89,7 @@ func TestI4ASecondClaimWaitsForTheFirst(t *testing.T) {
 				if test.before != nil {
 					logged = len(f.events(t, two))
 				}
-				outcome := f.whileHeld(t, retold(test.first, one), retold(test.second, two), commit)
+				outcome := f.appendWhileFirstIsOpen(t, forRun(test.first, one), forRun(test.second, two), commit)
 				if test.err != nil && commit {
 					if !errors.Is(outcome, test.err) {
 						t.Errorf("the second claim got error %v, want %v", outcome, test.err)
@@ -114,9 +114,9 @@ func TestI4ASecondClaimWaitsForTheFirst(t *testing.T) {
 	}
 }
 
-// whileHeld appends the first request up to its commit, and the second until it waits for that. Then the first
-// is committed or taken back. The error is that of the second.
-func (f *fixture) whileHeld(t *testing.T, first, second Request, commit bool) error {
+// appendWhileFirstIsOpen appends the first request up to its commit, and the second until it waits for that. Then the
+// first is committed or rolled back. The error is that of the second.
+func (f *fixture) appendWhileFirstIsOpen(t *testing.T, first, second Request, commit bool) error {
 	t.Helper()
 	held, release := make(chan struct{}), make(chan struct{})
 	holding := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
@@ -136,7 +136,7 @@ func (f *fixture) whileHeld(t *testing.T, first, second Request, commit bool) er
 	select {
 	case <-held:
 	case err := <-firstDone:
-		t.Fatalf("the first claim got error %v before the second came", err)
+		t.Fatalf("the first claim got error %v before the second started", err)
 	}
 	go func() {
 		_, err := f.Append(t.Context(), home, second)
@@ -150,7 +150,7 @@ func (f *fixture) whileHeld(t *testing.T, first, second Request, commit bool) er
 	return <-secondDone
 }
 
-// waitForLock returns when some session of the database waits for a lock. None may be done before.
+// waitForLock returns when a session of the database waits for a lock. The second claim must not end before.
 func (f *fixture) waitForLock(t *testing.T, done <-chan error) {
 	t.Helper()
 	deadline := time.After(patience)

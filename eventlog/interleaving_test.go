@@ -19,25 +19,25 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
-// pair is two clients that do something at the same time.
-type pair struct {
-	// before are the requests that set the scene, after created; nil: the run is not there yet.
+// clientPair is two clients that append at the same time.
+type clientPair struct {
+	// before are earlier requests to the run, after created; nil: the run does not exist yet.
 	before []Request
-	// other sets the scene of a second run, which the second client is about; nil: both are about the same.
+	// other are earlier requests to the second client's run; nil: both clients append to the same run.
 	other []Request
-	// holder sets the scene of a third run, about which nobody asks; nil: there is none.
+	// holder are earlier requests to a third run, to which no client appends; nil: there is no third run.
 	holder []Request
-	// one and two are what the clients ask. More than one request is a batch.
+	// one and two are the clients' requests. Several requests are a batch.
 	one, two []Request
-	// late says by how much the clients' clocks are ahead.
+	// late is how far the clients' clocks are ahead.
 	late [2]time.Duration
 }
 
-// contested stands for the token that runs contend for; every scene has its own.
-const contested = "contested"
+// contestedToken stands for the token that both runs claim; each scenario has its own.
+const contestedToken = "contested"
 
-// pairs are those that other engines stumbled over, and those that our shortcuts make possible.
-func pairs() map[string]pair {
+// clientPairs has pairs that other engines got wrong, and pairs that our optimizations put at risk.
+func clientPairs() map[string]clientPair {
 	resumed := hook("hook_received")
 	resumed.Data.ResumeID, resumed.Data.ResumeDigest = "resume_1", "digest"
 	otherwise := resumed
@@ -46,8 +46,8 @@ func pairs() map[string]pair {
 	lazy.Data.StepName, lazy.Payload = "charge", []byte("step input")
 	lazyAgain := lazy
 	lazyAgain.Payload = []byte("other input")
-	claims := hookCreated(theRun, "hook_1", contested)
-	retained := hookCreated(theRun, "hook_1", contested)
+	claims := hookCreated(theRun, "hook_1", contestedToken)
+	retained := hookCreated(theRun, "hook_1", contestedToken)
 	retained.Data.TokenRetentionUntil = ptr(day.Add(time.Hour))
 	withStep := []Request{started, step("step_created")}
 	running := []Request{started, step("step_created"), step("step_started")}
@@ -58,7 +58,7 @@ func pairs() map[string]pair {
 		sleep("wait_created"),
 	}
 	is := func(r ...Request) []Request { return r }
-	return map[string]pair{
+	return map[string]clientPair{
 		"step_started × step_completed":      {before: running, one: is(step("step_started")), two: is(step("step_completed"))},
 		"step_started × step_failed":         {before: withStep, one: is(step("step_started")), two: is(step("step_failed"))},
 		"step_completed × step_failed":       {before: running, one: is(step("step_completed")), two: is(step("step_failed"))},
@@ -91,7 +91,7 @@ func pairs() map[string]pair {
 		"batch × step_started of a new step": {before: running, one: batch, two: is(on(theRun, "step_started", "step_2"))},
 		"batch × the same batch":             {before: running, one: batch, two: batch},
 		"batch × complete":                   {before: running, one: batch, two: is(completed)},
-		"attr_set × attr_set":                {before: is(started), one: is(on(theRun, "attr_set", "")), two: is(attrB())},
+		"attr_set × attr_set":                {before: is(started), one: is(on(theRun, "attr_set", "")), two: is(setAttribute())},
 
 		// Two runs and one token.
 		"hook_created × hook_created, one token": {before: is(started), other: is(started), one: is(claims), two: is(claims)},
@@ -110,75 +110,75 @@ func pairs() map[string]pair {
 	}
 }
 
-// attrB sets the attribute that every attr_set sets, to another value.
-func attrB() Request {
+// setAttribute returns an attr_set with another value than the others.
+func setAttribute() Request {
 	r := on(theRun, entities.EventAttrSet, "")
 	r.Data.Changes = []entities.AttributeChange{{Key: "k", Value: ptr("w")}}
 	return r
 }
 
-// TestI4EveryInterleavingIsSerial holds two clients on sessions of their own before each statement, and has
-// them go on in every order there is. Whatever the order: what they are told, the logs and the rows are those
-// of one client after the other, no deadlock happens, logs are dense (I1) and rows their fold (I2).
+// TestI4EveryInterleavingIsSerializable stops two clients, each with its own session, before each statement, and lets
+// them continue in every possible order. In every order the answers, the logs and the rows are those of one client
+// after the other, no deadlock happens, logs are dense (I1), and rows are their fold (I2).
 //
-// All statements are stopped at, in batches too, and so is every commit and rollback; package gate says how.
-// Not stopped at is begin, which takes no lock and no snapshot. Clients of two runs are stopped only where they
-// can meet: at what is about hooks and tokens, and at the end. All else is about rows of one run.
-func TestI4EveryInterleavingIsSerial(t *testing.T) {
+// Clients stop at all statements, also within batches, and at every commit and rollback; see package gate. They do not
+// stop at begin, which takes no lock and no snapshot. Clients of two runs stop only where they can conflict: at
+// statements about hooks and tokens, and at the end. All other statements are about rows of one run.
+func TestI4EveryInterleavingIsSerializable(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	f := fixtureOn(t, dsn)
-	for name, p := range pairs() {
+	for name, p := range clientPairs() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p.everyInterleavingIsSerial(t, dsn, f, nobody)
+			p.checkSerializable(t, dsn, f, noCache)
 		})
-		if p.other == nil { // one or both servers decide on what they believe of the run
-			for i, believers := range [][2]bool{{true, true}, {false, true}} {
-				t.Run(fmt.Sprintf("%s, believing %d", name, i), func(t *testing.T) {
+		if p.other == nil { // one or both servers have the run cached
+			for i, cached := range [][2]bool{{true, true}, {false, true}} {
+				t.Run(fmt.Sprintf("%s, cached %d", name, i), func(t *testing.T) {
 					t.Parallel()
-					p.everyInterleavingIsSerial(t, dsn, f, believers)
+					p.checkSerializable(t, dsn, f, cached)
 				})
 			}
 		}
 	}
 }
 
-// nobody believes anything.
-var nobody [2]bool
+// noCache is for servers without cached runs.
+var noCache [2]bool
 
-func (p pair) everyInterleavingIsSerial(t *testing.T, dsn string, f *fixture, believers [2]bool) {
+func (p clientPair) checkSerializable(t *testing.T, dsn string, f *fixture, cached [2]bool) {
 	t.Helper()
-	one, two := gate.Open(t, dsn, f.pool, p.meets), gate.Open(t, dsn, f.pool, p.meets)
-	st := f.stage(f.over(one.Pool, p.late[0]), f.over(two.Pool, p.late[1]))
-	serial := map[string]string{} // of servers that believe nothing
+	one, two := gate.Open(t, dsn, f.pool, p.canConflict), gate.Open(t, dsn, f.pool, p.canConflict)
+	st := f.newRunner(f.logOver(one.Pool, p.late[0]), f.logOver(two.Pool, p.late[1]))
+	serial := map[string]string{} // of servers without cached runs
 	for name, order := range map[string][2]int{"one, two": {0, 1}, "two, one": {1, 0}} {
-		s := p.set(t, st)
+		s := p.newScenario(t, st)
 		s.ask(t, order[0])
 		s.ask(t, order[1])
 		serial[s.outcome(t)] = name
 	}
 	if len(serial) != 2 {
-		t.Error("both orders have the same outcome, so that it does not show which one happened")
+		t.Error("both orders have the same outcome, which does not tell them apart")
 	}
-	st.believers = believers
+	st.cached = cached
 	n, waits := gate.Serial(t, one, two, serial, func(schedule *gate.Schedule) string {
-		s := p.set(t, st)
+		s := p.newScenario(t, st)
 		schedule.Run(t, func() { s.ask(t, 0) }, func() { s.ask(t, 1) })
 		return s.outcome(t)
 	})
 	if waits == 0 && p.other == nil {
-		t.Errorf("nobody ever waited in %d schedules: the clients did not meet", n)
+		t.Errorf("no client ever waited in %d schedules: they did not conflict", n)
 	}
 }
 
-// meets chooses the statements in which the clients can meet.
-func (p pair) meets(sql string) bool {
+// canConflict selects the statements at which the clients can conflict.
+func (p clientPair) canConflict(sql string) bool {
 	return p.other == nil || strings.Contains(sql, "hooks") || strings.Contains(sql, "advisory") ||
 		sql == "COMMIT" || sql == "ROLLBACK"
 }
 
-// fixtureOn is a fixture on a database that there is.
+// fixtureOn returns a fixture on an existing database.
 func fixtureOn(t *testing.T, dsn string) *fixture {
 	t.Helper()
 	c := &clock{at: day}
@@ -187,43 +187,43 @@ func fixtureOn(t *testing.T, dsn string) *fixture {
 	return &fixture{Log: New(pool, hub, noQueue{}, c.now), clock: c}
 }
 
-// over is the log as another process has it, whose clock may be ahead.
-func (f *fixture) over(pool *pgxpool.Pool, late time.Duration) *Log {
+// logOver returns the log of another process, whose clock may be ahead.
+func (f *fixture) logOver(pool *pgxpool.Pool, late time.Duration) *Log {
 	return New(pool, f.hub, noQueue{}, func() time.Time { return day.Add(late) })
 }
 
-// stage is where scenes happen.
-type stage struct {
+// scenarioRunner runs scenarios.
+type scenarioRunner struct {
 	*fixture
 
-	// logs are those of the servers that the clients ask.
+	// logs are the logs of the clients' servers.
 	logs [2]*Log
-	// believers are those of them that remember the runs as they are when the scene is set.
-	believers [2]bool
-	// sound are the states that have been verified.
-	sound map[string]bool
+	// cached is set for the servers that have the runs cached, as they are at the start of the scenario.
+	cached [2]bool
+	// verified has the states that were verified.
+	verified map[string]bool
 }
 
-func (f *fixture) stage(one, two *Log) *stage {
-	return &stage{fixture: f, logs: [2]*Log{one, two}, sound: map[string]bool{}}
+func (f *fixture) newRunner(one, two *Log) *scenarioRunner {
+	return &scenarioRunner{fixture: f, logs: [2]*Log{one, two}, verified: map[string]bool{}}
 }
 
-// scene is what two clients find, and what they are told.
-type scene struct {
-	pair
-	*stage
+// scenario is the state that two clients start from, and their answers.
+type scenario struct {
+	clientPair
+	*scenarioRunner
 
-	// ids are those of the runs that the clients are about, and of the holder.
+	// ids are the IDs of the clients' runs and of the third run.
 	ids [3]entities.RunID
-	// answers are all that the clients were told, and errs the errors in that.
+	// answers are the clients' answers, and errs the errors in them.
 	answers [2]any
 	errs    [2]error
 }
 
-// set sets the scene.
-func (p pair) set(t *testing.T, st *stage) *scene {
+// newScenario creates the runs and appends the earlier requests.
+func (p clientPair) newScenario(t *testing.T, st *scenarioRunner) *scenario {
 	t.Helper()
-	s := &scene{pair: p, stage: st, ids: [3]entities.RunID{newRunID(), newRunID(), newRunID()}}
+	s := &scenario{clientPair: p, scenarioRunner: st, ids: [3]entities.RunID{newRunID(), newRunID(), newRunID()}}
 	if p.other == nil {
 		s.ids[1] = s.ids[0]
 	}
@@ -233,38 +233,38 @@ func (p pair) set(t *testing.T, st *stage) *scene {
 		}
 		s.must(t, runCreated(s.ids[i]))
 		for _, r := range before {
-			s.must(t, s.told(r, i))
+			s.must(t, s.requestOf(r, i))
 		}
-		for client, believes := range s.believers {
-			if believes {
-				s.logs[client].believe(s.rows(t, s.ids[i]))
+		for client, cached := range s.cached {
+			if cached {
+				s.logs[client].cacheRun(s.rows(t, s.ids[i]))
 			}
 		}
 	}
 	return s
 }
 
-// believe has the log remember a run, as if it had just appended to it.
-func (l *Log) believe(s *Snapshot) {
+// cacheRun puts a run into the log's cache, as if the log had just appended to it.
+func (l *Log) cacheRun(s *Snapshot) {
 	l.cache.evict(s.Run.ID)
 	l.cache.store(decision{before: NewSnapshot(s.Project), after: s}, l.Now())
 }
 
-// told is a request of the story, of a client of this scene.
-func (s *scene) told(r Request, client int) Request {
-	if r.Data.Token == contested {
+// requestOf returns the request for a client's run.
+func (s *scenario) requestOf(r Request, client int) Request {
+	if r.Data.Token == contestedToken {
 		r.Data.Token = "token of " + string(s.ids[0])
 	}
-	return retold(r, s.ids[client])
+	return forRun(r, s.ids[client])
 }
 
-// ask asks what a client does, and keeps the answer. It may be called from any goroutine.
-func (s *scene) ask(t *testing.T, client int) { s.askOf(t, client, s.logs[client]) }
+// ask sends a client's requests and keeps the answer. It may be called from any goroutine.
+func (s *scenario) ask(t *testing.T, client int) { s.askOf(t, client, s.logs[client]) }
 
-func (s *scene) askOf(t *testing.T, client int, log *Log) {
+func (s *scenario) askOf(t *testing.T, client int, log *Log) {
 	var requests []Request
 	for _, r := range [][]Request{s.one, s.two}[client] {
-		requests = append(requests, s.told(r, client))
+		requests = append(requests, s.requestOf(r, client))
 	}
 	if len(requests) == 1 {
 		result, err := log.Append(t.Context(), home, requests[0])
@@ -280,14 +280,14 @@ func (s *scene) askOf(t *testing.T, client int, log *Log) {
 	s.errs[client], s.answers[client] = err, answers
 }
 
-// outcome is all that came of the scene: what was told, the logs and the rows.
-func (s *scene) outcome(t *testing.T) string {
+// outcome returns the answers, the logs and the rows.
+func (s *scenario) outcome(t *testing.T) string {
 	t.Helper()
-	return s.text(t, s.answers) + s.state(t)
+	return s.normalized(t, s.answers) + s.state(t)
 }
 
-// state is the logs and the rows. Whatever happened, logs are dense (I1) and rows their fold (I2).
-func (s *scene) state(t *testing.T) string {
+// state returns the logs and the rows. It checks that logs are dense (I1) and rows their fold (I2).
+func (s *scenario) state(t *testing.T) string {
 	t.Helper()
 	var all []any
 	var found []entities.RunID
@@ -300,19 +300,19 @@ func (s *scene) state(t *testing.T) string {
 		wantDense(t, events)
 		all, found = append(all, events, rows), append(found, id)
 	}
-	text := s.text(t, all)
-	if s.sound[text] {
-		return text // another run of the same log and rows
+	text := s.normalized(t, all)
+	if s.verified[text] {
+		return text // the same logs and rows were verified before
 	}
 	for _, id := range found {
 		s.wantVerifiedAt(t, id, func() time.Time { return day.Add(s.late[0]) })
 	}
-	s.sound[text] = true
+	s.verified[text] = true
 	return text
 }
 
-// text is v with the names of the scene's runs taken out.
-func (s *scene) text(t *testing.T, v any) string {
+// normalized returns v as text, with the same run IDs in every scenario.
+func (s *scenario) normalized(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
@@ -322,14 +322,14 @@ func (s *scene) text(t *testing.T, v any) string {
 		Replace(string(text))
 }
 
-// TestALogThatBeginsIsReadOrMissing: whoever reads the log of a run that is just being created finds no run, or a
-// log with its beginning.
-func TestALogThatBeginsIsReadOrMissing(t *testing.T) {
+// TestReadingLogDuringRunCreation: a reader of the log of a run that is just being created finds no run, or its first
+// event.
+func TestReadingLogDuringRunCreation(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	f := fixtureOn(t, dsn)
 	writer, reader := gate.Open(t, dsn, f.pool, nil), gate.Open(t, dsn, f.pool, nil)
-	writes, reads := f.over(writer.Pool, 0), f.over(reader.Pool, 0)
+	writes, reads := f.logOver(writer.Pool, 0), f.logOver(reader.Pool, 0)
 	outcomes := map[string]int{}
 	gate.Explore(t, writer, reader, func(schedule *gate.Schedule) {
 		id := newRunID()

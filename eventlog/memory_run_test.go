@@ -7,32 +7,32 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// theRun is the run of the tests that need no database.
+// theRun is the run of tests without a database.
 var theRun = newRunID()
 
-// story is a run in memory: the facts that the database would tell, without one.
-type story struct {
+// memoryRun is a run in memory. It provides the facts that the database would.
+type memoryRun struct {
 	snapshot *Snapshot
 	log      []entities.Event
 	at       time.Time
-	// held are the live hooks of other runs, by their tokens.
-	held map[string]entities.Hook
+	// otherHooks has the live hooks of other runs by their tokens.
+	otherHooks map[string]entities.Hook
 }
 
-// tell makes a story of what happened so far, one second apart.
-func tell(t tb, before ...Request) *story {
+// newMemoryRun creates a run in memory by appending the requests, one second apart.
+func newMemoryRun(t tb, before ...Request) *memoryRun {
 	t.Helper()
-	s := &story{snapshot: NewSnapshot(home), at: day, held: map[string]entities.Hook{}}
+	s := &memoryRun{snapshot: NewSnapshot(home), at: day, otherHooks: map[string]entities.Hook{}}
 	for _, r := range before {
 		if _, err := s.append(r); err != nil {
-			t.Fatalf("tell %s %s: %v", r.Type, r.CorrelationID, err)
+			t.Fatalf("append %s %s: %v", r.Type, r.CorrelationID, err)
 		}
 		s.at = s.at.Add(time.Second)
 	}
 	return s
 }
 
-func (s *story) facts(r Request) facts {
+func (s *memoryRun) facts(r Request) facts {
 	f := facts{Snapshot: s.snapshot}
 	for _, e := range s.log {
 		if e.Type == r.Type && (r.Type == entities.EventRunStarted ||
@@ -49,7 +49,7 @@ func (s *story) facts(r Request) facts {
 			e.Type == entities.EventHookConflict || e.Type == entities.EventAttrSet)
 	})}
 	f.holders = map[string]*entities.Hook{}
-	if hook, ok := s.held[r.Data.Token]; ok {
+	if hook, ok := s.otherHooks[r.Data.Token]; ok {
 		f.holders[hook.Token] = &hook
 	}
 	for _, hook := range s.snapshot.Hooks {
@@ -60,15 +60,15 @@ func (s *story) facts(r Request) facts {
 	return f
 }
 
-// ask is the decision on a request.
-func (s *story) ask(r Request) ([]entities.Event, error) {
+// decide returns the decision on a request.
+func (s *memoryRun) decide(r Request) ([]entities.Event, error) {
 	f := s.facts(r)
-	return decide(f, r, f.stamp(s.at))
+	return decide(f, r, f.eventTime(s.at))
 }
 
-// append is ask, and then it is so.
-func (s *story) append(r Request) ([]entities.Event, error) {
-	events, err := s.ask(r)
+// append decides on a request and appends the events.
+func (s *memoryRun) append(r Request) ([]entities.Event, error) {
+	events, err := s.decide(r)
 	for _, e := range events {
 		s.snapshot.Apply(e)
 	}
@@ -76,7 +76,7 @@ func (s *story) append(r Request) ([]entities.Event, error) {
 	return events, err
 }
 
-// typesOf is what happened in the events.
+// typesOf returns the types of the events.
 func typesOf(events []entities.Event) []entities.EventType {
 	var types []entities.EventType
 	for _, e := range events {
@@ -85,7 +85,7 @@ func typesOf(events []entities.Event) []entities.EventType {
 	return types
 }
 
-// A short hand for the requests of one run.
+// The requests of one run.
 var (
 	created   = runCreated(theRun)
 	started   = onRun(theRun, entities.EventRunStarted)

@@ -12,8 +12,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// roads lead an entity from nothing to a status, in a running run unless it is about runs.
-var roads = map[string]map[string][]Request{
+// requestsByStatus has the requests that bring an entity to each status, in a running run unless the entity is the run.
+var requestsByStatus = map[string]map[string][]Request{
 	entities.KindRun: {
 		"none":      nil,
 		"pending":   {created},
@@ -41,60 +41,60 @@ var roads = map[string]map[string][]Request{
 	},
 }
 
-// TestEveryCellOfTheTransitionTablesThroughPostgres asks each event in each status: the row moves as the
-// table says, or nothing is written and the error is the table's.
-func TestEveryCellOfTheTransitionTablesThroughPostgres(t *testing.T) {
+// TestTransitionTablesThroughPostgres requests each event in each status: the row changes as the
+// table says, or nothing is written and the error is that of the table.
+func TestTransitionTablesThroughPostgres(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	walk(t, f, "runs", entities.KindRun, entities.Runs, nil)
-	walk(t, f, "steps", entities.KindStep, entities.Steps, nil)
-	walk(t, f, "hooks", entities.KindHook, entities.Hooks, nil)
-	walk(t, f, "waits", entities.KindWait, entities.Waits, nil)
+	tryTable(t, f, "runs", entities.KindRun, entities.Runs, nil)
+	tryTable(t, f, "steps", entities.KindStep, entities.Steps, nil)
+	tryTable(t, f, "hooks", entities.KindHook, entities.Hooks, nil)
+	tryTable(t, f, "waits", entities.KindWait, entities.Waits, nil)
 	for _, end := range []Request{completed, failed, cancelled} {
 		after := " after " + string(end.Type)
-		walk(t, f, "steps"+after, entities.KindStep, entities.StepsAfterEnd, &end)
-		walk(t, f, "hooks"+after, entities.KindHook, entities.HooksAfterEnd, &end)
-		walk(t, f, "waits"+after, entities.KindWait, entities.WaitsAfterEnd, &end)
+		tryTable(t, f, "steps"+after, entities.KindStep, entities.StepsAfterEnd, &end)
+		tryTable(t, f, "hooks"+after, entities.KindHook, entities.HooksAfterEnd, &end)
+		tryTable(t, f, "waits"+after, entities.KindWait, entities.WaitsAfterEnd, &end)
 	}
 }
 
-func walk[S ~string](t *testing.T, f *fixture, name, kind string, table entities.Table[S], end *Request) {
+func tryTable[S ~string](t *testing.T, f *fixture, name, kind string, table entities.Table[S], end *Request) {
 	t.Helper()
 	for event, row := range table {
 		if event == entities.EventHookConflict {
-			continue // only the server writes it: see the contests for tokens
+			continue // only the server writes it: see the tests of token conflicts
 		}
 		for status, cell := range row {
-			road, ok := roads[kind][string(status)]
+			before, ok := requestsByStatus[kind][string(status)]
 			if !ok {
-				t.Errorf("%s: no road to status %s", kind, status)
+				t.Errorf("%s: no requests for status %s", kind, status)
 			}
 			if end != nil {
-				road = append(retained(road), *end)
+				before = append(retainLastHook(before), *end)
 			}
 			t.Run(fmt.Sprintf("%s, %s when %s", name, event, status), func(t *testing.T) {
 				t.Parallel()
-				tryCell(t, f, road, event, string(cell.To), cell.No)
+				tryCell(t, f, before, event, string(cell.To), cell.No)
 			})
 		}
 	}
 }
 
-// retained is a road whose last hook, if it is active, outlives the run.
-func retained(road []Request) []Request {
-	road = slices.Clone(road)
-	if last := &road[len(road)-1]; last.Type == entities.EventHookCreated {
+// retainLastHook returns the requests with a last hook whose token is retained after the end of the run.
+func retainLastHook(before []Request) []Request {
+	before = slices.Clone(before)
+	if last := &before[len(before)-1]; last.Type == entities.EventHookCreated {
 		last.Data.TokenRetentionUntil = ptr(day.Add(time.Hour))
 	}
-	return road
+	return before
 }
 
-// tryCell walks the road in a run of its own and then asks for the event.
-func tryCell(t *testing.T, f *fixture, road []Request, event entities.EventType, to string, no entities.Refusal) {
+// tryCell appends the history to a new run and then requests the event.
+func tryCell(t *testing.T, f *fixture, history []Request, event entities.EventType, to string, no entities.Refusal) {
 	t.Helper()
 	id := newRunID()
-	for _, r := range road {
-		f.must(t, retold(r, id))
+	for _, r := range history {
+		f.must(t, forRun(r, id))
 	}
 	ask := onRun(id, event)
 	if event == entities.EventRunCreated {
@@ -111,8 +111,8 @@ func tryCell(t *testing.T, f *fixture, road []Request, event entities.EventType,
 		if err != nil {
 			t.Fatal(err)
 		}
-		if result.Event == nil || result.Event.Type != event || result.Event.Seq != int64(len(road)+1) {
-			t.Errorf("got event %+v, want %s at %d", result.Event, event, len(road)+1)
+		if result.Event == nil || result.Event.Type != event || result.Event.Seq != int64(len(history)+1) {
+			t.Errorf("got event %+v, want %s at %d", result.Event, event, len(history)+1)
 		}
 		wantRows(t, f, id, result, to)
 		return
@@ -126,18 +126,18 @@ func tryCell(t *testing.T, f *fixture, road []Request, event entities.EventType,
 			t.Errorf("got error %v, want the refusal %q", err, no)
 		}
 	}
-	if len(road) == 0 {
+	if len(history) == 0 {
 		return
 	}
 	if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
 		t.Errorf("a refused event changed the rows (-before +after):\n%s", diff)
 	}
-	if got := len(f.events(t, id)); got != len(road) {
-		t.Errorf("the log has %d events, want %d", got, len(road))
+	if got := len(f.events(t, id)); got != len(history) {
+		t.Errorf("the log has %d events, want %d", got, len(history))
 	}
 }
 
-// wantRows compares the rows with the fold of the log, and what the append said about the entity with both.
+// wantRows compares the rows with the fold of the log, and the result of the append with the rows.
 func wantRows(t *testing.T, f *fixture, id entities.RunID, result Result, status string) {
 	t.Helper()
 	rows := f.rows(t, id)
@@ -145,7 +145,7 @@ func wantRows(t *testing.T, f *fixture, id entities.RunID, result Result, status
 		t.Errorf("rows are not the fold of the log (-fold +rows):\n%s", diff)
 	}
 	if diff := cmp.Diff(*rows.Run, result.Run); diff != "" {
-		t.Errorf("the answer's run is not the row (-row +answer):\n%s", diff)
+		t.Errorf("the result's run is not the row (-row +result):\n%s", diff)
 	}
 	got := string(rows.Run.Status)
 	switch entities.KindOf(result.Event.Type) {
@@ -153,23 +153,23 @@ func wantRows(t *testing.T, f *fixture, id entities.RunID, result Result, status
 		row := rows.Steps["step_1"]
 		got = string(row.Status)
 		if diff := cmp.Diff(&row, result.Step); diff != "" {
-			t.Errorf("the answer's step is not the row (-row +answer):\n%s", diff)
+			t.Errorf("the result's step is not the row (-row +result):\n%s", diff)
 		}
 	case entities.KindWait:
 		row := rows.Waits["wait_1"]
 		got = string(row.Status)
 		if diff := cmp.Diff(&row, result.Wait); diff != "" {
-			t.Errorf("the answer's wait is not the row (-row +answer):\n%s", diff)
+			t.Errorf("the result's wait is not the row (-row +result):\n%s", diff)
 		}
 	case entities.KindHook:
 		got = "disposed"
 		if row, ok := rows.Hooks["hook_1"]; ok {
 			got = "active"
 			if diff := cmp.Diff(&row, result.Hook); diff != "" {
-				t.Errorf("the answer's hook is not the row (-row +answer):\n%s", diff)
+				t.Errorf("the result's hook is not the row (-row +result):\n%s", diff)
 			}
 		} else if result.Hook != nil {
-			t.Errorf("the answer has a hook that is gone: %+v", result.Hook)
+			t.Errorf("the result has a deleted hook: %+v", result.Hook)
 		}
 	}
 	if got != status {

@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// rarely is true once in 2^n times. (Numbers are no dice here: small ones are drawn far more often.)
-func rarely(t *rapid.T, n int, what string) bool {
+// oneIn returns true once in 2^n times. It draws booleans, because rapid draws small numbers far more often.
+func oneIn(t *rapid.T, n int, what string) bool {
 	for range n {
 		if !rapid.Bool().Draw(t, what) {
 			return false
@@ -19,48 +19,48 @@ func rarely(t *rapid.T, n int, what string) bool {
 	return true
 }
 
-// drawPassed is how far the clock moves: it mostly runs, now and then jumps back or far ahead, and does not stop
-// at milliseconds.
-func drawPassed(t *rapid.T) time.Duration {
-	if rarely(t, 3, "jump") {
+// drawElapsed returns how far the clock moves. It mostly advances, sometimes jumps back or far ahead, and is not cut
+// to milliseconds.
+func drawElapsed(t *rapid.T) time.Duration {
+	if oneIn(t, 3, "jump") {
 		return time.Duration(rapid.Int64Range(30e9, 10*60e9).Draw(t, "jumped"))
 	}
 	return time.Duration(rapid.Int64Range(-2e9, 20e9).Draw(t, "passed"))
 }
 
-// drawRequest is a request that may well be legal: it comes from a small world of few IDs and tokens.
+// drawRequest returns a request that is likely to be legal, because it uses few IDs and tokens.
 func drawRequest(t *rapid.T, m, other *model) Request {
 	events := allEvents[5:]
 	switch {
 	case m.snapshot.Run == nil:
 		events = []entities.EventType{"run_created", "run_created", "run_started", "step_created", "run_failed"}
-	case rarely(t, 4, "a beginning"):
+	case oneIn(t, 4, "a beginning"):
 		events = allEvents[:2]
-	case rarely(t, 4, "an end"):
+	case oneIn(t, 4, "an end"):
 		events = allEvents[2:5]
-	case rarely(t, 1, "about hooks"):
+	case oneIn(t, 1, "about hooks"):
 		events = []entities.EventType{"hook_created", "hook_created", "hook_received", "hook_received", "hook_disposed"}
 	}
 	return drawEvent(t, m, other, rapid.SampledFrom(events).Draw(t, "event"))
 }
 
-// drawBatch is some requests, of which most may be in one batch.
+// drawBatch returns requests, most of which are allowed in one batch.
 func drawBatch(t *rapid.T, m, other *model) []Request {
 	var batch []Request
 	for range rapid.IntRange(1, 5).Draw(t, "in the batch") {
 		events := allEvents[6:11] // about steps
 		switch {
-		case rarely(t, 6, "any"):
+		case oneIn(t, 6, "any"):
 			events = allEvents
-		case rarely(t, 5, "an end"):
+		case oneIn(t, 5, "an end"):
 			events = allEvents[2:4]
-		case rarely(t, 2, "a wait"):
+		case oneIn(t, 2, "a wait"):
 			events = allEvents[14:]
-		case rarely(t, 1, "a new step"):
+		case oneIn(t, 1, "a new step"):
 			events = allEvents[6:7]
 		}
 		r := drawEvent(t, m, other, rapid.SampledFrom(events).Draw(t, "event"))
-		if r.Type == entities.EventStepStarted && !rarely(t, 4, "keep the body") {
+		if r.Type == entities.EventStepStarted && !oneIn(t, 4, "keep the body") {
 			r.Payload = nil
 		}
 		batch = append(batch, r)
@@ -71,7 +71,7 @@ func drawBatch(t *rapid.T, m, other *model) []Request {
 	return batch
 }
 
-// drawEvent is a request for an event of the type.
+// drawEvent returns a request for an event of the type.
 func drawEvent(t *rapid.T, m, other *model, event entities.EventType) Request {
 	r := on(m.id, event, rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "ID"))
 	r.Payload = rapid.SliceOfN(rapid.Byte(), 1, 8).Draw(t, "payload")
@@ -105,18 +105,18 @@ func drawEvent(t *rapid.T, m, other *model, event entities.EventType) Request {
 		if rapid.Bool().Draw(t, "remove") {
 			r.Data.Changes[0].Value = nil
 		}
-	default: // the others need nothing
+	default: // the others need no data
 	}
 	return r
 }
 
-// drawHookID is mostly that of a hook that is there, unless it is to be created.
+// drawHookID mostly returns the ID of an existing hook, unless the event creates one.
 func drawHookID(t *rapid.T, m *model, event entities.EventType) string {
 	var ids []string
 	for id := range m.snapshot.Hooks {
 		ids = append(ids, string(id))
 	}
-	if event == entities.EventHookCreated || len(ids) == 0 || rarely(t, 3, "another hook") {
+	if event == entities.EventHookCreated || len(ids) == 0 || oneIn(t, 3, "another hook") {
 		return rapid.StringMatching("hook_[1-9]{2}").Draw(t, "hook")
 	}
 	slices.Sort(ids)
@@ -129,7 +129,7 @@ func drawCreation(t *rapid.T, m *model, r *Request) {
 	r.Data.Attributes = rapid.SampledFrom([]map[string]string{
 		nil, {}, {"x": "0", "y": ""}, {"$z": "0"},
 	}).Draw(t, "attributes")
-	r.Data.AllowReserved = !rarely(t, 2, "no leave")
+	r.Data.AllowReserved = !oneIn(t, 2, "no leave")
 }
 
 func drawHook(t *rapid.T, m, other *model, r *Request) {
@@ -137,9 +137,9 @@ func drawHook(t *rapid.T, m, other *model, r *Request) {
 	r.Data.IsWebhook = rapid.SampledFrom([]*bool{nil, ptr(true), ptr(false)}).Draw(t, "webhook")
 	r.Data.IsSystem = rapid.SampledFrom([]*bool{nil, ptr(true), ptr(false)}).Draw(t, "system")
 	switch {
-	case rarely(t, 5, "too long"):
+	case oneIn(t, 5, "too long"):
 		r.Data.TokenRetentionUntil = ptr(m.at.Add(31 * 24 * time.Hour))
-	case !rarely(t, 2, "no retention"):
+	case !oneIn(t, 2, "no retention"):
 		until := rapid.SampledFrom([]time.Duration{time.Minute, 90 * time.Second, 5 * time.Minute, time.Second, 0, -time.Hour})
 		r.Data.TokenRetentionUntil = ptr(m.at.Add(until.Draw(t, "retained")))
 	}

@@ -1,0 +1,187 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
+)
+
+// LoadEvent queues a read of one event, without its payload. Where is the condition that selects it, and may have an
+// order and a limit. Into stays nil if no event matches.
+func LoadEvent(b *pgx.Batch, into **entities.Event, where string, args ...any) {
+	b.Queue(`SELECT `+WithoutPayloads.columns()+` FROM events WHERE `+where, args...).Query(func(rows pgx.Rows) error {
+		event, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[entities.Event])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		*into = event
+		return err
+	})
+}
+
+// Measure queues a read of how many bytes of payloads the first page of a run's log has, with at most that many events.
+// It is an estimate, because the log may grow. The caller must have checked that it may see the run.
+func Measure(b *pgx.Batch, runID entities.RunID, events int, into *int64) {
+	b.Queue(`
+		SELECT least(coalesce(sum(octet_length(payload)), 0), $3) FROM (
+			SELECT payload FROM events WHERE run_id = $1 ORDER BY seq LIMIT $2) page`, runID, events, MaxPageBytes,
+	).QueryRow(func(row pgx.Row) error {
+		if err := row.Scan(into); err != nil {
+			return fmt.Errorf("measure log: %w", err)
+		}
+		return nil
+	})
+}
+
+// StepState is a step with all that its execution needs.
+type StepState struct {
+	entities.Step
+
+	// Created is the event that created it.
+	Created entities.Event
+	Run     entities.Run
+}
+
+// lookUpEach looks up the events at the wanted positions one by one. For a join the planner, which does not know how
+// few positions there are, might scan all of a table of moderate size.
+const lookUpEach = `LATERAL (
+	SELECT * FROM events WHERE run_id = wanted.run AND seq = wanted.position OFFSET 0) AS events`
+
+// Position identifies an event by its run and its position in the run's log.
+type Position struct {
+	RunID entities.RunID
+	Seq   int64
+}
+
+// Step reads a step. It fails with [entities.ErrStepNotFound].
+func (l *Log) Step(
+	ctx context.Context, project entities.Project, runID entities.RunID, id entities.StepID,
+) (StepState, error) {
+	var b pgx.Batch
+	steps := map[entities.StepID]entities.Step{}
+	var run *entities.Run
+	var created []entities.Event
+	store.LoadRun(&b, project, runID, &run)
+	store.LoadSteps(&b, runID, []entities.StepID{id}, steps)
+	b.Queue(`
+		SELECT `+WithPayloads.columns()+` FROM events
+		WHERE run_id = $1 AND seq = (SELECT created_seq FROM steps WHERE run_id = $1 AND id = $2)`, runID, id,
+	).Query(func(rows pgx.Rows) (err error) {
+		created, err = pgx.CollectRows(rows, pgx.RowToStructByName[entities.Event])
+		return err
+	})
+	if err := l.pool.SendBatch(ctx, &b).Close(); err != nil {
+		return StepState{}, fmt.Errorf("read step %s: %w", id, err)
+	}
+	if run == nil || len(created) == 0 || len(steps) == 0 { // the step may be created or deleted between the reads
+		return StepState{}, fmt.Errorf("read step %s: %w", id, entities.ErrStepNotFound)
+	}
+	return StepState{steps[id], created[0], *run}, nil
+}
+
+// Event reads one event of a run. It fails with [entities.ErrEventNotFound].
+func (l *Log) Event(
+	ctx context.Context, project entities.Project, runID entities.RunID, seq int64,
+) (entities.Event, error) {
+	rows, err := l.pool.Query(ctx, `
+		SELECT `+WithPayloads.columns()+` FROM events
+		WHERE run_id = (SELECT id FROM runs WHERE `+store.OfRun+`) AND seq = $3`, runID, project, seq)
+	if err != nil {
+		return entities.Event{}, fmt.Errorf("read event: %w", err)
+	}
+	event, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[entities.Event])
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = entities.ErrEventNotFound
+	}
+	if err != nil {
+		return entities.Event{}, fmt.Errorf("read event %d of %s: %w", seq, runID, err)
+	}
+	return event, nil
+}
+
+// Fit returns how many of the groups of events, from the first on, fit into [MaxPageBytes] together, but at least one.
+// Lists of entities with their events use it to end a page early.
+func (l *Log) Fit(ctx context.Context, groups [][]Position, with Payloads) (int, error) {
+	if len(groups) < 2 {
+		return len(groups), nil
+	}
+	var runIDs []string
+	var seqs []int64
+	var of []int // the index of each event's group
+	for i, group := range groups {
+		for _, p := range group {
+			runIDs, seqs, of = append(runIDs, string(p.RunID)), append(seqs, p.Seq), append(of, i)
+		}
+	}
+	var fit int
+	err := l.pool.QueryRow(ctx, `
+		WITH sized AS (
+			SELECT wanted.of, sum(
+				coalesce(octet_length(extra), 0) + CASE WHEN $4 THEN coalesce(octet_length(payload), 0) ELSE 0 END
+			) OVER (ORDER BY wanted.of) AS size
+			FROM unnest($1::text[], $2::bigint[], $3::int[]) AS wanted (run, position, of), `+lookUpEach+`
+		)
+		SELECT coalesce(min(of) FILTER (WHERE size > $5), $6) FROM sized`,
+		runIDs, seqs, of, with == WithPayloads, MaxPageBytes, len(groups)).Scan(&fit)
+	if err != nil {
+		return 0, fmt.Errorf("measure events: %w", err)
+	}
+	return max(1, fit), nil
+}
+
+// EventsAt reads the events at the given positions. Positions without an event are left out. The caller must have
+// checked that it may see the runs.
+func (l *Log) EventsAt(ctx context.Context, at []Position, with Payloads) (map[Position]entities.Event, error) {
+	if len(at) == 0 {
+		return nil, nil
+	}
+	runIDs, seqs := make([]string, len(at)), make([]int64, len(at))
+	for i, p := range at {
+		runIDs[i], seqs[i] = string(p.RunID), p.Seq
+	}
+	rows, err := l.pool.Query(ctx, `
+		SELECT `+with.columns()+`
+		FROM unnest($1::text[], $2::bigint[]) AS wanted (run, position), `+lookUpEach, runIDs, seqs)
+	if err != nil {
+		return nil, fmt.Errorf("read events: %w", err)
+	}
+	events, err := pgx.CollectRows(rows, pgx.RowToStructByName[entities.Event])
+	if err != nil {
+		return nil, fmt.Errorf("read events: %w", err)
+	}
+	found := make(map[Position]entities.Event, len(events))
+	for _, e := range events {
+		found[Position{e.RunID, e.Seq}] = e
+	}
+	return found, nil
+}
+
+// LastStarts reads the latest step_started of each of a run's steps, without payloads. Steps that never started are
+// left out.
+func (l *Log) LastStarts(
+	ctx context.Context, runID entities.RunID, steps []entities.StepID,
+) (map[entities.StepID]entities.Event, error) {
+	rows, err := l.pool.Query(ctx, `
+		SELECT last.* FROM unnest($2::text[]) AS step (id)
+		CROSS JOIN LATERAL (
+			SELECT `+WithoutPayloads.columns()+` FROM events
+			WHERE run_id = $1 AND correlation_id = step.id AND correlation_id <> '' AND type = 'step_started'
+			ORDER BY seq DESC LIMIT 1) last`, runID, steps)
+	if err != nil {
+		return nil, fmt.Errorf("read starts: %w", err)
+	}
+	events, err := pgx.CollectRows(rows, pgx.RowToStructByName[entities.Event])
+	if err != nil {
+		return nil, fmt.Errorf("read starts: %w", err)
+	}
+	starts := make(map[entities.StepID]entities.Event, len(events))
+	for _, e := range events {
+		starts[entities.StepID(e.CorrelationID)] = e
+	}
+	return starts, nil
+}
