@@ -45,8 +45,8 @@ type Conditional struct {
 func (c *Conditional) About(w Write) { c.run = w }
 
 // Require adds a condition on the tables as they are before the writes. A condition on rows that can change while the
-// log stays as long as it is must lock the rows it finds (FOR SHARE, for example): Postgres then checks it against their
-// newest version instead of the statement's snapshot.
+// log stays as long as it is must lock the rows it finds (FOR SHARE, for example): Postgres then checks it against
+// their newest version instead of the statement's snapshot.
 func (c *Conditional) Require(condition string, args ...any) {
 	c.required = append(c.required, Write{If: condition, Args: args})
 }

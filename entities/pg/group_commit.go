@@ -28,9 +28,10 @@ const (
 )
 
 // GroupCommit commits statements together. While fewer than four transactions are running, a statement is executed at
-// once, as a transaction of its own. Statements that arrive while all four are running wait and share the next one: they
-// save round trips and writes of the WAL to disk. So load makes groups larger, and a statement on an idle server waits
-// for nobody. A process should send all such statements through one GroupCommit, whatever their kind, so that they meet.
+// once, as a transaction of its own. Statements that arrive while all four are running wait and share the next one:
+// they save round trips and writes of the WAL to disk. So load makes groups larger, and a statement on an idle server
+// waits for nobody. A process should send all such statements through one GroupCommit, whatever their kind, so that
+// they meet.
 //
 // The locks of a statement are kept until the whole transaction ends. To avoid deadlocks, the statements of a
 // transaction are executed in their [LockOrder]. Every other transaction that waits for one of these locks while it
@@ -74,8 +75,8 @@ const (
 	// deletes a message with its key locks the message before the key.
 	LockLease LockClass = iota
 	// LockRun is of statements about a run. The creation of a run waits for another creation of the same ID. Existing
-	// runs are never waited for, neither here (see [Conditional]) nor by transactions that hold a lock which a statement
-	// needs. A statement about a run may also lock the messages of the run's work.
+	// runs are never waited for, neither here (see [Conditional]) nor by transactions that hold a lock which a
+	// statement needs. A statement about a run may also lock the messages of the run's work.
 	LockRun
 	// LockKey is of statements that claim the key of a message. It comes last because an append holds its run when it
 	// claims keys. Two creations of one run that claim the same key in different ways can still deadlock; Postgres then
@@ -211,8 +212,8 @@ func (g *GroupCommit) commit(group []*waiter) {
 	}
 }
 
-// isRolledBack reports whether the database refused a statement of the transaction, which is then certainly rolled back.
-// After any other error the transaction may have been committed.
+// isRolledBack reports whether the database refused a statement of the transaction, which is then certainly rolled
+// back. After any other error the transaction may have been committed.
 func isRolledBack(err error) bool {
 	pg := (*pgconn.PgError)(nil)
 	return errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"

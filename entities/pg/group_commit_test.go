@@ -47,13 +47,13 @@ type probe struct {
 }
 
 // insertIgnoring returns a probe that changes no row if its name exists.
-func insertIgnoring(order LockOrder) *probe {
-	return &probe{order: order, sql: `INSERT INTO probes (name) VALUES ($1) ON CONFLICT DO NOTHING`}
+func insertIgnoring(class LockClass, name string) *probe {
+	return &probe{order: LockOrder{class, name}, sql: `INSERT INTO probes (name) VALUES ($1) ON CONFLICT DO NOTHING`}
 }
 
 // insertStrictly returns a probe that fails if its name exists.
-func insertStrictly(order LockOrder) *probe {
-	return &probe{order: order, sql: `INSERT INTO probes (name) VALUES ($1)`}
+func insertStrictly(class LockClass, name string) *probe {
+	return &probe{order: LockOrder{class, name}, sql: `INSERT INTO probes (name) VALUES ($1)`}
 }
 
 func (p *probe) Order() LockOrder { return p.order }
@@ -93,8 +93,9 @@ func (f fixture) probes(t *testing.T, names ...string) {
 // written returns the names in the order in which they were inserted, and the number of transactions that did so.
 func (f fixture) written(t *testing.T) (names []string, transactions int) {
 	t.Helper()
-	if err := f.pool.QueryRow(t.Context(),
-		`SELECT coalesce(array_agg(name ORDER BY n), '{}'), count(DISTINCT xid) FROM probes`).Scan(&names, &transactions); err != nil {
+	if err := f.pool.QueryRow(t.Context(), `
+		SELECT coalesce(array_agg(name ORDER BY n), '{}'), count(DISTINCT xid) FROM probes`,
+	).Scan(&names, &transactions); err != nil {
 		t.Fatal(err)
 	}
 	return names, transactions
@@ -112,8 +113,8 @@ func TestStatementsShareATransactionInLockOrder(t *testing.T) {
 	f := fixture{openPool(t, testdb.New(t))}
 	f.probes(t)
 	statements := []*probe{
-		insertIgnoring(LockOrder{LockKey, "a"}), insertIgnoring(LockOrder{LockRun, "c"}), insertIgnoring(LockOrder{LockLease, "z"}), insertIgnoring(LockOrder{LockRun, "b"}),
-		insertIgnoring(LockOrder{LockLease, "y"}), insertIgnoring(LockOrder{LockKey, "0"}),
+		insertIgnoring(LockKey, "a"), insertIgnoring(LockRun, "c"), insertIgnoring(LockLease, "z"),
+		insertIgnoring(LockRun, "b"), insertIgnoring(LockLease, "y"), insertIgnoring(LockKey, "0"),
 	}
 	g := NewGroupCommit(f.pool)
 	for i, err := range doTogether(t, g, statements) {
@@ -132,10 +133,11 @@ func TestStatementThatChangesNoRowDoesNotAffectTheOthers(t *testing.T) {
 	t.Parallel()
 	f := fixture{openPool(t, testdb.New(t))}
 	f.probes(t, "b")
-	statements := []*probe{insertIgnoring(LockOrder{LockKey, "a"}), insertIgnoring(LockOrder{LockKey, "b"}), insertIgnoring(LockOrder{LockKey, "c"})}
+	statements := []*probe{insertIgnoring(LockKey, "a"), insertIgnoring(LockKey, "b"), insertIgnoring(LockKey, "c")}
 	for i, err := range doTogether(t, NewGroupCommit(f.pool), statements) {
 		if p, want := statements[i], []int64{1, 0, 1}[i]; err != nil || p.rows != want || p.alone > 0 {
-			t.Errorf("%s: got %d rows and error %v, executed %d times alone; want %d rows", p.order.Name, p.rows, err, p.alone, want)
+			t.Errorf("%s: got %d rows and error %v, executed %d times alone; want %d rows",
+				p.order.Name, p.rows, err, p.alone, want)
 		}
 	}
 	if names, transactions := f.written(t); len(names) != 3 || transactions != 2 {
@@ -149,7 +151,7 @@ func TestFailedStatementDoesNotFailTheOthers(t *testing.T) {
 	t.Parallel()
 	f := fixture{openPool(t, testdb.New(t))}
 	f.probes(t, "b")
-	statements := []*probe{insertIgnoring(LockOrder{LockRun, "a"}), insertStrictly(LockOrder{LockRun, "b"}), insertIgnoring(LockOrder{LockKey, "c"})}
+	statements := []*probe{insertIgnoring(LockRun, "a"), insertStrictly(LockRun, "b"), insertIgnoring(LockKey, "c")}
 	for i, err := range doTogether(t, NewGroupCommit(f.pool), statements) {
 		p, wrong := statements[i], ViolatedConstraint(err) == "probes_pkey"
 		if wrong != (i == 1) || !wrong && (err != nil || p.rows != 1) || p.queued != 1 || p.alone != 1 {
@@ -175,7 +177,7 @@ func TestDoReturnsTheOutcomeOfABegunTransactionAfterItsContextEnds(t *testing.T)
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	g, p, other := NewGroupCommit(f.pool), insertIgnoring(LockOrder{LockKey, "a"}), insertIgnoring(LockOrder{LockKey, "b"})
+	g, p, other := NewGroupCommit(f.pool), insertIgnoring(LockKey, "a"), insertIgnoring(LockKey, "b")
 	errs := meet(t, g, 2, func(_ context.Context, i int) error {
 		if i == 1 {
 			return g.Do(t.Context(), other)
@@ -220,8 +222,8 @@ func TestTwoProcessesLockInTheSameOrder(t *testing.T) {
 		}
 		var groups [2][]*waiter
 		for _, o := range orders {
-			groups[0] = append(groups[0], &waiter{Statement: insertIgnoring(o), done: make(chan struct{})})
-			groups[1] = append(groups[1], &waiter{Statement: insertIgnoring(o), done: make(chan struct{})})
+			groups[0] = append(groups[0], &waiter{Statement: insertIgnoring(o.Class, o.Name), done: make(chan struct{})})
+			groups[1] = append(groups[1], &waiter{Statement: insertIgnoring(o.Class, o.Name), done: make(chan struct{})})
 		}
 		slices.Reverse(groups[1])
 		commit := func(i int) func() {

@@ -27,7 +27,8 @@ const (
 	reconnectDelay = time.Second
 	// maxTopics is the most hints that wait to be sent.
 	maxTopics = 100_000
-	// maxTopic is the longest payload that Postgres accepts, in bytes. A longer one would fail the whole batch of hints.
+	// maxTopic is the longest payload that Postgres accepts, in bytes. A longer one would fail the whole batch of
+	// hints.
 	maxTopic = 7999
 )
 
@@ -86,8 +87,8 @@ func (h *Hub) Send(hint Hint) {
 	}
 }
 
-// Subscribe returns a channel that receives an item when there may be news about the topic, and a function that ends the
-// subscription. Hints that arrive while an item is in the channel are merged into it. All subscribers get an item
+// Subscribe returns a channel that receives an item when there may be news about the topic, and a function that ends
+// the subscription. Hints that arrive while an item is in the channel are merged into it. All subscribers get an item
 // whenever the hub begins to listen, also after it has lost its connection.
 func (h *Hub) Subscribe(topic string) (news <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)

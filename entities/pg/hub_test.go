@@ -36,7 +36,8 @@ func TestHintsReachOtherProcesses(t *testing.T) {
 	wantNews(t, news)
 }
 
-// TestOverlongTopicDoesNotFailOtherHints: Postgres would refuse the whole batch. The topic still reaches its own process.
+// TestOverlongTopicDoesNotFailOtherHints: Postgres would refuse the whole batch. The topic still reaches its own
+// process.
 func TestOverlongTopicDoesNotFailOtherHints(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)

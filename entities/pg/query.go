@@ -65,8 +65,8 @@ func LoadEach[T any](b *pgx.Batch, take func(T), sql string, args ...any) {
 // LoadOf is [LoadEach] for those rows of a run that have one of the IDs. The SQL takes the run's ID as $1 and ends with
 // the name of the column that is compared with the IDs.
 //
-// A single ID, which is the usual case, is compared with = instead of = ANY: Postgres goes on planning the statement with
-// an array at each execution, but reuses the plan of the one without.
+// A single ID, which is the usual case, is compared with = instead of = ANY: Postgres goes on planning the statement
+// with an array at each execution, but reuses the plan of the one without.
 func LoadOf[T, ID any](b *pgx.Batch, take func(T), sql string, runID entities.RunID, ids []ID) {
 	if len(ids) == 1 {
 		LoadEach(b, take, sql+` = $2`, runID, ids[0])

@@ -25,8 +25,8 @@ type Write struct {
 	Returning string
 	Into      []any
 	// If is a condition on the tables as they are before any write; it uses the write's own parameters. Without it the
-	// write would be wrong, as with a step that exists already. Only a [Conditional] checks it: under the lock of the run,
-	// the decision was made from the same rows. Empty for none.
+	// write would be wrong, as with a step that exists already. Only a [Conditional] checks it: under the lock of the
+	// run, the decision was made from the same rows. Empty for none.
 	If string
 }
 
