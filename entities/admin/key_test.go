@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// TestSchemaKnowsTheRoles compares the CHECK of the column with the roles.
-func TestSchemaKnowsTheRoles(t *testing.T) {
+// TestRolesEqualTheCheckOfTheColumn compares [Roles] with the CHECK constraint of the column role.
+func TestRolesEqualTheCheckOfTheColumn(t *testing.T) {
 	t.Parallel()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
 	if err != nil {

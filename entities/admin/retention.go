@@ -11,21 +11,21 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// Retention is how long the runs of a project are kept after their end.
+// Retention is how long a project keeps runs after their end.
 type Retention struct {
 	Project entities.Project
-	// Keep is the age at which an ended run leaves; nil is for ever.
+	// Keep is the time from a run's end to its deletion; nil to keep runs forever.
 	Keep *time.Duration
 }
 
-// Retentions reads what projects have of their own, in the order of projects.
+// Retentions reads the settings of the projects that do not use the default, ordered by project.
 func Retentions(ctx context.Context, q pg.Querier) ([]Retention, error) {
 	return collectRetentions(q.Query(ctx, `SELECT project, keep FROM retention ORDER BY project`))
 }
 
-// RetentionsInUse reads what holds for each project that has ended runs: its own, or else byDefault.
+// RetentionsInUse reads the effective setting of each project that has ended runs: its own, or else byDefault.
 func RetentionsInUse(ctx context.Context, q pg.Querier, byDefault time.Duration) ([]Retention, error) {
-	// From one project to the next, for there are many more runs than projects.
+	// A skip scan from project to project: there are many more runs than projects.
 	return collectRetentions(q.Query(ctx, `
 		WITH RECURSIVE projects AS (
 			(SELECT project FROM runs WHERE completed_at IS NOT NULL ORDER BY project LIMIT 1)
@@ -50,14 +50,14 @@ func collectRetentions(rows pgx.Rows, err error) ([]Retention, error) {
 	return list, nil
 }
 
-// PutRetention queues the write of what holds for a project.
+// PutRetention queues the write of a project's setting.
 func PutRetention(b *pgx.Batch, r Retention) {
 	pg.QueueOne(b, "put retention", `
 		INSERT INTO retention (project, keep) VALUES ($1, $2)
 		ON CONFLICT (project) DO UPDATE SET keep = excluded.keep`, r.Project, r.Keep)
 }
 
-// DeleteRetention queues the return of a project to the default.
+// DeleteRetention queues the deletion of a project's setting, which returns it to the default.
 func DeleteRetention(b *pgx.Batch, project entities.Project) {
 	b.Queue(`DELETE FROM retention WHERE project = $1`, project)
 }
