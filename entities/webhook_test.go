@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestWebhookSpecs(t *testing.T) {
+func TestValidateWebhookSpec(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		spec  WebhookSpec
