@@ -39,6 +39,21 @@ var EventTypes = []EventType{
 	EventWaitCreated, EventWaitCompleted,
 }
 
+// Kind returns the kind of entity that events of the type are about: one of the Kind constants. Unknown types are about
+// runs.
+func (t EventType) Kind() string {
+	switch {
+	case Steps.has(t):
+		return KindStep
+	case Hooks.has(t):
+		return KindHook
+	case Waits.has(t):
+		return KindWait
+	default:
+		return KindRun
+	}
+}
+
 // Event is one entry of a run's log. Events are immutable.
 type Event struct {
 	RunID RunID
@@ -149,18 +164,4 @@ func (id EventID) Seq() (int64, error) {
 		return 0, Invalid("event ID %q is not %s and 26 digits", id, eventIDPrefix)
 	}
 	return seq, nil
-}
-
-// KindOf returns the kind of entity that an event is about: one of the Kind constants. Unknown types are about runs.
-func KindOf(t EventType) string {
-	switch {
-	case Steps.has(t):
-		return KindStep
-	case Hooks.has(t):
-		return KindHook
-	case Waits.has(t):
-		return KindWait
-	default:
-		return KindRun
-	}
 }

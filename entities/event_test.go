@@ -94,7 +94,7 @@ func TestEventIDSeqAcceptsOnlyCanonicalText(t *testing.T) {
 	})
 }
 
-func TestKindOf(t *testing.T) {
+func TestEventTypeKind(t *testing.T) {
 	t.Parallel()
 	kinds := map[string][]EventType{
 		KindRun:  append([]EventType{"made_up", ""}, runEvents...),
@@ -102,8 +102,8 @@ func TestKindOf(t *testing.T) {
 	}
 	for want, events := range kinds {
 		for _, event := range events {
-			if got := KindOf(event); got != want {
-				t.Errorf("KindOf(%q) = %s, want %s", event, got, want)
+			if got := event.Kind(); got != want {
+				t.Errorf("Kind of %q = %s, want %s", event, got, want)
 			}
 		}
 	}

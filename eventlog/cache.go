@@ -139,7 +139,7 @@ func (c *runCache) knows(r Request) bool {
 		return false
 	}
 	var known bool
-	switch entities.KindOf(r.Type) {
+	switch r.Type.Kind() {
 	case entities.KindRun:
 		known = true
 	case entities.KindStep:

@@ -99,7 +99,7 @@ func tryCell(t *testing.T, f *fixture, road []Request, event entities.EventType,
 	ask := onRun(id, event)
 	if event == entities.EventRunCreated {
 		ask = runCreated(id)
-	} else if kind := entities.KindOf(event); kind != entities.KindRun || event == entities.EventAttrSet {
+	} else if kind := event.Kind(); kind != entities.KindRun || event == entities.EventAttrSet {
 		ask = on(id, event, map[string]string{
 			entities.KindStep: "step_1", entities.KindHook: "hook_1", entities.KindWait: "wait_1", entities.KindRun: "attr_1",
 		}[kind])
@@ -148,7 +148,7 @@ func wantRows(t *testing.T, f *fixture, id entities.RunID, result Result, status
 		t.Errorf("the answer's run is not the row (-row +answer):\n%s", diff)
 	}
 	got := string(rows.Run.Status)
-	switch entities.KindOf(result.Event.Type) {
+	switch result.Event.Type.Kind() {
 	case entities.KindStep:
 		row := rows.Steps["step_1"]
 		got = string(row.Status)

@@ -176,7 +176,7 @@ func (f facts) permit(r Request, at time.Time) error {
 		return next(entities.Runs, entities.KindRun, string(r.RunID), entities.RunNone, runEvent(r.Type))
 	}
 	id, ended := r.CorrelationID, f.Run.Status.Ended()
-	switch kind := entities.KindOf(r.Type); kind {
+	switch kind := r.Type.Kind(); kind {
 	case entities.KindStep:
 		return next(f.stepTable(), kind, id, f.stepStatus(r), r.Type)
 	case entities.KindHook:

@@ -93,7 +93,7 @@ func (f facts) stamp(now time.Time) time.Time {
 // there.
 func resultOf(s *Snapshot, at time.Time, e *entities.Event, r Request, result Result) Result {
 	result.Event, result.Run = e, *s.Run
-	switch entities.KindOf(r.Type) {
+	switch r.Type.Kind() {
 	case entities.KindStep:
 		result.Step = find(s.Steps, entities.StepID(r.CorrelationID))
 	case entities.KindHook:

@@ -148,7 +148,7 @@ func fetchLog(ctx context.Context, tx pgx.Tx) ([]entities.Event, error) {
 }
 
 func (f *folding) add(e entities.Event) error {
-	if entities.KindOf(e.Type) == entities.KindRun {
+	if e.Type.Kind() == entities.KindRun {
 		f.addToRun(e)
 		return nil
 	}
