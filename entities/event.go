@@ -43,11 +43,11 @@ var EventTypes = []EventType{
 // runs.
 func (t EventType) Kind() string {
 	switch {
-	case Steps.has(t):
+	case steps.has(t):
 		return KindStep
-	case Hooks.has(t):
+	case hooks.has(t):
 		return KindHook
-	case Waits.has(t):
+	case waits.has(t):
 		return KindWait
 	default:
 		return KindRun

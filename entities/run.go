@@ -65,7 +65,7 @@ const (
 	// SpecReplays is the last version whose clients only replay the workflow when their run is woken, and execute each
 	// step in a call of its own (protocol §5.3).
 	SpecReplays = 3
-	// SpecSlots is the first version in which event IDs are positions, and in which no attempt of a step begins after
+	// specSlots is the first version in which event IDs are positions, and in which no attempt of a step begins after
 	// the end of its run (protocol §3.3).
-	SpecSlots = 6
+	specSlots = 6
 )

@@ -120,9 +120,9 @@ var Runs = Table[RunStatus]{
 	},
 }
 
-// Steps is the transition table of steps while their run is live. A running step can start again: that is a redelivery
+// steps is the transition table of steps while their run is live. A running step can start again: that is a redelivery
 // after a crash.
-var Steps = Table[StepStatus]{
+var steps = Table[StepStatus]{
 	EventStepCreated: {
 		StepNone: {To: StepPending}, StepPending: {No: Conflict}, StepRunning: {No: Conflict},
 		StepCompleted: {No: Conflict}, StepFailed: {No: Conflict},
@@ -145,9 +145,9 @@ var Steps = Table[StepStatus]{
 	},
 }
 
-// StepsAfterEnd is the transition table of steps after the end of their run: an attempt in progress may still report
+// stepsAfterEnd is the transition table of steps after the end of their run: an attempt in progress may still report
 // its result, but nothing new begins (protocol §3.3).
-var StepsAfterEnd = Table[StepStatus]{
+var stepsAfterEnd = Table[StepStatus]{
 	EventStepCreated: {
 		StepNone: {No: Conflict}, StepPending: {No: Conflict}, StepRunning: {No: Conflict},
 		StepCompleted: {No: Conflict}, StepFailed: {No: Conflict},
@@ -170,43 +170,71 @@ var StepsAfterEnd = Table[StepStatus]{
 	},
 }
 
-// StepsAfterEndNext is [StepsAfterEnd] for runs of version [SpecSlots] and later: a running step does not start again.
-var StepsAfterEndNext = func() Table[StepStatus] {
-	t := maps.Clone(StepsAfterEnd)
+// stepsAfterEndNext is [stepsAfterEnd] for runs of version [specSlots] and later: a running step does not start again.
+var stepsAfterEndNext = func() Table[StepStatus] {
+	t := maps.Clone(stepsAfterEnd)
 	t[EventStepStarted] = maps.Clone(t[EventStepStarted])
 	t[EventStepStarted][StepRunning] = Cell[StepStatus]{No: Ended}
 	return t
 }()
 
-// Hooks is the transition table of hooks while their run is live. The server writes hook_conflict in place of a
+// StepTable returns the transition table for the run's steps. It depends on the run's status and protocol version.
+func (r *Run) StepTable() Table[StepStatus] {
+	switch {
+	case !r.Status.Ended():
+		return steps
+	case r.SpecVersion >= specSlots:
+		return stepsAfterEndNext
+	default:
+		return stepsAfterEnd
+	}
+}
+
+// hooks is the transition table of hooks while their run is live. The server writes hook_conflict in place of a
 // hook_created whose token another hook holds; no client may write it.
-var Hooks = Table[HookStatus]{
+var hooks = Table[HookStatus]{
 	EventHookCreated:  {HookNone: {To: HookActive}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookConflict: {HookNone: {To: HookDisposed}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookReceived: {HookNone: {No: Missing}, HookActive: {To: HookActive}, HookDisposed: {No: Missing}},
 	EventHookDisposed: {HookNone: {No: Missing}, HookActive: {To: HookDisposed}, HookDisposed: {No: Missing}},
 }
 
-// HooksAfterEnd is the transition table of hooks after the end of their run, which disposes of all hooks but the
+// hooksAfterEnd is the transition table of hooks after the end of their run, which disposes of all hooks but the
 // retained ones. Nothing more is received (I7); a retained hook can still be disposed of.
-var HooksAfterEnd = Table[HookStatus]{
+var hooksAfterEnd = Table[HookStatus]{
 	EventHookCreated:  {HookNone: {No: Conflict}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookConflict: {HookNone: {No: Conflict}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookReceived: {HookNone: {No: Missing}, HookActive: {No: Missing}, HookDisposed: {No: Missing}},
 	EventHookDisposed: {HookNone: {No: Missing}, HookActive: {To: HookDisposed}, HookDisposed: {No: Missing}},
 }
 
-// Waits is the transition table of waits while their run is live. Completing a wait that does not exist is a conflict,
+// HookTable returns the transition table for the run's hooks. It depends on the run's status.
+func (r *Run) HookTable() Table[HookStatus] {
+	if r.Status.Ended() {
+		return hooksAfterEnd
+	}
+	return hooks
+}
+
+// waits is the transition table of waits while their run is live. Completing a wait that does not exist is a conflict,
 // because that is the only refusal that clients tolerate there (protocol §3.8).
-var Waits = Table[WaitStatus]{
+var waits = Table[WaitStatus]{
 	EventWaitCreated:   {WaitNone: {To: WaitWaiting}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}},
 	EventWaitCompleted: {WaitNone: {No: Conflict}, WaitWaiting: {To: WaitCompleted}, WaitCompleted: {No: Conflict}},
 }
 
-// WaitsAfterEnd is the transition table of waits after the end of their run, which deletes them.
-var WaitsAfterEnd = Table[WaitStatus]{
+// waitsAfterEnd is the transition table of waits after the end of their run, which deletes them.
+var waitsAfterEnd = Table[WaitStatus]{
 	EventWaitCreated:   {WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}},
 	EventWaitCompleted: {WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}},
+}
+
+// WaitTable returns the transition table for the run's waits. It depends on the run's status.
+func (r *Run) WaitTable() Table[WaitStatus] {
+	if r.Status.Ended() {
+		return waitsAfterEnd
+	}
+	return waits
 }
 
 // Next returns the status that follows the event. Kind and ID name the entity in errors. A refusal is a

@@ -61,13 +61,13 @@ func chartOf[S ~string](kind string, t Table[S], statuses []S, events []EventTyp
 func charts() map[string]chart {
 	return map[string]chart{
 		"runs":                 chartOf(KindRun, Runs, runStatuses, runEvents),
-		"steps":                chartOf(KindStep, Steps, stepStatuses, stepEvents),
-		"steps_after_end":      chartOf(KindStep, StepsAfterEnd, stepStatuses, stepEvents),
-		"steps_after_end_next": chartOf(KindStep, StepsAfterEndNext, stepStatuses, stepEvents),
-		"hooks":                chartOf(KindHook, Hooks, hookStatuses, hookEvents),
-		"hooks_after_end":      chartOf(KindHook, HooksAfterEnd, hookStatuses, hookEvents),
-		"waits":                chartOf(KindWait, Waits, waitStatuses, waitEvents),
-		"waits_after_end":      chartOf(KindWait, WaitsAfterEnd, waitStatuses, waitEvents),
+		"steps":                chartOf(KindStep, steps, stepStatuses, stepEvents),
+		"steps_after_end":      chartOf(KindStep, stepsAfterEnd, stepStatuses, stepEvents),
+		"steps_after_end_next": chartOf(KindStep, stepsAfterEndNext, stepStatuses, stepEvents),
+		"hooks":                chartOf(KindHook, hooks, hookStatuses, hookEvents),
+		"hooks_after_end":      chartOf(KindHook, hooksAfterEnd, hookStatuses, hookEvents),
+		"waits":                chartOf(KindWait, waits, waitStatuses, waitEvents),
+		"waits_after_end":      chartOf(KindWait, waitsAfterEnd, waitStatuses, waitEvents),
 	}
 }
 
@@ -207,19 +207,19 @@ func TestNextErrors(t *testing.T) {
 	t.Parallel()
 	t.Run("an event of another kind is invalid", func(t *testing.T) {
 		t.Parallel()
-		_, err := Steps.Next(KindStep, "step_1", StepPending, EventRunStarted)
+		_, err := steps.Next(KindStep, "step_1", StepPending, EventRunStarted)
 		wantInvalid(t, err, false)
 	})
 	t.Run("an unknown status is an error", func(t *testing.T) {
 		t.Parallel()
-		got, err := Steps.Next(KindStep, "step_1", "odd", EventStepStarted)
+		got, err := steps.Next(KindStep, "step_1", "odd", EventStepStarted)
 		if err == nil || got != "odd" {
 			t.Errorf("got %q and error %v, want the status unchanged and an error", got, err)
 		}
 	})
 	t.Run("a refusal has all fields", func(t *testing.T) {
 		t.Parallel()
-		got, err := Steps.Next(KindStep, "step_1", StepFailed, EventStepCompleted)
+		got, err := steps.Next(KindStep, "step_1", StepFailed, EventStepCompleted)
 		if got != StepFailed {
 			t.Errorf("got status %q, want it unchanged", got)
 		}
@@ -230,4 +230,31 @@ func TestNextErrors(t *testing.T) {
 			t.Errorf("error differs (-want +got):\n%s", diff)
 		}
 	})
+}
+
+func TestTablesFollowTheRunsStatusAndVersion(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		run   Run
+		steps Table[StepStatus]
+		hooks Table[HookStatus]
+		waits Table[WaitStatus]
+	}{
+		"live":               {Run{Status: RunRunning, SpecVersion: specSlots - 1}, steps, hooks, waits},
+		"live, slots":        {Run{Status: RunPending, SpecVersion: specSlots}, steps, hooks, waits},
+		"ended":              {Run{Status: RunFailed, SpecVersion: specSlots - 1}, stepsAfterEnd, hooksAfterEnd, waitsAfterEnd},
+		"ended, slots":       {Run{Status: RunFailed, SpecVersion: specSlots}, stepsAfterEndNext, hooksAfterEnd, waitsAfterEnd},
+		"ended, later slots": {Run{Status: RunCompleted, SpecVersion: specSlots + 1}, stepsAfterEndNext, hooksAfterEnd, waitsAfterEnd},
+	}
+	for name, test := range tests {
+		if diff := cmp.Diff(test.steps, test.run.StepTable()); diff != "" {
+			t.Errorf("%s: steps differ (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(test.hooks, test.run.HookTable()); diff != "" {
+			t.Errorf("%s: hooks differ (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(test.waits, test.run.WaitTable()); diff != "" {
+			t.Errorf("%s: waits differ (-want +got):\n%s", name, diff)
+		}
+	}
 }

@@ -47,14 +47,16 @@ func TestEveryCellOfTheTransitionTablesThroughPostgres(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	walk(t, f, "runs", entities.KindRun, entities.Runs, nil)
-	walk(t, f, "steps", entities.KindStep, entities.Steps, nil)
-	walk(t, f, "hooks", entities.KindHook, entities.Hooks, nil)
-	walk(t, f, "waits", entities.KindWait, entities.Waits, nil)
+	live := entities.Run{Status: entities.RunRunning}
+	walk(t, f, "steps", entities.KindStep, live.StepTable(), nil)
+	walk(t, f, "hooks", entities.KindHook, live.HookTable(), nil)
+	walk(t, f, "waits", entities.KindWait, live.WaitTable(), nil)
+	over := entities.Run{Status: entities.RunCompleted}
 	for _, end := range []Request{completed, failed, cancelled} {
 		after := " after " + string(end.Type)
-		walk(t, f, "steps"+after, entities.KindStep, entities.StepsAfterEnd, &end)
-		walk(t, f, "hooks"+after, entities.KindHook, entities.HooksAfterEnd, &end)
-		walk(t, f, "waits"+after, entities.KindWait, entities.WaitsAfterEnd, &end)
+		walk(t, f, "steps"+after, entities.KindStep, over.StepTable(), &end)
+		walk(t, f, "hooks"+after, entities.KindHook, over.HookTable(), &end)
+		walk(t, f, "waits"+after, entities.KindWait, over.WaitTable(), &end)
 	}
 }
 

@@ -175,14 +175,14 @@ func (f facts) permit(r Request, at time.Time) error {
 		// run_created is the one event a run need not exist for.
 		return next(entities.Runs, entities.KindRun, string(r.RunID), entities.RunNone, runEvent(r.Type))
 	}
-	id, ended := r.CorrelationID, f.Run.Status.Ended()
+	id := r.CorrelationID
 	switch kind := r.Type.Kind(); kind {
 	case entities.KindStep:
-		return next(f.stepTable(), kind, id, f.stepStatus(r), r.Type)
+		return next(f.Run.StepTable(), kind, id, f.stepStatus(r), r.Type)
 	case entities.KindHook:
-		return next(table(ended, entities.Hooks, entities.HooksAfterEnd), kind, id, f.hookStatus(r, at), r.Type)
+		return next(f.Run.HookTable(), kind, id, f.hookStatus(r, at), r.Type)
 	case entities.KindWait:
-		return next(table(ended, entities.Waits, entities.WaitsAfterEnd), kind, id, f.waitStatus(r), r.Type)
+		return next(f.Run.WaitTable(), kind, id, f.waitStatus(r), r.Type)
 	default:
 		return next(entities.Runs, kind, string(r.RunID), f.Run.Status, r.Type)
 	}
@@ -194,22 +194,6 @@ func runEvent(t entities.EventType) entities.EventType {
 		return t
 	}
 	return entities.EventRunStarted
-}
-
-// stepTable depends on the run's version: the next line wants no attempt to begin once the run has ended.
-func (f facts) stepTable() entities.Table[entities.StepStatus] {
-	afterEnd := entities.StepsAfterEnd
-	if f.Run.SpecVersion >= entities.SpecSlots {
-		afterEnd = entities.StepsAfterEndNext
-	}
-	return table(f.Run.Status.Ended(), entities.Steps, afterEnd)
-}
-
-func table[S ~string](ended bool, alive, afterEnd entities.Table[S]) entities.Table[S] {
-	if ended {
-		return afterEnd
-	}
-	return alive
 }
 
 func next[S ~string](t entities.Table[S], kind, id string, status S, event entities.EventType) error {
