@@ -6,6 +6,7 @@
 //   - pg, the toolkit for Postgres: transactions, pages, conditional statements, group commit, notifications;
 //   - store, the SQL of the entities' tables;
 //   - admin, what operators administer: projects, API keys, secrets, signing keys, retention, audit;
+//   - webhook, the signature schemes of webhooks and the stream of their responses;
 //   - strictjson, which decodes JSON that clients send.
 //
 // Begin with the transition tables in transitions.go. They state for every event and every status whether the event is

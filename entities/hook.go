@@ -33,3 +33,13 @@ type Hook struct {
 
 // Holds reports whether the hook holds its token at the given time.
 func (h Hook) Holds(at time.Time) bool { return h.ExpiresAt == nil || h.ExpiresAt.After(at) }
+
+// WebhookSpec specifies how a hook receives webhooks.
+type WebhookSpec struct {
+	// Verify is the scheme by which requests must be signed (see package webhook), and Secret the name of the project's
+	// secret for it. Both are empty if requests need no signature.
+	Verify string `json:"verify,omitempty"`
+	Secret string `json:"secret,omitempty"`
+	// RespondMS is how many milliseconds a request waits for the workflow's response; 0 to respond at once.
+	RespondMS int64 `json:"respondMs,omitempty"`
+}

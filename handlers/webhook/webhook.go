@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
@@ -257,7 +258,7 @@ func (s *Server) record(r call) error {
 	if err != nil {
 		return err
 	}
-	if challenge := fields("challenge"); spec.Verify == string(entities.SchemeSlack) &&
+	if challenge := fields("challenge"); spec.Verify == string(webhook.Slack) &&
 		fields("type") == "url_verification" && challenge != "" {
 		return r.String(http.StatusOK, challenge) // Slack asks who is here, and nothing has happened
 	}
@@ -292,7 +293,7 @@ func (s *Server) identify(
 		}
 		return requestID(r.hook, key), digestOf(r.body), nil
 	}
-	scheme, ok := signature.Of(entities.WebhookScheme(spec.Verify))
+	scheme, ok := signature.Of(webhook.Scheme(spec.Verify))
 	if !ok {
 		return "", "", &discreet{ErrUnverifiable, fmt.Errorf("run %s, hook %s: %q is no scheme",
 			r.hook.RunID, r.hook.ID, spec.Verify)}
@@ -300,7 +301,7 @@ func (s *Server) identify(
 	if err := s.verify(ctx, scheme, spec, r); err != nil {
 		return "", "", err
 	}
-	if spec.Verify == string(entities.SchemeGeneric) {
+	if spec.Verify == string(webhook.Generic) {
 		digest = digestOf(r.body) // the key is the sender's idea, not its system's
 	}
 	return requestID(r.hook, scheme.Delivery(header, fields)), digest, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -153,12 +154,12 @@ type openHook struct {
 	ID       string          `json:"id"`
 	Token    string          `json:"token"`
 	Metadata json.RawMessage `json:"metadata"`
-	Webhook  *webhook        `json:"webhook"`
+	Webhook  *webhookOptions `json:"webhook"`
 	Signal   *signal         `json:"signal"`
 }
 
-// webhook lets a hook be resumed by whoever knows its token, and can sign by its secret if it demands that.
-type webhook struct {
+// webhookOptions lets a hook be resumed by whoever knows its token, and can sign by its secret if it demands that.
+type webhookOptions struct {
 	// Verify is one of the schemes of package entities, and Secret the name of the project's secret for it.
 	Verify string `json:"verify"`
 	Secret string `json:"secret"`
@@ -204,9 +205,9 @@ func (c *openHook) requests(s Scene) ([]eventlog.Request, error) {
 }
 
 // spec checks what is said about webhooks.
-func (w webhook) spec() (entities.WebhookSpec, error) {
+func (w webhookOptions) spec() (entities.WebhookSpec, error) {
 	spec := entities.WebhookSpec{Verify: w.Verify, Secret: w.Secret, RespondMS: or(w.Respond, 0).Milliseconds()}
-	return spec, spec.Validate()
+	return spec, webhook.Validate(spec)
 }
 
 // newToken is one that nobody guesses.

@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
 // Response is what a workflow answers a webhook's request with. As JSON it is the one chunk of the stream
-// [entities.ResponseStream].
+// [webhook.ResponseStream].
 type Response struct {
 	Status  int               `json:"status"`
 	Headers map[string]string `json:"headers"`
@@ -49,7 +50,7 @@ func (c *respond) stream(s Scene) (eventlog.WholeStream, error) {
 	}
 	data, err := json.Marshal(r)
 	return eventlog.WholeStream{
-		Name: entities.ResponseStream(s.Run.ID, entities.HookID(c.Hook), c.Request), Data: data,
+		Name: webhook.ResponseStream(s.Run.ID, entities.HookID(c.Hook), c.Request), Data: data,
 	}, err
 }
 

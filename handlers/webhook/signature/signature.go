@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 )
 
 // Tolerance is how far the time in a signature may be from ours, where a scheme has one: what is older may be sent
@@ -59,31 +59,31 @@ type claim struct {
 }
 
 // Schemes has all that hooks may demand.
-var schemes = map[entities.WebhookScheme]Scheme{
-	entities.SchemeGitHub: {
+var schemes = map[webhook.Scheme]Scheme{
+	webhook.GitHub: {
 		claim: plain("X-Hub-Signature-256"), key: asIs, encoding: hex.DecodeString,
 		delivery: func(h http.Header, _ Fields) string { return h.Get("X-GitHub-Delivery") },
 	},
-	entities.SchemeGeneric: {
+	webhook.Generic: {
 		claim: plain("X-Signature-256"), key: asIs, encoding: hex.DecodeString,
 		delivery: func(h http.Header, _ Fields) string { return h.Get("Idempotency-Key") },
 	},
-	entities.SchemeStripe: {
+	webhook.Stripe: {
 		claim: stripeClaim, key: asIs, encoding: hex.DecodeString,
 		delivery: func(_ http.Header, f Fields) string { return f("id") },
 	},
-	entities.SchemeSlack: {
+	webhook.Slack: {
 		claim: slackClaim, key: asIs, encoding: hex.DecodeString,
 		delivery: func(_ http.Header, f Fields) string { return f("event_id") },
 	},
-	entities.SchemeStandard: {
+	webhook.Standard: {
 		claim: standardClaim, key: standardKey, encoding: base64.StdEncoding.DecodeString,
 		delivery: func(h http.Header, _ Fields) string { return h.Get("Webhook-Id") },
 	},
 }
 
 // Of finds a scheme.
-func Of(name entities.WebhookScheme) (Scheme, bool) {
+func Of(name webhook.Scheme) (Scheme, bool) {
 	s, ok := schemes[name]
 	return s, ok
 }
