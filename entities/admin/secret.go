@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// MaxSecretValues is the most values a secret may have at a time: the current one, and others during a rotation.
-	MaxSecretValues = 10
+	// maxSecretValues is the most values a secret may have at a time: the current one, and others during a rotation.
+	maxSecretValues = 10
 	maxSecretLength = 4096 // bytes
 )
 
@@ -49,7 +49,7 @@ func NewSecrets(pool *pgxpool.Pool, now func() time.Time) *Secrets {
 func (s *Secrets) Put(
 	ctx context.Context, project entities.Project, name string, values []SecretValue,
 ) (Secret, error) {
-	if err := ValidateSecret(name, values); err != nil {
+	if err := validateSecret(name, values); err != nil {
 		return Secret{}, err
 	}
 	texts := make([]string, len(values))
@@ -128,14 +128,14 @@ func (s *Secrets) Values(ctx context.Context, project entities.Project, name str
 	return values, nil
 }
 
-// ValidateSecret validates a secret's name and values. It fails with [entities.ErrInvalid]; the error contains no
+// validateSecret validates a secret's name and values. It fails with [entities.ErrInvalid]; the error contains no
 // value.
-func ValidateSecret(name string, values []SecretValue) error {
+func validateSecret(name string, values []SecretValue) error {
 	if err := entities.ValidateID("secret name", name); err != nil {
 		return err
 	}
-	if n := len(values); n < 1 || n > MaxSecretValues {
-		return entities.Invalid("the secret has %d values; want 1 to %d", n, MaxSecretValues)
+	if n := len(values); n < 1 || n > maxSecretValues {
+		return entities.Invalid("the secret has %d values; want 1 to %d", n, maxSecretValues)
 	}
 	for i, v := range values {
 		if entities.ValidateText("value", string(v), maxSecretLength) != nil {

@@ -31,7 +31,7 @@ func TestValidateSecret(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			err := ValidateSecret(tt.name, tt.values)
+			err := validateSecret(tt.name, tt.values)
 			if tt.valid != (err == nil) || err != nil && !errors.Is(err, entities.ErrInvalid) {
 				t.Errorf("got %v, want valid: %v", err, tt.valid)
 			}

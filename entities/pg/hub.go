@@ -162,7 +162,7 @@ func (h *Hub) sendLoop(ctx context.Context) {
 		if err := h.flush(ctx); err != nil && ctx.Err() == nil {
 			h.logger.WarnContext(ctx, "send hints", "error", err)
 		}
-		Sleep(ctx, hintWindow)
+		sleep(ctx, hintWindow)
 	}
 }
 
@@ -188,7 +188,7 @@ func (h *Hub) listenLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := h.listen(ctx); err != nil && ctx.Err() == nil {
 			h.logger.WarnContext(ctx, "listen for hints", "error", err)
-			Sleep(ctx, reconnectDelay)
+			sleep(ctx, reconnectDelay)
 		}
 	}
 }
@@ -214,8 +214,8 @@ func (h *Hub) listen(ctx context.Context) error {
 	}
 }
 
-// Sleep waits for the duration, or until the context ends.
-func Sleep(ctx context.Context, d time.Duration) {
+// sleep waits for the duration, or until the context ends.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -101,7 +101,7 @@ func retry(ctx context.Context, tx func() error) error {
 		}
 		if try > 1 { // a second conflict is no accident: back off, with jitter to get out of step with the other side
 			d := retryPause << (try - 2)
-			Sleep(ctx, d/2+rand.N(d)) //nolint:gosec // jitter needs no cryptographic randomness
+			sleep(ctx, d/2+rand.N(d)) //nolint:gosec // jitter needs no cryptographic randomness
 		}
 	}
 }

@@ -9,7 +9,7 @@
 //   - Loads and locks take a *pgx.Batch: they queue a read whose result is stored when the batch is sent (LoadSteps,
 //     LockRun, …).
 //   - Writes of an append take a [pg.Writer]. They only add a statement to it; eventlog executes it, in the transaction
-//     of the append (InsertStep, UpdateRun, …).
+//     of the append (InsertStep, UpdateStep, …).
 //   - Require functions add a condition to a [pg.Conditional].
 //   - The upkeep of rows (rebuild, import, retention) queues statements on a *pgx.Batch, or executes them through a
 //     [pg.Querier] if nothing else belongs into the transaction (DeleteOrphans, DeleteSpentSignals, …).

@@ -157,9 +157,7 @@ func insertRun(r *entities.Run) pg.Write {
 	}}
 }
 
-// UpdateRun adds the update of all columns of a run that events can change.
-func UpdateRun(w pg.Writer, r *entities.Run) { w.Add(updateRun(r)) }
-
+// updateRun returns the update of all columns of a run that events can change.
 func updateRun(r *entities.Run) pg.Write {
 	return pg.Write{What: "update run", SQL: `
 		UPDATE runs SET status = $2::text, attributes = $3, error_code = $4, last_seq = $5, end_seq = $6,
