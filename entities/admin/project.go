@@ -43,11 +43,7 @@ func ProjectByName(ctx context.Context, q pg.Querier, name entities.Project) (Li
 
 // ListProjects reads all projects, ordered by name.
 func ListProjects(ctx context.Context, q pg.Querier) ([]ListedProject, error) {
-	rows, err := q.Query(ctx, `SELECT `+projectColumns+` FROM projects ORDER BY name`)
-	if err != nil {
-		return nil, fmt.Errorf("list projects: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[ListedProject])
+	list, err := pg.CollectAll[ListedProject](q.Query(ctx, `SELECT `+projectColumns+` FROM projects ORDER BY name`))
 	if err != nil {
 		return nil, fmt.Errorf("list projects: %w", err)
 	}

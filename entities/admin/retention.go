@@ -40,10 +40,7 @@ func RetentionsInUse(ctx context.Context, q pg.Querier, byDefault time.Duration)
 }
 
 func collectRetentions(rows pgx.Rows, err error) ([]Retention, error) {
-	if err != nil {
-		return nil, fmt.Errorf("list retention: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Retention])
+	list, err := pg.CollectAll[Retention](rows, err)
 	if err != nil {
 		return nil, fmt.Errorf("list retention: %w", err)
 	}

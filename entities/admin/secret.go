@@ -103,11 +103,8 @@ func (s *Secrets) change(
 
 // List reads the project's secrets, ordered by name, without their values.
 func (s *Secrets) List(ctx context.Context, project entities.Project) ([]Secret, error) {
-	rows, err := s.pool.Query(ctx, `SELECT `+secretColumns+` FROM secrets WHERE project = $1 ORDER BY name`, project)
-	if err != nil {
-		return nil, fmt.Errorf("list secrets: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Secret])
+	list, err := pg.CollectAll[Secret](s.pool.Query(ctx,
+		`SELECT `+secretColumns+` FROM secrets WHERE project = $1 ORDER BY name`, project))
 	if err != nil {
 		return nil, fmt.Errorf("list secrets: %w", err)
 	}

@@ -136,12 +136,8 @@ func SigningKeySecrets(ctx context.Context, q pg.Querier, project entities.Proje
 func readSigningKeys[T any](
 	ctx context.Context, q pg.Querier, columns string, project entities.Project,
 ) ([]T, error) {
-	rows, err := q.Query(ctx,
-		`SELECT `+columns+` FROM signing_keys WHERE project = $1 ORDER BY created_at, id`, project)
-	if err != nil {
-		return nil, fmt.Errorf("read signing keys: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	list, err := pg.CollectAll[T](q.Query(ctx,
+		`SELECT `+columns+` FROM signing_keys WHERE project = $1 ORDER BY created_at, id`, project))
 	if err != nil {
 		return nil, fmt.Errorf("read signing keys: %w", err)
 	}

@@ -35,10 +35,7 @@ func (p Page) Order() (keyword, after string) {
 // CollectPage collects the rows of a query for one row more than limit, and reports whether that row was there: then
 // the list goes on after this page. It takes the results of Query as they are.
 func CollectPage[T any](rows pgx.Rows, err error, limit int) (items []T, more bool, _ error) {
-	if err != nil {
-		return nil, false, err
-	}
-	items, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	items, err = CollectAll[T](rows, err)
 	if err != nil {
 		return nil, false, err
 	}

@@ -26,6 +26,14 @@ func (a *Args) Add(v any) string {
 	return "$" + strconv.Itoa(len(*a))
 }
 
+// CollectAll collects the rows of a query. It takes the results of Query as they are: CollectAll[T](q.Query(…)).
+func CollectAll[T any](rows pgx.Rows, err error) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
 // CollectOne collects the only row of a query, and fails with the error missing if the query has no row. It takes the
 // results of Query as they are.
 func CollectOne[T any](rows pgx.Rows, err, missing error) (T, error) {

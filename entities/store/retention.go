@@ -30,11 +30,7 @@ type ExpiredRun struct {
 func ExpiredRuns(
 	ctx context.Context, q pg.Querier, project entities.Project, keep time.Duration, after EndedRun, limit int,
 ) ([]ExpiredRun, error) {
-	rows, err := q.Query(ctx, expiredRuns, project, keep, after.CompletedAt, after.ID, limit)
-	if err != nil {
-		return nil, fmt.Errorf("look for expired runs: %w", err)
-	}
-	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[ExpiredRun])
+	runs, err := pg.CollectAll[ExpiredRun](q.Query(ctx, expiredRuns, project, keep, after.CompletedAt, after.ID, limit))
 	if err != nil {
 		return nil, fmt.Errorf("look for expired runs: %w", err)
 	}
@@ -57,13 +53,9 @@ const expiredRuns = `
 
 // LockEndedRuns locks and returns the runs among ids that exist, have ended and are not locked by another transaction.
 func LockEndedRuns(ctx context.Context, q pg.Querier, ids []entities.RunID) ([]EndedRun, error) {
-	rows, err := q.Query(ctx, `
+	runs, err := pg.CollectAll[EndedRun](q.Query(ctx, `
 		SELECT id, last_seq, completed_at FROM runs WHERE id = ANY ($1) AND completed_at IS NOT NULL
-		FOR UPDATE SKIP LOCKED`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("lock expired runs: %w", err)
-	}
-	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[EndedRun])
+		FOR UPDATE SKIP LOCKED`, ids))
 	if err != nil {
 		return nil, fmt.Errorf("lock expired runs: %w", err)
 	}
@@ -79,13 +71,9 @@ func DeleteRuns(b *pgx.Batch, ids []entities.RunID) {
 func LockStreams(
 	ctx context.Context, q pg.Querier, project entities.Project, runIDs []entities.RunID,
 ) ([]Stream, error) {
-	rows, err := q.Query(ctx,
+	streams, err := pg.CollectAll[Stream](q.Query(ctx,
 		`SELECT `+streamColumns+` FROM streams WHERE project = $1 AND run_id = ANY ($2) ORDER BY id FOR UPDATE`,
-		project, runIDs)
-	if err != nil {
-		return nil, fmt.Errorf("lock streams: %w", err)
-	}
-	streams, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stream])
+		project, runIDs))
 	if err != nil {
 		return nil, fmt.Errorf("lock streams: %w", err)
 	}

@@ -106,14 +106,10 @@ func ListSignals(
 func EarlierSignals(
 	ctx context.Context, q pg.Querier, h entities.Hook, after SignalPlace, limit int,
 ) ([]Signal, error) {
-	rows, err := q.Query(ctx, `
+	signals, err := pg.CollectAll[Signal](q.Query(ctx, `
 		SELECT `+signalColumns+` FROM signals
 		WHERE project = $1 AND name = $2 AND (created_at, id) > ($3, $4) AND keep_until >= $5
-		ORDER BY created_at, id LIMIT $6`, h.Project, h.Signal, after.CreatedAt, after.ID, h.CreatedAt, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read earlier signals: %w", err)
-	}
-	signals, err := pgx.CollectRows(rows, pgx.RowToStructByName[Signal])
+		ORDER BY created_at, id LIMIT $6`, h.Project, h.Signal, after.CreatedAt, after.ID, h.CreatedAt, limit))
 	if err != nil {
 		return nil, fmt.Errorf("read earlier signals: %w", err)
 	}
@@ -164,15 +160,11 @@ func WaitingHook(
 }
 
 func waiting(ctx context.Context, q pg.Querier, where string, args ...any) ([]Waiting, error) {
-	rows, err := q.Query(ctx, `
+	list, err := pg.CollectAll[Waiting](q.Query(ctx, `
 		SELECT h.run_id, h.id, h.project, h.token, h.is_webhook, h.is_system, h.spec_version, h.created_seq,
 			h.created_at, h.retain_until, h.expires_at, h.signal, h.condition, r.attributes
 		FROM hooks h JOIN runs r ON r.id = h.run_id
-		WHERE h.expires_at IS NULL AND `+where, args...)
-	if err != nil {
-		return nil, fmt.Errorf("read waiting hooks: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Waiting])
+		WHERE h.expires_at IS NULL AND `+where, args...))
 	if err != nil {
 		return nil, fmt.Errorf("read waiting hooks: %w", err)
 	}

@@ -37,14 +37,10 @@ const streamColumns = `id, run_id, name, chunks, closed_at`
 func StreamByName(
 	ctx context.Context, q pg.Querier, project entities.Project, name entities.StreamName,
 ) (Stream, error) {
-	fail := func(err error) (Stream, error) { return Stream{}, fmt.Errorf("read stream %s: %w", name, err) }
-	rows, err := q.Query(ctx, `SELECT `+streamColumns+` FROM streams WHERE project = $1 AND name = $2`, project, name)
+	streams, err := pg.CollectAll[Stream](q.Query(ctx,
+		`SELECT `+streamColumns+` FROM streams WHERE project = $1 AND name = $2`, project, name))
 	if err != nil {
-		return fail(err)
-	}
-	streams, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stream])
-	if err != nil {
-		return fail(err)
+		return Stream{}, fmt.Errorf("read stream %s: %w", name, err)
 	}
 	if len(streams) == 0 {
 		return Stream{Name: name}, nil
@@ -71,17 +67,13 @@ func ListStreams(
 // their total size to maxBytes.
 func Chunks(ctx context.Context, q pg.Querier, streamID, from int64, limit, maxBytes int) ([]Chunk, error) {
 	// The sum does not include the chunk itself, so the first chunk is always returned, however large.
-	rows, err := q.Query(ctx, `
+	chunks, err := pg.CollectAll[Chunk](q.Query(ctx, `
 		SELECT idx, data FROM (
 			SELECT idx, data, sum(octet_length(data)) OVER (ORDER BY idx) - octet_length(data) AS before
 			FROM stream_chunks WHERE stream_id = $1 AND idx >= $2 AND idx < $2 + $3
 		) sized
 		WHERE before < $4
-		ORDER BY idx`, streamID, from, limit, maxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("read chunks: %w", err)
-	}
-	chunks, err := pgx.CollectRows(rows, pgx.RowToStructByName[Chunk])
+		ORDER BY idx`, streamID, from, limit, maxBytes))
 	if err != nil {
 		return nil, fmt.Errorf("read chunks: %w", err)
 	}
@@ -131,7 +123,7 @@ type StreamFault struct {
 func StreamFaults(
 	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID,
 ) ([]StreamFault, error) {
-	rows, err := q.Query(ctx, `
+	faults, err := pg.CollectAll[StreamFault](q.Query(ctx, `
 		SELECT name, counted, stored, dense FROM (
 			SELECT s.name, s.chunks AS counted, c.stored, c.last = c.stored - 1 AS dense
 			FROM streams s, LATERAL (
@@ -140,11 +132,7 @@ func StreamFaults(
 			WHERE s.project = $1 AND s.run_id = $2
 		) counted
 		WHERE counted <> stored OR NOT dense
-		ORDER BY name`, project, runID)
-	if err != nil {
-		return nil, fmt.Errorf("count chunks of %s: %w", runID, err)
-	}
-	faults, err := pgx.CollectRows(rows, pgx.RowToStructByName[StreamFault])
+		ORDER BY name`, project, runID))
 	if err != nil {
 		return nil, fmt.Errorf("count chunks of %s: %w", runID, err)
 	}
@@ -161,12 +149,8 @@ type StoredStream struct {
 func StreamsOf(
 	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID,
 ) ([]StoredStream, error) {
-	rows, err := q.Query(ctx, `
-		SELECT `+streamColumns+`, created_at FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID)
-	if err != nil {
-		return nil, fmt.Errorf("read streams of %s: %w", runID, err)
-	}
-	streams, err := pgx.CollectRows(rows, pgx.RowToStructByName[StoredStream])
+	streams, err := pg.CollectAll[StoredStream](q.Query(ctx, `
+		SELECT `+streamColumns+`, created_at FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID))
 	if err != nil {
 		return nil, fmt.Errorf("read streams of %s: %w", runID, err)
 	}
