@@ -6,9 +6,9 @@
 //
 // # Reading
 //
-// Functions that read take a [Querier], which a pool, a connection and a transaction implement. [CollectOne] and
-// [CollectPage] turn rows into structs; [LoadInto], [LoadEach] and [LoadOf] do so for queries that are queued on a
-// batch. A list is read by [Page] and cursor.
+// Functions that read take a [Querier], which a pool, a connection and a transaction implement. [CollectOne],
+// [CollectAll] and [CollectPage] turn rows into structs; [LoadInto], [LoadEach] and [LoadOf] do so for queries that are
+// queued on a batch. A list is read by [Page] and cursor.
 //
 // # Writing
 //
@@ -17,7 +17,7 @@
 //
 //   - [Batch] sends them one after the other, in a transaction that holds the lock on the run's row.
 //   - [Conditional] makes one statement of them that takes no lock beforehand and applies only if the run is unchanged
-//     since it was read (compare-and-set). It is a transaction by itself.
+//     since it was read (compare-and-set). It can be a transaction by itself.
 //
 // [GroupCommit] lets statements of different requests share one transaction, and so one round trip and one write of
 // the WAL to disk.

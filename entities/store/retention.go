@@ -52,6 +52,8 @@ const expiredRuns = `
 	ORDER BY completed_at, id`
 
 // LockEndedRuns locks and returns the runs among ids that exist, have ended and are not locked by another transaction.
+// It never waits, so that retention does not get in the way of appends; a locked run is left to the next round. The
+// lock is FOR UPDATE, because a deletion also has to exclude insertions that refer to the run.
 func LockEndedRuns(ctx context.Context, q pg.Querier, ids []entities.RunID) ([]EndedRun, error) {
 	runs, err := pg.CollectAll[EndedRun](q.Query(ctx, `
 		SELECT id, last_seq, completed_at FROM runs WHERE id = ANY ($1) AND completed_at IS NOT NULL
@@ -80,7 +82,7 @@ func LockStreams(
 	return streams, nil
 }
 
-// DeleteStreams queues the deletion of streams with their chunks.
+// DeleteStreams queues the deletion of streams with their chunks, by the foreign key of the chunks.
 func DeleteStreams(b *pgx.Batch, ids []int64) {
 	b.Queue(`DELETE FROM streams WHERE id = ANY ($1)`, ids)
 }

@@ -119,7 +119,7 @@ func OpenChildren(ctx context.Context, q pg.Querier, parent entities.RunID, limi
 }
 
 // CountOpenRuns counts the runs that have not ended, of all projects, by status. It counts at most limit runs in total,
-// in the order of their IDs.
+// in the order of their IDs, which bounds the cost of each scrape of the metrics.
 func CountOpenRuns(ctx context.Context, q pg.Querier, limit int) (map[entities.RunStatus]int64, error) {
 	counts := map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 0}
 	rows, err := q.Query(ctx, `
@@ -144,6 +144,8 @@ func CountOpenRuns(ctx context.Context, q pg.Querier, limit int) (map[entities.R
 // InsertRun adds the insertion of a run. If a run has the ID, it fails with a violation of the constraint runs_pkey.
 func InsertRun(w pg.Writer, r *entities.Run) { w.Add(insertRun(r)) }
 
+// insertRun returns the insertion of a run. It ends in WHERE true, like every insertion here, so that a conditional
+// statement can add conditions: see [pg.Write].
 func insertRun(r *entities.Run) pg.Write {
 	return pg.Write{What: "insert run", SQL: `
 		INSERT INTO runs (` + runColumns + `)
@@ -177,6 +179,8 @@ func WriteRun(c *pg.Conditional, before, after *entities.Run) {
 		c.About(w)
 		return
 	}
+	// FOR NO KEY UPDATE makes Postgres compare the newest version of the row, and SKIP LOCKED saves the wait for a
+	// lock.
 	w := updateRun(after)
 	w.SQL += ` AND id = (SELECT id FROM runs WHERE id = $1 AND last_seq = ` +
 		(*pg.Args)(&w.Args).Add(before.LastSeq) + ` FOR NO KEY UPDATE SKIP LOCKED)`

@@ -54,6 +54,7 @@ func InsertSignal(ctx context.Context, q pg.Querier, s Signal, kept, known time.
 		VALUES ($1, $2, $3, $4, $5, now() + $6, now() + greatest($6::interval, $7::interval))
 		ON CONFLICT (project, name, key) WHERE key <> '' DO UPDATE SET key = s.key
 		RETURNING `+signalColumns, s.Project, s.ID, s.Name, s.Key, s.Data, kept, known)
+	// DO NOTHING would return no row for an earlier signal; this update changes nothing, and returns and locks the row.
 	stored, err := pg.CollectOne[Signal](rows, err, errors.New("the upsert returned no row"))
 	if err != nil {
 		return Signal{}, fmt.Errorf("insert signal: %w", err)

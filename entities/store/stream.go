@@ -88,6 +88,8 @@ func AppendChunks(
 	if chunks == nil {
 		chunks = [][]byte{} // an empty array, not NULL
 	}
+	// The upsert locks the stream's row, and returns the count after the append: each writer so gets indexes of its
+	// own.
 	b.Queue(`
 		WITH stream AS (
 			INSERT INTO streams (project, name, run_id, chunks, created_at) VALUES ($1, $2, $3, cardinality($4::bytea[]), $5)

@@ -87,6 +87,7 @@ func DeleteAttributes(b *pgx.Batch, runID entities.RunID) {
 // RestoreHook queues the insertion of a hook, and locks its token as [LockToken] does. If another hook holds the token
 // at the given time, nothing is inserted and taken is called with that hook.
 func RestoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, taken func(entities.Hook)) {
+	// The holder that blocks the insertion is known only from the read under the lock.
 	holders := map[string]*entities.Hook{}
 	LockToken(b, h.Project, h.Token, holders)
 	b.Queue(`DELETE FROM hooks WHERE project = $1 AND token = $2 AND expires_at <= $3`, h.Project, h.Token, at)
