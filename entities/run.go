@@ -17,7 +17,7 @@ type Run struct {
 	SpecVersion int
 	// Attributes are the user's labels; never nil once stored.
 	Attributes map[string]string
-	// Driver is what continues the run.
+	// Driver selects how the run is continued.
 	Driver Driver
 	// UniqueKey is unique among the live runs of the workflow; empty for none.
 	UniqueKey string
@@ -46,7 +46,7 @@ type Run struct {
 	CompletedAt *time.Time
 }
 
-// Driver is what continues a run.
+// Driver selects how a run is continued: by the client or by the server.
 type Driver string
 
 // The drivers.

@@ -81,7 +81,7 @@ func (c *Conditional) Execute(ctx context.Context, pool *pgxpool.Pool) (written 
 
 // Queue queues the statement; all that it queues must be sent in one transaction. Afterwards written says whether the
 // statement applied. False means that the run has changed, that another transaction has locked it, or that a
-// requirement does not hold. That is no error, and leaves the transaction as it was.
+// requirement does not hold. This is not an error, and the transaction can go on.
 func (c *Conditional) Queue(b *pgx.Batch, written *bool) {
 	if c.locked {
 		// The setting, which ends with the transaction, tells the next statement whether the lock was obtained.

@@ -2,7 +2,7 @@
 // a run is unchanged, group commit, and notifications between processes. It knows no table but runs, whose row is the
 // lock of the write path.
 //
-// It imports package entities, and nothing else of the module. Only this package begins transactions.
+// It imports package entities, and nothing else of the module. No other package begins transactions.
 //
 // # Reading
 //
@@ -24,8 +24,8 @@
 //
 // # Transactions
 //
-// [InTx] runs a function in a transaction and retries conflicts. [InTxThen] also reports the outcome to whatever
-// prepared the transaction, [Pipelined] saves its round trips, and [InSnapshot] is for consistent reads.
+// [InTx] runs a function in a transaction and retries conflicts. [InTxThen] also reports the outcome to the
+// code that prepared the transaction, [Pipelined] saves its round trips, and [InSnapshot] is for consistent reads.
 //
 // # Notifications
 //

@@ -28,9 +28,9 @@ const (
 )
 
 // GroupCommit commits statements together. While fewer than four transactions are running, a statement is executed at
-// once, as a transaction of its own. Statements that arrive while all four are running wait and share the next one:
+// once, as a transaction of its own. Statements that arrive while all four are running wait, and share the next one:
 // they save round trips and writes of the WAL to disk. So load makes groups larger, and a statement on an idle server
-// waits for nobody. A process should send all such statements through one GroupCommit, whatever their kind, so that
+// does not wait. A process should send all such statements through one GroupCommit, whatever their kind, so that
 // they meet.
 //
 // The locks of a statement are kept until the whole transaction ends. To avoid deadlocks, the statements of a

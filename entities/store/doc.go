@@ -1,5 +1,6 @@
-// Package store is the SQL of what package entities describes: the tables of runs, steps, hooks, waits, attributes,
-// streams and signals. Each table has one file. It decides nothing: package eventlog does, and calls it.
+// Package store contains the SQL of the entities' tables: runs, steps, hooks, waits, attributes, streams and signals.
+// Each table has a file; run_list.go, retention.go and upkeep.go are about several. The package makes no decisions:
+// package eventlog decides, and calls it.
 //
 // It imports packages entities and entities/pg, and nothing else of the module.
 //

@@ -1,5 +1,5 @@
-// Package webhook holds what hooks that receive webhooks agree on with the endpoint that receives the requests: the
-// signature schemes, and the stream in which a workflow responds.
+// Package webhook defines the names that are shared by the hooks of a run and the endpoint that receives webhooks for
+// them: the signature schemes, and the stream with the workflow's response.
 //
 // It imports package entities, and nothing else of the module. It contains names only: package
 // handlers/webhook/signature implements the schemes.
@@ -33,7 +33,7 @@ const (
 // Schemes returns the supported schemes.
 func Schemes() []Scheme { return []Scheme{GitHub, Stripe, Slack, Standard, Generic} }
 
-// Validate validates what a hook specifies about webhooks. It fails with [entities.ErrInvalid].
+// Validate validates the specification of a hook's webhooks. It fails with [entities.ErrInvalid].
 func Validate(spec entities.WebhookSpec) error {
 	if spec.RespondMS < 0 || spec.RespondMS > MaxRespond.Milliseconds() {
 		return entities.Invalid("webhook.respond is not between 0s and %s", MaxRespond)
