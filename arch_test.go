@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"entities/pg":         {"entities"},
 	"entities/store":      {"entities", "entities/pg"},
 	"entities/strictjson": {"entities"},
+	"entities/webhook":    {"entities"},
 
 	"eventlog":                {"entities", "entities/pg", "entities/store", "eventlog/read"},
 	"eventlog/access":         {"entities", "entities/admin", "entities/pg"},
@@ -45,7 +46,7 @@ var mayImport = map[string][]string{
 	"queue/cluster":      {"entities", "entities/pg", "eventlog", "queue/continuation", "queue/tickets"},
 	"queue/condition":    {"entities", "entities/store"},
 	"queue/continuation": {"entities", "entities/codec"},
-	"queue/contract":     {"entities", "entities/strictjson", "eventlog"},
+	"queue/contract":     {"entities", "entities/strictjson", "entities/webhook", "eventlog"},
 	"queue/egress":       {},
 	"queue/engine": and(data, "eventlog", "eventlog/read", "eventlog/view",
 		"queue", "queue/condition", "queue/contract"),
@@ -63,9 +64,9 @@ var mayImport = map[string][]string{
 		"eventlog/payload", "eventlog/read", "eventlog/view", "handlers/auth", "handlers/incoming",
 		"queue", "queue/continuation", "queue/contract", "queue/egress", "queue/engine"),
 	"handlers/telemetry": {"entities", "eventlog", "queue", "queue/engine"},
-	"handlers/webhook": and(data, "entities/admin", "eventlog", "eventlog/read", "handlers/incoming",
+	"handlers/webhook": and(data, "entities/admin", "entities/webhook", "eventlog", "eventlog/read", "handlers/incoming",
 		"handlers/webhook/signature", "queue", "queue/contract", "queue/egress"),
-	"handlers/webhook/signature": {"entities"},
+	"handlers/webhook/signature": {"entities/webhook"},
 	"handlers/wire":              and(data, "entities/codec", "eventlog", "eventlog/read", "handlers/auth", "queue"),
 
 	"migrations":             {},

@@ -13,9 +13,15 @@ const (
 	maxAttributeValue = 256 // bytes
 )
 
-// MergeAttributes is the attributes after the changes; a nil value removes its key. It fails with
-// [ErrInvalid] when a key or value is out of bounds, a key comes twice, or too many attributes result.
-// Keys that begin with "$" are reserved for the SDK and need allowReserved.
+// AttributeChange sets one attribute of a run, or removes it if Value is nil.
+type AttributeChange struct {
+	Key   string  `json:"key"`
+	Value *string `json:"value"`
+}
+
+// MergeAttributes returns the attributes after the changes. It fails with [ErrInvalid] if a key or value is invalid, a
+// key is changed twice, or too many attributes result. Keys that begin with "$" are reserved for the SDK and need
+// allowReserved.
 func MergeAttributes(have map[string]string, changes []AttributeChange, allowReserved bool) (map[string]string, error) {
 	merged := maps.Clone(have)
 	if merged == nil {
@@ -42,7 +48,7 @@ func MergeAttributes(have map[string]string, changes []AttributeChange, allowRes
 	return merged, nil
 }
 
-// ValidateAttributes reports whether a run may start with the attributes, by the rules of [MergeAttributes].
+// ValidateAttributes validates the attributes of a new run by the rules of [MergeAttributes].
 func ValidateAttributes(attributes map[string]string, allowReserved bool) error {
 	changes := make([]AttributeChange, 0, len(attributes))
 	for key, value := range attributes {
@@ -52,6 +58,7 @@ func ValidateAttributes(attributes map[string]string, allowReserved bool) error 
 	return err
 }
 
+// Validate validates the key and the value. It fails with [ErrInvalid].
 func (c AttributeChange) Validate(allowReserved bool) error {
 	if n := len([]rune(c.Key)); n < 1 || n > maxAttributeKey {
 		return Invalid("attribute key has %d characters; want 1 to %d", n, maxAttributeKey)
@@ -66,7 +73,7 @@ func (c AttributeChange) Validate(allowReserved bool) error {
 		return Invalid("attribute %q has a value of %d bytes; the limit is %d", c.Key, n, maxAttributeValue)
 	}
 	if !utf8.ValidString(*c.Value) || strings.ContainsRune(*c.Value, 0) {
-		return Invalid("attribute %q has a value with a NUL or that is not UTF-8", c.Key)
+		return Invalid("attribute %q has a value that contains NUL or invalid UTF-8", c.Key)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 func set(key, value string) AttributeChange { return AttributeChange{Key: key, Value: &value} }
 func remove(key string) AttributeChange     { return AttributeChange{Key: key} }
 
-// many is n attributes, k0 to k(n-1).
+// many returns n attributes, k0 to k(n-1).
 func many(n int) map[string]string {
 	m := map[string]string{}
 	for i := range n {
@@ -29,12 +29,12 @@ func TestMergeAttributes(t *testing.T) {
 		changes []AttributeChange
 		want    map[string]string
 	}{
-		"sets":                      {nil, []AttributeChange{set("a", "1")}, map[string]string{"a": "1"}},
-		"overwrites":                {many(1), []AttributeChange{set("k0", "2")}, map[string]string{"k0": "2"}},
-		"removes":                   {many(2), []AttributeChange{remove("k0")}, map[string]string{"k1": "v"}},
-		"removes what is not there": {nil, []AttributeChange{remove("a")}, map[string]string{}},
-		"keeps an empty value":      {nil, []AttributeChange{set("a", "")}, map[string]string{"a": ""}},
-		"no changes are no nil":     {nil, nil, map[string]string{}},
+		"sets":                  {nil, []AttributeChange{set("a", "1")}, map[string]string{"a": "1"}},
+		"overwrites":            {many(1), []AttributeChange{set("k0", "2")}, map[string]string{"k0": "2"}},
+		"removes":               {many(2), []AttributeChange{remove("k0")}, map[string]string{"k1": "v"}},
+		"removes an absent key": {nil, []AttributeChange{remove("a")}, map[string]string{}},
+		"keeps an empty value":  {nil, []AttributeChange{set("a", "")}, map[string]string{"a": ""}},
+		"no changes, not nil":   {nil, nil, map[string]string{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -66,16 +66,16 @@ func TestAttributeLimits(t *testing.T) {
 		"key of 256 characters":       {nil, []AttributeChange{set(strings.Repeat("ä", 256), "")}, true},
 		"key of 256 wide characters":  {nil, []AttributeChange{set(strings.Repeat("🧾", 256), "")}, true},
 		"key of 257 characters":       {nil, []AttributeChange{set(strings.Repeat("a", 257), "")}, false},
-		"key of none":                 {nil, []AttributeChange{set("", "")}, false},
-		"removing a key of none":      {nil, []AttributeChange{remove("")}, false},
+		"empty key":                   {nil, []AttributeChange{set("", "")}, false},
+		"removing an empty key":       {nil, []AttributeChange{remove("")}, false},
 		"removing a long key":         {nil, []AttributeChange{remove(strings.Repeat("a", 257))}, false},
 		"value of 256 bytes":          {nil, []AttributeChange{set("a", strings.Repeat("v", 256))}, true},
 		"value of 257 bytes":          {nil, []AttributeChange{set("a", strings.Repeat("v", 257))}, false},
 		"value of 129 letters in 258": {nil, []AttributeChange{set("a", strings.Repeat("ä", 129))}, false},
 		"a key twice":                 {nil, []AttributeChange{set("a", "1"), set("a", "2")}, false},
 		"a key set and removed":       {nil, []AttributeChange{set("a", "1"), remove("a")}, false},
-		"64 in all":                   {nil, setAll(full), true},
-		"65 in all":                   {full, []AttributeChange{set("one more", "")}, false},
+		"64 in total":                 {nil, setAll(full), true},
+		"65 in total":                 {full, []AttributeChange{set("one more", "")}, false},
 		"64, overwriting counts as 0": {full, []AttributeChange{set("k0", "new")}, true},
 		"64, removing an absent key":  {full, []AttributeChange{remove("absent")}, true},
 		"64, one out and one in":      {full, []AttributeChange{set("one more", ""), remove("k0")}, true},
@@ -92,7 +92,7 @@ func TestAttributeLimits(t *testing.T) {
 			merged, err := MergeAttributes(test.have, test.changes, false)
 			wantInvalid(t, err, test.valid)
 			if err != nil && merged != nil {
-				t.Errorf("got %d attributes beside the error, want none", len(merged))
+				t.Errorf("got %d attributes and an error, want none", len(merged))
 			}
 		})
 	}
@@ -106,7 +106,7 @@ func setAll(attributes map[string]string) []AttributeChange {
 	return changes
 }
 
-func TestReservedAttributesNeedLeave(t *testing.T) {
+func TestReservedAttributesNeedPermission(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]AttributeChange{"set": set("$sys", "1"), "remove": remove("$sys")} {
 		for _, allowed := range []bool{true, false} {
@@ -117,7 +117,7 @@ func TestReservedAttributesNeedLeave(t *testing.T) {
 			})
 		}
 	}
-	t.Run("a dollar inside is no prefix", func(t *testing.T) {
+	t.Run("a dollar sign at the end is not reserved", func(t *testing.T) {
 		t.Parallel()
 		_, err := MergeAttributes(nil, []AttributeChange{set("a$", "1")}, false)
 		wantInvalid(t, err, true)

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Sentinels that callers compare with errors.Is. Package handlers maps each to an HTTP status in one
-// table; the concrete error's text says which thing and what to do.
+// Sentinel errors, to be compared with errors.Is. Package handlers maps each to an HTTP status in one table. The text
+// of the concrete error names the entity and tells the caller what to do.
 var (
-	// ErrInvalid: the request can never succeed as it is.
+	// ErrInvalid means that the request can never succeed as it is.
 	ErrInvalid = errors.New("invalid request")
-	// ErrConflict: someone else was first, or the entity is already past this.
+	// ErrConflict means that another request was first, or that the entity is already past this status.
 	ErrConflict = errors.New("conflict")
-	// ErrRunEnded: the run is over, so this can no longer happen to it.
+	// ErrRunEnded means that the event is not possible because the run has ended.
 	ErrRunEnded = errors.New("run has ended")
-	// ErrKeyTaken: another live run of the workflow has the key; a [KeyTakenError] says which.
+	// ErrKeyTaken means that another live run of the workflow has the unique key; a [KeyTakenError] names the run.
 	ErrKeyTaken = errors.New("key taken")
-	// ErrKeyReused: the idempotency key came with another request before.
+	// ErrKeyReused means that the idempotency key was used before, with a different request.
 	ErrKeyReused = errors.New("idempotency key reused")
-	// ErrStale: the invocation is over, so it can change nothing any more.
+	// ErrStale means that the invocation is over: it can no longer change anything.
 	ErrStale = errors.New("stale invocation")
-	// ErrNotYet: too early; a [NotYetError] says when.
+	// ErrNotYet means that the request is too early; a [NotYetError] contains the time.
 	ErrNotYet = errors.New("not yet")
 
-	// ErrRunNotFound and its siblings: no such thing in this project.
+	// ErrRunNotFound and the following ones mean that the project has no such thing.
 	ErrRunNotFound        = errors.New("run not found")
 	ErrStepNotFound       = errors.New("step not found")
 	ErrHookNotFound       = errors.New("hook not found")
@@ -36,67 +36,67 @@ var (
 	ErrStreamNotFound     = errors.New("stream not found")
 )
 
-// InvalidError is an [ErrInvalid] with the reason a caller should be told.
-type InvalidError struct {
-	// Reason is a sentence that says what is wrong with the request.
-	Reason string
+// invalidError is an [ErrInvalid] with a reason.
+type invalidError struct {
+	// reason tells the caller what is wrong with the request.
+	reason string
 }
 
-func (e *InvalidError) Error() string { return e.Reason }
+func (e *invalidError) Error() string { return e.reason }
 
 // Is makes errors.Is(err, ErrInvalid) true.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+func (e *invalidError) Is(target error) bool { return target == ErrInvalid }
 
-// Invalid makes an [InvalidError] from a format.
+// Invalid returns an [ErrInvalid] whose text, made from the format, tells the caller what is wrong with the request.
 func Invalid(format string, args ...any) error {
-	return &InvalidError{Reason: fmt.Sprintf(format, args...)}
+	return &invalidError{reason: fmt.Sprintf(format, args...)}
 }
 
-// NotYetError is an [ErrNotYet] that says when to come back.
+// NotYetError is an [ErrNotYet] with the time to retry.
 type NotYetError struct {
 	// StepID is the step that is not due.
 	StepID StepID
-	// RetryAfter is how long until it is; always positive.
+	// RetryAfter is the time until the step is due; always positive.
 	RetryAfter time.Duration
 }
 
 func (e *NotYetError) Error() string {
-	return fmt.Sprintf("step %s may not start before another %s", e.StepID, e.RetryAfter)
+	return fmt.Sprintf("step %s may not start for another %s", e.StepID, e.RetryAfter)
 }
 
 // Is makes errors.Is(err, ErrNotYet) true.
 func (e *NotYetError) Is(target error) bool { return target == ErrNotYet }
 
-// KeyTakenError is an [ErrKeyTaken] that says who has the key.
+// KeyTakenError is an [ErrKeyTaken] with the run that has the key.
 type KeyTakenError struct {
 	Key   string
 	RunID RunID
 }
 
 func (e *KeyTakenError) Error() string {
-	return fmt.Sprintf("run %s is alive and has the key %q: wait for its end, cancel it, or join it", e.RunID, e.Key)
+	return fmt.Sprintf("live run %s has the key %q: wait for its end, cancel it, or join it", e.RunID, e.Key)
 }
 
 // Is makes errors.Is(err, ErrKeyTaken) true.
 func (e *KeyTakenError) Is(target error) bool { return target == ErrKeyTaken }
 
-// Details are what the error says, for programs to read.
+// Details returns the machine-readable part of the error.
 func (e *KeyTakenError) Details() map[string]any {
 	return map[string]any{"key": e.Key, "runId": e.RunID}
 }
 
-// TransitionError says that an event is not legal for an entity in its present status. By its refusal
-// it is an [ErrConflict], an [ErrRunEnded] or the not-found error of its kind.
+// TransitionError means that an event is illegal in the entity's current status. Depending on the refusal, it is an
+// [ErrConflict], an [ErrRunEnded] or the not-found error of its kind.
 type TransitionError struct {
-	// Kind is "run", "step", "hook" or "wait".
+	// Kind is one of the Kind constants.
 	Kind string
 	// ID is the entity's ID.
 	ID string
-	// Status is the entity's present status; "none" when it does not exist.
+	// Status is the entity's current status; "none" if it does not exist.
 	Status string
-	// Event is what was refused.
+	// Event is the refused event.
 	Event EventType
-	// Refusal is the transition table's reason.
+	// Refusal is the reason in the transition table.
 	Refusal Refusal
 }
 
@@ -108,7 +108,7 @@ func (e *TransitionError) Error() string {
 		return fmt.Sprintf("%s on %s %s: the run has ended", e.Event, e.Kind, e.ID)
 	case Conflict:
 		if e.Status == string(StepNone) {
-			return fmt.Sprintf("%s on %s %s: it does not exist, or may not any more", e.Event, e.Kind, e.ID)
+			return fmt.Sprintf("%s on %s %s: it does not exist, or can no longer be created", e.Event, e.Kind, e.ID)
 		}
 		fallthrough
 	default:
@@ -116,7 +116,7 @@ func (e *TransitionError) Error() string {
 	}
 }
 
-// Is makes errors.Is work with the sentinel the refusal stands for.
+// Is makes errors.Is true for the sentinel that the refusal stands for.
 func (e *TransitionError) Is(target error) bool {
 	switch e.Refusal {
 	case Conflict:
@@ -130,7 +130,7 @@ func (e *TransitionError) Is(target error) bool {
 	}
 }
 
-// Details are what the error says, for programs to read.
+// Details returns the machine-readable part of the error.
 func (e *TransitionError) Details() map[string]any {
 	return map[string]any{"kind": e.Kind, "id": e.ID, "status": e.Status, "event": e.Event}
 }

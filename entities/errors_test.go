@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// sentinels are all that a caller may compare with.
+// sentinels are the errors that callers may compare with.
 var sentinels = []error{
 	ErrInvalid, ErrConflict, ErrRunEnded, ErrNotYet, ErrRunNotFound, ErrStepNotFound, ErrHookNotFound,
 	ErrWaitNotFound, ErrEventNotFound, ErrDeploymentNotFound, ErrLeaseNotFound, ErrMessageNotFound,
 }
 
-func TestEachErrorIsExactlyItsSentinel(t *testing.T) {
+func TestErrorIsExactlyOneSentinel(t *testing.T) {
 	t.Parallel()
 	refusal := func(kind string, r Refusal) error {
 		return &TransitionError{Kind: kind, ID: "the_id", Status: "some", Event: EventStepStarted, Refusal: r}
 	}
 	tests := map[string]struct {
 		err  error
-		want error // nil: none of them
+		want error // nil for none of them
 	}{
 		"conflict":      {refusal(KindStep, Conflict), ErrConflict},
 		"ended":         {refusal(KindStep, Ended), ErrRunEnded},
@@ -39,7 +39,7 @@ func TestEachErrorIsExactlyItsSentinel(t *testing.T) {
 			t.Parallel()
 			wrapped := fmt.Errorf("append: %w", test.err)
 			for _, sentinel := range sentinels {
-				if got, want := errors.Is(wrapped, sentinel), sentinel == test.want; got != want { //nolint:errorlint // which sentinel it is, not what it wraps
+				if got, want := errors.Is(wrapped, sentinel), sentinel == test.want; got != want { //nolint:errorlint // identity
 					t.Errorf("errors.Is(err, %q) = %t, want %t", sentinel, got, want)
 				}
 			}
@@ -47,7 +47,7 @@ func TestEachErrorIsExactlyItsSentinel(t *testing.T) {
 	}
 }
 
-func TestErrorTextsNameWhatTheReaderNeeds(t *testing.T) {
+func TestErrorTextsNameEntityEventAndStatus(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		err  error
@@ -73,7 +73,7 @@ func TestErrorTextsNameWhatTheReaderNeeds(t *testing.T) {
 			t.Parallel()
 			for _, want := range test.want {
 				if got := test.err.Error(); !strings.Contains(got, want) {
-					t.Errorf("got %q, want %q in it", got, want)
+					t.Errorf("got %q, want it to contain %q", got, want)
 				}
 			}
 		})

@@ -26,7 +26,7 @@ func TestEventIDIsPositionAs26Digits(t *testing.T) {
 	}
 }
 
-func TestEventIDsComeBackAndSortLikeTheLog(t *testing.T) {
+func TestEventIDsRoundTripAndSortByPosition(t *testing.T) {
 	t.Parallel()
 	shape := regexp.MustCompile(`^evnt_[0-9]{26}$`)
 	rapid.Check(t, func(t *rapid.T) {
@@ -37,37 +37,37 @@ func TestEventIDsComeBackAndSortLikeTheLog(t *testing.T) {
 			t.Fatalf("ID %q has the wrong shape", id)
 		}
 		if _, err := ulid.ParseStrict(string(id[len(eventIDPrefix):])); err != nil {
-			t.Fatalf("ID %q does not parse as a ULID, as clients parse it: %v", id, err)
+			t.Fatalf("ID %q is not a ULID, as which clients parse it: %v", id, err)
 		}
 		got, err := id.Seq()
 		if err != nil || got != a {
 			t.Fatalf("Seq of %q = %d, %v; want %d", id, got, err, a)
 		}
 		if (id < EventIDAt(b)) != (a < b) {
-			t.Fatalf("IDs of %d and %d sort the other way round", a, b)
+			t.Fatalf("IDs of %d and %d do not sort by position", a, b)
 		}
 	})
 }
 
-func TestEventIDSeqRefusesWhatEventIDAtCannotMake(t *testing.T) {
+func TestMalformedEventIDIsInvalid(t *testing.T) {
 	t.Parallel()
 	tests := map[string]EventID{
-		"empty":                "",
-		"prefix only":          "evnt_",
-		"no prefix":            "00000000000000000000000001",
-		"another prefix":       "wevt_00000000000000000000000001",
-		"position 0":           EventIDAt(0),
-		"negative":             EventIDAt(-1),
-		"25 digits":            "evnt_0000000000000000000000001",
-		"27 digits":            "evnt_000000000000000000000000001",
-		"a plus sign":          "evnt_+0000000000000000000000001",
-		"underscores":          "evnt_0000000000000000000000_001",
-		"letters":              "evnt_0000000000000000000000000A",
-		"beyond 64 bits":       "evnt_00000009223372036854775808",
-		"a real ULID":          "evnt_01JNQ2Y3Z4A5B6C7D8E9F0G1H2",
-		"space behind":         "evnt_00000000000000000000000001 ",
-		"upper case prefix":    "EVNT_00000000000000000000000001",
-		"digits of other kind": "evnt_0000000000000000000000000١",
+		"empty":             "",
+		"prefix only":       "evnt_",
+		"no prefix":         "00000000000000000000000001",
+		"another prefix":    "wevt_00000000000000000000000001",
+		"position 0":        EventIDAt(0),
+		"negative":          EventIDAt(-1),
+		"25 digits":         "evnt_0000000000000000000000001",
+		"27 digits":         "evnt_000000000000000000000000001",
+		"a plus sign":       "evnt_+0000000000000000000000001",
+		"underscores":       "evnt_0000000000000000000000_001",
+		"letters":           "evnt_0000000000000000000000000A",
+		"beyond 64 bits":    "evnt_00000009223372036854775808",
+		"a real ULID":       "evnt_01JNQ2Y3Z4A5B6C7D8E9F0G1H2",
+		"trailing space":    "evnt_00000000000000000000000001 ",
+		"upper case prefix": "EVNT_00000000000000000000000001",
+		"non-ASCII digit":   "evnt_0000000000000000000000000١",
 	}
 	for name, id := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -75,13 +75,13 @@ func TestEventIDSeqRefusesWhatEventIDAtCannotMake(t *testing.T) {
 			seq, err := id.Seq()
 			wantInvalid(t, err, false)
 			if seq != 0 {
-				t.Errorf("got position %d beside the error, want 0", seq)
+				t.Errorf("got position %d and an error, want 0", seq)
 			}
 		})
 	}
 }
 
-func TestEventIDSeqRefusesAnyOtherText(t *testing.T) {
+func TestEventIDSeqAcceptsOnlyCanonicalText(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		id := EventID(rapid.OneOf(
@@ -89,12 +89,12 @@ func TestEventIDSeqRefusesAnyOtherText(t *testing.T) {
 			rapid.StringMatching(`evnt_[0-9A-Z]{20,28}`),
 		).Draw(t, "id"))
 		if seq, err := id.Seq(); err == nil && EventIDAt(seq) != id {
-			t.Fatalf("%q was taken for position %d", id, seq)
+			t.Fatalf("%q was parsed as position %d", id, seq)
 		}
 	})
 }
 
-func TestKindOf(t *testing.T) {
+func TestEventTypeKind(t *testing.T) {
 	t.Parallel()
 	kinds := map[string][]EventType{
 		KindRun:  append([]EventType{"made_up", ""}, runEvents...),
@@ -102,14 +102,14 @@ func TestKindOf(t *testing.T) {
 	}
 	for want, events := range kinds {
 		for _, event := range events {
-			if got := KindOf(event); got != want {
-				t.Errorf("KindOf(%q) = %s, want %s", event, got, want)
+			if got := event.Kind(); got != want {
+				t.Errorf("Kind of %q = %s, want %s", event, got, want)
 			}
 		}
 	}
 }
 
-func TestEventDataAsJSON(t *testing.T) {
+func TestEventDataRoundTripsAsJSON(t *testing.T) {
 	t.Parallel()
 	at := day.Add(7 * time.Millisecond)
 	tests := map[string]struct {
@@ -121,7 +121,7 @@ func TestEventDataAsJSON(t *testing.T) {
 			EventData{ResumeAt: &at, RetryAfter: &at},
 			`{"resumeAt":"2026-03-01T12:00:00.007Z","retryAfter":"2026-03-01T12:00:00.007Z"}`,
 		},
-		"false and zero are said when the client said them": {
+		"false and zero are kept if the client sent them": {
 			EventData{IsWebhook: ptr(false), Attempt: ptr(0)},
 			`{"attempt":0,"isWebhook":false}`,
 		},
@@ -129,7 +129,7 @@ func TestEventDataAsJSON(t *testing.T) {
 			EventData{Changes: []AttributeChange{{Key: "a"}, {Key: "b", Value: ptr("")}}},
 			`{"changes":[{"key":"a","value":null},{"key":"b","value":""}]}`,
 		},
-		"the rest is text": {
+		"texts": {
 			EventData{
 				DeploymentID: "dpl", WorkflowName: "w", StepName: "s", Token: "t", ConflictingRunID: "wrun_1", ErrorCode: "E",
 			},
@@ -151,7 +151,7 @@ func TestEventDataAsJSON(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.data, back); diff != "" {
-				t.Errorf("comes back different (-want +got):\n%s", diff)
+				t.Errorf("decoded data differs (-want +got):\n%s", diff)
 			}
 		})
 	}

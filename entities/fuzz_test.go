@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// wantClientsFault fails the test on an error that is not the client's.
-func wantClientsFault(t *testing.T, err error) {
+// wantOnlyInvalid fails the test on an error other than [ErrInvalid].
+func wantOnlyInvalid(t *testing.T, err error) {
 	t.Helper()
 	if err != nil && !errors.Is(err, ErrInvalid) {
 		t.Errorf("got %v, which is not an ErrInvalid", err)
 	}
 }
 
-// FuzzEventID ensures that a position has one ID, which comes back as it is, and that nothing else is one.
+// FuzzEventID ensures that each position has exactly one ID, and that no other text is an ID.
 func FuzzEventID(f *testing.F) {
 	f.Add(string(EventIDAt(1)))
 	f.Add(string(EventIDAt(1<<63 - 1)))
@@ -26,15 +26,15 @@ func FuzzEventID(f *testing.F) {
 	f.Add("evnt_0000000000000000000000000１")
 	f.Fuzz(func(t *testing.T, text string) {
 		seq, err := EventID(text).Seq()
-		wantClientsFault(t, err)
+		wantOnlyInvalid(t, err)
 		if err == nil && (seq < 1 || string(EventIDAt(seq)) != text) {
-			t.Errorf("%q is position %d, whose ID is %q", text, seq, EventIDAt(seq))
+			t.Errorf("%q was parsed as position %d, whose ID is %q", text, seq, EventIDAt(seq))
 		}
 	})
 }
 
-// FuzzIDs ensures that every ID and name that is accepted can be stored, stands in a path as one piece, and is as
-// long as it may be.
+// FuzzIDs ensures that every accepted ID and name can be stored and is within its length limit, and that every ID is a
+// single segment of a path.
 func FuzzIDs(f *testing.F) {
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	for _, text := range []string{
@@ -52,7 +52,7 @@ func FuzzIDs(f *testing.F) {
 			"token":      ValidateToken,
 		} {
 			err := validate(text)
-			wantClientsFault(t, err)
+			wantOnlyInvalid(t, err)
 			if err != nil {
 				if !utf8.ValidString(err.Error()) {
 					t.Errorf("%s: the error %q is not UTF-8", what, err)
@@ -67,7 +67,7 @@ func FuzzIDs(f *testing.F) {
 			}
 		}
 		if ValidateNewRunID(RunID(text), now) == nil && ValidateID("run ID", text) != nil {
-			t.Errorf("%q can begin a run, but not be asked for", text)
+			t.Errorf("%q is valid for a new run, but not as an ID", text)
 		}
 	})
 }

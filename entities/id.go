@@ -9,11 +9,11 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Project is a name space that one API key sees; runs, hooks, streams, messages and deployments of
-// other projects do not exist for it (I9).
+// Project is a namespace. An API key belongs to one project; to it, the runs, hooks, streams, messages and deployments
+// of other projects do not exist (I9).
 type Project string
 
-// DefaultProject is the project that is always there. Its admin keys look after the whole installation.
+// DefaultProject is the project that always exists. Its admin keys administer the whole installation.
 const DefaultProject Project = "default"
 
 // RunID is "wrun_" and a ULID that the client made before its first call.
@@ -28,9 +28,12 @@ type HookID string
 // WaitID is the correlation ID of a wait's events; unique within its run.
 type WaitID string
 
+// StreamName is the name of a stream; unique in the project.
+type StreamName string
+
 const (
 	runIDPrefix = "wrun_"
-	// A new run's ID may be this old, or this far ahead of our clock (protocol §2.6).
+	// The time in a new run's ID may be this far in the past or in the future (protocol §2.6).
 	maxRunIDAge  = 24 * time.Hour
 	maxRunIDSkew = 5 * time.Minute
 
@@ -39,16 +42,16 @@ const (
 	maxTokenLength = 1024
 )
 
-// regionTag is the top bit of a run ID's time, which newer clients set to mark IDs that carry a region.
+// regionTag is the top bit of the time in a run ID. Newer clients set it in IDs that contain a region.
 const regionTag = uint64(1) << 47
 
-// NewRunID makes the ID of a run that begins at the given time.
+// NewRunID returns an ID for a run that is created at the given time.
 func NewRunID(at time.Time) RunID {
 	return RunID(runIDPrefix + ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy()).String())
 }
 
-// ValidateNewRunID reports whether a run may be created with this ID now. It fails with [ErrInvalid]
-// when the ID is not "wrun_" and a ULID made within the last 24 hours.
+// ValidateNewRunID validates the ID of a run to be created now. It fails with [ErrInvalid] unless the ID is "wrun_" and
+// a ULID made within the last 24 hours.
 func ValidateNewRunID(id RunID, now time.Time) error {
 	digits, ok := strings.CutPrefix(string(id), runIDPrefix)
 	if !ok {
@@ -66,8 +69,8 @@ func ValidateNewRunID(id RunID, now time.Time) error {
 	return nil
 }
 
-// ValidateID reports whether s can be the ID of anything: 1 to 256 printable characters without
-// spaces or path separators. What names the kind of ID in the error, which is an [ErrInvalid].
+// ValidateID validates an ID: 1 to 256 bytes of printable characters without spaces and path separators. What names the
+// kind of ID in the error, which is an [ErrInvalid].
 func ValidateID(what, s string) error {
 	if s == "" {
 		return Invalid("%s is missing", what)
@@ -85,27 +88,29 @@ func notInID(r rune) bool {
 	return r == '/' || r == '\\' || unicode.IsSpace(r) || !unicode.IsPrint(r)
 }
 
-// ValidateName reports whether s can be a workflow's, step's, topic's or deployment's name: 1 to 1,024
-// printable characters. What names the kind of name in the error, which is an [ErrInvalid].
+// ValidateName validates the name of a workflow, step, topic or deployment: 1 to 1,024 bytes without control
+// characters. What names the kind of name in the error, which is an [ErrInvalid].
 func ValidateName(what, s string) error {
 	return ValidateText(what, s, maxNameLength)
 }
 
-// WorkflowTopic is how the topic of a workflow's messages begins; its name follows (protocol §5.1).
+// WorkflowTopic is the prefix of the topic of a workflow's messages; the workflow's name follows (protocol §5.1).
 const WorkflowTopic = "__wkf_workflow_"
 
-// ValidateWorkflowName reports whether s can be the name of a workflow whose runs are sent messages: a name,
-// and so is its topic. The error is an [ErrInvalid].
+// ValidateWorkflowName validates the name of a workflow: both the name and the workflow's topic must be valid names.
+// The error is an [ErrInvalid].
 func ValidateWorkflowName(what, s string) error {
 	return ValidateText(what, s, maxNameLength-len(WorkflowTopic))
 }
 
-// ValidateToken reports whether s can be a hook's token: 1 to 1,024 printable characters. The error is
-// an [ErrInvalid].
+// ValidateToken validates the token of a hook: 1 to 1,024 bytes without control characters. The error is an
+// [ErrInvalid].
 func ValidateToken(s string) error {
 	return ValidateText("hook token", s, maxTokenLength)
 }
 
+// ValidateText validates a text of 1 to limit bytes: UTF-8 without control characters. What names the text in the
+// error, which is an [ErrInvalid].
 func ValidateText(what, s string, limit int) error {
 	if s == "" {
 		return Invalid("%s is missing", what)
@@ -114,7 +119,7 @@ func ValidateText(what, s string, limit int) error {
 		return Invalid("%s is %d bytes long; the limit is %d", what, len(s), limit)
 	}
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
-		return Invalid("%s has control characters or is not UTF-8", what)
+		return Invalid("%s contains control characters or invalid UTF-8", what)
 	}
 	return nil
 }

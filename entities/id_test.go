@@ -9,8 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// runIDAt is a run ID made at the time; tagged as newer clients do it for the region, 0 for not at all
-// (protocol §2.6).
+// runIDAt returns a run ID made at the time, tagged with the region as newer clients do; 0 for no tag (protocol §2.6).
 func runIDAt(at time.Time, region byte) RunID {
 	var u ulid.ULID
 	if err := u.SetTime(ulid.Timestamp(at)); err != nil {
@@ -29,15 +28,15 @@ func TestRunIDWindowIs24HoursBackAnd5MinutesAhead(t *testing.T) {
 		age   time.Duration
 		valid bool
 	}{
-		"now":                       {0, true},
-		"24 hours old":              {24 * time.Hour, true},
-		"older by a millisecond":    {24*time.Hour + time.Millisecond, false},
-		"5 minutes ahead":           {-5 * time.Minute, true},
-		"ahead by a millisecond":    {-5*time.Minute - time.Millisecond, false},
-		"a month old":               {31 * 24 * time.Hour, false},
-		"a month ahead":             {-31 * 24 * time.Hour, false},
-		"as old as time (time 0)":   {time.Duration(day.UnixMilli()) * time.Millisecond, false},
-		"one hour old, as is usual": {time.Hour, true},
+		"now":                    {0, true},
+		"24 hours old":           {24 * time.Hour, true},
+		"older by a millisecond": {24*time.Hour + time.Millisecond, false},
+		"5 minutes ahead":        {-5 * time.Minute, true},
+		"ahead by a millisecond": {-5*time.Minute - time.Millisecond, false},
+		"a month old":            {31 * 24 * time.Hour, false},
+		"a month ahead":          {-31 * 24 * time.Hour, false},
+		"time zero":              {time.Duration(day.UnixMilli()) * time.Millisecond, false},
+		"one hour old":           {time.Hour, true},
 	}
 	for name, test := range tests {
 		for kind, region := range map[string]byte{"plain": 0, "tagged with a region": 1, "tagged with the last": 63} {
@@ -53,24 +52,24 @@ func TestRunIDWindowIs24HoursBackAnd5MinutesAhead(t *testing.T) {
 	}
 }
 
-func TestNewRunIDsOfAnotherShapeAreRefused(t *testing.T) {
+func TestMalformedNewRunIDIsInvalid(t *testing.T) {
 	t.Parallel()
 	good := string(runIDAt(day, 0))
 	if err := ValidateNewRunID(RunID(good), day); err != nil {
 		t.Fatal(err)
 	}
 	tests := map[string]string{
-		"empty":                       "",
-		"prefix only":                 "wrun_",
-		"no prefix":                   strings.TrimPrefix(good, "wrun_"),
-		"another prefix":              strings.Replace(good, "wrun_", "step_", 1),
-		"a digit short":               good[:len(good)-1],
-		"a digit more":                good + "0",
-		"a letter Crockford left out": good[:len(good)-1] + "U",
-		"a path":                      good[:len(good)-1] + "/",
-		"a NUL":                       good[:len(good)-1] + "\x00",
-		"more than 128 bits":          "wrun_8" + good[6:],
-		"a health check's":            "wrun_hc_" + good[8:],
+		"empty":                   "",
+		"prefix only":             "wrun_",
+		"no prefix":               strings.TrimPrefix(good, "wrun_"),
+		"another prefix":          strings.Replace(good, "wrun_", "step_", 1),
+		"a digit short":           good[:len(good)-1],
+		"a digit more":            good + "0",
+		"a letter not in base 32": good[:len(good)-1] + "U",
+		"a path":                  good[:len(good)-1] + "/",
+		"a NUL":                   good[:len(good)-1] + "\x00",
+		"more than 128 bits":      "wrun_8" + good[6:],
+		"a health check's":        "wrun_hc_" + good[8:],
 	}
 	for name, id := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +79,7 @@ func TestNewRunIDsOfAnotherShapeAreRefused(t *testing.T) {
 	}
 }
 
-func TestRegionTagDoesNotMoveTheWindow(t *testing.T) {
+func TestRegionTagDoesNotAffectTheWindow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		at := day.Add(time.Duration(rapid.Int64Range(-48*3600_000, 48*3600_000).Draw(t, "ms")) * time.Millisecond)
@@ -98,27 +97,27 @@ func TestValidateID(t *testing.T) {
 		id    string
 		valid bool
 	}{
-		"a step's":               {"step_01JNQ2Y3Z4A5B6C7D8E9F0G1H2", true},
-		"one character":          {"a", true},
-		"256 bytes":              {strings.Repeat("a", 256), true},
-		"letters of the world":   {"schritt_äß_步", true},
-		"three dots":             {"...", true},
-		"a dot inside":           {"a.b", true},
-		"empty":                  {"", false},
-		"257 bytes":              {strings.Repeat("a", 257), false},
-		"256 runes in 512":       {strings.Repeat("ä", 256), false},
-		"a slash":                {"a/b", false},
-		"a backslash":            {`a\b`, false},
-		"this folder":            {".", false},
-		"the folder above":       {"..", false},
-		"a path upwards":         {"../a", false},
-		"a space":                {"a b", false},
-		"a no-break space":       {"a\u00a0b", false},
-		"a new line":             {"a\n", false},
-		"a NUL":                  {"a\x00", false},
-		"a zero-width joiner":    {"a\u200db", false},
-		"not UTF-8":              {"a\xff", false},
-		"half of a UTF-8 letter": {"a\xc3", false},
+		"a step's":            {"step_01JNQ2Y3Z4A5B6C7D8E9F0G1H2", true},
+		"one character":       {"a", true},
+		"256 bytes":           {strings.Repeat("a", 256), true},
+		"non-ASCII letters":   {"schritt_äß_步", true},
+		"three dots":          {"...", true},
+		"a dot inside":        {"a.b", true},
+		"empty":               {"", false},
+		"257 bytes":           {strings.Repeat("a", 257), false},
+		"256 runes in 512":    {strings.Repeat("ä", 256), false},
+		"a slash":             {"a/b", false},
+		"a backslash":         {`a\b`, false},
+		"current folder":      {".", false},
+		"parent folder":       {"..", false},
+		"a path upwards":      {"../a", false},
+		"a space":             {"a b", false},
+		"a no-break space":    {"a\u00a0b", false},
+		"a new line":          {"a\n", false},
+		"a NUL":               {"a\x00", false},
+		"a zero-width joiner": {"a\u200db", false},
+		"not UTF-8":           {"a\xff", false},
+		"incomplete UTF-8":    {"a\xc3", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +136,7 @@ func TestValidateNameAndToken(t *testing.T) {
 		"a workflow's":         {"workflow//./src/workflows/order.ts//processOrder", true},
 		"one character":        {"a", true},
 		"spaces and signs":     {"order #1 / 2 ?", true},
-		"letters of the world": {"заказ 注文 🧾", true},
+		"non-ASCII letters":    {"заказ 注文 🧾", true},
 		"1,024 bytes":          {strings.Repeat("a", 1024), true},
 		"1,025 bytes":          {strings.Repeat("a", 1025), false},
 		"1,024 runes in 2,048": {strings.Repeat("ä", 1024), false},
@@ -171,7 +170,7 @@ func TestValidationErrorsNameTheField(t *testing.T) {
 		"odd name":     ValidateName("correlation ID", "\x00"),
 	} {
 		if err == nil || !strings.HasPrefix(err.Error(), "correlation ID") {
-			t.Errorf("%s: got %v, want an error that begins with the field's name", name, err)
+			t.Errorf("%s: got %v, want an error that begins with the name of the field", name, err)
 		}
 	}
 }

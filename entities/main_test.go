@@ -14,13 +14,13 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// day is when the tests take place.
+// day is the date of the tests.
 var day = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 
-// ptr is the address of a copy of v.
+// ptr returns a pointer to a copy of v.
 func ptr[T any](v T) *T { return &v }
 
-// wantInvalid fails the test unless err is [ErrInvalid] exactly if valid is false.
+// wantInvalid fails the test unless err is nil if valid is true, and [ErrInvalid] if it is false.
 func wantInvalid(t *testing.T, err error, valid bool) {
 	t.Helper()
 	switch {

@@ -2,12 +2,12 @@ package entities
 
 import "time"
 
-// Run is one execution of a workflow, as the fold of its log. What users sent is not here: input and
-// execution context are in event 1, the output or error in the event at EndSeq.
+// Run is one execution of a workflow: the fold of its log. Payloads stay in the log: the input and the execution
+// context in event 1, the output or error in the event at EndSeq.
 type Run struct {
 	ID      RunID
 	Project Project
-	// DeploymentID says whose functions execute the run; it never changes.
+	// DeploymentID is the deployment whose functions execute the run; it never changes.
 	DeploymentID string
 	WorkflowName string
 	Status       RunStatus
@@ -15,46 +15,55 @@ type Run struct {
 	SpecVersion int
 	// Attributes are the user's labels; never nil once stored.
 	Attributes map[string]string
-	// Driver says who continues the run.
+	// Driver selects how the run is continued.
 	Driver Driver
-	// UniqueKey is one that only one of the workflow's live runs has; empty for none.
+	// UniqueKey is unique among the live runs of the workflow; empty for none.
 	UniqueKey string
-	// IdempotencyKey is what its starter may repeat the start by; unique in the project. Empty for none.
+	// IdempotencyKey makes a repeated start return this run; unique in the project. Empty for none.
 	IdempotencyKey string
-	// ParentID is the run that started this one; empty when none did. ParentStep is the step of it that waits
-	// for the result, if one does.
+	// ParentID is the run that started this one; empty for none. ParentStep is the parent's step that waits for the
+	// result; empty if none does.
 	ParentID   RunID
 	ParentStep StepID
-	// Detached says that the run goes on when its parent ends.
+	// Detached says that the run continues when its parent ends.
 	Detached bool
-	// Deadline is when the run fails if it has not ended by then; nil for never.
+	// Deadline is the time at which the run fails if it has not ended; nil for none.
 	Deadline *time.Time
-	// ErrorCode is set on failed runs whose client gave one.
+	// ErrorCode is set on failed runs if the client sent one.
 	ErrorCode string
 	// LastSeq is the position of the newest event.
 	LastSeq int64
-	// EndSeq is the position of the event that ended the run; 0 while it lives.
+	// EndSeq is the position of the event that ended the run; 0 before the end.
 	EndSeq    int64
 	CreatedAt time.Time
 	// UpdatedAt is the time of the newest event.
 	UpdatedAt time.Time
 	// StartedAt is set by the first run_started and never changes: clients derive IDs from it.
 	StartedAt *time.Time
-	// CompletedAt is set exactly when the run has ended.
+	// CompletedAt is set if and only if the run has ended.
 	CompletedAt *time.Time
 }
 
-// Driver says who continues a run.
+// Driver selects how a run is continued: by the client or by the server.
 type Driver string
 
-// The drivers of runs.
+// The drivers.
 const (
-	// DriverClient is the Workflow SDK: its functions send each other messages.
+	// DriverClient is the Workflow SDK, whose functions continue the run by sending each other messages.
 	DriverClient Driver = ""
-	// DriverServer is this server: it invokes the run's function whenever the run can move.
+	// DriverServer is this server, which invokes the run's function whenever the run can make progress.
 	DriverServer Driver = "server"
 )
 
-// SpecDriven is the protocol version of runs that the server continues: the first whose payloads are opaque
-// to all who read them through the wire protocol (protocol §8).
-const SpecDriven = 2
+// Versions of the wire protocol at which the server's behaviour changes (protocol §8).
+const (
+	// SpecDriven is the version of runs that the server drives: the first one in which readers of the wire protocol
+	// treat payloads as opaque.
+	SpecDriven = 2
+	// SpecReplays is the last version whose clients only replay the workflow when their run is woken, and execute each
+	// step in a call of its own (protocol §5.3).
+	SpecReplays = 3
+	// specSlots is the first version in which event IDs are positions, and in which no attempt of a step begins after
+	// the end of its run (protocol §3.3).
+	specSlots = 6
+)

@@ -23,7 +23,7 @@ func openPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// stored is the statuses that a row may have: all but the first, "none".
+// stored returns the statuses that a row may have: all but the first, "none".
 func stored[S ~string](statuses []S) []string {
 	var list []string
 	for _, s := range statuses[1:] {
@@ -32,7 +32,7 @@ func stored[S ~string](statuses []S) []string {
 	return list
 }
 
-func TestChecksOfTheSchemaHaveTheSameWordsAsTheEnums(t *testing.T) {
+func TestEnumsEqualTheChecksOfTheSchema(t *testing.T) {
 	t.Parallel()
 	var events []string
 	for _, event := range slices.Concat(runEvents, stepEvents, hookEvents, waitEvents) {

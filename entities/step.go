@@ -2,26 +2,64 @@ package entities
 
 import "time"
 
-// Step is one step of a run, as the fold of its events. Its payloads are not here: the input is that of
-// the event at CreatedSeq, the output or the last error that of the event at ResultSeq.
+// Step is a step of a run: the fold of its events. Payloads stay in the log: the input in the event at CreatedSeq, the
+// output or the last error in the event at ResultSeq.
 type Step struct {
 	RunID  RunID
 	ID     StepID
 	Name   string
 	Status StepStatus
-	// Attempt counts the starts; 0 until the first. The limit and what follows are the client's choice.
+	// Attempt counts the starts; 0 before the first. The client decides how many are allowed.
 	Attempt     int
 	SpecVersion int
 	// CreatedSeq is the position of step_created.
 	CreatedSeq int64
-	// ResultSeq is the position of the last step_completed, step_failed or step_retrying; 0 before one.
+	// ResultSeq is the position of the last step_completed, step_failed or step_retrying; 0 before the first.
 	ResultSeq int64
 	CreatedAt time.Time
 	UpdatedAt time.Time
 	// StartedAt is the time of the first start.
 	StartedAt *time.Time
-	// CompletedAt is set exactly when the step is completed or failed.
+	// CompletedAt is set if and only if the step is completed or failed.
 	CompletedAt *time.Time
-	// RetryAfter is the earliest time of the next attempt; cleared by the start.
+	// RetryAfter is the earliest time of the next attempt; cleared when that starts.
 	RetryAfter *time.Time
+}
+
+// StepSpec specifies how the server executes a step. All durations are in milliseconds.
+type StepSpec struct {
+	// DeploymentID is the deployment whose function executes the step; empty if a child run does.
+	DeploymentID string `json:"deploymentId,omitempty"`
+	// ChildID is the child run whose result becomes the step's; empty if a function executes the step.
+	ChildID RunID `json:"childId,omitempty"`
+	// Deadline is the time at which the step fails if it has no result, whatever its status; nil for none.
+	Deadline *time.Time `json:"deadline,omitempty"`
+	// AttemptTimeoutMS is the timeout of one attempt.
+	AttemptTimeoutMS int64 `json:"attemptTimeoutMs,omitempty"`
+	// MaxAttempts is the number of attempts after which the step fails. Attempts that did not reach the function do not
+	// count.
+	MaxAttempts int `json:"maxAttempts,omitempty"`
+	// BackoffMS is the pause after the first attempt. Each further pause is Factor times as long as the one before, but
+	// at most MaxBackoffMS.
+	BackoffMS    int64   `json:"backoffMs,omitempty"`
+	Factor       float64 `json:"factor,omitempty"`
+	MaxBackoffMS int64   `json:"maxBackoffMs,omitempty"`
+}
+
+// Late reports whether the deadline has passed.
+func (s StepSpec) Late(now time.Time) bool {
+	return s.Deadline != nil && !s.Deadline.After(now)
+}
+
+// Patience returns how long to wait for the response to an attempt.
+func (s StepSpec) Patience(now time.Time) time.Duration {
+	return s.Within(time.Duration(s.AttemptTimeoutMS)*time.Millisecond, now)
+}
+
+// Within returns the duration, shortened to the time until the deadline.
+func (s StepSpec) Within(d time.Duration, now time.Time) time.Duration {
+	if s.Deadline == nil {
+		return d
+	}
+	return max(0, min(d, s.Deadline.Sub(now)))
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPatienceOfAStep(t *testing.T) {
+func TestStepPatienceAndDeadline(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) *time.Time { at := now.Add(d); return &at }
@@ -14,11 +14,11 @@ func TestPatienceOfAStep(t *testing.T) {
 		want time.Duration
 		late bool
 	}{
-		"as long as an attempt":  {StepSpec{AttemptTimeoutMS: 1500}, 1500 * time.Millisecond, false},
-		"the step has more time": {StepSpec{AttemptTimeoutMS: 1500, Deadline: at(time.Hour)}, 1500 * time.Millisecond, false},
-		"the step has less time": {StepSpec{AttemptTimeoutMS: 1500, Deadline: at(time.Second)}, time.Second, false},
-		"the time is just over":  {StepSpec{AttemptTimeoutMS: 1500, Deadline: at(0)}, 0, true},
-		"the time is long over":  {StepSpec{AttemptTimeoutMS: 1500, Deadline: at(-time.Hour)}, 0, true},
+		"no deadline":             {StepSpec{AttemptTimeoutMS: 1500}, 1500 * time.Millisecond, false},
+		"deadline after timeout":  {StepSpec{AttemptTimeoutMS: 1500, Deadline: at(time.Hour)}, 1500 * time.Millisecond, false},
+		"deadline before timeout": {StepSpec{AttemptTimeoutMS: 1500, Deadline: at(time.Second)}, time.Second, false},
+		"deadline now":            {StepSpec{AttemptTimeoutMS: 1500, Deadline: at(0)}, 0, true},
+		"deadline long past":      {StepSpec{AttemptTimeoutMS: 1500, Deadline: at(-time.Hour)}, 0, true},
 	} {
 		if got, late := tt.spec.Patience(now), tt.spec.Late(now); got != tt.want || late != tt.late {
 			t.Errorf("%s: patience %s, late %v; want %s, %v", name, got, late, tt.want, tt.late)

@@ -6,62 +6,62 @@ import (
 	"slices"
 )
 
-// RunStatus is where a run stands. RunNone is the status of a run that does not exist.
+// RunStatus is the status of a run.
 type RunStatus string
 
-// The run statuses; the last three are terminal.
+// The run statuses; the last three are final.
 const (
-	RunNone      RunStatus = "none"
-	RunPending   RunStatus = "pending"   // created; waits for its first delivery
-	RunRunning   RunStatus = "running"   // the app's workflow function has seen it
-	RunCompleted RunStatus = "completed" // returned a value
-	RunFailed    RunStatus = "failed"    // ended by an error
-	RunCancelled RunStatus = "cancelled" // ended from outside
+	RunNone      RunStatus = "none"      // does not exist
+	RunPending   RunStatus = "pending"   // created, and not yet delivered
+	RunRunning   RunStatus = "running"   // received by the app's workflow function
+	RunCompleted RunStatus = "completed" // the workflow returned a value
+	RunFailed    RunStatus = "failed"    // the workflow ended with an error
+	RunCancelled RunStatus = "cancelled" // ended by a request from outside
 )
 
-// Ended reports whether the run is over. An ended run never leaves its status (I3).
+// Ended reports whether the run has ended. An ended run never changes its status (I3).
 func (s RunStatus) Ended() bool {
 	return s == RunCompleted || s == RunFailed || s == RunCancelled
 }
 
-// RunStatuses returns the statuses that the row of a run can have: all but [RunNone].
+// RunStatuses returns the statuses that a run can have: all but [RunNone].
 func RunStatuses() []RunStatus {
 	return []RunStatus{RunPending, RunRunning, RunCompleted, RunFailed, RunCancelled}
 }
 
-// Known reports whether the row of a run can have the status.
+// Known reports whether a run can have the status.
 func (s RunStatus) Known() bool { return slices.Contains(RunStatuses(), s) }
 
-// StepStatus is where a step stands. StepNone is the status of a step that does not exist.
+// StepStatus is the status of a step.
 type StepStatus string
 
-// The step statuses; the last two are terminal.
+// The step statuses; the last two are final.
 const (
-	StepNone      StepStatus = "none"
+	StepNone      StepStatus = "none"      // does not exist
 	StepPending   StepStatus = "pending"   // created, or waiting for its next attempt
-	StepRunning   StepStatus = "running"   // an attempt is under way
+	StepRunning   StepStatus = "running"   // an attempt is in progress
 	StepCompleted StepStatus = "completed" // has a result
-	StepFailed    StepStatus = "failed"    // out of attempts, or fatal
+	StepFailed    StepStatus = "failed"    // out of attempts, or ended by a fatal error
 )
 
-// HookStatus is where a hook stands. Only active hooks are rows; the other two are told apart by the log.
+// HookStatus is the status of a hook. Only active hooks have a row; the log tells the other two statuses apart.
 type HookStatus string
 
 // The hook statuses.
 const (
-	HookNone     HookStatus = "none"     // its creation is not in the log
-	HookActive   HookStatus = "active"   // holds its token and can be resumed
-	HookDisposed HookStatus = "disposed" // was there once, or lost the contest for its token
+	HookNone     HookStatus = "none"     // the log does not contain its creation
+	HookActive   HookStatus = "active"   // holds its token, and can be resumed
+	HookDisposed HookStatus = "disposed" // was active before, or did not get its token
 )
 
-// WaitStatus is where a wait stands. WaitNone is the status of a wait that does not exist.
+// WaitStatus is the status of a wait.
 type WaitStatus string
 
 // The wait statuses.
 const (
-	WaitNone      WaitStatus = "none"
-	WaitWaiting   WaitStatus = "waiting"   // its time has not been reported as come
-	WaitCompleted WaitStatus = "completed" // over
+	WaitNone      WaitStatus = "none"      // does not exist
+	WaitWaiting   WaitStatus = "waiting"   // not reported as over
+	WaitCompleted WaitStatus = "completed" // reported as over
 )
 
 // The kinds of entities, as [TransitionError] names them.
@@ -72,27 +72,27 @@ const (
 	KindWait = "wait"
 )
 
-// Refusal is why a transition table turns an event down.
+// Refusal is the reason why a transition table refuses an event.
 type Refusal string
 
-// The refusals. Protocol §3.3–3.8 says which one a client expects where.
+// The refusals. Protocol §3.3–3.8 specifies which one a client expects in which case.
 const (
-	Conflict Refusal = "conflict" // a duplicate, or the entity is past this
-	Ended    Refusal = "ended"    // the run is over
-	Missing  Refusal = "missing"  // there is no such entity
-	Repeat   Refusal = "repeat"   // already so: answered as success, nothing is written
+	Conflict Refusal = "conflict" // a duplicate, or the entity is already past this status
+	Ended    Refusal = "ended"    // the run has ended
+	Missing  Refusal = "missing"  // the entity does not exist
+	Repeat   Refusal = "repeat"   // nothing to do: succeeds without writing an event
 )
 
-// Cell is what one event does to an entity in one status: it moves it To a status, or is refused by No.
+// Cell states what an event does to an entity in a status: the event changes the status to To, or is refused with No.
 type Cell[S ~string] struct {
 	To S
 	No Refusal
 }
 
-// Table holds a cell for every event of a kind of entity and every status of that kind.
+// Table is the transition table of a kind of entity: a cell for each of its events and each of its statuses.
 type Table[S ~string] map[EventType]map[S]Cell[S]
 
-// Runs is what happens to runs.
+// Runs is the transition table of runs.
 var Runs = Table[RunStatus]{
 	EventRunCreated: {
 		RunNone: {To: RunPending}, RunPending: {No: Conflict}, RunRunning: {No: Conflict},
@@ -120,9 +120,9 @@ var Runs = Table[RunStatus]{
 	},
 }
 
-// Steps is what happens to steps while their run is alive. A running step may be started again: that is
-// a redelivery after a crash.
-var Steps = Table[StepStatus]{
+// steps is the transition table of steps while their run is live. A running step can start again: that is a redelivery
+// after a crash.
+var steps = Table[StepStatus]{
 	EventStepCreated: {
 		StepNone: {To: StepPending}, StepPending: {No: Conflict}, StepRunning: {No: Conflict},
 		StepCompleted: {No: Conflict}, StepFailed: {No: Conflict},
@@ -145,9 +145,9 @@ var Steps = Table[StepStatus]{
 	},
 }
 
-// StepsAfterEnd is what happens to steps once their run has ended: an attempt under way may still
-// report, nothing new begins (protocol §3.3).
-var StepsAfterEnd = Table[StepStatus]{
+// stepsAfterEnd is the transition table of steps after the end of their run: an attempt in progress may still report
+// its result, but nothing new begins (protocol §3.3).
+var stepsAfterEnd = Table[StepStatus]{
 	EventStepCreated: {
 		StepNone: {No: Conflict}, StepPending: {No: Conflict}, StepRunning: {No: Conflict},
 		StepCompleted: {No: Conflict}, StepFailed: {No: Conflict},
@@ -170,54 +170,75 @@ var StepsAfterEnd = Table[StepStatus]{
 	},
 }
 
-// SpecReplays is the last protocol version whose clients do nothing but replay when their run is woken, and have their
-// steps called on their own (protocol §5.3, §8).
-const SpecReplays = 3
-
-// SpecSlots is the protocol version from which on event IDs are positions, and from which on no attempt of a
-// step begins once its run has ended (protocol §3.3, §8).
-const SpecSlots = 6
-
-// StepsAfterEndNext is [StepsAfterEnd] for runs of version [SpecSlots] and later.
-var StepsAfterEndNext = func() Table[StepStatus] {
-	t := maps.Clone(StepsAfterEnd)
+// stepsAfterEndNext is [stepsAfterEnd] for runs of version [specSlots] and later: a running step does not start again.
+var stepsAfterEndNext = func() Table[StepStatus] {
+	t := maps.Clone(stepsAfterEnd)
 	t[EventStepStarted] = maps.Clone(t[EventStepStarted])
 	t[EventStepStarted][StepRunning] = Cell[StepStatus]{No: Ended}
 	return t
 }()
 
-// Hooks is what happens to hooks while their run is alive. hook_conflict is what becomes of a
-// hook_created whose token another live hook holds; no client may write it.
-var Hooks = Table[HookStatus]{
+// StepTable returns the transition table for the run's steps. It depends on the run's status and protocol version.
+func (r *Run) StepTable() Table[StepStatus] {
+	switch {
+	case !r.Status.Ended():
+		return steps
+	case r.SpecVersion >= specSlots:
+		return stepsAfterEndNext
+	default:
+		return stepsAfterEnd
+	}
+}
+
+// hooks is the transition table of hooks while their run is live. The server writes hook_conflict in place of a
+// hook_created whose token another hook holds; no client may write it.
+var hooks = Table[HookStatus]{
 	EventHookCreated:  {HookNone: {To: HookActive}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookConflict: {HookNone: {To: HookDisposed}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookReceived: {HookNone: {No: Missing}, HookActive: {To: HookActive}, HookDisposed: {No: Missing}},
 	EventHookDisposed: {HookNone: {No: Missing}, HookActive: {To: HookDisposed}, HookDisposed: {No: Missing}},
 }
 
-// HooksAfterEnd is what happens to hooks once their run has ended: it took them along, but for those that
-// are retained. Nothing more is received (I7); a retained hook can still be disposed of.
-var HooksAfterEnd = Table[HookStatus]{
+// hooksAfterEnd is the transition table of hooks after the end of their run, which disposes of all hooks but the
+// retained ones. Nothing more is received (I7); a retained hook can still be disposed of.
+var hooksAfterEnd = Table[HookStatus]{
 	EventHookCreated:  {HookNone: {No: Conflict}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookConflict: {HookNone: {No: Conflict}, HookActive: {No: Conflict}, HookDisposed: {No: Conflict}},
 	EventHookReceived: {HookNone: {No: Missing}, HookActive: {No: Missing}, HookDisposed: {No: Missing}},
 	EventHookDisposed: {HookNone: {No: Missing}, HookActive: {To: HookDisposed}, HookDisposed: {No: Missing}},
 }
 
-// Waits is what happens to waits while their run is alive. Clients tolerate only a conflict when they
-// complete a wait that is not there (protocol §3.8).
-var Waits = Table[WaitStatus]{
+// HookTable returns the transition table for the run's hooks. It depends on the run's status.
+func (r *Run) HookTable() Table[HookStatus] {
+	if r.Status.Ended() {
+		return hooksAfterEnd
+	}
+	return hooks
+}
+
+// waits is the transition table of waits while their run is live. Completing a wait that does not exist is a conflict,
+// because that is the only refusal that clients tolerate there (protocol §3.8).
+var waits = Table[WaitStatus]{
 	EventWaitCreated:   {WaitNone: {To: WaitWaiting}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}},
 	EventWaitCompleted: {WaitNone: {No: Conflict}, WaitWaiting: {To: WaitCompleted}, WaitCompleted: {No: Conflict}},
 }
 
-// WaitsAfterEnd is what happens to waits once their run has ended: it took them along.
-var WaitsAfterEnd = Table[WaitStatus]{
+// waitsAfterEnd is the transition table of waits after the end of their run, which deletes them.
+var waitsAfterEnd = Table[WaitStatus]{
 	EventWaitCreated:   {WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}},
 	EventWaitCompleted: {WaitNone: {No: Conflict}, WaitWaiting: {No: Conflict}, WaitCompleted: {No: Conflict}},
 }
 
-// Next looks up where event moves the entity of the given kind and ID. A refusal is a *[TransitionError].
+// WaitTable returns the transition table for the run's waits. It depends on the run's status.
+func (r *Run) WaitTable() Table[WaitStatus] {
+	if r.Status.Ended() {
+		return waitsAfterEnd
+	}
+	return waits
+}
+
+// Next returns the status that follows the event. Kind and ID name the entity in errors. A refusal is a
+// *[TransitionError]; an event of another kind of entity is an [ErrInvalid].
 func (t Table[S]) Next(kind, id string, status S, event EventType) (S, error) {
 	row, ok := t[event]
 	if !ok {
@@ -233,6 +254,7 @@ func (t Table[S]) Next(kind, id string, status S, event EventType) (S, error) {
 	return cell.To, nil
 }
 
+// has reports whether the event is about this kind of entity.
 func (t Table[S]) has(event EventType) bool {
 	_, ok := t[event]
 	return ok

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The statuses and events of each kind, in the order of the golden files. They are repeated from the
-// source on purpose: a status or event that a table leaves out must not vanish from the tests with it.
+// The statuses and events of each kind, in the order of the golden files. They are listed here again on purpose: the
+// tests must notice a status or event that a table lacks.
 var (
 	runStatuses  = []RunStatus{RunNone, RunPending, RunRunning, RunCompleted, RunFailed, RunCancelled}
 	stepStatuses = []StepStatus{StepNone, StepPending, StepRunning, StepCompleted, StepFailed}
@@ -30,7 +30,7 @@ var (
 	waitEvents = []EventType{EventWaitCreated, EventWaitCompleted}
 )
 
-// chart is a table without its type of status.
+// chart is a transition table whose statuses are strings, whatever its kind.
 type chart struct {
 	kind     string
 	statuses []string
@@ -57,21 +57,21 @@ func chartOf[S ~string](kind string, t Table[S], statuses []S, events []EventTyp
 	return c
 }
 
-// charts are all tables, by the names of their golden files.
+// charts returns all tables, by the names of their golden files.
 func charts() map[string]chart {
 	return map[string]chart{
 		"runs":                 chartOf(KindRun, Runs, runStatuses, runEvents),
-		"steps":                chartOf(KindStep, Steps, stepStatuses, stepEvents),
-		"steps_after_end":      chartOf(KindStep, StepsAfterEnd, stepStatuses, stepEvents),
-		"steps_after_end_next": chartOf(KindStep, StepsAfterEndNext, stepStatuses, stepEvents),
-		"hooks":                chartOf(KindHook, Hooks, hookStatuses, hookEvents),
-		"hooks_after_end":      chartOf(KindHook, HooksAfterEnd, hookStatuses, hookEvents),
-		"waits":                chartOf(KindWait, Waits, waitStatuses, waitEvents),
-		"waits_after_end":      chartOf(KindWait, WaitsAfterEnd, waitStatuses, waitEvents),
+		"steps":                chartOf(KindStep, steps, stepStatuses, stepEvents),
+		"steps_after_end":      chartOf(KindStep, stepsAfterEnd, stepStatuses, stepEvents),
+		"steps_after_end_next": chartOf(KindStep, stepsAfterEndNext, stepStatuses, stepEvents),
+		"hooks":                chartOf(KindHook, hooks, hookStatuses, hookEvents),
+		"hooks_after_end":      chartOf(KindHook, hooksAfterEnd, hookStatuses, hookEvents),
+		"waits":                chartOf(KindWait, waits, waitStatuses, waitEvents),
+		"waits_after_end":      chartOf(KindWait, waitsAfterEnd, waitStatuses, waitEvents),
 	}
 }
 
-// markdown draws the chart: an arrow leads to a status, a word is a refusal.
+// markdown renders the chart as a table: an arrow precedes the next status, other words are refusals.
 func (c chart) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| event \\ status | %s |\n", strings.Join(c.statuses, " | "))
@@ -94,7 +94,7 @@ func (c chart) markdown() string {
 	return b.String()
 }
 
-func TestTransitionsAreThoseOfTheGoldenFiles(t *testing.T) {
+func TestTransitionsEqualTheGoldenFiles(t *testing.T) {
 	t.Parallel()
 	for name, c := range charts() {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestTransitionsAreThoseOfTheGoldenFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("%s differs; if the rule is meant to change, run with -update (-want +got):\n%s", file, diff)
+				t.Errorf("%s differs; to change the rule, run with -update (-want +got):\n%s", file, diff)
 			}
 		})
 	}
@@ -138,7 +138,7 @@ func TestTransitionTablesAreTotal(t *testing.T) {
 						t.Errorf("%s in status %s: got To %q and No %q, want exactly one", event, status, cell.To, cell.No)
 					}
 					if cell.To != "" && (cell.To == "none" || !slices.Contains(c.statuses, cell.To)) {
-						t.Errorf("%s in status %s leads to %q, which is no status of a %s", event, status, cell.To, c.kind)
+						t.Errorf("%s in status %s leads to %q, which is not a status of a %s", event, status, cell.To, c.kind)
 					}
 				}
 			}
@@ -146,9 +146,9 @@ func TestTransitionTablesAreTotal(t *testing.T) {
 	}
 }
 
-func TestI3TerminalStatusesHaveNoWayOut(t *testing.T) {
+func TestI3FinalStatusesNeverChange(t *testing.T) {
 	t.Parallel()
-	terminal := map[string][]string{
+	final := map[string][]string{
 		KindRun:  {"completed", "failed", "cancelled"},
 		KindStep: {"completed", "failed"},
 		KindHook: {"disposed"},
@@ -158,8 +158,8 @@ func TestI3TerminalStatusesHaveNoWayOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for event, row := range c.table {
-				for _, status := range terminal[c.kind] {
-					// The one documented exception, which does not leave the status either.
+				for _, status := range final[c.kind] {
+					// The documented exception, which does not change the status either.
 					if event == EventRunCancelled && status == "cancelled" {
 						if got := row[status].To; got != "cancelled" {
 							t.Errorf("run_cancelled in status cancelled leads to %q, want cancelled", got)
@@ -167,7 +167,7 @@ func TestI3TerminalStatusesHaveNoWayOut(t *testing.T) {
 						continue
 					}
 					if cell := row[status]; cell.No == "" {
-						t.Errorf("%s leads out of %s to %s", event, status, cell.To)
+						t.Errorf("%s changes %s to %s", event, status, cell.To)
 					}
 				}
 			}
@@ -175,7 +175,7 @@ func TestI3TerminalStatusesHaveNoWayOut(t *testing.T) {
 	}
 }
 
-func TestNothingBeginsAfterTheEnd(t *testing.T) {
+func TestOnlyRunningStepsContinueAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"steps_after_end", "steps_after_end_next", "hooks_after_end", "waits_after_end"} {
 		t.Run(name, func(t *testing.T) {
@@ -183,9 +183,9 @@ func TestNothingBeginsAfterTheEnd(t *testing.T) {
 			c := charts()[name]
 			for event, row := range c.table {
 				for status, cell := range row {
-					disposal := event == EventHookDisposed && status == "active" // of a hook that outlived its run
+					disposal := event == EventHookDisposed && status == "active" // of a retained hook
 					if cell.No == "" && status != "running" && !disposal {
-						t.Errorf("%s moves a %s from %s to %s: only a running step may go on", event, c.kind, status, cell.To)
+						t.Errorf("%s changes a %s from %s to %s: only a running step may continue", event, c.kind, status, cell.To)
 					}
 				}
 			}
@@ -193,7 +193,7 @@ func TestNothingBeginsAfterTheEnd(t *testing.T) {
 	}
 }
 
-func TestEndedIsWhatHasNoWayOutOfARun(t *testing.T) {
+func TestRunStatusEnded(t *testing.T) {
 	t.Parallel()
 	want := map[RunStatus]bool{RunCompleted: true, RunFailed: true, RunCancelled: true}
 	for _, s := range runStatuses {
@@ -203,25 +203,25 @@ func TestEndedIsWhatHasNoWayOutOfARun(t *testing.T) {
 	}
 }
 
-func TestNextSaysWhatIsWrong(t *testing.T) {
+func TestNextErrors(t *testing.T) {
 	t.Parallel()
 	t.Run("an event of another kind is invalid", func(t *testing.T) {
 		t.Parallel()
-		_, err := Steps.Next(KindStep, "step_1", StepPending, EventRunStarted)
+		_, err := steps.Next(KindStep, "step_1", StepPending, EventRunStarted)
 		wantInvalid(t, err, false)
 	})
-	t.Run("an unknown status is an error and no move", func(t *testing.T) {
+	t.Run("an unknown status is an error", func(t *testing.T) {
 		t.Parallel()
-		got, err := Steps.Next(KindStep, "step_1", "odd", EventStepStarted)
+		got, err := steps.Next(KindStep, "step_1", "odd", EventStepStarted)
 		if err == nil || got != "odd" {
-			t.Errorf("got %q and error %v, want the status unmoved and an error", got, err)
+			t.Errorf("got %q and error %v, want the status unchanged and an error", got, err)
 		}
 	})
-	t.Run("a refusal names everything", func(t *testing.T) {
+	t.Run("a refusal has all fields", func(t *testing.T) {
 		t.Parallel()
-		got, err := Steps.Next(KindStep, "step_1", StepFailed, EventStepCompleted)
+		got, err := steps.Next(KindStep, "step_1", StepFailed, EventStepCompleted)
 		if got != StepFailed {
-			t.Errorf("got status %q, want it unmoved", got)
+			t.Errorf("got status %q, want it unchanged", got)
 		}
 		want := &TransitionError{
 			Kind: KindStep, ID: "step_1", Status: "failed", Event: EventStepCompleted, Refusal: Conflict,
@@ -230,4 +230,31 @@ func TestNextSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("error differs (-want +got):\n%s", diff)
 		}
 	})
+}
+
+func TestTablesFollowTheRunsStatusAndVersion(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		run   Run
+		steps Table[StepStatus]
+		hooks Table[HookStatus]
+		waits Table[WaitStatus]
+	}{
+		"live":               {Run{Status: RunRunning, SpecVersion: specSlots - 1}, steps, hooks, waits},
+		"live, slots":        {Run{Status: RunPending, SpecVersion: specSlots}, steps, hooks, waits},
+		"ended":              {Run{Status: RunFailed, SpecVersion: specSlots - 1}, stepsAfterEnd, hooksAfterEnd, waitsAfterEnd},
+		"ended, slots":       {Run{Status: RunFailed, SpecVersion: specSlots}, stepsAfterEndNext, hooksAfterEnd, waitsAfterEnd},
+		"ended, later slots": {Run{Status: RunCompleted, SpecVersion: specSlots + 1}, stepsAfterEndNext, hooksAfterEnd, waitsAfterEnd},
+	}
+	for name, test := range tests {
+		if diff := cmp.Diff(test.steps, test.run.StepTable()); diff != "" {
+			t.Errorf("%s: steps differ (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(test.hooks, test.run.HookTable()); diff != "" {
+			t.Errorf("%s: hooks differ (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(test.waits, test.run.WaitTable()); diff != "" {
+			t.Errorf("%s: waits differ (-want +got):\n%s", name, diff)
+		}
+	}
 }

@@ -2,17 +2,17 @@ package entities
 
 import "time"
 
-// Wait is a sleep of a run. The client schedules its own wake-up, so the server only keeps the record;
-// it is deleted with the end of the run.
+// Wait is a sleep of a run: the fold of its events. Its row is deleted when the run ends. For runs driven by the
+// client, it is a mere record: the client schedules its own wake-up.
 type Wait struct {
 	RunID       RunID
 	ID          WaitID
 	Status      WaitStatus
 	SpecVersion int
-	// ResumeAt is when the wait is over, as the client said.
+	// ResumeAt is the time at which the wait ends.
 	ResumeAt  *time.Time
 	CreatedAt time.Time
 	UpdatedAt time.Time
-	// CompletedAt is set exactly when the wait is completed.
+	// CompletedAt is set if and only if the wait is completed.
 	CompletedAt *time.Time
 }

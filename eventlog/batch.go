@@ -34,7 +34,7 @@ func validateBatch(requests []Request) error {
 			return entities.Invalid("event %d of the batch: a step_started in a batch must not have input; "+
 				"put a step_created before it", i)
 		}
-		entity := [2]string{entities.KindOf(r.Type), r.CorrelationID}
+		entity := [2]string{r.Type.Kind(), r.CorrelationID}
 		if entity[0] == entities.KindRun {
 			entity[1] = "" // a batch is about one run
 		}

@@ -107,7 +107,7 @@ func TestBatchOutcomesBySection3_13(t *testing.T) {
 		},
 		"a step that is not due yet": {
 			[]Request{step("step_created"), retrying}, []Request{on("", "step_created", "a"), step("step_started")},
-			[]string{"step_created at 5", "step step_1 may not start before another 1m30s"},
+			[]string{"step_created at 5", "step step_1 may not start for another 1m30s"},
 		},
 		"results of several steps": {
 			[]Request{on(theRun, "step_created", "a"), on(theRun, "step_created", "b"), on(theRun, "step_created", "c")},

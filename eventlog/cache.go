@@ -143,7 +143,7 @@ func (c *runCache) knowsEntity(r Request) bool {
 		return false
 	}
 	var known bool
-	switch entities.KindOf(r.Type) {
+	switch r.Type.Kind() {
 	case entities.KindRun:
 		known = true
 	case entities.KindStep:

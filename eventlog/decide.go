@@ -177,14 +177,14 @@ func (f facts) checkTransition(r Request, at time.Time) error {
 		// run_created is the only event that does not need the run to exist.
 		return checkTable(entities.Runs, entities.KindRun, string(r.RunID), entities.RunNone, eventForMissingRun(r.Type))
 	}
-	id, ended := r.CorrelationID, f.Run.Status.Ended()
-	switch kind := entities.KindOf(r.Type); kind {
+	id := r.CorrelationID
+	switch kind := r.Type.Kind(); kind {
 	case entities.KindStep:
-		return checkTable(f.stepTable(), kind, id, f.stepStatus(r), r.Type)
+		return checkTable(f.Run.StepTable(), kind, id, f.stepStatus(r), r.Type)
 	case entities.KindHook:
-		return checkTable(tableFor(ended, entities.Hooks, entities.HooksAfterEnd), kind, id, f.hookStatus(r, at), r.Type)
+		return checkTable(f.Run.HookTable(), kind, id, f.hookStatus(r, at), r.Type)
 	case entities.KindWait:
-		return checkTable(tableFor(ended, entities.Waits, entities.WaitsAfterEnd), kind, id, f.waitStatus(r), r.Type)
+		return checkTable(f.Run.WaitTable(), kind, id, f.waitStatus(r), r.Type)
 	default:
 		return checkTable(entities.Runs, kind, string(r.RunID), f.Run.Status, r.Type)
 	}
@@ -197,22 +197,6 @@ func eventForMissingRun(t entities.EventType) entities.EventType {
 		return t
 	}
 	return entities.EventRunStarted
-}
-
-// stepTable depends on the run's protocol version: newer ones refuse attempts that start after the end of the run.
-func (f facts) stepTable() entities.Table[entities.StepStatus] {
-	afterEnd := entities.StepsAfterEnd
-	if f.Run.SpecVersion >= entities.SpecSlots {
-		afterEnd = entities.StepsAfterEndNext
-	}
-	return tableFor(f.Run.Status.Ended(), entities.Steps, afterEnd)
-}
-
-func tableFor[S ~string](ended bool, alive, afterEnd entities.Table[S]) entities.Table[S] {
-	if ended {
-		return afterEnd
-	}
-	return alive
 }
 
 func checkTable[S ~string](t entities.Table[S], kind, id string, status S, event entities.EventType) error {

@@ -96,7 +96,7 @@ func (f facts) eventTime(now time.Time) time.Time {
 // still exist.
 func resultOf(s *Snapshot, at time.Time, e *entities.Event, r Request, result Result) Result {
 	result.Event, result.Run = e, *s.Run
-	switch entities.KindOf(r.Type) {
+	switch r.Type.Kind() {
 	case entities.KindStep:
 		result.Step = copyOf(s.Steps, entities.StepID(r.CorrelationID))
 	case entities.KindHook:

@@ -34,7 +34,7 @@ func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, r
 	)
 	store.LockRun(b, project, runID, &f.Run)
 	for _, r := range requests {
-		switch entities.KindOf(r.Type) {
+		switch r.Type.Kind() {
 		case entities.KindStep:
 			steps = append(steps, entities.StepID(r.CorrelationID))
 		case entities.KindWait:

@@ -23,7 +23,7 @@ func TestI9OtherProjectCannotAppend(t *testing.T) {
 	before, log := f.rows(t, id), f.events(t, id)
 	for _, event := range allEvents {
 		ask, want := onRun(id, event), entities.ErrRunNotFound
-		switch entities.KindOf(event) {
+		switch event.Kind() {
 		case entities.KindStep:
 			ask = on(id, event, "step_1")
 		case entities.KindHook:

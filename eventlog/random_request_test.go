@@ -78,7 +78,7 @@ func drawEvent(t *rapid.T, m, other *model, event entities.EventType) Request {
 	if rapid.Bool().Draw(t, "with clock") {
 		r.OccurredAt = ptr(day.Add(time.Duration(rapid.Int64Range(-1e9, 1e9).Draw(t, "occurred"))).Local())
 	}
-	if entities.KindOf(event) == entities.KindHook {
+	if event.Kind() == entities.KindHook {
 		r.CorrelationID = drawHookID(t, m, event)
 	}
 	switch event {

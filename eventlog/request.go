@@ -71,7 +71,7 @@ func (r Request) validate(now time.Time) error {
 	if err := entities.ValidateID("run ID", string(r.RunID)); err != nil {
 		return err
 	}
-	if entities.KindOf(r.Type) != entities.KindRun || r.CorrelationID != "" {
+	if r.Type.Kind() != entities.KindRun || r.CorrelationID != "" {
 		if err := entities.ValidateID("correlation ID", r.CorrelationID); err != nil {
 			return err
 		}

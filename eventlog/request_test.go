@@ -14,7 +14,7 @@ func minimalRequest(event entities.EventType) Request {
 	switch {
 	case event == entities.EventRunCreated:
 		return runCreated(theRun)
-	case entities.KindOf(event) == entities.KindRun && event != entities.EventAttrSet:
+	case event.Kind() == entities.KindRun && event != entities.EventAttrSet:
 		return onRun(theRun, event)
 	default:
 		return on(theRun, event, "some_1")

@@ -44,7 +44,7 @@ func (s *Snapshot) Apply(e entities.Event) {
 		s.createRun(e)
 	}
 	s.Run.LastSeq, s.Run.UpdatedAt = e.Seq, e.CreatedAt
-	switch entities.KindOf(e.Type) {
+	switch e.Type.Kind() {
 	case entities.KindRun:
 		s.applyToRun(e)
 	case entities.KindStep:

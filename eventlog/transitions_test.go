@@ -47,14 +47,16 @@ func TestTransitionTablesThroughPostgres(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	tryTable(t, f, "runs", entities.KindRun, entities.Runs, nil)
-	tryTable(t, f, "steps", entities.KindStep, entities.Steps, nil)
-	tryTable(t, f, "hooks", entities.KindHook, entities.Hooks, nil)
-	tryTable(t, f, "waits", entities.KindWait, entities.Waits, nil)
+	live := entities.Run{Status: entities.RunRunning}
+	tryTable(t, f, "steps", entities.KindStep, live.StepTable(), nil)
+	tryTable(t, f, "hooks", entities.KindHook, live.HookTable(), nil)
+	tryTable(t, f, "waits", entities.KindWait, live.WaitTable(), nil)
+	ended := entities.Run{Status: entities.RunCompleted}
 	for _, end := range []Request{completed, failed, cancelled} {
 		after := " after " + string(end.Type)
-		tryTable(t, f, "steps"+after, entities.KindStep, entities.StepsAfterEnd, &end)
-		tryTable(t, f, "hooks"+after, entities.KindHook, entities.HooksAfterEnd, &end)
-		tryTable(t, f, "waits"+after, entities.KindWait, entities.WaitsAfterEnd, &end)
+		tryTable(t, f, "steps"+after, entities.KindStep, ended.StepTable(), &end)
+		tryTable(t, f, "hooks"+after, entities.KindHook, ended.HookTable(), &end)
+		tryTable(t, f, "waits"+after, entities.KindWait, ended.WaitTable(), &end)
 	}
 }
 
@@ -99,7 +101,7 @@ func tryCell(t *testing.T, f *fixture, history []Request, event entities.EventTy
 	ask := onRun(id, event)
 	if event == entities.EventRunCreated {
 		ask = runCreated(id)
-	} else if kind := entities.KindOf(event); kind != entities.KindRun || event == entities.EventAttrSet {
+	} else if kind := event.Kind(); kind != entities.KindRun || event == entities.EventAttrSet {
 		ask = on(id, event, map[string]string{
 			entities.KindStep: "step_1", entities.KindHook: "hook_1", entities.KindWait: "wait_1", entities.KindRun: "attr_1",
 		}[kind])
@@ -148,7 +150,7 @@ func wantRows(t *testing.T, f *fixture, id entities.RunID, result Result, status
 		t.Errorf("the result's run is not the row (-row +result):\n%s", diff)
 	}
 	got := string(rows.Run.Status)
-	switch entities.KindOf(result.Event.Type) {
+	switch result.Event.Type.Kind() {
 	case entities.KindStep:
 		row := rows.Steps["step_1"]
 		got = string(row.Status)

@@ -13,28 +13,29 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// Actor is who did something administrative: the ID of an API key, or one of the constants.
+// Actor is the originator of an administrative change: the ID of an API key, or one of the constants.
 type Actor string
 
-// Actors that have no key of their own.
+// The actors without an API key of their own.
 const (
-	// ActorEnvironment came with the key of the server's environment.
+	// ActorEnvironment authenticated with the key in the server's environment variable STEPWELL_API_KEY.
 	ActorEnvironment Actor = "STEPWELL_API_KEY"
-	// ActorOpen came without a key to a server that is open.
+	// ActorOpen sent no key to a server that requires none.
 	ActorOpen Actor = "open"
-	// ActorCLI used a command on the database.
+	// ActorCLI used a command that works on the database directly.
 	ActorCLI Actor = "cli"
-	// ActorServer is the server itself, as when it registers what STEPWELL_DEPLOYMENTS says.
+	// ActorServer is the server itself, for example when it registers the deployments in STEPWELL_DEPLOYMENTS.
 	ActorServer Actor = "server"
 )
 
 type actorKey struct{}
 
-// WithActor says for whom something is done. It changes nothing but what the audit tells.
+// WithActor returns a context whose administrative changes are recorded under the actor. It grants no permission.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
+// actorOf returns the actor of the context; [ActorServer] if it has none.
 func actorOf(ctx context.Context) Actor {
 	if a, ok := ctx.Value(actorKey{}).(Actor); ok {
 		return a
@@ -42,10 +43,10 @@ func actorOf(ctx context.Context) Actor {
 	return ActorServer
 }
 
-// ActionKind is what was done.
+// ActionKind is a kind of administrative change.
 type ActionKind string
 
-// All that the audit tells of.
+// The kinds of changes that the audit records.
 const (
 	ActionKeyCreate        ActionKind = "key.create"
 	ActionKeyRevoke        ActionKind = "key.revoke"
@@ -62,22 +63,23 @@ const (
 	ActionRetentionRemove  ActionKind = "retention.remove"
 )
 
-// Action is something administrative that was done, as the audit tells of it.
+// Action is an entry of the audit: one administrative change.
 type Action struct {
-	// Seq numbers actions. Of two that were under way at once, the one with the lower number may be seen later.
+	// Seq numbers actions in the order of their insertion. A transaction may commit an action after another one has
+	// committed a higher number, so a reader may see the lower number later.
 	Seq     int64
 	At      time.Time
 	Project entities.Project
 	Actor   Actor
 	Action  ActionKind
-	// Subject is the ID or name of what it was done to.
+	// Subject is the ID or name of the thing that was changed.
 	Subject string
-	// Detail is a JSON object with what else is worth knowing. It never has secrets.
+	// Detail is a JSON object with further information. It never contains secrets.
 	Detail json.RawMessage
 }
 
-// InsertAction queues the word of an action, which belongs into the transaction that does it. Who does it is in the
-// context: see [WithActor].
+// InsertAction queues the insertion of an action, which belongs into the transaction of the change itself. The actor is
+// that of the context: see [WithActor].
 func InsertAction(
 	ctx context.Context, b *pgx.Batch, project entities.Project, kind ActionKind, subject string, detail map[string]any,
 ) {
@@ -89,9 +91,11 @@ func InsertAction(
 		project, actorOf(ctx), kind, subject, detail)
 }
 
-// ListActions reads a page of what was done in the project, and returns the cursor of the next page; empty when this
-// is the last. It fails with [ErrInvalid] on a bad cursor.
-func ListActions(ctx context.Context, q pg.Querier, project entities.Project, p pg.Page) (list []Action, next string, err error) {
+// ListActions reads a page of the project's audit, oldest first, and the cursor of the next page; empty after the last
+// page. It fails with a [pg.CursorError] on a cursor of another list.
+func ListActions(
+	ctx context.Context, q pg.Querier, project entities.Project, p pg.Page,
+) (list []Action, next string, err error) {
 	var from int64
 	if p.Cursor != "" {
 		if from, err = strconv.ParseInt(p.Cursor, 10, 64); err != nil || from < 1 {

@@ -14,75 +14,77 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// KeyID is "key_" and a ULID that the server made. It names an API key, and lets nobody in.
+// ErrKeyNotFound means that the project has no such API key.
+var ErrKeyNotFound = errors.New("API key not found")
+
+// KeyID is "key_" and a ULID made by the server. It identifies an API key and is no credential.
 type KeyID string
 
-// NewKeyID makes the ID of a key that is made at the given time.
+// NewKeyID returns an ID for a key that is created at the given time.
 func NewKeyID(at time.Time) KeyID {
 	return KeyID("key_" + ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy()).String())
 }
 
-// Role is what a key may do in its project.
+// Role is the set of permissions that a key has in its project.
 type Role string
 
-// The roles. Of the first four, each may do all that the next one may.
+// The roles. Each of the first four includes the permissions of the next one.
 const (
-	// RoleAdmin also looks after keys, deployments, secrets and the audit.
+	// RoleAdmin also manages keys, deployments and secrets, and reads the audit.
 	RoleAdmin Role = "admin"
-	// RoleWrite also changes runs and messages: an app's key.
+	// RoleWrite also changes runs and messages. It is the role of an app's key.
 	RoleWrite Role = "write"
-	// RoleRead sees everything that is not administration, with payloads.
+	// RoleRead reads everything but administration, including payloads.
 	RoleRead Role = "read"
-	// RoleMetadata sees the same without payloads, and without what could be used to act.
+	// RoleMetadata reads the same without payloads, and without anything that could be used to act, such as tokens.
 	RoleMetadata Role = "metadata"
-	// RoleInvoke starts runs, resumes hooks and sends signals, and sees of a run whose ID it has how it is going.
+	// RoleInvoke starts runs, resumes hooks, sends signals, and reads the state of a run by its ID.
 	RoleInvoke Role = "invoke"
 )
 
-// Roles are all there are.
+// Roles returns all roles.
 func Roles() []Role { return []Role{RoleAdmin, RoleWrite, RoleRead, RoleMetadata, RoleInvoke} }
 
-// Key is an API key, as far as anybody is told: its text is shown once, when it is made.
+// Key describes an API key, without its text, which is shown only once, at its creation.
 type Key struct {
 	ID      KeyID
 	Project entities.Project
 	Name    string
 	Role    Role
-	// Prefix is how its text begins.
+	// Prefix is the beginning of its text.
 	Prefix    string
 	CreatedAt time.Time
-	// ExpiresAt is from when on it lets nobody in; nil for never.
+	// ExpiresAt is the time from which the key is rejected; nil for never.
 	ExpiresAt *time.Time
-	// RevokedAt is set when it was revoked, for good.
+	// RevokedAt is set when the key is revoked, which cannot be undone.
 	RevokedAt *time.Time
-	// LastUsedAt is when a request last came with it, to the minute or so; nil before the first.
+	// LastUsedAt is the time of the last request with the key, accurate to about a minute; nil before the first.
 	LastUsedAt *time.Time
 }
 
-// Validate checks what its maker says of a key. It fails with [ErrInvalid].
+// Validate validates the name, role and expiry of a new key. It fails with [entities.ErrInvalid].
 func (k Key) Validate(now time.Time) error {
 	if err := entities.ValidateName("name", k.Name); err != nil {
 		return err
 	}
 	if !slices.Contains(Roles(), k.Role) {
-		return entities.Invalid("role %q is none of %v", k.Role, Roles())
+		return entities.Invalid("role %q is not one of %v", k.Role, Roles())
 	}
 	if k.ExpiresAt != nil && !k.ExpiresAt.After(now) {
-		return entities.Invalid("expiresAt is over already")
+		return entities.Invalid("expiresAt is in the past")
 	}
 	return nil
 }
 
-// Revoked reports whether the key lets nobody in any more because someone said so, and Expired because its time is
-// over.
+// Revoked reports whether the key has been revoked.
 func (k Key) Revoked() bool { return k.RevokedAt != nil }
 
-// Expired is described with [Key.Revoked].
+// Expired reports whether the key has expired at the given time.
 func (k Key) Expired(now time.Time) bool { return k.ExpiresAt != nil && !now.Before(*k.ExpiresAt) }
 
 const keyColumns = `id, project, name, role, prefix, created_at, expires_at, revoked_at, last_used_at`
 
-// InsertKey queues the write of a new key, whose text has the SHA-256 hash.
+// InsertKey queues the insertion of a key. Hash is the SHA-256 of its text.
 func InsertKey(b *pgx.Batch, k Key, hash [32]byte) {
 	pg.QueueOne(b, "insert key", `
 		INSERT INTO api_keys (id, project, name, role, prefix, hash, created_at, expires_at)
@@ -90,15 +92,16 @@ func InsertKey(b *pgx.Batch, k Key, hash [32]byte) {
 		k.ID, k.Project, k.Name, k.Role, k.Prefix, hash[:], k.CreatedAt, k.ExpiresAt)
 }
 
-// RevokeKey queues the end of a key, and puts it where into points if it was not revoked before.
+// RevokeKey queues the revocation of a key. It makes *into point to the key, unless there is no such key or it was
+// revoked before.
 func RevokeKey(b *pgx.Batch, project entities.Project, id KeyID, now time.Time, into **Key) {
 	pg.LoadInto(b, into, `
 		UPDATE api_keys SET revoked_at = $3 WHERE project = $1 AND id = $2 AND revoked_at IS NULL
 		RETURNING `+keyColumns, project, id, now)
 }
 
-// KeyByHash reads the key whose text has the hash, in whichever project, also if it was revoked or has expired. It
-// fails with [ErrKeyNotFound].
+// KeyByHash reads the key of any project whose text has the hash, even if it is revoked or expired. It fails with
+// [ErrKeyNotFound].
 func KeyByHash(ctx context.Context, q pg.Querier, hash [32]byte) (Key, error) {
 	return oneKey(ctx, q, `hash = $1`, hash[:])
 }
@@ -117,10 +120,11 @@ func oneKey(ctx context.Context, q pg.Querier, condition string, args ...any) (K
 	return k, nil
 }
 
-// ListKeys reads a page of the project's keys, also of those that are good no more, in the order in which they were
-// made, and returns the cursor of the next page; empty when this is the last. It fails with [ErrInvalid] on a bad
-// cursor.
-func ListKeys(ctx context.Context, q pg.Querier, project entities.Project, p pg.Page) (keys []Key, next string, err error) {
+// ListKeys reads a page of the project's keys, oldest first, including revoked and expired ones, and the cursor of the
+// next page; empty after the last page. It fails with a [pg.CursorError] on a malformed cursor.
+func ListKeys(
+	ctx context.Context, q pg.Querier, project entities.Project, p pg.Page,
+) (keys []Key, next string, err error) {
 	if p.Cursor != "" && entities.ValidateID("cursor", p.Cursor) != nil {
 		return nil, "", pg.BadCursor(p.Cursor)
 	}
@@ -138,7 +142,7 @@ func ListKeys(ctx context.Context, q pg.Querier, project entities.Project, p pg.
 	return keys, next, nil
 }
 
-// AdminKeyExists reports whether any project has an admin key that is good at the given time.
+// AdminKeyExists reports whether any project has an admin key that is neither revoked nor expired at the given time.
 func AdminKeyExists(ctx context.Context, q pg.Querier, now time.Time) (bool, error) {
 	rows, err := q.Query(ctx, `
 		SELECT EXISTS (SELECT FROM api_keys
@@ -153,13 +157,13 @@ func AdminKeyExists(ctx context.Context, q pg.Querier, now time.Time) (bool, err
 	return exists, nil
 }
 
-// MarkKeysUsed queues the write of when keys were last used. A time before the one that is there changes nothing.
+// MarkKeysUsed queues the update of when keys were last used. It never sets an earlier time than the stored one.
 func MarkKeysUsed(b *pgx.Batch, used map[KeyID]time.Time) {
 	ids, times := make([]KeyID, 0, len(used)), make([]time.Time, 0, len(used))
 	for id, at := range used {
 		ids, times = append(ids, id), append(times, at)
 	}
-	// In one order, so that servers that write the same keys do not wait for each other in a circle.
+	// The rows are locked in the order of their IDs, so that servers that update the same keys do not deadlock.
 	b.Queue(`
 		WITH locked AS (
 			SELECT k.id, u.at FROM api_keys k JOIN unnest($1::text[], $2::timestamptz[]) AS u (id, at) ON u.id = k.id
@@ -168,6 +172,3 @@ func MarkKeysUsed(b *pgx.Batch, used map[KeyID]time.Time) {
 		)
 		UPDATE api_keys k SET last_used_at = locked.at FROM locked WHERE k.id = locked.id`, ids, times)
 }
-
-// ErrKeyNotFound: the project has no such API key.
-var ErrKeyNotFound = errors.New("API key not found")

@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations"
 )
 
-// TestSchemaKnowsTheRoles compares the CHECK of the column with the roles.
-func TestSchemaKnowsTheRoles(t *testing.T) {
+// TestRolesEqualTheCheckOfTheColumn compares [Roles] with the CHECK constraint of the column role.
+func TestRolesEqualTheCheckOfTheColumn(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	var got []Role

@@ -12,7 +12,10 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// ListedProject is a project that exists.
+// ErrProjectNotFound means that no such project exists.
+var ErrProjectNotFound = errors.New("project not found")
+
+// ListedProject is a row of table projects.
 type ListedProject struct {
 	Name      entities.Project
 	CreatedAt time.Time
@@ -20,7 +23,8 @@ type ListedProject struct {
 
 const projectColumns = `name, created_at`
 
-// PutProject queues the creation of a project. Into points to it afterwards if it is new.
+// PutProject queues the creation of a project, and makes *into point to it. If the project exists, *into stays as it
+// is.
 func PutProject(b *pgx.Batch, name entities.Project, now time.Time, into **ListedProject) {
 	pg.LoadInto(b, into, `
 		INSERT INTO projects (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING
@@ -37,18 +41,11 @@ func ProjectByName(ctx context.Context, q pg.Querier, name entities.Project) (Li
 	return p, nil
 }
 
-// ListProjects reads all projects by their names.
+// ListProjects reads all projects, ordered by name.
 func ListProjects(ctx context.Context, q pg.Querier) ([]ListedProject, error) {
-	rows, err := q.Query(ctx, `SELECT `+projectColumns+` FROM projects ORDER BY name`)
-	if err != nil {
-		return nil, fmt.Errorf("list projects: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[ListedProject])
+	list, err := pg.CollectAll[ListedProject](q.Query(ctx, `SELECT `+projectColumns+` FROM projects ORDER BY name`))
 	if err != nil {
 		return nil, fmt.Errorf("list projects: %w", err)
 	}
 	return list, nil
 }
-
-// ErrProjectNotFound: there is no such project.
-var ErrProjectNotFound = errors.New("project not found")

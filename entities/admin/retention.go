@@ -12,21 +12,21 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// Retention is how long the runs of a project are kept after their end.
+// Retention is how long a project keeps runs after their end.
 type Retention struct {
 	Project entities.Project
-	// Keep is the age, counted from its end, at which a run is deleted; nil keeps runs forever.
+	// Keep is the time from a run's end to its deletion; nil to keep runs forever.
 	Keep *time.Duration
 }
 
-// Retentions reads the retentions that projects have set, in the order of projects.
+// Retentions reads the settings of the projects that do not use the default, ordered by project.
 func Retentions(ctx context.Context, q pg.Querier) ([]Retention, error) {
 	return collectRetentions(q.Query(ctx, `SELECT project, keep FROM retention ORDER BY project`))
 }
 
-// RetentionsInUse reads the retention of each project that has ended runs: the one it has set, or byDefault.
+// RetentionsInUse reads the effective setting of each project that has ended runs: its own, or else byDefault.
 func RetentionsInUse(ctx context.Context, q pg.Querier, byDefault time.Duration) ([]Retention, error) {
-	// It skips from one project to the next in the index, because runs by far outnumber projects.
+	// A skip scan from project to project: there are many more runs than projects.
 	return collectRetentions(q.Query(ctx, `
 		WITH RECURSIVE projects AS (
 			(SELECT project FROM runs WHERE completed_at IS NOT NULL ORDER BY project LIMIT 1)
@@ -41,10 +41,7 @@ func RetentionsInUse(ctx context.Context, q pg.Querier, byDefault time.Duration)
 }
 
 func collectRetentions(rows pgx.Rows, err error) ([]Retention, error) {
-	if err != nil {
-		return nil, fmt.Errorf("list retention: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Retention])
+	list, err := pg.CollectAll[Retention](rows, err)
 	if err != nil {
 		return nil, fmt.Errorf("list retention: %w", err)
 	}

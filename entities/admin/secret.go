@@ -8,96 +8,112 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// ErrSecretNotFound: the project has no such secret.
+const (
+	// maxSecretValues is the most values a secret may have at a time: the current one, and others during a rotation.
+	maxSecretValues = 10
+	maxSecretLength = 4096 // bytes
+)
+
+// ErrSecretNotFound means that the project has no such secret.
 var ErrSecretNotFound = errors.New("secret not found")
 
-// Secret is what a project shares with those who sign requests to it, as far as anybody is told: its values are
-// written, and never read but to verify.
+// Secret describes a secret that a project shares with the senders of its webhooks. Its values are left out: they are
+// write-only, and read only to verify signatures.
 type Secret struct {
 	Name      string
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-// SecretValue is one of a secret's values. It does not show in logs, errors and JSON.
-type SecretValue string
-
-const hidden = "[secret]"
-
-// String hides the value.
-func (SecretValue) String() string { return hidden }
-
-// GoString hides the value.
-func (SecretValue) GoString() string { return hidden }
-
-// LogValue hides the value.
-func (SecretValue) LogValue() slog.Value { return slog.StringValue(hidden) }
-
-// MarshalText hides the value.
-func (SecretValue) MarshalText() ([]byte, error) { return []byte(hidden), nil }
-
-const (
-	// MaxSecretValues is how many values a secret may have at a time: the one in use and those that it replaces.
-	MaxSecretValues = 10
-	maxSecretLength = 4096
-)
-
-// ValidateSecret checks a secret's name and values. It fails with [ErrInvalid], and does not repeat a value.
-func ValidateSecret(name string, values []SecretValue) error {
-	if err := entities.ValidateID("secret name", name); err != nil {
-		return err
-	}
-	if n := len(values); n < 1 || n > MaxSecretValues {
-		return entities.Invalid("a secret of %d values; want 1 to %d", n, MaxSecretValues)
-	}
-	for i, v := range values {
-		if entities.ValidateText("value", string(v), maxSecretLength) != nil {
-			return entities.Invalid("value %d of the secret is empty, longer than %d bytes, or no printable UTF-8", i, maxSecretLength)
-		}
-	}
-	return nil
-}
-
 const secretColumns = `name, created_at, updated_at`
 
-// PutSecret queues the write of a secret, whose values replace those it had, and a read of what it is then.
-func PutSecret(b *pgx.Batch, project entities.Project, name string, values []SecretValue, now time.Time, into **Secret) {
+// Secrets stores the secrets by which projects verify webhooks.
+type Secrets struct {
+	pool *pgxpool.Pool
+	now  func() time.Time
+}
+
+// NewSecrets returns the secrets in the database behind pool.
+func NewSecrets(pool *pgxpool.Pool, now func() time.Time) *Secrets {
+	return &Secrets{pool: pool, now: now}
+}
+
+// Put creates or replaces a secret. To rotate a value without rejecting requests, put the old and the new value, and
+// later the new one alone. It fails with [entities.ErrInvalid].
+func (s *Secrets) Put(
+	ctx context.Context, project entities.Project, name string, values []SecretValue,
+) (Secret, error) {
+	if err := validateSecret(name, values); err != nil {
+		return Secret{}, err
+	}
 	texts := make([]string, len(values))
 	for i, v := range values {
 		texts[i] = string(v)
 	}
-	pg.LoadInto(b, into, `
-		INSERT INTO secrets (project, name, values, created_at, updated_at) VALUES ($1, $2, $3, $4, $4)
-		ON CONFLICT (project, name) DO UPDATE SET values = excluded.values, updated_at = excluded.updated_at
-		RETURNING `+secretColumns, project, name, texts, now)
+	return s.change(ctx, project, ActionSecretPut, name, func(b *pgx.Batch, into **Secret) {
+		pg.LoadInto(b, into, `
+			INSERT INTO secrets (project, name, values, created_at, updated_at) VALUES ($1, $2, $3, $4, $4)
+			ON CONFLICT (project, name) DO UPDATE SET values = excluded.values, updated_at = excluded.updated_at
+			RETURNING `+secretColumns, project, name, texts, s.now().UTC().Truncate(time.Millisecond))
+	})
 }
 
-// DeleteSecret queues the deletion of a secret, and puts it where into points if there was one.
-func DeleteSecret(b *pgx.Batch, project entities.Project, name string, into **Secret) {
-	pg.LoadInto(b, into, `DELETE FROM secrets WHERE project = $1 AND name = $2 RETURNING `+secretColumns, project, name)
-}
-
-// ListSecrets reads the project's secrets by their names, without their values.
-func ListSecrets(ctx context.Context, q pg.Querier, project entities.Project) ([]Secret, error) {
-	rows, err := q.Query(ctx, `SELECT `+secretColumns+` FROM secrets WHERE project = $1 ORDER BY name`, project)
-	if err != nil {
-		return nil, fmt.Errorf("list secrets: %w", err)
+// Delete deletes a secret. Webhooks that require it reject all requests from then on. It fails with
+// [ErrSecretNotFound].
+func (s *Secrets) Delete(ctx context.Context, project entities.Project, name string) error {
+	if err := entities.ValidateID("secret name", name); err != nil {
+		return err
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Secret])
+	_, err := s.change(ctx, project, ActionSecretRemove, name, func(b *pgx.Batch, into **Secret) {
+		pg.LoadInto(b, into, `
+			DELETE FROM secrets WHERE project = $1 AND name = $2 RETURNING `+secretColumns, project, name)
+	})
+	return err
+}
+
+// change executes a statement that returns the secret it changes, and writes the audit in the same transaction. It
+// fails with [ErrSecretNotFound] if the statement returns none.
+func (s *Secrets) change(
+	ctx context.Context, project entities.Project, kind ActionKind, name string,
+	statement func(*pgx.Batch, **Secret),
+) (Secret, error) {
+	var secret *Secret
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		secret = nil
+		var b pgx.Batch
+		statement(&b, &secret)
+		InsertAction(ctx, &b, project, kind, name, nil)
+		err := tx.SendBatch(ctx, &b).Close()
+		if err == nil && secret == nil {
+			return ErrSecretNotFound
+		}
+		return err
+	})
+	if err != nil {
+		return Secret{}, fmt.Errorf("write secret %s: %w", name, err)
+	}
+	return *secret, nil
+}
+
+// List reads the project's secrets, ordered by name, without their values.
+func (s *Secrets) List(ctx context.Context, project entities.Project) ([]Secret, error) {
+	list, err := pg.CollectAll[Secret](s.pool.Query(ctx,
+		`SELECT `+secretColumns+` FROM secrets WHERE project = $1 ORDER BY name`, project))
 	if err != nil {
 		return nil, fmt.Errorf("list secrets: %w", err)
 	}
 	return list, nil
 }
 
-// SecretValues reads the values of a secret. It fails with [ErrSecretNotFound].
-func SecretValues(ctx context.Context, q pg.Querier, project entities.Project, name string) ([]SecretValue, error) {
-	rows, err := q.Query(ctx, `SELECT values FROM secrets WHERE project = $1 AND name = $2`, project, name)
+// Values reads the values of a secret. It fails with [ErrSecretNotFound].
+func (s *Secrets) Values(ctx context.Context, project entities.Project, name string) ([]SecretValue, error) {
+	rows, err := s.pool.Query(ctx, `SELECT values FROM secrets WHERE project = $1 AND name = $2`, project, name)
 	row, err := pg.CollectOne[struct{ Values []string }](rows, err, ErrSecretNotFound)
 	if err != nil {
 		return nil, fmt.Errorf("read secret %s: %w", name, err)
@@ -108,3 +124,39 @@ func SecretValues(ctx context.Context, q pg.Querier, project entities.Project, n
 	}
 	return values, nil
 }
+
+// validateSecret validates a secret's name and values. It fails with [entities.ErrInvalid]; the error contains no
+// value.
+func validateSecret(name string, values []SecretValue) error {
+	if err := entities.ValidateID("secret name", name); err != nil {
+		return err
+	}
+	if n := len(values); n < 1 || n > maxSecretValues {
+		return entities.Invalid("the secret has %d values; want 1 to %d", n, maxSecretValues)
+	}
+	for i, v := range values {
+		if entities.ValidateText("value", string(v), maxSecretLength) != nil {
+			return entities.Invalid("value %d of the secret is empty, longer than %d bytes, or not printable UTF-8",
+				i, maxSecretLength)
+		}
+	}
+	return nil
+}
+
+// SecretValue is one of the values of a secret. It is redacted in logs, errors and JSON.
+type SecretValue string
+
+// redacted is printed instead of secrets.
+const redacted = "[secret]"
+
+// String returns "[secret]".
+func (SecretValue) String() string { return redacted }
+
+// GoString returns "[secret]".
+func (SecretValue) GoString() string { return redacted }
+
+// LogValue returns "[secret]".
+func (SecretValue) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText returns "[secret]".
+func (SecretValue) MarshalText() ([]byte, error) { return []byte(redacted), nil }

@@ -11,7 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-func TestSecretsAreChecked(t *testing.T) {
+func TestValidateSecret(t *testing.T) {
 	t.Parallel()
 	long := SecretValue(strings.Repeat("x", maxSecretLength+1))
 	for i, tt := range []struct {
@@ -31,7 +31,7 @@ func TestSecretsAreChecked(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			err := ValidateSecret(tt.name, tt.values)
+			err := validateSecret(tt.name, tt.values)
 			if tt.valid != (err == nil) || err != nil && !errors.Is(err, entities.ErrInvalid) {
 				t.Errorf("got %v, want valid: %v", err, tt.valid)
 			}
@@ -42,8 +42,8 @@ func TestSecretsAreChecked(t *testing.T) {
 	}
 }
 
-// TestSecretsDoNotShow however they are printed.
-func TestSecretsDoNotShow(t *testing.T) {
+// TestSecretValuesAreRedacted: however they are printed.
+func TestSecretValuesAreRedacted(t *testing.T) {
 	t.Parallel()
 	v := struct{ Values []SecretValue }{[]SecretValue{"hunter2"}}
 	encoded, err := json.Marshal(v)
@@ -55,7 +55,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	for _, text := range []string{
 		string(encoded), log.String(), fmt.Sprint(v), fmt.Sprintf("%v %+v %#v %s %q", v, v, v, v.Values, v.Values[0]),
 	} {
-		if strings.Contains(text, "hunter2") || !strings.Contains(text, hidden) {
+		if strings.Contains(text, "hunter2") || !strings.Contains(text, redacted) {
 			t.Errorf("got %s", text)
 		}
 	}

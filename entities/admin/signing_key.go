@@ -10,63 +10,37 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// ErrSigningKeyNotFound: the project has no such signing key.
-var ErrSigningKeyNotFound = errors.New("signing key not found")
-
-// MaxSigningKeys is how many signing keys a project may have: the one in use, and the one that is to replace it.
+// MaxSigningKeys is the most signing keys a project may have: the current one, and its successor during a rotation.
 const MaxSigningKeys = 2
 
-// ErrTooManySigningKeys is of a project that has as many signing keys as it may.
-var ErrTooManySigningKeys = errors.New("the project has two signing keys; delete the old one first")
+const (
+	signingKeyPrefix    = "skey_"
+	signingSecretPrefix = "swsk_"
+	signingSecretSize   = 32 // bytes
+)
 
-// SigningKey is what the calls of a project's functions are signed with, as far as anybody is told.
+var (
+	// ErrSigningKeyNotFound means that the project has no such signing key.
+	ErrSigningKeyNotFound = errors.New("signing key not found")
+	// ErrTooManySigningKeys means that the project already has [MaxSigningKeys].
+	ErrTooManySigningKeys = errors.New("the project has two signing keys; delete the old one first")
+)
+
+// SigningKey describes a key by which the calls of a project's functions are signed, without its secret.
 type SigningKey struct {
 	// ID is "skey_" and a ULID.
 	ID        string
 	CreatedAt time.Time
 }
 
-const (
-	signingKeyPrefix    = "skey_"
-	signingSecretPrefix = "swsk_"
-	signingSecretSize   = 32
-)
-
-// SigningSecret is the secret of a signing key. It does not show in logs, errors and JSON, unless it is revealed.
-type SigningSecret []byte
-
-// NewSigningSecret makes a secret by chance.
-func NewSigningSecret() SigningSecret {
-	s := make(SigningSecret, signingSecretSize)
-	_, _ = rand.Read(s) // never fails
-	return s
-}
-
-// Reveal is the secret as those who verify with it are told, once: "swsk_" and base64.
-func (s SigningSecret) Reveal() string {
-	return signingSecretPrefix + base64.StdEncoding.EncodeToString(s)
-}
-
-// String hides the secret.
-func (SigningSecret) String() string { return hidden }
-
-// GoString hides the secret.
-func (SigningSecret) GoString() string { return hidden }
-
-// Format hides the secret from every verb.
-func (SigningSecret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
-
-// LogValue hides the secret.
-func (SigningSecret) LogValue() slog.Value { return slog.StringValue(hidden) }
-
-// MarshalText hides the secret.
-func (SigningSecret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+const signingKeyColumns = `id, created_at`
 
 // SigningKeySecret is a signing key with its secret.
 type SigningKeySecret struct {
@@ -74,53 +48,129 @@ type SigningKeySecret struct {
 	Secret SigningSecret
 }
 
-// NewSigningKeyID makes the ID of a new signing key.
-func NewSigningKeyID(now time.Time) string {
-	return signingKeyPrefix + ulid.MustNew(ulid.Timestamp(now), ulid.DefaultEntropy()).String()
+// SigningKeys stores the keys by which the calls of projects' functions are signed.
+type SigningKeys struct {
+	pool *pgxpool.Pool
+	now  func() time.Time
 }
 
-const signingKeyColumns = `id, created_at`
-
-// LockSigningKeys queues the lock under which the project's keys are counted.
-func LockSigningKeys(b *pgx.Batch, project entities.Project) {
-	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('signing keys ' || $1::text, 0))`, project)
+// NewSigningKeys returns the signing keys in the database behind pool.
+func NewSigningKeys(pool *pgxpool.Pool, now func() time.Time) *SigningKeys {
+	return &SigningKeys{pool: pool, now: now}
 }
 
-// InsertSigningKey queues the insertion of a key into a slot that is free, and puts it where into points if there was
-// one. The project's keys must be locked.
-func InsertSigningKey(b *pgx.Batch, project entities.Project, key SigningKeySecret, now time.Time, into **SigningKey) {
-	pg.LoadInto(b, into, `
-		INSERT INTO signing_keys (project, id, slot, secret, created_at)
-		SELECT $1, $2, slot, $3, $4 FROM generate_series(1, $5::integer) AS slot
-		WHERE NOT EXISTS (SELECT FROM signing_keys k WHERE k.project = $1 AND k.slot = slot.slot)
-		ORDER BY slot LIMIT 1
-		RETURNING `+signingKeyColumns, project, key.ID, []byte(key.Secret), now, MaxSigningKeys)
-}
-
-// DeleteSigningKey queues the deletion of a key, and puts it where into points if there was one.
-func DeleteSigningKey(b *pgx.Batch, project entities.Project, id string, into **SigningKey) {
-	pg.LoadInto(b, into, `DELETE FROM signing_keys WHERE project = $1 AND id = $2 RETURNING `+signingKeyColumns, project, id)
-}
-
-// ListSigningKeys reads the project's signing keys, the oldest first, without their secrets.
-func ListSigningKeys(ctx context.Context, q pg.Querier, project entities.Project) ([]SigningKey, error) {
-	return collectSigningKeys[SigningKey](ctx, q, signingKeyColumns, project)
-}
-
-// SigningKeySecrets reads the project's signing keys with their secrets, the oldest first.
-func SigningKeySecrets(ctx context.Context, q pg.Querier, project entities.Project) ([]SigningKeySecret, error) {
-	return collectSigningKeys[SigningKeySecret](ctx, q, `id, secret`, project)
-}
-
-func collectSigningKeys[T any](ctx context.Context, q pg.Querier, columns string, project entities.Project) ([]T, error) {
-	rows, err := q.Query(ctx,
-		`SELECT `+columns+` FROM signing_keys WHERE project = $1 ORDER BY created_at, id`, project)
+// Create creates a random key and returns it with its secret, which is not shown again. It fails with
+// [ErrTooManySigningKeys].
+func (s *SigningKeys) Create(
+	ctx context.Context, project entities.Project,
+) (SigningKey, SigningSecret, error) {
+	now := s.now().UTC().Truncate(time.Millisecond)
+	id := signingKeyPrefix + ulid.MustNew(ulid.Timestamp(now), ulid.DefaultEntropy()).String()
+	secret := NewSigningSecret()
+	created, err := s.change(ctx, ErrTooManySigningKeys, func(b *pgx.Batch, into **SigningKey) {
+		// Without the lock, two transactions could choose the same free slot, and one would fail on the unique slot.
+		b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('signing keys ' || $1::text, 0))`, project)
+		pg.LoadInto(b, into, `
+			INSERT INTO signing_keys (project, id, slot, secret, created_at)
+			SELECT $1, $2, slot, $3, $4 FROM generate_series(1, $5::integer) AS slot
+			WHERE NOT EXISTS (SELECT FROM signing_keys k WHERE k.project = $1 AND k.slot = slot.slot)
+			ORDER BY slot LIMIT 1
+			RETURNING `+signingKeyColumns, project, id, []byte(secret), now, MaxSigningKeys)
+		InsertAction(ctx, b, project, ActionSigningKeyCreate, id, nil)
+	})
 	if err != nil {
-		return nil, fmt.Errorf("read signing keys: %w", err)
+		return SigningKey{}, nil, fmt.Errorf("create signing key: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	return created, secret, nil
+}
+
+// Delete deletes a key. Servers cache keys for a few seconds; after that, no call is signed with it. It fails with
+// [ErrSigningKeyNotFound].
+func (s *SigningKeys) Delete(ctx context.Context, project entities.Project, id string) error {
+	if err := entities.ValidateID("signing key ID", id); err != nil {
+		return err
+	}
+	_, err := s.change(ctx, ErrSigningKeyNotFound, func(b *pgx.Batch, into **SigningKey) {
+		pg.LoadInto(b, into, `
+			DELETE FROM signing_keys WHERE project = $1 AND id = $2 RETURNING `+signingKeyColumns, project, id)
+		InsertAction(ctx, b, project, ActionSigningKeyRemove, id, nil)
+	})
+	if err != nil {
+		return fmt.Errorf("delete signing key %s: %w", id, err)
+	}
+	return nil
+}
+
+// change executes statements that return the key they change. If they return none, it rolls back and fails with the
+// error missing.
+func (s *SigningKeys) change(
+	ctx context.Context, missing error, statements func(*pgx.Batch, **SigningKey),
+) (SigningKey, error) {
+	var key *SigningKey
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		key = nil
+		var b pgx.Batch
+		statements(&b, &key)
+		err := tx.SendBatch(ctx, &b).Close()
+		if err == nil && key == nil {
+			return missing
+		}
+		return err
+	})
+	if err != nil {
+		return SigningKey{}, err
+	}
+	return *key, nil
+}
+
+// List reads the project's keys, oldest first, without their secrets.
+func (s *SigningKeys) List(ctx context.Context, project entities.Project) ([]SigningKey, error) {
+	return readSigningKeys[SigningKey](ctx, s.pool, signingKeyColumns, project)
+}
+
+// SigningKeySecrets reads the project's signing keys, oldest first, with their secrets.
+func SigningKeySecrets(ctx context.Context, q pg.Querier, project entities.Project) ([]SigningKeySecret, error) {
+	return readSigningKeys[SigningKeySecret](ctx, q, `id, secret`, project)
+}
+
+func readSigningKeys[T any](
+	ctx context.Context, q pg.Querier, columns string, project entities.Project,
+) ([]T, error) {
+	list, err := pg.CollectAll[T](q.Query(ctx,
+		`SELECT `+columns+` FROM signing_keys WHERE project = $1 ORDER BY created_at, id`, project))
 	if err != nil {
 		return nil, fmt.Errorf("read signing keys: %w", err)
 	}
 	return list, nil
 }
+
+// SigningSecret is the secret of a signing key. It is redacted in logs, errors and JSON; [SigningSecret.Reveal] returns
+// its text.
+type SigningSecret []byte
+
+// NewSigningSecret returns a random secret.
+func NewSigningSecret() SigningSecret {
+	s := make(SigningSecret, signingSecretSize)
+	_, _ = rand.Read(s) // never fails
+	return s
+}
+
+// Reveal returns the secret as it is shown once, to those who verify signatures: "swsk_" and base64.
+func (s SigningSecret) Reveal() string {
+	return signingSecretPrefix + base64.StdEncoding.EncodeToString(s)
+}
+
+// String returns "[secret]".
+func (SigningSecret) String() string { return redacted }
+
+// GoString returns "[secret]".
+func (SigningSecret) GoString() string { return redacted }
+
+// Format prints "[secret]" for every verb; %x and %d would otherwise print the bytes.
+func (SigningSecret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
+
+// LogValue returns "[secret]".
+func (SigningSecret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText returns "[secret]".
+func (SigningSecret) MarshalText() ([]byte, error) { return []byte(redacted), nil }

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestSigningSecretsDoNotShow however they are printed, but where that is meant.
-func TestSigningSecretsDoNotShow(t *testing.T) {
+// TestSigningSecretsAreRedacted: however they are printed, except by Reveal.
+func TestSigningSecretsAreRedacted(t *testing.T) {
 	t.Parallel()
 	key := SigningKeySecret{"skey_1", NewSigningSecret()}
 	encoded, err := json.Marshal(key)
@@ -28,7 +28,7 @@ func TestSigningSecretsDoNotShow(t *testing.T) {
 		string(encoded), log.String(), fmt.Sprint(key),
 		fmt.Sprintf("%v %+v %#v %s %q %x %d", key, key, key, key.Secret, key.Secret, key.Secret, key.Secret),
 	} {
-		if !strings.Contains(text, hidden) {
+		if !strings.Contains(text, redacted) {
 			t.Errorf("got %s", text)
 		}
 		for _, p := range plain {
@@ -42,6 +42,6 @@ func TestSigningSecretsDoNotShow(t *testing.T) {
 		t.Errorf("revealed: %s, %v", shown, err)
 	}
 	if len(key.Secret) != 32 || string(NewSigningSecret()) == string(key.Secret) {
-		t.Error("it is no secret of 256 bits by chance")
+		t.Error("the secret is not 256 random bits")
 	}
 }

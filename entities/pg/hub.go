@@ -10,41 +10,44 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Hint tells whoever listens on a channel that there is news about a topic. Hints go out after the commit
-// that made the news, and may get lost: whoever waits for one also looks now and then by itself.
+// Hint tells the processes that listen on a channel that there is news about a topic. It carries no news itself: its
+// receivers read the database. A hint is sent after the commit that it is about and may be lost, so receivers also
+// poll, only less often.
 type Hint struct {
 	// Channel is a Postgres notification channel.
 	Channel string
-	// Topic is its payload, below 8,000 bytes.
+	// Topic is the payload of the notification, below 8,000 bytes.
 	Topic string
 }
 
 const (
-	// hintWindow gathers hints, so that a busy process sends few notifications: each takes a lock that
-	// all of the database's sessions share.
+	// hintWindow is how long hints are gathered before they are sent. Notifications are costly when many sessions send
+	// them: each commit with one takes a lock that all sessions of the server share.
 	hintWindow     = 20 * time.Millisecond
 	reconnectDelay = time.Second
-	maxTopics      = 100_000
-	// maxTopic is the longest topic that Postgres notifies of. One that is longer would fail all those that
-	// are sent with it.
+	// maxTopics is the most hints that wait to be sent.
+	maxTopics = 100_000
+	// maxTopic is the longest payload that Postgres accepts, in bytes. A longer one would fail the whole batch of
+	// hints.
 	maxTopic = 7999
 )
 
-// Hub carries hints between the processes that share a database.
+// Hub carries hints between the processes that share a database, by NOTIFY and LISTEN. Subscribers of the process that
+// sends a hint get it directly, without the database.
 type Hub struct {
 	pool    *pgxpool.Pool
 	channel string
 	logger  *slog.Logger
-	local   bool // that nothing leaves the process
+	local   bool // sends nothing to other processes
 
-	pending chan struct{} // has an item while outbox is not empty
+	pending chan struct{} // holds one item while outbox is not empty
 
 	mu          sync.Mutex
 	outbox      map[Hint]struct{}
 	subscribers map[string]map[chan struct{}]struct{}
 }
 
-// NewHub makes a hub whose subscribers hear of topics on the given channel. It works once [Hub.Run] does.
+// NewHub returns a hub that listens on the given channel. It sends and receives while [Hub.Run] runs.
 func NewHub(pool *pgxpool.Pool, channel string, logger *slog.Logger) *Hub {
 	return &Hub{
 		pool: pool, channel: channel, logger: logger,
@@ -54,19 +57,20 @@ func NewHub(pool *pgxpool.Pool, channel string, logger *slog.Logger) *Hub {
 	}
 }
 
-// NewLocalHub makes a hub that is not run, for a process in which nothing runs between requests: its hints reach the
-// subscribers of this process, and nobody else.
+// NewLocalHub returns a hub for a process in which nothing runs between requests (serverless). Its hints reach only the
+// subscribers of this process, and [Hub.Run] is not called.
 func NewLocalHub() *Hub {
 	h := NewHub(nil, "", nil)
 	h.local = true
 	return h
 }
 
-// Publish gives subscribers of the topic, in all processes, a hint.
+// Publish sends a hint to the subscribers of the topic in all processes.
 func (h *Hub) Publish(topic string) { h.Send(Hint{Channel: h.channel, Topic: topic}) }
 
-// Send queues a hint to any channel, and gives this process's own subscribers of the topic one at once. It never
-// blocks; under absurd load hints are dropped, and those whose topic is too long reach only this process.
+// Send queues a hint for any channel, and wakes this process's own subscribers of the topic at once. It never blocks:
+// while 100,000 hints are queued, further ones are dropped. A topic that is too long for Postgres reaches only this
+// process.
 func (h *Hub) Send(hint Hint) {
 	h.wake(hint.Topic)
 	if h.local || len(hint.Topic) > maxTopic {
@@ -83,8 +87,9 @@ func (h *Hub) Send(hint Hint) {
 	}
 }
 
-// Subscribe returns a channel that gets an item when there may be news about the topic, and a function
-// that ends the subscription.
+// Subscribe returns a channel that receives an item when there may be news about the topic, and a function that ends
+// the subscription. Hints that arrive while an item is in the channel are merged into it. All subscribers get an item
+// whenever the hub begins to listen, also after it has lost its connection.
 func (h *Hub) Subscribe(topic string) (news <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()
@@ -110,6 +115,15 @@ func (h *Hub) Subscribers(topic string) int {
 	return len(h.subscribers[topic])
 }
 
+// Run sends and receives hints until the context ends.
+func (h *Hub) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { h.sendLoop(ctx) })
+	wg.Go(func() { h.listenLoop(ctx) })
+	wg.Wait()
+}
+
+// wake wakes this process's subscribers of the topic.
 func (h *Hub) wake(topic string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,7 +132,7 @@ func (h *Hub) wake(topic string) {
 	}
 }
 
-// wakeAll makes up for whatever was missed while not listening.
+// wakeAll wakes all subscribers, who may have missed hints while the hub was not listening.
 func (h *Hub) wakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,6 +143,7 @@ func (h *Hub) wakeAll() {
 	}
 }
 
+// poke puts an item into the channel unless it holds one.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -136,14 +151,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// Run sends and receives hints until the context ends.
-func (h *Hub) Run(ctx context.Context) {
-	var wg sync.WaitGroup
-	wg.Go(func() { h.sendLoop(ctx) })
-	wg.Go(func() { h.listenLoop(ctx) })
-	wg.Wait()
-}
-
+// sendLoop sends the queued hints, at most one batch per hintWindow.
 func (h *Hub) sendLoop(ctx context.Context) {
 	for {
 		select {
@@ -154,10 +162,11 @@ func (h *Hub) sendLoop(ctx context.Context) {
 		if err := h.flush(ctx); err != nil && ctx.Err() == nil {
 			h.logger.WarnContext(ctx, "send hints", "error", err)
 		}
-		Sleep(ctx, hintWindow)
+		sleep(ctx, hintWindow)
 	}
 }
 
+// flush sends the queued hints in one transaction. Hints of a failed one are lost.
 func (h *Hub) flush(ctx context.Context) error {
 	h.mu.Lock()
 	outbox := h.outbox
@@ -167,18 +176,19 @@ func (h *Hub) flush(ctx context.Context) error {
 	for hint := range outbox {
 		channels, topics = append(channels, hint.Channel), append(topics, hint.Topic)
 	}
-	// A hint need not survive a crash, so its transaction need not wait for the disk.
+	// A hint need not survive a crash, so the transaction does not wait for the disk.
 	_, err := h.pool.Exec(ctx, `
 		SELECT set_config('synchronous_commit', 'off', true), pg_notify(channel, topic)
 		FROM unnest($1::text[], $2::text[]) AS hint (channel, topic)`, channels, topics)
 	return err
 }
 
+// listenLoop listens, and connects again after an error.
 func (h *Hub) listenLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := h.listen(ctx); err != nil && ctx.Err() == nil {
 			h.logger.WarnContext(ctx, "listen for hints", "error", err)
-			Sleep(ctx, reconnectDelay)
+			sleep(ctx, reconnectDelay)
 		}
 	}
 }
@@ -188,7 +198,7 @@ func (h *Hub) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Out of the pool for good: a connection that listens must not serve queries afterwards.
+	// The connection never returns to the pool: one that listens must not serve queries.
 	conn := pooled.Hijack()
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	if _, err := conn.Exec(ctx, `LISTEN `+pgx.Identifier{h.channel}.Sanitize()); err != nil {
@@ -204,7 +214,8 @@ func (h *Hub) listen(ctx context.Context) error {
 	}
 }
 
-func Sleep(ctx context.Context, d time.Duration) {
+// sleep waits for the duration, or until the context ends.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

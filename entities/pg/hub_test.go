@@ -15,29 +15,30 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// wantNews fails the test unless news come.
+// wantNews fails the test unless an item arrives.
 func wantNews(t *testing.T, news <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-news:
 	case <-time.After(deadline):
-		t.Fatal("no news came")
+		t.Fatal("no item arrived")
 	}
 }
 
-func TestHintsReachOtherReplicas(t *testing.T) {
+func TestHintsReachOtherProcesses(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	here, there := runHub(t, openPool(t, dsn)), runHub(t, openPool(t, dsn))
 	news, cancel := there.Subscribe("topic")
 	defer cancel()
-	wantNews(t, news) // it listens from now on
+	wantNews(t, news) // the hub listens from now on
 	here.Publish("topic")
 	wantNews(t, news)
 }
 
-// TestOverlongTopicTakesNobodyWithIt: Postgres refuses it, and would refuse the others of its batch.
-func TestOverlongTopicTakesNobodyWithIt(t *testing.T) {
+// TestOverlongTopicDoesNotFailOtherHints: Postgres would refuse the whole batch. The topic still reaches its own
+// process.
+func TestOverlongTopicDoesNotFailOtherHints(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	here, there := runHub(t, openPool(t, dsn)), runHub(t, openPool(t, dsn))
@@ -58,29 +59,29 @@ func TestOverlongTopicTakesNobodyWithIt(t *testing.T) {
 	wantNews(t, overlong) // in its own process
 }
 
-func TestHintsOfTheSameProcessNeedNoDatabase(t *testing.T) {
+func TestHintsWithinAProcessNeedNoDatabase(t *testing.T) {
 	t.Parallel()
 	hub := NewHub(nil, "stepwell_test", nil)
 	news, cancel := hub.Subscribe("topic")
 	hub.Publish("other")
 	if len(news) != 0 {
-		t.Error("news of another topic came")
+		t.Error("got an item for another topic")
 	}
 	hub.Publish("topic")
 	hub.Publish("topic")
 	if len(news) != 1 {
-		t.Errorf("got %d news, want two hints in one", len(news))
+		t.Errorf("got %d items, want two hints merged into one", len(news))
 	}
 	<-news
 	cancel()
-	cancel() // twice is no harm
+	cancel() // a second call does nothing
 	hub.Publish("topic")
 	if len(news) != 0 {
-		t.Error("news came after the subscription's end")
+		t.Error("got an item after the end of the subscription")
 	}
 }
 
-func TestTwoSubscribersOfATopicAreIndependent(t *testing.T) {
+func TestSubscribersOfATopicAreIndependent(t *testing.T) {
 	t.Parallel()
 	hub := NewHub(nil, "stepwell_test", nil)
 	one, cancelOne := hub.Subscribe("topic")
@@ -89,11 +90,11 @@ func TestTwoSubscribersOfATopicAreIndependent(t *testing.T) {
 	cancelOne()
 	hub.Publish("topic")
 	if len(one) != 0 || len(two) != 1 {
-		t.Errorf("got %d and %d news, want 0 and 1", len(one), len(two))
+		t.Errorf("got %d and %d items, want 0 and 1", len(one), len(two))
 	}
 }
 
-// listen hears what is sent on a channel, as another program would.
+// listen listens on a channel, as another program would, and returns a function that waits for the next payload.
 func listen(t *testing.T, dsn, channel string) func() string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -116,12 +117,12 @@ func listen(t *testing.T, dsn, channel string) func() string {
 	}
 }
 
-func TestHintsOfAMomentGoOutOnce(t *testing.T) {
+func TestRepeatedHintsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	pool := openPool(t, dsn)
-	hub := NewHub(pool, "stepwell_test", nil) // does not run: the test sends for it
-	hear := listen(t, dsn, "stepwell_test")
+	hub := NewHub(pool, "stepwell_test", nil) // not run: the test calls flush
+	receive := listen(t, dsn, "stepwell_test")
 	for range 1000 {
 		hub.Publish("a")
 		hub.Send(Hint{Channel: "stepwell_test", Topic: "b"})
@@ -136,7 +137,7 @@ func TestHintsOfAMomentGoOutOnce(t *testing.T) {
 	}
 	var got []string
 	for len(got) == 0 || got[len(got)-1] != "last" {
-		got = append(got, hear())
+		got = append(got, receive())
 	}
 	slices.Sort(got[:len(got)-1])
 	if diff := cmp.Diff([]string{"a", "b", "last"}, got); diff != "" {
@@ -144,7 +145,7 @@ func TestHintsOfAMomentGoOutOnce(t *testing.T) {
 	}
 }
 
-func TestHintsAreDroppedBeforeTheyFillTheMemory(t *testing.T) {
+func TestOutboxIsBounded(t *testing.T) {
 	t.Parallel()
 	hub := NewHub(nil, "stepwell_test", nil)
 	for i := range maxTopics + 10 {
@@ -155,14 +156,14 @@ func TestHintsAreDroppedBeforeTheyFillTheMemory(t *testing.T) {
 	}
 }
 
-func TestALostListenerComesBackAndWakesEverybody(t *testing.T) {
+func TestReconnectedHubWakesAllSubscribers(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	pool := openPool(t, dsn)
-	r := runHub(t, pool)
-	news, cancel := r.Subscribe("topic")
+	hub := runHub(t, pool)
+	news, cancel := hub.Subscribe("topic")
 	defer cancel()
-	wantNews(t, news) // it listens
+	wantNews(t, news) // the hub listens
 	var killed int
 	err := pool.QueryRow(t.Context(), `
 		SELECT count(*) FROM (
@@ -172,13 +173,13 @@ func TestALostListenerComesBackAndWakesEverybody(t *testing.T) {
 	if err != nil || killed != 1 {
 		t.Fatalf("ended %d listeners, error %v; want 1", killed, err)
 	}
-	wantNews(t, news) // by waking everybody once it is back
+	wantNews(t, news) // because the hub listens again
 	other := runHub(t, pool)
 	other.Publish("topic")
 	wantNews(t, news)
 }
 
-func TestAFailedSendIsSaidAndGotOver(t *testing.T) {
+func TestFailedFlushReturnsAnErrorAndTheNextOneSucceeds(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	hub := NewHub(openPool(t, dsn), "stepwell_test", slog.New(slog.DiscardHandler))
@@ -186,17 +187,17 @@ func TestAFailedSendIsSaidAndGotOver(t *testing.T) {
 	if err := hub.flush(t.Context()); err == nil {
 		t.Error("got no error for a channel that is too long")
 	}
-	hear := listen(t, dsn, "stepwell_test")
+	receive := listen(t, dsn, "stepwell_test")
 	hub.Publish("next")
 	if err := hub.flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := hear(); got != "next" {
-		t.Errorf("heard %q, want the next hint", got)
+	if got := receive(); got != "next" {
+		t.Errorf("received %q, want the next hint", got)
 	}
 }
 
-func TestAHubEndsWithItsContext(t *testing.T) {
+func TestRunReturnsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testdb.New(t))
 	hub := NewHub(pool, "stepwell_test", slog.New(slog.DiscardHandler))
@@ -213,28 +214,28 @@ func TestAHubEndsWithItsContext(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(deadline):
-		t.Fatal("the hub did not end")
+		t.Fatal("Run did not return")
 	}
 	if n := pool.Stat().AcquiredConns(); n != 0 {
-		t.Errorf("%d connections did not come back", n)
+		t.Errorf("%d connections were not released", n)
 	}
 }
 
-// TestLocalHub: its hints reach this process, and are kept for nobody else.
-func TestLocalHub(t *testing.T) {
+// TestLocalHubReachesOnlyItsOwnProcess: nothing is queued for other processes.
+func TestLocalHubReachesOnlyItsOwnProcess(t *testing.T) {
 	t.Parallel()
 	hub := NewLocalHub()
 	news, cancel := hub.Subscribe("topic")
 	defer cancel()
-	for _, tell := range []func(){
+	for _, send := range []func(){
 		func() { hub.Publish("topic") },
 		func() { hub.Send(Hint{Channel: "another", Topic: "topic"}) },
 	} {
-		tell()
+		send()
 		select {
 		case <-news:
 		default:
-			t.Error("no hint")
+			t.Error("got no hint")
 		}
 	}
 	if len(hub.outbox) != 0 {

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// deadline is how long a test waits for something that has to happen.
+// deadline is how long a test waits for an event that must occur.
 const deadline = 30 * time.Second
 
 func openPool(t *testing.T, dsn string) *pgxpool.Pool {
@@ -28,7 +28,7 @@ func openPool(t *testing.T, dsn string) *pgxpool.Pool {
 	return pool
 }
 
-// runHub makes a hub that runs until the test ends.
+// runHub returns a hub that runs until the test ends.
 func runHub(t *testing.T, pool *pgxpool.Pool) *Hub {
 	t.Helper()
 	hub := NewHub(pool, "stepwell_test", slog.New(slog.DiscardHandler))
@@ -42,16 +42,16 @@ func runHub(t *testing.T, pool *pgxpool.Pool) *Hub {
 	return hub
 }
 
-// eventually polls until ok.
+// eventually polls until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	late, look := time.After(deadline), time.NewTicker(time.Millisecond)
-	defer look.Stop()
+	timeout, poll := time.After(deadline), time.NewTicker(time.Millisecond)
+	defer poll.Stop()
 	for !ok() {
 		select {
-		case <-look.C:
-		case <-late:
-			t.Errorf("waited in vain until %s", what)
+		case <-poll.C:
+		case <-timeout:
+			t.Errorf("timed out: want that %s", what)
 			return
 		}
 	}

@@ -12,14 +12,15 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// WriteAttributes adds what makes the rows of a run's attributes those of after, when they are those of
-// before: nothing for a run without. Before is nil for a new run.
+// WriteAttributes adds the writes that turn the attribute rows of before into those of after; none if they are the
+// same. Before is nil for a new run. The rows repeat the attributes in the run's own row, because indexes on them make
+// lists by attribute fast.
 func WriteAttributes(w pg.Writer, before, after *entities.Run) {
 	var had map[string]string
 	if before != nil {
 		had = before.Attributes
 	}
-	var keys, values, gone []string
+	var keys, values, removed []string
 	for _, key := range sortedKeys(after.Attributes) {
 		if old, ok := had[key]; !ok || old != after.Attributes[key] {
 			keys, values = append(keys, key), append(values, after.Attributes[key])
@@ -27,7 +28,7 @@ func WriteAttributes(w pg.Writer, before, after *entities.Run) {
 	}
 	for _, key := range sortedKeys(had) {
 		if _, ok := after.Attributes[key]; !ok {
-			gone = append(gone, key)
+			removed = append(removed, key)
 		}
 	}
 	if len(keys) > 0 {
@@ -39,12 +40,12 @@ func WriteAttributes(w pg.Writer, before, after *entities.Run) {
 			Args: []any{after.ID, keys, values, after.Project, after.WorkflowName, after.CreatedAt},
 		})
 	}
-	if len(gone) > 0 {
-		w.Add(pg.Write{SQL: `DELETE FROM run_attributes WHERE run_id = $1 AND key = ANY($2)`, Args: []any{after.ID, gone}})
+	if len(removed) > 0 {
+		w.Add(pg.Write{SQL: `DELETE FROM run_attributes WHERE run_id = $1 AND key = ANY($2)`, Args: []any{after.ID, removed}})
 	}
 }
 
-// RunAttribute is a row of an attribute of a run.
+// RunAttribute is a row of table run_attributes: an attribute of a run, with the run's columns that lists need.
 type RunAttribute struct {
 	RunID        entities.RunID
 	Key          string
@@ -56,7 +57,7 @@ type RunAttribute struct {
 
 const attributeColumns = `run_id, key, value, project, workflow_name, created_at`
 
-// RunAttributes is the rows there are of a run's attributes.
+// RunAttributes returns the rows that a run's attributes must have, by key.
 func RunAttributes(r *entities.Run) map[string]RunAttribute {
 	rows := make(map[string]RunAttribute, len(r.Attributes))
 	for key, value := range r.Attributes {
@@ -65,7 +66,7 @@ func RunAttributes(r *entities.Run) map[string]RunAttribute {
 	return rows
 }
 
-// InsertAttribute adds the insertion of the row of an attribute.
+// InsertAttribute adds the insertion of an attribute's row.
 func InsertAttribute(w pg.Writer, a *RunAttribute) {
 	w.Add(pg.Write{What: "insert attribute", SQL: `
 		INSERT INTO run_attributes (` + attributeColumns + `)
@@ -76,42 +77,30 @@ func InsertAttribute(w pg.Writer, a *RunAttribute) {
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// AttributeKey is an attribute that runs have, and the runs that have it now.
+// AttributeKey summarizes the runs that have an attribute.
 type AttributeKey struct {
 	Key string
-	// Runs is how many have it; 10,000 means as many or more.
+	// Runs is the number of runs that have it; 10,000 means that many or more.
 	Runs int
-	// FirstSeen and LastSeen are when the first and the last of them were created.
+	// FirstSeen and LastSeen are the creation times of the oldest and the newest of these runs.
 	FirstSeen time.Time
 	LastSeen  time.Time
 }
 
-// maxKeyRuns is how far the runs of an attribute are counted.
+// maxKeyRuns bounds the count of an attribute's runs.
 const maxKeyRuns = 10_000
 
-// KeyFilter narrows a list of attributes to those of some runs; empty fields match everything.
+// KeyFilter restricts a list of attributes to those of some runs; empty fields match everything.
 type KeyFilter struct {
 	WorkflowName string
 	Created      Window
 }
 
-// conditions are what created_at must fulfil to be in the window, each with " AND " before it.
-func (w Window) conditions(a *pg.Args) string {
-	sql := ""
-	if !w.From.IsZero() {
-		sql += ` AND created_at >= ` + a.Add(w.From)
-	}
-	if !w.To.IsZero() {
-		sql += ` AND created_at <= ` + a.Add(w.To)
-	}
-	return sql
-}
-
 const keyCursorPrefix = "key:"
 
-// ListAttributeKeys reads a page of the attributes that the project's runs have, in the order of their
-// names' bytes, and the cursor of the next page; empty when this is the last. It fails with [ErrInvalid] on a
-// filter out of bounds and on a cursor that is not of this list.
+// ListAttributeKeys reads a page of the attributes that the project's runs have, in byte order of their keys, and the
+// cursor of the next page; empty after the last page. It fails with [entities.ErrInvalid] on an invalid filter, and
+// with a [pg.CursorError] on a cursor of another list.
 func ListAttributeKeys(
 	ctx context.Context, q pg.Querier, project entities.Project, f KeyFilter, p pg.Page,
 ) ([]AttributeKey, string, error) {
@@ -138,8 +127,9 @@ func ListAttributeKeys(
 	return keys, next, nil
 }
 
-// query leaps from key to key in the index, and looks only at the ends of what it has of each, but for the
-// count. It goes on after the key from; empty to begin.
+// query finds the keys by a skip scan, which Postgres does not do by itself: a recursive query reads the next greater
+// key from the index, whatever the number of rows between. Of each key it reads the oldest and the newest row, and
+// counts at most maxKeyRuns. The list begins after the key from; empty for the first page.
 func (f KeyFilter) query(a *pg.Args, project entities.Project, from string, p pg.Page) string {
 	table := `run_attributes WHERE project = ` + a.Add(project)
 	if f.WorkflowName != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// attributeRows are the rows of a run's attributes.
+// attributeRows reads the attribute rows of a run.
 func attributeRows(t *testing.T, q pg.Querier, id entities.RunID) map[string]string {
 	t.Helper()
 	rows, err := q.Query(t.Context(), `SELECT key, value FROM run_attributes WHERE run_id = $1`, id)
@@ -29,7 +29,7 @@ func attributeRows(t *testing.T, q pg.Querier, id entities.RunID) map[string]str
 	return got
 }
 
-func TestWriteAttributesFollowsTheRun(t *testing.T) {
+func TestWriteAttributesMakesRowsEqualTheAttributes(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	run := manyRuns()[1]
@@ -69,12 +69,12 @@ func TestWriteAttributesFollowsTheRun(t *testing.T) {
 	}
 }
 
-// TestTheLongestAttributeFits: keys of indexes have a limit of their own, below what texts may have together.
-func TestTheLongestAttributeFits(t *testing.T) {
+// TestLongestAttributeFitsIntoTheIndexes: Postgres limits the size of an index entry to about a third of a page.
+func TestLongestAttributeFitsIntoTheIndexes(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	random := rand.New(rand.NewChaCha8([32]byte{1}))
-	long := func(runes int) string { // so random that it cannot be compressed
+	long := func(runes int) string { // random, so that it cannot be compressed
 		var s strings.Builder
 		for range runes {
 			s.WriteRune(rune(0x20000 + random.IntN(0xa000))) // four bytes each
@@ -128,7 +128,7 @@ func TestListAttributeKeys(t *testing.T) {
 		"full page":  {KeyFilter{}, pg.Page{Limit: 5}, []AttributeKey{root, z, b, id, umlaut}},
 		"backwards":  {KeyFilter{}, pg.Page{Limit: 1, Descending: true}, []AttributeKey{umlaut, id, b, z, root}},
 		"workflow":   {KeyFilter{WorkflowName: "refund"}, pg.Page{Limit: 1}, []AttributeKey{{"b", 4, at(12), at(21)}, {"id", 12, at(12), at(23)}}},
-		"no one's":   {KeyFilter{WorkflowName: "none"}, pg.Page{Limit: 9}, nil},
+		"no runs":    {KeyFilter{WorkflowName: "none"}, pg.Page{Limit: 9}, nil},
 		"window":     {KeyFilter{Created: Window{at(4), at(9)}}, pg.Page{Limit: 2}, []AttributeKey{root, z, {"b", 2, at(6), at(9)}, {"id", 6, at(4), at(9)}, umlaut}},
 		"both":       {KeyFilter{"order", Window{at(7), at(99)}}, pg.Page{Limit: 2}, []AttributeKey{{"b", 1, at(9), at(9)}, {"id", 5, at(7), at(11)}}},
 		"before all": {KeyFilter{Created: Window{at(-9), at(-1)}}, pg.Page{Limit: 2}, nil},

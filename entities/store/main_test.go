@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// day is when the tests take place.
+// day is the date of the tests.
 var day = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 
 func openPool(t *testing.T) *pgxpool.Pool {
@@ -27,7 +27,7 @@ func openPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// wantInvalid fails the test unless err is [entities.ErrInvalid] exactly if valid is false.
+// wantInvalid fails the test unless err is nil if valid is true, and [entities.ErrInvalid] if it is false.
 func wantInvalid(t *testing.T, err error, valid bool) {
 	t.Helper()
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// meter measures the last query that went through it.
+// meter is a pool that records its last query, to explain it.
 type meter struct {
 	*pgxpool.Pool
 
@@ -29,7 +29,7 @@ func (m *meter) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 	return m.Pool.Query(ctx, sql, args...)
 }
 
-// plan is a node of what EXPLAIN says.
+// plan is a node of the output of EXPLAIN.
 type plan struct {
 	Kind  string `json:"Node Type"`
 	Table string `json:"Relation Name"`
@@ -40,7 +40,7 @@ type plan struct {
 
 func (p plan) blocks() int { return p.Hit + p.Read }
 
-// scans are the tables that are read otherwise than in the order of an index.
+// scans lists the nodes that read a table in another order than that of an index.
 func (p plan) scans() []string {
 	var list []string
 	if p.Kind == "Seq Scan" || p.Kind == "Bitmap Heap Scan" {
@@ -52,6 +52,7 @@ func (p plan) scans() []string {
 	return list
 }
 
+// explain executes the last query again and returns its plan.
 func (m *meter) explain(t *testing.T) plan {
 	t.Helper()
 	var data []byte
@@ -65,8 +66,8 @@ func (m *meter) explain(t *testing.T) plan {
 	return explained[0].Plan
 }
 
-// TestListsReadAboutAPage fills a database with 40,000 runs, of which the seventh workflow, a failure and some
-// attributes are rare, and counts the blocks that each list touches. The runs alone fill more than a thousand.
+// TestListsReadAboutAPage counts the blocks that each list touches in a database of 40,000 runs, in which workflow w7,
+// failed runs and some attributes are rare. The table of runs alone has more than a thousand blocks.
 func TestListsReadAboutAPage(t *testing.T) {
 	t.Parallel()
 	m := &meter{Pool: openPool(t)}
@@ -90,7 +91,7 @@ func TestListsReadAboutAPage(t *testing.T) {
 	in := func(from, to int) Window {
 		return Window{day.Add(time.Duration(from) * time.Second), day.Add(time.Duration(to) * time.Second)}
 	}
-	const page, walk = 120, 4000 // blocks: of a list with one condition, and of one that leaps between some
+	const page, walk = 120, 4000 // blocks, for a list with one condition and for a leapfrog join
 	for name, tt := range map[string]struct {
 		filter RunFilter
 		most   int
@@ -99,24 +100,24 @@ func TestListsReadAboutAPage(t *testing.T) {
 		"common status":         {RunFilter{Status: entities.RunCompleted}, page},
 		"rare status":           {RunFilter{Status: entities.RunFailed}, page},
 		"new status":            {RunFilter{Status: entities.RunRunning}, page},
-		"status of nobody":      {RunFilter{Status: entities.RunCancelled}, page},
+		"status of no run":      {RunFilter{Status: entities.RunCancelled}, page},
 		"window":                {RunFilter{Created: in(20000, 20100)}, page},
-		"window of nobody":      {RunFilter{Created: in(-20, -10)}, page},
+		"window of no run":      {RunFilter{Created: in(-20, -10)}, page},
 		"window and status":     {RunFilter{Created: in(20000, 30000), Status: entities.RunRunning}, page},
 		"common workflow":       {RunFilter{WorkflowName: "w1"}, page},
 		"rare workflow":         {RunFilter{WorkflowName: "w7"}, page},
 		"open":                  {RunFilter{Open: true}, page},
 		"open, of a workflow":   {RunFilter{Open: true, WorkflowName: "w1"}, page},
 		"common key":            {RunFilter{UniqueKey: "common"}, page},
-		"workflow of nobody":    {RunFilter{WorkflowName: "w8"}, page},
+		"workflow of no run":    {RunFilter{WorkflowName: "w8"}, page},
 		"workflow and status":   {RunFilter{WorkflowName: "w1", Status: entities.RunCancelled}, page},
 		"workflow and window":   {RunFilter{WorkflowName: "w1", Created: in(20000, 20100)}, page},
 		"common attribute":      {RunFilter{Attributes: map[string]string{"env": "prod"}}, 250},
 		"rare attribute":        {RunFilter{Attributes: map[string]string{"debug": "1"}}, page},
-		"attribute of nobody":   {RunFilter{Attributes: map[string]string{"env": "x"}}, page},
+		"attribute of no run":   {RunFilter{Attributes: map[string]string{"env": "x"}}, page},
 		"attribute and window":  {RunFilter{Attributes: map[string]string{"env": "prod"}, Created: in(20000, 30000)}, 250},
 		"common and rare":       {RunFilter{Attributes: map[string]string{"env": "prod", "user": "20002"}}, page},
-		"common, nobody failed": {RunFilter{Attributes: map[string]string{"half": "1"}, Status: entities.RunCancelled}, page},
+		"common, no run failed": {RunFilter{Attributes: map[string]string{"half": "1"}, Status: entities.RunCancelled}, page},
 		"common, some failed":   {RunFilter{Attributes: map[string]string{"env": "dev"}, Status: entities.RunFailed}, 250},
 		"attribute, workflow":   {RunFilter{Attributes: map[string]string{"env": "prod"}, WorkflowName: "w3"}, walk},
 		"rare and workflow":     {RunFilter{Attributes: map[string]string{"env": "dev"}, WorkflowName: "w3"}, walk},
@@ -138,9 +139,9 @@ func TestListsReadAboutAPage(t *testing.T) {
 			}
 		})
 	}
-	for name, f := range map[string]RunFilter{ // of which there are so few that they may be sorted
-		"rare key": {UniqueKey: "rare"}, "key of nobody": {UniqueKey: "x"}, "rare parent": {ParentID: "rare"},
-		"parent": {ParentID: "p7"}, "parent of nobody": {ParentID: "x"}, "parent and status": {ParentID: "p7", Open: true},
+	for name, f := range map[string]RunFilter{ // matched by so few runs that they may be sorted
+		"rare key": {UniqueKey: "rare"}, "key of no run": {UniqueKey: "x"}, "rare parent": {ParentID: "rare"},
+		"parent": {ParentID: "p7"}, "parent of no run": {ParentID: "x"}, "parent and status": {ParentID: "p7", Open: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, _, err := ListRuns(t.Context(), m, home, f, pg.Page{Limit: 20, Descending: true}); err != nil {
@@ -153,20 +154,20 @@ func TestListsReadAboutAPage(t *testing.T) {
 	}
 	for name, f := range map[string]KeyFilter{
 		"attributes": {}, "attributes of a workflow": {WorkflowName: "w1"},
-		"attributes of a window": {Created: in(20000, 20100)}, "attributes of nobody": {WorkflowName: "w8"},
+		"attributes of a window": {Created: in(20000, 20100)}, "attributes of no run": {WorkflowName: "w8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, _, err := ListAttributeKeys(t.Context(), m, home, f, pg.Page{Limit: 100}); err != nil {
 				t.Fatal(err)
 			}
-			if n := m.explain(t).blocks(); n > walk { // what is counted
+			if n := m.explain(t).blocks(); n > walk { // rows are counted
 				t.Errorf("%d blocks touched, want at most %d", n, walk)
 			}
 		})
 	}
 }
 
-// wantIndexed fails the test when the last query touched more blocks, or read a table as a whole.
+// wantIndexed fails the test if the last query touched more than the given blocks or read a table without its index.
 func (m *meter) wantIndexed(t *testing.T, most int) {
 	t.Helper()
 	p := m.explain(t)
@@ -178,7 +179,7 @@ func (m *meter) wantIndexed(t *testing.T, most int) {
 	}
 }
 
-// TestExpiredRunsReadAboutAPage, also of a project with many streams.
+// TestExpiredRunsReadAboutAPage: also in a project with many streams.
 func TestExpiredRunsReadAboutAPage(t *testing.T) {
 	t.Parallel()
 	m := &meter{Pool: openPool(t)}
@@ -210,9 +211,8 @@ func TestExpiredRunsReadAboutAPage(t *testing.T) {
 	}
 }
 
-// TestStepIsFoundAmongRunsWithTheSame, also by a plan that is made for any step and run, as those of statements that
-// come often are.
-func TestStepIsFoundAmongRunsWithTheSame(t *testing.T) {
+// TestStepByIDIsFastAmongRunsWithEqualStepIDs: also with a generic plan, which Postgres uses for frequent statements.
+func TestStepByIDIsFastAmongRunsWithEqualStepIDs(t *testing.T) {
 	t.Parallel()
 	m := &meter{Pool: openPool(t)}
 	const runs = 5000
@@ -264,6 +264,6 @@ func TestStepIsFoundAmongRunsWithTheSame(t *testing.T) {
 		t.Errorf("step of another project: error %v, want ErrStepNotFound", err)
 	}
 	if step, err := StepByID(t.Context(), m, home, "", "charge"); err != nil || step.ID != "charge" {
-		t.Errorf("step of whichever run: got %+v, error %v", step, err)
+		t.Errorf("step of any run: got %+v, error %v", step, err)
 	}
 }

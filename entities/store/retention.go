@@ -11,37 +11,33 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// EndedRun is a run that may leave.
+// EndedRun is a run that has ended and can be deleted.
 type EndedRun struct {
 	ID          entities.RunID
 	LastSeq     int64
 	CompletedAt time.Time
 }
 
-// ExpiredRun is a run whose time is over.
+// ExpiredRun is a run whose retention is over.
 type ExpiredRun struct {
 	EndedRun
-	// Chunks is how many chunks its streams have together.
+	// Chunks is the total number of chunks of its streams.
 	Chunks int64
 }
 
-// ExpiredRuns reads at most limit runs of the project that ended longer than keep ago by the database's
-// clock, those that ended first first, after the given one. A run whose hook still holds its token is not among them.
+// ExpiredRuns reads at most limit runs of the project that ended longer than keep ago by the database's clock, in the
+// order of their ends, after the given one. It leaves out runs with a hook that still holds its token.
 func ExpiredRuns(
 	ctx context.Context, q pg.Querier, project entities.Project, keep time.Duration, after EndedRun, limit int,
 ) ([]ExpiredRun, error) {
-	rows, err := q.Query(ctx, expiredRuns, project, keep, after.CompletedAt, after.ID, limit)
-	if err != nil {
-		return nil, fmt.Errorf("look for expired runs: %w", err)
-	}
-	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[ExpiredRun])
+	runs, err := pg.CollectAll[ExpiredRun](q.Query(ctx, expiredRuns, project, keep, after.CompletedAt, after.ID, limit))
 	if err != nil {
 		return nil, fmt.Errorf("look for expired runs: %w", err)
 	}
 	return runs, nil
 }
 
-// Chunks are counted after the limit, of no more runs than are asked for.
+// expiredRuns counts chunks after the limit, so that it counts those of the returned runs only.
 const expiredRuns = `
 	SELECT id, last_seq, completed_at, chunks FROM (
 		SELECT id, last_seq, completed_at FROM runs r
@@ -55,61 +51,56 @@ const expiredRuns = `
 	) counted
 	ORDER BY completed_at, id`
 
-// LockEndedRuns locks those of the runs that are there, have ended, and that nobody else has locked, so that
-// they can be deleted.
+// LockEndedRuns locks and returns the runs among ids that exist, have ended and are not locked by another transaction.
+// It never waits, so that retention does not get in the way of appends; a locked run is left to the next round. The
+// lock is FOR UPDATE, because a deletion also has to exclude insertions that refer to the run.
 func LockEndedRuns(ctx context.Context, q pg.Querier, ids []entities.RunID) ([]EndedRun, error) {
-	rows, err := q.Query(ctx, `
+	runs, err := pg.CollectAll[EndedRun](q.Query(ctx, `
 		SELECT id, last_seq, completed_at FROM runs WHERE id = ANY ($1) AND completed_at IS NOT NULL
-		FOR UPDATE SKIP LOCKED`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("lock expired runs: %w", err)
-	}
-	runs, err := pgx.CollectRows(rows, pgx.RowToStructByName[EndedRun])
+		FOR UPDATE SKIP LOCKED`, ids))
 	if err != nil {
 		return nil, fmt.Errorf("lock expired runs: %w", err)
 	}
 	return runs, nil
 }
 
-// DeleteRuns queues the deletion of runs of the caller's lock, with their events and entities.
+// DeleteRuns queues the deletion of runs that the caller has locked, with their events and entities.
 func DeleteRuns(b *pgx.Batch, ids []entities.RunID) {
 	b.Queue(`DELETE FROM runs WHERE id = ANY ($1)`, ids)
 }
 
-// LockStreams reads the streams of the project's runs and keeps them from being written.
-func LockStreams(ctx context.Context, q pg.Querier, project entities.Project, runIDs []entities.RunID) ([]Stream, error) {
-	rows, err := q.Query(ctx,
+// LockStreams reads the streams of the project's runs and locks them against writes.
+func LockStreams(
+	ctx context.Context, q pg.Querier, project entities.Project, runIDs []entities.RunID,
+) ([]Stream, error) {
+	streams, err := pg.CollectAll[Stream](q.Query(ctx,
 		`SELECT `+streamColumns+` FROM streams WHERE project = $1 AND run_id = ANY ($2) ORDER BY id FOR UPDATE`,
-		project, runIDs)
-	if err != nil {
-		return nil, fmt.Errorf("lock streams: %w", err)
-	}
-	streams, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stream])
+		project, runIDs))
 	if err != nil {
 		return nil, fmt.Errorf("lock streams: %w", err)
 	}
 	return streams, nil
 }
 
-// DeleteStreams queues the deletion of streams with their chunks.
+// DeleteStreams queues the deletion of streams with their chunks, by the foreign key of the chunks.
 func DeleteStreams(b *pgx.Batch, ids []int64) {
 	b.Queue(`DELETE FROM streams WHERE id = ANY ($1)`, ids)
 }
 
-// Orphans is what became of some streams that were looked at.
+// Orphans is the result of [DeleteOrphans].
 type Orphans struct {
-	// Next is the last stream looked at; More says that there is more to look at now.
+	// Next is the last stream examined. More says that further streams can be examined now.
 	Next int64
 	More bool
-	// Deleted is how many were deleted.
+	// Deleted is the number of streams deleted.
 	Deleted int
-	// Locked is the first that should have been deleted, but that another had locked; 0 when there is none.
+	// Locked is the first orphan that another transaction had locked, and which therefore was not deleted; 0 for none.
 	Locked int64
 }
 
-// DeleteOrphans deletes those of at most limit streams after the given one that began longer than age ago and
-// whose project has no such run, and that nobody has locked; none after the one that brings their chunks to
-// maxChunks.
+// DeleteOrphans examines at most limit streams after the given one and deletes the orphans: those created longer than
+// age ago whose project has no run of their run ID. Streams may be written before their run is created, hence the age.
+// It skips locked streams, and deletes none after the one that brings the number of deleted chunks to maxChunks.
 func DeleteOrphans(
 	ctx context.Context, q pg.Querier, after int64, age time.Duration, limit, maxChunks int,
 ) (Orphans, error) {
@@ -124,7 +115,8 @@ func DeleteOrphans(
 	return done, nil
 }
 
-// Streams are numbered in the order of their beginnings, nearly: what comes after a young one is looked at later.
+// deleteOrphans stops at the first stream that is too young. IDs follow creation times almost exactly, so little that
+// is old comes after it, and that is examined later.
 const deleteOrphans = `
 	WITH page AS MATERIALIZED (
 		SELECT id, project, run_id, chunks, created_at < now() - $2::interval AS old FROM streams

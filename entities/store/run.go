@@ -14,23 +14,32 @@ const runColumns = `id, project, deployment_id, workflow_name, status, spec_vers
 	driver, unique_key, idempotency_key, parent_id, parent_step, detached, deadline, error_code, last_seq, end_seq,
 	created_at, updated_at, started_at, completed_at`
 
-// OfRun is the condition for run $1 of project $2. The project is asked for in a way for which no index is of use: of a
-// table that was small when the statement was planned, one that begins with the project is as good as that of IDs, and
-// has all runs of the project to go through when there are many.
+// OfRun is the condition for run $1 of project $2. IS NOT DISTINCT FROM, which no index supports, keeps Postgres from
+// using an index that begins with the project. In a plan made while the table was small, such an index costs as little
+// as the primary key, and later the plan would read all runs of the project.
 const OfRun = `id = $1 AND project IS NOT DISTINCT FROM $2`
 
-// LockRun queues a read of the run that locks it until the transaction ends; into stays nil when the
-// project has no such run. The run row is the one lock of the write path.
+// LockRun queues a read of the run that locks it until the transaction ends. The run's row is the one lock of the write
+// path. If the project has no such run, into stays nil.
+//
+// The lock is FOR NO KEY UPDATE, which no foreign key check has to wait for: an insertion into a table that refers to
+// runs locks the run FOR KEY SHARE.
 func LockRun(b *pgx.Batch, project entities.Project, id entities.RunID, into **entities.Run) {
 	pg.LoadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE `+OfRun+` FOR NO KEY UPDATE`, id, project)
 }
 
-// LoadRun queues a read of the run; into stays nil when the project has no such run.
+// LockRunShared queues a read of the run that locks it against changes, but not against other shared locks, until the
+// transaction ends. If the project has no such run, into stays nil.
+func LockRunShared(b *pgx.Batch, project entities.Project, id entities.RunID, into **entities.Run) {
+	pg.LoadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE `+OfRun+` FOR SHARE`, id, project)
+}
+
+// LoadRun queues a read of the run. If the project has no such run, into stays nil.
 func LoadRun(b *pgx.Batch, project entities.Project, id entities.RunID, into **entities.Run) {
 	pg.LoadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE `+OfRun, id, project)
 }
 
-// RunByID reads a run. It fails with [ErrRunNotFound].
+// RunByID reads a run. It fails with [entities.ErrRunNotFound].
 func RunByID(ctx context.Context, q pg.Querier, project entities.Project, id entities.RunID) (entities.Run, error) {
 	rows, err := q.Query(ctx, `SELECT `+runColumns+` FROM runs WHERE `+OfRun, id, project)
 	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
@@ -40,7 +49,7 @@ func RunByID(ctx context.Context, q pg.Querier, project entities.Project, id ent
 	return run, nil
 }
 
-// IsAsLong reports whether the run's log is still as long as it was, and so the run as it was.
+// IsUnchanged reports whether the run is still as it was read: its log is as long as it was.
 func IsUnchanged(ctx context.Context, q pg.Querier, was *entities.Run) (bool, error) {
 	rows, err := q.Query(ctx, `SELECT EXISTS (SELECT FROM runs WHERE id = $1 AND last_seq = $2)`, was.ID, was.LastSeq)
 	if err != nil {
@@ -53,8 +62,10 @@ func IsUnchanged(ctx context.Context, q pg.Querier, was *entities.Run) (bool, er
 	return same, nil
 }
 
-// RunByIdempotencyKey reads the run that was started by the key. It fails with [ErrRunNotFound].
-func RunByIdempotencyKey(ctx context.Context, q pg.Querier, project entities.Project, key string) (entities.Run, error) {
+// RunByIdempotencyKey reads the run that was started with the key. It fails with [entities.ErrRunNotFound].
+func RunByIdempotencyKey(
+	ctx context.Context, q pg.Querier, project entities.Project, key string,
+) (entities.Run, error) {
 	rows, err := q.Query(ctx, `
 		SELECT `+runColumns+` FROM runs WHERE project = $1 AND idempotency_key = $2 AND idempotency_key <> ''`,
 		project, key)
@@ -65,8 +76,10 @@ func RunByIdempotencyKey(ctx context.Context, q pg.Querier, project entities.Pro
 	return run, nil
 }
 
-// RunByUniqueKey reads which live run of the workflow has the key. It fails with [ErrRunNotFound].
-func RunByUniqueKey(ctx context.Context, q pg.Querier, project entities.Project, workflow, key string) (entities.RunID, error) {
+// RunByUniqueKey returns the ID of the workflow's live run that has the key. It fails with [entities.ErrRunNotFound].
+func RunByUniqueKey(
+	ctx context.Context, q pg.Querier, project entities.Project, workflow, key string,
+) (entities.RunID, error) {
 	rows, err := q.Query(ctx, `
 		SELECT `+runColumns+` FROM runs
 		WHERE project = $1 AND workflow_name = $2 AND unique_key = $3 AND unique_key <> '' AND completed_at IS NULL`,
@@ -78,28 +91,21 @@ func RunByUniqueKey(ctx context.Context, q pg.Querier, project entities.Project,
 	return run.ID, nil
 }
 
-// HoldRun queues a read of the run that keeps it as it is until the transaction ends; into stays nil when the project
-// has no such run.
-func LockRunShared(b *pgx.Batch, project entities.Project, id entities.RunID, into **entities.Run) {
-	pg.LoadInto(b, into, `SELECT `+runColumns+` FROM runs WHERE `+OfRun+` FOR SHARE`, id, project)
-}
-
-// openChildren are the runs that are to end with the one that started them, $1, and have not ended.
+// openChildren selects the runs that end with their parent $1 and have not ended yet.
 const openChildren = ` FROM runs WHERE parent_id = $1 AND parent_id <> '' AND completed_at IS NULL AND NOT detached`
 
-// LoadOpenChildren queues the question whether there are runs that are to end with the one that started them, and have
-// not ended.
+// LoadOpenChildren queues a query whether the parent has open children: runs that end with it and have not ended yet.
 func LoadOpenChildren(b *pgx.Batch, parent entities.RunID, into *bool) {
 	b.Queue(`SELECT EXISTS (SELECT`+openChildren+`)`, parent).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
 }
 
-// RequireNoOpenChild makes a chain depend on that [LoadOpenChildren] would find none. Who starts a child holds its
-// parent.
+// RequireNoOpenChild requires that [LoadOpenChildren] finds nothing. A child is created under a shared lock on its
+// parent (see [LockRunShared]) and adds nothing to the parent's log. So the condition needs the parent locked.
 func RequireNoOpenChild(c *pg.Conditional, parent entities.RunID) {
 	c.RequireLocked(`NOT EXISTS (SELECT`+openChildren+`)`, parent)
 }
 
-// OpenChildren reads which runs, at most limit, are to end with the one that started them, and have not ended.
+// OpenChildren reads the IDs of at most limit open children of the parent, in order.
 func OpenChildren(ctx context.Context, q pg.Querier, parent entities.RunID, limit int) ([]entities.RunID, error) {
 	rows, err := q.Query(ctx, `SELECT id`+openChildren+` ORDER BY id LIMIT $2`, parent, limit)
 	if err != nil {
@@ -112,9 +118,34 @@ func OpenChildren(ctx context.Context, q pg.Querier, parent entities.RunID, limi
 	return ids, nil
 }
 
-// InsertRun adds the insertion of a run. On the ID of another one it fails on the constraint runs_pkey.
+// CountOpenRuns counts the runs that have not ended, of all projects, by status. It counts at most limit runs in total,
+// in the order of their IDs, which bounds the cost of each scrape of the metrics.
+func CountOpenRuns(ctx context.Context, q pg.Querier, limit int) (map[entities.RunStatus]int64, error) {
+	counts := map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 0}
+	rows, err := q.Query(ctx, `
+		SELECT status, count(*) FROM (
+			SELECT status FROM runs WHERE completed_at IS NULL ORDER BY id LIMIT $1
+		) AS open GROUP BY status`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("count open runs: %w", err)
+	}
+	var status entities.RunStatus
+	var n int64
+	_, err = pgx.ForEachRow(rows, []any{&status, &n}, func() error {
+		counts[status] = n
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count open runs: %w", err)
+	}
+	return counts, nil
+}
+
+// InsertRun adds the insertion of a run. If a run has the ID, it fails with a violation of the constraint runs_pkey.
 func InsertRun(w pg.Writer, r *entities.Run) { w.Add(insertRun(r)) }
 
+// insertRun returns the insertion of a run. It ends in WHERE true, like every insertion here, so that a conditional
+// statement can add conditions: see [pg.Write].
 func insertRun(r *entities.Run) pg.Write {
 	return pg.Write{What: "insert run", SQL: `
 		INSERT INTO runs (` + runColumns + `)
@@ -128,9 +159,7 @@ func insertRun(r *entities.Run) pg.Write {
 	}}
 }
 
-// UpdateRun adds the write of everything about a run that events can change.
-func UpdateRun(w pg.Writer, r *entities.Run) { w.Add(updateRun(r)) }
-
+// updateRun returns the update of all columns of a run that events can change.
 func updateRun(r *entities.Run) pg.Write {
 	return pg.Write{What: "update run", SQL: `
 		UPDATE runs SET status = $2::text, attributes = $3, error_code = $4, last_seq = $5, end_seq = $6,
@@ -140,9 +169,9 @@ func updateRun(r *entities.Run) pg.Write {
 	}}
 }
 
-// WriteRun makes the conditional statement write the run that is like before as one that is like after: it applies only
-// if the run's log is as long as before, and if nobody holds a lock on the run. Before is nil when there is to be no run
-// of this ID.
+// WriteRun sets the write of the run's row that the conditional statement depends on: it turns before into after. It
+// applies only if the run's log is as long as before's and no other transaction has locked the run. A nil before means
+// that the run is created; the write then applies only if no run has the ID.
 func WriteRun(c *pg.Conditional, before, after *entities.Run) {
 	if before == nil {
 		w := insertRun(after)
@@ -150,6 +179,8 @@ func WriteRun(c *pg.Conditional, before, after *entities.Run) {
 		c.About(w)
 		return
 	}
+	// FOR NO KEY UPDATE makes Postgres compare the newest version of the row, and SKIP LOCKED saves the wait for a
+	// lock.
 	w := updateRun(after)
 	w.SQL += ` AND id = (SELECT id FROM runs WHERE id = $1 AND last_seq = ` +
 		(*pg.Args)(&w.Args).Add(before.LastSeq) + ` FOR NO KEY UPDATE SKIP LOCKED)`

@@ -11,43 +11,31 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// RunFilter narrows a list of runs; empty fields match everything.
+// RunFilter restricts a list of runs; empty fields match everything.
 type RunFilter struct {
 	WorkflowName string
 	Status       entities.RunStatus
 	// Open matches the runs that have not ended.
 	Open    bool
 	Created Window
-	// UniqueKey and ParentID are those of the [Run].
+	// UniqueKey and ParentID are fields of [entities.Run].
 	UniqueKey string
 	ParentID  entities.RunID
-	// Attributes are values that the runs must have, under their keys: up to 8.
+	// Attributes are the values that the runs must have, by key; at most 8.
 	Attributes map[string]string
 }
 
-// Window is a span of time that has both its ends; a zero end leaves that side open.
-type Window struct {
-	From, To time.Time
-}
-
-// maxAttributeFilters is how many attributes a list may be filtered by (protocol §2.7).
+// maxAttributeFilters is the most attributes that a list may be filtered by (protocol §2.7).
 const maxAttributeFilters = 8
 
-func (w Window) validate() error {
-	if !w.From.IsZero() && !w.To.IsZero() && w.To.Before(w.From) {
-		return entities.Invalid("the time window ends before it starts")
-	}
-	return nil
-}
-
-// statuses are those that the runs may have.
+// statuses returns the statuses that match the filter.
 func (f RunFilter) statuses() []entities.RunStatus {
 	return slices.DeleteFunc(entities.RunStatuses(), func(s entities.RunStatus) bool {
 		return f.Status != "" && s != f.Status || f.Open && s.Ended()
 	})
 }
 
-// beyondAttributes reports whether the filter has more than attributes and a window of time.
+// beyondAttributes reports whether the filter has conditions other than attributes and the time window.
 func (f RunFilter) beyondAttributes() bool {
 	return f.WorkflowName != "" || f.Status != "" || f.Open || f.UniqueKey != "" || f.ParentID != ""
 }
@@ -80,11 +68,36 @@ func (f RunFilter) validate() error {
 	return f.Created.validate()
 }
 
-// ListRuns reads a page of the project's runs in the order of their creation, and the cursor of the next
-// page; empty when this is the last. A page of a list by attributes may be short, even empty, and not be the
-// last: see [runSearch.byAttributes]. It fails with [ErrInvalid] on a filter out of bounds and on a cursor
-// that is not of this list.
-func ListRuns(ctx context.Context, q pg.Querier, project entities.Project, f RunFilter, p pg.Page) ([]entities.Run, string, error) {
+// Window is a closed interval of time; a zero end leaves that side open.
+type Window struct {
+	From, To time.Time
+}
+
+func (w Window) validate() error {
+	if !w.From.IsZero() && !w.To.IsZero() && w.To.Before(w.From) {
+		return entities.Invalid("the time window ends before it starts")
+	}
+	return nil
+}
+
+// conditions returns the SQL conditions for created_at to be in the window, each preceded by " AND ".
+func (w Window) conditions(a *pg.Args) string {
+	sql := ""
+	if !w.From.IsZero() {
+		sql += ` AND created_at >= ` + a.Add(w.From)
+	}
+	if !w.To.IsZero() {
+		sql += ` AND created_at <= ` + a.Add(w.To)
+	}
+	return sql
+}
+
+// ListRuns reads a page of the project's runs, oldest first, and the cursor of the next page; empty after the last
+// page. A page of a list by attributes may be short, even empty, without being the last: see [runSearch.byAttributes].
+// It fails with [entities.ErrInvalid] on an invalid filter, and with a [pg.CursorError] on a cursor of another list.
+func ListRuns(
+	ctx context.Context, q pg.Querier, project entities.Project, f RunFilter, p pg.Page,
+) ([]entities.Run, string, error) {
 	if err := f.validate(); err != nil {
 		return nil, "", err
 	}
@@ -103,21 +116,23 @@ func ListRuns(ctx context.Context, q pg.Querier, project entities.Project, f Run
 	return runs, next, nil
 }
 
-// runSearch is one look at a list of runs. A place in the list is what the next of its runs is compared with:
-// going down, those before the place follow; going up, the one at the place and those after it.
+// runSearch builds the query of one page. A place in the list is a pair of a creation time and an ID. In descending
+// order the page continues with the runs less than the place; in ascending order with those greater than or equal to
+// it.
 type runSearch struct {
 	RunFilter
 	pg.Page
 
 	project entities.Project
-	// start is the place where the page begins; nil where the list does.
+	// start is the place where the page begins; nil for the beginning of the list.
 	start *pg.TimeCursor
 	args  pg.Args
 }
 
-// justAfter makes an ID the least text beyond it: no ID has control characters.
+// justAfter, appended to an ID, gives the least text that is greater: IDs have no control characters.
 const justAfter = "\x01"
 
+// compare returns the comparison of a row with the place that it follows.
 func (s *runSearch) compare() string {
 	if s.Descending {
 		return `<`
@@ -125,8 +140,9 @@ func (s *runSearch) compare() string {
 	return `>=`
 }
 
-// begin finds the place where the page begins: after its cursor, and where the window opens. The index then
-// has to be told of one place only; of two it may well choose the wrong one and walk to the other.
+// begin sets the place where the page begins: after its cursor or at the near end of the window, whichever comes later.
+// The query then has one condition on the beginning. With two, Postgres could begin its walk through the index at the
+// wrong one and skip all rows up to the other.
 func (s *runSearch) begin() error {
 	window, open := pg.TimeCursor{At: s.Created.From}, !s.Created.From.IsZero()
 	if s.Descending {
@@ -151,8 +167,8 @@ func (s *runSearch) begin() error {
 	return nil
 }
 
-// beyond is the condition on a row to follow a place, with " AND " before it; id is the column of the run's
-// ID, and place the two values of the place.
+// beyond returns the condition that a row follows the place, preceded by " AND ". Id is the column of the run's ID, and
+// place the SQL of the two values; empty for no condition.
 func (s *runSearch) beyond(id, place string) string {
 	if place == "" {
 		return ""
@@ -160,7 +176,7 @@ func (s *runSearch) beyond(id, place string) string {
 	return ` AND (created_at, ` + id + `) ` + s.compare() + ` (` + place + `)`
 }
 
-// untilEnd is the condition on a row not to lie beyond the window's other end, with " AND " before it.
+// untilEnd returns the condition that a row is not beyond the far end of the window, preceded by " AND ".
 func (s *runSearch) untilEnd() string {
 	end, compare := s.Created.To, `<=`
 	if s.Descending {
@@ -172,14 +188,15 @@ func (s *runSearch) untilEnd() string {
 	return ` AND created_at ` + compare + ` ` + s.args.Add(end)
 }
 
-// RunCursor is the cursor of a list of runs that was read up to the run.
+// RunCursor returns the cursor for the part of a list of runs that follows the run.
 func RunCursor(r entities.Run) string { return timeCursorOf(r).String() }
 
-// momentOf is a run's place in lists of runs.
+// timeCursorOf returns a run's place in lists of runs.
 func timeCursorOf(r entities.Run) pg.TimeCursor {
 	return pg.TimeCursor{At: r.CreatedAt, ID: string(r.ID)}
 }
 
+// plain reads a page of a list without attributes.
 func (s *runSearch) plain(ctx context.Context, q pg.Querier) ([]entities.Run, string, error) {
 	place := ""
 	if s.start != nil {
@@ -194,9 +211,9 @@ func (s *runSearch) plain(ctx context.Context, q pg.Querier) ([]entities.Run, st
 	return runs, timeCursorOf(runs[len(runs)-1]).String(), nil
 }
 
-// runs is a query for the first runs that follow a place and match the filter, but for its attributes. An index
-// has them in order for one status at a time; without a filter by status those of all are merged, so that
-// whatever is rare, little but results is read.
+// runs returns a query for the first runs that follow the place and match the filter, apart from its attributes. The
+// index has the runs of one status in order. For several statuses their lists are merged (UNION ALL), so that little
+// more than the results is read, however rare they are.
 func (s *runSearch) runs(columns, place, limit string) string {
 	statuses := s.statuses()
 	keyword, _ := s.Order()
@@ -222,23 +239,24 @@ func (s *runSearch) runs(columns, place, limit string) string {
 	return strings.Join(parts, ` UNION ALL `) + tail
 }
 
-// maxLeaps bounds the work for one page of a list by attributes, to some 100 ms.
+// maxLeaps bounds the work for one page of a list by attributes to about 100 ms.
 const maxLeaps = 5000
 
-// leaping is a run at which a list by attributes stood still.
+// leaping is a row of the query of [runSearch.leaps]: a run that matches, or the one at which the search gave up.
 type leaping struct {
 	entities.Run
 
-	// N counts the leaps.
+	// N is the number of leaps so far.
 	N int
-	// Hit says that the run matches; else the list gave up here.
+	// Hit says that the run matches.
 	Hit bool
 }
 
-// byAttributes walks through one ordered index per attribute, and that of the runs when it is also by what
-// is in their rows, all at once: each leaps to its first run not before where the one before it arrived, and when
-// all arrived at one run, that matches. So the rarest of the conditions decides how much is read. When many
-// are common but never meet, the page ends after [maxLeaps] with what it has, and its cursor goes on from there.
+// byAttributes reads a page of a list by attributes with a leapfrog join. It walks several ordered lists in parallel:
+// one per attribute, and one of the runs if the filter has other conditions. Each list in turn leaps to its first run
+// that is not before the place where the previous list arrived. When all arrive at the same run, it matches. So the
+// rarest condition determines how much is read. If many conditions are common but rarely meet, the page ends after
+// [maxLeaps] with the runs found so far, and its cursor continues from there.
 func (s *runSearch) byAttributes(ctx context.Context, q pg.Querier) ([]entities.Run, string, error) {
 	sql := s.leaps()
 	rows, err := q.Query(ctx, sql, s.args...)
@@ -260,10 +278,11 @@ func (s *runSearch) byAttributes(ctx context.Context, q pg.Querier) ([]entities.
 	return runs, next, nil
 }
 
-// leaps is the query of [runSearch.byAttributes].
+// leaps returns the query of [runSearch.byAttributes]. Each row of the recursive part is one round of leaps.
 func (s *runSearch) leaps() string {
 	at, id := `'-infinity'`, `''`
-	within, without := `''`, `E'\x01'` // make a place of a run's: one with the run itself, and one without
+	// Suffixes of a run's ID: for a place that the run itself follows, and for one that it does not.
+	within, without := `''`, `E'\x01'`
 	if s.Descending {
 		at, within, without = `'infinity'`, `E'\x01'`, `''`
 	}
@@ -299,7 +318,7 @@ func (s *runSearch) leaps() string {
 		at, id, n, without, within, stops, maxLeaps, runColumns, s.args.Add(s.Limit+1))
 }
 
-// attribute is a query for the first run that follows a place and has the value under the key.
+// attribute returns a query for the first run that follows the place and has the attribute.
 func (s *runSearch) attribute(key, value, place string) string {
 	keyword, _ := s.Order()
 	return fmt.Sprintf(`

@@ -22,7 +22,7 @@ const (
 	stranger entities.Project = "stranger"
 )
 
-// insertRuns writes runs as the log does.
+// insertRuns inserts runs with their attribute rows.
 func insertRuns(t testing.TB, pool *pgxpool.Pool, runs []entities.Run) {
 	t.Helper()
 	var b pgx.Batch
@@ -35,8 +35,8 @@ func insertRuns(t testing.TB, pool *pgxpool.Pool, runs []entities.Run) {
 	}
 }
 
-// manyRuns are runs of a small world, so that any filter meets some: several are of one millisecond, several
-// share all they have, and each has a twin in a stranger's project. They are in the order of lists.
+// manyRuns returns runs in list order, with few distinct values, so that most filters match some. Three runs each share
+// a creation time.
 func manyRuns() []entities.Run {
 	var runs []entities.Run
 	for i := range 120 {
@@ -60,7 +60,7 @@ func manyRuns() []entities.Run {
 	return runs
 }
 
-// matches is the filter in words a reader can check.
+// matches is a naive implementation of the filter.
 func matches(f RunFilter, r entities.Run) bool {
 	for key, value := range f.Attributes {
 		if have, ok := r.Attributes[key]; !ok || have != value {
@@ -72,7 +72,7 @@ func matches(f RunFilter, r entities.Run) bool {
 		(f.Created.To.IsZero() || !r.CreatedAt.After(f.Created.To))
 }
 
-// allPages walks through a list and checks that its pages are full but for the last.
+// allPages reads all pages of a list and checks that each but the last is full.
 func allPages(t *rapid.T, pool *pgxpool.Pool, f RunFilter, p pg.Page) []entities.Run {
 	var all []entities.Run
 	for range 200 {
@@ -93,12 +93,12 @@ func allPages(t *rapid.T, pool *pgxpool.Pool, f RunFilter, p pg.Page) []entities
 	return nil
 }
 
-func TestListRunsIsWhatMatches(t *testing.T) {
+func TestListRunsReturnsTheMatchingRuns(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	runs := manyRuns()
 	insertRuns(t, pool, runs)
-	strangers := slices.Clone(runs)
+	strangers := slices.Clone(runs) // each run has a twin in another project
 	for i := range strangers {
 		strangers[i].ID += "_stranger"
 		strangers[i].Project = stranger
@@ -118,7 +118,7 @@ func TestListRunsIsWhatMatches(t *testing.T) {
 		if rapid.Bool().Draw(rt, "to") {
 			f.Created.To = instants.Filter(func(to time.Time) bool { return !to.Before(f.Created.From) }).Draw(rt, "to")
 		}
-		if wanted := rapid.MapOfN(rapid.SampledFrom([]string{"env", "plan", "nobody has it"}),
+		if wanted := rapid.MapOfN(rapid.SampledFrom([]string{"env", "plan", "on no run"}),
 			rapid.SampledFrom([]string{"prod", "staging", "free", "pro", ""}), 0, 2).Draw(rt, "attributes"); len(wanted) > 0 {
 			f.Attributes = wanted
 		}
@@ -138,8 +138,8 @@ func TestListRunsIsWhatMatches(t *testing.T) {
 	})
 }
 
-// TestACursorDoesNotLeaveTheWindow: also one from a list with another.
-func TestACursorDoesNotLeaveTheWindow(t *testing.T) {
+// TestCursorOfAnotherWindowDoesNotLeaveTheWindow: a cursor before the window's near end is ignored.
+func TestCursorOfAnotherWindowDoesNotLeaveTheWindow(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	runs := manyRuns()
@@ -166,7 +166,7 @@ func TestACursorDoesNotLeaveTheWindow(t *testing.T) {
 	}
 }
 
-func TestListRunsRefuses(t *testing.T) {
+func TestListRunsValidatesTheFilter(t *testing.T) {
 	t.Parallel()
 	nine := map[string]string{}
 	for i := range maxAttributeFilters + 1 {
@@ -200,8 +200,8 @@ func TestListRunsRefuses(t *testing.T) {
 	}
 }
 
-// TestAListThatLooksInVainGoesOn: two attributes that half of all runs have each meet in the oldest only.
-func TestAListThatLooksInVainGoesOn(t *testing.T) {
+// TestLongSearchEndsThePageAndContinues: of two attributes, each on half of the runs, only the oldest run has both.
+func TestLongSearchEndsThePageAndContinues(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	if _, err := pool.Exec(t.Context(), `
@@ -235,11 +235,11 @@ func TestAListThatLooksInVainGoesOn(t *testing.T) {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
 	if pages < 1 {
-		t.Errorf("got it in one page: it was looked for further than %d leaps", maxLeaps)
+		t.Errorf("got it in one page, after more than %d leaps", maxLeaps)
 	}
 }
 
-// copyAttributes makes the rows of attributes for runs that were made otherwise than by the log.
+// copyAttributes creates the attribute rows of runs that were inserted by SQL.
 func copyAttributes(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), `

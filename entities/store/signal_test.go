@@ -9,9 +9,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// TestASignalReadsOnlyThoseWhoWait: among 20,000 hooks, 400 wait for a signal; each page touches a few blocks for each
-// of its hooks, and so do the pages behind it. The same goes for a hook that looks back at 20,000 signals.
-func TestASignalReadsOnlyThoseWhoWait(t *testing.T) {
+// TestWaitingHooksAndEarlierSignalsAreReadByIndex: of 20,000 hooks, 400 wait for the signal. Each page of them touches
+// a few blocks per hook, wherever it begins. The same holds for a hook that looks back at 20,000 signals.
+func TestWaitingHooksAndEarlierSignalsAreReadByIndex(t *testing.T) {
 	t.Parallel()
 	m := &meter{Pool: openPool(t)}
 	if _, err := m.Exec(t.Context(), `
@@ -43,7 +43,7 @@ func TestASignalReadsOnlyThoseWhoWait(t *testing.T) {
 		}
 	}
 	if more, err := WaitingFor(t.Context(), m, "home", "rare", last.RunID, last.ID, 100); len(more) != 0 || err != nil {
-		t.Errorf("behind the last: %d hooks, %v", len(more), err)
+		t.Errorf("after the last: %d hooks, %v", len(more), err)
 	}
 	if others, err := WaitingFor(t.Context(), m, "away", "rare", "", "", 100); len(others) != 0 || err != nil {
 		t.Errorf("of another project: %d hooks, %v", len(others), err)
@@ -54,10 +54,10 @@ func TestASignalReadsOnlyThoseWhoWait(t *testing.T) {
 		t.Fatalf("%d signals, %v", len(signals), err)
 	}
 	if plan := m.explain(t); plan.blocks() > 100 || len(plan.scans()) > 0 {
-		t.Errorf("looking back touches %d blocks: %v", plan.blocks(), plan.scans())
+		t.Errorf("EarlierSignals touches %d blocks: %v", plan.blocks(), plan.scans())
 	}
 	next, err := EarlierSignals(t.Context(), m, looking, signals[14].Place(), 1)
 	if diff := cmp.Diff(signals[15:], next); diff != "" || err != nil {
-		t.Errorf("behind the 15th: %v (-want +got):\n%s", err, diff)
+		t.Errorf("after the 15th: %v (-want +got):\n%s", err, diff)
 	}
 }

@@ -14,18 +14,21 @@ import (
 const stepColumns = `run_id, id, name, status, attempt, spec_version, created_seq, result_seq,
 	created_at, updated_at, started_at, completed_at, retry_after`
 
-// LoadSteps queues a read of those of the steps that the run has.
+// LoadSteps queues a read of the run's steps that have one of the IDs.
 func LoadSteps(b *pgx.Batch, runID entities.RunID, ids []entities.StepID, into map[entities.StepID]entities.Step) {
-	pg.LoadOf(b, func(s entities.Step) { into[s.ID] = s }, `SELECT `+stepColumns+` FROM steps WHERE run_id = $1 AND id`, runID, ids)
+	pg.LoadOf(b, func(s entities.Step) { into[s.ID] = s },
+		`SELECT `+stepColumns+` FROM steps WHERE run_id = $1 AND id`, runID, ids)
 }
 
-// StepByID reads a step of one of the project's runs; an empty runID means whichever run has it. It fails
-// with [ErrStepNotFound].
-func StepByID(ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID, id entities.StepID) (entities.Step, error) {
+// StepByID reads a step of one of the project's runs. With an empty runID it reads the first run that has a step of
+// this ID. It fails with [entities.ErrStepNotFound].
+func StepByID(
+	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID, id entities.StepID,
+) (entities.Step, error) {
 	args, of := []any{id, project, runID}, `SELECT id FROM runs WHERE id = $3 AND project IS NOT DISTINCT FROM $2`
 	if runID == "" {
-		// Through the log's index on correlation IDs, as steps are keyed by their run. Not so if that is known: all
-		// runs of a plain function's workflow may have a step of one ID.
+		// Steps are keyed by their run, so this goes through the log's index on correlation IDs. It would be slow for a
+		// known run: all runs of a plain function's workflow may have a step of the same ID.
 		args, of = args[:2], `
 			SELECT e.run_id FROM events e JOIN runs r ON r.id = e.run_id
 			WHERE e.correlation_id = $1 AND e.correlation_id <> '' AND e.type = 'step_created'
@@ -40,10 +43,11 @@ func StepByID(ctx context.Context, q pg.Querier, project entities.Project, runID
 	return step, nil
 }
 
-// ListSteps reads a page of a run's steps in the order of their creation, and the cursor of the next page;
-// empty when this is the last. A run of another project has none. It fails with [ErrInvalid] on a cursor
-// that is not of this list.
-func ListSteps(ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID, p pg.Page) ([]entities.Step, string, error) {
+// ListSteps reads a page of a run's steps, oldest first, and the cursor of the next page; empty after the last page.
+// For a run of another project the list is empty. It fails with a [pg.CursorError] on a cursor of another list.
+func ListSteps(
+	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID, p pg.Page,
+) ([]entities.Step, string, error) {
 	from := int64(0)
 	if p.Cursor != "" {
 		var err error
@@ -70,7 +74,7 @@ func ListSteps(ctx context.Context, q pg.Querier, project entities.Project, runI
 	return steps, next, nil
 }
 
-// StepCursor is the cursor of a list of steps that was read up to the step.
+// StepCursor returns the cursor for the part of the list of steps that follows the step.
 func StepCursor(s entities.Step) string { return strconv.FormatInt(s.CreatedSeq, 10) }
 
 // InsertStep adds the insertion of a step.
@@ -85,7 +89,7 @@ func InsertStep(w pg.Writer, s *entities.Step) {
 	}})
 }
 
-// UpdateStep adds the write of everything about a step that events can change.
+// UpdateStep adds the update of all columns of a step that events can change.
 func UpdateStep(w pg.Writer, s *entities.Step) {
 	w.Add(pg.Write{What: "update step", SQL: `
 		UPDATE steps SET status = $3::text, attempt = $4, result_seq = $5, updated_at = $6, started_at = $7,

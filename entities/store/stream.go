@@ -14,16 +14,16 @@ import (
 // Stream is an append-only list of chunks.
 type Stream struct {
 	ID int64
-	// RunID groups streams; there need not be such a run.
+	// RunID groups streams; the run need not exist.
 	RunID entities.RunID
 	Name  entities.StreamName
-	// Chunks is how many chunks there are; the next one gets this index.
+	// Chunks is the number of chunks, and so the index of the next one.
 	Chunks int64
-	// ClosedAt is set once no more chunks will come.
+	// ClosedAt is set when the stream is closed; no chunk is appended afterwards.
 	ClosedAt *time.Time
 }
 
-// Chunk is one piece of a stream, as its writer cut it.
+// Chunk is one piece of a stream, as its writer sent it.
 type Chunk struct {
 	// Idx is the chunk's position, dense from 0.
 	Idx  int64
@@ -32,17 +32,15 @@ type Chunk struct {
 
 const streamColumns = `id, run_id, name, chunks, closed_at`
 
-// StreamByName reads a stream. A stream nobody has written yet is the zero Stream: that is no error, as
-// readers may come first (protocol §4).
-func StreamByName(ctx context.Context, q pg.Querier, project entities.Project, name entities.StreamName) (Stream, error) {
-	fail := func(err error) (Stream, error) { return Stream{}, fmt.Errorf("read stream %s: %w", name, err) }
-	rows, err := q.Query(ctx, `SELECT `+streamColumns+` FROM streams WHERE project = $1 AND name = $2`, project, name)
+// StreamByName reads a stream. For one that was never written it returns a Stream with only a name, and no error:
+// readers may come before the writer (protocol §4).
+func StreamByName(
+	ctx context.Context, q pg.Querier, project entities.Project, name entities.StreamName,
+) (Stream, error) {
+	streams, err := pg.CollectAll[Stream](q.Query(ctx,
+		`SELECT `+streamColumns+` FROM streams WHERE project = $1 AND name = $2`, project, name))
 	if err != nil {
-		return fail(err)
-	}
-	streams, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stream])
-	if err != nil {
-		return fail(err)
+		return Stream{}, fmt.Errorf("read stream %s: %w", name, err)
 	}
 	if len(streams) == 0 {
 		return Stream{Name: name}, nil
@@ -50,8 +48,10 @@ func StreamByName(ctx context.Context, q pg.Querier, project entities.Project, n
 	return streams[0], nil
 }
 
-// ListStreams reads the names of a run's streams, in their order.
-func ListStreams(ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID) ([]entities.StreamName, error) {
+// ListStreams reads the names of a run's streams, in order.
+func ListStreams(
+	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID,
+) ([]entities.StreamName, error) {
 	rows, err := q.Query(ctx, `SELECT name FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID)
 	if err != nil {
 		return nil, fmt.Errorf("list streams of %s: %w", runID, err)
@@ -63,33 +63,33 @@ func ListStreams(ctx context.Context, q pg.Querier, project entities.Project, ru
 	return names, nil
 }
 
-// Chunks reads at most limit chunks of a stream, from index from on, and stops early after the chunk that
-// brings their size to maxBytes.
+// Chunks reads at most limit chunks of a stream, beginning at index from. It stops early after the chunk that brings
+// their total size to maxBytes.
 func Chunks(ctx context.Context, q pg.Querier, streamID, from int64, limit, maxBytes int) ([]Chunk, error) {
-	// The sum is over the sizes before a row's own, so one chunk always comes, however large.
-	rows, err := q.Query(ctx, `
+	// The sum does not include the chunk itself, so the first chunk is always returned, however large.
+	chunks, err := pg.CollectAll[Chunk](q.Query(ctx, `
 		SELECT idx, data FROM (
 			SELECT idx, data, sum(octet_length(data)) OVER (ORDER BY idx) - octet_length(data) AS before
 			FROM stream_chunks WHERE stream_id = $1 AND idx >= $2 AND idx < $2 + $3
 		) sized
 		WHERE before < $4
-		ORDER BY idx`, streamID, from, limit, maxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("read chunks: %w", err)
-	}
-	chunks, err := pgx.CollectRows(rows, pgx.RowToStructByName[Chunk])
+		ORDER BY idx`, streamID, from, limit, maxBytes))
 	if err != nil {
 		return nil, fmt.Errorf("read chunks: %w", err)
 	}
 	return chunks, nil
 }
 
-// AppendChunks queues the creation of the stream if need be and the append of chunks; to a closed stream
-// it appends nothing.
-func AppendChunks(b *pgx.Batch, project entities.Project, runID entities.RunID, name entities.StreamName, chunks [][]byte, now time.Time) {
+// AppendChunks queues the append of chunks, and the creation of the stream if it does not exist. To a closed stream it
+// appends nothing.
+func AppendChunks(
+	b *pgx.Batch, project entities.Project, runID entities.RunID, name entities.StreamName, chunks [][]byte, now time.Time,
+) {
 	if chunks == nil {
 		chunks = [][]byte{} // an empty array, not NULL
 	}
+	// The upsert locks the stream's row, and returns the count after the append: each writer so gets indexes of its
+	// own.
 	b.Queue(`
 		WITH stream AS (
 			INSERT INTO streams (project, name, run_id, chunks, created_at) VALUES ($1, $2, $3, cardinality($4::bytea[]), $5)
@@ -102,10 +102,74 @@ func AppendChunks(b *pgx.Batch, project entities.Project, runID entities.RunID, 
 		FROM stream, unnest($4) WITH ORDINALITY AS new (data, ord)`, project, name, runID, chunks, now)
 }
 
-// CloseStream queues the closing of a stream, also of one nobody has written; a second close changes nothing.
-func CloseStream(b *pgx.Batch, project entities.Project, runID entities.RunID, name entities.StreamName, now time.Time) {
+// CloseStream queues the closing of a stream, and its creation if it does not exist. Closing it again changes nothing.
+func CloseStream(
+	b *pgx.Batch, project entities.Project, runID entities.RunID, name entities.StreamName, now time.Time,
+) {
 	b.Queue(`
 		INSERT INTO streams (project, name, run_id, chunks, created_at, closed_at) VALUES ($1, $2, $3, 0, $4, $4)
 		ON CONFLICT (project, name) DO UPDATE SET closed_at = coalesce(streams.closed_at, excluded.closed_at)`,
 		project, name, runID, now)
+}
+
+// StreamFault is a stream whose row disagrees with its chunks.
+type StreamFault struct {
+	Name entities.StreamName
+	// Counted is the number of chunks according to the row, and Stored the actual number.
+	Counted, Stored int64
+	// Dense says that the indexes of the chunks are 0 to Stored-1.
+	Dense bool
+}
+
+// StreamFaults finds the streams of a run whose chunks differ from what their row says.
+func StreamFaults(
+	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID,
+) ([]StreamFault, error) {
+	faults, err := pg.CollectAll[StreamFault](q.Query(ctx, `
+		SELECT name, counted, stored, dense FROM (
+			SELECT s.name, s.chunks AS counted, c.stored, c.last = c.stored - 1 AS dense
+			FROM streams s, LATERAL (
+				SELECT count(*) AS stored, coalesce(max(idx), -1) AS last FROM stream_chunks WHERE stream_id = s.id
+			) c
+			WHERE s.project = $1 AND s.run_id = $2
+		) counted
+		WHERE counted <> stored OR NOT dense
+		ORDER BY name`, project, runID))
+	if err != nil {
+		return nil, fmt.Errorf("count chunks of %s: %w", runID, err)
+	}
+	return faults, nil
+}
+
+// StoredStream is a stream with all columns of its row, for export and import.
+type StoredStream struct {
+	Stream
+	CreatedAt time.Time
+}
+
+// StreamsOf reads the streams of a run of the project, ordered by name.
+func StreamsOf(
+	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID,
+) ([]StoredStream, error) {
+	streams, err := pg.CollectAll[StoredStream](q.Query(ctx, `
+		SELECT `+streamColumns+`, created_at FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID))
+	if err != nil {
+		return nil, fmt.Errorf("read streams of %s: %w", runID, err)
+	}
+	return streams, nil
+}
+
+// InsertStream queues the insertion of a stream whose row already counts the chunks to follow, and stores its ID in id.
+// If the project has a stream of that name, the batch fails with a violation of the constraint streams_name_key.
+func InsertStream(b *pgx.Batch, project entities.Project, s StoredStream, id *int64) {
+	b.Queue(`
+		INSERT INTO streams (project, name, run_id, chunks, created_at, closed_at) VALUES ($1, $2, $3, $4, $5, $6)
+		RETURNING id`, project, s.Name, s.RunID, s.Chunks, s.CreatedAt, s.ClosedAt,
+	).QueryRow(func(row pgx.Row) error { return row.Scan(id) })
+}
+
+// InsertChunk queues the insertion of a chunk that the row of its stream already counts.
+func InsertChunk(b *pgx.Batch, streamID int64, c Chunk) {
+	b.Queue(`INSERT INTO stream_chunks (stream_id, idx, data) VALUES ($1, $2, coalesce($3::bytea, ''))`,
+		streamID, c.Idx, c.Data)
 }

@@ -9,27 +9,28 @@ import (
 
 const waitColumns = `run_id, id, status, spec_version, resume_at, created_at, updated_at, completed_at`
 
-// LoadWaits queues a read of those of the waits that the run has.
+// LoadWaits queues a read of the run's waits that have one of the IDs.
 func LoadWaits(b *pgx.Batch, runID entities.RunID, ids []entities.WaitID, into map[entities.WaitID]entities.Wait) {
-	pg.LoadOf(b, func(w entities.Wait) { into[w.ID] = w }, `SELECT `+waitColumns+` FROM waits WHERE run_id = $1 AND id`, runID, ids)
+	pg.LoadOf(b, func(w entities.Wait) { into[w.ID] = w },
+		`SELECT `+waitColumns+` FROM waits WHERE run_id = $1 AND id`, runID, ids)
 }
 
-// dueWaits are the waits of run $1 that are over by the database's clock, and not reported so.
+// dueWaits selects the waits of run $1 that are due by the database's clock and not yet completed.
 const dueWaits = ` FROM waits WHERE run_id = $1 AND status = 'waiting' AND resume_at <= now()`
 
-// LoadDueWaits queues a read of those of the run's waits that are over by the database's clock and not reported so, at
-// most [MaxPage].
+// LoadDueWaits queues a read of the run's waits that are due by the database's clock and not yet completed; at most
+// [pg.MaxPage].
 func LoadDueWaits(b *pgx.Batch, runID entities.RunID, into map[entities.WaitID]entities.Wait) {
 	pg.LoadEach(b, func(w entities.Wait) { into[w.ID] = w }, `
 		SELECT `+waitColumns+dueWaits+` ORDER BY resume_at, id LIMIT $2`, runID, pg.MaxPage)
 }
 
-// RequireNoDueWait makes a chain depend on that [LoadDueWaits] would find none.
+// RequireNoDueWait requires that [LoadDueWaits] finds nothing.
 func RequireNoDueWait(c *pg.Conditional, runID entities.RunID) {
 	c.Require(`NOT EXISTS (SELECT`+dueWaits+`)`, runID)
 }
 
-// RequireNoWait makes a chain depend on that the run waits for no time.
+// RequireNoWait requires that the run has no wait that is not completed.
 func RequireNoWait(c *pg.Conditional, runID entities.RunID) {
 	c.Require(`NOT EXISTS (SELECT FROM waits WHERE run_id = $1 AND status = 'waiting')`, runID)
 }
@@ -44,7 +45,7 @@ func InsertWait(w pg.Writer, wait *entities.Wait) {
 	}})
 }
 
-// UpdateWait adds the write of everything about a wait that events can change.
+// UpdateWait adds the update of all columns of a wait that events can change.
 func UpdateWait(w pg.Writer, wait *entities.Wait) {
 	w.Add(pg.Write{What: "update wait", SQL: `
 		UPDATE waits SET status = $3, updated_at = $4, completed_at = $5 WHERE run_id = $1 AND id = $2`,

@@ -154,7 +154,7 @@ func fetch(ctx context.Context, tx pgx.Tx) ([]entities.Event, error) {
 
 // add folds the next event in the order of the cursor.
 func (f *logFold) add(e entities.Event) error {
-	if entities.KindOf(e.Type) == entities.KindRun {
+	if e.Type.Kind() == entities.KindRun {
 		f.addToRun(e)
 		return nil
 	}

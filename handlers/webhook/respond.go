@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -38,7 +38,7 @@ func (s *Server) await(r call, id string, timeout time.Duration) (*contract.Resp
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
 	var response *contract.Response
-	name := entities.ResponseStream(r.hook.RunID, r.hook.ID, id)
+	name := webhook.ResponseStream(r.hook.RunID, r.hook.ID, id)
 	err := s.Streams.Tail(ctx, r.hook.Project, name, 0, func(chunk store.Chunk) error {
 		response = &contract.Response{}
 		return json.Unmarshal(chunk.Data, response)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -53,7 +54,7 @@ func (d *testServer) work(t *testing.T) {
 func (d *testServer) respond(t *testing.T, id entities.RunID, request, data string) {
 	t.Helper()
 	_, err := d.log.AppendAll(t.Context(), entities.DefaultProject, id, nil, eventlog.AppendOptions{
-		Streams: []eventlog.WholeStream{{Name: entities.ResponseStream(id, "hook", request), Data: []byte(data)}},
+		Streams: []eventlog.WholeStream{{Name: webhook.ResponseStream(id, "hook", request), Data: []byte(data)}},
 	})
 	if err != nil {
 		t.Error(err)

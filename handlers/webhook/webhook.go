@@ -23,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
@@ -249,7 +250,7 @@ func (s *Server) record(r call) error {
 	if err != nil {
 		return err
 	}
-	if challenge := fields("challenge"); spec.Verify == string(entities.SchemeSlack) &&
+	if challenge := fields("challenge"); spec.Verify == string(webhook.Slack) &&
 		fields("type") == "url_verification" && challenge != "" {
 		return r.String(http.StatusOK, challenge) // Slack verifies the URL; this is not an event
 	}
@@ -281,7 +282,7 @@ func (s *Server) identify(
 		key := cmp.Or(header.Get("Idempotency-Key"), header.Get("Webhook-Id"))
 		return requestID(r.hook, key), digestOf(r.body), nil
 	}
-	scheme, ok := signature.Of(entities.WebhookScheme(spec.Verify))
+	scheme, ok := signature.Of(webhook.Scheme(spec.Verify))
 	if !ok {
 		return "", "", &redactedError{ErrUnverifiable, fmt.Errorf("run %s, hook %s: unknown signature scheme %q",
 			r.hook.RunID, r.hook.ID, spec.Verify)}
@@ -289,7 +290,7 @@ func (s *Server) identify(
 	if err := s.verify(ctx, scheme, spec, r); err != nil {
 		return "", "", err
 	}
-	if spec.Verify == string(entities.SchemeGeneric) {
+	if spec.Verify == string(webhook.Generic) {
 		digest = digestOf(r.body) // the sender chooses this scheme's key, and may reuse it
 	}
 	return requestID(r.hook, scheme.Delivery(header, fields)), digest, nil

@@ -111,7 +111,7 @@ func newEventRow(o origin, e entities.Event) (eventRow, error) {
 		IsSystem: e.Data.IsSystem, VercelID: optional[string](extra["vercelId"]),
 		ComputeInstanceID: optional[string](extra["computeInstanceId"]), madeBy: o.madeBy(),
 	}
-	if entities.KindOf(e.Type) != entities.KindRun {
+	if e.Type.Kind() != entities.KindRun {
 		row.EntityID = e.CorrelationID
 	}
 	return row, err

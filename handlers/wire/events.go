@@ -110,7 +110,7 @@ func (s *Server) newResult(
 		return result{}, err
 	}
 	res := result{Event: &e, StepCreated: appended.StepCreated}
-	switch entities.KindOf(typ) {
+	switch typ.Kind() {
 	case entities.KindStep:
 		res.Step, err = s.stepAfter(ctx, typ, appended, with)
 	case entities.KindHook:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -153,12 +154,12 @@ type openHook struct {
 	ID       string          `json:"id"`
 	Token    string          `json:"token"`
 	Metadata json.RawMessage `json:"metadata"`
-	Webhook  *webhook        `json:"webhook"`
+	Webhook  *webhookOptions `json:"webhook"`
 	Signal   *signal         `json:"signal"`
 }
 
-// webhook lets HTTP requests with the token of the hook resume it, optionally only if they are signed.
-type webhook struct {
+// webhookOptions lets HTTP requests with the token of the hook resume it, optionally only if they are signed.
+type webhookOptions struct {
 	// Verify is the signature scheme, and Secret the name of the project's secret for it.
 	Verify string `json:"verify"`
 	Secret string `json:"secret"`
@@ -204,9 +205,9 @@ func (c *openHook) requests(planner Planner) ([]eventlog.Request, error) {
 }
 
 // spec returns the validated settings.
-func (w webhook) spec() (entities.WebhookSpec, error) {
+func (w webhookOptions) spec() (entities.WebhookSpec, error) {
 	spec := entities.WebhookSpec{Verify: w.Verify, Secret: w.Secret, RespondMS: or(w.Respond, 0).Milliseconds()}
-	return spec, spec.Validate()
+	return spec, webhook.Validate(spec)
 }
 
 // newToken returns an unguessable token.

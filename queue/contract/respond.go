@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
 // Response is a workflow's response to a webhook request. Its JSON is the only chunk of the stream
-// [entities.ResponseStream].
+// [webhook.ResponseStream].
 type Response struct {
 	Status  int               `json:"status"`
 	Headers map[string]string `json:"headers"`
@@ -49,7 +50,7 @@ func (c *respond) stream(planner Planner) (eventlog.WholeStream, error) {
 	}
 	data, err := json.Marshal(r)
 	return eventlog.WholeStream{
-		Name: entities.ResponseStream(planner.Run.ID, entities.HookID(c.Hook), c.Request), Data: data,
+		Name: webhook.ResponseStream(planner.Run.ID, entities.HookID(c.Hook), c.Request), Data: data,
 	}, err
 }
 

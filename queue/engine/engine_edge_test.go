@@ -268,10 +268,10 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 		answer any
 		reason string
 	}{
-		"no JSON":           {"<p>", "want an object, got a text"},
-		"no command":        {object{"commands": []any{fine, object{"type": "dance"}}}, `command 1: "dance" is no type`},
-		"unknown field":     {object{"commands": []any{fine, object{"type": "complete", "result": 1}}}, "result: there is no such field"},
-		"unknown field too": {object{"command": []any{}}, "command: there is no such field"},
+		"no JSON":           {"<p>", "want an object, got a string"},
+		"no command":        {object{"commands": []any{fine, object{"type": "dance"}}}, `command 1: unknown command type "dance"`},
+		"unknown field":     {object{"commands": []any{fine, object{"type": "complete", "result": 1}}}, "result: unknown field"},
+		"unknown field too": {object{"command": []any{}}, "command: unknown field"},
 		"something illegal": {object{"commands": []any{fine, object{"type": "closeHook", "id": "none"}}}, "command 1: hook none not found"},
 		"after the end": {object{"commands": []any{
 			fine, object{"type": "complete"}, object{"type": "runStep", "id": "more"},

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 )
 
 // Tolerance is the maximum difference between a signature's timestamp, if its scheme has one, and the current time. It
@@ -58,31 +58,31 @@ type claim struct {
 }
 
 // schemes has every scheme that a hook may require.
-var schemes = map[entities.WebhookScheme]Scheme{
-	entities.SchemeGitHub: {
+var schemes = map[webhook.Scheme]Scheme{
+	webhook.GitHub: {
 		claim: bodyClaim("X-Hub-Signature-256"), key: rawKey, decode: hex.DecodeString,
 		delivery: func(h http.Header, _ Fields) string { return h.Get("X-GitHub-Delivery") },
 	},
-	entities.SchemeGeneric: {
+	webhook.Generic: {
 		claim: bodyClaim("X-Signature-256"), key: rawKey, decode: hex.DecodeString,
 		delivery: func(h http.Header, _ Fields) string { return h.Get("Idempotency-Key") },
 	},
-	entities.SchemeStripe: {
+	webhook.Stripe: {
 		claim: stripeClaim, key: rawKey, decode: hex.DecodeString,
 		delivery: func(_ http.Header, f Fields) string { return f("id") },
 	},
-	entities.SchemeSlack: {
+	webhook.Slack: {
 		claim: slackClaim, key: rawKey, decode: hex.DecodeString,
 		delivery: func(_ http.Header, f Fields) string { return f("event_id") },
 	},
-	entities.SchemeStandard: {
+	webhook.Standard: {
 		claim: standardClaim, key: standardKey, decode: base64.StdEncoding.DecodeString,
 		delivery: func(h http.Header, _ Fields) string { return h.Get("Webhook-Id") },
 	},
 }
 
 // Of returns the scheme with a name.
-func Of(name entities.WebhookScheme) (Scheme, bool) {
+func Of(name webhook.Scheme) (Scheme, bool) {
 	s, ok := schemes[name]
 	return s, ok
 }

@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 )
 
 // vector is a signed request.
 type vector struct {
 	name   string
-	scheme entities.WebhookScheme
+	scheme webhook.Scheme
 	secret string
 	header map[string]string
 	body   string
@@ -29,13 +29,13 @@ type vector struct {
 var vectors = []vector{
 	{
 		// docs.github.com, "Validating webhook deliveries", section "Testing the webhook payload validation".
-		name: "GitHub", scheme: entities.SchemeGitHub, secret: "It's a Secret to Everybody", body: "Hello, World!",
+		name: "GitHub", scheme: webhook.GitHub, secret: "It's a Secret to Everybody", body: "Hello, World!",
 		header: map[string]string{
 			"X-Hub-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17",
 		},
 	},
 	{
-		name: "generic, as GitHub", scheme: entities.SchemeGeneric, secret: "It's a Secret to Everybody",
+		name: "generic, as GitHub", scheme: webhook.Generic, secret: "It's a Secret to Everybody",
 		body: "Hello, World!",
 		header: map[string]string{
 			"X-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17",
@@ -43,7 +43,7 @@ var vectors = []vector{
 	},
 	{
 		// docs.slack.dev, "Verifying requests from Slack".
-		name: "Slack", scheme: entities.SchemeSlack, secret: "8f742231b10e8888abcd99yyyzzz85a5", at: 1531420618,
+		name: "Slack", scheme: webhook.Slack, secret: "8f742231b10e8888abcd99yyyzzz85a5", at: 1531420618,
 		body: "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&" +
 			"channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=" +
 			"https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&" +
@@ -55,7 +55,7 @@ var vectors = []vector{
 	},
 	{
 		// The test of the Standard Webhooks' own libraries (github.com/standard-webhooks/standard-webhooks).
-		name: "Standard Webhooks", scheme: entities.SchemeStandard, secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+		name: "Standard Webhooks", scheme: webhook.Standard, secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
 		at: 1614265330, body: `{"test": 2432232314}`,
 		header: map[string]string{
 			"Webhook-Id": "msg_p5jXN8AQM9LWM0D4loKWxJek", "Webhook-Timestamp": "1614265330",
@@ -65,7 +65,7 @@ var vectors = []vector{
 	{
 		// docs.stripe.com, "Resolve webhook signature verification errors", has the header's form, but no secret. This
 		// signature is computed with Python's hmac.
-		name: "Stripe", scheme: entities.SchemeStripe, secret: "whsec_test_secret", at: 1492774577,
+		name: "Stripe", scheme: webhook.Stripe, secret: "whsec_test_secret", at: 1492774577,
 		body: `{"id":"evt_1","object":"event"}`,
 		header: map[string]string{
 			"Stripe-Signature": "t=1492774577," +
@@ -143,23 +143,23 @@ func TestMalformedHeadersAreRejected(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat(",v1="+strings.Repeat("0", 64), maxSignatures+1)
 	for i, tt := range []struct {
-		scheme entities.WebhookScheme
+		scheme webhook.Scheme
 		header map[string]string
 	}{
-		{entities.SchemeGitHub, map[string]string{"X-Hub-Signature-256": ""}},
-		{entities.SchemeGitHub, map[string]string{"X-Hub-Signature-256": "sha256="}},
-		{entities.SchemeGitHub, map[string]string{"X-Hub-Signature-256": "sha1=757107ea"}},
-		{entities.SchemeGitHub, map[string]string{"X-Hub-Signature": "sha256=00"}},
-		{entities.SchemeGitHub, map[string]string{"X-Hub-Signature-256": "sha256=zz"}},
-		{entities.SchemeStripe, map[string]string{"Stripe-Signature": "v1=00"}},
-		{entities.SchemeStripe, map[string]string{"Stripe-Signature": "t=1492774577"}},
-		{entities.SchemeStripe, map[string]string{"Stripe-Signature": "t=1492774577,v0=00"}},
-		{entities.SchemeStripe, map[string]string{"Stripe-Signature": "t=99999999999999999999,v1=00"}},
-		{entities.SchemeStripe, map[string]string{"Stripe-Signature": "t=9223372036854775807,v1=00"}},
-		{entities.SchemeStripe, map[string]string{"Stripe-Signature": "t=1492774577" + many}},
-		{entities.SchemeSlack, map[string]string{"X-Slack-Signature": "v1=00", "X-Slack-Request-Timestamp": "1"}},
-		{entities.SchemeSlack, map[string]string{"X-Slack-Signature": "v0=00", "X-Slack-Request-Timestamp": "-"}},
-		{entities.SchemeStandard, map[string]string{
+		{webhook.GitHub, map[string]string{"X-Hub-Signature-256": ""}},
+		{webhook.GitHub, map[string]string{"X-Hub-Signature-256": "sha256="}},
+		{webhook.GitHub, map[string]string{"X-Hub-Signature-256": "sha1=757107ea"}},
+		{webhook.GitHub, map[string]string{"X-Hub-Signature": "sha256=00"}},
+		{webhook.GitHub, map[string]string{"X-Hub-Signature-256": "sha256=zz"}},
+		{webhook.Stripe, map[string]string{"Stripe-Signature": "v1=00"}},
+		{webhook.Stripe, map[string]string{"Stripe-Signature": "t=1492774577"}},
+		{webhook.Stripe, map[string]string{"Stripe-Signature": "t=1492774577,v0=00"}},
+		{webhook.Stripe, map[string]string{"Stripe-Signature": "t=99999999999999999999,v1=00"}},
+		{webhook.Stripe, map[string]string{"Stripe-Signature": "t=9223372036854775807,v1=00"}},
+		{webhook.Stripe, map[string]string{"Stripe-Signature": "t=1492774577" + many}},
+		{webhook.Slack, map[string]string{"X-Slack-Signature": "v1=00", "X-Slack-Request-Timestamp": "1"}},
+		{webhook.Slack, map[string]string{"X-Slack-Signature": "v0=00", "X-Slack-Request-Timestamp": "-"}},
+		{webhook.Standard, map[string]string{
 			"Webhook-Id": "a", "Webhook-Timestamp": "1", "Webhook-Signature": "v1a,AAAA",
 		}},
 	} {
@@ -179,7 +179,7 @@ func TestStripeSecretRotation(t *testing.T) {
 		mac.Write([]byte("1492774577.{}"))
 		return hex.EncodeToString(mac.Sum(nil))
 	}
-	v := vector{scheme: entities.SchemeStripe, at: 1492774577}
+	v := vector{scheme: webhook.Stripe, at: 1492774577}
 	h := http.Header{"Stripe-Signature": {fmt.Sprintf("t=1492774577,v1=%s,v1=%s", sign("old"), sign("new"))}}
 	for _, secret := range []string{"old", "new"} {
 		if err := v.verify(t, []string{secret}, h, "{}", 0); err != nil {
@@ -198,7 +198,7 @@ func TestEverySchemeIsTested(t *testing.T) {
 		"X-Github-Delivery": {"github"}, "Idempotency-Key": {"generic"}, "Webhook-Id": {"standard"},
 	}
 	fields := func(name string) string { return map[string]string{"id": "stripe", "event_id": "slack"}[name] }
-	for _, name := range entities.WebhookSchemes() {
+	for _, name := range webhook.Schemes() {
 		s, ok := Of(name)
 		if !ok || !slices.ContainsFunc(vectors, func(v vector) bool { return v.scheme == name }) {
 			t.Errorf("%s: no scheme, or no vector", name)
@@ -208,7 +208,7 @@ func TestEverySchemeIsTested(t *testing.T) {
 			t.Errorf("%s: delivery %q", name, got)
 		}
 	}
-	if len(schemes) != len(entities.WebhookSchemes()) {
-		t.Errorf("got %d schemes, hooks may require %d", len(schemes), len(entities.WebhookSchemes()))
+	if len(schemes) != len(webhook.Schemes()) {
+		t.Errorf("got %d schemes, hooks may require %d", len(schemes), len(webhook.Schemes()))
 	}
 }

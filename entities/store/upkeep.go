@@ -12,17 +12,18 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// Span is a stretch of a run's entities in the order of their IDs: those after After, up to and with UpTo.
+// Span is a range of a run's entities by ID: those after After, up to and including UpTo.
 type Span struct {
 	After, UpTo string
 }
 
-// LastID is not before any ID in the database's order.
+// LastID sorts after every ID in the database.
 const LastID = "\U0010ffff"
 
-// RunIDs reads the IDs of at most limit runs after the given one, in their order; of all projects when
-// project is empty.
-func RunIDs(ctx context.Context, q pg.Querier, project entities.Project, after entities.RunID, limit int) ([]entities.RunID, error) {
+// RunIDs reads the IDs of at most limit runs after the given one, in order. An empty project means all projects.
+func RunIDs(
+	ctx context.Context, q pg.Querier, project entities.Project, after entities.RunID, limit int,
+) ([]entities.RunID, error) {
 	rows, err := q.Query(ctx, `
 		SELECT id FROM runs WHERE id > $1 AND ($2::text = '' OR project = $2) ORDER BY id LIMIT $3`,
 		after, project, limit)
@@ -36,12 +37,12 @@ func RunIDs(ctx context.Context, q pg.Querier, project entities.Project, after e
 	return ids, nil
 }
 
-// RunOfAny reads a run of whichever project. It fails with [ErrRunNotFound].
+// RunOfAny reads a run of any project. It fails with [entities.ErrRunNotFound].
 func RunOfAny(ctx context.Context, q pg.Querier, id entities.RunID) (entities.Run, error) {
 	return runOfAny(ctx, q, id, "")
 }
 
-// LockRunOfAny is [RunOfAny] that locks the run as [LockRun] does.
+// LockRunOfAny reads a run of any project and locks it as [LockRun] does. It fails with [entities.ErrRunNotFound].
 func LockRunOfAny(ctx context.Context, q pg.Querier, id entities.RunID) (entities.Run, error) {
 	return runOfAny(ctx, q, id, " FOR NO KEY UPDATE")
 }
@@ -55,7 +56,7 @@ func runOfAny(ctx context.Context, q pg.Querier, id entities.RunID, lock string)
 	return run, nil
 }
 
-// RewriteRun queues the write of everything about a run that its log knows: all but its ID and its project.
+// RewriteRun queues the update of all columns of a run that follow from its log: all but its ID and its project.
 func RewriteRun(b *pgx.Batch, r *entities.Run) {
 	pg.QueueOne(b, "rewrite run", `
 		UPDATE runs SET deployment_id = $2, workflow_name = $3, status = $4::text, spec_version = $5, attributes = $6,
@@ -78,14 +79,15 @@ func DeleteHooks(b *pgx.Batch, runID entities.RunID) {
 	b.Queue(`DELETE FROM hooks WHERE run_id = $1`, runID)
 }
 
-// DeleteAttributes queues the deletion of all rows of a run's attributes.
+// DeleteAttributes queues the deletion of all attribute rows of a run.
 func DeleteAttributes(b *pgx.Batch, runID entities.RunID) {
 	b.Queue(`DELETE FROM run_attributes WHERE run_id = $1`, runID)
 }
 
-// RestoreHook queues the insertion of a hook; if another one holds its token at the given time, taken is
-// called with that one instead. It locks the token as [LockToken] does.
+// RestoreHook queues the insertion of a hook, and locks its token as [LockToken] does. If another hook holds the token
+// at the given time, nothing is inserted and taken is called with that hook.
 func RestoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, taken func(entities.Hook)) {
+	// The holder that blocks the insertion is known only from the read under the lock.
 	holders := map[string]*entities.Hook{}
 	LockToken(b, h.Project, h.Token, holders)
 	b.Queue(`DELETE FROM hooks WHERE project = $1 AND token = $2 AND expires_at <= $3`, h.Project, h.Token, at)
@@ -102,22 +104,22 @@ func RestoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, taken func(entiti
 	})
 }
 
-// EachStep calls do with the run's steps of the span, one at a time.
+// EachStep calls do with each of the run's steps in the span, in the order of their IDs.
 func EachStep(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Step) error) error {
 	return each(ctx, q, do, `SELECT `+stepColumns+` FROM steps`+inSpan, runID, s)
 }
 
-// EachHook calls do with the run's hooks of the span, one at a time.
+// EachHook calls do with each of the run's hooks in the span, in the order of their IDs.
 func EachHook(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Hook) error) error {
 	return each(ctx, q, do, `SELECT `+hookColumns+` FROM hooks`+inSpan, runID, s)
 }
 
-// EachWait calls do with the run's waits of the span, one at a time.
+// EachWait calls do with each of the run's waits in the span, in the order of their IDs.
 func EachWait(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Wait) error) error {
 	return each(ctx, q, do, `SELECT `+waitColumns+` FROM waits`+inSpan, runID, s)
 }
 
-// EachAttribute calls do with the run's attributes whose keys are in the span, one at a time.
+// EachAttribute calls do with each of the run's attributes whose key is in the span, in the order of their keys.
 func EachAttribute(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(RunAttribute) error) error {
 	return each(ctx, q, do, `
 		SELECT `+attributeColumns+` FROM run_attributes
@@ -126,6 +128,7 @@ func EachAttribute(ctx context.Context, q pg.Querier, runID entities.RunID, s Sp
 
 const inSpan = ` WHERE run_id = $1 AND id > $2 AND id <= $3 ORDER BY id`
 
+// each calls do with the rows one at a time: a run may have more than fit into memory.
 func each[T any](ctx context.Context, q pg.Querier, do func(T) error, sql string, runID entities.RunID, s Span) error {
 	rows, err := q.Query(ctx, sql, runID, s.After, s.UpTo)
 	if err != nil {
@@ -145,70 +148,4 @@ func each[T any](ctx context.Context, q pg.Querier, do func(T) error, sql string
 		return fmt.Errorf("read rows of %s: %w", runID, err)
 	}
 	return nil
-}
-
-// StreamFault is a stream whose row does not count what it has.
-type StreamFault struct {
-	Name entities.StreamName
-	// Counted is how many chunks the row says there are, and Stored how many there are.
-	Counted, Stored int64
-	// Dense says that the chunks' indexes are 0 to Stored-1.
-	Dense bool
-}
-
-// StreamFaults finds the streams of a run of the project whose chunks are not those that their row counts.
-func StreamFaults(ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID) ([]StreamFault, error) {
-	rows, err := q.Query(ctx, `
-		SELECT name, counted, stored, dense FROM (
-			SELECT s.name, s.chunks AS counted, c.stored, c.last = c.stored - 1 AS dense
-			FROM streams s, LATERAL (
-				SELECT count(*) AS stored, coalesce(max(idx), -1) AS last FROM stream_chunks WHERE stream_id = s.id
-			) c
-			WHERE s.project = $1 AND s.run_id = $2
-		) counted
-		WHERE counted <> stored OR NOT dense
-		ORDER BY name`, project, runID)
-	if err != nil {
-		return nil, fmt.Errorf("count chunks of %s: %w", runID, err)
-	}
-	faults, err := pgx.CollectRows(rows, pgx.RowToStructByName[StreamFault])
-	if err != nil {
-		return nil, fmt.Errorf("count chunks of %s: %w", runID, err)
-	}
-	return faults, nil
-}
-
-// StoredStream is a stream with all there is in its row.
-type StoredStream struct {
-	Stream
-	CreatedAt time.Time
-}
-
-// StreamsOf reads the streams of a run of the project, in the order of their names.
-func StreamsOf(ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID) ([]StoredStream, error) {
-	rows, err := q.Query(ctx, `
-		SELECT `+streamColumns+`, created_at FROM streams WHERE project = $1 AND run_id = $2 ORDER BY name`, project, runID)
-	if err != nil {
-		return nil, fmt.Errorf("read streams of %s: %w", runID, err)
-	}
-	streams, err := pgx.CollectRows(rows, pgx.RowToStructByName[StoredStream])
-	if err != nil {
-		return nil, fmt.Errorf("read streams of %s: %w", runID, err)
-	}
-	return streams, nil
-}
-
-// InsertStream queues the insertion of a stream that has its chunks already counted; its ID is put into id.
-// Its batch fails on the constraint streams_name_key when the project has a stream of that name.
-func InsertStream(b *pgx.Batch, project entities.Project, s StoredStream, id *int64) {
-	b.Queue(`
-		INSERT INTO streams (project, name, run_id, chunks, created_at, closed_at) VALUES ($1, $2, $3, $4, $5, $6)
-		RETURNING id`, project, s.Name, s.RunID, s.Chunks, s.CreatedAt, s.ClosedAt,
-	).QueryRow(func(row pgx.Row) error { return row.Scan(id) })
-}
-
-// InsertChunk queues the insertion of a chunk that its stream already counts.
-func InsertChunk(b *pgx.Batch, streamID int64, c Chunk) {
-	b.Queue(`INSERT INTO stream_chunks (stream_id, idx, data) VALUES ($1, $2, coalesce($3::bytea, ''))`,
-		streamID, c.Idx, c.Data)
 }

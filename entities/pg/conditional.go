@@ -1,0 +1,156 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Conditional is a compare-and-set on a run: all its writes in one statement, which applies as a whole or not at all.
+// It applies if the run is unchanged since it was read and if everything else it requires holds. The run is unchanged
+// if its log is as long as it was (last_seq), because all rows of a run are the fold of its log (I2). So a decision
+// that was made from cached rows is as good as one that was made under the lock.
+//
+// The write of the run's row, set by [Conditional.About], carries the conditions. Every other write depends on it:
+//
+//	WITH run AS (
+//		UPDATE runs SET last_seq = $2, … WHERE id = $1
+//			AND id = (SELECT id FROM runs WHERE id = $1 AND last_seq = $3 FOR NO KEY UPDATE SKIP LOCKED)
+//			AND NOT EXISTS (SELECT FROM steps WHERE run_id = $4 AND id = $5) -- If of the insertion below
+//		RETURNING id
+//	), write_0 AS (
+//		INSERT INTO steps (…) SELECT $4::text, $5::text, … WHERE true AND EXISTS (SELECT FROM run)
+//	)
+//	SELECT true FROM run
+//
+// The statement returns a row if and only if it applied. It never waits for the run's row: SKIP LOCKED makes it not
+// apply when another transaction has locked the run, and the caller then falls back to a transaction that waits.
+//
+// All parts of a statement see the tables as they were before it. So no two writes may be about the same row.
+type Conditional struct {
+	run    Write // the write of the run's row; its first argument is the run's ID
+	writes []Write
+	// required holds conditions without a write.
+	required []Write
+	// locked says that a condition needs the run locked by a statement before this one.
+	locked bool
+}
+
+// About sets the write of the run's row, on which all other writes depend: they apply only if it changes the row. Its
+// first argument must be the run's ID.
+func (c *Conditional) About(w Write) { c.run = w }
+
+// Require adds a condition on the tables as they are before the writes. A condition on rows that can change while the
+// log stays as long as it is must lock the rows it finds (FOR SHARE, for example): Postgres then checks it against
+// their newest version instead of the statement's snapshot.
+func (c *Conditional) Require(condition string, args ...any) {
+	c.required = append(c.required, Write{If: condition, Args: args})
+}
+
+// RequireLocked is [Conditional.Require] for the absence of rows that others insert under a shared lock on the run,
+// without adding to its log; see RequireNoOpenChild in package store. Rows that are not there cannot be locked. So a
+// statement of its own locks the run first. The statement that writes comes after it and has a newer snapshot, which
+// sees all rows inserted until then, and the lock keeps further ones out until the commit.
+func (c *Conditional) RequireLocked(condition string, args ...any) {
+	c.locked = true
+	c.Require(condition, args...)
+}
+
+// Add implements [Writer].
+func (c *Conditional) Add(w Write) { c.writes = append(c.writes, w) }
+
+// Execute executes the statement as a transaction of its own and reports whether it applied; see [Conditional.Queue].
+func (c *Conditional) Execute(ctx context.Context, pool *pgxpool.Pool) (written bool, err error) {
+	if c.locked {
+		var b pgx.Batch
+		c.Queue(&b, &written)
+		err = pool.SendBatch(ctx, &b).Close()
+	} else { // cheaper than a batch of one
+		sql, args := c.statement()
+		err = pool.QueryRow(ctx, sql, args...).Scan(c.into(&written)...)
+	}
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return false, fmt.Errorf("write: %w", err)
+	}
+	return written, nil
+}
+
+// Queue queues the statement; all that it queues must be sent in one transaction. Afterwards written says whether the
+// statement applied. False means that the run has changed, that another transaction has locked it, or that a
+// requirement does not hold. This is not an error, and the transaction can go on.
+func (c *Conditional) Queue(b *pgx.Batch, written *bool) {
+	if c.locked {
+		// The setting, which ends with the transaction, tells the next statement whether the lock was obtained.
+		b.Queue(`
+			SELECT set_config('stepwell.held', id, true)
+			FROM (SELECT id FROM runs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED) AS held`, c.run.Args[0])
+	}
+	sql, args := c.statement()
+	b.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
+		*written = false
+		err := row.Scan(c.into(written)...)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+}
+
+// QueueLocked queues the writes as single statements, for a transaction that holds the lock on the run. Nobody else can
+// then change what the writes depend on, so they need no condition; the Conditional must have no requirements. A
+// conflict on the run's row is an error of the transaction.
+//
+// It exists because Postgres would have to plan one statement anew for each combination of writes, while single ones
+// are prepared once per connection.
+func (c *Conditional) QueueLocked(b *pgx.Batch) {
+	run := c.run
+	run.Rest = "" // without ON CONFLICT DO NOTHING
+	w := Batch{b}
+	w.Add(run)
+	for _, write := range c.writes {
+		w.Add(write)
+	}
+}
+
+// into returns the targets for the row that the statement returns: written, and those of the writes.
+func (c *Conditional) into(written *bool) []any {
+	into := []any{written}
+	for _, w := range c.writes {
+		into = append(into, w.Into...)
+	}
+	return into
+}
+
+// statement renders the SQL that is shown with [Conditional], and its arguments.
+func (c *Conditional) statement() (string, []any) {
+	args := c.run.Args
+	var writes, returned strings.Builder
+	conditions, from := "", ""
+	if c.locked {
+		conditions = ` AND current_setting('stepwell.held', true) = $1`
+	}
+	for _, r := range c.required {
+		conditions += ` AND ` + renumberParameters(r.If, len(args))
+		args = append(args, r.Args...)
+	}
+	for i, w := range c.writes {
+		fmt.Fprintf(&writes, `, write_%d AS (%s AND EXISTS (SELECT FROM run)%s`, i, renumberParameters(w.SQL, len(args)),
+			renumberParameters(w.Rest, len(args)))
+		if w.Returning != "" {
+			writes.WriteString(` RETURNING ` + renumberParameters(w.Returning, len(args)))
+			fmt.Fprintf(&returned, `, write_%d.*`, i)
+			from += fmt.Sprintf(`, write_%d`, i)
+		}
+		writes.WriteByte(')')
+		if w.If != "" {
+			conditions += ` AND ` + renumberParameters(w.If, len(args))
+		}
+		args = append(args, w.Args...)
+	}
+	return `WITH run AS (` + c.run.SQL + conditions + c.run.Rest + ` RETURNING id)` + writes.String() +
+		` SELECT true` + returned.String() + ` FROM run` + from, args
+}

@@ -1,0 +1,241 @@
+package pg
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+const (
+	// groupsAtOnce is how many transactions run at a time: enough to keep Postgres busy while others wait for their
+	// commit to reach the disk.
+	groupsAtOnce = 4
+	// groupSize is the most statements in one transaction.
+	groupSize = 32
+	// groupTimeout bounds one transaction.
+	groupTimeout = 30 * time.Second
+)
+
+// GroupCommit commits statements together. While fewer than four transactions are running, a statement is executed at
+// once, as a transaction of its own. Statements that arrive while all four are running wait, and share the next one:
+// they save round trips and writes of the WAL to disk. So load makes groups larger, and a statement on an idle server
+// does not wait. A process should send all such statements through one GroupCommit, whatever their kind, so that
+// they meet.
+//
+// The locks of a statement are kept until the whole transaction ends. To avoid deadlocks, the statements of a
+// transaction are executed in their [LockOrder]. Every other transaction that waits for one of these locks while it
+// holds another must follow the same order.
+type GroupCommit struct {
+	pool *pgxpool.Pool
+
+	mu      sync.Mutex
+	running int // transactions
+	waiting []*waiter
+}
+
+// NewGroupCommit returns a GroupCommit for the database behind pool.
+func NewGroupCommit(pool *pgxpool.Pool) *GroupCommit { return &GroupCommit{pool: pool} }
+
+// Statement can be executed as a transaction of its own or share one with others. It keeps its result, to be read
+// after [GroupCommit.Do] returns nil. If a shared transaction fails, its statements are executed a second time, each
+// alone; the second result replaces the first.
+type Statement interface {
+	// Order is the place of the statement among those of its transaction.
+	Order() LockOrder
+	// Execute executes the statement as a transaction of its own.
+	Execute(ctx context.Context, pool *pgxpool.Pool) error
+	// Queue queues the statement. Reading its result may fail only with an error of the database, because the error is
+	// reported for all statements of the transaction. To change no row is a result, not an error.
+	Queue(b *pgx.Batch)
+}
+
+// LockOrder is a statement's place in the global order of locks: by class, and by name within a class.
+type LockOrder struct {
+	Class LockClass
+	Name  string
+}
+
+// LockClass is a kind of rows that transactions wait for.
+type LockClass int
+
+// The lock classes, in the order in which transactions lock them.
+const (
+	// LockLease is of statements that end a lease, whose message they lock. It comes first because a transaction that
+	// deletes a message with its key locks the message before the key.
+	LockLease LockClass = iota
+	// LockRun is of statements about a run. The creation of a run waits for another creation of the same ID. Existing
+	// runs are never waited for, neither here (see [Conditional]) nor by transactions that hold a lock which a
+	// statement needs. A statement about a run may also lock the messages of the run's work.
+	LockRun
+	// LockKey is of statements that claim the key of a message. It comes last because an append holds its run when it
+	// claims keys. Two creations of one run that claim the same key in different ways can still deadlock; Postgres then
+	// ends one of them, which is retried.
+	LockKey
+)
+
+func (o LockOrder) compare(other LockOrder) int {
+	return cmp.Or(cmp.Compare(o.Class, other.Class), strings.Compare(o.Name, other.Name))
+}
+
+// waiter is a statement that waits for a transaction, and the error of that transaction once done is closed.
+type waiter struct {
+	Statement
+
+	done chan struct{}
+	err  error
+}
+
+// Do executes a statement, alone or with others. It returns the error of the statement itself or of the shared
+// transaction. As with any commit, an error of the connection does not tell whether the transaction was committed.
+//
+// If the context ends before the statement's transaction begins, nothing is written. Once the transaction has begun, Do
+// waits for its outcome and returns it: the transaction also belongs to others.
+func (g *GroupCommit) Do(ctx context.Context, s Statement) error {
+	w := &waiter{Statement: s, done: make(chan struct{})}
+	if g.startOrWait(w) {
+		defer g.next()
+		return s.Execute(ctx, g.pool)
+	}
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if g.abandon(w) {
+			return fmt.Errorf("write: %w", ctx.Err())
+		}
+		<-w.done
+	}
+	if isRolledBack(w.err) { // perhaps because of another statement
+		return s.Execute(ctx, g.pool)
+	}
+	return w.err
+}
+
+// ExecuteConditional executes a [Conditional] about the run, alone or with other statements, and reports whether it
+// applied; see [Conditional.Queue].
+func (g *GroupCommit) ExecuteConditional(ctx context.Context, id entities.RunID, c *Conditional) (bool, error) {
+	s := &conditionalStatement{Conditional: c, run: id}
+	if err := g.Do(ctx, s); err != nil {
+		return false, err
+	}
+	return s.written, nil
+}
+
+// Pause makes new statements wait, as if all transactions were running, until resume is called. Tests use it to make
+// statements share a transaction.
+func (g *GroupCommit) Pause() (resume func()) {
+	g.mu.Lock()
+	g.running += groupsAtOnce
+	g.mu.Unlock()
+	return func() {
+		for range groupsAtOnce {
+			g.next()
+		}
+	}
+}
+
+// Load returns how many transactions are running, and how many statements wait for one.
+func (g *GroupCommit) Load() (running, waiting int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.running, len(g.waiting)
+}
+
+// startOrWait reports whether the statement may be executed at once. If not, the statement now waits for the next
+// transaction.
+func (g *GroupCommit) startOrWait(w *waiter) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.running < groupsAtOnce {
+		g.running++
+		return true
+	}
+	g.waiting = append(g.waiting, w)
+	return false
+}
+
+// abandon removes a statement that waits. It reports false if the statement's transaction has begun.
+func (g *GroupCommit) abandon(w *waiter) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.waiting, w)
+	if i < 0 {
+		return false
+	}
+	g.waiting = slices.Delete(g.waiting, i, i+1)
+	return true
+}
+
+// next is called at the end of a transaction, and begins another one if statements wait.
+func (g *GroupCommit) next() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := min(len(g.waiting), groupSize)
+	if n == 0 {
+		g.running--
+		return
+	}
+	group := slices.Clone(g.waiting[:n])
+	g.waiting = slices.Delete(g.waiting, 0, n)
+	go func() {
+		defer g.next()
+		g.commit(group)
+	}()
+}
+
+// commit executes the statements in one transaction, in lock order, and passes its outcome to each.
+func (g *GroupCommit) commit(group []*waiter) {
+	// The statements' own contexts do not count: one that ends must not fail the others.
+	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
+	defer cancel()
+	slices.SortStableFunc(group, func(a, b *waiter) int { return a.Order().compare(b.Order()) })
+	var b pgx.Batch
+	for _, w := range group {
+		w.Queue(&b)
+	}
+	err := g.pool.SendBatch(ctx, &b).Close()
+	for _, w := range group {
+		if err != nil {
+			w.err = fmt.Errorf("write: %w", err)
+		}
+		close(w.done)
+	}
+}
+
+// isRolledBack reports whether the database refused a statement of the transaction, which is then certainly rolled
+// back. After any other error the transaction may have been committed.
+func isRolledBack(err error) bool {
+	pg := (*pgconn.PgError)(nil)
+	return errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
+}
+
+// conditionalStatement is a [Conditional] as a [Statement]. It does not wait for the row of its run, and does not fail
+// the others when it does not apply.
+type conditionalStatement struct {
+	*Conditional
+
+	run     entities.RunID
+	written bool
+}
+
+// Order implements [Statement].
+func (s *conditionalStatement) Order() LockOrder { return LockOrder{LockRun, string(s.run)} }
+
+// Execute implements [Statement].
+func (s *conditionalStatement) Execute(ctx context.Context, pool *pgxpool.Pool) (err error) {
+	s.written, err = s.Conditional.Execute(ctx, pool)
+	return err
+}
+
+// Queue implements [Statement].
+func (s *conditionalStatement) Queue(b *pgx.Batch) { s.Conditional.Queue(b, &s.written) }

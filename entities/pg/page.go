@@ -1,0 +1,82 @@
+package pg
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// MaxPage is the most rows a page may have (protocol §2.4).
+const MaxPage = 1000
+
+// Page requests one page of a list.
+type Page struct {
+	// Limit is the most rows to return; 1 to [MaxPage].
+	Limit int
+	// Cursor is the position after the previous page, as returned with it; empty for the first page.
+	Cursor string
+	// Descending lists the newest first.
+	Descending bool
+}
+
+// Order returns the ORDER BY keyword and the comparison with the cursor that walk a list in the page's direction.
+func (p Page) Order() (keyword, after string) {
+	if p.Descending {
+		return "DESC", "<"
+	}
+	return "ASC", ">"
+}
+
+// CollectPage collects the rows of a query for one row more than limit, and reports whether that row was there: then
+// the list goes on after this page. It takes the results of Query as they are.
+func CollectPage[T any](rows pgx.Rows, err error, limit int) (items []T, more bool, _ error) {
+	items, err = CollectAll[T](rows, err)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(items) > limit {
+		return items[:limit], true, nil
+	}
+	return items, false, nil
+}
+
+// TimeCursor is a position in a list that is ordered by creation time and ID.
+type TimeCursor struct {
+	At time.Time
+	ID string
+}
+
+// ParseTimeCursor parses the text of a [TimeCursor]. It fails with a [CursorError].
+func ParseTimeCursor(cursor string) (TimeCursor, error) {
+	ms, id, ok := strings.Cut(cursor, ":")
+	n, err := strconv.ParseInt(ms, 10, 64)
+	c := TimeCursor{At: time.UnixMilli(n).UTC(), ID: id}
+	if !ok || err != nil || entities.ValidateID("ID", id) != nil || c.At.Year() < 1 || c.At.Year() > 9999 {
+		return TimeCursor{}, BadCursor(cursor)
+	}
+	return c, nil
+}
+
+// String returns the milliseconds since 1970, a colon and the ID.
+func (c TimeCursor) String() string { return strconv.FormatInt(c.At.UnixMilli(), 10) + ":" + c.ID }
+
+// CursorError is an [entities.ErrInvalid] about a cursor that the list did not return.
+type CursorError struct{ Cursor string }
+
+// BadCursor returns a [CursorError].
+func BadCursor(cursor string) error { return &CursorError{cursor} }
+
+func (e *CursorError) Error() string {
+	return fmt.Sprintf("cursor %q is not from this list: start again without a cursor", e.Cursor)
+}
+
+// Is makes errors.Is(err, entities.ErrInvalid) true.
+func (e *CursorError) Is(target error) bool { return target == entities.ErrInvalid }
+
+// Details returns the machine-readable part of the error.
+func (e *CursorError) Details() map[string]any { return map[string]any{"parameter": "cursor"} }

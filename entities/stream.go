@@ -1,4 +1,0 @@
-package entities
-
-// StreamName names a stream; unique per project.
-type StreamName string

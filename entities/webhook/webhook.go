@@ -1,0 +1,60 @@
+// Package webhook defines the names that are shared by the hooks of a run and the endpoint that receives webhooks for
+// them: the signature schemes, and the stream with the workflow's response.
+//
+// It imports package entities, and nothing else of the module. It contains names only: package
+// handlers/webhook/signature implements the schemes.
+package webhook
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// MaxRespond is the longest time that a request may wait for the workflow's response.
+const MaxRespond = time.Minute
+
+// Scheme is a scheme by which senders of webhooks sign their requests.
+type Scheme string
+
+// The supported schemes.
+const (
+	GitHub Scheme = "github"
+	Stripe Scheme = "stripe"
+	Slack  Scheme = "slack"
+	// Standard is the scheme of the Standard Webhooks specification, which many senders use.
+	Standard Scheme = "standard"
+	// Generic is a header X-Signature-256 of "sha256=" and the HMAC of the body in hexadecimal digits.
+	Generic Scheme = "generic"
+)
+
+// Schemes returns the supported schemes.
+func Schemes() []Scheme { return []Scheme{GitHub, Stripe, Slack, Standard, Generic} }
+
+// Validate validates the specification of a hook's webhooks. It fails with [entities.ErrInvalid].
+func Validate(spec entities.WebhookSpec) error {
+	if spec.RespondMS < 0 || spec.RespondMS > MaxRespond.Milliseconds() {
+		return entities.Invalid("webhook.respond is not between 0s and %s", MaxRespond)
+	}
+	if (spec.Verify == "") != (spec.Secret == "") {
+		return entities.Invalid("webhook.verify and webhook.secret go together: want both or neither")
+	}
+	if spec.Verify == "" {
+		return nil
+	}
+	if !slices.Contains(Schemes(), Scheme(spec.Verify)) {
+		return entities.Invalid("webhook.verify %q is not one of %v", spec.Verify, Schemes())
+	}
+	return entities.ValidateID("webhook.secret", spec.Secret)
+}
+
+// responsePrefix is the prefix of the names of streams that hold responses to webhooks.
+const responsePrefix = "webhook "
+
+// ResponseStream returns the name of the stream that holds the workflow's response to a webhook request, once it has
+// responded.
+func ResponseStream(runID entities.RunID, hook entities.HookID, request string) entities.StreamName {
+	return entities.StreamName(responsePrefix + strings.Join([]string{string(runID), string(hook), request}, " "))
+}
