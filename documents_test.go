@@ -34,6 +34,30 @@ func TestDocumentsLinkToFilesThatExist(t *testing.T) {
 	}
 }
 
+// TestDocumentsCiteTestsThatExist keeps docs/guarantees.md true: each promise names the test that would fail.
+func TestDocumentsCiteTestsThatExist(t *testing.T) {
+	t.Parallel()
+	tests := map[string]bool{"TestName": true} // the placeholder of CONTRIBUTING.md
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	for _, f := range files(t) {
+		for _, m := range declared.FindAllStringSubmatch(text(t, f.path), -1) {
+			tests[m[1]] = true
+		}
+	}
+	cited := 0
+	citation := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`)
+	for _, name := range documents(t) {
+		for _, test := range citation.FindAllString(text(t, name), -1) {
+			if cited++; !tests[test] {
+				t.Errorf("%s cites %s, which does not exist", name, test)
+			}
+		}
+	}
+	if cited < 100 {
+		t.Errorf("found only %d citations", cited)
+	}
+}
+
 func exists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil
