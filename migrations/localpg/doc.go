@@ -9,7 +9,7 @@
 // Start takes the first of these that works:
 //
 //   - initdb and postgres in one folder of PATH
-//   - those in the folders of the usual packages, or downloaded before; the newest version first
+//   - those in the folders of the usual packages, the newest version first
 //   - Docker, if a daemon answers
 //   - a download
 //

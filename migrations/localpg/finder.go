@@ -33,7 +33,7 @@ type finder struct {
 	packages []string // patterns of folders
 	docker   func(ctx context.Context) (engine, error)
 	download func(ctx context.Context) (dir string, err error)
-	// installedOnly makes find skip docker and download.
+	// installedOnly makes find skip Docker and downloading. Programs downloaded before count as installed then.
 	installedOnly bool
 }
 
@@ -41,7 +41,7 @@ type finder struct {
 func systemFinder() finder {
 	return finder{
 		path:     filepath.SplitList(os.Getenv("PATH")),
-		packages: append(slices.Clip(packageFolders), downloaded(cacheDir())),
+		packages: packageFolders,
 		docker:   findDocker,
 		download: func(ctx context.Context) (string, error) { return download(ctx, mavenCentral, cacheDir()) },
 	}
@@ -67,7 +67,9 @@ func (fd finder) find(ctx context.Context, f *folder) (engine, error) {
 	}
 	s := &search{finder: fd, account: f.account, want: major}
 	searches := []func(context.Context) (engine, bool){s.inPath, s.inPackages}
-	if !fd.installedOnly {
+	if fd.installedOnly {
+		s.packages = append(slices.Clip(fd.packages), downloaded(cacheDir()))
+	} else {
 		searches = append(searches, s.inDocker, s.inDownload)
 	}
 	for _, look := range searches {
@@ -93,7 +95,7 @@ func (s *search) inPath(ctx context.Context) (engine, bool) {
 	return s.first(all)
 }
 
-// inPackages returns the newest programs that packages installed, or that were downloaded before.
+// inPackages returns the newest programs in the folders of packages.
 func (s *search) inPackages(ctx context.Context) (engine, bool) {
 	var all []programs
 	for _, pattern := range s.packages {
