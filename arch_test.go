@@ -153,6 +153,7 @@ var onlyFor = map[string][]string{
 	"github.com/google/go-cmp":              {"migrations/testdb/gate", "_test.go"},
 	"pgregory.net/rapid":                    {"_test.go"},
 	"github.com/anishathalye/porcupine":     {"_test.go"},
+	"github.com/chromedp":                   {"_test.go"},
 	"github.com/testcontainers":             {"migrations/testdb", "_test.go"}, // so the binary does not link it
 	"github.com/santhosh-tekuri/jsonschema": {"_test.go"},
 	"go.yaml.in/yaml":                       {"handlers/rest", "_test.go"},
