@@ -1,5 +1,5 @@
-// Package access manages the API keys and the projects that they give access to.
+// Package access manages the API keys and the projects that they give access to. Only this package creates and revokes
+// keys, and only it knows their format.
 //
-// It imports packages entities, entities/admin and entities/pg. It is the only package that creates and revokes keys, and the only one
-// that knows their format.
+// It imports packages entities, entities/admin and entities/pg.
 package access
