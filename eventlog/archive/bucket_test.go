@@ -276,8 +276,8 @@ func TestFailedExportLeavesNothing(t *testing.T) {
 	wantObjects(t, s, map[string][]byte{})
 }
 
-// TestUploadsOfAnySize includes sizes at the boundary of a part.
-func TestUploadsOfAnySize(t *testing.T) {
+// TestUploadsOfAnySizeAreStored includes sizes at the boundary of a part.
+func TestUploadsOfAnySizeAreStored(t *testing.T) {
 	t.Parallel()
 	s, f := s3test.New(t), &fixture{}
 	b := f.bucket(t, access(s))
@@ -302,8 +302,8 @@ func TestUploadsOfAnySize(t *testing.T) {
 	wantObjects(t, s, want)
 }
 
-// TestLargeRunInBoundedMemory exports 50 MiB.
-func TestLargeRunInBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of all
+// TestLargeRunIsArchivedInBoundedMemory exports 50 MiB.
+func TestLargeRunIsArchivedInBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of all
 	s, f := s3test.New(t), newFixture(t)
 	f.enlarge(t, 50)
 	b := f.bucket(t, access(s))

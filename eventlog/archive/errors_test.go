@@ -112,8 +112,8 @@ func TestServerErrorsAreTranslated(t *testing.T) {
 	}
 }
 
-// TestUnreachableServer: nothing listens at the endpoint.
-func TestUnreachableServer(t *testing.T) {
+// TestUnreachableServerIsReported: nothing listens at the endpoint.
+func TestUnreachableServerIsReported(t *testing.T) {
 	t.Parallel()
 	var l net.ListenConfig
 	free, err := l.Listen(t.Context(), "tcp", "127.0.0.1:0")

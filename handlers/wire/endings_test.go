@@ -26,7 +26,7 @@ func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
-	t.Run("answers as it is when the time is over", func(t *testing.T) {
+	t.Run("returns the unfinished run at the timeout", func(t *testing.T) {
 		for _, query := range []string{"", "waitMs=0", "waitMs=", "waitMs=20&remoteRefBehavior=lazy"} {
 			before := time.Now()
 			got := <-c.await(t, id, query)
@@ -61,7 +61,7 @@ func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 		select {
 		case <-gone:
 		case <-time.After(timeout):
-			t.Error("the server goes on waiting for nobody")
+			t.Error("the server still waits after the client disconnected")
 		}
 	})
 	t.Run("answers when the run ends", func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestBulkCancelRejectsInvalidRequests(t *testing.T) { // §3.15
 	wantEqual(t, "not found of 500", most.cbor(t)["summary"].(map[string]any)["notFound"], any(uint64(499)))
 }
 
-func TestSetAttributesFromOutside(t *testing.T) { // endpoint 20
+func TestAttributesAreChangedFromOutside(t *testing.T) { // endpoint 20
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -250,8 +250,8 @@ func TestSetAttributesFromOutside(t *testing.T) { // endpoint 20
 	wantProblem(t, set(id, []any{change("a", "1")}), http.StatusConflict, "conflict")
 }
 
-// TestLiveReadWithRunInPath: clients of the next line send the run ID too (§4).
-func TestLiveReadWithRunInPath(t *testing.T) {
+// TestLiveReadByRunAndName: clients of the next line send the run ID too (§4).
+func TestLiveReadByRunAndName(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	c.mustWrite(t, "strm_1", multi("one", "two"), "X-Stream-Multi", "true")

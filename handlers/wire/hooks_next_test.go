@@ -56,7 +56,7 @@ func TestRetainedHookKeepsItsTokenAfterTheRun(t *testing.T) { // §3.8
 	wantEqual(t, "a claim afterwards", won["event"].(map[string]any)["eventType"], any("hook_created"))
 }
 
-func TestTokenRetentionTime(t *testing.T) { // §3.8
+func TestTokenRetentionIsLimited(t *testing.T) { // §3.8
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)

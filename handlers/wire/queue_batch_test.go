@@ -169,7 +169,7 @@ func TestConcurrentBatchesDoNotDeadlock(t *testing.T) {
 	wantEqual(t, "number of messages", c.messages(t), keys)
 }
 
-func TestSendBatchOfMaximumSize(t *testing.T) { // §5.1b
+func TestSendBatchIsLimitedTo100Messages(t *testing.T) { // §5.1b
 	t.Parallel()
 	c := client{newServer(t), next}
 	parts := make([]part, 101)

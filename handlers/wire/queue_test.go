@@ -80,7 +80,7 @@ func (c client) lease(t *testing.T, method, receipt, body string) answer {
 		"Content-Type", "application/json", "Vqs-Deployment-Id", "dpl_x")
 }
 
-func TestSendThenReceive(t *testing.T) { // endpoints 17 and 19
+func TestSentMessageIsReceived(t *testing.T) { // endpoints 17 and 19
 	t.Parallel()
 	c := client{newServer(t), stable}
 	body := "\xb9\x00\x01\x67payload\xf7\x00\xff--\r\n"
