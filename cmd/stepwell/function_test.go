@@ -150,8 +150,8 @@ func wantTripEvents(t *testing.T, got []string) {
 	}
 }
 
-// TestFunctionModeCompletesARun completes a run on servers that are frozen between requests. Work that is due at once is delivered
-// by the drains that commits request, and later work by the scheduler's drains.
+// TestFunctionModeCompletesARun: the servers are frozen between requests. Work that is due at once is delivered by the
+// drains that commits request, and later work by the scheduler's drains.
 func TestFunctionModeCompletesARun(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t, testdb.Indexed(t), 3)
@@ -218,7 +218,7 @@ func TestLongPollEndsInFunctionMode(t *testing.T) {
 	}
 }
 
-// TestNextDrainTakesOverAfterACrash: the next drain takes over the deliveries of a server that was killed during a drain.
+// TestNextDrainTakesOverAfterACrash: the drain makes the deliveries of a server that was killed during its drain.
 func TestNextDrainTakesOverAfterACrash(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t, testdb.New(t), 4)

@@ -194,7 +194,7 @@ func TestBrokenConnectionIsNotADamagedFile(t *testing.T) {
 		r.Body = struct {
 			io.Reader
 			io.Closer
-		}{io.LimitReader(r.Body, 1<<20), r.Body} // the connection breaks, as the length is another
+		}{io.LimitReader(r.Body, 1<<20), r.Body} // shorter than its length, as if the connection broke
 		return nil
 	})
 	if err := b.load(t.Context(), s3, f); err == nil || errors.Is(err, entities.ErrInvalid) {

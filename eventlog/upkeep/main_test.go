@@ -290,7 +290,7 @@ func race(n int, fn func(i int) error) []error {
 	return errs
 }
 
-// waitForLock returns when a session of the database waits for a lock. The call behind done must not end before.
+// waitForLock returns when a session of the database waits for a lock. The call behind done must not end before that.
 func (f *fixture) waitForLock(t *testing.T, done <-chan error) {
 	t.Helper()
 	deadline := time.After(testTimeout)

@@ -229,7 +229,7 @@ func TestSendRejectsInvalidHeaders(t *testing.T) { // §5.1, §5.3
 			}
 			p := wantProblem(t, c.enqueue(t, tt.topic, "x", tt.header...), http.StatusBadRequest, "invalid_request")
 			if !strings.Contains(p.Message, tt.message) {
-				t.Errorf("message %q does not speak of %s", p.Message, tt.message)
+				t.Errorf("message %q does not mention %s", p.Message, tt.message)
 			}
 		})
 	}

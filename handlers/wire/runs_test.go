@@ -88,7 +88,7 @@ func TestRunCreatedCreatesTheRun(t *testing.T) { // §3.4
 		},
 	})
 	if verbatim := encode(t, executionContext); bytes.Count(got.body, verbatim) != 2 {
-		t.Errorf("executionContext came back in other bytes: %x", got.body)
+		t.Errorf("executionContext was encoded again: %x", got.body)
 	}
 
 	again := c.post(t, id, "run_created", []byte("devl[1]"), creation("workflow//./a//b")...)
