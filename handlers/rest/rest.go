@@ -36,7 +36,7 @@ type Server struct {
 	// Reader runs the queries that only read entities.
 	Reader pg.Querier
 	Logger *slog.Logger
-	// Draining ends when the server is about to stop. Requests that follow a stream or wait for a run end then, and
+	// Draining is done when the server is about to stop. Requests that follow a stream or wait for a run then end, and
 	// their clients reconnect.
 	Draining context.Context
 }
