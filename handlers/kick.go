@@ -53,7 +53,7 @@ func NewKicker(baseURL, key string, longest time.Duration, logger *slog.Logger) 
 	}, nil
 }
 
-// Kick sends the request and waits until its response begins or the timeout expires. The request goes on in either
+// Kick sends the request and waits until its response begins or the timeout expires. The request continues in either
 // case, because platforms stop requests whose client disconnects. A nil kicker does nothing.
 func (k *Kicker) Kick(ctx context.Context) {
 	if k == nil {

@@ -222,7 +222,7 @@ func (f *logFold) endGroup() {
 // passes on the run instead.
 func (f *logFold) finishGroup() error {
 	if f.group == nil {
-		// Every event advances these two, also those of the groups to come.
+		// Every event advances these two, including the events of later groups.
 		f.run.Run.LastSeq, f.run.Run.UpdatedAt = f.shape.LastSeq, f.shape.LastAt
 		return f.onRun(f.run.Run)
 	}

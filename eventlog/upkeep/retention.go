@@ -67,7 +67,7 @@ type PassResult struct {
 // is down stops the deletion of all runs. The error has the last failure of the archive and those of the database.
 func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
-	// Each of the three goes on if another fails: an archive that is down must not keep orphans and hooks.
+	// Each of the three continues if another fails: an archive that is down must not keep orphans and hooks.
 	err := errors.Join(p.removeRuns(ctx), p.removeOrphans(ctx), store.DeleteExpiredHooks(ctx, p.pool))
 	if p.archiveErr != nil {
 		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.archiveErr), err)
