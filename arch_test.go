@@ -25,6 +25,7 @@ var data = []string{"entities", "entities/pg", "entities/store"}
 // testsMayImport.
 var mayImport = map[string][]string{
 	"entities":            {},
+	"entities/access":     {"entities", "entities/admin", "entities/pg"},
 	"entities/admin":      {"entities", "entities/pg"},
 	"entities/codec":      {},
 	"entities/pg":         {"entities"},
@@ -33,7 +34,6 @@ var mayImport = map[string][]string{
 	"entities/webhook":    {"entities"},
 
 	"eventlog":                {"entities", "entities/pg", "entities/store", "eventlog/read"},
-	"eventlog/access":         {"entities", "entities/admin", "entities/pg"},
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
 	"eventlog/payload":        {"entities"},
@@ -54,13 +54,13 @@ var mayImport = map[string][]string{
 	"queue/tickets": {"entities/pg"},
 
 	"handlers": {
-		"clients", "entities", "entities/admin", "entities/codec", "eventlog", "eventlog/access", "eventlog/read",
+		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "eventlog", "eventlog/read",
 		"handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/webhook",
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine",
 	},
 	"handlers/auth":     {"entities", "entities/admin"},
 	"handlers/incoming": {},
-	"handlers/rest": and(data, "entities/admin", "entities/strictjson", "eventlog", "eventlog/access",
+	"handlers/rest": and(data, "entities/access", "entities/admin", "entities/strictjson", "eventlog",
 		"eventlog/payload", "eventlog/read", "eventlog/view", "handlers/auth", "handlers/incoming",
 		"queue", "queue/continuation", "queue/contract", "queue/egress", "queue/engine"),
 	"handlers/telemetry": {"entities", "eventlog", "queue", "queue/engine"},
@@ -76,8 +76,8 @@ var mayImport = map[string][]string{
 
 	"clients": {},
 	"cmd/stepwell": {
-		"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "entities/admin", "entities/pg",
-		"eventlog", "eventlog/access", "eventlog/archive", "eventlog/read", "eventlog/upkeep",
+		"clients", "cmd/stepwell/completion", "cmd/stepwell/remote", "entities", "entities/access", "entities/admin",
+		"entities/pg", "eventlog", "eventlog/archive", "eventlog/read", "eventlog/upkeep",
 		"handlers", "handlers/telemetry", "migrations", "migrations/localpg", "queue", "queue/egress", "queue/engine",
 	},
 	"cmd/stepwell/completion": {},
@@ -132,7 +132,7 @@ var onlyFor = map[string][]string{
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
-		"entities/admin", "entities/pg", "entities/store", "eventlog", "eventlog/access", "eventlog/read", "eventlog/upkeep",
+		"entities/access", "entities/admin", "entities/pg", "entities/store", "eventlog", "eventlog/read", "eventlog/upkeep",
 		"queue", "queue/cluster", "queue/engine", "queue/tickets",
 		"migrations", "migrations/localpg", "migrations/testdb", "migrations/testdb/gate",
 		"cmd/stepwell", "handlers/server.go", "_test.go",

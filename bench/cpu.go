@@ -16,7 +16,7 @@ const tick = 10 * time.Millisecond
 // stat is the content of /proc/PID/stat.
 type stat struct {
 	PID, Parent int
-	// Own is the CPU time of the process, Children that of its ended children that it has waited for.
+	// Own is the CPU time of the process, Children that of the ended children it has waited for.
 	Own, Children time.Duration
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// measureGrowth measures whether stored data slows down operations: a long log those of its run, and a million stored
-// runs those of all other runs.
+// measureGrowth measures whether stored data slows down operations: those of a run with a long log, and those of all
+// runs beside a million stored ones.
 func measureGrowth(ctx context.Context, b *bench) ([]row, error) {
 	rows, err := b.logRows(ctx)
 	if err != nil {

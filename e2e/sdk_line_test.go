@@ -2,7 +2,8 @@ package e2e
 
 import "github.com/stepwell-dev/stepwell/e2e/harness"
 
-// sdkLine is a sdkLine of the SDK: the same app on other packages. What only the 5.x sdkLine has is in folder beta.
+// sdkLine is a version line of the SDK. All lines build the same app; workflows for the 5.x line alone are in folder
+// beta.
 type sdkLine struct {
 	name string
 	dir  string

@@ -153,7 +153,7 @@ func (f *fixture) appendWhileFirstIsOpen(t *testing.T, first, second Request, co
 // waitForLock returns when a session of the database waits for a lock. The second claim must not end before.
 func (f *fixture) waitForLock(t *testing.T, done <-chan error) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for waiting := 0; waiting == 0; {
 		select {
 		case err := <-done:

@@ -88,7 +88,7 @@ func TestCrashAtAnyStatementOfAppend(t *testing.T) {
 			t.Parallel()
 			test.crashAtAnyStatement(t, dsn, f, noCache)
 		})
-		t.Run(name+", believing", func(t *testing.T) {
+		t.Run(name+", cached", func(t *testing.T) {
 			t.Parallel()
 			test.crashAtAnyStatement(t, dsn, f, [2]bool{true, true})
 		})

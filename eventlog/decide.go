@@ -247,7 +247,7 @@ func (f facts) newEvent(r Request, at time.Time) entities.Event {
 	}
 }
 
-// creationEvent returns the run_created that a run_started with creation data makes up for.
+// creationEvent returns the missing run_created of a run_started that contains the data for it.
 func creationEvent(r Request, at time.Time) entities.Event {
 	e := facts{Snapshot: &Snapshot{}}.newEvent(r, at)
 	e.Type = entities.EventRunCreated

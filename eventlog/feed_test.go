@@ -36,7 +36,7 @@ func names(entries []read.Entry) (list []string) {
 // databases of the server share transaction numbers.
 func (f *fixture) waitForOpenTransactions(t tb) {
 	t.Helper()
-	for deadline := time.After(patience); ; {
+	for deadline := time.After(testTimeout); ; {
 		var settled bool
 		if err := f.pool.QueryRow(t.Context(), `
 			SELECT NOT EXISTS (SELECT FROM events WHERE project = $1 AND xid >= pg_snapshot_xmin(pg_current_snapshot()))`,

@@ -28,8 +28,8 @@ const (
 	strm    entities.StreamName = "strm_1"
 )
 
-// patience is how long a test waits before it fails.
-const patience = time.Minute
+// testTimeout is how long a test waits before it fails.
+const testTimeout = time.Minute
 
 // replica is the streams of one server, with its own hub.
 type replica struct {
@@ -96,7 +96,7 @@ func (l *tail) next(t *testing.T) (string, bool) {
 	select {
 	case chunk, ok := <-l.chunks:
 		return chunk, ok
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("no further chunk came")
 		return "", false
 	}

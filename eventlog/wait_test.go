@@ -46,7 +46,7 @@ func receiveRun(t *testing.T, ended <-chan entities.Run) entities.Run {
 	select {
 	case run := <-ended:
 		return run
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the end was not noticed")
 		return entities.Run{}
 	}
@@ -57,7 +57,7 @@ func wantNews(t *testing.T, news <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-news:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("no notification came")
 	}
 }
@@ -65,7 +65,7 @@ func wantNews(t *testing.T, news <-chan struct{}) {
 // waitForSubscribers returns when the topic has that many subscribers.
 func waitForSubscribers(t *testing.T, h *pg.Hub, topic string, want int) {
 	t.Helper()
-	tick, deadline := time.NewTicker(time.Millisecond), time.After(patience)
+	tick, deadline := time.NewTicker(time.Millisecond), time.After(testTimeout)
 	defer tick.Stop()
 	for got := -1; got != want; {
 		got = h.Subscribers(topic)
@@ -255,7 +255,7 @@ func TestWaitForEndStopsWaitingForConnection(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got error %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("it is still waiting")
 	}
 }

@@ -164,7 +164,8 @@ func (b *metered) release() {
 	}
 }
 
-// reserve reserves memory for n more bytes, at most up to the limit: a single body may use all memory, and more.
+// reserve reserves memory for n more bytes. One body reserves at most the whole limit, so that a body above the limit
+// is admitted when it is alone.
 func (b *metered) reserve(n int64) error {
 	n = min(n, b.admission.limit-b.reserved)
 	if err := b.policy.acquire(b.ctx, b.admission.memory, n); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog/access"
+	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -47,7 +47,7 @@ func (f *Function) drain(c echo.Context) error {
 	if err != nil {
 		return err // it is logged; the body stays empty
 	}
-	_ = f.keys.WriteUsed(ctx) // no background task does it in function mode; an error loses only information
+	_ = f.keys.WriteUsed(ctx) // function mode has no background task for it; an error loses nothing but these times
 	if done.Due > 0 {
 		f.Kick.Kick(ctx)
 	}
@@ -78,7 +78,7 @@ func (f *Function) limits(c echo.Context) (budget, linger time.Duration, err err
 	return budget, linger, nil
 }
 
-// kickAfter starts a drain before a request ends that made messages due.
+// kickAfter starts a drain at the end of each request that made messages due.
 func (f *Function) kickAfter(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		err := next(c)

@@ -73,11 +73,11 @@ type problem struct {
 	code       string
 	message    string
 	retryAfter time.Duration
-	// details are facts for programs; nil for none.
+	// details are machine-readable; nil if there are none.
 	details map[string]any
 }
 
-// detailed is an error with facts for programs.
+// detailed is an error with machine-readable details.
 type detailed interface {
 	error
 	Details() map[string]any

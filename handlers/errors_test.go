@@ -158,7 +158,7 @@ func TestInternalErrorsAreOnlyLogged(t *testing.T) {
 	}
 }
 
-func TestUnknownRoutes(t *testing.T) {
+func TestUnknownRoutesAreRejected(t *testing.T) {
 	t.Parallel()
 	e, _, logged := newEcho(t, "")
 	for _, tt := range []struct {

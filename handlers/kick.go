@@ -20,8 +20,8 @@ const (
 	kickSlack = time.Minute
 )
 
-// Kicker starts drains by requests to this server's public address, for which the platform runs another instance if
-// necessary. If a kick is lost, the messages wait for the scheduler's next drain.
+// Kicker starts drains by sending requests to this server's public address. The platform starts another instance for
+// them if necessary. If a kick is lost, the messages wait for the scheduler's next drain.
 type Kicker struct {
 	url, key string
 	longest  time.Duration
@@ -46,14 +46,14 @@ func NewKicker(baseURL, key string, longest time.Duration, logger *slog.Logger) 
 				DialContext:         (&net.Dialer{Timeout: kickTimeout}).DialContext,
 				TLSHandshakeTimeout: kickTimeout,
 				ForceAttemptHTTP2:   true,
-				DisableKeepAlives:   true, // connections do not survive that the platform freezes the process
+				DisableKeepAlives:   true, // a connection would break while the platform freezes the process
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }
 
-// Kick sends the request and waits until its response begins or the timeout expires. The request goes on in either
+// Kick sends the request and waits until its response begins or the timeout expires. The request continues in either
 // case, because platforms stop requests whose client disconnects. A nil kicker does nothing.
 func (k *Kicker) Kick(ctx context.Context) {
 	if k == nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/migrations"

@@ -149,9 +149,9 @@ func documentedPermissions(t *testing.T) map[string]auth.Permission {
 // projects are the projects of a test server, each with the other one.
 var projects = map[entities.Project]entities.Project{entities.DefaultProject: "shop", "shop": entities.DefaultProject}
 
-// TestMatrixOfRoles tries every route with every role of a project. Roles with the permission succeed; the others get a
-// 403 that changes nothing. Roles that may not see payloads see none.
-func TestMatrixOfRoles(t *testing.T) {
+// TestRolesCanUseOnlyTheirRoutes tries every route with every role of a project. Roles with the permission succeed; the
+// others get a 403 that changes nothing. Roles that may not see payloads see none.
+func TestRolesCanUseOnlyTheirRoutes(t *testing.T) {
 	t.Parallel()
 	for project := range projects {
 		t.Run(string(project), func(t *testing.T) {
@@ -233,9 +233,10 @@ func (m *matrix) granted(t *testing.T, tr testRequest, role admin.Role) {
 	}
 }
 
-// TestMatrixOfOtherProjects tries every route with the IDs of a project, but without a key, with invalid keys, and with
-// every role of another project. Responses reveal nothing, nothing changes, and existing IDs look like missing ones.
-func TestMatrixOfOtherProjects(t *testing.T) {
+// TestOtherProjectsLearnAndChangeNothing tries every route with the IDs of a project, but without a key, with invalid
+// keys, and with every role of another project. Responses reveal nothing, nothing changes, and existing IDs look like
+// missing ones.
+func TestOtherProjectsLearnAndChangeNothing(t *testing.T) {
 	t.Parallel()
 	for owner, other := range projects {
 		t.Run(string(owner), func(t *testing.T) {

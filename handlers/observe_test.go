@@ -16,7 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 )
 
-func TestRequestIDs(t *testing.T) {
+func TestSafeRequestIDsAreKept(t *testing.T) {
 	t.Parallel()
 	longest := strings.Repeat("a", 64)
 	for sent, keeps := range map[string]bool{
@@ -90,7 +90,7 @@ func TestSlowRequestsAreLoggedAsWarnings(t *testing.T) {
 	}
 }
 
-func TestRunIDOfARequest(t *testing.T) {
+func TestRunIDIsReadFromThePath(t *testing.T) {
 	t.Parallel()
 	const id = entities.RunID("wrun_01JD5A8R8D0000000000000001")
 	e, _, _ := newEcho(t, "")

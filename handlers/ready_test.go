@@ -63,7 +63,7 @@ func TestBusyServerIsReady(t *testing.T) {
 			served <- struct{}{}
 		})
 	}
-	for range 3 { // by then, all wait
+	for range 3 { // meanwhile all of them wait
 		<-served
 	}
 	wantReady(t, e, http.StatusOK, `{"status":"busy"}`)

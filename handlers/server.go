@@ -15,9 +15,9 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 
 	"github.com/stepwell-dev/stepwell/clients"
+	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
@@ -67,8 +67,8 @@ type Options struct {
 	// Telemetry observes the requests and serves the metrics; nil for neither.
 	Telemetry *telemetry.Telemetry
 	Logger    *slog.Logger
-	// Stopping ends when the server starts no more deliveries: it is no longer ready. Draining ends when it is about to
-	// stop answering: requests that follow a stream end.
+	// Stopping is done when the server starts no more deliveries; from then on it is not ready. Draining is done when it
+	// is about to stop answering; requests that follow a stream then end.
 	Stopping, Draining context.Context
 	// Function is the additional part of a server in function mode; nil for other servers.
 	Function *Function

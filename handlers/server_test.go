@@ -76,7 +76,7 @@ func TestRoutesRequireTheKey(t *testing.T) {
 	}
 }
 
-func TestProbes(t *testing.T) {
+func TestProbesReportReadiness(t *testing.T) {
 	t.Parallel()
 	all, pool, _ := newEcho(t, "key")
 	stopping, stop := context.WithCancel(t.Context())
@@ -142,7 +142,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-func TestWorldPackage(t *testing.T) {
+func TestWorldPackageIsServed(t *testing.T) {
 	t.Parallel()
 	e, _, _ := newEcho(t, "key")
 	got := serve(e, http.MethodGet, "/clients/world.tgz")

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
-	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )

@@ -178,7 +178,7 @@ func TestDeliveriesOfKilledServerAreTakenOver(t *testing.T) {
 	}
 }
 
-// waitForHeartbeats waits until so many processes have sent heartbeats for long enough to take over from others.
+// waitForHeartbeats waits until a number of processes have sent heartbeats for long enough to take over from others.
 func waitForHeartbeats(t *testing.T, dsn string, processes int) {
 	t.Helper()
 	waitForQuery(t, dsn, `SELECT count(*) = $1 FROM stepwell.processes WHERE steady_since < now() - interval '3 s'`, processes)

@@ -28,7 +28,7 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 			return startErr
 		}
 		defer func() {
-			// If Postgres ended by itself, other errors are only consequences.
+			// If Postgres exited on its own, other errors are only consequences.
 			if stopErr := postgres.Stop(context.WithoutCancel(ctx)); stopErr != nil {
 				err = stopErr
 			}

@@ -150,9 +150,9 @@ func wantTripEvents(t *testing.T, got []string) {
 	}
 }
 
-// TestFunctionMode completes a run on servers that are frozen between requests. Work that is due at once is delivered
-// by the drains that commits request, and later work by the scheduler's drains.
-func TestFunctionMode(t *testing.T) {
+// TestFunctionModeCompletesARun: the servers are frozen between requests. Work that is due at once is delivered by the
+// drains that commits request, and later work by the scheduler's drains.
+func TestFunctionModeCompletesARun(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t, testdb.Indexed(t), 3)
 	app := newTrip(t)
@@ -187,8 +187,8 @@ func TestFunctionMode(t *testing.T) {
 	}
 }
 
-// TestFunctionModeWaits: a long poll ends when the run ends, without notifications between processes.
-func TestFunctionModeWaits(t *testing.T) {
+// TestLongPollEndsInFunctionMode: a long poll ends when the run ends, without notifications between processes.
+func TestLongPollEndsInFunctionMode(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t, testdb.New(t), 4)
 	app := newTrip(t)
@@ -218,8 +218,8 @@ func TestFunctionModeWaits(t *testing.T) {
 	}
 }
 
-// TestFunctionModeCrash: the next drain takes over the deliveries of a server that was killed during a drain.
-func TestFunctionModeCrash(t *testing.T) {
+// TestNextDrainTakesOverAfterACrash: the drain makes the deliveries of a server that was killed during its drain.
+func TestNextDrainTakesOverAfterACrash(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t, testdb.New(t), 4)
 	app := newTrip(t)

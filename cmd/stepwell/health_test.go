@@ -8,7 +8,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-func TestHealth(t *testing.T) {
+func TestHealthChecksReadiness(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), roleAPI)
 	mustStart(t, s)

@@ -68,7 +68,7 @@ func TestInvalidCommandLines(t *testing.T) { // sets the environment
 	})
 }
 
-func TestMigrate(t *testing.T) { // sets the environment
+func TestMigrateIsRepeatable(t *testing.T) { // sets the environment
 	dsn := testdb.Empty(t)
 	t.Setenv("DATABASE_URL", dsn)
 	for range 2 { // the second migration has nothing to do
@@ -231,7 +231,7 @@ func devDir(t *testing.T) string {
 	return filepath.Join(parent, "db")
 }
 
-func TestDev(t *testing.T) {
+func TestDevRunsAPrivatePostgres(t *testing.T) {
 	t.Parallel()
 	dir := devDir(t)
 	addr, dsn, cancel, done := startDev(t, dir)

@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -80,7 +80,7 @@ type server struct {
 	http       *http.Server
 	addr       string             // of the listener
 	setUnready context.CancelFunc // makes /readyz fail
-	endStreams context.CancelFunc // ends the responses of clients that follow
+	endStreams context.CancelFunc // ends responses that follow a stream or log
 	stopHub    context.CancelFunc
 	running    sync.WaitGroup
 	httpDone   chan error
@@ -193,8 +193,8 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	}, nil
 }
 
-// startBackground starts the hub and the recording of when keys are used. In function mode nothing may run between
-// requests.
+// startBackground starts the hub and the task that records when keys are used. In function mode nothing may run
+// between requests.
 func (s *server) startBackground(ctx context.Context) {
 	if s.role == roleFunction {
 		return

@@ -92,7 +92,7 @@ func wantStopped(t *testing.T, s *server) {
 	}
 }
 
-func TestRoles(t *testing.T) {
+func TestRolesServeOrDeliver(t *testing.T) {
 	t.Parallel()
 	for r, want := range map[role]struct {
 		api, delivers bool

@@ -188,7 +188,7 @@ func (s *server) start() {
 			return
 		}
 		if err := cmd.Wait(); !killed.Load() || strings.Contains(out.String(), "DATA RACE") {
-			s.t.Errorf("server %s ended by itself: %v:\n%s", s.addr, err, out)
+			s.t.Errorf("server %s exited on its own: %v:\n%s", s.addr, err, out)
 		}
 	}()
 	if err := <-started; err != nil {

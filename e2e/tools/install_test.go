@@ -49,7 +49,7 @@ func newNode(t *testing.T) node {
 
 // env returns the environment for programs that run on this Node.
 func (n node) env(more ...string) []string {
-	// The tools run briefly, and would spend most of their time on compilation.
+	// The tools run for a short time, and would spend most of their time on compilation.
 	cache := "NODE_COMPILE_CACHE=" + filepath.Join(harness.WorkDir(), "node")
 	return cleanEnv(append([]string{"PATH=" + n.path, cache, "WORKFLOW_NO_UPDATE_CHECK=1"}, more...)...)
 }

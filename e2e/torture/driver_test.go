@@ -121,7 +121,7 @@ func (d *driver) track(ctx context.Context, runID string, p plan) {
 	}
 }
 
-// listen resumes every announced hook, including those of runs that start did not see succeed.
+// listen resumes every announced hook, including those of runs whose start seemed to fail.
 func (d *driver) listen(ctx context.Context) {
 	log := effects{path: d.effects}
 	announced := map[string]bool{}

@@ -90,8 +90,8 @@ func (v *report) await(ctx context.Context, t *testing.T) {
 	}
 }
 
-// awaitAnswers waits until no request is in flight. All streams have ended by then, and the servers must tell their
-// readers before these reconnect by themselves.
+// awaitAnswers waits until no request is in flight. All streams have ended by then, and the servers must end the
+// responses of their readers before the readers reconnect.
 func (v *report) awaitAnswers(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(longestSilence / 2); v.balancer.inFlight.Load() > 0; pause(t.Context(), retryPause) {

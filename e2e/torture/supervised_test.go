@@ -37,7 +37,7 @@ func newSupervised(t *testing.T, title, log string, ready *regexp.Regexp, comman
 // gaveUp matches the last output of a server that lost the database during its start, after it had begun to listen.
 var gaveUp = regexp.MustCompile(`(?m)^stepwell: (start River|sign on): `)
 
-// supervise starts the process and restarts it until the context ends. The test fails if the process ends by itself.
+// supervise starts the process and restarts it until the context ends. The test fails if the process exits on its own.
 func (u *supervised) supervise(ctx context.Context, t *testing.T) {
 	t.Helper()
 	go func() {
@@ -57,7 +57,7 @@ func (u *supervised) supervise(ctx context.Context, t *testing.T) {
 				return
 			}
 			if !u.set(nil) && !gaveUp.MatchString(p.Output()) {
-				t.Errorf("%s ended by itself (%v); its output:\n%s", u.title, p.Terminate(), p.Output())
+				t.Errorf("%s exited on its own (%v); its output:\n%s", u.title, p.Terminate(), p.Output())
 			}
 		}
 	}()

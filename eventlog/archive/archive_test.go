@@ -177,7 +177,7 @@ func TestI10ImportIsExactlyWhatWasExported(t *testing.T) {
 		}
 		f.wantContents(t, before)
 		if again := f.file(t); !bytes.Equal(file, again) {
-			t.Error("the file of the imported run is another one")
+			t.Error("the imported run is exported to a different file")
 		}
 	}
 	err := f.maintainer.Verify(t.Context(), f.run, func(d upkeep.Difference) { t.Error(d) })
@@ -237,7 +237,7 @@ func TestImportRejectsFilesOtherThanAWholeEndedRun(t *testing.T) {
 	replaced := func(old, new string) []byte {
 		t.Helper()
 		if !strings.Contains(text, old) {
-			t.Fatalf("there is no %s in the file:\n%.3000s", old, text)
+			t.Fatalf("the file does not contain %s:\n%.3000s", old, text)
 		}
 		return packed(t, strings.Replace(text, old, new, 1))
 	}
@@ -286,7 +286,7 @@ func TestImportRejectsExistingRunsAndStreams(t *testing.T) {
 	f := newFixture(t)
 	file, before := f.file(t), f.contents(t)
 	if err := f.load(t.Context(), file); !errors.Is(err, entities.ErrConflict) {
-		t.Errorf("the run is there: got %v", err)
+		t.Errorf("existing run: got %v", err)
 	}
 	f.wantContents(t, before)
 	f.clear(t)
@@ -295,7 +295,7 @@ func TestImportRejectsExistingRunsAndStreams(t *testing.T) {
 	}
 	before = f.contents(t)
 	if err := f.load(t.Context(), file); !errors.Is(err, entities.ErrConflict) {
-		t.Errorf("a stream is there: got %v", err)
+		t.Errorf("existing stream: got %v", err)
 	}
 	f.wantContents(t, before)
 }

@@ -125,7 +125,7 @@ func TestBucketPassIsRepeatableAfterACrash(t *testing.T) {
 			}
 			wantObjects(t, s, want)
 			if left := f.contents(t); left["events"]+left["streams"] != "" {
-				t.Errorf("there is something left: %.500s", left)
+				t.Errorf("rows are left: %.500s", left)
 			}
 			if err := b.load(t.Context(), access(s), f); err != nil {
 				t.Fatal(err)
@@ -162,7 +162,7 @@ func TestInterruptedUploadLeavesThePreviousFile(t *testing.T) {
 				}
 				s.Mend()
 				if got := s.Objects(t); !maps.EqualFunc(got, want, bytes.Equal) {
-					t.Errorf("round %d: after the cut there is %q", round, slices.Collect(maps.Keys(got)))
+					t.Errorf("round %d: after the cut the bucket has %q", round, slices.Collect(maps.Keys(got)))
 				}
 				data := data[:tt.size-round]
 				if err := put(data); err != nil {
@@ -170,7 +170,7 @@ func TestInterruptedUploadLeavesThePreviousFile(t *testing.T) {
 				}
 				want["file"] = data
 				if got := s.Objects(t); !maps.EqualFunc(got, want, bytes.Equal) {
-					t.Errorf("round %d: after the repetition the file is not there, or another one", round)
+					t.Errorf("round %d: after the repetition the file is missing or differs", round)
 				}
 			}
 		})
@@ -183,7 +183,7 @@ func TestRunStaysWhenTheUploadIsInterrupted(t *testing.T) {
 	f.enlarge(t, 1)
 	before := f.contents(t)
 	s.Cut(1 << 19)
-	r := f.retention(t, f.bucket(t, access(s)), func(context.Context, pgx.Tx) error { return errBroken }) // if it came so far
+	r := f.retention(t, f.bucket(t, access(s)), func(context.Context, pgx.Tx) error { return errBroken }) // if it gets that far
 	if _, err := r.Pass(t.Context()); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("got %v, want %v", err, ErrUnreachable)
 	}
@@ -201,7 +201,7 @@ func TestLateUploadDoesNotReplaceANewerFile(t *testing.T) {
 	for _, late := range [][]byte{old, large} {
 		for i, newer := range []string{"newer", "newest"} {
 			err := b.write(t.Context(), o, func(w io.Writer) error {
-				if first { // then there is nothing
+				if first { // no file exists before it
 					wantObjects(t, s, map[string][]byte{})
 					first = false
 				}
@@ -231,7 +231,7 @@ func TestStoreOnServersWithoutConditionalWrites(t *testing.T) {
 	refused := 0
 	b := f.bucket(t, tampering(t, s, func(r *http.Request) {
 		if r.Header.Get("If-Match")+r.Header.Get("If-None-Match") != "" {
-			r.Method = "PATCH" // which it does not know either
+			r.Method = "PATCH" // an unsupported method
 			refused++
 		}
 	}, func(r *http.Response) error {
@@ -276,8 +276,8 @@ func TestFailedExportLeavesNothing(t *testing.T) {
 	wantObjects(t, s, map[string][]byte{})
 }
 
-// TestUploadsOfAnySize includes sizes at the boundary of a part.
-func TestUploadsOfAnySize(t *testing.T) {
+// TestUploadsOfAnySizeAreStored includes sizes at the boundary of a part.
+func TestUploadsOfAnySizeAreStored(t *testing.T) {
 	t.Parallel()
 	s, f := s3test.New(t), &fixture{}
 	b := f.bucket(t, access(s))
@@ -302,8 +302,8 @@ func TestUploadsOfAnySize(t *testing.T) {
 	wantObjects(t, s, want)
 }
 
-// TestLargeRunInBoundedMemory exports 50 MiB.
-func TestLargeRunInBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of all
+// TestLargeRunIsArchivedInBoundedMemory exports 50 MiB.
+func TestLargeRunIsArchivedInBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of all
 	s, f := s3test.New(t), newFixture(t)
 	f.enlarge(t, 50)
 	b := f.bucket(t, access(s))

@@ -112,8 +112,8 @@ func TestServerErrorsAreTranslated(t *testing.T) {
 	}
 }
 
-// TestUnreachableServer: nothing listens at the endpoint.
-func TestUnreachableServer(t *testing.T) {
+// TestUnreachableServerIsReported: nothing listens at the endpoint.
+func TestUnreachableServerIsReported(t *testing.T) {
 	t.Parallel()
 	var l net.ListenConfig
 	free, err := l.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -194,7 +194,7 @@ func TestBrokenConnectionIsNotADamagedFile(t *testing.T) {
 		r.Body = struct {
 			io.Reader
 			io.Closer
-		}{io.LimitReader(r.Body, 1<<20), r.Body} // the connection breaks, as the length is another
+		}{io.LimitReader(r.Body, 1<<20), r.Body} // shorter than its length, as if the connection broke
 		return nil
 	})
 	if err := b.load(t.Context(), s3, f); err == nil || errors.Is(err, entities.ErrInvalid) {

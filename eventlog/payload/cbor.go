@@ -11,7 +11,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// cborMode decodes any well-formed CBOR. It is more lenient than entities/codec, for the result is only for reading.
+// cborMode decodes any well-formed CBOR. It is more lenient than entities/codec, because people only read the result.
 var cborMode = must(cbor.DecOptions{
 	DupMapKey:             cbor.DupMapKeyEnforcedAPF,
 	MaxNestedLevels:       256,
@@ -40,7 +40,7 @@ func mayBeCBOR(first byte) bool {
 	return major >= text && major <= tag
 }
 
-// Field decodes one field of a CBOR map as JSON. It is not ok if the field is missing, or cannot be decoded within the
+// Field decodes one field of a CBOR map as JSON. Ok is false if the field is missing, or cannot be decoded within the
 // limit of [Decode].
 func Field(data []byte, name string) (value json.RawMessage, ok bool) {
 	var all map[string]cbor.RawMessage

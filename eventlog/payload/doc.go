@@ -11,7 +11,7 @@
 // # Devalue as JSON
 //
 //   - undefined: omitted from objects, null elsewhere; holes of arrays: null
-//   - NaN, Infinity, -Infinity: those words as strings; -0 unchanged
+//   - NaN, Infinity, -Infinity: their names as strings; -0 unchanged
 //   - Date: its ISO text, or null if it is invalid; Temporal types likewise
 //   - BigInt: its digits as a string
 //   - RegExp, URL, URLSearchParams: their text
@@ -20,8 +20,8 @@
 //   - errors, of all classes: {"name", "message", "stack", ...}
 //   - ArrayBuffer, typed arrays: {"$type": "Uint8Array", "base64": "…"}; views of a part of a buffer
 //     {"$type", "value": the buffer, "offset", "length"}
-//   - all other named types (Request, ReadableStream, StepFunction, Instance, ...): {"$type": name} and the fields,
-//     or the one "value"
+//   - all other named types (Request, ReadableStream, StepFunction, Instance, ...): {"$type": name} with the fields,
+//     or with a single "value"
 //   - a cycle: {"$ref": "#/path/to/the/value"}, a JSON pointer; a value that occurs twice is written twice
 //
 // The SDK replaces some of devalue's types by its own with the same name, which hold one reference. A devalue Set with
@@ -29,6 +29,6 @@
 //
 // # CBOR as JSON
 //
-// Keys are sorted; a key that is no text becomes its JSON text. Dates, big integers, bytes, NaN and the infinities have
-// the same form as in devalue; other tags are dropped.
+// Keys are sorted; a key that is not text becomes its JSON text. Dates, big integers, bytes, NaN and the infinities
+// have the same form as in devalue; other tags are dropped.
 package payload

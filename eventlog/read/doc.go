@@ -1,6 +1,6 @@
 // Package read answers questions about the log: it reads events by run, by project and by position, the history of
-// hooks and waits, and streams; it follows logs as they grow, and waits for the ends of runs. It does not write events.
-// [Streams], which are not part of the log, it also writes.
+// hooks and waits, and streams; it follows logs as they grow, and waits for the ends of runs. It writes no events, but
+// does write [Streams], which are not part of the log.
 //
 // Of this module it imports entities, entities/pg and entities/store. Package eventlog imports it, and embeds [Log].
 //
@@ -8,6 +8,6 @@
 // project are ordered by transaction, run and position, and an event is listed only once no open transaction can add
 // one before it. Readers that keep a cursor therefore miss nothing in either order.
 //
-// Readers that wait subscribe to the notifications that follow a commit. Notifications may get lost, so that each
-// reader also polls, at intervals of seconds.
+// Readers that wait subscribe to the notifications that follow a commit. Notifications may get lost, so each
+// reader also polls, every few seconds.
 package read

@@ -24,7 +24,7 @@ func LoadEvent(b *pgx.Batch, into **entities.Event, where string, args ...any) {
 	})
 }
 
-// Measure queues a read of how many bytes of payloads the first page of a run's log has, with at most that many events.
+// Measure queues a read of the total size of the payloads in the first page of a run's log, up to a number of events.
 // It is an estimate, because the log may grow. The caller must have checked that it may see the run.
 func Measure(b *pgx.Batch, runID entities.RunID, events int, into *int64) {
 	b.Queue(`
@@ -38,7 +38,7 @@ func Measure(b *pgx.Batch, runID entities.RunID, events int, into *int64) {
 	})
 }
 
-// StepState is a step with all that its execution needs.
+// StepState is a step with everything that its execution needs.
 type StepState struct {
 	entities.Step
 
@@ -47,8 +47,8 @@ type StepState struct {
 	Run     entities.Run
 }
 
-// lookUpEach looks up the events at the wanted positions one by one. For a join the planner, which does not know how
-// few positions there are, might scan all of a table of moderate size.
+// lookUpEach looks up the events at the wanted positions one by one. With a join, the planner does not know how
+// few positions there are, and might scan a whole table of moderate size.
 const lookUpEach = `LATERAL (
 	SELECT * FROM events WHERE run_id = wanted.run AND seq = wanted.position OFFSET 0) AS events`
 

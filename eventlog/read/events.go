@@ -14,7 +14,7 @@ import (
 // EventPage is one page of a log.
 type EventPage struct {
 	Events []entities.Event
-	// More is set if the list goes on.
+	// More is set if more events follow.
 	More bool
 }
 
@@ -56,7 +56,7 @@ func (l *Log) Events(
 }
 
 // EventsByCorrelation reads a page of the events of one run that share a correlation ID. With an empty runID it finds
-// the run among those of the project. Cursors are as for [Log.Events]. A missing run has no events; that is not an
+// the run in the project. Cursors are as for [Log.Events]. A missing run has no events; that is not an
 // error.
 func (l *Log) EventsByCorrelation(
 	ctx context.Context, project entities.Project, runID entities.RunID, correlationID string,

@@ -41,8 +41,8 @@ func (q EventQuery) validate() error {
 type Entry struct {
 	entities.Event
 
-	// Size is the size of the payload in bytes, whether the payload was read or not. A payload larger than
-	// [MaxListedPayload] is not.
+	// Size is the size of the payload in bytes, whether or not the payload was read. Payloads larger than
+	// [MaxListedPayload] are not read.
 	Size int64
 	// Xid is the transaction that wrote the event, for the order of a project's events.
 	Xid uint64
@@ -54,13 +54,13 @@ const MaxListedPayload = 1 << 20
 // Listing is one page of a list of events.
 type Listing struct {
 	Entries []Entry
-	// More is set if the list goes on; then Cursor is where the next page begins.
+	// More is set if more events follow; Cursor is then the start of the next page.
 	More   bool
 	Cursor string
 }
 
-// FeedCursor is the cursor of a list of a project's events: what follows it is yet to be read. The zero FeedCursor is
-// before all events.
+// FeedCursor is the cursor of a list of a project's events: the position up to which the list was read. The zero
+// FeedCursor is before all events.
 type FeedCursor struct {
 	xid   uint64
 	runID entities.RunID

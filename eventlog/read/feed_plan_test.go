@@ -48,7 +48,8 @@ type planBlocks struct {
 }
 
 // TestProjectEventsReadAboutOnePage fills a database with 60,000 events of two projects and counts the blocks that each
-// list touches. The events fill more than a thousand blocks. Failures are rare, and the small project has 100 events.
+// list touches. The events fill more than a thousand blocks. Few events are failures, and the small project
+// has 100 events.
 func TestProjectEventsReadAboutOnePage(t *testing.T) {
 	t.Parallel()
 	f := newPlanFixture(t)

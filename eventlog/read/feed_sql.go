@@ -38,7 +38,7 @@ func newSearch(project entities.Project, q EventQuery, p pg.Page, with Payloads)
 	}, nil
 }
 
-// newFollowSearch returns a search for what a follower reads at a time.
+// newFollowSearch returns a search for the events that a follower reads at a time.
 func newFollowSearch(project entities.Project, q EventQuery, with Payloads) (*search, error) {
 	s, err := newSearch(project, q, pg.Page{Limit: followEvents}, with)
 	if err == nil {

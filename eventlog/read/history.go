@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// HookHistory is what the log tells about a hook, whose row may be deleted.
+// HookHistory is the state of a hook according to the log, because the hook's row may be deleted.
 type HookHistory struct {
 	RunID entities.RunID
 	ID    entities.HookID
@@ -47,7 +47,7 @@ func (h *HookHistory) setDisposedAt(now time.Time) {
 	}
 }
 
-// WaitHistory is what the log tells about a wait, whose row may be deleted.
+// WaitHistory is the state of a wait according to the log, because the wait's row may be deleted.
 type WaitHistory struct {
 	RunID entities.RunID
 	ID    entities.WaitID

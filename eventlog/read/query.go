@@ -52,7 +52,7 @@ func (q *pageQuery) direction() (order, after string) {
 	return "ASC", ">"
 }
 
-// limit returns the LIMIT: one row more than the page has, to know whether the list goes on.
+// limit returns the LIMIT: one row more than the page has, to know whether more follow.
 func (q *pageQuery) limit() string { return ` LIMIT ` + strconv.Itoa(q.Limit+1) }
 
 // fits returns the condition that the rows before this one, in the order, have less than maxBytes in total. Payloads
@@ -63,7 +63,7 @@ func fits(size, order string, maxBytes int) string {
 }
 
 // collectPage reads rows until there are limit of them, or their sizes reach maxBytes. Either way it tries to read one
-// more, to report whether the list goes on.
+// more, to report whether more follow.
 func collectPage[T any](rows pgx.Rows, limit, maxBytes int, size func(T) int) (items []T, more bool, err error) {
 	defer rows.Close()
 	bytes := 0

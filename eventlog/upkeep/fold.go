@@ -166,7 +166,7 @@ func (f *logFold) add(e entities.Event) error {
 			return err
 		}
 	}
-	// An event after the end must meet the entity as the end left it.
+	// An event after the end applies to the entity as the end left it.
 	if f.end != nil && e.Seq > f.end.Seq {
 		f.endGroup()
 	}
@@ -203,7 +203,7 @@ func (f *logFold) startGroup(id string) error {
 		return err
 	}
 	f.groupID, f.claimed = id, false
-	// The group's events up to f.end met a live run.
+	// The run was live when the group's events up to f.end were appended.
 	run := *f.run.Run
 	run.Status = entities.RunRunning
 	f.group = eventlog.NewSnapshot(f.project)
@@ -222,7 +222,7 @@ func (f *logFold) endGroup() {
 // passes on the run instead.
 func (f *logFold) finishGroup() error {
 	if f.group == nil {
-		// Every event advances these two, also those of the groups to come.
+		// Every event advances these two, including the events of later groups.
 		f.run.Run.LastSeq, f.run.Run.UpdatedAt = f.shape.LastSeq, f.shape.LastAt
 		return f.onRun(f.run.Run)
 	}

@@ -24,8 +24,8 @@ const (
 
 // Import restores an exported run, with its streams, in one transaction; it derives the rows from the log. Next returns
 // the records and then [io.EOF]. It fails with [entities.ErrInvalid] if the records are not one complete run, or if the
-// run had not ended: it would go on in two places. It fails with [entities.ErrConflict] if the run or one of its
-// streams exists.
+// run had not ended, because it would continue in two places. It fails with [entities.ErrConflict] if the run or one of
+// its streams exists.
 func (m *Maintainer) Import(ctx context.Context, next func() (Record, error)) (entities.RunID, error) {
 	in := importer{next: next}
 	// A retry could not read the records again.
@@ -124,7 +124,7 @@ func (in *importer) checkEnd(end RunSize) error {
 	}
 	_, err := in.next()
 	if err == nil {
-		return entities.Invalid("the file goes on after the end of the run")
+		return entities.Invalid("the file continues after the end of the run")
 	}
 	if !errors.Is(err, io.EOF) {
 		return err
@@ -137,7 +137,7 @@ func (in *importer) add(ctx context.Context, r Record) error {
 	switch {
 	case r.Event != nil:
 		if in.size.LastSeq++; r.Event.Seq != in.size.LastSeq || in.size.Streams > 0 {
-			return entities.Invalid("event %d comes where event %d must", r.Event.Seq, in.size.LastSeq)
+			return entities.Invalid("event %d is in the place of event %d", r.Event.Seq, in.size.LastSeq)
 		}
 		if err := in.addEvent(r.Event.event(in.run.ID)); err != nil {
 			return err
@@ -158,7 +158,7 @@ func (in *importer) add(ctx context.Context, r Record) error {
 	return nil
 }
 
-// addEvent queues an event. deriveRows decides whether it was legal, when all events are there.
+// addEvent queues an event. deriveRows checks that it was legal, once all events are there.
 func (in *importer) addEvent(e entities.Event) error {
 	if e.Seq == 1 {
 		if e.Type != entities.EventRunCreated {
@@ -174,8 +174,8 @@ func (in *importer) addEvent(e entities.Event) error {
 	return nil
 }
 
-// addStream inserts a stream with its final counters, before its chunks. checkEnd and the next record make sure that so
-// many chunks follow.
+// addStream inserts a stream with its final counters, before its chunks. checkEnd and the next record make sure that
+// this number of chunks follows.
 func (in *importer) addStream(ctx context.Context, r StreamRecord) error {
 	if err := entities.ValidateName("stream name", string(r.Name)); err != nil {
 		return err

@@ -29,8 +29,8 @@ const (
 	home     entities.Project = "home"
 	stranger entities.Project = "stranger"
 
-	// patience is the limit for anything that a test waits for. Only a failing test reaches it.
-	patience = time.Minute
+	// testTimeout limits each wait of a test. Only a failing test reaches it.
+	testTimeout = time.Minute
 	// racers is the number of concurrent callers in a race.
 	racers = 16
 )
@@ -290,10 +290,10 @@ func race(n int, fn func(i int) error) []error {
 	return errs
 }
 
-// waitForLock returns when a session of the database waits for a lock. The call behind done must not end before.
+// waitForLock returns when a session of the database waits for a lock. The call behind done must not end before that.
 func (f *fixture) waitForLock(t *testing.T, done <-chan error) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for waiting := 0; waiting == 0; {
 		select {
 		case err := <-done:

@@ -26,7 +26,7 @@ const (
 	orphanAge        = 7 * 24 * time.Hour
 	orphanBatchSize  = 1000
 	maxOrphanBatches = 100 // in one pass
-	// An archive that has failed for this many runs in a row is taken to be down.
+	// An archive that has failed for this many runs in a row is considered down.
 	maxArchiveFailures = 10
 )
 
@@ -67,7 +67,7 @@ type PassResult struct {
 // is down stops the deletion of all runs. The error has the last failure of the archive and those of the database.
 func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
-	// Each of the three goes on if another fails: an archive that is down must not keep orphans and hooks.
+	// Each of the three continues if another fails: an archive that is down must not keep orphans and hooks.
 	err := errors.Join(p.removeRuns(ctx), p.removeOrphans(ctx), store.DeleteExpiredHooks(ctx, p.pool))
 	if p.archiveErr != nil {
 		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.archiveErr), err)
@@ -102,7 +102,8 @@ func (p *pass) removeRuns(ctx context.Context) error {
 	return nil
 }
 
-// retentions returns those of all projects that have ended runs, or, without a default, just those that are set.
+// retentions returns the retention of each project with ended runs. Without a default it returns only those that are
+// set.
 func (p *pass) retentions(ctx context.Context) ([]admin.Retention, error) {
 	if p.options.Keep > 0 {
 		return admin.RetentionsInUse(ctx, p.pool, p.options.Keep)
@@ -110,8 +111,8 @@ func (p *pass) retentions(ctx context.Context) ([]admin.Retention, error) {
 	return admin.Retentions(ctx, p.pool)
 }
 
-// removeRunsOf goes through the expired runs of a project once. It pages by position, since a run that remains would
-// otherwise come up again and block the others.
+// removeRunsOf goes through the expired runs of a project once. It pages by position, since runs that remain would
+// otherwise fill every page.
 func (p *pass) removeRunsOf(ctx context.Context, project entities.Project, keep time.Duration) error {
 	var after store.EndedRun
 	for !p.isArchiveDown() {
@@ -202,7 +203,7 @@ func (p *pass) remove(ctx context.Context, project entities.Project, ready remov
 			return err
 		}
 		runs, streams, err := lockRemovable(ctx, tx, project, ready)
-		n = len(runs) // set anew by each attempt, and added to the result only after the commit
+		n = len(runs) // each attempt sets it again; it counts only after the commit
 		if err != nil || n == 0 {
 			return err
 		}

@@ -253,7 +253,7 @@ func TestCrashBeforeTheCommitDeletesNothing(t *testing.T) {
 		t.Errorf("rows were deleted (-before +after):\n%s", diff)
 	}
 	// The run is locked until Postgres notices that the connection is lost.
-	for deadline := time.Now().Add(patience); f.openTransactions(t) > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(testTimeout); f.openTransactions(t) > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	wantPass(t, f.retention(), PassResult{Runs: 1})
@@ -326,7 +326,7 @@ func TestRetentionSkipsLockedRuns(t *testing.T) {
 		if _, err := store.LockRunOfAny(t.Context(), tx, held); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		done, err := f.retention().Pass(ctx)
 		if done.Runs != 1 {

@@ -103,7 +103,7 @@ func (v *verifier) verifySpan(ctx context.Context, t rowType, expected map[strin
 	if err != nil {
 		return err
 	}
-	// What is still expected has no row. Sorted, so that a repeated verify prints the same lines.
+	// Entities that are still expected have no row. They are sorted so that a repeated verify prints the same lines.
 	for _, key := range slices.Sorted(maps.Keys(expected)) {
 		if !t.optional(expected[key], v.at) {
 			v.differ(t.name+" "+key, "row", "exists", "none")

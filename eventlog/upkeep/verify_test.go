@@ -214,7 +214,7 @@ func TestVerifyFindsIllegalEvents(t *testing.T) {
 		name  string
 		sql   string
 		ended bool
-		want  string // among what is found
+		want  string // part of the report
 	}{
 		{"hole", `DELETE FROM events WHERE run_id = $1 AND seq = 3`, false, `event 4: the event before it is missing`},
 		{"end cut off", `DELETE FROM events WHERE run_id = $1 AND seq > 14`, false, `run: LastSeq: log says 14, row says 15`},

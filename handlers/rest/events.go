@@ -118,7 +118,7 @@ func (s *Server) getEvent(c echo.Context) error {
 	return answer(r, http.StatusOK, encode, func() (entities.Event, error) { return s.event(r) })
 }
 
-// getPayload answers with the stored bytes of an event's payload, which may be none.
+// getPayload answers with the stored bytes of an event's payload. They are empty if it has none.
 func (s *Server) getPayload(c echo.Context) error {
 	e, err := s.event(s.request(c))
 	if err != nil {

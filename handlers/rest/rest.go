@@ -1,7 +1,6 @@
 // Package rest serves Stepwell's native HTTP API under /v1: JSON in camelCase, as openapi.yaml describes it.
 //
-// It imports packages entities, entities/strictjson, eventlog, eventlog/access, eventlog/payload, eventlog/view, queue,
-// queue/contract, queue/egress, handlers/auth and handlers/incoming.
+// It imports entities, eventlog and queue with packages below them, handlers/auth and handlers/incoming.
 package rest
 
 import (
@@ -11,10 +10,10 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/eventlog/access"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -37,7 +36,7 @@ type Server struct {
 	// Reader runs the queries that only read entities.
 	Reader pg.Querier
 	Logger *slog.Logger
-	// Draining ends when the server is about to stop. Requests that follow a stream or wait for a run end then, and
+	// Draining is done when the server is about to stop. Requests that follow a stream or wait for a run then end, and
 	// their clients reconnect.
 	Draining context.Context
 }

@@ -254,7 +254,7 @@ func (s *Server) setAttributes(c echo.Context) error {
 	r := s.request(c)
 	r.body(&body)
 	if len(body.Attributes) == 0 {
-		r.fail(badField("attributes", "there are none to change"))
+		r.fail(badField("attributes", "name at least one attribute to change"))
 	}
 	run := r.run()
 	if r.err != nil {

@@ -183,7 +183,7 @@ func TestAppendOutcome(t *testing.T) {
 		{"written in part", eventlog.Appended{Events: make([]entities.Event, 1), Refused: conflict}, "written"},
 		{"repeated", eventlog.Appended{}, "repeated"},
 		{"refused", eventlog.Appended{Refused: conflict}, "refused"},
-		{"refused with the others", eventlog.Appended{Err: &eventlog.RefusedError{Err: conflict}}, "refused"},
+		{"refused with its batch", eventlog.Appended{Err: &eventlog.RefusedError{Err: conflict}}, "refused"},
 		{"stale", eventlog.Appended{Err: entities.ErrStale}, "refused"},
 		{"nothing left", eventlog.Appended{Err: engine.ErrNothingLeft}, "refused"},
 		{"name taken", eventlog.Appended{Err: sqlStateError("23505")}, "refused"},

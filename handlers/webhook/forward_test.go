@@ -127,7 +127,7 @@ func TestUnreachableApps(t *testing.T) {
 			t.Errorf("the response contains the app's address: %s", w.Body)
 		}
 	}
-	refused() // for it is not registered
+	refused() // it is not registered
 	away := httptest.NewServer(http.NotFoundHandler())
 	away.Close()
 	d.register(t, away.URL)

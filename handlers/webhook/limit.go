@@ -66,7 +66,7 @@ func newBucket(perSecond int) *rate.Limiter {
 func (l *limiter) admit(token string, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The token's own limit comes first, so that an overused token takes nothing from the others.
+	// The token's own limit comes first, so that an overused token does not use up the server's rate.
 	for _, b := range []*rate.Limiter{l.bucket(sha256.Sum256([]byte(token))), l.all} {
 		reservation := b.ReserveN(now, 1)
 		if wait := reservation.DelayFrom(now); wait > 0 {

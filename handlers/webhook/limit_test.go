@@ -28,9 +28,9 @@ func TestRateLimits(t *testing.T) {
 	if got := admitted("a", 100); got != 2*burst {
 		t.Errorf("admitted %d of 100 requests of one token, want %d", got, 2*burst)
 	}
-	// Rejected requests of "a" take nothing from the others.
+	// Rejected requests of "a" do not use up the server's rate.
 	if got := admitted("b", 100) + admitted("c", 100); got != 5*burst-2*burst {
-		t.Errorf("admitted %d requests of the others, want %d", got, 5*burst-2*burst)
+		t.Errorf("admitted %d requests of other tokens, want %d", got, 5*burst-2*burst)
 	}
 	now = now.Add(500 * time.Millisecond)
 	if got := admitted("a", 100); got != 1 {

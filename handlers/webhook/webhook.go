@@ -67,7 +67,7 @@ type Server struct {
 	Queue   *queue.Queue
 	// Reader runs the queries that read hooks and runs.
 	Reader pg.Querier
-	// Draining ends when the server is about to stop. Requests then stop waiting for a response.
+	// Draining is done when the server is about to stop. Requests then stop waiting for a response.
 	Draining context.Context
 	// Allowed lists the non-public addresses that apps may have.
 	Allowed egress.Allowed

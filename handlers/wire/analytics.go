@@ -98,7 +98,7 @@ func (s *Server) analyticsAttributes(c echo.Context) error {
 	return answerRows(c, keys, next, newAttributeRow)
 }
 
-// pageUpTo is [page] with a maximum that is an error to exceed. In other lists a larger limit is reduced (§2.4).
+// pageUpTo is [page], but rejects a limit above the maximum. Other lists reduce such a limit (§2.4).
 func pageUpTo(c echo.Context, most, limit int, order string) (pg.Page, error) {
 	p, err := page(c, limit, order)
 	if err != nil {

@@ -195,7 +195,7 @@ func newAttributeRow(k store.AttributeKey) attributeRow {
 	}
 }
 
-// latest returns the latest of the times; nil ones are missing.
+// latest returns the latest of the times. It ignores nil ones.
 func latest(t time.Time, others ...*time.Time) codec.Time {
 	for _, other := range others {
 		if other != nil && other.After(t) {

@@ -64,7 +64,7 @@ func TestBatchAppendsEventsIndependently(t *testing.T) { // §3.13
 	for i, result := range results[2:4] {
 		refused := result.(map[string]any)
 		if refused["status"] != uint64(409) || refused["error"] != "conflict" || refused["message"] == "" || len(refused) != 3 {
-			t.Errorf("half %d of the claim that is lost: got %v, want 409 with error and message", i, refused)
+			t.Errorf("event %d of the rejected claim: got %v, want 409 with error and message", i, refused)
 		}
 	}
 	wantEqual(t, "wait", results[4], any(map[string]any{
@@ -138,24 +138,24 @@ func TestBatchRejectsInvalidFrames(t *testing.T) { // §3.13
 		frames []byte
 		code   string
 	}{
-		"nothing":               {nil, "invalid_request"},
-		"hook_received":         {framed(t, "hook_received", "", hook), "invalid_request"},
-		"hook_created":          {framed(t, "hook_created", "", field{"correlationId", "h"}, field{"hookToken", "x"}), "invalid_request"},
-		"hook_disposed":         {framed(t, "hook_disposed", "", hook), "invalid_request"},
-		"run_created":           {framed(t, "run_created", "devl[1]", creation("w")...), "invalid_request"},
-		"run_started":           {framed(t, "run_started", ""), "invalid_request"},
-		"run_cancelled":         {framed(t, "run_cancelled", ""), "invalid_request"},
-		"attr_set":              {framed(t, "attr_set", "", field{"changes", []any{map[string]any{"key": "k", "value": "v"}}}), "invalid_request"},
-		"noop":                  {framed(t, "noop", ""), "invalid_request"},
-		"no type":               {frame(t, meta(t, ofNext), nil), "invalid_request"},
-		"a start with a body":   {framed(t, "step_started", "devl[3]", stepMeta("step_x")...), "invalid_request"},
-		"one without a name":    {framed(t, "step_started", "devl[3]", field{"correlationId", "step_x"}), "invalid_request"},
-		"two of one step":       {append(claimed(t, "step_x"), claimed(t, "step_x")...), "invalid_request"},
-		"too many":              {many, "invalid_request"},
-		"a version of tomorrow": {framed(t, "step_created", "", append(stepMeta("step_x"), field{"specVersion", 8})...), "invalid_request"},
-		"cut short":             {good[:len(good)-1], "malformed"},
-		"no frames":             {[]byte("{}"), "malformed"},
-		"huge":                  {[]byte("\xff\xff\xff\xff"), "too_large"},
+		"nothing":                {nil, "invalid_request"},
+		"hook_received":          {framed(t, "hook_received", "", hook), "invalid_request"},
+		"hook_created":           {framed(t, "hook_created", "", field{"correlationId", "h"}, field{"hookToken", "x"}), "invalid_request"},
+		"hook_disposed":          {framed(t, "hook_disposed", "", hook), "invalid_request"},
+		"run_created":            {framed(t, "run_created", "devl[1]", creation("w")...), "invalid_request"},
+		"run_started":            {framed(t, "run_started", ""), "invalid_request"},
+		"run_cancelled":          {framed(t, "run_cancelled", ""), "invalid_request"},
+		"attr_set":               {framed(t, "attr_set", "", field{"changes", []any{map[string]any{"key": "k", "value": "v"}}}), "invalid_request"},
+		"noop":                   {framed(t, "noop", ""), "invalid_request"},
+		"no type":                {frame(t, meta(t, ofNext), nil), "invalid_request"},
+		"a start with a body":    {framed(t, "step_started", "devl[3]", stepMeta("step_x")...), "invalid_request"},
+		"one without a name":     {framed(t, "step_started", "devl[3]", field{"correlationId", "step_x"}), "invalid_request"},
+		"two of one step":        {append(claimed(t, "step_x"), claimed(t, "step_x")...), "invalid_request"},
+		"too many":               {many, "invalid_request"},
+		"an unsupported version": {framed(t, "step_created", "", append(stepMeta("step_x"), field{"specVersion", 8})...), "invalid_request"},
+		"cut short":              {good[:len(good)-1], "malformed"},
+		"no frames":              {[]byte("{}"), "malformed"},
+		"huge":                   {[]byte("\xff\xff\xff\xff"), "too_large"},
 	} {
 		for what, frames := range map[string][]byte{name: tt.frames, name + " after a good one": append(bytes.Clone(good), tt.frames...)} {
 			if tt.frames == nil && len(frames) > 0 {

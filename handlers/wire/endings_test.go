@@ -26,7 +26,7 @@ func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
-	t.Run("answers as it is when the time is over", func(t *testing.T) {
+	t.Run("returns the unfinished run at the timeout", func(t *testing.T) {
 		for _, query := range []string{"", "waitMs=0", "waitMs=", "waitMs=20&remoteRefBehavior=lazy"} {
 			before := time.Now()
 			got := <-c.await(t, id, query)
@@ -38,7 +38,7 @@ func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 			wantEqual(t, "run", got.cbor(t), plain.cbor(t))
 		}
 	})
-	t.Run("refuses", func(t *testing.T) {
+	t.Run("rejects invalid requests", func(t *testing.T) {
 		for _, wait := range []string{"soon", "-1", "1.5", "0x10", "9999999999999999999", "2147483648", "%00"} {
 			wantProblem(t, <-c.await(t, id, "waitMs="+wait), http.StatusBadRequest, "invalid_request")
 		}
@@ -46,10 +46,10 @@ func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 		before := time.Now()
 		wantProblem(t, <-c.await(t, newID("wrun_"), "waitMs=50000"), http.StatusNotFound, "run_not_found")
 		if took := time.Since(before); took > timeout/2 {
-			t.Errorf("a run that is not there was waited for: %s", took)
+			t.Errorf("waited %s for a missing run", took)
 		}
 	})
-	t.Run("a waiter that hangs up is gone", func(t *testing.T) {
+	t.Run("stops waiting when the client disconnects", func(t *testing.T) {
 		ctx, hangUp := context.WithCancel(t.Context())
 		req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/sdk/v2/runs/"+id+"/status?waitMs=50000", nil)
 		gone := make(chan struct{})
@@ -61,7 +61,7 @@ func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 		select {
 		case <-gone:
 		case <-time.After(timeout):
-			t.Error("the server goes on waiting for nobody")
+			t.Error("the server still waits after the client disconnected")
 		}
 	})
 	t.Run("answers when the run ends", func(t *testing.T) {
@@ -176,22 +176,22 @@ func TestBulkCancelRejectsInvalidRequests(t *testing.T) { // §3.15
 		many = append(many, newID("wrun_"))
 	}
 	for name, got := range map[string]answer{
-		"none":          c.cancel(t, []string{}, ""),
-		"no list":       c.sendCBOR(t, "/v4/runs/cancel"),
-		"null":          c.cancel(t, codec.Raw{0xf6}, ""),
-		"a text":        c.cancel(t, id, ""),
-		"numbers":       c.cancel(t, []int{1}, ""),
-		"too many":      c.cancel(t, many, ""),
-		"twice":         c.cancel(t, []string{id, id}, ""),
-		"an empty one":  c.cancel(t, []string{id, ""}, ""),
-		"a path":        c.cancel(t, []string{id, "a/b"}, ""),
-		"NUL":           c.cancel(t, []string{id, "a\x00"}, ""),
-		"a long reason": c.cancel(t, []string{id}, strings.Repeat("x", 513)),
-		"an odd reason": c.sendCBOR(t, "/v4/runs/cancel", field{"runIds", []string{id}}, field{"cancelReason", 7}),
-		"no CBOR":       c.send(t, http.MethodPost, "/v4/runs/cancel", strings.NewReader(`{"runIds":["a"]}`)),
-		"nothing":       c.send(t, http.MethodPost, "/v4/runs/cancel", nil),
-		"more after it": c.send(t, http.MethodPost, "/v4/runs/cancel", bytes.NewReader(append(meta(t, field{"runIds", []string{id}}), 0))),
-		"a list":        c.send(t, http.MethodPost, "/v4/runs/cancel", bytes.NewReader([]byte{0x80})),
+		"none":                      c.cancel(t, []string{}, ""),
+		"no list":                   c.sendCBOR(t, "/v4/runs/cancel"),
+		"null":                      c.cancel(t, codec.Raw{0xf6}, ""),
+		"a text":                    c.cancel(t, id, ""),
+		"numbers":                   c.cancel(t, []int{1}, ""),
+		"too many":                  c.cancel(t, many, ""),
+		"twice":                     c.cancel(t, []string{id, id}, ""),
+		"an empty one":              c.cancel(t, []string{id, ""}, ""),
+		"a path":                    c.cancel(t, []string{id, "a/b"}, ""),
+		"NUL":                       c.cancel(t, []string{id, "a\x00"}, ""),
+		"a long reason":             c.cancel(t, []string{id}, strings.Repeat("x", 513)),
+		"a reason that is not text": c.sendCBOR(t, "/v4/runs/cancel", field{"runIds", []string{id}}, field{"cancelReason", 7}),
+		"no CBOR":                   c.send(t, http.MethodPost, "/v4/runs/cancel", strings.NewReader(`{"runIds":["a"]}`)),
+		"nothing":                   c.send(t, http.MethodPost, "/v4/runs/cancel", nil),
+		"more after it":             c.send(t, http.MethodPost, "/v4/runs/cancel", bytes.NewReader(append(meta(t, field{"runIds", []string{id}}), 0))),
+		"a list":                    c.send(t, http.MethodPost, "/v4/runs/cancel", bytes.NewReader([]byte{0x80})),
 	} {
 		if got.status != http.StatusBadRequest {
 			t.Errorf("%s: got %d %s, want 400", name, got.status, got.body)
@@ -203,7 +203,7 @@ func TestBulkCancelRejectsInvalidRequests(t *testing.T) { // §3.15
 	wantEqual(t, "not found of 500", most.cbor(t)["summary"].(map[string]any)["notFound"], any(uint64(499)))
 }
 
-func TestSetAttributesFromOutside(t *testing.T) { // endpoint 20
+func TestAttributesAreChangedFromOutside(t *testing.T) { // endpoint 20
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -224,7 +224,7 @@ func TestSetAttributesFromOutside(t *testing.T) { // endpoint 20
 			"writer":  map[string]any{"type": "step", "stepId": "outside", "attempt": uint64(0)},
 		},
 	})
-	wantStatus(t, set(id, []any{change("who", "ops")}), http.StatusOK) // never a repeat
+	wantStatus(t, set(id, []any{change("who", "ops")}), http.StatusOK) // recorded again
 	wantStatus(t, set(id, []any{change("$s", "1")}, field{"allowReservedAttributes", true}), http.StatusOK)
 
 	full := []any{}
@@ -237,8 +237,8 @@ func TestSetAttributesFromOutside(t *testing.T) { // endpoint 20
 		"NUL": set(id, []any{change("a", "\x00")}), "NUL in the key": set(id, []any{change("a\x00", "")}),
 		"long": set(id, []any{change("a", strings.Repeat("x", 257))}), "a number": set(id, []any{change("a", 1)}),
 		"no key": set(id, []any{map[string]any{"value": "v"}}), "no changes": set(id, "a"), "a map": set(id, map[string]any{"a": "b"}),
-		"an odd leave": set(id, []any{change("a", "1")}, field{"allowReservedAttributes", "yes"}),
-		"no CBOR":      c.send(t, http.MethodPost, "/v2/runs/"+id+"/attributes", strings.NewReader("{}")),
+		"an invalid permission": set(id, []any{change("a", "1")}, field{"allowReservedAttributes", "yes"}),
+		"no CBOR":               c.send(t, http.MethodPost, "/v2/runs/"+id+"/attributes", strings.NewReader("{}")),
 	} {
 		if got.status != http.StatusBadRequest {
 			t.Errorf("%s: got %d %s, want 400", name, got.status, got.body)
@@ -250,8 +250,8 @@ func TestSetAttributesFromOutside(t *testing.T) { // endpoint 20
 	wantProblem(t, set(id, []any{change("a", "1")}), http.StatusConflict, "conflict")
 }
 
-// TestLiveReadWithRunInPath: clients of the next line send the run ID too (§4).
-func TestLiveReadWithRunInPath(t *testing.T) {
+// TestLiveReadByRunAndName: clients of the next line send the run ID too (§4).
+func TestLiveReadByRunAndName(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
 	c.mustWrite(t, "strm_1", multi("one", "two"), "X-Stream-Multi", "true")
@@ -271,7 +271,7 @@ func TestLiveReadWithRunInPath(t *testing.T) {
 	}
 }
 
-// TestConcurrentBulkCancelsEndEachRunOnce runs two bulk cancels while the runs end by themselves.
+// TestConcurrentBulkCancelsEndEachRunOnce runs two bulk cancels while the runs complete.
 func TestConcurrentBulkCancelsEndEachRunOnce(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
@@ -307,11 +307,11 @@ func TestConcurrentBulkCancelsEndEachRunOnce(t *testing.T) {
 			ends[e.meta["eventType"]]++
 		}
 		if ends["run_completed"]+min(1, ends["run_cancelled"]) != 1 {
-			t.Errorf("the run ended so: %v", ends)
+			t.Errorf("the run has the ends %v, want one", ends)
 		}
 		cancelled += uint64(min(1, ends["run_cancelled"]))
 	}
 	if claimed != cancelled {
-		t.Errorf("%d runs were cancelled, and %d answers say so", cancelled, claimed)
+		t.Errorf("%d runs were cancelled, but %d answers report it", cancelled, claimed)
 	}
 }

@@ -27,7 +27,7 @@ type run struct {
 	CompletedAt      codec.Time        `cbor:"completedAt,omitzero"`
 }
 
-// newRun makes the wire form of a run. The first and the last event complete it if they were read.
+// newRun makes the wire form of a run. Its first and last event, if not nil, complete it.
 func newRun(r entities.Run, first, end *entities.Event) (run, error) {
 	w := run{
 		RunID: string(r.ID), Status: string(r.Status), DeploymentID: r.DeploymentID, WorkflowName: r.WorkflowName,
@@ -77,7 +77,7 @@ type step struct {
 	RetryAfter  codec.Time  `cbor:"retryAfter,omitzero"`
 }
 
-// newStep makes the wire form of a step. The events of its creation and its result complete it if they were read.
+// newStep makes the wire form of a step. The events of its creation and its result, if not nil, complete it.
 func newStep(s entities.Step, created, result *entities.Event) (step, error) {
 	w := step{
 		RunID: string(s.RunID), StepID: string(s.ID), StepName: s.Name, Status: string(s.Status),
@@ -117,7 +117,7 @@ type hook struct {
 	RetainUntil codec.Time  `cbor:"tokenRetentionUntil,omitzero"`
 }
 
-// newHook makes the wire form of a hook. The event of its creation completes it if it was read.
+// newHook makes the wire form of a hook. The event of its creation, if not nil, completes it.
 func newHook(h entities.Hook, created *entities.Event) hook {
 	w := hook{
 		RunID: string(h.RunID), HookID: string(h.ID), Token: h.Token, ProjectID: string(h.Project),

@@ -200,8 +200,8 @@ type meta struct {
 	MaxSlot     codec.Int `cbor:"maxSlot"`
 }
 
-// notExtra are the metadata keys that do not become extra data: those that meta decodes, stateUpdatedAt, a guard that
-// event IDs without a time make pointless (§3.10), and names that only the server gives to event data.
+// notExtra are the metadata keys that do not become extra data: the fields of meta; stateUpdatedAt, a guard that has no
+// use because event IDs contain no time (§3.10); and names in event data that only the server sets.
 var notExtra = append(fieldsOf(reflect.TypeFor[meta]()),
 	"stateUpdatedAt", "token", "isWebhook", "isSystem", "tokenRetentionUntil", "conflictingRunId",
 	"input", "output", "result", "metadata", "payload",
@@ -283,8 +283,8 @@ func setWriter(rest codec.Map) error {
 	return nil
 }
 
-// validWriter reports whether the writer of an attr_set has one of the two forms that clients accept. With any other
-// form in it, they could not read the log at all (§2.5).
+// validWriter reports whether the writer of an attr_set has one of the two forms that clients accept. They cannot read
+// a log at all if an event in it has another form (§2.5).
 func validWriter(raw codec.Raw) bool {
 	var w struct {
 		Type    string     `cbor:"type"`
@@ -312,7 +312,7 @@ func (m meta) data() entities.EventData {
 	return d
 }
 
-// given is an optional time of the metadata.
+// given returns a time of the metadata, or nil if the client did not send it.
 func given(t codec.Time) *time.Time {
 	if t.IsZero() {
 		return nil

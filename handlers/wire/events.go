@@ -101,7 +101,7 @@ func setEventHeaders(c echo.Context, r eventlog.Result) {
 	h.Set("X-Wf-Created-At", r.Event.CreatedAt.UTC().Format(time.RFC3339Nano))
 }
 
-// newResult is the answer to an append: the event, and the entity that it changed.
+// newResult makes the answer to an append: the event, and the entity that it changed.
 func (s *Server) newResult(
 	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (result, error) {
@@ -127,7 +127,8 @@ func (s *Server) newResult(
 	return res, err
 }
 
-// stepAfter is a step after an append. Its input is included only when it starts, because only then it is needed.
+// stepAfter returns a step after an append. It includes the step's input only when the step starts, because clients
+// need it only then.
 func (s *Server) stepAfter(
 	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (*step, error) {
@@ -144,7 +145,7 @@ func (s *Server) stepAfter(
 	return &w, err
 }
 
-// runAfter is a run after an append.
+// runAfter returns a run after an append.
 func (s *Server) runAfter(
 	ctx context.Context, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (*run, error) {
@@ -327,8 +328,8 @@ func writeEvents(w *codec.FrameWriter, events []entities.Event) error {
 	return nil
 }
 
-// nextCursor returns the cursor after a page. Clients of the next line keep that of the last page, to read later events
-// from there. Clients of the stable line would request another page, so they get none (§2.4).
+// nextCursor returns the cursor after a page. It differs for the last page (§2.4): clients of the next line keep its
+// cursor to read later events from there; clients of the stable line would request another page, so they get none.
 func nextCursor(c echo.Context, p read.EventPage) string {
 	if len(p.Events) == 0 || (!p.More && stableLine(c)) {
 		return ""

@@ -31,7 +31,7 @@ func seqs(t *testing.T, events []event) []int {
 	return list
 }
 
-func TestListEventsPages(t *testing.T) { // §2.4
+func TestEventsAreListedInPages(t *testing.T) { // §2.4
 	t.Parallel()
 	s := newServer(t)
 	id := client{s, stable}.runOfFive(t)
@@ -185,7 +185,7 @@ func TestPayloadsAreReturnedUnchanged(t *testing.T) {
 	}
 }
 
-func TestListEventsByCorrelation(t *testing.T) { // endpoint 4
+func TestEventsAreListedByCorrelationID(t *testing.T) { // endpoint 4
 	t.Parallel()
 	s := newServer(t)
 	c := client{s, stable}

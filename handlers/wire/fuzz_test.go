@@ -77,7 +77,7 @@ func FuzzMessage(f *testing.F) {
 func FuzzMessages(f *testing.F) {
 	batch := batchOf(f, entities.Message{Body: []byte("a"), Key: "k"}, entities.Message{Body: []byte("b\r\n-")})
 	f.Add(batch)
-	for n := range batch { // broken off anywhere
+	for n := range batch { // truncated anywhere
 		f.Add(batch[:n])
 	}
 	f.Add(bytes.ReplaceAll(batch, []byte("\r\n"), []byte("\n")))

@@ -56,7 +56,7 @@ func TestRetainedHookKeepsItsTokenAfterTheRun(t *testing.T) { // §3.8
 	wantEqual(t, "a claim afterwards", won["event"].(map[string]any)["eventType"], any("hook_created"))
 }
 
-func TestTokenRetentionTime(t *testing.T) { // §3.8
+func TestTokenRetentionIsLimited(t *testing.T) { // §3.8
 	t.Parallel()
 	c := client{newServer(t), next}
 	id := c.newRunNext(t)
@@ -85,7 +85,7 @@ func TestTokenRetentionTime(t *testing.T) { // §3.8
 	c.must(t, id, "run_completed", nil)
 	disposed := c.get(t, "/v2/hooks?runId="+id).cbor(t)["data"].([]any)
 	if len(disposed) != 2 {
-		t.Fatalf("%d hooks are kept, want those with a time to come", len(disposed))
+		t.Fatalf("%d hooks are retained, want those with a future time", len(disposed))
 	}
 	for _, hook := range disposed {
 		hookID := hook.(map[string]any)["hookId"].(string)
@@ -158,7 +158,7 @@ func TestConcurrentResumesAreOneEvent(t *testing.T) { // §3.8
 	senders.Wait()
 	for i, got := range answers {
 		if got.status != http.StatusOK || got.header.Get("X-Wf-Event-Id") != eventID(4) {
-			t.Errorf("sender %d: got %d and event %s, want 200 and the one", i, got.status, got.header.Get("X-Wf-Event-Id"))
+			t.Errorf("sender %d: got %d and event %s, want 200 and the first event", i, got.status, got.header.Get("X-Wf-Event-Id"))
 		}
 	}
 	wantEqual(t, "length of the log", len(c.log(t, id)), 4)

@@ -94,7 +94,7 @@ func TestIsWebhookIsPresentWhenFalse(t *testing.T) { // §2.5
 	}
 }
 
-func TestHookConflict(t *testing.T) { // §3.8
+func TestTakenTokenIsAHookConflict(t *testing.T) { // §3.8
 	t.Parallel()
 	c := client{newServer(t), stable}
 	first, second := c.startedRun(t), c.startedRun(t)

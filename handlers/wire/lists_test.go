@@ -113,7 +113,7 @@ func TestListsHaveDefaultPageSizes(t *testing.T) { // §2.4
 	}
 }
 
-func TestListRunsFilters(t *testing.T) { // endpoint 5
+func TestListedRunsMatchFilters(t *testing.T) { // endpoint 5
 	t.Parallel()
 	c := client{newServer(t), stable}
 	var ids []string

@@ -88,7 +88,7 @@ func TestRunStartedReturnsTheLogAsFrames(t *testing.T) { // §3.5
 		wantEqual(t, "input", events[0].body, "devl[1]")
 		wantEqual(t, "key", events[0].meta["eventData"].(map[string]any)["encryptionPublicKey"], any("QUJD"))
 	})
-	t.Run("errors are JSON all the same", func(t *testing.T) {
+	t.Run("errors are JSON too", func(t *testing.T) {
 		wantProblem(t, c.postFrames(t, newID("wrun_"), "run_started", nil), http.StatusNotFound, "run_not_found")
 		c.must(t, id, "run_completed", nil)
 		wantProblem(t, c.postFrames(t, id, "run_started", nil), http.StatusGone, "run_ended")
@@ -112,7 +112,7 @@ func (c client) log(t *testing.T, id string) []event {
 	t.Helper()
 	events, end := c.get(t, "/v4/runs/"+id+"/events?returnAll=true").list(t)
 	if end["hasMore"] != false {
-		t.Fatalf("the whole log goes on: %v", end)
+		t.Fatalf("the whole log has another page: %v", end)
 	}
 	return events
 }
@@ -168,7 +168,7 @@ func TestRunCreatedSetsAttributes(t *testing.T) { // §3.4, §3.9
 	wantEqual(t, "run", c.get(t, "/v2/runs/"+id).cbor(t)["attributes"], any(map[string]any{"tier": "gold", "$r": "0"}))
 	wantEqual(t, "key", c.get(t, "/v2/runs/"+id+"?remoteRefBehavior=lazy").cbor(t)["encryptionPublicKey"], any("QUJD"))
 	if _, ok := c.get(t, "/v2/runs/"+c.newRun(t)).cbor(t)["encryptionPublicKey"]; ok {
-		t.Error("a run without a key shows one")
+		t.Error("a run without a public key returns one")
 	}
 }
 
@@ -205,7 +205,7 @@ func TestStepStartedCreatesTheStep(t *testing.T) { // §3.7
 	wantProblem(t, c.post(t, id, "step_started", []byte("devl[3]"), start...), http.StatusConflict, "conflict")
 	again := c.must(t, id, "step_started", nil, start...)
 	if _, ok := again["stepCreated"]; ok {
-		t.Error("a plain start says that it created the step")
+		t.Error("a plain start reports that it created the step")
 	}
 	wantEqual(t, "input of a plain start", again["step"].(map[string]any)["input"], any([]byte("devl[3]")))
 	c.must(t, id, "run_completed", nil)

@@ -157,7 +157,7 @@ func (to address) messages(r *http.Request) ([]entities.Message, error) {
 	return messages, nil
 }
 
-// unended makes the end of a body an error. Package multipart would accept a truncated body otherwise.
+// unended turns the end of a body into an error. Package multipart would otherwise accept a truncated body.
 type unended struct{ io.Reader }
 
 func (u unended) Read(p []byte) (int, error) {

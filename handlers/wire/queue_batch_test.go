@@ -169,7 +169,7 @@ func TestConcurrentBatchesDoNotDeadlock(t *testing.T) {
 	wantEqual(t, "number of messages", c.messages(t), keys)
 }
 
-func TestSendBatchOfMaximumSize(t *testing.T) { // §5.1b
+func TestSendBatchIsLimitedTo100Messages(t *testing.T) { // §5.1b
 	t.Parallel()
 	c := client{newServer(t), next}
 	parts := make([]part, 101)
@@ -191,40 +191,40 @@ func TestSendBatchIsAllOrNothing(t *testing.T) {
 		topic, body string
 		header      []string
 	}{
-		"a delay":                     {body: with("vqs-delay-seconds", "soon")},
-		"a delay below nothing":       {body: with("vqs-delay-seconds", "-1")},
-		"an endless delay":            {body: with("vqs-delay-seconds", "604801")},
-		"a retention":                 {body: with("vqs-retention-seconds", "x")},
-		"an endless retention":        {body: with("vqs-retention-seconds", "2147483647")},
-		"a long key":                  {body: with("vqs-idempotency-key", strings.Repeat("k", 1100))},
-		"a key that is no text":       {body: with("vqs-idempotency-key", "a\xc3")},
-		"a key with a control":        {body: with("vqs-idempotency-key", "a\x01b")},
-		"a key with a NUL":            {body: with("vqs-idempotency-key", "a\x00b")},
-		"a content type that is none": {body: strings.Replace(whole, "application/cbor", "a\xc3", 1)},
-		"a run ID":                    {body: strings.Replace(whole, "wrun_01M7XW849YHZ4NDYCC9JKF42S7", "a/b", 1)},
-		"a header without a colon":    {body: strings.Replace(whole, "content-type:", "content-type", 1)},
-		"a header that is folded":     {body: strings.Replace(whole, "content-type:", " content-type:", 1)},
-		"a huge header":               {body: with("x-filler", strings.Repeat("x", 11<<20))},
-		"very many headers":           {body: with(slices.Repeat([]string{"x-h", "y"}, 20_000)...)},
-		"no parts":                    {body: "--" + boundary + "--\r\n"},
-		"nothing":                     {body: ""},
-		"no boundary in it":           {body: "good"},
-		"another boundary in it":      {body: strings.ReplaceAll(whole, boundary, "other")},
-		"only the beginning":          {body: "--" + boundary},
-		"cut in the headers":          {body: whole[:len(boundary)+10]},
-		"cut in the last boundary":    {body: strings.TrimSuffix(whole, "--\r\n")},
-		"cut in the middle of it":     {body: strings.TrimSuffix(whole, boundary[20:]+"--\r\n")},
-		"cut in a body":               {body: strings.TrimSuffix(whole, "\r\n--"+boundary+"--\r\n")},
-		"cut after the first part":    {body: whole[:strings.LastIndex(whole, "--"+boundary+"\r\n")]},
-		"no multipart":                {body: whole, header: []string{"Content-Type", "application/cbor"}},
-		"a form":                      {body: whole, header: []string{"Content-Type", "application/x-www-form-urlencoded"}},
-		"no boundary":                 {body: whole, header: []string{"Content-Type", "multipart/mixed"}},
-		"an empty boundary":           {body: whole, header: []string{"Content-Type", `multipart/mixed; boundary=""`}},
-		"no content type":             {body: whole, header: []string{"Content-Type", ""}},
-		"no deployment":               {body: plain, header: []string{"Vqs-Deployment-Id", ""}},
-		"a deployment that is a path": {body: plain, header: []string{"Vqs-Deployment-Id", "a/b"}},
-		"another topic":               {topic: "emails", body: plain},
-		"a topic with a slash":        {topic: "__wkf_workflow_a%2Fb", body: plain},
+		"a delay":                            {body: with("vqs-delay-seconds", "soon")},
+		"a negative delay":                   {body: with("vqs-delay-seconds", "-1")},
+		"a delay above the limit":            {body: with("vqs-delay-seconds", "604801")},
+		"a retention":                        {body: with("vqs-retention-seconds", "x")},
+		"a retention above the limit":        {body: with("vqs-retention-seconds", "2147483647")},
+		"a long key":                         {body: with("vqs-idempotency-key", strings.Repeat("k", 1100))},
+		"a key that is not UTF-8":            {body: with("vqs-idempotency-key", "a\xc3")},
+		"a key with a control":               {body: with("vqs-idempotency-key", "a\x01b")},
+		"a key with a NUL":                   {body: with("vqs-idempotency-key", "a\x00b")},
+		"an invalid content type":            {body: strings.Replace(whole, "application/cbor", "a\xc3", 1)},
+		"a run ID":                           {body: strings.Replace(whole, "wrun_01M7XW849YHZ4NDYCC9JKF42S7", "a/b", 1)},
+		"a header without a colon":           {body: strings.Replace(whole, "content-type:", "content-type", 1)},
+		"a header that is folded":            {body: strings.Replace(whole, "content-type:", " content-type:", 1)},
+		"a huge header":                      {body: with("x-filler", strings.Repeat("x", 11<<20))},
+		"very many headers":                  {body: with(slices.Repeat([]string{"x-h", "y"}, 20_000)...)},
+		"no parts":                           {body: "--" + boundary + "--\r\n"},
+		"nothing":                            {body: ""},
+		"no boundary in it":                  {body: "good"},
+		"another boundary in it":             {body: strings.ReplaceAll(whole, boundary, "other")},
+		"only the beginning":                 {body: "--" + boundary},
+		"cut in the headers":                 {body: whole[:len(boundary)+10]},
+		"cut in the last boundary":           {body: strings.TrimSuffix(whole, "--\r\n")},
+		"cut in the middle of that boundary": {body: strings.TrimSuffix(whole, boundary[20:]+"--\r\n")},
+		"cut in a body":                      {body: strings.TrimSuffix(whole, "\r\n--"+boundary+"--\r\n")},
+		"cut after the first part":           {body: whole[:strings.LastIndex(whole, "--"+boundary+"\r\n")]},
+		"no multipart":                       {body: whole, header: []string{"Content-Type", "application/cbor"}},
+		"a form":                             {body: whole, header: []string{"Content-Type", "application/x-www-form-urlencoded"}},
+		"no boundary":                        {body: whole, header: []string{"Content-Type", "multipart/mixed"}},
+		"an empty boundary":                  {body: whole, header: []string{"Content-Type", `multipart/mixed; boundary=""`}},
+		"no content type":                    {body: whole, header: []string{"Content-Type", ""}},
+		"no deployment":                      {body: plain, header: []string{"Vqs-Deployment-Id", ""}},
+		"a deployment that is a path":        {body: plain, header: []string{"Vqs-Deployment-Id", "a/b"}},
+		"another topic":                      {topic: "emails", body: plain},
+		"a topic with a slash":               {topic: "__wkf_workflow_a%2Fb", body: plain},
 	} {
 		if tt.topic == "" {
 			tt.topic = flowTopic
@@ -235,7 +235,7 @@ func TestSendBatchIsAllOrNothing(t *testing.T) {
 		}
 	}
 	wantEqual(t, "number of messages", c.messages(t), 0)
-	wantSent(t, c.sendBatch(t, flowTopic, plain), 1) // without any headers a part is a message all the same
+	wantSent(t, c.sendBatch(t, flowTopic, plain), 1) // a part needs no headers
 }
 
 // TestFailedBatchSendsNothing makes the database fail at the second message.
@@ -258,7 +258,7 @@ func TestFailedBatchSendsNothing(t *testing.T) {
 	wantEqual(t, "body", c.pull(t, again[0]).body, "good")
 }
 
-// TestTooLargeBatchIsRejected with a status of its own.
+// TestTooLargeBatchIsRejected with 413, not as invalid multipart.
 func TestTooLargeBatchIsRejected(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}

@@ -80,7 +80,7 @@ func (c client) lease(t *testing.T, method, receipt, body string) answer {
 		"Content-Type", "application/json", "Vqs-Deployment-Id", "dpl_x")
 }
 
-func TestSendThenReceive(t *testing.T) { // endpoints 17 and 19
+func TestSentMessageIsReceived(t *testing.T) { // endpoints 17 and 19
 	t.Parallel()
 	c := client{newServer(t), stable}
 	body := "\xb9\x00\x01\x67payload\xf7\x00\xff--\r\n"
@@ -229,7 +229,7 @@ func TestSendRejectsInvalidHeaders(t *testing.T) { // §5.1, §5.3
 			}
 			p := wantProblem(t, c.enqueue(t, tt.topic, "x", tt.header...), http.StatusBadRequest, "invalid_request")
 			if !strings.Contains(p.Message, tt.message) {
-				t.Errorf("message %q does not speak of %s", p.Message, tt.message)
+				t.Errorf("message %q does not mention %s", p.Message, tt.message)
 			}
 		})
 	}

@@ -201,7 +201,7 @@ func size(t *testing.T, seen any) int {
 			return len(data)
 		}
 	}
-	t.Fatalf("what a reader had seen is %v", seen)
+	t.Fatalf("the recorded size of an aborted read is %v", seen)
 	return 0
 }
 

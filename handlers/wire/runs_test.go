@@ -70,7 +70,7 @@ func createdData(t *testing.T, name string) map[string]any {
 	}
 }
 
-func TestRunCreated(t *testing.T) { // §3.4
+func TestRunCreatedCreatesTheRun(t *testing.T) { // §3.4
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := newID("wrun_")
@@ -88,7 +88,7 @@ func TestRunCreated(t *testing.T) { // §3.4
 		},
 	})
 	if verbatim := encode(t, executionContext); bytes.Count(got.body, verbatim) != 2 {
-		t.Errorf("executionContext came back in other bytes: %x", got.body)
+		t.Errorf("executionContext was encoded again: %x", got.body)
 	}
 
 	again := c.post(t, id, "run_created", []byte("devl[1]"), creation("workflow//./a//b")...)
@@ -131,7 +131,7 @@ func TestRunCreatedRejectsIDsWithOtherTimes(t *testing.T) { // §2.6
 	}
 }
 
-func TestRunStarted(t *testing.T) { // §3.5
+func TestRunStartedStartsTheRun(t *testing.T) { // §3.5
 	t.Parallel()
 	c := client{newServer(t), stable}
 	id := c.newRun(t)
@@ -212,8 +212,8 @@ func TestRunStartedCreatesTheRunIfMissing(t *testing.T) { // §3.5
 	}
 }
 
-// TestRunEndsAndErrorForms covers each way in which a run ends, and the form of its error (§3.6).
-func TestRunEndsAndErrorForms(t *testing.T) {
+// TestRunEndsAreStoredWithTheirErrors covers each way in which a run ends, and the form of its error (§3.6).
+func TestRunEndsAreStoredWithTheirErrors(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	for name, tt := range map[string]struct {

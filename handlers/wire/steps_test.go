@@ -183,8 +183,8 @@ func TestIllegalStepEventsAreRejected(t *testing.T) { // §3.7
 	})
 }
 
-// TestStepErrorForms covers the forms of errors that clients send, and how they are returned (§3.7).
-func TestStepErrorForms(t *testing.T) {
+// TestStepErrorsOfEveryFormAreReturned covers the forms of errors that clients send, and how they are returned (§3.7).
+func TestStepErrorsOfEveryFormAreReturned(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	runID := c.startedRun(t)

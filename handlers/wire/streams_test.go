@@ -80,7 +80,7 @@ func wantEnd(t *testing.T, body io.Reader) {
 	}
 }
 
-func TestWriteStream(t *testing.T) { // §4, §1.6
+func TestWrittenChunksAreStored(t *testing.T) { // §4, §1.6
 	t.Parallel()
 	c := client{newServer(t), stable}
 	type write struct {
@@ -162,8 +162,8 @@ func TestWriteStreamRejectsInvalidRequests(t *testing.T) { // §4
 	wantEqual(t, "a thousand chunks", info["tailIndex"], number(999))
 }
 
-// TestLiveRead starts before the first write, and reads each chunk before the next is written (§4).
-func TestLiveRead(t *testing.T) {
+// TestLiveReadFollowsWrites starts before the first write, and reads each chunk before the next is written (§4).
+func TestLiveReadFollowsWrites(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), stable}
 	name := newID("strm_")
@@ -179,7 +179,7 @@ func TestLiveRead(t *testing.T) {
 	wantEnd(t, body)
 }
 
-func TestLiveReadFromIndex(t *testing.T) { // §4
+func TestLiveReadStartsAtIndex(t *testing.T) { // §4
 	t.Parallel()
 	c := client{newServer(t), stable}
 	name := newID("strm_")
@@ -252,7 +252,7 @@ func TestDisconnectedReadersAreReleased(t *testing.T) {
 	}
 }
 
-func TestListChunksPages(t *testing.T) { // endpoint 14
+func TestChunksAreListedInPages(t *testing.T) { // endpoint 14
 	t.Parallel()
 	c := client{newServer(t), stable}
 	name := newID("strm_")
@@ -288,7 +288,7 @@ func TestListChunksPages(t *testing.T) { // endpoint 14
 	wantEqual(t, "chunks at most", len(page["data"].([]any)), 1000)
 }
 
-func TestListStreams(t *testing.T) { // endpoint 16
+func TestStreamsOfARunAreListed(t *testing.T) { // endpoint 16
 	t.Parallel()
 	c := client{newServer(t), stable}
 	wantList := func(runID, want string) {

@@ -98,7 +98,7 @@ func withDefaultTimeout(ctx context.Context, grace time.Duration) (context.Conte
 	return context.WithTimeout(ctx, grace)
 }
 
-// exited returns the error for a server that ended by itself.
+// exited returns the error for a server that exited on its own.
 func (p *process) exited() error {
 	return &ExitError{Program: "postgres", Status: p.cmd.ProcessState.String(), Log: p.log.String()}
 }

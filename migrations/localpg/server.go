@@ -221,7 +221,7 @@ func (s *Server) Done() <-chan struct{} { return s.process.done }
 
 // Stop stops the server and releases its folder. It requests a fast shutdown and waits until the context ends (15 s if
 // it has no deadline), then requests an immediate shutdown, after which Postgres recovers as after a crash. It returns
-// an *ExitError if the server had ended by itself. Further calls return the result of the first.
+// an *ExitError if the server had exited on its own. Further calls return the result of the first.
 func (s *Server) Stop(ctx context.Context) error {
 	s.stopOnce.Do(func() { s.stopErr = s.stop(ctx) })
 	return s.stopErr

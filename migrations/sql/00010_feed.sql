@@ -4,8 +4,8 @@
 ALTER TABLE events
     ADD COLUMN project text COLLATE "C" NOT NULL DEFAULT 'default',
     -- The ID of the transaction that wrote the event, but at least that of the run's previous event. No new events can
-    -- appear below the oldest open transaction, so a reader that stays below it misses none (eventlog/feed.go). Events
-    -- older than this column come first.
+    -- appear below the oldest open transaction, so a reader that stays below it misses none
+    -- (eventlog/read/feed.go). Events older than this column come first.
     ADD COLUMN xid xid8 NOT NULL DEFAULT '0';
 ALTER TABLE events
     ALTER COLUMN project DROP DEFAULT,

@@ -147,8 +147,8 @@ func TestEveryExitCodeIsListed(t *testing.T) {
 	}
 }
 
-// TestForEach: a failure does not stop the others, but an interruption does.
-func TestForEach(t *testing.T) {
+// TestForEachContinuesAfterFailures: a failure does not stop the others, but an interruption does.
+func TestForEachContinuesAfterFailures(t *testing.T) {
 	t.Parallel()
 	gone := &ServerError{Status: 404, Message: "gone"}
 	var done []string

@@ -62,7 +62,8 @@ func usageErrorf(format string, a ...any) error { return UsageError(fmt.Errorf(f
 // UsageError wraps an error in the command line, whose exit code is [ExitUsage].
 func UsageError(err error) error { return exitError{ExitUsage, err} }
 
-// ExitCode returns the exit code of err, or 0 for nil. For joined errors it is the first error's that has one.
+// ExitCode returns the exit code of err, or 0 for nil. For joined errors it is the code of the first error that has
+// one.
 func ExitCode(err error) int {
 	if err == nil {
 		return 0

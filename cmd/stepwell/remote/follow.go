@@ -114,7 +114,7 @@ func readEvent(lines *bufio.Reader) (e sseEvent, err error) {
 			e.kind = value
 		case "data":
 			data = append(data, value)
-		default: // a comment, or a field of later servers
+		default: // a comment, or a field that newer servers send
 		}
 	}
 }

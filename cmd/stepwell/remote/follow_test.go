@@ -33,7 +33,7 @@ func (e *eventServer) handle(w http.ResponseWriter, r *http.Request) {
 
 const end = "event: end\ndata: {}\n\n"
 
-func TestFollow(t *testing.T) {
+func TestFollowResumesAfterDisconnects(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name             string

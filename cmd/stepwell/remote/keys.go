@@ -34,7 +34,7 @@ var keyColumns = []column[apiKey]{
 
 // projectFlag selects the project of a command.
 type projectFlag struct {
-	Project string `placeholder:"NAME" help:"Another project than the key's; requires an admin key of project default."`
+	Project string `placeholder:"NAME" help:"A project other than the key's; requires an admin key of project default."`
 }
 
 func (p projectFlag) query() url.Values {

@@ -112,7 +112,7 @@ type showRunCmd struct {
 	ID string `arg:"" help:"The run's ID."`
 }
 
-// Run prints the run and its steps, hooks and waits. With --json it prints only the run: the others have lists.
+// Run prints the run and its steps, hooks and waits. With --json it prints only the run; list commands print the rest.
 func (c showRunCmd) Run(ctx context.Context, s *Session) error {
 	var r run
 	raw, err := s.client.get(ctx, path("runs", c.ID), nil, &r)

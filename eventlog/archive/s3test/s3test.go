@@ -179,7 +179,7 @@ func (s *Server) Stop() {
 // Cut closes all connections after the given number of further request bytes, and rejects new ones until Mend.
 func (s *Server) Cut(bytes int64) { s.wire.Cut(bytes) }
 
-// Mend lifts the effect of Cut.
+// Mend lets connections through again after Cut.
 func (s *Server) Mend() { s.wire.Mend() }
 
 // Objects returns the contents of the bucket by key, read from the server's disk.

@@ -29,7 +29,7 @@ func (w *wire) Cut(bytes int64) {
 	w.cutIfOver()
 }
 
-// Mend lifts the effect of Cut.
+// Mend lets connections through again after Cut.
 func (w *wire) Mend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +82,7 @@ func (w *wire) pass(conn net.Conn) {
 	answers.Wait()
 }
 
-// keep registers an open connection. It is not ok while connections are cut.
+// keep registers an open connection. It reports false while connections are cut.
 func (w *wire) keep(conn net.Conn) (socket string, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,10 +1,11 @@
-// Command server is Versity's S3 gateway on a folder: a real server for tests, which build it. It is a module of its
-// own, so that Stepwell's has none of what it needs.
+// Command server is Versity's S3 gateway on a folder: a real server for tests, which build it. It is a separate
+// module, so that its dependencies stay out of Stepwell's.
 //
 //	server SOCKET FOLDER
 //
 // It serves on the Unix socket, keeps each object as a file in FOLDER/data, and takes the credentials of
-// ROOT_ACCESS_KEY and ROOT_SECRET_KEY. It ends with its standard input, and so with who started it.
+// ROOT_ACCESS_KEY and ROOT_SECRET_KEY. It exits when its standard input is closed, and so when the process that
+// started it ends.
 package main
 
 import (
@@ -34,7 +35,7 @@ func main() {
 }
 
 func serve(ctx context.Context, socket, dir string) error {
-	// Not every file system has extended attributes: what there is to know of objects is in files beside them.
+	// Not every file system has extended attributes, so the metadata of objects is in separate files.
 	beside := filepath.Join(dir, "meta")
 	sidecar, err := meta.NewSideCar(beside)
 	if err != nil {

@@ -248,7 +248,7 @@ func TestConcurrentRevocationsWriteOneAuditEntry(t *testing.T) {
 	}
 }
 
-func TestUnknownTextsAreCachedBrieflyAndBounded(t *testing.T) {
+func TestCacheOfUnknownTextsExpiresAndIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCache()
 	for i := range 10 * maxUnknown {

@@ -13,8 +13,8 @@ const (
 	// CacheTime limits how long a cached key is used without asking the database: a revocation takes effect everywhere
 	// within that time.
 	CacheTime = 5 * time.Second
-	// unknownTime and maxUnknown limit the cache of well-formed texts that are no key. It is short and small, so that a
-	// caller who invents texts cannot use up memory. An entry cannot become wrong: a key's text is created with the key.
+	// unknownTime and maxUnknown limit the cache of well-formed texts that are not keys, so that a caller who invents
+	// texts cannot use up memory. An entry cannot become wrong, because each new key gets a new random text.
 	unknownTime = time.Second
 	maxUnknown  = 1000
 )
