@@ -12,8 +12,8 @@ import (
 )
 
 // dispatcher delivers messages in the process that accepts them. A message is stored leased to the process, and its
-// function is called right after the commit. This saves issuing, fetching and deleting a ticket, which would cost more
-// than the delivery itself. From then on it is an ordinary delivery.
+// function is called right after the commit. This saves issuing, fetching, claiming and deleting a ticket. From then on
+// it is an ordinary delivery.
 //
 // The number of slots is limited. A message that arrives when all are taken gets a ticket instead, so that any process
 // with free capacity can deliver it.
