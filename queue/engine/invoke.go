@@ -52,7 +52,7 @@ func (e *Engine) askRun(ctx context.Context, d queue.Delivery, run entities.Run,
 // function need not be called again.
 func (e *Engine) carryOut(ctx context.Context, d queue.Delivery, run entities.Run, a answer) error {
 	var outcome error
-	err := d.Persist(ctx, func(ctx context.Context) error {
+	err := queue.Persist(ctx, func(ctx context.Context) error {
 		outcome = e.answer(ctx, d, run, a.body)
 		if outcome != nil && !final(outcome) {
 			return outcome

@@ -57,7 +57,7 @@ func (e *Engine) beginStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	}
 	s, err = e.step(ctx, d)
 	if errors.Is(err, entities.ErrStepNotFound) || err == nil && s.CompletedAt != nil {
-		return s, false, d.Persist(ctx, d.End)
+		return s, false, queue.Persist(ctx, d.End)
 	}
 	if err != nil {
 		return s, false, err
@@ -236,7 +236,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 		r.Data.RetryAfter = &at
 	}
 	var final error
-	err := d.Persist(ctx, func(ctx context.Context) error {
+	err := queue.Persist(ctx, func(ctx context.Context) error {
 		turn := endWith(d)
 		if v.event == entities.EventStepRetrying {
 			turn = retryWith(d, queue.Failure{Reason: string(v.payload), After: v.after, Reached: true})
@@ -254,7 +254,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 		return err
 	}
 	if errors.Is(final, entities.ErrConflict) {
-		return d.Persist(ctx, d.End) // it has a result already
+		return queue.Persist(ctx, d.End) // it has a result already
 	}
 	return final
 }
