@@ -32,13 +32,13 @@ const deploymentColumns = `id, url, workflows, created_at, updated_at`
 // maxWorkflows is how many workflows a deployment may list.
 const maxWorkflows = 1000
 
-// ErrNotHurried is the error when a registration was stored but its waiting messages keep their backoff.
-var ErrNotHurried = errors.New("waiting messages keep their backoff")
+// ErrNotRescheduled is the error when a registration was stored but its waiting messages keep their backoff.
+var ErrNotRescheduled = errors.New("waiting messages keep their backoff")
 
 // PutDeployment registers a deployment or moves it to another URL. It then makes messages due now that could not be
 // delivered to it: those that did not reach it and, if it has moved, all that failed. Workflows are the names of its
 // workflows. It fails with [entities.ErrInvalid] when the URL is not an absolute http or https URL or a workflow name is
-// invalid, and with [ErrNotHurried] when only the registration succeeded.
+// invalid, and with [ErrNotRescheduled] when only the registration succeeded.
 func (q *Queue) PutDeployment(
 	ctx context.Context, project entities.Project, id, baseURL string, workflows ...string,
 ) (Deployment, error) {
@@ -62,7 +62,7 @@ func (q *Queue) PutDeployment(
 	defer q.wakeWorkers(nil)
 	defer q.hub.Publish(timerTopic)
 	if err := makeDueNow(ctx, q.pool, project, d, moved); err != nil {
-		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", id, ErrNotHurried, err)
+		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", id, ErrNotRescheduled, err)
 	}
 	return d, nil
 }

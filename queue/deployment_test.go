@@ -192,7 +192,7 @@ func TestPutDeploymentHoldsIfMessagesStayOnBackoff(t *testing.T) {
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE ON messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	_, err := r.PutDeployment(t.Context(), project, deployment, "http://a.test")
-	wantError(t, "hurrying fails", err, ErrNotHurried)
+	wantError(t, "rescheduling fails", err, ErrNotRescheduled)
 	if diff := cmp.Diff([]string{deployment + " http://a.test"}, r.deployments(t, project)); diff != "" {
 		t.Errorf("deployments (-want +got):\n%s", diff)
 	}

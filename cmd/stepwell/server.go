@@ -170,7 +170,7 @@ func (s *server) registerDeployments(ctx context.Context, q *queue.Queue) error 
 			}
 		}
 		_, err := q.PutDeployment(ctx, entities.DefaultProject, id, deploymentURL)
-		if errors.Is(err, queue.ErrNotHurried) {
+		if errors.Is(err, queue.ErrNotRescheduled) {
 			s.logger.WarnContext(ctx, "STEPWELL_DEPLOYMENTS", "error", err)
 		} else if err != nil {
 			return err
