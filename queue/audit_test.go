@@ -47,7 +47,7 @@ func (r *replica) administration(t *testing.T) (retried, discarded string, do []
 
 func TestAuditRecordsActorAndAction(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.register(t, "old", "http://o.test")
 	retried, discarded, all := r.administration(t)
 	for _, do := range all {
@@ -66,7 +66,7 @@ func TestAuditRecordsActorAndAction(t *testing.T) {
 
 func TestAuditSkipsUnchangedRegistrations(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	for range 3 {
 		r.register(t, "a", "http://a.test")
 	}
@@ -92,7 +92,7 @@ func TestAuditSkipsUnchangedRegistrations(t *testing.T) {
 // TestActionFailsIfItCannotBeAudited has the last write of each action fail.
 func TestActionFailsIfItCannotBeAudited(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.register(t, "old", "http://o.test")
 	_, _, all := r.administration(t)
 	dump := func() string {

@@ -32,8 +32,8 @@ func starts(ctx context.Context, s *site) (any, error) {
 	return result.Event != nil, err
 }
 
-// unborn is a run that is not there yet.
-func (s *site) unborn(t *testing.T) {
+// noRun is a run that is not there yet.
+func (s *site) noRun(t *testing.T) {
 	t.Helper()
 	s.empty(t)
 	s.exec(t, `DELETE FROM runs`)
@@ -47,10 +47,10 @@ func (s *site) unborn(t *testing.T) {
 func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	home := on(t, deaf(t, dsn).pool)
+	home := on(t, withoutHints(t, dsn).pool)
 	for name, test := range map[string]struct {
 		scene func(*site, *testing.T)
-		do    deed
+		do    operation
 		// again is what is told to who repeats what was done already, and grows by how many messages that
 		// adds: without a key nothing tells a repetition from another message.
 		again error
@@ -61,20 +61,20 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 		"send later":        {scene: (*site).empty, do: sends(keyed("key"), delayed(time.Hour))},
 		"send a forgotten":  {scene: (*site).forgotten, do: sends(keyed("key"))},
 		"send a batch":      {scene: (*site).empty, do: sendsAll, grows: 1},
-		"start a run":       {scene: (*site).unborn, do: starts, again: entities.ErrConflict},
+		"start a run":       {scene: (*site).noRun, do: starts, again: entities.ErrConflict},
 		"claim":             {scene: (*site).ready, do: claims("rh_1")},
 		"receive":           {scene: (*site).ready, do: receives, again: entities.ErrConflict},
 		"acknowledge":       {scene: (*site).leased, do: acknowledges, again: entities.ErrLeaseNotFound},
 		"extend":            {scene: (*site).leased, do: extends},
-		"give back":         {scene: (*site).leased, do: givesBack},
+		"give back":         {scene: (*site).leased, do: releases},
 		"take over":         {scene: (*site).leased, do: reaps},
 		"take over tickets": {scene: (*site).fetched, do: reaps},
-		"hand out a ticket": {scene: (*site).lost, do: handsOut},
+		"hand out a ticket": {scene: (*site).lost, do: issuesTickets},
 	} {
 		t.Run(name, func(t *testing.T) { // not in parallel: a timer looks at all messages
 			session := gate.Open(t, dsn, home.pool, nil)
 			broken := on(t, session.Pool)
-			// crash does the deed with a crash at statement n.
+			// crash does the operation with a crash at statement n.
 			crash := func(t *testing.T, n int, crash gate.Crash) (statements []string, err error) {
 				t.Helper()
 				test.scene(home, t)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
@@ -80,7 +80,7 @@ type deliverer struct {
 
 func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 	if o.Observer == nil {
-		o.Observer = unobserved{}
+		o.Observer = noObserver{}
 	}
 	return &deliverer{
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
@@ -193,17 +193,17 @@ func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 	}
 }
 
-// errNotOnRecord is the error of a claim by a process whose leases others have taken over. Until its next heartbeat
+// errNotRegistered is the error of a claim by a process whose leases others have taken over. Until its next heartbeat
 // registers it again, they would take over new leases as well.
-var errNotOnRecord = errors.New("this process is not registered")
+var errNotRegistered = errors.New("this process is not registered")
 
-// whyNotClaimed fails with errNotOnRecord if the ticket is still valid, and returns nil if it has been used.
+// whyNotClaimed fails with errNotRegistered if the ticket is still valid, and returns nil if it has been used.
 func (w *deliverer) whyNotClaimed(ctx context.Context, t tickets.Ticket) error {
 	good, err := keepTicket(ctx, w.queue.pool, t)
 	if err != nil || !good {
 		return err
 	}
-	return errNotOnRecord
+	return errNotRegistered
 }
 
 // Persist retries do until it succeeds, for a minute at most. It is for results that must be stored even while the server
@@ -271,15 +271,7 @@ func backoff(deliveries int) time.Duration {
 	if deliveries < 11 { // 2^10 seconds is past the maximum
 		d = min(firstBackoff<<(deliveries-1), maxBackoff)
 	}
-	return Jitter(d)
-}
-
-// Jitter reduces d randomly by up to a quarter, so that messages that failed together are not retried together.
-func Jitter(d time.Duration) time.Duration {
-	if d < 4 {
-		return d
-	}
-	return d - rand.N(d/4) //nolint:gosec // needs no cryptographic randomness
+	return contract.Jitter(d)
 }
 
 // errLeaseOver is the error of a call that outlasted its lease.

@@ -54,7 +54,7 @@ func TestDeliveryHasTheHeadersOfTheProtocol(t *testing.T) {
 	}
 }
 
-func TestDeliveryOfBodies(t *testing.T) {
+func TestBodiesAreDeliveredUnchanged(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
@@ -139,7 +139,7 @@ func TestRedeliveriesKeepTheIDAndGetFreshHandles(t *testing.T) {
 func TestDelayedMessageIsNeverEarly(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	for name, sender := range map[string]*replica{"hinted": open(t, dsn), "unhinted": deaf(t, dsn)} {
+	for name, sender := range map[string]*replica{"hinted": open(t, dsn), "unhinted": withoutHints(t, dsn)} {
 		early := make(chan time.Duration, 10)
 		a := newApp(t, func(_ http.ResponseWriter, r *http.Request, c call) {
 			var d time.Duration

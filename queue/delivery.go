@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 // Delivery is a message that is leased for one delivery. Its methods end, extend and release the lease. Each does so in
@@ -42,25 +43,22 @@ type Delivery struct {
 	// SpecVersion is the protocol version of the message's run; 0 when it is not known.
 	SpecVersion int
 
-	// Begun has the start of the work if the transaction that leased it may record the start in the log (inline start).
-	Begun *eventlog.InlineStart `db:"-"`
-	by    *deliverer
+	// Inline has the start of the work if the transaction that leased it may record the start in the log (inline start).
+	Inline *eventlog.InlineStart `db:"-"`
+	by     *deliverer
 }
 
-// HasBegun reports whether the log has recorded that the work started.
-func (d Delivery) HasBegun() bool { return d.Begun != nil && d.Begun.Run != nil }
+// HasStarted reports whether the log has recorded that the work started.
+func (d Delivery) HasStarted() bool { return d.Inline != nil && d.Inline.Run != nil }
 
 // InlineStart asks the log to record the start of the work in the transaction that leases it, which saves a transaction
-// of its own. The log then also reads the first [InlineEvents] events of the run.
+// of its own. The log then also reads the first [contract.InlineEvents] events of the run.
 func (d *Delivery) InlineStart() *eventlog.InlineStart {
-	d.Begun = &eventlog.InlineStart{
-		RunID: d.RunID, Work: d.Work, Subject: d.Subject, At: d.ClaimedAt, Events: InlineEvents,
+	d.Inline = &eventlog.InlineStart{
+		RunID: d.RunID, Work: d.Work, Subject: d.Subject, At: d.ClaimedAt, Events: contract.InlineEvents,
 	}
-	return d.Begun
+	return d.Inline
 }
-
-// InlineEvents is the maximum number of events that a call to a run's function includes.
-const InlineEvents = 1000
 
 // Logger returns the logger for messages about the delivery.
 func (d Delivery) Logger() *slog.Logger { return d.by.logger }
@@ -209,7 +207,7 @@ const errUnknownWork = PublicError("this version of the server does not know thi
 func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) {
 	do, ok := w.options.Handlers[d.Work]
 	if !ok {
-		return w.putOff(ctx, d, fmt.Errorf("%w: %q", errUnknownWork, d.Work))
+		return w.retryLater(ctx, d, fmt.Errorf("%w: %q", errUnknownWork, d.Work))
 	}
 	d = w.Bind(d)
 	err := do(ctx, d)
@@ -224,7 +222,7 @@ func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) 
 	case Interrupted(ctx, err): // due at once, for other processes
 		return Delivered{Outcome: OutcomeStopped}, w.nack(ctx, d.Lease, Failure{Reason: "the server was stopped"})
 	default:
-		return w.putOff(ctx, d, err)
+		return w.retryLater(ctx, d, err)
 	}
 }
 
@@ -234,8 +232,8 @@ func (w *deliverer) Bind(d Delivery) Delivery {
 	return d
 }
 
-// putOff releases failed work to be retried later.
-func (w *deliverer) putOff(ctx context.Context, d Delivery, err error) (Delivered, error) {
+// retryLater releases failed work to be retried later.
+func (w *deliverer) retryLater(ctx context.Context, d Delivery, err error) (Delivered, error) {
 	f := d.Failure(err)
 	w.logger.InfoContext(ctx, "work failed", "message", d.ID, "run", d.RunID, "work", d.Work, "subject", d.Subject,
 		"delivery", d.DeliveryCount, "error", f.Public)

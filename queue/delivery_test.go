@@ -13,7 +13,7 @@ func TestWaitingForMemoryRestartsTheLease(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	w := r.newWorker(t)
-	held := w.Bind(r.held(t, ""))
+	held := w.Bind(r.claimed(t, ""))
 	const log = 2 * (smallBody + 1)
 	most, _ := w.memory.try(w.memory.limit - log/2)
 	w.lease = 10 * time.Millisecond

@@ -93,14 +93,14 @@ func (q *Queue) writeDeployment(
 		if !row.Moved && !row.Relisted {
 			return nil // apps repeat their registration at every start, which needs no audit entry
 		}
-		return tell(ctx, tx, project, admin.ActionDeploymentPut, d.ID,
+		return audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID,
 			map[string]any{"url": written.URL, "workflows": written.Workflows})
 	})
 	return written, moved, err
 }
 
-// tell writes an audit entry in the transaction of the audited action, so that neither is stored without the other.
-func tell(
+// audit writes an audit entry in the transaction of the audited action, so that neither is stored without the other.
+func audit(
 	ctx context.Context, tx pgx.Tx, project entities.Project, kind admin.ActionKind, subject string,
 	detail map[string]any,
 ) error {
@@ -193,7 +193,7 @@ func (q *Queue) RemoveDeployment(ctx context.Context, project entities.Project, 
 		if tag.RowsAffected() == 0 {
 			return entities.ErrDeploymentNotFound
 		}
-		return tell(ctx, tx, project, admin.ActionDeploymentRemove, id, nil)
+		return audit(ctx, tx, project, admin.ActionDeploymentRemove, id, nil)
 	})
 	if err != nil {
 		return fmt.Errorf("remove deployment %s: %w", id, err)

@@ -20,20 +20,20 @@ import (
 type dispatcher struct {
 	*deliverer
 
-	places int
+	slots int
 
 	mu       sync.Mutex
 	taken    int
 	closed   bool
 	underway sync.WaitGroup
 	// calls is the context of all deliveries.
-	calls    context.Context
-	breakOff context.CancelFunc
+	calls       context.Context
+	cancelCalls context.CancelFunc
 }
 
-func newDispatcher(w *deliverer, places int) *dispatcher {
-	d := &dispatcher{deliverer: w, places: places}
-	d.calls, d.breakOff = context.WithCancel(context.Background())
+func newDispatcher(w *deliverer, slots int) *dispatcher {
+	d := &dispatcher{deliverer: w, slots: slots}
+	d.calls, d.cancelCalls = context.WithCancel(context.Background())
 	return d
 }
 
@@ -100,14 +100,14 @@ func releaseMessage(ctx context.Context, pool *pgxpool.Pool, handle string) erro
 func (d *dispatcher) room(more int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return !d.closed && d.taken+more < d.places
+	return !d.closed && d.taken+more < d.slots
 }
 
 // enter takes a slot if one is free, and reports whether it did.
 func (d *dispatcher) enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || d.taken >= d.places {
+	if d.closed || d.taken >= d.slots {
 		return false
 	}
 	d.taken++
@@ -140,7 +140,7 @@ func (d *dispatcher) stop(ctx context.Context) {
 	case <-empty:
 	case <-ctx.Done():
 	}
-	d.breakOff()
+	d.cancelCalls()
 	select {
 	case <-empty:
 	case <-time.After(hardStopTimeout):

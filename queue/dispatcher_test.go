@@ -64,16 +64,16 @@ func TestMessageWithoutDeploymentCanBeReceived(t *testing.T) {
 // TestNoMoreDeliveriesThanPlaces: what finds no place gets a ticket, and all is delivered once.
 func TestNoMoreDeliveriesThanPlaces(t *testing.T) {
 	t.Parallel()
-	const places, messages = 6, 60
+	const slots, messages = 6, 60
 	var r *replica
 	var now, most atomic.Int64
 	full := make(chan struct{})
 	fill := sync.OnceFunc(func() { close(full) })
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
-		if n := now.Add(1); n == places {
+		if n := now.Add(1); n == slots {
 			fill()
-		} else if most.Store(max(most.Load(), n)); n > places {
-			t.Errorf("%d deliveries at once, want %d at most", n, places)
+		} else if most.Store(max(most.Load(), n)); n > slots {
+			t.Errorf("%d deliveries at once, want %d at most", n, slots)
 		}
 		<-full
 		r.ack(t, c)
@@ -81,7 +81,7 @@ func TestNoMoreDeliveriesThanPlaces(t *testing.T) {
 	})
 	r = open(t, testdb.New(t))
 	r.register(t, deployment, a.URL)
-	r.worker(t, func(o *WorkerOptions) { o.Deliveries = places })
+	r.worker(t, func(o *WorkerOptions) { o.Deliveries = slots })
 	race(messages, func(int) string { return r.send(t) })
 	seen := map[string]bool{}
 	for range messages {
@@ -94,8 +94,8 @@ func TestNoMoreDeliveriesThanPlaces(t *testing.T) {
 	eventually(t, "all are gone", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
 }
 
-// TestReservationOfAnUnrecordedProcessIsVoid: others took over from it, and would from its lease.
-func TestReservationOfAnUnrecordedProcessIsVoid(t *testing.T) {
+// TestReservationOfAnUnregisteredProcessIsVoid: others took over from it, and would from its lease.
+func TestReservationOfAnUnregisteredProcessIsVoid(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
@@ -139,9 +139,9 @@ func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
 // TestWorkIsLeasedAsReserved goes through the states that work can be in when there is news.
 func TestWorkIsLeasedAsReserved(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	w := r.newWorker(t)
-	r.onRecord(t, w.heartbeat.ID)
+	r.registerProcess(t, w.heartbeat.ID)
 	r.Attach(w)
 	for name, tt := range map[string]struct {
 		was          string // what is set of the row that is there; empty for no row
@@ -217,7 +217,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		told  error
 	}{
 		"no answer to the commit": {func() {}, errors.New("connection lost")},
-		"no place":                {func() { w.dispatcher.places = 0 }, nil},
+		"no place":                {func() { w.dispatcher.slots = 0 }, nil},
 	} {
 		id, ended := enqueued()
 		trouble.cause()
@@ -227,7 +227,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		} else {
 			r.ack(t, c)
 		}
-		w.dispatcher.places = 10
+		w.dispatcher.slots = 10
 	}
 	id, ended := enqueued()
 	stop(t, w)

@@ -36,17 +36,17 @@ type Drainer struct {
 
 // NewDrainer returns a drainer for the queue. [WorkerOptions.Grace] is how long calls in progress may continue after a
 // drain's budget.
-func NewDrainer(q *Queue, o WorkerOptions) *Drainer {
+func (q *Queue) NewDrainer(o WorkerOptions) *Drainer {
 	d := &Drainer{worker: newDeliverer(q, o), gate: make(chan struct{}, 1)}
-	d.worker.sweeper.AfterTurn = d.worker.tidy
+	d.worker.sweeper.AfterTurn = d.worker.maintain
 	d.issued, _ = q.Issued() // for the life of the process
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	return d
 }
 
-// tidy runs the periodic tasks for which a worker has timers. It runs after each turn of the sweeper: all processes
+// maintain runs the periodic tasks for which a worker has timers. It runs after each turn of the sweeper: all processes
 // share the turns, so the tasks run equally often however short the drains are.
-func (w *deliverer) tidy(ctx context.Context) {
+func (w *deliverer) maintain(ctx context.Context) {
 	w.deleteExpired(ctx)
 	w.retain(ctx)
 }
@@ -70,7 +70,7 @@ type backlog struct {
 type Drain struct {
 	drainer           *Drainer
 	session           *session
-	since             int // looks started before this drain
+	since             int // polls started before this drain
 	delivered, failed int64
 }
 
@@ -93,8 +93,8 @@ func (d *Drainer) forget() bool {
 	}
 }
 
-// Begin starts a drain. It fails when the database is unavailable, and with [ErrStopping] after [Drainer.Stop].
-func (d *Drainer) Begin(ctx context.Context) (*Drain, error) {
+// StartDrain starts a drain. It fails when the database is unavailable, and with [ErrStopping] after [Drainer.Stop].
+func (d *Drainer) StartDrain(ctx context.Context) (*Drain, error) {
 	drain := &Drain{drainer: d}
 	if err := drain.join(ctx); err != nil {
 		return nil, fmt.Errorf("start drain: %w", err)
@@ -131,7 +131,7 @@ func (r *Drain) join(ctx context.Context) (err error) {
 	}
 	defer func() { <-d.gate }()
 	if d.session == nil { // the gate protects it from changing
-		s, err := d.worker.begin(ctx)
+		s, err := d.worker.startSession(ctx)
 		if err != nil {
 			return err
 		}

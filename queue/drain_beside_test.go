@@ -13,14 +13,14 @@ import (
 func TestDrainsBesideWorkers(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	steady := deaf(t, dsn) // it hears of nothing, so tickets wait for whoever looks first
-	a := obliging(t, steady)
+	steady := withoutHints(t, dsn) // it hears of nothing, so tickets wait for whoever looks first
+	a := acknowledgingApp(t, steady)
 	steady.register(t, deployment, a.URL)
 	w := steady.worker(t)
 	const drainers, rounds, batch = 3, 4, 10
 	var draining sync.WaitGroup
 	for range drainers {
-		r := frugal(t, dsn)
+		r := minimal(t, dsn)
 		d := r.drainer(t)
 		draining.Go(func() {
 			for range rounds {
@@ -29,7 +29,7 @@ func TestDrainsBesideWorkers(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				begun, err := d.Begin(context.Background())
+				begun, err := d.StartDrain(context.Background())
 				if err != nil {
 					t.Error(err)
 					return

@@ -13,7 +13,7 @@ import (
 // its message left with the function, which may still acknowledge it.
 func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	a := newApp(t, func(_ http.ResponseWriter, req *http.Request, _ call) { <-req.Context().Done() })
 	r.register(t, deployment, a.URL)
 	id := r.send(t)
@@ -38,7 +38,7 @@ func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 }
 
 // goOn runs a drain that has begun.
-func goOn(t *testing.T, begun *Drain, budget time.Duration) <-chan Drained {
+func runDrain(t *testing.T, begun *Drain, budget time.Duration) <-chan Drained {
 	t.Helper()
 	ended := make(chan Drained, 1)
 	go func() {
@@ -52,7 +52,7 @@ func goOn(t *testing.T, begun *Drain, budget time.Duration) <-chan Drained {
 }
 
 // leaving waits until the last drain is about to end the session.
-func leaving(t *testing.T, d *Drainer) {
+func waitForLastDrain(t *testing.T, d *Drainer) {
 	t.Helper()
 	eventually(t, "the drain leaves", func() bool {
 		d.mu.Lock()
@@ -61,14 +61,14 @@ func leaving(t *testing.T, d *Drainer) {
 	})
 }
 
-// TestDrainLooksOnceMore: what comes while its session ends is delivered, in another one.
-func TestDrainLooksOnceMore(t *testing.T) {
+// TestDrainDeliversMessagesSentWhileItsSessionEnds: what comes while its session ends is delivered, in another one.
+func TestDrainDeliversMessagesSentWhileItsSessionEnds(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	d := r.drainer(t)
-	begun, err := d.Begin(t.Context())
+	begun, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +80,8 @@ func TestDrainLooksOnceMore(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT FROM processes FOR UPDATE`); err != nil { // it cannot sign off
 		t.Fatal(err)
 	}
-	ended := goOn(t, begun, testTimeout)
-	leaving(t, d)
+	ended := runDrain(t, begun, testTimeout)
+	waitForLastDrain(t, d)
 	r.send(t)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -94,8 +94,8 @@ func TestDrainLooksOnceMore(t *testing.T) {
 // TestDrainUsesTheTicketsItTook, also those of a look that was under way when its budget ended.
 func TestDrainUsesTheTicketsItTook(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	r.send(t)
 	tx, err := r.pool.Begin(t.Context())
@@ -107,7 +107,7 @@ func TestDrainUsesTheTicketsItTook(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := r.drainer(t)
-	begun, err := d.Begin(t.Context())
+	begun, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +116,8 @@ func TestDrainUsesTheTicketsItTook(t *testing.T) {
 			SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%taken%'`) == 1
 	})
-	ended := goOn(t, begun, 0)
-	leaving(t, d)
+	ended := runDrain(t, begun, 0)
+	waitForLastDrain(t, d)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}

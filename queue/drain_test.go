@@ -13,10 +13,10 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// frugal is a replica of which nothing runs unless it is asked to: one connection, and no hub that runs.
-func frugal(t *testing.T, dsn string) *replica {
+// minimal is a replica of which nothing runs unless it is asked to: one connection, and no hub that runs.
+func minimal(t *testing.T, dsn string) *replica {
 	t.Helper()
-	r := deaf(t, dsn)
+	r := withoutHints(t, dsn)
 	hub := pg.NewLocalHub()
 	q, err := New(r.pool, migrations.DefaultSchema, hub)
 	if err != nil {
@@ -34,7 +34,7 @@ func (r *replica) drainer(t *testing.T, configure ...func(*WorkerOptions)) *Drai
 	for _, c := range configure {
 		c(&o)
 	}
-	d := NewDrainer(r.Queue, o)
+	d := r.NewDrainer(o)
 	t.Cleanup(d.Stop)
 	return d
 }
@@ -47,7 +47,7 @@ func drain(t *testing.T, d *Drainer) Drained {
 
 func drainFor(t *testing.T, d *Drainer, budget, linger time.Duration) Drained {
 	t.Helper()
-	begun, err := d.Begin(t.Context())
+	begun, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +58,8 @@ func drainFor(t *testing.T, d *Drainer, budget, linger time.Duration) Drained {
 	return done
 }
 
-// obliging is an app that acknowledges what it gets.
-func obliging(t *testing.T, r *replica) *app {
+// acknowledgingApp is an app that acknowledges what it gets.
+func acknowledgingApp(t *testing.T, r *replica) *app {
 	t.Helper()
 	return newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) { r.ack(t, c) })
 }
@@ -76,8 +76,8 @@ func (r *replica) wantNothingLeft(t *testing.T) {
 
 func TestDrainDeliversWhatIsDue(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	for range 3 {
 		r.send(t)
@@ -94,7 +94,7 @@ func TestDrainDeliversWhatIsDue(t *testing.T) {
 
 func TestDrainDeliversWhatIsSentMeanwhile(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	left := 5
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
 		if left--; left > 0 { // each is sent when the one before was acknowledged
@@ -114,7 +114,7 @@ func TestDrainDeliversWhatIsSentMeanwhile(t *testing.T) {
 
 func TestDrainReportsTheBacklog(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	a := newApp(t, status(http.StatusInternalServerError))
 	r.register(t, deployment, a.URL)
 	failing := r.send(t)
@@ -132,8 +132,8 @@ func TestDrainReportsTheBacklog(t *testing.T) {
 
 func TestDrainLingers(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	r.send(t, delayed(time.Second))
 	d := r.drainer(t)
@@ -147,7 +147,7 @@ func TestDrainLingers(t *testing.T) {
 
 func TestDrainsShareOneSession(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	const racers = 16
 	all, most := make(chan struct{}), 0
 	var once sync.Once
@@ -165,7 +165,7 @@ func TestDrainsShareOneSession(t *testing.T) {
 	begun.Add(racers)
 	for range racers {
 		done.Go(func() {
-			drain, err := d.Begin(context.Background())
+			drain, err := d.StartDrain(context.Background())
 			begun.Done()
 			if err != nil {
 				t.Error(err)
@@ -192,8 +192,8 @@ func TestDrainsShareOneSession(t *testing.T) {
 // delivered by the drain that runs.
 func TestEachMessageIsWantedOrDrained(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	d := r.drainer(t)
 	drain(t, d) // the deployment is news as well
@@ -207,7 +207,7 @@ func TestEachMessageIsWantedOrDrained(t *testing.T) {
 				if !d.Wanted() {
 					continue
 				}
-				drain, err := d.Begin(context.Background())
+				drain, err := d.StartDrain(context.Background())
 				if err != nil {
 					t.Error(err)
 					return
@@ -230,7 +230,7 @@ func TestEachMessageIsWantedOrDrained(t *testing.T) {
 
 func TestWantedReportsMessagesNoDrainWillSee(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	d := r.drainer(t)
 	id := r.send(t)
 	if !d.Wanted() {
@@ -259,8 +259,8 @@ func TestWantedReportsMessagesNoDrainWillSee(t *testing.T) {
 // TestDrainTakesOverFromTheDead: it stays until it can tell that the process is dead.
 func TestDrainTakesOverFromTheDead(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	id := r.send(t)
 	r.exec(t, `INSERT INTO processes (id, host, session_key, beat_at) VALUES ('dead', 'h', 1, now() - interval '3 s')`)
@@ -280,9 +280,9 @@ func TestDrainTakesOverFromTheDead(t *testing.T) {
 // TestStopEndsDrains: a drain ends when the server stops, and none begins.
 func TestStopEndsDrains(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	d := r.drainer(t)
-	begun, err := d.Begin(t.Context())
+	begun, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,19 +295,19 @@ func TestStopEndsDrains(t *testing.T) {
 	}()
 	d.Stop()
 	receive(t, "the drain's end", ended)
-	_, err = d.Begin(t.Context())
+	_, err = d.StartDrain(t.Context())
 	wantError(t, "another one", err, ErrStopping)
 	r.wantNothingLeft(t)
 }
 
-// TestBeginFailsWithoutDatabase: and leaves nothing that later drains would wait for.
-func TestBeginFailsWithoutDatabase(t *testing.T) {
+// TestStartDrainFailsWithoutDatabase: and leaves nothing that later drains would wait for.
+func TestStartDrainFailsWithoutDatabase(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	d := r.drainer(t)
 	r.exec(t, `ALTER TABLE processes RENAME TO away`)
 	for range 2 {
-		if _, err := d.Begin(t.Context()); err == nil {
+		if _, err := d.StartDrain(t.Context()); err == nil {
 			t.Fatal("it began")
 		}
 	}
@@ -319,7 +319,7 @@ func TestBeginFailsWithoutDatabase(t *testing.T) {
 // TestDrainDeletesExpiredRows: what workers do by the clock is done in a drain.
 func TestDrainDeletesExpiredRows(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	id := r.send(t, keyed("k"))
 	if err := r.Discard(t.Context(), project, id); err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// strict is a worker as it is without settings: it calls public addresses alone.
-func strict(o *WorkerOptions) { o.Allowed = egress.Allowed{} }
+// publicOnly is a worker as it is without settings: it calls public addresses alone.
+func publicOnly(o *WorkerOptions) { o.Allowed = egress.Allowed{} }
 
 // TestForbiddenAddressesAreNotCalled: a message for one waits visibly, uses nothing up, and is delivered as soon as a
 // worker may.
@@ -19,7 +19,7 @@ func TestForbiddenAddressesAreNotCalled(t *testing.T) {
 	a := newApp(t, nil)
 	r := open(t, testdb.New(t))
 	logged := &logs{}
-	careful := r.worker(t, strict, func(o *WorkerOptions) {
+	careful := r.worker(t, publicOnly, func(o *WorkerOptions) {
 		o.MaxDeliveries, o.FailureWindow, o.Logger = 1, 0, slog.New(slog.NewTextHandler(logged, nil))
 	})
 	r.register(t, deployment, strings.Replace(a.URL, "127.0.0.1", "localhost", 1))

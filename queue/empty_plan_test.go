@@ -67,20 +67,20 @@ func planOf(t *testing.T, conn *pgx.Conn, sql string, arguments int) string {
 	return strings.Join(plan, "\n")
 }
 
-// TestOneMessageIsFoundAmongMany: what is asked about one message goes by its ID or its lease, also if it was planned
+// TestMessageLookupsUseTheirIndex: what is asked about one message goes by its ID or its lease, also if it was planned
 // when there were none any more. Any other index has all others to go through.
-func TestOneMessageIsFoundAmongMany(t *testing.T) {
+func TestMessageLookupsUseTheirIndex(t *testing.T) {
 	t.Parallel()
 	const others = 1000
 	dsn := testdb.Indexed(t)
 	t.Run("messages of a run", func(t *testing.T) { // whose session ends with it
-		r := deaf(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }) // so that what is planned first is for all
+		r := withoutHints(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }) // so that what is planned first is for all
 		w := r.newWorker(t)
-		r.onRecord(t, w.ProcessID())
-		r.crowd(t, others, w.ProcessID())
-		r.desert(t)
+		r.registerProcess(t, w.ProcessID())
+		r.addRuns(t, others, w.ProcessID())
+		r.emptyTables(t)
 		r.play(t)
-		r.crowd(t, others, w.ProcessID())
+		r.addRuns(t, others, w.ProcessID())
 		r.play(t)
 	})
 	for index, read := range testdb.Read(t, dsn) {
@@ -145,7 +145,7 @@ func (r *replica) take(t *testing.T) {
 }
 
 // desert empties the tables again, whose pages stay.
-func (r *replica) desert(t *testing.T) {
+func (r *replica) emptyTables(t *testing.T) {
 	t.Helper()
 	r.exec(t, `SET session_replication_role = replica`) // or rows would leave by their foreign keys
 	for _, table := range []string{"runs", "hooks", "steps", "waits", "messages", "message_keys"} {
@@ -157,7 +157,7 @@ func (r *replica) desert(t *testing.T) {
 
 // crowd adds open runs, each with a hook, a step and a wait, work under way by the holder, a message for later, and a
 // key. It reads no index: foreign keys are not asked.
-func (r *replica) crowd(t *testing.T, runs int, holder string) {
+func (r *replica) addRuns(t *testing.T, runs int, holder string) {
 	t.Helper()
 	r.exec(t, `SET session_replication_role = replica`)
 	for _, insert := range []string{

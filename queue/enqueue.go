@@ -244,7 +244,7 @@ func (q *Queue) EnqueueOptimistic(
 		}
 		c.Add(upsertWork(m, s))
 		if s.Made() {
-			c.Require(onRecord("$1"), s.holder)
+			c.Require(isRegistered("$1"), s.holder)
 			s.Delivery = Delivery{RunID: m.RunID, Work: m.Work, Subject: m.Subject}
 			starts = append(starts, s.InlineStart())
 		}

@@ -40,7 +40,7 @@ func rawApp(t testing.TB, answer string) string {
 }
 
 // refusing is the address of a port without a listener.
-func refusing(t testing.TB) string {
+func refusingAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,12 +104,12 @@ func TestFailedDeliveryRecordsItsReason(t *testing.T) {
 	}
 }
 
-// TestUnreachableFunctionUsesNoDeliveriesUp: however long an app is away, its messages are good when it is back.
-func TestUnreachableFunctionUsesNoDeliveriesUp(t *testing.T) {
+// TestUnreachableFunctionCountsNoDeliveries: however long an app is away, its messages are good when it is back.
+func TestUnreachableFunctionCountsNoDeliveries(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	r.worker(t, func(o *WorkerOptions) { o.MaxDeliveries = 1 })
-	r.register(t, deployment, refusing(t))
+	r.register(t, deployment, refusingAddress(t))
 	id := r.send(t)
 	for n := 1; n <= 12; n++ {
 		var unreached int
@@ -244,7 +244,7 @@ func TestCallEndsWithItsLease(t *testing.T) {
 	r.register(t, deployment, a.URL)
 	w := r.newWorker(t, func(o *WorkerOptions) { o.Deliveries, o.Grace = 1, 0 })
 	w.lease = time.Second
-	begin(t, w)
+	startWorker(t, w)
 	// The one slot for deliveries is free again and again, for whichever of the two.
 	first, second := r.send(t), r.send(t)
 	seen := map[string]int{}
@@ -269,7 +269,7 @@ func TestExtendedCallOutlastsItsFirstLease(t *testing.T) {
 	r.register(t, deployment, a.URL)
 	w := r.newWorker(t, func(o *WorkerOptions) { o.Deliveries, o.Grace = 10, 0 })
 	w.lease = time.Second
-	begin(t, w)
+	startWorker(t, w)
 	r.send(t)
 	kept := a.next(t)
 	if err := r.SetVisibility(t.Context(), project, topic, kept.handle(), time.Hour); err != nil {
@@ -397,7 +397,7 @@ func TestLostTicketIsReplaced(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	a := newApp(t, nil)
-	r := deaf(t, dsn)
+	r := withoutHints(t, dsn)
 	r.register(t, deployment, a.URL)
 	id := r.send(t)
 	if got := r.stored(t, id).Wait; got <= 0 || got > ticketTime {
@@ -440,7 +440,7 @@ func TestUsedTicketDoesNothing(t *testing.T) {
 
 func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	id := r.send(t)
 	r.exec(t, `UPDATE river_job SET scheduled_at = now() - interval '10 min'`) // a long queue
 	r.exec(t, `UPDATE messages SET due_at = now()`)
@@ -454,7 +454,7 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	if got := r.stored(t, id); got.Wait < 20*time.Minute || got.DeliveryCount != 0 || got.Parked {
 		t.Errorf("got %+v, want the next ticket after twice the time others wait", got)
 	}
-	r.onRecord(t, "proc_1")
+	r.registerProcess(t, "proc_1")
 	if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
 		t.Errorf("claim with the ticket that waited: got %v, %v; want true", ok, err)
 	}

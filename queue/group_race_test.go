@@ -66,7 +66,7 @@ func (s *shares) note(err error) {
 }
 
 // twice acknowledges a call through both replicas, of which one is told that it did.
-func twice(t *testing.T, replicas [2]*replica, c call) {
+func acknowledgeTwice(t *testing.T, replicas [2]*replica, c call) {
 	t.Helper()
 	errs := race(2, func(i int) error {
 		return replicas[i].Acknowledge(context.Background(), project, c.topic(), c.handle())
@@ -121,7 +121,7 @@ func newContest(t *testing.T, tracer pgx.QueryTracer) *contest {
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, call call) {
 		c.calls.enter(t, call.id())
 		defer c.calls.leave(call.id())
-		twice(t, c.replicas, call)
+		acknowledgeTwice(t, c.replicas, call)
 	})
 	dsn := testdb.New(t)
 	for i := range c.replicas {

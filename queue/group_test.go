@@ -54,8 +54,8 @@ func (r *replica) hooked(t *testing.T, id entities.RunID) {
 
 func TestMessagesInAGroupCommit(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	r.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT $1, $2, $3, key, 'msg_before', expires_at
 		FROM (VALUES ('alive', now() + interval '1 h'), ('over', now())) AS k (key, expires_at)`, project, deployment, topic)
@@ -100,8 +100,8 @@ func TestMessagesInAGroupCommit(t *testing.T) {
 // TestAcknowledgementsInAGroupCommit: what has to be noted with them is left, as is what has no living lease.
 func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	r.newRun(t, "wrun_1", 0)
 	r.hooked(t, "wrun_hooked")
 	const stepTopic = "__wkf_step_charge"
@@ -173,7 +173,7 @@ func (s *site) contended(t *testing.T) {
 func TestGroupCommitLocksInOneOrder(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	home := on(t, deaf(t, dsn).pool)
+	home := on(t, withoutHints(t, dsn).pool)
 	// Of two indexes that are as good, plans have the older one; now it is not the one in the order of leases.
 	home.exec(t, `DROP INDEX messages_lease_key`)
 	home.exec(t, `CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> ''`)
@@ -182,14 +182,14 @@ func TestGroupCommitLocksInOneOrder(t *testing.T) {
 	send := []pg.Statement{
 		reserved("msg_a", frozen, keyed("step_a"), step), reserved("msg_b", frozen, keyed("step_b"), step),
 	}
-	inTx := func(fn func(ctx context.Context, tx pgx.Tx) error) deed {
+	inTx := func(fn func(ctx context.Context, tx pgx.Tx) error) operation {
 		return func(ctx context.Context, s *site) (any, error) {
 			return nil, pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
 		}
 	}
 	for name, test := range map[string]struct {
 		members []pg.Statement
-		other   deed
+		other   operation
 	}{
 		"acknowledge × take over": {members: acknowledge, other: reaps},
 		"acknowledge × release": {members: acknowledge, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
@@ -200,7 +200,7 @@ func TestGroupCommitLocksInOneOrder(t *testing.T) {
 			return err
 		})},
 		"acknowledge × retention": {members: acknowledge, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
-			return DropRuns(ctx, tx, project, []entities.RunID{"wrun_1", "wrun_2"})
+			return DeleteRunMessages(ctx, tx, project, []entities.RunID{"wrun_1", "wrun_2"})
 		})},
 		"send × send a batch": {members: send, other: func(ctx context.Context, s *site) (any, error) {
 			return s.SendAll(ctx, []entities.Message{message(keyed("step_b"), step), message(keyed("step_a"), step)})

@@ -21,7 +21,7 @@ import (
 const redeliveryLimit = 5 * time.Second
 
 // someone is a process that exists only as a row, silent for the given time. Its session is open until closed.
-func (r *replica) someone(t testing.TB, id string, silent time.Duration) (session *pgx.Conn) {
+func (r *replica) silentProcess(t testing.TB, id string, silent time.Duration) (session *pgx.Conn) {
 	t.Helper()
 	conn, err := pgx.ConnectConfig(t.Context(), r.pool.Config().ConnConfig)
 	if err != nil {
@@ -39,7 +39,7 @@ func (r *replica) someone(t testing.TB, id string, silent time.Duration) (sessio
 }
 
 // hang ends a session like the death of its process, and waits until Postgres has noticed.
-func (r *replica) hang(t testing.TB, session *pgx.Conn) {
+func (r *replica) closeSession(t testing.TB, session *pgx.Conn) {
 	t.Helper()
 	_ = session.PgConn().Conn().Close()
 	eventually(t, "the session is over", func() bool {
@@ -47,17 +47,17 @@ func (r *replica) hang(t testing.TB, session *pgx.Conn) {
 	})
 }
 
-// onRecord makes sure that a process is on record.
-func (r *replica) onRecord(t testing.TB, id string) {
+// registerProcess registers a process unless it is registered.
+func (r *replica) registerProcess(t testing.TB, id string) {
 	t.Helper()
 	r.exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
 }
 
 // held sends a message and lets a process on record claim it.
-func (r *replica) held(t testing.TB, holder string) Delivery {
+func (r *replica) claimed(t testing.TB, holder string) Delivery {
 	t.Helper()
 	if holder != "" {
-		r.onRecord(t, holder)
+		r.registerProcess(t, holder)
 	}
 	id := r.send(t)
 	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, holder, leaseTime)
@@ -67,15 +67,15 @@ func (r *replica) held(t testing.TB, holder string) Delivery {
 	return d
 }
 
-func TestDeadProcessIsReplaced(t *testing.T) {
+func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	r := open(t, dsn)
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
-	session := r.someone(t, "proc_dead", 0)
-	r.someone(t, "proc_living", 0)
-	lost, kept, living := r.held(t, "proc_dead"), r.held(t, "proc_dead"), r.held(t, "proc_living")
+	session := r.silentProcess(t, "proc_dead", 0)
+	r.silentProcess(t, "proc_living", 0)
+	lost, kept, living := r.claimed(t, "proc_dead"), r.claimed(t, "proc_dead"), r.claimed(t, "proc_living")
 	// The function of one has extended its lease itself: it lives, whatever becomes of the server.
 	if err := r.SetVisibility(t.Context(), project, topic, kept.Lease, leaseTime); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 	r.exec(t, `DELETE FROM river_job WHERE args->>'message' <> $1`, fetched)
 	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_other, proc_dead}'`)
 	r.worker(t)
-	r.hang(t, session)
+	r.closeSession(t, session)
 	died := time.Now()
 
 	got := map[string]call{}
@@ -133,8 +133,8 @@ func (r *replica) silentOf(t testing.TB, p *cluster.Heartbeat) []string {
 
 func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.someone(t, "proc_silent", time.Minute)
+	r := withoutHints(t, testdb.New(t))
+	r.silentProcess(t, "proc_silent", time.Minute)
 	p := r.newWorker(t).heartbeat
 	if got := r.silentOf(t, p); len(got) != 0 {
 		t.Errorf("first beat: got %v, want none declared dead", got)
@@ -155,7 +155,7 @@ func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 	}
 }
 
-func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
+func TestSlowProcessKeepsItsLeases(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		silent   time.Duration
@@ -169,11 +169,11 @@ func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := deaf(t, testdb.New(t))
-			session := r.someone(t, "proc_1", tt.silent)
-			d := r.held(t, "proc_1")
+			r := withoutHints(t, testdb.New(t))
+			session := r.silentProcess(t, "proc_1", tt.silent)
+			d := r.claimed(t, "proc_1")
 			if tt.gone {
-				r.hang(t, session)
+				r.closeSession(t, session)
 			}
 			p := r.newWorker(t).heartbeat
 			r.silentOf(t, p)
@@ -191,7 +191,7 @@ func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
 
 func TestRacersTakeOverOnce(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	var heartbeats []*cluster.Heartbeat
 	for range 8 {
 		p := r.newWorker(t).heartbeat
@@ -199,10 +199,10 @@ func TestRacersTakeOverOnce(t *testing.T) {
 		heartbeats = append(heartbeats, p)
 	}
 	for range 10 {
-		r.hang(t, r.someone(t, "proc_dead", 5*time.Second))
+		r.closeSession(t, r.silentProcess(t, "proc_dead", 5*time.Second))
 		var held []Delivery
 		for range 5 {
-			held = append(held, r.held(t, "proc_dead"))
+			held = append(held, r.claimed(t, "proc_dead"))
 		}
 		won := race(len(heartbeats), func(i int) int {
 			got, err := cluster.TakeOver(context.Background(), r.pool, []string{"proc_dead"}, cluster.SilenceLimit, cluster.FrozenLimit)
@@ -223,11 +223,11 @@ func TestRacersTakeOverOnce(t *testing.T) {
 	}
 }
 
-func TestTakingOverIsAllOrNothing(t *testing.T) {
+func TestTakeoverIsAtomic(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.hang(t, r.someone(t, "proc_dead", 5*time.Second))
-	d := r.held(t, "proc_dead")
+	r := withoutHints(t, testdb.New(t))
+	r.closeSession(t, r.silentProcess(t, "proc_dead", 5*time.Second))
+	d := r.claimed(t, "proc_dead")
 	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_dead}'`)
 	r.exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
@@ -285,8 +285,8 @@ func TestHeartbeatSurvivesTheLossOfItsSession(t *testing.T) {
 	r.ack(t, c)
 }
 
-// TestWorkerThatCannotSignOnDoesNotStart: a worker that cannot sign on does not start.
-func TestWorkerThatCannotSignOnDoesNotStart(t *testing.T) {
+// TestWorkerThatCannotRegisterDoesNotStart: a worker that cannot sign on does not start.
+func TestWorkerThatCannotRegisterDoesNotStart(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a := newApp(t, nil)
@@ -298,20 +298,20 @@ func TestWorkerThatCannotSignOnDoesNotStart(t *testing.T) {
 	}
 	r.exec(t, `ALTER TABLE elsewhere RENAME TO processes`)
 	w := r.newWorker(t)
-	begin(t, w)
+	startWorker(t, w)
 	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = $1`, w.heartbeat.ID); n != 1 {
 		t.Errorf("got %d rows of a worker that has started, want 1", n)
 	}
 	r.ack(t, a.next(t))
 }
 
-// TestLeaseOfAnUnrecordedHolderIsReleased: its holder died before the database carried its claim out, and others took
+// TestLeaseOfAnUnregisteredHolderIsReleased: its holder died before the database carried its claim out, and others took
 // over in between. Leases of the living and of functions stay.
-func TestLeaseOfAnUnrecordedHolderIsReleased(t *testing.T) {
+func TestLeaseOfAnUnregisteredHolderIsReleased(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.someone(t, "proc_alive", 0)
-	lost, kept, own := r.held(t, "proc_gone"), r.held(t, "proc_alive"), r.held(t, "")
+	r := withoutHints(t, testdb.New(t))
+	r.silentProcess(t, "proc_alive", 0)
+	lost, kept, own := r.claimed(t, "proc_gone"), r.claimed(t, "proc_alive"), r.claimed(t, "")
 	r.exec(t, `DELETE FROM processes WHERE id = 'proc_gone'`)
 	if _, err := cluster.NewSweeper(r.pool, r.Queue, slog.New(slog.DiscardHandler)).Turn(t.Context()); err != nil {
 		t.Fatal(err)
@@ -326,16 +326,16 @@ func TestLeaseOfAnUnrecordedHolderIsReleased(t *testing.T) {
 	}
 }
 
-// TestUnrecordedProcessClaimsNothing: others took over from a living process while it was cut off. What it took now
+// TestUnregisteredProcessClaimsNothing: others took over from a living process while it was cut off. What it took now
 // would be taken from it again. It goes on when it beats again.
-func TestUnrecordedProcessClaimsNothing(t *testing.T) {
+func TestUnregisteredProcessClaimsNothing(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
 	w := r.worker(t)
 	r.ticketsOnly()
-	w.loop.signOff() // its pool is alive
+	w.loop.deregister() // its pool is alive
 	w.loop.beats.Wait()
 	id := r.send(t)
 	eventually(t, "the ticket was put off", func() bool {

@@ -58,7 +58,7 @@ func wantNoHint(t *testing.T, r *replica, heard func() string) {
 
 func TestTransactionsDoNotNotify(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	heard := listen(t, r)
 	r.send(t)
 	enqueue(t, r, nil)(nil)
@@ -111,7 +111,7 @@ func TestWorkersFindWorkWithoutHints(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	a := newApp(t, nil)
-	r := deaf(t, dsn)
+	r := withoutHints(t, dsn)
 	r.register(t, deployment, a.URL)
 	r.worker(t)
 	id := r.send(t)

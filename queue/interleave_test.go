@@ -24,8 +24,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// deed is something that a server does with the queue. It returns what it was told, and the error in that.
-type deed func(ctx context.Context, s *site) (any, error)
+// operation is something that a server does with the queue. It returns what it was told, and the error in that.
+type operation func(ctx context.Context, s *site) (any, error)
 
 // site is a replica, and the message that the scene is about.
 type site struct {
@@ -40,7 +40,7 @@ type site struct {
 
 // The deeds. Each is one transaction.
 
-func claims(handle string) deed {
+func claims(handle string) operation {
 	return func(ctx context.Context, s *site) (any, error) {
 		d, ok, err := s.Claim(ctx, tickets.Ticket{MessageID: s.id, Number: firstTicket}, handle, frozen, leaseTime)
 		return fmt.Sprint(ok, " ", d.Lease, " ", d.DeliveryCount), err
@@ -60,16 +60,16 @@ func extends(ctx context.Context, s *site) (any, error) {
 	return nil, s.SetVisibility(ctx, project, topic, s.handle, time.Hour)
 }
 
-func givesBack(ctx context.Context, s *site) (any, error) {
+func releases(ctx context.Context, s *site) (any, error) {
 	f := Failure{Reason: "broken", After: time.Minute, Reached: true}
 	_, err := s.pool.Exec(ctx, nackSQL, f.nackArgs(s.handle)...)
 	return nil, err
 }
 
-// handsOut is what a server's timer does.
-func handsOut(ctx context.Context, s *site) (any, error) { return s.worker.issueBatch(ctx) }
+// issuesTickets is what a server's timer does.
+func issuesTickets(ctx context.Context, s *site) (any, error) { return s.worker.issueBatch(ctx) }
 
-func sends(options ...func(*entities.Message)) deed {
+func sends(options ...func(*entities.Message)) operation {
 	return func(ctx context.Context, s *site) (any, error) { return s.Send(ctx, message(options...)) }
 }
 
@@ -94,7 +94,7 @@ func on(t *testing.T, pool *pgxpool.Pool) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := NewWorker(q, migrations.DefaultSchema, WorkerOptions{
+	w, err := q.NewWorker(migrations.DefaultSchema, WorkerOptions{
 		Deliveries: 1, MaxDeliveries: 50, Allowed: loopback(t), Logger: quiet,
 	})
 	if err != nil {
@@ -214,35 +214,35 @@ func (s *site) state(t *testing.T, told ...any) string {
 // Two pairs are missing, because they are not serial and need not be. A timer whose transaction began before a
 // takeover finds what that made due not due yet, and takes it on its next turn. A claim that is neither
 // committed nor broken off seconds after the heart of its process has stopped is overlooked by the takeover;
-// the sweeper's next turn releases its lease (TestLeaseOfAnUnrecordedHolderIsReleased).
+// the sweeper's next turn releases its lease (TestLeaseOfAnUnregisteredHolderIsReleased).
 func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	home := on(t, deaf(t, dsn).pool)
+	home := on(t, withoutHints(t, dsn).pool)
 	for name, test := range map[string]struct {
 		scene    func(*site, *testing.T)
-		one, two deed
+		one, two operation
 		// alike says that the outcome does not show who came first.
 		alike bool
 	}{
 		"claim × claim":                   {scene: (*site).ready, one: claims("rh_1"), two: claims("rh_2")},
 		"claim × receive":                 {scene: (*site).ready, one: claims("rh_1"), two: receives},
 		"receive × receive":               {scene: (*site).ready, one: receives, two: receives},
-		"claim × timer":                   {scene: (*site).lost, one: claims("rh_1"), two: handsOut},
-		"receive × timer":                 {scene: (*site).lost, one: receives, two: handsOut},
-		"timer × timer":                   {scene: (*site).lost, one: handsOut, two: handsOut, alike: true},
-		"claim × timer, after the lease":  {scene: (*site).expired, one: claims("rh_1"), two: handsOut, alike: true},
+		"claim × timer":                   {scene: (*site).lost, one: claims("rh_1"), two: issuesTickets},
+		"receive × timer":                 {scene: (*site).lost, one: receives, two: issuesTickets},
+		"timer × timer":                   {scene: (*site).lost, one: issuesTickets, two: issuesTickets, alike: true},
+		"claim × timer, after the lease":  {scene: (*site).expired, one: claims("rh_1"), two: issuesTickets, alike: true},
 		"acknowledge × acknowledge":       {scene: (*site).leased, one: acknowledges, two: acknowledges},
-		"acknowledge × give back":         {scene: (*site).leased, one: acknowledges, two: givesBack},
+		"acknowledge × give back":         {scene: (*site).leased, one: acknowledges, two: releases},
 		"acknowledge × extend":            {scene: (*site).leased, one: acknowledges, two: extends},
-		"extend × give back":              {scene: (*site).leased, one: extends, two: givesBack},
-		"receive × give back":             {scene: (*site).leased, one: receives, two: givesBack},
-		"acknowledge × timer, too late":   {scene: (*site).expired, one: acknowledges, two: handsOut, alike: true},
-		"give back × timer":               {scene: (*site).expired, one: givesBack, two: handsOut},
+		"extend × give back":              {scene: (*site).leased, one: extends, two: releases},
+		"receive × give back":             {scene: (*site).leased, one: receives, two: releases},
+		"acknowledge × timer, too late":   {scene: (*site).expired, one: acknowledges, two: issuesTickets, alike: true},
+		"give back × timer":               {scene: (*site).expired, one: releases, two: issuesTickets},
 		"take over × take over":           {scene: (*site).leased, one: reaps, two: reaps},
 		"take over × acknowledge":         {scene: (*site).leased, one: reaps, two: acknowledges},
 		"take over × extend":              {scene: (*site).leased, one: reaps, two: extends},
-		"take over × give back":           {scene: (*site).leased, one: reaps, two: givesBack},
+		"take over × give back":           {scene: (*site).leased, one: reaps, two: releases},
 		"take over × leave with function": {scene: (*site).leased, one: reaps, two: leaves},
 		"take over × receive":             {scene: (*site).fetched, one: reaps, two: receives},
 		"send × send, one key":            {scene: (*site).empty, one: sends(keyed("key"), body("1")), two: sends(keyed("key"), body("2"))},
@@ -250,14 +250,14 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 		"send × send later, one key":      {scene: (*site).empty, one: sends(keyed("key")), two: sends(keyed("key"), delayed(time.Hour))},
 		"send of a known key × delivery":  {scene: (*site).ready, one: sends(keyed("key")), two: claims("rh_1"), alike: true},
 		"send of a known key × its end":   {scene: (*site).leased, one: sends(keyed("key")), two: acknowledges, alike: true},
-		"send × timer, of another's loss": {scene: (*site).lost, one: sends(keyed("other")), two: handsOut},
+		"send × timer, of another's loss": {scene: (*site).lost, one: sends(keyed("other")), two: issuesTickets},
 	} {
 		t.Run(name, func(t *testing.T) { // not in parallel: a timer looks at all messages
 			one, two := gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)
 			sites := [2]*site{on(t, one.Pool), on(t, two.Pool)}
 			var told [2]any
 			ask := func(i int) {
-				answer, err := [2]deed{test.one, test.two}[i](t.Context(), home.with(sites[i]))
+				answer, err := [2]operation{test.one, test.two}[i](t.Context(), home.with(sites[i]))
 				told[i] = []any{answer, fmt.Sprint(err)}
 			}
 			serial := map[string]string{}

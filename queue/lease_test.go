@@ -69,8 +69,8 @@ func TestOnlyTheCurrentHandleIsAccepted(t *testing.T) {
 
 func TestExpiredHandleIsInvalid(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t)) // no worker takes the lease away
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t)) // no worker takes the lease away
+	r.registerProcess(t, "proc_1")
 	id := r.send(t)
 	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime)
 	if err != nil || !ok {
@@ -88,9 +88,9 @@ func TestExpiredHandleIsInvalid(t *testing.T) {
 func TestReleasedHandleIsInvalid(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	r := deaf(t, dsn)
+	r := withoutHints(t, dsn)
 	// A connection whose transactions have begun, so that their now() is past, when something is asked of them.
-	late := deaf(t, dsn, func(c *pgxpool.Config) {
+	late := withoutHints(t, dsn, func(c *pgxpool.Config) {
 		c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 			_, err := conn.Exec(ctx, `BEGIN; SELECT FROM messages`)
 			if err == nil {
@@ -99,7 +99,7 @@ func TestReleasedHandleIsInvalid(t *testing.T) {
 			return true, err
 		}
 	})
-	r.onRecord(t, "proc_1")
+	r.registerProcess(t, "proc_1")
 	ticket := tickets.Ticket{MessageID: r.send(t), Number: firstTicket}
 	d, ok, err := r.Claim(t.Context(), ticket, "rh_1", "proc_1", leaseTime)
 	if err != nil || !ok {
@@ -111,7 +111,7 @@ func TestReleasedHandleIsInvalid(t *testing.T) {
 
 func TestSetVisibilityBounds(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	for _, d := range []time.Duration{-1, maxVisibility + 1} {
 		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrInvalid)
 	}
@@ -235,8 +235,8 @@ func (r *replica) ticketsDone(t testing.TB, id string, n int) {
 
 func TestRacersForOneTicketClaimOnce(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	for range 5 {
 		id := r.send(t)
 		won := race(16, func(i int) string {
@@ -264,8 +264,8 @@ func TestRacersForOneTicketClaimOnce(t *testing.T) {
 
 func TestClaimNeedsTheNewestTicket(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	parked, leased, fresh, later := r.send(t), r.send(t), r.send(t), r.send(t, delayed(time.Hour))
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
 	r.exec(t, `UPDATE messages SET lease = 'rh_other' WHERE id = $1`, leased)
@@ -354,8 +354,8 @@ func TestReplicasDeliverEachMessageOnce(t *testing.T) {
 
 func TestReceiveLeasesAMessage(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	id := r.send(t, body("pulled"))
 	m, err := r.Receive(t.Context(), project, topic, id, time.Minute)
 	if err != nil {
@@ -377,7 +377,7 @@ func TestReceiveLeasesAMessage(t *testing.T) {
 
 func TestReceiveFails(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	ready, leased, parked, later := r.send(t), r.send(t), r.send(t), r.send(t, delayed(time.Hour))
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
 	if _, err := r.Receive(t.Context(), project, topic, leased, time.Minute); err != nil {
@@ -406,8 +406,8 @@ func TestReceiveFails(t *testing.T) {
 
 func TestReceiversAndTicketShareOneDelivery(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	id := r.send(t)
 	won := race(16, func(i int) bool {
 		if i%2 == 0 {
@@ -434,11 +434,11 @@ func TestReceiversAndTicketShareOneDelivery(t *testing.T) {
 	}
 }
 
-// TestLeaseThatRanOutHasReachedItsFunction: the next time that it cannot be reached is the first in a row.
-func TestLeaseThatRanOutHasReachedItsFunction(t *testing.T) {
+// TestExpiredLeaseResetsTheUnreachedCount: the next time that it cannot be reached is the first in a row.
+func TestExpiredLeaseResetsTheUnreachedCount(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	reached, lost := r.held(t, ""), r.send(t)
+	r := withoutHints(t, testdb.New(t))
+	reached, lost := r.claimed(t, ""), r.send(t)
 	r.exec(t, `UPDATE messages SET unreached = 5, due_at = now()`)
 	if _, err := r.newWorker(t).issueDue(t.Context()); err != nil {
 		t.Fatal(err)

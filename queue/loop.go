@@ -37,12 +37,12 @@ type loop struct {
 	// running ends when the loop stops its tasks. Deliveries in progress continue.
 	running context.Context
 	halt    context.CancelFunc
-	// calls is the context of all deliveries, and breakOff cancels them.
-	calls    context.Context
-	breakOff context.CancelCauseFunc
+	// calls is the context of all deliveries, and cancelCalls cancels them.
+	calls       context.Context
+	cancelCalls context.CancelCauseFunc
 	// beating ends when the process deregisters.
-	beating context.Context
-	signOff context.CancelFunc
+	beating    context.Context
+	deregister context.CancelFunc
 
 	tasks, deliveries, beats sync.WaitGroup
 
@@ -50,9 +50,9 @@ type loop struct {
 	steady atomic.Bool   // the process has sent heartbeats for long enough to declare others dead
 }
 
-// signOn registers the process and starts its heartbeat. This comes before it takes any lease: other processes take over
+// startLoop registers the process and starts its heartbeat. This comes before it takes any lease: other processes take over
 // leases only from registered processes, so a lease taken earlier would be held until it expires.
-func (w *deliverer) signOn(ctx context.Context) (*loop, error) {
+func (w *deliverer) startLoop(ctx context.Context) (*loop, error) {
 	ctx = context.WithoutCancel(ctx)
 	if err := w.heartbeat.Beat(ctx); err != nil {
 		w.heartbeat.SignOff(ctx)
@@ -60,8 +60,8 @@ func (w *deliverer) signOn(ctx context.Context) (*loop, error) {
 	}
 	l := &loop{deliverer: w, news: make(chan struct{}, 1)}
 	l.running, l.halt = context.WithCancel(ctx)
-	l.calls, l.breakOff = context.WithCancelCause(ctx)
-	l.beating, l.signOff = context.WithCancel(ctx)
+	l.calls, l.cancelCalls = context.WithCancelCause(ctx)
+	l.beating, l.deregister = context.WithCancel(ctx)
 	l.beats.Go(func() { l.beat(ctx) })
 	return l, nil
 }
@@ -69,10 +69,10 @@ func (w *deliverer) signOn(ctx context.Context) (*loop, error) {
 // end cancels the calls in progress, waits until their results are stored, and deregisters the process.
 func (l *loop) end(cause error) {
 	l.stopTasks()
-	l.breakOff(cause)
+	l.cancelCalls(cause)
 	l.deliveries.Wait()
 	l.http.CloseIdleConnections()
-	l.signOff()
+	l.deregister()
 	l.beats.Wait()
 }
 
@@ -118,13 +118,13 @@ func (l *loop) every(interval time.Duration, do func(context.Context)) {
 	}
 }
 
-// run calls look whenever messages may be due or tickets issued, until the loop halts. Look returns the time after which
+// run calls poll whenever messages may be due or tickets issued, until the loop halts. Poll returns the time after which
 // to call it again.
-func (l *loop) run(issued <-chan struct{}, look func(context.Context) time.Duration) {
+func (l *loop) run(issued <-chan struct{}, poll func(context.Context) time.Duration) {
 	sooner, cancel := l.queue.hub.Subscribe(timerTopic)
 	defer cancel()
 	for l.running.Err() == nil {
-		next := look(l.running)
+		next := poll(l.running)
 		clock := time.NewTimer(min(max(next, dueRetry), duePoll))
 		select {
 		case <-l.running.Done():

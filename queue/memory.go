@@ -30,7 +30,7 @@ func (m *memory) try(size int64) (free func(), ok bool) {
 	if !m.free.TryAcquire(size) {
 		return nil, false
 	}
-	return m.lent(size), true
+	return m.lend(size), true
 }
 
 // take waits until there is memory for a body. A body larger than the limit gets all of it. Free releases the memory
@@ -43,10 +43,10 @@ func (m *memory) take(ctx context.Context, size int64) (free func(), err error) 
 	if err := m.free.Acquire(ctx, size); err != nil {
 		return nil, err
 	}
-	return m.lent(size), nil
+	return m.lend(size), nil
 }
 
-func (m *memory) lent(size int64) (free func()) {
+func (m *memory) lend(size int64) (free func()) {
 	return sync.OnceFunc(func() { m.free.Release(size) })
 }
 

@@ -19,7 +19,7 @@ func (r *replica) withoutMemory(t *testing.T) (giveBack func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(giveBack)
-	begin(t, w)
+	startWorker(t, w)
 	return giveBack
 }
 

@@ -98,9 +98,9 @@ func storedMessage(m entities.Message) func(pgx.Rows, error) (Delivery, error) {
 	}
 }
 
-// onRecord is the condition that a process is registered. If it is not, others have taken over its leases, and would
+// isRegistered is the condition that a process is registered. If it is not, others have taken over its leases, and would
 // take over new ones as well.
-func onRecord(process string) string {
+func isRegistered(process string) string {
 	return `EXISTS (SELECT FROM processes p WHERE p.id = ` + process + `)`
 }
 
@@ -126,7 +126,7 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
-	coalesce((SELECT spec_version` + ofItsRun + `), 0) AS spec_version`
+	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version`
 
 // columns are the destinations of [deliveryColumns].
 func (d *Delivery) columns() []any {
@@ -136,11 +136,11 @@ func (d *Delivery) columns() []any {
 	}
 }
 
-// lengthOfLog is the number of events in the log of message m's run; 0 if it has none.
-const lengthOfLog = `coalesce((SELECT last_seq` + ofItsRun + `), 0)`
+// logLength is the number of events in the log of message m's run; 0 if it has none.
+const logLength = `coalesce((SELECT last_seq` + fromRun + `), 0)`
 
-// ofItsRun selects from the run of message m; see [store.OfRun].
-const ofItsRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project`
+// fromRun selects from the run of message m; see [store.OfRun].
+const fromRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project`
 
 // Claim leases the message of a ticket to the holder, and invalidates the ticket. It reports false if there is nothing
 // to deliver, because the ticket has been used or the message is gone or parked, or if the holder is not registered,
@@ -151,9 +151,9 @@ func (q *Queue) Claim(
 	rows, err := q.pool.Query(ctx, `
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
-			again = false, seen_seq = `+lengthOfLog+`
+			again = false, seen_seq = `+logLength+`
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked+`
-			AND ($4 = '' OR `+onRecord("$4")+`)
+			AND ($4 = '' OR `+isRegistered("$4")+`)
 		RETURNING `+deliveryColumns+`, body`,
 		t.MessageID, t.Number, handle, holder, lease)
 	if err != nil {
@@ -333,10 +333,10 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// DropRuns deletes the messages of runs that retention deletes: delayed and parked ones, and those an ended run has not
+// DeleteRunMessages deletes the messages of runs that retention deletes: delayed and parked ones, and those an ended run has not
 // received yet. All messages of a run are for its deployment, which the index begins with. Their tickets and leases
 // become invalid.
-func DropRuns(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
+func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
 	_, err := tx.Exec(ctx, `
 		DELETE FROM messages WHERE id = ANY (ARRAY(
 			SELECT m.id FROM messages m JOIN runs r

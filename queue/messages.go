@@ -150,7 +150,7 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 		if e, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry]); err != nil {
 			return err
 		}
-		return tell(ctx, tx, project, admin.ActionMessageRetry, id, outline(before))
+		return audit(ctx, tx, project, admin.ActionMessageRetry, id, auditDetail(before))
 	})
 	if err != nil {
 		return Entry{}, fmt.Errorf("retry message %s: %w", id, err)
@@ -185,7 +185,7 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 		if err != nil {
 			return err
 		}
-		return tell(ctx, tx, project, admin.ActionMessageDiscard, id, outline(gone))
+		return audit(ctx, tx, project, admin.ActionMessageDiscard, id, auditDetail(gone))
 	})
 	if err != nil {
 		return fmt.Errorf("discard message %s: %w", id, err)
@@ -193,8 +193,8 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 	return nil
 }
 
-// outline returns the detail that an audit entry stores about a message.
-func outline(e Entry) map[string]any {
+// auditDetail returns the detail that an audit entry stores about a message.
+func auditDetail(e Entry) map[string]any {
 	return map[string]any{"topic": e.Topic, "deploymentId": e.DeploymentID, "runId": e.RunID, "state": e.State}
 }
 

@@ -48,7 +48,7 @@ func (r *replica) ids(t testing.TB, p entities.Project, s State) []string {
 
 func TestMessagesAreListedByState(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	want := map[State][]string{}
 	for i := range 9 {
 		id := r.send(t, delayed(time.Duration(i%2)*time.Hour))
@@ -104,7 +104,7 @@ func TestParkedMessageCanBeRetried(t *testing.T) {
 
 func TestRetryDoesNotShortenDelays(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	sleeping, failed := r.send(t, delayed(time.Hour)), r.send(t)
 	_, err := r.Retry(t.Context(), project, sleeping)
 	wantError(t, "a message that sleeps", err, entities.ErrConflict)
@@ -124,8 +124,8 @@ func TestRetryDoesNotShortenDelays(t *testing.T) {
 
 func TestDiscardedMessageIsGone(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	parked, leased, sibling := r.send(t, keyed("k")), r.held(t, "proc_1"), r.send(t, keyed("sibling"))
+	r := withoutHints(t, testdb.New(t))
+	parked, leased, sibling := r.send(t, keyed("k")), r.claimed(t, "proc_1"), r.send(t, keyed("sibling"))
 	r.park(t, parked)
 	wantError(t, "foreign project", r.Discard(t.Context(), "other", parked), entities.ErrMessageNotFound)
 	for _, id := range []string{parked, leased.ID} {
@@ -173,7 +173,7 @@ func TestLargeBodiesAreDeliveredOneAtATime(t *testing.T) {
 	r := open(t, testdb.New(t))
 	r.register(t, deployment, a.URL)
 	w := r.newWorker(t, func(o *WorkerOptions) { o.BodyMemory = size + 1 }) // one at a time
-	begin(t, w)
+	startWorker(t, w)
 	t.Cleanup(let)
 	for i := range count {
 		r.send(t, body(strings.Repeat(string(rune('a'+i)), size)))
@@ -233,8 +233,8 @@ func TestMemoryIsBounded(t *testing.T) {
 // TestFilteredListsReadFewRows: who lists what is leased or parked does not read all that waits.
 func TestFilteredListsReadFewRows(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.away(t, 20_000)
+	r := withoutHints(t, testdb.New(t))
+	r.unreached(t, 20_000)
 	r.exec(t, `UPDATE messages SET lease = 'rh_' || id WHERE id IN ('msg_7', 'msg_19000')`)
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = 'msg_8'`)
 	r.exec(t, `VACUUM ANALYZE messages`)
@@ -249,7 +249,7 @@ func TestFilteredListsReadFewRows(t *testing.T) {
 
 func TestMessagesAreListedByRunAndBackwards(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	about := func(id entities.RunID) func(*entities.Message) { return func(m *entities.Message) { m.RunID = id } }
 	first, other, last := r.send(t, about("wrun_1")), r.send(t, about("wrun_2")), r.send(t, about("wrun_1"))
 	var got []string

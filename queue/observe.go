@@ -61,14 +61,14 @@ const (
 	OutcomeLost Outcome = "lost"
 )
 
-// unobserved is the observer of a worker that is configured without one.
-type unobserved struct{}
+// noObserver is the observer of a worker that is configured without one.
+type noObserver struct{}
 
-func (unobserved) Deliver(ctx context.Context, _ Delivering) (context.Context, func(Delivered)) {
+func (noObserver) Deliver(ctx context.Context, _ Delivering) (context.Context, func(Delivered)) {
 	return ctx, func(Delivered) {}
 }
 
-func (unobserved) Call(context.Context, http.Header) {}
+func (noObserver) Call(context.Context, http.Header) {}
 
 // observed delivers a message and reports the delivery to the observer. Waited is how long the message was ready.
 func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Duration, free func()) error {

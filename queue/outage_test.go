@@ -71,22 +71,22 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	}
 }
 
-// deafConn is a connection that hears no answer to the first claim that it sends.
-type deafConn struct {
+// lossyConn is a connection that hears no answer to the first claim that it sends.
+type lossyConn struct {
 	net.Conn
 
 	first *atomic.Bool // no claim has been sent yet
 	cut   bool
 }
 
-func (c *deafConn) Write(p []byte) (int, error) {
+func (c *lossyConn) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("rh_")) && c.first.CompareAndSwap(true, false) {
 		c.cut = true
 	}
 	return c.Conn.Write(p)
 }
 
-func (c *deafConn) Read(p []byte) (int, error) {
+func (c *lossyConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.cut && err == nil {
 		_ = c.Close()
@@ -104,7 +104,7 @@ func TestClaimWithALostAnswerIsReleased(t *testing.T) {
 		dial := c.ConnConfig.DialFunc
 		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
-			return &deafConn{Conn: conn, first: &first}, err
+			return &lossyConn{Conn: conn, first: &first}, err
 		}
 	})
 	a := newApp(t, nil)

@@ -127,7 +127,7 @@ func (q *Queue) Receive(
 	rows, err := q.pool.Query(ctx, `
 		UPDATE messages m
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
-			seen_seq = `+lengthOfLog+`
+			seen_seq = `+logLength+`
 		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+` AND ticket > 0
 		RETURNING id, content_type, body, created_at, expires_at, lease, delivery_count`,
 		id, project, topic, "rh_"+ulid.Make().String(), lease)

@@ -38,7 +38,7 @@ func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 		about("wrun_old", func(m *entities.Message) { m.Project = "other" }),
 	}
 	r.worker(t, func(o *WorkerOptions) {
-		o.Retention = upkeep.NewRetention(r.pool, upkeep.RetentionOptions{Keep: time.Hour, DeleteRelated: DropRuns})
+		o.Retention = upkeep.NewRetention(r.pool, upkeep.RetentionOptions{Keep: time.Hour, DeleteRelated: DeleteRunMessages})
 	})
 	for _, id := range gone {
 		r.gone(t, id)
@@ -57,7 +57,7 @@ func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 // TestAllExpiredKeysAreDeleted, however many they are.
 func TestAllExpiredKeysAreDeleted(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.exec(t, `
 		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT 'default', 'd', 't', n::text, 'm', now() - interval '1 h' FROM generate_series(1, $1) n`, 2*keysBatch+5)

@@ -32,7 +32,7 @@ const (
 // correctness does not depend on it, and deliveries by other processes are not serialized.
 type serializer struct {
 	hold, maxWait time.Duration
-	places        int // how many messages may wait
+	slots         int // how many messages may wait
 	closed        context.Context
 	close         context.CancelFunc
 
@@ -62,7 +62,7 @@ type wakeUp struct {
 
 func newSerializer(deliveries int) *serializer {
 	s := &serializer{
-		hold: callHold, maxWait: maxCallWait, places: deliveries / waitingShare, runs: map[runKey]*runQueue{},
+		hold: callHold, maxWait: maxCallWait, slots: deliveries / waitingShare, runs: map[runKey]*runQueue{},
 	}
 	s.closed, s.close = context.WithCancel(context.Background())
 	return s
@@ -93,7 +93,7 @@ func (s *serializer) add(d Delivery) *wakeUp {
 		s.runs[key] = q
 	}
 	own := &wakeUp{queue: q, called: make(chan struct{})}
-	if q.current == nil || !mayWait(d) || s.waiting == s.places {
+	if q.current == nil || !mayWait(d) || s.waiting == s.slots {
 		s.call(own)
 		return own
 	}

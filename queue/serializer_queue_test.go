@@ -25,8 +25,8 @@ func (r *replica) run(t *testing.T, version int) entities.RunID {
 	return id
 }
 
-// unhurried keeps time limits from ending a wait.
-func (w *deliverer) unhurried() {
+// withoutTimeLimits keeps time limits from ending a wait.
+func (w *deliverer) withoutTimeLimits() {
 	w.serializer.mu.Lock()
 	defer w.serializer.mu.Unlock()
 	w.serializer.hold, w.serializer.maxWait = time.Hour, time.Hour
@@ -57,8 +57,8 @@ func (t *serializer) state() (waiting, lines int) {
 	return t.waiting, len(t.runs)
 }
 
-// inLine waits until so many wait for their turn.
-func (w *deliverer) inLine(t *testing.T, n int) {
+// waitUntilWaiting waits until so many wait for their turn.
+func (w *deliverer) waitUntilWaiting(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, "they wait for their turn", func() bool {
 		waiting, _ := w.serializer.state()
@@ -74,7 +74,7 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 		"tickets": func(t *testing.T, r *replica) *deliverer { w := r.worker(t); r.ticketsOnly(); return w.deliverer },
 		"drain": func(t *testing.T, r *replica) *deliverer {
 			d := r.drainer(t)
-			begun, err := d.Begin(t.Context())
+			begun, err := d.StartDrain(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,14 +96,14 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 			a, letGo := holding(t, r)
 			r.register(t, deployment, a.URL)
 			w := start(t, r)
-			w.unhurried()
+			w.withoutTimeLimits()
 			run, other := r.run(t, 3), r.run(t, 3)
 			var sent, called []string
 			for i := range n {
 				sent = append(sent, r.send(t, of(run)))
 				r.leased(t, i+1)
 			}
-			w.inLine(t, n-1)
+			w.waitUntilWaiting(t, n-1)
 			r.send(t, of(other))
 			for range 2 {
 				called = append(called, a.next(t).id())
@@ -140,7 +140,7 @@ func TestOtherMessagesDoNotWaitForWakeUps(t *testing.T) {
 	r := open(t, testdb.New(t))
 	a, letGo := holding(t, r)
 	r.register(t, deployment, a.URL)
-	r.worker(t).unhurried()
+	r.worker(t).withoutTimeLimits()
 	stable, next, unknown := r.run(t, 3), r.run(t, 5), entities.NewRunID(time.Now())
 	for range 2 {
 		r.send(t, of(stable), func(m *entities.Message) { m.Topic = "__wkf_step_a" })
@@ -154,8 +154,8 @@ func TestOtherMessagesDoNotWaitForWakeUps(t *testing.T) {
 	close(letGo)
 }
 
-// TestHangingWakeUpDelaysTheNextOnlyBriefly than 200 ms.
-func TestHangingWakeUpDelaysTheNextOnlyBriefly(t *testing.T) {
+// TestHangingWakeUpDelaysTheNextByItsHold than 200 ms.
+func TestHangingWakeUpDelaysTheNextByItsHold(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a, letGo := holding(t, r)
@@ -184,12 +184,12 @@ func TestStoppingServerReleasesWaitingWakeUps(t *testing.T) {
 	a, letGo := holding(t, r)
 	r.register(t, deployment, a.URL)
 	w := r.worker(t)
-	w.unhurried()
+	w.withoutTimeLimits()
 	run := r.run(t, 3)
 	first := r.send(t, of(run))
 	a.next(t)
 	waiting := r.send(t, of(run))
-	w.inLine(t, 1)
+	w.waitUntilWaiting(t, 1)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Stop(context.Background()) }()
 	eventually(t, "it is released", func() bool { return r.stored(t, waiting).Lease == "" })

@@ -44,8 +44,8 @@ func (t *serializer) taken(tb testing.TB, d Delivery) (answered func()) {
 	return answered
 }
 
-// wantNoLines checks that no run is remembered.
-func (t *serializer) wantNoLines(tb testing.TB) {
+// wantNoQueues checks that no run is remembered.
+func (t *serializer) wantNoQueues(tb testing.TB) {
 	tb.Helper()
 	if waiting, lines := t.state(); lines != 0 || waiting != 0 {
 		tb.Errorf("%d lines are left, and %d that wait", lines, waiting)
@@ -88,7 +88,7 @@ func TestSerializedMessages(t *testing.T) {
 				}
 				before()
 				(<-begun)()
-				s.wantNoLines(t)
+				s.wantNoQueues(t)
 
 				own := s.taken(t, wake(tt.change))
 				after := s.begins(t, wake())
@@ -97,7 +97,7 @@ func TestSerializedMessages(t *testing.T) {
 				}
 				own()
 				(<-after)()
-				s.wantNoLines(t)
+				s.wantNoQueues(t)
 			})
 		})
 	}
@@ -114,7 +114,7 @@ func TestRunsDoNotWaitForOthers(t *testing.T) {
 		} {
 			end()
 		}
-		s.wantNoLines(t)
+		s.wantNoQueues(t)
 	})
 }
 
@@ -147,12 +147,12 @@ func TestSerializerKeepsTheOrder(t *testing.T) {
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("it took %s, want no time", waited)
 		}
-		s.wantNoLines(t)
+		s.wantNoQueues(t)
 	})
 }
 
-// TestSerializerHoldsBackForALimitedTime: a hanging call holds back the next one for its hold only.
-func TestSerializerHoldsBackForALimitedTime(t *testing.T) {
+// TestHangingCallHoldsBackOnlyForItsHold: a hanging call holds back the next one for its hold only.
+func TestHangingCallHoldsBackOnlyForItsHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, began := newSerializer(100), time.Now()
@@ -174,11 +174,11 @@ func TestSerializerHoldsBackForALimitedTime(t *testing.T) {
 		}
 		time.Sleep(callHold)
 		synctest.Wait()
-		s.wantNoLines(t) // though two hang, and the last one too
+		s.wantNoQueues(t) // though two hang, and the last one too
 		hangingToo()
 		last()
 		s.taken(t, wake())()
-		s.wantNoLines(t)
+		s.wantNoQueues(t)
 	})
 }
 
@@ -202,11 +202,11 @@ func TestSerializerBoundsTheWait(t *testing.T) {
 		}
 		time.Sleep(callHold)
 		synctest.Wait()
-		s.wantNoLines(t)
+		s.wantNoQueues(t)
 	})
 }
 
-// TestSerializerBoundsTheNumberWaiting of the places: the next one is called at once.
+// TestSerializerBoundsTheNumberWaiting of the slots: the next one is called at once.
 func TestSerializerBoundsTheNumberWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -228,7 +228,7 @@ func TestSerializerBoundsTheNumberWaiting(t *testing.T) {
 		}
 		third()
 		(<-a)()
-		s.wantNoLines(t)
+		s.wantNoQueues(t)
 	})
 }
 
@@ -263,7 +263,7 @@ func TestSerializerWaitEndsWithContextAndServer(t *testing.T) {
 					t.Errorf("%d wait in %d lines, want 0 in 1: the call under way goes on", waiting, lines)
 				}
 				answered()
-				s.wantNoLines(t)
+				s.wantNoQueues(t)
 				s.taken(t, wake())() // need not wait, so it does not end
 			})
 		})
@@ -288,7 +288,7 @@ func TestCallGrantedWhileItsWaitEnds(t *testing.T) {
 		t.Error("the last turn has not begun")
 	}
 	s.done(all[3])
-	s.wantNoLines(t)
+	s.wantNoQueues(t)
 }
 
 // TestSerializerUnderContention: whoever comes, gives up and is answered at the same time, no two are under way at once
@@ -324,5 +324,5 @@ func TestSerializerUnderContention(t *testing.T) {
 	if called.Load()+failed.Load() != racers || called.Load() < racers*2/3 {
 		t.Errorf("%d were called and %d gave up, of %d", called.Load(), failed.Load(), racers)
 	}
-	s.wantNoLines(t)
+	s.wantNoQueues(t)
 }

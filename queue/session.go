@@ -17,16 +17,16 @@ type session struct {
 
 	mu       sync.Mutex
 	taking   bool          // it may take tickets
-	looking  bool          // it is taking tickets now, and will use them
+	polling  bool          // it is taking tickets now, and will use them
 	underway int           // deliveries and sweeps in progress
-	looks    int           // looks started
-	idle     int           // the number of the last look that found nothing to do while nothing was in progress
+	polls    int           // polls started
+	idle     int           // the number of the last poll that found nothing to do while nothing was in progress
 	change   chan struct{} // closed and replaced when any of this changes
 }
 
-// begin registers the process and starts a session.
-func (w *deliverer) begin(ctx context.Context) (*session, error) {
-	l, err := w.signOn(ctx)
+// startSession registers the process and starts a session.
+func (w *deliverer) startSession(ctx context.Context) (*session, error) {
+	l, err := w.startLoop(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -44,19 +44,19 @@ func (w *deliverer) begin(ctx context.Context) (*session, error) {
 	})
 	s.tasks.Go(func() {
 		defer cancel()
-		s.run(issued, s.look)
+		s.run(issued, s.poll)
 	})
 	return s, nil
 }
 
-// resume makes the session take tickets, and returns how many looks it has started. A later look is the first that sees
+// resume makes the session take tickets, and returns how many polls it has started. A later poll is the first that sees
 // everything committed before this call.
 func (s *session) resume() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taking = true
 	poke(s.news)
-	return s.looks
+	return s.polls
 }
 
 // pause makes the session take no more tickets.
@@ -89,7 +89,7 @@ func (s *session) until(ctx context.Context, condition func() bool) {
 	}
 }
 
-// wait waits until the lingering time has passed and a look that started after number since found nothing to do, or
+// wait waits until the lingering time has passed and a poll that started after number since found nothing to do, or
 // until the deadline.
 func (s *session) wait(deadline, lingering context.Context, since int) {
 	select {
@@ -104,29 +104,29 @@ func (s *session) wait(deadline, lingering context.Context, since int) {
 func (s *session) finish(ctx context.Context, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	s.until(ctx, func() bool { return s.underway == 0 && !s.looking || s.taking })
+	s.until(ctx, func() bool { return s.underway == 0 && !s.polling || s.taking })
 }
 
-// look takes tickets and starts to use them. It returns the time after which to look again.
-func (s *session) look(ctx context.Context) time.Duration {
+// poll takes tickets and starts to use them. It returns the time after which to look again.
+func (s *session) poll(ctx context.Context) time.Duration {
 	steady := s.steady.Load()
 	s.mu.Lock()
-	s.looks++
-	number, room, quiet := s.looks, s.options.Deliveries-s.underway, s.underway == 0
-	s.looking = s.taking && room > 0
-	looking := s.looking
+	s.polls++
+	number, room, quiet := s.polls, s.options.Deliveries-s.underway, s.underway == 0
+	s.polling = s.taking && room > 0
+	polling := s.polling
 	s.mu.Unlock()
-	if !looking {
+	if !polling {
 		return duePoll
 	}
 	next, found, err := s.take(context.WithoutCancel(ctx), room)
-	nothing := err == nil && !found && quiet && (steady || !s.suspicious(ctx))
+	nothing := err == nil && !found && quiet && (steady || !s.hasSuspects(ctx))
 	if err != nil {
 		s.logger.ErrorContext(ctx, "take tickets", "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looking = false
+	s.polling = false
 	if nothing {
 		s.idle = number
 	}
@@ -153,9 +153,9 @@ func (s *session) take(ctx context.Context, n int) (next time.Duration, found bo
 	return next, len(taken) > 0, nil
 }
 
-// suspicious reports whether another process may be dead. This process cannot decide that before its heartbeats are
+// hasSuspects reports whether another process may be dead. This process cannot decide that before its heartbeats are
 // steady, so it stays until then.
-func (s *session) suspicious(ctx context.Context) bool {
+func (s *session) hasSuspects(ctx context.Context) bool {
 	any, err := s.heartbeat.Suspects(ctx, s.queue.pool)
 	if err != nil {
 		s.logger.ErrorContext(ctx, "find suspect processes", "error", err)

@@ -44,7 +44,7 @@ type projectKeys struct {
 }
 
 // NewSigner returns a signer with the keys in the queue's database.
-func NewSigner(q *Queue, now func() time.Time, logger *slog.Logger) *Signer {
+func (q *Queue) NewSigner(now func() time.Time, logger *slog.Logger) *Signer {
 	return &Signer{
 		read: func(ctx context.Context, project entities.Project) ([]admin.SigningKeySecret, error) {
 			return admin.SigningKeySecrets(ctx, q.pool, project)

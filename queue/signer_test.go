@@ -158,7 +158,7 @@ type verified struct {
 }
 
 // guarded is an app that verifies its calls, and acknowledges nothing.
-func guarded(t *testing.T, keys ...string) (*app, chan verified) {
+func verifyingApp(t *testing.T, keys ...string) (*app, chan verified) {
 	t.Helper()
 	parsed, err := signature.ParseKeys(strings.Join(keys, ","))
 	if err != nil {
@@ -189,7 +189,7 @@ func TestDeliveriesAreSigned(t *testing.T) {
 	first := r.newKey(t, project)
 	second := r.newKey(t, project)
 	foreign := r.newKey(t, "another")
-	r.worker(t, func(o *WorkerOptions) { o.Signer = NewSigner(r.Queue, time.Now, o.Logger) })
+	r.worker(t, func(o *WorkerOptions) { o.Signer = r.NewSigner(time.Now, o.Logger) })
 	for name, tt := range map[string]struct {
 		key  string
 		body string
@@ -198,7 +198,7 @@ func TestDeliveriesAreSigned(t *testing.T) {
 		"first": {first, "x", nil}, "second": {second, "x", nil}, "foreign": {foreign, "x", signature.ErrWrong},
 		"large": {second, strings.Repeat("x", 3*smallBody), nil}, "empty": {first, "", nil},
 	} {
-		a, got := guarded(t, tt.key)
+		a, got := verifyingApp(t, tt.key)
 		r.register(t, name, a.URL+"/base")
 		r.send(t, body(tt.body), func(m *entities.Message) { m.DeploymentID = name })
 		if v := receive(t, "a call", got); !errors.Is(v.err, tt.want) || v.body != len(tt.body) {

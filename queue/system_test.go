@@ -42,7 +42,7 @@ type replica struct {
 // open starts a replica on the database. It ends with the test.
 func open(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
-	r := deaf(t, dsn, options...)
+	r := withoutHints(t, dsn, options...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.hub.Run(ctx) })
@@ -54,7 +54,7 @@ func open(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 }
 
 // deaf opens a replica whose hub neither sends nor receives hints.
-func deaf(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
+func withoutHints(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), withConnections(t, dsn), migrations.DefaultSchema, options...)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *replica) newWorker(t testing.TB, configure ...func(*WorkerOptions)) *Wo
 	for _, c := range configure {
 		c(&o)
 	}
-	w, err := NewWorker(r.Queue, migrations.DefaultSchema, o)
+	w, err := r.NewWorker(migrations.DefaultSchema, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,12 +113,12 @@ func (r *replica) newWorker(t testing.TB, configure ...func(*WorkerOptions)) *Wo
 func (r *replica) worker(t testing.TB, configure ...func(*WorkerOptions)) *Worker {
 	t.Helper()
 	w := r.newWorker(t, configure...)
-	begin(t, w)
+	startWorker(t, w)
 	return w
 }
 
 // begin starts a worker. It is stopped when the test ends, if it was not before.
-func begin(t testing.TB, w *Worker) {
+func startWorker(t testing.TB, w *Worker) {
 	t.Helper()
 	if err := w.Start(t.Context()); err != nil {
 		t.Fatal(err)

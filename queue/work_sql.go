@@ -27,7 +27,7 @@ func upsertWork(m entities.Message, s *storedWork) pg.Write {
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, $9::integer,
 			now() + CASE WHEN taken THEN $13 ELSE $8::interval END,
 			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, taken::integer
-		FROM (SELECT ` + onRecord("$12") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
+		FROM (SELECT ` + isRegistered("$12") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
 		WHERE true`, Rest: `
 		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
 			again = m.again OR m.lease <> '' AND excluded.ticket > 0,

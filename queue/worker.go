@@ -53,7 +53,7 @@ type Worker struct {
 }
 
 // NewWorker returns a worker for the queue, whose tables are in the given schema.
-func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
+func (q *Queue) NewWorker(schema string, o WorkerOptions) (*Worker, error) {
 	d := newDeliverer(q, o)
 	// Half of the slots are for tickets, so that a stream of new messages cannot starve the old ones.
 	w := &Worker{deliverer: d, dispatcher: newDispatcher(d, o.Deliveries/2)}
@@ -66,7 +66,7 @@ func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
 // again.
 func (w *deliverer) use(ctx context.Context, t tickets.Ticket, since time.Time) error {
 	err := w.redeem(ctx, t, since)
-	if errors.Is(err, errNotOnRecord) {
+	if errors.Is(err, errNotRegistered) {
 		return tickets.Later(cluster.BeatInterval)
 	}
 	return err
@@ -74,7 +74,7 @@ func (w *deliverer) use(ctx context.Context, t tickets.Ticket, since time.Time) 
 
 // Start starts delivering. The worker runs until [Worker.Stop], even if the context ends.
 func (w *Worker) Start(ctx context.Context) error {
-	l, err := w.signOn(ctx)
+	l, err := w.startLoop(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (w *Worker) Start(ctx context.Context) error {
 		return err
 	}
 	w.loop = l
-	l.tasks.Go(func() { l.run(nil, w.look) }) // River is notified of tickets itself
+	l.tasks.Go(func() { l.run(nil, w.poll) }) // River is notified of tickets itself
 	l.tasks.Go(func() { l.every(w.sweeper.Interval, w.sweep) })
 	l.tasks.Go(func() { l.every(keysPoll, w.deleteExpired) })
 	l.tasks.Go(func() {
@@ -107,8 +107,8 @@ func (q *Queue) Attach(w *Worker) {
 // ProcessID returns the ID under which the worker's process is registered.
 func (w *Worker) ProcessID() string { return w.heartbeat.ID }
 
-// look issues tickets for due messages, which River then fetches.
-func (w *Worker) look(ctx context.Context) time.Duration {
+// poll issues tickets for due messages, which River then fetches.
+func (w *Worker) poll(ctx context.Context) time.Duration {
 	next, err := w.issueDue(ctx)
 	if err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "issue tickets", "error", err)
