@@ -17,12 +17,12 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
-// sendsAll is a batch: two messages, one of them with a key.
+// sendsAll sends a batch of two messages, one of them with a key.
 func sendsAll(ctx context.Context, s *site) (any, error) {
 	return s.SendAll(ctx, []entities.Message{message(keyed("key"), body("1")), message(body("2"))})
 }
 
-// starts makes a run, and sends the message that starts it, in one transaction.
+// starts creates a run and sends the message that starts it, in one transaction.
 func starts(ctx context.Context, s *site) (any, error) {
 	result, err := s.log.Append(ctx, project, eventlog.Request{
 		RunID: entities.RunID(s.id), Type: entities.EventRunCreated, SpecVersion: 3,
@@ -32,7 +32,7 @@ func starts(ctx context.Context, s *site) (any, error) {
 	return result.Event != nil, err
 }
 
-// noRun is a run that is not there yet.
+// noRun sets up a site whose run does not exist yet.
 func (s *site) noRun(t *testing.T) {
 	t.Helper()
 	s.empty(t)
@@ -40,10 +40,10 @@ func (s *site) noRun(t *testing.T) {
 	s.id = "wrun_" + ulid.MustNew(ulid.Timestamp(time.Now()), rand.Reader).String()
 }
 
-// TestQueueSurvivesACrashAtAnyStatement breaks every write of the queue off at each of its statements: by killing
-// the server's process before it, and by cutting the client off when it has been executed, the commit too.
-// Then all of the write is there or nothing, message, key and ticket alike. Whoever asked repeats himself: if
-// the write was lost, all is as if nothing had happened; if just the answer was, he is told so.
+// TestQueueSurvivesACrashAtAnyStatement interrupts every write of the queue at each of its statements, the commit
+// included: by killing the database session before the statement, and by cutting the connection after it. Either all of
+// the write is stored or nothing, including message, key and ticket. The caller then repeats the call: if the write was
+// lost, the repetition has the full effect; if only the response was lost, the repetition reports that.
 func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -51,8 +51,8 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 	for name, test := range map[string]struct {
 		scene func(*site, *testing.T)
 		do    operation
-		// again is what is told to who repeats what was done already, and grows by how many messages that
-		// adds: without a key nothing tells a repetition from another message.
+		// again is the error of repeating a call that had succeeded, and grows is how many messages the repetition
+		// adds: without a key it cannot be told from a new message.
 		again error
 		grows int
 	}{
@@ -90,7 +90,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 			untouched := home.state(t)
 			commit := len(statements) - 1
 			if untouched == done || commit < 1 || statements[commit] != "COMMIT" {
-				t.Fatalf("the write is not one: %q", statements)
+				t.Fatalf("got statements %q, want a write", statements)
 			}
 			for n, sql := range statements {
 				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
@@ -104,7 +104,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 							want, again = done, test.again
 						}
 						if diff := cmp.Diff(want, home.state(t)); diff != "" {
-							t.Fatalf("the crash left a trace (-want +got):\n%s", diff)
+							t.Fatalf("state after the crash (-want +got):\n%s", diff)
 						}
 						before := home.count(t, `SELECT count(*) FROM messages`)
 						_, err := test.do(t.Context(), home)
@@ -116,7 +116,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 							return
 						}
 						if diff := cmp.Diff(done, home.state(t)); diff != "" {
-							t.Errorf("the outcome is not as without the crash (-want +got):\n%s", diff)
+							t.Errorf("state after crash and repetition (-want +got):\n%s", diff)
 						}
 					})
 				}

@@ -13,7 +13,7 @@ import (
 
 func TestDeliveryHasTheHeadersOfTheProtocol(t *testing.T) {
 	t.Parallel()
-	answer := make(chan struct{}) // which would make the lease end sooner
+	answer := make(chan struct{}) // held back, since an answer shortens the lease
 	a := newApp(t, func(http.ResponseWriter, *http.Request, call) { <-answer })
 	r := start(t, a)
 	t.Cleanup(func() { close(answer) })
@@ -132,7 +132,7 @@ func TestRedeliveriesKeepTheIDAndGetFreshHandles(t *testing.T) {
 			t.Errorf("delivery %s has the handle %s of an earlier one", want, c.handle())
 		}
 		handles[c.handle()] = true
-		r.makeDue(t, id) // the lease runs out
+		r.makeDue(t, id) // the lease expires
 	}
 }
 

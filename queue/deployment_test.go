@@ -160,12 +160,12 @@ func TestPutDeploymentMakesABacklogDueInBatches(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	r.register(t, deployment, "http://a.test")
 	r.unreached(t, 2*dueBatch+100)
-	r.exec(t, `UPDATE messages SET unreached = 0 WHERE id = 'msg_1'`) // it failed, and the app is as it was
+	r.exec(t, `UPDATE messages SET unreached = 0 WHERE id = 'msg_1'`) // it reached the app and failed
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `SELECT FROM messages WHERE id = 'msg_2' FOR UPDATE`); err != nil {
 			return err
 		}
-		r.register(t, deployment, "http://a.test") // does not wait for it
+		r.register(t, deployment, "http://a.test") // does not wait for the locked row
 		return nil
 	})
 	if err != nil {
@@ -180,7 +180,7 @@ func TestPutDeploymentMakesABacklogDueInBatches(t *testing.T) {
 	r.register(t, deployment, "http://b.test")
 	r.scan(t, left, nil, &got)
 	if len(got) > 0 {
-		t.Errorf("got %v not due although the deployment has moved", got)
+		t.Errorf("after the move: got %v not due, want none", got)
 	}
 }
 
@@ -222,12 +222,12 @@ func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
 	want("order", "v1")
 	want("ship", "")
 	put(project, "any")
-	want("order", "v1") // one that lists it, though older
+	want("order", "v1") // older, but lists the workflow
 	want("ship", "any")
 	put(project, "v2", "order")
 	want("order", "v2")
 	want("refund", "v1")
-	put(project, "v1", "order", "refund") // an old one that starts again is not new
+	put(project, "v1", "order", "refund") // registering again does not make it newer
 	want("order", "v2")
 	put(project, "any2")
 	want("ship", "any2")

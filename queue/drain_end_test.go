@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestDrainsEndWithinBudgetAndGrace: a call that takes longer than the budget and the grace period is broken off, and
-// its message left with the function, which may still acknowledge it.
+// TestDrainsEndWithinBudgetAndGrace: a call that takes longer than the budget and the grace period is canceled, but the
+// function keeps its lease and can still acknowledge the message.
 func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	t.Parallel()
 	r := minimal(t, testdb.New(t))
@@ -21,7 +21,7 @@ func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	d := r.drainer(t, func(o *WorkerOptions) { o.Grace, o.Deliveries = 50*time.Millisecond, 1 })
 	got := drainFor(t, d, time.Second, 0)
 	if got.Delivered != 1 || got.Failed != 0 || got.Due != 1 || got.NextDueAt != nil {
-		t.Errorf("got %+v, want one Delivery, which did not fail, and one due", got)
+		t.Errorf("got %+v, want one delivery, which did not fail, and one due", got)
 	}
 	if err := r.Discard(t.Context(), project, waiting); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func waitForLastDrain(t *testing.T, d *Drainer) {
 	})
 }
 
-// TestDrainDeliversMessagesSentWhileItsSessionEnds: what comes while its session ends is delivered, in another one.
+// TestDrainDeliversMessagesSentWhileItsSessionEnds checks that the drain starts another session for such a message.
 func TestDrainDeliversMessagesSentWhileItsSessionEnds(t *testing.T) {
 	t.Parallel()
 	r := minimal(t, testdb.New(t))
@@ -77,7 +77,7 @@ func TestDrainDeliversMessagesSentWhileItsSessionEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM processes FOR UPDATE`); err != nil { // it cannot sign off
+	if _, err := tx.Exec(t.Context(), `SELECT FROM processes FOR UPDATE`); err != nil { // it cannot deregister
 		t.Fatal(err)
 	}
 	ended := runDrain(t, begun, testTimeout)
@@ -91,7 +91,7 @@ func TestDrainDeliversMessagesSentWhileItsSessionEnds(t *testing.T) {
 	}
 }
 
-// TestDrainUsesTheTicketsItTook, also those of a look that was under way when its budget ended.
+// TestDrainUsesTheTicketsItTook covers the tickets of a poll that was in progress when the budget ended.
 func TestDrainUsesTheTicketsItTook(t *testing.T) {
 	t.Parallel()
 	r := minimal(t, testdb.New(t))

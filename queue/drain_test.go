@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// minimal is a replica of which nothing runs unless it is asked to: one connection, and no hub that runs.
+// minimal opens a replica in which nothing runs on its own: it has few connections, and its hub does not run.
 func minimal(t *testing.T, dsn string) *replica {
 	t.Helper()
 	r := withoutHints(t, dsn)
@@ -58,13 +58,13 @@ func drainFor(t *testing.T, d *Drainer, budget, linger time.Duration) Drained {
 	return done
 }
 
-// acknowledgingApp is an app that acknowledges what it gets.
+// acknowledgingApp starts an app that acknowledges each message.
 func acknowledgingApp(t *testing.T, r *replica) *app {
 	t.Helper()
 	return newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) { r.ack(t, c) })
 }
 
-// wantNothingLeft checks that no process is on record, and no ticket waits for River.
+// wantNothingLeft checks that no process is registered and no ticket is left.
 func (r *replica) wantNothingLeft(t *testing.T) {
 	t.Helper()
 	for _, table := range []string{"messages", "processes", "river_job"} {
@@ -97,7 +97,7 @@ func TestDrainDeliversWhatIsSentMeanwhile(t *testing.T) {
 	r := minimal(t, testdb.New(t))
 	left := 5
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
-		if left--; left > 0 { // each is sent when the one before was acknowledged
+		if left--; left > 0 { // each is sent after the previous one is acknowledged
 			if _, err := r.Send(context.Background(), message()); err != nil {
 				t.Error(err)
 			}
@@ -180,7 +180,7 @@ func TestDrainsShareOneSession(t *testing.T) {
 	close(all)
 	done.Wait()
 	if most != 1 {
-		t.Errorf("%d processes were on record at once, want 1", most)
+		t.Errorf("%d processes were registered at once, want 1", most)
 	}
 	if n := len(a.calls); n != racers {
 		t.Errorf("%d calls, want %d: each message once", n, racers)
@@ -196,7 +196,7 @@ func TestEachMessageIsWantedOrDrained(t *testing.T) {
 	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	d := r.drainer(t)
-	drain(t, d) // the deployment is news as well
+	drain(t, d) // registering the deployment has signaled, too
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -224,7 +224,7 @@ func TestEachMessageIsWantedOrDrained(t *testing.T) {
 		t.Errorf("%d calls, want 96", n)
 	}
 	if d.Wanted() {
-		t.Error("a drain is wanted, and nothing is left")
+		t.Error("a drain is wanted although nothing is left")
 	}
 }
 
@@ -256,7 +256,7 @@ func TestWantedReportsMessagesNoDrainWillSee(t *testing.T) {
 	}
 }
 
-// TestDrainTakesOverFromTheDead: it stays until it can tell that the process is dead.
+// TestDrainTakesOverFromTheDead: the drain stays until it can decide that the process is dead.
 func TestDrainTakesOverFromTheDead(t *testing.T) {
 	t.Parallel()
 	r := minimal(t, testdb.New(t))
@@ -277,7 +277,7 @@ func TestDrainTakesOverFromTheDead(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// TestStopEndsDrains: a drain ends when the server stops, and none begins.
+// TestStopEndsDrains: when the server stops, running drains end and new ones are refused.
 func TestStopEndsDrains(t *testing.T) {
 	t.Parallel()
 	r := minimal(t, testdb.New(t))
@@ -300,7 +300,7 @@ func TestStopEndsDrains(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// TestStartDrainFailsWithoutDatabase: and leaves nothing that later drains would wait for.
+// TestStartDrainFailsWithoutDatabase also checks that later drains do not wait for the failed one.
 func TestStartDrainFailsWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	r := minimal(t, testdb.New(t))
@@ -308,7 +308,7 @@ func TestStartDrainFailsWithoutDatabase(t *testing.T) {
 	r.exec(t, `ALTER TABLE processes RENAME TO away`)
 	for range 2 {
 		if _, err := d.StartDrain(t.Context()); err == nil {
-			t.Fatal("it began")
+			t.Fatal("the drain started")
 		}
 	}
 	r.exec(t, `ALTER TABLE away RENAME TO processes`)
@@ -316,7 +316,7 @@ func TestStartDrainFailsWithoutDatabase(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// TestDrainDeletesExpiredRows: what workers do by the clock is done in a drain.
+// TestDrainDeletesExpiredRows: drains run the periodic tasks for which workers have timers.
 func TestDrainDeletesExpiredRows(t *testing.T) {
 	t.Parallel()
 	r := minimal(t, testdb.New(t))
@@ -333,6 +333,6 @@ func TestDrainDeletesExpiredRows(t *testing.T) {
 		t.Errorf("%d keys are left", n)
 	}
 	if n := r.count(t, `SELECT count(*) FROM sweeper WHERE due_at > now()`); n != 1 {
-		t.Error("the sweeper had no turn")
+		t.Error("the sweeper did not run")
 	}
 }

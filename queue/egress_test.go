@@ -9,11 +9,11 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// publicOnly is a worker as it is without settings: it calls public addresses alone.
+// publicOnly configures a worker as by default: it calls public addresses only.
 func publicOnly(o *WorkerOptions) { o.Allowed = egress.Allowed{} }
 
-// TestForbiddenAddressesAreNotCalled: a message for one waits visibly, uses nothing up, and is delivered as soon as a
-// worker may.
+// TestForbiddenAddressesAreNotCalled: a message for a forbidden address records the reason, counts no delivery, and is
+// delivered once a worker allows the address.
 func TestForbiddenAddressesAreNotCalled(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)

@@ -62,7 +62,7 @@ func TestEnqueueLeavesNothingWhenTransactionFails(t *testing.T) {
 	if got, want := r.rows(t), [3]int{}; got != want {
 		t.Errorf("got %v messages, keys and tickets, want %v", got, want)
 	}
-	// The key is free: nothing remembers the message that never was.
+	// The key is free, since the message was never stored.
 	id := r.send(t, keyed("k"))
 	r.stored(t, id)
 }
