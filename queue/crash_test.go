@@ -74,7 +74,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 		t.Run(name, func(t *testing.T) { // not in parallel: a timer looks at all messages
 			session := gate.Open(t, dsn, home.pool, nil)
 			broken := on(t, session.Pool)
-			// crash does the operation with a crash at statement n.
+			// crash executes the operation with a crash at statement n.
 			crash := func(t *testing.T, n int, crash gate.Crash) (statements []string, err error) {
 				t.Helper()
 				test.scene(home, t)

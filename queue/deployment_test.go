@@ -145,7 +145,7 @@ func TestPutDeploymentMakesOnlyItsFailedMessagesDue(t *testing.T) {
 	}
 }
 
-// away makes messages that wait for a deployment after a delivery that did not reach it.
+// unreached stores n messages that wait for a deployment after a delivery that did not reach it.
 func (r *replica) unreached(t testing.TB, n int) {
 	t.Helper()
 	r.exec(t, `

@@ -37,7 +37,7 @@ func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// goOn runs a drain that has begun.
+// runDrain runs a started drain in the background.
 func runDrain(t *testing.T, begun *Drain, budget time.Duration) <-chan Drained {
 	t.Helper()
 	ended := make(chan Drained, 1)
@@ -51,7 +51,7 @@ func runDrain(t *testing.T, begun *Drain, budget time.Duration) <-chan Drained {
 	return ended
 }
 
-// leaving waits until the last drain is about to end the session.
+// waitForLastDrain waits until the last drain is about to end the session.
 func waitForLastDrain(t *testing.T, d *Drainer) {
 	t.Helper()
 	eventually(t, "the drain leaves", func() bool {

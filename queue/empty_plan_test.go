@@ -144,7 +144,7 @@ func (r *replica) take(t *testing.T) {
 	}
 }
 
-// desert empties the tables again, whose pages stay.
+// emptyTables deletes all rows but keeps the tables' pages.
 func (r *replica) emptyTables(t *testing.T) {
 	t.Helper()
 	r.exec(t, `SET session_replication_role = replica`) // disables foreign keys, whose deletions would use indexes
@@ -155,8 +155,8 @@ func (r *replica) emptyTables(t *testing.T) {
 	r.exec(t, `SET session_replication_role = origin`)
 }
 
-// crowd adds open runs, each with a hook, a step and a wait, work under way by the holder, a message for later, and a
-// key. It reads no index: foreign keys are not asked.
+// addRuns adds open runs, each with a hook, a step, a wait, work leased by the holder, a delayed message, and a key. It
+// reads no index, since foreign keys are disabled.
 func (r *replica) addRuns(t *testing.T, runs int, holder string) {
 	t.Helper()
 	r.exec(t, `SET session_replication_role = replica`)

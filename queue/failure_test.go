@@ -39,7 +39,7 @@ func rawApp(t testing.TB, answer string) string {
 	return "http://" + l.Addr().String()
 }
 
-// refusing is the address of a port without a listener.
+// refusingAddress returns the address of a port without a listener.
 func refusingAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

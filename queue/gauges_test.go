@@ -82,7 +82,7 @@ func TestOldestDue(t *testing.T) {
 	}
 }
 
-// TestGaugesHaveBoundedCost however much there is: they read no table, and count to their limit.
+// TestGaugesHaveBoundedCost: the gauges read only indexes, and count up to their limit.
 func TestGaugesHaveBoundedCost(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))

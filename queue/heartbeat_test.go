@@ -17,10 +17,10 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// redeliveryLimit is how long after the death of its server a message may take to be delivered again.
+// redeliveryLimit is the time limit for delivering a message again after the death of its server.
 const redeliveryLimit = 5 * time.Second
 
-// someone is a process that exists only as a row, silent for the given time. Its session is open until closed.
+// silentProcess registers a process without a heartbeat, silent for the given time. Its session stays open until closed.
 func (r *replica) silentProcess(t testing.TB, id string, silent time.Duration) (session *pgx.Conn) {
 	t.Helper()
 	conn, err := pgx.ConnectConfig(t.Context(), r.pool.Config().ConnConfig)
@@ -38,7 +38,7 @@ func (r *replica) silentProcess(t testing.TB, id string, silent time.Duration) (
 	return conn
 }
 
-// hang ends a session like the death of its process, and waits until Postgres has noticed.
+// closeSession ends a session as the death of its process would, and waits until Postgres has noticed.
 func (r *replica) closeSession(t testing.TB, session *pgx.Conn) {
 	t.Helper()
 	_ = session.PgConn().Conn().Close()
@@ -53,7 +53,7 @@ func (r *replica) registerProcess(t testing.TB, id string) {
 	r.exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
 }
 
-// held sends a message and lets a process on record claim it.
+// claimed sends a message and claims it for a registered process.
 func (r *replica) claimed(t testing.TB, holder string) Delivery {
 	t.Helper()
 	if holder != "" {
@@ -76,11 +76,11 @@ func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 	session := r.silentProcess(t, "proc_dead", 0)
 	r.silentProcess(t, "proc_living", 0)
 	lost, kept, living := r.claimed(t, "proc_dead"), r.claimed(t, "proc_dead"), r.claimed(t, "proc_living")
-	// The function of one has extended its lease itself: it lives, whatever becomes of the server.
+	// One function has extended its lease itself, so the lease must survive the server.
 	if err := r.SetVisibility(t.Context(), project, topic, kept.Lease, leaseTime); err != nil {
 		t.Fatal(err)
 	}
-	// And one has been fetched and not yet begun.
+	// One ticket was fetched but not used.
 	fetched := r.send(t)
 	r.exec(t, `DELETE FROM river_job WHERE args->>'message' <> $1`, fetched)
 	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_other, proc_dead}'`)
@@ -94,7 +94,7 @@ func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 		got[c.id()] = c
 	}
 	if took := time.Since(died); took > redeliveryLimit {
-		t.Errorf("delivered again %s after the death, want %s at most", took, redeliveryLimit)
+		t.Errorf("delivered again after %s, want at most %s", took, redeliveryLimit)
 	}
 	for _, id := range []string{lost.ID, fetched} {
 		if c, ok := got[id]; !ok || c.count() != "1" || c.handle() == lost.Lease {
@@ -113,14 +113,14 @@ func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 	r.ack(t, got[lost.ID])
 	r.ack(t, got[fetched])
 	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = 'proc_dead'`); n != 0 {
-		t.Error("the dead process is still on record")
+		t.Error("the dead process is still registered")
 	}
 	eventually(t, "no ticket is in use", func() bool {
 		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 0
 	})
 }
 
-// silentOf is whom a process with steady beats would look for.
+// silentOf returns the processes that p would declare dead.
 func (r *replica) silentOf(t testing.TB, p *cluster.Heartbeat) []string {
 	t.Helper()
 	t.Cleanup(func() { p.SignOff(context.Background()) })
@@ -143,7 +143,7 @@ func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 	if got := r.silentOf(t, p); !slices.Equal(got, []string{"proc_silent"}) {
 		t.Errorf("steady: got %v, want the silent one", got)
 	}
-	// It was away itself, as all are when the database is.
+	// The process itself paused, as all do during a database outage.
 	r.exec(t, `UPDATE processes SET beat_at = now() - interval '3 s' WHERE id = $1`, p.ID)
 	if got := r.silentOf(t, p); len(got) != 0 {
 		t.Errorf("after a pause: got %v, want none declared dead", got)
@@ -247,8 +247,8 @@ func TestTakeoverIsAtomic(t *testing.T) {
 	}
 }
 
-// TestHeartbeatSurvivesTheLossOfItsSession: a living process that loses its connection is back before anybody
-// takes over from it.
+// TestHeartbeatSurvivesTheLossOfItsSession: a live process that loses its connection reconnects before others take over
+// its leases.
 func TestHeartbeatSurvivesTheLossOfItsSession(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -280,12 +280,11 @@ func TestHeartbeatSurvivesTheLossOfItsSession(t *testing.T) {
 		t.Errorf("got %+v, want the lease %s", got, c.handle())
 	}
 	if l.contains("took over") {
-		t.Error("the other one took over from a living process")
+		t.Error("the other process took over from a live one")
 	}
 	r.ack(t, c)
 }
 
-// TestWorkerThatCannotRegisterDoesNotStart: a worker that cannot sign on does not start.
 func TestWorkerThatCannotRegisterDoesNotStart(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
@@ -294,7 +293,7 @@ func TestWorkerThatCannotRegisterDoesNotStart(t *testing.T) {
 	r.send(t)
 	r.exec(t, `ALTER TABLE processes RENAME TO elsewhere`)
 	if err := r.newWorker(t).Start(t.Context()); err == nil {
-		t.Fatal("it started without being on record")
+		t.Fatal("it started without being registered")
 	}
 	r.exec(t, `ALTER TABLE elsewhere RENAME TO processes`)
 	w := r.newWorker(t)
@@ -305,8 +304,8 @@ func TestWorkerThatCannotRegisterDoesNotStart(t *testing.T) {
 	r.ack(t, a.next(t))
 }
 
-// TestLeaseOfAnUnregisteredHolderIsReleased: its holder died before the database carried its claim out, and others took
-// over in between. Leases of the living and of functions stay.
+// TestLeaseOfAnUnregisteredHolderIsReleased: the holder died and was taken over from before the database executed its
+// claim. Leases of live processes and of functions stay.
 func TestLeaseOfAnUnregisteredHolderIsReleased(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
@@ -326,8 +325,8 @@ func TestLeaseOfAnUnregisteredHolderIsReleased(t *testing.T) {
 	}
 }
 
-// TestUnregisteredProcessClaimsNothing: others took over from a living process while it was cut off. What it took now
-// would be taken from it again. It goes on when it beats again.
+// TestUnregisteredProcessClaimsNothing: others took over from a live process while it was disconnected, and would take
+// over new leases as well. It claims again after its next heartbeat.
 func TestUnregisteredProcessClaimsNothing(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))

@@ -24,21 +24,21 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// operation is something that a server does with the queue. It returns what it was told, and the error in that.
+// operation is a call of the queue by a server. It returns the call's result and error.
 type operation func(ctx context.Context, s *site) (any, error)
 
-// site is a replica, and the message that the scene is about.
+// site is a replica with the message of the test case.
 type site struct {
 	*replica
 
 	worker *Worker
 	log    *eventlog.Log
 	id     string
-	// handle is that of the lease that the message has from the beginning, if it has one.
+	// handle is the message's initial lease, if it has one.
 	handle string
 }
 
-// The deeds. Each is one transaction.
+// The operations. Each is one transaction.
 
 func claims(handle string) operation {
 	return func(ctx context.Context, s *site) (any, error) {
@@ -73,19 +73,19 @@ func sends(options ...func(*entities.Message)) operation {
 	return func(ctx context.Context, s *site) (any, error) { return s.Send(ctx, message(options...)) }
 }
 
-// frozen is the process that makes the deliveries. The others think that it is dead; it may not be.
+// frozen is the process that makes the deliveries. The others have declared it dead, but it may be alive.
 const frozen = "proc_1"
 
 func leaves(ctx context.Context, s *site) (any, error) {
 	return nil, shortenLease(ctx, s.pool, s.handle, time.Hour)
 }
 
-// reaps is what a server does that finds another one dead.
+// reaps takes over the leases of dead processes.
 func reaps(ctx context.Context, s *site) (any, error) {
 	return cluster.TakeOver(ctx, s.pool, []string{frozen}, time.Second, time.Second)
 }
 
-// on makes a replica over the pool. Its hub neither sends nor receives hints, and its worker does not run.
+// on returns a replica on the pool. Its hub neither sends nor receives hints, and its worker does not run.
 func on(t *testing.T, pool *pgxpool.Pool) *site {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
@@ -103,7 +103,7 @@ func on(t *testing.T, pool *pgxpool.Pool) *site {
 	return &site{replica: &replica{pool: pool, hub: hub, Queue: q}, worker: w, log: eventlog.New(pool, hub, q, time.Now)}
 }
 
-// The scenes: what there is at first.
+// The initial states.
 
 func (s *site) empty(t *testing.T) {
 	t.Helper()
@@ -116,28 +116,28 @@ func (s *site) empty(t *testing.T) {
 	s.id, s.handle = "", ""
 }
 
-// ready is a message with its ticket out.
+// ready stores a message with an issued ticket.
 func (s *site) ready(t *testing.T) {
 	t.Helper()
 	s.empty(t)
 	s.id = s.send(t, keyed("key"))
 }
 
-// lost is a message whose ticket was not used for long.
+// lost stores a message whose ticket counts as lost.
 func (s *site) lost(t *testing.T) {
 	t.Helper()
 	s.ready(t)
 	s.exec(t, `UPDATE messages SET due_at = now()`)
 }
 
-// fetched is a message whose ticket the frozen process has fetched.
+// fetched stores a message whose ticket the frozen process has fetched.
 func (s *site) fetched(t *testing.T) {
 	t.Helper()
 	s.ready(t)
 	s.exec(t, `UPDATE river_job SET state = 'running', attempted_by = ARRAY[$1]`, frozen)
 }
 
-// leased is a message that is being delivered.
+// leased stores a message that is being delivered.
 func (s *site) leased(t *testing.T) {
 	t.Helper()
 	s.ready(t)
@@ -147,14 +147,14 @@ func (s *site) leased(t *testing.T) {
 	}
 }
 
-// expired is one whose lease has run out.
+// expired stores a message whose lease has expired.
 func (s *site) expired(t *testing.T) {
 	t.Helper()
 	s.leased(t)
 	s.exec(t, `UPDATE messages SET due_at = now()`)
 }
 
-// forgotten is a key whose time is over, of a message that is gone.
+// forgotten stores an expired key of a message that is gone.
 func (s *site) forgotten(t *testing.T) {
 	t.Helper()
 	s.ready(t)
@@ -162,7 +162,7 @@ func (s *site) forgotten(t *testing.T) {
 	s.exec(t, `UPDATE message_keys SET expires_at = now()`)
 }
 
-// with is the site's message on another replica.
+// with returns a site with the same message on another replica.
 func (s *site) with(other *site) *site {
 	there := *other
 	there.id, there.handle = s.id, s.handle
@@ -171,7 +171,7 @@ func (s *site) with(other *site) *site {
 
 var made = regexp.MustCompile(`(?:msg|rh|wrun)_[0-9A-Z]{26}`)
 
-// state is all that the queue has, but for the times, with the names that were made up taken out.
+// state returns all rows of the queue, without times and generated IDs.
 func (s *site) state(t *testing.T, told ...any) string {
 	t.Helper()
 	all := []any{told}
@@ -207,14 +207,14 @@ func (s *site) state(t *testing.T, told ...any) string {
 	})
 }
 
-// TestI4EveryInterleavingOfTheQueueIsSerial holds two replicas before each of their statements, and before the
-// commit of those that are alone, and has them go on in every order there is. What they are told and what the
-// queue has is always as if one had come after the other, and no deadlock happens.
+// TestI4EveryInterleavingOfTheQueueIsSerial pauses two replicas before each of their statements, and before the commit
+// of single statements, and runs them in every possible order. The results and the queue's state always equal those of
+// one of the two serial orders, and no deadlock happens.
 //
-// Two pairs are missing, because they are not serial and need not be. A timer whose transaction began before a
-// takeover finds what that made due not due yet, and takes it on its next turn. A claim that is neither
-// committed nor broken off seconds after the heart of its process has stopped is overlooked by the takeover;
-// the sweeper's next turn releases its lease (TestLeaseOfAnUnregisteredHolderIsReleased).
+// Two pairs are missing because they are not serial and need not be. A timer whose transaction started before a takeover
+// does not see the messages that the takeover made due, and issues their tickets on its next poll. A takeover does not
+// see a claim that is still uncommitted seconds after its process's last heartbeat; the sweeper's next turn releases the
+// lease (TestLeaseOfAnUnregisteredHolderIsReleased).
 func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -222,7 +222,7 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 	for name, test := range map[string]struct {
 		scene    func(*site, *testing.T)
 		one, two operation
-		// alike says that the outcome does not show who came first.
+		// alike is set when both orders have the same outcome.
 		alike bool
 	}{
 		"claim × claim":                   {scene: (*site).ready, one: claims("rh_1"), two: claims("rh_2")},
@@ -268,7 +268,7 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 				serial[home.state(t, told[:]...)] = name
 			}
 			if alike := len(serial) == 1; alike != test.alike {
-				t.Errorf("the outcomes of both orders are the same: %v, want %v", alike, test.alike)
+				t.Errorf("both orders have the same outcome: %v, want %v", alike, test.alike)
 			}
 			n, _ := gate.Serial(t, one, two, serial, func(schedule *gate.Schedule) string {
 				test.scene(home, t)
@@ -276,7 +276,7 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 				return home.state(t, told[:]...)
 			})
 			if n < 3 {
-				t.Errorf("%d schedules only", n)
+				t.Errorf("got only %d schedules", n)
 			}
 		})
 	}
