@@ -66,7 +66,7 @@ func releases(ctx context.Context, s *site) (any, error) {
 	return nil, err
 }
 
-// issuesTickets is what a server's timer does.
+// issuesTickets issues the tickets of due messages, as a server's loop does.
 func issuesTickets(ctx context.Context, s *site) (any, error) { return s.worker.issueBatch(ctx) }
 
 func sends(options ...func(*entities.Message)) operation {

@@ -16,7 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// TestRedactHidesFunctionOutput: nothing of an answer, and no URL, may get into logs.
+// TestRedactHidesFunctionOutput: logs must contain no text of an answer, and no URL.
 func TestRedactHidesFunctionOutput(t *testing.T) {
 	t.Parallel()
 	const unsaid = "SECRET"

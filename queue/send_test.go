@@ -17,7 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// rows counts what a message leaves behind: rows, keys and tickets.
+// rows counts messages, keys and tickets.
 func (r *replica) rows(t testing.TB) [3]int {
 	t.Helper()
 	var n [3]int
@@ -241,7 +241,7 @@ func TestMessagesWithoutKeyAreNeverDuplicates(t *testing.T) {
 	}
 }
 
-// race calls fn from n goroutines at once and returns what they got.
+// race calls fn from n goroutines at once and returns their results.
 func race[T any](n int, fn func(i int) T) []T {
 	results := make([]T, n)
 	begin := make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// wake is a delivery that takes turns; the changes name what matters to the test.
+// wake returns the delivery of a wake-up, with changes.
 func wake(changes ...func(*Delivery)) Delivery {
 	d := Delivery{Project: project, RunID: "wrun_a", Topic: topic, SpecVersion: 3}
 	for _, c := range changes {
@@ -19,7 +19,7 @@ func wake(changes ...func(*Delivery)) Delivery {
 	return d
 }
 
-// begins takes a turn of its own accord, and sends what ends it once it may begin.
+// begins acquires a call in the background, and sends the function that ends it.
 func (t *serializer) begins(tb testing.TB, d Delivery) <-chan func() {
 	begun := make(chan func(), 1)
 	go func() {
@@ -33,7 +33,7 @@ func (t *serializer) begins(tb testing.TB, d Delivery) <-chan func() {
 	return begun
 }
 
-// taken takes a turn that is free.
+// taken acquires a call that need not wait.
 func (t *serializer) taken(tb testing.TB, d Delivery) (answered func()) {
 	tb.Helper()
 	select {
@@ -48,7 +48,7 @@ func (t *serializer) taken(tb testing.TB, d Delivery) (answered func()) {
 func (t *serializer) wantNoQueues(tb testing.TB) {
 	tb.Helper()
 	if waiting, lines := t.state(); lines != 0 || waiting != 0 {
-		tb.Errorf("%d lines are left, and %d that wait", lines, waiting)
+		tb.Errorf("got %d queues and %d waiting messages, want none", lines, waiting)
 	}
 }
 
@@ -58,8 +58,8 @@ func TestSerializedMessages(t *testing.T) {
 	spec := func(v int) func(*Delivery) { return func(d *Delivery) { d.SpecVersion = v } }
 	for name, tt := range map[string]struct {
 		change func(*Delivery)
-		waits  bool // while a call of the run is under way
-		counts bool // and is waited for
+		waits  bool // for a call of the run in progress
+		counts bool // holds back the next call
 	}{
 		"a wake-up":                    {func(*Delivery) {}, true, true},
 		"of a namespace":               {flow("__n-s_wkf_workflow_a"), true, true},
@@ -93,7 +93,7 @@ func TestSerializedMessages(t *testing.T) {
 				own := s.taken(t, wake(tt.change))
 				after := s.begins(t, wake())
 				if got := len(after) == 0; got != tt.counts {
-					t.Errorf("is waited for: got %v, want %v", got, tt.counts)
+					t.Errorf("holds back the next: got %v, want %v", got, tt.counts)
 				}
 				own()
 				(<-after)()
@@ -118,7 +118,8 @@ func TestRunsDoNotWaitForOthers(t *testing.T) {
 	})
 }
 
-// TestSerializerKeepsTheOrder: one at a time, as soon as the one before is answered, in the order in which they came.
+// TestSerializerKeepsTheOrder: calls run one at a time, in the order of their arrival, each as soon as the previous one
+// is answered.
 func TestSerializerKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,14 +133,14 @@ func TestSerializerKeepsTheOrder(t *testing.T) {
 		for i, next := range waiting {
 			for j, later := range waiting[i:] {
 				if len(later) > 0 {
-					t.Fatalf("%d has begun while %d is under way", i+j, i-1)
+					t.Fatalf("%d has started while %d is in progress", i+j, i-1)
 				}
 			}
 			answered()
-			answered() // says nothing new
+			answered() // a second call has no effect
 			synctest.Wait()
 			if len(next) == 0 {
-				t.Fatalf("%d has not begun", i)
+				t.Fatalf("%d has not started", i)
 			}
 			answered = <-next
 		}
@@ -151,7 +152,6 @@ func TestSerializerKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// TestHangingCallHoldsBackOnlyForItsHold: a hanging call holds back the next one for its hold only.
 func TestHangingCallHoldsBackOnlyForItsHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -161,20 +161,20 @@ func TestHangingCallHoldsBackOnlyForItsHold(t *testing.T) {
 		second, third := s.begins(t, wake()), s.begins(t, wake())
 		hangingToo := <-second
 		if waited := time.Since(began); waited != callHold {
-			t.Errorf("the second began after %s, want %s", waited, callHold)
+			t.Errorf("the second started after %s, want %s", waited, callHold)
 		}
-		hanging() // is answered at last, and the third waits for the second
+		hanging() // is answered at last, but the third waits for the second
 		synctest.Wait()
 		if len(third) > 0 {
-			t.Error("the third began with an answer that it does not wait for")
+			t.Error("the third started with the answer of the first, want the second's")
 		}
 		last := <-third
 		if waited := time.Since(began); waited != 2*callHold {
-			t.Errorf("the third began after %s, want %s", waited, 2*callHold)
+			t.Errorf("the third started after %s, want %s", waited, 2*callHold)
 		}
 		time.Sleep(callHold)
 		synctest.Wait()
-		s.wantNoQueues(t) // though two hang, and the last one too
+		s.wantNoQueues(t) // although calls still hang
 		hangingToo()
 		last()
 		s.taken(t, wake())()
@@ -182,7 +182,7 @@ func TestHangingCallHoldsBackOnlyForItsHold(t *testing.T) {
 	})
 }
 
-// TestSerializerBoundsTheWait: neither many hanging calls nor a growing queue keeps a message waiting for ever.
+// TestSerializerBoundsTheWait: neither many hanging calls nor a growing queue make a message wait longer than the limit.
 func TestSerializerBoundsTheWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestSerializerBoundsTheWait(t *testing.T) {
 			<-w
 			want := min(time.Duration(i+1)*callHold, maxCallWait)
 			if waited := time.Since(began); waited != want {
-				t.Fatalf("%d began after %s, want %s", i, waited, want)
+				t.Fatalf("%d started after %s, want %s", i, waited, want)
 			}
 		}
 		time.Sleep(callHold)
@@ -224,7 +224,7 @@ func TestSerializerBoundsTheNumberWaiting(t *testing.T) {
 		(<-b)()
 		synctest.Wait()
 		if len(a) > 0 {
-			t.Error("one began before the last call of its run was answered")
+			t.Error("one started before the last call of its run was answered")
 		}
 		third()
 		(<-a)()
@@ -260,17 +260,18 @@ func TestSerializerWaitEndsWithContextAndServer(t *testing.T) {
 					t.Errorf("it took %s, want no time", waited)
 				}
 				if waiting, lines := s.state(); waiting != 0 || lines != 1 {
-					t.Errorf("%d wait in %d lines, want 0 in 1: the call under way goes on", waiting, lines)
+					t.Errorf("%d wait in %d queues, want 0 in 1: the call in progress continues", waiting, lines)
 				}
 				answered()
 				s.wantNoQueues(t)
-				s.taken(t, wake())() // need not wait, so it does not end
+				s.taken(t, wake())() // need not wait, so it does not fail
 			})
 		})
 	}
 }
 
-// TestCallGrantedWhileItsWaitEnds is passed on by who gave up, and had once by who lost testTimeout.
+// TestCallGrantedWhileItsWaitEnds: an abandoned wake-up passes its permission on, and one whose wait timed out uses its
+// permission once.
 func TestCallGrantedWhileItsWaitEnds(t *testing.T) {
 	t.Parallel()
 	s := newSerializer(100)
@@ -285,14 +286,14 @@ func TestCallGrantedWhileItsWaitEnds(t *testing.T) {
 	select {
 	case <-all[3].called:
 	default:
-		t.Error("the last turn has not begun")
+		t.Error("the last call was not permitted")
 	}
 	s.done(all[3])
 	s.wantNoQueues(t)
 }
 
-// TestSerializerUnderContention: whoever comes, gives up and is answered at the same time, no two are under way at once
-// while no turn is over, everybody begins or fails, and nothing is left.
+// TestSerializerUnderContention runs arrivals, cancellations and answers concurrently: no two calls overlap within their
+// hold, each acquires or fails, and no queue is left.
 func TestSerializerUnderContention(t *testing.T) {
 	t.Parallel()
 	const racers = 200
