@@ -44,7 +44,7 @@ func (t *serializer) taken(tb testing.TB, d Delivery) (answered func()) {
 	return answered
 }
 
-// wantNoQueues checks that no run is remembered.
+// wantNoQueues checks that the serializer keeps no run.
 func (t *serializer) wantNoQueues(tb testing.TB) {
 	tb.Helper()
 	if waiting, lines := t.state(); lines != 0 || waiting != 0 {
@@ -206,7 +206,7 @@ func TestSerializerBoundsTheWait(t *testing.T) {
 	})
 }
 
-// TestSerializerBoundsTheNumberWaiting of the slots: the next one is called at once.
+// TestSerializerBoundsTheNumberWaiting: beyond the limit, messages are called at once.
 func TestSerializerBoundsTheNumberWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

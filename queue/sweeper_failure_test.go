@@ -9,7 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestRunThatCannotBeWokenDoesNotStopOthers: such runs were recorded by older servers.
+// TestRunThatCannotBeWokenDoesNotStopOthers covers runs that only older servers could create.
 func TestRunThatCannotBeWokenDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]string{
@@ -50,7 +50,6 @@ func TestRunThatCannotBeWokenDoesNotStopOthers(t *testing.T) {
 	}
 }
 
-// TestOrphanedLeasesAreReleasedIfTheSweepFails: a turn that fails does not hold them.
 func TestOrphanedLeasesAreReleasedIfTheSweepFails(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
@@ -65,7 +64,7 @@ func TestOrphanedLeasesAreReleasedIfTheSweepFails(t *testing.T) {
 	}
 }
 
-// TestBatchThatFailsDoesNotStopTheRound: looking at some of its runs takes too long, say.
+// TestBatchThatFailsDoesNotStopTheRound: a batch can fail, for example, because reading some of its runs takes too long.
 func TestBatchThatFailsDoesNotStopTheRound(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))

@@ -30,7 +30,7 @@ type testRun struct {
 	entities.RunID
 }
 
-// created begins the setup of a run.
+// created creates a run.
 func (r *replica) created(t testing.TB) testRun {
 	t.Helper()
 	run := testRun{r, entities.RunID("wrun_" + ulid.MustNewDefault(hourAgo()).String())}
@@ -67,7 +67,7 @@ func (r testRun) happens(t testing.TB, typ entities.EventType, about string, opt
 	}
 }
 
-// in is a time from now, as the time that a wait ends or a step is tried again.
+// in sets the time of a request to d from now: when a wait ends or a step is retried.
 func in(d time.Duration) func(*eventlog.Request) {
 	at := time.Now().Add(d)
 	return func(e *eventlog.Request) { e.Data.ResumeAt, e.Data.RetryAfter = &at, &at }
@@ -77,7 +77,7 @@ func about(run testRun) func(*entities.Message) {
 	return func(m *entities.Message) { m.RunID = run.RunID }
 }
 
-// delivered sends a message about the run and acknowledges it; between its claim and that, something happens.
+// delivered sends a message of the run and acknowledges it. Meanwhile is called between claim and acknowledgement.
 func (r testRun) delivered(t testing.TB, topic string, meanwhile ...func()) {
 	t.Helper()
 	r.registerProcess(t, "proc_1")
@@ -94,7 +94,7 @@ func (r testRun) delivered(t testing.TB, topic string, meanwhile ...func()) {
 	}
 }
 
-// sweep has a new sweeper take a turn that is due.
+// sweep runs a due turn of a new sweeper.
 func (r *replica) sweep(t testing.TB, configure ...func(*cluster.Sweeper)) []cluster.Stranded {
 	t.Helper()
 	s := r.newWorker(t).sweeper
@@ -145,7 +145,7 @@ func TestStrandedRuns(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		setup  runSetup
-		reason string // empty when it has a way to move
+		reason string // empty if the run is not stranded
 	}{
 		"created, and its message was never sent": {
 			func(t *testing.T, r *replica) testRun { return r.created(t) }, "no message starts it",
@@ -262,7 +262,7 @@ func TestStrandedRuns(t *testing.T) {
 	}
 }
 
-// TestWokenRunIsContinuedByItsClient: the app gets what its own client would have sent.
+// TestWokenRunIsContinuedByItsClient: the app gets the message that its own client would have sent.
 func TestWokenRunIsContinuedByItsClient(t *testing.T) {
 	t.Parallel()
 	var r *replica
@@ -324,7 +324,7 @@ func TestContinuationIsCBORForAllLengths(t *testing.T) {
 	}
 }
 
-// TestRepeatedWakeUpsBackOff: what does not help is tried again more and more rarely, until the run moves.
+// TestRepeatedWakeUpsBackOff: a run that stays stranded is woken at growing intervals, until it makes progress.
 func TestRepeatedWakeUpsBackOff(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
@@ -337,14 +337,14 @@ func TestRepeatedWakeUpsBackOff(t *testing.T) {
 	for i, backoff := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 		later(backoff*time.Minute - 5*time.Second)
 		if woken := r.sweep(t); len(woken) != 0 {
-			t.Errorf("wake %d came before %d minutes were over", i+2, backoff)
+			t.Errorf("wake-up %d came in less than %d minutes", i+2, backoff)
 		}
 		if g, err := r.Gauges(t.Context()); err != nil || g.StrandedRuns != 1 {
-			t.Errorf("got a gauge of %d (%v) for a run that nothing helps, want 1", g.StrandedRuns, err)
+			t.Errorf("got a gauge of %d (%v) for a run that stays stranded, want 1", g.StrandedRuns, err)
 		}
 		later(6 * time.Second)
 		if woken := r.sweep(t); len(woken) != 1 {
-			t.Errorf("wake %d did not come after %d minutes", i+2, backoff)
+			t.Errorf("wake-up %d did not come after %d minutes", i+2, backoff)
 		}
 	}
 	run.happens(t, entities.EventAttrSet, "", func(e *eventlog.Request) {
@@ -353,7 +353,7 @@ func TestRepeatedWakeUpsBackOff(t *testing.T) {
 	})
 	later(0)
 	if woken := r.sweep(t); len(woken) != 1 {
-		t.Error("a run that has moved and is stranded again was not woken")
+		t.Error("a run that made progress and is stranded again was not woken")
 	}
 	run.happens(t, entities.EventRunCompleted, "")
 	later(time.Hour)
@@ -365,7 +365,7 @@ func TestRepeatedWakeUpsBackOff(t *testing.T) {
 	}
 }
 
-// TestLostStepMessageCanBeSentAgain: its key outlives it, and would swallow what the woken client sends.
+// TestLostStepMessageCanBeSentAgain: otherwise the message that the woken client sends would be a duplicate by its key.
 func TestLostStepMessageCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
@@ -426,9 +426,9 @@ func TestSweepersShareOneRound(t *testing.T) {
 	}
 	r.exec(t, `DELETE FROM messages WHERE run_id = $1`, runs[0])
 	if woken := r.sweep(t, small); len(woken) != 1 || string(woken[0].ID) != runs[0] {
-		t.Errorf("got %+v, want the round to begin again", woken)
+		t.Errorf("got %+v, want the round to start again", woken)
 	}
-	// Whose turn it is not does nothing.
+	// A sweeper whose turn is not due does nothing.
 	r.exec(t, `UPDATE sweeper SET due_at = now() + interval '1 h'`)
 	r.exec(t, `DELETE FROM messages`)
 	if woken := r.sweep(t, small); len(woken) != 0 {
@@ -466,7 +466,7 @@ func TestRacersWakeARunOnce(t *testing.T) {
 	}
 	doubled := r.count(t, `SELECT count(*) FROM (SELECT FROM messages GROUP BY run_id HAVING count(*) <> 1) d`)
 	if total != runs || doubled != 0 {
-		t.Errorf("%d were woken, %d of them not once; want each of %d once", total, doubled, runs)
+		t.Errorf("%d were woken, %d of them more than once; want each of %d once", total, doubled, runs)
 	}
 }
 
