@@ -49,27 +49,27 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 	dsn := testdb.New(t)
 	home := on(t, withoutHints(t, dsn).pool)
 	for name, test := range map[string]struct {
-		scene func(*site, *testing.T)
+		setup func(*site, *testing.T)
 		do    operation
 		// again is the error of repeating a call that had succeeded, and grows is how many messages the repetition
 		// adds: without a key it cannot be told from a new message.
 		again error
 		grows int
 	}{
-		"send":              {scene: (*site).empty, do: sends(), grows: 1},
-		"send with a key":   {scene: (*site).empty, do: sends(keyed("key"))},
-		"send later":        {scene: (*site).empty, do: sends(keyed("key"), delayed(time.Hour))},
-		"send a forgotten":  {scene: (*site).forgotten, do: sends(keyed("key"))},
-		"send a batch":      {scene: (*site).empty, do: sendsAll, grows: 1},
-		"start a run":       {scene: (*site).noRun, do: starts, again: entities.ErrConflict},
-		"claim":             {scene: (*site).ready, do: claims("rh_1")},
-		"receive":           {scene: (*site).ready, do: receives, again: entities.ErrConflict},
-		"acknowledge":       {scene: (*site).leased, do: acknowledges, again: entities.ErrLeaseNotFound},
-		"extend":            {scene: (*site).leased, do: extends},
-		"give back":         {scene: (*site).leased, do: releases},
-		"take over":         {scene: (*site).leased, do: reaps},
-		"take over tickets": {scene: (*site).fetched, do: reaps},
-		"hand out a ticket": {scene: (*site).lost, do: issuesTickets},
+		"send":              {setup: (*site).empty, do: sends(), grows: 1},
+		"send with a key":   {setup: (*site).empty, do: sends(keyed("key"))},
+		"send later":        {setup: (*site).empty, do: sends(keyed("key"), delayed(time.Hour))},
+		"send a forgotten":  {setup: (*site).forgotten, do: sends(keyed("key"))},
+		"send a batch":      {setup: (*site).empty, do: sendsAll, grows: 1},
+		"start a run":       {setup: (*site).noRun, do: starts, again: entities.ErrConflict},
+		"claim":             {setup: (*site).ready, do: claims("rh_1")},
+		"receive":           {setup: (*site).ready, do: receives, again: entities.ErrConflict},
+		"acknowledge":       {setup: (*site).leased, do: acknowledges, again: entities.ErrLeaseNotFound},
+		"extend":            {setup: (*site).leased, do: extends},
+		"release":           {setup: (*site).leased, do: releases},
+		"take over":         {setup: (*site).leased, do: reaps},
+		"take over tickets": {setup: (*site).fetched, do: reaps},
+		"hand out a ticket": {setup: (*site).lost, do: issuesTickets},
 	} {
 		t.Run(name, func(t *testing.T) { // not in parallel: a timer looks at all messages
 			session := gate.Open(t, dsn, home.pool, nil)
@@ -77,7 +77,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 			// crash executes the operation with a crash at statement n.
 			crash := func(t *testing.T, n int, crash gate.Crash) (statements []string, err error) {
 				t.Helper()
-				test.scene(home, t)
+				test.setup(home, t)
 				statements = session.Run(t, n, crash, func() { _, err = test.do(t.Context(), home.with(broken)) })
 				return statements, err
 			}
@@ -86,7 +86,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 				t.Fatal(err)
 			}
 			done := home.state(t)
-			test.scene(home, t)
+			test.setup(home, t)
 			untouched := home.state(t)
 			commit := len(statements) - 1
 			if untouched == done || commit < 1 || statements[commit] != "COMMIT" {

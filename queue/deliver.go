@@ -28,11 +28,12 @@ const (
 	// clients fail a run then take nine hours.
 	firstBackoff = time.Second
 	maxBackoff   = 15 * time.Minute
-	// unreachedBackoff is the longest pause between attempts while a function cannot be reached or its deployment is not
-	// registered. These attempts are not limited in number. Registering the deployment makes its messages due at once.
+	// unreachedBackoff is the longest pause between attempts while a function cannot be reached or its deployment is
+	// not registered. These attempts are not limited in number. Registering the deployment makes its messages due at
+	// once.
 	unreachedBackoff = time.Minute
-	// leftLease is how long a function keeps its lease when the server that called it stops: longer than the minute after
-	// which clients extend their leases (protocol §5.5).
+	// leftLease is how long a function keeps its lease when the server that called it stops: longer than the minute
+	// after which clients extend their leases (protocol §5.5).
 	leftLease = 90 * time.Second
 	// answeredLease is the minimum time that a function has to acknowledge after its answer. Clients acknowledge or
 	// release the message before they answer, even on failure, so a request that has not arrived by then was lost.
@@ -206,8 +207,8 @@ func (w *deliverer) whyNotClaimed(ctx context.Context, t tickets.Ticket) error {
 	return errNotRegistered
 }
 
-// Persist retries do until it succeeds, for a minute at most. It is for results that must be stored even while the server
-// shuts down, so it ignores the cancellation of the context, or while the database is unavailable for a while.
+// Persist retries do until it succeeds, for a minute at most. It is for results that must be stored even while the
+// server shuts down, so it ignores the cancellation of the context, or while the database is unavailable for a while.
 func Persist(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
 	defer cancel()
@@ -290,8 +291,8 @@ func (w *deliverer) call(ctx context.Context, d *Delivery, sent func()) error {
 	return err
 }
 
-// watchLease calls over when the lease has expired, unless the context ends first. It reads the lease again each time it
-// would have expired, since the function may have extended it through any server.
+// watchLease calls over when the lease has expired, unless the context ends first. It reads the lease again each time
+// it would have expired, since the function may have extended it through any server.
 func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) {
 	for left := w.lease; left > 0; {
 		select {
@@ -376,8 +377,9 @@ var stepTopic = regexp.MustCompile(stepTopics)
 // stepHealth is the suffix of the topic of health checks of the step route.
 const stepHealth = "wkf_step_health_check"
 
-// route returns the app's route for a delivery (protocol §5.3). Apps of the SDK's 5.x line have no step route and answer
-// 404 there, but get health checks for it. So every second delivery of these goes to the flow route, which they have.
+// route returns the app's route for a delivery (protocol §5.3). Apps of the SDK's 5.x line have no step route and
+// answer 404 there, but get health checks for it. So every second delivery of these goes to the flow route, which they
+// have.
 func route(topic string, delivery int) string {
 	if !stepTopic.MatchString(topic) || delivery%2 == 0 && strings.HasSuffix(topic, stepHealth) {
 		return "flow"

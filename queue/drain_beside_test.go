@@ -29,12 +29,12 @@ func TestDrainsBesideWorkers(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				begun, err := d.StartDrain(context.Background())
+				started, err := d.StartDrain(context.Background())
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if _, err := begun.Run(context.Background(), testTimeout, 0); err != nil {
+				if _, err := started.Run(context.Background(), testTimeout, 0); err != nil {
 					t.Error(err)
 				}
 			}

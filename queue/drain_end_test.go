@@ -38,11 +38,11 @@ func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 }
 
 // runDrain runs a started drain in the background.
-func runDrain(t *testing.T, begun *Drain, budget time.Duration) <-chan Drained {
+func runDrain(t *testing.T, started *Drain, budget time.Duration) <-chan Drained {
 	t.Helper()
 	ended := make(chan Drained, 1)
 	go func() {
-		done, err := begun.Run(context.WithoutCancel(t.Context()), budget, 0)
+		done, err := started.Run(context.WithoutCancel(t.Context()), budget, 0)
 		if err != nil {
 			t.Error(err)
 		}
@@ -68,7 +68,7 @@ func TestDrainDeliversMessagesSentWhileItsSessionEnds(t *testing.T) {
 	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	d := r.drainer(t)
-	begun, err := d.StartDrain(t.Context())
+	started, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestDrainDeliversMessagesSentWhileItsSessionEnds(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT FROM processes FOR UPDATE`); err != nil { // it cannot deregister
 		t.Fatal(err)
 	}
-	ended := runDrain(t, begun, testTimeout)
+	ended := runDrain(t, started, testTimeout)
 	waitForLastDrain(t, d)
 	r.send(t)
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -107,7 +107,7 @@ func TestDrainUsesTheTicketsItTook(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := r.drainer(t)
-	begun, err := d.StartDrain(t.Context())
+	started, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestDrainUsesTheTicketsItTook(t *testing.T) {
 			SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%taken%'`) == 1
 	})
-	ended := runDrain(t, begun, 0)
+	ended := runDrain(t, started, 0)
 	waitForLastDrain(t, d)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

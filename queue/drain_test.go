@@ -47,11 +47,11 @@ func drain(t *testing.T, d *Drainer) Drained {
 
 func drainFor(t *testing.T, d *Drainer, budget, linger time.Duration) Drained {
 	t.Helper()
-	begun, err := d.StartDrain(t.Context())
+	started, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := begun.Run(t.Context(), budget, linger)
+	done, err := started.Run(t.Context(), budget, linger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,12 +161,12 @@ func TestDrainsShareOneSession(t *testing.T) {
 		r.send(t)
 	}
 	d := r.drainer(t)
-	var begun, done sync.WaitGroup
-	begun.Add(racers)
+	var started, done sync.WaitGroup
+	started.Add(racers)
 	for range racers {
 		done.Go(func() {
 			drain, err := d.StartDrain(context.Background())
-			begun.Done()
+			started.Done()
 			if err != nil {
 				t.Error(err)
 				return
@@ -176,7 +176,7 @@ func TestDrainsShareOneSession(t *testing.T) {
 			}
 		})
 	}
-	begun.Wait()
+	started.Wait()
 	close(all)
 	done.Wait()
 	if most != 1 {
@@ -282,14 +282,14 @@ func TestStopEndsDrains(t *testing.T) {
 	t.Parallel()
 	r := minimal(t, testdb.New(t))
 	d := r.drainer(t)
-	begun, err := d.StartDrain(t.Context())
+	started, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if _, err := begun.Run(t.Context(), time.Hour, time.Hour); err != nil {
+		if _, err := started.Run(t.Context(), time.Hour, time.Hour); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -220,37 +220,37 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 	dsn := testdb.New(t)
 	home := on(t, withoutHints(t, dsn).pool)
 	for name, test := range map[string]struct {
-		scene    func(*site, *testing.T)
+		setup    func(*site, *testing.T)
 		one, two operation
 		// alike is set when both orders have the same outcome.
 		alike bool
 	}{
-		"claim × claim":                   {scene: (*site).ready, one: claims("rh_1"), two: claims("rh_2")},
-		"claim × receive":                 {scene: (*site).ready, one: claims("rh_1"), two: receives},
-		"receive × receive":               {scene: (*site).ready, one: receives, two: receives},
-		"claim × timer":                   {scene: (*site).lost, one: claims("rh_1"), two: issuesTickets},
-		"receive × timer":                 {scene: (*site).lost, one: receives, two: issuesTickets},
-		"timer × timer":                   {scene: (*site).lost, one: issuesTickets, two: issuesTickets, alike: true},
-		"claim × timer, after the lease":  {scene: (*site).expired, one: claims("rh_1"), two: issuesTickets, alike: true},
-		"acknowledge × acknowledge":       {scene: (*site).leased, one: acknowledges, two: acknowledges},
-		"acknowledge × give back":         {scene: (*site).leased, one: acknowledges, two: releases},
-		"acknowledge × extend":            {scene: (*site).leased, one: acknowledges, two: extends},
-		"extend × give back":              {scene: (*site).leased, one: extends, two: releases},
-		"receive × give back":             {scene: (*site).leased, one: receives, two: releases},
-		"acknowledge × timer, too late":   {scene: (*site).expired, one: acknowledges, two: issuesTickets, alike: true},
-		"give back × timer":               {scene: (*site).expired, one: releases, two: issuesTickets},
-		"take over × take over":           {scene: (*site).leased, one: reaps, two: reaps},
-		"take over × acknowledge":         {scene: (*site).leased, one: reaps, two: acknowledges},
-		"take over × extend":              {scene: (*site).leased, one: reaps, two: extends},
-		"take over × give back":           {scene: (*site).leased, one: reaps, two: releases},
-		"take over × leave with function": {scene: (*site).leased, one: reaps, two: leaves},
-		"take over × receive":             {scene: (*site).fetched, one: reaps, two: receives},
-		"send × send, one key":            {scene: (*site).empty, one: sends(keyed("key"), body("1")), two: sends(keyed("key"), body("2"))},
-		"send × send, a forgotten key":    {scene: (*site).forgotten, one: sends(keyed("key"), body("1")), two: sends(keyed("key"), body("2"))},
-		"send × send later, one key":      {scene: (*site).empty, one: sends(keyed("key")), two: sends(keyed("key"), delayed(time.Hour))},
-		"send of a known key × delivery":  {scene: (*site).ready, one: sends(keyed("key")), two: claims("rh_1"), alike: true},
-		"send of a known key × its end":   {scene: (*site).leased, one: sends(keyed("key")), two: acknowledges, alike: true},
-		"send × timer, of another's loss": {scene: (*site).lost, one: sends(keyed("other")), two: issuesTickets},
+		"claim × claim":                   {setup: (*site).ready, one: claims("rh_1"), two: claims("rh_2")},
+		"claim × receive":                 {setup: (*site).ready, one: claims("rh_1"), two: receives},
+		"receive × receive":               {setup: (*site).ready, one: receives, two: receives},
+		"claim × timer":                   {setup: (*site).lost, one: claims("rh_1"), two: issuesTickets},
+		"receive × timer":                 {setup: (*site).lost, one: receives, two: issuesTickets},
+		"timer × timer":                   {setup: (*site).lost, one: issuesTickets, two: issuesTickets, alike: true},
+		"claim × timer, after the lease":  {setup: (*site).expired, one: claims("rh_1"), two: issuesTickets, alike: true},
+		"acknowledge × acknowledge":       {setup: (*site).leased, one: acknowledges, two: acknowledges},
+		"acknowledge × release":           {setup: (*site).leased, one: acknowledges, two: releases},
+		"acknowledge × extend":            {setup: (*site).leased, one: acknowledges, two: extends},
+		"extend × release":                {setup: (*site).leased, one: extends, two: releases},
+		"receive × release":               {setup: (*site).leased, one: receives, two: releases},
+		"acknowledge × timer, too late":   {setup: (*site).expired, one: acknowledges, two: issuesTickets, alike: true},
+		"release × timer":                 {setup: (*site).expired, one: releases, two: issuesTickets},
+		"take over × take over":           {setup: (*site).leased, one: reaps, two: reaps},
+		"take over × acknowledge":         {setup: (*site).leased, one: reaps, two: acknowledges},
+		"take over × extend":              {setup: (*site).leased, one: reaps, two: extends},
+		"take over × release":             {setup: (*site).leased, one: reaps, two: releases},
+		"take over × leave with function": {setup: (*site).leased, one: reaps, two: leaves},
+		"take over × receive":             {setup: (*site).fetched, one: reaps, two: receives},
+		"send × send, one key":            {setup: (*site).empty, one: sends(keyed("key"), body("1")), two: sends(keyed("key"), body("2"))},
+		"send × send, a forgotten key":    {setup: (*site).forgotten, one: sends(keyed("key"), body("1")), two: sends(keyed("key"), body("2"))},
+		"send × send later, one key":      {setup: (*site).empty, one: sends(keyed("key")), two: sends(keyed("key"), delayed(time.Hour))},
+		"send of a known key × delivery":  {setup: (*site).ready, one: sends(keyed("key")), two: claims("rh_1"), alike: true},
+		"send of a known key × its end":   {setup: (*site).leased, one: sends(keyed("key")), two: acknowledges, alike: true},
+		"send × timer, of another's loss": {setup: (*site).lost, one: sends(keyed("other")), two: issuesTickets},
 	} {
 		t.Run(name, func(t *testing.T) { // not in parallel: a timer looks at all messages
 			one, two := gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)
@@ -262,7 +262,7 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 			}
 			serial := map[string]string{}
 			for name, order := range map[string][2]int{"one, two": {0, 1}, "two, one": {1, 0}} {
-				test.scene(home, t)
+				test.setup(home, t)
 				ask(order[0])
 				ask(order[1])
 				serial[home.state(t, told[:]...)] = name
@@ -271,7 +271,7 @@ func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 				t.Errorf("both orders have the same outcome: %v, want %v", alike, test.alike)
 			}
 			n, _ := gate.Serial(t, one, two, serial, func(schedule *gate.Schedule) string {
-				test.scene(home, t)
+				test.setup(home, t)
 				schedule.Run(t, func() { ask(0) }, func() { ask(1) })
 				return home.state(t, told[:]...)
 			})

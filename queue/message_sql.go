@@ -334,8 +334,7 @@ func wrap(what string, err error) error {
 }
 
 // DeleteRunMessages deletes the messages of runs that retention deletes: delayed and parked ones, and those an ended run has not
-// received yet. All messages of a run are for its deployment, which the index begins with. Their tickets and leases
-// become invalid.
+// received yet. All messages of a run are for the deployment that executes it. Their tickets and leases become invalid.
 func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
 	_, err := tx.Exec(ctx, `
 		DELETE FROM messages WHERE id = ANY (ARRAY(

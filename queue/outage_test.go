@@ -71,6 +71,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	}
 }
 
+// lossyConn is a connection that loses the response to the first claim that it sends.
 type lossyConn struct {
 	net.Conn
 

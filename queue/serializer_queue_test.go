@@ -75,14 +75,14 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 		"tickets": func(t *testing.T, r *replica) *deliverer { w := r.worker(t); r.ticketsOnly(); return w.deliverer },
 		"drain": func(t *testing.T, r *replica) *deliverer {
 			d := r.drainer(t)
-			begun, err := d.StartDrain(t.Context())
+			started, err := d.StartDrain(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				if _, err := begun.Run(context.Background(), testTimeout, testTimeout); err != nil {
+				if _, err := started.Run(context.Background(), testTimeout, testTimeout); err != nil {
 					t.Error(err)
 				}
 			}()

@@ -19,25 +19,25 @@ func wake(changes ...func(*Delivery)) Delivery {
 	return d
 }
 
-// begins acquires a call in the background, and sends the function that ends it.
-func (t *serializer) begins(tb testing.TB, d Delivery) <-chan func() {
-	begun := make(chan func(), 1)
+// acquireAsync acquires a call in the background, and sends the function that ends it.
+func (t *serializer) acquireAsync(tb testing.TB, d Delivery) <-chan func() {
+	acquired := make(chan func(), 1)
 	go func() {
 		answered, err := t.acquire(context.Background(), d)
 		if err != nil {
 			tb.Error(err)
 		}
-		begun <- answered
+		acquired <- answered
 	}()
 	synctest.Wait()
-	return begun
+	return acquired
 }
 
 // taken acquires a call that need not wait.
 func (t *serializer) taken(tb testing.TB, d Delivery) (answered func()) {
 	tb.Helper()
 	select {
-	case answered = <-t.begins(tb, d):
+	case answered = <-t.acquireAsync(tb, d):
 	default:
 		tb.Fatalf("%+v waits", d)
 	}
@@ -82,16 +82,16 @@ func TestSerializedMessages(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSerializer(100)
 				before := s.taken(t, wake())
-				begun := s.begins(t, wake(tt.change))
-				if got := len(begun) == 0; got != tt.waits {
+				acquired := s.acquireAsync(t, wake(tt.change))
+				if got := len(acquired) == 0; got != tt.waits {
 					t.Errorf("waits: got %v, want %v", got, tt.waits)
 				}
 				before()
-				(<-begun)()
+				(<-acquired)()
 				s.wantNoQueues(t)
 
 				own := s.taken(t, wake(tt.change))
-				after := s.begins(t, wake())
+				after := s.acquireAsync(t, wake())
 				if got := len(after) == 0; got != tt.counts {
 					t.Errorf("holds back the next: got %v, want %v", got, tt.counts)
 				}
@@ -128,7 +128,7 @@ func TestSerializerKeepsTheOrder(t *testing.T) {
 		answered := s.taken(t, wake())
 		var waiting []<-chan func()
 		for range n {
-			waiting = append(waiting, s.begins(t, wake()))
+			waiting = append(waiting, s.acquireAsync(t, wake()))
 		}
 		for i, next := range waiting {
 			for j, later := range waiting[i:] {
@@ -158,7 +158,7 @@ func TestHangingCallHoldsBackOnlyForItsHold(t *testing.T) {
 		s, began := newSerializer(100), time.Now()
 		hanging := s.taken(t, wake())
 		time.Sleep(callHold / 4)
-		second, third := s.begins(t, wake()), s.begins(t, wake())
+		second, third := s.acquireAsync(t, wake()), s.acquireAsync(t, wake())
 		hangingToo := <-second
 		if waited := time.Since(began); waited != callHold {
 			t.Errorf("the second started after %s, want %s", waited, callHold)
@@ -191,7 +191,7 @@ func TestSerializerBoundsTheWait(t *testing.T) {
 		s.taken(t, wake())
 		var waiting []<-chan func()
 		for range n {
-			waiting = append(waiting, s.begins(t, wake()))
+			waiting = append(waiting, s.acquireAsync(t, wake()))
 		}
 		for i, w := range waiting {
 			<-w
@@ -213,8 +213,8 @@ func TestSerializerBoundsTheNumberWaiting(t *testing.T) {
 		s := newSerializer(8)
 		first := s.taken(t, wake())
 		other := s.taken(t, wake(func(d *Delivery) { d.RunID = "wrun_b" }))
-		a := s.begins(t, wake())
-		b := s.begins(t, wake(func(d *Delivery) { d.RunID = "wrun_b" }))
+		a := s.acquireAsync(t, wake())
+		b := s.acquireAsync(t, wake(func(d *Delivery) { d.RunID = "wrun_b" }))
 		if len(a)+len(b) > 0 {
 			t.Fatal("two of eight do not wait")
 		}

@@ -24,7 +24,7 @@ const workflow = "workflow//./src/order//order"
 
 func hourAgo() time.Time { return time.Now().Add(-time.Hour) }
 
-// testRun is a run that a test tells the setup of. Its clock shows an hour ago.
+// testRun is a run whose events a test appends. Its clock shows an hour ago.
 type testRun struct {
 	*replica
 	entities.RunID

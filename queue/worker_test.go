@@ -40,7 +40,7 @@ func TestDeliveriesUnderWayHoldNoConnections(t *testing.T) {
 		arrived.Wait()
 		close(all)
 	}()
-	receive(t, "all messages to be under way at once", all)
+	receive(t, "all deliveries at once", all)
 	if got := r.count(t, `SELECT count(*) FROM messages WHERE lease <> '' AND delivery_count = 1`); got != messages {
 		t.Errorf("got %d messages leased, want all %d", got, messages)
 	}
@@ -124,7 +124,7 @@ func TestStopWaitsForDeliveries(t *testing.T) {
 	slow := other.send(t, body("slow"))
 	a.next(t)
 	began, ended := stopping(context.Background(), t, w)
-	receive(t, "Stop to begin", began)
+	receive(t, "the start of Stop", began)
 	other.worker(t)
 	for range 20 { // which takes a while
 		other.gone(t, other.send(t))
