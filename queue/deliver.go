@@ -314,16 +314,13 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 	if err != nil {
 		return err
 	}
-	w.options.Observer.Call(ctx, req.Header)
-	if err := w.options.Signer.sign(req, d.Project, d.Body); err != nil {
-		return err
-	}
-	if len(d.Body) > smallBody {
+	body := d.Body
+	if len(body) > smallBody {
 		// The memory is needed until the body is sent, not until the function answers.
-		req.Body, req.GetBody = &sending{body: d.Body, sent: sent}, nil
+		req.Body, req.GetBody = &sending{body: body, sent: sent}, nil
 		d.Body = nil
 	}
-	resp, err := w.http.Do(req)
+	resp, err := w.send(req, d.Project, body)
 	if err != nil {
 		return err
 	}
@@ -337,6 +334,15 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 	}
 	_, err = io.Copy(io.Discard, resp.Body) // so that the connection can be reused
 	return err
+}
+
+// send signs a request to a function of the project and sends it. The signature covers the body.
+func (w *deliverer) send(req *http.Request, project entities.Project, body []byte) (*http.Response, error) {
+	w.options.Observer.Call(req.Context(), req.Header)
+	if err := w.options.Signer.sign(req, project, body); err != nil {
+		return nil, err
+	}
+	return w.http.Do(req)
 }
 
 // newRequest returns the request of protocol §5.4: a binary-mode CloudEvent with the message's body.

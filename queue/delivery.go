@@ -43,7 +43,8 @@ type Delivery struct {
 	// SpecVersion is the protocol version of the message's run; 0 when it is not known.
 	SpecVersion int
 
-	// Inline has the start of the work if the transaction that leased it may record the start in the log (inline start).
+	// Inline has the start of the work if the transaction that leased it may record the start in the log (inline
+	// start).
 	Inline *eventlog.InlineStart `db:"-"`
 	by     *deliverer
 }
@@ -68,16 +69,12 @@ func (d Delivery) LeaseTime() time.Duration { return d.by.lease }
 
 // Call sends a signed request to the deployment's function.
 func (d Delivery) Call(req *http.Request, body []byte) (*http.Response, error) {
-	d.by.options.Observer.Call(req.Context(), req.Header)
-	if err := d.by.options.Signer.sign(req, d.Project, body); err != nil {
-		return nil, err
-	}
-	return d.by.http.Do(req)
+	return d.by.send(req, d.Project, body)
 }
 
-// ReserveMemory takes memory for the given number of bytes, which free releases. After waiting for half of the lease the
-// delivery fails without counting, so that its place goes to another one. If it had to wait, it restarts the lease, so
-// that the function has the full lease time.
+// ReserveMemory takes memory for the given number of bytes, which free releases. After waiting for half of the lease
+// the delivery fails without counting, so that its place goes to another one. If it had to wait, it restarts the lease,
+// so that the function has the full lease time.
 func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), err error) {
 	if free, ok := d.by.memory.try(size); ok {
 		return free, nil
@@ -247,8 +244,8 @@ func IsOver(err error) bool {
 		errors.Is(err, entities.ErrStale)
 }
 
-// Interrupted reports whether work failed because the server stops. Work that was canceled by the end of a drain was not
-// interrupted: it takes too long.
+// Interrupted reports whether work failed because the server stops. Work that was canceled by the end of a drain was
+// not interrupted: it takes too long.
 func Interrupted(ctx context.Context, err error) bool {
 	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, errDrainOver)
 }

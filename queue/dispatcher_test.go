@@ -47,7 +47,8 @@ func TestDeliveringProcessIssuesNoTicket(t *testing.T) {
 	r.wantNoTickets(t)
 }
 
-// TestMessageWithoutDeploymentCanBeReceived receives a message that was reserved but not delivered, so it had no ticket.
+// TestMessageWithoutDeploymentCanBeReceived receives a message that was reserved but not delivered, so it had no
+// ticket.
 func TestMessageWithoutDeploymentCanBeReceived(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
@@ -240,8 +241,8 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 	r.ack(t, a.next(t))
 }
 
-// TestCrashDuringReservedSendLosesNothing loses the connection at each statement: a message that was stored is delivered
-// soon.
+// TestCrashDuringReservedSendLosesNothing loses the connection at each statement: a message that was stored is
+// delivered soon.
 func TestCrashDuringReservedSendLosesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)

@@ -5,9 +5,9 @@
 //
 // It imports packages entities, eventlog, queue/cluster, queue/contract, queue/egress, queue/signing and queue/tickets.
 //
-// A message is a row, and it is delivered as long as its row exists (I6). When its due_at passes, the message gets a new
-// ticket: a River job that may deliver it once. One rule covers the end of a delay, an expired lease, and a ticket lost
-// with its process:
+// A message is a row, and it is delivered as long as its row exists (I6). When its due_at passes, the message gets a
+// new ticket: a River job that may deliver it once. One rule covers the end of a delay, an expired lease, and a ticket
+// lost with its process:
 //
 //	         send                  claim                     acknowledge
 //	(delayed) ──due──▶ (ticketed) ──────▶ (leased) ──────────────────────▶ gone
@@ -16,13 +16,13 @@
 //	    └────────────────────────────────────┘     after too many deliveries
 //	           failed: due after the backoff
 //
-// Tickets are numbered, and a claim increments the message's number, so only one of several tickets with the same number
-// delivers. Each claim makes a new receipt handle. Acknowledging, extending and releasing a message require its current
-// handle, so a stale delivery cannot change anything.
+// Tickets are numbered, and a claim increments the message's number, so only one of several tickets with the same
+// number delivers. Each claim makes a new receipt handle. Acknowledging, extending and releasing a message require its
+// current handle, so a stale delivery cannot change anything.
 //
-// A process that both accepts and delivers messages needs no ticket: it stores the message leased to itself and delivers
-// it right after the commit (dispatcher.go). Tickets are for messages that are due later, that were sent by another
-// process, or that arrive when the process has no free slot.
+// A process that both accepts and delivers messages needs no ticket: it stores the message leased to itself and
+// delivers it right after the commit (dispatcher.go). Tickets are for messages that are due later, that were sent by
+// another process, or that arrive when the process has no free slot.
 //
 // The calling process holds the lease until the function extends it; from then on the function does. A dead process
 // therefore loses only the leases that its functions have not extended. Package queue/cluster describes how processes

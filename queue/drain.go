@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// errDrainOver cancels the calls that outlast their drain. Unlike a call that is canceled by a shutdown, such a call has
-// failed: it is likely to take as long the next time.
+// errDrainOver cancels the calls that outlast their drain. Unlike a call that is canceled by a shutdown, such a call
+// has failed: it is likely to take as long the next time.
 var errDrainOver = errors.New("canceled because it took longer than the drain's budget and grace period")
 
 // drainPause is how long a drain waits before it looks again for due messages that another process seems to be taking.

@@ -17,8 +17,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// Send accepts a message and returns its ID. For a duplicate it returns the ID of the original message, even if that has
-// been acknowledged. It fails with [entities.ErrInvalid].
+// Send accepts a message and returns its ID. For a duplicate it returns the ID of the original message, even if that
+// has been acknowledged. It fails with [entities.ErrInvalid].
 func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
 	if r := q.reserve(m, 0); r.Made() {
 		return q.sendReserved(ctx, m, r)
@@ -139,8 +139,8 @@ func split(all []entities.Message) (work, messages []entities.Message) {
 }
 
 // claimKeys returns an ID for each message, and whether the message is the first with its idempotency key. A duplicate
-// gets the ID of the first. A claim waits for the transaction of a rival claim to end, so all transactions claim keys in
-// the same order, to avoid deadlocks.
+// gets the ID of the first. A claim waits for the transaction of a rival claim to end, so all transactions claim keys
+// in the same order, to avoid deadlocks.
 func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids []string, first []bool, err error) {
 	ids, first = make([]string, len(messages)), make([]bool, len(messages))
 	order := make([]int, len(messages))
@@ -224,9 +224,9 @@ func (q *Queue) enqueueWork(
 	return starts, append(ended, q.wakeWorkers), q.issuer.Issue(ctx, tx, issued)
 }
 
-// EnqueueOptimistic implements [eventlog.Enqueuer] for work that is due later or that this process does, and for the end
-// of a run without open children. It refuses a report to a parent: that is work of another run, and the lock order of
-// statements that share a transaction has only one run per statement.
+// EnqueueOptimistic implements [eventlog.Enqueuer] for work that is due later or that this process does, and for the
+// end of a run without open children. It refuses a report to a parent: that is work of another run, and the lock order
+// of statements that share a transaction has only one run per statement.
 func (q *Queue) EnqueueOptimistic(
 	c *pg.Conditional, messages []entities.Message,
 ) (starts []*eventlog.InlineStart, ended func(error), ok bool) {

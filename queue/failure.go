@@ -86,8 +86,8 @@ type Failure struct {
 	Public string
 	// After is the time until the next delivery.
 	After time.Duration
-	// Reached is set if the function may have received the message. Only these deliveries count towards parking: messages
-	// must not be parked because their app is down.
+	// Reached is set if the function may have received the message. Only these deliveries count towards parking:
+	// messages must not be parked because their app is down.
 	Reached bool
 }
 

@@ -115,9 +115,9 @@ func (a *acknowledgement) Order() pg.LockOrder {
 	return pg.LockOrder{Class: pg.LockLease, Name: a.handle}
 }
 
-// needNote is the condition that the delivery of m needs a note of the events it has seen; steps, whose topics match $4,
-// see none. It avoids EXISTS, which Postgres turns into a join: planned while there are no hooks, that would later read
-// all of them.
+// needNote is the condition that the delivery of m needs a note of the events it has seen; steps, whose topics match
+// $4, see none. It avoids EXISTS, which Postgres turns into a join: planned while there are no hooks, that would later
+// read all of them.
 const needNote = `topic !~ $4 AND coalesce(
 	(SELECT true FROM hooks h WHERE h.run_id = m.run_id AND h.project IS NOT DISTINCT FROM m.project LIMIT 1), false)`
 

@@ -141,8 +141,8 @@ func newContest(t *testing.T, tracer pgx.QueryTracer) *contest {
 
 func hookedRun(n int) entities.RunID { return entities.RunID(fmt.Sprint("wrun_hooked_", n)) }
 
-// send sends messages with one of the round's keys, and with one of four keys that all rounds share. Half of the round's
-// messages belong to runs with hooks.
+// send sends messages with one of the round's keys, and with one of four keys that all rounds share. Half of the
+// round's messages belong to runs with hooks.
 func (c *contest) send(t *testing.T, racer, round int) {
 	n := racer % raceKeys
 	for key, run := range map[string]entities.RunID{

@@ -20,7 +20,8 @@ import (
 // redeliveryLimit is the time limit for delivering a message again after the death of its server.
 const redeliveryLimit = 5 * time.Second
 
-// silentProcess registers a process without a heartbeat, silent for the given time. Its session stays open until closed.
+// silentProcess registers a process without a heartbeat, silent for the given time. Its session stays open until
+// closed.
 func (r *replica) silentProcess(t testing.TB, id string, silent time.Duration) (session *pgx.Conn) {
 	t.Helper()
 	conn, err := pgx.ConnectConfig(t.Context(), r.pool.Config().ConnConfig)

@@ -211,10 +211,10 @@ func (s *site) state(t *testing.T, told ...any) string {
 // of single statements, and runs them in every possible order. The results and the queue's state always equal those of
 // one of the two serial orders, and no deadlock happens.
 //
-// Two pairs are missing because they are not serial and need not be. A timer whose transaction started before a takeover
-// does not see the messages that the takeover made due, and issues their tickets on its next poll. A takeover does not
-// see a claim that is still uncommitted seconds after its process's last heartbeat; the sweeper's next turn releases the
-// lease (TestLeaseOfAnUnregisteredHolderIsReleased).
+// Two pairs are missing because they are not serial and need not be. A timer whose transaction started before a
+// takeover does not see the messages that the takeover made due, and issues their tickets on its next poll. A takeover
+// does not see a claim that is still uncommitted seconds after its process's last heartbeat; the sweeper's next turn
+// releases the lease (TestLeaseOfAnUnregisteredHolderIsReleased).
 func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)

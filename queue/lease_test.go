@@ -84,7 +84,8 @@ func TestExpiredHandleIsInvalid(t *testing.T) {
 	}
 }
 
-// TestReleasedHandleIsInvalid: a request whose transaction started before the release, but executes after it, fails too.
+// TestReleasedHandleIsInvalid: a request whose transaction started before the release, but executes after it, fails
+// too.
 func TestReleasedHandleIsInvalid(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -434,8 +435,8 @@ func TestReceiversAndTicketShareOneDelivery(t *testing.T) {
 	}
 }
 
-// TestExpiredLeaseResetsTheUnreachedCount: the call reached the function, so the count of consecutive unreached attempts
-// restarts.
+// TestExpiredLeaseResetsTheUnreachedCount: the call reached the function, so the count of consecutive unreached
+// attempts restarts.
 func TestExpiredLeaseResetsTheUnreachedCount(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))

@@ -19,8 +19,8 @@ const (
 	duePoll = time.Second
 	// dueRetry is the pause before searching again when another process has locked the due messages.
 	dueRetry = 5 * time.Millisecond
-	// keysPoll is how often a worker deletes expired idempotency keys and signals; retentionPoll is how often it deletes
-	// expired runs.
+	// keysPoll is how often a worker deletes expired idempotency keys and signals; retentionPoll is how often it
+	// deletes expired runs.
 	keysPoll      = 5 * time.Minute
 	retentionPoll = time.Minute
 )
@@ -50,8 +50,8 @@ type loop struct {
 	steady atomic.Bool   // the process has sent heartbeats for long enough to declare others dead
 }
 
-// startLoop registers the process and starts its heartbeat. This comes before it takes any lease: other processes take over
-// leases only from registered processes, so a lease taken earlier would be held until it expires.
+// startLoop registers the process and starts its heartbeat. This comes before it takes any lease: other processes take
+// over leases only from registered processes, so a lease taken earlier would be held until it expires.
 func (w *deliverer) startLoop(ctx context.Context) (*loop, error) {
 	ctx = context.WithoutCancel(ctx)
 	if err := w.heartbeat.Beat(ctx); err != nil {
@@ -82,8 +82,8 @@ func (l *loop) stopTasks() {
 	l.tasks.Wait()
 }
 
-// beat sends heartbeats until the process deregisters. It never cancels a heartbeat that is being sent: that would close
-// the connection, and the connection's session is the proof that the process is alive.
+// beat sends heartbeats until the process deregisters. It never cancels a heartbeat that is being sent: that would
+// close the connection, and the connection's session is the proof that the process is alive.
 func (l *loop) beat(ctx context.Context) {
 	ticker := time.NewTicker(cluster.BeatInterval)
 	defer ticker.Stop()
@@ -118,8 +118,8 @@ func (l *loop) every(interval time.Duration, do func(context.Context)) {
 	}
 }
 
-// run calls poll whenever messages may be due or tickets issued, until the loop halts. Poll returns the time after which
-// to call it again.
+// run calls poll whenever messages may be due or tickets issued, until the loop halts. Poll returns the time after
+// which to call it again.
 func (l *loop) run(issued <-chan struct{}, poll func(context.Context) time.Duration) {
 	sooner, cancel := l.queue.hub.Subscribe(timerTopic)
 	defer cancel()

@@ -33,8 +33,8 @@ func (r *replica) waits(t *testing.T) string {
 	return id
 }
 
-// TestTicketThatWaitsForMemoryIsNotLost: otherwise its message would get more and more tickets, until all deliveries wait
-// for the same message.
+// TestTicketThatWaitsForMemoryIsNotLost: otherwise its message would get more and more tickets, until all deliveries
+// wait for the same message.
 func TestTicketThatWaitsForMemoryIsNotLost(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))

@@ -24,8 +24,8 @@ const (
 	leaseTime = 5 * time.Minute
 )
 
-// claimKey stores the message's idempotency key and returns the ID of the message that the key belongs to: the given one,
-// or an earlier one whose key has not expired.
+// claimKey stores the message's idempotency key and returns the ID of the message that the key belongs to: the given
+// one, or an earlier one whose key has not expired.
 func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (string, error) {
 	var first string
 	err := tx.QueryRow(ctx, `
@@ -98,19 +98,19 @@ func storedMessage(m entities.Message) func(pgx.Rows, error) (Delivery, error) {
 	}
 }
 
-// isRegistered is the condition that a process is registered. If it is not, others have taken over its leases, and would
-// take over new ones as well.
+// isRegistered is the condition that a process is registered. If it is not, others have taken over its leases, and
+// would take over new ones as well.
 func isRegistered(process string) string {
 	return `EXISTS (SELECT FROM processes p WHERE p.id = ` + process + `)`
 }
 
-// OfLease selects the message under the lease $1. The second condition is for the planner: generic plans use the partial
-// index on leases only if the statement excludes messages without a lease.
+// OfLease selects the message under the lease $1. The second condition is for the planner: generic plans use the
+// partial index on leases only if the statement excludes messages without a lease.
 const OfLease = `lease = $1 AND lease <> ''`
 
 // ofMessage selects the message of project $2 and topic $3 under the live lease $1. The other conditions are written so
-// that they match no index: a plan made on an empty queue might otherwise prefer another index to the one on leases, and
-// read the whole queue later. The condition on the lease uses clock_timestamp(), since now() is the start of the
+// that they match no index: a plan made on an empty queue might otherwise prefer another index to the one on leases,
+// and read the whole queue later. The condition on the lease uses clock_timestamp(), since now() is the start of the
 // transaction, and the statement may have waited since then for another one that released the lease.
 const ofMessage = OfLease +
 	` AND (project, topic) IS NOT DISTINCT FROM ($2, $3) AND work = '' AND due_at > clock_timestamp()`
@@ -166,7 +166,8 @@ func (q *Queue) Claim(
 	return d, err == nil, wrap("claim message", err)
 }
 
-// keepTicket postpones the time at which an issued ticket counts as lost, and reports whether the ticket is still valid.
+// keepTicket postpones the time at which an issued ticket counts as lost, and reports whether the ticket is still
+// valid.
 func keepTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket) (bool, error) {
 	tag, err := pool.Exec(ctx, `
 		UPDATE messages SET due_at = now() + $3
@@ -228,8 +229,8 @@ func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Dur
 	return d, wrap("read lease", err)
 }
 
-// parking is the rule for parking a message: after so many deliveries that reached its function, but only once its first
-// failure is older than the window. A burst of failures alone parks nothing.
+// parking is the rule for parking a message: after so many deliveries that reached its function, but only once its
+// first failure is older than the window. A burst of failures alone parks nothing.
 type parking struct {
 	deliveries int
 	window     time.Duration
@@ -272,8 +273,8 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, e
 }
 
 // makeDueNow makes messages due now that wait for a deployment because they did not reach it or, if it has moved,
-// because they failed. After a long outage there are many, so it updates them in batches, in the order in which they are
-// due, and skips locked rows.
+// because they failed. After a long outage there are many, so it updates them in batches, in the order in which they
+// are due, and skips locked rows.
 func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
 	for at, last, n := d.UpdatedAt, "", dueBatch; n == dueBatch; {
 		err := pool.QueryRow(ctx, `
@@ -333,8 +334,9 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// DeleteRunMessages deletes the messages of runs that retention deletes: delayed and parked ones, and those an ended run has not
-// received yet. All messages of a run are for the deployment that executes it. Their tickets and leases become invalid.
+// DeleteRunMessages deletes the messages of runs that retention deletes: delayed and parked ones, and those an ended
+// run has not received yet. All messages of a run are for the deployment that executes it. Their tickets and leases
+// become invalid.
 func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
 	_, err := tx.Exec(ctx, `
 		DELETE FROM messages WHERE id = ANY (ARRAY(

@@ -70,7 +70,8 @@ type Filter struct {
 }
 
 // Messages lists the project's messages that match the filter, in the order they were sent. Next is the cursor of the
-// next page; it is empty on the last page. It fails with [entities.ErrInvalid] on an unknown state or a malformed cursor.
+// next page; it is empty on the last page. It fails with [entities.ErrInvalid] on an unknown state or a malformed
+// cursor.
 func (q *Queue) Messages(
 	ctx context.Context, project entities.Project, f Filter, p pg.Page,
 ) (entries []Entry, next string, err error) {

@@ -11,8 +11,8 @@ import (
 
 // Observer observes deliveries, for metrics and traces. Its methods are called concurrently and must return quickly.
 type Observer interface {
-	// Deliver is called when a message has been claimed. The delivery continues with the returned context, and calls the
-	// returned function once when it ends.
+	// Deliver is called when a message has been claimed. The delivery continues with the returned context, and calls
+	// the returned function once when it ends.
 	Deliver(context.Context, Delivering) (context.Context, func(Delivered))
 	// Call is called before each request to a function, and may add headers to the request.
 	Call(context.Context, http.Header)

@@ -39,8 +39,8 @@ type Queue struct {
 	issuer *tickets.Issuer
 	// local delivers the messages that this process accepts; nil if the process does not deliver.
 	local atomic.Pointer[dispatcher]
-	// underWay has the leases of the deliveries in progress here, and whether this process served their acknowledgement.
-	// If it did, the lease is gone and needs no statement to shorten it.
+	// underWay has the leases of the deliveries in progress here, and whether this process served their
+	// acknowledgement. If it did, the lease is gone and needs no statement to shorten it.
 	underWay sync.Map // of *atomic.Bool, by handle
 }
 

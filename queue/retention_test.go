@@ -20,8 +20,8 @@ func (r *replica) newRun(t *testing.T, id entities.RunID, ended time.Duration) {
 		FROM (SELECT $3::interval > '0' AS dead) d`, id, project, ended, deployment)
 }
 
-// TestRetentionDeletesRunsWithTheirMessages covers parked and pending messages. Messages of other runs and projects, and
-// those without a run, stay.
+// TestRetentionDeletesRunsWithTheirMessages covers parked and pending messages. Messages of other runs and projects,
+// and those without a run, stay.
 func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))

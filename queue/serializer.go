@@ -18,8 +18,8 @@ const (
 	// maxCallWait is the longest time a message waits, however many are ahead of it: several times what 50 concurrent
 	// steps take, and a small part of its lease.
 	maxCallWait = 5 * time.Second
-	// waitingShare limits the waiting messages to this fraction of all deliveries (one in four). Otherwise a run that is
-	// woken faster than it replays would occupy every delivery.
+	// waitingShare limits the waiting messages to this fraction of all deliveries (one in four). Otherwise a run that
+	// is woken faster than it replays would occupy every delivery.
 	waitingShare = 4
 )
 

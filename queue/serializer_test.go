@@ -182,7 +182,8 @@ func TestHangingCallHoldsBackOnlyForItsHold(t *testing.T) {
 	})
 }
 
-// TestSerializerBoundsTheWait: neither many hanging calls nor a growing queue make a message wait longer than the limit.
+// TestSerializerBoundsTheWait: neither many hanging calls nor a growing queue make a message wait longer than the
+// limit.
 func TestSerializerBoundsTheWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -292,8 +293,8 @@ func TestCallGrantedWhileItsWaitEnds(t *testing.T) {
 	s.wantNoQueues(t)
 }
 
-// TestSerializerUnderContention runs arrivals, cancellations and answers concurrently: no two calls overlap within their
-// hold, each acquires or fails, and no queue is left.
+// TestSerializerUnderContention runs arrivals, cancellations and answers concurrently: no two calls overlap within
+// their hold, each acquires or fails, and no queue is left.
 func TestSerializerUnderContention(t *testing.T) {
 	t.Parallel()
 	const racers = 200

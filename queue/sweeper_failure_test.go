@@ -64,7 +64,8 @@ func TestOrphanedLeasesAreReleasedIfTheSweepFails(t *testing.T) {
 	}
 }
 
-// TestBatchThatFailsDoesNotStopTheRound: a batch can fail, for example, because reading some of its runs takes too long.
+// TestBatchThatFailsDoesNotStopTheRound: a batch can fail, for example, because reading some of its runs takes too
+// long.
 func TestBatchThatFailsDoesNotStopTheRound(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))

@@ -13,9 +13,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work in progress
-// is marked to be done again, unless the new request is for later. Work that failed or is parked keeps its backoff: it
-// sees all new events when it runs.
+// upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work in
+// progress is marked to be done again, unless the new request is for later. Work that failed or is parked keeps its
+// backoff: it sees all new events when it runs.
 func upsertWork(m entities.Message, s *storedWork) pg.Write {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {

@@ -144,8 +144,8 @@ func TestStopWaitsForDeliveries(t *testing.T) {
 	}
 }
 
-// TestStopLeavesLeasesWithFunctions: a function that is still working when the grace period ends keeps its lease, and can
-// extend and end it through any other server. If it does not, the message is delivered again.
+// TestStopLeavesLeasesWithFunctions: a function that is still working when the grace period ends keeps its lease, and
+// can extend and end it through any other server. If it does not, the message is delivered again.
 func TestStopLeavesLeasesWithFunctions(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
