@@ -36,7 +36,7 @@ func (f *Function) drain(c echo.Context) error {
 		return err
 	}
 	ctx := c.Request().Context()
-	drain, err := f.Drainer.Begin(ctx)
+	drain, err := f.Drainer.StartDrain(ctx)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// audit is what was done in the project of the tests, the oldest first.
+// audit lists the audited actions in the tests' project, oldest first.
 func (r *replica) audit(t *testing.T) []string {
 	t.Helper()
 	list, _, err := admin.ListActions(t.Context(), r.pool, project, pg.Page{Limit: 100})
@@ -29,7 +29,7 @@ func (r *replica) audit(t *testing.T) []string {
 	return words
 }
 
-// administration is all of the queue that the audit tells of, with the messages it is done to.
+// administration returns every audited action of the queue, and the messages that two of them affect.
 func (r *replica) administration(t *testing.T) (retried, discarded string, do []func(context.Context) error) {
 	t.Helper()
 	retried, discarded = r.send(t), r.send(t)
@@ -47,7 +47,7 @@ func (r *replica) administration(t *testing.T) (retried, discarded string, do []
 
 func TestAuditRecordsActorAndAction(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.register(t, "old", "http://o.test")
 	retried, discarded, all := r.administration(t)
 	for _, do := range all {
@@ -66,7 +66,7 @@ func TestAuditRecordsActorAndAction(t *testing.T) {
 
 func TestAuditSkipsUnchangedRegistrations(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	for range 3 {
 		r.register(t, "a", "http://a.test")
 	}
@@ -89,10 +89,10 @@ func TestAuditSkipsUnchangedRegistrations(t *testing.T) {
 	}
 }
 
-// TestActionFailsIfItCannotBeAudited has the last write of each action fail.
+// TestActionFailsIfItCannotBeAudited makes the last write of each action, its audit entry, fail.
 func TestActionFailsIfItCannotBeAudited(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.register(t, "old", "http://o.test")
 	_, _, all := r.administration(t)
 	dump := func() string {

@@ -9,8 +9,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// BenchmarkSendToDelivery measures how long an idle system takes from the call of Send to the call of the
-// function, with a sender in another process than the worker.
+// BenchmarkSendToDelivery measures the time from the call of Send to the call of the function on an idle system, with
+// sender and worker in different processes.
 func BenchmarkSendToDelivery(b *testing.B) {
 	dsn := testdb.New(b)
 	sender, receiver := open(b, dsn), open(b, dsn)

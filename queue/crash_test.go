@@ -17,12 +17,12 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
-// sendsAll is a batch: two messages, one of them with a key.
+// sendsAll sends a batch of two messages, one of them with a key.
 func sendsAll(ctx context.Context, s *site) (any, error) {
 	return s.SendAll(ctx, []entities.Message{message(keyed("key"), body("1")), message(body("2"))})
 }
 
-// starts makes a run, and sends the message that starts it, in one transaction.
+// starts creates a run and sends the message that starts it, in one transaction.
 func starts(ctx context.Context, s *site) (any, error) {
 	result, err := s.log.Append(ctx, project, eventlog.Request{
 		RunID: entities.RunID(s.id), Type: entities.EventRunCreated, SpecVersion: 3,
@@ -32,52 +32,52 @@ func starts(ctx context.Context, s *site) (any, error) {
 	return result.Event != nil, err
 }
 
-// unborn is a run that is not there yet.
-func (s *site) unborn(t *testing.T) {
+// noRun sets up a site whose run does not exist yet.
+func (s *site) noRun(t *testing.T) {
 	t.Helper()
 	s.empty(t)
 	s.exec(t, `DELETE FROM runs`)
 	s.id = "wrun_" + ulid.MustNew(ulid.Timestamp(time.Now()), rand.Reader).String()
 }
 
-// TestQueueSurvivesACrashAtAnyStatement breaks every write of the queue off at each of its statements: by killing
-// the server's process before it, and by cutting the client off when it has been executed, the commit too.
-// Then all of the write is there or nothing, message, key and ticket alike. Whoever asked repeats himself: if
-// the write was lost, all is as if nothing had happened; if just the answer was, he is told so.
+// TestQueueSurvivesACrashAtAnyStatement interrupts every write of the queue at each of its statements, the commit
+// included: by killing the database session before the statement, and by cutting the connection after it. Either all of
+// the write is stored or nothing, including message, key and ticket. The caller then repeats the call: if the write was
+// lost, the repetition has the full effect; if only the response was lost, the repetition reports that.
 func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	home := on(t, deaf(t, dsn).pool)
+	home := on(t, withoutHints(t, dsn).pool)
 	for name, test := range map[string]struct {
-		scene func(*site, *testing.T)
-		do    deed
-		// again is what is told to who repeats what was done already, and grows by how many messages that
-		// adds: without a key nothing tells a repetition from another message.
+		setup func(*site, *testing.T)
+		do    operation
+		// again is the error of repeating a call that had succeeded, and grows is how many messages the repetition
+		// adds: without a key it cannot be told from a new message.
 		again error
 		grows int
 	}{
-		"send":              {scene: (*site).empty, do: sends(), grows: 1},
-		"send with a key":   {scene: (*site).empty, do: sends(keyed("key"))},
-		"send later":        {scene: (*site).empty, do: sends(keyed("key"), delayed(time.Hour))},
-		"send a forgotten":  {scene: (*site).forgotten, do: sends(keyed("key"))},
-		"send a batch":      {scene: (*site).empty, do: sendsAll, grows: 1},
-		"start a run":       {scene: (*site).unborn, do: starts, again: entities.ErrConflict},
-		"claim":             {scene: (*site).ready, do: claims("rh_1")},
-		"receive":           {scene: (*site).ready, do: receives, again: entities.ErrConflict},
-		"acknowledge":       {scene: (*site).leased, do: acknowledges, again: entities.ErrLeaseNotFound},
-		"extend":            {scene: (*site).leased, do: extends},
-		"give back":         {scene: (*site).leased, do: givesBack},
-		"take over":         {scene: (*site).leased, do: reaps},
-		"take over tickets": {scene: (*site).fetched, do: reaps},
-		"hand out a ticket": {scene: (*site).lost, do: handsOut},
+		"send":              {setup: (*site).empty, do: sends(), grows: 1},
+		"send with a key":   {setup: (*site).empty, do: sends(keyed("key"))},
+		"send later":        {setup: (*site).empty, do: sends(keyed("key"), delayed(time.Hour))},
+		"send a forgotten":  {setup: (*site).forgotten, do: sends(keyed("key"))},
+		"send a batch":      {setup: (*site).empty, do: sendsAll, grows: 1},
+		"start a run":       {setup: (*site).noRun, do: starts, again: entities.ErrConflict},
+		"claim":             {setup: (*site).ready, do: claims("rh_1")},
+		"receive":           {setup: (*site).ready, do: receives, again: entities.ErrConflict},
+		"acknowledge":       {setup: (*site).leased, do: acknowledges, again: entities.ErrLeaseNotFound},
+		"extend":            {setup: (*site).leased, do: extends},
+		"release":           {setup: (*site).leased, do: releases},
+		"take over":         {setup: (*site).leased, do: reaps},
+		"take over tickets": {setup: (*site).fetched, do: reaps},
+		"hand out a ticket": {setup: (*site).lost, do: issuesTickets},
 	} {
 		t.Run(name, func(t *testing.T) { // not in parallel: a timer looks at all messages
 			session := gate.Open(t, dsn, home.pool, nil)
 			broken := on(t, session.Pool)
-			// crash does the deed with a crash at statement n.
+			// crash executes the operation with a crash at statement n.
 			crash := func(t *testing.T, n int, crash gate.Crash) (statements []string, err error) {
 				t.Helper()
-				test.scene(home, t)
+				test.setup(home, t)
 				statements = session.Run(t, n, crash, func() { _, err = test.do(t.Context(), home.with(broken)) })
 				return statements, err
 			}
@@ -86,11 +86,11 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 				t.Fatal(err)
 			}
 			done := home.state(t)
-			test.scene(home, t)
+			test.setup(home, t)
 			untouched := home.state(t)
 			commit := len(statements) - 1
 			if untouched == done || commit < 1 || statements[commit] != "COMMIT" {
-				t.Fatalf("the write is not one: %q", statements)
+				t.Fatalf("got statements %q, want a write", statements)
 			}
 			for n, sql := range statements {
 				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
@@ -104,7 +104,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 							want, again = done, test.again
 						}
 						if diff := cmp.Diff(want, home.state(t)); diff != "" {
-							t.Fatalf("the crash left a trace (-want +got):\n%s", diff)
+							t.Fatalf("state after the crash (-want +got):\n%s", diff)
 						}
 						before := home.count(t, `SELECT count(*) FROM messages`)
 						_, err := test.do(t.Context(), home)
@@ -116,7 +116,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 							return
 						}
 						if diff := cmp.Diff(done, home.state(t)); diff != "" {
-							t.Errorf("the outcome is not as without the crash (-want +got):\n%s", diff)
+							t.Errorf("state after crash and repetition (-want +got):\n%s", diff)
 						}
 					})
 				}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -19,34 +18,37 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 const (
-	// A function that fails is called again after 1, 2, 4, … seconds, up to 15 minutes: 48 attempts, after which clients
-	// give a run up, then take nine hours.
+	// A function that fails is called again after 1, 2, 4, … seconds, up to 15 minutes. The 48 attempts after which
+	// clients fail a run then take nine hours.
 	firstBackoff = time.Second
 	maxBackoff   = 15 * time.Minute
-	// A function that cannot be reached, or whose deployment is not registered, is tried at least this often, without a
-	// limit. Registering it makes its messages due at once.
+	// unreachedBackoff is the longest pause between attempts while a function cannot be reached or its deployment is
+	// not registered. These attempts are not limited in number. Registering the deployment makes its messages due at
+	// once.
 	unreachedBackoff = time.Minute
-	// leftLease is how long a lease lasts that is left to its function when the server stops: longer than the minute after
-	// which clients extend it (protocol §5.5).
+	// leftLease is how long a function keeps its lease when the server that called it stops: longer than the minute
+	// after which clients extend their leases (protocol §5.5).
 	leftLease = 90 * time.Second
-	// answeredLease is how long a function has to acknowledge after its answer, at least. Clients acknowledge or release
-	// the message before they answer, even on failure: what has not come by then was lost.
+	// answeredLease is the minimum time that a function has to acknowledge after its answer. Clients acknowledge or
+	// release the message before they answer, even on failure, so a request that has not arrived by then was lost.
 	answeredLease = 10 * time.Second
 
-	// persistTimeout is how long a delivery tries to record its result while the database is away. After that its lease
-	// has to run out.
+	// persistTimeout is how long a delivery retries to store its result while the database is unavailable. After that,
+	// the message is delivered again when its lease expires.
 	persistTimeout = time.Minute
 	persistPause   = 250 * time.Millisecond
-	maxReasonBody  = 300
+	// maxReasonBody is how many bytes of a failed answer are kept as its reason.
+	maxReasonBody = 300
 )
 
-// newDeliveryClient makes the HTTP client that calls functions at allowed addresses. A call may last as long as its
-// lease is extended, so only connecting has a time limit.
+// newDeliveryClient returns the HTTP client that calls functions at allowed addresses. A call may last as long as its
+// function extends the lease, so only connecting has a time limit.
 func newDeliveryClient(allowed egress.Allowed) *http.Client {
 	return &http.Client{
 		Transport: allowed.Transport(&http.Transport{
@@ -61,7 +63,7 @@ func newDeliveryClient(allowed egress.Allowed) *http.Client {
 	}
 }
 
-// deliverer makes deliveries: it claims messages, calls functions with them, and records how that went.
+// deliverer claims messages, calls their functions or handlers, and stores the outcome.
 type deliverer struct {
 	queue      *Queue
 	options    WorkerOptions
@@ -71,15 +73,15 @@ type deliverer struct {
 	sweeper    *cluster.Sweeper
 	memory     *memory
 	serializer *serializer
-	lease      time.Duration // of each delivery at first
-	// keepPause is how often a delivery that waits for memory keeps its ticket.
+	lease      time.Duration // the initial lease of each delivery
+	// keepPause is how often a delivery that waits for memory renews its ticket.
 	keepPause time.Duration
 	tally     tally
 }
 
 func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 	if o.Observer == nil {
-		o.Observer = unobserved{}
+		o.Observer = noObserver{}
 	}
 	return &deliverer{
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
@@ -90,21 +92,21 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 	}
 }
 
-// redeem claims the message of a ticket and delivers it. The ticket was good since the given time, by the database's
-// clock.
+// redeem claims the message of a ticket and delivers it. Since is the time from which the ticket could be used, by the
+// database's clock.
 func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Time) error {
 	free, err := w.reserveBody(ctx, t)
 	if errors.Is(err, errTicketUsed) {
 		return nil
 	}
 	if err != nil {
-		return err // shutting down; the ticket is still good
+		return err // shutting down; the ticket stays valid
 	}
 	defer free()
 	handle := "rh_" + ulid.Make().String()
 	d, ok, err := w.queue.Claim(ctx, t, handle, w.heartbeat.ID, w.lease)
 	if err != nil {
-		// The claim may have been committed all the same, and nobody else knows of this lease.
+		// The claim may have been committed although its response was lost. Only this process knows the handle.
 		return errors.Join(err, w.nack(ctx, handle, Failure{Reason: err.Error()}))
 	}
 	if !ok {
@@ -113,12 +115,12 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Tim
 	return w.observed(ctx, d, d.ClaimedAt.Sub(since), free)
 }
 
-// deliver calls the function with a message that is leased to this process, or does the work that the message is, and
-// returns the outcome. Free releases the memory of its body. It fails if the outcome could not be recorded: then the
-// lease has to run out.
+// deliver calls the function with a message that is leased to this process, or performs the message's work, and returns
+// the outcome. Free releases the memory of the body. It fails if the outcome could not be stored: then the message is
+// delivered again when its lease expires.
 func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	if d.Work != entities.WorkNone {
-		free() // work reads again what it sends
+		free() // handlers read from the database what they send
 		return w.Perform(ctx, d)
 	}
 	if d.URL == "" {
@@ -144,8 +146,8 @@ func (w *deliverer) callFunction(ctx context.Context, d Delivery, free func()) (
 	case err == nil && acknowledged.Load():
 		return Delivered{Outcome: OutcomeDone}, nil
 	case err == nil:
-		// The function answered. Only its acknowledgement counts, which is a request of its own (protocol §5.5): without
-		// one the lease runs out soon, and later after each such delivery.
+		// The function answered but did not acknowledge. Only the acknowledgement counts, which is a separate request
+		// (protocol §5.5): without one the lease expires soon, and later with each delivery.
 		return Delivered{Outcome: OutcomeDone}, w.shortenLease(ctx, d.Lease, max(answeredLease, backoff(d.DeliveryCount)))
 	case errors.Is(ctx.Err(), context.Canceled):
 		return Delivered{Outcome: OutcomeStopped}, w.shortenLease(ctx, d.Lease, leftLease)
@@ -157,11 +159,11 @@ func (w *deliverer) callFunction(ctx context.Context, d Delivery, free func()) (
 	}
 }
 
-var errTicketUsed = errors.New("the ticket is used up")
+var errTicketUsed = errors.New("the ticket has been used")
 
-// reserveBody waits for memory for the message's body. Meanwhile it keeps the ticket: if that counted as lost, the
-// message would get one ticket after the other, until all deliveries wait for the same message. It fails with
-// errTicketUsed.
+// reserveBody waits for memory for the message's body. Meanwhile it renews the ticket: if that counted as lost, the
+// message would get more and more tickets, until all deliveries wait for the same message. It fails with errTicketUsed
+// when another process has used the ticket.
 func (w *deliverer) reserveBody(ctx context.Context, t tickets.Ticket) (free func(), err error) {
 	if free, ok := w.memory.try(t.Size); ok {
 		return free, nil
@@ -175,7 +177,8 @@ func (w *deliverer) reserveBody(ctx context.Context, t tickets.Ticket) (free fun
 	return free, nil
 }
 
-// keep keeps a ticket from counting as lost until the context ends, and calls used if it was used elsewhere.
+// keep renews a ticket so that it does not count as lost until the context ends, and calls used if another process has
+// used it.
 func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 	for {
 		good, err := keepTicket(ctx, w.queue.pool, t)
@@ -186,25 +189,27 @@ func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(w.keepPause): // while the database is away, the message may get another ticket
+		case <-time.After(w.keepPause): // after an error the ticket may come to count as lost
 		}
 	}
 }
 
-// errNotOnRecord: others took over from this process, and would take over new leases as well until its next beat.
-var errNotOnRecord = errors.New("this process is on no record")
+// errNotRegistered is the error of a claim by a process whose leases others have taken over. Until its next heartbeat
+// registers it again, they would take over new leases as well.
+var errNotRegistered = errors.New("this process is not registered")
 
-// whyNotClaimed fails with errNotOnRecord if the ticket is still good, and returns nil if it is used up.
+// whyNotClaimed fails with errNotRegistered if the ticket is still valid, and returns nil if it has been used.
 func (w *deliverer) whyNotClaimed(ctx context.Context, t tickets.Ticket) error {
 	good, err := keepTicket(ctx, w.queue.pool, t)
 	if err != nil || !good {
 		return err
 	}
-	return errNotOnRecord
+	return errNotRegistered
 }
 
-// persist does what must be done even while the server shuts down or the database is away, and retries for a while.
-func persist(ctx context.Context, do func(context.Context) error) error {
+// Persist retries do until it succeeds, for a minute at most. It is for results that must be stored even while the
+// server shuts down, so it ignores the cancellation of the context, or while the database is unavailable for a while.
+func Persist(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
 	defer cancel()
 	for {
@@ -220,7 +225,7 @@ func persist(ctx context.Context, do func(context.Context) error) error {
 	}
 }
 
-// delivered is how a delivery ends that failed.
+// delivered returns the outcome of a delivery that failed in this way.
 func (f Failure) delivered() Delivered {
 	if f.Reached {
 		return Delivered{OutcomeFailed, f.Public}
@@ -228,16 +233,16 @@ func (f Failure) delivered() Delivered {
 	return Delivered{OutcomeUnreached, f.Public}
 }
 
-// shortenLease leaves a lease to its function for d at most, unless the function has extended or ended it.
+// shortenLease leaves the function its lease for at most d, unless the function has extended or ended the lease.
 func (w *deliverer) shortenLease(ctx context.Context, handle string, d time.Duration) error {
-	return persist(ctx, func(ctx context.Context) error { return shortenLease(ctx, w.queue.pool, handle, d) })
+	return Persist(ctx, func(ctx context.Context) error { return shortenLease(ctx, w.queue.pool, handle, d) })
 }
 
-// nack gives a lease back after a failure, if it is still ours.
+// nack releases a message after a failure, if the lease has not changed.
 func (w *deliverer) nack(ctx context.Context, handle string, f Failure) error {
-	err := persist(ctx, func(ctx context.Context) error {
+	err := Persist(ctx, func(ctx context.Context) error {
 		_, err := w.queue.pool.Exec(ctx, nackSQL, f.nackArgs(handle)...)
-		return wrap("give message back", err)
+		return wrap("release failed message", err)
 	})
 	if err != nil {
 		return err
@@ -246,9 +251,9 @@ func (w *deliverer) nack(ctx context.Context, handle string, f Failure) error {
 	return nil
 }
 
-// release ends a lease whose function was not called: the message is due at once, for any process.
+// release ends a lease whose function was not called, so that the message is due at once for any process.
 func (w *deliverer) release(ctx context.Context, handle string) error {
-	err := persist(ctx, func(ctx context.Context) error { return releaseMessage(ctx, w.queue.pool, handle) })
+	err := Persist(ctx, func(ctx context.Context) error { return releaseMessage(ctx, w.queue.pool, handle) })
 	if err != nil {
 		return err
 	}
@@ -256,32 +261,25 @@ func (w *deliverer) release(ctx context.Context, handle string) error {
 	return nil
 }
 
-// Storable makes any text valid for a Postgres text column.
+// Storable replaces the bytes that a Postgres text column does not accept: NUL and invalid UTF-8.
 func Storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// backoff is how long to wait after the given failure, randomly reduced by up to a quarter.
+// backoff returns the time to wait after the given number of deliveries, with jitter.
 func backoff(deliveries int) time.Duration {
 	d := maxBackoff
 	if deliveries < 11 { // 2^10 seconds is past the maximum
 		d = min(firstBackoff<<(deliveries-1), maxBackoff)
 	}
-	return Jitter(d)
+	return contract.Jitter(d)
 }
 
-// Jitter reduces d randomly by up to a quarter, so that what failed together is not retried together.
-func Jitter(d time.Duration) time.Duration {
-	if d < 4 {
-		return d
-	}
-	return d - rand.N(d/4) //nolint:gosec // nobody gains by guessing it
-}
+// errLeaseOver is the error of a call that outlasted its lease.
+const errLeaseOver = PublicError("canceled because its lease expired")
 
-const errLeaseOver = PublicError("broken off because its lease is over")
-
-// call calls the function for as long as the lease lasts. Then the answer no longer matters, and a function that never
-// answers must not hold up others.
+// call calls the function, and cancels the call when the lease expires: from then on the answer does not matter, and a
+// function that never answers must not block other deliveries.
 func (w *deliverer) call(ctx context.Context, d *Delivery, sent func()) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -293,7 +291,8 @@ func (w *deliverer) call(ctx context.Context, d *Delivery, sent func()) error {
 	return err
 }
 
-// watchLease calls over when the lease has run out, unless the context ends first.
+// watchLease calls over when the lease has expired, unless the context ends first. It reads the lease again each time
+// it would have expired, since the function may have extended it through any server.
 func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) {
 	for left := w.lease; left > 0; {
 		select {
@@ -303,7 +302,7 @@ func (w *deliverer) watchLease(ctx context.Context, handle string, over func()) 
 		}
 		var err error
 		if left, err = leaseLeft(ctx, w.queue.pool, handle); err != nil {
-			left = duePoll // the database is away
+			left = duePoll // the database is unavailable
 		}
 	}
 	over()
@@ -315,16 +314,13 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 	if err != nil {
 		return err
 	}
-	w.options.Observer.Call(ctx, req.Header)
-	if err := w.options.Signer.sign(req, d.Project, d.Body); err != nil {
-		return err
-	}
-	if len(d.Body) > smallBody {
+	body := d.Body
+	if len(body) > smallBody {
 		// The memory is needed until the body is sent, not until the function answers.
-		req.Body, req.GetBody = &sending{body: d.Body, sent: sent}, nil
+		req.Body, req.GetBody = &sending{body: body, sent: sent}, nil
 		d.Body = nil
 	}
-	resp, err := w.http.Do(req)
+	resp, err := w.send(req, d.Project, body)
 	if err != nil {
 		return err
 	}
@@ -340,7 +336,16 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 	return err
 }
 
-// newRequest makes the call of protocol §5.4: a binary-mode CloudEvent whose body is the message's own.
+// send signs a request to a function of the project and sends it. The signature covers the body.
+func (w *deliverer) send(req *http.Request, project entities.Project, body []byte) (*http.Response, error) {
+	w.options.Observer.Call(req.Context(), req.Header)
+	if err := w.options.Signer.sign(req, project, body); err != nil {
+		return nil, err
+	}
+	return w.http.Do(req)
+}
+
+// newRequest returns the request of protocol §5.4: a binary-mode CloudEvent with the message's body.
 func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 	url := strings.TrimSuffix(d.URL, "/") + "/.well-known/workflow/v1/" + route(d.Topic, d.DeliveryCount)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(d.Body))
@@ -378,8 +383,9 @@ var stepTopic = regexp.MustCompile(stepTopics)
 // stepHealth is the suffix of the topic of health checks of the step route.
 const stepHealth = "wkf_step_health_check"
 
-// route is the app's route for a delivery (protocol §5.3). Apps of the SDK's 5.x line have none for steps and
-// answer 404 there, but are sent health checks of it: every second Delivery goes to the route that they have.
+// route returns the app's route for a delivery (protocol §5.3). Apps of the SDK's 5.x line have no step route and
+// answer 404 there, but get health checks for it. So every second delivery of these goes to the flow route, which they
+// have.
 func route(topic string, delivery int) string {
 	if !stepTopic.MatchString(topic) || delivery%2 == 0 && strings.HasSuffix(topic, stepHealth) {
 		return "flow"

@@ -13,7 +13,7 @@ import (
 
 func TestDeliveryHasTheHeadersOfTheProtocol(t *testing.T) {
 	t.Parallel()
-	answer := make(chan struct{}) // which would make the lease end sooner
+	answer := make(chan struct{}) // held back, since an answer shortens the lease
 	a := newApp(t, func(http.ResponseWriter, *http.Request, call) { <-answer })
 	r := start(t, a)
 	t.Cleanup(func() { close(answer) })
@@ -54,7 +54,7 @@ func TestDeliveryHasTheHeadersOfTheProtocol(t *testing.T) {
 	}
 }
 
-func TestDeliveryOfBodies(t *testing.T) {
+func TestBodiesAreDeliveredUnchanged(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
@@ -132,14 +132,14 @@ func TestRedeliveriesKeepTheIDAndGetFreshHandles(t *testing.T) {
 			t.Errorf("delivery %s has the handle %s of an earlier one", want, c.handle())
 		}
 		handles[c.handle()] = true
-		r.makeDue(t, id) // the lease runs out
+		r.makeDue(t, id) // the lease expires
 	}
 }
 
 func TestDelayedMessageIsNeverEarly(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	for name, sender := range map[string]*replica{"hinted": open(t, dsn), "unhinted": deaf(t, dsn)} {
+	for name, sender := range map[string]*replica{"hinted": open(t, dsn), "unhinted": withoutHints(t, dsn)} {
 		early := make(chan time.Duration, 10)
 		a := newApp(t, func(_ http.ResponseWriter, r *http.Request, c call) {
 			var d time.Duration

@@ -13,10 +13,12 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// Delivery is a message under way, leased to the bearer of the handle. A [Handler] does its work through the
-// methods: they end the lease, extend it, or give it back, each by itself or as part of a transaction.
+// Delivery is a message that is leased for one delivery. Its methods end, extend and release the lease. Each does so in
+// a statement of its own, as part of a batch, or as part of a conditional statement, so that a [Handler] can commit the
+// result of its work together with the lease.
 type Delivery struct {
 	ID            string
 	Project       entities.Project
@@ -32,53 +34,47 @@ type Delivery struct {
 	DueAt         time.Time
 	Lease         string
 	DeliveryCount int
-	// Unreached is how often in a row the function could not be reached so far.
+	// Unreached is the number of consecutive attempts that did not reach the function.
 	Unreached int
-	// ClaimedAt is when the delivery began.
+	// ClaimedAt is when the delivery started.
 	ClaimedAt time.Time
 	// URL is the base URL of the deployment; empty when it is not registered.
 	URL string
-	// SpecVersion is the protocol version of the run that it is about; 0 when that is not known.
+	// SpecVersion is the protocol version of the message's run; 0 when it is not known.
 	SpecVersion int
 
-	// Begun is set when the log has it that the work began, with the transaction that leased it or later.
-	Begun *eventlog.InlineStart `db:"-"`
-	by    *deliverer
+	// Inline has the start of the work if the transaction that leased it may record the start in the log (inline
+	// start).
+	Inline *eventlog.InlineStart `db:"-"`
+	by     *deliverer
 }
 
-// HasBegun reports whether the log has it that the work began.
-func (d Delivery) HasBegun() bool { return d.Begun != nil && d.Begun.Run != nil }
+// HasStarted reports whether the log has recorded that the work started.
+func (d Delivery) HasStarted() bool { return d.Inline != nil && d.Inline.Run != nil }
 
-// InlineStart has the work begin with the transaction that leases it, if the log records that. The log then also reads
-// so many events.
+// InlineStart asks the log to record the start of the work in the transaction that leases it, which saves a transaction
+// of its own. The log then also reads the first [contract.InlineEvents] events of the run.
 func (d *Delivery) InlineStart() *eventlog.InlineStart {
-	d.Begun = &eventlog.InlineStart{
-		RunID: d.RunID, Work: d.Work, Subject: d.Subject, At: d.ClaimedAt, Events: InlineEvents,
+	d.Inline = &eventlog.InlineStart{
+		RunID: d.RunID, Work: d.Work, Subject: d.Subject, At: d.ClaimedAt, Events: contract.InlineEvents,
 	}
-	return d.Begun
+	return d.Inline
 }
 
-// InlineEvents is how much of a run's log a call to its function brings along.
-const InlineEvents = 1000
-
-// Logger is where to log what happens to the delivery.
+// Logger returns the logger for messages about the delivery.
 func (d Delivery) Logger() *slog.Logger { return d.by.logger }
 
-// LeaseTime is how long a lease lasts that is not extended.
+// LeaseTime returns how long a lease lasts unless it is extended.
 func (d Delivery) LeaseTime() time.Duration { return d.by.lease }
 
 // Call sends a signed request to the deployment's function.
 func (d Delivery) Call(req *http.Request, body []byte) (*http.Response, error) {
-	d.by.options.Observer.Call(req.Context(), req.Header)
-	if err := d.by.options.Signer.sign(req, d.Project, body); err != nil {
-		return nil, err
-	}
-	return d.by.http.Do(req)
+	return d.by.send(req, d.Project, body)
 }
 
-// ReserveMemory takes memory for so many bytes, which free gives back. If there is none for long, the delivery fails,
-// so that others have their turn. The lease begins anew if it had to wait: the function has its whole time all the
-// same.
+// ReserveMemory takes memory for the given number of bytes, which free releases. After waiting for half of the lease
+// the delivery fails without counting, so that its place goes to another one. If it had to wait, it restarts the lease,
+// so that the function has the full lease time.
 func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), err error) {
 	if free, ok := d.by.memory.try(size); ok {
 		return free, nil
@@ -87,7 +83,7 @@ func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), e
 	defer cancel()
 	free, err = d.by.memory.take(waiting, size)
 	if err != nil && ctx.Err() == nil {
-		const reason = "there was no memory for the log"
+		const reason = "timed out waiting for memory for the run's log"
 		return nil, &Failure{Reason: reason, Public: reason, After: firstBackoff}
 	}
 	if err != nil {
@@ -100,54 +96,48 @@ func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), e
 	return free, nil
 }
 
-// End ends the work for good. It may be gone: the end of a run deletes all its work.
+// End deletes the work. It succeeds if the work is gone already, since the end of a run deletes all its work.
 func (d Delivery) End(ctx context.Context) error {
 	_, err := d.by.queue.pool.Exec(ctx, endWork, d.Lease)
 	return wrap("end work", err)
 }
 
-// EndIn ends the work with the batch.
+// EndIn deletes the work as part of the batch.
 func (d Delivery) EndIn(b *pgx.Batch) { b.Queue(endWork, d.Lease) }
 
-// EndIf adds the end of the work to a conditional statement, which is carried out only while the lease lives, and under
-// a further condition on the message.
+// EndIf deletes the work as part of a conditional statement, and makes the statement depend on the live lease and on a
+// further condition on the message.
 func (d Delivery) EndIf(c *pg.Conditional, condition string) {
 	d.RequireLease(c, condition)
 	c.Add(pg.Write{SQL: endWork, Args: []any{d.Lease}})
 }
 
-// ExtendIn makes the lease last, with the batch, for a call of the given length and until its result is recorded.
+// ExtendIn extends the lease as part of the batch: for a call of the given length, and for recording its result.
 func (d Delivery) ExtendIn(b *pgx.Batch, call time.Duration) {
 	b.Queue(extendSQL, d.Lease, call+persistTimeout)
 }
 
-// Persist does what must be done also when the server is shutting down, or the database is away for a while: it tries
-// again for a minute.
-func (Delivery) Persist(ctx context.Context, do func(context.Context) error) error {
-	return persist(ctx, do)
-}
-
-// NackIn gives the message back after a failure, with the batch.
+// NackIn releases the message after a failure as part of the batch.
 func (d Delivery) NackIn(b *pgx.Batch, f Failure) { b.Queue(nackSQL, f.nackArgs(d.Lease)...) }
 
-// Advance keeps how far the work has come in the message's body, for whichever process goes on with it, and begins the
-// lease anew. It fails with [entities.ErrStale] when the lease is over.
-func (d Delivery) Advance(ctx context.Context, place []byte) error {
+// Advance stores the progress of the work in the message's body, from where any process can resume it, and restarts the
+// lease. It fails with [entities.ErrStale] when the lease has expired.
+func (d Delivery) Advance(ctx context.Context, progress []byte) error {
 	tag, err := d.by.queue.pool.Exec(ctx, `
 		UPDATE messages SET body = $2, due_at = now() + $3
-		WHERE `+OfLease+` AND due_at > clock_timestamp()`, d.Lease, place, d.by.lease)
+		WHERE `+OfLease+` AND due_at > clock_timestamp()`, d.Lease, progress, d.by.lease)
 	if err == nil && tag.RowsAffected() == 0 {
-		err = fmt.Errorf("%w: its lease is over", entities.ErrStale)
+		err = fmt.Errorf("%w: its lease has expired", entities.ErrStale)
 	}
-	return wrap("keep the progress of work", err)
+	return wrap("store progress of work", err)
 }
 
-// Reserve offers to do the delivery's work once more in this process, right after a transaction that leases it again;
-// see [Delivery.RestartIn].
+// Reserve returns a reservation to do work again in this process, right after a transaction that leases it again; see
+// [Delivery.RestartIn].
 func (q *Queue) Reserve() Reservation { return q.reserve(entities.Message{}, 0) }
 
-// RestartIn ends the lease with the batch and leases the work again as reserved. Its failures are forgotten. The new
-// delivery, which is then to be started by the reservation, is read into next.
+// RestartIn replaces the lease by the reserved one as part of the batch, and resets the failures of the work. The batch
+// reads the new delivery into next; after the commit the caller passes it to [Reservation.Start].
 func (d Delivery) RestartIn(b *pgx.Batch, r Reservation, next *Delivery) {
 	b.Queue(`
 		UPDATE messages m
@@ -161,19 +151,19 @@ func (d Delivery) RestartIn(b *pgx.Batch, r Reservation, next *Delivery) {
 	})
 }
 
-// LeaseGuard tells whether work is still done by the delivery that locked it.
+// LeaseGuard has the state of a lease that [Delivery.Guard] locked.
 type LeaseGuard struct {
 	alive bool
-	// Again is set when there was news since the work began.
+	// Again is set when the work was requested again after it started.
 	Again bool
-	// At is the time of the database.
+	// At is the start of the transaction by the database's clock.
 	At time.Time
 }
 
-// ofWork is the condition for work $4 about run $3 of project $2 that is under the lease $1; see [ofMessage].
+// ofWork selects the work $4 of run $3 in project $2 under the lease $1; see [ofMessage].
 const ofWork = OfLease + ` AND (project, run_id, work) IS NOT DISTINCT FROM ($2, $3, $4)`
 
-// Guard queues a look at the lease, which keeps it as it is until the transaction ends.
+// Guard queues a statement that locks the lease until the transaction ends and reads its state.
 func (d Delivery) Guard(b *pgx.Batch) *LeaseGuard {
 	var g LeaseGuard
 	b.Queue(`
@@ -189,32 +179,32 @@ func (d Delivery) Guard(b *pgx.Batch) *LeaseGuard {
 	return &g
 }
 
-// Check fails with [entities.ErrStale] unless the lease lives.
+// Check fails with [entities.ErrStale] unless the lease is live.
 func (g *LeaseGuard) Check() error {
 	if !g.alive {
-		return fmt.Errorf("%w: it is over, or another one has taken its place", entities.ErrStale)
+		return fmt.Errorf("%w: the lease has expired or was replaced", entities.ErrStale)
 	}
 	return nil
 }
 
-// RequireLease makes a conditional statement depend on the living lease, and on a further condition on the message.
+// RequireLease makes a conditional statement depend on the live lease, and on a further condition on the message.
 func (d Delivery) RequireLease(c *pg.Conditional, condition string) {
 	c.Require(`EXISTS (SELECT FROM messages WHERE `+ofWork+` AND due_at > clock_timestamp()`+condition+` FOR UPDATE)`,
 		d.Lease, d.Project, d.RunID, d.Work)
 }
 
-// Handler does one kind of work that was claimed. It ends the work's lease, which a nil error does not; work that fails
-// is tried again, as a [Failure] says or after a backoff.
+// Handler does claimed work of one kind. On success the handler itself must end or release the lease, usually in the
+// transaction that stores its result. If it fails, the work is retried, after the time in its [Failure] or a backoff.
 type Handler func(context.Context, Delivery) error
 
-// errUnknownWork: another version of the server left it.
-const errUnknownWork = PublicError("the work is unknown to this version of the server")
+// errUnknownWork is the error for work without a handler, which another version of the server must have stored.
+const errUnknownWork = PublicError("this version of the server does not know this kind of work")
 
-// Perform has a piece of work done that was claimed, and puts off what cannot be done.
+// Perform passes claimed work to its handler, and retries it later if it fails.
 func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) {
 	do, ok := w.options.Handlers[d.Work]
 	if !ok {
-		return w.putOff(ctx, d, fmt.Errorf("%w: %q", errUnknownWork, d.Work))
+		return w.retryLater(ctx, d, fmt.Errorf("%w: %q", errUnknownWork, d.Work))
 	}
 	d = w.Bind(d)
 	err := do(ctx, d)
@@ -222,40 +212,40 @@ func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) 
 	case err == nil:
 		return Delivered{Outcome: OutcomeDone}, nil
 	case errors.Is(err, entities.ErrStale):
-		// Another process does it now, or will as soon as one sees that the lease is over.
+		// The lease was lost: another process does the work now, or will once the lease has expired.
 		return Delivered{OutcomeDropped, redact(err)}, nil
 	case IsOver(err):
-		return Delivered{OutcomeDropped, redact(err)}, persist(ctx, d.End)
-	case Interrupted(ctx, err): // others go on at once
+		return Delivered{OutcomeDropped, redact(err)}, Persist(ctx, d.End)
+	case Interrupted(ctx, err): // due at once, for other processes
 		return Delivered{Outcome: OutcomeStopped}, w.nack(ctx, d.Lease, Failure{Reason: "the server was stopped"})
 	default:
-		return w.putOff(ctx, d, err)
+		return w.retryLater(ctx, d, err)
 	}
 }
 
-// Bind makes a delivery one of this process, whose memory and connections it then uses.
+// Bind returns the delivery bound to this process, whose memory and connections its methods use.
 func (w *deliverer) Bind(d Delivery) Delivery {
 	d.by = w
 	return d
 }
 
-// putOff has the work tried again after a while.
-func (w *deliverer) putOff(ctx context.Context, d Delivery, err error) (Delivered, error) {
+// retryLater releases failed work to be retried later.
+func (w *deliverer) retryLater(ctx context.Context, d Delivery, err error) (Delivered, error) {
 	f := d.Failure(err)
 	w.logger.InfoContext(ctx, "work failed", "message", d.ID, "run", d.RunID, "work", d.Work, "subject", d.Subject,
 		"delivery", d.DeliveryCount, "error", f.Public)
 	return f.delivered(), w.nack(ctx, d.Lease, f)
 }
 
-// IsOver reports whether an error means that there is nothing left to do: the run has ended or is gone, or another
-// delivery does it.
+// IsOver reports whether an error means that nothing is left to do: the run has ended or was deleted, or another
+// delivery has the work.
 func IsOver(err error) bool {
 	return errors.Is(err, entities.ErrRunEnded) || errors.Is(err, entities.ErrRunNotFound) ||
 		errors.Is(err, entities.ErrStale)
 }
 
-// Interrupted reports whether work failed because the server stops. Work that is broken off by the end of a drain is
-// not interrupted but too long.
+// Interrupted reports whether work failed because the server stops. Work that was canceled by the end of a drain was
+// not interrupted: it takes too long.
 func Interrupted(ctx context.Context, err error) bool {
 	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, errDrainOver)
 }

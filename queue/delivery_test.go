@@ -8,18 +8,18 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestWaitingForMemoryRestartsTheLease: the lease begins anew; and who waits for long makes room.
+// TestWaitingForMemoryRestartsTheLease also checks that a delivery fails, uncounted, when it waits too long for memory.
 func TestWaitingForMemoryRestartsTheLease(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	w := r.newWorker(t)
-	held := w.Bind(r.held(t, ""))
+	held := w.Bind(r.claimed(t, ""))
 	const log = 2 * (smallBody + 1)
 	most, _ := w.memory.try(w.memory.limit - log/2)
 	w.lease = 10 * time.Millisecond
 	failed := (*Failure)(nil)
 	if _, err := held.ReserveMemory(t.Context(), log); !errors.As(err, &failed) || failed.Reached {
-		t.Errorf("without memory: got error %v, want one that is no delivery", err)
+		t.Errorf("without memory: got error %v, want one that does not count as a delivery", err)
 	}
 	w.lease = time.Hour
 	got := make(chan error, 1)
@@ -30,7 +30,7 @@ func TestWaitingForMemoryRestartsTheLease(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "it waits", func() bool { // and those behind it
+	eventually(t, "it waits", func() bool { // so later requests wait behind it
 		free, ok := w.memory.try(log / 2)
 		if ok {
 			free()
@@ -46,6 +46,6 @@ func TestWaitingForMemoryRestartsTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left < time.Minute {
-		t.Errorf("the lease goes on for %s, want about %s", left, w.lease)
+		t.Errorf("the lease lasts another %s, want about %s", left, w.lease)
 	}
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// Deployment is where the functions of an app are: messages for ID are POSTed below URL.
+// Deployment is a version of an app: messages for ID are sent to its functions below URL.
 type Deployment struct {
 	ID  string
 	URL string
-	// Workflows are the names of its workflows, sorted. Without any it may have every workflow.
+	// Workflows are the names of its workflows, sorted. If empty, the deployment may have any workflow.
 	Workflows []string
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -32,13 +32,13 @@ const deploymentColumns = `id, url, workflows, created_at, updated_at`
 // maxWorkflows is how many workflows a deployment may list.
 const maxWorkflows = 1000
 
-// ErrNotHurried is the error of a registration that was stored, but whose waiting messages stay on their backoff.
-var ErrNotHurried = errors.New("messages wait for their backoff")
+// ErrNotRescheduled is the error when a registration was stored but its waiting messages keep their backoff.
+var ErrNotRescheduled = errors.New("waiting messages keep their backoff")
 
-// PutDeployment registers a deployment or moves it to another URL, and then makes due the messages that could not be
-// delivered to it: those that did not reach it and, if it has moved, all that failed. Workflows are the names it is to
-// be found by. It fails with [entities.ErrInvalid] when the URL is not an absolute http or https URL or a workflow has
-// no name, and with [ErrNotHurried] when only the registration succeeded.
+// PutDeployment registers a deployment or moves it to another URL. It then makes messages due now that could not be
+// delivered to it: those that did not reach it and, if it has moved, all that failed. Workflows are the names of its
+// workflows. It fails with [entities.ErrInvalid] when the URL is not an absolute http or https URL or a workflow name
+// is invalid, and with [ErrNotRescheduled] when only the registration succeeded.
 func (q *Queue) PutDeployment(
 	ctx context.Context, project entities.Project, id, baseURL string, workflows ...string,
 ) (Deployment, error) {
@@ -46,7 +46,7 @@ func (q *Queue) PutDeployment(
 		return Deployment{}, err
 	}
 	if id == contract.Latest {
-		return Deployment{}, entities.Invalid("deployment ID %q stands for the newest of a workflow: choose another", id)
+		return Deployment{}, entities.Invalid("deployment ID %q is reserved for the newest of a workflow: choose another", id)
 	}
 	if err := validateURL(baseURL); err != nil {
 		return Deployment{}, err
@@ -62,7 +62,7 @@ func (q *Queue) PutDeployment(
 	defer q.wakeWorkers(nil)
 	defer q.hub.Publish(timerTopic)
 	if err := makeDueNow(ctx, q.pool, project, d, moved); err != nil {
-		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", id, ErrNotHurried, err)
+		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", id, ErrNotRescheduled, err)
 	}
 	return d, nil
 }
@@ -91,16 +91,16 @@ func (q *Queue) writeDeployment(
 		}
 		written, moved = row.Deployment, row.Moved
 		if !row.Moved && !row.Relisted {
-			return nil // servers register the same at every start
+			return nil // apps repeat their registration at every start, which needs no audit entry
 		}
-		return tell(ctx, tx, project, admin.ActionDeploymentPut, d.ID,
+		return audit(ctx, tx, project, admin.ActionDeploymentPut, d.ID,
 			map[string]any{"url": written.URL, "workflows": written.Workflows})
 	})
 	return written, moved, err
 }
 
-// tell writes an audit entry in the transaction that does what it is about.
-func tell(
+// audit writes an audit entry in the transaction of the audited action, so that neither is stored without the other.
+func audit(
 	ctx context.Context, tx pgx.Tx, project entities.Project, kind admin.ActionKind, subject string,
 	detail map[string]any,
 ) error {
@@ -115,12 +115,12 @@ func validateURL(s string) error {
 		return entities.Invalid("url %q is not an absolute http or https URL", s)
 	}
 	if strings.ContainsAny(s, "?#") || u.User != nil {
-		return entities.Invalid("the url has a query, a fragment or credentials; want a base URL") // which logs would show
+		return entities.Invalid("the url has a query, a fragment or credentials; want a base URL") // logs would show them
 	}
 	return nil
 }
 
-// validateWorkflows is the names in their order, each once.
+// validateWorkflows checks the names and returns them sorted, without duplicates.
 func validateWorkflows(names []string) ([]string, error) {
 	if n := len(names); n > maxWorkflows {
 		return nil, entities.Invalid("a deployment has %d workflows; the limit is %d", n, maxWorkflows)
@@ -142,14 +142,14 @@ func (q *Queue) Deployment(ctx context.Context, project entities.Project, id str
 	return q.oneDeployment(ctx, `id = $2`, project, id)
 }
 
-// NewestDeployment reads the deployment that a new run of the workflow goes to: the newest of those that list it, or
-// else of those that list none. It fails with [entities.ErrDeploymentNotFound].
+// NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
+// one that lists no workflows. It fails with [entities.ErrDeploymentNotFound].
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
 	return q.oneDeployment(ctx, `($2 = ANY (workflows) OR workflows = '{}')
 		ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)
 }
 
-// oneDeployment reads the deployment that a condition on the argument picks.
+// oneDeployment reads the deployment that the condition selects; the condition refers to the argument as $2.
 func (q *Queue) oneDeployment(
 	ctx context.Context, condition string, project entities.Project, argument string,
 ) (Deployment, error) {
@@ -193,7 +193,7 @@ func (q *Queue) RemoveDeployment(ctx context.Context, project entities.Project, 
 		if tag.RowsAffected() == 0 {
 			return entities.ErrDeploymentNotFound
 		}
-		return tell(ctx, tx, project, admin.ActionDeploymentRemove, id, nil)
+		return audit(ctx, tx, project, admin.ActionDeploymentRemove, id, nil)
 	})
 	if err != nil {
 		return fmt.Errorf("remove deployment %s: %w", id, err)

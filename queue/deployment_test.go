@@ -30,7 +30,7 @@ func (r *replica) deployments(t testing.TB, p entities.Project) []string {
 
 func TestDeploymentsAreListedPerProject(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.register(t, "b", "http://b.test")
 	r.register(t, "a", "https://a.test:8443/base")
 	if _, err := r.PutDeployment(t.Context(), "other", "a", "http://other.test"); err != nil {
@@ -48,7 +48,7 @@ func TestDeploymentsAreListedPerProject(t *testing.T) {
 
 func TestPutDeploymentMovesIt(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	first, err := r.PutDeployment(t.Context(), project, "a", "http://old.test")
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestPutDeploymentMovesIt(t *testing.T) {
 
 func TestPutDeploymentNeedsABaseURL(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	for _, url := range []string{
 		"", "localhost:3000", "/path", "//host", "ftp://host", "http://", "http:///path", "http://host?q", "http://host#f",
 		"http://host?", "http://host/#", "http://u:p@host", "http://u@host", "http://ho st", "http://host:port",
@@ -87,7 +87,7 @@ func TestPutDeploymentNeedsABaseURL(t *testing.T) {
 
 func TestRemoveDeployment(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.register(t, "a", "http://a.test")
 	wantError(t, "foreign project", r.RemoveDeployment(t.Context(), "other", "a"), entities.ErrDeploymentNotFound)
 	wantError(t, "unknown", r.RemoveDeployment(t.Context(), project, "b"), entities.ErrDeploymentNotFound)
@@ -118,7 +118,7 @@ func TestDeliveriesGoToTheProjectsOwnDeployment(t *testing.T) {
 
 func TestPutDeploymentMakesOnlyItsFailedMessagesDue(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	in := func(p entities.Project, d string) string {
 		id := r.send(t, func(m *entities.Message) { m.Project, m.DeploymentID = p, d })
 		r.exec(t, `UPDATE messages SET last_error = 'down', due_at = now() + interval '1 h' WHERE id = $1`, id)
@@ -145,8 +145,8 @@ func TestPutDeploymentMakesOnlyItsFailedMessagesDue(t *testing.T) {
 	}
 }
 
-// away makes messages that wait for a deployment after a delivery that did not reach it.
-func (r *replica) away(t testing.TB, n int) {
+// unreached stores n messages that wait for a deployment after a delivery that did not reach it.
+func (r *replica) unreached(t testing.TB, n int) {
 	t.Helper()
 	r.exec(t, `
 		INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, ticket,
@@ -157,15 +157,15 @@ func (r *replica) away(t testing.TB, n int) {
 
 func TestPutDeploymentMakesABacklogDueInBatches(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.register(t, deployment, "http://a.test")
-	r.away(t, 2*dueBatch+100)
-	r.exec(t, `UPDATE messages SET unreached = 0 WHERE id = 'msg_1'`) // it failed, and the app is as it was
+	r.unreached(t, 2*dueBatch+100)
+	r.exec(t, `UPDATE messages SET unreached = 0 WHERE id = 'msg_1'`) // it reached the app and failed
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `SELECT FROM messages WHERE id = 'msg_2' FOR UPDATE`); err != nil {
 			return err
 		}
-		r.register(t, deployment, "http://a.test") // does not wait for it
+		r.register(t, deployment, "http://a.test") // does not wait for the locked row
 		return nil
 	})
 	if err != nil {
@@ -180,19 +180,19 @@ func TestPutDeploymentMakesABacklogDueInBatches(t *testing.T) {
 	r.register(t, deployment, "http://b.test")
 	r.scan(t, left, nil, &got)
 	if len(got) > 0 {
-		t.Errorf("got %v not due although the deployment has moved", got)
+		t.Errorf("after the move: got %v not due, want none", got)
 	}
 }
 
-func TestPutDeploymentHoldsIfMessagesStayOnBackoff(t *testing.T) {
+func TestPutDeploymentIsStoredIfReschedulingFails(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.away(t, 1)
+	r := withoutHints(t, testdb.New(t))
+	r.unreached(t, 1)
 	r.exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE ON messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	_, err := r.PutDeployment(t.Context(), project, deployment, "http://a.test")
-	wantError(t, "hurrying fails", err, ErrNotHurried)
+	wantError(t, "rescheduling fails", err, ErrNotRescheduled)
 	if diff := cmp.Diff([]string{deployment + " http://a.test"}, r.deployments(t, project)); diff != "" {
 		t.Errorf("deployments (-want +got):\n%s", diff)
 	}
@@ -200,7 +200,7 @@ func TestPutDeploymentHoldsIfMessagesStayOnBackoff(t *testing.T) {
 
 func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	put := func(p entities.Project, id string, workflows ...string) {
 		t.Helper()
 		if _, err := r.PutDeployment(t.Context(), p, id, "http://a.test", workflows...); err != nil {
@@ -222,12 +222,12 @@ func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
 	want("order", "v1")
 	want("ship", "")
 	put(project, "any")
-	want("order", "v1") // one that lists it, though older
+	want("order", "v1") // older, but lists the workflow
 	want("ship", "any")
 	put(project, "v2", "order")
 	want("order", "v2")
 	want("refund", "v1")
-	put(project, "v1", "order", "refund") // an old one that starts again is not new
+	put(project, "v1", "order", "refund") // registering again does not make it newer
 	want("order", "v2")
 	put(project, "any2")
 	want("ship", "any2")

@@ -11,33 +11,34 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// dispatcher delivers messages in the process that accepts them. Such a message is stored leased to the process, and
-// its function is called right after the commit: no ticket has to be issued, fetched, used up and cleaned away. From
-// then on it is a delivery like any other.
+// dispatcher delivers messages in the process that accepts them. A message is stored leased to the process, and its
+// function is called right after the commit. This saves issuing, fetching, claiming and deleting a ticket. From then on
+// it is an ordinary delivery.
 //
-// The places are limited. A message that finds none gets a ticket, for whichever process has room.
+// The number of slots is limited. A message that arrives when all are taken gets a ticket instead, so that any process
+// with free capacity can deliver it.
 type dispatcher struct {
 	*deliverer
 
-	places int
+	slots int
 
 	mu       sync.Mutex
 	taken    int
 	closed   bool
 	underway sync.WaitGroup
-	// calls is what deliveries run under.
-	calls    context.Context
-	breakOff context.CancelFunc
+	// calls is the context of all deliveries.
+	calls       context.Context
+	cancelCalls context.CancelFunc
 }
 
-func newDispatcher(w *deliverer, places int) *dispatcher {
-	d := &dispatcher{deliverer: w, places: places}
-	d.calls, d.breakOff = context.WithCancel(context.Background())
+func newDispatcher(w *deliverer, slots int) *dispatcher {
+	d := &dispatcher{deliverer: w, slots: slots}
+	d.calls, d.cancelCalls = context.WithCancel(context.Background())
 	return d
 }
 
-// Reservation is a lease that a message may be stored with for this process to deliver it. The zero reservation is
-// none. It takes no place, for its transaction may fail.
+// Reservation is a lease that a message can be stored with so that this process delivers it. The zero value reserves
+// nothing. A reservation takes no slot until its transaction commits, since the transaction may fail.
 type Reservation struct {
 	by *dispatcher
 
@@ -45,11 +46,11 @@ type Reservation struct {
 	lease          time.Duration
 }
 
-// Made reports whether there is a reservation.
+// Made reports whether the reservation is not the zero value.
 func (r Reservation) Made() bool { return r.by != nil }
 
-// reserve offers to deliver a message here, if it is due now and there is a place besides those reserved earlier in the
-// same transaction.
+// reserve returns a reservation if the message is due now, is small, and a slot is free besides those reserved earlier
+// in the same transaction.
 func (q *Queue) reserve(m entities.Message, earlier int) Reservation {
 	d := q.local.Load()
 	if d == nil || m.Delay > 0 || len(m.Body) > smallBody || !d.room(earlier) {
@@ -62,8 +63,8 @@ func (q *Queue) reserve(m entities.Message, earlier int) Reservation {
 	return Reservation{by: d, handle: "rh_" + ulid.Make().String(), holder: d.heartbeat.ID, lease: lease}
 }
 
-// Start delivers the message stored under the reservation, or releases it if its transaction failed. It may be stored
-// all the same: the answer to the commit may have been lost.
+// Start delivers the message stored under the reservation, or releases it if no slot is free. It also releases the
+// message if the transaction failed: the commit may have succeeded although its response was lost.
 func (r Reservation) Start(d Delivery, failed error) {
 	if failed != nil || !r.by.enter() {
 		go r.by.release(d)
@@ -77,16 +78,16 @@ func (r Reservation) Start(d Delivery, failed error) {
 	}()
 }
 
-// release makes a message that is not delivered here due for others. If that fails as well, they get it when its lease
-// is over, or its holder is gone.
+// release makes a message due that cannot be delivered here. If that fails, other processes get the message when its
+// lease expires or this process is declared dead.
 func (d *dispatcher) release(m Delivery) {
 	if err := d.deliverer.release(d.calls, m.Lease); err != nil {
 		d.logger.WarnContext(d.calls, "release message", "message", m.ID, "error", err)
 	}
 }
 
-// releaseMessage makes a message due whose delivery has not begun. The log may already have an attempt of its step: it
-// then counts as one that did not reach its function.
+// releaseMessage makes a message due again whose delivery has not started. If the log already has an attempt of its
+// step, the attempt counts as unreached.
 func releaseMessage(ctx context.Context, pool *pgxpool.Pool, handle string) error {
 	_, err := pool.Exec(ctx, `
 		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1,
@@ -95,18 +96,18 @@ func releaseMessage(ctx context.Context, pool *pgxpool.Pool, handle string) erro
 	return wrap("release message", err)
 }
 
-// room reports whether there is a place when so many more are taken.
+// room reports whether a slot is free if more of them are taken first.
 func (d *dispatcher) room(more int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return !d.closed && d.taken+more < d.places
+	return !d.closed && d.taken+more < d.slots
 }
 
-// enter takes a place, and reports whether there was one.
+// enter takes a slot if one is free, and reports whether it did.
 func (d *dispatcher) enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || d.taken >= d.places {
+	if d.closed || d.taken >= d.slots {
 		return false
 	}
 	d.taken++
@@ -121,14 +122,14 @@ func (d *dispatcher) leave() {
 	d.underway.Done()
 }
 
-// close takes on nothing more.
+// close makes the dispatcher refuse new deliveries.
 func (d *dispatcher) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
 }
 
-// stop waits for deliveries under way until the context ends, and then breaks them off.
+// stop waits for the deliveries in progress until the context ends, and then cancels them.
 func (d *dispatcher) stop(ctx context.Context) {
 	empty := make(chan struct{})
 	go func() {
@@ -139,7 +140,7 @@ func (d *dispatcher) stop(ctx context.Context) {
 	case <-empty:
 	case <-ctx.Done():
 	}
-	d.breakOff()
+	d.cancelCalls()
 	select {
 	case <-empty:
 	case <-time.After(hardStopTimeout):

@@ -19,10 +19,10 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// ticketsOnly has the replica's messages delivered by tickets, as if others had sent them.
+// ticketsOnly makes the replica issue tickets for its messages, as if other processes had sent them.
 func (r *replica) ticketsOnly() { r.Attach(nil) }
 
-// wantNoTickets expects that no ticket was issued so far.
+// wantNoTickets checks that no ticket has been issued.
 func (r *replica) wantNoTickets(t testing.TB) {
 	t.Helper()
 	if n := r.count(t, `SELECT count(*) FROM river_job`); n != 0 {
@@ -47,7 +47,8 @@ func TestDeliveringProcessIssuesNoTicket(t *testing.T) {
 	r.wantNoTickets(t)
 }
 
-// TestMessageWithoutDeploymentCanBeReceived: it was due, whether it got a ticket or not.
+// TestMessageWithoutDeploymentCanBeReceived receives a message that was reserved but not delivered, so it had no
+// ticket.
 func TestMessageWithoutDeploymentCanBeReceived(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
@@ -61,19 +62,19 @@ func TestMessageWithoutDeploymentCanBeReceived(t *testing.T) {
 	r.wantNoTickets(t)
 }
 
-// TestNoMoreDeliveriesThanPlaces: what finds no place gets a ticket, and all is delivered once.
+// TestNoMoreDeliveriesThanPlaces also checks that messages without a free slot get tickets and are delivered once.
 func TestNoMoreDeliveriesThanPlaces(t *testing.T) {
 	t.Parallel()
-	const places, messages = 6, 60
+	const slots, messages = 6, 60
 	var r *replica
 	var now, most atomic.Int64
 	full := make(chan struct{})
 	fill := sync.OnceFunc(func() { close(full) })
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
-		if n := now.Add(1); n == places {
+		if n := now.Add(1); n == slots {
 			fill()
-		} else if most.Store(max(most.Load(), n)); n > places {
-			t.Errorf("%d deliveries at once, want %d at most", n, places)
+		} else if most.Store(max(most.Load(), n)); n > slots {
+			t.Errorf("%d deliveries at once, want %d at most", n, slots)
 		}
 		<-full
 		r.ack(t, c)
@@ -81,7 +82,7 @@ func TestNoMoreDeliveriesThanPlaces(t *testing.T) {
 	})
 	r = open(t, testdb.New(t))
 	r.register(t, deployment, a.URL)
-	r.worker(t, func(o *WorkerOptions) { o.Deliveries = places })
+	r.worker(t, func(o *WorkerOptions) { o.Deliveries = slots })
 	race(messages, func(int) string { return r.send(t) })
 	seen := map[string]bool{}
 	for range messages {
@@ -94,12 +95,12 @@ func TestNoMoreDeliveriesThanPlaces(t *testing.T) {
 	eventually(t, "all are gone", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
 }
 
-// TestReservationOfAnUnrecordedProcessIsVoid: others took over from it, and would from its lease.
-func TestReservationOfAnUnrecordedProcessIsVoid(t *testing.T) {
+// TestReservationOfAnUnregisteredProcessIsVoid: other processes would take over its leases.
+func TestReservationOfAnUnregisteredProcessIsVoid(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := start(t, a)
-	d := newDispatcher(r.newWorker(t).deliverer, 1) // which has not signed on
+	d := newDispatcher(r.newWorker(t).deliverer, 1) // of a process that is not registered
 	r.local.Store(d)
 	id := r.send(t)
 	c := a.next(t)
@@ -107,7 +108,7 @@ func TestReservationOfAnUnrecordedProcessIsVoid(t *testing.T) {
 		t.Errorf("got %d tickets and %d deliveries of the unknown process, want 1 and 0", n, d.taken)
 	}
 	r.ack(t, c)
-	// And of work the same.
+	// The same holds for work.
 	if s := r.storeWork(t, invocation()); s.Taken || !s.Now || s.Lease != "" || s.Ticket != firstTicket {
 		t.Errorf("got %+v, want its first ticket to be issued", s)
 	}
@@ -121,7 +122,7 @@ func invocation() entities.Message {
 	}
 }
 
-// storeWork stores a piece of work, leased as the replica's dispatcher reserves.
+// storeWork stores a piece of work under a reservation of the replica's dispatcher.
 func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
 	t.Helper()
 	s := storedWork{Reservation: r.reserve(m, 0)}
@@ -136,15 +137,15 @@ func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
 	return s
 }
 
-// TestWorkIsLeasedAsReserved goes through the states that work can be in when there is news.
+// TestWorkIsLeasedAsReserved covers the states that work can be in when it is requested again.
 func TestWorkIsLeasedAsReserved(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	w := r.newWorker(t)
-	r.onRecord(t, w.heartbeat.ID)
+	r.registerProcess(t, w.heartbeat.ID)
 	r.Attach(w)
 	for name, tt := range map[string]struct {
-		was          string // what is set of the row that is there; empty for no row
+		was          string // columns of the stored row; empty if there is none
 		delay        time.Duration
 		taken, again bool
 		count        int
@@ -176,18 +177,18 @@ func TestWorkIsLeasedAsReserved(t *testing.T) {
 			if !tt.taken {
 				return
 			}
-			// The ticket that was out is used up, and the next news finds it under way.
+			// The issued ticket is invalid, and the next request finds the work in progress.
 			if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: s.ID, Number: 3}, "rh_late", w.heartbeat.ID, leaseTime); ok || err != nil {
-				t.Errorf("claim by the ticket that was out: got %v, %v", ok, err)
+				t.Errorf("claim with the earlier ticket: got %v, %v", ok, err)
 			}
 			if next := r.storeWork(t, m); next.Taken || next.Lease != s.Lease {
-				t.Errorf("news while it is under way: got %+v, want the lease %s as it was", next, s.Lease)
+				t.Errorf("request while in progress: got %+v, want the lease %s unchanged", next, s.Lease)
 			}
 		})
 	}
 }
 
-// TestUndeliveredReservationIsReleased: the process took a message on, and then had no place, or stopped.
+// TestUndeliveredReservationIsReleased: the process reserves a message, but then has no free slot or stops.
 func TestUndeliveredReservationIsReleased(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
@@ -217,7 +218,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		told  error
 	}{
 		"no answer to the commit": {func() {}, errors.New("connection lost")},
-		"no place":                {func() { w.dispatcher.places = 0 }, nil},
+		"no place":                {func() { w.dispatcher.slots = 0 }, nil},
 	} {
 		id, ended := enqueued()
 		trouble.cause()
@@ -227,7 +228,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		} else {
 			r.ack(t, c)
 		}
-		w.dispatcher.places = 10
+		w.dispatcher.slots = 10
 	}
 	id, ended := enqueued()
 	stop(t, w)
@@ -240,8 +241,8 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 	r.ack(t, a.next(t))
 }
 
-// TestCrashDuringReservedSendLosesNothing: whatever statement the connection is lost at, what was stored is delivered
-// soon.
+// TestCrashDuringReservedSendLosesNothing loses the connection at each statement: a message that was stored is
+// delivered soon.
 func TestCrashDuringReservedSendLosesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)

@@ -1,34 +1,35 @@
-// Package queue stores messages until the functions they are for have acknowledged them, and delivers them by HTTP.
+// Package queue stores messages until their functions acknowledge them, and delivers them by HTTP.
 //
-// A message may also be a piece of work that the server does itself. The queue delivers work to a [Handler] of its kind
+// A message may also be a piece of work that the server does itself. The queue passes work to the [Handler] of its kind
 // and knows nothing else about it; package queue/engine has the handlers.
 //
 // It imports packages entities, eventlog, queue/cluster, queue/contract, queue/egress, queue/signing and queue/tickets.
 //
-// A message is a row, and the row is the promise (I6). When its due_at passes, the message gets a new ticket: a River
-// job that may deliver it once. This covers a delay that is over, a lease that ran out, and a ticket that was lost with
-// its process:
+// A message is a row, and it is delivered as long as its row exists (I6). When its due_at passes, the message gets a
+// new ticket: a River job that may deliver it once. One rule covers the end of a delay, an expired lease, and a ticket
+// lost with its process:
 //
 //	         send                  claim                     acknowledge
 //	(delayed) ──due──▶ (ticketed) ──────▶ (leased) ──────────────────────▶ gone
 //	    ▲                  ▲  │ due          │  │
-//	    │                  └──┘              │  └─ due, given back: a new ticket, or parked
+//	    │                  └──┘              │  └─ expired or released: a new ticket, or parked
 //	    └────────────────────────────────────┘     after too many deliveries
 //	           failed: due after the backoff
 //
-// A ticket has a number, and a claim uses the number up: of all tickets with the same number, one delivers. A claim
-// makes a fresh receipt handle. To acknowledge, extend or release the message one must show the handle, so a stale
-// delivery can change nothing.
+// Tickets are numbered, and a claim increments the message's number, so only one of several tickets with the same
+// number delivers. Each claim makes a new receipt handle. Acknowledging, extending and releasing a message require its
+// current handle, so a stale delivery cannot change anything.
 //
-// A process that both accepts and delivers needs no ticket: it stores the message leased to itself, and delivers it
-// right after the commit (dispatcher.go). Tickets are for messages that are due later, that come from another process,
-// or for which the process has no place.
+// A process that both accepts and delivers messages needs no ticket: it stores the message leased to itself and
+// delivers it right after the commit (dispatcher.go). Tickets are for messages that are due later, that were sent by
+// another process, or that arrive when the process has no free slot.
 //
-// The lease is held by the process that makes the call, and lost with it, until the function extends it: from then on
-// the lease is the function's own. Package queue/cluster describes how processes detect each other's death.
+// The calling process holds the lease until the function extends it; from then on the function does. A dead process
+// therefore loses only the leases that its functions have not extended. Package queue/cluster describes how processes
+// detect each other's death.
 //
-// A [Worker] delivers until it is stopped. A [Drainer] delivers until there is nothing left to do, in environments
-// where code runs only during requests. Both run the same loop (loop.go).
+// A [Worker] delivers until it is stopped. A [Drainer] delivers until it is idle, for environments where code runs only
+// during requests. Both run the same loop (loop.go).
 //
-// All times are the database's, so that processes with different clocks agree on what is due.
+// All times are the database's, so that processes with different clocks agree on which messages are due.
 package queue

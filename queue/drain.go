@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// errDrainOver is why a call is broken off that outlasts its drain. Unlike a call broken off by a shutdown it counts as
-// a failure: it may well take as long the next time.
-var errDrainOver = errors.New("it takes longer than a drain's budget and grace period together")
+// errDrainOver cancels the calls that outlast their drain. Unlike a call that is canceled by a shutdown, such a call
+// has failed: it is likely to take as long the next time.
+var errDrainOver = errors.New("canceled because it took longer than the drain's budget and grace period")
 
-// drainPause is how long a drain waits before it looks again for due messages that other processes seemed to take.
+// drainPause is how long a drain waits before it looks again for due messages that another process seems to be taking.
 const drainPause = 100 * time.Millisecond
 
-// Drainer delivers in function mode, where code runs only during requests: for as long as a request asks for it, or
-// until the process is idle. It does what a [Worker] does, but takes tickets out of River's table itself. All drains of
-// a process share one session, with one heartbeat.
+// Drainer delivers in function mode, where code runs only during requests: each drain lasts for the budget of a request
+// or until the process is idle. A drainer does the same as a [Worker], but takes tickets out of River's table itself.
+// All drains of a process share one session, with one heartbeat.
 type Drainer struct {
 	worker *deliverer
-	// gate is held while a session begins or ends.
+	// gate is a mutex that can be waited for under a context. It is held while a session starts or ends.
 	gate chan struct{}
 
 	issued <-chan struct{} // see [Queue.Issued]
@@ -34,48 +34,48 @@ type Drainer struct {
 	draining sync.WaitGroup
 }
 
-// NewDrainer makes a drainer for the queue. [WorkerOptions.Grace] is how long the calls under way may go on when a
-// drain's budget is over.
-func NewDrainer(q *Queue, o WorkerOptions) *Drainer {
+// NewDrainer returns a drainer for the queue. [WorkerOptions.Grace] is how long calls in progress may continue after a
+// drain's budget.
+func (q *Queue) NewDrainer(o WorkerOptions) *Drainer {
 	d := &Drainer{worker: newDeliverer(q, o), gate: make(chan struct{}, 1)}
-	d.worker.sweeper.AfterTurn = d.worker.tidy
-	d.issued, _ = q.Issued() // for as long as the process lives
+	d.worker.sweeper.AfterTurn = d.worker.maintain
+	d.issued, _ = q.Issued() // for the life of the process
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	return d
 }
 
-// tidy does the periodic work for which a worker has timers. It runs after the sweeper's turns, which all processes
-// share.
-func (w *deliverer) tidy(ctx context.Context) {
+// maintain runs the periodic tasks for which a worker has timers. It runs after each turn of the sweeper: all processes
+// share the turns, so the tasks run equally often however short the drains are.
+func (w *deliverer) maintain(ctx context.Context) {
 	w.deleteExpired(ctx)
 	w.retain(ctx)
 }
 
-// Drained is what a drain did, and what it left.
+// Drained is the result of a drain.
 type Drained struct {
-	// Delivered counts the deliveries of the process meanwhile, Failed those of them that came to nothing.
+	// Delivered counts the deliveries that the process made during the drain, Failed those that will be retried.
 	Delivered, Failed int64
 	backlog
 }
 
-// backlog is what there is to deliver.
+// backlog describes the messages that remain to be delivered.
 type backlog struct {
-	// Due counts what could be delivered at once, up to a thousand.
+	// Due counts the messages that are due now, up to a thousand.
 	Due int
-	// NextDueAt is when something is due next, if there is nothing now; nil when nothing is known to come.
+	// NextDueAt is when the next message is due, if none is due now; nil if there is none.
 	NextDueAt *time.Time
 }
 
-// Drain is a request to deliver messages. It must be ended by [Drain.Run].
+// Drain is a request to deliver messages. Its creator must call [Drain.Run], which also ends it.
 type Drain struct {
 	drainer           *Drainer
 	session           *session
-	since             int // looks begun before this drain
+	since             int // polls started before this drain
 	delivered, failed int64
 }
 
-// Wanted reports, once, whether this process made a message due that none of its drains will see. It is called after a
-// request, to have another request drain.
+// Wanted reports whether this process made a message due that none of its drains will see. It reports each such event
+// once. A server calls it at the end of a request to decide whether to request a drain.
 func (d *Drainer) Wanted() bool {
 	d.mu.Lock()
 	awake := d.users > 0
@@ -83,7 +83,7 @@ func (d *Drainer) Wanted() bool {
 	return !awake && d.forget()
 }
 
-// forget clears the note that a message was made due, and reports whether there was one.
+// forget clears the signal that a message was made due, and reports whether it was set.
 func (d *Drainer) forget() bool {
 	select {
 	case <-d.issued:
@@ -93,18 +93,18 @@ func (d *Drainer) forget() bool {
 	}
 }
 
-// Begin begins a drain. It fails when the database is away, and with [ErrStopping].
-func (d *Drainer) Begin(ctx context.Context) (*Drain, error) {
+// StartDrain starts a drain. It fails when the database is unavailable, and with [ErrStopping] after [Drainer.Stop].
+func (d *Drainer) StartDrain(ctx context.Context) (*Drain, error) {
 	drain := &Drain{drainer: d}
 	if err := drain.join(ctx); err != nil {
-		return nil, fmt.Errorf("begin drain: %w", err)
+		return nil, fmt.Errorf("start drain: %w", err)
 	}
 	t := &d.worker.tally
 	drain.delivered, drain.failed = t.delivered.Load(), t.failed.Load()
 	return drain, nil
 }
 
-// Stop ends the drains under way as if their budgets were over, and waits for them. No drain begins any more.
+// Stop ends the budgets of all drains and waits for them. Later drains fail to start.
 func (d *Drainer) Stop() {
 	d.mu.Lock()
 	d.stop()
@@ -113,7 +113,7 @@ func (d *Drainer) Stop() {
 	d.draining.Wait()
 }
 
-// join joins the process's session, and begins one if necessary.
+// join joins the process's session, and starts one if there is none.
 func (r *Drain) join(ctx context.Context) (err error) {
 	d := r.drainer
 	if !d.enter() {
@@ -130,8 +130,8 @@ func (r *Drain) join(ctx context.Context) (err error) {
 		return ctx.Err()
 	}
 	defer func() { <-d.gate }()
-	if d.session == nil { // it only changes under the gate
-		s, err := d.worker.begin(ctx)
+	if d.session == nil { // the gate protects it from changing
+		s, err := d.worker.startSession(ctx)
 		if err != nil {
 			return err
 		}
@@ -147,10 +147,10 @@ func (r *Drain) join(ctx context.Context) (err error) {
 	return nil
 }
 
-// ErrStopping is the error of a server that stops and takes on nothing more.
+// ErrStopping is the error of requests that a stopping server refuses.
 var ErrStopping = errors.New("the server is stopping")
 
-// enter reports whether a drain may begin, which [Drainer.Stop] then waits for.
+// enter registers a drain, which [Drainer.Stop] then waits for. It reports false after Stop.
 func (d *Drainer) enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -161,8 +161,8 @@ func (d *Drainer) enter() bool {
 	return true
 }
 
-// Run delivers what is due, and what becomes due meanwhile, until nothing is left, or until the budget is over and then
-// the grace period of calls under way. It waits at least for linger, within the budget, even if nothing is due.
+// Run delivers messages that are due or become due, until none is left or the budget is spent; then calls in progress
+// have the grace period. Within the budget, it waits for at least linger even if nothing is due.
 func (r *Drain) Run(ctx context.Context, budget, linger time.Duration) (Drained, error) {
 	ctx = context.WithoutCancel(ctx)
 	deadline, cancel := context.WithTimeout(r.drainer.stopping, budget)
@@ -172,12 +172,12 @@ func (r *Drain) Run(ctx context.Context, budget, linger time.Duration) (Drained,
 	for {
 		r.session.wait(deadline, lingering, r.since)
 		r.leave(ctx)
-		r.drainer.forget() // what was made due is committed, so the backlog includes it
+		r.drainer.forget() // the backlog, read next, includes all messages that were signaled
 		left, err := readBacklog(ctx, r.drainer.worker.queue.pool)
 		if err != nil || left.Due == 0 || deadline.Err() != nil {
 			return r.done(left), err
 		}
-		// It came as the session ended. Or another process takes it, and then there is time.
+		// The message arrived while the session ended, or another process is about to take it.
 		if pause(deadline, drainPause); r.join(deadline) != nil {
 			return r.done(left), nil
 		}
@@ -207,7 +207,7 @@ func (r *Drain) leave(ctx context.Context) {
 	d.gate <- struct{}{}
 	defer func() { <-d.gate }()
 	d.mu.Lock()
-	ours := d.users == 0 && d.session == r.session // or another drain has come, and goes on with it
+	ours := d.users == 0 && d.session == r.session // otherwise another drain has joined the session
 	if ours {
 		d.session = nil
 	}

@@ -8,19 +8,19 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestDrainsBesideWorkers: servers of all roles may share a database. Each message is delivered once, whoever does it,
-// and no process loses what it holds to another.
+// TestDrainsBesideWorkers: servers of all roles can share a database. Each message is delivered once, and no process
+// takes over the lease of a live one.
 func TestDrainsBesideWorkers(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	steady := deaf(t, dsn) // it hears of nothing, so tickets wait for whoever looks first
-	a := obliging(t, steady)
+	steady := withoutHints(t, dsn) // gets no hints, so the tickets go to the first process that polls
+	a := acknowledgingApp(t, steady)
 	steady.register(t, deployment, a.URL)
 	w := steady.worker(t)
 	const drainers, rounds, batch = 3, 4, 10
 	var draining sync.WaitGroup
 	for range drainers {
-		r := frugal(t, dsn)
+		r := minimal(t, dsn)
 		d := r.drainer(t)
 		draining.Go(func() {
 			for range rounds {
@@ -29,12 +29,12 @@ func TestDrainsBesideWorkers(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				begun, err := d.Begin(context.Background())
+				started, err := d.StartDrain(context.Background())
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if _, err := begun.Run(context.Background(), testTimeout, 0); err != nil {
+				if _, err := started.Run(context.Background(), testTimeout, 0); err != nil {
 					t.Error(err)
 				}
 			}
@@ -49,6 +49,6 @@ func TestDrainsBesideWorkers(t *testing.T) {
 		t.Errorf("%d calls, want %d: each message once", n, drainers*rounds*batch)
 	}
 	if n := steady.count(t, `SELECT count(*) FROM processes`); n != 0 {
-		t.Errorf("%d processes are on record, want none", n)
+		t.Errorf("%d processes are registered, want none", n)
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestDrainsEndWithinBudgetAndGrace: a call that takes longer than the budget and the grace period is broken off, and
-// its message left with the function, which may still acknowledge it.
+// TestDrainsEndWithinBudgetAndGrace: a call that takes longer than the budget and the grace period is canceled, but the
+// function keeps its lease and can still acknowledge the message.
 func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	a := newApp(t, func(_ http.ResponseWriter, req *http.Request, _ call) { <-req.Context().Done() })
 	r.register(t, deployment, a.URL)
 	id := r.send(t)
@@ -21,7 +21,7 @@ func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	d := r.drainer(t, func(o *WorkerOptions) { o.Grace, o.Deliveries = 50*time.Millisecond, 1 })
 	got := drainFor(t, d, time.Second, 0)
 	if got.Delivered != 1 || got.Failed != 0 || got.Due != 1 || got.NextDueAt != nil {
-		t.Errorf("got %+v, want one Delivery, which did not fail, and one due", got)
+		t.Errorf("got %+v, want one delivery, which did not fail, and one due", got)
 	}
 	if err := r.Discard(t.Context(), project, waiting); err != nil {
 		t.Fatal(err)
@@ -37,12 +37,12 @@ func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// goOn runs a drain that has begun.
-func goOn(t *testing.T, begun *Drain, budget time.Duration) <-chan Drained {
+// runDrain runs a started drain in the background.
+func runDrain(t *testing.T, started *Drain, budget time.Duration) <-chan Drained {
 	t.Helper()
 	ended := make(chan Drained, 1)
 	go func() {
-		done, err := begun.Run(context.WithoutCancel(t.Context()), budget, 0)
+		done, err := started.Run(context.WithoutCancel(t.Context()), budget, 0)
 		if err != nil {
 			t.Error(err)
 		}
@@ -51,8 +51,8 @@ func goOn(t *testing.T, begun *Drain, budget time.Duration) <-chan Drained {
 	return ended
 }
 
-// leaving waits until the last drain is about to end the session.
-func leaving(t *testing.T, d *Drainer) {
+// waitForLastDrain waits until the last drain is about to end the session.
+func waitForLastDrain(t *testing.T, d *Drainer) {
 	t.Helper()
 	eventually(t, "the drain leaves", func() bool {
 		d.mu.Lock()
@@ -61,14 +61,14 @@ func leaving(t *testing.T, d *Drainer) {
 	})
 }
 
-// TestDrainLooksOnceMore: what comes while its session ends is delivered, in another one.
-func TestDrainLooksOnceMore(t *testing.T) {
+// TestDrainDeliversMessagesSentWhileItsSessionEnds checks that the drain starts another session for such a message.
+func TestDrainDeliversMessagesSentWhileItsSessionEnds(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	d := r.drainer(t)
-	begun, err := d.Begin(t.Context())
+	started, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,11 +77,11 @@ func TestDrainLooksOnceMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM processes FOR UPDATE`); err != nil { // it cannot sign off
+	if _, err := tx.Exec(t.Context(), `SELECT FROM processes FOR UPDATE`); err != nil { // it cannot deregister
 		t.Fatal(err)
 	}
-	ended := goOn(t, begun, testTimeout)
-	leaving(t, d)
+	ended := runDrain(t, started, testTimeout)
+	waitForLastDrain(t, d)
 	r.send(t)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -91,11 +91,11 @@ func TestDrainLooksOnceMore(t *testing.T) {
 	}
 }
 
-// TestDrainUsesTheTicketsItTook, also those of a look that was under way when its budget ended.
+// TestDrainUsesTheTicketsItTook covers the tickets of a poll that was in progress when the budget ended.
 func TestDrainUsesTheTicketsItTook(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	r.send(t)
 	tx, err := r.pool.Begin(t.Context())
@@ -107,7 +107,7 @@ func TestDrainUsesTheTicketsItTook(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := r.drainer(t)
-	begun, err := d.Begin(t.Context())
+	started, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +116,8 @@ func TestDrainUsesTheTicketsItTook(t *testing.T) {
 			SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%taken%'`) == 1
 	})
-	ended := goOn(t, begun, 0)
-	leaving(t, d)
+	ended := runDrain(t, started, 0)
+	waitForLastDrain(t, d)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}

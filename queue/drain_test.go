@@ -13,10 +13,10 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// frugal is a replica of which nothing runs unless it is asked to: one connection, and no hub that runs.
-func frugal(t *testing.T, dsn string) *replica {
+// minimal opens a replica in which nothing runs on its own: it has few connections, and its hub does not run.
+func minimal(t *testing.T, dsn string) *replica {
 	t.Helper()
-	r := deaf(t, dsn)
+	r := withoutHints(t, dsn)
 	hub := pg.NewLocalHub()
 	q, err := New(r.pool, migrations.DefaultSchema, hub)
 	if err != nil {
@@ -34,7 +34,7 @@ func (r *replica) drainer(t *testing.T, configure ...func(*WorkerOptions)) *Drai
 	for _, c := range configure {
 		c(&o)
 	}
-	d := NewDrainer(r.Queue, o)
+	d := r.NewDrainer(o)
 	t.Cleanup(d.Stop)
 	return d
 }
@@ -47,24 +47,24 @@ func drain(t *testing.T, d *Drainer) Drained {
 
 func drainFor(t *testing.T, d *Drainer, budget, linger time.Duration) Drained {
 	t.Helper()
-	begun, err := d.Begin(t.Context())
+	started, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := begun.Run(t.Context(), budget, linger)
+	done, err := started.Run(t.Context(), budget, linger)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return done
 }
 
-// obliging is an app that acknowledges what it gets.
-func obliging(t *testing.T, r *replica) *app {
+// acknowledgingApp starts an app that acknowledges each message.
+func acknowledgingApp(t *testing.T, r *replica) *app {
 	t.Helper()
 	return newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) { r.ack(t, c) })
 }
 
-// wantNothingLeft checks that no process is on record, and no ticket waits for River.
+// wantNothingLeft checks that no process is registered and no ticket is left.
 func (r *replica) wantNothingLeft(t *testing.T) {
 	t.Helper()
 	for _, table := range []string{"messages", "processes", "river_job"} {
@@ -76,8 +76,8 @@ func (r *replica) wantNothingLeft(t *testing.T) {
 
 func TestDrainDeliversWhatIsDue(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	for range 3 {
 		r.send(t)
@@ -94,10 +94,10 @@ func TestDrainDeliversWhatIsDue(t *testing.T) {
 
 func TestDrainDeliversWhatIsSentMeanwhile(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	left := 5
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
-		if left--; left > 0 { // each is sent when the one before was acknowledged
+		if left--; left > 0 { // each is sent after the previous one is acknowledged
 			if _, err := r.Send(context.Background(), message()); err != nil {
 				t.Error(err)
 			}
@@ -114,7 +114,7 @@ func TestDrainDeliversWhatIsSentMeanwhile(t *testing.T) {
 
 func TestDrainReportsTheBacklog(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	a := newApp(t, status(http.StatusInternalServerError))
 	r.register(t, deployment, a.URL)
 	failing := r.send(t)
@@ -132,8 +132,8 @@ func TestDrainReportsTheBacklog(t *testing.T) {
 
 func TestDrainLingers(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	r.send(t, delayed(time.Second))
 	d := r.drainer(t)
@@ -147,7 +147,7 @@ func TestDrainLingers(t *testing.T) {
 
 func TestDrainsShareOneSession(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	const racers = 16
 	all, most := make(chan struct{}), 0
 	var once sync.Once
@@ -161,12 +161,12 @@ func TestDrainsShareOneSession(t *testing.T) {
 		r.send(t)
 	}
 	d := r.drainer(t)
-	var begun, done sync.WaitGroup
-	begun.Add(racers)
+	var started, done sync.WaitGroup
+	started.Add(racers)
 	for range racers {
 		done.Go(func() {
-			drain, err := d.Begin(context.Background())
-			begun.Done()
+			drain, err := d.StartDrain(context.Background())
+			started.Done()
 			if err != nil {
 				t.Error(err)
 				return
@@ -176,11 +176,11 @@ func TestDrainsShareOneSession(t *testing.T) {
 			}
 		})
 	}
-	begun.Wait()
+	started.Wait()
 	close(all)
 	done.Wait()
 	if most != 1 {
-		t.Errorf("%d processes were on record at once, want 1", most)
+		t.Errorf("%d processes were registered at once, want 1", most)
 	}
 	if n := len(a.calls); n != racers {
 		t.Errorf("%d calls, want %d: each message once", n, racers)
@@ -192,11 +192,11 @@ func TestDrainsShareOneSession(t *testing.T) {
 // delivered by the drain that runs.
 func TestEachMessageIsWantedOrDrained(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	d := r.drainer(t)
-	drain(t, d) // the deployment is news as well
+	drain(t, d) // registering the deployment has signaled, too
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -207,7 +207,7 @@ func TestEachMessageIsWantedOrDrained(t *testing.T) {
 				if !d.Wanted() {
 					continue
 				}
-				drain, err := d.Begin(context.Background())
+				drain, err := d.StartDrain(context.Background())
 				if err != nil {
 					t.Error(err)
 					return
@@ -224,13 +224,13 @@ func TestEachMessageIsWantedOrDrained(t *testing.T) {
 		t.Errorf("%d calls, want 96", n)
 	}
 	if d.Wanted() {
-		t.Error("a drain is wanted, and nothing is left")
+		t.Error("a drain is wanted although nothing is left")
 	}
 }
 
 func TestWantedReportsMessagesNoDrainWillSee(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	d := r.drainer(t)
 	id := r.send(t)
 	if !d.Wanted() {
@@ -256,11 +256,11 @@ func TestWantedReportsMessagesNoDrainWillSee(t *testing.T) {
 	}
 }
 
-// TestDrainTakesOverFromTheDead: it stays until it can tell that the process is dead.
+// TestDrainTakesOverFromTheDead: the drain stays until it can decide that the process is dead.
 func TestDrainTakesOverFromTheDead(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
-	a := obliging(t, r)
+	r := minimal(t, testdb.New(t))
+	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	id := r.send(t)
 	r.exec(t, `INSERT INTO processes (id, host, session_key, beat_at) VALUES ('dead', 'h', 1, now() - interval '3 s')`)
@@ -277,38 +277,38 @@ func TestDrainTakesOverFromTheDead(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// TestStopEndsDrains: a drain ends when the server stops, and none begins.
+// TestStopEndsDrains: when the server stops, running drains end and new ones are refused.
 func TestStopEndsDrains(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	d := r.drainer(t)
-	begun, err := d.Begin(t.Context())
+	started, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if _, err := begun.Run(t.Context(), time.Hour, time.Hour); err != nil {
+		if _, err := started.Run(t.Context(), time.Hour, time.Hour); err != nil {
 			t.Error(err)
 		}
 	}()
 	d.Stop()
 	receive(t, "the drain's end", ended)
-	_, err = d.Begin(t.Context())
+	_, err = d.StartDrain(t.Context())
 	wantError(t, "another one", err, ErrStopping)
 	r.wantNothingLeft(t)
 }
 
-// TestBeginFailsWithoutDatabase: and leaves nothing that later drains would wait for.
-func TestBeginFailsWithoutDatabase(t *testing.T) {
+// TestStartDrainFailsWithoutDatabase also checks that later drains do not wait for the failed one.
+func TestStartDrainFailsWithoutDatabase(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	d := r.drainer(t)
 	r.exec(t, `ALTER TABLE processes RENAME TO away`)
 	for range 2 {
-		if _, err := d.Begin(t.Context()); err == nil {
-			t.Fatal("it began")
+		if _, err := d.StartDrain(t.Context()); err == nil {
+			t.Fatal("the drain started")
 		}
 	}
 	r.exec(t, `ALTER TABLE away RENAME TO processes`)
@@ -316,10 +316,10 @@ func TestBeginFailsWithoutDatabase(t *testing.T) {
 	r.wantNothingLeft(t)
 }
 
-// TestDrainDeletesExpiredRows: what workers do by the clock is done in a drain.
+// TestDrainDeletesExpiredRows: drains run the periodic tasks for which workers have timers.
 func TestDrainDeletesExpiredRows(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := minimal(t, testdb.New(t))
 	id := r.send(t, keyed("k"))
 	if err := r.Discard(t.Context(), project, id); err != nil {
 		t.Fatal(err)
@@ -333,6 +333,6 @@ func TestDrainDeletesExpiredRows(t *testing.T) {
 		t.Errorf("%d keys are left", n)
 	}
 	if n := r.count(t, `SELECT count(*) FROM sweeper WHERE due_at > now()`); n != 1 {
-		t.Error("the sweeper had no turn")
+		t.Error("the sweeper did not run")
 	}
 }

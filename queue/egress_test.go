@@ -9,17 +9,17 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// strict is a worker as it is without settings: it calls public addresses alone.
-func strict(o *WorkerOptions) { o.Allowed = egress.Allowed{} }
+// publicOnly configures a worker as by default: it calls public addresses only.
+func publicOnly(o *WorkerOptions) { o.Allowed = egress.Allowed{} }
 
-// TestForbiddenAddressesAreNotCalled: a message for one waits visibly, uses nothing up, and is delivered as soon as a
-// worker may.
+// TestForbiddenAddressesAreNotCalled: a message for a forbidden address records the reason, counts no delivery, and is
+// delivered once a worker allows the address.
 func TestForbiddenAddressesAreNotCalled(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := open(t, testdb.New(t))
 	logged := &logs{}
-	careful := r.worker(t, strict, func(o *WorkerOptions) {
+	careful := r.worker(t, publicOnly, func(o *WorkerOptions) {
 		o.MaxDeliveries, o.FailureWindow, o.Logger = 1, 0, slog.New(slog.NewTextHandler(logged, nil))
 	})
 	r.register(t, deployment, strings.Replace(a.URL, "127.0.0.1", "localhost", 1))

@@ -14,8 +14,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
-// TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex: a statement that is planned once, when the queue is empty and has just
-// been vacuumed, must not read the whole table for as long as the plan lasts, nor all that is under way.
+// TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex: a plan that was made when the queue was empty and just vacuumed must not
+// read the whole table, or all leased messages, when the queue has grown.
 func TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex(t *testing.T) {
 	t.Parallel()
 	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
@@ -45,7 +45,7 @@ func TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex(t *testing.T) {
 	}
 }
 
-// planOf is how a statement is executed whose arguments are so many texts.
+// planOf returns the generic plan of a statement with the given number of text arguments.
 func planOf(t *testing.T, conn *pgx.Conn, sql string, arguments int) string {
 	t.Helper()
 	types := strings.Repeat("text, ", arguments-1) + "text"
@@ -67,20 +67,20 @@ func planOf(t *testing.T, conn *pgx.Conn, sql string, arguments int) string {
 	return strings.Join(plan, "\n")
 }
 
-// TestOneMessageIsFoundAmongMany: what is asked about one message goes by its ID or its lease, also if it was planned
-// when there were none any more. Any other index has all others to go through.
-func TestOneMessageIsFoundAmongMany(t *testing.T) {
+// TestMessageLookupsUseTheirIndex: statements about one message use the index on its ID or its lease, even if they were
+// planned while the table was empty. Any other index would read many other messages.
+func TestMessageLookupsUseTheirIndex(t *testing.T) {
 	t.Parallel()
 	const others = 1000
 	dsn := testdb.Indexed(t)
-	t.Run("messages of a run", func(t *testing.T) { // whose session ends with it
-		r := deaf(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }) // so that what is planned first is for all
+	t.Run("messages of a run", func(t *testing.T) { // a subtest, so that its session ends before the next one
+		r := withoutHints(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }) // so that all statements use the first plan
 		w := r.newWorker(t)
-		r.onRecord(t, w.ProcessID())
-		r.crowd(t, others, w.ProcessID())
-		r.desert(t)
+		r.registerProcess(t, w.ProcessID())
+		r.addRuns(t, others, w.ProcessID())
+		r.emptyTables(t)
 		r.play(t)
-		r.crowd(t, others, w.ProcessID())
+		r.addRuns(t, others, w.ProcessID())
 		r.play(t)
 	})
 	for index, read := range testdb.Read(t, dsn) {
@@ -90,7 +90,7 @@ func TestOneMessageIsFoundAmongMany(t *testing.T) {
 	}
 }
 
-// play handles messages about a run with a step and what is due, and forgets keys of the step.
+// play executes the statements about messages of a run with a step, due messages, and the step's keys.
 func (r *replica) play(t *testing.T) {
 	t.Helper()
 	r.exec(t, `INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver,
@@ -144,20 +144,20 @@ func (r *replica) take(t *testing.T) {
 	}
 }
 
-// desert empties the tables again, whose pages stay.
-func (r *replica) desert(t *testing.T) {
+// emptyTables deletes all rows but keeps the tables' pages.
+func (r *replica) emptyTables(t *testing.T) {
 	t.Helper()
-	r.exec(t, `SET session_replication_role = replica`) // or rows would leave by their foreign keys
+	r.exec(t, `SET session_replication_role = replica`) // disables foreign keys, whose deletions would use indexes
 	for _, table := range []string{"runs", "hooks", "steps", "waits", "messages", "message_keys"} {
-		r.exec(t, `DELETE FROM `+table+` WHERE ctid >= '(0,0)'`) // which is no scan that counts
+		r.exec(t, `DELETE FROM `+table+` WHERE ctid >= '(0,0)'`) // a scan that the statistics do not count
 		r.exec(t, `VACUUM (ANALYZE, TRUNCATE false) `+table)
 	}
 	r.exec(t, `SET session_replication_role = origin`)
 }
 
-// crowd adds open runs, each with a hook, a step and a wait, work under way by the holder, a message for later, and a
-// key. It reads no index: foreign keys are not asked.
-func (r *replica) crowd(t *testing.T, runs int, holder string) {
+// addRuns adds open runs, each with a hook, a step, a wait, work leased by the holder, a delayed message, and a key. It
+// reads no index, since foreign keys are disabled.
+func (r *replica) addRuns(t *testing.T, runs int, holder string) {
 	t.Helper()
 	r.exec(t, `SET session_replication_role = replica`)
 	for _, insert := range []string{
@@ -176,7 +176,7 @@ func (r *replica) crowd(t *testing.T, runs int, holder string) {
 		`messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at)
 			SELECT 'msg_' || run, $1, 'order', $2, run, '', '', now() + interval '1 d', now() + interval '1 h'`,
 	} {
-		// Each of the four arguments has a type, whether or not the statement has use for it.
+		// Gives each of the four arguments a type, even if the statement does not use it.
 		r.exec(t, `WITH given AS (SELECT $1::text, $2::text, $3::integer, $4::text) INSERT INTO `+insert+`
 			FROM (SELECT 'wrun_' || n FROM generate_series(1, $3) n) AS crowd (run)`, project, deployment, runs, holder)
 	}

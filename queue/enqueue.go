@@ -17,8 +17,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// Send accepts a message and returns its ID. For a duplicate it returns the ID of the original, even if that one has
-// been acknowledged. It fails with [entities.ErrInvalid].
+// Send accepts a message and returns its ID. For a duplicate it returns the ID of the original message, even if that
+// has been acknowledged. It fails with [entities.ErrInvalid].
 func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
 	if r := q.reserve(m, 0); r.Made() {
 		return q.sendReserved(ctx, m, r)
@@ -78,15 +78,15 @@ func (q *Queue) Enqueue(
 	return all.starts, all.ended, nil
 }
 
-// enqueued is what became of messages in a transaction.
+// enqueued is the result of storing messages in a transaction.
 type enqueued struct {
 	ids []string // of the messages for functions
-	// starts is the work that begins with the transaction.
+	// starts is the work that starts with the transaction.
 	starts []*eventlog.InlineStart
 	hooks  []func(error)
 }
 
-// ended is to be called when the transaction has ended, with its error.
+// ended must be called with the transaction's error when the transaction has ended.
 func (e enqueued) ended(err error) {
 	for _, hook := range e.hooks {
 		hook(err)
@@ -139,8 +139,8 @@ func split(all []entities.Message) (work, messages []entities.Message) {
 }
 
 // claimKeys returns an ID for each message, and whether the message is the first with its idempotency key. A duplicate
-// gets the ID of the first. All transactions claim keys in the same order, since a claim waits for a rival transaction
-// to end: any other order could deadlock.
+// gets the ID of the first. A claim waits for the transaction of a rival claim to end, so all transactions claim keys
+// in the same order, to avoid deadlocks.
 func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids []string, first []bool, err error) {
 	ids, first = make([]string, len(messages)), make([]bool, len(messages))
 	order := make([]int, len(messages))
@@ -179,11 +179,11 @@ func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Me
 	}
 }
 
-// enqueueWork stores pieces of work, or wakes those already stored, to be done once their delay is over. It returns the
-// ones that begin with the transaction.
+// enqueueWork stores pieces of work, or makes those already stored due, after their delays. It returns the work that
+// starts with the transaction.
 func (q *Queue) enqueueWork(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []entities.Message,
-) (begins []*eventlog.InlineStart, ended []func(error), err error) {
+) (starts []*eventlog.InlineStart, ended []func(error), err error) {
 	stored := make([]storedWork, len(work))
 	reserved := 0
 	for i, m := range work {
@@ -208,9 +208,9 @@ func (q *Queue) enqueueWork(
 	var issued []tickets.Ticket
 	for i := range stored {
 		switch s := &stored[i]; {
-		case s.ID == "": // not needed
+		case s.ID == "": // not stored: the run has no children to end
 		case s.Taken:
-			begins = append(begins, s.InlineStart())
+			starts = append(starts, s.InlineStart())
 			ended = append(ended, s.start)
 		case s.Now:
 			issued = append(issued, tickets.Ticket{MessageID: s.ID, Number: s.Ticket})
@@ -219,17 +219,17 @@ func (q *Queue) enqueueWork(
 		}
 	}
 	if len(issued) == 0 {
-		return begins, ended, nil
+		return starts, ended, nil
 	}
-	return begins, append(ended, q.wakeWorkers), q.issuer.Issue(ctx, tx, issued)
+	return starts, append(ended, q.wakeWorkers), q.issuer.Issue(ctx, tx, issued)
 }
 
-// EnqueueOptimistic implements [eventlog.Enqueuer] for work that is due later or done by this process, and for the end of
-// a run without open children. It declines a report to a parent: that is work about another run, which has no place in
-// the order in which statements that share a transaction lock rows.
+// EnqueueOptimistic implements [eventlog.Enqueuer] for work that is due later or that this process does, and for the
+// end of a run without open children. It refuses a report to a parent: that is work of another run, and the lock order
+// of statements that share a transaction has only one run per statement.
 func (q *Queue) EnqueueOptimistic(
 	c *pg.Conditional, messages []entities.Message,
-) (begins []*eventlog.InlineStart, ended func(error), ok bool) {
+) (starts []*eventlog.InlineStart, ended func(error), ok bool) {
 	stored := make([]storedWork, 0, len(messages))
 	for _, m := range messages {
 		if m.Work == entities.WorkEnd {
@@ -237,24 +237,24 @@ func (q *Queue) EnqueueOptimistic(
 			c.Add(pg.Write{SQL: dropAllWork, Args: []any{m.RunID}})
 			continue
 		}
-		stored = append(stored, storedWork{Reservation: q.reserve(m, len(begins))})
+		stored = append(stored, storedWork{Reservation: q.reserve(m, len(starts))})
 		s := &stored[len(stored)-1]
 		if m.Work == entities.WorkNone || m.Work == entities.WorkReport || m.Delay == 0 && !s.Made() {
 			return nil, nil, false
 		}
 		c.Add(upsertWork(m, s))
 		if s.Made() {
-			c.Require(onRecord("$1"), s.holder)
+			c.Require(isRegistered("$1"), s.holder)
 			s.Delivery = Delivery{RunID: m.RunID, Work: m.Work, Subject: m.Subject}
-			begins = append(begins, s.InlineStart())
+			starts = append(starts, s.InlineStart())
 		}
 	}
-	return begins, func(failed error) {
+	return starts, func(failed error) {
 		for i := range stored {
 			switch s := &stored[i]; {
 			case !s.Made():
 				q.WakeTimer(failed)
-			case failed != nil: // it may be there all the same
+			case failed != nil: // the commit may have succeeded although its response was lost
 				s.Reservation.Start(Delivery{Lease: s.handle}, failed)
 			case s.Taken:
 				s.start(nil)
@@ -268,12 +268,12 @@ type storedWork struct {
 	Delivery
 	Reservation
 
-	// Taken is set when it is leased as reserved, Now when its ticket is to be issued now.
+	// Taken is set when the work got the reserved lease, Now when its ticket must be issued now.
 	Taken, Now bool
 	Ticket     int
 }
 
-// start does the work that was leased as reserved, unless the transaction failed.
+// start does the work under the reserved lease, unless the transaction failed.
 func (s *storedWork) start(failed error) { s.Reservation.Start(s.Delivery, failed) }
 
 // Validate checks a message for a function. It fails with [entities.ErrInvalid].

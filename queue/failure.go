@@ -14,33 +14,33 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// answerError is an answer whose status is not one of success.
+// answerError is an answer without a success status.
 type answerError struct {
 	url    string
 	status int
-	// line is the status with the words that came with it.
+	// line is the status code and reason phrase as received.
 	line string
-	// start is how the answer begins.
+	// start is the beginning of the body.
 	start []byte
 }
 
-// Error has the answer's own words, for those who may see the message.
+// Error returns a text that quotes the answer. Only users who may read the message may see it.
 func (e *answerError) Error() string {
 	return fmt.Sprintf("%s answered %s: %q", e.url, e.line, e.start)
 }
 
-// Redacted leaves out what the function said, and its URL.
+// Redacted returns the status without the answer's text and the function's URL.
 func (e *answerError) Redacted() string {
 	return fmt.Sprintf("answered %d %s", e.status, http.StatusText(e.status))
 }
 
-// Refused is the error of an answer from the deployment's function whose status is not one of success.
+// Refused returns the error for an answer of the deployment's function without a success status.
 func (d Delivery) Refused(status int, body []byte) error {
 	line := fmt.Sprintf("%d %s", status, http.StatusText(status))
 	return &answerError{d.URL, status, line, body[:min(len(body), maxReasonBody)]}
 }
 
-// PublicError is an error whose text logs may show.
+// PublicError is an error whose text may be logged.
 type PublicError string
 
 // Error implements error.
@@ -49,9 +49,9 @@ func (e PublicError) Error() string { return string(e) }
 // Redacted returns the whole text.
 func (e PublicError) Redacted() string { return string(e) }
 
-// redact returns what logs and traces may show of an error: nothing that a function said, and no URL, which may have a
-// key in it. The whole text is in the message's last error, for those who may see the message. Only errors known to be
-// harmless are shown: those that say so by a method Redacted, and some of other packages.
+// redact returns the part of an error that logs and traces may show: no text from a function, and no URL, which may
+// contain a key. The full text is in the message's last error, for users who may read the message. Only errors known to
+// be harmless are shown: those with a method Redacted, and a list of errors from other packages.
 func redact(err error) string {
 	if known := (interface {
 		error
@@ -78,26 +78,27 @@ func redact(err error) string {
 	return "see the message's last error"
 }
 
-// Failure is why a delivery failed, and what that means for its message. As an error of a [Handler] it is followed to
-// the letter.
+// Failure is why a delivery failed, and when its message is retried. A [Handler] that returns one as its error
+// determines its own retry.
 type Failure struct {
 	Reason string
 	// Public is the part of the reason that may be logged; see [redact].
 	Public string
-	// After is how long to wait before the next delivery.
+	// After is the time until the next delivery.
 	After time.Duration
-	// Reached says that the function may have seen the message. Only such deliveries are counted: that an app is away
-	// is no fault of the messages that wait for it.
+	// Reached is set if the function may have received the message. Only these deliveries count towards parking:
+	// messages must not be parked because their app is down.
 	Reached bool
 }
 
 // Error implements error.
 func (f *Failure) Error() string { return f.Reason }
 
-// Redacted returns what logs may show of the failure.
+// Redacted returns the part of the reason that may be logged.
 func (f *Failure) Redacted() string { return f.Public }
 
-// Failure returns what an error of the delivery means for its message.
+// Failure turns an error of the delivery into a failure: an error that proves that the function was not called does not
+// count as a delivery, and a long outage does not lengthen its backoff beyond [unreachedBackoff].
 func (d Delivery) Failure(err error) Failure {
 	if f := (*Failure)(nil); errors.As(err, &f) {
 		return *f

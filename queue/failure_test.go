@@ -17,7 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// rawApp is a server that answers each connection's first request with bytes of our own and hangs up.
+// rawApp starts a server that answers each connection's first request with the given bytes and closes it.
 func rawApp(t testing.TB, answer string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,8 +39,8 @@ func rawApp(t testing.TB, answer string) string {
 	return "http://" + l.Addr().String()
 }
 
-// refusing is the address of a port without a listener.
-func refusing(t testing.TB) string {
+// refusingAddress returns the address of a port without a listener.
+func refusingAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,12 +104,12 @@ func TestFailedDeliveryRecordsItsReason(t *testing.T) {
 	}
 }
 
-// TestUnreachableFunctionUsesNoDeliveriesUp: however long an app is away, its messages are good when it is back.
-func TestUnreachableFunctionUsesNoDeliveriesUp(t *testing.T) {
+// TestUnreachableFunctionCountsNoDeliveries: an outage of the app must not park its messages, however long it is.
+func TestUnreachableFunctionCountsNoDeliveries(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	r.worker(t, func(o *WorkerOptions) { o.MaxDeliveries = 1 })
-	r.register(t, deployment, refusing(t))
+	r.register(t, deployment, refusingAddress(t))
 	id := r.send(t)
 	for n := 1; n <= 12; n++ {
 		var unreached int
@@ -136,7 +136,7 @@ func TestUnreachableFunctionUsesNoDeliveriesUp(t *testing.T) {
 	r.ack(t, c)
 }
 
-// TestBurstOfFailuresDoesNotPark: the budget is one over a window.
+// TestBurstOfFailuresDoesNotPark: a message is parked only if its failures span the window.
 func TestBurstOfFailuresDoesNotPark(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, status(http.StatusInternalServerError))
@@ -167,7 +167,7 @@ func TestFailedMessageIsDeliveredOnceTheAppIsBack(t *testing.T) {
 	r := start(t, a)
 	id := r.send(t)
 	first := a.next(t)
-	second := a.next(t) // after the backoff, by itself
+	second := a.next(t) // comes after the backoff
 	if second.id() != id || second.count() != "2" || second.handle() == first.handle() {
 		t.Errorf("got delivery %s of %s, want 2 of %s with a new handle", second.count(), second.id(), id)
 	}
@@ -204,7 +204,7 @@ func TestStaleFailureDoesNotTouchTheNewLease(t *testing.T) {
 	r.ticketsOnly()
 	id := r.send(t)
 	a.next(t)
-	r.makeDue(t, id) // the lease runs out under the first delivery
+	r.makeDue(t, id) // the lease expires during the first delivery
 	second := a.next(t)
 	close(release)
 	eventually(t, "both tickets are done with", func() bool {
@@ -244,8 +244,8 @@ func TestCallEndsWithItsLease(t *testing.T) {
 	r.register(t, deployment, a.URL)
 	w := r.newWorker(t, func(o *WorkerOptions) { o.Deliveries, o.Grace = 1, 0 })
 	w.lease = time.Second
-	begin(t, w)
-	// The one slot for deliveries is free again and again, for whichever of the two.
+	startWorker(t, w)
+	// The only slot for deliveries becomes free each time, so both messages are delivered.
 	first, second := r.send(t), r.send(t)
 	seen := map[string]int{}
 	for seen[first] == 0 || seen[second] == 0 || seen[first]+seen[second] < 3 {
@@ -269,21 +269,21 @@ func TestExtendedCallOutlastsItsFirstLease(t *testing.T) {
 	r.register(t, deployment, a.URL)
 	w := r.newWorker(t, func(o *WorkerOptions) { o.Deliveries, o.Grace = 10, 0 })
 	w.lease = time.Second
-	begin(t, w)
+	startWorker(t, w)
 	r.send(t)
 	kept := a.next(t)
 	if err := r.SetVisibility(t.Context(), project, topic, kept.handle(), time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	// A second call, begun later and not extended, is broken off: so the first has outlasted its lease.
+	// A second call that starts later and is not extended is canceled: so the first has outlasted its initial lease.
 	r.send(t)
 	a.next(t)
 	if err := receive(t, "the end of the second call", over); err == nil {
-		t.Error("the second call was answered, want it broken off")
+		t.Error("the second call was answered, want it canceled")
 	}
 	close(release)
 	if err := receive(t, "the end of the first call", over); err != nil {
-		t.Errorf("the first call was broken off: %v", err)
+		t.Errorf("the first call was canceled: %v", err)
 	}
 	r.ack(t, kept)
 }
@@ -325,7 +325,7 @@ func TestMessageWaitsForItsDeployment(t *testing.T) {
 	var l logs
 	r := open(t, testdb.New(t))
 	r.worker(t, func(o *WorkerOptions) {
-		o.MaxDeliveries = 1 // tries that never left the house must not use it up
+		o.MaxDeliveries = 1 // attempts without a request must not count
 		o.Logger = slog.New(slog.NewTextHandler(&l, nil))
 	})
 	id := r.send(t)
@@ -381,7 +381,7 @@ func TestMessageIsParkedAfterTooManyDeliveries(t *testing.T) {
 		t.Errorf("got %+v, want 3 deliveries and the last one's error", got)
 	}
 	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1`, poison)
-	r.gone(t, r.send(t, delayed(10*time.Millisecond))) // the timer has looked since
+	r.gone(t, r.send(t, delayed(10*time.Millisecond))) // so the worker has polled since
 	poisoned := 0
 	for len(a.calls) > 0 {
 		if string((<-a.calls).Body) == "poison" {
@@ -397,7 +397,7 @@ func TestLostTicketIsReplaced(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	a := newApp(t, nil)
-	r := deaf(t, dsn)
+	r := withoutHints(t, dsn)
 	r.register(t, deployment, a.URL)
 	id := r.send(t)
 	if got := r.stored(t, id).Wait; got <= 0 || got > ticketTime {
@@ -440,7 +440,7 @@ func TestUsedTicketDoesNothing(t *testing.T) {
 
 func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	id := r.send(t)
 	r.exec(t, `UPDATE river_job SET scheduled_at = now() - interval '10 min'`) // a long queue
 	r.exec(t, `UPDATE messages SET due_at = now()`)
@@ -454,7 +454,7 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	if got := r.stored(t, id); got.Wait < 20*time.Minute || got.DeliveryCount != 0 || got.Parked {
 		t.Errorf("got %+v, want the next ticket after twice the time others wait", got)
 	}
-	r.onRecord(t, "proc_1")
+	r.registerProcess(t, "proc_1")
 	if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); !ok || err != nil {
 		t.Errorf("claim with the ticket that waited: got %v, %v; want true", ok, err)
 	}

@@ -14,7 +14,7 @@ import (
 
 func TestGauges(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	gauges := func() Gauges {
 		t.Helper()
 		g, err := r.Gauges(t.Context())
@@ -65,7 +65,7 @@ func TestOldestDue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := deaf(t, testdb.New(t))
+			r := withoutHints(t, testdb.New(t))
 			r.send(t)
 			if tt.want == 0 && name != "ticket is at work" {
 				r.exec(t, `DELETE FROM river_job`)
@@ -82,10 +82,10 @@ func TestOldestDue(t *testing.T) {
 	}
 }
 
-// TestGaugesCostTheSame however much there is: they read no table, and count to their limit.
-func TestGaugesCostTheSame(t *testing.T) {
+// TestGaugesHaveBoundedCost: the gauges read only indexes, and count up to their limit.
+func TestGaugesHaveBoundedCost(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	fill(t, r, 50_000)
 	r.exec(t, `INSERT INTO run_wakes (run_id, stranded_at) SELECT id, now() FROM runs WHERE completed_at IS NULL`)
 	r.exec(t, `

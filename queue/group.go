@@ -13,19 +13,20 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// reservedMessage stores a message that is due now and its key, as a member of a group.
+// reservedMessage is the group-commit statement that stores a message that is due now, and its key.
 type reservedMessage struct {
 	entities.Message
 	Reservation
 
 	id string
-	// stored is the delivery that begins with it; empty if the key stands for another message.
+	// stored has the delivery of the stored message; it is empty if the key belongs to another message.
 	stored []Delivery
 }
 
-// insertReserved is [claimKey] and [insertMessage] in one statement, for a message that is due now. It may share its
-// transaction with others (group commit). If its process is on no record, the message stays for the timer. It fails
-// with [pgx.ErrNoRows] when the key stands for another message.
+// insertReserved combines [claimKey] and [insertMessage] in one statement, for a message that is due now. The statement
+// may share its transaction with others (group commit). If the process is not registered, the message is stored without
+// a lease, and gets a ticket like other due messages. It fails with [pgx.ErrNoRows] when the key belongs to another
+// message.
 func insertReserved(
 	ctx context.Context, g *pg.GroupCommit, m entities.Message, id string, r Reservation,
 ) (Delivery, error) {
@@ -45,7 +46,7 @@ func (s *reservedMessage) Order() pg.LockOrder {
 	return pg.LockOrder{Class: pg.LockKey, Name: keyOrder(s.Message)}
 }
 
-// keyOrder orders keys, so that all who claim several do so in one order.
+// keyOrder returns the sort key of an idempotency key. Transactions that claim several keys claim them in this order.
 func keyOrder(m entities.Message) string {
 	return strings.Join([]string{m.Key, m.Topic, m.DeploymentID, string(m.Project)}, "\x00")
 }
@@ -83,20 +84,20 @@ func (s *reservedMessage) statement() (string, []any) {
 		}
 }
 
-// acknowledgement ends a message for good, as a member of a group.
+// acknowledgement is the group-commit statement that deletes an acknowledged message.
 type acknowledgement struct {
 	project       entities.Project
 	topic, handle string
 
 	// ended is set when the message was deleted.
 	ended bool
-	// shared is set when it shared its transaction, and so skipped a message that needs a note.
+	// shared is set when the statement shared its transaction, and so skipped the message if it needs a note.
 	shared bool
 }
 
-// deleteLeased deletes a message. If its run has hooks, it also notes how much of the log the delivery has seen: the
-// sweeper takes later events without a message for unheard. The note needs a transaction of its own, since it locks
-// more than the message.
+// deleteLeased deletes a message. If its run has hooks, it also notes how much of the log the delivery has seen: later
+// events without a message tell the sweeper that the run is stranded. A message that needs a note is deleted in a
+// transaction of its own, since the note locks another row.
 func (q *Queue) deleteLeased(ctx context.Context, project entities.Project, topic, handle string) error {
 	a := acknowledgement{project: project, topic: topic, handle: handle}
 	err := q.group.Do(ctx, &a)
@@ -114,8 +115,9 @@ func (a *acknowledgement) Order() pg.LockOrder {
 	return pg.LockOrder{Class: pg.LockLease, Name: a.handle}
 }
 
-// needNote is the condition that the delivery of m needs a note of what it has seen; steps, by $4, see nothing. It is
-// no EXISTS: that would be a join, and one planned while there were no hooks would read all of them.
+// needNote is the condition that the delivery of m needs a note of the events it has seen; steps, whose topics match
+// $4, see none. It avoids EXISTS, which Postgres turns into a join: planned while there are no hooks, that would later
+// read all of them.
 const needNote = `topic !~ $4 AND coalesce(
 	(SELECT true FROM hooks h WHERE h.run_id = m.run_id AND h.project IS NOT DISTINCT FROM m.project LIMIT 1), false)`
 

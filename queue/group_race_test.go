@@ -20,7 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// shares watches which statements share transactions, and whether they deadlock.
+// shares is a tracer that records which statements share transactions, and deadlocks.
 type shares struct {
 	mu        sync.Mutex
 	mixed     int
@@ -65,18 +65,18 @@ func (s *shares) note(err error) {
 	}
 }
 
-// twice acknowledges a call through both replicas, of which one is told that it did.
-func twice(t *testing.T, replicas [2]*replica, c call) {
+// acknowledgeTwice acknowledges a call through both replicas, of which exactly one succeeds.
+func acknowledgeTwice(t *testing.T, replicas [2]*replica, c call) {
 	t.Helper()
 	errs := race(2, func(i int) error {
 		return replicas[i].Acknowledge(context.Background(), project, c.topic(), c.handle())
 	})
 	if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), entities.ErrLeaseNotFound) {
-		t.Errorf("%s: both acknowledgements were told %v", c.id(), errs)
+		t.Errorf("%s: the acknowledgements got %v, want one success", c.id(), errs)
 	}
 }
 
-// raceEvent creates a run, or one of its steps.
+// raceEvent returns the request that creates a run or one of its steps.
 func raceEvent(id entities.RunID, step int) eventlog.Request {
 	r := eventlog.Request{RunID: id, Type: entities.EventRunCreated, SpecVersion: 3, Payload: []byte("input")}
 	r.Data = entities.EventData{DeploymentID: deployment, WorkflowName: "order"}
@@ -87,24 +87,24 @@ func raceEvent(id entities.RunID, step int) eventlog.Request {
 	return r
 }
 
-// contest is what many racers of two processes do, and what they were told.
+// contest has the operations of many racers in two processes, and their results.
 type contest struct {
 	replicas [2]*replica
 	logs     [2]*eventlog.Log
-	// runs are those that racers create, by round and by fours, two of each process.
+	// runs are the runs that racers create: one for each round and group of four racers, two of each process.
 	runs [][]entities.RunID
 	// calls are the deliveries.
 	calls *overlaps
 
 	mu sync.Mutex
-	// sent is which message a key stands for, created how often a run was.
+	// sent has the message ID by key, created the number of times each run was created.
 	sent    map[string]string
 	created map[entities.RunID]int
 }
 
 const raceRounds, raceKeys, racers = 10, 12, 48
 
-// newContest starts the processes, with an app that acknowledges each call twice.
+// newContest starts the processes with an app that acknowledges each call twice.
 func newContest(t *testing.T, tracer pgx.QueryTracer) *contest {
 	t.Helper()
 	c := &contest{
@@ -121,7 +121,7 @@ func newContest(t *testing.T, tracer pgx.QueryTracer) *contest {
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, call call) {
 		c.calls.enter(t, call.id())
 		defer c.calls.leave(call.id())
-		twice(t, c.replicas, call)
+		acknowledgeTwice(t, c.replicas, call)
 	})
 	dsn := testdb.New(t)
 	for i := range c.replicas {
@@ -141,8 +141,8 @@ func newContest(t *testing.T, tracer pgx.QueryTracer) *contest {
 
 func hookedRun(n int) entities.RunID { return entities.RunID(fmt.Sprint("wrun_hooked_", n)) }
 
-// send sends messages with one of the round's keys, and with one of four that all rounds have. Half of the round's are
-// about runs with hooks.
+// send sends messages with one of the round's keys, and with one of four keys that all rounds share. Half of the
+// round's messages belong to runs with hooks.
 func (c *contest) send(t *testing.T, racer, round int) {
 	n := racer % raceKeys
 	for key, run := range map[string]entities.RunID{
@@ -158,7 +158,7 @@ func (c *contest) send(t *testing.T, racer, round int) {
 	}
 }
 
-// append creates a run, as others do, and adds an event of its own.
+// append creates a run that other racers also create, and adds an event of its own.
 func (c *contest) append(t *testing.T, racer, round int) {
 	log, run := c.logs[racer%2], c.runs[round][racer/4]
 	_, err := log.Append(context.Background(), project, raceEvent(run, 0))
@@ -175,8 +175,9 @@ func (c *contest) append(t *testing.T, racer, round int) {
 	}
 }
 
-// TestGroupCommitUnderContention: many senders with few keys, acknowledgements and appends of two processes, all at
-// once. Each key gets one message, each message is delivered and ends once, each run begins once, without deadlocks.
+// TestGroupCommitUnderContention runs many senders with few keys, acknowledgements and appends in two processes
+// concurrently. Each key gets one message, each message is delivered and acknowledged once, each run is created once,
+// and no deadlock happens.
 func TestGroupCommitUnderContention(t *testing.T) {
 	t.Parallel()
 	var watch shares
@@ -207,19 +208,19 @@ func TestGroupCommitUnderContention(t *testing.T) {
 		}
 	}
 	if n := home.count(t, `SELECT count(*) FROM run_wakes WHERE seen_seq = 1`); n != raceKeys/2 {
-		t.Errorf("of %d runs it is noted how much they have heard of, want %d", n, raceKeys/2)
+		t.Errorf("got notes of seen events for %d runs, want %d", n, raceKeys/2)
 	}
 	watch.want(t)
 }
 
-// want expects that members of all kinds met, without deadlocks.
+// want checks that statements of all kinds shared a transaction, and that no deadlock happened.
 func (s *shares) want(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.Logf("%d transactions had members of all kinds", s.mixed)
 	if s.mixed == 0 {
-		t.Error("no transaction had members of all kinds")
+		t.Error("no transaction had statements of all kinds")
 	}
 	for _, err := range s.deadlocks {
 		t.Errorf("Postgres found %v", err)

@@ -18,7 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
-// together executes members in one transaction, as a group does.
+// together executes statements in one transaction, as group commit does.
 func together(ctx context.Context, pool *pgxpool.Pool, members ...pg.Statement) error {
 	var b pgx.Batch
 	for _, m := range members {
@@ -27,14 +27,14 @@ func together(ctx context.Context, pool *pgxpool.Pool, members ...pg.Statement) 
 	return pool.SendBatch(ctx, &b).Close()
 }
 
-// reserved makes a group-commit member that sends a message to be delivered by the process.
+// reserved returns a group-commit statement that sends a message with a reservation of the process.
 func reserved(id, process string, options ...func(*entities.Message)) *reservedMessage {
 	m := message(options...)
 	m.Retention = defaultRetention
 	return &reservedMessage{Message: m, id: id, Reservation: Reservation{handle: "rh_" + id, holder: process, lease: leaseTime}}
 }
 
-// ends makes a member that acknowledges.
+// ends returns a group-commit statement that acknowledges a message.
 func ends(topic, handle string) *acknowledgement {
 	return &acknowledgement{project: project, topic: topic, handle: handle}
 }
@@ -43,7 +43,7 @@ func ofRun(id entities.RunID) func(*entities.Message) {
 	return func(m *entities.Message) { m.RunID = id }
 }
 
-// hooked makes a run that is alive and has a hook.
+// hooked creates an open run with a hook.
 func (r *replica) hooked(t *testing.T, id entities.RunID) {
 	t.Helper()
 	r.newRun(t, id, 0)
@@ -54,8 +54,8 @@ func (r *replica) hooked(t *testing.T, id entities.RunID) {
 
 func TestMessagesInAGroupCommit(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	r.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT $1, $2, $3, key, 'msg_before', expires_at
 		FROM (VALUES ('alive', now() + interval '1 h'), ('over', now())) AS k (key, expires_at)`, project, deployment, topic)
@@ -73,7 +73,7 @@ func TestMessagesInAGroupCommit(t *testing.T) {
 	}
 	want := map[string]string{
 		"msg_new": "rh_msg_new", "msg_over": "rh_msg_over", "msg_free": "rh_msg_free", "msg_free_too": "rh_msg_free_too",
-		"msg_orphan": "", // for the timer
+		"msg_orphan": "", // its process is not registered
 	}
 	got := map[string]string{}
 	for _, m := range members {
@@ -85,7 +85,7 @@ func TestMessagesInAGroupCommit(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("what was stored, with its leases (-want +got):\n%s", diff)
+		t.Errorf("leases by stored message (-want +got):\n%s", diff)
 	}
 	if n := r.count(t, `SELECT count(*) FROM messages`); n != len(want) {
 		t.Errorf("got %d messages, want %d", n, len(want))
@@ -97,11 +97,12 @@ func TestMessagesInAGroupCommit(t *testing.T) {
 	}
 }
 
-// TestAcknowledgementsInAGroupCommit: what has to be noted with them is left, as is what has no living lease.
+// TestAcknowledgementsInAGroupCommit: the shared statement leaves messages that need a note and those without a live
+// lease.
 func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	r.newRun(t, "wrun_1", 0)
 	r.hooked(t, "wrun_hooked")
 	const stepTopic = "__wkf_step_charge"
@@ -142,12 +143,12 @@ func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 		t.Errorf("by itself: got %+v, want it ended", a)
 	}
 	if n := r.count(t, `SELECT seen_seq FROM run_wakes WHERE run_id = 'wrun_hooked'`); n != 1 {
-		t.Errorf("%d events are noted as heard, want 1", n)
+		t.Errorf("%d events are noted as seen, want 1", n)
 	}
 }
 
-// contended is two messages that are under way, about two runs, each with a step whose message was lost. All rows lie
-// in their tables in another order than that of ranks.
+// contended stores two leased messages of two runs, each with a step whose message was lost. The order of the rows in
+// their tables differs from the lock order.
 func (s *site) contended(t *testing.T) {
 	t.Helper()
 	s.empty(t)
@@ -168,13 +169,13 @@ func (s *site) contended(t *testing.T) {
 	}
 }
 
-// TestGroupCommitLocksInOneOrder: who locks several rows that members of a group want does so in the order of their
-// ranks, or passes over them.
+// TestGroupCommitLocksInOneOrder: a transaction that locks several rows which group-commit statements also lock does so
+// in the lock order, or skips locked rows.
 func TestGroupCommitLocksInOneOrder(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	home := on(t, deaf(t, dsn).pool)
-	// Of two indexes that are as good, plans have the older one; now it is not the one in the order of leases.
+	home := on(t, withoutHints(t, dsn).pool)
+	// Of two equally good indexes the planner takes the older one; this one does not return rows in lock order.
 	home.exec(t, `DROP INDEX messages_lease_key`)
 	home.exec(t, `CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> ''`)
 	acknowledge := []pg.Statement{ends(topic, "rh_a"), ends(topic, "rh_b")}
@@ -182,14 +183,14 @@ func TestGroupCommitLocksInOneOrder(t *testing.T) {
 	send := []pg.Statement{
 		reserved("msg_a", frozen, keyed("step_a"), step), reserved("msg_b", frozen, keyed("step_b"), step),
 	}
-	inTx := func(fn func(ctx context.Context, tx pgx.Tx) error) deed {
+	inTx := func(fn func(ctx context.Context, tx pgx.Tx) error) operation {
 		return func(ctx context.Context, s *site) (any, error) {
 			return nil, pg.InTx(ctx, s.pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
 		}
 	}
 	for name, test := range map[string]struct {
 		members []pg.Statement
-		other   deed
+		other   operation
 	}{
 		"acknowledge × take over": {members: acknowledge, other: reaps},
 		"acknowledge × release": {members: acknowledge, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
@@ -200,7 +201,7 @@ func TestGroupCommitLocksInOneOrder(t *testing.T) {
 			return err
 		})},
 		"acknowledge × retention": {members: acknowledge, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
-			return DropRuns(ctx, tx, project, []entities.RunID{"wrun_1", "wrun_2"})
+			return DeleteRunMessages(ctx, tx, project, []entities.RunID{"wrun_1", "wrun_2"})
 		})},
 		"send × send a batch": {members: send, other: func(ctx context.Context, s *site) (any, error) {
 			return s.SendAll(ctx, []entities.Message{message(keyed("step_b"), step), message(keyed("step_a"), step)})
@@ -214,7 +215,7 @@ func TestGroupCommitLocksInOneOrder(t *testing.T) {
 			return nil
 		})},
 	} {
-		t.Run(name, func(t *testing.T) { // not in parallel: they are about the same rows
+		t.Run(name, func(t *testing.T) { // not in parallel: they use the same rows
 			matters := func(sql string) bool { return !strings.HasPrefix(sql, "BEGIN") }
 			one, two := gate.Open(t, dsn, home.pool, matters), gate.Open(t, dsn, home.pool, matters)
 			other := on(t, two.Pool)

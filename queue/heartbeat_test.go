@@ -17,11 +17,12 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// redeliveryLimit is how long after the death of its server a message may take to be delivered again.
+// redeliveryLimit is the time limit for delivering a message again after the death of its server.
 const redeliveryLimit = 5 * time.Second
 
-// someone is a process that exists only as a row, silent for the given time. Its session is open until closed.
-func (r *replica) someone(t testing.TB, id string, silent time.Duration) (session *pgx.Conn) {
+// silentProcess registers a process without a heartbeat, silent for the given time. Its session stays open until
+// closed.
+func (r *replica) silentProcess(t testing.TB, id string, silent time.Duration) (session *pgx.Conn) {
 	t.Helper()
 	conn, err := pgx.ConnectConfig(t.Context(), r.pool.Config().ConnConfig)
 	if err != nil {
@@ -38,8 +39,8 @@ func (r *replica) someone(t testing.TB, id string, silent time.Duration) (sessio
 	return conn
 }
 
-// hang ends a session like the death of its process, and waits until Postgres has noticed.
-func (r *replica) hang(t testing.TB, session *pgx.Conn) {
+// closeSession ends a session as the death of its process would, and waits until Postgres has noticed.
+func (r *replica) closeSession(t testing.TB, session *pgx.Conn) {
 	t.Helper()
 	_ = session.PgConn().Conn().Close()
 	eventually(t, "the session is over", func() bool {
@@ -47,17 +48,17 @@ func (r *replica) hang(t testing.TB, session *pgx.Conn) {
 	})
 }
 
-// onRecord makes sure that a process is on record.
-func (r *replica) onRecord(t testing.TB, id string) {
+// registerProcess registers a process unless it is registered.
+func (r *replica) registerProcess(t testing.TB, id string) {
 	t.Helper()
 	r.exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
 }
 
-// held sends a message and lets a process on record claim it.
-func (r *replica) held(t testing.TB, holder string) Delivery {
+// claimed sends a message and claims it for a registered process.
+func (r *replica) claimed(t testing.TB, holder string) Delivery {
 	t.Helper()
 	if holder != "" {
-		r.onRecord(t, holder)
+		r.registerProcess(t, holder)
 	}
 	id := r.send(t)
 	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, holder, leaseTime)
@@ -67,25 +68,25 @@ func (r *replica) held(t testing.TB, holder string) Delivery {
 	return d
 }
 
-func TestDeadProcessIsReplaced(t *testing.T) {
+func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	r := open(t, dsn)
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
-	session := r.someone(t, "proc_dead", 0)
-	r.someone(t, "proc_living", 0)
-	lost, kept, living := r.held(t, "proc_dead"), r.held(t, "proc_dead"), r.held(t, "proc_living")
-	// The function of one has extended its lease itself: it lives, whatever becomes of the server.
+	session := r.silentProcess(t, "proc_dead", 0)
+	r.silentProcess(t, "proc_living", 0)
+	lost, kept, living := r.claimed(t, "proc_dead"), r.claimed(t, "proc_dead"), r.claimed(t, "proc_living")
+	// One function has extended its lease itself, so the lease must survive the server.
 	if err := r.SetVisibility(t.Context(), project, topic, kept.Lease, leaseTime); err != nil {
 		t.Fatal(err)
 	}
-	// And one has been fetched and not yet begun.
+	// One ticket was fetched but not used.
 	fetched := r.send(t)
 	r.exec(t, `DELETE FROM river_job WHERE args->>'message' <> $1`, fetched)
 	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_other, proc_dead}'`)
 	r.worker(t)
-	r.hang(t, session)
+	r.closeSession(t, session)
 	died := time.Now()
 
 	got := map[string]call{}
@@ -94,7 +95,7 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 		got[c.id()] = c
 	}
 	if took := time.Since(died); took > redeliveryLimit {
-		t.Errorf("delivered again %s after the death, want %s at most", took, redeliveryLimit)
+		t.Errorf("delivered again after %s, want at most %s", took, redeliveryLimit)
 	}
 	for _, id := range []string{lost.ID, fetched} {
 		if c, ok := got[id]; !ok || c.count() != "1" || c.handle() == lost.Lease {
@@ -113,14 +114,14 @@ func TestDeadProcessIsReplaced(t *testing.T) {
 	r.ack(t, got[lost.ID])
 	r.ack(t, got[fetched])
 	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = 'proc_dead'`); n != 0 {
-		t.Error("the dead process is still on record")
+		t.Error("the dead process is still registered")
 	}
 	eventually(t, "no ticket is in use", func() bool {
 		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 0
 	})
 }
 
-// silentOf is whom a process with steady beats would look for.
+// silentOf returns the processes that p would declare dead.
 func (r *replica) silentOf(t testing.TB, p *cluster.Heartbeat) []string {
 	t.Helper()
 	t.Cleanup(func() { p.SignOff(context.Background()) })
@@ -133,8 +134,8 @@ func (r *replica) silentOf(t testing.TB, p *cluster.Heartbeat) []string {
 
 func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.someone(t, "proc_silent", time.Minute)
+	r := withoutHints(t, testdb.New(t))
+	r.silentProcess(t, "proc_silent", time.Minute)
 	p := r.newWorker(t).heartbeat
 	if got := r.silentOf(t, p); len(got) != 0 {
 		t.Errorf("first beat: got %v, want none declared dead", got)
@@ -143,7 +144,7 @@ func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 	if got := r.silentOf(t, p); !slices.Equal(got, []string{"proc_silent"}) {
 		t.Errorf("steady: got %v, want the silent one", got)
 	}
-	// It was away itself, as all are when the database is.
+	// The process itself paused, as all do during a database outage.
 	r.exec(t, `UPDATE processes SET beat_at = now() - interval '3 s' WHERE id = $1`, p.ID)
 	if got := r.silentOf(t, p); len(got) != 0 {
 		t.Errorf("after a pause: got %v, want none declared dead", got)
@@ -155,7 +156,7 @@ func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 	}
 }
 
-func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
+func TestSlowProcessKeepsItsLeases(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		silent   time.Duration
@@ -169,11 +170,11 @@ func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := deaf(t, testdb.New(t))
-			session := r.someone(t, "proc_1", tt.silent)
-			d := r.held(t, "proc_1")
+			r := withoutHints(t, testdb.New(t))
+			session := r.silentProcess(t, "proc_1", tt.silent)
+			d := r.claimed(t, "proc_1")
 			if tt.gone {
-				r.hang(t, session)
+				r.closeSession(t, session)
 			}
 			p := r.newWorker(t).heartbeat
 			r.silentOf(t, p)
@@ -191,7 +192,7 @@ func TestSlowProcessKeepsWhatItHolds(t *testing.T) {
 
 func TestRacersTakeOverOnce(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	var heartbeats []*cluster.Heartbeat
 	for range 8 {
 		p := r.newWorker(t).heartbeat
@@ -199,10 +200,10 @@ func TestRacersTakeOverOnce(t *testing.T) {
 		heartbeats = append(heartbeats, p)
 	}
 	for range 10 {
-		r.hang(t, r.someone(t, "proc_dead", 5*time.Second))
+		r.closeSession(t, r.silentProcess(t, "proc_dead", 5*time.Second))
 		var held []Delivery
 		for range 5 {
-			held = append(held, r.held(t, "proc_dead"))
+			held = append(held, r.claimed(t, "proc_dead"))
 		}
 		won := race(len(heartbeats), func(i int) int {
 			got, err := cluster.TakeOver(context.Background(), r.pool, []string{"proc_dead"}, cluster.SilenceLimit, cluster.FrozenLimit)
@@ -223,11 +224,11 @@ func TestRacersTakeOverOnce(t *testing.T) {
 	}
 }
 
-func TestTakingOverIsAllOrNothing(t *testing.T) {
+func TestTakeoverIsAtomic(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.hang(t, r.someone(t, "proc_dead", 5*time.Second))
-	d := r.held(t, "proc_dead")
+	r := withoutHints(t, testdb.New(t))
+	r.closeSession(t, r.silentProcess(t, "proc_dead", 5*time.Second))
+	d := r.claimed(t, "proc_dead")
 	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_dead}'`)
 	r.exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
@@ -247,8 +248,8 @@ func TestTakingOverIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestHeartbeatSurvivesTheLossOfItsSession: a living process that loses its connection is back before anybody
-// takes over from it.
+// TestHeartbeatSurvivesTheLossOfItsSession: a live process that loses its connection reconnects before others take over
+// its leases.
 func TestHeartbeatSurvivesTheLossOfItsSession(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -280,13 +281,12 @@ func TestHeartbeatSurvivesTheLossOfItsSession(t *testing.T) {
 		t.Errorf("got %+v, want the lease %s", got, c.handle())
 	}
 	if l.contains("took over") {
-		t.Error("the other one took over from a living process")
+		t.Error("the other process took over from a live one")
 	}
 	r.ack(t, c)
 }
 
-// TestWorkerThatCannotSignOnDoesNotStart: a worker that cannot sign on does not start.
-func TestWorkerThatCannotSignOnDoesNotStart(t *testing.T) {
+func TestWorkerThatCannotRegisterDoesNotStart(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a := newApp(t, nil)
@@ -294,24 +294,24 @@ func TestWorkerThatCannotSignOnDoesNotStart(t *testing.T) {
 	r.send(t)
 	r.exec(t, `ALTER TABLE processes RENAME TO elsewhere`)
 	if err := r.newWorker(t).Start(t.Context()); err == nil {
-		t.Fatal("it started without being on record")
+		t.Fatal("it started without being registered")
 	}
 	r.exec(t, `ALTER TABLE elsewhere RENAME TO processes`)
 	w := r.newWorker(t)
-	begin(t, w)
+	startWorker(t, w)
 	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = $1`, w.heartbeat.ID); n != 1 {
 		t.Errorf("got %d rows of a worker that has started, want 1", n)
 	}
 	r.ack(t, a.next(t))
 }
 
-// TestLeaseOfAnUnrecordedHolderIsReleased: its holder died before the database carried its claim out, and others took
-// over in between. Leases of the living and of functions stay.
-func TestLeaseOfAnUnrecordedHolderIsReleased(t *testing.T) {
+// TestLeaseOfAnUnregisteredHolderIsReleased: the holder died and was taken over from before the database executed its
+// claim. Leases of live processes and of functions stay.
+func TestLeaseOfAnUnregisteredHolderIsReleased(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.someone(t, "proc_alive", 0)
-	lost, kept, own := r.held(t, "proc_gone"), r.held(t, "proc_alive"), r.held(t, "")
+	r := withoutHints(t, testdb.New(t))
+	r.silentProcess(t, "proc_alive", 0)
+	lost, kept, own := r.claimed(t, "proc_gone"), r.claimed(t, "proc_alive"), r.claimed(t, "")
 	r.exec(t, `DELETE FROM processes WHERE id = 'proc_gone'`)
 	if _, err := cluster.NewSweeper(r.pool, r.Queue, slog.New(slog.DiscardHandler)).Turn(t.Context()); err != nil {
 		t.Fatal(err)
@@ -326,16 +326,16 @@ func TestLeaseOfAnUnrecordedHolderIsReleased(t *testing.T) {
 	}
 }
 
-// TestUnrecordedProcessClaimsNothing: others took over from a living process while it was cut off. What it took now
-// would be taken from it again. It goes on when it beats again.
-func TestUnrecordedProcessClaimsNothing(t *testing.T) {
+// TestUnregisteredProcessClaimsNothing: others took over from a live process while it was disconnected, and would take
+// over new leases as well. It claims again after its next heartbeat.
+func TestUnregisteredProcessClaimsNothing(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
 	w := r.worker(t)
 	r.ticketsOnly()
-	w.loop.signOff() // its pool is alive
+	w.loop.deregister() // its pool is alive
 	w.loop.beats.Wait()
 	id := r.send(t)
 	eventually(t, "the ticket was put off", func() bool {

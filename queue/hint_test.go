@@ -14,7 +14,7 @@ import (
 
 const riverChannel = "stepwell.river_insert"
 
-// listen returns what is notified on River's channel.
+// listen returns a function that waits for the next notification on River's channel.
 func listen(t *testing.T, r *replica) func() string {
 	t.Helper()
 	conn, err := r.pool.Acquire(t.Context())
@@ -38,14 +38,14 @@ func listen(t *testing.T, r *replica) func() string {
 	}
 }
 
-// fence notifies River's channel, so that whatever came before it is heard before it.
+// fence notifies River's channel: earlier notifications arrive before this one.
 func fence(t *testing.T, r *replica) {
 	t.Helper()
 	r.exec(t, `SELECT pg_notify($1, 'fence')`, riverChannel)
 }
 
-// wantNoHint fails the test if the hub sends anything that it was given before, besides the fences. The
-// first fence may overtake what goes out with it, the second can not.
+// wantNoHint fails the test if the hub sends a hint that it was given before. The first fence may overtake a concurrent
+// hint, the second cannot.
 func wantNoHint(t *testing.T, r *replica, heard func() string) {
 	t.Helper()
 	for _, want := range []string{"fence 1", "fence 2"} {
@@ -58,7 +58,7 @@ func wantNoHint(t *testing.T, r *replica, heard func() string) {
 
 func TestTransactionsDoNotNotify(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	heard := listen(t, r)
 	r.send(t)
 	enqueue(t, r, nil)(nil)
@@ -68,7 +68,7 @@ func TestTransactionsDoNotNotify(t *testing.T) {
 	}
 }
 
-// enqueue puts two messages on the queue in a transaction, which ends with err.
+// enqueue stores two messages in a transaction that ends with err.
 func enqueue(t *testing.T, r *replica, err error) (committed func(error)) {
 	t.Helper()
 	got := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
@@ -111,7 +111,7 @@ func TestWorkersFindWorkWithoutHints(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	a := newApp(t, nil)
-	r := deaf(t, dsn)
+	r := withoutHints(t, dsn)
 	r.register(t, deployment, a.URL)
 	r.worker(t)
 	id := r.send(t)

@@ -24,23 +24,23 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// deed is something that a server does with the queue. It returns what it was told, and the error in that.
-type deed func(ctx context.Context, s *site) (any, error)
+// operation is a call of the queue by a server. It returns the call's result and error.
+type operation func(ctx context.Context, s *site) (any, error)
 
-// site is a replica, and the message that the scene is about.
+// site is a replica with the message of the test case.
 type site struct {
 	*replica
 
 	worker *Worker
 	log    *eventlog.Log
 	id     string
-	// handle is that of the lease that the message has from the beginning, if it has one.
+	// handle is the message's initial lease, if it has one.
 	handle string
 }
 
-// The deeds. Each is one transaction.
+// The operations. Each is one transaction.
 
-func claims(handle string) deed {
+func claims(handle string) operation {
 	return func(ctx context.Context, s *site) (any, error) {
 		d, ok, err := s.Claim(ctx, tickets.Ticket{MessageID: s.id, Number: firstTicket}, handle, frozen, leaseTime)
 		return fmt.Sprint(ok, " ", d.Lease, " ", d.DeliveryCount), err
@@ -60,32 +60,32 @@ func extends(ctx context.Context, s *site) (any, error) {
 	return nil, s.SetVisibility(ctx, project, topic, s.handle, time.Hour)
 }
 
-func givesBack(ctx context.Context, s *site) (any, error) {
+func releases(ctx context.Context, s *site) (any, error) {
 	f := Failure{Reason: "broken", After: time.Minute, Reached: true}
 	_, err := s.pool.Exec(ctx, nackSQL, f.nackArgs(s.handle)...)
 	return nil, err
 }
 
-// handsOut is what a server's timer does.
-func handsOut(ctx context.Context, s *site) (any, error) { return s.worker.issueBatch(ctx) }
+// issuesTickets issues the tickets of due messages, as a server's loop does.
+func issuesTickets(ctx context.Context, s *site) (any, error) { return s.worker.issueBatch(ctx) }
 
-func sends(options ...func(*entities.Message)) deed {
+func sends(options ...func(*entities.Message)) operation {
 	return func(ctx context.Context, s *site) (any, error) { return s.Send(ctx, message(options...)) }
 }
 
-// frozen is the process that makes the deliveries. The others think that it is dead; it may not be.
+// frozen is the process that makes the deliveries. The others have declared it dead, but it may be alive.
 const frozen = "proc_1"
 
 func leaves(ctx context.Context, s *site) (any, error) {
 	return nil, shortenLease(ctx, s.pool, s.handle, time.Hour)
 }
 
-// reaps is what a server does that finds another one dead.
+// reaps takes over the leases of dead processes.
 func reaps(ctx context.Context, s *site) (any, error) {
 	return cluster.TakeOver(ctx, s.pool, []string{frozen}, time.Second, time.Second)
 }
 
-// on makes a replica over the pool. Its hub neither sends nor receives hints, and its worker does not run.
+// on returns a replica on the pool. Its hub neither sends nor receives hints, and its worker does not run.
 func on(t *testing.T, pool *pgxpool.Pool) *site {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
@@ -94,7 +94,7 @@ func on(t *testing.T, pool *pgxpool.Pool) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := NewWorker(q, migrations.DefaultSchema, WorkerOptions{
+	w, err := q.NewWorker(migrations.DefaultSchema, WorkerOptions{
 		Deliveries: 1, MaxDeliveries: 50, Allowed: loopback(t), Logger: quiet,
 	})
 	if err != nil {
@@ -103,7 +103,7 @@ func on(t *testing.T, pool *pgxpool.Pool) *site {
 	return &site{replica: &replica{pool: pool, hub: hub, Queue: q}, worker: w, log: eventlog.New(pool, hub, q, time.Now)}
 }
 
-// The scenes: what there is at first.
+// The initial states.
 
 func (s *site) empty(t *testing.T) {
 	t.Helper()
@@ -116,28 +116,28 @@ func (s *site) empty(t *testing.T) {
 	s.id, s.handle = "", ""
 }
 
-// ready is a message with its ticket out.
+// ready stores a message with an issued ticket.
 func (s *site) ready(t *testing.T) {
 	t.Helper()
 	s.empty(t)
 	s.id = s.send(t, keyed("key"))
 }
 
-// lost is a message whose ticket was not used for long.
+// lost stores a message whose ticket counts as lost.
 func (s *site) lost(t *testing.T) {
 	t.Helper()
 	s.ready(t)
 	s.exec(t, `UPDATE messages SET due_at = now()`)
 }
 
-// fetched is a message whose ticket the frozen process has fetched.
+// fetched stores a message whose ticket the frozen process has fetched.
 func (s *site) fetched(t *testing.T) {
 	t.Helper()
 	s.ready(t)
 	s.exec(t, `UPDATE river_job SET state = 'running', attempted_by = ARRAY[$1]`, frozen)
 }
 
-// leased is a message that is being delivered.
+// leased stores a message that is being delivered.
 func (s *site) leased(t *testing.T) {
 	t.Helper()
 	s.ready(t)
@@ -147,14 +147,14 @@ func (s *site) leased(t *testing.T) {
 	}
 }
 
-// expired is one whose lease has run out.
+// expired stores a message whose lease has expired.
 func (s *site) expired(t *testing.T) {
 	t.Helper()
 	s.leased(t)
 	s.exec(t, `UPDATE messages SET due_at = now()`)
 }
 
-// forgotten is a key whose time is over, of a message that is gone.
+// forgotten stores an expired key of a message that is gone.
 func (s *site) forgotten(t *testing.T) {
 	t.Helper()
 	s.ready(t)
@@ -162,7 +162,7 @@ func (s *site) forgotten(t *testing.T) {
 	s.exec(t, `UPDATE message_keys SET expires_at = now()`)
 }
 
-// with is the site's message on another replica.
+// with returns a site with the same message on another replica.
 func (s *site) with(other *site) *site {
 	there := *other
 	there.id, there.handle = s.id, s.handle
@@ -171,7 +171,7 @@ func (s *site) with(other *site) *site {
 
 var made = regexp.MustCompile(`(?:msg|rh|wrun)_[0-9A-Z]{26}`)
 
-// state is all that the queue has, but for the times, with the names that were made up taken out.
+// state returns all rows of the queue, without times and generated IDs.
 func (s *site) state(t *testing.T, told ...any) string {
 	t.Helper()
 	all := []any{told}
@@ -207,76 +207,76 @@ func (s *site) state(t *testing.T, told ...any) string {
 	})
 }
 
-// TestI4EveryInterleavingOfTheQueueIsSerial holds two replicas before each of their statements, and before the
-// commit of those that are alone, and has them go on in every order there is. What they are told and what the
-// queue has is always as if one had come after the other, and no deadlock happens.
+// TestI4EveryInterleavingOfTheQueueIsSerial pauses two replicas before each of their statements, and before the commit
+// of single statements, and runs them in every possible order. The results and the queue's state always equal those of
+// one of the two serial orders, and no deadlock happens.
 //
-// Two pairs are missing, because they are not serial and need not be. A timer whose transaction began before a
-// takeover finds what that made due not due yet, and takes it on its next turn. A claim that is neither
-// committed nor broken off seconds after the heart of its process has stopped is overlooked by the takeover;
-// the sweeper's next turn releases its lease (TestLeaseOfAnUnrecordedHolderIsReleased).
+// Two pairs are missing because they are not serial and need not be. A timer whose transaction started before a
+// takeover does not see the messages that the takeover made due, and issues their tickets on its next poll. A takeover
+// does not see a claim that is still uncommitted seconds after its process's last heartbeat; the sweeper's next turn
+// releases the lease (TestLeaseOfAnUnregisteredHolderIsReleased).
 func TestI4EveryInterleavingOfTheQueueIsSerial(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	home := on(t, deaf(t, dsn).pool)
+	home := on(t, withoutHints(t, dsn).pool)
 	for name, test := range map[string]struct {
-		scene    func(*site, *testing.T)
-		one, two deed
-		// alike says that the outcome does not show who came first.
+		setup    func(*site, *testing.T)
+		one, two operation
+		// alike is set when both orders have the same outcome.
 		alike bool
 	}{
-		"claim × claim":                   {scene: (*site).ready, one: claims("rh_1"), two: claims("rh_2")},
-		"claim × receive":                 {scene: (*site).ready, one: claims("rh_1"), two: receives},
-		"receive × receive":               {scene: (*site).ready, one: receives, two: receives},
-		"claim × timer":                   {scene: (*site).lost, one: claims("rh_1"), two: handsOut},
-		"receive × timer":                 {scene: (*site).lost, one: receives, two: handsOut},
-		"timer × timer":                   {scene: (*site).lost, one: handsOut, two: handsOut, alike: true},
-		"claim × timer, after the lease":  {scene: (*site).expired, one: claims("rh_1"), two: handsOut, alike: true},
-		"acknowledge × acknowledge":       {scene: (*site).leased, one: acknowledges, two: acknowledges},
-		"acknowledge × give back":         {scene: (*site).leased, one: acknowledges, two: givesBack},
-		"acknowledge × extend":            {scene: (*site).leased, one: acknowledges, two: extends},
-		"extend × give back":              {scene: (*site).leased, one: extends, two: givesBack},
-		"receive × give back":             {scene: (*site).leased, one: receives, two: givesBack},
-		"acknowledge × timer, too late":   {scene: (*site).expired, one: acknowledges, two: handsOut, alike: true},
-		"give back × timer":               {scene: (*site).expired, one: givesBack, two: handsOut},
-		"take over × take over":           {scene: (*site).leased, one: reaps, two: reaps},
-		"take over × acknowledge":         {scene: (*site).leased, one: reaps, two: acknowledges},
-		"take over × extend":              {scene: (*site).leased, one: reaps, two: extends},
-		"take over × give back":           {scene: (*site).leased, one: reaps, two: givesBack},
-		"take over × leave with function": {scene: (*site).leased, one: reaps, two: leaves},
-		"take over × receive":             {scene: (*site).fetched, one: reaps, two: receives},
-		"send × send, one key":            {scene: (*site).empty, one: sends(keyed("key"), body("1")), two: sends(keyed("key"), body("2"))},
-		"send × send, a forgotten key":    {scene: (*site).forgotten, one: sends(keyed("key"), body("1")), two: sends(keyed("key"), body("2"))},
-		"send × send later, one key":      {scene: (*site).empty, one: sends(keyed("key")), two: sends(keyed("key"), delayed(time.Hour))},
-		"send of a known key × delivery":  {scene: (*site).ready, one: sends(keyed("key")), two: claims("rh_1"), alike: true},
-		"send of a known key × its end":   {scene: (*site).leased, one: sends(keyed("key")), two: acknowledges, alike: true},
-		"send × timer, of another's loss": {scene: (*site).lost, one: sends(keyed("other")), two: handsOut},
+		"claim × claim":                   {setup: (*site).ready, one: claims("rh_1"), two: claims("rh_2")},
+		"claim × receive":                 {setup: (*site).ready, one: claims("rh_1"), two: receives},
+		"receive × receive":               {setup: (*site).ready, one: receives, two: receives},
+		"claim × timer":                   {setup: (*site).lost, one: claims("rh_1"), two: issuesTickets},
+		"receive × timer":                 {setup: (*site).lost, one: receives, two: issuesTickets},
+		"timer × timer":                   {setup: (*site).lost, one: issuesTickets, two: issuesTickets, alike: true},
+		"claim × timer, after the lease":  {setup: (*site).expired, one: claims("rh_1"), two: issuesTickets, alike: true},
+		"acknowledge × acknowledge":       {setup: (*site).leased, one: acknowledges, two: acknowledges},
+		"acknowledge × release":           {setup: (*site).leased, one: acknowledges, two: releases},
+		"acknowledge × extend":            {setup: (*site).leased, one: acknowledges, two: extends},
+		"extend × release":                {setup: (*site).leased, one: extends, two: releases},
+		"receive × release":               {setup: (*site).leased, one: receives, two: releases},
+		"acknowledge × timer, too late":   {setup: (*site).expired, one: acknowledges, two: issuesTickets, alike: true},
+		"release × timer":                 {setup: (*site).expired, one: releases, two: issuesTickets},
+		"take over × take over":           {setup: (*site).leased, one: reaps, two: reaps},
+		"take over × acknowledge":         {setup: (*site).leased, one: reaps, two: acknowledges},
+		"take over × extend":              {setup: (*site).leased, one: reaps, two: extends},
+		"take over × release":             {setup: (*site).leased, one: reaps, two: releases},
+		"take over × leave with function": {setup: (*site).leased, one: reaps, two: leaves},
+		"take over × receive":             {setup: (*site).fetched, one: reaps, two: receives},
+		"send × send, one key":            {setup: (*site).empty, one: sends(keyed("key"), body("1")), two: sends(keyed("key"), body("2"))},
+		"send × send, a forgotten key":    {setup: (*site).forgotten, one: sends(keyed("key"), body("1")), two: sends(keyed("key"), body("2"))},
+		"send × send later, one key":      {setup: (*site).empty, one: sends(keyed("key")), two: sends(keyed("key"), delayed(time.Hour))},
+		"send of a known key × delivery":  {setup: (*site).ready, one: sends(keyed("key")), two: claims("rh_1"), alike: true},
+		"send of a known key × its end":   {setup: (*site).leased, one: sends(keyed("key")), two: acknowledges, alike: true},
+		"send × timer, of another's loss": {setup: (*site).lost, one: sends(keyed("other")), two: issuesTickets},
 	} {
 		t.Run(name, func(t *testing.T) { // not in parallel: a timer looks at all messages
 			one, two := gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)
 			sites := [2]*site{on(t, one.Pool), on(t, two.Pool)}
 			var told [2]any
 			ask := func(i int) {
-				answer, err := [2]deed{test.one, test.two}[i](t.Context(), home.with(sites[i]))
+				answer, err := [2]operation{test.one, test.two}[i](t.Context(), home.with(sites[i]))
 				told[i] = []any{answer, fmt.Sprint(err)}
 			}
 			serial := map[string]string{}
 			for name, order := range map[string][2]int{"one, two": {0, 1}, "two, one": {1, 0}} {
-				test.scene(home, t)
+				test.setup(home, t)
 				ask(order[0])
 				ask(order[1])
 				serial[home.state(t, told[:]...)] = name
 			}
 			if alike := len(serial) == 1; alike != test.alike {
-				t.Errorf("the outcomes of both orders are the same: %v, want %v", alike, test.alike)
+				t.Errorf("both orders have the same outcome: %v, want %v", alike, test.alike)
 			}
 			n, _ := gate.Serial(t, one, two, serial, func(schedule *gate.Schedule) string {
-				test.scene(home, t)
+				test.setup(home, t)
 				schedule.Run(t, func() { ask(0) }, func() { ask(1) })
 				return home.state(t, told[:]...)
 			})
 			if n < 3 {
-				t.Errorf("%d schedules only", n)
+				t.Errorf("got only %d schedules", n)
 			}
 		})
 	}

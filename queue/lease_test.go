@@ -69,8 +69,8 @@ func TestOnlyTheCurrentHandleIsAccepted(t *testing.T) {
 
 func TestExpiredHandleIsInvalid(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t)) // no worker takes the lease away
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t)) // no worker replaces the lease
+	r.registerProcess(t, "proc_1")
 	id := r.send(t)
 	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime)
 	if err != nil || !ok {
@@ -84,13 +84,14 @@ func TestExpiredHandleIsInvalid(t *testing.T) {
 	}
 }
 
-// TestReleasedHandleIsInvalid: also for requests that were on their way before and come after.
+// TestReleasedHandleIsInvalid: a request whose transaction started before the release, but executes after it, fails
+// too.
 func TestReleasedHandleIsInvalid(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	r := deaf(t, dsn)
-	// A connection whose transactions have begun, so that their now() is past, when something is asked of them.
-	late := deaf(t, dsn, func(c *pgxpool.Config) {
+	r := withoutHints(t, dsn)
+	// On this connection, transactions start before their statement is sent, so their now() is in the past.
+	late := withoutHints(t, dsn, func(c *pgxpool.Config) {
 		c.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 			_, err := conn.Exec(ctx, `BEGIN; SELECT FROM messages`)
 			if err == nil {
@@ -99,7 +100,7 @@ func TestReleasedHandleIsInvalid(t *testing.T) {
 			return true, err
 		}
 	})
-	r.onRecord(t, "proc_1")
+	r.registerProcess(t, "proc_1")
 	ticket := tickets.Ticket{MessageID: r.send(t), Number: firstTicket}
 	d, ok, err := r.Claim(t.Context(), ticket, "rh_1", "proc_1", leaseTime)
 	if err != nil || !ok {
@@ -111,7 +112,7 @@ func TestReleasedHandleIsInvalid(t *testing.T) {
 
 func TestSetVisibilityBounds(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	for _, d := range []time.Duration{-1, maxVisibility + 1} {
 		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrInvalid)
 	}
@@ -120,7 +121,7 @@ func TestSetVisibilityBounds(t *testing.T) {
 	}
 }
 
-// fence sends a message that is due after everything that is due within d, and waits until it is delivered.
+// fence sends a message with delay d and waits for its delivery, which must come before any other.
 func (r *replica) fence(t testing.TB, a *app, d time.Duration) {
 	t.Helper()
 	id := r.send(t, delayed(d))
@@ -135,7 +136,7 @@ func TestExtendedLeaseIsNotRedelivered(t *testing.T) {
 	r := start(t, a)
 	id := r.send(t)
 	c := a.next(t)
-	// It would run out soon, then it is extended.
+	// The lease would expire soon, but is extended.
 	r.exec(t, `UPDATE messages SET due_at = now() + interval '2 s' WHERE id = $1`, id)
 	if err := r.SetVisibility(t.Context(), project, topic, c.handle(), time.Hour); err != nil {
 		t.Fatal(err)
@@ -170,14 +171,14 @@ func TestSetVisibilityOfZeroReleasesTheMessage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if claimed := deadline.Add(-leaseTime); d > 0 && claimed.Before(given.Truncate(time.Millisecond)) {
-			t.Errorf("%s: given back until %s, delivered at %s, want it later", d, given, claimed)
+			t.Errorf("%s: released until %s, but delivered at %s", d, given, claimed)
 		}
 		wantError(t, "old handle", r.Acknowledge(t.Context(), project, topic, first.handle()), entities.ErrLeaseNotFound)
 		r.ack(t, second)
 	}
 }
 
-// TestAnswerAloneDoesNotAcknowledge: it shortens the lease, to a time that grows with the deliveries.
+// TestAnswerAloneDoesNotAcknowledge: an answer shortens the lease, to a time that grows with the number of deliveries.
 func TestAnswerAloneDoesNotAcknowledge(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{http.StatusOK, http.StatusNoContent} {
@@ -203,7 +204,7 @@ func TestAnswerAloneDoesNotAcknowledge(t *testing.T) {
 	}
 }
 
-// TestAnswerKeepsTheLeaseTheFunctionSet: an extension or a time to come back is not shortened.
+// TestAnswerKeepsTheLeaseTheFunctionSet: the answer does not shorten a lease whose time the function has set.
 func TestAnswerKeepsTheLeaseTheFunctionSet(t *testing.T) {
 	t.Parallel()
 	var r *replica
@@ -224,7 +225,7 @@ func TestAnswerKeepsTheLeaseTheFunctionSet(t *testing.T) {
 	}
 }
 
-// ticketsDone waits until so many of the message's tickets are done with.
+// ticketsDone waits until n of the message's tickets have been used.
 func (r *replica) ticketsDone(t testing.TB, id string, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d tickets are done with", n), func() bool {
@@ -235,8 +236,8 @@ func (r *replica) ticketsDone(t testing.TB, id string, n int) {
 
 func TestRacersForOneTicketClaimOnce(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	for range 5 {
 		id := r.send(t)
 		won := race(16, func(i int) string {
@@ -264,8 +265,8 @@ func TestRacersForOneTicketClaimOnce(t *testing.T) {
 
 func TestClaimNeedsTheNewestTicket(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	parked, leased, fresh, later := r.send(t), r.send(t), r.send(t), r.send(t, delayed(time.Hour))
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
 	r.exec(t, `UPDATE messages SET lease = 'rh_other' WHERE id = $1`, leased)
@@ -287,7 +288,7 @@ func TestClaimNeedsTheNewestTicket(t *testing.T) {
 	}
 }
 
-// overlaps watches that no message is worked on twice at a time.
+// overlaps checks that no message is processed twice at the same time.
 type overlaps struct {
 	mu     sync.Mutex
 	active map[string]bool
@@ -318,7 +319,7 @@ func TestReplicasDeliverEachMessageOnce(t *testing.T) {
 	o := &overlaps{active: map[string]bool{}, seen: map[string]int{}}
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
 		o.enter(t, c.id())
-		// More tickets for everyone's messages, as from a timer that thinks all were lost.
+		// More tickets for all messages, as if a timer counted all tickets as lost.
 		if rand.N(3) == 0 {
 			if _, err := first.pool.Exec(context.Background(), `
 				UPDATE messages SET due_at = now() WHERE id IN (
@@ -354,8 +355,8 @@ func TestReplicasDeliverEachMessageOnce(t *testing.T) {
 
 func TestReceiveLeasesAMessage(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	id := r.send(t, body("pulled"))
 	m, err := r.Receive(t.Context(), project, topic, id, time.Minute)
 	if err != nil {
@@ -368,7 +369,7 @@ func TestReceiveLeasesAMessage(t *testing.T) {
 		t.Errorf("got %+v, want the lease %s for a minute", got, m.Lease)
 	}
 	if _, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime); ok || err != nil {
-		t.Errorf("claim with the ticket that was out: got %v, %v; want false", ok, err)
+		t.Errorf("claim with the earlier ticket: got %v, %v; want false", ok, err)
 	}
 	if err := r.Acknowledge(t.Context(), project, topic, m.Lease); err != nil {
 		t.Error(err)
@@ -377,7 +378,7 @@ func TestReceiveLeasesAMessage(t *testing.T) {
 
 func TestReceiveFails(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	ready, leased, parked, later := r.send(t), r.send(t), r.send(t), r.send(t, delayed(time.Hour))
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
 	if _, err := r.Receive(t.Context(), project, topic, leased, time.Minute); err != nil {
@@ -406,8 +407,8 @@ func TestReceiveFails(t *testing.T) {
 
 func TestReceiversAndTicketShareOneDelivery(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.onRecord(t, "proc_1")
+	r := withoutHints(t, testdb.New(t))
+	r.registerProcess(t, "proc_1")
 	id := r.send(t)
 	won := race(16, func(i int) bool {
 		if i%2 == 0 {
@@ -434,11 +435,12 @@ func TestReceiversAndTicketShareOneDelivery(t *testing.T) {
 	}
 }
 
-// TestLeaseThatRanOutHasReachedItsFunction: the next time that it cannot be reached is the first in a row.
-func TestLeaseThatRanOutHasReachedItsFunction(t *testing.T) {
+// TestExpiredLeaseResetsTheUnreachedCount: the call reached the function, so the count of consecutive unreached
+// attempts restarts.
+func TestExpiredLeaseResetsTheUnreachedCount(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	reached, lost := r.held(t, ""), r.send(t)
+	r := withoutHints(t, testdb.New(t))
+	reached, lost := r.claimed(t, ""), r.send(t)
 	r.exec(t, `UPDATE messages SET unreached = 5, due_at = now()`)
 	if _, err := r.newWorker(t).issueDue(t.Context()); err != nil {
 		t.Fatal(err)

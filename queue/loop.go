@@ -15,44 +15,44 @@ import (
 )
 
 const (
-	// duePoll is how often a loop looks for due messages at least: other processes may have delayed some.
+	// duePoll is the longest pause between two searches for due messages: hints from other processes may get lost.
 	duePoll = time.Second
-	// dueRetry is how soon it looks again for messages that another process has locked to issue their tickets.
+	// dueRetry is the pause before searching again when another process has locked the due messages.
 	dueRetry = 5 * time.Millisecond
-	// keysPoll is how often a worker deletes expired idempotency keys and signals, retentionPoll how often it deletes
-	// expired runs.
+	// keysPoll is how often a worker deletes expired idempotency keys and signals; retentionPoll is how often it
+	// deletes expired runs.
 	keysPoll      = 5 * time.Minute
 	retentionPoll = time.Minute
 )
 
-// loop is the time in which a process delivers: a [Worker]'s lasts until it is stopped, a [Drainer]'s until it is idle.
-// For as long the process is on record and beats, issues tickets for messages that become due, and does its periodic
-// work. Its owner says which that is, and who fetches tickets.
+// loop is the part of a delivering process that [Worker] and [Drainer] share: a worker runs it until it is stopped, a
+// drainer until it is idle. Meanwhile the process is registered, sends heartbeats, issues tickets for messages that
+// become due, and runs periodic tasks. The owner chooses the tasks and how tickets are fetched.
 //
-// Periodic work is not a periodic job of River's: those need an elected leader, and in function mode no process lives
+// The periodic tasks are not River's periodic jobs: those need an elected leader, and in function mode no process lives
 // long enough to be elected.
 type loop struct {
 	*deliverer
 
-	// running ends when the loop takes on nothing more.
+	// running ends when the loop stops its tasks. Deliveries in progress continue.
 	running context.Context
 	halt    context.CancelFunc
-	// calls is what deliveries run under, and breakOff ends them.
-	calls    context.Context
-	breakOff context.CancelCauseFunc
-	// beating ends when the process leaves the record.
-	beating context.Context
-	signOff context.CancelFunc
+	// calls is the context of all deliveries, and cancelCalls cancels them.
+	calls       context.Context
+	cancelCalls context.CancelCauseFunc
+	// beating ends when the process deregisters.
+	beating    context.Context
+	deregister context.CancelFunc
 
 	tasks, deliveries, beats sync.WaitGroup
 
 	news   chan struct{} // has an item when there may be tickets
-	steady atomic.Bool   // the process has beaten for long enough to tell which others are dead
+	steady atomic.Bool   // the process has sent heartbeats for long enough to declare others dead
 }
 
-// signOn puts the process on record, before it holds anything: no process takes over from a process that is on no
-// record.
-func (w *deliverer) signOn(ctx context.Context) (*loop, error) {
+// startLoop registers the process and starts its heartbeat. This comes before it takes any lease: other processes take
+// over leases only from registered processes, so a lease taken earlier would be held until it expires.
+func (w *deliverer) startLoop(ctx context.Context) (*loop, error) {
 	ctx = context.WithoutCancel(ctx)
 	if err := w.heartbeat.Beat(ctx); err != nil {
 		w.heartbeat.SignOff(ctx)
@@ -60,29 +60,30 @@ func (w *deliverer) signOn(ctx context.Context) (*loop, error) {
 	}
 	l := &loop{deliverer: w, news: make(chan struct{}, 1)}
 	l.running, l.halt = context.WithCancel(ctx)
-	l.calls, l.breakOff = context.WithCancelCause(ctx)
-	l.beating, l.signOff = context.WithCancel(ctx)
+	l.calls, l.cancelCalls = context.WithCancelCause(ctx)
+	l.beating, l.deregister = context.WithCancel(ctx)
 	l.beats.Go(func() { l.beat(ctx) })
 	return l, nil
 }
 
-// end breaks the calls under way off, lets their messages go, and takes the process off the record.
+// end cancels the calls in progress, waits until their results are stored, and deregisters the process.
 func (l *loop) end(cause error) {
 	l.stopTasks()
-	l.breakOff(cause)
+	l.cancelCalls(cause)
 	l.deliveries.Wait()
 	l.http.CloseIdleConnections()
-	l.signOff()
+	l.deregister()
 	l.beats.Wait()
 }
 
-// stopTasks ends the periodic work and the issuing of tickets.
+// stopTasks ends the periodic tasks, which include issuing tickets.
 func (l *loop) stopTasks() {
 	l.halt()
 	l.tasks.Wait()
 }
 
-// beat beats until the process signs off. It breaks no beat off: that would cost the connection.
+// beat sends heartbeats until the process deregisters. It never cancels a heartbeat that is being sent: that would
+// close the connection, and the connection's session is the proof that the process is alive.
 func (l *loop) beat(ctx context.Context) {
 	ticker := time.NewTicker(cluster.BeatInterval)
 	defer ticker.Stop()
@@ -103,7 +104,7 @@ func (l *loop) beat(ctx context.Context) {
 	}
 }
 
-// every does periodic work until the loop halts.
+// every runs a task periodically until the loop halts.
 func (l *loop) every(interval time.Duration, do func(context.Context)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -117,13 +118,13 @@ func (l *loop) every(interval time.Duration, do func(context.Context)) {
 	}
 }
 
-// run calls look whenever messages may be due, or tickets issued, until the loop halts. Look returns when to look
-// again.
-func (l *loop) run(issued <-chan struct{}, look func(context.Context) time.Duration) {
+// run calls poll whenever messages may be due or tickets issued, until the loop halts. Poll returns the time after
+// which to call it again.
+func (l *loop) run(issued <-chan struct{}, poll func(context.Context) time.Duration) {
 	sooner, cancel := l.queue.hub.Subscribe(timerTopic)
 	defer cancel()
 	for l.running.Err() == nil {
-		next := look(l.running)
+		next := poll(l.running)
 		clock := time.NewTimer(min(max(next, dueRetry), duePoll))
 		select {
 		case <-l.running.Done():
@@ -144,7 +145,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// issueDue issues the tickets of messages that are due, and returns how long until the next one is.
+// issueDue issues tickets for all due messages, and returns how long it is until the next message is due.
 func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 	for {
 		next, err := untilDue(ctx, w.queue.pool)
@@ -157,7 +158,7 @@ func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 		}
 		w.queue.wakeWorkers(nil)
 		if !full {
-			// What is due and was not taken is locked by another process that is at it.
+			// The remaining due messages are locked by another process that is issuing their tickets.
 			return dueRetry, nil
 		}
 	}
@@ -175,14 +176,14 @@ func (w *deliverer) issueBatch(ctx context.Context) (full bool, err error) {
 	return full, err
 }
 
-// sweep gives the sweeper its turn.
+// sweep lets the sweeper take a turn if one is due.
 func (w *deliverer) sweep(ctx context.Context) {
 	if _, err := w.sweeper.Turn(ctx); err != nil && ctx.Err() == nil {
-		w.logger.ErrorContext(ctx, "look for stranded runs", "error", err)
+		w.logger.ErrorContext(ctx, "find stranded runs", "error", err)
 	}
 }
 
-// deleteExpired deletes idempotency keys and signals whose time is over.
+// deleteExpired deletes expired idempotency keys and signals.
 func (w *deliverer) deleteExpired(ctx context.Context) {
 	if err := deleteExpiredKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete expired idempotency keys", "error", err)
@@ -192,7 +193,7 @@ func (w *deliverer) deleteExpired(ctx context.Context) {
 	}
 }
 
-// retain deletes runs whose retention is over.
+// retain deletes runs whose retention time has passed.
 func (w *deliverer) retain(ctx context.Context) {
 	if w.options.Retention == nil {
 		return

@@ -8,11 +8,12 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// smallBody is the largest body whose memory is not counted: even with all deliveries under way, such bodies take
-// little.
+// smallBody is the size in bytes up to which bodies are not counted: even with all deliveries in progress, small bodies
+// take little memory.
 const smallBody = 16 << 10
 
-// memory limits the bytes of the bodies under way, and grants them in the order of requests.
+// memory limits the total size of the bodies in memory, and grants requests in order, so that small ones cannot starve
+// a large one.
 type memory struct {
 	limit int64
 	free  *semaphore.Weighted
@@ -20,7 +21,7 @@ type memory struct {
 
 func newMemory(limit int64) *memory { return &memory{limit, semaphore.NewWeighted(limit)} }
 
-// try takes memory if there is enough at once.
+// try takes memory for a body if enough is free now.
 func (m *memory) try(size int64) (free func(), ok bool) {
 	if size <= smallBody {
 		return func() {}, true
@@ -29,11 +30,11 @@ func (m *memory) try(size int64) (free func(), ok bool) {
 	if !m.free.TryAcquire(size) {
 		return nil, false
 	}
-	return m.lent(size), true
+	return m.lend(size), true
 }
 
-// take waits until there is memory for a body and returns a function that gives it back, which may be called more than
-// once. A body larger than the limit gets all of it. It fails with the context's error.
+// take waits until there is memory for a body. A body larger than the limit gets all of it. Free releases the memory
+// and may be called more than once. Take fails with the context's error.
 func (m *memory) take(ctx context.Context, size int64) (free func(), err error) {
 	if size <= smallBody {
 		return func() {}, nil
@@ -42,16 +43,16 @@ func (m *memory) take(ctx context.Context, size int64) (free func(), err error) 
 	if err := m.free.Acquire(ctx, size); err != nil {
 		return nil, err
 	}
-	return m.lent(size), nil
+	return m.lend(size), nil
 }
 
-func (m *memory) lent(size int64) (free func()) {
+func (m *memory) lend(size int64) (free func()) {
 	return sync.OnceFunc(func() { m.free.Release(size) })
 }
 
 // sending is the body of a request that releases its memory once it has been sent.
 type sending struct {
-	mu   sync.Mutex // the transport may close a body that it still reads
+	mu   sync.Mutex // the transport may close a body while it still reads it
 	body []byte
 	sent func()
 }

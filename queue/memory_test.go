@@ -9,7 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// withoutMemory starts a worker all of whose memory for bodies is taken until it is given back.
+// withoutMemory starts a worker whose memory for bodies is all taken until giveBack is called.
 func (r *replica) withoutMemory(t *testing.T) (giveBack func()) {
 	t.Helper()
 	w := r.newWorker(t, func(o *WorkerOptions) { o.BodyMemory = 1 << 20 })
@@ -19,11 +19,11 @@ func (r *replica) withoutMemory(t *testing.T) (giveBack func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(giveBack)
-	begin(t, w)
+	startWorker(t, w)
 	return giveBack
 }
 
-// waits sends a message whose delivery waits for memory.
+// waits sends a message that is too large for the free memory, and waits until its delivery waits.
 func (r *replica) waits(t *testing.T) string {
 	t.Helper()
 	id := r.send(t, body(strings.Repeat("x", 1<<20)))
@@ -33,8 +33,8 @@ func (r *replica) waits(t *testing.T) string {
 	return id
 }
 
-// TestTicketThatWaitsForMemoryIsNotLost: or else its message would get another, and another, until all deliveries
-// wait for the same one.
+// TestTicketThatWaitsForMemoryIsNotLost: otherwise its message would get more and more tickets, until all deliveries
+// wait for the same message.
 func TestTicketThatWaitsForMemoryIsNotLost(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
@@ -42,7 +42,7 @@ func TestTicketThatWaitsForMemoryIsNotLost(t *testing.T) {
 	r.register(t, deployment, a.URL)
 	giveBack := r.withoutMemory(t)
 	id := r.waits(t)
-	for range 3 { // its ticket has been out for long
+	for range 3 { // its ticket would count as lost
 		r.exec(t, `UPDATE messages SET due_at = now() + interval '2 s' WHERE id = $1`, id)
 		eventually(t, "its ticket is kept", func() bool { return r.stored(t, id).Wait > ticketTime/2 })
 	}
@@ -56,7 +56,7 @@ func TestTicketThatWaitsForMemoryIsNotLost(t *testing.T) {
 	}
 }
 
-// TestWaitForMemoryEndsWithItsTicket: its message is gone, or was fetched by its reader.
+// TestWaitForMemoryEndsWithItsTicket: the message was deleted, or leased by a client that asked for it.
 func TestWaitForMemoryEndsWithItsTicket(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))

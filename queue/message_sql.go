@@ -17,14 +17,15 @@ import (
 
 const (
 	firstTicket = 1
-	// ticketTime is how long a ticket may stay unused before it counts as lost, unless tickets wait longer in general.
+	// ticketTime is how long a ticket may stay unused before it counts as lost. A backlog of tickets lengthens it; see
+	// [takeDue].
 	ticketTime = 30 * time.Second
-	// leaseTime is how long a delivery has the message to itself, unless the function extends the lease.
+	// leaseTime is how long a delivery holds the message unless the function extends the lease.
 	leaseTime = 5 * time.Minute
 )
 
-// claimKey stores the message's idempotency key and returns the ID of the message it stands for: the given one, or an
-// earlier one whose key has not expired.
+// claimKey stores the message's idempotency key and returns the ID of the message that the key belongs to: the given
+// one, or an earlier one whose key has not expired.
 func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (string, error) {
 	var first string
 	err := tx.QueryRow(ctx, `
@@ -41,8 +42,8 @@ func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (st
 	return keyHolder(ctx, tx, m)
 }
 
-// keyHolder reads which message a key stands for. It must be a statement of its own: the one that failed to claim the
-// key sees the table as it was before it waited for its rival.
+// keyHolder reads the ID of the message that a key belongs to. It must be a separate statement: the snapshot of the one
+// that failed to claim the key is older than the commit of the rival claim it waited for.
 func keyHolder(ctx context.Context, q pg.Querier, m entities.Message) (string, error) {
 	rows, err := q.Query(ctx, `
 		SELECT message_id FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4`,
@@ -54,8 +55,8 @@ func keyHolder(ctx context.Context, q pg.Querier, m entities.Message) (string, e
 	return id, wrap("read idempotency key", err)
 }
 
-// insertMessage stores a message: due after its delay, leased as reserved, or with its first ticket out. A reservation
-// of a process that is on no record is void: the returned delivery then has no lease.
+// insertMessage stores a message: due after its delay, with the reserved lease, or with its first ticket issued. If the
+// reservation's process is not registered, the returned delivery has no lease.
 func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o Reservation) (Delivery, error) {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
@@ -68,7 +69,7 @@ func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string
 }
 
 const (
-	// onKnownKey lets a key stand for the new message only if it has expired.
+	// onKnownKey transfers an existing key to the new message only if the key has expired.
 	onKnownKey = `
 		ON CONFLICT (project, deployment_id, topic, key)
 			DO UPDATE SET message_id = excluded.message_id, expires_at = excluded.expires_at
@@ -80,12 +81,12 @@ const (
 			now() + CASE WHEN taken THEN $13 ELSE $9::interval END, CASE WHEN taken THEN $11 ELSE '' END,
 			CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
 				coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
-		FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken OFFSET 0) AS o -- so that it is evaluated once
+		FROM (SELECT EXISTS (SELECT FROM processes WHERE id = $12) AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
 		`
 	returnDelivery = ` RETURNING ` + deliveryColumns + `, ''::bytea AS body`
 )
 
-// storedMessage reads the delivery of a message that was stored.
+// storedMessage returns a function that reads the delivery of a message from the result of storing it.
 func storedMessage(m entities.Message) func(pgx.Rows, error) (Delivery, error) {
 	return func(rows pgx.Rows, err error) (Delivery, error) {
 		if err != nil {
@@ -97,35 +98,35 @@ func storedMessage(m entities.Message) func(pgx.Rows, error) (Delivery, error) {
 	}
 }
 
-// onRecord is the condition that the process is on record. If it is not, others took over from it, and would take over
-// its new leases as well.
-func onRecord(process string) string {
+// isRegistered is the condition that a process is registered. If it is not, others have taken over its leases, and
+// would take over new ones as well.
+func isRegistered(process string) string {
 	return `EXISTS (SELECT FROM processes p WHERE p.id = ` + process + `)`
 }
 
-// OfLease is the condition for the message under the lease $1. Its second half is for the planner: generic plans use
-// the partial index of leases only if the statement excludes messages without one.
+// OfLease selects the message under the lease $1. The second condition is for the planner: generic plans use the
+// partial index on leases only if the statement excludes messages without a lease.
 const OfLease = `lease = $1 AND lease <> ''`
 
-// ofMessage is the condition for the message of project $2 and topic $3 that is under the living lease $1. The other
-// conditions are written so that no index fits them: a plan made on an empty queue might otherwise prefer another index
-// to that of leases, and read the whole queue later. The lease is compared with clock_timestamp(), since now() is when
-// the transaction began, and the statement may have waited since for one that released the lease.
+// ofMessage selects the message of project $2 and topic $3 under the live lease $1. The other conditions are written so
+// that they match no index: a plan made on an empty queue might otherwise prefer another index to the one on leases,
+// and read the whole queue later. The condition on the lease uses clock_timestamp(), since now() is the start of the
+// transaction, and the statement may have waited since then for another one that released the lease.
 const ofMessage = OfLease +
 	` AND (project, topic) IS NOT DISTINCT FROM ($2, $3) AND work = '' AND due_at > clock_timestamp()`
 
-// ofID is the condition for message $1 of project $2, written as [ofMessage] is.
+// ofID selects message $1 of project $2. Like [ofMessage], it lets the planner use only one index.
 const ofID = `id = $1 AND project IS NOT DISTINCT FROM $2`
 
-// notParked is the condition that a message is not parked, for statements that look for one message. It is written so
-// that the index of due messages does not fit it; see [ofMessage].
+// notParked is the condition that a message is not parked, for statements that look up one message. It is written so
+// that it does not match the index of due messages; see [ofMessage].
 const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 
-// deliveryColumns are the columns of a [Delivery] but for the body; m is the message.
+// deliveryColumns are the columns of a [Delivery] except the body; m is the message.
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
-	coalesce((SELECT spec_version` + ofItsRun + `), 0) AS spec_version`
+	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version`
 
 // columns are the destinations of [deliveryColumns].
 func (d *Delivery) columns() []any {
@@ -135,24 +136,24 @@ func (d *Delivery) columns() []any {
 	}
 }
 
-// lengthOfLog is the number of events of the run that message m is about; 0 if it is about none.
-const lengthOfLog = `coalesce((SELECT last_seq` + ofItsRun + `), 0)`
+// logLength is the number of events in the log of message m's run; 0 if it has none.
+const logLength = `coalesce((SELECT last_seq` + fromRun + `), 0)`
 
-// ofItsRun selects from the run that message m is about; see [store.OfRun].
-const ofItsRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project`
+// fromRun selects from the run of message m; see [store.OfRun].
+const fromRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINCT FROM m.project`
 
-// Claim leases the message of a ticket to the holder, and uses the ticket's number up. It reports false if there is
-// nothing to deliver, because the number was used before or the message is gone or parked; and if the holder is a
-// process on no record, whose leases others take over.
+// Claim leases the message of a ticket to the holder, and invalidates the ticket. It reports false if there is nothing
+// to deliver, because the ticket has been used or the message is gone or parked, or if the holder is not registered,
+// since others would take over its lease.
 func (q *Queue) Claim(
 	ctx context.Context, t tickets.Ticket, handle, holder string, lease time.Duration,
 ) (Delivery, bool, error) {
 	rows, err := q.pool.Query(ctx, `
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
-			again = false, seen_seq = `+lengthOfLog+`
+			again = false, seen_seq = `+logLength+`
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked+`
-			AND ($4 = '' OR `+onRecord("$4")+`)
+			AND ($4 = '' OR `+isRegistered("$4")+`)
 		RETURNING `+deliveryColumns+`, body`,
 		t.MessageID, t.Number, handle, holder, lease)
 	if err != nil {
@@ -165,7 +166,8 @@ func (q *Queue) Claim(
 	return d, err == nil, wrap("claim message", err)
 }
 
-// keepTicket postpones the time at which an issued ticket counts as lost, and reports whether it is still good.
+// keepTicket postpones the time at which an issued ticket counts as lost, and reports whether the ticket is still
+// valid.
 func keepTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket) (bool, error) {
 	tag, err := pool.Exec(ctx, `
 		UPDATE messages SET due_at = now() + $3
@@ -174,7 +176,7 @@ func keepTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket) (bool
 }
 
 // nackSQL ends a lease without an acknowledgement: the message is due again after the failure's delay. A delivery that
-// did not reach the function is taken off the count again.
+// did not reach the function does not count.
 const nackSQL = `
 	UPDATE messages
 	SET lease = '', holder = '', due_at = now() + $2, last_error = $3,
@@ -187,18 +189,18 @@ func (f Failure) nackArgs(handle string) []any {
 	return []any{handle, f.After, Storable(f.Reason), f.Reached}
 }
 
-// shortenLease leaves a lease with the function when the process that called it stops, or has its answer:
-// for d it may extend the lease or acknowledge through any server. One that the function has extended or given
-// back stays as it is.
+// shortenLease leaves the function its lease when the process that called it stops or has its answer: for d, the
+// function may extend the lease or acknowledge through any server. A lease that the function has extended or released
+// does not change.
 func shortenLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
 	_, err := pool.Exec(ctx, `
 		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE `+OfLease+` AND holder <> ''`,
 		handle, d)
-	return wrap("leave lease with function", err)
+	return wrap("shorten lease", err)
 }
 
-// setDue says when a leased message is due again. From then on the lease is the function's own: it lives
-// and reaches us, whatever becomes of the process that called it.
+// setDue sets when a leased message is due again. From then on the function holds the lease: it is alive and can reach
+// a server, so the lease outlives the process that called it.
 func setDue(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string, d time.Duration,
 ) error {
@@ -211,35 +213,35 @@ func setDue(
 	return err
 }
 
-// dueBatch is how many messages one transaction hands tickets to.
+// dueBatch is how many messages one transaction issues tickets for.
 const dueBatch = 500
 
-// notAcknowledged is the last error of a message whose lease ran out.
-const notAcknowledged = "not acknowledged before the lease ran out"
+// notAcknowledged is the last error of a message whose lease expired.
+const notAcknowledged = "not acknowledged before the lease expired"
 
-// leaseLeft is how long the lease lasts; not positive when it is over.
+// leaseLeft returns how long the lease lasts; not positive when it has ended.
 func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Duration, error) {
 	var d time.Duration
 	err := pool.QueryRow(ctx, `SELECT due_at - clock_timestamp() FROM messages WHERE `+OfLease, handle).Scan(&d)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
-	return d, wrap("look at lease", err)
+	return d, wrap("read lease", err)
 }
 
-// parking is when a message is parked: after so many deliveries that reached its function, and not before the first
-// failure is as long ago as the window.
+// parking is the rule for parking a message: after so many deliveries that reached its function, but only once its
+// first failure is older than the window. A burst of failures alone parks nothing.
 type parking struct {
 	deliveries int
 	window     time.Duration
 }
 
 // takeDue gives due messages a ticket and parks those that failed too often; both lose their lease. It returns the
-// tickets to issue. Steps are never parked here: each has its own limit of attempts.
+// tickets to issue. Steps are never parked: each has its own limit of attempts.
 //
 // A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
-// waits in a long queue, it keeps its place there. The longer the queue, the later tickets count as lost: a backlog
-// would otherwise issue tickets faster than it can use them.
+// waits in a long queue, it stays valid and keeps its place there. The longer tickets wait, the later they count as
+// lost: otherwise a backlog would issue tickets faster than it can use them.
 func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, error) {
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
@@ -258,7 +260,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, e
 				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
 				last_error = CASE lease WHEN '' THEN last_error ELSE $4 END,
 				unreached = CASE lease WHEN '' THEN unreached ELSE 0 END
-			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- a join might be planned to read all messages for each
+			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- the plan of a join might read all messages for each
 			RETURNING id, ticket, octet_length(body) AS size, parked_at
 		)
 		SELECT id AS message_id, ticket AS number, size FROM moved WHERE parked_at IS NULL`,
@@ -270,9 +272,9 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, e
 	return list, wrap("take due messages", err)
 }
 
-// makeDueNow makes messages due that wait for a deployment because they did not reach it or, if it has moved, because
-// they failed. After a long absence they are many, so it goes batch by batch, in the order in which they are due, and
-// skips rows that others have locked.
+// makeDueNow makes messages due now that wait for a deployment because they did not reach it or, if it has moved,
+// because they failed. After a long outage there are many, so it updates them in batches, in the order in which they
+// are due, and skips locked rows.
 func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
 	for at, last, n := d.UpdatedAt, "", dueBatch; n == dueBatch; {
 		err := pool.QueryRow(ctx, `
@@ -297,7 +299,7 @@ func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Projec
 	return nil
 }
 
-// untilDue is how long until the next message is due; negative if it is overdue, and an hour if there is none.
+// untilDue returns how long it is until the next message is due: negative if it is overdue, an hour if there is none.
 func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
 	var d time.Duration
 	err := pool.QueryRow(ctx, `
@@ -305,14 +307,14 @@ func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return time.Hour, nil
 	}
-	return d, wrap("look for due messages", err)
+	return d, wrap("find next due message", err)
 }
 
 // keysBatch is how many idempotency keys one statement deletes.
 const keysBatch = 10_000
 
-// deleteExpiredKeys deletes idempotency keys a minute after they expire, so that a transaction that found a key alive
-// finds it again.
+// deleteExpiredKeys deletes idempotency keys a minute after they expire, so that a transaction that could not claim a
+// key can still read it.
 func deleteExpiredKeys(ctx context.Context, pool *pgxpool.Pool) error {
 	for {
 		tag, err := pool.Exec(ctx, `
@@ -332,10 +334,10 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// DropRuns deletes the messages about runs of the project that leave, which are all for the deployment that
-// executes them: delayed and parked ones, and what an ended run was still to be told. Tickets and leases of
-// theirs come to nothing.
-func DropRuns(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
+// DeleteRunMessages deletes the messages of runs that retention deletes: delayed and parked ones, and those an ended
+// run has not received yet. All messages of a run are for the deployment that executes it. Their tickets and leases
+// become invalid.
+func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
 	_, err := tx.Exec(ctx, `
 		DELETE FROM messages WHERE id = ANY (ARRAY(
 			SELECT m.id FROM messages m JOIN runs r

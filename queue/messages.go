@@ -21,11 +21,11 @@ type State string
 
 // The states of messages.
 const (
-	// StateWaiting: for its delay or backoff to end, or for a worker.
+	// StateWaiting: the message waits for its delay or backoff to end, or for a worker.
 	StateWaiting State = "waiting"
-	// StateLeased: being delivered, or processed by its function.
+	// StateLeased: the message is being delivered, or processed by its function.
 	StateLeased State = "leased"
-	// StateParked: failed too often, and not delivered again until it is retried by hand.
+	// StateParked: the message failed too often. It is not delivered again until an operator retries it.
 	StateParked State = "parked"
 )
 
@@ -42,20 +42,20 @@ type Entry struct {
 	ID           string
 	Topic        string
 	DeploymentID string
-	// RunID is the run it is about; empty if its sender gave none.
+	// RunID is the message's run; empty if its sender gave none.
 	RunID entities.RunID
-	// Work is set if the server itself does it, and Subject is the part of the run it is about.
+	// Work is the kind of work, if the server itself does it. Subject is the step, hook or signal it concerns.
 	Work    entities.Work
 	Subject string
 	State   State
 	// DeliveryCount is how many deliveries may have reached the function.
 	DeliveryCount int
-	// LastError is why the last delivery failed; empty if none has.
+	// LastError is why the last delivery failed; empty if none has failed.
 	LastError string
 	CreatedAt time.Time
-	// DueAt is when it is delivered next, or when its lease runs out. It means nothing for parked messages.
+	// DueAt is when the message is delivered next, or when its lease expires. It has no meaning for parked messages.
 	DueAt time.Time
-	// ParkedAt is set exactly when it is parked.
+	// ParkedAt is set if and only if the message is parked.
 	ParkedAt *time.Time
 }
 
@@ -69,9 +69,9 @@ type Filter struct {
 	RunID entities.RunID
 }
 
-// Messages lists those of the project's messages that match the filter, in the order they were sent, and returns
-// the cursor of the next page; empty when this is the last. It fails with [entities.ErrInvalid] on a state or
-// cursor that does not exist.
+// Messages lists the project's messages that match the filter, in the order they were sent. Next is the cursor of the
+// next page; it is empty on the last page. It fails with [entities.ErrInvalid] on an unknown state or a malformed
+// cursor.
 func (q *Queue) Messages(
 	ctx context.Context, project entities.Project, f Filter, p pg.Page,
 ) (entries []Entry, next string, err error) {
@@ -121,8 +121,8 @@ func (q *Queue) Message(ctx context.Context, project entities.Project, id string
 	return e, nil
 }
 
-// Retry makes a message that is parked or waits after a failure due at once, as if it had never been delivered. It
-// fails with [entities.ErrMessageNotFound], and with [entities.ErrConflict] on one that has not failed or is leased.
+// Retry makes a message due at once that is parked or waits after a failure, and resets its count of deliveries. It
+// fails with [entities.ErrMessageNotFound], and with [entities.ErrConflict] if the message has not failed or is leased.
 func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) (Entry, error) {
 	var e Entry
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
@@ -139,7 +139,7 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 			return err
 		}
 		if before.State == StateLeased || before.LastError == "" && before.State != StateParked {
-			return fmt.Errorf("it is %s and has not failed: %w", before.State, entities.ErrConflict)
+			return fmt.Errorf("message is %s and cannot be retried: %w", before.State, entities.ErrConflict)
 		}
 		rows, err = tx.Query(ctx, `
 			UPDATE messages SET parked_at = NULL, due_at = now(), delivery_count = 0, unreached = 0, first_failed_at = NULL
@@ -151,7 +151,7 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 		if e, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry]); err != nil {
 			return err
 		}
-		return tell(ctx, tx, project, admin.ActionMessageRetry, id, outline(before))
+		return audit(ctx, tx, project, admin.ActionMessageRetry, id, auditDetail(before))
 	})
 	if err != nil {
 		return Entry{}, fmt.Errorf("retry message %s: %w", id, err)
@@ -161,8 +161,8 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 	return e, nil
 }
 
-// Discard deletes a message in any state together with its idempotency key, so that its sender may send it again. If
-// its run can no longer move, the sweeper wakes it. It fails with [entities.ErrMessageNotFound].
+// Discard deletes a message in any state together with its idempotency key, so that it can be sent again. If this
+// strands its run, the sweeper wakes the run. It fails with [entities.ErrMessageNotFound].
 func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
@@ -186,7 +186,7 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 		if err != nil {
 			return err
 		}
-		return tell(ctx, tx, project, admin.ActionMessageDiscard, id, outline(gone))
+		return audit(ctx, tx, project, admin.ActionMessageDiscard, id, auditDetail(gone))
 	})
 	if err != nil {
 		return fmt.Errorf("discard message %s: %w", id, err)
@@ -194,30 +194,31 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 	return nil
 }
 
-// outline is the audit entry's detail about a message.
-func outline(e Entry) map[string]any {
+// auditDetail returns the detail that an audit entry stores about a message.
+func auditDetail(e Entry) map[string]any {
 	return map[string]any{"topic": e.Topic, "deploymentId": e.DeploymentID, "runId": e.RunID, "state": e.State}
 }
 
-// gaugeLimit is how far [Queue.Gauges] counts: a gauge at the limit means at least as many.
+// gaugeLimit bounds the counts of [Queue.Gauges]: a gauge at the limit means that many or more.
 const gaugeLimit = 10_000
 
 // Gauges are counts over all projects, each up to 10,000.
 type Gauges struct {
-	// StrandedRuns are the runs that the sweeper found without a way to move (I5).
+	// StrandedRuns counts the runs that the sweeper found unable to make progress (I5).
 	StrandedRuns int64
-	// WaitingMessages are due, delayed, or wait for their next try. LeasedMessages are with a function or a server.
+	// WaitingMessages counts messages that are due, delayed, or in backoff, LeasedMessages those being delivered or
+	// processed.
 	WaitingMessages, LeasedMessages int64
-	// ParkedMessages wait for someone to retry or discard them.
+	// ParkedMessages counts messages that wait for an operator to retry or discard them.
 	ParkedMessages int64
-	// OldestDue is the age of the oldest due message that is not being delivered.
+	// OldestDue is how long the oldest due message has waited for its delivery.
 	OldestDue time.Duration
-	// OpenRuns are those that have not ended, by status; the limit is for all of them together.
+	// OpenRuns counts the runs that have not ended, by status; the limit applies to their sum.
 	OpenRuns map[entities.RunStatus]int64
 }
 
-// Gauges reads the gauges. Its cost is bounded: no part reads more than 10,000 entries of an index, or twice as many
-// where leased messages stand between waiting ones.
+// Gauges reads the gauges. Its cost is bounded: no part reads more than 10,000 entries of an index, or 20,000 where
+// leased messages are mixed with waiting ones.
 func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	var g Gauges
 	var oldest time.Duration
@@ -231,7 +232,7 @@ func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	return g, wrap("read gauges", err)
 }
 
-// gaugesSQL is for the limit. Each of its parts is in the order of a partial index.
+// gaugesSQL reads the gauges up to the limit $1. The ORDER BY of each part makes Postgres use a partial index.
 const gaugesSQL = `
 	SELECT (SELECT count(*) FROM (
 			SELECT FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1) AS s),

@@ -15,7 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// park makes a message what it is after failing too often.
+// park parks a message, as too many failures would.
 func (r *replica) park(t testing.TB, id string) {
 	t.Helper()
 	r.exec(t, `
@@ -23,7 +23,7 @@ func (r *replica) park(t testing.TB, id string) {
 			first_failed_at = now() - interval '1 d', last_error = 'indigestible' WHERE id = $1`, id)
 }
 
-// ids lists the IDs of a project's messages in a state, two to a page.
+// ids lists the IDs of a project's messages in a state, with two per page.
 func (r *replica) ids(t testing.TB, p entities.Project, s State) []string {
 	t.Helper()
 	var ids []string
@@ -48,7 +48,7 @@ func (r *replica) ids(t testing.TB, p entities.Project, s State) []string {
 
 func TestMessagesAreListedByState(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	want := map[State][]string{}
 	for i := range 9 {
 		id := r.send(t, delayed(time.Duration(i%2)*time.Hour))
@@ -93,7 +93,7 @@ func TestParkedMessageCanBeRetried(t *testing.T) {
 		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
 	}
 	if n := r.count(t, `SELECT count(*) FROM messages WHERE unreached = 0 AND first_failed_at IS NULL`); n != 1 {
-		t.Error("its failures are still held against it")
+		t.Error("its count of failures was not reset")
 	}
 	_, err = r.Retry(t.Context(), project, id)
 	wantError(t, "retry of a leased message", err, entities.ErrConflict)
@@ -104,10 +104,10 @@ func TestParkedMessageCanBeRetried(t *testing.T) {
 
 func TestRetryDoesNotShortenDelays(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	sleeping, failed := r.send(t, delayed(time.Hour)), r.send(t)
 	_, err := r.Retry(t.Context(), project, sleeping)
-	wantError(t, "a message that sleeps", err, entities.ErrConflict)
+	wantError(t, "a delayed message", err, entities.ErrConflict)
 	if got := r.stored(t, sleeping); got.Wait < 50*time.Minute {
 		t.Errorf("got %+v, want it due in an hour", got)
 	}
@@ -124,8 +124,8 @@ func TestRetryDoesNotShortenDelays(t *testing.T) {
 
 func TestDiscardedMessageIsGone(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	parked, leased, sibling := r.send(t, keyed("k")), r.held(t, "proc_1"), r.send(t, keyed("sibling"))
+	r := withoutHints(t, testdb.New(t))
+	parked, leased, sibling := r.send(t, keyed("k")), r.claimed(t, "proc_1"), r.send(t, keyed("sibling"))
 	r.park(t, parked)
 	wantError(t, "foreign project", r.Discard(t.Context(), "other", parked), entities.ErrMessageNotFound)
 	for _, id := range []string{parked, leased.ID} {
@@ -136,7 +136,7 @@ func TestDiscardedMessageIsGone(t *testing.T) {
 	}
 	wantError(t, "its lease", r.Acknowledge(t.Context(), project, topic, leased.Lease), entities.ErrLeaseNotFound)
 	if again := r.send(t, keyed("k")); again == parked {
-		t.Error("its key still stands for it, so it cannot be sent again")
+		t.Error("its key is still in use, so it cannot be sent again")
 	}
 	if again := r.send(t, keyed("sibling")); again != sibling {
 		t.Errorf("got %s for its sibling's key, want %s", again, sibling)
@@ -162,8 +162,8 @@ func TestRacersRetryOnce(t *testing.T) {
 	r.ack(t, c)
 }
 
-// TestLargeBodiesAreDeliveredOneAtATime: their memory is bounded, and is free again as soon as they are sent, however
-// long their functions take.
+// TestLargeBodiesAreDeliveredOneAtATime: the memory for bodies is limited, and is free again as soon as a body is sent,
+// however long its function takes.
 func TestLargeBodiesAreDeliveredOneAtATime(t *testing.T) {
 	t.Parallel()
 	const size, count = 100 << 10, 20
@@ -173,18 +173,18 @@ func TestLargeBodiesAreDeliveredOneAtATime(t *testing.T) {
 	r := open(t, testdb.New(t))
 	r.register(t, deployment, a.URL)
 	w := r.newWorker(t, func(o *WorkerOptions) { o.BodyMemory = size + 1 }) // one at a time
-	begin(t, w)
+	startWorker(t, w)
 	t.Cleanup(let)
 	for i := range count {
 		r.send(t, body(strings.Repeat(string(rune('a'+i)), size)))
 	}
-	r.send(t, body(strings.Repeat("z", 3*size))) // more than there is
+	r.send(t, body(strings.Repeat("z", 3*size))) // more than the limit
 	seen := map[byte]int{}
 	for range count + 1 {
 		c := a.next(t)
 		seen[c.Body[0]] += len(c.Body)
 		if strings.Trim(string(c.Body), string(c.Body[0])) != "" {
-			t.Error("a body did not come back as it was sent")
+			t.Error("a body was changed")
 		}
 	}
 	for i := range count {
@@ -221,7 +221,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Error("got more than there is")
 	}
 	first()
-	first() // nothing is given back twice
+	first() // a second call releases nothing
 	if _, err := m.take(t.Context(), 3*smallBody); err != nil {
 		t.Errorf("after the first was sent: %v", err)
 	}
@@ -230,11 +230,11 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestFilteredListsReadFewRows: who lists what is leased or parked does not read all that waits.
+// TestFilteredListsReadFewRows: listing leased or parked messages does not read all waiting ones.
 func TestFilteredListsReadFewRows(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	r.away(t, 20_000)
+	r := withoutHints(t, testdb.New(t))
+	r.unreached(t, 20_000)
 	r.exec(t, `UPDATE messages SET lease = 'rh_' || id WHERE id IN ('msg_7', 'msg_19000')`)
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = 'msg_8'`)
 	r.exec(t, `VACUUM ANALYZE messages`)
@@ -249,7 +249,7 @@ func TestFilteredListsReadFewRows(t *testing.T) {
 
 func TestMessagesAreListedByRunAndBackwards(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	about := func(id entities.RunID) func(*entities.Message) { return func(m *entities.Message) { m.RunID = id } }
 	first, other, last := r.send(t, about("wrun_1")), r.send(t, about("wrun_2")), r.send(t, about("wrun_1"))
 	var got []string

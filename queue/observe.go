@@ -9,35 +9,35 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// Observer watches deliveries, for metrics and traces. It is called by many at once, and must be quick.
+// Observer observes deliveries, for metrics and traces. Its methods are called concurrently and must return quickly.
 type Observer interface {
-	// Deliver is called once a message was claimed. The delivery goes on with the context that it returns, and
-	// calls the function once when it is over.
+	// Deliver is called when a message has been claimed. The delivery continues with the returned context, and calls
+	// the returned function once when it ends.
 	Deliver(context.Context, Delivering) (context.Context, func(Delivered))
-	// Call is called before a function is, and may add to the headers that it is called with.
+	// Call is called before each request to a function, and may add headers to the request.
 	Call(context.Context, http.Header)
 }
 
-// Delivering is a delivery that begins.
+// Delivering describes a delivery that starts.
 type Delivering struct {
 	MessageID    string
 	DeploymentID string
-	// RunID is empty when the message is about no run.
+	// RunID is the message's run; empty if it has none.
 	RunID entities.RunID
-	// Work is the work the server has to do; [entities.WorkNone] for a message to a function.
+	// Work is the kind of work that the server does; [entities.WorkNone] for a message to a function.
 	Work entities.Work
-	// Subject is the ID of the step, hook or signal that the work is about; often empty.
+	// Subject is the ID of the work's step, hook or signal; often empty.
 	Subject string
 	// Attempt counts the deliveries of the message, from 1.
 	Attempt int
-	// Waited is how long the message has been ready to be delivered.
+	// Waited is how long the message was ready before its delivery.
 	Waited time.Duration
 }
 
-// Delivered is how a delivery ended.
+// Delivered describes how a delivery ended.
 type Delivered struct {
 	Outcome Outcome
-	// Why is the reason if it failed. It contains nothing that a function said.
+	// Why is the reason if it failed. It contains no text from a function.
 	Why string
 }
 
@@ -46,31 +46,31 @@ type Outcome string
 
 // The outcomes of deliveries.
 const (
-	// OutcomeDone: the app answered, or the work was done, which includes recording a failure.
+	// OutcomeDone: the function answered, or the work was done, which includes recording a failed result.
 	OutcomeDone Outcome = "done"
-	// OutcomeFailed: the function failed, or its answer could not be carried out. It is tried again.
+	// OutcomeFailed: the function failed, or its answer could not be applied. The message is retried.
 	OutcomeFailed Outcome = "failed"
-	// OutcomeUnreached: the function could not be reached, is not registered, or was not called for lack of memory or
-	// time. It is tried again.
+	// OutcomeUnreached: the function could not be reached, its deployment is not registered, or it was not called for
+	// lack of memory or time. The message is retried.
 	OutcomeUnreached Outcome = "unreached"
-	// OutcomeDropped: there was nothing left to do, or another process does it.
+	// OutcomeDropped: nothing was left to do, or another process does it.
 	OutcomeDropped Outcome = "dropped"
-	// OutcomeStopped: this server stopped first.
+	// OutcomeStopped: the server stopped first.
 	OutcomeStopped Outcome = "stopped"
-	// OutcomeLost: the result could not be recorded. It is tried again.
+	// OutcomeLost: the result could not be stored. The message is retried.
 	OutcomeLost Outcome = "lost"
 )
 
-// unobserved is the observer of a worker that has none.
-type unobserved struct{}
+// noObserver is the observer of a worker that is configured without one.
+type noObserver struct{}
 
-func (unobserved) Deliver(ctx context.Context, _ Delivering) (context.Context, func(Delivered)) {
+func (noObserver) Deliver(ctx context.Context, _ Delivering) (context.Context, func(Delivered)) {
 	return ctx, func(Delivered) {}
 }
 
-func (unobserved) Call(context.Context, http.Header) {}
+func (noObserver) Call(context.Context, http.Header) {}
 
-// observed delivers under the observer's eyes a message that was ready for so long.
+// observed delivers a message and reports the delivery to the observer. Waited is how long the message was ready.
 func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Duration, free func()) error {
 	ctx, done := w.options.Observer.Deliver(ctx, Delivering{
 		MessageID: d.ID, DeploymentID: d.DeploymentID, RunID: d.RunID, Work: d.Work, Subject: d.Subject,
@@ -85,10 +85,10 @@ func (w *deliverer) observed(ctx context.Context, d Delivery, waited time.Durati
 	return err
 }
 
-// tally counts what a process has done.
+// tally counts the deliveries of a process.
 type tally struct {
 	delivered atomic.Int64
-	failed    atomic.Int64 // of those, what failed and is tried again
+	failed    atomic.Int64 // those that will be retried
 }
 
 func (t *tally) add(o Outcome) {

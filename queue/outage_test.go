@@ -17,8 +17,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestCutConnectionsLoseNothing: all of a worker's connections are cut again and again amid everything it
-// does. No message waits for its lease to run out.
+// TestCutConnectionsLoseNothing cuts all connections of a worker again and again while it delivers. No message has to
+// wait until its lease expires.
 func TestCutConnectionsLoseNothing(t *testing.T) {
 	t.Parallel()
 	const messages = 300
@@ -27,10 +27,10 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	r := open(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = "victim" })
 	a := newApp(t, func(w http.ResponseWriter, _ *http.Request, c call) {
 		if rand.N(3) == 0 {
-			w.WriteHeader(http.StatusInternalServerError) // has something to settle
+			w.WriteHeader(http.StatusInternalServerError) // the worker must store the failure
 			return
 		}
-		// The steady replica is not cut. A lease that is gone was taken over, so it comes again.
+		// The steady replica is not cut. If the lease is gone, it was taken over, and the message comes again.
 		if err := steady.Acknowledge(context.Background(), project, c.topic(), c.handle()); err != nil &&
 			!errors.Is(err, entities.ErrLeaseNotFound) {
 			t.Errorf("acknowledge: %v", err)
@@ -49,7 +49,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 			}
 			return
 		}
-		// Backoffs are not what this is about.
+		// Skip the backoffs.
 		steady.exec(t, `
 			UPDATE messages SET due_at = now() WHERE id IN (
 				SELECT id FROM messages WHERE lease = '' AND last_error <> '' FOR UPDATE SKIP LOCKED)`)
@@ -71,22 +71,22 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	}
 }
 
-// deafConn is a connection that hears no answer to the first claim that it sends.
-type deafConn struct {
+// lossyConn is a connection that loses the response to the first claim that it sends.
+type lossyConn struct {
 	net.Conn
 
 	first *atomic.Bool // no claim has been sent yet
 	cut   bool
 }
 
-func (c *deafConn) Write(p []byte) (int, error) {
+func (c *lossyConn) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("rh_")) && c.first.CompareAndSwap(true, false) {
 		c.cut = true
 	}
 	return c.Conn.Write(p)
 }
 
-func (c *deafConn) Read(p []byte) (int, error) {
+func (c *lossyConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.cut && err == nil {
 		_ = c.Close()
@@ -95,7 +95,7 @@ func (c *deafConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestClaimWithALostAnswerIsReleased: only the worker that lost the answer knows of the lease.
+// TestClaimWithALostAnswerIsReleased: only the worker that lost the response knows the lease.
 func TestClaimWithALostAnswerIsReleased(t *testing.T) {
 	t.Parallel()
 	var first atomic.Bool
@@ -104,7 +104,7 @@ func TestClaimWithALostAnswerIsReleased(t *testing.T) {
 		dial := c.ConnConfig.DialFunc
 		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
-			return &deafConn{Conn: conn, first: &first}, err
+			return &lossyConn{Conn: conn, first: &first}, err
 		}
 	})
 	a := newApp(t, nil)
@@ -112,7 +112,7 @@ func TestClaimWithALostAnswerIsReleased(t *testing.T) {
 	r.worker(t)
 	r.ticketsOnly()
 	id := r.send(t)
-	c := a.next(t) // long before the lease of the first claim is over
+	c := a.next(t) // long before the first claim's lease expires
 	if first.Load() {
 		t.Error("no answer was lost")
 	}
@@ -122,7 +122,7 @@ func TestClaimWithALostAnswerIsReleased(t *testing.T) {
 	var ticket int
 	r.scan(t, `SELECT ticket FROM messages WHERE id = $1`, []any{id}, &ticket)
 	if ticket != firstTicket+2 {
-		t.Errorf("got ticket %d, want that two claims were made", ticket)
+		t.Errorf("got ticket number %d, want that of two claims", ticket)
 	}
 	r.ack(t, c)
 }

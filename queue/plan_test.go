@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// blocks is how many the whole of a plan has read.
+// blocks returns the number of blocks that the execution of a plan has read.
 func blocks(t testing.TB, plan string) int {
 	t.Helper()
 	found := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`).FindStringSubmatch(plan)
@@ -23,8 +23,7 @@ func blocks(t testing.TB, plan string) int {
 	return hit + read
 }
 
-// fill makes n runs, of which every second has ended; of the others, half wait with a delayed message and
-// half for a hook.
+// fill creates n runs. Every second one has ended; of the others, half have a delayed message and half wait for a hook.
 func fill(t testing.TB, r *replica, n int) {
 	t.Helper()
 	for _, sql := range []string{

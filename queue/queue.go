@@ -18,32 +18,33 @@ import (
 )
 
 const (
-	// defaultRetention is how long an idempotency key is remembered if the sender does not specify it.
+	// defaultRetention is how long an idempotency key is kept if the sender does not specify a retention.
 	defaultRetention = 24 * time.Hour
-	// maxDelay is the longest delay of a message; it covers what clients ask for (protocol §5.1).
+	// maxDelay is the longest delay of a message; it covers the delays that clients use (protocol §5.1).
 	maxDelay = 7 * 24 * time.Hour
 	// maxRetention is the longest retention a sender may ask for.
 	maxRetention = 30 * 24 * time.Hour
 	// maxVisibility is the longest extension of a lease.
 	maxVisibility = 12 * time.Hour
 
-	// timerTopic is the hub's topic for "a message may be due sooner than you know".
+	// timerTopic is the hub's topic for hints that a message may be due earlier than a process has planned for.
 	timerTopic = "timer"
 )
 
-// Queue accepts messages, and lets functions acknowledge, extend and release their leases.
+// Queue stores messages, and lets functions acknowledge, extend and release their leases.
 type Queue struct {
 	pool   *pgxpool.Pool
 	group  *pg.GroupCommit
 	hub    *pg.Hub
 	issuer *tickets.Issuer
-	// local delivers what this process accepts; nil if it does not deliver.
+	// local delivers the messages that this process accepts; nil if the process does not deliver.
 	local atomic.Pointer[dispatcher]
-	// underWay has the leases of this process's deliveries, and whether this process has seen their acknowledgement.
+	// underWay has the leases of the deliveries in progress here, and whether this process served their
+	// acknowledgement. If it did, the lease is gone and needs no statement to shorten it.
 	underWay sync.Map // of *atomic.Bool, by handle
 }
 
-// New makes the queue of the database behind pool, whose tables are in the given schema.
+// New returns the queue in the pool's database, whose tables are in the given schema.
 func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	issuer, err := tickets.NewIssuer(pool, schema)
 	if err != nil {
@@ -52,35 +53,37 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	return &Queue{pool: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer}, nil
 }
 
-// Pool is the queue's database.
+// Pool returns the connection pool of the queue's database.
 func (q *Queue) Pool() *pgxpool.Pool { return q.pool }
 
-// Group is what commits messages and acknowledgements, for a log on the same database to share; see
+// Group returns the group commit of messages and acknowledgements, which a log on the same database may share; see
 // [eventlog.WithGroup].
 func (q *Queue) Group() *pg.GroupCommit { return q.group }
 
-// wakeWorkers tells workers of new tickets, if their transaction was committed.
+// wakeWorkers notifies workers of new tickets. Failed is the error of their transaction: if it is not nil, there are no
+// tickets.
 func (q *Queue) wakeWorkers(failed error) {
 	if failed == nil {
 		q.hub.Send(q.issuer.Hint)
 	}
 }
 
-// WakeTimer tells processes that a message may be due sooner than they know, if the transaction was committed.
+// WakeTimer notifies all processes that a message may be due earlier than they have planned for. It does nothing if the
+// transaction failed.
 func (q *Queue) WakeTimer(failed error) {
 	if failed == nil {
 		q.hub.Publish(timerTopic)
 	}
 }
 
-// Issued returns a channel that gets an item for each commit of this process that made a message due at once, before
-// the committing call returns; and a function that ends the subscription.
+// Issued subscribes to the commits of this process that make a message due at once. The channel receives an item before
+// the committing call returns, so that the end of a request can check it. Cancel ends the subscription.
 func (q *Queue) Issued() (news <-chan struct{}, cancel func()) {
 	return q.hub.Subscribe(q.issuer.Hint.Topic)
 }
 
-// Acknowledge deletes a message that its function is done with. It fails with [entities.ErrLeaseNotFound] when the
-// handle belongs to no living lease of this project and topic.
+// Acknowledge deletes a message that its function has processed. It fails with [entities.ErrLeaseNotFound] when the
+// project's topic has no live lease with this handle.
 func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic, handle string) error {
 	if err := q.deleteLeased(ctx, project, topic, handle); err != nil {
 		return fmt.Errorf("acknowledge message: %w", err)
@@ -91,9 +94,9 @@ func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic
 	return nil
 }
 
-// SetVisibility makes a leased message due again after d: a long time extends the lease, a short one releases the
-// message for another delivery. It fails with [entities.ErrInvalid] on a time out of bounds and with
-// [entities.ErrLeaseNotFound] as [Queue.Acknowledge] does.
+// SetVisibility makes a leased message due again after d: a long time extends the lease, zero releases the message for
+// another delivery. It fails with [entities.ErrInvalid] when d is out of bounds and with [entities.ErrLeaseNotFound] as
+// [Queue.Acknowledge] does.
 func (q *Queue) SetVisibility(
 	ctx context.Context, project entities.Project, topic, handle string, d time.Duration,
 ) error {
@@ -110,9 +113,9 @@ func (q *Queue) SetVisibility(
 	return nil
 }
 
-// Receive leases a message to a reader that asks for it by its ID. This counts as a delivery. It fails with
-// [entities.ErrMessageNotFound] when the project's topic does not have the message, which may have been acknowledged,
-// and with [entities.ErrConflict] while the message is delayed, parked or leased.
+// Receive leases a message to a client that asks for it by ID. This counts as a delivery. It fails with
+// [entities.ErrMessageNotFound] when the project's topic does not have the message, for example because it has been
+// acknowledged, and with [entities.ErrConflict] while the message is delayed, parked or leased.
 func (q *Queue) Receive(
 	ctx context.Context, project entities.Project, topic, id string, lease time.Duration,
 ) (Delivery, error) {
@@ -120,11 +123,11 @@ func (q *Queue) Receive(
 		return Delivery{}, entities.Invalid("a visibility timeout of %s is not between 0 and %s", lease, maxVisibility)
 	}
 	fail := func(err error) (Delivery, error) { return Delivery{}, fmt.Errorf("receive message %s: %w", id, err) }
-	// The ticket that is out is used up, as by a delivery.
+	// Like a claim, this invalidates the issued ticket.
 	rows, err := q.pool.Query(ctx, `
 		UPDATE messages m
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
-			seen_seq = `+lengthOfLog+`
+			seen_seq = `+logLength+`
 		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+` AND ticket > 0
 		RETURNING id, content_type, body, created_at, expires_at, lease, delivery_count`,
 		id, project, topic, "rh_"+ulid.Make().String(), lease)
@@ -150,7 +153,7 @@ func (q *Queue) whyNotReceived(ctx context.Context, project entities.Project, to
 	case err != nil:
 		return err
 	case exists:
-		return fmt.Errorf("it is delayed, parked or leased: %w", entities.ErrConflict)
+		return fmt.Errorf("message is delayed, parked or leased: %w", entities.ErrConflict)
 	default:
 		return entities.ErrMessageNotFound
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
-// TestRedactHidesWhatFunctionsSay: nothing of an answer, and no URL, may get into logs.
-func TestRedactHidesWhatFunctionsSay(t *testing.T) {
+// TestRedactHidesFunctionOutput: logs must contain no text of an answer, and no URL.
+func TestRedactHidesFunctionOutput(t *testing.T) {
 	t.Parallel()
 	const unsaid = "SECRET"
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}

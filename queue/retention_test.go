@@ -9,7 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// newRun makes a run that ended that long ago, or is alive when that is 0.
+// newRun creates a run that ended the given time ago; 0 creates an open run.
 func (r *replica) newRun(t *testing.T, id entities.RunID, ended time.Duration) {
 	t.Helper()
 	r.exec(t, `
@@ -20,8 +20,8 @@ func (r *replica) newRun(t *testing.T, id entities.RunID, ended time.Duration) {
 		FROM (SELECT $3::interval > '0' AS dead) d`, id, project, ended, deployment)
 }
 
-// TestRetentionDeletesRunsWithTheirMessages, parked and pending ones; not those of other runs, of other
-// projects or of none.
+// TestRetentionDeletesRunsWithTheirMessages covers parked and pending messages. Messages of other runs and projects,
+// and those without a run, stay.
 func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
@@ -38,7 +38,7 @@ func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 		about("wrun_old", func(m *entities.Message) { m.Project = "other" }),
 	}
 	r.worker(t, func(o *WorkerOptions) {
-		o.Retention = upkeep.NewRetention(r.pool, upkeep.RetentionOptions{Keep: time.Hour, DeleteRelated: DropRuns})
+		o.Retention = upkeep.NewRetention(r.pool, upkeep.RetentionOptions{Keep: time.Hour, DeleteRelated: DeleteRunMessages})
 	})
 	for _, id := range gone {
 		r.gone(t, id)
@@ -54,10 +54,10 @@ func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 	}
 }
 
-// TestAllExpiredKeysAreDeleted, however many they are.
+// TestAllExpiredKeysAreDeleted deletes more keys than one batch has.
 func TestAllExpiredKeysAreDeleted(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.exec(t, `
 		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT 'default', 'd', 't', n::text, 'm', now() - interval '1 h' FROM generate_series(1, $1) n`, 2*keysBatch+5)

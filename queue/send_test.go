@@ -17,7 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// rows counts what a message leaves behind: rows, keys and tickets.
+// rows counts messages, keys and tickets.
 func (r *replica) rows(t testing.TB) [3]int {
 	t.Helper()
 	var n [3]int
@@ -29,7 +29,7 @@ func (r *replica) rows(t testing.TB) [3]int {
 
 func TestSendStoresMessageAndTicketTogether(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		if _, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k"))}); err != nil {
 			return err
@@ -49,7 +49,7 @@ func TestSendStoresMessageAndTicketTogether(t *testing.T) {
 
 func TestEnqueueLeavesNothingWhenTransactionFails(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	boom := errors.New("boom")
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k")), message(delayed(time.Hour))})
@@ -62,14 +62,14 @@ func TestEnqueueLeavesNothingWhenTransactionFails(t *testing.T) {
 	if got, want := r.rows(t), [3]int{}; got != want {
 		t.Errorf("got %v messages, keys and tickets, want %v", got, want)
 	}
-	// The key is free: nothing remembers the message that never was.
+	// The key is free, since the message was never stored.
 	id := r.send(t, keyed("k"))
 	r.stored(t, id)
 }
 
-func TestEnqueueIsAllOrNothing(t *testing.T) {
+func TestEnqueueIsAtomic(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		bad := message(func(m *entities.Message) { m.Topic = "" })
 		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(), bad})
@@ -81,9 +81,9 @@ func TestEnqueueIsAllOrNothing(t *testing.T) {
 	}
 }
 
-func TestSendRejectsWhatCannotBeDelivered(t *testing.T) {
+func TestSendRejectsInvalidMessages(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	for name, change := range map[string]func(*entities.Message){
 		"no topic":           func(m *entities.Message) { m.Topic = "" },
 		"topic with newline": func(m *entities.Message) { m.Topic = "a\nb" },
@@ -106,7 +106,7 @@ func TestSendRejectsWhatCannotBeDelivered(t *testing.T) {
 
 func TestSendAcceptsBounds(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	id := r.send(t, delayed(maxDelay), func(m *entities.Message) { m.Retention, m.Key = maxRetention, "k" })
 	var delay, expiry, memory time.Duration
 	r.scan(t, `
@@ -121,7 +121,7 @@ func TestSendAcceptsBounds(t *testing.T) {
 
 func TestKeyIsRememberedForRetentionAfterDelay(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.send(t, keyed("usual"), delayed(time.Hour))
 	r.send(t, keyed("own"), func(m *entities.Message) { m.Retention = 2 * time.Hour })
 	got := map[string]time.Duration{}
@@ -140,7 +140,7 @@ func TestKeyIsRememberedForRetentionAfterDelay(t *testing.T) {
 
 func TestDuplicateReturnsFirstID(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	first := r.send(t, keyed("k"))
 	if got := r.send(t, keyed("k"), body("other"), delayed(time.Hour)); got != first {
 		t.Errorf("duplicate: got ID %s, want %s", got, first)
@@ -152,7 +152,7 @@ func TestDuplicateReturnsFirstID(t *testing.T) {
 
 func TestDuplicateInOneTransaction(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k")), message(keyed("k"))})
 		return err
@@ -182,7 +182,7 @@ func TestKeyOutlivesAcknowledgedMessage(t *testing.T) {
 
 func TestKeyExpiresAfterRetention(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	first := r.send(t, keyed("k"))
 	r.exec(t, `UPDATE message_keys SET expires_at = now() - interval '1 ms'`)
 	second := r.send(t, keyed("k"))
@@ -198,7 +198,7 @@ func TestKeyExpiresAfterRetention(t *testing.T) {
 
 func TestOnlyExpiredKeysAreDeleted(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.send(t, keyed("old"))
 	r.send(t, keyed("new"))
 	r.exec(t, `UPDATE message_keys SET expires_at = now() - interval '1 hour' WHERE key = 'old'`)
@@ -214,7 +214,7 @@ func TestOnlyExpiredKeysAreDeleted(t *testing.T) {
 
 func TestKeyScope(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	ids := map[string]string{r.send(t, keyed("k")): "first"}
 	for name, change := range map[string]func(*entities.Message){
 		"other project":    func(m *entities.Message) { m.Project = "other" },
@@ -232,7 +232,7 @@ func TestKeyScope(t *testing.T) {
 
 func TestMessagesWithoutKeyAreNeverDuplicates(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	if first, second := r.send(t), r.send(t); first == second {
 		t.Errorf("got ID %s twice, want two", first)
 	}
@@ -241,7 +241,7 @@ func TestMessagesWithoutKeyAreNeverDuplicates(t *testing.T) {
 	}
 }
 
-// race calls fn from n goroutines at once and returns what they got.
+// race calls fn from n goroutines at once and returns their results.
 func race[T any](n int, fn func(i int) T) []T {
 	results := make([]T, n)
 	begin := make(chan struct{})
@@ -260,7 +260,7 @@ func race[T any](n int, fn func(i int) T) []T {
 func TestRacersWithOneKeySendOneMessage(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	replicas := []*replica{deaf(t, dsn), deaf(t, dsn)}
+	replicas := []*replica{withoutHints(t, dsn), withoutHints(t, dsn)}
 	for round := range 5 {
 		key := fmt.Sprint("k", round)
 		ids := race(16, func(i int) string {
@@ -283,7 +283,7 @@ func TestRacersWithOneKeySendOneMessage(t *testing.T) {
 
 func TestRacersForExpiredKeySendOneMessage(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	old := r.send(t, keyed("k"))
 	r.exec(t, `UPDATE message_keys SET expires_at = now() - interval '1 s'`)
 	ids := race(16, func(int) string {

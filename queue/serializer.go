@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// callHold is how long a call holds back the next one of its run at most: several times what a replay takes, and
-	// hardly noticed by a user where the call hangs.
+	// callHold is the longest time for which a call holds back the next one of its run: several times the duration of a
+	// replay, but hardly noticeable when the call hangs.
 	callHold = 200 * time.Millisecond
-	// maxCallWait is how long a message waits at most, however many are before it: several times what 50 steps at once
-	// take, and little of its lease.
+	// maxCallWait is the longest time a message waits, however many are ahead of it: several times what 50 concurrent
+	// steps take, and a small part of its lease.
 	maxCallWait = 5 * time.Second
-	// waitingShare is the fraction of the places for deliveries that may wait: else a run that is woken faster than it
-	// replays would leave no places to others.
+	// waitingShare limits the waiting messages to this fraction of all deliveries (one in four). Otherwise a run that
+	// is woken faster than it replays would occupy every delivery.
 	waitingShare = 4
 )
 
-// serializer calls the wake-ups of one run one after the other, for clients that only replay in them. A replay reads
-// the whole log and sends again what is open, so concurrent ones do the same work many times over. No wake-up is
-// dropped, for any may be the one that sees the last event. It only waits, in the process and leased as it is, until
-// the call before it is answered: by then the log is longer, and often the run has ended.
+// serializer calls the wake-ups of one run one after another, for clients that only replay when woken. A replay reads
+// the whole log and sends all open work again, so concurrent replays repeat each other's work. No wake-up is dropped,
+// since any of them may be the one that sees the last event. It only waits, in this process and under its lease, until
+// the previous call is answered: by then the log is longer, and often the run has ended.
 //
-// A new event waits for no longer than one call: the next call sees all new events. Nothing else depends on the
-// serializer, and it does not cover what other processes deliver.
+// A new event waits for at most one call, since the next call sees all new events. Serialization only saves work:
+// correctness does not depend on it, and deliveries by other processes are not serialized.
 type serializer struct {
 	hold, maxWait time.Duration
-	places        int // for messages that wait
+	slots         int // how many messages may wait
 	closed        context.Context
 	close         context.CancelFunc
 
@@ -41,10 +41,10 @@ type serializer struct {
 	runs    map[runKey]*runQueue
 }
 
-// runQueue is the wake-ups of a run while one of them holds back the others.
+// runQueue has the wake-ups of a run while one of them holds back the others.
 type runQueue struct {
 	key     runKey
-	current *wakeUp // the last one called, if it is neither answered nor past its hold
+	current *wakeUp // the last one called, until it is answered or its hold ends
 	waiting []*wakeUp
 }
 
@@ -53,24 +53,24 @@ type runKey struct {
 	run     entities.RunID
 }
 
-// wakeUp is a call that others wait for, or one that waits.
+// wakeUp is a call that holds back others, or one that waits.
 type wakeUp struct {
 	queue  *runQueue
-	called chan struct{} // closed when it may be called
+	called chan struct{} // closed when the function may be called
 	hold   *time.Timer
 }
 
 func newSerializer(deliveries int) *serializer {
 	s := &serializer{
-		hold: callHold, maxWait: maxCallWait, places: deliveries / waitingShare, runs: map[runKey]*runQueue{},
+		hold: callHold, maxWait: maxCallWait, slots: deliveries / waitingShare, runs: map[runKey]*runQueue{},
 	}
 	s.closed, s.close = context.WithCancel(context.Background())
 	return s
 }
 
-// acquire waits until the function may be called with the message, and returns what must be called once it has
-// answered. If the message has to wait, it fails with the context's cause, and with [ErrStopping] when the serializer
-// is closed.
+// acquire waits until the function may be called with the message. The caller must call answered when the function has
+// answered. If the message has to wait, acquire fails with the context's cause, and with [ErrStopping] when the
+// serializer is closed.
 func (s *serializer) acquire(ctx context.Context, d Delivery) (answered func(), err error) {
 	if !isWakeUp(d) {
 		return func() {}, nil
@@ -82,7 +82,7 @@ func (s *serializer) acquire(ctx context.Context, d Delivery) (answered func(), 
 	return func() { s.done(own) }, nil
 }
 
-// add calls the wake-up, or puts it into the queue of its run.
+// add permits the wake-up's call, or puts it into the queue of its run.
 func (s *serializer) add(d Delivery) *wakeUp {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *serializer) add(d Delivery) *wakeUp {
 		s.runs[key] = q
 	}
 	own := &wakeUp{queue: q, called: make(chan struct{})}
-	if q.current == nil || !mayWait(d) || s.waiting == s.places {
+	if q.current == nil || !mayWait(d) || s.waiting == s.slots {
 		s.call(own)
 		return own
 	}
@@ -102,7 +102,7 @@ func (s *serializer) add(d Delivery) *wakeUp {
 	return own
 }
 
-// wait waits until a wake-up is called, and calls it itself after the longest wait.
+// wait waits until the wake-up may be called, and permits its call after maxWait.
 func (s *serializer) wait(ctx context.Context, own *wakeUp) error {
 	select {
 	case <-own.called:
@@ -126,7 +126,7 @@ func (s *serializer) wait(ctx context.Context, own *wakeUp) error {
 	}
 }
 
-// callNow calls a wake-up before those ahead of it.
+// callNow permits the call of a wake-up before those ahead of it.
 func (s *serializer) callNow(own *wakeUp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (s *serializer) callNow(own *wakeUp) {
 	}
 }
 
-// abandon is for a wake-up that will not be called.
+// abandon removes a wake-up that will not be called. If its call was permitted meanwhile, the next one may go.
 func (s *serializer) abandon(own *wakeUp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +144,8 @@ func (s *serializer) abandon(own *wakeUp) {
 	}
 }
 
-// remove takes a wake-up out of its queue, and reports whether it was there: else it has been called meanwhile. The
-// lock is held.
+// remove takes a wake-up out of its queue, and reports whether it was there. If not, its call has been permitted
+// meanwhile. The caller holds the lock.
 func (s *serializer) remove(own *wakeUp) bool {
 	q := own.queue
 	i := slices.Index(q.waiting, own)
@@ -157,7 +157,7 @@ func (s *serializer) remove(own *wakeUp) bool {
 	return true
 }
 
-// call lets a wake-up go, which from then on holds back the next of its queue. The lock is held.
+// call permits the call of a wake-up, which from then on holds back the next of its queue. The caller holds the lock.
 func (s *serializer) call(own *wakeUp) {
 	own.queue.current = own
 	own.hold = time.AfterFunc(s.hold, func() { s.done(own) })
@@ -171,7 +171,7 @@ func (s *serializer) done(own *wakeUp) {
 	s.advance(own)
 }
 
-// advance calls the next of the queue, unless another call holds it back. The lock is held.
+// advance permits the next call of the queue, unless another call holds it back. The caller holds the lock.
 func (s *serializer) advance(own *wakeUp) {
 	own.hold.Stop()
 	q := own.queue
@@ -190,15 +190,15 @@ func (s *serializer) advance(own *wakeUp) {
 
 var flowTopic = regexp.MustCompile(`^__(?:[A-Za-z0-9-]+_)?wkf_workflow_`)
 
-// flowHealth is how the topic of health checks of the flow route ends.
+// flowHealth is the suffix of the topic of health checks of the flow route.
 const flowHealth = "wkf_workflow_health_check"
 
-// isWakeUp reports whether the message wakes a run whose client, as far as is known, only replays then.
+// isWakeUp reports whether the message wakes a run whose client only replays then. An unknown client counts as one.
 func isWakeUp(d Delivery) bool {
 	return d.RunID != "" && d.SpecVersion <= entities.SpecReplays &&
 		flowTopic.MatchString(d.Topic) && !strings.HasSuffix(d.Topic, flowHealth)
 }
 
-// mayWait reports whether a wake-up may wait: not if it came before its run, which it may start; and not if it takes
-// memory that others could use.
+// mayWait reports whether a wake-up may wait. It may not if its run does not exist yet, since it may create the run, or
+// if its body takes counted memory that other deliveries could use.
 func mayWait(d Delivery) bool { return d.SpecVersion > 0 && len(d.Body) <= smallBody }

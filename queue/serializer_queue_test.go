@@ -11,10 +11,10 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// of says which run a message is about.
+// of sets the run of a message.
 func of(id entities.RunID) func(*entities.Message) { return func(m *entities.Message) { m.RunID = id } }
 
-// run makes a run of that protocol version.
+// run creates a run with the given protocol version.
 func (r *replica) run(t *testing.T, version int) entities.RunID {
 	t.Helper()
 	id := entities.NewRunID(time.Now())
@@ -25,14 +25,14 @@ func (r *replica) run(t *testing.T, version int) entities.RunID {
 	return id
 }
 
-// unhurried keeps time limits from ending a wait.
-func (w *deliverer) unhurried() {
+// withoutTimeLimits disables the time limits of the serializer.
+func (w *deliverer) withoutTimeLimits() {
 	w.serializer.mu.Lock()
 	defer w.serializer.mu.Unlock()
 	w.serializer.hold, w.serializer.maxWait = time.Hour, time.Hour
 }
 
-// holding is an app whose calls wait until they are let go, one by one, and acknowledge then.
+// holding starts an app whose calls wait until letGo receives an item for each, and then acknowledge.
 func holding(t *testing.T, r *replica) (a *app, letGo chan struct{}) {
 	t.Helper()
 	letGo = make(chan struct{})
@@ -42,7 +42,7 @@ func holding(t *testing.T, r *replica) (a *app, letGo chan struct{}) {
 	}), letGo
 }
 
-// leased waits until so many messages are leased.
+// leased waits until n messages are leased.
 func (r *replica) leased(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, "messages are leased", func() bool {
@@ -50,23 +50,24 @@ func (r *replica) leased(t *testing.T, n int) {
 	})
 }
 
-// state is how many wait for their turn, and how many runs have a line.
-func (t *serializer) state() (waiting, lines int) {
+// state returns the numbers of waiting messages and of run queues.
+func (t *serializer) state() (waiting, queues int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.waiting, len(t.runs)
 }
 
-// inLine waits until so many wait for their turn.
-func (w *deliverer) inLine(t *testing.T, n int) {
+// waitUntilWaiting waits until n messages wait in the serializer.
+func (w *deliverer) waitUntilWaiting(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, "they wait for their turn", func() bool {
+	eventually(t, "messages wait in the serializer", func() bool {
 		waiting, _ := w.serializer.state()
 		return waiting == n
 	})
 }
 
-// TestWakeUpsOfARunAreSerialized, however their deliveries begin: each is called once and acknowledged by itself.
+// TestWakeUpsOfARunAreSerialized covers all ways in which a delivery starts. Each message is delivered and acknowledged
+// once.
 func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*testing.T, *replica) *deliverer{
@@ -74,14 +75,14 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 		"tickets": func(t *testing.T, r *replica) *deliverer { w := r.worker(t); r.ticketsOnly(); return w.deliverer },
 		"drain": func(t *testing.T, r *replica) *deliverer {
 			d := r.drainer(t)
-			begun, err := d.Begin(t.Context())
+			started, err := d.StartDrain(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				if _, err := begun.Run(context.Background(), testTimeout, testTimeout); err != nil {
+				if _, err := started.Run(context.Background(), testTimeout, testTimeout); err != nil {
 					t.Error(err)
 				}
 			}()
@@ -96,14 +97,14 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 			a, letGo := holding(t, r)
 			r.register(t, deployment, a.URL)
 			w := start(t, r)
-			w.unhurried()
+			w.withoutTimeLimits()
 			run, other := r.run(t, 3), r.run(t, 3)
 			var sent, called []string
 			for i := range n {
 				sent = append(sent, r.send(t, of(run)))
 				r.leased(t, i+1)
 			}
-			w.inLine(t, n-1)
+			w.waitUntilWaiting(t, n-1)
 			r.send(t, of(other))
 			for range 2 {
 				called = append(called, a.next(t).id())
@@ -114,7 +115,7 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 				}
 				letGo <- struct{}{}
 				if i == 0 {
-					letGo <- struct{}{} // the other run's, or that was it
+					letGo <- struct{}{} // for the other run's message, or the last one
 				}
 				called = append(called, a.next(t).id())
 			}
@@ -133,14 +134,14 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 	}
 }
 
-// TestOtherMessagesDoNotWaitForWakeUps: steps of the run, runs of clients that execute steps when they are woken, and
-// runs that do not exist.
+// TestOtherMessagesDoNotWaitForWakeUps covers steps of the run, runs of clients that execute steps when woken, and runs
+// that do not exist.
 func TestOtherMessagesDoNotWaitForWakeUps(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a, letGo := holding(t, r)
 	r.register(t, deployment, a.URL)
-	r.worker(t).unhurried()
+	r.worker(t).withoutTimeLimits()
 	stable, next, unknown := r.run(t, 3), r.run(t, 5), entities.NewRunID(time.Now())
 	for range 2 {
 		r.send(t, of(stable), func(m *entities.Message) { m.Topic = "__wkf_step_a" })
@@ -154,8 +155,8 @@ func TestOtherMessagesDoNotWaitForWakeUps(t *testing.T) {
 	close(letGo)
 }
 
-// TestHangingWakeUpDelaysTheNextOnlyBriefly than 200 ms.
-func TestHangingWakeUpDelaysTheNextOnlyBriefly(t *testing.T) {
+// TestHangingWakeUpDelaysTheNextByItsHold checks the delay of 200 ms.
+func TestHangingWakeUpDelaysTheNextByItsHold(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	a, letGo := holding(t, r)
@@ -175,8 +176,8 @@ func TestHangingWakeUpDelaysTheNextOnlyBriefly(t *testing.T) {
 	}
 }
 
-// TestStoppingServerReleasesWaitingWakeUps at once, for others, as if it had not been tried; the call under way goes
-// on.
+// TestStoppingServerReleasesWaitingWakeUps: a waiting message is due for other processes at once, without counting a
+// delivery. The call in progress continues.
 func TestStoppingServerReleasesWaitingWakeUps(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -184,12 +185,12 @@ func TestStoppingServerReleasesWaitingWakeUps(t *testing.T) {
 	a, letGo := holding(t, r)
 	r.register(t, deployment, a.URL)
 	w := r.worker(t)
-	w.unhurried()
+	w.withoutTimeLimits()
 	run := r.run(t, 3)
 	first := r.send(t, of(run))
 	a.next(t)
 	waiting := r.send(t, of(run))
-	w.inLine(t, 1)
+	w.waitUntilWaiting(t, 1)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Stop(context.Background()) }()
 	eventually(t, "it is released", func() bool { return r.stored(t, waiting).Lease == "" })
@@ -197,7 +198,7 @@ func TestStoppingServerReleasesWaitingWakeUps(t *testing.T) {
 		t.Errorf("got %+v, want it due as if for the first time", s)
 	}
 	if s := r.stored(t, first); s.Lease == "" {
-		t.Errorf("got %+v, want it under way still", s)
+		t.Errorf("got %+v, want it still in progress", s)
 	}
 	open(t, dsn).worker(t)
 	if c := a.next(t); c.id() != waiting || c.count() != "1" {

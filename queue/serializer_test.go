@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// wake is a delivery that takes turns; the changes name what matters to the test.
+// wake returns the delivery of a wake-up, with changes.
 func wake(changes ...func(*Delivery)) Delivery {
 	d := Delivery{Project: project, RunID: "wrun_a", Topic: topic, SpecVersion: 3}
 	for _, c := range changes {
@@ -19,36 +19,36 @@ func wake(changes ...func(*Delivery)) Delivery {
 	return d
 }
 
-// begins takes a turn of its own accord, and sends what ends it once it may begin.
-func (t *serializer) begins(tb testing.TB, d Delivery) <-chan func() {
-	begun := make(chan func(), 1)
+// acquireAsync acquires a call in the background, and sends the function that ends it.
+func (t *serializer) acquireAsync(tb testing.TB, d Delivery) <-chan func() {
+	acquired := make(chan func(), 1)
 	go func() {
 		answered, err := t.acquire(context.Background(), d)
 		if err != nil {
 			tb.Error(err)
 		}
-		begun <- answered
+		acquired <- answered
 	}()
 	synctest.Wait()
-	return begun
+	return acquired
 }
 
-// taken takes a turn that is free.
+// taken acquires a call that need not wait.
 func (t *serializer) taken(tb testing.TB, d Delivery) (answered func()) {
 	tb.Helper()
 	select {
-	case answered = <-t.begins(tb, d):
+	case answered = <-t.acquireAsync(tb, d):
 	default:
 		tb.Fatalf("%+v waits", d)
 	}
 	return answered
 }
 
-// wantNoLines checks that no run is remembered.
-func (t *serializer) wantNoLines(tb testing.TB) {
+// wantNoQueues checks that the serializer keeps no run.
+func (t *serializer) wantNoQueues(tb testing.TB) {
 	tb.Helper()
 	if waiting, lines := t.state(); lines != 0 || waiting != 0 {
-		tb.Errorf("%d lines are left, and %d that wait", lines, waiting)
+		tb.Errorf("got %d queues and %d waiting messages, want none", lines, waiting)
 	}
 }
 
@@ -58,8 +58,8 @@ func TestSerializedMessages(t *testing.T) {
 	spec := func(v int) func(*Delivery) { return func(d *Delivery) { d.SpecVersion = v } }
 	for name, tt := range map[string]struct {
 		change func(*Delivery)
-		waits  bool // while a call of the run is under way
-		counts bool // and is waited for
+		waits  bool // for a call of the run in progress
+		counts bool // holds back the next call
 	}{
 		"a wake-up":                    {func(*Delivery) {}, true, true},
 		"of a namespace":               {flow("__n-s_wkf_workflow_a"), true, true},
@@ -82,22 +82,22 @@ func TestSerializedMessages(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSerializer(100)
 				before := s.taken(t, wake())
-				begun := s.begins(t, wake(tt.change))
-				if got := len(begun) == 0; got != tt.waits {
+				acquired := s.acquireAsync(t, wake(tt.change))
+				if got := len(acquired) == 0; got != tt.waits {
 					t.Errorf("waits: got %v, want %v", got, tt.waits)
 				}
 				before()
-				(<-begun)()
-				s.wantNoLines(t)
+				(<-acquired)()
+				s.wantNoQueues(t)
 
 				own := s.taken(t, wake(tt.change))
-				after := s.begins(t, wake())
+				after := s.acquireAsync(t, wake())
 				if got := len(after) == 0; got != tt.counts {
-					t.Errorf("is waited for: got %v, want %v", got, tt.counts)
+					t.Errorf("holds back the next: got %v, want %v", got, tt.counts)
 				}
 				own()
 				(<-after)()
-				s.wantNoLines(t)
+				s.wantNoQueues(t)
 			})
 		})
 	}
@@ -114,11 +114,12 @@ func TestRunsDoNotWaitForOthers(t *testing.T) {
 		} {
 			end()
 		}
-		s.wantNoLines(t)
+		s.wantNoQueues(t)
 	})
 }
 
-// TestSerializerKeepsTheOrder: one at a time, as soon as the one before is answered, in the order in which they came.
+// TestSerializerKeepsTheOrder: calls run one at a time, in the order of their arrival, each as soon as the previous one
+// is answered.
 func TestSerializerKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,19 +128,19 @@ func TestSerializerKeepsTheOrder(t *testing.T) {
 		answered := s.taken(t, wake())
 		var waiting []<-chan func()
 		for range n {
-			waiting = append(waiting, s.begins(t, wake()))
+			waiting = append(waiting, s.acquireAsync(t, wake()))
 		}
 		for i, next := range waiting {
 			for j, later := range waiting[i:] {
 				if len(later) > 0 {
-					t.Fatalf("%d has begun while %d is under way", i+j, i-1)
+					t.Fatalf("%d has started while %d is in progress", i+j, i-1)
 				}
 			}
 			answered()
-			answered() // says nothing new
+			answered() // a second call has no effect
 			synctest.Wait()
 			if len(next) == 0 {
-				t.Fatalf("%d has not begun", i)
+				t.Fatalf("%d has not started", i)
 			}
 			answered = <-next
 		}
@@ -147,42 +148,42 @@ func TestSerializerKeepsTheOrder(t *testing.T) {
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("it took %s, want no time", waited)
 		}
-		s.wantNoLines(t)
+		s.wantNoQueues(t)
 	})
 }
 
-// TestSerializerHoldsBackForALimitedTime: a hanging call holds back the next one for its hold only.
-func TestSerializerHoldsBackForALimitedTime(t *testing.T) {
+func TestHangingCallHoldsBackOnlyForItsHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, began := newSerializer(100), time.Now()
 		hanging := s.taken(t, wake())
 		time.Sleep(callHold / 4)
-		second, third := s.begins(t, wake()), s.begins(t, wake())
+		second, third := s.acquireAsync(t, wake()), s.acquireAsync(t, wake())
 		hangingToo := <-second
 		if waited := time.Since(began); waited != callHold {
-			t.Errorf("the second began after %s, want %s", waited, callHold)
+			t.Errorf("the second started after %s, want %s", waited, callHold)
 		}
-		hanging() // is answered at last, and the third waits for the second
+		hanging() // is answered at last, but the third waits for the second
 		synctest.Wait()
 		if len(third) > 0 {
-			t.Error("the third began with an answer that it does not wait for")
+			t.Error("the third started with the answer of the first, want the second's")
 		}
 		last := <-third
 		if waited := time.Since(began); waited != 2*callHold {
-			t.Errorf("the third began after %s, want %s", waited, 2*callHold)
+			t.Errorf("the third started after %s, want %s", waited, 2*callHold)
 		}
 		time.Sleep(callHold)
 		synctest.Wait()
-		s.wantNoLines(t) // though two hang, and the last one too
+		s.wantNoQueues(t) // although calls still hang
 		hangingToo()
 		last()
 		s.taken(t, wake())()
-		s.wantNoLines(t)
+		s.wantNoQueues(t)
 	})
 }
 
-// TestSerializerBoundsTheWait: neither many hanging calls nor a growing queue keeps a message waiting for ever.
+// TestSerializerBoundsTheWait: neither many hanging calls nor a growing queue make a message wait longer than the
+// limit.
 func TestSerializerBoundsTheWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,30 +192,30 @@ func TestSerializerBoundsTheWait(t *testing.T) {
 		s.taken(t, wake())
 		var waiting []<-chan func()
 		for range n {
-			waiting = append(waiting, s.begins(t, wake()))
+			waiting = append(waiting, s.acquireAsync(t, wake()))
 		}
 		for i, w := range waiting {
 			<-w
 			want := min(time.Duration(i+1)*callHold, maxCallWait)
 			if waited := time.Since(began); waited != want {
-				t.Fatalf("%d began after %s, want %s", i, waited, want)
+				t.Fatalf("%d started after %s, want %s", i, waited, want)
 			}
 		}
 		time.Sleep(callHold)
 		synctest.Wait()
-		s.wantNoLines(t)
+		s.wantNoQueues(t)
 	})
 }
 
-// TestSerializerBoundsTheNumberWaiting of the places: the next one is called at once.
+// TestSerializerBoundsTheNumberWaiting: beyond the limit, messages are called at once.
 func TestSerializerBoundsTheNumberWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSerializer(8)
 		first := s.taken(t, wake())
 		other := s.taken(t, wake(func(d *Delivery) { d.RunID = "wrun_b" }))
-		a := s.begins(t, wake())
-		b := s.begins(t, wake(func(d *Delivery) { d.RunID = "wrun_b" }))
+		a := s.acquireAsync(t, wake())
+		b := s.acquireAsync(t, wake(func(d *Delivery) { d.RunID = "wrun_b" }))
 		if len(a)+len(b) > 0 {
 			t.Fatal("two of eight do not wait")
 		}
@@ -224,11 +225,11 @@ func TestSerializerBoundsTheNumberWaiting(t *testing.T) {
 		(<-b)()
 		synctest.Wait()
 		if len(a) > 0 {
-			t.Error("one began before the last call of its run was answered")
+			t.Error("one started before the last call of its run was answered")
 		}
 		third()
 		(<-a)()
-		s.wantNoLines(t)
+		s.wantNoQueues(t)
 	})
 }
 
@@ -260,17 +261,18 @@ func TestSerializerWaitEndsWithContextAndServer(t *testing.T) {
 					t.Errorf("it took %s, want no time", waited)
 				}
 				if waiting, lines := s.state(); waiting != 0 || lines != 1 {
-					t.Errorf("%d wait in %d lines, want 0 in 1: the call under way goes on", waiting, lines)
+					t.Errorf("%d wait in %d queues, want 0 in 1: the call in progress continues", waiting, lines)
 				}
 				answered()
-				s.wantNoLines(t)
-				s.taken(t, wake())() // need not wait, so it does not end
+				s.wantNoQueues(t)
+				s.taken(t, wake())() // need not wait, so it does not fail
 			})
 		})
 	}
 }
 
-// TestCallGrantedWhileItsWaitEnds is passed on by who gave up, and had once by who lost testTimeout.
+// TestCallGrantedWhileItsWaitEnds: an abandoned wake-up passes its permission on, and one whose wait timed out uses its
+// permission once.
 func TestCallGrantedWhileItsWaitEnds(t *testing.T) {
 	t.Parallel()
 	s := newSerializer(100)
@@ -285,14 +287,14 @@ func TestCallGrantedWhileItsWaitEnds(t *testing.T) {
 	select {
 	case <-all[3].called:
 	default:
-		t.Error("the last turn has not begun")
+		t.Error("the last call was not permitted")
 	}
 	s.done(all[3])
-	s.wantNoLines(t)
+	s.wantNoQueues(t)
 }
 
-// TestSerializerUnderContention: whoever comes, gives up and is answered at the same time, no two are under way at once
-// while no turn is over, everybody begins or fails, and nothing is left.
+// TestSerializerUnderContention runs arrivals, cancellations and answers concurrently: no two calls overlap within
+// their hold, each acquires or fails, and no queue is left.
 func TestSerializerUnderContention(t *testing.T) {
 	t.Parallel()
 	const racers = 200
@@ -324,5 +326,5 @@ func TestSerializerUnderContention(t *testing.T) {
 	if called.Load()+failed.Load() != racers || called.Load() < racers*2/3 {
 		t.Errorf("%d were called and %d gave up, of %d", called.Load(), failed.Load(), racers)
 	}
-	s.wantNoLines(t)
+	s.wantNoQueues(t)
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// session is the loop of a process without River, which lasts until there is nothing left to do. It fetches tickets
-// itself, and knows when it is idle.
+// session is the loop of a drainer. It takes tickets from River's table itself and detects when it is idle. The drains
+// of a process share it.
 type session struct {
 	*loop
 
 	mu       sync.Mutex
-	taking   bool          // tickets
-	looking  bool          // for tickets, which it will then use
-	underway int           // deliveries, and turns of the sweeper
-	looks    int           // begun
-	idle     int           // the last look that found nothing to do, while nothing was under way
+	taking   bool          // it may take tickets
+	polling  bool          // it is taking tickets now, and will use them
+	underway int           // deliveries and sweeps in progress
+	polls    int           // polls started
+	idle     int           // the number of the last poll that found nothing to do while nothing was in progress
 	change   chan struct{} // closed and replaced when any of this changes
 }
 
-// begin puts the process on record and begins a session.
-func (w *deliverer) begin(ctx context.Context) (*session, error) {
-	l, err := w.signOn(ctx)
+// startSession registers the process and starts a session.
+func (w *deliverer) startSession(ctx context.Context) (*session, error) {
+	l, err := w.startLoop(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -44,28 +44,29 @@ func (w *deliverer) begin(ctx context.Context) (*session, error) {
 	})
 	s.tasks.Go(func() {
 		defer cancel()
-		s.run(issued, s.look)
+		s.run(issued, s.poll)
 	})
 	return s, nil
 }
 
-// resume has the session take tickets, and returns how many looks it has begun.
+// resume makes the session take tickets, and returns how many polls it has started. A later poll is the first that sees
+// everything committed before this call.
 func (s *session) resume() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taking = true
 	poke(s.news)
-	return s.looks
+	return s.polls
 }
 
-// pause has the session take no more tickets.
+// pause makes the session take no more tickets.
 func (s *session) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taking = false
 }
 
-// changed wakes the waiting. The caller holds the mutex.
+// changed wakes the callers of until. The caller holds the mutex.
 func (s *session) changed() {
 	close(s.change)
 	s.change = make(chan struct{})
@@ -88,7 +89,8 @@ func (s *session) until(ctx context.Context, condition func() bool) {
 	}
 }
 
-// wait waits until the lingering is over and a look that began after since found nothing to do, or for the deadline.
+// wait waits until the lingering time has passed and a poll that started after number since found nothing to do, or
+// until the deadline.
 func (s *session) wait(deadline, lingering context.Context, since int) {
 	select {
 	case <-lingering.Done():
@@ -98,33 +100,33 @@ func (s *session) wait(deadline, lingering context.Context, since int) {
 	s.until(deadline, func() bool { return s.idle > since && s.underway == 0 })
 }
 
-// finish waits until nothing is under way, another drain has come, or the grace period is over.
+// finish waits until nothing is in progress, another drain resumes the session, or the grace period has passed.
 func (s *session) finish(ctx context.Context, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	s.until(ctx, func() bool { return s.underway == 0 && !s.looking || s.taking })
+	s.until(ctx, func() bool { return s.underway == 0 && !s.polling || s.taking })
 }
 
-// look takes tickets and starts to use them, and returns when to look again.
-func (s *session) look(ctx context.Context) time.Duration {
+// poll takes tickets and starts to use them. It returns the time after which to look again.
+func (s *session) poll(ctx context.Context) time.Duration {
 	steady := s.steady.Load()
 	s.mu.Lock()
-	s.looks++
-	number, room, quiet := s.looks, s.options.Deliveries-s.underway, s.underway == 0
-	s.looking = s.taking && room > 0
-	looking := s.looking
+	s.polls++
+	number, room, quiet := s.polls, s.options.Deliveries-s.underway, s.underway == 0
+	s.polling = s.taking && room > 0
+	polling := s.polling
 	s.mu.Unlock()
-	if !looking {
+	if !polling {
 		return duePoll
 	}
 	next, found, err := s.take(context.WithoutCancel(ctx), room)
-	nothing := err == nil && !found && quiet && (steady || !s.suspicious(ctx))
+	nothing := err == nil && !found && quiet && (steady || !s.hasSuspects(ctx))
 	if err != nil {
-		s.logger.ErrorContext(ctx, "look for tickets", "error", err)
+		s.logger.ErrorContext(ctx, "take tickets", "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looking = false
+	s.polling = false
 	if nothing {
 		s.idle = number
 	}
@@ -133,7 +135,8 @@ func (s *session) look(ctx context.Context) time.Duration {
 }
 
 // take takes up to n tickets and starts to use them. It reports whether there were any, and how long it is until the
-// next message is due. It must not be broken off: a ticket that was taken and is not used is lost.
+// next message is due. It must not be interrupted: a ticket that is taken but not used is lost, and its message waits
+// until the loss is detected.
 func (s *session) take(ctx context.Context, n int) (next time.Duration, found bool, err error) {
 	next, err = s.issueDue(ctx)
 	if err != nil {
@@ -150,16 +153,17 @@ func (s *session) take(ctx context.Context, n int) (next time.Duration, found bo
 	return next, len(taken) > 0, nil
 }
 
-// suspicious reports whether a process may be dead, which this one cannot tell before its beats are steady.
-func (s *session) suspicious(ctx context.Context) bool {
+// hasSuspects reports whether another process may be dead. This process cannot decide that before its heartbeats are
+// steady, so it stays until then.
+func (s *session) hasSuspects(ctx context.Context) bool {
 	any, err := s.heartbeat.Suspects(ctx, s.queue.pool)
 	if err != nil {
-		s.logger.ErrorContext(ctx, "look for processes", "error", err)
+		s.logger.ErrorContext(ctx, "find suspect processes", "error", err)
 	}
 	return any
 }
 
-// use delivers the message of a ticket. If it fails before the delivery, the message gets another ticket.
+// use delivers the message of a ticket. If it fails before the delivery, the message gets another ticket later.
 func (s *session) use(t tickets.Taken) {
 	defer s.ended()
 	if err := s.redeem(s.calls, t.Ticket, t.ScheduledAt); err != nil && s.calls.Err() == nil {
@@ -182,10 +186,10 @@ func (s *session) ended() {
 	poke(s.news)
 }
 
-// backlogLimit is how far due messages are counted.
+// backlogLimit bounds the count of due messages, and with it the cost of counting.
 const backlogLimit = 1000
 
-// readBacklog counts what there is to deliver: unused tickets, and due messages without one.
+// readBacklog counts the messages to deliver: unused tickets, and due messages without a ticket.
 func readBacklog(ctx context.Context, pool *pgxpool.Pool) (b backlog, err error) {
 	err = pool.QueryRow(ctx, `
 		SELECT least($1, (

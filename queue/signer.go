@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// keysTime is how long a project's signing keys are cached: a new key signs, and a deleted one stops signing, within
-	// this time.
+	// keysTime is how long a project's signing keys are cached, and so how long it takes until a new key signs and a
+	// deleted key stops signing.
 	keysTime = 5 * time.Second
-	// keysPause is how long to wait after a failure to read them.
+	// keysPause is how long a failure to read the keys is cached.
 	keysPause = time.Second
-	// keysTimeout is how long reading them may take.
+	// keysTimeout is the time limit for reading the keys.
 	keysTimeout = 5 * time.Second
 )
 
@@ -39,12 +39,12 @@ type projectKeys struct {
 	keys  []signing.Key
 	err   error
 	until time.Time
-	// told is set when it was logged that the project has no keys.
+	// told is set when the log already mentions that the project has no keys.
 	told bool
 }
 
-// NewSigner makes a signer with the keys in the queue's database.
-func NewSigner(q *Queue, now func() time.Time, logger *slog.Logger) *Signer {
+// NewSigner returns a signer with the keys in the queue's database.
+func (q *Queue) NewSigner(now func() time.Time, logger *slog.Logger) *Signer {
 	return &Signer{
 		read: func(ctx context.Context, project entities.Project) ([]admin.SigningKeySecret, error) {
 			return admin.SigningKeySecrets(ctx, q.pool, project)
@@ -53,14 +53,15 @@ func NewSigner(q *Queue, now func() time.Time, logger *slog.Logger) *Signer {
 	}
 }
 
-// unsignedError is the error of a call that was not made because its keys could not be read.
+// unsignedError is the error of a call that was not made because its signing keys could not be read: an unsigned call
+// would be refused by the app, and count as a failure of the message.
 type unsignedError struct{ cause error }
 
 func (e *unsignedError) Error() string { return fmt.Sprintf("sign the call: %v", e.cause) }
 
 func (e *unsignedError) Unwrap() error { return e.cause }
 
-// sign signs a request with the body. It does nothing for a project without keys, or without a signer.
+// sign signs a request with the given body. It does nothing if the signer is nil or the project has no keys.
 func (s *Signer) sign(r *http.Request, project entities.Project, body []byte) error {
 	if s == nil {
 		return nil
@@ -73,7 +74,7 @@ func (s *Signer) sign(r *http.Request, project entities.Project, body []byte) er
 	return nil
 }
 
-// keys returns the project's keys, which may be cached. Concurrent callers wait for one of them to read the keys.
+// keys returns the project's keys, from the cache if it is fresh. Concurrent callers share one read.
 func (s *Signer) keys(ctx context.Context, project entities.Project) ([]signing.Key, error) {
 	s.mu.Lock()
 	p := s.projects[project]
@@ -89,7 +90,7 @@ func (s *Signer) keys(ctx context.Context, project entities.Project) ([]signing.
 	if now.Before(p.until) {
 		return p.keys, p.err
 	}
-	// Others wait for the result as well, so it outlives this call.
+	// Other callers wait for the result too, so the end of this call must not cancel the read.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTimeout)
 	defer cancel()
 	read, err := s.read(ctx, project)

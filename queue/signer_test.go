@@ -17,7 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/signature"
 )
 
-// signers makes a signer of keys that the test sets, at a time that it sets.
+// signers is a signer whose keys and clock the test sets.
 type signers struct {
 	*Signer
 
@@ -48,7 +48,7 @@ func newSigners() *signers {
 	return s
 }
 
-// after lets time pass, and something happen.
+// after advances the clock and then calls change.
 func (s *signers) after(d time.Duration, change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *signers) after(d time.Duration, change func()) {
 	}
 }
 
-// wantKeys expects calls to be signed with so many keys, after so many readings of them.
+// wantKeys checks the number of keys that sign a call, and how often the keys were read.
 func (s *signers) wantKeys(t *testing.T, what string, keys, reads int) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x.test", nil)
@@ -76,7 +76,7 @@ func (s *signers) wantKeys(t *testing.T, what string, keys, reads int) {
 	}
 }
 
-// TestSigningKeysAreCachedForSeconds, and no more often.
+// TestSigningKeysAreCachedForSeconds also checks that the log mentions missing keys once.
 func TestSigningKeysAreCachedForSeconds(t *testing.T) {
 	t.Parallel()
 	s := newSigners()
@@ -99,11 +99,10 @@ func TestSigningKeysAreCachedForSeconds(t *testing.T) {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
 	if n := strings.Count(s.log.b.String(), told); n != 2 {
-		t.Errorf("the log says so %d times, want once for each time that it came to be", n)
+		t.Errorf("the log says so %d times, want once for each change", n)
 	}
 }
 
-// TestSigningKeysAreReadOnceForConcurrentCalls who need them at the same time.
 func TestSigningKeysAreReadOnceForConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	s := newSigners()
@@ -123,7 +122,7 @@ func TestSigningKeysAreReadOnceForConcurrentCalls(t *testing.T) {
 	}
 }
 
-// TestUnreadableSigningKeysDelayTheDelivery: a call is rather not made than made without its signature, and that is no
+// TestUnreadableSigningKeysDelayTheDelivery: no call is made without its signature, and the attempt does not count as a
 // delivery.
 func TestUnreadableSigningKeysDelayTheDelivery(t *testing.T) {
 	t.Parallel()
@@ -151,14 +150,14 @@ func TestUnreadableSigningKeysDelayTheDelivery(t *testing.T) {
 	s.wantKeys(t, "at last", 1, 3)
 }
 
-// verified is what an app makes of a call: whether it is unsigned, or by which of the keys it is signed.
+// verified is the result of verifying a call: it is unsigned, or signed by one of the keys.
 type verified struct {
 	err  error
 	body int
 }
 
-// guarded is an app that verifies its calls, and acknowledges nothing.
-func guarded(t *testing.T, keys ...string) (*app, chan verified) {
+// verifyingApp starts an app that verifies its calls and acknowledges nothing.
+func verifyingApp(t *testing.T, keys ...string) (*app, chan verified) {
 	t.Helper()
 	parsed, err := signature.ParseKeys(strings.Join(keys, ","))
 	if err != nil {
@@ -172,7 +171,7 @@ func guarded(t *testing.T, keys ...string) (*app, chan verified) {
 	return a, got
 }
 
-// newKey makes a signing key of the project and returns its secret.
+// newKey creates a signing key of the project and returns its secret.
 func (r *replica) newKey(t *testing.T, p entities.Project) string {
 	t.Helper()
 	_, s, err := admin.NewSigningKeys(r.pool, time.Now).Create(t.Context(), p)
@@ -182,14 +181,14 @@ func (r *replica) newKey(t *testing.T, p entities.Project) string {
 	return s.Reveal()
 }
 
-// TestDeliveriesAreSigned by all keys of their project, and by no other's.
+// TestDeliveriesAreSigned: calls are signed with all keys of their project, and no other's.
 func TestDeliveriesAreSigned(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
 	first := r.newKey(t, project)
 	second := r.newKey(t, project)
 	foreign := r.newKey(t, "another")
-	r.worker(t, func(o *WorkerOptions) { o.Signer = NewSigner(r.Queue, time.Now, o.Logger) })
+	r.worker(t, func(o *WorkerOptions) { o.Signer = r.NewSigner(time.Now, o.Logger) })
 	for name, tt := range map[string]struct {
 		key  string
 		body string
@@ -198,7 +197,7 @@ func TestDeliveriesAreSigned(t *testing.T) {
 		"first": {first, "x", nil}, "second": {second, "x", nil}, "foreign": {foreign, "x", signature.ErrWrong},
 		"large": {second, strings.Repeat("x", 3*smallBody), nil}, "empty": {first, "", nil},
 	} {
-		a, got := guarded(t, tt.key)
+		a, got := verifyingApp(t, tt.key)
 		r.register(t, name, a.URL+"/base")
 		r.send(t, body(tt.body), func(m *entities.Message) { m.DeploymentID = name })
 		if v := receive(t, "a call", got); !errors.Is(v.err, tt.want) || v.body != len(tt.body) {

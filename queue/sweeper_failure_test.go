@@ -9,7 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestRunThatCannotBeWokenDoesNotStopOthers: such runs were recorded by older servers.
+// TestRunThatCannotBeWokenDoesNotStopOthers covers runs that only older servers could create.
 func TestRunThatCannotBeWokenDoesNotStopOthers(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]string{
@@ -18,10 +18,10 @@ func TestRunThatCannotBeWokenDoesNotStopOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := deaf(t, testdb.New(t))
+			r := withoutHints(t, testdb.New(t))
 			first, bad, last := r.created(t), r.created(t), r.created(t)
 			r.exec(t, damage, bad.RunID)
-			lost := r.held(t, "proc_gone")
+			lost := r.claimed(t, "proc_gone")
 			r.exec(t, `DELETE FROM processes`)
 			var l logs
 			s := r.newWorker(t, func(o *WorkerOptions) { o.Logger = l.logger() }).sweeper
@@ -50,11 +50,10 @@ func TestRunThatCannotBeWokenDoesNotStopOthers(t *testing.T) {
 	}
 }
 
-// TestOrphanedLeasesAreReleasedIfTheSweepFails: a turn that fails does not hold them.
 func TestOrphanedLeasesAreReleasedIfTheSweepFails(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
-	lost := r.held(t, "proc_gone")
+	r := withoutHints(t, testdb.New(t))
+	lost := r.claimed(t, "proc_gone")
 	r.exec(t, `DELETE FROM processes`)
 	r.exec(t, `ALTER TABLE run_wakes RENAME TO elsewhere`)
 	if woken, err := r.newWorker(t).sweeper.Turn(t.Context()); err == nil {
@@ -65,10 +64,11 @@ func TestOrphanedLeasesAreReleasedIfTheSweepFails(t *testing.T) {
 	}
 }
 
-// TestBatchThatFailsDoesNotStopTheRound: looking at some of its runs takes too long, say.
+// TestBatchThatFailsDoesNotStopTheRound: a batch can fail, for example, because reading some of its runs takes too
+// long.
 func TestBatchThatFailsDoesNotStopTheRound(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	bad, good := r.created(t), r.created(t)
 	r.exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`)

@@ -24,23 +24,23 @@ const workflow = "workflow//./src/order//order"
 
 func hourAgo() time.Time { return time.Now().Add(-time.Hour) }
 
-// aRun is a run that a test tells the story of. Its clock shows an hour ago.
-type aRun struct {
+// testRun is a run whose events a test appends. Its clock shows an hour ago.
+type testRun struct {
 	*replica
 	entities.RunID
 }
 
-// created begins the story of a run.
-func (r *replica) created(t testing.TB) aRun {
+// created creates a run.
+func (r *replica) created(t testing.TB) testRun {
 	t.Helper()
-	run := aRun{r, entities.RunID("wrun_" + ulid.MustNewDefault(hourAgo()).String())}
+	run := testRun{r, entities.RunID("wrun_" + ulid.MustNewDefault(hourAgo()).String())}
 	run.happens(t, entities.EventRunCreated, "", func(e *eventlog.Request) {
 		e.Data = entities.EventData{DeploymentID: deployment, WorkflowName: workflow}
 	})
 	return run
 }
 
-func (r *replica) started(t testing.TB) aRun {
+func (r *replica) started(t testing.TB) testRun {
 	t.Helper()
 	run := r.created(t)
 	run.happens(t, entities.EventRunStarted, "")
@@ -48,7 +48,7 @@ func (r *replica) started(t testing.TB) aRun {
 }
 
 // happens appends an event.
-func (r aRun) happens(t testing.TB, typ entities.EventType, about string, options ...func(*eventlog.Request)) {
+func (r testRun) happens(t testing.TB, typ entities.EventType, about string, options ...func(*eventlog.Request)) {
 	t.Helper()
 	e := eventlog.Request{RunID: r.RunID, Type: typ, CorrelationID: about, SpecVersion: 3}
 	switch typ {
@@ -67,20 +67,20 @@ func (r aRun) happens(t testing.TB, typ entities.EventType, about string, option
 	}
 }
 
-// in is a time from now, as the time that a wait ends or a step is tried again.
+// in sets the time of a request to d from now: when a wait ends or a step is retried.
 func in(d time.Duration) func(*eventlog.Request) {
 	at := time.Now().Add(d)
 	return func(e *eventlog.Request) { e.Data.ResumeAt, e.Data.RetryAfter = &at, &at }
 }
 
-func about(run aRun) func(*entities.Message) {
+func about(run testRun) func(*entities.Message) {
 	return func(m *entities.Message) { m.RunID = run.RunID }
 }
 
-// delivered sends a message about the run and acknowledges it; between its claim and that, something happens.
-func (r aRun) delivered(t testing.TB, topic string, meanwhile ...func()) {
+// delivered sends a message of the run and acknowledges it. Meanwhile is called between claim and acknowledgement.
+func (r testRun) delivered(t testing.TB, topic string, meanwhile ...func()) {
 	t.Helper()
-	r.onRecord(t, "proc_1")
+	r.registerProcess(t, "proc_1")
 	id := r.send(t, about(r), func(m *entities.Message) { m.Topic = topic })
 	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, "proc_1", leaseTime)
 	if err != nil || !ok {
@@ -94,7 +94,7 @@ func (r aRun) delivered(t testing.TB, topic string, meanwhile ...func()) {
 	}
 }
 
-// sweep has a new sweeper take a turn that is due.
+// sweep runs a due turn of a new sweeper.
 func (r *replica) sweep(t testing.TB, configure ...func(*cluster.Sweeper)) []cluster.Stranded {
 	t.Helper()
 	s := r.newWorker(t).sweeper
@@ -115,89 +115,89 @@ func TestStrandedRuns(t *testing.T) {
 		flow = "__wkf_workflow_x"
 		step = "__wkf_step_x"
 	)
-	type story func(t *testing.T, r *replica) aRun
-	started := func(tell func(t *testing.T, run aRun)) story {
-		return func(t *testing.T, r *replica) aRun {
+	type runSetup func(t *testing.T, r *replica) testRun
+	started := func(arrange func(t *testing.T, run testRun)) runSetup {
+		return func(t *testing.T, r *replica) testRun {
 			run := r.started(t)
-			tell(t, run)
+			arrange(t, run)
 			return run
 		}
 	}
-	stepped := func(events ...entities.EventType) story {
-		return started(func(t *testing.T, run aRun) {
+	stepped := func(events ...entities.EventType) runSetup {
+		return started(func(t *testing.T, run testRun) {
 			for _, e := range events {
 				run.happens(t, e, "step_1")
 			}
 		})
 	}
-	retried := func(d time.Duration) story {
-		return started(func(t *testing.T, run aRun) {
+	retried := func(d time.Duration) runSetup {
+		return started(func(t *testing.T, run testRun) {
 			run.happens(t, entities.EventStepCreated, "step_1")
 			run.happens(t, entities.EventStepStarted, "step_1")
 			run.happens(t, entities.EventStepRetrying, "step_1", in(d))
 		})
 	}
-	hooked := func(tell func(t *testing.T, run aRun, receive func())) story {
-		return started(func(t *testing.T, run aRun) {
+	hooked := func(arrange func(t *testing.T, run testRun, receive func())) runSetup {
+		return started(func(t *testing.T, run testRun) {
 			run.happens(t, entities.EventHookCreated, "hook_1")
-			tell(t, run, func() { run.happens(t, entities.EventHookReceived, "hook_1") })
+			arrange(t, run, func() { run.happens(t, entities.EventHookReceived, "hook_1") })
 		})
 	}
 	for name, tt := range map[string]struct {
-		tell   story
-		reason string // empty when it has a way to move
+		setup  runSetup
+		reason string // empty if the run is not stranded
 	}{
 		"created, and its message was never sent": {
-			func(t *testing.T, r *replica) aRun { return r.created(t) }, "no message starts it",
+			func(t *testing.T, r *replica) testRun { return r.created(t) }, "no message starts it",
 		},
-		"message pending": {started(func(t *testing.T, run aRun) { run.send(t, about(run)) }), ""},
-		"message delayed": {started(func(t *testing.T, run aRun) { run.send(t, about(run), delayed(time.Hour)) }), ""},
-		"message leased": {started(func(t *testing.T, run aRun) {
+		"message pending": {started(func(t *testing.T, run testRun) { run.send(t, about(run)) }), ""},
+		"message delayed": {started(func(t *testing.T, run testRun) { run.send(t, about(run), delayed(time.Hour)) }), ""},
+		"message leased": {started(func(t *testing.T, run testRun) {
 			run.send(t, about(run))
 			run.exec(t, `UPDATE messages SET lease = 'rh_1'`)
 		}), ""},
-		"message parked":         {started(func(t *testing.T, run aRun) { run.park(t, run.send(t, about(run))) }), ""},
-		"message of another run": {started(func(t *testing.T, run aRun) { run.send(t) }), "waits for nothing"},
-		"nothing to wait for":    {started(func(*testing.T, aRun) {}), "waits for nothing"},
-		"something happened just now": {started(func(t *testing.T, run aRun) {
+		"message parked":         {started(func(t *testing.T, run testRun) { run.park(t, run.send(t, about(run))) }), ""},
+		"message of another run": {started(func(t *testing.T, run testRun) { run.send(t) }), "waits for nothing"},
+		"nothing to wait for":    {started(func(*testing.T, testRun) {}), "waits for nothing"},
+		"something happened just now": {started(func(t *testing.T, run testRun) {
 			run.exec(t, `UPDATE runs SET updated_at = now()`)
 		}), ""},
-		"ended":          {started(func(t *testing.T, run aRun) { run.happens(t, entities.EventRunCompleted, "") }), ""},
+		"ended":          {started(func(t *testing.T, run testRun) { run.happens(t, entities.EventRunCompleted, "") }), ""},
 		"step pending":   {stepped(entities.EventStepCreated), "step step_1 is pending"},
 		"step running":   {stepped(entities.EventStepCreated, entities.EventStepStarted), "step step_1 is running"},
 		"step retries":   {retried(time.Hour), ""},
 		"step retried":   {retried(-2 * time.Minute), "step step_1 is pending"},
 		"step completed": {stepped(entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted), "waits for nothing"},
-		"wait":           {started(func(t *testing.T, run aRun) { run.happens(t, entities.EventWaitCreated, "wait_1", in(time.Hour)) }), ""},
-		"wait just over": {started(func(t *testing.T, run aRun) { run.happens(t, entities.EventWaitCreated, "wait_1", in(-time.Second)) }), ""},
-		"wait over": {started(func(t *testing.T, run aRun) {
+		"wait":           {started(func(t *testing.T, run testRun) { run.happens(t, entities.EventWaitCreated, "wait_1", in(time.Hour)) }), ""},
+		"wait just over": {started(func(t *testing.T, run testRun) { run.happens(t, entities.EventWaitCreated, "wait_1", in(-time.Second)) }), ""},
+		"wait over": {started(func(t *testing.T, run testRun) {
 			run.happens(t, entities.EventWaitCreated, "wait_1", in(-time.Minute))
 		}), "wait wait_1 is over"},
-		"hook":                  {hooked(func(*testing.T, aRun, func()) {}), ""},
-		"hook, never delivered": {hooked(func(_ *testing.T, _ aRun, receive func()) { receive() }), "event 4, hook_received"},
-		"hook, delivered": {hooked(func(t *testing.T, run aRun, receive func()) {
+		"hook":                  {hooked(func(*testing.T, testRun, func()) {}), ""},
+		"hook, never delivered": {hooked(func(_ *testing.T, _ testRun, receive func()) { receive() }), "event 4, hook_received"},
+		"hook, delivered": {hooked(func(t *testing.T, run testRun, receive func()) {
 			receive()
 			run.delivered(t, flow)
 		}), ""},
-		"hook, received while delivered": {hooked(func(t *testing.T, run aRun, receive func()) {
+		"hook, received while delivered": {hooked(func(t *testing.T, run testRun, receive func()) {
 			run.delivered(t, flow, receive)
 		}), "event 4, hook_received"},
-		"hook, received again": {hooked(func(t *testing.T, run aRun, receive func()) {
+		"hook, received again": {hooked(func(t *testing.T, run testRun, receive func()) {
 			receive()
 			run.delivered(t, flow)
 			receive()
 		}), "event 5, hook_received"},
-		"hook, deliveries acknowledged in another order": {hooked(func(t *testing.T, run aRun, receive func()) {
+		"hook, deliveries acknowledged in another order": {hooked(func(t *testing.T, run testRun, receive func()) {
 			run.delivered(t, flow, func() {
 				receive()
 				run.delivered(t, flow)
 			})
 		}), ""},
-		"hook, only a step was delivered": {hooked(func(t *testing.T, run aRun, receive func()) {
+		"hook, only a step was delivered": {hooked(func(t *testing.T, run testRun, receive func()) {
 			receive()
 			run.delivered(t, step)
 		}), "event 4, hook_received"},
-		"hook, delivered to another project's message": {hooked(func(t *testing.T, run aRun, receive func()) {
+		"hook, delivered to another project's message": {hooked(func(t *testing.T, run testRun, receive func()) {
 			receive()
 			id := run.send(t, about(run), func(m *entities.Message) { m.Project = "other" })
 			m, err := run.Receive(t.Context(), "other", topic, id, time.Minute)
@@ -208,14 +208,14 @@ func TestStrandedRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 		}), "event 4, hook_received"},
-		"hook, and a step that nobody heard of": {hooked(func(t *testing.T, run aRun, _ func()) {
+		"hook, and a step that nobody heard of": {hooked(func(t *testing.T, run testRun, _ func()) {
 			for _, e := range []entities.EventType{
 				entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted,
 			} {
 				run.happens(t, e, "step_1")
 			}
 		}), "event 6, step_completed"},
-		"hook after a step, in one delivery": {started(func(t *testing.T, run aRun) {
+		"hook after a step, in one delivery": {started(func(t *testing.T, run testRun) {
 			run.delivered(t, flow, func() {
 				for _, e := range []entities.EventType{
 					entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted,
@@ -225,14 +225,14 @@ func TestStrandedRuns(t *testing.T) {
 				run.happens(t, entities.EventHookCreated, "hook_1")
 			})
 		}), ""},
-		"hook, and a step": {hooked(func(t *testing.T, run aRun, _ func()) {
+		"hook, and a step": {hooked(func(t *testing.T, run testRun, _ func()) {
 			run.happens(t, entities.EventStepCreated, "step_1")
 		}), "step step_1 is pending"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := deaf(t, testdb.New(t))
-			run := tt.tell(t, r)
+			r := withoutHints(t, testdb.New(t))
+			run := tt.setup(t, r)
 			before := r.count(t, `SELECT count(*) FROM messages WHERE project = $1`, project)
 			woken := r.sweep(t)
 			g, err := r.Gauges(t.Context())
@@ -262,7 +262,7 @@ func TestStrandedRuns(t *testing.T) {
 	}
 }
 
-// TestWokenRunIsContinuedByItsClient: the app gets what its own client would have sent.
+// TestWokenRunIsContinuedByItsClient: the app gets the message that its own client would have sent.
 func TestWokenRunIsContinuedByItsClient(t *testing.T) {
 	t.Parallel()
 	var r *replica
@@ -273,7 +273,7 @@ func TestWokenRunIsContinuedByItsClient(t *testing.T) {
 	w := r.newWorker(t)
 	w.sweeper.Interval = 50 * time.Millisecond
 	r.exec(t, `UPDATE sweeper SET due_at = now()`)
-	begin(t, w)
+	startWorker(t, w)
 	c := a.next(t)
 	want := map[string]any{
 		"payload": map[any]any{"runId": string(run.RunID)}, "queueName": "__wkf_workflow_" + workflow, "deploymentId": deployment,
@@ -302,7 +302,7 @@ func TestContinuationOfOldClientsIsJSON(t *testing.T) {
 	}
 }
 
-func TestContinuationIsCBORWhateverTheLengths(t *testing.T) {
+func TestContinuationIsCBORForAllLengths(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 5, 8, 9, 23, 24, 100, 240, 255, 256, 300, 65_535, 65_536, 70_000} {
 		name := strings.Repeat("w", n)
@@ -324,10 +324,10 @@ func TestContinuationIsCBORWhateverTheLengths(t *testing.T) {
 	}
 }
 
-// TestRunIsNotWokenOverAndOver: what does not help is tried again more and more rarely, until the run moves.
-func TestRunIsNotWokenOverAndOver(t *testing.T) {
+// TestRepeatedWakeUpsBackOff: a run that stays stranded is woken at growing intervals, until it makes progress.
+func TestRepeatedWakeUpsBackOff(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	run := r.started(t)
 	later := func(d time.Duration) {
 		r.exec(t, `UPDATE run_wakes SET repaired_at = repaired_at - $1::interval`, d)
@@ -337,14 +337,14 @@ func TestRunIsNotWokenOverAndOver(t *testing.T) {
 	for i, backoff := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 		later(backoff*time.Minute - 5*time.Second)
 		if woken := r.sweep(t); len(woken) != 0 {
-			t.Errorf("wake %d came before %d minutes were over", i+2, backoff)
+			t.Errorf("wake-up %d came in less than %d minutes", i+2, backoff)
 		}
 		if g, err := r.Gauges(t.Context()); err != nil || g.StrandedRuns != 1 {
-			t.Errorf("got a gauge of %d (%v) for a run that nothing helps, want 1", g.StrandedRuns, err)
+			t.Errorf("got a gauge of %d (%v) for a run that stays stranded, want 1", g.StrandedRuns, err)
 		}
 		later(6 * time.Second)
 		if woken := r.sweep(t); len(woken) != 1 {
-			t.Errorf("wake %d did not come after %d minutes", i+2, backoff)
+			t.Errorf("wake-up %d did not come after %d minutes", i+2, backoff)
 		}
 	}
 	run.happens(t, entities.EventAttrSet, "", func(e *eventlog.Request) {
@@ -353,7 +353,7 @@ func TestRunIsNotWokenOverAndOver(t *testing.T) {
 	})
 	later(0)
 	if woken := r.sweep(t); len(woken) != 1 {
-		t.Error("a run that has moved and is stranded again was not woken")
+		t.Error("a run that made progress and is stranded again was not woken")
 	}
 	run.happens(t, entities.EventRunCompleted, "")
 	later(time.Hour)
@@ -365,10 +365,10 @@ func TestRunIsNotWokenOverAndOver(t *testing.T) {
 	}
 }
 
-// TestLostStepMessageCanBeSentAgain: its key outlives it, and would swallow what the woken client sends.
+// TestLostStepMessageCanBeSentAgain: otherwise the message that the woken client sends would be a duplicate by its key.
 func TestLostStepMessageCanBeSentAgain(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	run, sibling := r.started(t), r.started(t)
 	run.happens(t, entities.EventStepCreated, "step_1")
 	run.happens(t, entities.EventWaitCreated, "wait_1", in(-time.Minute))
@@ -404,7 +404,7 @@ func TestLostStepMessageCanBeSentAgain(t *testing.T) {
 
 func TestSweepersShareOneRound(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	var runs []string
 	for range 20 {
 		run := r.started(t)
@@ -426,9 +426,9 @@ func TestSweepersShareOneRound(t *testing.T) {
 	}
 	r.exec(t, `DELETE FROM messages WHERE run_id = $1`, runs[0])
 	if woken := r.sweep(t, small); len(woken) != 1 || string(woken[0].ID) != runs[0] {
-		t.Errorf("got %+v, want the round to begin again", woken)
+		t.Errorf("got %+v, want the round to start again", woken)
 	}
-	// Whose turn it is not does nothing.
+	// A sweeper whose turn is not due does nothing.
 	r.exec(t, `UPDATE sweeper SET due_at = now() + interval '1 h'`)
 	r.exec(t, `DELETE FROM messages`)
 	if woken := r.sweep(t, small); len(woken) != 0 {
@@ -439,7 +439,7 @@ func TestSweepersShareOneRound(t *testing.T) {
 func TestRacersWakeARunOnce(t *testing.T) {
 	t.Parallel()
 	const runs = 120 // more than one turn wakes
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	for range runs {
 		r.started(t)
 	}
@@ -466,13 +466,13 @@ func TestRacersWakeARunOnce(t *testing.T) {
 	}
 	doubled := r.count(t, `SELECT count(*) FROM (SELECT FROM messages GROUP BY run_id HAVING count(*) <> 1) d`)
 	if total != runs || doubled != 0 {
-		t.Errorf("%d were woken, %d of them not once; want each of %d once", total, doubled, runs)
+		t.Errorf("%d were woken, %d of them more than once; want each of %d once", total, doubled, runs)
 	}
 }
 
-func TestSweepIsAllOrNothing(t *testing.T) {
+func TestSweepIsAtomic(t *testing.T) {
 	t.Parallel()
-	r := deaf(t, testdb.New(t))
+	r := withoutHints(t, testdb.New(t))
 	r.started(t)
 	var due time.Time
 	r.scan(t, `SELECT due_at FROM sweeper`, nil, &due)

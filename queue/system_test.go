@@ -28,21 +28,21 @@ const (
 	project    = entities.DefaultProject
 	topic      = "__wkf_workflow_test"
 	deployment = "dpl_test"
-	// testTimeout is how long a test waits for something that must happen. It is long because machines can be busy.
+	// testTimeout is how long a test waits for an event that must happen. It is long because machines can be busy.
 	testTimeout = 30 * time.Second
 )
 
-// replica is the parts of one server process: connections, a hub and a queue.
+// replica has the parts of one server process: connections, a hub and a queue.
 type replica struct {
 	pool *pgxpool.Pool
 	hub  *pg.Hub
 	*Queue
 }
 
-// open starts a replica on the database. It ends with the test.
+// open starts a replica on the database, which is closed when the test ends.
 func open(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
-	r := deaf(t, dsn, options...)
+	r := withoutHints(t, dsn, options...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.hub.Run(ctx) })
@@ -53,8 +53,8 @@ func open(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	return r
 }
 
-// deaf opens a replica whose hub neither sends nor receives hints.
-func deaf(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
+// withoutHints opens a replica whose hub neither sends nor receives hints.
+func withoutHints(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), withConnections(t, dsn), migrations.DefaultSchema, options...)
 	if err != nil {
@@ -69,7 +69,7 @@ func deaf(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	return &replica{pool: pool, hub: hub, Queue: q}
 }
 
-// withConnections bounds the pools, so that many tests at once do not use the server up.
+// withConnections limits the pools, so that parallel tests do not use all connections of the server.
 func withConnections(t testing.TB, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -82,7 +82,7 @@ func withConnections(t testing.TB, dsn string) string {
 	return u.String()
 }
 
-// loopback allows the apps of tests.
+// loopback allows calls to the tests' apps.
 func loopback(t testing.TB) egress.Allowed {
 	t.Helper()
 	allowed, err := egress.Parse(egress.Loopback)
@@ -92,7 +92,7 @@ func loopback(t testing.TB) egress.Allowed {
 	return allowed
 }
 
-// newWorker makes a worker, not started yet.
+// newWorker returns a worker that is not started.
 func (r *replica) newWorker(t testing.TB, configure ...func(*WorkerOptions)) *Worker {
 	t.Helper()
 	o := WorkerOptions{
@@ -102,23 +102,23 @@ func (r *replica) newWorker(t testing.TB, configure ...func(*WorkerOptions)) *Wo
 	for _, c := range configure {
 		c(&o)
 	}
-	w, err := NewWorker(r.Queue, migrations.DefaultSchema, o)
+	w, err := r.NewWorker(migrations.DefaultSchema, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-// worker makes a worker and starts it. It is stopped when the test ends, if it was not before.
+// worker starts a new worker. It is stopped when the test ends, unless it was stopped before.
 func (r *replica) worker(t testing.TB, configure ...func(*WorkerOptions)) *Worker {
 	t.Helper()
 	w := r.newWorker(t, configure...)
-	begin(t, w)
+	startWorker(t, w)
 	return w
 }
 
-// begin starts a worker. It is stopped when the test ends, if it was not before.
-func begin(t testing.TB, w *Worker) {
+// startWorker starts a worker. It is stopped when the test ends, unless it was stopped before.
+func startWorker(t testing.TB, w *Worker) {
 	t.Helper()
 	if err := w.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func (r *replica) register(t testing.TB, id, url string) {
 	}
 }
 
-// message makes a message; the options name what matters to the test.
+// message returns a message with the given options.
 func message(options ...func(*entities.Message)) entities.Message {
 	m := entities.Message{
 		Project: project, Topic: topic, DeploymentID: deployment, ContentType: "application/cbor", Body: []byte("body"),
@@ -206,7 +206,7 @@ func (r *replica) count(t testing.TB, sql string, args ...any) int {
 	return n
 }
 
-// stored is a message's row, as far as tests look at it.
+// stored has the columns of a message's row that tests check.
 type stored struct {
 	Ticket        int
 	Lease         string
@@ -243,7 +243,7 @@ func (r *replica) ack(t testing.TB, c call) {
 	}
 }
 
-// eventually waits until ok.
+// eventually waits until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(testTimeout)
@@ -270,13 +270,13 @@ func receive[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// app is a user's app. It puts each call into calls.
+// app is a user's app. It sends each call to calls.
 type app struct {
 	*httptest.Server
 	calls chan call
 }
 
-// call is a delivery as the function sees it.
+// call is a delivery as the function receives it.
 type call struct {
 	Path   string
 	Header http.Header
@@ -288,7 +288,7 @@ func (c call) handle() string { return c.Header.Get("Ce-Vqsreceipthandle") }
 func (c call) topic() string  { return c.Header.Get("Ce-Vqsqueuename") }
 func (c call) count() string  { return c.Header.Get("Ce-Vqsdeliverycount") }
 
-// newApp starts an app. A nil answer is 200, acknowledging nothing.
+// newApp starts an app. If answer is nil, it answers 200 without acknowledging.
 func newApp(t testing.TB, answer func(http.ResponseWriter, *http.Request, call)) *app {
 	t.Helper()
 	a := &app{calls: make(chan call, 10_000)}
@@ -326,7 +326,7 @@ func wantError(t testing.TB, what string, err, want error) {
 	}
 }
 
-// logs is a log that a test can read while it is written.
+// logs is a log that a test can read while it is being written.
 type logs struct {
 	mu sync.Mutex
 	b  bytes.Buffer

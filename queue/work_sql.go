@@ -13,9 +13,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
-// upsertWork stores a piece of work, or makes the stored one due, leased as reserved if it is to be done now. Work
-// under way is marked to be done again, unless the new due time is later. Work that failed or is parked keeps its
-// backoff: it will see all new events then.
+// upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work in
+// progress is marked to be done again, unless the new request is for later. Work that failed or is parked keeps its
+// backoff: it sees all new events when it runs.
 func upsertWork(m entities.Message, s *storedWork) pg.Write {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
@@ -27,12 +27,12 @@ func upsertWork(m entities.Message, s *storedWork) pg.Write {
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', '', now() + $8 + $10, $9::integer,
 			now() + CASE WHEN taken THEN $13 ELSE $8::interval END,
 			CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, taken::integer
-		FROM (SELECT ` + onRecord("$12") + ` AS taken OFFSET 0) AS o -- so that it is evaluated once
+		FROM (SELECT ` + isRegistered("$12") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
 		WHERE true`, Rest: `
 		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
 			again = m.again OR m.lease <> '' AND excluded.ticket > 0,
 			(ticket, due_at, lease, holder, delivery_count) = (SELECT
-				CASE WHEN NOT idle THEN m.ticket WHEN excluded.lease <> '' THEN m.ticket + 1 -- the one that is out is used up
+				CASE WHEN NOT idle THEN m.ticket WHEN excluded.lease <> '' THEN m.ticket + 1 -- invalidates the issued ticket
 					ELSE greatest(m.ticket, excluded.ticket) END,
 				CASE WHEN NOT idle THEN m.due_at WHEN excluded.ticket > 0 THEN excluded.due_at
 					ELSE least(m.due_at, excluded.due_at) END,
@@ -60,7 +60,7 @@ func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.
 	return children, wrap("drop work", pg.SendQueued(ctx, tx, before))
 }
 
-// extendSQL makes a lease last so long from now.
+// extendSQL sets the time that the lease $1 lasts from now.
 const extendSQL = `UPDATE messages SET due_at = now() + $2 WHERE ` + OfLease
 
 func extendLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
@@ -68,6 +68,6 @@ func extendLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.
 	return wrap("extend lease", err)
 }
 
-// endWork deletes the piece of work under the lease $1. It does not check that the message is work: on an empty queue
-// the planner would find the index of work as good as that of leases; see [ofMessage].
+// endWork deletes the piece of work under the lease $1. It has no condition on the column work: on an empty queue the
+// planner would consider the index on work as good as that on leases; see [ofMessage].
 const endWork = `DELETE FROM messages WHERE ` + OfLease

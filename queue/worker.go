@@ -13,37 +13,37 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// hardStopTimeout is how long breaking off the deliveries may take.
+// hardStopTimeout is how long the dispatcher waits for deliveries after it has cancelled them.
 const hardStopTimeout = 10 * time.Second
 
 // WorkerOptions configures a [Worker].
 type WorkerOptions struct {
-	// Deliveries is how many deliveries may be under way at once; at most 10,000.
+	// Deliveries is how many deliveries may be in progress at once; at most 10,000.
 	Deliveries int
-	// MaxDeliveries is the number of deliveries without an acknowledgement after which a message is parked. Clients give
-	// up by themselves after 48 (protocol §5.4); a higher number lets them.
+	// MaxDeliveries is the number of deliveries without an acknowledgement after which a message is parked. Clients end
+	// the run themselves after 48 (protocol §5.4), so a higher number leaves that to them.
 	MaxDeliveries int
 	// FailureWindow is how long ago the first failure must be for a message to be parked.
 	FailureWindow time.Duration
-	// BodyMemory limits the total bytes of the bodies under way. A larger body is delivered alone.
+	// BodyMemory limits the total size of the bodies in memory, in bytes. A larger body is delivered alone.
 	BodyMemory int64
-	// Grace is how long deliveries under way may continue when the worker stops.
+	// Grace is how long deliveries in progress may continue when the worker stops.
 	Grace time.Duration
-	// Allowed are the addresses, besides public ones, at which functions may be called.
+	// Allowed are the addresses that functions may have besides public ones.
 	Allowed egress.Allowed
 	// Signer signs calls; nil leaves them unsigned.
 	Signer *Signer
-	// Handlers do the server's own work, by its kind.
+	// Handlers do the server's own work, by kind.
 	Handlers map[entities.Work]Handler
 	// Retention, if not nil, deletes expired runs every minute.
 	Retention *upkeep.Retention
-	// Observer, if not nil, watches the deliveries.
+	// Observer, if not nil, observes the deliveries.
 	Observer Observer
 	Logger   *slog.Logger
 }
 
-// Worker delivers messages until it is stopped. River fetches their tickets; what this process accepts itself, its
-// dispatcher delivers without one.
+// Worker delivers messages until it is stopped. River fetches their tickets; the dispatcher delivers messages that this
+// process accepts without tickets.
 type Worker struct {
 	*deliverer
 
@@ -52,28 +52,29 @@ type Worker struct {
 	loop       *loop // while it runs
 }
 
-// NewWorker makes a worker for the queue, whose tables are in the given schema.
-func NewWorker(q *Queue, schema string, o WorkerOptions) (*Worker, error) {
+// NewWorker returns a worker for the queue, whose tables are in the given schema.
+func (q *Queue) NewWorker(schema string, o WorkerOptions) (*Worker, error) {
 	d := newDeliverer(q, o)
-	// Half of the places are for tickets: old messages must find some also when new ones keep coming.
+	// Half of the slots are for tickets, so that a stream of new messages cannot starve the old ones.
 	w := &Worker{deliverer: d, dispatcher: newDispatcher(d, o.Deliveries/2)}
 	var err error
 	w.fetcher, err = tickets.NewFetcher(q.pool, schema, d.heartbeat.ID, o.Deliveries-o.Deliveries/2, d.use, o.Logger)
 	return w, err
 }
 
-// use redeems a ticket. A process that is on no record keeps it until it is again.
+// use redeems a ticket. A process that is not registered postpones the ticket until its next heartbeat registers it
+// again.
 func (w *deliverer) use(ctx context.Context, t tickets.Ticket, since time.Time) error {
 	err := w.redeem(ctx, t, since)
-	if errors.Is(err, errNotOnRecord) {
+	if errors.Is(err, errNotRegistered) {
 		return tickets.Later(cluster.BeatInterval)
 	}
 	return err
 }
 
-// Start begins to deliver. The context does not end it: [Worker.Stop] does.
+// Start starts delivering. The worker runs until [Worker.Stop], even if the context ends.
 func (w *Worker) Start(ctx context.Context) error {
-	l, err := w.signOn(ctx)
+	l, err := w.startLoop(ctx)
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (w *Worker) Start(ctx context.Context) error {
 		return err
 	}
 	w.loop = l
-	l.tasks.Go(func() { l.run(nil, w.look) }) // River hears of tickets by itself
+	l.tasks.Go(func() { l.run(nil, w.poll) }) // River is notified of tickets itself
 	l.tasks.Go(func() { l.every(w.sweeper.Interval, w.sweep) })
 	l.tasks.Go(func() { l.every(keysPoll, w.deleteExpired) })
 	l.tasks.Go(func() {
@@ -93,7 +94,8 @@ func (w *Worker) Start(ctx context.Context) error {
 	return nil
 }
 
-// Attach has the worker deliver what the queue accepts in this process; nil ends that.
+// Attach makes the worker deliver the messages that the queue accepts in this process. Attach(nil) ends that: messages
+// get tickets.
 func (q *Queue) Attach(w *Worker) {
 	if w == nil {
 		q.local.Store(nil)
@@ -102,11 +104,11 @@ func (q *Queue) Attach(w *Worker) {
 	q.local.Store(w.dispatcher)
 }
 
-// ProcessID is the ID under which the worker's process is on record.
+// ProcessID returns the ID under which the worker's process is registered.
 func (w *Worker) ProcessID() string { return w.heartbeat.ID }
 
-// look issues the tickets that are due, for River to fetch.
-func (w *Worker) look(ctx context.Context) time.Duration {
+// poll issues tickets for due messages, which River then fetches.
+func (w *Worker) poll(ctx context.Context) time.Duration {
 	next, err := w.issueDue(ctx)
 	if err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "issue tickets", "error", err)
@@ -115,8 +117,8 @@ func (w *Worker) look(ctx context.Context) time.Duration {
 	return next
 }
 
-// Stop takes on no more deliveries, waits for those under way until the grace period or the context is
-// over, and then breaks the calls off and leaves the leases with the functions.
+// Stop starts no more deliveries and waits for those in progress until the grace period or the context ends. Then it
+// cancels the calls but leaves the functions their leases, so that a function that is still working can finish.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.queue.local.CompareAndSwap(w.dispatcher, nil)
 	w.dispatcher.close()

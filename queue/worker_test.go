@@ -14,7 +14,7 @@ import (
 
 func TestDeliveriesUnderWayHoldNoConnections(t *testing.T) {
 	t.Parallel()
-	const messages = 2000 // and 10 connections
+	const messages = 2000 // over 10 connections
 	var r *replica
 	var arrived sync.WaitGroup
 	arrived.Add(messages)
@@ -40,7 +40,7 @@ func TestDeliveriesUnderWayHoldNoConnections(t *testing.T) {
 		arrived.Wait()
 		close(all)
 	}()
-	receive(t, "all messages to be under way at once", all)
+	receive(t, "all deliveries at once", all)
 	if got := r.count(t, `SELECT count(*) FROM messages WHERE lease <> '' AND delivery_count = 1`); got != messages {
 		t.Errorf("got %d messages leased, want all %d", got, messages)
 	}
@@ -72,7 +72,7 @@ func TestWorkerDeliversNoMoreThanAllowedAtOnce(t *testing.T) {
 	for range limit {
 		a.next(t)
 	}
-	// River looks each second; two looks later there must still be no fourth.
+	// River polls each second; two polls later there must still be no fourth delivery.
 	eventually(t, "River has looked again", func() bool {
 		return r.count(t, `SELECT count(*) FROM messages WHERE created_at < clock_timestamp() - interval '2 s'`) == 10
 	})
@@ -83,7 +83,7 @@ func TestWorkerDeliversNoMoreThanAllowedAtOnce(t *testing.T) {
 	eventually(t, "all are acknowledged", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
 }
 
-// stopping stops the worker and says when that has begun and ended.
+// stopping stops the worker in the background; the channels are closed when Stop is called and when it returns.
 func stopping(ctx context.Context, t testing.TB, w *Worker) (began, ended <-chan struct{}) {
 	t.Helper()
 	b, e := make(chan struct{}), make(chan struct{})
@@ -124,7 +124,7 @@ func TestStopWaitsForDeliveries(t *testing.T) {
 	slow := other.send(t, body("slow"))
 	a.next(t)
 	began, ended := stopping(context.Background(), t, w)
-	receive(t, "Stop to begin", began)
+	receive(t, "the start of Stop", began)
 	other.worker(t)
 	for range 20 { // which takes a while
 		other.gone(t, other.send(t))
@@ -133,7 +133,7 @@ func TestStopWaitsForDeliveries(t *testing.T) {
 	case <-ended:
 		t.Error("Stop has not waited for the delivery")
 	case <-broken:
-		t.Error("Stop has broken the delivery off")
+		t.Error("Stop has canceled the delivery")
 	default:
 	}
 	close(release)
@@ -144,8 +144,8 @@ func TestStopWaitsForDeliveries(t *testing.T) {
 	}
 }
 
-// TestStopLeavesLeasesWithFunctions: a function that is still at work when the grace period is over goes on
-// under its lease, which any other server extends and ends. One that is not gets the message again.
+// TestStopLeavesLeasesWithFunctions: a function that is still working when the grace period ends keeps its lease, and
+// can extend and end it through any other server. If it does not, the message is delivered again.
 func TestStopLeavesLeasesWithFunctions(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
@@ -212,7 +212,7 @@ func TestNoDeliveryBeginsAfterStop(t *testing.T) {
 	a.next(t)
 	stop(t, w)
 	id, later := r.send(t), r.send(t, delayed(time.Millisecond))
-	// Longer than every interval at which a worker would look.
+	// Longer than every poll interval of a worker.
 	eventually(t, "the messages are old", func() bool {
 		return r.count(t, `SELECT count(*) FROM messages WHERE created_at < clock_timestamp() - interval '1500 ms'`) == 2
 	})
@@ -229,7 +229,7 @@ func TestNoDeliveryBeginsAfterStop(t *testing.T) {
 	r.gone(t, later)
 }
 
-// TestStopLeavesNoGoroutine is not parallel, so that the only worker is its own.
+// TestStopLeavesNoGoroutine is not parallel, so that no other worker runs.
 //
 //nolint:paralleltest // it counts the goroutines of the process
 func TestStopLeavesNoGoroutine(t *testing.T) {
@@ -265,6 +265,6 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 		t.Fatal("found no goroutine of a running worker, so the test sees nothing")
 	}
 	stop(t, w)
-	// Some have been told and are on their way.
+	// Some goroutines have been signaled but have not ended yet.
 	eventually(t, "no goroutine is left", func() bool { return ours() == "" })
 }

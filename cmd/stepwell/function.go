@@ -26,7 +26,7 @@ func (s *server) newFunction(ctx context.Context, q *queue.Queue) (*handlers.Fun
 	if err != nil {
 		return nil, err
 	}
-	s.drainer = queue.NewDrainer(q, options)
+	s.drainer = q.NewDrainer(options)
 	f := &handlers.Function{Drainer: s.drainer, Budget: s.config.DrainBudget}
 	if s.config.PublicURL == "" {
 		s.logger.WarnContext(ctx, "STEPWELL_PUBLIC_URL is not set: due work waits for the next scheduled drain")

@@ -31,7 +31,7 @@ func (s *server) retention(ctx context.Context) (*upkeep.Retention, error) {
 		return nil, fmt.Errorf("STEPWELL_ARCHIVE: %w", err)
 	}
 	return upkeep.NewRetention(s.pool, upkeep.RetentionOptions{
-		Keep: s.config.Retention, DeleteRelated: queue.DropRuns, Archive: store,
+		Keep: s.config.Retention, DeleteRelated: queue.DeleteRunMessages, Archive: store,
 	}), nil
 }
 

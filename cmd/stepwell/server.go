@@ -150,7 +150,7 @@ func (s *server) startWorker(ctx context.Context, q *queue.Queue) error {
 	if err != nil {
 		return err
 	}
-	worker, err := queue.NewWorker(q, s.config.Schema, options)
+	worker, err := q.NewWorker(s.config.Schema, options)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *server) registerDeployments(ctx context.Context, q *queue.Queue) error 
 			}
 		}
 		_, err := q.PutDeployment(ctx, entities.DefaultProject, id, deploymentURL)
-		if errors.Is(err, queue.ErrNotHurried) {
+		if errors.Is(err, queue.ErrNotRescheduled) {
 			s.logger.WarnContext(ctx, "STEPWELL_DEPLOYMENTS", "error", err)
 		} else if err != nil {
 			return err
@@ -188,7 +188,7 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
 		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
 		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
-		Signer:   queue.NewSigner(q, time.Now, s.logger),
+		Signer:   q.NewSigner(time.Now, s.logger),
 		Handlers: engine.New(q, s.log).Handlers(), Retention: retention, Observer: s.telemetry,
 	}, nil
 }

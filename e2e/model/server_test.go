@@ -93,7 +93,7 @@ func (s *server) deliver(t *testing.T, q *queue.Queue, logger *slog.Logger) {
 		t.Fatal(err)
 	}
 	// The pulling deployment has no address, so the worker logs warnings.
-	worker, err := queue.NewWorker(q, migrations.DefaultSchema, queue.WorkerOptions{
+	worker, err := q.NewWorker(migrations.DefaultSchema, queue.WorkerOptions{
 		Deliveries: 1000, MaxDeliveries: 1_000_000, Grace: time.Second, Logger: logger, Allowed: allowed,
 	})
 	if err != nil {

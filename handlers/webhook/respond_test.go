@@ -31,7 +31,7 @@ func (d *testServer) work(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := queue.NewWorker(d.queue, migrations.DefaultSchema, queue.WorkerOptions{
+	w, err := d.queue.NewWorker(migrations.DefaultSchema, queue.WorkerOptions{
 		Deliveries: 10, MaxDeliveries: 10, BodyMemory: 1 << 20, Handlers: engine.New(d.queue, d.log).Handlers(), Allowed: allowed,
 		Logger: slog.New(slog.NewTextHandler(d.logged, nil)),
 	})

@@ -15,6 +15,8 @@ import (
 const (
 	// MaxCommands limits the commands of one answer.
 	MaxCommands = 1000
+	// InlineEvents is the maximum number of events that a call to a run's function includes.
+	InlineEvents = 1000
 	// MaxAnswer limits the size of an answer in bytes. A larger payload could not be sent to the function again.
 	MaxAnswer = 16 << 20
 

@@ -92,7 +92,7 @@ func TestCallsOfFunctionsAreSigned(t *testing.T) {
 		verdicts.Clear()
 	}
 	signing := d.worker(t, func(o *queue.WorkerOptions) {
-		o.Handlers, o.Signer = d.runs.Handlers(), queue.NewSigner(d.Queue, time.Now, o.Logger)
+		o.Handlers, o.Signer = d.runs.Handlers(), d.NewSigner(time.Now, o.Logger)
 	})
 	d.wantEnd(t, d.begin(t, `{}`), entities.RunCompleted, `42`)
 	wantAll(nil, 3)
@@ -100,7 +100,7 @@ func TestCallsOfFunctionsAreSigned(t *testing.T) {
 
 	d.exec(t, `DELETE FROM signing_keys`)
 	d.worker(t, func(o *queue.WorkerOptions) {
-		o.Handlers, o.Signer = d.runs.Handlers(), queue.NewSigner(d.Queue, time.Now, o.Logger)
+		o.Handlers, o.Signer = d.runs.Handlers(), d.NewSigner(time.Now, o.Logger)
 	})
 	d.wantEnd(t, d.begin(t, `{}`), entities.RunCompleted, `42`)
 	wantAll(signature.ErrUnsigned, 3)

@@ -23,7 +23,7 @@ func (e *Engine) enforceDeadline(ctx context.Context, d queue.Delivery) error {
 func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 	s, err := e.step(ctx, d)
 	if errors.Is(err, entities.ErrStepNotFound) {
-		return d.Persist(ctx, d.End)
+		return queue.Persist(ctx, d.End)
 	}
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 func (e *Engine) finish(ctx context.Context, d queue.Delivery, r eventlog.Request) error {
 	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, endWith(d))
 	if errors.Is(err, entities.ErrConflict) {
-		return d.Persist(ctx, d.End)
+		return queue.Persist(ctx, d.End)
 	}
 	return err
 }
@@ -75,7 +75,7 @@ func (e *Engine) endChildren(ctx context.Context, d queue.Delivery) error {
 			return err
 		}
 		if len(children) == 0 {
-			return d.Persist(ctx, d.End)
+			return queue.Persist(ctx, d.End)
 		}
 		for _, id := range children {
 			_, err := e.log.Append(ctx, d.Project, eventlog.Request{

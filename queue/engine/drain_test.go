@@ -38,7 +38,7 @@ func (r *replica) drainer(t *testing.T, configure ...func(*queue.WorkerOptions))
 	for _, c := range configure {
 		c(&o)
 	}
-	d := queue.NewDrainer(r.Queue, o)
+	d := r.NewDrainer(o)
 	t.Cleanup(d.Stop)
 	return d
 }
@@ -51,7 +51,7 @@ func drain(t *testing.T, d *queue.Drainer) queue.Drained {
 
 func drainFor(t *testing.T, d *queue.Drainer, budget, linger time.Duration) queue.Drained {
 	t.Helper()
-	begun, err := d.Begin(t.Context())
+	begun, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,13 +116,13 @@ const ErrNothingLeft = queue.PublicError(`the run would wait for nothing: ` +
 // returns the run, and the size of the log that the call brings along. An invocation that began with the transaction
 // that leased it is recorded already.
 func (e *Engine) begin(ctx context.Context, d queue.Delivery) (run entities.Run, size int64, err error) {
-	if !d.HasBegun() {
+	if !d.HasStarted() {
 		err = e.beginAlone(ctx, &d)
 	}
 	if err != nil {
 		return entities.Run{}, 0, err
 	}
-	return *d.Begun.Run, d.Begun.Size, nil
+	return *d.Inline.Run, d.Inline.Size, nil
 }
 
 // beginAlone records that an invocation begins in a transaction of its own.
@@ -139,7 +139,7 @@ func (e *Engine) beginAlone(ctx context.Context, d *queue.Delivery) error {
 			return d.InlineStart
 		},
 	})
-	if err == nil && !d.HasBegun() { // the run is not driven by the server
+	if err == nil && !d.HasStarted() { // the run is not driven by the server
 		err = fmt.Errorf("run %s: %w", d.RunID, entities.ErrRunEnded)
 	}
 	return err

@@ -52,7 +52,7 @@ func (e *Engine) askRun(ctx context.Context, d queue.Delivery, run entities.Run,
 // function need not be called again.
 func (e *Engine) carryOut(ctx context.Context, d queue.Delivery, run entities.Run, a answer) error {
 	var outcome error
-	err := d.Persist(ctx, func(ctx context.Context) error {
+	err := queue.Persist(ctx, func(ctx context.Context) error {
 		outcome = e.answer(ctx, d, run, a.body)
 		if outcome != nil && !final(outcome) {
 			return outcome
@@ -104,8 +104,8 @@ func (e *Engine) call(ctx context.Context, d queue.Delivery, run entities.Run) (
 // logOf is the beginning of the run's log: as it was when the invocation began, if that is at hand. Later events have
 // the run invoked again.
 func (e *Engine) logOf(ctx context.Context, d queue.Delivery, run entities.Run) (read.EventPage, error) {
-	if d.HasBegun() && d.Begun.Log != nil && len(d.Begun.Log) <= queue.InlineEvents {
-		return read.EventPage{Events: d.Begun.Log}, nil
+	if d.HasStarted() && d.Inline.Log != nil && len(d.Inline.Log) <= contract.InlineEvents {
+		return read.EventPage{Events: d.Inline.Log}, nil
 	}
-	return e.log.Events(ctx, d.Project, run.ID, pg.Page{Limit: queue.InlineEvents}, read.WithPayloads)
+	return e.log.Events(ctx, d.Project, run.ID, pg.Page{Limit: contract.InlineEvents}, read.WithPayloads)
 }

@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
 // TestLongLogsComeInParts: a call brings the beginning, and says where the rest begins.
 func TestLongLogsComeInParts(t *testing.T) {
 	t.Parallel()
-	const steps = queue.InlineEvents / 2 // of two events each, behind two of the run
+	const steps = contract.InlineEvents / 2 // of two events each, behind two of the run
 	d := drive(t, serve(t, func(c *turn) {
 		if c.After == nil {
 			var all []object
@@ -24,5 +24,5 @@ func TestLongLogsComeInParts(t *testing.T) {
 		c.reply(object{"type": "complete", "output": []int{len(c.Events), int(*c.After)}})
 	}))
 	id := d.begin(t, `null`)
-	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf("[%d,%d]", queue.InlineEvents, queue.InlineEvents))
+	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf("[%d,%d]", contract.InlineEvents, contract.InlineEvents))
 }

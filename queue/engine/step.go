@@ -52,12 +52,12 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 // beginStep records that an attempt begins, unless that was recorded when the step was created. It reports false if
 // there is nothing to call.
 func (e *Engine) beginStep(ctx context.Context, d queue.Delivery) (s stepWork, ok bool, err error) {
-	if d.HasBegun() {
-		return workOf(d.Begun.Step), true, nil
+	if d.HasStarted() {
+		return workOf(d.Inline.Step), true, nil
 	}
 	s, err = e.step(ctx, d)
 	if errors.Is(err, entities.ErrStepNotFound) || err == nil && s.CompletedAt != nil {
-		return s, false, d.Persist(ctx, d.End)
+		return s, false, queue.Persist(ctx, d.End)
 	}
 	if err != nil {
 		return s, false, err
@@ -220,7 +220,7 @@ func failed(a answer, err error) (contract.Failure, bool) {
 func (s stepWork) backoff(attempts int) time.Duration {
 	longest := float64(s.spec.MaxBackoffMS)
 	ms := min(longest, float64(s.spec.BackoffMS)*math.Pow(s.spec.Factor, float64(attempts-1)))
-	return queue.Jitter(time.Duration(ms) * time.Millisecond)
+	return contract.Jitter(time.Duration(ms) * time.Millisecond)
 }
 
 // record appends the decision about a step, and ends the work or schedules its retry, in one transaction. It persists,
@@ -236,7 +236,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 		r.Data.RetryAfter = &at
 	}
 	var final error
-	err := d.Persist(ctx, func(ctx context.Context) error {
+	err := queue.Persist(ctx, func(ctx context.Context) error {
 		turn := endWith(d)
 		if v.event == entities.EventStepRetrying {
 			turn = retryWith(d, queue.Failure{Reason: string(v.payload), After: v.after, Reached: true})
@@ -254,7 +254,7 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 		return err
 	}
 	if errors.Is(final, entities.ErrConflict) {
-		return d.Persist(ctx, d.End) // it has a result already
+		return queue.Persist(ctx, d.End) // it has a result already
 	}
 	return final
 }

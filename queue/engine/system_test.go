@@ -107,7 +107,7 @@ func (r *replica) newWorker(t testing.TB, configure ...func(*queue.WorkerOptions
 	for _, c := range configure {
 		c(&o)
 	}
-	w, err := queue.NewWorker(r.Queue, migrations.DefaultSchema, o)
+	w, err := r.NewWorker(migrations.DefaultSchema, o)
 	if err != nil {
 		t.Fatal(err)
 	}
