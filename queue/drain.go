@@ -38,7 +38,7 @@ type Drainer struct {
 // drain's budget is over.
 func NewDrainer(q *Queue, o WorkerOptions) *Drainer {
 	d := &Drainer{worker: newDeliverer(q, o), gate: make(chan struct{}, 1)}
-	d.worker.sweeper.AfterTurn = d.worker.tidy
+	d.worker.sweeper.AfterPass = d.worker.tidy
 	d.issued, _ = q.Issued() // for as long as the process lives
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	return d

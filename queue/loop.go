@@ -177,7 +177,7 @@ func (w *deliverer) issueBatch(ctx context.Context) (full bool, err error) {
 
 // sweep gives the sweeper its turn.
 func (w *deliverer) sweep(ctx context.Context) {
-	if _, err := w.sweeper.Turn(ctx); err != nil && ctx.Err() == nil {
+	if _, err := w.sweeper.Sweep(ctx); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "look for stranded runs", "error", err)
 	}
 }

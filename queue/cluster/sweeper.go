@@ -42,8 +42,8 @@ type Sweeper struct {
 	Quiet time.Duration
 	// Batch is how many runs a turn looks at.
 	Batch int
-	// AfterTurn, if set, is called after each turn that was this process's.
-	AfterTurn func(context.Context)
+	// AfterPass, if set, is called after each turn that was this process's.
+	AfterPass func(context.Context)
 
 	pool   *pgxpool.Pool
 	queue  Queue
@@ -65,15 +65,15 @@ func NewSweeper(pool *pgxpool.Pool, q Queue, logger *slog.Logger) *Sweeper {
 	return &Sweeper{pool: pool, queue: q, logger: logger, Interval: sweepInterval, Quiet: sweepQuiet, Batch: sweepBatch}
 }
 
-// Turn looks at the next batch of open runs, if a turn is due, and returns the runs that it woke. A batch that fails is
+// Sweep looks at the next batch of open runs, if a turn is due, and returns the runs that it woke. A batch that fails is
 // skipped until the next round.
-func (s *Sweeper) Turn(ctx context.Context) ([]Stranded, error) {
+func (s *Sweeper) Sweep(ctx context.Context) ([]Stranded, error) {
 	if err := s.releaseOrphans(ctx); err != nil {
 		return nil, err
 	}
-	woken, err := s.lookAndWake(ctx)
+	woken, err := s.sweepBatch(ctx)
 	if err != nil {
-		return nil, errors.Join(err, s.passOver(ctx))
+		return nil, errors.Join(err, s.skipBatch(ctx))
 	}
 	for _, run := range woken {
 		s.logger.WarnContext(ctx, "woke a stranded run", "run", run.ID, "reason", run.Reason)
@@ -81,43 +81,43 @@ func (s *Sweeper) Turn(ctx context.Context) ([]Stranded, error) {
 	return woken, nil
 }
 
-func (s *Sweeper) lookAndWake(ctx context.Context) (woken []Stranded, err error) {
+func (s *Sweeper) sweepBatch(ctx context.Context) (woken []Stranded, err error) {
 	var ours bool
 	err = pg.InTxThen(ctx, s.pool, func(tx pgx.Tx) (ended func(error), err error) {
 		woken = nil
-		place, ok, err := takeTurn(ctx, tx, s.Interval)
+		place, ok, err := claimPass(ctx, tx, s.Interval)
 		if ours = ok; err != nil || !ok {
 			return nil, err
 		}
-		suspects, place, err := s.look(ctx, tx, place)
+		suspects, place, err := s.findNext(ctx, tx, place)
 		if err != nil {
 			return nil, err
 		}
 		if woken, ended, err = s.wake(ctx, tx, suspects); err != nil {
 			return nil, err
 		}
-		return ended, movePlace(ctx, tx, place)
+		return ended, saveCursor(ctx, tx, place)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if ours && s.AfterTurn != nil {
-		s.AfterTurn(ctx)
+	if ours && s.AfterPass != nil {
+		s.AfterPass(ctx)
 	}
 	return woken, nil
 }
 
-// passOver takes the turn only to move on.
-func (s *Sweeper) passOver(ctx context.Context) error {
+// skipBatch takes the turn only to move on.
+func (s *Sweeper) skipBatch(ctx context.Context) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		place, ok, err := takeTurn(ctx, tx, s.Interval)
+		place, ok, err := claimPass(ctx, tx, s.Interval)
 		if err != nil || !ok {
 			return err
 		}
-		if _, place, err = s.next(ctx, tx, place); err != nil {
+		if _, place, err = s.openRuns(ctx, tx, place); err != nil {
 			return err
 		}
-		return movePlace(ctx, tx, place)
+		return saveCursor(ctx, tx, place)
 	})
 }
 
@@ -135,9 +135,9 @@ func (s *Sweeper) releaseOrphans(ctx context.Context) error {
 	return err
 }
 
-// look returns the stranded runs among the next batch and those that were stranded before, and where the next batch
+// findNext returns the stranded runs among the next batch and those that were stranded before, and where the next batch
 // begins.
-func (s *Sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]Stranded, string, error) {
+func (s *Sweeper) findNext(ctx context.Context, tx pgx.Tx, place string) ([]Stranded, string, error) {
 	known, err := knownStranded(ctx, tx, s.Batch)
 	if err != nil {
 		return nil, "", err
@@ -149,7 +149,7 @@ func (s *Sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]Stranded
 	if err := clearStranded(ctx, tx, known, still); err != nil {
 		return nil, "", err
 	}
-	open, place, err := s.next(ctx, tx, place)
+	open, place, err := s.openRuns(ctx, tx, place)
 	if err != nil {
 		return nil, "", err
 	}
@@ -164,9 +164,9 @@ func (s *Sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]Stranded
 	return append(still, found...), place, nil
 }
 
-// next returns the batch of open runs at the place, and where the one after it begins.
-func (s *Sweeper) next(ctx context.Context, tx pgx.Tx, place string) ([]string, string, error) {
-	open, err := openRuns(ctx, tx, place, s.Batch)
+// openRuns returns the batch of open runs at the place, and where the one after it begins.
+func (s *Sweeper) openRuns(ctx context.Context, tx pgx.Tx, place string) ([]string, string, error) {
+	open, err := selectOpenRuns(ctx, tx, place, s.Batch)
 	if err != nil || len(open) < s.Batch {
 		return open, "", err // the round is over
 	}
@@ -207,7 +207,7 @@ func (s *Sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []Stranded) (
 // repair returns the messages that continue a stranded run: its client's message, or the missing work.
 func (s *Sweeper) repair(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Message, error) {
 	if run.Driver == entities.DriverServer {
-		return lostWork(ctx, tx, run)
+		return missingWork(ctx, tx, run)
 	}
 	m, err := continuation.Of(entities.Run{
 		ID: run.ID, Project: run.Project, DeploymentID: run.DeploymentID, WorkflowName: run.WorkflowName,

@@ -269,7 +269,7 @@ func BenchmarkSweep(b *testing.B) {
 	s := NewSweeper(r.pool, idle{}, slog.New(slog.DiscardHandler))
 	s.Interval = 0
 	for b.Loop() {
-		if woken, err := s.Turn(b.Context()); err != nil || len(woken) > 0 {
+		if woken, err := s.Sweep(b.Context()); err != nil || len(woken) > 0 {
 			b.Fatalf("got %v, %v", woken, err)
 		}
 	}

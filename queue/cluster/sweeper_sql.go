@@ -12,9 +12,9 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
-// takeTurn reports whether it is this process's turn to sweep, and the position of the round. The transaction then
+// claimPass reports whether it is this process's turn to sweep, and the position of the round. The transaction then
 // holds the turn.
-func takeTurn(ctx context.Context, tx pgx.Tx, interval time.Duration) (place string, ok bool, err error) {
+func claimPass(ctx context.Context, tx pgx.Tx, interval time.Duration) (place string, ok bool, err error) {
 	err = tx.QueryRow(ctx, `
 		UPDATE sweeper SET due_at = now() + $1
 		WHERE one = (SELECT one FROM sweeper WHERE due_at <= now() FOR UPDATE SKIP LOCKED)
@@ -25,22 +25,22 @@ func takeTurn(ctx context.Context, tx pgx.Tx, interval time.Duration) (place str
 	return place, err == nil, wrap("take turn", err)
 }
 
-func movePlace(ctx context.Context, tx pgx.Tx, place string) error {
+func saveCursor(ctx context.Context, tx pgx.Tx, place string) error {
 	_, err := tx.Exec(ctx, `UPDATE sweeper SET place = $1`, place)
 	return wrap("move on", err)
 }
 
-// openRuns returns the next runs that have not ended.
-func openRuns(ctx context.Context, tx pgx.Tx, after string, limit int) ([]string, error) {
-	return texts(ctx, tx, `SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, after, limit)
+// selectOpenRuns returns the next runs that have not ended.
+func selectOpenRuns(ctx context.Context, tx pgx.Tx, after string, limit int) ([]string, error) {
+	return selectIDs(ctx, tx, `SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, after, limit)
 }
 
 // knownStranded returns runs that were stranded at their last check.
 func knownStranded(ctx context.Context, tx pgx.Tx, limit int) ([]string, error) {
-	return texts(ctx, tx, `SELECT run_id FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1`, limit)
+	return selectIDs(ctx, tx, `SELECT run_id FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1`, limit)
 }
 
-func texts(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]string, error) {
+func selectIDs(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]string, error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, wrap("list runs to look at", err)
@@ -202,8 +202,8 @@ func ForgetLostKeys(ctx context.Context, tx pgx.Tx, s Stranded) error {
 	return wrap("forget lost keys", err)
 }
 
-// lostWork returns the missing work about a run, and an invocation, since the run may have missed events.
-func lostWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Message, error) {
+// missingWork returns the missing work about a run, and an invocation, since the run may have missed events.
+func missingWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Message, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT s.id AS subject, s.name AS topic,
 			CASE WHEN e.data->'step'->>'childId' IS NULL THEN 'step' ELSE 'report' END AS work,

@@ -93,7 +93,7 @@ func (d *driven) invoked(t *testing.T) (queue.Delivery, entities.Run) {
 	t.Helper()
 	id := d.begin(t, `null`)
 	work := d.takes(t, entities.WorkRun, "")
-	run, _, err := d.runs.begin(t.Context(), work)
+	run, _, err := d.runs.recordStart(t.Context(), work)
 	if err != nil {
 		t.Fatal(err)
 	}

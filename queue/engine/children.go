@@ -21,7 +21,7 @@ func (e *Engine) enforceDeadline(ctx context.Context, d queue.Delivery) error {
 
 // report completes or fails the step of a run that waits for a child, once the child has ended.
 func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
-	s, err := e.step(ctx, d)
+	s, err := e.loadStep(ctx, d)
 	if errors.Is(err, entities.ErrStepNotFound) {
 		return d.Persist(ctx, d.End)
 	}

@@ -136,7 +136,7 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 			sweeper.Quiet, sweeper.Interval = 0, time.Second
 			begin(t, w)
 			eventually(t, "all runs have ended", func() bool {
-				if _, err := sweeper.Turn(t.Context()); err != nil {
+				if _, err := sweeper.Sweep(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				list, _, err := store.ListRuns(t.Context(), d.pool, project, store.RunFilter{}, pg.Page{Limit: 10})

@@ -46,24 +46,24 @@ type signalDispatch struct {
 
 func newSignalDispatch(e *Engine) signalDispatch { return signalDispatch{e, hooksPage, resumers} }
 
-// hookPlace is a position in the order in which a signal goes through hooks.
-type hookPlace struct {
+// hookCursor is a position in the order in which a signal goes through hooks.
+type hookCursor struct {
 	RunID entities.RunID  `json:"runId"`
 	ID    entities.HookID `json:"id"`
 }
 
-// signal resumes every hook that waited for the signal when it was recorded. A hook that cannot be resumed for now does
+// dispatch resumes every hook that waited for the dispatch when it was recorded. A hook that cannot be resumed for now does
 // not hold up the others: the work is retried for it.
-func (h signalDispatch) signal(ctx context.Context, d queue.Delivery) error {
-	s, err := h.open(ctx, d)
+func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
+	s, err := h.load(ctx, d)
 	if errors.Is(err, store.ErrSignalNotFound) {
 		return d.End(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	var place hookPlace
-	if err := resumePlace(d, &place); err != nil {
+	var place hookCursor
+	if err := loadCursor(d, &place); err != nil {
 		return err
 	}
 	var failed error
@@ -72,7 +72,7 @@ func (h signalDispatch) signal(ctx context.Context, d queue.Delivery) error {
 		if err != nil {
 			return err
 		}
-		if err := h.toEach(ctx, d, s, hooks); err != nil {
+		if err := h.resumeAll(ctx, d, s, hooks); err != nil {
 			failed = err
 		}
 		if len(hooks) < h.page {
@@ -82,11 +82,11 @@ func (h signalDispatch) signal(ctx context.Context, d queue.Delivery) error {
 			return ctx.Err()
 		}
 		last := hooks[len(hooks)-1]
-		next = hookPlace{last.RunID, last.ID}
+		next = hookCursor{last.RunID, last.ID}
 		if failed == nil {
 			place = next // a retry begins before the first failure
 		}
-		if err := h.advance(ctx, d, place); err != nil {
+		if err := h.saveCursor(ctx, d, place); err != nil {
 			return err
 		}
 	}
@@ -96,8 +96,8 @@ func (h signalDispatch) signal(ctx context.Context, d queue.Delivery) error {
 	return h.end(ctx, d, s)
 }
 
-// toEach resumes the hooks that match the signal, and fails if one could not be resumed.
-func (h signalDispatch) toEach(ctx context.Context, d queue.Delivery, s opened, hooks []store.Waiting) error {
+// resumeAll resumes the hooks that match the signal, and fails if one could not be resumed.
+func (h signalDispatch) resumeAll(ctx context.Context, d queue.Delivery, s decodedSignal, hooks []store.Waiting) error {
 	var all errgroup.Group
 	all.SetLimit(h.parallel)
 	for _, hook := range hooks {
@@ -106,32 +106,32 @@ func (h signalDispatch) toEach(ctx context.Context, d queue.Delivery, s opened, 
 	return all.Wait()
 }
 
-// opened is a signal with its decoded data.
-type opened struct {
+// decodedSignal is a signal with its decoded data.
+type decodedSignal struct {
 	store.Signal
 
 	value any
 }
 
-func (h signalDispatch) open(ctx context.Context, d queue.Delivery) (opened, error) {
+func (h signalDispatch) load(ctx context.Context, d queue.Delivery) (decodedSignal, error) {
 	s, err := store.SignalByID(ctx, h.pool, d.Project, store.SignalID(d.Subject))
 	if err != nil {
-		return opened{}, err
+		return decodedSignal{}, err
 	}
-	return readSignal(s)
+	return decodeSignal(s)
 }
 
-func readSignal(s store.Signal) (opened, error) {
+func decodeSignal(s store.Signal) (decodedSignal, error) {
 	value, err := condition.Decode(s.Data)
 	if err != nil {
-		return opened{}, fmt.Errorf("signal %s: %w", s.ID, err)
+		return decodedSignal{}, fmt.Errorf("signal %s: %w", s.ID, err)
 	}
-	return opened{s, value}, nil
+	return decodedSignal{s, value}, nil
 }
 
 // resume resumes a hook in a transaction of its own if its condition holds for the signal. A hook that was closed
 // meanwhile, by its run or with it, is skipped (I7).
-func (h signalDispatch) resume(ctx context.Context, d queue.Delivery, s opened, hook store.Waiting) error {
+func (h signalDispatch) resume(ctx context.Context, d queue.Delivery, s decodedSignal, hook store.Waiting) error {
 	matches, err := h.conditions.Matches(hook.Condition, condition.Variables{
 		Data: s.value, SignalName: s.Name, SignalID: s.ID, RunID: hook.RunID, Attributes: hook.Attributes,
 	})
@@ -173,7 +173,7 @@ func signalPayload(s store.Signal) []byte {
 }
 
 // end ends the work of a signal, and deletes the signal if it is not kept.
-func (h signalDispatch) end(ctx context.Context, d queue.Delivery, s opened) error {
+func (h signalDispatch) end(ctx context.Context, d queue.Delivery, s decodedSignal) error {
 	return pg.InTx(ctx, h.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		guard := d.Guard(&b)
@@ -204,7 +204,7 @@ func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 	place := store.SignalPlace{
 		CreatedAt: hook.CreatedAt.Add(-time.Duration(created.Data.LookBackMS) * time.Millisecond),
 	}
-	if err := resumePlace(d, &place); err != nil {
+	if err := loadCursor(d, &place); err != nil {
 		return err
 	}
 	for {
@@ -213,7 +213,7 @@ func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 			return err
 		}
 		for _, s := range signals {
-			opened, err := readSignal(s)
+			opened, err := decodeSignal(s)
 			if err != nil {
 				return err
 			}
@@ -225,14 +225,14 @@ func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 		if len(signals) < signalsPage {
 			return d.End(ctx)
 		}
-		if err := h.advance(ctx, d, place); err != nil {
+		if err := h.saveCursor(ctx, d, place); err != nil {
 			return err
 		}
 	}
 }
 
-// resumePlace reads the position that an earlier attempt stored; the first attempt leaves place unchanged.
-func resumePlace(d queue.Delivery, place any) error {
+// loadCursor reads the position that an earlier attempt stored; the first attempt leaves place unchanged.
+func loadCursor(d queue.Delivery, place any) error {
 	if len(d.Body) == 0 {
 		return nil
 	}
@@ -242,8 +242,8 @@ func resumePlace(d queue.Delivery, place any) error {
 	return nil
 }
 
-// advance stores the position and extends the lease.
-func (h signalDispatch) advance(ctx context.Context, d queue.Delivery, place any) error {
+// saveCursor stores the position and extends the lease.
+func (h signalDispatch) saveCursor(ctx context.Context, d queue.Delivery, place any) error {
 	text, err := json.Marshal(place)
 	if err != nil {
 		return fmt.Errorf("write place: %w", err)

@@ -75,7 +75,7 @@ func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 				return
 			}
 			work := poster.takesFrom(t, home, entities.WorkSignal, string(s.ID))
-			if err := newSignalDispatch(poster.runs).signal(t.Context(), work); err != nil {
+			if err := newSignalDispatch(poster.runs).dispatch(t.Context(), work); err != nil {
 				t.Errorf("hand over: %v", err)
 			}
 		}, func() {
@@ -142,7 +142,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				d.signal(t, 0, signalled(`1`))
 				return runs
 			},
-			do: handOn(entities.WorkSignal, signalDispatch.signal), want: 1,
+			do: handOn(entities.WorkSignal, signalDispatch.dispatch), want: 1,
 		},
 		"look back": {
 			set: func(t *testing.T, d *driven) []entities.RunID {
@@ -167,7 +167,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				if n := home.replica.count(t, `SELECT count(*) FROM messages WHERE work = 'signal'`); n != 1 {
 					t.Errorf("%d pieces of work, want 1", n)
 				}
-				return handOn(entities.WorkSignal, signalDispatch.signal)(t, home, home)
+				return handOn(entities.WorkSignal, signalDispatch.dispatch)(t, home, home)
 			},
 			want: 1,
 		},
@@ -235,7 +235,7 @@ func TestRacersDispatchASignalOnce(t *testing.T) {
 		h := newSignalDispatch(servers[i%2].runs)
 		h.page = 7
 		all.Go(func() {
-			err := h.signal(t.Context(), work)
+			err := h.dispatch(t.Context(), work)
 			if stale := errors.Is(err, entities.ErrStale); err != nil && !stale {
 				t.Errorf("racer %d: %v", i, err)
 			}
@@ -297,7 +297,7 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 	want := map[string][]string{"h": {string(signalPayload(s))}}
 	h := newSignalDispatch(d.runs)
 	h.page = 2
-	if err := h.signal(t.Context(), d.takesFrom(t, d, entities.WorkSignal, string(s.ID))); err == nil {
+	if err := h.dispatch(t.Context(), d.takesFrom(t, d, entities.WorkSignal, string(s.ID))); err == nil {
 		t.Error("no error was returned")
 	}
 	for _, run := range runs {
@@ -312,7 +312,7 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 	if place := string(again.Body); !strings.Contains(place, string(runs[1])) {
 		t.Errorf("goes on behind %q, want the last one before the failure's page", place)
 	}
-	if err := h.signal(t.Context(), again); err != nil {
+	if err := h.dispatch(t.Context(), again); err != nil {
 		t.Error(err)
 	}
 	for _, run := range runs {

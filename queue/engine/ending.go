@@ -14,47 +14,47 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// ending is the end of an invocation that was answered: the run is invoked again on new events, or at the end of its
+// invocationEnd is the end of an invocation that was answered: the run is invoked again on new events, or at the end of its
 // next wait. If there are new events already, the next invocation begins with the answer's transaction.
-type ending struct {
+type invocationEnd struct {
 	queue.Delivery
 
-	here  queue.Reservation // for the next invocation to begin in this process
+	reservation  queue.Reservation // for the next invocation to begin in this process
 	guard *queue.LeaseGuard
-	// goesOn is set if the run does not end with the answer, news if it is to be invoked again at once.
-	goesOn, news bool
+	// runOpen is set if the run does not end with the answer, newEvents if it is to be invoked again at once.
+	runOpen, newEvents bool
 	// next is the next invocation, if it begins with the answer's transaction.
 	next *queue.Delivery
-	// later is set if the next invocation has a due time.
-	later bool
+	// timerSet is set if the next invocation has a due time.
+	timerSet bool
 }
 
 // check starts over, for the transaction may be tried again, and checks the lease.
-func (e *ending) check(b *pgx.Batch) func() error {
-	*e = ending{Delivery: e.Delivery, here: e.here, guard: e.Guard(b)}
+func (e *invocationEnd) check(b *pgx.Batch) func() error {
+	*e = invocationEnd{Delivery: e.Delivery, reservation: e.reservation, guard: e.Guard(b)}
 	return e.guard.Check
 }
 
-func (e *ending) begin(b *pgx.Batch, news bool) func() *eventlog.InlineStart {
-	e.goesOn, e.news = true, news || e.guard.Again
-	if !e.news || !e.here.Made() {
+func (e *invocationEnd) startNext(b *pgx.Batch, news bool) func() *eventlog.InlineStart {
+	e.runOpen, e.newEvents = true, news || e.guard.Again
+	if !e.newEvents || !e.reservation.Made() {
 		return nil
 	}
 	e.next = &queue.Delivery{}
-	e.RestartIn(b, e.here, e.next)
+	e.RestartIn(b, e.reservation, e.next)
 	return e.next.InlineStart
 }
 
-func (e *ending) settle(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
-	if e.goesOn && e.next == nil { // else the work is deleted with the run, or leased again
-		suspend(last, e.Lease, e.news, &e.later)
+func (e *invocationEnd) release(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
+	if e.runOpen && e.next == nil { // else the work is deleted with the run, or leased again
+		suspend(last, e.Lease, e.newEvents, &e.timerSet)
 	}
 	return nil
 }
 
-// believe is the end in an optimistic append. The work of a run that has ended is deleted with it; that of a run
+// tryOptimistic is the end in an optimistic append. The work of a run that has ended is deleted with it; that of a run
 // without new events, which waits for something other than time, is deleted here. Other cases need the locked append.
-func (e *ending) believe(c *pg.Conditional, o eventlog.Outlook) bool {
+func (e *invocationEnd) tryOptimistic(c *pg.Conditional, o eventlog.Outlook) bool {
 	switch {
 	case o.Ended:
 		e.RequireLease(c, "")
@@ -67,12 +67,12 @@ func (e *ending) believe(c *pg.Conditional, o eventlog.Outlook) bool {
 	return true
 }
 
-// ended starts the next invocation once the transaction is over.
-func (e *ending) ended(q *queue.Queue, failed error) {
+// afterCommit starts the next invocation once the transaction is over.
+func (e *invocationEnd) afterCommit(q *queue.Queue, failed error) {
 	if e.next != nil {
-		e.here.Start(*e.next, failed)
+		e.reservation.Start(*e.next, failed)
 	}
-	if e.later {
+	if e.timerSet {
 		q.WakeTimer(failed)
 	}
 }

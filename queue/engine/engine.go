@@ -43,7 +43,7 @@ func (e *Engine) Handlers() map[entities.Work]queue.Handler {
 		entities.WorkDeadline: e.enforceDeadline,
 		entities.WorkReport:   e.report,
 		entities.WorkEnd:      e.endChildren,
-		entities.WorkSignal:   dispatch.signal,
+		entities.WorkSignal:   dispatch.dispatch,
 		entities.WorkLookBack: dispatch.replay,
 	}
 }
@@ -63,7 +63,7 @@ func (e *Engine) Command(
 	if run.Status.Ended() {
 		return nil, fmt.Errorf("run %s is %s: %w", runID, run.Status, entities.ErrRunEnded)
 	}
-	plan, err := e.scope(ctx, run).Plan(body)
+	plan, err := e.planner(ctx, run).Plan(body)
 	if err != nil {
 		return nil, err
 	}
@@ -76,18 +76,18 @@ func (e *Engine) Command(
 
 // answer carries out the commands that end an invocation, and decides when the next one begins.
 func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run, body []byte) error {
-	plan, err := e.scope(ctx, run).Plan(body)
+	plan, err := e.planner(ctx, run).Plan(body)
 	if err != nil {
 		return err
 	}
-	end := &ending{Delivery: d, here: e.queue.Reserve()}
+	end := &invocationEnd{Delivery: d, reservation: e.queue.Reserve()}
 	_, err = e.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
-		Guard: end.check, StartNext: end.begin, Streams: plan.Responses, Finish: end.settle, Optimistic: end.believe,
+		Guard: end.check, StartNext: end.startNext, Streams: plan.Responses, Finish: end.release, Optimistic: end.tryOptimistic,
 	})
 	if errors.Is(err, ErrNothingLeft) {
 		err = ErrNothingLeft // it is the answer's fault, not the commit's
 	}
-	end.ended(e.queue, err)
+	end.afterCommit(e.queue, err)
 	return plan.Explain(err)
 }
 
@@ -96,8 +96,8 @@ func checkLease(d queue.Delivery) func(*pgx.Batch) func() error {
 	return func(b *pgx.Batch) func() error { return d.Guard(b).Check }
 }
 
-// scope is what the commands of a run's function refer to.
-func (e *Engine) scope(ctx context.Context, run entities.Run) contract.Planner {
+// planner is what the commands of a run's function refer to.
+func (e *Engine) planner(ctx context.Context, run entities.Run) contract.Planner {
 	return contract.Planner{
 		Run: run, Now: e.log.Now(),
 		Deployment: func(workflow string) (string, error) {
@@ -112,12 +112,12 @@ func (e *Engine) scope(ctx context.Context, run entities.Run) contract.Planner {
 const ErrNothingLeft = queue.PublicError(`the run would wait for nothing: ` +
 	`answer with a step, a wait, a hook or a child to wait for, or with "complete" or "fail"`)
 
-// begin records that an invocation of a run begins: that the run has started, and which of its waits are over. It
+// recordStart records that an invocation of a run begins: that the run has started, and which of its waits are over. It
 // returns the run, and the size of the log that the call brings along. An invocation that began with the transaction
 // that leased it is recorded already.
-func (e *Engine) begin(ctx context.Context, d queue.Delivery) (run entities.Run, size int64, err error) {
+func (e *Engine) recordStart(ctx context.Context, d queue.Delivery) (run entities.Run, size int64, err error) {
 	if !d.HasBegun() {
-		err = e.beginAlone(ctx, &d)
+		err = e.appendStart(ctx, &d)
 	}
 	if err != nil {
 		return entities.Run{}, 0, err
@@ -125,8 +125,8 @@ func (e *Engine) begin(ctx context.Context, d queue.Delivery) (run entities.Run,
 	return *d.Begun.Run, d.Begun.Size, nil
 }
 
-// beginAlone records that an invocation begins in a transaction of its own.
-func (e *Engine) beginAlone(ctx context.Context, d *queue.Delivery) error {
+// appendStart records that an invocation begins in a transaction of its own.
+func (e *Engine) appendStart(ctx context.Context, d *queue.Delivery) error {
 	var guard *queue.LeaseGuard
 	started := eventlog.Request{Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}
 	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{started}, eventlog.AppendOptions{

@@ -146,7 +146,7 @@ func answers(answer string) func(*testing.T, *scene, *driven) beginningDeed {
 	return func(t *testing.T, s *scene, by *driven) beginningDeed {
 		t.Helper()
 		work := s.takes(t, entities.WorkRun, "")
-		run, _, err := by.runs.begin(t.Context(), work)
+		run, _, err := by.runs.recordStart(t.Context(), work)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,7 +366,7 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 			id := (&driven{dead.replica, log, New(dead.Queue, log)}).begin(t, `null`)
 			if work == entities.WorkStep {
 				d := dead.takes(t, entities.WorkRun, "")
-				run, _, err := dead.runs.begin(t.Context(), d)
+				run, _, err := dead.runs.recordStart(t.Context(), d)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -455,7 +455,7 @@ func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 			d.onRecord(t, w.ProcessID())
 			d.begin(t, `null`)
 			work := d.takes(t, entities.WorkRun, "")
-			run, _, err := d.runs.begin(t.Context(), work)
+			run, _, err := d.runs.recordStart(t.Context(), work)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -84,7 +84,7 @@ func (b *cachingServer) moment(t *testing.T, home *driven) *moment {
 	m := &moment{home: home, steps: map[string]queue.Delivery{}}
 	id := b.begin(t, `null`)
 	m.invocation = home.takes(t, entities.WorkRun, "")
-	run, _, err := b.runs.begin(t.Context(), m.invocation)
+	run, _, err := b.runs.recordStart(t.Context(), m.invocation)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func (d *driven) takesFrom(t testing.TB, home *driven, work entities.Work, subje
 
 func (d *driven) hands(t testing.TB, s store.Signal) {
 	t.Helper()
-	if err := newSignalDispatch(d.runs).signal(t.Context(), d.takesFrom(t, d, entities.WorkSignal, string(s.ID))); err != nil {
+	if err := newSignalDispatch(d.runs).dispatch(t.Context(), d.takesFrom(t, d, entities.WorkSignal, string(s.ID))); err != nil {
 		t.Fatalf("hand signal over: %v", err)
 	}
 }

@@ -31,7 +31,7 @@ const (
 
 // executeStep calls the function that executes a step, and records the result.
 func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
-	s, ok, err := e.beginStep(ctx, d)
+	s, ok, err := e.startStep(ctx, d)
 	if !ok || err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 		if queue.IsOver(err) || queue.Interrupted(ctx, err) {
 			return err
 		}
-		if f := unreached(d, err); f != nil { // not an attempt
+		if f := unreachedFailure(d, err); f != nil { // not an attempt
 			f.After = s.spec.Within(f.After, now)
 			return f
 		}
@@ -49,13 +49,13 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	return e.record(ctx, d, s, s.decide(a, err, d.DeliveryCount, now))
 }
 
-// beginStep records that an attempt begins, unless that was recorded when the step was created. It reports false if
+// startStep records that an attempt begins, unless that was recorded when the step was created. It reports false if
 // there is nothing to call.
-func (e *Engine) beginStep(ctx context.Context, d queue.Delivery) (s stepWork, ok bool, err error) {
+func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, ok bool, err error) {
 	if d.HasBegun() {
-		return workOf(d.Begun.Step), true, nil
+		return newStepWork(d.Begun.Step), true, nil
 	}
-	s, err = e.step(ctx, d)
+	s, err = e.loadStep(ctx, d)
 	if errors.Is(err, entities.ErrStepNotFound) || err == nil && s.CompletedAt != nil {
 		return s, false, d.Persist(ctx, d.End)
 	}
@@ -65,12 +65,12 @@ func (e *Engine) beginStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	if s.spec.Late(e.log.Now()) {
 		return s, false, e.record(ctx, d, s, s.timeout())
 	}
-	err = e.attempt(ctx, d, &s)
+	err = e.startAttempt(ctx, d, &s)
 	return s, err == nil, err
 }
 
-// unreached is the failure of a call that did not reach the function; nil if it did.
-func unreached(d queue.Delivery, err error) *queue.Failure {
+// unreachedFailure is the failure of a call that did not reach the function; nil if it did.
+func unreachedFailure(d queue.Delivery, err error) *queue.Failure {
 	if f := d.Failure(err); !f.Reached {
 		return &f
 	}
@@ -86,16 +86,16 @@ type stepWork struct {
 	run   entities.Run
 }
 
-// step reads the step that the work is about.
-func (e *Engine) step(ctx context.Context, d queue.Delivery) (stepWork, error) {
+// loadStep reads the loadStep that the work is about.
+func (e *Engine) loadStep(ctx context.Context, d queue.Delivery) (stepWork, error) {
 	found, err := e.log.Step(ctx, d.Project, d.RunID, entities.StepID(d.Subject))
 	if err != nil {
 		return stepWork{}, err
 	}
-	return workOf(found), nil
+	return newStepWork(found), nil
 }
 
-func workOf(state read.StepState) stepWork {
+func newStepWork(state read.StepState) stepWork {
 	s := stepWork{Step: state.Step, input: state.Created.Payload, run: state.Run}
 	if state.Created.Data.Step != nil {
 		s.spec = *state.Created.Data.Step
@@ -103,9 +103,9 @@ func workOf(state read.StepState) stepWork {
 	return s
 }
 
-// attempt records that an attempt begins, and extends the lease for as long as the attempt may take. An attempt that
+// startAttempt records that an startAttempt begins, and extends the lease for as long as the startAttempt may take. An startAttempt that
 // did not reach the function continues.
-func (e *Engine) attempt(ctx context.Context, d queue.Delivery, s *stepWork) error {
+func (e *Engine) startAttempt(ctx context.Context, d queue.Delivery, s *stepWork) error {
 	var requests []eventlog.Request
 	if s.Status != entities.StepRunning || d.Unreached == 0 {
 		requests = append(requests, s.request(entities.EventStepStarted))
@@ -160,12 +160,12 @@ func (s stepWork) timeout() decision {
 // reached the function.
 func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decision {
 	if err == nil && a.ok() {
-		if output, ok := outputOf(a.body); ok {
+		if output, ok := parseOutput(a.body); ok {
 			return decision{event: entities.EventStepCompleted, payload: output}
 		}
 		err = fmt.Errorf("the answer is no JSON: %.100q", a.body)
 	}
-	f, retryable := failed(a, err)
+	f, retryable := parseFailure(a, err)
 	switch {
 	case !retryable:
 		return decision{event: entities.EventStepFailed, payload: f.Text(), code: f.Code}
@@ -179,17 +179,17 @@ func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decis
 	}
 }
 
-// outputOf is the output of a step in an answer: JSON, or null for an empty body.
-func outputOf(body []byte) (output []byte, ok bool) {
+// parseOutput is the output of a step in an answer: JSON, or null for an empty body.
+func parseOutput(body []byte) (output []byte, ok bool) {
 	if len(body) == 0 {
 		return []byte("null"), true
 	}
 	return body, json.Valid(body) && utf8.Valid(body)
 }
 
-// failed is how an attempt failed, and whether it can be retried. The body decides if it says so, else the status: a
+// parseFailure is how an attempt parseFailure, and whether it can be retried. The body decides if it says so, else the status: a
 // client error stays one.
-func failed(a answer, err error) (contract.Failure, bool) {
+func parseFailure(a answer, err error) (contract.Failure, bool) {
 	if err != nil {
 		return contract.Failure{Message: queue.Storable(err.Error())}, true
 	}

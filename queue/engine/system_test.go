@@ -390,7 +390,7 @@ func (r *replica) sweep(t testing.TB, configure ...func(*cluster.Sweeper)) []clu
 	for _, c := range configure {
 		c(s)
 	}
-	woken, err := s.Turn(t.Context())
+	woken, err := s.Sweep(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
