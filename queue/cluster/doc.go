@@ -17,8 +17,14 @@
 // One statement takes over ([TakeOver]): it deletes the row of the dead process, ends the leases that the process held,
 // deletes the tickets it was using, and makes the messages due. Only the process that deletes the row takes over. A
 // delivery lost this way is not counted: a server that keeps crashing must not use up the deliveries of a healthy
-// message. A lease that the function has extended is the function's own and stays, because the function reaches the
-// queue through any server: the death of the server that made the call says nothing about the function's work.
+// message.
+//
+// A lease that the function has extended is the function's own and stays, because the function reaches the queue
+// through any server: the death of the server that made the call says nothing about the function's work. Clients extend
+// a lease after a minute, then every minute (protocol §5.5). So a step that lost its server is executed twice only if
+// it was younger than that. If its app died too, its message is delivered again when the lease runs out, after 5 min. A
+// server that shuts down leaves the leases that outlast its grace period to their functions, for 90 s unless they are
+// extended.
 //
 // A process that was frozen and continues finds its receipt handles dead. Every change of a lease names its handle, and
 // every claim a ticket's number, and the process that took over has used both up. Postgres has ended the transactions

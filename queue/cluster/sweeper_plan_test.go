@@ -57,7 +57,8 @@ func (noQueue) Enqueue(
 	return nil, func(error) {}, nil
 }
 
-// TestLostKeysAreFoundByTheirIndex: even a plan made while the table had few keys must not read all keys of a deployment.
+// TestLostKeysAreFoundByTheirIndex: even a plan made while the table had few keys must not read all keys of a
+// deployment.
 func TestLostKeysAreFoundByTheirIndex(t *testing.T) {
 	t.Parallel()
 	conn, err := newDatabase(t).pool.Acquire(t.Context())
