@@ -16,7 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// invoke calls the function of a run that can move, and carries out what it asks for.
+// invoke calls the function of a run that can move, and applies the commands of its answer.
 func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 	run, size, err := e.recordStart(ctx, d)
 	if err != nil {
@@ -32,8 +32,8 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 	return e.applyAnswer(ctx, d, run, a)
 }
 
-// callRun calls the function of a run. The log that the call brings along has the given size, and takes memory until the
-// answer.
+// callRun calls the function of a run. The call carries a log of the given size in bytes, for which memory is reserved
+// until the answer.
 func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run entities.Run, size int64) (answer, error) {
 	free, err := d.ReserveMemory(ctx, size)
 	if err != nil {
@@ -44,12 +44,12 @@ func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run entities.Run
 	if err != nil {
 		return answer{}, err
 	}
-	// A tenth of the lease remains for carrying out the answer.
+	// A tenth of the lease remains for applying the answer.
 	return e.ask(ctx, d, call, d.LeaseTime()-d.LeaseTime()/10)
 }
 
-// applyAnswer carries out the answer, even while the server shuts down or the database is away for a while, so that the
-// function need not be called again.
+// applyAnswer applies the answer. It persists while the server shuts down or the database is away for a while, so that
+// the function need not be called again.
 func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities.Run, a answer) error {
 	var outcome error
 	err := d.Persist(ctx, func(ctx context.Context) error {
@@ -60,26 +60,26 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 		return nil
 	})
 	if refused := (*eventlog.RefusedError)(nil); errors.As(outcome, &refused) {
-		return retryLater(d, outcome, 0) // even if it says that the run has ended: it is this answer that would have ended it
+		return retryLater(d, outcome, 0) // not "run ended", which would drop the work: here a command of this very answer ends the run
 	}
 	return errors.Join(err, outcome)
 }
 
-// isPermanent reports whether an answer that failed with the error would fail every time.
+// isPermanent reports whether an answer that failed with the error would fail again whenever it is applied.
 func isPermanent(err error) bool {
 	refused := (*eventlog.RefusedError)(nil)
 	return queue.IsOver(err) || errors.As(err, &refused) || errors.Is(err, entities.ErrInvalid) ||
 		errors.Is(err, entities.ErrDeploymentNotFound) || errors.Is(err, ErrNothingLeft)
 }
 
-// retryLater is a failure that is retried after its backoff, and not earlier than the function asked for.
+// retryLater returns a failure that is retried after its backoff, but not earlier than the function asked for.
 func retryLater(d queue.Delivery, err error, notBefore time.Duration) error {
 	f := d.Failure(err)
 	f.After = max(f.After, notBefore)
 	return &f
 }
 
-// newCall is the invocation of a run's function.
+// newCall builds the call of a run's function.
 func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run) (contract.Call, error) {
 	page, err := e.firstEvents(ctx, d, run)
 	if err != nil {
@@ -101,8 +101,8 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run
 	return c, nil
 }
 
-// firstEvents is the beginning of the run's log: as it was when the invocation began, if that is at hand. Later events have
-// the run invoked again.
+// firstEvents returns the first page of the run's log. An inline start may have it at hand, as it was when the
+// invocation started. Events that came later have the run invoked again.
 func (e *Engine) firstEvents(ctx context.Context, d queue.Delivery, run entities.Run) (read.EventPage, error) {
 	if d.HasBegun() && d.Begun.Log != nil && len(d.Begun.Log) <= queue.InlineEvents {
 		return read.EventPage{Events: d.Begun.Log}, nil

@@ -103,8 +103,8 @@ func newStepWork(state read.StepState) stepWork {
 	return s
 }
 
-// startAttempt records that an startAttempt begins, and extends the lease for as long as the startAttempt may take. An startAttempt that
-// did not reach the function continues.
+// startAttempt records that an startAttempt begins, and extends the lease for as long as the startAttempt may take. An
+// startAttempt that did not reach the function continues.
 func (e *Engine) startAttempt(ctx context.Context, d queue.Delivery, s *stepWork) error {
 	var requests []eventlog.Request
 	if s.Status != entities.StepRunning || d.Unreached == 0 {
@@ -187,8 +187,8 @@ func parseOutput(body []byte) (output []byte, ok bool) {
 	return body, json.Valid(body) && utf8.Valid(body)
 }
 
-// parseFailure is how an attempt parseFailure, and whether it can be retried. The body decides if it says so, else the status: a
-// client error stays one.
+// parseFailure is how an attempt parseFailure, and whether it can be retried. The body decides if it says so, else the
+// status: a client error stays one.
 func parseFailure(a answer, err error) (contract.Failure, bool) {
 	if err != nil {
 		return contract.Failure{Message: queue.Storable(err.Error())}, true

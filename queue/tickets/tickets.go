@@ -39,7 +39,7 @@ const (
 	// River fetches immediately after a hint, but at most once per fetchCooldown. Without hints it polls.
 	fetchCooldown = 5 * time.Millisecond
 	fetchPoll     = time.Second
-	// usedRetention is how long River keeps used tickets. They are of no use, but River requires a retention.
+	// usedRetention is how long River keeps used tickets, which nothing reads.
 	usedRetention = time.Minute
 	// hardStopTimeout limits how long Stop waits for deliveries after it has cancelled them.
 	hardStopTimeout = 10 * time.Second
