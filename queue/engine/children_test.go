@@ -166,7 +166,7 @@ func TestDeletedChildCountsAsFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"message":"run %s is gone","code":"child_failed"}`, child))
+	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"message":"run %s was deleted","code":"child_failed"}`, child))
 }
 
 // TestSweeperRestoresAnyPieceOfWork, whatever other work about the run is there still, and no more than that.

@@ -36,11 +36,11 @@ func TestStepDecisionsFollowTheContract(t *testing.T) {
 		"late output":        {spec: late, answer: answer{status: 200, body: []byte(`1`)}, event: "step_completed", payload: `1`},
 		"no JSON": {
 			answer: answer{status: 200, body: []byte(`<p>`)}, event: "step_retrying", after: time.Second,
-			payload: `{"message":"the answer is no JSON: \"\u003cp\u003e\""}`,
+			payload: `{"message":"the answer is not JSON: \"\u003cp\u003e\""}`,
 		},
 		"no UTF-8": {
 			answer: answer{status: 200, body: []byte("\"\xff\"")}, event: "step_retrying", after: time.Second,
-			payload: `{"message":"the answer is no JSON: \"\\\"\\xff\\\"\""}`,
+			payload: `{"message":"the answer is not JSON: \"\\\"\\xff\\\"\""}`,
 		},
 		"no answer": {
 			err: errors.New("cut off"), event: "step_retrying", payload: `{"message":"cut off"}`, after: time.Second,
