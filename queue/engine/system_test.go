@@ -1,19 +1,14 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -29,7 +24,6 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 
 const (
 	project    = entities.DefaultProject
-	topic      = "__wkf_workflow_test"
 	deployment = "dpl_test"
 	// testTimeout is how long a test waits for something that must happen. It is long because machines can be busy.
 	testTimeout = 30 * time.Second
@@ -138,15 +132,6 @@ func stop(t testing.TB, w *queue.Worker) {
 	}
 }
 
-// start opens a replica that delivers to the app.
-func start(t *testing.T, a *app) *replica {
-	t.Helper()
-	r := open(t, testdb.New(t))
-	r.register(t, deployment, a.URL)
-	r.worker(t)
-	return r
-}
-
 func (r *replica) register(t testing.TB, id, url string) {
 	t.Helper()
 	if _, err := r.PutDeployment(t.Context(), project, id, url); err != nil {
@@ -154,46 +139,11 @@ func (r *replica) register(t testing.TB, id, url string) {
 	}
 }
 
-// message makes a message; the options name what matters to the test.
-func message(options ...func(*entities.Message)) entities.Message {
-	m := entities.Message{
-		Project: project, Topic: topic, DeploymentID: deployment, ContentType: "application/cbor", Body: []byte("body"),
-	}
-	for _, o := range options {
-		o(&m)
-	}
-	return m
-}
-
-func keyed(key string) func(*entities.Message) { return func(m *entities.Message) { m.Key = key } }
-
-func body(s string) func(*entities.Message) { return func(m *entities.Message) { m.Body = []byte(s) } }
-
-func delayed(d time.Duration) func(*entities.Message) {
-	return func(m *entities.Message) { m.Delay = d }
-}
-
-func (r *replica) send(t testing.TB, options ...func(*entities.Message)) string {
-	t.Helper()
-	id, err := r.Send(t.Context(), message(options...))
-	if err != nil {
-		t.Fatalf("send: %v", err)
-	}
-	return id
-}
-
 func (r *replica) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	if _, err := r.pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
-}
-
-// makeDue makes a message due, as if its delay, backoff or lease were over.
-func (r *replica) makeDue(t testing.TB, id string) {
-	t.Helper()
-	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1 AND parked_at IS NULL`, id)
-	r.WakeTimer(nil)
 }
 
 // scan reads one row into one or more variables.
@@ -232,22 +182,6 @@ func (r *replica) stored(t testing.TB, id string) stored {
 	return s
 }
 
-// gone waits until the message has been deleted.
-func (r *replica) gone(t testing.TB, id string) {
-	t.Helper()
-	eventually(t, "message is gone", func() bool {
-		return r.count(t, `SELECT count(*) FROM messages WHERE id = $1`, id) == 0
-	})
-}
-
-// ack acknowledges a call's message.
-func (r *replica) ack(t testing.TB, c call) {
-	t.Helper()
-	if err := r.Acknowledge(context.Background(), project, c.topic(), c.handle()); err != nil {
-		t.Errorf("acknowledge %s: %v", c.id(), err)
-	}
-}
-
 // eventually waits until ok.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
@@ -275,54 +209,6 @@ func receive[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// app is a user's app. It puts each call into calls.
-type app struct {
-	*httptest.Server
-	calls chan call
-}
-
-// call is a delivery as the function sees it.
-type call struct {
-	Path   string
-	Header http.Header
-	Body   []byte
-}
-
-func (c call) id() string     { return c.Header.Get("Ce-Vqsmessageid") }
-func (c call) handle() string { return c.Header.Get("Ce-Vqsreceipthandle") }
-func (c call) topic() string  { return c.Header.Get("Ce-Vqsqueuename") }
-func (c call) count() string  { return c.Header.Get("Ce-Vqsdeliverycount") }
-
-// newApp starts an app. A nil answer is 200, acknowledging nothing.
-func newApp(t testing.TB, answer func(http.ResponseWriter, *http.Request, call)) *app {
-	t.Helper()
-	a := &app{calls: make(chan call, 10_000)}
-	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Errorf("read call: %v", err)
-		}
-		c := call{Path: r.Method + " " + r.RequestURI, Header: r.Header, Body: b}
-		a.calls <- c
-		if answer != nil {
-			answer(w, r, c)
-		}
-	}))
-	t.Cleanup(a.Close)
-	return a
-}
-
-// next waits for the next call.
-func (a *app) next(t testing.TB) call {
-	t.Helper()
-	return receive(t, "a call", a.calls)
-}
-
-// status answers every call with a status.
-func status(code int) func(http.ResponseWriter, *http.Request, call) {
-	return func(w http.ResponseWriter, _ *http.Request, _ call) { w.WriteHeader(code) }
-}
-
 // wantError fails the test unless err is want.
 func wantError(t testing.TB, what string, err, want error) {
 	t.Helper()
@@ -331,55 +217,10 @@ func wantError(t testing.TB, what string, err, want error) {
 	}
 }
 
-// logs is a log that a test can read while it is written.
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) contains(s string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Contains(l.b.Bytes(), []byte(s))
-}
-
-func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
 // onRecord makes sure that a process is on record.
 func (r *replica) onRecord(t testing.TB, id string) {
 	t.Helper()
 	r.exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
-}
-
-// hang ends a session like the death of its process, and waits until Postgres has noticed.
-func (r *replica) hang(t testing.TB, session *pgx.Conn) {
-	t.Helper()
-	_ = session.PgConn().Conn().Close()
-	eventually(t, "the session is over", func() bool {
-		return r.count(t, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, session.PgConn().PID()) == 0
-	})
-}
-
-// race calls fn from n goroutines at once and returns what they got.
-func race[T any](n int, fn func(i int) T) []T {
-	results := make([]T, n)
-	begin := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			<-begin
-			results[i] = fn(i)
-		})
-	}
-	close(begin)
-	wg.Wait()
-	return results
 }
 
 // sweep has a new sweeper take a turn that is due.
