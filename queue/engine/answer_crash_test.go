@@ -35,9 +35,9 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.New(t)
-			home := quietly(t, dsn)
+			home := idleServer(t, dsn)
 			session := gate.Open(t, dsn, home.pool, nil)
-			broken := drivenOn(t, session.Pool)
+			broken := serverOn(t, session.Pool)
 			// attempt has an answer carried out in a new world, with a crash at statement n.
 			attempt := func(t *testing.T, n int, crash gate.Crash) (d queue.Delivery, statements []string, err error) {
 				t.Helper()
@@ -89,7 +89,7 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 }
 
 // invoked is a run whose invocation is under way. It has a hook already.
-func (d *driven) invoked(t *testing.T) (queue.Delivery, entities.Run) {
+func (d *server) invoked(t *testing.T) (queue.Delivery, entities.Run) {
 	t.Helper()
 	id := d.begin(t, `null`)
 	work := d.takes(t, entities.WorkRun, "")
@@ -105,13 +105,13 @@ func (d *driven) invoked(t *testing.T) (queue.Delivery, entities.Run) {
 }
 
 // wrote is how many events a run has behind those that it was invoked with.
-func (d *driven) wrote(t *testing.T, id entities.RunID) int {
+func (d *server) wrote(t *testing.T, id entities.RunID) int {
 	t.Helper()
 	return d.replica.count(t, `SELECT count(*) - 3 FROM events WHERE run_id = $1`, id)
 }
 
 // answers carries an answer out.
-func (d *driven) answers(t *testing.T, work queue.Delivery, answer string) error {
+func (d *server) answers(t *testing.T, work queue.Delivery, answer string) error {
 	t.Helper()
 	run, err := store.RunByID(t.Context(), d.pool, project, work.RunID)
 	if err != nil {

@@ -23,8 +23,8 @@ func strict(o *queue.WorkerOptions) { o.Allowed = egress.Allowed{} }
 // TestForbiddenFunctionsAreNotCalled: the same of runs that the server continues, and it is no attempt.
 func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
 	t.Parallel()
-	f := serve(t, func(c *turn) { c.reply(map[string]any{"type": "complete", "output": 42}) })
-	d := openDriven(t, testdb.New(t))
+	f := serve(t, func(c *functionCall) { c.reply(map[string]any{"type": "complete", "output": 42}) })
+	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
 	careful := d.worker(t, strict, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 	id := d.begin(t, `{}`)
@@ -47,14 +47,14 @@ func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
 // TestCallsOfFunctionsAreSigned: invocations and steps. Without keys they are not.
 func TestCallsOfFunctionsAreSigned(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	secret := d.newKey(t, project)
 	keys, err := signature.ParseKeys(secret)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var verdicts sync.Map
-	f := serve(t, func(c *turn) {
+	f := serve(t, func(c *functionCall) {
 		if c.Type == "step" {
 			_, _ = io.WriteString(c.w, `"done"`)
 			return

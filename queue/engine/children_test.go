@@ -20,7 +20,7 @@ import (
 
 func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
 	t.Parallel()
-	d := drive(t, serve(t, func(c *turn) {
+	d := drive(t, serve(t, func(c *functionCall) {
 		if c.Run.Workflow == "order" {
 			c.reply(
 				object{"type": "startChild", "id": "a", "workflow": "child", "attributes": object{"name": "a"}},
@@ -61,7 +61,7 @@ func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
 // TestResultsOfChildren: what a parent is told of children that failed, and that were cancelled.
 func TestResultsOfChildren(t *testing.T) {
 	t.Parallel()
-	workflow := func(c *turn) {
+	workflow := func(c *functionCall) {
 		if c.has("step_failed", "bad") && c.has("step_failed", "gone") {
 			c.reply(object{"type": "complete", "output": []any{c.log["step_failed bad"], c.log["step_failed gone"]}})
 			return
@@ -72,7 +72,7 @@ func TestResultsOfChildren(t *testing.T) {
 		)
 	}
 	gone := make(chan entities.RunID, 10)
-	d := drive(t, serve(t, func(c *turn) {
+	d := drive(t, serve(t, func(c *functionCall) {
 		switch c.Run.Workflow {
 		case "bad":
 			c.reply(object{"type": "fail", "error": object{"message": "spoilt", "code": "E1", "details": object{"n": 1}}})
@@ -103,13 +103,13 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 	for name, lost := range map[string]int{"step": step, "wait": wait, "report of a child": child, "start": start} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			workflow := []func(*turn){
+			workflow := []func(*functionCall){
 				step:  completeWith("step_completed", "x", object{"type": "runStep", "id": "x"}),
 				wait:  completeWith("wait_completed", "x", object{"type": "wait", "id": "x", "for": "1s"}),
 				child: completeWith("step_completed", "x", object{"type": "startChild", "id": "x", "workflow": "child"}),
-				start: func(c *turn) { c.reply(object{"type": "complete"}) },
+				start: func(c *functionCall) { c.reply(object{"type": "complete"}) },
 			}[lost]
-			f := serve(t, func(c *turn) {
+			f := serve(t, func(c *functionCall) {
 				switch {
 				case c.Type == contract.TypeStep:
 				case c.Run.Workflow == "child":
@@ -118,7 +118,7 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 					workflow(c)
 				}
 			})
-			d := openDriven(t, testdb.New(t))
+			d := newServer(t, testdb.New(t))
 			d.register(t, deployment, f.URL)
 			if lost != start {
 				// The step's and the child's function are away, so that their work stays.
@@ -152,7 +152,7 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 // TestDeletedChildCountsAsFailed: retention may remove it before its parent has heard of its end.
 func TestDeletedChildCountsAsFailed(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, serve(t, completeWith("step_failed", "x", object{"type": "startChild", "id": "x", "workflow": "w"})).URL)
 	id, child := d.begin(t, `null`), entities.NewRunID(time.Now())
 	if _, err := d.log.AppendAll(t.Context(), project, id, []eventlog.Request{{
@@ -180,7 +180,7 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 	} {
 		t.Run(string(work), func(t *testing.T) {
 			t.Parallel()
-			d := openDriven(t, testdb.New(t))
+			d := newServer(t, testdb.New(t))
 			at := time.Now().Add(time.Hour)
 			id := d.begin(t, `null`, func(r *eventlog.Request) { r.Data.Deadline = &at })
 			if _, err := d.log.AppendAll(t.Context(), project, id, []eventlog.Request{
@@ -214,7 +214,7 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 }
 
 // loseWork deletes all work.
-func (d *driven) loseWork(t *testing.T) {
+func (d *server) loseWork(t *testing.T) {
 	t.Helper()
 	if _, err := d.pool.Exec(t.Context(), `DELETE FROM messages WHERE work <> ''`); err != nil {
 		t.Fatal(err)

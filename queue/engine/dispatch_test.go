@@ -20,21 +20,21 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// drivenOn is a server on another pool of the same database, whose worker does not run.
-func drivenOn(t *testing.T, pool *pgxpool.Pool) *driven {
+// serverOn is a server on another pool of the same database, whose worker does not run.
+func serverOn(t *testing.T, pool *pgxpool.Pool) *server {
 	t.Helper()
 	return on(t, pool)
 }
 
-// quietly opens a server whose hub is deaf.
-func quietly(t *testing.T, dsn string) *driven {
+// idleServer opens a server whose hub is deaf.
+func idleServer(t *testing.T, dsn string) *server {
 	t.Helper()
-	return drivenOn(t, deaf(t, dsn).pool)
+	return serverOn(t, deaf(t, dsn).pool)
 }
 
-// meeting is of the statements where signals and hooks meet: the writes of both, their commits, the looks for the
+// whereSignalsMeetHooks is of the statements where signals and hooks meet: the writes of both, their commits, the looks for the
 // other, and the commits of what follows from these.
-func meeting() func(sql string) bool {
+func whereSignalsMeetHooks() func(sql string) bool {
 	wrote := false
 	return func(sql string) bool {
 		if sql == "COMMIT" {
@@ -58,9 +58,9 @@ func meeting() func(sql string) bool {
 func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	home := quietly(t, dsn)
-	one, two := gate.Open(t, dsn, home.pool, meeting()), gate.Open(t, dsn, home.pool, meeting())
-	poster, opener := drivenOn(t, one.Pool), drivenOn(t, two.Pool)
+	home := idleServer(t, dsn)
+	one, two := gate.Open(t, dsn, home.pool, whereSignalsMeetHooks()), gate.Open(t, dsn, home.pool, whereSignalsMeetHooks())
+	poster, opener := serverOn(t, one.Pool), serverOn(t, two.Pool)
 	round := 0
 	n := gate.Explore(t, one, two, func(schedule *gate.Schedule) {
 		round++
@@ -101,19 +101,19 @@ func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 	t.Logf("%d schedules", n)
 }
 
-// crashing is something a server does about signals, that is broken off and repeated.
-type crashing struct {
+// crashTest is something a server does about signals, that is broken off and repeated.
+type crashTest struct {
 	// set sets the scene, and returns the runs that receive something in the end.
-	set func(*testing.T, *driven) []entities.RunID
+	set func(*testing.T, *server) []entities.RunID
 	// do does it on a server; where home is what claims for it.
-	do func(t *testing.T, home, on *driven) error
+	do func(t *testing.T, home, on *server) error
 	// want is how much each of the runs receives in the end.
 	want int
 }
 
-// handOn claims the work if it is there, and has the server do it.
-func handOn(work entities.Work, do func(signalDispatch, context.Context, queue.Delivery) error) func(*testing.T, *driven, *driven) error {
-	return func(t *testing.T, home, on *driven) error {
+// performWork claims the work if it is there, and has the server do it.
+func performWork(work entities.Work, do func(signalDispatch, context.Context, queue.Delivery) error) func(*testing.T, *server, *server) error {
+	return func(t *testing.T, home, on *server) error {
 		t.Helper()
 		var subject string
 		if home.replica.count(t, `SELECT count(*) FROM messages WHERE work = $1`, work) == 0 {
@@ -131,10 +131,10 @@ func handOn(work entities.Work, do func(signalDispatch, context.Context, queue.D
 func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	home := quietly(t, dsn)
-	for name, test := range map[string]crashing{
+	home := idleServer(t, dsn)
+	for name, test := range map[string]crashTest{
 		"hand a signal over": {
-			set: func(t *testing.T, d *driven) []entities.RunID {
+			set: func(t *testing.T, d *server) []entities.RunID {
 				t.Helper()
 				runs := []entities.RunID{
 					d.waits(t, project, hook{id: "a", signal: "paid"}), d.waits(t, project, hook{id: "b", signal: "paid"}),
@@ -142,24 +142,24 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				d.signal(t, 0, signalled(`1`))
 				return runs
 			},
-			do: handOn(entities.WorkSignal, signalDispatch.dispatch), want: 1,
+			do: performWork(entities.WorkSignal, signalDispatch.dispatch), want: 1,
 		},
 		"look back": {
-			set: func(t *testing.T, d *driven) []entities.RunID {
+			set: func(t *testing.T, d *server) []entities.RunID {
 				t.Helper()
 				for i := range 2 {
 					d.hands(t, d.signal(t, time.Hour, signalled(fmt.Sprint(i))))
 				}
 				return []entities.RunID{d.waits(t, project, hook{id: "a", signal: "paid", lookBack: time.Hour})}
 			},
-			do: handOn(entities.WorkLookBack, signalDispatch.replay), want: 2,
+			do: performWork(entities.WorkLookBack, signalDispatch.replay), want: 2,
 		},
 		"post": {
-			set: func(t *testing.T, d *driven) []entities.RunID {
+			set: func(t *testing.T, d *server) []entities.RunID {
 				t.Helper()
 				return []entities.RunID{d.waits(t, project, hook{id: "a", signal: "paid"})}
 			},
-			do: func(t *testing.T, home, on *driven) error {
+			do: func(t *testing.T, home, on *server) error {
 				t.Helper()
 				if _, _, err := New(on.Queue, on.log).PostSignal(t.Context(), signalled(`1`, once("key")), 0); err != nil || on != home {
 					return err
@@ -167,14 +167,14 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				if n := home.replica.count(t, `SELECT count(*) FROM messages WHERE work = 'signal'`); n != 1 {
 					t.Errorf("%d pieces of work, want 1", n)
 				}
-				return handOn(entities.WorkSignal, signalDispatch.dispatch)(t, home, home)
+				return performWork(entities.WorkSignal, signalDispatch.dispatch)(t, home, home)
 			},
 			want: 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) { // not in parallel: each is about all signals
 			session := gate.Open(t, dsn, home.pool, nil)
-			broken := drivenOn(t, session.Pool)
+			broken := serverOn(t, session.Pool)
 			attempt := func(t *testing.T, n int, crash gate.Crash) (runs []entities.RunID, statements []string, err error) {
 				t.Helper()
 				home.exec(t, `DELETE FROM messages`)
@@ -222,7 +222,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 func TestRacersDispatchASignalOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	servers := []*driven{quietly(t, dsn), quietly(t, dsn)}
+	servers := []*server{idleServer(t, dsn), idleServer(t, dsn)}
 	d := servers[0]
 	var runs []entities.RunID
 	for range 20 {
@@ -255,7 +255,7 @@ func TestRacersDispatchASignalOnce(t *testing.T) {
 func TestTwoServersDispatchToManyHooks(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	servers := []*driven{openDriven(t, dsn), openDriven(t, dsn)}
+	servers := []*server{newServer(t, dsn), newServer(t, dsn)}
 	d := servers[0]
 	const runs, signals = 1000, 3
 	var all sync.WaitGroup
@@ -286,7 +286,7 @@ func TestTwoServersDispatchToManyHooks(t *testing.T) {
 // TestHookThatCannotBeResumedDoesNotBlockOthers, on whichever page it is, and gets its signal when it can be.
 func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
-	d := quietly(t, testdb.New(t))
+	d := idleServer(t, testdb.New(t))
 	var runs []entities.RunID
 	for range 6 {
 		runs = append(runs, d.waits(t, project, hook{id: "h", signal: "paid"}))

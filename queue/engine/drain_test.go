@@ -17,8 +17,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// frugal is a replica of which nothing runs unless it is asked to: one connection, and no hub that runs.
-func frugal(t *testing.T, dsn string) *replica {
+// functionModeReplica is a replica of which nothing runs unless it is asked to: one connection, and no hub that runs.
+func functionModeReplica(t *testing.T, dsn string) *replica {
 	t.Helper()
 	r := deaf(t, dsn)
 	hub := pg.NewLocalHub()
@@ -65,10 +65,10 @@ func drainFor(t *testing.T, d *queue.Drainer, budget, linger time.Duration) queu
 // TestStepsThatOutlastDrainsFail fail, one attempt after the other: they would be called for ever otherwise.
 func TestStepsThatOutlastDrainsFail(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := functionModeReplica(t, testdb.New(t))
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
-	dr := &driven{r, log, New(r.Queue, log)}
-	f := serve(t, func(c *turn) {
+	dr := &server{r, log, New(r.Queue, log)}
+	f := serve(t, func(c *functionCall) {
 		switch {
 		case c.Type == contract.TypeStep:
 			<-c.r.Context().Done()
@@ -103,10 +103,10 @@ func TestStepsThatOutlastDrainsFail(t *testing.T) {
 // TestInvocationsThatOutlastDrainsFail count as failures as well.
 func TestInvocationsThatOutlastDrainsFail(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := functionModeReplica(t, testdb.New(t))
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
-	dr := &driven{r, log, New(r.Queue, log)}
-	f := serve(t, func(c *turn) { <-c.r.Context().Done() })
+	dr := &server{r, log, New(r.Queue, log)}
+	f := serve(t, func(c *functionCall) { <-c.r.Context().Done() })
 	r.register(t, deployment, f.URL)
 	dr.begin(t, `null`)
 	d := r.drainer(t, func(o *queue.WorkerOptions) { o.Handlers, o.Grace = dr.runs.Handlers(), 10*time.Millisecond })

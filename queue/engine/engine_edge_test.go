@@ -24,8 +24,8 @@ import (
 type object = map[string]any
 
 // completeWith ends a run with the payload of an event, once that is there; until then it asks for more.
-func completeWith(event, id string, otherwise ...object) func(*turn) {
-	return func(c *turn) {
+func completeWith(event, id string, otherwise ...object) func(*functionCall) {
+	return func(c *functionCall) {
 		if !c.has(event, id) {
 			c.reply(otherwise...)
 			return
@@ -35,7 +35,7 @@ func completeWith(event, id string, otherwise ...object) func(*turn) {
 }
 
 // count is how often the run's log has the event.
-func (d *driven) count(t *testing.T, id entities.RunID, event string) int {
+func (d *server) count(t *testing.T, id entities.RunID, event string) int {
 	t.Helper()
 	n := 0
 	for _, e := range d.events(t, id) {
@@ -52,7 +52,7 @@ func TestStepIsTriedAgain(t *testing.T) {
 	workflow := completeWith("step_completed", "pay", object{
 		"type": "runStep", "id": "pay", "retry": object{"backoff": "10ms", "maxAttempts": 3},
 	})
-	d := drive(t, serve(t, func(c *turn) {
+	d := drive(t, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeWorkflow {
 			workflow(c)
 			return
@@ -75,7 +75,7 @@ func TestStepThatKeepsFailingFails(t *testing.T) {
 	workflow := completeWith("step_failed", "pay", object{
 		"type": "runStep", "id": "pay", "retry": object{"backoff": "1ms", "maxAttempts": 2},
 	})
-	d := drive(t, serve(t, func(c *turn) {
+	d := drive(t, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeWorkflow {
 			workflow(c)
 			return
@@ -98,7 +98,7 @@ func TestUnreachableFunctionUsesNoAttemptsUp(t *testing.T) {
 	d := drive(t, serve(t, workflow))
 	id := d.begin(t, `null`)
 	d.untilEvent(t, id, "step_started pay")
-	bank := serve(t, func(c *turn) { _, _ = fmt.Fprint(c.w, c.Attempt) })
+	bank := serve(t, func(c *functionCall) { _, _ = fmt.Fprint(c.w, c.Attempt) })
 	eventually(t, "the step waits for its function", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
 		return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, "not registered")
@@ -131,14 +131,14 @@ func TestTimeoutOfAStepCoversTheQueue(t *testing.T) {
 }
 
 // hang waits until the caller goes away.
-func hang(c *turn) { <-c.r.Context().Done() }
+func hang(c *functionCall) { <-c.r.Context().Done() }
 
 func TestTimeoutOfAnAttempt(t *testing.T) {
 	t.Parallel()
 	workflow := completeWith("step_failed", "pay", object{
 		"type": "runStep", "id": "pay", "attemptTimeout": "1s", "retry": object{"maxAttempts": 1},
 	})
-	d := drive(t, serve(t, func(c *turn) {
+	d := drive(t, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeWorkflow {
 			workflow(c)
 			return
@@ -154,7 +154,7 @@ func TestEndOfARunCancelsItsCalls(t *testing.T) {
 	tests := map[string]struct {
 		typ     string // of the call that hangs
 		change  func(*eventlog.Request)
-		end     func(t *testing.T, d *driven, id entities.RunID)
+		end     func(t *testing.T, d *server, id entities.RunID)
 		status  entities.RunStatus
 		payload string // of the event that ends the run
 	}{
@@ -169,7 +169,7 @@ func TestEndOfARunCancelsItsCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			called, closed := make(chan struct{}, 10), make(chan struct{}, 10)
-			d := drive(t, serve(t, func(c *turn) {
+			d := drive(t, serve(t, func(c *functionCall) {
 				if c.Type != tt.typ {
 					c.reply(object{"type": "runStep", "id": "pay"})
 					return
@@ -193,7 +193,7 @@ func TestEndOfARunCancelsItsCalls(t *testing.T) {
 	}
 }
 
-func cancelRun(t *testing.T, d *driven, id entities.RunID) {
+func cancelRun(t *testing.T, d *server, id entities.RunID) {
 	t.Helper()
 	if _, err := d.log.Append(t.Context(), project, eventlog.Request{
 		RunID: id, Type: entities.EventRunCancelled, SpecVersion: entities.SpecDriven,
@@ -203,7 +203,7 @@ func cancelRun(t *testing.T, d *driven, id entities.RunID) {
 }
 
 // untilIdle waits until the queue has nothing.
-func (d *driven) untilIdle(t *testing.T) {
+func (d *server) untilIdle(t *testing.T) {
 	t.Helper()
 	eventually(t, "the queue is empty", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{}, pg.Page{Limit: 10})
@@ -216,7 +216,7 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	t.Parallel()
 	first, second := make(chan contract.Call, 1), make(chan contract.Call, 1)
 	over := make(chan struct{})
-	f := serve(t, func(c *turn) {
+	f := serve(t, func(c *functionCall) {
 		if c.Attempt == 1 {
 			first <- c.Call
 			<-over // it ignores that its caller is gone
@@ -227,7 +227,7 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 		<-over
 		c.reply(object{"type": "complete", "output": "fresh"})
 	})
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 	id := d.begin(t, `null`)
@@ -293,7 +293,7 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, serve(t, func(c *turn) { _ = json.NewEncoder(c.w).Encode(tt.answer) }))
+			d := drive(t, serve(t, func(c *functionCall) { _ = json.NewEncoder(c.w).Encode(tt.answer) }))
 			id := d.begin(t, `null`)
 			eventually(t, "the failure shows", func() bool {
 				list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
@@ -318,7 +318,7 @@ func TestRepeatedCommandsCountOnce(t *testing.T) {
 		{"type": "startChild", "id": "f", "workflow": "child"},
 		{"type": "closeHook", "id": "d"},
 	}
-	d := drive(t, serve(t, func(c *turn) {
+	d := drive(t, serve(t, func(c *functionCall) {
 		switch {
 		case c.Type == contract.TypeStep:
 		case c.Run.Workflow == "child":
@@ -347,7 +347,7 @@ func TestInvocationsOfARunNeverOverlap(t *testing.T) {
 	t.Parallel()
 	const racers = 20
 	var under, most atomic.Int32
-	f := serve(t, func(c *turn) {
+	f := serve(t, func(c *functionCall) {
 		defer under.Add(-1)
 		if n := under.Add(1); n > most.Load() {
 			most.Store(n)
@@ -365,7 +365,7 @@ func TestInvocationsOfARunNeverOverlap(t *testing.T) {
 		c.reply(object{"type": "complete", "output": heard})
 	})
 	d := drive(t, f)
-	other := openDriven(t, d.pool.Config().ConnString())
+	other := newServer(t, d.pool.Config().ConnString())
 	other.worker(t, func(o *queue.WorkerOptions) { o.Handlers = other.runs.Handlers() })
 	id := d.begin(t, `null`)
 	d.untilEvent(t, id, "hook_created h")

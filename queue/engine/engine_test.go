@@ -19,8 +19,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// turn is a call of a function.
-type turn struct {
+// functionCall is a call of a function.
+type functionCall struct {
 	contract.Call
 
 	// log is the run's log by type and correlation ID: what came with the last such event.
@@ -29,18 +29,18 @@ type turn struct {
 	r   *http.Request
 }
 
-func (c *turn) has(event, id string) bool { _, ok := c.log[event+" "+id]; return ok }
+func (c *functionCall) has(event, id string) bool { _, ok := c.log[event+" "+id]; return ok }
 
 // reply answers with commands, or with any other JSON.
-func (c *turn) reply(commands ...map[string]any) {
+func (c *functionCall) reply(commands ...map[string]any) {
 	_ = json.NewEncoder(c.w).Encode(map[string]any{"commands": commands})
 }
 
 // serve starts an endpoint that is a workflow, or a step. It ends with the test.
-func serve(t *testing.T, do func(*turn)) *httptest.Server {
+func serve(t *testing.T, do func(*functionCall)) *httptest.Server {
 	t.Helper()
 	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &turn{log: map[string]json.RawMessage{}, w: w, r: r}
+		c := &functionCall{log: map[string]json.RawMessage{}, w: w, r: r}
 		if err := json.NewDecoder(r.Body).Decode(&c.Call); err != nil {
 			t.Error(err)
 		}
@@ -60,32 +60,32 @@ func serve(t *testing.T, do func(*turn)) *httptest.Server {
 	return f
 }
 
-// driven is a replica that continues runs.
-type driven struct {
+// server is a replica that continues runs.
+type server struct {
 	*replica
 
 	log  *eventlog.Log
 	runs *Engine
 }
 
-func openDriven(t *testing.T, dsn string) *driven {
+func newServer(t *testing.T, dsn string) *server {
 	t.Helper()
 	r := open(t, dsn)
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
-	return &driven{r, log, New(r.Queue, log)}
+	return &server{r, log, New(r.Queue, log)}
 }
 
 // drive opens a replica that continues runs of the function.
-func drive(t *testing.T, f *httptest.Server) *driven {
+func drive(t *testing.T, f *httptest.Server) *server {
 	t.Helper()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 	return d
 }
 
 // begin starts a run of the function.
-func (d *driven) begin(t *testing.T, input string, change ...func(*eventlog.Request)) entities.RunID {
+func (d *server) begin(t *testing.T, input string, change ...func(*eventlog.Request)) entities.RunID {
 	t.Helper()
 	r := eventlog.Request{
 		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
@@ -105,7 +105,7 @@ func (d *driven) begin(t *testing.T, input string, change ...func(*eventlog.Requ
 }
 
 // end waits for a run's end, and returns what it ended with.
-func (d *driven) end(t *testing.T, id entities.RunID) (entities.RunStatus, string) {
+func (d *server) end(t *testing.T, id entities.RunID) (entities.RunStatus, string) {
 	t.Helper()
 	over, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
@@ -123,7 +123,7 @@ func (d *driven) end(t *testing.T, id entities.RunID) (entities.RunStatus, strin
 	return run.Status, string(e.Payload)
 }
 
-func (d *driven) wantEnd(t *testing.T, id entities.RunID, status entities.RunStatus, payload string) {
+func (d *server) wantEnd(t *testing.T, id entities.RunID, status entities.RunStatus, payload string) {
 	t.Helper()
 	if s, p := d.end(t, id); s != status || p != payload {
 		t.Errorf("run ended %s with %s, want %s with %s; its log is\n%s", s, p, status, payload, d.story(t, id))
@@ -133,7 +133,7 @@ func (d *driven) wantEnd(t *testing.T, id entities.RunID, status entities.RunSta
 // TestCallsDoNotCostConnections: a query that is broken off does, and then the next one begins with a new session.
 func TestCallsDoNotCostConnections(t *testing.T) {
 	t.Parallel()
-	f := serve(t, func(c *turn) { c.reply(map[string]any{"type": "complete"}) })
+	f := serve(t, func(c *functionCall) { c.reply(map[string]any{"type": "complete"}) })
 	d := drive(t, f)
 	lost := func() int64 { s := d.pool.Stat(); return s.NewConnsCount() - int64(s.TotalConns()) }
 	d.wantEnd(t, d.begin(t, "{}"), entities.RunCompleted, "null")
@@ -147,7 +147,7 @@ func TestCallsDoNotCostConnections(t *testing.T) {
 }
 
 // events is a run's log: types and correlation IDs.
-func (d *driven) events(t *testing.T, id entities.RunID) []string {
+func (d *server) events(t *testing.T, id entities.RunID) []string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
@@ -164,7 +164,7 @@ func (d *driven) events(t *testing.T, id entities.RunID) []string {
 	return list
 }
 
-func (d *driven) story(t *testing.T, id entities.RunID) string {
+func (d *server) story(t *testing.T, id entities.RunID) string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
@@ -187,10 +187,10 @@ func (d *driven) story(t *testing.T, id entities.RunID) string {
 // TestFunctionRunsToCompletion: steps here and elsewhere, a wait, a hook, attributes, a child, and the result.
 func TestFunctionRunsToCompletion(t *testing.T) {
 	t.Parallel()
-	elsewhere := serve(t, func(c *turn) {
+	elsewhere := serve(t, func(c *functionCall) {
 		_, _ = fmt.Fprintf(c.w, `{"shipped":%s}`, c.Step.Input)
 	})
-	f := serve(t, func(c *turn) {
+	f := serve(t, func(c *functionCall) {
 		switch {
 		case c.Type == contract.TypeStep:
 			_, _ = fmt.Fprintf(c.w, `{"charged":%s}`, c.Step.Input)
@@ -238,7 +238,7 @@ func TestFunctionRunsToCompletion(t *testing.T) {
 }
 
 // untilEvent waits until a run's log has an event.
-func (d *driven) untilEvent(t *testing.T, id entities.RunID, event string) {
+func (d *server) untilEvent(t *testing.T, id entities.RunID, event string) {
 	t.Helper()
 	eventually(t, "there is "+event, func() bool { return slices.Contains(d.events(t, id), event) })
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// spoken counts statements of a database's sessions by a part of their text.
-type spoken struct {
+// statementCounter counts statements of a database's sessions by a part of their text.
+type statementCounter struct {
 	mu    sync.Mutex
 	parts map[string]int
 }
 
-func (s *spoken) note(sql string) {
+func (s *statementCounter) note(sql string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for part := range s.parts {
@@ -38,35 +38,35 @@ func (s *spoken) note(sql string) {
 	}
 }
 
-func (s *spoken) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+func (s *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
 	s.note(d.SQL)
 	return ctx
 }
 
-func (*spoken) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (*statementCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func (*spoken) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (*statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return ctx
 }
 
-func (s *spoken) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
+func (s *statementCounter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
 	s.note(d.SQL)
 }
 
-func (*spoken) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+func (*statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // TestRunOfThreeStepsTakesEightTransactions: its start, four answers and three results. Each writes the run once, in
 // one statement, for all are of one process; the last locks it by another one before, for it ends it.
 func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 	t.Parallel()
-	s := spoken{parts: map[string]int{
+	s := statementCounter{parts: map[string]int{
 		"FOR NO KEY UPDATE": 0, "INTO runs": 0, "UPDATE runs": 0, "INTO events": 0, "INTO steps": 0, "UPDATE steps": 0,
 		"INTO messages AS m": 0, "river_job": 0, "FROM steps WHERE run_id": 0, "COMMIT": 0,
 	}}
 	r := open(t, testdb.New(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = &s })
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
-	d := &driven{r, log, New(r.Queue, log)}
-	d.register(t, deployment, serve(t, func(c *turn) {
+	d := &server{r, log, New(r.Queue, log)}
+	d.register(t, deployment, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeStep {
 			return
 		}
@@ -99,27 +99,27 @@ func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 	}
 }
 
-// scene is a run on a server whose worker does not run, but begins what it is told to. What it says itself is broken
+// inlineStartTest is a run on a server whose worker does not run, but begins what it is told to. What it says itself is broken
 // off.
-type scene struct {
-	*driven
+type inlineStartTest struct {
+	*server
 
 	worker *queue.Worker
 	calls  chan contract.Call
 	run    entities.RunID
 }
 
-func newScene(t *testing.T, dsn string) *scene {
+func newInlineStartTest(t *testing.T, dsn string) *inlineStartTest {
 	t.Helper()
-	s := &scene{driven: quietly(t, dsn), calls: make(chan contract.Call, 1000)}
-	s.register(t, deployment, serve(t, func(c *turn) { s.calls <- c.Call }).URL)
+	s := &inlineStartTest{server: idleServer(t, dsn), calls: make(chan contract.Call, 1000)}
+	s.register(t, deployment, serve(t, func(c *functionCall) { s.calls <- c.Call }).URL)
 	s.worker = s.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = s.runs.Handlers() })
 	s.onRecord(t, s.worker.ProcessID())
 	return s
 }
 
 // anew has a server begin a run in an empty world. What is still done about earlier runs ends with these.
-func (s *scene) anew(t *testing.T, by *driven) {
+func (s *inlineStartTest) anew(t *testing.T, by *server) {
 	t.Helper()
 	s.exec(t, `DELETE FROM runs`)
 	s.exec(t, `DELETE FROM messages`)
@@ -127,7 +127,7 @@ func (s *scene) anew(t *testing.T, by *driven) {
 }
 
 // state is what there is of all runs, and the work about them: under way or not, and how often it was delivered.
-func (s *scene) state(t *testing.T) string {
+func (s *inlineStartTest) state(t *testing.T) string {
 	t.Helper()
 	var text string
 	s.scan(t, `
@@ -138,19 +138,19 @@ func (s *scene) state(t *testing.T) string {
 	return text
 }
 
-// beginningDeed is something that a server does whose queue may be broken.
-type beginningDeed func(t *testing.T, s *scene, broken *driven) error
+// startingAction is something that a server does whose queue may be broken.
+type startingAction func(t *testing.T, s *inlineStartTest, broken *server) error
 
 // answers is that the run's invocation is answered.
-func answers(answer string) func(*testing.T, *scene, *driven) beginningDeed {
-	return func(t *testing.T, s *scene, by *driven) beginningDeed {
+func answers(answer string) func(*testing.T, *inlineStartTest, *server) startingAction {
+	return func(t *testing.T, s *inlineStartTest, by *server) startingAction {
 		t.Helper()
 		work := s.takes(t, entities.WorkRun, "")
 		run, _, err := by.runs.recordStart(t.Context(), work)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return func(t *testing.T, _ *scene, broken *driven) error {
+		return func(t *testing.T, _ *inlineStartTest, broken *server) error {
 			t.Helper()
 			return broken.runs.answer(t.Context(), work, run, []byte(`{"commands":[`+answer+`]}`))
 		}
@@ -158,14 +158,14 @@ func answers(answer string) func(*testing.T, *scene, *driven) beginningDeed {
 }
 
 // finishes is that step s, which an answer asked for, has a result.
-func finishes(answer string) func(*testing.T, *scene, *driven) beginningDeed {
-	return func(t *testing.T, s *scene, by *driven) beginningDeed {
+func finishes(answer string) func(*testing.T, *inlineStartTest, *server) startingAction {
+	return func(t *testing.T, s *inlineStartTest, by *server) startingAction {
 		t.Helper()
 		if err := answers(answer)(t, s, by)(t, s, by); err != nil {
 			t.Fatal(err)
 		}
 		work := s.takes(t, entities.WorkStep, "s")
-		return func(t *testing.T, _ *scene, broken *driven) error {
+		return func(t *testing.T, _ *inlineStartTest, broken *server) error {
 			t.Helper()
 			w := broken.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = broken.runs.Handlers() })
 			return broken.runs.finish(t.Context(), w.Bind(work), eventlog.Request{
@@ -175,25 +175,25 @@ func finishes(answer string) func(*testing.T, *scene, *driven) beginningDeed {
 	}
 }
 
-// firstDeed is a deed with which work begins.
-type firstDeed struct {
+// inlineStartCase is a deed with which work begins.
+type inlineStartCase struct {
 	// scene is before the deed, in a world with a run. It was set by the server that is given.
-	scene   func(*testing.T, *scene, *driven) beginningDeed
+	scene   func(*testing.T, *inlineStartTest, *server) startingAction
 	work    entities.Work // what begins
 	subject string
-	begun   string // the last event
+	lastEvent   string // the last event
 	// optimistic is set if it is one statement when the server that set the scene does the deed.
 	optimistic bool
 }
 
-func firstDeeds() map[string]firstDeed {
-	return map[string]firstDeed{
+func inlineStartCases() map[string]inlineStartCase {
+	return map[string]inlineStartCase{
 		"a start": {
-			scene: func(t *testing.T, s *scene, _ *driven) beginningDeed {
+			scene: func(t *testing.T, s *inlineStartTest, _ *server) startingAction {
 				t.Helper()
 				s.exec(t, `DELETE FROM runs`)
 				s.exec(t, `DELETE FROM messages`)
-				return func(t *testing.T, s *scene, broken *driven) error {
+				return func(t *testing.T, s *inlineStartTest, broken *server) error {
 					t.Helper()
 					_, _, err := broken.log.Start(t.Context(), project, eventlog.Request{
 						RunID: s.run, Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
@@ -202,21 +202,21 @@ func firstDeeds() map[string]firstDeed {
 					return err
 				}
 			},
-			work: entities.WorkRun, begun: "run_started", optimistic: true,
+			work: entities.WorkRun, lastEvent: "run_started", optimistic: true,
 		},
 		"a step": {
 			scene: answers(`{"type":"runStep","id":"s"}`),
-			work:  entities.WorkStep, subject: "s", begun: "step_started s", optimistic: true,
+			work:  entities.WorkStep, subject: "s", lastEvent: "step_started s", optimistic: true,
 		},
 		"what is there already": {
-			scene: answers(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, begun: "wait_completed w",
+			scene: answers(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, lastEvent: "wait_completed w",
 		},
 		"a result": {
-			scene: finishes(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, begun: "step_completed s", optimistic: true,
+			scene: finishes(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, lastEvent: "step_completed s", optimistic: true,
 		},
 		"a result, and a wait is over": {
 			scene: finishes(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
-			work:  entities.WorkRun, begun: "wait_completed w",
+			work:  entities.WorkRun, lastEvent: "wait_completed w",
 		},
 	}
 }
@@ -227,7 +227,7 @@ func firstDeeds() map[string]firstDeed {
 // it goes on with the first attempt.
 func TestInlineStartSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
-	for name, tt := range firstDeeds() {
+	for name, tt := range inlineStartCases() {
 		for _, remembers := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, remembered: %v", name, remembers), func(t *testing.T) {
 				t.Parallel()
@@ -238,18 +238,18 @@ func TestInlineStartSurvivesACrashAtAnyStatement(t *testing.T) {
 }
 
 // crashAtAnyStatement has the deed done by a server that has set the scene, or not.
-func (tt firstDeed) crashAtAnyStatement(t *testing.T, remembers bool) {
+func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, remembers bool) {
 	t.Helper()
 	dsn := testdb.New(t)
-	s := newScene(t, dsn)
+	s := newInlineStartTest(t, dsn)
 	session := gate.Open(t, dsn, s.pool, nil)
-	broken := drivenOn(t, session.Pool)
-	by := s.driven
+	broken := serverOn(t, session.Pool)
+	by := s.server
 	if remembers {
 		by = broken
 	}
 	// attempt does the deed in a new world, with a crash at statement n.
-	attempt := func(t *testing.T, n int, crash gate.Crash) (do beginningDeed, untouched string, statements []string, err error) {
+	attempt := func(t *testing.T, n int, crash gate.Crash) (do startingAction, untouched string, statements []string, err error) {
 		t.Helper()
 		broken.Attach(nil)
 		s.anew(t, by)
@@ -284,7 +284,7 @@ func (tt firstDeed) crashAtAnyStatement(t *testing.T, remembers bool) {
 				if got := s.state(t); got != untouched {
 					t.Errorf("%s: there is\n%s\nwant\n%s", what, got, untouched)
 				}
-				if err := do(t, s, s.driven); err != nil {
+				if err := do(t, s, s.server); err != nil {
 					t.Errorf("%s: the repetition: %v", what, err)
 				}
 				continue
@@ -296,10 +296,10 @@ func (tt firstDeed) crashAtAnyStatement(t *testing.T, remembers bool) {
 
 // goesOnElsewhere fails the test unless what began is released, and whoever claims it goes on with the first
 // attempt.
-func (tt firstDeed) goesOnElsewhere(t *testing.T, s *scene, what string) {
+func (tt inlineStartCase) goesOnElsewhere(t *testing.T, s *inlineStartTest, what string) {
 	t.Helper()
-	if got := s.events(t, s.run); got[len(got)-1] != tt.begun {
-		t.Errorf("%s: the log is %q, want %q at its end", what, got, tt.begun)
+	if got := s.events(t, s.run); got[len(got)-1] != tt.lastEvent {
+		t.Errorf("%s: the log is %q, want %q at its end", what, got, tt.lastEvent)
 	}
 	eventually(t, "it is released", func() bool {
 		return s.replica.count(t, `SELECT count(*) FROM messages WHERE lease = '' AND delivery_count = 0
@@ -315,22 +315,22 @@ func (tt firstDeed) goesOnElsewhere(t *testing.T, s *scene, what string) {
 	if c := receive(t, "the call", s.calls); c.Attempt != 1 {
 		t.Errorf("%s: attempt %d, want 1", what, c.Attempt)
 	}
-	if again := s.events(t, s.run)[len(log):]; slices.Contains(again, tt.begun) {
+	if again := s.events(t, s.run)[len(log):]; slices.Contains(again, tt.lastEvent) {
 		t.Errorf("%s: it began once more: %q", what, again)
 	}
 }
 
-// dying is the queue of a server that dies right after each commit.
-type dying struct{ *queue.Queue }
+// dyingQueue is the queue of a server that dies right after each commit.
+type dyingQueue struct{ *queue.Queue }
 
-func (q dying) Enqueue(
+func (q dyingQueue) Enqueue(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
 ) ([]*eventlog.InlineStart, func(error), error) {
 	begins, _, err := q.Queue.Enqueue(ctx, tx, before, messages)
 	return begins, func(error) {}, err
 }
 
-func (q dying) EnqueueOptimistic(
+func (q dyingQueue) EnqueueOptimistic(
 	c *pg.Conditional, messages []entities.Message,
 ) ([]*eventlog.InlineStart, func(error), bool) {
 	begins, _, ok := q.Queue.EnqueueOptimistic(c, messages)
@@ -344,13 +344,13 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 		t.Run(string(work), func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.New(t)
-			dead := quietly(t, dsn)
+			dead := idleServer(t, dsn)
 			w := dead.newWorker(t)
 			dead.onRecord(t, w.ProcessID()) // without a beat, nor the lock
-			log := eventlog.New(dead.pool, dead.hub, dying{dead.Queue}, time.Now)
+			log := eventlog.New(dead.pool, dead.hub, dyingQueue{dead.Queue}, time.Now)
 			var steps, first atomic.Int32
-			live := openDriven(t, dsn)
-			live.register(t, deployment, serve(t, func(c *turn) {
+			live := newServer(t, dsn)
+			live.register(t, deployment, serve(t, func(c *functionCall) {
 				if c.Attempt == 1 {
 					first.Add(1)
 				}
@@ -363,7 +363,7 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 			if work == entities.WorkRun {
 				dead.Attach(w)
 			}
-			id := (&driven{dead.replica, log, New(dead.Queue, log)}).begin(t, `null`)
+			id := (&server{dead.replica, log, New(dead.Queue, log)}).begin(t, `null`)
 			if work == entities.WorkStep {
 				d := dead.takes(t, entities.WorkRun, "")
 				run, _, err := dead.runs.recordStart(t.Context(), d)
@@ -411,8 +411,8 @@ func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
 	for n := range steps {
 		all = append(all, object{"type": "runStep", "id": fmt.Sprint("s", n)})
 	}
-	d := openDriven(t, testdb.New(t))
-	d.register(t, deployment, serve(t, func(c *turn) {
+	d := newServer(t, testdb.New(t))
+	d.register(t, deployment, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeStep {
 			calls.Add(1)
 			if c.Attempt != 1 {
@@ -450,7 +450,7 @@ func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 	} {
 		t.Run(timeout, func(t *testing.T) {
 			t.Parallel()
-			d := quietly(t, testdb.New(t))
+			d := idleServer(t, testdb.New(t))
 			w := d.newWorker(t)
 			d.onRecord(t, w.ProcessID())
 			d.begin(t, `null`)
@@ -460,7 +460,7 @@ func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.Attach(w)
-			runs := New(d.Queue, eventlog.New(d.pool, d.hub, dying{d.Queue}, time.Now))
+			runs := New(d.Queue, eventlog.New(d.pool, d.hub, dyingQueue{d.Queue}, time.Now))
 			answer := []byte(`{"commands":[{"type":"runStep","id":"s",` + timeout + `}]}`)
 			if err := runs.answer(t.Context(), work, run, answer); err != nil {
 				t.Fatal(err)

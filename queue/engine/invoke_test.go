@@ -12,7 +12,7 @@ import (
 func TestLongLogsComeInParts(t *testing.T) {
 	t.Parallel()
 	const steps = queue.InlineEvents / 2 // of two events each, behind two of the run
-	d := drive(t, serve(t, func(c *turn) {
+	d := drive(t, serve(t, func(c *functionCall) {
 		if c.After == nil {
 			var all []object
 			for i := range steps {

@@ -20,8 +20,8 @@ func TestWorkWithAnExpiredLeaseIsDoneAgain(t *testing.T) {
 	for _, work := range []entities.Work{entities.WorkRun, entities.WorkStep, entities.WorkDeadline} {
 		t.Run(string(work), func(t *testing.T) {
 			t.Parallel()
-			d := openDriven(t, testdb.New(t))
-			d.register(t, deployment, serve(t, func(c *turn) {
+			d := newServer(t, testdb.New(t))
+			d.register(t, deployment, serve(t, func(c *functionCall) {
 				if c.Type == contract.TypeWorkflow {
 					completeWith("step_completed", "x", object{"type": "runStep", "id": "x"})(c)
 				}
@@ -56,7 +56,7 @@ func TestWorkWithAnExpiredLeaseIsDoneAgain(t *testing.T) {
 }
 
 // claimLate claims work about a run for a moment, and returns when that is over.
-func (d *driven) claimLate(t *testing.T, id entities.RunID, work entities.Work) queue.Delivery {
+func (d *server) claimLate(t *testing.T, id entities.RunID, work entities.Work) queue.Delivery {
 	t.Helper()
 	var ticket tickets.Ticket
 	d.scan(t, `UPDATE messages SET ticket = greatest(ticket, 1) WHERE run_id = $1 AND work = $2 RETURNING id, ticket`,

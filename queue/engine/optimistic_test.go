@@ -24,13 +24,13 @@ import (
 
 // cachingServer is a server that acts on its cache of runs, and dies before it calls a function.
 type cachingServer struct {
-	*driven
+	*server
 
 	worker *queue.Worker
 }
 
 // on makes a replica over the pool, whose hub neither sends nor receives hints.
-func on(t *testing.T, pool *pgxpool.Pool) *driven {
+func on(t *testing.T, pool *pgxpool.Pool) *server {
 	t.Helper()
 	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)
@@ -38,14 +38,14 @@ func on(t *testing.T, pool *pgxpool.Pool) *driven {
 		t.Fatal(err)
 	}
 	log := eventlog.New(pool, hub, q, time.Now)
-	return &driven{&replica{pool: pool, hub: hub, Queue: q}, log, New(q, log)}
+	return &server{&replica{pool: pool, hub: hub, Queue: q}, log, New(q, log)}
 }
 
-func cachingServerOn(t *testing.T, session *gate.Session, home *driven) *cachingServer {
+func cachingServerOn(t *testing.T, session *gate.Session, home *server) *cachingServer {
 	t.Helper()
 	s := on(t, session.Pool)
-	log := eventlog.New(session.Pool, s.hub, dying{s.Queue}, time.Now)
-	d := &driven{s.replica, log, New(on(t, session.Pool).Queue, log)} // whose queue begins nothing
+	log := eventlog.New(session.Pool, s.hub, dyingQueue{s.Queue}, time.Now)
+	d := &server{s.replica, log, New(on(t, session.Pool).Queue, log)} // whose queue begins nothing
 	b := &cachingServer{d, d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })}
 	home.onRecord(t, b.worker.ProcessID())
 	return b
@@ -60,28 +60,28 @@ func (b *cachingServer) send(ctx context.Context, fill func(*pgx.Batch)) error {
 	return err
 }
 
-// frozen is the process that makes the deliveries. The others think that it is dead; it may not be.
-const frozen = "proc_1"
+// frozenProcess is the process that makes the deliveries. The others think that it is dead; it may not be.
+const frozenProcess = "proc_1"
 
-// made matches names that were made up.
-var made = regexp.MustCompile(`(?:msg|rh|wrun)_[0-9A-Z]{26}`)
+// generatedIDs matches names that were generatedIDs up.
+var generatedIDs = regexp.MustCompile(`(?:msg|rh|wrun)_[0-9A-Z]{26}`)
 
-// moment is a run on its way: its invocation, and two steps of it, a and b, are under way.
-type moment struct {
-	home       *driven
+// runUnderWay is a run on its way: its invocation, and two steps of it, a and b, are under way.
+type runUnderWay struct {
+	home       *server
 	run        entities.Run
 	invocation queue.Delivery
 	steps      map[string]queue.Delivery
 }
 
 // moment has the server bring a run so far, so that it remembers it.
-func (b *cachingServer) moment(t *testing.T, home *driven) *moment {
+func (b *cachingServer) moment(t *testing.T, home *server) *runUnderWay {
 	t.Helper()
 	b.Attach(nil)
 	home.exec(t, `DELETE FROM runs`)
 	home.exec(t, `DELETE FROM river_job`)
 	home.exec(t, `DELETE FROM messages`)
-	m := &moment{home: home, steps: map[string]queue.Delivery{}}
+	m := &runUnderWay{home: home, steps: map[string]queue.Delivery{}}
 	id := b.begin(t, `null`)
 	m.invocation = home.takes(t, entities.WorkRun, "")
 	run, _, err := b.runs.recordStart(t.Context(), m.invocation)
@@ -98,13 +98,13 @@ func (b *cachingServer) moment(t *testing.T, home *driven) *moment {
 	}
 	home.exec(t, `
 		INSERT INTO processes (id, host, session_key, beat_at) VALUES ($1, 'host', 1, now() - interval '1 h')
-		ON CONFLICT (id) DO NOTHING`, frozen)
-	home.exec(t, `UPDATE messages SET holder = $1`, frozen)
+		ON CONFLICT (id) DO NOTHING`, frozenProcess)
+	home.exec(t, `UPDATE messages SET holder = $1`, frozenProcess)
 	return m
 }
 
 // answered is a moment later: the invocation was answered, and waits for the steps.
-func (b *cachingServer) answered(t *testing.T, home *driven) *moment {
+func (b *cachingServer) answered(t *testing.T, home *server) *runUnderWay {
 	t.Helper()
 	m := b.moment(t, home)
 	if err := b.runs.answer(t.Context(), m.invocation, m.run, []byte(`{"commands":[{"type":"runStep","id":"c"}]}`)); err != nil {
@@ -114,8 +114,8 @@ func (b *cachingServer) answered(t *testing.T, home *driven) *moment {
 }
 
 // after is a scene after something that the server itself has done.
-func after(scene scenery, what act) scenery {
-	return func(b *cachingServer, t *testing.T, home *driven) *moment {
+func after(scene preparation, what serverAction) preparation {
+	return func(b *cachingServer, t *testing.T, home *server) *runUnderWay {
 		t.Helper()
 		m := scene(b, t, home)
 		if err := what(t.Context(), b, m); err != nil {
@@ -126,47 +126,47 @@ func after(scene scenery, what act) scenery {
 }
 
 // unknown has all servers be on no record.
-func unknown(ctx context.Context, b *cachingServer, _ *moment) error {
+func unknown(ctx context.Context, b *cachingServer, _ *runUnderWay) error {
 	_, err := b.pool.Exec(ctx, `DELETE FROM processes`)
 	return err
 }
 
 // expires ends the lease of the invocation.
-func expires(ctx context.Context, b *cachingServer, m *moment) error {
+func expires(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, err := b.pool.Exec(ctx, `UPDATE messages SET due_at = now() WHERE lease = $1`, m.invocation.Lease)
 	return err
 }
 
-// scenery sets a scene.
-type scenery func(*cachingServer, *testing.T, *driven) *moment
+// preparation sets a scene.
+type preparation func(*cachingServer, *testing.T, *server) *runUnderWay
 
-// act is something that a server does about a run.
-type act func(ctx context.Context, b *cachingServer, m *moment) error
+// serverAction is something that a server does about a run.
+type serverAction func(ctx context.Context, b *cachingServer, m *runUnderWay) error
 
-func replies(answer string) act {
-	return func(ctx context.Context, b *cachingServer, m *moment) error {
+func replies(answer string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		return b.runs.answer(ctx, m.invocation, m.run, []byte(`{"commands":[`+answer+`]}`))
 	}
 }
 
-func commands(command string) act {
-	return func(ctx context.Context, b *cachingServer, m *moment) error {
+func commands(command string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		_, err := b.runs.Command(ctx, project, m.run.ID, m.invocation.Lease, []byte(`{"commands":[`+command+`]}`))
 		return err
 	}
 }
 
 // results has a step end with an output.
-func results(step, output string) act {
-	return func(ctx context.Context, b *cachingServer, m *moment) error {
+func results(step, output string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		return b.runs.finish(ctx, b.worker.Bind(m.steps[step]), eventlog.Request{
 			Type: entities.EventStepCompleted, CorrelationID: step, SpecVersion: entities.SpecDriven, Payload: []byte(output),
 		})
 	}
 }
 
-func happens(r eventlog.Request) act {
-	return func(ctx context.Context, b *cachingServer, m *moment) error {
+func happens(r eventlog.Request) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		r := r
 		r.RunID, r.SpecVersion = m.run.ID, entities.SpecDriven
 		_, err := b.log.Append(ctx, project, r)
@@ -174,7 +174,7 @@ func happens(r eventlog.Request) act {
 	}
 }
 
-func (m *moment) child() eventlog.Request {
+func (m *runUnderWay) child() eventlog.Request {
 	return eventlog.Request{
 		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
 		Data: entities.EventData{
@@ -184,13 +184,13 @@ func (m *moment) child() eventlog.Request {
 }
 
 // hasChild starts a run whose parent the run is.
-func hasChild(ctx context.Context, b *cachingServer, m *moment) error {
+func hasChild(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, _, err := b.log.Start(ctx, project, m.child())
 	return err
 }
 
 // hasChildMeanwhile does so, and keeps whoever ends the work of the parent waiting in the middle of a statement.
-func hasChildMeanwhile(ctx context.Context, b *cachingServer, m *moment) error {
+func hasChildMeanwhile(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	child := m.child()
 	_, err := b.log.AppendAll(ctx, project, child.RunID, []eventlog.Request{child}, eventlog.AppendOptions{
 		Guard: func(batch *pgx.Batch) func() error {
@@ -209,7 +209,7 @@ func hasChildMeanwhile(ctx context.Context, b *cachingServer, m *moment) error {
 }
 
 // hurries has the run invoked, though nothing has happened to it, as the sweeper does.
-func hurries(ctx context.Context, b *cachingServer, m *moment) error {
+func hurries(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, err := b.runs.queue.SendAll(ctx, []entities.Message{{
 		Project: project, DeploymentID: deployment, Topic: "order", RunID: m.run.ID, Work: entities.WorkRun,
 	}})
@@ -217,17 +217,17 @@ func hurries(ctx context.Context, b *cachingServer, m *moment) error {
 }
 
 // dies is what another server does that finds the process dead by which all was called.
-func dies(ctx context.Context, b *cachingServer, _ *moment) error {
-	_, err := cluster.TakeOver(ctx, b.pool, []string{frozen}, time.Second, time.Second)
+func dies(ctx context.Context, b *cachingServer, _ *runUnderWay) error {
+	_, err := cluster.TakeOver(ctx, b.pool, []string{frozenProcess}, time.Second, time.Second)
 	return err
 }
 
-func outlives(ctx context.Context, b *cachingServer, m *moment) error {
+func outlives(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	return b.send(ctx, func(batch *pgx.Batch) { m.invocation.ExtendIn(batch, 2*time.Hour) })
 }
 
-func returns(step string) act {
-	return func(ctx context.Context, b *cachingServer, m *moment) error {
+func returns(step string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		work := m.invocation
 		if step != "" {
 			work = m.steps[step]
@@ -239,7 +239,7 @@ func returns(step string) act {
 }
 
 // state is all that there is of runs, and the work about them, but for times and what was made up.
-func (m *moment) state(t *testing.T, told [2]error) string {
+func (m *runUnderWay) state(t *testing.T, told [2]error) string {
 	t.Helper()
 	var text string
 	m.home.scan(t, `
@@ -252,25 +252,25 @@ func (m *moment) state(t *testing.T, told [2]error) string {
 			(SELECT string_agg(concat_ws(' ', work, subject, CASE holder WHEN '' THEN 'nobody' WHEN $2 THEN 'frozen' ELSE 'new' END,
 				lease <> '', delivery_count, again, ticket, due_at > now(), due_at > now() + interval '1 h', last_error),
 				', ' ORDER BY work, subject) FROM messages WHERE run_id = $1),
-			(SELECT count(*) FROM river_job))`, []any{m.run.ID, frozen}, &text)
-	return made.ReplaceAllString(fmt.Sprintf("%s\n%v\n%v\n", text, told[0], told[1]), "ID")
+			(SELECT count(*) FROM river_job))`, []any{m.run.ID, frozenProcess}, &text)
+	return generatedIDs.ReplaceAllString(fmt.Sprintf("%s\n%v\n%v\n", text, told[0], told[1]), "ID")
 }
 
-// encounter is two servers that do something about a run at the same time.
-type encounter struct {
-	scene    scenery
-	one, two act
-	// vain says that what the first believes is right, and yet the run has to be locked.
-	vain bool
+// pairing is two servers that do something about a run at the same time.
+type pairing struct {
+	scene    preparation
+	one, two serverAction
+	// needsLock says that what the first believes is right, and yet the run has to be locked.
+	needsLock bool
 }
 
-func encounters() map[string]encounter {
-	var now, later scenery = (*cachingServer).moment, (*cachingServer).answered
+func encounters() map[string]pairing {
+	var now, later preparation = (*cachingServer).moment, (*cachingServer).answered
 	cancels := happens(eventlog.Request{Type: entities.EventRunCancelled})
 	resumes := happens(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
 	ends := replies(`{"type":"complete","output":"1"}`)
 	asks, waits := replies(`{"type":"runStep","id":"x"}`), commands(`{"type":"wait","id":"w","for":"1h"}`)
-	return map[string]encounter{
+	return map[string]pairing{
 		"answer × result":              {scene: now, one: asks, two: results("a", "1")},
 		"answer × cancel":              {scene: now, one: asks, two: cancels},
 		"answer × hook received":       {scene: now, one: asks, two: resumes},
@@ -307,17 +307,17 @@ func encounters() map[string]encounter {
 		"cancel × start of a child": {scene: now, one: cancels, two: hasChild},
 		"cancel × take over":        {scene: later, one: cancels, two: dies},
 
-		"end, with a child × sweeper":     {scene: after(now, hasChild), one: ends, two: hurries, vain: true},
-		"end, too late × longer lease":    {scene: after(now, expires), one: ends, two: outlives, vain: true},
+		"end, with a child × sweeper":     {scene: after(now, hasChild), one: ends, two: hurries, needsLock: true},
+		"end, too late × longer lease":    {scene: after(now, expires), one: ends, two: outlives, needsLock: true},
 		"end, with a wait × sweeper":      {scene: after(now, waits), one: ends, two: hurries},
-		"answer, with a wait × sweeper":   {scene: after(now, waits), one: asks, two: hurries, vain: true},
-		"answer, with news × cancel":      {scene: after(now, hurries), one: asks, two: cancels, vain: true},
-		"answer, too late × longer lease": {scene: after(now, expires), one: asks, two: outlives, vain: true},
-		"answer of nobody × sweeper":      {scene: after(now, unknown), one: asks, two: hurries, vain: true},
+		"answer, with a wait × sweeper":   {scene: after(now, waits), one: asks, two: hurries, needsLock: true},
+		"answer, with news × cancel":      {scene: after(now, hurries), one: asks, two: cancels, needsLock: true},
+		"answer, too late × longer lease": {scene: after(now, expires), one: asks, two: outlives, needsLock: true},
+		"answer of nobody × sweeper":      {scene: after(now, unknown), one: asks, two: hurries, needsLock: true},
 		"result, with a wait × cancel":    {scene: after(after(now, waits), asks), one: results("a", "1"), two: cancels},
-		"result of nobody × sweeper":      {scene: after(later, unknown), one: results("a", "1"), two: hurries, vain: true},
+		"result of nobody × sweeper":      {scene: after(later, unknown), one: results("a", "1"), two: hurries, needsLock: true},
 		"result, a wait over × cancel": {scene: after(after(now, commands(
-			`{"type":"wait","id":"w","for":"0s"}`)), asks), one: results("a", "1"), two: cancels, vain: true},
+			`{"type":"wait","id":"w","for":"0s"}`)), asks), one: results("a", "1"), two: cancels, needsLock: true},
 	}
 }
 
@@ -335,14 +335,14 @@ func TestI4EveryInterleavingOfOptimisticAppendsIsSerial(t *testing.T) {
 	}
 }
 
-func (e encounter) isSerial(t *testing.T) {
+func (e pairing) isSerial(t *testing.T) {
 	t.Helper()
 	dsn := testdb.New(t)
-	home := quietly(t, dsn)
+	home := idleServer(t, dsn)
 	one, two := gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)
 	// The third knows nothing, and so shows how it ought to be.
 	servers := [3]*cachingServer{cachingServerOn(t, one, home), cachingServerOn(t, two, home), cachingServerOn(t, one, home)}
-	var m *moment
+	var m *runUnderWay
 	set := func() {
 		m = e.scene(servers[0], t, home)
 		for _, s := range servers {
@@ -350,12 +350,12 @@ func (e encounter) isSerial(t *testing.T) {
 		}
 	}
 	var told [2]error
-	ask := func(i int) { told[i%2] = [3]act{e.one, e.two, e.one}[i](t.Context(), servers[i], m) }
+	ask := func(i int) { told[i%2] = [3]serverAction{e.one, e.two, e.one}[i](t.Context(), servers[i], m) }
 	set()
 	alone := one.Run(t, -1, gate.None, func() { ask(0) })
 	const most = 3 // a lock if need be, the statement, and the commit
-	if believed := len(alone) <= most; believed == e.vain || told[0] != nil && !e.vain {
-		t.Fatalf("it takes %q and says %v; it is in vain: %v", alone, told[0], e.vain)
+	if believed := len(alone) <= most; believed == e.needsLock || told[0] != nil && !e.needsLock {
+		t.Fatalf("it takes %q and says %v; it is in vain: %v", alone, told[0], e.needsLock)
 	}
 	serial := map[string]string{}
 	for name, order := range map[string][2]int{"one, two": {2, 1}, "two, one": {1, 2}} {

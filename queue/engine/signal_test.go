@@ -58,7 +58,7 @@ func (h hook) request() eventlog.Request {
 }
 
 // waits starts a run with hooks of its own.
-func (d *driven) waits(t testing.TB, in entities.Project, hooks ...hook) entities.RunID {
+func (d *server) waits(t testing.TB, in entities.Project, hooks ...hook) entities.RunID {
 	t.Helper()
 	id := entities.NewRunID(time.Now())
 	requests := []eventlog.Request{{
@@ -78,7 +78,7 @@ func (d *driven) waits(t testing.TB, in entities.Project, hooks ...hook) entitie
 }
 
 // received is what each hook of a run got, in its order.
-func (d *driven) received(t testing.TB, in entities.Project, id entities.RunID) map[string][]string {
+func (d *server) received(t testing.TB, in entities.Project, id entities.RunID) map[string][]string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), in, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
@@ -93,7 +93,7 @@ func (d *driven) received(t testing.TB, in entities.Project, id entities.RunID) 
 	return got
 }
 
-func (d *driven) wantReceived(t testing.TB, in entities.Project, id entities.RunID, want map[string][]string) {
+func (d *server) wantReceived(t testing.TB, in entities.Project, id entities.RunID, want map[string][]string) {
 	t.Helper()
 	if diff := cmp.Diff(want, d.received(t, in, id)); diff != "" {
 		t.Errorf("run %s received (-want +got):\n%s", id, diff)
@@ -101,7 +101,7 @@ func (d *driven) wantReceived(t testing.TB, in entities.Project, id entities.Run
 }
 
 // takes claims the work about the subject.
-func (d *driven) takes(t testing.TB, work entities.Work, subject string) queue.Delivery {
+func (d *server) takes(t testing.TB, work entities.Work, subject string) queue.Delivery {
 	t.Helper()
 	ticket := tickets.Ticket{}
 	d.scan(t, `UPDATE messages SET lease = '', holder = '', ticket = greatest(ticket, 1) WHERE work = $1 AND subject = $2 RETURNING id, ticket`,
@@ -114,19 +114,19 @@ func (d *driven) takes(t testing.TB, work entities.Work, subject string) queue.D
 }
 
 // takesFrom claims the work on another server and has this one do it.
-func (d *driven) takesFrom(t testing.TB, home *driven, work entities.Work, subject string) queue.Delivery {
+func (d *server) takesFrom(t testing.TB, home *server, work entities.Work, subject string) queue.Delivery {
 	t.Helper()
 	return d.newWorker(t).Bind(home.takes(t, work, subject))
 }
 
-func (d *driven) hands(t testing.TB, s store.Signal) {
+func (d *server) hands(t testing.TB, s store.Signal) {
 	t.Helper()
 	if err := newSignalDispatch(d.runs).dispatch(t.Context(), d.takesFrom(t, d, entities.WorkSignal, string(s.ID))); err != nil {
 		t.Fatalf("hand signal over: %v", err)
 	}
 }
 
-func (d *driven) looksBack(t testing.TB, hook string) {
+func (d *server) looksBack(t testing.TB, hook string) {
 	t.Helper()
 	if err := newSignalDispatch(d.runs).replay(t.Context(), d.takesFrom(t, d, entities.WorkLookBack, hook)); err != nil {
 		t.Fatalf("look back: %v", err)
@@ -134,7 +134,7 @@ func (d *driven) looksBack(t testing.TB, hook string) {
 }
 
 // works counts the work about signals that is left.
-func (d *driven) works(t testing.TB) int {
+func (d *server) works(t testing.TB) int {
 	t.Helper()
 	return d.replica.count(t, `SELECT count(*) FROM messages WHERE work IN ('signal', 'lookback')`)
 }
@@ -142,7 +142,7 @@ func (d *driven) works(t testing.TB) int {
 // TestSignalEndsARun: the hook of a command, the condition, the payload, and a signal that came too early.
 func TestSignalEndsARun(t *testing.T) {
 	t.Parallel()
-	f := serve(t, func(c *turn) {
+	f := serve(t, func(c *functionCall) {
 		switch payload, ok := c.log["hook_received payment"]; {
 		case ok:
 			c.reply(map[string]any{"type": "complete", "output": payload})
@@ -182,7 +182,7 @@ func TestSignalEndsARun(t *testing.T) {
 // TestBadConditionIsRefused, with the position, when its hook is opened.
 func TestBadConditionIsRefused(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	id := d.waits(t, project)
 	work := d.takes(t, entities.WorkRun, "")
 	for condition, ok := range map[string]bool{`data.n >`: false, `data.n > 1`: true} {
@@ -196,7 +196,7 @@ func TestBadConditionIsRefused(t *testing.T) {
 
 func TestSignalsResumeMatchingHooks(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	id := d.waits(t, project,
 		hook{id: "all", signal: "paid"},
 		hook{id: "much", signal: "paid", condition: `data.n > 100`},
@@ -236,7 +236,7 @@ func TestSignalsResumeMatchingHooks(t *testing.T) {
 // TestHookReceivesEarlierSignals at what came in its time and is kept, in the order in which it came.
 func TestHookReceivesEarlierSignals(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	ago := func(s store.Signal, at, kept time.Duration) store.Signal {
 		d.hands(t, s)
 		d.exec(t, `UPDATE signals SET created_at = now() - $2::interval, keep_until = now() - $3::interval,
@@ -314,7 +314,7 @@ func TestRacersPostOneSignal(t *testing.T) {
 // TestSignalKeyOutlivesItsDispatch, for a day.
 func TestSignalKeyOutlivesItsDispatch(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	first := d.signal(t, 0, signalled(`1`, once("key")))
 	id := d.waits(t, project, hook{id: "h", signal: "paid"})
 	d.hands(t, first)
@@ -332,7 +332,7 @@ func TestSignalKeyOutlivesItsDispatch(t *testing.T) {
 
 func TestI9SignalsStayInTheirProject(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	const stranger entities.Project = "stranger"
 	theirs := func(s *store.Signal) { s.Project = stranger }
 	kept := d.signal(t, time.Hour, signalled(`1`, theirs, once("key")))
@@ -354,7 +354,7 @@ func TestI9SignalsStayInTheirProject(t *testing.T) {
 
 func TestSignalsAreDeletedWhenTheyExpire(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	kept := d.signal(t, 2*time.Hour, signalled(`"kept"`))
 	over := d.signal(t, time.Minute, signalled(`"over"`))
 	late := d.signal(t, time.Minute, signalled(`"just over"`))

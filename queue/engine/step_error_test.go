@@ -27,7 +27,7 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 			workflow := completeWith("step_failed", "pay", object{
 				"type": "runStep", "id": "pay", "retry": object{"backoff": "1ms", "maxAttempts": 2},
 			})
-			d := drive(t, serve(t, func(c *turn) {
+			d := drive(t, serve(t, func(c *functionCall) {
 				if c.Type == contract.TypeWorkflow {
 					workflow(c)
 					return
@@ -49,7 +49,7 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 // TestAnswerWithUnknownDeploymentIsRefusedAtOnce: to try again would hold the delivery up.
 func TestAnswerWithUnknownDeploymentIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	d := drive(t, serve(t, func(c *turn) {
+	d := drive(t, serve(t, func(c *functionCall) {
 		c.reply(object{"type": "startChild", "id": "kid", "workflow": "stranger", "deployment": "latest"})
 	}))
 	if _, err := d.pool.Exec(t.Context(), `UPDATE deployments SET workflows = '{order}'`); err != nil {
