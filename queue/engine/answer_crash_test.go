@@ -43,7 +43,7 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 				t.Helper()
 				home.exec(t, `DELETE FROM messages`)
 				home.exec(t, `DELETE FROM runs`)
-				d, run := home.invoked(t)
+				d, run := home.startInvocation(t)
 				statements = session.Run(t, n, crash, func() { err = broken.runs.answer(t.Context(), d, run, []byte(tt.answer)) })
 				return d, statements, err
 			}
@@ -68,14 +68,14 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 						t.Errorf("%s: no error was returned", what)
 					}
 					committed := n == commit && how == gate.AnswerLost
-					before := home.wrote(t, d.RunID)
+					before := home.countNewEvents(t, d.RunID)
 					if want := map[bool]int{true: tt.events}[committed]; before != want {
 						t.Errorf("%s: %d events are there, want %d", what, before, want)
 					}
-					if err := home.answers(t, d, tt.answer); (err != nil) != (committed && tt.stale) && !queue.IsOver(err) {
+					if err := home.answerAgain(t, d, tt.answer); (err != nil) != (committed && tt.stale) && !queue.IsOver(err) {
 						t.Errorf("%s: the repetition: %v", what, err)
 					}
-					if got := home.wrote(t, d.RunID); got != tt.events {
+					if got := home.countNewEvents(t, d.RunID); got != tt.events {
 						t.Errorf("%s: then %d events are there, want %d", what, got, tt.events)
 					}
 					if got := home.replica.count(t, `SELECT count(*) FROM messages WHERE work <> ''`); got != tt.work {
@@ -89,10 +89,10 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 }
 
 // invoked is a run whose invocation is under way. It has a hook already.
-func (d *server) invoked(t *testing.T) (queue.Delivery, entities.Run) {
+func (d *server) startInvocation(t *testing.T) (queue.Delivery, entities.Run) {
 	t.Helper()
-	id := d.begin(t, `null`)
-	work := d.takes(t, entities.WorkRun, "")
+	id := d.startRun(t, `null`)
+	work := d.claim(t, entities.WorkRun, "")
 	run, _, err := d.runs.recordStart(t.Context(), work)
 	if err != nil {
 		t.Fatal(err)
@@ -105,13 +105,13 @@ func (d *server) invoked(t *testing.T) (queue.Delivery, entities.Run) {
 }
 
 // wrote is how many events a run has behind those that it was invoked with.
-func (d *server) wrote(t *testing.T, id entities.RunID) int {
+func (d *server) countNewEvents(t *testing.T, id entities.RunID) int {
 	t.Helper()
 	return d.replica.count(t, `SELECT count(*) - 3 FROM events WHERE run_id = $1`, id)
 }
 
 // answers carries an answer out.
-func (d *server) answers(t *testing.T, work queue.Delivery, answer string) error {
+func (d *server) answerAgain(t *testing.T, work queue.Delivery, answer string) error {
 	t.Helper()
 	run, err := store.RunByID(t.Context(), d.pool, project, work.RunID)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/signature"
 )
 
-func strict(o *queue.WorkerOptions) { o.Allowed = egress.Allowed{} }
+func forbidLoopback(o *queue.WorkerOptions) { o.Allowed = egress.Allowed{} }
 
 // TestForbiddenFunctionsAreNotCalled: the same of runs that the server continues, and it is no attempt.
 func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
@@ -26,8 +26,8 @@ func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
 	f := serve(t, func(c *functionCall) { c.reply(map[string]any{"type": "complete", "output": 42}) })
 	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
-	careful := d.worker(t, strict, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-	id := d.begin(t, `{}`)
+	careful := d.worker(t, forbidLoopback, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	id := d.startRun(t, `{}`)
 	var reason string
 	var count int
 	eventually(t, "the invocation is refused", func() bool {
@@ -37,7 +37,7 @@ func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
 	if !strings.Contains(reason, "the server does not call 127.0.0.1") || count != 0 {
 		t.Errorf("got %q, and %d deliveries", reason, count)
 	}
-	stop(t, careful)
+	stopWorker(t, careful)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 	d.exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
 	d.WakeTimer(nil)
@@ -94,15 +94,15 @@ func TestCallsOfFunctionsAreSigned(t *testing.T) {
 	signing := d.worker(t, func(o *queue.WorkerOptions) {
 		o.Handlers, o.Signer = d.runs.Handlers(), queue.NewSigner(d.Queue, time.Now, o.Logger)
 	})
-	d.wantEnd(t, d.begin(t, `{}`), entities.RunCompleted, `42`)
+	d.wantEnd(t, d.startRun(t, `{}`), entities.RunCompleted, `42`)
 	wantAll(nil, 3)
-	stop(t, signing)
+	stopWorker(t, signing)
 
 	d.exec(t, `DELETE FROM signing_keys`)
 	d.worker(t, func(o *queue.WorkerOptions) {
 		o.Handlers, o.Signer = d.runs.Handlers(), queue.NewSigner(d.Queue, time.Now, o.Logger)
 	})
-	d.wantEnd(t, d.begin(t, `{}`), entities.RunCompleted, `42`)
+	d.wantEnd(t, d.startRun(t, `{}`), entities.RunCompleted, `42`)
 	wantAll(signature.ErrUnsigned, 3)
 }
 

@@ -20,7 +20,7 @@ import (
 
 func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
 	t.Parallel()
-	d := drive(t, serve(t, func(c *functionCall) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		if c.Run.Workflow == "order" {
 			c.reply(
 				object{"type": "startChild", "id": "a", "workflow": "child", "attributes": object{"name": "a"}},
@@ -30,7 +30,7 @@ func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
 		}
 		c.reply(object{"type": "openHook", "id": "h"})
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	child := func(name string) entities.Run {
 		list, _, err := store.ListRuns(t.Context(), d.pool, project,
 			store.RunFilter{WorkflowName: "child", Attributes: map[string]string{"name": name}}, pg.Page{Limit: 10})
@@ -46,10 +46,10 @@ func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
 		return child("a").Status == entities.RunRunning && child("b").Status == entities.RunRunning
 	})
 	cancelRun(t, d, id)
-	if status, _ := d.end(t, child("a").ID); status != entities.RunCancelled {
+	if status, _ := d.waitForEnd(t, child("a").ID); status != entities.RunCancelled {
 		t.Errorf("the child is %s, want cancelled", status)
 	}
-	d.untilIdle(t)
+	d.waitForEmptyQueue(t)
 	if got := child("b").Status; got != entities.RunRunning {
 		t.Errorf("the child that was left is %s, want running", got)
 	}
@@ -72,7 +72,7 @@ func TestResultsOfChildren(t *testing.T) {
 		)
 	}
 	gone := make(chan entities.RunID, 10)
-	d := drive(t, serve(t, func(c *functionCall) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		switch c.Run.Workflow {
 		case "bad":
 			c.reply(object{"type": "fail", "error": object{"message": "spoilt", "code": "E1", "details": object{"n": 1}}})
@@ -83,9 +83,9 @@ func TestResultsOfChildren(t *testing.T) {
 			workflow(c)
 		}
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	child := receive(t, "the child", gone)
-	d.untilEvent(t, child, "hook_created h")
+	d.waitForEvent(t, child, "hook_created h")
 	cancelRun(t, d, child)
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(
 		`[{"message":"spoilt","code":"E1","details":{"n":1}},{"message":"run %s was cancelled","code":"child_cancelled"}]`, child))
@@ -123,18 +123,18 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 			if lost != start {
 				// The step's and the child's function are away, so that their work stays.
 				away := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-				begin(t, away)
-				id := d.begin(t, `null`)
-				d.untilEvent(t, id, map[int]string{step: "step_created x", wait: "wait_created x", child: "step_created x"}[lost])
-				stop(t, away)
+				startWorker(t, away)
+				id := d.startRun(t, `null`)
+				d.waitForEvent(t, id, map[int]string{step: "step_created x", wait: "wait_created x", child: "step_created x"}[lost])
+				stopWorker(t, away)
 			} else {
-				d.begin(t, `null`)
+				d.startRun(t, `null`)
 			}
-			d.loseWork(t)
+			d.deleteWork(t)
 			w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 			sweeper := cluster.NewSweeper(d.pool, d.Queue, slog.New(slog.DiscardHandler))
 			sweeper.Quiet, sweeper.Interval = 0, time.Second
-			begin(t, w)
+			startWorker(t, w)
 			eventually(t, "all runs have ended", func() bool {
 				if _, err := sweeper.Sweep(t.Context()); err != nil {
 					t.Fatal(err)
@@ -154,7 +154,7 @@ func TestDeletedChildCountsAsFailed(t *testing.T) {
 	t.Parallel()
 	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, serve(t, completeWith("step_failed", "x", object{"type": "startChild", "id": "x", "workflow": "w"})).URL)
-	id, child := d.begin(t, `null`), entities.NewRunID(time.Now())
+	id, child := d.startRun(t, `null`), entities.NewRunID(time.Now())
 	if _, err := d.log.AppendAll(t.Context(), project, id, []eventlog.Request{{
 		Type: entities.EventStepCreated, CorrelationID: "x", Data: entities.EventData{
 			StepName: "w", Step: &entities.StepSpec{ChildID: child},
@@ -182,7 +182,7 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 			t.Parallel()
 			d := newServer(t, testdb.New(t))
 			at := time.Now().Add(time.Hour)
-			id := d.begin(t, `null`, func(r *eventlog.Request) { r.Data.Deadline = &at })
+			id := d.startRun(t, `null`, func(r *eventlog.Request) { r.Data.Deadline = &at })
 			if _, err := d.log.AppendAll(t.Context(), project, id, []eventlog.Request{
 				{Type: entities.EventRunStarted},
 				{Type: entities.EventWaitCreated, CorrelationID: "nap", Data: entities.EventData{ResumeAt: &at}},
@@ -214,7 +214,7 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 }
 
 // loseWork deletes all work.
-func (d *server) loseWork(t *testing.T) {
+func (d *server) deleteWork(t *testing.T) {
 	t.Helper()
 	if _, err := d.pool.Exec(t.Context(), `DELETE FROM messages WHERE work <> ''`); err != nil {
 		t.Fatal(err)

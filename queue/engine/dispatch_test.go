@@ -29,7 +29,7 @@ func serverOn(t *testing.T, pool *pgxpool.Pool) *server {
 // idleServer opens a server whose hub is deaf.
 func idleServer(t *testing.T, dsn string) *server {
 	t.Helper()
-	return serverOn(t, deaf(t, dsn).pool)
+	return serverOn(t, idleReplica(t, dsn).pool)
 }
 
 // whereSignalsMeetHooks is of the statements where signals and hooks meet: the writes of both, their commits, the looks for the
@@ -66,15 +66,15 @@ func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 		round++
 		name := fmt.Sprintf("signal_%d", round)
 		h := hook{id: fmt.Sprintf("hook_%d", round), signal: name, lookBack: time.Hour}
-		run := home.waits(t, project)
+		run := home.startWithHooks(t, project)
 		var s store.Signal
 		schedule.Run(t, func() {
 			var err error
-			if s, _, err = New(poster.Queue, poster.log).PostSignal(t.Context(), signalled(`1`, called(name)), time.Hour); err != nil {
+			if s, _, err = New(poster.Queue, poster.log).PostSignal(t.Context(), newSignal(`1`, named(name)), time.Hour); err != nil {
 				t.Errorf("post: %v", err)
 				return
 			}
-			work := poster.takesFrom(t, home, entities.WorkSignal, string(s.ID))
+			work := poster.claimFrom(t, home, entities.WorkSignal, string(s.ID))
 			if err := newSignalDispatch(poster.runs).dispatch(t.Context(), work); err != nil {
 				t.Errorf("hand over: %v", err)
 			}
@@ -83,7 +83,7 @@ func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 				t.Errorf("open hook: %v", err)
 				return
 			}
-			work := opener.takesFrom(t, home, entities.WorkLookBack, h.id)
+			work := opener.claimFrom(t, home, entities.WorkLookBack, h.id)
 			if err := newSignalDispatch(opener.runs).replay(t.Context(), work); err != nil {
 				t.Errorf("look back: %v", err)
 			}
@@ -91,8 +91,8 @@ func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 		if diff := cmp.Diff(map[string][]string{h.id: {string(signalPayload(s))}}, home.received(t, project, run)); diff != "" {
 			t.Fatalf("received (-want +got):\n%s\n%s", diff, schedule)
 		}
-		if schedule.Deadlocked || home.works(t) != 0 {
-			t.Errorf("deadlock: %v; work left: %d\n%s", schedule.Deadlocked, home.works(t), schedule)
+		if schedule.Deadlocked || home.countSignalWork(t) != 0 {
+			t.Errorf("deadlock: %v; work left: %d\n%s", schedule.Deadlocked, home.countSignalWork(t), schedule)
 		}
 	})
 	if n < 20 {
@@ -122,7 +122,7 @@ func performWork(work entities.Work, do func(signalDispatch, context.Context, qu
 		home.scan(t, `SELECT subject FROM messages WHERE work = $1`, []any{work}, &subject)
 		h := newSignalDispatch(on.runs)
 		h.page, h.parallel = 1, 1
-		return do(h, t.Context(), on.takesFrom(t, home, work, subject))
+		return do(h, t.Context(), on.claimFrom(t, home, work, subject))
 	}
 }
 
@@ -137,9 +137,9 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 			set: func(t *testing.T, d *server) []entities.RunID {
 				t.Helper()
 				runs := []entities.RunID{
-					d.waits(t, project, hook{id: "a", signal: "paid"}), d.waits(t, project, hook{id: "b", signal: "paid"}),
+					d.startWithHooks(t, project, hook{id: "a", signal: "paid"}), d.startWithHooks(t, project, hook{id: "b", signal: "paid"}),
 				}
-				d.signal(t, 0, signalled(`1`))
+				d.postSignal(t, 0, newSignal(`1`))
 				return runs
 			},
 			do: performWork(entities.WorkSignal, signalDispatch.dispatch), want: 1,
@@ -148,20 +148,20 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 			set: func(t *testing.T, d *server) []entities.RunID {
 				t.Helper()
 				for i := range 2 {
-					d.hands(t, d.signal(t, time.Hour, signalled(fmt.Sprint(i))))
+					d.dispatchSignal(t, d.postSignal(t, time.Hour, newSignal(fmt.Sprint(i))))
 				}
-				return []entities.RunID{d.waits(t, project, hook{id: "a", signal: "paid", lookBack: time.Hour})}
+				return []entities.RunID{d.startWithHooks(t, project, hook{id: "a", signal: "paid", lookBack: time.Hour})}
 			},
 			do: performWork(entities.WorkLookBack, signalDispatch.replay), want: 2,
 		},
 		"post": {
 			set: func(t *testing.T, d *server) []entities.RunID {
 				t.Helper()
-				return []entities.RunID{d.waits(t, project, hook{id: "a", signal: "paid"})}
+				return []entities.RunID{d.startWithHooks(t, project, hook{id: "a", signal: "paid"})}
 			},
 			do: func(t *testing.T, home, on *server) error {
 				t.Helper()
-				if _, _, err := New(on.Queue, on.log).PostSignal(t.Context(), signalled(`1`, once("key")), 0); err != nil || on != home {
+				if _, _, err := New(on.Queue, on.log).PostSignal(t.Context(), newSignal(`1`, withKey("key")), 0); err != nil || on != home {
 					return err
 				}
 				if n := home.replica.count(t, `SELECT count(*) FROM messages WHERE work = 'signal'`); n != 1 {
@@ -208,7 +208,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 							t.Errorf("%s: %s received nothing", what, run)
 						}
 					}
-					if home.works(t) != 0 {
+					if home.countSignalWork(t) != 0 {
 						t.Errorf("%s: work is left", what)
 					}
 				}
@@ -226,12 +226,12 @@ func TestRacersDispatchASignalOnce(t *testing.T) {
 	d := servers[0]
 	var runs []entities.RunID
 	for range 20 {
-		runs = append(runs, d.waits(t, project, hook{id: "a", signal: "paid"}, hook{id: "b", signal: "paid"}))
+		runs = append(runs, d.startWithHooks(t, project, hook{id: "a", signal: "paid"}, hook{id: "b", signal: "paid"}))
 	}
-	s := d.signal(t, 0, signalled(`1`))
+	s := d.postSignal(t, 0, newSignal(`1`))
 	var all sync.WaitGroup
 	for i := range 6 {
-		work := servers[i%2].takesFrom(t, d, entities.WorkSignal, string(s.ID))
+		work := servers[i%2].claimFrom(t, d, entities.WorkSignal, string(s.ID))
 		h := newSignalDispatch(servers[i%2].runs)
 		h.page = 7
 		all.Go(func() {
@@ -246,8 +246,8 @@ func TestRacersDispatchASignalOnce(t *testing.T) {
 	for _, run := range runs {
 		d.wantReceived(t, project, run, map[string][]string{"a": want, "b": want})
 	}
-	if n := d.replica.count(t, `SELECT count(*) FROM signals`); n != 0 || d.works(t) != 0 {
-		t.Errorf("%d signals and %d pieces of work are left", n, d.works(t))
+	if n := d.replica.count(t, `SELECT count(*) FROM signals`); n != 0 || d.countSignalWork(t) != 0 {
+		t.Errorf("%d signals and %d pieces of work are left", n, d.countSignalWork(t))
 	}
 }
 
@@ -262,7 +262,7 @@ func TestTwoServersDispatchToManyHooks(t *testing.T) {
 	for i := range 4 {
 		all.Go(func() {
 			for range runs / 4 {
-				servers[i%2].waits(t, project, hook{id: "h", signal: "paid", condition: `data.n >= 0`})
+				servers[i%2].startWithHooks(t, project, hook{id: "h", signal: "paid", condition: `data.n >= 0`})
 			}
 		})
 	}
@@ -272,9 +272,9 @@ func TestTwoServersDispatchToManyHooks(t *testing.T) {
 		s.worker(t, func(o *queue.WorkerOptions) { o.Handlers = s.runs.Handlers() })
 	}
 	for i := range signals {
-		d.signal(t, 0, signalled(fmt.Sprintf(`{"n":%d}`, i)))
+		d.postSignal(t, 0, newSignal(fmt.Sprintf(`{"n":%d}`, i)))
 	}
-	eventually(t, "the signals were handed over", func() bool { return d.works(t) == 0 })
+	eventually(t, "the signals were handed over", func() bool { return d.countSignalWork(t) == 0 })
 	var total, distinct int
 	d.scan(t, `SELECT count(*), count(DISTINCT (run_id, data ->> 'resumeId')) FROM events WHERE type = 'hook_received'`,
 		nil, &total, &distinct)
@@ -289,15 +289,15 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 	d := idleServer(t, testdb.New(t))
 	var runs []entities.RunID
 	for range 6 {
-		runs = append(runs, d.waits(t, project, hook{id: "h", signal: "paid"}))
+		runs = append(runs, d.startWithHooks(t, project, hook{id: "h", signal: "paid"}))
 	}
 	stuck := runs[2]
 	d.exec(t, `ALTER TABLE events ADD CONSTRAINT stuck CHECK (run_id <> '`+string(stuck)+`') NOT VALID`)
-	s := d.signal(t, 0, signalled(`1`))
+	s := d.postSignal(t, 0, newSignal(`1`))
 	want := map[string][]string{"h": {string(signalPayload(s))}}
 	h := newSignalDispatch(d.runs)
 	h.page = 2
-	if err := h.dispatch(t.Context(), d.takesFrom(t, d, entities.WorkSignal, string(s.ID))); err == nil {
+	if err := h.dispatch(t.Context(), d.claimFrom(t, d, entities.WorkSignal, string(s.ID))); err == nil {
 		t.Error("no error was returned")
 	}
 	for _, run := range runs {
@@ -308,7 +308,7 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 		}
 	}
 	d.exec(t, `ALTER TABLE events DROP CONSTRAINT stuck`)
-	again := d.takesFrom(t, d, entities.WorkSignal, string(s.ID))
+	again := d.claimFrom(t, d, entities.WorkSignal, string(s.ID))
 	if place := string(again.Body); !strings.Contains(place, string(runs[1])) {
 		t.Errorf("goes on behind %q, want the last one before the failure's page", place)
 	}

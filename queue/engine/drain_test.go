@@ -20,7 +20,7 @@ import (
 // functionModeReplica is a replica of which nothing runs unless it is asked to: one connection, and no hub that runs.
 func functionModeReplica(t *testing.T, dsn string) *replica {
 	t.Helper()
-	r := deaf(t, dsn)
+	r := idleReplica(t, dsn)
 	hub := pg.NewLocalHub()
 	q, err := queue.New(r.pool, migrations.DefaultSchema, hub)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestStepsThatOutlastDrainsFail(t *testing.T) {
 		}
 	})
 	r.register(t, deployment, f.URL)
-	id := dr.begin(t, `null`)
+	id := dr.startRun(t, `null`)
 	d := r.drainer(t, func(o *queue.WorkerOptions) { o.Handlers, o.Grace = dr.runs.Handlers(), 10*time.Millisecond })
 	eventually(t, "both attempts are over", func() bool { // one in each drain that gets so far
 		drainFor(t, d, 500*time.Millisecond, 0)
@@ -95,7 +95,7 @@ func TestStepsThatOutlastDrainsFail(t *testing.T) {
 	if diff := cmp.Diff(want, dr.events(t, id)); diff != "" {
 		t.Errorf("the log (-want +got):\n%s", diff)
 	}
-	if text := dr.story(t, id); !strings.Contains(text, "budget") {
+	if text := dr.describe(t, id); !strings.Contains(text, "budget") {
 		t.Errorf("the log does not say why:\n%s", text)
 	}
 }
@@ -108,7 +108,7 @@ func TestInvocationsThatOutlastDrainsFail(t *testing.T) {
 	dr := &server{r, log, New(r.Queue, log)}
 	f := serve(t, func(c *functionCall) { <-c.r.Context().Done() })
 	r.register(t, deployment, f.URL)
-	dr.begin(t, `null`)
+	dr.startRun(t, `null`)
 	d := r.drainer(t, func(o *queue.WorkerOptions) { o.Handlers, o.Grace = dr.runs.Handlers(), 10*time.Millisecond })
 	if got := drainFor(t, d, 500*time.Millisecond, 0); got.Delivered != 1 || got.Failed != 1 {
 		t.Errorf("got %+v, want one Delivery, which failed", got)

@@ -52,7 +52,7 @@ func TestStepIsTriedAgain(t *testing.T) {
 	workflow := completeWith("step_completed", "pay", object{
 		"type": "runStep", "id": "pay", "retry": object{"backoff": "10ms", "maxAttempts": 3},
 	})
-	d := drive(t, serve(t, func(c *functionCall) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeWorkflow {
 			workflow(c)
 			return
@@ -63,7 +63,7 @@ func TestStepIsTriedAgain(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(c.w, `{"attempt":%d,"key":%q}`, c.Attempt, c.r.Header.Get("Idempotency-Key"))
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"attempt":3,"key":"%s/pay"}`, id))
 	if starts, retries := d.count(t, id, "step_started pay"), d.count(t, id, "step_retrying pay"); starts != 3 || retries != 2 {
 		t.Errorf("%d starts and %d retries, want 3 and 2", starts, retries)
@@ -75,14 +75,14 @@ func TestStepThatKeepsFailingFails(t *testing.T) {
 	workflow := completeWith("step_failed", "pay", object{
 		"type": "runStep", "id": "pay", "retry": object{"backoff": "1ms", "maxAttempts": 2},
 	})
-	d := drive(t, serve(t, func(c *functionCall) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeWorkflow {
 			workflow(c)
 			return
 		}
 		http.Error(c.w, `{"error":{"message":"broke"}}`, http.StatusInternalServerError)
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, `{"message":"broke"}`)
 	if n := d.count(t, id, "step_started pay"); n != 2 {
 		t.Errorf("%d attempts, want 2", n)
@@ -95,9 +95,9 @@ func TestUnreachableFunctionUsesNoAttemptsUp(t *testing.T) {
 	workflow := completeWith("step_completed", "pay", object{
 		"type": "runStep", "id": "pay", "deployment": "bank", "retry": object{"maxAttempts": 1},
 	})
-	d := drive(t, serve(t, workflow))
-	id := d.begin(t, `null`)
-	d.untilEvent(t, id, "step_started pay")
+	d := startServer(t, serve(t, workflow))
+	id := d.startRun(t, `null`)
+	d.waitForEvent(t, id, "step_started pay")
 	bank := serve(t, func(c *functionCall) { _, _ = fmt.Fprint(c.w, c.Attempt) })
 	eventually(t, "the step waits for its function", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
@@ -118,11 +118,11 @@ func TestTimeoutOfAStepCoversTheQueue(t *testing.T) {
 			workflow := completeWith("step_failed", "pay", object{
 				"type": "runStep", "id": "pay", "deployment": "bank", "timeout": "50ms",
 			})
-			d := drive(t, serve(t, workflow))
+			d := startServer(t, serve(t, workflow))
 			if url != "" {
 				d.register(t, "bank", url)
 			}
-			status, payload := d.end(t, d.begin(t, `null`))
+			status, payload := d.waitForEnd(t, d.startRun(t, `null`))
 			if status != entities.RunCompleted || !strings.Contains(payload, `"code":"timeout"`) {
 				t.Errorf("got %s %s, want a timeout", status, payload)
 			}
@@ -131,21 +131,21 @@ func TestTimeoutOfAStepCoversTheQueue(t *testing.T) {
 }
 
 // hang waits until the caller goes away.
-func hang(c *functionCall) { <-c.r.Context().Done() }
+func waitForHangUp(c *functionCall) { <-c.r.Context().Done() }
 
 func TestTimeoutOfAnAttempt(t *testing.T) {
 	t.Parallel()
 	workflow := completeWith("step_failed", "pay", object{
 		"type": "runStep", "id": "pay", "attemptTimeout": "1s", "retry": object{"maxAttempts": 1},
 	})
-	d := drive(t, serve(t, func(c *functionCall) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeWorkflow {
 			workflow(c)
 			return
 		}
-		hang(c)
+		waitForHangUp(c)
 	}))
-	d.wantEnd(t, d.begin(t, `null`), entities.RunCompleted, `{"message":"no answer within 1s"}`)
+	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted, `{"message":"no answer within 1s"}`)
 }
 
 // TestEndOfARunCancelsItsCalls: what a function sees of a cancel, and of a deadline.
@@ -169,26 +169,26 @@ func TestEndOfARunCancelsItsCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			called, closed := make(chan struct{}, 10), make(chan struct{}, 10)
-			d := drive(t, serve(t, func(c *functionCall) {
+			d := startServer(t, serve(t, func(c *functionCall) {
 				if c.Type != tt.typ {
 					c.reply(object{"type": "runStep", "id": "pay"})
 					return
 				}
 				called <- struct{}{}
-				hang(c)
+				waitForHangUp(c)
 				closed <- struct{}{}
 			}))
 			if tt.change == nil {
 				tt.change = func(*eventlog.Request) {}
 			}
-			id := d.begin(t, `null`, tt.change)
+			id := d.startRun(t, `null`, tt.change)
 			receive(t, "a call", called)
 			if tt.end != nil {
 				tt.end(t, d, id)
 			}
 			receive(t, "the end of the call", closed)
 			d.wantEnd(t, id, tt.status, tt.payload)
-			d.untilIdle(t)
+			d.waitForEmptyQueue(t)
 		})
 	}
 }
@@ -203,7 +203,7 @@ func cancelRun(t *testing.T, d *server, id entities.RunID) {
 }
 
 // untilIdle waits until the queue has nothing.
-func (d *server) untilIdle(t *testing.T) {
+func (d *server) waitForEmptyQueue(t *testing.T) {
 	t.Helper()
 	eventually(t, "the queue is empty", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{}, pg.Page{Limit: 10})
@@ -230,7 +230,7 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	stale := receive(t, "the first call", first)
 	d.exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
 	d.WakeTimer(nil)
@@ -293,8 +293,8 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, serve(t, func(c *functionCall) { _ = json.NewEncoder(c.w).Encode(tt.answer) }))
-			id := d.begin(t, `null`)
+			d := startServer(t, serve(t, func(c *functionCall) { _ = json.NewEncoder(c.w).Encode(tt.answer) }))
+			id := d.startRun(t, `null`)
 			eventually(t, "the failure shows", func() bool {
 				list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
 				return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, tt.reason)
@@ -318,7 +318,7 @@ func TestRepeatedCommandsCountOnce(t *testing.T) {
 		{"type": "startChild", "id": "f", "workflow": "child"},
 		{"type": "closeHook", "id": "d"},
 	}
-	d := drive(t, serve(t, func(c *functionCall) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		switch {
 		case c.Type == contract.TypeStep:
 		case c.Run.Workflow == "child":
@@ -329,7 +329,7 @@ func TestRepeatedCommandsCountOnce(t *testing.T) {
 			c.reply(always...)
 		}
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, `null`)
 	events := d.events(t, id)
 	slices.Sort(events)
@@ -339,7 +339,7 @@ func TestRepeatedCommandsCountOnce(t *testing.T) {
 	if want := 2 + 2 + 3 + 2 + 2 + 1 + 2 + 1; len(events) != want {
 		t.Errorf("%d events, want %d: %q", len(events), want, events)
 	}
-	d.untilIdle(t)
+	d.waitForEmptyQueue(t)
 }
 
 // TestInvocationsOfARunNeverOverlap, however many tell it something at once, and each is heard.
@@ -364,11 +364,11 @@ func TestInvocationsOfARunNeverOverlap(t *testing.T) {
 		}
 		c.reply(object{"type": "complete", "output": heard})
 	})
-	d := drive(t, f)
+	d := startServer(t, f)
 	other := newServer(t, d.pool.Config().ConnString())
 	other.worker(t, func(o *queue.WorkerOptions) { o.Handlers = other.runs.Handlers() })
-	id := d.begin(t, `null`)
-	d.untilEvent(t, id, "hook_created h")
+	id := d.startRun(t, `null`)
+	d.waitForEvent(t, id, "hook_created h")
 	var all sync.WaitGroup
 	for range racers {
 		all.Go(func() {

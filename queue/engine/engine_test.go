@@ -70,13 +70,13 @@ type server struct {
 
 func newServer(t *testing.T, dsn string) *server {
 	t.Helper()
-	r := open(t, dsn)
+	r := newReplica(t, dsn)
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
 	return &server{r, log, New(r.Queue, log)}
 }
 
 // drive opens a replica that continues runs of the function.
-func drive(t *testing.T, f *httptest.Server) *server {
+func startServer(t *testing.T, f *httptest.Server) *server {
 	t.Helper()
 	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
@@ -85,7 +85,7 @@ func drive(t *testing.T, f *httptest.Server) *server {
 }
 
 // begin starts a run of the function.
-func (d *server) begin(t *testing.T, input string, change ...func(*eventlog.Request)) entities.RunID {
+func (d *server) startRun(t *testing.T, input string, change ...func(*eventlog.Request)) entities.RunID {
 	t.Helper()
 	r := eventlog.Request{
 		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
@@ -105,7 +105,7 @@ func (d *server) begin(t *testing.T, input string, change ...func(*eventlog.Requ
 }
 
 // end waits for a run's end, and returns what it ended with.
-func (d *server) end(t *testing.T, id entities.RunID) (entities.RunStatus, string) {
+func (d *server) waitForEnd(t *testing.T, id entities.RunID) (entities.RunStatus, string) {
 	t.Helper()
 	over, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
@@ -114,7 +114,7 @@ func (d *server) end(t *testing.T, id entities.RunID) (entities.RunStatus, strin
 		t.Fatal(err)
 	}
 	if !run.Status.Ended() {
-		t.Fatalf("run is %s after %s; its log is\n%s", run.Status, testTimeout, d.story(t, id))
+		t.Fatalf("run is %s after %s; its log is\n%s", run.Status, testTimeout, d.describe(t, id))
 	}
 	e, err := d.log.Event(t.Context(), project, id, run.EndSeq)
 	if err != nil {
@@ -125,8 +125,8 @@ func (d *server) end(t *testing.T, id entities.RunID) (entities.RunStatus, strin
 
 func (d *server) wantEnd(t *testing.T, id entities.RunID, status entities.RunStatus, payload string) {
 	t.Helper()
-	if s, p := d.end(t, id); s != status || p != payload {
-		t.Errorf("run ended %s with %s, want %s with %s; its log is\n%s", s, p, status, payload, d.story(t, id))
+	if s, p := d.waitForEnd(t, id); s != status || p != payload {
+		t.Errorf("run ended %s with %s, want %s with %s; its log is\n%s", s, p, status, payload, d.describe(t, id))
 	}
 }
 
@@ -134,12 +134,12 @@ func (d *server) wantEnd(t *testing.T, id entities.RunID, status entities.RunSta
 func TestCallsDoNotCostConnections(t *testing.T) {
 	t.Parallel()
 	f := serve(t, func(c *functionCall) { c.reply(map[string]any{"type": "complete"}) })
-	d := drive(t, f)
+	d := startServer(t, f)
 	lost := func() int64 { s := d.pool.Stat(); return s.NewConnsCount() - int64(s.TotalConns()) }
-	d.wantEnd(t, d.begin(t, "{}"), entities.RunCompleted, "null")
+	d.wantEnd(t, d.startRun(t, "{}"), entities.RunCompleted, "null")
 	before := lost() // to those who listen
 	for range 50 {
-		d.wantEnd(t, d.begin(t, "{}"), entities.RunCompleted, "null")
+		d.wantEnd(t, d.startRun(t, "{}"), entities.RunCompleted, "null")
 	}
 	if n := lost() - before; n > 0 {
 		t.Errorf("%d connections had to be replaced", n)
@@ -164,7 +164,7 @@ func (d *server) events(t *testing.T, id entities.RunID) []string {
 	return list
 }
 
-func (d *server) story(t *testing.T, id entities.RunID) string {
+func (d *server) describe(t *testing.T, id entities.RunID) string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
@@ -219,10 +219,10 @@ func TestFunctionRunsToCompletion(t *testing.T) {
 			}})
 		}
 	})
-	d := drive(t, f)
+	d := startServer(t, f)
 	d.register(t, "elsewhere", elsewhere.URL)
-	id := d.begin(t, `{"total":42}`)
-	d.untilEvent(t, id, "hook_created approval")
+	id := d.startRun(t, `{"total":42}`)
+	d.waitForEvent(t, id, "hook_created approval")
 	if _, err := d.log.Append(t.Context(), project, eventlog.Request{
 		RunID: id, Type: entities.EventHookReceived, CorrelationID: "approval", SpecVersion: entities.SpecDriven,
 		Payload: []byte(`"yes"`),
@@ -238,7 +238,7 @@ func TestFunctionRunsToCompletion(t *testing.T) {
 }
 
 // untilEvent waits until a run's log has an event.
-func (d *server) untilEvent(t *testing.T, id entities.RunID, event string) {
+func (d *server) waitForEvent(t *testing.T, id entities.RunID, event string) {
 	t.Helper()
 	eventually(t, "there is "+event, func() bool { return slices.Contains(d.events(t, id), event) })
 }

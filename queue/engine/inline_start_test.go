@@ -28,7 +28,7 @@ type statementCounter struct {
 	parts map[string]int
 }
 
-func (s *statementCounter) note(sql string) {
+func (s *statementCounter) count(sql string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for part := range s.parts {
@@ -39,7 +39,7 @@ func (s *statementCounter) note(sql string) {
 }
 
 func (s *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
-	s.note(d.SQL)
+	s.count(d.SQL)
 	return ctx
 }
 
@@ -50,7 +50,7 @@ func (*statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx
 }
 
 func (s *statementCounter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
-	s.note(d.SQL)
+	s.count(d.SQL)
 }
 
 func (*statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
@@ -63,7 +63,7 @@ func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 		"FOR NO KEY UPDATE": 0, "INTO runs": 0, "UPDATE runs": 0, "INTO events": 0, "INTO steps": 0, "UPDATE steps": 0,
 		"INTO messages AS m": 0, "river_job": 0, "FROM steps WHERE run_id": 0, "COMMIT": 0,
 	}}
-	r := open(t, testdb.New(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = &s })
+	r := newReplica(t, testdb.New(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = &s })
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
 	d := &server{r, log, New(r.Queue, log)}
 	d.register(t, deployment, serve(t, func(c *functionCall) {
@@ -81,7 +81,7 @@ func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 	w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 	d.onRecord(t, w.ProcessID()) // it does not run: nothing is said but about the run
 	d.Attach(w)
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, "null")
 	want := map[string]int{
 		"FOR NO KEY UPDATE": 8, "INTO runs": 1, "UPDATE runs": 7, "INTO events": 8, "INTO steps": 3, "UPDATE steps": 3,
@@ -119,11 +119,11 @@ func newInlineStartTest(t *testing.T, dsn string) *inlineStartTest {
 }
 
 // anew has a server begin a run in an empty world. What is still done about earlier runs ends with these.
-func (s *inlineStartTest) anew(t *testing.T, by *server) {
+func (s *inlineStartTest) reset(t *testing.T, by *server) {
 	t.Helper()
 	s.exec(t, `DELETE FROM runs`)
 	s.exec(t, `DELETE FROM messages`)
-	s.run = by.begin(t, `null`)
+	s.run = by.startRun(t, `null`)
 }
 
 // state is what there is of all runs, and the work about them: under way or not, and how often it was delivered.
@@ -142,10 +142,10 @@ func (s *inlineStartTest) state(t *testing.T) string {
 type startingAction func(t *testing.T, s *inlineStartTest, broken *server) error
 
 // answers is that the run's invocation is answered.
-func answers(answer string) func(*testing.T, *inlineStartTest, *server) startingAction {
+func answerRun(answer string) func(*testing.T, *inlineStartTest, *server) startingAction {
 	return func(t *testing.T, s *inlineStartTest, by *server) startingAction {
 		t.Helper()
-		work := s.takes(t, entities.WorkRun, "")
+		work := s.claim(t, entities.WorkRun, "")
 		run, _, err := by.runs.recordStart(t.Context(), work)
 		if err != nil {
 			t.Fatal(err)
@@ -158,13 +158,13 @@ func answers(answer string) func(*testing.T, *inlineStartTest, *server) starting
 }
 
 // finishes is that step s, which an answer asked for, has a result.
-func finishes(answer string) func(*testing.T, *inlineStartTest, *server) startingAction {
+func finishStep(answer string) func(*testing.T, *inlineStartTest, *server) startingAction {
 	return func(t *testing.T, s *inlineStartTest, by *server) startingAction {
 		t.Helper()
-		if err := answers(answer)(t, s, by)(t, s, by); err != nil {
+		if err := answerRun(answer)(t, s, by)(t, s, by); err != nil {
 			t.Fatal(err)
 		}
-		work := s.takes(t, entities.WorkStep, "s")
+		work := s.claim(t, entities.WorkStep, "s")
 		return func(t *testing.T, _ *inlineStartTest, broken *server) error {
 			t.Helper()
 			w := broken.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = broken.runs.Handlers() })
@@ -178,10 +178,10 @@ func finishes(answer string) func(*testing.T, *inlineStartTest, *server) startin
 // inlineStartCase is a deed with which work begins.
 type inlineStartCase struct {
 	// scene is before the deed, in a world with a run. It was set by the server that is given.
-	scene   func(*testing.T, *inlineStartTest, *server) startingAction
-	work    entities.Work // what begins
-	subject string
-	lastEvent   string // the last event
+	scene     func(*testing.T, *inlineStartTest, *server) startingAction
+	work      entities.Work // what begins
+	subject   string
+	lastEvent string // the last event
 	// optimistic is set if it is one statement when the server that set the scene does the deed.
 	optimistic bool
 }
@@ -205,17 +205,17 @@ func inlineStartCases() map[string]inlineStartCase {
 			work: entities.WorkRun, lastEvent: "run_started", optimistic: true,
 		},
 		"a step": {
-			scene: answers(`{"type":"runStep","id":"s"}`),
+			scene: answerRun(`{"type":"runStep","id":"s"}`),
 			work:  entities.WorkStep, subject: "s", lastEvent: "step_started s", optimistic: true,
 		},
 		"what is there already": {
-			scene: answers(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, lastEvent: "wait_completed w",
+			scene: answerRun(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, lastEvent: "wait_completed w",
 		},
 		"a result": {
-			scene: finishes(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, lastEvent: "step_completed s", optimistic: true,
+			scene: finishStep(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, lastEvent: "step_completed s", optimistic: true,
 		},
 		"a result, and a wait is over": {
-			scene: finishes(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
+			scene: finishStep(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
 			work:  entities.WorkRun, lastEvent: "wait_completed w",
 		},
 	}
@@ -252,7 +252,7 @@ func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, remembers bool) {
 	attempt := func(t *testing.T, n int, crash gate.Crash) (do startingAction, untouched string, statements []string, err error) {
 		t.Helper()
 		broken.Attach(nil)
-		s.anew(t, by)
+		s.reset(t, by)
 		do = tt.scene(t, s, by)
 		broken.Attach(s.worker)
 		untouched = s.state(t)
@@ -289,14 +289,14 @@ func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, remembers bool) {
 				}
 				continue
 			}
-			tt.goesOnElsewhere(t, s, what)
+			tt.checkContinued(t, s, what)
 		}
 	}
 }
 
 // goesOnElsewhere fails the test unless what began is released, and whoever claims it goes on with the first
 // attempt.
-func (tt inlineStartCase) goesOnElsewhere(t *testing.T, s *inlineStartTest, what string) {
+func (tt inlineStartCase) checkContinued(t *testing.T, s *inlineStartTest, what string) {
 	t.Helper()
 	if got := s.events(t, s.run); got[len(got)-1] != tt.lastEvent {
 		t.Errorf("%s: the log is %q, want %q at its end", what, got, tt.lastEvent)
@@ -309,7 +309,7 @@ func (tt inlineStartCase) goesOnElsewhere(t *testing.T, s *inlineStartTest, what
 	if len(s.calls) > 0 {
 		t.Errorf("%s: it was called already", what)
 	}
-	if _, err := s.worker.Perform(t.Context(), s.takes(t, tt.work, tt.subject)); err != nil {
+	if _, err := s.worker.Perform(t.Context(), s.claim(t, tt.work, tt.subject)); err != nil {
 		t.Error(err)
 	}
 	if c := receive(t, "the call", s.calls); c.Attempt != 1 {
@@ -363,9 +363,9 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 			if work == entities.WorkRun {
 				dead.Attach(w)
 			}
-			id := (&server{dead.replica, log, New(dead.Queue, log)}).begin(t, `null`)
+			id := (&server{dead.replica, log, New(dead.Queue, log)}).startRun(t, `null`)
 			if work == entities.WorkStep {
-				d := dead.takes(t, entities.WorkRun, "")
+				d := dead.claim(t, entities.WorkRun, "")
 				run, _, err := dead.runs.recordStart(t.Context(), d)
 				if err != nil {
 					t.Fatal(err)
@@ -429,7 +429,7 @@ func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
 		c.reply(object{"type": "complete"})
 	}).URL)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers, o.Deliveries = d.runs.Handlers(), 8 })
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, `null`)
 	if n := calls.Load(); n != steps {
 		t.Errorf("%d calls, want %d", n, steps)
@@ -453,8 +453,8 @@ func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 			d := idleServer(t, testdb.New(t))
 			w := d.newWorker(t)
 			d.onRecord(t, w.ProcessID())
-			d.begin(t, `null`)
-			work := d.takes(t, entities.WorkRun, "")
+			d.startRun(t, `null`)
+			work := d.claim(t, entities.WorkRun, "")
 			run, _, err := d.runs.recordStart(t.Context(), work)
 			if err != nil {
 				t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 func TestLongLogsComeInParts(t *testing.T) {
 	t.Parallel()
 	const steps = queue.InlineEvents / 2 // of two events each, behind two of the run
-	d := drive(t, serve(t, func(c *functionCall) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		if c.After == nil {
 			var all []object
 			for i := range steps {
@@ -23,6 +23,6 @@ func TestLongLogsComeInParts(t *testing.T) {
 		}
 		c.reply(object{"type": "complete", "output": []int{len(c.Events), int(*c.After)}})
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf("[%d,%d]", queue.InlineEvents, queue.InlineEvents))
 }

@@ -26,7 +26,7 @@ func TestWorkWithAnExpiredLeaseIsDoneAgain(t *testing.T) {
 					completeWith("step_completed", "x", object{"type": "runStep", "id": "x"})(c)
 				}
 			}).URL)
-			id := d.begin(t, `null`, func(r *eventlog.Request) {
+			id := d.startRun(t, `null`, func(r *eventlog.Request) {
 				at := time.Now().Add(time.Hour)
 				r.Data.Deadline = &at
 			})
@@ -39,7 +39,7 @@ func TestWorkWithAnExpiredLeaseIsDoneAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-			late := d.claimLate(t, id, work)
+			late := d.claimExpired(t, id, work)
 			if _, err := w.Perform(t.Context(), late); err != nil {
 				t.Error(err)
 			}
@@ -49,14 +49,14 @@ func TestWorkWithAnExpiredLeaseIsDoneAgain(t *testing.T) {
 			if work == entities.WorkDeadline {
 				return // it would end the run
 			}
-			begin(t, w)
+			startWorker(t, w)
 			d.wantEnd(t, id, entities.RunCompleted, `null`)
 		})
 	}
 }
 
 // claimLate claims work about a run for a moment, and returns when that is over.
-func (d *server) claimLate(t *testing.T, id entities.RunID, work entities.Work) queue.Delivery {
+func (d *server) claimExpired(t *testing.T, id entities.RunID, work entities.Work) queue.Delivery {
 	t.Helper()
 	var ticket tickets.Ticket
 	d.scan(t, `UPDATE messages SET ticket = greatest(ticket, 1) WHERE run_id = $1 AND work = $2 RETURNING id, ticket`,

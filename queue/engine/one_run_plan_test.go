@@ -19,16 +19,16 @@ func TestOneRunIsFoundAmongMany(t *testing.T) {
 	const others = 1000
 	dsn := testdb.Indexed(t)
 	t.Run("a run and its messages", func(t *testing.T) { // whose session ends with it
-		r := deaf(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }) // so that what is planned first is for all
+		r := idleReplica(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }) // so that what is planned first is for all
 		d := serverOn(t, r.pool)
 		w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 		d.onRecord(t, w.ProcessID())
-		d.register(t, deployment, serve(t, everything).URL)
-		d.crowd(t, others, w.ProcessID())
-		d.desert(t)
-		d.play(t, w)
-		d.crowd(t, others, w.ProcessID())
-		d.play(t, w)
+		d.register(t, deployment, serve(t, workflowWithAll).URL)
+		d.insertRuns(t, others, w.ProcessID())
+		d.emptyTables(t)
+		d.completeRun(t, w)
+		d.insertRuns(t, others, w.ProcessID())
+		d.completeRun(t, w)
 	})
 	for index, read := range testdb.Read(t, dsn) {
 		if read >= others {
@@ -38,7 +38,7 @@ func TestOneRunIsFoundAmongMany(t *testing.T) {
 }
 
 // everything is a workflow with a hook, a wait that is over at once, and a step.
-func everything(c *functionCall) {
+func workflowWithAll(c *functionCall) {
 	switch {
 	case c.Type == contract.TypeStep:
 	case !c.has("step_completed", "a"):
@@ -50,10 +50,10 @@ func everything(c *functionCall) {
 }
 
 // play has the worker see to a run of everything, and asks for its end once more.
-func (d *server) play(t *testing.T, w *queue.Worker) {
+func (d *server) completeRun(t *testing.T, w *queue.Worker) {
 	t.Helper()
 	d.Attach(w)
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, "null")
 	cancel := eventlog.Request{RunID: id, Type: entities.EventRunCancelled, SpecVersion: entities.SpecDriven}
 	if _, err := d.log.Append(t.Context(), project, cancel); err == nil {
@@ -62,7 +62,7 @@ func (d *server) play(t *testing.T, w *queue.Worker) {
 }
 
 // desert empties the tables again, whose pages stay.
-func (d *server) desert(t *testing.T) {
+func (d *server) emptyTables(t *testing.T) {
 	t.Helper()
 	d.exec(t, `SET session_replication_role = replica`) // or rows would leave by their foreign keys
 	for _, table := range []string{"runs", "hooks", "steps", "waits", "messages", "message_keys"} {
@@ -74,7 +74,7 @@ func (d *server) desert(t *testing.T) {
 
 // crowd adds open runs, each with a hook, a step and a wait, work under way by the holder, a message for later, and a
 // key. It reads no index: foreign keys are not asked.
-func (d *server) crowd(t *testing.T, runs int, holder string) {
+func (d *server) insertRuns(t *testing.T, runs int, holder string) {
 	t.Helper()
 	d.exec(t, `SET session_replication_role = replica`)
 	for _, insert := range []string{

@@ -75,15 +75,15 @@ type runUnderWay struct {
 }
 
 // moment has the server bring a run so far, so that it remembers it.
-func (b *cachingServer) moment(t *testing.T, home *server) *runUnderWay {
+func (b *cachingServer) prepareInvoked(t *testing.T, home *server) *runUnderWay {
 	t.Helper()
 	b.Attach(nil)
 	home.exec(t, `DELETE FROM runs`)
 	home.exec(t, `DELETE FROM river_job`)
 	home.exec(t, `DELETE FROM messages`)
 	m := &runUnderWay{home: home, steps: map[string]queue.Delivery{}}
-	id := b.begin(t, `null`)
-	m.invocation = home.takes(t, entities.WorkRun, "")
+	id := b.startRun(t, `null`)
+	m.invocation = home.claim(t, entities.WorkRun, "")
 	run, _, err := b.runs.recordStart(t.Context(), m.invocation)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func (b *cachingServer) moment(t *testing.T, home *server) *runUnderWay {
 		t.Fatal(err)
 	}
 	for _, step := range []string{"a", "b"} {
-		m.steps[step] = home.takes(t, entities.WorkStep, step)
+		m.steps[step] = home.claim(t, entities.WorkStep, step)
 	}
 	home.exec(t, `
 		INSERT INTO processes (id, host, session_key, beat_at) VALUES ($1, 'host', 1, now() - interval '1 h')
@@ -104,9 +104,9 @@ func (b *cachingServer) moment(t *testing.T, home *server) *runUnderWay {
 }
 
 // answered is a moment later: the invocation was answered, and waits for the steps.
-func (b *cachingServer) answered(t *testing.T, home *server) *runUnderWay {
+func (b *cachingServer) prepareAnswered(t *testing.T, home *server) *runUnderWay {
 	t.Helper()
-	m := b.moment(t, home)
+	m := b.prepareInvoked(t, home)
 	if err := b.runs.answer(t.Context(), m.invocation, m.run, []byte(`{"commands":[{"type":"runStep","id":"c"}]}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -126,13 +126,13 @@ func after(scene preparation, what serverAction) preparation {
 }
 
 // unknown has all servers be on no record.
-func unknown(ctx context.Context, b *cachingServer, _ *runUnderWay) error {
+func deleteProcesses(ctx context.Context, b *cachingServer, _ *runUnderWay) error {
 	_, err := b.pool.Exec(ctx, `DELETE FROM processes`)
 	return err
 }
 
 // expires ends the lease of the invocation.
-func expires(ctx context.Context, b *cachingServer, m *runUnderWay) error {
+func expireLease(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, err := b.pool.Exec(ctx, `UPDATE messages SET due_at = now() WHERE lease = $1`, m.invocation.Lease)
 	return err
 }
@@ -143,13 +143,13 @@ type preparation func(*cachingServer, *testing.T, *server) *runUnderWay
 // serverAction is something that a server does about a run.
 type serverAction func(ctx context.Context, b *cachingServer, m *runUnderWay) error
 
-func replies(answer string) serverAction {
+func answerWith(answer string) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		return b.runs.answer(ctx, m.invocation, m.run, []byte(`{"commands":[`+answer+`]}`))
 	}
 }
 
-func commands(command string) serverAction {
+func sendCommand(command string) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		_, err := b.runs.Command(ctx, project, m.run.ID, m.invocation.Lease, []byte(`{"commands":[`+command+`]}`))
 		return err
@@ -157,7 +157,7 @@ func commands(command string) serverAction {
 }
 
 // results has a step end with an output.
-func results(step, output string) serverAction {
+func completeStep(step, output string) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		return b.runs.finish(ctx, b.worker.Bind(m.steps[step]), eventlog.Request{
 			Type: entities.EventStepCompleted, CorrelationID: step, SpecVersion: entities.SpecDriven, Payload: []byte(output),
@@ -165,7 +165,7 @@ func results(step, output string) serverAction {
 	}
 }
 
-func happens(r eventlog.Request) serverAction {
+func appendEvent(r eventlog.Request) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		r := r
 		r.RunID, r.SpecVersion = m.run.ID, entities.SpecDriven
@@ -184,13 +184,13 @@ func (m *runUnderWay) child() eventlog.Request {
 }
 
 // hasChild starts a run whose parent the run is.
-func hasChild(ctx context.Context, b *cachingServer, m *runUnderWay) error {
+func startChild(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, _, err := b.log.Start(ctx, project, m.child())
 	return err
 }
 
 // hasChildMeanwhile does so, and keeps whoever ends the work of the parent waiting in the middle of a statement.
-func hasChildMeanwhile(ctx context.Context, b *cachingServer, m *runUnderWay) error {
+func startChildHoldingLease(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	child := m.child()
 	_, err := b.log.AppendAll(ctx, project, child.RunID, []eventlog.Request{child}, eventlog.AppendOptions{
 		Guard: func(batch *pgx.Batch) func() error {
@@ -209,7 +209,7 @@ func hasChildMeanwhile(ctx context.Context, b *cachingServer, m *runUnderWay) er
 }
 
 // hurries has the run invoked, though nothing has happened to it, as the sweeper does.
-func hurries(ctx context.Context, b *cachingServer, m *runUnderWay) error {
+func enqueueInvocation(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, err := b.runs.queue.SendAll(ctx, []entities.Message{{
 		Project: project, DeploymentID: deployment, Topic: "order", RunID: m.run.ID, Work: entities.WorkRun,
 	}})
@@ -217,16 +217,16 @@ func hurries(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 }
 
 // dies is what another server does that finds the process dead by which all was called.
-func dies(ctx context.Context, b *cachingServer, _ *runUnderWay) error {
+func takeOver(ctx context.Context, b *cachingServer, _ *runUnderWay) error {
 	_, err := cluster.TakeOver(ctx, b.pool, []string{frozenProcess}, time.Second, time.Second)
 	return err
 }
 
-func outlives(ctx context.Context, b *cachingServer, m *runUnderWay) error {
+func extendLease(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	return b.send(ctx, func(batch *pgx.Batch) { m.invocation.ExtendIn(batch, 2*time.Hour) })
 }
 
-func returns(step string) serverAction {
+func nackWork(step string) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		work := m.invocation
 		if step != "" {
@@ -264,60 +264,60 @@ type pairing struct {
 	needsLock bool
 }
 
-func encounters() map[string]pairing {
-	var now, later preparation = (*cachingServer).moment, (*cachingServer).answered
-	cancels := happens(eventlog.Request{Type: entities.EventRunCancelled})
-	resumes := happens(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
-	ends := replies(`{"type":"complete","output":"1"}`)
-	asks, waits := replies(`{"type":"runStep","id":"x"}`), commands(`{"type":"wait","id":"w","for":"1h"}`)
+func pairings() map[string]pairing {
+	var now, later preparation = (*cachingServer).prepareInvoked, (*cachingServer).prepareAnswered
+	cancels := appendEvent(eventlog.Request{Type: entities.EventRunCancelled})
+	resumes := appendEvent(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
+	ends := answerWith(`{"type":"complete","output":"1"}`)
+	asks, waits := answerWith(`{"type":"runStep","id":"x"}`), sendCommand(`{"type":"wait","id":"w","for":"1h"}`)
 	return map[string]pairing{
-		"answer × result":              {scene: now, one: asks, two: results("a", "1")},
+		"answer × result":              {scene: now, one: asks, two: completeStep("a", "1")},
 		"answer × cancel":              {scene: now, one: asks, two: cancels},
 		"answer × hook received":       {scene: now, one: asks, two: resumes},
 		"answer × the same answer":     {scene: now, one: asks, two: asks},
-		"answer × another answer":      {scene: now, one: asks, two: replies(`{"type":"complete"}`)},
+		"answer × another answer":      {scene: now, one: asks, two: answerWith(`{"type":"complete"}`)},
 		"answer × command to wait":     {scene: now, one: asks, two: waits},
-		"answer × command of the same": {scene: now, one: asks, two: commands(`{"type":"runStep","id":"x"}`)},
-		"answer × start of a child":    {scene: now, one: asks, two: hasChild},
-		"answer × sweeper":             {scene: now, one: asks, two: hurries},
-		"answer × take over":           {scene: now, one: asks, two: dies},
-		"answer × longer lease":        {scene: now, one: asks, two: outlives},
-		"answer × give back":           {scene: now, one: asks, two: returns("")},
+		"answer × command of the same": {scene: now, one: asks, two: sendCommand(`{"type":"runStep","id":"x"}`)},
+		"answer × start of a child":    {scene: now, one: asks, two: startChild},
+		"answer × sweeper":             {scene: now, one: asks, two: enqueueInvocation},
+		"answer × take over":           {scene: now, one: asks, two: takeOver},
+		"answer × longer lease":        {scene: now, one: asks, two: extendLease},
+		"answer × give back":           {scene: now, one: asks, two: nackWork("")},
 
-		"result × result, invoked":  {scene: now, one: results("a", "1"), two: results("b", "2")},
-		"result × answer":           {scene: now, one: results("a", "1"), two: asks},
-		"result × result":           {scene: later, one: results("a", "1"), two: results("b", "2")},
-		"result × the same result":  {scene: later, one: results("a", "1"), two: results("a", "1")},
-		"result × cancel":           {scene: later, one: results("a", "1"), two: cancels},
-		"result × hook received":    {scene: later, one: results("a", "1"), two: resumes},
-		"result × sweeper":          {scene: later, one: results("a", "1"), two: hurries},
-		"result × take over":        {scene: later, one: results("a", "1"), two: dies},
-		"result × give back":        {scene: later, one: results("a", "1"), two: returns("a")},
-		"result × start of a child": {scene: later, one: results("a", "1"), two: hasChild},
+		"result × result, invoked":  {scene: now, one: completeStep("a", "1"), two: completeStep("b", "2")},
+		"result × answer":           {scene: now, one: completeStep("a", "1"), two: asks},
+		"result × result":           {scene: later, one: completeStep("a", "1"), two: completeStep("b", "2")},
+		"result × the same result":  {scene: later, one: completeStep("a", "1"), two: completeStep("a", "1")},
+		"result × cancel":           {scene: later, one: completeStep("a", "1"), two: cancels},
+		"result × hook received":    {scene: later, one: completeStep("a", "1"), two: resumes},
+		"result × sweeper":          {scene: later, one: completeStep("a", "1"), two: enqueueInvocation},
+		"result × take over":        {scene: later, one: completeStep("a", "1"), two: takeOver},
+		"result × give back":        {scene: later, one: completeStep("a", "1"), two: nackWork("a")},
+		"result × start of a child": {scene: later, one: completeStep("a", "1"), two: startChild},
 
-		"end × start of a child":    {scene: now, one: ends, two: hasChild},
-		"end × child meanwhile":     {scene: now, one: ends, two: hasChildMeanwhile},
-		"end × result":              {scene: now, one: ends, two: results("a", "1")},
+		"end × start of a child":    {scene: now, one: ends, two: startChild},
+		"end × child meanwhile":     {scene: now, one: ends, two: startChildHoldingLease},
+		"end × result":              {scene: now, one: ends, two: completeStep("a", "1")},
 		"end × cancel":              {scene: now, one: ends, two: cancels},
 		"end × hook received":       {scene: now, one: ends, two: resumes},
-		"end × sweeper":             {scene: now, one: ends, two: hurries},
-		"end × take over":           {scene: now, one: ends, two: dies},
-		"end × longer lease":        {scene: now, one: ends, two: outlives},
-		"end × give back":           {scene: now, one: ends, two: returns("")},
-		"cancel × start of a child": {scene: now, one: cancels, two: hasChild},
-		"cancel × take over":        {scene: later, one: cancels, two: dies},
+		"end × sweeper":             {scene: now, one: ends, two: enqueueInvocation},
+		"end × take over":           {scene: now, one: ends, two: takeOver},
+		"end × longer lease":        {scene: now, one: ends, two: extendLease},
+		"end × give back":           {scene: now, one: ends, two: nackWork("")},
+		"cancel × start of a child": {scene: now, one: cancels, two: startChild},
+		"cancel × take over":        {scene: later, one: cancels, two: takeOver},
 
-		"end, with a child × sweeper":     {scene: after(now, hasChild), one: ends, two: hurries, needsLock: true},
-		"end, too late × longer lease":    {scene: after(now, expires), one: ends, two: outlives, needsLock: true},
-		"end, with a wait × sweeper":      {scene: after(now, waits), one: ends, two: hurries},
-		"answer, with a wait × sweeper":   {scene: after(now, waits), one: asks, two: hurries, needsLock: true},
-		"answer, with news × cancel":      {scene: after(now, hurries), one: asks, two: cancels, needsLock: true},
-		"answer, too late × longer lease": {scene: after(now, expires), one: asks, two: outlives, needsLock: true},
-		"answer of nobody × sweeper":      {scene: after(now, unknown), one: asks, two: hurries, needsLock: true},
-		"result, with a wait × cancel":    {scene: after(after(now, waits), asks), one: results("a", "1"), two: cancels},
-		"result of nobody × sweeper":      {scene: after(later, unknown), one: results("a", "1"), two: hurries, needsLock: true},
-		"result, a wait over × cancel": {scene: after(after(now, commands(
-			`{"type":"wait","id":"w","for":"0s"}`)), asks), one: results("a", "1"), two: cancels, needsLock: true},
+		"end, with a child × sweeper":     {scene: after(now, startChild), one: ends, two: enqueueInvocation, needsLock: true},
+		"end, too late × longer lease":    {scene: after(now, expireLease), one: ends, two: extendLease, needsLock: true},
+		"end, with a wait × sweeper":      {scene: after(now, waits), one: ends, two: enqueueInvocation},
+		"answer, with a wait × sweeper":   {scene: after(now, waits), one: asks, two: enqueueInvocation, needsLock: true},
+		"answer, with news × cancel":      {scene: after(now, enqueueInvocation), one: asks, two: cancels, needsLock: true},
+		"answer, too late × longer lease": {scene: after(now, expireLease), one: asks, two: extendLease, needsLock: true},
+		"answer of nobody × sweeper":      {scene: after(now, deleteProcesses), one: asks, two: enqueueInvocation, needsLock: true},
+		"result, with a wait × cancel":    {scene: after(after(now, waits), asks), one: completeStep("a", "1"), two: cancels},
+		"result of nobody × sweeper":      {scene: after(later, deleteProcesses), one: completeStep("a", "1"), two: enqueueInvocation, needsLock: true},
+		"result, a wait over × cancel": {scene: after(after(now, sendCommand(
+			`{"type":"wait","id":"w","for":"0s"}`)), asks), one: completeStep("a", "1"), two: cancels, needsLock: true},
 	}
 }
 
@@ -327,15 +327,15 @@ func encounters() map[string]pairing {
 // as if one had come after the other, neither of them believing anything, and no deadlock happens.
 func TestI4EveryInterleavingOfOptimisticAppendsIsSerial(t *testing.T) {
 	t.Parallel()
-	for name, e := range encounters() {
+	for name, e := range pairings() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e.isSerial(t)
+			e.checkSerial(t)
 		})
 	}
 }
 
-func (e pairing) isSerial(t *testing.T) {
+func (e pairing) checkSerial(t *testing.T) {
 	t.Helper()
 	dsn := testdb.New(t)
 	home := idleServer(t, dsn)

@@ -27,7 +27,7 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 			workflow := completeWith("step_failed", "pay", object{
 				"type": "runStep", "id": "pay", "retry": object{"backoff": "1ms", "maxAttempts": 2},
 			})
-			d := drive(t, serve(t, func(c *functionCall) {
+			d := startServer(t, serve(t, func(c *functionCall) {
 				if c.Type == contract.TypeWorkflow {
 					workflow(c)
 					return
@@ -35,8 +35,8 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 				c.w.WriteHeader(500)
 				_, _ = fmt.Fprint(c.w, tt.answer)
 			}))
-			id := d.begin(t, `null`)
-			if status, payload := d.end(t, id); status != entities.RunCompleted || !strings.Contains(payload, tt.end) {
+			id := d.startRun(t, `null`)
+			if status, payload := d.waitForEnd(t, id); status != entities.RunCompleted || !strings.Contains(payload, tt.end) {
 				t.Errorf("got %s %s, want what the function said", status, payload)
 			}
 			if retries, fails := d.count(t, id, "step_retrying pay"), d.count(t, id, "step_failed pay"); retries != 1 || fails != 1 {
@@ -49,13 +49,13 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 // TestAnswerWithUnknownDeploymentIsRefusedAtOnce: to try again would hold the delivery up.
 func TestAnswerWithUnknownDeploymentIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	d := drive(t, serve(t, func(c *functionCall) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		c.reply(object{"type": "startChild", "id": "kid", "workflow": "stranger", "deployment": "latest"})
 	}))
 	if _, err := d.pool.Exec(t.Context(), `UPDATE deployments SET workflows = '{order}'`); err != nil {
 		t.Fatal(err)
 	}
-	d.begin(t, `null`)
+	d.startRun(t, `null`)
 	begun := time.Now()
 	eventually(t, "the failure shows", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})

@@ -39,9 +39,9 @@ type replica struct {
 }
 
 // open starts a replica on the database. It ends with the test.
-func open(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
+func newReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
-	r := deaf(t, dsn, options...)
+	r := idleReplica(t, dsn, options...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.hub.Run(ctx) })
@@ -53,7 +53,7 @@ func open(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 }
 
 // deaf opens a replica whose hub neither sends nor receives hints.
-func deaf(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
+func idleReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), withConnections(t, dsn), migrations.DefaultSchema, options...)
 	if err != nil {
@@ -112,20 +112,20 @@ func (r *replica) newWorker(t testing.TB, configure ...func(*queue.WorkerOptions
 func (r *replica) worker(t testing.TB, configure ...func(*queue.WorkerOptions)) *queue.Worker {
 	t.Helper()
 	w := r.newWorker(t, configure...)
-	begin(t, w)
+	startWorker(t, w)
 	return w
 }
 
 // begin starts a worker. It is stopped when the test ends, if it was not before.
-func begin(t testing.TB, w *queue.Worker) {
+func startWorker(t testing.TB, w *queue.Worker) {
 	t.Helper()
 	if err := w.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(t, w) })
+	t.Cleanup(func() { stopWorker(t, w) })
 }
 
-func stop(t testing.TB, w *queue.Worker) {
+func stopWorker(t testing.TB, w *queue.Worker) {
 	t.Helper()
 	if err := w.Stop(context.Background()); err != nil {
 		t.Errorf("stop: %v", err)
