@@ -51,14 +51,14 @@ func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
 	}
 	d.waitForEmptyQueue(t)
 	if got := child("b").Status; got != entities.RunRunning {
-		t.Errorf("the child that was left is %s, want running", got)
+		t.Errorf("the child with onParentEnd leave is %s, want running", got)
 	}
 	if a := child("a"); a.ParentID != id || a.ParentStep != "a" {
 		t.Errorf("the child's parent is %s %s", a.ParentID, a.ParentStep)
 	}
 }
 
-// TestResultsOfChildren: what a parent is told of children that failed, and that were cancelled.
+// TestResultsOfChildren checks the results that a parent gets for a failed and for a cancelled child.
 func TestResultsOfChildren(t *testing.T) {
 	t.Parallel()
 	workflow := func(c *functionCall) {
@@ -91,8 +91,8 @@ func TestResultsOfChildren(t *testing.T) {
 		`[{"message":"spoilt","code":"E1","details":{"n":1}},{"message":"run %s was cancelled","code":"child_cancelled"}]`, child))
 }
 
-// TestSweeperRestoresLostWork: nothing loses it, but somebody may discard it.
-func TestSweeperRestoresLostWork(t *testing.T) {
+// TestSweeperRestoresMissingWork: the server never loses work, but an operator may delete its message.
+func TestSweeperRestoresMissingWork(t *testing.T) {
 	t.Parallel()
 	const (
 		step = iota
@@ -121,7 +121,7 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 			d := newServer(t, testdb.New(t))
 			d.register(t, deployment, f.URL)
 			if lost != start {
-				// The step's and the child's function are away, so that their work stays.
+				// This worker stops before the work of the step or the child ends.
 				away := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 				startWorker(t, away)
 				id := d.startRun(t, `null`)
@@ -149,7 +149,7 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 	}
 }
 
-// TestDeletedChildCountsAsFailed: retention may remove it before its parent has heard of its end.
+// TestDeletedChildCountsAsFailed: retention may delete a child before its end was reported to the parent.
 func TestDeletedChildCountsAsFailed(t *testing.T) {
 	t.Parallel()
 	d := newServer(t, testdb.New(t))
@@ -169,7 +169,7 @@ func TestDeletedChildCountsAsFailed(t *testing.T) {
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"message":"run %s was deleted","code":"child_failed"}`, child))
 }
 
-// TestSweeperRestoresAnyPieceOfWork, whatever other work about the run is there still, and no more than that.
+// TestSweeperRestoresAnyPieceOfWork, and nothing else, whatever other work the run still has.
 func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 	t.Parallel()
 	for work, reason := range map[entities.Work]string{
@@ -199,12 +199,12 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 			woken := d.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 })
 			switch {
 			case work == "" && len(woken) > 0:
-				t.Errorf("woke %+v though nothing is lost", woken)
+				t.Errorf("woke %+v although no work is missing", woken)
 			case work != "" && (len(woken) != 1 || !strings.Contains(woken[0].Reason, reason)):
 				t.Errorf("woke %+v, want the run, for %q", woken, reason)
 			}
 			if d.scan(t, all, nil, &after); !slices.Equal(after, before) {
-				t.Errorf("there is work %q, want %q", after, before)
+				t.Errorf("got work %q, want %q", after, before)
 			}
 			if again := d.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 }); len(again) > 0 {
 				t.Errorf("woke %+v once more", again)

@@ -20,20 +20,20 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// serverOn is a server on another pool of the same database, whose worker does not run.
+// serverOn makes a server on the pool, whose hub does not run.
 func serverOn(t *testing.T, pool *pgxpool.Pool) *server {
 	t.Helper()
 	return on(t, pool)
 }
 
-// idleServer opens a server whose hub is deaf.
+// idleServer opens a server whose hub does not run.
 func idleServer(t *testing.T, dsn string) *server {
 	t.Helper()
 	return serverOn(t, idleReplica(t, dsn).pool)
 }
 
-// whereSignalsMeetHooks is of the statements where signals and hooks meet: the writes of both, their commits, the looks for the
-// other, and the commits of what follows from these.
+// whereSignalsMeetHooks selects the statements at which the order of a signal and a hook matters: their inserts, the
+// queries of each for the other, and the commits of these and of new events.
 func whereSignalsMeetHooks() func(sql string) bool {
 	wrote := false
 	return func(sql string) bool {
@@ -52,9 +52,9 @@ func whereSignalsMeetHooks() func(sql string) bool {
 	}
 }
 
-// TestSignalAndReplayingHookMeetOnce has one server post a signal and hand it over, and another open a hook and
-// look back, and stops both where they read or write what the other is about, and before their commits. In every
-// order of these the hook gets the signal, and gets it once.
+// TestSignalAndReplayingHookMeetOnce: one server posts and dispatches a signal, another creates a hook and replays.
+// Both stop at the statements that read or write the other's rows, and before their commits. In every order of these,
+// the hook receives the signal exactly once.
 func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -76,7 +76,7 @@ func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 			}
 			work := poster.claimFrom(t, home, entities.WorkSignal, string(s.ID))
 			if err := newSignalDispatch(poster.runs).dispatch(t.Context(), work); err != nil {
-				t.Errorf("hand over: %v", err)
+				t.Errorf("dispatch: %v", err)
 			}
 		}, func() {
 			if _, err := opener.log.AppendAll(t.Context(), project, run, []eventlog.Request{h.request()}, eventlog.AppendOptions{}); err != nil {
@@ -85,7 +85,7 @@ func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 			}
 			work := opener.claimFrom(t, home, entities.WorkLookBack, h.id)
 			if err := newSignalDispatch(opener.runs).replay(t.Context(), work); err != nil {
-				t.Errorf("look back: %v", err)
+				t.Errorf("replay: %v", err)
 			}
 		})
 		if diff := cmp.Diff(map[string][]string{h.id: {string(signalPayload(s))}}, home.received(t, project, run)); diff != "" {
@@ -96,28 +96,28 @@ func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 		}
 	})
 	if n < 20 {
-		t.Errorf("%d schedules only", n)
+		t.Errorf("got only %d schedules", n)
 	}
 	t.Logf("%d schedules", n)
 }
 
-// crashTest is something a server does about signals, that is broken off and repeated.
+// crashTest is an operation on signals that crashes and is repeated.
 type crashTest struct {
-	// set sets the scene, and returns the runs that receive something in the end.
+	// set prepares the operation, and returns the runs that receive a signal in the end.
 	set func(*testing.T, *server) []entities.RunID
-	// do does it on a server; where home is what claims for it.
+	// do performs the operation on a server; home claims the work for it.
 	do func(t *testing.T, home, on *server) error
-	// want is how much each of the runs receives in the end.
+	// want is the number of signals that each run receives.
 	want int
 }
 
-// performWork claims the work if it is there, and has the server do it.
+// performWork claims the work, if it is not done yet, and performs it on the server.
 func performWork(work entities.Work, do func(signalDispatch, context.Context, queue.Delivery) error) func(*testing.T, *server, *server) error {
 	return func(t *testing.T, home, on *server) error {
 		t.Helper()
 		var subject string
 		if home.replica.count(t, `SELECT count(*) FROM messages WHERE work = $1`, work) == 0 {
-			return nil // it was done
+			return nil // it is done
 		}
 		home.scan(t, `SELECT subject FROM messages WHERE work = $1`, []any{work}, &subject)
 		h := newSignalDispatch(on.runs)
@@ -126,14 +126,14 @@ func performWork(work entities.Work, do func(signalDispatch, context.Context, qu
 	}
 }
 
-// TestSignalDispatchSurvivesACrashAtAnyStatement breaks off what is done about signals at each statement, before it and
-// when it was executed, and has another server do it again. Each hook gets each signal exactly once.
+// TestSignalDispatchSurvivesACrashAtAnyStatement crashes operations on signals before and after each statement, and
+// repeats them on another server. Each hook receives each signal exactly once.
 func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	home := idleServer(t, dsn)
 	for name, test := range map[string]crashTest{
-		"hand a signal over": {
+		"dispatch": {
 			set: func(t *testing.T, d *server) []entities.RunID {
 				t.Helper()
 				runs := []entities.RunID{
@@ -144,7 +144,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 			},
 			do: performWork(entities.WorkSignal, signalDispatch.dispatch), want: 1,
 		},
-		"look back": {
+		"replay": {
 			set: func(t *testing.T, d *server) []entities.RunID {
 				t.Helper()
 				for i := range 2 {
@@ -172,7 +172,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 			want: 1,
 		},
 	} {
-		t.Run(name, func(t *testing.T) { // not in parallel: each is about all signals
+		t.Run(name, func(t *testing.T) { // not parallel: all subtests use the same signals
 			session := gate.Open(t, dsn, home.pool, nil)
 			broken := serverOn(t, session.Pool)
 			attempt := func(t *testing.T, n int, crash gate.Crash) (runs []entities.RunID, statements []string, err error) {
@@ -193,10 +193,10 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 					runs, _, err := attempt(t, n, how)
 					what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 					if err == nil {
-						t.Errorf("%s: no error was returned", what)
+						t.Errorf("%s: got no error", what)
 					}
 					if err := test.do(t, home, home); err != nil {
-						t.Errorf("%s: the repetition: %v", what, err)
+						t.Errorf("%s: repeating the operation: %v", what, err)
 					}
 					for _, run := range runs {
 						for _, got := range home.received(t, project, run) {
@@ -218,7 +218,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 	}
 }
 
-// TestRacersDispatchASignalOnce: a server that lost its lease unawares goes on beside those who took over.
+// TestRacersDispatchASignalOnce: a server that lost its lease without noticing continues beside those that took over.
 func TestRacersDispatchASignalOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -251,7 +251,7 @@ func TestRacersDispatchASignalOnce(t *testing.T) {
 	}
 }
 
-// TestTwoServersDispatchToManyHooks: a thousand runs get three signals that are posted at once, each once.
+// TestTwoServersDispatchToManyHooks: a thousand runs receive three signals, posted at the same time, once each.
 func TestTwoServersDispatchToManyHooks(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -267,23 +267,23 @@ func TestTwoServersDispatchToManyHooks(t *testing.T) {
 		})
 	}
 	all.Wait()
-	d.exec(t, `DELETE FROM messages`) // nobody continues the runs
+	d.exec(t, `DELETE FROM messages`) // so that no run is invoked
 	for _, s := range servers {
 		s.worker(t, func(o *queue.WorkerOptions) { o.Handlers = s.runs.Handlers() })
 	}
 	for i := range signals {
 		d.postSignal(t, 0, newSignal(fmt.Sprintf(`{"n":%d}`, i)))
 	}
-	eventually(t, "the signals were handed over", func() bool { return d.countSignalWork(t) == 0 })
+	eventually(t, "the signals are dispatched", func() bool { return d.countSignalWork(t) == 0 })
 	var total, distinct int
 	d.scan(t, `SELECT count(*), count(DISTINCT (run_id, data ->> 'resumeId')) FROM events WHERE type = 'hook_received'`,
 		nil, &total, &distinct)
 	if total != runs*signals || distinct != total {
-		t.Errorf("%d were received, %d of them different; want %d", total, distinct, runs*signals)
+		t.Errorf("runs received %d signals, %d of them distinct; want %d", total, distinct, runs*signals)
 	}
 }
 
-// TestHookThatCannotBeResumedDoesNotBlockOthers, on whichever page it is, and gets its signal when it can be.
+// TestHookThatCannotBeResumedDoesNotBlockOthers on any page, and receives its signal as soon as it can be resumed.
 func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	d := idleServer(t, testdb.New(t))
@@ -298,7 +298,7 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 	h := newSignalDispatch(d.runs)
 	h.page = 2
 	if err := h.dispatch(t.Context(), d.claimFrom(t, d, entities.WorkSignal, string(s.ID))); err == nil {
-		t.Error("no error was returned")
+		t.Error("got no error")
 	}
 	for _, run := range runs {
 		if run == stuck {
@@ -309,8 +309,8 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 	}
 	d.exec(t, `ALTER TABLE events DROP CONSTRAINT stuck`)
 	again := d.claimFrom(t, d, entities.WorkSignal, string(s.ID))
-	if place := string(again.Body); !strings.Contains(place, string(runs[1])) {
-		t.Errorf("goes on behind %q, want the last one before the failure's page", place)
+	if cursor := string(again.Body); !strings.Contains(cursor, string(runs[1])) {
+		t.Errorf("the retry continues after %q, want the last hook before the page of the failure", cursor)
 	}
 	if err := h.dispatch(t.Context(), again); err != nil {
 		t.Error(err)

@@ -17,7 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// functionModeReplica is a replica of which nothing runs unless it is asked to: one connection, and no hub that runs.
+// functionModeReplica opens a replica without background work: its hub is local and does not run.
 func functionModeReplica(t *testing.T, dsn string) *replica {
 	t.Helper()
 	r := idleReplica(t, dsn)
@@ -51,18 +51,18 @@ func drain(t *testing.T, d *queue.Drainer) queue.Drained {
 
 func drainFor(t *testing.T, d *queue.Drainer, budget, linger time.Duration) queue.Drained {
 	t.Helper()
-	begun, err := d.Begin(t.Context())
+	session, err := d.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := begun.Run(t.Context(), budget, linger)
+	done, err := session.Run(t.Context(), budget, linger)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return done
 }
 
-// TestStepsThatOutlastDrainsFail fail, one attempt after the other: they would be called for ever otherwise.
+// TestStepsThatOutlastDrainsFail: an attempt cut off by the drain's budget counts, or the step would be called forever.
 func TestStepsThatOutlastDrainsFail(t *testing.T) {
 	t.Parallel()
 	r := functionModeReplica(t, testdb.New(t))
@@ -83,7 +83,7 @@ func TestStepsThatOutlastDrainsFail(t *testing.T) {
 	r.register(t, deployment, f.URL)
 	id := dr.startRun(t, `null`)
 	d := r.drainer(t, func(o *queue.WorkerOptions) { o.Handlers, o.Grace = dr.runs.Handlers(), 10*time.Millisecond })
-	eventually(t, "both attempts are over", func() bool { // one in each drain that gets so far
+	eventually(t, "both attempts ended", func() bool { // at most one per drain
 		drainFor(t, d, 500*time.Millisecond, 0)
 		return slices.Contains(dr.events(t, id), "step_failed long")
 	})
@@ -96,11 +96,11 @@ func TestStepsThatOutlastDrainsFail(t *testing.T) {
 		t.Errorf("the log (-want +got):\n%s", diff)
 	}
 	if text := dr.describe(t, id); !strings.Contains(text, "budget") {
-		t.Errorf("the log does not say why:\n%s", text)
+		t.Errorf("the log does not name the budget as the reason:\n%s", text)
 	}
 }
 
-// TestInvocationsThatOutlastDrainsFail count as failures as well.
+// TestInvocationsThatOutlastDrainsFail: they count as failed deliveries.
 func TestInvocationsThatOutlastDrainsFail(t *testing.T) {
 	t.Parallel()
 	r := functionModeReplica(t, testdb.New(t))
@@ -111,11 +111,11 @@ func TestInvocationsThatOutlastDrainsFail(t *testing.T) {
 	dr.startRun(t, `null`)
 	d := r.drainer(t, func(o *queue.WorkerOptions) { o.Handlers, o.Grace = dr.runs.Handlers(), 10*time.Millisecond })
 	if got := drainFor(t, d, 500*time.Millisecond, 0); got.Delivered != 1 || got.Failed != 1 {
-		t.Errorf("got %+v, want one Delivery, which failed", got)
+		t.Errorf("got %+v, want one delivery, which failed", got)
 	}
 	var id string
 	r.scan(t, `SELECT id FROM messages`, nil, &id)
 	if s := r.stored(t, id); s.DeliveryCount != 1 || !strings.Contains(s.LastError, "budget") || s.Lease != "" {
-		t.Errorf("got %+v, want it to have failed once, for the budget", s)
+		t.Errorf("got %+v, want one failure that names the budget", s)
 	}
 }

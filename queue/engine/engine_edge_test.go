@@ -23,7 +23,8 @@ import (
 
 type object = map[string]any
 
-// completeWith ends a run with the payload of an event, once that is there; until then it asks for more.
+// completeWith returns a workflow that completes with the payload of an event, and answers with the given commands
+// before.
 func completeWith(event, id string, otherwise ...object) func(*functionCall) {
 	return func(c *functionCall) {
 		if !c.has(event, id) {
@@ -34,7 +35,7 @@ func completeWith(event, id string, otherwise ...object) func(*functionCall) {
 	}
 }
 
-// count is how often the run's log has the event.
+// countEvents returns how often the run's log has the event.
 func (d *server) count(t *testing.T, id entities.RunID, event string) int {
 	t.Helper()
 	n := 0
@@ -46,7 +47,7 @@ func (d *server) count(t *testing.T, id entities.RunID, event string) int {
 	return n
 }
 
-func TestStepIsTriedAgain(t *testing.T) {
+func TestFailedStepIsRetried(t *testing.T) {
 	t.Parallel()
 	var tries atomic.Int32
 	workflow := completeWith("step_completed", "pay", object{
@@ -89,8 +90,8 @@ func TestStepThatKeepsFailingFails(t *testing.T) {
 	}
 }
 
-// TestUnreachableFunctionUsesNoAttemptsUp: a function that is away does not fail its step before the timeout.
-func TestUnreachableFunctionUsesNoAttemptsUp(t *testing.T) {
+// TestUnreachableFunctionUsesNoAttempts: an unreachable function does not fail its step before the timeout.
+func TestUnreachableFunctionUsesNoAttempts(t *testing.T) {
 	t.Parallel()
 	workflow := completeWith("step_completed", "pay", object{
 		"type": "runStep", "id": "pay", "deployment": "bank", "retry": object{"maxAttempts": 1},
@@ -110,7 +111,7 @@ func TestUnreachableFunctionUsesNoAttemptsUp(t *testing.T) {
 	}
 }
 
-func TestTimeoutOfAStepCoversTheQueue(t *testing.T) {
+func TestStepTimeoutIncludesTimeInTheQueue(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{"not registered": "", "away": "http://127.0.0.1:1"} {
 		t.Run(name, func(t *testing.T) {
@@ -130,10 +131,10 @@ func TestTimeoutOfAStepCoversTheQueue(t *testing.T) {
 	}
 }
 
-// hang waits until the caller goes away.
+// waitForHangUp waits until the caller closes the connection.
 func waitForHangUp(c *functionCall) { <-c.r.Context().Done() }
 
-func TestTimeoutOfAnAttempt(t *testing.T) {
+func TestAttemptTimesOut(t *testing.T) {
 	t.Parallel()
 	workflow := completeWith("step_failed", "pay", object{
 		"type": "runStep", "id": "pay", "attemptTimeout": "1s", "retry": object{"maxAttempts": 1},
@@ -148,7 +149,7 @@ func TestTimeoutOfAnAttempt(t *testing.T) {
 	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted, `{"message":"no answer within 1s"}`)
 }
 
-// TestEndOfARunCancelsItsCalls: what a function sees of a cancel, and of a deadline.
+// TestEndOfARunCancelsItsCalls: a function's connection is closed when its run is cancelled or meets its deadline.
 func TestEndOfARunCancelsItsCalls(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -202,7 +203,7 @@ func cancelRun(t *testing.T, d *server, id entities.RunID) {
 	}
 }
 
-// untilIdle waits until the queue has nothing.
+// waitForEmptyQueue waits until the queue is empty.
 func (d *server) waitForEmptyQueue(t *testing.T) {
 	t.Helper()
 	eventually(t, "the queue is empty", func() bool {
@@ -211,20 +212,20 @@ func (d *server) waitForEmptyQueue(t *testing.T) {
 	})
 }
 
-// TestStaleInvocationChangesNothing: its lease ran out, and another one has taken its place.
+// TestStaleInvocationChangesNothing: its lease expired, and another invocation has started.
 func TestStaleInvocationChangesNothing(t *testing.T) {
 	t.Parallel()
 	first, second := make(chan contract.Call, 1), make(chan contract.Call, 1)
-	over := make(chan struct{})
+	finish := make(chan struct{})
 	f := serve(t, func(c *functionCall) {
 		if c.Attempt == 1 {
 			first <- c.Call
-			<-over // it ignores that its caller is gone
+			<-finish // it ignores that its caller has hung up
 			c.reply(object{"type": "complete", "output": "stale"})
 			return
 		}
 		second <- c.Call
-		<-over
+		<-finish
 		c.reply(object{"type": "complete", "output": "fresh"})
 	})
 	d := newServer(t, testdb.New(t))
@@ -250,7 +251,7 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	if _, err := d.runs.Command(t.Context(), project, id, fresh.Invocation, body); err != nil {
 		t.Errorf("command of the fresh invocation: %v", err)
 	}
-	close(over)
+	close(finish)
 	d.wantEnd(t, id, entities.RunCompleted, `"fresh"`)
 	if _, err := d.runs.Command(t.Context(), project, id, fresh.Invocation, body); !errors.Is(err, entities.ErrRunEnded) {
 		t.Errorf("command after the end: got error %v, want ErrRunEnded", err)
@@ -260,7 +261,7 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRefusedAnswerWritesNothingAndIsVisible: the run is called again later, and its message says why.
+// TestRefusedAnswerWritesNothingAndIsVisible: the run is invoked again later, and its message has the reason.
 func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 	t.Parallel()
 	fine := object{"type": "setAttributes", "attributes": object{"a": "b"}}
@@ -268,7 +269,7 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 		answer any
 		reason string
 	}{
-		"no JSON":           {"<p>", "want an object, got a text"},
+		"not JSON":          {"<p>", "want an object, got a text"},
 		"no command":        {object{"commands": []any{fine, object{"type": "dance"}}}, `command 1: "dance" is no type`},
 		"unknown field":     {object{"commands": []any{fine, object{"type": "complete", "result": 1}}}, "result: there is no such field"},
 		"unknown field too": {object{"command": []any{}}, "command: there is no such field"},
@@ -295,7 +296,7 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 			t.Parallel()
 			d := startServer(t, serve(t, func(c *functionCall) { _ = json.NewEncoder(c.w).Encode(tt.answer) }))
 			id := d.startRun(t, `null`)
-			eventually(t, "the failure shows", func() bool {
+			eventually(t, "the message has the failure", func() bool {
 				list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
 				return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, tt.reason)
 			})
@@ -306,8 +307,8 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 	}
 }
 
-// TestRepeatedCommandsCountOnce: a function may ask for all it wants each time.
-func TestRepeatedCommandsCountOnce(t *testing.T) {
+// TestRepeatedCommandsAreAppliedOnce: a function may repeat all its commands in each answer.
+func TestRepeatedCommandsAreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	always := []object{
 		{"type": "recordStep", "id": "a", "output": 1},
@@ -334,7 +335,7 @@ func TestRepeatedCommandsCountOnce(t *testing.T) {
 	events := d.events(t, id)
 	slices.Sort(events)
 	if got := slices.Compact(slices.Clone(events)); len(got) != len(events) {
-		t.Errorf("something is there twice: %q", events)
+		t.Errorf("some event is there twice: %q", events)
 	}
 	if want := 2 + 2 + 3 + 2 + 2 + 1 + 2 + 1; len(events) != want {
 		t.Errorf("%d events, want %d: %q", len(events), want, events)
@@ -342,7 +343,7 @@ func TestRepeatedCommandsCountOnce(t *testing.T) {
 	d.waitForEmptyQueue(t)
 }
 
-// TestInvocationsOfARunNeverOverlap, however many tell it something at once, and each is heard.
+// TestInvocationsOfARunNeverOverlap when many hooks are resumed at once, and the function sees every payload.
 func TestInvocationsOfARunNeverOverlap(t *testing.T) {
 	t.Parallel()
 	const racers = 20
@@ -352,17 +353,17 @@ func TestInvocationsOfARunNeverOverlap(t *testing.T) {
 		if n := under.Add(1); n > most.Load() {
 			most.Store(n)
 		}
-		heard := 0
+		seen := 0
 		for _, e := range c.Events {
 			if strings.Contains(string(e), `"hook_received"`) {
-				heard++
+				seen++
 			}
 		}
-		if heard < racers {
+		if seen < racers {
 			c.reply(object{"type": "openHook", "id": "h"})
 			return
 		}
-		c.reply(object{"type": "complete", "output": heard})
+		c.reply(object{"type": "complete", "output": seen})
 	})
 	d := startServer(t, f)
 	other := newServer(t, d.pool.Config().ConnString())

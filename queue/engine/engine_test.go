@@ -19,11 +19,11 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// functionCall is a call of a function.
+// functionCall is a call that a function receives.
 type functionCall struct {
 	contract.Call
 
-	// log is the run's log by type and correlation ID: what came with the last such event.
+	// log has the payload of the last event for each type and correlation ID.
 	log map[string]json.RawMessage
 	w   http.ResponseWriter
 	r   *http.Request
@@ -31,12 +31,12 @@ type functionCall struct {
 
 func (c *functionCall) has(event, id string) bool { _, ok := c.log[event+" "+id]; return ok }
 
-// reply answers with commands, or with any other JSON.
+// reply answers with commands.
 func (c *functionCall) reply(commands ...map[string]any) {
 	_ = json.NewEncoder(c.w).Encode(map[string]any{"commands": commands})
 }
 
-// serve starts an endpoint that is a workflow, or a step. It ends with the test.
+// serve starts an HTTP server for a function. The test stops it.
 func serve(t *testing.T, do func(*functionCall)) *httptest.Server {
 	t.Helper()
 	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,7 +60,7 @@ func serve(t *testing.T, do func(*functionCall)) *httptest.Server {
 	return f
 }
 
-// server is a replica that continues runs.
+// server is a replica with a log and an engine.
 type server struct {
 	*replica
 
@@ -75,7 +75,7 @@ func newServer(t *testing.T, dsn string) *server {
 	return &server{r, log, New(r.Queue, log)}
 }
 
-// drive opens a replica that continues runs of the function.
+// startServer starts a server with a worker, and registers the function.
 func startServer(t *testing.T, f *httptest.Server) *server {
 	t.Helper()
 	d := newServer(t, testdb.New(t))
@@ -84,7 +84,7 @@ func startServer(t *testing.T, f *httptest.Server) *server {
 	return d
 }
 
-// begin starts a run of the function.
+// startRun starts a run of the function.
 func (d *server) startRun(t *testing.T, input string, change ...func(*eventlog.Request)) entities.RunID {
 	t.Helper()
 	r := eventlog.Request{
@@ -104,12 +104,12 @@ func (d *server) startRun(t *testing.T, input string, change ...func(*eventlog.R
 	return run.ID
 }
 
-// end waits for a run's end, and returns what it ended with.
+// waitForEnd waits until a run ends. It returns the status and the payload of the last event.
 func (d *server) waitForEnd(t *testing.T, id entities.RunID) (entities.RunStatus, string) {
 	t.Helper()
-	over, cancel := context.WithTimeout(t.Context(), testTimeout)
+	deadline, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
-	run, err := d.log.WaitForEnd(t.Context(), over, project, id)
+	run, err := d.log.WaitForEnd(t.Context(), deadline, project, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,23 +130,24 @@ func (d *server) wantEnd(t *testing.T, id entities.RunID, status entities.RunSta
 	}
 }
 
-// TestCallsDoNotCostConnections: a query that is broken off does, and then the next one begins with a new session.
-func TestCallsDoNotCostConnections(t *testing.T) {
+// TestCallsKeepConnectionsOpen: cancelling a query would close its connection, and the next query would have to open
+// one.
+func TestCallsKeepConnectionsOpen(t *testing.T) {
 	t.Parallel()
 	f := serve(t, func(c *functionCall) { c.reply(map[string]any{"type": "complete"}) })
 	d := startServer(t, f)
 	lost := func() int64 { s := d.pool.Stat(); return s.NewConnsCount() - int64(s.TotalConns()) }
 	d.wantEnd(t, d.startRun(t, "{}"), entities.RunCompleted, "null")
-	before := lost() // to those who listen
+	before := lost() // the connections that listen have left the pool
 	for range 50 {
 		d.wantEnd(t, d.startRun(t, "{}"), entities.RunCompleted, "null")
 	}
 	if n := lost() - before; n > 0 {
-		t.Errorf("%d connections had to be replaced", n)
+		t.Errorf("the pool replaced %d connections, want 0", n)
 	}
 }
 
-// events is a run's log: types and correlation IDs.
+// events returns the types and correlation IDs of a run's log.
 func (d *server) events(t *testing.T, id entities.RunID) []string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
@@ -164,6 +165,7 @@ func (d *server) events(t *testing.T, id entities.RunID) []string {
 	return list
 }
 
+// describe returns the run's log and the queue's messages, for test failures.
 func (d *server) describe(t *testing.T, id entities.RunID) string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
@@ -184,7 +186,7 @@ func (d *server) describe(t *testing.T, id entities.RunID) string {
 	return text
 }
 
-// TestFunctionRunsToCompletion: steps here and elsewhere, a wait, a hook, attributes, a child, and the result.
+// TestFunctionRunsToCompletion with steps of two deployments, a wait, a hook, attributes, a child and a result.
 func TestFunctionRunsToCompletion(t *testing.T) {
 	t.Parallel()
 	elsewhere := serve(t, func(c *functionCall) {
@@ -233,12 +235,12 @@ func TestFunctionRunsToCompletion(t *testing.T) {
 		`{"approval":"yes","charge":{"charged":{"total":42}},"kid":"grown up","ship":{"shipped":7}}`)
 	list, _, err := d.Messages(t.Context(), project, queue.Filter{}, pg.Page{Limit: 100})
 	if err != nil || len(list) != 0 {
-		t.Errorf("the queue has %+v and error %v, want nothing", list, err)
+		t.Errorf("got messages %+v and error %v, want none", list, err)
 	}
 }
 
-// untilEvent waits until a run's log has an event.
+// waitForEvent waits until a run's log has an event.
 func (d *server) waitForEvent(t *testing.T, id entities.RunID, event string) {
 	t.Helper()
-	eventually(t, "there is "+event, func() bool { return slices.Contains(d.events(t, id), event) })
+	eventually(t, "the log has "+event, func() bool { return slices.Contains(d.events(t, id), event) })
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// statementCounter counts statements of a database's sessions by a part of their text.
+// statementCounter counts the statements of a pool that contain a text.
 type statementCounter struct {
 	mu    sync.Mutex
 	parts map[string]int
@@ -55,8 +55,8 @@ func (s *statementCounter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx
 
 func (*statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// TestRunOfThreeStepsTakesEightTransactions: its start, four answers and three results. Each writes the run once, in
-// one statement, for all are of one process; the last locks it by another one before, for it ends it.
+// TestRunOfThreeStepsTakesEightTransactions: its start, four answers and three results. Each is one statement, since
+// one process handles the whole run. Only the last has another statement before it, which locks the run to end it.
 func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 	t.Parallel()
 	s := statementCounter{parts: map[string]int{
@@ -79,7 +79,7 @@ func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 		c.reply(object{"type": "complete"})
 	}).URL)
 	w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-	d.onRecord(t, w.ProcessID()) // it does not run: nothing is said but about the run
+	d.onRecord(t, w.ProcessID()) // the worker does not run, so that only the run's statements are counted
 	d.Attach(w)
 	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, "null")
@@ -88,19 +88,19 @@ func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 		"INTO messages AS m": 7, "river_job": 0, "FROM steps WHERE run_id": 6, "COMMIT": 0,
 	}
 	if n := d.replica.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id); n != 8 {
-		t.Errorf("the events are of %d transactions, want 8", n)
+		t.Errorf("%d transactions wrote the events, want 8", n)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for part, n := range want {
 		if s.parts[part] != n {
-			t.Errorf("%d statements have %q, want %d", s.parts[part], part, n)
+			t.Errorf("%d statements contain %q, want %d", s.parts[part], part, n)
 		}
 	}
 }
 
-// inlineStartTest is a run on a server whose worker does not run, but begins what it is told to. What it says itself is broken
-// off.
+// inlineStartTest is a run on a server whose worker does not run, but accepts inline starts. Its function records the
+// calls.
 type inlineStartTest struct {
 	*server
 
@@ -118,7 +118,7 @@ func newInlineStartTest(t *testing.T, dsn string) *inlineStartTest {
 	return s
 }
 
-// anew has a server begin a run in an empty world. What is still done about earlier runs ends with these.
+// reset deletes all runs and messages, which also ends work under way, and starts a run on a server.
 func (s *inlineStartTest) reset(t *testing.T, by *server) {
 	t.Helper()
 	s.exec(t, `DELETE FROM runs`)
@@ -126,7 +126,7 @@ func (s *inlineStartTest) reset(t *testing.T, by *server) {
 	s.run = by.startRun(t, `null`)
 }
 
-// state is what there is of all runs, and the work about them: under way or not, and how often it was delivered.
+// state describes all events, steps and work: whether the work is leased, and how often it was delivered.
 func (s *inlineStartTest) state(t *testing.T) string {
 	t.Helper()
 	var text string
@@ -138,10 +138,10 @@ func (s *inlineStartTest) state(t *testing.T) string {
 	return text
 }
 
-// startingAction is something that a server does whose queue may be broken.
+// startingAction is an operation that starts work inline, on a server whose database connection may break.
 type startingAction func(t *testing.T, s *inlineStartTest, broken *server) error
 
-// answers is that the run's invocation is answered.
+// answerRun prepares a run's invocation, and returns the action that answers it.
 func answerRun(answer string) func(*testing.T, *inlineStartTest, *server) startingAction {
 	return func(t *testing.T, s *inlineStartTest, by *server) startingAction {
 		t.Helper()
@@ -157,7 +157,7 @@ func answerRun(answer string) func(*testing.T, *inlineStartTest, *server) starti
 	}
 }
 
-// finishes is that step s, which an answer asked for, has a result.
+// finishStep prepares a run with step s, and returns the action that appends its result.
 func finishStep(answer string) func(*testing.T, *inlineStartTest, *server) startingAction {
 	return func(t *testing.T, s *inlineStartTest, by *server) startingAction {
 		t.Helper()
@@ -175,14 +175,14 @@ func finishStep(answer string) func(*testing.T, *inlineStartTest, *server) start
 	}
 }
 
-// inlineStartCase is a deed with which work begins.
+// inlineStartCase is an operation that starts work inline.
 type inlineStartCase struct {
-	// scene is before the deed, in a world with a run. It was set by the server that is given.
+	// prepare prepares the operation on the given server, after a reset.
 	scene     func(*testing.T, *inlineStartTest, *server) startingAction
-	work      entities.Work // what begins
+	work      entities.Work // the work that starts
 	subject   string
-	lastEvent string // the last event
-	// optimistic is set if it is one statement when the server that set the scene does the deed.
+	lastEvent string // the last event of the log
+	// optimistic is set if the operation is one statement on the server that prepared it.
 	optimistic bool
 }
 
@@ -208,47 +208,47 @@ func inlineStartCases() map[string]inlineStartCase {
 			scene: answerRun(`{"type":"runStep","id":"s"}`),
 			work:  entities.WorkStep, subject: "s", lastEvent: "step_started s", optimistic: true,
 		},
-		"what is there already": {
+		"an answer after a wait ended": {
 			scene: answerRun(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, lastEvent: "wait_completed w",
 		},
 		"a result": {
 			scene: finishStep(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, lastEvent: "step_completed s", optimistic: true,
 		},
-		"a result, and a wait is over": {
+		"a result after a wait ended": {
 			scene: finishStep(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
 			work:  entities.WorkRun, lastEvent: "wait_completed w",
 		},
 	}
 }
 
-// TestInlineStartSurvivesACrashAtAnyStatement breaks transactions off that begin what they make necessary: by killing
-// the server's process before a statement, and by cutting the server off when it has been executed, the commit too. All
-// of it is there then, the beginning too, or nothing. What began was not called, so it is released: whoever claims
-// it goes on with the first attempt.
+// TestInlineStartSurvivesACrashAtAnyStatement interrupts transactions that start work inline: it kills the server's
+// session before a statement, or cuts the connection after it, the commit included. Afterwards all of the transaction
+// is there, with the start, or nothing. The function was not called, so the work is released, and the next holder
+// continues the first attempt.
 func TestInlineStartSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	for name, tt := range inlineStartCases() {
-		for _, remembers := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, remembered: %v", name, remembers), func(t *testing.T) {
+		for _, cached := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, cached: %v", name, cached), func(t *testing.T) {
 				t.Parallel()
-				tt.crashAtAnyStatement(t, remembers)
+				tt.crashAtAnyStatement(t, cached)
 			})
 		}
 	}
 }
 
-// crashAtAnyStatement has the deed done by a server that has set the scene, or not.
-func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, remembers bool) {
+// crashAtAnyStatement performs the operation on a server with or without the run in its cache.
+func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, cached bool) {
 	t.Helper()
 	dsn := testdb.New(t)
 	s := newInlineStartTest(t, dsn)
 	session := gate.Open(t, dsn, s.pool, nil)
 	broken := serverOn(t, session.Pool)
 	by := s.server
-	if remembers {
+	if cached {
 		by = broken
 	}
-	// attempt does the deed in a new world, with a crash at statement n.
+	// attempt prepares and performs the operation, with a crash at statement n.
 	attempt := func(t *testing.T, n int, crash gate.Crash) (do startingAction, untouched string, statements []string, err error) {
 		t.Helper()
 		broken.Attach(nil)
@@ -268,24 +268,24 @@ func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, remembers bool) {
 	}
 	commit := len(statements) - 1
 	if statements[commit] != "COMMIT" {
-		t.Fatalf("there is no commit in the end of %q", statements)
+		t.Fatalf("the last statement of %q is no commit", statements)
 	}
-	if tt.optimistic && remembers && commit != 1 {
-		t.Errorf("there is not one statement in %q", statements)
+	if tt.optimistic && cached && commit != 1 {
+		t.Errorf("got statements %q, want one and the commit", statements)
 	}
 	for n, sql := range statements {
 		for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
 			what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 			do, untouched, _, err := attempt(t, n, how)
 			if err == nil {
-				t.Errorf("%s: no error was returned", what)
+				t.Errorf("%s: got no error", what)
 			}
 			if n != commit || how != gate.AnswerLost {
 				if got := s.state(t); got != untouched {
-					t.Errorf("%s: there is\n%s\nwant\n%s", what, got, untouched)
+					t.Errorf("%s: got state\n%s\nwant\n%s", what, got, untouched)
 				}
 				if err := do(t, s, s.server); err != nil {
-					t.Errorf("%s: the repetition: %v", what, err)
+					t.Errorf("%s: repeating the operation: %v", what, err)
 				}
 				continue
 			}
@@ -294,20 +294,19 @@ func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, remembers bool) {
 	}
 }
 
-// goesOnElsewhere fails the test unless what began is released, and whoever claims it goes on with the first
-// attempt.
+// checkContinued fails the test unless the started work is released, and the next holder continues the first attempt.
 func (tt inlineStartCase) checkContinued(t *testing.T, s *inlineStartTest, what string) {
 	t.Helper()
 	if got := s.events(t, s.run); got[len(got)-1] != tt.lastEvent {
 		t.Errorf("%s: the log is %q, want %q at its end", what, got, tt.lastEvent)
 	}
-	eventually(t, "it is released", func() bool {
+	eventually(t, "the work is released", func() bool {
 		return s.replica.count(t, `SELECT count(*) FROM messages WHERE lease = '' AND delivery_count = 0
 			AND work = $1 AND subject = $2`, tt.work, tt.subject) == 1
 	})
 	log := s.events(t, s.run)
 	if len(s.calls) > 0 {
-		t.Errorf("%s: it was called already", what)
+		t.Errorf("%s: the function was called before the work was claimed", what)
 	}
 	if _, err := s.worker.Perform(t.Context(), s.claim(t, tt.work, tt.subject)); err != nil {
 		t.Error(err)
@@ -316,7 +315,7 @@ func (tt inlineStartCase) checkContinued(t *testing.T, s *inlineStartTest, what 
 		t.Errorf("%s: attempt %d, want 1", what, c.Attempt)
 	}
 	if again := s.events(t, s.run)[len(log):]; slices.Contains(again, tt.lastEvent) {
-		t.Errorf("%s: it began once more: %q", what, again)
+		t.Errorf("%s: the start was recorded again: %q", what, again)
 	}
 }
 
@@ -337,7 +336,7 @@ func (q dyingQueue) EnqueueOptimistic(
 	return begins, func(error) {}, ok
 }
 
-// TestServerKilledBeforeItsInlineCallLosesNothing: another one makes it, and it is the first attempt.
+// TestServerKilledBeforeItsInlineCallLosesNothing: another server makes the call, as the first attempt.
 func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, work := range []entities.Work{entities.WorkRun, entities.WorkStep} {
@@ -346,7 +345,7 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 			dsn := testdb.New(t)
 			dead := idleServer(t, dsn)
 			w := dead.newWorker(t)
-			dead.onRecord(t, w.ProcessID()) // without a beat, nor the lock
+			dead.onRecord(t, w.ProcessID()) // it neither beats nor holds its lock
 			log := eventlog.New(dead.pool, dead.hub, dyingQueue{dead.Queue}, time.Now)
 			var steps, first atomic.Int32
 			live := newServer(t, dsn)
@@ -381,7 +380,7 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 				t.Fatalf("the log is %q, want %q at its end", log, begun)
 			}
 			if n := dead.replica.count(t, `SELECT count(*) FROM messages WHERE holder = $1`, w.ProcessID()); n != 1 {
-				t.Fatalf("the dead server holds %d pieces of work, want 1", n)
+				t.Fatalf("the dead server holds %d leases, want 1", n)
 			}
 			live.worker(t, func(o *queue.WorkerOptions) { o.Handlers = live.runs.Handlers() })
 			live.wantEnd(t, id, entities.RunCompleted, `null`)
@@ -390,7 +389,7 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 				t.Errorf("the step was called %d times, and %d calls were first attempts, want 1 and %d",
 					steps.Load(), first.Load(), calls)
 			}
-			// The attempt that the dead server had begun is in the log, as if it had died amid the call.
+			// The attempt that the dead server started is in the log, as if the server had died during the call.
 			want := map[entities.Work]int{entities.WorkRun: 1, entities.WorkStep: 2}[work]
 			if n := live.count(t, id, "step_started s"); n != want {
 				t.Errorf("the step started %d times, want %d", n, want)
@@ -402,8 +401,8 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 	}
 }
 
-// TestStepsThatFindNoPlaceBeginLater: each is called once, and starts once.
-func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
+// TestStepsWithoutAFreePlaceStartLater: each is called once and started once.
+func TestStepsWithoutAFreePlaceStartLater(t *testing.T) {
 	t.Parallel()
 	const steps = 40
 	var calls atomic.Int32
@@ -439,8 +438,8 @@ func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
 	}
 }
 
-// TestLeaseCoversTheAttemptsTimeout: a step that begins at once has the time that its attempt may take, and as long as
-// it takes to record the result.
+// TestLeaseCoversTheAttemptsTimeout: the lease of an inline start lasts for the attempt's timeout and the time to
+// record the result.
 func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 	t.Parallel()
 	for timeout, want := range map[string]time.Duration{
@@ -469,7 +468,7 @@ func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 			d.scan(t, `SELECT due_at - clock_timestamp() FROM messages WHERE work = 'step' AND holder = $1`,
 				[]any{w.ProcessID()}, &left)
 			if left > want || left < want-testTimeout {
-				t.Errorf("the lease goes on for %s, want %s", left, want)
+				t.Errorf("the lease lasts for %s, want %s", left, want)
 			}
 		})
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// TestLongLogsComeInParts: a call brings the beginning, and says where the rest begins.
-func TestLongLogsComeInParts(t *testing.T) {
+// TestLongLogsAreSentInPages: a call carries the first page and the cursor of the next.
+func TestLongLogsAreSentInPages(t *testing.T) {
 	t.Parallel()
-	const steps = queue.InlineEvents / 2 // of two events each, behind two of the run
+	const steps = queue.InlineEvents / 2 // two events each, after two of the run
 	d := startServer(t, serve(t, func(c *functionCall) {
 		if c.After == nil {
 			var all []object

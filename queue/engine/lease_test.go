@@ -13,9 +13,9 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// TestWorkWithAnExpiredLeaseIsDoneAgain: whoever comes too late leaves the work to others, also when none of them has
-// taken it yet.
-func TestWorkWithAnExpiredLeaseIsDoneAgain(t *testing.T) {
+// TestWorkWithAnExpiredLeaseIsRepeated: a handler whose lease has expired must not end the work, even if no other
+// process has claimed it yet.
+func TestWorkWithAnExpiredLeaseIsRepeated(t *testing.T) {
 	t.Parallel()
 	for _, work := range []entities.Work{entities.WorkRun, entities.WorkStep, entities.WorkDeadline} {
 		t.Run(string(work), func(t *testing.T) {
@@ -44,10 +44,10 @@ func TestWorkWithAnExpiredLeaseIsDoneAgain(t *testing.T) {
 				t.Error(err)
 			}
 			if n := d.replica.count(t, `SELECT count(*) FROM messages WHERE id = $1`, late.ID); n != 1 {
-				t.Errorf("the work is there %d times, want once", n)
+				t.Errorf("got %d messages for the work, want 1", n)
 			}
 			if work == entities.WorkDeadline {
-				return // it would end the run
+				return // repeating this work would end the run
 			}
 			startWorker(t, w)
 			d.wantEnd(t, id, entities.RunCompleted, `null`)
@@ -65,7 +65,7 @@ func (d *server) claimExpired(t *testing.T, id entities.RunID, work entities.Wor
 	if err != nil || !ok {
 		t.Fatalf("claim: %v, error %v", ok, err)
 	}
-	eventually(t, "the lease is over", func() bool {
+	eventually(t, "the lease has expired", func() bool {
 		return d.replica.count(t, `SELECT count(*) FROM messages WHERE lease = $1 AND due_at < clock_timestamp()`, late.Lease) == 1
 	})
 	return late

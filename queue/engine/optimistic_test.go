@@ -22,14 +22,14 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
-// cachingServer is a server that acts on its cache of runs, and dies before it calls a function.
+// cachingServer is a server that appends from its cache of runs, and dies before it calls a function.
 type cachingServer struct {
 	*server
 
 	worker *queue.Worker
 }
 
-// on makes a replica over the pool, whose hub neither sends nor receives hints.
+// on makes a server on the pool, whose hub does not run.
 func on(t *testing.T, pool *pgxpool.Pool) *server {
 	t.Helper()
 	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
@@ -45,7 +45,7 @@ func cachingServerOn(t *testing.T, session *gate.Session, home *server) *caching
 	t.Helper()
 	s := on(t, session.Pool)
 	log := eventlog.New(session.Pool, s.hub, dyingQueue{s.Queue}, time.Now)
-	d := &server{s.replica, log, New(on(t, session.Pool).Queue, log)} // whose queue begins nothing
+	d := &server{s.replica, log, New(on(t, session.Pool).Queue, log)} // this queue starts nothing inline
 	b := &cachingServer{d, d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })}
 	home.onRecord(t, b.worker.ProcessID())
 	return b
@@ -60,13 +60,13 @@ func (b *cachingServer) send(ctx context.Context, fill func(*pgx.Batch)) error {
 	return err
 }
 
-// frozenProcess is the process that makes the deliveries. The others think that it is dead; it may not be.
+// frozenProcess holds the leases. The other processes take it for dead, but it may still be running.
 const frozenProcess = "proc_1"
 
 // generatedIDs matches names that were generatedIDs up.
 var generatedIDs = regexp.MustCompile(`(?:msg|rh|wrun)_[0-9A-Z]{26}`)
 
-// runUnderWay is a run on its way: its invocation, and two steps of it, a and b, are under way.
+// runUnderWay is a run whose invocation and two steps, a and b, are under way.
 type runUnderWay struct {
 	home       *server
 	run        entities.Run
@@ -74,7 +74,7 @@ type runUnderWay struct {
 	steps      map[string]queue.Delivery
 }
 
-// moment has the server bring a run so far, so that it remembers it.
+// prepareInvoked makes a run under way on the server, which then has the run in its cache.
 func (b *cachingServer) prepareInvoked(t *testing.T, home *server) *runUnderWay {
 	t.Helper()
 	b.Attach(nil)
@@ -103,7 +103,7 @@ func (b *cachingServer) prepareInvoked(t *testing.T, home *server) *runUnderWay 
 	return m
 }
 
-// answered is a moment later: the invocation was answered, and waits for the steps.
+// prepareAnswered makes a run whose invocation was answered, and which waits for its steps.
 func (b *cachingServer) prepareAnswered(t *testing.T, home *server) *runUnderWay {
 	t.Helper()
 	m := b.prepareInvoked(t, home)
@@ -113,7 +113,7 @@ func (b *cachingServer) prepareAnswered(t *testing.T, home *server) *runUnderWay
 	return m
 }
 
-// after is a scene after something that the server itself has done.
+// after is a preparation followed by an action of the same server.
 func after(scene preparation, what serverAction) preparation {
 	return func(b *cachingServer, t *testing.T, home *server) *runUnderWay {
 		t.Helper()
@@ -125,22 +125,22 @@ func after(scene preparation, what serverAction) preparation {
 	}
 }
 
-// unknown has all servers be on no record.
+// deleteProcesses deletes the rows of all servers in processes.
 func deleteProcesses(ctx context.Context, b *cachingServer, _ *runUnderWay) error {
 	_, err := b.pool.Exec(ctx, `DELETE FROM processes`)
 	return err
 }
 
-// expires ends the lease of the invocation.
+// expireLease makes the lease of the invocation expire.
 func expireLease(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, err := b.pool.Exec(ctx, `UPDATE messages SET due_at = now() WHERE lease = $1`, m.invocation.Lease)
 	return err
 }
 
-// preparation sets a scene.
+// preparation prepares a run.
 type preparation func(*cachingServer, *testing.T, *server) *runUnderWay
 
-// serverAction is something that a server does about a run.
+// serverAction is an operation of a server on a run.
 type serverAction func(ctx context.Context, b *cachingServer, m *runUnderWay) error
 
 func answerWith(answer string) serverAction {
@@ -156,7 +156,7 @@ func sendCommand(command string) serverAction {
 	}
 }
 
-// results has a step end with an output.
+// completeStep completes a step with an output.
 func completeStep(step, output string) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		return b.runs.finish(ctx, b.worker.Bind(m.steps[step]), eventlog.Request{
@@ -183,13 +183,14 @@ func (m *runUnderWay) child() eventlog.Request {
 	}
 }
 
-// hasChild starts a run whose parent the run is.
+// startChild starts a child of the run.
 func startChild(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, _, err := b.log.Start(ctx, project, m.child())
 	return err
 }
 
-// hasChildMeanwhile does so, and keeps whoever ends the work of the parent waiting in the middle of a statement.
+// startChildHoldingLease starts a child in a transaction that also locks the parent's work, so that a statement that
+// ends that work has to wait.
 func startChildHoldingLease(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	child := m.child()
 	_, err := b.log.AppendAll(ctx, project, child.RunID, []eventlog.Request{child}, eventlog.AppendOptions{
@@ -208,7 +209,7 @@ func startChildHoldingLease(ctx context.Context, b *cachingServer, m *runUnderWa
 	return err
 }
 
-// hurries has the run invoked, though nothing has happened to it, as the sweeper does.
+// enqueueInvocation enqueues an invocation although the run has no new events, as the sweeper does.
 func enqueueInvocation(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, err := b.runs.queue.SendAll(ctx, []entities.Message{{
 		Project: project, DeploymentID: deployment, Topic: "order", RunID: m.run.ID, Work: entities.WorkRun,
@@ -216,7 +217,7 @@ func enqueueInvocation(ctx context.Context, b *cachingServer, m *runUnderWay) er
 	return err
 }
 
-// dies is what another server does that finds the process dead by which all was called.
+// takeOver takes over from frozenProcess, as another server does.
 func takeOver(ctx context.Context, b *cachingServer, _ *runUnderWay) error {
 	_, err := cluster.TakeOver(ctx, b.pool, []string{frozenProcess}, time.Second, time.Second)
 	return err
@@ -238,8 +239,8 @@ func nackWork(step string) serverAction {
 	}
 }
 
-// state is all that there is of runs, and the work about them, but for times and what was made up.
-func (m *runUnderWay) state(t *testing.T, told [2]error) string {
+// state describes all runs and work, without times and generated IDs, and the errors that the servers got.
+func (m *runUnderWay) state(t *testing.T, errs [2]error) string {
 	t.Helper()
 	var text string
 	m.home.scan(t, `
@@ -249,18 +250,18 @@ func (m *runUnderWay) state(t *testing.T, told [2]error) string {
 				FROM events WHERE run_id = $1),
 			(SELECT string_agg(concat_ws(' ', id, status, attempt, result_seq), ', ' ORDER BY id) FROM steps),
 			(SELECT string_agg(concat_ws(' ', id, status), ', ' ORDER BY id) FROM waits),
-			(SELECT string_agg(concat_ws(' ', work, subject, CASE holder WHEN '' THEN 'nobody' WHEN $2 THEN 'frozen' ELSE 'new' END,
+			(SELECT string_agg(concat_ws(' ', work, subject, CASE holder WHEN '' THEN 'none' WHEN $2 THEN 'frozen' ELSE 'new' END,
 				lease <> '', delivery_count, again, ticket, due_at > now(), due_at > now() + interval '1 h', last_error),
 				', ' ORDER BY work, subject) FROM messages WHERE run_id = $1),
 			(SELECT count(*) FROM river_job))`, []any{m.run.ID, frozenProcess}, &text)
-	return generatedIDs.ReplaceAllString(fmt.Sprintf("%s\n%v\n%v\n", text, told[0], told[1]), "ID")
+	return generatedIDs.ReplaceAllString(fmt.Sprintf("%s\n%v\n%v\n", text, errs[0], errs[1]), "ID")
 }
 
-// pairing is two servers that do something about a run at the same time.
+// pairing is two operations of two servers on a run at the same time.
 type pairing struct {
 	scene    preparation
 	one, two serverAction
-	// needsLock says that what the first believes is right, and yet the run has to be locked.
+	// needsLock is set if the first operation has to lock the run although its cache is right.
 	needsLock bool
 }
 
@@ -280,9 +281,9 @@ func pairings() map[string]pairing {
 		"answer × command of the same": {scene: now, one: asks, two: sendCommand(`{"type":"runStep","id":"x"}`)},
 		"answer × start of a child":    {scene: now, one: asks, two: startChild},
 		"answer × sweeper":             {scene: now, one: asks, two: enqueueInvocation},
-		"answer × take over":           {scene: now, one: asks, two: takeOver},
+		"answer × takeover":            {scene: now, one: asks, two: takeOver},
 		"answer × longer lease":        {scene: now, one: asks, two: extendLease},
-		"answer × give back":           {scene: now, one: asks, two: nackWork("")},
+		"answer × nack":                {scene: now, one: asks, two: nackWork("")},
 
 		"result × result, invoked":  {scene: now, one: completeStep("a", "1"), two: completeStep("b", "2")},
 		"result × answer":           {scene: now, one: completeStep("a", "1"), two: asks},
@@ -291,8 +292,8 @@ func pairings() map[string]pairing {
 		"result × cancel":           {scene: later, one: completeStep("a", "1"), two: cancels},
 		"result × hook received":    {scene: later, one: completeStep("a", "1"), two: resumes},
 		"result × sweeper":          {scene: later, one: completeStep("a", "1"), two: enqueueInvocation},
-		"result × take over":        {scene: later, one: completeStep("a", "1"), two: takeOver},
-		"result × give back":        {scene: later, one: completeStep("a", "1"), two: nackWork("a")},
+		"result × takeover":         {scene: later, one: completeStep("a", "1"), two: takeOver},
+		"result × nack":             {scene: later, one: completeStep("a", "1"), two: nackWork("a")},
 		"result × start of a child": {scene: later, one: completeStep("a", "1"), two: startChild},
 
 		"end × start of a child":    {scene: now, one: ends, two: startChild},
@@ -301,30 +302,30 @@ func pairings() map[string]pairing {
 		"end × cancel":              {scene: now, one: ends, two: cancels},
 		"end × hook received":       {scene: now, one: ends, two: resumes},
 		"end × sweeper":             {scene: now, one: ends, two: enqueueInvocation},
-		"end × take over":           {scene: now, one: ends, two: takeOver},
+		"end × takeover":            {scene: now, one: ends, two: takeOver},
 		"end × longer lease":        {scene: now, one: ends, two: extendLease},
-		"end × give back":           {scene: now, one: ends, two: nackWork("")},
+		"end × nack":                {scene: now, one: ends, two: nackWork("")},
 		"cancel × start of a child": {scene: now, one: cancels, two: startChild},
-		"cancel × take over":        {scene: later, one: cancels, two: takeOver},
+		"cancel × takeover":         {scene: later, one: cancels, two: takeOver},
 
-		"end, with a child × sweeper":     {scene: after(now, startChild), one: ends, two: enqueueInvocation, needsLock: true},
-		"end, too late × longer lease":    {scene: after(now, expireLease), one: ends, two: extendLease, needsLock: true},
-		"end, with a wait × sweeper":      {scene: after(now, waits), one: ends, two: enqueueInvocation},
-		"answer, with a wait × sweeper":   {scene: after(now, waits), one: asks, two: enqueueInvocation, needsLock: true},
-		"answer, with news × cancel":      {scene: after(now, enqueueInvocation), one: asks, two: cancels, needsLock: true},
-		"answer, too late × longer lease": {scene: after(now, expireLease), one: asks, two: extendLease, needsLock: true},
-		"answer of nobody × sweeper":      {scene: after(now, deleteProcesses), one: asks, two: enqueueInvocation, needsLock: true},
-		"result, with a wait × cancel":    {scene: after(after(now, waits), asks), one: completeStep("a", "1"), two: cancels},
-		"result of nobody × sweeper":      {scene: after(later, deleteProcesses), one: completeStep("a", "1"), two: enqueueInvocation, needsLock: true},
-		"result, a wait over × cancel": {scene: after(after(now, sendCommand(
+		"end, with a child × sweeper":        {scene: after(now, startChild), one: ends, two: enqueueInvocation, needsLock: true},
+		"end after expiry × longer lease":    {scene: after(now, expireLease), one: ends, two: extendLease, needsLock: true},
+		"end, with a wait × sweeper":         {scene: after(now, waits), one: ends, two: enqueueInvocation},
+		"answer, with a wait × sweeper":      {scene: after(now, waits), one: asks, two: enqueueInvocation, needsLock: true},
+		"answer, with new events × cancel":   {scene: after(now, enqueueInvocation), one: asks, two: cancels, needsLock: true},
+		"answer after expiry × longer lease": {scene: after(now, expireLease), one: asks, two: extendLease, needsLock: true},
+		"answer without process × sweeper":   {scene: after(now, deleteProcesses), one: asks, two: enqueueInvocation, needsLock: true},
+		"result, with a wait × cancel":       {scene: after(after(now, waits), asks), one: completeStep("a", "1"), two: cancels},
+		"result without process × sweeper":   {scene: after(later, deleteProcesses), one: completeStep("a", "1"), two: enqueueInvocation, needsLock: true},
+		"result, after a wait × cancel": {scene: after(after(now, sendCommand(
 			`{"type":"wait","id":"w","for":"0s"}`)), asks), one: completeStep("a", "1"), two: cancels, needsLock: true},
 	}
 }
 
-// TestI4EveryInterleavingOfOptimisticAppendsIsSerial holds two servers before each statement and commit, and has them
-// go on in every order: one that believes of a run what is right until the other has been there, and decides from it on
-// what ends a lease and begins other work; and one that locks it. What they are told and what there is then is always
-// as if one had come after the other, neither of them believing anything, and no deadlock happens.
+// TestI4EveryInterleavingOfOptimisticAppendsIsSerial stops two servers before each statement and commit, and lets them
+// continue in every order. The first has a cached run, which is right until the second writes to it; it ends a lease
+// and starts other work optimistically. The second locks the run. Their errors and the state are always the same as if
+// one had acted after the other, both with locks, and they never deadlock.
 func TestI4EveryInterleavingOfOptimisticAppendsIsSerial(t *testing.T) {
 	t.Parallel()
 	for name, e := range pairings() {
@@ -340,7 +341,7 @@ func (e pairing) checkSerial(t *testing.T) {
 	dsn := testdb.New(t)
 	home := idleServer(t, dsn)
 	one, two := gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)
-	// The third knows nothing, and so shows how it ought to be.
+	// The third has nothing in its cache, so it shows the results of the locked append.
 	servers := [3]*cachingServer{cachingServerOn(t, one, home), cachingServerOn(t, two, home), cachingServerOn(t, one, home)}
 	var m *runUnderWay
 	set := func() {
@@ -349,24 +350,24 @@ func (e pairing) checkSerial(t *testing.T) {
 			s.Attach(s.worker)
 		}
 	}
-	var told [2]error
-	ask := func(i int) { told[i%2] = [3]serverAction{e.one, e.two, e.one}[i](t.Context(), servers[i], m) }
+	var errs [2]error
+	ask := func(i int) { errs[i%2] = [3]serverAction{e.one, e.two, e.one}[i](t.Context(), servers[i], m) }
 	set()
 	alone := one.Run(t, -1, gate.None, func() { ask(0) })
 	const most = 3 // a lock if need be, the statement, and the commit
-	if believed := len(alone) <= most; believed == e.needsLock || told[0] != nil && !e.needsLock {
-		t.Fatalf("it takes %q and says %v; it is in vain: %v", alone, told[0], e.needsLock)
+	if optimistic := len(alone) <= most; optimistic == e.needsLock || errs[0] != nil && !e.needsLock {
+		t.Fatalf("got statements %q and error %v; needs a lock: %v", alone, errs[0], e.needsLock)
 	}
 	serial := map[string]string{}
 	for name, order := range map[string][2]int{"one, two": {2, 1}, "two, one": {1, 2}} {
 		set()
 		ask(order[0])
 		ask(order[1])
-		serial[m.state(t, told)] = name
+		serial[m.state(t, errs)] = name
 	}
 	gate.Serial(t, one, two, serial, func(schedule *gate.Schedule) string {
 		set()
 		schedule.Run(t, func() { ask(0) }, func() { ask(1) })
-		return m.state(t, told)
+		return m.state(t, errs)
 	})
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// signalled is a signal of the test project; the options name what matters.
+// newSignal returns a signal of the test project; the options set what matters to the test.
 func newSignal(data string, options ...func(*store.Signal)) store.Signal {
 	s := store.Signal{Project: project, Name: "paid", Data: []byte(data)}
 	for _, o := range options {
@@ -42,7 +42,7 @@ func (r *replica) postSignal(t testing.TB, keep time.Duration, s store.Signal) s
 	return stored
 }
 
-// hook is what a run's hook waits for.
+// hook describes a hook of a run.
 type hook struct {
 	id, signal, condition string
 	lookBack              time.Duration
@@ -57,7 +57,7 @@ func (h hook) request() eventlog.Request {
 	}
 }
 
-// waits starts a run with hooks of its own.
+// startWithHooks starts a run that has the hooks.
 func (d *server) startWithHooks(t testing.TB, in entities.Project, hooks ...hook) entities.RunID {
 	t.Helper()
 	id := entities.NewRunID(time.Now())
@@ -77,7 +77,7 @@ func (d *server) startWithHooks(t testing.TB, in entities.Project, hooks ...hook
 	return id
 }
 
-// received is what each hook of a run got, in its order.
+// received returns the payloads that each hook of a run received, in order.
 func (d *server) received(t testing.TB, in entities.Project, id entities.RunID) map[string][]string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), in, id, pg.Page{Limit: 1000}, read.WithPayloads)
@@ -100,7 +100,7 @@ func (d *server) wantReceived(t testing.TB, in entities.Project, id entities.Run
 	}
 }
 
-// takes claims the work about the subject.
+// claim claims the work with the subject, even if it is leased.
 func (d *server) claim(t testing.TB, work entities.Work, subject string) queue.Delivery {
 	t.Helper()
 	ticket := tickets.Ticket{}
@@ -113,7 +113,7 @@ func (d *server) claim(t testing.TB, work entities.Work, subject string) queue.D
 	return taken
 }
 
-// takesFrom claims the work on another server and has this one do it.
+// claimFrom claims the work on another server, for this one to perform.
 func (d *server) claimFrom(t testing.TB, home *server, work entities.Work, subject string) queue.Delivery {
 	t.Helper()
 	return d.newWorker(t).Bind(home.claim(t, work, subject))
@@ -122,24 +122,24 @@ func (d *server) claimFrom(t testing.TB, home *server, work entities.Work, subje
 func (d *server) dispatchSignal(t testing.TB, s store.Signal) {
 	t.Helper()
 	if err := newSignalDispatch(d.runs).dispatch(t.Context(), d.claimFrom(t, d, entities.WorkSignal, string(s.ID))); err != nil {
-		t.Fatalf("hand signal over: %v", err)
+		t.Fatalf("dispatch signal: %v", err)
 	}
 }
 
 func (d *server) replaySignals(t testing.TB, hook string) {
 	t.Helper()
 	if err := newSignalDispatch(d.runs).replay(t.Context(), d.claimFrom(t, d, entities.WorkLookBack, hook)); err != nil {
-		t.Fatalf("look back: %v", err)
+		t.Fatalf("replay signals: %v", err)
 	}
 }
 
-// works counts the work about signals that is left.
+// countSignalWork returns the number of messages with work for signals.
 func (d *server) countSignalWork(t testing.TB) int {
 	t.Helper()
 	return d.replica.count(t, `SELECT count(*) FROM messages WHERE work IN ('signal', 'lookback')`)
 }
 
-// TestSignalEndsARun: the hook of a command, the condition, the payload, and a signal that came too early.
+// TestSignalEndsARun whose hook was created by a command and has a condition. One of the signals came before its hook.
 func TestSignalEndsARun(t *testing.T) {
 	t.Parallel()
 	f := serve(t, func(c *functionCall) {
@@ -172,14 +172,14 @@ func TestSignalEndsARun(t *testing.T) {
 	d.postSignal(t, 0, newSignal(`{"order": "c"}`))
 	late := d.postSignal(t, 0, newSignal(`{ "order":"b","x":"<é>\u0000" }`))
 	wantEnd(b, fmt.Sprintf(`{"signal":"paid","id":%q,"data":{ "order":"b","x":"<é>\u0000" }}`, late.ID))
-	eventually(t, "all work is done", func() bool { return d.countSignalWork(t) == 0 })
+	eventually(t, "no work is left", func() bool { return d.countSignalWork(t) == 0 })
 	list, next, err := New(d.Queue, d.log).Signals(t.Context(), project, "", pg.Page{Limit: 10})
 	if err != nil || next != "" || len(list) != 1 || list[0].ID != early.ID {
 		t.Errorf("kept: got %v, %q, %v; want the first one alone", list, next, err)
 	}
 }
 
-// TestBadConditionIsRefused, with the position, when its hook is opened.
+// TestBadConditionIsRefused when its hook is created. The error has the position in the condition.
 func TestBadConditionIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newServer(t, testdb.New(t))
@@ -229,11 +229,11 @@ func TestSignalsResumeMatchingHooks(t *testing.T) {
 	d.wantReceived(t, project, ended, map[string][]string{})
 	d.wantReceived(t, project, closed, map[string][]string{})
 	if n := d.replica.count(t, `SELECT count(*) FROM signals`); n != 0 || d.countSignalWork(t) != 0 {
-		t.Errorf("%d signals and %d pieces of work are left", n, d.countSignalWork(t))
+		t.Errorf("%d signals and %d work messages are left", n, d.countSignalWork(t))
 	}
 }
 
-// TestHookReceivesEarlierSignals at what came in its time and is kept, in the order in which it came.
+// TestHookReceivesEarlierSignals within its look-back time, if they are still kept, in the order they were posted.
 func TestHookReceivesEarlierSignals(t *testing.T) {
 	t.Parallel()
 	d := newServer(t, testdb.New(t))
@@ -269,7 +269,7 @@ func TestHookReceivesEarlierSignals(t *testing.T) {
 	d.replaySignals(t, "picky")
 	d.wantReceived(t, project, id, map[string][]string{"back": want, "picky": want[1:2]})
 	if d.countSignalWork(t) != 0 {
-		t.Errorf("%d pieces of work are left", d.countSignalWork(t))
+		t.Errorf("%d work messages are left", d.countSignalWork(t))
 	}
 }
 
@@ -311,7 +311,7 @@ func TestRacersPostOneSignal(t *testing.T) {
 	r.postSignal(t, 0, newSignal(`{"n":2}`))
 }
 
-// TestSignalKeyOutlivesItsDispatch, for a day.
+// TestSignalKeyOutlivesItsDispatch for a day.
 func TestSignalKeyOutlivesItsDispatch(t *testing.T) {
 	t.Parallel()
 	d := newServer(t, testdb.New(t))
@@ -342,13 +342,13 @@ func TestI9SignalsStayInTheirProject(t *testing.T) {
 	d.replaySignals(t, "h")
 	d.wantReceived(t, project, here, map[string][]string{})
 	d.wantReceived(t, stranger, there, map[string][]string{"h2": {string(signalPayload(kept))}})
-	d.postSignal(t, 0, newSignal(`2`, withKey("key"))) // keys do not meet either
+	d.postSignal(t, 0, newSignal(`2`, withKey("key"))) // the same key in another project is no repetition
 	list, _, err := New(d.Queue, d.log).Signals(t.Context(), project, "", pg.Page{Limit: 10})
 	if err != nil || len(list) != 1 || list[0].Project != project {
 		t.Errorf("list: got %v, %v", list, err)
 	}
 	if _, err := store.SignalByID(t.Context(), d.pool, project, kept.ID); err == nil {
-		t.Error("the stranger's signal can be read")
+		t.Error("read another project's signal")
 	}
 }
 
@@ -379,7 +379,7 @@ func TestSignalsAreDeletedWhenTheyExpire(t *testing.T) {
 	}
 	d.dispatchSignal(t, ahead)
 	if _, err := store.SignalByID(t.Context(), d.pool, project, ahead.ID); err == nil {
-		t.Error("what was handed over late is still there")
+		t.Error("a signal dispatched after it expired was not deleted")
 	}
 }
 
@@ -393,12 +393,12 @@ func TestInvalidSignalsAreRefused(t *testing.T) {
 		"no name":    {signal: newSignal(`1`, named(""))},
 		"odd name":   {signal: newSignal(`1`, named("a\x00"))},
 		"no data":    {signal: newSignal(``)},
-		"no JSON":    {signal: newSignal(`{`)},
+		"not JSON":   {signal: newSignal(`{`)},
 		"two values": {signal: newSignal(`1 2`)},
 		"odd id":     {signal: newSignal(`1`, withKey("a b"))},
 		"too large":  {signal: newSignal(`"` + strings.Repeat("x", MaxSignal) + `"`)},
 		"negative":   {signal: newSignal(`1`), keep: -time.Second},
-		"for ever":   {signal: newSignal(`1`), keep: MaxKeep + 1},
+		"too long":   {signal: newSignal(`1`), keep: MaxKeep + 1},
 	} {
 		_, _, err := New(r.Queue, nil).PostSignal(t.Context(), try.signal, try.keep)
 		wantError(t, name, err, entities.ErrInvalid)

@@ -38,7 +38,7 @@ type replica struct {
 	*queue.Queue
 }
 
-// open starts a replica on the database. It ends with the test.
+// newReplica starts a replica on the database. The test stops it.
 func newReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
 	r := idleReplica(t, dsn, options...)
@@ -52,7 +52,7 @@ func newReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *rep
 	return r
 }
 
-// deaf opens a replica whose hub neither sends nor receives hints.
+// idleReplica opens a replica whose hub does not run, so it neither sends nor receives hints.
 func idleReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), withConnections(t, dsn), migrations.DefaultSchema, options...)
@@ -68,7 +68,7 @@ func idleReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *re
 	return &replica{pool: pool, hub: hub, Queue: q}
 }
 
-// withConnections bounds the pools, so that many tests at once do not use the server up.
+// withConnections limits the pool, so that parallel tests do not exhaust the connections of Postgres.
 func withConnections(t testing.TB, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -81,7 +81,7 @@ func withConnections(t testing.TB, dsn string) string {
 	return u.String()
 }
 
-// loopback allows the apps of tests.
+// loopback allows calls to the functions of tests.
 func loopback(t testing.TB) egress.Allowed {
 	t.Helper()
 	allowed, err := egress.Parse(egress.Loopback)
@@ -91,7 +91,7 @@ func loopback(t testing.TB) egress.Allowed {
 	return allowed
 }
 
-// newWorker makes a worker, not started yet.
+// newWorker makes a worker without starting it.
 func (r *replica) newWorker(t testing.TB, configure ...func(*queue.WorkerOptions)) *queue.Worker {
 	t.Helper()
 	o := queue.WorkerOptions{
@@ -108,7 +108,7 @@ func (r *replica) newWorker(t testing.TB, configure ...func(*queue.WorkerOptions
 	return w
 }
 
-// worker makes a worker and starts it. It is stopped when the test ends, if it was not before.
+// worker makes and starts a worker. The test stops it.
 func (r *replica) worker(t testing.TB, configure ...func(*queue.WorkerOptions)) *queue.Worker {
 	t.Helper()
 	w := r.newWorker(t, configure...)
@@ -116,7 +116,7 @@ func (r *replica) worker(t testing.TB, configure ...func(*queue.WorkerOptions)) 
 	return w
 }
 
-// begin starts a worker. It is stopped when the test ends, if it was not before.
+// startWorker starts a worker. The test stops it.
 func startWorker(t testing.TB, w *queue.Worker) {
 	t.Helper()
 	if err := w.Start(t.Context()); err != nil {
@@ -161,14 +161,14 @@ func (r *replica) count(t testing.TB, sql string, args ...any) int {
 	return n
 }
 
-// stored is a message's row, as far as tests look at it.
+// stored has the columns of a message that tests check.
 type stored struct {
 	Ticket        int
 	Lease         string
 	DeliveryCount int
 	LastError     string
 	Parked        bool
-	// Wait is how long until the message is due.
+	// Wait is the time until the message is due.
 	Wait time.Duration
 }
 
@@ -182,7 +182,7 @@ func (r *replica) stored(t testing.TB, id string) stored {
 	return s
 }
 
-// eventually waits until ok.
+// eventually polls until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(testTimeout)
@@ -192,7 +192,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("waited %s, but not: %s", testTimeout, what)
+			t.Fatalf("timed out after %s waiting until %s", testTimeout, what)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func receive[T any](t testing.TB, what string, c <-chan T) T {
 	case item := <-c:
 		return item
 	case <-time.After(testTimeout):
-		t.Fatalf("waited %s without getting %s", testTimeout, what)
+		t.Fatalf("timed out after %s waiting for %s", testTimeout, what)
 		panic("unreachable")
 	}
 }
@@ -217,13 +217,13 @@ func wantError(t testing.TB, what string, err, want error) {
 	}
 }
 
-// onRecord makes sure that a process is on record.
+// onRecord inserts a row in processes, so that the process can hold leases.
 func (r *replica) onRecord(t testing.TB, id string) {
 	t.Helper()
 	r.exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
 }
 
-// sweep has a new sweeper take a turn that is due.
+// sweep makes a pass with a new sweeper, and returns the runs that it woke.
 func (r *replica) sweep(t testing.TB, configure ...func(*cluster.Sweeper)) []cluster.Stranded {
 	t.Helper()
 	s := cluster.NewSweeper(r.pool, r.Queue, slog.New(slog.DiscardHandler))
