@@ -213,7 +213,7 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 	}
 }
 
-// loseWork deletes all work.
+// deleteWork deletes all work.
 func (d *server) deleteWork(t *testing.T) {
 	t.Helper()
 	if _, err := d.pool.Exec(t.Context(), `DELETE FROM messages WHERE work <> ''`); err != nil {

@@ -36,7 +36,7 @@ func completeWith(event, id string, otherwise ...object) func(*functionCall) {
 }
 
 // countEvents returns how often the run's log has the event.
-func (d *server) count(t *testing.T, id entities.RunID, event string) int {
+func (d *server) countEvents(t *testing.T, id entities.RunID, event string) int {
 	t.Helper()
 	n := 0
 	for _, e := range d.events(t, id) {
@@ -66,7 +66,7 @@ func TestFailedStepIsRetried(t *testing.T) {
 	}))
 	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"attempt":3,"key":"%s/pay"}`, id))
-	if starts, retries := d.count(t, id, "step_started pay"), d.count(t, id, "step_retrying pay"); starts != 3 || retries != 2 {
+	if starts, retries := d.countEvents(t, id, "step_started pay"), d.countEvents(t, id, "step_retrying pay"); starts != 3 || retries != 2 {
 		t.Errorf("%d starts and %d retries, want 3 and 2", starts, retries)
 	}
 }
@@ -85,7 +85,7 @@ func TestStepThatKeepsFailingFails(t *testing.T) {
 	}))
 	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, `{"message":"broke"}`)
-	if n := d.count(t, id, "step_started pay"); n != 2 {
+	if n := d.countEvents(t, id, "step_started pay"); n != 2 {
 		t.Errorf("%d attempts, want 2", n)
 	}
 }
@@ -106,7 +106,7 @@ func TestUnreachableFunctionUsesNoAttempts(t *testing.T) {
 	})
 	d.register(t, "bank", bank.URL)
 	d.wantEnd(t, id, entities.RunCompleted, `1`)
-	if n := d.count(t, id, "step_started pay"); n != 1 {
+	if n := d.countEvents(t, id, "step_started pay"); n != 1 {
 		t.Errorf("%d starts, want 1", n)
 	}
 }
@@ -240,7 +240,7 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	if _, err := d.runs.Command(t.Context(), project, id, stale.Invocation, body); !errors.Is(err, entities.ErrStale) {
 		t.Errorf("command of the stale invocation: got error %v, want ErrStale", err)
 	}
-	if n := d.count(t, id, "attr_set"); n != 0 {
+	if n := d.countEvents(t, id, "attr_set"); n != 0 {
 		t.Errorf("it wrote %d events", n)
 	}
 	for _, handle := range []string{"", "rh_other"} {

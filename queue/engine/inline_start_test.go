@@ -178,7 +178,7 @@ func finishStep(answer string) func(*testing.T, *inlineStartTest, *server) start
 // inlineStartCase is an operation that starts work inline.
 type inlineStartCase struct {
 	// prepare prepares the operation on the given server, after a reset.
-	scene     func(*testing.T, *inlineStartTest, *server) startingAction
+	prepare   func(*testing.T, *inlineStartTest, *server) startingAction
 	work      entities.Work // the work that starts
 	subject   string
 	lastEvent string // the last event of the log
@@ -189,7 +189,7 @@ type inlineStartCase struct {
 func inlineStartCases() map[string]inlineStartCase {
 	return map[string]inlineStartCase{
 		"a start": {
-			scene: func(t *testing.T, s *inlineStartTest, _ *server) startingAction {
+			prepare: func(t *testing.T, s *inlineStartTest, _ *server) startingAction {
 				t.Helper()
 				s.exec(t, `DELETE FROM runs`)
 				s.exec(t, `DELETE FROM messages`)
@@ -205,18 +205,18 @@ func inlineStartCases() map[string]inlineStartCase {
 			work: entities.WorkRun, lastEvent: "run_started", optimistic: true,
 		},
 		"a step": {
-			scene: answerRun(`{"type":"runStep","id":"s"}`),
-			work:  entities.WorkStep, subject: "s", lastEvent: "step_started s", optimistic: true,
+			prepare: answerRun(`{"type":"runStep","id":"s"}`),
+			work:    entities.WorkStep, subject: "s", lastEvent: "step_started s", optimistic: true,
 		},
 		"an answer after a wait ended": {
-			scene: answerRun(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, lastEvent: "wait_completed w",
+			prepare: answerRun(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, lastEvent: "wait_completed w",
 		},
 		"a result": {
-			scene: finishStep(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, lastEvent: "step_completed s", optimistic: true,
+			prepare: finishStep(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, lastEvent: "step_completed s", optimistic: true,
 		},
 		"a result after a wait ended": {
-			scene: finishStep(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
-			work:  entities.WorkRun, lastEvent: "wait_completed w",
+			prepare: finishStep(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
+			work:    entities.WorkRun, lastEvent: "wait_completed w",
 		},
 	}
 }
@@ -253,7 +253,7 @@ func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, cached bool) {
 		t.Helper()
 		broken.Attach(nil)
 		s.reset(t, by)
-		do = tt.scene(t, s, by)
+		do = tt.prepare(t, s, by)
 		broken.Attach(s.worker)
 		untouched = s.state(t)
 		statements = session.Run(t, n, crash, func() { err = do(t, s, broken) })
@@ -375,9 +375,9 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			begun := map[entities.Work]string{entities.WorkRun: "run_started", entities.WorkStep: "step_started s"}[work]
-			if log := dead.events(t, id); log[len(log)-1] != begun {
-				t.Fatalf("the log is %q, want %q at its end", log, begun)
+			started := map[entities.Work]string{entities.WorkRun: "run_started", entities.WorkStep: "step_started s"}[work]
+			if log := dead.events(t, id); log[len(log)-1] != started {
+				t.Fatalf("the log is %q, want %q at its end", log, started)
 			}
 			if n := dead.replica.count(t, `SELECT count(*) FROM messages WHERE holder = $1`, w.ProcessID()); n != 1 {
 				t.Fatalf("the dead server holds %d leases, want 1", n)
@@ -391,10 +391,10 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 			}
 			// The attempt that the dead server started is in the log, as if the server had died during the call.
 			want := map[entities.Work]int{entities.WorkRun: 1, entities.WorkStep: 2}[work]
-			if n := live.count(t, id, "step_started s"); n != want {
+			if n := live.countEvents(t, id, "step_started s"); n != want {
 				t.Errorf("the step started %d times, want %d", n, want)
 			}
-			if n := live.count(t, id, "run_started"); n != 1 {
+			if n := live.countEvents(t, id, "run_started"); n != 1 {
 				t.Errorf("the run started %d times, want once", n)
 			}
 		})

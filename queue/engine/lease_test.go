@@ -55,7 +55,7 @@ func TestWorkWithAnExpiredLeaseIsRepeated(t *testing.T) {
 	}
 }
 
-// claimLate claims work about a run for a moment, and returns when that is over.
+// claimExpired claims work of a run for a moment, and returns when the lease has expired.
 func (d *server) claimExpired(t *testing.T, id entities.RunID, work entities.Work) queue.Delivery {
 	t.Helper()
 	var ticket tickets.Ticket

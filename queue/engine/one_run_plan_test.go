@@ -37,7 +37,7 @@ func TestOneRunIsFoundAmongMany(t *testing.T) {
 	}
 }
 
-// everything is a workflow with a hook, a wait that ends at once, and a step.
+// workflowWithAll is a workflow with a hook, a wait that ends at once, and a step.
 func workflowWithAll(c *functionCall) {
 	switch {
 	case c.Type == contract.TypeStep:

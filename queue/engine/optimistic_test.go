@@ -114,11 +114,11 @@ func (b *cachingServer) prepareAnswered(t *testing.T, home *server) *runUnderWay
 }
 
 // after is a preparation followed by an action of the same server.
-func after(scene preparation, what serverAction) preparation {
+func after(prepare preparation, action serverAction) preparation {
 	return func(b *cachingServer, t *testing.T, home *server) *runUnderWay {
 		t.Helper()
-		m := scene(b, t, home)
-		if err := what(t.Context(), b, m); err != nil {
+		m := prepare(b, t, home)
+		if err := action(t.Context(), b, m); err != nil {
 			t.Fatal(err)
 		}
 		return m
@@ -259,7 +259,7 @@ func (m *runUnderWay) state(t *testing.T, errs [2]error) string {
 
 // pairing is two operations of two servers on a run at the same time.
 type pairing struct {
-	scene    preparation
+	prepare  preparation
 	one, two serverAction
 	// needsLock is set if the first operation has to lock the run although its cache is right.
 	needsLock bool
@@ -272,52 +272,52 @@ func pairings() map[string]pairing {
 	ends := answerWith(`{"type":"complete","output":"1"}`)
 	asks, waits := answerWith(`{"type":"runStep","id":"x"}`), sendCommand(`{"type":"wait","id":"w","for":"1h"}`)
 	return map[string]pairing{
-		"answer × result":              {scene: now, one: asks, two: completeStep("a", "1")},
-		"answer × cancel":              {scene: now, one: asks, two: cancels},
-		"answer × hook received":       {scene: now, one: asks, two: resumes},
-		"answer × the same answer":     {scene: now, one: asks, two: asks},
-		"answer × another answer":      {scene: now, one: asks, two: answerWith(`{"type":"complete"}`)},
-		"answer × command to wait":     {scene: now, one: asks, two: waits},
-		"answer × command of the same": {scene: now, one: asks, two: sendCommand(`{"type":"runStep","id":"x"}`)},
-		"answer × start of a child":    {scene: now, one: asks, two: startChild},
-		"answer × sweeper":             {scene: now, one: asks, two: enqueueInvocation},
-		"answer × takeover":            {scene: now, one: asks, two: takeOver},
-		"answer × longer lease":        {scene: now, one: asks, two: extendLease},
-		"answer × nack":                {scene: now, one: asks, two: nackWork("")},
+		"answer × result":              {prepare: now, one: asks, two: completeStep("a", "1")},
+		"answer × cancel":              {prepare: now, one: asks, two: cancels},
+		"answer × hook received":       {prepare: now, one: asks, two: resumes},
+		"answer × the same answer":     {prepare: now, one: asks, two: asks},
+		"answer × another answer":      {prepare: now, one: asks, two: answerWith(`{"type":"complete"}`)},
+		"answer × command to wait":     {prepare: now, one: asks, two: waits},
+		"answer × command of the same": {prepare: now, one: asks, two: sendCommand(`{"type":"runStep","id":"x"}`)},
+		"answer × start of a child":    {prepare: now, one: asks, two: startChild},
+		"answer × sweeper":             {prepare: now, one: asks, two: enqueueInvocation},
+		"answer × takeover":            {prepare: now, one: asks, two: takeOver},
+		"answer × longer lease":        {prepare: now, one: asks, two: extendLease},
+		"answer × nack":                {prepare: now, one: asks, two: nackWork("")},
 
-		"result × result, invoked":  {scene: now, one: completeStep("a", "1"), two: completeStep("b", "2")},
-		"result × answer":           {scene: now, one: completeStep("a", "1"), two: asks},
-		"result × result":           {scene: later, one: completeStep("a", "1"), two: completeStep("b", "2")},
-		"result × the same result":  {scene: later, one: completeStep("a", "1"), two: completeStep("a", "1")},
-		"result × cancel":           {scene: later, one: completeStep("a", "1"), two: cancels},
-		"result × hook received":    {scene: later, one: completeStep("a", "1"), two: resumes},
-		"result × sweeper":          {scene: later, one: completeStep("a", "1"), two: enqueueInvocation},
-		"result × takeover":         {scene: later, one: completeStep("a", "1"), two: takeOver},
-		"result × nack":             {scene: later, one: completeStep("a", "1"), two: nackWork("a")},
-		"result × start of a child": {scene: later, one: completeStep("a", "1"), two: startChild},
+		"result × result, invoked":  {prepare: now, one: completeStep("a", "1"), two: completeStep("b", "2")},
+		"result × answer":           {prepare: now, one: completeStep("a", "1"), two: asks},
+		"result × result":           {prepare: later, one: completeStep("a", "1"), two: completeStep("b", "2")},
+		"result × the same result":  {prepare: later, one: completeStep("a", "1"), two: completeStep("a", "1")},
+		"result × cancel":           {prepare: later, one: completeStep("a", "1"), two: cancels},
+		"result × hook received":    {prepare: later, one: completeStep("a", "1"), two: resumes},
+		"result × sweeper":          {prepare: later, one: completeStep("a", "1"), two: enqueueInvocation},
+		"result × takeover":         {prepare: later, one: completeStep("a", "1"), two: takeOver},
+		"result × nack":             {prepare: later, one: completeStep("a", "1"), two: nackWork("a")},
+		"result × start of a child": {prepare: later, one: completeStep("a", "1"), two: startChild},
 
-		"end × start of a child":    {scene: now, one: ends, two: startChild},
-		"end × child meanwhile":     {scene: now, one: ends, two: startChildHoldingLease},
-		"end × result":              {scene: now, one: ends, two: completeStep("a", "1")},
-		"end × cancel":              {scene: now, one: ends, two: cancels},
-		"end × hook received":       {scene: now, one: ends, two: resumes},
-		"end × sweeper":             {scene: now, one: ends, two: enqueueInvocation},
-		"end × takeover":            {scene: now, one: ends, two: takeOver},
-		"end × longer lease":        {scene: now, one: ends, two: extendLease},
-		"end × nack":                {scene: now, one: ends, two: nackWork("")},
-		"cancel × start of a child": {scene: now, one: cancels, two: startChild},
-		"cancel × takeover":         {scene: later, one: cancels, two: takeOver},
+		"end × start of a child":    {prepare: now, one: ends, two: startChild},
+		"end × child meanwhile":     {prepare: now, one: ends, two: startChildHoldingLease},
+		"end × result":              {prepare: now, one: ends, two: completeStep("a", "1")},
+		"end × cancel":              {prepare: now, one: ends, two: cancels},
+		"end × hook received":       {prepare: now, one: ends, two: resumes},
+		"end × sweeper":             {prepare: now, one: ends, two: enqueueInvocation},
+		"end × takeover":            {prepare: now, one: ends, two: takeOver},
+		"end × longer lease":        {prepare: now, one: ends, two: extendLease},
+		"end × nack":                {prepare: now, one: ends, two: nackWork("")},
+		"cancel × start of a child": {prepare: now, one: cancels, two: startChild},
+		"cancel × takeover":         {prepare: later, one: cancels, two: takeOver},
 
-		"end, with a child × sweeper":        {scene: after(now, startChild), one: ends, two: enqueueInvocation, needsLock: true},
-		"end after expiry × longer lease":    {scene: after(now, expireLease), one: ends, two: extendLease, needsLock: true},
-		"end, with a wait × sweeper":         {scene: after(now, waits), one: ends, two: enqueueInvocation},
-		"answer, with a wait × sweeper":      {scene: after(now, waits), one: asks, two: enqueueInvocation, needsLock: true},
-		"answer, with new events × cancel":   {scene: after(now, enqueueInvocation), one: asks, two: cancels, needsLock: true},
-		"answer after expiry × longer lease": {scene: after(now, expireLease), one: asks, two: extendLease, needsLock: true},
-		"answer without process × sweeper":   {scene: after(now, deleteProcesses), one: asks, two: enqueueInvocation, needsLock: true},
-		"result, with a wait × cancel":       {scene: after(after(now, waits), asks), one: completeStep("a", "1"), two: cancels},
-		"result without process × sweeper":   {scene: after(later, deleteProcesses), one: completeStep("a", "1"), two: enqueueInvocation, needsLock: true},
-		"result, after a wait × cancel": {scene: after(after(now, sendCommand(
+		"end, with a child × sweeper":        {prepare: after(now, startChild), one: ends, two: enqueueInvocation, needsLock: true},
+		"end after expiry × longer lease":    {prepare: after(now, expireLease), one: ends, two: extendLease, needsLock: true},
+		"end, with a wait × sweeper":         {prepare: after(now, waits), one: ends, two: enqueueInvocation},
+		"answer, with a wait × sweeper":      {prepare: after(now, waits), one: asks, two: enqueueInvocation, needsLock: true},
+		"answer, with new events × cancel":   {prepare: after(now, enqueueInvocation), one: asks, two: cancels, needsLock: true},
+		"answer after expiry × longer lease": {prepare: after(now, expireLease), one: asks, two: extendLease, needsLock: true},
+		"answer without process × sweeper":   {prepare: after(now, deleteProcesses), one: asks, two: enqueueInvocation, needsLock: true},
+		"result, with a wait × cancel":       {prepare: after(after(now, waits), asks), one: completeStep("a", "1"), two: cancels},
+		"result without process × sweeper":   {prepare: after(later, deleteProcesses), one: completeStep("a", "1"), two: enqueueInvocation, needsLock: true},
+		"result, after a wait × cancel": {prepare: after(after(now, sendCommand(
 			`{"type":"wait","id":"w","for":"0s"}`)), asks), one: completeStep("a", "1"), two: cancels, needsLock: true},
 	}
 }
@@ -345,7 +345,7 @@ func (e pairing) checkSerial(t *testing.T) {
 	servers := [3]*cachingServer{cachingServerOn(t, one, home), cachingServerOn(t, two, home), cachingServerOn(t, one, home)}
 	var m *runUnderWay
 	set := func() {
-		m = e.scene(servers[0], t, home)
+		m = e.prepare(servers[0], t, home)
 		for _, s := range servers {
 			s.Attach(s.worker)
 		}

@@ -361,7 +361,7 @@ func TestSignalsAreDeletedWhenTheyExpire(t *testing.T) {
 	for _, s := range []store.Signal{kept, over, late} {
 		d.dispatchSignal(t, s)
 	}
-	ahead := d.postSignal(t, 0, newSignal(`"to be handed over"`))
+	ahead := d.postSignal(t, 0, newSignal(`"not dispatched yet"`))
 	d.exec(t, `UPDATE signals SET created_at = now() - interval '1 d', keep_until = now() - interval '61 min',
 		expires_at = now() - interval '61 min' WHERE id = ANY($1)`, []store.SignalID{over.ID, ahead.ID})
 	d.exec(t, `UPDATE signals SET expires_at = now() - interval '59 min',

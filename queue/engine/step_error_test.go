@@ -39,7 +39,7 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 			if status, payload := d.waitForEnd(t, id); status != entities.RunCompleted || !strings.Contains(payload, tt.end) {
 				t.Errorf("got %s %s, want the function's error", status, payload)
 			}
-			if retries, fails := d.count(t, id, "step_retrying pay"), d.count(t, id, "step_failed pay"); retries != 1 || fails != 1 {
+			if retries, fails := d.countEvents(t, id, "step_retrying pay"), d.countEvents(t, id, "step_failed pay"); retries != 1 || fails != 1 {
 				t.Errorf("%d retries and %d failures, want one each", retries, fails)
 			}
 		})
