@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -19,12 +18,6 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 	"github.com/stepwell-dev/stepwell/queue"
 )
-
-// serverOn makes a server on the pool, whose hub does not run.
-func serverOn(t *testing.T, pool *pgxpool.Pool) *server {
-	t.Helper()
-	return on(t, pool)
-}
 
 // idleServer opens a server whose hub does not run.
 func idleServer(t *testing.T, dsn string) *server {

@@ -29,8 +29,8 @@ type cachingServer struct {
 	worker *queue.Worker
 }
 
-// on makes a server on the pool, whose hub does not run.
-func on(t *testing.T, pool *pgxpool.Pool) *server {
+// serverOn makes a server on the pool, whose hub does not run.
+func serverOn(t *testing.T, pool *pgxpool.Pool) *server {
 	t.Helper()
 	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)
@@ -43,9 +43,9 @@ func on(t *testing.T, pool *pgxpool.Pool) *server {
 
 func cachingServerOn(t *testing.T, session *gate.Session, home *server) *cachingServer {
 	t.Helper()
-	s := on(t, session.Pool)
+	s := serverOn(t, session.Pool)
 	log := eventlog.New(session.Pool, s.hub, dyingQueue{s.Queue}, time.Now)
-	d := &server{s.replica, log, New(on(t, session.Pool).Queue, log)} // this queue starts nothing inline
+	d := &server{s.replica, log, New(serverOn(t, session.Pool).Queue, log)} // this queue starts nothing inline
 	b := &cachingServer{d, d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })}
 	home.onRecord(t, b.worker.ProcessID())
 	return b
