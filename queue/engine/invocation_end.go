@@ -63,7 +63,7 @@ func (e *invocationEnd) tryOptimistic(c *pg.Conditional, o eventlog.Outlook) boo
 	switch {
 	case o.Ended:
 		e.RequireLease(c, "")
-	case o.Open:
+	case o.Open: // a step or hook is open, and its event enqueues new work
 		e.EndIf(c, ` AND NOT again`)
 		store.RequireNoWait(c, e.RunID)
 	default:

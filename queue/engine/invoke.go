@@ -60,7 +60,8 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 		return nil
 	})
 	if refused := (*eventlog.RefusedError)(nil); errors.As(outcome, &refused) {
-		return retryLater(d, outcome, 0) // not "run ended", which would drop the work: here a command of this very answer ends the run
+		// The refusal may say that the run has ended, because a command of this answer would end it. The work stays.
+		return retryLater(d, outcome, 0)
 	}
 	return errors.Join(err, outcome)
 }

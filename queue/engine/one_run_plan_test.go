@@ -18,8 +18,10 @@ func TestOneRunIsFoundAmongMany(t *testing.T) {
 	t.Parallel()
 	const others = 1000
 	dsn := testdb.Indexed(t)
-	t.Run("a run and its messages", func(t *testing.T) { // a subtest, so that its session ends before the index statistics are read
-		r := idleReplica(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }) // one session, so that all statements keep their first plan
+	// The subtest ends its session, so that the index statistics are complete.
+	t.Run("a run and its messages", func(t *testing.T) {
+		// With one session all statements keep their first plan.
+		r := idleReplica(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 })
 		d := serverOn(t, r.pool)
 		w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 		d.onRecord(t, w.ProcessID())
