@@ -38,7 +38,7 @@ type Drainer struct {
 // drain's budget.
 func (q *Queue) NewDrainer(o WorkerOptions) *Drainer {
 	d := &Drainer{worker: newDeliverer(q, o), gate: make(chan struct{}, 1)}
-	d.worker.sweeper.AfterTurn = d.worker.maintain
+	d.worker.sweeper.AfterPass = d.worker.maintain
 	d.issued, _ = q.Issued() // for the life of the process
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	return d

@@ -313,7 +313,7 @@ func TestLeaseOfAnUnregisteredHolderIsReleased(t *testing.T) {
 	r.silentProcess(t, "proc_alive", 0)
 	lost, kept, own := r.claimed(t, "proc_gone"), r.claimed(t, "proc_alive"), r.claimed(t, "")
 	r.exec(t, `DELETE FROM processes WHERE id = 'proc_gone'`)
-	if _, err := cluster.NewSweeper(r.pool, r.Queue, slog.New(slog.DiscardHandler)).Turn(t.Context()); err != nil {
+	if _, err := cluster.NewSweeper(r.pool, r.Queue, slog.New(slog.DiscardHandler)).Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]int{lost.ID: 0, kept.ID: 1, own.ID: 1} {

@@ -178,7 +178,7 @@ func (w *deliverer) issueBatch(ctx context.Context) (full bool, err error) {
 
 // sweep lets the sweeper take a turn if one is due.
 func (w *deliverer) sweep(ctx context.Context) {
-	if _, err := w.sweeper.Turn(ctx); err != nil && ctx.Err() == nil {
+	if _, err := w.sweeper.Sweep(ctx); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "find stranded runs", "error", err)
 	}
 }

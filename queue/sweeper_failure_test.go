@@ -26,7 +26,7 @@ func TestRunThatCannotBeWokenDoesNotStopOthers(t *testing.T) {
 			var l logs
 			s := r.newWorker(t, func(o *WorkerOptions) { o.Logger = l.logger() }).sweeper
 			s.Interval = 0
-			woken, err := s.Turn(t.Context())
+			woken, err := s.Sweep(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +56,7 @@ func TestOrphanedLeasesAreReleasedIfTheSweepFails(t *testing.T) {
 	lost := r.claimed(t, "proc_gone")
 	r.exec(t, `DELETE FROM processes`)
 	r.exec(t, `ALTER TABLE run_wakes RENAME TO elsewhere`)
-	if woken, err := r.newWorker(t).sweeper.Turn(t.Context()); err == nil {
+	if woken, err := r.newWorker(t).sweeper.Sweep(t.Context()); err == nil {
 		t.Fatalf("got %+v, want the turn to fail", woken)
 	}
 	if s := r.stored(t, lost.ID); s.Lease != "" {
@@ -77,10 +77,10 @@ func TestBatchThatFailsDoesNotStopTheRound(t *testing.T) {
 		WHEN (NEW.run_id = '`+string(bad.RunID)+`') EXECUTE FUNCTION refuse()`)
 	s := r.newWorker(t).sweeper
 	s.Interval, s.Batch = 0, 1
-	if woken, err := s.Turn(t.Context()); err == nil {
+	if woken, err := s.Sweep(t.Context()); err == nil {
 		t.Fatalf("got %+v, want the turn to fail", woken)
 	}
-	if woken, err := s.Turn(t.Context()); err != nil || len(woken) != 1 || woken[0].ID != good.RunID {
+	if woken, err := s.Sweep(t.Context()); err != nil || len(woken) != 1 || woken[0].ID != good.RunID {
 		t.Errorf("got %+v, %v; want the next run woken", woken, err)
 	}
 	if n := r.count(t, `SELECT count(*) FROM run_wakes WHERE run_id = $1`, bad.RunID); n != 0 {

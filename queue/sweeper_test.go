@@ -102,7 +102,7 @@ func (r *replica) sweep(t testing.TB, configure ...func(*cluster.Sweeper)) []clu
 	for _, c := range configure {
 		c(s)
 	}
-	woken, err := s.Turn(t.Context())
+	woken, err := s.Sweep(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,7 +452,7 @@ func TestRacersWakeARunOnce(t *testing.T) {
 	total := 0
 	for range 4 {
 		for _, n := range race(len(sweepers), func(i int) int {
-			woken, err := sweepers[i].Turn(context.Background())
+			woken, err := sweepers[i].Sweep(context.Background())
 			if err != nil {
 				t.Error(err)
 			}
@@ -479,7 +479,7 @@ func TestSweepIsAtomic(t *testing.T) {
 	r.exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE OF place ON sweeper FOR EACH ROW EXECUTE FUNCTION refuse()`)
-	if woken, err := r.newWorker(t).sweeper.Turn(t.Context()); err == nil || len(woken) > 0 {
+	if woken, err := r.newWorker(t).sweeper.Sweep(t.Context()); err == nil || len(woken) > 0 {
 		t.Errorf("got %+v, %v; want an error", woken, err)
 	}
 	left := r.count(t, `

@@ -17,26 +17,27 @@ import (
 const (
 	// BeatInterval is how often a process beats.
 	BeatInterval = time.Second
-	// SilenceLimit is how long the beats of a process may be missing before it is suspected. If its session is gone as
-	// well, it is dead: its messages are delivered again within 5 s of its death.
+	// SilenceLimit is how long the beats of a process may be missing before it is suspected. If its session is gone too,
+	// the process is dead, and its messages are delivered again within 5 s of its death.
 	SilenceLimit = 2500 * time.Millisecond
-	// FrozenLimit is how long they may be missing while its session is open. Until then the process is slow and keeps its
-	// leases; afterwards it counts as dead.
+	// FrozenLimit is how long beats may be missing while the session of the process is open. Until then the process is
+	// slow and keeps its leases; afterwards it counts as dead.
 	FrozenLimit = 30 * time.Second
-	// beatTimeout is longer than a database may stall: a timeout ends the session, which others would notice.
+	// beatTimeout is longer than any stall of a healthy database: a timeout ends the session, and then the others would
+	// take this process for dead.
 	beatTimeout = 10 * time.Second
 
-	// SteadyBeats is after how many beats a process can tell which others are dead: its own have come for longer than the
-	// others may be silent.
+	// SteadyBeats is the number of beats after which a process can tell that others are dead: it has then been beating for
+	// longer than SilenceLimit.
 	SteadyBeats = int(SilenceLimit/BeatInterval) + 2
 )
 
-// Heartbeat shows the other processes that this one lives, and takes over from those that are dead.
+// Heartbeat shows the other processes that this one is alive, and takes over from dead ones.
 //
-// It has a connection of its own, so that no load of the pool keeps it from beating. On it the process holds
-// an advisory lock, which Postgres frees when the process is gone, and not when it is merely slow.
+// It has a connection of its own, so that a busy pool cannot keep it from beating. On this connection it holds an
+// advisory lock. Postgres frees the lock when the process is gone, but not when the process is merely slow.
 type Heartbeat struct {
-	// ID is the process's, under which it is on record and holds leases and tickets.
+	// ID identifies the process in the table processes and as the holder of leases and tickets.
 	ID string
 
 	host     string
@@ -45,10 +46,10 @@ type Heartbeat struct {
 	tookOver func()
 	logger   *slog.Logger
 
-	conn *pgx.Conn // nil while there is none
+	conn *pgx.Conn // nil before the first beat and after SignOff
 }
 
-// NewHeartbeat makes the heartbeat of a new process, which calls tookOver when messages of the dead became due.
+// NewHeartbeat makes the heartbeat of a new process. It calls tookOver after messages of a dead process became due.
 func NewHeartbeat(pool *pgxpool.Pool, tookOver func(), logger *slog.Logger) *Heartbeat {
 	host, err := os.Hostname()
 	if err != nil {
@@ -61,12 +62,7 @@ func NewHeartbeat(pool *pgxpool.Pool, tookOver func(), logger *slog.Logger) *Hea
 	}
 }
 
-// storable makes a host's name fit for a text column.
-func storable(host string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(host, "?"), "\x00", "?")
-}
-
-// Beat beats once, and takes over from processes that are dead.
+// Beat beats once, and takes over from dead processes.
 func (h *Heartbeat) Beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
@@ -84,7 +80,7 @@ func (h *Heartbeat) Beat(ctx context.Context) error {
 	return nil
 }
 
-// connect opens the session that proves the process alive, if it is not open.
+// connect opens the session whose lock proves that the process is alive, unless it is open.
 func (h *Heartbeat) connect(ctx context.Context) error {
 	if h.conn != nil && !h.conn.IsClosed() {
 		return nil
@@ -103,17 +99,18 @@ func (h *Heartbeat) connect(ctx context.Context) error {
 	return nil
 }
 
-// Suspects reports whether beats of other processes are missing. Whether those are dead, [Heartbeat.Beat] finds out
+// Suspects reports whether beats of other processes are missing. [Heartbeat.Beat] finds out which of them are dead,
 // once this process's own beats are steady.
 func (h *Heartbeat) Suspects(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
-	var any bool
+	var suspects bool
 	err := pool.QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM processes WHERE id <> $1 AND beat_at < now() - $2::interval)`,
-		h.ID, SilenceLimit).Scan(&any)
-	return any, wrap("look for silent processes", err)
+		h.ID, SilenceLimit).Scan(&suspects)
+	return suspects, wrap("look for silent processes", err)
 }
 
-// SignOff takes the process, which holds nothing any more, off the record, so that no other suspects it.
+// SignOff deletes the process's row, so that no other process suspects it. The process must not hold any lease or
+// ticket.
 func (h *Heartbeat) SignOff(ctx context.Context) {
 	if h.conn == nil {
 		return
@@ -127,9 +124,9 @@ func (h *Heartbeat) SignOff(ctx context.Context) {
 	h.conn = nil
 }
 
-// Silent records that the process lives and returns the processes whose beats are missing. It returns none unless this
-// process has beaten without a pause for as long: one that was away with the database, or frozen, gives the others time
-// to come back as well.
+// Silent records a beat and returns the processes whose beats are missing. It returns none until this process has
+// itself been beating without a pause for SilenceLimit: if all processes lost the database at once, or this one was
+// frozen, the others get the time to beat again.
 func (h *Heartbeat) Silent(ctx context.Context) (silent []string, err error) {
 	if err := h.connect(ctx); err != nil {
 		return nil, err
@@ -147,9 +144,9 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, err error) {
 	return silent, wrap("beat", err)
 }
 
-func wrap(what string, err error) error {
+func wrap(action string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("%s: %w", action, err)
 }

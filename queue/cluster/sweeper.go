@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// Each turn looks at so many open runs: 100 a second in total, for any number of servers. A round over a million runs
-	// takes three hours and costs next to nothing.
+	// One pass every sweepInterval looks at sweepBatch open runs: 100 a second in total, for any number of servers. A
+	// round over a million runs takes three hours and costs next to nothing.
 	sweepInterval = 10 * time.Second
 	sweepBatch    = 1000
-	// sweepRepairs is how many runs one turn wakes at most.
+	// sweepRepairs limits the number of runs that a pass finds stranded, and so the messages that it enqueues.
 	sweepRepairs = 100
-	// sweepQuiet is longer than a client takes between an event and its queue call.
+	// sweepQuiet is longer than a client takes between writing an event and sending the message for it.
 	sweepQuiet = 30 * time.Second
 	// A run that was woken and did not move is woken again after 1, 2, 4, … minutes, at most every hour.
 	firstRepairBackoff = time.Minute
@@ -31,49 +31,46 @@ const (
 )
 
 // Sweeper finds runs without a way to move (I5) and wakes them. It goes through the open runs in batches, round after
-// round. All servers share one round: each turn is taken by one of them.
-//
-// A run has a way to move if a message about it is pending, leased or parked; if a wait or a step's retry is not due
-// yet; or if it has an open hook and a delivery has seen all its news.
+// round. All servers share one round: each pass is made by one of them.
 type Sweeper struct {
-	// Interval is how often one of the servers has a turn.
+	// Interval is the time between two passes, over all servers.
 	Interval time.Duration
-	// Quiet is for how long nothing may have happened to a run before it is suspected.
+	// Quiet is how long a run must not have changed before it can count as stranded.
 	Quiet time.Duration
-	// Batch is how many runs a turn looks at.
+	// Batch is the number of runs that a pass looks at.
 	Batch int
-	// AfterTurn, if set, is called after each turn that was this process's.
-	AfterTurn func(context.Context)
+	// AfterPass, if set, is called after each pass that this process made.
+	AfterPass func(context.Context)
 
 	pool   *pgxpool.Pool
 	queue  Queue
 	logger *slog.Logger
 }
 
-// Queue is what the sweeper needs of the queue.
+// Queue has the functions of the queue that the sweeper uses.
 type Queue interface {
-	// Enqueue is as [eventlog.Enqueuer] says.
+	// Enqueue enqueues messages in the transaction, as [eventlog.Enqueuer] describes.
 	Enqueue(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) ([]*eventlog.InlineStart, func(error), error)
 	// Validate checks a message before it is enqueued.
 	Validate(entities.Message) error
-	// WakeTimer tells processes that messages became due, if their transaction did not fail.
+	// WakeTimer tells processes that messages became due, unless their transaction failed.
 	WakeTimer(failed error)
 }
 
-// NewSweeper makes a sweeper of the queue, whose database is behind the pool.
+// NewSweeper makes a sweeper that enqueues into q, the queue of the pool's database.
 func NewSweeper(pool *pgxpool.Pool, q Queue, logger *slog.Logger) *Sweeper {
 	return &Sweeper{pool: pool, queue: q, logger: logger, Interval: sweepInterval, Quiet: sweepQuiet, Batch: sweepBatch}
 }
 
-// Turn looks at the next batch of open runs, if a turn is due, and returns the runs that it woke. A batch that fails is
-// skipped until the next round.
-func (s *Sweeper) Turn(ctx context.Context) ([]Stranded, error) {
+// Sweep makes the next pass over the open runs, if it is due and no other process makes it, and returns the runs that
+// it woke. A batch that fails is skipped until the next round.
+func (s *Sweeper) Sweep(ctx context.Context) ([]Stranded, error) {
 	if err := s.releaseOrphans(ctx); err != nil {
 		return nil, err
 	}
-	woken, err := s.lookAndWake(ctx)
+	woken, err := s.pass(ctx)
 	if err != nil {
-		return nil, errors.Join(err, s.passOver(ctx))
+		return nil, errors.Join(err, s.skipBatch(ctx))
 	}
 	for _, run := range woken {
 		s.logger.WarnContext(ctx, "woke a stranded run", "run", run.ID, "reason", run.Reason)
@@ -81,47 +78,49 @@ func (s *Sweeper) Turn(ctx context.Context) ([]Stranded, error) {
 	return woken, nil
 }
 
-func (s *Sweeper) lookAndWake(ctx context.Context) (woken []Stranded, err error) {
-	var ours bool
-	err = pg.InTxThen(ctx, s.pool, func(tx pgx.Tx) (ended func(error), err error) {
-		woken = nil
-		place, ok, err := takeTurn(ctx, tx, s.Interval)
-		if ours = ok; err != nil || !ok {
+// pass wakes the stranded runs of the next batch, in one transaction that holds the claim on the pass.
+func (s *Sweeper) pass(ctx context.Context) (woken []Stranded, err error) {
+	var claimed bool
+	err = pg.InTxThen(ctx, s.pool, func(tx pgx.Tx) (afterCommit func(error), err error) {
+		woken = nil // the transaction may be retried
+		cursor, ok, err := claimPass(ctx, tx, s.Interval)
+		if claimed = ok; err != nil || !ok {
 			return nil, err
 		}
-		suspects, place, err := s.look(ctx, tx, place)
+		stranded, cursor, err := s.findNext(ctx, tx, cursor)
 		if err != nil {
 			return nil, err
 		}
-		if woken, ended, err = s.wake(ctx, tx, suspects); err != nil {
+		if woken, afterCommit, err = s.wake(ctx, tx, stranded); err != nil {
 			return nil, err
 		}
-		return ended, movePlace(ctx, tx, place)
+		return afterCommit, saveCursor(ctx, tx, cursor)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if ours && s.AfterTurn != nil {
-		s.AfterTurn(ctx)
+	if claimed && s.AfterPass != nil {
+		s.AfterPass(ctx)
 	}
 	return woken, nil
 }
 
-// passOver takes the turn only to move on.
-func (s *Sweeper) passOver(ctx context.Context) error {
+// skipBatch makes a pass that only moves the cursor on, so that one bad batch cannot stop the round.
+func (s *Sweeper) skipBatch(ctx context.Context) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		place, ok, err := takeTurn(ctx, tx, s.Interval)
+		cursor, ok, err := claimPass(ctx, tx, s.Interval)
 		if err != nil || !ok {
 			return err
 		}
-		if _, place, err = s.next(ctx, tx, place); err != nil {
+		if _, cursor, err = s.openRuns(ctx, tx, cursor); err != nil {
 			return err
 		}
-		return movePlace(ctx, tx, place)
+		return saveCursor(ctx, tx, cursor)
 	})
 }
 
-// releaseOrphans releases leases whose holder is on no record, even if the turn then fails.
+// releaseOrphans ends the leases whose holder has no row in processes. It has a transaction of its own, so it takes
+// effect even if the pass then fails.
 func (s *Sweeper) releaseOrphans(ctx context.Context) error {
 	var orphans int64
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
@@ -129,15 +128,15 @@ func (s *Sweeper) releaseOrphans(ctx context.Context) error {
 		return err
 	})
 	if orphans > 0 && err == nil {
-		s.logger.WarnContext(ctx, "released leases that servers took as they died", "deliveries", orphans)
+		s.logger.WarnContext(ctx, "released leases of servers that died while claiming", "deliveries", orphans)
 		s.queue.WakeTimer(nil)
 	}
 	return err
 }
 
-// look returns the stranded runs among the next batch and those that were stranded before, and where the next batch
-// begins.
-func (s *Sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]Stranded, string, error) {
+// findNext returns the stranded runs among the next batch and among those that were stranded at their last check, and
+// the cursor of the batch after it.
+func (s *Sweeper) findNext(ctx context.Context, tx pgx.Tx, cursor string) ([]Stranded, string, error) {
 	known, err := knownStranded(ctx, tx, s.Batch)
 	if err != nil {
 		return nil, "", err
@@ -149,7 +148,7 @@ func (s *Sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]Stranded
 	if err := clearStranded(ctx, tx, known, still); err != nil {
 		return nil, "", err
 	}
-	open, place, err := s.next(ctx, tx, place)
+	open, cursor, err := s.openRuns(ctx, tx, cursor)
 	if err != nil {
 		return nil, "", err
 	}
@@ -158,28 +157,29 @@ func (s *Sweeper) look(ctx context.Context, tx pgx.Tx, place string) ([]Stranded
 	if err != nil {
 		return nil, "", err
 	}
-	if len(found) == sweepRepairs {
-		place = string(found[len(found)-1].ID)
+	if len(found) == sweepRepairs { // the batch may have more: the next pass continues after the last one found
+		cursor = string(found[len(found)-1].ID)
 	}
-	return append(still, found...), place, nil
+	return append(still, found...), cursor, nil
 }
 
-// next returns the batch of open runs at the place, and where the one after it begins.
-func (s *Sweeper) next(ctx context.Context, tx pgx.Tx, place string) ([]string, string, error) {
-	open, err := openRuns(ctx, tx, place, s.Batch)
+// openRuns returns the batch of open runs after the cursor, and the cursor of the batch after it, which is empty at the
+// end of the round.
+func (s *Sweeper) openRuns(ctx context.Context, tx pgx.Tx, cursor string) ([]string, string, error) {
+	open, err := selectOpenRuns(ctx, tx, cursor, s.Batch)
 	if err != nil || len(open) < s.Batch {
-		return open, "", err // the round is over
+		return open, "", err
 	}
 	return open, open[len(open)-1], nil
 }
 
-// wake enqueues what makes the runs' clients continue them, except for those that were woken lately. A run that
-// no message can be about stays Stranded, where it is counted, and does not keep others from being woken.
-func (s *Sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []Stranded) (
-	woken []Stranded, ended func(error), err error,
+// wake enqueues messages that continue the runs, except for runs that were woken recently. A run for which no valid
+// message exists stays stranded and counted, and does not keep the others from being woken.
+func (s *Sweeper) wake(ctx context.Context, tx pgx.Tx, stranded []Stranded) (
+	woken []Stranded, afterCommit func(error), err error,
 ) {
 	var messages []entities.Message
-	for _, run := range suspects {
+	for _, run := range stranded {
 		due, err := noteStranded(ctx, tx, run)
 		if err != nil {
 			return nil, nil, err
@@ -200,14 +200,15 @@ func (s *Sweeper) wake(ctx context.Context, tx pgx.Tx, suspects []Stranded) (
 		}
 		woken, messages = append(woken, run), append(messages, repair...)
 	}
-	_, ended, err = s.queue.Enqueue(ctx, tx, &pgx.Batch{}, messages)
-	return woken, ended, err
+	_, afterCommit, err = s.queue.Enqueue(ctx, tx, &pgx.Batch{}, messages)
+	return woken, afterCommit, err
 }
 
-// repair returns the messages that continue a stranded run: its client's message, or the missing work.
+// repair returns the messages that continue a stranded run: the continuation that its client would have sent, or the
+// work that is missing if the server continues the run.
 func (s *Sweeper) repair(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Message, error) {
 	if run.Driver == entities.DriverServer {
-		return lostWork(ctx, tx, run)
+		return missingWork(ctx, tx, run)
 	}
 	m, err := continuation.Of(entities.Run{
 		ID: run.ID, Project: run.Project, DeploymentID: run.DeploymentID, WorkflowName: run.WorkflowName,
@@ -216,7 +217,7 @@ func (s *Sweeper) repair(ctx context.Context, tx pgx.Tx, run Stranded) ([]entiti
 	return []entities.Message{m}, err
 }
 
-// validate checks messages for functions.
+// validate checks the messages for functions. Work needs no check, since the server wrote it.
 func (s *Sweeper) validate(messages []entities.Message) error {
 	for _, m := range messages {
 		if m.Work != entities.WorkNone {

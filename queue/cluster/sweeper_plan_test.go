@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-// database is one of a test's own.
+// database is a test's own database.
 type database struct{ pool *pgxpool.Pool }
 
 func newDatabase(t testing.TB) *database {
@@ -33,31 +33,32 @@ func newDatabase(t testing.TB) *database {
 	return &database{pool}
 }
 
-func (r *database) exec(t testing.TB, sql string, args ...any) {
+func (d *database) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
-	if _, err := r.pool.Exec(t.Context(), sql, args...); err != nil {
+	if _, err := d.pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
 // scan reads one row into one or more variables.
-func (r *database) scan(t testing.TB, sql string, args []any, into ...any) {
+func (d *database) scan(t testing.TB, sql string, args []any, into ...any) {
 	t.Helper()
-	if err := r.pool.QueryRow(t.Context(), sql, args...).Scan(into...); err != nil {
+	if err := d.pool.QueryRow(t.Context(), sql, args...).Scan(into...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-// idle is a queue into which nothing is put.
-type idle struct{ Queue }
+// noQueue accepts messages and drops them.
+type noQueue struct{ Queue }
 
-func (idle) Enqueue(
+func (noQueue) Enqueue(
 	context.Context, pgx.Tx, *pgx.Batch, []entities.Message,
 ) ([]*eventlog.InlineStart, func(error), error) {
 	return nil, func(error) {}, nil
 }
 
-// TestLostKeysAreFoundByTheirIndex: a statement planned when there were few keys must not read all of a deployment.
+// TestLostKeysAreFoundByTheirIndex: even a plan made while the table had few keys must not read all keys of a
+// deployment.
 func TestLostKeysAreFoundByTheirIndex(t *testing.T) {
 	t.Parallel()
 	conn, err := newDatabase(t).pool.Acquire(t.Context())
@@ -82,13 +83,13 @@ func TestLostKeysAreFoundByTheirIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := strings.Join(lines, "\n")
-	byKey := regexp.MustCompile(`Index Cond: .*project = .*deployment_id = .*topic = .*key >= .*key < `)
-	if !byKey.MatchString(plan) {
-		t.Errorf("a key is not found by all that it has:\n%s", plan)
+	fullKey := regexp.MustCompile(`Index Cond: .*project = .*deployment_id = .*topic = .*key >= .*key < `)
+	if !fullKey.MatchString(plan) {
+		t.Errorf("the plan does not look keys up by all columns of their index:\n%s", plan)
 	}
 }
 
-// TestSweepingScansNoTable has what the sweeper asks explained, on a table of many runs, whoever continues them.
+// TestSweepingScansNoTable explains the sweeper's queries on many runs, driven by clients and by the server.
 func TestSweepingScansNoTable(t *testing.T) {
 	t.Parallel()
 	r := newDatabase(t)
@@ -103,7 +104,7 @@ func TestSweepingScansNoTable(t *testing.T) {
 
 func scansNoTable(t *testing.T, r *database) {
 	t.Helper()
-	for what, q := range map[string]struct {
+	for name, q := range map[string]struct {
 		sql  string
 		args []any
 	}{
@@ -115,20 +116,20 @@ func scansNoTable(t *testing.T, r *database) {
 		plan := r.explain(t, q.sql, q.args...)
 		for _, table := range []string{"runs", "messages", "events", "steps", "waits", "hooks"} {
 			if strings.Contains(plan, "Seq Scan on "+table) {
-				t.Errorf("%s: scans %s:\n%s", what, table, plan)
+				t.Errorf("%s: the plan scans %s:\n%s", name, table, plan)
 			}
 		}
 	}
 }
 
-// TestLongLogsAreReadOnceAtMost bounds what the sweeper reads of runs with long logs that wait: after a fan-out,
-// most of a log are results of steps behind the last thing that the workflow did.
+// TestLongLogsAreReadOnceAtMost bounds the blocks that the sweeper reads for waiting runs with long logs. After a
+// fan-out, most events are results of steps that follow the last action of the workflow.
 func TestLongLogsAreReadOnceAtMost(t *testing.T) {
 	t.Parallel()
 	const runs, length = 20, 3000
 	for name, tt := range map[string]struct {
 		hook  bool
-		limit int // of blocks a run
+		limit int // blocks per run
 	}{"without hooks": {false, 30}, "with hooks": {true, 300}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,13 +138,13 @@ func TestLongLogsAreReadOnceAtMost(t *testing.T) {
 			plan := r.explain(t, findStrandedSQL, r.all(t), sweepQuiet, sweepRepairs)
 			got := blocks(t, plan) / runs
 			if got > tt.limit {
-				t.Errorf("read %d blocks a run, want %d at most:\n%s", got, tt.limit, plan)
+				t.Errorf("read %d blocks per run, want at most %d:\n%s", got, tt.limit, plan)
 			}
 		})
 	}
 }
 
-// blocks is how many the whole of a plan has read.
+// blocks returns the number of blocks that the plan's execution has read.
 func blocks(t testing.TB, plan string) int {
 	t.Helper()
 	found := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`).FindStringSubmatch(plan)
@@ -151,15 +152,15 @@ func blocks(t testing.TB, plan string) int {
 		t.Fatalf("no count of blocks in:\n%s", plan)
 	}
 	hit, err := strconv.Atoi(found[1])
-	read, _ := strconv.Atoi(found[2]) // missing when there are none
+	read, _ := strconv.Atoi(found[2]) // absent if it is 0
 	if err != nil || hit+read == 0 {
-		t.Fatalf("got %d blocks, %v in:\n%s", hit+read, err, plan)
+		t.Fatalf("got %d blocks and error %v in:\n%s", hit+read, err, plan)
 	}
 	return hit + read
 }
 
-// fanOut makes runs whose logs begin with steps that they created, go on with what came of those, and end with a
-// wait until tomorrow. Half of that was heard of by those with a hook.
+// fanOut inserts runs whose logs create steps, then have the steps' results, and end with a wait until tomorrow. If the
+// runs have a hook, a delivery has seen half of each log.
 func fanOut(t testing.TB, r *database, runs, length int, hook bool) {
 	t.Helper()
 	id := `'wrun_' || lpad(i::text, 10, '0')`
@@ -186,8 +187,7 @@ func fanOut(t testing.TB, r *database, runs, length int, hook bool) {
 	r.exec(t, `ANALYZE`)
 }
 
-// fill makes n runs, of which every second has ended; of the others, half wait with a delayed message and
-// half for a hook.
+// fill inserts n runs. Every second one has ended; of the others, half have a delayed message and half wait for a hook.
 func fill(t testing.TB, r *database, n int) {
 	t.Helper()
 	for _, sql := range []string{
@@ -219,27 +219,28 @@ func fill(t testing.TB, r *database, n int) {
 	r.exec(t, `ANALYZE`)
 }
 
-// open are some runs that have not ended.
-func (r *database) open(t testing.TB, n int) []string {
+// open returns the IDs of up to n runs that have not ended.
+func (d *database) open(t testing.TB, n int) []string {
 	t.Helper()
 	var ids []string
-	r.scan(t, `SELECT array_agg(id) FROM (
+	d.scan(t, `SELECT array_agg(id) FROM (
 		SELECT id FROM runs WHERE completed_at IS NULL ORDER BY id OFFSET (SELECT count(*) / 4 FROM runs) LIMIT $1) o`,
 		[]any{n}, &ids)
 	return ids
 }
 
-// all are all runs.
-func (r *database) all(t testing.TB) []string {
+// all returns the IDs of all runs.
+func (d *database) all(t testing.TB) []string {
 	t.Helper()
 	var ids []string
-	r.scan(t, `SELECT array_agg(id ORDER BY id) FROM runs`, nil, &ids)
+	d.scan(t, `SELECT array_agg(id ORDER BY id) FROM runs`, nil, &ids)
 	return ids
 }
 
-func (r *database) explain(t testing.TB, sql string, args ...any) string {
+// explain executes the statement and returns its plan with the buffers read.
+func (d *database) explain(t testing.TB, sql string, args ...any) string {
 	t.Helper()
-	rows, err := r.pool.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS) `+sql, args...)
+	rows, err := d.pool.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS) `+sql, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +259,7 @@ func (r *database) explain(t testing.TB, sql string, args ...any) string {
 	return plan.String()
 }
 
-// BenchmarkSweep measures a turn over a million runs, half of them open, when nothing is wrong.
+// BenchmarkSweep measures a pass over a million runs, half of them open and none stranded.
 func BenchmarkSweep(b *testing.B) {
 	r := newDatabase(b)
 	fill(b, r, 1_000_000)
@@ -266,10 +267,10 @@ func BenchmarkSweep(b *testing.B) {
 	b.Logf("open runs:\n%s", r.explain(b,
 		`SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, "wrun_0000400000", sweepBatch))
 	b.Logf("stranded runs:\n%s", r.explain(b, findStrandedSQL, r.open(b, sweepBatch), sweepQuiet, sweepRepairs))
-	s := NewSweeper(r.pool, idle{}, slog.New(slog.DiscardHandler))
+	s := NewSweeper(r.pool, noQueue{}, slog.New(slog.DiscardHandler))
 	s.Interval = 0
 	for b.Loop() {
-		if woken, err := s.Turn(b.Context()); err != nil || len(woken) > 0 {
+		if woken, err := s.Sweep(b.Context()); err != nil || len(woken) > 0 {
 			b.Fatalf("got %v, %v", woken, err)
 		}
 	}

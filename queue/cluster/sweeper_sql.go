@@ -12,44 +12,46 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
-// takeTurn reports whether it is this process's turn to sweep, and the position of the round. The transaction then
-// holds the turn.
-func takeTurn(ctx context.Context, tx pgx.Tx, interval time.Duration) (place string, ok bool, err error) {
+// claimPass claims the next pass for this transaction, if it is due and no other process makes it. It returns the
+// cursor of the round.
+func claimPass(ctx context.Context, tx pgx.Tx, interval time.Duration) (cursor string, ok bool, err error) {
+	// The next pass is due a second early, so that it does not miss the next tick of the caller.
 	err = tx.QueryRow(ctx, `
 		UPDATE sweeper SET due_at = now() + $1
 		WHERE one = (SELECT one FROM sweeper WHERE due_at <= now() FOR UPDATE SKIP LOCKED)
-		RETURNING place`, interval-time.Second).Scan(&place) // a little early is in time for the next tick
+		RETURNING place`, interval-time.Second).Scan(&cursor)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
 	}
-	return place, err == nil, wrap("take turn", err)
+	return cursor, err == nil, wrap("claim sweep", err)
 }
 
-func movePlace(ctx context.Context, tx pgx.Tx, place string) error {
-	_, err := tx.Exec(ctx, `UPDATE sweeper SET place = $1`, place)
-	return wrap("move on", err)
+// saveCursor stores where the next pass continues.
+func saveCursor(ctx context.Context, tx pgx.Tx, cursor string) error {
+	_, err := tx.Exec(ctx, `UPDATE sweeper SET place = $1`, cursor)
+	return wrap("save sweep cursor", err)
 }
 
-// openRuns returns the next runs that have not ended.
-func openRuns(ctx context.Context, tx pgx.Tx, after string, limit int) ([]string, error) {
-	return texts(ctx, tx, `SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, after, limit)
+// selectOpenRuns returns the next runs, by ID, that have not ended.
+func selectOpenRuns(ctx context.Context, tx pgx.Tx, after string, limit int) ([]string, error) {
+	return selectIDs(ctx, tx, `SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, after, limit)
 }
 
 // knownStranded returns runs that were stranded at their last check.
 func knownStranded(ctx context.Context, tx pgx.Tx, limit int) ([]string, error) {
-	return texts(ctx, tx, `SELECT run_id FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1`, limit)
+	return selectIDs(ctx, tx, `SELECT run_id FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1`, limit)
 }
 
-func texts(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]string, error) {
+func selectIDs(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]string, error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, wrap("list runs to look at", err)
+		return nil, wrap("list runs to sweep", err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return list, wrap("list runs to look at", err)
+	return list, wrap("list runs to sweep", err)
 }
 
-// Stranded is a run without a way to move.
+// Stranded is a run without a way to move (I5).
 type Stranded struct {
 	ID           entities.RunID
 	Project      entities.Project
@@ -58,16 +60,17 @@ type Stranded struct {
 	SpecVersion  int
 	Driver       entities.Driver
 	LastSeq      int64
-	// Reason is the event or state of which no message tells it.
+	// Reason describes the event or state for which a message is missing.
 	Reason string
 }
 
-// findStranded returns the stranded ones of the runs, by ID, and locks them. It skips runs that are being written to:
-// they move.
+// findStranded returns those of the runs that are stranded, ordered by ID, and locks them. It skips locked runs:
+// another transaction is writing to them, so they move.
 //
-// For a run with an open hook, news are the events behind seen_seq: the length of the log when the last acknowledged
-// delivery began. Results of steps count as seen as well if the workflow did something after them, since the delivery
-// that recorded them went on; after a hook's payload a workflow need not do anything.
+// A run with an open hook is stranded if its log has unseen news: payloads of hooks and results of steps after
+// seen_seq, which is the length of the log at the start of the last acknowledged delivery. A step's result also counts
+// as seen if the workflow did something after it, since the delivery that recorded it then went on. That does not hold
+// for a hook's payload, because a workflow need not react to it.
 func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Duration, limit int) ([]Stranded, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -80,16 +83,16 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 	return list, wrap("find stranded runs", err)
 }
 
-// Runs that are driven by the server are woken in the transaction of each event. For them each piece of work must
-// exist: the invocation, if they wait, one of each open step, and the deadline's. A step that stands for a child has
-// none while the child is open.
+// For a run that the server continues, every piece of work must exist, because it is written in the transaction of its
+// event: the invocation if the run waits for time, the work of each open step, and the deadline's. The step of a child
+// run has no work while the child is open.
 //
-// Each question about a run is a subquery with a LIMIT, which Postgres answers from an index instead of reading the
-// whole table into a hash. News are looked for only in runs with hooks, in one pass over the unseen part of the log: a
-// log may be long.
+// Each question about a run is a subquery with a LIMIT, so that Postgres answers it from an index instead of hashing
+// the whole table. The statement looks for news only in runs with hooks, and reads the unseen part of the log once,
+// since a log may be long.
 //
-// The statement reads the tables of runs, steps, waits, hooks and events, which belong to packages entities and
-// eventlog, since one statement over a batch is what makes a sweep cheap.
+// The statement reads the tables of runs, steps, waits, hooks and events, although they belong to packages entities and
+// eventlog: one statement for the whole batch is what makes a sweep cheap.
 const findStrandedSQL = `
 	WITH mute AS MATERIALIZED (
 		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline,
@@ -102,7 +105,7 @@ const findStrandedSQL = `
 		SELECT id, status, last_seq, driver, idle,
 			deadline IS NOT NULL AND (SELECT true FROM messages m
 				WHERE m.run_id = r.id AND m.work = 'deadline' LIMIT 1) IS NULL AS endless,
-			(SELECT 'step ' || s.id || ' is ' || s.status || ', and no message is about it' FROM steps s
+			(SELECT 'step ' || s.id || ' is ' || s.status || ', but no message is about it' FROM steps s
 				WHERE s.run_id = r.id AND s.completed_at IS NULL
 					AND coalesce(s.retry_after, s.updated_at) <= now() - $2::interval
 					AND (r.driver = '' OR (SELECT true FROM runs c WHERE c.parent_id = r.id AND c.parent_id <> ''
@@ -110,10 +113,10 @@ const findStrandedSQL = `
 						AND (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work IN ('step', 'report')
 							AND m.subject = s.id LIMIT 1) IS NULL)
 				LIMIT 1) AS step,
-			(SELECT 'wait ' || v.id || ' is over, and no message says so' FROM waits v
+			(SELECT 'wait ' || v.id || ' is over, but no message resumes the run' FROM waits v
 				WHERE v.run_id = r.id AND v.status = 'waiting'
 					AND CASE r.driver WHEN '' THEN v.resume_at <= now() - $2::interval ELSE r.idle END LIMIT 1) AS wait,
-			(SELECT 'event ' || e.seq || ', ' || e.type || ', came, and no message says so' FROM events e
+			(SELECT 'no delivery has seen event ' || e.seq || ', ' || e.type FROM events e
 				WHERE e.run_id = r.id
 					AND e.seq > coalesce((SELECT seen_seq FROM run_wakes w WHERE w.run_id = r.id), 0)
 					AND (SELECT true FROM hooks h WHERE h.run_id = r.id LIMIT 1)
@@ -129,7 +132,7 @@ const findStrandedSQL = `
 	), why AS MATERIALIZED (
 		SELECT id, last_seq, CASE
 			WHEN driver <> '' AND endless THEN 'no message ends it at its deadline'
-			WHEN status = 'pending' AND idle THEN 'it was created, and no message starts it'
+			WHEN status = 'pending' AND idle THEN 'it was created, but no message starts it'
 			WHEN step IS NOT NULL THEN step
 			WHEN wait IS NOT NULL THEN wait
 			WHEN hook THEN CASE driver WHEN '' THEN news END
@@ -143,8 +146,8 @@ const findStrandedSQL = `
 	ORDER BY r.id LIMIT $3
 	FOR NO KEY UPDATE OF r SKIP LOCKED`
 
-// noteStranded records that a run is Stranded, and reports whether it is time to wake it: when it moved
-// since it was last woken, or when the backoff is over.
+// noteStranded records that a run is stranded, and reports whether to wake it now: it has moved since it was last
+// woken, or its backoff has expired.
 func noteStranded(ctx context.Context, tx pgx.Tx, s Stranded) (due bool, err error) {
 	err = tx.QueryRow(ctx, `
 		INSERT INTO run_wakes AS w (run_id, stranded_at, reason, stranded_seq, repairs, repaired_at)
@@ -152,17 +155,17 @@ func noteStranded(ctx context.Context, tx pgx.Tx, s Stranded) (due bool, err err
 		ON CONFLICT (run_id) DO UPDATE SET
 			stranded_at = coalesce(w.stranded_at, now()), reason = excluded.reason, stranded_seq = excluded.stranded_seq,
 			(repairs, repaired_at) = (SELECT
-				CASE WHEN moved THEN 1 WHEN over THEN w.repairs + 1 ELSE w.repairs END,
-				CASE WHEN moved OR over THEN now() ELSE w.repaired_at END
+				CASE WHEN moved THEN 1 WHEN expired THEN w.repairs + 1 ELSE w.repairs END,
+				CASE WHEN moved OR expired THEN now() ELSE w.repaired_at END
 				FROM (SELECT
 					w.stranded_seq <> excluded.stranded_seq AS moved,
-					w.repaired_at <= now() - least($4::interval * power(2, least(w.repairs, 20) - 1), $5::interval) AS over) AS was)
+					w.repaired_at <= now() - least($4::interval * power(2, least(w.repairs, 20) - 1), $5::interval) AS expired) AS was)
 		RETURNING repaired_at = now()`,
 		s.ID, s.Reason, s.LastSeq, firstRepairBackoff, maxRepairBackoff).Scan(&due)
 	return due, wrap("note stranded run", err)
 }
 
-// clearStranded unmarks the known runs that are no longer stranded.
+// clearStranded records which of the known runs are no longer stranded.
 func clearStranded(ctx context.Context, tx pgx.Tx, known []string, still []Stranded) error {
 	if len(known) == len(still) {
 		return nil
@@ -176,9 +179,10 @@ func clearStranded(ctx context.Context, tx pgx.Tx, known []string, still []Stran
 	return wrap("clear stranded runs", err)
 }
 
-// lostKeys selects the idempotency keys of the steps and waits that run $1 of project $2 and deployment $3 waits for.
-// They are on topic $4 and on those of the steps. Each key and each topic is looked up by itself: in a plan made while
-// there were few keys, a join or a list of topics would go through all keys of the deployment.
+// lostKeys selects the idempotency keys, without messages, of the steps and waits that run $1 of project $2 and
+// deployment $3 waits for. The keys are on topic $4 and on the topics of the steps. Each key is looked up on one topic
+// at a time: in a plan made while the table had few keys, a join or a list of topics would read all keys of the
+// deployment.
 const lostKeys = `
 	SELECT of_one.place FROM (
 		SELECT id, ARRAY[$4, '__wkf_step_' || regexp_replace(name, '[^A-Za-z0-9_-]', '-', 'g')] AS topics
@@ -193,17 +197,18 @@ const lostKeys = `
 		FOR UPDATE SKIP LOCKED
 	) of_one`
 
-// ForgetLostKeys deletes the idempotency keys of what a stranded run waits for, so that its client can send those
-// messages again: keys outlive their messages, and here no message is left. Clients' keys begin with the ID of the step
-// or wait (protocol §5.1).
+// ForgetLostKeys deletes the idempotency keys, without messages, of the steps and waits that a stranded run waits for.
+// Keys outlive their messages, so the queue would drop the messages as duplicates when the client sends them again.
+// Clients' keys start with the ID of the step or wait (protocol §5.1).
 func ForgetLostKeys(ctx context.Context, tx pgx.Tx, s Stranded) error {
 	_, err := tx.Exec(ctx, `DELETE FROM message_keys WHERE ctid = ANY (ARRAY(`+lostKeys+`))`,
 		s.ID, s.Project, s.DeploymentID, continuation.Topic(entities.WorkflowTopic+s.WorkflowName))
 	return wrap("forget lost keys", err)
 }
 
-// lostWork returns the missing work about a run, and an invocation, since the run may have missed events.
-func lostWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Message, error) {
+// missingWork returns the work that a run driven by the server lacks, and an invocation, since the run may have missed
+// events.
+func missingWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Message, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT s.id AS subject, s.name AS topic,
 			CASE WHEN e.data->'step'->>'childId' IS NULL THEN 'step' ELSE 'report' END AS work,
@@ -220,11 +225,11 @@ func lostWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Message,
 			AND NOT EXISTS (SELECT FROM messages m WHERE m.run_id = r.id AND m.work = 'deadline')
 		LIMIT $3`, run.ID, run.DeploymentID, eventlog.MaxBatch)
 	if err != nil {
-		return nil, wrap("look for lost work", err)
+		return nil, wrap("find missing work", err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[entities.Message])
 	if err != nil {
-		return nil, wrap("look for lost work", err)
+		return nil, wrap("find missing work", err)
 	}
 	list = append(list, entities.Message{Work: entities.WorkRun, Topic: run.WorkflowName, DeploymentID: run.DeploymentID})
 	for i := range list {

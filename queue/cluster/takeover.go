@@ -9,22 +9,23 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// ProcessDied is the last error of a message whose delivery was lost with its process.
+// ProcessDied is the last_error of a message whose delivery was lost with its process.
 const ProcessDied = "the server that made the delivery died"
 
 // TakenOver is the result of [TakeOver].
 type TakenOver struct {
+	// Processes has the IDs of the dead processes.
 	Processes []string
-	// Leases counts deliveries that were under way, Tickets those that had not begun.
+	// Leases is the number of deliveries under way that were lost, Tickets that of deliveries not started yet.
 	Leases, Tickets int
 }
 
-// LockOrder is the order in which statements of a group commit lock messages (see [pg.LockOrder]): messages
-// for functions by their lease, then work by its run.
+// LockOrder locks messages in the order that all statements of a group commit follow (see [pg.LockOrder]): messages for
+// functions by their lease, then work by its run. Without one order, a takeover and a group commit could deadlock.
 const LockOrder = ` ORDER BY work <> '', CASE work WHEN '' THEN lease ELSE run_id END, work, subject FOR UPDATE`
 
-// ReleaseOrphans ends the leases of holders that are on no record: the claim of a dying process may still be carried
-// out after others took over. It returns their number.
+// ReleaseOrphans ends the leases whose holder has no row in processes, and returns their number. They exist because
+// Postgres may still execute the claim of a dying process after another process has taken over from it.
 func ReleaseOrphans(ctx context.Context, tx pgx.Tx) (int64, error) {
 	tag, err := tx.Exec(ctx, `
 		WITH leased AS (
@@ -33,15 +34,14 @@ func ReleaseOrphans(ctx context.Context, tx pgx.Tx) (int64, error) {
 		)
 		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1, last_error = $1
 		WHERE id = ANY (ARRAY(SELECT id FROM leased))`, ProcessDied)
-	return tag.RowsAffected(), wrap("release leases of the dead", err)
+	return tag.RowsAffected(), wrap("release orphaned leases", err)
 }
 
-// TakeOver finds the dead among the silent processes, deletes them from the record, and makes the messages they held
-// due. It is one statement: whichever process deletes the row of a dead one takes over from it.
+// TakeOver deletes the rows of those silent processes that are dead, and makes the messages they held due. It is one
+// statement, so of all processes that try, the one that deletes the row takes over.
 //
-// A delivery lost in this way is not counted: it is no failure of its message, and a server that keeps crashing must
-// not use up the deliveries of a healthy message. Leases that functions have extended are their own, not the process's,
-// and stay.
+// It does not count a delivery lost this way: the message did not fail, and a server that keeps crashing must not use
+// up the deliveries of a healthy message. A lease that a function has extended has no holder any more, so it stays.
 func TakeOver(
 	ctx context.Context, q interface {
 		QueryRow(context.Context, string, ...any) pgx.Row
@@ -76,5 +76,5 @@ func TakeOver(
 		SELECT (SELECT coalesce(array_agg(id), '{}') FROM dead), (SELECT count(*) FROM leases),
 			(SELECT count(*) FROM tickets)`,
 		silent, silence, frozen, ProcessDied).Scan(&t.Processes, &t.Leases, &t.Tickets)
-	return t, wrap("take over from the dead", err)
+	return t, wrap("take over from dead processes", err)
 }

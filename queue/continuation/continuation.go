@@ -1,4 +1,5 @@
-// Package continuation makes the message that has the Workflow SDK continue a run.
+// Package continuation builds the message that makes a client of the Workflow SDK continue a run. The client replays
+// the run's log and goes on from there.
 //
 // It imports packages entities and entities/codec.
 package continuation
@@ -24,8 +25,8 @@ type body struct {
 	QueueName string `cbor:"queueName" json:"queueName"`
 }
 
-// Of makes the message that has the client of a run continue it: the client's own message without its optional fields
-// (protocol §5.2, §7).
+// Of returns the message that makes the run's client continue it. It is the message that the client itself would send,
+// without the optional fields (protocol §5.2, §7).
 func Of(r entities.Run) (entities.Message, error) {
 	queueName := entities.WorkflowTopic + r.WorkflowName
 	m := entities.Message{
@@ -45,7 +46,7 @@ func Of(r entities.Run) (entities.Message, error) {
 	return m, nil
 }
 
-var notInTopics = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+var invalidInTopic = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
-// Topic is the topic of a queue name as it stands in URLs (protocol §5.1).
-func Topic(queueName string) string { return notInTopics.ReplaceAllString(queueName, "-") }
+// Topic returns the topic of a queue name, in the form that URLs have (protocol §5.1).
+func Topic(queueName string) string { return invalidInTopic.ReplaceAllString(queueName, "-") }

@@ -12,10 +12,10 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// TestAnswerSurvivesACrashAtAnyStatement breaks the writing of an answer off at each statement, by killing the server's
-// process before it, and by cutting the server off when it has been executed, the commit too. Then all that the
-// function asked for is there or nothing: events, children, and the work that follows. Whoever goes on carries the
-// same answer out, and it is there once.
+// TestAnswerSurvivesACrashAtAnyStatement interrupts the transaction of an answer at each statement: it kills the
+// server's session before the statement, or cuts the connection after it, the commit included. Afterwards all results
+// of the answer are there or none: events, children and work. Another server then applies the same answer, and every
+// result is there once.
 func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	const ask = `{"type":"setAttributes","attributes":{"a":"b"}},{"type":"recordStep","id":"r","output":1},` +
@@ -23,27 +23,27 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 		`{"type":"startChild","id":"c","workflow":"child"}`
 	tests := map[string]struct {
 		answer string
-		// events is how many the answer makes, and work how many pieces there are then, of all runs.
+		// events is the number of events that the answer writes, and work the number of work messages of all runs after it.
 		events, work int
-		stale        bool // the answer cannot be carried out twice
+		stale        bool // the answer is refused the second time
 	}{
-		"a bit of all": {`{"commands":[` + ask + `]}`, 7, 3, false},                    // the run's, the step's, the child's
-		"the end":      {`{"commands":[` + ask + `,{"type":"complete"}]}`, 8, 2, true}, // the child's, and to end it
-		"nothing new":  {`{"commands":[{"type":"openHook","id":"old","token":"U"}]}`, 0, 0, true},
+		"all commands": {`{"commands":[` + ask + `]}`, 7, 3, false},                    // of the run, the step and the child
+		"complete":     {`{"commands":[` + ask + `,{"type":"complete"}]}`, 8, 2, true}, // of the child, and to cancel it
+		"no new event": {`{"commands":[{"type":"openHook","id":"old","token":"U"}]}`, 0, 0, true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.New(t)
-			home := quietly(t, dsn)
+			home := idleServer(t, dsn)
 			session := gate.Open(t, dsn, home.pool, nil)
-			broken := drivenOn(t, session.Pool)
-			// attempt has an answer carried out in a new world, with a crash at statement n.
+			broken := serverOn(t, session.Pool)
+			// attempt applies an answer to a new run, with a crash at statement n.
 			attempt := func(t *testing.T, n int, crash gate.Crash) (d queue.Delivery, statements []string, err error) {
 				t.Helper()
 				home.exec(t, `DELETE FROM messages`)
 				home.exec(t, `DELETE FROM runs`)
-				d, run := home.invoked(t)
+				d, run := home.startInvocation(t)
 				statements = session.Run(t, n, crash, func() { err = broken.runs.answer(t.Context(), d, run, []byte(tt.answer)) })
 				return d, statements, err
 			}
@@ -58,28 +58,28 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 				}
 			}
 			if commit < 3 {
-				t.Fatalf("there is no transaction in %q", statements)
+				t.Fatalf("no transaction in %q", statements)
 			}
 			for n, sql := range statements {
 				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
 					what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 					d, _, err := attempt(t, n, how)
 					if err == nil {
-						t.Errorf("%s: no error was returned", what)
+						t.Errorf("%s: got no error", what)
 					}
 					committed := n == commit && how == gate.AnswerLost
-					before := home.wrote(t, d.RunID)
+					before := home.countNewEvents(t, d.RunID)
 					if want := map[bool]int{true: tt.events}[committed]; before != want {
-						t.Errorf("%s: %d events are there, want %d", what, before, want)
+						t.Errorf("%s: got %d events, want %d", what, before, want)
 					}
-					if err := home.answers(t, d, tt.answer); (err != nil) != (committed && tt.stale) && !queue.IsOver(err) {
-						t.Errorf("%s: the repetition: %v", what, err)
+					if err := home.answerAgain(t, d, tt.answer); (err != nil) != (committed && tt.stale) && !queue.IsOver(err) {
+						t.Errorf("%s: repeating the answer: %v", what, err)
 					}
-					if got := home.wrote(t, d.RunID); got != tt.events {
-						t.Errorf("%s: then %d events are there, want %d", what, got, tt.events)
+					if got := home.countNewEvents(t, d.RunID); got != tt.events {
+						t.Errorf("%s: got %d events after the repetition, want %d", what, got, tt.events)
 					}
 					if got := home.replica.count(t, `SELECT count(*) FROM messages WHERE work <> ''`); got != tt.work {
-						t.Errorf("%s: %d pieces of work are there, want %d", what, got, tt.work)
+						t.Errorf("%s: got %d work messages, want %d", what, got, tt.work)
 					}
 				}
 			}
@@ -88,12 +88,12 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 	}
 }
 
-// invoked is a run whose invocation is under way. It has a hook already.
-func (d *driven) invoked(t *testing.T) (queue.Delivery, entities.Run) {
+// startInvocation starts a run with a hook, and returns its invocation, which is under way.
+func (d *server) startInvocation(t *testing.T) (queue.Delivery, entities.Run) {
 	t.Helper()
-	id := d.begin(t, `null`)
-	work := d.takes(t, entities.WorkRun, "")
-	run, _, err := d.runs.begin(t.Context(), work)
+	id := d.startRun(t, `null`)
+	work := d.claim(t, entities.WorkRun, "")
+	run, _, err := d.runs.recordStart(t.Context(), work)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,14 +104,14 @@ func (d *driven) invoked(t *testing.T) (queue.Delivery, entities.Run) {
 	return work, run
 }
 
-// wrote is how many events a run has behind those that it was invoked with.
-func (d *driven) wrote(t *testing.T, id entities.RunID) int {
+// countNewEvents returns the number of events that a run got since startInvocation.
+func (d *server) countNewEvents(t *testing.T, id entities.RunID) int {
 	t.Helper()
 	return d.replica.count(t, `SELECT count(*) - 3 FROM events WHERE run_id = $1`, id)
 }
 
-// answers carries an answer out.
-func (d *driven) answers(t *testing.T, work queue.Delivery, answer string) error {
+// answerAgain applies an answer.
+func (d *server) answerAgain(t *testing.T, work queue.Delivery, answer string) error {
 	t.Helper()
 	run, err := store.RunByID(t.Context(), d.pool, project, work.RunID)
 	if err != nil {

@@ -16,31 +16,31 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// answer is what a function answered.
+// answer is the answer of a function.
 type answer struct {
 	status     int
-	retryAfter time.Duration
+	retryAfter time.Duration // from the Retry-After header; 0 without one
 	body       []byte
 }
 
 func (a answer) ok() bool { return a.status/100 == 2 }
 
-// errAnswerTooLarge is the error of an answer larger than the contract allows.
+// errAnswerTooLarge refuses an answer that is larger than the contract allows.
 var errAnswerTooLarge = queue.PublicError(fmt.Sprintf("the answer is larger than %d bytes", contract.MaxAnswer))
 
-// ask calls a function and returns its answer. It fails when the run ends, which closes the connection so that the
-// function notices, and when the time is over.
+// ask calls a function and returns its answer. It fails when the timeout expires or the run ends, and then closes the
+// connection, which tells the function to stop.
 func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call, timeout time.Duration) (answer, error) {
 	if d.URL == "" {
 		return answer{}, d.Unregistered()
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, queue.PublicError(fmt.Sprintf("no answer within %s", timeout)))
 	defer cancel()
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	go func() {
 		if e.log.WatchEnd(ctx, d.Project, d.RunID) == nil {
-			end(entities.ErrRunEnded)
+			stop(entities.ErrRunEnded)
 		}
 	}()
 	a, err := e.postCall(ctx, d, c)
@@ -50,6 +50,8 @@ func (e *Engine) ask(ctx context.Context, d queue.Delivery, c contract.Call, tim
 	return a, err
 }
 
+// postCall sends the call. The idempotency key names the run, or the step, so that a function can recognize repeated
+// calls.
 func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call) (answer, error) {
 	body, err := json.Marshal(c)
 	if err != nil {
@@ -84,7 +86,7 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 	return a, nil
 }
 
-// retryAfter parses the Retry-After header, seconds or a date; 0 if it is neither.
+// retryAfter parses the Retry-After header, which has seconds or a date. It returns 0 for anything else.
 func retryAfter(header string, now time.Time) time.Duration {
 	header = strings.TrimSpace(header)
 	if seconds, err := strconv.Atoi(header); err == nil {
@@ -96,5 +98,5 @@ func retryAfter(header string, now time.Time) time.Duration {
 	return 0
 }
 
-// maxRetryAfter is the longest pause that a function can ask for.
+// maxRetryAfter is the longest pause that a function can request.
 const maxRetryAfter = 24 * time.Hour

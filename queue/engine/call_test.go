@@ -18,16 +18,16 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/signature"
 )
 
-func strict(o *queue.WorkerOptions) { o.Allowed = egress.Allowed{} }
+func forbidLoopback(o *queue.WorkerOptions) { o.Allowed = egress.Allowed{} }
 
-// TestForbiddenFunctionsAreNotCalled: the same of runs that the server continues, and it is no attempt.
+// TestForbiddenFunctionsAreNotCalled: the address is refused before the call, and no attempt is counted.
 func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
 	t.Parallel()
-	f := serve(t, func(c *turn) { c.reply(map[string]any{"type": "complete", "output": 42}) })
-	d := openDriven(t, testdb.New(t))
+	f := serve(t, func(c *functionCall) { c.reply(map[string]any{"type": "complete", "output": 42}) })
+	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
-	careful := d.worker(t, strict, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-	id := d.begin(t, `{}`)
+	strict := d.worker(t, forbidLoopback, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	id := d.startRun(t, `{}`)
 	var reason string
 	var count int
 	eventually(t, "the invocation is refused", func() bool {
@@ -35,26 +35,26 @@ func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
 		return reason != ""
 	})
 	if !strings.Contains(reason, "the server does not call 127.0.0.1") || count != 0 {
-		t.Errorf("got %q, and %d deliveries", reason, count)
+		t.Errorf("got reason %q and %d deliveries, want a refusal and 0", reason, count)
 	}
-	stop(t, careful)
+	stopWorker(t, strict)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 	d.exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
 	d.WakeTimer(nil)
 	d.wantEnd(t, id, entities.RunCompleted, `42`)
 }
 
-// TestCallsOfFunctionsAreSigned: invocations and steps. Without keys they are not.
+// TestCallsOfFunctionsAreSigned if the project has signing keys: invocations and steps.
 func TestCallsOfFunctionsAreSigned(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	secret := d.newKey(t, project)
 	keys, err := signature.ParseKeys(secret)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var verdicts sync.Map
-	f := serve(t, func(c *turn) {
+	var verified sync.Map
+	f := serve(t, func(c *functionCall) {
 		if c.Type == "step" {
 			_, _ = io.WriteString(c.w, `"done"`)
 			return
@@ -71,7 +71,7 @@ func TestCallsOfFunctionsAreSigned(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		verdicts.Store(r.Header.Get("Stepwell-Invocation"), errors.Join(signature.Verify(r, b, time.Now(), keys...)))
+		verified.Store(r.Header.Get("Stepwell-Invocation"), errors.Join(signature.Verify(r, b, time.Now(), keys...)))
 		r.Body = io.NopCloser(bytes.NewReader(b))
 		inner.ServeHTTP(w, r)
 	})
@@ -79,9 +79,9 @@ func TestCallsOfFunctionsAreSigned(t *testing.T) {
 	wantAll := func(want error, calls int) {
 		t.Helper()
 		n := 0
-		verdicts.Range(func(invocation, verdict any) bool {
+		verified.Range(func(invocation, result any) bool {
 			n++
-			if err, _ := verdict.(error); !errors.Is(err, want) {
+			if err, _ := result.(error); !errors.Is(err, want) {
 				t.Errorf("invocation %s: got %v, want %v", invocation, err, want)
 			}
 			return true
@@ -89,24 +89,24 @@ func TestCallsOfFunctionsAreSigned(t *testing.T) {
 		if n < calls {
 			t.Errorf("got %d calls, want at least %d", n, calls)
 		}
-		verdicts.Clear()
+		verified.Clear()
 	}
 	signing := d.worker(t, func(o *queue.WorkerOptions) {
 		o.Handlers, o.Signer = d.runs.Handlers(), d.NewSigner(time.Now, o.Logger)
 	})
-	d.wantEnd(t, d.begin(t, `{}`), entities.RunCompleted, `42`)
+	d.wantEnd(t, d.startRun(t, `{}`), entities.RunCompleted, `42`)
 	wantAll(nil, 3)
-	stop(t, signing)
+	stopWorker(t, signing)
 
 	d.exec(t, `DELETE FROM signing_keys`)
 	d.worker(t, func(o *queue.WorkerOptions) {
 		o.Handlers, o.Signer = d.runs.Handlers(), d.NewSigner(time.Now, o.Logger)
 	})
-	d.wantEnd(t, d.begin(t, `{}`), entities.RunCompleted, `42`)
+	d.wantEnd(t, d.startRun(t, `{}`), entities.RunCompleted, `42`)
 	wantAll(signature.ErrUnsigned, 3)
 }
 
-// newKey makes a signing key of the project and returns its secret.
+// newKey creates a signing key for the project and returns its secret.
 func (r *replica) newKey(t *testing.T, p entities.Project) string {
 	t.Helper()
 	_, s, err := admin.NewSigningKeys(r.pool, time.Now).Create(t.Context(), p)

@@ -19,9 +19,9 @@ func (e *Engine) enforceDeadline(ctx context.Context, d queue.Delivery) error {
 	})
 }
 
-// report completes or fails the step of a run that waits for a child, once the child has ended.
+// report completes or fails the parent's step that waits for a child, once the child has ended.
 func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
-	s, err := e.step(ctx, d)
+	s, err := e.loadStep(ctx, d)
 	if errors.Is(err, entities.ErrStepNotFound) {
 		return queue.Persist(ctx, d.End)
 	}
@@ -29,9 +29,9 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 		return err
 	}
 	child, err := store.RunByID(ctx, e.pool, d.Project, s.spec.ChildID)
-	if errors.Is(err, entities.ErrRunNotFound) { // it has ended, and retention deleted it before this report
+	if errors.Is(err, entities.ErrRunNotFound) { // it ended, and retention deleted it before this report
 		r := s.request(entities.EventStepFailed)
-		r.Payload = contract.Payload("run "+string(s.spec.ChildID)+" is gone", CodeChildFailed)
+		r.Payload = contract.Payload("run "+string(s.spec.ChildID)+" was deleted", CodeChildFailed)
 		r.Data.ErrorCode = CodeChildFailed
 		return e.finish(ctx, d, r)
 	}
@@ -55,7 +55,8 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 	return e.finish(ctx, d, r)
 }
 
-// finish appends an event and ends the work in one transaction. An event that comes too late is dropped.
+// finish appends an event and ends the work in one transaction. If the event conflicts, because its step or run has a
+// result already, finish only ends the work.
 func (e *Engine) finish(ctx context.Context, d queue.Delivery, r eventlog.Request) error {
 	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, endWith(d))
 	if errors.Is(err, entities.ErrConflict) {
@@ -64,10 +65,10 @@ func (e *Engine) finish(ctx context.Context, d queue.Delivery, r eventlog.Reques
 	return err
 }
 
-// childrenBatch is how many children are read at once.
+// childrenBatch is the number of children read at once.
 const childrenBatch = 100
 
-// endChildren cancels the children of a run that has ended, except those that may continue.
+// endChildren cancels the children of an ended run, except those started with onParentEnd: leave.
 func (e *Engine) endChildren(ctx context.Context, d queue.Delivery) error {
 	for {
 		children, err := store.OpenChildren(ctx, e.pool, d.RunID, childrenBatch)

@@ -20,7 +20,7 @@ import (
 
 func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
 	t.Parallel()
-	d := drive(t, serve(t, func(c *turn) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		if c.Run.Workflow == "order" {
 			c.reply(
 				object{"type": "startChild", "id": "a", "workflow": "child", "attributes": object{"name": "a"}},
@@ -30,7 +30,7 @@ func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
 		}
 		c.reply(object{"type": "openHook", "id": "h"})
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	child := func(name string) entities.Run {
 		list, _, err := store.ListRuns(t.Context(), d.pool, project,
 			store.RunFilter{WorkflowName: "child", Attributes: map[string]string{"name": name}}, pg.Page{Limit: 10})
@@ -46,22 +46,22 @@ func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
 		return child("a").Status == entities.RunRunning && child("b").Status == entities.RunRunning
 	})
 	cancelRun(t, d, id)
-	if status, _ := d.end(t, child("a").ID); status != entities.RunCancelled {
+	if status, _ := d.waitForEnd(t, child("a").ID); status != entities.RunCancelled {
 		t.Errorf("the child is %s, want cancelled", status)
 	}
-	d.untilIdle(t)
+	d.waitForEmptyQueue(t)
 	if got := child("b").Status; got != entities.RunRunning {
-		t.Errorf("the child that was left is %s, want running", got)
+		t.Errorf("the child with onParentEnd leave is %s, want running", got)
 	}
 	if a := child("a"); a.ParentID != id || a.ParentStep != "a" {
 		t.Errorf("the child's parent is %s %s", a.ParentID, a.ParentStep)
 	}
 }
 
-// TestResultsOfChildren: what a parent is told of children that failed, and that were cancelled.
+// TestResultsOfChildren checks the results that a parent gets for a failed and for a cancelled child.
 func TestResultsOfChildren(t *testing.T) {
 	t.Parallel()
-	workflow := func(c *turn) {
+	workflow := func(c *functionCall) {
 		if c.has("step_failed", "bad") && c.has("step_failed", "gone") {
 			c.reply(object{"type": "complete", "output": []any{c.log["step_failed bad"], c.log["step_failed gone"]}})
 			return
@@ -72,7 +72,7 @@ func TestResultsOfChildren(t *testing.T) {
 		)
 	}
 	gone := make(chan entities.RunID, 10)
-	d := drive(t, serve(t, func(c *turn) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		switch c.Run.Workflow {
 		case "bad":
 			c.reply(object{"type": "fail", "error": object{"message": "spoilt", "code": "E1", "details": object{"n": 1}}})
@@ -83,16 +83,16 @@ func TestResultsOfChildren(t *testing.T) {
 			workflow(c)
 		}
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	child := receive(t, "the child", gone)
-	d.untilEvent(t, child, "hook_created h")
+	d.waitForEvent(t, child, "hook_created h")
 	cancelRun(t, d, child)
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(
 		`[{"message":"spoilt","code":"E1","details":{"n":1}},{"message":"run %s was cancelled","code":"child_cancelled"}]`, child))
 }
 
-// TestSweeperRestoresLostWork: nothing loses it, but somebody may discard it.
-func TestSweeperRestoresLostWork(t *testing.T) {
+// TestSweeperRestoresMissingWork: the server never loses work, but an operator may delete its message.
+func TestSweeperRestoresMissingWork(t *testing.T) {
 	t.Parallel()
 	const (
 		step = iota
@@ -103,13 +103,13 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 	for name, lost := range map[string]int{"step": step, "wait": wait, "report of a child": child, "start": start} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			workflow := []func(*turn){
+			workflow := []func(*functionCall){
 				step:  completeWith("step_completed", "x", object{"type": "runStep", "id": "x"}),
 				wait:  completeWith("wait_completed", "x", object{"type": "wait", "id": "x", "for": "1s"}),
 				child: completeWith("step_completed", "x", object{"type": "startChild", "id": "x", "workflow": "child"}),
-				start: func(c *turn) { c.reply(object{"type": "complete"}) },
+				start: func(c *functionCall) { c.reply(object{"type": "complete"}) },
 			}[lost]
-			f := serve(t, func(c *turn) {
+			f := serve(t, func(c *functionCall) {
 				switch {
 				case c.Type == contract.TypeStep:
 				case c.Run.Workflow == "child":
@@ -118,25 +118,25 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 					workflow(c)
 				}
 			})
-			d := openDriven(t, testdb.New(t))
+			d := newServer(t, testdb.New(t))
 			d.register(t, deployment, f.URL)
 			if lost != start {
-				// The step's and the child's function are away, so that their work stays.
+				// This worker stops before the work of the step or the child ends.
 				away := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-				begin(t, away)
-				id := d.begin(t, `null`)
-				d.untilEvent(t, id, map[int]string{step: "step_created x", wait: "wait_created x", child: "step_created x"}[lost])
-				stop(t, away)
+				startWorker(t, away)
+				id := d.startRun(t, `null`)
+				d.waitForEvent(t, id, map[int]string{step: "step_created x", wait: "wait_created x", child: "step_created x"}[lost])
+				stopWorker(t, away)
 			} else {
-				d.begin(t, `null`)
+				d.startRun(t, `null`)
 			}
-			d.loseWork(t)
+			d.deleteWork(t)
 			w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 			sweeper := cluster.NewSweeper(d.pool, d.Queue, slog.New(slog.DiscardHandler))
 			sweeper.Quiet, sweeper.Interval = 0, time.Second
-			begin(t, w)
+			startWorker(t, w)
 			eventually(t, "all runs have ended", func() bool {
-				if _, err := sweeper.Turn(t.Context()); err != nil {
+				if _, err := sweeper.Sweep(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				list, _, err := store.ListRuns(t.Context(), d.pool, project, store.RunFilter{}, pg.Page{Limit: 10})
@@ -149,12 +149,12 @@ func TestSweeperRestoresLostWork(t *testing.T) {
 	}
 }
 
-// TestDeletedChildCountsAsFailed: retention may remove it before its parent has heard of its end.
+// TestDeletedChildCountsAsFailed: retention may delete a child before its end was reported to the parent.
 func TestDeletedChildCountsAsFailed(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, serve(t, completeWith("step_failed", "x", object{"type": "startChild", "id": "x", "workflow": "w"})).URL)
-	id, child := d.begin(t, `null`), entities.NewRunID(time.Now())
+	id, child := d.startRun(t, `null`), entities.NewRunID(time.Now())
 	if _, err := d.log.AppendAll(t.Context(), project, id, []eventlog.Request{{
 		Type: entities.EventStepCreated, CorrelationID: "x", Data: entities.EventData{
 			StepName: "w", Step: &entities.StepSpec{ChildID: child},
@@ -166,10 +166,10 @@ func TestDeletedChildCountsAsFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"message":"run %s is gone","code":"child_failed"}`, child))
+	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"message":"run %s was deleted","code":"child_failed"}`, child))
 }
 
-// TestSweeperRestoresAnyPieceOfWork, whatever other work about the run is there still, and no more than that.
+// TestSweeperRestoresAnyPieceOfWork, and nothing else, whatever other work the run still has.
 func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 	t.Parallel()
 	for work, reason := range map[entities.Work]string{
@@ -180,9 +180,9 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 	} {
 		t.Run(string(work), func(t *testing.T) {
 			t.Parallel()
-			d := openDriven(t, testdb.New(t))
+			d := newServer(t, testdb.New(t))
 			at := time.Now().Add(time.Hour)
-			id := d.begin(t, `null`, func(r *eventlog.Request) { r.Data.Deadline = &at })
+			id := d.startRun(t, `null`, func(r *eventlog.Request) { r.Data.Deadline = &at })
 			if _, err := d.log.AppendAll(t.Context(), project, id, []eventlog.Request{
 				{Type: entities.EventRunStarted},
 				{Type: entities.EventWaitCreated, CorrelationID: "nap", Data: entities.EventData{ResumeAt: &at}},
@@ -199,12 +199,12 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 			woken := d.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 })
 			switch {
 			case work == "" && len(woken) > 0:
-				t.Errorf("woke %+v though nothing is lost", woken)
+				t.Errorf("woke %+v although no work is missing", woken)
 			case work != "" && (len(woken) != 1 || !strings.Contains(woken[0].Reason, reason)):
 				t.Errorf("woke %+v, want the run, for %q", woken, reason)
 			}
 			if d.scan(t, all, nil, &after); !slices.Equal(after, before) {
-				t.Errorf("there is work %q, want %q", after, before)
+				t.Errorf("got work %q, want %q", after, before)
 			}
 			if again := d.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 }); len(again) > 0 {
 				t.Errorf("woke %+v once more", again)
@@ -213,8 +213,8 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 	}
 }
 
-// loseWork deletes all work.
-func (d *driven) loseWork(t *testing.T) {
+// deleteWork deletes all work.
+func (d *server) deleteWork(t *testing.T) {
 	t.Helper()
 	if _, err := d.pool.Exec(t.Context(), `DELETE FROM messages WHERE work <> ''`); err != nil {
 		t.Fatal(err)

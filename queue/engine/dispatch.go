@@ -18,61 +18,64 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/condition"
 )
 
-// Signals and waiting hooks are matched by two kinds of work: dispatch, enqueued with a signal, goes through the hooks;
-// replay, enqueued with a hook that looks back, goes through earlier signals. Each is enqueued in the transaction of
-// the signal or hook itself, so it starts after that commit and sees everything committed before. Whichever of the two
-// is committed second, its work sees the other: no signal is lost. If both see each other, or work is repeated after a
-// crash, they ask for a resumption of the same ID, which the log records once under the run's lock: none is doubled.
+// Two kinds of work match signals with waiting hooks. Dispatch, enqueued with a signal, goes through the hooks. Replay,
+// enqueued with a hook that looks back, goes through earlier signals. Both are enqueued in the transaction of the
+// signal or hook itself, so they start after that commit and see everything committed before.
 //
-// After each page the work stores its position in its message. Everything before the position is done. A row that
-// appears there later was committed after the work began, and is seen by the other kind of work.
+// No signal is lost: of a signal and a hook, the one that commits second has work that sees the other. No signal is
+// received twice: if both see each other, or work is repeated after a crash, they append a resumption with the same ID,
+// which the log records only once under the run's lock.
+//
+// After each page the work stores a cursor in its message. Everything before the cursor is done. A row that appears
+// before it later was committed after the work started, and the other kind of work sees it.
 
 const (
-	// hooksPage is the number of hooks after which dispatch stores its position.
+	// hooksPage is the number of hooks after which dispatch stores its cursor.
 	hooksPage = 200
-	// signalsPage is the same for replay; each signal may have [MaxSignal] bytes.
+	// signalsPage is the number of signals after which replay does. It is small, since a signal may have [MaxSignal]
+	// bytes.
 	signalsPage = 16
-	// resumers is how many hooks a signal resumes concurrently.
+	// resumers is the number of hooks that a signal resumes concurrently.
 	resumers = 4
 )
 
-// signalDispatch does both kinds of work.
+// signalDispatch handles both kinds of work.
 type signalDispatch struct {
 	*Engine
 
-	page     int
-	parallel int
+	page     int // hooks per page
+	parallel int // hooks resumed at once
 }
 
 func newSignalDispatch(e *Engine) signalDispatch { return signalDispatch{e, hooksPage, resumers} }
 
-// hookPlace is a position in the order in which a signal goes through hooks.
-type hookPlace struct {
+// hookCursor is the last hook of a page, in the order in which dispatch goes through hooks.
+type hookCursor struct {
 	RunID entities.RunID  `json:"runId"`
 	ID    entities.HookID `json:"id"`
 }
 
-// signal resumes every hook that waited for the signal when it was recorded. A hook that cannot be resumed for now does
-// not hold up the others: the work is retried for it.
-func (h signalDispatch) signal(ctx context.Context, d queue.Delivery) error {
-	s, err := h.open(ctx, d)
+// dispatch resumes every hook that was waiting for the signal when it was recorded. A hook that cannot be resumed now
+// does not hold up the others: the work is retried for it.
+func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
+	s, err := h.load(ctx, d)
 	if errors.Is(err, store.ErrSignalNotFound) {
 		return d.End(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	var place hookPlace
-	if err := resumePlace(d, &place); err != nil {
+	var cursor hookCursor
+	if err := loadCursor(d, &cursor); err != nil {
 		return err
 	}
 	var failed error
-	for next := place; ; {
+	for next := cursor; ; {
 		hooks, err := store.WaitingFor(ctx, h.pool, d.Project, s.Name, next.RunID, next.ID, h.page)
 		if err != nil {
 			return err
 		}
-		if err := h.toEach(ctx, d, s, hooks); err != nil {
+		if err := h.resumeAll(ctx, d, s, hooks); err != nil {
 			failed = err
 		}
 		if len(hooks) < h.page {
@@ -82,11 +85,11 @@ func (h signalDispatch) signal(ctx context.Context, d queue.Delivery) error {
 			return ctx.Err()
 		}
 		last := hooks[len(hooks)-1]
-		next = hookPlace{last.RunID, last.ID}
+		next = hookCursor{last.RunID, last.ID}
 		if failed == nil {
-			place = next // a retry begins before the first failure
+			cursor = next // a retry starts at the page of the first failure
 		}
-		if err := h.advance(ctx, d, place); err != nil {
+		if err := h.saveCursor(ctx, d, cursor); err != nil {
 			return err
 		}
 	}
@@ -96,8 +99,9 @@ func (h signalDispatch) signal(ctx context.Context, d queue.Delivery) error {
 	return h.end(ctx, d, s)
 }
 
-// toEach resumes the hooks that match the signal, and fails if one could not be resumed.
-func (h signalDispatch) toEach(ctx context.Context, d queue.Delivery, s opened, hooks []store.Waiting) error {
+// resumeAll resumes those of the hooks that match the signal. It tries all of them, and fails if one could not be
+// resumed.
+func (h signalDispatch) resumeAll(ctx context.Context, d queue.Delivery, s decodedSignal, hooks []store.Waiting) error {
 	var all errgroup.Group
 	all.SetLimit(h.parallel)
 	for _, hook := range hooks {
@@ -106,32 +110,33 @@ func (h signalDispatch) toEach(ctx context.Context, d queue.Delivery, s opened, 
 	return all.Wait()
 }
 
-// opened is a signal with its decoded data.
-type opened struct {
+// decodedSignal is a signal with its data decoded for conditions.
+type decodedSignal struct {
 	store.Signal
 
 	value any
 }
 
-func (h signalDispatch) open(ctx context.Context, d queue.Delivery) (opened, error) {
+// load reads the signal that the work is about.
+func (h signalDispatch) load(ctx context.Context, d queue.Delivery) (decodedSignal, error) {
 	s, err := store.SignalByID(ctx, h.pool, d.Project, store.SignalID(d.Subject))
 	if err != nil {
-		return opened{}, err
+		return decodedSignal{}, err
 	}
-	return readSignal(s)
+	return decodeSignal(s)
 }
 
-func readSignal(s store.Signal) (opened, error) {
+func decodeSignal(s store.Signal) (decodedSignal, error) {
 	value, err := condition.Decode(s.Data)
 	if err != nil {
-		return opened{}, fmt.Errorf("signal %s: %w", s.ID, err)
+		return decodedSignal{}, fmt.Errorf("signal %s: %w", s.ID, err)
 	}
-	return opened{s, value}, nil
+	return decodedSignal{s, value}, nil
 }
 
-// resume resumes a hook in a transaction of its own if its condition holds for the signal. A hook that was closed
-// meanwhile, by its run or with it, is skipped (I7).
-func (h signalDispatch) resume(ctx context.Context, d queue.Delivery, s opened, hook store.Waiting) error {
+// resume resumes a hook in a transaction of its own, if its condition holds for the signal. It skips a hook that has
+// been closed meanwhile, or whose run has ended (I7).
+func (h signalDispatch) resume(ctx context.Context, d queue.Delivery, s decodedSignal, hook store.Waiting) error {
 	matches, err := h.conditions.Matches(hook.Condition, condition.Variables{
 		Data: s.value, SignalName: s.Name, SignalID: s.ID, RunID: hook.RunID, Attributes: hook.Attributes,
 	})
@@ -153,27 +158,27 @@ func (h signalDispatch) resume(ctx context.Context, d queue.Delivery, s opened, 
 	return err
 }
 
-// isClosed reports whether an error means that a hook is no longer open.
+// isClosed reports whether an error means that a hook is not open any more.
 func isClosed(err error) bool {
 	return errors.Is(err, entities.ErrHookNotFound) || errors.Is(err, entities.ErrConflict) ||
 		errors.Is(err, entities.ErrRunEnded) || errors.Is(err, entities.ErrRunNotFound)
 }
 
-// signalPayload is what the hook receives: {"signal": name, "id", "data"}, with the data unchanged.
+// signalPayload returns the payload that the hook receives: {"signal": name, "id", "data"}, with the data unchanged.
 func signalPayload(s store.Signal) []byte {
 	head, err := json.Marshal(struct {
 		Signal string         `json:"signal"`
 		ID     store.SignalID `json:"id"`
 	}{s.Name, s.ID})
 	if err != nil {
-		panic(err) // two strings
+		panic(err) // impossible: two strings can always be encoded
 	}
 	b := append(head[:len(head)-1], `,"data":`...)
 	return append(append(b, s.Data...), '}')
 }
 
-// end ends the work of a signal, and deletes the signal if it is not kept.
-func (h signalDispatch) end(ctx context.Context, d queue.Delivery, s opened) error {
+// end ends the work of a signal, and deletes the signal unless it is kept for hooks that look back.
+func (h signalDispatch) end(ctx context.Context, d queue.Delivery, s decodedSignal) error {
 	return pg.InTx(ctx, h.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		guard := d.Guard(&b)
@@ -188,7 +193,7 @@ func (h signalDispatch) end(ctx context.Context, d queue.Delivery, s opened) err
 	})
 }
 
-// replay resumes a hook with the signals that came before it, in their order, until it is closed.
+// replay resumes a hook with the signals that came before it, in their order, until the hook is closed.
 func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 	hook, err := store.WaitingHook(ctx, h.pool, d.Project, d.RunID, entities.HookID(d.Subject))
 	if errors.Is(err, entities.ErrHookNotFound) {
@@ -201,52 +206,52 @@ func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 	if err != nil {
 		return err
 	}
-	place := store.SignalPlace{
+	cursor := store.SignalPlace{
 		CreatedAt: hook.CreatedAt.Add(-time.Duration(created.Data.LookBackMS) * time.Millisecond),
 	}
-	if err := resumePlace(d, &place); err != nil {
+	if err := loadCursor(d, &cursor); err != nil {
 		return err
 	}
 	for {
-		signals, err := store.EarlierSignals(ctx, h.pool, hook.Hook, place, signalsPage)
+		signals, err := store.EarlierSignals(ctx, h.pool, hook.Hook, cursor, signalsPage)
 		if err != nil {
 			return err
 		}
 		for _, s := range signals {
-			opened, err := readSignal(s)
+			signal, err := decodeSignal(s)
 			if err != nil {
 				return err
 			}
-			if err := h.resume(ctx, d, opened, hook); err != nil {
+			if err := h.resume(ctx, d, signal, hook); err != nil {
 				return err
 			}
-			place = s.Place()
+			cursor = s.Place()
 		}
 		if len(signals) < signalsPage {
 			return d.End(ctx)
 		}
-		if err := h.advance(ctx, d, place); err != nil {
+		if err := h.saveCursor(ctx, d, cursor); err != nil {
 			return err
 		}
 	}
 }
 
-// resumePlace reads the position that an earlier attempt stored; the first attempt leaves place unchanged.
-func resumePlace(d queue.Delivery, place any) error {
+// loadCursor reads the cursor that an earlier attempt stored. On the first attempt it leaves the cursor unchanged.
+func loadCursor(d queue.Delivery, cursor any) error {
 	if len(d.Body) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(d.Body, place); err != nil {
-		return fmt.Errorf("read place: %w", err)
+	if err := json.Unmarshal(d.Body, cursor); err != nil {
+		return fmt.Errorf("decode cursor: %w", err)
 	}
 	return nil
 }
 
-// advance stores the position and extends the lease.
-func (h signalDispatch) advance(ctx context.Context, d queue.Delivery, place any) error {
-	text, err := json.Marshal(place)
+// saveCursor stores the cursor in the message and extends the lease.
+func (h signalDispatch) saveCursor(ctx context.Context, d queue.Delivery, cursor any) error {
+	text, err := json.Marshal(cursor)
 	if err != nil {
-		return fmt.Errorf("write place: %w", err)
+		return fmt.Errorf("encode cursor: %w", err)
 	}
 	return d.Advance(ctx, text)
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -20,21 +19,15 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// drivenOn is a server on another pool of the same database, whose worker does not run.
-func drivenOn(t *testing.T, pool *pgxpool.Pool) *driven {
+// idleServer opens a server whose hub does not run.
+func idleServer(t *testing.T, dsn string) *server {
 	t.Helper()
-	return on(t, pool)
+	return serverOn(t, idleReplica(t, dsn).pool)
 }
 
-// quietly opens a server whose hub is deaf.
-func quietly(t *testing.T, dsn string) *driven {
-	t.Helper()
-	return drivenOn(t, deaf(t, dsn).pool)
-}
-
-// meeting is of the statements where signals and hooks meet: the writes of both, their commits, the looks for the
-// other, and the commits of what follows from these.
-func meeting() func(sql string) bool {
+// whereSignalsMeetHooks selects the statements at which the order of a signal and a hook matters: their inserts, the
+// queries of each for the other, and the commits of these and of new events.
+func whereSignalsMeetHooks() func(sql string) bool {
 	wrote := false
 	return func(sql string) bool {
 		if sql == "COMMIT" {
@@ -52,129 +45,129 @@ func meeting() func(sql string) bool {
 	}
 }
 
-// TestSignalAndReplayingHookMeetOnce has one server post a signal and hand it over, and another open a hook and
-// look back, and stops both where they read or write what the other is about, and before their commits. In every
-// order of these the hook gets the signal, and gets it once.
+// TestSignalAndReplayingHookMeetOnce: one server posts and dispatches a signal, another creates a hook and replays.
+// Both stop at the statements that read or write the other's rows, and before their commits. In every order of these,
+// the hook receives the signal exactly once.
 func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	home := quietly(t, dsn)
-	one, two := gate.Open(t, dsn, home.pool, meeting()), gate.Open(t, dsn, home.pool, meeting())
-	poster, opener := drivenOn(t, one.Pool), drivenOn(t, two.Pool)
+	home := idleServer(t, dsn)
+	one, two := gate.Open(t, dsn, home.pool, whereSignalsMeetHooks()), gate.Open(t, dsn, home.pool, whereSignalsMeetHooks())
+	poster, opener := serverOn(t, one.Pool), serverOn(t, two.Pool)
 	round := 0
 	n := gate.Explore(t, one, two, func(schedule *gate.Schedule) {
 		round++
 		name := fmt.Sprintf("signal_%d", round)
 		h := hook{id: fmt.Sprintf("hook_%d", round), signal: name, lookBack: time.Hour}
-		run := home.waits(t, project)
+		run := home.startWithHooks(t, project)
 		var s store.Signal
 		schedule.Run(t, func() {
 			var err error
-			if s, _, err = New(poster.Queue, poster.log).PostSignal(t.Context(), signalled(`1`, called(name)), time.Hour); err != nil {
+			if s, _, err = New(poster.Queue, poster.log).PostSignal(t.Context(), newSignal(`1`, named(name)), time.Hour); err != nil {
 				t.Errorf("post: %v", err)
 				return
 			}
-			work := poster.takesFrom(t, home, entities.WorkSignal, string(s.ID))
-			if err := newSignalDispatch(poster.runs).signal(t.Context(), work); err != nil {
-				t.Errorf("hand over: %v", err)
+			work := poster.claimFrom(t, home, entities.WorkSignal, string(s.ID))
+			if err := newSignalDispatch(poster.runs).dispatch(t.Context(), work); err != nil {
+				t.Errorf("dispatch: %v", err)
 			}
 		}, func() {
 			if _, err := opener.log.AppendAll(t.Context(), project, run, []eventlog.Request{h.request()}, eventlog.AppendOptions{}); err != nil {
 				t.Errorf("open hook: %v", err)
 				return
 			}
-			work := opener.takesFrom(t, home, entities.WorkLookBack, h.id)
+			work := opener.claimFrom(t, home, entities.WorkLookBack, h.id)
 			if err := newSignalDispatch(opener.runs).replay(t.Context(), work); err != nil {
-				t.Errorf("look back: %v", err)
+				t.Errorf("replay: %v", err)
 			}
 		})
 		if diff := cmp.Diff(map[string][]string{h.id: {string(signalPayload(s))}}, home.received(t, project, run)); diff != "" {
 			t.Fatalf("received (-want +got):\n%s\n%s", diff, schedule)
 		}
-		if schedule.Deadlocked || home.works(t) != 0 {
-			t.Errorf("deadlock: %v; work left: %d\n%s", schedule.Deadlocked, home.works(t), schedule)
+		if schedule.Deadlocked || home.countSignalWork(t) != 0 {
+			t.Errorf("deadlock: %v; work left: %d\n%s", schedule.Deadlocked, home.countSignalWork(t), schedule)
 		}
 	})
 	if n < 20 {
-		t.Errorf("%d schedules only", n)
+		t.Errorf("got only %d schedules", n)
 	}
 	t.Logf("%d schedules", n)
 }
 
-// crashing is something a server does about signals, that is broken off and repeated.
-type crashing struct {
-	// set sets the scene, and returns the runs that receive something in the end.
-	set func(*testing.T, *driven) []entities.RunID
-	// do does it on a server; where home is what claims for it.
-	do func(t *testing.T, home, on *driven) error
-	// want is how much each of the runs receives in the end.
+// crashTest is an operation on signals that crashes and is repeated.
+type crashTest struct {
+	// set prepares the operation, and returns the runs that receive a signal in the end.
+	set func(*testing.T, *server) []entities.RunID
+	// do performs the operation on a server; home claims the work for it.
+	do func(t *testing.T, home, on *server) error
+	// want is the number of signals that each run receives.
 	want int
 }
 
-// handOn claims the work if it is there, and has the server do it.
-func handOn(work entities.Work, do func(signalDispatch, context.Context, queue.Delivery) error) func(*testing.T, *driven, *driven) error {
-	return func(t *testing.T, home, on *driven) error {
+// performWork claims the work, if it is not done yet, and performs it on the server.
+func performWork(work entities.Work, do func(signalDispatch, context.Context, queue.Delivery) error) func(*testing.T, *server, *server) error {
+	return func(t *testing.T, home, on *server) error {
 		t.Helper()
 		var subject string
 		if home.replica.count(t, `SELECT count(*) FROM messages WHERE work = $1`, work) == 0 {
-			return nil // it was done
+			return nil // it is done
 		}
 		home.scan(t, `SELECT subject FROM messages WHERE work = $1`, []any{work}, &subject)
 		h := newSignalDispatch(on.runs)
 		h.page, h.parallel = 1, 1
-		return do(h, t.Context(), on.takesFrom(t, home, work, subject))
+		return do(h, t.Context(), on.claimFrom(t, home, work, subject))
 	}
 }
 
-// TestSignalDispatchSurvivesACrashAtAnyStatement breaks off what is done about signals at each statement, before it and
-// when it was executed, and has another server do it again. Each hook gets each signal exactly once.
+// TestSignalDispatchSurvivesACrashAtAnyStatement crashes operations on signals before and after each statement, and
+// repeats them on another server. Each hook receives each signal exactly once.
 func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	home := quietly(t, dsn)
-	for name, test := range map[string]crashing{
-		"hand a signal over": {
-			set: func(t *testing.T, d *driven) []entities.RunID {
+	home := idleServer(t, dsn)
+	for name, test := range map[string]crashTest{
+		"dispatch": {
+			set: func(t *testing.T, d *server) []entities.RunID {
 				t.Helper()
 				runs := []entities.RunID{
-					d.waits(t, project, hook{id: "a", signal: "paid"}), d.waits(t, project, hook{id: "b", signal: "paid"}),
+					d.startWithHooks(t, project, hook{id: "a", signal: "paid"}), d.startWithHooks(t, project, hook{id: "b", signal: "paid"}),
 				}
-				d.signal(t, 0, signalled(`1`))
+				d.postSignal(t, 0, newSignal(`1`))
 				return runs
 			},
-			do: handOn(entities.WorkSignal, signalDispatch.signal), want: 1,
+			do: performWork(entities.WorkSignal, signalDispatch.dispatch), want: 1,
 		},
-		"look back": {
-			set: func(t *testing.T, d *driven) []entities.RunID {
+		"replay": {
+			set: func(t *testing.T, d *server) []entities.RunID {
 				t.Helper()
 				for i := range 2 {
-					d.hands(t, d.signal(t, time.Hour, signalled(fmt.Sprint(i))))
+					d.dispatchSignal(t, d.postSignal(t, time.Hour, newSignal(fmt.Sprint(i))))
 				}
-				return []entities.RunID{d.waits(t, project, hook{id: "a", signal: "paid", lookBack: time.Hour})}
+				return []entities.RunID{d.startWithHooks(t, project, hook{id: "a", signal: "paid", lookBack: time.Hour})}
 			},
-			do: handOn(entities.WorkLookBack, signalDispatch.replay), want: 2,
+			do: performWork(entities.WorkLookBack, signalDispatch.replay), want: 2,
 		},
 		"post": {
-			set: func(t *testing.T, d *driven) []entities.RunID {
+			set: func(t *testing.T, d *server) []entities.RunID {
 				t.Helper()
-				return []entities.RunID{d.waits(t, project, hook{id: "a", signal: "paid"})}
+				return []entities.RunID{d.startWithHooks(t, project, hook{id: "a", signal: "paid"})}
 			},
-			do: func(t *testing.T, home, on *driven) error {
+			do: func(t *testing.T, home, on *server) error {
 				t.Helper()
-				if _, _, err := New(on.Queue, on.log).PostSignal(t.Context(), signalled(`1`, once("key")), 0); err != nil || on != home {
+				if _, _, err := New(on.Queue, on.log).PostSignal(t.Context(), newSignal(`1`, withKey("key")), 0); err != nil || on != home {
 					return err
 				}
 				if n := home.replica.count(t, `SELECT count(*) FROM messages WHERE work = 'signal'`); n != 1 {
 					t.Errorf("%d pieces of work, want 1", n)
 				}
-				return handOn(entities.WorkSignal, signalDispatch.signal)(t, home, home)
+				return performWork(entities.WorkSignal, signalDispatch.dispatch)(t, home, home)
 			},
 			want: 1,
 		},
 	} {
-		t.Run(name, func(t *testing.T) { // not in parallel: each is about all signals
+		t.Run(name, func(t *testing.T) { // not parallel: all subtests use the same signals
 			session := gate.Open(t, dsn, home.pool, nil)
-			broken := drivenOn(t, session.Pool)
+			broken := serverOn(t, session.Pool)
 			attempt := func(t *testing.T, n int, crash gate.Crash) (runs []entities.RunID, statements []string, err error) {
 				t.Helper()
 				home.exec(t, `DELETE FROM messages`)
@@ -193,10 +186,10 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 					runs, _, err := attempt(t, n, how)
 					what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 					if err == nil {
-						t.Errorf("%s: no error was returned", what)
+						t.Errorf("%s: got no error", what)
 					}
 					if err := test.do(t, home, home); err != nil {
-						t.Errorf("%s: the repetition: %v", what, err)
+						t.Errorf("%s: repeating the operation: %v", what, err)
 					}
 					for _, run := range runs {
 						for _, got := range home.received(t, project, run) {
@@ -208,7 +201,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 							t.Errorf("%s: %s received nothing", what, run)
 						}
 					}
-					if home.works(t) != 0 {
+					if home.countSignalWork(t) != 0 {
 						t.Errorf("%s: work is left", what)
 					}
 				}
@@ -218,24 +211,24 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 	}
 }
 
-// TestRacersDispatchASignalOnce: a server that lost its lease unawares goes on beside those who took over.
+// TestRacersDispatchASignalOnce: a server that lost its lease without noticing continues beside those that took over.
 func TestRacersDispatchASignalOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	servers := []*driven{quietly(t, dsn), quietly(t, dsn)}
+	servers := []*server{idleServer(t, dsn), idleServer(t, dsn)}
 	d := servers[0]
 	var runs []entities.RunID
 	for range 20 {
-		runs = append(runs, d.waits(t, project, hook{id: "a", signal: "paid"}, hook{id: "b", signal: "paid"}))
+		runs = append(runs, d.startWithHooks(t, project, hook{id: "a", signal: "paid"}, hook{id: "b", signal: "paid"}))
 	}
-	s := d.signal(t, 0, signalled(`1`))
+	s := d.postSignal(t, 0, newSignal(`1`))
 	var all sync.WaitGroup
 	for i := range 6 {
-		work := servers[i%2].takesFrom(t, d, entities.WorkSignal, string(s.ID))
+		work := servers[i%2].claimFrom(t, d, entities.WorkSignal, string(s.ID))
 		h := newSignalDispatch(servers[i%2].runs)
 		h.page = 7
 		all.Go(func() {
-			err := h.signal(t.Context(), work)
+			err := h.dispatch(t.Context(), work)
 			if stale := errors.Is(err, entities.ErrStale); err != nil && !stale {
 				t.Errorf("racer %d: %v", i, err)
 			}
@@ -246,59 +239,59 @@ func TestRacersDispatchASignalOnce(t *testing.T) {
 	for _, run := range runs {
 		d.wantReceived(t, project, run, map[string][]string{"a": want, "b": want})
 	}
-	if n := d.replica.count(t, `SELECT count(*) FROM signals`); n != 0 || d.works(t) != 0 {
-		t.Errorf("%d signals and %d pieces of work are left", n, d.works(t))
+	if n := d.replica.count(t, `SELECT count(*) FROM signals`); n != 0 || d.countSignalWork(t) != 0 {
+		t.Errorf("%d signals and %d pieces of work are left", n, d.countSignalWork(t))
 	}
 }
 
-// TestTwoServersDispatchToManyHooks: a thousand runs get three signals that are posted at once, each once.
+// TestTwoServersDispatchToManyHooks: a thousand runs receive three signals, posted at the same time, once each.
 func TestTwoServersDispatchToManyHooks(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	servers := []*driven{openDriven(t, dsn), openDriven(t, dsn)}
+	servers := []*server{newServer(t, dsn), newServer(t, dsn)}
 	d := servers[0]
 	const runs, signals = 1000, 3
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {
 			for range runs / 4 {
-				servers[i%2].waits(t, project, hook{id: "h", signal: "paid", condition: `data.n >= 0`})
+				servers[i%2].startWithHooks(t, project, hook{id: "h", signal: "paid", condition: `data.n >= 0`})
 			}
 		})
 	}
 	all.Wait()
-	d.exec(t, `DELETE FROM messages`) // nobody continues the runs
+	d.exec(t, `DELETE FROM messages`) // so that no run is invoked
 	for _, s := range servers {
 		s.worker(t, func(o *queue.WorkerOptions) { o.Handlers = s.runs.Handlers() })
 	}
 	for i := range signals {
-		d.signal(t, 0, signalled(fmt.Sprintf(`{"n":%d}`, i)))
+		d.postSignal(t, 0, newSignal(fmt.Sprintf(`{"n":%d}`, i)))
 	}
-	eventually(t, "the signals were handed over", func() bool { return d.works(t) == 0 })
+	eventually(t, "the signals are dispatched", func() bool { return d.countSignalWork(t) == 0 })
 	var total, distinct int
 	d.scan(t, `SELECT count(*), count(DISTINCT (run_id, data ->> 'resumeId')) FROM events WHERE type = 'hook_received'`,
 		nil, &total, &distinct)
 	if total != runs*signals || distinct != total {
-		t.Errorf("%d were received, %d of them different; want %d", total, distinct, runs*signals)
+		t.Errorf("runs received %d signals, %d of them distinct; want %d", total, distinct, runs*signals)
 	}
 }
 
-// TestHookThatCannotBeResumedDoesNotBlockOthers, on whichever page it is, and gets its signal when it can be.
+// TestHookThatCannotBeResumedDoesNotBlockOthers on any page, and receives its signal as soon as it can be resumed.
 func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
-	d := quietly(t, testdb.New(t))
+	d := idleServer(t, testdb.New(t))
 	var runs []entities.RunID
 	for range 6 {
-		runs = append(runs, d.waits(t, project, hook{id: "h", signal: "paid"}))
+		runs = append(runs, d.startWithHooks(t, project, hook{id: "h", signal: "paid"}))
 	}
 	stuck := runs[2]
 	d.exec(t, `ALTER TABLE events ADD CONSTRAINT stuck CHECK (run_id <> '`+string(stuck)+`') NOT VALID`)
-	s := d.signal(t, 0, signalled(`1`))
+	s := d.postSignal(t, 0, newSignal(`1`))
 	want := map[string][]string{"h": {string(signalPayload(s))}}
 	h := newSignalDispatch(d.runs)
 	h.page = 2
-	if err := h.signal(t.Context(), d.takesFrom(t, d, entities.WorkSignal, string(s.ID))); err == nil {
-		t.Error("no error was returned")
+	if err := h.dispatch(t.Context(), d.claimFrom(t, d, entities.WorkSignal, string(s.ID))); err == nil {
+		t.Error("got no error")
 	}
 	for _, run := range runs {
 		if run == stuck {
@@ -308,11 +301,11 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 		}
 	}
 	d.exec(t, `ALTER TABLE events DROP CONSTRAINT stuck`)
-	again := d.takesFrom(t, d, entities.WorkSignal, string(s.ID))
-	if place := string(again.Body); !strings.Contains(place, string(runs[1])) {
-		t.Errorf("goes on behind %q, want the last one before the failure's page", place)
+	again := d.claimFrom(t, d, entities.WorkSignal, string(s.ID))
+	if cursor := string(again.Body); !strings.Contains(cursor, string(runs[1])) {
+		t.Errorf("the retry continues after %q, want the last hook before the page of the failure", cursor)
 	}
-	if err := h.signal(t.Context(), again); err != nil {
+	if err := h.dispatch(t.Context(), again); err != nil {
 		t.Error(err)
 	}
 	for _, run := range runs {

@@ -17,10 +17,10 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// frugal is a replica of which nothing runs unless it is asked to: one connection, and no hub that runs.
-func frugal(t *testing.T, dsn string) *replica {
+// functionModeReplica opens a replica without background work: its hub is local and does not run.
+func functionModeReplica(t *testing.T, dsn string) *replica {
 	t.Helper()
-	r := deaf(t, dsn)
+	r := idleReplica(t, dsn)
 	hub := pg.NewLocalHub()
 	q, err := queue.New(r.pool, migrations.DefaultSchema, hub)
 	if err != nil {
@@ -51,24 +51,24 @@ func drain(t *testing.T, d *queue.Drainer) queue.Drained {
 
 func drainFor(t *testing.T, d *queue.Drainer, budget, linger time.Duration) queue.Drained {
 	t.Helper()
-	begun, err := d.StartDrain(t.Context())
+	session, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := begun.Run(t.Context(), budget, linger)
+	done, err := session.Run(t.Context(), budget, linger)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return done
 }
 
-// TestStepsThatOutlastDrainsFail fail, one attempt after the other: they would be called for ever otherwise.
+// TestStepsThatOutlastDrainsFail: an attempt cut off by the drain's budget counts, or the step would be called forever.
 func TestStepsThatOutlastDrainsFail(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := functionModeReplica(t, testdb.New(t))
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
-	dr := &driven{r, log, New(r.Queue, log)}
-	f := serve(t, func(c *turn) {
+	dr := &server{r, log, New(r.Queue, log)}
+	f := serve(t, func(c *functionCall) {
 		switch {
 		case c.Type == contract.TypeStep:
 			<-c.r.Context().Done()
@@ -81,9 +81,9 @@ func TestStepsThatOutlastDrainsFail(t *testing.T) {
 		}
 	})
 	r.register(t, deployment, f.URL)
-	id := dr.begin(t, `null`)
+	id := dr.startRun(t, `null`)
 	d := r.drainer(t, func(o *queue.WorkerOptions) { o.Handlers, o.Grace = dr.runs.Handlers(), 10*time.Millisecond })
-	eventually(t, "both attempts are over", func() bool { // one in each drain that gets so far
+	eventually(t, "both attempts ended", func() bool { // at most one per drain
 		drainFor(t, d, 500*time.Millisecond, 0)
 		return slices.Contains(dr.events(t, id), "step_failed long")
 	})
@@ -95,27 +95,27 @@ func TestStepsThatOutlastDrainsFail(t *testing.T) {
 	if diff := cmp.Diff(want, dr.events(t, id)); diff != "" {
 		t.Errorf("the log (-want +got):\n%s", diff)
 	}
-	if text := dr.story(t, id); !strings.Contains(text, "budget") {
-		t.Errorf("the log does not say why:\n%s", text)
+	if text := dr.describe(t, id); !strings.Contains(text, "budget") {
+		t.Errorf("the log does not name the budget as the reason:\n%s", text)
 	}
 }
 
-// TestInvocationsThatOutlastDrainsFail count as failures as well.
+// TestInvocationsThatOutlastDrainsFail: they count as failed deliveries.
 func TestInvocationsThatOutlastDrainsFail(t *testing.T) {
 	t.Parallel()
-	r := frugal(t, testdb.New(t))
+	r := functionModeReplica(t, testdb.New(t))
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
-	dr := &driven{r, log, New(r.Queue, log)}
-	f := serve(t, func(c *turn) { <-c.r.Context().Done() })
+	dr := &server{r, log, New(r.Queue, log)}
+	f := serve(t, func(c *functionCall) { <-c.r.Context().Done() })
 	r.register(t, deployment, f.URL)
-	dr.begin(t, `null`)
+	dr.startRun(t, `null`)
 	d := r.drainer(t, func(o *queue.WorkerOptions) { o.Handlers, o.Grace = dr.runs.Handlers(), 10*time.Millisecond })
 	if got := drainFor(t, d, 500*time.Millisecond, 0); got.Delivered != 1 || got.Failed != 1 {
-		t.Errorf("got %+v, want one Delivery, which failed", got)
+		t.Errorf("got %+v, want one delivery, which failed", got)
 	}
 	var id string
 	r.scan(t, `SELECT id FROM messages`, nil, &id)
 	if s := r.stored(t, id); s.DeliveryCount != 1 || !strings.Contains(s.LastError, "budget") || s.Lease != "" {
-		t.Errorf("got %+v, want it to have failed once, for the budget", s)
+		t.Errorf("got %+v, want one failure that names the budget", s)
 	}
 }

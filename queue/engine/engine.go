@@ -1,8 +1,3 @@
-// Package engine continues the runs that are driven by the server. It does the work of each kind that the queue
-// delivers for them: it calls workflows and steps, records what they answer, ends runs at their deadline, reports the
-// end of children, and hands signals to hooks.
-//
-// It imports packages entities, eventlog, eventlog/view, queue, queue/condition and queue/contract.
 package engine
 
 import (
@@ -21,7 +16,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// Engine continues runs that are driven by the server: it has the commands of their functions carried out.
+// Engine continues runs that are driven by the server. It calls their functions and applies the commands they answer
+// with.
 type Engine struct {
 	pool       *pgxpool.Pool
 	queue      *queue.Queue
@@ -29,30 +25,30 @@ type Engine struct {
 	conditions *condition.Conditions
 }
 
-// New makes an engine of the queue and the log of one database.
+// New makes an engine for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New()}
 }
 
-// Handlers returns the handler of each kind of work, for [queue.WorkerOptions].
+// Handlers returns the handler for each kind of work, for [queue.WorkerOptions].
 func (e *Engine) Handlers() map[entities.Work]queue.Handler {
-	dispatch := newSignalDispatch(e)
+	signals := newSignalDispatch(e)
 	return map[entities.Work]queue.Handler{
 		entities.WorkRun:      e.invoke,
 		entities.WorkStep:     e.executeStep,
 		entities.WorkDeadline: e.enforceDeadline,
 		entities.WorkReport:   e.report,
 		entities.WorkEnd:      e.endChildren,
-		entities.WorkSignal:   dispatch.signal,
-		entities.WorkLookBack: dispatch.replay,
+		entities.WorkSignal:   signals.dispatch,
+		entities.WorkLookBack: signals.replay,
 	}
 }
 
-// Command carries out commands of an invocation under way atomically, and returns their events. The handle names the
-// invocation. The body is defined by package contract.
+// Command applies commands of an invocation under way, all or none, and returns their events. The handle is the
+// invocation's lease. Package contract defines the body.
 //
-// It fails with [entities.ErrInvalid] on invalid commands, with [entities.ErrStale] when the invocation is over, with
-// [entities.ErrRunEnded] when the run is, and as [eventlog.Log.AppendAll] does.
+// It fails with [entities.ErrInvalid] if a command is invalid, with [entities.ErrStale] if the invocation has ended,
+// with [entities.ErrRunEnded] if the run has, and as [eventlog.Log.AppendAll] does.
 func (e *Engine) Command(
 	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
 ) ([]eventlog.Result, error) {
@@ -63,7 +59,7 @@ func (e *Engine) Command(
 	if run.Status.Ended() {
 		return nil, fmt.Errorf("run %s is %s: %w", runID, run.Status, entities.ErrRunEnded)
 	}
-	plan, err := e.scope(ctx, run).Plan(body)
+	plan, err := e.planner(ctx, run).Plan(body)
 	if err != nil {
 		return nil, err
 	}
@@ -74,30 +70,31 @@ func (e *Engine) Command(
 	return results, plan.Explain(err)
 }
 
-// answer carries out the commands that end an invocation, and decides when the next one begins.
+// answer applies the commands that end an invocation, and starts or schedules the next one.
 func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run, body []byte) error {
-	plan, err := e.scope(ctx, run).Plan(body)
+	plan, err := e.planner(ctx, run).Plan(body)
 	if err != nil {
 		return err
 	}
-	end := &ending{Delivery: d, here: e.queue.Reserve()}
+	end := &invocationEnd{Delivery: d, reservation: e.queue.Reserve()}
 	_, err = e.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
-		Guard: end.check, StartNext: end.begin, Streams: plan.Responses, Finish: end.settle, Optimistic: end.believe,
+		Guard: end.check, StartNext: end.startNext, Streams: plan.Responses, Finish: end.release,
+		Optimistic: end.tryOptimistic,
 	})
 	if errors.Is(err, ErrNothingLeft) {
-		err = ErrNothingLeft // it is the answer's fault, not the commit's
+		err = ErrNothingLeft // drop what wraps it: the answer is at fault, not the database
 	}
-	end.ended(e.queue, err)
+	end.afterCommit(e.queue, err)
 	return plan.Explain(err)
 }
 
-// checkLease checks in a transaction that the lease on the work lives.
+// checkLease returns a guard that fails the transaction unless the lease on the work is valid.
 func checkLease(d queue.Delivery) func(*pgx.Batch) func() error {
 	return func(b *pgx.Batch) func() error { return d.Guard(b).Check }
 }
 
-// scope is what the commands of a run's function refer to.
-func (e *Engine) scope(ctx context.Context, run entities.Run) contract.Planner {
+// planner returns the planner for commands of the run's function.
+func (e *Engine) planner(ctx context.Context, run entities.Run) contract.Planner {
 	return contract.Planner{
 		Run: run, Now: e.log.Now(),
 		Deployment: func(workflow string) (string, error) {
@@ -112,12 +109,12 @@ func (e *Engine) scope(ctx context.Context, run entities.Run) contract.Planner {
 const ErrNothingLeft = queue.PublicError(`the run would wait for nothing: ` +
 	`answer with a step, a wait, a hook or a child to wait for, or with "complete" or "fail"`)
 
-// begin records that an invocation of a run begins: that the run has started, and which of its waits are over. It
-// returns the run, and the size of the log that the call brings along. An invocation that began with the transaction
-// that leased it is recorded already.
-func (e *Engine) begin(ctx context.Context, d queue.Delivery) (run entities.Run, size int64, err error) {
+// recordStart records the start of an invocation: that the run has started, and which of its waits are over. It returns
+// the run, and the size in bytes of the log that the call carries. An inline start was recorded by the transaction that
+// leased the work.
+func (e *Engine) recordStart(ctx context.Context, d queue.Delivery) (run entities.Run, size int64, err error) {
 	if !d.HasStarted() {
-		err = e.beginAlone(ctx, &d)
+		err = e.appendStart(ctx, &d)
 	}
 	if err != nil {
 		return entities.Run{}, 0, err
@@ -125,8 +122,8 @@ func (e *Engine) begin(ctx context.Context, d queue.Delivery) (run entities.Run,
 	return *d.Inline.Run, d.Inline.Size, nil
 }
 
-// beginAlone records that an invocation begins in a transaction of its own.
-func (e *Engine) beginAlone(ctx context.Context, d *queue.Delivery) error {
+// appendStart records the start of an invocation in a transaction of its own.
+func (e *Engine) appendStart(ctx context.Context, d *queue.Delivery) error {
 	var guard *queue.LeaseGuard
 	started := eventlog.Request{Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}
 	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{started}, eventlog.AppendOptions{
@@ -139,7 +136,7 @@ func (e *Engine) beginAlone(ctx context.Context, d *queue.Delivery) error {
 			return d.InlineStart
 		},
 	})
-	if err == nil && !d.HasStarted() { // the run is not driven by the server
+	if err == nil && !d.HasStarted() { // nothing was started: the run is not driven by the server
 		err = fmt.Errorf("run %s: %w", d.RunID, entities.ErrRunEnded)
 	}
 	return err

@@ -23,9 +23,10 @@ import (
 
 type object = map[string]any
 
-// completeWith ends a run with the payload of an event, once that is there; until then it asks for more.
-func completeWith(event, id string, otherwise ...object) func(*turn) {
-	return func(c *turn) {
+// completeWith returns a workflow that completes with the payload of an event, and answers with the given commands
+// before.
+func completeWith(event, id string, otherwise ...object) func(*functionCall) {
+	return func(c *functionCall) {
 		if !c.has(event, id) {
 			c.reply(otherwise...)
 			return
@@ -34,8 +35,8 @@ func completeWith(event, id string, otherwise ...object) func(*turn) {
 	}
 }
 
-// count is how often the run's log has the event.
-func (d *driven) count(t *testing.T, id entities.RunID, event string) int {
+// countEvents returns how often the run's log has the event.
+func (d *server) countEvents(t *testing.T, id entities.RunID, event string) int {
 	t.Helper()
 	n := 0
 	for _, e := range d.events(t, id) {
@@ -46,13 +47,13 @@ func (d *driven) count(t *testing.T, id entities.RunID, event string) int {
 	return n
 }
 
-func TestStepIsTriedAgain(t *testing.T) {
+func TestFailedStepIsRetried(t *testing.T) {
 	t.Parallel()
 	var tries atomic.Int32
 	workflow := completeWith("step_completed", "pay", object{
 		"type": "runStep", "id": "pay", "retry": object{"backoff": "10ms", "maxAttempts": 3},
 	})
-	d := drive(t, serve(t, func(c *turn) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeWorkflow {
 			workflow(c)
 			return
@@ -63,9 +64,9 @@ func TestStepIsTriedAgain(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(c.w, `{"attempt":%d,"key":%q}`, c.Attempt, c.r.Header.Get("Idempotency-Key"))
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"attempt":3,"key":"%s/pay"}`, id))
-	if starts, retries := d.count(t, id, "step_started pay"), d.count(t, id, "step_retrying pay"); starts != 3 || retries != 2 {
+	if starts, retries := d.countEvents(t, id, "step_started pay"), d.countEvents(t, id, "step_retrying pay"); starts != 3 || retries != 2 {
 		t.Errorf("%d starts and %d retries, want 3 and 2", starts, retries)
 	}
 }
@@ -75,42 +76,42 @@ func TestStepThatKeepsFailingFails(t *testing.T) {
 	workflow := completeWith("step_failed", "pay", object{
 		"type": "runStep", "id": "pay", "retry": object{"backoff": "1ms", "maxAttempts": 2},
 	})
-	d := drive(t, serve(t, func(c *turn) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeWorkflow {
 			workflow(c)
 			return
 		}
 		http.Error(c.w, `{"error":{"message":"broke"}}`, http.StatusInternalServerError)
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, `{"message":"broke"}`)
-	if n := d.count(t, id, "step_started pay"); n != 2 {
+	if n := d.countEvents(t, id, "step_started pay"); n != 2 {
 		t.Errorf("%d attempts, want 2", n)
 	}
 }
 
-// TestUnreachableFunctionUsesNoAttemptsUp: a function that is away does not fail its step before the timeout.
-func TestUnreachableFunctionUsesNoAttemptsUp(t *testing.T) {
+// TestUnreachableFunctionUsesNoAttempts: an unreachable function does not fail its step before the timeout.
+func TestUnreachableFunctionUsesNoAttempts(t *testing.T) {
 	t.Parallel()
 	workflow := completeWith("step_completed", "pay", object{
 		"type": "runStep", "id": "pay", "deployment": "bank", "retry": object{"maxAttempts": 1},
 	})
-	d := drive(t, serve(t, workflow))
-	id := d.begin(t, `null`)
-	d.untilEvent(t, id, "step_started pay")
-	bank := serve(t, func(c *turn) { _, _ = fmt.Fprint(c.w, c.Attempt) })
+	d := startServer(t, serve(t, workflow))
+	id := d.startRun(t, `null`)
+	d.waitForEvent(t, id, "step_started pay")
+	bank := serve(t, func(c *functionCall) { _, _ = fmt.Fprint(c.w, c.Attempt) })
 	eventually(t, "the step waits for its function", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
 		return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, "not registered")
 	})
 	d.register(t, "bank", bank.URL)
 	d.wantEnd(t, id, entities.RunCompleted, `1`)
-	if n := d.count(t, id, "step_started pay"); n != 1 {
+	if n := d.countEvents(t, id, "step_started pay"); n != 1 {
 		t.Errorf("%d starts, want 1", n)
 	}
 }
 
-func TestTimeoutOfAStepCoversTheQueue(t *testing.T) {
+func TestStepTimeoutIncludesTimeInTheQueue(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{"not registered": "", "away": "http://127.0.0.1:1"} {
 		t.Run(name, func(t *testing.T) {
@@ -118,11 +119,11 @@ func TestTimeoutOfAStepCoversTheQueue(t *testing.T) {
 			workflow := completeWith("step_failed", "pay", object{
 				"type": "runStep", "id": "pay", "deployment": "bank", "timeout": "50ms",
 			})
-			d := drive(t, serve(t, workflow))
+			d := startServer(t, serve(t, workflow))
 			if url != "" {
 				d.register(t, "bank", url)
 			}
-			status, payload := d.end(t, d.begin(t, `null`))
+			status, payload := d.waitForEnd(t, d.startRun(t, `null`))
 			if status != entities.RunCompleted || !strings.Contains(payload, `"code":"timeout"`) {
 				t.Errorf("got %s %s, want a timeout", status, payload)
 			}
@@ -130,31 +131,31 @@ func TestTimeoutOfAStepCoversTheQueue(t *testing.T) {
 	}
 }
 
-// hang waits until the caller goes away.
-func hang(c *turn) { <-c.r.Context().Done() }
+// waitForHangUp waits until the caller closes the connection.
+func waitForHangUp(c *functionCall) { <-c.r.Context().Done() }
 
-func TestTimeoutOfAnAttempt(t *testing.T) {
+func TestAttemptTimesOut(t *testing.T) {
 	t.Parallel()
 	workflow := completeWith("step_failed", "pay", object{
 		"type": "runStep", "id": "pay", "attemptTimeout": "1s", "retry": object{"maxAttempts": 1},
 	})
-	d := drive(t, serve(t, func(c *turn) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeWorkflow {
 			workflow(c)
 			return
 		}
-		hang(c)
+		waitForHangUp(c)
 	}))
-	d.wantEnd(t, d.begin(t, `null`), entities.RunCompleted, `{"message":"no answer within 1s"}`)
+	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted, `{"message":"no answer within 1s"}`)
 }
 
-// TestEndOfARunCancelsItsCalls: what a function sees of a cancel, and of a deadline.
+// TestEndOfARunCancelsItsCalls: a function's connection is closed when its run is cancelled or meets its deadline.
 func TestEndOfARunCancelsItsCalls(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		typ     string // of the call that hangs
 		change  func(*eventlog.Request)
-		end     func(t *testing.T, d *driven, id entities.RunID)
+		end     func(t *testing.T, d *server, id entities.RunID)
 		status  entities.RunStatus
 		payload string // of the event that ends the run
 	}{
@@ -169,31 +170,31 @@ func TestEndOfARunCancelsItsCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			called, closed := make(chan struct{}, 10), make(chan struct{}, 10)
-			d := drive(t, serve(t, func(c *turn) {
+			d := startServer(t, serve(t, func(c *functionCall) {
 				if c.Type != tt.typ {
 					c.reply(object{"type": "runStep", "id": "pay"})
 					return
 				}
 				called <- struct{}{}
-				hang(c)
+				waitForHangUp(c)
 				closed <- struct{}{}
 			}))
 			if tt.change == nil {
 				tt.change = func(*eventlog.Request) {}
 			}
-			id := d.begin(t, `null`, tt.change)
+			id := d.startRun(t, `null`, tt.change)
 			receive(t, "a call", called)
 			if tt.end != nil {
 				tt.end(t, d, id)
 			}
 			receive(t, "the end of the call", closed)
 			d.wantEnd(t, id, tt.status, tt.payload)
-			d.untilIdle(t)
+			d.waitForEmptyQueue(t)
 		})
 	}
 }
 
-func cancelRun(t *testing.T, d *driven, id entities.RunID) {
+func cancelRun(t *testing.T, d *server, id entities.RunID) {
 	t.Helper()
 	if _, err := d.log.Append(t.Context(), project, eventlog.Request{
 		RunID: id, Type: entities.EventRunCancelled, SpecVersion: entities.SpecDriven,
@@ -202,8 +203,8 @@ func cancelRun(t *testing.T, d *driven, id entities.RunID) {
 	}
 }
 
-// untilIdle waits until the queue has nothing.
-func (d *driven) untilIdle(t *testing.T) {
+// waitForEmptyQueue waits until the queue is empty.
+func (d *server) waitForEmptyQueue(t *testing.T) {
 	t.Helper()
 	eventually(t, "the queue is empty", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{}, pg.Page{Limit: 10})
@@ -211,26 +212,26 @@ func (d *driven) untilIdle(t *testing.T) {
 	})
 }
 
-// TestStaleInvocationChangesNothing: its lease ran out, and another one has taken its place.
+// TestStaleInvocationChangesNothing: its lease expired, and another invocation has started.
 func TestStaleInvocationChangesNothing(t *testing.T) {
 	t.Parallel()
 	first, second := make(chan contract.Call, 1), make(chan contract.Call, 1)
-	over := make(chan struct{})
-	f := serve(t, func(c *turn) {
+	finish := make(chan struct{})
+	f := serve(t, func(c *functionCall) {
 		if c.Attempt == 1 {
 			first <- c.Call
-			<-over // it ignores that its caller is gone
+			<-finish // it ignores that its caller has hung up
 			c.reply(object{"type": "complete", "output": "stale"})
 			return
 		}
 		second <- c.Call
-		<-over
+		<-finish
 		c.reply(object{"type": "complete", "output": "fresh"})
 	})
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	stale := receive(t, "the first call", first)
 	d.exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
 	d.WakeTimer(nil)
@@ -239,7 +240,7 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	if _, err := d.runs.Command(t.Context(), project, id, stale.Invocation, body); !errors.Is(err, entities.ErrStale) {
 		t.Errorf("command of the stale invocation: got error %v, want ErrStale", err)
 	}
-	if n := d.count(t, id, "attr_set"); n != 0 {
+	if n := d.countEvents(t, id, "attr_set"); n != 0 {
 		t.Errorf("it wrote %d events", n)
 	}
 	for _, handle := range []string{"", "rh_other"} {
@@ -250,7 +251,7 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	if _, err := d.runs.Command(t.Context(), project, id, fresh.Invocation, body); err != nil {
 		t.Errorf("command of the fresh invocation: %v", err)
 	}
-	close(over)
+	close(finish)
 	d.wantEnd(t, id, entities.RunCompleted, `"fresh"`)
 	if _, err := d.runs.Command(t.Context(), project, id, fresh.Invocation, body); !errors.Is(err, entities.ErrRunEnded) {
 		t.Errorf("command after the end: got error %v, want ErrRunEnded", err)
@@ -260,7 +261,7 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRefusedAnswerWritesNothingAndIsVisible: the run is called again later, and its message says why.
+// TestRefusedAnswerWritesNothingAndIsVisible: the run is invoked again later, and its message has the reason.
 func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 	t.Parallel()
 	fine := object{"type": "setAttributes", "attributes": object{"a": "b"}}
@@ -268,7 +269,7 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 		answer any
 		reason string
 	}{
-		"no JSON":           {"<p>", "want an object, got a string"},
+		"not JSON":          {"<p>", "want an object, got a string"},
 		"no command":        {object{"commands": []any{fine, object{"type": "dance"}}}, `command 1: unknown command type "dance"`},
 		"unknown field":     {object{"commands": []any{fine, object{"type": "complete", "result": 1}}}, "result: unknown field"},
 		"unknown field too": {object{"command": []any{}}, "command: unknown field"},
@@ -293,9 +294,9 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, serve(t, func(c *turn) { _ = json.NewEncoder(c.w).Encode(tt.answer) }))
-			id := d.begin(t, `null`)
-			eventually(t, "the failure shows", func() bool {
+			d := startServer(t, serve(t, func(c *functionCall) { _ = json.NewEncoder(c.w).Encode(tt.answer) }))
+			id := d.startRun(t, `null`)
+			eventually(t, "the message has the failure", func() bool {
 				list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
 				return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, tt.reason)
 			})
@@ -306,8 +307,8 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 	}
 }
 
-// TestRepeatedCommandsCountOnce: a function may ask for all it wants each time.
-func TestRepeatedCommandsCountOnce(t *testing.T) {
+// TestRepeatedCommandsAreAppliedOnce: a function may repeat all its commands in each answer.
+func TestRepeatedCommandsAreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	always := []object{
 		{"type": "recordStep", "id": "a", "output": 1},
@@ -318,7 +319,7 @@ func TestRepeatedCommandsCountOnce(t *testing.T) {
 		{"type": "startChild", "id": "f", "workflow": "child"},
 		{"type": "closeHook", "id": "d"},
 	}
-	d := drive(t, serve(t, func(c *turn) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		switch {
 		case c.Type == contract.TypeStep:
 		case c.Run.Workflow == "child":
@@ -329,46 +330,46 @@ func TestRepeatedCommandsCountOnce(t *testing.T) {
 			c.reply(always...)
 		}
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, `null`)
 	events := d.events(t, id)
 	slices.Sort(events)
 	if got := slices.Compact(slices.Clone(events)); len(got) != len(events) {
-		t.Errorf("something is there twice: %q", events)
+		t.Errorf("some event is there twice: %q", events)
 	}
 	if want := 2 + 2 + 3 + 2 + 2 + 1 + 2 + 1; len(events) != want {
 		t.Errorf("%d events, want %d: %q", len(events), want, events)
 	}
-	d.untilIdle(t)
+	d.waitForEmptyQueue(t)
 }
 
-// TestInvocationsOfARunNeverOverlap, however many tell it something at once, and each is heard.
+// TestInvocationsOfARunNeverOverlap when many hooks are resumed at once, and the function sees every payload.
 func TestInvocationsOfARunNeverOverlap(t *testing.T) {
 	t.Parallel()
 	const racers = 20
 	var under, most atomic.Int32
-	f := serve(t, func(c *turn) {
+	f := serve(t, func(c *functionCall) {
 		defer under.Add(-1)
 		if n := under.Add(1); n > most.Load() {
 			most.Store(n)
 		}
-		heard := 0
+		seen := 0
 		for _, e := range c.Events {
 			if strings.Contains(string(e), `"hook_received"`) {
-				heard++
+				seen++
 			}
 		}
-		if heard < racers {
+		if seen < racers {
 			c.reply(object{"type": "openHook", "id": "h"})
 			return
 		}
-		c.reply(object{"type": "complete", "output": heard})
+		c.reply(object{"type": "complete", "output": seen})
 	})
-	d := drive(t, f)
-	other := openDriven(t, d.pool.Config().ConnString())
+	d := startServer(t, f)
+	other := newServer(t, d.pool.Config().ConnString())
 	other.worker(t, func(o *queue.WorkerOptions) { o.Handlers = other.runs.Handlers() })
-	id := d.begin(t, `null`)
-	d.untilEvent(t, id, "hook_created h")
+	id := d.startRun(t, `null`)
+	d.waitForEvent(t, id, "hook_created h")
 	var all sync.WaitGroup
 	for range racers {
 		all.Go(func() {

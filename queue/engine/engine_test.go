@@ -19,28 +19,28 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// turn is a call of a function.
-type turn struct {
+// functionCall is a call that a function receives.
+type functionCall struct {
 	contract.Call
 
-	// log is the run's log by type and correlation ID: what came with the last such event.
+	// log has the payload of the last event for each type and correlation ID.
 	log map[string]json.RawMessage
 	w   http.ResponseWriter
 	r   *http.Request
 }
 
-func (c *turn) has(event, id string) bool { _, ok := c.log[event+" "+id]; return ok }
+func (c *functionCall) has(event, id string) bool { _, ok := c.log[event+" "+id]; return ok }
 
-// reply answers with commands, or with any other JSON.
-func (c *turn) reply(commands ...map[string]any) {
+// reply answers with commands.
+func (c *functionCall) reply(commands ...map[string]any) {
 	_ = json.NewEncoder(c.w).Encode(map[string]any{"commands": commands})
 }
 
-// serve starts an endpoint that is a workflow, or a step. It ends with the test.
-func serve(t *testing.T, do func(*turn)) *httptest.Server {
+// serve starts an HTTP server for a function. The test stops it.
+func serve(t *testing.T, do func(*functionCall)) *httptest.Server {
 	t.Helper()
 	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &turn{log: map[string]json.RawMessage{}, w: w, r: r}
+		c := &functionCall{log: map[string]json.RawMessage{}, w: w, r: r}
 		if err := json.NewDecoder(r.Body).Decode(&c.Call); err != nil {
 			t.Error(err)
 		}
@@ -60,32 +60,32 @@ func serve(t *testing.T, do func(*turn)) *httptest.Server {
 	return f
 }
 
-// driven is a replica that continues runs.
-type driven struct {
+// server is a replica with a log and an engine.
+type server struct {
 	*replica
 
 	log  *eventlog.Log
 	runs *Engine
 }
 
-func openDriven(t *testing.T, dsn string) *driven {
+func newServer(t *testing.T, dsn string) *server {
 	t.Helper()
-	r := open(t, dsn)
+	r := newReplica(t, dsn)
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
-	return &driven{r, log, New(r.Queue, log)}
+	return &server{r, log, New(r.Queue, log)}
 }
 
-// drive opens a replica that continues runs of the function.
-func drive(t *testing.T, f *httptest.Server) *driven {
+// startServer starts a server with a worker, and registers the function.
+func startServer(t *testing.T, f *httptest.Server) *server {
 	t.Helper()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 	return d
 }
 
-// begin starts a run of the function.
-func (d *driven) begin(t *testing.T, input string, change ...func(*eventlog.Request)) entities.RunID {
+// startRun starts a run of the function.
+func (d *server) startRun(t *testing.T, input string, change ...func(*eventlog.Request)) entities.RunID {
 	t.Helper()
 	r := eventlog.Request{
 		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
@@ -104,17 +104,17 @@ func (d *driven) begin(t *testing.T, input string, change ...func(*eventlog.Requ
 	return run.ID
 }
 
-// end waits for a run's end, and returns what it ended with.
-func (d *driven) end(t *testing.T, id entities.RunID) (entities.RunStatus, string) {
+// waitForEnd waits until a run ends. It returns the status and the payload of the last event.
+func (d *server) waitForEnd(t *testing.T, id entities.RunID) (entities.RunStatus, string) {
 	t.Helper()
-	over, cancel := context.WithTimeout(t.Context(), testTimeout)
+	deadline, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
-	run, err := d.log.WaitForEnd(t.Context(), over, project, id)
+	run, err := d.log.WaitForEnd(t.Context(), deadline, project, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !run.Status.Ended() {
-		t.Fatalf("run is %s after %s; its log is\n%s", run.Status, testTimeout, d.story(t, id))
+		t.Fatalf("run is %s after %s; its log is\n%s", run.Status, testTimeout, d.describe(t, id))
 	}
 	e, err := d.log.Event(t.Context(), project, id, run.EndSeq)
 	if err != nil {
@@ -123,31 +123,32 @@ func (d *driven) end(t *testing.T, id entities.RunID) (entities.RunStatus, strin
 	return run.Status, string(e.Payload)
 }
 
-func (d *driven) wantEnd(t *testing.T, id entities.RunID, status entities.RunStatus, payload string) {
+func (d *server) wantEnd(t *testing.T, id entities.RunID, status entities.RunStatus, payload string) {
 	t.Helper()
-	if s, p := d.end(t, id); s != status || p != payload {
-		t.Errorf("run ended %s with %s, want %s with %s; its log is\n%s", s, p, status, payload, d.story(t, id))
+	if s, p := d.waitForEnd(t, id); s != status || p != payload {
+		t.Errorf("run ended %s with %s, want %s with %s; its log is\n%s", s, p, status, payload, d.describe(t, id))
 	}
 }
 
-// TestCallsDoNotCostConnections: a query that is broken off does, and then the next one begins with a new session.
-func TestCallsDoNotCostConnections(t *testing.T) {
+// TestCallsKeepConnectionsOpen: cancelling a query would close its connection, and the next query would have to open
+// one.
+func TestCallsKeepConnectionsOpen(t *testing.T) {
 	t.Parallel()
-	f := serve(t, func(c *turn) { c.reply(map[string]any{"type": "complete"}) })
-	d := drive(t, f)
+	f := serve(t, func(c *functionCall) { c.reply(map[string]any{"type": "complete"}) })
+	d := startServer(t, f)
 	lost := func() int64 { s := d.pool.Stat(); return s.NewConnsCount() - int64(s.TotalConns()) }
-	d.wantEnd(t, d.begin(t, "{}"), entities.RunCompleted, "null")
-	before := lost() // to those who listen
+	d.wantEnd(t, d.startRun(t, "{}"), entities.RunCompleted, "null")
+	before := lost() // the connections that listen have left the pool
 	for range 50 {
-		d.wantEnd(t, d.begin(t, "{}"), entities.RunCompleted, "null")
+		d.wantEnd(t, d.startRun(t, "{}"), entities.RunCompleted, "null")
 	}
 	if n := lost() - before; n > 0 {
-		t.Errorf("%d connections had to be replaced", n)
+		t.Errorf("the pool replaced %d connections, want 0", n)
 	}
 }
 
-// events is a run's log: types and correlation IDs.
-func (d *driven) events(t *testing.T, id entities.RunID) []string {
+// events returns the types and correlation IDs of a run's log.
+func (d *server) events(t *testing.T, id entities.RunID) []string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
@@ -164,7 +165,8 @@ func (d *driven) events(t *testing.T, id entities.RunID) []string {
 	return list
 }
 
-func (d *driven) story(t *testing.T, id entities.RunID) string {
+// describe returns the run's log and the queue's messages, for test failures.
+func (d *server) describe(t *testing.T, id entities.RunID) string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
@@ -184,13 +186,13 @@ func (d *driven) story(t *testing.T, id entities.RunID) string {
 	return text
 }
 
-// TestFunctionRunsToCompletion: steps here and elsewhere, a wait, a hook, attributes, a child, and the result.
+// TestFunctionRunsToCompletion with steps of two deployments, a wait, a hook, attributes, a child and a result.
 func TestFunctionRunsToCompletion(t *testing.T) {
 	t.Parallel()
-	elsewhere := serve(t, func(c *turn) {
+	elsewhere := serve(t, func(c *functionCall) {
 		_, _ = fmt.Fprintf(c.w, `{"shipped":%s}`, c.Step.Input)
 	})
-	f := serve(t, func(c *turn) {
+	f := serve(t, func(c *functionCall) {
 		switch {
 		case c.Type == contract.TypeStep:
 			_, _ = fmt.Fprintf(c.w, `{"charged":%s}`, c.Step.Input)
@@ -219,10 +221,10 @@ func TestFunctionRunsToCompletion(t *testing.T) {
 			}})
 		}
 	})
-	d := drive(t, f)
+	d := startServer(t, f)
 	d.register(t, "elsewhere", elsewhere.URL)
-	id := d.begin(t, `{"total":42}`)
-	d.untilEvent(t, id, "hook_created approval")
+	id := d.startRun(t, `{"total":42}`)
+	d.waitForEvent(t, id, "hook_created approval")
 	if _, err := d.log.Append(t.Context(), project, eventlog.Request{
 		RunID: id, Type: entities.EventHookReceived, CorrelationID: "approval", SpecVersion: entities.SpecDriven,
 		Payload: []byte(`"yes"`),
@@ -233,12 +235,12 @@ func TestFunctionRunsToCompletion(t *testing.T) {
 		`{"approval":"yes","charge":{"charged":{"total":42}},"kid":"grown up","ship":{"shipped":7}}`)
 	list, _, err := d.Messages(t.Context(), project, queue.Filter{}, pg.Page{Limit: 100})
 	if err != nil || len(list) != 0 {
-		t.Errorf("the queue has %+v and error %v, want nothing", list, err)
+		t.Errorf("got messages %+v and error %v, want none", list, err)
 	}
 }
 
-// untilEvent waits until a run's log has an event.
-func (d *driven) untilEvent(t *testing.T, id entities.RunID, event string) {
+// waitForEvent waits until a run's log has an event.
+func (d *server) waitForEvent(t *testing.T, id entities.RunID, event string) {
 	t.Helper()
-	eventually(t, "there is "+event, func() bool { return slices.Contains(d.events(t, id), event) })
+	eventually(t, "the log has "+event, func() bool { return slices.Contains(d.events(t, id), event) })
 }

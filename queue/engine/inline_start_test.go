@@ -22,13 +22,13 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// spoken counts statements of a database's sessions by a part of their text.
-type spoken struct {
+// statementCounter counts the statements of a pool that contain a text.
+type statementCounter struct {
 	mu    sync.Mutex
 	parts map[string]int
 }
 
-func (s *spoken) note(sql string) {
+func (s *statementCounter) count(sql string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for part := range s.parts {
@@ -38,35 +38,35 @@ func (s *spoken) note(sql string) {
 	}
 }
 
-func (s *spoken) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
-	s.note(d.SQL)
+func (s *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	s.count(d.SQL)
 	return ctx
 }
 
-func (*spoken) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (*statementCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func (*spoken) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (*statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return ctx
 }
 
-func (s *spoken) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
-	s.note(d.SQL)
+func (s *statementCounter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
+	s.count(d.SQL)
 }
 
-func (*spoken) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+func (*statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// TestRunOfThreeStepsTakesEightTransactions: its start, four answers and three results. Each writes the run once, in
-// one statement, for all are of one process; the last locks it by another one before, for it ends it.
+// TestRunOfThreeStepsTakesEightTransactions: its start, four answers and three results. Each is one statement, since
+// one process handles the whole run. Only the last has another statement before it, which locks the run to end it.
 func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 	t.Parallel()
-	s := spoken{parts: map[string]int{
+	s := statementCounter{parts: map[string]int{
 		"FOR NO KEY UPDATE": 0, "INTO runs": 0, "UPDATE runs": 0, "INTO events": 0, "INTO steps": 0, "UPDATE steps": 0,
 		"INTO messages AS m": 0, "river_job": 0, "FROM steps WHERE run_id": 0, "COMMIT": 0,
 	}}
-	r := open(t, testdb.New(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = &s })
+	r := newReplica(t, testdb.New(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = &s })
 	log := eventlog.New(r.pool, r.hub, r.Queue, time.Now)
-	d := &driven{r, log, New(r.Queue, log)}
-	d.register(t, deployment, serve(t, func(c *turn) {
+	d := &server{r, log, New(r.Queue, log)}
+	d.register(t, deployment, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeStep {
 			return
 		}
@@ -79,55 +79,55 @@ func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 		c.reply(object{"type": "complete"})
 	}).URL)
 	w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-	d.onRecord(t, w.ProcessID()) // it does not run: nothing is said but about the run
+	d.onRecord(t, w.ProcessID()) // the worker does not run, so that only the run's statements are counted
 	d.Attach(w)
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, "null")
 	want := map[string]int{
 		"FOR NO KEY UPDATE": 8, "INTO runs": 1, "UPDATE runs": 7, "INTO events": 8, "INTO steps": 3, "UPDATE steps": 3,
 		"INTO messages AS m": 7, "river_job": 0, "FROM steps WHERE run_id": 6, "COMMIT": 0,
 	}
 	if n := d.replica.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id); n != 8 {
-		t.Errorf("the events are of %d transactions, want 8", n)
+		t.Errorf("%d transactions wrote the events, want 8", n)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for part, n := range want {
 		if s.parts[part] != n {
-			t.Errorf("%d statements have %q, want %d", s.parts[part], part, n)
+			t.Errorf("%d statements contain %q, want %d", s.parts[part], part, n)
 		}
 	}
 }
 
-// scene is a run on a server whose worker does not run, but begins what it is told to. What it says itself is broken
-// off.
-type scene struct {
-	*driven
+// inlineStartTest is a run on a server whose worker does not run, but accepts inline starts. Its function records the
+// calls.
+type inlineStartTest struct {
+	*server
 
 	worker *queue.Worker
 	calls  chan contract.Call
 	run    entities.RunID
 }
 
-func newScene(t *testing.T, dsn string) *scene {
+func newInlineStartTest(t *testing.T, dsn string) *inlineStartTest {
 	t.Helper()
-	s := &scene{driven: quietly(t, dsn), calls: make(chan contract.Call, 1000)}
-	s.register(t, deployment, serve(t, func(c *turn) { s.calls <- c.Call }).URL)
+	s := &inlineStartTest{server: idleServer(t, dsn), calls: make(chan contract.Call, 1000)}
+	s.register(t, deployment, serve(t, func(c *functionCall) { s.calls <- c.Call }).URL)
 	s.worker = s.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = s.runs.Handlers() })
 	s.onRecord(t, s.worker.ProcessID())
 	return s
 }
 
-// anew has a server begin a run in an empty world. What is still done about earlier runs ends with these.
-func (s *scene) anew(t *testing.T, by *driven) {
+// reset deletes all runs and messages, which also ends work under way, and starts a run on a server.
+func (s *inlineStartTest) reset(t *testing.T, by *server) {
 	t.Helper()
 	s.exec(t, `DELETE FROM runs`)
 	s.exec(t, `DELETE FROM messages`)
-	s.run = by.begin(t, `null`)
+	s.run = by.startRun(t, `null`)
 }
 
-// state is what there is of all runs, and the work about them: under way or not, and how often it was delivered.
-func (s *scene) state(t *testing.T) string {
+// state describes all events, steps and work: whether the work is leased, and how often it was delivered.
+func (s *inlineStartTest) state(t *testing.T) string {
 	t.Helper()
 	var text string
 	s.scan(t, `
@@ -138,34 +138,34 @@ func (s *scene) state(t *testing.T) string {
 	return text
 }
 
-// beginningDeed is something that a server does whose queue may be broken.
-type beginningDeed func(t *testing.T, s *scene, broken *driven) error
+// startingAction is an operation that starts work inline, on a server whose database connection may break.
+type startingAction func(t *testing.T, s *inlineStartTest, broken *server) error
 
-// answers is that the run's invocation is answered.
-func answers(answer string) func(*testing.T, *scene, *driven) beginningDeed {
-	return func(t *testing.T, s *scene, by *driven) beginningDeed {
+// answerRun prepares a run's invocation, and returns the action that answers it.
+func answerRun(answer string) func(*testing.T, *inlineStartTest, *server) startingAction {
+	return func(t *testing.T, s *inlineStartTest, by *server) startingAction {
 		t.Helper()
-		work := s.takes(t, entities.WorkRun, "")
-		run, _, err := by.runs.begin(t.Context(), work)
+		work := s.claim(t, entities.WorkRun, "")
+		run, _, err := by.runs.recordStart(t.Context(), work)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return func(t *testing.T, _ *scene, broken *driven) error {
+		return func(t *testing.T, _ *inlineStartTest, broken *server) error {
 			t.Helper()
 			return broken.runs.answer(t.Context(), work, run, []byte(`{"commands":[`+answer+`]}`))
 		}
 	}
 }
 
-// finishes is that step s, which an answer asked for, has a result.
-func finishes(answer string) func(*testing.T, *scene, *driven) beginningDeed {
-	return func(t *testing.T, s *scene, by *driven) beginningDeed {
+// finishStep prepares a run with step s, and returns the action that appends its result.
+func finishStep(answer string) func(*testing.T, *inlineStartTest, *server) startingAction {
+	return func(t *testing.T, s *inlineStartTest, by *server) startingAction {
 		t.Helper()
-		if err := answers(answer)(t, s, by)(t, s, by); err != nil {
+		if err := answerRun(answer)(t, s, by)(t, s, by); err != nil {
 			t.Fatal(err)
 		}
-		work := s.takes(t, entities.WorkStep, "s")
-		return func(t *testing.T, _ *scene, broken *driven) error {
+		work := s.claim(t, entities.WorkStep, "s")
+		return func(t *testing.T, _ *inlineStartTest, broken *server) error {
 			t.Helper()
 			w := broken.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = broken.runs.Handlers() })
 			return broken.runs.finish(t.Context(), w.Bind(work), eventlog.Request{
@@ -175,25 +175,25 @@ func finishes(answer string) func(*testing.T, *scene, *driven) beginningDeed {
 	}
 }
 
-// firstDeed is a deed with which work begins.
-type firstDeed struct {
-	// scene is before the deed, in a world with a run. It was set by the server that is given.
-	scene   func(*testing.T, *scene, *driven) beginningDeed
-	work    entities.Work // what begins
-	subject string
-	begun   string // the last event
-	// optimistic is set if it is one statement when the server that set the scene does the deed.
+// inlineStartCase is an operation that starts work inline.
+type inlineStartCase struct {
+	// prepare prepares the operation on the given server, after a reset.
+	prepare   func(*testing.T, *inlineStartTest, *server) startingAction
+	work      entities.Work // the work that starts
+	subject   string
+	lastEvent string // the last event of the log
+	// optimistic is set if the operation is one statement on the server that prepared it.
 	optimistic bool
 }
 
-func firstDeeds() map[string]firstDeed {
-	return map[string]firstDeed{
+func inlineStartCases() map[string]inlineStartCase {
+	return map[string]inlineStartCase{
 		"a start": {
-			scene: func(t *testing.T, s *scene, _ *driven) beginningDeed {
+			prepare: func(t *testing.T, s *inlineStartTest, _ *server) startingAction {
 				t.Helper()
 				s.exec(t, `DELETE FROM runs`)
 				s.exec(t, `DELETE FROM messages`)
-				return func(t *testing.T, s *scene, broken *driven) error {
+				return func(t *testing.T, s *inlineStartTest, broken *server) error {
 					t.Helper()
 					_, _, err := broken.log.Start(t.Context(), project, eventlog.Request{
 						RunID: s.run, Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
@@ -202,58 +202,58 @@ func firstDeeds() map[string]firstDeed {
 					return err
 				}
 			},
-			work: entities.WorkRun, begun: "run_started", optimistic: true,
+			work: entities.WorkRun, lastEvent: "run_started", optimistic: true,
 		},
 		"a step": {
-			scene: answers(`{"type":"runStep","id":"s"}`),
-			work:  entities.WorkStep, subject: "s", begun: "step_started s", optimistic: true,
+			prepare: answerRun(`{"type":"runStep","id":"s"}`),
+			work:    entities.WorkStep, subject: "s", lastEvent: "step_started s", optimistic: true,
 		},
-		"what is there already": {
-			scene: answers(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, begun: "wait_completed w",
+		"an answer after a wait ended": {
+			prepare: answerRun(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, lastEvent: "wait_completed w",
 		},
 		"a result": {
-			scene: finishes(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, begun: "step_completed s", optimistic: true,
+			prepare: finishStep(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, lastEvent: "step_completed s", optimistic: true,
 		},
-		"a result, and a wait is over": {
-			scene: finishes(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
-			work:  entities.WorkRun, begun: "wait_completed w",
+		"a result after a wait ended": {
+			prepare: finishStep(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
+			work:    entities.WorkRun, lastEvent: "wait_completed w",
 		},
 	}
 }
 
-// TestInlineStartSurvivesACrashAtAnyStatement breaks transactions off that begin what they make necessary: by killing
-// the server's process before a statement, and by cutting the server off when it has been executed, the commit too. All
-// of it is there then, the beginning too, or nothing. What began was not called, so it is released: whoever claims
-// it goes on with the first attempt.
+// TestInlineStartSurvivesACrashAtAnyStatement interrupts transactions that start work inline: it kills the server's
+// session before a statement, or cuts the connection after it, the commit included. Afterwards all of the transaction
+// is there, with the start, or nothing. The function was not called, so the work is released, and the next holder
+// continues the first attempt.
 func TestInlineStartSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
-	for name, tt := range firstDeeds() {
-		for _, remembers := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, remembered: %v", name, remembers), func(t *testing.T) {
+	for name, tt := range inlineStartCases() {
+		for _, cached := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, cached: %v", name, cached), func(t *testing.T) {
 				t.Parallel()
-				tt.crashAtAnyStatement(t, remembers)
+				tt.crashAtAnyStatement(t, cached)
 			})
 		}
 	}
 }
 
-// crashAtAnyStatement has the deed done by a server that has set the scene, or not.
-func (tt firstDeed) crashAtAnyStatement(t *testing.T, remembers bool) {
+// crashAtAnyStatement performs the operation on a server with or without the run in its cache.
+func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, cached bool) {
 	t.Helper()
 	dsn := testdb.New(t)
-	s := newScene(t, dsn)
+	s := newInlineStartTest(t, dsn)
 	session := gate.Open(t, dsn, s.pool, nil)
-	broken := drivenOn(t, session.Pool)
-	by := s.driven
-	if remembers {
+	broken := serverOn(t, session.Pool)
+	by := s.server
+	if cached {
 		by = broken
 	}
-	// attempt does the deed in a new world, with a crash at statement n.
-	attempt := func(t *testing.T, n int, crash gate.Crash) (do beginningDeed, untouched string, statements []string, err error) {
+	// attempt prepares and performs the operation, with a crash at statement n.
+	attempt := func(t *testing.T, n int, crash gate.Crash) (do startingAction, untouched string, statements []string, err error) {
 		t.Helper()
 		broken.Attach(nil)
-		s.anew(t, by)
-		do = tt.scene(t, s, by)
+		s.reset(t, by)
+		do = tt.prepare(t, s, by)
 		broken.Attach(s.worker)
 		untouched = s.state(t)
 		statements = session.Run(t, n, crash, func() { err = do(t, s, broken) })
@@ -268,89 +268,88 @@ func (tt firstDeed) crashAtAnyStatement(t *testing.T, remembers bool) {
 	}
 	commit := len(statements) - 1
 	if statements[commit] != "COMMIT" {
-		t.Fatalf("there is no commit in the end of %q", statements)
+		t.Fatalf("the last statement of %q is no commit", statements)
 	}
-	if tt.optimistic && remembers && commit != 1 {
-		t.Errorf("there is not one statement in %q", statements)
+	if tt.optimistic && cached && commit != 1 {
+		t.Errorf("got statements %q, want one and the commit", statements)
 	}
 	for n, sql := range statements {
 		for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
 			what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 			do, untouched, _, err := attempt(t, n, how)
 			if err == nil {
-				t.Errorf("%s: no error was returned", what)
+				t.Errorf("%s: got no error", what)
 			}
 			if n != commit || how != gate.AnswerLost {
 				if got := s.state(t); got != untouched {
-					t.Errorf("%s: there is\n%s\nwant\n%s", what, got, untouched)
+					t.Errorf("%s: got state\n%s\nwant\n%s", what, got, untouched)
 				}
-				if err := do(t, s, s.driven); err != nil {
-					t.Errorf("%s: the repetition: %v", what, err)
+				if err := do(t, s, s.server); err != nil {
+					t.Errorf("%s: repeating the operation: %v", what, err)
 				}
 				continue
 			}
-			tt.goesOnElsewhere(t, s, what)
+			tt.checkContinued(t, s, what)
 		}
 	}
 }
 
-// goesOnElsewhere fails the test unless what began is released, and whoever claims it goes on with the first
-// attempt.
-func (tt firstDeed) goesOnElsewhere(t *testing.T, s *scene, what string) {
+// checkContinued fails the test unless the started work is released, and the next holder continues the first attempt.
+func (tt inlineStartCase) checkContinued(t *testing.T, s *inlineStartTest, what string) {
 	t.Helper()
-	if got := s.events(t, s.run); got[len(got)-1] != tt.begun {
-		t.Errorf("%s: the log is %q, want %q at its end", what, got, tt.begun)
+	if got := s.events(t, s.run); got[len(got)-1] != tt.lastEvent {
+		t.Errorf("%s: the log is %q, want %q at its end", what, got, tt.lastEvent)
 	}
-	eventually(t, "it is released", func() bool {
+	eventually(t, "the work is released", func() bool {
 		return s.replica.count(t, `SELECT count(*) FROM messages WHERE lease = '' AND delivery_count = 0
 			AND work = $1 AND subject = $2`, tt.work, tt.subject) == 1
 	})
 	log := s.events(t, s.run)
 	if len(s.calls) > 0 {
-		t.Errorf("%s: it was called already", what)
+		t.Errorf("%s: the function was called before the work was claimed", what)
 	}
-	if _, err := s.worker.Perform(t.Context(), s.takes(t, tt.work, tt.subject)); err != nil {
+	if _, err := s.worker.Perform(t.Context(), s.claim(t, tt.work, tt.subject)); err != nil {
 		t.Error(err)
 	}
 	if c := receive(t, "the call", s.calls); c.Attempt != 1 {
 		t.Errorf("%s: attempt %d, want 1", what, c.Attempt)
 	}
-	if again := s.events(t, s.run)[len(log):]; slices.Contains(again, tt.begun) {
-		t.Errorf("%s: it began once more: %q", what, again)
+	if again := s.events(t, s.run)[len(log):]; slices.Contains(again, tt.lastEvent) {
+		t.Errorf("%s: the start was recorded again: %q", what, again)
 	}
 }
 
-// dying is the queue of a server that dies right after each commit.
-type dying struct{ *queue.Queue }
+// dyingQueue is the queue of a server that dies right after each commit.
+type dyingQueue struct{ *queue.Queue }
 
-func (q dying) Enqueue(
+func (q dyingQueue) Enqueue(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
 ) ([]*eventlog.InlineStart, func(error), error) {
 	begins, _, err := q.Queue.Enqueue(ctx, tx, before, messages)
 	return begins, func(error) {}, err
 }
 
-func (q dying) EnqueueOptimistic(
+func (q dyingQueue) EnqueueOptimistic(
 	c *pg.Conditional, messages []entities.Message,
 ) ([]*eventlog.InlineStart, func(error), bool) {
 	begins, _, ok := q.Queue.EnqueueOptimistic(c, messages)
 	return begins, func(error) {}, ok
 }
 
-// TestServerKilledBeforeItsInlineCallLosesNothing: another one makes it, and it is the first attempt.
+// TestServerKilledBeforeItsInlineCallLosesNothing: another server makes the call, as the first attempt.
 func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, work := range []entities.Work{entities.WorkRun, entities.WorkStep} {
 		t.Run(string(work), func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.New(t)
-			dead := quietly(t, dsn)
+			dead := idleServer(t, dsn)
 			w := dead.newWorker(t)
-			dead.onRecord(t, w.ProcessID()) // without a beat, nor the lock
-			log := eventlog.New(dead.pool, dead.hub, dying{dead.Queue}, time.Now)
+			dead.onRecord(t, w.ProcessID()) // it neither beats nor holds its lock
+			log := eventlog.New(dead.pool, dead.hub, dyingQueue{dead.Queue}, time.Now)
 			var steps, first atomic.Int32
-			live := openDriven(t, dsn)
-			live.register(t, deployment, serve(t, func(c *turn) {
+			live := newServer(t, dsn)
+			live.register(t, deployment, serve(t, func(c *functionCall) {
 				if c.Attempt == 1 {
 					first.Add(1)
 				}
@@ -363,10 +362,10 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 			if work == entities.WorkRun {
 				dead.Attach(w)
 			}
-			id := (&driven{dead.replica, log, New(dead.Queue, log)}).begin(t, `null`)
+			id := (&server{dead.replica, log, New(dead.Queue, log)}).startRun(t, `null`)
 			if work == entities.WorkStep {
-				d := dead.takes(t, entities.WorkRun, "")
-				run, _, err := dead.runs.begin(t.Context(), d)
+				d := dead.claim(t, entities.WorkRun, "")
+				run, _, err := dead.runs.recordStart(t.Context(), d)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -376,12 +375,12 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			begun := map[entities.Work]string{entities.WorkRun: "run_started", entities.WorkStep: "step_started s"}[work]
-			if log := dead.events(t, id); log[len(log)-1] != begun {
-				t.Fatalf("the log is %q, want %q at its end", log, begun)
+			started := map[entities.Work]string{entities.WorkRun: "run_started", entities.WorkStep: "step_started s"}[work]
+			if log := dead.events(t, id); log[len(log)-1] != started {
+				t.Fatalf("the log is %q, want %q at its end", log, started)
 			}
 			if n := dead.replica.count(t, `SELECT count(*) FROM messages WHERE holder = $1`, w.ProcessID()); n != 1 {
-				t.Fatalf("the dead server holds %d pieces of work, want 1", n)
+				t.Fatalf("the dead server holds %d leases, want 1", n)
 			}
 			live.worker(t, func(o *queue.WorkerOptions) { o.Handlers = live.runs.Handlers() })
 			live.wantEnd(t, id, entities.RunCompleted, `null`)
@@ -390,20 +389,20 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 				t.Errorf("the step was called %d times, and %d calls were first attempts, want 1 and %d",
 					steps.Load(), first.Load(), calls)
 			}
-			// The attempt that the dead server had begun is in the log, as if it had died amid the call.
+			// The attempt that the dead server started is in the log, as if the server had died during the call.
 			want := map[entities.Work]int{entities.WorkRun: 1, entities.WorkStep: 2}[work]
-			if n := live.count(t, id, "step_started s"); n != want {
+			if n := live.countEvents(t, id, "step_started s"); n != want {
 				t.Errorf("the step started %d times, want %d", n, want)
 			}
-			if n := live.count(t, id, "run_started"); n != 1 {
+			if n := live.countEvents(t, id, "run_started"); n != 1 {
 				t.Errorf("the run started %d times, want once", n)
 			}
 		})
 	}
 }
 
-// TestStepsThatFindNoPlaceBeginLater: each is called once, and starts once.
-func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
+// TestStepsWithoutAFreePlaceStartLater: each is called once and started once.
+func TestStepsWithoutAFreePlaceStartLater(t *testing.T) {
 	t.Parallel()
 	const steps = 40
 	var calls atomic.Int32
@@ -411,8 +410,8 @@ func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
 	for n := range steps {
 		all = append(all, object{"type": "runStep", "id": fmt.Sprint("s", n)})
 	}
-	d := openDriven(t, testdb.New(t))
-	d.register(t, deployment, serve(t, func(c *turn) {
+	d := newServer(t, testdb.New(t))
+	d.register(t, deployment, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeStep {
 			calls.Add(1)
 			if c.Attempt != 1 {
@@ -429,7 +428,7 @@ func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
 		c.reply(object{"type": "complete"})
 	}).URL)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers, o.Deliveries = d.runs.Handlers(), 8 })
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, `null`)
 	if n := calls.Load(); n != steps {
 		t.Errorf("%d calls, want %d", n, steps)
@@ -439,8 +438,8 @@ func TestStepsThatFindNoPlaceBeginLater(t *testing.T) {
 	}
 }
 
-// TestLeaseCoversTheAttemptsTimeout: a step that begins at once has the time that its attempt may take, and as long as
-// it takes to record the result.
+// TestLeaseCoversTheAttemptsTimeout: the lease of an inline start lasts for the attempt's timeout and the time to
+// record the result.
 func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 	t.Parallel()
 	for timeout, want := range map[string]time.Duration{
@@ -450,17 +449,17 @@ func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 	} {
 		t.Run(timeout, func(t *testing.T) {
 			t.Parallel()
-			d := quietly(t, testdb.New(t))
+			d := idleServer(t, testdb.New(t))
 			w := d.newWorker(t)
 			d.onRecord(t, w.ProcessID())
-			d.begin(t, `null`)
-			work := d.takes(t, entities.WorkRun, "")
-			run, _, err := d.runs.begin(t.Context(), work)
+			d.startRun(t, `null`)
+			work := d.claim(t, entities.WorkRun, "")
+			run, _, err := d.runs.recordStart(t.Context(), work)
 			if err != nil {
 				t.Fatal(err)
 			}
 			d.Attach(w)
-			runs := New(d.Queue, eventlog.New(d.pool, d.hub, dying{d.Queue}, time.Now))
+			runs := New(d.Queue, eventlog.New(d.pool, d.hub, dyingQueue{d.Queue}, time.Now))
 			answer := []byte(`{"commands":[{"type":"runStep","id":"s",` + timeout + `}]}`)
 			if err := runs.answer(t.Context(), work, run, answer); err != nil {
 				t.Fatal(err)
@@ -469,7 +468,7 @@ func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 			d.scan(t, `SELECT due_at - clock_timestamp() FROM messages WHERE work = 'step' AND holder = $1`,
 				[]any{w.ProcessID()}, &left)
 			if left > want || left < want-testTimeout {
-				t.Errorf("the lease goes on for %s, want %s", left, want)
+				t.Errorf("the lease lasts for %s, want %s", left, want)
 			}
 		})
 	}

@@ -16,72 +16,73 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// invoke calls the function of a run that can move, and carries out what it asks for.
+// invoke calls the function of a run that can move, and applies the commands of its answer.
 func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
-	run, size, err := e.begin(ctx, d)
+	run, size, err := e.recordStart(ctx, d)
 	if err != nil {
 		return err
 	}
-	a, err := e.askRun(ctx, d, run, size)
+	a, err := e.callRun(ctx, d, run, size)
 	if err != nil {
 		return err
 	}
 	if !a.ok() {
-		return later(d, d.Refused(a.status, a.body), a.retryAfter)
+		return retryLater(d, d.Refused(a.status, a.body), a.retryAfter)
 	}
-	return e.carryOut(ctx, d, run, a)
+	return e.applyAnswer(ctx, d, run, a)
 }
 
-// askRun calls the function of a run. The log that the call brings along has the given size, and takes memory until the
-// answer.
-func (e *Engine) askRun(ctx context.Context, d queue.Delivery, run entities.Run, size int64) (answer, error) {
+// callRun calls the function of a run. The call carries a log of the given size in bytes, for which memory is reserved
+// until the answer.
+func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run entities.Run, size int64) (answer, error) {
 	free, err := d.ReserveMemory(ctx, size)
 	if err != nil {
 		return answer{}, err
 	}
 	defer free()
-	call, err := e.call(ctx, d, run)
+	call, err := e.newCall(ctx, d, run)
 	if err != nil {
 		return answer{}, err
 	}
-	// A tenth of the lease remains for carrying out the answer.
+	// A tenth of the lease remains for applying the answer.
 	return e.ask(ctx, d, call, d.LeaseTime()-d.LeaseTime()/10)
 }
 
-// carryOut carries out the answer, even while the server shuts down or the database is away for a while, so that the
-// function need not be called again.
-func (e *Engine) carryOut(ctx context.Context, d queue.Delivery, run entities.Run, a answer) error {
+// applyAnswer applies the answer. It persists while the server shuts down or the database is away for a while, so that
+// the function need not be called again.
+func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities.Run, a answer) error {
 	var outcome error
 	err := queue.Persist(ctx, func(ctx context.Context) error {
 		outcome = e.answer(ctx, d, run, a.body)
-		if outcome != nil && !final(outcome) {
+		if outcome != nil && !isPermanent(outcome) {
 			return outcome
 		}
 		return nil
 	})
 	if refused := (*eventlog.RefusedError)(nil); errors.As(outcome, &refused) {
-		return later(d, outcome, 0) // even if it says that the run has ended: it is this answer that would have ended it
+		// The refusal may say that the run has ended, because a command of this answer would end it. The work stays.
+		return retryLater(d, outcome, 0)
 	}
 	return errors.Join(err, outcome)
 }
 
-// final reports whether an answer that failed with the error would fail every time.
-func final(err error) bool {
+// isPermanent reports whether an answer that failed with the error would fail again whenever it is applied.
+func isPermanent(err error) bool {
 	refused := (*eventlog.RefusedError)(nil)
 	return queue.IsOver(err) || errors.As(err, &refused) || errors.Is(err, entities.ErrInvalid) ||
 		errors.Is(err, entities.ErrDeploymentNotFound) || errors.Is(err, ErrNothingLeft)
 }
 
-// later is a failure that is retried after its backoff, and not earlier than the function asked for.
-func later(d queue.Delivery, err error, notBefore time.Duration) error {
+// retryLater returns a failure that is retried after its backoff, but not earlier than the function asked for.
+func retryLater(d queue.Delivery, err error, notBefore time.Duration) error {
 	f := d.Failure(err)
 	f.After = max(f.After, notBefore)
 	return &f
 }
 
-// call is the invocation of a run's function.
-func (e *Engine) call(ctx context.Context, d queue.Delivery, run entities.Run) (contract.Call, error) {
-	page, err := e.logOf(ctx, d, run)
+// newCall builds the call of a run's function.
+func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run entities.Run) (contract.Call, error) {
+	page, err := e.firstEvents(ctx, d, run)
 	if err != nil {
 		return contract.Call{}, err
 	}
@@ -101,9 +102,9 @@ func (e *Engine) call(ctx context.Context, d queue.Delivery, run entities.Run) (
 	return c, nil
 }
 
-// logOf is the beginning of the run's log: as it was when the invocation began, if that is at hand. Later events have
-// the run invoked again.
-func (e *Engine) logOf(ctx context.Context, d queue.Delivery, run entities.Run) (read.EventPage, error) {
+// firstEvents returns the first page of the run's log. An inline start may have it at hand, as it was when the
+// invocation started. Events that came later have the run invoked again.
+func (e *Engine) firstEvents(ctx context.Context, d queue.Delivery, run entities.Run) (read.EventPage, error) {
 	if d.HasStarted() && d.Inline.Log != nil && len(d.Inline.Log) <= contract.InlineEvents {
 		return read.EventPage{Events: d.Inline.Log}, nil
 	}

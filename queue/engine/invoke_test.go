@@ -8,11 +8,11 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// TestLongLogsComeInParts: a call brings the beginning, and says where the rest begins.
-func TestLongLogsComeInParts(t *testing.T) {
+// TestLongLogsAreSentInPages: a call carries the first page and the cursor of the next.
+func TestLongLogsAreSentInPages(t *testing.T) {
 	t.Parallel()
-	const steps = contract.InlineEvents / 2 // of two events each, behind two of the run
-	d := drive(t, serve(t, func(c *turn) {
+	const steps = contract.InlineEvents / 2 // two events each, after two of the run
+	d := startServer(t, serve(t, func(c *functionCall) {
 		if c.After == nil {
 			var all []object
 			for i := range steps {
@@ -23,6 +23,6 @@ func TestLongLogsComeInParts(t *testing.T) {
 		}
 		c.reply(object{"type": "complete", "output": []int{len(c.Events), int(*c.After)}})
 	}))
-	id := d.begin(t, `null`)
+	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf("[%d,%d]", contract.InlineEvents, contract.InlineEvents))
 }

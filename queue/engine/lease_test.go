@@ -13,20 +13,20 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// TestWorkWithAnExpiredLeaseIsDoneAgain: whoever comes too late leaves the work to others, also when none of them has
-// taken it yet.
-func TestWorkWithAnExpiredLeaseIsDoneAgain(t *testing.T) {
+// TestWorkWithAnExpiredLeaseIsRepeated: a handler whose lease has expired must not end the work, even if no other
+// process has claimed it yet.
+func TestWorkWithAnExpiredLeaseIsRepeated(t *testing.T) {
 	t.Parallel()
 	for _, work := range []entities.Work{entities.WorkRun, entities.WorkStep, entities.WorkDeadline} {
 		t.Run(string(work), func(t *testing.T) {
 			t.Parallel()
-			d := openDriven(t, testdb.New(t))
-			d.register(t, deployment, serve(t, func(c *turn) {
+			d := newServer(t, testdb.New(t))
+			d.register(t, deployment, serve(t, func(c *functionCall) {
 				if c.Type == contract.TypeWorkflow {
 					completeWith("step_completed", "x", object{"type": "runStep", "id": "x"})(c)
 				}
 			}).URL)
-			id := d.begin(t, `null`, func(r *eventlog.Request) {
+			id := d.startRun(t, `null`, func(r *eventlog.Request) {
 				at := time.Now().Add(time.Hour)
 				r.Data.Deadline = &at
 			})
@@ -39,24 +39,24 @@ func TestWorkWithAnExpiredLeaseIsDoneAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-			late := d.claimLate(t, id, work)
+			late := d.claimExpired(t, id, work)
 			if _, err := w.Perform(t.Context(), late); err != nil {
 				t.Error(err)
 			}
 			if n := d.replica.count(t, `SELECT count(*) FROM messages WHERE id = $1`, late.ID); n != 1 {
-				t.Errorf("the work is there %d times, want once", n)
+				t.Errorf("got %d messages for the work, want 1", n)
 			}
 			if work == entities.WorkDeadline {
-				return // it would end the run
+				return // repeating this work would end the run
 			}
-			begin(t, w)
+			startWorker(t, w)
 			d.wantEnd(t, id, entities.RunCompleted, `null`)
 		})
 	}
 }
 
-// claimLate claims work about a run for a moment, and returns when that is over.
-func (d *driven) claimLate(t *testing.T, id entities.RunID, work entities.Work) queue.Delivery {
+// claimExpired claims work of a run for a moment, and returns when the lease has expired.
+func (d *server) claimExpired(t *testing.T, id entities.RunID, work entities.Work) queue.Delivery {
 	t.Helper()
 	var ticket tickets.Ticket
 	d.scan(t, `UPDATE messages SET ticket = greatest(ticket, 1) WHERE run_id = $1 AND work = $2 RETURNING id, ticket`,
@@ -65,7 +65,7 @@ func (d *driven) claimLate(t *testing.T, id entities.RunID, work entities.Work) 
 	if err != nil || !ok {
 		t.Fatalf("claim: %v, error %v", ok, err)
 	}
-	eventually(t, "the lease is over", func() bool {
+	eventually(t, "the lease has expired", func() bool {
 		return d.replica.count(t, `SELECT count(*) FROM messages WHERE lease = $1 AND due_at < clock_timestamp()`, late.Lease) == 1
 	})
 	return late

@@ -22,15 +22,15 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
-// cachingServer is a server that acts on its cache of runs, and dies before it calls a function.
+// cachingServer is a server that appends from its cache of runs, and dies before it calls a function.
 type cachingServer struct {
-	*driven
+	*server
 
 	worker *queue.Worker
 }
 
-// on makes a replica over the pool, whose hub neither sends nor receives hints.
-func on(t *testing.T, pool *pgxpool.Pool) *driven {
+// serverOn makes a server on the pool, whose hub does not run.
+func serverOn(t *testing.T, pool *pgxpool.Pool) *server {
 	t.Helper()
 	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)
@@ -38,14 +38,14 @@ func on(t *testing.T, pool *pgxpool.Pool) *driven {
 		t.Fatal(err)
 	}
 	log := eventlog.New(pool, hub, q, time.Now)
-	return &driven{&replica{pool: pool, hub: hub, Queue: q}, log, New(q, log)}
+	return &server{&replica{pool: pool, hub: hub, Queue: q}, log, New(q, log)}
 }
 
-func cachingServerOn(t *testing.T, session *gate.Session, home *driven) *cachingServer {
+func cachingServerOn(t *testing.T, session *gate.Session, home *server) *cachingServer {
 	t.Helper()
-	s := on(t, session.Pool)
-	log := eventlog.New(session.Pool, s.hub, dying{s.Queue}, time.Now)
-	d := &driven{s.replica, log, New(on(t, session.Pool).Queue, log)} // whose queue begins nothing
+	s := serverOn(t, session.Pool)
+	log := eventlog.New(session.Pool, s.hub, dyingQueue{s.Queue}, time.Now)
+	d := &server{s.replica, log, New(serverOn(t, session.Pool).Queue, log)} // this queue starts nothing inline
 	b := &cachingServer{d, d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })}
 	home.onRecord(t, b.worker.ProcessID())
 	return b
@@ -60,31 +60,31 @@ func (b *cachingServer) send(ctx context.Context, fill func(*pgx.Batch)) error {
 	return err
 }
 
-// frozen is the process that makes the deliveries. The others think that it is dead; it may not be.
-const frozen = "proc_1"
+// frozenProcess holds the leases. The other processes take it for dead, but it may still be running.
+const frozenProcess = "proc_1"
 
-// made matches names that were made up.
-var made = regexp.MustCompile(`(?:msg|rh|wrun)_[0-9A-Z]{26}`)
+// generatedIDs matches names that were generatedIDs up.
+var generatedIDs = regexp.MustCompile(`(?:msg|rh|wrun)_[0-9A-Z]{26}`)
 
-// moment is a run on its way: its invocation, and two steps of it, a and b, are under way.
-type moment struct {
-	home       *driven
+// runUnderWay is a run whose invocation and two steps, a and b, are under way.
+type runUnderWay struct {
+	home       *server
 	run        entities.Run
 	invocation queue.Delivery
 	steps      map[string]queue.Delivery
 }
 
-// moment has the server bring a run so far, so that it remembers it.
-func (b *cachingServer) moment(t *testing.T, home *driven) *moment {
+// prepareInvoked makes a run under way on the server, which then has the run in its cache.
+func (b *cachingServer) prepareInvoked(t *testing.T, home *server) *runUnderWay {
 	t.Helper()
 	b.Attach(nil)
 	home.exec(t, `DELETE FROM runs`)
 	home.exec(t, `DELETE FROM river_job`)
 	home.exec(t, `DELETE FROM messages`)
-	m := &moment{home: home, steps: map[string]queue.Delivery{}}
-	id := b.begin(t, `null`)
-	m.invocation = home.takes(t, entities.WorkRun, "")
-	run, _, err := b.runs.begin(t.Context(), m.invocation)
+	m := &runUnderWay{home: home, steps: map[string]queue.Delivery{}}
+	id := b.startRun(t, `null`)
+	m.invocation = home.claim(t, entities.WorkRun, "")
+	run, _, err := b.runs.recordStart(t.Context(), m.invocation)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,79 +94,79 @@ func (b *cachingServer) moment(t *testing.T, home *driven) *moment {
 		t.Fatal(err)
 	}
 	for _, step := range []string{"a", "b"} {
-		m.steps[step] = home.takes(t, entities.WorkStep, step)
+		m.steps[step] = home.claim(t, entities.WorkStep, step)
 	}
 	home.exec(t, `
 		INSERT INTO processes (id, host, session_key, beat_at) VALUES ($1, 'host', 1, now() - interval '1 h')
-		ON CONFLICT (id) DO NOTHING`, frozen)
-	home.exec(t, `UPDATE messages SET holder = $1`, frozen)
+		ON CONFLICT (id) DO NOTHING`, frozenProcess)
+	home.exec(t, `UPDATE messages SET holder = $1`, frozenProcess)
 	return m
 }
 
-// answered is a moment later: the invocation was answered, and waits for the steps.
-func (b *cachingServer) answered(t *testing.T, home *driven) *moment {
+// prepareAnswered makes a run whose invocation was answered, and which waits for its steps.
+func (b *cachingServer) prepareAnswered(t *testing.T, home *server) *runUnderWay {
 	t.Helper()
-	m := b.moment(t, home)
+	m := b.prepareInvoked(t, home)
 	if err := b.runs.answer(t.Context(), m.invocation, m.run, []byte(`{"commands":[{"type":"runStep","id":"c"}]}`)); err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-// after is a scene after something that the server itself has done.
-func after(scene scenery, what act) scenery {
-	return func(b *cachingServer, t *testing.T, home *driven) *moment {
+// after is a preparation followed by an action of the same server.
+func after(prepare preparation, action serverAction) preparation {
+	return func(b *cachingServer, t *testing.T, home *server) *runUnderWay {
 		t.Helper()
-		m := scene(b, t, home)
-		if err := what(t.Context(), b, m); err != nil {
+		m := prepare(b, t, home)
+		if err := action(t.Context(), b, m); err != nil {
 			t.Fatal(err)
 		}
 		return m
 	}
 }
 
-// unknown has all servers be on no record.
-func unknown(ctx context.Context, b *cachingServer, _ *moment) error {
+// deleteProcesses deletes the rows of all servers in processes.
+func deleteProcesses(ctx context.Context, b *cachingServer, _ *runUnderWay) error {
 	_, err := b.pool.Exec(ctx, `DELETE FROM processes`)
 	return err
 }
 
-// expires ends the lease of the invocation.
-func expires(ctx context.Context, b *cachingServer, m *moment) error {
+// expireLease makes the lease of the invocation expire.
+func expireLease(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, err := b.pool.Exec(ctx, `UPDATE messages SET due_at = now() WHERE lease = $1`, m.invocation.Lease)
 	return err
 }
 
-// scenery sets a scene.
-type scenery func(*cachingServer, *testing.T, *driven) *moment
+// preparation prepares a run.
+type preparation func(*cachingServer, *testing.T, *server) *runUnderWay
 
-// act is something that a server does about a run.
-type act func(ctx context.Context, b *cachingServer, m *moment) error
+// serverAction is an operation of a server on a run.
+type serverAction func(ctx context.Context, b *cachingServer, m *runUnderWay) error
 
-func replies(answer string) act {
-	return func(ctx context.Context, b *cachingServer, m *moment) error {
+func answerWith(answer string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		return b.runs.answer(ctx, m.invocation, m.run, []byte(`{"commands":[`+answer+`]}`))
 	}
 }
 
-func commands(command string) act {
-	return func(ctx context.Context, b *cachingServer, m *moment) error {
+func sendCommand(command string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		_, err := b.runs.Command(ctx, project, m.run.ID, m.invocation.Lease, []byte(`{"commands":[`+command+`]}`))
 		return err
 	}
 }
 
-// results has a step end with an output.
-func results(step, output string) act {
-	return func(ctx context.Context, b *cachingServer, m *moment) error {
+// completeStep completes a step with an output.
+func completeStep(step, output string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		return b.runs.finish(ctx, b.worker.Bind(m.steps[step]), eventlog.Request{
 			Type: entities.EventStepCompleted, CorrelationID: step, SpecVersion: entities.SpecDriven, Payload: []byte(output),
 		})
 	}
 }
 
-func happens(r eventlog.Request) act {
-	return func(ctx context.Context, b *cachingServer, m *moment) error {
+func appendEvent(r eventlog.Request) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		r := r
 		r.RunID, r.SpecVersion = m.run.ID, entities.SpecDriven
 		_, err := b.log.Append(ctx, project, r)
@@ -174,7 +174,7 @@ func happens(r eventlog.Request) act {
 	}
 }
 
-func (m *moment) child() eventlog.Request {
+func (m *runUnderWay) child() eventlog.Request {
 	return eventlog.Request{
 		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
 		Data: entities.EventData{
@@ -183,14 +183,15 @@ func (m *moment) child() eventlog.Request {
 	}
 }
 
-// hasChild starts a run whose parent the run is.
-func hasChild(ctx context.Context, b *cachingServer, m *moment) error {
+// startChild starts a child of the run.
+func startChild(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, _, err := b.log.Start(ctx, project, m.child())
 	return err
 }
 
-// hasChildMeanwhile does so, and keeps whoever ends the work of the parent waiting in the middle of a statement.
-func hasChildMeanwhile(ctx context.Context, b *cachingServer, m *moment) error {
+// startChildHoldingLease starts a child in a transaction that also locks the parent's work, so that a statement that
+// ends that work has to wait.
+func startChildHoldingLease(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	child := m.child()
 	_, err := b.log.AppendAll(ctx, project, child.RunID, []eventlog.Request{child}, eventlog.AppendOptions{
 		Guard: func(batch *pgx.Batch) func() error {
@@ -208,26 +209,26 @@ func hasChildMeanwhile(ctx context.Context, b *cachingServer, m *moment) error {
 	return err
 }
 
-// hurries has the run invoked, though nothing has happened to it, as the sweeper does.
-func hurries(ctx context.Context, b *cachingServer, m *moment) error {
+// enqueueInvocation enqueues an invocation although the run has no new events, as the sweeper does.
+func enqueueInvocation(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	_, err := b.runs.queue.SendAll(ctx, []entities.Message{{
 		Project: project, DeploymentID: deployment, Topic: "order", RunID: m.run.ID, Work: entities.WorkRun,
 	}})
 	return err
 }
 
-// dies is what another server does that finds the process dead by which all was called.
-func dies(ctx context.Context, b *cachingServer, _ *moment) error {
-	_, err := cluster.TakeOver(ctx, b.pool, []string{frozen}, time.Second, time.Second)
+// takeOver takes over from frozenProcess, as another server does.
+func takeOver(ctx context.Context, b *cachingServer, _ *runUnderWay) error {
+	_, err := cluster.TakeOver(ctx, b.pool, []string{frozenProcess}, time.Second, time.Second)
 	return err
 }
 
-func outlives(ctx context.Context, b *cachingServer, m *moment) error {
+func extendLease(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 	return b.send(ctx, func(batch *pgx.Batch) { m.invocation.ExtendIn(batch, 2*time.Hour) })
 }
 
-func returns(step string) act {
-	return func(ctx context.Context, b *cachingServer, m *moment) error {
+func nackWork(step string) serverAction {
+	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
 		work := m.invocation
 		if step != "" {
 			work = m.steps[step]
@@ -238,8 +239,8 @@ func returns(step string) act {
 	}
 }
 
-// state is all that there is of runs, and the work about them, but for times and what was made up.
-func (m *moment) state(t *testing.T, told [2]error) string {
+// state describes all runs and work, without times and generated IDs, and the errors that the servers got.
+func (m *runUnderWay) state(t *testing.T, errs [2]error) string {
 	t.Helper()
 	var text string
 	m.home.scan(t, `
@@ -249,124 +250,124 @@ func (m *moment) state(t *testing.T, told [2]error) string {
 				FROM events WHERE run_id = $1),
 			(SELECT string_agg(concat_ws(' ', id, status, attempt, result_seq), ', ' ORDER BY id) FROM steps),
 			(SELECT string_agg(concat_ws(' ', id, status), ', ' ORDER BY id) FROM waits),
-			(SELECT string_agg(concat_ws(' ', work, subject, CASE holder WHEN '' THEN 'nobody' WHEN $2 THEN 'frozen' ELSE 'new' END,
+			(SELECT string_agg(concat_ws(' ', work, subject, CASE holder WHEN '' THEN 'none' WHEN $2 THEN 'frozen' ELSE 'new' END,
 				lease <> '', delivery_count, again, ticket, due_at > now(), due_at > now() + interval '1 h', last_error),
 				', ' ORDER BY work, subject) FROM messages WHERE run_id = $1),
-			(SELECT count(*) FROM river_job))`, []any{m.run.ID, frozen}, &text)
-	return made.ReplaceAllString(fmt.Sprintf("%s\n%v\n%v\n", text, told[0], told[1]), "ID")
+			(SELECT count(*) FROM river_job))`, []any{m.run.ID, frozenProcess}, &text)
+	return generatedIDs.ReplaceAllString(fmt.Sprintf("%s\n%v\n%v\n", text, errs[0], errs[1]), "ID")
 }
 
-// encounter is two servers that do something about a run at the same time.
-type encounter struct {
-	scene    scenery
-	one, two act
-	// vain says that what the first believes is right, and yet the run has to be locked.
-	vain bool
+// pairing is two operations of two servers on a run at the same time.
+type pairing struct {
+	prepare  preparation
+	one, two serverAction
+	// needsLock is set if the first operation has to lock the run although its cache is right.
+	needsLock bool
 }
 
-func encounters() map[string]encounter {
-	var now, later scenery = (*cachingServer).moment, (*cachingServer).answered
-	cancels := happens(eventlog.Request{Type: entities.EventRunCancelled})
-	resumes := happens(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
-	ends := replies(`{"type":"complete","output":"1"}`)
-	asks, waits := replies(`{"type":"runStep","id":"x"}`), commands(`{"type":"wait","id":"w","for":"1h"}`)
-	return map[string]encounter{
-		"answer × result":              {scene: now, one: asks, two: results("a", "1")},
-		"answer × cancel":              {scene: now, one: asks, two: cancels},
-		"answer × hook received":       {scene: now, one: asks, two: resumes},
-		"answer × the same answer":     {scene: now, one: asks, two: asks},
-		"answer × another answer":      {scene: now, one: asks, two: replies(`{"type":"complete"}`)},
-		"answer × command to wait":     {scene: now, one: asks, two: waits},
-		"answer × command of the same": {scene: now, one: asks, two: commands(`{"type":"runStep","id":"x"}`)},
-		"answer × start of a child":    {scene: now, one: asks, two: hasChild},
-		"answer × sweeper":             {scene: now, one: asks, two: hurries},
-		"answer × take over":           {scene: now, one: asks, two: dies},
-		"answer × longer lease":        {scene: now, one: asks, two: outlives},
-		"answer × give back":           {scene: now, one: asks, two: returns("")},
+func pairings() map[string]pairing {
+	var now, later preparation = (*cachingServer).prepareInvoked, (*cachingServer).prepareAnswered
+	cancels := appendEvent(eventlog.Request{Type: entities.EventRunCancelled})
+	resumes := appendEvent(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
+	ends := answerWith(`{"type":"complete","output":"1"}`)
+	asks, waits := answerWith(`{"type":"runStep","id":"x"}`), sendCommand(`{"type":"wait","id":"w","for":"1h"}`)
+	return map[string]pairing{
+		"answer × result":              {prepare: now, one: asks, two: completeStep("a", "1")},
+		"answer × cancel":              {prepare: now, one: asks, two: cancels},
+		"answer × hook received":       {prepare: now, one: asks, two: resumes},
+		"answer × the same answer":     {prepare: now, one: asks, two: asks},
+		"answer × another answer":      {prepare: now, one: asks, two: answerWith(`{"type":"complete"}`)},
+		"answer × command to wait":     {prepare: now, one: asks, two: waits},
+		"answer × command of the same": {prepare: now, one: asks, two: sendCommand(`{"type":"runStep","id":"x"}`)},
+		"answer × start of a child":    {prepare: now, one: asks, two: startChild},
+		"answer × sweeper":             {prepare: now, one: asks, two: enqueueInvocation},
+		"answer × takeover":            {prepare: now, one: asks, two: takeOver},
+		"answer × longer lease":        {prepare: now, one: asks, two: extendLease},
+		"answer × nack":                {prepare: now, one: asks, two: nackWork("")},
 
-		"result × result, invoked":  {scene: now, one: results("a", "1"), two: results("b", "2")},
-		"result × answer":           {scene: now, one: results("a", "1"), two: asks},
-		"result × result":           {scene: later, one: results("a", "1"), two: results("b", "2")},
-		"result × the same result":  {scene: later, one: results("a", "1"), two: results("a", "1")},
-		"result × cancel":           {scene: later, one: results("a", "1"), two: cancels},
-		"result × hook received":    {scene: later, one: results("a", "1"), two: resumes},
-		"result × sweeper":          {scene: later, one: results("a", "1"), two: hurries},
-		"result × take over":        {scene: later, one: results("a", "1"), two: dies},
-		"result × give back":        {scene: later, one: results("a", "1"), two: returns("a")},
-		"result × start of a child": {scene: later, one: results("a", "1"), two: hasChild},
+		"result × result, invoked":  {prepare: now, one: completeStep("a", "1"), two: completeStep("b", "2")},
+		"result × answer":           {prepare: now, one: completeStep("a", "1"), two: asks},
+		"result × result":           {prepare: later, one: completeStep("a", "1"), two: completeStep("b", "2")},
+		"result × the same result":  {prepare: later, one: completeStep("a", "1"), two: completeStep("a", "1")},
+		"result × cancel":           {prepare: later, one: completeStep("a", "1"), two: cancels},
+		"result × hook received":    {prepare: later, one: completeStep("a", "1"), two: resumes},
+		"result × sweeper":          {prepare: later, one: completeStep("a", "1"), two: enqueueInvocation},
+		"result × takeover":         {prepare: later, one: completeStep("a", "1"), two: takeOver},
+		"result × nack":             {prepare: later, one: completeStep("a", "1"), two: nackWork("a")},
+		"result × start of a child": {prepare: later, one: completeStep("a", "1"), two: startChild},
 
-		"end × start of a child":    {scene: now, one: ends, two: hasChild},
-		"end × child meanwhile":     {scene: now, one: ends, two: hasChildMeanwhile},
-		"end × result":              {scene: now, one: ends, two: results("a", "1")},
-		"end × cancel":              {scene: now, one: ends, two: cancels},
-		"end × hook received":       {scene: now, one: ends, two: resumes},
-		"end × sweeper":             {scene: now, one: ends, two: hurries},
-		"end × take over":           {scene: now, one: ends, two: dies},
-		"end × longer lease":        {scene: now, one: ends, two: outlives},
-		"end × give back":           {scene: now, one: ends, two: returns("")},
-		"cancel × start of a child": {scene: now, one: cancels, two: hasChild},
-		"cancel × take over":        {scene: later, one: cancels, two: dies},
+		"end × start of a child":    {prepare: now, one: ends, two: startChild},
+		"end × child meanwhile":     {prepare: now, one: ends, two: startChildHoldingLease},
+		"end × result":              {prepare: now, one: ends, two: completeStep("a", "1")},
+		"end × cancel":              {prepare: now, one: ends, two: cancels},
+		"end × hook received":       {prepare: now, one: ends, two: resumes},
+		"end × sweeper":             {prepare: now, one: ends, two: enqueueInvocation},
+		"end × takeover":            {prepare: now, one: ends, two: takeOver},
+		"end × longer lease":        {prepare: now, one: ends, two: extendLease},
+		"end × nack":                {prepare: now, one: ends, two: nackWork("")},
+		"cancel × start of a child": {prepare: now, one: cancels, two: startChild},
+		"cancel × takeover":         {prepare: later, one: cancels, two: takeOver},
 
-		"end, with a child × sweeper":     {scene: after(now, hasChild), one: ends, two: hurries, vain: true},
-		"end, too late × longer lease":    {scene: after(now, expires), one: ends, two: outlives, vain: true},
-		"end, with a wait × sweeper":      {scene: after(now, waits), one: ends, two: hurries},
-		"answer, with a wait × sweeper":   {scene: after(now, waits), one: asks, two: hurries, vain: true},
-		"answer, with news × cancel":      {scene: after(now, hurries), one: asks, two: cancels, vain: true},
-		"answer, too late × longer lease": {scene: after(now, expires), one: asks, two: outlives, vain: true},
-		"answer of nobody × sweeper":      {scene: after(now, unknown), one: asks, two: hurries, vain: true},
-		"result, with a wait × cancel":    {scene: after(after(now, waits), asks), one: results("a", "1"), two: cancels},
-		"result of nobody × sweeper":      {scene: after(later, unknown), one: results("a", "1"), two: hurries, vain: true},
-		"result, a wait over × cancel": {scene: after(after(now, commands(
-			`{"type":"wait","id":"w","for":"0s"}`)), asks), one: results("a", "1"), two: cancels, vain: true},
+		"end, with a child × sweeper":        {prepare: after(now, startChild), one: ends, two: enqueueInvocation, needsLock: true},
+		"end after expiry × longer lease":    {prepare: after(now, expireLease), one: ends, two: extendLease, needsLock: true},
+		"end, with a wait × sweeper":         {prepare: after(now, waits), one: ends, two: enqueueInvocation},
+		"answer, with a wait × sweeper":      {prepare: after(now, waits), one: asks, two: enqueueInvocation, needsLock: true},
+		"answer, with new events × cancel":   {prepare: after(now, enqueueInvocation), one: asks, two: cancels, needsLock: true},
+		"answer after expiry × longer lease": {prepare: after(now, expireLease), one: asks, two: extendLease, needsLock: true},
+		"answer without process × sweeper":   {prepare: after(now, deleteProcesses), one: asks, two: enqueueInvocation, needsLock: true},
+		"result, with a wait × cancel":       {prepare: after(after(now, waits), asks), one: completeStep("a", "1"), two: cancels},
+		"result without process × sweeper":   {prepare: after(later, deleteProcesses), one: completeStep("a", "1"), two: enqueueInvocation, needsLock: true},
+		"result, after a wait × cancel": {prepare: after(after(now, sendCommand(
+			`{"type":"wait","id":"w","for":"0s"}`)), asks), one: completeStep("a", "1"), two: cancels, needsLock: true},
 	}
 }
 
-// TestI4EveryInterleavingOfOptimisticAppendsIsSerial holds two servers before each statement and commit, and has them
-// go on in every order: one that believes of a run what is right until the other has been there, and decides from it on
-// what ends a lease and begins other work; and one that locks it. What they are told and what there is then is always
-// as if one had come after the other, neither of them believing anything, and no deadlock happens.
+// TestI4EveryInterleavingOfOptimisticAppendsIsSerial stops two servers before each statement and commit, and lets them
+// continue in every order. The first has a cached run, which is right until the second writes to it; it ends a lease
+// and starts other work optimistically. The second locks the run. Their errors and the state are always the same as if
+// one had acted after the other, both with locks, and they never deadlock.
 func TestI4EveryInterleavingOfOptimisticAppendsIsSerial(t *testing.T) {
 	t.Parallel()
-	for name, e := range encounters() {
+	for name, e := range pairings() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e.isSerial(t)
+			e.checkSerial(t)
 		})
 	}
 }
 
-func (e encounter) isSerial(t *testing.T) {
+func (e pairing) checkSerial(t *testing.T) {
 	t.Helper()
 	dsn := testdb.New(t)
-	home := quietly(t, dsn)
+	home := idleServer(t, dsn)
 	one, two := gate.Open(t, dsn, home.pool, nil), gate.Open(t, dsn, home.pool, nil)
-	// The third knows nothing, and so shows how it ought to be.
+	// The third has nothing in its cache, so it shows the results of the locked append.
 	servers := [3]*cachingServer{cachingServerOn(t, one, home), cachingServerOn(t, two, home), cachingServerOn(t, one, home)}
-	var m *moment
+	var m *runUnderWay
 	set := func() {
-		m = e.scene(servers[0], t, home)
+		m = e.prepare(servers[0], t, home)
 		for _, s := range servers {
 			s.Attach(s.worker)
 		}
 	}
-	var told [2]error
-	ask := func(i int) { told[i%2] = [3]act{e.one, e.two, e.one}[i](t.Context(), servers[i], m) }
+	var errs [2]error
+	ask := func(i int) { errs[i%2] = [3]serverAction{e.one, e.two, e.one}[i](t.Context(), servers[i], m) }
 	set()
 	alone := one.Run(t, -1, gate.None, func() { ask(0) })
 	const most = 3 // a lock if need be, the statement, and the commit
-	if believed := len(alone) <= most; believed == e.vain || told[0] != nil && !e.vain {
-		t.Fatalf("it takes %q and says %v; it is in vain: %v", alone, told[0], e.vain)
+	if optimistic := len(alone) <= most; optimistic == e.needsLock || errs[0] != nil && !e.needsLock {
+		t.Fatalf("got statements %q and error %v; needs a lock: %v", alone, errs[0], e.needsLock)
 	}
 	serial := map[string]string{}
 	for name, order := range map[string][2]int{"one, two": {2, 1}, "two, one": {1, 2}} {
 		set()
 		ask(order[0])
 		ask(order[1])
-		serial[m.state(t, told)] = name
+		serial[m.state(t, errs)] = name
 	}
 	gate.Serial(t, one, two, serial, func(schedule *gate.Schedule) string {
 		set()
 		schedule.Run(t, func() { ask(0) }, func() { ask(1) })
-		return m.state(t, told)
+		return m.state(t, errs)
 	})
 }

@@ -19,8 +19,8 @@ const (
 	MaxSignal = 1 << 20
 	// MaxKeep is the longest time a signal may be kept for hooks that look back.
 	MaxKeep = 30 * 24 * time.Hour
-	// keyKnown is how long a signal's key is remembered at least.
-	keyKnown = 24 * time.Hour
+	// keyRetention is how long a signal's key is remembered at least.
+	keyRetention = 24 * time.Hour
 )
 
 // PostSignal accepts a signal. It resumes every hook of its project that waits for its name and whose condition it
@@ -28,28 +28,33 @@ const (
 // of the signal are used. It returns the stored signal and whether it is new: for a key that came before, within at
 // least a day, it returns the signal stored with that key.
 //
-// It fails with [entities.ErrInvalid], and with [entities.ErrKeyReused] when the key came with other data.
+// PostSignal stores a signal. The signal resumes every hook of its project that waits for its name and whose condition
+// holds, and is kept for the given time for hooks that are created later and look back. PostSignal uses the project,
+// name, key and data of s. It returns the stored signal and whether it is new: if a signal with the same key was posted
+// before, at least within the last day, it returns that signal.
+//
+// It fails with [entities.ErrInvalid], and with [entities.ErrKeyReused] if the key was used with different data.
 func (e *Engine) PostSignal(ctx context.Context, s store.Signal, keep time.Duration) (store.Signal, bool, error) {
 	if err := validateSignal(s, keep); err != nil {
 		return store.Signal{}, false, err
 	}
 	s.ID = store.NewSignalID()
-	known := time.Duration(0)
+	keepKey := time.Duration(0)
 	if s.Key != "" {
-		known = keyKnown
+		keepKey = keyRetention
 	}
 	var stored store.Signal
-	err := pg.InTxThen(ctx, e.pool, func(tx pgx.Tx) (ended func(error), err error) {
-		if stored, err = store.InsertSignal(ctx, tx, s, keep, known); err != nil {
+	err := pg.InTxThen(ctx, e.pool, func(tx pgx.Tx) (afterCommit func(error), err error) {
+		if stored, err = store.InsertSignal(ctx, tx, s, keep, keepKey); err != nil {
 			return nil, err
 		}
 		if stored.ID != s.ID {
 			return nil, sameSignal(stored, s)
 		}
-		_, ended, err = e.queue.Enqueue(ctx, tx, &pgx.Batch{}, []entities.Message{{
+		_, afterCommit, err = e.queue.Enqueue(ctx, tx, &pgx.Batch{}, []entities.Message{{
 			Project: s.Project, Topic: s.Name, Work: entities.WorkSignal, Subject: string(s.ID),
 		}})
-		return ended, err
+		return afterCommit, err
 	})
 	if err != nil {
 		return store.Signal{}, false, fmt.Errorf("post signal: %w", err)
@@ -73,21 +78,22 @@ func validateSignal(s store.Signal, keep time.Duration) error {
 		return entities.Invalid("the data is not JSON")
 	}
 	if keep < 0 || keep > MaxKeep {
-		return entities.Invalid("%s is not between 0s and %s, which is how long a signal can be kept", keep, MaxKeep)
+		return entities.Invalid("a signal cannot be kept for %s: the limits are 0s and %s", keep, MaxKeep)
 	}
 	return nil
 }
 
-// sameSignal fails if the key came with different data.
+// sameSignal fails if the key was used with different data.
 func sameSignal(first, again store.Signal) error {
 	if !bytes.Equal(first.Data, again.Data) {
-		return fmt.Errorf("%w: signal %s came with the id %q and other data", entities.ErrKeyReused, first.ID, first.Key)
+		return fmt.Errorf("%w: signal %s was posted with the id %q and different data", entities.ErrKeyReused, first.ID, first.Key)
 	}
 	return nil
 }
 
-// Signals lists the project's stored signals in the order they were posted, of one name or, if that is empty, of all.
-// It returns the cursor of the next page, empty on the last. It fails with [entities.ErrInvalid] on an invalid cursor.
+// Signals lists the project's stored signals in the order they were posted. If name is not empty, it lists only signals
+// of that name. It returns the cursor of the next page, which is empty on the last page. It fails with
+// [entities.ErrInvalid] if the page's cursor is invalid.
 func (e *Engine) Signals(
 	ctx context.Context, project entities.Project, name string, p pg.Page,
 ) ([]store.Signal, string, error) {

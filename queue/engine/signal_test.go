@@ -20,8 +20,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
-// signalled is a signal of the test project; the options name what matters.
-func signalled(data string, options ...func(*store.Signal)) store.Signal {
+// newSignal returns a signal of the test project; the options set what matters to the test.
+func newSignal(data string, options ...func(*store.Signal)) store.Signal {
 	s := store.Signal{Project: project, Name: "paid", Data: []byte(data)}
 	for _, o := range options {
 		o(&s)
@@ -29,11 +29,11 @@ func signalled(data string, options ...func(*store.Signal)) store.Signal {
 	return s
 }
 
-func once(key string) func(*store.Signal) { return func(s *store.Signal) { s.Key = key } }
+func withKey(key string) func(*store.Signal) { return func(s *store.Signal) { s.Key = key } }
 
-func called(name string) func(*store.Signal) { return func(s *store.Signal) { s.Name = name } }
+func named(name string) func(*store.Signal) { return func(s *store.Signal) { s.Name = name } }
 
-func (r *replica) signal(t testing.TB, keep time.Duration, s store.Signal) store.Signal {
+func (r *replica) postSignal(t testing.TB, keep time.Duration, s store.Signal) store.Signal {
 	t.Helper()
 	stored, first, err := New(r.Queue, nil).PostSignal(t.Context(), s, keep)
 	if err != nil || !first {
@@ -42,7 +42,7 @@ func (r *replica) signal(t testing.TB, keep time.Duration, s store.Signal) store
 	return stored
 }
 
-// hook is what a run's hook waits for.
+// hook describes a hook of a run.
 type hook struct {
 	id, signal, condition string
 	lookBack              time.Duration
@@ -57,8 +57,8 @@ func (h hook) request() eventlog.Request {
 	}
 }
 
-// waits starts a run with hooks of its own.
-func (d *driven) waits(t testing.TB, in entities.Project, hooks ...hook) entities.RunID {
+// startWithHooks starts a run that has the hooks.
+func (d *server) startWithHooks(t testing.TB, in entities.Project, hooks ...hook) entities.RunID {
 	t.Helper()
 	id := entities.NewRunID(time.Now())
 	requests := []eventlog.Request{{
@@ -77,8 +77,8 @@ func (d *driven) waits(t testing.TB, in entities.Project, hooks ...hook) entitie
 	return id
 }
 
-// received is what each hook of a run got, in its order.
-func (d *driven) received(t testing.TB, in entities.Project, id entities.RunID) map[string][]string {
+// received returns the payloads that each hook of a run received, in order.
+func (d *server) received(t testing.TB, in entities.Project, id entities.RunID) map[string][]string {
 	t.Helper()
 	page, err := d.log.Events(t.Context(), in, id, pg.Page{Limit: 1000}, read.WithPayloads)
 	if err != nil {
@@ -93,15 +93,15 @@ func (d *driven) received(t testing.TB, in entities.Project, id entities.RunID) 
 	return got
 }
 
-func (d *driven) wantReceived(t testing.TB, in entities.Project, id entities.RunID, want map[string][]string) {
+func (d *server) wantReceived(t testing.TB, in entities.Project, id entities.RunID, want map[string][]string) {
 	t.Helper()
 	if diff := cmp.Diff(want, d.received(t, in, id)); diff != "" {
 		t.Errorf("run %s received (-want +got):\n%s", id, diff)
 	}
 }
 
-// takes claims the work about the subject.
-func (d *driven) takes(t testing.TB, work entities.Work, subject string) queue.Delivery {
+// claim claims the work with the subject, even if it is leased.
+func (d *server) claim(t testing.TB, work entities.Work, subject string) queue.Delivery {
 	t.Helper()
 	ticket := tickets.Ticket{}
 	d.scan(t, `UPDATE messages SET lease = '', holder = '', ticket = greatest(ticket, 1) WHERE work = $1 AND subject = $2 RETURNING id, ticket`,
@@ -113,36 +113,36 @@ func (d *driven) takes(t testing.TB, work entities.Work, subject string) queue.D
 	return taken
 }
 
-// takesFrom claims the work on another server and has this one do it.
-func (d *driven) takesFrom(t testing.TB, home *driven, work entities.Work, subject string) queue.Delivery {
+// claimFrom claims the work on another server, for this one to perform.
+func (d *server) claimFrom(t testing.TB, home *server, work entities.Work, subject string) queue.Delivery {
 	t.Helper()
-	return d.newWorker(t).Bind(home.takes(t, work, subject))
+	return d.newWorker(t).Bind(home.claim(t, work, subject))
 }
 
-func (d *driven) hands(t testing.TB, s store.Signal) {
+func (d *server) dispatchSignal(t testing.TB, s store.Signal) {
 	t.Helper()
-	if err := newSignalDispatch(d.runs).signal(t.Context(), d.takesFrom(t, d, entities.WorkSignal, string(s.ID))); err != nil {
-		t.Fatalf("hand signal over: %v", err)
+	if err := newSignalDispatch(d.runs).dispatch(t.Context(), d.claimFrom(t, d, entities.WorkSignal, string(s.ID))); err != nil {
+		t.Fatalf("dispatch signal: %v", err)
 	}
 }
 
-func (d *driven) looksBack(t testing.TB, hook string) {
+func (d *server) replaySignals(t testing.TB, hook string) {
 	t.Helper()
-	if err := newSignalDispatch(d.runs).replay(t.Context(), d.takesFrom(t, d, entities.WorkLookBack, hook)); err != nil {
-		t.Fatalf("look back: %v", err)
+	if err := newSignalDispatch(d.runs).replay(t.Context(), d.claimFrom(t, d, entities.WorkLookBack, hook)); err != nil {
+		t.Fatalf("replay signals: %v", err)
 	}
 }
 
-// works counts the work about signals that is left.
-func (d *driven) works(t testing.TB) int {
+// countSignalWork returns the number of messages with work for signals.
+func (d *server) countSignalWork(t testing.TB) int {
 	t.Helper()
 	return d.replica.count(t, `SELECT count(*) FROM messages WHERE work IN ('signal', 'lookback')`)
 }
 
-// TestSignalEndsARun: the hook of a command, the condition, the payload, and a signal that came too early.
+// TestSignalEndsARun whose hook was created by a command and has a condition. One of the signals came before its hook.
 func TestSignalEndsARun(t *testing.T) {
 	t.Parallel()
-	f := serve(t, func(c *turn) {
+	f := serve(t, func(c *functionCall) {
 		switch payload, ok := c.log["hook_received payment"]; {
 		case ok:
 			c.reply(map[string]any{"type": "complete", "output": payload})
@@ -152,16 +152,16 @@ func TestSignalEndsARun(t *testing.T) {
 			}})
 		}
 	})
-	d := drive(t, f)
+	d := startServer(t, f)
 	of := func(order string) func(*eventlog.Request) {
 		return func(r *eventlog.Request) { r.Data.Attributes = map[string]string{"order": order} }
 	}
-	early := d.signal(t, time.Hour, signalled(`{"order": "a"}`))
-	a, b := d.begin(t, "null", of("a")), d.begin(t, "null", of("b"))
+	early := d.postSignal(t, time.Hour, newSignal(`{"order": "a"}`))
+	a, b := d.startRun(t, "null", of("a")), d.startRun(t, "null", of("b"))
 	wantEnd := func(id entities.RunID, payload string) {
 		t.Helper()
-		if status, _ := d.end(t, id); status != entities.RunCompleted {
-			t.Errorf("run ended %s; its log is\n%s", status, d.story(t, id))
+		if status, _ := d.waitForEnd(t, id); status != entities.RunCompleted {
+			t.Errorf("run ended %s; its log is\n%s", status, d.describe(t, id))
 		}
 		d.wantReceived(t, project, id, map[string][]string{"payment": {payload}})
 	}
@@ -169,22 +169,22 @@ func TestSignalEndsARun(t *testing.T) {
 	eventually(t, "the hook is open", func() bool {
 		return d.replica.count(t, `SELECT count(*) FROM hooks WHERE run_id = $1`, b) == 1
 	})
-	d.signal(t, 0, signalled(`{"order": "c"}`))
-	late := d.signal(t, 0, signalled(`{ "order":"b","x":"<é>\u0000" }`))
+	d.postSignal(t, 0, newSignal(`{"order": "c"}`))
+	late := d.postSignal(t, 0, newSignal(`{ "order":"b","x":"<é>\u0000" }`))
 	wantEnd(b, fmt.Sprintf(`{"signal":"paid","id":%q,"data":{ "order":"b","x":"<é>\u0000" }}`, late.ID))
-	eventually(t, "all work is done", func() bool { return d.works(t) == 0 })
+	eventually(t, "no work is left", func() bool { return d.countSignalWork(t) == 0 })
 	list, next, err := New(d.Queue, d.log).Signals(t.Context(), project, "", pg.Page{Limit: 10})
 	if err != nil || next != "" || len(list) != 1 || list[0].ID != early.ID {
 		t.Errorf("kept: got %v, %q, %v; want the first one alone", list, next, err)
 	}
 }
 
-// TestBadConditionIsRefused, with the position, when its hook is opened.
+// TestBadConditionIsRefused when its hook is created. The error has the position in the condition.
 func TestBadConditionIsRefused(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
-	id := d.waits(t, project)
-	work := d.takes(t, entities.WorkRun, "")
+	d := newServer(t, testdb.New(t))
+	id := d.startWithHooks(t, project)
+	work := d.claim(t, entities.WorkRun, "")
 	for condition, ok := range map[string]bool{`data.n >`: false, `data.n > 1`: true} {
 		body := fmt.Sprintf(`{"commands":[{"type":"openHook","id":"h","signal":{"name":"paid","condition":%q}}]}`, condition)
 		_, err := d.runs.Command(t.Context(), project, id, work.Lease, []byte(body))
@@ -196,16 +196,16 @@ func TestBadConditionIsRefused(t *testing.T) {
 
 func TestSignalsResumeMatchingHooks(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
-	id := d.waits(t, project,
+	d := newServer(t, testdb.New(t))
+	id := d.startWithHooks(t, project,
 		hook{id: "all", signal: "paid"},
 		hook{id: "much", signal: "paid", condition: `data.n > 100`},
 		hook{id: "mine", signal: "paid", condition: `data.order == run.attributes.order && run.id != ""`},
 		hook{id: "odd", signal: "paid", condition: `data.no.such.field == 1`},
 		hook{id: "other", signal: "shipped"},
 		hook{id: "none"})
-	ended := d.waits(t, project, hook{id: "gone", signal: "paid"})
-	closed := d.waits(t, project, hook{id: "closed", signal: "paid"})
+	ended := d.startWithHooks(t, project, hook{id: "gone", signal: "paid"})
+	closed := d.startWithHooks(t, project, hook{id: "closed", signal: "paid"})
 	for run, r := range map[entities.RunID]eventlog.Request{
 		ended:  {Type: entities.EventRunCancelled},
 		closed: {Type: entities.EventHookDisposed, CorrelationID: "closed"},
@@ -218,72 +218,72 @@ func TestSignalsResumeMatchingHooks(t *testing.T) {
 	payload := func(s store.Signal) string {
 		return fmt.Sprintf(`{"signal":"paid","id":%q,"data":%s}`, s.ID, s.Data)
 	}
-	large := d.signal(t, 0, signalled(`{"n":101,"order":"7"}`))
-	d.hands(t, large)
-	small := d.signal(t, 0, signalled(`{"n":100}`))
-	d.hands(t, small)
-	d.hands(t, d.signal(t, 0, signalled(`1`, called("nobody's"))))
+	large := d.postSignal(t, 0, newSignal(`{"n":101,"order":"7"}`))
+	d.dispatchSignal(t, large)
+	small := d.postSignal(t, 0, newSignal(`{"n":100}`))
+	d.dispatchSignal(t, small)
+	d.dispatchSignal(t, d.postSignal(t, 0, newSignal(`1`, named("nobody's"))))
 	d.wantReceived(t, project, id, map[string][]string{
 		"all": {payload(large), payload(small)}, "much": {payload(large)}, "mine": {payload(large)},
 	})
 	d.wantReceived(t, project, ended, map[string][]string{})
 	d.wantReceived(t, project, closed, map[string][]string{})
-	if n := d.replica.count(t, `SELECT count(*) FROM signals`); n != 0 || d.works(t) != 0 {
-		t.Errorf("%d signals and %d pieces of work are left", n, d.works(t))
+	if n := d.replica.count(t, `SELECT count(*) FROM signals`); n != 0 || d.countSignalWork(t) != 0 {
+		t.Errorf("%d signals and %d work messages are left", n, d.countSignalWork(t))
 	}
 }
 
-// TestHookReceivesEarlierSignals at what came in its time and is kept, in the order in which it came.
+// TestHookReceivesEarlierSignals within its look-back time, if they are still kept, in the order they were posted.
 func TestHookReceivesEarlierSignals(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	ago := func(s store.Signal, at, kept time.Duration) store.Signal {
-		d.hands(t, s)
+		d.dispatchSignal(t, s)
 		d.exec(t, `UPDATE signals SET created_at = now() - $2::interval, keep_until = now() - $3::interval,
 			expires_at = now() + interval '2 h' WHERE id = $1`, s.ID, at, kept)
 		return s
 	}
 	hour := func(data string, options ...func(*store.Signal)) store.Signal {
-		return d.signal(t, time.Hour, signalled(data, options...))
+		return d.postSignal(t, time.Hour, newSignal(data, options...))
 	}
 	ago(hour(`"before its time"`), 11*time.Minute, -time.Hour)
 	second := ago(hour(`"second"`), 2*time.Minute, -time.Hour)
 	first := ago(hour(`"first"`), 9*time.Minute, -time.Minute)
 	ago(hour(`"not kept until now"`), 9*time.Minute, time.Minute)
-	ago(hour(`"another name"`, called("shipped")), time.Minute, -time.Hour)
-	d.hands(t, d.signal(t, 0, signalled(`"not kept"`)))
+	ago(hour(`"another name"`, named("shipped")), time.Minute, -time.Hour)
+	d.dispatchSignal(t, d.postSignal(t, 0, newSignal(`"not kept"`)))
 	want := []string{}
 	for _, s := range []store.Signal{first, second} {
 		want = append(want, fmt.Sprintf(`{"signal":"paid","id":%q,"data":%s}`, s.ID, s.Data))
 	}
 	for range signalsPage {
 		s := hour(`"many"`)
-		d.hands(t, s)
+		d.dispatchSignal(t, s)
 		want = append(want, fmt.Sprintf(`{"signal":"paid","id":%q,"data":"many"}`, s.ID))
 	}
-	id := d.waits(t, project,
+	id := d.startWithHooks(t, project,
 		hook{id: "back", signal: "paid", lookBack: 10 * time.Minute},
 		hook{id: "picky", signal: "paid", lookBack: 10 * time.Minute, condition: `data == "second"`},
 		hook{id: "ahead", signal: "paid"})
-	d.looksBack(t, "back")
-	d.looksBack(t, "picky")
+	d.replaySignals(t, "back")
+	d.replaySignals(t, "picky")
 	d.wantReceived(t, project, id, map[string][]string{"back": want, "picky": want[1:2]})
-	if d.works(t) != 0 {
-		t.Errorf("%d pieces of work are left", d.works(t))
+	if d.countSignalWork(t) != 0 {
+		t.Errorf("%d work messages are left", d.countSignalWork(t))
 	}
 }
 
 func TestRacersPostOneSignal(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	replicas := []*replica{open(t, dsn), open(t, dsn)}
+	replicas := []*replica{newReplica(t, dsn), newReplica(t, dsn)}
 	const racers = 16
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	ids, firsts := map[store.SignalID]int{}, 0
 	for i := range racers {
 		all.Go(func() {
-			s, first, err := New(replicas[i%2].Queue, nil).PostSignal(t.Context(), signalled(`{"n":1}`, once("key")), 0)
+			s, first, err := New(replicas[i%2].Queue, nil).PostSignal(t.Context(), newSignal(`{"n":1}`, withKey("key")), 0)
 			if err != nil {
 				t.Error(err)
 			}
@@ -300,27 +300,27 @@ func TestRacersPostOneSignal(t *testing.T) {
 	if messages := r.count(t, `SELECT count(*) FROM messages`); len(ids) != 1 || firsts != 1 || messages != 1 {
 		t.Errorf("got IDs %v, %d first and %d messages, want one of each", ids, firsts, messages)
 	}
-	_, _, err := New(r.Queue, nil).PostSignal(t.Context(), signalled(`{"n":2}`, once("key")), 0)
+	_, _, err := New(r.Queue, nil).PostSignal(t.Context(), newSignal(`{"n":2}`, withKey("key")), 0)
 	wantError(t, "other data", err, entities.ErrKeyReused)
 	if n := r.count(t, `SELECT count(*) FROM signals`); n != 1 {
 		t.Errorf("%d signals are stored", n)
 	}
-	r.signal(t, 0, signalled(`{"n":2}`, once("key"), called("shipped")))
-	r.signal(t, 0, signalled(`{"n":2}`, once("other-key")))
-	r.signal(t, 0, signalled(`{"n":2}`))
-	r.signal(t, 0, signalled(`{"n":2}`))
+	r.postSignal(t, 0, newSignal(`{"n":2}`, withKey("key"), named("shipped")))
+	r.postSignal(t, 0, newSignal(`{"n":2}`, withKey("other-key")))
+	r.postSignal(t, 0, newSignal(`{"n":2}`))
+	r.postSignal(t, 0, newSignal(`{"n":2}`))
 }
 
-// TestSignalKeyOutlivesItsDispatch, for a day.
+// TestSignalKeyOutlivesItsDispatch for a day.
 func TestSignalKeyOutlivesItsDispatch(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
-	first := d.signal(t, 0, signalled(`1`, once("key")))
-	id := d.waits(t, project, hook{id: "h", signal: "paid"})
-	d.hands(t, first)
-	again, fresh, err := New(d.Queue, d.log).PostSignal(t.Context(), signalled(`1`, once("key")), 0)
-	if err != nil || fresh || again.ID != first.ID || d.works(t) != 0 {
-		t.Errorf("repeated: got %v, %v, %v and %d pieces of work; want the first", again.ID, fresh, err, d.works(t))
+	d := newServer(t, testdb.New(t))
+	first := d.postSignal(t, 0, newSignal(`1`, withKey("key")))
+	id := d.startWithHooks(t, project, hook{id: "h", signal: "paid"})
+	d.dispatchSignal(t, first)
+	again, fresh, err := New(d.Queue, d.log).PostSignal(t.Context(), newSignal(`1`, withKey("key")), 0)
+	if err != nil || fresh || again.ID != first.ID || d.countSignalWork(t) != 0 {
+		t.Errorf("repeated: got %v, %v, %v and %d pieces of work; want the first", again.ID, fresh, err, d.countSignalWork(t))
 	}
 	if wait := time.Until(first.ExpiresAt); wait < 23*time.Hour || wait > 25*time.Hour {
 		t.Errorf("expires in %s", wait)
@@ -332,36 +332,36 @@ func TestSignalKeyOutlivesItsDispatch(t *testing.T) {
 
 func TestI9SignalsStayInTheirProject(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
+	d := newServer(t, testdb.New(t))
 	const stranger entities.Project = "stranger"
 	theirs := func(s *store.Signal) { s.Project = stranger }
-	kept := d.signal(t, time.Hour, signalled(`1`, theirs, once("key")))
-	here := d.waits(t, project, hook{id: "h", signal: "paid", lookBack: time.Hour})
-	there := d.waits(t, stranger, hook{id: "h2", signal: "paid"})
-	d.hands(t, kept)
-	d.looksBack(t, "h")
+	kept := d.postSignal(t, time.Hour, newSignal(`1`, theirs, withKey("key")))
+	here := d.startWithHooks(t, project, hook{id: "h", signal: "paid", lookBack: time.Hour})
+	there := d.startWithHooks(t, stranger, hook{id: "h2", signal: "paid"})
+	d.dispatchSignal(t, kept)
+	d.replaySignals(t, "h")
 	d.wantReceived(t, project, here, map[string][]string{})
 	d.wantReceived(t, stranger, there, map[string][]string{"h2": {string(signalPayload(kept))}})
-	d.signal(t, 0, signalled(`2`, once("key"))) // keys do not meet either
+	d.postSignal(t, 0, newSignal(`2`, withKey("key"))) // the same key in another project is no repetition
 	list, _, err := New(d.Queue, d.log).Signals(t.Context(), project, "", pg.Page{Limit: 10})
 	if err != nil || len(list) != 1 || list[0].Project != project {
 		t.Errorf("list: got %v, %v", list, err)
 	}
 	if _, err := store.SignalByID(t.Context(), d.pool, project, kept.ID); err == nil {
-		t.Error("the stranger's signal can be read")
+		t.Error("read another project's signal")
 	}
 }
 
 func TestSignalsAreDeletedWhenTheyExpire(t *testing.T) {
 	t.Parallel()
-	d := openDriven(t, testdb.New(t))
-	kept := d.signal(t, 2*time.Hour, signalled(`"kept"`))
-	over := d.signal(t, time.Minute, signalled(`"over"`))
-	late := d.signal(t, time.Minute, signalled(`"just over"`))
+	d := newServer(t, testdb.New(t))
+	kept := d.postSignal(t, 2*time.Hour, newSignal(`"kept"`))
+	over := d.postSignal(t, time.Minute, newSignal(`"over"`))
+	late := d.postSignal(t, time.Minute, newSignal(`"just over"`))
 	for _, s := range []store.Signal{kept, over, late} {
-		d.hands(t, s)
+		d.dispatchSignal(t, s)
 	}
-	ahead := d.signal(t, 0, signalled(`"to be handed over"`))
+	ahead := d.postSignal(t, 0, newSignal(`"not dispatched yet"`))
 	d.exec(t, `UPDATE signals SET created_at = now() - interval '1 d', keep_until = now() - interval '61 min',
 		expires_at = now() - interval '61 min' WHERE id = ANY($1)`, []store.SignalID{over.ID, ahead.ID})
 	d.exec(t, `UPDATE signals SET expires_at = now() - interval '59 min',
@@ -377,28 +377,28 @@ func TestSignalsAreDeletedWhenTheyExpire(t *testing.T) {
 	if diff := cmp.Diff([]store.SignalID{kept.ID, late.ID, ahead.ID}, got); diff != "" || err != nil {
 		t.Errorf("left: %v (-want +got):\n%s", err, diff)
 	}
-	d.hands(t, ahead)
+	d.dispatchSignal(t, ahead)
 	if _, err := store.SignalByID(t.Context(), d.pool, project, ahead.ID); err == nil {
-		t.Error("what was handed over late is still there")
+		t.Error("a signal dispatched after it expired was not deleted")
 	}
 }
 
 func TestInvalidSignalsAreRefused(t *testing.T) {
 	t.Parallel()
-	r := open(t, testdb.New(t))
+	r := newReplica(t, testdb.New(t))
 	for name, try := range map[string]struct {
 		signal store.Signal
 		keep   time.Duration
 	}{
-		"no name":    {signal: signalled(`1`, called(""))},
-		"odd name":   {signal: signalled(`1`, called("a\x00"))},
-		"no data":    {signal: signalled(``)},
-		"no JSON":    {signal: signalled(`{`)},
-		"two values": {signal: signalled(`1 2`)},
-		"odd id":     {signal: signalled(`1`, once("a b"))},
-		"too large":  {signal: signalled(`"` + strings.Repeat("x", MaxSignal) + `"`)},
-		"negative":   {signal: signalled(`1`), keep: -time.Second},
-		"for ever":   {signal: signalled(`1`), keep: MaxKeep + 1},
+		"no name":    {signal: newSignal(`1`, named(""))},
+		"odd name":   {signal: newSignal(`1`, named("a\x00"))},
+		"no data":    {signal: newSignal(``)},
+		"not JSON":   {signal: newSignal(`{`)},
+		"two values": {signal: newSignal(`1 2`)},
+		"odd id":     {signal: newSignal(`1`, withKey("a b"))},
+		"too large":  {signal: newSignal(`"` + strings.Repeat("x", MaxSignal) + `"`)},
+		"negative":   {signal: newSignal(`1`), keep: -time.Second},
+		"too long":   {signal: newSignal(`1`), keep: MaxKeep + 1},
 	} {
 		_, _, err := New(r.Queue, nil).PostSignal(t.Context(), try.signal, try.keep)
 		wantError(t, name, err, entities.ErrInvalid)

@@ -20,18 +20,18 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// The codes of failures that the server finds by itself.
+// The error codes of failures that the server itself reports.
 const (
-	// CodeTimeout is of a step or run without a result in time.
+	// CodeTimeout means that a step or run had no result before its deadline.
 	CodeTimeout = "timeout"
-	// CodeChildFailed and CodeChildCancelled are of a child run that ended so.
+	// CodeChildFailed and CodeChildCancelled mean that a child run failed or was cancelled.
 	CodeChildFailed    = "child_failed"
 	CodeChildCancelled = "child_cancelled"
 )
 
 // executeStep calls the function that executes a step, and records the result.
 func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
-	s, ok, err := e.beginStep(ctx, d)
+	s, ok, err := e.startStep(ctx, d)
 	if !ok || err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 		if queue.IsOver(err) || queue.Interrupted(ctx, err) {
 			return err
 		}
-		if f := unreached(d, err); f != nil { // not an attempt
+		if f := unreachedFailure(d, err); f != nil { // it does not count as an attempt
 			f.After = s.spec.Within(f.After, now)
 			return f
 		}
@@ -49,13 +49,13 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	return e.record(ctx, d, s, s.decide(a, err, d.DeliveryCount, now))
 }
 
-// beginStep records that an attempt begins, unless that was recorded when the step was created. It reports false if
-// there is nothing to call.
-func (e *Engine) beginStep(ctx context.Context, d queue.Delivery) (s stepWork, ok bool, err error) {
+// startStep records the start of an attempt, unless the step was started inline. It returns false if the step needs no
+// call.
+func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, ok bool, err error) {
 	if d.HasStarted() {
-		return workOf(d.Inline.Step), true, nil
+		return newStepWork(d.Inline.Step), true, nil
 	}
-	s, err = e.step(ctx, d)
+	s, err = e.loadStep(ctx, d)
 	if errors.Is(err, entities.ErrStepNotFound) || err == nil && s.CompletedAt != nil {
 		return s, false, queue.Persist(ctx, d.End)
 	}
@@ -65,12 +65,12 @@ func (e *Engine) beginStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	if s.spec.Late(e.log.Now()) {
 		return s, false, e.record(ctx, d, s, s.timeout())
 	}
-	err = e.attempt(ctx, d, &s)
+	err = e.startAttempt(ctx, d, &s)
 	return s, err == nil, err
 }
 
-// unreached is the failure of a call that did not reach the function; nil if it did.
-func unreached(d queue.Delivery, err error) *queue.Failure {
+// unreachedFailure returns the failure of a call that did not reach the function, and nil if the call reached it.
+func unreachedFailure(d queue.Delivery, err error) *queue.Failure {
 	if f := d.Failure(err); !f.Reached {
 		return &f
 	}
@@ -86,16 +86,16 @@ type stepWork struct {
 	run   entities.Run
 }
 
-// step reads the step that the work is about.
-func (e *Engine) step(ctx context.Context, d queue.Delivery) (stepWork, error) {
+// loadStep reads the step that the work is about.
+func (e *Engine) loadStep(ctx context.Context, d queue.Delivery) (stepWork, error) {
 	found, err := e.log.Step(ctx, d.Project, d.RunID, entities.StepID(d.Subject))
 	if err != nil {
 		return stepWork{}, err
 	}
-	return workOf(found), nil
+	return newStepWork(found), nil
 }
 
-func workOf(state read.StepState) stepWork {
+func newStepWork(state read.StepState) stepWork {
 	s := stepWork{Step: state.Step, input: state.Created.Payload, run: state.Run}
 	if state.Created.Data.Step != nil {
 		s.spec = *state.Created.Data.Step
@@ -103,9 +103,9 @@ func workOf(state read.StepState) stepWork {
 	return s
 }
 
-// attempt records that an attempt begins, and extends the lease for as long as the attempt may take. An attempt that
-// did not reach the function continues.
-func (e *Engine) attempt(ctx context.Context, d queue.Delivery, s *stepWork) error {
+// startAttempt records the start of an attempt, and extends the lease for as long as the attempt may take. If the last
+// call did not reach the function, its attempt continues and nothing is recorded.
+func (e *Engine) startAttempt(ctx context.Context, d queue.Delivery, s *stepWork) error {
 	var requests []eventlog.Request
 	if s.Status != entities.StepRunning || d.Unreached == 0 {
 		requests = append(requests, s.request(entities.EventStepStarted))
@@ -126,13 +126,14 @@ func (e *Engine) attempt(ctx context.Context, d queue.Delivery, s *stepWork) err
 	return err
 }
 
-// request is a request for an event of the step.
+// request returns a request for an event of the step.
 func (s stepWork) request(t entities.EventType) eventlog.Request {
 	return eventlog.Request{
 		Type: t, CorrelationID: string(s.ID), SpecVersion: entities.SpecDriven, Data: entities.EventData{StepName: s.Name},
 	}
 }
 
+// call builds the call of the function that executes the step.
 func (s stepWork) call(d queue.Delivery) contract.Call {
 	return contract.Call{
 		Type: contract.TypeStep, Invocation: d.Lease, Attempt: d.DeliveryCount, Run: contract.About(s.run),
@@ -145,10 +146,11 @@ type decision struct {
 	event   entities.EventType
 	payload []byte
 	code    string
-	// after is when to retry, if the event is a retry.
+	// after is the pause before the next attempt, if the event is step_retrying.
 	after time.Duration
 }
 
+// timeout fails a step whose deadline has passed.
 func (s stepWork) timeout() decision {
 	return decision{
 		event: entities.EventStepFailed, code: CodeTimeout,
@@ -156,16 +158,16 @@ func (s stepWork) timeout() decision {
 	}
 }
 
-// decide decides what an answer, or the error of a call, means for the step. Attempts is the number of those that
-// reached the function.
+// decide decides what an answer, or the error of a call, means for the step. The attempts are those that reached the
+// function.
 func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decision {
 	if err == nil && a.ok() {
-		if output, ok := outputOf(a.body); ok {
+		if output, ok := parseOutput(a.body); ok {
 			return decision{event: entities.EventStepCompleted, payload: output}
 		}
-		err = fmt.Errorf("the answer is no JSON: %.100q", a.body)
+		err = fmt.Errorf("the answer is not JSON: %.100q", a.body)
 	}
-	f, retryable := failed(a, err)
+	f, retryable := parseFailure(a, err)
 	switch {
 	case !retryable:
 		return decision{event: entities.EventStepFailed, payload: f.Text(), code: f.Code}
@@ -179,17 +181,17 @@ func (s stepWork) decide(a answer, err error, attempts int, now time.Time) decis
 	}
 }
 
-// outputOf is the output of a step in an answer: JSON, or null for an empty body.
-func outputOf(body []byte) (output []byte, ok bool) {
+// parseOutput returns the output of a step: the answer's JSON, or null for an empty body.
+func parseOutput(body []byte) (output []byte, ok bool) {
 	if len(body) == 0 {
 		return []byte("null"), true
 	}
 	return body, json.Valid(body) && utf8.Valid(body)
 }
 
-// failed is how an attempt failed, and whether it can be retried. The body decides if it says so, else the status: a
-// client error stays one.
-func failed(a answer, err error) (contract.Failure, bool) {
+// parseFailure returns the failure of an attempt, and whether to retry it. The body may say so; otherwise the status
+// decides: a client error would happen again.
+func parseFailure(a answer, err error) (contract.Failure, bool) {
 	if err != nil {
 		return contract.Failure{Message: queue.Storable(err.Error())}, true
 	}
@@ -216,20 +218,21 @@ func failed(a answer, err error) (contract.Failure, bool) {
 	return f, retryable
 }
 
-// backoff is how long to wait after so many attempts, randomly reduced by up to a quarter.
+// backoff returns the pause after the given number of attempts, randomly reduced by up to a quarter, so that steps that
+// failed together are not retried together.
 func (s stepWork) backoff(attempts int) time.Duration {
 	longest := float64(s.spec.MaxBackoffMS)
 	ms := min(longest, float64(s.spec.BackoffMS)*math.Pow(s.spec.Factor, float64(attempts-1)))
 	return contract.Jitter(time.Duration(ms) * time.Millisecond)
 }
 
-// record appends the decision about a step, and ends the work or schedules its retry, in one transaction. It persists,
-// since the function has done its work.
+// record appends the decision about a step, and ends the work or schedules its retry, in one transaction. It persists
+// while the server shuts down or the database is away, since the function has done its work.
 func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v decision) error {
 	r := s.request(v.event)
 	r.Payload, r.Data.ErrorCode = v.payload, v.code
 	if entities.ValidateName("code", v.code) != nil {
-		r.Data.ErrorCode = "" // the log would refuse it, and the step be retried for ever; the payload has it
+		r.Data.ErrorCode = "" // the log would refuse it, and the step would be retried forever; the payload still has it
 	}
 	if v.event == entities.EventStepRetrying {
 		at := e.log.Now().Add(v.after)
@@ -237,11 +240,11 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 	}
 	var final error
 	err := queue.Persist(ctx, func(ctx context.Context) error {
-		turn := endWith(d)
+		options := endWith(d)
 		if v.event == entities.EventStepRetrying {
-			turn = retryWith(d, queue.Failure{Reason: string(v.payload), After: v.after, Reached: true})
+			options = retryWith(d, queue.Failure{Reason: string(v.payload), After: v.after, Reached: true})
 		}
-		_, final = e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, turn)
+		_, final = e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, options)
 		if refused := (*eventlog.RefusedError)(nil); final == nil || queue.IsOver(final) || errors.As(final, &refused) {
 			return nil
 		}
@@ -254,12 +257,12 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 		return err
 	}
 	if errors.Is(final, entities.ErrConflict) {
-		return queue.Persist(ctx, d.End) // it has a result already
+		return queue.Persist(ctx, d.End) // the step has a result already
 	}
 	return final
 }
 
-// retryWith schedules the retry of failed work in the append's transaction.
+// retryWith returns options that schedule the retry of failed work in the append's transaction.
 func retryWith(d queue.Delivery, f queue.Failure) eventlog.AppendOptions {
 	return eventlog.AppendOptions{
 		Guard: checkLease(d),
@@ -270,7 +273,7 @@ func retryWith(d queue.Delivery, f queue.Failure) eventlog.AppendOptions {
 	}
 }
 
-// endWith ends work in the append's transaction.
+// endWith returns options that end work in the append's transaction.
 func endWith(d queue.Delivery) eventlog.AppendOptions {
 	return eventlog.AppendOptions{
 		Guard: checkLease(d),

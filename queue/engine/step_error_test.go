@@ -12,8 +12,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
-// TestFailuresOfStepsAreRecorded, whatever functions say of them: one that the log refuses would have the step
-// executed for ever.
+// TestFailuresOfStepsAreRecorded even if the function's error has invalid parts: if the log refused the failure, the
+// step would be executed forever.
 func TestFailuresOfStepsAreRecorded(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ answer, end string }{
@@ -27,7 +27,7 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 			workflow := completeWith("step_failed", "pay", object{
 				"type": "runStep", "id": "pay", "retry": object{"backoff": "1ms", "maxAttempts": 2},
 			})
-			d := drive(t, serve(t, func(c *turn) {
+			d := startServer(t, serve(t, func(c *functionCall) {
 				if c.Type == contract.TypeWorkflow {
 					workflow(c)
 					return
@@ -35,33 +35,33 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 				c.w.WriteHeader(500)
 				_, _ = fmt.Fprint(c.w, tt.answer)
 			}))
-			id := d.begin(t, `null`)
-			if status, payload := d.end(t, id); status != entities.RunCompleted || !strings.Contains(payload, tt.end) {
-				t.Errorf("got %s %s, want what the function said", status, payload)
+			id := d.startRun(t, `null`)
+			if status, payload := d.waitForEnd(t, id); status != entities.RunCompleted || !strings.Contains(payload, tt.end) {
+				t.Errorf("got %s %s, want the function's error", status, payload)
 			}
-			if retries, fails := d.count(t, id, "step_retrying pay"), d.count(t, id, "step_failed pay"); retries != 1 || fails != 1 {
+			if retries, fails := d.countEvents(t, id, "step_retrying pay"), d.countEvents(t, id, "step_failed pay"); retries != 1 || fails != 1 {
 				t.Errorf("%d retries and %d failures, want one each", retries, fails)
 			}
 		})
 	}
 }
 
-// TestAnswerWithUnknownDeploymentIsRefusedAtOnce: to try again would hold the delivery up.
+// TestAnswerWithUnknownDeploymentIsRefusedAtOnce: applying the answer again would fail again and hold up the delivery.
 func TestAnswerWithUnknownDeploymentIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	d := drive(t, serve(t, func(c *turn) {
+	d := startServer(t, serve(t, func(c *functionCall) {
 		c.reply(object{"type": "startChild", "id": "kid", "workflow": "stranger", "deployment": "latest"})
 	}))
 	if _, err := d.pool.Exec(t.Context(), `UPDATE deployments SET workflows = '{order}'`); err != nil {
 		t.Fatal(err)
 	}
-	d.begin(t, `null`)
-	begun := time.Now()
-	eventually(t, "the failure shows", func() bool {
+	d.startRun(t, `null`)
+	start := time.Now()
+	eventually(t, "the message has the failure", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
 		return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, "deployment not found")
 	})
-	if took := time.Since(begun); took > recordTime/4 {
-		t.Errorf("it took %s", took)
+	if took := time.Since(start); took > recordTime/4 {
+		t.Errorf("the refusal took %s", took)
 	}
 }

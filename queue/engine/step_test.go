@@ -26,21 +26,21 @@ func TestStepDecisionsFollowTheContract(t *testing.T) {
 		event   entities.EventType
 		payload string
 		code    string
-		// after is the longest pause; the shortest is three quarters of it, but for what is exact.
+		// after is the longest pause. The shortest is three quarters of it, or the same if exact is set.
 		after time.Duration
 		exact bool
 	}{
-		"output":             {answer: answer{status: 200, body: []byte(`{"a":1}`)}, event: "step_completed", payload: `{"a":1}`},
-		"no output":          {answer: answer{status: 204}, event: "step_completed", payload: `null`},
-		"output of the last": {answer: answer{status: 200, body: []byte(`1`)}, attempts: 3, event: "step_completed", payload: `1`},
-		"late output":        {spec: late, answer: answer{status: 200, body: []byte(`1`)}, event: "step_completed", payload: `1`},
-		"no JSON": {
+		"output":                     {answer: answer{status: 200, body: []byte(`{"a":1}`)}, event: "step_completed", payload: `{"a":1}`},
+		"no output":                  {answer: answer{status: 204}, event: "step_completed", payload: `null`},
+		"output of the last attempt": {answer: answer{status: 200, body: []byte(`1`)}, attempts: 3, event: "step_completed", payload: `1`},
+		"late output":                {spec: late, answer: answer{status: 200, body: []byte(`1`)}, event: "step_completed", payload: `1`},
+		"not JSON": {
 			answer: answer{status: 200, body: []byte(`<p>`)}, event: "step_retrying", after: time.Second,
-			payload: `{"message":"the answer is no JSON: \"\u003cp\u003e\""}`,
+			payload: `{"message":"the answer is not JSON: \"\u003cp\u003e\""}`,
 		},
-		"no UTF-8": {
+		"not UTF-8": {
 			answer: answer{status: 200, body: []byte("\"\xff\"")}, event: "step_retrying", after: time.Second,
-			payload: `{"message":"the answer is no JSON: \"\\\"\\xff\\\"\""}`,
+			payload: `{"message":"the answer is not JSON: \"\\\"\\xff\\\"\""}`,
 		},
 		"no answer": {
 			err: errors.New("cut off"), event: "step_retrying", payload: `{"message":"cut off"}`, after: time.Second,
@@ -61,15 +61,15 @@ func TestStepDecisionsFollowTheContract(t *testing.T) {
 			spec: due, answer: answer{status: 429, retryAfter: 30 * time.Second}, event: "step_retrying",
 			payload: `{"message":"429 Too Many Requests: \"\""}`, after: 5 * time.Second, exact: true,
 		},
-		"own words": {
+		"error in the body": {
 			answer: answer{status: 500, body: []byte(`{"error":{"message":"no money","code":"POOR","details":{"n":1}}}`)},
 			event:  "step_retrying", code: "POOR", payload: `{"message":"no money","code":"POOR","details":{"n":1}}`, after: time.Second,
 		},
-		"own words: final": {
+		"final error in the body": {
 			answer: answer{status: 500, body: []byte(`{"error":{"message":"no money","code":"POOR","retryable":false}}`)},
 			event:  "step_failed", code: "POOR", payload: `{"message":"no money","code":"POOR"}`,
 		},
-		"own words: not final": {
+		"retryable error in the body": {
 			answer: answer{status: 400, body: []byte(`{"error":{"message":"wait","retryable":true}}`)},
 			event:  "step_retrying", payload: `{"message":"wait"}`, after: time.Second,
 		},
@@ -95,7 +95,7 @@ func TestStepDecisionsFollowTheContract(t *testing.T) {
 				least = tt.after
 			}
 			if got.after > tt.after || got.after < least {
-				t.Errorf("tries again after %s, want %s to %s", got.after, least, tt.after)
+				t.Errorf("retries after %s, want %s to %s", got.after, least, tt.after)
 			}
 		})
 	}

@@ -1,19 +1,14 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -29,7 +24,6 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 
 const (
 	project    = entities.DefaultProject
-	topic      = "__wkf_workflow_test"
 	deployment = "dpl_test"
 	// testTimeout is how long a test waits for something that must happen. It is long because machines can be busy.
 	testTimeout = 30 * time.Second
@@ -44,10 +38,10 @@ type replica struct {
 	*queue.Queue
 }
 
-// open starts a replica on the database. It ends with the test.
-func open(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
+// newReplica starts a replica on the database. The test stops it.
+func newReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
-	r := deaf(t, dsn, options...)
+	r := idleReplica(t, dsn, options...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.hub.Run(ctx) })
@@ -58,8 +52,8 @@ func open(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	return r
 }
 
-// deaf opens a replica whose hub neither sends nor receives hints.
-func deaf(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
+// idleReplica opens a replica whose hub does not run, so it neither sends nor receives hints.
+func idleReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
 	pool, err := migrations.Pool(t.Context(), withConnections(t, dsn), migrations.DefaultSchema, options...)
 	if err != nil {
@@ -74,7 +68,7 @@ func deaf(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	return &replica{pool: pool, hub: hub, Queue: q}
 }
 
-// withConnections bounds the pools, so that many tests at once do not use the server up.
+// withConnections limits the pool, so that parallel tests do not exhaust the connections of Postgres.
 func withConnections(t testing.TB, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -87,7 +81,7 @@ func withConnections(t testing.TB, dsn string) string {
 	return u.String()
 }
 
-// loopback allows the apps of tests.
+// loopback allows calls to the functions of tests.
 func loopback(t testing.TB) egress.Allowed {
 	t.Helper()
 	allowed, err := egress.Parse(egress.Loopback)
@@ -97,7 +91,7 @@ func loopback(t testing.TB) egress.Allowed {
 	return allowed
 }
 
-// newWorker makes a worker, not started yet.
+// newWorker makes a worker without starting it.
 func (r *replica) newWorker(t testing.TB, configure ...func(*queue.WorkerOptions)) *queue.Worker {
 	t.Helper()
 	o := queue.WorkerOptions{
@@ -114,37 +108,28 @@ func (r *replica) newWorker(t testing.TB, configure ...func(*queue.WorkerOptions
 	return w
 }
 
-// worker makes a worker and starts it. It is stopped when the test ends, if it was not before.
+// worker makes and starts a worker. The test stops it.
 func (r *replica) worker(t testing.TB, configure ...func(*queue.WorkerOptions)) *queue.Worker {
 	t.Helper()
 	w := r.newWorker(t, configure...)
-	begin(t, w)
+	startWorker(t, w)
 	return w
 }
 
-// begin starts a worker. It is stopped when the test ends, if it was not before.
-func begin(t testing.TB, w *queue.Worker) {
+// startWorker starts a worker. The test stops it.
+func startWorker(t testing.TB, w *queue.Worker) {
 	t.Helper()
 	if err := w.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(t, w) })
+	t.Cleanup(func() { stopWorker(t, w) })
 }
 
-func stop(t testing.TB, w *queue.Worker) {
+func stopWorker(t testing.TB, w *queue.Worker) {
 	t.Helper()
 	if err := w.Stop(context.Background()); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-}
-
-// start opens a replica that delivers to the app.
-func start(t *testing.T, a *app) *replica {
-	t.Helper()
-	r := open(t, testdb.New(t))
-	r.register(t, deployment, a.URL)
-	r.worker(t)
-	return r
 }
 
 func (r *replica) register(t testing.TB, id, url string) {
@@ -154,46 +139,11 @@ func (r *replica) register(t testing.TB, id, url string) {
 	}
 }
 
-// message makes a message; the options name what matters to the test.
-func message(options ...func(*entities.Message)) entities.Message {
-	m := entities.Message{
-		Project: project, Topic: topic, DeploymentID: deployment, ContentType: "application/cbor", Body: []byte("body"),
-	}
-	for _, o := range options {
-		o(&m)
-	}
-	return m
-}
-
-func keyed(key string) func(*entities.Message) { return func(m *entities.Message) { m.Key = key } }
-
-func body(s string) func(*entities.Message) { return func(m *entities.Message) { m.Body = []byte(s) } }
-
-func delayed(d time.Duration) func(*entities.Message) {
-	return func(m *entities.Message) { m.Delay = d }
-}
-
-func (r *replica) send(t testing.TB, options ...func(*entities.Message)) string {
-	t.Helper()
-	id, err := r.Send(t.Context(), message(options...))
-	if err != nil {
-		t.Fatalf("send: %v", err)
-	}
-	return id
-}
-
 func (r *replica) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	if _, err := r.pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
-}
-
-// makeDue makes a message due, as if its delay, backoff or lease were over.
-func (r *replica) makeDue(t testing.TB, id string) {
-	t.Helper()
-	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1 AND parked_at IS NULL`, id)
-	r.WakeTimer(nil)
 }
 
 // scan reads one row into one or more variables.
@@ -211,14 +161,14 @@ func (r *replica) count(t testing.TB, sql string, args ...any) int {
 	return n
 }
 
-// stored is a message's row, as far as tests look at it.
+// stored has the columns of a message that tests check.
 type stored struct {
 	Ticket        int
 	Lease         string
 	DeliveryCount int
 	LastError     string
 	Parked        bool
-	// Wait is how long until the message is due.
+	// Wait is the time until the message is due.
 	Wait time.Duration
 }
 
@@ -232,23 +182,7 @@ func (r *replica) stored(t testing.TB, id string) stored {
 	return s
 }
 
-// gone waits until the message has been deleted.
-func (r *replica) gone(t testing.TB, id string) {
-	t.Helper()
-	eventually(t, "message is gone", func() bool {
-		return r.count(t, `SELECT count(*) FROM messages WHERE id = $1`, id) == 0
-	})
-}
-
-// ack acknowledges a call's message.
-func (r *replica) ack(t testing.TB, c call) {
-	t.Helper()
-	if err := r.Acknowledge(context.Background(), project, c.topic(), c.handle()); err != nil {
-		t.Errorf("acknowledge %s: %v", c.id(), err)
-	}
-}
-
-// eventually waits until ok.
+// eventually polls until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(testTimeout)
@@ -258,7 +192,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("waited %s, but not: %s", testTimeout, what)
+			t.Fatalf("timed out after %s waiting until %s", testTimeout, what)
 		}
 	}
 }
@@ -270,57 +204,9 @@ func receive[T any](t testing.TB, what string, c <-chan T) T {
 	case item := <-c:
 		return item
 	case <-time.After(testTimeout):
-		t.Fatalf("waited %s without getting %s", testTimeout, what)
+		t.Fatalf("timed out after %s waiting for %s", testTimeout, what)
 		panic("unreachable")
 	}
-}
-
-// app is a user's app. It puts each call into calls.
-type app struct {
-	*httptest.Server
-	calls chan call
-}
-
-// call is a delivery as the function sees it.
-type call struct {
-	Path   string
-	Header http.Header
-	Body   []byte
-}
-
-func (c call) id() string     { return c.Header.Get("Ce-Vqsmessageid") }
-func (c call) handle() string { return c.Header.Get("Ce-Vqsreceipthandle") }
-func (c call) topic() string  { return c.Header.Get("Ce-Vqsqueuename") }
-func (c call) count() string  { return c.Header.Get("Ce-Vqsdeliverycount") }
-
-// newApp starts an app. A nil answer is 200, acknowledging nothing.
-func newApp(t testing.TB, answer func(http.ResponseWriter, *http.Request, call)) *app {
-	t.Helper()
-	a := &app{calls: make(chan call, 10_000)}
-	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Errorf("read call: %v", err)
-		}
-		c := call{Path: r.Method + " " + r.RequestURI, Header: r.Header, Body: b}
-		a.calls <- c
-		if answer != nil {
-			answer(w, r, c)
-		}
-	}))
-	t.Cleanup(a.Close)
-	return a
-}
-
-// next waits for the next call.
-func (a *app) next(t testing.TB) call {
-	t.Helper()
-	return receive(t, "a call", a.calls)
-}
-
-// status answers every call with a status.
-func status(code int) func(http.ResponseWriter, *http.Request, call) {
-	return func(w http.ResponseWriter, _ *http.Request, _ call) { w.WriteHeader(code) }
 }
 
 // wantError fails the test unless err is want.
@@ -331,58 +217,13 @@ func wantError(t testing.TB, what string, err, want error) {
 	}
 }
 
-// logs is a log that a test can read while it is written.
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) contains(s string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Contains(l.b.Bytes(), []byte(s))
-}
-
-func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-// onRecord makes sure that a process is on record.
+// onRecord inserts a row in processes, so that the process can hold leases.
 func (r *replica) onRecord(t testing.TB, id string) {
 	t.Helper()
 	r.exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
 }
 
-// hang ends a session like the death of its process, and waits until Postgres has noticed.
-func (r *replica) hang(t testing.TB, session *pgx.Conn) {
-	t.Helper()
-	_ = session.PgConn().Conn().Close()
-	eventually(t, "the session is over", func() bool {
-		return r.count(t, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, session.PgConn().PID()) == 0
-	})
-}
-
-// race calls fn from n goroutines at once and returns what they got.
-func race[T any](n int, fn func(i int) T) []T {
-	results := make([]T, n)
-	begin := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			<-begin
-			results[i] = fn(i)
-		})
-	}
-	close(begin)
-	wg.Wait()
-	return results
-}
-
-// sweep has a new sweeper take a turn that is due.
+// sweep makes a pass with a new sweeper, and returns the runs that it woke.
 func (r *replica) sweep(t testing.TB, configure ...func(*cluster.Sweeper)) []cluster.Stranded {
 	t.Helper()
 	s := cluster.NewSweeper(r.pool, r.Queue, slog.New(slog.DiscardHandler))
@@ -390,7 +231,7 @@ func (r *replica) sweep(t testing.TB, configure ...func(*cluster.Sweeper)) []clu
 	for _, c := range configure {
 		c(s)
 	}
-	woken, err := s.Turn(t.Context())
+	woken, err := s.Sweep(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

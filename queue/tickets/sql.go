@@ -12,27 +12,28 @@ import (
 const (
 	available = `state = 'available' AND queue = '` + Queue + `'`
 
-	// OldestSince selects since when the ticket waits that is used next; no row when none waits.
+	// OldestSince selects the time since which the next ticket has been waiting, or no row if none waits.
 	OldestSince = `SELECT scheduled_at FROM river_job WHERE ` + available + ` ORDER BY priority, scheduled_at, id LIMIT 1`
-	// Usable selects a row for each ticket that waits to be used.
+	// Usable selects an empty row for each ticket that can be used now.
 	Usable = `SELECT FROM river_job WHERE ` + available + ` AND scheduled_at <= now()`
-	// DeleteHeldByDead deletes the tickets in use by processes whose id is in the relation dead, and returns their message
-	// and ticket.
+	// DeleteHeldByDead deletes the tickets in use by processes whose id is in the relation dead. It returns the message
+	// and the number of each. River appends the ID of the process that uses a job to attempted_by.
 	DeleteHeldByDead = `DELETE FROM river_job j USING dead
 			WHERE j.state = 'running' AND j.queue = '` + Queue + `'
 				AND j.attempted_by[array_upper(j.attempted_by, 1)] = dead.id
 			RETURNING j.args->>'message' AS message, (j.args->>'ticket')::integer AS ticket`
 )
 
-// Taken is a ticket that was taken off River's table, and since when it was good.
+// Taken is a ticket that was taken out of River's table.
 type Taken struct {
 	Ticket
 
+	// ScheduledAt is the time since which the ticket has been usable.
 	ScheduledAt time.Time
 }
 
-// Take takes up to n tickets off River's table, for the caller to use. Those that are lost with the process are
-// replaced like all that are not used in time.
+// Take takes up to n usable tickets out of River's table, for the caller to use. If the caller dies, their messages get
+// new tickets when they are due, as with any lost ticket.
 func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Taken, error) {
 	rows, err := pool.Query(ctx, `
 		WITH taken AS (

@@ -1,12 +1,20 @@
-// Package tickets is all that knows River: it issues the jobs that deliver messages, and fetches them.
+// Package tickets issues and fetches tickets: River jobs that may each deliver one message once. It is the only package
+// that knows River.
 //
-// It imports package eventlog.
+// It imports package entities/pg.
 //
-// A ticket is a River job that may deliver a message once. The message's row is the promise, so a ticket may get lost:
-// the message gets another when it is due. That is why three things are done in SQL on River's table instead of by
-// River (sql.go): function mode takes tickets out of it without River's loops, since no process lives long enough there
-// for these to be cleaned up; a dead process's tickets are taken over in the one statement that takes over the rest;
-// and the age of the oldest ticket is part of the statements that issue more and that measure the backlog.
+// The message's row is the promise (I6), so a ticket may get lost: the message gets another one when it is due. River
+// does not keep the delays of messages, because its scheduler runs every five seconds in one elected process. A ticket
+// is issued when its message is due, and River fetches it at once.
+//
+// Three tasks need SQL on River's table, because River's API cannot do them (sql.go):
+//
+//   - Function mode takes tickets out of the table without River's loops. There no process lives long enough to clean up
+//     after them.
+//   - A takeover deletes the tickets of a dead process in the same statement that takes over its leases, so that no crash
+//     can separate the two.
+//   - The age of the oldest ticket, and the number of usable ones, are part of larger statements that measure the backlog
+//     and decide how many tickets to issue.
 package tickets
 
 import (
@@ -28,31 +36,33 @@ const (
 	// Queue is the River queue of tickets.
 	Queue = "deliveries"
 
-	// River fetches at once when it is hinted, then at most this often; unhinted it looks each second.
+	// River fetches immediately after a hint, but at most once per fetchCooldown. Without hints it polls.
 	fetchCooldown = 5 * time.Millisecond
 	fetchPoll     = time.Second
-	// usedRetention is how long River keeps used tickets, which nobody needs.
+	// usedRetention is how long River keeps used tickets, which nothing reads.
 	usedRetention = time.Minute
-	// hardStopTimeout is how long breaking off the deliveries may take.
+	// hardStopTimeout limits how long Stop waits for deliveries after it has cancelled them.
 	hardStopTimeout = 10 * time.Second
-	// longestDelivery is how long a delivery may take, however often its lease is extended. River keeps the tickets of
-	// processes that died for as long.
+	// longestDelivery limits a delivery, however often its lease is extended. River also keeps the tickets of dead
+	// processes for this long.
 	longestDelivery = 24 * time.Hour
 )
 
 // Ticket is the River job that may deliver a message once.
 type Ticket struct {
 	MessageID string `json:"message"`
-	Number    int    `json:"ticket"`
-	// Size is how many bytes the message's body has, so that its memory can be reserved before it is read.
+	// Number is the message's ticket number. A claim uses the number up, so that of all tickets with the same number only
+	// one delivers.
+	Number int `json:"ticket"`
+	// Size is the length of the message's body in bytes, so that memory can be reserved before the body is read.
 	Size int64 `json:"size,omitempty"`
 }
 
-// Kind names the job in River's tables.
+// Kind is the name of the job in River's tables.
 func (Ticket) Kind() string { return "deliver" }
 
-// InsertOpts puts tickets on their queue. A ticket that cannot even claim its message is tried again a
-// few times; after that the message gets another when it is due.
+// InsertOpts puts tickets on their queue. River retries a ticket that cannot claim its message, because the database is
+// away, twice; after that the message gets another ticket when it is due.
 func (Ticket) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{Queue: Queue, MaxAttempts: 3}
 }
@@ -60,7 +70,7 @@ func (Ticket) InsertOpts() river.InsertOpts {
 // Issuer issues tickets.
 type Issuer struct {
 	client *river.Client[pgx.Tx]
-	// Hint tells workers that there are new tickets.
+	// Hint tells workers to fetch. The caller of Issue sends it after its commit.
 	Hint pg.Hint
 }
 
@@ -73,7 +83,7 @@ func NewIssuer(pool *pgxpool.Pool, schema string) (*Issuer, error) {
 	return &Issuer{client, pg.Hint{Channel: schema + ".river_insert", Topic: `{"queue": "` + Queue + `"}`}}, nil
 }
 
-// Issue issues tickets as part of the transaction. The hint is the caller's to send, after the commit.
+// Issue inserts tickets in the transaction. The caller sends the hint after the commit.
 func (i *Issuer) Issue(ctx context.Context, tx pgx.Tx, tickets []Ticket) error {
 	params := make([]river.InsertManyParams, len(tickets))
 	for i, t := range tickets {
@@ -85,22 +95,22 @@ func (i *Issuer) Issue(ctx context.Context, tx pgx.Tx, tickets []Ticket) error {
 	return nil
 }
 
-// quietDriver keeps River from sending notifications inside our transactions, where each takes a lock on
-// the whole database until the commit has reached the disk. The hub sends them after the commit instead.
+// quietDriver keeps River from sending notifications inside our transactions: NOTIFY holds a lock on the whole database
+// until the commit is on disk. The hub sends hints after the commit instead.
 type quietDriver struct{ *riverpgxv5.Driver }
 
 func (quietDriver) SupportsListener() bool     { return false }
 func (quietDriver) SupportsListenNotify() bool { return false }
 
-// Fetcher has River fetch tickets and use them.
+// Fetcher fetches tickets through River and uses them.
 type Fetcher struct{ client *river.Client[pgx.Tx] }
 
-// Use uses a ticket that was good from the given time on, by the database's clock. An error has it used again, after
-// the time that [Later] says.
+// Use uses a ticket, which has been usable since the given time of the database's clock. If it returns an error, River
+// uses the ticket again: after the pause given to [Later], or after River's own backoff for other errors.
 type Use func(ctx context.Context, t Ticket, since time.Time) error
 
-// NewFetcher makes a fetcher for a process with the given ID, by which its tickets are found if it dies. It uses up to
-// limit tickets at once.
+// NewFetcher makes a fetcher that uses up to limit tickets at once. The process is its ID in the table processes, so
+// that other processes find its tickets if it dies.
 func NewFetcher(
 	pool *pgxpool.Pool, schema, process string, limit int, use Use, logger *slog.Logger,
 ) (*Fetcher, error) {
@@ -125,7 +135,7 @@ func NewFetcher(
 	return &Fetcher{client}, nil
 }
 
-// Start begins to fetch. Tickets are used under the context.
+// Start starts to fetch. Tickets are used under the context.
 func (f *Fetcher) Start(ctx context.Context) error {
 	if err := f.client.Start(ctx); err != nil {
 		return fmt.Errorf("start River: %w", err)
@@ -133,7 +143,7 @@ func (f *Fetcher) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop fetches no more tickets, waits for those in use until the context ends, and then breaks them off.
+// Stop stops fetching, waits for the tickets in use until the context ends, and then cancels them.
 func (f *Fetcher) Stop(ctx context.Context) error {
 	err := f.client.Stop(ctx)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -147,7 +157,7 @@ func (f *Fetcher) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Later is an error that has a ticket used again after a while, however often that happens.
+// Later returns an error that makes River use a ticket again after d. It does not count as a failed attempt.
 func Later(d time.Duration) error { return river.JobSnooze(d) }
 
 type worker struct {
@@ -156,11 +166,10 @@ type worker struct {
 	use Use
 }
 
-// Timeout is far away: a delivery lasts as long as the function's lease does.
+// Timeout is long, because a delivery lasts as long as the function keeps extending its lease.
 func (*worker) Timeout(*river.Job[Ticket]) time.Duration { return longestDelivery }
 
-// Work uses the ticket. It never fails because of a function: whether a message is delivered again is decided by its
-// row.
+// Work uses the ticket. It does not fail if the function does: the message's row decides whether to deliver again.
 func (w *worker) Work(ctx context.Context, job *river.Job[Ticket]) error {
 	return w.use(ctx, job.Args, job.ScheduledAt)
 }

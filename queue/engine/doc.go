@@ -1,0 +1,56 @@
+// Package engine continues the runs that the server drives. It has a handler for each kind of work that the queue
+// delivers for them.
+//
+// It imports packages entities, entities/pg, entities/store, eventlog, eventlog/read, eventlog/view, queue,
+// queue/condition and queue/contract.
+//
+// A run has a driver. Runs of the Workflow SDK are continued by that client, runs started at /v1 by the server. What
+// the server still has to do for its runs is stored as work: messages with a kind and a subject. They are written in
+// the transaction of the event that makes them necessary, and are leased, delayed, taken over and parked like all
+// messages:
+//
+//	work              subject        handler
+//	run               -              calls the run's function: there are new events, or a wait is over
+//	step              step           calls the function that executes the step
+//	deadline          -              fails the run if it has not ended
+//	report            step           gives the result of a child run to the parent's step
+//	end               -              cancels the children of an ended run
+//	signal, lookback  signal, hook   gives a signal to waiting hooks, or earlier signals to a new hook
+//
+// Work is unique by run, kind and subject, so at most one delivery at a time invokes a run. An event that needs an
+// invocation while one is under way marks its work; the answer's transaction then makes the work due again instead of
+// deleting it. Work that failed waits for its backoff, and then sees all events there are.
+//
+// # Invocations
+//
+// An invocation has three parts: its start, a call, and its end.
+//
+//   - The start is recorded in the log: run_started and the waits that are over, or step_started for an attempt of a
+//     step.
+//   - The call carries the log, read after that commit. The function answers with commands. Package contract turns them
+//     into requests to the log; they depend on nothing but the command and the run.
+//   - One transaction appends the requests and ends or suspends the work. It first checks that the lease is still valid,
+//     so that a late answer is refused as a whole. Commands are applied once per ID, so repeating an answer changes
+//     nothing. An answer after which the run would have nothing to wait for is refused (I5).
+//
+// # Inline starts
+//
+// The next work nearly always starts in the process that made it necessary. The transaction then leases the work to
+// this process and records its start as well: it stores the work, decides about the start on top of the events decided
+// before, and writes everything at once. So a run of three steps takes eight transactions: its start, four answers and
+// three results.
+//
+// Each of them is one statement when one process handles the whole run. Besides the length of the log, the statement
+// requires that the lease is valid, that there are no unseen events, and that the process has a row in processes;
+// otherwise it does nothing, and the append starts over with the run locked. An answer that ends the run also requires
+// that no open child has to end with it. A child can start meanwhile in a transaction that holds a shared lock on the
+// parent and does not change the length of its log. So another statement locks the run in the same round trip before,
+// and the one after it sees all children.
+//
+// Work that the process cannot start, because it has no free place or no row in processes, starts in a transaction of
+// its own when a process claims it. So does repeated work. Therefore a start in the log does not mean that the call was
+// made. If the answer to the commit got lost, or all places are taken by then, the process releases the lease, and the
+// next holder continues the same attempt; an attempt whose call did not reach its function is continued in the same
+// way. If the process died, the next holder starts the work once more. Neither is counted: the attempt number that a
+// function receives, and maxAttempts, count calls that were made.
+package engine

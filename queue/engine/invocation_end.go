@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue"
+)
+
+// invocationEnd ends an invocation that was answered. The run is invoked again after new events, or at the end of its
+// next wait. If there are new events already, the answer's transaction starts the next invocation.
+type invocationEnd struct {
+	queue.Delivery
+
+	// reservation is the place in this process for the next invocation.
+	reservation queue.Reservation
+	guard       *queue.LeaseGuard
+	// runOpen is set if the answer does not end the run, newEvents if the run must be invoked again at once.
+	runOpen, newEvents bool
+	// next is the next invocation, if the answer's transaction starts it.
+	next *queue.Delivery
+	// timerSet is set if the run's work is due at a later time.
+	timerSet bool
+}
+
+// check checks the lease. It resets the state first, since the transaction may be retried.
+func (e *invocationEnd) check(b *pgx.Batch) func() error {
+	*e = invocationEnd{Delivery: e.Delivery, reservation: e.reservation, guard: e.Guard(b)}
+	return e.guard.Check
+}
+
+// startNext starts the next invocation in the answer's transaction, if there are new events and this process has a
+// place.
+func (e *invocationEnd) startNext(b *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
+	e.runOpen, e.newEvents = true, newEvents || e.guard.Again
+	if !e.newEvents || !e.reservation.Made() {
+		return nil
+	}
+	e.next = &queue.Delivery{}
+	e.RestartIn(b, e.reservation, e.next)
+	return e.next.InlineStart
+}
+
+// release ends the lease in the answer's transaction, unless the run's work was deleted with the run or leased again.
+func (e *invocationEnd) release(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
+	if e.runOpen && e.next == nil {
+		suspend(last, e.Lease, e.newEvents, &e.timerSet)
+	}
+	return nil
+}
+
+// tryOptimistic ends the invocation in an optimistic append. The work of a run that has ended is deleted with the run.
+// The work of a run without new events, which waits for something other than time, is deleted here. It returns false in
+// all other cases, which need the locked append.
+func (e *invocationEnd) tryOptimistic(c *pg.Conditional, o eventlog.Outlook) bool {
+	switch {
+	case o.Ended:
+		e.RequireLease(c, "")
+	case o.Open: // a step or hook is open, and its event enqueues new work
+		e.EndIf(c, ` AND NOT again`)
+		store.RequireNoWait(c, e.RunID)
+	default:
+		return false
+	}
+	return true
+}
+
+// afterCommit calls the function for the next invocation, if it was started, and wakes the timer. If the
+// transaction failed, it releases the next invocation's lease instead, since the commit may have happened all the same.
+func (e *invocationEnd) afterCommit(q *queue.Queue, err error) {
+	if e.next != nil {
+		e.reservation.Start(*e.next, err)
+	}
+	if e.timerSet {
+		q.WakeTimer(err)
+	}
+}
+
+// suspend ends the lease on a run's work after an invocation. If there are new events, the work is due at once; else at
+// the end of the run's next wait, and timerSet reports that. Its failures are forgotten.
+//
+// A run without a wait, but with an open step or hook, needs no work: the events of those enqueue new work. A run that
+// has neither would wait for nothing. Its missing due time then violates the column's constraint, and the batch fails
+// with [ErrNothingLeft].
+func suspend(b *pgx.Batch, handle string, newEvents bool, timerSet *bool) {
+	b.Queue(`
+		WITH invocation AS (
+			SELECT id, CASE WHEN $2 THEN now() ELSE (
+					SELECT min(resume_at) FROM waits w WHERE w.run_id = m.run_id AND w.status = 'waiting') END AS next,
+				coalesce((SELECT true FROM steps s WHERE s.run_id = m.run_id AND s.completed_at IS NULL LIMIT 1),
+					(SELECT true FROM hooks h WHERE h.run_id = m.run_id LIMIT 1), false) AS open
+			FROM messages m WHERE `+queue.OfLease+`
+		), done AS (
+			DELETE FROM messages WHERE id = (SELECT id FROM invocation WHERE next IS NULL AND open)
+		)
+		UPDATE messages m
+		SET lease = '', holder = '', again = false, due_at = invocation.next, delivery_count = 0, unreached = 0,
+			first_failed_at = NULL, last_error = ''
+		FROM invocation WHERE `+queue.OfLease+` AND (next IS NOT NULL OR NOT open)
+		RETURNING true`, handle, newEvents,
+	).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(timerSet)
+		var pgErr *pgconn.PgError
+		const notNullViolation = "23502"
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil
+		case errors.As(err, &pgErr) && pgErr.Code == notNullViolation && pgErr.ColumnName == "due_at":
+			return ErrNothingLeft
+		case err != nil:
+			return fmt.Errorf("suspend run: %w", err)
+		default:
+			return nil
+		}
+	})
+}
