@@ -125,3 +125,24 @@ func TestDrainUsesTheTicketsItTook(t *testing.T) {
 		t.Errorf("got %+v, want one delivered", got)
 	}
 }
+
+// TestDrainCancelsTheSweeperAtItsEnd: a sweep in progress, which may include a long retention pass, keeps a drain
+// waiting no longer than its grace period.
+func TestDrainCancelsTheSweeperAtItsEnd(t *testing.T) {
+	t.Parallel()
+	r := minimal(t, testdb.New(t))
+	d := r.drainer(t, func(o *WorkerOptions) { o.Grace = 50 * time.Millisecond })
+	started := make(chan struct{}, 1)
+	d.worker.sweeper.AfterPass = func(ctx context.Context) {
+		started <- struct{}{}
+		select {
+		case <-ctx.Done():
+		case <-time.After(testTimeout):
+			t.Error("the drain waited for the sweep")
+		}
+	}
+	drainFor(t, d, time.Second, time.Second)
+	if len(started) != 1 {
+		t.Errorf("%d sweeps, want 1", len(started))
+	}
+}

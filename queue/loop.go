@@ -66,10 +66,12 @@ func (w *deliverer) startLoop(ctx context.Context) (*loop, error) {
 	return l, nil
 }
 
-// end cancels the calls in progress, waits until their results are stored, and deregisters the process.
+// end cancels the calls in progress, waits until their results are stored, and deregisters the process. It cancels them
+// before it waits for the periodic tasks, because the sweeper runs under their context and may be in a long pass.
 func (l *loop) end(cause error) {
-	l.stopTasks()
+	l.halt()
 	l.cancelCalls(cause)
+	l.tasks.Wait()
 	l.deliveries.Wait()
 	l.http.CloseIdleConnections()
 	l.deregister()
