@@ -19,21 +19,16 @@ var (
 	ErrKeyTaken = errors.New("key taken")
 	// ErrKeyReused means that the idempotency key was used before, with a different request.
 	ErrKeyReused = errors.New("idempotency key reused")
-	// ErrStale means that the invocation is over: it can no longer change anything.
-	ErrStale = errors.New("stale invocation")
 	// ErrNotYet means that the request is too early; a [NotYetError] contains the time.
 	ErrNotYet = errors.New("not yet")
 
 	// ErrRunNotFound and the following ones mean that the project has no such thing.
-	ErrRunNotFound        = errors.New("run not found")
-	ErrStepNotFound       = errors.New("step not found")
-	ErrHookNotFound       = errors.New("hook not found")
-	ErrWaitNotFound       = errors.New("wait not found")
-	ErrEventNotFound      = errors.New("event not found")
-	ErrDeploymentNotFound = errors.New("deployment not found")
-	ErrLeaseNotFound      = errors.New("lease not found")
-	ErrMessageNotFound    = errors.New("message not found")
-	ErrStreamNotFound     = errors.New("stream not found")
+	ErrRunNotFound    = errors.New("run not found")
+	ErrStepNotFound   = errors.New("step not found")
+	ErrHookNotFound   = errors.New("hook not found")
+	ErrWaitNotFound   = errors.New("wait not found")
+	ErrEventNotFound  = errors.New("event not found")
+	ErrStreamNotFound = errors.New("stream not found")
 )
 
 // invalidError is an [ErrInvalid] with a reason.

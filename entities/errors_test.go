@@ -11,7 +11,7 @@ import (
 // sentinels are the errors that callers may compare with.
 var sentinels = []error{
 	ErrInvalid, ErrConflict, ErrRunEnded, ErrNotYet, ErrRunNotFound, ErrStepNotFound, ErrHookNotFound,
-	ErrWaitNotFound, ErrEventNotFound, ErrDeploymentNotFound, ErrLeaseNotFound, ErrMessageNotFound,
+	ErrWaitNotFound, ErrEventNotFound,
 }
 
 func TestErrorIsExactlyOneSentinel(t *testing.T) {

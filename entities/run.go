@@ -60,9 +60,6 @@ const (
 	// SpecDriven is the version of runs that the server drives: the first one in which readers of the wire protocol
 	// treat payloads as opaque.
 	SpecDriven = 2
-	// SpecReplays is the last version whose clients only replay the workflow when their run is woken, and execute each
-	// step in a call of its own (protocol §5.3).
-	SpecReplays = 3
 	// specSlots is the first version in which event IDs are positions, and in which no attempt of a step begins after
 	// the end of its run (protocol §3.3).
 	specSlots = 6

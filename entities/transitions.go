@@ -3,7 +3,6 @@ package entities
 import (
 	"fmt"
 	"maps"
-	"slices"
 )
 
 // RunStatus is the status of a run.
@@ -24,13 +23,11 @@ func (s RunStatus) Ended() bool {
 	return s == RunCompleted || s == RunFailed || s == RunCancelled
 }
 
-// RunStatuses returns the statuses that a run can have: all but [RunNone].
-func RunStatuses() []RunStatus {
-	return []RunStatus{RunPending, RunRunning, RunCompleted, RunFailed, RunCancelled}
-}
-
 // Known reports whether a run can have the status.
-func (s RunStatus) Known() bool { return slices.Contains(RunStatuses(), s) }
+func (s RunStatus) Known() bool {
+	_, ok := Runs[EventRunStarted][s]
+	return ok && s != RunNone
+}
 
 // StepStatus is the status of a step.
 type StepStatus string

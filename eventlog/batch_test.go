@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
 // batch appends a valid batch, and returns the outcome of each request: the position of its
@@ -284,7 +285,7 @@ func TestFailedBatchRollsBackEverything(t *testing.T) {
 	f := newFixture(t)
 	id := f.run(t, started, step("step_created"), sleep("wait_created"), hook("hook_created"))
 	seen := 0
-	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, _ *pgx.Batch, m []entities.Message) (func(error), error) {
+	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, _ *pgx.Batch, m []message.Message) (func(error), error) {
 		if len(m) != 2 {
 			t.Errorf("the queue got %d messages, want those of the two accepted requests", len(m))
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
 // TestI4ConcurrentTokenClaimWaitsForFirst stops a claim just before its commit, starts another, and then
@@ -119,7 +120,7 @@ func TestI4ConcurrentTokenClaimWaitsForFirst(t *testing.T) {
 func (f *fixture) appendWhileFirstIsOpen(t *testing.T, first, second Request, commit bool) error {
 	t.Helper()
 	held, release := make(chan struct{}), make(chan struct{})
-	holding := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
+	holding := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []message.Message) (func(error), error) {
 		close(held)
 		<-release
 		if commit {

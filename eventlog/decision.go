@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
 // Outcome is the result of one of several requests.
@@ -27,7 +28,7 @@ type decision struct {
 	outcomes []Outcome
 	// events are appended, and messages sent, in the same transaction.
 	events   []entities.Event
-	messages []entities.Message
+	messages []message.Message
 	// children are runs that are created in the same transaction.
 	children []decision
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -294,7 +295,7 @@ func TestProjectEventsWaitForOpenTransactions(t *testing.T) {
 	late := runCreated(newRunID())
 	late.Messages = messages
 	go func() {
-		_, err := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
+		_, err := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []message.Message) (func(error), error) {
 			close(held)
 			<-release
 			return func(error) {}, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -22,7 +23,7 @@ type InlineStart struct {
 	RunID entities.RunID
 	// Work is an invocation of the run, or the execution of a step, whose ID is the subject. The start of other work is
 	// not in the log.
-	Work    entities.Work
+	Work    message.Work
 	Subject string
 	// At is the database's time. Waits that end by then are over.
 	At time.Time
@@ -100,7 +101,7 @@ func (l *Log) enqueueOptimistic(s *pg.Conditional, d *decision, c call) (ended f
 		return nil, false
 	}
 	for _, start := range starts {
-		if start.Work == entities.WorkRun && d.before.Run != nil {
+		if start.Work == message.WorkRun && d.before.Run != nil {
 			if d.before.Run.StartedAt == nil || len(d.after.Waits) > 0 {
 				return nil, false
 			}
@@ -117,14 +118,14 @@ func (l *Log) enqueueOptimistic(s *pg.Conditional, d *decision, c call) (ended f
 }
 
 // wantsInvocation reports whether the messages include an immediate invocation of the run.
-func wantsInvocation(id entities.RunID, messages []entities.Message) bool {
-	return slices.ContainsFunc(messages, func(m entities.Message) bool {
-		return m.RunID == id && m.Work == entities.WorkRun && m.Delay == 0
+func wantsInvocation(id entities.RunID, messages []message.Message) bool {
+	return slices.ContainsFunc(messages, func(m message.Message) bool {
+		return m.RunID == id && m.Work == message.WorkRun && m.Delay == 0
 	})
 }
 
 // invokes reports whether this is a recorded start of an invocation.
-func (s *InlineStart) invokes() bool { return s.Run != nil && s.Work == entities.WorkRun }
+func (s *InlineStart) invokes() bool { return s.Run != nil && s.Work == message.WorkRun }
 
 // attachLog sets the log and size of an invocation's start if the log is cached, and reports whether it is.
 func (l *Log) attachLog(s *InlineStart, d *decision) bool {
@@ -166,9 +167,9 @@ func (d *decision) recordStart(s *InlineStart, now time.Time) {
 		return
 	}
 	switch s.Work {
-	case entities.WorkRun:
+	case message.WorkRun:
 		of.recordInvocation(s, now)
-	case entities.WorkStep:
+	case message.WorkStep:
 		of.recordAttempt(s, now)
 	default: // the start of other work is not an event
 	}

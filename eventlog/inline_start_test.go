@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
@@ -55,8 +56,8 @@ func inlineStartTests() map[string]inlineStartTest {
 	family := serverStep(theRun, "step_1")
 	born := serverRun(child)
 	family.Child = &born
-	run := InlineStart{RunID: theRun, Work: entities.WorkRun, Events: 10}
-	step1 := InlineStart{RunID: theRun, Work: entities.WorkStep, Subject: "step_1"}
+	run := InlineStart{RunID: theRun, Work: message.WorkRun, Events: 10}
+	step1 := InlineStart{RunID: theRun, Work: message.WorkStep, Subject: "step_1"}
 	is := func(r ...Request) []Request { return r }
 	running := is(serverRun(theRun), started)
 	return map[string]inlineStartTest{
@@ -64,10 +65,10 @@ func inlineStartTests() map[string]inlineStartTest {
 		"a pending run":   {before: is(serverRun(theRun)), start: run, want: []string{"run_started"}},
 		"a started run":   {before: running, asked: is(serverStep(theRun, "step_1")), start: run},
 		"a run that ends": {before: running, asked: is(completed), start: run, unrecorded: true},
-		"another run":     {before: running, start: InlineStart{RunID: child, Work: entities.WorkRun}, unrecorded: true},
+		"another run":     {before: running, start: InlineStart{RunID: child, Work: message.WorkRun}, unrecorded: true},
 		"a missing run":   {start: run, unrecorded: true},
 		"a new child": {
-			before: running, asked: is(family), start: InlineStart{RunID: child, Work: entities.WorkRun, Events: 10},
+			before: running, asked: is(family), start: InlineStart{RunID: child, Work: message.WorkRun, Events: 10},
 			want: []string{"run_started"},
 		},
 		"waits that are over, earliest first": {
@@ -105,7 +106,7 @@ func inlineStartTests() map[string]inlineStartTest {
 			before: running, asked: is(serverStep(theRun, "step_1"), completed), start: step1, unrecorded: true,
 		},
 		"work whose start is not recorded": {
-			before: running, start: InlineStart{RunID: theRun, Work: entities.WorkDeadline}, unrecorded: true,
+			before: running, start: InlineStart{RunID: theRun, Work: message.WorkDeadline}, unrecorded: true,
 		},
 	}
 }
@@ -157,7 +158,7 @@ func (tt inlineStartTest) run(t *testing.T) {
 	case b.Run == nil:
 	case b.Run.LastSeq != of.after.Run.LastSeq || b.Run.Status != entities.RunRunning:
 		t.Errorf("the start has run %+v, want %+v", b.Run, of.after.Run)
-	case b.Work == entities.WorkStep && (b.Step.Attempt != 1 || b.Step.Status != entities.StepRunning ||
+	case b.Work == message.WorkStep && (b.Step.Attempt != 1 || b.Step.Status != entities.StepRunning ||
 		string(b.Step.Created.Payload) != "step input" || b.Step.Created.Data.Step == nil || b.Step.Run.ID != theRun):
 		t.Errorf("the start has step %+v", b.Step)
 	}
@@ -167,7 +168,7 @@ func (tt inlineStartTest) run(t *testing.T) {
 type inlineQueue struct{ starts []*InlineStart }
 
 func (q *inlineQueue) Enqueue(
-	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []message.Message,
 ) ([]*InlineStart, func(error), error) {
 	var at time.Time
 	if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&at); err != nil {
@@ -182,7 +183,7 @@ func (q *inlineQueue) Enqueue(
 	return q.starts, func(error) {}, nil
 }
 
-func (*inlineQueue) EnqueueOptimistic(*pg.Conditional, []entities.Message) ([]*InlineStart, func(error), bool) {
+func (*inlineQueue) EnqueueOptimistic(*pg.Conditional, []message.Message) ([]*InlineStart, func(error), bool) {
 	return nil, nil, false
 }
 
@@ -199,17 +200,17 @@ func TestInlineStartCommitsOrRollsBackWithAppend(t *testing.T) {
 	for i, tt := range []struct {
 		ask   []Request
 		want  types
-		works []entities.Work
+		works []message.Work
 		size  int64 // of the first three events' payloads
 	}{
-		{[]Request{serverRun(id)}, types{"run_created", "run_started"}, []entities.Work{entities.WorkRun}, int64(len("input"))},
+		{[]Request{serverRun(id)}, types{"run_created", "run_started"}, []message.Work{message.WorkRun}, int64(len("input"))},
 		{
 			[]Request{serverStep(id, "step_1"), serverStep(id, "step_2"), waitUntil(id, "nap", long)},
 			types{"step_created", "step_created", "wait_created", "step_started", "step_started", "wait_completed"},
-			[]entities.Work{entities.WorkStep, entities.WorkStep, entities.WorkRun}, int64(len("input" + "step input")),
+			[]message.Work{message.WorkStep, message.WorkStep, message.WorkRun}, int64(len("input" + "step input")),
 		},
 		{
-			[]Request{on(id, "step_completed", "step_1")}, types{"step_completed"}, []entities.Work{entities.WorkRun},
+			[]Request{on(id, "step_completed", "step_1")}, types{"step_completed"}, []message.Work{message.WorkRun},
 			int64(len("input" + "step input")),
 		},
 	} {
@@ -232,10 +233,10 @@ func TestInlineStartCommitsOrRollsBackWithAppend(t *testing.T) {
 		if len(appends) != 2 || appends[0].Err == nil || len(appends[1].Events) != len(tt.want) {
 			t.Errorf("%d: the observer got %d appends, want 2 with %d events in the last", i, len(appends), len(tt.want))
 		}
-		var works []entities.Work
+		var works []message.Work
 		for _, b := range q.starts {
 			works = append(works, b.Work)
-			if b.Run == nil || b.Work == entities.WorkRun && b.Size != tt.size {
+			if b.Run == nil || b.Work == message.WorkRun && b.Size != tt.size {
 				t.Errorf("%d: %s starts with %+v, want a size of %d", i, b.Work, b, tt.size)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
@@ -20,10 +21,10 @@ type Enqueuer interface {
 	// Enqueue adds messages to a transaction. The batch has statements that must be executed first; Enqueue may execute
 	// it or add to it.
 	Enqueue(
-		ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+		ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []message.Message,
 	) (starts []*InlineStart, ended func(error), err error)
 	// EnqueueOptimistic adds messages to a conditional statement. It reports false if they need more than a statement.
-	EnqueueOptimistic(c *pg.Conditional, messages []entities.Message) (starts []*InlineStart, ended func(error), ok bool)
+	EnqueueOptimistic(c *pg.Conditional, messages []message.Message) (starts []*InlineStart, ended func(error), ok bool)
 }
 
 // Log appends events to runs, and reads them.

@@ -16,6 +16,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -71,19 +72,19 @@ func (c *clock) move(d time.Duration) {
 // noQueue is an Enqueuer that accepts all messages and drops them.
 type noQueue struct{}
 
-func (noQueue) Enqueue(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) ([]*InlineStart, func(error), error) {
+func (noQueue) Enqueue(context.Context, pgx.Tx, *pgx.Batch, []message.Message) ([]*InlineStart, func(error), error) {
 	return nil, func(error) {}, nil
 }
 
-func (noQueue) EnqueueOptimistic(*pg.Conditional, []entities.Message) ([]*InlineStart, func(error), bool) {
+func (noQueue) EnqueueOptimistic(*pg.Conditional, []message.Message) ([]*InlineStart, func(error), bool) {
 	return nil, func(error) {}, true
 }
 
 // queueFunc is an Enqueuer that calls a function after the statements queued before it were executed.
-type queueFunc func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error)
+type queueFunc func(context.Context, pgx.Tx, *pgx.Batch, []message.Message) (func(error), error)
 
 func (f queueFunc) Enqueue(
-	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []message.Message,
 ) ([]*InlineStart, func(error), error) {
 	if err := pg.SendQueued(ctx, tx, before); err != nil {
 		return nil, nil, err
@@ -92,7 +93,7 @@ func (f queueFunc) Enqueue(
 	return nil, ended, err
 }
 
-func (queueFunc) EnqueueOptimistic(*pg.Conditional, []entities.Message) ([]*InlineStart, func(error), bool) {
+func (queueFunc) EnqueueOptimistic(*pg.Conditional, []message.Message) ([]*InlineStart, func(error), bool) {
 	return nil, nil, false
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -129,7 +130,7 @@ func (c call) accept(d decision) error {
 }
 
 // startNext lets the caller decide on the run's next invocation. It returns the messages that are left to send.
-func (c call) startNext(b *pgx.Batch, messages []entities.Message) (func() *InlineStart, []entities.Message) {
+func (c call) startNext(b *pgx.Batch, messages []message.Message) (func() *InlineStart, []message.Message) {
 	if c.StartNext == nil {
 		return nil, messages
 	}
@@ -137,15 +138,15 @@ func (c call) startNext(b *pgx.Batch, messages []entities.Message) (func() *Inli
 }
 
 // withoutInvocation returns the messages without invocations of the run.
-func withoutInvocation(runID entities.RunID, messages []entities.Message) []entities.Message {
-	return slices.DeleteFunc(slices.Clone(messages), func(m entities.Message) bool {
-		return m.RunID == runID && m.Work == entities.WorkRun
+func withoutInvocation(runID entities.RunID, messages []message.Message) []message.Message {
+	return slices.DeleteFunc(slices.Clone(messages), func(m message.Message) bool {
+		return m.RunID == runID && m.Work == message.WorkRun
 	})
 }
 
 // addTo adds to a conditional statement what the options ask for, and returns the messages that are left to send. It
 // reports false if that needs the lock, as it does if StartNext has to decide on an invocation.
-func (c call) addTo(s *pg.Conditional, d decision) ([]entities.Message, bool) {
+func (c call) addTo(s *pg.Conditional, d decision) ([]message.Message, bool) {
 	switch {
 	case !c.hasOptions():
 		return d.messages, true

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
@@ -313,7 +314,7 @@ func TestI4ClaimOfExpiredTokenWaitsForFirst(t *testing.T) {
 				first, second = second, first
 			}
 			held, release := make(chan struct{}), make(chan struct{})
-			hold := queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
+			hold := queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []message.Message) (func(error), error) {
 				close(held)
 				<-release
 				if test.commit {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
 // Request asks for one event to be appended to a run.
@@ -26,7 +27,7 @@ type Request struct {
 	// transaction.
 	Child *Request
 	// Messages are sent in the same transaction: if the event is appended, and only then.
-	Messages []entities.Message
+	Messages []message.Message
 }
 
 // createsRun reports whether a run_started carries the data of a run_created, so that it can make up for one that got

@@ -10,17 +10,18 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
 // messages are messages of a request.
-var messages = []entities.Message{{Project: home, Topic: "t", DeploymentID: "dpl_1", Body: []byte("hello")}}
+var messages = []message.Message{{Project: home, Topic: "t", DeploymentID: "dpl_1", Body: []byte("hello")}}
 
 var errBroken = errors.New("the queue is broken")
 
 func TestFailedAppendRollsBackEverything(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, _ *pgx.Batch, _ []entities.Message) (func(error), error) {
+	broken := f.with(queueFunc(func(ctx context.Context, tx pgx.Tx, _ *pgx.Batch, _ []message.Message) (func(error), error) {
 		// Only this transaction sees the events so far.
 		var n int
 		if err := tx.QueryRow(ctx, `SELECT count(*) FROM events`).Scan(&n); err != nil {
@@ -114,9 +115,9 @@ func TestFailedHookDeletionKeepsRunAlive(t *testing.T) {
 func TestMessagesAreSentOnlyWithTheirEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	var sent []entities.Message
+	var sent []message.Message
 	var calls []string // in order: the messages that the queue got, and when it was notified of the commit
-	log := f.with(queueFunc(func(_ context.Context, _ pgx.Tx, _ *pgx.Batch, m []entities.Message) (func(error), error) {
+	log := f.with(queueFunc(func(_ context.Context, _ pgx.Tx, _ *pgx.Batch, m []message.Message) (func(error), error) {
 		sent, calls = append(sent, m...), append(calls, "enqueue")
 		return func(error) { calls = append(calls, "committed") }, nil
 	}))
@@ -160,7 +161,7 @@ func TestI8NothingIsAnnouncedBeforeCommit(t *testing.T) {
 	f := newFixture(t)
 	id := f.run(t)
 	var seen int
-	log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
+	log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []message.Message) (func(error), error) {
 		return func(error) { seen = len(f.events(t, id)) }, nil // through another connection (I8)
 	}))
 	r := onRun(id, "run_started")

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
@@ -184,7 +185,7 @@ func TestAppendIsRetried(t *testing.T) {
 		t.Parallel()
 		id := f.run(t)
 		calls, committed := 0, 0
-		log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
+		log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []message.Message) (func(error), error) {
 			if calls++; calls < 3 {
 				return nil, deadlock
 			}
@@ -205,7 +206,7 @@ func TestAppendIsRetried(t *testing.T) {
 	t.Run("and finds a repeat", func(t *testing.T) {
 		t.Parallel()
 		id := f.run(t)
-		log := f.with(queueFunc(func(_ context.Context, tx pgx.Tx, _ *pgx.Batch, _ []entities.Message) (func(error), error) {
+		log := f.with(queueFunc(func(_ context.Context, tx pgx.Tx, _ *pgx.Batch, _ []message.Message) (func(error), error) {
 			// Another client is faster: release the run for it.
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Error(err)
@@ -223,7 +224,7 @@ func TestAppendIsRetried(t *testing.T) {
 	t.Run("but not forever", func(t *testing.T) {
 		t.Parallel()
 		id := f.run(t)
-		log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) (func(error), error) {
+		log := f.with(queueFunc(func(context.Context, pgx.Tx, *pgx.Batch, []message.Message) (func(error), error) {
 			return nil, deadlock
 		}))
 		r := onRun(id, "run_started")

@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
 // nextWork returns the messages to enqueue after an event, if the server continues the run: after every event that lets
 // the run make progress, the run is invoked. Run is the run after the event.
-func nextWork(run *entities.Run, e entities.Event) []entities.Message {
+func nextWork(run *entities.Run, e entities.Event) []message.Message {
 	if run.Driver != entities.DriverServer {
 		return nil
 	}
@@ -21,12 +22,12 @@ func nextWork(run *entities.Run, e entities.Event) []entities.Message {
 		if run.Status.Ended() {
 			return nil
 		}
-		return []entities.Message{invocation(run, 0)}
+		return []message.Message{invocation(run, 0)}
 	case entities.EventWaitCreated:
-		return []entities.Message{invocation(run, max(0, e.Data.ResumeAt.Sub(e.CreatedAt)))}
+		return []message.Message{invocation(run, max(0, e.Data.ResumeAt.Sub(e.CreatedAt)))}
 	case entities.EventHookCreated:
 		if e.Data.LookBackMS > 0 {
-			return []entities.Message{work(run, entities.WorkLookBack, e.CorrelationID)}
+			return []message.Message{work(run, message.WorkLookBack, e.CorrelationID)}
 		}
 		return nil
 	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
@@ -37,55 +38,55 @@ func nextWork(run *entities.Run, e entities.Event) []entities.Message {
 }
 
 // work returns a message about the run, due at once.
-func work(run *entities.Run, w entities.Work, subject string) entities.Message {
-	return entities.Message{
+func work(run *entities.Run, w message.Work, subject string) message.Message {
+	return message.Message{
 		Project: run.Project, DeploymentID: run.DeploymentID, RunID: run.ID, Topic: run.WorkflowName,
 		Work: w, Subject: subject,
 	}
 }
 
 // invocation returns the message that has the run invoked after the delay.
-func invocation(run *entities.Run, delay time.Duration) entities.Message {
-	m := work(run, entities.WorkRun, "")
+func invocation(run *entities.Run, delay time.Duration) message.Message {
+	m := work(run, message.WorkRun, "")
 	m.Delay = delay
 	return m
 }
 
 // firstWork returns the messages of a new run: its first invocation, and its deadline if it has one.
-func firstWork(run *entities.Run, e entities.Event) []entities.Message {
+func firstWork(run *entities.Run, e entities.Event) []message.Message {
 	first := invocation(run, 0)
 	if e.Data.StartAt != nil {
 		first.Delay = max(0, e.Data.StartAt.Sub(e.CreatedAt))
 	}
 	if run.Deadline == nil {
-		return []entities.Message{first}
+		return []message.Message{first}
 	}
-	deadline := work(run, entities.WorkDeadline, "")
+	deadline := work(run, message.WorkDeadline, "")
 	deadline.Delay = max(0, run.Deadline.Sub(e.CreatedAt))
-	return []entities.Message{first, deadline}
+	return []message.Message{first, deadline}
 }
 
 // stepWork returns the message that has a step executed. A step that its function executes itself, or that is a child
 // run, has none.
-func stepWork(run *entities.Run, e entities.Event) []entities.Message {
+func stepWork(run *entities.Run, e entities.Event) []message.Message {
 	if e.Data.Step == nil || e.Data.Step.DeploymentID == "" {
 		return nil
 	}
-	m := work(run, entities.WorkStep, e.CorrelationID)
+	m := work(run, message.WorkStep, e.CorrelationID)
 	m.DeploymentID, m.Topic = e.Data.Step.DeploymentID, e.Data.StepName
 	m.Lasts = e.Data.Step.Patience(e.CreatedAt)
-	return []entities.Message{m}
+	return []message.Message{m}
 }
 
 // lastWork returns the messages of a run that has just ended: to cancel its other work and its children, and to
 // report the end to its parent.
-func lastWork(run *entities.Run, e entities.Event) []entities.Message {
+func lastWork(run *entities.Run, e entities.Event) []message.Message {
 	if run.EndSeq != e.Seq {
 		return nil // the run had already ended
 	}
-	list := []entities.Message{work(run, entities.WorkEnd, "")}
+	list := []message.Message{work(run, message.WorkEnd, "")}
 	if run.ParentStep != "" {
-		report := work(run, entities.WorkReport, string(run.ParentStep))
+		report := work(run, message.WorkReport, string(run.ParentStep))
 		report.RunID = run.ParentID
 		list = append(list, report)
 	}

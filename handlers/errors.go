@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -44,9 +45,9 @@ var statuses = []struct {
 	{entities.ErrHookNotFound, http.StatusNotFound, "hook_not_found"},
 	{entities.ErrWaitNotFound, http.StatusNotFound, "wait_not_found"},
 	{entities.ErrEventNotFound, http.StatusNotFound, "event_not_found"},
-	{entities.ErrDeploymentNotFound, http.StatusNotFound, "deployment_not_found"},
-	{entities.ErrLeaseNotFound, http.StatusNotFound, "lease_not_found"},
-	{entities.ErrMessageNotFound, http.StatusNotFound, "message_not_found"},
+	{message.ErrDeploymentNotFound, http.StatusNotFound, "deployment_not_found"},
+	{message.ErrLeaseNotFound, http.StatusNotFound, "lease_not_found"},
+	{message.ErrMessageNotFound, http.StatusNotFound, "message_not_found"},
 	{entities.ErrStreamNotFound, http.StatusNotFound, "stream_not_found"},
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
@@ -60,7 +61,7 @@ var statuses = []struct {
 	{webhook.ErrTooMany, http.StatusTooManyRequests, "too_many_requests"},
 	{webhook.ErrUnreachable, http.StatusBadGateway, "app_unreachable"},
 	{webhook.ErrUnverifiable, http.StatusServiceUnavailable, "unverifiable"},
-	{entities.ErrStale, http.StatusConflict, "stale_invocation"},
+	{message.ErrStale, http.StatusConflict, "stale_invocation"},
 	{entities.ErrConflict, http.StatusConflict, "conflict"},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
@@ -23,8 +24,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// message decodes the body of an error, as clients do under /sdk and elsewhere.
-func message(t *testing.T, path string, body []byte) (code, text string) {
+// messageOf decodes the body of an error, as clients do under /sdk and elsewhere.
+func messageOf(t *testing.T, path string, body []byte) (code, text string) {
 	t.Helper()
 	type inner struct {
 		Code    string         `json:"code"`
@@ -77,9 +78,9 @@ func TestStatusOfEveryError(t *testing.T) {
 		{entities.ErrHookNotFound, 404, "hook_not_found"},
 		{entities.ErrWaitNotFound, 404, "wait_not_found"},
 		{entities.ErrEventNotFound, 404, "event_not_found"},
-		{entities.ErrDeploymentNotFound, 404, "deployment_not_found"},
-		{entities.ErrLeaseNotFound, 404, "lease_not_found"},
-		{entities.ErrMessageNotFound, 404, "message_not_found"},
+		{message.ErrDeploymentNotFound, 404, "deployment_not_found"},
+		{message.ErrLeaseNotFound, 404, "lease_not_found"},
+		{message.ErrMessageNotFound, 404, "message_not_found"},
 		{entities.ErrStreamNotFound, 404, "stream_not_found"},
 		{&entities.KeyTakenError{Key: "k", RunID: "wrun_1"}, 409, "key_taken"},
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
@@ -93,7 +94,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&webhook.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_requests"},
 		{webhook.ErrUnreachable, 502, "app_unreachable"},
 		{webhook.ErrUnverifiable, 503, "unverifiable"},
-		{entities.ErrStale, 409, "stale_invocation"},
+		{message.ErrStale, 409, "stale_invocation"},
 		{&entities.TransitionError{Kind: "step", Refusal: entities.Conflict}, 409, "conflict"},
 		{&entities.TransitionError{Kind: "run", Refusal: entities.Ended}, 410, "run_ended"},
 		{&entities.NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, 425, "too_early"},
@@ -112,7 +113,7 @@ func TestStatusOfEveryError(t *testing.T) {
 			path := fmt.Sprintf("%serror/%d", root, i)
 			e.GET(path, func(echo.Context) error { return fmt.Errorf("do it: %w", tt.err) })
 			got := serve(e, http.MethodGet, path)
-			code, text := message(t, path, got.Body.Bytes())
+			code, text := messageOf(t, path, got.Body.Bytes())
 			if got.Code != tt.status || code != tt.code || text != "do it: "+tt.err.Error() {
 				t.Errorf("%s: got %d %s %q, want %d %s with the error's text", path, got.Code, code, text, tt.status, tt.code)
 			}
@@ -146,7 +147,7 @@ func TestInternalErrorsAreOnlyLogged(t *testing.T) {
 		"/sdk/panic": "secret of a panic", "/v1/http": "secret of an error",
 	} {
 		got := serve(e, http.MethodGet, path)
-		code, text := message(t, path, got.Body.Bytes())
+		code, text := messageOf(t, path, got.Body.Bytes())
 		if got.Code != http.StatusInternalServerError || code != "internal" ||
 			text != "internal error: the server's log has the details" {
 			t.Errorf("%s: got %d %s %q, want 500 without details", path, got.Code, code, text)
@@ -178,7 +179,7 @@ func TestUnknownRoutesAreRejected(t *testing.T) {
 		{http.MethodPost, "/healthz", 405, "method_not_allowed"},
 	} {
 		got := serve(e, tt.method, tt.path)
-		code, text := message(t, tt.path, got.Body.Bytes())
+		code, text := messageOf(t, tt.path, got.Body.Bytes())
 		if got.Code != tt.status || code != tt.code || text == "" {
 			t.Errorf("%s %s: got %d %s %q, want %d %s", tt.method, tt.path, got.Code, code, text, tt.status, tt.code)
 		}

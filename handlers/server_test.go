@@ -205,7 +205,7 @@ func TestBodySizeIsLimited(t *testing.T) {
 			if tt.status == http.StatusOK {
 				return
 			}
-			if code, text := message(t, "/sdk/sink", answer); code != "too_large" || !strings.Contains(text, "167772160") {
+			if code, text := messageOf(t, "/sdk/sink", answer); code != "too_large" || !strings.Contains(text, "167772160") {
 				t.Errorf("got %s %q, want too_large and the limit", code, text)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -74,10 +75,10 @@ func TestAuditSkipsUnchangedRegistrations(t *testing.T) {
 	if _, err := r.PutDeployment(t.Context(), project, "a", "http://moved.test", "order"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.RemoveDeployment(t.Context(), project, "none"); !errors.Is(err, entities.ErrDeploymentNotFound) {
+	if err := r.RemoveDeployment(t.Context(), project, "none"); !errors.Is(err, message.ErrDeploymentNotFound) {
 		t.Error(err)
 	}
-	if err := r.Discard(t.Context(), project, "msg_none"); !errors.Is(err, entities.ErrMessageNotFound) {
+	if err := r.Discard(t.Context(), project, "msg_none"); !errors.Is(err, message.ErrMessageNotFound) {
 		t.Error(err)
 	}
 	if _, err := r.Retry(t.Context(), project, r.send(t)); !errors.Is(err, entities.ErrConflict) {

@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
@@ -19,7 +20,7 @@ import (
 
 // sendsAll sends a batch of two messages, one of them with a key.
 func sendsAll(ctx context.Context, s *site) (any, error) {
-	return s.SendAll(ctx, []entities.Message{message(keyed("key"), body("1")), message(body("2"))})
+	return s.SendAll(ctx, []message.Message{newMessage(keyed("key"), body("1")), newMessage(body("2"))})
 }
 
 // starts creates a run and sends the message that starts it, in one transaction.
@@ -27,7 +28,7 @@ func starts(ctx context.Context, s *site) (any, error) {
 	result, err := s.log.Append(ctx, project, eventlog.Request{
 		RunID: entities.RunID(s.id), Type: entities.EventRunCreated, SpecVersion: 3,
 		Data: entities.EventData{DeploymentID: deployment, WorkflowName: "order"}, Payload: []byte("input"),
-		Messages: []entities.Message{message(keyed("key"))},
+		Messages: []message.Message{newMessage(keyed("key"))},
 	})
 	return result.Event != nil, err
 }
@@ -64,7 +65,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 		"start a run":       {setup: (*site).noRun, do: starts, again: entities.ErrConflict},
 		"claim":             {setup: (*site).ready, do: claims("rh_1")},
 		"receive":           {setup: (*site).ready, do: receives, again: entities.ErrConflict},
-		"acknowledge":       {setup: (*site).leased, do: acknowledges, again: entities.ErrLeaseNotFound},
+		"acknowledge":       {setup: (*site).leased, do: acknowledges, again: message.ErrLeaseNotFound},
 		"extend":            {setup: (*site).leased, do: extends},
 		"release":           {setup: (*site).leased, do: releases},
 		"take over":         {setup: (*site).leased, do: reaps},

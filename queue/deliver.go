@@ -17,6 +17,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -119,7 +120,7 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Tim
 // the outcome. Free releases the memory of the body. It fails if the outcome could not be stored: then the message is
 // delivered again when its lease expires.
 func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Delivered, error) {
-	if d.Work != entities.WorkNone {
+	if d.Work != message.WorkNone {
 		free() // handlers read from the database what they send
 		return w.Perform(ctx, d)
 	}

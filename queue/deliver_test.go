@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -17,7 +17,7 @@ func TestDeliveryHasTheHeadersOfTheProtocol(t *testing.T) {
 	a := newApp(t, func(http.ResponseWriter, *http.Request, call) { <-answer })
 	r := start(t, a)
 	t.Cleanup(func() { close(answer) })
-	id := r.send(t, body("\x00\xff\xfe not text"), func(m *entities.Message) { m.ContentType = "application/x-odd; a=b" })
+	id := r.send(t, body("\x00\xff\xfe not text"), func(m *message.Message) { m.ContentType = "application/x-odd; a=b" })
 	c := a.next(t)
 
 	var created, expires, due time.Time
@@ -63,7 +63,7 @@ func TestBodiesAreDeliveredUnchanged(t *testing.T) {
 		big[i] = byte(i * 7)
 	}
 	for name, b := range map[string][]byte{"nil": nil, "empty": {}, "one NUL": {0}, "big": big} {
-		id := r.send(t, func(m *entities.Message) { m.Body = b })
+		id := r.send(t, func(m *message.Message) { m.Body = b })
 		c := a.next(t)
 		if c.id() != id || string(c.Body) != string(b) {
 			t.Errorf("%s: got message %s with %d bytes, want %s with the %d sent", name, c.id(), len(c.Body), id, len(b))

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -25,7 +26,7 @@ type Delivery struct {
 	Topic         string
 	DeploymentID  string
 	RunID         entities.RunID
-	Work          entities.Work
+	Work          message.Work
 	Subject       string
 	ContentType   string
 	Body          []byte
@@ -121,20 +122,20 @@ func (d Delivery) ExtendIn(b *pgx.Batch, call time.Duration) {
 func (d Delivery) NackIn(b *pgx.Batch, f Failure) { b.Queue(nackSQL, f.nackArgs(d.Lease)...) }
 
 // Advance stores the progress of the work in the message's body, from where any process can resume it, and restarts the
-// lease. It fails with [entities.ErrStale] when the lease has expired.
+// lease. It fails with [message.ErrStale] when the lease has expired.
 func (d Delivery) Advance(ctx context.Context, progress []byte) error {
 	tag, err := d.by.queue.pool.Exec(ctx, `
 		UPDATE messages SET body = $2, due_at = now() + $3
 		WHERE `+OfLease+` AND due_at > clock_timestamp()`, d.Lease, progress, d.by.lease)
 	if err == nil && tag.RowsAffected() == 0 {
-		err = fmt.Errorf("%w: its lease has expired", entities.ErrStale)
+		err = fmt.Errorf("%w: its lease has expired", message.ErrStale)
 	}
 	return wrap("store progress of work", err)
 }
 
 // Reserve returns a reservation to do work again in this process, right after a transaction that leases it again; see
 // [Delivery.RestartIn].
-func (q *Queue) Reserve() Reservation { return q.reserve(entities.Message{}, 0) }
+func (q *Queue) Reserve() Reservation { return q.reserve(message.Message{}, 0) }
 
 // RestartIn replaces the lease by the reserved one as part of the batch, and resets the failures of the work. The batch
 // reads the new delivery into next; after the commit the caller passes it to [Reservation.Start].
@@ -179,10 +180,10 @@ func (d Delivery) Guard(b *pgx.Batch) *LeaseGuard {
 	return &g
 }
 
-// Check fails with [entities.ErrStale] unless the lease is live.
+// Check fails with [message.ErrStale] unless the lease is live.
 func (g *LeaseGuard) Check() error {
 	if !g.alive {
-		return fmt.Errorf("%w: the lease has expired or was replaced", entities.ErrStale)
+		return fmt.Errorf("%w: the lease has expired or was replaced", message.ErrStale)
 	}
 	return nil
 }
@@ -211,7 +212,7 @@ func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) 
 	switch {
 	case err == nil:
 		return Delivered{Outcome: OutcomeDone}, nil
-	case errors.Is(err, entities.ErrStale):
+	case errors.Is(err, message.ErrStale):
 		// The lease was lost: another process does the work now, or will once the lease has expired.
 		return Delivered{OutcomeDropped, redact(err)}, nil
 	case IsOver(err):
@@ -241,7 +242,7 @@ func (w *deliverer) retryLater(ctx context.Context, d Delivery, err error) (Deli
 // delivery has the work.
 func IsOver(err error) bool {
 	return errors.Is(err, entities.ErrRunEnded) || errors.Is(err, entities.ErrRunNotFound) ||
-		errors.Is(err, entities.ErrStale)
+		errors.Is(err, message.ErrStale)
 }
 
 // Interrupted reports whether work failed because the server stops. Work that was canceled by the end of a drain was

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
@@ -137,13 +138,13 @@ func validateWorkflows(names []string) ([]string, error) {
 	return sorted, nil
 }
 
-// Deployment reads a deployment. It fails with [entities.ErrDeploymentNotFound].
+// Deployment reads a deployment. It fails with [message.ErrDeploymentNotFound].
 func (q *Queue) Deployment(ctx context.Context, project entities.Project, id string) (Deployment, error) {
 	return q.oneDeployment(ctx, `id = $2`, project, id)
 }
 
 // NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
-// one that lists no workflows. It fails with [entities.ErrDeploymentNotFound].
+// one that lists no workflows. It fails with [message.ErrDeploymentNotFound].
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
 	return q.oneDeployment(ctx, `($2 = ANY (workflows) OR workflows = '{}')
 		ORDER BY workflows = '{}', created_at DESC, id DESC LIMIT 1`, project, workflow)
@@ -160,7 +161,7 @@ func (q *Queue) oneDeployment(
 	}
 	d, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Deployment])
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = entities.ErrDeploymentNotFound
+		err = message.ErrDeploymentNotFound
 	}
 	if err != nil {
 		return Deployment{}, fmt.Errorf("read deployment for %s: %w", argument, err)
@@ -183,7 +184,7 @@ func (q *Queue) Deployments(ctx context.Context, project entities.Project) ([]De
 }
 
 // RemoveDeployment deletes a deployment. Its messages wait until it is registered again. It fails with
-// [entities.ErrDeploymentNotFound].
+// [message.ErrDeploymentNotFound].
 func (q *Queue) RemoveDeployment(ctx context.Context, project entities.Project, id string) error {
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `DELETE FROM deployments WHERE project = $1 AND id = $2`, project, id)
@@ -191,7 +192,7 @@ func (q *Queue) RemoveDeployment(ctx context.Context, project entities.Project, 
 			return err
 		}
 		if tag.RowsAffected() == 0 {
-			return entities.ErrDeploymentNotFound
+			return message.ErrDeploymentNotFound
 		}
 		return audit(ctx, tx, project, admin.ActionDeploymentRemove, id, nil)
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -89,12 +90,12 @@ func TestRemoveDeployment(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	r.register(t, "a", "http://a.test")
-	wantError(t, "foreign project", r.RemoveDeployment(t.Context(), "other", "a"), entities.ErrDeploymentNotFound)
-	wantError(t, "unknown", r.RemoveDeployment(t.Context(), project, "b"), entities.ErrDeploymentNotFound)
+	wantError(t, "foreign project", r.RemoveDeployment(t.Context(), "other", "a"), message.ErrDeploymentNotFound)
+	wantError(t, "unknown", r.RemoveDeployment(t.Context(), project, "b"), message.ErrDeploymentNotFound)
 	if err := r.RemoveDeployment(t.Context(), project, "a"); err != nil {
 		t.Errorf("remove: %v", err)
 	}
-	wantError(t, "removed", r.RemoveDeployment(t.Context(), project, "a"), entities.ErrDeploymentNotFound)
+	wantError(t, "removed", r.RemoveDeployment(t.Context(), project, "a"), message.ErrDeploymentNotFound)
 }
 
 func TestDeliveriesGoToTheProjectsOwnDeployment(t *testing.T) {
@@ -104,12 +105,12 @@ func TestDeliveriesGoToTheProjectsOwnDeployment(t *testing.T) {
 	if _, err := r.PutDeployment(t.Context(), "other", deployment, theirs.URL); err != nil {
 		t.Fatal(err)
 	}
-	id := r.send(t, func(m *entities.Message) { m.Project = "other" })
+	id := r.send(t, func(m *message.Message) { m.Project = "other" })
 	c := theirs.next(t)
 	if c.id() != id {
 		t.Errorf("the other project got %s, want %s", c.id(), id)
 	}
-	wantError(t, "acknowledge as ours", r.Acknowledge(t.Context(), project, topic, c.handle()), entities.ErrLeaseNotFound)
+	wantError(t, "acknowledge as ours", r.Acknowledge(t.Context(), project, topic, c.handle()), message.ErrLeaseNotFound)
 	own := r.send(t)
 	if got := ours.next(t).id(); got != own {
 		t.Errorf("we got %s, want %s", got, own)
@@ -120,7 +121,7 @@ func TestPutDeploymentMakesOnlyItsFailedMessagesDue(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	in := func(p entities.Project, d string) string {
-		id := r.send(t, func(m *entities.Message) { m.Project, m.DeploymentID = p, d })
+		id := r.send(t, func(m *message.Message) { m.Project, m.DeploymentID = p, d })
 		r.exec(t, `UPDATE messages SET last_error = 'down', due_at = now() + interval '1 h' WHERE id = $1`, id)
 		return id
 	}
@@ -128,7 +129,7 @@ func TestPutDeploymentMakesOnlyItsFailedMessagesDue(t *testing.T) {
 	leased, parked := in(project, "a"), in(project, "a")
 	r.exec(t, `UPDATE messages SET lease = 'rh_1' WHERE id = $1`, leased)
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
-	waiting := r.send(t, delayed(time.Hour), func(m *entities.Message) { m.DeploymentID = "a" })
+	waiting := r.send(t, delayed(time.Hour), func(m *message.Message) { m.DeploymentID = "a" })
 
 	r.register(t, "a", "http://a.test")
 	due := map[string]bool{}
@@ -211,7 +212,7 @@ func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
 		t.Helper()
 		d, err := r.NewestDeployment(t.Context(), project, workflow)
 		if id == "" {
-			wantError(t, workflow, err, entities.ErrDeploymentNotFound)
+			wantError(t, workflow, err, message.ErrDeploymentNotFound)
 		} else if err != nil || d.ID != id {
 			t.Errorf("%s: got %s and error %v, want %s", workflow, d.ID, err, id)
 		}
@@ -239,7 +240,7 @@ func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
 		t.Errorf("got %+v and error %v, want each of its workflows once", d, err)
 	}
 	_, err = r.Deployment(t.Context(), project, "foreign")
-	wantError(t, "another project's", err, entities.ErrDeploymentNotFound)
+	wantError(t, "another project's", err, message.ErrDeploymentNotFound)
 	for _, bad := range [][]string{{""}, {"a\x00"}, make([]string, 1001)} {
 		_, err := r.PutDeployment(t.Context(), project, "v1", "http://a.test", bad...)
 		wantError(t, "workflows", err, entities.ErrInvalid)

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
 // dispatcher delivers messages in the process that accepts them. A message is stored leased to the process, and its
@@ -51,7 +51,7 @@ func (r Reservation) Made() bool { return r.by != nil }
 
 // reserve returns a reservation if the message is due now, is small, and a slot is free besides those reserved earlier
 // in the same transaction.
-func (q *Queue) reserve(m entities.Message, earlier int) Reservation {
+func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	d := q.local.Load()
 	if d == nil || m.Delay > 0 || len(m.Body) > smallBody || !d.room(earlier) {
 		return Reservation{}

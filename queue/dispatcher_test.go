@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
@@ -115,15 +116,15 @@ func TestReservationOfAnUnregisteredProcessIsVoid(t *testing.T) {
 }
 
 // invocation is the work of invoking a run that does not exist.
-func invocation() entities.Message {
-	return entities.Message{
+func invocation() message.Message {
+	return message.Message{
 		Project: project, DeploymentID: deployment, Topic: "order", RunID: entities.NewRunID(time.Now()),
-		Work: entities.WorkRun,
+		Work: message.WorkRun,
 	}
 }
 
 // storeWork stores a piece of work under a reservation of the replica's dispatcher.
-func (r *replica) storeWork(t *testing.T, m entities.Message) storedWork {
+func (r *replica) storeWork(t *testing.T, m message.Message) storedWork {
 	t.Helper()
 	s := storedWork{Reservation: r.reserve(m, 0)}
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
@@ -199,7 +200,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		var id string
 		var ended func(error)
 		err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-			all, err := r.enqueueAll(t.Context(), tx, &pgx.Batch{}, []entities.Message{message()})
+			all, err := r.enqueueAll(t.Context(), tx, &pgx.Batch{}, []message.Message{newMessage()})
 			if err == nil {
 				id, ended = all.ids[0], all.ended
 			}
@@ -254,7 +255,7 @@ func TestCrashDuringReservedSendLosesNothing(t *testing.T) {
 	broken := on(t, session.Pool)
 	broken.Attach(w)
 	send := func(n int, how gate.Crash) (statements []string, id string, err error) {
-		statements = session.Run(t, n, how, func() { id, err = broken.Send(context.Background(), message()) })
+		statements = session.Run(t, n, how, func() { id, err = broken.Send(context.Background(), newMessage()) })
 		return statements, id, err
 	}
 	statements, id, err := send(-1, gate.None)

@@ -25,7 +25,7 @@ func TestDrainsBesideWorkers(t *testing.T) {
 		draining.Go(func() {
 			for range rounds {
 				for range batch {
-					if _, err := r.Send(context.Background(), message()); err != nil {
+					if _, err := r.Send(context.Background(), newMessage()); err != nil {
 						t.Error(err)
 					}
 				}

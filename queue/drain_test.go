@@ -98,7 +98,7 @@ func TestDrainDeliversWhatIsSentMeanwhile(t *testing.T) {
 	left := 5
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
 		if left--; left > 0 { // each is sent after the previous one is acknowledged
-			if _, err := r.Send(context.Background(), message()); err != nil {
+			if _, err := r.Send(context.Background(), newMessage()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -201,7 +201,7 @@ func TestEachMessageIsWantedOrDrained(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 12 {
-				if _, err := r.Send(context.Background(), message()); err != nil {
+				if _, err := r.Send(context.Background(), newMessage()); err != nil {
 					t.Error(err)
 				}
 				if !d.Wanted() {

@@ -99,7 +99,7 @@ func (r *replica) play(t *testing.T) {
 		project, deployment)
 	r.exec(t, `INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
 		VALUES ('wrun_one', 'a', 'a', 'pending', 0, 4, 3, now(), now()) ON CONFLICT DO NOTHING`)
-	sent, err := r.Send(t.Context(), message(ofRun("wrun_one")))
+	sent, err := r.Send(t.Context(), newMessage(ofRun("wrun_one")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func (r *replica) take(t *testing.T) {
 	sent := make([]string, 3)
 	for i := range sent {
 		var err error
-		if sent[i], err = r.Send(t.Context(), message()); err != nil {
+		if sent[i], err = r.Send(t.Context(), newMessage()); err != nil {
 			t.Fatal(err)
 		}
 	}

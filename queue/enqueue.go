@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -19,11 +20,11 @@ import (
 
 // Send accepts a message and returns its ID. For a duplicate it returns the ID of the original message, even if that
 // has been acknowledged. It fails with [entities.ErrInvalid].
-func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
+func (q *Queue) Send(ctx context.Context, m message.Message) (string, error) {
 	if r := q.reserve(m, 0); r.Made() {
 		return q.sendReserved(ctx, m, r)
 	}
-	ids, err := q.SendAll(ctx, []entities.Message{m})
+	ids, err := q.SendAll(ctx, []message.Message{m})
 	if err != nil {
 		return "", err
 	}
@@ -31,7 +32,7 @@ func (q *Queue) Send(ctx context.Context, m entities.Message) (string, error) {
 }
 
 // sendReserved accepts a message that this process delivers.
-func (q *Queue) sendReserved(ctx context.Context, m entities.Message, r Reservation) (string, error) {
+func (q *Queue) sendReserved(ctx context.Context, m message.Message, r Reservation) (string, error) {
 	if m.Retention == 0 {
 		m.Retention = defaultRetention
 	}
@@ -55,7 +56,7 @@ func (q *Queue) sendReserved(ctx context.Context, m entities.Message, r Reservat
 }
 
 // SendAll accepts messages atomically, and returns their IDs; see [Queue.Send].
-func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]string, error) {
+func (q *Queue) SendAll(ctx context.Context, messages []message.Message) ([]string, error) {
 	var all enqueued
 	err := pg.InTxThen(ctx, q.pool, func(tx pgx.Tx) (ended func(error), err error) {
 		all, err = q.enqueueAll(ctx, tx, &pgx.Batch{}, messages)
@@ -69,7 +70,7 @@ func (q *Queue) SendAll(ctx context.Context, messages []entities.Message) ([]str
 
 // Enqueue accepts messages as part of a transaction; see [eventlog.Enqueuer].
 func (q *Queue) Enqueue(
-	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []message.Message,
 ) ([]*eventlog.InlineStart, func(error), error) {
 	all, err := q.enqueueAll(ctx, tx, before, messages)
 	if err != nil {
@@ -94,7 +95,7 @@ func (e enqueued) ended(err error) {
 }
 
 func (q *Queue) enqueueAll(
-	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []message.Message,
 ) (all enqueued, err error) {
 	work, messages := split(messages)
 	for i := range messages {
@@ -127,9 +128,9 @@ func (q *Queue) enqueueAll(
 }
 
 // split separates work from messages for functions; both results are copies.
-func split(all []entities.Message) (work, messages []entities.Message) {
+func split(all []message.Message) (work, messages []message.Message) {
 	for _, m := range all {
-		if m.Work == entities.WorkNone {
+		if m.Work == message.WorkNone {
 			messages = append(messages, m)
 		} else {
 			work = append(work, m)
@@ -141,7 +142,7 @@ func split(all []entities.Message) (work, messages []entities.Message) {
 // claimKeys returns an ID for each message, and whether the message is the first with its idempotency key. A duplicate
 // gets the ID of the first. A claim waits for the transaction of a rival claim to end, so all transactions claim keys
 // in the same order, to avoid deadlocks.
-func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids []string, first []bool, err error) {
+func claimKeys(ctx context.Context, tx pgx.Tx, messages []message.Message) (ids []string, first []bool, err error) {
 	ids, first = make([]string, len(messages)), make([]bool, len(messages))
 	order := make([]int, len(messages))
 	for i := range messages {
@@ -162,7 +163,7 @@ func claimKeys(ctx context.Context, tx pgx.Tx, messages []entities.Message) (ids
 	return ids, first, nil
 }
 
-func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Message) (func(error), error) {
+func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m message.Message) (func(error), error) {
 	r := q.reserve(m, 0)
 	d, err := insertMessage(ctx, tx, m, id, r)
 	if err != nil {
@@ -182,12 +183,12 @@ func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m entities.Me
 // enqueueWork stores pieces of work, or makes those already stored due, after their delays. It returns the work that
 // starts with the transaction.
 func (q *Queue) enqueueWork(
-	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []entities.Message,
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []message.Message,
 ) (starts []*eventlog.InlineStart, ended []func(error), err error) {
 	stored := make([]storedWork, len(work))
 	reserved := 0
 	for i, m := range work {
-		if m.Work == entities.WorkEnd {
+		if m.Work == message.WorkEnd {
 			children, err := dropWork(ctx, tx, before, m.RunID)
 			if err != nil {
 				return nil, nil, err
@@ -228,18 +229,18 @@ func (q *Queue) enqueueWork(
 // end of a run without open children. It refuses a report to a parent: that is work of another run, and the lock order
 // of statements that share a transaction has only one run per statement.
 func (q *Queue) EnqueueOptimistic(
-	c *pg.Conditional, messages []entities.Message,
+	c *pg.Conditional, messages []message.Message,
 ) (starts []*eventlog.InlineStart, ended func(error), ok bool) {
 	stored := make([]storedWork, 0, len(messages))
 	for _, m := range messages {
-		if m.Work == entities.WorkEnd {
+		if m.Work == message.WorkEnd {
 			store.RequireNoOpenChild(c, m.RunID)
 			c.Add(pg.Write{SQL: dropAllWork, Args: []any{m.RunID}})
 			continue
 		}
 		stored = append(stored, storedWork{Reservation: q.reserve(m, len(starts))})
 		s := &stored[len(stored)-1]
-		if m.Work == entities.WorkNone || m.Work == entities.WorkReport || m.Delay == 0 && !s.Made() {
+		if m.Work == message.WorkNone || m.Work == message.WorkReport || m.Delay == 0 && !s.Made() {
 			return nil, nil, false
 		}
 		c.Add(upsertWork(m, s))
@@ -277,7 +278,7 @@ type storedWork struct {
 func (s *storedWork) start(failed error) { s.Reservation.Start(s.Delivery, failed) }
 
 // Validate checks a message for a function. It fails with [entities.ErrInvalid].
-func (*Queue) Validate(m entities.Message) error {
+func (*Queue) Validate(m message.Message) error {
 	if err := entities.ValidateName("topic", m.Topic); err != nil {
 		return err
 	}

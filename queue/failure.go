@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
@@ -67,9 +68,9 @@ func redact(err error) string {
 	}
 	for _, known := range []error{
 		context.Canceled, context.DeadlineExceeded,
-		entities.ErrStale, entities.ErrRunEnded, entities.ErrConflict, entities.ErrInvalid, entities.ErrNotYet,
+		message.ErrStale, entities.ErrRunEnded, entities.ErrConflict, entities.ErrInvalid, entities.ErrNotYet,
 		entities.ErrRunNotFound, entities.ErrStepNotFound, entities.ErrHookNotFound, entities.ErrWaitNotFound,
-		entities.ErrDeploymentNotFound, store.ErrSignalNotFound, entities.ErrKeyTaken,
+		message.ErrDeploymentNotFound, store.ErrSignalNotFound, entities.ErrKeyTaken,
 	} {
 		if errors.Is(err, known) {
 			return known.Error()

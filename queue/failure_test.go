@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
@@ -90,7 +90,7 @@ func TestFailedDeliveryRecordsItsReason(t *testing.T) {
 	} {
 		name = strings.ReplaceAll(name, " ", "_")
 		r.register(t, name, try.url)
-		id := r.send(t, func(m *entities.Message) { m.DeploymentID = name })
+		id := r.send(t, func(m *message.Message) { m.DeploymentID = name })
 		for n := 1; n <= 3; n++ {
 			got := r.failed(t, id, n)
 			if !strings.Contains(got.LastError, try.reason) || len(got.LastError) > 2000 {

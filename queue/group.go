@@ -10,12 +10,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // reservedMessage is the group-commit statement that stores a message that is due now, and its key.
 type reservedMessage struct {
-	entities.Message
+	message.Message
 	Reservation
 
 	id string
@@ -28,7 +29,7 @@ type reservedMessage struct {
 // a lease, and gets a ticket like other due messages. It fails with [pgx.ErrNoRows] when the key belongs to another
 // message.
 func insertReserved(
-	ctx context.Context, g *pg.GroupCommit, m entities.Message, id string, r Reservation,
+	ctx context.Context, g *pg.GroupCommit, m message.Message, id string, r Reservation,
 ) (Delivery, error) {
 	s := reservedMessage{Message: m, Reservation: r, id: id}
 	if err := g.Do(ctx, &s); err != nil {
@@ -47,7 +48,7 @@ func (s *reservedMessage) Order() pg.LockOrder {
 }
 
 // keyOrder returns the sort key of an idempotency key. Transactions that claim several keys claim them in this order.
-func keyOrder(m entities.Message) string {
+func keyOrder(m message.Message) string {
 	return strings.Join([]string{m.Key, m.Topic, m.DeploymentID, string(m.Project)}, "\x00")
 }
 
@@ -105,7 +106,7 @@ func (q *Queue) deleteLeased(ctx context.Context, project entities.Project, topi
 		err = a.Execute(ctx, q.pool)
 	}
 	if err == nil && !a.ended {
-		return entities.ErrLeaseNotFound
+		return message.ErrLeaseNotFound
 	}
 	return err
 }

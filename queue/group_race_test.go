@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -71,7 +72,7 @@ func acknowledgeTwice(t *testing.T, replicas [2]*replica, c call) {
 	errs := race(2, func(i int) error {
 		return replicas[i].Acknowledge(context.Background(), project, c.topic(), c.handle())
 	})
-	if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), entities.ErrLeaseNotFound) {
+	if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), message.ErrLeaseNotFound) {
 		t.Errorf("%s: the acknowledgements got %v, want one success", c.id(), errs)
 	}
 }
@@ -148,7 +149,7 @@ func (c *contest) send(t *testing.T, racer, round int) {
 	for key, run := range map[string]entities.RunID{
 		fmt.Sprint("key_", (racer/2+round)%4): "", fmt.Sprint("key_", round, "_", n): hookedRun(n),
 	} {
-		id, err := c.replicas[racer%2].Send(context.Background(), message(keyed(key), ofRun(run)))
+		id, err := c.replicas[racer%2].Send(context.Background(), newMessage(keyed(key), ofRun(run)))
 		c.mu.Lock()
 		if first, ok := c.sent[key]; err != nil || ok && first != id {
 			t.Errorf("key %s stands for %s and %s; %v", key, first, id, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
@@ -28,8 +29,8 @@ func together(ctx context.Context, pool *pgxpool.Pool, members ...pg.Statement) 
 }
 
 // reserved returns a group-commit statement that sends a message with a reservation of the process.
-func reserved(id, process string, options ...func(*entities.Message)) *reservedMessage {
-	m := message(options...)
+func reserved(id, process string, options ...func(*message.Message)) *reservedMessage {
+	m := newMessage(options...)
 	m.Retention = defaultRetention
 	return &reservedMessage{Message: m, id: id, Reservation: Reservation{handle: "rh_" + id, holder: process, lease: leaseTime}}
 }
@@ -39,8 +40,8 @@ func ends(topic, handle string) *acknowledgement {
 	return &acknowledgement{project: project, topic: topic, handle: handle}
 }
 
-func ofRun(id entities.RunID) func(*entities.Message) {
-	return func(m *entities.Message) { m.RunID = id }
+func ofRun(id entities.RunID) func(*message.Message) {
+	return func(m *message.Message) { m.RunID = id }
 }
 
 // hooked creates an open run with a hook.
@@ -106,7 +107,7 @@ func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 	r.newRun(t, "wrun_1", 0)
 	r.hooked(t, "wrun_hooked")
 	const stepTopic = "__wkf_step_charge"
-	step := func(m *entities.Message) { m.Topic = stepTopic }
+	step := func(m *message.Message) { m.Topic = stepTopic }
 	sent := []pg.Statement{
 		reserved("msg_1", "proc_1", ofRun("wrun_1")), reserved("msg_none", "proc_1"), reserved("msg_over", "proc_1"),
 		reserved("msg_hooked", "proc_1", ofRun("wrun_hooked")), reserved("msg_step", "proc_1", ofRun("wrun_hooked"), step),
@@ -179,7 +180,7 @@ func TestGroupCommitLocksInOneOrder(t *testing.T) {
 	home.exec(t, `DROP INDEX messages_lease_key`)
 	home.exec(t, `CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> ''`)
 	acknowledge := []pg.Statement{ends(topic, "rh_a"), ends(topic, "rh_b")}
-	step := func(m *entities.Message) { m.Topic = "__wkf_step_charge" }
+	step := func(m *message.Message) { m.Topic = "__wkf_step_charge" }
 	send := []pg.Statement{
 		reserved("msg_a", frozen, keyed("step_a"), step), reserved("msg_b", frozen, keyed("step_b"), step),
 	}
@@ -204,7 +205,7 @@ func TestGroupCommitLocksInOneOrder(t *testing.T) {
 			return DeleteRunMessages(ctx, tx, project, []entities.RunID{"wrun_1", "wrun_2"})
 		})},
 		"send × send a batch": {members: send, other: func(ctx context.Context, s *site) (any, error) {
-			return s.SendAll(ctx, []entities.Message{message(keyed("step_b"), step), message(keyed("step_a"), step)})
+			return s.SendAll(ctx, []message.Message{newMessage(keyed("step_b"), step), newMessage(keyed("step_a"), step)})
 		}},
 		"send × sweep": {members: send, other: inTx(func(ctx context.Context, tx pgx.Tx) error {
 			for _, id := range []entities.RunID{"wrun_1", "wrun_2"} {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
@@ -102,7 +102,7 @@ func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 			t.Errorf("message %s: got %v, want delivery 1 with a new handle", id, c.Header)
 		}
 	}
-	wantError(t, "the old handle", r.Acknowledge(t.Context(), project, topic, lost.Lease), entities.ErrLeaseNotFound)
+	wantError(t, "the old handle", r.Acknowledge(t.Context(), project, topic, lost.Lease), message.ErrLeaseNotFound)
 	for _, d := range []Delivery{kept, living} {
 		if s := r.stored(t, d.ID); s.Lease != d.Lease || s.DeliveryCount != 1 {
 			t.Errorf("got %+v, want the lease %s untouched", s, d.Lease)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -73,7 +73,7 @@ func enqueue(t *testing.T, r *replica, err error) (committed func(error)) {
 	t.Helper()
 	got := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		var failure error
-		_, committed, failure = r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(), message()})
+		_, committed, failure = r.Enqueue(t.Context(), tx, &pgx.Batch{}, []message.Message{newMessage(), newMessage()})
 		return errors.Join(failure, err)
 	})
 	if !errors.Is(got, err) {

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -69,8 +69,8 @@ func releases(ctx context.Context, s *site) (any, error) {
 // issuesTickets issues the tickets of due messages, as a server's loop does.
 func issuesTickets(ctx context.Context, s *site) (any, error) { return s.worker.issueBatch(ctx) }
 
-func sends(options ...func(*entities.Message)) operation {
-	return func(ctx context.Context, s *site) (any, error) { return s.Send(ctx, message(options...)) }
+func sends(options ...func(*message.Message)) operation {
+	return func(ctx context.Context, s *site) (any, error) { return s.Send(ctx, newMessage(options...)) }
 }
 
 // frozen is the process that makes the deliveries. The others have declared it dead, but it may be alive.

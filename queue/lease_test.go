@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
@@ -28,7 +29,7 @@ func TestAcknowledgeEndsMessage(t *testing.T) {
 	if got, want := r.count(t, `SELECT count(*) FROM messages WHERE id = $1`, id), 0; got != want {
 		t.Errorf("got %d messages after the acknowledgement, want %d", got, want)
 	}
-	wantError(t, "second", r.Acknowledge(t.Context(), project, topic, c.handle()), entities.ErrLeaseNotFound)
+	wantError(t, "second", r.Acknowledge(t.Context(), project, topic, c.handle()), message.ErrLeaseNotFound)
 }
 
 func TestOnlyTheCurrentHandleIsAccepted(t *testing.T) {
@@ -39,7 +40,7 @@ func TestOnlyTheCurrentHandleIsAccepted(t *testing.T) {
 	stale := a.next(t).handle()
 	r.makeDue(t, id)
 	handle := a.next(t).handle()
-	other := r.send(t, func(m *entities.Message) { m.Topic, m.DeploymentID = "other", "unregistered" })
+	other := r.send(t, func(m *message.Message) { m.Topic, m.DeploymentID = "other", "unregistered" })
 
 	before := r.stored(t, id)
 	for name, try := range map[string]struct {
@@ -56,9 +57,9 @@ func TestOnlyTheCurrentHandleIsAccepted(t *testing.T) {
 		"message ID":      {project, topic, id},
 	} {
 		wantError(t, "acknowledge with handle: "+name,
-			r.Acknowledge(t.Context(), try.project, try.topic, try.handle), entities.ErrLeaseNotFound)
+			r.Acknowledge(t.Context(), try.project, try.topic, try.handle), message.ErrLeaseNotFound)
 		wantError(t, "extend with handle: "+name,
-			r.SetVisibility(t.Context(), try.project, try.topic, try.handle, maxVisibility), entities.ErrLeaseNotFound)
+			r.SetVisibility(t.Context(), try.project, try.topic, try.handle, maxVisibility), message.ErrLeaseNotFound)
 	}
 	after := r.stored(t, id)
 	if after.Lease != before.Lease || after.Wait > before.Wait {
@@ -77,8 +78,8 @@ func TestExpiredHandleIsInvalid(t *testing.T) {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
 	r.exec(t, `UPDATE messages SET due_at = now()`)
-	wantError(t, "acknowledge", r.Acknowledge(t.Context(), project, topic, d.Lease), entities.ErrLeaseNotFound)
-	wantError(t, "extend", r.SetVisibility(t.Context(), project, topic, d.Lease, time.Minute), entities.ErrLeaseNotFound)
+	wantError(t, "acknowledge", r.Acknowledge(t.Context(), project, topic, d.Lease), message.ErrLeaseNotFound)
+	wantError(t, "extend", r.SetVisibility(t.Context(), project, topic, d.Lease, time.Minute), message.ErrLeaseNotFound)
 	if got := r.stored(t, id); got.Wait > 0 {
 		t.Errorf("message is due in %s, want it due", got.Wait)
 	}
@@ -106,8 +107,8 @@ func TestReleasedHandleIsInvalid(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
-	wantError(t, "extend", late.SetVisibility(t.Context(), project, topic, d.Lease, time.Minute), entities.ErrLeaseNotFound)
-	wantError(t, "acknowledge", late.Acknowledge(t.Context(), project, topic, d.Lease), entities.ErrLeaseNotFound)
+	wantError(t, "extend", late.SetVisibility(t.Context(), project, topic, d.Lease, time.Minute), message.ErrLeaseNotFound)
+	wantError(t, "acknowledge", late.Acknowledge(t.Context(), project, topic, d.Lease), message.ErrLeaseNotFound)
 }
 
 func TestSetVisibilityBounds(t *testing.T) {
@@ -117,7 +118,7 @@ func TestSetVisibilityBounds(t *testing.T) {
 		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrInvalid)
 	}
 	for _, d := range []time.Duration{0, maxVisibility} {
-		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrLeaseNotFound)
+		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), message.ErrLeaseNotFound)
 	}
 }
 
@@ -173,7 +174,7 @@ func TestSetVisibilityOfZeroReleasesTheMessage(t *testing.T) {
 		if claimed := deadline.Add(-leaseTime); d > 0 && claimed.Before(given.Truncate(time.Millisecond)) {
 			t.Errorf("%s: released until %s, but delivered at %s", d, given, claimed)
 		}
-		wantError(t, "old handle", r.Acknowledge(t.Context(), project, topic, first.handle()), entities.ErrLeaseNotFound)
+		wantError(t, "old handle", r.Acknowledge(t.Context(), project, topic, first.handle()), message.ErrLeaseNotFound)
 		r.ack(t, second)
 	}
 }
@@ -394,9 +395,9 @@ func TestReceiveFails(t *testing.T) {
 		"leased":          {project, topic, leased, time.Minute, entities.ErrConflict},
 		"parked":          {project, topic, parked, time.Minute, entities.ErrConflict},
 		"delayed":         {project, topic, later, time.Minute, entities.ErrConflict},
-		"unknown":         {project, topic, "msg_unknown", time.Minute, entities.ErrMessageNotFound},
-		"foreign project": {"other", topic, ready, time.Minute, entities.ErrMessageNotFound},
-		"wrong topic":     {project, "other", ready, time.Minute, entities.ErrMessageNotFound},
+		"unknown":         {project, topic, "msg_unknown", time.Minute, message.ErrMessageNotFound},
+		"foreign project": {"other", topic, ready, time.Minute, message.ErrMessageNotFound},
+		"wrong topic":     {project, "other", ready, time.Minute, message.ErrMessageNotFound},
 		"no time":         {project, topic, ready, 0, entities.ErrInvalid},
 		"too long":        {project, topic, ready, maxVisibility + 1, entities.ErrInvalid},
 	} {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
@@ -26,7 +27,7 @@ const (
 
 // claimKey stores the message's idempotency key and returns the ID of the message that the key belongs to: the given
 // one, or an earlier one whose key has not expired.
-func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (string, error) {
+func claimKey(ctx context.Context, tx pgx.Tx, m message.Message, id string) (string, error) {
 	var first string
 	err := tx.QueryRow(ctx, `
 		WITH claimed AS (
@@ -44,7 +45,7 @@ func claimKey(ctx context.Context, tx pgx.Tx, m entities.Message, id string) (st
 
 // keyHolder reads the ID of the message that a key belongs to. It must be a separate statement: the snapshot of the one
 // that failed to claim the key is older than the commit of the rival claim it waited for.
-func keyHolder(ctx context.Context, q pg.Querier, m entities.Message) (string, error) {
+func keyHolder(ctx context.Context, q pg.Querier, m message.Message) (string, error) {
 	rows, err := q.Query(ctx, `
 		SELECT message_id FROM message_keys WHERE project = $1 AND deployment_id = $2 AND topic = $3 AND key = $4`,
 		m.Project, m.DeploymentID, m.Topic, m.Key)
@@ -57,7 +58,7 @@ func keyHolder(ctx context.Context, q pg.Querier, m entities.Message) (string, e
 
 // insertMessage stores a message: due after its delay, with the reserved lease, or with its first ticket issued. If the
 // reservation's process is not registered, the returned delivery has no lease.
-func insertMessage(ctx context.Context, tx pgx.Tx, m entities.Message, id string, o Reservation) (Delivery, error) {
+func insertMessage(ctx context.Context, tx pgx.Tx, m message.Message, id string, o Reservation) (Delivery, error) {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
 		ticket, due = 0, m.Delay
@@ -87,7 +88,7 @@ const (
 )
 
 // storedMessage returns a function that reads the delivery of a message from the result of storing it.
-func storedMessage(m entities.Message) func(pgx.Rows, error) (Delivery, error) {
+func storedMessage(m message.Message) func(pgx.Rows, error) (Delivery, error) {
 	return func(rows pgx.Rows, err error) (Delivery, error) {
 		if err != nil {
 			return Delivery{}, err
@@ -208,7 +209,7 @@ func setDue(
 		UPDATE messages SET holder = '', due_at = now() + $4
 		WHERE `+ofMessage, handle, project, topic, d)
 	if err == nil && tag.RowsAffected() == 0 {
-		return entities.ErrLeaseNotFound
+		return message.ErrLeaseNotFound
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
@@ -45,7 +46,7 @@ type Entry struct {
 	// RunID is the message's run; empty if its sender gave none.
 	RunID entities.RunID
 	// Work is the kind of work, if the server itself does it. Subject is the step, hook or signal it concerns.
-	Work    entities.Work
+	Work    message.Work
 	Subject string
 	State   State
 	// DeliveryCount is how many deliveries may have reached the function.
@@ -105,7 +106,7 @@ func (q *Queue) Messages(
 	return entries, next, nil
 }
 
-// Message reads a message of the project. It fails with [entities.ErrMessageNotFound].
+// Message reads a message of the project. It fails with [message.ErrMessageNotFound].
 func (q *Queue) Message(ctx context.Context, project entities.Project, id string) (Entry, error) {
 	rows, err := q.pool.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE `+ofID, id, project)
 	if err != nil {
@@ -113,7 +114,7 @@ func (q *Queue) Message(ctx context.Context, project entities.Project, id string
 	}
 	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = entities.ErrMessageNotFound
+		err = message.ErrMessageNotFound
 	}
 	if err != nil {
 		return Entry{}, fmt.Errorf("read message %s: %w", id, err)
@@ -122,7 +123,7 @@ func (q *Queue) Message(ctx context.Context, project entities.Project, id string
 }
 
 // Retry makes a message due at once that is parked or waits after a failure, and resets its count of deliveries. It
-// fails with [entities.ErrMessageNotFound], and with [entities.ErrConflict] if the message has not failed or is leased.
+// fails with [message.ErrMessageNotFound], and with [entities.ErrConflict] if the message has not failed or is leased.
 func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) (Entry, error) {
 	var e Entry
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
@@ -133,7 +134,7 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 		}
 		before, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
 		if errors.Is(err, pgx.ErrNoRows) {
-			return entities.ErrMessageNotFound
+			return message.ErrMessageNotFound
 		}
 		if err != nil {
 			return err
@@ -162,7 +163,7 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 }
 
 // Discard deletes a message in any state together with its idempotency key, so that it can be sent again. If this
-// strands its run, the sweeper wakes the run. It fails with [entities.ErrMessageNotFound].
+// strands its run, the sweeper wakes the run. It fails with [message.ErrMessageNotFound].
 func (q *Queue) Discard(ctx context.Context, project entities.Project, id string) error {
 	err := pg.InTx(ctx, q.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
@@ -181,7 +182,7 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 		}
 		gone, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Entry])
 		if errors.Is(err, pgx.ErrNoRows) {
-			return entities.ErrMessageNotFound
+			return message.ErrMessageNotFound
 		}
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -62,7 +63,7 @@ func TestMessagesAreListedByState(t *testing.T) {
 		}
 		want[s], want[""] = append(want[s], id), append(want[""], id)
 	}
-	foreign := r.send(t, func(m *entities.Message) { m.Project = "other" })
+	foreign := r.send(t, func(m *message.Message) { m.Project = "other" })
 	for s, ids := range want {
 		if got := r.ids(t, project, s); !slices.Equal(got, ids) {
 			t.Errorf("%q: got %v, want %v", s, got, ids)
@@ -99,7 +100,7 @@ func TestParkedMessageCanBeRetried(t *testing.T) {
 	wantError(t, "retry of a leased message", err, entities.ErrConflict)
 	r.ack(t, c)
 	_, err = r.Retry(t.Context(), project, id)
-	wantError(t, "retry of an acknowledged message", err, entities.ErrMessageNotFound)
+	wantError(t, "retry of an acknowledged message", err, message.ErrMessageNotFound)
 }
 
 func TestRetryDoesNotShortenDelays(t *testing.T) {
@@ -119,7 +120,7 @@ func TestRetryDoesNotShortenDelays(t *testing.T) {
 		t.Errorf("got %+v, want it due", got)
 	}
 	_, err = r.Retry(t.Context(), "other", failed)
-	wantError(t, "foreign project", err, entities.ErrMessageNotFound)
+	wantError(t, "foreign project", err, message.ErrMessageNotFound)
 }
 
 func TestDiscardedMessageIsGone(t *testing.T) {
@@ -127,14 +128,14 @@ func TestDiscardedMessageIsGone(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	parked, leased, sibling := r.send(t, keyed("k")), r.claimed(t, "proc_1"), r.send(t, keyed("sibling"))
 	r.park(t, parked)
-	wantError(t, "foreign project", r.Discard(t.Context(), "other", parked), entities.ErrMessageNotFound)
+	wantError(t, "foreign project", r.Discard(t.Context(), "other", parked), message.ErrMessageNotFound)
 	for _, id := range []string{parked, leased.ID} {
 		if err := r.Discard(t.Context(), project, id); err != nil {
 			t.Error(err)
 		}
-		wantError(t, "second", r.Discard(t.Context(), project, id), entities.ErrMessageNotFound)
+		wantError(t, "second", r.Discard(t.Context(), project, id), message.ErrMessageNotFound)
 	}
-	wantError(t, "its lease", r.Acknowledge(t.Context(), project, topic, leased.Lease), entities.ErrLeaseNotFound)
+	wantError(t, "its lease", r.Acknowledge(t.Context(), project, topic, leased.Lease), message.ErrLeaseNotFound)
 	if again := r.send(t, keyed("k")); again == parked {
 		t.Error("its key is still in use, so it cannot be sent again")
 	}
@@ -250,7 +251,7 @@ func TestFilteredListsReadFewRows(t *testing.T) {
 func TestMessagesAreListedByRunAndBackwards(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
-	about := func(id entities.RunID) func(*entities.Message) { return func(m *entities.Message) { m.RunID = id } }
+	about := func(id entities.RunID) func(*message.Message) { return func(m *message.Message) { m.RunID = id } }
 	first, other, last := r.send(t, about("wrun_1")), r.send(t, about("wrun_2")), r.send(t, about("wrun_1"))
 	var got []string
 	for p := (pg.Page{Limit: 1, Descending: true}); ; {
@@ -272,5 +273,5 @@ func TestMessagesAreListedByRunAndBackwards(t *testing.T) {
 		t.Errorf("got %+v and error %v", e, err)
 	}
 	_, err := r.Message(t.Context(), "other", other)
-	wantError(t, "another project's", err, entities.ErrMessageNotFound)
+	wantError(t, "another project's", err, message.ErrMessageNotFound)
 }

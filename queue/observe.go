@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
 // Observer observes deliveries, for metrics and traces. Its methods are called concurrently and must return quickly.
@@ -24,8 +25,8 @@ type Delivering struct {
 	DeploymentID string
 	// RunID is the message's run; empty if it has none.
 	RunID entities.RunID
-	// Work is the kind of work that the server does; [entities.WorkNone] for a message to a function.
-	Work entities.Work
+	// Work is the kind of work that the server does; [message.WorkNone] for a message to a function.
+	Work message.Work
 	// Subject is the ID of the work's step, hook or signal; often empty.
 	Subject string
 	// Attempt counts the deliveries of the message, from 1.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -32,7 +32,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 		}
 		// The steady replica is not cut. If the lease is gone, it was taken over, and the message comes again.
 		if err := steady.Acknowledge(context.Background(), project, c.topic(), c.handle()); err != nil &&
-			!errors.Is(err, entities.ErrLeaseNotFound) {
+			!errors.Is(err, message.ErrLeaseNotFound) {
 			t.Errorf("acknowledge: %v", err)
 		}
 	})

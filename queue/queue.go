@@ -13,6 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
@@ -82,7 +83,7 @@ func (q *Queue) Issued() (news <-chan struct{}, cancel func()) {
 	return q.hub.Subscribe(q.issuer.Hint.Topic)
 }
 
-// Acknowledge deletes a message that its function has processed. It fails with [entities.ErrLeaseNotFound] when the
+// Acknowledge deletes a message that its function has processed. It fails with [message.ErrLeaseNotFound] when the
 // project's topic has no live lease with this handle.
 func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic, handle string) error {
 	if err := q.deleteLeased(ctx, project, topic, handle); err != nil {
@@ -95,7 +96,7 @@ func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic
 }
 
 // SetVisibility makes a leased message due again after d: a long time extends the lease, zero releases the message for
-// another delivery. It fails with [entities.ErrInvalid] when d is out of bounds and with [entities.ErrLeaseNotFound] as
+// another delivery. It fails with [entities.ErrInvalid] when d is out of bounds and with [message.ErrLeaseNotFound] as
 // [Queue.Acknowledge] does.
 func (q *Queue) SetVisibility(
 	ctx context.Context, project entities.Project, topic, handle string, d time.Duration,
@@ -114,7 +115,7 @@ func (q *Queue) SetVisibility(
 }
 
 // Receive leases a message to a client that asks for it by ID. This counts as a delivery. It fails with
-// [entities.ErrMessageNotFound] when the project's topic does not have the message, for example because it has been
+// [message.ErrMessageNotFound] when the project's topic does not have the message, for example because it has been
 // acknowledged, and with [entities.ErrConflict] while the message is delayed, parked or leased.
 func (q *Queue) Receive(
 	ctx context.Context, project entities.Project, topic, id string, lease time.Duration,
@@ -155,6 +156,6 @@ func (q *Queue) whyNotReceived(ctx context.Context, project entities.Project, to
 	case exists:
 		return fmt.Errorf("message is delayed, parked or leased: %w", entities.ErrConflict)
 	default:
-		return entities.ErrMessageNotFound
+		return message.ErrMessageNotFound
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -28,14 +29,14 @@ func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 	r.newRun(t, "wrun_old", 2*time.Hour)
 	r.newRun(t, "wrun_new", time.Minute)
 	r.newRun(t, "wrun_live", 0)
-	about := func(id entities.RunID, change ...func(*entities.Message)) string {
-		return r.send(t, append(change, delayed(time.Hour), func(m *entities.Message) { m.RunID = id })...)
+	about := func(id entities.RunID, change ...func(*message.Message)) string {
+		return r.send(t, append(change, delayed(time.Hour), func(m *message.Message) { m.RunID = id })...)
 	}
 	gone := []string{about("wrun_old"), about("wrun_old")}
 	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, gone[1])
 	kept := []string{
 		about("wrun_new"), about("wrun_live"), about(""),
-		about("wrun_old", func(m *entities.Message) { m.Project = "other" }),
+		about("wrun_old", func(m *message.Message) { m.Project = "other" }),
 	}
 	r.worker(t, func(o *WorkerOptions) {
 		o.Retention = upkeep.NewRetention(r.pool, upkeep.RetentionOptions{Keep: time.Hour, DeleteRelated: DeleteRunMessages})

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -31,7 +32,7 @@ func TestSendStoresMessageAndTicketTogether(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		if _, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k"))}); err != nil {
+		if _, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []message.Message{newMessage(keyed("k"))}); err != nil {
 			return err
 		}
 		if got, want := r.rows(t), [3]int{}; got != want {
@@ -52,7 +53,7 @@ func TestEnqueueLeavesNothingWhenTransactionFails(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	boom := errors.New("boom")
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k")), message(delayed(time.Hour))})
+		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []message.Message{newMessage(keyed("k")), newMessage(delayed(time.Hour))})
 		if err != nil {
 			return err
 		}
@@ -71,8 +72,8 @@ func TestEnqueueIsAtomic(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		bad := message(func(m *entities.Message) { m.Topic = "" })
-		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(), bad})
+		bad := newMessage(func(m *message.Message) { m.Topic = "" })
+		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []message.Message{newMessage(), bad})
 		return err
 	})
 	wantError(t, "enqueue a good and a bad message", err, entities.ErrInvalid)
@@ -84,19 +85,19 @@ func TestEnqueueIsAtomic(t *testing.T) {
 func TestSendRejectsInvalidMessages(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
-	for name, change := range map[string]func(*entities.Message){
-		"no topic":           func(m *entities.Message) { m.Topic = "" },
-		"topic with newline": func(m *entities.Message) { m.Topic = "a\nb" },
-		"no deployment":      func(m *entities.Message) { m.DeploymentID = "" },
-		"run ID with slash":  func(m *entities.Message) { m.RunID = "a/b" },
+	for name, change := range map[string]func(*message.Message){
+		"no topic":           func(m *message.Message) { m.Topic = "" },
+		"topic with newline": func(m *message.Message) { m.Topic = "a\nb" },
+		"no deployment":      func(m *message.Message) { m.DeploymentID = "" },
+		"run ID with slash":  func(m *message.Message) { m.RunID = "a/b" },
 		"key with NUL":       keyed("a\x00b"),
 		"endless key":        keyed(strings.Repeat("k", 100_000)),
 		"negative delay":     delayed(-time.Nanosecond),
 		"delay too long":     delayed(maxDelay + 1),
-		"negative retention": func(m *entities.Message) { m.Retention = -1 },
-		"retention too long": func(m *entities.Message) { m.Retention = maxRetention + 1 },
+		"negative retention": func(m *message.Message) { m.Retention = -1 },
+		"retention too long": func(m *message.Message) { m.Retention = maxRetention + 1 },
 	} {
-		_, err := r.Send(t.Context(), message(change))
+		_, err := r.Send(t.Context(), newMessage(change))
 		wantError(t, name, err, entities.ErrInvalid)
 	}
 	if got, want := r.rows(t), [3]int{}; got != want {
@@ -107,7 +108,7 @@ func TestSendRejectsInvalidMessages(t *testing.T) {
 func TestSendAcceptsBounds(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
-	id := r.send(t, delayed(maxDelay), func(m *entities.Message) { m.Retention, m.Key = maxRetention, "k" })
+	id := r.send(t, delayed(maxDelay), func(m *message.Message) { m.Retention, m.Key = maxRetention, "k" })
 	var delay, expiry, memory time.Duration
 	r.scan(t, `
 		SELECT due_at - created_at, m.expires_at - created_at, k.expires_at - created_at
@@ -123,7 +124,7 @@ func TestKeyIsRememberedForRetentionAfterDelay(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	r.send(t, keyed("usual"), delayed(time.Hour))
-	r.send(t, keyed("own"), func(m *entities.Message) { m.Retention = 2 * time.Hour })
+	r.send(t, keyed("own"), func(m *message.Message) { m.Retention = 2 * time.Hour })
 	got := map[string]time.Duration{}
 	for _, key := range []string{"usual", "own"} {
 		var d time.Duration
@@ -154,7 +155,7 @@ func TestDuplicateInOneTransaction(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []entities.Message{message(keyed("k")), message(keyed("k"))})
+		_, _, err := r.Enqueue(t.Context(), tx, &pgx.Batch{}, []message.Message{newMessage(keyed("k")), newMessage(keyed("k"))})
 		return err
 	})
 	if err != nil {
@@ -216,10 +217,10 @@ func TestKeyScope(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	ids := map[string]string{r.send(t, keyed("k")): "first"}
-	for name, change := range map[string]func(*entities.Message){
-		"other project":    func(m *entities.Message) { m.Project = "other" },
-		"other topic":      func(m *entities.Message) { m.Topic = "other" },
-		"other deployment": func(m *entities.Message) { m.DeploymentID = "other" },
+	for name, change := range map[string]func(*message.Message){
+		"other project":    func(m *message.Message) { m.Project = "other" },
+		"other topic":      func(m *message.Message) { m.Topic = "other" },
+		"other deployment": func(m *message.Message) { m.DeploymentID = "other" },
 		"other key":        keyed("other"),
 	} {
 		id := r.send(t, keyed("k"), change)
@@ -264,7 +265,7 @@ func TestRacersWithOneKeySendOneMessage(t *testing.T) {
 	for round := range 5 {
 		key := fmt.Sprint("k", round)
 		ids := race(16, func(i int) string {
-			id, err := replicas[i%2].Send(context.Background(), message(keyed(key)))
+			id, err := replicas[i%2].Send(context.Background(), newMessage(keyed(key)))
 			if err != nil {
 				t.Error(err)
 			}
@@ -287,7 +288,7 @@ func TestRacersForExpiredKeySendOneMessage(t *testing.T) {
 	old := r.send(t, keyed("k"))
 	r.exec(t, `UPDATE message_keys SET expires_at = now() - interval '1 s'`)
 	ids := race(16, func(int) string {
-		id, err := r.Send(context.Background(), message(keyed("k")))
+		id, err := r.Send(context.Background(), newMessage(keyed("k")))
 		if err != nil {
 			t.Error(err)
 		}

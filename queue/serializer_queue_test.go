@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // of sets the run of a message.
-func of(id entities.RunID) func(*entities.Message) { return func(m *entities.Message) { m.RunID = id } }
+func of(id entities.RunID) func(*message.Message) { return func(m *message.Message) { m.RunID = id } }
 
 // run creates a run with the given protocol version.
 func (r *replica) run(t *testing.T, version int) entities.RunID {
@@ -144,7 +145,7 @@ func TestOtherMessagesDoNotWaitForWakeUps(t *testing.T) {
 	r.worker(t).withoutTimeLimits()
 	stable, next, unknown := r.run(t, 3), r.run(t, 5), entities.NewRunID(time.Now())
 	for range 2 {
-		r.send(t, of(stable), func(m *entities.Message) { m.Topic = "__wkf_step_a" })
+		r.send(t, of(stable), func(m *message.Message) { m.Topic = "__wkf_step_a" })
 		r.send(t, of(next))
 		r.send(t, of(unknown))
 	}

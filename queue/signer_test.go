@@ -13,6 +13,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/sdk/signature"
 )
@@ -199,7 +200,7 @@ func TestDeliveriesAreSigned(t *testing.T) {
 	} {
 		a, got := verifyingApp(t, tt.key)
 		r.register(t, name, a.URL+"/base")
-		r.send(t, body(tt.body), func(m *entities.Message) { m.DeploymentID = name })
+		r.send(t, body(tt.body), func(m *message.Message) { m.DeploymentID = name })
 		if v := receive(t, "a call", got); !errors.Is(v.err, tt.want) || v.body != len(tt.body) {
 			t.Errorf("%s: got %v with %d bytes, want %v", name, v.err, v.body, tt.want)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -73,15 +74,15 @@ func in(d time.Duration) func(*eventlog.Request) {
 	return func(e *eventlog.Request) { e.Data.ResumeAt, e.Data.RetryAfter = &at, &at }
 }
 
-func about(run testRun) func(*entities.Message) {
-	return func(m *entities.Message) { m.RunID = run.RunID }
+func about(run testRun) func(*message.Message) {
+	return func(m *message.Message) { m.RunID = run.RunID }
 }
 
 // delivered sends a message of the run and acknowledges it. Meanwhile is called between claim and acknowledgement.
 func (r testRun) delivered(t testing.TB, topic string, meanwhile ...func()) {
 	t.Helper()
 	r.registerProcess(t, "proc_1")
-	id := r.send(t, about(r), func(m *entities.Message) { m.Topic = topic })
+	id := r.send(t, about(r), func(m *message.Message) { m.Topic = topic })
 	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_"+id, "proc_1", leaseTime)
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
@@ -199,7 +200,7 @@ func TestStrandedRuns(t *testing.T) {
 		}), "event 4, hook_received"},
 		"hook, delivered to another project's message": {hooked(func(t *testing.T, run testRun, receive func()) {
 			receive()
-			id := run.send(t, about(run), func(m *entities.Message) { m.Project = "other" })
+			id := run.send(t, about(run), func(m *message.Message) { m.Project = "other" })
 			m, err := run.Receive(t.Context(), "other", topic, id, time.Minute)
 			if err == nil {
 				err = run.Acknowledge(t.Context(), "other", topic, m.Lease)
@@ -374,20 +375,20 @@ func TestLostStepMessageCanBeSentAgain(t *testing.T) {
 	run.happens(t, entities.EventWaitCreated, "wait_1", in(-time.Minute))
 	sibling.send(t, about(sibling))
 	flow, step := continuation.Topic("__wkf_workflow_"+workflow), continuation.Topic("__wkf_step_step//./src/order//charge")
-	on := func(topic, key string) func(*entities.Message) {
-		return func(m *entities.Message) { m.Topic, m.Key, m.RunID = topic, key, run.RunID }
+	on := func(topic, key string) func(*message.Message) {
+		return func(m *message.Message) { m.Topic, m.Key, m.RunID = topic, key, run.RunID }
 	}
-	lost := []func(*entities.Message){
+	lost := []func(*message.Message){
 		on(step, "step_1"), on(flow, "step_1:43b660d1"), on(flow, "wait_1"), on(flow, "wait_1:hop-1"),
 	}
-	others := []func(*entities.Message){
+	others := []func(*message.Message){
 		on(step, "step_10"), on(flow, "step_2"), on(flow, "hook-1"), on("other", "step_1"), on(flow, "step_0"),
 	}
 	ids := map[int]string{}
 	for i, m := range slices.Concat(lost, others) {
 		ids[i] = r.send(t, m)
 	}
-	alive := r.send(t, on(flow, "step_1:alive"), func(m *entities.Message) { m.RunID = "" })
+	alive := r.send(t, on(flow, "step_1:alive"), func(m *message.Message) { m.RunID = "" })
 	r.exec(t, `DELETE FROM messages WHERE run_id = $1`, run.RunID)
 	if woken := r.sweep(t); len(woken) != 1 || woken[0].ID != run.RunID {
 		t.Fatalf("got %+v, want the run woken", woken)

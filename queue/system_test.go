@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -150,8 +151,8 @@ func (r *replica) register(t testing.TB, id, url string) {
 }
 
 // message returns a message with the given options.
-func message(options ...func(*entities.Message)) entities.Message {
-	m := entities.Message{
+func newMessage(options ...func(*message.Message)) message.Message {
+	m := message.Message{
 		Project: project, Topic: topic, DeploymentID: deployment, ContentType: "application/cbor", Body: []byte("body"),
 	}
 	for _, o := range options {
@@ -160,17 +161,17 @@ func message(options ...func(*entities.Message)) entities.Message {
 	return m
 }
 
-func keyed(key string) func(*entities.Message) { return func(m *entities.Message) { m.Key = key } }
+func keyed(key string) func(*message.Message) { return func(m *message.Message) { m.Key = key } }
 
-func body(s string) func(*entities.Message) { return func(m *entities.Message) { m.Body = []byte(s) } }
+func body(s string) func(*message.Message) { return func(m *message.Message) { m.Body = []byte(s) } }
 
-func delayed(d time.Duration) func(*entities.Message) {
-	return func(m *entities.Message) { m.Delay = d }
+func delayed(d time.Duration) func(*message.Message) {
+	return func(m *message.Message) { m.Delay = d }
 }
 
-func (r *replica) send(t testing.TB, options ...func(*entities.Message)) string {
+func (r *replica) send(t testing.TB, options ...func(*message.Message)) string {
 	t.Helper()
-	id, err := r.Send(t.Context(), message(options...))
+	id, err := r.Send(t.Context(), newMessage(options...))
 	if err != nil {
 		t.Fatalf("send: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
@@ -16,7 +17,7 @@ import (
 // upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work in
 // progress is marked to be done again, unless the new request is for later. Work that failed or is parked keeps its
 // backoff: it sees all new events when it runs.
-func upsertWork(m entities.Message, s *storedWork) pg.Write {
+func upsertWork(m message.Message, s *storedWork) pg.Write {
 	ticket, due := firstTicket, ticketTime
 	if m.Delay > 0 {
 		ticket, due = 0, m.Delay

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -34,7 +34,7 @@ type WorkerOptions struct {
 	// Signer signs calls; nil leaves them unsigned.
 	Signer *Signer
 	// Handlers do the server's own work, by kind.
-	Handlers map[entities.Work]Handler
+	Handlers map[message.Work]Handler
 	// Retention, if not nil, deletes expired runs every minute.
 	Retention *upkeep.Retention
 	// Observer, if not nil, observes the deliveries.

@@ -29,7 +29,7 @@ func TestDeliveriesUnderWayHoldNoConnections(t *testing.T) {
 	r.worker(t, func(o *WorkerOptions) { o.Deliveries = messages })
 	race(8, func(i int) bool {
 		for range messages / 8 {
-			if _, err := r.Send(context.Background(), message()); err != nil {
+			if _, err := r.Send(context.Background(), newMessage()); err != nil {
 				t.Error(err)
 			}
 		}

@@ -28,9 +28,16 @@ type RunFilter struct {
 // maxAttributeFilters is the most attributes that a list may be filtered by (protocol §2.7).
 const maxAttributeFilters = 8
 
+// runStatuses returns the statuses that the row of a run can have.
+func runStatuses() []entities.RunStatus {
+	return []entities.RunStatus{
+		entities.RunPending, entities.RunRunning, entities.RunCompleted, entities.RunFailed, entities.RunCancelled,
+	}
+}
+
 // statuses returns the statuses that match the filter.
 func (f RunFilter) statuses() []entities.RunStatus {
-	return slices.DeleteFunc(entities.RunStatuses(), func(s entities.RunStatus) bool {
+	return slices.DeleteFunc(runStatuses(), func(s entities.RunStatus) bool {
 		return f.Status != "" && s != f.Status || f.Open && s.Ended()
 	})
 }

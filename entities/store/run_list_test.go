@@ -43,7 +43,7 @@ func manyRuns() []entities.Run {
 		at := day.Add(time.Duration(i/3) * time.Millisecond)
 		r := entities.Run{
 			ID: entities.RunID(fmt.Sprintf("wrun_%03d", i)), Project: home, DeploymentID: "dpl_1", SpecVersion: 3,
-			WorkflowName: []string{"order", "refund", "report"}[i%7%3], Status: entities.RunStatuses()[i*i%11%5],
+			WorkflowName: []string{"order", "refund", "report"}[i%7%3], Status: runStatuses()[i*i%11%5],
 			Attributes: map[string]string{}, LastSeq: 9, CreatedAt: at, UpdatedAt: at,
 		}
 		if i%2 == 0 {
@@ -110,7 +110,7 @@ func TestListRunsReturnsTheMatchingRuns(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		f := RunFilter{
 			WorkflowName: rapid.SampledFrom([]string{"", "order", "refund", "none"}).Draw(rt, "workflow"),
-			Status:       rapid.SampledFrom(append([]entities.RunStatus{""}, entities.RunStatuses()...)).Draw(rt, "status"),
+			Status:       rapid.SampledFrom(append([]entities.RunStatus{""}, runStatuses()...)).Draw(rt, "status"),
 		}
 		if rapid.Bool().Draw(rt, "from") {
 			f.Created.From = instants.Draw(rt, "from")

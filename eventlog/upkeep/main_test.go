@@ -15,6 +15,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -68,13 +69,13 @@ func (c *clock) move(d time.Duration) {
 type noQueue struct{}
 
 func (noQueue) Enqueue(
-	context.Context, pgx.Tx, *pgx.Batch, []entities.Message,
+	context.Context, pgx.Tx, *pgx.Batch, []message.Message,
 ) ([]*eventlog.InlineStart, func(error), error) {
 	return nil, func(error) {}, nil
 }
 
 func (noQueue) EnqueueOptimistic(
-	*pg.Conditional, []entities.Message,
+	*pg.Conditional, []message.Message,
 ) ([]*eventlog.InlineStart, func(error), bool) {
 	return nil, func(error) {}, true
 }

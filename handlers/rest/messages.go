@@ -4,6 +4,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -15,7 +16,7 @@ type messageJSON struct {
 	Topic         string         `json:"topic"`
 	DeploymentID  string         `json:"deploymentId"`
 	RunID         entities.RunID `json:"runId,omitempty"`
-	Work          entities.Work  `json:"work,omitempty"`
+	Work          message.Work   `json:"work,omitempty"`
 	Subject       string         `json:"subject,omitempty"`
 	State         queue.State    `json:"state"`
 	DeliveryCount int            `json:"deliveryCount"`

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
 func TestMessages(t *testing.T) {
@@ -12,7 +13,7 @@ func TestMessages(t *testing.T) {
 	a := newAPI(t)
 	var ids []string
 	for range 3 {
-		id, err := a.queue.Send(t.Context(), entities.Message{
+		id, err := a.queue.Send(t.Context(), message.Message{
 			Project: entities.DefaultProject, Topic: "topic", DeploymentID: "shop", RunID: "wrun_1", ContentType: "text/plain",
 		})
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
@@ -134,11 +135,11 @@ func hookReceived(r entities.Run, id entities.HookID, body resumeRequest) (event
 	if r.Driver == entities.DriverServer {
 		return event, nil
 	}
-	message, err := continuation.Of(r)
+	wake, err := continuation.Of(r)
 	if err != nil {
 		return event, err
 	}
-	event.Messages = []entities.Message{message}
+	event.Messages = []message.Message{wake}
 	event.Payload, err = payload.Devalue(body.Payload)
 	return event, err
 }

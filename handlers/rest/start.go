@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -199,7 +200,7 @@ func (s *Server) deploymentID(r *request, project entities.Project, workflow, na
 }
 
 // firstMessages returns the message that makes a client begin a new run. The server needs none for runs it drives.
-func firstMessages(event eventlog.Request, project entities.Project) ([]entities.Message, error) {
+func firstMessages(event eventlog.Request, project entities.Project) ([]message.Message, error) {
 	if event.Data.Driver != entities.DriverClient {
 		return nil, nil
 	}
@@ -207,7 +208,7 @@ func firstMessages(event eventlog.Request, project entities.Project) ([]entities
 		ID: event.RunID, Project: project, DeploymentID: event.Data.DeploymentID, WorkflowName: event.Data.WorkflowName,
 		SpecVersion: event.SpecVersion,
 	})
-	return []entities.Message{m}, err
+	return []message.Message{m}, err
 }
 
 // rerunRequest is the body of a request that starts a run like another one.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -31,13 +32,13 @@ func (a api) put(t *testing.T, id, body string) {
 }
 
 // work counts the server's tasks for a run by kind.
-func (a api) work(t *testing.T, id entities.RunID) map[entities.Work]int {
+func (a api) work(t *testing.T, id entities.RunID) map[message.Work]int {
 	t.Helper()
 	entries, _, err := a.queue.Messages(t.Context(), entities.DefaultProject, queue.Filter{RunID: id}, pg.Page{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
-	counts := map[entities.Work]int{}
+	counts := map[message.Work]int{}
 	for _, e := range entries {
 		counts[e.Work]++
 	}
@@ -67,7 +68,7 @@ func TestStartRun(t *testing.T) {
 		"input":{"a":[1],"b":1},"inputEncoding":"json"}`
 	same(t, "started", want, got)
 	same(t, "read", want, a.get(t, "/v1/runs/"+id))
-	if diff := cmp.Diff(map[entities.Work]int{"run": 1, "deadline": 1}, a.work(t, entities.RunID(id))); diff != "" {
+	if diff := cmp.Diff(map[message.Work]int{"run": 1, "deadline": 1}, a.work(t, entities.RunID(id))); diff != "" {
 		t.Errorf("work (-want +got):\n%s", diff)
 	}
 	page, err := a.log.Events(t.Context(), entities.DefaultProject, entities.RunID(id), pg.Page{Limit: 9}, read.WithPayloads)
@@ -351,7 +352,7 @@ func TestRerunClientDrivenRun(t *testing.T) {
 	if diff := cmp.Diff(event(first), event(id)); diff != "" {
 		t.Errorf("the first event (-first +rerun):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[entities.Work]int{"": 1}, a.work(t, id)); diff != "" {
+	if diff := cmp.Diff(map[message.Work]int{"": 1}, a.work(t, id)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
 	a.post(t, "/v1/runs/"+string(first)+"/rerun", `{"idempotencyKey":"r"}`, http.StatusOK)

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/engine"
 )
@@ -90,7 +91,7 @@ func appendOutcome(a eventlog.Appended) string {
 
 // refusals are the errors caused by the request or by the run's state, not by the server or the database.
 var refusals = []error{
-	entities.ErrInvalid, entities.ErrConflict, entities.ErrRunEnded, entities.ErrStale, entities.ErrNotYet,
+	entities.ErrInvalid, entities.ErrConflict, entities.ErrRunEnded, message.ErrStale, entities.ErrNotYet,
 	entities.ErrRunNotFound, entities.ErrStepNotFound, entities.ErrHookNotFound, entities.ErrWaitNotFound,
 	entities.ErrKeyTaken, entities.ErrKeyReused, engine.ErrNothingLeft,
 }

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -42,15 +42,15 @@ func (t *Telemetry) Call(ctx context.Context, h http.Header) {
 
 // deliverySpanNames maps the kinds of deliveries to the names of their spans.
 var deliverySpanNames = map[string]string{
-	"message":                     "deliver message",
-	"unknown":                     "unknown work",
-	string(entities.WorkRun):      "invoke run",
-	string(entities.WorkStep):     "execute step",
-	string(entities.WorkDeadline): "enforce deadline",
-	string(entities.WorkReport):   "report child",
-	string(entities.WorkEnd):      "end children",
-	string(entities.WorkSignal):   "hand over signal",
-	string(entities.WorkLookBack): "look back at signals",
+	"message":                    "deliver message",
+	"unknown":                    "unknown work",
+	string(message.WorkRun):      "invoke run",
+	string(message.WorkStep):     "execute step",
+	string(message.WorkDeadline): "enforce deadline",
+	string(message.WorkReport):   "report child",
+	string(message.WorkEnd):      "end children",
+	string(message.WorkSignal):   "hand over signal",
+	string(message.WorkLookBack): "look back at signals",
 }
 
 // deliver starts the span of a delivery and returns the function that ends it.

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -110,14 +111,14 @@ func appendType(requests []eventlog.Request) string {
 
 // kinds are the values of the kind label of deliveries.
 var kinds = []string{
-	"message", "unknown", string(entities.WorkRun), string(entities.WorkStep), string(entities.WorkDeadline),
-	string(entities.WorkReport), string(entities.WorkEnd), string(entities.WorkSignal), string(entities.WorkLookBack),
+	"message", "unknown", string(message.WorkRun), string(message.WorkStep), string(message.WorkDeadline),
+	string(message.WorkReport), string(message.WorkEnd), string(message.WorkSignal), string(message.WorkLookBack),
 }
 
 // deliveryKind returns the kind label of a delivery.
-func deliveryKind(w entities.Work) string {
+func deliveryKind(w message.Work) string {
 	switch {
-	case w == entities.WorkNone:
+	case w == message.WorkNone:
 		return "message"
 	case slices.Contains(kinds, string(w)):
 		return string(w)

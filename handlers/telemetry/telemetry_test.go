@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/engine"
@@ -69,7 +70,7 @@ func busyTelemetry(t *testing.T) *Telemetry {
 	appended(eventlog.Appended{
 		Events: []entities.Event{{RunID: "wrun_1", Type: entities.EventRunCompleted}}, Run: &entities.Run{ID: "wrun_1"},
 	})
-	_, delivered := o.Deliver(t.Context(), queue.Delivering{Work: entities.WorkRun, Waited: time.Second})
+	_, delivered := o.Deliver(t.Context(), queue.Delivering{Work: message.WorkRun, Waited: time.Second})
 	delivered(queue.Delivered{Outcome: queue.OutcomeDone})
 	_, answered := o.Request(t.Context(), Request{Method: "GET", Route: "/v1/runs/:id"})
 	answered(200)
@@ -150,7 +151,7 @@ func TestLabelValuesAreBounded(t *testing.T) {
 		odd := string(rune('a'+i%26)) + time.Duration(i).String()
 		_, appended := o.Append(t.Context(), entities.RunID(odd), []eventlog.Request{{Type: entities.EventType(odd)}})
 		appended(eventlog.Appended{Err: errors.New(odd)})
-		_, delivered := o.Deliver(t.Context(), queue.Delivering{Work: entities.Work(odd), DeploymentID: odd, MessageID: odd})
+		_, delivered := o.Deliver(t.Context(), queue.Delivering{Work: message.Work(odd), DeploymentID: odd, MessageID: odd})
 		delivered(queue.Delivered{Outcome: queue.OutcomeFailed, Why: odd})
 		_, answered := o.Request(t.Context(), Request{ID: odd, Method: odd, RunID: entities.RunID(odd)})
 		answered(404)
@@ -184,7 +185,7 @@ func TestAppendOutcome(t *testing.T) {
 		{"repeated", eventlog.Appended{}, "repeated"},
 		{"refused", eventlog.Appended{Refused: conflict}, "refused"},
 		{"refused with its batch", eventlog.Appended{Err: &eventlog.RefusedError{Err: conflict}}, "refused"},
-		{"stale", eventlog.Appended{Err: entities.ErrStale}, "refused"},
+		{"stale", eventlog.Appended{Err: message.ErrStale}, "refused"},
 		{"nothing left", eventlog.Appended{Err: engine.ErrNothingLeft}, "refused"},
 		{"name taken", eventlog.Appended{Err: sqlStateError("23505")}, "refused"},
 		{"disk full", eventlog.Appended{Err: sqlStateError("53100")}, "error"},

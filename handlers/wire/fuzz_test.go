@@ -16,6 +16,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
@@ -54,7 +55,7 @@ func FuzzMessage(f *testing.F) {
 		if kind == "" {
 			kind = defaultContentType
 		}
-		want := entities.Message{
+		want := message.Message{
 			Project: to.project, Topic: to.topic, DeploymentID: to.deployment, RunID: entities.RunID(run),
 			ContentType: kind, Body: body, Key: key, Delay: m.Delay, Retention: m.Retention,
 		}
@@ -75,7 +76,7 @@ func FuzzMessage(f *testing.F) {
 
 // FuzzMessages ensures the same for batches, and that a batch is accepted as a whole or not at all.
 func FuzzMessages(f *testing.F) {
-	batch := batchOf(f, entities.Message{Body: []byte("a"), Key: "k"}, entities.Message{Body: []byte("b\r\n-")})
+	batch := batchOf(f, message.Message{Body: []byte("a"), Key: "k"}, message.Message{Body: []byte("b\r\n-")})
 	f.Add(batch)
 	for n := range batch { // truncated anywhere
 		f.Add(batch[:n])
@@ -109,7 +110,7 @@ func FuzzMessages(f *testing.F) {
 }
 
 // batchOf returns the body of a batch with the boundary b.
-func batchOf(t testing.TB, messages ...entities.Message) []byte {
+func batchOf(t testing.TB, messages ...message.Message) []byte {
 	t.Helper()
 	var body bytes.Buffer
 	w := multipart.NewWriter(&body)
@@ -142,7 +143,7 @@ func wantClientError(t *testing.T, err error) {
 // TestMultipartBodyMayEndAtLastDelimiter: the line end after the last delimiter is optional.
 func TestMultipartBodyMayEndAtLastDelimiter(t *testing.T) {
 	t.Parallel()
-	whole := batchOf(t, entities.Message{Body: []byte("a")})
+	whole := batchOf(t, message.Message{Body: []byte("a")})
 	for _, body := range [][]byte{whole, bytes.TrimSuffix(whole, []byte("\r\n"))} {
 		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 		r.Header.Set("Content-Type", "multipart/mixed; boundary=b")

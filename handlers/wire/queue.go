@@ -17,6 +17,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
@@ -97,27 +98,27 @@ func newAddress(c echo.Context) (address, error) {
 }
 
 // message reads one message from its headers and body.
-func (to address) message(h http.Header, body io.Reader) (entities.Message, error) {
+func (to address) message(h http.Header, body io.Reader) (message.Message, error) {
 	delay, err := seconds(h, "Vqs-Delay-Seconds")
 	if err != nil {
-		return entities.Message{}, err
+		return message.Message{}, err
 	}
 	retention, err := seconds(h, "Vqs-Retention-Seconds")
 	if err != nil {
-		return entities.Message{}, err
+		return message.Message{}, err
 	}
 	contentType, err := clean(echo.HeaderContentType, h.Get(echo.HeaderContentType))
 	if err != nil {
-		return entities.Message{}, err
+		return message.Message{}, err
 	}
 	if contentType == "" {
 		contentType = defaultContentType
 	}
 	data, err := io.ReadAll(body)
 	if err != nil {
-		return entities.Message{}, fmt.Errorf("read body: %w", err)
+		return message.Message{}, fmt.Errorf("read body: %w", err)
 	}
-	return entities.Message{
+	return message.Message{
 		Project: to.project, Topic: to.topic, DeploymentID: to.deployment,
 		RunID:       entities.RunID(h.Get("X-Vercel-Workflow-Run-Id")),
 		ContentType: contentType, Body: data, Key: h.Get("Vqs-Idempotency-Key"),
@@ -126,14 +127,14 @@ func (to address) message(h http.Header, body io.Reader) (entities.Message, erro
 }
 
 // messages reads a multipart body whose parts are messages.
-func (to address) messages(r *http.Request) ([]entities.Message, error) {
+func (to address) messages(r *http.Request) ([]message.Message, error) {
 	// Clients may omit the line end after the last delimiter, without which unended would report an error.
 	r.Body = io.NopCloser(unended{io.MultiReader(r.Body, strings.NewReader("\r\n"))})
 	parts, err := r.MultipartReader()
 	if err != nil {
 		return nil, entities.Invalid("the body is not multipart: %v", err)
 	}
-	var messages []entities.Message
+	var messages []message.Message
 	for {
 		part, err := parts.NextRawPart()
 		if errors.Is(err, io.EOF) { // after the last delimiter

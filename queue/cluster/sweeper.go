@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
@@ -50,9 +51,9 @@ type Sweeper struct {
 // Queue has the functions of the queue that the sweeper uses.
 type Queue interface {
 	// Enqueue enqueues messages in the transaction, as [eventlog.Enqueuer] describes.
-	Enqueue(context.Context, pgx.Tx, *pgx.Batch, []entities.Message) ([]*eventlog.InlineStart, func(error), error)
+	Enqueue(context.Context, pgx.Tx, *pgx.Batch, []message.Message) ([]*eventlog.InlineStart, func(error), error)
 	// Validate checks a message before it is enqueued.
-	Validate(entities.Message) error
+	Validate(message.Message) error
 	// WakeTimer tells processes that messages became due, unless their transaction failed.
 	WakeTimer(failed error)
 }
@@ -178,7 +179,7 @@ func (s *Sweeper) openRuns(ctx context.Context, tx pgx.Tx, cursor string) ([]str
 func (s *Sweeper) wake(ctx context.Context, tx pgx.Tx, stranded []Stranded) (
 	woken []Stranded, afterCommit func(error), err error,
 ) {
-	var messages []entities.Message
+	var messages []message.Message
 	for _, run := range stranded {
 		due, err := noteStranded(ctx, tx, run)
 		if err != nil {
@@ -206,7 +207,7 @@ func (s *Sweeper) wake(ctx context.Context, tx pgx.Tx, stranded []Stranded) (
 
 // repair returns the messages that continue a stranded run: the continuation that its client would have sent, or the
 // work that is missing if the server continues the run.
-func (s *Sweeper) repair(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Message, error) {
+func (s *Sweeper) repair(ctx context.Context, tx pgx.Tx, run Stranded) ([]message.Message, error) {
 	if run.Driver == entities.DriverServer {
 		return missingWork(ctx, tx, run)
 	}
@@ -214,13 +215,13 @@ func (s *Sweeper) repair(ctx context.Context, tx pgx.Tx, run Stranded) ([]entiti
 		ID: run.ID, Project: run.Project, DeploymentID: run.DeploymentID, WorkflowName: run.WorkflowName,
 		SpecVersion: run.SpecVersion,
 	})
-	return []entities.Message{m}, err
+	return []message.Message{m}, err
 }
 
 // validate checks the messages for functions. Work needs no check, since the server wrote it.
-func (s *Sweeper) validate(messages []entities.Message) error {
+func (s *Sweeper) validate(messages []message.Message) error {
 	for _, m := range messages {
-		if m.Work != entities.WorkNone {
+		if m.Work != message.WorkNone {
 			continue
 		}
 		if err := s.queue.Validate(m); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -52,7 +52,7 @@ func (d *database) scan(t testing.TB, sql string, args []any, into ...any) {
 type noQueue struct{ Queue }
 
 func (noQueue) Enqueue(
-	context.Context, pgx.Tx, *pgx.Batch, []entities.Message,
+	context.Context, pgx.Tx, *pgx.Batch, []message.Message,
 ) ([]*eventlog.InlineStart, func(error), error) {
 	return nil, func(error) {}, nil
 }

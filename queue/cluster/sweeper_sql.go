@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
@@ -208,7 +209,7 @@ func ForgetLostKeys(ctx context.Context, tx pgx.Tx, s Stranded) error {
 
 // missingWork returns the work that a run driven by the server lacks, and an invocation, since the run may have missed
 // events.
-func missingWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Message, error) {
+func missingWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]message.Message, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT s.id AS subject, s.name AS topic,
 			CASE WHEN e.data->'step'->>'childId' IS NULL THEN 'step' ELSE 'report' END AS work,
@@ -227,11 +228,11 @@ func missingWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]entities.Messa
 	if err != nil {
 		return nil, wrap("find missing work", err)
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[entities.Message])
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[message.Message])
 	if err != nil {
 		return nil, wrap("find missing work", err)
 	}
-	list = append(list, entities.Message{Work: entities.WorkRun, Topic: run.WorkflowName, DeploymentID: run.DeploymentID})
+	list = append(list, message.Message{Work: message.WorkRun, Topic: run.WorkflowName, DeploymentID: run.DeploymentID})
 	for i := range list {
 		list[i].Project, list[i].RunID = run.Project, run.ID
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
 // cborTransport is the first protocol version whose clients read CBOR messages (protocol §8).
@@ -27,9 +28,9 @@ type body struct {
 
 // Of returns the message that makes the run's client continue it. It is the message that the client itself would send,
 // without the optional fields (protocol §5.2, §7).
-func Of(r entities.Run) (entities.Message, error) {
+func Of(r entities.Run) (message.Message, error) {
 	queueName := entities.WorkflowTopic + r.WorkflowName
-	m := entities.Message{
+	m := message.Message{
 		Project: r.Project, Topic: Topic(queueName), DeploymentID: r.DeploymentID, RunID: r.ID,
 		ContentType: "application/cbor",
 	}
@@ -41,7 +42,7 @@ func Of(r entities.Run) (entities.Message, error) {
 	b.Payload.RunID = r.ID
 	var err error
 	if m.Body, err = encode(b); err != nil {
-		return entities.Message{}, fmt.Errorf("encode continuation: %w", err)
+		return message.Message{}, fmt.Errorf("encode continuation: %w", err)
 	}
 	return m, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
@@ -92,7 +93,7 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 func (d *server) startInvocation(t *testing.T) (queue.Delivery, entities.Run) {
 	t.Helper()
 	id := d.startRun(t, `null`)
-	work := d.claim(t, entities.WorkRun, "")
+	work := d.claim(t, message.WorkRun, "")
 	run, _, err := d.runs.recordStart(t.Context(), work)
 	if err != nil {
 		t.Fatal(err)

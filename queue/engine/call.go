@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
@@ -67,7 +68,7 @@ func (e *Engine) postCall(ctx context.Context, d queue.Delivery, c contract.Call
 	req.Header.Set(contract.HeaderInvocation, d.Lease)
 	req.Header.Set(contract.HeaderRun, string(d.RunID))
 	key := string(d.RunID)
-	if d.Work == entities.WorkStep {
+	if d.Work == message.WorkStep {
 		key += "/" + d.Subject
 	}
 	req.Header.Set(contract.HeaderIdempotencyKey, key)

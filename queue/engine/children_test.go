@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -159,8 +160,8 @@ func TestDeletedChildCountsAsFailed(t *testing.T) {
 		Type: entities.EventStepCreated, CorrelationID: "x", Data: entities.EventData{
 			StepName: "w", Step: &entities.StepSpec{ChildID: child},
 		},
-		Messages: []entities.Message{{
-			Project: project, DeploymentID: deployment, RunID: id, Topic: "w", Work: entities.WorkReport, Subject: "x",
+		Messages: []message.Message{{
+			Project: project, DeploymentID: deployment, RunID: id, Topic: "w", Work: message.WorkReport, Subject: "x",
 		}},
 	}}, eventlog.AppendOptions{}); err != nil {
 		t.Fatal(err)
@@ -172,11 +173,11 @@ func TestDeletedChildCountsAsFailed(t *testing.T) {
 // TestSweeperRestoresAnyPieceOfWork, and nothing else, whatever other work the run still has.
 func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 	t.Parallel()
-	for work, reason := range map[entities.Work]string{
-		"":                    "",
-		entities.WorkRun:      "wait nap is over",
-		entities.WorkStep:     "step x is pending",
-		entities.WorkDeadline: "deadline",
+	for work, reason := range map[message.Work]string{
+		"":                   "",
+		message.WorkRun:      "wait nap is over",
+		message.WorkStep:     "step x is pending",
+		message.WorkDeadline: "deadline",
 	} {
 		t.Run(string(work), func(t *testing.T) {
 			t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -67,7 +68,7 @@ func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 				t.Errorf("post: %v", err)
 				return
 			}
-			work := poster.claimFrom(t, home, entities.WorkSignal, string(s.ID))
+			work := poster.claimFrom(t, home, message.WorkSignal, string(s.ID))
 			if err := newSignalDispatch(poster.runs).dispatch(t.Context(), work); err != nil {
 				t.Errorf("dispatch: %v", err)
 			}
@@ -76,7 +77,7 @@ func TestSignalAndReplayingHookMeetOnce(t *testing.T) {
 				t.Errorf("open hook: %v", err)
 				return
 			}
-			work := opener.claimFrom(t, home, entities.WorkLookBack, h.id)
+			work := opener.claimFrom(t, home, message.WorkLookBack, h.id)
 			if err := newSignalDispatch(opener.runs).replay(t.Context(), work); err != nil {
 				t.Errorf("replay: %v", err)
 			}
@@ -105,7 +106,7 @@ type crashTest struct {
 }
 
 // performWork claims the work, if it is not done yet, and performs it on the server.
-func performWork(work entities.Work, do func(signalDispatch, context.Context, queue.Delivery) error) func(*testing.T, *server, *server) error {
+func performWork(work message.Work, do func(signalDispatch, context.Context, queue.Delivery) error) func(*testing.T, *server, *server) error {
 	return func(t *testing.T, home, on *server) error {
 		t.Helper()
 		var subject string
@@ -135,7 +136,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				d.postSignal(t, 0, newSignal(`1`))
 				return runs
 			},
-			do: performWork(entities.WorkSignal, signalDispatch.dispatch), want: 1,
+			do: performWork(message.WorkSignal, signalDispatch.dispatch), want: 1,
 		},
 		"replay": {
 			set: func(t *testing.T, d *server) []entities.RunID {
@@ -145,7 +146,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				}
 				return []entities.RunID{d.startWithHooks(t, project, hook{id: "a", signal: "paid", lookBack: time.Hour})}
 			},
-			do: performWork(entities.WorkLookBack, signalDispatch.replay), want: 2,
+			do: performWork(message.WorkLookBack, signalDispatch.replay), want: 2,
 		},
 		"post": {
 			set: func(t *testing.T, d *server) []entities.RunID {
@@ -160,7 +161,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				if n := home.replica.count(t, `SELECT count(*) FROM messages WHERE work = 'signal'`); n != 1 {
 					t.Errorf("%d pieces of work, want 1", n)
 				}
-				return performWork(entities.WorkSignal, signalDispatch.dispatch)(t, home, home)
+				return performWork(message.WorkSignal, signalDispatch.dispatch)(t, home, home)
 			},
 			want: 1,
 		},
@@ -224,12 +225,12 @@ func TestRacersDispatchASignalOnce(t *testing.T) {
 	s := d.postSignal(t, 0, newSignal(`1`))
 	var all sync.WaitGroup
 	for i := range 6 {
-		work := servers[i%2].claimFrom(t, d, entities.WorkSignal, string(s.ID))
+		work := servers[i%2].claimFrom(t, d, message.WorkSignal, string(s.ID))
 		h := newSignalDispatch(servers[i%2].runs)
 		h.page = 7
 		all.Go(func() {
 			err := h.dispatch(t.Context(), work)
-			if stale := errors.Is(err, entities.ErrStale); err != nil && !stale {
+			if stale := errors.Is(err, message.ErrStale); err != nil && !stale {
 				t.Errorf("racer %d: %v", i, err)
 			}
 		})
@@ -290,7 +291,7 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 	want := map[string][]string{"h": {string(signalPayload(s))}}
 	h := newSignalDispatch(d.runs)
 	h.page = 2
-	if err := h.dispatch(t.Context(), d.claimFrom(t, d, entities.WorkSignal, string(s.ID))); err == nil {
+	if err := h.dispatch(t.Context(), d.claimFrom(t, d, message.WorkSignal, string(s.ID))); err == nil {
 		t.Error("got no error")
 	}
 	for _, run := range runs {
@@ -301,7 +302,7 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 		}
 	}
 	d.exec(t, `ALTER TABLE events DROP CONSTRAINT stuck`)
-	again := d.claimFrom(t, d, entities.WorkSignal, string(s.ID))
+	again := d.claimFrom(t, d, message.WorkSignal, string(s.ID))
 	if cursor := string(again.Body); !strings.Contains(cursor, string(runs[1])) {
 		t.Errorf("the retry continues after %q, want the last hook before the page of the failure", cursor)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -31,23 +32,23 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 }
 
 // Handlers returns the handler for each kind of work, for [queue.WorkerOptions].
-func (e *Engine) Handlers() map[entities.Work]queue.Handler {
+func (e *Engine) Handlers() map[message.Work]queue.Handler {
 	signals := newSignalDispatch(e)
-	return map[entities.Work]queue.Handler{
-		entities.WorkRun:      e.invoke,
-		entities.WorkStep:     e.executeStep,
-		entities.WorkDeadline: e.enforceDeadline,
-		entities.WorkReport:   e.report,
-		entities.WorkEnd:      e.endChildren,
-		entities.WorkSignal:   signals.dispatch,
-		entities.WorkLookBack: signals.replay,
+	return map[message.Work]queue.Handler{
+		message.WorkRun:      e.invoke,
+		message.WorkStep:     e.executeStep,
+		message.WorkDeadline: e.enforceDeadline,
+		message.WorkReport:   e.report,
+		message.WorkEnd:      e.endChildren,
+		message.WorkSignal:   signals.dispatch,
+		message.WorkLookBack: signals.replay,
 	}
 }
 
 // Command applies commands of an invocation under way, all or none, and returns their events. The handle is the
 // invocation's lease. Package contract defines the body.
 //
-// It fails with [entities.ErrInvalid] if a command is invalid, with [entities.ErrStale] if the invocation has ended,
+// It fails with [entities.ErrInvalid] if a command is invalid, with [message.ErrStale] if the invocation has ended,
 // with [entities.ErrRunEnded] if the run has, and as [eventlog.Log.AppendAll] does.
 func (e *Engine) Command(
 	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
@@ -63,7 +64,7 @@ func (e *Engine) Command(
 	if err != nil {
 		return nil, err
 	}
-	invocation := queue.Delivery{Project: project, RunID: runID, Work: entities.WorkRun, Lease: handle}
+	invocation := queue.Delivery{Project: project, RunID: runID, Work: message.WorkRun, Lease: handle}
 	results, err := e.log.AppendAll(ctx, project, runID, plan.Requests, eventlog.AppendOptions{
 		Guard: checkLease(invocation), Streams: plan.Responses,
 	})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -237,14 +238,14 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	d.WakeTimer(nil)
 	fresh := receive(t, "the second call", second)
 	body := []byte(`{"commands":[{"type":"setAttributes","attributes":{"a":"b"}}]}`)
-	if _, err := d.runs.Command(t.Context(), project, id, stale.Invocation, body); !errors.Is(err, entities.ErrStale) {
+	if _, err := d.runs.Command(t.Context(), project, id, stale.Invocation, body); !errors.Is(err, message.ErrStale) {
 		t.Errorf("command of the stale invocation: got error %v, want ErrStale", err)
 	}
 	if n := d.countEvents(t, id, "attr_set"); n != 0 {
 		t.Errorf("it wrote %d events", n)
 	}
 	for _, handle := range []string{"", "rh_other"} {
-		if _, err := d.runs.Command(t.Context(), project, id, handle, body); !errors.Is(err, entities.ErrStale) {
+		if _, err := d.runs.Command(t.Context(), project, id, handle, body); !errors.Is(err, message.ErrStale) {
 			t.Errorf("command of invocation %q: got error %v, want ErrStale", handle, err)
 		}
 	}

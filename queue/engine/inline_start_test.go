@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -145,7 +146,7 @@ type startingAction func(t *testing.T, s *inlineStartTest, broken *server) error
 func answerRun(answer string) func(*testing.T, *inlineStartTest, *server) startingAction {
 	return func(t *testing.T, s *inlineStartTest, by *server) startingAction {
 		t.Helper()
-		work := s.claim(t, entities.WorkRun, "")
+		work := s.claim(t, message.WorkRun, "")
 		run, _, err := by.runs.recordStart(t.Context(), work)
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +165,7 @@ func finishStep(answer string) func(*testing.T, *inlineStartTest, *server) start
 		if err := answerRun(answer)(t, s, by)(t, s, by); err != nil {
 			t.Fatal(err)
 		}
-		work := s.claim(t, entities.WorkStep, "s")
+		work := s.claim(t, message.WorkStep, "s")
 		return func(t *testing.T, _ *inlineStartTest, broken *server) error {
 			t.Helper()
 			w := broken.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = broken.runs.Handlers() })
@@ -179,7 +180,7 @@ func finishStep(answer string) func(*testing.T, *inlineStartTest, *server) start
 type inlineStartCase struct {
 	// prepare prepares the operation on the given server, after a reset.
 	prepare   func(*testing.T, *inlineStartTest, *server) startingAction
-	work      entities.Work // the work that starts
+	work      message.Work // the work that starts
 	subject   string
 	lastEvent string // the last event of the log
 	// optimistic is set if the operation is one statement on the server that prepared it.
@@ -202,21 +203,21 @@ func inlineStartCases() map[string]inlineStartCase {
 					return err
 				}
 			},
-			work: entities.WorkRun, lastEvent: "run_started", optimistic: true,
+			work: message.WorkRun, lastEvent: "run_started", optimistic: true,
 		},
 		"a step": {
 			prepare: answerRun(`{"type":"runStep","id":"s"}`),
-			work:    entities.WorkStep, subject: "s", lastEvent: "step_started s", optimistic: true,
+			work:    message.WorkStep, subject: "s", lastEvent: "step_started s", optimistic: true,
 		},
 		"an answer after a wait ended": {
-			prepare: answerRun(`{"type":"wait","id":"w","for":"0s"}`), work: entities.WorkRun, lastEvent: "wait_completed w",
+			prepare: answerRun(`{"type":"wait","id":"w","for":"0s"}`), work: message.WorkRun, lastEvent: "wait_completed w",
 		},
 		"a result": {
-			prepare: finishStep(`{"type":"runStep","id":"s"}`), work: entities.WorkRun, lastEvent: "step_completed s", optimistic: true,
+			prepare: finishStep(`{"type":"runStep","id":"s"}`), work: message.WorkRun, lastEvent: "step_completed s", optimistic: true,
 		},
 		"a result after a wait ended": {
 			prepare: finishStep(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
-			work:    entities.WorkRun, lastEvent: "wait_completed w",
+			work:    message.WorkRun, lastEvent: "wait_completed w",
 		},
 	}
 }
@@ -323,14 +324,14 @@ func (tt inlineStartCase) checkContinued(t *testing.T, s *inlineStartTest, what 
 type dyingQueue struct{ *queue.Queue }
 
 func (q dyingQueue) Enqueue(
-	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []entities.Message,
+	ctx context.Context, tx pgx.Tx, before *pgx.Batch, messages []message.Message,
 ) ([]*eventlog.InlineStart, func(error), error) {
 	begins, _, err := q.Queue.Enqueue(ctx, tx, before, messages)
 	return begins, func(error) {}, err
 }
 
 func (q dyingQueue) EnqueueOptimistic(
-	c *pg.Conditional, messages []entities.Message,
+	c *pg.Conditional, messages []message.Message,
 ) ([]*eventlog.InlineStart, func(error), bool) {
 	begins, _, ok := q.Queue.EnqueueOptimistic(c, messages)
 	return begins, func(error) {}, ok
@@ -339,7 +340,7 @@ func (q dyingQueue) EnqueueOptimistic(
 // TestServerKilledBeforeItsInlineCallLosesNothing: another server makes the call, as the first attempt.
 func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 	t.Parallel()
-	for _, work := range []entities.Work{entities.WorkRun, entities.WorkStep} {
+	for _, work := range []message.Work{message.WorkRun, message.WorkStep} {
 		t.Run(string(work), func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.New(t)
@@ -359,12 +360,12 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 				}
 				completeWith("step_completed", "s", object{"type": "runStep", "id": "s"})(c)
 			}).URL)
-			if work == entities.WorkRun {
+			if work == message.WorkRun {
 				dead.Attach(w)
 			}
 			id := (&server{dead.replica, log, New(dead.Queue, log)}).startRun(t, `null`)
-			if work == entities.WorkStep {
-				d := dead.claim(t, entities.WorkRun, "")
+			if work == message.WorkStep {
+				d := dead.claim(t, message.WorkRun, "")
 				run, _, err := dead.runs.recordStart(t.Context(), d)
 				if err != nil {
 					t.Fatal(err)
@@ -375,7 +376,7 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			started := map[entities.Work]string{entities.WorkRun: "run_started", entities.WorkStep: "step_started s"}[work]
+			started := map[message.Work]string{message.WorkRun: "run_started", message.WorkStep: "step_started s"}[work]
 			if log := dead.events(t, id); log[len(log)-1] != started {
 				t.Fatalf("the log is %q, want %q at its end", log, started)
 			}
@@ -384,13 +385,13 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 			}
 			live.worker(t, func(o *queue.WorkerOptions) { o.Handlers = live.runs.Handlers() })
 			live.wantEnd(t, id, entities.RunCompleted, `null`)
-			calls := map[entities.Work]int32{entities.WorkRun: 3, entities.WorkStep: 2}[work]
+			calls := map[message.Work]int32{message.WorkRun: 3, message.WorkStep: 2}[work]
 			if steps.Load() != 1 || first.Load() != calls {
 				t.Errorf("the step was called %d times, and %d calls were first attempts, want 1 and %d",
 					steps.Load(), first.Load(), calls)
 			}
 			// The attempt that the dead server started is in the log, as if the server had died during the call.
-			want := map[entities.Work]int{entities.WorkRun: 1, entities.WorkStep: 2}[work]
+			want := map[message.Work]int{message.WorkRun: 1, message.WorkStep: 2}[work]
 			if n := live.countEvents(t, id, "step_started s"); n != want {
 				t.Errorf("the step started %d times, want %d", n, want)
 			}
@@ -453,7 +454,7 @@ func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 			w := d.newWorker(t)
 			d.onRecord(t, w.ProcessID())
 			d.startRun(t, `null`)
-			work := d.claim(t, entities.WorkRun, "")
+			work := d.claim(t, message.WorkRun, "")
 			run, _, err := d.runs.recordStart(t.Context(), work)
 			if err != nil {
 				t.Fatal(err)

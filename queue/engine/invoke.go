@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -70,7 +71,7 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 func isPermanent(err error) bool {
 	refused := (*eventlog.RefusedError)(nil)
 	return queue.IsOver(err) || errors.As(err, &refused) || errors.Is(err, entities.ErrInvalid) ||
-		errors.Is(err, entities.ErrDeploymentNotFound) || errors.Is(err, ErrNothingLeft)
+		errors.Is(err, message.ErrDeploymentNotFound) || errors.Is(err, ErrNothingLeft)
 }
 
 // retryLater returns a failure that is retried after its backoff, but not earlier than the function asked for.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -17,7 +18,7 @@ import (
 // process has claimed it yet.
 func TestWorkWithAnExpiredLeaseIsRepeated(t *testing.T) {
 	t.Parallel()
-	for _, work := range []entities.Work{entities.WorkRun, entities.WorkStep, entities.WorkDeadline} {
+	for _, work := range []message.Work{message.WorkRun, message.WorkStep, message.WorkDeadline} {
 		t.Run(string(work), func(t *testing.T) {
 			t.Parallel()
 			d := newServer(t, testdb.New(t))
@@ -46,7 +47,7 @@ func TestWorkWithAnExpiredLeaseIsRepeated(t *testing.T) {
 			if n := d.replica.count(t, `SELECT count(*) FROM messages WHERE id = $1`, late.ID); n != 1 {
 				t.Errorf("got %d messages for the work, want 1", n)
 			}
-			if work == entities.WorkDeadline {
+			if work == message.WorkDeadline {
 				return // repeating this work would end the run
 			}
 			startWorker(t, w)
@@ -56,7 +57,7 @@ func TestWorkWithAnExpiredLeaseIsRepeated(t *testing.T) {
 }
 
 // claimExpired claims work of a run for a moment, and returns when the lease has expired.
-func (d *server) claimExpired(t *testing.T, id entities.RunID, work entities.Work) queue.Delivery {
+func (d *server) claimExpired(t *testing.T, id entities.RunID, work message.Work) queue.Delivery {
 	t.Helper()
 	var ticket tickets.Ticket
 	d.scan(t, `UPDATE messages SET ticket = greatest(ticket, 1) WHERE run_id = $1 AND work = $2 RETURNING id, ticket`,

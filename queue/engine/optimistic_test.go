@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -83,7 +84,7 @@ func (b *cachingServer) prepareInvoked(t *testing.T, home *server) *runUnderWay 
 	home.exec(t, `DELETE FROM messages`)
 	m := &runUnderWay{home: home, steps: map[string]queue.Delivery{}}
 	id := b.startRun(t, `null`)
-	m.invocation = home.claim(t, entities.WorkRun, "")
+	m.invocation = home.claim(t, message.WorkRun, "")
 	run, _, err := b.runs.recordStart(t.Context(), m.invocation)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +95,7 @@ func (b *cachingServer) prepareInvoked(t *testing.T, home *server) *runUnderWay 
 		t.Fatal(err)
 	}
 	for _, step := range []string{"a", "b"} {
-		m.steps[step] = home.claim(t, entities.WorkStep, step)
+		m.steps[step] = home.claim(t, message.WorkStep, step)
 	}
 	home.exec(t, `
 		INSERT INTO processes (id, host, session_key, beat_at) VALUES ($1, 'host', 1, now() - interval '1 h')
@@ -211,8 +212,8 @@ func startChildHoldingLease(ctx context.Context, b *cachingServer, m *runUnderWa
 
 // enqueueInvocation enqueues an invocation although the run has no new events, as the sweeper does.
 func enqueueInvocation(ctx context.Context, b *cachingServer, m *runUnderWay) error {
-	_, err := b.runs.queue.SendAll(ctx, []entities.Message{{
-		Project: project, DeploymentID: deployment, Topic: "order", RunID: m.run.ID, Work: entities.WorkRun,
+	_, err := b.runs.queue.SendAll(ctx, []message.Message{{
+		Project: project, DeploymentID: deployment, Topic: "order", RunID: m.run.ID, Work: message.WorkRun,
 	}})
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
@@ -51,8 +52,8 @@ func (e *Engine) PostSignal(ctx context.Context, s store.Signal, keep time.Durat
 		if stored.ID != s.ID {
 			return nil, sameSignal(stored, s)
 		}
-		_, afterCommit, err = e.queue.Enqueue(ctx, tx, &pgx.Batch{}, []entities.Message{{
-			Project: s.Project, Topic: s.Name, Work: entities.WorkSignal, Subject: string(s.ID),
+		_, afterCommit, err = e.queue.Enqueue(ctx, tx, &pgx.Batch{}, []message.Message{{
+			Project: s.Project, Topic: s.Name, Work: message.WorkSignal, Subject: string(s.ID),
 		}})
 		return afterCommit, err
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -101,7 +102,7 @@ func (d *server) wantReceived(t testing.TB, in entities.Project, id entities.Run
 }
 
 // claim claims the work with the subject, even if it is leased.
-func (d *server) claim(t testing.TB, work entities.Work, subject string) queue.Delivery {
+func (d *server) claim(t testing.TB, work message.Work, subject string) queue.Delivery {
 	t.Helper()
 	ticket := tickets.Ticket{}
 	d.scan(t, `UPDATE messages SET lease = '', holder = '', ticket = greatest(ticket, 1) WHERE work = $1 AND subject = $2 RETURNING id, ticket`,
@@ -114,21 +115,21 @@ func (d *server) claim(t testing.TB, work entities.Work, subject string) queue.D
 }
 
 // claimFrom claims the work on another server, for this one to perform.
-func (d *server) claimFrom(t testing.TB, home *server, work entities.Work, subject string) queue.Delivery {
+func (d *server) claimFrom(t testing.TB, home *server, work message.Work, subject string) queue.Delivery {
 	t.Helper()
 	return d.newWorker(t).Bind(home.claim(t, work, subject))
 }
 
 func (d *server) dispatchSignal(t testing.TB, s store.Signal) {
 	t.Helper()
-	if err := newSignalDispatch(d.runs).dispatch(t.Context(), d.claimFrom(t, d, entities.WorkSignal, string(s.ID))); err != nil {
+	if err := newSignalDispatch(d.runs).dispatch(t.Context(), d.claimFrom(t, d, message.WorkSignal, string(s.ID))); err != nil {
 		t.Fatalf("dispatch signal: %v", err)
 	}
 }
 
 func (d *server) replaySignals(t testing.TB, hook string) {
 	t.Helper()
-	if err := newSignalDispatch(d.runs).replay(t.Context(), d.claimFrom(t, d, entities.WorkLookBack, hook)); err != nil {
+	if err := newSignalDispatch(d.runs).replay(t.Context(), d.claimFrom(t, d, message.WorkLookBack, hook)); err != nil {
 		t.Fatalf("replay signals: %v", err)
 	}
 }
@@ -184,7 +185,7 @@ func TestBadConditionIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newServer(t, testdb.New(t))
 	id := d.startWithHooks(t, project)
-	work := d.claim(t, entities.WorkRun, "")
+	work := d.claim(t, message.WorkRun, "")
 	for condition, ok := range map[string]bool{`data.n >`: false, `data.n > 1`: true} {
 		body := fmt.Sprintf(`{"commands":[{"type":"openHook","id":"h","signal":{"name":"paid","condition":%q}}]}`, condition)
 		_, err := d.runs.Command(t.Context(), project, id, work.Lease, []byte(body))

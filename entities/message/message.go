@@ -1,6 +1,14 @@
-package entities
+// Package message has the messages of the queue, and the kinds of work that a message can be for the server.
+//
+// It imports package entities.
+package message
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
 
 // Work is a kind of task that the server itself performs for a run. Tasks are kept in the queue as messages.
 type Work string
@@ -27,13 +35,13 @@ const (
 
 // Message is delivered to a function of a deployment at least once, or is [Work] for the server.
 type Message struct {
-	Project Project
+	Project entities.Project
 	// Topic is the name of the queue, as in URLs.
 	Topic string
 	// DeploymentID is the deployment whose functions receive the message.
 	DeploymentID string
 	// RunID is the run that the message is about, if the sender names one.
-	RunID RunID
+	RunID entities.RunID
 	// ContentType and Body are delivered as they were sent (I10).
 	ContentType string
 	Body        []byte
@@ -51,3 +59,15 @@ type Message struct {
 	// Retention is how long the key is remembered after the end of the delay.
 	Retention time.Duration
 }
+
+// ErrStale means that the invocation is over: it can no longer change anything.
+var ErrStale = errors.New("stale invocation")
+
+// ErrDeploymentNotFound means that the project has no such deployment.
+var ErrDeploymentNotFound = errors.New("deployment not found")
+
+// ErrLeaseNotFound means that the project has no message under this lease.
+var ErrLeaseNotFound = errors.New("lease not found")
+
+// ErrMessageNotFound means that the project has no such message.
+var ErrMessageNotFound = errors.New("message not found")
