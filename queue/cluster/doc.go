@@ -1,7 +1,7 @@
 // Package cluster makes the server processes of one database look after each other's work. Each process sends
 // heartbeats, the others take over from a process that died, and one process at a time sweeps for stranded runs.
 //
-// It imports packages entities, eventlog, queue/continuation and queue/tickets.
+// Of this module it imports packages of entities, eventlog, queue/continuation and queue/tickets.
 //
 // # Dead, slow and frozen processes
 //
