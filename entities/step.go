@@ -51,8 +51,8 @@ func (s StepSpec) Late(now time.Time) bool {
 	return s.Deadline != nil && !s.Deadline.After(now)
 }
 
-// Patience returns how long to wait for the response to an attempt.
-func (s StepSpec) Patience(now time.Time) time.Duration {
+// AttemptTimeout returns how long to wait for the response to an attempt.
+func (s StepSpec) AttemptTimeout(now time.Time) time.Duration {
 	return s.Within(time.Duration(s.AttemptTimeoutMS)*time.Millisecond, now)
 }
 

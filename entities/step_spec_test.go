@@ -20,7 +20,7 @@ func TestStepPatienceAndDeadline(t *testing.T) {
 		"deadline now":            {StepSpec{AttemptTimeoutMS: 1500, Deadline: at(0)}, 0, true},
 		"deadline long past":      {StepSpec{AttemptTimeoutMS: 1500, Deadline: at(-time.Hour)}, 0, true},
 	} {
-		if got, late := tt.spec.Patience(now), tt.spec.Late(now); got != tt.want || late != tt.late {
+		if got, late := tt.spec.AttemptTimeout(now), tt.spec.Late(now); got != tt.want || late != tt.late {
 			t.Errorf("%s: patience %s, late %v; want %s, %v", name, got, late, tt.want, tt.late)
 		}
 	}

@@ -74,7 +74,7 @@ func stepWork(run *entities.Run, e entities.Event) []message.Message {
 	}
 	m := work(run, message.WorkStep, e.CorrelationID)
 	m.DeploymentID, m.Topic = e.Data.Step.DeploymentID, e.Data.StepName
-	m.Lasts = e.Data.Step.Patience(e.CreatedAt)
+	m.Lasts = e.Data.Step.AttemptTimeout(e.CreatedAt)
 	return []message.Message{m}
 }
 

@@ -72,8 +72,8 @@ type Options struct {
 	Stopping, Draining context.Context
 	// Function is the additional part of a server in function mode; nil for other servers.
 	Function *Function
-	// Trouble returns why the server cannot work although the database is reachable; empty if it can. It may be nil.
-	Trouble func() string
+	// Unready returns why the server cannot work although the database is reachable; empty if it can. It may be nil.
+	Unready func() string
 }
 
 // NewProbes returns an HTTP server that serves only the probes and, to clients with a key, the metrics. It needs only
@@ -194,9 +194,9 @@ func (o Options) ready(c echo.Context) error {
 	if problem != "" {
 		return unready(problem)
 	}
-	if o.Trouble != nil {
-		if trouble := o.Trouble(); trouble != "" {
-			return unready(trouble)
+	if o.Unready != nil {
+		if reason := o.Unready(); reason != "" {
+			return unready(reason)
 		}
 	}
 	if busy {

@@ -88,7 +88,7 @@ func TestProbesReportReadiness(t *testing.T) {
 	o := Options{
 		Pool: pool, Log: eventlog.New(pool, nil, q, time.Now), Queue: q, APIKey: "key",
 		Logger: slog.New(slog.DiscardHandler), Stopping: stopping,
-		Trouble: func() string { return trouble }, Telemetry: newTelemetry(pool, q),
+		Unready: func() string { return trouble }, Telemetry: newTelemetry(pool, q),
 	}
 	probes := NewProbes(o)
 	for _, e := range []*echo.Echo{all, probes} {

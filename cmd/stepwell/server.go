@@ -223,7 +223,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		Stopping: stopping,
 		Draining: draining,
 		Function: function,
-		Trouble:  s.disk.problem,
+		Unready:  s.disk.problem,
 	}
 	if s.role == roleWorker {
 		return handlers.NewProbes(options)

@@ -35,7 +35,7 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	if !ok || err != nil {
 		return err
 	}
-	a, err := e.ask(ctx, d, s.call(d), s.spec.Patience(e.log.Now()))
+	a, err := e.ask(ctx, d, s.call(d), s.spec.AttemptTimeout(e.log.Now()))
 	now := e.log.Now()
 	if err != nil {
 		if queue.IsOver(err) || queue.Interrupted(ctx, err) {
@@ -113,7 +113,7 @@ func (e *Engine) startAttempt(ctx context.Context, d queue.Delivery, s *stepWork
 	results, err := e.log.AppendAll(ctx, d.Project, d.RunID, requests, eventlog.AppendOptions{
 		Guard: checkLease(d),
 		Finish: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) error {
-			d.ExtendIn(last, s.spec.Patience(e.log.Now()))
+			d.ExtendIn(last, s.spec.AttemptTimeout(e.log.Now()))
 			return nil
 		},
 	})
