@@ -87,7 +87,8 @@ class Function(BaseHTTPRequestHandler):
             return self.answer(401, {"error": {"message": str(e.args[1]), "retryable": True}})
         call = json.loads(body)
         name = call["step"]["name"] if call["type"] == "step" else call["run"]["workflow"]
-        print(call["type"], name, "attempt", call["attempt"], flush=True)
+        # One write, because threads that print at the same time would mix their lines.
+        print(f'{call["type"]} {name} attempt {call["attempt"]}\n', end="", flush=True)
         try:
             status, answer = 200, execute(call) if call["type"] == "step" else advance(call)
         except Failed as e:
