@@ -92,7 +92,7 @@ func (g *groupFixture) eventCounts(t *testing.T) (n []int) {
 	t.Helper()
 	for _, id := range g.ids {
 		n = append(n, len(g.events(t, id)))
-		g.fixture.wantVerified(t, id)
+		g.wantVerified(t, id)
 	}
 	return n
 }

@@ -256,7 +256,7 @@ func (q *Queue) EnqueueOptimistic(
 			case !s.Made():
 				q.WakeTimer(failed)
 			case failed != nil: // the commit may have succeeded although its response was lost
-				s.Reservation.Start(Delivery{Lease: s.handle}, failed)
+				s.Start(Delivery{Lease: s.handle}, failed)
 			case s.Taken:
 				s.start(nil)
 			}
@@ -275,7 +275,7 @@ type storedWork struct {
 }
 
 // start does the work under the reserved lease, unless the transaction failed.
-func (s *storedWork) start(failed error) { s.Reservation.Start(s.Delivery, failed) }
+func (s *storedWork) start(failed error) { s.Start(s.Delivery, failed) }
 
 // Validate checks a message for a function. It fails with [entities.ErrInvalid].
 func (*Queue) Validate(m message.Message) error {

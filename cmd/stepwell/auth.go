@@ -19,7 +19,7 @@ func (s *server) requireKey(ctx context.Context) error {
 	if s.config.APIKey != "" || s.config.Open {
 		return nil
 	}
-	exists, err := admin.AdminKeyExists(ctx, s.pool, time.Now())
+	exists, err := admin.HasAdminKey(ctx, s.pool, time.Now())
 	if err == nil && !exists {
 		err = errNoKey
 	}

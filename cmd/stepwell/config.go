@@ -143,7 +143,8 @@ func (c config) checkTimes() error {
 		return fmt.Errorf("STEPWELL_DRAIN_BUDGET is %s; want 1s to %s", c.DrainBudget, handlers.LongestDrain)
 	}
 	if c.Retention < 0 {
-		return fmt.Errorf("STEPWELL_RETENTION is %s; want a duration such as 720h, or unset to keep runs forever", c.Retention)
+		return fmt.Errorf("STEPWELL_RETENTION is %s; want a duration such as 720h, or unset to keep runs forever",
+			c.Retention)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ type Request struct {
 	MaxSlot int  // the last position that the client knows; 0 if unset
 
 	Topic, Deployment, Key, Body string // of a message
-	ID, Handle                   string // of a message and its lease; if the server makes them, they are filled in afterwards
+	ID, Handle                   string // of a message and its lease; filled in afterwards if the server makes them
 	Seconds                      int    // a delay, or a visibility
 
 	Stream string

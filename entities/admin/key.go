@@ -142,8 +142,8 @@ func ListKeys(
 	return keys, next, nil
 }
 
-// AdminKeyExists reports whether any project has an admin key that is neither revoked nor expired at the given time.
-func AdminKeyExists(ctx context.Context, q pg.Querier, now time.Time) (bool, error) {
+// HasAdminKey reports whether any project has an admin key that is neither revoked nor expired at the given time.
+func HasAdminKey(ctx context.Context, q pg.Querier, now time.Time) (bool, error) {
 	rows, err := q.Query(ctx, `
 		SELECT EXISTS (SELECT FROM api_keys
 			WHERE role = 'admin' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1))`, now)

@@ -33,8 +33,8 @@ func (l ChunkLimits) withDefaults() ChunkLimits {
 	return l
 }
 
-// ReadChunks reads the body of a stream write with X-Stream-Multi, (u32be length | bytes)*. It returns all chunks, or only
-// an error, so that a write is all or nothing. An empty body has no chunks.
+// ReadChunks reads the body of a stream write with X-Stream-Multi, (u32be length | bytes)*. It returns all chunks, or
+// only an error, so that a write is all or nothing. An empty body has no chunks.
 func ReadChunks(r io.Reader, limits ChunkLimits) ([][]byte, error) {
 	limits = limits.withDefaults()
 	left := limits.Bytes

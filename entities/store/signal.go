@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// ErrSignalNotFound: the project has no such signal.
+// ErrSignalNotFound means that the project has no such signal.
 var ErrSignalNotFound = errors.New("signal not found")
 
 // SignalID is "sig_" and a ULID made by the server.

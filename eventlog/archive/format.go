@@ -39,7 +39,9 @@ func Write(w io.Writer, export func(emit func(upkeep.Record) error) error) error
 }
 
 // Export writes a run in the format of a file and returns its size.
-func Export(ctx context.Context, maintainer *upkeep.Maintainer, id entities.RunID, w io.Writer) (upkeep.RunSize, error) {
+func Export(
+	ctx context.Context, maintainer *upkeep.Maintainer, id entities.RunID, w io.Writer,
+) (upkeep.RunSize, error) {
 	var size upkeep.RunSize
 	err := Write(w, func(emit func(upkeep.Record) error) (err error) {
 		size, err = maintainer.Export(ctx, id, emit)

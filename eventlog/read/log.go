@@ -26,14 +26,14 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Log {
 }
 
 // Now returns the time of the log's clock, in UTC and whole milliseconds.
-func (r *Log) Now() time.Time { return r.now().UTC().Truncate(time.Millisecond) }
+func (l *Log) Now() time.Time { return l.now().UTC().Truncate(time.Millisecond) }
 
 // Announce notifies the followers of the run and of the project after events of the run were committed, and the readers
 // that wait for the end of the run if it has ended.
-func (r *Log) Announce(project entities.Project, runID entities.RunID, ended bool) {
-	r.hub.Publish(runTopic(project, runID))
-	r.hub.Publish(projectTopic(project))
+func (l *Log) Announce(project entities.Project, runID entities.RunID, ended bool) {
+	l.hub.Publish(runTopic(project, runID))
+	l.hub.Publish(projectTopic(project))
 	if ended {
-		r.hub.Publish(EndTopic(project, runID))
+		l.hub.Publish(EndTopic(project, runID))
 	}
 }

@@ -78,8 +78,8 @@ func asError(reason json.RawMessage) json.RawMessage {
 	return reason
 }
 
-// List converts the events of a list one by one. It limits each payload to [read.MaxListedPayload] bytes and, because some
-// payloads grow a lot when decoded, their sum to the size of one page of the log.
+// List converts the events of a list one by one. It limits each payload to [read.MaxListedPayload] bytes and, because
+// some payloads grow a lot when decoded, their sum to the size of one page of the log.
 type List struct {
 	shown int
 }

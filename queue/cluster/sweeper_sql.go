@@ -35,7 +35,8 @@ func saveCursor(ctx context.Context, tx pgx.Tx, cursor string) error {
 
 // selectOpenRuns returns the next runs, by ID, that have not ended.
 func selectOpenRuns(ctx context.Context, tx pgx.Tx, after string, limit int) ([]string, error) {
-	return selectIDs(ctx, tx, `SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, after, limit)
+	return selectIDs(ctx, tx, `SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`,
+		after, limit)
 }
 
 // knownStranded returns runs that were stranded at their last check.

@@ -79,7 +79,7 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 					if got := home.countNewEvents(t, d.RunID); got != tt.events {
 						t.Errorf("%s: got %d events after the repetition, want %d", what, got, tt.events)
 					}
-					if got := home.replica.count(t, `SELECT count(*) FROM messages WHERE work <> ''`); got != tt.work {
+					if got := home.count(t, `SELECT count(*) FROM messages WHERE work <> ''`); got != tt.work {
 						t.Errorf("%s: got %d work messages, want %d", what, got, tt.work)
 					}
 				}
@@ -108,7 +108,7 @@ func (d *server) startInvocation(t *testing.T) (queue.Delivery, entities.Run) {
 // countNewEvents returns the number of events that a run got since startInvocation.
 func (d *server) countNewEvents(t *testing.T, id entities.RunID) int {
 	t.Helper()
-	return d.replica.count(t, `SELECT count(*) - 3 FROM events WHERE run_id = $1`, id)
+	return d.count(t, `SELECT count(*) - 3 FROM events WHERE run_id = $1`, id)
 }
 
 // answerAgain applies an answer.

@@ -110,7 +110,7 @@ func performWork(work message.Work, do func(signalDispatch, context.Context, que
 	return func(t *testing.T, home, on *server) error {
 		t.Helper()
 		var subject string
-		if home.replica.count(t, `SELECT count(*) FROM messages WHERE work = $1`, work) == 0 {
+		if home.count(t, `SELECT count(*) FROM messages WHERE work = $1`, work) == 0 {
 			return nil // it is done
 		}
 		home.scan(t, `SELECT subject FROM messages WHERE work = $1`, []any{work}, &subject)
@@ -158,7 +158,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				if _, _, err := New(on.Queue, on.log).PostSignal(t.Context(), newSignal(`1`, withKey("key")), 0); err != nil || on != home {
 					return err
 				}
-				if n := home.replica.count(t, `SELECT count(*) FROM messages WHERE work = 'signal'`); n != 1 {
+				if n := home.count(t, `SELECT count(*) FROM messages WHERE work = 'signal'`); n != 1 {
 					t.Errorf("%d pieces of work, want 1", n)
 				}
 				return performWork(message.WorkSignal, signalDispatch.dispatch)(t, home, home)
@@ -240,7 +240,7 @@ func TestRacersDispatchASignalOnce(t *testing.T) {
 	for _, run := range runs {
 		d.wantReceived(t, project, run, map[string][]string{"a": want, "b": want})
 	}
-	if n := d.replica.count(t, `SELECT count(*) FROM signals`); n != 0 || d.countSignalWork(t) != 0 {
+	if n := d.count(t, `SELECT count(*) FROM signals`); n != 0 || d.countSignalWork(t) != 0 {
 		t.Errorf("%d signals and %d pieces of work are left", n, d.countSignalWork(t))
 	}
 }

@@ -28,9 +28,9 @@
 //     step.
 //   - The call carries the log, read after that commit. The function answers with commands. Package contract turns them
 //     into requests to the log; they depend on nothing but the command and the run.
-//   - One transaction appends the requests and ends or suspends the work. It first checks that the lease is still valid,
-//     so that a late answer is refused as a whole. Commands are applied once per ID, so repeating an answer changes
-//     nothing. An answer after which the run would have nothing to wait for is refused (I5).
+//   - One transaction appends the requests and ends or suspends the work. It first checks that the lease is still
+//     valid, so that a late answer is refused as a whole. Commands are applied once per ID, so repeating an answer
+//     changes nothing. An answer after which the run would have nothing to wait for is refused (I5).
 //
 // # Inline starts
 //

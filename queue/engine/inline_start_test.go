@@ -88,7 +88,7 @@ func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 		"FOR NO KEY UPDATE": 8, "INTO runs": 1, "UPDATE runs": 7, "INTO events": 8, "INTO steps": 3, "UPDATE steps": 3,
 		"INTO messages AS m": 7, "river_job": 0, "FROM steps WHERE run_id": 6, "COMMIT": 0,
 	}
-	if n := d.replica.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id); n != 8 {
+	if n := d.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id); n != 8 {
 		t.Errorf("%d transactions wrote the events, want 8", n)
 	}
 	s.mu.Lock()
@@ -302,7 +302,7 @@ func (tt inlineStartCase) checkContinued(t *testing.T, s *inlineStartTest, what 
 		t.Errorf("%s: the log is %q, want %q at its end", what, got, tt.lastEvent)
 	}
 	eventually(t, "the work is released", func() bool {
-		return s.replica.count(t, `SELECT count(*) FROM messages WHERE lease = '' AND delivery_count = 0
+		return s.count(t, `SELECT count(*) FROM messages WHERE lease = '' AND delivery_count = 0
 			AND work = $1 AND subject = $2`, tt.work, tt.subject) == 1
 	})
 	log := s.events(t, s.run)
@@ -380,7 +380,7 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 			if log := dead.events(t, id); log[len(log)-1] != started {
 				t.Fatalf("the log is %q, want %q at its end", log, started)
 			}
-			if n := dead.replica.count(t, `SELECT count(*) FROM messages WHERE holder = $1`, w.ProcessID()); n != 1 {
+			if n := dead.count(t, `SELECT count(*) FROM messages WHERE holder = $1`, w.ProcessID()); n != 1 {
 				t.Fatalf("the dead server holds %d leases, want 1", n)
 			}
 			live.worker(t, func(o *queue.WorkerOptions) { o.Handlers = live.runs.Handlers() })
@@ -434,7 +434,7 @@ func TestStepsWithoutAFreePlaceStartLater(t *testing.T) {
 	if n := calls.Load(); n != steps {
 		t.Errorf("%d calls, want %d", n, steps)
 	}
-	if n := d.replica.count(t, `SELECT count(*) FROM events WHERE run_id = $1 AND type = 'step_started'`, id); n != steps {
+	if n := d.count(t, `SELECT count(*) FROM events WHERE run_id = $1 AND type = 'step_started'`, id); n != steps {
 		t.Errorf("%d starts, want %d", n, steps)
 	}
 }

@@ -44,7 +44,7 @@ func TestWorkWithAnExpiredLeaseIsRepeated(t *testing.T) {
 			if _, err := w.Perform(t.Context(), late); err != nil {
 				t.Error(err)
 			}
-			if n := d.replica.count(t, `SELECT count(*) FROM messages WHERE id = $1`, late.ID); n != 1 {
+			if n := d.count(t, `SELECT count(*) FROM messages WHERE id = $1`, late.ID); n != 1 {
 				t.Errorf("got %d messages for the work, want 1", n)
 			}
 			if work == message.WorkDeadline {
@@ -67,7 +67,7 @@ func (d *server) claimExpired(t *testing.T, id entities.RunID, work message.Work
 		t.Fatalf("claim: %v, error %v", ok, err)
 	}
 	eventually(t, "the lease has expired", func() bool {
-		return d.replica.count(t, `SELECT count(*) FROM messages WHERE lease = $1 AND due_at < clock_timestamp()`, late.Lease) == 1
+		return d.count(t, `SELECT count(*) FROM messages WHERE lease = $1 AND due_at < clock_timestamp()`, late.Lease) == 1
 	})
 	return late
 }

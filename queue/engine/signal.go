@@ -87,7 +87,8 @@ func validateSignal(s store.Signal, keep time.Duration) error {
 // sameSignal fails if the key was used with different data.
 func sameSignal(first, again store.Signal) error {
 	if !bytes.Equal(first.Data, again.Data) {
-		return fmt.Errorf("%w: signal %s was posted with the id %q and different data", entities.ErrKeyReused, first.ID, first.Key)
+		return fmt.Errorf("%w: signal %s was posted with the id %q and different data",
+			entities.ErrKeyReused, first.ID, first.Key)
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func (d *server) replaySignals(t testing.TB, hook string) {
 // countSignalWork returns the number of messages with work for signals.
 func (d *server) countSignalWork(t testing.TB) int {
 	t.Helper()
-	return d.replica.count(t, `SELECT count(*) FROM messages WHERE work IN ('signal', 'lookback')`)
+	return d.count(t, `SELECT count(*) FROM messages WHERE work IN ('signal', 'lookback')`)
 }
 
 // TestSignalEndsARun whose hook was created by a command and has a condition. One of the signals came before its hook.
@@ -168,7 +168,7 @@ func TestSignalEndsARun(t *testing.T) {
 	}
 	wantEnd(a, fmt.Sprintf(`{"signal":"paid","id":%q,"data":{"order": "a"}}`, early.ID))
 	eventually(t, "the hook is open", func() bool {
-		return d.replica.count(t, `SELECT count(*) FROM hooks WHERE run_id = $1`, b) == 1
+		return d.count(t, `SELECT count(*) FROM hooks WHERE run_id = $1`, b) == 1
 	})
 	d.postSignal(t, 0, newSignal(`{"order": "c"}`))
 	late := d.postSignal(t, 0, newSignal(`{ "order":"b","x":"<é>\u0000" }`))
@@ -229,7 +229,7 @@ func TestSignalsResumeMatchingHooks(t *testing.T) {
 	})
 	d.wantReceived(t, project, ended, map[string][]string{})
 	d.wantReceived(t, project, closed, map[string][]string{})
-	if n := d.replica.count(t, `SELECT count(*) FROM signals`); n != 0 || d.countSignalWork(t) != 0 {
+	if n := d.count(t, `SELECT count(*) FROM signals`); n != 0 || d.countSignalWork(t) != 0 {
 		t.Errorf("%d signals and %d work messages are left", n, d.countSignalWork(t))
 	}
 }

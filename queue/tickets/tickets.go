@@ -9,12 +9,12 @@
 //
 // Three tasks need SQL on River's table, because River's API cannot do them (sql.go):
 //
-//   - Function mode takes tickets out of the table without River's loops. There no process lives long enough to clean up
-//     after them.
-//   - A takeover deletes the tickets of a dead process in the same statement that takes over its leases, so that no crash
-//     can separate the two.
-//   - The age of the oldest ticket, and the number of usable ones, are part of larger statements that measure the backlog
-//     and decide how many tickets to issue.
+//   - Function mode takes tickets out of the table without River's loops. There no process lives long enough to clean
+//     up after them.
+//   - A takeover deletes the tickets of a dead process in the same statement that takes over its leases, so that no
+//     crash can separate the two.
+//   - The age of the oldest ticket, and the number of usable ones, are part of larger statements that measure the
+//     backlog and decide how many tickets to issue.
 package tickets
 
 import (

@@ -90,7 +90,8 @@ func (c createKeyCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	s.note("created key %s of project %s with role %s; it cannot be shown again", created.ID, created.Project, created.Role)
+	s.note("created key %s of project %s with role %s; it cannot be shown again",
+		created.ID, created.Project, created.Role)
 	return s.printResult(raw, "%s", created.Key)
 }
 
