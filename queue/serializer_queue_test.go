@@ -52,10 +52,10 @@ func (r *replica) leased(t *testing.T, n int) {
 }
 
 // state returns the numbers of waiting messages and of run queues.
-func (t *serializer) state() (waiting, queues int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.waiting, len(t.runs)
+func (s *serializer) state() (waiting, queues int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting, len(s.runs)
 }
 
 // waitUntilWaiting waits until n messages wait in the serializer.

@@ -20,10 +20,10 @@ func wake(changes ...func(*Delivery)) Delivery {
 }
 
 // acquireAsync acquires a call in the background, and sends the function that ends it.
-func (t *serializer) acquireAsync(tb testing.TB, d Delivery) <-chan func() {
+func (s *serializer) acquireAsync(tb testing.TB, d Delivery) <-chan func() {
 	acquired := make(chan func(), 1)
 	go func() {
-		answered, err := t.acquire(context.Background(), d)
+		answered, err := s.acquire(context.Background(), d)
 		if err != nil {
 			tb.Error(err)
 		}
@@ -34,10 +34,10 @@ func (t *serializer) acquireAsync(tb testing.TB, d Delivery) <-chan func() {
 }
 
 // taken acquires a call that need not wait.
-func (t *serializer) taken(tb testing.TB, d Delivery) (answered func()) {
+func (s *serializer) taken(tb testing.TB, d Delivery) (answered func()) {
 	tb.Helper()
 	select {
-	case answered = <-t.acquireAsync(tb, d):
+	case answered = <-s.acquireAsync(tb, d):
 	default:
 		tb.Fatalf("%+v waits", d)
 	}
@@ -45,9 +45,9 @@ func (t *serializer) taken(tb testing.TB, d Delivery) (answered func()) {
 }
 
 // wantNoQueues checks that the serializer keeps no run.
-func (t *serializer) wantNoQueues(tb testing.TB) {
+func (s *serializer) wantNoQueues(tb testing.TB) {
 	tb.Helper()
-	if waiting, lines := t.state(); lines != 0 || waiting != 0 {
+	if waiting, lines := s.state(); lines != 0 || waiting != 0 {
 		tb.Errorf("got %d queues and %d waiting messages, want none", lines, waiting)
 	}
 }

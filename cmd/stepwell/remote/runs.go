@@ -38,9 +38,10 @@ var runColumns = []column[run]{
 
 // runFilter are the flags that select runs.
 type runFilter struct {
-	Workflow      string            `placeholder:"NAME" help:"Select runs of this workflow."`
-	Key           string            `placeholder:"KEY" help:"Select runs with this key."`
-	Parent        string            `placeholder:"ID" help:"Select children of this run."`
+	Workflow string `placeholder:"NAME" help:"Select runs of this workflow."`
+	Key      string `placeholder:"KEY" help:"Select runs with this key."`
+	Parent   string `placeholder:"ID" help:"Select children of this run."`
+	//nolint:lll // a tag cannot be broken
 	Attr          map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"Select runs with this attribute; up to 8."`
 	CreatedAfter  timeFlag          `placeholder:"TIME" help:"Select runs created since ${time}."`
 	CreatedBefore timeFlag          `placeholder:"TIME" help:"Select runs created before this time."`
