@@ -52,7 +52,7 @@ type loop struct {
 
 // startLoop registers the process and starts its heartbeat. This comes before it takes any lease: other processes take
 // over leases only from registered processes, so a lease taken earlier would be held until it expires.
-func (w *deliverer) startLoop(ctx context.Context) (*loop, error) {
+func startLoop(ctx context.Context, w *deliverer) (*loop, error) {
 	ctx = context.WithoutCancel(ctx)
 	if err := w.heartbeat.Beat(ctx); err != nil {
 		w.heartbeat.SignOff(ctx)

@@ -26,7 +26,7 @@ type session struct {
 
 // startSession registers the process and starts a session.
 func (w *deliverer) startSession(ctx context.Context) (*session, error) {
-	l, err := w.startLoop(ctx)
+	l, err := startLoop(ctx, w)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func (w *deliverer) use(ctx context.Context, t tickets.Ticket, since time.Time) 
 
 // Start starts delivering. The worker runs until [Worker.Stop], even if the context ends.
 func (w *Worker) Start(ctx context.Context) error {
-	l, err := w.startLoop(ctx)
+	l, err := startLoop(ctx, w.deliverer)
 	if err != nil {
 		return err
 	}
