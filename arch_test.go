@@ -91,7 +91,9 @@ var mayImport = map[string][]string{
 	"sdk/signature":           {},
 
 	"e2e":              {},
+	"e2e/failover":     {},
 	"e2e/harness":      {},
+	"e2e/hostile":      {},
 	"e2e/linear":       {},
 	"e2e/model":        {},
 	"e2e/model/client": {"e2e/model"},
@@ -115,6 +117,8 @@ var testsOf = map[string][]string{
 		"e2e/model/client", "entities", "entities/pg", "eventlog", "eventlog/read", "handlers", "queue", "queue/egress",
 	},
 	"e2e":              {"e2e/harness", "e2e/record"},
+	"e2e/failover":     {"e2e/harness", "migrations/localpg"},
+	"e2e/hostile":      {"e2e/harness"},
 	"e2e/tools":        {"e2e/harness"},
 	"e2e/torture":      {"e2e/harness", "migrations/localpg"},
 	"eventlog":         {"eventlog/upkeep"},

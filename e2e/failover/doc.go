@@ -1,0 +1,5 @@
+// Package failover tests a real server while its Postgres fails over: nodes die, turn read-only, come back stale, or
+// lag behind. Each test has Postgres nodes of its own.
+//
+// The package contains only tests.
+package failover

@@ -1,0 +1,10 @@
+package hostile
+
+import (
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestMain(m *testing.M) { harness.Main(1, func() { testdb.Main(m) }) }
