@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 
 	"handlers": {
 		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/message",
-		"eventlog", "eventlog/read",
+		"entities/pg", "eventlog", "eventlog/read",
 		"handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/webhook",
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine",
 	},
@@ -124,7 +124,7 @@ var testsOf = map[string][]string{
 	"eventlog":         {"eventlog/upkeep"},
 	"eventlog/archive": {"entities/pg", "eventlog", "eventlog/archive/s3test", "eventlog/read"},
 	"eventlog/upkeep":  {"entities/message"},
-	"handlers":         {"entities/pg", "entities/store"},
+	"handlers":         {"entities/store"},
 	"handlers/rest":    {"handlers", "sdk/signature"},
 	"handlers/webhook": {"handlers", "queue/engine"},
 	"handlers/wire":    {"e2e/record", "handlers"},

@@ -225,7 +225,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 // confirmUnchanged checks that the run's log is as long as it is in the cache, which a decision to write nothing relies
 // on.
 func (l *Log) confirmUnchanged(ctx context.Context, c call, d decision) (decision, bool, error) {
-	unchanged, err := store.IsUnchanged(ctx, l.pool, d.before.Run)
+	unchanged, err := store.IsUnchanged(ctx, pg.NewPool(l.pool), d.before.Run)
 	if err != nil || !unchanged {
 		return decision{}, false, err
 	}

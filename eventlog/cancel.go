@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
@@ -12,7 +13,7 @@ import (
 // returns the run, and reports whether this call ended it; a run that has already ended is not an error. It fails with
 // [entities.ErrRunNotFound], and with [entities.ErrInvalid] as [Log.Append] does.
 func (l *Log) Cancel(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
-	run, err := store.RunByID(ctx, l.pool, project, r.RunID)
+	run, err := store.RunByID(ctx, pg.NewPool(l.pool), project, r.RunID)
 	if err != nil || run.Status.Ended() {
 		return run, false, err
 	}
@@ -24,6 +25,6 @@ func (l *Log) Cancel(ctx context.Context, project entities.Project, r Request) (
 	if err != nil && !errors.Is(err, entities.ErrConflict) {
 		return run, false, err
 	}
-	run, err = store.RunByID(ctx, l.pool, project, r.RunID) // the run has ended meanwhile
+	run, err = store.RunByID(ctx, pg.NewPool(l.pool), project, r.RunID) // the run has ended meanwhile
 	return run, false, err
 }

@@ -41,7 +41,7 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 		if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
 			return run, false, err
 		}
-		id, err := store.RunByUniqueKey(ctx, l.pool, project, r.Data.WorkflowName, r.Data.UniqueKey)
+		id, err := store.RunByUniqueKey(ctx, pg.NewPool(l.pool), project, r.Data.WorkflowName, r.Data.UniqueKey)
 		if errors.Is(err, entities.ErrRunNotFound) {
 			return l.Start(ctx, project, r) // the run that had the key has just ended
 		}
@@ -62,7 +62,7 @@ func (l *Log) StartedBefore(ctx context.Context, project entities.Project, r Req
 	if r.Data.IdempotencyKey == "" {
 		return entities.Run{}, false, nil
 	}
-	run, err := store.RunByIdempotencyKey(ctx, l.pool, project, r.Data.IdempotencyKey)
+	run, err := store.RunByIdempotencyKey(ctx, pg.NewPool(l.pool), project, r.Data.IdempotencyKey)
 	if errors.Is(err, entities.ErrRunNotFound) {
 		return entities.Run{}, false, nil
 	}

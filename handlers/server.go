@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/clients"
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -131,7 +132,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	}
 	admit := newAdmission(o.Requests, o.RequestMemory).middleware
 	(&wire.Server{
-		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
+		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
 		Problem: func(err error) (int, string, string) {
 			p := problemOf(err)
 			return p.status, p.code, p.message
@@ -143,10 +144,10 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: engine.New(o.Queue, o.Log), Secrets: secrets,
 		SigningKeys: admin.NewSigningKeys(o.Pool, o.Log.Now),
 		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Allowed: o.Allowed,
-		Reader: o.Pool, Logger: o.Logger, Draining: o.Draining,
+		Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
 	}).Register(a.Group(e, nativePath, admit))
 	(&webhook.Server{
-		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: o.Pool,
+		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: pg.NewPool(o.Pool),
 		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, OnForward: o.Telemetry.Pass,
 	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory).middleware)
 	return e

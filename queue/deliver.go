@@ -18,6 +18,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -242,7 +243,7 @@ func (w *deliverer) shortenLease(ctx context.Context, handle string, d time.Dura
 // nack releases a message after a failure, if the lease has not changed.
 func (w *deliverer) nack(ctx context.Context, handle string, f Failure) error {
 	err := Persist(ctx, func(ctx context.Context) error {
-		_, err := w.queue.pool.Exec(ctx, nackSQL, f.nackArgs(handle)...)
+		_, err := pg.NewPool(w.queue.pool).Exec(ctx, nackSQL, f.nackArgs(handle)...)
 		return wrap("release failed message", err)
 	})
 	if err != nil {

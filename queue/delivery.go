@@ -99,7 +99,7 @@ func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), e
 
 // End deletes the work. It succeeds if the work is gone already, since the end of a run deletes all its work.
 func (d Delivery) End(ctx context.Context) error {
-	_, err := d.by.queue.pool.Exec(ctx, endWork, d.Lease)
+	_, err := pg.NewPool(d.by.queue.pool).Exec(ctx, endWork, d.Lease)
 	return wrap("end work", err)
 }
 
@@ -124,7 +124,7 @@ func (d Delivery) NackIn(b *pgx.Batch, f Failure) { b.Queue(nackSQL, f.nackArgs(
 // Advance stores the progress of the work in the message's body, from where any process can resume it, and restarts the
 // lease. It fails with [message.ErrStale] when the lease has expired.
 func (d Delivery) Advance(ctx context.Context, progress []byte) error {
-	tag, err := d.by.queue.pool.Exec(ctx, `
+	tag, err := pg.NewPool(d.by.queue.pool).Exec(ctx, `
 		UPDATE messages SET body = $2, due_at = now() + $3
 		WHERE `+OfLease+` AND due_at > clock_timestamp()`, d.Lease, progress, d.by.lease)
 	if err == nil && tag.RowsAffected() == 0 {

@@ -154,7 +154,7 @@ func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, 
 func (q *Queue) oneDeployment(
 	ctx context.Context, condition string, project entities.Project, argument string,
 ) (Deployment, error) {
-	rows, err := q.pool.Query(ctx,
+	rows, err := pg.NewPool(q.pool).Query(ctx,
 		`SELECT `+deploymentColumns+` FROM deployments WHERE project = $1 AND `+condition, project, argument)
 	if err != nil {
 		return Deployment{}, fmt.Errorf("read deployment: %w", err)
@@ -171,7 +171,7 @@ func (q *Queue) oneDeployment(
 
 // Deployments lists the project's deployments by ID.
 func (q *Queue) Deployments(ctx context.Context, project entities.Project) ([]Deployment, error) {
-	rows, err := q.pool.Query(ctx,
+	rows, err := pg.NewPool(q.pool).Query(ctx,
 		`SELECT `+deploymentColumns+` FROM deployments WHERE project = $1 ORDER BY id`, project)
 	if err != nil {
 		return nil, fmt.Errorf("list deployments: %w", err)

@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 // dispatcher delivers messages in the process that accepts them. A message is stored leased to the process, and its
@@ -89,7 +90,7 @@ func (d *dispatcher) release(m Delivery) {
 // releaseMessage makes a message due again whose delivery has not started. If the log already has an attempt of its
 // step, the attempt counts as unreached.
 func releaseMessage(ctx context.Context, pool *pgxpool.Pool, handle string) error {
-	_, err := pool.Exec(ctx, `
+	_, err := pg.NewPool(pool).Exec(ctx, `
 		UPDATE messages SET lease = '', holder = '', due_at = now(), delivery_count = delivery_count - 1,
 			unreached = unreached + (work = 'step')::integer
 		WHERE `+OfLease, handle)

@@ -41,7 +41,7 @@ func (q *Queue) sendReserved(ctx context.Context, m message.Message, r Reservati
 	}
 	d, err := insertReserved(ctx, q.group, m, "msg_"+ulid.Make().String(), r)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return keyHolder(ctx, q.pool, m)
+		return keyHolder(ctx, pg.NewPool(q.pool), m)
 	}
 	if d.Lease == "" && err == nil {
 		q.WakeTimer(nil)

@@ -55,7 +55,7 @@ func keyOrder(m message.Message) string {
 // Execute implements [pg.Statement].
 func (s *reservedMessage) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 	sql, args := s.statement()
-	rows, err := pool.Query(ctx, sql, args...)
+	rows, err := pg.NewPool(pool).Query(ctx, sql, args...)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ const needNote = `topic !~ $4 AND coalesce(
 
 // Execute implements [pg.Statement].
 func (a *acknowledgement) Execute(ctx context.Context, pool *pgxpool.Pool) error {
-	tag, err := pool.Exec(ctx, `
+	tag, err := pg.NewPool(pool).Exec(ctx, `
 		WITH m AS (
 			DELETE FROM messages WHERE `+ofMessage+`
 			RETURNING project, topic, run_id, seen_seq

@@ -190,7 +190,7 @@ func (w *deliverer) deleteExpired(ctx context.Context) {
 	if err := deleteExpiredKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete expired idempotency keys", "error", err)
 	}
-	if err := store.DeleteSpentSignals(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
+	if err := store.DeleteSpentSignals(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete expired signals", "error", err)
 	}
 }

@@ -149,7 +149,7 @@ const fromRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINC
 func (q *Queue) Claim(
 	ctx context.Context, t tickets.Ticket, handle, holder string, lease time.Duration,
 ) (Delivery, bool, error) {
-	rows, err := q.pool.Query(ctx, `
+	rows, err := pg.NewPool(q.pool).Query(ctx, `
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			again = false, seen_seq = `+logLength+`
@@ -170,7 +170,7 @@ func (q *Queue) Claim(
 // keepTicket postpones the time at which an issued ticket counts as lost, and reports whether the ticket is still
 // valid.
 func keepTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket) (bool, error) {
-	tag, err := pool.Exec(ctx, `
+	tag, err := pg.NewPool(pool).Exec(ctx, `
 		UPDATE messages SET due_at = now() + $3
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked, t.MessageID, t.Number, ticketTime)
 	return tag.RowsAffected() > 0, wrap("keep ticket", err)
@@ -194,7 +194,7 @@ func (f Failure) nackArgs(handle string) []any {
 // function may extend the lease or acknowledge through any server. A lease that the function has extended or released
 // does not change.
 func shortenLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
-	_, err := pool.Exec(ctx, `
+	_, err := pg.NewPool(pool).Exec(ctx, `
 		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE `+OfLease+` AND holder <> ''`,
 		handle, d)
 	return wrap("shorten lease", err)
@@ -205,7 +205,7 @@ func shortenLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time
 func setDue(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string, d time.Duration,
 ) error {
-	tag, err := pool.Exec(ctx, `
+	tag, err := pg.NewPool(pool).Exec(ctx, `
 		UPDATE messages SET holder = '', due_at = now() + $4
 		WHERE `+ofMessage, handle, project, topic, d)
 	if err == nil && tag.RowsAffected() == 0 {
@@ -223,7 +223,7 @@ const notAcknowledged = "not acknowledged before the lease expired"
 // leaseLeft returns how long the lease lasts; not positive when it has ended.
 func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Duration, error) {
 	var d time.Duration
-	err := pool.QueryRow(ctx, `SELECT due_at - clock_timestamp() FROM messages WHERE `+OfLease, handle).Scan(&d)
+	err := pg.NewPool(pool).QueryRow(ctx, `SELECT due_at - clock_timestamp() FROM messages WHERE `+OfLease, handle).Scan(&d)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
@@ -278,7 +278,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, e
 // are due, and skips locked rows.
 func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
 	for at, last, n := d.UpdatedAt, "", dueBatch; n == dueBatch; {
-		err := pool.QueryRow(ctx, `
+		err := pg.NewPool(pool).QueryRow(ctx, `
 			WITH next AS (
 				SELECT id, due_at FROM messages
 				WHERE project = $1 AND deployment_id = $2 AND lease = '' AND parked_at IS NULL
@@ -303,7 +303,7 @@ func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Projec
 // untilDue returns how long it is until the next message is due: negative if it is overdue, an hour if there is none.
 func untilDue(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
 	var d time.Duration
-	err := pool.QueryRow(ctx, `
+	err := pg.NewPool(pool).QueryRow(ctx, `
 		SELECT due_at - clock_timestamp() FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1`).Scan(&d)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return time.Hour, nil
@@ -318,7 +318,7 @@ const keysBatch = 10_000
 // key can still read it.
 func deleteExpiredKeys(ctx context.Context, pool *pgxpool.Pool) error {
 	for {
-		tag, err := pool.Exec(ctx, `
+		tag, err := pg.NewPool(pool).Exec(ctx, `
 			DELETE FROM message_keys WHERE ctid = ANY (ARRAY(
 				SELECT ctid FROM message_keys WHERE expires_at <= now() - interval '1 minute'
 				LIMIT $1 FOR UPDATE SKIP LOCKED))`, keysBatch)

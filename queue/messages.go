@@ -89,7 +89,7 @@ func (q *Queue) Messages(
 	if p.Descending {
 		keyword, after = "DESC", "<"
 	}
-	rows, err := q.pool.Query(ctx, `
+	rows, err := pg.NewPool(q.pool).Query(ctx, `
 		SELECT `+entryColumns+` FROM messages
 		WHERE project = $1 AND ($2::text = '' OR id `+after+` $2) AND ($4::text = '' OR run_id = $4) AND `+condition+`
 		ORDER BY id `+keyword+` LIMIT $3`, project, p.Cursor, p.Limit+1, f.RunID)
@@ -108,7 +108,7 @@ func (q *Queue) Messages(
 
 // Message reads a message of the project. It fails with [message.ErrMessageNotFound].
 func (q *Queue) Message(ctx context.Context, project entities.Project, id string) (Entry, error) {
-	rows, err := q.pool.Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE `+ofID, id, project)
+	rows, err := pg.NewPool(q.pool).Query(ctx, `SELECT `+entryColumns+` FROM messages WHERE `+ofID, id, project)
 	if err != nil {
 		return Entry{}, fmt.Errorf("read message %s: %w", id, err)
 	}
@@ -223,13 +223,13 @@ type Gauges struct {
 func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	var g Gauges
 	var oldest time.Duration
-	err := q.pool.QueryRow(ctx, gaugesSQL, gaugeLimit).
+	err := pg.NewPool(q.pool).QueryRow(ctx, gaugesSQL, gaugeLimit).
 		Scan(&g.StrandedRuns, &g.WaitingMessages, &g.LeasedMessages, &g.ParkedMessages, &oldest)
 	if err != nil {
 		return Gauges{}, wrap("read gauges", err)
 	}
 	g.WaitingMessages, g.OldestDue = min(g.WaitingMessages, gaugeLimit), oldest
-	g.OpenRuns, err = store.CountOpenRuns(ctx, q.pool, gaugeLimit)
+	g.OpenRuns, err = store.CountOpenRuns(ctx, pg.NewPool(q.pool), gaugeLimit)
 	return g, wrap("read gauges", err)
 }
 

@@ -125,7 +125,7 @@ func (q *Queue) Receive(
 	}
 	fail := func(err error) (Delivery, error) { return Delivery{}, fmt.Errorf("receive message %s: %w", id, err) }
 	// Like a claim, this invalidates the issued ticket.
-	rows, err := q.pool.Query(ctx, `
+	rows, err := pg.NewPool(q.pool).Query(ctx, `
 		UPDATE messages m
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			seen_seq = `+logLength+`
@@ -147,7 +147,7 @@ func (q *Queue) Receive(
 
 func (q *Queue) whyNotReceived(ctx context.Context, project entities.Project, topic, id string) error {
 	var exists bool
-	err := q.pool.QueryRow(ctx,
+	err := pg.NewPool(q.pool).QueryRow(ctx,
 		`SELECT EXISTS (SELECT FROM messages WHERE `+ofID+` AND topic = $3)`,
 		id, project, topic).Scan(&exists)
 	switch {

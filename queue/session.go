@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
@@ -191,7 +192,7 @@ const backlogLimit = 1000
 
 // readBacklog counts the messages to deliver: unused tickets, and due messages without a ticket.
 func readBacklog(ctx context.Context, pool *pgxpool.Pool) (b backlog, err error) {
-	err = pool.QueryRow(ctx, `
+	err = pg.NewPool(pool).QueryRow(ctx, `
 		SELECT least($1, (
 			SELECT count(*) FROM (
 				`+tickets.Usable+` LIMIT $1) AS tickets

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/signing"
 )
 
@@ -47,7 +48,7 @@ type projectKeys struct {
 func (q *Queue) NewSigner(now func() time.Time, logger *slog.Logger) *Signer {
 	return &Signer{
 		read: func(ctx context.Context, project entities.Project) ([]admin.SigningKeySecret, error) {
-			return admin.SigningKeySecrets(ctx, q.pool, project)
+			return admin.SigningKeySecrets(ctx, pg.NewPool(q.pool), project)
 		},
 		now: now, logger: logger, projects: map[entities.Project]*projectKeys{},
 	}

@@ -65,7 +65,7 @@ func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, runID entities.
 const extendSQL = `UPDATE messages SET due_at = now() + $2 WHERE ` + OfLease
 
 func extendLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
-	_, err := pool.Exec(ctx, extendSQL, handle, d)
+	_, err := pg.NewPool(pool).Exec(ctx, extendSQL, handle, d)
 	return wrap("extend lease", err)
 }
 

@@ -119,7 +119,7 @@ func (s *Keys) Lookup(ctx context.Context, text string) (admin.Key, error) {
 	if key, cached, err := s.cache.find(h, now); cached { // read by another lookup while this one waited
 		return key, err
 	}
-	key, err := admin.KeyByHash(ctx, s.pool, h)
+	key, err := admin.KeyByHash(ctx, pg.NewPool(s.pool), h)
 	if errors.Is(err, admin.ErrKeyNotFound) {
 		s.cache.unknown.Add(h, now)
 	}

@@ -49,11 +49,11 @@ func collectRetentions(rows pgx.Rows, err error) ([]Retention, error) {
 }
 
 // RetentionSettings stores the projects' retentions and records each change in the audit log.
-type RetentionSettings struct{ pool *pgxpool.Pool }
+type RetentionSettings struct{ pool pg.Pool }
 
 // NewRetentionSettings returns the settings in the database behind pool.
 func NewRetentionSettings(pool *pgxpool.Pool) *RetentionSettings {
-	return &RetentionSettings{pool: pool}
+	return &RetentionSettings{pool: pg.NewPool(pool)}
 }
 
 // List reads the retentions that projects have set, in the order of projects.
@@ -93,7 +93,7 @@ func (s *RetentionSettings) Remove(ctx context.Context, project entities.Project
 }
 
 func (s *RetentionSettings) change(ctx context.Context, queue func(*pgx.Batch)) error {
-	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(ctx, s.pool.Pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		queue(&b)
 		return tx.SendBatch(ctx, &b).Close()

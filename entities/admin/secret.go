@@ -35,13 +35,13 @@ const secretColumns = `name, created_at, updated_at`
 
 // Secrets stores the secrets by which projects verify webhooks.
 type Secrets struct {
-	pool *pgxpool.Pool
+	pool pg.Pool
 	now  func() time.Time
 }
 
 // NewSecrets returns the secrets in the database behind pool.
 func NewSecrets(pool *pgxpool.Pool, now func() time.Time) *Secrets {
-	return &Secrets{pool: pool, now: now}
+	return &Secrets{pool: pg.NewPool(pool), now: now}
 }
 
 // Put creates or replaces a secret. To rotate a value without rejecting requests, put the old and the new value, and
@@ -84,7 +84,7 @@ func (s *Secrets) change(
 	statement func(*pgx.Batch, **Secret),
 ) (Secret, error) {
 	var secret *Secret
-	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(ctx, s.pool.Pool, func(tx pgx.Tx) error {
 		secret = nil
 		var b pgx.Batch
 		statement(&b, &secret)

@@ -50,13 +50,13 @@ type SigningKeySecret struct {
 
 // SigningKeys stores the keys by which the calls of projects' functions are signed.
 type SigningKeys struct {
-	pool *pgxpool.Pool
+	pool pg.Pool
 	now  func() time.Time
 }
 
 // NewSigningKeys returns the signing keys in the database behind pool.
 func NewSigningKeys(pool *pgxpool.Pool, now func() time.Time) *SigningKeys {
-	return &SigningKeys{pool: pool, now: now}
+	return &SigningKeys{pool: pg.NewPool(pool), now: now}
 }
 
 // Create creates a random key and returns it with its secret, which is not shown again. It fails with
@@ -107,7 +107,7 @@ func (s *SigningKeys) change(
 	ctx context.Context, missing error, statements func(*pgx.Batch, **SigningKey),
 ) (SigningKey, error) {
 	var key *SigningKey
-	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(ctx, s.pool.Pool, func(tx pgx.Tx) error {
 		key = nil
 		var b pgx.Batch
 		statements(&b, &key)

@@ -8,7 +8,8 @@
 //
 // Functions that read take a [Querier], which a pool, a connection and a transaction implement. [CollectOne],
 // [CollectAll] and [CollectPage] turn rows into structs; [LoadInto], [LoadEach] and [LoadOf] do so for queries that are
-// queued on a batch. A list is read by [Page] and cursor.
+// queued on a batch. A list is read by [Page] and cursor. [Pool] is a pool whose single statements survive changes of
+// the schema.
 //
 // # Writing
 //

@@ -49,7 +49,7 @@ func NewGroupCommit(pool *pgxpool.Pool) *GroupCommit { return &GroupCommit{pool:
 
 // Statement can be executed as a transaction of its own or share one with others. It keeps its result, to be read
 // after [GroupCommit.Do] returns nil. If a shared transaction fails, its statements are executed a second time, each
-// alone; the second result replaces the first.
+// alone; the last result replaces those before.
 type Statement interface {
 	// Order is the place of the statement among those of its transaction.
 	Order() LockOrder
@@ -105,7 +105,7 @@ func (g *GroupCommit) Do(ctx context.Context, s Statement) error {
 	w := &waiter{Statement: s, done: make(chan struct{})}
 	if g.startOrWait(w) {
 		defer g.next()
-		return s.Execute(ctx, g.pool)
+		return g.alone(ctx, s)
 	}
 	select {
 	case <-w.done:
@@ -116,9 +116,14 @@ func (g *GroupCommit) Do(ctx context.Context, s Statement) error {
 		<-w.done
 	}
 	if isRolledBack(w.err) { // perhaps because of another statement
-		return s.Execute(ctx, g.pool)
+		return g.alone(ctx, s)
 	}
 	return w.err
+}
+
+// alone executes the statement as a transaction of its own.
+func (g *GroupCommit) alone(ctx context.Context, s Statement) error {
+	return replan(g.pool, func() error { return s.Execute(ctx, g.pool) })
 }
 
 // ExecuteConditional executes a [Conditional] about the run, alone or with other statements, and reports whether it
@@ -203,7 +208,7 @@ func (g *GroupCommit) commit(group []*waiter) {
 	for _, w := range group {
 		w.Queue(&b)
 	}
-	err := g.pool.SendBatch(ctx, &b).Close()
+	err := NewPool(g.pool).Run(ctx, &b)
 	for _, w := range group {
 		if err != nil {
 			w.err = fmt.Errorf("write: %w", err)

@@ -22,7 +22,7 @@ type Pipelined struct {
 // Run runs the transaction, with retries, as [InTxThen] does.
 func (p Pipelined) Run(ctx context.Context, pool *pgxpool.Pool) error {
 	var ended func(error)
-	err := retry(ctx, func() (err error) {
+	err := retry(ctx, pool, func() (err error) {
 		ended, err = p.try(ctx, pool)
 		return err
 	})

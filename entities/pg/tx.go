@@ -20,10 +20,10 @@ const (
 )
 
 // InTx runs fn in a transaction, commits it if fn returns nil and rolls it back otherwise. After a deadlock, a
-// serialization failure or a lost race to create a run it tries again, up to five times in all. So fn may run more than
-// once, and must have no effects but those of the transaction.
+// serialization failure, a lost race to create a run or a stale plan (see [Pool]) it tries again, up to five times in
+// all. So fn may run more than once, and must have no effects but those of the transaction.
 func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
-	return retry(ctx, func() error { return InTxOnce(ctx, pool, pgx.TxOptions{}, fn) })
+	return retry(ctx, pool, func() error { return InTxOnce(ctx, pool, pgx.TxOptions{}, fn) })
 }
 
 // InTxThen is [InTx] for work that must learn the outcome, such as a cache that fn has prepared an entry for. The
@@ -93,9 +93,9 @@ func ViolatedConstraint(err error) string {
 }
 
 // retry calls tx until it succeeds, fails with an error that is not [Retryable], or has failed maxTries times.
-func retry(ctx context.Context, tx func() error) error {
+func retry(ctx context.Context, pool *pgxpool.Pool, tx func() error) error {
 	for try := 1; ; try++ {
-		err := tx()
+		err := replan(pool, tx)
 		if err == nil || try == maxTries || !Retryable(err) {
 			return err
 		}

@@ -75,7 +75,7 @@ func (l *Log) Step(
 		created, err = pgx.CollectRows(rows, pgx.RowToStructByName[entities.Event])
 		return err
 	})
-	if err := l.pool.SendBatch(ctx, &b).Close(); err != nil {
+	if err := l.pool.Run(ctx, &b); err != nil {
 		return StepState{}, fmt.Errorf("read step %s: %w", id, err)
 	}
 	if run == nil || len(created) == 0 || len(steps) == 0 { // the step may be created or deleted between the reads

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -186,7 +185,7 @@ type horizon struct {
 }
 
 // readFeed reads the next page of the project's events, and the horizon just before.
-func (s *search) readFeed(ctx context.Context, pool *pgxpool.Pool) (Listing, horizon, error) {
+func (s *search) readFeed(ctx context.Context, pool pg.Pool) (Listing, horizon, error) {
 	var (
 		h      horizon
 		future bool
@@ -203,7 +202,7 @@ func (s *search) readFeed(ctx context.Context, pool *pgxpool.Pool) (Listing, hor
 		page, err = s.collect(rows)
 		return err
 	})
-	err := pool.SendBatch(ctx, &b).Close()
+	err := pool.Run(ctx, &b)
 	if err == nil && future {
 		err = ErrFuture
 	}

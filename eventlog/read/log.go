@@ -11,7 +11,7 @@ import (
 
 // Log reads events, the history of hooks and waits, and the ends of runs.
 type Log struct {
-	pool *pgxpool.Pool
+	pool pg.Pool
 	hub  *pg.Hub
 	now  func() time.Time
 	// EndPoll and FollowPoll are how often readers that wait for the end of a run, or for events, read without a
@@ -22,7 +22,7 @@ type Log struct {
 
 // New returns a reader of the database behind pool. The hub notifies it of new events; now is its clock.
 func New(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Log {
-	return &Log{pool: pool, hub: hub, now: now, EndPoll: defaultEndPoll, FollowPoll: followPoll}
+	return &Log{pool: pg.NewPool(pool), hub: hub, now: now, EndPoll: defaultEndPoll, FollowPoll: followPoll}
 }
 
 // Now returns the time of the log's clock, in UTC and whole milliseconds.

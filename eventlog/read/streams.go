@@ -23,14 +23,14 @@ const (
 
 // Streams writes and reads streams, which are not part of the log.
 type Streams struct {
-	pool *pgxpool.Pool
+	pool pg.Pool
 	hub  *pg.Hub
 	now  func() time.Time
 }
 
 // NewStreams returns the streams of the database behind pool.
 func NewStreams(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Streams {
-	return &Streams{pool: pool, hub: hub, now: now}
+	return &Streams{pool: pg.NewPool(pool), hub: hub, now: now}
 }
 
 // Write appends chunks to a stream, and creates it if it does not exist, even without chunks. The run need not exist.
@@ -63,7 +63,7 @@ func (s *Streams) update(
 	if err := entities.ValidateName("stream name", string(name)); err != nil {
 		return err
 	}
-	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+	err := pg.InTx(ctx, s.pool.Pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		statements(&b, s.now().UTC().Truncate(time.Millisecond))
 		return tx.SendBatch(ctx, &b).Close()

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
+
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 const (
@@ -103,7 +105,7 @@ func (h *Heartbeat) connect(ctx context.Context) error {
 // once this process's own beats are steady.
 func (h *Heartbeat) Suspects(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	var suspects bool
-	err := pool.QueryRow(ctx, `
+	err := pg.NewPool(pool).QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM processes WHERE id <> $1 AND beat_at < now() - $2::interval)`,
 		h.ID, SilenceLimit).Scan(&suspects)
 	return suspects, wrap("look for silent processes", err)

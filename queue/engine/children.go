@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -28,7 +29,7 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 	if err != nil {
 		return err
 	}
-	child, err := store.RunByID(ctx, e.pool, d.Project, s.spec.ChildID)
+	child, err := store.RunByID(ctx, pg.NewPool(e.pool), d.Project, s.spec.ChildID)
 	if errors.Is(err, entities.ErrRunNotFound) { // it ended, and retention deleted it before this report
 		r := s.request(entities.EventStepFailed)
 		r.Payload = contract.Payload("run "+string(s.spec.ChildID)+" was deleted", CodeChildFailed)
@@ -71,7 +72,7 @@ const childrenBatch = 100
 // endChildren cancels the children of an ended run, except those started with onParentEnd: leave.
 func (e *Engine) endChildren(ctx context.Context, d queue.Delivery) error {
 	for {
-		children, err := store.OpenChildren(ctx, e.pool, d.RunID, childrenBatch)
+		children, err := store.OpenChildren(ctx, pg.NewPool(e.pool), d.RunID, childrenBatch)
 		if err != nil {
 			return err
 		}

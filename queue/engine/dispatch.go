@@ -71,7 +71,7 @@ func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
 	}
 	var failed error
 	for next := cursor; ; {
-		hooks, err := store.WaitingFor(ctx, h.pool, d.Project, s.Name, next.RunID, next.ID, h.page)
+		hooks, err := store.WaitingFor(ctx, pg.NewPool(h.pool), d.Project, s.Name, next.RunID, next.ID, h.page)
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ type decodedSignal struct {
 
 // load reads the signal that the work is about.
 func (h signalDispatch) load(ctx context.Context, d queue.Delivery) (decodedSignal, error) {
-	s, err := store.SignalByID(ctx, h.pool, d.Project, store.SignalID(d.Subject))
+	s, err := store.SignalByID(ctx, pg.NewPool(h.pool), d.Project, store.SignalID(d.Subject))
 	if err != nil {
 		return decodedSignal{}, err
 	}
@@ -195,7 +195,7 @@ func (h signalDispatch) end(ctx context.Context, d queue.Delivery, s decodedSign
 
 // replay resumes a hook with the signals that came before it, in their order, until the hook is closed.
 func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
-	hook, err := store.WaitingHook(ctx, h.pool, d.Project, d.RunID, entities.HookID(d.Subject))
+	hook, err := store.WaitingHook(ctx, pg.NewPool(h.pool), d.Project, d.RunID, entities.HookID(d.Subject))
 	if errors.Is(err, entities.ErrHookNotFound) {
 		return d.End(ctx)
 	}
@@ -213,7 +213,7 @@ func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 		return err
 	}
 	for {
-		signals, err := store.EarlierSignals(ctx, h.pool, hook.Hook, cursor, signalsPage)
+		signals, err := store.EarlierSignals(ctx, pg.NewPool(h.pool), hook.Hook, cursor, signalsPage)
 		if err != nil {
 			return err
 		}

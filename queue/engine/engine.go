@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -53,7 +54,7 @@ func (e *Engine) Handlers() map[message.Work]queue.Handler {
 func (e *Engine) Command(
 	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
 ) ([]eventlog.Result, error) {
-	run, err := store.RunByID(ctx, e.pool, project, runID)
+	run, err := store.RunByID(ctx, pg.NewPool(e.pool), project, runID)
 	if err != nil {
 		return nil, err
 	}

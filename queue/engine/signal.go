@@ -99,5 +99,5 @@ func sameSignal(first, again store.Signal) error {
 func (e *Engine) Signals(
 	ctx context.Context, project entities.Project, name string, p pg.Page,
 ) ([]store.Signal, string, error) {
-	return store.ListSignals(ctx, e.pool, project, name, p)
+	return store.ListSignals(ctx, pg.NewPool(e.pool), project, name, p)
 }

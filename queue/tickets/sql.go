@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
 const (
@@ -35,7 +37,7 @@ type Taken struct {
 // Take takes up to n usable tickets out of River's table, for the caller to use. If the caller dies, their messages get
 // new tickets when they are due, as with any lost ticket.
 func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Taken, error) {
-	rows, err := pool.Query(ctx, `
+	rows, err := pg.NewPool(pool).Query(ctx, `
 		WITH taken AS (
 			DELETE FROM river_job WHERE id = ANY (ARRAY(
 				SELECT id FROM river_job WHERE `+available+` AND scheduled_at <= now()
