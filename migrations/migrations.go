@@ -2,14 +2,29 @@
 // Stepwell's own tables, and River's in the same schema.
 //
 // It imports no other package of the module.
+//
+// # New migrations
+//
+// Servers of the previous version go on working while a migration runs and afterwards (docs/operations.md, Upgrades).
+// So a migration only adds: tables, columns with a constant default or none, indexes, and constraints that all writes
+// of the previous version satisfy. What is no longer used is removed by the migration of a later version, when no
+// server uses it. A column never changes its name or type: a new column takes its place.
+//
+// A migration is one transaction and must be short, because its locks are kept until the commit. It rewrites and scans
+// no table that grows: events, runs, steps, hooks, waits, messages, message_keys, streams or stream_chunks. It therefore
+//
+//   - adds a constraint as NOT VALID, and validates it in a migration of its own, which lets others read and write
+//   - builds an index on such a table with CREATE INDEX CONCURRENTLY, in a file with one index and the annotation
+//     "goose NO TRANSACTION". The file first sets lock_timeout to 0, because such an index waits for old transactions
+//     without blocking new ones; then drops the index if it exists, because a failed build leaves an invalid one; and
+//     finally resets lock_timeout
+//   - copies rows in batches from the server's code, not in SQL of the migration
 package migrations
 
 import (
 	"context"
-	"database/sql"
 	"embed"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"strings"
 	"time"
@@ -17,10 +32,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivermigrate"
 )
 
 // DefaultSchema is the Postgres schema of all tables unless configured otherwise.
@@ -29,42 +40,7 @@ const DefaultSchema = "stepwell"
 //go:embed sql/*.sql
 var files embed.FS
 
-// lockID is the advisory lock that a server holds while it migrates a database.
-const lockID = 0x5354_4550_5745_4c4c // "STEPWELL"
-
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
-
-// Up migrates the schema in the database of dsn, and creates it if needed. Several processes may call it at once: one
-// migrates, and the others wait for it and find nothing to do.
-func Up(ctx context.Context, dsn, schema string) error {
-	if !schemaName.MatchString(schema) {
-		return fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", schema)
-	}
-	pool, err := Pool(ctx, dsn, schema)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-
-	// The lock belongs to a session of its own: each migration runs in its own transaction on a connection of the pool,
-	// which may have only one. Disconnecting releases the lock.
-	conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, lockID); err != nil {
-		return fmt.Errorf("lock migrations: %w", err)
-	}
-
-	if _, err := conn.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+pgx.Identifier{schema}.Sanitize()); err != nil {
-		return fmt.Errorf("create schema: %w", err)
-	}
-	if err := upStepwell(ctx, pool); err != nil {
-		return err
-	}
-	return upRiver(ctx, pool, schema)
-}
 
 // defaultConnections is the size of a pool if the database URL has no pool_max_conns.
 const defaultConnections = 20
@@ -101,42 +77,4 @@ func Pool(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Conf
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	return pool, nil
-}
-
-// upStepwell runs the migrations of Stepwell's tables.
-func upStepwell(ctx context.Context, pool *pgxpool.Pool) error {
-	provider, err := newProvider(stdlib.OpenDBFromPool(pool))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = provider.Close() }()
-	if _, err := provider.Up(ctx); err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	return nil
-}
-
-// newProvider returns a goose provider for the embedded SQL files.
-func newProvider(db *sql.DB) (*goose.Provider, error) {
-	dir, err := fs.Sub(files, "sql")
-	if err != nil {
-		return nil, fmt.Errorf("open migrations: %w", err)
-	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, dir)
-	if err != nil {
-		return nil, fmt.Errorf("read migrations: %w", err)
-	}
-	return provider, nil
-}
-
-// upRiver runs the migrations of River's tables.
-func upRiver(ctx context.Context, pool *pgxpool.Pool, schema string) error {
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: schema})
-	if err != nil {
-		return fmt.Errorf("read River migrations: %w", err)
-	}
-	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return fmt.Errorf("migrate River: %w", err)
-	}
-	return nil
 }

@@ -223,7 +223,8 @@ const notAcknowledged = "not acknowledged before the lease expired"
 // leaseLeft returns how long the lease lasts; not positive when it has ended.
 func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Duration, error) {
 	var d time.Duration
-	err := pg.NewPool(pool).QueryRow(ctx, `SELECT due_at - clock_timestamp() FROM messages WHERE `+OfLease, handle).Scan(&d)
+	err := pg.NewPool(pool).QueryRow(ctx,
+		`SELECT due_at - clock_timestamp() FROM messages WHERE `+OfLease, handle).Scan(&d)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}

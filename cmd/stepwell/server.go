@@ -130,7 +130,7 @@ func (s *server) start(ctx context.Context) (err error) {
 
 // connect migrates the database and opens the pool.
 func (s *server) connect(ctx context.Context) (err error) {
-	if err := migrations.Up(ctx, s.config.DatabaseURL, s.config.Schema); err != nil {
+	if err := (migrations.Migrator{Logger: s.logger}).Up(ctx, s.config.DatabaseURL, s.config.Schema); err != nil {
 		return err
 	}
 	s.disk.now = time.Now

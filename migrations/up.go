@@ -1,0 +1,249 @@
+package migrations
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+// Defaults of a [Migrator].
+const (
+	defaultLockTimeout = 2 * time.Second
+	defaultPause       = 3 * time.Second
+	defaultPatience    = 5 * time.Minute
+)
+
+// lockID is the advisory lock that a server holds while it migrates a database.
+const lockID = 0x5354_4550_5745_4c4c // "STEPWELL"
+
+// migrating is the application_name of the sessions that migrate.
+const migrating = "stepwell migrate"
+
+// Migrator migrates databases beside live traffic. All other statements on a table queue behind a migration that waits
+// for its lock. So a migration waits only briefly, is rolled back and, after a pause for the others, tried again.
+type Migrator struct {
+	// Logger logs what a migration waits for. Nil for none.
+	Logger *slog.Logger
+	// LockTimeout bounds the wait for one lock, and thus how long others are held up; 2 s if zero.
+	LockTimeout time.Duration
+	// Pause is the time between two attempts; 3 s if zero.
+	Pause time.Duration
+	// Patience bounds the attempts that fail for lack of a lock, from the first to the last; 5 min if zero.
+	Patience time.Duration
+}
+
+// Up migrates with the defaults of [Migrator.Up] and logs nothing.
+func Up(ctx context.Context, dsn, schema string) error { return Migrator{}.Up(ctx, dsn, schema) }
+
+// Up migrates the schema in the database of dsn, and creates it if needed. Several processes may call it at once: one
+// migrates, and the others wait for it and find nothing to do. It fails with a [*LockedError] if others hold a lock
+// for too long.
+func (m Migrator) Up(ctx context.Context, dsn, schema string) error {
+	if !schemaName.MatchString(schema) {
+		return fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", schema)
+	}
+	pool, err := Pool(ctx, dsn, schema, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["application_name"] = migrating
+		c.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(cmp.Or(m.LockTimeout, defaultLockTimeout))
+	})
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+
+	// The lock belongs to a session of its own: each migration runs in its own transaction on a connection of the pool,
+	// which may have only one. Disconnecting releases the lock.
+	config := pool.Config().ConnConfig
+	config.RuntimeParams["lock_timeout"] = "0" // another process may migrate for long
+	config.RuntimeParams["application_name"] = migrating + " (lock)"
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err := m.lock(ctx, conn); err != nil {
+		return fmt.Errorf("lock migrations: %w", err)
+	}
+	if _, err := conn.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+pgx.Identifier{schema}.Sanitize()); err != nil {
+		return fmt.Errorf("create schema: %w", err)
+	}
+	return m.persist(ctx, conn, func() error {
+		if err := upStepwell(ctx, pool); err != nil {
+			return err
+		}
+		return upRiver(ctx, pool, schema)
+	})
+}
+
+// lock waits until no other process migrates.
+func (m Migrator) lock(ctx context.Context, conn *pgx.Conn) error {
+	var free bool
+	err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, lockID).Scan(&free)
+	if err != nil || free {
+		return err
+	}
+	m.logger().InfoContext(ctx, "waiting for another process that migrates the database")
+	_, err = conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, lockID)
+	return err
+}
+
+func (m Migrator) logger() *slog.Logger { return cmp.Or(m.Logger, slog.New(slog.DiscardHandler)) }
+
+// persist calls migrate until it no longer fails for lack of a lock, or for too long. Migrations that were committed
+// stay so; the next attempt goes on with the one that failed. The connection is used to find out who holds the lock.
+func (m Migrator) persist(ctx context.Context, conn *pgx.Conn, migrate func() error) error {
+	patience := cmp.Or(m.Patience, defaultPatience)
+	var first time.Time // when the first attempt failed
+	for {
+		blocked := watch(ctx, conn, cmp.Or(m.LockTimeout, defaultLockTimeout)/4)
+		err := migrate()
+		holder := blocked()
+		if !isLocked(err) {
+			return err
+		}
+		if first.IsZero() {
+			first = time.Now()
+		}
+		locked := &LockedError{Holder: holder, Waited: time.Since(first), Cause: err}
+		if locked.Waited > patience {
+			return locked
+		}
+		m.logger().WarnContext(ctx, "a migration waits for a lock and will be tried again",
+			"migration", locked.migration(), "holder", holder, "waited", locked.Waited.Round(time.Second))
+		if err := sleep(ctx, cmp.Or(m.Pause, defaultPause)); err != nil {
+			return errors.Join(err, locked)
+		}
+	}
+}
+
+// LockedError reports that a migration could not lock what it changes.
+type LockedError struct {
+	// Holder says which object was locked, and by which processes; empty if that is not known.
+	Holder string
+	// Waited is the time between the first attempt and the last.
+	Waited time.Duration
+	Cause  error
+}
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("%s did not get its locks in %s; last, %s: end that transaction, then migrate again: %v",
+		e.migration(), e.Waited.Round(time.Second), cmp.Or(e.Holder, "an unknown process held one"), e.Cause)
+}
+
+// Unwrap returns the error of the last attempt.
+func (e *LockedError) Unwrap() error { return e.Cause }
+
+// migration returns the file of the migration that failed.
+func (e *LockedError) migration() string {
+	if partial, ok := errors.AsType[*goose.PartialError](e.Cause); ok {
+		return path.Base(partial.Failed.Source.Path)
+	}
+	return "a migration of River"
+}
+
+// isLocked reports whether a migration failed because it waited too long for a lock, or would have waited forever.
+func isLocked(err error) bool {
+	const lockNotAvailable, deadlock = "55P03", "40P01"
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == lockNotAvailable || pg.Code == deadlock)
+}
+
+// watch looks regularly for what a migration waits for. The function that it returns ends the search and returns what
+// was found last. Without the privilege to see other processes, it finds nothing, which is no error.
+func watch(ctx context.Context, conn *pgx.Conn, every time.Duration) (end func() string) {
+	ctx, cancel := context.WithCancel(ctx)
+	found := make(chan string)
+	go func() {
+		var last string
+		for sleep(ctx, every) == nil {
+			var now *string
+			// Not cancelled: that would close the connection, and so release the lock of the migrations.
+			if err := conn.QueryRow(context.WithoutCancel(ctx), holderSQL, migrating).Scan(&now); err == nil && now != nil {
+				last = *now
+			}
+		}
+		found <- last
+	}()
+	return func() string {
+		cancel()
+		return <-found
+	}
+}
+
+// holderSQL describes what the sessions that migrate wait for, and who holds it.
+const holderSQL = `
+	SELECT string_agg(DISTINCT format('%s is locked by process %s of %s (%s, transaction open for %s s)',
+		coalesce('table ' || lock.relation::regclass, 'a ' || lock.locktype), holder.pid,
+		coalesce(nullif(holder.application_name, ''), 'an unnamed application'), holder.state,
+		round(extract(epoch FROM clock_timestamp() - holder.xact_start))), '; ')
+	FROM pg_stat_activity waiting
+	JOIN pg_locks lock ON lock.pid = waiting.pid AND NOT lock.granted
+	CROSS JOIN unnest(pg_blocking_pids(waiting.pid)) AS blocking (pid)
+	JOIN pg_stat_activity holder ON holder.pid = blocking.pid
+	WHERE waiting.application_name = $1 AND waiting.datname = current_database()`
+
+// upStepwell runs the migrations of Stepwell's tables.
+func upStepwell(ctx context.Context, pool *pgxpool.Pool) error {
+	provider, err := newProvider(stdlib.OpenDBFromPool(pool))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = provider.Close() }()
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+// newProvider returns a goose provider for the embedded SQL files.
+func newProvider(db *sql.DB) (*goose.Provider, error) {
+	dir, err := fs.Sub(files, "sql")
+	if err != nil {
+		return nil, fmt.Errorf("open migrations: %w", err)
+	}
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, dir)
+	if err != nil {
+		return nil, fmt.Errorf("read migrations: %w", err)
+	}
+	return provider, nil
+}
+
+// upRiver runs the migrations of River's tables.
+func upRiver(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: schema})
+	if err != nil {
+		return fmt.Errorf("read River migrations: %w", err)
+	}
+	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return fmt.Errorf("migrate River: %w", err)
+	}
+	return nil
+}
+
+// milliseconds returns the value of a Postgres setting.
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// sleep waits, or returns the context's error if that ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
