@@ -13,7 +13,7 @@ BUNDLE  := $(APP)/.well-known/workflow/v1/manifest.json
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build $(BUNDLE) ## Start Postgres, the server and the example app, and place an order
@@ -42,6 +42,16 @@ test: build $(BUNDLE) ## Run all checks: vet, the Node and Go tests, the demo
 .PHONY: short
 short: ## Run only the quick Go tests
 	$(GO) test -short ./...
+
+# Downloads each Postgres from npm into .data/postgres, and takes half an hour.
+.PHONY: postgres-versions
+postgres-versions: ## Run the quick tests of the packages with SQL on Postgres 14 to 18
+	scripts/postgres-versions
+
+.PHONY: upgrade
+upgrade: ## Test the upgrade from the commit OLD under load
+	@scripts/need postgres
+	scripts/upgrade "$(OLD)"
 
 .PHONY: e2e
 e2e: ## Run only the black-box tests

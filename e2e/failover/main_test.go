@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/e2e/harness"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-func TestMain(m *testing.M) { harness.Main(2, func() { m.Run() }) }
+func TestMain(m *testing.M) { harness.Main(2, func() { testdb.Main(m) }) }
