@@ -43,7 +43,7 @@ test: build $(BUNDLE) ## Run all checks: vet, the Node and Go tests, the demo
 short: ## Run only the quick Go tests
 	$(GO) test -short ./...
 
-# Downloads each Postgres from npm into .data/postgres, and takes half an hour.
+# Downloads each Postgres from npm into .data/postgres, and takes an hour. scripts/postgres-versions takes single versions.
 .PHONY: postgres-versions
 postgres-versions: ## Run the quick tests of the packages with SQL on Postgres 14 to 18
 	scripts/postgres-versions

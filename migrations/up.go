@@ -43,7 +43,7 @@ type Migrator struct {
 	LockTimeout time.Duration
 	// Pause is the time between two attempts; 3 s if zero.
 	Pause time.Duration
-	// Patience bounds the attempts that fail for lack of a lock, from the first to the last; 5 min if zero.
+	// Patience is how long after the first attempt without a lock others follow; 5 min if zero.
 	Patience time.Duration
 }
 
@@ -108,25 +108,26 @@ func (m Migrator) logger() *slog.Logger { return cmp.Or(m.Logger, slog.New(slog.
 // stay so; the next attempt goes on with the one that failed. The connection is used to find out who holds the lock.
 func (m Migrator) persist(ctx context.Context, conn *pgx.Conn, migrate func() error) error {
 	patience := cmp.Or(m.Patience, defaultPatience)
-	var first time.Time // when the first attempt failed
-	for {
+	var over <-chan time.Time
+	for attempt := 1; ; attempt++ {
 		blocked := watch(ctx, conn, cmp.Or(m.LockTimeout, defaultLockTimeout)/4)
 		err := migrate()
 		holder := blocked()
 		if !isLocked(err) {
 			return err
 		}
-		if first.IsZero() {
-			first = time.Now()
+		if over == nil {
+			over = time.After(patience)
 		}
-		locked := &LockedError{Holder: holder, Waited: time.Since(first), Cause: err}
-		if locked.Waited > patience {
-			return locked
-		}
+		locked := &LockedError{Holder: holder, Patience: patience, Cause: err}
 		m.logger().WarnContext(ctx, "a migration waits for a lock and will be tried again",
-			"migration", locked.migration(), "holder", holder, "waited", locked.Waited.Round(time.Second))
-		if err := sleep(ctx, cmp.Or(m.Pause, defaultPause)); err != nil {
-			return errors.Join(err, locked)
+			"migration", locked.migration(), "holder", holder, "attempt", attempt)
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), locked)
+		case <-over:
+			return locked
+		case <-time.After(cmp.Or(m.Pause, defaultPause)):
 		}
 	}
 }
@@ -135,14 +136,15 @@ func (m Migrator) persist(ctx context.Context, conn *pgx.Conn, migrate func() er
 type LockedError struct {
 	// Holder says which object was locked, and by which processes; empty if that is not known.
 	Holder string
-	// Waited is the time between the first attempt and the last.
-	Waited time.Duration
-	Cause  error
+	// Patience is how long it was tried.
+	Patience time.Duration
+	// Cause is the error of the last attempt.
+	Cause error
 }
 
 func (e *LockedError) Error() string {
-	return fmt.Sprintf("%s did not get its locks in %s; last, %s: end that transaction, then migrate again: %v",
-		e.migration(), e.Waited.Round(time.Second), cmp.Or(e.Holder, "an unknown process held one"), e.Cause)
+	return fmt.Sprintf("%s did not get its locks within %s; last, %s: end that transaction, then migrate again: %v",
+		e.migration(), e.Patience, cmp.Or(e.Holder, "an unknown process held one"), e.Cause)
 }
 
 // Unwrap returns the error of the last attempt.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -86,7 +87,13 @@ func wantName(got, want string) error {
 // openGrown returns a pool whose five connections have all prepared the statement of the given way.
 func openGrown(t *testing.T, prepare func(ctx context.Context, pool *pgxpool.Pool, name string) error) *pgxpool.Pool {
 	t.Helper()
-	pool := openPool(t, testdb.New(t)+"&pool_max_conns=5")
+	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema, func(c *pgxpool.Config) {
+		c.MaxConns = 5
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
 	if _, err := pool.Exec(t.Context(), `CREATE TABLE grown (name text COLLATE "C")`); err != nil {
 		t.Fatal(err)
 	}
