@@ -11,7 +11,8 @@
 // server uses it. A column never changes its name or type: a new column takes its place.
 //
 // A migration is one transaction and must be short, because its locks are kept until the commit. It rewrites and scans
-// no table that grows: events, runs, steps, hooks, waits, messages, message_keys, streams or stream_chunks. It therefore
+// none of the tables that grow: events, runs, steps, hooks, waits, messages, message_keys, streams and stream_chunks.
+// It therefore
 //
 //   - adds a constraint as NOT VALID, and validates it in a migration of its own, which lets others read and write
 //   - builds an index on such a table with CREATE INDEX CONCURRENTLY, in a file with one index and the annotation

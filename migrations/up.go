@@ -109,10 +109,11 @@ func (m Migrator) logger() *slog.Logger { return cmp.Or(m.Logger, slog.New(slog.
 func (m Migrator) persist(ctx context.Context, conn *pgx.Conn, migrate func() error) error {
 	patience := cmp.Or(m.Patience, defaultPatience)
 	var over <-chan time.Time
+	var holder string
 	for attempt := 1; ; attempt++ {
 		blocked := watch(ctx, conn, cmp.Or(m.LockTimeout, defaultLockTimeout)/4)
 		err := migrate()
-		holder := blocked()
+		holder = cmp.Or(blocked(), holder) // an attempt may be too short to find it
 		if !isLocked(err) {
 			return err
 		}
@@ -134,7 +135,7 @@ func (m Migrator) persist(ctx context.Context, conn *pgx.Conn, migrate func() er
 
 // LockedError reports that a migration could not lock what it changes.
 type LockedError struct {
-	// Holder says which object was locked, and by which processes; empty if that is not known.
+	// Holder says which object was locked at last, and by which processes; empty if that is not known.
 	Holder string
 	// Patience is how long it was tried.
 	Patience time.Duration

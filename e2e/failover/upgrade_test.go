@@ -31,6 +31,7 @@ import (
 // The old server is the program in STEPWELL_OLD_SERVER (make upgrade OLD=ref). Without it, the old server is a current
 // one, and the statements of nextSchema stand for the migrations of the new version.
 func TestUpgradeUnderLoad(t *testing.T) {
+	t.Parallel()
 	harness.SkipIfShort(t)
 	current, err := harness.FastServerProgram()
 	if err != nil {
