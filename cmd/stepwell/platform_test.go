@@ -45,7 +45,7 @@ func (i *instance) kill(t *testing.T) {
 	i.signal(t, syscall.SIGKILL)
 }
 
-const drainKey = "the key"
+const drainKey = "sk_drain_0123456789abcdef"
 
 // newPlatform starts frozen servers, each with a pool of one connection.
 func newPlatform(t *testing.T, dsn string, instances int, env ...string) *platform {
