@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"queue/contract":     {"entities", "entities/strictjson", "entities/webhook", "eventlog"},
 	"queue/egress":       {},
 	"queue/engine": and(data, "entities/message", "eventlog", "eventlog/read", "eventlog/view",
-		"queue", "queue/condition", "queue/contract"),
+		"queue", "queue/condition", "queue/contract", "queue/egress"),
 	"queue/signing": {},
 	"queue/tickets": {"entities/pg"},
 

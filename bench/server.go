@@ -13,7 +13,7 @@ import (
 var serverReady = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
 
 // apiKey is the API key of the bench and its function.
-const apiKey = "bench"
+const apiKey = "sk_bench_0123456789abcdef"
 
 // startServer starts the server on a database with default settings.
 func (b *bench) startServer(ctx context.Context, database, serverRole string) (*process, *client, error) {

@@ -15,7 +15,7 @@ import (
 )
 
 // apiKey is the servers' API key. Only the probes and the package download work without it.
-const apiKey = "sk_e2e"
+const apiKey = "sk_e2e_0123456789abcdef"
 
 // server is a server process that can be restarted with the same address and database.
 type server struct {

@@ -89,9 +89,9 @@ func (f *Function) kickAfter(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// register adds the drain endpoint behind the given middleware.
+// register adds the drain endpoint, for the server's own requests and for those that the middleware authorizes.
 func (f *Function) register(e *echo.Echo, authorize echo.MiddlewareFunc, keys *access.Keys) {
 	f.keys = keys
-	e.POST(drainPath, f.drain, authorize)
+	e.POST(drainPath, f.drain, f.Kick.allowOwn(authorize))
 	e.Use(f.kickAfter)
 }

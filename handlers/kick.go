@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -23,14 +24,18 @@ const (
 // Kicker starts drains by sending requests to this server's public address. The platform starts another instance for
 // them if necessary. If a kick is lost, the messages wait for the scheduler's next drain.
 type Kicker struct {
-	url, key string
-	longest  time.Duration
-	client   *http.Client
-	logger   *slog.Logger
+	url     string
+	key     selfKey // nil if the server is open
+	longest time.Duration
+	client  *http.Client
+	logger  *slog.Logger
+	now     func() time.Time
 }
 
-// NewKicker returns a kicker for the server at a base URL. Drains take at most longest.
-func NewKicker(baseURL, key string, longest time.Duration, logger *slog.Logger) (*Kicker, error) {
+// NewKicker returns a kicker for the server at a base URL. Drains take at most longest. The requests are signed with a
+// key derived from the API key, which is empty for an open server; they never contain the API key. An http URL must be
+// that of a loopback or private address.
+func NewKicker(baseURL, apiKey string, longest time.Duration, logger *slog.Logger) (*Kicker, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, errors.New("not an absolute http or https URL")
@@ -38,20 +43,30 @@ func NewKicker(baseURL, key string, longest time.Duration, logger *slog.Logger) 
 	if u.User != nil || strings.ContainsAny(baseURL, "?#") {
 		return nil, errors.New("the URL has a query, a fragment or credentials; want a base URL") // logs show the URL
 	}
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         newKickDialer().DialContext,
+		TLSHandshakeTimeout: kickTimeout,
+		ForceAttemptHTTP2:   true,
+		DisableKeepAlives:   true, // a connection would break while the platform freezes the process
+	}
+	if u.Scheme == "http" {
+		if addr, err := netip.ParseAddr(u.Hostname()); err == nil && checkNotPublic(addr) != nil {
+			return nil, errPublicHTTP
+		}
+		usePlain(transport)
+	}
 	return &Kicker{
-		url: strings.TrimSuffix(baseURL, "/") + drainPath, key: key, longest: longest, logger: logger,
+		url: strings.TrimSuffix(baseURL, "/") + drainPath, key: newSelfKey(apiKey), longest: longest, logger: logger,
+		now: time.Now,
 		client: &http.Client{
-			Transport: &http.Transport{
-				Proxy:               http.ProxyFromEnvironment,
-				DialContext:         (&net.Dialer{Timeout: kickTimeout}).DialContext,
-				TLSHandshakeTimeout: kickTimeout,
-				ForceAttemptHTTP2:   true,
-				DisableKeepAlives:   true, // a connection would break while the platform freezes the process
-			},
+			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }
+
+func newKickDialer() *net.Dialer { return &net.Dialer{Timeout: kickTimeout} }
 
 // Kick sends the request and waits until its response begins or the timeout expires. The request continues in either
 // case, because platforms stop requests whose client disconnects. A nil kicker does nothing.
@@ -92,8 +107,8 @@ func (k *Kicker) post(ctx context.Context) (*http.Response, error) {
 		return nil, err
 	}
 	req.Header.Set("User-Agent", "stepwell")
-	if k.key != "" {
-		req.Header.Set("Authorization", "Bearer "+k.key)
+	if k.key != nil {
+		req.Header.Set("Authorization", "Bearer "+k.key.token(k.now()))
 	}
 	return k.client.Do(req)
 }

@@ -3,11 +3,13 @@ package handlers
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -235,11 +237,28 @@ func databaseState(ctx context.Context, pool *pgxpool.Pool) (busy bool, problem 
 	}
 }
 
+// worldTarball is the npm package and its entity tag, made once.
+var worldTarball = sync.OnceValues(func() (packed struct {
+	data []byte
+	etag string
+}, err error) {
+	var b bytes.Buffer
+	if err := clients.WorldTarball(&b); err != nil {
+		return packed, err
+	}
+	packed.data, packed.etag = b.Bytes(), fmt.Sprintf(`"%x"`, sha256.Sum256(b.Bytes()))
+	return packed, nil
+})
+
 // worldPackage serves the npm package that connects an app to this server: npm i http://HOST:PORT/clients/world.tgz.
 func worldPackage(c echo.Context) error {
-	var tarball bytes.Buffer
-	if err := clients.WorldTarball(&tarball); err != nil {
+	packed, err := worldTarball()
+	if err != nil {
 		return err
 	}
-	return c.Blob(http.StatusOK, "application/gzip", tarball.Bytes())
+	h := c.Response().Header()
+	h.Set(echo.HeaderContentType, "application/gzip")
+	h.Set("ETag", packed.etag)
+	http.ServeContent(c.Response(), c.Request(), "", time.Time{}, bytes.NewReader(packed.data))
+	return nil
 }

@@ -152,6 +152,26 @@ func TestWorldPackageIsServed(t *testing.T) {
 	if _, err := gzip.NewReader(got.Body); err != nil {
 		t.Errorf("not gzip: %v", err)
 	}
+	again := httptest.NewRequest(http.MethodGet, "/clients/world.tgz", nil)
+	again.Header.Set("If-None-Match", got.Header().Get("ETag"))
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, again)
+	if w.Code != http.StatusNotModified || w.Body.Len() != 0 {
+		t.Errorf("with the ETag %q: got %d and %d bytes", got.Header().Get("ETag"), w.Code, w.Body.Len())
+	}
+}
+
+// TestWorldPackageIsPackedOnce: strangers may request it as often as they like.
+func TestWorldPackageIsPackedOnce(t *testing.T) {
+	t.Parallel()
+	first, err := worldTarball()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := worldTarball()
+	if err != nil || &first.data[0] != &second.data[0] {
+		t.Errorf("the package was packed again (%v)", err)
+	}
 }
 
 // zeros is an infinite body.

@@ -101,8 +101,8 @@ func TestDevRequiresKeyUnlessLoopback(t *testing.T) {
 		logged      string
 	}{
 		{"127.0.0.1:0", "", http.StatusOK, "no API key is required"},
-		{"127.0.0.1:0", "k", http.StatusUnauthorized, ""},
-		{"0.0.0.0:0", "k", http.StatusUnauthorized, ""},
+		{"127.0.0.1:0", "0123456789abcdef", http.StatusUnauthorized, ""},
+		{"0.0.0.0:0", "0123456789abcdef", http.StatusUnauthorized, ""},
 		{"0.0.0.0:0", "", 0, ""},
 	} {
 		c := newServer(t, testdb.New(t), roleAll).config
@@ -119,8 +119,11 @@ func TestDevRequiresKeyUnlessLoopback(t *testing.T) {
 			if got.StatusCode != tt.status {
 				t.Errorf("%+v: got %s", tt, got.Status)
 			}
-			if got := statusForHost(t, addr, "attacker.example"); tt.status == http.StatusOK && got != http.StatusForbidden {
-				t.Errorf("%+v: DNS rebinding: got %d", tt, got)
+			for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+				got := statusForHost(t, method, addr, "attacker.example")
+				if tt.status == http.StatusOK && got != http.StatusForbidden {
+					t.Errorf("%+v: DNS rebinding: %s: got %d", tt, method, got)
+				}
 			}
 			if strings.Contains(banner.String(), c.DatabaseURL) {
 				t.Errorf("the banner contains the database URL, which may contain a password: %s", &banner)
@@ -142,10 +145,10 @@ func TestDevRequiresKeyUnlessLoopback(t *testing.T) {
 }
 
 // statusForHost returns the status of a request without a key that has another Host header.
-func statusForHost(t *testing.T, addr, host string) int {
+func statusForHost(t *testing.T, method, addr, host string) int {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-		"http://"+strings.Replace(addr, "[::]", "127.0.0.1", 1)+"/v1/runs", nil)
+	r, err := http.NewRequestWithContext(t.Context(), method,
+		"http://"+strings.Replace(addr, "[::]", "127.0.0.1", 1)+"/v1/deployments/shop", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/caarlos0/env/v11"
 
@@ -23,7 +24,10 @@ type config struct {
 	DatabaseURL string `env:"DATABASE_URL"`
 	Schema      string `env:"STEPWELL_SCHEMA" envDefault:"stepwell"`
 	Listen      string `env:"STEPWELL_LISTEN" envDefault:"127.0.0.1:8788"`
-	APIKey      string `env:"STEPWELL_API_KEY"`
+	// TLSCert and TLSKey are PEM files with the server's certificate chain and its private key; none for plain HTTP.
+	TLSCert string `env:"STEPWELL_TLS_CERT"`
+	TLSKey  string `env:"STEPWELL_TLS_KEY"`
+	APIKey  string `env:"STEPWELL_API_KEY"`
 	// Open disables authentication.
 	Open bool `env:"STEPWELL_OPEN"`
 	// Deployments are registered at start: id=url,id=url.
@@ -84,6 +88,9 @@ func readConfig(environ []string) (config, error) {
 	if err := c.checkKey(); err != nil {
 		return config{}, err
 	}
+	if err := c.checkTLS(); err != nil {
+		return config{}, err
+	}
 	if err := c.checkLimits(); err != nil {
 		return config{}, err
 	}
@@ -96,6 +103,10 @@ func readConfig(environ []string) (config, error) {
 	return c, nil
 }
 
+// minKeyLength is the least number of characters of STEPWELL_API_KEY. It rejects words and examples; a key should be
+// random and longer.
+const minKeyLength = 16
+
 // checkKey checks the authentication settings. Its errors do not contain the key.
 func (c config) checkKey() error {
 	if c.Open && c.APIKey != "" {
@@ -104,6 +115,10 @@ func (c config) checkKey() error {
 	if strings.TrimSpace(c.APIKey) != c.APIKey || strings.ContainsFunc(c.APIKey, unicode.IsControl) {
 		return errors.New("STEPWELL_API_KEY has surrounding whitespace or a line break," +
 			" which no request header can carry: was it read from a file?")
+	}
+	if n := utf8.RuneCountInString(c.APIKey); n > 0 && n < minKeyLength {
+		return fmt.Errorf("STEPWELL_API_KEY has %d characters, so it can be guessed; want at least %d:"+
+			" make a key with openssl rand -hex 32", n, minKeyLength)
 	}
 	return nil
 }

@@ -29,7 +29,8 @@ func TestReadConfig(t *testing.T) {
 	}
 	got, err = readConfig([]string{
 		"DATABASE_URL=postgres://u:p@h/d?sslmode=disable", "STEPWELL_SCHEMA=other", "STEPWELL_LISTEN=:0",
-		"STEPWELL_API_KEY=a=b", "STEPWELL_DEPLOYMENTS=shop=http://127.0.0.1:3000,blog=https://blog.test/app",
+		"STEPWELL_API_KEY=0123456789abcd=f", "STEPWELL_TLS_CERT=/tls.crt", "STEPWELL_TLS_KEY=/tls.key",
+		"STEPWELL_DEPLOYMENTS=shop=http://127.0.0.1:3000,blog=https://blog.test/app",
 		"STEPWELL_ALLOW_ADDRESSES=loopback,10.0.0.0/8", "STEPWELL_DELIVERIES=1", "STEPWELL_MAX_DELIVERIES=2", "STEPWELL_SHUTDOWN_GRACE=1m30s",
 		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_REQUESTS=3", "STEPWELL_REQUEST_MEMORY=4", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive",
 		"AWS_ENDPOINT_URL=http://all.test", "AWS_ENDPOINT_URL_S3=http://s3.test", "AWS_REGION=eu-1", "AWS_DEFAULT_REGION=eu-2",
@@ -38,7 +39,8 @@ func TestReadConfig(t *testing.T) {
 		"STEPWELL_DATA_DIR=/data", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
 	})
 	want := config{
-		DatabaseURL: "postgres://u:p@h/d?sslmode=disable", Schema: "other", Listen: ":0", APIKey: "a=b",
+		DatabaseURL: "postgres://u:p@h/d?sslmode=disable", Schema: "other", Listen: ":0",
+		TLSCert: "/tls.crt", TLSKey: "/tls.key", APIKey: "0123456789abcd=f",
 		Deployments:    map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
 		AllowAddresses: "loopback,10.0.0.0/8", Deliveries: 1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Grace: 90 * time.Second, DataDir: "/data",
 		Retention: 720 * time.Hour, Archive: "/archive", LogFormat: "JSON",
@@ -101,6 +103,8 @@ func TestReadConfigRejectsInvalidValues(t *testing.T) {
 		{"STEPWELL_LOG_LEVEL=loud", "LogLevel"},
 		{"STEPWELL_OPEN=perhaps", "Open"},
 		{"STEPWELL_OPEN=true STEPWELL_API_KEY=k", "set only one"},
+		{"STEPWELL_TLS_CERT=/tls.crt", "STEPWELL_TLS_CERT and STEPWELL_TLS_KEY belong together"},
+		{"STEPWELL_TLS_KEY=/tls.key", "STEPWELL_TLS_CERT and STEPWELL_TLS_KEY belong together"},
 		{"STEPWELL_LOG=xml", `STEPWELL_LOG is "xml"`},
 	} {
 		t.Run(tt.variable, func(t *testing.T) {
@@ -116,18 +120,21 @@ func TestReadConfigRejectsInvalidValues(t *testing.T) {
 	}
 }
 
-// TestUnsendableAPIKeyIsRejected: no HTTP header can carry a key with a line break, as a key read from a file may have.
-func TestUnsendableAPIKeyIsRejected(t *testing.T) {
+// TestUnusableAPIKeyIsRejected: no HTTP header can carry a key with a line break, as a key read from a file may have, and
+// a short key can be guessed.
+func TestUnusableAPIKeyIsRejected(t *testing.T) {
 	t.Parallel()
+	const secret = "0123456789-secret"
 	for key, valid := range map[string]bool{
-		"k": true, "a passphrase": true, "ключ": true,
-		"secret\n": false, " secret": false, "secret\r": false, "sec\nret": false, "\tsecret": false, " ": false,
+		"0123456789abcdef": true, "a long passphrase": true, "ключключключключ": true,
+		"0123456789abcde": false, "k": false, "ключ": false,
+		secret + "\n": false, " " + secret: false, secret + "\r": false, "sec\n" + secret: false, "\t" + secret: false, " ": false,
 	} {
 		_, err := readConfig([]string{"STEPWELL_API_KEY=" + key})
 		if (err == nil) != valid {
 			t.Errorf("%q: got %v", key, err)
 		}
-		if err != nil && (!strings.Contains(err.Error(), "STEPWELL_API_KEY") || strings.Contains(err.Error(), "sec")) {
+		if err != nil && (!strings.Contains(err.Error(), "STEPWELL_API_KEY") || strings.Contains(err.Error(), "0123")) {
 			t.Errorf("%q: got %v, want an error that names the variable without the key", key, err)
 		}
 	}

@@ -53,7 +53,7 @@ func (devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger *
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(stdout, devBanner, s.addr, psql)
+	_, _ = fmt.Fprintf(stdout, devBanner, s.config.scheme()+"://"+s.addr, psql)
 	return s.serve(ctx)
 }
 
@@ -71,14 +71,14 @@ func cancelWhenDone(ctx context.Context, done <-chan struct{}) (context.Context,
 }
 
 const devBanner = `
-Stepwell is up at http://%[1]s
+Stepwell is up at %[1]s
 
 Run workflows on any HTTP endpoint:
-  curl -X PUT http://%[1]s/v1/deployments/my-function --json '{"url": "http://127.0.0.1:3000"}'
-  curl http://%[1]s/v1/runs --json '{"workflow": "order", "deployment": "my-function"}'
+  curl -X PUT %[1]s/v1/deployments/my-function --json '{"url": "http://127.0.0.1:3000"}'
+  curl %[1]s/v1/runs --json '{"workflow": "order", "deployment": "my-function"}'
 Or connect a Workflow SDK app:
-  npm i http://%[1]s/clients/world.tgz
-  export STEPWELL_URL=http://%[1]s STEPWELL_DEPLOYMENT_ID=my-app WORKFLOW_TARGET_WORLD=@stepwell/world
+  npm i %[1]s/clients/world.tgz
+  export STEPWELL_URL=%[1]s STEPWELL_DEPLOYMENT_ID=my-app WORKFLOW_TARGET_WORLD=@stepwell/world
 and register the app:
   stepwell deployments add my-app http://127.0.0.1:3000
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -184,6 +185,48 @@ func TestFunctionModeCompletesARun(t *testing.T) {
 	}
 	if answer := p.ask(t, http.MethodGet, "/v1/runs/"+runID+"/wait", ""); !strings.Contains(answer, `"output":"home"`) {
 		t.Errorf("the run: %s", answer)
+	}
+}
+
+// TestAPIKeyIsNotInTheServersOwnRequests: what the servers send to their public address starts drains, and is of no use
+// for anything else.
+func TestAPIKeyIsNotInTheServersOwnRequests(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t, testdb.New(t), 3)
+	app := newTrip(t)
+	runID := p.startRun(t, app.url)
+	p.until(t, "the run waits", func() bool { // it does so only if the servers accept their own requests
+		return p.is(t, `SELECT true FROM stepwell.waits WHERE run_id = $1`, runID)
+	})
+	p.mu.Lock()
+	own := slices.Clone(p.own)
+	p.mu.Unlock()
+	if len(own) == 0 {
+		t.Fatal("no request to itself was seen")
+	}
+	for _, header := range own {
+		for name, values := range header {
+			if strings.Contains(strings.Join(values, " "), drainKey) {
+				t.Errorf("%s has the API key", name)
+			}
+		}
+	}
+	token := own[0].Get("Authorization")
+	for _, tt := range []struct {
+		method, path string
+		want         int
+	}{
+		{http.MethodPost, "/internal/drain", http.StatusOK},
+		{http.MethodPost, "/internal/drain?budget=2s", http.StatusUnauthorized},
+		{http.MethodGet, "/v1/runs/" + runID, http.StatusUnauthorized},
+		{http.MethodGet, "/v1/keys", http.StatusUnauthorized},
+		{http.MethodGet, "/metrics", http.StatusUnauthorized},
+	} {
+		resp := request(t, tt.method, p.URL+tt.path, "", "Authorization", token)
+		if resp.StatusCode != tt.want {
+			t.Errorf("%s %s with the token: got %s, want %d", tt.method, tt.path, resp.Status, tt.want)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
 	}
 }
 

@@ -29,6 +29,7 @@ type platform struct {
 
 	mu   sync.Mutex
 	open map[*instance]string // the paths of the requests in progress
+	own  []http.Header        // of the servers' requests to themselves
 }
 
 // instance is a server of a platform.
@@ -45,7 +46,7 @@ func (i *instance) kill(t *testing.T) {
 	i.signal(t, syscall.SIGKILL)
 }
 
-const drainKey = "the key"
+const drainKey = "sk_drain_0123456789abcdef"
 
 // newPlatform starts frozen servers, each with a pool of one connection.
 func newPlatform(t *testing.T, dsn string, instances int, env ...string) *platform {
@@ -94,6 +95,9 @@ func (p *platform) route(w http.ResponseWriter, r *http.Request) {
 	i := <-p.free
 	p.mu.Lock()
 	p.open[i] = r.URL.Path
+	if r.UserAgent() == "stepwell" {
+		p.own = append(p.own, r.Header.Clone())
+	}
 	p.mu.Unlock()
 	_ = i.Signal(syscall.SIGCONT)
 	defer func() { // the proxy panics if the server dies during a response

@@ -244,9 +244,16 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
+	if err := s.config.useTLS(s.http, s.logger); err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	s.httpDone = make(chan error, 1)
-	s.running.Go(func() { s.httpDone <- s.http.Serve(listener) })
-	s.logger.InfoContext(ctx, "listening", "addr", s.addr, "role", s.role)
+	serve := s.http.Serve
+	if s.http.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") } // the configuration has the certificate
+	}
+	s.running.Go(func() { s.httpDone <- serve(listener) })
+	s.logger.InfoContext(ctx, "listening", "addr", s.addr, "scheme", s.config.scheme(), "role", s.role)
 	return nil
 }
 

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	apiKey  = "sk_linear"
+	apiKey  = "sk_linear_0123456789abcdef"
 	timeout = 30 * time.Second
 )
 

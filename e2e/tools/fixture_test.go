@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	apiKey     = "sk_tools"
+	apiKey     = "sk_tools_0123456789abcdef"
 	deployment = "tools"
 	// hookToken is the token of the hook that one of the fixture's runs waits for.
 	hookToken = "fixture"

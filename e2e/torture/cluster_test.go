@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	apiKey = "sk_torture"
+	apiKey = "sk_torture_0123456789abcdef"
 	// retryPause is the pause before a retry.
 	retryPause = 250 * time.Millisecond
 )

@@ -84,6 +84,7 @@ func newServer(o Options) *echo.Echo {
 	r.GET("/read", Read, whoami)
 	r.GET("/metadata", Metadata, whoami)
 	r.Group("/sub").POST("/write", Write, whoami)
+	r.Group("/sub").PUT("/replace", Write, whoami)
 	r.GET("/wait", Any, func(c echo.Context) error {
 		<-c.Request().Context().Done()
 		return c.Request().Context().Err()

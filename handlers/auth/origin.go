@@ -21,7 +21,22 @@ func (a *Authenticator) checkOrigin(r *http.Request) error {
 		return fmt.Errorf("%w: without a key, this server accepts only localhost and IP addresses as its host, not %q:"+
 			" set STEPWELL_API_KEY, or STEPWELL_OPEN=true", ErrForbidden, r.Host)
 	}
+	if isPage(r) && !isLocalName(r.Host) {
+		return fmt.Errorf("%w: this server is open, and the request comes from a page of %q, a name that anybody could"+
+			" make lead here (DNS rebinding): use a key", ErrForbidden, r.Host)
+	}
 	return nil
+}
+
+// isPage reports whether a browser made the request for a page, and could not have made it for a link. Browsers tell
+// the origin of such requests.
+func isPage(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return false
+	default:
+		return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
+	}
 }
 
 // isLocalName reports whether a host is an IP address or a name that cannot be DNS-rebound. To a browser, a page of a

@@ -35,8 +35,20 @@ func TestOpenServerRejectsCrossSiteRequests(t *testing.T) {
 		"page of an old browser":         {local, "POST", "127.0.0.1:8788", []string{"Origin", "https://attacker.example"}, 403},
 		"page without an origin":         {local, "POST", "127.0.0.1:8788", []string{"Origin", "null"}, 403},
 		"explicitly open, page":          {public, "POST", "stepwell.example", []string{"Origin", "https://attacker.example"}, 403},
-		"same-origin page":               {local, "POST", "127.0.0.1:8788", []string{"Sec-Fetch-Site", "same-origin"}, 200},
-		"same-origin page, old browser":  {local, "POST", "127.0.0.1:8788", []string{"Origin", "http://127.0.0.1:8788"}, 200},
+		"rebound name, replaces":         {local, "PUT", "attacker.example:8788", nil, 403},
+		"rebound name, page replaces":    {local, "PUT", "attacker.example:8788", []string{"Origin", "http://attacker.example:8788"}, 403},
+		"explicitly open, replaces":      {public, "PUT", "stepwell.example:8788", nil, 200},
+		"explicitly open, rebound name": {
+			public, "PUT", "attacker.example:8788", []string{"Origin", "http://attacker.example:8788"}, 403,
+		},
+		"explicitly open, rebound name over https": {
+			public, "PUT", "attacker.example", []string{"Sec-Fetch-Site", "same-origin"}, 403,
+		},
+		"explicitly open, page of an address": {
+			public, "PUT", "10.0.0.1:8788", []string{"Origin", "http://10.0.0.1:8788"}, 200,
+		},
+		"same-origin page":              {local, "POST", "127.0.0.1:8788", []string{"Sec-Fetch-Site", "same-origin"}, 200},
+		"same-origin page, old browser": {local, "POST", "127.0.0.1:8788", []string{"Origin", "http://127.0.0.1:8788"}, 200},
 		"page with a key": {
 			local, "POST", "attacker.example", []string{"Sec-Fetch-Site", "cross-site", "Authorization", "Bearer sw_write"}, 200,
 		},
@@ -48,7 +60,7 @@ func TestOpenServerRejectsCrossSiteRequests(t *testing.T) {
 			k.Role = "write"
 			keys.keys["sw_write"] = k
 			tt.options.Keys = keys
-			path := map[string]string{http.MethodGet: "/v1/read", http.MethodPost: "/v1/sub/write"}[tt.method]
+			path := map[string]string{http.MethodGet: "/v1/read", http.MethodPost: "/v1/sub/write", http.MethodPut: "/v1/sub/replace"}[tt.method]
 			r := httptest.NewRequest(tt.method, path, nil)
 			r.Host = tt.host
 			for i := 0; i < len(tt.header); i += 2 {

@@ -6,11 +6,13 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 // messageJSON is the JSON form of a message in the queue. Clients that may not see payloads do not get the last error,
-// which may quote the function.
+// which may quote the function. Only the operator sees the addresses in it, which are those of the server's network.
 type messageJSON struct {
 	ID            string         `json:"id"`
 	Topic         string         `json:"topic"`
@@ -33,6 +35,9 @@ func (r *request) messageJSON(e queue.Entry) messageJSON {
 	}
 	if r.payloads() == read.WithoutPayloads {
 		v.LastError = ""
+	}
+	if !auth.IdentityOf(r).Operator() {
+		v.LastError = egress.Redact(v.LastError)
 	}
 	return v
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
@@ -56,7 +58,7 @@ func (s *Server) forward(r call) error {
 				s.OnForward(ctx, p.Out.Header)
 			}
 		},
-		ModifyResponse: filterResponse,
+		ModifyResponse: answerOf(r.Response().Header()),
 		ErrorHandler:   func(_ http.ResponseWriter, _ *http.Request, err error) { proxyErr = err },
 		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // errors are logged by the error handler
 	}
@@ -115,14 +117,22 @@ func rewrite(p *httputil.ProxyRequest, target *url.URL) {
 	}
 }
 
+// answerOf returns what is done with the app's response before it is copied to own, the headers that the server has set.
+// They are put back, because an informational response (1xx) of the app clears them.
+func answerOf(own http.Header) func(*http.Response) error {
+	set := own.Clone()
+	return func(response *http.Response) error {
+		maps.Copy(own, set)
+		return filterResponse(response)
+	}
+}
+
 // filterResponse removes the headers that an app must not set for this server's origin.
 func filterResponse(response *http.Response) error {
 	if response.StatusCode == http.StatusNotFound && response.ContentLength == 0 {
 		return ErrNotFound // the hook was disposed meanwhile
 	}
-	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "Alt-Svc"} {
-		response.Header.Del(name)
-	}
+	maps.DeleteFunc(response.Header, func(name string, _ []string) bool { return webhook.SharedHeader(name) })
 	// This server has set these; the proxy would add the app's as duplicates.
 	for _, name := range []string{"X-Content-Type-Options", "Referrer-Policy", "X-Request-Id"} {
 		response.Header.Del(name)

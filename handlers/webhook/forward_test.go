@@ -87,6 +87,66 @@ func TestRequestsAreForwardedToApps(t *testing.T) {
 	d.wantReceived(t, id, 0) // which is the app's to do
 }
 
+// sharedHeaders affect more than the response that has them.
+var sharedHeaders = []string{
+	"Set-Cookie", "NEL", "Report-To", "Reporting-Endpoints", "X-Accel-Redirect", "X-Accel-Buffering", "X-Sendfile",
+	"X-LIGHTTPD-send-file", "Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data", "Service-Worker-Allowed",
+	"Accept-CH", "Public-Key-Pins",
+}
+
+// wantOwnHeaders checks that a response has the server's own headers once, and none that affects more than itself.
+func wantOwnHeaders(t *testing.T, h http.Header) {
+	t.Helper()
+	for _, name := range sharedHeaders {
+		if got := h.Values(name); got != nil {
+			t.Errorf("the response has %s: %v", name, got)
+		}
+	}
+	for _, name := range []string{"X-Content-Type-Options", "Referrer-Policy", "X-Request-Id"} {
+		if got := h.Values(name); len(got) != 1 {
+			t.Errorf("%s: got %v, want the server's", name, got)
+		}
+	}
+	if got := h.Get("Content-Security-Policy"); !strings.HasPrefix(got, "sandbox") {
+		t.Errorf("Content-Security-Policy: got %q, want the server's first", got)
+	}
+}
+
+// TestAppsCannotSetHeadersOfTheOrigin: neither in the final response, nor by having an informational one clear the
+// server's headers.
+func TestAppsCannotSetHeadersOfTheOrigin(t *testing.T) {
+	t.Parallel()
+	for name, informs := range map[string]bool{"plain": false, "after early hints": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newTestServer(t)
+			d.app(t, "T", func(w http.ResponseWriter, _ *http.Request) {
+				if informs {
+					w.Header().Set("Link", "</x.css>; rel=preload")
+					w.WriteHeader(http.StatusEarlyHints)
+				}
+				for _, name := range sharedHeaders {
+					w.Header().Set(name, "x")
+				}
+				w.Header().Set("X-Request-Id", "theirs")
+				w.Header().Set("X-Content-Type-Options", "theirs")
+				_, _ = io.WriteString(w, "<script>")
+			})
+			front := httptest.NewServer(d)
+			t.Cleanup(front.Close)
+			response, err := http.Get(front.URL + "/hooks/T") //nolint:noctx // a test
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = response.Body.Close() }()
+			if response.StatusCode != http.StatusOK {
+				t.Errorf("got %s", response.Status)
+			}
+			wantOwnHeaders(t, response.Header)
+		})
+	}
+}
+
 // TestResponsesOfAppsAreStreamed checks that the response is not buffered.
 func TestResponsesOfAppsAreStreamed(t *testing.T) {
 	t.Parallel()

@@ -60,7 +60,9 @@ func write(r call, response contract.Response) error {
 	h := r.Response().Header()
 	h.Del("Content-Security-Policy") // protect adds it to the workflow's
 	for name, value := range response.Headers {
-		h.Set(name, value)
+		if !webhook.SharedHeader(name) { // an older server may have stored it
+			h.Set(name, value)
+		}
 	}
 	protect(h)
 	r.Response().WriteHeader(response.Status)

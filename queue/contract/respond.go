@@ -100,20 +100,19 @@ func (c *respond) content(r *Response) (kind string, err error) {
 	return kind, nil
 }
 
-// reserved are the headers that the server itself sets, and those that would affect the whole origin.
+// reserved are the headers that the server itself sets.
 var reserved = map[string]bool{
 	"Connection": true, "Content-Length": true, "Date": true, "Keep-Alive": true, "Proxy-Authenticate": true,
-	"Proxy-Connection": true, "Set-Cookie": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
-	"Clear-Site-Data": true, "Strict-Transport-Security": true, "Public-Key-Pins": true, "Alt-Svc": true,
-	"Service-Worker-Allowed": true,
+	"Proxy-Connection": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 }
 
-// checkHeader rejects headers that HTTP cannot carry unchanged, and reserved headers.
+// checkHeader rejects headers that HTTP cannot carry unchanged, reserved headers, and those that affect more than the
+// response.
 func checkHeader(name, value string) error {
 	if name == "" || strings.ContainsFunc(name, notInName) {
 		return entities.Invalid("%q is not a valid header name", name)
 	}
-	if reserved[textproto.CanonicalMIMEHeaderKey(name)] {
+	if reserved[textproto.CanonicalMIMEHeaderKey(name)] || webhook.SharedHeader(name) {
 		return entities.Invalid("header %s cannot be set by workflows", name)
 	}
 	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f }) {

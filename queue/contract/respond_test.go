@@ -64,6 +64,8 @@ func TestRespondRejectsInvalidResponses(t *testing.T) {
 		`,"status":199`, `,"status":600`, `,"status":101`, `,"body":1,"text":"1"`, `,"bodyBase64":"#"`,
 		`,"status":204,"text":"x"`, `,"status":304,"body":1`, `,"headers":{"Set-Cookie":"a=b"}`,
 		`,"headers":{"set-cookie":"a=b"}`, `,"headers":{"Content-Length":"1"}`, `,"headers":{"Transfer-Encoding":"x"}`,
+		`,"headers":{"NEL":"{}"}`, `,"headers":{"report-to":"{}"}`, `,"headers":{"X-Accel-Redirect":"/internal"}`,
+		`,"headers":{"x-sendfile":"/etc/passwd"}`, `,"headers":{"Service-Worker-Allowed":"/"}`,
 		`,"headers":{"":"x"}`, `,"headers":{"a b":"x"}`, `,"headers":{"a":"x\r\nb: c"}`, `,"headers":{"a":"é"}`,
 		`,"headers":{"a:b":"x"}`, `,"headers":{"a":1}`, `,"more":1`, `,"hook":""`, `,"request":"a b"`,
 	} {

@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/contract"
+	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
 // The error codes of failures that the server itself reports.
@@ -193,7 +194,7 @@ func parseOutput(body []byte) (output []byte, ok bool) {
 // decides: a client error would happen again.
 func parseFailure(a answer, err error) (contract.Failure, bool) {
 	if err != nil {
-		return contract.Failure{Message: queue.Storable(err.Error())}, true
+		return contract.Failure{Message: queue.Storable(egress.Redact(err.Error()))}, true
 	}
 	retryable := a.status/100 != 4 || a.status == http.StatusRequestTimeout || a.status == http.StatusTooEarly ||
 		a.status == http.StatusTooManyRequests
