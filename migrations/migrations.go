@@ -35,12 +35,12 @@ const lockID = 0x5354_4550_5745_4c4c // "STEPWELL"
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
 // Up migrates the schema in the database of dsn, and creates it if needed. Several processes may call it at once: one
-// migrates, and the others wait for it and find nothing to do.
-func Up(ctx context.Context, dsn, schema string) error {
+// migrates, and the others wait for it and find nothing to do. The options are those of [Pool].
+func Up(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Config)) error {
 	if !schemaName.MatchString(schema) {
 		return fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", schema)
 	}
-	pool, err := Pool(ctx, dsn, schema)
+	pool, err := Pool(ctx, dsn, schema, options...)
 	if err != nil {
 		return err
 	}
