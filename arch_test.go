@@ -57,8 +57,8 @@ var mayImport = map[string][]string{
 	"queue/tickets": {"entities/pg"},
 
 	"handlers": {
-		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/message",
-		"entities/pg", "eventlog", "eventlog/read",
+		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/message", "entities/pg",
+		"eventlog", "eventlog/read",
 		"handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/webhook",
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine",
 	},

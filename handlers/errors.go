@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -23,6 +24,10 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/queue"
 )
+
+// databaseRetry is when clients should try again while the database is unavailable. Most failovers take several seconds,
+// but a node that restarts takes one.
+const databaseRetry = time.Second
 
 // statuses maps errors to HTTP statuses and codes. The first match counts. Other errors are internal: clients get a
 // fixed text.
@@ -113,6 +118,12 @@ func problemOf(err error) problem {
 	if overloaded, ok := errors.AsType[*overloadedError](err); ok {
 		return problem{
 			status: overloaded.status, code: "overloaded", message: overloaded.Error(), retryAfter: overloaded.retryAfter,
+		}
+	}
+	if pg.IsUnavailable(err) {
+		return problem{
+			status: http.StatusServiceUnavailable, code: "database_unavailable",
+			message: "the database is unavailable: try again", retryAfter: databaseRetry,
 		}
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {

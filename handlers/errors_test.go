@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -186,5 +187,28 @@ func TestUnknownRoutesAreRejected(t *testing.T) {
 	}
 	if logged.String() != "" {
 		t.Errorf("logged: %s", logged)
+	}
+}
+
+// TestUnavailableDatabaseIsRetryable checks that all clients are told to try again, and not why.
+func TestUnavailableDatabaseIsRetryable(t *testing.T) {
+	t.Parallel()
+	e, _, logged := newEcho(t, "")
+	for code, secret := range map[string]string{"25006": "read-only", "57P01": "shutdown", "53300": "full", "08006": "gone"} {
+		for _, root := range []string{"/sdk/", "/v1/", "/"} {
+			path := root + "away/" + code
+			e.GET(path, func(echo.Context) error {
+				return fmt.Errorf("do it: %w", &pgconn.PgError{Code: code, Message: secret})
+			})
+			got := serve(e, http.MethodGet, path)
+			errorCode, text := messageOf(t, path, got.Body.Bytes())
+			if got.Code != http.StatusServiceUnavailable || errorCode != "database_unavailable" ||
+				text != "the database is unavailable: try again" || got.Header().Get("Retry-After") != "1" {
+				t.Errorf("%s: got %d %s %q, Retry-After %q", path, got.Code, errorCode, text, got.Header().Get("Retry-After"))
+			}
+			if log := logged.String(); !strings.Contains(log, secret) || !strings.Contains(log, "path="+path) {
+				t.Errorf("the log lacks %q at %s: %s", secret, path, log)
+			}
+		}
 	}
 }

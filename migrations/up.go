@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 const (
 	defaultLockTimeout = 2 * time.Second
 	defaultPause       = 3 * time.Second
-	defaultPatience    = 5 * time.Minute
+	defaultMaxWait    = 5 * time.Minute
 )
 
 // lockID is the advisory lock that a server holds while it migrates a database.
@@ -43,8 +44,8 @@ type Migrator struct {
 	LockTimeout time.Duration
 	// Pause is the time between two attempts; 3 s if zero.
 	Pause time.Duration
-	// Patience is how long after the first attempt without a lock others follow; 5 min if zero.
-	Patience time.Duration
+	// MaxWait is how long after the first attempt without a lock others follow; 5 min if zero.
+	MaxWait time.Duration
 }
 
 // Up migrates with the defaults of [Migrator.Up] and logs nothing.
@@ -52,15 +53,15 @@ func Up(ctx context.Context, dsn, schema string) error { return Migrator{}.Up(ct
 
 // Up migrates the schema in the database of dsn, and creates it if needed. Several processes may call it at once: one
 // migrates, and the others wait for it and find nothing to do. It fails with a [*LockedError] if others hold a lock
-// for too long.
-func (m Migrator) Up(ctx context.Context, dsn, schema string) error {
+// for too long. The options are those of [Pool].
+func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Config)) error {
 	if !schemaName.MatchString(schema) {
 		return fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", schema)
 	}
-	pool, err := Pool(ctx, dsn, schema, func(c *pgxpool.Config) {
+	pool, err := Pool(ctx, dsn, schema, append(slices.Clip(options), func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["application_name"] = migrating
 		c.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(cmp.Or(m.LockTimeout, defaultLockTimeout))
-	})
+	})...)
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (m Migrator) logger() *slog.Logger { return cmp.Or(m.Logger, slog.New(slog.
 // persist calls migrate until it no longer fails for lack of a lock, or for too long. Migrations that were committed
 // stay so; the next attempt goes on with the one that failed. The connection is used to find out who holds the lock.
 func (m Migrator) persist(ctx context.Context, conn *pgx.Conn, migrate func() error) error {
-	patience := cmp.Or(m.Patience, defaultPatience)
+	maxWait := cmp.Or(m.MaxWait, defaultMaxWait)
 	var over <-chan time.Time
 	var holder string
 	for attempt := 1; ; attempt++ {
@@ -118,9 +119,9 @@ func (m Migrator) persist(ctx context.Context, conn *pgx.Conn, migrate func() er
 			return err
 		}
 		if over == nil {
-			over = time.After(patience)
+			over = time.After(maxWait)
 		}
-		locked := &LockedError{Holder: holder, Patience: patience, Cause: err}
+		locked := &LockedError{Holder: holder, MaxWait: maxWait, Cause: err}
 		m.logger().WarnContext(ctx, "a migration waits for a lock and will be tried again",
 			"migration", locked.migration(), "holder", holder, "attempt", attempt)
 		select {
@@ -137,15 +138,15 @@ func (m Migrator) persist(ctx context.Context, conn *pgx.Conn, migrate func() er
 type LockedError struct {
 	// Holder says which object was locked at last, and by which processes; empty if that is not known.
 	Holder string
-	// Patience is how long it was tried.
-	Patience time.Duration
+	// MaxWait is how long it was tried.
+	MaxWait time.Duration
 	// Cause is the error of the last attempt.
 	Cause error
 }
 
 func (e *LockedError) Error() string {
 	return fmt.Sprintf("%s did not get its locks within %s; last, %s: end that transaction, then migrate again: %v",
-		e.migration(), e.Patience, cmp.Or(e.Holder, "an unknown process held one"), e.Cause)
+		e.migration(), e.MaxWait, cmp.Or(e.Holder, "an unknown process held one"), e.Cause)
 }
 
 // Unwrap returns the error of the last attempt.

@@ -86,7 +86,7 @@ func TestMigrationGivesUpWaiting(t *testing.T) {
 	pool, provider := migratedTo(t, beforeIt)
 	openReader(t, pool)
 	m := migrations.Migrator{
-		LockTimeout: 400 * time.Millisecond, Pause: 50 * time.Millisecond, Patience: 2 * time.Second,
+		LockTimeout: 400 * time.Millisecond, Pause: 50 * time.Millisecond, MaxWait: 2 * time.Second,
 	}
 	err := m.Up(t.Context(), pool.Config().ConnString(), migrations.DefaultSchema)
 	locked, ok := errors.AsType[*migrations.LockedError](err)

@@ -68,6 +68,7 @@ type server struct {
 	local bool
 
 	pool       *pgxpool.Pool
+	primary    *pg.Primary
 	allowed    egress.Allowed
 	disk       diskMonitor
 	keys       *access.Keys
@@ -130,7 +131,12 @@ func (s *server) start(ctx context.Context) (err error) {
 
 // connect migrates the database and opens the pool.
 func (s *server) connect(ctx context.Context) (err error) {
-	if err := (migrations.Migrator{Logger: s.logger}).Up(ctx, s.config.DatabaseURL, s.config.Schema); err != nil {
+	s.primary = pg.NewPrimary(s.logger)
+	if err := s.primary.Find(ctx, s.config.DatabaseURL); err != nil {
+		return err
+	}
+	migrator := migrations.Migrator{Logger: s.logger}
+	if err := migrator.Up(ctx, s.config.DatabaseURL, s.config.Schema, s.primary.Install); err != nil {
 		return err
 	}
 	s.disk.now = time.Now
@@ -140,7 +146,7 @@ func (s *server) connect(ctx context.Context) (err error) {
 		}
 	}
 	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema,
-		setSessionTimeouts, s.disk.install, s.suspendPool, traceQueries(s.traces))
+		s.primary.Install, setSessionTimeouts, s.disk.install, s.suspendPool, traceQueries(s.traces))
 	return err
 }
 
@@ -202,6 +208,7 @@ func (s *server) startBackground(ctx context.Context) {
 	ctx, s.stopHub = context.WithCancel(context.WithoutCancel(ctx))
 	s.running.Go(func() { s.hub.Run(ctx) })
 	s.running.Go(func() { s.keys.Run(ctx, s.logger) })
+	s.running.Go(func() { s.primary.KeepSurveying(ctx, s.pool.Config().ConnConfig) })
 }
 
 func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers.Function) http.Handler {
