@@ -16,7 +16,6 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/contract"
@@ -33,9 +32,12 @@ const (
 	// not registered. These attempts are not limited in number. Registering the deployment makes its messages due at
 	// once.
 	unreachedBackoff = time.Minute
-	// leftLease is how long a function keeps its lease when the server that called it stops: longer than the minute
-	// after which clients extend their leases (protocol §5.5).
-	leftLease = 90 * time.Second
+	// leftLease is how long after its call a function keeps its lease when the server that called it stops: longer than
+	// the minute after which clients extend their leases (protocol §5.5).
+	leftLease = 75 * time.Second
+	// minLeftLease is how long it keeps the lease at least. When calls of the same app are cut off or refused meanwhile,
+	// the function has probably died with it, and keeps the lease no longer than that.
+	minLeftLease = 15 * time.Second
 	// answeredLease is the minimum time that a function has to acknowledge after its answer. Clients acknowledge or
 	// release the message before they answer, even on failure, so a request that has not arrived by then was lost.
 	answeredLease = 10 * time.Second
@@ -78,6 +80,7 @@ type deliverer struct {
 	// keepPause is how often a delivery that waits for memory renews its ticket.
 	keepPause time.Duration
 	tally     tally
+	outages   outages
 }
 
 func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
@@ -149,9 +152,11 @@ func (w *deliverer) callFunction(ctx context.Context, d Delivery, free func()) (
 	case err == nil:
 		// The function answered but did not acknowledge. Only the acknowledgement counts, which is a separate request
 		// (protocol §5.5): without one the lease expires soon, and later with each delivery.
-		return Delivered{Outcome: OutcomeDone}, w.shortenLease(ctx, d.Lease, max(answeredLease, backoff(d.DeliveryCount)))
+		return Delivered{Outcome: OutcomeDone}, w.shortenLease(ctx, d.Lease, max(answeredLease, backoff(d.failures())))
 	case errors.Is(ctx.Err(), context.Canceled):
-		return Delivered{Outcome: OutcomeStopped}, w.shortenLease(ctx, d.Lease, leftLease)
+		return Delivered{Outcome: OutcomeStopped}, Persist(ctx, func(ctx context.Context) error {
+			return leaveLease(ctx, w.queue.pool, d.Lease, d.ClaimedAt)
+		})
 	default:
 		f := d.Failure(err)
 		w.logger.InfoContext(ctx, "delivery failed",
@@ -321,7 +326,7 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 		req.Body, req.GetBody = &sending{body: body, sent: sent}, nil
 		d.Body = nil
 	}
-	resp, err := w.send(req, d.Project, body)
+	resp, err := w.send(req, *d, body)
 	if err != nil {
 		return err
 	}
@@ -337,13 +342,18 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 	return err
 }
 
-// send signs a request to a function of the project and sends it. The signature covers the body.
-func (w *deliverer) send(req *http.Request, project entities.Project, body []byte) (*http.Response, error) {
+// send signs a request to the delivery's function and sends it. The signature covers the body.
+func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Response, error) {
 	w.options.Observer.Call(req.Context(), req.Header)
-	if err := w.options.Signer.sign(req, project, body); err != nil {
+	if err := w.options.Signer.sign(req, d.Project, body); err != nil {
 		return nil, err
 	}
-	return w.http.Do(req) //nolint:gosec // the dialer refuses addresses that deployments may not have
+	resp, err := w.http.Do(req) //nolint:gosec // the dialer refuses addresses that deployments may not have
+	if err != nil && isCutOff(err) {
+		err = &cutOffError{err}
+	}
+	w.noteOutage(req.Context(), d, err)
+	return resp, err
 }
 
 // newRequest returns the request of protocol §5.4: a binary-mode CloudEvent with the message's body.
