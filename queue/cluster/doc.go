@@ -23,7 +23,7 @@
 // through any server: the death of the server that made the call says nothing about the function's work. Clients extend
 // a lease after a minute, then every minute (protocol §5.5). So a step that lost its server is executed twice only if
 // it was younger than that. If its app died too, its message is delivered again when the lease runs out, after 5 min. A
-// server that shuts down leaves the leases that outlast its grace period to their functions, for 90 s unless they are
+// server that shuts down leaves the leases that outlast its grace period to their functions, for 75 s unless they are
 // extended.
 //
 // A process that was frozen and continues finds its receipt handles dead. Every change of a lease names its handle, and
@@ -35,11 +35,14 @@
 //
 // A run that has not ended must have a way to move (I5):
 //
-//   - a message about it that is pending, leased or parked,
+//   - a message about it that is due, leased, retried after a failure, or parked,
 //   - a wait or a step's retry that is not due yet, or
 //   - an open hook, if a delivery has seen all results of steps and all payloads of hooks.
 //
-// A run without one is stranded. This happens when a client dies between writing an event and sending the message that
+// A message whose delay is not over is no way to move: what the run waits for has its own time, and a message that
+// comes later than that comes too late. Clients of the 5.x line send such messages as backstops, due in 15 minutes.
+//
+// A run without a way to move is stranded, 30 s after the time of what it waits for. This happens when a client dies between writing an event and sending the message that
 // belongs to it. The sweeper then enqueues what the client would have sent: a continuation, with which the client
 // replays the log and sends whatever is missing. For a run that the server continues it enqueues the missing work.
 // Before that it deletes idempotency keys whose messages are gone, since the queue would otherwise drop the client's
