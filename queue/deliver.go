@@ -32,9 +32,12 @@ const (
 	// not registered. These attempts are not limited in number. Registering the deployment makes its messages due at
 	// once.
 	unreachedBackoff = time.Minute
-	// leftLease is how long after its call a function keeps its lease when the server that called it stops: longer than
-	// the minute after which clients extend their leases (protocol §5.5).
-	leftLease = 75 * time.Second
+	// shownLease is how long the lease lasts at most according to the headers of a delivery. Clients extend a lease for
+	// the first time after a fifth of that, and then every minute (protocol §5.5).
+	shownLease = 150 * time.Second
+	// leftLease is how long after its call a function keeps its lease when the server that called it stops: ten seconds
+	// longer than it takes to extend the lease.
+	leftLease = shownLease/5 + 10*time.Second
 	// minLeftLease is how long it keeps the lease at least. When calls of the same app are cut off or refused meanwhile,
 	// the function has probably died with it, and keeps the lease no longer than that.
 	minLeftLease = 15 * time.Second
@@ -376,12 +379,21 @@ func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 		"Ce-Vqsdeliverycount":      strconv.Itoa(d.DeliveryCount),
 		"Ce-Vqscreatedat":          timestamp(d.CreatedAt),
 		"Ce-Vqsexpiresat":          timestamp(d.ExpiresAt),
-		"Ce-Vqsvisibilitydeadline": timestamp(d.DueAt),
+		"Ce-Vqsvisibilitydeadline": timestamp(d.shownDeadline()),
 		"User-Agent":               "stepwell",
 	} {
 		req.Header.Set(name, value)
 	}
 	return req, nil
+}
+
+// shownDeadline is the end of the lease that the function is told. It is earlier than the real one, so that a function
+// that works for long soon shows that it is alive: its lease then outlives the server that called it.
+func (d Delivery) shownDeadline() time.Time {
+	if shown := d.ClaimedAt.Add(shownLease); shown.Before(d.DueAt) {
+		return shown
+	}
+	return d.DueAt
 }
 
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
