@@ -96,3 +96,33 @@ func TestRunsContinueAfterLostMessages(t *testing.T) {
 		a.wantCounts(t, id, map[string]int{"add": 3})
 	}
 }
+
+// TestRunIsWokenBeforeItsBackstop: an app of the 5.x line dies between step_retrying, which says that the step is due in
+// a second, and the message for it. Left is the message that the client sends as a backstop, due in 15 minutes. The
+// server notices that it is too late, and continues the run. To leave the same behind, the test turns the message for
+// the retry into the backstop.
+func TestRunIsWokenBeforeItsBackstop(t *testing.T) {
+	t.Parallel()
+	skipIfShort(t)
+	s := newServer(t)
+	var replaced atomic.Bool
+	between := newProxy(t, s.url(), func(forward http.Handler) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Vqs-Delay-Seconds") != "" && replaced.CompareAndSwap(false, true) {
+				r.Header.Set("Vqs-Delay-Seconds", "900")
+				r.Header.Set("Vqs-Idempotency-Key", r.Header.Get("Vqs-Idempotency-Key")+":backstop")
+			}
+			forward.ServeHTTP(w, r)
+		}
+	})
+	a := newApp(t, appOptions{line: beta55, stepwell: between.URL, deployment: "backstop"})
+	s.register(t, "backstop", a.url())
+
+	id := a.run(t, "retryable")
+	s.waitFor(t, id, "step_retrying")
+	a.want(t, id, 3)
+	if !replaced.Load() {
+		t.Error("the client sent no delayed message")
+	}
+	a.wantCounts(t, id, map[string]int{"retriesTwice": 3})
+}

@@ -26,7 +26,7 @@ import (
 const (
 	defaultLockTimeout = 2 * time.Second
 	defaultPause       = 3 * time.Second
-	defaultMaxWait    = 5 * time.Minute
+	defaultMaxWait     = 5 * time.Minute
 )
 
 // lockID is the advisory lock that a server holds while it migrates a database.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -34,9 +33,15 @@ const (
 	// not registered. These attempts are not limited in number. Registering the deployment makes its messages due at
 	// once.
 	unreachedBackoff = time.Minute
-	// leftLease is how long a function keeps its lease when the server that called it stops: longer than the minute
-	// after which clients extend their leases (protocol §5.5).
-	leftLease = 90 * time.Second
+	// shownLease is how long the lease lasts at most according to the headers of a delivery. Clients extend a lease for
+	// the first time after a fifth of that, and then every minute (protocol §5.5).
+	shownLease = 150 * time.Second
+	// leftLease is how long after its call a function keeps its lease when the server that called it stops: ten seconds
+	// longer than it takes to extend the lease.
+	leftLease = shownLease/5 + 10*time.Second
+	// minLeftLease is how long it keeps the lease at least. When calls of the same app are cut off or refused meanwhile,
+	// the function has probably died with it, and keeps the lease no longer than that.
+	minLeftLease = 15 * time.Second
 	// answeredLease is the minimum time that a function has to acknowledge after its answer. Clients acknowledge or
 	// release the message before they answer, even on failure, so a request that has not arrived by then was lost.
 	answeredLease = 10 * time.Second
@@ -79,6 +84,7 @@ type deliverer struct {
 	// keepPause is how often a delivery that waits for memory renews its ticket.
 	keepPause time.Duration
 	tally     tally
+	outages   outages
 }
 
 func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
@@ -150,9 +156,11 @@ func (w *deliverer) callFunction(ctx context.Context, d Delivery, free func()) (
 	case err == nil:
 		// The function answered but did not acknowledge. Only the acknowledgement counts, which is a separate request
 		// (protocol §5.5): without one the lease expires soon, and later with each delivery.
-		return Delivered{Outcome: OutcomeDone}, w.shortenLease(ctx, d.Lease, max(answeredLease, backoff(d.DeliveryCount)))
+		return Delivered{Outcome: OutcomeDone}, w.shortenLease(ctx, d.Lease, max(answeredLease, backoff(d.failures())))
 	case errors.Is(ctx.Err(), context.Canceled):
-		return Delivered{Outcome: OutcomeStopped}, w.shortenLease(ctx, d.Lease, leftLease)
+		return Delivered{Outcome: OutcomeStopped}, Persist(ctx, func(ctx context.Context) error {
+			return leaveLease(ctx, w.queue.pool, d.Lease, d.ClaimedAt)
+		})
 	default:
 		f := d.Failure(err)
 		w.logger.InfoContext(ctx, "delivery failed",
@@ -322,7 +330,7 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 		req.Body, req.GetBody = &sending{body: body, sent: sent}, nil
 		d.Body = nil
 	}
-	resp, err := w.send(req, d.Project, body)
+	resp, err := w.send(req, *d, body)
 	if err != nil {
 		return err
 	}
@@ -338,13 +346,18 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 	return err
 }
 
-// send signs a request to a function of the project and sends it. The signature covers the body.
-func (w *deliverer) send(req *http.Request, project entities.Project, body []byte) (*http.Response, error) {
+// send signs a request to the delivery's function and sends it. The signature covers the body.
+func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Response, error) {
 	w.options.Observer.Call(req.Context(), req.Header)
-	if err := w.options.Signer.sign(req, project, body); err != nil {
+	if err := w.options.Signer.sign(req, d.Project, body); err != nil {
 		return nil, err
 	}
-	return w.http.Do(req) //nolint:gosec // the dialer refuses addresses that deployments may not have
+	resp, err := w.http.Do(req) //nolint:gosec // the dialer refuses addresses that deployments may not have
+	if err != nil && isCutOff(err) {
+		err = &cutOffError{err}
+	}
+	w.noteOutage(req.Context(), d, err)
+	return resp, err
 }
 
 // newRequest returns the request of protocol §5.4: a binary-mode CloudEvent with the message's body.
@@ -367,12 +380,21 @@ func newRequest(ctx context.Context, d Delivery) (*http.Request, error) {
 		"Ce-Vqsdeliverycount":      strconv.Itoa(d.DeliveryCount),
 		"Ce-Vqscreatedat":          timestamp(d.CreatedAt),
 		"Ce-Vqsexpiresat":          timestamp(d.ExpiresAt),
-		"Ce-Vqsvisibilitydeadline": timestamp(d.DueAt),
+		"Ce-Vqsvisibilitydeadline": timestamp(d.shownDeadline()),
 		"User-Agent":               "stepwell",
 	} {
 		req.Header.Set(name, value)
 	}
 	return req, nil
+}
+
+// shownDeadline is the end of the lease that the function is told. It is earlier than the real one, so that a function
+// that works for long soon shows that it is alive: its lease then outlives the server that called it.
+func (d Delivery) shownDeadline() time.Time {
+	if shown := d.ClaimedAt.Add(shownLease); shown.Before(d.DueAt) {
+		return shown
+	}
+	return d.DueAt
 }
 
 func timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -39,7 +39,7 @@ func TestDeliveryHasTheHeadersOfTheProtocol(t *testing.T) {
 			"Ce-Vqsmessageid":          {id},
 			"Ce-Vqsqueuename":          {topic},
 			"Ce-Vqsreceipthandle":      {handle},
-			"Ce-Vqsvisibilitydeadline": {due.UTC().Format(iso)},
+			"Ce-Vqsvisibilitydeadline": {due.Add(shownLease - leaseTime).UTC().Format(iso)},
 			"Content-Length":           {"12"},
 			"Content-Type":             {"application/x-odd; a=b"},
 			"User-Agent":               {"stepwell"},

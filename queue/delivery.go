@@ -35,8 +35,10 @@ type Delivery struct {
 	DueAt         time.Time
 	Lease         string
 	DeliveryCount int
-	// Unreached is the number of consecutive attempts that did not reach the function.
+	// Unreached is the number of consecutive attempts that did not reach the function or were cut off.
 	Unreached int
+	// CutOff is how many of the deliveries were cut off because the app died.
+	CutOff int
 	// ClaimedAt is when the delivery started.
 	ClaimedAt time.Time
 	// URL is the base URL of the deployment; empty when it is not registered.
@@ -70,7 +72,7 @@ func (d Delivery) LeaseTime() time.Duration { return d.by.lease }
 
 // Call sends a signed request to the deployment's function.
 func (d Delivery) Call(req *http.Request, body []byte) (*http.Response, error) {
-	return d.by.send(req, d.Project, body)
+	return d.by.send(req, d, body)
 }
 
 // ReserveMemory takes memory for the given number of bytes, which free releases. After waiting for half of the lease
@@ -142,7 +144,7 @@ func (q *Queue) Reserve() Reservation { return q.reserve(message.Message{}, 0) }
 func (d Delivery) RestartIn(b *pgx.Batch, r Reservation, next *Delivery) {
 	b.Queue(`
 		UPDATE messages m
-		SET lease = $2, holder = $3, again = false, due_at = now() + $4, delivery_count = 1, unreached = 0,
+		SET lease = $2, holder = $3, again = false, due_at = now() + $4, delivery_count = 1, unreached = 0, cut_off = 0,
 			first_failed_at = NULL, last_error = ''
 		WHERE `+OfLease+`
 		RETURNING `+deliveryColumns+`, body`, d.Lease, r.handle, r.holder, r.lease,

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -90,6 +93,8 @@ type Failure struct {
 	// Reached is set if the function may have received the message. Only these deliveries count towards parking:
 	// messages must not be parked because their app is down.
 	Reached bool
+	// CutOff is set if the app died before it answered. The delivery counts as one that reached the function.
+	CutOff bool
 }
 
 // Error implements error.
@@ -99,22 +104,147 @@ func (f *Failure) Error() string { return f.Reason }
 func (f *Failure) Redacted() string { return f.Public }
 
 // Failure turns an error of the delivery into a failure: an error that proves that the function was not called does not
-// count as a delivery, and a long outage does not lengthen its backoff beyond [unreachedBackoff].
+// count as a delivery, and a long outage does not lengthen its backoff beyond [unreachedBackoff]. A delivery that was cut
+// off counts, but the backoff of failures does not grow by it.
 func (d Delivery) Failure(err error) Failure {
 	if f := (*Failure)(nil); errors.As(err, &f) {
 		return *f
 	}
-	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-		return Failure{err.Error(), redact(err), min(backoff(d.Unreached+1), unreachedBackoff), false}
+	f := Failure{Reason: err.Error(), Public: redact(err)}
+	if isRefused(err) {
+		f.After = min(backoff(d.Unreached+1), unreachedBackoff)
+		return f
 	}
 	if unsigned := (*unsignedError)(nil); errors.As(err, &unsigned) {
-		return Failure{err.Error(), redact(err), firstBackoff, false}
+		f.After = firstBackoff
+		return f
 	}
-	return Failure{err.Error(), redact(err), backoff(d.DeliveryCount), true}
+	f.Reached = true
+	if cut := (*cutOffError)(nil); errors.As(err, &cut) {
+		f.CutOff, f.After = true, cutOffBackoff(d.CutOff+1)
+		return f
+	}
+	f.After = backoff(d.failures())
+	return f
 }
 
 // Unregistered is the failure of a delivery whose deployment is not registered.
 func (d Delivery) Unregistered() *Failure {
 	reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
 	return &Failure{Reason: reason, Public: reason, After: unreachedBackoff}
+}
+
+// failures is how many of the deliveries, including this one, failed without the death of the app.
+func (d Delivery) failures() int { return max(1, d.DeliveryCount-d.CutOff) }
+
+// isRefused reports whether no connection to the function was made.
+func isRefused(err error) bool {
+	dial := (*net.OpError)(nil)
+	return errors.As(err, &dial) && dial.Op == "dial"
+}
+
+// isCutOff reports whether a request failed because its connection was closed or reset before an answer. That is how
+// the death of an app looks. A timeout and an answer of any status are failures of the app's code.
+func isCutOff(err error) bool {
+	if isRefused(err) {
+		return false
+	}
+	for _, closed := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, closed) {
+			return true
+		}
+	}
+	return false
+}
+
+// cutOffError is the error of a call that was cut off; see [isCutOff].
+type cutOffError struct{ error }
+
+// Unwrap returns the error of the connection.
+func (e *cutOffError) Unwrap() error { return e.error }
+
+const (
+	// promptCutOffs is how often a message that was cut off is made due as soon as its app answers again.
+	promptCutOffs = 3
+	// shortCutOffs is how often a message may be cut off before its backoff exceeds longestCutOff.
+	shortCutOffs  = 16
+	longestCutOff = 30 * time.Second
+)
+
+// cutOffBackoff returns the time to wait after a message was cut off n times.
+//
+// The death of an app says nothing about the code that handles the message, so the message is tried again soon, however
+// often that happens within minutes. But the message may be what kills the app, and then it must not be tried every
+// second, or all others at the app die with it. So it first waits for up to half a minute. From the 17th time on it
+// waits like a message that fails, for up to 15 minutes: the 48 deliveries after which clients fail a run, and the 64
+// after which a message is parked, still take hours.
+func cutOffBackoff(n int) time.Duration {
+	if n > shortCutOffs {
+		return backoff(n - shortCutOffs + 5) // from half a minute on
+	}
+	return min(backoff(n), longestCutOff)
+}
+
+// outages has the deployments whose last calls by this process were refused or cut off, each with the time at which the
+// leases at it were last shortened.
+type outages struct{ sync.Map }
+
+type deploymentKey struct {
+	project    entities.Project
+	deployment string
+}
+
+const (
+	// outagePause is the least time between two statements that shorten the leases at a deployment that stays away.
+	outagePause = 10 * time.Second
+	// shortestOutage is how long a deployment counts as away at least, however soon it answers. It limits the statements
+	// for an app with many processes, one of which dies again and again.
+	shortestOutage = time.Second
+	// outageTimeout limits the time that the delivery which notices the start or the end of an outage spends on others.
+	outageTimeout = 5 * time.Second
+)
+
+// noteOutage notes whether the app of a delivery answered a call. When it goes away, leases that stopped servers have
+// left to its functions end soon. When it is back, the messages that wait for it are due. A statement is executed only
+// when the state changes, as far as this process knows. Another process that saw the outage tries again after a minute
+// at the latest, and then does the same.
+func (w *deliverer) noteOutage(ctx context.Context, d Delivery, err error) {
+	cut := (*cutOffError)(nil)
+	switch {
+	case err == nil:
+		err = w.endOutage(ctx, d)
+	case isRefused(err) || errors.As(err, &cut):
+		err = w.startOutage(ctx, d)
+	default:
+		return
+	}
+	if err != nil {
+		w.logger.WarnContext(ctx, "reschedule the messages of an app", "deployment", d.DeploymentID, "error", err)
+	}
+}
+
+func (w *deliverer) startOutage(ctx context.Context, d Delivery) error {
+	key := deploymentKey{d.Project, d.DeploymentID}
+	if last, away := w.outages.Load(key); away && time.Since(last.(time.Time)) < outagePause {
+		return nil
+	}
+	w.outages.Store(key, time.Now())
+	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
+	defer cancel()
+	return shortenLeftLeases(ctx, w.queue.pool, d.Project, d.DeploymentID)
+}
+
+func (w *deliverer) endOutage(ctx context.Context, d Delivery) error {
+	key := deploymentKey{d.Project, d.DeploymentID}
+	last, away := w.outages.Load(key)
+	if !away || time.Since(last.(time.Time)) < shortestOutage || !w.outages.CompareAndDelete(key, last) {
+		return nil
+	}
+	w.logger.InfoContext(ctx, "an app that was away answers again", "deployment", d.DeploymentID)
+	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
+	defer cancel()
+	err := makeDueNow(ctx, w.queue.pool, d.Project, Deployment{ID: d.DeploymentID, UpdatedAt: d.ClaimedAt}, false)
+	w.queue.wakeWorkers(nil)
+	w.queue.hub.Publish(timerTopic)
+	return err
 }

@@ -166,12 +166,12 @@ func TestSetVisibilityOfZeroReleasesTheMessage(t *testing.T) {
 		if second.id() != id || second.count() != "2" {
 			t.Errorf("%s: got delivery %s of %s, want 2 of %s", d, second.count(), second.id(), id)
 		}
-		// The deadline that the second delivery got is leaseTime after its claim.
+		// The deadline that the second delivery got is shownLease after its claim.
 		deadline, err := time.Parse(time.RFC3339, second.Header.Get("Ce-Vqsvisibilitydeadline"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if claimed := deadline.Add(-leaseTime); d > 0 && claimed.Before(given.Truncate(time.Millisecond)) {
+		if claimed := deadline.Add(-shownLease); d > 0 && claimed.Before(given.Truncate(time.Millisecond)) {
 			t.Errorf("%s: released until %s, but delivered at %s", d, given, claimed)
 		}
 		wantError(t, "old handle", r.Acknowledge(t.Context(), project, topic, first.handle()), message.ErrLeaseNotFound)

@@ -125,7 +125,7 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 
 // deliveryColumns are the columns of a [Delivery] except the body; m is the message.
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
-	due_at, lease, delivery_count, unreached, now() AS claimed_at,
+	due_at, lease, delivery_count, unreached, cut_off, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
 	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version`
 
@@ -133,7 +133,7 @@ const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subjec
 func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
-		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.ClaimedAt, &d.URL, &d.SpecVersion,
+		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.ClaimedAt, &d.URL, &d.SpecVersion,
 	}
 }
 
@@ -177,27 +177,52 @@ func keepTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket) (bool
 }
 
 // nackSQL ends a lease without an acknowledgement: the message is due again after the failure's delay. A delivery that
-// did not reach the function does not count.
+// did not reach the function does not count. One that was cut off counts, and is also unreached: the app is away.
 const nackSQL = `
 	UPDATE messages
 	SET lease = '', holder = '', due_at = now() + $2, last_error = $3,
 		delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
-		unreached = CASE WHEN $4 THEN 0 ELSE unreached + 1 END,
+		unreached = CASE WHEN $4 AND NOT $5 THEN 0 ELSE unreached + 1 END,
+		cut_off = cut_off + $5::boolean::integer,
 		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END
 	WHERE ` + OfLease
 
 func (f Failure) nackArgs(handle string) []any {
-	return []any{handle, f.After, Storable(f.Reason), f.Reached}
+	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff}
 }
 
-// shortenLease leaves the function its lease when the process that called it stops or has its answer: for d, the
-// function may extend the lease or acknowledge through any server. A lease that the function has extended or released
-// does not change.
+// shortenLease leaves the function its lease when the process that called it has its answer: for d, the function may
+// extend the lease or acknowledge through any server. A lease that the function has extended or released does not
+// change.
 func shortenLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time.Duration) error {
 	_, err := pg.NewPool(pool).Exec(ctx, `
 		UPDATE messages SET holder = '', due_at = least(due_at, now() + $2) WHERE `+OfLease+` AND holder <> ''`,
 		handle, d)
 	return wrap("shorten lease", err)
+}
+
+// leaveLease leaves the function its lease when the process that called it stops, until the function must have extended
+// it for the first time. Like [shortenLease], it changes no lease that the function has changed.
+func leaveLease(ctx context.Context, pool *pgxpool.Pool, handle string, called time.Time) error {
+	_, err := pool.Exec(ctx, `
+		UPDATE messages SET holder = '', left_lease = lease,
+			due_at = least(due_at, greatest($2::timestamptz + $3::interval, now() + $4::interval))
+		WHERE `+OfLease+` AND holder <> ''`, handle, called, leftLease, minLeftLease)
+	return wrap("leave lease", err)
+}
+
+// shortenLeftLeases ends the leases that stopped servers have left to a deployment's functions after a while, unless
+// the functions extend them.
+func shortenLeftLeases(ctx context.Context, pool *pgxpool.Pool, project entities.Project, deployment string) error {
+	_, err := pool.Exec(ctx, `
+		WITH left_behind AS (
+			SELECT id FROM messages
+			WHERE project = $1 AND lease > '' AND deployment_id = $2 AND left_lease = lease AND due_at > now() + $3`+
+		cluster.LockOrder+`
+		)
+		UPDATE messages SET due_at = now() + $3 WHERE id = ANY (ARRAY(SELECT id FROM left_behind))`,
+		project, deployment, minLeftLease)
+	return wrap("shorten left leases", err)
 }
 
 // setDue sets when a leased message is due again. From then on the function holds the lease: it is alive and can reach
@@ -206,7 +231,7 @@ func setDue(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string, d time.Duration,
 ) error {
 	tag, err := pg.NewPool(pool).Exec(ctx, `
-		UPDATE messages SET holder = '', due_at = now() + $4
+		UPDATE messages SET holder = '', left_lease = '', due_at = now() + $4
 		WHERE `+ofMessage, handle, project, topic, d)
 	if err == nil && tag.RowsAffected() == 0 {
 		return message.ErrLeaseNotFound
@@ -274,8 +299,9 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, e
 	return list, wrap("take due messages", err)
 }
 
-// makeDueNow makes messages due now that wait for a deployment because they did not reach it or, if it has moved,
-// because they failed. After a long outage there are many, so it updates them in batches, in the order in which they
+// makeDueNow makes messages due now that wait for a deployment because they did not reach it or were cut off, or, if it
+// has moved, because they failed. A message that was cut off more than [promptCutOffs] times keeps its backoff, since
+// it may be what kills the app. After a long outage there are many, so it updates them in batches, in the order in which they
 // are due, and skips locked rows.
 func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
 	for at, last, n := d.UpdatedAt, "", dueBatch; n == dueBatch; {
@@ -283,7 +309,7 @@ func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Projec
 			WITH next AS (
 				SELECT id, due_at FROM messages
 				WHERE project = $1 AND deployment_id = $2 AND lease = '' AND parked_at IS NULL
-					AND (unreached > 0 OR $3 AND last_error <> '')
+					AND (unreached > 0 AND cut_off <= $7 OR $3 AND last_error <> '')
 					AND due_at >= $4 AND (due_at, id) > ($4, $5)
 				ORDER BY due_at, id LIMIT $6
 				FOR UPDATE SKIP LOCKED
@@ -293,7 +319,7 @@ func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Projec
 			SELECT coalesce(max(due_at), $4),
 				coalesce(max(id) FILTER (WHERE due_at = (SELECT max(due_at) FROM next)), ''), count(*)
 			FROM next`,
-			project, d.ID, moved, at, last, dueBatch).Scan(&at, &last, &n)
+			project, d.ID, moved, at, last, dueBatch, promptCutOffs).Scan(&at, &last, &n)
 		if err != nil {
 			return wrap("make messages due", err)
 		}

@@ -143,7 +143,8 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 			return fmt.Errorf("message is %s and cannot be retried: %w", before.State, entities.ErrConflict)
 		}
 		rows, err = tx.Query(ctx, `
-			UPDATE messages SET parked_at = NULL, due_at = now(), delivery_count = 0, unreached = 0, first_failed_at = NULL
+			UPDATE messages SET parked_at = NULL, due_at = now(), delivery_count = 0, unreached = 0, cut_off = 0,
+				first_failed_at = NULL
 			WHERE id = $1
 			RETURNING `+entryColumns, id)
 		if err != nil {

@@ -138,6 +138,17 @@ func TestStrandedRuns(t *testing.T) {
 			run.happens(t, entities.EventStepRetrying, "step_1", in(d))
 		})
 	}
+	// backstopped adds a message that is due in a quarter of an hour, as clients of the 5.x line send.
+	backstopped := func(setup runSetup) runSetup {
+		return func(t *testing.T, r *replica) testRun {
+			run := setup(t, r)
+			run.send(t, about(run), delayed(15*time.Minute))
+			return run
+		}
+	}
+	slept := func(d time.Duration) runSetup {
+		return started(func(t *testing.T, run testRun) { run.happens(t, entities.EventWaitCreated, "wait_1", in(d)) })
+	}
 	hooked := func(arrange func(t *testing.T, run testRun, receive func())) runSetup {
 		return started(func(t *testing.T, run testRun) {
 			run.happens(t, entities.EventHookCreated, "hook_1")
@@ -152,7 +163,6 @@ func TestStrandedRuns(t *testing.T) {
 			func(t *testing.T, r *replica) testRun { return r.created(t) }, "no message starts it",
 		},
 		"message pending": {started(func(t *testing.T, run testRun) { run.send(t, about(run)) }), ""},
-		"message delayed": {started(func(t *testing.T, run testRun) { run.send(t, about(run), delayed(time.Hour)) }), ""},
 		"message leased": {started(func(t *testing.T, run testRun) {
 			run.send(t, about(run))
 			run.exec(t, `UPDATE messages SET lease = 'rh_1'`)
@@ -163,17 +173,15 @@ func TestStrandedRuns(t *testing.T) {
 		"something happened just now": {started(func(t *testing.T, run testRun) {
 			run.exec(t, `UPDATE runs SET updated_at = now()`)
 		}), ""},
-		"ended":          {started(func(t *testing.T, run testRun) { run.happens(t, entities.EventRunCompleted, "") }), ""},
-		"step pending":   {stepped(entities.EventStepCreated), "step step_1 is pending"},
-		"step running":   {stepped(entities.EventStepCreated, entities.EventStepStarted), "step step_1 is running"},
-		"step retries":   {retried(time.Hour), ""},
-		"step retried":   {retried(-2 * time.Minute), "step step_1 is pending"},
-		"step completed": {stepped(entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted), "waits for nothing"},
-		"wait":           {started(func(t *testing.T, run testRun) { run.happens(t, entities.EventWaitCreated, "wait_1", in(time.Hour)) }), ""},
-		"wait just over": {started(func(t *testing.T, run testRun) { run.happens(t, entities.EventWaitCreated, "wait_1", in(-time.Second)) }), ""},
-		"wait over": {started(func(t *testing.T, run testRun) {
-			run.happens(t, entities.EventWaitCreated, "wait_1", in(-time.Minute))
-		}), "wait wait_1 is over"},
+		"ended":                 {started(func(t *testing.T, run testRun) { run.happens(t, entities.EventRunCompleted, "") }), ""},
+		"step pending":          {stepped(entities.EventStepCreated), "step step_1 is pending"},
+		"step running":          {stepped(entities.EventStepCreated, entities.EventStepStarted), "step step_1 is running"},
+		"step retries":          {retried(time.Hour), ""},
+		"step retried":          {retried(-2 * time.Minute), "step step_1 is pending"},
+		"step completed":        {stepped(entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted), "waits for nothing"},
+		"wait":                  {slept(time.Hour), ""},
+		"wait just over":        {slept(-time.Second), ""},
+		"wait over":             {slept(-time.Minute), "wait wait_1 is over"},
 		"hook":                  {hooked(func(*testing.T, testRun, func()) {}), ""},
 		"hook, never delivered": {hooked(func(_ *testing.T, _ testRun, receive func()) { receive() }), "event 4, hook_received"},
 		"hook, delivered": {hooked(func(t *testing.T, run testRun, receive func()) {
@@ -229,6 +237,44 @@ func TestStrandedRuns(t *testing.T) {
 		"hook, and a step": {hooked(func(t *testing.T, run testRun, _ func()) {
 			run.happens(t, entities.EventStepCreated, "step_1")
 		}), "step step_1 is pending"},
+
+		"late, step pending": {backstopped(stepped(entities.EventStepCreated)), "step step_1 is pending"},
+		"late, step running": {
+			backstopped(stepped(entities.EventStepCreated, entities.EventStepStarted)), "step step_1 is running",
+		},
+		"late, step retried":      {backstopped(retried(-2 * time.Minute)), "step step_1 is pending"},
+		"late, step just retried": {backstopped(retried(-time.Second)), ""},
+		"late, wait over":         {backstopped(slept(-time.Minute)), "wait wait_1 is over"},
+		"late, hook received": {
+			backstopped(hooked(func(_ *testing.T, _ testRun, receive func()) { receive() })), "event 4, hook_received",
+		},
+		"late, step completed": {backstopped(stepped(
+			entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted)), "waits for nothing"},
+		"late, one step of two": {backstopped(started(func(t *testing.T, run testRun) {
+			for id, retry := range map[string]time.Duration{"step_1": time.Hour, "step_2": -time.Minute} {
+				run.happens(t, entities.EventStepCreated, id)
+				run.happens(t, entities.EventStepStarted, id)
+				run.happens(t, entities.EventStepRetrying, id, in(retry))
+			}
+		})), "step step_2 is pending"},
+		"in time, start delayed": {backstopped(func(t *testing.T, r *replica) testRun { return r.created(t) }), ""},
+		"in time, step retries":  {backstopped(retried(15 * time.Minute)), ""},
+		"in time, sleep":         {backstopped(slept(30 * 24 * time.Hour)), ""},
+		"in time, hook":          {backstopped(hooked(func(*testing.T, testRun, func()) {})), ""},
+		"in time, delay just over": {started(func(t *testing.T, run testRun) {
+			run.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1`, run.send(t, about(run), delayed(time.Hour)))
+		}), ""},
+		"late, but one is leased": {backstopped(started(func(t *testing.T, run testRun) {
+			id := run.send(t, about(run))
+			run.exec(t, `UPDATE messages SET lease = 'rh_1', due_at = now() + interval '1 h' WHERE id = $1`, id)
+		})), ""},
+		"late, but one is retried by the queue": {backstopped(started(func(t *testing.T, run testRun) {
+			id := run.send(t, about(run))
+			run.exec(t, `UPDATE messages SET delivery_count = 9, due_at = now() + interval '5 min' WHERE id = $1`, id)
+		})), ""},
+		"late, but one is parked": {backstopped(started(func(t *testing.T, run testRun) {
+			run.park(t, run.send(t, about(run)))
+		})), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

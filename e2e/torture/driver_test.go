@@ -52,15 +52,16 @@ const starters = 3
 // drive starts runs until ctx ends, but at least the given number. Hooks and streams are served until life ends.
 func (d *driver) drive(ctx, life context.Context, least uint64) {
 	var starting sync.WaitGroup
+	enough := func() bool { return ctx.Err() != nil && d.latest() > least }
 	for range starters {
 		starting.Go(func() {
 			for {
 				p := d.nextPlan()
-				if ctx.Err() != nil && d.latest() > least {
+				if enough() {
 					return
 				}
 				d.start(life, p)
-				d.awaitCapacity(life)
+				d.awaitCapacity(life, enough)
 			}
 		})
 	}
@@ -81,9 +82,9 @@ func (d *driver) latest() uint64 {
 	return d.number
 }
 
-// awaitCapacity waits until fewer than atOnce runs are open.
-func (d *driver) awaitCapacity(ctx context.Context) {
-	for {
+// awaitCapacity waits until fewer than atOnce runs are open, or enough have been started.
+func (d *driver) awaitCapacity(ctx context.Context, enough func() bool) {
+	for !enough() {
 		open, err := d.postgres.count(ctx, `SELECT count(*) FROM runs WHERE completed_at IS NULL AND deployment_id = $1`, d.name)
 		if err == nil && open < d.atOnce || !pause(ctx, retryPause) {
 			return

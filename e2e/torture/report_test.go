@@ -59,10 +59,11 @@ const runsSQL = `
 const backstop = `delivery_count = 0 AND due_at > now() AND EXISTS
 	(SELECT FROM runs r WHERE r.id = m.run_id AND r.completed_at IS NOT NULL)`
 
-// await waits until all runs have ended, all messages are gone, all streams are read, and all hooks are resumed.
-func (v *report) await(ctx context.Context, t *testing.T) {
+// await waits until all runs have ended, all messages are gone, all streams are read, and all hooks are resumed. Calm is
+// the time of the last fault.
+func (v *report) await(ctx context.Context, t *testing.T, calm time.Time) {
 	t.Helper()
-	calm, logged := time.Now(), time.Now()
+	logged := time.Now()
 	for {
 		open, err := v.postgres.count(ctx, `SELECT (SELECT count(*) FROM runs WHERE completed_at IS NULL) +
 			(SELECT count(*) FROM messages m WHERE NOT (`+backstop+`))`)
@@ -237,6 +238,17 @@ func (v *report) history(t *testing.T, runID string) string {
 	lines = append(lines, mustQuery(t, v.postgres, pgx.RowTo[string], `
 		SELECT format('message %s', to_jsonb(m) - 'body') FROM messages m WHERE run_id = $1`, runID)...)
 	return strings.Join(lines, "\n")
+}
+
+// checkTimes checks that no run was delayed for too long, and that all was over soon after the last fault.
+func (v *report) checkTimes(t *testing.T, delay, recovery time.Duration) {
+	t.Helper()
+	if len(v.delays) > 0 && slices.Max(v.delays) > delay {
+		t.Errorf("run %s was delayed by %s, want at most %s", v.slowest, slices.Max(v.delays), delay)
+	}
+	if v.recovered > recovery {
+		t.Errorf("all was over %s after the last fault, want at most %s", v.recovered, recovery)
+	}
 }
 
 // delaySummary returns the median, 99th percentile and maximum of the delays.

@@ -21,10 +21,12 @@
 //
 // A lease that the function has extended is the function's own and stays, because the function reaches the queue
 // through any server: the death of the server that made the call says nothing about the function's work. Clients extend
-// a lease after a minute, then every minute (protocol §5.5). So a step that lost its server is executed twice only if
-// it was younger than that. If its app died too, its message is delivered again when the lease runs out, after 5 min. A
-// server that shuts down leaves the leases that outlast its grace period to their functions, for 90 s unless they are
-// extended.
+// a lease after half a minute, then every minute (protocol §5.5). So a step that lost its server is executed twice only
+// if it was younger than that. If its app died too, its message is delivered again when the lease runs out, after 5 min.
+//
+// A server that shuts down leaves the leases that outlast its grace period to their functions, until 40 s after the call
+// unless they are extended. They last for 15 s once calls of the same deployment are cut off or refused: then the
+// functions have probably died with their app.
 //
 // A process that was frozen and continues finds its receipt handles dead. Every change of a lease names its handle, and
 // every claim a ticket's number, and the process that took over has used both up. Postgres has ended the transactions
@@ -35,11 +37,14 @@
 //
 // A run that has not ended must have a way to move (I5):
 //
-//   - a message about it that is pending, leased or parked,
+//   - a message about it that is due, leased, retried after a failure, or parked,
 //   - a wait or a step's retry that is not due yet, or
 //   - an open hook, if a delivery has seen all results of steps and all payloads of hooks.
 //
-// A run without one is stranded. This happens when a client dies between writing an event and sending the message that
+// A message whose delay is not over is no way to move: what the run waits for has its own time, and a message that
+// comes later than that comes too late. Clients of the 5.x line send such messages as backstops, due in 15 minutes.
+//
+// A run without a way to move is stranded, 30 s after the time of what it waits for. This happens when a client dies between writing an event and sending the message that
 // belongs to it. The sweeper then enqueues what the client would have sent: a continuation, with which the client
 // replays the log and sends whatever is missing. For a run that the server continues it enqueues the missing work.
 // Before that it deletes idempotency keys whose messages are gone, since the queue would otherwise drop the client's

@@ -89,6 +89,13 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 // event: the invocation if the run waits for time, the work of each open step, and the deadline's. The step of a child
 // run has no work while the child is open.
 //
+// A run that its client continues has an instant from which it needs a message: a step's retry_after or last change, a
+// wait's resume_at, and now for news. A message moves it if it is due, or if it ever had a ticket: then it is leased,
+// about to be delivered, retried by the backoff of the queue, or parked. A message whose delay is not over moves
+// nothing yet. Clients send such messages as backstops, for 15 minutes later, besides the one that is due in time. Only
+// a run that was created and not started may have any message: its sender chose when it starts, and the log does not
+// say.
+//
 // Each question about a run is a subquery with a LIMIT, so that Postgres answers it from an index instead of hashing
 // the whole table. The statement looks for news only in runs with hooks, and reads the unseen part of the log once,
 // since a log may be long.
@@ -102,12 +109,13 @@ const findStrandedSQL = `
 		FROM runs r
 		WHERE r.id = ANY($1) AND r.completed_at IS NULL AND r.updated_at <= now() - $2::interval
 			AND (r.driver <> '' OR (SELECT true FROM messages m
-				WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id LIMIT 1) IS NULL)
+				WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
+					AND (m.ticket > 0 OR m.due_at <= now() OR r.status = 'pending') LIMIT 1) IS NULL)
 	), asked AS MATERIALIZED (
 		SELECT id, status, last_seq, driver, idle,
 			deadline IS NOT NULL AND (SELECT true FROM messages m
 				WHERE m.run_id = r.id AND m.work = 'deadline' LIMIT 1) IS NULL AS endless,
-			(SELECT 'step ' || s.id || ' is ' || s.status || ', but no message is about it' FROM steps s
+			(SELECT 'step ' || s.id || ' is ' || s.status || ', but no message about it is due' FROM steps s
 				WHERE s.run_id = r.id AND s.completed_at IS NULL
 					AND coalesce(s.retry_after, s.updated_at) <= now() - $2::interval
 					AND (r.driver = '' OR (SELECT true FROM runs c WHERE c.parent_id = r.id AND c.parent_id <> ''
@@ -115,7 +123,7 @@ const findStrandedSQL = `
 						AND (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work IN ('step', 'report')
 							AND m.subject = s.id LIMIT 1) IS NULL)
 				LIMIT 1) AS step,
-			(SELECT 'wait ' || v.id || ' is over, but no message resumes the run' FROM waits v
+			(SELECT 'wait ' || v.id || ' is over, but no message that resumes the run is due' FROM waits v
 				WHERE v.run_id = r.id AND v.status = 'waiting'
 					AND CASE r.driver WHEN '' THEN v.resume_at <= now() - $2::interval ELSE r.idle END LIMIT 1) AS wait,
 			(SELECT 'no delivery has seen event ' || e.seq || ', ' || e.type FROM events e

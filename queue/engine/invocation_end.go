@@ -101,7 +101,7 @@ func suspend(b *pgx.Batch, handle string, newEvents bool, timerSet *bool) {
 			DELETE FROM messages WHERE id = (SELECT id FROM invocation WHERE next IS NULL AND open)
 		)
 		UPDATE messages m
-		SET lease = '', holder = '', again = false, due_at = invocation.next, delivery_count = 0, unreached = 0,
+		SET lease = '', holder = '', again = false, due_at = invocation.next, delivery_count = 0, unreached = 0, cut_off = 0,
 			first_failed_at = NULL, last_error = ''
 		FROM invocation WHERE `+queue.OfLease+` AND (next IS NOT NULL OR NOT open)
 		RETURNING true`, handle, newEvents,
