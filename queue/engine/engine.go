@@ -102,7 +102,7 @@ func (e *Engine) planner(ctx context.Context, run entities.Run) contract.Planner
 			d, err := e.queue.NewestDeployment(ctx, run.Project, workflow)
 			return d.ID, err
 		},
-		Condition: e.conditions.Check,
+		Condition: func(text string) error { return e.conditions.Check(ctx, run.Project, text) },
 	}
 }
 
