@@ -32,6 +32,8 @@ const (
 	// place on every server; this is the second guard. It is long, because it must not depend on how busy a server is
 	// whether a hook receives a signal.
 	maxTime = 5 * time.Second
+	// longEvaluation is the time of an evaluation after which other work goes first.
+	longEvaluation = 5 * time.Millisecond
 	// interruptCheck is how many iterations may pass between two looks at the clock.
 	interruptCheck = 16
 	// maxDepth limits the nesting of a condition.
@@ -55,10 +57,11 @@ type Conditions struct {
 	env      *cel.Env
 	programs *programs
 	places   *places
+	now      func() time.Time
 }
 
-// New returns Conditions with an empty cache.
-func New() *Conditions {
+// New returns Conditions with an empty cache, which measure time by the given clock.
+func New(now func() time.Time) *Conditions {
 	env, err := cel.NewEnv(
 		cel.Variable("data", cel.DynType),
 		cel.Variable("signal.name", cel.StringType),
@@ -74,7 +77,7 @@ func New() *Conditions {
 	if err != nil {
 		panic(fmt.Sprintf("condition: invalid environment: %v", err)) // all options are constants
 	}
-	return &Conditions{env: env, programs: newPrograms(), places: newPlaces()}
+	return &Conditions{env: env, programs: newPrograms(), places: newPlaces(), now: now}
 }
 
 // Variables are the values that a condition can refer to: a signal, and the run that waits for it.
@@ -134,6 +137,7 @@ func (c *Conditions) Matches(ctx context.Context, text string, v Variables) (boo
 		return false, err
 	}
 	defer c.places.processors.Release(1)
+	defer c.pause(ctx, c.now())
 	program, err := c.program(text)
 	if err != nil {
 		return false, err
@@ -149,6 +153,21 @@ func (c *Conditions) Matches(ctx context.Context, text string, v Variables) (boo
 		return false, fmt.Errorf("evaluate condition: its value is a %s; want a bool", value.Type().TypeName())
 	}
 	return matches, nil
+}
+
+// pause lets other work go first after an evaluation that took long: for as long as the evaluation. Ordinary conditions
+// take microseconds.
+func (c *Conditions) pause(ctx context.Context, start time.Time) {
+	took := c.now().Sub(start)
+	if took < longEvaluation {
+		return
+	}
+	timer := time.NewTimer(took)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // explain returns the limit that ended an evaluation, or the error of the condition.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 )
@@ -24,7 +25,7 @@ func variables(t testing.TB, data string) Variables {
 
 func TestConditions(t *testing.T) {
 	t.Parallel()
-	c := New()
+	c := New(time.Now)
 	const order = `{
 		"id": "7", "amount": 120, "price": 99.5, "none": null, "paid": true, "far": 1e3, "huge": 1e999,
 		"big": 9007199254740993, "bigger": 18446744073709551615, "low": -9007199254740993,
@@ -104,7 +105,7 @@ func wantRefused(t *testing.T, c *Conditions, text, reason string) {
 
 func TestCheckRejects(t *testing.T) {
 	t.Parallel()
-	c := New()
+	c := New(time.Now)
 	for text, reason := range map[string]string{
 		``:                             `line 1, column 1: `,
 		`data.amount >`:                `line 1, column 14: `,
@@ -134,7 +135,7 @@ func TestCheckRejects(t *testing.T) {
 // TestUnevaluableConditionDoesNotMatch covers signal data that the author of the condition did not expect.
 func TestUnevaluableConditionDoesNotMatch(t *testing.T) {
 	t.Parallel()
-	c := New()
+	c := New(time.Now)
 	for _, test := range []struct{ text, data string }{
 		{`data.amount > 100`, `{}`},
 		{`data.amount > 100`, `{"amount":"many"}`},
@@ -159,7 +160,7 @@ func TestUnevaluableConditionDoesNotMatch(t *testing.T) {
 // TestEvaluationCostIsLimited: neither the condition nor the data can keep a worker busy.
 func TestEvaluationCostIsLimited(t *testing.T) {
 	t.Parallel()
-	c := New()
+	c := New(time.Now)
 	text := `data.all(a, data.all(b, data.all(c, a + b + c >= 0.0)))`
 	data := "[" + strings.Repeat("1,", 999) + "1]"
 	if err := c.Check(t.Context(), "default", text); err != nil {
@@ -175,7 +176,7 @@ func TestEvaluationCostIsLimited(t *testing.T) {
 
 func TestConditionsAreSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
-	c := New()
+	c := New(time.Now)
 	v := variables(t, `{"n":5}`)
 	var goroutines sync.WaitGroup
 	for i := range 8 {

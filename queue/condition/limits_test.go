@@ -74,7 +74,7 @@ var attacks = []struct{ name, text, data string }{
 func TestAttacksAreStopped(t *testing.T) {
 	for _, attack := range attacks {
 		t.Run(attack.name, func(t *testing.T) {
-			c := New()
+			c := New(time.Now)
 			if len(attack.text) > MaxLength {
 				t.Fatalf("%d bytes", len(attack.text))
 			}
@@ -106,7 +106,7 @@ func allocated() uint64 {
 // TestLargePatternsAreRejected: repeats multiply, so a short pattern can have millions of instructions.
 func TestLargePatternsAreRejected(t *testing.T) {
 	t.Parallel()
-	c := New()
+	c := New(time.Now)
 	for _, pattern := range []string{
 		strings.Repeat("(?:[ab]?){1000}", 265), // 2.6 s for a text of 400 characters
 		`(?:[ab]?){1000}`, `((a{10}){10}){10}`, `a{501}`, `a{500,}`, strings.Repeat("a", 501),
@@ -133,7 +133,7 @@ func TestLargePatternsAreRejected(t *testing.T) {
 // TestOrdinaryConditionsStayWithinLimits: conditions on large signals that somebody may need.
 func TestOrdinaryConditionsStayWithinLimits(t *testing.T) {
 	t.Parallel()
-	c := New()
+	c := New(time.Now)
 	var items strings.Builder
 	for i := range 5000 {
 		fmt.Fprintf(&items, `{"sku": "sku-%d", "n": %d, "tags": ["a", "b"]},`, i, i)
@@ -158,7 +158,7 @@ func TestOrdinaryConditionsStayWithinLimits(t *testing.T) {
 // TestEvaluationEndsWithItsContext: a server that stops does not wait for conditions.
 func TestEvaluationEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	c := New()
+	c := New(time.Now)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Matches(ctx, `data.l.all(a, data.l.all(b, a + b > 0.0))`, variables(t, manyNumbers)); err == nil {
@@ -181,7 +181,7 @@ func TestEvaluationEndsWithItsContext(t *testing.T) {
 
 func TestOneEvaluationPerProject(t *testing.T) {
 	t.Parallel()
-	c := New()
+	c := New(time.Now)
 	var busy, most atomic.Int64
 	var racers sync.WaitGroup
 	for range 16 {
@@ -207,7 +207,7 @@ func TestOneEvaluationPerProject(t *testing.T) {
 
 func TestProgramCacheIsBounded(t *testing.T) {
 	t.Parallel()
-	c := New()
+	c := New(time.Now)
 	const first = `data == 0.0`
 	for i := range maxPrograms + 50 {
 		for _, text := range []string{fmt.Sprintf("data == %d.0", i), first} { // first stays in use
@@ -240,7 +240,7 @@ func TestProgramCacheIsBounded(t *testing.T) {
 
 // TestProgramMemoryIsEstimated holds the estimate against the memory that programs really use.
 func TestProgramMemoryIsEstimated(t *testing.T) {
-	c := New()
+	c := New(time.Now)
 	class := `^(\\pL`
 	for i := range 80 {
 		class += fmt.Sprintf("|%d", i%10)
@@ -282,7 +282,7 @@ func FuzzConditions(f *testing.F) {
 		f.Add(attack.text, `{"l": [1, [2], {"a": 3}], "s": "text", "m": {"a": 1}}`)
 	}
 	f.Add(`data.s.matches("^a{1,20}$") || 1 in data.l`, `{"s": "aaa"}`)
-	c := New()
+	c := New(time.Now)
 	f.Fuzz(func(t *testing.T, text, data string) {
 		value, err := Decode([]byte(data))
 		if err != nil || len(data) > 1<<16 {

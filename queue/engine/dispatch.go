@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/condition"
@@ -84,7 +85,7 @@ func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
 		if err != nil {
 			return err
 		}
-		if err := h.resumeAll(ctx, s, matching); err != nil {
+		if err := h.resumeAll(ctx, d, s, matching); err != nil {
 			failed = err
 		}
 		if evaluated == len(hooks) && len(hooks) < h.page {
@@ -191,23 +192,28 @@ func (p *problems) log(ctx context.Context, logger *slog.Logger, s store.Signal)
 }
 
 // resumeAll resumes the hooks. It tries all of them, and fails if one could not be resumed.
-func (h signalDispatch) resumeAll(ctx context.Context, s store.Signal, hooks []store.Waiting) error {
+func (h signalDispatch) resumeAll(ctx context.Context, d queue.Delivery, s store.Signal, hooks []store.Waiting) error {
 	var all errgroup.Group
 	all.SetLimit(h.parallel)
 	for _, hook := range hooks {
-		all.Go(func() error { return h.resume(ctx, s, hook.Hook) })
+		all.Go(func() error { return h.resume(ctx, d, s, hook.Hook) })
 	}
 	return all.Wait()
 }
 
 // resume resumes a hook in a transaction of its own. It skips a hook that has been closed meanwhile, or whose run has
 // ended (I7).
-func (h signalDispatch) resume(ctx context.Context, s store.Signal, hook entities.Hook) error {
+func (h signalDispatch) resume(ctx context.Context, d queue.Delivery, s store.Signal, hook entities.Hook) error {
 	_, err := h.log.Append(ctx, s.Project, eventlog.Request{
 		RunID: hook.RunID, Type: entities.EventHookReceived, CorrelationID: string(hook.ID),
 		SpecVersion: entities.SpecDriven, Payload: signalPayload(s),
-		Data: entities.EventData{ResumeID: string(s.ID) + ":" + string(hook.ID)},
+		Data: entities.EventData{ResumeID: string(s.ID) + ":" + string(hook.ID), Via: webhook.ViaSignal},
 	})
+	if errors.Is(err, webhook.ErrUnverified) { // in earlier versions such a hook could wait for signals too
+		d.Logger().WarnContext(ctx, "hook accepts only signed requests, so it does not receive the signal",
+			"run", hook.RunID, "hook", hook.ID, "signal", s.ID)
+		return nil
+	}
 	if isClosed(err) {
 		return nil
 	}
@@ -278,7 +284,7 @@ func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 			if err != nil {
 				return err
 			}
-			if err := h.resumeAll(ctx, s, matching); err != nil {
+			if err := h.resumeAll(ctx, d, s, matching); err != nil {
 				return err
 			}
 			cursor = s.Place()

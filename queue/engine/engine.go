@@ -28,7 +28,7 @@ type Engine struct {
 
 // New makes an engine for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Engine {
-	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New()}
+	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New(log.Now)}
 }
 
 // Handlers returns the handler for each kind of work, for [queue.WorkerOptions].
