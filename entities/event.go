@@ -135,6 +135,10 @@ type EventData struct {
 	// ResumeDigest is the sender's digest of its payload.
 	ResumeID     string `json:"resumeId,omitempty"`
 	ResumeDigest string `json:"resumePayloadDigest,omitempty"`
+	// Via is set on hook_received: the way in which the payload came, one of the Via constants of package webhook. Events
+	// of earlier versions have none. Verified is the scheme by which the sender's signature was verified; empty for none.
+	Via      string `json:"via,omitempty"`
+	Verified string `json:"verified,omitempty"`
 	// ConflictingRunID is set on hook_conflict: the run that holds the token.
 	ConflictingRunID RunID `json:"conflictingRunId,omitempty"`
 	// ErrorCode classifies a failure; the client chooses it freely.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 )
 
 // errRepeated reports that the log already records what the request asks for: it succeeds, and nothing is written.
@@ -47,6 +48,10 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 		e.Payload = nil // the input is in step_created
 	case entities.EventHookCreated:
 		e = f.orConflict(e)
+	case entities.EventHookReceived:
+		if err := f.checkVerified(r); err != nil {
+			return nil, err
+		}
 	case entities.EventAttrSet:
 		if err := f.checkAttributes(r); err != nil {
 			return nil, err
@@ -169,6 +174,15 @@ func (f facts) checkResumption(r Request) error {
 		Kind: entities.KindHook, ID: r.CorrelationID, Status: "resumed differently by " + r.Data.ResumeID,
 		Event: r.Type, Refusal: entities.Conflict,
 	}
+}
+
+// checkVerified refuses payloads whose sender was not verified by the scheme that the hook requires, unless the request
+// accepts that.
+func (f facts) checkVerified(r Request) error {
+	if scheme := f.schemes[r.CorrelationID]; scheme != "" && r.Data.Verified != scheme && !r.Unverified {
+		return &webhook.UnverifiedError{Hook: entities.HookID(r.CorrelationID), Scheme: scheme}
+	}
+	return nil
 }
 
 // checkTransition checks the request against the transition tables.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 )
 
 func TestDecideKeepsAllFieldsOfRequest(t *testing.T) {
@@ -231,5 +232,44 @@ func TestEventTimeNeverDecreases(t *testing.T) {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
+	}
+}
+
+// TestDecideRefusesUnverifiedPayloads: a hook that requires signed requests receives nothing else, whatever way it comes.
+func TestDecideRefusesUnverifiedPayloads(t *testing.T) {
+	t.Parallel()
+	open := func(id, scheme string) Request {
+		spec := entities.WebhookSpec{Verify: scheme, Secret: scheme}
+		return Request{
+			RunID: theRun, Type: entities.EventHookCreated, CorrelationID: id, SpecVersion: 3,
+			Data: entities.EventData{Token: "token of " + id, Webhook: &spec},
+		}
+	}
+	before := []Request{created, open("signed", "stripe"), open("open", "")}
+	for name, tt := range map[string]struct {
+		hook, via, verified string
+		unverified          bool
+		want                error
+	}{
+		"API":                         {"signed", webhook.ViaAPI, "", false, webhook.ErrUnverified},
+		"SDK":                         {"signed", webhook.ViaSDK, "", false, webhook.ErrUnverified},
+		"signal":                      {"signed", webhook.ViaSignal, "", false, webhook.ErrUnverified},
+		"unsigned request":            {"signed", webhook.ViaWebhook, "", false, webhook.ErrUnverified},
+		"another scheme":              {"signed", webhook.ViaWebhook, "github", false, webhook.ErrUnverified},
+		"the scheme":                  {"signed", webhook.ViaWebhook, "stripe", false, nil},
+		"API, accepted":               {"signed", webhook.ViaAPI, "", true, nil},
+		"API, no signature needed":    {"open", webhook.ViaAPI, "", false, nil},
+		"SDK, no signature needed":    {"open", webhook.ViaSDK, "", false, nil},
+		"signal, no signature needed": {"open", webhook.ViaSignal, "", false, nil},
+		"no such hook":                {"other", webhook.ViaAPI, "", false, entities.ErrHookNotFound},
+	} {
+		s := newMemoryRun(t, before...)
+		events, err := s.decide(Request{
+			RunID: theRun, Type: entities.EventHookReceived, CorrelationID: tt.hook, SpecVersion: 3, Unverified: tt.unverified,
+			Data: entities.EventData{Via: tt.via, Verified: tt.verified},
+		})
+		if !errors.Is(err, tt.want) || (len(events) == 1) != (tt.want == nil) {
+			t.Errorf("%s: got %v, %v; want error %v", name, events, err, tt.want)
+		}
 	}
 }

@@ -21,12 +21,15 @@ type facts struct {
 	// earlier is the event that the request may repeat: the run's run_started, or the hook_received with the same
 	// resume ID. It is nil if the log has none.
 	earlier *entities.Event
+	// schemes maps the hooks that receive payloads to the signature schemes that they require; empty for none.
+	schemes map[string]string
 }
 
 // lockAndRead queues the lock on the run and the reads of all facts that the requests need.
 func lockAndRead(b *pgx.Batch, project entities.Project, runID entities.RunID, requests []Request) *facts {
 	f := &facts{
 		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
+		schemes: map[string]string{},
 	}
 	var (
 		steps []entities.StepID
@@ -80,6 +83,7 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	case entities.EventRunStarted:
 		loadStart(b, r.RunID, &f.earlier)
 	case entities.EventHookReceived:
+		loadScheme(b, r.RunID, r.CorrelationID, f.schemes)
 		if r.Data.ResumeID != "" {
 			loadResumption(b, r.RunID, r.Data.ResumeID, &f.earlier)
 		}
@@ -97,6 +101,20 @@ func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into 
 		var claimed bool
 		err := row.Scan(&claimed)
 		into[correlationID] = claimed
+		return err
+	})
+}
+
+// loadScheme queues a read of the signature scheme that the hook requires. It is in the log only.
+func loadScheme(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]string) {
+	b.Queue(`
+		SELECT coalesce(data -> 'webhook' ->> 'verify', '') FROM events
+		WHERE correlation_id = $2 AND correlation_id <> '' AND run_id = $1 AND type = 'hook_created'`,
+		runID, correlationID).Query(func(rows pgx.Rows) error {
+		schemes, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		for _, scheme := range schemes {
+			into[correlationID] = scheme
+		}
 		return err
 	})
 }

@@ -41,6 +41,14 @@ func (s *memoryRun) facts(r Request) facts {
 			break
 		}
 	}
+	if r.Type == entities.EventHookReceived {
+		f.schemes = map[string]string{}
+		for _, e := range s.log {
+			if e.Type == entities.EventHookCreated && e.Data.Webhook != nil {
+				f.schemes[e.CorrelationID] = e.Data.Webhook.Verify
+			}
+		}
+	}
 	if r.Type != entities.EventHookCreated && r.Type != entities.EventAttrSet {
 		return f
 	}

@@ -21,6 +21,8 @@ type Request struct {
 	// Extra and Payload are stored unchanged: see [entities.Event].
 	Extra   []byte
 	Payload []byte
+	// Unverified makes a hook accept the payload of a hook_received although it requires signed requests.
+	Unverified bool
 	// Once makes the request succeed without writing anything if the log already records what it asks for.
 	Once bool
 	// Child is for a step_created that starts a child run: it is the run_created of that run, appended in the same

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -48,6 +49,7 @@ var statuses = []struct {
 	{entities.ErrRunNotFound, http.StatusNotFound, "run_not_found"},
 	{entities.ErrStepNotFound, http.StatusNotFound, "step_not_found"},
 	{entities.ErrHookNotFound, http.StatusNotFound, "hook_not_found"},
+	{hooks.ErrUnverified, http.StatusForbidden, "unverified"},
 	{entities.ErrWaitNotFound, http.StatusNotFound, "wait_not_found"},
 	{entities.ErrEventNotFound, http.StatusNotFound, "event_not_found"},
 	{message.ErrDeploymentNotFound, http.StatusNotFound, "deployment_not_found"},

@@ -85,13 +85,18 @@ type deliverer struct {
 	keepPause time.Duration
 	tally     tally
 	outages   outages
+	// stopping ends when the process begins to stop: see [message.Work.StoresProgress].
+	stopping context.Context
+	stop     context.CancelFunc
 }
 
 func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 	if o.Observer == nil {
 		o.Observer = noObserver{}
 	}
+	stopping, stop := context.WithCancel(context.Background())
 	return &deliverer{
+		stopping: stopping, stop: stop,
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
 		keepPause: ticketTime / 3,
 		heartbeat: cluster.NewHeartbeat(q.pool, func() { q.WakeTimer(nil) }, o.Logger),

@@ -210,6 +210,12 @@ func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) 
 		return w.retryLater(ctx, d, fmt.Errorf("%w: %q", errUnknownWork, d.Work))
 	}
 	d = w.Bind(d)
+	if d.Work.StoresProgress() {
+		var end context.CancelFunc
+		ctx, end = context.WithCancel(ctx)
+		defer end()
+		defer context.AfterFunc(w.stopping, end)()
+	}
 	err := do(ctx, d)
 	switch {
 	case err == nil:

@@ -109,6 +109,7 @@ func (d *Drainer) Stop() {
 	d.mu.Lock()
 	d.stop()
 	d.mu.Unlock()
+	d.worker.stop()
 	d.worker.serializer.close()
 	d.draining.Wait()
 }

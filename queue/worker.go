@@ -117,10 +117,11 @@ func (w *Worker) poll(ctx context.Context) time.Duration {
 	return next
 }
 
-// Stop starts no more deliveries and waits for those in progress until the grace period or the context ends. Then it
-// cancels the calls but leaves the functions their leases, so that a function that is still working can finish.
+// Stop starts no more deliveries and waits for those in progress until the grace period or the context ends; work that
+// stores its progress ends at once. Then it cancels the calls but leaves the functions their leases, so that a function that is still working can finish.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.queue.local.CompareAndSwap(w.dispatcher, nil)
+	w.stop()
 	w.dispatcher.close()
 	w.loop.stopTasks()
 	w.serializer.close()

@@ -14,6 +14,7 @@ import (
 //
 //	three   three steps, one after the other, which do nothing
 //	hang    as many steps as its input says, which never answer
+//	hooks   the hooks of its input, a list of openHook commands; it never ends
 type function struct {
 	*httptest.Server
 
@@ -102,6 +103,12 @@ func (c call) next() ([]any, error) {
 			steps[i] = step(strconv.Itoa(i), "hang")
 		}
 		return steps, nil
+	case "hooks":
+		if seen["hook_created 0"] {
+			return []any{}, nil
+		}
+		var hooks []any
+		return hooks, json.Unmarshal(c.Run.Input, &hooks)
 	default:
 		return nil, fmt.Errorf("no workflow %q", c.Run.Workflow)
 	}

@@ -33,6 +33,10 @@ const (
 	WorkLookBack Work = "lookback"
 )
 
+// StoresProgress reports whether the work stores how far it is, so that it can be interrupted at any time and any
+// process can go on with it.
+func (w Work) StoresProgress() bool { return w == WorkSignal || w == WorkLookBack }
+
 // Message is delivered to a function of a deployment at least once, or is [Work] for the server.
 type Message struct {
 	Project entities.Project

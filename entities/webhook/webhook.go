@@ -1,11 +1,13 @@
 // Package webhook defines the names that are shared by the hooks of a run and the endpoint that receives webhooks for
-// them: the signature schemes, and the stream with the workflow's response.
+// them: the signature schemes, the ways in which payloads come, and the stream with the workflow's response.
 //
 // It imports package entities, and nothing else of the module. It contains names only: package
 // handlers/webhook/signature implements the schemes.
 package webhook
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +34,42 @@ const (
 
 // Schemes returns the supported schemes.
 func Schemes() []Scheme { return []Scheme{GitHub, Stripe, Slack, Standard, Generic} }
+
+// The ways in which the payload of a hook_received came: see [entities.EventData].
+const (
+	// ViaAPI is a request to the API with a key.
+	ViaAPI = "api"
+	// ViaWebhook is a request to the hook's public URL.
+	ViaWebhook = "webhook"
+	// ViaSignal is a signal that the hook waited for.
+	ViaSignal = "signal"
+	// ViaSDK is an event that a client of the Workflow SDK wrote, with the key of its app.
+	ViaSDK = "sdk"
+)
+
+// ErrUnverified means that a hook requires signed requests, and the payload did not come in one; an [UnverifiedError]
+// says what is required.
+var ErrUnverified = errors.New("not verified")
+
+// UnverifiedError is an [ErrUnverified] with the hook and the scheme that it requires.
+type UnverifiedError struct {
+	Hook entities.HookID
+	// Scheme is the signature scheme that the hook requires.
+	Scheme string
+}
+
+func (e *UnverifiedError) Error() string {
+	return fmt.Sprintf(`hook %s accepts only requests to its URL that are signed (%s); to resume it nevertheless, `+
+		`use a key of role admin and send "unverified": true`, e.Hook, e.Scheme)
+}
+
+// Is makes errors.Is(err, ErrUnverified) true.
+func (e *UnverifiedError) Is(target error) bool { return target == ErrUnverified }
+
+// Details returns the machine-readable part of the error.
+func (e *UnverifiedError) Details() map[string]any {
+	return map[string]any{"hookId": e.Hook, "verify": e.Scheme}
+}
 
 // Validate validates the specification of a hook's webhooks. It fails with [entities.ErrInvalid].
 func Validate(spec entities.WebhookSpec) error {

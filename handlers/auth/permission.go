@@ -37,6 +37,10 @@ var allowedRoles = map[Permission][]admin.Role{
 
 func (p Permission) allows(role admin.Role) bool { return slices.Contains(allowedRoles[p], role) }
 
+// Check fails with [ErrForbidden] unless the client has the permission. It is for what a route allows to some clients
+// only; routes themselves are checked before their handlers.
+func (i Identity) Check(p Permission) error { return p.check(i) }
+
 // check fails with [ErrForbidden].
 func (p Permission) check(identity Identity) error {
 	if p.allows(identity.Role) {

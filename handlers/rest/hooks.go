@@ -27,6 +27,7 @@ type hookJSON struct {
 	Token            string          `json:"token,omitempty"`
 	Status           string          `json:"status"`
 	Webhook          bool            `json:"webhook"`
+	Verify           string          `json:"verify,omitempty"`
 	Signal           string          `json:"signal,omitempty"`
 	Condition        string          `json:"condition,omitempty"`
 	CreatedAt        timestamp       `json:"createdAt"`
@@ -58,6 +59,9 @@ func (r *request) hookHistoryJSON(h read.HookHistory) hookJSON {
 		Webhook: h.Data.IsWebhook != nil && *h.Data.IsWebhook, Signal: h.Data.Signal, Condition: h.Data.Condition,
 		CreatedAt: timestamp(h.CreatedAt), ReceivedAt: optionalTime(h.ReceivedAt), DisposedAt: optionalTime(h.DisposedAt),
 		RetainedUntil: optionalTime(h.Data.TokenRetentionUntil), ConflictingRunID: h.Data.ConflictingRunID,
+	}
+	if h.Data.Webhook != nil {
+		v.Verify = h.Data.Webhook.Verify
 	}
 	switch {
 	case h.Type == entities.EventHookConflict:

@@ -12,8 +12,10 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
@@ -22,6 +24,8 @@ type resumeRequest struct {
 	Payload json.RawMessage `json:"payload"`
 	// ResumeID makes the request idempotent.
 	ResumeID string `json:"resumeId"`
+	// Unverified resumes a hook that requires signed requests. It needs the role admin.
+	Unverified bool `json:"unverified"`
 }
 
 // resumeResult is the answer to a request that resumes a hook.
@@ -79,6 +83,11 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 	if r.err != nil {
 		return r.err
 	}
+	if body.Unverified {
+		if err := auth.IdentityOf(r).Check(auth.Admin); err != nil {
+			return err
+		}
+	}
 	if run.Driver == entities.DriverClient {
 		if err := s.rejectWebhook(r, run, id); err != nil {
 			return err
@@ -127,7 +136,8 @@ func (s *Server) rejectWebhook(r *request, run entities.Run, id entities.HookID)
 func hookReceived(r entities.Run, id entities.HookID, body resumeRequest) (eventlog.Request, error) {
 	event := eventlog.Request{
 		RunID: r.ID, Type: entities.EventHookReceived, CorrelationID: string(id), SpecVersion: r.SpecVersion,
-		Payload: body.Payload, Data: entities.EventData{ResumeID: body.ResumeID},
+		Payload: body.Payload, Unverified: body.Unverified,
+		Data: entities.EventData{ResumeID: body.ResumeID, Via: webhook.ViaAPI},
 	}
 	if body.ResumeID != "" {
 		event.Data.ResumeDigest = digest(body.Payload)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
@@ -69,6 +70,35 @@ func TestResumeHook(t *testing.T) {
 	}
 	if n := a.waiting(t, sdk); n != 1 {
 		t.Errorf("its queue has %d messages after refusals", n)
+	}
+}
+
+// TestSignedHooksAcceptNothingElse: the API resumes a hook that requires signed requests only for an admin who says so.
+func TestSignedHooksAcceptNothingElse(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	run := a.driven(t, "w")
+	a.event(t, run, entities.EventHookCreated, on("h"), token("T", true), data(func(d *entities.EventData) {
+		d.Webhook = &entities.WebhookSpec{Verify: "stripe", Secret: "s"}
+	}))
+	paths := []string{"/v1/hooks/T/resume", "/v1/runs/" + string(run) + "/hooks/h/resume"}
+	for _, path := range paths {
+		a.wantRejected(t, http.MethodPost, path, `{"payload":1}`, 403, "unverified")
+		a.wantRejected(t, http.MethodPost, path, `{"payload":1,"unverified":false}`, 403, "unverified")
+	}
+	if got := a.payloads(t, run); len(got) != 0 {
+		t.Errorf("the run received %q", got)
+	}
+	for _, path := range paths {
+		a.post(t, path, `{"payload":1,"unverified":true}`, 200)
+	}
+	page, err := a.log.Events(t.Context(), entities.DefaultProject, run, pg.Page{Limit: 100}, read.WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := page.Events[len(page.Events)-1]
+	if last.Type != entities.EventHookReceived || last.Data.Via != webhook.ViaAPI || last.Data.Verified != "" {
+		t.Errorf("recorded %s %+v", last.Type, last.Data)
 	}
 }
 

@@ -261,7 +261,9 @@ func (s *Server) record(r call) error {
 	_, err = s.Log.Append(ctx, r.hook.Project, eventlog.Request{
 		RunID: r.hook.RunID, Type: entities.EventHookReceived, CorrelationID: string(r.hook.ID),
 		SpecVersion: entities.SpecDriven, Payload: payload,
-		Data: entities.EventData{ResumeID: id, ResumeDigest: digest},
+		Data: entities.EventData{
+			ResumeID: id, ResumeDigest: digest, Via: webhook.ViaWebhook, Verified: spec.Verify,
+		},
 	})
 	if errors.Is(err, entities.ErrConflict) {
 		return entities.ErrKeyReused // without the details, which describe the log

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
 
@@ -251,6 +252,9 @@ func newRequest(runID entities.RunID, frame codec.Frame) (eventlog.Request, meta
 	if r.SpecVersion < minSpecVersion || r.SpecVersion > maxSpecVersion {
 		return r, m, entities.Invalid("specVersion %d is not supported: this server supports %d to %d",
 			r.SpecVersion, minSpecVersion, maxSpecVersion)
+	}
+	if r.Type == entities.EventHookReceived {
+		r.Data.Via = webhook.ViaSDK
 	}
 	if r.Type == entities.EventAttrSet {
 		if err := setWriter(rest); err != nil {

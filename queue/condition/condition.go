@@ -6,15 +6,18 @@ package condition
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
-	lru "github.com/hashicorp/golang-lru/v2"
+	"cel.dev/cel-go/interpreter"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -25,21 +28,40 @@ const (
 	MaxLength = 4096
 	// maxCost limits one evaluation in CEL's cost units: roughly one per operation, per element, and per ten characters.
 	maxCost = 100_000
+	// maxTime limits the time of one evaluation. The cost limit ends evaluations after some 50 ms of work, at the same
+	// place on every server; this is the second guard. It is long, because it must not depend on how busy a server is
+	// whether a hook receives a signal.
+	maxTime = 5 * time.Second
+	// longEvaluation is the time of an evaluation after which other work goes first.
+	longEvaluation = 5 * time.Millisecond
+	// interruptCheck is how many iterations may pass between two looks at the clock.
+	interruptCheck = 16
 	// maxDepth limits the nesting of a condition.
 	maxDepth = 64
-	// maxPrograms limits the cache of compiled conditions.
-	maxPrograms = 1000
 )
 
-// Conditions compiles and evaluates conditions. It caches the 1,000 most recently used programs, because every signal
-// evaluates the conditions of all hooks that wait for it. It is safe for concurrent use.
+// ErrLimit is returned for a condition whose evaluation exceeds a limit.
+var ErrLimit = errors.New("it takes too long")
+
+var (
+	errCost = fmt.Errorf("%w: it exceeds the cost limit", ErrLimit)
+	errTime = fmt.Errorf("%w: it exceeds the time limit of %s", ErrLimit, maxTime)
+)
+
+// Conditions compiles and evaluates conditions. It caches the programs of the conditions that were used last, because
+// every signal evaluates the conditions of all hooks that wait for it. It is safe for concurrent use.
+//
+// What conditions can take from others is limited: the cost and the time of each evaluation, the memory of all cached
+// programs, one evaluation at a time for each project, and half of the processors for all of them.
 type Conditions struct {
 	env      *cel.Env
-	programs *lru.Cache[string, cel.Program]
+	programs *programs
+	places   *places
+	now      func() time.Time
 }
 
-// New returns Conditions with an empty cache.
-func New() *Conditions {
+// New returns Conditions with an empty cache, which measure time by the given clock.
+func New(now func() time.Time) *Conditions {
 	env, err := cel.NewEnv(
 		cel.Variable("data", cel.DynType),
 		cel.Variable("signal.name", cel.StringType),
@@ -50,15 +72,12 @@ func New() *Conditions {
 		cel.DefaultUTCTimeZone(true),
 		cel.ParserRecursionLimit(maxDepth),
 		cel.ParserErrorRecoveryLimit(0), // report the first error only
+		cel.ASTValidators(patterns{}),
 	)
 	if err != nil {
 		panic(fmt.Sprintf("condition: invalid environment: %v", err)) // all options are constants
 	}
-	programs, err := lru.New[string, cel.Program](maxPrograms)
-	if err != nil {
-		panic(err) // only a size below 1 fails
-	}
-	return &Conditions{env: env, programs: programs}
+	return &Conditions{env: env, programs: newPrograms(), places: newPlaces(), now: now}
 }
 
 // Variables are the values that a condition can refer to: a signal, and the run that waits for it.
@@ -82,36 +101,98 @@ func (v Variables) activation() map[string]any {
 	}
 }
 
-// Check returns an [entities.ErrInvalid] unless the text is a boolean expression. The error names the line and the
-// column of the mistake, both counted from 1.
-func (c *Conditions) Check(text string) error {
-	_, err := c.compile(text)
+// Acquire waits for the project's turn to decode signals and evaluate conditions, which release ends. It fails only if
+// the context ends.
+func (c *Conditions) Acquire(ctx context.Context, project entities.Project) (release func(), err error) {
+	return c.places.acquire(ctx, project)
+}
+
+// Check returns an [entities.ErrInvalid] unless the text is a boolean expression within the limits. The error names the
+// line and the column of the mistake, both counted from 1. Check waits for its turn as evaluations do.
+func (c *Conditions) Check(ctx context.Context, project entities.Project, text string) error {
+	release, err := c.Acquire(ctx, project)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := c.places.processors.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer c.places.processors.Release(1)
+	_, err = c.program(text)
 	return err
 }
 
-// Matches evaluates the condition; the empty condition is always true. A condition that cannot be evaluated is false,
-// and the error says why: a field is missing or has another type, or the evaluation exceeds the cost limit.
-func (c *Conditions) Matches(text string, v Variables) (bool, error) {
+// Matches evaluates the condition; the empty condition is always true. The caller must have its project's turn: see
+// [Conditions.Acquire].
+//
+// A condition that cannot be evaluated is false, and the error says why: a field is missing or has another type, the
+// condition is invalid ([entities.ErrInvalid]), or it exceeds the limits ([ErrLimit]). If the context ends, the result
+// is not known.
+func (c *Conditions) Matches(ctx context.Context, text string, v Variables) (bool, error) {
 	if text == "" {
 		return true, nil
 	}
-	program, ok := c.programs.Get(text)
-	if !ok {
-		var err error
-		if program, err = c.compile(text); err != nil {
-			return false, err
-		}
-		c.programs.Add(text, program)
+	if err := c.places.processors.Acquire(ctx, 1); err != nil {
+		return false, err
 	}
-	value, _, err := program.Eval(v.activation())
+	defer c.places.processors.Release(1)
+	defer c.pause(ctx, c.now())
+	program, err := c.program(text)
 	if err != nil {
-		return false, fmt.Errorf("evaluate condition: %w", err)
+		return false, err
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, maxTime, errTime)
+	defer cancel()
+	value, _, err := program.ContextEval(limited, v.activation())
+	if err != nil {
+		return false, fmt.Errorf("evaluate condition: %w", explain(limited, err))
 	}
 	matches, ok := value.Value().(bool)
 	if !ok { // only possible for a field of the data, whose type is unknown until now
 		return false, fmt.Errorf("evaluate condition: its value is a %s; want a bool", value.Type().TypeName())
 	}
 	return matches, nil
+}
+
+// pause lets other work go first after an evaluation that took long: for as long as the evaluation. Ordinary conditions
+// take microseconds.
+func (c *Conditions) pause(ctx context.Context, start time.Time) {
+	took := c.now().Sub(start)
+	if took < longEvaluation {
+		return
+	}
+	timer := time.NewTimer(took)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// explain returns the limit that ended an evaluation, or the error of the condition.
+func explain(ctx context.Context, err error) error {
+	cancelled := interpreter.EvalCancelledError{}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.As(err, &cancelled):
+		return errCost
+	default:
+		return err
+	}
+}
+
+// program returns the program of a condition, from the cache if it has it.
+func (c *Conditions) program(text string) (cel.Program, error) {
+	if program, ok := c.programs.get(text); ok {
+		return program, nil
+	}
+	program, err := c.compile(text)
+	if err == nil {
+		c.programs.add(text, program)
+	}
+	return program, err
 }
 
 func (c *Conditions) compile(text string) (cel.Program, error) {
@@ -128,9 +209,7 @@ func (c *Conditions) compile(text string) (cel.Program, error) {
 	if kind := tree.OutputType(); !kind.IsExactType(cel.BoolType) && !kind.IsExactType(cel.DynType) {
 		return nil, entities.Invalid("condition: its value is a %s; want a bool", kind)
 	}
-	program, err := c.env.Program(tree,
-		cel.EvalOptions(cel.OptOptimize), // validates constant patterns and lists at compile time
-		cel.CostLimit(maxCost))
+	program, err := c.env.Program(tree, options()...)
 	if err != nil {
 		return nil, entities.Invalid("condition: %v", err)
 	}

@@ -188,6 +188,9 @@ func (c *openHook) requests(planner Planner) ([]eventlog.Request, error) {
 		data.Webhook = &spec
 	}
 	if c.Signal != nil {
+		if isWebhook && data.Webhook.Verify != "" {
+			return nil, entities.Invalid("a hook with webhook.verify cannot wait for signals, which nobody signs: open two hooks")
+		}
 		if err := entities.ValidateName("signal.name", c.Signal.Name); err != nil {
 			return nil, err
 		}

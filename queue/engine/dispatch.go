@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/condition"
@@ -30,8 +32,12 @@ import (
 // before it later was committed after the work started, and the other kind of work sees it.
 
 const (
-	// hooksPage is the number of hooks after which dispatch stores its cursor.
+	// hooksPage is the number of hooks after which dispatch stores its cursor, and pageTime the time it spends on their
+	// conditions before it does.
 	hooksPage = 200
+	pageTime  = time.Second
+	// turnWait is how long a signal waits for its project's turn, before its place goes to another delivery.
+	turnWait = 10 * time.Second
 	// signalsPage is the number of signals after which replay does. It is small, since a signal may have [MaxSignal]
 	// bytes.
 	signalsPage = 16
@@ -58,7 +64,7 @@ type hookCursor struct {
 // dispatch resumes every hook that was waiting for the signal when it was recorded. A hook that cannot be resumed now
 // does not hold up the others: the work is retried for it.
 func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
-	s, err := h.load(ctx, d)
+	s, err := store.SignalByID(ctx, h.pool, d.Project, store.SignalID(d.Subject))
 	if errors.Is(err, store.ErrSignalNotFound) {
 		return d.End(ctx)
 	}
@@ -75,16 +81,20 @@ func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
 		if err != nil {
 			return err
 		}
-		if err := h.resumeAll(ctx, d, s, hooks); err != nil {
+		evaluated, matching, err := h.match(ctx, d, s, hooks)
+		if err != nil {
+			return err
+		}
+		if err := h.resumeAll(ctx, d, s, matching); err != nil {
 			failed = err
 		}
-		if len(hooks) < h.page {
+		if evaluated == len(hooks) && len(hooks) < h.page {
 			break
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		last := hooks[len(hooks)-1]
+		last := hooks[evaluated-1]
 		next = hookCursor{last.RunID, last.ID}
 		if failed == nil {
 			cursor = next // a retry starts at the page of the first failure
@@ -99,59 +109,111 @@ func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
 	return h.end(ctx, d, s)
 }
 
-// resumeAll resumes those of the hooks that match the signal. It tries all of them, and fails if one could not be
-// resumed.
-func (h signalDispatch) resumeAll(ctx context.Context, d queue.Delivery, s decodedSignal, hooks []store.Waiting) error {
+// match evaluates the conditions of the hooks in their order, until [pageTime] is over. It returns how many hooks it
+// has evaluated, at least one, and those that match the signal. It fails if the signal is invalid or the context ends.
+func (h signalDispatch) match(
+	ctx context.Context, d queue.Delivery, s store.Signal, hooks []store.Waiting,
+) (evaluated int, matching []store.Waiting, err error) {
+	if len(hooks) == 0 {
+		return 0, nil, nil
+	}
+	release, err := h.turn(ctx, d.Project)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer release()
+	value, err := condition.Decode(s.Data)
+	if err != nil {
+		return 0, nil, fmt.Errorf("signal %s: %w", s.ID, err)
+	}
+	var problems problems
+	for end := h.log.Now().Add(pageTime); evaluated < len(hooks) && (evaluated == 0 || h.log.Now().Before(end)); evaluated++ {
+		hook := hooks[evaluated]
+		matches, err := h.conditions.Matches(ctx, hook.Condition, condition.Variables{
+			Data: value, SignalName: s.Name, SignalID: s.ID, RunID: hook.RunID, Attributes: hook.Attributes,
+		})
+		if ctx.Err() != nil {
+			return 0, nil, ctx.Err()
+		}
+		if matches {
+			matching = append(matching, hook)
+		}
+		problems.add(hook, err)
+	}
+	problems.log(ctx, d.Logger(), s)
+	return evaluated, matching, nil
+}
+
+// turn waits for the project's turn to evaluate conditions. If other signals of the project take too long, it fails
+// without counting as a delivery.
+func (h signalDispatch) turn(ctx context.Context, project entities.Project) (release func(), err error) {
+	waiting, cancel := context.WithTimeout(ctx, turnWait)
+	defer cancel()
+	release, err = h.conditions.Acquire(waiting, project)
+	if err != nil && ctx.Err() == nil {
+		const reason = "timed out waiting for the conditions of the project's other signals"
+		return nil, &queue.Failure{Reason: reason, Public: reason, After: time.Second}
+	}
+	return release, err
+}
+
+// problems are the conditions that could not be evaluated for a signal. Their hooks do not receive it.
+type problems struct {
+	limited, failed int
+	// hook is the first hook whose condition exceeds the limits, and reason the limit.
+	hook   entities.Hook
+	reason error
+}
+
+// add counts the condition of the hook, if there is an error.
+func (p *problems) add(hook store.Waiting, err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, condition.ErrLimit) || errors.Is(err, entities.ErrInvalid):
+		if p.limited++; p.limited == 1 {
+			p.hook, p.reason = hook.Hook, err
+		}
+	default:
+		p.failed++
+	}
+}
+
+// log logs the problems in at most two lines. Other errors than limits are left out: they may quote the signal, and
+// are usual for signals that lack a field.
+func (p *problems) log(ctx context.Context, logger *slog.Logger, s store.Signal) {
+	if p.limited > 0 {
+		logger.WarnContext(ctx, "conditions exceed their limits, so their hooks do not receive the signal",
+			"project", s.Project, "signal", s.ID, "hooks", p.limited, "run", p.hook.RunID, "hook", p.hook.ID, "error", p.reason)
+	}
+	if p.failed > 0 {
+		logger.DebugContext(ctx, "conditions cannot be evaluated, so they do not match",
+			"project", s.Project, "signal", s.ID, "hooks", p.failed)
+	}
+}
+
+// resumeAll resumes the hooks. It tries all of them, and fails if one could not be resumed.
+func (h signalDispatch) resumeAll(ctx context.Context, d queue.Delivery, s store.Signal, hooks []store.Waiting) error {
 	var all errgroup.Group
 	all.SetLimit(h.parallel)
 	for _, hook := range hooks {
-		all.Go(func() error { return h.resume(ctx, d, s, hook) })
+		all.Go(func() error { return h.resume(ctx, d, s, hook.Hook) })
 	}
 	return all.Wait()
 }
 
-// decodedSignal is a signal with its data decoded for conditions.
-type decodedSignal struct {
-	store.Signal
-
-	value any
-}
-
-// load reads the signal that the work is about.
-func (h signalDispatch) load(ctx context.Context, d queue.Delivery) (decodedSignal, error) {
-	s, err := store.SignalByID(ctx, pg.NewPool(h.pool), d.Project, store.SignalID(d.Subject))
-	if err != nil {
-		return decodedSignal{}, err
-	}
-	return decodeSignal(s)
-}
-
-func decodeSignal(s store.Signal) (decodedSignal, error) {
-	value, err := condition.Decode(s.Data)
-	if err != nil {
-		return decodedSignal{}, fmt.Errorf("signal %s: %w", s.ID, err)
-	}
-	return decodedSignal{s, value}, nil
-}
-
-// resume resumes a hook in a transaction of its own, if its condition holds for the signal. It skips a hook that has
-// been closed meanwhile, or whose run has ended (I7).
-func (h signalDispatch) resume(ctx context.Context, d queue.Delivery, s decodedSignal, hook store.Waiting) error {
-	matches, err := h.conditions.Matches(hook.Condition, condition.Variables{
-		Data: s.value, SignalName: s.Name, SignalID: s.ID, RunID: hook.RunID, Attributes: hook.Attributes,
+// resume resumes a hook in a transaction of its own. It skips a hook that has been closed meanwhile, or whose run has
+// ended (I7).
+func (h signalDispatch) resume(ctx context.Context, d queue.Delivery, s store.Signal, hook entities.Hook) error {
+	_, err := h.log.Append(ctx, s.Project, eventlog.Request{
+		RunID: hook.RunID, Type: entities.EventHookReceived, CorrelationID: string(hook.ID),
+		SpecVersion: entities.SpecDriven, Payload: signalPayload(s),
+		Data: entities.EventData{ResumeID: string(s.ID) + ":" + string(hook.ID), Via: webhook.ViaSignal},
 	})
-	if err != nil {
-		d.Logger().DebugContext(ctx, "condition cannot be evaluated, so it does not match",
-			"run", hook.RunID, "hook", hook.ID, "signal", s.ID) // without the error, which may quote the signal
-	}
-	if !matches {
+	if errors.Is(err, webhook.ErrUnverified) { // in earlier versions such a hook could wait for signals too
+		d.Logger().WarnContext(ctx, "hook accepts only signed requests, so it does not receive the signal",
+			"run", hook.RunID, "hook", hook.ID, "signal", s.ID)
 		return nil
 	}
-	_, err = h.log.Append(ctx, s.Project, eventlog.Request{
-		RunID: hook.RunID, Type: entities.EventHookReceived, CorrelationID: string(hook.ID),
-		SpecVersion: entities.SpecDriven, Payload: signalPayload(s.Signal),
-		Data: entities.EventData{ResumeID: string(s.ID) + ":" + string(hook.ID)},
-	})
 	if isClosed(err) {
 		return nil
 	}
@@ -178,7 +240,7 @@ func signalPayload(s store.Signal) []byte {
 }
 
 // end ends the work of a signal, and deletes the signal unless it is kept for hooks that look back.
-func (h signalDispatch) end(ctx context.Context, d queue.Delivery, s decodedSignal) error {
+func (h signalDispatch) end(ctx context.Context, d queue.Delivery, s store.Signal) error {
 	return pg.InTx(ctx, h.pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		guard := d.Guard(&b)
@@ -218,11 +280,11 @@ func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 			return err
 		}
 		for _, s := range signals {
-			signal, err := decodeSignal(s)
+			_, matching, err := h.match(ctx, d, s, []store.Waiting{hook})
 			if err != nil {
 				return err
 			}
-			if err := h.resume(ctx, d, signal, hook); err != nil {
+			if err := h.resumeAll(ctx, d, s, matching); err != nil {
 				return err
 			}
 			cursor = s.Place()

@@ -29,7 +29,7 @@ type Engine struct {
 
 // New makes an engine for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Engine {
-	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New()}
+	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New(log.Now)}
 }
 
 // Handlers returns the handler for each kind of work, for [queue.WorkerOptions].
@@ -103,7 +103,7 @@ func (e *Engine) planner(ctx context.Context, run entities.Run) contract.Planner
 			d, err := e.queue.NewestDeployment(ctx, run.Project, workflow)
 			return d.ID, err
 		},
-		Condition: e.conditions.Check,
+		Condition: func(text string) error { return e.conditions.Check(ctx, run.Project, text) },
 	}
 }
 

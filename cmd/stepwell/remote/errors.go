@@ -126,6 +126,7 @@ func (e *ServerError) Error() string {
 var hints = map[string]string{
 	"run_not_found":         "stepwell runs list shows the runs",
 	"step_not_found":        "stepwell steps list RUN shows the steps",
+	"unverified":            "send a signed request to the hook's URL",
 	"hook_not_found":        "stepwell hooks list shows the hooks",
 	"stream_not_found":      "stepwell streams list RUN shows the streams",
 	"deployment_not_found":  "stepwell deployments list shows the deployments",

@@ -72,6 +72,8 @@ type resumeHookCmd struct {
 	Payload  jsonFlag `short:"p" default:"null" placeholder:"JSON" help:"The payload for the run: ${json}."`
 	ResumeID string   `placeholder:"ID" help:"Makes the command idempotent: repeats with the same ID have no effect."`
 	RunID    string   `name:"run" placeholder:"ID" help:"The hook's run, to name the hook by its ID."`
+
+	Unverified bool `help:"Resume a hook that accepts only signed requests. Needs a key of the role admin."`
 }
 
 // Run resumes the hook.
@@ -90,6 +92,9 @@ func (c resumeHookCmd) Run(ctx context.Context, s *Session) error {
 		Repeated      bool
 	}
 	body := jsonBody{}.json("payload", payload).text("resumeId", c.ResumeID)
+	if c.Unverified {
+		body = body.json("unverified", json.RawMessage("true"))
+	}
 	raw, err := s.client.call(ctx, http.MethodPost, at, body, &resumed)
 	if err != nil {
 		return err
