@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -44,7 +43,7 @@ func (s *Server) followRun(c echo.Context) error {
 		return err
 	}
 	defer f.Close()
-	return s.follow(r, f, with, func(e read.Entry) string { return strconv.FormatInt(e.Seq, 10) })
+	return s.follow(r, f, with, runPosition)
 }
 
 // followEvents streams all events of the project as they are written.
@@ -60,7 +59,7 @@ func (s *Server) followEvents(c echo.Context) error {
 		return err
 	}
 	defer f.Close()
-	return s.follow(r, f, with, func(e read.Entry) string { return read.FeedCursorOf(e).String() })
+	return s.follow(r, f, with, feedPosition)
 }
 
 // startPlace returns the place in the project's events after which the stream starts; nil for its current end.
@@ -93,7 +92,7 @@ func (s *Server) follow(
 	defer w.close()
 	err := w.begin(f.Cursor())
 	for err == nil && !f.Ended() {
-		err = w.next(ctx, f, r.eventEncoder(with), id)
+		err = w.next(ctx, f, r.eventEncoder(with, new(view.List)), id)
 	}
 	if err == nil {
 		err = w.send(endEvent)
@@ -171,6 +170,9 @@ func (w *eventWriter) next(
 		return err
 	}
 	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		data, err := json.Marshal(encode(e))
 		if err != nil {
 			return err
