@@ -23,6 +23,7 @@ type Share struct {
 
 	places *semaphore.Weighted
 	each   int64
+	now    func() time.Time
 
 	mu       sync.Mutex
 	projects map[entities.Project]*part
@@ -34,10 +35,11 @@ type part struct {
 	operations int
 }
 
-// New returns a share with the given number of places in all, and for each project.
-func New(places, each int) *Share {
+// New returns a share with the given number of places in all, and for each project. Now is its clock.
+func New(places, each int, now func() time.Time) *Share {
 	return &Share{
-		places: semaphore.NewWeighted(int64(places)), each: int64(each), projects: map[entities.Project]*part{},
+		places: semaphore.NewWeighted(int64(places)), each: int64(each), now: now,
+		projects: map[entities.Project]*part{},
 	}
 }
 
@@ -61,8 +63,8 @@ func (s *Share) Do(ctx context.Context, project entities.Project, operation func
 		return err
 	}
 	defer s.places.Release(1)
-	start := time.Now()
-	defer func() { idle = time.Duration(s.Idle * float64(time.Since(start))) }()
+	start := s.now()
+	defer func() { idle = time.Duration(s.Idle * float64(s.now().Sub(start))) }()
 	return operation()
 }
 

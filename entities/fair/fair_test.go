@@ -16,7 +16,7 @@ import (
 func TestOneProjectLeavesPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New(3, 2)
+		s := New(3, 2, time.Now)
 		release := make(chan struct{})
 		var running, most atomic.Int64
 		var wg sync.WaitGroup
@@ -52,7 +52,7 @@ func TestOneProjectLeavesPlaces(t *testing.T) {
 func TestIdleTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New(2, 1)
+		s := New(2, 1, time.Now)
 		s.Idle = 2
 		start := time.Now()
 		second := func() error {
@@ -83,7 +83,7 @@ func TestIdleTime(t *testing.T) {
 func TestWaitingProjectsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New(1, 1)
+		s := New(1, 1, time.Now)
 		var order []entities.Project // changed only by the one operation that has the place
 		begin := make(chan struct{})
 		var wg sync.WaitGroup

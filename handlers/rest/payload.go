@@ -2,19 +2,17 @@ package rest
 
 import (
 	"encoding/json"
-	"runtime"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/fair"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 )
 
-// decoding shares the processors among the requests that decode payloads, which can take most of a second each. A
-// project so keeps at most an eighth of the processors busy, or half of one.
-var decoding = newDecoding(runtime.GOMAXPROCS(0))
-
-func newDecoding(processors int) *fair.Share {
-	s := fair.New(max(2, processors/2), max(1, processors/4))
+// newDecoding returns what shares the processors among the requests that decode payloads, which can take most of a
+// second each. A project so keeps at most an eighth of the processors busy, or half of one.
+func newDecoding(processors int, now func() time.Time) *fair.Share {
+	s := fair.New(max(2, processors/2), max(1, processors/4), now)
 	s.Idle = 1
 	return s
 }
@@ -25,7 +23,7 @@ func decodeFor[T any](r *request, decode func() T) (decoded T, err error) {
 	if err := r.ctx().Err(); err != nil {
 		return decoded, err
 	}
-	err = decoding.Do(r.ctx(), r.project(), func() error {
+	err = r.decoding.Do(r.ctx(), r.project(), func() error {
 		decoded = decode()
 		return nil
 	})
