@@ -73,7 +73,7 @@ var mayImport = map[string][]string{
 		"handlers/webhook/signature", "queue", "queue/contract", "queue/egress"),
 	"handlers/webhook/signature": {"entities/webhook"},
 	"handlers/wire": and(data, "entities/codec", "entities/message", "eventlog", "eventlog/read",
-		"handlers/auth", "queue"),
+		"handlers/auth", "handlers/incoming", "queue"),
 
 	"migrations":             {},
 	"migrations/localpg":     {},

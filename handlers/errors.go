@@ -115,6 +115,9 @@ func problemOf(err error) problem {
 			status: overloaded.status, code: "overloaded", message: overloaded.Error(), retryAfter: overloaded.retryAfter,
 		}
 	}
+	if tooMany, ok := errors.AsType[*tooManyReadersError](err); ok {
+		return tooMany.problem()
+	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return problem{
 			status: http.StatusRequestEntityTooLarge, code: "too_large",

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -136,6 +137,9 @@ func (n tenant) do(ctx context.Context, method, path string, body []byte) (statu
 	}
 	req.Header.Set("Authorization", "Bearer "+n.admin)
 	req.Header.Set("Content-Type", "application/octet-stream")
+	if json.Valid(body) {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, nil, err

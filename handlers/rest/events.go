@@ -58,13 +58,13 @@ func (r *request) answerEvents(
 	}
 	page := list[view.Event]{Data: make([]view.Event, 0, len(listing.Entries)), Cursor: listing.Cursor}
 	var decoded view.List
-	encode := r.eventEncoder(with, &decoded)
+	form := r.eventForm(with)
 	for i, e := range listing.Entries {
 		if decoded.Full() {
 			page.Cursor = cursor(listing.Entries[i-1])
 			break
 		}
-		event, err := decodeFor(r, func() view.Event { return encode(e) })
+		event, err := r.encodeEvent(form, &decoded, e)
 		if err != nil {
 			return err
 		}
@@ -73,16 +73,35 @@ func (r *request) answerEvents(
 	return r.JSON(http.StatusOK, page)
 }
 
-// eventEncoder returns the function that encodes the entries of one list, in their order. It adds those with payloads
-// to decoded.
-func (r *request) eventEncoder(with read.Payloads, decoded *view.List) func(read.Entry) view.Event {
+// The forms of an event, which differ in what the client may see or wants to.
+const (
+	formRedacted = "redacted"
+	formPlain    = "plain"
+	formShown    = "shown" // with its payload
+)
+
+// eventForm returns the form of the events that the request asks for.
+func (r *request) eventForm(with read.Payloads) string {
 	switch {
 	case r.payloads() == read.WithoutPayloads:
-		return func(e read.Entry) view.Event { return redactEvent(e.Event) }
+		return formRedacted
 	case with == read.WithoutPayloads:
-		return func(e read.Entry) view.Event { return view.Plain(e.Event) }
+		return formPlain
 	default:
-		return decoded.Add
+		return formShown
+	}
+}
+
+// encodeEvent encodes an entry of a list. It adds those with payloads to decoded. It fails with the error of the
+// request's context once the client has left.
+func (r *request) encodeEvent(form string, decoded *view.List, e read.Entry) (view.Event, error) {
+	switch form {
+	case formRedacted:
+		return redactEvent(e.Event), r.ctx().Err()
+	case formPlain:
+		return view.Plain(e.Event), r.ctx().Err()
+	default:
+		return decodeFor(r, func() view.Event { return decoded.Add(e) })
 	}
 }
 
