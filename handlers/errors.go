@@ -128,6 +128,9 @@ func problemOf(err error) problem {
 			message: "the database is unavailable: try again", retryAfter: databaseRetry,
 		}
 	}
+	if tooMany, ok := errors.AsType[*tooManyReadersError](err); ok {
+		return tooMany.problem()
+	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return problem{
 			status: http.StatusRequestEntityTooLarge, code: "too_large",

@@ -63,6 +63,8 @@ type Options struct {
 	// Requests limits the concurrent requests, and RequestMemory the total bytes of their bodies; 0 means the default.
 	// Requests that follow a stream or wait for a run do not count.
 	Requests, RequestMemory int64
+	// Readers limits the requests of a project that follow something or wait for a run; 0 means the default.
+	Readers int
 	// Allowed lists the non-public addresses that deployments may have.
 	Allowed egress.Allowed
 	// HookRates limits the requests to webhooks.
@@ -133,13 +135,14 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		o.Function.register(e, a.Require(auth.Invoke), o.Keys)
 	}
 	admit := newAdmission(o.Requests, o.RequestMemory).middleware
+	readers := newReaders(o.Readers).middleware
 	(&wire.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
 		Problem: func(err error) (int, string, string) {
 			p := problemOf(err)
 			return p.status, p.code, p.message
 		},
-	}).Register(a.Group(e, sdkPath, admit))
+	}).Register(a.Group(e, sdkPath, admit, readers))
 	e.GET(nativePath+"/openapi.json", rest.Document)
 	secrets := admin.NewSecrets(o.Pool, o.Log.Now)
 	(&rest.Server{
@@ -147,7 +150,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		SigningKeys: admin.NewSigningKeys(o.Pool, o.Log.Now),
 		Keys:        o.Keys, Projects: access.NewProjects(o.Pool, o.Log.Now), Allowed: o.Allowed,
 		Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
-	}).Register(a.Group(e, nativePath, admit))
+	}).Register(a.Group(e, nativePath, admit, readers))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: pg.NewPool(o.Pool),
 		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, OnForward: o.Telemetry.Pass,

@@ -44,6 +44,8 @@ type config struct {
 	// Requests limits concurrent requests, RequestMemory the total size of their bodies in MiB.
 	Requests      int64 `env:"STEPWELL_REQUESTS" envDefault:"1000"`
 	RequestMemory int64 `env:"STEPWELL_REQUEST_MEMORY" envDefault:"512"`
+	// Readers limits the requests of a project that follow something or wait for a run.
+	Readers int `env:"STEPWELL_READERS" envDefault:"2000"`
 	// Grace is how long deliveries may take to finish at shutdown.
 	Grace time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
 	// DrainBudget is how long a drain in function mode starts deliveries. PublicURL is where the server requests its
@@ -134,6 +136,7 @@ func (c config) checkLimits() error {
 		{"STEPWELL_BODY_MEMORY", c.BodyMemory, 1 << 20, " MiB"},
 		{"STEPWELL_REQUESTS", c.Requests, 0, ""},
 		{"STEPWELL_REQUEST_MEMORY", c.RequestMemory, 1 << 20, " MiB"},
+		{"STEPWELL_READERS", int64(c.Readers), 0, ""},
 	} {
 		switch {
 		case limit.max == 0 && limit.value < 1:

@@ -16,7 +16,7 @@ import (
 func defaults() config {
 	return config{
 		Schema: "stepwell", Listen: "127.0.0.1:8788", Deliveries: 4000, MaxDeliveries: 64,
-		FailureWindow: time.Hour, BodyMemory: 256, Requests: 1000, RequestMemory: 512, Grace: 15 * time.Second,
+		FailureWindow: time.Hour, BodyMemory: 256, Requests: 1000, RequestMemory: 512, Readers: 2000, Grace: 15 * time.Second,
 		DrainBudget: 25 * time.Second, LogFormat: "text",
 	}
 }
@@ -32,7 +32,7 @@ func TestReadConfig(t *testing.T) {
 		"STEPWELL_API_KEY=0123456789abcd=f", "STEPWELL_TLS_CERT=/tls.crt", "STEPWELL_TLS_KEY=/tls.key",
 		"STEPWELL_DEPLOYMENTS=shop=http://127.0.0.1:3000,blog=https://blog.test/app",
 		"STEPWELL_ALLOW_ADDRESSES=loopback,10.0.0.0/8", "STEPWELL_DELIVERIES=1", "STEPWELL_MAX_DELIVERIES=2", "STEPWELL_SHUTDOWN_GRACE=1m30s",
-		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_REQUESTS=3", "STEPWELL_REQUEST_MEMORY=4", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive",
+		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_REQUESTS=3", "STEPWELL_REQUEST_MEMORY=4", "STEPWELL_READERS=5", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive",
 		"AWS_ENDPOINT_URL=http://all.test", "AWS_ENDPOINT_URL_S3=http://s3.test", "AWS_REGION=eu-1", "AWS_DEFAULT_REGION=eu-2",
 		"AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=se=cret", "AWS_SESSION_TOKEN=token",
 		"STEPWELL_DRAIN_BUDGET=50s", "STEPWELL_PUBLIC_URL=https://s.test",
@@ -42,7 +42,7 @@ func TestReadConfig(t *testing.T) {
 		DatabaseURL: "postgres://u:p@h/d?sslmode=disable", Schema: "other", Listen: ":0",
 		TLSCert: "/tls.crt", TLSKey: "/tls.key", APIKey: "0123456789abcd=f",
 		Deployments:    map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
-		AllowAddresses: "loopback,10.0.0.0/8", Deliveries: 1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Grace: 90 * time.Second, DataDir: "/data",
+		AllowAddresses: "loopback,10.0.0.0/8", Deliveries: 1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Readers: 5, Grace: 90 * time.Second, DataDir: "/data",
 		Retention: 720 * time.Hour, Archive: "/archive", LogFormat: "JSON",
 		AWS: aws{
 			Endpoint: "http://all.test", EndpointS3: "http://s3.test", Region: "eu-1", DefaultRegion: "eu-2",
@@ -86,7 +86,7 @@ func TestReadConfigRejectsInvalidValues(t *testing.T) {
 		{"STEPWELL_DELIVERIES=many", "Deliveries"},
 		{"STEPWELL_MAX_DELIVERIES=0", "STEPWELL_MAX_DELIVERIES is 0"},
 		{"STEPWELL_FAILURE_WINDOW=-1s", "STEPWELL_FAILURE_WINDOW is -1s"},
-		{"STEPWELL_REQUESTS=0", "STEPWELL_REQUESTS is 0"},
+		{"STEPWELL_REQUESTS=0", "STEPWELL_REQUESTS is 0"}, {"STEPWELL_READERS=0", "STEPWELL_READERS is 0"},
 		{"STEPWELL_REQUEST_MEMORY=0", "STEPWELL_REQUEST_MEMORY is 0 MiB"},
 		{"STEPWELL_BODY_MEMORY=0", "STEPWELL_BODY_MEMORY is 0 MiB"},
 		{"STEPWELL_BODY_MEMORY=1048577", "STEPWELL_BODY_MEMORY is 1048577 MiB"},

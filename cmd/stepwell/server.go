@@ -226,6 +226,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		Open:     s.config.Open,
 		Local:    s.local,
 		Requests: s.config.Requests, RequestMemory: s.config.RequestMemory << 20,
+		Readers:   s.config.Readers,
 		Telemetry: s.telemetry, Logger: s.logger,
 		Stopping: stopping,
 		Draining: draining,

@@ -38,25 +38,45 @@ var (
 // Decode decodes a payload as JSON, and returns its encoding. The value is nil if the encoding is [EncodingNone],
 // [EncodingEncrypted] or [EncodingOpaque], or if it is larger than [MaxDecoded].
 func Decode(data []byte) (value json.RawMessage, encoding string) {
-	value, encoding, _ = DecodeWithin(data, MaxDecoded)
-	return value, encoding
+	d := DecodeWithin(data, MaxDecoded)
+	return d.Value, d.Encoding
 }
 
-// DecodeWithin is [Decode] with a limit in bytes. A payload that is larger, encoded or decoded, does not fit and has no
-// value.
-func DecodeWithin(data []byte, limit int) (value json.RawMessage, encoding string, fits bool) {
-	value, encoding, err := decode(data, limit, maxNested)
+// Decoded is the result of [DecodeWithin].
+type Decoded struct {
+	Value    json.RawMessage
+	Encoding string
+	// TooLarge reports that the payload exceeds the limit, encoded or decoded. It then has no value.
+	TooLarge bool
+	// Work is the effort of decoding, in bytes of JSON that take as long to check. A small payload can take much work:
+	// it may be compressed, or refer to the same value many times.
+	Work int
+}
+
+// DecodeWithin is [Decode] with a limit in bytes.
+func DecodeWithin(data []byte, limit int) Decoded {
+	d := decoder{limit: limit}
+	value, encoding, err := d.decode(data, maxNested)
 	switch {
 	case errors.Is(err, errTooLarge):
-		return nil, encoding, false
+		return Decoded{Encoding: encoding, TooLarge: true, Work: d.work}
 	case err != nil:
-		return nil, EncodingOpaque, true
+		return Decoded{Encoding: EncodingOpaque, Work: d.work}
 	default:
-		return value, encoding, true
+		return Decoded{Value: value, Encoding: encoding, Work: d.work}
 	}
 }
 
-func decode(data []byte, limit, nested int) (json.RawMessage, string, error) {
+// cborWork is how many times longer a byte of CBOR takes than a byte of JSON, which need not be decoded.
+const cborWork = 4
+
+// decoder decodes one payload and measures the work.
+type decoder struct {
+	limit int
+	work  int
+}
+
+func (d *decoder) decode(data []byte, nested int) (json.RawMessage, string, error) {
 	if len(data) == 0 {
 		return nil, EncodingNone, nil
 	}
@@ -67,17 +87,20 @@ func decode(data []byte, limit, nested int) (json.RawMessage, string, error) {
 		if nested == 0 {
 			return nil, EncodingOpaque, errOpaque
 		}
-		inner, err := decompress(prefix, body, limit)
+		inner, err := decompress(prefix, body, d.limit)
+		d.work += len(inner)
 		if err != nil {
 			return nil, EncodingOpaque, err
 		}
-		return decode(inner, limit, nested-1)
+		return d.decode(inner, nested-1)
 	case "devl":
-		value, err := decodeDevalue(body, limit)
+		value, work, err := decodeDevalue(body, d.limit)
+		d.work += work
 		return value, EncodingDevalue, err
 	}
+	d.work += len(data)
 	if json.Valid(data) && utf8.Valid(data) {
-		if len(data) > limit {
+		if len(data) > d.limit {
 			return nil, EncodingJSON, errTooLarge
 		}
 		return data, EncodingJSON, nil
@@ -85,7 +108,8 @@ func decode(data []byte, limit, nested int) (json.RawMessage, string, error) {
 	if !mayBeCBOR(data[0]) {
 		return nil, EncodingOpaque, errOpaque
 	}
-	value, err := decodeCBOR(data, limit)
+	d.work += cborWork * len(data)
+	value, err := decodeCBOR(data, d.limit)
 	return value, EncodingCBOR, err
 }
 
@@ -96,7 +120,7 @@ func cutPrefix(data []byte) (prefix string, body []byte) {
 	return string(data[:prefixLen]), data[prefixLen:]
 }
 
-// decompress fails with errTooLarge if the result exceeds the limit.
+// decompress fails with errTooLarge if the result exceeds the limit. It returns what it has read even if it fails.
 func decompress(format string, data []byte, limit int) ([]byte, error) {
 	r, err := decompressor(format, bytes.NewReader(data))
 	if err != nil {
@@ -105,10 +129,10 @@ func decompress(format string, data []byte, limit int) ([]byte, error) {
 	defer func() { _ = r.Close() }()
 	out, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if len(out) > limit || errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
-		return nil, errTooLarge
+		return out, errTooLarge
 	}
 	if err != nil {
-		return nil, errOpaque
+		return out, errOpaque
 	}
 	return out, nil
 }

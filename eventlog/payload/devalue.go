@@ -39,25 +39,29 @@ type devalueDecoder struct {
 	path []string
 }
 
-func decodeDevalue(data []byte, limit int) (json.RawMessage, error) {
+// decodeDevalue also returns the work: the bytes that it read and wrote.
+func decodeDevalue(data []byte, limit int) (_ json.RawMessage, work int, _ error) {
 	if len(data) > limit {
-		return nil, errTooLarge
+		return nil, 0, errTooLarge
 	}
 	if !json.Valid(data) || !utf8.Valid(data) {
-		return nil, errOpaque
+		return nil, len(data), errOpaque
 	}
 	s := scanner{data}
 	if s.next() != '[' {
-		return decodeConstant(s.value())
+		value, err := decodeConstant(s.value())
+		return value, len(data), err
 	}
 	d := &devalueDecoder{values: items(data), limit: limit, work: 8 * limit, open: map[int]int{}}
 	if len(d.values) == 0 {
-		return nil, errOpaque
+		return nil, len(data), errOpaque
 	}
-	if err := d.writeValue(0); err != nil {
-		return nil, err
+	err := d.writeValue(0)
+	work = len(data) + 8*limit - d.work + len(d.out)
+	if err != nil {
+		return nil, work, err
 	}
-	return d.out, nil
+	return d.out, work, nil
 }
 
 // decodeConstant decodes a text that is only the number of a constant.

@@ -94,15 +94,16 @@ func FuzzDecode(f *testing.F) {
 	f.Add(compressed(f, "gzip", `devl[{"a":1},2]`))
 	const limit = 1 << 16
 	f.Fuzz(func(t *testing.T, data []byte) {
-		value, encoding, fits := DecodeWithin(data, limit)
+		d := DecodeWithin(data, limit)
+		value, encoding := d.Value, d.Encoding
 		switch {
 		case value == nil:
-		case !fits || len(value) > limit:
-			t.Errorf("%q: %d bytes, fits %t", data, len(value), fits)
+		case d.TooLarge || len(value) > limit:
+			t.Errorf("%q: %d bytes, too large: %t", data, len(value), d.TooLarge)
 		case !json.Valid(value) || !utf8.Valid(value):
 			t.Errorf("%q: %s %q is not JSON", data, encoding, value)
 		}
-		if value == nil && fits && (encoding == EncodingJSON || encoding == EncodingDevalue || encoding == EncodingCBOR) {
+		if value == nil && !d.TooLarge && (encoding == EncodingJSON || encoding == EncodingDevalue || encoding == EncodingCBOR) {
 			t.Errorf("%q: %s without a value", data, encoding)
 		}
 	})

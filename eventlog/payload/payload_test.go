@@ -286,13 +286,58 @@ func TestSmallPayloadsCannotExceedTheLimits(t *testing.T) {
 		"CBOR":           string(inCBOR(t, []any{strings.Repeat("x", limit)})),
 		"CBOR bytes":     string(inCBOR(t, []any{bytes.Repeat([]byte{1}, limit*9/10)})),
 	} {
-		value, _, fits := DecodeWithin([]byte(data), limit)
-		if value != nil || fits {
-			t.Errorf("%s: got %.40s, fits %t; want no value, as it is too large", name, value, fits)
+		d := DecodeWithin([]byte(data), limit)
+		if d.Value != nil || !d.TooLarge {
+			t.Errorf("%s: got %.40s, too large: %t; want no value, as it is too large", name, d.Value, d.TooLarge)
 		}
 	}
-	if value, encoding, fits := DecodeWithin([]byte(`devl["small"]`), limit); !fits || value == nil || encoding != EncodingDevalue {
-		t.Errorf("small: got %s %s, fits %t", value, encoding, fits)
+	d := DecodeWithin([]byte(`devl["small"]`), limit)
+	if d.TooLarge || d.Value == nil || d.Encoding != EncodingDevalue {
+		t.Errorf("small: got %+v", d)
+	}
+}
+
+// TestCountValues compares with the values that this test put in.
+func TestCountValues(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 70_000)
+	for want, data := range map[int][]byte{
+		1: {0x5f, 0xff}, 2: {0x5f, 0x41, 0x00, 0xff}, // byte strings in chunks
+		3:  inCBOR(t, []any{1, long}),
+		5:  inCBOR(t, map[string]any{"a": map[string]any{"b": nil}}),
+		9:  inCBOR(t, []any{1 << 40, 1.5, 300, -70_000, true, []byte(long), "", []any{}}),
+		16: inCBOR(t, []any{bytes.Repeat([]byte{1}, 300), strings.Repeat("y", 24), []any{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}),
+		4:  {0x9f, 0xc1, 0x00, 0xbf, 0x00, 0xff, 0xff}, // list and map without length, and a tag
+	} {
+		if got := countValues(data); got != want {
+			t.Errorf("%.20x: got %d values, want %d", data, got, want)
+		}
+	}
+}
+
+// TestWorkIsMeasured: payloads that take long to decode count as much work, whatever their size and outcome.
+func TestWorkIsMeasured(t *testing.T) {
+	t.Parallel()
+	const limit = 100_000
+	list := func(item byte) []byte {
+		return append([]byte{0x9a, 0, 0, 0xc3, 0x50}, bytes.Repeat([]byte{item}, 50_000)...) // 50,000 items of CBOR
+	}
+	for name, c := range map[string]struct {
+		data string
+		work int // at least
+	}{
+		"JSON":             {`"` + strings.Repeat("x", 50_000) + `"`, 50_000},
+		"compressed":       {string(compressed(t, "gzip", `"`+strings.Repeat("x", 50_000)+`"`)), 100_000},
+		"inflated too far": {string(compressed(t, "gzip", strings.Repeat("x", 20*limit))), limit},
+		"CBOR":             {string(list(0x01)), 200_000},
+		"too many values":  {string(list(0xa0)), 200_000},
+		"devalue":          {`devl[[` + strings.Repeat(`1,`, 25_000) + `1],1]`, 100_000},
+		"CBOR in zstd":     {string(compressed(t, "zstd", string(list(0x80)))), 250_000},
+		"not CBOR":         {string(append(list(0x01), 1)), 200_000},
+	} {
+		if d := DecodeWithin([]byte(c.data), limit); d.Work < c.work || d.Work > 20*limit {
+			t.Errorf("%s: work is %d, want at least %d", name, d.Work, c.work)
+		}
 	}
 }
 

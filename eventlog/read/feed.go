@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -46,6 +47,46 @@ type Entry struct {
 	Size int64
 	// Xid is the transaction that wrote the event, for the order of a project's events.
 	Xid uint64
+
+	texts *texts // of an entry that followers share
+}
+
+// texts are encodings of one entry, by form.
+type texts struct {
+	mu    sync.Mutex
+	forms map[string][]byte
+}
+
+// maxSharedText limits the encodings that followers share, in bytes.
+const maxSharedText = 16 << 10
+
+// Encoded returns the encoding of the entry in a form. Followers that share the entry encode it once for each form; the
+// caller must not change the result.
+func (e Entry) Encoded(form string, encode func(Entry) ([]byte, error)) ([]byte, error) {
+	if e.texts == nil {
+		return encode(e)
+	}
+	e.texts.mu.Lock()
+	defer e.texts.mu.Unlock()
+	if text, ok := e.texts.forms[form]; ok {
+		return text, nil
+	}
+	text, err := encode(e)
+	if err == nil && len(text) <= maxSharedText {
+		if e.texts.forms == nil {
+			e.texts.forms = map[string][]byte{}
+		}
+		e.texts.forms[form] = text
+	}
+	return text, err
+}
+
+// share lets the followers of the entries share their encodings.
+func share(entries []Entry) []Entry {
+	for i := range entries {
+		entries[i].texts = &texts{}
+	}
+	return entries
 }
 
 // MaxListedPayload is the size in bytes of the largest payload that is part of a list.

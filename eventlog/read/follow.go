@@ -1,8 +1,10 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -10,13 +12,17 @@ import (
 )
 
 const (
-	// followPoll is how often a follower reads without a notification.
+	// followPoll is how often followers read without a notification.
 	followPoll = 2 * time.Second
-	// followPause is the shortest time between two reads of a follower, so that many small writes are read together.
+	// followPause is the shortest time between two reads of a list, so that many small writes are read together. It is
+	// perFollowed longer for each other list that is followed.
 	followPause = 25 * time.Millisecond
-	// followEvents and followBytes limit what a follower reads at a time: in events, and in bytes of payloads.
+	perFollowed = 2 * time.Millisecond
+	// followEvents and followBytes limit what followers read at a time: in events, and in bytes of payloads.
 	followEvents = 100
-	followBytes  = 2 << 20
+	followBytes  = 256 << 10
+	// entryBytes is about what an event takes in memory without its payload.
+	entryBytes = 512
 )
 
 // runTopic and projectTopic return the topics of notifications about new events.
@@ -26,18 +32,34 @@ func runTopic(project entities.Project, runID entities.RunID) string {
 
 func projectTopic(project entities.Project) string { return "events " + string(project) }
 
-// Follower reads events as they are written by any process: each once, in order, without gaps. It keeps nothing in
-// memory between reads, and holds no connection while it waits. It is not safe for concurrent use.
+// followed identifies a list of events that followers share.
+type followed struct {
+	project entities.Project
+	runID   entities.RunID // empty for the events of the project
+	query   string
+	with    Payloads
+}
+
+func newFollowed(project entities.Project, runID entities.RunID, q EventQuery, with Payloads) followed {
+	q.After = 0 // is the position of one follower
+	return followed{project, runID, fmt.Sprintf("%#v", q), with}
+}
+
+// Follower reads events as they are written by any process: each once, in order, without gaps. The followers of the same
+// events in this process share what they read. A follower holds no connection while it waits. It is not safe for
+// concurrent use.
 type Follower struct {
-	// poll reads the next events. If there are none, it returns how long to wait for a notification before the next
-	// poll.
-	poll          func(ctx context.Context) (Listing, time.Duration, error)
-	notifications <-chan struct{}
-	cancel        func()
-	cursor        func() string
-	ended         bool
-	// pause fires when the next poll is allowed; nil if it is allowed at once.
-	pause <-chan time.Time
+	next   func(ctx, deadline context.Context) ([]Entry, error)
+	cursor func() string
+	ended  func() bool
+	quit   func()
+}
+
+// newFollower returns a follower that is at a position in the form of text.
+func newFollower[P any](r *tailReader[P, Entry], text func(P) string) *Follower {
+	return &Follower{
+		next: r.next, cursor: func() string { return text(r.at) }, ended: func() bool { return r.ended }, quit: r.quit,
+	}
 }
 
 // FollowRun follows the log of a run from after the query's position, until the run has ended and all its events were
@@ -45,32 +67,56 @@ type Follower struct {
 func (l *Log) FollowRun(
 	ctx context.Context, project entities.Project, runID entities.RunID, q EventQuery, with Payloads,
 ) (*Follower, error) {
-	s, err := newFollowSearch(project, q, with)
+	if _, err := newFollowSearch(project, q, with); err != nil {
+		return nil, err
+	}
+	run, err := l.run(ctx, project, runID)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := store.RunByID(ctx, l.pool, project, runID); err != nil {
-		return nil, err
+	source := source[int64, Entry]{
+		project: project, topic: runTopic(project, runID), pollEvery: l.FollowPoll, pause: followPause,
+		perList: perFollowed, compare: cmp.Compare[int64], at: func(e Entry) int64 { return e.Seq }, size: entrySize,
+		read: func(ctx context.Context, after int64) (part[int64, Entry], error) {
+			return l.readRunAfter(ctx, project, runID, q, with, after)
+		},
 	}
-	f := &Follower{}
-	f.notifications, f.cancel = l.hub.Subscribe(runTopic(project, runID))
-	f.cursor = func() string { return fmt.Sprint(s.After) }
-	f.poll = func(ctx context.Context) (Listing, time.Duration, error) {
-		run, err := store.RunByID(ctx, l.pool, project, runID) // before the events, which include its last one
-		if err != nil {
-			return Listing{}, 0, err
-		}
-		s.args = nil
-		page, err := s.readRun(ctx, l.pool, runID)
-		if n := len(page.Entries); n > 0 {
-			s.After = page.Entries[n-1].Seq
-		} else if err == nil {
-			s.After = max(s.After, run.LastSeq) // no event up to there matches
-			f.ended = run.Status.Ended()
-		}
-		return page, l.FollowPoll, err
+	r := l.runTails.join(l.live, l.hub, newFollowed(project, runID, q, with), source, q.After, run.LastSeq)
+	return newFollower(r, func(seq int64) string { return strconv.FormatInt(seq, 10) }), nil
+}
+
+// run reads a run as the followers do, with one of their connections.
+func (l *Log) run(ctx context.Context, project entities.Project, id entities.RunID) (run entities.Run, err error) {
+	err = l.live.work.Do(ctx, project, func() error {
+		run, err = store.RunByID(ctx, l.pool, project, id)
+		return err
+	})
+	return run, err
+}
+
+// readRunAfter reads the events of a run after a position.
+func (l *Log) readRunAfter(
+	ctx context.Context, project entities.Project, runID entities.RunID, q EventQuery, with Payloads, after int64,
+) (part[int64, Entry], error) {
+	q.After = after
+	s, err := newFollowSearch(project, q, with)
+	if err != nil {
+		return part[int64, Entry]{}, err
 	}
-	return f, nil
+	run, err := store.RunByID(ctx, l.pool, project, runID) // before the events, which include its last one
+	if err != nil {
+		return part[int64, Entry]{}, err
+	}
+	page, err := s.readRun(ctx, l.pool, runID)
+	p := part[int64, Entry]{items: share(page.Entries), more: page.More}
+	if n := len(page.Entries); n > 0 {
+		p.to = page.Entries[n-1].Seq
+	} else {
+		p.to = max(after, run.LastSeq) // no event up to there matches
+		p.ended = run.Status.Ended()
+	}
+	p.more = p.more || len(page.Entries) > 0 && run.Status.Ended() // the end is reported without events
+	return p, err
 }
 
 // FollowProject follows the events of a project from after the cursor. Without a cursor it follows the events that are
@@ -79,77 +125,67 @@ func (l *Log) FollowRun(
 func (l *Log) FollowProject(
 	ctx context.Context, project entities.Project, q EventQuery, from *FeedCursor, with Payloads,
 ) (*Follower, error) {
-	s, err := newFollowSearch(project, q, with)
-	if err != nil {
+	if _, err := newFollowSearch(project, q, with); err != nil {
 		return nil, err
 	}
-	f := &Follower{}
-	f.notifications, f.cancel = l.hub.Subscribe(projectTopic(project))
+	var now FeedCursor
+	err := l.live.work.Do(ctx, project, func() error {
+		return l.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())`).Scan(&now.xid)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("follow events: %w", err)
+	}
 	if from == nil {
-		if err := l.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())`).Scan(&s.from.xid); err != nil {
-			f.cancel()
-			return nil, fmt.Errorf("follow events: %w", err)
-		}
-	} else {
-		s.from = *from
+		from = &now
 	}
-	f.cursor = func() string { return s.from.String() }
-	wait := followPause // doubles while an open transaction blocks events
-	f.poll = func(ctx context.Context) (Listing, time.Duration, error) {
-		s.args = nil
-		page, h, err := s.readFeed(ctx, l.pool)
-		if err != nil {
-			return page, 0, err
-		}
-		if n := len(page.Entries); n > 0 {
-			s.from = FeedCursorOf(page.Entries[n-1])
-		} else if h.xmin > s.from.xid {
-			s.from = FeedCursor{xid: h.xmin} // no matching event can come before it
-		}
-		// The end of the transaction that blocks events is not notified.
-		if wait = min(2*wait, l.FollowPoll); !h.blocked || len(page.Entries) > 0 {
-			wait = followPause
-		}
-		if h.blocked {
-			return page, wait, nil
-		}
-		return page, l.FollowPoll, nil
+	source := source[FeedCursor, Entry]{
+		project: project, topic: projectTopic(project), pollEvery: l.FollowPoll, pause: followPause,
+		perList: perFollowed, compare: FeedCursor.compare, at: FeedCursorOf, size: entrySize,
+		read: func(ctx context.Context, after FeedCursor) (part[FeedCursor, Entry], error) {
+			return l.readFeedAfter(ctx, project, q, with, after)
+		},
 	}
-	return f, nil
+	r := l.feedTails.join(l.live, l.hub, newFollowed(project, "", q, with), source, *from, now)
+	return newFollower(r, FeedCursor.String), nil
 }
+
+// readFeedAfter reads the events of a project after a cursor.
+func (l *Log) readFeedAfter(
+	ctx context.Context, project entities.Project, q EventQuery, with Payloads, after FeedCursor,
+) (part[FeedCursor, Entry], error) {
+	s, err := newFollowSearch(project, q, with)
+	if err != nil {
+		return part[FeedCursor, Entry]{}, err
+	}
+	s.from = after
+	page, h, err := s.readFeed(ctx, l.pool)
+	// The end of the transaction that blocks events is not notified.
+	p := part[FeedCursor, Entry]{items: share(page.Entries), to: after, more: page.More, blocked: h.blocked}
+	if n := len(page.Entries); n > 0 {
+		p.to = FeedCursorOf(page.Entries[n-1])
+	} else if h.xmin > after.xid {
+		p.to = FeedCursor{xid: h.xmin} // no matching event can come before it
+	}
+	return p, err
+}
+
+// compare returns the order of two cursors, which is that of the events in the database.
+func (p FeedCursor) compare(q FeedCursor) int {
+	return cmp.Or(cmp.Compare(p.xid, q.xid), cmp.Compare(p.runID, q.runID), cmp.Compare(p.seq, q.seq))
+}
+
+func entrySize(e Entry) int { return len(e.Payload) + len(e.Extra) + entryBytes }
 
 // Next waits for events and returns them. It returns none if the deadline context ends first, or if no more will come:
-// see [Follower.Ended]. It fails with the error of ctx, and with the errors of the function that returned the follower.
-func (f *Follower) Next(ctx, deadline context.Context) ([]Entry, error) {
-	for {
-		if f.pause != nil {
-			select {
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			case <-f.pause:
-			}
-		}
-		page, wait, err := f.poll(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if f.pause = nil; !page.More {
-			f.pause = time.After(followPause)
-		}
-		if len(page.Entries) > 0 || f.ended {
-			return page.Entries, nil
-		}
-		if waitForNotification(deadline, f.notifications, wait) != nil {
-			return nil, ctx.Err()
-		}
-	}
-}
+// see [Follower.Ended]. With a deadline that has ended, it reads once. It fails with the error of ctx, and with the
+// errors of the function that returned the follower. The caller must not change the entries.
+func (f *Follower) Next(ctx, deadline context.Context) ([]Entry, error) { return f.next(ctx, deadline) }
 
 // Ended reports whether no more events will come.
-func (f *Follower) Ended() bool { return f.ended }
+func (f *Follower) Ended() bool { return f.ended() }
 
 // Cursor returns the follower's position: another follower that starts there continues where this one is.
 func (f *Follower) Cursor() string { return f.cursor() }
 
-// Close cancels the follower's subscription.
-func (f *Follower) Close() { f.cancel() }
+// Close makes the follower leave the list.
+func (f *Follower) Close() { f.quit() }

@@ -18,11 +18,18 @@ type Log struct {
 	// notification.
 	EndPoll    time.Duration
 	FollowPoll time.Duration
+
+	live      *live
+	runTails  tails[followed, int64, Entry]
+	feedTails tails[followed, FeedCursor, Entry]
 }
 
 // New returns a reader of the database behind pool. The hub notifies it of new events; now is its clock.
 func New(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Log {
-	return &Log{pool: pg.NewPool(pool), hub: hub, now: now, EndPoll: defaultEndPoll, FollowPoll: followPoll}
+	return &Log{
+		pool: pg.NewPool(pool), hub: hub, now: now, EndPoll: defaultEndPoll, FollowPoll: followPoll,
+		live: newLive(max(2, int(pool.Config().MaxConns)/10), now),
+	}
 }
 
 // Now returns the time of the log's clock, in UTC and whole milliseconds.

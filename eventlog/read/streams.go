@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -18,7 +19,11 @@ const (
 	streamPoll = 2 * time.Second
 	// tailChunks and tailBytes limit what a tail reads at a time.
 	tailChunks = 256
-	tailBytes  = 1 << 20
+	tailBytes  = 256 << 10
+	// perStream is how much longer the pause between two reads of a stream is for each other stream that is read.
+	perStream = 200 * time.Microsecond
+	// chunkBytes is about what a chunk takes in memory without its data.
+	chunkBytes = 64
 )
 
 // Streams writes and reads streams, which are not part of the log.
@@ -26,11 +31,22 @@ type Streams struct {
 	pool pg.Pool
 	hub  *pg.Hub
 	now  func() time.Time
+
+	live  *live
+	tails tails[streamKey, int64, store.Chunk]
+}
+
+// streamKey identifies a stream.
+type streamKey struct {
+	project entities.Project
+	name    entities.StreamName
 }
 
 // NewStreams returns the streams of the database behind pool.
 func NewStreams(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Streams {
-	return &Streams{pool: pg.NewPool(pool), hub: hub, now: now}
+	return &Streams{
+		pool: pg.NewPool(pool), hub: hub, now: now, live: newLive(max(2, int(pool.Config().MaxConns)*3/20), now),
+	}
 }
 
 // Write appends chunks to a stream, and creates it if it does not exist, even without chunks. The run need not exist.
@@ -116,50 +132,71 @@ func (s *Streams) Of(
 
 // Tail calls emit with each chunk of a stream, starting at an index, in order and as they are written by any process.
 // It returns nil once the stream is closed and all its chunks were emitted. A negative index counts from the current
-// end. Tail waits for a stream that does not exist yet. It fails with the errors of emit and of the context.
+// end. Tail waits for a stream that does not exist yet. It fails with the errors of emit and of the context. The tails of
+// one stream in this process share what they read; emit must not change it.
 func (s *Streams) Tail(
 	ctx context.Context, project entities.Project, name entities.StreamName, from int64, emit func(store.Chunk) error,
 ) error {
-	notifications, cancel := s.hub.Subscribe(StreamTopic(project, name))
-	defer cancel()
-	for first := true; ; first = false {
-		stream, err := s.Info(ctx, project, name)
-		if err != nil {
-			return err
-		}
-		if first && from < 0 {
-			from = max(0, stream.Chunks+from)
-		}
-		if from, err = s.emitUpTo(ctx, stream, from, emit); err != nil {
-			return err
-		}
-		if stream.ClosedAt != nil {
-			return nil
-		}
-		if err := waitForNotification(ctx, notifications, streamPoll); err != nil {
-			return err
-		}
+	var stream store.Stream
+	err := s.live.work.Do(ctx, project, func() (err error) {
+		stream, err = s.Info(ctx, project, name)
+		return err
+	})
+	if err != nil {
+		return err
 	}
-}
-
-// emitUpTo emits the chunks that the stream has, starting at an index, and returns the index of the next one.
-func (s *Streams) emitUpTo(
-	ctx context.Context, stream store.Stream, from int64, emit func(store.Chunk) error,
-) (int64, error) {
-	for from < stream.Chunks {
-		chunks, err := store.Chunks(ctx, s.pool, stream.ID, from, tailChunks, tailBytes)
+	if from < 0 {
+		from = max(0, stream.Chunks+from)
+	}
+	r := s.tails.join(s.live, s.hub, streamKey{project, name}, s.source(project, name), from, stream.Chunks)
+	defer r.quit()
+	for !r.ended {
+		chunks, err := r.next(ctx, ctx)
 		if err != nil {
-			return from, err
+			return err
 		}
 		for _, chunk := range chunks {
 			if err := emit(chunk); err != nil {
-				return from, err
+				return err
 			}
-			from = chunk.Idx + 1
-		}
-		if len(chunks) == 0 {
-			return from, fmt.Errorf("stream %s has no chunk %d of %d", stream.Name, from, stream.Chunks)
 		}
 	}
-	return from, nil
+	return nil
+}
+
+// source returns a stream as readers share it. The position is the index of the next chunk.
+func (s *Streams) source(project entities.Project, name entities.StreamName) source[int64, store.Chunk] {
+	return source[int64, store.Chunk]{
+		project: project, topic: StreamTopic(project, name), pollEvery: streamPoll, perList: perStream,
+		compare: cmp.Compare[int64],
+		at:      func(ch store.Chunk) int64 { return ch.Idx + 1 },
+		size:    func(ch store.Chunk) int { return len(ch.Data) + chunkBytes },
+		read: func(ctx context.Context, after int64) (part[int64, store.Chunk], error) {
+			return s.readAfter(ctx, project, name, after)
+		},
+	}
+}
+
+// readAfter reads chunks of a stream, starting at an index.
+func (s *Streams) readAfter(
+	ctx context.Context, project entities.Project, name entities.StreamName, from int64,
+) (part[int64, store.Chunk], error) {
+	p := part[int64, store.Chunk]{to: from}
+	stream, err := s.Info(ctx, project, name)
+	if err != nil {
+		return p, err
+	}
+	if from < stream.Chunks {
+		p.items, err = store.Chunks(ctx, s.pool, stream.ID, from, tailChunks, tailBytes)
+		if err != nil {
+			return p, err
+		}
+		if len(p.items) == 0 {
+			return p, fmt.Errorf("stream %s has no chunk %d of %d", name, from, stream.Chunks)
+		}
+		p.to = p.items[len(p.items)-1].Idx + 1
+	}
+	p.more = p.to < stream.Chunks
+	p.ended = stream.ClosedAt != nil && !p.more
+	return p, nil
 }

@@ -39,13 +39,14 @@ func (l *Log) WaitForEnd(
 ) (entities.Run, error) {
 	notifications, cancel := l.hub.Subscribe(EndTopic(project, runID))
 	defer cancel()
+	defer l.live.enter(project)()
 	for {
 		over := deadline.Err() != nil
-		run, err := store.RunByID(ctx, l.pool, project, runID)
+		run, err := l.run(ctx, project, runID)
 		if err != nil || over || run.Status.Ended() {
 			return run, err
 		}
-		_ = waitForNotification(deadline, notifications, l.EndPoll) // either way, read once more
+		_ = waitForNotification(deadline, notifications, l.live.poll(project, l.EndPoll)) // either way, read once more
 	}
 }
 

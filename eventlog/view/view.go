@@ -47,7 +47,8 @@ func Plain(e entities.Event) Event {
 
 // Of returns the JSON form of an event with its payload.
 func Of(e entities.Event) Event {
-	return show(e, payload.MaxDecoded)
+	v, _ := show(e, payload.MaxDecoded)
+	return v
 }
 
 // failures are the events whose payload is an error. Clients of the Workflow SDK's stable line send the error in the
@@ -56,18 +57,19 @@ var failures = map[entities.EventType]bool{
 	entities.EventRunFailed: true, entities.EventStepFailed: true, entities.EventStepRetrying: true,
 }
 
-func show(e entities.Event, limit int) Event {
-	v := Plain(e)
+// show also returns the work of decoding: see [payload.Decoded].
+func show(e entities.Event, limit int) (v Event, work int) {
+	v = Plain(e)
 	if len(e.Payload) == 0 && failures[e.Type] {
+		work = len(e.Extra)
 		if reason, ok := payload.Field(e.Extra, "error"); ok && len(reason) <= limit {
 			v.Payload, v.Encoding = asError(reason), payload.EncodingCBOR
-			return v
+			return v, work + len(reason)
 		}
 	}
-	var fits bool
-	v.Payload, v.Encoding, fits = payload.DecodeWithin(e.Payload, limit)
-	v.Truncated = !fits
-	return v
+	d := payload.DecodeWithin(e.Payload, limit)
+	v.Payload, v.Encoding, v.Truncated = d.Value, d.Encoding, d.TooLarge
+	return v, work + d.Work
 }
 
 // asError wraps an error that is only a message into an object.
@@ -78,14 +80,19 @@ func asError(reason json.RawMessage) json.RawMessage {
 	return reason
 }
 
-// List converts the events of a list one by one. It limits each payload to [read.MaxListedPayload] bytes and, because
-// some payloads grow a lot when decoded, their sum to the size of one page of the log.
+// List converts the events of a list one by one. It omits payloads that have more than [read.MaxListedPayload] bytes,
+// stored or decoded. The zero List is empty.
 type List struct {
-	shown int
+	work int
 }
 
-// maxShown limits the decoded payloads of a list, in bytes.
-const maxShown = 16 << 20
+// maxWork limits the work of decoding the payloads of one page, in bytes of JSON: see [payload.Decoded]. It takes about
+// a second at worst.
+const maxWork = read.MaxPageBytes
+
+// Full reports that the page must end here, because decoding its payloads has been enough work. An empty list is not
+// full.
+func (l *List) Full() bool { return l.work >= maxWork }
 
 // Add returns the JSON form of the next event of the list.
 func (l *List) Add(e read.Entry) Event {
@@ -94,7 +101,7 @@ func (l *List) Add(e read.Entry) Event {
 		v.Truncated = true
 		return v
 	}
-	v := show(e.Event, min(read.MaxListedPayload, maxShown-l.shown))
-	l.shown += len(v.Payload)
+	v, work := show(e.Event, read.MaxListedPayload)
+	l.work += work
 	return v
 }

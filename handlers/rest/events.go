@@ -25,9 +25,8 @@ func (s *Server) listRunEvents(c echo.Context) error {
 	id, page := r.runID(), r.page(oldestFirst)
 	q, with := r.eventQuery()
 	q.After = r.number("after", c.QueryParam("after"), eventPosition)
-	return answerPage(r, r.eventEncoder(with), func() ([]read.Entry, string, error) {
-		events, err := s.Log.RunEvents(r.ctx(), r.project(), id, q, page, with)
-		return events.Entries, events.Cursor, err
+	return r.answerEvents(with, runPosition, func() (read.Listing, error) {
+		return s.Log.RunEvents(r.ctx(), r.project(), id, q, page, with)
 	})
 }
 
@@ -36,21 +35,73 @@ func (s *Server) listEvents(c echo.Context) error {
 	r := s.request(c)
 	page := r.page(oldestFirst)
 	q, with := r.projectEventQuery()
-	return answerPage(r, r.eventEncoder(with), func() ([]read.Entry, string, error) {
-		events, err := s.Log.ProjectEvents(r.ctx(), r.project(), q, page, with)
-		return events.Entries, events.Cursor, err
+	return r.answerEvents(with, feedPosition, func() (read.Listing, error) {
+		return s.Log.ProjectEvents(r.ctx(), r.project(), q, page, with)
 	})
 }
 
-// eventEncoder returns the function that encodes the entries of one list, in their order.
-func (r *request) eventEncoder(with read.Payloads) func(read.Entry) view.Event {
+// runPosition and feedPosition return the cursor of a list, or the ID in a stream, that was read up to the entry.
+func runPosition(e read.Entry) string  { return strconv.FormatInt(e.Seq, 10) }
+func feedPosition(e read.Entry) string { return read.FeedCursorOf(e).String() }
+
+// answerEvents answers with one page of a query, unless reading the request failed. The page ends early if its payloads
+// are much work to decode; the work ends when the client leaves.
+func (r *request) answerEvents(
+	with read.Payloads, cursor func(read.Entry) string, query func() (read.Listing, error),
+) error {
+	if r.err != nil {
+		return r.err
+	}
+	listing, err := query()
+	if err != nil {
+		return err
+	}
+	page := list[view.Event]{Data: make([]view.Event, 0, len(listing.Entries)), Cursor: listing.Cursor}
+	var decoded view.List
+	form := r.eventForm(with)
+	for i, e := range listing.Entries {
+		if decoded.Full() {
+			page.Cursor = cursor(listing.Entries[i-1])
+			break
+		}
+		event, err := r.encodeEvent(form, &decoded, e)
+		if err != nil {
+			return err
+		}
+		page.Data = append(page.Data, event)
+	}
+	return r.JSON(http.StatusOK, page)
+}
+
+// The forms of an event, which differ in what the client may see or wants to.
+const (
+	formRedacted = "redacted"
+	formPlain    = "plain"
+	formShown    = "shown" // with its payload
+)
+
+// eventForm returns the form of the events that the request asks for.
+func (r *request) eventForm(with read.Payloads) string {
 	switch {
 	case r.payloads() == read.WithoutPayloads:
-		return func(e read.Entry) view.Event { return redactEvent(e.Event) }
+		return formRedacted
 	case with == read.WithoutPayloads:
-		return func(e read.Entry) view.Event { return view.Plain(e.Event) }
+		return formPlain
 	default:
-		return new(view.List).Add
+		return formShown
+	}
+}
+
+// encodeEvent encodes an entry of a list. It adds those with payloads to decoded. It fails with the error of the
+// request's context once the client has left.
+func (r *request) encodeEvent(form string, decoded *view.List, e read.Entry) (view.Event, error) {
+	switch form {
+	case formRedacted:
+		return redactEvent(e.Event), r.ctx().Err()
+	case formPlain:
+		return view.Plain(e.Event), r.ctx().Err()
+	default:
+		return decodeFor(r, func() view.Event { return decoded.Add(e) })
 	}
 }
 
@@ -115,7 +166,15 @@ func (s *Server) getEvent(c echo.Context) error {
 	if r.payloads() == read.WithoutPayloads {
 		encode = redactEvent
 	}
-	return answer(r, http.StatusOK, encode, func() (entities.Event, error) { return s.event(r) })
+	e, err := s.event(r)
+	if err != nil {
+		return err
+	}
+	shown, err := decodeFor(r, func() view.Event { return encode(e) })
+	if err != nil {
+		return err
+	}
+	return r.JSON(http.StatusOK, shown)
 }
 
 // getPayload answers with the stored bytes of an event's payload. They are empty if it has none.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -23,8 +22,6 @@ const (
 
 	// heartbeatInterval is how often an idle connection gets a comment.
 	heartbeatInterval = 15 * time.Second
-	// writeTimeout limits how long a client may take to accept one write.
-	writeTimeout = 30 * time.Second
 )
 
 // followRun streams a run's log as it is written, until the run has ended.
@@ -44,7 +41,7 @@ func (s *Server) followRun(c echo.Context) error {
 		return err
 	}
 	defer f.Close()
-	return s.follow(r, f, with, func(e read.Entry) string { return strconv.FormatInt(e.Seq, 10) })
+	return s.follow(r, f, with, runPosition)
 }
 
 // followEvents streams all events of the project as they are written.
@@ -60,7 +57,7 @@ func (s *Server) followEvents(c echo.Context) error {
 		return err
 	}
 	defer f.Close()
-	return s.follow(r, f, with, func(e read.Entry) string { return read.FeedCursorOf(e).String() })
+	return s.follow(r, f, with, feedPosition)
 }
 
 // startPlace returns the place in the project's events after which the stream starts; nil for its current end.
@@ -89,14 +86,23 @@ func (s *Server) follow(
 	ctx, cancel := context.WithCancel(r.ctx())
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
-	w := newEventWriter(ctx, r)
-	defer w.close()
+	w := eventWriter{incoming.NewLiveWriter(ctx, r)}
+	defer w.Close()
+	form := r.eventForm(with)
+	encode := func(e read.Entry) ([]byte, error) {
+		event, err := r.encodeEvent(form, new(view.List), e)
+		if err != nil {
+			return nil, err
+		}
+		data, err := json.Marshal(event)
+		return fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id(e), data), err
+	}
 	err := w.begin(f.Cursor())
 	for err == nil && !f.Ended() {
-		err = w.next(ctx, f, r.eventEncoder(with), id)
+		err = w.next(ctx, f, form, encode)
 	}
 	if err == nil {
-		err = w.send(endEvent)
+		err = w.Send([]byte(endEvent))
 	}
 	if err != nil {
 		s.abort(r, err)
@@ -111,30 +117,12 @@ func (s *Server) abort(r *request, err error) {
 	panic(http.ErrAbortHandler)
 }
 
-// eventWriter writes server-sent events and fails when the client stops reading.
-type eventWriter struct {
-	*echo.Response
-
-	timeout *time.Timer
-	unhook  func() bool
-}
-
-func newEventWriter(ctx context.Context, c echo.Context) *eventWriter {
-	abort := incoming.AbortWrite(c)
-	w := &eventWriter{Response: c.Response(), timeout: time.AfterFunc(writeTimeout, abort)}
-	w.timeout.Stop()
-	w.unhook = context.AfterFunc(ctx, abort)
-	return w
-}
-
-func (w *eventWriter) close() {
-	w.unhook()
-	w.timeout.Stop()
-}
+// eventWriter writes server-sent events.
+type eventWriter struct{ *incoming.LiveWriter }
 
 // begin sends the headers and the current position. A client that loses the connection before the first event resumes
 // from there.
-func (w *eventWriter) begin(cursor string) error {
+func (w eventWriter) begin(cursor string) error {
 	beginStream(w.Response, mimeEvents)
 	return w.idle(cursor)
 }
@@ -146,23 +134,13 @@ func beginStream(w *echo.Response, mediaType string) {
 }
 
 // idle reports that there are no events up to the cursor. An ID without data is not an event.
-func (w *eventWriter) idle(cursor string) error {
-	return w.send(fmt.Sprintf(": nothing new\nid: %s\n\n", cursor))
-}
-
-func (w *eventWriter) send(text string) error {
-	w.timeout.Reset(writeTimeout)
-	defer w.timeout.Stop()
-	if _, err := w.Write([]byte(text)); err != nil {
-		return err
-	}
-	w.Flush()
-	return nil
+func (w eventWriter) idle(cursor string) error {
+	return w.Send(fmt.Appendf(nil, ": nothing new\nid: %s\n\n", cursor))
 }
 
 // next sends the next events, or a heartbeat.
-func (w *eventWriter) next(
-	ctx context.Context, f *read.Follower, encode func(read.Entry) view.Event, id func(read.Entry) string,
+func (w eventWriter) next(
+	ctx context.Context, f *read.Follower, form string, encode func(read.Entry) ([]byte, error),
 ) error {
 	waiting, cancel := context.WithTimeout(ctx, heartbeatInterval)
 	defer cancel()
@@ -171,11 +149,11 @@ func (w *eventWriter) next(
 		return err
 	}
 	for _, e := range entries {
-		data, err := json.Marshal(encode(e))
+		text, err := e.Encoded(form, encode)
 		if err != nil {
 			return err
 		}
-		if err := w.send("id: " + id(e) + "\ndata: " + string(data) + "\n\n"); err != nil {
+		if err := w.Send(text); err != nil {
 			return err
 		}
 	}

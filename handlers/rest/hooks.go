@@ -118,6 +118,12 @@ func (s *Server) getHook(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	v.Metadata, v.MetadataEncoding = payloadJSON(events[created])
+	v, err = decodeFor(r, func() hookJSON {
+		v.Metadata, v.MetadataEncoding = payloadJSON(events[created])
+		return v
+	})
+	if err != nil {
+		return err
+	}
 	return c.JSON(http.StatusOK, v)
 }

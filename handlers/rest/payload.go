@@ -2,10 +2,33 @@ package rest
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/fair"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 )
+
+// newDecoding returns what shares the processors among the requests that decode payloads, which can take most of a
+// second each. A project so keeps at most an eighth of the processors busy, or half of one.
+func newDecoding(processors int, now func() time.Time) *fair.Share {
+	s := fair.New(max(2, processors/2), max(1, processors/4), now)
+	s.Idle = 1
+	return s
+}
+
+// decodeFor returns the result of a function that decodes payloads for the request. It waits for other decoding, and
+// fails with the error of the request's context once the client has left.
+func decodeFor[T any](r *request, decode func() T) (decoded T, err error) {
+	if err := r.ctx().Err(); err != nil {
+		return decoded, err
+	}
+	err = r.decoding.Do(r.ctx(), r.project(), func() error {
+		decoded = decode()
+		return nil
+	})
+	return decoded, err
+}
 
 // payloadJSON returns an event's payload as JSON, if the server can decode it, and its encoding.
 func payloadJSON(e entities.Event) (json.RawMessage, string) {

@@ -15,6 +15,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/fair"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
@@ -61,11 +62,14 @@ func locate(kind, name string, err error) error {
 type request struct {
 	echo.Context
 
-	err    error
-	reader pg.Querier
+	err      error
+	reader   pg.Querier
+	decoding *fair.Share
 }
 
-func (s *Server) request(c echo.Context) *request { return &request{Context: c, reader: s.Reader} }
+func (s *Server) request(c echo.Context) *request {
+	return &request{Context: c, reader: s.Reader, decoding: s.decoding}
+}
 
 func (r *request) ctx() context.Context { return r.Request().Context() }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/entities/fair"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -39,6 +40,8 @@ type Server struct {
 	// Draining is done when the server is about to stop. Requests that follow a stream or wait for a run then end, and
 	// their clients reconnect.
 	Draining context.Context
+
+	decoding *fair.Share // set by Register
 }
 
 // timestamp is a time in the API's JSON form.

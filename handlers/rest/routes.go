@@ -1,6 +1,10 @@
 package rest
 
-import "github.com/stepwell-dev/stepwell/handlers/auth"
+import (
+	"runtime"
+
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+)
 
 // Register adds the endpoints to the group, each with the permission it needs.
 //
@@ -8,6 +12,7 @@ import "github.com/stepwell-dev/stepwell/handlers/auth"
 // handlers/matrix_requests_test.go, which tries every role on it. Then regenerate docs/api.md:
 // go test ./handlers/rest -run TestReference -update
 func (s *Server) Register(g auth.Routes) {
+	s.decoding = newDecoding(runtime.GOMAXPROCS(0), s.Log.Now)
 	g.Use(validateQuery)
 	g.NotFound(notFound)
 

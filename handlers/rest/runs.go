@@ -99,18 +99,22 @@ func (s *Server) runSummaries(ctx context.Context, runs []entities.Run) ([]runJS
 
 // runDetail encodes a single run with its input and outcome. Without payloads, it has no input or output, and of an
 // error only the code.
-func (s *Server) runDetail(ctx context.Context, r entities.Run, with read.Payloads) (runJSON, error) {
-	first, last := read.Position{RunID: r.ID, Seq: 1}, read.Position{RunID: r.ID, Seq: r.EndSeq}
-	at := []read.Position{first}
-	if r.EndSeq > 0 {
-		at = append(at, last)
+func (s *Server) runDetail(r *request, run entities.Run, with read.Payloads) (runJSON, error) {
+	at := []read.Position{{RunID: run.ID, Seq: 1}}
+	if run.EndSeq > 0 {
+		at = append(at, read.Position{RunID: run.ID, Seq: run.EndSeq})
 	}
-	events, err := s.Log.EventsAt(ctx, at, with)
+	events, err := s.Log.EventsAt(r.ctx(), at, with)
 	if err != nil {
 		return runJSON{}, err
 	}
+	return decodeFor(r, func() runJSON { return newRunDetail(run, events, with) })
+}
+
+// newRunDetail encodes a run with those of its first and last event that were found.
+func newRunDetail(r entities.Run, events map[read.Position]entities.Event, with read.Payloads) runJSON {
 	v := newRunJSON(r)
-	if e, ok := events[first]; ok {
+	if e, ok := events[read.Position{RunID: r.ID, Seq: 1}]; ok {
 		if with == read.WithPayloads {
 			v.Input, v.InputEncoding = payloadJSON(e)
 		}
@@ -118,10 +122,10 @@ func (s *Server) runDetail(ctx context.Context, r entities.Run, with read.Payloa
 			v.StartAt = optionalTime(e.Data.StartAt)
 		}
 	}
-	if e, ok := events[last]; ok && r.EndSeq > 0 {
+	if e, ok := events[read.Position{RunID: r.ID, Seq: r.EndSeq}]; ok && r.EndSeq > 0 {
 		v.addOutcome(r, e, with)
 	}
-	return v, nil
+	return v
 }
 
 // addOutcome adds the content of the event that ended the run.
@@ -208,7 +212,7 @@ func (s *Server) answerRun(r *request, status int, run entities.Run) error {
 	if r.err != nil {
 		return r.err
 	}
-	detail, err := s.runDetail(r.ctx(), run, r.payloads())
+	detail, err := s.runDetail(r, run, r.payloads())
 	if err != nil {
 		return err
 	}

@@ -65,12 +65,18 @@ func (s *Server) getStep(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	v := newStepJSON(step)
-	if e, ok := events[created]; ok {
-		v.addCreation(e, with)
-	}
-	if e, ok := events[result]; ok {
-		v.addResult(e, with)
+	v, err := decodeFor(r, func() stepJSON {
+		v := newStepJSON(step)
+		if e, ok := events[created]; ok {
+			v.addCreation(e, with)
+		}
+		if e, ok := events[result]; ok {
+			v.addResult(e, with)
+		}
+		return v
+	})
+	if err != nil {
+		return err
 	}
 	return c.JSON(http.StatusOK, v)
 }

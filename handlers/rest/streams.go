@@ -13,6 +13,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/store"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
 // streamJSON is the JSON form of a stream.
@@ -107,21 +108,22 @@ func (s *Server) tailStream(c echo.Context) error {
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
 
-	w, mediaType, write := c.Response(), echo.MIMEOctetStream, writeChunk
+	w, mediaType, encode := incoming.NewLiveWriter(ctx, c), echo.MIMEOctetStream, chunkBytes
+	defer w.Close()
 	if strings.Contains(c.Request().Header.Get(echo.HeaderAccept), mimeEvents) {
-		mediaType, write = mimeEvents, writeChunkEvent
+		mediaType, encode = mimeEvents, chunkEvent
 	}
-	beginStream(w, mediaType)
+	beginStream(w.Response, mediaType)
 	w.Flush()
 	err := s.Streams.Tail(ctx, r.project(), name, from, func(ch store.Chunk) error {
-		if err := write(w, ch); err != nil {
+		data, err := encode(ch)
+		if err != nil {
 			return err
 		}
-		w.Flush()
-		return nil
+		return w.Send(data)
 	})
 	if err == nil && mediaType == mimeEvents {
-		_, err = fmt.Fprint(w, endEvent)
+		err = w.Send([]byte(endEvent))
 	}
 	if err != nil {
 		s.abort(r, err)
@@ -150,16 +152,12 @@ func (r *request) firstChunk() int64 {
 	return n
 }
 
-func writeChunk(w *echo.Response, ch store.Chunk) error {
-	_, err := w.Write(ch.Data)
-	return err
-}
+func chunkBytes(ch store.Chunk) ([]byte, error) { return ch.Data, nil }
 
-func writeChunkEvent(w *echo.Response, ch store.Chunk) error {
+func chunkEvent(ch store.Chunk) ([]byte, error) {
 	data, err := json.Marshal(newChunkJSON(ch))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", ch.Idx, data)
-	return err
+	return fmt.Appendf(nil, "id: %d\ndata: %s\n\n", ch.Idx, data), nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
 const (
@@ -85,17 +86,12 @@ func (s *Server) tailStream(c echo.Context) error {
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()
 
-	w := c.Response()
+	w := incoming.NewLiveWriter(ctx, c)
+	defer w.Close()
 	w.Header().Set(echo.HeaderContentType, echo.MIMEOctetStream)
 	w.WriteHeader(http.StatusOK)
 	w.Flush()
-	err = s.Streams.Tail(ctx, auth.Project(c), name, from, func(chunk store.Chunk) error {
-		if _, err := w.Write(chunk.Data); err != nil {
-			return err
-		}
-		w.Flush()
-		return nil
-	})
+	err = s.Streams.Tail(ctx, auth.Project(c), name, from, func(chunk store.Chunk) error { return w.Send(chunk.Data) })
 	return s.cutOff(c, err)
 }
 

@@ -64,7 +64,7 @@ type hookCursor struct {
 // dispatch resumes every hook that was waiting for the signal when it was recorded. A hook that cannot be resumed now
 // does not hold up the others: the work is retried for it.
 func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
-	s, err := store.SignalByID(ctx, h.pool, d.Project, store.SignalID(d.Subject))
+	s, err := store.SignalByID(ctx, pg.NewPool(h.pool), d.Project, store.SignalID(d.Subject))
 	if errors.Is(err, store.ErrSignalNotFound) {
 		return d.End(ctx)
 	}
