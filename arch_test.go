@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"entities/codec":      {},
 	"entities/message":    {"entities"},
 	"entities/pg":         {"entities"},
+	"entities/share":      {},
 	"entities/store":      {"entities", "entities/pg"},
 	"entities/strictjson": {"entities"},
 	"entities/webhook":    {"entities"},
@@ -57,7 +58,7 @@ var mayImport = map[string][]string{
 	"queue/tickets": {"entities/pg"},
 
 	"handlers": {
-		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/message",
+		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/message", "entities/share",
 		"eventlog", "eventlog/read",
 		"handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/webhook",
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine",

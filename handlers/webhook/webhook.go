@@ -192,6 +192,15 @@ func addressOf(c echo.Context) (entities.Project, string, error) {
 	return entities.Project(project), token, entities.ValidateToken(token)
 }
 
+// ProjectOf returns the project that a request to a webhook names.
+func ProjectOf(c echo.Context) string {
+	project, _, err := addressOf(c)
+	if err != nil {
+		return ""
+	}
+	return string(project)
+}
+
 // find returns the webhook and its run. It fails with [ErrNotFound].
 func (s *Server) find(
 	ctx context.Context, project entities.Project, token string, at time.Time,
