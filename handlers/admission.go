@@ -7,11 +7,13 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities/share"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
 const (
@@ -124,7 +126,10 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		if err := v.take(c.Request().Context(), a.running, 1, requestFactor); err != nil {
 			return err
 		}
-		defer a.running.Give(v.project, 1)
+		v.arrived()
+		done := sync.OnceFunc(func() { a.running.Give(v.project, 1) })
+		defer done()
+		incoming.OnWait(c, done)
 		return next(c)
 	}
 }
@@ -186,7 +191,13 @@ func (v *visit) release() {
 	if v.grows {
 		v.growing.Give(v.project, 1)
 	}
+	v.arrived()
+}
+
+// arrived releases the request's place among those that arrive.
+func (v *visit) arrived() {
 	if v.arrives {
 		v.arriving.Give(v.project, 1)
 	}
+	v.arrives = false
 }

@@ -14,6 +14,8 @@ import (
 //
 //	three   three steps, one after the other, which do nothing
 //	hang    as many steps as its input says, which never answer
+//	hook    opens a webhook with its input as token, and never responds
+//	mute    the same, but requests wait a minute for its response
 type function struct {
 	*httptest.Server
 
@@ -102,6 +104,15 @@ func (c call) next() ([]any, error) {
 			steps[i] = step(strconv.Itoa(i), "hang")
 		}
 		return steps, nil
+	case "hook", "mute":
+		if seen["hook_created h"] {
+			return []any{}, nil
+		}
+		spec := map[string]any{}
+		if c.Run.Workflow == "mute" {
+			spec["respond"] = "60s"
+		}
+		return []any{map[string]any{"type": "openHook", "id": "h", "token": c.Run.Input, "webhook": spec}}, nil
 	default:
 		return nil, fmt.Errorf("no workflow %q", c.Run.Workflow)
 	}
