@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"entities/fair":       {"entities"},
 	"entities/message":    {"entities"},
 	"entities/pg":         {"entities"},
+	"entities/share":      {},
 	"entities/store":      {"entities", "entities/pg"},
 	"entities/strictjson": {"entities"},
 	"entities/webhook":    {"entities"},
@@ -59,7 +60,7 @@ var mayImport = map[string][]string{
 
 	"handlers": {
 		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/message", "entities/pg",
-		"entities/webhook", "eventlog", "eventlog/read",
+		"entities/share", "entities/webhook", "eventlog", "eventlog/read",
 		"handlers/auth", "handlers/incoming", "handlers/rest", "handlers/telemetry", "handlers/webhook",
 		"handlers/webhook/signature", "handlers/wire", "queue", "queue/egress", "queue/engine",
 	},
@@ -70,8 +71,8 @@ var mayImport = map[string][]string{
 		"eventlog/payload", "eventlog/read", "eventlog/view", "handlers/auth", "handlers/incoming",
 		"queue", "queue/continuation", "queue/contract", "queue/egress", "queue/engine"),
 	"handlers/telemetry": {"entities", "entities/message", "eventlog", "queue", "queue/engine"},
-	"handlers/webhook": and(data, "entities/admin", "entities/webhook", "eventlog", "eventlog/read", "handlers/incoming",
-		"handlers/webhook/signature", "queue", "queue/contract", "queue/egress"),
+	"handlers/webhook": and(data, "entities/admin", "entities/share", "entities/webhook", "eventlog", "eventlog/read",
+		"handlers/incoming", "handlers/webhook/signature", "queue", "queue/contract", "queue/egress"),
 	"handlers/webhook/signature": {"entities/webhook"},
 	"handlers/wire": and(data, "entities/codec", "entities/message", "entities/webhook", "eventlog", "eventlog/read",
 		"handlers/auth", "handlers/incoming", "queue"),

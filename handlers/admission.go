@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
+	"math"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"golang.org/x/sync/semaphore"
 
+	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
@@ -19,14 +20,6 @@ const (
 	// The defaults of the limits on concurrent requests and on the bytes of their bodies.
 	defaultRequests      = 1000
 	defaultRequestMemory = 512 << 20
-
-	// smallRequest is the size up to which bodies are not counted.
-	smallRequest = 64 << 10
-	// A body of unknown length first reserves firstReservation, and then nextReservation at a time.
-	firstReservation = 16 << 20
-	nextReservation  = 1 << 20
-	// stallTimeout limits how long one read of a body may take.
-	stallTimeout = 30 * time.Second
 )
 
 // overloadedError is returned when there is no capacity for a request. The client should retry.
@@ -84,21 +77,38 @@ func isLongPoll(route string) bool {
 	}
 }
 
-// admission limits the number of concurrent requests and the memory of their bodies.
+// The factors of [share.Pool] by which projects share the capacity for requests. A project that is alone gets three
+// quarters of the requests. Bodies take memory as long as their project has less than half of it; then only one body of
+// the project goes on growing. If all did, each could end up waiting for the memory of the others.
+const (
+	requestFactor = 3
+	bodyFactor    = 1
+	growingFactor = 7
+)
+
+// admission limits the number of concurrent requests and the memory of their bodies, and divides both between projects.
+//
+// A request is received before it runs: whoever sends a body slowly holds a place among the requests that arrive, and
+// memory for the bytes that have arrived, but no place among those that run.
 type admission struct {
-	slots  *semaphore.Weighted
-	memory *semaphore.Weighted
-	limit  int64 // of memory
-	// growing is held by the one body that may reserve more memory while it holds some: two could deadlock.
-	growing      *semaphore.Weighted
-	stallTimeout time.Duration
+	arriving, running *share.Pool
+	memory            *share.Pool
+	limit             int64 // of the memory
+	// growing has one unit for each project: the right to go on growing.
+	growing *share.Pool
+	pace    share.Pace
+	now     func() time.Time
+	// project returns the project of a request.
+	project func(echo.Context) string
 }
 
-func newAdmission(requests, memory int64) *admission {
+func newAdmission(
+	requests, memory int64, now func() time.Time, project func(echo.Context) string,
+) *admission {
 	requests, memory = cmp.Or(requests, defaultRequests), cmp.Or(memory, defaultRequestMemory)
 	return &admission{
-		slots: semaphore.NewWeighted(requests), memory: semaphore.NewWeighted(memory), limit: memory,
-		growing: semaphore.NewWeighted(1), stallTimeout: stallTimeout,
+		arriving: share.NewPool(requests), running: share.NewPool(requests), memory: share.NewPool(memory), limit: memory,
+		growing: share.NewPool(math.MaxInt64), pace: bodyPace, now: now, project: project,
 	}
 }
 
@@ -108,95 +118,86 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		if isLongPoll(c.Path()) {
 			return next(c)
 		}
-		r := c.Request()
-		policy := policyOf(r.Method, c.Path())
-		if err := policy.acquire(r.Context(), a.slots, 1); err != nil {
+		v := &visit{admission: a, project: a.project(c), overloadPolicy: policyOf(c.Request().Method, c.Path())}
+		defer v.release()
+		if err := v.receive(c); err != nil {
 			return err
 		}
-		defer a.slots.Release(1)
-		b := &metered{ReadCloser: r.Body, ctx: r.Context(), admission: a, policy: policy}
-		defer b.release()
-		b.stallTimer = time.AfterFunc(a.stallTimeout, incoming.AbortRead(c))
-		b.stallTimer.Stop()
-		if r.ContentLength > smallRequest {
-			if err := b.reserve(r.ContentLength); err != nil {
-				return err
-			}
+		if err := v.take(c.Request().Context(), a.running, 1, requestFactor); err != nil {
+			return err
 		}
-		r.Body = b
+		v.arrived()
+		done := sync.OnceFunc(func() { a.running.Give(v.project, 1) })
+		defer done()
+		incoming.OnWait(c, done)
 		return next(c)
 	}
 }
 
-// acquire waits for n units of the semaphore until the policy's deadline.
-func (p overloadPolicy) acquire(ctx context.Context, s *semaphore.Weighted, n int64) error {
-	if s.TryAcquire(n) {
+// visit is a request on its way to its handler.
+type visit struct {
+	*admission
+	overloadPolicy
+
+	project  string
+	waited   time.Duration // for capacity
+	arrives  bool          // holds a unit of arriving
+	grows    bool          // holds a unit of growing
+	reserved int64         // bytes of memory
+}
+
+// take waits for units of the pool until the policy's deadline, which is one for all that the request waits for.
+func (v *visit) take(ctx context.Context, p *share.Pool, units, factor int64) error {
+	if p.Try(v.project, units, factor) {
 		return nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, p.deadline)
+	start := v.now()
+	defer func() { v.waited += v.now().Sub(start) }()
+	waiting, cancel := context.WithTimeout(ctx, v.deadline-v.waited)
 	defer cancel()
-	err := s.Acquire(waiting, n)
+	err := p.Take(waiting, v.project, units, factor)
 	if err != nil && ctx.Err() == nil {
-		return &overloadedError{p.status, time.Second}
+		return &overloadedError{v.status, time.Second}
 	}
 	return err
 }
 
-// metered is a body that reserves memory: in advance if its length is known, otherwise as it is read.
-type metered struct {
-	io.ReadCloser
-
-	ctx        context.Context // of the request
-	admission  *admission
-	policy     overloadPolicy
-	stallTimer *time.Timer
-	read       int64
-	reserved   int64
-	growing    bool // holds admission.growing
-}
-
-// release releases what the body holds.
-func (b *metered) release() {
-	b.stallTimer.Stop()
-	b.admission.memory.Release(b.reserved)
-	if b.growing {
-		b.admission.growing.Release(1)
+// reserve reserves memory for n more bytes of the body. A body reserves at most what one project can have, so that a
+// body above the limit is admitted when it is alone.
+func (v *visit) reserve(ctx context.Context, n int64) error {
+	if n = min(n, v.limit*growingFactor/(growingFactor+1)-v.reserved); n <= 0 {
+		return nil
 	}
-}
-
-// reserve reserves memory for n more bytes. One body reserves at most the whole limit, so that a body above the limit
-// is admitted when it is alone.
-func (b *metered) reserve(n int64) error {
-	n = min(n, b.admission.limit-b.reserved)
-	if err := b.policy.acquire(b.ctx, b.admission.memory, n); err != nil {
-		return err
+	if !v.grows && !v.memory.Try(v.project, n, bodyFactor) {
+		if err := v.take(ctx, v.growing, 1, 0); err != nil {
+			return err
+		}
+		v.grows = true
 	}
-	b.reserved += n
+	if v.grows {
+		if err := v.take(ctx, v.memory, n, growingFactor); err != nil {
+			return err
+		}
+	}
+	v.reserved += n
 	return nil
 }
 
-// grow reserves more memory for a body of unknown length.
-func (b *metered) grow() error {
-	if b.reserved == 0 {
-		return b.reserve(firstReservation)
+// release releases what the request holds.
+func (v *visit) release() {
+	if v.reserved > 0 {
+		v.memory.Give(v.project, v.reserved)
 	}
-	if !b.growing {
-		if err := b.policy.acquire(b.ctx, b.admission.growing, 1); err != nil {
-			return err
-		}
-		b.growing = true
+	if v.grows {
+		v.growing.Give(v.project, 1)
 	}
-	return b.reserve(nextReservation)
+	v.arrived()
 }
 
-// Read implements [io.Reader].
-func (b *metered) Read(p []byte) (int, error) {
-	b.stallTimer.Reset(b.admission.stallTimeout)
-	n, err := b.ReadCloser.Read(p)
-	b.stallTimer.Stop()
-	b.read += int64(n)
-	if err == nil && b.read > smallRequest && b.read > b.reserved && b.reserved < b.admission.limit {
-		err = b.grow()
+// arrived releases the request's place among those that arrive.
+func (v *visit) arrived() {
+	if v.arrives {
+		v.arriving.Give(v.project, 1)
 	}
-	return n, err
+	v.arrives = false
 }

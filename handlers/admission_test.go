@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities/share"
 )
 
 // limitedServer is a server with low limits and one endpoint of each kind. Endpoints answer with the size of the body.
@@ -24,7 +27,7 @@ type limitedServer struct {
 
 func newLimitedServer(t *testing.T, requests, memory int64) *limitedServer {
 	t.Helper()
-	s := &limitedServer{admission: newAdmission(requests, memory), reading: make(chan string, 10)}
+	s := &limitedServer{admission: newAdmission(requests, memory, time.Now, projectOf), reading: make(chan string, 10)}
 	e := echo.New()
 	e.HTTPErrorHandler = errorHandler(slog.New(slog.DiscardHandler))
 	e.Use(s.admission.middleware)
@@ -43,9 +46,23 @@ func newLimitedServer(t *testing.T, requests, memory int64) *limitedServer {
 	}
 	e.PUT(sdkPath+"/v2/runs/:runId/stream/:name", count)
 	e.GET(sdkPath+"/v2/runs/:runId/status", count)
+	e.GET(sdkPath+"/v3/runs", count)
 	s.Server = httptest.NewServer(e)
 	t.Cleanup(s.Close)
 	return s
+}
+
+// projectOf returns the project of a request to a limited server.
+func projectOf(c echo.Context) string { return c.Request().Header.Get("Project") }
+
+// await waits until a condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out waiting until %s", what)
+		}
+	}
 }
 
 // begin sends a request whose body ends when it is closed.
@@ -110,24 +127,30 @@ func wantRejected(t *testing.T, resp *http.Response) {
 func (s *limitedServer) wantAllFree(t *testing.T, requests, memory int64) {
 	t.Helper()
 	s.Close() // waits for the last handlers
-	if !s.admission.slots.TryAcquire(requests) {
+	a := s.admission
+	if a.arriving.Free() != requests || a.running.Free() != requests {
 		t.Error("a slot was not released")
 	}
-	if !s.admission.memory.TryAcquire(memory) {
+	if a.memory.Free() != memory || a.growing.Free() != math.MaxInt64 {
 		t.Error("memory was not released")
 	}
 }
 
-const event, chunk, status = "/v4/runs/r/events/run_started", "/v2/runs/r/stream/s", "/v2/runs/r/status"
+const (
+	event, chunk = "/v4/runs/r/events/run_started", "/v2/runs/r/stream/s"
+	status, list = "/v2/runs/r/status", "/v3/runs"
+)
 
 func TestExcessRequestsAreRejected(t *testing.T) {
 	t.Parallel()
 	s := newLimitedServer(t, 1, 1<<20)
 	first, answer := s.begin(t, http.MethodPost, event, -1)
-	<-s.reading
+	await(t, "the first body arrives", func() bool { return s.admission.arriving.Free() == 0 })
 	wantRejected(t, s.do(t, http.MethodPost, event, 10))
-	wantCount(t, s.do(t, http.MethodGet, status, 0), 0) // a long poll needs no slot
-	<-s.reading
+	for _, path := range []string{status, list} { // a long poll needs no slot, and other requests do not wait for bodies
+		wantCount(t, s.do(t, http.MethodGet, path, 0), 0)
+		<-s.reading
+	}
 	// A chunk waits longer than an event, and is admitted when a slot is free.
 	second, after := s.begin(t, http.MethodPut, chunk, 3)
 	wantRejected(t, s.do(t, http.MethodPost, event, 10))
@@ -145,6 +168,55 @@ func TestExcessRequestsAreRejected(t *testing.T) {
 	s.wantAllFree(t, 1, 1<<20)
 }
 
+// TestRunningRequestsAreLimited checks the limit on requests without bodies, which only run.
+func TestRunningRequestsAreLimited(t *testing.T) {
+	t.Parallel()
+	s := newLimitedServer(t, 1, 1<<20)
+	s.reading = make(chan string)
+	first := make(chan *http.Response)
+	go func() { first <- s.do(t, http.MethodPost, event, 10) }()
+	await(t, "the first request runs", func() bool { return s.admission.running.Free() == 0 })
+	wantRejected(t, s.do(t, http.MethodPost, event, 10))
+	<-s.reading
+	wantCount(t, <-first, 10)
+	s.wantAllFree(t, 1, 1<<20)
+}
+
+// TestSlowBodiesOfOneProjectLeaveRoomForOthers checks that a project that holds all the memory and places that it can
+// get takes none from another one.
+func TestSlowBodiesOfOneProjectLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	const requests, memory = 16, 8 << 20
+	s := newLimitedServer(t, requests, memory)
+	for range requests {
+		body, sent := io.Pipe()
+		go func() { _, _ = sent.Write(make([]byte, 1<<20)) }() // and then nothing
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+sdkPath+chunk, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			if resp, err := s.Client().Do(req); err == nil {
+				_ = resp.Body.Close() // it was rejected, or the test has ended
+			}
+		}()
+	}
+	await(t, "the memory is in use", func() bool { return s.admission.memory.Free() <= memory/2 })
+	await(t, "the places are in use", func() bool { return s.admission.arriving.Free() <= requests/4 })
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+sdkPath+event,
+		bytes.NewReader(make([]byte, 100_000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Project", "other")
+	resp, err := s.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCount(t, resp, 100_000)
+	s.CloseClientConnections()
+}
+
 func write(t *testing.T, w io.WriteCloser, text string) {
 	t.Helper()
 	if _, err := io.WriteString(w, text); err != nil {
@@ -160,18 +232,20 @@ func TestBodiesBeyondMemoryLimitAreRejected(t *testing.T) {
 	const memory = 3 << 20
 	s := newLimitedServer(t, 10, memory)
 	large, answer := s.begin(t, http.MethodPost, event, 2<<20+1)
-	<-s.reading
+	if _, err := large.Write(make([]byte, 2<<20)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "memory is reserved", func() bool { return s.admission.memory.Free() < 3<<19 })
 	wantRejected(t, s.do(t, http.MethodPost, event, 1<<20))
-	wantCount(t, s.do(t, http.MethodPost, event, smallRequest), smallRequest) // too small to count
+	wantCount(t, s.do(t, http.MethodPost, event, smallBody), smallBody) // too small to count
 	<-s.reading
 
 	// A body of unknown length is admitted, and rejected when it exceeds the free memory.
 	growing, refused := s.begin(t, http.MethodPost, event, -1)
-	<-s.reading
 	go func() { _, _ = growing.Write(make([]byte, 4<<20)) }() // the server aborts it
 	wantRejected(t, <-refused)
 
-	write(t, large, strings.Repeat("x", 2<<20+1))
+	write(t, large, "x")
 	wantCount(t, <-answer, 2<<20+1)
 
 	// A single body may exceed the memory limit; its size has a limit of its own.
@@ -182,20 +256,33 @@ func TestBodiesBeyondMemoryLimitAreRejected(t *testing.T) {
 	s.wantAllFree(t, 10, memory)
 }
 
-// TestStalledBodyReleasesItsSlot checks that a sender that stops sending does not hold resources.
-func TestStalledBodyReleasesItsSlot(t *testing.T) {
+// TestSlowBodyReleasesItsSlot checks that a sender that stops sending, or sends too slowly, does not hold resources.
+func TestSlowBodyReleasesItsSlot(t *testing.T) {
 	t.Parallel()
 	s := newLimitedServer(t, 1, 1<<20)
-	s.admission.stallTimeout = 50 * time.Millisecond
-	body, answer := s.begin(t, http.MethodPut, chunk, 10)
-	<-s.reading
-	if _, err := io.WriteString(body, "half"); err != nil {
-		t.Fatal(err)
+	pace := s.admission.pace
+	s.admission.pace = share.Pace{Credit: 50 * time.Millisecond, Most: 100 * time.Millisecond, Rate: 10_000}
+	for _, length := range []int64{-1, 10_000} {
+		body, answer := s.begin(t, http.MethodPut, chunk, length)
+		go func() {
+			for range 100 { // 5,000 bytes a second: half of the rate
+				if _, err := io.WriteString(body, strings.Repeat("x", 100)); err != nil {
+					return
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}()
+		resp := <-answer
+		if resp == nil {
+			return // begin has failed
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(text), `"code":"body_too_slow"`) {
+			t.Errorf("got %d %s, error %v; want 408", resp.StatusCode, text, err)
+		}
 	}
-	if resp := <-answer; resp == nil || resp.StatusCode == http.StatusOK {
-		t.Errorf("got %v, want an aborted request", resp)
-	}
-	s.admission.stallTimeout = time.Hour
+	s.admission.pace = pace
 	wantCount(t, s.do(t, http.MethodPut, chunk, 3), 3)
 	s.wantAllFree(t, 1, 1<<20)
 }

@@ -40,6 +40,7 @@ var statuses = []struct {
 	{entities.ErrInvalid, http.StatusBadRequest, "invalid_request"},
 	{codec.ErrTooLarge, http.StatusRequestEntityTooLarge, "too_large"},
 	{codec.ErrMalformed, http.StatusBadRequest, "malformed"},
+	{errBodyTooSlow, http.StatusRequestTimeout, "body_too_slow"},
 	{errBodyIncomplete, http.StatusBadRequest, "malformed"},
 	{rest.ErrNotFound, http.StatusNotFound, "not_found"},
 	{rest.ErrMethodNotAllowed, http.StatusMethodNotAllowed, "method_not_allowed"},

@@ -68,6 +68,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{entities.Invalid("no"), 400, "invalid_request"},
 		{&codec.Error{Kind: codec.ErrTooLarge, Reason: "much"}, 413, "too_large"},
 		{&codec.Error{Kind: codec.ErrMalformed, Reason: "bad"}, 400, "malformed"},
+		{fmt.Errorf("read body: %w", errBodyTooSlow), 408, "body_too_slow"},
 		{fmt.Errorf("%w: %w", errBodyIncomplete, io.ErrUnexpectedEOF), 400, "malformed"},
 		{rest.ErrNotFound, 404, "not_found"},
 		{rest.ErrMethodNotAllowed, 405, "method_not_allowed"},

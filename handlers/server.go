@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -134,7 +133,9 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	if o.Function != nil {
 		o.Function.register(e, a.Require(auth.Invoke), o.Keys)
 	}
-	admit := newAdmission(o.Requests, o.RequestMemory).middleware
+	admit := newAdmission(o.Requests, o.RequestMemory, o.Log.Now, func(c echo.Context) string {
+		return string(auth.Project(c))
+	}).middleware
 	readers := newReaders(o.Readers).middleware
 	(&wire.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
@@ -154,35 +155,8 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Reader: pg.NewPool(o.Pool),
 		Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, OnForward: o.Telemetry.Pass,
-	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory).middleware)
+	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory, o.Log.Now, webhook.ProjectOf).middleware)
 	return e
-}
-
-// limitBody limits the size of bodies, and marks errors of reading them as the client's.
-func limitBody(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		r := c.Request()
-		if r.ContentLength > maxBody {
-			return &http.MaxBytesError{Limit: maxBody}
-		}
-		r.Body = limitedBody{http.MaxBytesReader(c.Response().Writer, r.Body, maxBody)}
-		return next(c)
-	}
-}
-
-// errBodyIncomplete is returned when a client disconnects while it sends a body, or violates HTTP.
-var errBodyIncomplete = errors.New("the body is incomplete")
-
-// limitedBody wraps read errors in errBodyIncomplete.
-type limitedBody struct{ io.ReadCloser }
-
-func (b limitedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	var tooLarge *http.MaxBytesError
-	if err != nil && err != io.EOF && !errors.As(err, &tooLarge) { //nolint:errorlint // EOF is never wrapped
-		err = fmt.Errorf("%w: %w", errBodyIncomplete, err)
-	}
-	return n, err
 }
 
 // probeStatus is the body of the probes.

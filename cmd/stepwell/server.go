@@ -40,6 +40,9 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	shutdownTimeout   = 3 * time.Second
 	idleTimeout       = 2 * time.Minute // of keep-alive connections
+	// restTimeout is how long the server waits for the rest of a body that it does not need, so that the client can read
+	// the answer before the connection closes.
+	restTimeout = 5 * time.Second
 )
 
 // sessionTimeouts bound how long a request waits for the database, and how long a hanging process can hold locks. All
@@ -247,7 +250,7 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 	}
 	s.addr = listener.Addr().String()
 	s.http = &http.Server{
-		Handler:           h,
+		Handler:           limitRest(h),
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
@@ -263,6 +266,16 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 	s.running.Go(func() { s.httpDone <- serve(listener) })
 	s.logger.InfoContext(ctx, "listening", "addr", s.addr, "scheme", s.config.scheme(), "role", s.role)
 	return nil
+}
+
+// limitRest limits how long the rest of a body may take after its request has been answered.
+func limitRest(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r)
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTimeout)) // the server's writers support it
+		}
+	})
 }
 
 // serve waits until ctx is done or the HTTP server fails, and stops the server.

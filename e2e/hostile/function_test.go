@@ -15,6 +15,8 @@ import (
 //	three   three steps, one after the other, which do nothing
 //	hang    as many steps as its input says, which never answer
 //	hooks   the hooks of its input, a list of openHook commands; it never ends
+//	hook    opens a webhook with its input as token, and never responds
+//	mute    the same, but requests wait a minute for its response
 type function struct {
 	*httptest.Server
 
@@ -109,6 +111,15 @@ func (c call) next() ([]any, error) {
 		}
 		var hooks []any
 		return hooks, json.Unmarshal(c.Run.Input, &hooks)
+	case "hook", "mute":
+		if seen["hook_created h"] {
+			return []any{}, nil
+		}
+		spec := map[string]any{}
+		if c.Run.Workflow == "mute" {
+			spec["respond"] = "60s"
+		}
+		return []any{map[string]any{"type": "openHook", "id": "h", "token": c.Run.Input, "webhook": spec}}, nil
 	default:
 		return nil, fmt.Errorf("no workflow %q", c.Run.Workflow)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities/webhook"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
@@ -41,6 +42,12 @@ func newTransport(allowed egress.Allowed) http.RoundTripper {
 
 // forward forwards a request to the app's own route and streams its response back.
 func (s *Server) forward(r call) error {
+	leave, ok := s.waits.enter(r.target)
+	if !ok {
+		return &TooManyError{RetryAfter: time.Second}
+	}
+	defer leave()
+	incoming.Waits(r)
 	target, err := s.appURL(r)
 	if err != nil {
 		return &redactedError{ErrUnreachable, fmt.Errorf("run %s: %w", r.run.ID, err)}

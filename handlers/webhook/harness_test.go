@@ -74,7 +74,7 @@ func newTestServer(t *testing.T, change ...func(*handlers.Options)) *testServer 
 	o := handlers.Options{
 		Pool: pool, Log: d.log, Streams: read.NewStreams(pool, d.hub, clock), Queue: d.queue, APIKey: "sk",
 		Logger: logger, Stopping: context.Background(), Draining: draining,
-		Allowed: allowed, HookRates: webhook.Rates{Token: 1_000_000, Server: 1_000_000},
+		Allowed: allowed, HookRates: webhook.Rates{Token: 1_000_000, Project: 1_000_000},
 	}
 	for _, c := range change {
 		c(&o)

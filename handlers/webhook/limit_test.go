@@ -2,38 +2,66 @@ package webhook
 
 import (
 	"errors"
-	"strconv"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
 )
+
+// tries sends requests to a token, and returns how many were admitted. If found, a webhook has the token.
+func (l *limiter) tries(t *testing.T, s sender, found bool, now time.Time, tries int) (n int) {
+	t.Helper()
+	for range tries {
+		known, err := l.before(s, now)
+		switch {
+		case err != nil:
+		case found:
+			err = l.found(s, known, now)
+		default:
+			l.missed(s, now)
+		}
+		if err == nil {
+			n++
+			continue
+		}
+		tooMany := (*TooManyError)(nil)
+		if !errors.As(err, &tooMany) || !errors.Is(err, ErrTooMany) || tooMany.RetryAfter <= 0 || tooMany.RetryAfter > time.Second {
+			t.Errorf("got %v", err)
+		}
+	}
+	return n
+}
 
 func TestRateLimits(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
-	l := newLimiter(Rates{Token: 2, Server: 5})
-	admitted := func(token string, tries int) (n int) {
-		for range tries {
-			err := l.admit(token, now)
-			if err == nil {
-				n++
-				continue
-			}
-			tooMany := (*TooManyError)(nil)
-			if !errors.As(err, &tooMany) || !errors.Is(err, ErrTooMany) || tooMany.RetryAfter <= 0 || tooMany.RetryAfter > time.Second {
-				t.Errorf("got %v", err)
-			}
+	l := newLimiter(Rates{Token: 2, Project: 5, Address: 3})
+	admitted := func(project entities.Project, token, address string, found bool) int {
+		return l.tries(t, newSender(project, token, address+":1"), found, now, 100)
+	}
+	want := func(what string, got, want int) {
+		t.Helper()
+		if got != want*burst {
+			t.Errorf("%s: admitted %d of 100 requests, want %d", what, got, want*burst)
 		}
-		return n
 	}
-	if got := admitted("a", 100); got != 2*burst {
-		t.Errorf("admitted %d of 100 requests of one token, want %d", got, 2*burst)
-	}
-	// Rejected requests of "a" do not use up the server's rate.
-	if got := admitted("b", 100) + admitted("c", 100); got != 5*burst-2*burst {
-		t.Errorf("admitted %d requests of other tokens, want %d", got, 5*burst-2*burst)
+	want("one webhook", admitted("p", "a", "192.0.2.1", true), 2)
+	want("others of its project", admitted("p", "b", "192.0.2.1", true)+admitted("p", "c", "192.0.2.1", true), 5-2)
+	want("another project", admitted("q", "a", "192.0.2.1", true), 2)
+	// Tokens that nobody has count against the address only.
+	want("unknown tokens of one address", admitted("r", "x", "203.0.113.1", false), 3)
+	want("unknown tokens of the same address", admitted("r", "y", "203.0.113.1", false), 0)
+	want("a webhook that was not found yet", admitted("r", "z", "203.0.113.1", true), 0)
+	want("another address", admitted("r", "z", "203.0.113.2", true), 2)
+	want("a known webhook, one second later", l.tries(t, newSender("r", "z", "203.0.113.1:1"), true,
+		now.Add(burst*time.Second), 100), 2)
+	want("an IPv6 network", admitted("r", "x", "[2001:db8::1]", false)+admitted("r", "x", "[2001:db8::2]", false), 3)
+	if got := admitted("r", "x", "10.0.0.1", false); got != 100 {
+		t.Errorf("a proxy may try %d unknown tokens, want all 100", got)
 	}
 	now = now.Add(500 * time.Millisecond)
-	if got := admitted("a", 100); got != 1 {
+	if got := admitted("p", "a", "192.0.2.1", true); got != 1 {
 		t.Errorf("admitted %d requests half a second later, want 1", got)
 	}
 }
@@ -42,21 +70,54 @@ func TestRateLimits(t *testing.T) {
 func TestLimiterForgetsUnusedTokens(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
-	l := newLimiter(Rates{Token: 1, Server: 100 * generationSize})
-	for range burst {
-		if err := l.admit("used", now); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range 5 * generationSize {
-		if err := l.admit(strconv.Itoa(i), now); err != nil {
-			t.Fatal(err)
-		}
-		if i%(generationSize/2) == 0 && l.admit("used", now) == nil {
+	l := newLimiter(Rates{Token: 1, Project: 100 * remembered})
+	used := newSender("p", "used", "")
+	l.tries(t, used, true, now, burst)
+	for i := range 3 * remembered {
+		l.tries(t, newSender("p", fmt.Sprint(i), fmt.Sprintf("203.%d.%d.%d:1", i>>16, i>>8&255, i&255)), i%2 == 0, now, 1)
+		if i%(remembered/2) == 0 && l.tries(t, used, true, now, 1) > 0 {
 			t.Fatalf("the used token was forgotten after %d others", i)
 		}
 	}
-	if n := len(l.recent) + len(l.older); n > 2*generationSize {
-		t.Errorf("the limiter has %d tokens", n)
+	if l.tokens.Len() > remembered || l.addresses.Len() > remembered {
+		t.Errorf("the limiter has %d tokens and %d addresses", l.tokens.Len(), l.addresses.Len())
 	}
+}
+
+func TestPublicAddress(t *testing.T) {
+	t.Parallel()
+	for remote, want := range map[string]string{
+		"203.0.113.9:80": "203.0.113.9/32", "[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64",
+		"[::ffff:203.0.113.9]:80": "203.0.113.9/32",
+		"127.0.0.1:80":            "", "10.1.2.3:80": "", "[::1]:80": "", "[fd00::1]:80": "", "[fe80::1%eth0]:80": "",
+		"100.64.1.1:80": "", "@": "", "": "",
+	} {
+		got := publicAddress(remote)
+		if text := got.String(); got.IsValid() && text != want || !got.IsValid() && want != "" {
+			t.Errorf("%s: got %s, want %q", remote, text, want)
+		}
+	}
+}
+
+// TestWaitingRequestsLeaveRoom checks the shares of a webhook and of a project.
+func TestWaitingRequestsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	w := newWaits()
+	enter := func(project entities.Project, token string) (n int) {
+		for {
+			if _, ok := w.enter(target{project: project, token: token}); !ok {
+				return n
+			}
+			n++
+		}
+	}
+	greedy, sibling, other := enter("p", "a"), enter("p", "b"), enter("q", "a")
+	if greedy != 500 || sibling < 100 || other < 50 {
+		t.Errorf("the first webhook holds %d, one of the same project %d, one of another %d", greedy, sibling, other)
+	}
+	leave, ok := w.enter(target{project: "r", token: "a"})
+	if !ok {
+		t.Fatal("there is no room for a third project")
+	}
+	leave()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 )
 
@@ -32,8 +33,15 @@ func (s *Server) answer(r call, id string, timeout time.Duration) error {
 	return r.JSON(http.StatusAccepted, accepted{id})
 }
 
-// await waits for the workflow's response. It returns nil on timeout and when the server drains.
+// await waits for the workflow's response. It returns nil on timeout, when the server drains, and at once if too many
+// requests wait already.
 func (s *Server) await(r call, id string, timeout time.Duration) (*contract.Response, error) {
+	leave, ok := s.waits.enter(r.target)
+	if !ok {
+		return nil, nil //nolint:nilnil // the request is recorded, so it must not fail
+	}
+	defer leave()
+	incoming.Waits(r)
 	ctx, cancel := context.WithTimeout(r.Request().Context(), timeout)
 	defer cancel()
 	defer context.AfterFunc(s.Draining, cancel)()

@@ -5,6 +5,10 @@
 //
 // It imports packages entities, eventlog, queue, queue/contract, queue/egress, handlers/incoming and
 // handlers/webhook/signature.
+//
+// A request passes these stations: its webhook is found (find.go), within rates (limit.go); its body is received within
+// the share of its project; it is recorded or forwarded; and it may wait for its response without holding up others
+// (waits.go).
 package webhook
 
 import (
@@ -18,11 +22,11 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
-	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -32,12 +36,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-const (
-	// MaxBody limits the bytes of a request's body.
-	MaxBody = 5 << 20
-	// bodyTimeout limits how long a body may take to arrive.
-	bodyTimeout = 30 * time.Second
-)
+// MaxBody limits the bytes of a request's body.
+const MaxBody = 5 << 20
 
 var (
 	// ErrNotFound is returned for tokens that no open webhook has. It does not tell whether one ever had it.
@@ -77,21 +77,31 @@ type Server struct {
 	Rates Rates
 
 	limiter *limiter
+	lookups *semaphore.Weighted
+	waits   waits
 	proxy   http.RoundTripper
 }
 
-// Register adds the endpoints to the group. Admit limits the resources that concurrent requests use.
+// Register adds the endpoints to the group. Admit limits the resources that concurrent requests use; it may call
+// [ProjectOf].
 func (s *Server) Register(g *echo.Group, admit echo.MiddlewareFunc) {
 	s.limiter, s.proxy = newLimiter(s.Rates), newTransport(s.Allowed)
-	g.Any("/:token", s.receive, isolate, s.limit, limitBody, admit)
-	g.Any("/:project/:token", s.receive, isolate, s.limit, limitBody, admit)
+	s.lookups, s.waits = semaphore.NewWeighted(lookups), newWaits()
+	for _, path := range []string{"/:token", "/:project/:token"} {
+		g.Any(path, s.receive, isolate, limitBody, s.look, admit)
+	}
 }
 
-// isolate makes browsers treat responses as another origin than the rest of this server.
+// isolate makes browsers treat responses as another origin than the rest of this server. It closes the connections of
+// requests for no webhook, whether or not their bodies were read, so that these requests look alike.
 func isolate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		protect(c.Response().Header())
-		return next(c)
+		err := next(c)
+		if errors.Is(err, ErrNotFound) {
+			c.Response().Header().Set(echo.HeaderConnection, "close")
+		}
+		return err
 	}
 }
 
@@ -99,20 +109,6 @@ func protect(h http.Header) {
 	h.Add("Content-Security-Policy", "sandbox allow-forms allow-scripts allow-popups")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer") // the token is in the URL
-}
-
-// limit rejects requests beyond the rates, without a database query.
-func (s *Server) limit(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		project, token, err := addressOf(c)
-		if err != nil {
-			return ErrNotFound
-		}
-		if err := s.limiter.admit(string(project)+"/"+token, s.Log.Now()); err != nil {
-			return err
-		}
-		return next(c)
-	}
 }
 
 // limitBody limits the size of bodies.
@@ -127,47 +123,26 @@ func limitBody(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// call is a request to a webhook, and the hook and run that it is for.
+// call is a request to a webhook.
 type call struct {
 	echo.Context
+	target
 
-	project entities.Project
-	token   string
-	body    []byte
-	at      time.Time
-	hook    entities.Hook
-	run     entities.Run
+	body []byte
+	at   time.Time
 }
 
-// receive handles a request. All requests take the same path until the webhook is looked up, so that response times do
-// not reveal which tokens exist.
+// receive handles a request whose webhook has been found.
 func (s *Server) receive(c echo.Context) error {
-	body, err := readBody(c)
+	body, err := io.ReadAll(c.Request().Body)
 	if err != nil {
-		return err
+		return fmt.Errorf("read body: %w", err)
 	}
-	r := call{Context: c, body: body, at: s.Log.Now()}
-	if r.project, r.token, err = addressOf(c); err != nil {
-		return ErrNotFound
-	}
-	if r.hook, r.run, err = s.find(c.Request().Context(), r.project, r.token, r.at); err != nil {
-		return err
-	}
+	r := call{Context: c, target: targetOf(c), body: body, at: s.Log.Now()}
 	if r.run.Driver == entities.DriverClient {
 		return s.forward(r)
 	}
 	return s.record(r)
-}
-
-// readBody reads the body within its timeout.
-func readBody(c echo.Context) ([]byte, error) {
-	timeout := time.AfterFunc(bodyTimeout, incoming.AbortRead(c))
-	defer timeout.Stop()
-	body, err := io.ReadAll(c.Request().Body)
-	if err != nil {
-		return nil, fmt.Errorf("read body: %w", err)
-	}
-	return body, nil
 }
 
 // addressOf returns the project and the token in the path. A path without a project is in the default project. Tokens
@@ -190,24 +165,6 @@ func addressOf(c echo.Context) (entities.Project, string, error) {
 		return "", "", ErrNotFound // a dot segment would change the path of the forwarded request
 	}
 	return entities.Project(project), token, entities.ValidateToken(token)
-}
-
-// find returns the webhook and its run. It fails with [ErrNotFound].
-func (s *Server) find(
-	ctx context.Context, project entities.Project, token string, at time.Time,
-) (entities.Hook, entities.Run, error) {
-	hook, err := store.HookByToken(ctx, s.Reader, project, token, at)
-	if err == nil && !hook.IsWebhook {
-		err = ErrNotFound
-	}
-	if err != nil {
-		return hook, entities.Run{}, notFound(err)
-	}
-	run, err := store.RunByID(ctx, s.Reader, hook.Project, hook.RunID)
-	if err == nil && run.Status.Ended() {
-		err = ErrNotFound
-	}
-	return hook, run, notFound(err)
 }
 
 // notFound turns the errors for a missing or disposed hook and for an ended run into [ErrNotFound].

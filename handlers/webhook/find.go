@@ -1,0 +1,95 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/store"
+)
+
+const (
+	// lookups limits the concurrent lookups of tokens that were not found lately, and with them the connections to the
+	// database that strangers can occupy.
+	lookups = 8
+	// lookupTimeout limits the wait for one.
+	lookupTimeout = 5 * time.Second
+)
+
+// target is the webhook that a request is for.
+type target struct {
+	project entities.Project
+	token   string
+	hook    entities.Hook
+	run     entities.Run
+}
+
+const targetKey = "stepwell.webhook"
+
+func targetOf(c echo.Context) target { return c.Get(targetKey).(target) }
+
+// ProjectOf returns the project of a request to a webhook that exists.
+func ProjectOf(c echo.Context) string { return string(targetOf(c).project) }
+
+// look looks up the webhook, and rejects requests beyond the rates. It comes before everything that costs more than the
+// lookup: the body of a request for no webhook is not read. All such requests take the same path, so that responses do
+// not reveal which tokens existed.
+func (s *Server) look(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		project, token, err := addressOf(c)
+		if err != nil {
+			return ErrNotFound
+		}
+		from, now := newSender(project, token, c.Request().RemoteAddr), s.Log.Now()
+		known, err := s.limiter.before(from, now)
+		if err != nil {
+			return err
+		}
+		found, err := s.lookUp(c.Request().Context(), project, token, known)
+		if errors.Is(err, ErrNotFound) {
+			s.limiter.missed(from, now)
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.limiter.found(from, known, now); err != nil {
+			return err
+		}
+		c.Set(targetKey, found)
+		return next(c)
+	}
+}
+
+// lookUp finds a webhook. Webhooks that are not known wait for their turn, so that they do not delay the others.
+func (s *Server) lookUp(ctx context.Context, project entities.Project, token string, known bool) (target, error) {
+	if !known {
+		waiting, cancel := context.WithTimeout(ctx, lookupTimeout)
+		defer cancel()
+		if err := s.lookups.Acquire(waiting, 1); err != nil {
+			return target{}, &TooManyError{RetryAfter: time.Second}
+		}
+		defer s.lookups.Release(1)
+	}
+	return s.find(ctx, project, token, s.Log.Now())
+}
+
+// find returns the webhook and its run. It fails with [ErrNotFound].
+func (s *Server) find(ctx context.Context, project entities.Project, token string, at time.Time) (target, error) {
+	found := target{project: project, token: token}
+	var err error
+	found.hook, err = store.HookByToken(ctx, s.Reader, project, token, at)
+	if err == nil && !found.hook.IsWebhook {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return target{}, notFound(err)
+	}
+	found.run, err = store.RunByID(ctx, s.Reader, found.hook.Project, found.hook.RunID)
+	if err == nil && found.run.Status.Ended() {
+		err = ErrNotFound
+	}
+	return found, notFound(err)
+}
