@@ -160,6 +160,9 @@ func isCutOff(err error) bool {
 // cutOffError is the error of a call that was cut off; see [isCutOff].
 type cutOffError struct{ error }
 
+// Redacted tells how the call ended, without the function's URL.
+func (e *cutOffError) Redacted() string { return "the connection was closed before an answer" }
+
 // Unwrap returns the error of the connection.
 func (e *cutOffError) Unwrap() error { return e.error }
 
