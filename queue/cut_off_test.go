@@ -34,8 +34,8 @@ func TestCutOffIsToldFromOtherFailures(t *testing.T) {
 	}
 }
 
-// TestCutOffBackoff: a message that was cut off is tried again within half a minute at first, and one that kills its app
-// every time still takes hours until clients fail its run.
+// TestCutOffBackoff: a message that was cut off is tried again within half a minute at first, and one that kills its
+// app every time still takes hours until clients fail its run.
 func TestCutOffBackoff(t *testing.T) {
 	t.Parallel()
 	total := time.Duration(0)
@@ -98,8 +98,9 @@ func TestMessagesWaitNoLongerThanTheirApp(t *testing.T) {
 	r.register(t, deployment, a.URL)
 	w := r.worker(t)
 	r.unreached(t, 4)
-	r.exec(t, `UPDATE messages SET due_at = now() + interval '5 min', cut_off = CASE id WHEN 'msg_2' THEN 3 WHEN 'msg_3' THEN 4
-		ELSE 0 END, unreached = CASE id WHEN 'msg_4' THEN 0 ELSE 1 END`)
+	r.exec(t, `UPDATE messages SET due_at = now() + interval '5 min',
+		cut_off = CASE id WHEN 'msg_2' THEN 3 WHEN 'msg_3' THEN 4 ELSE 0 END,
+		unreached = CASE id WHEN 'msg_4' THEN 0 ELSE 1 END`)
 	first := r.send(t)
 	r.failed(t, first, 1)
 	up.Store(true)

@@ -104,8 +104,8 @@ func (f *Failure) Error() string { return f.Reason }
 func (f *Failure) Redacted() string { return f.Public }
 
 // Failure turns an error of the delivery into a failure: an error that proves that the function was not called does not
-// count as a delivery, and a long outage does not lengthen its backoff beyond [unreachedBackoff]. A delivery that was cut
-// off counts, but the backoff of failures does not grow by it.
+// count as a delivery, and a long outage does not lengthen its backoff beyond [unreachedBackoff]. A delivery that was
+// cut off counts, but the backoff of failures does not grow by it.
 func (d Delivery) Failure(err error) Failure {
 	if f := (*Failure)(nil); errors.As(err, &f) {
 		return *f
@@ -160,6 +160,9 @@ func isCutOff(err error) bool {
 // cutOffError is the error of a call that was cut off; see [isCutOff].
 type cutOffError struct{ error }
 
+// Redacted tells how the call ended, without the function's URL.
+func (e *cutOffError) Redacted() string { return "the connection was closed before an answer" }
+
 // Unwrap returns the error of the connection.
 func (e *cutOffError) Unwrap() error { return e.error }
 
@@ -185,8 +188,8 @@ func cutOffBackoff(n int) time.Duration {
 	return min(backoff(n), longestCutOff)
 }
 
-// outages has the deployments whose last calls by this process were refused or cut off, each with the time at which the
-// leases at it were last shortened.
+// outages has the deployments whose last calls by this process were refused or cut off, each with the claim of the call
+// for which the leases at it were last shortened.
 type outages struct{ sync.Map }
 
 type deploymentKey struct {
@@ -197,8 +200,8 @@ type deploymentKey struct {
 const (
 	// outagePause is the least time between two statements that shorten the leases at a deployment that stays away.
 	outagePause = 10 * time.Second
-	// shortestOutage is how long a deployment counts as away at least, however soon it answers. It limits the statements
-	// for an app with many processes, one of which dies again and again.
+	// shortestOutage is the least time between the claims of a call that was cut off and one whose answer shows that the
+	// app is back. It limits the statements for an app with many processes, one of which dies again and again.
 	shortestOutage = time.Second
 	// outageTimeout limits the time that the delivery which notices the start or the end of an outage spends on others.
 	outageTimeout = 5 * time.Second
@@ -225,10 +228,10 @@ func (w *deliverer) noteOutage(ctx context.Context, d Delivery, err error) {
 
 func (w *deliverer) startOutage(ctx context.Context, d Delivery) error {
 	key := deploymentKey{d.Project, d.DeploymentID}
-	if last, away := w.outages.Load(key); away && time.Since(last.(time.Time)) < outagePause {
+	if last, away := w.outages.Load(key); away && d.ClaimedAt.Sub(last.(time.Time)) < outagePause {
 		return nil
 	}
-	w.outages.Store(key, time.Now())
+	w.outages.Store(key, d.ClaimedAt)
 	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
 	defer cancel()
 	return shortenLeftLeases(ctx, w.queue.pool, d.Project, d.DeploymentID)
@@ -237,7 +240,7 @@ func (w *deliverer) startOutage(ctx context.Context, d Delivery) error {
 func (w *deliverer) endOutage(ctx context.Context, d Delivery) error {
 	key := deploymentKey{d.Project, d.DeploymentID}
 	last, away := w.outages.Load(key)
-	if !away || time.Since(last.(time.Time)) < shortestOutage || !w.outages.CompareAndDelete(key, last) {
+	if !away || d.ClaimedAt.Sub(last.(time.Time)) < shortestOutage || !w.outages.CompareAndDelete(key, last) {
 		return nil
 	}
 	w.logger.InfoContext(ctx, "an app that was away answers again", "deployment", d.DeploymentID)

@@ -301,8 +301,8 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, e
 
 // makeDueNow makes messages due now that wait for a deployment because they did not reach it or were cut off, or, if it
 // has moved, because they failed. A message that was cut off more than [promptCutOffs] times keeps its backoff, since
-// it may be what kills the app. After a long outage there are many, so it updates them in batches, in the order in which they
-// are due, and skips locked rows.
+// it may be what kills the app. After a long outage there are many, so it updates them in batches, in the order in which
+// they are due, and skips locked rows.
 func makeDueNow(ctx context.Context, pool *pgxpool.Pool, project entities.Project, d Deployment, moved bool) error {
 	for at, last, n := d.UpdatedAt, "", dueBatch; n == dueBatch; {
 		err := pg.NewPool(pool).QueryRow(ctx, `

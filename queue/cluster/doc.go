@@ -44,11 +44,11 @@
 // A message whose delay is not over is no way to move: what the run waits for has its own time, and a message that
 // comes later than that comes too late. Clients of the 5.x line send such messages as backstops, due in 15 minutes.
 //
-// A run without a way to move is stranded, 30 s after the time of what it waits for. This happens when a client dies between writing an event and sending the message that
-// belongs to it. The sweeper then enqueues what the client would have sent: a continuation, with which the client
-// replays the log and sends whatever is missing. For a run that the server continues it enqueues the missing work.
-// Before that it deletes idempotency keys whose messages are gone, since the queue would otherwise drop the client's
-// repeated messages as duplicates.
+// A run without a way to move is stranded, 30 s after the time of what it waits for. This happens when a client dies
+// between writing an event and sending the message that belongs to it. The sweeper then enqueues what the client would
+// have sent: a continuation, with which the client replays the log and sends whatever is missing. For a run that the
+// server continues it enqueues the missing work. Before that it deletes idempotency keys whose messages are gone, since
+// the queue would otherwise drop the client's repeated messages as duplicates.
 //
 // The sweeper knows which events a run has seen without asking it: each delivery notes how long the run's log is when
 // it starts, and its acknowledgement stores that length for runs with hooks. A later payload has been seen by no
