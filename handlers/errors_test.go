@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
@@ -78,6 +79,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{entities.ErrRunNotFound, 404, "run_not_found"},
 		{entities.ErrStepNotFound, 404, "step_not_found"},
 		{entities.ErrHookNotFound, 404, "hook_not_found"},
+		{&hooks.UnverifiedError{Hook: "h", Scheme: "github"}, 403, "unverified"},
 		{entities.ErrWaitNotFound, 404, "wait_not_found"},
 		{entities.ErrEventNotFound, 404, "event_not_found"},
 		{message.ErrDeploymentNotFound, 404, "deployment_not_found"},

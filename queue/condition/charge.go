@@ -56,8 +56,10 @@ func (c *charged) Eval(vars interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(vars, c.Exec)
 }
 
-// OverloadID returns no ID, so that CEL does not replace the call by one that it does not charge.
-func (*charged) OverloadID() string { return "" }
+// Function and OverloadID hide what is called: CEL would replace calls that it knows by others, which it does not charge
+// before they run.
+func (*charged) Function() string   { return work{}.Function() }
+func (*charged) OverloadID() string { return work{}.OverloadID() }
 
 // work is the name under which charged calls charge their cost: its argument.
 type work struct{}
