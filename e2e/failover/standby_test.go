@@ -74,6 +74,13 @@ func TestRepeatedRequestsWaitForTheStandby(t *testing.T) {
 	s.want(http.StatusCreated, "/v1/runs", keyed)
 	cancelled := s.mustStartRun("cancelled", timeout)
 	s.want(http.StatusOK, "/v1/runs/"+cancelled+"/cancel", nil)
+	message := func(ctx context.Context) answer { // as the clients of the Workflow SDK send it
+		return s.send(ctx, http.MethodPost, "/sdk/queues-proxy/api/v3/topic/__wkf_step_a", "x",
+			"Vqs-Deployment-Id", "f", "Vqs-Idempotency-Key", "m", "Vqs-Delay-Seconds", "600")
+	}
+	if got := message(t.Context()); got.status >= 300 || got.err != nil {
+		t.Fatalf("send message: got %d %s %v", got.status, got.body, got.err)
+	}
 
 	b.stop()
 	repeats := []func(context.Context) answer{
@@ -83,6 +90,7 @@ func TestRepeatedRequestsWaitForTheStandby(t *testing.T) {
 		func(ctx context.Context) answer {
 			return s.send(ctx, http.MethodPost, "/v1/runs/"+cancelled+"/cancel", nil)
 		},
+		message,
 	}
 	for i, repeat := range repeats {
 		ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
@@ -95,7 +103,7 @@ func TestRepeatedRequestsWaitForTheStandby(t *testing.T) {
 		t.Errorf("a read waits for the standby: %d %s %v", got.status, got.body, got.err)
 	}
 	b.start()
-	for i, want := range []int{http.StatusOK, http.StatusConflict, http.StatusOK, http.StatusOK} {
+	for i, want := range []int{http.StatusOK, http.StatusConflict, http.StatusOK, http.StatusOK, http.StatusCreated} {
 		if got := repeats[i](t.Context()); got.status != want {
 			t.Errorf("request %d: got %d %s %v, want %d", i, got.status, got.body, got.err, want)
 		}
