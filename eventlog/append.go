@@ -166,7 +166,7 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	}
 	if err != nil && !errors.Is(err, errUnwritten) {
 		l.cache.evict(c.runID) // the commit may have succeeded nevertheless
-		return decision{}, err
+		return decision{}, l.whenDurable(ctx, err)
 	}
 	l.cache.store(d, c.now)
 	for i, o := range d.outcomes {
@@ -175,13 +175,26 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 		}
 	}
 	if err != nil {
-		return d, nil
+		return d, l.whenDurable(ctx, nil)
 	}
 	c.announceStreams(l.hub)
 	if len(d.events) > 0 {
 		l.Announce(c.project, c.runID, d.endsRun())
 	}
 	return d, nil
+}
+
+// whenDurable returns the outcome of a request that wrote nothing, once the events that it is based on are durable. An
+// outcome from which a client cannot conclude that an event exists is returned at once.
+func (l *Log) whenDurable(ctx context.Context, outcome error) error {
+	reports := func(err error) bool { return errors.Is(outcome, err) }
+	if outcome != nil && !reports(entities.ErrConflict) && !reports(entities.ErrRunEnded) && !reports(entities.ErrKeyTaken) {
+		return outcome
+	}
+	if err := pg.AwaitDurable(ctx, l.pool); err != nil {
+		return err
+	}
+	return outcome
 }
 
 // maxOptimistic is the most requests that one conditional statement writes. The text of the statement depends on the

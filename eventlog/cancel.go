@@ -14,8 +14,11 @@ import (
 // [entities.ErrRunNotFound], and with [entities.ErrInvalid] as [Log.Append] does.
 func (l *Log) Cancel(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
 	run, err := store.RunByID(ctx, pg.NewPool(l.pool), project, r.RunID)
-	if err != nil || run.Status.Ended() {
+	if err != nil {
 		return run, false, err
+	}
+	if run.Status.Ended() {
+		return run, false, l.whenDurable(ctx, nil)
 	}
 	r.Type, r.SpecVersion = entities.EventRunCancelled, run.SpecVersion
 	appended, err := l.Append(ctx, project, r)

@@ -48,7 +48,7 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 		if err != nil {
 			return fail(err)
 		}
-		return fail(&entities.KeyTakenError{Key: r.Data.UniqueKey, RunID: id})
+		return fail(l.whenDurable(ctx, &entities.KeyTakenError{Key: r.Data.UniqueKey, RunID: id}))
 	}
 	if err != nil {
 		return fail(err)
@@ -77,7 +77,7 @@ func (l *Log) StartedBefore(ctx context.Context, project entities.Project, r Req
 		return entities.Run{}, false, fmt.Errorf("%w: run %s was started with key %q by a different request",
 			entities.ErrKeyReused, run.ID, r.Data.IdempotencyKey)
 	}
-	return run, true, nil
+	return run, true, l.whenDurable(ctx, nil)
 }
 
 // requireLiveParent returns a guard that locks the run's parent, so that it cannot end before the run is created, and

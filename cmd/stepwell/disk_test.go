@@ -50,10 +50,10 @@ func TestFullDiskMakesServerUnready(t *testing.T) {
 			if s.pool.SendBatch(t.Context(), &b).Close() == nil {
 				t.Error("the trigger does not fire")
 			}
-			return http.StatusInternalServerError
+			return http.StatusServiceUnavailable
 		},
 	} {
-		if code := write(); code != http.StatusInternalServerError {
+		if code := write(); code != http.StatusServiceUnavailable {
 			t.Errorf("%s: got %d, want a failure", name, code)
 		}
 		if code, body := ready(); code != http.StatusServiceUnavailable || !strings.Contains(body, "disk is full") {

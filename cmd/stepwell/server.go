@@ -72,6 +72,7 @@ type server struct {
 
 	pool       *pgxpool.Pool
 	primary    *pg.Primary
+	commits    *pg.CommitProbe // nil in role function
 	allowed    egress.Allowed
 	disk       diskMonitor
 	keys       *access.Keys
@@ -150,7 +151,18 @@ func (s *server) connect(ctx context.Context) (err error) {
 	}
 	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema,
 		s.primary.Install, setSessionTimeouts, s.disk.install, s.suspendPool, traceQueries(s.traces))
+	if err == nil && s.role != roleFunction {
+		s.commits = pg.NewCommitProbe(s.pool.Config().ConnConfig, s.primary, time.Now, s.logger)
+	}
 	return err
+}
+
+// problem returns why the server cannot work although the database is reachable, or "".
+func (s *server) problem() string {
+	if full := s.disk.problem(); full != "" || s.commits == nil {
+		return full
+	}
+	return s.commits.Problem()
 }
 
 // startWorker starts delivering.
@@ -211,6 +223,7 @@ func (s *server) startBackground(ctx context.Context) {
 	ctx, s.stopHub = context.WithCancel(context.WithoutCancel(ctx))
 	s.running.Go(func() { s.hub.Run(ctx) })
 	s.running.Go(func() { s.keys.Run(ctx, s.logger) })
+	s.running.Go(func() { s.commits.Run(ctx) })
 	s.running.Go(func() { s.primary.KeepSurveying(ctx, s.pool.Config().ConnConfig) })
 }
 
@@ -234,7 +247,7 @@ func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		Stopping: stopping,
 		Draining: draining,
 		Function: function,
-		Unready:  s.disk.problem,
+		Unready:  s.problem,
 	}
 	if s.role == roleWorker {
 		return handlers.NewProbes(options)

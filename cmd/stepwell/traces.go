@@ -96,10 +96,14 @@ func traceQueries(t *telemetry.Traces) func(*pgxpool.Config) {
 }
 
 func (s *server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
-	return telemetry.New(telemetry.Options{
+	options := telemetry.Options{
 		Gauges: q.Gauges, Pool: func() telemetry.PoolStat { return s.pool.Stat() },
 		Traces: s.traces, Now: time.Now, Version: version(),
-	})
+	}
+	if s.commits != nil {
+		options.Commits = s.commits
+	}
+	return telemetry.New(options)
 }
 
 // stopTraces exports the remaining spans.

@@ -147,6 +147,14 @@ func (n *node) awaitStandby(state string) {
 	})
 }
 
+// awaitWorker waits until a server on the node delivers. Its start needs commits, and comes after it listens.
+func (n *node) awaitWorker() {
+	n.t.Helper()
+	eventually(n.t, "a server delivers", func() bool {
+		return query[bool](n, `SELECT EXISTS (SELECT FROM stepwell.river_queue)`)
+	})
+}
+
 func (n *node) connect() *pgx.Conn {
 	n.t.Helper()
 	conn, err := pgx.Connect(context.Background(), n.server.DSN("postgres"))

@@ -67,8 +67,8 @@ type answer struct {
 	err    error
 }
 
-// send sends a request with the JSON of the given value, if that is not nil.
-func (s *server) send(ctx context.Context, method, path string, body any) answer {
+// send sends a request with the JSON of the given value, if that is not nil, and pairs of names and values of headers.
+func (s *server) send(ctx context.Context, method, path string, body any, headers ...string) answer {
 	data := []byte{}
 	if body != nil {
 		var err error
@@ -82,6 +82,9 @@ func (s *server) send(ctx context.Context, method, path string, body any) answer
 	}
 	req.Header.Set("Authorization", "Bearer "+adminKey)
 	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return answer{err: err}

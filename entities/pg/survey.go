@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 const (
@@ -19,11 +20,11 @@ const (
 
 // Find surveys the hosts of a database URL before the first connection; see [Primary.Survey].
 func (p *Primary) Find(ctx context.Context, databaseURL string) error {
-	config, err := pgx.ParseConfig(databaseURL)
+	config, err := pgxpool.ParseConfig(databaseURL) // which may have parameters of the pool
 	if err != nil {
 		return fmt.Errorf("parse database URL: %w", err)
 	}
-	p.Survey(ctx, config)
+	p.Survey(ctx, config.ConnConfig)
 	return nil
 }
 

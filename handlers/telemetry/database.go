@@ -143,3 +143,28 @@ func (p poolCollector) Collect(to chan<- prometheus.Metric) {
 	send(emptyAcquiresDesc, prometheus.CounterValue, float64(s.EmptyAcquireCount()))
 	send(canceledAcquiresDesc, prometheus.CounterValue, float64(s.CanceledAcquireCount()))
 }
+
+// CommitProbe is the part of [github.com/stepwell-dev/stepwell/entities/pg.CommitProbe] that is reported.
+type CommitProbe interface {
+	Age() time.Duration
+	FeedLag() time.Duration
+}
+
+// commitCollector reports whether the commits of this process succeed.
+type commitCollector struct{ probe CommitProbe }
+
+var (
+	commitAgeDesc = prometheus.NewDesc("stepwell_commit_age_seconds",
+		"Time since a commit of this process last succeeded; it commits every 2 s.", nil, nil)
+	feedLagDesc = prometheus.NewDesc("stepwell_feed_lag_seconds",
+		"How far followers of a project's events are behind, because a transaction is open.", nil, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (c commitCollector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }
+
+// Collect implements [prometheus.Collector].
+func (c commitCollector) Collect(to chan<- prometheus.Metric) {
+	to <- prometheus.MustNewConstMetric(commitAgeDesc, prometheus.GaugeValue, c.probe.Age().Seconds())
+	to <- prometheus.MustNewConstMetric(feedLagDesc, prometheus.GaugeValue, c.probe.FeedLag().Seconds())
+}

@@ -22,6 +22,8 @@ type Options struct {
 	Gauges func(context.Context) (queue.Gauges, error)
 	// Pool returns the statistics of the connection pool.
 	Pool func() PoolStat
+	// Commits tells how well commits succeed; nil if nothing measures it, as in function mode.
+	Commits CommitProbe
 	// Traces is nil to disable tracing.
 	Traces *Traces
 	// Now returns the current time.
@@ -43,6 +45,9 @@ func New(o Options) *Telemetry {
 	t := &Telemetry{now: o.Now, traces: o.Traces, registry: prometheus.NewRegistry(), metrics: newMetrics()}
 	t.metrics.register(t.registry)
 	t.registry.MustRegister(newDatabaseCollector(o.Gauges, o.Now), poolCollector{o.Pool}, newBuildInfo(o.Version))
+	if o.Commits != nil {
+		t.registry.MustRegister(commitCollector{o.Commits})
+	}
 	registerRuntime(t.registry)
 	return t
 }

@@ -54,7 +54,7 @@ func newTelemetry(options ...func(*Options)) *Telemetry {
 		Gauges: func(context.Context) (queue.Gauges, error) {
 			return queue.Gauges{OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
 		},
-		Pool: func() PoolStat { return fakePoolStat{} }, Now: (&clock{}).now, Version: "v1",
+		Pool: func() PoolStat { return fakePoolStat{} }, Now: (&clock{}).now, Version: "v1", Commits: fakeCommits{},
 	}
 	for _, change := range options {
 		change(&o)
@@ -357,3 +357,9 @@ func newTraces(t *testing.T, name, arg string) *Traces {
 	}
 	return NewTraces(s)
 }
+
+// fakeCommits is a database whose last commit was 3 s ago.
+type fakeCommits struct{}
+
+func (fakeCommits) Age() time.Duration     { return 3 * time.Second }
+func (fakeCommits) FeedLag() time.Duration { return 0 }
