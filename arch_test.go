@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"entities/strictjson": {"entities"},
 	"entities/webhook":    {"entities"},
 
-	"eventlog":                and(data, "entities/message", "eventlog/read"),
+	"eventlog":                and(data, "entities/admin", "entities/message", "eventlog/read"),
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
 	"eventlog/payload":        {"entities"},
