@@ -57,13 +57,27 @@ func Up(ctx context.Context, dsn, schema string) error {
 		return fmt.Errorf("lock migrations: %w", err)
 	}
 
-	if _, err := conn.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+pgx.Identifier{schema}.Sanitize()); err != nil {
+	if err := createSchema(ctx, conn, schema); err != nil {
 		return fmt.Errorf("create schema: %w", err)
 	}
 	if err := upStepwell(ctx, pool); err != nil {
 		return err
 	}
 	return upRiver(ctx, pool, schema)
+}
+
+// createSchema creates the schema unless it exists. Its owner may lack the right to create schemas in the database, which
+// IF NOT EXISTS requires nevertheless.
+func createSchema(ctx context.Context, conn *pgx.Conn, schema string) error {
+	var exists bool
+	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`, schema).Scan(&exists); err != nil {
+		return err
+	}
+	if exists {
+		return nil
+	}
+	_, err := conn.Exec(ctx, `CREATE SCHEMA `+pgx.Identifier{schema}.Sanitize())
+	return err
 }
 
 // defaultConnections is the size of a pool if the database URL has no pool_max_conns.
