@@ -80,6 +80,13 @@ corpus: ## Record the traffic of the official clients again, and replay it
 	$(GO) test ./e2e -run '^TestRecord$$' -record ../handlers/wire/testdata/traffic -parallel 4 -timeout 20m
 	$(GO) test ./handlers/wire -run '^TestReplay$$'
 
+# Each target runs for FUZZ_FOR. What it finds is kept in testdata/fuzz of its package: commit it with the mend.
+FUZZ_FOR ?= 1m
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZ_FOR (default 1m)
+	@scripts/fuzz $(FUZZ_FOR)
+
 .PHONY: lint
 lint: ## Run golangci-lint (the first run builds it, which takes minutes)
 	$(LINT) run ./...

@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"entities/strictjson": {"entities"},
 	"entities/webhook":    {"entities"},
 
-	"eventlog":                and(data, "entities/message", "entities/webhook", "eventlog/read"),
+	"eventlog":                and(data, "entities/admin", "entities/message", "entities/webhook", "eventlog/read"),
 	"eventlog/archive":        {"entities", "eventlog/upkeep"},
 	"eventlog/archive/s3test": {},
 	"eventlog/payload":        {"entities"},

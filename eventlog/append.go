@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -151,7 +152,7 @@ func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 // lock. The calls of this process about one run are serialized here; in Postgres they would wait for each other too,
 // but each with a connection of its own.
 func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
-	c.now = l.Now()
+	c.now, c.source = l.Now(), admin.SourceOf(ctx)
 	if err := c.validate(); err != nil {
 		return decision{}, err
 	}
@@ -213,6 +214,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 		return decision{}, false, nil
 	}
 	d := decideAll(f, c.requests, c.now)
+	d.source = c.source
 	switch {
 	case len(d.events) == 0 && len(c.requests) == 1 && !c.hasOptions() && l.cache.knowsEntity(c.requests[0]):
 		return l.confirmUnchanged(ctx, c, d)
@@ -263,6 +265,7 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 				return nil, err
 			}
 			d = decideAll(*f, c.requests, c.now)
+			d.source = c.source
 			if err := c.accept(d); err != nil {
 				return nil, err
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
@@ -31,6 +32,8 @@ type decision struct {
 	messages []message.Message
 	// children are runs that are created in the same transaction.
 	children []decision
+	// source is the client that made the requests, for the audit.
+	source admin.Source
 }
 
 // decideAll decides on requests in their order, each as if the previous ones had been written. It is pure.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
@@ -84,6 +85,7 @@ type call struct {
 	requests []Request
 	mode     appendMode
 	now      time.Time
+	source   admin.Source
 }
 
 // validate checks the requests as far as that needs no database, and truncates their times to milliseconds.

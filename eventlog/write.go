@@ -4,6 +4,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -39,6 +40,7 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	store.WriteAttributes(s, d.before.Run, d.after.Run)
 	for _, e := range d.events {
 		insertEvent(s, xid, d.after.Run.Project, e)
+		d.audit(s, e)
 	}
 	writeSteps(s, d.before, d.after)
 	writeHooks(s, f, d.after)
@@ -47,6 +49,15 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 		store.DeleteWaits(s, d.after.Run.ID)
 	} else {
 		writeWaits(s, d.before, d.after)
+	}
+}
+
+// audit adds the audit entry of a client's cancellation.
+func (d decision) audit(s *pg.Conditional, e entities.Event) {
+	if e.Type == entities.EventRunCancelled && d.source.Actor != "" && d.source.Actor != admin.ActorServer {
+		admin.WriteAction(s, d.source, admin.Action{
+			Project: d.after.Run.Project, Action: admin.ActionRunCancel, Subject: string(e.RunID),
+		}, nil)
 	}
 }
 

@@ -35,7 +35,9 @@ type Kicker struct {
 // NewKicker returns a kicker for the server at a base URL. Drains take at most longest. The requests are signed with a
 // key derived from the API key, which is empty for an open server; they never contain the API key. An http URL must be
 // that of a loopback or private address.
-func NewKicker(baseURL, apiKey string, longest time.Duration, logger *slog.Logger) (*Kicker, error) {
+func NewKicker(
+	baseURL, apiKey string, longest time.Duration, now func() time.Time, logger *slog.Logger,
+) (*Kicker, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, errors.New("not an absolute http or https URL")
@@ -58,7 +60,7 @@ func NewKicker(baseURL, apiKey string, longest time.Duration, logger *slog.Logge
 	}
 	return &Kicker{
 		url: strings.TrimSuffix(baseURL, "/") + drainPath, key: newSelfKey(apiKey), longest: longest, logger: logger,
-		now: time.Now,
+		now: now,
 		client: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

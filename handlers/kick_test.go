@@ -15,7 +15,7 @@ func newTestKicker(t *testing.T, serve http.HandlerFunc) *Kicker {
 	t.Helper()
 	s := httptest.NewServer(serve)
 	t.Cleanup(s.Close)
-	k, err := NewKicker(s.URL+"/base/", "the key", time.Minute, slog.New(slog.DiscardHandler))
+	k, err := NewKicker(s.URL+"/base/", "the key", time.Minute, time.Now, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestFailedKickIsHarmless(t *testing.T) {
 	})
 	k.Kick(t.Context()) // must return
 	<-answered
-	unreachable, err := NewKicker("http://127.0.0.1:1", "", time.Minute, slog.New(slog.DiscardHandler))
+	unreachable, err := NewKicker("http://127.0.0.1:1", "", time.Minute, time.Now, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestKickerRejectsInvalidURLs(t *testing.T) {
 		"http://1.1.1.1", "http://[2606:4700::1111]:8788/base", "http://[::ffff:1.1.1.1]",
 		"", "here", "//host", "ftp://host", "http://", "http://%", "http://host/?q=secret", "http://host/#f", "http://me:secret@host",
 	} {
-		if _, err := NewKicker(bad, "", time.Minute, nil); err == nil || !strings.Contains(err.Error(), "URL") ||
+		if _, err := NewKicker(bad, "", time.Minute, time.Now, nil); err == nil || !strings.Contains(err.Error(), "URL") ||
 			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: got %v", bad, err)
 		}
@@ -105,7 +105,7 @@ func TestKickRefusesPublicAddressesOverHTTP(t *testing.T) {
 		}
 	}
 	for _, url := range []string{"https://1.1.1.1", "https://name.test", "http://name.test", "http://10.0.0.1", "http://127.0.0.1:8788"} {
-		if _, err := NewKicker(url, "", time.Minute, nil); err != nil {
+		if _, err := NewKicker(url, "", time.Minute, time.Now, nil); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

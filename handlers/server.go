@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -59,6 +60,8 @@ type Options struct {
 	APIKey string
 	// Open and Local are those of [auth.Options].
 	Open, Local bool
+	// TrustedProxies are the networks of proxies whose X-Forwarded-For names the client.
+	TrustedProxies []netip.Prefix
 	// Requests limits the concurrent requests, and RequestMemory the total bytes of their bodies; 0 means the default.
 	// Requests that follow a stream or wait for a run do not count.
 	Requests, RequestMemory int64
@@ -78,6 +81,8 @@ type Options struct {
 	Function *Function
 	// Unready returns why the server cannot work although the database is reachable; empty if it can. It may be nil.
 	Unready func() string
+
+	rejections *rejections
 }
 
 // NewProbes returns an HTTP server that serves only the probes and, to clients with a key, the metrics. It needs only
@@ -91,7 +96,8 @@ func (o Options) probes() *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = errorHandler(o.Logger)
-	e.Use(observe(o))
+	e.IPExtractor = clientAddresses(o.TrustedProxies)
+	e.Use(observe(o), o.rejections.middleware)
 	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, probeStatus{"ok"}) })
 	e.GET("/readyz", o.ready)
 	if o.Telemetry != nil {
@@ -105,11 +111,14 @@ func (o *Options) setDefaults() {
 	if o.Keys == nil {
 		o.Keys = access.NewKeys(o.Pool, o.Log.Now)
 	}
+	o.rejections = &rejections{logger: o.Logger, telemetry: o.Telemetry, now: o.Log.Now}
 }
 
 // authenticator returns an authenticator for the keys and the environment's key.
 func (o Options) authenticator(keys auth.Keys) *auth.Authenticator {
-	return auth.New(auth.Options{Keys: keys, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local, Now: o.Log.Now})
+	return auth.New(auth.Options{
+		Keys: keys, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local, Now: o.Log.Now, Rejected: o.rejections.add,
+	})
 }
 
 // New returns the HTTP server.

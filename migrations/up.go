@@ -80,7 +80,7 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 	if err := m.lock(ctx, conn); err != nil {
 		return fmt.Errorf("lock migrations: %w", err)
 	}
-	if _, err := conn.Exec(ctx, `CREATE SCHEMA IF NOT EXISTS `+pgx.Identifier{schema}.Sanitize()); err != nil {
+	if err := createSchema(ctx, conn, schema); err != nil {
 		return fmt.Errorf("create schema: %w", err)
 	}
 	return m.persist(ctx, conn, func() error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode"
@@ -30,6 +31,8 @@ type config struct {
 	APIKey  string `env:"STEPWELL_API_KEY"`
 	// Open disables authentication.
 	Open bool `env:"STEPWELL_OPEN"`
+	// TrustedProxies are the networks of proxies whose X-Forwarded-For names the client.
+	TrustedProxies []netip.Prefix `env:"STEPWELL_TRUSTED_PROXIES"`
 	// Deployments are registered at start: id=url,id=url.
 	Deployments map[string]string `env:"STEPWELL_DEPLOYMENTS" envKeyValSeparator:"="`
 	// AllowAddresses lists the non-public addresses that deployments may have. "dev" has its own default.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ func TestReadConfig(t *testing.T) {
 	got, err = readConfig([]string{
 		"DATABASE_URL=postgres://u:p@h/d?sslmode=disable", "STEPWELL_SCHEMA=other", "STEPWELL_LISTEN=:0",
 		"STEPWELL_API_KEY=0123456789abcd=f", "STEPWELL_TLS_CERT=/tls.crt", "STEPWELL_TLS_KEY=/tls.key",
+		"STEPWELL_TRUSTED_PROXIES=10.0.0.0/8,fd00::/8",
 		"STEPWELL_DEPLOYMENTS=shop=http://127.0.0.1:3000,blog=https://blog.test/app",
 		"STEPWELL_ALLOW_ADDRESSES=loopback,10.0.0.0/8", "STEPWELL_DELIVERIES=1", "STEPWELL_MAX_DELIVERIES=2", "STEPWELL_SHUTDOWN_GRACE=1m30s",
 		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_REQUESTS=3", "STEPWELL_REQUEST_MEMORY=4", "STEPWELL_READERS=5", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive",
@@ -40,7 +42,9 @@ func TestReadConfig(t *testing.T) {
 	})
 	want := config{
 		DatabaseURL: "postgres://u:p@h/d?sslmode=disable", Schema: "other", Listen: ":0",
-		TLSCert: "/tls.crt", TLSKey: "/tls.key", APIKey: "0123456789abcd=f",
+		TLSCert: "/tls.crt", TLSKey: "/tls.key",
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+		APIKey:         "0123456789abcd=f",
 		Deployments:    map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
 		AllowAddresses: "loopback,10.0.0.0/8", Deliveries: 1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Readers: 5, Grace: 90 * time.Second, DataDir: "/data",
 		Retention: 720 * time.Hour, Archive: "/archive", LogFormat: "JSON",
@@ -50,7 +54,7 @@ func TestReadConfig(t *testing.T) {
 		},
 		DrainBudget: 50 * time.Second, PublicURL: "https://s.test", LogLevel: slog.LevelDebug,
 	}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); err != nil || diff != "" {
 		t.Errorf("everything set: %v (-want +got):\n%s", err, diff)
 	}
 }
@@ -104,6 +108,7 @@ func TestReadConfigRejectsInvalidValues(t *testing.T) {
 		{"STEPWELL_OPEN=perhaps", "Open"},
 		{"STEPWELL_OPEN=true STEPWELL_API_KEY=k", "set only one"},
 		{"STEPWELL_TLS_CERT=/tls.crt", "STEPWELL_TLS_CERT and STEPWELL_TLS_KEY belong together"},
+		{"STEPWELL_TRUSTED_PROXIES=everyone", "TrustedProxies"},
 		{"STEPWELL_TLS_KEY=/tls.key", "STEPWELL_TLS_CERT and STEPWELL_TLS_KEY belong together"},
 		{"STEPWELL_LOG=xml", `STEPWELL_LOG is "xml"`},
 	} {

@@ -35,7 +35,8 @@ func (s *server) newFunction(ctx context.Context, q *queue.Queue) (*handlers.Fun
 	if s.config.APIKey == "" && !s.config.Open {
 		return nil, errors.New("STEPWELL_PUBLIC_URL requires STEPWELL_API_KEY, from which the server derives its own credential")
 	}
-	f.Kick, err = handlers.NewKicker(s.config.PublicURL, s.config.APIKey, s.config.DrainBudget+s.config.Grace, s.logger)
+	longest := s.config.DrainBudget + s.config.Grace
+	f.Kick, err = handlers.NewKicker(s.config.PublicURL, s.config.APIKey, longest, time.Now, s.logger)
 	if err != nil {
 		return nil, fmt.Errorf("STEPWELL_PUBLIC_URL: %w", err)
 	}

@@ -1,8 +1,10 @@
 package hostile
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,5 +34,50 @@ func TestErrorsOfMessagesHideTheNetwork(t *testing.T) {
 		if got := dottedAddress.MatchString(shown); got != (name == "operator") {
 			t.Errorf("the %s sees %s", name, shown)
 		}
+	}
+}
+
+// TestRequestsWithoutAValidKeyAreLogged: a stranger who tries keys is seen in the log and in the metrics, with the
+// address, and cannot fill the log.
+func TestRequestsWithoutAValidKeyAreLogged(t *testing.T) {
+	f := newFixture(t)
+	const guesses = 300
+	for range guesses {
+		send(t, "sk_guess_0123456789abcdef", http.MethodGet, f.url+"/v1/runs", nil).want(t, http.StatusUnauthorized)
+	}
+	log := f.Output()
+	if n := strings.Count(log, "request without a valid key"); n != 1 || !strings.Contains(log, `"address":"127.0.0.1"`) {
+		t.Errorf("%d lines about %d guesses, want one with the address", n, guesses)
+	}
+	if strings.Contains(log, "sk_guess") {
+		t.Error("the log has the key")
+	}
+	metrics := send(t, adminKey, http.MethodGet, f.url+"/metrics", nil).want(t, http.StatusOK)
+	if want := fmt.Sprintf("stepwell_unauthorized_requests_total %d\n", guesses); !strings.Contains(string(metrics.body), want) {
+		t.Errorf("the metrics lack %s", want)
+	}
+}
+
+// TestCancelsAreAudited: in the API's ways to cancel, with the client's address, which the client cannot choose.
+func TestCancelsAreAudited(t *testing.T) {
+	f := newFixture(t)
+	one, two := f.attacker.start(t, "hang", 1), f.attacker.start(t, "hang", 1)
+	f.attacker.send(t, http.MethodPost, "/v1/runs/"+one+"/cancel", map[string]string{}).want(t, http.StatusOK)
+	f.attacker.send(t, http.MethodPost, "/v1/runs/"+one+"/cancel", map[string]string{}).want(t, http.StatusOK)
+	f.attacker.send(t, http.MethodPost, "/v1/runs/cancel", map[string]string{"workflow": "hang"}).want(t, http.StatusOK)
+	r := f.attacker.send(t, http.MethodGet, "/v1/audit?order=asc", nil).want(t, http.StatusOK)
+	var got []string
+	for _, a := range decode[struct {
+		Data []struct{ Actor, Address, Action, Subject string }
+	}](t, r).Data {
+		if a.Action == "run.cancel" {
+			got = append(got, a.Subject)
+			if !strings.HasPrefix(a.Actor, "key_") || a.Address != "127.0.0.1" {
+				t.Errorf("got %+v, want the key and the address", a)
+			}
+		}
+	}
+	if want := []string{one, two}; !slices.Equal(got, want) {
+		t.Errorf("cancelled runs in the audit: %v, want %v", got, want)
 	}
 }

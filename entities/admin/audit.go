@@ -28,19 +28,32 @@ const (
 	ActorServer Actor = "server"
 )
 
-type actorKey struct{}
-
-// WithActor returns a context whose administrative changes are recorded under the actor. It grants no permission.
-func WithActor(ctx context.Context, a Actor) context.Context {
-	return context.WithValue(ctx, actorKey{}, a)
+// Source is where an administrative change comes from.
+type Source struct {
+	Actor Actor
+	// Address is the IP address of the client; empty if the change came from no request.
+	Address string
 }
 
-// actorOf returns the actor of the context; [ActorServer] if it has none.
-func actorOf(ctx context.Context) Actor {
-	if a, ok := ctx.Value(actorKey{}).(Actor); ok {
-		return a
+type sourceKey struct{}
+
+// WithSource returns a context whose administrative changes are recorded as coming from the source. It grants no
+// permission.
+func WithSource(ctx context.Context, s Source) context.Context {
+	return context.WithValue(ctx, sourceKey{}, s)
+}
+
+// WithActor is [WithSource] without an address.
+func WithActor(ctx context.Context, a Actor) context.Context {
+	return WithSource(ctx, Source{Actor: a})
+}
+
+// SourceOf returns the source of the context; [ActorServer] if it has none.
+func SourceOf(ctx context.Context) Source {
+	if s, ok := ctx.Value(sourceKey{}).(Source); ok {
+		return s
 	}
-	return ActorServer
+	return Source{Actor: ActorServer}
 }
 
 // ActionKind is a kind of administrative change.
@@ -61,6 +74,8 @@ const (
 	ActionMessageDiscard   ActionKind = "message.discard"
 	ActionRetentionPut     ActionKind = "retention.put"
 	ActionRetentionRemove  ActionKind = "retention.remove"
+	// ActionRunCancel is recorded for cancellations by clients, and not for those that follow from another run's end.
+	ActionRunCancel ActionKind = "run.cancel"
 )
 
 // Action is an entry of the audit: one administrative change.
@@ -71,6 +86,8 @@ type Action struct {
 	At      time.Time
 	Project entities.Project
 	Actor   Actor
+	// Address is the IP address of the client; empty if the change came from no request.
+	Address string
 	Action  ActionKind
 	// Subject is the ID or name of the thing that was changed.
 	Subject string
@@ -78,17 +95,24 @@ type Action struct {
 	Detail json.RawMessage
 }
 
-// InsertAction queues the insertion of an action, which belongs into the transaction of the change itself. The actor is
-// that of the context: see [WithActor].
+// InsertAction queues the insertion of an action, which belongs into the transaction of the change itself. The source
+// is that of the context: see [WithSource].
 func InsertAction(
 	ctx context.Context, b *pgx.Batch, project entities.Project, kind ActionKind, subject string, detail map[string]any,
 ) {
+	WriteAction(pg.Batch{Batch: b}, SourceOf(ctx), Action{Project: project, Action: kind, Subject: subject}, detail)
+}
+
+// WriteAction adds the insertion of an action from the source. Of a, it takes the project, the kind and the subject. The
+// SELECT has a WHERE clause because a conditional statement appends its condition.
+func WriteAction(w pg.Writer, s Source, a Action, detail map[string]any) {
 	if detail == nil {
 		detail = map[string]any{}
 	}
-	pg.QueueOne(b, "write audit", `
-		INSERT INTO audit (project, actor, action, subject, detail) VALUES ($1, $2, $3, $4, $5)`,
-		project, actorOf(ctx), kind, subject, detail)
+	w.Add(pg.Write{What: "write audit", SQL: `
+		INSERT INTO audit (project, actor, address, action, subject, detail)
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::jsonb
+		WHERE true`, Args: []any{a.Project, s.Actor, s.Address, a.Action, a.Subject, detail}})
 }
 
 // ListActions reads a page of the project's audit, oldest first, and the cursor of the next page; empty after the last
@@ -104,7 +128,7 @@ func ListActions(
 	}
 	keyword, after := p.Order()
 	rows, err := q.Query(ctx, `
-		SELECT seq, at, project, actor, action, subject, detail FROM audit
+		SELECT seq, at, project, actor, address, action, subject, detail FROM audit
 		WHERE project = $1 AND ($2 = 0 OR seq `+after+` $2) ORDER BY seq `+keyword+` LIMIT $3`, project, from, p.Limit+1)
 	list, more, err := pg.CollectPage[Action](rows, err, p.Limit)
 	if err != nil {

@@ -47,6 +47,9 @@ type Options struct {
 	// addresses or local names: with DNS rebinding, a page of any other name could make a browser send any request.
 	Local bool
 	Now   func() time.Time
+	// Rejected is told of each request without a valid key, with the client's address; nil for nobody. The error does
+	// not contain what the client sent.
+	Rejected func(ctx context.Context, address string, err error)
 	// Recheck is how often the key of a long request is looked up again; 0 means [DefaultRecheck].
 	Recheck time.Duration
 }
@@ -144,11 +147,14 @@ func (a *Authenticator) authenticate(
 	c echo.Context, next echo.HandlerFunc, authorize func(Identity) error,
 ) error {
 	identity, err := a.identify(c)
+	request := c.Request()
+	if errors.Is(err, ErrUnauthorized) && a.options.Rejected != nil {
+		a.options.Rejected(request.Context(), c.RealIP(), err)
+	}
 	if err != nil {
 		return err
 	}
-	request := c.Request()
-	ctx := admin.WithActor(request.Context(), identity.Actor)
+	ctx := admin.WithSource(request.Context(), admin.Source{Actor: identity.Actor, Address: c.RealIP()})
 	if identity.KeyID != "" {
 		defer a.options.Keys.Used(identity.KeyID)
 		var stop func()

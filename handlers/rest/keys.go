@@ -157,13 +157,14 @@ type actionJSON struct {
 	At      timestamp        `json:"at"`
 	Project entities.Project `json:"project"`
 	Actor   admin.Actor      `json:"actor"`
+	Address string           `json:"address,omitempty"`
 	Action  admin.ActionKind `json:"action"`
 	Subject string           `json:"subject"`
 	Detail  json.RawMessage  `json:"detail"`
 }
 
 func newActionJSON(a admin.Action) actionJSON {
-	return actionJSON{a.Seq, timestamp(a.At), a.Project, a.Actor, a.Action, a.Subject, a.Detail}
+	return actionJSON{a.Seq, timestamp(a.At), a.Project, a.Actor, a.Address, a.Action, a.Subject, a.Detail}
 }
 
 // listAudit answers with a page of a project's audit log.

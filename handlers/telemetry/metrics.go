@@ -32,6 +32,7 @@ type metrics struct {
 	waits      *prometheus.HistogramVec // by kind
 	underWay   *prometheus.GaugeVec     // by kind
 	requests   *prometheus.HistogramVec // by route, method, status
+	rejected   prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -55,13 +56,16 @@ func newMetrics() *metrics {
 		}, []string{"kind"}),
 		requests: histogram("stepwell_http_request_duration_seconds",
 			"Duration of HTTP requests, including long polls and streams.", httpBuckets, "route", "method", "status"),
+		rejected: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "stepwell_unauthorized_requests_total", Help: "Requests without a valid API key.",
+		}),
 	}
 }
 
 // register adds the metrics to a registry. Counters whose labels are known start at 0, so that rates and alerts see
 // the first increment.
 func (m *metrics) register(r *prometheus.Registry) {
-	r.MustRegister(m.appends, m.events, m.ended, m.deliveries, m.waits, m.underWay, m.requests)
+	r.MustRegister(m.appends, m.events, m.ended, m.deliveries, m.waits, m.underWay, m.requests, m.rejected)
 	for _, t := range entities.EventTypes {
 		m.events.WithLabelValues(string(t))
 		if status, ends := endStatus[t]; ends {

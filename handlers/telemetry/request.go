@@ -51,6 +51,13 @@ func (t *Telemetry) Request(ctx context.Context, r Request) (context.Context, fu
 	}
 }
 
+// Rejected counts a request without a valid API key.
+func (t *Telemetry) Rejected() {
+	if t != nil {
+		t.metrics.rejected.Inc()
+	}
+}
+
 // Pass adds the request ID and the trace context to the headers of a forwarded request.
 func (t *Telemetry) Pass(ctx context.Context, h http.Header) {
 	h.Set("X-Request-Id", RequestID(ctx))

@@ -22,7 +22,7 @@ func (c listAuditCmd) Run(ctx context.Context, s *Session) error {
 }
 
 type auditEntry struct {
-	Actor, Action, Subject string
+	Actor, Address, Action, Subject string
 
 	At     time.Time
 	Detail json.RawMessage
@@ -31,6 +31,7 @@ type auditEntry struct {
 var auditColumns = []column[auditEntry]{
 	{"TIME", func(a auditEntry) any { return a.At }},
 	{"ACTOR", func(a auditEntry) any { return a.Actor }},
+	{"ADDRESS", func(a auditEntry) any { return a.Address }},
 	{"ACTION", func(a auditEntry) any { return a.Action }},
 	{"SUBJECT", func(a auditEntry) any { return a.Subject }},
 	{"DETAIL", func(a auditEntry) any { return strings.TrimPrefix(string(a.Detail), "{}") }},
