@@ -45,8 +45,8 @@ func newFollowed(project entities.Project, runID entities.RunID, q EventQuery, w
 	return followed{project, runID, fmt.Sprintf("%#v", q), with}
 }
 
-// Follower reads events as they are written by any process: each once, in order, without gaps. The followers of the same
-// events in this process share what they read. A follower holds no connection while it waits. It is not safe for
+// Follower reads events as they are written by any process: each once, in order, without gaps. The followers of the
+// same events in this process share what they read. A follower holds no connection while it waits. It is not safe for
 // concurrent use.
 type Follower struct {
 	next   func(ctx, deadline context.Context) ([]Entry, error)

@@ -28,7 +28,7 @@ type Log struct {
 func New(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Log {
 	return &Log{
 		pool: pg.NewPool(pool), hub: hub, now: now, EndPoll: defaultEndPoll, FollowPoll: followPoll,
-		live: newLive(max(2, int(pool.Config().MaxConns)/10), now),
+		live: newLive(pool, now),
 	}
 }
 

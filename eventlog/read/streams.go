@@ -44,9 +44,7 @@ type streamKey struct {
 
 // NewStreams returns the streams of the database behind pool.
 func NewStreams(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Streams {
-	return &Streams{
-		pool: pg.NewPool(pool), hub: hub, now: now, live: newLive(max(2, int(pool.Config().MaxConns)*3/20), now),
-	}
+	return &Streams{pool: pg.NewPool(pool), hub: hub, now: now, live: newLive(pool, now)}
 }
 
 // Write appends chunks to a stream, and creates it if it does not exist, even without chunks. The run need not exist.
@@ -132,8 +130,8 @@ func (s *Streams) Of(
 
 // Tail calls emit with each chunk of a stream, starting at an index, in order and as they are written by any process.
 // It returns nil once the stream is closed and all its chunks were emitted. A negative index counts from the current
-// end. Tail waits for a stream that does not exist yet. It fails with the errors of emit and of the context. The tails of
-// one stream in this process share what they read; emit must not change it.
+// end. Tail waits for a stream that does not exist yet. It fails with the errors of emit and of the context. The tails
+// of one stream in this process share what they read; emit must not change it.
 func (s *Streams) Tail(
 	ctx context.Context, project entities.Project, name entities.StreamName, from int64, emit func(store.Chunk) error,
 ) error {

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/fair"
 	"github.com/stepwell-dev/stepwell/entities/pg"
@@ -26,16 +28,19 @@ const (
 	keptBytes = 128 << 10
 )
 
-// live is what all readers share that wait for news in one process.
+// live is what all readers share that wait for news in one process. The readers of logs have one, those of streams
+// another.
 type live struct {
-	// work is the share of the pool's connections that they may use together, so that they never keep an append waiting.
+	// work is the share of the pool's connections that they may use together, a quarter, so that they never keep an
+	// append waiting.
 	work *fair.Share
 
 	mu      sync.Mutex
 	waiting map[entities.Project]int // tails, and readers that wait for the end of a run
 }
 
-func newLive(connections int, now func() time.Time) *live {
+func newLive(pool *pgxpool.Pool, now func() time.Time) *live {
+	connections := max(2, int(pool.Config().MaxConns)/4)
 	return &live{work: fair.New(connections, max(1, connections-1), now), waiting: map[entities.Project]int{}}
 }
 
@@ -106,6 +111,8 @@ type tail[P, T any] struct {
 	due     bool             // there may be news that no notification will tell
 	blocked time.Duration    // how long to wait for blocked items; 0 if there are none
 	paused  <-chan time.Time // receives an item when the next read is allowed; nil if it is
+	// nextPoll receives an item when the list is to be read without a notification, whoever has the lead then.
+	nextPoll <-chan time.Time
 
 	mu      sync.Mutex
 	last    part[P, T]    // the newest items
@@ -204,8 +211,8 @@ func (r *tailReader[P, T]) next(ctx, deadline context.Context) ([]T, error) {
 	}
 }
 
-// take returns the items after the reader's position that the tail has, and a channel that is closed when it has others.
-// Behind is set if the tail has only later ones.
+// take returns the items after the reader's position that the tail has, and a channel that is closed when it has
+// others. Behind is set if the tail has only later ones.
 func (r *tailReader[P, T]) take() (items []T, changed <-chan struct{}, behind bool) {
 	t := r.tail
 	t.mu.Lock()
@@ -252,21 +259,22 @@ func (t *tail[P, T]) fetch(ctx context.Context, after P) (p part[P, T], err erro
 	return p, err
 }
 
-// update reads the next items for all readers, once there may be some. It returns without when the deadline ends before,
-// unless it is to read at once. The caller has the lead.
+// update reads the next items for all readers, once there may be some. It returns without when the deadline ends
+// before, unless it is to read at once. The caller has the lead.
 func (t *tail[P, T]) update(ctx, deadline context.Context, atOnce bool) error {
 	quiet := false
 	if !t.due && !atOnce {
-		timer := time.NewTimer(cmp.Or(t.blocked, t.live.poll(t.project, t.pollEvery)))
-		defer timer.Stop()
+		if t.nextPoll == nil {
+			t.nextPoll = time.After(cmp.Or(t.blocked, t.live.poll(t.project, t.pollEvery)))
+		}
 		select {
 		case <-deadline.Done():
 			return ctx.Err()
 		case <-t.notifications:
-		case <-timer.C:
+		case <-t.nextPoll:
 			quiet = true
 		}
-		t.due = true
+		t.due, t.nextPoll = true, nil
 	}
 	if t.paused != nil {
 		select {

@@ -19,8 +19,8 @@ type LiveWriter struct {
 	unhook  func() bool
 }
 
-// NewLiveWriter returns a writer for the response of the request. Its writes fail when the context ends. The caller must
-// close it.
+// NewLiveWriter returns a writer for the response of the request. Its writes fail when the context ends. The caller
+// must close it.
 func NewLiveWriter(ctx context.Context, c echo.Context) *LiveWriter {
 	abort := AbortWrite(c)
 	w := &LiveWriter{Response: c.Response(), timeout: time.AfterFunc(WriteTimeout, abort)}
