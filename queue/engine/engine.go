@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -29,7 +30,8 @@ type Engine struct {
 
 // New makes an engine for the queue and the log of one database.
 func New(q *queue.Queue, log *eventlog.Log) *Engine {
-	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New(log.Now)}
+	now := func() time.Time { return log.Now() }
+	return &Engine{pool: q.Pool(), queue: q, log: log, conditions: condition.New(now)}
 }
 
 // Handlers returns the handler for each kind of work, for [queue.WorkerOptions].
