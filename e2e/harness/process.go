@@ -123,6 +123,9 @@ func (p *Process) Kill() {
 // Signal sends the process a signal.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
+// PID returns the ID of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Alive reports whether the process is still running.
 func (p *Process) Alive() bool {
 	select {
