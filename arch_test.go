@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"eventlog/upkeep":         and(data, "entities/admin", "eventlog", "eventlog/read"),
 	"eventlog/view":           {"entities", "eventlog/payload", "eventlog/read"},
 
-	"queue": and(data, "entities/admin", "entities/message", "eventlog", "eventlog/upkeep",
+	"queue": and(data, "entities/admin", "entities/message", "entities/share", "eventlog", "eventlog/upkeep",
 		"queue/cluster", "queue/contract", "queue/egress", "queue/signing", "queue/tickets"),
 	"queue/cluster": {
 		"entities", "entities/message", "entities/pg", "eventlog", "queue/continuation", "queue/tickets",

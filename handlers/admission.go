@@ -78,12 +78,19 @@ func isLongPoll(route string) bool {
 }
 
 // The factors of [share.Pool] by which projects share the capacity for requests. A project that is alone gets three
-// quarters of the requests. Bodies take memory as long as their project has less than half of it; then only one body of
-// the project goes on growing. If all did, each could end up waiting for the memory of the others.
+// quarters of the requests. Bodies take memory as they arrive as long as their project has less than half of it.
+//
+// Bodies that hold memory must not wait for one another's. So a body takes memory for all of its announced length before
+// it holds much; and of the bodies of unknown length, only one of each project goes on growing beyond the half.
 const (
 	requestFactor = 3
 	bodyFactor    = 1
 	growingFactor = 7
+
+	// startShare is the part of the memory up to which a body of known length takes memory as it arrives: one of 32.
+	startShare = 32
+	// bodyWeight is how many bytes of memory a byte of a body counts for: handling a body makes copies of it.
+	bodyWeight = 3
 )
 
 // admission limits the number of concurrent requests and the memory of their bodies, and divides both between projects.
@@ -162,25 +169,40 @@ func (v *visit) take(ctx context.Context, p *share.Pool, units, factor int64) er
 	return err
 }
 
-// reserve reserves memory for n more bytes of the body. A body reserves at most what one project can have, so that a
-// body above the limit is admitted when it is alone.
-func (v *visit) reserve(ctx context.Context, n int64) error {
-	if n = min(n, v.limit*growingFactor/(growingFactor+1)-v.reserved); n <= 0 {
+// reserve reserves memory for a body that has grown to the given size. The length is the announced one, or -1. A sender
+// that has sent much of a long body gets the memory for the rest at once.
+func (v *visit) reserve(ctx context.Context, size, length int64) error {
+	n := v.missing(size)
+	if n <= 0 {
 		return nil
 	}
-	if !v.grows && !v.memory.Try(v.project, n, bodyFactor) {
+	factor := int64(growingFactor)
+	switch {
+	case length > 0 && v.reserved+n > v.limit/startShare:
+		n = v.missing(length)
+	case v.grows:
+	case v.memory.Try(v.project, n, bodyFactor):
+		v.reserved += n
+		return nil
+	case length > 0:
+		factor = bodyFactor
+	default:
 		if err := v.take(ctx, v.growing, 1, 0); err != nil {
 			return err
 		}
 		v.grows = true
 	}
-	if v.grows {
-		if err := v.take(ctx, v.memory, n, growingFactor); err != nil {
-			return err
-		}
+	if err := v.take(ctx, v.memory, n, factor); err != nil {
+		return err
 	}
 	v.reserved += n
 	return nil
+}
+
+// missing returns the memory that a body of the given size needs in addition; its first bytes need none. A body needs at
+// most what one project can have, so that a body above the limit is admitted when it is alone.
+func (v *visit) missing(size int64) int64 {
+	return min((size-smallBody)*bodyWeight, v.limit*growingFactor/(growingFactor+1)) - v.reserved
 }
 
 // release releases what the request holds.

@@ -186,7 +186,7 @@ func TestRunningRequestsAreLimited(t *testing.T) {
 // get takes none from another one.
 func TestSlowBodiesOfOneProjectLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
-	const requests, memory = 16, 8 << 20
+	const requests, memory = 16, 8 << 20 * bodyWeight
 	s := newLimitedServer(t, requests, memory)
 	for range requests {
 		body, sent := io.Pipe()
@@ -229,13 +229,13 @@ func write(t *testing.T, w io.WriteCloser, text string) {
 
 func TestBodiesBeyondMemoryLimitAreRejected(t *testing.T) {
 	t.Parallel()
-	const memory = 3 << 20
+	const memory = 3 << 20 * bodyWeight
 	s := newLimitedServer(t, 10, memory)
 	large, answer := s.begin(t, http.MethodPost, event, 2<<20+1)
 	if _, err := large.Write(make([]byte, 2<<20)); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "memory is reserved", func() bool { return s.admission.memory.Free() < 3<<19 })
+	await(t, "memory is reserved", func() bool { return s.admission.memory.Free() < memory/2 })
 	wantRejected(t, s.do(t, http.MethodPost, event, 1<<20))
 	wantCount(t, s.do(t, http.MethodPost, event, smallBody), smallBody) // too small to count
 	<-s.reading
@@ -290,7 +290,7 @@ func TestSlowBodyReleasesItsSlot(t *testing.T) {
 // TestGrowingBodiesDoNotDeadlock checks two bodies of which only one fits at a time.
 func TestGrowingBodiesDoNotDeadlock(t *testing.T) {
 	t.Parallel()
-	const memory = 40 << 20
+	const memory = 40 << 20 * bodyWeight
 	s := newLimitedServer(t, 10, memory)
 	answers := make(chan *http.Response, 2)
 	for range 2 {

@@ -48,10 +48,8 @@ func (v *visit) receive(c echo.Context) error {
 		if r.ContentLength > 0 {
 			size = min(size, r.ContentLength-total+1) // one more, to read the end
 		}
-		if counted := total + size - 1 - smallBody; counted > v.reserved {
-			if err := v.reserve(r.Context(), counted-v.reserved); err != nil {
-				return err
-			}
+		if err := v.reserve(r.Context(), total+size-1, r.ContentLength); err != nil {
+			return err
 		}
 		piece := make([]byte, size)
 		n, err := io.ReadFull(from, piece)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/contract"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -79,6 +80,7 @@ type deliverer struct {
 	heartbeat  *cluster.Heartbeat
 	sweeper    *cluster.Sweeper
 	memory     *memory
+	answers    *share.Pool // bytes of memory for the answers of functions
 	serializer *serializer
 	lease      time.Duration // the initial lease of each delivery
 	// keepPause is how often a delivery that waits for memory renews its ticket.
@@ -101,6 +103,7 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		keepPause: ticketTime / 3,
 		heartbeat: cluster.NewHeartbeat(q.pool, func() { q.WakeTimer(nil) }, o.Logger),
 		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: newMemory(o.BodyMemory),
+		answers:    share.NewPool(o.BodyMemory),
 		serializer: newSerializer(o.Deliveries),
 	}
 }

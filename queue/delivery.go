@@ -50,6 +50,8 @@ type Delivery struct {
 	// start).
 	Inline *eventlog.InlineStart `db:"-"`
 	by     *deliverer
+	// answers is the memory for the answers of functions; nil if they are not counted.
+	answers *answerMemory
 }
 
 // HasStarted reports whether the log has recorded that the work started.
@@ -70,9 +72,14 @@ func (d Delivery) Logger() *slog.Logger { return d.by.logger }
 // LeaseTime returns how long a lease lasts unless it is extended.
 func (d Delivery) LeaseTime() time.Duration { return d.by.lease }
 
-// Call sends a signed request to the deployment's function.
+// Call sends a signed request to the deployment's function. Reading the answer takes memory, which the delivery holds
+// until its end.
 func (d Delivery) Call(req *http.Request, body []byte) (*http.Response, error) {
-	return d.by.send(req, d, body)
+	resp, err := d.by.send(req, d, body)
+	if err == nil && d.answers != nil {
+		resp.Body = &answer{ReadCloser: resp.Body, ctx: req.Context(), length: resp.ContentLength, memory: d.answers}
+	}
+	return resp, err
 }
 
 // ReserveMemory takes memory for the given number of bytes, which free releases. After waiting for half of the lease
@@ -216,6 +223,8 @@ func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) 
 		defer end()
 		defer context.AfterFunc(w.stopping, end)()
 	}
+	d.answers = &answerMemory{pool: w.answers, project: string(d.Project), limit: w.options.BodyMemory}
+	defer d.answers.free()
 	err := do(ctx, d)
 	switch {
 	case err == nil:

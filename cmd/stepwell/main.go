@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/alecthomas/kong"
 
 	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
@@ -160,11 +161,26 @@ func (c serveCmd) Run(ctx context.Context, config config, logger *slog.Logger) e
 		return errNoDatabase
 	}
 	config.warnIfOpen(ctx, logger)
+	limitMemory(ctx, logger)
 	s := &server{config: config, role: c.Role, logger: logger}
 	if err := s.start(ctx); err != nil {
 		return err
 	}
 	return s.serve(ctx)
+}
+
+// memoryShare is the share of the container's memory that Go's heap should not exceed.
+const memoryShare = 0.75
+
+// limitMemory makes the garbage collector keep the process within its container's memory limit, if there is one. The
+// variable GOMEMLIMIT takes precedence.
+func limitMemory(ctx context.Context, logger *slog.Logger) {
+	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare))
+	if err != nil {
+		logger.WarnContext(ctx, "no memory limit: set GOMEMLIMIT", "error", err)
+		return
+	}
+	logger.DebugContext(ctx, "memory limit", "bytes", limit)
 }
 
 type migrateCmd struct{}

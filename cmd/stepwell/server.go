@@ -36,14 +36,8 @@ const (
 	roleFunction role = "function" // serves requests and delivers during drain requests; idle in between
 )
 
-const (
-	readHeaderTimeout = 10 * time.Second
-	shutdownTimeout   = 3 * time.Second
-	idleTimeout       = 2 * time.Minute // of keep-alive connections
-	// restTimeout is how long the server waits for the rest of a body that it does not need, so that the client can read
-	// the answer before the connection closes.
-	restTimeout = 5 * time.Second
-)
+// shutdownTimeout is how long requests may take to finish at shutdown.
+const shutdownTimeout = 3 * time.Second
 
 // sessionTimeouts bound how long a request waits for the database, and how long a hanging process can hold locks. All
 // statements of the server are short.
@@ -264,14 +258,16 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 	}
 	s.addr = listener.Addr().String()
 	s.http = &http.Server{
-		Handler:           limitRest(h),
+		Handler:           limitStalls(h, writeTimeout),
 		ReadHeaderTimeout: readHeaderTimeout,
+		MaxHeaderBytes:    maxHeader,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 	if err := s.config.useTLS(s.http, s.logger); err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	newConnections(maxConnections).install(s.http)
 	s.httpDone = make(chan error, 1)
 	serve := s.http.Serve
 	if s.http.TLSConfig != nil {
@@ -280,16 +276,6 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 	s.running.Go(func() { s.httpDone <- serve(listener) })
 	s.logger.InfoContext(ctx, "listening", "addr", s.addr, "scheme", s.config.scheme(), "role", s.role)
 	return nil
-}
-
-// limitRest limits how long the rest of a body may take after its request has been answered.
-func limitRest(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r)
-		if r.ContentLength != 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTimeout)) // the server's writers support it
-		}
-	})
 }
 
 // serve waits until ctx is done or the HTTP server fails, and stops the server.

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 //	three   three steps, one after the other, which do nothing
 //	hang    as many steps as its input says, which never answer
 //	hooks   the hooks of its input, a list of openHook commands; it never ends
+//	huge    as many steps as its input says, which send 15 MiB and do not end their answers
 //	hook    opens a webhook with its input as token, and never responds
 //	mute    the same, but requests wait a minute for its response
 type function struct {
@@ -63,6 +65,14 @@ func (f *function) serve(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			return
 		}
+		if c.Step.Name == "huge" {
+			f.hanging.Add(1)
+			defer f.hanging.Add(-1)
+			_, _ = w.Write(bytes.Repeat([]byte(" "), 15<<20))
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
 		_, _ = w.Write([]byte("3"))
 		return
 	}
@@ -92,7 +102,7 @@ func (c call) next() ([]any, error) {
 			}
 		}
 		return []any{map[string]any{"type": "complete", "output": 3}}, nil
-	case "hang":
+	case "hang", "huge":
 		if seen["step_created 0"] {
 			return []any{}, nil
 		}
@@ -102,7 +112,7 @@ func (c call) next() ([]any, error) {
 		}
 		steps := make([]any, n)
 		for i := range steps {
-			steps[i] = step(strconv.Itoa(i), "hang")
+			steps[i] = step(strconv.Itoa(i), c.Run.Workflow)
 		}
 		return steps, nil
 	case "hooks":

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"strconv"
 	"time"
@@ -212,12 +211,13 @@ func (r *request) rawBody() []byte {
 	if r.err != nil {
 		return nil
 	}
-	data, err := io.ReadAll(r.Request().Body)
-	if err != nil {
+	var body bytes.Buffer
+	body.Grow(int(max(0, r.Request().ContentLength)) + bytes.MinRead) // large bodies would be copied several times
+	if _, err := body.ReadFrom(r.Request().Body); err != nil {
 		r.err = fmt.Errorf("read body: %w", err)
 		return nil
 	}
-	data = bytes.TrimSpace(data)
+	data := bytes.TrimSpace(body.Bytes())
 	r.err = checkJSON(data, r.Request().Header.Get(echo.HeaderContentType))
 	return data
 }
@@ -235,11 +235,11 @@ func checkJSON(data []byte, contentType string) error {
 	if !utf8.Valid(data) {
 		return entities.Invalid("the body is not UTF-8")
 	}
-	var value json.RawMessage
-	if err := json.Unmarshal(data, &value); err != nil {
-		return entities.Invalid("the body is not JSON: %v", err)
+	if json.Valid(data) { // without a copy
+		return nil
 	}
-	return nil
+	var value json.RawMessage
+	return entities.Invalid("the body is not JSON: %v", json.Unmarshal(data, &value))
 }
 
 func parseTime(s string) (time.Time, error) {

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"container/list"
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute // of keep-alive connections
+	// maxHeader limits the header of a request in bytes.
+	maxHeader = 64 << 10
+	// maxConnections limits the connections of clients.
+	maxConnections = 10_000
+
+	// restTimeout is how long the server waits for the rest of a body that it does not need, so that the client can read
+	// the answer before the connection closes.
+	restTimeout = 5 * time.Second
+	// writeTimeout is how long a client may take to read writePiece bytes of an answer.
+	writeTimeout = 30 * time.Second
+	writePiece   = 64 << 10
+)
+
+// connections limits the connections of an HTTP server. Beyond the limit, a new connection replaces the one that has
+// been without a request for longest: it is idle, or its client does not finish the header of a request.
+type connections struct {
+	limit int
+
+	mu  sync.Mutex
+	all map[net.Conn]*connection
+	// quiet has the connections without a request, as *connection, the longest first.
+	quiet *list.List
+}
+
+type connection struct {
+	conn     net.Conn
+	requests int           // in progress; HTTP/2 has several
+	quiet    *list.Element // nil during requests
+}
+
+func newConnections(limit int) *connections {
+	return &connections{limit: limit, all: map[net.Conn]*connection{}, quiet: list.New()}
+}
+
+// install makes the server report its connections and requests.
+func (s *connections) install(h *http.Server) {
+	h.ConnContext = s.opened
+	h.ConnState = func(c net.Conn, state http.ConnState) {
+		if state == http.StateClosed || state == http.StateHijacked {
+			s.closed(c)
+		}
+	}
+	h.Handler = s.track(h.Handler)
+}
+
+type connectionKey struct{}
+
+// opened adds a connection. If there are too many, it closes one.
+func (s *connections) opened(ctx context.Context, conn net.Conn) context.Context {
+	c := &connection{conn: conn}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) >= s.limit {
+		victim := c
+		if longest := s.quiet.Front(); longest != nil {
+			victim = longest.Value.(*connection)
+			s.forget(victim)
+		}
+		_ = victim.conn.Close()
+		if victim == c {
+			return ctx
+		}
+	}
+	s.all[conn] = c
+	c.quiet = s.quiet.PushBack(c)
+	return context.WithValue(ctx, connectionKey{}, c)
+}
+
+func (s *connections) closed(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.all[conn]; c != nil {
+		s.forget(c)
+	}
+}
+
+// forget removes a connection. The caller holds the mutex.
+func (s *connections) forget(c *connection) {
+	delete(s.all, c.conn)
+	if c.quiet != nil {
+		s.quiet.Remove(c.quiet)
+		c.quiet = nil
+	}
+}
+
+// track records which connections have requests.
+func (s *connections) track(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
+			s.count(c, 1)
+			defer s.count(c, -1)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// count changes the number of requests on a connection.
+func (s *connections) count(c *connection, change int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.requests += change
+	switch {
+	case s.all[c.conn] != c: // it has been closed
+	case c.requests == 0:
+		c.quiet = s.quiet.PushBack(c)
+	case c.quiet != nil:
+		s.quiet.Remove(c.quiet)
+		c.quiet = nil
+	}
+}
+
+// limitStalls limits how long a client may take to read its answer, and to send the rest of a body that the server does
+// not need.
+func limitStalls(next http.Handler, timeout time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		writer := stallingWriter{w, http.NewResponseController(w), timeout}
+		next.ServeHTTP(writer, r)
+		writer.renew() // the rest of the answer is still in a buffer
+		if r.ContentLength != 0 {
+			_ = writer.conn.SetReadDeadline(time.Now().Add(restTimeout)) // the server's writers support it
+		}
+	})
+}
+
+// stallingWriter writes in pieces, each of which has its own deadline: the connection of a client that stops reading
+// breaks, and that of a slow one does not.
+type stallingWriter struct {
+	http.ResponseWriter
+
+	conn    *http.ResponseController
+	timeout time.Duration // of each piece
+}
+
+// Unwrap is for [http.ResponseController].
+func (w stallingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w stallingWriter) renew() {
+	_ = w.conn.SetWriteDeadline(time.Now().Add(w.timeout)) // the server's writers support it
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w stallingWriter) WriteHeader(status int) {
+	w.renew()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [io.Writer].
+func (w stallingWriter) Write(p []byte) (written int, err error) {
+	for first := true; err == nil && (first || len(p) > 0); first = false {
+		piece := p[:min(len(p), writePiece)]
+		w.renew()
+		var n int
+		n, err = w.ResponseWriter.Write(piece)
+		written, p = written+n, p[n:]
+	}
+	return written, err
+}
+
+// FlushError is for [http.ResponseController].
+func (w stallingWriter) FlushError() error {
+	w.renew()
+	return w.conn.Flush()
+}

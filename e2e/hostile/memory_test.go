@@ -1,0 +1,106 @@
+package hostile
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
+
+// largestMemory returns the most memory that the server has had resident, in MiB.
+func (f *fixture) largestMemory(t *testing.T) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.PID()))
+	if err != nil {
+		t.Skip(err) // not on this system
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kB, err := strconv.Atoi(strings.Fields(value)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kB >> 10
+		}
+	}
+	t.Fatal("the process has no VmHWM")
+	return 0
+}
+
+// wantMemory checks the most memory that the server has had resident.
+func (f *fixture) wantMemory(t *testing.T, most int) {
+	t.Helper()
+	got := f.largestMemory(t)
+	t.Logf("the server used up to %d MiB", got)
+	if got > most {
+		t.Errorf("the server used up to %d MiB, want at most %d", got, most)
+	}
+}
+
+// TestUnfinishedHeadersTakeLittleMemory sends headers of 1 MB that do not end.
+func TestUnfinishedHeadersTakeLittleMemory(t *testing.T) {
+	f := newFixture(t)
+	slow := f.newSlowSender(t)
+	filler := strings.Repeat("x", 4000)
+	var all sync.WaitGroup
+	for range 300 {
+		c := slow.open(t, "GET /v1/runs HTTP/1.1\r\nHost: stepwell\r\n")
+		all.Go(func() {
+			_ = c.SetWriteDeadline(time.Now().Add(harness.Timeout))
+			for i := range 250 {
+				if _, err := fmt.Fprintf(c, "X-%d: %s\r\n", i, filler); err != nil {
+					return // refused
+				}
+			}
+		})
+	}
+	all.Wait()
+	f.wantServed(t)
+	f.wantMemory(t, 200)
+}
+
+// TestLargeStartsTakeBoundedMemory starts runs with large inputs at once, and then does not read the answers.
+func TestLargeStartsTakeBoundedMemory(t *testing.T) {
+	f := newFixture(t, "STEPWELL_REQUEST_MEMORY=128")
+	input := bytes.Repeat([]byte("x"), 30<<20)
+	body := fmt.Appendf(nil, `{"workflow":"three","deployment":"f","delay":"1h","input":"%s"}`, input)
+	slow := f.newSlowSender(t)
+	var all sync.WaitGroup
+	var started atomic.Int64
+	for range 6 {
+		c := slow.open(t, head("/v1/runs", f.attacker.invoke, len(body)))
+		all.Go(func() {
+			_, _ = c.Write(body) // fails if it is refused meanwhile
+			_ = c.SetReadDeadline(time.Now().Add(harness.Timeout))
+			begin := make([]byte, len("HTTP/1.1 201"))
+			if _, err := io.ReadFull(c, begin); err == nil && string(begin) == "HTTP/1.1 201" {
+				started.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if started.Load() == 0 {
+		t.Error("no large run was started")
+	}
+	t.Logf("%d large runs were started", started.Load())
+	f.wantServed(t)
+	f.wantMemory(t, 500)
+}
+
+// TestLargeAnswersTakeBoundedMemory has many steps that answer with 16 MiB and do not end their answers.
+func TestLargeAnswersTakeBoundedMemory(t *testing.T) {
+	f := newFixture(t, "STEPWELL_BODY_MEMORY=64")
+	f.attacker.start(t, "huge", 40)
+	harness.Eventually(t, "all steps answer", func() bool { return f.function.hanging.Load() == 40 })
+	f.wantServed(t)
+	f.victimMedian(t)
+	f.wantMemory(t, 300)
+}
