@@ -129,7 +129,7 @@ func (s *server) start(ctx context.Context) (err error) {
 
 // connect migrates the database and opens the pool.
 func (s *server) connect(ctx context.Context) (err error) {
-	s.primary = pg.NewPrimary(s.logger)
+	s.primary = pg.NewPrimary(time.Now, s.logger)
 	if err := s.primary.Find(ctx, s.config.DatabaseURL); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ func TestReadOnlyNodeIsLeft(t *testing.T) {
 	b := a.newStandby("b")
 	a.awaitStandby("async")
 	s := startServer(t, databaseURL(t, "", a, b))
+	a.awaitWorker()
 	s.mustStartRun("before", time.Second)
 
 	a.setReadOnly(true)
@@ -56,6 +57,7 @@ func TestStalePrimaryIsRefused(t *testing.T) {
 	a.awaitStandby("async")
 	address := databaseURL(t, "", a, b)
 	s := startServer(t, address)
+	a.awaitWorker()
 	s.mustStartRun("first", time.Second)
 	a.kill()
 	b.promote()

@@ -42,6 +42,7 @@ var ErrNotPrimary = errors.New("not the primary")
 // Postgres itself cannot tell a former primary from the present one, so a process that starts while only the former one
 // can be reached writes to it: fencing is the task of the cluster manager.
 type Primary struct {
+	now    func() time.Time
 	logger *slog.Logger
 
 	mu      sync.Mutex
@@ -51,9 +52,9 @@ type Primary struct {
 	refused time.Time // when a refusal was last logged
 }
 
-// NewPrimary returns a Primary that has seen no node.
-func NewPrimary(logger *slog.Logger) *Primary {
-	return &Primary{logger: logger, newest: map[string]timeline{}, open: map[*nodeConn]struct{}{}}
+// NewPrimary returns a Primary that has seen no node. Now is the clock.
+func NewPrimary(now func() time.Time, logger *slog.Logger) *Primary {
+	return &Primary{now: now, logger: logger, newest: map[string]timeline{}, open: map[*nodeConn]struct{}{}}
 }
 
 // timeline is the number of a timeline; 0 if the node does not tell it, as some managed databases.
@@ -164,9 +165,9 @@ func (p *Primary) validate(ctx context.Context, conn *pgconn.PgConn) error {
 func (p *Primary) refuse(ctx context.Context, conn *pgconn.PgConn, reason string) error {
 	address := conn.Conn().RemoteAddr().String()
 	p.mu.Lock()
-	log := time.Since(p.refused) >= refusalPause
+	log := p.now().Sub(p.refused) >= refusalPause
 	if log {
-		p.refused = time.Now()
+		p.refused = p.now()
 	}
 	p.mu.Unlock()
 	if log {
@@ -200,9 +201,9 @@ func (p *Primary) learn(n nodeState) timeline {
 // dropAll closes all connections, unless it has just done so: the first error of many is enough.
 func (p *Primary) dropAll(reason string) {
 	p.mu.Lock()
-	recently := time.Since(p.dropped) < dropPause
+	recently := p.now().Sub(p.dropped) < dropPause
 	if !recently {
-		p.dropped = time.Now()
+		p.dropped = p.now()
 	}
 	p.mu.Unlock()
 	if !recently {
