@@ -188,8 +188,8 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 // whenDurable returns the outcome of a request that wrote nothing, once the events that it is based on are durable. An
 // outcome from which a client cannot conclude that an event exists is returned at once.
 func (l *Log) whenDurable(ctx context.Context, outcome error) error {
-	reports := func(err error) bool { return errors.Is(outcome, err) }
-	if outcome != nil && !reports(entities.ErrConflict) && !reports(entities.ErrRunEnded) && !reports(entities.ErrKeyTaken) {
+	reported := []error{nil, entities.ErrConflict, entities.ErrRunEnded, entities.ErrKeyTaken}
+	if !slices.ContainsFunc(reported, func(err error) bool { return errors.Is(outcome, err) }) {
 		return outcome
 	}
 	if err := pg.AwaitDurable(ctx, l.pool); err != nil {

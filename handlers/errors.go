@@ -26,8 +26,8 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// databaseRetry is when clients should try again while the database is unavailable. Most failovers take several seconds,
-// but a node that restarts takes one.
+// databaseRetry is when clients should try again while the database is unavailable. Most failovers take several
+// seconds, but a node that restarts takes one.
 const databaseRetry = time.Second
 
 // statuses maps errors to HTTP statuses and codes. The first match counts. Other errors are internal: clients get a

@@ -197,7 +197,9 @@ func TestUnknownRoutesAreRejected(t *testing.T) {
 func TestUnavailableDatabaseIsRetryable(t *testing.T) {
 	t.Parallel()
 	e, _, logged := newEcho(t, "")
-	for code, secret := range map[string]string{"25006": "read-only", "57P01": "shutdown", "53300": "full", "08006": "gone"} {
+	for code, secret := range map[string]string{
+		"25006": "read-only", "57P01": "shutdown", "53300": "full", "08006": "gone",
+	} {
 		for _, root := range []string{"/sdk/", "/v1/", "/"} {
 			path := root + "away/" + code
 			e.GET(path, func(echo.Context) error {

@@ -69,12 +69,13 @@ func TestStalePrimaryIsRefused(t *testing.T) {
 	s.mustStartRun("third", time.Second)
 	b.stop()
 	refusedByServer := false
+	reason := "a former primary: its timeline is 1, that of the newest primary 2"
 	eventually(t, "the server refuses the former primary", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, got := s.startRun(ctx, "fourth")
 		refusedByServer = refusedByServer || got.status == http.StatusServiceUnavailable
-		return refusedByServer && strings.Contains(s.Output(), "a former primary: its timeline is 1, that of the newest primary 2")
+		return refusedByServer && strings.Contains(s.Output(), reason)
 	})
 	s.awaitReadiness(http.StatusServiceUnavailable)
 	b.start()

@@ -23,9 +23,9 @@ const (
 	maxHidden = 24 * 60 * 60 / 2
 )
 
-// CommitProbe commits a tiny transaction every 2 s, to know whether the database's commits succeed and how far those who
-// follow a project's events are behind. Reads can succeed for long while no commit does, as when the last synchronous
-// standby is gone. The probe has a connection of its own, so that a busy pool does not look like a broken database.
+// CommitProbe commits a tiny transaction every 2 s, to know whether commits succeed and how far followers of a project's
+// events are behind. Reads can succeed for long while no commit does, as when the last synchronous standby is gone. The
+// probe has a connection of its own, so that a busy pool does not look like a broken database.
 type CommitProbe struct {
 	config  *pgx.ConnConfig
 	primary *Primary
@@ -43,8 +43,8 @@ type commit struct {
 	at  time.Time
 }
 
-// NewCommitProbe makes a probe, which probes while [CommitProbe.Run] runs. The configuration should be that of the pool,
-// in which the primary is installed.
+// NewCommitProbe makes a probe, which probes while [CommitProbe.Run] runs. The configuration should be that of the
+// pool, in which the primary is installed.
 func NewCommitProbe(config *pgx.ConnConfig, p *Primary, now func() time.Time, logger *slog.Logger) *CommitProbe {
 	return &CommitProbe{config: config, primary: p, now: now, logger: logger, last: now()}
 }

@@ -28,8 +28,9 @@ func TestVanishedHostsAreDetected(t *testing.T) {
 		unix.TCP_USER_TIMEOUT: 25_000, unix.TCP_KEEPIDLE: 10, unix.TCP_KEEPINTVL: 5, unix.TCP_KEEPCNT: 3,
 	} {
 		var got int
-		if ctl := raw.Control(func(fd uintptr) { got, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, option) }); ctl != nil {
-			t.Fatal(ctl)
+		read := func(fd uintptr) { got, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, option) }
+		if err := raw.Control(read); err != nil {
+			t.Fatal(err)
 		}
 		if err != nil || got != want {
 			t.Errorf("option %d: got %d, %v; want %d", option, got, err, want)

@@ -35,8 +35,8 @@ var ErrNotPrimary = errors.New("not the primary")
 //   - A node must not be older than the newest primary that this process has seen. Each promotion begins a new timeline
 //     with a higher number. A former primary that comes back still accepts writes, on its old timeline, but what is
 //     written to it is lost.
-//   - When a statement fails because its node is read-only, all connections are closed at once. That includes those that
-//     only listen, which would never notice.
+//   - When a statement fails because its node is read-only, all connections are closed at once. That includes those
+//     that only listen, which would never notice.
 //
 // What was seen is remembered as long as the process lives. [Primary.Survey] adds what the other hosts of the URL say.
 // Postgres itself cannot tell a former primary from the present one, so a process that starts while only the former one
