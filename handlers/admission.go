@@ -81,7 +81,7 @@ func isLongPoll(route string) bool {
 // quarters of the requests. Bodies take memory as they arrive as long as their project has less than half of it.
 //
 // Bodies that hold memory must not wait for one another's. So a body takes memory for all of its announced length before
-// it holds much; and of the bodies of unknown length, only one of each project goes on growing beyond the half.
+// it holds much; and of the bodies of unknown length, only one of each project grows large.
 const (
 	requestFactor = 3
 	bodyFactor    = 1
@@ -89,6 +89,8 @@ const (
 
 	// startShare is the part of the memory up to which a body of known length takes memory as it arrives: one of 32.
 	startShare = 32
+	// freeShare is the part of the memory up to which a body of unknown length grows beside others: one of 8.
+	freeShare = 8
 	// bodyWeight is how many bytes of memory a byte of a body counts for: handling a body makes copies of it.
 	bodyWeight = 3
 )
@@ -181,7 +183,7 @@ func (v *visit) reserve(ctx context.Context, size, length int64) error {
 	case length > 0 && v.reserved+n > v.limit/startShare:
 		n = v.missing(length)
 	case v.grows:
-	case v.memory.Try(v.project, n, bodyFactor):
+	case (length > 0 || v.reserved+n <= v.limit/freeShare) && v.memory.Try(v.project, n, bodyFactor):
 		v.reserved += n
 		return nil
 	case length > 0:

@@ -201,7 +201,7 @@ func TestSlowBodiesOfOneProjectLeaveRoomForOthers(t *testing.T) {
 			}
 		}()
 	}
-	await(t, "the memory is in use", func() bool { return s.admission.memory.Free() <= memory/2 })
+	await(t, "memory is in use", func() bool { return s.admission.memory.Free() <= memory*3/4 })
 	await(t, "the places are in use", func() bool { return s.admission.arriving.Free() <= requests/4 })
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+sdkPath+event,
 		bytes.NewReader(make([]byte, 100_000)))
