@@ -93,9 +93,8 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 	}
 }
 
-// redeem claims the message of a ticket and delivers it. Since is the time from which the ticket could be used, by the
-// database's clock.
-func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Time) error {
+// redeem claims the message of a ticket and delivers it.
+func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 	free, err := w.reserveBody(ctx, t)
 	if errors.Is(err, errTicketUsed) {
 		return nil
@@ -111,9 +110,12 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Tim
 		return errors.Join(err, w.nack(ctx, handle, Failure{Reason: err.Error()}))
 	}
 	if !ok {
-		return w.whyNotClaimed(ctx, t)
+		// Unless the ticket has been used, others have taken over the leases of this process, and would take over new ones
+		// as well. Its next heartbeat registers it again.
+		_, err := postponeTicket(ctx, w.queue.pool, t, cluster.BeatInterval)
+		return err
 	}
-	return w.observed(ctx, d, d.ClaimedAt.Sub(since), free)
+	return w.observed(ctx, d, d.ClaimedAt.Sub(t.IssuedAt), free)
 }
 
 // deliver calls the function with a message that is leased to this process, or performs the message's work, and returns
@@ -182,7 +184,7 @@ func (w *deliverer) reserveBody(ctx context.Context, t tickets.Ticket) (free fun
 // used it.
 func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 	for {
-		good, err := keepTicket(ctx, w.queue.pool, t)
+		good, err := postponeTicket(ctx, w.queue.pool, t, ticketTime)
 		if err == nil && !good {
 			used()
 			return
@@ -193,19 +195,6 @@ func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 		case <-time.After(w.keepPause): // after an error the ticket may come to count as lost
 		}
 	}
-}
-
-// errNotRegistered is the error of a claim by a process whose leases others have taken over. Until its next heartbeat
-// registers it again, they would take over new leases as well.
-var errNotRegistered = errors.New("this process is not registered")
-
-// whyNotClaimed fails with errNotRegistered if the ticket is still valid, and returns nil if it has been used.
-func (w *deliverer) whyNotClaimed(ctx context.Context, t tickets.Ticket) error {
-	good, err := keepTicket(ctx, w.queue.pool, t)
-	if err != nil || !good {
-		return err
-	}
-	return errNotRegistered
 }
 
 // Persist retries do until it succeeds, for a minute at most. It is for results that must be stored even while the

@@ -121,6 +121,7 @@ func (s *site) ready(t *testing.T) {
 	t.Helper()
 	s.empty(t)
 	s.id = s.send(t, keyed("key"))
+	s.issue(t)
 }
 
 // lost stores a message whose ticket counts as lost.

@@ -120,10 +120,11 @@ func (l *loop) every(interval time.Duration, do func(context.Context)) {
 	}
 }
 
-// run calls poll whenever messages may be due or tickets issued, until the loop halts. Poll returns the time after
-// which to call it again.
-func (l *loop) run(issued <-chan struct{}, poll func(context.Context) time.Duration) {
+// run calls poll whenever messages may be due, until the loop halts. Poll returns the time after which to call it again.
+func (l *loop) run(poll func(context.Context) time.Duration) {
 	sooner, cancel := l.queue.hub.Subscribe(timerTopic)
+	defer cancel()
+	due, cancel := l.queue.hub.Subscribe(dueTopic)
 	defer cancel()
 	for l.running.Err() == nil {
 		next := poll(l.running)
@@ -131,7 +132,7 @@ func (l *loop) run(issued <-chan struct{}, poll func(context.Context) time.Durat
 		select {
 		case <-l.running.Done():
 		case <-l.news:
-		case <-issued:
+		case <-due:
 		case <-sooner:
 		case <-clock.C:
 		}
@@ -158,7 +159,7 @@ func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		w.queue.wakeWorkers(nil)
+		w.queue.hub.Send(w.queue.issuer.Hint)
 		if !full {
 			// The remaining due messages are locked by another process that is issuing their tickets.
 			return dueRetry, nil

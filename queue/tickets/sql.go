@@ -3,7 +3,6 @@ package tickets
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -24,17 +23,9 @@ const (
 			RETURNING j.args->>'message' AS message, (j.args->>'ticket')::integer AS ticket`
 )
 
-// Taken is a ticket that was taken out of River's table.
-type Taken struct {
-	Ticket
-
-	// ScheduledAt is the time since which the ticket has been usable.
-	ScheduledAt time.Time
-}
-
 // Take takes up to n usable tickets out of River's table, for the caller to use. If the caller dies, their messages get
 // new tickets when they are due, as with any lost ticket.
-func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Taken, error) {
+func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Ticket, error) {
 	rows, err := pool.Query(ctx, `
 		WITH taken AS (
 			DELETE FROM river_job WHERE id = ANY (ARRAY(
@@ -44,12 +35,12 @@ func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Taken, error) {
 			RETURNING args, scheduled_at
 		)
 		SELECT args->>'message' AS message_id, (args->>'ticket')::integer AS number,
-			coalesce((args->>'size')::bigint, 0) AS size, scheduled_at
+			coalesce((args->>'size')::bigint, 0) AS size, scheduled_at AS issued_at
 		FROM taken`, n)
 	if err != nil {
 		return nil, fmt.Errorf("take tickets: %w", err)
 	}
-	tickets, err := pgx.CollectRows(rows, pgx.RowToStructByName[Taken])
+	tickets, err := pgx.CollectRows(rows, pgx.RowToStructByName[Ticket])
 	if err != nil {
 		return nil, fmt.Errorf("take tickets: %w", err)
 	}
