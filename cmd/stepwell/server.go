@@ -72,6 +72,7 @@ type server struct {
 	disk       diskMonitor
 	keys       *access.Keys
 	hub        *pg.Hub
+	clock      pg.Clock
 	log        *eventlog.Log
 	traces     *telemetry.Traces // nil if disabled
 	telemetry  *telemetry.Telemetry
@@ -106,7 +107,7 @@ func (s *server) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.telemetry = s.newTelemetry(q)
-	s.log = eventlog.New(s.pool, s.hub, q, time.Now, eventlog.WithObserver(s.telemetry), eventlog.WithGroup(q.Group()))
+	s.log = eventlog.New(s.pool, s.hub, q, s.clock.Now, eventlog.WithObserver(s.telemetry), eventlog.WithGroup(q.Group()))
 	if s.allowed, err = s.config.allowed(); err != nil {
 		return err
 	}
@@ -141,7 +142,10 @@ func (s *server) connect(ctx context.Context) (err error) {
 	}
 	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema,
 		setSessionTimeouts, s.disk.install, s.suspendPool, traceQueries(s.traces))
-	return err
+	if err != nil {
+		return err
+	}
+	return s.clock.Compare(ctx, s.pool)
 }
 
 // startWorker starts delivering.
@@ -201,6 +205,7 @@ func (s *server) startBackground(ctx context.Context) {
 	}
 	ctx, s.stopHub = context.WithCancel(context.WithoutCancel(ctx))
 	s.running.Go(func() { s.hub.Run(ctx) })
+	s.running.Go(func() { s.clock.Run(ctx, s.pool) })
 	s.running.Go(func() { s.keys.Run(ctx, s.logger) })
 }
 
