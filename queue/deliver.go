@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +46,11 @@ const (
 	// the message is delivered again when its lease expires.
 	persistTimeout = time.Minute
 	persistPause   = 250 * time.Millisecond
+	// callTurn is how long a call may take before the project may start another delivery in its place. Most of a call's
+	// cost for the server is at its start.
+	callTurn = 5 * time.Millisecond
+	// placePause is how long a message waits whose ticket was fetched by a process without a place for it.
+	placePause = 50 * time.Millisecond
 	// maxReasonBody is how many bytes of a failed answer are kept as its reason.
 	maxReasonBody = 300
 )
@@ -66,17 +73,22 @@ func newDeliveryClient(allowed egress.Allowed) *http.Client {
 
 // deliverer claims messages, calls their functions or handlers, and stores the outcome.
 type deliverer struct {
-	queue      *Queue
-	options    WorkerOptions
-	logger     *slog.Logger
-	http       *http.Client
-	heartbeat  *cluster.Heartbeat
-	sweeper    *cluster.Sweeper
-	memory     *memory
+	queue     *Queue
+	options   WorkerOptions
+	logger    *slog.Logger
+	http      *http.Client
+	heartbeat *cluster.Heartbeat
+	sweeper   *cluster.Sweeper
+	// places are those of the deliveries with a ticket.
+	places     *fairPool
+	turns      *fairPool // see [deliverer.turn]
+	memory     memory
 	serializer *serializer
 	lease      time.Duration // the initial lease of each delivery
 	// keepPause is how often a delivery that waits for memory renews its ticket.
 	keepPause time.Duration
+	news      chan struct{} // has an item when more tickets may be issued or taken
+	backlog   atomic.Bool   // messages are due that no ticket may be issued for now
 	tally     tally
 }
 
@@ -84,17 +96,28 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 	if o.Observer == nil {
 		o.Observer = noObserver{}
 	}
+	turns := newFairPool(int64(q.pool.Config().MaxConns))
+	turns.few = int64(runtime.GOMAXPROCS(0))
 	return &deliverer{
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
 		keepPause: ticketTime / 3,
 		heartbeat: cluster.NewHeartbeat(q.pool, func() { q.WakeTimer(nil) }, o.Logger),
 		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: newMemory(o.BodyMemory),
-		serializer: newSerializer(o.Deliveries),
+		places: newFairPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
+		turns: turns, news: make(chan struct{}, 1),
 	}
 }
 
-// redeem claims the message of a ticket and delivers it.
+// redeem claims the message of a ticket and delivers it, if its project may take a place. Otherwise it gives the ticket
+// up at once: one that waited would take the room of other projects' tickets.
 func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
+	if !w.places.try(t.Project, 1) {
+		_, err := postponeTicket(ctx, w.queue.pool, t, placePause)
+		return err
+	}
+	w.issueMore()
+	defer w.issueMore()
+	defer w.places.release(t.Project, 1)
 	free, err := w.reserveBody(ctx, t)
 	if errors.Is(err, errTicketUsed) {
 		return nil
@@ -103,6 +126,11 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 		return err // shutting down; the ticket stays valid
 	}
 	defer free()
+	endTurn, err := w.turn(ctx, t.Project)
+	if err != nil {
+		return err // as above
+	}
+	defer endTurn()
 	handle := "rh_" + ulid.Make().String()
 	d, ok, err := w.queue.Claim(ctx, t, handle, w.heartbeat.ID, w.lease)
 	if err != nil {
@@ -115,7 +143,19 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 		_, err := postponeTicket(ctx, w.queue.pool, t, cluster.BeatInterval)
 		return err
 	}
+	d.endTurn = endTurn
 	return w.observed(ctx, d, d.ClaimedAt.Sub(t.IssuedAt), free)
+}
+
+// turn waits until the project may start another delivery. A turn lasts until the call of the function has taken
+// callTurn, or the delivery ends or waits. So a project that starts thousands of deliveries at once does not make the
+// statements of others wait behind all of its own: there are as many turns as connections, shared between projects, and
+// while others are active, a project has no more than there are processors.
+func (w *deliverer) turn(ctx context.Context, p entities.Project) (end func(), err error) {
+	if err := w.turns.take(ctx, p, 1); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { w.turns.release(p, 1) }), nil
 }
 
 // deliver calls the function with a message that is leased to this process, or performs the message's work, and returns
@@ -168,13 +208,13 @@ var errTicketUsed = errors.New("the ticket has been used")
 // message would get more and more tickets, until all deliveries wait for the same message. It fails with errTicketUsed
 // when another process has used the ticket.
 func (w *deliverer) reserveBody(ctx context.Context, t tickets.Ticket) (free func(), err error) {
-	if free, ok := w.memory.try(t.Size); ok {
+	if free, ok := w.memory.try(t.Project, t.Size); ok {
 		return free, nil
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	go w.keep(ctx, t, func() { end(errTicketUsed) })
-	if free, err = w.memory.take(ctx, t.Size); err != nil {
+	if free, err = w.memory.take(ctx, t.Project, t.Size); err != nil {
 		return nil, context.Cause(ctx)
 	}
 	return free, nil
@@ -310,7 +350,7 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 		req.Body, req.GetBody = &sending{body: body, sent: sent}, nil
 		d.Body = nil
 	}
-	resp, err := w.send(req, d.Project, body)
+	resp, err := w.send(req, *d, body)
 	if err != nil {
 		return err
 	}
@@ -326,12 +366,14 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 	return err
 }
 
-// send signs a request to a function of the project and sends it. The signature covers the body.
-func (w *deliverer) send(req *http.Request, project entities.Project, body []byte) (*http.Response, error) {
+// send signs a request to a function of the delivery's project and sends it. The signature covers the body.
+func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Response, error) {
 	w.options.Observer.Call(req.Context(), req.Header)
-	if err := w.options.Signer.sign(req, project, body); err != nil {
+	if err := w.options.Signer.sign(req, d.Project, body); err != nil {
 		return nil, err
 	}
+	quick := time.AfterFunc(callTurn, d.leaveTurn)
+	defer quick.Stop()
 	return w.http.Do(req) //nolint:gosec // the dialer refuses addresses that deployments may not have
 }
 

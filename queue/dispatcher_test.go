@@ -113,8 +113,8 @@ func TestReservationOfAnUnregisteredProcessIsVoid(t *testing.T) {
 	r.local.Store(d)
 	id := r.send(t)
 	c := a.next(t)
-	if n := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.taken != 0 {
-		t.Errorf("got %d tickets and %d deliveries of the unknown process, want 1 and 0", n, d.taken)
+	if n := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.places.taken != 0 {
+		t.Errorf("got %d tickets and %d deliveries of the unknown process, want 1 and 0", n, d.places.taken)
 	}
 	r.ack(t, c)
 	// The same holds for work.
@@ -227,7 +227,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		told  error
 	}{
 		"no answer to the commit": {func() {}, errors.New("connection lost")},
-		"no place":                {func() { w.dispatcher.slots = 0 }, nil},
+		"no place":                {func() { w.dispatcher.places.limit = 0 }, nil},
 	} {
 		id, ended := enqueued()
 		trouble.cause()
@@ -237,7 +237,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		} else {
 			r.ack(t, c)
 		}
-		w.dispatcher.slots = 10
+		w.dispatcher.places.limit = 10
 	}
 	id, ended := enqueued()
 	stop(t, w)

@@ -7,9 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
@@ -46,8 +43,7 @@ type loop struct {
 
 	tasks, deliveries, beats sync.WaitGroup
 
-	news   chan struct{} // has an item when there may be tickets
-	steady atomic.Bool   // the process has sent heartbeats for long enough to declare others dead
+	steady atomic.Bool // the process has sent heartbeats for long enough to declare others dead
 }
 
 // startLoop registers the process and starts its heartbeat. This comes before it takes any lease: other processes take
@@ -58,7 +54,7 @@ func startLoop(ctx context.Context, w *deliverer) (*loop, error) {
 		w.heartbeat.SignOff(ctx)
 		return nil, fmt.Errorf("sign on: %w", err)
 	}
-	l := &loop{deliverer: w, news: make(chan struct{}, 1)}
+	l := &loop{deliverer: w}
 	l.running, l.halt = context.WithCancel(ctx)
 	l.calls, l.cancelCalls = context.WithCancelCause(ctx)
 	l.beating, l.deregister = context.WithCancel(ctx)
@@ -146,37 +142,6 @@ func poke(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// issueDue issues tickets for all due messages, and returns how long it is until the next message is due.
-func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
-	for {
-		next, err := untilDue(ctx, w.queue.pool)
-		if err != nil || next > 0 {
-			return next, err
-		}
-		full, err := w.issueBatch(ctx)
-		if err != nil {
-			return 0, err
-		}
-		w.queue.hub.Send(w.queue.issuer.Hint)
-		if !full {
-			// The remaining due messages are locked by another process that is issuing their tickets.
-			return dueRetry, nil
-		}
-	}
-}
-
-func (w *deliverer) issueBatch(ctx context.Context) (full bool, err error) {
-	err = pg.InTx(ctx, w.queue.pool, func(tx pgx.Tx) error {
-		issued, err := takeDue(ctx, tx, parking{w.options.MaxDeliveries, w.options.FailureWindow})
-		full = len(issued) == dueBatch
-		if err != nil || len(issued) == 0 {
-			return err
-		}
-		return w.queue.issuer.Issue(ctx, tx, issued)
-	})
-	return full, err
 }
 
 // sweep lets the sweeper take a turn if one is due.

@@ -219,7 +219,7 @@ func setDue(
 	return err
 }
 
-// dueBatch is how many messages one transaction issues tickets for.
+// dueBatch is how many messages one statement makes due.
 const dueBatch = 500
 
 // notAcknowledged is the last error of a message whose lease expired.
@@ -248,13 +248,22 @@ type parking struct {
 // A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
 // waits in a long queue, it stays valid and keeps its place there. The longer tickets wait, the later they count as
 // lost: otherwise a backlog would issue tickets faster than it can use them.
-func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, error) {
+//
+// The transaction does not wait for the disk: if a crash undoes it, the messages are due as before.
+func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]tickets.Ticket, error) {
+	projects, most := make([]string, len(from)), make([]int, len(from))
+	for i, r := range from {
+		projects[i], most[i] = string(r.project), r.tickets
+	}
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
-			SELECT id FROM messages
-			WHERE parked_at IS NULL AND due_at <= now()
-			ORDER BY due_at LIMIT $1
-			FOR UPDATE SKIP LOCKED
+			SELECT d.id FROM unnest($1::text[], $6::integer[]) AS ration (project, most),
+				(SELECT set_config('synchronous_commit', 'off', true) OFFSET 0) AS quick,
+				LATERAL (
+					SELECT id FROM messages m
+					WHERE m.project = ration.project AND m.parked_at IS NULL AND m.due_at <= now()
+					ORDER BY m.due_at LIMIT ration.most
+					FOR UPDATE SKIP LOCKED) AS d
 		), longest AS (
 			SELECT greatest(now() - scheduled_at, '0') AS wait FROM (`+tickets.OldestSince+`) AS oldest
 		), moved AS (
@@ -267,10 +276,10 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, e
 				last_error = CASE lease WHEN '' THEN last_error ELSE $4 END,
 				unreached = CASE lease WHEN '' THEN unreached ELSE 0 END
 			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- the plan of a join might read all messages for each
-			RETURNING id, ticket, octet_length(body) AS size, parked_at
+			RETURNING id, project, ticket, octet_length(body) AS size, parked_at
 		)
-		SELECT id AS message_id, ticket AS number, size, now() AS issued_at FROM moved WHERE parked_at IS NULL`,
-		dueBatch, ticketTime, limit.deliveries, notAcknowledged, limit.window)
+		SELECT id AS message_id, project, ticket AS number, size, now() AS issued_at FROM moved WHERE parked_at IS NULL`,
+		projects, ticketTime, limit.deliveries, notAcknowledged, limit.window, most)
 	if err != nil {
 		return nil, wrap("take due messages", err)
 	}

@@ -53,10 +53,12 @@ type Worker struct {
 // NewWorker returns a worker for the queue, whose tables are in the given schema.
 func (q *Queue) NewWorker(schema string, o WorkerOptions) (*Worker, error) {
 	d := newDeliverer(q, o)
-	// Half of the slots are for tickets, so that a stream of new messages cannot starve the old ones.
+	// Half of the places are for tickets, so that a stream of new messages cannot starve the old ones.
+	forTickets := o.Deliveries - o.Deliveries/2
+	d.places = newFairPool(int64(forTickets))
 	w := &Worker{deliverer: d, dispatcher: newDispatcher(d, o.Deliveries/2)}
 	var err error
-	w.fetcher, err = tickets.NewFetcher(q.pool, schema, d.heartbeat.ID, o.Deliveries-o.Deliveries/2, d.redeem, o.Logger)
+	w.fetcher, err = tickets.NewFetcher(q.pool, schema, d.heartbeat.ID, forTickets, d.redeem, o.Logger)
 	return w, err
 }
 

@@ -15,6 +15,8 @@ const (
 	OldestSince = `SELECT scheduled_at FROM river_job WHERE ` + available + ` ORDER BY priority, scheduled_at, id LIMIT 1`
 	// Usable selects an empty row for each ticket that can be used now.
 	Usable = `SELECT FROM river_job WHERE ` + available + ` AND scheduled_at <= now()`
+	// Waiting selects the project of each ticket that waits to be used, up to 10,000.
+	Waiting = `SELECT args->>'project' AS project FROM river_job WHERE ` + available + ` LIMIT 10000`
 	// DeleteHeldByDead deletes the tickets in use by processes whose id is in the relation dead. It returns the message
 	// and the number of each. River appends the ID of the process that uses a job to attempted_by.
 	DeleteHeldByDead = `DELETE FROM river_job j USING dead
@@ -35,7 +37,7 @@ func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Ticket, error) {
 			RETURNING args, scheduled_at
 		)
 		SELECT args->>'message' AS message_id, (args->>'ticket')::integer AS number,
-			coalesce((args->>'size')::bigint, 0) AS size, scheduled_at AS issued_at
+			coalesce(args->>'project', '') AS project, coalesce((args->>'size')::bigint, 0) AS size, scheduled_at AS issued_at
 		FROM taken`, n)
 	if err != nil {
 		return nil, fmt.Errorf("take tickets: %w", err)

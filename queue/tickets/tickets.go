@@ -1,7 +1,7 @@
 // Package tickets issues and fetches tickets: River jobs that may each deliver one message once. It is the only package
 // that knows River.
 //
-// It imports package entities/pg.
+// Of this module it imports packages entities and entities/pg.
 //
 // The message's row is the promise (I6), so a ticket may get lost: the message gets another one when it is due. River
 // does not keep the delays of messages, because its scheduler runs every five seconds in one elected process. A ticket
@@ -30,6 +30,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
@@ -55,6 +56,8 @@ type Ticket struct {
 	// Number is the message's ticket number. A claim uses the number up, so that of all tickets with the same number only
 	// one delivers.
 	Number int `json:"ticket"`
+	// Project is the message's project; empty in tickets that earlier versions issued.
+	Project entities.Project `json:"project,omitempty"`
 	// Size is the length of the message's body in bytes, so that memory can be reserved before the body is read.
 	Size int64 `json:"size,omitempty"`
 	// IssuedAt is since when the ticket has been usable, by the database's clock. River would use the clock of the process

@@ -1,0 +1,192 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// greed bounds what one project may hold: so many times as much as is still free. This is the dynamic threshold of
+// network switches that share a buffer. A project alone gets four fifths of everything, two that want all get four
+// ninths each, and a newcomer always finds something free.
+const greed = 4
+
+// fits reports whether a project that holds own of a resource may take n more of it while so much is free.
+func fits(own, free, n int64) bool { return n <= free && own+n <= greed*(free-n+1) }
+
+// fairPool divides a resource between projects, so that none of them can take all of it: places for deliveries, or memory
+// for bodies. Nothing is reserved for a project that does not need it.
+type fairPool struct {
+	mu       sync.Mutex
+	limit    int64
+	taken    int64
+	projects map[entities.Project]*share
+
+	// few, if not 0, is what a project gets at most while others are active.
+	few int64
+	// latest is the project that took something last, at latestAt. Another one did so last at otherAt.
+	latest            entities.Project
+	latestAt, otherAt time.Time
+}
+
+// activeTime is how long a project counts as active after it took something.
+const activeTime = 100 * time.Millisecond
+
+// share is what a project holds, and what it waits for in order.
+type share struct {
+	taken   int64
+	waiting []*claimant
+}
+
+type claimant struct {
+	n       int64
+	granted chan struct{}
+}
+
+func newFairPool(limit int64) *fairPool {
+	return &fairPool{limit: limit, projects: map[entities.Project]*share{}}
+}
+
+// most returns how much a project gets that is alone.
+func (s *fairPool) most() int64 { return max(1, greed*(s.limit+1)/(greed+1)) }
+
+// room returns how many units the project may take now, one by one.
+func (s *fairPool) room(p entities.Project) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own, ok := s.projects[p]
+	if !ok {
+		own = &share{}
+	}
+	if len(own.waiting) > 0 {
+		return 0
+	}
+	free := s.limit - s.taken
+	return int(max(0, min(free, (greed*(free+1)-own.taken)/(greed+1))))
+}
+
+// try takes n for the project if it may take that now, and reports whether it did.
+func (s *fairPool) try(p entities.Project, n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := s.of(p)
+	defer s.forget(p, own)
+	if len(own.waiting) > 0 || !s.fits(p, own, n) {
+		return false
+	}
+	s.grant(p, own, n)
+	return true
+}
+
+// take waits until the project may take n, after those of the project that wait already. It fails with the context's
+// error. N must not exceed [fairPool.most].
+func (s *fairPool) take(ctx context.Context, p entities.Project, n int64) error {
+	if s.try(p, n) {
+		return nil
+	}
+	s.mu.Lock()
+	own, c := s.of(p), &claimant{n, make(chan struct{})}
+	own.waiting = append(own.waiting, c)
+	s.serve() // something may have been released since the attempt
+	s.mu.Unlock()
+	select {
+	case <-c.granted:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(own.waiting, c); i >= 0 {
+		own.waiting = slices.Delete(own.waiting, i, i+1)
+	} else {
+		own.taken, s.taken = own.taken-n, s.taken-n // it was granted meanwhile
+	}
+	s.serve()
+	s.forget(p, own)
+	return ctx.Err()
+}
+
+// release returns n that the project has taken.
+func (s *fairPool) release(p entities.Project, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := s.of(p)
+	own.taken, s.taken = own.taken-n, s.taken-n
+	s.serve()
+	s.forget(p, own)
+}
+
+// serve grants what projects wait for, beginning with those that hold the least. The caller holds the lock.
+func (s *fairPool) serve() {
+	var waiting []entities.Project
+	for p, own := range s.projects {
+		if len(own.waiting) > 0 {
+			waiting = append(waiting, p)
+		}
+	}
+	for len(waiting) > 0 {
+		i := 0
+		for k, p := range waiting {
+			if s.projects[p].taken < s.projects[waiting[i]].taken {
+				i = k
+			}
+		}
+		p, own := waiting[i], s.projects[waiting[i]]
+		if first := own.waiting[0]; s.fits(p, own, first.n) {
+			own.waiting = own.waiting[1:]
+			s.grant(p, own, first.n)
+			close(first.granted)
+			if len(own.waiting) > 0 {
+				continue
+			}
+		}
+		waiting = slices.Delete(waiting, i, i+1)
+	}
+}
+
+func (s *fairPool) grant(p entities.Project, own *share, n int64) {
+	own.taken, s.taken = own.taken+n, s.taken+n
+	if s.few == 0 {
+		return
+	}
+	if p != s.latest {
+		s.latest, s.otherAt = p, s.latestAt
+	}
+	s.latestAt = time.Now()
+}
+
+// fits reports whether the project may take n now. The caller holds the lock.
+func (s *fairPool) fits(p entities.Project, own *share, n int64) bool {
+	if s.few > 0 && own.taken+n > s.few && time.Since(s.activeBeside(p)) < activeTime {
+		return false
+	}
+	return fits(own.taken, s.limit-s.taken, n)
+}
+
+// activeBeside returns when a project other than p took something last. The caller holds the lock.
+func (s *fairPool) activeBeside(p entities.Project) time.Time {
+	if p == s.latest {
+		return s.otherAt
+	}
+	return s.latestAt
+}
+
+// of returns the share of a project. The caller holds the lock.
+func (s *fairPool) of(p entities.Project) *share {
+	own := s.projects[p]
+	if own == nil {
+		own = &share{}
+		s.projects[p] = own
+	}
+	return own
+}
+
+// forget drops the share of a project that neither holds nor waits for anything. The caller holds the lock.
+func (s *fairPool) forget(p entities.Project, own *share) {
+	if own.taken == 0 && len(own.waiting) == 0 {
+		delete(s.projects, p)
+	}
+}
