@@ -27,13 +27,14 @@ type fairPool struct {
 
 	// few, if not 0, is what a project gets at most while others are active.
 	few int64
-	// latest is the project that took something last, at latestAt. Another one did so last at otherAt.
-	latest            entities.Project
-	latestAt, otherAt time.Time
+	// active has the projects that took something since the last call of age, before those of the period before it.
+	active, before map[entities.Project]struct{}
+	aging          bool          // age will be called
+	period         time.Duration // after which age is called
 }
 
-// activeTime is how long a project counts as active after it took something.
-const activeTime = 100 * time.Millisecond
+// activePeriod is how long a project counts as active after it took something; up to twice as long.
+const activePeriod = 100 * time.Millisecond
 
 // share is what a project holds, and what it waits for in order.
 type share struct {
@@ -47,7 +48,7 @@ type claimant struct {
 }
 
 func newFairPool(limit int64) *fairPool {
-	return &fairPool{limit: limit, projects: map[entities.Project]*share{}}
+	return &fairPool{limit: limit, projects: map[entities.Project]*share{}, period: activePeriod}
 }
 
 // most returns how much a project gets that is alone.
@@ -152,26 +153,39 @@ func (s *fairPool) grant(p entities.Project, own *share, n int64) {
 	if s.few == 0 {
 		return
 	}
-	if p != s.latest {
-		s.latest, s.otherAt = p, s.latestAt
+	if s.active == nil {
+		s.active = map[entities.Project]struct{}{}
 	}
-	s.latestAt = time.Now()
+	s.active[p] = struct{}{}
+	if !s.aging {
+		s.aging = true
+		time.AfterFunc(s.period, s.age)
+	}
+}
+
+// age ends a period of activity.
+func (s *fairPool) age() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before, s.active = s.active, nil
+	if s.aging = len(s.before) > 0; s.aging {
+		time.AfterFunc(s.period, s.age)
+	}
+	s.serve()
 }
 
 // fits reports whether the project may take n now. The caller holds the lock.
 func (s *fairPool) fits(p entities.Project, own *share, n int64) bool {
-	if s.few > 0 && own.taken+n > s.few && time.Since(s.activeBeside(p)) < activeTime {
+	if s.few > 0 && own.taken+n > s.few && (hasOther(s.active, p) || hasOther(s.before, p)) {
 		return false
 	}
 	return fits(own.taken, s.limit-s.taken, n)
 }
 
-// activeBeside returns when a project other than p took something last. The caller holds the lock.
-func (s *fairPool) activeBeside(p entities.Project) time.Time {
-	if p == s.latest {
-		return s.otherAt
-	}
-	return s.latestAt
+// hasOther reports whether the set has a project other than p.
+func hasOther(set map[entities.Project]struct{}, p entities.Project) bool {
+	_, ok := set[p]
+	return len(set) > 1 || len(set) == 1 && !ok
 }
 
 // of returns the share of a project. The caller holds the lock.

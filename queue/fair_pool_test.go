@@ -124,7 +124,7 @@ func TestRacersShareWithinTheLimit(t *testing.T) {
 func TestFewWhileOthersAreActive(t *testing.T) {
 	t.Parallel()
 	s := newFairPool(20)
-	s.few = 2
+	s.few, s.period = 2, time.Hour
 	for range 16 {
 		if !s.try("a", 1) {
 			t.Fatal("a project alone got less than four fifths")
@@ -138,7 +138,11 @@ func TestFewWhileOthersAreActive(t *testing.T) {
 		t.Error("a project got more than two beside an active one")
 	}
 	s.release("b", 2)
-	s.latestAt, s.otherAt = s.latestAt.Add(-activeTime), s.otherAt.Add(-activeTime)
+	s.age()
+	if s.try("a", 1) {
+		t.Error("a project got more than two when another one had just been active")
+	}
+	s.age()
 	for range 14 {
 		if !s.try("a", 1) {
 			t.Fatal("a project got less than four fifths after the other one was active")

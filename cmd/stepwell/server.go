@@ -72,7 +72,7 @@ type server struct {
 	disk       diskMonitor
 	keys       *access.Keys
 	hub        *pg.Hub
-	clock      pg.Clock
+	clock      *pg.Clock
 	log        *eventlog.Log
 	traces     *telemetry.Traces // nil if disabled
 	telemetry  *telemetry.Telemetry
@@ -145,6 +145,7 @@ func (s *server) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	s.clock = pg.NewClock(time.Now)
 	return s.clock.Compare(ctx, s.pool)
 }
 

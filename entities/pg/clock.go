@@ -18,19 +18,25 @@ const (
 
 // Clock tells the time of the database by the clock of this process and their difference. What is computed from its
 // time, such as the end of a wait, is due when the database says so, even if the clock of this process is wrong.
-type Clock struct{ difference atomic.Int64 }
+type Clock struct {
+	own        func() time.Time
+	difference atomic.Int64
+}
+
+// NewClock returns a clock that corrects the given one.
+func NewClock(own func() time.Time) *Clock { return &Clock{own: own} }
 
 // Now returns the time of the database, within a tenth of a second.
-func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.difference.Load())) }
+func (c *Clock) Now() time.Time { return c.own().Add(time.Duration(c.difference.Load())) }
 
 // Compare compares the clocks once.
 func (c *Clock) Compare(ctx context.Context, pool *pgxpool.Pool) error {
 	var theirs time.Time
-	before := time.Now()
+	before := c.own()
 	if err := pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&theirs); err != nil {
 		return fmt.Errorf("read the database's clock: %w", err)
 	}
-	took := time.Since(before)
+	took := c.own().Sub(before)
 	d := theirs.Sub(before.Add(took / 2))
 	switch {
 	case d.Abs() <= clockNoise:
