@@ -96,7 +96,7 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 	if o.Observer == nil {
 		o.Observer = noObserver{}
 	}
-	turns := newFairPool(int64(q.pool.Config().MaxConns))
+	turns := newFairPool(int64(2 * o.Deliveries)) // more than a project alone needs
 	turns.few = int64(runtime.GOMAXPROCS(0))
 	return &deliverer{
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
@@ -149,8 +149,8 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 
 // turn waits until the project may start another delivery. A turn lasts until the call of the function has taken
 // callTurn, or the delivery ends or waits. So a project that starts thousands of deliveries at once does not make the
-// statements of others wait behind all of its own: there are as many turns as connections, shared between projects, and
-// while others are active, a project has no more than there are processors.
+// statements of others wait behind all of its own: while others are active, it has as many turns as there are processors.
+// Alone, it has as many as it has places: statements that run at once share commits.
 func (w *deliverer) turn(ctx context.Context, p entities.Project) (end func(), err error) {
 	if err := w.turns.take(ctx, p, 1); err != nil {
 		return nil, err

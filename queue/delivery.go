@@ -143,8 +143,8 @@ func (d Delivery) Advance(ctx context.Context, progress []byte) error {
 	return wrap("store progress of work", err)
 }
 
-// Reserve returns a reservation to do work of the project again in this process, right after a transaction that leases it
-// again; see [Delivery.RestartIn].
+// Reserve returns a reservation to do work of the project again in this process, right after a transaction that leases
+// it again; see [Delivery.RestartIn].
 func (q *Queue) Reserve(p entities.Project) Reservation {
 	return q.reserve(message.Message{Project: p}, 0)
 }

@@ -17,8 +17,8 @@ const greed = 4
 // fits reports whether a project that holds own of a resource may take n more of it while so much is free.
 func fits(own, free, n int64) bool { return n <= free && own+n <= greed*(free-n+1) }
 
-// fairPool divides a resource between projects, so that none of them can take all of it: places for deliveries, or memory
-// for bodies. Nothing is reserved for a project that does not need it.
+// fairPool divides a resource between projects, so that none of them can take all of it: places for deliveries, memory
+// for bodies, or turns to start a delivery. Nothing is reserved for a project that does not need it.
 type fairPool struct {
 	mu       sync.Mutex
 	limit    int64
