@@ -30,7 +30,7 @@ build: ## Build bin/stepwell
 # stepwell_demo behind.
 .PHONY: test
 test: build $(BUNDLE) ## Run all checks: vet, the Node and Go tests, the demo
-	@scripts/need postgres cc chromium python3 fish zsh
+	@scripts/need postgres cc chromium python3 fish zsh faketime
 	$(GO) vet ./...
 	cd clients/world && npm test
 	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs

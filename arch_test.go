@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"queue/engine": and(data, "entities/message", "entities/webhook", "eventlog", "eventlog/read", "eventlog/view",
 		"queue", "queue/condition", "queue/contract", "queue/egress"),
 	"queue/signing": {},
-	"queue/tickets": {"entities/pg"},
+	"queue/tickets": {"entities", "entities/pg"},
 
 	"handlers": {
 		"clients", "entities", "entities/access", "entities/admin", "entities/codec", "entities/message", "entities/pg",

@@ -9,13 +9,16 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/share"
@@ -51,6 +54,11 @@ const (
 	// the message is delivered again when its lease expires.
 	persistTimeout = time.Minute
 	persistPause   = 250 * time.Millisecond
+	// callTurn is how long a call may take before the project may start another delivery in its place. Most of a call's
+	// cost for the server is at its start.
+	callTurn = 5 * time.Millisecond
+	// placePause is how long a message waits whose ticket was fetched by a process without a place for it.
+	placePause = 50 * time.Millisecond
 	// maxReasonBody is how many bytes of a failed answer are kept as its reason.
 	maxReasonBody = 300
 )
@@ -73,18 +81,23 @@ func newDeliveryClient(allowed egress.Allowed) *http.Client {
 
 // deliverer claims messages, calls their functions or handlers, and stores the outcome.
 type deliverer struct {
-	queue      *Queue
-	options    WorkerOptions
-	logger     *slog.Logger
-	http       *http.Client
-	heartbeat  *cluster.Heartbeat
-	sweeper    *cluster.Sweeper
-	memory     *memory
+	queue     *Queue
+	options   WorkerOptions
+	logger    *slog.Logger
+	http      *http.Client
+	heartbeat *cluster.Heartbeat
+	sweeper   *cluster.Sweeper
+	// places are those of the deliveries with a ticket.
+	places     *fairPool
+	turns      *fairPool // see [deliverer.turn]
+	memory     memory
 	answers    *share.Pool // bytes of memory for the answers of functions
 	serializer *serializer
 	lease      time.Duration // the initial lease of each delivery
 	// keepPause is how often a delivery that waits for memory renews its ticket.
 	keepPause time.Duration
+	news      chan struct{} // has an item when more tickets may be issued or taken
+	backlog   atomic.Bool   // messages are due that no ticket may be issued for now
 	tally     tally
 	outages   outages
 	// stopping ends when the process begins to stop: see [message.Work.StoresProgress].
@@ -97,20 +110,30 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		o.Observer = noObserver{}
 	}
 	stopping, stop := context.WithCancel(context.Background())
+	turns := newFairPool(int64(2 * o.Deliveries)) // more than a project alone needs
+	turns.few = int64(runtime.GOMAXPROCS(0))
 	return &deliverer{
 		stopping: stopping, stop: stop,
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
 		keepPause: ticketTime / 3,
 		heartbeat: cluster.NewHeartbeat(q.pool, func() { q.WakeTimer(nil) }, o.Logger),
 		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: newMemory(o.BodyMemory),
-		answers:    share.NewPool(o.BodyMemory),
-		serializer: newSerializer(o.Deliveries),
+		answers: share.NewPool(o.BodyMemory),
+		places:  newFairPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
+		turns: turns, news: make(chan struct{}, 1),
 	}
 }
 
-// redeem claims the message of a ticket and delivers it. Since is the time from which the ticket could be used, by the
-// database's clock.
-func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Time) error {
+// redeem claims the message of a ticket and delivers it, if its project may take a place. Otherwise it gives the ticket
+// up at once: one that waited would take the room of other projects' tickets.
+func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
+	if !w.places.try(t.Project, 1) {
+		_, err := postponeTicket(ctx, w.queue.pool, t, placePause)
+		return err
+	}
+	w.issueMore()
+	defer w.issueMore()
+	defer w.places.release(t.Project, 1)
 	free, err := w.reserveBody(ctx, t)
 	if errors.Is(err, errTicketUsed) {
 		return nil
@@ -119,6 +142,11 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Tim
 		return err // shutting down; the ticket stays valid
 	}
 	defer free()
+	endTurn, err := w.turn(ctx, t.Project)
+	if err != nil {
+		return err // as above
+	}
+	defer endTurn()
 	handle := "rh_" + ulid.Make().String()
 	d, ok, err := w.queue.Claim(ctx, t, handle, w.heartbeat.ID, w.lease)
 	if err != nil {
@@ -126,9 +154,24 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket, since time.Tim
 		return errors.Join(err, w.nack(ctx, handle, Failure{Reason: err.Error()}))
 	}
 	if !ok {
-		return w.whyNotClaimed(ctx, t)
+		// Unless the ticket has been used, others have taken over the leases of this process, and would take over new ones
+		// as well. Its next heartbeat registers it again.
+		_, err := postponeTicket(ctx, w.queue.pool, t, cluster.BeatInterval)
+		return err
 	}
-	return w.observed(ctx, d, d.ClaimedAt.Sub(since), free)
+	d.endTurn = endTurn
+	return w.observed(ctx, d, d.ClaimedAt.Sub(t.IssuedAt), free)
+}
+
+// turn waits until the project may start another delivery. A turn lasts until the call of the function has taken
+// callTurn, or the delivery ends or waits. So a project that starts thousands of deliveries at once does not make the
+// statements of others wait behind all of its own: while others are active, it has as many turns as there are processors.
+// Alone, it has as many as it has places: statements that run at once share commits.
+func (w *deliverer) turn(ctx context.Context, p entities.Project) (end func(), err error) {
+	if err := w.turns.take(ctx, p, 1); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { w.turns.release(p, 1) }), nil
 }
 
 // deliver calls the function with a message that is leased to this process, or performs the message's work, and returns
@@ -183,13 +226,13 @@ var errTicketUsed = errors.New("the ticket has been used")
 // message would get more and more tickets, until all deliveries wait for the same message. It fails with errTicketUsed
 // when another process has used the ticket.
 func (w *deliverer) reserveBody(ctx context.Context, t tickets.Ticket) (free func(), err error) {
-	if free, ok := w.memory.try(t.Size); ok {
+	if free, ok := w.memory.try(t.Project, t.Size); ok {
 		return free, nil
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	go w.keep(ctx, t, func() { end(errTicketUsed) })
-	if free, err = w.memory.take(ctx, t.Size); err != nil {
+	if free, err = w.memory.take(ctx, t.Project, t.Size); err != nil {
 		return nil, context.Cause(ctx)
 	}
 	return free, nil
@@ -199,7 +242,7 @@ func (w *deliverer) reserveBody(ctx context.Context, t tickets.Ticket) (free fun
 // used it.
 func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 	for {
-		good, err := keepTicket(ctx, w.queue.pool, t)
+		good, err := postponeTicket(ctx, w.queue.pool, t, ticketTime)
 		if err == nil && !good {
 			used()
 			return
@@ -210,19 +253,6 @@ func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 		case <-time.After(w.keepPause): // after an error the ticket may come to count as lost
 		}
 	}
-}
-
-// errNotRegistered is the error of a claim by a process whose leases others have taken over. Until its next heartbeat
-// registers it again, they would take over new leases as well.
-var errNotRegistered = errors.New("this process is not registered")
-
-// whyNotClaimed fails with errNotRegistered if the ticket is still valid, and returns nil if it has been used.
-func (w *deliverer) whyNotClaimed(ctx context.Context, t tickets.Ticket) error {
-	good, err := keepTicket(ctx, w.queue.pool, t)
-	if err != nil || !good {
-		return err
-	}
-	return errNotRegistered
 }
 
 // Persist retries do until it succeeds, for a minute at most. It is for results that must be stored even while the
@@ -360,6 +390,8 @@ func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Resp
 	if err := w.options.Signer.sign(req, d.Project, body); err != nil {
 		return nil, err
 	}
+	quick := time.AfterFunc(callTurn, d.leaveTurn)
+	defer quick.Stop()
 	resp, err := w.http.Do(req) //nolint:gosec // the dialer refuses addresses that deployments may not have
 	if err != nil && isCutOff(err) {
 		err = &cutOffError{err}

@@ -52,6 +52,15 @@ type Delivery struct {
 	by     *deliverer
 	// answers is the memory for the answers of functions; nil if they are not counted.
 	answers *answerMemory
+	// endTurn ends the turn of the delivery, if it has one; see [deliverer.turn].
+	endTurn func()
+}
+
+// leaveTurn ends the turn of the delivery before it waits for something.
+func (d Delivery) leaveTurn() {
+	if d.endTurn != nil {
+		d.endTurn()
+	}
 }
 
 // HasStarted reports whether the log has recorded that the work started.
@@ -86,12 +95,13 @@ func (d Delivery) Call(req *http.Request, body []byte) (*http.Response, error) {
 // the delivery fails without counting, so that its place goes to another one. If it had to wait, it restarts the lease,
 // so that the function has the full lease time.
 func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), err error) {
-	if free, ok := d.by.memory.try(size); ok {
+	if free, ok := d.by.memory.try(d.Project, size); ok {
 		return free, nil
 	}
+	d.leaveTurn()
 	waiting, cancel := context.WithTimeout(ctx, d.by.lease/2)
 	defer cancel()
-	free, err = d.by.memory.take(waiting, size)
+	free, err = d.by.memory.take(waiting, d.Project, size)
 	if err != nil && ctx.Err() == nil {
 		const reason = "timed out waiting for memory for the run's log"
 		return nil, &Failure{Reason: reason, Public: reason, After: firstBackoff}
@@ -142,9 +152,11 @@ func (d Delivery) Advance(ctx context.Context, progress []byte) error {
 	return wrap("store progress of work", err)
 }
 
-// Reserve returns a reservation to do work again in this process, right after a transaction that leases it again; see
-// [Delivery.RestartIn].
-func (q *Queue) Reserve() Reservation { return q.reserve(message.Message{}, 0) }
+// Reserve returns a reservation to do work of the project again in this process, right after a transaction that leases
+// it again; see [Delivery.RestartIn].
+func (q *Queue) Reserve(p entities.Project) Reservation {
+	return q.reserve(message.Message{Project: p}, 0)
+}
 
 // RestartIn replaces the lease by the reserved one as part of the batch, and resets the failures of the work. The batch
 // reads the new delivery into next; after the commit the caller passes it to [Reservation.Start].

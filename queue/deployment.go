@@ -60,8 +60,7 @@ func (q *Queue) PutDeployment(
 	if err != nil {
 		return Deployment{}, fmt.Errorf("put deployment %s: %w", id, err)
 	}
-	defer q.wakeWorkers(nil)
-	defer q.hub.Publish(timerTopic)
+	defer q.announceDue(nil)
 	if err := makeDueNow(ctx, q.pool, project, d, moved); err != nil {
 		return Deployment{}, fmt.Errorf("put deployment %s: %w: %w", id, ErrNotRescheduled, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
@@ -16,15 +17,14 @@ import (
 // function is called right after the commit. This saves issuing, fetching, claiming and deleting a ticket. From then on
 // it is an ordinary delivery.
 //
-// The number of slots is limited. A message that arrives when all are taken gets a ticket instead, so that any process
-// with free capacity can deliver it.
+// The number of places is limited, and shared between projects. A message for which none is free gets a ticket instead,
+// so that any process with free capacity can deliver it.
 type dispatcher struct {
 	*deliverer
 
-	slots int
+	places *fairPool
 
 	mu       sync.Mutex
-	taken    int
 	closed   bool
 	underway sync.WaitGroup
 	// calls is the context of all deliveries.
@@ -32,14 +32,14 @@ type dispatcher struct {
 	cancelCalls context.CancelFunc
 }
 
-func newDispatcher(w *deliverer, slots int) *dispatcher {
-	d := &dispatcher{deliverer: w, slots: slots}
+func newDispatcher(w *deliverer, places int) *dispatcher {
+	d := &dispatcher{deliverer: w, places: newFairPool(int64(places))}
 	d.calls, d.cancelCalls = context.WithCancel(context.Background())
 	return d
 }
 
 // Reservation is a lease that a message can be stored with so that this process delivers it. The zero value reserves
-// nothing. A reservation takes no slot until its transaction commits, since the transaction may fail.
+// nothing. A reservation takes no place until its transaction commits, since the transaction may fail.
 type Reservation struct {
 	by *dispatcher
 
@@ -50,11 +50,11 @@ type Reservation struct {
 // Made reports whether the reservation is not the zero value.
 func (r Reservation) Made() bool { return r.by != nil }
 
-// reserve returns a reservation if the message is due now, is small, and a slot is free besides those reserved earlier
-// in the same transaction.
+// reserve returns a reservation if the message is due now, is small, and its project may take a place besides those
+// reserved earlier in the same transaction.
 func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	d := q.local.Load()
-	if d == nil || m.Delay > 0 || len(m.Body) > smallBody || !d.room(earlier) {
+	if d == nil || m.Delay > 0 || len(m.Body) > smallBody || !d.room(m.Project, earlier) {
 		return Reservation{}
 	}
 	lease := d.lease
@@ -64,19 +64,28 @@ func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	return Reservation{by: d, handle: "rh_" + ulid.Make().String(), holder: d.heartbeat.ID, lease: lease}
 }
 
-// Start delivers the message stored under the reservation, or releases it if no slot is free. It also releases the
+// Start delivers the message stored under the reservation, or releases it if no place is free. It also releases the
 // message if the transaction failed: the commit may have succeeded although its response was lost.
 func (r Reservation) Start(d Delivery, failed error) {
-	if failed != nil || !r.by.enter() {
+	if failed != nil || !r.by.enter(d.Project) {
 		go r.by.release(d)
 		return
 	}
-	go func() {
-		defer r.by.leave()
-		if err := r.by.observed(r.by.calls, d, 0, func() {}); err != nil {
-			r.by.logger.ErrorContext(r.by.calls, "deliver", "message", d.ID, "error", err)
-		}
-	}()
+	go r.by.dispatch(d)
+}
+
+// dispatch delivers a message that has a place.
+func (d *dispatcher) dispatch(m Delivery) {
+	defer d.leave(m.Project)
+	var err error
+	if m.endTurn, err = d.turn(d.calls, m.Project); err != nil { // shutting down
+		d.release(m)
+		return
+	}
+	defer m.endTurn()
+	if err := d.observed(d.calls, m, 0, func() {}); err != nil {
+		d.logger.ErrorContext(d.calls, "deliver", "message", m.ID, "error", err)
+	}
 }
 
 // release makes a message due that cannot be delivered here. If that fails, other processes get the message when its
@@ -97,29 +106,27 @@ func releaseMessage(ctx context.Context, pool *pgxpool.Pool, handle string) erro
 	return wrap("release message", err)
 }
 
-// room reports whether a slot is free if more of them are taken first.
-func (d *dispatcher) room(more int) bool {
+// room reports whether the project may take a place if it takes more of them first.
+func (d *dispatcher) room(p entities.Project, more int) bool {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	return !d.closed && d.taken+more < d.slots
+	closed := d.closed
+	d.mu.Unlock()
+	return !closed && d.places.room(p) > more
 }
 
-// enter takes a slot if one is free, and reports whether it did.
-func (d *dispatcher) enter() bool {
+// enter takes a place if the project may have one, and reports whether it did.
+func (d *dispatcher) enter(p entities.Project) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || d.taken >= d.slots {
+	if d.closed || !d.places.try(p, 1) {
 		return false
 	}
-	d.taken++
 	d.underway.Add(1)
 	return true
 }
 
-func (d *dispatcher) leave() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.taken--
+func (d *dispatcher) leave(p entities.Project) {
+	d.places.release(p, 1)
 	d.underway.Done()
 }
 

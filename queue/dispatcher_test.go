@@ -23,6 +23,14 @@ import (
 // ticketsOnly makes the replica issue tickets for its messages, as if other processes had sent them.
 func (r *replica) ticketsOnly() { r.Attach(nil) }
 
+// issue issues tickets for the messages that are due, as the loop of a worker does.
+func (r *replica) issue(t testing.TB) {
+	t.Helper()
+	if _, err := r.newWorker(t).issueDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // wantNoTickets checks that no ticket has been issued.
 func (r *replica) wantNoTickets(t testing.TB) {
 	t.Helper()
@@ -105,13 +113,13 @@ func TestReservationOfAnUnregisteredProcessIsVoid(t *testing.T) {
 	r.local.Store(d)
 	id := r.send(t)
 	c := a.next(t)
-	if n := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.taken != 0 {
-		t.Errorf("got %d tickets and %d deliveries of the unknown process, want 1 and 0", n, d.taken)
+	if n := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.places.taken != 0 {
+		t.Errorf("got %d tickets and %d deliveries of the unknown process, want 1 and 0", n, d.places.taken)
 	}
 	r.ack(t, c)
 	// The same holds for work.
-	if s := r.storeWork(t, invocation()); s.Taken || !s.Now || s.Lease != "" || s.Ticket != firstTicket {
-		t.Errorf("got %+v, want its first ticket to be issued", s)
+	if s := r.storeWork(t, invocation()); s.Taken || s.Lease != "" || s.DueAt.After(s.ClaimedAt) {
+		t.Errorf("got %+v, want it due now and without a lease", s)
 	}
 }
 
@@ -219,7 +227,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		told  error
 	}{
 		"no answer to the commit": {func() {}, errors.New("connection lost")},
-		"no place":                {func() { w.dispatcher.slots = 0 }, nil},
+		"no place":                {func() { w.dispatcher.places.limit = 0 }, nil},
 	} {
 		id, ended := enqueued()
 		trouble.cause()
@@ -229,7 +237,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		} else {
 			r.ack(t, c)
 		}
-		w.dispatcher.slots = 10
+		w.dispatcher.places.limit = 10
 	}
 	id, ended := enqueued()
 	stop(t, w)

@@ -23,7 +23,8 @@ type Drainer struct {
 	// gate is a mutex that can be waited for under a context. It is held while a session starts or ends.
 	gate chan struct{}
 
-	issued <-chan struct{} // see [Queue.Issued]
+	// due receives an item before a call that makes a message due returns, so that the end of a request can check it.
+	due <-chan struct{}
 
 	mu      sync.Mutex
 	session *session // nil while no drain runs
@@ -39,7 +40,7 @@ type Drainer struct {
 func (q *Queue) NewDrainer(o WorkerOptions) *Drainer {
 	d := &Drainer{worker: newDeliverer(q, o), gate: make(chan struct{}, 1)}
 	d.worker.sweeper.AfterPass = d.worker.maintain
-	d.issued, _ = q.Issued() // for the life of the process
+	d.due, _ = q.hub.Subscribe(dueTopic) // for the life of the process
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	return d
 }
@@ -86,7 +87,7 @@ func (d *Drainer) Wanted() bool {
 // forget clears the signal that a message was made due, and reports whether it was set.
 func (d *Drainer) forget() bool {
 	select {
-	case <-d.issued:
+	case <-d.due:
 		return true
 	default:
 		return false

@@ -98,6 +98,7 @@ func TestDrainUsesTheTicketsItTook(t *testing.T) {
 	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	r.send(t)
+	r.issue(t)
 	tx, err := r.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -133,7 +133,7 @@ func (r *replica) take(t *testing.T) {
 	}
 	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = ANY ($1)`, sent)
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
-		taken, err := takeDue(t.Context(), tx, parking{deliveries: 9, window: time.Hour})
+		taken, err := takeDue(t.Context(), tx, []ration{{project, len(sent) + 1}}, parking{deliveries: 9, window: time.Hour})
 		if len(taken) != len(sent) {
 			t.Errorf("took %d messages, want %d", len(taken), len(sent))
 		}

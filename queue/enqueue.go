@@ -15,7 +15,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
 // Send accepts a message and returns its ID. For a duplicate it returns the ID of the original message, even if that
@@ -44,7 +43,7 @@ func (q *Queue) sendReserved(ctx context.Context, m message.Message, r Reservati
 		return keyHolder(ctx, pg.NewPool(q.pool), m)
 	}
 	if d.Lease == "" && err == nil {
-		q.WakeTimer(nil)
+		q.announceDue(nil)
 		return d.ID, nil
 	}
 	d.Lease = r.handle
@@ -169,15 +168,18 @@ func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m message.Mes
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case d.Lease != "":
+	if d.Lease != "" {
 		return func(err error) { r.Start(d, err) }, nil
-	case m.Delay > 0:
-		return q.WakeTimer, nil
-	default:
-		t := tickets.Ticket{MessageID: id, Number: firstTicket, Size: int64(len(m.Body))}
-		return q.wakeWorkers, q.issuer.Issue(ctx, tx, []tickets.Ticket{t})
 	}
+	return q.announce(m), nil
+}
+
+// announce returns the function that notifies all processes of a message without a lease.
+func (q *Queue) announce(m message.Message) func(failed error) {
+	if m.Delay > 0 {
+		return q.WakeTimer
+	}
+	return q.announceDue
 }
 
 // enqueueWork stores pieces of work, or makes those already stored due, after their delays. It returns the work that
@@ -185,9 +187,8 @@ func (q *Queue) enqueue(ctx context.Context, tx pgx.Tx, id string, m message.Mes
 func (q *Queue) enqueueWork(
 	ctx context.Context, tx pgx.Tx, before *pgx.Batch, work []message.Message,
 ) (starts []*eventlog.InlineStart, ended []func(error), err error) {
-	stored := make([]storedWork, len(work))
-	reserved := 0
-	for i, m := range work {
+	var all workBatch
+	for _, m := range work {
 		if m.Work == message.WorkEnd {
 			children, err := dropWork(ctx, tx, before, m.RunID)
 			if err != nil {
@@ -197,71 +198,78 @@ func (q *Queue) enqueueWork(
 				continue
 			}
 		}
-		stored[i].Reservation = q.reserve(m, reserved)
-		if stored[i].Made() {
-			reserved++
-		}
-		pg.Batch{Batch: before}.Add(upsertWork(m, &stored[i]))
+		pg.Batch{Batch: before}.Add(upsertWork(m, all.add(q, m)))
 	}
 	if err := pg.SendQueued(ctx, tx, before); err != nil {
 		return nil, nil, err
 	}
-	var issued []tickets.Ticket
-	for i := range stored {
-		switch s := &stored[i]; {
-		case s.ID == "": // not stored: the run has no children to end
-		case s.Taken:
+	for _, s := range all.stored {
+		if s.Taken {
 			starts = append(starts, s.InlineStart())
-			ended = append(ended, s.start)
-		case s.Now:
-			issued = append(issued, tickets.Ticket{MessageID: s.ID, Number: s.Ticket})
-		default:
-			ended = append(ended, q.WakeTimer)
 		}
 	}
-	if len(issued) == 0 {
-		return starts, ended, nil
-	}
-	return starts, append(ended, q.wakeWorkers), q.issuer.Issue(ctx, tx, issued)
+	return starts, []func(error){all.ended}, nil
 }
 
-// EnqueueOptimistic implements [eventlog.Enqueuer] for work that is due later or that this process does, and for the
-// end of a run without open children. It refuses a report to a parent: that is work of another run, and the lock order
-// of statements that share a transaction has only one run per statement.
+// EnqueueOptimistic implements [eventlog.Enqueuer] for all work, except for the end of a run with open children. It
+// refuses messages for functions, and a report to a parent: that is work of another run, and the lock order of
+// statements that share a transaction has only one run per statement.
 func (q *Queue) EnqueueOptimistic(
 	c *pg.Conditional, messages []message.Message,
 ) (starts []*eventlog.InlineStart, ended func(error), ok bool) {
-	stored := make([]storedWork, 0, len(messages))
+	var all workBatch
 	for _, m := range messages {
-		if m.Work == message.WorkEnd {
+		switch m.Work {
+		case message.WorkNone, message.WorkReport:
+			return nil, nil, false
+		case message.WorkEnd:
 			store.RequireNoOpenChild(c, m.RunID)
 			c.Add(pg.Write{SQL: dropAllWork, Args: []any{m.RunID}})
 			continue
 		}
-		stored = append(stored, storedWork{Reservation: q.reserve(m, len(starts))})
-		s := &stored[len(stored)-1]
-		if m.Work == message.WorkNone || m.Work == message.WorkReport || m.Delay == 0 && !s.Made() {
-			return nil, nil, false
-		}
+		s := all.add(q, m)
 		c.Add(upsertWork(m, s))
 		if s.Made() {
 			c.Require(isRegistered("$1"), s.holder)
-			s.Delivery = Delivery{RunID: m.RunID, Work: m.Work, Subject: m.Subject}
 			starts = append(starts, s.InlineStart())
 		}
 	}
-	return starts, func(failed error) {
-		for i := range stored {
-			switch s := &stored[i]; {
-			case !s.Made():
-				q.WakeTimer(failed)
-			case failed != nil: // the commit may have succeeded although its response was lost
-				s.Start(Delivery{Lease: s.handle}, failed)
-			case s.Taken:
-				s.start(nil)
-			}
+	return starts, all.ended, true
+}
+
+// workBatch is the work that one transaction stores.
+type workBatch struct {
+	stored   []*storedWork
+	reserved int
+}
+
+// add adds a piece of work, which this process does if it has a free place.
+func (b *workBatch) add(q *Queue, m message.Message) *storedWork {
+	s := &storedWork{
+		Delivery:    Delivery{Project: m.Project, RunID: m.RunID, Work: m.Work, Subject: m.Subject},
+		Reservation: q.reserve(m, b.reserved),
+		announce:    q.announce(m),
+	}
+	if s.Made() {
+		b.reserved++
+	}
+	b.stored = append(b.stored, s)
+	return s
+}
+
+// ended must be called with the transaction's error when the transaction has ended. It starts the work that is leased
+// to this process, and announces the rest.
+func (b *workBatch) ended(failed error) {
+	for _, s := range b.stored {
+		switch {
+		case s.Made() && failed != nil: // the commit may have succeeded although its response was lost
+			s.Start(Delivery{Lease: s.handle}, failed)
+		case s.Taken:
+			s.Start(s.Delivery, nil)
+		default:
+			s.announce(failed)
 		}
-	}, true
+	}
 }
 
 // storedWork is a piece of work as it was stored.
@@ -269,13 +277,11 @@ type storedWork struct {
 	Delivery
 	Reservation
 
-	// Taken is set when the work got the reserved lease, Now when its ticket must be issued now.
-	Taken, Now bool
-	Ticket     int
+	// Taken is set when the work got the reserved lease.
+	Taken bool
+	// announce notifies all processes of the work if it has no lease.
+	announce func(failed error)
 }
-
-// start does the work under the reserved lease, unless the transaction failed.
-func (s *storedWork) start(failed error) { s.Start(s.Delivery, failed) }
 
 // Validate checks a message for a function. It fails with [entities.ErrInvalid].
 func (*Queue) Validate(m message.Message) error {

@@ -247,7 +247,6 @@ func (w *deliverer) endOutage(ctx context.Context, d Delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
 	defer cancel()
 	err := makeDueNow(ctx, w.queue.pool, d.Project, Deployment{ID: d.DeploymentID, UpdatedAt: d.ClaimedAt}, false)
-	w.queue.wakeWorkers(nil)
-	w.queue.hub.Publish(timerTopic)
+	w.queue.WakeTimer(nil)
 	return err
 }

@@ -400,6 +400,7 @@ func TestLostTicketIsReplaced(t *testing.T) {
 	r := withoutHints(t, dsn)
 	r.register(t, deployment, a.URL)
 	id := r.send(t)
+	r.issue(t)
 	if got := r.stored(t, id).Wait; got <= 0 || got > ticketTime {
 		t.Errorf("the ticket counts as lost in %s, want within %s", got, ticketTime)
 	}
@@ -442,6 +443,7 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	id := r.send(t)
+	r.issue(t)
 	r.exec(t, `UPDATE river_job SET scheduled_at = now() - interval '10 min'`) // a long queue
 	r.exec(t, `UPDATE messages SET due_at = now()`)
 	w := r.newWorker(t)

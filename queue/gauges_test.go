@@ -67,6 +67,7 @@ func TestOldestDue(t *testing.T) {
 			t.Parallel()
 			r := withoutHints(t, testdb.New(t))
 			r.send(t)
+			r.issue(t)
 			if tt.want == 0 && name != "ticket is at work" {
 				r.exec(t, `DELETE FROM river_job`)
 			}

@@ -80,7 +80,7 @@ func (s *reservedMessage) statement() (string, []any) {
 			SELECT $2, $4, $3, $14, $1, now() + $8 WHERE $14 <> '' ` + onKnownKey + `
 			RETURNING message_id
 		)` + storeMessage + `WHERE $14 = '' OR EXISTS (SELECT FROM claimed)` + returnDelivery, []any{
-			s.id, s.Project, s.Topic, s.DeploymentID, s.RunID, s.ContentType, s.Body, s.Retention, time.Duration(0), 0,
+			s.id, s.Project, s.Topic, s.DeploymentID, s.RunID, s.ContentType, s.Body, s.Retention, time.Duration(0), firstTicket,
 			s.handle, s.holder, s.lease, s.Key,
 		}
 }

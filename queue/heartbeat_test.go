@@ -83,6 +83,7 @@ func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 	}
 	// One ticket was fetched but not used.
 	fetched := r.send(t)
+	r.issue(t)
 	r.exec(t, `DELETE FROM river_job WHERE args->>'message' <> $1`, fetched)
 	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_other, proc_dead}'`)
 	r.worker(t)
@@ -229,6 +230,8 @@ func TestTakeoverIsAtomic(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	r.closeSession(t, r.silentProcess(t, "proc_dead", 5*time.Second))
 	d := r.claimed(t, "proc_dead")
+	r.send(t)
+	r.issue(t)
 	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_dead}'`)
 	r.exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
@@ -338,8 +341,8 @@ func TestUnregisteredProcessClaimsNothing(t *testing.T) {
 	w.loop.deregister() // its pool is alive
 	w.loop.beats.Wait()
 	id := r.send(t)
-	eventually(t, "the ticket was put off", func() bool {
-		return r.count(t, `SELECT count(*) FROM river_job WHERE (metadata->>'snoozes')::integer >= 1`) == 1
+	eventually(t, "its ticket was used in vain, and another one", func() bool {
+		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) >= 2
 	})
 	if got := r.stored(t, id); got.Lease != "" || got.DeliveryCount != 0 || got.Ticket != firstTicket || len(a.calls) > 0 {
 		t.Errorf("got %+v and %d calls, want the message untouched", got, len(a.calls))
@@ -355,7 +358,4 @@ func TestUnregisteredProcessClaimsNothing(t *testing.T) {
 	r.sweep(t)
 	r.ack(t, c)
 	w.heartbeat.SignOff(t.Context())
-	if n := r.count(t, `SELECT count(*) FROM river_job`); n != 1 {
-		t.Errorf("got %d tickets of one message, want 1", n)
-	}
 }

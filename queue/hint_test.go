@@ -82,20 +82,16 @@ func enqueue(t *testing.T, r *replica, err error) (committed func(error)) {
 	return committed
 }
 
-func TestHintComesAfterTheCommit(t *testing.T) {
+func TestTicketsAreHintedOnceIssued(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t)) // its hub runs
 	heard := listen(t, r)
-	committed := enqueue(t, r, nil)
+	enqueue(t, r, nil)(nil)
 	wantNoHint(t, r, heard)
-	committed(nil)
+	r.issue(t)
 	const want = `{"queue": "deliveries"}`
 	if got := heard(); got != want {
-		t.Errorf("got the hint %q, want %q", got, want)
-	}
-	r.send(t)
-	if got := heard(); got != want {
-		t.Errorf("Send: got the hint %q, want %q", got, want)
+		t.Errorf("got the hint %q of a ticket, want %q", got, want)
 	}
 }
 
@@ -105,6 +101,23 @@ func TestFailedTransactionsGiveNoHint(t *testing.T) {
 	heard := listen(t, r)
 	enqueue(t, r, errors.New("boom"))
 	wantNoHint(t, r, heard)
+}
+
+func TestDueMessagesAreHintedAfterTheCommit(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t)) // hints of its own process need no hub that runs
+	due, cancel := r.hub.Subscribe(dueTopic)
+	defer cancel()
+	failed := errors.New("boom")
+	enqueue(t, r, failed)(failed)
+	committed := enqueue(t, r, nil)
+	if len(due) > 0 {
+		t.Error("got a hint after a rollback, or before the commit")
+	}
+	committed(nil)
+	if len(due) == 0 {
+		t.Error("got no hint after the commit")
+	}
 }
 
 func TestWorkersFindWorkWithoutHints(t *testing.T) {

@@ -67,7 +67,10 @@ func releases(ctx context.Context, s *site) (any, error) {
 }
 
 // issuesTickets issues the tickets of due messages, as a server's loop does.
-func issuesTickets(ctx context.Context, s *site) (any, error) { return s.worker.issueBatch(ctx) }
+func issuesTickets(ctx context.Context, s *site) (any, error) {
+	_, err := s.worker.issue(ctx, []ration{{project, maxTickets}})
+	return nil, err
+}
 
 func sends(options ...func(*message.Message)) operation {
 	return func(ctx context.Context, s *site) (any, error) { return s.Send(ctx, newMessage(options...)) }
@@ -121,6 +124,7 @@ func (s *site) ready(t *testing.T) {
 	t.Helper()
 	s.empty(t)
 	s.id = s.send(t, keyed("key"))
+	s.issue(t)
 }
 
 // lost stores a message whose ticket counts as lost.

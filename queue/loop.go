@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -46,8 +44,7 @@ type loop struct {
 
 	tasks, deliveries, beats sync.WaitGroup
 
-	news   chan struct{} // has an item when there may be tickets
-	steady atomic.Bool   // the process has sent heartbeats for long enough to declare others dead
+	steady atomic.Bool // the process has sent heartbeats for long enough to declare others dead
 }
 
 // startLoop registers the process and starts its heartbeat. This comes before it takes any lease: other processes take
@@ -58,7 +55,7 @@ func startLoop(ctx context.Context, w *deliverer) (*loop, error) {
 		w.heartbeat.SignOff(ctx)
 		return nil, fmt.Errorf("sign on: %w", err)
 	}
-	l := &loop{deliverer: w, news: make(chan struct{}, 1)}
+	l := &loop{deliverer: w}
 	l.running, l.halt = context.WithCancel(ctx)
 	l.calls, l.cancelCalls = context.WithCancelCause(ctx)
 	l.beating, l.deregister = context.WithCancel(ctx)
@@ -120,10 +117,11 @@ func (l *loop) every(interval time.Duration, do func(context.Context)) {
 	}
 }
 
-// run calls poll whenever messages may be due or tickets issued, until the loop halts. Poll returns the time after
-// which to call it again.
-func (l *loop) run(issued <-chan struct{}, poll func(context.Context) time.Duration) {
+// run calls poll whenever messages may be due, until the loop halts. Poll returns the time after which to call it again.
+func (l *loop) run(poll func(context.Context) time.Duration) {
 	sooner, cancel := l.queue.hub.Subscribe(timerTopic)
+	defer cancel()
+	due, cancel := l.queue.hub.Subscribe(dueTopic)
 	defer cancel()
 	for l.running.Err() == nil {
 		next := poll(l.running)
@@ -131,7 +129,7 @@ func (l *loop) run(issued <-chan struct{}, poll func(context.Context) time.Durat
 		select {
 		case <-l.running.Done():
 		case <-l.news:
-		case <-issued:
+		case <-due:
 		case <-sooner:
 		case <-clock.C:
 		}
@@ -145,37 +143,6 @@ func poke(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// issueDue issues tickets for all due messages, and returns how long it is until the next message is due.
-func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
-	for {
-		next, err := untilDue(ctx, w.queue.pool)
-		if err != nil || next > 0 {
-			return next, err
-		}
-		full, err := w.issueBatch(ctx)
-		if err != nil {
-			return 0, err
-		}
-		w.queue.wakeWorkers(nil)
-		if !full {
-			// The remaining due messages are locked by another process that is issuing their tickets.
-			return dueRetry, nil
-		}
-	}
-}
-
-func (w *deliverer) issueBatch(ctx context.Context) (full bool, err error) {
-	err = pg.InTx(ctx, w.queue.pool, func(tx pgx.Tx) error {
-		issued, err := takeDue(ctx, tx, parking{w.options.MaxDeliveries, w.options.FailureWindow})
-		full = len(issued) == dueBatch
-		if err != nil || len(issued) == 0 {
-			return err
-		}
-		return w.queue.issuer.Issue(ctx, tx, issued)
-	})
-	return full, err
 }
 
 // sweep lets the sweeper take a turn if one is due.

@@ -5,49 +5,46 @@ import (
 	"io"
 	"sync"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/stepwell-dev/stepwell/entities"
 )
 
 // smallBody is the size in bytes up to which bodies are not counted: even with all deliveries in progress, small bodies
 // take little memory.
 const smallBody = 16 << 10
 
-// memory limits the total size of the bodies in memory, and grants requests in order, so that small ones cannot starve
-// a large one.
-type memory struct {
-	limit int64
-	free  *semaphore.Weighted
-}
+// memory limits the total size of the bodies in memory, and shares it between projects. It grants the requests of a
+// project in order, so that small ones cannot starve a large one.
+type memory struct{ *fairPool }
 
-func newMemory(limit int64) *memory { return &memory{limit, semaphore.NewWeighted(limit)} }
+func newMemory(limit int64) memory { return memory{newFairPool(limit)} }
 
-// try takes memory for a body if enough is free now.
-func (m *memory) try(size int64) (free func(), ok bool) {
+// try takes memory for a body of the project if enough is free now.
+func (m memory) try(p entities.Project, size int64) (free func(), ok bool) {
 	if size <= smallBody {
 		return func() {}, true
 	}
-	size = min(size, m.limit)
-	if !m.free.TryAcquire(size) {
+	size = min(size, m.most())
+	if !m.fairPool.try(p, size) {
 		return nil, false
 	}
-	return m.lend(size), true
+	return m.lend(p, size), true
 }
 
-// take waits until there is memory for a body. A body larger than the limit gets all of it. Free releases the memory
-// and may be called more than once. Take fails with the context's error.
-func (m *memory) take(ctx context.Context, size int64) (free func(), err error) {
+// take waits until there is memory for a body of the project. A body larger than all that one project may have gets
+// just that. Free releases the memory and may be called more than once. Take fails with the context's error.
+func (m memory) take(ctx context.Context, p entities.Project, size int64) (free func(), err error) {
 	if size <= smallBody {
 		return func() {}, nil
 	}
-	size = min(size, m.limit)
-	if err := m.free.Acquire(ctx, size); err != nil {
+	size = min(size, m.most())
+	if err := m.fairPool.take(ctx, p, size); err != nil {
 		return nil, err
 	}
-	return m.lend(size), nil
+	return m.lend(p, size), nil
 }
 
-func (m *memory) lend(size int64) (free func()) {
-	return sync.OnceFunc(func() { m.free.Release(size) })
+func (m memory) lend(p entities.Project, size int64) (free func()) {
+	return sync.OnceFunc(func() { m.release(p, size) })
 }
 
 // sending is the body of a request that releases its memory once it has been sent.

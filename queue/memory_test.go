@@ -14,7 +14,7 @@ func (r *replica) withoutMemory(t *testing.T) (giveBack func()) {
 	t.Helper()
 	w := r.newWorker(t, func(o *WorkerOptions) { o.BodyMemory = 1 << 20 })
 	w.keepPause = 10 * time.Millisecond
-	giveBack, err := w.memory.take(t.Context(), 1<<20)
+	giveBack, err := w.memory.take(t.Context(), project, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}

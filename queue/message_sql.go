@@ -56,15 +56,20 @@ func keyHolder(ctx context.Context, q pg.Querier, m message.Message) (string, er
 	return id, wrap("read idempotency key", err)
 }
 
-// insertMessage stores a message: due after its delay, with the reserved lease, or with its first ticket issued. If the
-// reservation's process is not registered, the returned delivery has no lease.
-func insertMessage(ctx context.Context, tx pgx.Tx, m message.Message, id string, o Reservation) (Delivery, error) {
-	ticket, due := firstTicket, ticketTime
+// ticketOf returns the number of the ticket that a new message gets next: until the first delay is over, a client cannot
+// receive the message.
+func ticketOf(m message.Message) int {
 	if m.Delay > 0 {
-		ticket, due = 0, m.Delay
+		return 0
 	}
+	return firstTicket
+}
+
+// insertMessage stores a message: due after its delay, or with the reserved lease. If the reservation's process is not
+// registered, the returned delivery has no lease.
+func insertMessage(ctx context.Context, tx pgx.Tx, m message.Message, id string, o Reservation) (Delivery, error) {
 	d, err := storedMessage(m)(tx.Query(ctx, storeMessage+returnDelivery,
-		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.ContentType, m.Body, m.Delay+m.Retention, due, ticket,
+		id, m.Project, m.Topic, m.DeploymentID, m.RunID, m.ContentType, m.Body, m.Delay+m.Retention, m.Delay, ticketOf(m),
 		o.handle, o.holder, o.lease))
 	return d, wrap("insert message", err)
 }
@@ -78,7 +83,7 @@ const (
 	storeMessage = `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
 			due_at, lease, holder, delivery_count, seen_seq)
-		SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, greatest($10, taken::integer),
+		SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10::integer,
 			now() + CASE WHEN taken THEN $13 ELSE $9::interval END, CASE WHEN taken THEN $11 ELSE '' END,
 			CASE WHEN taken THEN $12 ELSE '' END, taken::integer, CASE WHEN taken THEN
 				coalesce((SELECT last_seq FROM runs WHERE id = $5 AND project IS NOT DISTINCT FROM $2), 0) ELSE 0 END
@@ -167,13 +172,13 @@ func (q *Queue) Claim(
 	return d, err == nil, wrap("claim message", err)
 }
 
-// keepTicket postpones the time at which an issued ticket counts as lost, and reports whether the ticket is still
-// valid.
-func keepTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket) (bool, error) {
+// postponeTicket makes an issued ticket count as lost after d, so that its message gets another one then. It reports
+// whether the ticket is still valid.
+func postponeTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket, d time.Duration) (bool, error) {
 	tag, err := pg.NewPool(pool).Exec(ctx, `
 		UPDATE messages SET due_at = now() + $3
-		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked, t.MessageID, t.Number, ticketTime)
-	return tag.RowsAffected() > 0, wrap("keep ticket", err)
+		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked, t.MessageID, t.Number, d)
+	return tag.RowsAffected() > 0, wrap("postpone ticket", err)
 }
 
 // nackSQL ends a lease without an acknowledgement: the message is due again after the failure's delay. A delivery that
@@ -239,7 +244,7 @@ func setDue(
 	return err
 }
 
-// dueBatch is how many messages one transaction issues tickets for.
+// dueBatch is how many messages one statement makes due.
 const dueBatch = 500
 
 // notAcknowledged is the last error of a message whose lease expired.
@@ -269,13 +274,22 @@ type parking struct {
 // A message that is due because its ticket was not used gets one with the same number: if the first is not lost but
 // waits in a long queue, it stays valid and keeps its place there. The longer tickets wait, the later they count as
 // lost: otherwise a backlog would issue tickets faster than it can use them.
-func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, error) {
+//
+// The transaction does not wait for the disk: if a crash undoes it, the messages are due as before.
+func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]tickets.Ticket, error) {
+	projects, most := make([]string, len(from)), make([]int, len(from))
+	for i, r := range from {
+		projects[i], most[i] = string(r.project), r.tickets
+	}
 	rows, err := tx.Query(ctx, `
 		WITH due AS (
-			SELECT id FROM messages
-			WHERE parked_at IS NULL AND due_at <= now()
-			ORDER BY due_at LIMIT $1
-			FOR UPDATE SKIP LOCKED
+			SELECT d.id FROM unnest($1::text[], $6::integer[]) AS ration (project, most),
+				(SELECT set_config('synchronous_commit', 'off', true) OFFSET 0) AS quick,
+				LATERAL (
+					SELECT id FROM messages m
+					WHERE m.project = ration.project AND m.parked_at IS NULL AND m.due_at <= now()
+					ORDER BY m.due_at LIMIT ration.most
+					FOR UPDATE SKIP LOCKED) AS d
 		), longest AS (
 			SELECT greatest(now() - scheduled_at, '0') AS wait FROM (`+tickets.OldestSince+`) AS oldest
 		), moved AS (
@@ -288,10 +302,10 @@ func takeDue(ctx context.Context, tx pgx.Tx, limit parking) ([]tickets.Ticket, e
 				last_error = CASE lease WHEN '' THEN last_error ELSE $4 END,
 				unreached = CASE lease WHEN '' THEN unreached ELSE 0 END
 			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- the plan of a join might read all messages for each
-			RETURNING id, ticket, octet_length(body) AS size, parked_at
+			RETURNING id, project, ticket, octet_length(body) AS size, parked_at
 		)
-		SELECT id AS message_id, ticket AS number, size FROM moved WHERE parked_at IS NULL`,
-		dueBatch, ticketTime, limit.deliveries, notAcknowledged, limit.window)
+		SELECT id AS message_id, project, ticket AS number, size, now() AS issued_at FROM moved WHERE parked_at IS NULL`,
+		projects, ticketTime, limit.deliveries, notAcknowledged, limit.window, most)
 	if err != nil {
 		return nil, wrap("take due messages", err)
 	}

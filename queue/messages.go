@@ -158,8 +158,7 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 	if err != nil {
 		return Entry{}, fmt.Errorf("retry message %s: %w", id, err)
 	}
-	q.hub.Publish(timerTopic)
-	q.wakeWorkers(nil)
+	q.announceDue(nil)
 	return e, nil
 }
 

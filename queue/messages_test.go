@@ -198,35 +198,35 @@ func TestLargeBodiesAreDeliveredOneAtATime(t *testing.T) {
 	}
 	let()
 	eventually(t, "all memory is free", func() bool {
-		free := w.memory.free.TryAcquire(w.memory.limit)
-		if free {
-			w.memory.free.Release(w.memory.limit)
+		free, ok := w.memory.try(project, w.memory.most())
+		if ok {
+			free()
 		}
-		return free
+		return ok
 	})
 }
 
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newMemory(10 * smallBody)
-	first, err := m.take(t.Context(), 8*smallBody)
+	first, err := m.take(t.Context(), project, 8*smallBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.take(t.Context(), smallBody); err != nil {
+	if _, err := m.take(t.Context(), project, smallBody); err != nil {
 		t.Errorf("a small body waits: %v", err)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := m.take(over, 3*smallBody); err == nil {
+	if _, err := m.take(over, project, 3*smallBody); err == nil {
 		t.Error("got more than there is")
 	}
 	first()
 	first() // a second call releases nothing
-	if _, err := m.take(t.Context(), 3*smallBody); err != nil {
+	if _, err := m.take(t.Context(), project, 3*smallBody); err != nil {
 		t.Errorf("after the first was sent: %v", err)
 	}
-	if m.free.TryAcquire(8 * smallBody) {
+	if _, ok := m.try(project, 8*smallBody); ok {
 		t.Error("got more than there is after a second release")
 	}
 }

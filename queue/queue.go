@@ -30,6 +30,8 @@ const (
 
 	// timerTopic is the hub's topic for hints that a message may be due earlier than a process has planned for.
 	timerTopic = "timer"
+	// dueTopic is the hub's topic for hints that a message is due now.
+	dueTopic = "due"
 )
 
 // Queue stores messages, and lets functions acknowledge, extend and release their leases.
@@ -61,11 +63,10 @@ func (q *Queue) Pool() *pgxpool.Pool { return q.pool }
 // [eventlog.WithGroup].
 func (q *Queue) Group() *pg.GroupCommit { return q.group }
 
-// wakeWorkers notifies workers of new tickets. Failed is the error of their transaction: if it is not nil, there are no
-// tickets.
-func (q *Queue) wakeWorkers(failed error) {
+// announceDue notifies all processes that a message is due now. It does nothing if the transaction failed.
+func (q *Queue) announceDue(failed error) {
 	if failed == nil {
-		q.hub.Send(q.issuer.Hint)
+		q.hub.Publish(dueTopic)
 	}
 }
 
@@ -75,12 +76,6 @@ func (q *Queue) WakeTimer(failed error) {
 	if failed == nil {
 		q.hub.Publish(timerTopic)
 	}
-}
-
-// Issued subscribes to the commits of this process that make a message due at once. The channel receives an item before
-// the committing call returns, so that the end of a request can check it. Cancel ends the subscription.
-func (q *Queue) Issued() (news <-chan struct{}, cancel func()) {
-	return q.hub.Subscribe(q.issuer.Hint.Topic)
 }
 
 // Acknowledge deletes a message that its function has processed. It fails with [message.ErrLeaseNotFound] when the
@@ -107,9 +102,10 @@ func (q *Queue) SetVisibility(
 	if err := setDue(ctx, q.pool, project, topic, handle, d); err != nil {
 		return fmt.Errorf("change visibility of message: %w", err)
 	}
-	q.hub.Publish(timerTopic)
 	if d == 0 {
-		q.wakeWorkers(nil)
+		q.announceDue(nil)
+	} else {
+		q.WakeTimer(nil)
 	}
 	return nil
 }

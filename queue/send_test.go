@@ -18,9 +18,10 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// rows counts messages, keys and tickets.
+// rows counts messages, keys and tickets, after tickets have been issued for all messages that are due.
 func (r *replica) rows(t testing.TB) [3]int {
 	t.Helper()
+	r.issue(t)
 	var n [3]int
 	r.scan(t, `
 		SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM message_keys), (SELECT count(*) FROM river_job)`,
@@ -28,7 +29,7 @@ func (r *replica) rows(t testing.TB) [3]int {
 	return n
 }
 
-func TestSendStoresMessageAndTicketTogether(t *testing.T) {
+func TestSendStoresMessageAndKeyTogether(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {

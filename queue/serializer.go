@@ -76,7 +76,7 @@ func (s *serializer) acquire(ctx context.Context, d Delivery) (answered func(), 
 		return func() {}, nil
 	}
 	own := s.add(d)
-	if err := s.wait(ctx, own); err != nil {
+	if err := s.wait(ctx, own, d.leaveTurn); err != nil {
 		return nil, err
 	}
 	return func() { s.done(own) }, nil
@@ -102,13 +102,14 @@ func (s *serializer) add(d Delivery) *wakeUp {
 	return own
 }
 
-// wait waits until the wake-up may be called, and permits its call after maxWait.
-func (s *serializer) wait(ctx context.Context, own *wakeUp) error {
+// wait waits until the wake-up may be called, and permits its call after maxWait. It calls begin if it has to wait.
+func (s *serializer) wait(ctx context.Context, own *wakeUp, begin func()) error {
 	select {
 	case <-own.called:
 		return nil
 	default:
 	}
+	begin()
 	longest := time.NewTimer(s.maxWait)
 	defer longest.Stop()
 	select {

@@ -32,7 +32,6 @@ func (w *deliverer) startSession(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	s := &session{loop: l, change: make(chan struct{})}
-	issued, cancel := w.queue.Issued()
 	s.started()
 	s.tasks.Go(func() {
 		s.sweep(s.calls)
@@ -43,10 +42,7 @@ func (w *deliverer) startSession(ctx context.Context) (*session, error) {
 			s.sweep(s.calls)
 		})
 	})
-	s.tasks.Go(func() {
-		defer cancel()
-		s.run(issued, s.poll)
-	})
+	s.tasks.Go(func() { s.run(s.poll) })
 	return s, nil
 }
 
@@ -165,9 +161,9 @@ func (s *session) hasSuspects(ctx context.Context) bool {
 }
 
 // use delivers the message of a ticket. If it fails before the delivery, the message gets another ticket later.
-func (s *session) use(t tickets.Taken) {
+func (s *session) use(t tickets.Ticket) {
 	defer s.ended()
-	if err := s.redeem(s.calls, t.Ticket, t.ScheduledAt); err != nil && s.calls.Err() == nil {
+	if err := s.redeem(s.calls, t); err != nil && s.calls.Err() == nil {
 		s.logger.ErrorContext(s.calls, "use ticket", "message", t.MessageID, "error", err)
 	}
 }

@@ -18,10 +18,6 @@ import (
 // progress is marked to be done again, unless the new request is for later. Work that failed or is parked keeps its
 // backoff: it sees all new events when it runs.
 func upsertWork(m message.Message, s *storedWork) pg.Write {
-	ticket, due := firstTicket, ticketTime
-	if m.Delay > 0 {
-		ticket, due = 0, m.Delay
-	}
 	return pg.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
 			expires_at, ticket, due_at, lease, holder, delivery_count)
@@ -42,12 +38,11 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 				CASE WHEN idle THEN excluded.delivery_count ELSE 0 END + m.delivery_count
 				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`,
 		Args: []any{
-			"msg_" + ulid.Make().String(), m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, due, ticket,
+			"msg_" + ulid.Make().String(), m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
 			maxRetention, s.handle, s.holder, s.lease,
 		},
-		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken, ticket,
-			$9 > 0 AND lease = '' AND parked_at IS NULL AND last_error = '' AS now`,
-		Into: append(s.columns(), &s.Body, &s.Taken, &s.Ticket, &s.Now),
+		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken`,
+		Into:      append(s.columns(), &s.Body, &s.Taken),
 	}
 }
 

@@ -2,13 +2,11 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
-	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
@@ -55,21 +53,13 @@ type Worker struct {
 // NewWorker returns a worker for the queue, whose tables are in the given schema.
 func (q *Queue) NewWorker(schema string, o WorkerOptions) (*Worker, error) {
 	d := newDeliverer(q, o)
-	// Half of the slots are for tickets, so that a stream of new messages cannot starve the old ones.
+	// Half of the places are for tickets, so that a stream of new messages cannot starve the old ones.
+	forTickets := o.Deliveries - o.Deliveries/2
+	d.places = newFairPool(int64(forTickets))
 	w := &Worker{deliverer: d, dispatcher: newDispatcher(d, o.Deliveries/2)}
 	var err error
-	w.fetcher, err = tickets.NewFetcher(q.pool, schema, d.heartbeat.ID, o.Deliveries-o.Deliveries/2, d.use, o.Logger)
+	w.fetcher, err = tickets.NewFetcher(q.pool, schema, d.heartbeat.ID, forTickets, d.redeem, o.Logger)
 	return w, err
-}
-
-// use redeems a ticket. A process that is not registered postpones the ticket until its next heartbeat registers it
-// again.
-func (w *deliverer) use(ctx context.Context, t tickets.Ticket, since time.Time) error {
-	err := w.redeem(ctx, t, since)
-	if errors.Is(err, errNotRegistered) {
-		return tickets.Later(cluster.BeatInterval)
-	}
-	return err
 }
 
 // Start starts delivering. The worker runs until [Worker.Stop], even if the context ends.
@@ -83,7 +73,7 @@ func (w *Worker) Start(ctx context.Context) error {
 		return err
 	}
 	w.loop = l
-	l.tasks.Go(func() { l.run(nil, w.poll) }) // River is notified of tickets itself
+	l.tasks.Go(func() { l.run(w.poll) })
 	l.tasks.Go(func() { l.every(w.sweeper.Interval, w.sweep) })
 	l.tasks.Go(func() { l.every(keysPoll, w.deleteExpired) })
 	l.tasks.Go(func() {
@@ -94,8 +84,8 @@ func (w *Worker) Start(ctx context.Context) error {
 	return nil
 }
 
-// Attach makes the worker deliver the messages that the queue accepts in this process. Attach(nil) ends that: messages
-// get tickets.
+// Attach makes the worker deliver the messages that the queue accepts in this process. Attach(nil) ends that: all
+// messages get tickets.
 func (q *Queue) Attach(w *Worker) {
 	if w == nil {
 		q.local.Store(nil)

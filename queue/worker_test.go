@@ -26,7 +26,7 @@ func TestDeliveriesUnderWayHoldNoConnections(t *testing.T) {
 	})
 	r = open(t, testdb.New(t))
 	r.register(t, deployment, a.URL)
-	r.worker(t, func(o *WorkerOptions) { o.Deliveries = messages })
+	r.worker(t, func(o *WorkerOptions) { o.Deliveries = messages * 3 / 2 })
 	race(8, func(i int) bool {
 		for range messages / 8 {
 			if _, err := r.Send(context.Background(), newMessage()); err != nil {

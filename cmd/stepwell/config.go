@@ -37,8 +37,8 @@ type config struct {
 	Deployments map[string]string `env:"STEPWELL_DEPLOYMENTS" envKeyValSeparator:"="`
 	// AllowAddresses lists the non-public addresses that deployments may have. "dev" has its own default.
 	AllowAddresses string `env:"STEPWELL_ALLOW_ADDRESSES"`
-	// Deliveries limits concurrent calls of functions.
-	Deliveries int `env:"STEPWELL_DELIVERIES" envDefault:"4000"`
+	// Deliveries limits concurrent calls of functions. One project gets four fifths of them at most.
+	Deliveries int `env:"STEPWELL_DELIVERIES" envDefault:"5000"`
 	// A message is parked after MaxDeliveries deliveries, if it has been failing for at least FailureWindow.
 	MaxDeliveries int           `env:"STEPWELL_MAX_DELIVERIES" envDefault:"64"`
 	FailureWindow time.Duration `env:"STEPWELL_FAILURE_WINDOW" envDefault:"1h"`

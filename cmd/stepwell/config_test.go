@@ -16,7 +16,7 @@ import (
 // defaults returns the configuration of an empty environment.
 func defaults() config {
 	return config{
-		Schema: "stepwell", Listen: "127.0.0.1:8788", Deliveries: 4000, MaxDeliveries: 64,
+		Schema: "stepwell", Listen: "127.0.0.1:8788", Deliveries: 5000, MaxDeliveries: 64,
 		FailureWindow: time.Hour, BodyMemory: 256, Requests: 1000, RequestMemory: 512, Readers: 2000, Grace: 15 * time.Second,
 		DrainBudget: 25 * time.Second, LogFormat: "text",
 	}

@@ -71,6 +71,7 @@ type server struct {
 	disk       diskMonitor
 	keys       *access.Keys
 	hub        *pg.Hub
+	clock      *pg.Clock
 	log        *eventlog.Log
 	traces     *telemetry.Traces // nil if disabled
 	telemetry  *telemetry.Telemetry
@@ -105,7 +106,7 @@ func (s *server) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.telemetry = s.newTelemetry(q)
-	s.log = eventlog.New(s.pool, s.hub, q, time.Now, eventlog.WithObserver(s.telemetry), eventlog.WithGroup(q.Group()))
+	s.log = eventlog.New(s.pool, s.hub, q, s.clock.Now, eventlog.WithObserver(s.telemetry), eventlog.WithGroup(q.Group()))
 	if s.allowed, err = s.config.allowed(); err != nil {
 		return err
 	}
@@ -145,10 +146,14 @@ func (s *server) connect(ctx context.Context) (err error) {
 	}
 	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema,
 		s.primary.Install, setSessionTimeouts, s.disk.install, s.suspendPool, traceQueries(s.traces))
-	if err == nil && s.role != roleFunction {
+	if err != nil {
+		return err
+	}
+	if s.role != roleFunction {
 		s.commits = pg.NewCommitProbe(s.pool.Config().ConnConfig, s.primary, time.Now, s.logger)
 	}
-	return err
+	s.clock = pg.NewClock(time.Now)
+	return s.clock.Compare(ctx, s.pool)
 }
 
 // problem returns why the server cannot work although the database is reachable, or "".
@@ -216,6 +221,7 @@ func (s *server) startBackground(ctx context.Context) {
 	}
 	ctx, s.stopHub = context.WithCancel(context.WithoutCancel(ctx))
 	s.running.Go(func() { s.hub.Run(ctx) })
+	s.running.Go(func() { s.clock.Run(ctx, s.pool) })
 	s.running.Go(func() { s.keys.Run(ctx, s.logger) })
 	s.running.Go(func() { s.commits.Run(ctx) })
 	s.running.Go(func() { s.primary.KeepSurveying(ctx, s.pool.Config().ConnConfig) })

@@ -179,7 +179,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				return runs, statements, err
 			}
 			_, statements, err := attempt(t, -1, gate.None)
-			if err != nil || len(statements) < 4 {
+			if err != nil || len(statements) < 3 {
 				t.Fatalf("without a crash: %v, %q", err, statements)
 			}
 			for n, sql := range statements {

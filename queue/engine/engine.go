@@ -80,7 +80,7 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 	if err != nil {
 		return err
 	}
-	end := &invocationEnd{Delivery: d, reservation: e.queue.Reserve()}
+	end := &invocationEnd{Delivery: d, reservation: e.queue.Reserve(d.Project)}
 	_, err = e.log.AppendAll(ctx, d.Project, d.RunID, plan.Requests, eventlog.AppendOptions{
 		Guard: end.check, StartNext: end.startNext, Streams: plan.Responses, Finish: end.release,
 		Optimistic: end.tryOptimistic,

@@ -3,7 +3,6 @@ package tickets
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,6 +17,8 @@ const (
 	OldestSince = `SELECT scheduled_at FROM river_job WHERE ` + available + ` ORDER BY priority, scheduled_at, id LIMIT 1`
 	// Usable selects an empty row for each ticket that can be used now.
 	Usable = `SELECT FROM river_job WHERE ` + available + ` AND scheduled_at <= now()`
+	// Waiting selects the project of each ticket that waits to be used, up to 10,000.
+	Waiting = `SELECT args->>'project' AS project FROM river_job WHERE ` + available + ` LIMIT 10000`
 	// DeleteHeldByDead deletes the tickets in use by processes whose id is in the relation dead. It returns the message
 	// and the number of each. River appends the ID of the process that uses a job to attempted_by.
 	DeleteHeldByDead = `DELETE FROM river_job j USING dead
@@ -26,17 +27,9 @@ const (
 			RETURNING j.args->>'message' AS message, (j.args->>'ticket')::integer AS ticket`
 )
 
-// Taken is a ticket that was taken out of River's table.
-type Taken struct {
-	Ticket
-
-	// ScheduledAt is the time since which the ticket has been usable.
-	ScheduledAt time.Time
-}
-
 // Take takes up to n usable tickets out of River's table, for the caller to use. If the caller dies, their messages get
 // new tickets when they are due, as with any lost ticket.
-func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Taken, error) {
+func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Ticket, error) {
 	rows, err := pg.NewPool(pool).Query(ctx, `
 		WITH taken AS (
 			DELETE FROM river_job WHERE id = ANY (ARRAY(
@@ -46,12 +39,12 @@ func Take(ctx context.Context, pool *pgxpool.Pool, n int) ([]Taken, error) {
 			RETURNING args, scheduled_at
 		)
 		SELECT args->>'message' AS message_id, (args->>'ticket')::integer AS number,
-			coalesce((args->>'size')::bigint, 0) AS size, scheduled_at
+			coalesce(args->>'project', '') AS project, coalesce((args->>'size')::bigint, 0) AS size, scheduled_at AS issued_at
 		FROM taken`, n)
 	if err != nil {
 		return nil, fmt.Errorf("take tickets: %w", err)
 	}
-	tickets, err := pgx.CollectRows(rows, pgx.RowToStructByName[Taken])
+	tickets, err := pgx.CollectRows(rows, pgx.RowToStructByName[Ticket])
 	if err != nil {
 		return nil, fmt.Errorf("take tickets: %w", err)
 	}

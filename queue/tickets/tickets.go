@@ -1,7 +1,7 @@
 // Package tickets issues and fetches tickets: River jobs that may each deliver one message once. It is the only package
 // that knows River.
 //
-// It imports package entities/pg.
+// Of this module it imports packages entities and entities/pg.
 //
 // The message's row is the promise (I6), so a ticket may get lost: the message gets another one when it is due. River
 // does not keep the delays of messages, because its scheduler runs every five seconds in one elected process. A ticket
@@ -28,7 +28,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
@@ -54,8 +56,13 @@ type Ticket struct {
 	// Number is the message's ticket number. A claim uses the number up, so that of all tickets with the same number only
 	// one delivers.
 	Number int `json:"ticket"`
+	// Project is the message's project; empty in tickets that earlier versions issued.
+	Project entities.Project `json:"project,omitempty"`
 	// Size is the length of the message's body in bytes, so that memory can be reserved before the body is read.
 	Size int64 `json:"size,omitempty"`
+	// IssuedAt is since when the ticket has been usable, by the database's clock. River would use the clock of the process
+	// that issues it: a clock that is ahead would delay the ticket.
+	IssuedAt time.Time `json:"-"`
 }
 
 // Kind is the name of the job in River's tables.
@@ -76,7 +83,9 @@ type Issuer struct {
 
 // NewIssuer makes an issuer for River's tables in the schema.
 func NewIssuer(pool *pgxpool.Pool, schema string) (*Issuer, error) {
-	client, err := river.NewClient(quietDriver{riverpgxv5.New(pool)}, &river.Config{Schema: schema})
+	client, err := river.NewClient(quietDriver{riverpgxv5.New(pool)}, &river.Config{
+		Schema: schema, Middleware: []rivertype.Middleware{river.JobInsertMiddlewareFunc(useDatabaseClock)},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("make River client: %w", err)
 	}
@@ -95,6 +104,19 @@ func (i *Issuer) Issue(ctx context.Context, tx pgx.Tx, tickets []Ticket) error {
 	return nil
 }
 
+// useDatabaseClock makes River insert jobs with the times of their tickets.
+func useDatabaseClock(
+	ctx context.Context, jobs []*rivertype.JobInsertParams,
+	insert func(context.Context) ([]*rivertype.JobInsertResult, error),
+) ([]*rivertype.JobInsertResult, error) {
+	for _, job := range jobs {
+		if t, ok := job.Args.(Ticket); ok {
+			job.CreatedAt, job.ScheduledAt = &t.IssuedAt, &t.IssuedAt
+		}
+	}
+	return insert(ctx)
+}
+
 // quietDriver keeps River from sending notifications inside our transactions: NOTIFY holds a lock on the whole database
 // until the commit is on disk. The hub sends hints after the commit instead.
 type quietDriver struct{ *riverpgxv5.Driver }
@@ -105,9 +127,8 @@ func (quietDriver) SupportsListenNotify() bool { return false }
 // Fetcher fetches tickets through River and uses them.
 type Fetcher struct{ client *river.Client[pgx.Tx] }
 
-// Use uses a ticket, which has been usable since the given time of the database's clock. If it returns an error, River
-// uses the ticket again: after the pause given to [Later], or after River's own backoff for other errors.
-type Use func(ctx context.Context, t Ticket, since time.Time) error
+// Use uses a ticket. If it returns an error, River uses the ticket again after a backoff.
+type Use func(ctx context.Context, t Ticket) error
 
 // NewFetcher makes a fetcher that uses up to limit tickets at once. The process is its ID in the table processes, so
 // that other processes find its tickets if it dies.
@@ -157,9 +178,6 @@ func (f *Fetcher) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Later returns an error that makes River use a ticket again after d. It does not count as a failed attempt.
-func Later(d time.Duration) error { return river.JobSnooze(d) }
-
 type worker struct {
 	river.WorkerDefaults[Ticket]
 
@@ -171,7 +189,9 @@ func (*worker) Timeout(*river.Job[Ticket]) time.Duration { return longestDeliver
 
 // Work uses the ticket. It does not fail if the function does: the message's row decides whether to deliver again.
 func (w *worker) Work(ctx context.Context, job *river.Job[Ticket]) error {
-	return w.use(ctx, job.Args, job.ScheduledAt)
+	t := job.Args
+	t.IssuedAt = job.ScheduledAt
+	return w.use(ctx, t)
 }
 
 // quietHandler passes on only River's warnings and errors.

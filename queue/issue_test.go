@@ -1,0 +1,207 @@
+package queue
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+)
+
+func TestDivide(t *testing.T) {
+	t.Parallel()
+	const overdue = -time.Second
+	crowd := make([]demand, 2*issueBatch)
+	for i := range crowd {
+		crowd[i] = demand{Project: entities.Project(fmt.Sprint(i)), Wait: -time.Duration(i) * time.Second}
+	}
+	for name, tt := range map[string]struct {
+		all  []demand
+		room map[entities.Project]int // of projects with less than all places
+		want map[entities.Project]int
+		next time.Duration
+	}{
+		"nobody":         {next: time.Hour},
+		"nothing is due": {all: []demand{{"a", time.Minute, 0}, {"b", time.Second, 0}}, next: time.Second},
+		"alone": {
+			all: []demand{{"a", overdue, 0}}, want: map[entities.Project]int{"a": maxTickets}, next: time.Hour,
+		},
+		"tickets wait": {
+			all: []demand{{"a", overdue, 30}}, want: map[entities.Project]int{"a": maxTickets - 30}, next: time.Hour,
+		},
+		"enough tickets wait": {all: []demand{{"a", overdue, maxTickets}}, next: time.Hour},
+		"few places": {
+			all: []demand{{"a", overdue, 2}}, room: map[entities.Project]int{"a": 7},
+			want: map[entities.Project]int{"a": 5}, next: time.Hour,
+		},
+		"one has no place, one is due, one is due later": {
+			all:  []demand{{"a", overdue, 0}, {"b", overdue, 0}, {"c", time.Second, 0}},
+			room: map[entities.Project]int{"a": 0}, want: map[entities.Project]int{"b": maxTickets}, next: time.Second,
+		},
+	} {
+		got := map[entities.Project]int{}
+		rations, next := divide(tt.all, roomOf(tt.room))
+		for _, r := range rations {
+			got[r.project] = r.tickets
+		}
+		if tt.want == nil {
+			tt.want = map[entities.Project]int{}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" || next != tt.next {
+			t.Errorf("%s: the next is due in %s, want %s; tickets (-want +got):\n%s", name, next, tt.next, diff)
+		}
+	}
+	for _, n := range []int{issueBatch / 10, issueBatch, 2 * issueBatch} {
+		rations, _ := divide(crowd[len(crowd)-n:], roomOf(nil))
+		sum := 0
+		for _, r := range rations {
+			sum += r.tickets
+			if r.tickets != max(1, issueBatch/n) {
+				t.Errorf("one of %d projects gets %d tickets, want equal parts of %d", n, r.tickets, issueBatch)
+			}
+		}
+		if sum != issueBatch {
+			t.Errorf("%d projects get %d tickets, want %d", n, sum, issueBatch)
+		}
+	}
+	rations, _ := divide(crowd, roomOf(nil))
+	if oldest := crowd[len(crowd)-1].Project; rations[0].project != oldest {
+		t.Errorf("project %s is first, want %s, which has waited longest", rations[0].project, oldest)
+	}
+}
+
+// roomOf returns the room of projects; those that are not named have a lot.
+func roomOf(few map[entities.Project]int) func(entities.Project) int {
+	return func(p entities.Project) int {
+		if n, ok := few[p]; ok {
+			return n
+		}
+		return 1000
+	}
+}
+
+// addDue adds due messages of a project, before all others.
+func (r *replica) addDue(t testing.TB, p entities.Project, n int) {
+	t.Helper()
+	r.exec(t, `
+		INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, ticket)
+		SELECT 'msg_' || $1 || n, $1, $2, $3, '', '', now() + interval '1 d', now() - interval '1 h', 1
+		FROM generate_series(1, $4::integer) n`, p, topic, deployment, n)
+}
+
+// tickets counts the tickets of a project.
+func (r *replica) tickets(t testing.TB, p entities.Project) int {
+	t.Helper()
+	return r.count(t, `SELECT count(*) FROM river_job WHERE args->>'project' = $1`, p)
+}
+
+// TestBacklogOfOneProjectDelaysNoOther: a project with 5,000 due messages gets no more tickets than may wait, and
+// another one gets its ticket in the same round.
+func TestBacklogOfOneProjectDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	r.addDue(t, "greedy", 5000)
+	r.exec(t, `ANALYZE messages`)
+	id := r.send(t)
+	r.issue(t)
+	if got := r.tickets(t, "greedy"); got < 1 || got > maxTickets {
+		t.Errorf("the greedy project has %d tickets, want 1 to %d", got, maxTickets)
+	}
+	if got := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); got != 1 {
+		t.Errorf("the other project has %d tickets, want 1", got)
+	}
+	// A second round issues no more, although more is due.
+	before := r.tickets(t, "greedy")
+	r.issue(t)
+	if got := r.tickets(t, "greedy"); got != before {
+		t.Errorf("the greedy project has %d tickets after another round, want %d", got, before)
+	}
+}
+
+// TestReadingDemandsScansNoBacklog: the cost depends on the number of projects, not on that of their messages.
+func TestReadingDemandsScansNoBacklog(t *testing.T) {
+	t.Parallel()
+	r := withoutHints(t, testdb.New(t))
+	r.addDue(t, "greedy", 20_000)
+	for i := range 10 {
+		r.addDue(t, entities.Project(fmt.Sprint("small", i)), 2)
+	}
+	r.exec(t, `VACUUM ANALYZE messages`)
+	all, err := readDemands(t.Context(), r.pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 11 {
+		t.Errorf("got the demands %v, want those of 11 projects", all)
+	}
+	if n := blocks(t, r.explain(t, demandsSQL)); n > 100 {
+		t.Errorf("%d blocks were read for 11 projects, want at most 100:\n%s", n, r.explain(t, demandsSQL))
+	}
+}
+
+// TestTicketWithoutPlaceIsGivenUp: it neither waits in the place of another project's ticket nor gets lost.
+func TestTicketWithoutPlaceIsGivenUp(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	a := newApp(t, nil)
+	r.register(t, deployment, a.URL)
+	w := r.newWorker(t)
+	w.places.limit = 0
+	r.send(t)
+	other := r.newWorker(t) // issues a ticket, which the process without a place fetches
+	if _, err := other.issueDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	startWorker(t, w)
+	r.ticketsOnly()
+	eventually(t, "the ticket was given up", func() bool {
+		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) == 1
+	})
+	startWorker(t, other)
+	if c := a.next(t); c.count() != "1" {
+		t.Errorf("got delivery %s, want 1", c.count())
+	} else {
+		r.ack(t, c)
+	}
+}
+
+// TestHungProjectLeavesPlaces: one project's calls hang, in the dispatcher and with tickets; another's are made.
+func TestHungProjectLeavesPlaces(t *testing.T) {
+	t.Parallel()
+	r := open(t, testdb.New(t))
+	hung := newApp(t, func(_ http.ResponseWriter, r *http.Request, _ call) { <-r.Context().Done() })
+	a := acknowledgingApp(t, r)
+	r.register(t, deployment, a.URL)
+	if _, err := r.PutDeployment(t.Context(), "greedy", deployment, hung.URL); err != nil {
+		t.Fatal(err)
+	}
+	const places, most = 40, 2 * 16
+	w := r.worker(t, func(o *WorkerOptions) { o.Deliveries, o.Grace = places, 0 })
+	r.addDue(t, "greedy", 100)
+	for range 20 {
+		m := newMessage()
+		m.Project = "greedy"
+		if _, err := r.Send(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range most {
+		hung.next(t)
+	}
+	for _, how := range []func(){func() {}, r.ticketsOnly} {
+		how()
+		for range 20 {
+			r.gone(t, r.send(t))
+		}
+	}
+	if n := len(hung.calls); n > 0 {
+		t.Errorf("got %d more calls of the greedy project, want %d at once at most", n, most)
+	}
+	if got := w.dispatcher.places.taken + w.places.taken; got != most {
+		t.Errorf("%d places are taken, want %d", got, most)
+	}
+}
