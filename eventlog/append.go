@@ -192,7 +192,7 @@ func (l *Log) whenDurable(ctx context.Context, outcome error) error {
 	if !slices.ContainsFunc(reported, func(err error) bool { return errors.Is(outcome, err) }) {
 		return outcome
 	}
-	if err := pg.AwaitDurable(ctx, l.pool); err != nil {
+	if err := l.durability.Await(ctx); err != nil {
 		return err
 	}
 	return outcome

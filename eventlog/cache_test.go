@@ -63,6 +63,9 @@ func TestCachedRunRefusesWithOneRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := l.Append(t.Context(), home, forRun(started, id)); err != nil { // learns that there is no synchronous standby
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		ask  Request
 		want error

@@ -37,6 +37,8 @@ type Log struct {
 	observer Observer
 	cache    *runCache
 	group    *pg.GroupCommit
+
+	durability *pg.Durability
 }
 
 // New returns a log on the database behind pool. The hub notifies readers of new events and of the ends of runs. Now is
@@ -45,6 +47,7 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 	l := &Log{
 		Log: read.New(pool, hub, now), pool: pool, hub: hub, enqueuer: enqueuer,
 		observer: unobserved{}, cache: newRunCache(), group: pg.NewGroupCommit(pool),
+		durability: pg.NewDurability(pool, now),
 	}
 	for _, o := range options {
 		o(l)

@@ -133,7 +133,7 @@ func TestTelemetryHasNoPayloads(t *testing.T) {
 
 	for _, want := range []string{
 		"answered 500 Internal Server Error", "answered 502 Bad Gateway", "see the message's last error", "invalid request",
-		"connect: connection refused", "condition cannot be evaluated", "run=" + id, "trace=", "request=", "msg=request",
+		"connect: connection refused", "conditions cannot be evaluated", "run=" + id, "trace=", "request=", "msg=request",
 	} {
 		if !strings.Contains(logged.String(), want) {
 			t.Errorf("the log has no %q, so the test does not cover it: %s", want, logged)

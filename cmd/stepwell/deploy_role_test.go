@@ -34,7 +34,7 @@ func newRole(t *testing.T) string {
 		}
 	})
 	script := strings.NewReplacer(
-		`\getenv password STEPWELL_POSTGRES_PASSWORD`, "", ":'password'", "'secret'",
+		`\getenv password ROLE_PASSWORD`, "", ":'password'", "'secret'",
 		"ROLE stepwell", "ROLE "+role, "AUTHORIZATION stepwell", "AUTHORIZATION "+role,
 	).Replace(mustRead(t, deployFolder+"/postgres/role.sql"))
 	if _, err := conn.Exec(t.Context(), script); err != nil {
