@@ -103,6 +103,9 @@ func (s *server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
 	if s.commits != nil {
 		options.Commits = s.commits
 	}
+	if s.role == roleAll || s.role == roleWorker {
+		options.Places = s.config.Deliveries
+	}
 	return telemetry.New(options)
 }
 

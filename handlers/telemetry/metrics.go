@@ -92,6 +92,16 @@ func newBuildInfo(version string) prometheus.Collector {
 	return g
 }
 
+// newPlaces returns the gauge of the places for deliveries. When about as many deliveries are in progress for long, their
+// functions hang.
+func newPlaces(n int) prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "stepwell_delivery_places", Help: "Deliveries that may be in progress at once.",
+	})
+	g.Set(float64(n))
+	return g
+}
+
 // endStatus maps the events that end a run to its final status. A log has at most one of them (I3).
 var endStatus = map[entities.EventType]entities.RunStatus{
 	entities.EventRunCompleted: entities.RunCompleted,

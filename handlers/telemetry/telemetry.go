@@ -24,6 +24,8 @@ type Options struct {
 	Pool func() PoolStat
 	// Commits tells how well commits succeed; nil if nothing measures it, as in function mode.
 	Commits CommitProbe
+	// Places is how many deliveries may be in progress at once; 0 if the server delivers nothing all the time.
+	Places int
 	// Traces is nil to disable tracing.
 	Traces *Traces
 	// Now returns the current time.
@@ -47,6 +49,9 @@ func New(o Options) *Telemetry {
 	t.registry.MustRegister(newDatabaseCollector(o.Gauges, o.Now), poolCollector{o.Pool}, newBuildInfo(o.Version))
 	if o.Commits != nil {
 		t.registry.MustRegister(commitCollector{o.Commits})
+	}
+	if o.Places > 0 {
+		t.registry.MustRegister(newPlaces(o.Places))
 	}
 	registerRuntime(t.registry)
 	return t
