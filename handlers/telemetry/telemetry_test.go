@@ -51,6 +51,7 @@ func (c *clock) advance(by time.Duration) { c.at.Add(int64(by)) }
 // newTelemetry returns a telemetry with fake sources, which the options may replace.
 func newTelemetry(options ...func(*Options)) *Telemetry {
 	o := Options{
+		Places: 100,
 		Gauges: func(context.Context) (queue.Gauges, error) {
 			return queue.Gauges{OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
 		},
