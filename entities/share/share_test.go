@@ -224,8 +224,8 @@ func TestContended(t *testing.T) {
 	})
 }
 
-// TestRacersShareWithinTheLimit checks that no unit and no wake-up is lost, and that no more units are in use than there
-// are. Half of the racers give up waiting; the others wait until they get what they want.
+// TestRacersShareWithinTheLimit checks that no unit and no wake-up is lost, and that no more units are in use than
+// there are. Half of the racers give up waiting; the others wait until they get what they want.
 func TestRacersShareWithinTheLimit(t *testing.T) {
 	t.Parallel()
 	const units, factor, racers, rounds = 20, 4, 64, 200
