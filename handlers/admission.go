@@ -136,7 +136,7 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 			return err
 		}
 		v.arrived()
-		done := sync.OnceFunc(func() { a.running.Give(v.project, 1) })
+		done := sync.OnceFunc(func() { a.running.Release(v.project, 1) })
 		defer done()
 		incoming.OnWait(c, done)
 		return next(c)
@@ -204,16 +204,16 @@ func (v *visit) reserve(ctx context.Context, size, length int64) error {
 // missing returns the memory that a body of the given size needs in addition; its first bytes need none. A body needs at
 // most what one project can have, so that a body above the limit is admitted when it is alone.
 func (v *visit) missing(size int64) int64 {
-	return min((size-smallBody)*bodyWeight, v.limit*growingFactor/(growingFactor+1)) - v.reserved
+	return min((size-smallBody)*bodyWeight, v.memory.Most(growingFactor)) - v.reserved
 }
 
 // release releases what the request holds.
 func (v *visit) release() {
 	if v.reserved > 0 {
-		v.memory.Give(v.project, v.reserved)
+		v.memory.Release(v.project, v.reserved)
 	}
 	if v.grows {
-		v.growing.Give(v.project, 1)
+		v.growing.Release(v.project, 1)
 	}
 	v.arrived()
 }
@@ -221,7 +221,7 @@ func (v *visit) release() {
 // arrived releases the request's place among those that arrive.
 func (v *visit) arrived() {
 	if v.arrives {
-		v.arriving.Give(v.project, 1)
+		v.arriving.Release(v.project, 1)
 	}
 	v.arrives = false
 }

@@ -88,8 +88,8 @@ type deliverer struct {
 	heartbeat *cluster.Heartbeat
 	sweeper   *cluster.Sweeper
 	// places are those of the deliveries with a ticket.
-	places     *fairPool
-	turns      *fairPool // see [deliverer.turn]
+	places     *share.Pool
+	turns      *share.Pool // see [deliverer.turn]
 	memory     memory
 	answers    *share.Pool // bytes of memory for the answers of functions
 	serializer *serializer
@@ -110,8 +110,8 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		o.Observer = noObserver{}
 	}
 	stopping, stop := context.WithCancel(context.Background())
-	turns := newFairPool(int64(2 * o.Deliveries)) // more than a project alone needs
-	turns.few = int64(runtime.GOMAXPROCS(0))
+	turns := share.NewPool(int64(2 * o.Deliveries)) // more than a project alone needs
+	turns.Contended = int64(runtime.GOMAXPROCS(0))
 	return &deliverer{
 		stopping: stopping, stop: stop,
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
@@ -119,7 +119,7 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		heartbeat: cluster.NewHeartbeat(q.pool, func() { q.WakeTimer(nil) }, o.Logger),
 		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: newMemory(o.BodyMemory),
 		answers: share.NewPool(o.BodyMemory),
-		places:  newFairPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
+		places:  share.NewPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),
 		turns: turns, news: make(chan struct{}, 1),
 	}
 }
@@ -127,13 +127,13 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 // redeem claims the message of a ticket and delivers it, if its project may take a place. Otherwise it gives the ticket
 // up at once: one that waited would take the room of other projects' tickets.
 func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
-	if !w.places.try(t.Project, 1) {
+	if !w.places.Try(string(t.Project), 1, shareFactor) {
 		_, err := postponeTicket(ctx, w.queue.pool, t, placePause)
 		return err
 	}
 	w.issueMore()
 	defer w.issueMore()
-	defer w.places.release(t.Project, 1)
+	defer w.places.Release(string(t.Project), 1)
 	free, err := w.reserveBody(ctx, t)
 	if errors.Is(err, errTicketUsed) {
 		return nil
@@ -168,10 +168,10 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 // statements of others wait behind all of its own: while others are active, it has as many turns as there are processors.
 // Alone, it has as many as it has places: statements that run at once share commits.
 func (w *deliverer) turn(ctx context.Context, p entities.Project) (end func(), err error) {
-	if err := w.turns.take(ctx, p, 1); err != nil {
+	if err := w.turns.Take(ctx, string(p), 1, shareFactor); err != nil {
 		return nil, err
 	}
-	return sync.OnceFunc(func() { w.turns.release(p, 1) }), nil
+	return sync.OnceFunc(func() { w.turns.Release(string(p), 1) }), nil
 }
 
 // deliver calls the function with a message that is leased to this process, or performs the message's work, and returns

@@ -235,7 +235,7 @@ func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) 
 		defer end()
 		defer context.AfterFunc(w.stopping, end)()
 	}
-	d.answers = &answerMemory{pool: w.answers, project: string(d.Project), limit: w.options.BodyMemory}
+	d.answers = &answerMemory{pool: w.answers, project: string(d.Project)}
 	defer d.answers.free()
 	err := do(ctx, d)
 	switch {

@@ -15,7 +15,7 @@ func TestWaitingForMemoryRestartsTheLease(t *testing.T) {
 	w := r.newWorker(t)
 	held := w.Bind(r.claimed(t, ""))
 	const log = 2 * (smallBody + 1)
-	most, _ := w.memory.try(project, w.memory.most()-log/2)
+	most, _ := w.memory.try(project, w.memory.Most(shareFactor)-log/2)
 	w.lease = 10 * time.Millisecond
 	failed := (*Failure)(nil)
 	if _, err := held.ReserveMemory(t.Context(), log); !errors.As(err, &failed) || failed.Reached {

@@ -11,6 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/share"
 )
 
 // dispatcher delivers messages in the process that accepts them. A message is stored leased to the process, and its
@@ -22,7 +23,7 @@ import (
 type dispatcher struct {
 	*deliverer
 
-	places *fairPool
+	places *share.Pool
 
 	mu       sync.Mutex
 	closed   bool
@@ -33,7 +34,7 @@ type dispatcher struct {
 }
 
 func newDispatcher(w *deliverer, places int) *dispatcher {
-	d := &dispatcher{deliverer: w, places: newFairPool(int64(places))}
+	d := &dispatcher{deliverer: w, places: share.NewPool(int64(places))}
 	d.calls, d.cancelCalls = context.WithCancel(context.Background())
 	return d
 }
@@ -111,14 +112,14 @@ func (d *dispatcher) room(p entities.Project, more int) bool {
 	d.mu.Lock()
 	closed := d.closed
 	d.mu.Unlock()
-	return !closed && d.places.room(p) > more
+	return !closed && d.places.Room(string(p), shareFactor) > int64(more)
 }
 
 // enter takes a place if the project may have one, and reports whether it did.
 func (d *dispatcher) enter(p entities.Project) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || !d.places.try(p, 1) {
+	if d.closed || !d.places.Try(string(p), 1, shareFactor) {
 		return false
 	}
 	d.underway.Add(1)
@@ -126,7 +127,7 @@ func (d *dispatcher) enter(p entities.Project) bool {
 }
 
 func (d *dispatcher) leave(p entities.Project) {
-	d.places.release(p, 1)
+	d.places.Release(string(p), 1)
 	d.underway.Done()
 }
 

@@ -113,8 +113,8 @@ func TestReservationOfAnUnregisteredProcessIsVoid(t *testing.T) {
 	r.local.Store(d)
 	id := r.send(t)
 	c := a.next(t)
-	if n := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.places.taken != 0 {
-		t.Errorf("got %d tickets and %d deliveries of the unknown process, want 1 and 0", n, d.places.taken)
+	if n := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.places.Free() != 1 {
+		t.Errorf("got %d tickets and %d deliveries of the unknown process, want 1 and 0", n, 1-d.places.Free())
 	}
 	r.ack(t, c)
 	// The same holds for work.
@@ -222,12 +222,16 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		}
 		return id, ended
 	}
+	places := w.dispatcher.places
+	all := places.Free()
 	for name, trouble := range map[string]struct {
 		cause func()
 		told  error
 	}{
 		"no answer to the commit": {func() {}, errors.New("connection lost")},
-		"no place":                {func() { w.dispatcher.places.limit = 0 }, nil},
+		"no place": {func() {
+			eventually(t, "all places are taken", func() bool { return places.Try("other", all, shareFactor) })
+		}, nil},
 	} {
 		id, ended := enqueued()
 		trouble.cause()
@@ -237,7 +241,9 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 		} else {
 			r.ack(t, c)
 		}
-		w.dispatcher.places.limit = 10
+		if places.Free() == 0 {
+			places.Release("other", all)
+		}
 	}
 	id, ended := enqueued()
 	stop(t, w)

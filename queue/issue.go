@@ -83,7 +83,9 @@ func (w *deliverer) issueDue(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		rations, next := divide(all, w.places.room)
+		rations, next := divide(all, func(p entities.Project) int {
+			return int(w.places.Room(string(p), shareFactor))
+		})
 		if len(rations) == 0 {
 			pause(ctx, dueRetry) // bounds how often deliveries that end lead to this
 			return min(next, backlogPoll), nil

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -150,7 +151,7 @@ func TestTicketWithoutPlaceIsGivenUp(t *testing.T) {
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
 	w := r.newWorker(t)
-	w.places.limit = 0
+	w.places = share.NewPool(0)
 	r.send(t)
 	other := r.newWorker(t) // issues a ticket, which the process without a place fetches
 	if _, err := other.issueDue(t.Context()); err != nil {
@@ -201,7 +202,7 @@ func TestHungProjectLeavesPlaces(t *testing.T) {
 	if n := len(hung.calls); n > 0 {
 		t.Errorf("got %d more calls of the greedy project, want %d at once at most", n, most)
 	}
-	if got := w.dispatcher.places.taken + w.places.taken; got != most {
+	if got := places - w.dispatcher.places.Free() - w.places.Free(); got != most {
 		t.Errorf("%d places are taken, want %d", got, most)
 	}
 }

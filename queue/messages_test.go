@@ -198,7 +198,7 @@ func TestLargeBodiesAreDeliveredOneAtATime(t *testing.T) {
 	}
 	let()
 	eventually(t, "all memory is free", func() bool {
-		free, ok := w.memory.try(project, w.memory.most())
+		free, ok := w.memory.try(project, w.memory.Most(shareFactor))
 		if ok {
 			free()
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
@@ -55,7 +56,7 @@ func (q *Queue) NewWorker(schema string, o WorkerOptions) (*Worker, error) {
 	d := newDeliverer(q, o)
 	// Half of the places are for tickets, so that a stream of new messages cannot starve the old ones.
 	forTickets := o.Deliveries - o.Deliveries/2
-	d.places = newFairPool(int64(forTickets))
+	d.places = share.NewPool(int64(forTickets))
 	w := &Worker{deliverer: d, dispatcher: newDispatcher(d, o.Deliveries/2)}
 	var err error
 	w.fetcher, err = tickets.NewFetcher(q.pool, schema, d.heartbeat.ID, forTickets, d.redeem, o.Logger)
@@ -108,7 +109,8 @@ func (w *Worker) poll(ctx context.Context) time.Duration {
 }
 
 // Stop starts no more deliveries and waits for those in progress until the grace period or the context ends; work that
-// stores its progress ends at once. Then it cancels the calls but leaves the functions their leases, so that a function that is still working can finish.
+// stores its progress ends at once. Then it cancels the calls but leaves the functions their leases, so that a function
+// that is still working can finish.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.queue.local.CompareAndSwap(w.dispatcher, nil)
 	w.stop()

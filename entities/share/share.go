@@ -6,25 +6,41 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
 
+// activePeriod is how long a key counts as active after it has taken units; up to twice as long.
+const activePeriod = 100 * time.Millisecond
+
 // Pool divides units of a resource between keys, such as projects. A key may hold at most a factor times the units that
-// are free after it has taken its own (a dynamic threshold, Choudhury and Hahne 1998). So with factor 3 a key that is
-// alone gets three quarters, two busy keys get three sevenths each, and there is always room for another key: a key that
-// holds nothing may take any units that are free.
+// are free before it takes the last one (a dynamic threshold, Choudhury and Hahne 1998). So with factor 3 a key that is
+// alone gets three quarters, and two busy keys get three sevenths each. Only a pool with no more units than the factor
+// can be taken by one key alone. Nothing is reserved for a key that does not need it.
+//
+// A key that holds nothing may take any units that are free. With factor 0 that is all it gets: one request at a time.
 //
 // The factor is given with each request, because some requests matter more than others. All methods are safe for
 // concurrent use.
 type Pool struct {
+	// Contended, if not 0, limits what a key may hold while others are active: while another one has just taken units,
+	// in the last 100 to 200 ms. It is set before the pool is used.
+	Contended int64
+
+	units int64 // in all
+
 	mu       sync.Mutex
 	free     int64
 	accounts map[string]*account
-	// waiting has the accounts whose claims wait, in the order in which they get their turns.
+	// waiting has the accounts with claims, in the order in which they get their turns.
 	waiting []*account
+	// active and before have the keys that took units in the current period of activity, and in the one before.
+	active, before map[string]struct{}
+	aging          bool // endPeriod will be called
 }
 
-// account is what a key holds, and its claims that wait, the oldest first.
+// account is what a key holds, and its claims that wait, the oldest first. It exists while there is either.
 type account struct {
+	key    string
 	held   int64
 	claims []*claim
 }
@@ -35,89 +51,13 @@ type claim struct {
 }
 
 // NewPool returns a pool of the given number of units.
-func NewPool(units int64) *Pool { return &Pool{free: units, accounts: map[string]*account{}} }
-
-// Try takes units for the key if that is possible now, and nobody waits with the same key.
-func (p *Pool) Try(key string, units, factor int64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.try(key, units, factor)
+func NewPool(units int64) *Pool {
+	return &Pool{units: units, free: units, accounts: map[string]*account{}, active: map[string]struct{}{}}
 }
 
-func (p *Pool) try(key string, units, factor int64) bool {
-	a := p.accounts[key]
-	if a == nil {
-		a = &account{}
-	}
-	if len(a.claims) > 0 || !p.fits(a, units, factor) {
-		return false
-	}
-	p.accounts[key] = a
-	p.grant(a, units)
-	return true
-}
-
-func (p *Pool) fits(a *account, units, factor int64) bool {
-	left := p.free - units
-	return left >= 0 && (a.held == 0 || a.held+units <= factor*left)
-}
-
-func (p *Pool) grant(a *account, units int64) {
-	a.held += units
-	p.free -= units
-}
-
-// Take waits until the key can have the units. It fails with the context's error. Claims of one key are granted in
-// order; they do not delay those of other keys.
-func (p *Pool) Take(ctx context.Context, key string, units, factor int64) error {
-	p.mu.Lock()
-	if p.try(key, units, factor) {
-		p.mu.Unlock()
-		return nil
-	}
-	a := p.accounts[key]
-	if a == nil {
-		a = &account{}
-		p.accounts[key] = a
-	}
-	c := &claim{units: units, factor: factor, granted: make(chan struct{})}
-	if a.claims = append(a.claims, c); len(a.claims) == 1 {
-		p.waiting = append(p.waiting, a)
-	}
-	p.mu.Unlock()
-	select {
-	case <-c.granted:
-		return nil
-	case <-ctx.Done():
-		return p.withdraw(ctx, key, a, c)
-	}
-}
-
-// withdraw ends a claim whose context has ended, unless it was granted at the same time.
-func (p *Pool) withdraw(ctx context.Context, key string, a *account, c *claim) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-c.granted:
-		return nil
-	default:
-	}
-	a.claims = slices.DeleteFunc(a.claims, func(other *claim) bool { return other == c })
-	p.serve() // the next claim may be smaller
-	p.forget(key, a)
-	return ctx.Err()
-}
-
-// Give returns units that the key holds.
-func (p *Pool) Give(key string, units int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	a := p.accounts[key]
-	a.held -= units
-	p.free += units
-	p.serve()
-	p.forget(key, a)
-}
+// Most returns how many units a key gets that is alone, at least one. A request for more waits until the key holds
+// nothing.
+func (p *Pool) Most(factor int64) int64 { return max(1, factor*(p.units+1)/(factor+1)) }
 
 // Free returns the number of units that nobody holds.
 func (p *Pool) Free() int64 {
@@ -126,28 +66,169 @@ func (p *Pool) Free() int64 {
 	return p.free
 }
 
-// serve grants what is possible: one claim of each account in turn, until no claim fits.
-func (p *Pool) serve() {
-	for granted := true; granted; {
-		granted = false
-		for _, a := range slices.Clone(p.waiting) {
-			if len(a.claims) > 0 && p.fits(a, a.claims[0].units, a.claims[0].factor) {
-				p.grant(a, a.claims[0].units)
-				close(a.claims[0].granted)
-				a.claims = a.claims[1:]
-				granted = true
-			}
-		}
-		p.waiting = slices.DeleteFunc(p.waiting, func(a *account) bool { return len(a.claims) == 0 })
+// Room returns how many units the key could take now, one by one.
+func (p *Pool) Room(key string, factor int64) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.account(key)
+	if len(a.claims) > 0 {
+		return 0
 	}
-	if n := len(p.waiting); n > 1 {
-		p.waiting = append(p.waiting[1:], p.waiting[0])
+	n := (factor*(p.free+1) - a.held) / (factor + 1)
+	if p.isContended(key) {
+		n = min(n, p.Contended-a.held)
+	}
+	if a.held == 0 {
+		n = max(n, 1)
+	}
+	return max(0, min(n, p.free))
+}
+
+// Try takes units for the key if that is possible now, and nobody waits with the same key.
+func (p *Pool) Try(key string, units, factor int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.account(key)
+	if len(a.claims) > 0 || !p.fits(a, units, factor) {
+		return false
+	}
+	p.grant(a, units)
+	return true
+}
+
+// Take waits until the key can have the units. It fails with the context's error. Claims of one key are granted in
+// order; they do not delay those of other keys. Keys that wait get units in turn.
+func (p *Pool) Take(ctx context.Context, key string, units, factor int64) error {
+	if p.Try(key, units, factor) {
+		return nil
+	}
+	a, c := p.wait(key, units, factor)
+	select {
+	case <-c.granted:
+		return nil
+	case <-ctx.Done():
+		return p.withdraw(ctx, a, c)
 	}
 }
 
-// forget removes an account that is not in use.
-func (p *Pool) forget(key string, a *account) {
-	if a.held == 0 && len(a.claims) == 0 {
-		delete(p.accounts, key)
+// wait adds a claim, which may be granted at once: units may have become free since an attempt without waiting.
+func (p *Pool) wait(key string, units, factor int64) (*account, *claim) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, c := p.account(key), &claim{units, factor, make(chan struct{})}
+	p.accounts[key] = a
+	if a.claims = append(a.claims, c); len(a.claims) == 1 {
+		p.waiting = append(p.waiting, a)
+		p.serve()
 	}
+	return a, c
+}
+
+// withdraw ends a claim whose context has ended, unless it was granted at the same time.
+func (p *Pool) withdraw(ctx context.Context, a *account, c *claim) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.Index(a.claims, c)
+	if i < 0 {
+		return nil
+	}
+	a.claims = slices.Delete(a.claims, i, i+1)
+	p.serve() // the next claim may be smaller
+	p.forget(a)
+	return ctx.Err()
+}
+
+// Release returns units that the key holds.
+func (p *Pool) Release(key string, units int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.accounts[key]
+	a.held -= units
+	p.free += units
+	p.serve()
+	p.forget(a)
+}
+
+// account returns the account of a key, which is a new one if the key holds nothing and has no claims.
+func (p *Pool) account(key string) *account {
+	if a := p.accounts[key]; a != nil {
+		return a
+	}
+	return &account{key: key}
+}
+
+// forget removes an account that is not in use.
+func (p *Pool) forget(a *account) {
+	if a.held == 0 && len(a.claims) == 0 {
+		delete(p.accounts, a.key)
+	}
+}
+
+func (p *Pool) fits(a *account, units, factor int64) bool {
+	left := p.free - units
+	if left < 0 || a.held == 0 {
+		return left >= 0
+	}
+	// The unit that is taken last counts as free, so that the whole of a small pool is used.
+	return a.held+units <= factor*(left+1) && (!p.isContended(a.key) || a.held+units <= p.Contended)
+}
+
+func (p *Pool) grant(a *account, units int64) {
+	p.accounts[a.key] = a
+	a.held += units
+	p.free -= units
+	if p.Contended == 0 {
+		return
+	}
+	p.active[a.key] = struct{}{}
+	if !p.aging {
+		p.aging = true
+		time.AfterFunc(activePeriod, p.endPeriod)
+	}
+}
+
+// serve grants what is possible: one claim of each account in turn. An account whose claim does not fit keeps its place
+// in the order; what is granted to others cannot make the claim fit.
+func (p *Pool) serve() {
+	var blocked []*account
+	for len(p.waiting) > 0 {
+		a := p.waiting[0]
+		p.waiting = p.waiting[1:]
+		if len(a.claims) == 0 {
+			continue
+		}
+		c := a.claims[0]
+		if !p.fits(a, c.units, c.factor) {
+			blocked = append(blocked, a)
+			continue
+		}
+		p.grant(a, c.units)
+		close(c.granted)
+		if a.claims = a.claims[1:]; len(a.claims) > 0 {
+			p.waiting = append(p.waiting, a)
+		}
+	}
+	p.waiting = blocked
+}
+
+// isContended reports whether the key is limited because others are active.
+func (p *Pool) isContended(key string) bool {
+	return p.Contended > 0 && (hasOther(p.active, key) || hasOther(p.before, key))
+}
+
+// hasOther reports whether the set has another key.
+func hasOther(set map[string]struct{}, key string) bool {
+	_, ok := set[key]
+	return len(set) > 1 || len(set) == 1 && !ok
+}
+
+// endPeriod ends a period of activity. Periods follow one another until nobody is active.
+func (p *Pool) endPeriod() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.before, p.active = p.active, map[string]struct{}{}
+	if p.aging = len(p.before) > 0; p.aging {
+		time.AfterFunc(activePeriod, p.endPeriod)
+	}
+	p.serve()
 }

@@ -81,8 +81,8 @@ func (e Entry) Encoded(form string, encode func(Entry) ([]byte, error)) ([]byte,
 	return text, err
 }
 
-// share lets the followers of the entries share their encodings.
-func share(entries []Entry) []Entry {
+// withTexts lets the followers of the entries share their encodings.
+func withTexts(entries []Entry) []Entry {
 	for i := range entries {
 		entries[i].texts = &texts{}
 	}

@@ -87,7 +87,7 @@ func (l *Log) FollowRun(
 
 // run reads a run as the followers do, with one of their connections.
 func (l *Log) run(ctx context.Context, project entities.Project, id entities.RunID) (run entities.Run, err error) {
-	err = l.live.work.Do(ctx, project, func() error {
+	err = l.live.withConnection(ctx, project, func() error {
 		run, err = store.RunByID(ctx, l.pool, project, id)
 		return err
 	})
@@ -108,7 +108,7 @@ func (l *Log) readRunAfter(
 		return part[int64, Entry]{}, err
 	}
 	page, err := s.readRun(ctx, l.pool, runID)
-	p := part[int64, Entry]{items: share(page.Entries), more: page.More}
+	p := part[int64, Entry]{items: withTexts(page.Entries), more: page.More}
 	if n := len(page.Entries); n > 0 {
 		p.to = page.Entries[n-1].Seq
 	} else {
@@ -129,7 +129,7 @@ func (l *Log) FollowProject(
 		return nil, err
 	}
 	var now FeedCursor
-	err := l.live.work.Do(ctx, project, func() error {
+	err := l.live.withConnection(ctx, project, func() error {
 		return l.pool.QueryRow(ctx, `SELECT pg_snapshot_xmin(pg_current_snapshot())`).Scan(&now.xid)
 	})
 	if err != nil {
@@ -160,7 +160,7 @@ func (l *Log) readFeedAfter(
 	s.from = after
 	page, h, err := s.readFeed(ctx, l.pool)
 	// The end of the transaction that blocks events is not notified.
-	p := part[FeedCursor, Entry]{items: share(page.Entries), to: after, more: page.More, blocked: h.blocked}
+	p := part[FeedCursor, Entry]{items: withTexts(page.Entries), to: after, more: page.More, blocked: h.blocked}
 	if n := len(page.Entries); n > 0 {
 		p.to = FeedCursorOf(page.Entries[n-1])
 	} else if h.xmin > after.xid {

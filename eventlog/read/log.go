@@ -28,7 +28,7 @@ type Log struct {
 func New(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Log {
 	return &Log{
 		pool: pg.NewPool(pool), hub: hub, now: now, EndPoll: defaultEndPoll, FollowPoll: followPoll,
-		live: newLive(pool, now),
+		live: newLive(pool),
 	}
 }
 

@@ -44,7 +44,7 @@ type streamKey struct {
 
 // NewStreams returns the streams of the database behind pool.
 func NewStreams(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Streams {
-	return &Streams{pool: pg.NewPool(pool), hub: hub, now: now, live: newLive(pool, now)}
+	return &Streams{pool: pg.NewPool(pool), hub: hub, now: now, live: newLive(pool)}
 }
 
 // Write appends chunks to a stream, and creates it if it does not exist, even without chunks. The run need not exist.
@@ -136,7 +136,7 @@ func (s *Streams) Tail(
 	ctx context.Context, project entities.Project, name entities.StreamName, from int64, emit func(store.Chunk) error,
 ) error {
 	var stream store.Stream
-	err := s.live.work.Do(ctx, project, func() (err error) {
+	err := s.live.withConnection(ctx, project, func() (err error) {
 		stream, err = s.Info(ctx, project, name)
 		return err
 	})

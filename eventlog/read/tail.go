@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/fair"
 	"github.com/stepwell-dev/stepwell/entities/pg"
+	"github.com/stepwell-dev/stepwell/entities/share"
 )
 
 const (
@@ -31,17 +31,29 @@ const (
 // live is what all readers share that wait for news in one process. The readers of logs have one, those of streams
 // another.
 type live struct {
-	// work is the share of the pool's connections that they may use together, a quarter, so that they never keep an
-	// append waiting.
-	work *fair.Share
+	// connections is how many of the database's connections they may use together, a quarter, so that they never keep an
+	// append waiting. A project that is alone leaves one of them to others.
+	connections *share.Pool
+	factor      int64 // of connections
 
 	mu      sync.Mutex
 	waiting map[entities.Project]int // tails, and readers that wait for the end of a run
 }
 
-func newLive(pool *pgxpool.Pool, now func() time.Time) *live {
-	connections := max(2, int(pool.Config().MaxConns)/4)
-	return &live{work: fair.New(connections, max(1, connections-1), now), waiting: map[entities.Project]int{}}
+func newLive(pool *pgxpool.Pool) *live {
+	connections := max(2, int64(pool.Config().MaxConns)/4)
+	return &live{
+		connections: share.NewPool(connections), factor: connections - 1, waiting: map[entities.Project]int{},
+	}
+}
+
+// withConnection calls read when the project may use a connection, and returns its error or that of the context.
+func (l *live) withConnection(ctx context.Context, project entities.Project, read func() error) error {
+	if err := l.connections.Take(ctx, string(project), 1, l.factor); err != nil {
+		return err
+	}
+	defer l.connections.Release(string(project), 1)
+	return read()
 }
 
 // enter counts a tail or a reader of the project until leave is called.
@@ -252,7 +264,7 @@ func (r *tailReader[P, T]) readBehind(ctx context.Context) ([]T, error) {
 
 // fetch reads items with one of the connections that readers may use.
 func (t *tail[P, T]) fetch(ctx context.Context, after P) (p part[P, T], err error) {
-	err = t.live.work.Do(ctx, t.project, func() error {
+	err = t.live.withConnection(ctx, t.project, func() error {
 		p, err = t.read(ctx, after)
 		return err
 	})

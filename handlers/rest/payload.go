@@ -1,20 +1,47 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/fair"
+	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 )
 
-// newDecoding returns what shares the processors among the requests that decode payloads, which can take most of a
-// second each. A project so keeps at most an eighth of the processors busy, or half of one.
-func newDecoding(processors int, now func() time.Time) *fair.Share {
-	s := fair.New(max(2, processors/2), max(1, processors/4), now)
-	s.Idle = 1
-	return s
+// decodingFactor is the factor of [share.Pool] by which projects share the places for decoding: one that is alone gets
+// half of them.
+const decodingFactor = 1
+
+// decoding shares the processors among the requests that decode payloads, which can take most of a second each. It has
+// places for half of the processors. After each use a place stays empty for as long as the use took. So a project keeps
+// at most an eighth of the processors busy, or half of one.
+type decoding struct {
+	places *share.Pool
+	now    func() time.Time
+}
+
+func newDecoding(processors int, now func() time.Time) decoding {
+	return decoding{share.NewPool(2 * max(1, int64(processors)/4)), now}
+}
+
+// do waits for a place and calls decode. It fails with the error of the context if that ends first.
+func (d decoding) do(ctx context.Context, project entities.Project, decode func()) error {
+	if err := d.places.Take(ctx, string(project), 1, decodingFactor); err != nil {
+		return err
+	}
+	start := d.now()
+	defer func() {
+		release := func() { d.places.Release(string(project), 1) }
+		if took := d.now().Sub(start); took > 0 {
+			time.AfterFunc(took, release)
+		} else {
+			release()
+		}
+	}()
+	decode()
+	return nil
 }
 
 // decodeFor returns the result of a function that decodes payloads for the request. It waits for other decoding, and
@@ -23,10 +50,7 @@ func decodeFor[T any](r *request, decode func() T) (decoded T, err error) {
 	if err := r.ctx().Err(); err != nil {
 		return decoded, err
 	}
-	err = r.decoding.Do(r.ctx(), r.project(), func() error {
-		decoded = decode()
-		return nil
-	})
+	err = r.decoding.do(r.ctx(), r.project(), func() { decoded = decode() })
 	return decoded, err
 }
 

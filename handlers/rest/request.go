@@ -14,7 +14,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/fair"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
@@ -63,7 +62,7 @@ type request struct {
 
 	err      error
 	reader   pg.Querier
-	decoding *fair.Share
+	decoding decoding
 }
 
 func (s *Server) request(c echo.Context) *request {

@@ -12,7 +12,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/access"
 	"github.com/stepwell-dev/stepwell/entities/admin"
-	"github.com/stepwell-dev/stepwell/entities/fair"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -41,7 +40,7 @@ type Server struct {
 	// their clients reconnect.
 	Draining context.Context
 
-	decoding *fair.Share // set by Register
+	decoding decoding // set by Register
 }
 
 // timestamp is a time in the API's JSON form.

@@ -22,11 +22,11 @@ func (w waits) enter(t target) (leave func(), ok bool) {
 		return nil, false
 	}
 	if !w.projects.Try(project, 1, projectWaits) {
-		w.tokens.Give(token, 1)
+		w.tokens.Release(token, 1)
 		return nil, false
 	}
 	return func() {
-		w.projects.Give(project, 1)
-		w.tokens.Give(token, 1)
+		w.projects.Release(project, 1)
+		w.tokens.Release(token, 1)
 	}, true
 }

@@ -1,7 +1,7 @@
 // Package condition compiles and evaluates the conditions of hooks, which decide what signals resume them. A condition
 // is an expression in CEL, the Common Expression Language. docs/signals.md describes them for their authors.
 //
-// It imports package entities.
+// It imports packages entities and share.
 package condition
 
 import (
@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +20,10 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/interpreter"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/entities/store"
 )
 
@@ -56,8 +60,10 @@ var (
 type Conditions struct {
 	env      *cel.Env
 	programs *programs
-	places   *places
 	now      func() time.Time
+	// turns has one unit for each project; each evaluation needs one of processors as well.
+	turns      *share.Pool
+	processors *semaphore.Weighted
 }
 
 // New returns Conditions with an empty cache, which measure time by the given clock.
@@ -77,7 +83,11 @@ func New(now func() time.Time) *Conditions {
 	if err != nil {
 		panic(fmt.Sprintf("condition: invalid environment: %v", err)) // all options are constants
 	}
-	return &Conditions{env: env, programs: newPrograms(), places: newPlaces(), now: now}
+	processors := max(1, runtime.GOMAXPROCS(0)/2)
+	return &Conditions{
+		env: env, programs: newPrograms(), now: now,
+		turns: share.NewPool(math.MaxInt64), processors: semaphore.NewWeighted(int64(processors)),
+	}
 }
 
 // Variables are the values that a condition can refer to: a signal, and the run that waits for it.
@@ -104,7 +114,10 @@ func (v Variables) activation() map[string]any {
 // Acquire waits for the project's turn to decode signals and evaluate conditions, which release ends. It fails only if
 // the context ends.
 func (c *Conditions) Acquire(ctx context.Context, project entities.Project) (release func(), err error) {
-	return c.places.acquire(ctx, project)
+	if err := c.turns.Take(ctx, string(project), 1, 0); err != nil {
+		return nil, err
+	}
+	return func() { c.turns.Release(string(project), 1) }, nil
 }
 
 // Check returns an [entities.ErrInvalid] unless the text is a boolean expression within the limits. The error names the
@@ -115,10 +128,10 @@ func (c *Conditions) Check(ctx context.Context, project entities.Project, text s
 		return err
 	}
 	defer release()
-	if err := c.places.processors.Acquire(ctx, 1); err != nil {
+	if err := c.processors.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer c.places.processors.Release(1)
+	defer c.processors.Release(1)
 	_, err = c.program(text)
 	return err
 }
@@ -133,10 +146,10 @@ func (c *Conditions) Matches(ctx context.Context, text string, v Variables) (boo
 	if text == "" {
 		return true, nil
 	}
-	if err := c.places.processors.Acquire(ctx, 1); err != nil {
+	if err := c.processors.Acquire(ctx, 1); err != nil {
 		return false, err
 	}
-	defer c.places.processors.Release(1)
+	defer c.processors.Release(1)
 	defer c.pause(ctx, c.now())
 	program, err := c.program(text)
 	if err != nil {

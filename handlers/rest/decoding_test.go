@@ -1,0 +1,54 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+// TestDecodingLeavesTimeToOthers: a place of a project stays empty for as long as it was used; others have places.
+func TestDecodingLeavesTimeToOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDecoding(2, time.Now)
+		start := time.Now()
+		for _, c := range []struct {
+			project entities.Project
+			want    time.Duration // since the start, at the end
+		}{
+			{"busy", time.Second}, {"other", 2 * time.Second}, {"busy", 3 * time.Second}, {"busy", 5 * time.Second},
+		} {
+			if err := d.do(t.Context(), c.project, func() { time.Sleep(time.Second) }); err != nil {
+				t.Fatal(err)
+			}
+			if got := time.Since(start); got != c.want {
+				t.Errorf("decoding for %s ended after %s, want %s", c.project, got, c.want)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := d.do(ctx, "busy", func() {}); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v for a client that left while it waited", err)
+		}
+		time.Sleep(time.Minute)
+		if free := d.places.Free(); free != 2 {
+			t.Errorf("%d places are free, want 2", free)
+		}
+	})
+}
+
+// TestDecodingPlaces: a project has an eighth of the processors, which is places for a quarter of them, half of the time.
+func TestDecodingPlaces(t *testing.T) {
+	t.Parallel()
+	for processors, want := range map[int]int64{1: 1, 2: 1, 4: 1, 6: 1, 8: 2, 16: 4, 64: 16} {
+		d := newDecoding(processors, time.Now)
+		if got := d.places.Room("p", decodingFactor); got != want || d.places.Free() != 2*want {
+			t.Errorf("%d processors: a project has %d of %d places, want %d of %d",
+				processors, got, d.places.Free(), want, 2*want)
+		}
+	}
+}
