@@ -79,7 +79,6 @@ func (s *testbed) samples(ctx context.Context, conn *pgx.Conn) (sampleRows, erro
 	rows := sampleRows{}
 	for _, of := range []struct{ table, where string }{
 		{"events", "type = 'step_created'"}, {"steps", "true"}, {"messages", "true"}, {"message_keys", "true"},
-		{"river_job", "kind = 'deliver'"},
 	} {
 		if rows[of.table], err = sampleOf(ctx, conn, of.table, of.where); err != nil {
 			return nil, err

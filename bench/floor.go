@@ -100,9 +100,6 @@ func (s sampleRows) sendInserts() []string {
 	return []string{
 		s.insert("message_keys", "", map[string]string{"key": `'step_' || ` + floorNumber, "message_id": id}),
 		s.insert("messages", "", map[string]string{"id": id}),
-		s.insert("river_job", "", map[string]string{
-			"id": "", "args": `jsonb_build_object('message', ` + id + `, 'ticket', 1, 'size', 300)`,
-		}),
 	}
 }
 
@@ -123,7 +120,7 @@ func (s sampleRows) appendStatement(run string) string {
 
 func (s sampleRows) sendStatement() string {
 	all := s.sendInserts()
-	return "WITH k AS (" + all[0] + "),\n m AS (" + all[1] + ")\n" + all[2]
+	return "WITH k AS (" + all[0] + ")\n" + all[1]
 }
 
 // The shapes of the floor: statement by statement, all statements in one round trip, and a single statement, which

@@ -57,6 +57,9 @@ const (
 	// callTurn is how long a call may take before the project may start another delivery in its place. Most of a call's
 	// cost for the server is at its start.
 	callTurn = 5 * time.Millisecond
+	// longestTurn is how long a delivery may take, with or without a call, before the project may start another one. It
+	// is longer than a delivery that waits for nothing but the database.
+	longestTurn = 100 * time.Millisecond
 	// placePause is how long a message waits whose ticket was fetched by a process without a place for it.
 	placePause = 50 * time.Millisecond
 	// maxReasonBody is how many bytes of a failed answer are kept as its reason.
@@ -164,14 +167,19 @@ func (w *deliverer) redeem(ctx context.Context, t tickets.Ticket) error {
 }
 
 // turn waits until the project may start another delivery. A turn lasts until the call of the function has taken
-// callTurn, or the delivery ends or waits. So a project that starts thousands of deliveries at once does not make the
+// callTurn, or the delivery ends, waits or has taken longestTurn. So a project that starts thousands of deliveries at once does not make the
 // statements of others wait behind all of its own: while others are active, it has as many turns as there are processors.
 // Alone, it has as many as it has places: statements that run at once share commits.
 func (w *deliverer) turn(ctx context.Context, p entities.Project) (end func(), err error) {
 	if err := w.turns.Take(ctx, string(p), 1, shareFactor); err != nil {
 		return nil, err
 	}
-	return sync.OnceFunc(func() { w.turns.Release(string(p), 1) }), nil
+	release := sync.OnceFunc(func() { w.turns.Release(string(p), 1) })
+	longest := time.AfterFunc(longestTurn, release) // the function may answer slowly, or the work go through many hooks
+	return func() {
+		longest.Stop()
+		release()
+	}, nil
 }
 
 // deliver calls the function with a message that is leased to this process, or performs the message's work, and returns
