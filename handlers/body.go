@@ -137,21 +137,24 @@ func (r *pacedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// limitBody limits the size of bodies, and marks errors of reading them as the client's. A request that fails before its
-// body has been read is answered at once, and its connection is closed.
+// limitBody limits the size of bodies, and marks errors of reading them as the client's. A request that is answered
+// before its body has been read is answered at once, and its connection is closed: net/http would wait for the body
+// before the answer, without a time limit.
 func limitBody(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		body := &limitedBody{ReadCloser: http.MaxBytesReader(c.Response().Writer, r.Body, maxBody)}
+		announced := r.ContentLength
 		r.Body = body
-		var err error = &http.MaxBytesError{Limit: maxBody}
-		if r.ContentLength <= maxBody {
-			err = next(c)
+		c.Response().Before(func() {
+			if announced != 0 && !body.ended {
+				c.Response().Header().Set(echo.HeaderConnection, "close")
+			}
+		})
+		if announced > maxBody {
+			return &http.MaxBytesError{Limit: maxBody}
 		}
-		if err != nil && r.ContentLength != 0 && !body.ended {
-			c.Response().Header().Set(echo.HeaderConnection, "close") // otherwise the answer would wait for the body
-		}
-		return err
+		return next(c)
 	}
 }
 

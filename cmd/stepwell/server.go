@@ -268,7 +268,9 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 		ReadHeaderTimeout: readHeaderTimeout,
 		MaxHeaderBytes:    maxHeader,
 		IdleTimeout:       idleTimeout,
-		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
+		// Go's own answer to OPTIONS * waits for the request's body without a time limit.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 	if err := s.config.useTLS(s.http, s.logger); err != nil {
 		return errors.Join(err, listener.Close())

@@ -111,6 +111,25 @@ func TestManySlowBodiesLeaveRoomForOthers(t *testing.T) {
 	})
 }
 
+// TestAnswersDoNotWaitForBodies sends requests that announce a body which their routes do not need, and never send it. If
+// the answer waited for the body, 10,000 such requests of strangers would hold all connections.
+func TestAnswersDoNotWaitForBodies(t *testing.T) {
+	f := newFixture(t)
+	slow := f.newSlowSender(t)
+	for _, request := range []string{
+		"GET /clients/world.tgz", "GET /v1/openapi.json", "GET /metrics", "GET /v1/events/stream", "GET /healthz", "OPTIONS *",
+	} {
+		for _, body := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
+			c := slow.open(t, fmt.Sprintf("%s HTTP/1.1\r\nHost: stepwell\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n",
+				request, adminKey, body))
+			_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
+				t.Errorf("%s, %s: %v", request, body, err)
+			}
+		}
+	}
+}
+
 // TestStrangersTakeNothing sends unfinished requests without a valid key. They are answered before their bodies.
 func TestStrangersTakeNothing(t *testing.T) {
 	f := newFixture(t)

@@ -3,6 +3,7 @@ package condition
 import (
 	"regexp"
 	"regexp/syntax"
+	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/cost"
@@ -25,6 +26,8 @@ const (
 	// matchStepsPerUnit is how many steps of matching a pattern make up one unit: instructions of the pattern times
 	// bytes of the text.
 	matchStepsPerUnit = 10
+	// zoneCost is the cost of a call with the name of a time zone: the zone is looked up in the file system each time.
+	zoneCost = 100
 )
 
 // charged is a call that is charged before it runs.
@@ -244,7 +247,7 @@ func add(args []ref.Val) ref.Val {
 	return adder.Add(args[1])
 }
 
-// textCost charges calls for the texts that they read and return.
+// textCost charges calls for the texts that they read and return, and for time zones.
 type textCost struct{}
 
 // CallCost returns the cost of a call; nil for CEL's own.
@@ -257,5 +260,8 @@ func (textCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *ui
 		n += length(arg)
 	}
 	units := uint64(1 + n/charsPerUnit)
+	if strings.HasPrefix(function, "get") && len(args) == 2 { // getHours("Europe/Berlin") and the like
+		units += zoneCost
+	}
 	return &units
 }

@@ -68,6 +68,7 @@ var attacks = []struct{ name, text, data string }{
 	{"matches", `data.l.all(x, data.l.all(y, data.s.matches("(a|b|ab)*c")))`, longText},
 	{"matches of short texts", `data.l.all(x, matches("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "(a?){40}b") || true)`, manyNumbers},
 	{"sets", `data.l.all(x, data.l.all(y, data.l.all(z, data.l.all(u, !(data.s in ["a", "b"])))))`, longText},
+	{"time zones", `data.l.all(x, data.l.all(y, timestamp(0).getHours("No/Zone") >= 0 || true))`, manyNumbers},
 	{"folding", `data.l.map(x, data.l.map(y, data.l.map(z, data.s + "x"))) != []`, longText},
 }
 
