@@ -76,6 +76,7 @@ func newMatrixServer(t *testing.T) *matrixServer {
 		Pool: pool, Log: h.log, Streams: h.streams, Queue: q, Keys: h.keys, Logger: logger,
 		Stopping: context.Background(), Draining: draining,
 	}
+	o.setDefaults()
 	h.auth = o.authenticator(o.Keys)
 	h.echo = o.server(h.auth)
 	h.web = httptest.NewServer(h.echo)

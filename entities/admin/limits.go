@@ -75,9 +75,6 @@ func (e *QuotaError) Error() string {
 // Unwrap returns the reason.
 func (e *QuotaError) Unwrap() error { return e.Reason }
 
-// Public returns the text for clients, without what callers have added.
-func (e *QuotaError) Public() string { return e.Error() }
-
 // Details returns the numbers for clients.
 func (e *QuotaError) Details() map[string]any {
 	return map[string]any{"used": e.Used, "limit": e.Limit}
