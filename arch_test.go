@@ -125,11 +125,11 @@ var testsOf = map[string][]string{
 	"e2e/torture":      {"e2e/harness", "migrations/localpg"},
 	"eventlog":         {"eventlog/upkeep"},
 	"eventlog/archive": {"entities/pg", "eventlog", "eventlog/archive/s3test", "eventlog/read"},
-	"eventlog/upkeep":  {"entities/message"},
+	"eventlog/upkeep":  {"entities/access", "entities/message"},
 	"handlers":         {"entities/store"},
 	"handlers/rest":    {"handlers", "sdk/signature"},
 	"handlers/webhook": {"handlers", "queue/engine"},
-	"handlers/wire":    {"e2e/record", "handlers"},
+	"handlers/wire":    {"e2e/record", "entities/access", "entities/admin", "handlers"},
 	"queue":            {"queue/continuation", "sdk/signature"},
 	"queue/engine":     {"entities/admin", "queue/cluster", "queue/egress", "queue/tickets", "sdk/signature"},
 }

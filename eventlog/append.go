@@ -57,8 +57,9 @@ func (r Result) Page(p pg.Page) (read.EventPage, bool) {
 // transaction.
 //
 // It fails with [entities.ErrInvalid] if the request can never succeed, with the not-found error of a missing entity,
-// with [entities.ErrConflict] or [entities.ErrRunEnded] if the transition tables refuse it, and with
-// [entities.ErrNotYet] if the step is not due. When it fails with one of these, nothing was written.
+// with [entities.ErrConflict] or [entities.ErrRunEnded] if the transition tables refuse it, with [entities.ErrNotYet] if
+// the step is not due, and with a *[admin.QuotaError] if the event would create a run beyond a limit of the project.
+// When it fails with one of these, nothing was written.
 func (l *Log) Append(ctx context.Context, project entities.Project, r Request) (Result, error) {
 	outcomes, err := l.append(ctx, call{project: project, runID: r.RunID, requests: []Request{r}})
 	if err == nil {
@@ -161,10 +162,14 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 		return decision{}, err
 	}
 	defer release()
+	if c.start, err = l.quotas.newStart(ctx, c); err != nil {
+		return decision{}, err
+	}
 	d, ok, err := l.appendOptimistic(ctx, c)
 	if err == nil && !ok {
 		d, err = l.appendLocked(ctx, c)
 	}
+	c.start.end(d, err)
 	if err != nil && !errors.Is(err, errUnwritten) {
 		l.cache.evict(c.runID) // the commit may have succeeded nevertheless
 		return decision{}, l.whenDurable(ctx, err)
@@ -220,6 +225,8 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 		return l.confirmUnchanged(ctx, c, d)
 	case len(d.events) == 0 || len(d.children) > 0 || slices.ContainsFunc(d.outcomes, Outcome.refused):
 		return decision{}, false, nil
+	case c.start.admit(d) != nil: // unless the run exists
+		return decision{}, false, nil
 	}
 	var s pg.Conditional
 	ended, ok := l.enqueueOptimistic(&s, &d, c)
@@ -268,6 +275,9 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			d.source = c.source
 			if err := c.accept(d); err != nil {
 				return nil, err
+			}
+			if err := c.start.admit(d); err != nil {
+				return nil, &RefusedError{0, err} // only a first request creates a run
 			}
 			if ended, err = l.enqueueLocked(ctx, tx, last, *f, &d, c); err != nil {
 				return nil, err

@@ -189,7 +189,11 @@ func fixtureOn(t *testing.T, dsn string) *fixture {
 
 // logOver returns the log of another process, whose clock may be ahead.
 func (f *fixture) logOver(pool *pgxpool.Pool, late time.Duration) *Log {
-	return New(pool, f.hub, noQueue{}, func() time.Time { return day.Add(late) })
+	l := New(pool, f.hub, noQueue{}, func() time.Time { return day.Add(late) })
+	for _, p := range []entities.Project{home, stranger} { // so that no append reads them
+		l.quotas.projects[p] = &quota{reading: make(chan struct{}, 1), readAt: day.Add(late)}
+	}
+	return l
 }
 
 // scenarioRunner runs scenarios.

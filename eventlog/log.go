@@ -36,6 +36,7 @@ type Log struct {
 	enqueuer Enqueuer
 	observer Observer
 	cache    *runCache
+	quotas   *quotas
 	group    *pg.GroupCommit
 
 	durability *pg.Durability
@@ -46,7 +47,7 @@ type Log struct {
 func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Time, options ...Option) *Log {
 	l := &Log{
 		Log: read.New(pool, hub, now), pool: pool, hub: hub, enqueuer: enqueuer,
-		observer: unobserved{}, cache: newRunCache(), group: pg.NewGroupCommit(pool),
+		observer: unobserved{}, cache: newRunCache(), quotas: newQuotas(pool), group: pg.NewGroupCommit(pool),
 		durability: pg.NewDurability(pool, now),
 	}
 	for _, o := range options {

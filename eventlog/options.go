@@ -86,6 +86,8 @@ type call struct {
 	mode     appendMode
 	now      time.Time
 	source   admin.Source
+	// start is set if the call may start a run.
+	start *newStart
 }
 
 // validate checks the requests as far as that needs no database, and truncates their times to milliseconds.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
 	"github.com/stepwell-dev/stepwell/entities/pg"
 	"github.com/stepwell-dev/stepwell/entities/store"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -17,7 +18,7 @@ import (
 // run: a run that was started earlier with the same idempotency key and digest is returned as it is now. If the request
 // names a parent, that must not have ended.
 //
-// It fails as [Log.Append] does; with [entities.ErrKeyReused] if the idempotency key was used with another digest; with
+// It fails as [Log.Append] does, but never with a *[admin.QuotaError] if the request names a parent; with [entities.ErrKeyReused] if the idempotency key was used with another digest; with
 // a *[entities.KeyTakenError] if a live run of the workflow has the unique key; and with [entities.ErrRunNotFound] and
 // [entities.ErrRunEnded] about the parent.
 func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
@@ -49,6 +50,14 @@ func (l *Log) Start(ctx context.Context, project entities.Project, r Request) (e
 			return fail(err)
 		}
 		return fail(l.whenDurable(ctx, &entities.KeyTakenError{Key: r.Data.UniqueKey, RunID: id}))
+	}
+	if quota, ok := errors.AsType[*admin.QuotaError](err); ok && r.Data.UniqueKey != "" {
+		// With the key taken, the request would not have created a run.
+		id, err := store.RunByUniqueKey(ctx, pg.NewPool(l.pool), project, r.Data.WorkflowName, r.Data.UniqueKey)
+		if err == nil {
+			return fail(l.whenDurable(ctx, &entities.KeyTakenError{Key: r.Data.UniqueKey, RunID: id}))
+		}
+		return fail(quota)
 	}
 	if err != nil {
 		return fail(err)

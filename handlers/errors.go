@@ -57,6 +57,8 @@ var statuses = []struct {
 	{message.ErrLeaseNotFound, http.StatusNotFound, "lease_not_found"},
 	{message.ErrMessageNotFound, http.StatusNotFound, "message_not_found"},
 	{entities.ErrStreamNotFound, http.StatusNotFound, "stream_not_found"},
+	{admin.ErrStartQuota, http.StatusTooManyRequests, "start_quota"},
+	{admin.ErrStorageQuota, http.StatusTooManyRequests, "storage_quota"},
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
 	{admin.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},
@@ -111,6 +113,9 @@ func problemOf(err error) problem {
 			}
 			if tooMany, ok := errors.AsType[*webhook.TooManyError](err); ok {
 				p.retryAfter = tooMany.RetryAfter
+			}
+			if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
+				p.retryAfter = quota.RetryAfter
 			}
 			if r, ok := errors.AsType[redacted](err); ok {
 				p.message = r.Public()

@@ -86,6 +86,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		{message.ErrLeaseNotFound, 404, "lease_not_found"},
 		{message.ErrMessageNotFound, 404, "message_not_found"},
 		{entities.ErrStreamNotFound, 404, "stream_not_found"},
+		{&admin.QuotaError{Reason: admin.ErrStartQuota, RetryAfter: 1500 * time.Millisecond}, 429, "start_quota"},
+		{&admin.QuotaError{Reason: admin.ErrStorageQuota}, 429, "storage_quota"},
 		{&entities.KeyTakenError{Key: "k", RunID: "wrun_1"}, 409, "key_taken"},
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
 		{admin.ErrSecretNotFound, 404, "secret_not_found"},
@@ -122,7 +124,7 @@ func TestStatusOfEveryError(t *testing.T) {
 				t.Errorf("%s: got %d %s %q, want %d %s with the error's text", path, got.Code, code, text, tt.status, tt.code)
 			}
 			retryAfter := ""
-			if tt.status == http.StatusTooEarly || tt.status == http.StatusTooManyRequests {
+			if tt.status == http.StatusTooEarly || tt.status == http.StatusTooManyRequests && tt.code != "storage_quota" {
 				retryAfter = "2" // rounded up
 			}
 			if have := got.Header().Get("Retry-After"); have != retryAfter {

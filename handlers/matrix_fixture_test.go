@@ -82,7 +82,7 @@ func newMatrixServer(t *testing.T) *matrixServer {
 	h.web = httptest.NewServer(h.echo)
 	t.Cleanup(h.web.Close)
 	t.Cleanup(drain)
-	if _, err := access.NewProjects(pool, time.Now).Put(t.Context(), "shop"); err != nil {
+	if _, err := access.NewProjects(pool, time.Now).Put(t.Context(), "shop", nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, project := range []entities.Project{entities.DefaultProject, "shop"} {

@@ -51,8 +51,10 @@ func TestConstraintsRejectInvalidRows(t *testing.T) {
 		"runs_pkey": {`
 			INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
 			VALUES ('run', 'another project', 'd', 'w', 'running', 3, 1, now(), now())`},
-		"events_seq_check":  {`UPDATE events SET seq = 0`},
-		"events_type_check": {`UPDATE events SET type = 'step_exploded'`},
+		"projects_daily_starts_check":  {`UPDATE projects SET daily_starts = -1`},
+		"projects_storage_bytes_check": {`UPDATE projects SET storage_bytes = -1`},
+		"events_seq_check":             {`UPDATE events SET seq = 0`},
+		"events_type_check":            {`UPDATE events SET type = 'step_exploded'`},
 		"events_pkey": {`
 			INSERT INTO events (project, run_id, seq, type, spec_version, created_at, data)
 			VALUES ('p', 'run', 1, 'run_started', 3, now(), '{}')`},

@@ -68,6 +68,7 @@ var apiCommands = []string{
 	"keys revoke key_1 key_2",
 	"projects list",
 	"projects create shop",
+	"projects limit shop --daily-starts 10000 --storage-bytes none",
 	"audit list --project shop --limit 1",
 	"signing-keys list",
 	"signing-keys create",

@@ -329,21 +329,47 @@ func TestConcurrentPutsCreateOneProject(t *testing.T) {
 	var goroutines sync.WaitGroup
 	for range 8 {
 		goroutines.Go(func() {
-			if p, err := s.Put(t.Context(), "shop"); err != nil || p.Name != "shop" || !p.CreatedAt.Equal(t0) {
+			if p, err := s.Put(t.Context(), "shop", nil); err != nil || p.Name != "shop" || !p.CreatedAt.Equal(t0) {
 				t.Errorf("got %+v, %v", p, err)
 			}
 		})
 	}
 	goroutines.Wait()
-	if _, err := s.Put(t.Context(), "a b"); !errors.Is(err, entities.ErrInvalid) {
+	if _, err := s.Put(t.Context(), "a b", nil); !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("got %v, want ErrInvalid", err)
 	}
-	all, err := admin.ListProjects(t.Context(), pool)
+	all, err := admin.ListProjects(t.Context(), pool, t0)
 	if err != nil || len(all) != 2 || all[0].Name != "default" || all[1].Name != "shop" {
 		t.Errorf("got %v, %v", all, err)
 	}
 	if got := audit(t, pool, "shop"); len(got) != 1 || got[0] != "server project.create shop" {
 		t.Errorf("audit: got %q", got)
+	}
+}
+
+func oneStart(l admin.Limits) admin.Limits {
+	one := int64(1)
+	l.DailyStarts = &one
+	return l
+}
+
+// TestConcurrentLimitsAreAuditedOnce sets the same limit from many goroutines (I4).
+func TestConcurrentLimitsAreAuditedOnce(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t)
+	s := NewProjects(pool, func() time.Time { return t0 })
+	var goroutines sync.WaitGroup
+	for range 16 {
+		goroutines.Go(func() {
+			if p, err := s.Put(t.Context(), "shop", oneStart); err != nil || p.DailyStarts == nil || *p.DailyStarts != 1 {
+				t.Errorf("got %+v, %v", p, err)
+			}
+		})
+	}
+	goroutines.Wait()
+	want := []string{"server project.create shop", "server project.limit shop"}
+	if got := audit(t, pool, "shop"); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("audit: got %q, want %q", got, want)
 	}
 }
 
@@ -361,13 +387,15 @@ func TestActionsRollBackWithoutAuditEntry(t *testing.T) {
 			return err
 		},
 		"revoke":  func() error { return s.Revoke(t.Context(), made.Project, made.ID) },
-		"project": func() error { _, err := NewProjects(s.pool, c.now).Put(t.Context(), "shop"); return err },
+		"project": func() error { _, err := NewProjects(s.pool, c.now).Put(t.Context(), "shop", nil); return err },
+		"limits":  func() error { _, err := NewProjects(s.pool, c.now).Put(t.Context(), "default", oneStart); return err },
 	} {
 		if err := do(); err == nil || !strings.Contains(err.Error(), "silent") {
 			t.Errorf("%s: got %v, want the constraint's error", name, err)
 		}
 	}
-	n := count(t, s.pool, `SELECT (SELECT count(*) FROM api_keys WHERE revoked_at IS NULL) + (SELECT count(*) FROM projects)`)
+	n := count(t, s.pool, `
+		SELECT (SELECT count(*) FROM api_keys WHERE revoked_at IS NULL) + (SELECT count(*) FROM projects WHERE daily_starts IS NULL)`)
 	if n != 2 {
 		t.Errorf("got %d rows, want only the key and the default project", n)
 	}

@@ -52,7 +52,7 @@ func (s *Keys) Mint(ctx context.Context, k admin.Key) (admin.Key, string, error)
 	k.ID, k.Prefix = admin.NewKeyID(k.CreatedAt), shown(text)
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		// Projects are never deleted, so this needs no lock.
-		if _, err := admin.ProjectByName(ctx, tx, k.Project); err != nil {
+		if _, err := admin.ProjectByName(ctx, tx, k.Project, k.CreatedAt); err != nil {
 			return err
 		}
 		var b pgx.Batch

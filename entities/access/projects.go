@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/pg"
 )
 
-// Projects creates the projects of a database.
+// Projects creates the projects of a database and sets their limits.
 type Projects struct {
 	pool *pgxpool.Pool
 	now  func() time.Time
@@ -24,31 +24,53 @@ func NewProjects(pool *pgxpool.Pool, now func() time.Time) *Projects {
 	return &Projects{pool: pool, now: now}
 }
 
-// Put creates a project unless it exists, and returns it. It fails with [entities.ErrInvalid].
-func (s *Projects) Put(ctx context.Context, name entities.Project) (admin.ListedProject, error) {
+// Put creates a project unless it exists, changes its limits unless change is nil, and returns it. It fails with
+// [entities.ErrInvalid].
+func (s *Projects) Put(
+	ctx context.Context, name entities.Project, change func(admin.Limits) admin.Limits,
+) (admin.ListedProject, error) {
 	if err := entities.ValidateID("project", string(name)); err != nil {
 		return admin.ListedProject{}, err
 	}
+	now := s.now().UTC().Truncate(time.Millisecond)
 	var p admin.ListedProject
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		var made *admin.ListedProject
+		var created bool
+		var before *admin.Limits
 		var b pgx.Batch
-		admin.PutProject(&b, name, s.now().UTC().Truncate(time.Millisecond), &made)
-		err := tx.SendBatch(ctx, &b).Close()
-		if err == nil && made == nil {
-			p, err = admin.ProjectByName(ctx, tx, name)
+		admin.InsertProject(&b, name, now, &created)
+		if change != nil {
+			admin.LockLimits(&b, name, &before)
+		}
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
-		if err != nil {
-			return err
-		}
-		p = *made
 		var word pgx.Batch
-		admin.InsertAction(ctx, &word, name, admin.ActionProjectCreate, string(name), nil)
-		return tx.SendBatch(ctx, &word).Close()
+		if created {
+			admin.InsertAction(ctx, &word, name, admin.ActionProjectCreate, string(name), nil)
+		}
+		if change != nil {
+			putLimits(ctx, &word, name, *before, change(*before))
+		}
+		if err := tx.SendBatch(ctx, &word).Close(); err != nil {
+			return err
+		}
+		var err error
+		p, err = admin.ProjectByName(ctx, tx, name, now)
+		return err
 	})
 	if err != nil {
 		return admin.ListedProject{}, fmt.Errorf("put project %s: %w", name, err)
 	}
 	return p, nil
+}
+
+// putLimits queues a change of limits and its audit entry, unless they are the same.
+func putLimits(ctx context.Context, b *pgx.Batch, name entities.Project, before, after admin.Limits) {
+	if before.Equal(after) {
+		return
+	}
+	admin.PutLimits(b, name, after)
+	admin.InsertAction(ctx, b, name, admin.ActionProjectLimit, string(name),
+		map[string]any{"dailyStarts": after.DailyStarts, "storageBytes": after.StorageBytes})
 }

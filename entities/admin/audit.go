@@ -64,6 +64,7 @@ const (
 	ActionKeyCreate        ActionKind = "key.create"
 	ActionKeyRevoke        ActionKind = "key.revoke"
 	ActionProjectCreate    ActionKind = "project.create"
+	ActionProjectLimit     ActionKind = "project.limit"
 	ActionDeploymentPut    ActionKind = "deployment.put"
 	ActionDeploymentRemove ActionKind = "deployment.remove"
 	ActionSecretPut        ActionKind = "secret.put"

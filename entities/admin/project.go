@@ -15,25 +15,47 @@ import (
 // ErrProjectNotFound means that no such project exists.
 var ErrProjectNotFound = errors.New("project not found")
 
-// ListedProject is a row of table projects.
+// ListedProject is a row of table projects, with the use of what is limited.
 type ListedProject struct {
 	Name      entities.Project
 	CreatedAt time.Time
+
+	Limits
+
+	// StartsToday counts the runs started since midnight UTC; nil without a limit of them.
+	StartsToday *int64
+	// StoredBytes is the size of what the project stored at StoredAt; nil if there is no limit of it, and until it is
+	// measured for the first time.
+	StoredBytes *int64
+	StoredAt    *time.Time
 }
 
-const projectColumns = `name, created_at`
+// The use of starts is counted over an index, and only for projects with a limit. All statuses are named because the
+// index has the status before the time. $1 is midnight UTC.
+const projectColumns = `name, created_at, daily_starts, storage_bytes, stored_bytes, stored_at,
+	CASE WHEN daily_starts IS NOT NULL THEN
+		CASE WHEN counted_on = ($1::timestamptz AT TIME ZONE 'UTC')::date THEN deleted_starts ELSE 0 END + (
+			SELECT count(*) FROM runs r
+			WHERE r.project = p.name AND r.status = ANY ('{pending,running,completed,failed,cancelled}'::text[])
+				AND r.created_at >= $1)
+	END AS starts_today`
 
-// PutProject queues the creation of a project, and makes *into point to it. If the project exists, *into stays as it
-// is.
-func PutProject(b *pgx.Batch, name entities.Project, now time.Time, into **ListedProject) {
-	pg.LoadInto(b, into, `
-		INSERT INTO projects (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING
-		RETURNING `+projectColumns, name, now)
+// InsertProject queues the creation of a project, and sets *created unless it exists.
+func InsertProject(b *pgx.Batch, name entities.Project, now time.Time, created *bool) {
+	b.Queue(`INSERT INTO projects (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING true`,
+		name, now).Query(func(rows pgx.Rows) error {
+		*created = rows.Next()
+		rows.Close()
+		return rows.Err()
+	})
 }
 
-// ProjectByName reads a project. It fails with [ErrProjectNotFound].
-func ProjectByName(ctx context.Context, q pg.Querier, name entities.Project) (ListedProject, error) {
-	rows, err := q.Query(ctx, `SELECT `+projectColumns+` FROM projects WHERE name = $1`, name)
+// ProjectByName reads a project, with the runs that it has started on the day of now. It fails with
+// [ErrProjectNotFound].
+func ProjectByName(
+	ctx context.Context, q pg.Querier, name entities.Project, now time.Time,
+) (ListedProject, error) {
+	rows, err := q.Query(ctx, `SELECT `+projectColumns+` FROM projects p WHERE name = $2`, Day(now), name)
 	p, err := pg.CollectOne[ListedProject](rows, err, ErrProjectNotFound)
 	if err != nil {
 		return p, fmt.Errorf("read project %s: %w", name, err)
@@ -41,9 +63,10 @@ func ProjectByName(ctx context.Context, q pg.Querier, name entities.Project) (Li
 	return p, nil
 }
 
-// ListProjects reads all projects, ordered by name.
-func ListProjects(ctx context.Context, q pg.Querier) ([]ListedProject, error) {
-	list, err := pg.CollectAll[ListedProject](q.Query(ctx, `SELECT `+projectColumns+` FROM projects ORDER BY name`))
+// ListProjects reads all projects as [ProjectByName] does, ordered by name.
+func ListProjects(ctx context.Context, q pg.Querier, now time.Time) ([]ListedProject, error) {
+	list, err := pg.CollectAll[ListedProject](
+		q.Query(ctx, `SELECT `+projectColumns+` FROM projects p ORDER BY name`, Day(now)))
 	if err != nil {
 		return nil, fmt.Errorf("list projects: %w", err)
 	}

@@ -64,11 +64,13 @@ type PassResult struct {
 
 // Pass removes expired runs, orphan streams and expired hooks. It deletes runs in batches, each in one transaction. It
 // skips a run that is locked, grows meanwhile, or cannot be archived; the next pass tries again. Only an archive that
-// is down stops the deletion of all runs. The error has the last failure of the archive and those of the database.
+// is down stops the deletion of all runs. Then it measures what is stored by projects that have a limit of it. The
+// error has the last failure of the archive and those of the database.
 func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
-	// Each of the three continues if another fails: an archive that is down must not keep orphans and hooks.
-	err := errors.Join(p.removeRuns(ctx), p.removeOrphans(ctx), store.DeleteExpiredHooks(ctx, p.pool))
+	// Each of them continues if another fails: an archive that is down must not keep orphans and hooks.
+	err := errors.Join(p.removeRuns(ctx), p.removeOrphans(ctx), store.DeleteExpiredHooks(ctx, p.pool),
+		p.measureStorage(ctx))
 	if p.archiveErr != nil {
 		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.archiveErr), err)
 	}
@@ -211,6 +213,7 @@ func (p *pass) remove(ctx context.Context, project entities.Project, ready remov
 			return err
 		}
 		var b pgx.Batch
+		admin.CountDeletedStarts(&b, project, runs)
 		store.DeleteStreams(&b, streams)
 		store.DeleteRuns(&b, runs)
 		return tx.SendBatch(ctx, &b).Close()

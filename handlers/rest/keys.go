@@ -3,7 +3,9 @@ package rest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -118,10 +120,24 @@ func (s *Server) revokeKey(c echo.Context) error {
 type projectJSON struct {
 	Name      entities.Project `json:"name"`
 	CreatedAt timestamp        `json:"createdAt"`
+	Limits    *limitsJSON      `json:"limits,omitempty"`
+}
+
+// limitsJSON is the JSON form of a project's limits and their use.
+type limitsJSON struct {
+	DailyStarts  *int64     `json:"dailyStarts,omitempty"`
+	StartsToday  *int64     `json:"startsToday,omitempty"`
+	StorageBytes *int64     `json:"storageBytes,omitempty"`
+	StoredBytes  *int64     `json:"storedBytes,omitempty"`
+	StoredAt     *timestamp `json:"storedAt,omitempty"`
 }
 
 func newProjectJSON(p admin.ListedProject) projectJSON {
-	return projectJSON{p.Name, timestamp(p.CreatedAt)}
+	j := projectJSON{Name: p.Name, CreatedAt: timestamp(p.CreatedAt)}
+	if p.DailyStarts != nil || p.StorageBytes != nil {
+		j.Limits = &limitsJSON{p.DailyStarts, p.StartsToday, p.StorageBytes, p.StoredBytes, optionalTime(p.StoredAt)}
+	}
+	return j
 }
 
 // requireOperator fails unless the client is an operator.
@@ -135,19 +151,62 @@ func (s *Server) listProjects(c echo.Context) error {
 	r := s.request(c)
 	r.requireOperator()
 	return answerPage(r, newProjectJSON, func() ([]admin.ListedProject, string, error) {
-		all, err := admin.ListProjects(r.ctx(), s.Reader)
+		all, err := admin.ListProjects(r.ctx(), s.Reader, s.Log.Now())
 		return all, "", err
 	})
 }
 
-// putProject creates a project unless it exists.
+// limitChange is a limit in a body. A missing one stays as it is; null removes the limit.
+type limitChange struct {
+	given bool
+	value *int64
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *limitChange) UnmarshalJSON(data []byte) error {
+	l.given = true
+	if string(data) == "null" {
+		return nil
+	}
+	n, err := strconv.ParseInt(string(data), 10, 64)
+	if err != nil || n < 0 {
+		return fmt.Errorf("%s is neither a whole number from 0 nor null", data)
+	}
+	l.value = &n
+	return nil
+}
+
+// applyTo sets the limit if one was given.
+func (l *limitChange) applyTo(limit **int64) {
+	if l.given {
+		*limit = l.value
+	}
+}
+
+// projectBody is the body of a request that creates a project or sets its limits.
+type projectBody struct {
+	Limits struct {
+		DailyStarts  limitChange `json:"dailyStarts"`
+		StorageBytes limitChange `json:"storageBytes"`
+	} `json:"limits"`
+}
+
+// change returns the limits of a project after the request.
+func (b *projectBody) change(l admin.Limits) admin.Limits {
+	b.Limits.DailyStarts.applyTo(&l.DailyStarts)
+	b.Limits.StorageBytes.applyTo(&l.StorageBytes)
+	return l
+}
+
+// putProject creates a project unless it exists, and changes the limits that the body names.
 func (s *Server) putProject(c echo.Context) error {
 	r := s.request(c)
 	r.requireOperator()
 	name := entities.Project(r.pathID("name", "project"))
-	r.optionalBody(&struct{}{})
+	var body projectBody
+	r.optionalBody(&body)
 	return answer(r, http.StatusOK, newProjectJSON, func() (admin.ListedProject, error) {
-		return s.Projects.Put(r.ctx(), name)
+		return s.Projects.Put(r.ctx(), name, body.change)
 	})
 }
 

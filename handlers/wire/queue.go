@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,11 +40,27 @@ func (s *Server) sendMessage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkQuota(c.Request().Context(), m); err != nil {
+		return err
+	}
 	id, err := s.Queue.Send(c.Request().Context(), m)
 	if err != nil {
 		return err
 	}
 	return c.JSON(http.StatusCreated, map[string]string{"messageId": id})
+}
+
+// checkQuota refuses the first message of a run that its project may not start.
+func (s *Server) checkQuota(ctx context.Context, messages ...message.Message) error {
+	for _, m := range messages {
+		if m.RunID == "" {
+			continue
+		}
+		if err := s.Log.CheckMessage(ctx, m.Project, m.RunID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // maxMessages limits the messages of one batch (§5.1b).
@@ -57,6 +74,9 @@ func (s *Server) sendMessages(c echo.Context) error {
 	}
 	messages, err := to.messages(c.Request())
 	if err != nil {
+		return err
+	}
+	if err := s.checkQuota(c.Request().Context(), messages...); err != nil {
 		return err
 	}
 	ids, err := s.Queue.SendAll(c.Request().Context(), messages)

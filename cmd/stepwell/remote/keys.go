@@ -2,8 +2,11 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -108,16 +111,32 @@ func (c revokeKeyCmd) Run(ctx context.Context, s *Session) error {
 type projectsCmd struct {
 	List   listProjectsCmd  `cmd:"" help:"List the projects."`
 	Create createProjectCmd `cmd:"" help:"Create a project."`
+	Limit  limitProjectCmd  `cmd:"" help:"Limit what a project may start and store. Other limits stay as they are."`
 }
 
 type project struct {
 	Name      string
 	CreatedAt time.Time
+	Limits    struct{ DailyStarts, StartsToday, StorageBytes, StoredBytes *int64 }
 }
 
 var projectColumns = []column[project]{
 	{"NAME", func(p project) any { return p.Name }},
 	{"CREATED", func(p project) any { return p.CreatedAt }},
+	{"STARTS TODAY", func(p project) any { return useOf(p.Limits.StartsToday, p.Limits.DailyStarts) }},
+	{"BYTES STORED", func(p project) any { return useOf(p.Limits.StoredBytes, p.Limits.StorageBytes) }},
+}
+
+// useOf returns how much of a limit is in use, such as "312 of 10000"; empty without a limit.
+func useOf(used, limit *int64) string {
+	switch {
+	case limit == nil:
+		return ""
+	case used == nil:
+		return fmt.Sprintf("? of %d", *limit)
+	default:
+		return fmt.Sprintf("%d of %d", *used, *limit)
+	}
 }
 
 type listProjectsCmd struct{}
@@ -138,6 +157,36 @@ func (c createProjectCmd) Run(ctx context.Context, s *Session) error {
 		return err
 	}
 	return s.printResult(raw, "project %s exists", c.Name)
+}
+
+// limit is a flag's value: a number, or none for no limit.
+type limit struct{ json.RawMessage }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (l *limit) UnmarshalText(text []byte) error {
+	if string(text) == "none" {
+		text = []byte("null")
+	} else if _, err := strconv.ParseUint(string(text), 10, 63); err != nil {
+		return fmt.Errorf("%q is neither a whole number from 0 nor none", text)
+	}
+	l.RawMessage = text
+	return nil
+}
+
+type limitProjectCmd struct {
+	Name         string `arg:"" help:"The project's name. It is created if it does not exist."`
+	DailyStarts  limit  `placeholder:"NUMBER" help:"The most runs to start in a day, in UTC, or none for no limit."`
+	StorageBytes limit  `placeholder:"NUMBER" help:"The most bytes to store and yet start runs, or none for no limit."`
+}
+
+// Run sets the limits.
+func (c limitProjectCmd) Run(ctx context.Context, s *Session) error {
+	limits := jsonBody{}.json("dailyStarts", c.DailyStarts.RawMessage).json("storageBytes", c.StorageBytes.RawMessage)
+	raw, err := s.client.do(ctx, http.MethodPut, path("projects", c.Name), jsonBody{"limits": limits})
+	if err != nil {
+		return err
+	}
+	return s.printResult(raw, "project %s is limited", c.Name)
 }
 
 type signingKeysCmd struct {

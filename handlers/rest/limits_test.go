@@ -1,0 +1,231 @@
+package rest_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/admin"
+	"github.com/stepwell-dev/stepwell/eventlog"
+)
+
+// shop creates a project with limits and a deployment, and returns an admin key of it.
+func (a api) shop(t *testing.T, limits string) (key string) {
+	t.Helper()
+	if status, p := a.do(t, http.MethodPut, "/v1/projects/shop", `{"limits":`+limits+`}`); status != http.StatusOK {
+		t.Fatalf("got %d %v", status, p)
+	}
+	for _, project := range []entities.Project{"shop", entities.DefaultProject} {
+		if _, err := a.queue.PutDeployment(t.Context(), project, "d", "https://shop.example.com"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a.key(t, "", `{"project":"shop","name":"a","role":"admin"}`)["key"].(string)
+}
+
+// wantQuota expects a refusal.
+func wantQuota(t *testing.T, what, code string, status int, answer object) {
+	t.Helper()
+	problem, _ := answer["error"].(object)
+	if status != http.StatusTooManyRequests || problem["code"] != code {
+		t.Errorf("%s: got %d %v, want 429 %s", what, status, answer, code)
+	}
+}
+
+func TestProjectLimitsAreSetShownAndAudited(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for _, step := range []struct{ body, limits string }{
+		{`{"limits":{"dailyStarts":3}}`, `{"dailyStarts":3,"startsToday":0}`},
+		{`{}`, `{"dailyStarts":3,"startsToday":0}`},
+		{`{"limits":{"storageBytes":100}}`, `{"dailyStarts":3,"startsToday":0,"storageBytes":100}`},
+		{`{"limits":{"dailyStarts":null}}`, `{"storageBytes":100}`},
+		{`{"limits":{"dailyStarts":0}}`, `{"dailyStarts":0,"startsToday":0,"storageBytes":100}`},
+		{`{"limits":{"dailyStarts":0,"storageBytes":100}}`, `{"dailyStarts":0,"startsToday":0,"storageBytes":100}`},
+		{`{"limits":{"dailyStarts":null,"storageBytes":null}}`, ``},
+	} {
+		want := `{"name":"shop","createdAt":"` + at0 + `","limits":` + step.limits + `}`
+		if step.limits == "" {
+			want = `{"name":"shop","createdAt":"` + at0 + `"}`
+		}
+		status, p := a.do(t, http.MethodPut, "/v1/projects/shop", step.body)
+		if status != http.StatusOK {
+			t.Fatalf("%s: got %d %v", step.body, status, p)
+		}
+		same(t, step.body, want, p)
+		same(t, "list after "+step.body, want, a.get(t, "/v1/projects")["data"].([]any)[1])
+	}
+	for _, body := range []string{
+		`{"limits":{"dailyStarts":-1}}`, `{"limits":{"dailyStarts":1.5}}`, `{"limits":{"dailyStarts":"1"}}`,
+		`{"limits":{"dailyStarts":9223372036854775808}}`, `{"limits":{"starts":1}}`, `{"limits":null}`,
+	} {
+		a.wantRejected(t, http.MethodPut, "/v1/projects/shop", body, http.StatusBadRequest, "invalid_request")
+	}
+	var got []string
+	for _, entry := range a.all(t, "/v1/audit?project=shop&order=asc", "100") {
+		got = append(got, fmt.Sprint(entry["action"], " ", mustJSON(t, entry["detail"])))
+	}
+	want := []string{
+		`project.create {}`,
+		`project.limit {"dailyStarts":3,"storageBytes":null}`,
+		`project.limit {"dailyStarts":3,"storageBytes":100}`,
+		`project.limit {"dailyStarts":null,"storageBytes":100}`,
+		`project.limit {"dailyStarts":0,"storageBytes":100}`,
+		`project.limit {"dailyStarts":null,"storageBytes":null}`,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("audit: got %q, want %q", got, want)
+	}
+}
+
+// TestStartQuotaRefusesOnlyNewRuns checks that what is under way goes on beyond the limit, and other projects too.
+func TestStartQuotaRefusesOnlyNewRuns(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	key := a.shop(t, `{"dailyStarts":2}`)
+	start := func(body string) (int, object) { t.Helper(); return a.as(t, key, http.MethodPost, "/v1/runs", body) }
+	const first = `{"workflow":"order","idempotencyKey":"1","key":"order-1"}`
+	status, parent := start(first)
+	if status != http.StatusCreated {
+		t.Fatalf("got %d %v", status, parent)
+	}
+	status, second := start(`{"workflow":"order"}`)
+	if status != http.StatusCreated {
+		t.Fatalf("got %d %v", status, second)
+	}
+	status, got := start(`{"workflow":"order"}`)
+	wantQuota(t, "start", "start_quota", status, got)
+	same(t, "details", `{"used":2,"limit":2}`, got["error"].(object)["details"])
+	id := parent["id"].(string)
+	status, got = a.as(t, key, http.MethodPost, "/v1/runs/"+second["id"].(string)+"/rerun", "")
+	wantQuota(t, "rerun", "start_quota", status, got)
+
+	if status, got := start(first); status != http.StatusOK || got["id"] != id {
+		t.Errorf("repeated: got %d %v", status, got)
+	}
+	if status, got := start(`{"workflow":"order","key":"order-1"}`); status != http.StatusConflict {
+		t.Errorf("key taken: got %d %v", status, got)
+	}
+	if status, got := start(`{"workflow":"order","key":"order-1","onConflict":"join"}`); status != http.StatusOK || got["id"] != id {
+		t.Errorf("join: got %d %v", status, got)
+	}
+	if status, got := start(`{"workflow":"order","parent":"` + id + `"}`); status != http.StatusCreated {
+		t.Errorf("child: got %d %v", status, got)
+	}
+	for typ, correlation := range map[entities.EventType]string{entities.EventRunStarted: "", entities.EventStepCreated: "step_1"} {
+		r := eventlog.Request{RunID: entities.RunID(id), Type: typ, CorrelationID: correlation, SpecVersion: 3}
+		if correlation != "" {
+			r.Data.StepName = "s"
+		}
+		if _, err := a.log.Append(t.Context(), "shop", r); err != nil {
+			t.Errorf("append %s: %v", typ, err)
+		}
+	}
+	if status, got := a.as(t, key, http.MethodPost, "/v1/signals/paid", `{}`); status/100 != 2 {
+		t.Errorf("signal: got %d %v", status, got)
+	}
+	if status, got := a.do(t, http.MethodPost, "/v1/runs", `{"workflow":"order"}`); status != http.StatusCreated {
+		t.Errorf("another project: got %d %v", status, got)
+	}
+	shop := a.get(t, "/v1/projects")["data"].([]any)[1].(object)
+	same(t, "use", `{"dailyStarts":2,"startsToday":3}`, shop["limits"])
+}
+
+// TestStartQuotaNamesTheEndOfTheDay checks the header, and the end of the day itself.
+func TestStartQuotaNamesTheEndOfTheDay(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	key := a.shop(t, `{"dailyStarts":0}`)
+	r := httptest.NewRequest(http.MethodPost, "/v1/runs", strings.NewReader(`{"workflow":"order"}`))
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	if got := w.Header().Get("Retry-After"); w.Code != http.StatusTooManyRequests || got != "80297" { // 22:18:17 h
+		t.Errorf("got %d, Retry-After %q: %s", w.Code, got, w.Body)
+	}
+}
+
+// TestWorkflowSDKStartsObeyQuota creates runs as that SDK does: with a run_created, and with a run_started that makes up
+// for a lost one.
+func TestWorkflowSDKStartsObeyQuota(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.shop(t, `{"dailyStarts":1}`)
+	request := func(typ entities.EventType, id entities.RunID) eventlog.Request {
+		return eventlog.Request{
+			RunID: id, Type: typ, SpecVersion: 3, Payload: []byte("devl[1]"),
+			Data: entities.EventData{DeploymentID: "d", WorkflowName: "w"},
+		}
+	}
+	first := newRunID()
+	for _, typ := range []entities.EventType{entities.EventRunCreated, entities.EventRunStarted} {
+		if _, err := a.log.Append(t.Context(), "shop", request(typ, first)); err != nil {
+			t.Fatalf("%s: %v", typ, err)
+		}
+	}
+	for _, typ := range []entities.EventType{entities.EventRunCreated, entities.EventRunStarted} {
+		id := newRunID()
+		_, err := a.log.Append(t.Context(), "shop", request(typ, id))
+		if _, ok := errors.AsType[*admin.QuotaError](err); !ok {
+			t.Errorf("%s: got %v, want a QuotaError", typ, err)
+		}
+		if _, err := a.log.Append(t.Context(), entities.DefaultProject, request(typ, id)); err != nil {
+			t.Errorf("%s of another project: %v", typ, err)
+		}
+	}
+	// A repeated creation gets the answer that it would get below the limit.
+	_, err := a.log.Append(t.Context(), "shop", request(entities.EventRunCreated, first))
+	if _, ok := errors.AsType[*entities.TransitionError](err); !ok {
+		t.Errorf("repeated: got %v, want a conflict", err)
+	}
+}
+
+// TestRacingStartsDoNotExceedTheQuota starts runs from many goroutines on one server (I4).
+func TestRacingStartsDoNotExceedTheQuota(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	key := a.shop(t, `{"dailyStarts":10}`)
+	var started, refused atomic.Int64
+	var goroutines sync.WaitGroup
+	for range 40 {
+		goroutines.Go(func() {
+			switch status, _ := a.as(t, key, http.MethodPost, "/v1/runs", `{"workflow":"order"}`); status {
+			case http.StatusCreated:
+				started.Add(1)
+			case http.StatusTooManyRequests:
+				refused.Add(1)
+			}
+		})
+	}
+	goroutines.Wait()
+	if started.Load() != 10 || refused.Load() != 30 {
+		t.Errorf("%d started and %d refused, want 10 and 30", started.Load(), refused.Load())
+	}
+}
+
+func TestStorageQuotaRefusesOnlyNewRuns(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	key := a.shop(t, `{"storageBytes":1000}`)
+	if _, err := a.pool.Exec(t.Context(),
+		`UPDATE projects SET stored_bytes = 1000, stored_at = $1 WHERE name = 'shop'`, t0); err != nil {
+		t.Fatal(err)
+	}
+	status, got := a.as(t, key, http.MethodPost, "/v1/runs", `{"workflow":"order"}`)
+	wantQuota(t, "start", "storage_quota", status, got)
+	if status, got := a.do(t, http.MethodPost, "/v1/runs", `{"workflow":"order"}`); status != http.StatusCreated {
+		t.Errorf("another project: got %d %v", status, got)
+	}
+	shop := a.get(t, "/v1/projects")["data"].([]any)[1].(object)
+	same(t, "use", `{"storageBytes":1000,"storedBytes":1000,"storedAt":"`+at0+`"}`, shop["limits"])
+	if _, p := a.do(t, http.MethodPut, "/v1/projects/shop", `{"limits":{"storageBytes":1001}}`); p["limits"] == nil {
+		t.Fatalf("got %v", p)
+	}
+}
